@@ -187,6 +187,8 @@ class OpenFlow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
     ``rate_bit_s`` (None: unshaped) and ``delay_us`` (each way) are those of the controller's own link, the
     profile ``controller``. ``cpu_percent`` is the switch's share of one processor, None: no limit.
+    ``packet_us`` is what a whole processor takes for a packet that goes to the controller, for virtual time,
+    where the work of processors costs nothing.
     """
 
     controller: str
@@ -195,6 +197,7 @@ class OpenFlow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     delay_us: float = 0.0
     frame_overhead_bytes: int = 24
     cpu_percent: int | None = None
+    packet_us: float = 0.0
 
 
 class PppAuth(enum.StrEnum):
@@ -227,10 +230,11 @@ class LinkProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     unshaped. ``delay_us``, ``jitter_us`` and ``loss_percent`` apply to each direction.
     ``frame_overhead_bytes`` is what a frame occupies on the medium beyond its Ethernet header and payload (24
     for Ethernet: FCS 4, preamble and SFD 8, inter-frame gap 12). ``tcp_window_bytes`` is the most that TCP
-    may have in flight in each direction; None: the hosts decide. ``radio``: real 802.11 of that standard
-    (``harness.network.wifi``) if the lab has its own kernel. ``hops``: the link is a row of such segments
-    (``harness.network.paths``); delay, jitter and loss then apply to the whole row, and each hop adds its own
-    delay.
+    may have in flight in each direction; None: the hosts decide. ``queue_packets`` is how many packets wait
+    for the medium in each direction before further ones are lost; None: no limit is met. ``radio``: real
+    802.11 of that standard (``harness.network.wifi``) if the lab has its own kernel. ``hops``: the link is a
+    row of such segments (``harness.network.paths``); delay, jitter and loss then apply to the whole row, and
+    each hop adds its own delay.
 
     With ``interface`` it is not a profile but a real link: the initiator's network interface of that name, as
     it is, to the target's address ``portal`` (None: the one in the interface's network).
@@ -252,6 +256,7 @@ class LinkProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     duplex: Duplex = Duplex.FULL
     frame_overhead_bytes: int = 24
     tcp_window_bytes: int | None = None
+    queue_packets: int | None = None
     radio: Standard | None = None
     hops: Hops | None = None
     interface: str | None = None

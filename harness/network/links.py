@@ -46,7 +46,8 @@ IPV6_MODULES = ("ipv6",)
 ETHERNET_HEADER_BYTES = 14
 
 QUEUE_PACKETS = 10_000
-"""Depth of netem's queue: deeper than any window used here, so that only ``loss_percent`` drops packets."""
+"""Depth of netem's queue where a profile has none: deeper than any window used here, so that only
+``loss_percent`` drops packets."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,7 +144,7 @@ def netem(profile: LinkProfile, *, frame_by_frame: bool = False) -> str | None:
             words += ["rate", f"{profile.rate_bit_s}bit", f"{profile.frame_overhead_bytes}"]
         else:
             words += ["rate", f"{round(profile.rate_bit_s * share)}bit"]
-    return " ".join(["limit", str(QUEUE_PACKETS), *words]) if words else None
+    return " ".join(["limit", str(profile.queue_packets or QUEUE_PACKETS), *words]) if words else None
 
 
 def shape(host: Host, iface: str, parameters: str) -> None:
@@ -152,21 +153,30 @@ def shape(host: Host, iface: str, parameters: str) -> None:
 
 
 class Airtime(msgspec.Struct, frozen=True):
-    """The medium of a half-duplex link: an ifb in which all packets wait that ``end`` sends or receives.
+    """A half-duplex medium, or something else that serves one packet at a time: an ifb in which all packets
+    wait that ``ends`` receive, and those that they send as well unless ``is_inward``.
 
-    The filters that redirect them are removed with the interface ``end``, which is the link's own.
+    The filters that redirect them are removed with the interfaces ``ends``, which are the link's own.
     """
 
     iface: str
-    end: str
+    ends: tuple[str, ...]
+    is_inward: bool = False
 
     def acquire(self, host: Host) -> None:
         host.run(["ip", "link", "add", self.iface, "up", "type", "ifb"])
-        filters = (
-            f"filter add dev {self.end} {way} matchall action mirred egress redirect dev {self.iface}\n"
-            for way in ("egress", "ingress")
-        )
-        host.run(["tc", "-batch", "-"], input="".join((f"qdisc add dev {self.end} clsact\n", *filters)))
+        lines = [
+            line
+            for end in self.ends
+            for line in (
+                f"qdisc add dev {end} clsact\n",
+                *(
+                    f"filter add dev {end} {way} matchall action mirred egress redirect dev {self.iface}\n"
+                    for way in ("egress", "ingress")[self.is_inward :]
+                ),
+            )
+        ]
+        host.run(["tc", "-batch", "-"], input="".join(lines))
 
     def undo(self) -> tuple[Step, ...]:
         return (Step(("ip", "link", "del", "dev", self.iface), absent=("Cannot find device",)),)
@@ -244,7 +254,7 @@ def ready(
     with contextlib.ExitStack() as stack:
         queues = [(host, iface) for _, host, iface, _, _ in ends(path)]
         if path.profile.duplex is Duplex.HALF:
-            airtime = Airtime(f"h{tag}a{path.index}", path.target_iface)
+            airtime = Airtime(f"h{tag}a{path.index}", (path.target_iface,))
             queues = [(path.target, stack.enter_context(journal.hold(path.target, airtime)).iface)]
         parameters = netem(path.profile, frame_by_frame=frame_by_frame)
         if parameters is not None:

@@ -153,6 +153,7 @@ def _unshaped(profile: LinkProfile) -> LinkProfile:
         jitter_us=0.0,
         loss_percent=0.0,
         tcp_window_bytes=None,
+        queue_packets=None,
         duplex=Duplex.FULL,
         hops=hops,
     )

@@ -45,6 +45,7 @@ _RANGES: dict[str, tuple[float, float, str]] = {
     "frame_overhead_bytes": (0, 1000, "bytes"),
     # RFC 9293, section 3.7.1: a segment of the default size fits; RFC 7323, section 2.3: the largest.
     "tcp_window_bytes": (536, 2**30, "bytes"),
+    "queue_packets": (1, 10**6, "packets"),
 }
 
 
@@ -284,6 +285,9 @@ def _check_hops(profile: LinkProfile, hops: Hops, refuse: Refuse) -> None:
             if value is not None and not least <= value <= most:
                 message = f"expected {key} of {least} to {most} {unit}, found {shown(str(value))}"
                 raise refuse("hops", message, "mind the unit")
+        if not 0 <= flow.packet_us <= _RANGES["delay_us"][1]:
+            message = f"expected packet_us of 0 to 60000000, found {shown(str(flow.packet_us))}"
+            raise refuse("hops", message, "mind the unit")
         if flow.cpu_percent is not None and not 1 <= flow.cpu_percent <= 100:
             raise refuse(
                 "hops",

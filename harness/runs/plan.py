@@ -463,10 +463,11 @@ def _require_hops_possible(request: Request, links: Mapping[str, LinkProfile]) -
                 f"the link {link.name} has its hops and its ends in one kernel, found --kernels apart",
                 hint="leave --kernels out for it",
             )
-        if request.virtual_time and link.hops.openflow is not None and link.hops.openflow.cpu_percent:
+        openflow = link.hops.openflow
+        if request.virtual_time and openflow is not None and openflow.cpu_percent and not openflow.packet_us:
             raise UsageError(
                 f"the link {link.name} limits a switch's processor, which costs nothing in virtual time",
-                hint="leave :cpu=N or --virtual-time out",
+                hint="give its file a packet_us, or leave :cpu=N or --virtual-time out",
             )
 
 

@@ -62,14 +62,22 @@ def world_that_answers(place: Path, **more: object) -> World:
 
 
 @contextlib.contextmanager
-def built(spec: str, world: World, place: Path, journal: Journal) -> Iterator[LinkPath]:
+def built(
+    spec: str, world: World, place: Path, journal: Journal, *, is_virtual: bool = False
+) -> Iterator[LinkPath]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("harness.hosts.packages.Package.installed", True)
         if spec.startswith("pppoe") and not (log := place / "pppd-client.log").exists():
             log.write_text(PAP_BELIEVED if ":pap" in spec else CHAP_BELIEVED, encoding="utf-8")
         folders = Folders(private=place / "private", logs=place)
         with paths.bring_up(
-            journal, world.host("initiator"), load_link(spec), tag="beef", index=3, folders=folders
+            journal,
+            world.host("initiator"),
+            load_link(spec),
+            tag="beef",
+            index=3,
+            folders=folders,
+            frame_by_frame=is_virtual,
         ) as path:
             yield path
 
@@ -84,10 +92,10 @@ def said(world: World, host: str) -> list[str]:
     ]
 
 
-def lines_of(spec: str, place: Path, *hosts: str) -> list[list[str]]:
+def lines_of(spec: str, place: Path, *hosts: str, is_virtual: bool = False) -> list[list[str]]:
     """What hosts were told while a path was up."""
     world = world_that_answers(place)
-    with built(spec, world, place, Journal(place / "journal.jsonl")):
+    with built(spec, world, place, Journal(place / "journal.jsonl"), is_virtual=is_virtual):
         return [said(world, host) for host in hosts]
 
 
@@ -262,15 +270,39 @@ def test_a_controllers_link_is_shaped_as_its_profile_says(tmp_path: Path) -> Non
     switch, controller = lines_of("openflow:controller=fast-ethernet", tmp_path, "switch", "controller")
     for lines in (switch, controller):
         (shape,) = [line for line in lines if "netem" in line and " control " in line]
-        assert "delay 50us" in shape and "rate 98439532bit" in shape
+        assert "limit 1000 delay 50us" in shape and "rate 98439532bit" in shape
     (daemon,) = [line for line in controller if line.startswith("daemon ")]
     assert "--hub --noflow" in daemon
     (configured,) = [line for line in switch if "add-br" in line]
-    assert "datapath_type=netdev fail_mode=secure" in configured
+    assert "datapath_type=system fail_mode=secure" in configured
+
+
+def test_the_hosts_of_a_switch_are_on_fast_ethernet_and_queues_are_as_long_as_linux_has_them(
+    tmp_path: Path,
+) -> None:
+    near, far = lines_of("openflow:controller", tmp_path, "initiator", "target", is_virtual=True)
+    shaped = "root netem limit 1000 rate 100000000bit 24"
+    assert f"tc qdisc add dev hbeefi3 {shaped}" in near and f"tc qdisc add dev hbeeft3 {shaped}" in far
+
+
+def test_in_virtual_time_a_slow_switch_takes_its_time_for_each_packet_of_both_hosts(tmp_path: Path) -> None:
+    (switch,) = lines_of("openflow:controller:cpu=50", tmp_path, "switch", is_virtual=True)
+    assert not any("cgroup" in line for line in switch)
+    assert [line for line in switch if "mirred" in line] == [
+        f"filter add dev {iface} ingress matchall action mirred egress redirect dev processor"
+        for iface in ("near", "far")
+    ]
+    (shaped,) = [line for line in switch if "netem" in line and " processor " in line]
+    # One cell for a packet of any size, which takes twice 55 us.
+    words = shaped.split()
+    rate, cell_bytes = int(words[words.index("rate") + 1].removesuffix("bit")), int(words[-1])
+    assert "limit 1000" in shaped and cell_bytes > 65535
+    assert 8e6 * cell_bytes / rate == pytest.approx(110)
 
 
 def test_flows_are_the_controllers_to_install(tmp_path: Path) -> None:
-    (controller,) = lines_of("openflow:flows", tmp_path, "controller")
+    controller, near = lines_of("openflow:flows", tmp_path, "controller", "initiator")
+    assert "ping -q -c 1 -W 5 198.18.3.2" in near, "so that they are there before anything is measured"
     assert any("--hub --wildcards --max-idle=permanent" in line for line in controller)
     assert not any("--noflow" in line for line in controller)
 

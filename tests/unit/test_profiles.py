@@ -134,7 +134,7 @@ def test_a_controllers_link_is_one_of_the_links() -> None:
     profile = load_link("openflow:controller=fast-ethernet")
     assert profile.name == "openflow-controller-fast-ethernet"
     assert profile.hops is not None and profile.hops.openflow is not None
-    assert (profile.rate_bit_s, profile.hops.openflow.rate_bit_s) == (10**9, 10**8)
+    assert (profile.rate_bit_s, profile.hops.openflow.rate_bit_s) == (10**8, 10**8)
     assert not profile.hops.openflow.flows
 
 
@@ -162,15 +162,20 @@ def test_hops_refused(spec: str, said: str) -> None:
     assert error.value.hint
 
 
+OPENFLOW = 'kind = "openflow"\ncount = 1\nleast = 1\nmost = 1'
+
+
 @pytest.mark.parametrize(
     ("table", "said"),
     [
         ('kind = "switch"\ncount = 17\nleast = 0\nmost = 17', "most <= 16"),
         ('kind = "pppoe"\ncount = 1\nleast = 1\nmost = 1', "2 <= least"),
         ('kind = "router"\ncount = 1\nleast = 2\nmost = 3', "least <= count"),
-        ('kind = "openflow"\ncount = 1\nleast = 1\nmost = 1', "a table openflow"),
+        (OPENFLOW, "a table openflow"),
         ('kind = "switch"\ncount = 1\nleast = 0\nmost = 4\ndelay_us = -1', "delay_us of 0 to"),
         ('kind = "hub"\ncount = 1\nleast = 0\nmost = 4', "hub"),
+        (f'{OPENFLOW}\n[hops.openflow]\ncontroller = "wired"\npacket_us = -1', "packet_us of 0 to"),
+        (f'{OPENFLOW}\n[hops.openflow]\ncontroller = "wired"\ncpu_percent = 101', "cpu_percent of 1 to"),
     ],
 )
 def test_hops_of_a_file_refused(tmp_path: Path, table: str, said: str) -> None:

@@ -49,6 +49,7 @@ def bring_up(
     frame_by_frame: bool = False,
 ) -> Iterator[LinkPath]:
     """Build the ``index``-th link of a run (0 to 255), which has hops, and yield it, ready for traffic.
+    ``frame_by_frame``: for virtual time.
 
     RequirementError if a program that this kind of hop needs is missing; CommandFailed with the reason of the
     program concerned if something between the ends does not come up in time.
@@ -92,6 +93,7 @@ def bring_up(
                     tag=tag,
                     private=folders.private,
                     logs=folders.logs,
+                    is_virtual=frame_by_frame,
                 )
             )
         yield path

@@ -1,13 +1,15 @@
-"""An OpenFlow switch: Open vSwitch with its datapath in user space, and ovs-testcontroller as its controller.
+"""An OpenFlow switch: Open vSwitch with the kernel's datapath, and ovs-testcontroller as its controller.
 
-All of it is the run's own: database, sockets and logs are in private folders, and nothing is the system
-service's. The switch is a network namespace; its controller is another one, at the end of a shaped link of
-its own.
+What matches a flow, the kernel forwards; what matches none passes the switch's program, which asks the
+controller. All of it is the run's own: database, sockets and logs are in private folders, and nothing is the
+system service's. The switch is a network namespace; its controller is another one, at the end of a shaped
+link of its own.
 """
 
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -23,7 +25,7 @@ from harness.network import links
 from harness.network.links import LinkPath, NetworkNamespace, VethPair
 from harness.network.paths.chain import FAR, NEAR, address
 
-MODULES = ("tun",)
+MODULES = ("openvswitch",)
 LEAVES = (
     Leftover(
         what="the control group",
@@ -44,6 +46,16 @@ CONTROL_SEGMENT = 63
 DEADLINE_S = 20.0
 CGROUPS = "/sys/fs/cgroup"
 PERIOD_US = 100_000
+
+UPTIME_S = 10.5
+"""Open vSwitch 3.1 counts processors only once its kernel has run for 10 s (count_cpu_cores(),
+lib/ovs-thread.c). A program of it that starts earlier takes no packet from the kernel."""
+
+PROCESSOR = "processor"
+"""The queue of a switch's processor that has a price."""
+
+CELL_BYTES = 2**17
+"""More than any frame: netem's rate then takes as long for each (tc-netem(8), CELLSIZE)."""
 
 FLOODING = ("--hub", "--noflow")
 """Each packet is sent back to the switch to be flooded, and the flow table stays empty."""
@@ -84,18 +96,24 @@ class CpuShare(msgspec.Struct, frozen=True):
 
 @contextlib.contextmanager
 def switch(
-    journal: Journal, path: LinkPath, settings: OpenFlow, *, tag: str, private: Path, logs: Path
+    journal: Journal,
+    path: LinkPath,
+    settings: OpenFlow,
+    *,
+    tag: str,
+    private: Path,
+    logs: Path,
+    is_virtual: bool = False,
 ) -> Iterator[None]:
     """Make the one hop of a path forward as its controller says, while the context lasts.
+
+    A share of a processor is a control group's; ``is_virtual``: in virtual time it is a price of each packet.
 
     CommandFailed with the end of the switch's log if it does not reach its controller in time.
     """
     (hop,) = path.hops
     with contextlib.ExitStack() as stack:
         controller = stack.enter_context(_controller(journal, path, settings, tag=tag))
-        for host, iface in ((path.initiator, path.initiator_iface), (path.target, path.target_iface)):
-            # A switch in user space gets packets as they were sent, and has no adapter to fill in a checksum.
-            host.run(["ethtool", "-K", iface, "tx", "off"])
         hop.run(["mkdir", "-p", "-m", "700", str(private)])
         env = dict.fromkeys(("OVS_RUNDIR", "OVS_LOGDIR", "OVS_DBDIR", "OVS_SYSCONFDIR"), str(private))
         own = address(path.index, CONTROL_SEGMENT, 2)
@@ -111,11 +129,14 @@ def switch(
         )
         socket = stack.enter_context(_database(hop, private, logs, env))
         starting = ["ovs-vswitchd", socket, f"--unixctl={private}/vswitchd.ctl"]
-        if settings.cpu_percent is not None:
+        if settings.cpu_percent is not None and is_virtual and settings.packet_us:
+            _set_price(stack, journal, path, settings.packet_us * 100 / settings.cpu_percent)
+        elif settings.cpu_percent is not None:
             share = CpuShare(f"harness-{tag}-{path.index}", settings.cpu_percent)
             stack.enter_context(journal.hold(path.initiator, share))
             enter = 'echo $$ > "$1/cgroup.procs" && shift && exec "$@"'
             starting = ["sh", "-c", enter, "sh", share.folder, *starting]
+        time.sleep(max(0.0, UPTIME_S - time.clock_gettime(time.CLOCK_BOOTTIME)))
         log = logs / "ovs-vswitchd.log"
         stack.enter_context(
             hop.daemon(
@@ -129,8 +150,21 @@ def switch(
         ask = ["ovs-vsctl", f"--db={socket}", f"--timeout={DEADLINE_S:.0f}"]
         hop.run([*ask, *_configuration(own)], env=env)
         _await_controller(hop, ask, env, log)
+        if settings.flows:
+            # The first packets find no flow and wait for the controller: a ping of them took 7 to 29 ms.
+            with contextlib.suppress(HarnessError):
+                path.initiator.run(["ping", "-q", "-c", "1", "-W", "5", path.target_address], check=False)
         stack.callback(_keep_flows, hop, private, logs / "flows.txt")
         yield
+
+
+def _set_price(stack: contextlib.ExitStack, journal: Journal, path: LinkPath, packet_us: float) -> None:
+    """Let a switch take so long for each packet of either host, one after the other."""
+    (hop,) = path.hops
+    queue = stack.enter_context(journal.hold(hop, links.Airtime(PROCESSOR, (NEAR, FAR), is_inward=True)))
+    rate_bit_s = round(8 * CELL_BYTES * 1e6 / packet_us)
+    limit = path.profile.queue_packets or links.QUEUE_PACKETS
+    links.shape(hop, queue.iface, f"limit {limit} rate {rate_bit_s}bit 0 {CELL_BYTES}")
 
 
 @contextlib.contextmanager
@@ -167,9 +201,9 @@ def _keep_flows(hop: Host, private: Path, file: Path) -> None:
 
 
 def _configuration(controller: str) -> list[str]:
-    """ovs-vsctl(8)'s words for the bridge: in user space, and useless without its controller."""
+    """ovs-vsctl(8)'s words for the bridge, which is useless without its controller."""
     return [
-        *("add-br", BRIDGE, "--", "set", "bridge", BRIDGE, "datapath_type=netdev", "fail_mode=secure"),
+        *("add-br", BRIDGE, "--", "set", "bridge", BRIDGE, "datapath_type=system", "fail_mode=secure"),
         *("other_config:disable-in-band=true", "--", "add-port", BRIDGE, NEAR, "--", "add-port", BRIDGE, FAR),
         *("--", "set-controller", BRIDGE, f"tcp:{controller}:{PORT}"),
         *("--", "set", "controller", BRIDGE, "connection_mode=out-of-band"),
@@ -188,6 +222,7 @@ def _controller(journal: Journal, path: LinkPath, settings: OpenFlow, *, tag: st
         rate_bit_s=settings.rate_bit_s,
         delay_us=settings.delay_us,
         frame_overhead_bytes=settings.frame_overhead_bytes,
+        queue_packets=path.profile.queue_packets,
     )
     with contextlib.ExitStack() as stack:
         netns = stack.enter_context(journal.hold(path.initiator, NetworkNamespace(controller.netns or "")))

@@ -17,8 +17,9 @@ from harness.analysis import disturbance
 from harness.cli.progress import BEGUN_S
 from harness.cli.results import write
 from harness.cli.streams import tell, tell_error
+from harness.hosts import state
 from harness.model import Record, Status
-from harness.model.errors import HarnessError, RequirementError, UsageError
+from harness.model.errors import BusyError, HarnessError, RequirementError, UsageError
 from harness.model.units import unknown_name
 from harness.parse import references
 from harness.parse.experiments import Experiment, experiments
@@ -28,6 +29,9 @@ from harness.results import probe_store
 from harness.results.probe_records import ProbeRecord
 from harness.results.store import RESULTS, RunFolder, open_runs
 from harness.testbeds.lab import kernel
+
+LOOK_S = 2.0
+"""How often it looks whether a testbed in use is free."""
 
 FOLDER, QUICK_FOLDER = Path(RESULTS) / "documents", Path(RESULTS) / "documents-quick"
 
@@ -126,7 +130,7 @@ def _measure(folder: Path, names: list[str], *, quick: bool) -> tuple[dict[str, 
                 words = [experiment.command, "--resume", str(run.path.absolute())]
             tell(f"{experiment.document}: harness {' '.join(words)}")
             try:
-                status = harness(words)
+                status = when_free(words)
             except HarnessError as error:
                 tell_error(error)
                 reasons[experiment.command_line(virtual=virtual)] = str(error)
@@ -167,6 +171,18 @@ def _has_failed(run: RunFolder) -> bool:
     """Whether it ended badly for another reason than that something was skipped."""
     statuses = {record.status for record in _records(run)}
     return bool(statuses - {Status.OK, Status.SKIPPED}) or Status.SKIPPED not in statuses
+
+
+def when_free(words: list[str]) -> int:
+    """As ``harness``, once nobody else holds the testbed."""
+    while True:
+        try:
+            return harness(words)
+        except BusyError as error:
+            tell(f"waiting: {error.message}")
+        time.sleep(LOOK_S)
+        while state.owner() is not None:
+            time.sleep(LOOK_S)
 
 
 def harness(words: list[str]) -> int:

@@ -3,11 +3,12 @@
 There are three origins of figures: the document, what was measured in real time, and virtual time, where
 processor work takes no time, so that only links, disks and protocols do. A figure that other programs
 disturbed answers nothing, and neither does a difference that may be chance: single figures are within 15 % of
-what they are without disturbance (``disturbance.THRESHOLD``), cells with repeats have the table's own test,
-and a published matrix its own noise (``published``).
+what they are without disturbance (``disturbance.THRESHOLD``), those of a document within 5 %, cells with
+repeats have the table's own test, and a published matrix its own noise (``published``).
 
 How much of a cost is due to links and protocols is the extra time in virtual time as a part of the extra time
-there was: per bit, per packet or per round trip.
+that the document had, or where it has no such figures, that ours had: per bit, per packet or per round trip.
+That is also whom to complain to: the protocol, or the processors and the software.
 """
 
 from __future__ import annotations
@@ -18,29 +19,32 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from harness.analysis import disturbance
 from harness.analysis.stats import Difference
 from harness.explain import published
-from harness.model import Clock
+from harness.model import Clock, TestbedKind
 from harness.parse.profiles import load_link
 from harness.parse.references import Ask, Change, Most, PathReference, Reference, Step
 from harness.results.probe_records import ProbeRecord
+from harness.table.notes import DISTURBED_SIGN
 from harness.table.options import Table, TableCell, TableColumn
-from harness.table.views import View, build, setting_of
-from harness.table.views.grid import Grid
+from harness.table.views import TOLERANCE, TOLERANCE_POINTS, View, build, differ, setting_of, unit_of
+from harness.table.views.grid import Field, Grid
 
-TOLERANCE = disturbance.LOST_OF_TAKEN * disturbance.THRESHOLD
-"""Single figures may differ by so much without a cause."""
-
-TOLERANCE_POINTS = 1.0
-"""The same for parts that are lost, in percent."""
-
-UNITS = {"_mbit_s": "Mbit/s", "_per_s": "per second", "_ms": "ms", "_us": "µs", "_percent": "%"}
 MB_S = "MB/s"
 RATES = ("Mbit/s", "per second", MB_S)
 PERCENT = "%"
 
 MEASURED, VIRTUAL = "measured", "in virtual time"
+
+MOSTLY = 0.75
+"""From this part of a cost on it is the links' and protocols'; and as much of the rest makes it the
+processors'."""
+
+TOLERANCE_PUBLISHED = 0.05
+"""A document's machines did nothing else, so its single figures differ by a few percent without a cause."""
+
+SMALLEST_FRAME_BYTES = 60
+"""IEEE 802.3's 64 without the check sequence, which a link's profile counts."""
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,14 +52,16 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     paths in the question's order. ``shown`` are the rows in which these differ by more than chance.
 
     ``why`` says why there are none, and ``alone`` what there is of one path alone; ``is_disturbed``: some
-    were, and are left out.
+    were, and are left out. ``each`` has what there is to draw, by link or by row.
     """
 
     rows: Mapping[str, tuple[float, ...]] = {}
+    each: Mapping[str, float] = {}
     shown: frozenset[str] = frozenset()
     why: str = ""
     alone: str = ""
     is_disturbed: bool = False
+    is_labs_own: bool = False
 
 
 class Origins(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,13 +77,28 @@ class Origins(msgspec.Struct, frozen=True, kw_only=True):
         return [(MEASURED, self.measured), (VIRTUAL, self.virtual), (f"in {self.title}", self.published)]
 
 
+class Bars(msgspec.Struct, frozen=True, kw_only=True):
+    """What there is to draw of a figure: for each link or row, by its name, the figure of each origin."""
+
+    title: str
+    bars: dict[str, dict[str, float]]
+
+    @property
+    def origins(self) -> list[str]:
+        return list(dict.fromkeys(origin for figures in self.bars.values() for origin in figures))
+
+
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """The answer to one question: ``subject`` is what it is about, ``figures`` what each origin says of it,
-    ``conclusion`` a sentence on what follows."""
+    ``conclusion`` a sentence on what follows. ``whom`` says in plain words whom to complain to, or is
+    empty; ``is_free``: neither our figures nor the document's show that anything is lost."""
 
     subject: str
     figures: tuple[tuple[str, str], ...]
     conclusion: str
+    whom: str = ""
+    is_free: bool = False
+    bars: Bars
 
     @property
     def sentences(self) -> str:
@@ -89,18 +110,29 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 def of_paths(reference: PathReference, records: Sequence[ProbeRecord]) -> list[Answer]:
     """An answer to each question about paths, in the reference's order."""
     real, virtual = ([r for r in records if (r.clock is Clock.REAL) is is_real] for is_real in (True, False))
-    return [
-        _answer(
-            ask,
-            Origins(
-                title=reference.title,
-                published=_published(ask, reference),
-                measured=_probed(ask, View(reference.view), real, TOLERANCE),
-                virtual=_probed(ask, View(reference.view), virtual, 0.0),
-            ),
+    is_lab = all(record.testbed is TestbedKind.LAB for record in real)
+    view = View(reference.view)
+    headings = {field.key: _heading(field) for field in build(view, []).fields}
+    links = [row.link for row in reference.row]
+    names = {load_link(r.link).name: r.title for r in reference.row if r.link and links.count(r.link) == 1}
+    found = []
+    for ask in reference.ask:
+        measured, unreal = _probed(ask, view, real, TOLERANCE), _probed(ask, view, virtual, 0.0)
+        known = [(value, unreal.each[link]) for link, value in measured.each.items() if link in unreal.each]
+        if is_lab and any(differ(ask.figure, *pair) for pair in known):
+            measured = msgspec.structs.replace(measured, is_labs_own=True)
+        origins = Origins(
+            title=reference.title, published=_published(ask, reference), measured=measured, virtual=unreal
         )
-        for ask in reference.ask
-    ]
+        found.append(_answer(ask, origins, headings[ask.figure], names))
+    return found
+
+
+def _heading(field: Field) -> str:
+    """A column's heading where it stands alone."""
+    heading, of = field.heading.replace("|", " "), field.key.partition("_")[0]
+    heading = heading if heading.lower().startswith(of) else f"{of.upper()} {heading}"
+    return heading + " µs" * field.key.endswith("_us")
 
 
 def of_matrix(reference: Reference, table: Table | None) -> list[Answer]:
@@ -117,7 +149,7 @@ def of_matrix(reference: Reference, table: Table | None) -> list[Answer]:
             measured=_of_cells(ask, table, lambda column: _clock(column) == Clock.REAL),
             virtual=_of_cells(ask, table, lambda column: _clock(column) not in (None, Clock.REAL)),
         )
-        answers.append(_answer(ask, origins, is_matrix=True))
+        answers.append(_answer(ask, origins, f"{ask.what}, in %", is_matrix=True))
     return answers
 
 
@@ -132,18 +164,17 @@ def _is_shown(ask: Ask, figures: Sequence[float], tolerance: float) -> bool:
     if isinstance(ask, Most):
         return True
     of, beside = figures
-    if _unit(ask) == PERCENT:
-        return abs(of - beside) > (TOLERANCE_POINTS if tolerance else 0.0)
-    return abs(of - beside) > tolerance * max(of, beside)
+    return differ(ask.figure, of, beside, tolerance)
 
 
 def _unit(ask: Ask) -> str:
-    return next((unit for end, unit in UNITS.items() if ask.figure.endswith(end)), MB_S)
+    return unit_of(ask.figure) or MB_S
 
 
-def _single(ask: Ask, figures: Sequence[float], tolerance: float) -> Figures:
+def _single(ask: Ask, each: Mapping[str, float], tolerance: float) -> Figures:
+    figures = tuple(each.values())
     shown = frozenset({""} if _is_shown(ask, figures, tolerance) else ())
-    return Figures(rows={"": tuple(figures)}, shown=shown)
+    return Figures(rows={"": figures}, shown=shown, each=each)
 
 
 def _published(ask: Ask, reference: PathReference) -> Figures:
@@ -157,8 +188,9 @@ def _published(ask: Ask, reference: PathReference) -> Figures:
             found[link] = max(row.values[ask.figure] for row in rows)
     if len(found) < len(ask.links):
         told = ", ".join(f"{_shown(value)} {_unit(ask)} of {link}" for link, value in found.items())
-        return Figures(why="it has no such figure", alone=told and f"only {told}")
-    return _single(ask, list(found.values()), TOLERANCE)
+        each = {load_link(link).name: value for link, value in found.items()}
+        return Figures(why="it has no such figure", alone=told and f"only {told}", each=each)
+    return _single(ask, {load_link(link).name: value for link, value in found.items()}, TOLERANCE_PUBLISHED)
 
 
 def _probed(ask: Ask, view: View, records: Sequence[ProbeRecord], tolerance: float) -> Figures:
@@ -167,19 +199,20 @@ def _probed(ask: Ask, view: View, records: Sequence[ProbeRecord], tolerance: flo
         return Figures(why="there are no figures")
     if len({setting_of(record) for record in records}) > 1:
         return Figures(why="they come from several testbeds or kernels: name the runs of one")
-    found = []
+    found, failed = dict[str, float](), list[Figures]()
     for link in ask.links:
         name = load_link(link).name
         grid = build(view, [r for r in records if r.link == name and not r.protection])
         entries = [row.entries[ask.figure] for row in grid.rows if ask.figure in row.entries]
         values = [entry for entry in entries if entry.value is not None]
-        if not values:
-            return Figures(why=f"there is no figure of {link}{_reason(grid, ask.figure)}")
-        best = max(values, key=lambda entry: entry.value or 0.0)
-        if best.sign:
-            return Figures(why=f"other programs disturbed that of {link}", is_disturbed=True)
-        found.append(best.value or 0.0)
-    return _single(ask, found, tolerance)
+        best = max(values, key=lambda entry: entry.value or 0.0, default=None)
+        if best is None:
+            failed.append(Figures(why=f"there is no figure of {link}{_reason(grid, ask.figure)}"))
+        elif best.sign == DISTURBED_SIGN:
+            failed.append(Figures(why=f"other programs disturbed that of {link}", is_disturbed=True))
+        else:
+            found[name] = best.value or 0.0
+    return msgspec.structs.replace(failed[0], each=found) if failed else _single(ask, found, tolerance)
 
 
 def _reason(grid: Grid, figure: str) -> str:
@@ -202,7 +235,13 @@ def _of_reference(ask: Change, reference: Reference, noise: dict[str, float]) ->
     of, beside = (places[link] for link in ask.links)
     rows = {workload: (values[of], values[beside]) for workload, values in reference.rows.items()}
     least = 1 / noise.get(reference.columns[of].link, 1.0)
-    return Figures(rows=rows, shown=frozenset(row for row, (a, b) in rows.items() if a < least * b))
+    shown = frozenset(row for row, (a, b) in rows.items() if a < least * b)
+    return Figures(rows=rows, shown=shown, each=_parts(rows))
+
+
+def _parts(rows: Mapping[str, tuple[float, ...]]) -> dict[str, float]:
+    """The first figure of each row in percent of the second."""
+    return {row: 100 * of / beside for row, (of, beside) in rows.items() if beside}
 
 
 def _of_cells(ask: Change, table: Table | None, is_of: Callable[[TableColumn], bool]) -> Figures:
@@ -238,7 +277,13 @@ def _of_cells(ask: Change, table: Table | None, is_of: Callable[[TableColumn], b
         if _differs(of, ratio):
             shown.add(row.name)
     why = "other programs disturbed them" if disturbed else "no workload has both figures"
-    return Figures(rows=rows, shown=frozenset(shown), why="" if rows else why, is_disturbed=disturbed)
+    return Figures(
+        rows=rows,
+        shown=frozenset(shown),
+        why="" if rows else why,
+        is_disturbed=disturbed,
+        each=_parts(rows),
+    )
 
 
 def _differs(cell: TableCell, ratio: float) -> bool:
@@ -247,11 +292,26 @@ def _differs(cell: TableCell, ratio: float) -> bool:
     return abs(1 - ratio) > TOLERANCE
 
 
-def _answer(ask: Ask, origins: Origins, *, is_matrix: bool = False) -> Answer:
+def _answer(
+    ask: Ask,
+    origins: Origins,
+    heading: str,
+    names: Mapping[str, str] | None = None,
+    *,
+    is_matrix: bool = False,
+) -> Answer:
+    """``names`` are those of links for people."""
+    bars: dict[str, dict[str, float]] = {}
+    for origin, figures in origins.named:
+        for link, value in figures.each.items():
+            bars.setdefault((names or {}).get(link, link), {})[origin] = value
     return Answer(
         subject=ask.what,
         figures=tuple((name, _words(ask, figures)) for name, figures in origins.named),
         conclusion=_conclusion(ask, origins, is_matrix=is_matrix),
+        whom=_whom(ask, origins),
+        is_free=bool(origins.measured.rows) and not any(_dear(ask, each) for _, each in origins.named),
+        bars=Bars(title=heading, bars=bars),
     )
 
 
@@ -299,7 +359,46 @@ def _cost(ask: Ask, figures: Sequence[float]) -> float:
 
 def _dear(ask: Ask, figures: Figures) -> list[str]:
     """The rows in which something is shown to cost."""
+    if isinstance(ask, Most):
+        return []
     return [row for row, found in figures.rows.items() if row in figures.shown and _cost(ask, found) > 0]
+
+
+def _whom(ask: Ask, origins: Origins) -> str:
+    """Whom to complain to, in plain words; empty if that is not known."""
+    measured, processors = origins.measured, "complain to the processors and the software"
+    if isinstance(ask, Most):
+        ceiling = _most_per_s(ask)
+        if not measured.rows or not ceiling:
+            return ""
+        is_links = measured.rows[""][0] / ceiling >= MOSTLY
+        whom = "complain to the link" if is_links else f"{processors}, not to the link"
+        return f"{whom}. {ask.what}: {_words(ask, measured)}, of {ceiling:.0f} that its rate allows"
+    name, whole = _whole(ask, origins)
+    share = _links_share(ask, origins.virtual, whole)
+    if share is None:
+        return ""
+    if share >= MOSTLY:
+        whom = "complain to the protocol and its links, not to a machine"
+    elif share <= 1 - MOSTLY:
+        whom = f"{processors}, not to the protocol"
+    else:
+        whom = f"{processors}, and to the protocol as well"
+    free = _words(ask, origins.virtual)
+    return f"{whom}. {ask.what}: {free} where processors cost nothing, {_words(ask, whole)} {name}"
+
+
+def _most_per_s(ask: Most) -> float:
+    """How many of the smallest frames a link carries in a second; 0: it has no rate."""
+    link = load_link(ask.of)
+    return (link.rate_bit_s or 0) / (8 * (SMALLEST_FRAME_BYTES + link.frame_overhead_bytes))
+
+
+def _whole(ask: Ask, origins: Origins) -> tuple[str, Figures]:
+    """The figures whose cost is to be explained, with their origin: the document's if it has a cost."""
+    if _dear(ask, origins.published):
+        return f"in {origins.title}", origins.published
+    return "as measured", origins.measured
 
 
 def _conclusion(ask: Ask, origins: Origins, *, is_matrix: bool) -> str:
@@ -311,9 +410,10 @@ def _conclusion(ask: Ask, origins: Origins, *, is_matrix: bool) -> str:
     if measured.rows and origins.published.rows:
         same = _dear(ask, origins.published)
         parts[0] += _beside_document(len(same), len(origins.published.rows), origins.title, bool(dear))
-    share = _links_share(ask, origins.virtual, origins.published if is_matrix else measured)
+    _, whole = _whole(ask, origins)
+    share = _links_share(ask, origins.virtual, whole)
     if share is not None:
-        whose = f"what {origins.title} lost" if is_matrix else "ours"
+        whose = "ours" if whole is measured else f"what {origins.title} lost"
         what = "links, disk and protocols" if is_matrix else "links and protocols"
         part = f"{100 * share:.0f} %" if share >= 0.01 else "less than 1 %"
         rest = f"{part} of {whose}, processors and implementation for the rest"
@@ -322,6 +422,8 @@ def _conclusion(ask: Ask, origins: Origins, *, is_matrix: bool) -> str:
         parts.append("in virtual time, where no processor limits, there is one")
     elif dear and not origins.virtual.rows:
         parts.append("without virtual time it is open how much of it links and protocols cause")
+    if measured.is_labs_own:
+        parts.append("the measured figures are the lab's own, whose one processor does everybody's work")
     return "; ".join(parts) + "."
 
 

@@ -9,13 +9,14 @@ from pathlib import Path
 import msgspec
 
 from harness.explain import documents
-from harness.explain.documents import Answer
+from harness.explain.documents import MEASURED, VIRTUAL, Answer, Bars
 from harness.model import Clock
 from harness.model.escape import for_html, printable
 from harness.parse import references
 from harness.parse.experiments import Experiment, experiments
 from harness.parse.references import Reference
-from harness.report import page
+from harness.report import draw, page
+from harness.report.charts import TOP, WIDTH, Chart
 from harness.report.content import Words
 from harness.results import probe_store
 from harness.results.store import RunFolder, open_runs
@@ -31,7 +32,11 @@ TITLE = "What published measurements asked, and what we measured"
 
 _STYLE = """
 .wraps thead th { white-space: normal !important; max-width: 9rem; }
+.wraps td:not([style]) { white-space: normal; min-width: 5rem; }
+.wraps td:first-child { min-width: 11rem; }
+.wraps td, .wraps th { padding: .15rem .35rem; }
 .data p { margin: .2rem 0; }
+.charts .data th { white-space: normal; }
 """
 
 Reasons = Mapping[str, str]
@@ -39,7 +44,7 @@ Reasons = Mapping[str, str]
 
 
 class Document(msgspec.Struct, frozen=True, kw_only=True):
-    """One document. ``missing`` are sentences on what was not measured."""
+    """One document. ``missing`` are sentences on what was not measured, ``pictures`` have a figure each."""
 
     name: str
     title: str
@@ -47,9 +52,24 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
     question: str
     source: str
     answers: tuple[Answer, ...]
+    pictures: tuple[Bars, ...]
     tables: tuple[Grid | Table, ...]
     missing: tuple[str, ...]
     runs: tuple[str, ...]
+
+    @property
+    def whom(self) -> str:
+        """The first answer that is known to whom to complain to; empty if none is."""
+        nobody = "nobody to complain to: no loss is shown"
+        nobody = nobody if all(answer.is_free for answer in self.answers) else ""
+        whom = next((answer.whom for answer in self.answers if answer.whom), nobody)
+        return whom and f"{_capital(whom)}."
+
+    @property
+    def short(self) -> str:
+        """That, or else the first answer that there is."""
+        ours = (answer for answer in self.answers if MEASURED in answer.bars.origins)
+        return self.whom or next(ours, self.answers[0]).sentences
 
 
 def load(paths: Sequence[Path], names: Sequence[str] = (), reasons: Reasons | None = None) -> list[Document]:
@@ -113,10 +133,20 @@ def _document(name: str, made: Sequence[Experiment], runs: Sequence[RunFolder], 
         question=reference.question,
         source=reference.source,
         answers=tuple(answers),
+        pictures=tuple(_merged(answers)),
         tables=tuple(tables),
         missing=tuple(missing),
         runs=tuple(run.run_id for run in (*cells, *probes)),
     )
+
+
+def _merged(answers: Sequence[Answer]) -> list[Bars]:
+    """A picture for each figure, with all that the answers have of it."""
+    found: dict[str, dict[str, dict[str, float]]] = {}
+    for answer in answers:
+        for name, values in answer.bars.bars.items():
+            found.setdefault(answer.bars.title, {}).setdefault(name, {}).update(values)
+    return [Bars(title=title, bars=bars) for title, bars in found.items()]
 
 
 def _missing(one: Experiment, runs: Sequence[RunFolder], reasons: Reasons) -> list[str]:
@@ -187,6 +217,7 @@ def _lines(document: Document, width: int | None) -> list[str]:
         return told if width is None else textwrap.fill(told, width, subsequent_indent="  ")
 
     lines = [wrapped(f"{_capital(document.title)}: {document.question}"), ""]
+    lines += [wrapped(document.whom), ""] if document.whom else []
     lines += [wrapped(answer.sentences) for answer in document.answers]
     lines += [line for table in document.tables for line in ("", _drawn(table, TableFormat.PLAIN, width))]
     return lines + ([""] if document.missing else []) + [wrapped(words) for words in document.missing]
@@ -204,10 +235,10 @@ def render_page(found: Sequence[Document], words: Words | None = None) -> str:
 
 
 def _short(found: Sequence[Document]) -> str:
-    """Each question with its first answer."""
+    """Each question with whom to complain to, or with its first answer."""
     items = "".join(
         f'<dt><a href="#{document.name}">{for_html(document.question)}</a></dt>'
-        f"<dd>{for_html(document.answers[0].sentences)}</dd>"
+        f"<dd>{for_html(document.short)}</dd>"
         for document in found
     )
     return f'<section id="answers"><h2>In short</h2><dl class="facts">{items}</dl></section>'
@@ -215,6 +246,8 @@ def _short(found: Sequence[Document]) -> str:
 
 def _section(document: Document) -> str:
     answers = "".join(map(_answer, document.answers))
+    whom = document.whom and f"<p><strong>{for_html(document.whom)}</strong></p>"
+    drawn = "".join(page.figure(_picture(bars), document.title) for bars in document.pictures if bars.bars)
     tables = "".join(map(_table, document.tables))
     missing = "".join(f"<li>{_coded(words)}</li>" for words in document.missing)
     missing = missing and f"<h3>What is missing</h3><ul>{missing}</ul>"
@@ -222,8 +255,50 @@ def _section(document: Document) -> str:
         f'<section id="{document.name}"><h2>{for_html(_capital(document.title))}: '
         f"{for_html(document.question)}</h2>"
         f'<p class="muted">{for_html(_capital(document.source))}.</p>'
-        f"{answers}<h3>Figures</h3>{tables}{missing}</section>"
+        f'{whom}<div class="charts">{drawn}</div>{answers}<h3>Figures</h3>{tables}{missing}</section>'
     )
+
+
+_BAR, _GAP = 15, 7
+
+
+def _picture(bars: Bars) -> Chart:
+    """For each link or row, a bar of the document's figure, one of ours and one in virtual time."""
+    origins = bars.origins
+    highest = max((value for values in bars.bars.values() for value in values.values()), default=0.0)
+    scale = draw.linear([highest], 4, WIDTH - 60)
+    parts, y = [], float(TOP)
+    for name, values in bars.bars.items():
+        parts.append(draw.text(4, y, draw.shortened(name, draw.fits(WIDTH - 8))))
+        y += 5
+        for origin in origins:
+            if (value := values.get(origin)) is None:
+                continue
+            tip = f"{name}, {origin}: {draw.amount(value)}"
+            parts.append(draw.rect(4, y, max(0.5, scale.at(value) - 4), _BAR - 3, _looks(origin), tip))
+            parts.append(draw.text(scale.at(value) + 4, y + _BAR - 4, draw.amount(value), "mu"))
+            y += _BAR
+        y += _GAP + 12
+    for origin in origins:
+        parts.append(draw.rect(4, y - 10, 18, 10, _looks(origin)))
+        parts.append(draw.text(28, y, origin))
+        y += 16
+    return Chart(
+        title=bars.title,
+        description="bars of what the document has, of ours, and of ours in virtual time",
+        height=y,
+        body="".join(parts),
+        headings=("", *origins),
+        lines=tuple(
+            (name, *(f"{values[each]:.4g}" if each in values else "" for each in origins))
+            for name, values in bars.bars.items()
+        ),
+    )
+
+
+def _looks(origin: str) -> str:
+    """The classes of an origin's bars: ours as in the report, the document's in another colour."""
+    return {MEASURED: "f0 me", VIRTUAL: "f0 vi"}.get(origin, "f1 em")
 
 
 def _answer(answer: Answer) -> str:

@@ -222,13 +222,13 @@ def header(
 
 
 def _section(anchor: str, title: str, preface: str, drawn: Sequence[Chart], nothing: str) -> str:
-    figures = "".join(_figure(chart, title) for chart in drawn)
+    figures = "".join(figure(chart, title) for chart in drawn)
     many = " many" if len(drawn) > _MANY else ""
     shown = f'{preface}<div class="charts{many}">{figures}</div>' if drawn else f"<p>Left out: {nothing}.</p>"
     return f'<section id="{anchor}"><h2>{title}</h2>{shown}</section>'
 
 
-def _figure(chart: Chart, section: str) -> str:
+def figure(chart: Chart, section: str) -> str:
     name = for_page(f"{chart.title}: {chart.description}")
     row = f' data-row="{for_page(chart.row)}"' if chart.row else ""
     data = _data(f"{section}: {chart.title}", chart.headings, chart.lines)

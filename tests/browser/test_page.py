@@ -16,8 +16,11 @@ import pytest
 
 from harness.model.beside import Beside, ProcessorUse, RoundTrips
 from harness.report import documents, load, render
+from harness.runs import probe_plan
 from tests.unit.results_folder import ENVIRONMENT, made_plan, write
+from tests.unit.test_documents import run_of_probes
 from tests.unit.test_table import HOSTILE, matrix, record
+from tests.unit.test_views import tcp
 
 OLD = Path(__file__).parents[1] / "data" / "schema-1" / "results"
 NEEDED = {"chromium": "chromium", "chromedriver": "chromium-driver"}
@@ -321,6 +324,27 @@ def test_nothing_is_wider_than_the_window(opened: Any, width: int) -> None:
 
 
 AXE = (files("axe_core_python") / "axe.min.js").read_text(encoding="utf-8")
+
+
+def test_at_1400_px_nothing_of_the_documents_is_cut_off(driver: Any, tmp_path: Path) -> None:
+    """With the widest tables that there are: all documents, in real and in virtual time."""
+    for profile in probe_plan.names():
+        for virtual in (False, True):
+            run_of_probes(tmp_path, profile, lambda _: tcp(1e8), virtual=virtual)
+    file = tmp_path / "documents.html"
+    file.write_text(documents.render_page(documents.load([tmp_path])), encoding="utf-8")
+    screen = {"width": 1400, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
+    driver.get(file.as_uri())
+    cut = driver.execute_script(
+        "return [document.documentElement, ...document.querySelectorAll('.data')]"
+        ".filter((each) => each.scrollWidth > each.clientWidth && each.clientWidth)"
+        ".map((each) => [each.ariaLabel, each.scrollWidth, each.clientWidth])"
+    )
+    drawn = driver.execute_script("return document.querySelectorAll('figure svg').length")
+    driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    assert cut == []
+    assert drawn >= 5
 
 
 @pytest.mark.parametrize(("theme", "width"), [("light", 1400), ("dark", 1400), ("light", 390)])

@@ -11,16 +11,17 @@ import pytest
 from harness.cli import documents as command
 from harness.explain import documents
 from harness.explain.documents import Answer
+from harness.hosts import state
 from harness.model import Clock, LabKernel, Plan, Record, Status
-from harness.model.errors import RequirementError, TestbedError
-from harness.model.probing import Socket, Tcp, Udp
+from harness.model.errors import BusyError, RequirementError, TestbedError
+from harness.model.probing import Forwarding, Socket, Tcp, Udp
 from harness.parse import references
 from harness.parse.experiments import experiments
 from harness.parse.jobfile import load_workloads
 from harness.parse.profiles import load_link
 from harness.report import documents as page
 from harness.results import probe_store
-from harness.results.probe_records import ProbeRecord, UdpFigures
+from harness.results.probe_records import ForwardingFigures, ProbeRecord, UdpFigures
 from harness.results.store import RunFolder
 from harness.runs import plan, probe_plan
 from harness.runs.probe_plan import ProbeRequest
@@ -91,7 +92,7 @@ def test_every_document_has_experiments_that_can_be_planned() -> None:
 
 
 def test_a_cost_is_told_with_what_links_have_of_it() -> None:
-    found, _ = answers(0, *pppoe(400e6, 200e6), *pppoe(1000e6, 800e6, **OWN))
+    found = answers(0, *pppoe(400e6, 200e6), *pppoe(1000e6, 800e6, **OWN))[1]
     assert dict(found.figures) == {
         "measured": "200 instead of 400 Mbit/s (-50 %)",
         "in virtual time": "800 instead of 1000 Mbit/s (-20 %)",
@@ -100,24 +101,61 @@ def test_a_cost_is_told_with_what_links_have_of_it() -> None:
     # 5 ns for a bit instead of 2.5, and 1.25 instead of 1: a tenth of what is lost.
     assert found.conclusion == (
         "It costs something here; links and protocols account for 10 % of ours, processors and "
-        "implementation for the rest."
+        "implementation for the rest; the measured figures are the lab's own, whose one processor does "
+        "everybody's work."
+    )
+    assert found.whom == (
+        "complain to the processors and the software, not to the protocol. TCP over PPPoE compared with "
+        "plain routing: 800 instead of 1000 Mbit/s (-20 %) where processors cost nothing, 200 instead of "
+        "400 Mbit/s (-50 %) as measured"
     )
 
 
+def controllers(fast_slow: tuple[float, float], **changes: object) -> list[ProbeRecord]:
+    links = ("openflow:controller", "openflow:controller=fast-ethernet")
+    return [on(tcp(mbit_s * 1e6), link, **changes) for link, mbit_s in zip(links, fast_slow, strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("virtual", "whom"),
+    [
+        ((91.7, 80.4), "complain to the protocol and its links, not to a machine. "),
+        ((91.7, 86.0), "complain to the processors and the software, and to the protocol as well. "),
+        ((91.7, 91.6), "complain to the processors and the software, not to the protocol. "),
+    ],
+)
+def test_whom_to_complain_to_is_what_explains_the_documents_loss(
+    virtual: tuple[float, float], whom: str
+) -> None:
+    """Whatever the lab's processor made of it."""
+    found = answers(1, *controllers((25, 20)), *controllers(virtual, **OWN))[0]
+    assert found.whom.startswith(whom)
+    assert found.whom.endswith(", 80.5 instead of 94.1 Mbit/s (-14 %) in document 001")
+    assert "account for" in found.conclusion and "of what document 001 lost" in found.conclusion
+    without = answers(1, *controllers(virtual, **OWN))[0]
+    assert without.whom == found.whom and without.conclusion.startswith("No answer of our own")
+
+
+def test_without_a_loss_there_is_nobody_to_complain_to() -> None:
+    found = answers(0, *pppoe(400e6, 390e6), *pppoe(400e6, 400e6, **OWN))[1]
+    assert found.whom == "" and found.is_free
+    assert not answers(0)[1].is_free, "there are no figures"
+
+
 def test_without_virtual_time_the_cause_is_open() -> None:
-    found, _ = answers(0, *pppoe(400e6, 200e6))
+    found = answers(0, *pppoe(400e6, 200e6))[1]
     assert "without virtual time it is open" in found.conclusion
 
 
 @pytest.mark.parametrize(("over_pppoe", "words"), [(390e6, "show no cost"), (800e6, "show no cost")])
 def test_a_small_difference_and_a_gain_are_no_cost(over_pppoe: float, words: str) -> None:
-    found, _ = answers(0, *pppoe(400e6, over_pppoe))
+    found = answers(0, *pppoe(400e6, over_pppoe))[1]
     assert words in found.conclusion
 
 
 def test_the_documents_own_figure_is_set_beside() -> None:
     def pings(routed_ns: float, pppoe_ns: float) -> str:
-        found = answers(0, on(ping(routed_ns), "routed"), on(ping(pppoe_ns), "pppoe"))[1]
+        found = answers(0, on(ping(routed_ns), "routed"), on(ping(pppoe_ns), "pppoe"))[0]
         assert dict(found.figures)["in document 000"] == "0.467 instead of 0.287 ms (+63 %)"
         return found.conclusion
 
@@ -126,19 +164,19 @@ def test_the_documents_own_figure_is_set_beside() -> None:
 
 
 def test_what_others_disturbed_answers_nothing() -> None:
-    found, _ = answers(0, *pppoe(400e6, 200e6, others=(others(0.5, processors=0.5),)))
+    found = answers(0, *pppoe(400e6, 200e6, others=(others(0.5, processors=0.5),)))[1]
     assert found.conclusion.startswith("No answer of our own: other programs disturbed that of ")
     assert "disturbed" in dict(found.figures)["measured"]
 
 
 def test_what_was_skipped_is_told_with_its_reason() -> None:
     skipped = on(blank(Tcp()), "pppoe", status=Status.SKIPPED, reason="pppd is missing")
-    found, _ = answers(0, on(tcp(1e6), "routed"), skipped)
+    found = answers(0, on(tcp(1e6), "routed"), skipped)[1]
     assert found.conclusion == "No answer of our own: there is no figure of pppoe: pppd is missing."
 
 
 def test_figures_of_several_places_are_not_mixed() -> None:
-    found, _ = answers(0, *pppoe(400e6, 200e6), *pppoe(9e9, 8e9, testbed="host"))
+    found = answers(0, *pppoe(400e6, 200e6), *pppoe(9e9, 8e9, testbed="host"))[1]
     assert "come from several testbeds" in found.conclusion
 
 
@@ -170,7 +208,14 @@ def test_what_a_switch_adds_is_the_slope() -> None:
         "in virtual time": "30 µs more",
         "in document 004": "29.1 µs more",
     }
-    assert "as in document 004; links and protocols account for 30 % of ours" in found.conclusion
+    whole = "as in document 004; links and protocols account for all of what document 004 lost"
+    assert whole in found.conclusion
+    assert list(found.bars.bars) == ["no switch", "1 switch", "2 switches", "3 switches", "4 switches"]
+    assert found.bars.bars["1 switch"] == {
+        documents.MEASURED: 200,
+        documents.VIRTUAL: 40,
+        "in document 004": 271,
+    }
     assert reopened.conclusion.startswith("No answer of our own: there is no figure of switched:0")
     uneven, _ = answers(4, *switches(1e5, 2e5, 1.5e5, 4e5, 5e5))
     assert "do not rise with each one" in uneven.conclusion
@@ -179,6 +224,40 @@ def test_what_a_switch_adds_is_the_slope() -> None:
 def test_packets_that_were_not_counted_are_no_answer_if_some_were_lost() -> None:
     (found,) = answers(2)
     assert dict(found.figures)["in document 002"] == "8000 per second"  # not the 8210 of which 85 % were lost
+    assert found.whom == ""
+
+
+@pytest.mark.parametrize(
+    ("per_s", "whom"),
+    [
+        (30_000, "complain to the processors and the software, not to the link"),
+        (1_400_000, "complain to the link"),
+    ],
+)
+def test_packets_are_compared_with_what_the_links_rate_allows(per_s: float, whom: str) -> None:
+    figures = ForwardingFigures(offered_per_s=per_s, arrived_per_s=per_s, lost_percent=0.0)
+    record = msgspec.structs.replace(blank(Forwarding()), status=Status.OK, figures=figures)
+    (found,) = answers(2, on(record, "wired"))
+    # IEEE 802.3: 64 bytes and 20 of preamble and gap.
+    said = f"Packets over the link without loss: {per_s:.0f} per second, of 1488095 that its rate allows"
+    assert found.whom == f"{whom}. {said}"
+
+
+def test_a_figure_of_the_labs_processor_is_signed_beside_virtual_times() -> None:
+    def values(real: float, **changes: object) -> list[str]:
+        made = [on(tcp(real), "routed", **changes), on(tcp(400e6), "routed", **OWN)]
+        grid = build_view(View.OPENFLOW, made)
+        field = next(field for field in grid.fields if field.key == "tcp_received_mbit_s")
+        has_note = any(note.startswith("lab: the lab's own figure") for note in grid.notes)
+        texts = [row.entries[field.key].text(field) for row in grid.rows]
+        assert has_note is any(text.endswith(" lab") for text in texts)
+        return texts
+
+    assert values(200e6) == ["200.0 lab", "400.0"]
+    assert values(390e6) == ["390.0", "400.0"]
+    # Real machines have processors of their own, and what others disturbed has its sign already.
+    assert values(200e6, testbed="host") == ["200.0", "400.0"]
+    assert values(200e6, others=(others(0.5, processors=0.5),)) == ["200.0 ! [1]", "400.0"]
 
 
 def matrix(**columns: Sequence[float]) -> list[Record]:
@@ -289,6 +368,7 @@ def test_the_page_has_each_document_with_its_reasons(tmp_path: Path) -> None:
         assert words.replace("`", "") in said
     assert "iperf3 <b>is missing</b>" in done.stdout and "iperf3 <b>is missing</b>" in said
     assert "<script" not in text and "default-src 'none'" in text
+    assert "<figure" in text and text.count("<figure") == text.count("bars of what the document has")
     assert "4 <" not in text and "5 documents; 1 run of ours" in said
 
 
@@ -337,6 +417,28 @@ def test_what_is_lacking_is_measured_and_a_failure_does_not_end_it(
     assert done.returncode == 1 and "the lab did not boot" in done.stdout
     assert "Not measured in virtual time" in done.stdout and "make lab-kernel" in done.stdout
     assert (tmp_path / "runs" / "documents.html").is_file()
+
+
+def test_a_testbed_in_use_is_waited_for(
+    tmp_path: Path, lab: list[list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its holder is looked for again and again, and the command tried once it is gone."""
+    measure = command.harness
+    busy = iter([True, True, False])
+    holders = iter([state.Owner(1, "r1", "now")] * 2 + [None] + [state.Owner(2, "r2", "now"), None])
+
+    def in_use(words: list[str]) -> int:
+        if next(busy):
+            raise BusyError("the testbed is in use by run r1", hint="wait for it")
+        return measure(words)
+
+    monkeypatch.setattr(command, "harness", in_use)
+    monkeypatch.setattr(command, "LOOK_S", 0.0)
+    monkeypatch.setattr(state, "owner", lambda: next(holders))
+    done = harness("documents", str(tmp_path), "--run", "--document", "document-000", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert len(lab) == 1 and next(holders, "all asked") == "all asked"
+    assert done.stderr.count("waiting: the testbed is in use by run r1") == 2
 
 
 def test_what_was_only_skipped_is_no_failure(tmp_path: Path, lab: list[list[str]]) -> None:

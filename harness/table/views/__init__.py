@@ -3,6 +3,16 @@ initiators there are: ``harness table --view``."""
 
 from harness.table.views.grid import render
 from harness.table.views.scale import build as build_scale
-from harness.table.views.tables import View, build, setting_of
+from harness.table.views.tables import TOLERANCE, TOLERANCE_POINTS, View, build, differ, setting_of, unit_of
 
-__all__ = ["View", "build", "build_scale", "render", "setting_of"]
+__all__ = [
+    "TOLERANCE",
+    "TOLERANCE_POINTS",
+    "View",
+    "build",
+    "build_scale",
+    "differ",
+    "render",
+    "setting_of",
+    "unit_of",
+]

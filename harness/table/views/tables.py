@@ -34,9 +34,9 @@ from harness.results.probe_records import (
     UdpFigures,
     UdpLatencyFigures,
 )
-from harness.table.notes import DISTURBED_SIGN
+from harness.table.notes import DISTURBED_SIGN, LAB_SIGN
 from harness.table.options import Choice
-from harness.table.views.grid import Entry, Field, Footnotes, Grid, Row
+from harness.table.views.grid import NOTHING, Entry, Field, Footnotes, Grid, Row
 
 MS_NS = 1e6
 US_NS = 1e3
@@ -45,6 +45,33 @@ MBIT = 1e6
 SPARSE_S = 0.1
 """Pings at this interval or a longer one are those of people, at a shorter one those at the cadence of
 I/O."""
+
+
+TOLERANCE = disturbance.LOST_OF_TAKEN * disturbance.THRESHOLD
+"""Single figures may differ by so much without a cause."""
+
+TOLERANCE_POINTS = 1.0
+"""The same for parts that are lost, in percent."""
+
+UNITS = {
+    "_mbit_s": "Mbit/s",
+    "_per_s": "per second",
+    "_ms": "ms",
+    "_us": "µs",
+    "lost_percent": "%",
+}
+"""Of figures that can be compared, by how their keys end."""
+
+
+def unit_of(key: str) -> str | None:
+    return next((unit for end, unit in UNITS.items() if key.endswith(end)), None)
+
+
+def differ(key: str, one: float, other: float, tolerance: float = TOLERANCE) -> bool:
+    """Whether two figures differ by more than single measurements may; without ``tolerance``, at all."""
+    if unit_of(key) == "%":
+        return abs(one - other) > (TOLERANCE_POINTS if tolerance else 0.0)
+    return abs(one - other) > tolerance * max(one, other)
 
 
 class View(Choice):
@@ -183,6 +210,9 @@ LOADED_PING = _Measure(
     _ping_time("mean_ns"),
 )
 
+VIRTUAL = ", virtual"
+"""In the name of a place (``setting_of``) where time is virtual."""
+
 PATHS: dict[View, list[_Measure]] = {
     View.LINK: [
         PING[1],
@@ -222,6 +252,7 @@ def build(view: View, records: Sequence[ProbeRecord], reference: PathReference |
             labels, fields, rows = _latencies(records, notes)
         case _:
             labels, fields, rows = _paths(PATHS.get(view, []), records, notes)
+    rows, labs_own = _signed(rows)
     if reference is not None:
         rows += [
             Row(
@@ -238,8 +269,33 @@ def build(view: View, records: Sequence[ProbeRecord], reference: PathReference |
         fields=fields,
         rows=tuple(rows),
         footnotes=tuple(notes.texts),
-        notes=tuple(_notes(records, reference)),
+        notes=(*labs_own, *_notes(records, reference)),
     )
+
+
+def _signed(rows: Sequence[Row]) -> tuple[list[Row], list[str]]:
+    """The rows with a sign at each figure of the lab's that is another one in virtual time, where processors
+    cost nothing; and what to say of that."""
+    virtual = {row.labels[:-1]: row.entries for row in rows if VIRTUAL in row.labels[-1]}
+
+    def signed(row: Row, key: str, entry: Entry) -> Entry:
+        place, other = row.labels[-1], virtual.get(row.labels[:-1], {}).get(key, NOTHING)
+        is_labs = place.startswith(TestbedKind.LAB) and VIRTUAL not in place
+        if not is_labs or entry.sign or unit_of(key) is None or None in (entry.value, other.value):
+            return entry
+        is_own = differ(key, entry.value or 0.0, other.value or 0.0)
+        return msgspec.structs.replace(entry, sign=LAB_SIGN if is_own else "")
+
+    found = [
+        msgspec.structs.replace(row, entries={k: signed(row, k, each) for k, each in row.entries.items()})
+        for row in rows
+    ]
+    note = (
+        f"{LAB_SIGN}: the lab's own figure: links and protocols alone have that of the row in virtual time, "
+        "so the lab's one processor made the difference."
+    )
+    is_any = any(entry.sign == LAB_SIGN for row in found for entry in row.entries.values())
+    return found, [note] if is_any else []
 
 
 def _groups(records: Iterable[ProbeRecord]) -> dict[tuple[str, ...], list[ProbeRecord]]:
@@ -256,7 +312,7 @@ def _groups(records: Iterable[ProbeRecord]) -> dict[tuple[str, ...], list[ProbeR
 
 def setting_of(record: ProbeRecord) -> str:
     """Where a probe was made: testbed, clock and kernel."""
-    place = record.testbed + ("" if record.clock is Clock.REAL else ", virtual")
+    place = record.testbed + ("" if record.clock is Clock.REAL else VIRTUAL)
     place += ", own kernel" if record.lab_kernel is LabKernel.OWN else ""
     return place + (f" {record.other_kernel}" if record.other_kernel else "")
 

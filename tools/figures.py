@@ -98,6 +98,7 @@ RUNS: Mapping[str, tuple[str, ...]] = {
     "document-003-virtual": (
         *("run", "--virtual-time", "--disk", "hdd-7200", "--repeats", "1", "--runtime", "1s"),
     ),
+    "document-001-virtual": ("probe", "--virtual-time", "--profile", "document-001", "--duration", "1s"),
     "document-004-virtual": (
         *("probe", "--virtual-time", "--profile", "document-004", "--count", "200", "--repeats", "1"),
     ),

@@ -136,6 +136,8 @@ def alike(found: Io | None, expected: Io | None) -> bool:
     if any(getattr(found, name) != getattr(expected, name) for name in exact):
         return False
     of, asked = (msgspec.structs.asdict(io.latency) for io in (found, expected))
+    if of.pop("percentiles") is not asked.pop("percentiles"):
+        return False
     tolerances = dict.fromkeys(of, MEAN_TOLERANCE) | {"stddev_ns": SPREAD_TOLERANCE}
     tolerances |= {name: BIN_TOLERANCE for name in of if name.startswith("p")}
     extremes = dict.fromkeys(("min_ns", "max_ns"), ONE_IO_TOLERANCE_NS)

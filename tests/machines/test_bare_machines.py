@@ -11,6 +11,6 @@ def test_bare_machines(stock: Site) -> None:
     said = stock.harness("doctor", *TOGETHER)
     assert said.status == 2, said.text
     assert "the machines are not ready" in said.out
-    assert said.out.count("fix: apt-get install") == 2, said.out
+    assert said.out.count("fix: apt-get update && apt-get install") == 2, said.out
     refused(stock.harness(*wired(stock, *ONE)), "fio", "apt-get install")
     assert not list((stock.folder / "results").glob("*")), "an empty folder of a run"

@@ -95,6 +95,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     virtual: bool = False
     block_bytes: int | None = None
     depth: int | None = None
+    is_sequential: bool = False
     time_ns: Span | None = None
     repeats: int = 0
     device_ns: Span | None = None
@@ -290,6 +291,7 @@ class _ColumnOf:
             emulation_ns=None if virtual or demands is None else self._emulation(demands.round_trips, depth),
             block_bytes=block_bytes,
             depth=depth,
+            is_sequential=self._is_sequential(name),
             time_ns=times(good),
             repeats=len(good),
             device_ns=device,
@@ -310,6 +312,11 @@ class _ColumnOf:
             driver=drivers(good[0].agreed),
             missing=tuple(missing),
         )
+
+    def _is_sequential(self, name: str) -> bool:
+        workload = self.workloads.get(name)
+        pattern = dict(workload.options).get("rw") if workload else None
+        return pattern is not None and not pattern.startswith("rand")
 
     def _depth(self, name: str, record: Record) -> tuple[int | None, list[str]]:
         """How many I/Os are in flight, and why that is unknown."""

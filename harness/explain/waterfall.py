@@ -128,8 +128,8 @@ def _reading(evidence: Evidence, at: At, *, model: float, split: float, waited: 
         is_memory=evidence.is_memory,
         is_in_bursts=(
             evidence.transport is not None
-            and evidence.direction == "write"
-            and transports.named(evidence.transport).writes_in_bursts
+            and evidence.is_sequential
+            and transports.named(evidence.transport).runs_together
         ),
     )
 

@@ -66,13 +66,13 @@ def test_mean_value_analysis_of_a_balanced_network() -> None:
 
 
 @pytest.mark.parametrize(
-    ("transport", "direction", "together"),
-    [("nvme-tcp", "write", True), ("nvme-tcp", "read", False), ("iscsi", "write", False)],
+    ("transport", "sequential", "together"),
+    [("nvme-tcp", True, True), ("nvme-tcp", False, False), ("iscsi", True, False)],
 )
-def test_queued_writes_of_nvme_stay_together_so_the_core_idles_while_the_first_one_waits(
-    transport: str, direction: str, together: bool
+def test_sequential_ios_over_nvme_stay_together_so_the_core_idles_while_the_first_one_waits(
+    transport: str, sequential: bool, together: bool
 ) -> None:
-    at_8, then = after(reading(transport=transport, direction=direction), Step(Kind.DEPTH, 8), LIKELY)
+    at_8, then = after(reading(transport=transport, is_sequential=sequential), Step(Kind.DEPTH, 8), LIKELY)
     apart_ns = work_ns(LIKELY)
     burst_ns = (184 * US + 7 * apart_ns) / 8
     assert then is Resource.CORE

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -37,6 +38,17 @@ INNER = ("data:", "chrome:", "about:")
 
 def _missing() -> list[str]:
     return [package for program, package in NEEDED.items() if shutil.which(program) is None]
+
+
+@contextlib.contextmanager
+def window(driver: Any, width: int) -> Iterator[None]:
+    """A window of another width, in px."""
+    screen = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
+    try:
+        yield
+    finally:
+        driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
 @pytest.fixture(scope="module")
@@ -235,23 +247,21 @@ def test_text_in_pictures_is_large_enough(
     file = page if which == "page" else tmp_path / "report.html"
     if which == "old":
         file.write_text(render(load([OLD])), encoding="utf-8")
-    screen = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
-    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
-    driver.get(file.as_uri())
-    found = driver.execute_script(
-        "const found = [];"
-        "for (const picture of document.querySelectorAll('figure svg')) {"
-        "  const edge = picture.getBoundingClientRect();"
-        "  for (const text of picture.querySelectorAll('text, use')) {"
-        "    const box = text.getBoundingClientRect();"
-        "    if (!box.width) continue;"
-        "    const px = parseFloat(getComputedStyle(text).fontSize) * text.getScreenCTM().a;"
-        "    found.push([px, Math.max(edge.left - box.left, box.right - edge.right), text.textContent]);"
-        "  }"
-        "}"
-        "return found;"
-    )
-    driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    with window(driver, width):
+        driver.get(file.as_uri())
+        found = driver.execute_script(
+            "const found = [];"
+            "for (const picture of document.querySelectorAll('figure svg')) {"
+            "  const edge = picture.getBoundingClientRect();"
+            "  for (const text of picture.querySelectorAll('text, use')) {"
+            "    const box = text.getBoundingClientRect();"
+            "    if (!box.width) continue;"
+            "    const px = parseFloat(getComputedStyle(text).fontSize) * text.getScreenCTM().a;"
+            "    found.push([px, Math.max(edge.left - box.left, box.right - edge.right), text.textContent]);"
+            "  }"
+            "}"
+            "return found;"
+        )
     assert len(found) > 50
     assert [each for each in found if each[0] < 12] == []
     assert [each for each in found if each[1] > 1] == []
@@ -316,11 +326,9 @@ def test_a_page_of_a_run_that_goes_on_loads_itself_again(driver: Any, tmp_path: 
 
 @pytest.mark.parametrize("width", [480, 1280])
 def test_nothing_is_wider_than_the_window(opened: Any, width: int) -> None:
-    metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
-    opened.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
-    opened.execute_script("document.querySelectorAll('details').forEach((part) => { part.open = true; })")
-    assert opened.execute_script("return document.documentElement.scrollWidth") <= width
-    opened.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    with window(opened, width):
+        opened.execute_script("document.querySelectorAll('details').forEach((part) => { part.open = true; })")
+        assert opened.execute_script("return document.documentElement.scrollWidth") <= width
 
 
 AXE = (files("axe_core_python") / "axe.min.js").read_text(encoding="utf-8")
@@ -333,16 +341,14 @@ def test_at_1400_px_nothing_of_the_documents_is_cut_off(driver: Any, tmp_path: P
             run_of_probes(tmp_path, profile, lambda _: tcp(1e8), virtual=virtual)
     file = tmp_path / "documents.html"
     file.write_text(documents.render_page(documents.load([tmp_path])), encoding="utf-8")
-    screen = {"width": 1400, "height": 900, "deviceScaleFactor": 1, "mobile": False}
-    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
-    driver.get(file.as_uri())
-    cut = driver.execute_script(
-        "return [document.documentElement, ...document.querySelectorAll('.data')]"
-        ".filter((each) => each.scrollWidth > each.clientWidth && each.clientWidth)"
-        ".map((each) => [each.ariaLabel, each.scrollWidth, each.clientWidth])"
-    )
-    drawn = driver.execute_script("return document.querySelectorAll('figure svg').length")
-    driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    with window(driver, 1400):
+        driver.get(file.as_uri())
+        cut = driver.execute_script(
+            "return [document.documentElement, ...document.querySelectorAll('.data')]"
+            ".filter((each) => each.scrollWidth > each.clientWidth && each.clientWidth)"
+            ".map((each) => [each.ariaLabel, each.scrollWidth, each.clientWidth])"
+        )
+        drawn = driver.execute_script("return document.querySelectorAll('figure svg').length")
     assert cut == []
     assert drawn >= 5
 
@@ -358,20 +364,18 @@ def test_everybody_can_use_it(
         file.write_text(render(load([OLD])), encoding="utf-8")
     elif which == "documents":
         file.write_text(documents.render_page(documents.load([OLD])), encoding="utf-8")
-    screen = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
-    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
-    driver.get(file.as_uri())
-    driver.execute_script(
-        "document.querySelectorAll('details').forEach((each) => { each.open = true; });"
-        "document.documentElement.dataset.theme = arguments[0];",
-        theme,
-    )
-    driver.execute_script(AXE)
-    found = driver.execute_async_script(
-        "const done = arguments[arguments.length - 1];"
-        "axe.run(document, { resultTypes: ['violations'] }).then(done, (error) => done(String(error)));"
-    )
-    driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    with window(driver, width):
+        driver.get(file.as_uri())
+        driver.execute_script(
+            "document.querySelectorAll('details').forEach((each) => { each.open = true; });"
+            "document.documentElement.dataset.theme = arguments[0];",
+            theme,
+        )
+        driver.execute_script(AXE)
+        found = driver.execute_async_script(
+            "const done = arguments[arguments.length - 1];"
+            "axe.run(document, { resultTypes: ['violations'] }).then(done, (error) => done(String(error)));"
+        )
     assert isinstance(found, dict), found
     assert [(v["id"], v["nodes"][0]["html"][:200], len(v["nodes"])) for v in found["violations"]] == []
     assert len(found["passes"]) > 20

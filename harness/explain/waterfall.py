@@ -42,8 +42,8 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
     ``implementation_ns`` is what the digital twin does not take.
     ``emulation_ns`` is what the emulation of the link adds. ``is_labs``: the link is emulated and nothing is
     protected, so what processors do is the lab's own. ``faster`` is the path at twice the rate.
-    ``is_memory``: the device is memory, so its time is the processor's. ``is_in_bursts``: those of a queue
-    stay together.
+    ``is_memory``: the device is memory, so its time is the processor's. ``stays_together``: an I/O of a
+    queue, with those that began with it.
     """
 
     depth: int
@@ -61,7 +61,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
     is_labs: bool = False
     faster: Demands | None = None
     is_memory: bool = False
-    is_in_bursts: bool = False
+    stays_together: bool = False
 
     @property
     def whole_ns(self) -> float:
@@ -126,10 +126,10 @@ def _reading(evidence: Evidence, at: At, *, model: float, split: float, waited: 
         is_labs=evidence.is_emulated and not evidence.is_protected,
         faster=evidence.faster.scaled(model) if evidence.faster is not None else None,
         is_memory=evidence.is_memory,
-        is_in_bursts=(
+        stays_together=(
             evidence.transport is not None
             and evidence.is_sequential
-            and transports.named(evidence.transport).runs_together
+            and transports.named(evidence.transport).stays_together
         ),
     )
 

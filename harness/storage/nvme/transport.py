@@ -29,7 +29,7 @@ class NvmeTcp:
     window_bytes: ClassVar[int | None] = None
     # At depth 8 the core idles for 15 to 43 % of the time with sequential I/Os, and for 0 to 3 % with random
     # ones, where nothing else is full (python bench/remedies.py).
-    runs_together: ClassVar[bool] = True
+    stays_together: ClassVar[bool] = True
     leaves: ClassVar[tuple[Leftover, ...]] = (*initiator.LEAVES, *target.LEAVES)
     troubles: ClassVar[tuple[Trouble, ...]] = (*initiator.TROUBLES, *target.TROUBLES)
 

@@ -95,7 +95,6 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     virtual: bool = False
     block_bytes: int | None = None
     depth: int | None = None
-    is_sequential: bool = False
     time_ns: Span | None = None
     repeats: int = 0
     device_ns: Span | None = None
@@ -291,7 +290,6 @@ class _ColumnOf:
             emulation_ns=None if virtual or demands is None else self._emulation(demands.round_trips, depth),
             block_bytes=block_bytes,
             depth=depth,
-            is_sequential=self._is_sequential(name, good[0]),
             time_ns=times(good),
             repeats=len(good),
             device_ns=device,
@@ -313,17 +311,11 @@ class _ColumnOf:
             missing=tuple(missing),
         )
 
-    def _workload(self, name: str, record: Record) -> Workload | None:
-        return plain.workload_of(record) if record.source == FIO_SOURCE else self.workloads.get(name)
-
-    def _is_sequential(self, name: str, record: Record) -> bool:
-        workload = self._workload(name, record)
-        pattern = dict(workload.options).get("rw") if workload else None
-        return pattern is not None and not pattern.startswith("rand")
-
     def _depth(self, name: str, record: Record) -> tuple[int | None, list[str]]:
         """How many I/Os are in flight, and why that is unknown."""
-        workload, words = self._workload(name, record), list[str]()
+        workload, words = self.workloads.get(name), []
+        if record.source == FIO_SOURCE:
+            workload = plain.workload_of(record)
         depth = depth_of(workload, record) if workload else None
         if depth is None:
             lacks = (

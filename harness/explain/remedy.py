@@ -193,9 +193,6 @@ def after(reading: Reading, step: Step, chances: Chances) -> tuple[float, Resour
         bounds = {name: ns if name is Resource.CORE else clumps * ns for name, ns in bounds.items()}
     then = max(bounds, key=bounds.__getitem__)
     least_ns = bounds[then]
-    if step.kind is Kind.DEPTH and reading.stays_together:
-        # They begin when the last one has ended, so no work falls into the time that the first one waits.
-        least_ns = max(least_ns, (alone_ns + (depth - 1) * core_ns) / depth)
     most_ns = max(least_ns, _mean_value_ns(alone_ns, list(servers.values()), depth))
     return least_ns + _between(WAITS, chances.waits) * (most_ns - least_ns), then
 

@@ -19,7 +19,6 @@ import msgspec
 from harness.explain.evidence import Evidence, Ladder
 from harness.explain.path import Demands
 from harness.explain.span import Span, exact
-from harness.storage import transports
 
 MODEL = 0.02
 """How far the closed form is trusted: virtual time agrees with it within 0.75 % (docs/theory.md)."""
@@ -42,8 +41,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
     ``implementation_ns`` is what the digital twin does not take.
     ``emulation_ns`` is what the emulation of the link adds. ``is_labs``: the link is emulated and nothing is
     protected, so what processors do is the lab's own. ``faster`` is the path at twice the rate.
-    ``is_memory``: the device is memory, so its time is the processor's. ``stays_together``: an I/O of a
-    queue, with those that began with it.
+    ``is_memory``: the device is memory, so its time is the processor's.
     """
 
     depth: int
@@ -61,7 +59,6 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
     is_labs: bool = False
     faster: Demands | None = None
     is_memory: bool = False
-    stays_together: bool = False
 
     @property
     def whole_ns(self) -> float:
@@ -126,11 +123,6 @@ def _reading(evidence: Evidence, at: At, *, model: float, split: float, waited: 
         is_labs=evidence.is_emulated and not evidence.is_protected,
         faster=evidence.faster.scaled(model) if evidence.faster is not None else None,
         is_memory=evidence.is_memory,
-        stays_together=(
-            evidence.transport is not None
-            and evidence.is_sequential
-            and transports.named(evidence.transport).stays_together
-        ),
     )
 
 

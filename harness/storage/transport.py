@@ -116,8 +116,7 @@ class Transport(Protocol):
 
     ``remedy`` says by which setting fewer round trips or headers would do, for one I/O. ``window_bytes`` is
     what a connection has in flight at most by Linux's defaults, because the initiator sets the size of its
-    buffers; None: they grow as they have to. ``stays_together``: a sequential I/O
-    of a queue, with those that began with it, as measured.
+    buffers; None: they grow as they have to.
     ``leaves`` is what may be left of a run, ``troubles`` are the kernel's messages of a session that was
     disturbed (``hosts/footprint.py``).
     """
@@ -126,7 +125,6 @@ class Transport(Protocol):
     port: ClassVar[int]
     remedy: ClassVar[str]
     window_bytes: ClassVar[int | None]
-    stays_together: ClassVar[bool]
     leaves: ClassVar[tuple[Leftover, ...]]
     troubles: ClassVar[tuple[Trouble, ...]]
 

@@ -65,21 +65,6 @@ def test_mean_value_analysis_of_a_balanced_network() -> None:
         )
 
 
-@pytest.mark.parametrize(
-    ("transport", "sequential", "together"),
-    [("nvme-tcp", True, True), ("nvme-tcp", False, False), ("iscsi", True, False)],
-)
-def test_sequential_ios_over_nvme_stay_together_so_the_core_idles_while_the_first_one_waits(
-    transport: str, sequential: bool, together: bool
-) -> None:
-    at_8, then = after(reading(transport=transport, is_sequential=sequential), Step(Kind.DEPTH, 8), LIKELY)
-    apart_ns = work_ns(LIKELY)
-    burst_ns = (184 * US + 7 * apart_ns) / 8
-    assert then is Resource.CORE
-    assert at_8 == pytest.approx(burst_ns if together else apart_ns, rel=0.03)
-    assert burst_ns > 1.1 * apart_ns
-
-
 def test_the_depth_is_the_smallest_that_gains_nearly_all() -> None:
     step = remedy.deeper(reading())
     assert step is not None and step.kind is Kind.DEPTH

@@ -32,7 +32,6 @@ class Iscsi:
     port: ClassVar[int] = target.PORT
     remedy: ClassVar[str] = "--iscsi InitialR2T=No, longer bursts"
     window_bytes: ClassVar[int | None] = WINDOW_BYTES
-    stays_together: ClassVar[bool] = False
     leaves: ClassVar[tuple[Leftover, ...]] = (*initiator.LEAVES, *target.LEAVES)
     troubles: ClassVar[tuple[Trouble, ...]] = (*initiator.TROUBLES, *target.TROUBLES)
 

@@ -27,9 +27,6 @@ class NvmeTcp:
     port: ClassVar[int] = nvme.PORT
     remedy: ClassVar[str] = "a larger param_inline_data_size of nvmet's port"
     window_bytes: ClassVar[int | None] = None
-    # At depth 8 the core idles for 15 to 43 % of the time with sequential I/Os, and for 0 to 3 % with random
-    # ones, where nothing else is full (python bench/remedies.py).
-    stays_together: ClassVar[bool] = True
     leaves: ClassVar[tuple[Leftover, ...]] = (*initiator.LEAVES, *target.LEAVES)
     troubles: ClassVar[tuple[Trouble, ...]] = (*initiator.TROUBLES, *target.TROUBLES)
 

@@ -98,8 +98,13 @@ def connect(request: dict[str, Any]) -> dict[str, Any]:
         if time.monotonic() > until:
             raise TimeoutError(f"the subsystem's namespace did not become a disk within {DEADLINE_S:g} s")
         time.sleep(0.02)
+    (controller,), (disk,) = controllers(request["nqn"]), disks(request["nqn"])
+    # What the kernel chooses where there is a queue for each of several processors. Where there is one, it
+    # chooses mq-deadline (elevator_get_default() in block/elevator.c), which makes sequential I/Os that wait
+    # into one, and a core that could work on the next one then waits for all of them.
+    (queue(controller) / "scheduler").write_text("none")
     if request["read_only"]:
-        protect(controllers(request["nqn"])[0], disks(request["nqn"])[0])
+        protect(controller, disk)
     return {}
 
 

@@ -115,7 +115,7 @@ def test_a_suspension_is_marked(tmp_path: Path, kernels_alone: bool) -> None:
 @pytest.mark.parametrize("words", [RUN, (*RUN, "--virtual-time")], ids=["real", "virtual"])
 def test_a_run_outlives_a_long_suspension(tmp_path: Path, words: tuple[str, ...]) -> None:
     """All processes stop, also those of the kernel's, as when a scheduler suspends a job."""
-    with running(tmp_path, *words, "--runtime", "3s", "--retries", "3") as process:
+    with running(tmp_path, *words, "--runtime", "2s", "--retries", "0") as process:
         (folder,) = tmp_path.iterdir()
         assert wait_for(lambda: "cell-started" in (folder / "events.jsonl").read_text(), deadline_s=120)
         suspend(process, 20)

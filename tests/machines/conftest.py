@@ -46,6 +46,14 @@ def chosen() -> tuple[str, ...]:
     return tuple(os.environ.get("HARNESS_SUITES", ",".join(SUITES)).split(","))
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Where each release takes minutes and would show the same, CI has the one that is named."""
+    for item in items:
+        named = item.get_closest_marker("on_ci")
+        if named and isinstance(item, pytest.Function) and item.callspec.params["stock"] not in named.args:
+            item.add_marker(pytest.mark.long)
+
+
 @pytest.fixture(scope="session", params=chosen())
 def stock(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """Two machines as an installer leaves them, and nothing done on them yet."""

@@ -6,6 +6,8 @@ import re
 import shlex
 import subprocess
 
+import pytest
+
 from tests.machines.images import ROOT
 from tests.machines.runs import SHORT, as_before, cells, proved
 from tests.machines.site import Site
@@ -24,6 +26,7 @@ def typed(site: Site, line: str) -> list[str]:
     return words
 
 
+@pytest.mark.on_ci("trixie")
 def test_every_command(installed: Site) -> None:
     lines = COMMAND.findall(PAGE.read_text(encoding="utf-8"))
     assert len(lines) >= 8, lines

@@ -54,6 +54,7 @@ def test_each_transport_and_protection(installed: Site) -> None:
     }
 
 
+@pytest.mark.on_ci("bookworm")
 def test_without_d_bus(installed: Site) -> None:
     """systemd cannot be asked: its socket starts iscsid all the same, and nothing of that stays."""
     client = installed.machines["client"]

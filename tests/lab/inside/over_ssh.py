@@ -41,7 +41,8 @@ END_S = 600.0
 
 OVER_SSH = ("--target=ssh://nas", "--initiator=local", f"--link=wired={nas.NIC}", "--backing=ramdisk")
 SHORT = ("--size=32M", f"--results={RESULTS}")
-ONE = (*SHORT, "--repeats=1", "--workload=rand-read-4k", "--runtime=0.3s")
+PROBED = (*SHORT, "--repeats=1", "--workload=rand-read-4k", "--runtime=0.3s")
+ONE = (*PROBED, "--no-probes")
 
 
 def the_whole_matrix() -> None:
@@ -56,7 +57,7 @@ def the_whole_matrix() -> None:
 
 
 def record_of_the_path() -> None:
-    harness("run", *OVER_SSH, *ONE, "--ipsec=both")
+    harness("run", *OVER_SSH, *PROBED, "--ipsec=both")
     found = records(newest_run())
     for record in found.values():
         assert record["status"] == "ok", record
@@ -177,7 +178,7 @@ def a_router_that_is_watched() -> None:
     nas.put_a_router_between()
     hop = "ssh://looker-on@router"
     way = ("--target=ssh://nas", "--initiator=local", f"--link=wired={nas.ROUTED}@{nas.ROUTED_PORTAL}")
-    words = ("run", *way, "--backing=ramdisk", *ONE, "--ipsec=off")
+    words = ("run", *way, "--backing=ramdisk", *PROBED, "--ipsec=off")
     with nas.sshd("router", "looker-on@router"):
         nas.await_addresses(nas.ROUTED)
         before = snapshot()
@@ -261,7 +262,8 @@ def a_device_that_is_swapped() -> None:
     device = loop_device()
     Path("/root/other.img").write_bytes(b"")
     sh("truncate", "--size=64M", "/root/other.img")
-    words = ["run", *OVER_SSH[:2], "--link=local", f"--backing={device}", f"--destroy={device}", *SHORT]
+    words = ["run", *OVER_SSH[:2], "--link=local", f"--backing={device}", f"--destroy={device}"]
+    words += [*SHORT, "--no-probes"]
     for file in RESULTS.rglob("events.jsonl"):
         file.unlink()
     with started([*words, "--repeats=20", "--runtime=0.5s", "--workload=seq-write-256k"]) as process:

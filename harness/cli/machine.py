@@ -24,6 +24,7 @@ from harness.model import LabKernel
 from harness.model.errors import BusyError, HarnessError, TestbedError, UsageError
 from harness.model.escape import printable
 from harness.model.units import format_duration
+from harness.parse.machines import parse_address
 from harness.storage import transports
 from harness.testbeds import doctor, lab, standing, testbed
 from harness.testbeds.lab import ciphers, kernel
@@ -89,7 +90,7 @@ def doctor_command(
     """
     taking_part = _machines(target, initiators)
     asked = asked_for(carried_by or (), protected_by or ())
-    between = [remote.parse_address(text, "hop") for text in hops or ()]
+    between = [parse_address(text, "hop") for text in hops or ()]
     found = doctor.findings()
     if taking_part or between:
         found = itertools.chain(doctor.machine_findings(taking_part, asked), doctor.hop_findings(between))

@@ -12,8 +12,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from harness.analysis import bounds, disturbance, stats
+from harness.analysis import bounds, disturbance, stats, wire
 from harness.analysis.theory import Direction, Framing
+from harness.analysis.wire import framings
 from harness.explain import cipher, path, span
 from harness.explain.path import Demands
 from harness.explain.span import Span
@@ -30,11 +31,9 @@ from harness.model import (
     Workload,
     drivers,
 )
-from harness.protection import kinds
 from harness.results import plain
 from harness.results.probe_records import ProbeRecord, TcpFigures
 from harness.results.store import FIO_SOURCE
-from harness.storage import transports
 from harness.table import notes
 from harness.table.matrix import ColumnKey, by_column, in_order, is_memory, rows_of
 from harness.table.options import Metric, Setting
@@ -386,7 +385,7 @@ class _ColumnOf:
         window_bytes = self.link.tcp_window_bytes
         if window_bytes is None and record.emulated:
             # Here both ends are Linux with its defaults; on real machines that is not known.
-            window_bytes = transports.named(key.transport or ISCSI).window_bytes
+            window_bytes = wire.transport(key.transport or ISCSI).window_bytes
         dialogue = path.dialogue_of(key.transport or ISCSI, record.session, direction, window_bytes)
         if dialogue is None:
             title = TRANSPORTS.get(key.transport or "", "session")
@@ -416,7 +415,7 @@ class _ColumnOf:
         if not key.protection:
             return None
         mode = IpsecMode(key.ipsec_mode or IpsecMode.TRANSPORT)
-        return kinds.framing(key.protection, self.proposals, mode, link.mtu_bytes, link.ip)
+        return framings.of(key.protection, self.proposals, mode, link.mtu_bytes, link.ip)
 
     def _most(
         self,
@@ -438,7 +437,7 @@ class _ColumnOf:
                 link,
                 self._framing(link),
                 record.session,
-                transports.named(self.key.transport or ISCSI).overheads(record.session),
+                wire.transport(self.key.transport or ISCSI).overheads(record.session),
                 depth=depth,
                 block_bytes=block_bytes,
                 writes=direction == "write",
@@ -610,7 +609,7 @@ def depth_of(workload: Workload, record: Record) -> int:
     depth = bounds.depth_of(workload)
     if record.transport is None:
         return depth
-    most = transports.named(record.transport).overheads(record.session).most_commands
+    most = wire.transport(record.transport).overheads(record.session).most_commands
     return min(depth, most) if most else depth
 
 

@@ -12,12 +12,11 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from harness.analysis import theory
+from harness.analysis import theory, wire
 from harness.analysis.theory import Burst, Dialogue, Direction, Framing, Wire
+from harness.analysis.wire.iscsi import WINDOW_BYTES
 from harness.explain.span import Span
 from harness.model import ENDS, Duplex, End, LinkProfile
-from harness.storage import transports
-from harness.storage.iscsi.transport import WINDOW_BYTES
 
 
 class Sealed(msgspec.Struct, frozen=True):
@@ -98,7 +97,7 @@ def dialogue_of(
     transport: str, agreed: Mapping[str, str], direction: Direction, window_bytes: int | None
 ) -> Dialogue | None:
     """How the two ends talk; None if the record does not have what they agreed on."""
-    return transports.named(transport).dialogue(agreed, direction, window_bytes or WINDOW_BYTES)
+    return wire.transport(transport).dialogue(agreed, direction, window_bytes or WINDOW_BYTES)
 
 
 @functools.lru_cache(maxsize=1024)

@@ -17,6 +17,7 @@ import msgspec
 
 from harness.analysis import theory
 from harness.analysis.theory import Direction
+from harness.analysis.wire.iscsi import WINDOW_BYTES, Dialogue
 from harness.explain import path
 from harness.explain.verdict import Confidence, Limit
 from harness.model import LINK_LOCAL, IpsecMode, LinkProfile
@@ -24,8 +25,6 @@ from harness.model.escape import in_ascii
 from harness.model.units import parse_size
 from harness.parse.jobfile import DEFAULT_BLOCK_BYTES
 from harness.parse.references import Reference, ReferenceColumn
-from harness.storage.iscsi.dialogue import Dialogue
-from harness.storage.iscsi.transport import WINDOW_BYTES
 
 USUAL = Dialogue(
     initial_r2t=True,

@@ -7,6 +7,7 @@ from itertools import groupby
 
 import msgspec
 
+from harness.analysis import wire
 from harness.explain.evidence import Evidence
 from harness.explain.remedy import Resource
 from harness.explain.verdict import Confidence, Limit, Verdict, in_words, judge
@@ -14,7 +15,6 @@ from harness.explain.waterfall import PARTS
 from harness.model import TRANSPORTS
 from harness.model.escape import in_ascii, printable
 from harness.model.lines import wrapped
-from harness.storage import transports
 from harness.table.options import Choice
 
 _SHORT = {"round_trip": "round trip"}
@@ -100,7 +100,7 @@ def sentence(cell: Explained) -> str:
     )
     change = verdict.change
     if verdict.limited_by is Limit.TRANSPORT and cell.evidence.transport:
-        return f"{words}; what may help: {transports.named(cell.evidence.transport).remedy}"
+        return f"{words}; what may help: {wire.transport(cell.evidence.transport).remedy}"
     if change is None or not cell.lift:
         return words
     how = "; ".join(filter(None, (change.how, cell.where)))

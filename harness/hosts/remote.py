@@ -12,7 +12,6 @@ import contextlib
 import itertools
 import os
 import queue
-import re
 import select
 import shlex
 import socket
@@ -39,8 +38,8 @@ from harness.model.errors import (
 )
 from harness.model.escape import printable
 from harness.model.units import format_size
+from harness.parse.machines import Address
 
-LOCAL = "local"
 BEAT_S = 4.0
 DEADMAN_S = 20.0
 """The agent undoes everything if it hears nothing for this long; ssh notices a dead peer within 15 s."""
@@ -63,11 +62,6 @@ LARGEST_LOOK_BYTES = 1 << 20
 """How much of a machine's answer to a single question is read."""
 
 NONSENSE = "it sent something that the agent does not send"
-
-_URL = re.compile(
-    r"ssh://(?:(?P<user>\w[\w.+-]*)@)?(?P<host>\[[0-9A-Fa-f:.]+\]|\w[\w.-]*)(?::(?P<port>\d{1,5}))?/?",
-    re.ASCII,
-)
 
 
 class Answers(queue.Queue[bytes | None]):
@@ -137,38 +131,6 @@ class _Relayed(_Done):
 
 
 A = TypeVar("A", bound=_Done)
-
-
-class Address(msgspec.Struct, frozen=True):
-    """Where a host is: ``local``, or ``ssh://[USER@]HOST[:PORT]`` with HOST as ssh_config(5) knows it."""
-
-    text: str
-
-    @property
-    def is_local(self) -> bool:
-        return self.text == LOCAL
-
-    def ssh_words(self) -> list[str]:
-        """The words for ssh(1)."""
-        match = _URL.fullmatch(self.text)
-        if match is None:
-            raise UsageError(f"expected ssh://[USER@]HOST[:PORT], found {printable(self.text)}")
-        return [
-            *(["-p", match["port"]] if match["port"] else []),
-            *(["-l", match["user"]] if match["user"] else []),
-            match["host"].strip("[]"),
-        ]
-
-
-def parse_address(text: str, what: str) -> Address:
-    """An address; UsageError unless it is ``local`` or an ssh URL."""
-    match = _URL.fullmatch(text)
-    if text != LOCAL and (match is None or not 0 < int(match["port"] or 22) < 65536):
-        raise UsageError(
-            f"expected {what} as ssh://[USER@]HOST[:PORT] or {LOCAL}, found {printable(text)}",
-            hint=f"try --{what} ssh://root@nas",
-        )
-    return Address(text)
 
 
 SSH_OPTIONS = {

@@ -419,7 +419,7 @@ class Backing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Machines(msgspec.Struct, frozen=True, kw_only=True):
-    """Real machines: ``local`` or ``ssh://[USER@]HOST[:PORT]`` for each; see ``remote.parse_address``."""
+    """Real machines: ``local`` or ``ssh://[USER@]HOST[:PORT]`` for each; see ``parse.machines``."""
 
     target: str
     initiators: tuple[str, ...]

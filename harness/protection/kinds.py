@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from harness.analysis import theory
 from harness.hosts import Host
-from harness.model import IPV4, MACSEC, MACSEC_MKA, TLS, WIREGUARD, Family, IpsecMode, Proposal
+from harness.model import MACSEC, MACSEC_MKA, TLS, WIREGUARD
 from harness.network.links import LinkPath
 from harness.protection import barrier, ipsec, macsec, tls, wireguard
 from harness.protection.ipsec.kind import Daemons, Ipsec
@@ -51,34 +50,3 @@ def left_over(host: Host, paths: Sequence[LinkPath]) -> list[str]:
 def foreign_frames(link: LinkPath) -> EspFrames:
     """What a path without protection must not carry: ESP, for instance of the user's own IPsec."""
     return EspFrames.between(link)
-
-
-def framing(
-    protection: Sequence[str],
-    proposals: Mapping[str, Proposal],
-    mode: IpsecMode,
-    mtu_bytes: int,
-    family: Family = IPV4,
-) -> theory.Framing | None:
-    """What a stack makes of packets on a link with that MTU; None if that is not known, or for none."""
-    layers: list[theory.Framing] = []
-    for name in protection:
-        made: theory.Framing | None
-        if name in (MACSEC, MACSEC_MKA):
-            made = macsec.Framing()
-        elif name == TLS:
-            made = tls.Framing()
-        elif name == WIREGUARD:
-            made = wireguard.framing(mtu_bytes, family)
-        else:
-            proposal = proposals.get(name)
-            made = (
-                theory.known_esp(proposal.kernel_algorithms, mode, family) if proposal is not None else None
-            )
-        if made is None:
-            return None
-        layers.append(made)
-        mtu_bytes = made.inner_mtu_bytes(mtu_bytes)
-    if not layers:
-        return None
-    return layers[0] if len(layers) == 1 else theory.Stacked(layers=tuple(layers))

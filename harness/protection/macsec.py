@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from harness.analysis.wire import framings
 from harness.hosts import Host
 from harness.hosts.journal import Journal
 from harness.model import ENDS, MACSEC, End, Family, HopKind
@@ -36,16 +37,6 @@ TITLE = "MACsec"
 ETHERTYPE = 0x88E5
 """802.1AE, table 9-1."""
 
-SECTAG_BYTES = 2 + 1 + 1 + 4 + 8
-"""802.1AE, clause 9.3: EtherType, TCI and AN, short length, packet number, and the SCI, which Linux sends
-unless told not to."""
-
-ICV_BYTES = 16
-"""802.1AE, clause 14.5."""
-
-ETHERTYPE_BYTES = 2
-"""The frame's own EtherType is encrypted with what it announces."""
-
 CIPHERS = {"gcm-aes-128": (16, 0x0080020001000001), "gcm-aes-256": (32, 0x0080C20001000002)}
 """By ip-macsec(8)'s name: bytes of a key, and the number that Linux tells: that of 802.1AE, table 14-1, but
 for AES-128, where Linux kept an older one (MACSEC_DEFAULT_CIPHER_ID in linux/if_macsec.h)."""
@@ -60,23 +51,6 @@ def channel_port(path: LinkPath) -> int:
     """The port of a path's secure channels (802.1AE, clause 7.1.2). Real interfaces have several paths, and
     their kernel takes each address and port once."""
     return path.index + 1
-
-
-@dataclass(frozen=True, kw_only=True)
-class Framing:
-    """It adds as much to every packet, and pads none."""
-
-    is_queued = False
-
-    def packet_bytes(self, cleartext_bytes: int) -> int:
-        return cleartext_bytes + SECTAG_BYTES + ICV_BYTES
-
-    def sealed_bytes(self, cleartext_bytes: int) -> int:
-        return cleartext_bytes + ETHERTYPE_BYTES
-
-    def inner_mtu_bytes(self, mtu_bytes: int) -> int:
-        """As Linux has it (``macsec_newlink()`` in drivers/net/macsec.c)."""
-        return mtu_bytes - SECTAG_BYTES - ICV_BYTES
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,7 +94,9 @@ def interfaces(
         for (_, host, iface, _, _), (_, _, below, _, _) in zip(
             links.ends(within), links.ends(path), strict=True
         ):
-            made = overlay.Interface(iface, "macsec", Framing().inner_mtu_bytes(mtu_bytes), below, words)
+            made = overlay.Interface(
+                iface, "macsec", framings.Macsec().inner_mtu_bytes(mtu_bytes), below, words
+            )
             stack.enter_context(journal.hold(host, made))
         yield
 
@@ -151,7 +127,7 @@ def agreed(reports: tuple[Carried, Carried], cipher: str, mtu_bytes: int) -> dic
             raise CommandFailed(
                 f"MACsec with {cipher} was asked for, but a kernel has {report.agreed}",
             )
-    inner = Framing().inner_mtu_bytes(mtu_bytes)
+    inner = framings.Macsec().inner_mtu_bytes(mtu_bytes)
     return {"algorithm": cipher, "mtu_bytes": str(inner)}
 
 
@@ -206,8 +182,8 @@ class Macsec:
     def frames(self, ground: Ground) -> Frames:
         return Frames(macs=_macs(ground.below))
 
-    def framing(self, _mtu_bytes: int, _family: Family) -> Framing:
-        return Framing()
+    def framing(self, _mtu_bytes: int, _family: Family) -> framings.Macsec:
+        return framings.Macsec()
 
     def bait(self, ground: Ground) -> Witnesses:
         return ground.witnesses
@@ -234,8 +210,8 @@ class Macsec:
                 below=below,
                 within=within,
                 watchers=watchers,
-                sealed_bytes=ETHERTYPE_BYTES,
-                around_bytes=SECTAG_BYTES + ICV_BYTES,
+                sealed_bytes=framings.ETHERTYPE_BYTES,
+                around_bytes=framings.SECTAG_BYTES + framings.ICV_BYTES,
                 header_bytes=HEADER_BYTES,
                 due_of=due_by_number,
                 agreed={

@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from harness.analysis.wire import framings
 from harness.hosts import Host, programs
 from harness.model import ENDS, IPV4, IPV6, End, Family, addresses
 from harness.model.errors import RequirementError
@@ -45,22 +46,6 @@ RECORD = b"\x17\x03\x03"
 
 START_DEADLINE_S = 60.0
 """On a machine with much else to do, tlshd was seen to take more than 20 s to start."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Framing:
-    """It makes nothing of packets: its records are part of the stream (``storage.nvme.dialogue``)."""
-
-    is_queued = False
-
-    def packet_bytes(self, cleartext_bytes: int) -> int:
-        return cleartext_bytes
-
-    def sealed_bytes(self, cleartext_bytes: int) -> int:
-        return cleartext_bytes
-
-    def inner_mtu_bytes(self, mtu_bytes: int) -> int:
-        return mtu_bytes
 
 
 # On the wire
@@ -364,8 +349,8 @@ class Tls:
     def frames(self, ground: Ground) -> Frames:
         return Frames(port=ground.below.port, family=ground.below.ip)
 
-    def framing(self, _mtu_bytes: int, _family: Family) -> Framing:
-        return Framing()
+    def framing(self, _mtu_bytes: int, _family: Family) -> framings.Tls:
+        return framings.Tls()
 
     def bait(self, ground: Ground) -> Talkers:
         return Talkers(initiator=Talker(path=ground.below, folder=ground.raw), target=Answering())

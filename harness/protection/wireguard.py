@@ -14,7 +14,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from harness.analysis.theory import IP_HEADER_BYTES
+from harness.analysis.wire import framings
 from harness.hosts.journal import Journal
 from harness.model import IPV4, WIREGUARD, End, Family
 from harness.model.errors import CommandFailed
@@ -31,28 +31,6 @@ MODULES = ("wireguard",)
 FIRST_PORT = 0x4800
 """UDP. The path's index is added, and 256 for each overlay below. The machine's own may have 51820."""
 
-UDP_HEADER_BYTES = 8
-"""RFC 768."""
-
-HEADER_BYTES = 16
-"""The paper's section 5.4.6: type, three zeros, the receiver's index and the counter."""
-
-TAG_BYTES = 16
-"""RFC 8439, section 2.8: Poly1305's."""
-
-BLOCK_BYTES = 16
-"""The paper's section 5.4.6: what the packet is padded to."""
-
-
-def around_bytes(family: Family) -> int:
-    """Of each packet on a link that speaks so, beside what is encrypted."""
-    return IP_HEADER_BYTES[family] + UDP_HEADER_BYTES + HEADER_BYTES + TAG_BYTES
-
-
-USUAL_OVERHEAD_BYTES = 80
-"""What the kernel (``wg_setup()`` in drivers/net/wireguard/device.c) and wg-quick(8) take off a link's MTU:
-the outer header may be IPv6's. So do users' tunnels, and ours."""
-
 TITLE = "WireGuard"
 IPPROTO_UDP = 17
 
@@ -65,33 +43,6 @@ drivers/net/wireguard/device.c)."""
 
 CIPHER = "chacha20poly1305"
 """There is one (RFC 8439), in the kernel's lib/crypto, by no name in /proc/crypto."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Framing:
-    """A packet is padded, but not beyond the interface's MTU (``calculate_skb_padding()``,
-    drivers/net/wireguard/send.c), and wrapped.
-
-    A worker encrypts it (``wg_packet_encrypt_worker()``); ESP and MACsec do that while it is sent.
-    """
-
-    mtu_bytes: int
-    family: Family = IPV4
-    is_queued = True
-
-    def packet_bytes(self, cleartext_bytes: int) -> int:
-        return self.sealed_bytes(cleartext_bytes) + around_bytes(self.family)
-
-    def sealed_bytes(self, cleartext_bytes: int) -> int:
-        return min(cleartext_bytes + -cleartext_bytes % BLOCK_BYTES, self.mtu_bytes)
-
-    def inner_mtu_bytes(self, mtu_bytes: int) -> int:
-        return mtu_bytes - USUAL_OVERHEAD_BYTES
-
-
-def framing(mtu_bytes: int, family: Family = IPV4) -> Framing:
-    """For a link of that MTU."""
-    return Framing(mtu_bytes=mtu_bytes - USUAL_OVERHEAD_BYTES, family=family)
 
 
 def port(path: LinkPath, level: int) -> int:
@@ -113,7 +64,7 @@ def tunnel(
         for _, host, *_ in links.ends(path):
             stack.enter_context(sysctls.set_to(journal, host, (REDIRECTS,), "0"))
         for end, host, iface, _, _ in links.ends(within):
-            made = overlay.Interface(iface, "wireguard", framing(mtu_bytes).mtu_bytes)
+            made = overlay.Interface(iface, "wireguard", framings.wireguard(mtu_bytes).mtu_bytes)
             stack.enter_context(journal.hold(host, made))
             keys[end] = overlay.ask(host, "open", interface=iface, port=number)["public_key"]
         for (end, host, iface, _, allowed), (*_, peer) in zip(
@@ -138,7 +89,7 @@ def agreed(reports: tuple[Carried, Carried], mtu_bytes: int) -> dict[str, str]:
     """What holds between the ends, for the record. CommandFailed without a handshake."""
     if not all(report.agreed["handshake_unix_s"] for report in reports):
         raise CommandFailed("a WireGuard handshake was expected at both ends, found none")
-    return {"algorithm": CIPHER, "mtu_bytes": str(framing(mtu_bytes).mtu_bytes)}
+    return {"algorithm": CIPHER, "mtu_bytes": str(framings.wireguard(mtu_bytes).mtu_bytes)}
 
 
 # On the wire
@@ -181,7 +132,7 @@ class Frames:
             return None
         if struct.unpack_from("!HH", found[1]) != (self.port, self.port):
             return None
-        return found[1][UDP_HEADER_BYTES:]
+        return found[1][framings.UDP_HEADER_BYTES :]
 
 
 # As a kind of protection
@@ -203,8 +154,8 @@ class WireGuard:
     def frames(self, ground: Ground) -> Frames:
         return Frames(port=port(ground.below, ground.level), family=ground.below.ip)
 
-    def framing(self, mtu_bytes: int, family: Family) -> Framing:
-        return framing(mtu_bytes, family)
+    def framing(self, mtu_bytes: int, family: Family) -> framings.WireGuard:
+        return framings.wireguard(mtu_bytes, family)
 
     def bait(self, ground: Ground) -> Witnesses:
         return ground.witnesses
@@ -224,10 +175,10 @@ class WireGuard:
                 below=below,
                 within=within,
                 watchers=watchers,
-                sealed_bytes=HEADER_BYTES + TAG_BYTES,
-                around_bytes=around_bytes(below.ip),
+                sealed_bytes=framings.HEADER_BYTES + framings.TAG_BYTES,
+                around_bytes=framings.around_bytes(below.ip),
                 # It counts messages with their padding (wg_packet_consume_data_done(), receive.c).
-                header_bytes=HEADER_BYTES + TAG_BYTES + BLOCK_BYTES - 1,
+                header_bytes=framings.HEADER_BYTES + framings.TAG_BYTES + framings.BLOCK_BYTES - 1,
                 due_of=due,
                 agreed=agreed(watchers.carried(), mtu_bytes),
             )

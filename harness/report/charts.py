@@ -11,14 +11,13 @@ from typing import TypeVar
 
 import msgspec
 
-from harness.analysis import bounds, disturbance
+from harness.analysis import bounds, disturbance, wire
 from harness.analysis.histogram import Histogram
 from harness.model import ISCSI, LINK_LOCAL, LinkProfile, Status
 from harness.report import draw
 from harness.report.content import ColumnFacts, Origin
 from harness.results import distributions
 from harness.results.distributions import Distribution
-from harness.storage import transports
 from harness.table import Metric
 from harness.table.notes import DISTURBED_SIGN, LAB_SIGN
 from harness.table.options import Choice, Direction, Table, TableCell, TableRow
@@ -457,7 +456,7 @@ def _dots(table: Table, fact: ColumnFacts, index: int) -> Iterator[_Dot]:
             fact.link,
             fact.framing,
             records[0].session,
-            transports.named(fact.column.transport or ISCSI).overheads(records[0].session),
+            wire.transport(fact.column.transport or ISCSI).overheads(records[0].session),
             depth=depth,
             block_bytes=block,
             writes=row.direction is Direction.WRITE,

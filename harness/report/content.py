@@ -13,9 +13,9 @@ import msgspec
 
 from harness import __version__
 from harness.analysis import theory
+from harness.analysis.wire import framings
 from harness.explain import Answer, Explained, answers, corrections, explain, labs_own, twin
 from harness.model import IPV4, LINK_LOCAL, IpsecMode, LinkProfile, Plan, Record, Workload, unread
-from harness.protection import kinds
 from harness.results.probe_records import ProbeRecord
 from harness.results.probe_store import open_probes
 from harness.results.store import RunFolder, open_environments, open_plans, open_results, open_runs
@@ -184,7 +184,7 @@ def columns(results: Results, table: Table) -> list[ColumnFacts]:
                 origin=Origin.VIRTUAL if virtual else real,
                 samples=samples[key],
                 link=link,
-                framing=kinds.framing(
+                framing=framings.of(
                     key.protection,
                     {name: proposal for plan in plans for name, proposal in plan.proposals.items()},
                     IpsecMode(key.ipsec_mode or IpsecMode.TRANSPORT),

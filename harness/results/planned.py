@@ -13,7 +13,6 @@ import ipaddress
 import shlex
 from collections.abc import Collection, Iterator, Sequence
 
-from harness.hosts import remote
 from harness.model import (
     IPV6,
     LINK_LOCAL,
@@ -32,8 +31,8 @@ from harness.model import (
 from harness.model.errors import UsageError
 from harness.model.escape import printable
 from harness.model.units import LARGEST, check_name, format_size, shown
-from harness.parse import jobfile, profiles
-from harness.storage import disks, iscsi
+from harness.parse import disks, iscsi, jobfile, profiles
+from harness.parse.machines import LOCAL, parse_address
 
 MIB = 1 << 20
 SMALLEST_BACKING_BYTES = 16 * MIB
@@ -220,14 +219,14 @@ def _check_testbed(plan: Plan, source: str) -> None:
         if plan.kernels_apart:
             others = [f"ssh://initiator{number}" for number in range(2, len(machines.initiators) + 1)]
             with _at(source, "machines"):
-                _same((machines.target, *machines.initiators), ("ssh://target", remote.LOCAL, *others))
+                _same((machines.target, *machines.initiators), ("ssh://target", LOCAL, *others))
         with _at(source, "machines"):
-            remote.parse_address(machines.target, "target")
+            parse_address(machines.target, "target")
             for text in machines.initiators:
-                remote.parse_address(text, "initiator")
+                parse_address(text, "initiator")
     with _at(source, "hops"):
         for text in plan.hops:
-            remote.parse_address(text, "hop")
+            parse_address(text, "hop")
     most = max((column.initiators for column in plan.columns), default=1)
     room = MOST_LAB_INITIATORS if is_lab else 1
     _within(source, "columns, initiators", most, 1, len(machines.initiators) if machines else room)
@@ -248,7 +247,7 @@ def outside(plan: Plan) -> list[Option]:
         found.append(("--testbed", TestbedKind.HOST))
     if plan.testbed is TestbedKind.MACHINES and plan.machines is not None:
         found.append(("--target", plan.machines.target))
-        if plan.machines.initiators != (remote.LOCAL,):
+        if plan.machines.initiators != (LOCAL,):
             found += [("--initiator", text) for text in plan.machines.initiators]
     found += [("--hop", text) for text in plan.hops]
     for link in plan.links.values():
@@ -275,8 +274,8 @@ def require_typed(plan: Plan, name: str, typed: Sequence[Option]) -> None:
     """UsageError unless all options that reach outside the lab were typed, and no others."""
     # Defaults, and what stays within the lab, may be typed but need not be.
     given = {_normal(option) for option in typed} - {("--link", LINK_LOCAL), ("--ip", "4")}
-    if plan.machines is not None and plan.machines.initiators == (remote.LOCAL,):
-        given -= {("--initiator", remote.LOCAL)}
+    if plan.machines is not None and plan.machines.initiators == (LOCAL,):
+        given -= {("--initiator", LOCAL)}
     wanted = set(outside(plan))
     if given == wanted:
         return

@@ -26,6 +26,7 @@ from harness.model.errors import CommandFailed, HarnessError, HostLost, Interrup
 from harness.network import interfaces
 from harness.network.paths import pppoe
 from harness.observe import hops
+from harness.parse.machines import LOCAL, parse_address
 from harness.results import planned, probe_store
 from harness.results.events import Emit, Ended, Failed, Phase, writer
 from harness.results.store import RunFolder
@@ -78,7 +79,7 @@ def hosts(plan: Plan, folder: RunFolder, emit: Emit) -> Iterator[Hosts]:
         # Before the others, because their agents are the first thing that is brought up.
         between = tuple(
             stack.enter_context(
-                hops.connect(remote.parse_address(text, "hop"), name=name, log=folder.path / f"{name}.log")
+                hops.connect(parse_address(text, "hop"), name=name, log=folder.path / f"{name}.log")
             )
             for text, name in zip(plan.hops, hops.names(len(plan.hops)), strict=True)
         )
@@ -90,11 +91,11 @@ def hosts(plan: Plan, folder: RunFolder, emit: Emit) -> Iterator[Hosts]:
             return
 
         def reach(text: str, role: str, name: str) -> Host:
-            if plan.kernels_apart and text == remote.LOCAL:
+            if plan.kernels_apart and text == LOCAL:
                 return NamespaceHost(name)
             host = stack.enter_context(
                 remote.connect(
-                    remote.parse_address(text, role),
+                    parse_address(text, role),
                     role=role,
                     name=name,
                     run_id=plan.run_id,

@@ -12,7 +12,6 @@ import msgspec
 from harness import __version__
 from harness.analysis.stats import FEWEST
 from harness.hosts import runner
-from harness.hosts.remote import LOCAL, parse_address
 from harness.model import (
     IPV4,
     IPV6,
@@ -49,7 +48,9 @@ from harness.model.units import (
     shown,
     unknown_name,
 )
+from harness.parse import disks, iscsi
 from harness.parse.jobfile import job_file, load_workloads, moves_write, shortened
+from harness.parse.machines import LOCAL, parse_address
 from harness.parse.profiles import (
     IPV6_TITLE,
     expand_ipsec,
@@ -80,7 +81,6 @@ from harness.runs.request import (
     Kernels,
     Request,
 )
-from harness.storage import disks, iscsi
 from harness.testbeds import testbed
 from harness.testbeds.lab import ciphers, kernel
 

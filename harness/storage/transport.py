@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Protocol
 
-from harness.analysis import bounds, theory
 from harness.hosts import Host
 from harness.hosts.footprint import Leftover, Trouble
 from harness.hosts.journal import Journal
@@ -114,17 +113,13 @@ class Shared(Protocol):
 class Transport(Protocol):
     """One way to a target's storage. ``port`` is the one that its standard gives it.
 
-    ``remedy`` says by which setting fewer round trips or headers would do, for one I/O. ``window_bytes`` is
-    what a connection has in flight at most by Linux's defaults, because the initiator sets the size of its
-    buffers; None: they grow as they have to.
+    What its ends send is ``analysis.wire``'s.
     ``leaves`` is what may be left of a run, ``troubles`` are the kernel's messages of a session that was
     disturbed (``hosts/footprint.py``).
     """
 
     name: ClassVar[str]
     port: ClassVar[int]
-    remedy: ClassVar[str]
-    window_bytes: ClassVar[int | None]
     leaves: ClassVar[tuple[Leftover, ...]]
     troubles: ClassVar[tuple[Trouble, ...]]
 
@@ -134,16 +129,6 @@ class Transport(Protocol):
 
     def private_folders(self, role: str) -> tuple[str, ...]:
         """What a run hides on a machine for its part: what it writes there is its own."""
-        ...
-
-    def dialogue(
-        self, agreed: Mapping[str, str], direction: theory.Direction, window_bytes: int
-    ) -> theory.Dialogue | None:
-        """How the ends talk in a session with what was agreed on; None if that is not in ``agreed``."""
-        ...
-
-    def overheads(self, agreed: Mapping[str, str]) -> bounds.Overheads:
-        """What such a session adds at least."""
         ...
 
     def shared(self, sides: Sides) -> AbstractContextManager[Shared]:

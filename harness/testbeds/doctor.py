@@ -24,6 +24,7 @@ from harness.model.units import format_size
 from harness.network import links
 from harness.network.paths import switches
 from harness.observe import counters, hops
+from harness.parse.machines import Address, parse_address
 from harness.parse.profiles import data_folder
 from harness.protection import ipsec
 from harness.storage import backing, transports
@@ -294,7 +295,7 @@ class Machine:
 
     role: str
     name: str
-    address: remote.Address
+    address: Address
 
 
 def machines(target: str | None, initiators: Sequence[str]) -> list[Machine]:
@@ -304,7 +305,7 @@ def machines(target: str | None, initiators: Sequence[str]) -> list[Machine]:
     for role, text in texts:
         number = sum(machine.role == role for machine in found) + 1
         name = role if number == 1 else f"{role}{number}"
-        found.append(Machine(role=role, name=name, address=remote.parse_address(text, role)))
+        found.append(Machine(role=role, name=name, address=parse_address(text, role)))
     return found
 
 
@@ -374,7 +375,7 @@ def _try_out(machine: Machine, facts: MachineFacts, asked: Asked) -> Iterator[Fi
         yield Finding(where=machine.name, state=State.OK, text=text, tried=True)
 
 
-def hop_findings(addresses: Sequence[remote.Address]) -> Iterator[Finding]:
+def hop_findings(addresses: Sequence[Address]) -> Iterator[Finding]:
     """Whether each hop answers, and what it reports; nothing is changed on any."""
     for address, name in zip(addresses, hops.names(len(addresses)), strict=True):
         try:

@@ -16,6 +16,7 @@ from harness.model import ISCSI, PROTECTIONS, TRANSPORTS, BackingKind, stack
 from harness.model.errors import CommandFailed, RequirementError
 from harness.model.escape import printable
 from harness.model.units import unknown_name
+from harness.parse.machines import Address
 from harness.parse.profiles import DEFAULT_PROPOSAL, expand_ipsec, load_proposal
 from harness.protection import kinds
 from harness.protection.ipsec import IKE_PORT
@@ -191,7 +192,7 @@ _LAUNCH = (
 
 
 def look_at(
-    address: remote.Address, name: str, words: Iterable[str], options: Mapping[str, str] | None = None
+    address: Address, name: str, words: Iterable[str], options: Mapping[str, str] | None = None
 ) -> tuple[MachineFacts, str]:
     """Facts of a machine, reached without the agent, and sudo's message if it refused.
 

@@ -18,9 +18,9 @@ import pytest
 
 from harness.analysis import theory
 from harness.analysis.theory import Prediction
+from harness.analysis.wire.iscsi import Dialogue
 from harness.model import PROTECTION_OFF, IpsecMode
 from harness.parse.profiles import load_proposal
-from harness.storage.iscsi.dialogue import Dialogue
 from tests.lab import references
 from tests.lab.cli import harness, python_inside
 from tests.lab.inside.against_theory import FRAMINGS, WORKLOADS, Cell, Column, Framing, Measured

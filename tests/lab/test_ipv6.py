@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from harness.analysis import theory
+from harness.analysis.wire import framings
 from harness.explain import path
 from harness.model import IPV4, IPV6, LINK_LOCAL, Record, Status
-from harness.protection import kinds
 from harness.results import probe_store
 from harness.results.store import RunFolder
 from tests.lab.cli import Measured, harness, is_sampled, measure, only_run, run_inside
@@ -127,7 +127,7 @@ def test_virtual_time_agrees_with_theory_on_both_families(tmp_path: Path) -> Non
     for key, record in measured.records.items():
         assert record.status is Status.OK and record.read is not None, (key, record.reason)
         link = plan.links[record.link]
-        framing = kinds.framing(record.protection, plan.proposals, plan.ipsec_mode, link.mtu_bytes, link.ip)
+        framing = framings.of(record.protection, plan.proposals, plan.ipsec_mode, link.mtu_bytes, link.ip)
         dialogue = path.dialogue_of(record.transport or "", record.session, "read", None)
         assert dialogue is not None
         predicted = theory.predict(

@@ -10,9 +10,9 @@ from statistics import mean
 import pytest
 
 from harness.analysis import bounds, sanity
+from harness.analysis.wire import framings
 from harness.model import Status
 from harness.model.beside import Beside
-from harness.protection import kinds
 from harness.results import probe_store
 from harness.results.probe_records import (
     CipherFigures,
@@ -85,7 +85,7 @@ def test_tcp_is_no_faster_than_its_frames(
     """Of a gigabit, full frames leave it so much; how much less it is, is as busy as the machine is."""
     plan, record = RunFolder(probed.folder).load_plan(), records[key]
     link = plan.links[record.link]
-    framing = kinds.framing(record.protection, plan.proposals, plan.ipsec_mode, link.mtu_bytes)
+    framing = framings.of(record.protection, plan.proposals, plan.ipsec_mode, link.mtu_bytes)
     ceiling = bounds.goodput_bytes_per_s(link, framing)
     assert ceiling is not None and 8 * ceiling == pytest.approx(most_bit_s, rel=0.005)
     assert isinstance(record.figures, TcpFigures) and record.figures.received_bit_s is not None

@@ -14,6 +14,7 @@ import pytest
 
 from harness.analysis import theory
 from harness.analysis.theory import Prediction
+from harness.analysis.wire import framings
 from harness.model import IpsecMode
 from harness.parse.profiles import load_proposal
 from harness.protection import kinds
@@ -55,7 +56,7 @@ def measured() -> Measured:
 def wire_of(framing: Framing) -> theory.Wire:
     protection, _ = split(framing)
     proposals = {name: load_proposal(name) for name in protection if name not in kinds.OTHERS}
-    found = kinds.framing(protection, proposals, IpsecMode.TRANSPORT, framing.mtu_bytes)
+    found = framings.of(protection, proposals, IpsecMode.TRANSPORT, framing.mtu_bytes)
     assert found is not None
     return theory.Wire(link=framing.link, framing=found)
 

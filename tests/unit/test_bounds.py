@@ -6,10 +6,10 @@ import msgspec
 import pytest
 
 from harness.analysis import bounds, theory
+from harness.analysis.wire import framings
+from harness.analysis.wire.iscsi import Overheads
 from harness.model import IpsecMode, LinkProfile, Proposal, Workload
 from harness.parse.profiles import load_proposal
-from harness.protection import kinds
-from harness.storage.iscsi.dialogue import Overheads
 from tests.unit.results_folder import WIFI, WIRED
 
 SESSION = {
@@ -65,14 +65,14 @@ def test_framing_is_the_kernels(
 
 @pytest.mark.parametrize(("protection", "payload"), [(("wireguard",), 1368), (("macsec",), 1416)])
 def test_other_protections_have_framings_too(protection: tuple[str, ...], payload: int) -> None:
-    framing = kinds.framing(protection, {}, IpsecMode.TRANSPORT, WIRED.mtu_bytes)
+    framing = framings.of(protection, {}, IpsecMode.TRANSPORT, WIRED.mtu_bytes)
     assert framing is not None
     assert framing.inner_mtu_bytes(WIRED.mtu_bytes) - theory.Wire(link=WIRED).headers_bytes == payload
 
 
 def test_a_stack_is_framed_from_within() -> None:
     gcm = load_proposal("aes128gcm16")
-    stack = kinds.framing(("macsec", gcm.name), {gcm.name: gcm}, IpsecMode.TRANSPORT, 1500)
+    stack = framings.of(("macsec", gcm.name), {gcm.name: gcm}, IpsecMode.TRANSPORT, 1500)
     esp = theory.esp(GCM, IpsecMode.TRANSPORT)
     assert stack is not None
     assert stack.inner_mtu_bytes(1500) == esp.inner_mtu_bytes(1468)
@@ -82,7 +82,7 @@ def test_a_stack_is_framed_from_within() -> None:
 
 def test_an_unknown_proposal_never_lowers_a_bound() -> None:
     unknown = Proposal(name="x", title="x", esp="x", ike="x", kernel_algorithms=("cbc(camellia)", "x"))
-    framing = kinds.framing(("x",), {"x": unknown}, IpsecMode.TUNNEL, 1500)
+    framing = framings.of(("x",), {"x": unknown}, IpsecMode.TUNNEL, 1500)
     assert framing is None
     assert bounds.goodput_bytes_per_s(WIRED, framing) == bounds.goodput_bytes_per_s(WIRED)
 

@@ -14,9 +14,10 @@ import pytest
 from harness.hosts.journal import Journal
 from harness.model import Flash
 from harness.model.errors import DeviceRefused, RequirementError, UsageError
+from harness.parse.disks import load_disk
 from harness.parse.profiles import data_folder
 from harness.storage import disks
-from harness.storage.disks import FlashDisk, NbdModule, load_disk
+from harness.storage.disks import FlashDisk, NbdModule
 from harness.storage.programs import harddisk
 from harness.storage.programs.harddisk import Mechanics
 from tests.unit.fakes import DONE, World

@@ -14,13 +14,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from harness.hosts.remote import parse_address
 from harness.hosts.runner import Completed, await_condition
 from harness.model.errors import CommandFailed, HopLost, RequirementError, UsageError
 from harness.model.probing import Ping
 from harness.observe import environment, hops
 from harness.observe.counters import BOOT_ID, CPUINFO, NET_DEV, STAT, Observer
 from harness.observe.hops import Hop
+from harness.parse.machines import parse_address
 from harness.results.store import RunFolder
 from harness.runs import inside, probe_plan
 from harness.runs.plan import make_plan

@@ -15,6 +15,7 @@ import msgspec
 import pytest
 
 from harness.analysis import bounds, theory
+from harness.analysis.wire import framings
 from harness.hosts import NamespaceHost
 from harness.hosts.runner import Completed
 from harness.model import IPV4, IPV6, Family, IpsecMode, LinkProfile, Plan, Record, addresses
@@ -23,7 +24,7 @@ from harness.network import links
 from harness.network.links import LinkPath
 from harness.parse.profiles import load_link, load_proposal, over_ip, real_link
 from harness.probes import throughput
-from harness.protection import barrier, kinds, proof, tls, wireguard, xfrm
+from harness.protection import barrier, proof, tls, wireguard, xfrm
 from harness.protection.capture import Reader, Seen, expression
 from harness.protection.ipsec import IKE_PORT
 from harness.protection.ipsec.layer import EspFrames
@@ -381,7 +382,7 @@ def test_a_packets_headers_are_20_bytes_longer() -> None:
 )
 def test_segments_within_esp(mode: IpsecMode, family: Family, mss: int) -> None:
     gcm = load_proposal("aes128gcm16")
-    framing = kinds.framing((gcm.name,), {gcm.name: gcm}, mode, 1500, family)
+    framing = framings.of((gcm.name,), {gcm.name: gcm}, mode, 1500, family)
     link = over_ip(load_link("wired"), family)
     wire = theory.Wire(link=link, framing=framing)
     assert wire.mss_bytes == mss

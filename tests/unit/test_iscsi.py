@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from harness.model.errors import RequirementError, UsageError
-from harness.storage import iscsi
+from harness.parse import iscsi
+from harness.storage.iscsi import require_agreed
 from harness.storage.iscsi.initiator import IscsiSession
 from tests.unit.fakes import World
 
@@ -63,8 +64,8 @@ def test_the_initiator_asks_before_it_logs_in() -> None:
 
 def test_what_was_agreed_on_has_to_be_what_was_asked_for() -> None:
     agreed = {"initial_r2t": "1", "max_burst_len": "65536"}
-    iscsi.require_agreed({"InitialR2T": "Yes", "MaxBurstLength": "65536"}, agreed)
-    iscsi.require_agreed({}, {})
+    require_agreed({"InitialR2T": "Yes", "MaxBurstLength": "65536"}, agreed)
+    require_agreed({}, {})
     for asked in ({"InitialR2T": "No"}, {"MaxBurstLength": "4096"}, {"ImmediateData": "Yes"}):
         with pytest.raises(RequirementError):
-            iscsi.require_agreed(asked, agreed)
+            require_agreed(asked, agreed)

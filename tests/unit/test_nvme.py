@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from harness.analysis import theory
+from harness.analysis.wire.nvme import Dialogue
 from harness.hosts import programs
 from harness.model import LinkProfile
 from harness.model.errors import CommandFailed, RequirementError
 from harness.storage import nvme
-from harness.storage.nvme.dialogue import Dialogue
 from harness.storage.nvme.initiator import Connection
 from harness.storage.nvme.target import Subsystem
 from harness.storage.transport import NoAnswer

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from harness.analysis import theory
+from harness.analysis.wire import framings
 from harness.hosts import NamespaceHost
 from harness.model import LinkProfile
 from harness.model.errors import CommandFailed
@@ -38,19 +39,19 @@ PATH = LinkPath(
     [(52, 124), (64, 124), (65, 140), (1300, 1372), (1409, 1480), (1420, 1480)],
 )
 def test_a_packet_in_wireguard(cleartext: int, packet: int) -> None:
-    framing = wireguard.framing(1500)
+    framing = framings.wireguard(1500)
     assert (framing.mtu_bytes, framing.inner_mtu_bytes(1500)) == (1420, 1420)
     assert framing.packet_bytes(cleartext) == packet
 
 
 def test_a_packet_in_macsec() -> None:
-    framing = macsec.Framing()
+    framing = framings.Macsec()
     assert framing.inner_mtu_bytes(1500) == 1468
     assert framing.packet_bytes(1468) == 1500 and framing.packet_bytes(40) == 72
 
 
 def test_protections_stack() -> None:
-    both = theory.Stacked(layers=(macsec.Framing(), wireguard.framing(1468)))
+    both = theory.Stacked(layers=(framings.Macsec(), framings.wireguard(1468)))
     assert both.inner_mtu_bytes(1500) == 1388
     assert both.packet_bytes(52) == 52 + 12 + 60 + 32
     path = theory.Wire(link=PATH.profile, framing=both)
@@ -198,7 +199,7 @@ def test_a_peer_that_vanishes_takes_its_counters_back() -> None:
 
 
 def test_each_frame_is_what_its_framing_says() -> None:
-    framing, size = wireguard.framing(1500), 1300
-    sealed = framing.packet_bytes(size) - wireguard.around_bytes(4)
+    framing, size = framings.wireguard(1500), 1300
+    sealed = framing.packet_bytes(size) - framings.around_bytes(4)
     assert sealed - size == -size % 16
-    assert macsec.Framing().packet_bytes(size) == size + macsec.SECTAG_BYTES + macsec.ICV_BYTES
+    assert framings.Macsec().packet_bytes(size) == size + framings.SECTAG_BYTES + framings.ICV_BYTES

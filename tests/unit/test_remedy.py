@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
+from harness.analysis.wire.iscsi import WINDOW_BYTES
 from harness.explain import Explained, remedy, sentence, verdict, waterfall
 from harness.explain.remedy import LIKELY, Chances, Kind, Resource, Step, after
 from harness.explain.span import exact, within
 from harness.explain.verdict import Limit, judge
 from harness.explain.waterfall import Reading
 from harness.model import LinkProfile
-from harness.storage.iscsi.transport import WINDOW_BYTES
 from tests.unit.test_explain import US, asked, cell
 
 

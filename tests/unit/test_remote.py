@@ -24,7 +24,7 @@ import pytest
 
 from harness.hosts import Host, programs, remote
 from harness.hosts.journal import Journal
-from harness.hosts.remote import Address, AgentHost, parse_address, ssh_command
+from harness.hosts.remote import AgentHost, ssh_command
 from harness.hosts.runner import LARGEST_LOG_BYTES, await_condition
 from harness.hosts.undo import Entry, Step
 from harness.model.errors import (
@@ -35,6 +35,7 @@ from harness.model.errors import (
     RequirementError,
     UsageError,
 )
+from harness.parse.machines import Address, parse_address
 from tests.unit.agents import agent_source
 
 NAS = "ssh://root@nas:2222"

@@ -27,7 +27,7 @@ def found() -> dict[str, set[str]]:
             name.split(".")[1] for name in graph.find_modules_directly_imported_by(module) if "." in name
         }
         arrows[room] |= imported - {room, EVERYBODYS}
-    del arrows["__main__"]
+    del arrows["__main__"], arrows["api"]
     return arrows
 
 
@@ -37,5 +37,5 @@ def test_each_room_is_there_with_what_it_imports() -> None:
 
 def test_rooms_stand_in_the_order_of_their_layers() -> None:
     settings = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))
-    (contract,) = settings["tool"]["importlinter"]["contracts"]
+    contract, _ = settings["tool"]["importlinter"]["contracts"]
     assert list(told()) == [room.strip() for layer in contract["layers"] for room in layer.split("|")]

@@ -9,8 +9,8 @@ import pytest
 
 from harness.analysis.sanity import Findings, as_found, check, contradictions
 from harness.model import ClientPart, Duplex, Io, Latency, LinkProfile, Proof, Record, Status
+from harness.parse.disks import load_disk
 from harness.parse.profiles import load_link
-from harness.storage.disks import load_disk
 from tests.unit.test_table import record
 
 GIGABIT = LinkProfile(

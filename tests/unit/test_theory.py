@@ -7,9 +7,9 @@ import pytest
 
 from harness.analysis import theory
 from harness.analysis.theory import Wire, segmented
+from harness.analysis.wire.iscsi import Dialogue
 from harness.model import IpsecMode, LinkProfile
 from harness.parse.profiles import load_link, load_proposal
-from harness.storage.iscsi.dialogue import Dialogue
 
 TRANSPORT, TUNNEL = IpsecMode.TRANSPORT, IpsecMode.TUNNEL
 LINK = LinkProfile(name="x", title="", emulated=True, rate_bit_s=10**9, delay_us=50)

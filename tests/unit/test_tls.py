@@ -14,11 +14,13 @@ from pathlib import Path
 import pytest
 
 from harness.analysis import theory
+from harness.analysis.wire import framings
+from harness.analysis.wire.nvme import Dialogue, in_records
 from harness.hosts.journal import Journal
 from harness.model import Column, LinkProfile, stack
 from harness.model.errors import CommandFailed, RequirementError, UsageError
 from harness.network.links import LinkPath
-from harness.protection import capture, kinds, tls
+from harness.protection import capture, tls
 from harness.protection.barrier import Entrance
 from harness.protection.capture import Reader, Seen
 from harness.protection.layer import Carried, Due
@@ -26,7 +28,6 @@ from harness.runs.plan import make_plan
 from harness.runs.request import Request
 from harness.storage import nvme
 from harness.storage.nvme import tls as keys
-from harness.storage.nvme.dialogue import Dialogue
 from harness.storage.nvme.initiator import Connection, negotiated
 from harness.storage.nvme.target import Subsystem
 from tests.unit.fakes import World
@@ -252,7 +253,7 @@ def test_it_is_innermost_and_never_beside_ipsec() -> None:
             stack.split(wrong)
     column = Column("wired", ("macsec", "tls"), "nvme-tcp")
     assert (column.label, column.ipsec) == ("wired+macsec+tls.nvme-tcp", "off")
-    framing = kinds.framing(("macsec", "tls"), {}, make_plan(Request(links=("wired",))).ipsec_mode, 1500)
+    framing = framings.of(("macsec", "tls"), {}, make_plan(Request(links=("wired",))).ipsec_mode, 1500)
     assert framing is not None and framing.inner_mtu_bytes(1500) == 1468
 
 
@@ -305,7 +306,7 @@ def test_a_key_is_told_on_standard_input_and_nowhere_else(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize(("stream", "sealed"), [(72, 94), (16384, 16406), (16385, 16429), (262168, 262542)])
 def test_records_add_22_bytes_to_each_16_kib(stream: int, sealed: int) -> None:
-    assert keys.sealed_bytes(stream) == sealed
+    assert in_records(stream) == sealed
 
 
 def test_theory_counts_records() -> None:

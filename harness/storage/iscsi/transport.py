@@ -4,25 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from harness.analysis import theory
 from harness.hosts.footprint import Leftover, Trouble
 from harness.model import ISCSI, BackingKind
 from harness.storage import iscsi
 from harness.storage.iscsi import initiator, target
-from harness.storage.iscsi.dialogue import Dialogue, Overheads
 from harness.storage.iscsi.initiator import IscsiSession
 from harness.storage.iscsi.target import Backstore, DiscoveryLogin, IscsiTarget, iqn
 from harness.storage.transport import Export, Session, Sides
 
 CHAP_USER = "harness"
-
-WINDOW_BYTES = 204_000
-"""open-iscsi asks for 512 KiB (node.conn[0].tcp.window_size), of which net.core.rmem_max and wmem_max allow
-208. Of these Linux 6.1 announces this much (docs/theory.md); since 6.6 it is a quarter more."""
 
 
 class Iscsi:
@@ -30,8 +24,6 @@ class Iscsi:
 
     name: ClassVar[str] = ISCSI
     port: ClassVar[int] = target.PORT
-    remedy: ClassVar[str] = "--iscsi InitialR2T=No, longer bursts"
-    window_bytes: ClassVar[int | None] = WINDOW_BYTES
     leaves: ClassVar[tuple[Leftover, ...]] = (*initiator.LEAVES, *target.LEAVES)
     troubles: ClassVar[tuple[Trouble, ...]] = (*initiator.TROUBLES, *target.TROUBLES)
 
@@ -44,14 +36,6 @@ class Iscsi:
 
     def private_folders(self, role: str) -> tuple[str, ...]:
         return iscsi.private_folders(role)
-
-    def dialogue(
-        self, agreed: Mapping[str, str], direction: theory.Direction, window_bytes: int
-    ) -> theory.Dialogue | None:
-        return Dialogue.from_negotiated(agreed, direction, window_bytes)
-
-    def overheads(self, agreed: Mapping[str, str]) -> Overheads:
-        return Overheads(agreed=agreed)
 
     @contextlib.contextmanager
     def shared(self, sides: Sides) -> Iterator[IscsiSides]:

@@ -18,16 +18,6 @@ from harness.storage.nvme import ask, step
 SECRET_BYTES = 32
 """As long as the output of SHA-256, to which the identity commits the key."""
 
-TAG_BYTES, HEADER_BYTES, TYPE_BYTES = 16, 5, 1
-RECORD_BYTES = 1 << 14
-"""RFC 8446, section 5.2: what a record has around up to 2**14 bytes of a stream."""
-
-
-def sealed_bytes(stream_bytes: int) -> int:
-    """What so many bytes of a stream take, written at once."""
-    records = -(-stream_bytes // RECORD_BYTES)
-    return stream_bytes + records * (HEADER_BYTES + TYPE_BYTES + TAG_BYTES)
-
 
 def identity(host_nqn: str, nqn: str) -> str:
     """By which both ends find the key: version 0, a retained key (R), SHA-256 (01); the same source."""

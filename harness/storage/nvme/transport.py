@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from harness.analysis import theory
-from harness.analysis.bounds import whole
 from harness.hosts.footprint import Leftover, Trouble
 from harness.model import NVME_TCP, BackingKind
 from harness.storage import configfs, nvme
 from harness.storage.nvme import initiator, target, tls
-from harness.storage.nvme.dialogue import Dialogue, Overheads
 from harness.storage.nvme.initiator import Connection
 from harness.storage.nvme.target import Subsystem
 from harness.storage.transport import Export, Session, Sides
@@ -25,8 +22,6 @@ class NvmeTcp:
 
     name: ClassVar[str] = NVME_TCP
     port: ClassVar[int] = nvme.PORT
-    remedy: ClassVar[str] = "a larger param_inline_data_size of nvmet's port"
-    window_bytes: ClassVar[int | None] = None
     leaves: ClassVar[tuple[Leftover, ...]] = (*initiator.LEAVES, *target.LEAVES)
     troubles: ClassVar[tuple[Trouble, ...]] = (*initiator.TROUBLES, *target.TROUBLES)
 
@@ -37,18 +32,6 @@ class NvmeTcp:
     def private_folders(self, role: str) -> tuple[str, ...]:
         del role  # nothing is written to any
         return ()
-
-    def dialogue(
-        self, agreed: Mapping[str, str], direction: theory.Direction, window_bytes: int
-    ) -> theory.Dialogue | None:
-        del direction  # the ends agree on nothing that differs by it
-        at_once = whole(agreed, "in_capsule_bytes")
-        if at_once is None:
-            return None
-        return Dialogue(in_capsule_bytes=at_once, window_bytes=window_bytes, tls="tls" in agreed)
-
-    def overheads(self, agreed: Mapping[str, str]) -> Overheads:
-        return Overheads(agreed=agreed)
 
     @contextlib.contextmanager
     def shared(self, sides: Sides) -> Iterator[NvmeSides]:

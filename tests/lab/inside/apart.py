@@ -15,6 +15,7 @@ from harness.hosts.journal import Journal
 from harness.model import Duplex
 from harness.network import trunk
 from harness.network.links import LinkPath
+from harness.parse.machines import parse_address
 from harness.parse.profiles import data_folder, load_link
 from harness.testbeds.lab import management
 from tests.lab.inside.kernel import sh
@@ -93,7 +94,7 @@ def the_link_is_shaped(path: LinkPath) -> None:
 
 @contextmanager
 def reached(name: str, role: str, log: Path) -> Iterator[Host]:
-    address = remote.parse_address(f"ssh://{name}", role)
+    address = parse_address(f"ssh://{name}", role)
     with remote.connect(address, role=role, name=name, run_id="run-beef", log=log) as host:
         yield host
 

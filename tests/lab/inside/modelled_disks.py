@@ -12,7 +12,7 @@ from pathlib import Path
 
 from harness.hosts import NamespaceHost
 from harness.hosts.journal import Journal
-from harness.storage import disks
+from harness.parse import disks
 
 FOLDER = Path("/run/disks")
 SIZE_BYTES = 64 << 20

@@ -23,6 +23,7 @@ from harness.model import LinkProfile
 from harness.model.errors import HarnessError, RequirementError, UsageError
 from harness.network import interfaces
 from harness.network.links import LinkPath
+from harness.parse.machines import LOCAL, parse_address
 from tests.lab.inside.kernel import sh, wait_for
 
 INITIATOR = NamespaceHost("initiator")
@@ -297,7 +298,7 @@ def die() -> None:
 def an_agent_does_the_same_and_undoes_it_if_it_is_cut_off() -> None:
     before = state()
     log = Path("/root/agent.log")
-    local = remote.parse_address(remote.LOCAL, "initiator")
+    local = parse_address(LOCAL, "initiator")
     with remote.connect(local, role="initiator", name="initiator", run_id="real", log=log) as agent:
         with link("nic1", "10.7.0.10", initiator=agent):
             assert_carried(move("10.7.0.10", device="nic1"), "nic1", "tnic1", what="an agent")

@@ -19,6 +19,7 @@ from harness.hosts import remote
 from harness.hosts.remote import AgentHost
 from harness.model import Io
 from harness.parse.jobfile import job_file, parse_workloads
+from harness.parse.machines import parse_address
 from harness.runs.together import LARGEST_SKEW, Client, ClientResult, Together, run_together, total
 from tests.lab.inside.kernel import arguments, processes, sh, wait_for
 
@@ -38,7 +39,7 @@ def two_hosts() -> Iterator[tuple[AgentHost, AgentHost]]:
         first, second = (
             stack.enter_context(
                 remote.connect(
-                    remote.parse_address("local", role),
+                    parse_address("local", role),
                     role=role,
                     name=name,
                     run_id="together",

@@ -4,18 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from harness.analysis import theory
 from harness.analysis.bounds import positive, whole
 from harness.analysis.theory import Burst
-from harness.model import End
-from harness.storage.nvme import tls
+from harness.model import NVME_TCP, End
 
 CAPSULE_BYTES = 8 + 64
 """NVMe/TCP Transport Specification 1.0, section 3.6.2.1: of a command capsule, a header and the command."""
 
 HEADER_BYTES = 24
 """The same, sections 3.6.2.2 to 3.6.2.5: of a response capsule, of an R2T, and before data either way."""
+
+RECORD_HEADER_BYTES, TYPE_BYTES, TAG_BYTES = 5, 1, 16
+RECORD_BYTES = 1 << 14
+"""RFC 8446, section 5.2: what a record has around up to 2**14 bytes of a stream."""
+
+
+def in_records(stream_bytes: int) -> int:
+    """What so many bytes of a stream take, written at once."""
+    records = -(-stream_bytes // RECORD_BYTES)
+    return stream_bytes + records * (RECORD_HEADER_BYTES + TYPE_BYTES + TAG_BYTES)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +44,7 @@ class Dialogue:
     def bursts(self, wire: theory.Wire, direction: theory.Direction, block_bytes: int) -> list[Burst]:
         def sent(by: End, length: int, *, after_disk: bool = False) -> Burst:
             if self.tls:
-                length = tls.sealed_bytes(length)
+                length = in_records(length)
             return theory.sent(wire, self, by, [(length, False)], after_disk=after_disk)
 
         if direction == "read":
@@ -72,3 +82,23 @@ class Overheads:
     def header_bytes(self, data_bytes: int) -> int:
         del data_bytes  # one PDU has it all
         return HEADER_BYTES
+
+
+class NvmeTcp:
+    """See ``wire.Transport``."""
+
+    name: ClassVar[str] = NVME_TCP
+    remedy: ClassVar[str] = "a larger param_inline_data_size of nvmet's port"
+    window_bytes: ClassVar[int | None] = None
+
+    def dialogue(
+        self, agreed: Mapping[str, str], direction: theory.Direction, window_bytes: int
+    ) -> Dialogue | None:
+        del direction  # the ends agree on nothing that differs by it
+        at_once = whole(agreed, "in_capsule_bytes")
+        if at_once is None:
+            return None
+        return Dialogue(in_capsule_bytes=at_once, window_bytes=window_bytes, tls="tls" in agreed)
+
+    def overheads(self, agreed: Mapping[str, str]) -> Overheads:
+        return Overheads(agreed=agreed)

@@ -1,0 +1,44 @@
+"""What goes over the wire for one I/O, in closed form: by transport, and by protection (``framing``).
+
+Pure: nothing here runs, reads or asks anything. Whoever reads results needs it, and whoever measures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar, Protocol
+
+from harness.analysis import bounds, theory
+from harness.analysis.wire.iscsi import Iscsi
+from harness.analysis.wire.nvme import NvmeTcp
+
+
+class Transport(Protocol):
+    """What the two ends of a transport send, by what they agreed on, in the transport's own words.
+
+    ``remedy`` says by which setting fewer round trips or headers would do, for one I/O. ``window_bytes`` is
+    what a connection has in flight at most by Linux's defaults, because the initiator sets the size of its
+    buffers; None: they grow as they have to.
+    """
+
+    name: ClassVar[str]
+    remedy: ClassVar[str]
+    window_bytes: ClassVar[int | None]
+
+    def dialogue(
+        self, agreed: Mapping[str, str], direction: theory.Direction, window_bytes: int
+    ) -> theory.Dialogue | None:
+        """What the two ends send for one I/O; None if too little of what they agreed on is known."""
+        ...
+
+    def overheads(self, agreed: Mapping[str, str]) -> bounds.Overheads:
+        """What it adds at least."""
+        ...
+
+
+_TRANSPORTS: tuple[Transport, ...] = (Iscsi(), NvmeTcp())
+_BY_NAME = {each.name: each for each in _TRANSPORTS}
+
+
+def transport(name: str) -> Transport:
+    return _BY_NAME[name]

@@ -1,0 +1,107 @@
+"""Results for programs: what the commands ``table``, ``explain``, ``compare`` and ``export`` print.
+
+Nothing here needs a machine that can measure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from harness.model import Plan, Record, unread
+from harness.results import probe_store, store
+from harness.results.probe_records import ProbeRecord
+
+if TYPE_CHECKING:
+    import pandas
+
+    from harness.explain import Explained
+    from harness.table.comparison import Comparison
+    from harness.table.options import Table
+
+
+class Results(msgspec.Struct, frozen=True, kw_only=True):
+    """What one run, or several, have measured.
+
+    ``records`` are its cells, each with its outcome, ``probes`` those of its paths; ``plans`` and
+    ``environments`` are by run id. ``lacks`` says in a sentence what could not be read.
+    """
+
+    records: tuple[Record, ...]
+    probes: tuple[ProbeRecord, ...] = ()
+    plans: Mapping[str, Plan] = {}
+    environments: Mapping[str, Mapping[str, Any]] = {}
+    lacks: tuple[str, ...] = ()
+
+    def table(self, *, metric: str = "MB/s", ratio: str = "none") -> Table:
+        """The matrix, as ``harness table`` prints it (``harness.table.render``); both words as typed there.
+
+        UsageError for others.
+        """
+        from harness.explain import labs_own
+        from harness.table import Metric, Options, Ratio, build
+
+        options = Options(metric=Metric(metric), ratio=Ratio(ratio))
+        own = labs_own(self.records, self.plans, self.probes)
+        made = build(list(self.records), options, self.plans, self.environments, own)
+        return msgspec.structs.replace(made, notes=(*self.lacks, *made.notes))
+
+    def explain(self) -> list[Explained]:
+        """What limits each cell, where its time goes, and what would help, in the order of the table."""
+        from harness.explain import explain
+
+        return explain(self.records, self.plans, self.probes)
+
+    def compare(self, other: Results, *, metric: str = "MB/s", margin: float | None = None) -> Comparison:
+        """Whether each cell of ``other`` is faster or slower than here, or that it is inconclusive.
+
+        ``margin`` is the part (0.05) by which a cell has to differ to be of interest; None: as in ``harness
+        compare``.
+        """
+        from harness.table import Metric
+        from harness.table.comparison import MARGIN, Side, compare
+
+        here, there = (
+            Side(records=side.records, plans=side.plans, environments=side.environments)
+            for side in (self, other)
+        )
+        return compare(here, there, Metric(metric), MARGIN if margin is None else margin)
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """A row for each record and direction, with the columns of ``harness export``.
+
+        RequirementError without pandas, which the harness does not install.
+        """
+        from harness.table.export import Row, rows
+
+        try:
+            import pandas
+        except ImportError as error:
+            from harness.model.errors import RequirementError
+
+            raise RequirementError(
+                "expected pandas, found none", hint="pip install pandas, or use harness export"
+            ) from error
+        found = [msgspec.structs.asdict(row) for row in rows(self.records, self.environments, self.plans)]
+        return pandas.DataFrame(found, columns=list(Row.__struct_fields__))
+
+
+def open_results(*paths: Path | str) -> Results:
+    """All that was measured in ``paths``: folders of runs, records, or plain JSON outputs of fio.
+
+    UsageError for a path without anything to read; what cannot be read within one costs itself alone.
+    """
+    with unread.noted() as lost:
+        records = store.open_results(paths)
+        plans, environments = store.open_plans(paths), store.open_environments(paths)
+        probes = probe_store.open_probes(paths)
+    return Results(
+        records=tuple(records),
+        probes=tuple(probes),
+        plans=plans,
+        environments=environments,
+        lacks=unread.sentences(lost),
+    )

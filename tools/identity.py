@@ -98,8 +98,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     names = loaded()
     print(*names, sep="\n") if names else None
     print(f"structs with {SPELLED} or more parts of the identity: {len(spelled)}")
-    files = sum(map(bool, asked.values()))
-    print(f"lines that ask for the testbed's kind: {sum(asked.values())} in {files} files")
+    places = sum(map(bool, asked.values()))
+    print(f"lines that ask for the testbed's kind: {sum(asked.values())} in {places} files")
     print(f"modules of what measures that `import harness.report` loads: {len(names)}")
     return 0
 

@@ -18,11 +18,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from harness.hosts import runner
-from harness.hosts.remote import HELLO_DEADLINE_S, SSH_FAILURES, Address, explain, ssh_command
+from harness.hosts.remote import HELLO_DEADLINE_S, SSH_FAILURES, explain, ssh_command
 from harness.hosts.runner import Completed
 from harness.model.errors import HopLost, RequirementError
 from harness.model.escape import printable
 from harness.observe.counters import NET_DEV, STAT
+from harness.parse.machines import Address
 
 ANSWER_S = 10.0
 """How long a hop may take to answer. One that forwards at its limit answers late, but it answers."""

@@ -7,7 +7,7 @@ import re
 import msgspec
 
 from harness.model.errors import UsageError
-from harness.model.units import printable
+from harness.model.escape import printable
 
 LOCAL = "local"
 

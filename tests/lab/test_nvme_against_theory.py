@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from harness.analysis import theory
+from harness.analysis import theory, wire
 from harness.analysis.theory import Prediction
 from tests.lab.cli import harness, python_inside
 from tests.lab.inside.against_theory import WORKLOADS, Framing, Measured
@@ -50,7 +50,7 @@ def predict(told: Measured, framing: Framing, workload: str) -> Prediction:
     column = told.columns[framing.name]
     kind, _, block = workload.partition("-")
     direction: theory.Direction = "write" if kind == "write" else "read"
-    dialogue = NVME.dialogue(column.session, direction, column.window_bytes)
+    dialogue = wire.transport(NVME.name).dialogue(column.session, direction, column.window_bytes)
     assert dialogue is not None, column.session
     return theory.predict(
         path_of(framing),

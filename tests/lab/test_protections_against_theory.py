@@ -12,13 +12,12 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from harness.analysis import theory
+from harness.analysis import theory, wire
 from harness.analysis.theory import Prediction
 from harness.analysis.wire import framings
 from harness.model import IpsecMode
 from harness.parse.profiles import load_proposal
 from harness.protection import kinds
-from harness.storage import transports
 from tests.lab.cli import harness, python_inside
 from tests.lab.inside.against_theory import WORKLOADS, Framing, Measured
 from tests.lab.inside.protections_against_theory import FRAMINGS, split
@@ -65,7 +64,7 @@ def predict(told: Measured, framing: Framing, workload: str) -> Prediction:
     column = told.columns[framing.name]
     kind, _, block = workload.partition("-")
     direction: theory.Direction = "write" if kind == "write" else "read"
-    carrier = transports.named(split(framing)[1])
+    carrier = wire.transport(split(framing)[1])
     dialogue = carrier.dialogue(column.session, direction, column.window_bytes)
     assert dialogue is not None, column.session
     return theory.predict(

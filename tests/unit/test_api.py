@@ -40,9 +40,9 @@ def test_it_says_what_the_commands_say(measured: harness.Results) -> None:
         measured.compare(measured)
 
 
-def test_what_cannot_be_read_is_said() -> None:
+def test_what_cannot_be_read_is_said(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="holds no results"):
-        harness.open_results(Path(__file__).parent)
+        harness.open_results(tmp_path)
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         harness.nothing  # noqa: B018
 

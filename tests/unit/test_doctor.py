@@ -15,9 +15,9 @@ from typer.testing import CliRunner
 
 from harness import cli
 from harness.hosts import Host, packages, programs, remote
-from harness.hosts.remote import Address
 from harness.model import LabKernel
 from harness.model.errors import RequirementError, UsageError
+from harness.parse.machines import Address
 from harness.parse.profiles import data_folder
 from harness.testbeds import doctor, lab, requirements, trial
 from harness.testbeds.doctor import Machine, judge, machine_findings, machines, require

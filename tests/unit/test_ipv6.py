@@ -390,6 +390,6 @@ def test_segments_within_esp(mode: IpsecMode, family: Family, mss: int) -> None:
 
 
 def test_wireguard_leaves_room_for_either_header() -> None:
-    four, six = (wireguard.framing(1500, family) for family in (IPV4, IPV6))
+    four, six = (framings.wireguard(1500, family) for family in (IPV4, IPV6))
     assert (four.mtu_bytes, six.mtu_bytes) == (1420, 1420)
     assert (four.packet_bytes(1420), six.packet_bytes(1420)) == (1480, 1500)

@@ -156,7 +156,7 @@ def test_the_plugin_writes_down_what_failed_and_repeats_that_alone(tmp_path: Pat
 
 @pytest.fixture(scope="module")
 def graph() -> grimp.ImportGraph:
-    return grimp.build_graph(*changes.PACKAGES, cache_dir=None)
+    return changes.imports()
 
 
 @pytest.mark.parametrize(

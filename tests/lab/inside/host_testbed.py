@@ -32,8 +32,8 @@ def taken_by_others(record: dict[str, Any]) -> float:
 
 def beside_a_loop() -> None:
     """On this one processor, a loop takes about half; what the run does itself is none of it."""
-    run = (*RUN, "--workload=rand-read-4k", "--size=32M", "--link=local", f"--results={RESULTS}")
-    run += ("--no-probes", "--retries=0")
+    run = [*RUN, "--workload=rand-read-4k", "--size=32M", "--link=local", f"--results={RESULTS}"]
+    run += ["--no-probes", "--retries=0"]
     harness(*run)
     alone = [taken_by_others(record) for record in records(newest_run()).values()]
     with subprocess.Popen(["sh", "-c", "while :; do :; done"]) as loop:

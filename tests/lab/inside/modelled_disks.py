@@ -12,7 +12,8 @@ from pathlib import Path
 
 from harness.hosts import NamespaceHost
 from harness.hosts.journal import Journal
-from harness.parse import disks
+from harness.parse.disks import load_disk
+from harness.storage import disks
 
 FOLDER = Path("/run/disks")
 SIZE_BYTES = 64 << 20
@@ -59,7 +60,7 @@ def main() -> None:
     journal = Journal(FOLDER / "journal.jsonl")
     wrong = []
     for name, expected in EXPECTED.items():
-        profile = disks.load_disk(name)
+        profile = load_disk(name)
         log = FOLDER / f"{name}.log"
         with disks.bring_up(journal, host, profile, SIZE_BYTES, folder=FOLDER, log=log) as (path,):
             for workload, found_s in seconds_each(path, expected).items():

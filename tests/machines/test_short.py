@@ -35,6 +35,7 @@ def each(option: str, values: Sequence[str]) -> list[str]:
     return [word for value in values for word in (option, value)]
 
 
+@pytest.mark.on_ci("trixie")
 def test_each_transport_and_protection(installed: Site) -> None:
     nas, client = installed.machines["nas"], installed.machines["client"]
     words = (*each("--transport", TRANSPORTS), *each("--protect", PROTECTIONS))

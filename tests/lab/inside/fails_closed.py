@@ -242,8 +242,12 @@ FAULTS_OF_WIREGUARD: dict[str, Fault] = {**FAULTS_OF_INTERFACES, "peer gone": pe
 MOMENTS = {"beginning": 0.0, "middle": 0.5, "end": 0.9, "after": None}
 """As parts of the time for which fio moves data; None: the cell has been measured, its column is still up."""
 
-HOW = {"some": (1, ("middle", "after")), "one": (1, tuple(MOMENTS)), "three": (3, tuple(MOMENTS))}
-"""How many faults at once, and at which moments."""
+HOW = {
+    "some": (1, (("middle",), ("after",))),
+    "one": (1, (tuple(MOMENTS),)),
+    "three": (3, (tuple(MOMENTS),)),
+}
+"""How many faults at once, and at which moments: one combination after the other takes these in turn."""
 
 HARMLESS = {"rekeyed", "charon killed"}
 """Neither lets anything out, nor keeps the cell from being proved."""
@@ -355,8 +359,8 @@ def require_expected(record: Record, in_clear: int, faults: set[str], moment: st
         assert in_clear, f"{what}: nothing left in clear, so nothing was tested"
 
 
-def matrix(composer: CellComposer, column: Column, at_once: int, moments: Sequence[str]) -> None:
-    """Each combination of so many faults at each moment, and before them a cell that nothing breaks."""
+def matrix(composer: CellComposer, column: Column, at_once: int, in_turn: Sequence[Sequence[str]]) -> None:
+    """Each combination of so many faults at its moments, and before them a cell that nothing breaks."""
     known = FAULTS_OF_WIREGUARD if WIREGUARD in column.protection else FAULTS_OF_INTERFACES
     known = FAULTS if column.ipsec != PROTECTION_OFF else known
     repeats = Counter[str]()
@@ -365,7 +369,7 @@ def matrix(composer: CellComposer, column: Column, at_once: int, moments: Sequen
     if known is FAULTS and SEVERED not in combinations:
         combinations.append(SEVERED)
     workloads = itertools.cycle(WORKLOADS)
-    for faults in [(), *combinations]:
+    for faults, moments in zip([(), *combinations], itertools.cycle(in_turn), strict=False):
         for moment in moments if faults else [""]:
             part = MOMENTS.get(moment, 0.0)
             workload = next(workloads)

@@ -52,7 +52,8 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     paths in the question's order. ``shown`` are the rows in which these differ by more than chance.
 
     ``why`` says why there are none, and ``alone`` what there is of one path alone; ``is_disturbed``: some
-    were, and are left out. ``each`` has what there is to draw, by link or by row.
+    were, and are left out. ``each`` has what there is to draw, by link or by row. ``slower_by``: rates are
+    this many times what was measured (``references.Slower``).
     """
 
     rows: Mapping[str, tuple[float, ...]] = {}
@@ -62,6 +63,7 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     alone: str = ""
     is_disturbed: bool = False
     is_labs_own: bool = False
+    slower_by: float = 1.0
 
 
 class Origins(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,13 +113,13 @@ def of_paths(reference: PathReference, records: Sequence[ProbeRecord]) -> list[A
     """An answer to each question about paths, in the reference's order."""
     real, virtual = ([r for r in records if (r.clock is Clock.REAL) is is_real] for is_real in (True, False))
     is_lab = all(record.testbed is TestbedKind.LAB for record in real)
-    view = View(reference.view)
-    headings = {field.key: _heading(field) for field in build(view, []).fields}
+    headings = {field.key: _heading(field) for field in build(View(reference.view), []).fields}
     links = [row.link for row in reference.row]
     names = {load_link(r.link).name: r.title for r in reference.row if r.link and links.count(r.link) == 1}
     found = []
     for ask in reference.ask:
-        measured, unreal = _probed(ask, view, real, TOLERANCE), _probed(ask, view, virtual, 0.0)
+        measured = _probed(ask, reference, real, TOLERANCE)
+        unreal = _probed(ask, reference, virtual, 0.0)
         known = [(value, unreal.each[link]) for link, value in measured.each.items() if link in unreal.each]
         if is_lab and any(differ(ask.figure, *pair) for pair in known):
             measured = msgspec.structs.replace(measured, is_labs_own=True)
@@ -193,16 +195,21 @@ def _published(ask: Ask, reference: PathReference) -> Figures:
     return _single(ask, {load_link(link).name: value for link, value in found.items()}, TOLERANCE_PUBLISHED)
 
 
-def _probed(ask: Ask, view: View, records: Sequence[ProbeRecord], tolerance: float) -> Figures:
-    """What the view of these records says, which are of one clock."""
+def _probed(ask: Ask, reference: PathReference, records: Sequence[ProbeRecord], tolerance: float) -> Figures:
+    """What the reference's view of these records says, which are of one clock."""
     if not records:
         return Figures(why="there are no figures")
     if len({setting_of(record) for record in records}) > 1:
         return Figures(why="they come from several testbeds or kernels: name the runs of one")
-    found, failed = dict[str, float](), list[Figures]()
+    found, failed, by = dict[str, float](), list[Figures](), 1.0
     for link in ask.links:
-        name = load_link(link).name
-        grid = build(view, [r for r in records if r.link == name and not r.protection])
+        name, times = load_link(link).name, 1.0
+        own = [record for record in records if record.link == name and not record.protection]
+        slower = reference.slower.links.get(link) if _unit(ask) in (*RATES, PERCENT) else None
+        if slower and (like := [record for record in records if record.link == load_link(slower).name]):
+            own, times = like, 1.0 if _unit(ask) == PERCENT else reference.slower.by
+            by = reference.slower.by
+        grid = build(View(reference.view), own)
         entries = [row.entries[ask.figure] for row in grid.rows if ask.figure in row.entries]
         values = [entry for entry in entries if entry.value is not None]
         best = max(values, key=lambda entry: entry.value or 0.0, default=None)
@@ -211,8 +218,9 @@ def _probed(ask: Ask, view: View, records: Sequence[ProbeRecord], tolerance: flo
         elif best.sign == DISTURBED_SIGN:
             failed.append(Figures(why=f"other programs disturbed that of {link}", is_disturbed=True))
         else:
-            found[name] = best.value or 0.0
-    return msgspec.structs.replace(failed[0], each=found) if failed else _single(ask, found, tolerance)
+            found[name] = times * (best.value or 0.0)
+    figures = failed[0] if failed else _single(ask, found, tolerance)
+    return msgspec.structs.replace(figures, each=found, slower_by=by)
 
 
 def _reason(grid: Grid, figure: str) -> str:
@@ -422,6 +430,13 @@ def _conclusion(ask: Ask, origins: Origins, *, is_matrix: bool) -> str:
         parts.append("in virtual time, where no processor limits, there is one")
     elif dear and not origins.virtual.rows:
         parts.append("without virtual time it is open how much of it links and protocols cause")
+    if measured.rows and measured.slower_by != 1:
+        parts.append(
+            f"ours were measured at 1/{measured.slower_by:g} of each rate, which the lab's one processor can "
+            f"forward, and are shown {measured.slower_by:g} times as high"
+            if _unit(ask) in RATES
+            else f"ours were measured at 1/{measured.slower_by:g} of each rate"
+        )
     if measured.is_labs_own:
         parts.append("the measured figures are the lab's own, whose one processor does everybody's work")
     return "; ".join(parts) + "."

@@ -186,9 +186,8 @@ class OpenFlow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """How an OpenFlow switch decides: by flows that its controller installs, or by asking for each packet.
 
     ``rate_bit_s`` (None: unshaped) and ``delay_us`` (each way) are those of the controller's own link, the
-    profile ``controller``. ``cpu_percent`` is the switch's share of one processor, None: no limit.
-    ``packet_us`` is what a whole processor takes for a packet that goes to the controller, for virtual time,
-    where the work of processors costs nothing.
+    profile ``controller``. ``packet_us`` is what the switch's whole processor takes for a packet that goes to
+    the controller, and ``cpu_percent`` how much of that processor it has, None: one that takes no time.
     """
 
     controller: str

@@ -67,7 +67,8 @@ def _read(profile: LinkProfile, spec: str, words: Sequence[str]) -> dict[str, st
         example = str(hops.most)
     if hops is not None and hops.openflow is not None:
         expected["controller"] = expected["flows"] = "'controller', 'controller=LINK' or 'flows'"
-        expected["cpu"] = "'cpu=N' (1 to 100 percent)"
+        if hops.openflow.packet_us:
+            expected["cpu"] = "'cpu=N' (1 to 100 percent)"
         example = "controller=fast-ethernet"
     if hops is not None and hops.kind is HopKind.PPPOE:
         expected["auth"] = "'pap' or 'chap'"

@@ -93,6 +93,15 @@ class PublishedRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     values: dict[str, float]
 
 
+class Slower(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Links of ours that stand for others (the keys), with all rates divided by ``by``: the lab's one
+    processor can forward what they carry. Their rates and losses answer for those of the others.
+    """
+
+    by: float
+    links: dict[str, str]
+
+
 class PathReference(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Published figures of paths, for one of the views of ``harness table --view``."""
 
@@ -104,6 +113,7 @@ class PathReference(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     ask: tuple[Ask, ...]
     view: str
     row: tuple[PublishedRow, ...]
+    slower: Slower = Slower(by=1.0, links={})
 
 
 class _Kind(msgspec.Struct):

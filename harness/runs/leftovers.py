@@ -13,13 +13,10 @@ from harness.hosts.journal import Journal
 from harness.model.errors import HarnessError
 from harness.network import interfaces, links
 from harness.network.links import LinkPath
-from harness.network.paths import openflow
 from harness.protection import kinds
 from harness.storage import transports
 
-SCRIPT = search(
-    (*transports.LEAVES, *links.LEAVES, *openflow.LEAVES, *interfaces.LEAVES),
-)
+SCRIPT = search((*transports.LEAVES, *links.LEAVES, *interfaces.LEAVES))
 """Its argument is the run's tag."""
 
 

@@ -454,7 +454,7 @@ def _require_possible(
 
 
 def _require_hops_possible(request: Request, links: Mapping[str, LinkProfile]) -> None:
-    """Hops are in one kernel; and where the processor costs nothing, a share of it means nothing."""
+    """Hops are in one kernel."""
     for link in links.values():
         if link.hops is None:
             continue
@@ -462,12 +462,6 @@ def _require_hops_possible(request: Request, links: Mapping[str, LinkProfile]) -
             raise UsageError(
                 f"the link {link.name} has its hops and its ends in one kernel, found --kernels apart",
                 hint="leave --kernels out for it",
-            )
-        openflow = link.hops.openflow
-        if request.virtual_time and openflow is not None and openflow.cpu_percent and not openflow.packet_us:
-            raise UsageError(
-                f"the link {link.name} limits a switch's processor, which costs nothing in virtual time",
-                hint="give its file a packet_us, or leave :cpu=N or --virtual-time out",
             )
 
 

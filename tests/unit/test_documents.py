@@ -71,6 +71,9 @@ def test_every_question_is_of_figures_that_are_shown(name: str) -> None:
     keys = {field.key for field in build_view(View(view), [tcp(1e6)]).fields}
     probed = {load_link(link).name for link in probe_plan.load_profile(name).links}
     assert reference.question.endswith("?") and reference.ask
+    for link, slower in reference.slower.links.items():
+        here, there = load_link(link), load_link(slower)
+        assert here.name in probed and here.rate_bit_s == reference.slower.by * (there.rate_bit_s or 0)
     for ask in reference.ask:
         assert ask.figure in keys and {load_link(link).name for link in ask.links} <= probed
     assert {load_link(row.link).name for row in reference.row if row.link} <= probed
@@ -134,6 +137,19 @@ def test_whom_to_complain_to_is_what_explains_the_documents_loss(
     assert "account for" in found.conclusion and "of what document 001 lost" in found.conclusion
     without = answers(1, *controllers(virtual, **OWN))[0]
     assert without.whom == found.whom and without.conclusion.startswith("No answer of our own")
+
+
+def test_what_was_measured_at_a_tenth_of_each_rate_answers_and_says_so() -> None:
+    """Beside full rates, which are the lab's own; round trips are those of the full rates."""
+    links = ("openflow-ethernet:controller", "openflow-ethernet:controller=ethernet")
+    tenth = [on(tcp(rate * 1e6), link) for link, rate in zip(links, (9.4, 8.08), strict=True)]
+    virtual = controllers((94.0, 80.8), **OWN)
+    found = answers(1, *controllers((32.4, 32.9)), *tenth, *virtual)[0]
+    assert dict(found.figures)["measured"] == "80.8 instead of 94 Mbit/s (-14 %)"
+    assert "at 1/10 of each rate" in found.conclusion and "shown 10 times as high" in found.conclusion
+    assert "the lab's own" not in found.conclusion
+    full = answers(1, *controllers((32.4, 32.9)), *virtual)[0]
+    assert "1/10" not in full.conclusion and "the lab's own" in full.conclusion
 
 
 def test_without_a_loss_there_is_nobody_to_complain_to() -> None:
@@ -408,6 +424,7 @@ def test_what_is_lacking_is_measured_and_a_failure_does_not_end_it(
     assert profiles == [
         "document-000",
         "document-001",
+        "document-001-tenth",
         "document-002",
         "document",
         "document-003",

@@ -38,8 +38,8 @@ def refusal(folder: Path, content: str | bytes) -> str:
 
 
 def test_what_ships_is_complete() -> None:
-    single = ["10g", "fast-ethernet", "wan", "wifi", "wifi-ac", "wifi-ax", "wired"]
-    assert sorted(LINKS) == sorted([*single, "openflow", "pppoe", "routed", "switched"])
+    single = ["10g", "ethernet", "fast-ethernet", "wan", "wifi", "wifi-ac", "wifi-ax", "wired"]
+    assert sorted(LINKS) == sorted([*single, "openflow", "openflow-ethernet", "pppoe", "routed", "switched"])
     assert PROPOSALS == [
         "aes128-sha256",
         "aes128gcm16",
@@ -213,8 +213,8 @@ def test_unknown_names_say_what_there_is(elsewhere: Path) -> None:
     with pytest.raises(UsageError) as error:
         load_link("wierd")
     assert error.value.hint == (
-        "did you mean wired? there are 10g, fast-ethernet, lab-5, local, openflow, pppoe, routed, switched, "
-        "wan, wifi, wifi-ac, wifi-ax, wired"
+        "did you mean wired? there are 10g, ethernet, fast-ethernet, lab-5, local, openflow, "
+        "openflow-ethernet, pppoe, routed, switched, wan, wifi, wifi-ac, wifi-ax, wired"
     )
     with pytest.raises(UsageError, match="did you mean aes128gcm16"):
         load_proposal("aes128gcm")

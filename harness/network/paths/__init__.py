@@ -93,7 +93,6 @@ def bring_up(
                     tag=tag,
                     private=folders.private,
                     logs=folders.logs,
-                    is_virtual=frame_by_frame,
                 )
             )
         yield path

@@ -16,24 +16,14 @@ from pathlib import Path
 import msgspec
 
 from harness.hosts import Host, runner
-from harness.hosts.footprint import Leftover
 from harness.hosts.journal import Journal
-from harness.hosts.undo import Step
 from harness.model import LinkProfile, OpenFlow
-from harness.model.errors import CommandFailed, HarnessError, RequirementError
+from harness.model.errors import CommandFailed, HarnessError
 from harness.network import links
 from harness.network.links import LinkPath, NetworkNamespace, VethPair
 from harness.network.paths.chain import FAR, NEAR, address
 
 MODULES = ("openvswitch",)
-LEAVES = (
-    Leftover(
-        what="the control group",
-        names='ls -d /sys/fs/cgroup/harness-"$1"-* 2>/dev/null',
-        where='/sys/fs/cgroup/harness-"$1"-*',
-    ),
-)
-
 SCHEMA = "/usr/share/openvswitch/vswitch.ovsschema"
 BRIDGE = "switch"
 CONTROL = "control"
@@ -44,8 +34,6 @@ CONTROL_SEGMENT = 63
 """The segment of the path's network that no packet of the path can use."""
 
 DEADLINE_S = 20.0
-CGROUPS = "/sys/fs/cgroup"
-PERIOD_US = 100_000
 
 UPTIME_S = 10.5
 """Open vSwitch 3.1 counts processors only once its kernel has run for 10 s (count_cpu_cores(),
@@ -64,36 +52,6 @@ INSTALLING = ("--hub", "--wildcards", "--max-idle=permanent")
 """The first packet has a flow installed that floods it and all like it, permanently."""
 
 
-class CpuShare(msgspec.Struct, frozen=True):
-    """A control group whose processes get this part of one processor (cgroup v2, cpu.max)."""
-
-    name: str
-    percent: int
-
-    @property
-    def folder(self) -> str:
-        return f"{CGROUPS}/{self.name}"
-
-    def acquire(self, host: Host) -> None:
-        # In the lab nobody has mounted it.
-        script = (
-            'test -e "$1/cgroup.controllers" || mount -t cgroup2 none "$1" || exit 1\n'
-            'grep -qw cpu "$1/cgroup.subtree_control" || echo +cpu > "$1/cgroup.subtree_control" || exit 1\n'
-            'mkdir "$2" && echo "$3" > "$2/cpu.max"'
-        )
-        quota = f"{self.percent * PERIOD_US // 100} {PERIOD_US}"
-        done = host.run(["sh", "-c", script, "sh", CGROUPS, self.folder, quota], check=False)
-        if done.status != 0:
-            raise RequirementError(
-                f"expected the kernel to limit the switch's processor time by a control group: "
-                f"{done.stderr.strip()}",
-                hint="leave :cpu=N out, or use the lab",
-            )
-
-    def undo(self) -> tuple[Step, ...]:
-        return (Step(("rmdir", self.folder), absent=("No such file or directory",)),)
-
-
 @contextlib.contextmanager
 def switch(
     journal: Journal,
@@ -103,11 +61,8 @@ def switch(
     tag: str,
     private: Path,
     logs: Path,
-    is_virtual: bool = False,
 ) -> Iterator[None]:
     """Make the one hop of a path forward as its controller says, while the context lasts.
-
-    A share of a processor is a control group's; ``is_virtual``: in virtual time it is a price of each packet.
 
     CommandFailed with the end of the switch's log if it does not reach its controller in time.
     """
@@ -128,19 +83,13 @@ def switch(
             )
         )
         socket = stack.enter_context(_database(hop, private, logs, env))
-        starting = ["ovs-vswitchd", socket, f"--unixctl={private}/vswitchd.ctl"]
-        if settings.cpu_percent is not None and is_virtual and settings.packet_us:
+        if settings.cpu_percent is not None and settings.packet_us:
             _set_price(stack, journal, path, settings.packet_us * 100 / settings.cpu_percent)
-        elif settings.cpu_percent is not None:
-            share = CpuShare(f"harness-{tag}-{path.index}", settings.cpu_percent)
-            stack.enter_context(journal.hold(path.initiator, share))
-            enter = 'echo $$ > "$1/cgroup.procs" && shift && exec "$@"'
-            starting = ["sh", "-c", enter, "sh", share.folder, *starting]
         time.sleep(max(0.0, UPTIME_S - time.clock_gettime(time.CLOCK_BOOTTIME)))
         log = logs / "ovs-vswitchd.log"
         stack.enter_context(
             hop.daemon(
-                starting,
+                ["ovs-vswitchd", socket, f"--unixctl={private}/vswitchd.ctl"],
                 log=log,
                 ready=lambda: hop.run(["test", "-S", f"{private}/vswitchd.ctl"], check=False).status == 0,
                 deadline_s=DEADLINE_S,
@@ -212,7 +161,11 @@ def _configuration(controller: str) -> list[str]:
 
 @contextlib.contextmanager
 def _controller(journal: Journal, path: LinkPath, settings: OpenFlow, *, tag: str) -> Iterator[Host]:
-    """The host of the controller, and the link between it and the switch, up and shaped."""
+    """The host of the controller, and the link between it and the switch, up and shaped.
+
+    What the controller answers takes none of the link: ovs-testcontroller sends each packet back whole, where
+    one that uses the switch's buffers (OpenFlow 1.0, 5.3.6: ``buffer_id``) sends 24 bytes.
+    """
     (hop,) = path.hops
     controller = hop.beside("controller", f"harness-{tag}-{path.index}-c")
     link = LinkProfile(
@@ -224,6 +177,7 @@ def _controller(journal: Journal, path: LinkPath, settings: OpenFlow, *, tag: st
         frame_overhead_bytes=settings.frame_overhead_bytes,
         queue_packets=path.profile.queue_packets,
     )
+    answers = msgspec.structs.replace(link, rate_bit_s=None)
     with contextlib.ExitStack() as stack:
         netns = stack.enter_context(journal.hold(path.initiator, NetworkNamespace(controller.netns or "")))
         stack.enter_context(journal.hold(hop, VethPair(CONTROL, CONTROL, netns.name, link.mtu_bytes)))
@@ -233,7 +187,7 @@ def _controller(journal: Journal, path: LinkPath, settings: OpenFlow, *, tag: st
                 ["ip", "-batch", "-"],
                 input=f"link set dev {CONTROL} up\naddress add {own}/30 dev {CONTROL}\n",
             )
-            parameters = links.netem(link)
+            parameters = links.netem(link if host is hop else answers)
             if parameters is not None:
                 links.shape(host, CONTROL, parameters)
         yield controller

@@ -235,6 +235,8 @@ def _side(
             reports[name] = total
     total_of_all = reports.pop(SUM, None)
     if total_of_all is not None:
+        # Jitter exists only for single streams: sums of 2.0.14 say 0.
+        total_of_all = msgspec.structs.replace(total_of_all, jitter_ns=None)
         parts = list(reports.values())
         if problem := sum_problem(total_of_all, parts, where):
             # Reported of sums of servers of 2.0 (-P, -i).

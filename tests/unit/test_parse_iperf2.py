@@ -349,6 +349,14 @@ def test_servers_of_2_0_14_count_each_interval_once() -> None:
     )
 
 
+def test_an_interval_before_another_stream_connects_is_no_total() -> None:
+    """A second client came while the first one's test went on."""
+    output = parse(sample("iperf2/server-2.0.14-overlapping.txt"))
+    assert (output.invalid, output.warnings, len(output.streams)) == ((), (), 3)
+    assert output.received is not None
+    assert (output.received.rate_bit_s, output.received.seconds) == (124e6, 5.5114)
+
+
 def test_short_and_small_is_no_contradiction() -> None:
     assert parse("[  3]  0.0- 0.1 sec  1.44 KBytes   197 Kbits/sec\n").invalid == ()
 

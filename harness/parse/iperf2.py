@@ -3,7 +3,7 @@
 A row that begins at 0 and ends last is a total; the others are intervals. A UDP client prints what it sent,
 and as ``Server Report`` what the server received; loss, jitter and order are the server's. For parallel
 streams (``-P``) there is a sum of what was sent, but none of the Server Reports. A server prints one header
-for all its tests; each begins where streams connect after the rows of others. ``[ *1]`` is what the server
+for all its tests; each begins where streams connect after the last rows of others. ``[ *1]`` is what the server
 sent (``-R``, ``--full-duplex``).
 
 Sources: iperf(1), ``Locale.c`` and ``ReportOutputs.c`` of iperf2.
@@ -12,7 +12,9 @@ Sources: iperf(1), ``Locale.c`` and ``ReportOutputs.c`` of iperf2.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterable
+from itertools import pairwise
 from typing import Literal
 
 import msgspec
@@ -113,16 +115,28 @@ def _refusal(string: str) -> UsageError:
 
 
 def _tests(transcript: str, header: re.Match[str] | None) -> list[str]:
-    """A transcript cut where streams connect after the rows of others; a client makes one test."""
+    """A transcript cut where streams connect after the rows of others, unless those go on afterwards; a client
+    makes one test."""
     if header is not None and header["client"]:
         return [transcript]
-    tests, start = [], 0
-    places = [place for place, _ in connected(transcript)]
-    for place in places:
-        if rows(transcript[start:place]):
-            tests.append(transcript[start:place])
-            start = place
-    return [*tests, transcript[start:]]
+    all_rows = rows(transcript)
+    told = [(row.match.start(), row.stream, False) for row in all_rows if row.stream != SUM]
+    begun = [(place, connection.stream, True) for place, connection in connected(transcript)]
+    # From the end, where it is known which streams have rows before they connect (again).
+    places, going_on = list[int](), set[str]()
+    for place, stream, connects in sorted((*told, *begun), reverse=True):
+        if not connects:
+            going_on.add(stream)
+            continue
+        going_on.discard(stream)
+        if not going_on:
+            places.append(place)
+    row_places = [row.match.start() for row in all_rows]
+    starts = [0]
+    for place in reversed(places):
+        if bisect_left(row_places, starts[-1]) < bisect_left(row_places, place):
+            starts.append(place)
+    return [transcript[a:b] for a, b in pairwise((*starts, len(transcript)))]
 
 
 def _output(text: str, header: re.Match[str] | None, connections: list[Connection]) -> Iperf2Output:
@@ -235,6 +249,8 @@ def _side(
             reports[name] = total
     total_of_all = reports.pop(SUM, None)
     if total_of_all is not None:
+        # Jitter exists only for single streams: sums of 2.0.14 say 0.
+        total_of_all = msgspec.structs.replace(total_of_all, jitter_ns=None)
         parts = list(reports.values())
         if problem := sum_problem(total_of_all, parts, where):
             # Reported of sums of servers of 2.0 (-P, -i).

@@ -336,6 +336,27 @@ def test_a_sum_with_the_first_interval_twice_is_added_up_again() -> None:
     assert "the streams add up to" in parse(text.replace("135 MBytes   226", "165 MBytes   277")).invalid[0]
 
 
+def test_servers_of_2_0_14_count_each_interval_once() -> None:
+    tcp = parse(sample("iperf2/server-2.0.14-tcp.txt"))
+    assert (tcp.role, tcp.invalid, tcp.warnings, len(tcp.streams)) == ("server", (), (), 2)
+    assert tcp.received is not None and tcp.received.rate_bit_s == 105e6
+    udp = parse(sample("iperf2/server-2.0.14-udp.txt"))
+    assert udp.invalid == () and udp.received is not None
+    assert (udp.received.rate_bit_s, udp.received.lost, udp.received.datagrams) == (21e6, 2, 7140)
+    assert udp.received.jitter_ns is None, "[SUM] says 0.000 ms, its streams 0.001 ms"
+    assert udp.warnings == (
+        "[SUM] counts 0 lost of 7140, its streams 2 of 7140: the streams' counts were taken",
+    )
+
+
+def test_an_interval_before_another_stream_connects_is_no_total() -> None:
+    """A second client came while the first one's test went on."""
+    output = parse(sample("iperf2/server-2.0.14-overlapping.txt"))
+    assert (output.invalid, output.warnings, len(output.streams)) == ((), (), 3)
+    assert output.received is not None
+    assert (output.received.rate_bit_s, output.received.seconds) == (124e6, 5.5114)
+
+
 def test_short_and_small_is_no_contradiction() -> None:
     assert parse("[  3]  0.0- 0.1 sec  1.44 KBytes   197 Kbits/sec\n").invalid == ()
 

@@ -5,6 +5,7 @@ The pages are the Markdown of the whole tree, where they stand, so that a link w
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import typer.main
 from docutils import nodes
 from docutils.parsers.rst import Directive
+from myst_parser.parsers.sphinx_ import MystParser
 from sphinx.application import Sphinx
 
 import harness
@@ -55,5 +57,28 @@ def _helps() -> Iterator[tuple[str, str]]:
         waiting += [(f"{path} {name}", each) for name, each in getattr(command, "commands", {}).items()]
 
 
+class Notebook(MystParser):
+    """A notebook as a page: its cells in Markdown, with what is stored below them."""
+
+    supported = ("notebook",)
+
+    def parse(self, inputstring: str, document: nodes.document) -> None:
+        cells = json.loads(inputstring)["cells"]
+        super().parse("\n\n".join(part for cell in cells for part in _markdown(cell)), document)
+
+
+def _markdown(cell: dict[str, Any]) -> Iterator[str]:
+    source = "".join(cell["source"])
+    yield source if cell["cell_type"] == "markdown" else f"```python\n{source}\n```"
+    for output in cell.get("outputs", ()):
+        if output["output_type"] == "stream":
+            yield f"```text\n{''.join(output['text'])}```"
+        else:
+            drawn = output["data"]["image/png"]
+            yield f'<img alt="what the cell draws" src="data:image/png;base64,{drawn}">'
+
+
 def setup(app: Sphinx) -> None:
+    app.add_source_suffix(".ipynb", "notebook")
+    app.add_source_parser(Notebook)
     app.add_directive("harness-help", Help)

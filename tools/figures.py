@@ -50,6 +50,7 @@ from harness.parse import references
 from harness.probes.emulation import profile_ns
 from harness.report.picture import with_text
 from harness.results.store import RunFolder
+from tools import notebook
 
 ROOT = Path(__file__).parents[1]
 FIGURES = "docs/figures"
@@ -514,6 +515,11 @@ def differences(*, write: bool = False) -> list[str]:
         report.write_bytes(page_picture(report.read_bytes()))
     elif not shows(report.read_bytes(), _run_shown()):
         found.append(f"{report.relative_to(ROOT)}: the picture is of another run")
+    stored = notebook.load()
+    if notebook.printed(executed := notebook.executed(stored)) != notebook.printed(stored):
+        found.append(f"{notebook.FILE.relative_to(ROOT)}: its cells print something else")
+        if write:
+            notebook.save(executed)
     return found
 
 

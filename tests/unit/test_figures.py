@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tools import figures
+from tools import figures, notebook
 
 HINT = "python tools/figures.py --write prints it anew"
 MOST_BYTES = 3_500_000
@@ -74,6 +74,11 @@ def test_the_picture_of_the_report_is_of_the_same_run() -> None:
     assert figures.shows(
         png, json.loads((figures.folder("make-run") / "plan.json").read_bytes())["run_id"]
     ), HINT
+
+
+def test_the_notebook_s_cells_print_what_is_stored() -> None:
+    stored = notebook.load()
+    assert notebook.printed(notebook.executed(stored)) == notebook.printed(stored), HINT
 
 
 @pytest.mark.parametrize("page", TEXTS)

@@ -167,9 +167,9 @@ def _note_calls(notes: Notes, name: str) -> None:
 
 def traced(argv: list[str]) -> None:
     """`harness ARGV`, whose inside is this file's. It runs under the Python of the clone that is traced."""
-    from harness.testbeds import testbed
+    from harness.testbeds import started
 
-    testbed._command = lambda folder, journal: [sys.executable, str(HERE), "--inside", "run", folder, journal]
+    started.command = lambda _module, *words: [sys.executable, str(HERE), "--inside", *words]
     from harness.cli import main as cli
 
     sys.argv = ["harness", *argv]

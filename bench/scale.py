@@ -71,9 +71,9 @@ def inside(argv: list[str]) -> int:
 
 def traced(argv: list[str]) -> None:
     """`harness ARGV`, whose inside is this file's."""
-    from harness.testbeds import testbed
+    from harness.testbeds import started
 
-    testbed._command = lambda folder, journal: [sys.executable, str(HERE), "--inside", "run", folder, journal]
+    started.command = lambda _module, *words: [sys.executable, str(HERE), "--inside", *words]
     from harness.cli import main as cli
 
     sys.argv = ["harness", *argv]
@@ -107,13 +107,13 @@ def measure(transport: str, protect: str, initiators: int, results: Path) -> lis
 
 
 def main() -> int:
-    from harness.testbeds import lab
+    from harness.testbeds.lab import boot
 
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--initiators", type=int, default=16)
     parser.add_argument("--transport", action="append")
     parser.add_argument("--protect", action="append")
-    parser.add_argument("--most-mib", type=float, default=lab.PATH_BYTES / MIB)
+    parser.add_argument("--most-mib", type=float, default=boot.PATH_BYTES / MIB)
     parser.add_argument("--most-s", type=float, default=10.0)
     parser.add_argument("--results", type=Path)
     options = parser.parse_args()

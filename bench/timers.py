@@ -61,9 +61,9 @@ class Round:
 def traced(argv: list[str]) -> None:
     """`harness ARGV` with a lab whose kernel has the machine's timers, as in virtual time."""
     from harness.cli import main as cli
-    from harness.testbeds import lab
+    from harness.testbeds.lab import boot
 
-    lab.Kernel.has_virtual_time = property(lambda _: True)  # type: ignore[method-assign, assignment]
+    boot.Kernel.has_virtual_time = property(lambda _: True)  # type: ignore[method-assign, assignment]
     sys.argv = ["harness", *argv]
     cli()
 

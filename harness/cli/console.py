@@ -26,7 +26,7 @@ from harness.results.events import TAKING_DOWN, Event
 from harness.results.store import RunFolder
 from harness.runs import duration
 from harness.testbeds import testbed
-from harness.testbeds.lab import kernel
+from harness.testbeds.lab.kernels import kernel
 
 KERNEL_WORDS = {LabKernel.DEBIAN: "Debian's kernel", LabKernel.OWN: "its own kernel"}
 

@@ -28,7 +28,7 @@ from harness.report import documents
 from harness.results import probe_store
 from harness.results.probe_records import ProbeRecord
 from harness.results.store import RESULTS, RunFolder, open_runs
-from harness.testbeds.lab import kernel
+from harness.testbeds.lab.kernels import kernel
 
 LOOK_S = 2.0
 """How often it looks whether a testbed in use is free."""

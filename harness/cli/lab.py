@@ -16,8 +16,9 @@ from harness.hosts.state import state_folder
 from harness.model import LabKernel
 from harness.model.units import format_duration, format_size, parse_duration_s
 from harness.results.store import RESULTS
-from harness.testbeds import lab, standing, testbed
-from harness.testbeds.lab import kernel as kernels
+from harness.testbeds import testbed
+from harness.testbeds.lab import boot, standing
+from harness.testbeds.lab.kernels import kernel as kernels
 
 lab_app = typer.Typer(
     no_args_is_help=True, add_completion=False, help="Use the lab's kernel by hand, or keep one up."
@@ -50,7 +51,7 @@ def start(
             say("harness lab stop ends it")
             raise typer.Exit(1)
         results.mkdir(parents=True, exist_ok=True)
-        lab.require_visible(results.resolve(), "the results folder")
+        boot.require_visible(results.resolve(), "the results folder")
         name = kernel or kernels.usual()
         kept = standing.start(
             state, standing.terms(name, standing.kernel_of(name), memory << 20, results), idle_s

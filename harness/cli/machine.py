@@ -26,9 +26,11 @@ from harness.model.escape import printable
 from harness.model.units import format_duration
 from harness.parse.machines import parse_address
 from harness.storage import transports
-from harness.testbeds import doctor, lab, standing, testbed
-from harness.testbeds.lab import ciphers, kernel
-from harness.testbeds.lab import source as sources
+from harness.testbeds import doctor, testbed
+from harness.testbeds.lab import apart as kernels_apart
+from harness.testbeds.lab import boot, standing
+from harness.testbeds.lab.kernels import ciphers, kernel
+from harness.testbeds.lab.kernels import source as sources
 from harness.testbeds.requirements import asked_for
 
 kernel_app = typer.Typer(
@@ -258,7 +260,7 @@ def lab_exec(
         int,
         typer.Option(
             min=0,
-            max=lab.MOST_INITIATORS,
+            max=kernels_apart.MOST_INITIATORS,
             metavar="N",
             help="Boot a kernel for the target and one for each of N initiators, and run the command on the "
             "first initiator. `ssh target` and `ssh initiator2` reach the others.",
@@ -282,8 +284,8 @@ def lab_exec(
         journal = Journal(state / "journal-lab-exec.jsonl", lasting=lasting_folder())
         console = state / "lab-exec.log"
         try:
-            boot = partial(lab.boot_apart, initiators=apart) if apart else lab.boot
-            with boot(
+            booting = partial(kernels_apart.booted, initiators=apart) if apart else boot.booted
+            with booting(
                 command,
                 journal=journal,
                 console=console,
@@ -307,9 +309,9 @@ def lab_exec(
     raise typer.Exit(status)
 
 
-def _copy(booted: lab.Lab, start: int) -> int:
+def _copy(booted: boot.Lab, start: int) -> int:
     """Print the lab's output from ``start`` up to its own last words; returns how far that was."""
-    said = booted.said().split(lab.EXIT_MARK.encode())[0]
+    said = booted.said().split(boot.EXIT_MARK.encode())[0]
     # The mark is on a line of its own: the newline before it is the lab's.
     whole = said[: max(said.rfind(b"\n"), 0)]
     sys.stdout.buffer.write(whole[start:])

@@ -79,7 +79,7 @@ class IkeAuth(enum.StrEnum):
 
 class LabKernel(enum.StrEnum):
     """Which kernel the lab boots: that of the package user-mode-linux, or the one of
-    ``testbeds.lab.kernel``."""
+    ``testbeds.lab.kernels``."""
 
     DEBIAN = "debian"
     OWN = "own"

@@ -6,7 +6,7 @@ profile for several initiators makes several links, each with a rate of its own.
 
 A VLAN would work as well, but hands GSO super-packets to the trunk frame by frame, and each frame costs a
 system call: 29 % more processor time for 500 MB by TCP, where a macvlan costs none. The kernels answer ARP
-only on the interface of the address (``lab/init.sh``), so the links of one trunk cannot be confused.
+only on the interface of the address (``lab/boot/init.sh``), so the links of one trunk cannot be confused.
 """
 
 from __future__ import annotations

@@ -192,7 +192,7 @@ def _theme() -> str:
 
 
 def _file(name: str) -> str:
-    return files("harness.report").joinpath(name).read_text(encoding="utf-8")
+    return files(__package__).joinpath(name).read_text(encoding="utf-8")
 
 
 def _trends(drawn: Sequence[Chart]) -> str:

@@ -6,8 +6,8 @@ page faults (fio 3.33, `fio --version`), each of which takes its time in the lab
 is 490. Code and data of the copy are those of the original. Only its list of libraries is shorter, and what
 only those define is marked as not necessary (``STB_WEAK``).
 
-Where the lab has made a library for it (``testbeds/lab/early.c``), fio also waits a tenth of a second less
-before its jobs begin and after they end, and gets the memory for their state at once.
+Where the lab has made a library for it (``testbeds/lab/boot/early.c``), fio also waits a tenth of a second
+less before its jobs begin and after they end, and gets the memory for their state at once.
 
 Source: elf(5), and ``elf_get_dynamic_info()`` and ``_dl_check_map_versions()`` of glibc's ``elf/``.
 """
@@ -25,6 +25,7 @@ from pathlib import Path
 
 from harness.hosts import runner
 from harness.model.errors import HarnessError
+from harness.testbeds.started import EARLY
 
 DISPENSABLE = re.compile(
     r"lib(gfapi|nbd|ibverbs|rdmacm|rados|rbd|pmem|pmem2|pmemblk|daxctl|ndctl|iscsi|nfs|curl|curl-gnutls|hdfs)\.so\b"
@@ -34,9 +35,6 @@ DISPENSABLE = re.compile(
 FIO = "fio"
 RELIABLE, UNRELIABLE = "cs: reliable_tsc: yes", "cs: reliable_tsc: no"
 """What ``fio --cpuclock-test`` prints (fio_monotonic_clocktest() in fio's gettime.c)."""
-
-EARLY = "HARNESS_EARLY"
-"""In the lab: the environment variable that names the library by which fio's jobs begin early."""
 
 NOT_LOADED = "cannot be preloaded"
 """What ld.so(8) prints of a library that it then goes without."""

@@ -82,7 +82,7 @@ from harness.runs.request import (
     Request,
 )
 from harness.testbeds import testbed
-from harness.testbeds.lab import ciphers, kernel
+from harness.testbeds.lab.kernels import ciphers, kernel
 
 MOST_PATHS = 256
 """Columns times their initiators: each has an address of its own in the lab."""

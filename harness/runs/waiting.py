@@ -1,8 +1,8 @@
 """The program that waits in a standing lab for runs: ``python -m harness.runs.waiting FOLDER``.
 
-``harness.testbeds.keeper`` tells it, through files in ``FOLDER``, what to carry out. Each run has a process
-of its own with mounts of its own, forked from this one, which has imported everything: that takes longer in
-the lab than the lab takes to boot.
+The lab's keeper tells it, through files in ``FOLDER``, what to carry out. Each run has a process of its own
+with mounts of its own, forked from this one, which has imported everything: that takes longer in the lab than
+the lab takes to boot.
 """
 
 from __future__ import annotations
@@ -16,10 +16,9 @@ from pathlib import Path
 
 from harness.hosts import signals
 from harness.runs import inside
-from harness.testbeds.exchange import Exchange, Order, Report
+from harness.testbeds.lab.standing.exchange import Exchange, Order, Report
+from harness.testbeds.started import JOURNAL, RESULTS
 
-RESULTS = Path("/run/results")
-JOURNAL = "/run/harness/journal.jsonl"
 CLONE_NEWNS = 0x20000
 """Of unshare(2); Python has a function for it since 3.12."""
 
@@ -61,7 +60,7 @@ def carry_out(order: Order) -> int:
         return status if status >= 0 else 128 - status
     status = 1
     try:
-        status = _run(RESULTS / order.folder)
+        status = _run(Path(RESULTS, order.folder))
     except BaseException:
         traceback.print_exc()
     finally:

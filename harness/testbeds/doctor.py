@@ -28,9 +28,12 @@ from harness.parse.machines import Address, parse_address
 from harness.parse.profiles import data_folder
 from harness.protection import ipsec
 from harness.storage import backing, transports
-from harness.testbeds import lab, trial
-from harness.testbeds.lab import ciphers, kernel
-from harness.testbeds.lab import source as sources
+from harness.testbeds import trial
+from harness.testbeds.lab import boot
+from harness.testbeds.lab.boot import sandbox
+from harness.testbeds.lab.boot.scratch import DISK_FOLDERS, MEMORY_FOLDERS, MIB, roomy_folder
+from harness.testbeds.lab.kernels import ciphers, kernel
+from harness.testbeds.lab.kernels import source as sources
 from harness.testbeds.requirements import (
     ALWAYS,
     IPSEC,
@@ -45,6 +48,7 @@ from harness.testbeds.requirements import (
     packages,
     wanted,
 )
+from harness.testbeds.started import RESULTS
 
 HOST_MODULES = (
     *(*modules("target", ISCSI), *backing.MODULES, *modules("initiator", ISCSI)),
@@ -101,7 +105,7 @@ def _is_for_here(package: Package, facts: MachineFacts) -> bool:
     return not package.needed_by.keys().isdisjoint(roles)
 
 
-KERNEL_WORD = f"program:{lab.KERNEL}"
+KERNEL_WORD = f"program:{boot.KERNEL}"
 """What shows that Debian's kernel is installed."""
 
 
@@ -155,9 +159,9 @@ def findings() -> Iterator[Finding]:
 
 def _lab_findings() -> Iterator[Finding]:
     for what, check in (
-        ("namespaces hold the lab together and confine it", lambda: lab.sandbox([])),
-        ("a folder for its memory", lambda: lab.roomy_folder(lab.BASE_MEMORY_BYTES, lab.MEMORY_FOLDERS)),
-        ("a folder for its files", lambda: lab.roomy_folder(lab.MIB, lab.DISK_FOLDERS)),
+        ("namespaces hold the lab together and confine it", lambda: sandbox.wrapper([])),
+        ("a folder for its memory", lambda: roomy_folder(boot.BASE_MEMORY_BYTES, MEMORY_FOLDERS)),
+        ("a folder for its files", lambda: roomy_folder(MIB, DISK_FOLDERS)),
     ):
         try:
             found = check()
@@ -169,9 +173,7 @@ def _lab_findings() -> Iterator[Finding]:
 
 
 BOOT_DEADLINE_S = 60.0
-TRIAL = (
-    f"test $(id -u) = 0 && echo it writes > {lab.RESULTS}/trial && ip link add name v0 type veth peer name v1"
-)
+TRIAL = f"test $(id -u) = 0 && echo it writes > {RESULTS}/trial && ip link add name v0 type veth peer name v1"
 """What a run needs of a lab that has booted: root in it, its folder of results, and network interfaces."""
 
 
@@ -185,8 +187,8 @@ def try_lab(state: Path) -> Finding:
     began = time.monotonic()
     try:
         with (
-            tempfile.TemporaryDirectory(dir=lab.roomy_folder(lab.MIB, lab.DISK_FOLDERS)) as results,
-            lab.boot(
+            tempfile.TemporaryDirectory(dir=roomy_folder(MIB, DISK_FOLDERS)) as results,
+            boot.booted(
                 ["sh", "-c", TRIAL],
                 journal=journal,
                 console=console,
@@ -217,9 +219,9 @@ def try_lab(state: Path) -> Finding:
     what = "it ended before its command did" if status is None else f"its command ended with status {status}"
     text = f"expected the lab to boot and to write to its folder of results, but {what}: {words}"
     mend = "docs/lab-kernel.md says what the kernel needs"
-    if words == lab.FORBIDS_PTRACE:
+    if words == boot.FORBIDS_PTRACE:
         text = words
-        mend = f"allow it: sysctl kernel.yama.ptrace_scope=1 on the machine; {lab.CONTAINERS}"
+        mend = f"allow it: sysctl kernel.yama.ptrace_scope=1 on the machine; {sandbox.CONTAINERS}"
     return Finding(where="lab", state=State.MISSING, text=text, mend=mend, tried=True)
 
 

@@ -33,9 +33,10 @@ from harness.results.events import CellEnded, CellStarted, Ended, Event, Phase, 
 from harness.results.machine import MACHINE, TOOLS
 from harness.results.planned import resume_command
 from harness.results.store import RunFolder
-from harness.testbeds import lab, standing
+from harness.testbeds import started
 from harness.testbeds.heartbeat import HEARTBEAT
-from harness.testbeds.lab import ciphers, kernel
+from harness.testbeds.lab import apart, boot, standing
+from harness.testbeds.lab.kernels import ciphers, kernel
 
 AUTO = "auto"
 POLL_S = 0.05
@@ -121,7 +122,7 @@ def events(plan: Plan, folder: Path, journal: Journal, journal_folder: Path) -> 
             hint=f"make room, then go on with: {resume_command(plan, plan.run_id)}",
         )
     raise TestbedError(
-        f"the {plan.testbed} testbed ended without finishing the run: {lab.last_words(console, begin)}",
+        f"the {plan.testbed} testbed ended without finishing the run: {boot.last_words(console, begin)}",
         hint=f"its console is in {console}; go on with: {resume_command(plan, plan.run_id)}",
     )
 
@@ -179,10 +180,6 @@ def _await_exit(process: Process) -> None:
         process.wait(timeout=5)
 
 
-def _command(folder: str, journal: str) -> list[str]:
-    return [sys.executable, "-m", "harness.runs.inside", "run", folder, journal]
-
-
 class Process(Protocol):
     """What is asked of the process of a run's inside."""
 
@@ -196,7 +193,7 @@ def room_bytes(plan: Plan) -> int:
     initiators = max((column.initiators for column in plan.columns), default=1)
     storage_bytes = plan.backing.size_bytes * (1 if plan.shared_lun else initiators)
     paths = sum(column.initiators for column in plan.columns if column.link != LINK_LOCAL)
-    return storage_bytes + max(0, paths - lab.BASE_PATHS) * lab.PATH_BYTES
+    return storage_bytes + max(0, paths - boot.BASE_PATHS) * boot.PATH_BYTES
 
 
 def _standing_lab(plan: Plan, folder: Path, state: Path) -> tuple[bool, str]:
@@ -232,18 +229,18 @@ def _in_standing_lab(
             yield run
 
 
-def _kernel(plan: Plan) -> lab.Kernel:
+def _kernel(plan: Plan) -> boot.Kernel:
     """The kernel that the lab boots for a plan. RequirementError if it is gone, or its ciphers."""
     chosen = _chosen(plan)
-    options = [word for word in chosen.options if word != lab.NO_IPV6]
+    options = [word for word in chosen.options if word != boot.NO_IPV6]
     # Links of IPv4 stay without what IPv6 sends unasked. A lab that stays up for runs of IPv4 is another one.
-    return dataclasses.replace(chosen, options=(*options, lab.IPV6)) if plan.speaks_ipv6 else chosen
+    return dataclasses.replace(chosen, options=(*options, boot.IPV6)) if plan.speaks_ipv6 else chosen
 
 
-def _chosen(plan: Plan) -> lab.Kernel:
+def _chosen(plan: Plan) -> boot.Kernel:
     if plan.lab_kernel is not LabKernel.OWN:
         if plan.ciphers is not Ciphers.MACHINE:
-            return lab.debian_kernel()
+            return boot.debian_kernel()
         if (found := ciphers.cached()) is None:
             raise RequirementError(
                 f"expected {ciphers.WHAT}, with which this run was planned, but they are not there any more",
@@ -262,13 +259,13 @@ def _in_lab(
     plan: Plan, folder: Path, console: Path, journal: Journal, journal_folder: Path
 ) -> Iterator[subprocess.Popen[bytes]]:
     del journal_folder  # the lab's own journal ends with its kernel, like everything that it names
-    lab.require_visible(Path(sys.prefix), "the Python environment")
-    lab.require_visible(Path(__file__).resolve(), "the harness")
-    command = _command(lab.RESULTS, "/run/harness/journal.jsonl")
+    boot.require_visible(Path(sys.prefix), "the Python environment")
+    boot.require_visible(Path(__file__).resolve(), "the harness")
+    command = started.command(started.INSIDE, "run", started.RESULTS, started.JOURNAL)
     chosen = _kernel(plan)
     storage_bytes = room_bytes(plan)
     if plan.kernels_apart:
-        booting = lab.boot_apart(
+        booting = apart.booted(
             command,
             initiators=len(plan.machines.initiators) if plan.machines else 1,
             journal=journal,
@@ -279,7 +276,7 @@ def _in_lab(
             mtu_bytes=max((link.mtu_bytes for link in plan.links.values()), default=1500),
         )
     else:
-        booting = lab.boot(
+        booting = boot.booted(
             command,
             journal=journal,
             console=console,
@@ -305,7 +302,7 @@ def _keep_compiled() -> None:
 
 def _tools() -> dict[str, str]:
     """The versions of the tools that the lab finds."""
-    return environment.versions(NamespaceHost(name=MACHINE), env={"PATH": lab.PATH})
+    return environment.versions(NamespaceHost(name=MACHINE), env={"PATH": boot.PATH})
 
 
 def _note_machine(folder: RunFolder, more: Mapping[str, object] | None = None) -> None:
@@ -314,6 +311,10 @@ def _note_machine(folder: RunFolder, more: Mapping[str, object] | None = None) -
     with contextlib.suppress(HarnessError, OSError):
         facts = environment.describe_machine(NamespaceHost(name=MACHINE))
         folder.save_environment({**folder.load_environment(), MACHINE: {**facts, **(more or {})}})
+
+
+def _inside(folder: Path, journal: Path) -> list[str]:
+    return started.command(started.INSIDE, "run", str(folder), str(journal))
 
 
 @contextlib.contextmanager
@@ -328,7 +329,7 @@ def _on_host(
     # journal.
     spaces = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
     inner = journal_folder / f"journal-{folder.name}{INSIDE}.jsonl"
-    with _unwinding([*outer, *spaces, *_command(str(folder), str(inner))], console) as process:
+    with _unwinding([*outer, *spaces, *_inside(folder, inner)], console) as process:
         yield process
 
 
@@ -339,7 +340,7 @@ def _on_machines(
     del plan, journal
     # Only the agents bring things up on this machine, and they keep journals of their own.
     inner = journal_folder / f"journal-{folder.name}{INSIDE}.jsonl"
-    with _unwinding(_command(str(folder), str(inner)), console) as process:
+    with _unwinding(_inside(folder, inner), console) as process:
         yield process
 
 
@@ -379,7 +380,7 @@ def recover(state: Path) -> tuple[list[str], list[str]]:
         if path.stem.endswith(INSIDE):
             # It names things of this machine's kernel, which are undone in the kernel's own namespaces.
             done = runner.run(
-                [*PRIVATE_MOUNTS, sys.executable, "-m", "harness.runs.inside", "recover", str(path)],
+                [*PRIVATE_MOUNTS, *started.command(started.INSIDE, "recover", str(path))],
                 check=False,
                 timeout_s=UNWIND_DEADLINE_S,
             )

@@ -13,8 +13,9 @@ from collections.abc import Iterator
 import pytest
 
 from harness.model.errors import BusyError, RequirementError
-from harness.testbeds import doctor, lab
-from harness.testbeds.lab import kernel
+from harness.testbeds import doctor
+from harness.testbeds.lab import boot
+from harness.testbeds.lab.kernels import kernel
 from tests.lab.cli import ON_CI, StaysUp
 
 
@@ -22,8 +23,8 @@ def missing() -> list[str]:
     """All that the lab would need here and does not find, in words."""
     packages = [p.name for p in doctor.missing_packages() if "lab" in p.needed_by]
     found = [f"packages: {', '.join(packages)}"] if packages else []
-    if shutil.which(lab.KERNEL) is None and "user-mode-linux" not in packages:
-        found.append(f"the program {lab.KERNEL}")
+    if shutil.which(boot.KERNEL) is None and "user-mode-linux" not in packages:
+        found.append(f"the program {boot.KERNEL}")
     return found + [f.text for f in doctor.findings() if f.where == "lab" and not f.ok]
 
 

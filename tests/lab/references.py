@@ -6,7 +6,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from harness.testbeds.lab import kernel, source
+from harness.testbeds.lab.kernels import kernel, source
 
 FOLDER = Path(__file__).parents[1] / "data" / "virtual"
 

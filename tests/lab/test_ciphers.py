@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from harness.model import Ciphers, LabKernel, Status, caches
-from harness.testbeds.lab import building, ciphers, kernel, source
+from harness.testbeds.lab.kernels import building, ciphers, kernel, source
 from tests.lab.cli import harness, measure, python_inside
 
 pytestmark = [

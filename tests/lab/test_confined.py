@@ -18,7 +18,8 @@ import pytest
 from harness.hosts.journal import Journal
 from harness.hosts.state import exclusive
 from harness.model.errors import BusyError
-from harness.testbeds import lab
+from harness.testbeds.lab import boot
+from harness.testbeds.lab.boot import sandbox
 from tests.lab.cli import COMMAND_DEADLINE_S, PATIENCE_S, PROJECT, python_inside
 
 pytestmark = pytest.mark.lab
@@ -128,7 +129,7 @@ def test_root_in_the_lab_changes_nothing_of_the_machine(
     command = python_inside("inside.escape", str(victim), *map(str, names))
     journal = Journal(state / "journal-escape.jsonl")
     monkeypatch.setattr(os, "geteuid", lambda: uid)
-    with lab.boot(command, journal=journal, console=console, results=results) as booted:
+    with boot.booted(command, journal=journal, console=console, results=results) as booted:
         assert booted.process.wait(timeout=COMMAND_DEADLINE_S) == 0
     journal.end()
     said = booted.said().decode()
@@ -151,7 +152,7 @@ def test_a_kernel_that_was_taken_over_changes_nothing_of_the_machine(
     monkeypatch.setattr(os, "geteuid", lambda: uid)
     done = subprocess.run(
         [
-            *lab.sandbox([results]),
+            *sandbox.wrapper([results]),
             *(sys.executable, "-I", "-c", NATIVE, str(victim), str(results), str(device)),
         ],
         capture_output=True,

@@ -24,7 +24,7 @@ exec setpriv --bounding-set -sys_admin --inh-caps -all "$@"
 
 FILTER = """
 import os, sys
-from harness.testbeds.lab.programs import confine
+from harness.testbeds.lab.boot.programs import confine
 confine.FORBIDDEN = tuple(map(int, sys.argv[1].split(",")))
 confine.libc.prctl(confine.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
 confine.forbid_calls()
@@ -42,9 +42,9 @@ echo "tried; process $$ is $parent"
 IN_SANDBOX = """
 import subprocess, sys
 from pathlib import Path
-from harness.testbeds import lab
+from harness.testbeds.lab.boot import sandbox
 folder, victim, reach = sys.argv[1:]
-way = lab.sandbox([Path(folder)])
+way = sandbox.wrapper([Path(folder)])
 sys.exit(subprocess.run([*way, "sh", "-c", reach, victim]).returncode)
 """
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.testbeds.lab import kernel
+from harness.testbeds.lab.kernels import kernel
 
 pytestmark = [pytest.mark.lab, pytest.mark.own_kernel]
 

@@ -12,7 +12,7 @@ import pytest
 
 from harness.model import Status
 from harness.results.store import RunFolder
-from harness.testbeds.lab import DISK_FOLDERS, MEMORY_FOLDERS
+from harness.testbeds.lab.boot.scratch import DISK_FOLDERS, MEMORY_FOLDERS
 from tests.lab.cli import (
     alive,
     descendants,

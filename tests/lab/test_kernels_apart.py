@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from harness.model.errors import RequirementError
-from harness.testbeds.lab import management
+from harness.testbeds.lab.apart import management
 from tests.lab import machine
 from tests.lab.cli import BUSY, HARNESS, ON_CI, PROJECT, alive, descendants, harness, wait_for
 from tests.lab.test_interruption import GONE_WITHIN_S, scratch_folders

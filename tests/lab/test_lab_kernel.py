@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness.model import Ciphers, Status
-from harness.testbeds.lab import building, kernel
+from harness.testbeds.lab.kernels import building, kernel
 from tests.lab.cli import Done, harness, measure, python_inside
 
 pytestmark = [pytest.mark.lab, pytest.mark.own_kernel]

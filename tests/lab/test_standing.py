@@ -12,7 +12,7 @@ import pytest
 
 from harness.hosts.state import state_folder
 from harness.model import Status
-from harness.testbeds import standing
+from harness.testbeds.lab import standing
 from tests.lab.cli import Measured, alive, descendants, harness, harness_once, measure, running, wait_for
 from tests.lab.test_interruption import scratch_folders
 

@@ -9,7 +9,7 @@ import pytest
 
 from harness.model import Status
 from harness.model.errors import HarnessError
-from harness.testbeds.lab import kernel
+from harness.testbeds.lab.kernels import kernel
 from tests.lab.cli import harness, measure, python_inside
 
 SOURCE = "linux-source-6.12"

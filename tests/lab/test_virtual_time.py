@@ -22,8 +22,8 @@ from harness.model.errors import TestbedError
 from harness.results.store import RunFolder
 from harness.runs.plan import make_plan
 from harness.runs.request import Request
-from harness.testbeds import testbed
-from harness.testbeds.lab import kernel
+from harness.testbeds import started, testbed
+from harness.testbeds.lab.kernels import kernel
 from tests.lab import references
 from tests.lab.cli import Measured, harness, harness_once, measure
 from tests.lab.square import square
@@ -268,7 +268,7 @@ def test_a_stalled_guest_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     folder.path.mkdir()
     folder.save_plan(made)
     monkeypatch.setattr(testbed, "STALL_S", 5.0)
-    monkeypatch.setattr(testbed, "_command", lambda *_: ["sh", "-c", "while :; do :; done"])
+    monkeypatch.setattr(started, "command", lambda *_: ["sh", "-c", "while :; do :; done"])
     with exclusive("stalled") as state:
         journal = Journal(state / "journal-stalled.jsonl")
         with pytest.raises(TestbedError) as stalled:

@@ -10,7 +10,7 @@ import pytest
 
 from harness.model import Record, Status
 from harness.model.errors import RequirementError
-from harness.testbeds.lab import management
+from harness.testbeds.lab.apart import management
 from tests.lab.cli import ON_CI, Measured, descendants, measure, running, wait_for
 
 pytestmark = [pytest.mark.lab, pytest.mark.own_kernel]

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness.model.errors import RequirementError
-from harness.testbeds.lab import building, kernel
+from harness.testbeds.lab.kernels import building, kernel
 from harness.testbeds.requirements import packages
 from tests.lab.cli import ON_CI
 from tests.lab.conftest import build_kernel

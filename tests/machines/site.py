@@ -22,7 +22,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from harness.testbeds.lab import kernel
+from harness.testbeds.lab.kernels import kernel
 from tests.machines import qemu
 from tests.machines.images import HARDWARE, HOME_NETWORK, NAMES, QEMU, Disks, address, disks
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from harness.model.errors import RequirementError
-from harness.testbeds import lab
-from harness.testbeds.lab import kernel
+from harness.testbeds.lab import boot
+from harness.testbeds.lab.kernels import kernel
 from tests.lab.cli import HARNESS
 
 pytestmark = [
@@ -42,7 +42,7 @@ def test_without_a_package_of_a_kernel_the_lab_boots_its_own(tmp_path: Path, nam
         own = kernel.own_kernel()
     except RequirementError as error:
         pytest.skip(error.message)
-    if not Path("/usr/lib/os-release").is_file() or (debians := shutil.which(lab.KERNEL)) is None:
+    if not Path("/usr/lib/os-release").is_file() or (debians := shutil.which(boot.KERNEL)) is None:
         pytest.skip("there is nothing to mount over")
     os_release = tmp_path / "os-release"
     os_release.write_text(SYSTEMS[name], encoding="utf-8")

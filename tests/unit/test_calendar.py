@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness.testbeds.lab.calendar import NEVER_NS, Calendar
+from harness.testbeds.lab.apart.calendar import NEVER_NS, Calendar
 
 
 def calendar(*wishes_ns: int) -> Calendar:

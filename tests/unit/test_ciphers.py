@@ -10,9 +10,9 @@ import pytest
 
 from harness.hosts import packages, runner
 from harness.model.errors import CommandFailed, RequirementError
-from harness.testbeds import lab
-from harness.testbeds.lab import building, ciphers, kernel
-from harness.testbeds.lab.kernel import Recipe
+from harness.testbeds.lab import boot
+from harness.testbeds.lab.kernels import building, ciphers, kernel
+from harness.testbeds.lab.kernels.kernel import Recipe
 
 CONFIG = 'CONFIG_UML=y\nCONFIG_CC_VERSION_TEXT="gcc 12"\n'
 MADISON = """\
@@ -42,10 +42,10 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
         return work / "result"
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(lab, "MODULES", modules)
-    debian = lab.Kernel(binary=tmp_path / "linux", modules=modules)
-    monkeypatch.setattr(lab, "debian_kernel", lambda: debian)
-    monkeypatch.setattr(lab, "require_visible", lambda _path, _what: None)
+    monkeypatch.setattr(boot, "MODULES", modules)
+    debian = boot.Kernel(binary=tmp_path / "linux", modules=modules)
+    monkeypatch.setattr(boot, "debian_kernel", lambda: debian)
+    monkeypatch.setattr(boot, "require_visible", lambda _path, _what: None)
     monkeypatch.setattr(kernel, "lacking_instructions", lambda: given.lacks)
     monkeypatch.setattr(packages, "missing", lambda _name: given.missing)
     monkeypatch.setattr(packages, "installed_version", lambda _names: given.installed)
@@ -70,7 +70,7 @@ def test_they_are_built_once_and_then_found(machine: SimpleNamespace) -> None:
 
 def test_another_release_needs_others(machine: SimpleNamespace) -> None:
     ciphers.build(ignore)
-    (lab.MODULES / "6.1.176").rename(lab.MODULES / "6.1.180")
+    (boot.MODULES / "6.1.176").rename(boot.MODULES / "6.1.180")
     assert ciphers.cached() is None
     assert machine.builds == 1
 
@@ -78,7 +78,7 @@ def test_another_release_needs_others(machine: SimpleNamespace) -> None:
 def test_what_the_kernel_does_not_take_is_not_kept(
     machine: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(_kernel: lab.Kernel, _work: Path) -> None:
+    def refuse(_kernel: boot.Kernel, _work: Path) -> None:
         raise CommandFailed("it does not take them")
 
     monkeypatch.setattr(ciphers, "_try", refuse)
@@ -96,7 +96,7 @@ def test_a_processor_without_instructions_needs_none(machine: SimpleNamespace) -
 
 def test_a_kernel_that_keeps_its_ciphers_elsewhere_is_refused_at_once(machine: SimpleNamespace) -> None:
     assert ciphers.are_possible()
-    (lab.MODULES / "6.1.176").rename(lab.MODULES / "7.2.12")
+    (boot.MODULES / "6.1.176").rename(boot.MODULES / "7.2.12")
     assert not ciphers.are_possible()
     with pytest.raises(RequirementError, match=r"before Linux 6\.16, .* found 7\.2\.12"):
         ciphers.build(ignore)

@@ -19,10 +19,11 @@ from harness.model import LabKernel
 from harness.model.errors import RequirementError, UsageError
 from harness.parse.machines import Address
 from harness.parse.profiles import data_folder
-from harness.testbeds import doctor, lab, requirements, trial
+from harness.testbeds import doctor, requirements, trial
 from harness.testbeds.doctor import Machine, judge, machine_findings, machines, require
-from harness.testbeds.lab import ciphers, kernel
-from harness.testbeds.lab import source as sources
+from harness.testbeds.lab import boot
+from harness.testbeds.lab.kernels import ciphers, kernel
+from harness.testbeds.lab.kernels import source as sources
 from harness.testbeds.requirements import Asked, asked_for, parse_facts
 from harness.testbeds.trial import Outcome
 from tests.unit.agents import agent_source
@@ -683,7 +684,7 @@ def test_portable_ciphers_are_a_note_where_better_ones_can_be_built(monkeypatch:
     (line,) = noted(BOOKWORM)
     assert line.startswith("note: kernel: the processor's ciphers for Debian's kernel are not built")
     assert line.endswith(" -> harness kernel ciphers")
-    assert not noted(BOOKWORM, ciphers=lab.Kernel(binary=Path("/linux"), modules=Path("/modules")))
+    assert not noted(BOOKWORM, ciphers=boot.Kernel(binary=Path("/linux"), modules=Path("/modules")))
     assert not noted(BOOKWORM, possible=False), "there is nothing better"
     assert not noted(FEDORA + NO_KERNEL), "the own kernel has them"
 
@@ -733,21 +734,21 @@ def test_the_lab_is_ready_when_it_has_booted(
     used: list[Path] = []
 
     @contextlib.contextmanager
-    def boot(command: list[str], *, results: Path, **_: object) -> Iterator[Booted]:
+    def booted(command: list[str], *, results: Path, **_: object) -> Iterator[Booted]:
         used.append(results)
         assert command[:2] == ["sh", "-c"]
         yield Booted(status, results if writes else None, hangs=hangs)
 
-    monkeypatch.setattr(lab, "boot", boot)
+    monkeypatch.setattr(boot, "booted", booted)
     found = doctor.try_lab(tmp_path)
     assert (found.state, found.tried, found.where) == (state, True, "lab") and words in found.text
     assert not used[0].exists() and not list(tmp_path.iterdir())
 
 
 def test_what_keeps_the_lab_from_booting_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def boot(*_: object, **__: object) -> contextlib.AbstractContextManager[None]:
+    def booted(*_: object, **__: object) -> contextlib.AbstractContextManager[None]:
         raise RequirementError("expected user namespaces, found none", hint="sysctl")
 
-    monkeypatch.setattr(lab, "boot", boot)
+    monkeypatch.setattr(boot, "booted", booted)
     found = doctor.try_lab(tmp_path)
     assert found.state is doctor.State.MISSING and "user namespaces" in found.text and found.mend == "sysctl"

@@ -412,7 +412,7 @@ def lab(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
         raise RequirementError("it has not been built", hint="make lab-kernel")
 
     monkeypatch.setattr(command, "harness", measure)
-    monkeypatch.setattr("harness.testbeds.lab.kernel.own_kernel", not_built)
+    monkeypatch.setattr("harness.testbeds.lab.kernels.kernel.own_kernel", not_built)
     return typed
 
 

@@ -12,7 +12,8 @@ from harness.hosts import NamespaceHost
 from harness.observe import environment
 from harness.results.machine import MACHINE, Machine, machine_of
 from harness.results.store import RunFolder
-from harness.testbeds import lab, testbed
+from harness.testbeds import testbed
+from harness.testbeds.lab import boot
 from tests.unit.fakes import Command, FakeHost, World
 
 CPUINFO = """\
@@ -136,6 +137,6 @@ def test_hosts_in_one_namespace_are_asked_once_and_known_tools_not_at_all() -> N
 
 def test_the_machine_is_asked_for_the_tools_that_the_lab_finds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(environment, "TOOLS", {"path": ["sh", "-c", "echo $PATH"]})
-    assert testbed._tools() == {"path": lab.PATH}
-    script = Path(lab.__file__).with_name("init.sh").read_text(encoding="utf-8")
-    assert f"export PATH={lab.PATH}\n" in script
+    assert testbed._tools() == {"path": boot.PATH}
+    script = Path(boot.__file__).with_name("init.sh").read_text(encoding="utf-8")
+    assert f"export PATH={boot.PATH}\n" in script

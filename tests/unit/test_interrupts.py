@@ -1,4 +1,4 @@
-"""The library that has a user-mode kernel's timers (``testbeds/lab/interrupts.c``), without a kernel."""
+"""The library that has a user-mode kernel's timers (``testbeds/lab/boot/interrupts.c``), without a kernel."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.testbeds import lab
+from harness.testbeds.lab import boot
 
 DRIVER = Path(__file__).with_name("interrupts.c")
 
@@ -17,7 +17,7 @@ DRIVER = Path(__file__).with_name("interrupts.c")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a program that sets timers and waits as the kernel does, and of the library."""
     folder = tmp_path_factory.mktemp("interrupts")
-    sources = [str(lab.HERE / name) for name in ("traced.c", "interrupts.c")]
+    sources = [str(boot.HERE / name) for name in ("traced.c", "interrupts.c")]
     library = ["-shared", "-fPIC", "-o", str(folder / "shims.so"), *sources, "-ldl"]
     for words in (["-o", str(folder / "interrupts"), str(DRIVER), "-lrt"], library):
         subprocess.run(["cc", "-O2", "-Wall", "-Wextra", "-Werror", *words], check=True)

@@ -35,7 +35,8 @@ from harness.runs import modules
 from harness.runs.plan import make_plan
 from harness.runs.request import Request, Version
 from harness.storage.iscsi.initiator import IscsiSession
-from harness.testbeds import lab, testbed
+from harness.testbeds import testbed
+from harness.testbeds.lab import boot
 from tests.unit.fakes import ethernet
 from tests.unit.test_results import record
 
@@ -161,10 +162,10 @@ def test_modules_of_ipv6_are_loaded_where_it_is_asked_for() -> None:
 
 
 def test_a_kernel_is_booted_with_ipv6_only_if_a_link_speaks_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    own = lab.Kernel(binary=Path("linux"), modules=Path("modules"), options=(lab.NO_IPV6, "x"))
+    own = boot.Kernel(binary=Path("linux"), modules=Path("modules"), options=(boot.NO_IPV6, "x"))
     monkeypatch.setattr(testbed, "_chosen", lambda _plan: own)
-    assert testbed._kernel(plan()).options == (lab.NO_IPV6, "x")
-    assert testbed._kernel(plan("6")).options == ("x", lab.IPV6)
+    assert testbed._kernel(plan()).options == (boot.NO_IPV6, "x")
+    assert testbed._kernel(plan("6")).options == ("x", boot.IPV6)
 
 
 def test_resuming_on_real_machines_takes_the_family_again() -> None:

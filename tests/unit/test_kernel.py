@@ -19,12 +19,13 @@ from harness.hosts import packages, runner
 from harness.hosts.journal import Journal
 from harness.hosts.packages import Package
 from harness.model.errors import BusyError, CommandFailed, RequirementError, UsageError
-from harness.testbeds import lab
-from harness.testbeds.lab import building, kernel
-from harness.testbeds.lab import source as sources
-from harness.testbeds.lab.building import Report, Steps
-from harness.testbeds.lab.kernel import Built, Recipe
-from harness.testbeds.lab.source import Source, Tarball
+from harness.testbeds.lab import boot
+from harness.testbeds.lab.boot.scratch import MIB
+from harness.testbeds.lab.kernels import building, kernel
+from harness.testbeds.lab.kernels import source as sources
+from harness.testbeds.lab.kernels.building import Report, Steps
+from harness.testbeds.lab.kernels.kernel import Built, Recipe
+from harness.testbeds.lab.kernels.source import Source, Tarball
 
 RECIPE = Recipe(
     "6.1.192-2", "cc (Debian 12.2.0-14) 12.2.0", {"kernel.config": "CONFIG_NET=y\n", "a.patch": ""}
@@ -213,7 +214,7 @@ def test_a_kernel_is_built_once(workshop: Workshop) -> None:
     assert not new and workshop.builds == 1
     assert first == second
     assert first.folder == workshop.cache / RECIPE.key
-    assert kernel.own_kernel() == lab.Kernel(
+    assert kernel.own_kernel() == boot.Kernel(
         binary=first.folder / "linux",
         modules=first.folder / "modules",
         options=("ipv6.disable=1",),
@@ -232,7 +233,7 @@ def test_a_kernel_is_booted_as_it_was_built(workshop: Workshop, tmp_path: Path) 
             pytest.raises(
                 RequirementError, match="as it was built, with the SHA-256 000000000000…"
             ) as refused,
-            lab.boot(
+            boot.booted(
                 ["true"], journal=Journal(tmp_path / "journal"), console=console, kernel=kernel.own_kernel()
             ),
         ):
@@ -242,7 +243,7 @@ def test_a_kernel_is_booted_as_it_was_built(workshop: Workshop, tmp_path: Path) 
     with pytest.raises(RequirementError, match="found nothing"):
         booted.require_unchanged()
     booted.binary.write_text("", encoding="utf-8")
-    dataclasses.replace(booted, sha256=building.file_sha256(booted.binary)).require_unchanged()
+    dataclasses.replace(booted, sha256=boot.file_sha256(booted.binary)).require_unchanged()
     dataclasses.replace(booted, sha256="").require_unchanged()
     assert not console.exists() and workshop.builds == 1
 
@@ -470,7 +471,7 @@ def test_all_that_is_missing_is_named_at_once(workshop: Workshop) -> None:
 
 
 def test_too_little_room_is_refused_before_anything_is_unpacked(workshop: Workshop) -> None:
-    workshop.free_bytes = 100 * lab.MIB
+    workshop.free_bytes = 100 * MIB
     with pytest.raises(RequirementError, match="found 100") as refused:
         kernel.build(ignore)
     assert "XDG_CACHE_HOME" in (refused.value.hint or "")

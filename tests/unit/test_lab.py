@@ -20,15 +20,18 @@ from harness.model import Column
 from harness.model.errors import RequirementError, TestbedError
 from harness.runs.plan import make_plan
 from harness.runs.request import Request
-from harness.testbeds import lab, testbed
-from harness.testbeds.lab import MIB, Lab, ScratchFolder, management, require_visible, roomy_folder
+from harness.testbeds import testbed
+from harness.testbeds.lab import apart, boot
+from harness.testbeds.lab.apart import management
+from harness.testbeds.lab.boot import Lab, require_visible, sandbox
+from harness.testbeds.lab.boot.scratch import MIB, ScratchFolder, roomy_folder
 from tests.unit.fakes import World
 from tests.unit.results_folder import made_plan
 
 HOSTILE = ["plain", "a b", "it's", '$(touch PWNED)`touch PWNED`"; touch PWNED', "new\nline", "-n", "ü\\n*?"]
 
 
-KERNEL = lab.Kernel(binary=Path("/usr/bin/linux.uml"), modules=lab.MODULES)
+KERNEL = boot.Kernel(binary=Path("/usr/bin/linux.uml"), modules=boot.MODULES)
 
 
 @pytest.fixture(autouse=True)
@@ -153,7 +156,7 @@ def test_the_command_reaches_the_lab_word_by_word(tmp_path: Path, word: str) -> 
     state, results = tmp_path / "state", tmp_path / "res ults"
     state.mkdir()
     results.mkdir()
-    lab._write_settings(state, KERNEL, ["printf", "%s|", word, "last"], results=results)
+    boot.write_settings(state, KERNEL, ["printf", "%s|", word, "last"], results=results)
     script = '. "$1/settings"; test "$STATE" = "$1" || exit 9; printf "%s/" "$RESULTS"; eval "$COMMAND"'
     done = subprocess.run(
         ["/bin/sh", "-euc", script, "sh", str(state)],
@@ -165,14 +168,14 @@ def test_the_command_reaches_the_lab_word_by_word(tmp_path: Path, word: str) -> 
     assert done.stdout == f"yes/{word}|last|"
     assert not (tmp_path / "PWNED").exists()
     assert (state / "results").resolve() == results
-    assert (state / "init.sh").read_bytes() == (lab.HERE / "init.sh").read_bytes()
+    assert (state / "init.sh").read_bytes() == (boot.HERE / "init.sh").read_bytes()
 
 
 def test_hostile_folders_of_state_are_quoted(tmp_path: Path) -> None:
     for number, word in enumerate(HOSTILE):
         state = tmp_path / f"{number}{word}".replace("/", "_")
         state.mkdir()
-        lab._write_settings(state, KERNEL, ["true"])
+        boot.write_settings(state, KERNEL, ["true"])
         done = subprocess.run(
             ["/bin/sh", "-euc", '. "$1/settings"; printf "%s|%s" "$STATE" "$RESULTS"', "sh", str(state)],
             capture_output=True,
@@ -286,7 +289,7 @@ def test_where_ptrace_is_forbidden_that_is_what_is_told(tmp_path: Path) -> None:
     console = tmp_path / "console"
     said = "Checking that ptrace can change system call numbers...ptrace: Operation not permitted\n"
     console.write_text(said, encoding="utf-8")
-    assert lab.last_words(console) == lab.FORBIDS_PTRACE
+    assert boot.last_words(console) == boot.FORBIDS_PTRACE
 
 
 def test_a_run_whose_kernel_panicked_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -307,7 +310,7 @@ def test_a_run_whose_kernel_panicked_says_why(tmp_path: Path, monkeypatch: pytes
 
 def test_folders_of_the_machine_are_mounted_by_mount_2() -> None:
     """With libmount 2.39 and later, fsconfig(2) would be tried, which hostfs takes no folder from."""
-    lines = (lab.HERE / "init.sh").read_text(encoding="utf-8").splitlines()
+    lines = (boot.HERE / "init.sh").read_text(encoding="utf-8").splitlines()
     mounts = [line.strip() for line in lines if "-t hostfs" in line]
     assert mounts and all(line.startswith("LIBMOUNT_FORCE_MOUNT2=always mount ") for line in mounts)
 
@@ -373,7 +376,7 @@ def test_without_sshd_kernels_apart_are_refused(monkeypatch: pytest.MonkeyPatch,
     journal = Journal(tmp_path / "journal")
     with (
         pytest.raises(RequirementError, match="over SSH, but sshd of OpenSSH was not found") as refused,
-        lab.boot_apart(["true"], initiators=1, journal=journal, console=tmp_path / "console"),
+        apart.booted(["true"], initiators=1, journal=journal, console=tmp_path / "console"),
     ):
         pytest.fail("it booted")
     assert "openssh-server" in (refused.value.hint or "")
@@ -388,11 +391,13 @@ class Booting:
         self.argv: dict[str, list[str]] = {}
         self.settings: dict[str, str] = {}
         self.ends: dict[str, set[int]] = {}
-        monkeypatch.setattr(lab, "sandbox", lambda writable: [f"writable={folder}" for folder in writable])
-        monkeypatch.setattr(lab, "PEERS_DEADLINE_S", 0.2)
-        monkeypatch.setattr(lab, "KERNEL", "true")
-        monkeypatch.setattr(lab, "MODULES", Path("/"))
-        monkeypatch.setattr(lab, "NamespaceHost", World().host)
+        monkeypatch.setattr(
+            sandbox, "wrapper", lambda writable: [f"writable={folder}" for folder in writable]
+        )
+        monkeypatch.setattr(apart, "PEERS_DEADLINE_S", 0.2)
+        monkeypatch.setattr(boot, "KERNEL", "true")
+        monkeypatch.setattr(boot, "MODULES", Path("/"))
+        monkeypatch.setattr(boot, "NamespaceHost", World().host)
         monkeypatch.setattr(management, "require_ssh", lambda: None)
         monkeypatch.setattr("harness.hosts.runner.piped", self._piped)
         monkeypatch.setattr("harness.hosts.runner.run", lambda _argv: None)
@@ -415,7 +420,7 @@ class Booting:
 @pytest.fixture
 def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where the lab keeps its folder, which is made beforehand: the world's hosts make nothing."""
-    monkeypatch.setattr(lab, "roomy_folder", lambda _size, _candidates: tmp_path)
+    monkeypatch.setattr("harness.testbeds.lab.boot.scratch.roomy_folder", lambda _size, _candidates: tmp_path)
     monkeypatch.setattr(os, "urandom", bytes)
     (tmp_path / "harness-lab-00000000").mkdir()
     return tmp_path
@@ -435,16 +440,18 @@ def test_few_open_files_are_made_more_or_refused(
     monkeypatch.setattr(resource, "getrlimit", lambda _what: limits[-1])
     monkeypatch.setattr(resource, "setrlimit", set_limit)
     if may_raise:
-        lab.require_open_files()
-        lab.require_open_files()
-        assert limits[1:] == [(64, lab.OPEN_FILES)]
+        sandbox.require_open_files()
+        sandbox.require_open_files()
+        assert limits[1:] == [(64, sandbox.OPEN_FILES)]
         return
-    booting = lab.boot(["true"], journal=Journal(scratch / "journal"), console=scratch / "c", kernel=KERNEL)
+    booting = boot.booted(
+        ["true"], journal=Journal(scratch / "journal"), console=scratch / "c", kernel=KERNEL
+    )
     with pytest.raises(RequirementError, match="needs 4096 open files, but the hard limit is 64"), booting:
         pytest.fail("it was booted")
-    for enough in (lab.OPEN_FILES, resource.RLIM_INFINITY):
+    for enough in (sandbox.OPEN_FILES, resource.RLIM_INFINITY):
         limits[-1] = (64, enough)
-        lab.require_open_files()
+        sandbox.require_open_files()
 
 
 @pytest.mark.usefixtures("keys")
@@ -454,7 +461,7 @@ def test_each_kernel_has_its_core_its_memory_and_its_trunks(
     booting = Booting(monkeypatch, {"initiator1": "hello\nharness-lab-begins\nsaid\n"})
     console = scratch / "console.log"
     console.write_text("of an earlier boot\nharness-lab-begins\n", encoding="utf-8")
-    with lab.boot_apart(
+    with apart.booted(
         ["say", "hello"],
         initiators=3,
         journal=Journal(scratch / "journal"),
@@ -495,7 +502,7 @@ def test_kernels_that_do_not_reach_each_other_are_an_error_with_their_words(
     console = scratch / "console.log"
     with (
         pytest.raises(TestbedError) as lost,
-        lab.boot_apart(["x"], initiators=1, journal=Journal(scratch / "journal"), console=console),
+        apart.booted(["x"], initiators=1, journal=Journal(scratch / "journal"), console=console),
     ):
         pytest.fail("it went on")
     assert "0.2 s passed before all kernels could be reached over ssh" in lost.value.message
@@ -507,4 +514,4 @@ def test_many_columns_have_more_memory() -> None:
     links = [Column("local"), *(Column(f"link{number}") for number in range(16))]
     few, many = (made_plan(columns=tuple(links[:count])) for count in (9, 17))
     assert testbed.room_bytes(few) == few.backing.size_bytes
-    assert testbed.room_bytes(many) == many.backing.size_bytes + 8 * lab.PATH_BYTES
+    assert testbed.room_bytes(many) == many.backing.size_bytes + 8 * boot.PATH_BYTES

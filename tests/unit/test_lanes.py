@@ -162,7 +162,7 @@ def graph() -> grimp.ImportGraph:
 @pytest.mark.parametrize(
     ("path", "stock", "bare"),
     [
-        ("harness/testbeds/lab/init.sh", True, True),
+        ("harness/testbeds/lab/boot/init.sh", True, True),
         ("harness/hosts/remote.py", True, True),
         ("harness/model/__init__.py", True, True),  # imported by the rooms
         ("harness/analysis/ratios.py", False, False),

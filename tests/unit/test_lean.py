@@ -14,7 +14,8 @@ import pytest
 
 from harness.parse import jobfile
 from harness.runs import lean
-from harness.testbeds import lab
+from harness.testbeds import started
+from harness.testbeds.lab import boot
 
 GONE = re.compile(r"libgone\.so\b")
 
@@ -148,7 +149,7 @@ def test_the_labs_library_is_in_front_of_fio_s_if_fio_starts_with_it(
     fake_fio(tmp_path / "bin", "echo 'cs: reliable_tsc: yes'")
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:/bin:/usr/bin")
     early = tmp_path / "early.so"
-    monkeypatch.setenv(lean.EARLY, str(early))
+    monkeypatch.setenv(started.EARLY, str(early))
     # ld.so(8) says that it is not there, and goes on.
     assert lean.fio(tmp_path) == lean.Fio(has_tested_clock=True)
     _build(early)
@@ -225,4 +226,4 @@ def _build(library: Path) -> None:
     if shutil.which("cc") is None:
         pytest.skip("there is no C compiler")
     cc = ["cc", "-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"]
-    subprocess.run([*cc, "-o", library, lab.HERE / "early.c"], check=True)
+    subprocess.run([*cc, "-o", library, boot.HERE / "early.c"], check=True)

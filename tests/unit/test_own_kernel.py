@@ -35,9 +35,11 @@ from harness.runs.cells import CellComposer
 from harness.runs.columns import Hosts
 from harness.runs.plan import make_plan
 from harness.runs.request import DEFAULT_VIRTUAL_DISK, KernelChoice, Kernels, Request
-from harness.testbeds import standing, testbed
+from harness.testbeds import testbed
 from harness.testbeds.heartbeat import HEARTBEAT, beating
-from harness.testbeds.lab import Kernel, ciphers, kernel
+from harness.testbeds.lab import standing
+from harness.testbeds.lab.boot import Kernel
+from harness.testbeds.lab.kernels import ciphers, kernel
 from tests.unit.fakes import World
 
 

@@ -16,7 +16,7 @@ from harness.hosts import packages, releases, runner
 from harness.hosts.packages import Package
 from harness.hosts.releases import Distribution
 from harness.testbeds import requirements
-from harness.testbeds.lab import source as sources
+from harness.testbeds.lab.kernels import source as sources
 
 PROJECT = Path(__file__).parents[2]
 SCRIPT = PROJECT / "tools" / "install-packages.sh"

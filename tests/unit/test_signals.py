@@ -27,7 +27,7 @@ from harness.cli import console, machine
 from harness.hosts import NamespaceHost, state
 from harness.hosts.journal import Journal
 from harness.testbeds import testbed
-from harness.testbeds.lab import ScratchFolder
+from harness.testbeds.lab.boot.scratch import ScratchFolder
 
 place = Path(sys.argv[1])
 state.state_folder = lambda: state.own_folder(place / "state")

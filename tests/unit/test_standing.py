@@ -22,9 +22,10 @@ from harness.hosts.undo import Entry, Step
 from harness.model import LabKernel
 from harness.model.errors import TestbedError
 from harness.runs import inside, waiting
-from harness.testbeds import keeper, lab, standing
-from harness.testbeds.exchange import Exchange, Order, Report
-from harness.testbeds.standing import Terms
+from harness.testbeds import started
+from harness.testbeds.lab import boot, standing
+from harness.testbeds.lab.standing import Terms, keeper
+from harness.testbeds.lab.standing.exchange import Exchange, Order, Report
 
 PATIENCE_S = 60.0
 
@@ -90,8 +91,8 @@ class Machine:
     running: subprocess.Popen[bytes] | None = None
 
     @contextlib.contextmanager
-    def boot(self, command: list[str], **settings: Any) -> Iterator[lab.Lab]:
-        assert command[1:] == ["-m", "harness.runs.waiting", lab.EXCHANGE]
+    def booted(self, command: list[str], **settings: Any) -> Iterator[boot.Lab]:
+        assert command[1:] == ["-m", started.WAITING, started.EXCHANGE]
         self.boots += 1
         folder = self.folder / f"exchange{self.boots}"
         folder.mkdir()
@@ -108,7 +109,7 @@ class Machine:
         with subprocess.Popen(["sleep", "60"]) as self.running:
             inside.start()
             try:
-                yield lab.Lab(process=self.running, console=settings["console"], exchange=folder)
+                yield boot.Lab(process=self.running, console=settings["console"], exchange=folder)
             finally:
                 end.set()
                 inside.join()
@@ -142,7 +143,7 @@ def keep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[.
     state = tmp_path / "state"
     state.mkdir(mode=0o700)
     machine = Machine(tmp_path)
-    monkeypatch.setattr(lab, "boot", machine.boot)
+    monkeypatch.setattr(boot, "booted", machine.booted)
     monkeypatch.setattr(standing, "kernel_of", lambda _name: None)
     monkeypatch.setattr(signals, "ignore", lambda: None)
     monkeypatch.setattr(keeper, "lasting_folder", lambda: tmp_path / "lasting")
@@ -315,6 +316,6 @@ def test_a_run_in_the_lab_has_a_process_and_a_console_of_its_own(
         monkeypatch.setattr(sys, name, os.fdopen(number, "w", closefd=False))
     assert waiting.carry_out(Order(1, "a-run")) == ends
     said = (folder / "console.log").read_text()
-    assert said.startswith(f"{folder} {waiting.JOURNAL} ")
+    assert said.startswith(f"{folder} {started.JOURNAL} ")
     assert said.split()[2] != str(os.getpid())
     assert ("unforeseen" in said) == (status is None)

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from harness.testbeds.lab.calendar import MESSAGE, NEVER_NS, Operation
-from harness.testbeds.lab.timekeeper import KernelGoneError, Timekeeper, Wiring
+from harness.testbeds.lab.apart.calendar import MESSAGE, NEVER_NS, Operation
+from harness.testbeds.lab.apart.timekeeper import KernelGoneError, Timekeeper, Wiring
 
 DEADLINE_S = 60
 

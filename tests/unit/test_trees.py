@@ -11,11 +11,11 @@ import pytest
 
 from harness.hosts import runner
 from harness.model.errors import CommandFailed, UsageError
-from harness.testbeds.lab import building, kernel
-from harness.testbeds.lab import source as sources
-from harness.testbeds.lab.building import BrokenOff, Steps
-from harness.testbeds.lab.source import Tree
-from harness.testbeds.lab.trees import TREES, kept_folder, patched_files, renew
+from harness.testbeds.lab.kernels import building, kernel
+from harness.testbeds.lab.kernels import source as sources
+from harness.testbeds.lab.kernels.building import BrokenOff, Steps
+from harness.testbeds.lab.kernels.source import Tree
+from harness.testbeds.lab.kernels.trees import TREES, kept_folder, patched_files, renew
 from tests.unit.test_kernel import Workshop, ignore, linux, workshop
 
 __all__ = ["workshop"]

@@ -18,10 +18,10 @@ from harness.hosts import packages
 from harness.hosts.packages import Package
 from harness.model import LabKernel
 from harness.model.errors import CommandFailed, RequirementError
-from harness.testbeds import lab
-from harness.testbeds.lab import building, kernel, upstream
-from harness.testbeds.lab import source as sources
-from harness.testbeds.lab.upstream import Upstream
+from harness.testbeds.lab import boot
+from harness.testbeds.lab.kernels import building, kernel, upstream
+from harness.testbeds.lab.kernels import source as sources
+from harness.testbeds.lab.kernels.upstream import Upstream
 
 
 def archive() -> bytes:
@@ -165,13 +165,13 @@ def test_it_is_taken_where_the_system_has_no_source_that_was_tried(
 def test_the_lab_takes_its_own_kernel_where_there_is_no_other(
     monkeypatch: pytest.MonkeyPatch, has_debians: bool, is_built: bool, usual: LabKernel
 ) -> None:
-    one = lab.Kernel(binary=Path("/linux"), modules=Path("/modules"))
+    one = boot.Kernel(binary=Path("/linux"), modules=Path("/modules"))
 
-    def kernel_or_error(is_there: bool) -> lab.Kernel:
+    def kernel_or_error(is_there: bool) -> boot.Kernel:
         if not is_there:
             raise RequirementError("expected a kernel, found none")
         return one
 
-    monkeypatch.setattr(lab, "debian_kernel", lambda: kernel_or_error(has_debians))
+    monkeypatch.setattr(boot, "debian_kernel", lambda: kernel_or_error(has_debians))
     monkeypatch.setattr(kernel, "own_kernel", lambda: kernel_or_error(is_built))
     assert kernel.usual() is usual

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from harness.testbeds.lab import vhost
-from harness.testbeds.lab.vhost import RECEIVE, TRANSMIT, Port, ProtocolError, Request
+from harness.testbeds.lab.apart import vhost
+from harness.testbeds.lab.apart.vhost import RECEIVE, TRANSMIT, Port, ProtocolError, Request
 
 BEGIN = 0x40000
 SIZE = 1 << 20

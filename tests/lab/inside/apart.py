@@ -17,7 +17,7 @@ from harness.network import trunk
 from harness.network.links import LinkPath
 from harness.parse.machines import parse_address
 from harness.parse.profiles import data_folder, load_link
-from harness.testbeds.lab import management
+from harness.testbeds.lab.apart import management
 from tests.lab.inside.kernel import sh
 
 MODULES = ("macvlan", "sch_netem", "ifb", "sch_ingress", "cls_matchall", "act_mirred")

@@ -1,6 +1,6 @@
 #!/bin/sh
 # The first process of the lab's kernel (init). Its one argument is a folder of the machine that holds
-# `settings`, written by harness/testbeds/lab/__init__.py:
+# `settings`, written by harness/testbeds/lab/boot/__init__.py:
 #   MODULES   the kernel's modules on the machine
 #   RESULTS   the one folder that may be written, or empty
 #   STATE     the folder itself

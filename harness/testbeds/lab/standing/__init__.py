@@ -1,6 +1,6 @@
 """A standing lab: a user-mode kernel that stays up between commands, so that a run in it begins at once.
 
-Its *keeper* (``harness.testbeds.keeper``) owns the kernel, as a run does otherwise: a SIGKILL of
+Its *keeper* (``keeper``) owns the kernel, as a run does otherwise: a SIGKILL of
 the keeper ends the kernel with it. It listens on a socket in the state folder, and ends by itself when nobody
 has used the lab for some time. In the kernel waits a program that has all modules imported
 (``harness.runs.waiting``); the two talk through files (``exchange``).
@@ -33,8 +33,9 @@ from harness.model import LabKernel
 from harness.model.errors import TestbedError
 from harness.model.units import format_size
 from harness.parse.profiles import data_folder
-from harness.testbeds import lab
-from harness.testbeds.lab import ciphers, kernel
+from harness.testbeds import started
+from harness.testbeds.lab import boot
+from harness.testbeds.lab.kernels import ciphers, kernel
 
 LOCK = "lab.lock"
 """Held by the keeper as long as it lives; it also keeps the state folder."""
@@ -100,12 +101,12 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     status: int | None = None
 
 
-def kernel_of(name: LabKernel) -> lab.Kernel:
+def kernel_of(name: LabKernel) -> boot.Kernel:
     """The kernel of a lab that stays up. RequirementError if it is not there."""
-    return kernel.own_kernel() if name is LabKernel.OWN else ciphers.cached() or lab.debian_kernel()
+    return kernel.own_kernel() if name is LabKernel.OWN else ciphers.cached() or boot.debian_kernel()
 
 
-def terms(name: LabKernel, chosen: lab.Kernel, storage_bytes: int, results: Path) -> Terms:
+def terms(name: LabKernel, chosen: boot.Kernel, storage_bytes: int, results: Path) -> Terms:
     """What this process would boot."""
     return Terms(
         kernel=name,
@@ -191,7 +192,7 @@ def start(state: Path, wanted: Terms, idle_s: float = IDLE_S) -> Answer:
     log = state / LOG
     log.unlink(missing_ok=True)
     words = msgspec.json.encode(wanted).decode()
-    argv = [sys.executable, "-m", "harness.testbeds.keeper", str(state), words, str(idle_s)]
+    argv = started.command(started.KEEPER, str(state), words, str(idle_s))
     process = runner.left_running(argv, log)
     try:
         end = time.monotonic() + START_DEADLINE_S

@@ -22,8 +22,9 @@ from typing import Protocol
 from harness.hosts import packages, releases, runner
 from harness.model.errors import CommandFailed, UsageError
 from harness.parse.files import LARGEST_FILE_BYTES, read_bytes
-from harness.testbeds.lab import building, trees, upstream
-from harness.testbeds.lab.upstream import STRIPPED
+from harness.testbeds.lab import boot
+from harness.testbeds.lab.kernels import trees, upstream
+from harness.testbeds.lab.kernels.upstream import STRIPPED
 
 Version = tuple[int, int]
 """Of Linux: 6.12."""
@@ -271,7 +272,7 @@ def _tarball(path: Path) -> Tarball:
     matching = ["--wildcards", "--no-wildcards-match-slash", "*/Makefile"]
     done = runner.run([*reading, *matching], check=False, timeout_s=READ_DEADLINE_S)
     release, version = _version(done.stdout, str(path))
-    identity = f"{release} sha256:{building.file_sha256(path)}"
+    identity = f"{release} sha256:{boot.file_sha256(path)}"
     return Tarball(title=path.name, version=version, identity=identity, path=path)
 
 

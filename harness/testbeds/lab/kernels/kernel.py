@@ -24,30 +24,32 @@ import msgspec
 from harness.hosts import packages, runner
 from harness.model import LabKernel, caches
 from harness.model.errors import RequirementError
-from harness.testbeds import lab
-from harness.testbeds.lab import source as sources
-from harness.testbeds.lab.building import (
+from harness.testbeds.lab import boot
+from harness.testbeds.lab.boot import sandbox
+from harness.testbeds.lab.boot.scratch import MIB
+from harness.testbeds.lab.kernels import source as sources
+from harness.testbeds.lab.kernels.building import (
     BUILDS,
     ENVIRONMENT,
+    HERE,
     SILENCE_S,
     Report,
     Steps,
     cache_folder,
     compiler,
-    file_sha256,
     locked,
     work_folder,
 )
-from harness.testbeds.lab.source import Source, Tree
-from harness.testbeds.lab.trees import kept_folder, patched_files
-from harness.testbeds.lab.upstream import Upstream
+from harness.testbeds.lab.kernels.source import Source, Tree
+from harness.testbeds.lab.kernels.trees import kept_folder, patched_files
+from harness.testbeds.lab.kernels.upstream import Upstream
 
 WHAT = "the lab's own kernel"
 
-CONFIG = lab.HERE / "kernel.config"
-PATCHES = tuple(sorted(lab.HERE.glob("*.patch")))
+CONFIG = HERE / "kernel.config"
+PATCHES = tuple(sorted(HERE.glob("*.patch")))
 
-BUILD_BYTES = 2200 * lab.MIB
+BUILD_BYTES = 2200 * MIB
 """The size of source and objects during the build; the kernel that is kept takes 12 MiB."""
 
 COMPILE_LINES = 1600
@@ -113,13 +115,13 @@ class Cached:
     built: Built
 
     @property
-    def kernel(self) -> lab.Kernel:
-        return lab.Kernel(
+    def kernel(self) -> boot.Kernel:
+        return boot.Kernel(
             binary=self.folder / "linux",
             modules=self.folder / "modules",
             # Its links carry only what a run sends, and no solicitations of routers or neighbours, unless a
             # run asks for IPv6.
-            options=(lab.NO_IPV6,),
+            options=(boot.NO_IPV6,),
             sha256=self.built.sha256,
         )
 
@@ -191,8 +193,8 @@ def named(word: str) -> Cached:
     return found
 
 
-def own_kernel(key: str = "") -> lab.Kernel:
-    """The lab's own kernel, for ``lab.boot``: the default one, or that of a key.
+def own_kernel(key: str = "") -> boot.Kernel:
+    """The lab's own kernel, for ``boot.booted``: the default one, or that of a key.
 
     RequirementError if it has not been built.
     """
@@ -202,7 +204,7 @@ def own_kernel(key: str = "") -> lab.Kernel:
                 f"expected the kernel {key} in {cache_folder()}, but it is not there",
                 hint="build it again: harness kernel build --source …",
             )
-        lab.require_visible(other.folder, "the lab's own kernel")
+        boot.require_visible(other.folder, "the lab's own kernel")
         return other.kernel
     found = cached(recipe())
     if found is None:
@@ -211,7 +213,7 @@ def own_kernel(key: str = "") -> lab.Kernel:
             "compiler has changed since",
             hint="build it: make lab-kernel, or if all that it needs is installed: harness kernel build",
         )
-    lab.require_visible(found.folder, "the lab's own kernel")
+    boot.require_visible(found.folder, "the lab's own kernel")
     return found.kernel
 
 
@@ -225,7 +227,7 @@ def usual() -> LabKernel:
     """What the lab boots if nobody asks: Debian's kernel, or where that is not installed its own, if it is
     built."""
     try:
-        lab.debian_kernel()
+        boot.debian_kernel()
     except RequirementError:
         with contextlib.suppress(RequirementError):
             own_kernel()
@@ -251,8 +253,8 @@ def build(report: Report, source: Source | None = None) -> tuple[Cached, bool]:
     free = shutil.disk_usage(cache).free
     if free < BUILD_BYTES:
         raise RequirementError(
-            f"expected {BUILD_BYTES // lab.MIB} MiB of free space in {cache} to build the lab's own kernel, "
-            f"found {free // lab.MIB}",
+            f"expected {BUILD_BYTES // MIB} MiB of free space in {cache} to build the lab's own kernel, "
+            f"found {free // MIB}",
             hint="make room, or set XDG_CACHE_HOME to a folder that has more",
         )
     with locked(cache / "lock", WHAT), work_folder(cache / "building") as work:
@@ -290,7 +292,9 @@ def _build(wanted: Recipe, given: Source | None, work: Path, base: Path, log: Pa
     config.write_text(wanted.files[CONFIG.name], encoding="utf-8")
     log.write_bytes(b"")
     # Programs started here end with this process, and have no network.
-    steps = Steps(what=WHAT, wrapper=(*lab.sandbox(), "nice"), temporary=temporary, log=log, report=report)
+    steps = Steps(
+        what=WHAT, wrapper=(*sandbox.wrapper(), "nice"), temporary=temporary, log=log, report=report
+    )
     patches = [patch for patch in PATCHES if patch.name in wanted.files]
     if isinstance(origin, Tree):
         # The patched files are made apart, so that those that are the same as before stay as old as they are.
@@ -336,7 +340,7 @@ def _build(wanted: Recipe, given: Source | None, work: Path, base: Path, log: Pa
         release=release,
         source_version=wanted.source_version,
         compiler=wanted.compiler,
-        sha256=file_sha256(result / "linux"),
+        sha256=boot.file_sha256(result / "linux"),
         seconds=round(time.monotonic() - started, 1),
         lacks=lacks,
         commit=origin.commit if isinstance(origin, Tree) else "",

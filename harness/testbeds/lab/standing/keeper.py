@@ -1,4 +1,4 @@
-"""The keeper of a standing lab: ``python -m harness.testbeds.keeper STATE TERMS IDLE_S``.
+"""The keeper of a standing lab: ``python -m harness.testbeds.lab.standing.keeper STATE TERMS IDLE_S``.
 
 ``standing`` says what it is for. It serves one connection at a time.
 """
@@ -20,9 +20,10 @@ from harness.hosts import signals
 from harness.hosts.journal import Journal
 from harness.hosts.state import Owner, lasting_folder, locked
 from harness.model.errors import HarnessError, Interrupted, TestbedError
-from harness.testbeds import lab, standing
-from harness.testbeds.exchange import Exchange, Order, Report
-from harness.testbeds.standing import Answer, Ask, Line, Terms
+from harness.testbeds import started
+from harness.testbeds.lab import boot, standing
+from harness.testbeds.lab.standing import Answer, Ask, Line, Terms
+from harness.testbeds.lab.standing.exchange import Exchange, Order, Report
 
 BOOT_DEADLINE_S = 100.0
 """Less than who starts a keeper waits for it, and some 3 s on a machine that does nothing else."""
@@ -80,8 +81,8 @@ class Keeper:
         """Boot a kernel, and serve commands until it is spoilt or no longer wanted."""
         console = self._state / standing.CONSOLE
         console.unlink(missing_ok=True)
-        with lab.boot(
-            [sys.executable, "-m", "harness.runs.waiting", lab.EXCHANGE],
+        with boot.booted(
+            started.command(started.WAITING, started.EXCHANGE),
             journal=journal,
             console=console,
             results=Path(self._terms.results),
@@ -105,7 +106,7 @@ class Keeper:
             self._listener.listen()
             (self._state / standing.NEW_SOCKET).rename(self._state / standing.SOCKET)
 
-    def _await_report(self, booted: lab.Lab, exchange: Exchange, number: int, deadline_s: float) -> Report:
+    def _await_report(self, booted: boot.Lab, exchange: Exchange, number: int, deadline_s: float) -> Report:
         end = time.monotonic() + deadline_s
         while (report := exchange.take(Report)) is None or report.number != number:
             if booted.process.poll() is not None or time.monotonic() > end:
@@ -113,7 +114,7 @@ class Keeper:
             time.sleep(standing.POLL_S)
         return report
 
-    def _serve_next(self, booted: lab.Lab, exchange: Exchange) -> None:
+    def _serve_next(self, booted: boot.Lab, exchange: Exchange) -> None:
         while not select.select([self._listener], [], [], LOOK_S)[0]:
             if booted.process.poll() is not None:
                 raise _Spoilt("it ended")
@@ -136,7 +137,7 @@ class Keeper:
                     case "run":
                         run(line, asked.folder)
 
-    def _run(self, line: Line, booted: lab.Lab, exchange: Exchange, folder: str) -> None:
+    def _run(self, line: Line, booted: boot.Lab, exchange: Exchange, folder: str) -> None:
         """Have a run carried out. The kernel is spoilt by one that fails, leaves something or is given up."""
         line.send(self._answer())
         self._runs += 1
@@ -159,7 +160,7 @@ class Keeper:
         if report.status:
             raise _Spoilt(f"the run {folder} failed")
 
-    def _tell_last_words(self, booted: lab.Lab, folder: str) -> None:
+    def _tell_last_words(self, booted: boot.Lab, folder: str) -> None:
         """Leave the end of the kernel's console in the run's, where it would be if the run had booted it."""
         with contextlib.suppress(OSError):
             flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW

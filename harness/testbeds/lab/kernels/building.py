@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import hashlib
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -14,6 +13,8 @@ from pathlib import Path
 from harness.hosts import packages, runner
 from harness.model import caches
 from harness.model.errors import BusyError, CommandFailed
+
+HERE = Path(__file__).parent
 
 TIMESTAMP = "Thu Jan  1 00:00:00 UTC 1970"
 """The build date of every kernel: a true date would make each kernel different."""
@@ -51,12 +52,6 @@ BUILDS = "kernel"
 def cache_folder() -> Path:
     """Where builds are kept."""
     return caches.folder(BUILDS)
-
-
-def file_sha256(path: Path) -> str:
-    """The SHA-256 of a file, in hexadecimal digits."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def compiler() -> str:

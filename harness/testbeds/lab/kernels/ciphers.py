@@ -19,12 +19,14 @@ from harness.hosts import packages, runner
 from harness.hosts.journal import Journal
 from harness.model import CIPHERS_CLOSED_SINCE, caches
 from harness.model.errors import CommandFailed, RequirementError
-from harness.testbeds import lab
-from harness.testbeds.lab import kernel
-from harness.testbeds.lab import source as sources
-from harness.testbeds.lab.building import BUILDS, Report, Steps, locked, work_folder
-from harness.testbeds.lab.kernel import Recipe
-from harness.testbeds.lab.source import Tarball
+from harness.testbeds.lab import boot
+from harness.testbeds.lab.boot import sandbox
+from harness.testbeds.lab.boot.scratch import MIB
+from harness.testbeds.lab.kernels import kernel
+from harness.testbeds.lab.kernels import source as sources
+from harness.testbeds.lab.kernels.building import BUILDS, HERE, Report, Steps, locked, work_folder
+from harness.testbeds.lab.kernels.kernel import Recipe
+from harness.testbeds.lab.kernels.source import Tarball
 
 WHAT = "the processor's ciphers for Debian's kernel"
 COMMAND = "harness kernel ciphers"
@@ -62,14 +64,14 @@ SHOWN_BY = "rfc4106-gcm-aesni"
 DOWNLOAD_DEADLINE_S = 900.0
 BOOT_DEADLINE_S = 60.0
 
-BUILD_BYTES = 600 * lab.MIB
+BUILD_BYTES = 600 * MIB
 """The source without what is not unpacked, its archive, and the objects. What is kept takes 1 MiB."""
 
 
 def release() -> str:
     """That of Debian's kernel, such as 6.1.176, by the folder of its modules."""
-    lab.debian_kernel()
-    return max(folder.name for folder in lab.MODULES.iterdir() if (folder / "modules.dep").exists())
+    boot.debian_kernel()
+    return max(folder.name for folder in boot.MODULES.iterdir() if (folder / "modules.dep").exists())
 
 
 def are_possible() -> bool:
@@ -86,8 +88,8 @@ def recipe() -> Recipe:
     RequirementError without Debian's kernel.
     """
     found = release()
-    binary = lab.debian_kernel().binary
-    texts = {name: (lab.HERE / name).read_text(encoding="utf-8") for name in PATCHES if _is_for(name, found)}
+    binary = boot.debian_kernel().binary
+    texts = {name: (HERE / name).read_text(encoding="utf-8") for name in PATCHES if _is_for(name, found)}
     texts["config"] = runner.run([str(binary), "--showconfig"]).stdout
     texts["options"] = "".join(f"CONFIG_{option}=m\n" for option in MODULES.values())
     return Recipe(source_version=found, compiler="", files=texts)
@@ -97,11 +99,11 @@ def _is_for(patch: str, found: str) -> bool:
     return sources.is_for(patch, sources.version_of(found))
 
 
-def cached() -> lab.Kernel | None:
+def cached() -> boot.Kernel | None:
     """Debian's kernel with these modules, if they have been built where the lab sees them."""
     try:
         folder = _folder(recipe())
-        lab.require_visible(folder, WHAT)
+        boot.require_visible(folder, WHAT)
     except RequirementError:
         return None
     return _kernel(folder) if folder.exists() else None
@@ -111,8 +113,8 @@ def _folder(wanted: Recipe) -> Path:
     return caches.folder(*CACHE, wanted.key)
 
 
-def _kernel(folder: Path) -> lab.Kernel:
-    return dataclasses.replace(lab.debian_kernel(), modules=folder / "lib" / "modules")
+def _kernel(folder: Path) -> boot.Kernel:
+    return dataclasses.replace(boot.debian_kernel(), modules=folder / "lib" / "modules")
 
 
 def build(report: Report) -> bool:
@@ -137,12 +139,12 @@ def build(report: Report) -> bool:
     wanted = recipe()
     if (folder := _folder(wanted)).exists():
         return False
-    lab.require_visible(folder, WHAT)
+    boot.require_visible(folder, WHAT)
     cache = caches.make(*CACHE)
     if (free := shutil.disk_usage(cache).free) < BUILD_BYTES:
         raise RequirementError(
-            f"expected {BUILD_BYTES // lab.MIB} MiB of free space in {cache} to build {WHAT}, "
-            f"found {free // lab.MIB}",
+            f"expected {BUILD_BYTES // MIB} MiB of free space in {cache} to build {WHAT}, "
+            f"found {free // MIB}",
             hint="make room, or set XDG_CACHE_HOME to a folder that has more",
         )
     with locked(cache / "lock", WHAT), work_folder(cache / "building") as work:
@@ -202,7 +204,9 @@ def _build(wanted: Recipe, work: Path, log: Path, report: Report) -> Path:
         folder.mkdir()
     log.write_bytes(b"")
     origin = _source(wanted, work, report)
-    steps = Steps(what=WHAT, wrapper=(*lab.sandbox(), "nice"), temporary=temporary, log=log, report=report)
+    steps = Steps(
+        what=WHAT, wrapper=(*sandbox.wrapper(), "nice"), temporary=temporary, log=log, report=report
+    )
 
     def unpacking(*argv: str) -> None:
         steps.run(f"unpacking {origin.title}", *argv, until=(0.2, 0.5))
@@ -210,7 +214,7 @@ def _build(wanted: Recipe, work: Path, log: Path, report: Report) -> Path:
     origin.unpack(unpacking, source, without=UNUSED)
     for name in PATCHES:
         if name in wanted.files:
-            patching = ("patch", "-p1", f"--directory={source}", f"--input={lab.HERE / name}")
+            patching = ("patch", "-p1", f"--directory={source}", f"--input={HERE / name}")
             steps.run(f"applying {name}", *patching, until=(0.5, 0.5))
     config = source / ".config"
     config.write_text(wanted.files["config"] + wanted.files["options"], encoding="utf-8")
@@ -223,7 +227,7 @@ def _build(wanted: Recipe, work: Path, log: Path, report: Report) -> Path:
     steps.run("compiling", *make, "KBUILD_MODPOST_WARN=1", *names, until=(0.8, 0.95), lines=60)
     modules = result / "lib" / "modules" / wanted.source_version
     (modules / "ciphers").mkdir(parents=True)
-    theirs = lab.MODULES / wanted.source_version
+    theirs = boot.MODULES / wanted.source_version
     # The other files are lists, which depmod(8) makes anew.
     for part in ("kernel", "modules.order", "modules.builtin", "modules.builtin.modinfo"):
         (modules / part).symlink_to(theirs / part)
@@ -249,12 +253,12 @@ def _require_same(wanted: Recipe, taken: str) -> None:
         )
 
 
-def _try(made: lab.Kernel, work: Path) -> None:
+def _try(made: boot.Kernel, work: Path) -> None:
     """CommandFailed unless Debian's kernel takes the modules."""
     journal, console = Journal(work / "journal.jsonl"), work / "console.log"
     command = ["sh", "-c", f"modprobe {USERS[0]} && grep -qw {SHOWN_BY} /proc/crypto"]
     try:
-        with lab.boot(command, journal=journal, console=console, kernel=made) as booted:
+        with boot.booted(command, journal=journal, console=console, kernel=made) as booted:
             booted.process.wait(BOOT_DEADLINE_S)
             status, words = booted.exit_status(), booted.last_words()
     except subprocess.TimeoutExpired:

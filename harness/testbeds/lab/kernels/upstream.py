@@ -17,7 +17,8 @@ from pathlib import Path
 
 from harness.model import caches
 from harness.model.errors import CommandFailed, RequirementError
-from harness.testbeds.lab.building import BUILDS, Report, file_sha256
+from harness.testbeds.lab import boot
+from harness.testbeds.lab.kernels.building import BUILDS, Report
 
 SILENCE_S = 60.0
 BLOCK_BYTES = 1 << 20
@@ -59,7 +60,7 @@ class Upstream:
 
         RequirementError if it cannot be had, CommandFailed if it is another one.
         """
-        if self.path.is_file() and file_sha256(self.path) == self.sha256:
+        if self.path.is_file() and boot.file_sha256(self.path) == self.sha256:
             return
         caches.make(*CACHE)
         part = self.path.with_name(f"{self.name}.part")

@@ -13,44 +13,16 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
 from harness.hosts import runner
-from harness.testbeds.lab import management, timekeeper
+from harness.testbeds.lab.apart import management, timekeeper
+from harness.testbeds.lab.boot import CLOCK, Wires
 
-SHARED_CLOCK = "time-travel="
 NO_INTERRUPTS_FOR_SENT = "virtio_net.napi_tx=0"
 """Frames are taken at once, so the driver need not hear of it: it frees them as it sends the next one."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Wires:
-    """The ends of trunks at one kernel: words for its command line, and files that it must have open.
-
-    ``naming`` is an ip(8) batch that gives the interfaces the names and the MTU that they have in real time.
-    """
-
-    words: tuple[str, ...] = ()
-    fds: tuple[int, ...] = ()
-    naming: str = ""
-    clock: str = ""
-    its_own: tuple[socket.socket, ...] = ()
-    """Those of the files that nobody else may have open: that it hung up is how its end is noticed."""
-
-    def hand_over(self) -> None:
-        """The kernel has started."""
-        for end in self.its_own:
-            end.close()
-
-    def clocked(self, options: Sequence[str]) -> list[str]:
-        """A kernel's options, with the clock that it shares in place of one of its own."""
-        return [self.clock if self.clock and word.startswith(SHARED_CLOCK) else word for word in options]
-
-
-NONE = Wires()
 
 
 @contextlib.contextmanager
@@ -123,7 +95,7 @@ def _virtio(number: int, ends: Sequence[socket.socket], mtu_bytes: int) -> Wires
             f"link set dev eth{vec} name {management.trunk_name(vec)} mtu {mtu_bytes}\n"
             for vec in range(len(interfaces))
         ),
-        clock=f"{SHARED_CLOCK}ext:{number}:fd={clock.fileno()}",
+        clock=f"{CLOCK}ext:{number}:fd={clock.fileno()}",
         its_own=tuple(ends),
     )
 

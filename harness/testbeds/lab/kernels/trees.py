@@ -16,7 +16,7 @@ from pathlib import Path
 
 from harness.hosts import runner
 from harness.model.errors import CommandFailed
-from harness.testbeds.lab.building import SILENCE_S, BrokenOff
+from harness.testbeds.lab.kernels.building import SILENCE_S, BrokenOff
 
 TREES = "trees"
 

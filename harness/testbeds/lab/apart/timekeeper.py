@@ -20,8 +20,8 @@ from pathlib import Path
 
 import msgspec
 
-from harness.testbeds.lab import vhost
-from harness.testbeds.lab.calendar import MESSAGE, Calendar, Operation
+from harness.testbeds.lab.apart import vhost
+from harness.testbeds.lab.apart.calendar import MESSAGE, Calendar, Operation
 
 MOST_MESSAGES = 16
 REPLY_BYTES = vhost.HEADER.size + vhost.NUMBER.size

@@ -1,0 +1,34 @@
+"""Programs of the harness that a testbed starts by name, and what they find there.
+
+Who starts them may not import them, or they run elsewhere. Nothing else names a module by a string.
+"""
+
+from __future__ import annotations
+
+import sys
+
+INSIDE = "harness.runs.inside"
+"""A run, within its testbed."""
+
+WAITING = "harness.runs.waiting"
+"""What waits for runs in the kernel of a standing lab."""
+
+KEEPER = "harness.testbeds.lab.standing.keeper"
+"""What owns that kernel."""
+
+RESULTS = "/run/results"
+"""In the lab, the folder of the machine that it may write to."""
+
+EXCHANGE = "/run/exchange"
+"""Where a lab that has one finds the folder that it shares with whoever booted it."""
+
+JOURNAL = "/run/harness/journal.jsonl"
+"""A run's journal in the lab. It ends with the kernel, like everything that it names."""
+
+EARLY = "HARNESS_EARLY"
+"""In the lab: the environment variable that names the library by which fio's jobs begin early."""
+
+
+def command(module: str, *words: str) -> list[str]:
+    """The command that starts one of them, under this Python."""
+    return [sys.executable, "-m", module, *words]

@@ -13,6 +13,8 @@ _BY_NAME = {each.name: each for each in ALL}
 DEFAULT = _BY_NAME[ISCSI]
 
 LEAVES = tuple(leftover for each in ALL for leftover in each.leaves)
+LISTS = tuple(folder for each in ALL for folder in each.lists)
+EXPORTED = tuple(exported for each in ALL for exported in each.exported)
 
 
 def named(name: str) -> Transport:

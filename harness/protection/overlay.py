@@ -20,13 +20,14 @@ import msgspec
 from harness.hosts import Host, programs
 from harness.hosts.journal import Journal
 from harness.hosts.undo import Step
-from harness.model import IPV6, End, Family, addresses
+from harness.model import IPV6, PROTECTIONS, End, Family, addresses
 from harness.model.errors import CommandFailed, RequirementError
 from harness.network import links
 from harness.network.links import LinkPath
 from harness.protection import layer
 from harness.protection.answers import Answers, BothEnds, started
 from harness.protection.barrier import Barrier, NoOtherWay, Passage
+from harness.protection.kind import Attempt
 from harness.protection.layer import Due, Tally
 
 Kind = Literal["wireguard", "macsec"]
@@ -69,11 +70,23 @@ def require(path: LinkPath, modules: Sequence[str], title: str) -> None:
 
 def require_on(host: Host, modules: Sequence[str], title: str) -> None:
     for module in modules:
-        if host.run(["modprobe", module], check=False).status != 0:
+        if host.run(["modprobe", *module.split()], check=False).status != 0:
             raise RequirementError(
                 f"{title} needs the module {module}, which the {host.name}'s kernel does not have",
                 hint="the lab's own kernel has it: `harness kernel build`, then --lab-kernel own",
             )
+
+
+def trial(host: Host, name: str, modules: Sequence[str], interface: str) -> tuple[Attempt, ...]:
+    """To make an interface, by lines for sh(1), in a network namespace with which it goes."""
+    title = PROTECTIONS[name]
+
+    def make() -> str:
+        require_on(host, modules, title)
+        host.run(["unshare", "--net", "sh", "-euc", interface])
+        return f"an interface of {title}"
+
+    return ((title, make),)
 
 
 def name(tag: str, path: LinkPath, level: int) -> str:

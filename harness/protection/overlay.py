@@ -13,7 +13,7 @@ import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
@@ -30,8 +30,6 @@ from harness.protection.barrier import Barrier, NoOtherWay, Passage
 from harness.protection.kind import Attempt
 from harness.protection.layer import Due, Tally
 
-Kind = Literal["wireguard", "macsec"]
-
 FIRST = 128
 """Of the last numbers of the addresses: a link's own, and those of its hops, are below."""
 
@@ -46,7 +44,7 @@ class Interface(msgspec.Struct, frozen=True):
     """
 
     name: str
-    kind: Kind
+    kind: str
     mtu_bytes: int
     below: str = ""
     words: tuple[str, ...] = ()
@@ -260,7 +258,7 @@ class OverlayLayer:
 
 
 @contextlib.contextmanager
-def watchers(below: LinkPath, path: LinkPath, kind: Kind, folder: Path) -> Iterator[Watchers]:
+def watchers(below: LinkPath, path: LinkPath, kind: str, folder: Path) -> Iterator[Watchers]:
     """Keep a watcher at both ends of an overlay; ``below`` is its link. Answers stay as raw output."""
     with contextlib.ExitStack() as stack:
         near, far = (
@@ -274,7 +272,7 @@ def watchers(below: LinkPath, path: LinkPath, kind: Kind, folder: Path) -> Itera
 
 @contextlib.contextmanager
 def _watcher(
-    host: Host, kind: Kind, iface: str, below: str, family: Family, folder: Path
+    host: Host, kind: str, iface: str, below: str, family: Family, folder: Path
 ) -> Iterator[Watcher]:
     words = {"kind": kind, "interface": iface, "below": below, "ip": family}
     request = msgspec.json.encode(words).decode()

@@ -101,7 +101,6 @@ RUNS: Mapping[str, tuple[str, ...]] = {
         *("run", "--virtual-time", "--disk", "hdd-7200", "--repeats", "1", "--runtime", "1s"),
     ),
     "document-001-virtual": ("probe", "--virtual-time", "--profile", "document-001", "--duration", "1s"),
-    "document-001-tenth-virtual": ("probe", "--virtual-time", "--profile", "document-001-tenth"),
     "document-004-virtual": (
         *("probe", "--virtual-time", "--profile", "document-004", "--count", "200", "--repeats", "1"),
     ),

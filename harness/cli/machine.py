@@ -20,7 +20,7 @@ from harness.cli.streams import err, out, say, tell_error
 from harness.hosts import remote
 from harness.hosts.journal import Journal
 from harness.hosts.state import lasting_folder
-from harness.model import LabKernel
+from harness.model import DEFAULT_TRANSPORT, TRANSPORTS, LabKernel
 from harness.model.errors import BusyError, HarnessError, TestbedError, UsageError
 from harness.model.escape import printable
 from harness.model.units import format_duration
@@ -55,7 +55,11 @@ HopsOption = Annotated[
 ]
 TransportsOption = Annotated[
     list[str] | None,
-    typer.Option("--transport", help="What is to carry a run's disk: iscsi, nvme-tcp.", show_default="iscsi"),
+    typer.Option(
+        "--transport",
+        help=f"What is to carry a run's disk: {', '.join(TRANSPORTS)}.",
+        show_default=DEFAULT_TRANSPORT,
+    ),
 ]
 ProtectOption = Annotated[
     list[str] | None,

@@ -22,7 +22,7 @@ from harness.analysis import stats
 from harness.analysis.stats import MARGIN, Difference
 from harness.explain.text import Explained
 from harness.explain.verdict import Confidence, Limit
-from harness.model import ISCSI, LINK_LOCAL, TRANSPORTS
+from harness.model import DEFAULT_TRANSPORT, LINK_LOCAL, TRANSPORTS
 from harness.model.escape import printable
 from harness.model.lines import wrapped
 from harness.parse.profiles import DEFAULT_PROPOSAL
@@ -507,7 +507,7 @@ def _bounded(group: _Group, found: Sequence[tuple[tuple[float, float], Explained
 def _subject(column: TableColumn, *, with_setting: bool) -> str:
     """``IPsec aes128gcm16 over Gigabit Ethernet``, ``iSCSI over Gigabit Ethernet to a disk in memory``."""
     origin, title, remarks, protection = column.heading
-    transport = TRANSPORTS.get(column.transport or ISCSI, "")
+    transport = TRANSPORTS.get(column.transport or DEFAULT_TRANSPORT, "")
     what = protection if column.protection else transport
     told = [remark for remark in remarks.split(", ") if remark and remark != "emulated"]
     if not column.protection and transport in told:

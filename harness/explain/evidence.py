@@ -19,7 +19,7 @@ from harness.explain import cipher, path, span
 from harness.explain.path import Demands
 from harness.explain.span import Span
 from harness.model import (
-    ISCSI,
+    DEFAULT_TRANSPORT,
     LINK_LOCAL,
     TRANSPORTS,
     Clock,
@@ -87,7 +87,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     setting: str
     link: str
     protection: tuple[str, ...]
-    transport: str | None = ISCSI
+    transport: str | None = DEFAULT_TRANSPORT
     ipsec_mode: str | None = None
     initiators: int = 1
     direction: Direction | None = None
@@ -382,11 +382,12 @@ class _ColumnOf:
             link = msgspec.structs.replace(link, rate_bit_s=rate * link.rate_bit_s)
         if self.link.interface is not None and rtt_ns is None:
             return None, ["the real link's round trip is unknown: no pings were made before the cells"]
+        transport = key.transport or DEFAULT_TRANSPORT
         window_bytes = self.link.tcp_window_bytes
         if window_bytes is None and record.emulated:
             # Here both ends are Linux with its defaults; on real machines that is not known.
-            window_bytes = wire.transport(key.transport or ISCSI).window_bytes
-        dialogue = path.dialogue_of(key.transport or ISCSI, record.session, direction, window_bytes)
+            window_bytes = wire.transport(transport).window_bytes
+        dialogue = path.dialogue_of(transport, record.session, direction, window_bytes)
         if dialogue is None:
             title = TRANSPORTS.get(key.transport or "", "session")
             return None, [f"the record does not have the negotiated {title} parameters"]
@@ -437,7 +438,7 @@ class _ColumnOf:
                 link,
                 self._framing(link),
                 record.session,
-                wire.transport(self.key.transport or ISCSI).overheads(record.session),
+                wire.transport(self.key.transport or DEFAULT_TRANSPORT).overheads(record.session),
                 depth=depth,
                 block_bytes=block_bytes,
                 writes=direction == "write",

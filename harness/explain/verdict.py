@@ -21,7 +21,7 @@ from harness.explain import remedy, waterfall
 from harness.explain.evidence import Evidence
 from harness.explain.remedy import Chances, Change, Kind, Step
 from harness.explain.waterfall import Reading
-from harness.model import ISCSI, TRANSPORTS
+from harness.model import DEFAULT_TRANSPORT, TRANSPORTS
 from harness.model.units import format_size
 
 NEAR = 0.7
@@ -443,7 +443,10 @@ def _step(guess: Reading, limit: Limit, transport: str | None) -> Step | None:
     path = guess.path
     if limit in (Limit.ROUND_TRIP, Limit.LINK) and path is not None:
         # What a window that the link's profile limits lets through was foretold wrongly.
-        is_links = path.window_bytes not in (None, wire.transport(transport or ISCSI).window_bytes)
+        is_links = path.window_bytes not in (
+            None,
+            wire.transport(transport or DEFAULT_TRANSPORT).window_bytes,
+        )
         if is_links or (limit is Limit.ROUND_TRIP and path.is_window_narrow(guess.depth)):
             return None
         if limit is Limit.ROUND_TRIP:

@@ -1,7 +1,7 @@
 """What each kind of resource declares about itself: what it may leave, and which kernel messages concern it.
 
 Each module that brings something up has its own ``LEAVES``, ``TROUBLES``, and ``MODULES`` (the kernel modules
-that it needs, by modprobe(8)'s names). There is no central list.
+that it needs, each in modprobe(8)'s words: a name and perhaps parameters). There is no central list.
 """
 
 from __future__ import annotations
@@ -9,6 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+
+
+def module_name(words: str) -> str:
+    """Of a module in modprobe(8)'s words, ``nbd nbds_max=0``."""
+    return words.partition(" ")[0]
+
 
 Trouble = tuple[re.Pattern[str], str]
 """A line of the kernel's log that makes a measurement invalid, and its name in the reason."""

@@ -144,6 +144,10 @@ PROTECTIONS: Final = {
 }
 """The protections that are not ESP proposals of ``ipsec/``, by the names of columns, and for people."""
 
+NESTING: Final = ((MACSEC, MACSEC_MKA), (WIREGUARD,), (TLS,))
+"""Their places in a stack, from the outside: over Ethernet; over IP, as an interface of its own; within both,
+because it keeps the path's addresses, so a protection within it could not be recognised. So do proposals."""
+
 
 def protocol(protection: str) -> str:
     """The protocol of a protection's packets on the wire."""
@@ -154,6 +158,8 @@ ISCSI = "iscsi"
 NVME_TCP = "nvme-tcp"
 TRANSPORTS = {ISCSI: "iSCSI", NVME_TCP: "NVMe/TCP"}
 """Each with its title for people."""
+
+DEFAULT_TRANSPORT = ISCSI
 
 TransportName = Annotated[str, msgspec.Meta(pattern=rf"^(?:{'|'.join(TRANSPORTS)})\Z")]
 """For what is read: no later code looks for a transport that there is not."""
@@ -351,7 +357,7 @@ class Column(msgspec.Struct, frozen=True, order=True, forbid_unknown_fields=True
 
     link: str
     protection: tuple[str, ...] = ()
-    transport: str | None = ISCSI
+    transport: str | None = DEFAULT_TRANSPORT
     initiators: int = 1
 
     def __post_init__(self) -> None:
@@ -372,7 +378,7 @@ class Column(msgspec.Struct, frozen=True, order=True, forbid_unknown_fields=True
     def label(self) -> str:
         """Name for people and for files: ``wifi``, ``wifi+aes128gcm16``, ``wired+macsec.nvme-tcp.x2``."""
         name = "+".join((self.link, *self.protection))
-        if self.transport not in (None, ISCSI):
+        if self.transport not in (None, DEFAULT_TRANSPORT):
             name += f".{self.transport}"
         return name if self.initiators == 1 else f"{name}.x{self.initiators}"
 

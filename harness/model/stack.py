@@ -2,43 +2,29 @@
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Sequence
 
-from harness.model import MACSEC, MACSEC_MKA, PROTECTION_OFF, TLS, WIREGUARD
+from harness.model import NESTING, PROTECTION_OFF
 from harness.model.errors import UsageError
 
 SEPARATOR = "+"
 """Between the protections of a stack, as typed."""
 
 
-class Place(enum.IntEnum):
-    """The place of a protection in a stack, from the outside to the inside."""
-
-    LINK = 0
-    """Over Ethernet, so outermost."""
-    NETWORK = 1
-    """Over IP, as an interface of its own."""
-    INNERMOST = 2
-    """It keeps the path's addresses, so a protection within it could not be recognised: IPsec, or TLS."""
-
-
-_PLACES = {MACSEC: Place.LINK, MACSEC_MKA: Place.LINK, WIREGUARD: Place.NETWORK, TLS: Place.INNERMOST}
-
-
-def place_of(name: str) -> Place:
-    """A name that is not an interface's kind is an ESP proposal."""
-    return _PLACES.get(name, Place.INNERMOST)
+def place_of(name: str) -> int:
+    """A protection's place in a stack, from the outside. What is none of the others is an ESP proposal."""
+    return next((place for place, names in enumerate(NESTING) if name in names), len(NESTING) - 1)
 
 
 def check(protection: Sequence[str]) -> None:
     """UsageError for an impossible order: the link's comes first, IPsec or TLS last, each once at most."""
     places = [place_of(name) for name in protection]
     if places != sorted(set(places)):
+        order = " before ".join(" or ".join(names) for names in NESTING)
         raise UsageError(
-            f"{SEPARATOR.join(protection)}: expected {MACSEC} before {WIREGUARD} before an ESP proposal or "
-            f"{TLS}, each at most once: the outermost on the wire comes first",
-            hint=f"try {MACSEC}{SEPARATOR}aes128gcm16",
+            f"{SEPARATOR.join(protection)}: expected {order} or an ESP proposal, one of each at most: the "
+            "outermost on the wire comes first",
+            hint=f"try {NESTING[0][0]}{SEPARATOR}aes128gcm16",
         )
 
 

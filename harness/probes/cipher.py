@@ -15,12 +15,13 @@ import msgspec
 
 from harness.analysis import theory
 from harness.hosts import Host, programs
-from harness.model import MACSEC, MACSEC_MKA, TLS, WIREGUARD, Proposal
+from harness.model import Proposal
 from harness.model.errors import RequirementError
 from harness.model.escape import printable
 from harness.model.probing import Cipher
 from harness.parse import proc_crypto
 from harness.probes.tools import Outcome, ProbedPath, keep
+from harness.protection import kinds
 from harness.results.probe_records import CipherFigures, KernelCipher, Operation
 
 SIZES = (64, 1408)
@@ -50,12 +51,6 @@ KEY_BYTES = {
 BARE = {"gcm(aes)": (12, 16), "rfc7539(chacha20,poly1305)": (12, 16)}
 """AEADs that are not ESP's: bytes of IV and check value (SP 800-38D; RFC 8439, section 2.8)."""
 
-OF_OTHERS = {
-    **dict.fromkeys((MACSEC, MACSEC_MKA, TLS), Cipher(algorithms=("gcm(aes)",), key_bits=128)),
-    # The kernel's WireGuard calls its library, not the crypto API: the same code, called differently.
-    WIREGUARD: Cipher(algorithms=("rfc7539(chacha20,poly1305)",)),
-}
-
 
 class Aead(msgspec.Struct, frozen=True, kw_only=True):
     """What the program opens: a name of the kernel's, and a key in hex, which protects nothing."""
@@ -79,7 +74,7 @@ def of_protection(protection: Sequence[str], proposals: Mapping[str, Proposal]) 
     if len(protection) != 1:
         return None
     (name,) = protection
-    return OF_OTHERS.get(name) or of(proposals[name])
+    return kinds.named(name).cipher or of(proposals[name])
 
 
 def aead(algorithms: Sequence[str], key_bits: int | None) -> Aead:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -11,6 +12,7 @@ from harness.analysis import theory
 from harness.hosts import Host
 from harness.hosts.journal import Journal
 from harness.model import Family, Plan
+from harness.model.probing import Cipher
 from harness.network.links import LinkPath
 from harness.protection.bait import Knockers
 from harness.protection.layer import Frames, Layer
@@ -73,3 +75,41 @@ class Kind(Protocol):
     def protect(self, ground: Ground, /) -> contextlib.AbstractContextManager[Layer]:
         """Protect a path between barriers, which stand. CommandFailed if what was asked for does not hold."""
         ...
+
+
+Attempt = tuple[str, Callable[[], str | None]]
+"""What is tried on a machine, as the end of a sentence, and how; that may return a better description."""
+
+
+def _none(*_: object) -> tuple[()]:
+    return ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Protection:
+    """All that others have to know of a protection before there is a run. ESP proposals have the ``name`` "".
+
+    ``kinds`` are its kinds in a run, by the names of columns. ``modules`` are the kernel's that it takes, in
+    modprobe(8)'s words; ``loaded_first`` are those without which no column of a plan is measured. Of the
+    others a kernel that lacks one has columns skipped. With ``needs_own_kernel`` Debian's user-mode kernel
+    lacks one. ``trials`` try it on a host in a role, with a folder for logs. ``cipher`` is the probe of what
+    it encrypts with, None if each proposal has its own. With ``is_transports`` it is within the transport's
+    own connections. ``column_s`` is how much longer it takes to bring up a column: keys, barrier, bait.
+
+    ``need`` is its word in packages.txt, where it has one. ``ports`` are those of UDP that have to be free in
+    a role, for ``listener``.
+    """
+
+    name: str
+    kinds: Callable[[Run], Mapping[str, Kind]]
+    modules: tuple[str, ...]
+    trials: Callable[[Host, str, Path], tuple[Attempt, ...]]
+    cipher: Cipher | None = None
+    loaded_first: Callable[[Plan], Sequence[str]] = _none
+    left_over: Callable[[Host, Sequence[LinkPath]], Sequence[str]] = _none
+    needs_own_kernel: bool = False
+    is_transports: bool = False
+    column_s: float = 0.8
+    need: str = ""
+    ports: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    listener: str = ""

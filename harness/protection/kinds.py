@@ -2,49 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from harness.hosts import Host
-from harness.model import MACSEC, MACSEC_MKA, TLS, WIREGUARD
+from harness.model import Column, Plan
 from harness.network.links import LinkPath
-from harness.protection import barrier, ipsec, macsec, tls, wireguard
-from harness.protection.ipsec.kind import Daemons, Ipsec
+from harness.protection import barrier, macsec, tls, wireguard, xfrm
+from harness.protection.ipsec import kind as ipsec
 from harness.protection.ipsec.layer import EspFrames
-from harness.protection.kind import Kind, Run
+from harness.protection.kind import Kind, Protection, Run
 
-MODULES = ipsec.MODULES
-"""What all need: the barrier is made of xfrm policies."""
+ALL = (macsec.STATIC, macsec.AGREED, wireguard.PROTECTION, tls.PROTECTION, ipsec.PROTECTION)
+_BY_NAME = {each.name: each for each in ALL}
 
-IPV6_MODULES = ipsec.IPV6_MODULES
-"""The further ones where a link speaks IPv6."""
 
-OTHERS = {
-    MACSEC: macsec.MODULES,
-    MACSEC_MKA: macsec.MODULES,
-    WIREGUARD: wireguard.MODULES,
-    TLS: tls.MODULES,
-}
-"""Those that are no proposals, with the kernel modules that they need beside these."""
+def named(name: str) -> Protection:
+    """A protection, by a column's name for it: what is none of the others is an ESP proposal."""
+    return _BY_NAME.get(name, _BY_NAME[""])
+
+
+def each_of(names: Iterable[str]) -> list[Protection]:
+    """Those of several names, each once."""
+    return list({each.name: each for each in map(named, names)}.values())
 
 
 def of_run(run: Run) -> dict[str, Kind]:
     """The kinds that a run's columns can have."""
-    daemons = Daemons(run=run)
-    proposals = {
-        name: Ipsec(proposal=proposal, daemons=daemons) for name, proposal in run.plan.proposals.items()
-    }
-    return {
-        MACSEC: macsec.Macsec(run=run),
-        MACSEC_MKA: macsec.Macsec(run=run, negotiates=True),
-        WIREGUARD: wireguard.WireGuard(run=run),
-        TLS: tls.Tls(daemons=tls.Daemons(run=run)),
-        **proposals,
-    }
+    return {name: kind for each in ALL for name, kind in each.kinds(run).items()}
+
+
+def loaded_first(plan: Plan) -> list[str]:
+    """The kernel modules that a plan's protections need before its first column."""
+    found = each_of(name for column in plan.columns for name in column.protection)
+    return [*(xfrm.MODULES if found else ()), *(name for each in found for name in each.loaded_first(plan))]
 
 
 def left_over(host: Host, paths: Sequence[LinkPath]) -> list[str]:
     """What a host still has of the protections of these paths, and of their barriers."""
-    return [*ipsec.left_over(host, paths), *barrier.left_over(host, paths)]
+    found = [what for each in ALL for what in each.left_over(host, paths)]
+    return [*found, *barrier.left_over(host, paths)]
+
+
+def needs_own_kernel(column: Column) -> bool:
+    return any(each.needs_own_kernel for each in each_of(column.protection))
 
 
 def foreign_frames(link: LinkPath) -> EspFrames:

@@ -20,13 +20,14 @@ import msgspec
 from harness.analysis.wire import framings
 from harness.hosts import Host
 from harness.hosts.journal import Journal
-from harness.model import ENDS, MACSEC, End, Family, HopKind
+from harness.model import ENDS, MACSEC, MACSEC_MKA, End, Family, HopKind
 from harness.model.errors import CommandFailed, RequirementError
+from harness.model.probing import Cipher
 from harness.network import links
 from harness.network.links import LinkPath
 from harness.parse import proc_crypto
 from harness.protection import mka, overlay
-from harness.protection.kind import Ground, Run
+from harness.protection.kind import Ground, Protection, Run
 from harness.protection.layer import HEADER_BYTES, due_by_number
 from harness.protection.overlay import Carried, OverlayLayer
 from harness.protection.witness import Witnesses
@@ -236,3 +237,27 @@ class Macsec:
                 tell(within, _macs(ground.below), make_keys(self.cipher))
             overlay.open_up(within)
             yield
+
+
+_INTERFACE = """
+ip link add name below type veth peer name other
+ip link add link below name above type macsec encrypt on validate strict
+"""
+_CIPHER = Cipher(algorithms=(KERNEL_ALGORITHM,), key_bits=128)
+
+STATIC = Protection(
+    name=MACSEC,
+    kinds=lambda run: {MACSEC: Macsec(run=run)},
+    modules=MODULES,
+    trials=lambda host, _role, _folder: overlay.trial(host, MACSEC, MODULES, _INTERFACE),
+    cipher=_CIPHER,
+)
+AGREED = Protection(
+    name=MACSEC_MKA,
+    kinds=lambda run: {MACSEC_MKA: Macsec(run=run, negotiates=True)},
+    modules=MODULES,
+    trials=lambda host, _role, _folder: overlay.trial(
+        host, MACSEC_MKA, MODULES, f"{mka.PROGRAM} -v\n{_INTERFACE}"
+    ),
+    cipher=_CIPHER,
+)

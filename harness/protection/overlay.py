@@ -13,23 +13,22 @@ import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
 from harness.hosts import Host, programs
 from harness.hosts.journal import Journal
 from harness.hosts.undo import Step
-from harness.model import IPV6, End, Family, addresses
+from harness.model import IPV6, PROTECTIONS, End, Family, addresses
 from harness.model.errors import CommandFailed, RequirementError
 from harness.network import links
 from harness.network.links import LinkPath
 from harness.protection import layer
 from harness.protection.answers import Answers, BothEnds, started
 from harness.protection.barrier import Barrier, NoOtherWay, Passage
+from harness.protection.kind import Attempt
 from harness.protection.layer import Due, Tally
-
-Kind = Literal["wireguard", "macsec"]
 
 FIRST = 128
 """Of the last numbers of the addresses: a link's own, and those of its hops, are below."""
@@ -45,7 +44,7 @@ class Interface(msgspec.Struct, frozen=True):
     """
 
     name: str
-    kind: Kind
+    kind: str
     mtu_bytes: int
     below: str = ""
     words: tuple[str, ...] = ()
@@ -69,11 +68,23 @@ def require(path: LinkPath, modules: Sequence[str], title: str) -> None:
 
 def require_on(host: Host, modules: Sequence[str], title: str) -> None:
     for module in modules:
-        if host.run(["modprobe", module], check=False).status != 0:
+        if host.run(["modprobe", *module.split()], check=False).status != 0:
             raise RequirementError(
                 f"{title} needs the module {module}, which the {host.name}'s kernel does not have",
                 hint="the lab's own kernel has it: `harness kernel build`, then --lab-kernel own",
             )
+
+
+def trial(host: Host, name: str, modules: Sequence[str], interface: str) -> tuple[Attempt, ...]:
+    """To make an interface, by lines for sh(1), in a network namespace with which it goes."""
+    title = PROTECTIONS[name]
+
+    def make() -> str:
+        require_on(host, modules, title)
+        host.run(["unshare", "--net", "sh", "-euc", interface])
+        return f"an interface of {title}"
+
+    return ((title, make),)
 
 
 def name(tag: str, path: LinkPath, level: int) -> str:
@@ -247,7 +258,7 @@ class OverlayLayer:
 
 
 @contextlib.contextmanager
-def watchers(below: LinkPath, path: LinkPath, kind: Kind, folder: Path) -> Iterator[Watchers]:
+def watchers(below: LinkPath, path: LinkPath, kind: str, folder: Path) -> Iterator[Watchers]:
     """Keep a watcher at both ends of an overlay; ``below`` is its link. Answers stay as raw output."""
     with contextlib.ExitStack() as stack:
         near, far = (
@@ -261,7 +272,7 @@ def watchers(below: LinkPath, path: LinkPath, kind: Kind, folder: Path) -> Itera
 
 @contextlib.contextmanager
 def _watcher(
-    host: Host, kind: Kind, iface: str, below: str, family: Family, folder: Path
+    host: Host, kind: str, iface: str, below: str, family: Family, folder: Path
 ) -> Iterator[Watcher]:
     words = {"kind": kind, "interface": iface, "below": below, "ip": family}
     request = msgspec.json.encode(words).decode()

@@ -21,13 +21,14 @@ from pathlib import Path
 
 from harness.analysis.wire import framings
 from harness.hosts import Host, programs
-from harness.model import ENDS, IPV4, IPV6, End, Family, addresses
+from harness.model import ENDS, IPV4, IPV6, TLS, End, Family, addresses
 from harness.model.errors import RequirementError
+from harness.model.probing import Cipher
 from harness.network import links
 from harness.network.links import LinkPath
 from harness.protection import overlay
 from harness.protection.barrier import Entrance
-from harness.protection.kind import Ground, Run
+from harness.protection.kind import Ground, Protection, Run
 from harness.protection.layer import Carried, Due, InPlace, Look, Tally, of_ip, within_ip
 from harness.protection.witness import Knock
 from harness.storage import nvme
@@ -368,3 +369,21 @@ class Tls:
             for end, host, _, own, _ in links.ends(below):
                 stack.enter_context(journal.hold(host, Entrance(end, own, below.port)))
             yield TlsLayer(below=below)
+
+
+def _refuse() -> None:
+    raise RequirementError(
+        "TLS is not possible yet over an interface that others use as well, as those of machines are",
+        hint="leave it out, or measure it in the lab",
+    )
+
+
+PROTECTION = Protection(
+    name=TLS,
+    kinds=lambda run: {TLS: Tls(daemons=Daemons(run=run))},
+    modules=MODULES,
+    trials=lambda _host, _role, _folder: ((TITLE, _refuse),),
+    cipher=Cipher(algorithms=("gcm(aes)",), key_bits=128),
+    needs_own_kernel=True,
+    is_transports=True,
+)

@@ -18,10 +18,11 @@ from harness.analysis.wire import framings
 from harness.hosts.journal import Journal
 from harness.model import IPV4, WIREGUARD, End, Family
 from harness.model.errors import CommandFailed
+from harness.model.probing import Cipher
 from harness.network import links, sysctls
 from harness.network.links import LinkPath
 from harness.protection import overlay
-from harness.protection.kind import Ground, Run
+from harness.protection.kind import Ground, Protection, Run
 from harness.protection.layer import Due, Tally, of_ip, within_ip
 from harness.protection.overlay import Carried, OverlayLayer
 from harness.protection.witness import Witnesses
@@ -188,3 +189,16 @@ def due(before: Tally, after: Tally, one_in: int) -> Due:
     """The kernel does not tell its counters, so as many samples as there have to be among so many packets."""
     packets = before.out.grown(after.out).packets
     return Due(count=max(0, (packets - UNNUMBERED) // one_in - 1))
+
+
+PROTECTION = Protection(
+    name=WIREGUARD,
+    kinds=lambda run: {WIREGUARD: WireGuard(run=run)},
+    modules=MODULES,
+    trials=lambda host, _role, _folder: overlay.trial(
+        host, WIREGUARD, MODULES, "ip link add name above type wireguard"
+    ),
+    # The kernel's WireGuard calls its library, not the crypto API: the same code, called differently.
+    cipher=Cipher(algorithms=("rfc7539(chacha20,poly1305)",)),
+    needs_own_kernel=True,
+)

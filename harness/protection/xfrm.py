@@ -27,6 +27,9 @@ CLEARANCE_PRIORITY = POLICY_PRIORITY - 1
 BARRIER_PRIORITY = 20_000
 """After the path's own policies, and before others': what those protected would count as the path's."""
 
+MODULES = ("xfrm_user",)
+"""What every protection takes: its barriers are policies."""
+
 PORTS_COVERED = 4
 """On a path that others share, policies cover the portal's port and the three that follow, which nobody uses.
 The kernel keeps one policy for a selector, and the barrier has that of the port itself."""

@@ -13,7 +13,7 @@ import msgspec
 
 from harness.analysis import bounds, disturbance, wire
 from harness.analysis.histogram import Histogram
-from harness.model import ISCSI, LINK_LOCAL, LinkProfile, Status
+from harness.model import DEFAULT_TRANSPORT, LINK_LOCAL, LinkProfile, Status
 from harness.report import draw
 from harness.report.content import ColumnFacts, Origin
 from harness.results import distributions
@@ -456,7 +456,7 @@ def _dots(table: Table, fact: ColumnFacts, index: int) -> Iterator[_Dot]:
             fact.link,
             fact.framing,
             records[0].session,
-            wire.transport(fact.column.transport or ISCSI).overheads(records[0].session),
+            wire.transport(fact.column.transport or DEFAULT_TRANSPORT).overheads(records[0].session),
             depth=depth,
             block_bytes=block,
             writes=row.direction is Direction.WRITE,

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from harness.hosts import Host
 from harness.hosts.journal import Journal
-from harness.model import ENDS, LINK_LOCAL, TLS, Column, Plan
+from harness.model import ENDS, LINK_LOCAL, Column, Plan
 from harness.network import interfaces, links, paths, trunk, wifi
 from harness.observe import counters
 from harness.observe.hops import Hop
@@ -64,7 +64,7 @@ class ColumnPath:
     @property
     def has_tls(self) -> bool:
         """Whether the portal's connections are to be protected themselves."""
-        return TLS in self.agreed
+        return any(each.is_transports for each in kinds.each_of(self.agreed))
 
     @property
     def layers(self) -> tuple[Layer, ...]:

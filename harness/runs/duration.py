@@ -7,22 +7,17 @@ measured again, and a run that waits for these to end takes up to a minute more;
 
 from __future__ import annotations
 
-from harness.model import ISCSI, LINK_LOCAL, Column, LabKernel, Plan, Workload
+from harness.model import DEFAULT_TRANSPORT, LINK_LOCAL, Column, LabKernel, Plan, Workload
 from harness.parse.jobfile import wall_estimate_s
 from harness.probes import cipher, throughput
+from harness.protection import kinds
+from harness.storage import transports
 
 START_S = 4.0
 """Until the first column: the lab's boot, the disk."""
 
 LOCAL_CELL_S, CELL_S, WIFI_CELL_S = 0.18, 0.24, 0.44
 """Around the measurement of one cell, by its column: fio's start, counters, the proof, the record."""
-
-COLUMN_S = {ISCSI: 0.7}
-OTHER_COLUMN_S = 0.5
-"""To bring up a column, by its transport: link, target, login."""
-
-PROTECTION_S = 0.8
-"""More for one with protection: charon or keys, the barrier, the capture's bait."""
 
 WIFI_COLUMN_S = 1.0
 """More for one over 802.11: access point and station."""
@@ -82,9 +77,9 @@ def _is_wifi(plan: Plan, column: Column) -> bool:
 def _column_s(plan: Plan, column: Column, repeats: int) -> float:
     if column.link == LINK_LOCAL:
         return 0.0
-    found_s = COLUMN_S.get(column.transport or "", OTHER_COLUMN_S)
+    found_s = transports.named(column.transport or DEFAULT_TRANSPORT).column_s
     found_s += WIFI_COLUMN_S if _is_wifi(plan, column) else 0.0
-    found_s += PROTECTION_S if column.protection else 0.0
+    found_s += max((each.column_s for each in kinds.each_of(column.protection)), default=0.0)
     found_s *= column.initiators  # one after another
     if plan.probes:
         found_s += TCP_S

@@ -18,6 +18,7 @@ from pathlib import Path
 from harness.analysis import disturbance
 from harness.analysis.schedule import Schedule
 from harness.hosts import PRIVATE, Host, NamespaceHost, end_kept, recovery, remote, runner, signals
+from harness.hosts.footprint import module_name
 from harness.hosts.journal import Journal
 from harness.hosts.runner import last_lines
 from harness.hosts.state import lasting_folder
@@ -111,8 +112,7 @@ def hosts(plan: Plan, folder: RunFolder, emit: Emit) -> Iterator[Hosts]:
             if not plan.kernels_apart:
                 from harness.testbeds import doctor  # here, because its import takes its time in the lab
 
-                protected = any(column.protection for column in plan.columns)
-                doctor.require(host, role, protected=protected, carried_by=plan.transports)
+                doctor.require(host, role, plan)
             return host
 
         # The initiators first: a session that a killed run left can be ended only while its target is still
@@ -135,7 +135,7 @@ def _names(initiators: int) -> list[str]:
 
 def _has(host: Host, module: str) -> bool:
     how = ["-n"] if module in modules.ONLY_LOOKED_FOR else []
-    return host.run(["modprobe", *how, module], check=False).status == 0
+    return host.run(["modprobe", *how, *module.split()], check=False).status == 0
 
 
 def prepare(plan: Plan, taking_part: Hosts) -> dict[str, RequirementError]:
@@ -179,12 +179,13 @@ class _Loaded:
     def missing(self, host: Host, names: Sequence[str]) -> list[str]:
         known = self._known.setdefault(host.kernel, set())
         new = [name for name in names if name not in known]
-        together = [name for name in new if name not in modules.ONLY_LOOKED_FOR]
+        # One with parameters takes a program of its own.
+        together = [name for name in new if name not in modules.ONLY_LOOKED_FOR and " " not in name]
         # One program for all, because each takes its time in the lab. It says only whether all are there.
         if len(together) > 1 and host.run(["modprobe", "-a", *together], check=False).status == 0:
             known.update(together)
         known.update(name for name in new if name not in known and _has(host, name))
-        return [name for name in names if name not in known]
+        return [module_name(name) for name in names if name not in known]
 
 
 def _lacking(host: Host, names: Sequence[str], purpose: str, plan: Plan) -> RequirementError:

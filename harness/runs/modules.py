@@ -5,7 +5,6 @@ from __future__ import annotations
 from harness.model import ENDS, LINK_LOCAL, BackingKind, Duplex, Plan
 from harness.network import links, paths, trunk
 from harness.protection import kinds
-from harness.protection.ipsec import offload
 from harness.storage import backing, transports
 
 ONLY_LOOKED_FOR = backing.MODULES
@@ -33,16 +32,9 @@ def of(plan: Plan) -> dict[str, list[str]]:
             shaping += trunk.MODULES if plan.kernels_apart else links.MODULES
         if any(link.duplex is Duplex.HALF for link in plan.links.values()):
             shaping += links.HALF_DUPLEX_MODULES
-        if any(column.protection for column in plan.columns):
-            shaping += kinds.MODULES
+        shaping += kinds.loaded_first(plan)
         if plan.speaks_ipv6:
             shaping += links.IPV6_MODULES
-            if any(column.protection for column in plan.columns):
-                shaping += kinds.IPV6_MODULES
-        if offload.is_wanted(plan.proposals.values()):
-            shaping += offload.MODULES
-            if plan.speaks_ipv6:
-                shaping += offload.IPV6_MODULES
         if any(plan.has_radio(link) for link in plan.links.values()):
             shaping += links.SHAPING_MODULES
         shaping += [

@@ -13,13 +13,13 @@ from harness import __version__
 from harness.analysis.stats import FEWEST
 from harness.hosts import runner
 from harness.model import (
+    DEFAULT_TRANSPORT,
     IPV4,
     IPV6,
     ISCSI,
     LINK_LOCAL,
-    NVME_TCP,
+    PROTECTIONS,
     TRANSPORTS,
-    WIREGUARD,
     Backing,
     BackingKind,
     Ciphers,
@@ -81,6 +81,7 @@ from harness.runs.request import (
     Kernels,
     Request,
 )
+from harness.storage import transports
 from harness.testbeds import testbed
 from harness.testbeds.lab.kernels import ciphers, kernel
 
@@ -326,11 +327,11 @@ def _lab_kernel(
         if _other_kernel(request) is None:
             kernel.own_kernel()
         return LabKernel.OWN
-    # Debian's has neither 802.11 nor WireGuard nor NVMe/TCP: there radios are emulated, and such columns are
+    # Debian's has no 802.11, and not all that columns take: there radios are emulated, and such columns are
     # skipped. Kernels apart share no air.
     has_radio = any(link.radio is not None for link in links.values())
     wants_own = (has_radio and request.kernels is not Kernels.APART) or any(
-        WIREGUARD in column.protection or column.transport == NVME_TCP for column in columns
+        kinds.needs_own_kernel(column) or transports.needs_own_kernel(column) for column in columns
     )
     if request.lab_kernel == KernelChoice.AUTO and wants_own:
         with contextlib.suppress(RequirementError):
@@ -508,7 +509,7 @@ def _columns(
             links[profile.name] = profile
     protections = _protections(request)
     names = dict.fromkeys(name for protection in protections for name in protection)
-    proposals = {name: load_proposal(name) for name in names if name not in kinds.OTHERS}
+    proposals = {name: load_proposal(name) for name in names if name not in PROTECTIONS}
     columns = [Column(LINK_LOCAL)] if local else []
     carried_by = _transports(request, links)
     columns += [
@@ -556,7 +557,7 @@ def _transports(request: Request, links: Collection[str]) -> tuple[str, ...]:
             f"--transport needs a network, but the only link is {LINK_LOCAL}",
             hint="add --link wired, or leave --transport out",
         )
-    found = tuple(dict.fromkeys(request.transports)) or (ISCSI,)
+    found = tuple(dict.fromkeys(request.transports)) or (DEFAULT_TRANSPORT,)
     if request.iscsi and ISCSI not in found:
         raise UsageError(
             f"--iscsi {request.iscsi[0]} is for {TRANSPORTS[ISCSI]}, found --transport {' '.join(found)}",

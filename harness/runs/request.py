@@ -10,7 +10,16 @@ from typing import Annotated
 import msgspec
 
 from harness.analysis.stats import REPEATS
-from harness.model import Ciphers, IkeAuth, IpsecMode, Security
+from harness.model import (
+    DEFAULT_TRANSPORT,
+    NESTING,
+    PROTECTIONS,
+    TRANSPORTS,
+    Ciphers,
+    IkeAuth,
+    IpsecMode,
+    Security,
+)
 from harness.parse.files import TomlFile, read_text
 from harness.results.store import RESULTS
 from harness.testbeds import testbed
@@ -99,8 +108,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     protect: Annotated[
         tuple[str, ...],
         Option(
-            help="The same, and wireguard, macsec, macsec-mka, tls. Join nested ones, the outermost first: "
-            "macsec+aes128gcm16.",
+            help=f"The same, and {', '.join(PROTECTIONS)}. Join nested ones, the outermost first: "
+            f"{NESTING[0][0]}+aes128gcm16.",
             panel=WHAT,
         ),
     ] = ()
@@ -108,8 +117,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         tuple[str, ...],
         Option(
             flag="--transport",
-            help="What carries the disk: iscsi, nvme-tcp.",
-            default="iscsi",
+            help=f"What carries the disk: {', '.join(TRANSPORTS)}.",
+            default=DEFAULT_TRANSPORT,
             panel=WHAT,
         ),
     ] = ()

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from harness.hosts import signals
 from harness.runs import inside
+from harness.storage import transports
 from harness.testbeds.lab.standing.exchange import Exchange, Order, Report
 from harness.testbeds.started import JOURNAL, RESULTS
 
@@ -27,11 +28,8 @@ POLL_S = 0.02
 LISTS = (
     "/sys/class/net",
     "/sys/block",
-    "/sys/class/iscsi_session",
-    "/sys/class/nvme",
-    "/sys/kernel/config/target",
-    "/sys/kernel/config/nvmet/subsystems",
     "/dev/mapper",
+    *transports.LISTS,
 )
 """Folders that list what a run brings up in a kernel."""
 

@@ -2,7 +2,7 @@
 
 fio checks only whether the device node itself is mounted. It accepts a disk whose partition is mounted, or is
 swap, LVM or md. The guard examines the device with all that lies on it: partitions, device mapper, md,
-bcache, loop devices, LIO backstores, other paths to the same disk, and mounts of every visible mount
+bcache, loop devices, exports, other paths to the same disk, and mounts of every visible mount
 namespace.
 
 A device in use is always refused. A device with a signature is refused until the user types its name a second
@@ -24,6 +24,7 @@ from harness.hosts import Host, programs
 from harness.model.errors import CellInvalid, CommandFailed, DeviceRefused, UsageError
 from harness.model.escape import printable
 from harness.model.units import format_size, shown
+from harness.storage import transports
 
 MOST_BYTES_OF_PATH = 4095
 MOST_BYTES_OF_NAME = 255
@@ -81,8 +82,8 @@ class Block(msgspec.Struct, frozen=True, kw_only=True):
     """One block device of a survey; ``via`` says how it was reached from the device ``below``.
 
     ``mounts`` maps a mount point to the process it was seen through ("" is the surveyor's own namespace),
-    ``exports`` are LIO's backstores, ``subsystems`` those of nvmet; ``writers`` maps processes that have it
-    open for writing to their names.
+    ``exports`` maps how it is exported to whether that keeps others from opening it; ``writers`` maps
+    processes that have it open for writing to their names.
     ``problem`` is why it could not be opened exclusively, ``busy`` that somebody else has done so.
     """
 
@@ -103,8 +104,7 @@ class Block(msgspec.Struct, frozen=True, kw_only=True):
     btrfs: str = ""
     swap: bool = False
     mounts: dict[str, str] = {}
-    exports: tuple[str, ...] = ()
-    subsystems: tuple[str, ...] = ()
+    exports: dict[str, bool] = {}
     writers: dict[str, str] = {}
     busy: bool = False
     problem: str = ""
@@ -152,7 +152,7 @@ def require_writable(host: Host, path: str, *, destroy: str | None, needed_bytes
 
 
 def recheck(host: Host, device: Device) -> None:
-    """Check, just before a job writes, that the node still is the same disk and that only LIO holds it.
+    """Check, just before a job writes, that the node still is the same disk and that only exports hold it.
 
     Raises CellInvalid naming what has changed.
     """
@@ -241,12 +241,7 @@ def describe(path: str, blocks: Sequence[Block], signatures: Sequence[Signature]
     uses = [use for block in blocks for use in _uses(block, blocks)]
     if not uses and any(block.busy for block in blocks):
         uses = [_unseen_holder(signatures)]
-    # LIO opens a device exclusively; nvmet does not, so it is not the one that keeps it busy.
-    uses += [
-        Use(what=f"{_subject(block)} is exported over NVMe by the subsystem {name}", is_export=True)
-        for block in blocks
-        for name in block.subsystems
-    ]
+    uses += [use for block in blocks for use in _exports(block, are_exclusive=False)]
     return Device(
         path=path,
         node=device.node,
@@ -291,15 +286,22 @@ def _uses(block: Block, blocks: Sequence[Block]) -> list[Use]:
         uses.append(Use(what=f"{subject} is part of the mounted btrfs file system {block.btrfs}"))
     if block.bcache:
         uses.append(Use(what=f"{subject} is registered with bcache"))
-    uses += [
-        Use(what=f"{subject} is exported by LIO as the backstore {export}", is_export=True)
-        for export in block.exports
-    ]
+    uses += _exports(block, are_exclusive=True)
     uses += [
         Use(what=f"{subject} is open for writing by {name} (process {process})")
         for process, name in block.writers.items()
     ]
     return uses
+
+
+def _exports(block: Block, *, are_exclusive: bool) -> list[Use]:
+    """Those that keep others from opening the block, or those that do not: then something else keeps it
+    busy."""
+    return [
+        Use(what=f"{_subject(block)} is exported {how}", is_export=True)
+        for how, is_exclusive in block.exports.items()
+        if is_exclusive is are_exclusive
+    ]
 
 
 def _subject(block: Block) -> str:
@@ -395,7 +397,9 @@ def _in_words(device: Block, partitions: Sequence[Block], signatures: Sequence[S
 
 
 def _examine(host: Host, path: str) -> Survey:
-    done = host.run([programs.PYTHON, "-I", "-S", "-", path], input=programs.source(__package__, "survey"))
+    kinds = msgspec.json.encode(transports.EXPORTED).decode()
+    source = programs.source(__package__, "survey")
+    done = host.run([programs.PYTHON, "-I", "-S", "-", kinds, path], input=source)
     try:
         return msgspec.json.decode(done.stdout, type=Survey)
     except msgspec.DecodeError as error:

@@ -6,7 +6,8 @@ judges or explains knows this protocol alone.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import contextlib
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,8 +38,28 @@ class Lun:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Exported:
+    """Where a kernel tells which block devices it exports, for a disk's guard.
+
+    ``devices`` is the pattern of the files that have a device's path. ``name`` are the parts of such a file's
+    own path that name the export: the first, and the one behind the last. ``as_what`` stands before that name
+    in a sentence. ``enabled`` is a file beside it that has a 1 while it is exported, "" if it always is.
+    Without ``is_exclusive`` the kernel keeps nobody else from opening the device.
+    """
+
+    devices: str
+    name: tuple[int, int]
+    as_what: str
+    enabled: str = ""
+    is_exclusive: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
 class Sides:
-    """Who takes part in a run by one transport. ``logs`` is the folder for what daemons print."""
+    """Who takes part in a run by one transport. ``logs`` is the folder for what daemons print.
+
+    Without ``luns`` nothing is exported: initiators find somebody else's target, or nobody.
+    """
 
     journal: Journal
     tag: str
@@ -101,30 +122,54 @@ class Session:
 class Shared(Protocol):
     """What all columns of a transport share, up."""
 
-    def attach(self, wanted: Export) -> AbstractContextManager[Session]:
-        """Export a LUN and have the initiator connect to it.
+    def export(self, wanted: Export) -> AbstractContextManager[None]:
+        """Export a LUN. CommandFailed if the target refuses."""
+        ...
+
+    def connect(self, wanted: Export) -> AbstractContextManager[Session]:
+        """Have the initiator connect to an export.
 
         Raises NoAnswer if nobody answers at the portal, RequirementError if the two ends agreed on something
         else than was asked for, CommandFailed for all else.
         """
         ...
 
+    @contextlib.contextmanager
+    def attach(self, wanted: Export) -> Iterator[Session]:
+        """Both."""
+        with self.export(wanted), self.connect(wanted) as session:
+            yield session
+
 
 class Transport(Protocol):
-    """One way to a target's storage. ``port`` is the one that its standard gives it.
+    """One way to a target's storage, and all that others have to know of it. ``port`` is its standard's.
 
-    What its ends send is ``analysis.wire``'s.
+    What its ends send is ``analysis.wire``'s, and what it needs of packages is in packages.txt, by its name.
     ``leaves`` is what may be left of a run, ``troubles`` are the kernel's messages of a session that was
-    disturbed (``hosts/footprint.py``).
+    disturbed (``hosts/footprint.py``). ``lists`` are the folders that list what it brings up in a kernel, and
+    ``exported`` says which devices it exports. ``column_s`` is how long it takes to bring up a column.
+
+    With ``needs_own_kernel`` Debian's user-mode kernel lacks it. ``target_libraries`` are Python's that its
+    target takes. ``export_title`` and ``session_title`` are what a target makes and an initiator opens, with
+    their articles; ``server`` is what a kernel that can be a target has.
     """
 
     name: ClassVar[str]
     port: ClassVar[int]
     leaves: ClassVar[tuple[Leftover, ...]]
     troubles: ClassVar[tuple[Trouble, ...]]
+    lists: ClassVar[tuple[str, ...]]
+    exported: ClassVar[tuple[Exported, ...]]
+    column_s: ClassVar[float]
+    needs_own_kernel: ClassVar[bool]
+    target_libraries: ClassVar[tuple[str, ...]]
+    export_title: ClassVar[str]
+    session_title: ClassVar[str]
+    server: ClassVar[str]
 
     def modules(self, role: str, kinds: Collection[BackingKind]) -> tuple[str, ...]:
-        """The kernel modules of a role (target, initiator), if storage of these kinds is exported."""
+        """The kernel modules of a role (target, initiator), if storage of these kinds is exported: each in
+        modprobe(8)'s words, so perhaps with parameters."""
         ...
 
     def private_folders(self, role: str) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness.model import ISCSI
+from harness.model import DEFAULT_TRANSPORT, Column
 from harness.storage.iscsi.transport import Iscsi
 from harness.storage.nvme.transport import NvmeTcp
 from harness.storage.transport import Transport
@@ -10,13 +10,19 @@ from harness.storage.transport import Transport
 ALL: tuple[Transport, ...] = (Iscsi(), NvmeTcp())
 _BY_NAME = {each.name: each for each in ALL}
 
-DEFAULT = _BY_NAME[ISCSI]
+DEFAULT = _BY_NAME[DEFAULT_TRANSPORT]
 
 LEAVES = tuple(leftover for each in ALL for leftover in each.leaves)
+LISTS = tuple(folder for each in ALL for folder in each.lists)
+EXPORTED = tuple(exported for each in ALL for exported in each.exported)
 
 
 def named(name: str) -> Transport:
     return _BY_NAME[name]
+
+
+def needs_own_kernel(column: Column) -> bool:
+    return column.transport is not None and named(column.transport).needs_own_kernel
 
 
 def private_folders(role: str) -> tuple[str, ...]:

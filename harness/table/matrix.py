@@ -11,7 +11,7 @@ import msgspec
 
 from harness.analysis import disturbance, shape, stats
 from harness.model import (
-    ISCSI,
+    DEFAULT_TRANSPORT,
     LINK_LOCAL,
     PROTECTION_OFF,
     TRANSPORTS,
@@ -250,7 +250,7 @@ def _headed(
         remarks += [f"{key.initiators} initiators"] if key.initiators > 1 else []
         if key.protection and key.setting.ciphers and not origin:
             remarks.append(f"{key.setting.ciphers} ciphers")
-        if key.transport not in (None, ISCSI):
+        if key.transport not in (None, DEFAULT_TRANSPORT):
             remarks.append(TRANSPORTS.get(key.transport, key.transport))
         columns.append(
             TableColumn(

@@ -8,16 +8,17 @@ import os
 import subprocess
 import tempfile
 import time
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from harness.hosts import Host, NamespaceHost, programs, releases, remote
 from harness.hosts import packages as further_packages
+from harness.hosts.footprint import module_name
 from harness.hosts.journal import Journal
 from harness.hosts.packages import Package
 from harness.hosts.state import lasting_folder
-from harness.model import ISCSI, TRANSPORTS, LabKernel
+from harness.model import PROTECTIONS, TRANSPORTS, LabKernel, Plan
 from harness.model.errors import HarnessError, RequirementError
 from harness.model.escape import printable
 from harness.model.units import format_size
@@ -26,7 +27,7 @@ from harness.network.paths import switches
 from harness.observe import counters, hops
 from harness.parse.machines import Address, parse_address
 from harness.parse.profiles import data_folder
-from harness.protection import ipsec
+from harness.protection import kinds
 from harness.storage import backing, transports
 from harness.testbeds import trial
 from harness.testbeds.lab import boot
@@ -36,8 +37,6 @@ from harness.testbeds.lab.kernels import ciphers, kernel
 from harness.testbeds.lab.kernels import source as sources
 from harness.testbeds.requirements import (
     ALWAYS,
-    IPSEC,
-    IPSEC_PORTS,
     Asked,
     Listener,
     MachineFacts,
@@ -50,11 +49,11 @@ from harness.testbeds.requirements import (
 )
 from harness.testbeds.started import RESULTS
 
-HOST_MODULES = (
-    *(*modules("target", ISCSI), *backing.MODULES, *modules("initiator", ISCSI)),
-    *(*links.MODULES, *switches.MODULES, *links.HALF_DUPLEX_MODULES, *ipsec.MODULES),
-)
 AS_BY_DEFAULT = Asked()
+HOST_MODULES = (
+    *(*AS_BY_DEFAULT.modules("target"), *backing.MODULES, *AS_BY_DEFAULT.modules("initiator")),
+    *(*links.MODULES, *switches.MODULES, *links.HALF_DUPLEX_MODULES),
+)
 OLDEST_PYTHON = (3, 9)
 CONTROLLER = "here"
 
@@ -241,7 +240,9 @@ def _kernel_finding(facts: MachineFacts) -> Finding:
         return Finding(where="kernel", state=state, text=text, mend=mend)
     found = kernel.cached(kernel.recipe())
     if found is None:
-        purposes = "real WiFi, WireGuard, NVMe/TCP, modelled disks and virtual time"
+        titles = [PROTECTIONS[each.name] for each in kinds.ALL if each.needs_own_kernel]
+        titles += [TRANSPORTS[each.name] for each in transports.ALL if each.needs_own_kernel]
+        purposes = f"real WiFi, {', '.join(titles)}, modelled disks and virtual time"
         text = f"{why}the lab's own kernel, for {purposes}, is not built"
         return Finding(where="kernel", state=state, text=text, mend=build)
     text = f"the lab's own kernel {found.built.release} is built: {found.folder}"
@@ -321,8 +322,9 @@ def machine_findings(taking_part: Sequence[Machine], asked: Asked = AS_BY_DEFAUL
         role = machine.role
         listed = wanted(role, {what for p in packages() if (what := p.needed_by.get(role)) is not None})
         names = {*(name for each in TRANSPORTS for name in modules(role, each)), *asked.modules(role)}
-        words = [package.word for package in listed] + [f"module:{name}" for name in sorted(names)]
-        words += IPSEC_PORTS[role] if asked.has_ipsec else ()
+        words = [package.word for package in listed]
+        words += [f"module:{name}" for name in sorted(set(map(module_name, names)))]
+        words += [f"udp:{port}" for port in asked.ports(role)]
         try:
             facts, said = look_at(machine.address, machine.name, words)
         except HarnessError as error:
@@ -446,8 +448,8 @@ def judge(
     if facts.busy:
         runs = ", ".join(f"run {run} ({as_role})" for as_role, run in facts.busy.items())
         yield finding(State.NOTE, f"it is in use by {runs}", "wait for it")
-    elif facts.listeners and asked.has_ipsec:
-        yield _taken_port(where, facts.listeners)
+    elif facts.listeners and asked.ports(role):
+        yield _taken_port(where, facts.listeners, asked.ports(role))
     if role in facts.journals:
         yield finding(
             State.NOTE,
@@ -479,25 +481,26 @@ OPTIONAL = {
 """What a run loses without a package that not every run needs, by its word in packages.txt."""
 
 
-def require(host: Host, role: str, *, protected: bool, carried_by: Collection[str] = (ISCSI,)) -> None:
-    """RequirementError naming all that a host lacks for its role, and how to get it.
+def require(host: Host, role: str, plan: Plan) -> None:
+    """RequirementError naming all that a host lacks for its role in a plan, and how to get it.
 
-    If ``protected``, a process that listens on the port of the run's IKE daemon counts as well.
-    ``carried_by`` are the run's transports. The kernel may lack one of several: its columns are skipped.
+    A process that listens on a port that a protection needs counts as well. The kernel may lack one of
+    several transports: its columns are skipped.
     """
-    needs = {ALWAYS, *carried_by, *([IPSEC] if protected else [])}
-    needed = [name for each in carried_by for name in transports.named(each).modules(role, ())]
-    if len(carried_by) > 1:
-        needed = []
+    protections = dict.fromkeys(name for column in plan.columns for name in column.protection)
+    asked = Asked(transports=plan.transports, protections=tuple(protections))
+    needs, ports, needed = asked.needs, asked.ports(role), kinds.loaded_first(plan)
+    if len(plan.transports) == 1:
+        needed += transports.named(plan.transports[0]).modules(role, ())
     words = [package.word for package in wanted(role, needs)]
-    words += [f"module:{name}" for name in (*needed, *ipsec.MODULES)]
-    words += IPSEC_PORTS[role] if protected else ()
+    words += [f"module:{module_name(each)}" for each in needed]
+    words += [f"udp:{port}" for port in ports]
     facts = look_on(host, words)
     problems = [
         finding for finding in _part_findings(host.name, role, facts, needs, needed) if not finding.ok
     ]
-    if protected and facts.listeners:
-        problems.append(_taken_port(host.name, facts.listeners))
+    if ports and facts.listeners:
+        problems.append(_taken_port(host.name, facts.listeners, ports))
     if problems:
         raise RequirementError(
             f"the {host.name} is not ready: {'; '.join(problem.text for problem in problems)}",
@@ -539,7 +542,7 @@ def _part_findings(
         yield finding(
             State.MISSING, f"no namespaces can be made: {facts.unshare}", remote.advice(facts.unshare)
         )
-    absent = _absent_modules(facts, dict.fromkeys((*needed, *(ipsec.MODULES if IPSEC in needs else ()))))
+    absent = _absent_modules(facts, dict.fromkeys(needed))
     if absent:
         text = f"its kernel {facts.kernel} lacks {', '.join(absent)}"
         yield finding(State.MISSING, text, _modules_advice(facts))
@@ -561,16 +564,17 @@ def _modules_advice(facts: MachineFacts) -> str:
 
 
 def _absent_modules(facts: MachineFacts, names: Iterable[str]) -> list[str]:
-    return [name for name in names if f"module:{name}" in facts.absent]
+    return [name for name in map(module_name, names) if f"module:{name}" in facts.absent]
 
 
-def _taken_port(where: str, listeners: Sequence[Listener]) -> Finding:
+def _taken_port(where: str, listeners: Sequence[Listener], ports: Mapping[int, str]) -> Finding:
     names = [f"{each.name} (process {each.process})" if each.name else "a process" for each in listeners]
     return Finding(
         where=where,
         state=State.MISSING,
-        text=f"{', '.join(names)} uses UDP port {ipsec.IKE_PORT}, which the run's own IKE daemon needs",
-        mend="move it to another port, or measure with --ipsec off",
+        text=f"{', '.join(names)} uses UDP port "
+        + " or ".join(f"{port}, which {whose} needs" for port, whose in ports.items()),
+        mend="move it to another port, or leave that protection out",
     )
 
 

@@ -11,15 +11,16 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from harness.hosts import Host, programs, releases, remote
+from harness.hosts.footprint import module_name
 from harness.hosts.packages import ALL, Package, command, listed
-from harness.model import ISCSI, PROTECTIONS, TRANSPORTS, BackingKind, stack
+from harness.model import DEFAULT_TRANSPORT, PROTECTIONS, TRANSPORTS, BackingKind, stack
 from harness.model.errors import CommandFailed, RequirementError
 from harness.model.escape import printable
 from harness.model.units import unknown_name
 from harness.parse.machines import Address
 from harness.parse.profiles import DEFAULT_PROPOSAL, expand_ipsec, load_proposal
-from harness.protection import kinds
-from harness.protection.ipsec import IKE_PORT
+from harness.protection import kinds, xfrm
+from harness.protection.kind import Protection
 from harness.storage import transports
 
 LOOK_DEADLINE_S = 60.0
@@ -28,32 +29,34 @@ LOOK_DEADLINE_S = 60.0
 ALWAYS = ""
 """Stands for every run, where otherwise a need is named."""
 
-IPSEC = "ipsec"
-
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
     """What is to carry the disk and what is to protect that, by the names of columns; as `harness run` has it
     by default."""
 
-    transports: tuple[str, ...] = (ISCSI,)
+    transports: tuple[str, ...] = (DEFAULT_TRANSPORT,)
     protections: tuple[str, ...] = (DEFAULT_PROPOSAL,)
 
     @property
-    def has_ipsec(self) -> bool:
-        return not PROTECTIONS.keys() >= set(self.protections)
+    def kinds(self) -> list[Protection]:
+        return kinds.each_of(self.protections)
 
     @property
     def needs(self) -> set[str]:
         """The needs of packages.txt."""
-        return {ALWAYS, *self.transports, *([IPSEC] if self.has_ipsec else [])}
+        return {ALWAYS, *self.transports, *(each.need for each in self.kinds)}
 
     def modules(self, role: str) -> tuple[str, ...]:
-        """The kernel modules that it takes, by modprobe(8)'s names."""
-        names = [name for each in self.transports for name in modules(role, each)]
-        names += kinds.MODULES if self.protections else ()
-        names += [name for each in self.protections for name in kinds.OTHERS.get(each, ())]
-        return tuple(dict.fromkeys(names))
+        """The kernel modules that it takes, by their names."""
+        found = [name for each in self.transports for name in modules(role, each)]
+        found += xfrm.MODULES if self.protections else ()
+        found += [name for each in self.kinds for name in each.modules]
+        return tuple(dict.fromkeys(map(module_name, found)))
+
+    def ports(self, role: str) -> dict[int, str]:
+        """The ports of UDP that have to be free, and for whom."""
+        return {port: each.listener for each in self.kinds for port in each.ports.get(role, ())}
 
 
 def asked_for(carried_by: Sequence[str], protected_by: Sequence[str]) -> Asked:
@@ -66,7 +69,7 @@ def asked_for(carried_by: Sequence[str], protected_by: Sequence[str]) -> Asked:
     for name in names:
         if name not in PROTECTIONS:
             load_proposal(name)
-    return Asked(transports=tuple(dict.fromkeys(carried_by)) or (ISCSI,), protections=names)
+    return Asked(transports=tuple(dict.fromkeys(carried_by)) or (DEFAULT_TRANSPORT,), protections=names)
 
 
 # What is needed
@@ -78,12 +81,8 @@ def packages() -> list[Package]:
 
 
 def modules(role: str, transport: str) -> tuple[str, ...]:
-    """The kernel modules of a role for any kind of storage, by modprobe(8)'s names."""
+    """The kernel modules of a role for any kind of storage, in modprobe(8)'s words."""
     return transports.named(transport).modules(role, tuple(BackingKind))
-
-
-IPSEC_PORTS = {"target": (f"udp:{IKE_PORT}",), "initiator": ()}
-"""Ports that must be free for columns with IPsec, as words for ``facts.sh``."""
 
 
 # What there is

@@ -13,39 +13,18 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.hosts import PRIVATE, Host, programs
+from harness.hosts import Host, programs
 from harness.hosts.journal import Journal
-from harness.model import (
-    ISCSI,
-    MACSEC,
-    MACSEC_MKA,
-    NVME_TCP,
-    PROTECTIONS,
-    TLS,
-    WIREGUARD,
-    Backing,
-    BackingKind,
-)
-from harness.model.errors import CommandFailed, HarnessError, HostLost, RequirementError
-from harness.protection import ipsec, kinds, mka, overlay, xfrm
-from harness.protection.ipsec import charon
+from harness.model import TRANSPORTS, Backing, BackingKind
+from harness.model.errors import CommandFailed, HarnessError, HostLost
+from harness.protection import xfrm
 from harness.results.planned import default_file
-from harness.storage import backing, configfs, nvme, transports
-from harness.storage.iscsi import initiator, target
-from harness.storage.iscsi.initiator import IscsiSession
-from harness.storage.iscsi.target import Backstore, IscsiTarget, iqn
-from harness.storage.nvme.initiator import Connection
-from harness.storage.nvme.target import Subsystem
-from harness.storage.transport import Export, Lun, NoAnswer, Sides
+from harness.storage import backing, transports
+from harness.storage.transport import Export, Lun, NoAnswer, Sides, Transport
 from harness.testbeds.requirements import Asked, modules
 
 LOOPBACK = "127.0.0.1"
-PORT = target.PORT + xfrm.PORTS_COVERED
-NVME_PORT = nvme.PORT + xfrm.PORTS_COVERED
-"""Of a run's first column. The machine's own targets use the port below, perhaps on every address."""
-
 SIZE_BYTES = 4 << 20
-CHAP_USER = "harness"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,98 +54,72 @@ def of(host: Host, role: str, folder: Path, asked: Asked) -> Iterator[Outcome]:
                 what=what, error=error if isinstance(error, HarnessError) else CommandFailed(str(error))
             )
 
-    for transport in asked.transports:
-        what, attempt = TRANSPORTS[transport, role]
-        yield outcome(what, functools.partial(attempt, journal, host, tag, folder))
-    if asked.has_ipsec:
-        port = ipsec.IKE_PORT if role == "target" else charon.ANY_PORT
-        yield outcome("an IKE daemon", lambda: _start_charon(host, folder, port))
-        yield outcome("an ESP packet and its capture", lambda: _capture(host))
-    for name in asked.protections:
-        if name in PROTECTIONS:
-            yield outcome(PROTECTIONS[name], functools.partial(_protect, host, name))
+    for name in asked.transports:
+        transport = transports.named(name)
+        what, attempt = {
+            "target": (transport.export_title, _export),
+            "initiator": (transport.session_title, _connect),
+        }[role]
+        yield outcome(what, functools.partial(attempt, transport, journal, host, tag, folder))
+    for kind in asked.kinds:
+        for what, trial in kind.trials(host, role, folder):
+            yield outcome(what, trial)
     for leak in journal.leaks:
         yield Outcome(what="to undo all that", error=CommandFailed(leak))
 
 
-def _export(journal: Journal, host: Host, tag: str, folder: Path) -> None:
-    del folder  # nothing is logged
-    with _target(journal, host, tag, secrets.token_hex(8)):
-        pass
+def _export(transport: Transport, journal: Journal, host: Host, tag: str, folder: Path) -> str:
+    """Export a few MiB on loopback; nobody connects."""
+    _load(host, "target", transport)
+    with _image(journal, host, tag) as lun:
+        sides = Sides(journal=journal, tag=tag, target=host, initiators=(), luns=(lun,), logs=folder)
+        with transport.shared(sides) as up, up.export(_wanted(transport, host, lun)):
+            return transport.export_title
 
 
-@contextlib.contextmanager
-def _target(journal: Journal, host: Host, tag: str, secret: str) -> Iterator[IscsiTarget]:
-    """A target of a few MiB of memory, on loopback."""
-    for module in modules("target", ISCSI):
-        host.run(["modprobe", module])
-    target.mount_configfs(host)
-    name, image = f"harness-{tag}-0", str(PRIVATE / f"trial-{tag}.img")
-    host.run(["truncate", f"--size={SIZE_BYTES}", image])
-    made = IscsiTarget(
-        iqn=iqn(tag, "trial"),
-        backstore=name,
-        address=LOOPBACK,
-        port=PORT,
-        initiator_iqn=iqn(tag, "initiator"),
-        chap_user=CHAP_USER,
-        secret=secret,
-    )
-    try:
-        with (
-            journal.hold(host, Backstore(name, BackingKind.FILE, image, SIZE_BYTES, name)),
-            journal.hold(host, made),
-        ):
-            yield made
-    finally:
-        host.run(["rm", "-f", image])
+def _connect(transport: Transport, journal: Journal, host: Host, tag: str, folder: Path) -> str:
+    """Connect to a target on the machine itself, as a run does. If it cannot be one, to nobody, who has to be
+    missed."""
+    _load(host, "initiator", transport)
+    sides = functools.partial(Sides, journal=journal, tag=tag, target=host, initiators=(host,), logs=folder)
+    if not _can_be_target(host, transport):
+        lun = Lun(serial="", kind=BackingKind.FILE, path="", size_bytes=SIZE_BYTES)
+        with contextlib.suppress(NoAnswer), transport.shared(sides(luns=())) as up:
+            wanted = _wanted(transport, host, lun)
+            with up.connect(wanted):
+                pass
+            raise CommandFailed(
+                f"expected nobody at {LOOPBACK}:{wanted.port}, found a target that accepted the login"
+            )
+        title, whole = TRANSPORTS[transport.name], transport.session_title.partition(" ")[2]
+        return f"{title}, to nobody (a whole {whole} would need {transport.server} here)"
+    _load(host, "target", transport)
+    with (
+        _image(journal, host, tag) as lun,
+        transport.shared(sides(luns=(lun,))) as up,
+        up.attach(_wanted(transport, host, lun)) as session,
+    ):
+        return f"{transport.session_title} to itself, which was {session.disk.device}"
 
 
-def _log_in(journal: Journal, host: Host, tag: str, folder: Path) -> str:
-    """Log in to a target on the machine itself; without LIO, to nobody, so that iscsid has to refuse."""
-    for module in modules("initiator", ISCSI):
-        host.run(["modprobe", module])
-    secret, name = secrets.token_hex(8), iqn(tag, "initiator")
-    session = IscsiSession(iqn(tag, "trial"), LOOPBACK, PORT, name)
-    with contextlib.ExitStack() as stack:
-        log = folder / "iscsid.log"
-        stack.enter_context(
-            initiator.iscsid(journal, host, initiator_iqn=name, chap_user=CHAP_USER, secret=secret, log=log)
-        )
-        if not _has_lio(host):
-            _be_refused(journal, host, session)
-            return "iscsid, which answers (a whole session would need LIO here)"
-        stack.enter_context(_target(journal, host, tag, secret))
-        stack.enter_context(journal.hold(host, session))
-        disk = initiator.await_disk(host, session, serial=f"harness-{tag}-0")
-        return f"an iSCSI session to itself, which was {disk.device}"
+def _load(host: Host, role: str, transport: Transport) -> None:
+    for module in modules(role, transport.name):
+        host.run(["modprobe", *module.split()])
 
 
-def _be_refused(journal: Journal, host: Host, session: IscsiSession | Connection) -> None:
-    with contextlib.suppress(NoAnswer), journal.hold(host, session):
-        raise CommandFailed(
-            f"expected nobody at {LOOPBACK}:{session.port}, found a target that accepted the login"
-        )
-
-
-def _has_lio(host: Host) -> bool:
-    python = host.run([programs.PYTHON, "-I", "-c", "import rtslib_fb"], check=False)
-    return python.status == 0 and _can_be_target(host, ISCSI)
-
-
-def _can_be_target(host: Host, transport: str) -> bool:
-    names = modules("target", transport)
+def _can_be_target(host: Host, transport: Transport) -> bool:
+    names = ", ".join(transport.target_libraries)
+    if names and host.run([programs.PYTHON, "-I", "-c", f"import {names}"], check=False).status != 0:
+        return False
     return all(
-        host.run(["modprobe", "--dry-run", "--quiet", name], check=False).status == 0 for name in names
+        host.run(["modprobe", "--dry-run", "--quiet", *module.split()], check=False).status == 0
+        for module in modules("target", transport.name)
     )
-
-
-# NVMe/TCP
 
 
 @contextlib.contextmanager
 def _image(journal: Journal, host: Host, tag: str) -> Iterator[Lun]:
-    """A file where a run has its own by default: nvmet wants one around the page cache, which not every
+    """A file where a run has its own by default: a target may want one around the page cache, which not every
     kernel's memory can do."""
     path = default_file(f"trial-{tag}")
     wanted = Backing(kind=BackingKind.FILE, path=path, size_bytes=SIZE_BYTES)
@@ -174,87 +127,15 @@ def _image(journal: Journal, host: Host, tag: str) -> Iterator[Lun]:
         yield Lun(serial=f"harness-{tag}-0", kind=BackingKind.FILE, path=path, size_bytes=SIZE_BYTES)
 
 
-def _export_nvme(journal: Journal, host: Host, tag: str, folder: Path) -> None:
-    del folder  # nothing is logged
-    for module in modules("target", NVME_TCP):
-        host.run(["modprobe", module])
-    configfs.mount(host, "nvmet")
-    with _image(journal, host, tag) as lun:
-        names = (nvme.nqn(tag, "trial"), lun.serial, lun.path, LOOPBACK, NVME_PORT, nvme.nqn(tag, "nobody"))
-        with journal.hold(host, Subsystem(*names)):
-            pass
-
-
-def _connect(journal: Journal, host: Host, tag: str, folder: Path) -> str:
-    """Connect to a target on the machine itself, as a run does; without nvmet, to nobody."""
-    for module in modules("initiator", NVME_TCP):
-        host.run(["modprobe", module])
-    if not _can_be_target(host, NVME_TCP):
-        nobody = Connection(nvme.nqn(tag, "trial"), LOOPBACK, NVME_PORT, nvme.nqn(tag, "initiator"))
-        _be_refused(journal, host, nobody)
-        return "NVMe/TCP, to nobody (a whole connection would need nvmet here)"
-    for module in modules("target", NVME_TCP):
-        host.run(["modprobe", module])
-    with _image(journal, host, tag) as lun:
-        sides = Sides(journal=journal, tag=tag, target=host, initiators=(host,), luns=(lun,), logs=folder)
-        wanted = Export(
-            name="trial",
-            number=0,
-            lun=lun,
-            target=host,
-            address=LOOPBACK,
-            port=NVME_PORT,
-            parameters={},
-        )
-        with transports.named(NVME_TCP).shared(sides) as up, up.attach(wanted) as session:
-            return f"an NVMe/TCP connection to itself, which was {session.disk.device}"
-
-
-TRANSPORTS: dict[tuple[str, str], tuple[str, Callable[[Journal, Host, str, Path], str | None]]] = {
-    (ISCSI, "target"): ("an iSCSI target", _export),
-    (ISCSI, "initiator"): ("an iSCSI session", _log_in),
-    (NVME_TCP, "target"): ("an NVMe/TCP subsystem", _export_nvme),
-    (NVME_TCP, "initiator"): ("an NVMe/TCP connection", _connect),
-}
-"""What is tried of a transport in a role, as the end of a sentence, and how."""
-
-
-# Protection
-
-
-def _protect(host: Host, name: str) -> str:
-    """An interface of a protection that is no proposal."""
-    if name == TLS:
-        raise RequirementError(
-            "TLS is not possible yet over an interface that others use as well, as those of machines are",
-            hint="leave it out, or measure it in the lab",
-        )
-    overlay.require_on(host, kinds.OTHERS[name], PROTECTIONS[name])
-    host.run(["unshare", "--net", "sh", "-euc", INTERFACES[name]])
-    return f"an interface of {PROTECTIONS[name]}"
-
-
-_OF_MACSEC = """
-ip link add name below type veth peer name other
-ip link add link below name above type macsec encrypt on validate strict
-"""
-INTERFACES = {
-    WIREGUARD: "ip link add name above type wireguard",
-    MACSEC: _OF_MACSEC,
-    MACSEC_MKA: f"{mka.PROGRAM} -v\n{_OF_MACSEC}",
-}
-"""For sh(1), in a network namespace with which they go."""
-
-
-def _start_charon(host: Host, folder: Path, port: int) -> None:
-    place, log = PRIVATE / "charon-trial", folder / "charon.log"
-    with charon.running(host, place, log=log, plugins=charon.BASE_PLUGINS, port=port):
-        pass  # by now it has answered
-
-
-def _capture(host: Host) -> None:
-    program = programs.source(ipsec.__name__, "esp")
-    done = host.run(["unshare", "--net", programs.PYTHON, "-I", "-c", program], check=False)
-    if done.status != 0:
-        words = done.stderr.strip().splitlines() or ["it said nothing"]
-        raise CommandFailed(words[-1])
+def _wanted(transport: Transport, host: Host, lun: Lun) -> Export:
+    """At the port of a run's first column. The machine's own targets use the one of the standard, perhaps on
+    every address."""
+    return Export(
+        name="trial",
+        number=0,
+        lun=lun,
+        target=host,
+        address=LOOPBACK,
+        port=transport.port + xfrm.PORTS_COVERED,
+        parameters={},
+    )

@@ -15,9 +15,8 @@ import pytest
 from harness.analysis import theory, wire
 from harness.analysis.theory import Prediction
 from harness.analysis.wire import framings
-from harness.model import IpsecMode
+from harness.model import PROTECTIONS, IpsecMode
 from harness.parse.profiles import load_proposal
-from harness.protection import kinds
 from tests.lab.cli import harness, python_inside
 from tests.lab.inside.against_theory import WORKLOADS, Framing, Measured
 from tests.lab.inside.protections_against_theory import FRAMINGS, split
@@ -54,7 +53,7 @@ def measured() -> Measured:
 
 def wire_of(framing: Framing) -> theory.Wire:
     protection, _ = split(framing)
-    proposals = {name: load_proposal(name) for name in protection if name not in kinds.OTHERS}
+    proposals = {name: load_proposal(name) for name in protection if name not in PROTECTIONS}
     found = framings.of(protection, proposals, IpsecMode.TRANSPORT, framing.mtu_bytes)
     assert found is not None
     return theory.Wire(link=framing.link, framing=found)

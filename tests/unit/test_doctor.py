@@ -15,10 +15,12 @@ from typer.testing import CliRunner
 
 from harness import cli
 from harness.hosts import Host, packages, programs, remote
-from harness.model import LabKernel
+from harness.model import LabKernel, Plan
 from harness.model.errors import RequirementError, UsageError
 from harness.parse.machines import Address
 from harness.parse.profiles import data_folder
+from harness.runs.plan import make_plan
+from harness.runs.request import Request
 from harness.testbeds import doctor, requirements, trial
 from harness.testbeds.doctor import Machine, judge, machine_findings, machines, require
 from harness.testbeds.lab import boot
@@ -209,7 +211,7 @@ def test_without_modprobe_nothing_is_said_of_modules() -> None:
 def test_who_listens_on_the_port_of_the_runs_own_ike_daemon(lines: str, who: str) -> None:
     assert only_problem(lines) == (
         f"{who} uses UDP port 3264, which the run's own IKE daemon needs"
-        " -> move it to another port, or measure with --ipsec off"
+        " -> move it to another port, or leave that protection out"
     )
 
 
@@ -290,11 +292,15 @@ def host_that_says(text: str) -> World:
     return World(answers=[(("sh", "-s"), (0, text, ""))])
 
 
+def wired(*protections: str, carried_by: tuple[str, ...] = ("iscsi",)) -> Plan:
+    return make_plan(Request(links=("wired",), ipsec=protections or ("off",), transports=carried_by))
+
+
 def test_a_run_demands_what_its_columns_need() -> None:
     charon = FINE + "absent program:/usr/sbin/charon-systemd\nlistener 812 pluto\nabsent module:esp4\n"
-    require(host_that_says(charon).host("target"), "target", protected=False)
+    require(host_that_says(charon).host("target"), "target", wired())
     with pytest.raises(RequirementError) as refused:
-        require(host_that_says(charon).host("target"), "target", protected=True)
+        require(host_that_says(charon).host("target"), "target", wired("aes128gcm16"))
     for word in ("the target is not ready", "charon-systemd (IPsec", "lacks esp4", "pluto (process 812)"):
         assert word in refused.value.message
     assert refused.value.hint is not None
@@ -308,19 +314,28 @@ def test_a_run_does_not_demand_what_is_only_noted() -> None:
     notes = (
         "absent program:iw\nabsent program:ethtool\nabsent program:pki\nabsent module:target_core_iblock\n"
     )
-    require(host_that_says(FINE + notes).host("initiator"), "initiator", protected=True)
+    require(host_that_says(FINE + notes).host("initiator"), "initiator", wired("aes128gcm16"))
 
 
 def test_a_run_is_held_to_what_its_transports_need() -> None:
     """The kernel may lack one of several; packages are all asked for."""
     no_lio = host_that_says(FINE + "absent python:rtslib_fb\nabsent module:iscsi_target_mod\n").host("target")
-    require(no_lio, "target", protected=False, carried_by=("nvme-tcp",))
+    require(no_lio, "target", wired(carried_by=("nvme-tcp",)))
     with pytest.raises(RequirementError, match=r"python3-rtslib-fb .*lacks iscsi_target_mod"):
-        require(no_lio, "target", protected=False, carried_by=("iscsi",))
+        require(no_lio, "target", wired(carried_by=("iscsi",)))
     no_nvme = host_that_says(FINE + "absent module:nvmet_tcp\n").host("target")
-    require(no_nvme, "target", protected=False, carried_by=("iscsi", "nvme-tcp"))
+    require(
+        no_nvme,
+        "target",
+        wired(
+            carried_by=(
+                "iscsi",
+                "nvme-tcp",
+            )
+        ),
+    )
     with pytest.raises(RequirementError, match="lacks nvmet_tcp"):
-        require(no_nvme, "target", protected=False, carried_by=("nvme-tcp",))
+        require(no_nvme, "target", wired(carried_by=("nvme-tcp",)))
 
 
 def test_a_kernel_without_nvme_tcp_is_a_note() -> None:

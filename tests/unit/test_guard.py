@@ -35,18 +35,25 @@ VOLUME = Block(
     dm_uuid="LVM-0123456789abcdef",
 )
 
+NVMET = {"over NVMe by the subsystem nqn.x": False}
+
+
+def lio(backstore: str) -> dict[str, bool]:
+    return {f"by LIO as the backstore {backstore}": True}
+
+
 RECORDED = """\
 {"found": "", "blocks": [{"number": "1:24", "via": "", "below": "", "node": "/dev/ram6", "size_bytes":
 33554432, "read_only": false, "serial": "", "wwn": "", "model": "", "diskseq": "15", "dm_name": "",
 "dm_uuid": "", "md_level": "", "bcache": false, "problem": "", "busy": true, "btrfs": "", "swap": false,
-"mounts": {}, "exports": [], "writers": {}}, {"number": "1:25", "via": "partition", "below": "1:24", "node":
+"mounts": {}, "exports": {}, "writers": {}}, {"number": "1:25", "via": "partition", "below": "1:24", "node":
 "/dev/ram6p1", "size_bytes": 16777216, "read_only": false, "serial": "", "wwn": "", "model": "", "diskseq":
 "15", "dm_name": "", "dm_uuid": "", "md_level": "", "bcache": false, "problem": "", "busy": true, "btrfs":
-"", "swap": false, "mounts": {}, "exports": [], "writers": {}}, {"number": "254:0", "via": "holder",
+"", "swap": false, "mounts": {}, "exports": {}, "writers": {}}, {"number": "254:0", "via": "holder",
 "below": "1:25", "node": "/dev/dm-0", "size_bytes": 8388608, "read_only": false, "serial":
 "LVM-0123456789abcdef", "wwn": "", "model": "", "diskseq": "17", "dm_name": "vg0-big--home", "dm_uuid":
 "LVM-0123456789abcdef", "md_level": "", "bcache": false, "problem": "", "busy": false, "btrfs": "", "swap":
-false, "mounts": {"/run/volume": ""}, "exports": [], "writers": {}}]}"""
+false, "mounts": {"/run/volume": ""}, "exports": {}, "writers": {}}]}"""
 """As the lab's kernel reported it: ext4 on a device mapper volume on a partition."""
 
 
@@ -191,7 +198,7 @@ def test_blank_disk_may_be_written() -> None:
         (
             [
                 changed(PARTITION, via="", below=""),
-                changed(DISK, via="disk", below="8:17", exports=("iblock_0/x",)),
+                changed(DISK, via="disk", below="8:17", exports=lio("iblock_0/x")),
             ],
             "its disk /dev/sdb is exported by LIO as the backstore iblock_0/x",
         ),
@@ -205,8 +212,8 @@ def test_blank_disk_may_be_written() -> None:
         ),
         ([changed(DISK, bcache=True)], "it is registered with bcache"),
         ([changed(DISK, btrfs="0a1b")], "it is part of the mounted btrfs file system 0a1b"),
-        ([changed(DISK, exports=("iblock_0/nas",))], "it is exported by LIO as the backstore iblock_0/nas"),
-        ([changed(DISK, subsystems=("nqn.x",))], "it is exported over NVMe by the subsystem nqn.x"),
+        ([changed(DISK, exports=lio("iblock_0/nas"))], "it is exported by LIO as the backstore iblock_0/nas"),
+        ([changed(DISK, exports=NVMET)], "it is exported over NVMe by the subsystem nqn.x"),
         (
             [changed(DISK, writers={"99": "qemu-system-x86"})],
             "it is open for writing by qemu-system-x86 (process 99)",
@@ -409,9 +416,9 @@ def test_an_answer_that_makes_no_sense_is_an_error(answer: str) -> None:
     "block",
     [
         DISK,
-        changed(DISK, exports=("iblock_0/harness-x",)),
-        changed(DISK, exports=("iblock_0/x",), busy=True),
-        changed(DISK, exports=("iblock_0/x",), subsystems=("nqn.x",), busy=True),
+        changed(DISK, exports=lio("iblock_0/harness-x")),
+        changed(DISK, exports=lio("iblock_0/x"), busy=True),
+        changed(DISK, exports=lio("iblock_0/x") | NVMET, busy=True),
     ],
 )
 def test_the_same_disk_passes_again_even_when_it_is_exported(block: Block) -> None:
@@ -429,9 +436,9 @@ def test_the_same_disk_passes_again_even_when_it_is_exported(block: Block) -> No
         ({"serial": "other"}, "its serial number was S3R1AL and is other"),
         ({"wwn": ""}, "its WWN was naa.5000c500a1b2c3d4 and is none"),
         ({"diskseq": "8"}, "its disk sequence number was 7 and is 8"),
-        ({"mounts": {"/mnt": ""}, "exports": ("iblock_0/x",)}, "it is mounted on /mnt"),
+        ({"mounts": {"/mnt": ""}, "exports": lio("iblock_0/x")}, "it is mounted on /mnt"),
         ({"busy": True}, "something invisible has opened it"),
-        ({"busy": True, "subsystems": ("nqn.x",)}, "has opened it exclusively"),
+        ({"busy": True, "exports": NVMET}, "has opened it exclusively"),
         ({"read_only": True}, "it has become read-only"),
         ({"problem": "No such device"}, "it cannot be opened any more: No such device"),
     ],

@@ -398,7 +398,7 @@ def test_the_initiator_starts_no_session_by_itself_and_gives_up_soon(tmp_path: P
     assert "node.startup = manual" in conf
     assert "node.session.auth.authmethod = CHAP" in conf
     assert "node.session.initial_login_retry_max = 1" in conf
-    name = f"InitiatorName=iqn.2026-11.net.storage-harness:{TAG}.initiator.{CHAP_SECRET[:12]}\n"
+    name = f"InitiatorName=iqn.2026-11.net.storage-harness:{TAG}.initiator1.{CHAP_SECRET[:12]}\n"
     assert world.secret_files["/etc/iscsi/initiatorname.iscsi"] == name
 
 

@@ -249,7 +249,7 @@ def test_only_connections_of_nvme_over_a_link_of_the_runs_own_can_have_it() -> N
 def test_it_is_innermost_and_never_beside_ipsec() -> None:
     assert stack.split("macsec+wireguard+tls") == ("macsec", "wireguard", "tls")
     for wrong in ("tls+macsec", "aes128gcm16+tls", "tls+tls"):
-        with pytest.raises(UsageError, match="before an ESP proposal or tls"):
+        with pytest.raises(UsageError, match="before tls or an ESP proposal"):
             stack.split(wrong)
     column = Column("wired", ("macsec", "tls"), "nvme-tcp")
     assert (column.label, column.ipsec) == ("wired+macsec+tls.nvme-tcp", "off")

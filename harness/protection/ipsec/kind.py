@@ -8,13 +8,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness.analysis import theory
-from harness.hosts import Host
-from harness.model import Family, Proposal
+from harness.hosts import PRIVATE, Host, programs
+from harness.model import Family, Plan, Proposal
+from harness.model.errors import CommandFailed
 from harness.network import links
 from harness.protection import ipsec
 from harness.protection.ipsec import charon, offload
 from harness.protection.ipsec.layer import TITLE, EspFrames, EspLayer
-from harness.protection.kind import Ground, Run
+from harness.protection.kind import Attempt, Ground, Kind, Protection, Run
 from harness.protection.witness import Witnesses
 
 
@@ -110,3 +111,47 @@ class Ipsec:
                 witnesses=witnesses,
                 agreed=ipsec.negotiated(below.initiator, witnesses.look(), self.proposal, mode),
             )
+
+
+def _of_run(run: Run) -> dict[str, Kind]:
+    daemons = Daemons(run=run)
+    return {name: Ipsec(proposal=proposal, daemons=daemons) for name, proposal in run.plan.proposals.items()}
+
+
+def _loaded_first(plan: Plan) -> tuple[str, ...]:
+    is_offloaded = offload.is_wanted(plan.proposals.values())
+    found = (*ipsec.MODULES, *(offload.MODULES if is_offloaded else ()))
+    if plan.speaks_ipv6:
+        found += (*ipsec.IPV6_MODULES, *(offload.IPV6_MODULES if is_offloaded else ()))
+    return found
+
+
+def _trials(host: Host, role: str, folder: Path) -> tuple[Attempt, ...]:
+    port = ipsec.IKE_PORT if role == "target" else charon.ANY_PORT
+
+    def start() -> None:
+        place, log = PRIVATE / "charon-trial", folder / "charon.log"
+        with charon.running(host, place, log=log, plugins=charon.BASE_PLUGINS, port=port):
+            pass  # by now it has answered
+
+    def capture() -> None:
+        program = programs.source(ipsec.__name__, "esp")
+        done = host.run(["unshare", "--net", programs.PYTHON, "-I", "-c", program], check=False)
+        if done.status != 0:
+            words = done.stderr.strip().splitlines() or ["it said nothing"]
+            raise CommandFailed(words[-1])
+
+    return ("an IKE daemon", start), ("an ESP packet and its capture", capture)
+
+
+PROTECTION = Protection(
+    name="",
+    kinds=_of_run,
+    modules=ipsec.MODULES,
+    trials=_trials,
+    loaded_first=_loaded_first,
+    left_over=ipsec.left_over,
+    need="ipsec",
+    ports={"target": (ipsec.IKE_PORT,)},
+    listener="the run's own IKE daemon",
+)

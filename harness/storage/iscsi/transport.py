@@ -11,10 +11,11 @@ from typing import ClassVar
 from harness.hosts.footprint import Leftover, Trouble
 from harness.model import ISCSI, BackingKind
 from harness.storage import iscsi
+from harness.storage.configfs import CONFIGFS
 from harness.storage.iscsi import initiator, target
 from harness.storage.iscsi.initiator import IscsiSession
 from harness.storage.iscsi.target import Backstore, DiscoveryLogin, IscsiTarget, iqn
-from harness.storage.transport import Export, Session, Sides
+from harness.storage.transport import Export, Exported, Session, Shared, Sides
 
 CHAP_USER = "harness"
 
@@ -26,6 +27,21 @@ class Iscsi:
     port: ClassVar[int] = target.PORT
     leaves: ClassVar[tuple[Leftover, ...]] = (*initiator.LEAVES, *target.LEAVES)
     troubles: ClassVar[tuple[Trouble, ...]] = (*initiator.TROUBLES, *target.TROUBLES)
+    lists: ClassVar[tuple[str, ...]] = (initiator.SESSIONS, f"{CONFIGFS}/target")
+    exported: ClassVar[tuple[Exported, ...]] = (
+        Exported(
+            devices=f"{CONFIGFS}/target/core/*/*/udev_path",
+            name=(-3, -1),
+            as_what="by LIO as the backstore",
+            is_exclusive=True,
+        ),
+    )
+    column_s: ClassVar[float] = 0.7
+    needs_own_kernel: ClassVar[bool] = False
+    target_libraries: ClassVar[tuple[str, ...]] = ("rtslib_fb",)
+    export_title: ClassVar[str] = "an iSCSI target"
+    session_title: ClassVar[str] = "an iSCSI session"
+    server: ClassVar[str] = "LIO"
 
     def modules(self, role: str, kinds: Collection[BackingKind]) -> tuple[str, ...]:
         if role == "initiator":
@@ -42,9 +58,10 @@ class Iscsi:
         """Backstores, and an iscsid for each initiator."""
         up = IscsiSides(sides, secret=secrets.token_hex(8), nonce=secrets.token_hex(6))
         with contextlib.ExitStack() as stack:
-            target.mount_configfs(sides.target)
-            login = DiscoveryLogin(f"harness-{sides.tag}", up.secret)
-            stack.enter_context(sides.journal.hold(sides.target, login))
+            if sides.luns:
+                target.mount_configfs(sides.target)
+                login = DiscoveryLogin(f"harness-{sides.tag}", up.secret)
+                stack.enter_context(sides.journal.hold(sides.target, login))
             for lun in sides.luns:
                 store = Backstore(lun.serial, lun.kind, lun.path, lun.size_bytes, lun.serial)
                 stack.enter_context(sides.journal.hold(sides.target, store))
@@ -63,7 +80,7 @@ class Iscsi:
 
 
 @dataclass(frozen=True)
-class IscsiSides:
+class IscsiSides(Shared):
     """Both sides of a run's iSCSI, up."""
 
     sides: Sides
@@ -76,11 +93,10 @@ class IscsiSides:
     def initiator_iqn(self, number: int) -> str:
         """A name that nobody can guess: LIO serves one login of known names at a time, however long it
         takes."""
-        return iqn(self.sides.tag, f"{self.sides.initiators[number].name}.{self.nonce}")
+        return iqn(self.sides.tag, f"initiator{number + 1}.{self.nonce}")
 
     @contextlib.contextmanager
-    def attach(self, wanted: Export) -> Iterator[Session]:
-        journal, host = self.sides.journal, self.sides.initiators[wanted.number]
+    def export(self, wanted: Export) -> Iterator[None]:
         made = IscsiTarget(
             iqn=iqn(self.sides.tag, wanted.name),
             backstore=wanted.lun.serial,
@@ -92,15 +108,21 @@ class IscsiSides:
             read_only=wanted.read_only,
             parameters=dict(wanted.parameters),
         )
+        with self.sides.journal.hold(wanted.target, made):
+            yield
+
+    @contextlib.contextmanager
+    def connect(self, wanted: Export) -> Iterator[Session]:
+        host = self.sides.initiators[wanted.number]
         session = IscsiSession(
-            made.iqn,
+            iqn(self.sides.tag, wanted.name),
             wanted.address,
             wanted.port,
-            made.initiator_iqn,
+            self.initiator_iqn(wanted.number),
             bound_to=wanted.bound_to,
             parameters=dict(wanted.parameters),
         )
-        with journal.hold(wanted.target, made), journal.hold(host, session):
+        with self.sides.journal.hold(host, session):
             disk = initiator.await_disk(host, session, serial=wanted.lun.serial)
             agreed = initiator.negotiated(disk)
             iscsi.require_agreed(wanted.parameters, agreed)

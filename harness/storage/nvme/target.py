@@ -17,11 +17,13 @@ MODULES = ("nvmet", "nvmet_tcp")
 FIRST_PORT = 0x4800
 """Numbers of nvmet's ports below it are somebody else's to give (``programs/target.py``)."""
 
+SUBSYSTEMS = f"{configfs.CONFIGFS}/nvmet/subsystems"
+
 LEAVES = (
     Leftover(
         what="the NVMe subsystem",
-        names=f'ls {configfs.CONFIGFS}/nvmet/subsystems 2>/dev/null | grep -F ":$1."',
-        where=f"{configfs.CONFIGFS}/nvmet/subsystems/*",
+        names=f'ls {SUBSYSTEMS} 2>/dev/null | grep -F ":$1."',
+        where=f"{SUBSYSTEMS}/*",
     ),
     Leftover(
         what="the entry of the NVMe host",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import secrets
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from harness.hosts.footprint import Leftover, Trouble
@@ -14,7 +14,7 @@ from harness.storage import configfs, nvme
 from harness.storage.nvme import initiator, target, tls
 from harness.storage.nvme.initiator import Connection
 from harness.storage.nvme.target import Subsystem
-from harness.storage.transport import Export, Session, Sides
+from harness.storage.transport import Export, Exported, Session, Shared, Sides
 
 
 class NvmeTcp:
@@ -24,6 +24,21 @@ class NvmeTcp:
     port: ClassVar[int] = nvme.PORT
     leaves: ClassVar[tuple[Leftover, ...]] = (*initiator.LEAVES, *target.LEAVES)
     troubles: ClassVar[tuple[Trouble, ...]] = (*initiator.TROUBLES, *target.TROUBLES)
+    lists: ClassVar[tuple[str, ...]] = ("/sys/class/nvme", target.SUBSYSTEMS)
+    exported: ClassVar[tuple[Exported, ...]] = (
+        Exported(
+            devices=f"{target.SUBSYSTEMS}/*/namespaces/*/device_path",
+            name=(-4, -3),
+            as_what="over NVMe by the subsystem",
+            enabled="enable",
+        ),
+    )
+    column_s: ClassVar[float] = 0.5
+    needs_own_kernel: ClassVar[bool] = True
+    target_libraries: ClassVar[tuple[str, ...]] = ()
+    export_title: ClassVar[str] = "an NVMe/TCP subsystem"
+    session_title: ClassVar[str] = "an NVMe/TCP connection"
+    server: ClassVar[str] = "nvmet"
 
     def modules(self, role: str, kinds: Collection[BackingKind]) -> tuple[str, ...]:
         del kinds  # nvmet itself serves files and block devices
@@ -36,25 +51,26 @@ class NvmeTcp:
     @contextlib.contextmanager
     def shared(self, sides: Sides) -> Iterator[NvmeSides]:
         """Names that no other run knows."""
-        configfs.mount(sides.target, "nvmet")
+        if sides.luns:
+            configfs.mount(sides.target, "nvmet")
         yield NvmeSides(sides, nonce=secrets.token_hex(6))
 
 
 @dataclass(frozen=True)
-class NvmeSides:
+class NvmeSides(Shared):
     """Both sides of a run's NVMe/TCP."""
 
     sides: Sides
     nonce: str
+    _keys: dict[str, tls.SessionKey] = field(default_factory=dict, repr=False)
+    """Of each export with TLS, by its name."""
 
     def host_nqn(self, number: int) -> str:
         """Not to be guessed: it is all that a subsystem asks of who connects."""
-        return nvme.nqn(self.sides.tag, f"{self.sides.initiators[number].name}.{self.nonce}")
+        return nvme.nqn(self.sides.tag, f"initiator{number + 1}.{self.nonce}")
 
     @contextlib.contextmanager
-    def attach(self, wanted: Export) -> Iterator[Session]:
-        journal, host = self.sides.journal, self.sides.initiators[wanted.number]
-        parameters = dict(wanted.parameters)
+    def export(self, wanted: Export) -> Iterator[None]:
         made = Subsystem(
             nqn=nvme.nqn(self.sides.tag, wanted.name),
             serial=wanted.lun.serial,
@@ -62,27 +78,34 @@ class NvmeSides:
             address=wanted.address,
             port=wanted.port,
             host_nqn=self.host_nqn(wanted.number),
-            parameters=parameters,
-            tls=wanted.tls,
-        )
-        connection = Connection(
-            nqn=made.nqn,
-            address=wanted.address,
-            port=wanted.port,
-            host_nqn=made.host_nqn,
-            bound_to=wanted.bound_to,
-            read_only=wanted.read_only,
-            parameters=parameters,
+            parameters=dict(wanted.parameters),
             tls=wanted.tls,
         )
         with contextlib.ExitStack() as stack:
             if wanted.tls:
-                key = tls.make_key(made.host_nqn, made.nqn)
-                for end in (wanted.target, host):
-                    stack.enter_context(journal.hold(end, key))
-            stack.enter_context(journal.hold(wanted.target, made))
+                key = self._keys[wanted.name] = tls.make_key(made.host_nqn, made.nqn)
+                stack.enter_context(self.sides.journal.hold(wanted.target, key))
+            stack.enter_context(self.sides.journal.hold(wanted.target, made))
+            yield
+
+    @contextlib.contextmanager
+    def connect(self, wanted: Export) -> Iterator[Session]:
+        journal, host = self.sides.journal, self.sides.initiators[wanted.number]
+        connection = Connection(
+            nqn=nvme.nqn(self.sides.tag, wanted.name),
+            address=wanted.address,
+            port=wanted.port,
+            host_nqn=self.host_nqn(wanted.number),
+            bound_to=wanted.bound_to,
+            read_only=wanted.read_only,
+            parameters=dict(wanted.parameters),
+            tls=wanted.tls,
+        )
+        with contextlib.ExitStack() as stack:
+            if wanted.tls:
+                stack.enter_context(journal.hold(host, self._keys[wanted.name]))
             stack.enter_context(journal.hold(host, connection))
             disk = initiator.await_disk(host, connection, serial=wanted.lun.serial)
             agreed = initiator.negotiated(host, connection)
-            nvme.require_agreed(parameters, agreed)
+            nvme.require_agreed(wanted.parameters, agreed)
             yield Session(disk=disk, agreed=agreed)

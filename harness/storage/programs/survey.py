@@ -1,4 +1,6 @@
-"""Examines a block device and all that lies on it, on the host that owns it: ``survey.py PATH``.
+"""Examines a block device and all that lies on it, on the host that owns it: ``survey.py KINDS PATH``.
+
+``KINDS`` are JSON: what ``Exported`` of ``transport.py`` has of each kind of export.
 
 This program runs by itself under the distribution's Python, perhaps on another machine: it imports nothing of
 the harness. It only gathers facts, as JSON; ``guard.py`` decides what they mean.
@@ -160,7 +162,18 @@ def _block(number: str, via: str, below: str) -> dict[str, Any]:
     }
 
 
-def survey(path: str) -> dict[str, Any]:
+def _exports(kinds: list[dict[str, Any]]) -> dict[str, dict[str, bool]]:
+    """Number of a device → how it is exported → whether that keeps others from opening it."""
+    found: dict[str, dict[str, bool]] = {}
+    for kind in kinds:
+        for file in sorted(Path("/").glob(kind["devices"].lstrip("/"))):
+            if not kind["enabled"] or _text(file.with_name(kind["enabled"])) == "1":
+                how = f"{kind['as_what']} {'/'.join(file.parts[slice(*kind['name'])])}"
+                found.setdefault(_number(_text(file)), {})[how] = kind["is_exclusive"]
+    return found
+
+
+def survey(path: str, kinds: list[dict[str, Any]]) -> dict[str, Any]:
     """A Survey, as plain data."""
     try:
         kind = stat.S_IFMT(Path(path).stat().st_mode)
@@ -169,24 +182,17 @@ def survey(path: str) -> dict[str, Any]:
     except OSError as error:
         return {"found": f"out of reach ({error.strerror})"}
     if kind != stat.S_IFBLK:
-        kinds = {
+        others = {
             stat.S_IFREG: "a regular file",
             stat.S_IFDIR: "a directory",
             stat.S_IFCHR: "a character device",
         }
-        return {"found": kinds.get(kind, "neither a file nor a device")}
+        return {"found": others.get(kind, "neither a file nor a device")}
     loops: dict[str, list[str]] = {}
     for name in _names(Path("/sys/block")):
         if file := _text(Path("/sys/block", name, "loop/backing_file")):
             loops.setdefault(_number(file), []).append(_text(Path("/sys/block", name, "dev")))
-    exports: dict[str, list[str]] = {}
-    for attribute in Path("/sys/kernel/config/target/core").glob("*/*/udev_path"):
-        exports.setdefault(_number(_text(attribute)), []).append("/".join(attribute.parts[-3:-1]))
-    # nvmet does not open a device exclusively, so nothing else shows that it is exported.
-    subsystems: dict[str, list[str]] = {}
-    for attribute in Path("/sys/kernel/config/nvmet/subsystems").glob("*/namespaces/*/device_path"):
-        if _text(attribute.with_name("enable")) == "1":
-            subsystems.setdefault(_number(_text(attribute)), []).append(attribute.parts[-4])
+    exports = _exports(kinds)
     btrfs = {_text(device / "dev"): device.parts[-3] for device in Path("/sys/fs/btrfs").glob("*/devices/*")}
     swaps = [_number(_unescaped(line.split()[0])) for line in _text(Path("/proc/swaps")).splitlines()[1:]]
     processes = [name for name in _names(Path("/proc")) if name.isdigit()]
@@ -202,8 +208,7 @@ def survey(path: str) -> dict[str, Any]:
             "btrfs": btrfs.get(number, ""),
             "swap": number in swaps,
             "mounts": mounts.get(number, {}),
-            "exports": exports.get(number, []),
-            "subsystems": subsystems.get(number, []),
+            "exports": exports.get(number, {}),
             "writers": writers.get(number, {}),
         }
         todo += [(how, other, number) for how, other in _related(number, via, loops)]
@@ -211,4 +216,4 @@ def survey(path: str) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(json.dumps(survey(sys.argv[1])))
+    sys.stdout.write(json.dumps(survey(sys.argv[2], json.loads(sys.argv[1]))))

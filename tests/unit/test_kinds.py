@@ -1,0 +1,90 @@
+"""A transport or protection is named where it is at home, and where all of them are listed.
+
+ESP is what proposals are for (``ipsec/``), whose option and column everybody knows. So of IPsec only its
+modules and programs are looked for.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from harness.model import NESTING, PROTECTIONS, TRANSPORTS
+from harness.protection import kinds
+from harness.storage import transports
+
+HARNESS = Path(__file__).parents[2] / "harness"
+
+HOMES = (
+    *("storage/iscsi/", "storage/nvme/", "parse/iscsi.py", "analysis/wire/"),
+    *("protection/ipsec/", "protection/macsec.py", "protection/mka.py", "protection/tls.py"),
+    *("protection/wireguard.py", "protection/programs/overlay.py"),
+)
+LISTS = {"model/__init__.py", "storage/transports.py", "protection/kinds.py"}
+
+ALLOWED = {
+    "cli/__init__.py": {"iscsi", "open-iscsi", "lio", "strongswan", "wireguard"},  # what the help begins with
+    "explain/published.py": {"iscsi"},  # published figures are those of iSCSI
+    "observe/environment.py": {"open-iscsi", "iscsiadm", "strongswan"},  # versions that each record has
+    "parse/profiles.py": {"charon", "strongswan"},  # a proposal is in strongSwan's words
+    "report/page.py": {"iscsi"},  # a sentence of pages that are kept
+    "results/planned.py": {"iscsi"},  # `--iscsi`, and the field of plans
+    "results/upgrade.py": {"iscsi"},  # the only one of schema 1
+    "runs/lean.py": {"iscsi"},  # a library that fio loads
+    "runs/plan.py": {"iscsi"},  # `--iscsi`
+    "runs/request.py": {"nvme"},  # a disk of profiles/disks/
+    "testbeds/lab/ciphers.py": {"macsec"},  # kernel modules that use ciphers
+    "testbeds/lab/source.py": {"nvme_tcp_tls", "nvme_target_tcp_tls", "nvme", "tls"},  # options of a kernel
+}
+
+WORD = re.compile(
+    r"(?<![a-z])(?:open-iscsi|iscsi\w*|nvme\w*|lio|wireguard|macsec|mka|tls\w*|charon|strongswan)(?![a-z])",
+    re.IGNORECASE,
+)
+MODULE = re.compile(
+    r"harness\.(?:storage\.(iscsi|nvme)|protection\.(ipsec|macsec|mka|tls|wireguard)|parse\.(iscsi))\b"
+)
+CONSTANT = {"ISCSI", "NVME_TCP", "MACSEC", "MACSEC_MKA", "TLS", "WIREGUARD"}
+
+
+def docstrings(tree: ast.AST) -> set[ast.AST]:
+    return {node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+
+
+def named(text: str) -> Iterator[str]:
+    """The kinds that a module names: in its strings but for docstrings, by constants, by what it imports."""
+    tree = ast.parse(text)
+    prose = docstrings(tree)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in prose:
+            yield from map(str.lower, WORD.findall(node.value))
+        elif isinstance(node, ast.Name) and node.id in CONSTANT:
+            yield node.id.lower()
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            room = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
+            for name in (room + each.name for each in node.names):
+                if found := MODULE.match(name):
+                    yield next(filter(None, found.groups()))
+
+
+def test_what_is_looked_for_is_found() -> None:
+    text = "'''iscsi'''\nfrom harness.protection import tls\nuse(MACSEC, 'by NVMe/TCP', settle)\n"
+    assert sorted(named(text)) == ["macsec", "nvme", "tls"]
+
+
+def test_no_kind_is_named_away_from_its_home() -> None:
+    places = {str(file.relative_to(HARNESS)): file for file in HARNESS.rglob("*.py")}
+    found = {
+        place: set(named(file.read_text(encoding="utf-8")))
+        for place, file in places.items()
+        if place not in LISTS and not place.startswith(HOMES)
+    }
+    assert {place: names for place, names in found.items() if names} == ALLOWED
+
+
+def test_each_kind_that_is_listed_says_what_others_need_of_it() -> None:
+    assert [each.name for each in transports.ALL] == list(TRANSPORTS)
+    assert {each.name for each in kinds.ALL} == {"", *PROTECTIONS}
+    assert {name for names in NESTING for name in names} == set(PROTECTIONS)

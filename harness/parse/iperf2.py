@@ -3,8 +3,8 @@
 A row that begins at 0 and ends last is a total; the others are intervals. A UDP client prints what it sent,
 and as ``Server Report`` what the server received; loss, jitter and order are the server's. For parallel
 streams (``-P``) there is a sum of what was sent, but none of the Server Reports. A server prints one header
-for all its tests; each begins where streams connect after the last rows of others. ``[ *1]`` is what the server
-sent (``-R``, ``--full-duplex``).
+for all its tests; each begins where streams connect after the last rows of others. ``[ *1]`` is what the
+server sent (``-R``, ``--full-duplex``).
 
 Sources: iperf(1), ``Locale.c`` and ``ReportOutputs.c`` of iperf2.
 """
@@ -115,8 +115,7 @@ def _refusal(string: str) -> UsageError:
 
 
 def _tests(transcript: str, header: re.Match[str] | None) -> list[str]:
-    """A transcript cut where streams connect after the rows of others, unless those go on afterwards; a client
-    makes one test."""
+    """A transcript cut where streams connect after the last rows of others; a client makes one test."""
     if header is not None and header["client"]:
         return [transcript]
     all_rows = rows(transcript)

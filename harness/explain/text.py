@@ -9,6 +9,7 @@ import msgspec
 
 from harness.analysis import wire
 from harness.explain.evidence import Evidence
+from harness.explain.printed import PrintedChange, PrintedTime, PrintedVerdict, PrintedVerdicts
 from harness.explain.remedy import Resource
 from harness.explain.verdict import Confidence, Limit, Verdict, in_words, judge
 from harness.explain.waterfall import PARTS
@@ -243,11 +244,11 @@ def _us(time_ns: int, most_us: float | None) -> str:
 
 def as_json(cells: Sequence[Explained], corrections: Sequence[str] = ()) -> str:
     """``{"cells": [{…}]}``; docs/explain.md describes the keys. What is unknown is null."""
-    found = {"cells": [_plain(cell) for cell in cells], "corrections": list(corrections)}
+    found: PrintedVerdicts = {"cells": [_plain(cell) for cell in cells], "corrections": list(corrections)}
     return in_ascii(msgspec.json.format(msgspec.json.encode(found), indent=1).decode())
 
 
-def _plain(cell: Explained) -> dict[str, object]:
+def _plain(cell: Explained) -> PrintedVerdict:
     evidence, verdict = cell.evidence, cell.verdict
     return {
         "workload": evidence.workload,
@@ -278,26 +279,32 @@ def _plain(cell: Explained) -> dict[str, object]:
         "waterfall_ns": verdict.waterfall_ns,
         "bounds_ns": verdict.bounds_ns,
         "change": _change(cell),
-        "implementation_ns": None if evidence.twin_ns is None else msgspec.to_builtins(evidence.twin_ns),
+        "implementation_ns": evidence.twin_ns,
         "ipsec_itself_ns": evidence.ipsec_itself_ns,
-        "cipher_ns": None if evidence.cipher_ns is None else msgspec.to_builtins(evidence.cipher_ns),
+        "cipher_ns": evidence.cipher_ns,
         "missing": list(evidence.missing),
         "is_disturbed": evidence.is_disturbed,
     }
 
 
-def _span(evidence: Evidence) -> dict[str, float] | None:
+def _span(evidence: Evidence) -> PrintedTime | None:
     time_ns = evidence.time_ns
     return None if time_ns is None else {"low": time_ns.low, "median": time_ns.mid, "high": time_ns.high}
 
 
-def _change(cell: Explained) -> dict[str, object] | None:
+def _change(cell: Explained) -> PrintedChange | None:
     change = cell.verdict.change
     if change is None:
         return None
-    rates = {
+    return {
+        "step": change.step,
+        "what": change.what,
+        "time_ns": change.time_ns,
+        "least_ns": change.least_ns,
+        "most_ns": change.most_ns,
+        "then": change.then,
+        "how": change.how,
         "mb_s": cell.changed_mb_s,
         "least_mb_s": cell.rate(change.most_ns),
         "most_mb_s": cell.rate(change.least_ns),
     }
-    return {**msgspec.to_builtins(change), **rates}

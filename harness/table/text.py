@@ -15,6 +15,7 @@ from harness.model.escape import as_json, for_csv, for_html, for_latex, for_mark
 from harness.model.lines import wrapped
 from harness.table.notes import caution, sign_of
 from harness.table.options import Metric, Ratio, Table, TableCell, TableColumn, TableFormat
+from harness.table.printed import Place, PrintedCell, PrintedTable, PublishedFigure
 
 _HEADING_WIDTH = 12
 _TIMES = "\N{MULTIPLICATION SIGN}"
@@ -325,13 +326,13 @@ def _figure(value: float | None) -> str:
 def _json(table: Table) -> str:
     """Every cell with all that is known of it; docs/results.md describes the fields."""
     unit = table.options.metric.unit
-    cells = []
-    published = []
+    cells: list[PrintedCell] = []
+    published: list[PublishedFigure] = []
     for row, line in zip(table.rows, table.cells, strict=True):
         for column, cell in zip(table.columns, line, strict=True):
             if cell is None:
                 continue
-            place = {"workload": row.workload, "link": column.link, "ipsec": column.column.ipsec}
+            place: Place = {"workload": row.workload, "link": column.link, "ipsec": column.column.ipsec}
             if column.setting is None:
                 published.append({**place, "value": cell.value, "unit": unit})
                 continue
@@ -371,7 +372,7 @@ def _json(table: Table) -> str:
                     "warnings": list(cell.warnings),
                 }
             )
-    document: dict[str, Any] = {"cells": cells}
+    document: PrintedTable = {"cells": cells}
     reference = table.options.reference
     if reference is not None:
         document["reference"] = {

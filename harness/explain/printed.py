@@ -1,0 +1,96 @@
+"""What ``harness explain --format json`` prints, as types: docs/schemas/explain.json is made from them."""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+from harness.explain.remedy import Resource, Step
+from harness.explain.span import Span
+from harness.explain.verdict import Confidence, Limit
+
+
+class PrintedTime(TypedDict):
+    """The time of one I/O, in ns: of its repeats the least, the ``median`` and the most."""
+
+    low: float
+    median: float
+    high: float
+
+
+class PrintedChange(TypedDict):
+    """What would help most, and the time per I/O after it: most likely, and from and to which.
+
+    ``then`` is what limits after it, ``how`` from what that was computed. ``mb_s``, ``least_mb_s`` and
+    ``most_mb_s`` are the rates with it, in 10^6 bytes per second.
+    """
+
+    step: Step
+    what: str
+    time_ns: float
+    least_ns: float
+    most_ns: float
+    then: Resource
+    how: str
+    mb_s: float | None
+    least_mb_s: float | None
+    most_mb_s: float | None
+
+
+class PrintedVerdict(TypedDict):
+    """A cell, and what limits it. What is unknown is null.
+
+    ``setting`` says where it was measured, if that must be said. ``protection`` is what protects the link,
+    from the outside in; ``ipsec`` the proposal, or ``off``. ``encrypted`` is null without protection.
+    ``holds`` is the part of the draws from the evidence that agree. ``either`` are two limits of which it is
+    one, each with the part of the time that it explains. ``doubt`` is what makes the evidence doubtful.
+    ``is_labs_own``: the lab limits, and not the link that it imitates. ``share`` is the part of the time that
+    the limit explains. ``depth`` is the number of I/Os in flight. ``mb_s`` is the rate, in 10^6 bytes per
+    second. ``goodput_mb_s`` is the most TCP payload that the link carries. ``one_at_a_time_mb_s`` is the most
+    that one request at a time allows, at depth 1. ``time_ns`` is run time divided by the number of I/Os,
+    ``whole_ns`` the time that one I/O is in flight. ``waterfall_ns`` are its parts. ``bounds_ns`` are the
+    least times per I/O that each resource allows, at depths above 1. ``implementation_ns`` is the time beyond
+    the digital twin's. ``ipsec_itself_ns`` is how much longer the twin takes with IPsec. ``cipher_ns`` is the
+    time of the stand-alone ciphers. ``missing`` says what is unknown, and what would tell. If
+    ``is_disturbed``, other programs spoiled all of its repeats.
+    """
+
+    workload: str
+    setting: str
+    link: str
+    protection: tuple[str, ...]
+    transport: str | None
+    ipsec: str
+    encrypted: bool | None
+    ipsec_mode: str | None
+    initiators: int
+    limited_by: Limit
+    confidence: Confidence
+    holds: float | None
+    either: dict[Limit, tuple[float, float]]
+    doubt: str | None
+    is_labs_own: bool
+    share: float | None
+    sentence: str
+    block_bytes: int | None
+    depth: int | None
+    repeats: int
+    mb_s: float | None
+    goodput_mb_s: float | None
+    one_at_a_time_mb_s: float | None
+    time_ns: PrintedTime | None
+    whole_ns: int | None
+    waterfall_ns: dict[str, int]
+    bounds_ns: dict[str, int]
+    change: PrintedChange | None
+    implementation_ns: Span | None
+    ipsec_itself_ns: float | None
+    cipher_ns: Span | None
+    missing: list[str]
+    is_disturbed: bool
+
+
+class PrintedVerdicts(TypedDict):
+    """Each cell, and in ``corrections`` what earlier versions said wrongly."""
+
+    cells: list[PrintedVerdict]
+    corrections: list[str]

@@ -1,0 +1,73 @@
+"""The published JSON Schemas are those of the types, and what is stored and printed is as they say."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import msgspec
+import pytest
+
+from harness.results import probe_store, store
+from tests.unit.command import harness
+from tools import schemas
+
+FIGURES = Path(__file__).parents[2] / "docs" / "figures"
+STORED: dict[str, Callable[[], Iterable[Any]]] = {
+    "record": lambda: store.open_results([FIGURES]),
+    "probe-record": lambda: probe_store.open_probes([FIGURES]),
+    "plan": lambda: store.open_plans([FIGURES]).values(),
+}
+
+
+def strict(name: str) -> Any:
+    """A validator to which a field that the schema does not name is an error."""
+    schema = schemas.schema(name)
+    for definition in schema["$defs"].values():
+        if "properties" in definition:
+            definition["additionalProperties"] = False
+    jsonschema.Draft202012Validator.check_schema(schema)
+    return jsonschema.Draft202012Validator(schema)
+
+
+def test_what_is_published_is_made_from_the_types() -> None:
+    assert not schemas.differing(), "python -m tools.schemas --write makes them anew"
+
+
+def test_a_field_means_what_its_type_s_docstring_says() -> None:
+    fields = schemas.schema("record")["$defs"]["Record"]["properties"]
+    assert fields["wifi"]["description"] == "`wifi` is the association before, during and after."
+    assert "null" in fields["beside"]["description"] and "description" not in fields["run_id"]
+
+
+@pytest.mark.parametrize("name", STORED)
+def test_what_is_stored_is_as_published(name: str) -> None:
+    validator = strict(name)
+    found = list(STORED[name]())
+    assert found
+    # Many hundreds are alike, and a validator takes a millisecond for each.
+    for each in found[:: len(found) // 100 + 1]:
+        validator.validate(json.loads(msgspec.json.encode(each)))
+
+
+@pytest.mark.parametrize("name", ["make-run", "protections", "document-003-virtual", "scale-virtual"])
+@pytest.mark.parametrize("command", ["table", "explain"])
+def test_what_is_printed_is_as_published(command: str, name: str) -> None:
+    words = (command, str(FIGURES / name), "--format", "json")
+    done = harness(*words, cwd=FIGURES)
+    assert done.returncode == 0, done.stderr
+    strict(command).validate(json.loads(done.stdout))
+
+
+def test_so_is_what_was_published_by_others() -> None:
+    words = ("table", str(FIGURES / "make-run"), "--format", "json", "--reference", "document-003")
+    done = harness(*words, cwd=FIGURES)
+    found = json.loads(done.stdout)
+    strict("table").validate(found)
+    assert found["reference"]["cells"]
+    del found["cells"][0]["unit"]
+    with pytest.raises(jsonschema.ValidationError, match="'unit' is a required property"):
+        strict("table").validate(found)

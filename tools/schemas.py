@@ -1,0 +1,89 @@
+"""JSON Schemas of what the harness writes and prints, made from its types.
+
+    python tools/schemas.py            # exits 1 if one in docs/schemas/ is another
+    python tools/schemas.py --write    # makes them anew: after each change of a type
+
+What a field means is said where its type's docstring names it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from harness.explain.printed import PrintedVerdicts
+from harness.model import Plan, Record
+from harness.results.probe_records import ProbeRecord
+from harness.table.printed import PrintedTable
+
+FOLDER = Path(__file__).parents[1] / "docs" / "schemas"
+
+TYPES: Mapping[str, tuple[Any, str]] = {
+    "record": (Record, "One cell and repeat of a run: cells/KEY.json"),
+    "probe-record": (ProbeRecord, "One probe of one path: probes/KEY.json"),
+    "plan": (Plan, "All that a run was to measure: plan.json"),
+    "table": (PrintedTable, "What `harness table --format json` prints"),
+    "explain": (PrintedVerdicts, "What `harness explain --format json` prints"),
+}
+"""By name: the type of the whole document, and its title."""
+
+
+def schema(name: str) -> dict[str, Any]:
+    """As JSON Schema 2020-12. Later versions may have more fields, so none is forbidden."""
+    made, title = TYPES[name]
+    found = msgspec.json.schema(made)
+    for definition in found.get("$defs", {}).values():
+        if "description" in definition:
+            said = definition["description"] = _told(definition["description"])
+            for field, about in definition.get("properties", {}).items():
+                if meaning := [each for each in _SENTENCE.split(said) if f"`{field}`" in each]:
+                    about["description"] = " ".join(meaning)
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": title, **_portable(found)}
+
+
+_SENTENCE = re.compile(r"(?<=\.) (?=[A-Z`])")
+
+
+def _told(docstring: str) -> str:
+    """For readers of JSON, who know no None."""
+    return re.sub(r"\bNone\b", "null", " ".join(docstring.replace("``", "`").split()))
+
+
+def _portable(found: Any) -> Any:
+    """The same with patterns that not only Python knows: ECMA 262 has no such end of a text."""
+    if isinstance(found, list):
+        return [_portable(each) for each in found]
+    if not isinstance(found, dict):
+        return found
+    made = {key: _portable(each) for key, each in found.items()}
+    return made | {"pattern": made["pattern"].replace(r"\Z", "$")} if "pattern" in made else made
+
+
+def text(name: str) -> str:
+    return json.dumps(schema(name), indent=1, ensure_ascii=False) + "\n"
+
+
+def differing() -> list[Path]:
+    """Files that are not as the types are now."""
+    files = {FOLDER / f"{name}.json": text(name) for name in TYPES}
+    return [file for file, made in files.items() if not file.exists() or file.read_text("utf-8") != made]
+
+
+def main() -> int:
+    found = differing()
+    for file in found:
+        print(file.relative_to(FOLDER.parents[1]))
+        if sys.argv[1:] == ["--write"]:
+            file.parent.mkdir(exist_ok=True)
+            file.write_text(text(file.stem), encoding="utf-8")
+    return 1 if found and sys.argv[1:] != ["--write"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -218,7 +218,7 @@ def explained(folder: Path) -> dict[tuple[str, str], Explained]:
     """The cells of a run by column and workload."""
     results = [folder / "results"]
     cells = explain(open_results(results), open_plans(results), open_probes(results))
-    return {(cell.evidence.column, cell.evidence.workload): cell for cell in cells}
+    return {(cell.evidence.name, cell.evidence.workload): cell for cell in cells}
 
 
 def tried(series: Series, folder: Path) -> Iterator[Tried]:
@@ -230,9 +230,9 @@ def tried(series: Series, folder: Path) -> Iterator[Tried]:
     cells = sorted(explained(base).items(), key=lambda item: zlib.crc32(f"{item[0]}".encode()))
     for _, cell in cells:
         change = cell.verdict.change
-        if change is None or cell.mb_s is None or cell.evidence.is_local:
+        if change is None or cell.mb_s is None or cell.evidence.column.is_local:
             continue
-        place = (change.step.kind, cell.evidence.link)
+        place = (change.step.kind, cell.evidence.column.link)
         counts[place] = counts.get(place, 0) + 1
         if counts[place] <= MOST:
             wanted.setdefault(change.step, []).append(cell)
@@ -242,20 +242,20 @@ def tried(series: Series, folder: Path) -> Iterator[Tried]:
 
 def _tried(series: Series, base: Path, step: Step, cells: Sequence[Explained]) -> Iterator[Tried]:
     names = {cell.evidence.workload: _named(cell.evidence.workload, step) for cell in cells}
-    links = list(dict.fromkeys(cell.evidence.link for cell in cells))
+    links = list(dict.fromkeys(cell.evidence.column.link for cell in cells))
     folder = base.with_name(f"{base.name}-{step.kind}-{step.value:.4g}")
     run(folder, series, links, sorted(set(names.values())), step)
     after = explained(folder)
     for cell in cells:
-        found = after.get((cell.evidence.column, names[cell.evidence.workload]))
+        found = after.get((cell.evidence.name, names[cell.evidence.workload]))
         change = cell.verdict.change
         if found is None or found.mb_s is None or change is None or cell.mb_s is None:
-            print(f"not measured: {series.name} {cell.evidence.column} {cell.evidence.workload} {step.words}")
+            print(f"not measured: {series.name} {cell.evidence.name} {cell.evidence.workload} {step.words}")
             continue
         yield Tried(
             series=series.name,
-            link=cell.evidence.link,
-            column=cell.evidence.column,
+            link=cell.evidence.column.link,
+            column=cell.evidence.name,
             workload=cell.evidence.workload,
             kind=step.kind,
             what=change.what,

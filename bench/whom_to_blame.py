@@ -246,8 +246,8 @@ def judged(experiment: Experiment, results: Path) -> list[Judged]:
     return [
         Judged(experiment=experiment.name, injected=experiment.limit, evidence=cell.evidence)
         for cell in cells
-        if not cell.evidence.is_local
-        and cell.evidence.of_column.ipsec in experiment.blamed
+        if not cell.evidence.column.is_local
+        and cell.evidence.column.ipsec in experiment.blamed
         and cell.evidence.workload in experiment.workloads
     ]
 
@@ -294,7 +294,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         said = Explained.of(cell.evidence)
         verdicts.append((cell.injected, said.verdict.limited_by))
         mark = "  " if said.verdict.limited_by is cell.injected else "! "
-        name = f"{cell.experiment}: {cell.evidence.column} {cell.evidence.workload}"
+        name = f"{cell.experiment}: {cell.evidence.name} {cell.evidence.workload}"
         print(f"{mark}{name}: {sentence(said)}")
     print("\n" + confusion(verdicts))
     agreed = sum(injected is verdict for injected, verdict in verdicts)

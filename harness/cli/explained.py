@@ -25,7 +25,7 @@ from harness.cli.progress import process_started_s
 from harness.cli.results import METRIC_HELP, RESULTS_ARGUMENT, write
 from harness.cli.streams import tell
 from harness.cli.watch import watch
-from harness.explain import answer, published, twin
+from harness.explain import published, twin
 from harness.explain.evidence import collect
 from harness.model import LINK_LOCAL
 from harness.model.errors import UsageError
@@ -34,6 +34,7 @@ from harness.model.units import shown
 from harness.parse import references
 from harness.parse.files import shown_path
 from harness.parse.profiles import load_link
+from harness.report.answer import Answer, in_words
 from harness.results import planned, probe_store
 from harness.results.store import RESULTS, RunFolder, open_runs
 from harness.runs import duration
@@ -79,12 +80,12 @@ def explain_command(
         sys.stdout.write(explain.text(results.explained, width, results.corrections) + "\n")
 
 
-def print_answers(found: Sequence[explain.Answer], corrections: Sequence[str] = ()) -> None:
+def print_answers(found: Sequence[Answer], corrections: Sequence[str] = ()) -> None:
     """What each column reaches and costs, and why; to standard error if nothing can be told. Then what
     answers of earlier versions said wrongly."""
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else NARROW
     if found:
-        sys.stdout.write(answer.in_words(found, width) + "\n")
+        sys.stdout.write(in_words(found, width) + "\n")
         for line in corrections:
             sys.stdout.write("\n".join(wrapped(line, width, "  ")) + "\n")
     else:

@@ -29,12 +29,12 @@ from harness.cli.explained import print_answers
 from harness.cli.progress import process_started_s
 from harness.cli.results import print_table
 from harness.cli.streams import say, tell
-from harness.explain import Answer
 from harness.hosts import NamespaceHost
 from harness.model import BackingKind, Plan, TestbedKind
 from harness.model.errors import HarnessError, Interrupted, UsageError
 from harness.model.units import check_name, format_duration
 from harness.parse.files import shown_path
+from harness.report.answer import Answer
 from harness.report.aside import Later
 from harness.results import planned
 from harness.results.store import RunFolder, write_out

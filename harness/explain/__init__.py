@@ -3,8 +3,8 @@
 ``evidence`` collects what is known of a cell. ``path`` computes the times of framing and round trips in
 closed form, ``cipher`` the work of the stand-alone ciphers. ``waterfall`` splits the time into parts, and
 ``verdict`` has the rules. ``published`` does the same for a matrix of which only the figures are known.
-``text`` has the words, ``answer`` what each column reaches and costs in all, and ``corrections`` what earlier
-versions said wrongly. docs/explain.md gives the reasoning.
+``text`` has the words, and ``corrections`` what earlier versions said wrongly.
+docs/explain.md gives the reasoning.
 """
 
 from __future__ import annotations
@@ -12,20 +12,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from harness.explain import twin
-from harness.explain.answer import Answer, answers
 from harness.explain.corrections import corrections
 from harness.explain.evidence import collect
 from harness.explain.text import Explained, ExplainFormat, as_json, sentence, text
 from harness.explain.verdict import Limit, is_labs_own
 from harness.model import Clock, Plan, Record
+from harness.results.columns import CellKey
 from harness.results.probe_records import ProbeRecord
 
 __all__ = [
-    "Answer",
     "ExplainFormat",
     "Explained",
     "Limit",
-    "answers",
     "as_json",
     "corrections",
     "explain",
@@ -51,12 +49,10 @@ def explain(
 
 def labs_own(
     records: Sequence[Record], plans: Mapping[str, Plan], probes: Sequence[ProbeRecord] = ()
-) -> frozenset[tuple[str, str]]:
-    """The cells that the lab limits, and not the link that it imitates: column and workload of each, for a
-    table's marks. Without digital twins, which no table reads.
+) -> frozenset[CellKey]:
+    """The cells that the lab limits, and not the link that it imitates, for a table's marks. Without digital
+    twins, which no table reads.
     """
     if not any(record.emulated and record.clock is Clock.REAL for record in records):
         return frozenset()
-    return frozenset(
-        (found.column, found.workload) for found in collect(records, plans, probes) if is_labs_own(found)
-    )
+    return frozenset(found.cell for found in collect(records, plans, probes) if is_labs_own(found))

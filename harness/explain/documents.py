@@ -265,9 +265,9 @@ def _of_cells(ask: Change, table: Table | None, is_of: Callable[[TableColumn], b
         fitting = [
             n
             for n in columns
-            if table.columns[n].link == name
-            and bool(table.columns[n].protection) is bool(protection)
-            and table.columns[n].encrypted in (None, True)
+            if (column := table.columns[n]).column.link == name
+            and bool(column.column.protection) is bool(protection)
+            and not (column.key is not None and column.key.is_unencrypted)
         ]
         if len(fitting) != 1:
             return Figures(why=f"expected one column of {link}, found {len(fitting) or 'none'}")

@@ -20,7 +20,6 @@ from harness.explain.path import Demands
 from harness.explain.span import Span
 from harness.model import (
     DEFAULT_TRANSPORT,
-    LINK_LOCAL,
     TRANSPORTS,
     Clock,
     Column,
@@ -32,11 +31,19 @@ from harness.model import (
     drivers,
 )
 from harness.results import plain
+from harness.results.columns import (
+    CellKey,
+    ColumnKey,
+    Setting,
+    by_column,
+    in_order,
+    is_memory,
+    origins,
+    rows_of,
+)
+from harness.results.metrics import Metric
 from harness.results.probe_records import ProbeRecord, TcpFigures
 from harness.results.store import FIO_SOURCE
-from harness.table import notes
-from harness.table.matrix import ColumnKey, by_column, in_order, is_memory, rows_of
-from harness.table.options import Metric, Setting
 
 CALIBRATION = 2.0
 """The emulation adds half to twice as much to an I/O's round trip as to the calibration's (docs/lab.md)."""
@@ -58,11 +65,13 @@ class Ladder(msgspec.Struct, frozen=True, kw_only=True):
 class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     """One cell. All times are per I/O: run time divided by the number of I/Os, whatever the depth.
 
+    ``origin`` is what of its setting must be said. In virtual time ``busy`` and ``busiest`` are not known,
+    because processors cost nothing there.
+
     ``depth`` is the number of I/Os in flight. ``device_ns`` is the time in the column ``local`` at the same
     depth, ``device_alone_ns`` at depth 1. ``busy`` is the part of the cell in which the busiest core worked,
-    and ``busiest`` names the host of that core (empty if there is only one kernel). ``virtual`` cells have
-    neither, because processors cost nothing there. ``twin_ns`` is the cell's time beyond its device, minus
-    the digital twin's time beyond its own device.
+    and ``busiest`` names the host of that core (empty if there is only one kernel). ``twin_ns`` is the cell's
+    time beyond its device, minus the digital twin's time beyond its own device.
 
     ``work_ns`` is the core's work for one I/O as another link shows it, where the core idles here.
     ``cipher_ns`` is the stand-alone time of cipher and check on the core that does most of it. ``rtt_ns`` and
@@ -83,15 +92,10 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     but the size of the blocks and the depth.
     """
 
+    key: ColumnKey
     workload: str
-    setting: str
-    link: str
-    protection: tuple[str, ...]
-    transport: str | None = DEFAULT_TRANSPORT
-    ipsec_mode: str | None = None
-    initiators: int = 1
+    origin: str = ""
     direction: Direction | None = None
-    virtual: bool = False
     block_bytes: int | None = None
     depth: int | None = None
     time_ns: Span | None = None
@@ -117,32 +121,25 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     ipsec_itself_ns: float | None = None
     missing: tuple[str, ...] = ()
     is_disturbed: bool = False
-    is_unencrypted: bool = False
     is_emulated: bool = False
     emulation_ns: Span | None = None
 
     @property
-    def is_local(self) -> bool:
-        return self.link == LINK_LOCAL
+    def cell(self) -> CellKey:
+        return CellKey(self.key, self.workload)
 
     @property
-    def is_protected(self) -> bool:
-        return bool(self.protection)
+    def column(self) -> Column:
+        return self.key.column
 
     @property
-    def of_column(self) -> Column:
-        return Column(self.link, self.protection, self.transport, self.initiators)
+    def is_virtual(self) -> bool:
+        return self.key.setting.is_virtual
 
     @property
-    def label(self) -> str:
-        """``wired+aes128gcm16``; with the mode of ESP, if that is not transport."""
-        name = self.of_column.shown(is_unencrypted=self.is_unencrypted)
-        return name if self.ipsec_mode in (None, IpsecMode.TRANSPORT) else f"{name} {self.ipsec_mode}"
-
-    @property
-    def column(self) -> str:
-        """The name as in the table: the setting, if it must be said, and then the label."""
-        return f"{self.setting} {self.label}".strip()
+    def name(self) -> str:
+        """Of its column, as in the table: where it is from, if that must be said, and then the label."""
+        return f"{self.origin} {self.key.label}".strip()
 
 
 def collect(
@@ -157,13 +154,11 @@ def collect(
     known = [plans[run] for run in runs if run in plans]
     keys = in_order(samples, known)
     names = list(dict.fromkeys(row.workload for row in rows_of(records, Metric.MB_S, known)))
-    several = len({key.setting for key in keys}) > 1
-    idling = _idling(samples)
+    told, idling = origins(keys), _idling(samples)
     found = []
     for key in keys:
-        setting = notes.setting_name(key.setting) if several or not key.setting.is_plain else ""
         column = _ColumnOf(key, samples, plans, probes, idling.get(key.setting, 0.0))
-        found += [column.evidence(name, setting) for name in names if samples[key].get(name)]
+        found += [column.evidence(name, told[key.setting]) for name in names if samples[key].get(name)]
     return _with_work(found)
 
 
@@ -177,7 +172,12 @@ def _with_work(found: Sequence[Evidence]) -> list[Evidence]:
     above ``IDLE``."""
     alike: dict[object, list[Evidence]] = {}
     for each in found:
-        if each.busy is not None and each.time_ns is not None and each.busy.mid >= IDLE and not each.is_local:
+        if (
+            each.busy is not None
+            and each.time_ns is not None
+            and each.busy.mid >= IDLE
+            and not each.column.is_local
+        ):
             alike.setdefault(_work_of(each), []).append(each)
     made = []
     for each in found:
@@ -191,7 +191,8 @@ def _with_work(found: Sequence[Evidence]) -> list[Evidence]:
 
 def _work_of(each: Evidence) -> object:
     """What the work for one I/O depends on, whatever the link."""
-    return each.setting, each.protection, each.transport, each.ipsec_mode, each.initiators, each.workload
+    column = msgspec.structs.replace(each.column, link="")
+    return each.key.setting, column, each.key.ipsec_mode, each.workload
 
 
 def _product(each: Evidence) -> Span | None:
@@ -223,36 +224,27 @@ class _ColumnOf:
         idling_ns: float,
     ) -> None:
         self.key, self.samples, self.probes, self.idling_ns = key, samples, probes, idling_ns
-        self.goodput_bytes_s = goodputs_of(probes).get((key.link, ()))
+        self.column = column = key.column
+        self.goodput_bytes_s = goodputs_of(probes).get((column.link, ()))
         of_key = [record for cell in samples[key].values() for record in cell]
         self.plans = [plans[run] for run in dict.fromkeys(r.run_id for r in of_key) if run in plans]
-        self.link = next((p.links[key.link] for p in self.plans if key.link in p.links), None)
+        self.link = next((p.links[column.link] for p in self.plans if column.link in p.links), None)
         self.proposals = {name: p for plan in self.plans for name, p in plan.proposals.items()}
         self.workloads = {w.name: w for plan in self.plans for w in plan.workloads}
         self.emulations_ns = _emulations_ns(
             record
             for other, cells in samples.items()
-            if (other.setting, other.link) == (key.setting, key.link)
+            if (other.setting, other.column.link) == (key.setting, column.link)
             for cell in cells.values()
             for record in cell
         )
 
-    def evidence(self, name: str, setting: str) -> Evidence:
-        key = self.key
-        good = measured(self.samples[key][name])
-        bare = Evidence(
-            workload=name,
-            setting=setting,
-            link=key.link,
-            protection=key.protection,
-            transport=key.transport,
-            ipsec_mode=key.ipsec_mode,
-            initiators=key.initiators,
-            is_unencrypted=key.is_unencrypted,
-        )
+    def evidence(self, name: str, origin: str) -> Evidence:
+        good = measured(self.samples[self.key][name])
+        bare = Evidence(key=self.key, workload=name, origin=origin)
         if not good:
-            disturbed = disturbance.summary(self.samples[key][name])
-            counted = disturbance.counting(self.samples[key][name])
+            disturbed = disturbance.summary(self.samples[self.key][name])
+            counted = disturbance.counting(self.samples[self.key][name])
             return msgspec.structs.replace(
                 bare,
                 block_bytes=counted[0].block_bytes if counted else None,
@@ -276,15 +268,14 @@ class _ColumnOf:
         faster, _ = self._demands(good[0], direction, block_bytes, rtt_ns, rate=2)
         goodput_mb_s, one_at_a_time_mb_s = self._most(good[0], direction, block_bytes, depth, rtt_ns)
         device = self._times(self._local(), name)
-        if device is None and key.link != LINK_LOCAL:
+        if device is None and not self.column.is_local:
             why = disturbance.summary(self._local().get(name, ())) or "not measured"
             missing.append(f"the device's own time is unknown: the column local was {why}")
         missing += [f"no stand-alone ciphers: {reason}" for reason in cipher.reasons(self._ciphers())]
-        virtual = good[0].clock is Clock.VIRTUAL
+        virtual = self.key.setting.is_virtual
         return msgspec.structs.replace(
             bare,
             direction=direction,
-            virtual=virtual,
             is_emulated=good[0].emulated and not virtual,
             emulation_ns=None if virtual or demands is None else self._emulation(demands.round_trips, depth),
             block_bytes=block_bytes,
@@ -295,7 +286,7 @@ class _ColumnOf:
             device_alone_ns=self._device_alone(name, depth),
             path=demands,
             faster=faster,
-            is_memory=is_memory(key, self.plans),
+            is_memory=is_memory(self.key, self.plans),
             rate_bit_s=self.link.rate_bit_s if self.link else None,
             rtt_ns=rtt_ns,
             goodput_bytes_s=self.goodput_bytes_s,
@@ -323,7 +314,7 @@ class _ColumnOf:
                 else "the run's plan is missing"
             )
             words.append(f"{lacks}, so the number of I/Os in flight is unknown")
-        if self.key.initiators > 1:
+        if self.column.initiators > 1:
             return None, [*words, "several initiators share the cell's time"]
         return depth, words
 
@@ -353,10 +344,10 @@ class _ColumnOf:
         return Span(low_ns * round_trips, mid_ns * round_trips, high_ns * round_trips)
 
     def _without_ipsec(self, good: Sequence[Record]) -> Sequence[Record]:
-        if not self.key.protection:
+        if not self.column.protection:
             return good
         for key, samples in self._of_same_link():
-            if not key.protection and (found := samples.get(good[0].workload)):
+            if not key.column.protection and (found := samples.get(good[0].workload)):
                 return found
         return good
 
@@ -370,8 +361,8 @@ class _ColumnOf:
         rate: int = 1,
     ) -> tuple[Demands | None, list[str]]:
         """What the path takes at so many times its rate, and why that is unknown."""
-        key = self.key
-        if key.link == LINK_LOCAL or direction is None or block_bytes is None:
+        column = self.column
+        if column.is_local or direction is None or block_bytes is None:
             return None, []
         if self.link is None:
             return None, ["the link's profile is unknown: the run's plan is missing"]
@@ -382,19 +373,19 @@ class _ColumnOf:
             link = msgspec.structs.replace(link, rate_bit_s=rate * link.rate_bit_s)
         if self.link.interface is not None and rtt_ns is None:
             return None, ["the real link's round trip is unknown: no pings were made before the cells"]
-        transport = key.transport or DEFAULT_TRANSPORT
+        transport = column.transport or DEFAULT_TRANSPORT
         window_bytes = self.link.tcp_window_bytes
         if window_bytes is None and record.emulated:
             # Here both ends are Linux with its defaults; on real machines that is not known.
             window_bytes = wire.transport(transport).window_bytes
         dialogue = path.dialogue_of(transport, record.session, direction, window_bytes)
         if dialogue is None:
-            title = TRANSPORTS.get(key.transport or "", "session")
+            title = TRANSPORTS.get(column.transport or "", "session")
             return None, [f"the record does not have the negotiated {title} parameters"]
         framing = self._framing(self.link)
         words = []
-        if key.protection and framing is None:
-            words = [f"the framing of {'+'.join(key.protection)} is unknown"]
+        if column.protection and framing is None:
+            words = [f"the framing of {'+'.join(column.protection)} is unknown"]
         if block_bytes > LARGEST_BLOCK_BYTES:
             return None, [f"blocks above {LARGEST_BLOCK_BYTES >> 20} MiB are not computed"]
         command_bytes = bounds.positive(record.session, "max_sectors_kb") * 1024 or None
@@ -412,11 +403,10 @@ class _ColumnOf:
         )
 
     def _framing(self, link: LinkProfile) -> Framing | None:
-        key = self.key
-        if not key.protection:
+        if not self.column.protection:
             return None
-        mode = IpsecMode(key.ipsec_mode or IpsecMode.TRANSPORT)
-        return framings.of(key.protection, self.proposals, mode, link.mtu_bytes, link.ip)
+        mode = IpsecMode(self.key.ipsec_mode or IpsecMode.TRANSPORT)
+        return framings.of(self.column.protection, self.proposals, mode, link.mtu_bytes, link.ip)
 
     def _most(
         self,
@@ -428,7 +418,7 @@ class _ColumnOf:
     ) -> tuple[float | None, float | None]:
         """The link's goodput and the one-at-a-time bound, in MB/s; each None if it is unknown."""
         # The bounds are those of one initiator's link.
-        if self.link is None or self.key.link == LINK_LOCAL or self.key.initiators > 1:
+        if self.link is None or self.column.is_local or self.column.initiators > 1:
             return None, None
         link = path.measured_link(self.link, rtt_ns, self.goodput_bytes_s)
         goodput = bounds.goodput_bytes_per_s(link)
@@ -438,7 +428,7 @@ class _ColumnOf:
                 link,
                 self._framing(link),
                 record.session,
-                wire.transport(self.key.transport or DEFAULT_TRANSPORT).overheads(record.session),
+                wire.transport(self.column.transport or DEFAULT_TRANSPORT).overheads(record.session),
                 depth=depth,
                 block_bytes=block_bytes,
                 writes=direction == "write",
@@ -450,7 +440,7 @@ class _ColumnOf:
             (
                 found
                 for key, found in self.samples.items()
-                if key.link == LINK_LOCAL and key.setting == self.key.setting
+                if key.column.is_local and key.setting == self.key.setting
             ),
             {},
         )
@@ -474,11 +464,11 @@ class _ColumnOf:
     def _ladder(self, name: str, direction: Direction | None, *, encrypts: bool | None) -> Ladder | None:
         """The next lower step: without IPsec (``encrypts`` None), or with a proposal that does not
         encrypt."""
-        if not self.key.protection:
+        if not self.column.protection:
             return None
         for key, found in self._of_same_link():
             good = measured(found.get(name, ()))
-            if not good or not (not key.protection if encrypts is None else self._is_null(key)):
+            if not good or not (not key.column.protection if encrypts is None else self._is_null(key.column)):
                 continue
             plans = {plan.run_id: plan for plan in self.plans}
             step = _ColumnOf(key, self.samples, plans, self.probes, self.idling_ns)
@@ -490,11 +480,12 @@ class _ColumnOf:
             )
         return None
 
-    def _is_null(self, key: ColumnKey) -> bool:
+    def _is_null(self, column: Column) -> bool:
         """Whether a column has the same protections, but for a proposal that does not encrypt."""
-        if len(key.protection) != len(self.key.protection):
+        if len(column.protection) != len(self.column.protection):
             return False
-        differ = [pair for pair in zip(key.protection, self.key.protection, strict=True) if len({*pair}) == 2]
+        pairs = zip(column.protection, self.column.protection, strict=True)
+        differ = [pair for pair in pairs if len({*pair}) == 2]
         if len(differ) != 1:
             return False
         theirs, own = (self.proposals.get(name) for name in differ[0])
@@ -503,17 +494,12 @@ class _ColumnOf:
     def _ciphers(self) -> list[ProbeRecord]:
         """The stand-alone ciphers of this proposal in the column's runs, over any link."""
         runs = {record.run_id for cell in self.samples[self.key].values() for record in cell}
-        return [p for p in self.probes if p.protection == self.key.protection and p.run_id in runs]
+        return [p for p in self.probes if p.protection == self.column.protection and p.run_id in runs]
 
     def _of_same_link(self) -> Iterator[tuple[ColumnKey, Samples]]:
+        own = self.key
         for key, found in self.samples.items():
-            own = self.key
-            same = (key.setting, key.transport, key.initiators) == (
-                own.setting,
-                own.transport,
-                own.initiators,
-            )
-            if same and key.link == own.link and key != own:
+            if key != own and (key.setting, key.column.bare) == (own.setting, own.column.bare):
                 yield key, found
 
 
@@ -525,11 +511,6 @@ def _emulations_ns(of_link: Iterable[Record]) -> tuple[float, ...]:
         if ns is not None:
             found[record.run_id] = min(ns, found.get(record.run_id, ns))
     return tuple(found.values())
-
-
-def _beside(key: ColumnKey) -> tuple[object, ...]:
-    """All of a column but its protection."""
-    return key.setting, key.link, key.transport, key.initiators
 
 
 def goodputs_of(probes: Sequence[ProbeRecord]) -> dict[tuple[str, tuple[str, ...]], float]:

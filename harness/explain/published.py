@@ -20,7 +20,7 @@ from harness.analysis.theory import Direction
 from harness.analysis.wire.iscsi import WINDOW_BYTES, Dialogue
 from harness.explain import path
 from harness.explain.verdict import Confidence, Limit
-from harness.model import LINK_LOCAL, IpsecMode, LinkProfile
+from harness.model import LINK_LOCAL, Column, IpsecMode, LinkProfile
 from harness.model.escape import in_ascii
 from harness.model.units import parse_size
 from harness.parse.jobfile import DEFAULT_BLOCK_BYTES
@@ -44,9 +44,8 @@ class Concluded(msgspec.Struct, frozen=True, kw_only=True):
     """One published figure. ``added_ns`` is the time per I/O beyond the step below (the local disk; the same
     link without IPsec), ``framing_ns`` the most that ESP's bytes take."""
 
+    column: Column
     workload: str
-    link: str
-    protection: tuple[str, ...]
     mb_s: float
     ratio: float
     time_ns: float
@@ -81,7 +80,7 @@ def conclude(reference: Reference, links: dict[str, LinkProfile]) -> Published:
     ]
     sentences = [_of_noise(link, factor) for link, factor in noise.items()]
     sentences += [
-        _of_column(column, [cell for cell in cells if _place(cell) == _place(column)], noise)
+        _of_column(column, [cell for cell in cells if cell.column == _place(column)], noise)
         for column in reference.columns
         if column.link != LINK_LOCAL
     ]
@@ -94,14 +93,14 @@ def conclude(reference: Reference, links: dict[str, LinkProfile]) -> Published:
     )
 
 
-def _place(of: ReferenceColumn | Concluded) -> tuple[str, tuple[str, ...]]:
-    return of.link, of.protection
+def _place(of: ReferenceColumn) -> Column:
+    return Column(of.link, of.protection)
 
 
 def _before(reference: Reference, place: int) -> int | None:
     """The column with one layer less."""
     column = reference.columns[place]
-    wanted = (column.link if column.protection else LINK_LOCAL, ())
+    wanted = Column(column.link if column.protection else LINK_LOCAL)
     return next((n for n, c in enumerate(reference.columns) if _place(c) == wanted), None)
 
 
@@ -132,9 +131,8 @@ def _cell(
     ratio, factor = row[place] / base, noise[column.link]
     limit, words = _limit(column, ratio, factor, time_ns, added_ns, framing_ns)
     return Concluded(
+        column=_place(column),
         workload=workload,
-        link=column.link,
-        protection=column.protection,
         mb_s=row[place],
         ratio=ratio,
         time_ns=time_ns,
@@ -224,9 +222,9 @@ def _time(time_ns: float) -> str:
 def text(published: Published) -> str:
     """Sentences about the whole matrix, then one for each figure."""
     lines = [f"{published.reference}: {published.source}", "", *published.sentences]
-    for link in dict.fromkeys(_place(cell) for cell in published.cells):
-        found = [cell for cell in published.cells if _place(cell) == link]
-        name = found[0].link if not found[0].protection else f"{found[0].link} with IPsec"
+    for column in dict.fromkeys(cell.column for cell in published.cells):
+        found = [cell for cell in published.cells if cell.column == column]
+        name = f"{column.link} with IPsec" if column.protection else column.link
         lines += ["", name]
         lines += [f"  {cell.workload}, {cell.mb_s:g} MB/s: {cell.sentence}" for cell in found]
     return "\n".join(lines)
@@ -234,4 +232,12 @@ def text(published: Published) -> str:
 
 def as_json(published: Published) -> str:
     """As for measured cells, with the conclusions instead of a waterfall."""
-    return in_ascii(msgspec.json.format(msgspec.json.encode(published), indent=1).decode())
+    found = {**msgspec.structs.asdict(published), "cells": [_plain(cell) for cell in published.cells]}
+    return in_ascii(msgspec.json.format(msgspec.json.encode(found), indent=1).decode())
+
+
+def _plain(cell: Concluded) -> dict[str, object]:
+    rest = msgspec.structs.asdict(cell)
+    column = rest.pop("column")
+    place = {"workload": cell.workload, "link": column.link, "protection": column.protection}
+    return {**place, **rest}

@@ -14,9 +14,9 @@ from harness.explain.remedy import Resource
 from harness.explain.verdict import Confidence, Limit, Verdict, in_words, judge
 from harness.explain.waterfall import PARTS
 from harness.model import TRANSPORTS
+from harness.model.choices import Choice
 from harness.model.escape import in_ascii, printable
 from harness.model.lines import wrapped
-from harness.table.options import Choice
 
 _SHORT = {"round_trip": "round trip"}
 """Headings of the parts whose names are not words."""
@@ -79,10 +79,10 @@ class Explained(msgspec.Struct, frozen=True, kw_only=True):
 
 def short(name: str, cells: Sequence[Explained]) -> str:
     """The heading of a part of these cells: by their transport or protection, if they have the same."""
-    carried_by = {cell.evidence.transport for cell in cells} - {None}
+    carried_by = {cell.evidence.column.transport for cell in cells} - {None}
     if name == "transport" and len(carried_by) == 1:
         return TRANSPORTS.get(carried_by.pop() or "", name)
-    framed = {cell.evidence.of_column.framed for cell in cells if cell.evidence.is_protected}
+    framed = {cell.evidence.column.framed for cell in cells} - {""}
     if name == "framing" and len(framed) == 1:
         return f"{framed.pop()} framing"
     return _SHORT.get(name, name)
@@ -100,8 +100,8 @@ def sentence(cell: Explained) -> str:
         f"confidence {verdict.confidence}{doubt}"
     )
     change = verdict.change
-    if verdict.limited_by is Limit.TRANSPORT and cell.evidence.transport:
-        return f"{words}; what may help: {wire.transport(cell.evidence.transport).remedy}"
+    if verdict.limited_by is Limit.TRANSPORT and cell.evidence.column.transport:
+        return f"{words}; what may help: {wire.transport(cell.evidence.column.transport).remedy}"
     if change is None or not cell.lift:
         return words
     how = "; ".join(filter(None, (change.how, cell.where)))
@@ -128,7 +128,7 @@ def _wrapped(line: str, width: int | None) -> str:
 
 
 def _columns(cells: Sequence[Explained]) -> list[tuple[str, list[Explained]]]:
-    return [(name, list(found)) for name, found in groupby(cells, key=lambda cell: cell.evidence.column)]
+    return [(name, list(found)) for name, found in groupby(cells, key=lambda cell: cell.evidence.name)]
 
 
 def _headline(name: str, cells: Sequence[Explained]) -> str:
@@ -193,7 +193,7 @@ def _shares(cells: Sequence[Explained]) -> str:
 
 def _column(cells: Sequence[Explained], width: int | None) -> list[str]:
     shown = [cell for cell in cells if cell.verdict.waterfall_ns]
-    lines = [_headline(cells[0].evidence.column, cells)]
+    lines = [_headline(cells[0].evidence.name, cells)]
     if shown:
         lines += ["", *_table(shown, width)]
     return lines + ["", *(f"  {cell.evidence.workload}: {sentence(cell)}" for cell in cells)]
@@ -250,16 +250,17 @@ def as_json(cells: Sequence[Explained], corrections: Sequence[str] = ()) -> str:
 
 def _plain(cell: Explained) -> PrintedVerdict:
     evidence, verdict = cell.evidence, cell.verdict
+    key, column = evidence.key, evidence.column
     return {
         "workload": evidence.workload,
-        "setting": evidence.setting,
-        "link": evidence.link,
-        "protection": evidence.protection,
-        "transport": evidence.transport,
-        "ipsec": evidence.of_column.ipsec,
-        "encrypted": not evidence.is_unencrypted if evidence.is_protected else None,
-        "ipsec_mode": evidence.ipsec_mode,
-        "initiators": evidence.initiators,
+        "setting": evidence.origin,
+        "link": column.link,
+        "protection": column.protection,
+        "transport": column.transport,
+        "ipsec": column.ipsec,
+        "encrypted": key.is_encrypted,
+        "ipsec_mode": key.ipsec_mode,
+        "initiators": column.initiators,
         "limited_by": verdict.limited_by,
         "confidence": verdict.confidence,
         "holds": verdict.holds,

@@ -60,7 +60,9 @@ def plan_of(plan: Plan, evidence: Sequence[Evidence]) -> Plan | None:
     """
     if plan.virtual_time:
         return None
-    measured = {found.link: found for found in evidence if found.rtt_ns is not None or found.goodput_bytes_s}
+    measured = {
+        found.column.link: found for found in evidence if found.rtt_ns is not None or found.goodput_bytes_s
+    }
     links = {}
     for name, link in plan.links.items():
         found = measured.get(name)
@@ -103,7 +105,7 @@ def disk_like(evidence: Sequence[Evidence]) -> DiskProfile:
     """
     times: dict[int, list[float]] = {}
     for found in evidence:
-        if found.is_local and found.depth == 1 and found.time_ns is not None and found.block_bytes:
+        if found.column.is_local and found.depth == 1 and found.time_ns is not None and found.block_bytes:
             times.setdefault(found.block_bytes, []).append(found.time_ns.mid)
     title = "as the column local"
     if not times:
@@ -138,7 +140,7 @@ def times(run: RunFolder) -> dict[Cell, float]:
         return {}
     plan = folder.load_plan()
     return {
-        (found.workload, found.of_column): found.time_ns.mid
+        (found.workload, found.column): found.time_ns.mid
         for found in collect(records, {plan.run_id: plan})
         if found.time_ns is not None
     }
@@ -150,10 +152,10 @@ def beside(evidence: Sequence[Evidence], twin: Mapping[Cell, float]) -> list[Evi
 
 
 def _beside(found: Evidence, twin: Mapping[Cell, float]) -> Evidence:
-    own = twin.get((found.workload, found.of_column))
+    own = twin.get((found.workload, found.column))
     device = twin.get((found.workload, Column(LINK_LOCAL)))
-    without = twin.get((found.workload, msgspec.structs.replace(found.of_column, protection=())))
-    if found.virtual or found.is_local or own is None:
+    without = twin.get((found.workload, found.column.bare))
+    if found.is_virtual or found.column.is_local or own is None:
         return found
     implementation = None
     if found.time_ns is not None and found.device_ns is not None and device is not None:
@@ -166,5 +168,5 @@ def _beside(found: Evidence, twin: Mapping[Cell, float]) -> Evidence:
     return msgspec.structs.replace(
         found,
         twin_ns=implementation,
-        ipsec_itself_ns=own - without if found.is_protected and without is not None else None,
+        ipsec_itself_ns=own - without if found.column.protection and without is not None else None,
     )

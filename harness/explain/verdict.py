@@ -55,7 +55,7 @@ class Limit(enum.StrEnum):
 
     def words(self, evidence: Evidence) -> str:
         """For people, of a cell with that evidence."""
-        column = evidence.of_column
+        column = evidence.column
         transport = TRANSPORTS.get(column.transport or "", "the transport")
         return {
             "device": "the device",
@@ -139,7 +139,7 @@ def judge(evidence: Evidence) -> Verdict:
     if guess is None or evidence.direction is None or evidence.block_bytes is None:
         reason = "; ".join(evidence.missing) or "the cell has no figure"
         return Verdict(limited_by=Limit.UNKNOWN, confidence=Confidence.NONE, reason=reason)
-    if evidence.is_local:
+    if evidence.column.is_local:
         return _of_device(evidence, guess)
     parts = waterfall.parts(guess)
     bounds = _bounds(guess, parts)
@@ -165,7 +165,7 @@ def judge(evidence: Evidence) -> Verdict:
         waterfall_ns=waterfall.in_ns(parts, guess.whole_ns, saturated=saturated),
         bounds_ns={name: round(bound) for name, bound in bounds.items()},
     )
-    return msgspec.structs.replace(verdict, change=_change(guess, draws, told, evidence.transport))
+    return msgspec.structs.replace(verdict, change=_change(guess, draws, told, evidence.column.transport))
 
 
 def is_labs_own(evidence: Evidence) -> bool:
@@ -355,12 +355,12 @@ def _doubt(evidence: Evidence) -> str:
 
 def _lacking(evidence: Evidence) -> list[str]:
     """What was not measured and would tell more."""
-    if evidence.virtual or evidence.is_local:
+    if evidence.is_virtual or evidence.column.is_local:
         return []
     lacking = []
-    if evidence.is_protected and evidence.plain is None:
+    if evidence.column.protection and evidence.plain is None:
         lacking.append("no column shows this link without IPsec")
-    elif evidence.is_protected and evidence.null is None and "cipher_null" not in evidence.driver:
+    elif evidence.column.protection and evidence.null is None and "cipher_null" not in evidence.driver:
         how = "" if evidence.cipher_ns is None else " more closely"
         lacking.append(f"no column with null-sha256 separates the cipher from the kernel's path{how}")
     if evidence.null is None and evidence.cipher_ns is not None and not _is_crypto_known(evidence):
@@ -377,14 +377,14 @@ def _lacking(evidence: Evidence) -> list[str]:
 def _confidence(evidence: Evidence, limit: Limit) -> Confidence:
     if limit is Limit.UNKNOWN:
         return Confidence.NONE
-    if evidence.virtual:
+    if evidence.is_virtual:
         return Confidence.HIGH
     if evidence.repeats < 2 or _doubt(evidence):
         return Confidence.LOW
     if limit is Limit.LAB:
         sure = evidence.busy is not None or evidence.emulation_ns is not None
     elif limit in (Limit.CRYPTO, Limit.CPU):
-        sure = evidence.busy is not None and (not evidence.is_protected or _is_crypto_known(evidence))
+        sure = evidence.busy is not None and (not evidence.column.protection or _is_crypto_known(evidence))
     else:
         sure = limit is Limit.DEVICE or evidence.rtt_ns is not None
     return Confidence.HIGH if sure else Confidence.MEDIUM
@@ -403,7 +403,7 @@ def _detail(evidence: Evidence, limit: Limit) -> str:
     busy = f"{core} {evidence.busy.mid:.0%} busy" if evidence.busy is not None else ""
     if limit is Limit.CRYPTO:
         alone = f"at least {ciphers.low / whole.high:.0%} of a core" if ciphers and whole else ""
-        return ", ".join(filter(None, (evidence.driver or evidence.of_column.title, alone, busy)))
+        return ", ".join(filter(None, (evidence.driver or evidence.column.title, alone, busy)))
     if limit is Limit.CPU:
         most = f"{min(1.0, ciphers.high / whole.low):.0%}" if ciphers and whole else ""
         alone = f"ciphers at most {most} of the time" if most else ""

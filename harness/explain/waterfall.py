@@ -102,7 +102,7 @@ def _reading(evidence: Evidence, at: At, *, model: float, split: float, waited: 
         alone = min(device * (1 + waited * (depth - 1)), max(device, left))
     cipher = at(evidence.cipher_ns) if evidence.cipher_ns is not None else None
     above = secret = None
-    if evidence.is_protected and evidence.plain is not None and not evidence.virtual:
+    if evidence.column.protection and evidence.plain is not None and not evidence.is_virtual:
         above = max(0.0, _step(evidence, evidence.plain, time_ns, busy, at))
         least, most = _crypto(evidence, evidence.plain, time_ns, busy, cipher, at)
         least = min(max(0.0, least), above)
@@ -120,7 +120,7 @@ def _reading(evidence: Evidence, at: At, *, model: float, split: float, waited: 
         work_ns=at(evidence.work_ns) if evidence.work_ns is not None else None,
         implementation_ns=at(evidence.twin_ns) if evidence.twin_ns is not None else None,
         emulation_ns=at(evidence.emulation_ns) if evidence.emulation_ns is not None else None,
-        is_labs=evidence.is_emulated and not evidence.is_protected,
+        is_labs=evidence.is_emulated and not evidence.column.protection,
         faster=evidence.faster.scaled(model) if evidence.faster is not None else None,
         is_memory=evidence.is_memory,
     )

@@ -365,6 +365,16 @@ class Column(msgspec.Struct, frozen=True, order=True, forbid_unknown_fields=True
             msgspec.structs.force_setattr(self, "transport", None)
 
     @property
+    def is_local(self) -> bool:
+        """Whether it is the initiator's own storage, without a network."""
+        return self.link == LINK_LOCAL
+
+    @property
+    def bare(self) -> Column:
+        """The same without protection."""
+        return msgspec.structs.replace(self, protection=())
+
+    @property
     def ipsec(self) -> str:
         """The ESP proposal among its protections; ``off`` if there is none."""
         return next((name for name in self.protection if name not in PROTECTIONS), PROTECTION_OFF)

@@ -13,14 +13,17 @@ import msgspec
 
 from harness.analysis import bounds, disturbance, wire
 from harness.analysis.histogram import Histogram
-from harness.model import DEFAULT_TRANSPORT, LINK_LOCAL, LinkProfile, Status
+from harness.model import DEFAULT_TRANSPORT, LinkProfile, Status
+from harness.model.choices import Choice
 from harness.report import draw
 from harness.report.content import ColumnFacts, Origin
 from harness.results import distributions
+from harness.results.columns import TableRow
 from harness.results.distributions import Distribution
+from harness.results.metrics import Direction
 from harness.table import Metric
 from harness.table.notes import DISTURBED_SIGN, LAB_SIGN
-from harness.table.options import Choice, Direction, Table, TableCell, TableRow
+from harness.table.options import Table, TableCell
 from harness.table.text import marked_value, number
 
 WIDTH = 352
@@ -423,7 +426,7 @@ def roofline(table: Table, facts: Sequence[ColumnFacts]) -> list[Chart]:
     """
     by_link: dict[tuple[object, LinkProfile], list[_Dot]] = {}
     for index, fact in enumerate(facts):
-        if fact.link is None or fact.column.link == LINK_LOCAL:
+        if fact.link is None or fact.column.column.is_local:
             continue
         dots = list(_dots(table, fact, index))
         if dots and any(dot.bound.bytes_per_s for dot in dots):
@@ -441,7 +444,7 @@ def roofline(table: Table, facts: Sequence[ColumnFacts]) -> list[Chart]:
 
 
 def _dots(table: Table, fact: ColumnFacts, index: int) -> Iterator[_Dot]:
-    if fact.column.initiators > 1:
+    if fact.column.column.initiators > 1:
         return  # the bounds are those of one initiator's link
     for row, cells in zip(table.rows, table.cells, strict=True):
         cell, workload = cells[index], fact.workloads.get(row.workload)
@@ -456,7 +459,7 @@ def _dots(table: Table, fact: ColumnFacts, index: int) -> Iterator[_Dot]:
             fact.link,
             fact.framing,
             records[0].session,
-            wire.transport(fact.column.transport or DEFAULT_TRANSPORT).overheads(records[0].session),
+            wire.transport(fact.column.column.transport or DEFAULT_TRANSPORT).overheads(records[0].session),
             depth=depth,
             block_bytes=block,
             writes=row.direction is Direction.WRITE,

@@ -14,15 +14,17 @@ import msgspec
 from harness import __version__
 from harness.analysis import theory
 from harness.analysis.wire import framings
-from harness.explain import Answer, Explained, answers, corrections, explain, labs_own, twin
-from harness.model import IPV4, LINK_LOCAL, IpsecMode, LinkProfile, Plan, Record, Workload, unread
+from harness.explain import Explained, corrections, explain, labs_own, twin
+from harness.model import IPV4, IpsecMode, LinkProfile, Plan, Record, Workload, unread
+from harness.model.choices import Choice
+from harness.report.answer import Answer, answers
+from harness.results.columns import CellKey, by_column, in_order
 from harness.results.probe_records import ProbeRecord
 from harness.results.probe_store import open_probes
 from harness.results.store import RunFolder, open_environments, open_plans, open_results, open_runs
 from harness.table import Metric, Options, build
-from harness.table.matrix import by_column, in_order
 from harness.table.notes import machines
-from harness.table.options import Choice, Table, TableColumn
+from harness.table.options import Table, TableColumn
 
 
 class Origin(enum.StrEnum):
@@ -85,7 +87,7 @@ class Results(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return build(self.records, options, self.plans, self.environments, self._labs_own)
 
     @functools.cached_property
-    def _labs_own(self) -> frozenset[tuple[str, str]]:
+    def _labs_own(self) -> frozenset[CellKey]:
         return labs_own(self.records, self.plans, self.probes)
 
     @property
@@ -171,10 +173,11 @@ def columns(results: Results, table: Table) -> list[ColumnFacts]:
     for place, (key, column) in enumerate(zip(keys, measured, strict=True)):
         found = [record for cell in samples[key].values() for record in cell]
         plans = [results.plans[run] for run in dict.fromkeys(r.run_id for r in found) if run in results.plans]
-        link = next((plan.links[key.link] for plan in plans if key.link in plan.links), None)
+        name = key.column.link
+        link = next((plan.links[name] for plan in plans if name in plan.links), None)
         virtual = any(record.clock != "real" for record in found)
         emulated = any(record.emulated or record.disk for record in found)
-        memory = key.link == LINK_LOCAL and column.is_memory
+        memory = key.column.is_local and column.is_memory
         real = Origin.MEMORY if memory else Origin.EMULATED if emulated else Origin.MEASURED
         facts.append(
             ColumnFacts(
@@ -185,7 +188,7 @@ def columns(results: Results, table: Table) -> list[ColumnFacts]:
                 samples=samples[key],
                 link=link,
                 framing=framings.of(
-                    key.protection,
+                    key.column.protection,
                     {name: proposal for plan in plans for name, proposal in plan.proposals.items()},
                     IpsecMode(key.ipsec_mode or IpsecMode.TRANSPORT),
                     link.mtu_bytes if link is not None else 0,

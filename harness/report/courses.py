@@ -22,8 +22,9 @@ from harness.report.charts import (
 )
 from harness.report.content import ColumnFacts
 from harness.results import overtime
+from harness.results.columns import TableRow
 from harness.results.overtime import Course
-from harness.table.options import Table, TableRow
+from harness.table.options import Table
 
 _BOTTOM = 230.0
 _POINTS = 40

@@ -16,12 +16,11 @@ from typing import Any
 
 import msgspec
 
-from harness.explain import Answer
-from harness.explain.answer import Loss
-from harness.model import LINK_LOCAL, TRANSPORTS, LinkProfile, Plan, protocol
+from harness.model import TRANSPORTS, LinkProfile, Plan, protocol
 from harness.model.escape import as_json, for_page
 from harness.model.units import format_size
 from harness.report import charts, content, courses, draw, paths
+from harness.report.answer import Answer, Loss
 from harness.report.aside import aside
 from harness.report.charts import Chart
 from harness.report.content import ColumnFacts, Origin, Results, Words
@@ -459,11 +458,11 @@ def _column(fact: ColumnFacts) -> str:
         for name, known in (
             ("Link", _profile(fact.link) if fact.link else {}),
             *((protocol(name), words) for name, words in agreed.items()),
-            (f"{TRANSPORTS.get(fact.column.transport or '', '')} session", session),
+            (f"{TRANSPORTS.get(fact.column.column.transport or '', '')} session", session),
         )
         if known
     ]
-    network = fact.column.link != LINK_LOCAL
+    network = not fact.column.column.is_local
     none = (
         "Nothing is known of its link, session or protection."
         if network

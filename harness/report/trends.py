@@ -23,9 +23,9 @@ from harness.report.charts import (
     together,
 )
 from harness.report.content import ColumnFacts, planned_s
-from harness.table import Metric
-from harness.table.matrix import reader
-from harness.table.options import Table, TableRow
+from harness.results.columns import TableRow
+from harness.results.metrics import Metric, reader
+from harness.table.options import Table
 from harness.table.text import number
 
 _BOTTOM = 230.0

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from harness.explain import Explained, sentence
-from harness.explain.answer import limits
 from harness.explain.text import short
 from harness.explain.waterfall import PARTS
 from harness.report import draw
+from harness.report.answer import limits
 from harness.report.charts import WIDTH, Chart
 
 _EDGE = 4
@@ -37,7 +37,7 @@ def waterfalls(cells: Sequence[Explained], *, of_100: bool = False) -> list[Char
 
 def _of_row(workload: str, cells: Sequence[Explained], *, of_100: bool) -> Chart:
     known = [name for name in PARTS if any(cell.verdict.waterfall_ns.get(name) for cell in cells)]
-    several = len({cell.evidence.setting for cell in cells}) > 1
+    several = len({cell.evidence.origin for cell in cells}) > 1
     x = draw.linear([_longest_ns(cell) / 1e3 for cell in cells], _EDGE, WIDTH - _EDGE)
     bottom = _TOP + _ROW * len(cells)
     axis, parts, lines, says = [], [], [], []
@@ -49,7 +49,7 @@ def _of_row(workload: str, cells: Sequence[Explained], *, of_100: bool) -> Chart
         axis.append(draw.text(x.at(tick), bottom + 12, draw.microseconds(tick), f"mu{end}"))
     for place, cell in enumerate(cells):
         y = _TOP + _ROW * place
-        name = cell.evidence.column if several else cell.evidence.label
+        name = cell.evidence.name if several else cell.evidence.key.label
         whole_ns = cell.verdict.whole_ns or 0
         time = draw.microseconds(whole_ns / 1e3)
         label = draw.shortened(name, draw.fits(WIDTH - 2 * _EDGE) - len(time) - 2)
@@ -60,13 +60,13 @@ def _of_row(workload: str, cells: Sequence[Explained], *, of_100: bool) -> Chart
         words.append(_words(cell, y + _LABEL, px_of_ns))
         words_of_100.append(_words(cell, y + _LABEL, filled))
         wider = f'bars" style="--k:{filled / px_of_ns:.4g}' if of_100 else ""
-        parts.append(draw.group(wider, cell.evidence.column, _bar(cell, y + _LABEL, px_of_ns)))
+        parts.append(draw.group(wider, cell.evidence.name, _bar(cell, y + _LABEL, px_of_ns)))
         figures = [_figure(cell.verdict.waterfall_ns.get(name)) for name in known]
         # What is missing is often the same for many columns.
         verdict = sentence(cell)
         first = told.setdefault(verdict, name)
         verdict = verdict if first == name else f"as for {first}"
-        lines.append((cell.evidence.column, _figure(whole_ns), *figures, verdict))
+        lines.append((cell.evidence.name, _figure(whole_ns), *figures, verdict))
         says.append((name, limits([cell])))
     for place, part in enumerate(known):
         at = _EDGE + place % _LEGEND_ACROSS * (WIDTH - 2 * _EDGE) / _LEGEND_ACROSS

@@ -29,12 +29,13 @@ from harness.analysis.ratios import (
 )
 from harness.analysis.schedule import throughput_bytes_s
 from harness.model import Clock, LabKernel, Plan, Record
+from harness.model.choices import Choice
 from harness.model.errors import UsageError
 from harness.model.escape import as_json, for_markdown, printable
+from harness.results.columns import ColumnKey, TableRow, by_column, in_order, rows_of
+from harness.results.metrics import Metric, reader
 from harness.results.store import FIO_SOURCE, record_key
 from harness.table import notes
-from harness.table.matrix import ColumnKey, by_column, in_order, reader, rows_of
-from harness.table.options import Choice, Metric, TableRow
 from harness.table.text import note_lines, number
 
 MARGIN = 0.05
@@ -68,7 +69,7 @@ class ComparedCell(msgspec.Struct, frozen=True, kw_only=True):
     verdict is inconclusive; ``reason`` says why, and ``is_disturbed`` whether disturbance is the cause.
     """
 
-    column: ColumnKey
+    key: ColumnKey
     row: TableRow
     n_a: int
     n_b: int
@@ -82,7 +83,7 @@ class ComparedCell(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        return f"{self.column.label} {self.row.name}"
+        return f"{self.key.label} {self.row.name}"
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
@@ -206,7 +207,7 @@ def _cell(
             between=_between(a, b),
         )
     return ComparedCell(
-        column=key,
+        key=key,
         row=row,
         n_a=len(a),
         n_b=len(b),
@@ -274,7 +275,7 @@ _Cells = Mapping[ColumnKey, Mapping[str, object]]
 def _alone(in_a: _Cells, in_b: _Cells) -> Iterable[str]:
     for name, side, other in (("A", in_a, in_b), ("B", in_b, in_a)):
         alone = [
-            f"{notes.setting_name(key.setting)} {key.label} {workload}"
+            f"{key.setting.name} {key.label} {workload}"
             for key, workloads in side.items()
             for workload in workloads
             if workload not in other.get(key, {})
@@ -284,7 +285,7 @@ def _alone(in_a: _Cells, in_b: _Cells) -> Iterable[str]:
 
 
 def _described(cells: _Cells) -> str:
-    settings = dict.fromkeys(notes.setting_name(key.setting) for key in cells)
+    settings = dict.fromkeys(key.setting.name for key in cells)
     names = [f"{key.label} {workload}" for key, workloads in cells.items() for workload in workloads]
     return printable(f"of {' and '.join(settings)} ({_listed(names)})")
 
@@ -449,14 +450,14 @@ def _as_data(found: Comparison) -> dict[str, Any]:
             {
                 "workload": cell.row.workload,
                 "direction": cell.row.direction,
-                "link": cell.column.link,
-                "ipsec": cell.column.column.ipsec,
-                "protection": cell.column.protection,
-                "transport": cell.column.transport,
-                "ipsec_mode": cell.column.ipsec_mode,
-                "encrypted": None if not cell.column.protection else not cell.column.is_unencrypted,
-                "initiators": cell.column.initiators,
-                **msgspec.structs.asdict(cell.column.setting),
+                "link": cell.key.column.link,
+                "ipsec": cell.key.column.ipsec,
+                "protection": cell.key.column.protection,
+                "transport": cell.key.column.transport,
+                "ipsec_mode": cell.key.ipsec_mode,
+                "encrypted": cell.key.is_encrypted,
+                "initiators": cell.key.column.initiators,
+                **msgspec.structs.asdict(cell.key.setting),
                 "n_a": cell.n_a,
                 "n_b": cell.n_b,
                 "a": cell.a,

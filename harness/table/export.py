@@ -27,10 +27,10 @@ from harness.model import (
     drivers,
     is_unencrypted,
 )
+from harness.model.choices import Choice
 from harness.model.errors import lacks_package
 from harness.model.escape import for_csv, in_ascii, printable
 from harness.results import machine
-from harness.table.options import Choice
 
 
 class ExportFormat(Choice):

@@ -16,48 +16,19 @@ from harness.model import (
     PROTECTION_OFF,
     TRANSPORTS,
     UNENCRYPTED,
-    Ciphers,
     Column,
-    Io,
-    IpsecMode,
-    LabKernel,
-    Latency,
     Plan,
     Proof,
     Record,
     Status,
-    is_unencrypted,
 )
 from harness.model.errors import UsageError
 from harness.parse.references import Reference
+from harness.results.columns import CellKey, ColumnKey, by_column, in_order, is_memory, origins, rows_of
+from harness.results.metrics import Direction, Metric, directions_of, reader
 from harness.table import notes
-from harness.table.options import (
-    Block,
-    Direction,
-    Metric,
-    Options,
-    Setting,
-    Table,
-    TableCell,
-    TableColumn,
-    TableRow,
-)
+from harness.table.options import Block, Options, Table, TableCell, TableColumn
 
-DOCUMENT_WORKLOADS = {
-    f"{pattern}-{operation}-{size.lower()}": (group, f"Uncached {operation.title()} [{size} blocks]")
-    for pattern, group in (("seq", "Sequential"), ("rand", "Random"))
-    for operation in ("write", "read")
-    for size in ("4K", "256K")
-}
-"""The document's eight rows in its order: group and operation, in the document's words."""
-
-_KNOWN_LINKS = (LINK_LOCAL, "wired", "wifi")
-_LATENCY_FIELDS = {
-    Metric.MEAN: "mean_ns",
-    Metric.P50: "p50_ns",
-    Metric.P99: "p99_ns",
-    Metric.P99_9: "p99_9_ns",
-}
 _ADDED_UP = (
     "protected_bytes",
     "protected_bytes_initiator",
@@ -77,40 +48,18 @@ _ADDED_UP = (
 Grid = list[list[TableCell | None]]
 
 
-class ColumnKey(msgspec.Struct, frozen=True):
-    """What the samples of a column have in common."""
-
-    setting: Setting
-    link: str
-    protection: tuple[str, ...]
-    transport: str | None
-    ipsec_mode: str | None
-    initiators: int
-    is_unencrypted: bool = False
-
-    @property
-    def column(self) -> Column:
-        return Column(self.link, self.protection, self.transport, self.initiators)
-
-    @property
-    def label(self) -> str:
-        """The name for people, without the setting."""
-        name = self.column.shown(is_unencrypted=self.is_unencrypted)
-        return name if self.ipsec_mode in (None, IpsecMode.TRANSPORT) else f"{name} {self.ipsec_mode}"
-
-
 def build(
     records: Sequence[Record],
     options: Options | None = None,
     plans: Mapping[str, Plan] | None = None,
     environments: Mapping[str, Mapping[str, Any]] | None = None,
-    labs_own: Set[tuple[str, str]] = frozenset(),
+    labs_own: Set[CellKey] = frozenset(),
 ) -> Table:
     """The matrix of ``records``. UsageError if there are none, or if the reference does not have the metric.
 
     ``plans`` and ``environments``, by run id, add to the notes what is known of the runs. They also order the
-    rows and columns that are not the document's. ``labs_own`` are the cells, by the column's label and the
-    workload, whose figures are to be marked as the lab's own.
+    rows and columns that are not the document's. ``labs_own`` are the cells whose figures are to be marked as
+    the lab's own.
     """
     if not records:
         raise UsageError("there are no records to make a table from", hint="measure some with 'harness run'")
@@ -134,8 +83,8 @@ def build(
         spans: list[_Spans] = [{} for _ in keys]
         if not options.metric.is_latency and any(cell is not None and cell.is_disturbed for cell in line):
             spans = [_spans(records, read) for records in found]
-        for place, (column, cell) in enumerate(zip(columns, line, strict=True)):
-            if cell is not None and (column.label, row.workload) in labs_own:
+        for place, (key, cell) in enumerate(zip(keys, line, strict=True)):
+            if cell is not None and CellKey(key, row.workload) in labs_own:
                 line[place] = msgspec.structs.replace(cell, is_labs_own=True)
         grid.append(_with_ratios(keys, line, _undisturbed(line, values), spans))
     grid, footnotes = notes.marked(grid)
@@ -157,155 +106,55 @@ def build(
     )
 
 
-def by_column(records: Iterable[Record]) -> dict[ColumnKey, dict[str, list[Record]]]:
-    """The records of each column, by workload, in their order."""
-    samples: dict[ColumnKey, dict[str, list[Record]]] = {}
-    keys: dict[tuple[object, ...], ColumnKey] = {}
-    for record in records:
-        mode = record.ipsec_mode or IpsecMode.TRANSPORT.value if record.column.has_ipsec else None
-        kernel = (
-            record.lab_kernel is LabKernel.OWN,
-            record.other_kernel,
-            record.ciphers is Ciphers.PORTABLE,
-        )
-        where = (record.source, record.testbed, record.clock, *kernel, record.disk)
-        column = (record.link, record.protection, record.transport, mode, record.initiators)
-        facts = (*where, *column)
-        key = keys.get(facts)
-        if key is None:
-            key = keys[facts] = ColumnKey(Setting.of(record), *column)
-            samples[key] = {}
-        samples[key].setdefault(record.workload, []).append(record)
-    # A column's first record may have failed before anything was negotiated.
-    return {
-        msgspec.structs.replace(key, is_unencrypted=_is_unencrypted(cells.values())): cells
-        for key, cells in samples.items()
-    }
-
-
-def _is_unencrypted(cells: Iterable[Sequence[Record]]) -> bool:
-    return any(is_unencrypted(record.encrypts, record.agreed) for records in cells for record in records)
-
-
-def in_order(found: Iterable[ColumnKey], plans: Iterable[Plan]) -> list[ColumnKey]:
-    """By setting and link, so that what a link costs with and without protection stands side by side: local,
-    wired, wifi and the rest as planned; then by transport; then without protection, and with each."""
-    keys = list(found)
-    columns = [column for plan in plans for column in plan.columns] + [key.column for key in keys]
-    links = list(dict.fromkeys(column.link for column in columns))
-    protections = list(dict.fromkeys(column.protection for column in columns))
-    transports = list(dict.fromkeys([None, *(column.transport for column in columns)]))
-
-    def place(key: ColumnKey) -> tuple[object, ...]:
-        name = key.link.partition(":")[0]
-        known = _KNOWN_LINKS.index(name) if name in _KNOWN_LINKS else len(_KNOWN_LINKS)
-        return (
-            key.setting,
-            known,
-            links.index(key.link),
-            transports.index(key.transport),
-            bool(key.protection),
-            protections.index(key.protection),
-            key.ipsec_mode or "",
-            key.initiators,
-        )
-
-    return sorted(keys, key=place)
-
-
 def _headed(
     keys: Sequence[ColumnKey],
     samples: Mapping[ColumnKey, Mapping[str, Sequence[Record]]],
     plans: Sequence[Plan],
 ) -> list[TableColumn]:
-    several = len({key.setting for key in keys}) > 1
+    told = origins(keys)
     titles = {}
     emulated = {}
     ip_of = {}
     memory = {}
     for key in keys:
+        column = key.column
         of_key = [record for cell in samples[key].values() for record in cell]
         title = next((record.link_title for record in of_key if record.link_title), "")
         runs = {record.run_id for record in of_key}
         memory[key] = is_memory(key, [plan for plan in plans if plan.run_id in runs])
-        if memory[key] and key.link == LINK_LOCAL:
+        if memory[key] and column.is_local:
             title = title.replace("disk", "memory")
-        ip_of[key] = None if key.link == LINK_LOCAL else next((record.ip for record in of_key), None)
-        titles[key] = title or ("Local" if key.link == LINK_LOCAL else key.link)
+        ip_of[key] = None if column.is_local else next((record.ip for record in of_key), None)
+        titles[key] = title or ("Local" if column.is_local else column.link)
         emulated[key] = any(record.emulated for record in of_key)
     columns = []
     for key in keys:
-        title = titles[key]
-        if any(titles[other] == title and other.link != key.link for other in keys):
-            title = f"{title} ({key.link})"
-        mode = "" if key.ipsec_mode in (None, IpsecMode.TRANSPORT) else f" {key.ipsec_mode}"
-        says_ipsec = key.link != LINK_LOCAL and key.setting.source == notes.HARNESS_SOURCE
-        protection = f"{key.column.title}{mode}"
+        column, title = key.column, titles[key]
+        if any(titles[other] == title and other.column.link != column.link for other in keys):
+            title = f"{title} ({column.link})"
+        protection = column.title
         if key.is_unencrypted:
-            protection = f"{UNENCRYPTED} {'+'.join(key.protection)}{mode}"
-        elif not key.protection and says_ipsec:
+            protection = f"{UNENCRYPTED} {'+'.join(column.protection)}"
+        elif not column.protection and not column.is_local and key.setting.is_harness:
             protection = f"IPsec {PROTECTION_OFF}"
-        origin = notes.setting_name(key.setting) if several or not key.setting.is_plain else ""
+        origin = told[key.setting]
         remarks = ["emulated"] if emulated[key] else []
-        remarks += [f"{key.initiators} initiators"] if key.initiators > 1 else []
-        if key.protection and key.setting.ciphers and not origin:
+        remarks += [f"{column.initiators} initiators"] if column.initiators > 1 else []
+        if column.protection and key.setting.ciphers and not origin:
             remarks.append(f"{key.setting.ciphers} ciphers")
-        if key.transport not in (None, DEFAULT_TRANSPORT):
-            remarks.append(TRANSPORTS.get(key.transport, key.transport))
+        if column.transport not in (None, DEFAULT_TRANSPORT):
+            remarks.append(TRANSPORTS.get(column.transport, column.transport))
         columns.append(
             TableColumn(
-                setting=key.setting,
-                link=key.link,
-                protection=key.protection,
-                transport=key.transport,
-                ipsec_mode=key.ipsec_mode,
-                initiators=key.initiators,
+                key=key,
+                column=column,
                 ip=ip_of[key],
-                is_unencrypted=key.is_unencrypted,
                 is_memory=memory[key],
                 label=f"{origin} {key.label}".strip(),
-                heading=(origin, title, ", ".join(remarks), protection),
+                heading=(origin, title, ", ".join(remarks), f"{protection} {key.mode}".rstrip()),
             )
         )
     return columns
-
-
-def is_memory(key: ColumnKey, plans: Sequence[Plan]) -> bool:
-    """Whether a column's storage is memory, by the plans of its runs; what has no plan may be a disk."""
-    return bool(plans) and all(plan.is_memory(key.link) for plan in plans)
-
-
-def rows_of(records: Iterable[Record], metric: Metric, plans: Iterable[Plan]) -> list[TableRow]:
-    """The document's rows first, in its order; then others as planned, then as found."""
-    shown: dict[str, set[frozenset[Direction]]] = {}
-    for record in records:
-        found = shown.setdefault(record.workload, set())
-        if directions := _directions(record):
-            found.add(directions)
-    planned = [workload.name for plan in plans for workload in plan.workloads]
-    names = [name for name in dict.fromkeys([*DOCUMENT_WORKLOADS, *planned, *shown]) if name in shown]
-    documents = any(name in DOCUMENT_WORKLOADS for name in names)
-    rows = []
-    for name in names:
-        group, operation = DOCUMENT_WORKLOADS.get(name, ("Other" if documents else "", name))
-        parts = _parts_of(shown[name], metric)
-        # Without a good record the workload's directions are unknown: one row gives the reason.
-        for direction in parts or (None,):
-            suffix = f" ({direction})" if len(parts) > 1 or direction is Direction.BOTH else ""
-            rows.append(
-                TableRow(workload=name, direction=direction, group=group, operation=f"{operation}{suffix}")
-            )
-    return rows
-
-
-def _directions(record: Record) -> frozenset[Direction]:
-    """What a record has figures of; empty if it is not ok."""
-    if record.status is not Status.OK:
-        return frozenset()
-    reads = record.read is not None and record.read.bytes > 0
-    writes = record.write is not None and record.write.bytes > 0
-    has = {Direction.READ: reads, Direction.WRITE: writes, Direction.SYNC: record.sync_latency is not None}
-    return frozenset(direction for direction, is_there in has.items() if is_there)
 
 
 def _in_direction(records: Sequence[Record], direction: Direction | None) -> Sequence[Record]:
@@ -313,60 +162,7 @@ def _in_direction(records: Sequence[Record], direction: Direction | None) -> Seq
     there."""
     if direction in (None, Direction.BOTH):
         return records
-    return [record for record in records if not (found := _directions(record)) or direction in found]
-
-
-def _parts_of(found: set[frozenset[Direction]], metric: Metric) -> list[Direction]:
-    """Rates of a mixed workload are added up in one row. Latencies of different operations never are, nor are
-    those of records that read or write alone."""
-    transfers = {directions - {Direction.SYNC} for directions in found} - {frozenset()}
-    if not metric.is_latency and len(transfers) == 1 and len(next(iter(transfers))) > 1:
-        return [Direction.BOTH]
-    every = frozenset().union(*(found if metric.is_latency else transfers))
-    return [direction for direction in Direction if direction in every]
-
-
-def reader(direction: Direction | None, metric: Metric) -> Callable[[Record], float | None]:
-    """The function that reads a row's figure from a record, in the metric's unit; None if it has none."""
-    if metric.is_latency:
-        field = _LATENCY_FIELDS[metric]
-
-        def latency_us(record: Record) -> float | None:
-            found: Latency | None = record.sync_latency
-            if direction is not Direction.SYNC:
-                io = record.read if direction is Direction.READ else record.write
-                found = io.latency if io is not None else None
-            value: float | None = getattr(found, field, None)
-            return None if value is None else value / 1000
-
-        return latency_us
-
-    rate_of = _rate(metric)
-    reads, writes = direction is not Direction.WRITE, direction is not Direction.READ
-
-    def rate(record: Record) -> float | None:
-        total = 0.0
-        if reads:
-            if record.read is None or not record.read.runtime_ns:
-                return None
-            total += rate_of(record.read)
-        if writes:
-            if record.write is None or not record.write.runtime_ns:
-                return None
-            total += rate_of(record.write)
-        return total
-
-    return rate
-
-
-def _rate(metric: Metric) -> Callable[[Io], float]:
-    match metric:
-        case Metric.IOPS:
-            return lambda io: io.iops
-        case Metric.MIB_S:
-            return lambda io: io.bytes_per_s / 2**20
-        case _:
-            return lambda io: io.bytes_per_s / 1e6
+    return [record for record in records if not (found := directions_of(record)) or direction in found]
 
 
 def _measured(records: Iterable[Record]) -> list[Record]:
@@ -457,24 +253,23 @@ def _with_ratios(
     baselines = {
         (key.setting, key.column): pair
         for key, pair in zip(keys, zip(blocks, spans, strict=True), strict=True)
-        if not key.protection
+        if not key.column.protection
     }
     nothing: tuple[_Blocks, _Spans] = {}, {}
 
     def related(key: ColumnKey, cell: TableCell | None, values: _Blocks, span: _Spans) -> TableCell | None:
         if cell is None or cell.value is None:
             return cell
-        here = Column(LINK_LOCAL)
-        local, local_span = baselines.get((key.setting, here), nothing) if key.link != LINK_LOCAL else nothing
-        unprotected = msgspec.structs.replace(key.column, protection=())
-        bare, bare_span = baselines.get((key.setting, unprotected), nothing) if key.protection else nothing
+        column, here = key.column, Column(LINK_LOCAL)
+        local, local_span = nothing if column.is_local else baselines.get((key.setting, here), nothing)
+        bare, bare_span = baselines.get((key.setting, column.bare), nothing) if column.protection else nothing
         to_local, to_bare = _ratio(values, local), _ratio(values, bare)
         return msgspec.structs.replace(
             cell,
             ratio_to_local=to_local,
             ratio_to_no_ipsec=to_bare,
             difference_from_no_ipsec=stats.difference(list(_ratios(values, bare).values())),
-            within_blocks=_ratios(values, bare if key.protection else local),
+            within_blocks=_ratios(values, bare if column.protection else local),
             bounds_to_local=_bounds(span, local_span) if to_local is None else None,
             bounds_to_no_ipsec=_bounds(span, bare_span) if to_bare is None else None,
         )
@@ -529,17 +324,15 @@ def _reference_columns(reference: Reference) -> list[TableColumn]:
             return "IPsec"
         return "" if link == LINK_LOCAL else f"IPsec {proposal}"
 
+    columns = [Column(column.link, column.protection) for column in reference.columns]
     return [
         TableColumn(
-            setting=None,
-            link=column.link,
-            protection=column.protection,
-            transport=None,
-            ipsec_mode=None,
-            label=f"{reference.name} {Column(column.link, column.protection).label}",
-            heading=(f"{reference.title}:", column.title, "", protection(column.link, column.ipsec)),
+            key=None,
+            column=column,
+            label=f"{reference.name} {column.label}",
+            heading=(f"{reference.title}:", published.title, "", protection(column.link, published.ipsec)),
         )
-        for column in reference.columns
+        for published, column in zip(reference.columns, columns, strict=True)
     ]
 
 

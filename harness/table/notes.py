@@ -15,7 +15,6 @@ from harness.model import (
     APART,
     CIPHERS_CLOSED_SINCE,
     COMPLETION,
-    Clock,
     LabKernel,
     Plan,
     Record,
@@ -23,10 +22,9 @@ from harness.model import (
     StoppingRule,
 )
 from harness.results import machine
-from harness.table.options import Direction, Metric, Options, Ratio, Setting, TableCell, TableColumn, TableRow
-
-HARNESS_SOURCE = "harness"
-"""``Record.source`` of what a run of the harness measured."""
+from harness.results.columns import Setting, TableRow
+from harness.results.metrics import Direction, Metric
+from harness.table.options import Options, Ratio, TableCell, TableColumn
 
 DISTURBED_SIGN = "!"
 """Beside a disturbed value."""
@@ -52,20 +50,6 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     records: Sequence[Record]
     plans: Sequence[Plan]
     environments: Sequence[Mapping[str, Any]]
-
-
-def setting_name(setting: Setting) -> str:
-    if setting.source != HARNESS_SOURCE:
-        return f"{setting.source} output"
-    words = [setting.testbed]
-    # In virtual time it is the lab's own anyway, but not always the same one.
-    _, _, release = setting.kernel.partition(" ")
-    is_told = setting.kernel and (release or setting.clock == Clock.REAL)
-    words += [f"own kernel {release}".strip()] if is_told else []
-    words += [f"{setting.clock} time"] if setting.clock != Clock.REAL else []
-    words += [setting.disk] if setting.disk else []
-    words += [f"{setting.ciphers} ciphers"] if setting.ciphers else []
-    return ", ".join(words)
 
 
 def sign_of(cell: TableCell) -> str:
@@ -184,7 +168,7 @@ def _memory(columns: Iterable[TableColumn]) -> Iterable[str]:
 
 def _goodputs(context: Context, options: Options, columns: Iterable[TableColumn]) -> Iterable[str]:
     """What each imitated link carries at most; of a real one a plan does not say it."""
-    links = dict.fromkeys(column.link for column in columns)
+    links = dict.fromkeys(column.column.link for column in columns)
     profiles = {name: link for plan in context.plans for name, link in plan.links.items() if name in links}
     most = {
         name: bounds.goodput_bytes_per_s(link) for name, link in profiles.items() if link.interface is None
@@ -257,15 +241,15 @@ def _origins(context: Context) -> Iterable[str]:
     plans = {plan.run_id: plan for plan in context.plans}
     for setting in sorted(by_setting):
         runs = by_setting[setting]
-        if setting.source != HARNESS_SOURCE:
-            yield f"{setting_name(setting)}: {_listed(runs, 'file')}; the testbed is unknown."
+        if not setting.is_harness:
+            yield f"{setting.name}: {_listed(runs, 'file')}; the testbed is unknown."
             continue
         profiles = dict.fromkeys(plans[run].profile for run in runs if run in plans)
         about = [f"profile {', '.join(profiles)}"] if profiles else []
         disks = dict.fromkeys(plans[run].disk for run in runs if run in plans)
         about += [f"disk {disk.title}: {disk.description}" for disk in disks if disk is not None]
-        yield f"Testbed {setting_name(setting)}: {'; '.join([_listed(runs, 'run'), *about])}."
-    if any(setting.clock == Clock.VIRTUAL for setting in by_setting):
+        yield f"Testbed {setting.name}: {'; '.join([_listed(runs, 'run'), *about])}."
+    if any(setting.is_virtual for setting in by_setting):
         yield (
             "Virtual time: processor work takes no time, only links and disks do. These figures are the "
             "costs of the protocols, not measurements of a machine."
@@ -433,7 +417,7 @@ def _named(cells: Sequence[str]) -> str:
 def _varies(column: TableColumn) -> bool:
     """Whether more repeats are possible and would differ: virtual time repeats exactly."""
     setting = column.setting
-    return setting is not None and setting.source == HARNESS_SOURCE and setting.clock == Clock.REAL
+    return setting is not None and setting.is_harness and not setting.is_virtual
 
 
 def _warnings(

@@ -13,8 +13,9 @@ from tabulate import SEPARATING_LINE, tabulate
 from harness.model import Status
 from harness.model.escape import as_json, for_csv, for_html, for_latex, for_markdown, printable
 from harness.model.lines import wrapped
+from harness.results.metrics import Metric
 from harness.table.notes import caution, sign_of
-from harness.table.options import Metric, Ratio, Table, TableCell, TableColumn, TableFormat
+from harness.table.options import Ratio, Table, TableCell, TableColumn, TableFormat
 from harness.table.printed import Place, PrintedCell, PrintedTable, PublishedFigure
 
 _HEADING_WIDTH = 12
@@ -301,13 +302,13 @@ def _csv(table: Table) -> str:
     header = ["group", "operation", "workload"]
     for column in table.columns:
         header.append(for_csv(f"{column.label} [{table.options.metric.unit}]"))
-        header += [for_csv(f"{column.label} {name}") for name in further] if column.setting else []
+        header += [for_csv(f"{column.label} {name}") for name in further] if column.key else []
     writer.writerow(header)
     for row, cells in zip(table.rows, table.cells, strict=True):
         line = [for_csv(row.group), for_csv(row.operation), for_csv(row.workload)]
         for column, cell in zip(table.columns, cells, strict=True):
             line.append(_csv_value(cell))
-            if column.setting:
+            if column.key:
                 line += [_figure(get(cell) if cell else None) for get in further.values()]
         writer.writerow(line)
     return out.getvalue().rstrip("\n")
@@ -332,18 +333,19 @@ def _json(table: Table) -> str:
         for column, cell in zip(table.columns, line, strict=True):
             if cell is None:
                 continue
-            place: Place = {"workload": row.workload, "link": column.link, "ipsec": column.column.ipsec}
-            if column.setting is None:
+            of, key = column.column, column.key
+            place: Place = {"workload": row.workload, "link": of.link, "ipsec": of.ipsec}
+            if key is None:
                 published.append({**place, "value": cell.value, "unit": unit})
                 continue
             cells.append(
                 {
                     **place,
-                    "transport": column.transport,
-                    "protection": column.protection,
-                    "ipsec_mode": column.ipsec_mode,
-                    "encrypted": column.encrypted,
-                    "initiators": column.initiators,
+                    "transport": of.transport,
+                    "protection": of.protection,
+                    "ipsec_mode": key.ipsec_mode,
+                    "encrypted": key.is_encrypted,
+                    "initiators": of.initiators,
                     "ip": column.ip,
                     "direction": row.direction,
                     "status": cell.status,
@@ -361,12 +363,12 @@ def _json(table: Table) -> str:
                     "is_disturbed": cell.is_disturbed,
                     "is_labs_own": cell.is_labs_own,
                     "proof": cell.proof,
-                    "testbed": column.setting.testbed,
-                    "clock": column.setting.clock,
-                    "kernel": column.setting.kernel,
-                    "disk": column.setting.disk,
-                    "ciphers": column.setting.ciphers,
-                    "source": column.setting.source,
+                    "testbed": key.setting.testbed,
+                    "clock": key.setting.clock,
+                    "kernel": key.setting.kernel,
+                    "disk": key.setting.disk,
+                    "ciphers": key.setting.ciphers,
+                    "source": key.setting.source,
                     "runs": list(cell.runs),
                     "reasons": list(cell.reasons),
                     "warnings": list(cell.warnings),

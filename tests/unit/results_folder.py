@@ -23,10 +23,10 @@ from harness.model import (
     Workload,
 )
 from harness.results import overtime
+from harness.results.columns import DOCUMENT_WORKLOADS
 from harness.results.store import RunFolder, record_key
 from harness.runs.plan import make_plan
 from harness.runs.request import Request
-from harness.table.matrix import DOCUMENT_WORKLOADS
 
 COLUMNS = (
     Column("local"),

@@ -10,9 +10,9 @@ import pytest
 from harness.analysis.stats import Difference
 from harness.cli.run import _answer
 from harness.explain import Explained, Limit, explain
-from harness.explain.answer import Answer, Comparison, answers, in_words
 from harness.model import Backing, BackingKind, Plan, Record, Status, Workload
 from harness.report import load
+from harness.report.answer import Answer, Comparison, answers, in_words
 from harness.results.store import RunFolder
 from harness.table import build
 from tests.unit.results_folder import write
@@ -48,7 +48,7 @@ def in_repeats(*rates: tuple[float, float], workload: str = "seq-read-256k") -> 
 
 
 def of_ipsec(records: list[Record]) -> Answer:
-    (answer,) = (answer for answer in told(records) if answer.column.protection)
+    (answer,) = (answer for answer in told(records) if answer.column.column.protection)
     return answer
 
 
@@ -84,9 +84,7 @@ def test_transport_and_tunnel_mode_are_two_columns() -> None:
         *subjects
     }
     for answer in found:
-        assert {cell.evidence.column for loss in answer.losses for cell in loss.cells} <= {
-            answer.column.label
-        }
+        assert {cell.evidence.name for loss in answer.losses for cell in loss.cells} <= {answer.column.label}
 
 
 def test_a_column_has_its_name_its_cost_its_limit_and_what_helps() -> None:
@@ -121,7 +119,7 @@ def test_segmentation_offload_is_named_where_packets_may_be_what_limits(
         for cell in explain(columns(), {"r1": plan_of_them()})
     ]
     found = answers(build(columns(), plans={"r1": plan_of_them()}), cells)
-    (answer,) = (each for each in found if each.column.protection == (name,))
+    (answer,) = (each for each in found if each.column.column.protection == (name,))
     assert answer.losses[0].block_bytes == 256 << 10
     assert ("esp4_offload" in answer.help) is is_told
     assert ("esp4_offload" in " ".join(answer.sentences)) is is_told
@@ -131,7 +129,7 @@ def judged_labs(records: list[Record], *labs: str) -> list[Explained]:
     """The cells, of which those of some columns are the lab's own."""
     return [
         msgspec.structs.replace(cell, verdict=msgspec.structs.replace(cell.verdict, limited_by=Limit.LAB))
-        if cell.evidence.column in labs
+        if cell.evidence.name in labs
         else cell
         for cell in explain(records, {"r1": plan_of_them()})
     ]
@@ -156,7 +154,7 @@ def test_a_column_that_the_lab_limits_is_no_answer_and_concerns_no_other() -> No
 
 
 def test_an_answer_says_what_it_leaves_out() -> None:
-    (whole,) = [found for found in told(columns()) if found.column.protection == ("aes128gcm16",)]
+    (whole,) = [found for found in told(columns()) if found.column.column.protection == ("aes128gcm16",)]
     left = msgspec.structs.replace(whole, labs_own=("seq-read-4k", "rand-read-4k"))
     words = (
         "Left out: seq-read-4k, rand-read-4k, because the lab limits there, not the link that it imitates."
@@ -200,7 +198,7 @@ def test_one_disturbed_side_widens_one_bound() -> None:
 
 def test_without_the_local_disk_an_unprotected_column_is_held_to_its_link() -> None:
     plain, *rest = told([record for record in columns() if record.link == "wired"], on_disk())
-    assert [answer.column.protection for answer in rest] == [("null-sha256",), ("aes128gcm16",)]
+    assert [answer.column.column.protection for answer in rest] == [("null-sha256",), ("aes128gcm16",)]
     assert plain.whole == "the link's goodput" and "local disk" not in plain.cost
 
 

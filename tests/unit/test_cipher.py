@@ -235,7 +235,7 @@ def test_without_a_measurement_there_is_a_reason_and_no_figure() -> None:
     assert cipher.reasons([failed, failed]) == ["no AF_ALG"]
     assert cipher.reasons([failed, measured(kernel("initiator", "target"))]) == []
     (gcm,) = [
-        e for e in collect(columns(), {"r1": plan_of_them()}, [failed]) if e.of_column.ipsec == "aes128gcm16"
+        e for e in collect(columns(), {"r1": plan_of_them()}, [failed]) if e.column.ipsec == "aes128gcm16"
     ]
     assert gcm.cipher_ns is None and "no stand-alone ciphers: no AF_ALG" in gcm.missing
 
@@ -252,7 +252,7 @@ def test_all_data_is_encrypted_with_its_headers() -> None:
 def test_the_probes_of_the_run_are_evidence() -> None:
     probe = measured(kernel("initiator", "target"))
     elsewhere = measured(kernel("initiator", "target", factor=100.0), run_id="r2")
-    found = {e.column: e for e in collect(columns(), {"r1": plan_of_them()}, [probe, probe, elsewhere])}
+    found = {e.name: e for e in collect(columns(), {"r1": plan_of_them()}, [probe, probe, elsewhere])}
     gcm = found["wired+aes128gcm16"]
     assert gcm.path is not None and gcm.cipher_ns == cipher.work_ns([probe, probe], gcm.path.sealed)
     assert found["wired+null-sha256"].cipher_ns is None and found["wired"].cipher_ns is None

@@ -220,7 +220,7 @@ def test_the_gate_names_what_it_could_not_judge(tmp_path: Path) -> None:
 
 def test_nothing_is_explained_of_what_was_disturbed() -> None:
     records = [spoilt(r) if r.column.ipsec == "aes128gcm16" else r for r in explained_columns()]
-    found = {cell.evidence.column: cell for cell in explain(records, {"r1": plan_of_them()})}
+    found = {cell.evidence.name: cell for cell in explain(records, {"r1": plan_of_them()})}
     verdict = found["wired+aes128gcm16"].verdict
     assert verdict.limited_by is Limit.UNKNOWN and not verdict.waterfall_ns
     assert verdict.reason.startswith(
@@ -234,7 +234,7 @@ def test_nothing_is_explained_of_what_was_disturbed() -> None:
 
 def test_what_was_disturbed_is_no_neighbour() -> None:
     records = [spoilt(r) if r.link == "local" or r.column.ipsec == "off" else r for r in explained_columns()]
-    found = {cell.evidence.column: cell.evidence for cell in explain(records, {"r1": plan_of_them()})}
+    found = {cell.evidence.name: cell.evidence for cell in explain(records, {"r1": plan_of_them()})}
     gcm = found["wired+aes128gcm16"]
     assert gcm.device_ns is None and gcm.plain is None and gcm.null is not None
     assert any(

@@ -122,7 +122,7 @@ def beside(emulation_ns: float | None = 71_300.0) -> Beside:
 
 def test_an_io_pays_for_each_of_its_round_trips() -> None:
     record = measured("wired", "off", 2500, beside=beside(), emulated=True, fio_ns=10**9)
-    (read,) = [e for e in collect(record, {"r1": plan_of_them()}) if e.link == "wired"]
+    (read,) = [e for e in collect(record, {"r1": plan_of_them()}) if e.column.link == "wired"]
     assert read.path is not None and read.path.round_trips == 1
     assert read.emulation_ns == Span(71_300 / 2, 71_300, 71_300 * 2)
     written = [msgspec.structs.replace(one, read=None, write=one.read) for one in record]
@@ -144,7 +144,7 @@ def test_of_one_run_the_least_counts_whichever_column_has_it() -> None:
         *measured("wired", "aes128gcm16", 3000, beside=beside(60_000.0)),
         *measured("wifi", "off", 9000, beside=beside(1_000.0)),
     ]
-    found = {e.column: e.emulation_ns for e in collect(records, {"r1": plan_of_them()})}
+    found = {e.name: e.emulation_ns for e in collect(records, {"r1": plan_of_them()})}
     assert found["wired"] == found["wired+aes128gcm16"] == Span(30_000, 60_000, 120_000)
 
 
@@ -258,10 +258,8 @@ def labs_columns() -> list[Record]:
 def test_a_table_marks_what_the_lab_limits() -> None:
     records, plans = labs_columns(), {"r1": plan_of_them()}
     own = labs_own(records, plans)
-    assert own == {("wired", "seq-read-256k")}
-    assert own == {
-        (c.evidence.column, c.evidence.workload) for c in explain(records, plans) if c.verdict.is_labs_own
-    }
+    assert [(cell.key.label, cell.workload) for cell in own] == [("wired", "seq-read-256k")]
+    assert own == {c.evidence.cell for c in explain(records, plans) if c.verdict.is_labs_own}
     table = build(records, plans=plans, labs_own=own)
     (note,) = [note for note in table.marks if note.startswith("lab: ")]
     assert "not the link that it imitates" in note

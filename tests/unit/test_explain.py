@@ -30,6 +30,7 @@ from harness.model import (
     Record,
     Workload,
 )
+from harness.results.columns import ColumnKey, Setting
 from harness.results.store import FIO_SOURCE
 from tests.unit.results_folder import GCM, WIFI, WIRED, made_plan
 from tests.unit.test_table import record
@@ -133,13 +134,16 @@ def test_an_emulated_link_is_its_profile_and_a_real_one_what_was_found() -> None
     assert found.rate_bit_s == pytest.approx(1e9, rel=0.001)
 
 
+def key(*protection: str) -> ColumnKey:
+    setting = Setting(source="harness", testbed="lab", clock="real")
+    return ColumnKey(setting, Column("wired", protection), "transport" if protection else None)
+
+
 def cell(**changes: Any) -> Evidence:
     """A 256K read over gigabit with IPsec off, that takes what the closed form says, on an idle processor."""
     whole: dict[str, Any] = {
         "workload": "seq-read-256k",
-        "setting": "",
-        "link": "wired",
-        "protection": (),
+        "key": key(),
         "direction": "read",
         "block_bytes": 262144,
         "depth": 1,
@@ -157,7 +161,7 @@ def cell(**changes: Any) -> Evidence:
 def protected(**changes: Any) -> Evidence:
     """The same with GCM: 12.5 ms, where plain took 2.5 and null 5."""
     whole: dict[str, Any] = {
-        "protection": ("aes128gcm16",),
+        "key": key("aes128gcm16"),
         "time_ns": within(12500 * US, 0.01),
         "path": asked(framing=GCM_ESP),
         "plain": Ladder(time_ns=within(2500 * US, 0.01), busy=within(0.1, 0.05)),
@@ -368,19 +372,19 @@ def plan_of_them(**changes: Any) -> Any:
 @pytest.mark.parametrize("name", ["first_burst_len", "max_burst_len", "max_recv_dlength", "max_sectors_kb"])
 def test_a_session_that_no_ends_agree_on_is_none(name: str, value: str) -> None:
     changed = [msgspec.structs.replace(each, session=SESSION | {name: value}) for each in columns()]
-    found = {e.column: e for e in collect(changed, {"r1": plan_of_them()})}
+    found = {e.name: e for e in collect(changed, {"r1": plan_of_them()})}
     is_limit = name == "max_sectors_kb"  # of the initiator's own, with which nobody agrees
     assert (found["wired"].path is None) is not is_limit
 
 
 def test_of_blocks_that_no_disk_has_no_packet_is_computed() -> None:
     changed = [msgspec.structs.replace(each, block_bytes=2**63 - 1) for each in columns()]
-    (wired,) = (e for e in collect(changed, {"r1": plan_of_them()}) if e.column == "wired")
+    (wired,) = (e for e in collect(changed, {"r1": plan_of_them()}) if e.name == "wired")
     assert wired.path is None and "blocks above 16 MiB are not computed" in wired.missing
 
 
 def test_neighbours_are_evidence() -> None:
-    found = {e.column: e for e in collect(columns(), {"r1": plan_of_them()})}
+    found = {e.name: e for e in collect(columns(), {"r1": plan_of_them()})}
     gcm = found["wired+aes128gcm16"]
     assert gcm.device_ns is not None and gcm.device_ns.mid == pytest.approx(60 * US, rel=0.01)
     assert gcm.plain is not None and gcm.plain.time_ns.mid == pytest.approx(2500 * US, rel=0.01)
@@ -395,24 +399,24 @@ def test_neighbours_are_evidence() -> None:
 @pytest.mark.parametrize("other", [("wireguard",), ("macsec",), ("macsec", "aes128gcm16")])
 def test_esp_without_a_cipher_is_no_step_below_another_protection(other: tuple[str, ...]) -> None:
     found = [*columns(), *measured("wired", "off", 9000, protection=other)]
-    (cell,) = [e for e in collect(found, {"r1": plan_of_them()}) if e.protection == other]
+    (cell,) = [e for e in collect(found, {"r1": plan_of_them()}) if e.column.protection == other]
     assert cell.plain is not None and cell.null is None
 
 
 def test_within_a_stack_the_same_stack_without_a_cipher_is() -> None:
     stacks = [("macsec", "aes128gcm16"), ("macsec", "null-sha256")]
     found = [one for stack in stacks for one in measured("wired", "off", 9000, protection=stack)]
-    (cell,) = [e for e in collect(found, {"r1": plan_of_them()}) if e.protection == stacks[0]]
+    (cell,) = [e for e in collect(found, {"r1": plan_of_them()}) if e.column.protection == stacks[0]]
     assert cell.null is not None
 
 
 def test_cells_of_another_setting_are_no_neighbours() -> None:
     virtual = measured("wired", "off", 100, clock=Clock.VIRTUAL)
     found = collect([*measured("wired", "aes128gcm16", 30000), *virtual], {"r1": plan_of_them()})
-    (gcm,) = [e for e in found if e.of_column.ipsec != "off"]
+    (gcm,) = [e for e in found if e.column.ipsec != "off"]
     assert gcm.plain is None and gcm.device_ns is None
-    (bare,) = [e for e in found if e.of_column.ipsec == "off"]
-    assert bare.virtual and bare.device_ns is None
+    (bare,) = [e for e in found if e.column.ipsec == "off"]
+    assert bare.is_virtual and bare.device_ns is None
 
 
 @pytest.mark.parametrize(
@@ -474,7 +478,7 @@ def test_the_device_alone_is_the_same_workload_at_depth_1() -> None:
     (found,) = [
         e
         for e in collect(records, {"r1": plan_of_them(workloads=(deep, one))})
-        if e.link == "wired" and e.workload == "deep"
+        if e.column.link == "wired" and e.workload == "deep"
     ]
     assert found.depth == 8
     assert found.device_alone_ns is not None and found.device_alone_ns.mid == pytest.approx(50 * US, rel=0.01)
@@ -507,7 +511,7 @@ def test_the_two_bounds_of_a_link_have_one_name_each() -> None:
     assert found["wiredaes128gcm16"][1] < found["wiredoff"][1], "in the column's own frames"
     deep = Workload(name="seq-read-256k", options=(("rw", "read"), ("ioengine", "libaio"), ("iodepth", "8")))
     (wired, *_) = [
-        e for e in collect(columns(), {"r1": plan_of_them(workloads=(deep,))}) if e.link == "wired"
+        e for e in collect(columns(), {"r1": plan_of_them(workloads=(deep,))}) if e.column.link == "wired"
     ]
     assert wired.goodput_mb_s is not None and wired.one_at_a_time_mb_s is None
 
@@ -549,7 +553,7 @@ def test_the_parts_of_the_time_fit_a_terminal() -> None:
     (whole,) = (
         one
         for one in explain(columns(), {"r1": plan_of_them()})
-        if one.evidence.protection == ("aes128gcm16",)
+        if one.evidence.column.protection == ("aes128gcm16",)
     )
     names = [name for name in PARTS if name not in ("window", "emulation", "queue")]
     above, heading, _, row = lines_of(whole, names)[:4]

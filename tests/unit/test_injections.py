@@ -44,13 +44,13 @@ def test_every_waterfall_adds_up(cells: list[Judged]) -> None:
 
 def test_in_virtual_time_one_io_alone_is_explained(cells: list[Judged]) -> None:
     """Beyond TCP's windows, which take time to grow, the closed form leaves next to nothing."""
-    alone = [c.evidence for c in cells if c.evidence.virtual and c.evidence.depth == 1]
+    alone = [c.evidence for c in cells if c.evidence.is_virtual and c.evidence.depth == 1]
     steady = [found for found in alone if found.path is not None and found.path.round_trip_ns < 3e6]
     assert len(steady) >= 20
     for found in steady:
         guess = waterfall.best_guess(found)
         assert guess is not None
-        assert abs(waterfall.parts(guess)["rest"]) < 0.02 * guess.whole_ns, found.column
+        assert abs(waterfall.parts(guess)["rest"]) < 0.02 * guess.whole_ns, found.name
 
 
 def test_the_confusion_table_shows_what_is_confused() -> None:

@@ -15,9 +15,10 @@ from harness.explain import explain
 from harness.model import Status, unread
 from harness.model.errors import Unreadable, UsageError
 from harness.parse import files, fio
+from harness.results.metrics import Metric
 from harness.results.store import open_results
 from harness.table.matrix import build
-from harness.table.options import Metric, Options, Table
+from harness.table.options import Options, Table
 from tests.unit.command import harness
 from tests.unit.parsing import OUTPUTS
 from tests.unit.test_results import fio_job, write_fio
@@ -65,7 +66,7 @@ def test_the_figures_of_fio_plots_examples_are_fios_own() -> None:
         table = build(open_results([EXAMPLES]), Options(metric=metric))
         assert [row.name for row in table.rows] == ["random-io (read)", "random-io (write)"]
         cells = {
-            (column.link, str(row.direction)): cell
+            (column.column.link, str(row.direction)): cell
             for row, line in zip(table.rows, table.cells, strict=True)
             for column, cell in zip(table.columns, line, strict=True)
         }

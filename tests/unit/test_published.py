@@ -19,7 +19,7 @@ DOCUMENT = load_reference("document-003")
 
 def cells() -> dict[tuple[str, str, tuple[str, ...]], published.Concluded]:
     found = published.conclude(DOCUMENT, LINKS)
-    return {(one.workload, one.link, one.protection): one for one in found.cells}
+    return {(one.workload, one.column.link, one.column.protection): one for one in found.cells}
 
 
 def test_document_003_tells_its_own_noise() -> None:

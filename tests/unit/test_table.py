@@ -31,8 +31,8 @@ from harness.model import (
 )
 from harness.model.errors import UsageError
 from harness.parse.references import load_reference, names
+from harness.results.columns import DOCUMENT_WORKLOADS
 from harness.table import Metric, Options, Ratio, TableFormat, build, render
-from harness.table.matrix import DOCUMENT_WORKLOADS
 from harness.table.options import Table, TableCell
 
 COLUMNS = [

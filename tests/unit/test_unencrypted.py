@@ -107,7 +107,7 @@ def test_other_programs_are_told(declared: bool) -> None:
 def test_a_column_is_one_though_its_first_cell_failed_before_anything_was_agreed_on() -> None:
     found = [record(status=Status.FAILED, protection=NULL.protection, ipsec_mode="transport", reason="x")]
     found += samples(declared=False)
-    told = [(column.column.ipsec, column.is_unencrypted) for column in build(found).columns]
+    told = [(column.column.ipsec, column.key.is_unencrypted) for column in build(found).columns if column.key]
     assert sorted(told) == [(GCM.ipsec, False), (NULL.ipsec, True), ("off", False)]
 
 

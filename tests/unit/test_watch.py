@@ -16,8 +16,8 @@ from harness.hosts.state import Owner
 from harness.model import Record
 from harness.model.errors import Interrupted
 from harness.report import load, render
+from harness.results.columns import DOCUMENT_WORKLOADS
 from harness.results.store import RunFolder
-from harness.table.matrix import DOCUMENT_WORKLOADS
 from tests.unit.command import harness
 from tests.unit.results_folder import COLUMNS, made_plan
 from tests.unit.test_table import record

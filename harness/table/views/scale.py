@@ -24,9 +24,9 @@ from harness.model import (
     Record,
     is_unencrypted,
 )
-from harness.table import notes
+from harness.results.columns import Setting
+from harness.results.metrics import Direction
 from harness.table.notes import DISTURBED_SIGN
-from harness.table.options import Direction, Setting
 from harness.table.views.grid import Entry, Field, Footnotes, Grid, Row
 from harness.table.views.tables import View, runs_note
 
@@ -55,11 +55,11 @@ NOTES = (
 
 
 class Place(msgspec.Struct, frozen=True, order=True):
-    """What rows of one scale have in common, beside their protection."""
+    """What rows of one scale have in common, beside their protection: ``column`` is without any, and of one
+    initiator."""
 
     setting: Setting
-    link: str
-    transport: str
+    column: Column
     workload: str
     direction: Direction
 
@@ -120,11 +120,12 @@ def _series(records: Iterable[Record]) -> dict[Series, Counts]:
     for record in records:
         if record.transport is None:
             continue
+        column = Column(record.link, transport=record.transport)
         for direction, io in ((Direction.READ, record.read), (Direction.WRITE, record.write)):
             if io is None:
                 continue
             series = Series(
-                Place(Setting.of(record), record.link, record.transport, record.workload, direction),
+                Place(Setting.of(record), column, record.workload, direction),
                 record.protection,
                 record.ipsec_mode,
                 bool(record.protection) and is_unencrypted(record.encrypts, record.agreed),
@@ -137,17 +138,20 @@ def _series(records: Iterable[Record]) -> dict[Series, Counts]:
 def _names(series: Series) -> tuple[str, ...]:
     """The texts of ``LABELS``."""
     place = series.place
-    protection = Column(place.link, series.protection).title.removeprefix("IPsec ") or PROTECTION_OFF
+    protection = (
+        msgspec.structs.replace(place.column, protection=series.protection).title.removeprefix("IPsec ")
+        or PROTECTION_OFF
+    )
     parts = [protection]
     parts += [series.ipsec_mode] if series.ipsec_mode not in (None, IpsecMode.TRANSPORT) else []
     parts += [UNENCRYPTED] if series.is_unencrypted else []
-    transport = TRANSPORTS.get(place.transport, place.transport)
+    transport = place.column.transport or ""
     return (
-        place.link,
+        place.column.link,
         ", ".join(filter(None, parts)),
-        transport,
+        TRANSPORTS.get(transport, transport),
         f"{place.workload}, {place.direction}",
-        notes.setting_name(place.setting),
+        place.setting.name,
     )
 
 

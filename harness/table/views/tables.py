@@ -22,6 +22,7 @@ from harness.model import (
     TestbedKind,
     is_unencrypted,
 )
+from harness.model.choices import Choice
 from harness.model.probing import Cipher, Forwarding, PacketRate, Ping, Socket, Udp, UdpLatency
 from harness.parse.references import PathReference
 from harness.results.probe_records import (
@@ -35,7 +36,6 @@ from harness.results.probe_records import (
     UdpLatencyFigures,
 )
 from harness.table.notes import DISTURBED_SIGN, LAB_SIGN
-from harness.table.options import Choice
 from harness.table.views.grid import NOTHING, Entry, Field, Footnotes, Grid, Row
 
 MS_NS = 1e6

@@ -22,10 +22,11 @@ from harness.analysis import stats
 from harness.analysis.stats import MARGIN, Difference
 from harness.explain.text import Explained
 from harness.explain.verdict import Confidence, Limit
-from harness.model import DEFAULT_TRANSPORT, LINK_LOCAL, TRANSPORTS
+from harness.model import DEFAULT_TRANSPORT, TRANSPORTS
 from harness.model.escape import printable
 from harness.model.lines import wrapped
 from harness.parse.profiles import DEFAULT_PROPOSAL
+from harness.results.columns import CellKey
 from harness.table.options import Table, TableCell, TableColumn
 
 LARGE_BYTES = 1 << 16
@@ -272,17 +273,17 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     def _sentence(self, loss: Loss, *, is_first: bool) -> str:
         subject = self.subject if is_first else "it"
         baseline = self.baseline if is_first else ""
-        rates = loss.rates(with_both=not self.column.protection)
+        rates = loss.rates(with_both=not self.column.column.protection)
         told, parts = rates and f": {rates}", []
         if loss.is_disturbed:
             than = self.baseline or "the local disk"
             if not loss.disturbed:
                 return f"at {loss.size} other programs disturbed {subject} too much to compare it with {than}"
             return f"at {loss.size} {subject} is {loss.disturbed} than {than} (disturbed)"
-        if self.column.protection and loss.depends:
+        if self.column.column.protection and loss.depends:
             against = f" compared with {baseline}" if baseline else ""
             parts.append(f"what {subject} costs{against} depends on the workload ({loss.depends}){told}")
-        elif self.column.protection and loss.compared is not None:
+        elif self.column.column.protection and loss.compared is not None:
             parts.append(f"{loss.compared.costs(subject, baseline)}{told}")
         else:
             verb = "nearly fills the link:" if loss.is_nearly_full else "reaches"
@@ -327,7 +328,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def _takes_packets_one_by_one(self) -> bool:
         """Whether ESP without segmentation offload has many packets to an I/O, and may be limited by that."""
-        if DEFAULT_PROPOSAL not in self.column.protection:
+        if DEFAULT_PROPOSAL not in self.column.column.protection:
             return False
         verdicts = [
             cell.verdict
@@ -344,33 +345,34 @@ def answers(table: Table, cells: Sequence[Explained]) -> list[Answer]:
 
     ``table`` is of MB/s; ``cells`` are those of the same records.
     """
-    of = {(cell.evidence.column, cell.evidence.workload): cell for cell in cells}
+    of = {cell.evidence.cell: cell for cell in cells}
     labs_own = [cell for cell in cells if cell.verdict.is_labs_own]
     baselines = {
-        (_related(cell), cell.evidence.workload) for cell in labs_own if not cell.evidence.protection
+        (_related(cell), cell.evidence.workload) for cell in labs_own if not cell.evidence.column.protection
     }
     several = len({column.heading[0] for column in table.columns}) > 1
     found = []
     for place, column in enumerate(table.columns):
-        if column.setting is None or column.link == LINK_LOCAL:
+        if column.key is None or column.column.is_local:
             continue
+        is_protected = bool(column.column.protection)
         counted: dict[_Group, list[tuple[TableCell, Explained]]] = {}
         bounds: dict[_Group, list[tuple[tuple[float, float], Explained]]] = {}
         is_disturbed, left_out, disturbed = False, list[str](), dict[str, _Group]()
         for row, line in zip(table.rows, table.cells, strict=True):
-            cell, explained = line[place], of.get((column.label, row.workload))
+            cell, explained = line[place], of.get(CellKey(column.key, row.workload))
             if cell is None or explained is None:
                 continue
             is_disturbed |= any(other is not None and other.is_disturbed for other in line)
             group = _group(explained)
             is_own = explained.verdict.is_labs_own or (_related(explained), row.workload) in baselines
             kept = _kept(column, cell, explained)
-            between = cell.bounds_to_no_ipsec if column.protection else cell.bounds_to_local
-            if column.protection and is_own:
+            between = cell.bounds_to_no_ipsec if is_protected else cell.bounds_to_local
+            if is_protected and is_own:
                 left_out.append(row.workload)
             elif kept is not None and not cell.is_disturbed:
                 counted.setdefault(group, []).append((cell, explained))
-            elif between is not None and is_disturbed and (column.protection or not column.is_memory):
+            elif between is not None and is_disturbed and (is_protected or not column.is_memory):
                 bounds.setdefault(group, []).append((between, explained))
                 disturbed[row.workload] = group
             elif cell.is_disturbed:
@@ -401,13 +403,13 @@ def _group(cell: Explained) -> _Group:
 
 def _related(cell: Explained) -> tuple[object, ...]:
     """What a column has in common with its baseline."""
-    of = cell.evidence
-    return of.setting, of.link, of.transport, of.initiators
+    key = cell.evidence.key
+    return key.setting, key.column.bare
 
 
 def _kept(column: TableColumn, cell: TableCell, explained: Explained) -> float | None:
     """The part that a cell has of what it is held to; None if it cannot be told."""
-    if column.protection:
+    if column.column.protection:
         return cell.ratio_to_no_ipsec
     if not column.is_memory and cell.ratio_to_local is not None:
         return cell.ratio_to_local
@@ -426,7 +428,7 @@ def in_words(found: Sequence[Answer], width: int) -> str:
 def _loss(column: TableColumn, group: _Group, found: Sequence[tuple[TableCell, Explained]]) -> Loss:
     size, depth = group
     parts = [(_kept(column, cell, explained), explained) for cell, explained in found]
-    is_compared = bool(column.protection) or not column.is_memory
+    is_compared = bool(column.column.protection) or not column.is_memory
     compared = _compared(found) if is_compared else None
     return Loss(
         block_bytes=size,
@@ -444,7 +446,7 @@ def _compared(found: Sequence[tuple[TableCell, Explained]]) -> Comparison | None
     Without two such blocks, the median of the cells' own ratios, and from the lowest end to the highest of
     their intervals. None if nothing was compared.
     """
-    is_exact = all(explained.evidence.virtual for _, explained in found)
+    is_exact = all(explained.evidence.is_virtual for _, explained in found)
     each = [cell.within_blocks for cell, _ in found]
     common = [block for block in each[0] if all(block in ratios for ratios in each)]
     if len(common) > 1 or (common and all(len(ratios) == 1 for ratios in each)):
@@ -507,21 +509,22 @@ def _bounded(group: _Group, found: Sequence[tuple[tuple[float, float], Explained
 def _subject(column: TableColumn, *, with_setting: bool) -> str:
     """``IPsec aes128gcm16 over Gigabit Ethernet``, ``iSCSI over Gigabit Ethernet to a disk in memory``."""
     origin, title, remarks, protection = column.heading
-    transport = TRANSPORTS.get(column.transport or DEFAULT_TRANSPORT, "")
-    what = protection if column.protection else transport
+    of = column.column
+    transport = TRANSPORTS.get(of.transport or DEFAULT_TRANSPORT, "")
+    what = protection if of.protection else transport
     told = [remark for remark in remarks.split(", ") if remark and remark != "emulated"]
-    if not column.protection and transport in told:
+    if not of.protection and transport in told:
         told.remove(transport)
     brackets = f" ({', '.join(told)})" if told else ""
-    memory = " to a disk in memory" if column.is_memory and not column.protection else ""
+    memory = " to a disk in memory" if column.is_memory and not of.protection else ""
     return f"{f'{origin}: ' if origin and with_setting else ''}{what} over {title}{brackets}{memory}"
 
 
 def _baseline(table: Table, column: TableColumn) -> str:
     """The name of the column that a column with protection is compared with."""
-    if not column.protection:
+    wanted = column.column.bare
+    if column.column == wanted:
         return ""
-    wanted = msgspec.structs.replace(column.column, protection=())
     names = [
         other.name for other in table.columns if (other.setting, other.column) == (column.setting, wanted)
     ]

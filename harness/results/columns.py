@@ -1,0 +1,229 @@
+"""Records by what they have in common: the columns, rows and cells that tables and verdicts are about."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from harness.model import (
+    LINK_LOCAL,
+    Ciphers,
+    Clock,
+    Column,
+    IpsecMode,
+    LabKernel,
+    Plan,
+    Record,
+    is_unencrypted,
+)
+from harness.results.metrics import Direction, Metric, directions_of, parts_of
+
+DOCUMENT_WORKLOADS = {
+    f"{pattern}-{operation}-{size.lower()}": (group, f"Uncached {operation.title()} [{size} blocks]")
+    for pattern, group in (("seq", "Sequential"), ("rand", "Random"))
+    for operation in ("write", "read")
+    for size in ("4K", "256K")
+}
+"""The document's eight rows in its order: group and operation, in the document's words."""
+
+HARNESS_SOURCE = "harness"
+"""``Record.source`` of what a run of the harness measured."""
+
+_KNOWN_LINKS = (LINK_LOCAL, "wired", "wifi")
+
+
+class Setting(msgspec.Struct, frozen=True, order=True):
+    """Where figures come from. Figures of two settings never share a column.
+
+    ``kernel`` is "own" for the lab's own, with the release of one that was named, else empty. ``disk`` is the
+    name of a modelled disk, or empty. ``ciphers`` is "portable" if the processor's instructions were not
+    used, else empty.
+    """
+
+    source: str
+    testbed: str
+    clock: str
+    kernel: str = ""
+    disk: str = ""
+    ciphers: str = ""
+
+    @classmethod
+    def of(cls, record: Record) -> Setting:
+        return cls(
+            source=record.source,
+            testbed=str(record.testbed),
+            clock=str(record.clock),
+            kernel=f"{LabKernel.OWN} {record.other_kernel}".strip()
+            if record.lab_kernel is LabKernel.OWN
+            else "",
+            disk=record.disk,
+            ciphers=str(Ciphers.PORTABLE) if record.ciphers is Ciphers.PORTABLE else "",
+        )
+
+    @property
+    def is_harness(self) -> bool:
+        """Whether a run of the harness measured them."""
+        return self.source == HARNESS_SOURCE
+
+    @property
+    def is_virtual(self) -> bool:
+        return self.clock == Clock.VIRTUAL
+
+    @property
+    def is_plain(self) -> bool:
+        """Measured in real time, on Debian's or the machine's kernel, without a modelled disk."""
+        return not self.is_virtual and not self.kernel and not self.disk
+
+    @property
+    def name(self) -> str:
+        """For people: ``lab, own kernel, real SSD``."""
+        if not self.is_harness:
+            return f"{self.source} output"
+        words = [self.testbed]
+        # In virtual time it is the lab's own anyway, but not always the same one.
+        _, _, release = self.kernel.partition(" ")
+        is_told = self.kernel and (release or not self.is_virtual)
+        words += [f"own kernel {release}".strip()] if is_told else []
+        words += [f"{self.clock} time"] if self.is_virtual else []
+        words += [self.disk] if self.disk else []
+        words += [f"{self.ciphers} ciphers"] if self.ciphers else []
+        return ", ".join(words)
+
+
+class ColumnKey(msgspec.Struct, frozen=True):
+    """What the samples of a column have in common. ``ipsec_mode`` is None without ESP."""
+
+    setting: Setting
+    column: Column
+    ipsec_mode: str | None = None
+    is_unencrypted: bool = False
+
+    @property
+    def is_encrypted(self) -> bool | None:
+        """None without protection."""
+        return not self.is_unencrypted if self.column.protection else None
+
+    @property
+    def mode(self) -> str:
+        """ESP's mode, for people: empty where it is the usual one, or where there is none."""
+        return "" if self.ipsec_mode in (None, IpsecMode.TRANSPORT) else f"{self.ipsec_mode}"
+
+    @property
+    def label(self) -> str:
+        """The name for people, without the setting."""
+        return f"{self.column.shown(is_unencrypted=self.is_unencrypted)} {self.mode}".rstrip()
+
+
+class CellKey(msgspec.Struct, frozen=True):
+    """What is measured, repeatedly: a workload on a column."""
+
+    key: ColumnKey
+    workload: str
+
+
+class TableRow(msgspec.Struct, frozen=True, kw_only=True):
+    """``group`` and ``operation`` are the document's words for its eight workloads; only CSV still has
+    them."""
+
+    workload: str
+    direction: Direction | None
+    group: str
+    operation: str
+
+    @property
+    def name(self) -> str:
+        """The workload, with the direction if a workload has a row for each, or both added up."""
+        direction = f"({self.direction})"
+        return f"{self.workload} {direction}" if self.operation.endswith(direction) else self.workload
+
+
+def by_column(records: Iterable[Record]) -> dict[ColumnKey, dict[str, list[Record]]]:
+    """The records of each column, by workload, in their order."""
+    samples: dict[ColumnKey, dict[str, list[Record]]] = {}
+    keys: dict[tuple[object, ...], ColumnKey] = {}
+    for record in records:
+        column = record.column
+        mode = record.ipsec_mode or IpsecMode.TRANSPORT if column.has_ipsec else None
+        kernel = (
+            record.lab_kernel is LabKernel.OWN,
+            record.other_kernel,
+            record.ciphers is Ciphers.PORTABLE,
+        )
+        facts = (record.source, record.testbed, record.clock, *kernel, record.disk, column, mode)
+        key = keys.get(facts)
+        if key is None:
+            key = keys[facts] = ColumnKey(Setting.of(record), column, mode)
+            samples[key] = {}
+        samples[key].setdefault(record.workload, []).append(record)
+    # A column's first record may have failed before anything was negotiated.
+    return {
+        msgspec.structs.replace(key, is_unencrypted=_is_unencrypted(cells.values())): cells
+        for key, cells in samples.items()
+    }
+
+
+def _is_unencrypted(cells: Iterable[Sequence[Record]]) -> bool:
+    return any(is_unencrypted(record.encrypts, record.agreed) for records in cells for record in records)
+
+
+def in_order(found: Iterable[ColumnKey], plans: Iterable[Plan]) -> list[ColumnKey]:
+    """By setting and link, so that what a link costs with and without protection stands side by side: local,
+    wired, wifi and the rest as planned; then by transport; then without protection, and with each."""
+    keys = list(found)
+    columns = [column for plan in plans for column in plan.columns] + [key.column for key in keys]
+    links = list(dict.fromkeys(column.link for column in columns))
+    protections = list(dict.fromkeys(column.protection for column in columns))
+    transports = list(dict.fromkeys([None, *(column.transport for column in columns)]))
+
+    def place(key: ColumnKey) -> tuple[object, ...]:
+        column = key.column
+        name = column.link.partition(":")[0]
+        known = _KNOWN_LINKS.index(name) if name in _KNOWN_LINKS else len(_KNOWN_LINKS)
+        return (
+            key.setting,
+            known,
+            links.index(column.link),
+            transports.index(column.transport),
+            bool(column.protection),
+            protections.index(column.protection),
+            key.ipsec_mode or "",
+            column.initiators,
+        )
+
+    return sorted(keys, key=place)
+
+
+def origins(keys: Iterable[ColumnKey]) -> dict[Setting, str]:
+    """What is said of each setting before the name of a column: nothing of a plain one that is the only
+    one."""
+    settings = dict.fromkeys(key.setting for key in keys)
+    return {each: each.name if len(settings) > 1 or not each.is_plain else "" for each in settings}
+
+
+def is_memory(key: ColumnKey, plans: Sequence[Plan]) -> bool:
+    """Whether a column's storage is memory, by the plans of its runs; what has no plan may be a disk."""
+    return bool(plans) and all(plan.is_memory(key.column.link) for plan in plans)
+
+
+def rows_of(records: Iterable[Record], metric: Metric, plans: Iterable[Plan]) -> list[TableRow]:
+    """The document's rows first, in its order; then others as planned, then as found."""
+    shown: dict[str, set[frozenset[Direction]]] = {}
+    for record in records:
+        found = shown.setdefault(record.workload, set())
+        if directions := directions_of(record):
+            found.add(directions)
+    planned = [workload.name for plan in plans for workload in plan.workloads]
+    names = [name for name in dict.fromkeys([*DOCUMENT_WORKLOADS, *planned, *shown]) if name in shown]
+    documents = any(name in DOCUMENT_WORKLOADS for name in names)
+    rows = []
+    for name in names:
+        group, operation = DOCUMENT_WORKLOADS.get(name, ("Other" if documents else "", name))
+        parts = parts_of(shown[name], metric)
+        # Without a good record the workload's directions are unknown: one row gives the reason.
+        for direction in parts or (None,):
+            suffix = f" ({direction})" if len(parts) > 1 or direction is Direction.BOTH else ""
+            rows.append(
+                TableRow(workload=name, direction=direction, group=group, operation=f"{operation}{suffix}")
+            )
+    return rows

@@ -95,6 +95,9 @@ DEFAULT_VIRTUAL_SEED = 1
 
 def make_plan(request: Request) -> Plan:
     """Check and resolve a request. UsageError for the first thing that is wrong."""
+    if request.smoke:
+        runtime = request.runtime or SMOKE_RUNTIME
+        request = msgspec.structs.replace(request, runtime=runtime, retries=0, probes=bool(request.probes))
     _require_counts(request)
     notes: list[str] = []
     profile, workloads = load_workloads(request.profile, notes)
@@ -357,6 +360,8 @@ def _ciphers(request: Request, lab_kernel: LabKernel | None) -> Ciphers | None:
         return Ciphers.PORTABLE
     return request.cipher_driver
 
+
+SMOKE_RUNTIME = "1s"
 
 MOST_WIFI_PATHS = 30
 """Each takes three radios, and mac80211_hwsim makes at most a hundred."""

@@ -295,6 +295,10 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             panel=THE_RUN,
         ),
     ] = None
+    smoke: Annotated[
+        bool,
+        Option(help="Does it work at all? --runtime 1s --retries 0 --no-probes.", panel=THE_RUN),
+    ] = False
     seed: Annotated[
         int | None,
         Option(help="Of the order of cells and of offsets.", default="random", panel=THE_RUN),

@@ -13,12 +13,13 @@ import sys
 import time
 import traceback
 from pathlib import Path
+from typing import NoReturn
 
 from harness.hosts import signals
 from harness.runs import inside
 from harness.storage import transports
 from harness.testbeds.lab.standing.exchange import Exchange, Order, Report
-from harness.testbeds.started import JOURNAL, RESULTS
+from harness.testbeds.started import JOURNAL, RESULTS, WAITING, command
 
 CLONE_NEWNS = 0x20000
 """Of unshare(2); Python has a function for it since 3.12."""
@@ -79,6 +80,14 @@ def _run(folder: Path) -> int:
     return inside.run(str(folder), JOURNAL)
 
 
+def begin_anew(argv: list[str]) -> NoReturn:
+    """Have this process load the code that the machine has now."""
+    # An overlay keeps what it has seen of the files below it.
+    Path("/proc/sys/vm/drop_caches").write_text("3", encoding="ascii")
+    sys.stdout.flush()
+    os.execv(sys.executable, command(WAITING, *argv))  # noqa: S606
+
+
 def main(argv: list[str]) -> int:
     """``FOLDER``: carry out one order after another, until this kernel is ended."""
     exchange = Exchange(Path(argv[0]))
@@ -88,6 +97,8 @@ def main(argv: list[str]) -> int:
         if (order := exchange.take(Order)) is None:
             time.sleep(POLL_S)
             continue
+        if not order.number:
+            begin_anew(argv)
         status = carry_out(order)
         exchange.put(Report(order.number, status, tuple(sorted(things() - before))))
 

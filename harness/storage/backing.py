@@ -167,10 +167,7 @@ def bring_up(journal: Journal, host: Host, backing: Backing, *, count: int = 1) 
             first = backing.path or _scratch_file(stack, journal, host, backing.size_bytes * count)
             paths = _file_names(first, count)
             for path in paths:
-                _hold(stack, journal, host, NewFile(path))
-                identity = host.run(["stat", "-c", IDENTITY, "--", path]).stdout.strip()
-                file = BackingFile(path, backing.size_bytes, identity)
-                stack.enter_context(journal.hold(host, file))
+                stack.enter_context(new_file(journal, host, path, backing.size_bytes))
         else:
             device = require_device(host, backing)
             # The kernel's own name: by-path names have colons, which fio and LIO interpret.
@@ -179,6 +176,16 @@ def bring_up(journal: Journal, host: Host, backing: Backing, *, count: int = 1) 
             random_mib = RANDOM_MIB if backing.kind is BackingKind.RAMDISK else None
             _fill(host, path, backing.size_bytes, random_mib=random_mib)
         yield [Storage(path=path, size_bytes=backing.size_bytes, device=device) for path in paths]
+
+
+@contextlib.contextmanager
+def new_file(journal: Journal, host: Host, path: str, size_bytes: int) -> Iterator[None]:
+    """A new file of that size, with nothing in it. DeviceRefused if there is one already."""
+    with contextlib.ExitStack() as stack:
+        _hold(stack, journal, host, NewFile(path))
+        identity = host.run(["stat", "-c", IDENTITY, "--", path]).stdout.strip()
+        stack.enter_context(journal.hold(host, BackingFile(path, size_bytes, identity)))
+        yield
 
 
 def refuse_foreign(host: Host, backing: Backing, *, count: int = 1) -> None:

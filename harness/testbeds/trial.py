@@ -15,7 +15,7 @@ from pathlib import Path
 
 from harness.hosts import Host, programs
 from harness.hosts.journal import Journal
-from harness.model import TRANSPORTS, Backing, BackingKind
+from harness.model import TRANSPORTS, BackingKind
 from harness.model.errors import CommandFailed, HarnessError, HostLost
 from harness.protection import xfrm
 from harness.results.planned import default_file
@@ -122,8 +122,7 @@ def _image(journal: Journal, host: Host, tag: str) -> Iterator[Lun]:
     """A file where a run has its own by default: a target may want one around the page cache, which not every
     kernel's memory can do."""
     path = default_file(f"trial-{tag}")
-    wanted = Backing(kind=BackingKind.FILE, path=path, size_bytes=SIZE_BYTES)
-    with backing.bring_up(journal, host, wanted):
+    with backing.new_file(journal, host, path, SIZE_BYTES):
         yield Lun(serial=f"harness-{tag}-0", kind=BackingKind.FILE, path=path, size_bytes=SIZE_BYTES)
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from harness.hosts.state import state_folder
 from harness.model import Status
+from harness.runs import inside
 from harness.testbeds.lab import standing
 from tests.lab.cli import Measured, alive, descendants, harness, harness_once, measure, running, wait_for
 from tests.lab.test_interruption import scratch_folders
@@ -78,6 +79,24 @@ def test_two_runs_share_a_lab_and_nothing_is_left(results: Path) -> None:
     assert "the lab has ended" in harness_once("lab", "stop").out
     assert wait_for(lambda: not alive(processes), deadline_s=GONE_WITHIN_S)
     assert harness_once("lab", "status").status == 1
+
+
+def test_of_changed_code_the_worker_is_new_and_the_kernel_is_not(results: Path) -> None:
+    """A file of the harness looks changed; what the worker loads is then what is there."""
+    first = run_in(results, "first", "--smoke")
+    file = Path(inside.__file__)
+    times = file.stat().st_atime_ns, file.stat().st_mtime_ns
+    try:
+        os.utime(file)
+        second = run_in(results, "second", "--smoke")
+    finally:
+        os.utime(file, ns=times)
+    third = run_in(results, "third", "--smoke")
+    runs = [first, second, third]
+    assert [run.done.status for run in runs] == [0, 0, 0], [run.done for run in runs]
+    assert [facts(run)["runs_before"] for run in runs] == [0, 1, 2]
+    assert facts(first)["up_s"] < facts(second)["up_s"] < facts(third)["up_s"]
+    assert (up().runs, up().before) == (3, "")
 
 
 def test_a_killed_run_costs_the_lab_its_kernel(results: Path) -> None:

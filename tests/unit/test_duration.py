@@ -69,3 +69,9 @@ def test_the_time_left_does_not_take_the_first_cells_for_the_usual_ones(
         now[0] += 8.0
         left.take(f"column-{column}.seq-read-4k.r1")
     assert left.after(36) == pytest.approx(36 * 2)
+
+
+def test_a_smoke_run_is_short_and_nothing_is_measured_beside_it_or_again() -> None:
+    made = make_plan(Request(smoke=True))
+    assert (made.runtime_s, made.retries, made.probes) == (1.0, 0, False)
+    assert make_plan(Request(smoke=True, runtime="2s")).runtime_s == 2

@@ -51,7 +51,7 @@ TERMS = Terms(
         ({"core": 0}, "the processor is 1, not 0"),
         ({"results": "/else"}, "the results folder is /results, not /else"),
         ({"python": "/usr"}, "the Python is /venv, not /usr"),
-        ({"code": "def"}, "the harness, its data or the machine's packages are no longer the same"),
+        ({"code": "def"}, "what boots it of the harness, or the machine's packages, are no longer the same"),
     ],
 )
 def test_a_run_that_needs_another_lab_is_told_why(changes: dict[str, Any], reason: str | None) -> None:
@@ -61,14 +61,18 @@ def test_a_run_that_needs_another_lab_is_told_why(changes: dict[str, Any], reaso
 def test_a_changed_file_of_the_harness_changes_its_digest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    module = tmp_path / "harness" / "testbeds" / "standing.py"
+    module = tmp_path / "harness" / "testbeds" / "lab" / "standing" / "__init__.py"
     module.parent.mkdir(parents=True)
     module.write_text("1")
     monkeypatch.setattr(standing, "__file__", str(module))
-    before = standing.code()
-    assert standing.code() == before
+    (other := tmp_path / "harness" / "runs.py").touch()
+    before, worker = standing.code(), standing.worker()
+    assert (standing.code(), standing.worker()) == (before, worker)
     os.utime(module, ns=(1, 1))
-    assert standing.code() != before
+    assert standing.code() != before and standing.worker() == worker
+    before = standing.code()
+    os.utime(other, ns=(1, 1))
+    assert standing.code() == before and standing.worker() != worker
 
 
 def test_a_message_is_taken_once_and_whole(tmp_path: Path) -> None:
@@ -184,6 +188,39 @@ def test_runs_share_a_kernel_and_stopping_leaves_nothing(keep: Callable[..., Kep
     assert [process.poll() for process in kept.machine.ended] == [-9]
     assert not standing.stop(kept.state)
     assert standing.ask(kept.state) is None
+
+
+def test_of_changed_code_the_worker_is_new_and_the_kernel_is_not(
+    keep: Callable[..., Kept], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept, orders = keep(), list[int]()
+
+    def work(order: Order) -> Report:
+        orders.append(order.number)
+        return Report(order.number)
+
+    kept.machine.work = work
+    assert kept.run("one") == 0
+    monkeypatch.setattr(standing, "worker", lambda: "changed")
+    assert [kept.run("two"), kept.run("three")] == [0, 0]
+    assert orders == [1, 0, 2, 3]
+    assert (kept.asked().runs, kept.asked().before, kept.machine.boots) == (3, "", 1)
+
+
+def test_code_that_cannot_be_loaded_costs_the_kernel(
+    keep: Callable[..., Kept], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = keep()
+
+    def end(_order: Order) -> None:
+        assert kept.machine.running is not None
+        kept.machine.running.kill()
+
+    kept.machine.work = end
+    monkeypatch.setattr(standing, "worker", lambda: "changed")
+    assert kept.run() == 1
+    assert "Kernel panic" in (kept.results / "a-run" / "console.log").read_text()
+    assert kept.asked().before == "the harness as it was changed could not be loaded"
 
 
 @pytest.mark.parametrize(

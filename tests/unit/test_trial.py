@@ -169,7 +169,7 @@ def test_what_is_left_is_told(tmp_path: Path) -> None:
 
 def test_a_machine_that_is_lost_is_no_failed_trial(tmp_path: Path) -> None:
     def lost(command: Command) -> bool:
-        if command.argv[0] == "dd":
+        if command.argv[0] == "fallocate":
             raise HostLost("it has gone")
         return False
 

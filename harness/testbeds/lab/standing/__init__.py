@@ -20,7 +20,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -65,7 +65,8 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     """What a lab is, or what a run needs. ``results``: the folder of the machine that it may write to.
     ``words`` tell what else is the kernel's: its modules, and what is on its command line.
 
-    ``code`` identifies the harness, its data and the machine's packages: the lab has the files of its start.
+    ``code`` identifies what the keeper has of the harness, and the machine's packages: the lab has those of
+    its start. The rest of the harness is loaded anew when it has changed (``worker``).
     """
 
     kernel: LabKernel
@@ -79,10 +80,12 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Ask(msgspec.Struct, frozen=True, kw_only=True):
-    """A line to the keeper: ``run`` (with the name of a folder in ``results``), ``status`` or ``stop``."""
+    """A line to the keeper: ``run`` (with the name of a folder in ``results``, and the code that it takes),
+    ``status`` or ``stop``."""
 
     what: str
     folder: str = ""
+    worker: str = ""
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
@@ -135,13 +138,25 @@ PACKAGES_INSTALLED = tuple(
 
 
 def code() -> str:
-    """A digest of names, sizes and times of the harness's files, of its data, and of the system's list of
-    packages."""
-    package, data = Path(__file__).resolve().parents[1], data_folder()
-    files = [*package.rglob("*.py"), *package.rglob("*.sh"), *package.rglob("*.c")]
-    files += [*(data / "profiles").rglob("*.*"), *(data / "ipsec").rglob("*.*")]
+    """A digest of the files that a keeper and its kernel begin with, and of the system's list of packages."""
+    return _digest([*_sources(Path(__file__).resolve().parents[1]), *PACKAGES_INSTALLED])
+
+
+def worker() -> str:
+    """A digest of all other files of the harness, and of its data: what the program in the lab works with."""
+    (_, lab, _, harness, *_), data = Path(__file__).resolve().parents, data_folder()
+    files = [file for file in _sources(harness) if not file.is_relative_to(lab)]
+    return _digest([*files, *(data / "profiles").rglob("*.*"), *(data / "ipsec").rglob("*.*")])
+
+
+def _sources(folder: Path) -> list[Path]:
+    return [file for ending in ("py", "sh", "c") for file in folder.rglob(f"*.{ending}")]
+
+
+def _digest(files: Sequence[Path]) -> str:
+    """Of names, sizes and times."""
     digest = hashlib.sha256()
-    for file in (*sorted(files), *PACKAGES_INSTALLED):
+    for file in sorted(files):
         with contextlib.suppress(OSError):
             found = file.stat()
             digest.update(f"{file} {found.st_size} {found.st_mtime_ns}\n".encode())
@@ -160,7 +175,7 @@ def why_not(has: Terms, needs: Terms) -> str | None:
         if kept != wanted:
             return words.format(kept, wanted)
     if has.code != needs.code:
-        return "the harness, its data or the machine's packages are no longer the same"
+        return "what boots it of the harness, or the machine's packages, are no longer the same"
     if has.storage_bytes < needs.storage_bytes:
         room, wanted_room = format_size(has.storage_bytes), format_size(needs.storage_bytes)
         return f"the memory is for {room} of storage, not for {wanted_room}"
@@ -282,7 +297,7 @@ def run(state: Path, folder: Path) -> Iterator[Run]:
     """Carry out the plan in ``folder``, which is in the lab's results folder. Leaving the context early ends
     the lab's kernel; the keeper then boots another."""
     with _connected(state) as line:
-        line.send(Ask(what="run", folder=folder.name))
+        line.send(Ask(what="run", folder=folder.name, worker=worker()))
         yield Run(line, line.receive(START_DEADLINE_S, Answer))
 
 

@@ -13,14 +13,15 @@ import msgspec
 
 
 class Order(msgspec.Struct, frozen=True):
-    """To the program in the lab: carry out the plan in this folder of the results."""
+    """To the program in the lab: carry out the plan in this folder of the results; with number 0, begin anew
+    with the code that there is now."""
 
     number: int
-    folder: str
+    folder: str = ""
 
 
 class Report(msgspec.Struct, frozen=True):
-    """From the program in the lab: number 0 when it waits for the first order, then each order's end.
+    """From the program in the lab: number 0 when it begins to wait for orders, then each order's end.
 
     ``left`` are things in the kernel that were not there before.
     """

@@ -50,7 +50,7 @@ class Keeper:
         self._state, self._terms, self._idle_s = state, terms, idle_s
         self._began_s = self._used_s = time.monotonic()
         self._runs = 0
-        self._before = ""
+        self._before = self._worker = ""
         self._listener = socket.socket(socket.AF_UNIX)
 
     def keep(self) -> None:
@@ -81,6 +81,7 @@ class Keeper:
         """Boot a kernel, and serve commands until it is spoilt or no longer wanted."""
         console = self._state / standing.CONSOLE
         console.unlink(missing_ok=True)
+        self._worker = standing.worker()
         with boot.booted(
             started.command(started.WAITING, started.EXCHANGE),
             journal=journal,
@@ -120,9 +121,9 @@ class Keeper:
                 raise _Spoilt("it ended")
             if time.monotonic() - self._used_s > self._idle_s:
                 raise _End
-        self._serve(lambda line, folder: self._run(line, booted, exchange, folder))
+        self._serve(lambda line, asked: self._run(line, booted, exchange, asked))
 
-    def _serve(self, run: Callable[[Line, str], None]) -> None:
+    def _serve(self, run: Callable[[Line, Ask], None]) -> None:
         connection, _ = self._listener.accept()
         with connection:
             line = Line(connection)
@@ -135,11 +136,25 @@ class Keeper:
                     case "status":
                         line.send(self._answer())
                     case "run":
-                        run(line, asked.folder)
+                        run(line, asked)
 
-    def _run(self, line: Line, booted: boot.Lab, exchange: Exchange, folder: str) -> None:
+    def _renew(self, booted: boot.Lab, exchange: Exchange, asked: Ask) -> None:
+        """Have the program in the kernel load the code of a run, if that has changed."""
+        if asked.worker == self._worker:
+            return
+        exchange.put(Order(0))
+        try:
+            self._await_report(booted, exchange, 0, BOOT_DEADLINE_S)
+        except TestbedError as error:
+            self._tell_last_words(booted, asked.folder)
+            raise _Spoilt("the harness as it was changed could not be loaded") from error
+        self._worker = asked.worker
+
+    def _run(self, line: Line, booted: boot.Lab, exchange: Exchange, asked: Ask) -> None:
         """Have a run carried out. The kernel is spoilt by one that fails, leaves something or is given up."""
+        folder = asked.folder
         line.send(self._answer())
+        self._renew(booted, exchange, asked)
         self._runs += 1
         exchange.put(Order(self._runs, folder))
         try:

@@ -6,7 +6,7 @@ from typing import NotRequired, TypedDict
 
 from harness.analysis.stats import Difference
 from harness.model import Family, Status
-from harness.table.options import Direction, Metric
+from harness.results.metrics import Direction, Metric
 
 
 class Place(TypedDict):

@@ -38,7 +38,10 @@ def offered(*words: str) -> list[str]:
         (["run", "--profile", ""], ["document", "modern"]),
         (["run", "--profile", "modern", "--workload", ""], [w.name for w in load_workloads("modern")[1]]),
         (["run", "--profile", "./none.fio", "--workload", ""], []),
-        (["probe", "--profile", "document-00"], [f"document-00{number}" for number in range(5)]),
+        (
+            ["probe", "--profile", "document-00"],
+            [f"document-00{n}" for n in ("0", "1", "1-tenth", "2", "3", "4")],
+        ),
         (["run", "--auth", ""], ["psk", "cert"]),
         (["run", "--results", ""], []),
         (["table", "results"], []),

@@ -89,8 +89,12 @@ def command(
     """What runs a machine, by the processor's help where that is to be had; it goes on from ``memory``."""
     # Without these, Debian's kernels stop at their first page tables under TCG.
     processor = "host" if accelerator() == "kvm" else "max,la57=off,smap=off,smep=off"
-    # TCG speculates nothing, so there is nothing to mitigate.
-    words = "console=ttyS0 quiet panic=-1" + (" mitigations=off" if accelerator() == "tcg" else "")
+    # On a busy machine services take longer to start than they may, journald among them.
+    words = (
+        "console=ttyS0 quiet panic=-1 systemd.default_timeout_start_sec=10min systemd.service_watchdogs=0"
+        # TCG speculates nothing, so there is nothing to mitigate.
+        + (" mitigations=off" if accelerator() == "tcg" else "")
+    )
     networks = [
         word
         for index, (tap, mac) in enumerate(zip(taps, macs, strict=True))

@@ -62,6 +62,16 @@ class Room:
         )
 
 
+def _flags(*names: str) -> int:
+    """Flags of open(2), as far as the system has them: Windows has only O_BINARY."""
+    return sum(getattr(os, name, 0) for name in names)
+
+
+_CAREFUL = _flags("O_NONBLOCK", "O_NOCTTY", "O_CLOEXEC", "O_BINARY")
+"""Do not wait for a pipe, and do not make a terminal the controlling one."""
+_NO_LINK = _flags("O_NOFOLLOW")
+
+
 def read_bytes(
     path: Path | str,
     *,
@@ -77,8 +87,7 @@ def read_bytes(
     elsewhere. ``kind`` is for the sentence.
     """
     label = f"{kind} file {shown_path(path)}" if kind else shown_path(path)
-    # Do not wait for a pipe, and do not make a terminal the controlling one.
-    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW)
+    flags = os.O_RDONLY | _CAREFUL | (0 if follow else _NO_LINK)
     found = "nothing there"
     try:
         descriptor = os.open(path, flags)

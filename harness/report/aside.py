@@ -17,8 +17,8 @@ Found = TypeVar("Found")
 def aside(work: Callable[[], Found]) -> Callable[[], Found]:
     """Begins ``work`` in a copy of this process; what is returned waits for its result.
 
-    With one processor, with threads (which a copy does not have), and if the copy fails, the work is done
-    here, when its result is asked for; then its errors are raised there.
+    Without Linux, with one processor, with threads (which a copy does not have), and if the copy fails, the
+    work is done here, when its result is asked for; then its errors are raised there.
     """
     later = Later(work)
     later.begin()
@@ -35,6 +35,9 @@ class Later(Generic[Found]):
 
     def __init__(self, work: Callable[[], Found]) -> None:
         self._here: Connection | None = None
+        # Windows has no fork and macOS one that is not safe; neither has this call.
+        if not hasattr(os, "sched_getaffinity"):
+            return
         if len(os.sched_getaffinity(0)) < 2 or threading.active_count() > 1 or current_process().daemon:
             return
         context = get_context("fork")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import msgspec
@@ -14,7 +17,8 @@ import harness
 from harness.model.errors import RequirementError, UsageError
 from harness.table import render
 
-FIGURES = Path(__file__).parents[2] / "docs" / "figures"
+ROOT = Path(__file__).parents[2]
+FIGURES = ROOT / "docs" / "figures"
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +60,7 @@ def test_pandas_is_asked_for_only_where_it_is_used(
 
 
 def test_the_page_s_program_runs(tmp_path: Path, measured: harness.Results) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "api.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
     program = "".join(re.findall(r"```python\n(.*?)```", page, re.DOTALL))
     (tmp_path / "results").symlink_to(FIGURES / "make-run")
     (tmp_path / "after").mkdir()
@@ -68,22 +72,61 @@ def test_the_page_s_program_runs(tmp_path: Path, measured: harness.Results) -> N
     assert done.returncode == 0 and "p99" in done.stdout, done.stderr
 
 
+MEASURING = ("runs", "probes", "testbeds", "protection", "network", "storage", "observe", "hosts", "cli")
+
 READ_ONLY = """
-import socket, sys
+import os, socket, sys
+from pathlib import Path
 for name in ("fcntl", "pwd", "grp", "termios", "resource"):
     sys.modules[name] = None
+for name in ("fork", "sched_getaffinity", "O_NONBLOCK", "O_NOCTTY", "O_CLOEXEC", "O_NOFOLLOW"):
+    delattr(os, name)
 del socket.AF_UNIX
-import harness
-results = harness.open_results(sys.argv[1])
-assert results.table().rows and results.explain()
-import harness.report
-measuring = ("runs", "probes", "testbeds", "protection", "network", "storage", "observe", "hosts")
-print(sorted(name for name in sys.modules if name.startswith(tuple(f"harness.{room}" for room in measuring))))
+import harness, harness.report
+results, others = map(harness.open_results, sys.argv[1:3])
+assert results.table().rows and results.explain() and results.compare(others).cells
+assert "<svg" in harness.report.render(harness.report.load([Path(sys.argv[1])]))
+print(Path(harness.__file__).parent)
+print([name for name in sys.modules if name.startswith("harness.") and name.split(".")[1] in sys.argv[3:]])
 """
+
+
+def read_only(folder: Path) -> subprocess.CompletedProcess[str]:
+    """Read runs by the package in ``folder``, where modules that only Linux has are blocked."""
+    runs = (str(FIGURES / "ladder"), str(FIGURES / "protections"))
+    return subprocess.run(
+        [sys.executable, "-c", READ_ONLY, *runs, *MEASURING],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(folder)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
 def test_who_reads_needs_nothing_of_what_measures() -> None:
     """Nor anything that only Linux has."""
-    argv = [sys.executable, "-c", READ_ONLY, str(FIGURES / "make-run")]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr
+    done = read_only(ROOT)
+    assert (done.returncode, done.stdout) == (0, f"{ROOT / 'harness'}\n[]\n"), done.stderr
+
+
+def test_what_is_installed_reads_without_what_measures(tmp_path: Path) -> None:
+    made, copy = tmp_path / "made", tmp_path / "copy"
+    build = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(made)]
+    subprocess.run(build, cwd=ROOT, capture_output=True, check=True)
+    (wheel,) = made.iterdir()
+    assert wheel.name.endswith("-py3-none-any.whl")
+    with zipfile.ZipFile(wheel) as packed:
+        packed.extractall(copy)
+    for room in MEASURING:
+        shutil.rmtree(copy / "harness" / room)
+    done = read_only(copy)
+    assert (done.returncode, done.stdout) == (0, f"{copy / 'harness'}\n[]\n"), done.stderr
+
+
+def test_records_as_a_data_frame(measured: harness.Results) -> None:
+    frame = measured.to_pandas()
+    assert len(frame) == len(measured.records) and set(frame["column"]) == {
+        record.column.label for record in measured.records
+    }
+    assert frame["bandwidth_bytes_s"].dtype == "float64" and frame["repeat"].dtype == "int64"

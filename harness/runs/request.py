@@ -297,7 +297,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     ] = None
     smoke: Annotated[
         bool,
-        Option(help="Does it work at all? --runtime 1s --retries 0 --no-probes.", panel=THE_RUN),
+        Option(help="--runtime 1s --retries 0 --no-probes.", panel=THE_RUN),
     ] = False
     seed: Annotated[
         int | None,

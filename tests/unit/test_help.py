@@ -32,7 +32,7 @@ def test_nothing_is_cut_and_no_line_is_too_long(
 def test_a_run_has_all_options_on_a_screen_or_two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tests.unit.command.COLUMNS", 80)
     told = harness("run", "--help", cwd=tmp_path).stdout
-    assert len(told.splitlines()) < 80
+    assert len(told.splitlines()) <= 80
     groups = re.findall(r"^([A-Z][^:\n]*?)(?: \(.*\))?:$", told, re.M)
     assert groups[0] == "What is measured" and "Options" not in groups and len(groups) == len(set(groups))
     for flag in ("--link LINK…", "--plan", "--probes/--no-probes", "--auth psk|cert", "--runtime TIME"):

@@ -75,7 +75,7 @@ class Results(msgspec.Struct, frozen=True, kw_only=True):
 
         RequirementError without pandas, which the harness does not install.
         """
-        from harness.table.export import Row, rows
+        from harness.table.export import COLUMNS, rows
 
         try:
             import pandas
@@ -85,8 +85,8 @@ class Results(msgspec.Struct, frozen=True, kw_only=True):
             raise RequirementError(
                 "expected pandas, found none", hint="pip install pandas, or use harness export"
             ) from error
-        found = [msgspec.structs.asdict(row) for row in rows(self.records, self.environments, self.plans)]
-        return pandas.DataFrame(found, columns=list(Row.__struct_fields__))
+        found = rows(self.records, self.environments, self.plans)
+        return pandas.DataFrame(found, columns=list(COLUMNS))
 
 
 def open_results(*paths: Path | str) -> Results:

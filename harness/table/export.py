@@ -6,10 +6,11 @@ docs/export.md describes the columns. What is unknown is empty (null), never zer
 from __future__ import annotations
 
 import csv
+import functools
 import io
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import msgspec
 
@@ -27,6 +28,7 @@ from harness.model import (
     drivers,
     is_unencrypted,
 )
+from harness.model.beside import Beside, Others
 from harness.model.choices import Choice
 from harness.model.errors import lacks_package
 from harness.model.escape import for_csv, in_ascii, printable
@@ -42,116 +44,172 @@ class ExportFormat(Choice):
     INFLUX = "influx"
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """One direction of a record, or a record that moved nothing, without a direction."""
+Value = str | int | float | None
+Row = dict[str, Value]
+"""What is exported of a line, by the columns' names."""
 
-    run_id: str
-    testbed: str
-    source: str
-    clock: str
-    link: str
-    link_title: str
-    emulated: bool
-    protection: str
-    transport: str | None
-    ipsec: str
-    ipsec_mode: str | None
-    encrypted: bool | None
-    initiators: int
-    workload: str
+
+class Line(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+    """One direction of a record, or a record that moved nothing, without a direction.
+
+    ``known`` is what its run's plan and environment say, by the names of the columns.
+    """
+
+    record: Record
     direction: str | None
-    repeat: int
-    order: int
-    status: str
-    reason: str | None
-    warnings: str
-    started_unix_s: float | None
-    wall_ns: int
-    fio_ns: int
-    block_bytes: int | None
-    bytes: int | None = None
-    ios: int | None = None
-    runtime_ns: int | None = None
-    bandwidth_bytes_s: float | None = None
-    iops: float | None = None
-    latency_mean_ns: float | None = None
-    latency_min_ns: float | None = None
-    latency_max_ns: float | None = None
-    latency_stddev_ns: float | None = None
-    latency_p50_ns: float | None = None
-    latency_p99_ns: float | None = None
-    latency_p99_9_ns: float | None = None
-    link_bytes_initiator: int | None = None
-    link_bytes_target: int | None = None
-    protected_bytes: int | None = None
-    cipher_driver: str | None = None
-    cleartext_segments: int | None = None
-    rekeys: int | None = None
-    tcp_retransmits: int | None = None
-    schema: int
-    ciphers: str | None = None
-    disturbed: float | None = None
-    others_waited: float | None = None
-    others_stolen: float | None = None
-    others_processors: float | None = None
-    initiator_processor: str | None = None
-    initiator_cores: int | None = None
-    initiator_frequency_mhz: float | None = None
-    initiator_governor: str | None = None
-    initiator_hypervisor: str | None = None
-    initiator_load: float | None = None
-    initiator_memory_bytes: int | None = None
-    initiator_kernel: str | None = None
-    initiator_distribution: str | None = None
-    target_processor: str | None = None
-    target_cores: int | None = None
-    target_frequency_mhz: float | None = None
-    target_governor: str | None = None
-    target_hypervisor: str | None = None
-    target_load: float | None = None
-    target_memory_bytes: int | None = None
-    target_kernel: str | None = None
-    target_distribution: str | None = None
-    harness_version: str | None = None
-    profile: str | None = None
-    storage: str | None = None
-    queue_depth: int | None = None
-    jobs: int | None = None
-    round_trip_p50_ns: float | None = None
-    busiest_core: float | None = None
-    column: str
-    is_disturbed: bool
-    lab_kernel: str | None = None
-    kernel: str | None = None
-    disk: str | None = None
-    initiator_host: str | None = None
-    target_host: str | None = None
-    ip: int | None = None
-    others_suspended_ns: int | None = None
-    percentiles_of: str | None = None
+    moved: Io | None
+    latency: Latency
+    known: Mapping[str, Value]
+
+    @property
+    def proof(self) -> Proof | None:
+        return self.record.proof
+
+    @property
+    def beside(self) -> Beside | None:
+        return self.record.beside
+
+    @functools.cached_property
+    def others(self) -> Others | None:
+        """What other programs took at the end that they disturbed most."""
+        return disturbance.worst(self.record)
+
+    @property
+    def busiest(self) -> float | None:
+        uses = self.beside.processors if self.beside else ()
+        return max((use.hottest for use in uses if use.hottest is not None), default=None)
 
 
-COLUMNS = Row.__struct_fields__
+class Field(msgspec.Struct, frozen=True):
+    """A column: its name, its type, and how it is read from a line; None: it is what is known by its
+    name.
 
-TAGS = (
-    "run_id",
-    "testbed",
-    "source",
-    "clock",
-    "link",
-    "protection",
-    "transport",
-    "ipsec",
-    "ipsec_mode",
-    "initiators",
-    "workload",
-    "direction",
-    "repeat",
-    "status",
-    "column",
-    "lab_kernel",
-    "disk",
+    A tag tells lines apart, for line protocol.
+    """
+
+    name: str
+    kind: type
+    read: Callable[[Line], Value] | None = None
+    is_tag: bool = False
+
+    def value(self, line: Line) -> Value:
+        return line.known.get(self.name) if self.read is None else self.read(line)
+
+
+_MACHINES = tuple(
+    Field(f"{host}_{name}", get_args(kind)[0])
+    for host in ENDS
+    for name, kind in get_type_hints(machine.Machine).items()
 )
+
+EXPORTED = (
+    Field("run_id", str, lambda of: of.record.run_id, is_tag=True),
+    Field("testbed", str, lambda of: of.record.testbed.value, is_tag=True),
+    Field("source", str, lambda of: of.record.source, is_tag=True),
+    Field("clock", str, lambda of: of.record.clock, is_tag=True),
+    Field("link", str, lambda of: of.record.link, is_tag=True),
+    Field("link_title", str, lambda of: of.record.link_title),
+    Field("emulated", bool, lambda of: of.record.emulated),
+    Field("protection", str, lambda of: "+".join(of.record.protection), is_tag=True),
+    Field("transport", str, lambda of: of.record.transport, is_tag=True),
+    Field("ipsec", str, lambda of: of.record.column.ipsec, is_tag=True),
+    # Earlier versions wrote ESP's mode beside other protections as well.
+    Field(
+        "ipsec_mode",
+        str,
+        lambda of: of.record.ipsec_mode if of.record.column.has_ipsec else None,
+        is_tag=True,
+    ),
+    Field(
+        "encrypted",
+        bool,
+        lambda of: (
+            None if not of.record.protection else not is_unencrypted(of.record.encrypts, of.record.agreed)
+        ),
+    ),
+    Field("initiators", int, lambda of: of.record.initiators, is_tag=True),
+    Field("workload", str, lambda of: of.record.workload, is_tag=True),
+    Field("direction", str, lambda of: of.direction, is_tag=True),
+    Field("repeat", int, lambda of: of.record.repeat, is_tag=True),
+    Field("order", int, lambda of: of.record.order),
+    Field("status", str, lambda of: of.record.status.value, is_tag=True),
+    Field("reason", str, lambda of: of.record.reason),
+    Field("warnings", str, lambda of: "; ".join(of.record.warnings)),
+    Field("started_unix_s", float, lambda of: of.record.started_unix_s or None),
+    Field("wall_ns", int, lambda of: of.record.wall_ns),
+    Field("fio_ns", int, lambda of: of.record.fio_ns),
+    Field("block_bytes", int, lambda of: of.record.block_bytes),
+    Field("bytes", int, lambda of: of.moved.bytes if of.moved else None),
+    Field("ios", int, lambda of: of.moved.ios if of.moved else None),
+    Field("runtime_ns", int, lambda of: of.moved.runtime_ns if of.moved else None),
+    Field(
+        "bandwidth_bytes_s",
+        float,
+        lambda of: of.moved.bytes_per_s if of.moved and of.moved.runtime_ns else None,
+    ),
+    Field("iops", float, lambda of: of.moved.iops if of.moved and of.moved.runtime_ns else None),
+    Field("latency_mean_ns", float, lambda of: of.latency.mean_ns),
+    Field("latency_min_ns", float, lambda of: of.latency.min_ns),
+    Field("latency_max_ns", float, lambda of: of.latency.max_ns),
+    Field("latency_stddev_ns", float, lambda of: of.latency.stddev_ns),
+    Field("latency_p50_ns", float, lambda of: of.latency.p50_ns),
+    Field("latency_p99_ns", float, lambda of: of.latency.p99_ns),
+    Field("latency_p99_9_ns", float, lambda of: of.latency.p99_9_ns),
+    Field("link_bytes_initiator", int, lambda of: of.proof.link_bytes_initiator if of.proof else None),
+    Field("link_bytes_target", int, lambda of: of.proof.link_bytes_target if of.proof else None),
+    Field("protected_bytes", int, lambda of: of.proof.protected_bytes if of.proof else None),
+    Field("cipher_driver", str, lambda of: drivers(of.record.agreed) or None),
+    Field("cleartext_segments", int, lambda of: of.proof.cleartext_segments if of.proof else None),
+    Field("rekeys", int, lambda of: of.proof.rekeys if of.proof else None),
+    Field("tcp_retransmits", int, lambda of: of.proof.tcp_retransmits if of.proof else None),
+    Field("schema", int, lambda of: of.record.schema),
+    Field("ciphers", str, lambda of: str(of.record.ciphers) if of.record.ciphers is not None else None),
+    Field("disturbed", float, lambda of: disturbance.share(of.record)),
+    Field("others_waited", float, lambda of: of.others.waited if of.others else None),
+    Field("others_stolen", float, lambda of: of.others.stolen if of.others else None),
+    Field("others_processors", float, lambda of: of.others.processors if of.others else None),
+    *_MACHINES,
+    Field("harness_version", str),
+    Field("profile", str),
+    Field("storage", str),
+    Field("queue_depth", int),
+    Field("jobs", int),
+    Field(
+        "round_trip_p50_ns",
+        float,
+        lambda of: of.beside.round_trips.p50_ns if of.beside and of.beside.round_trips else None,
+    ),
+    Field("busiest_core", float, lambda of: of.busiest),
+    Field("column", str, lambda of: of.record.column.label, is_tag=True),
+    Field("is_disturbed", bool, lambda of: disturbance.is_disturbed(of.record)),
+    Field(
+        "lab_kernel",
+        str,
+        lambda of: None if of.record.lab_kernel is None else of.record.lab_kernel.value,
+        is_tag=True,
+    ),
+    Field("kernel", str),
+    Field("disk", str, lambda of: of.record.disk or None, is_tag=True),
+    Field("initiator_host", str),
+    Field("target_host", str),
+    Field("ip", int, lambda of: of.record.ip if of.record.link != LINK_LOCAL else None),
+    Field("others_suspended_ns", int, lambda of: of.others.suspended_ns if of.others else None),
+    Field(
+        "percentiles_of",
+        str,
+        lambda of: (
+            None
+            if of.latency.p50_ns is None
+            else COMPLETION
+            if of.latency.percentiles == COMPLETION
+            else "lat"
+        ),
+    ),
+)
+"""All columns. docs/export.md describes them."""
+
+COLUMNS = tuple(column.name for column in EXPORTED)
+TAGS = tuple(column.name for column in EXPORTED if column.is_tag)
 _MEASUREMENT = "harness"
 _INFLUX_ESCAPES = str.maketrans({",": r"\,", "=": r"\=", " ": r"\ "})
 
@@ -161,7 +219,7 @@ def rows(
     environments: Mapping[str, Mapping[str, Any]] | None = None,
     plans: Mapping[str, Plan] | None = None,
 ) -> Iterator[Row]:
-    """The rows of each record: its reads, its writes, its synchronisations.
+    """The rows of each record, by ``COLUMNS``: its reads, its writes, its synchronisations.
 
     ``environments`` and ``plans``, by run id, say on which machines the records were made, and how.
     """
@@ -173,7 +231,10 @@ def rows(
         parts += [("fsync", None, record.sync_latency)] if record.sync_latency else []
         known = machines.get(record.run_id, {}) | _planned((plans or {}).get(record.run_id), record)
         for direction, moved, latency in parts or [(None, None, None)]:
-            yield _row(record, direction, moved, latency or Latency(), known)
+            line = Line(
+                record=record, direction=direction, moved=moved, latency=latency or Latency(), known=known
+            )
+            yield {field.name: field.value(line) for field in EXPORTED}
 
 
 def _planned(plan: Plan | None, record: Record) -> dict[str, Any]:
@@ -210,81 +271,6 @@ def _machines(environment: Mapping[str, Any]) -> dict[str, Any]:
     } | {"kernel": machine.machine_of(hosts, ENDS[0]).kernel}
 
 
-def _row(
-    record: Record, direction: str | None, moved: Io | None, latency: Latency, known: Mapping[str, Any]
-) -> Row:
-    beside = record.beside
-    hottest = [use.hottest for use in beside.processors if use.hottest is not None] if beside else []
-    proof: Proof | None = record.proof
-    others = disturbance.worst(record)
-    return Row(
-        run_id=record.run_id,
-        testbed=record.testbed.value,
-        source=record.source,
-        clock=record.clock,
-        link=record.link,
-        link_title=record.link_title,
-        emulated=record.emulated,
-        protection="+".join(record.protection),
-        transport=record.transport,
-        ipsec=record.column.ipsec,
-        # Earlier versions wrote ESP's mode beside other protections as well.
-        ipsec_mode=record.ipsec_mode if record.column.has_ipsec else None,
-        encrypted=None if not record.protection else not is_unencrypted(record.encrypts, record.agreed),
-        initiators=record.initiators,
-        workload=record.workload,
-        direction=direction,
-        repeat=record.repeat,
-        order=record.order,
-        status=record.status.value,
-        reason=record.reason,
-        warnings="; ".join(record.warnings),
-        started_unix_s=record.started_unix_s or None,
-        wall_ns=record.wall_ns,
-        fio_ns=record.fio_ns,
-        block_bytes=record.block_bytes,
-        bytes=moved.bytes if moved else None,
-        ios=moved.ios if moved else None,
-        runtime_ns=moved.runtime_ns if moved else None,
-        bandwidth_bytes_s=moved.bytes_per_s if moved and moved.runtime_ns else None,
-        iops=moved.iops if moved and moved.runtime_ns else None,
-        latency_mean_ns=latency.mean_ns,
-        latency_min_ns=latency.min_ns,
-        latency_max_ns=latency.max_ns,
-        latency_stddev_ns=latency.stddev_ns,
-        latency_p50_ns=latency.p50_ns,
-        latency_p99_ns=latency.p99_ns,
-        latency_p99_9_ns=latency.p99_9_ns,
-        link_bytes_initiator=proof.link_bytes_initiator if proof else None,
-        link_bytes_target=proof.link_bytes_target if proof else None,
-        protected_bytes=proof.protected_bytes if proof else None,
-        cipher_driver=drivers(record.agreed) or None,
-        cleartext_segments=proof.cleartext_segments if proof else None,
-        rekeys=proof.rekeys if proof else None,
-        tcp_retransmits=proof.tcp_retransmits if proof else None,
-        schema=record.schema,
-        ciphers=str(record.ciphers) if record.ciphers is not None else None,
-        disturbed=disturbance.share(record),
-        others_waited=others.waited if others else None,
-        others_stolen=others.stolen if others else None,
-        others_processors=others.processors if others else None,
-        round_trip_p50_ns=beside.round_trips.p50_ns if beside and beside.round_trips else None,
-        busiest_core=max(hottest, default=None),
-        column=record.column.label,
-        is_disturbed=disturbance.is_disturbed(record),
-        lab_kernel=None if record.lab_kernel is None else record.lab_kernel.value,
-        disk=record.disk or None,
-        ip=record.ip if record.link != LINK_LOCAL else None,
-        others_suspended_ns=others.suspended_ns if others else None,
-        percentiles_of=None
-        if latency.p50_ns is None
-        else COMPLETION
-        if latency.percentiles == COMPLETION
-        else "lat",
-        **known,
-    )
-
-
 def encode(
     records: Iterable[Record],
     format: ExportFormat,
@@ -309,7 +295,7 @@ def _csv(found: Sequence[Row]) -> bytes:
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(COLUMNS)
     for row in found:
-        writer.writerow([_csv_value(getattr(row, name)) for name in COLUMNS])
+        writer.writerow([_csv_value(value) for value in row.values()])
     return out.getvalue().encode()
 
 
@@ -330,12 +316,13 @@ def _influx(row: Row) -> str:
 
     Its time is the start of the measurement, in ns. If that is unknown, the line has none.
     """
-    tags = [(name, value) for name in TAGS if (value := getattr(row, name)) is not None]
+    tags = [(name, value) for name in TAGS if (value := row[name]) is not None]
     names = "".join(f",{name}={text}" for name, value in tags if (text := _tag(str(value))))
-    fields = [(name, getattr(row, name)) for name in COLUMNS if name not in TAGS]
+    fields = [(name, value) for name, value in row.items() if name not in TAGS]
     values = ",".join(f"{name}={_field(value)}" for name, value in fields if value not in (None, ""))
+    started_s = row["started_unix_s"]
     # Exact: a product of floats would be off by some 100 ns.
-    time = f" {round(Fraction(row.started_unix_s) * 10**9)}" if row.started_unix_s else ""
+    time = f" {round(Fraction(started_s) * 10**9)}" if isinstance(started_s, float) else ""
     return f"{_MEASUREMENT}{names} {values}{time}"
 
 
@@ -364,17 +351,17 @@ def _parquet(found: Sequence[Row]) -> bytes:
     except ImportError as error:
         raise lacks_package("Parquet", "pyarrow", "take --to csv or jsonl") from error
     kinds = {
-        "str": pyarrow.string(),
-        "int": pyarrow.int64(),
-        "float": pyarrow.float64(),
-        "bool": pyarrow.bool_(),
+        str: pyarrow.string(),
+        int: pyarrow.int64(),
+        float: pyarrow.float64(),
+        bool: pyarrow.bool_(),
     }
     # From the declared types, so that an empty column has the same type as always.
     schema = pyarrow.schema(
-        [(name, kinds[str(Row.__annotations__[name]).removesuffix(" | None")]) for name in COLUMNS],
+        [(field.name, kinds[field.kind]) for field in EXPORTED],
         metadata={"harness_version": __version__, "columns": "docs/export.md of storage-network-harness"},
     )
-    table = pyarrow.Table.from_pylist([msgspec.structs.asdict(row) for row in found], schema=schema)
+    table = pyarrow.Table.from_pylist([*found], schema=schema)
     sink = pyarrow.BufferOutputStream()
     parquet.write_table(table, sink)
     return bytes(sink.getvalue())

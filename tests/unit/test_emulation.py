@@ -26,7 +26,7 @@ from harness.probes import emulation
 from harness.table import TableFormat, build, render
 from tests.unit.command import harness
 from tests.unit.results_folder import WIRED, made_plan, write
-from tests.unit.test_explain import GCM_ESP, US, asked, cell, columns, measured, plan_of_them
+from tests.unit.test_explain import GCM_ESP, US, asked, cell, columns, key, measured, plan_of_them
 from tests.unit.test_explain import protected as sealed
 from tests.unit.test_table import cells_of
 
@@ -171,7 +171,7 @@ def test_in_virtual_time_and_in_older_records_there_is_no_such_part(changes: dic
 def read_4k(link: LinkProfile, time_us: float, emulation_us: float, **changes: Any) -> Explained:
     """A 4K read at depth 1 as it was measured, with a device of 10.6 us."""
     whole: dict[str, Any] = {
-        "link": link.name,
+        "key": key(link=link.name),
         "path": asked(link, block_bytes=4096),
         "block_bytes": 4096,
         "time_ns": within(time_us * US, 0.02),
@@ -228,7 +228,7 @@ def test_where_the_emulation_limits_a_protected_cell_is_the_labs_as_well() -> No
         TENG,
         190,
         91.7,
-        protection=("aes128gcm16",),
+        key=key("aes128gcm16", link=TENG.name),
         path=asked(TENG, block_bytes=4096, framing=GCM_ESP),
         emulation_ns=exact(120 * US),
         cipher_ns=within(4 * US, 0.1),

@@ -134,9 +134,9 @@ def test_an_emulated_link_is_its_profile_and_a_real_one_what_was_found() -> None
     assert found.rate_bit_s == pytest.approx(1e9, rel=0.001)
 
 
-def key(*protection: str) -> ColumnKey:
-    setting = Setting(source="harness", testbed="lab", clock="real")
-    return ColumnKey(setting, Column("wired", protection), "transport" if protection else None)
+def key(*protection: str, link: str = "wired", clock: Clock = Clock.REAL) -> ColumnKey:
+    setting = Setting(source="harness", testbed="lab", clock=clock)
+    return ColumnKey(setting, Column(link, protection), "transport" if protection else None)
 
 
 def cell(**changes: Any) -> Evidence:
@@ -181,7 +181,7 @@ def protected(**changes: Any) -> Evidence:
         cell(depth=8, device_alone_ns=exact(50 * US)),
         cell(time_ns=exact(1234567.89), device_ns=None),
         cell(time_ns=exact(1000.4)),
-        cell(link="local", path=None),
+        cell(key=key(link="local"), path=None),
     ],
 )
 def test_the_waterfall_adds_up_to_the_last_ns(evidence: Evidence) -> None:
@@ -279,7 +279,7 @@ def test_without_a_null_column_crypto_is_not_told_from_the_kernels_path() -> Non
         ({}, Confidence.HIGH),
         ({"rtt_ns": None}, Confidence.MEDIUM),
         ({"repeats": 1}, Confidence.LOW),
-        ({"repeats": 1, "virtual": True, "busy": None}, Confidence.HIGH),
+        ({"repeats": 1, "key": key(clock=Clock.VIRTUAL), "busy": None}, Confidence.HIGH),
     ],
 )
 def test_how_sure_a_verdict_is(changes: dict[str, Any], confidence: Confidence) -> None:

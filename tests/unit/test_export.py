@@ -170,10 +170,17 @@ def test_a_row_says_how_and_under_what_load_it_was_measured() -> None:
         made_plan(), workloads=(Workload(name="w", options=options),), harness_version="9.1"
     )
     (row,) = rows([found], plans={found.run_id: planned})
-    assert (row.queue_depth, row.jobs, row.storage, row.harness_version) == (32, 4, "ramdisk", "9.1")
-    assert (row.round_trip_p50_ns, row.busiest_core) == (2.5e5, 0.75)
+    assert (row["queue_depth"], row["jobs"], row["storage"], row["harness_version"]) == (
+        32,
+        4,
+        "ramdisk",
+        "9.1",
+    )
+    assert (row["round_trip_p50_ns"], row["busiest_core"]) == (2.5e5, 0.75)
     (unknown,) = rows([record(1.0)])
-    assert (unknown.queue_depth, unknown.jobs, unknown.harness_version, unknown.busiest_core) == (None,) * 4
+    assert (unknown["queue_depth"], unknown["jobs"], unknown["harness_version"], unknown["busiest_core"]) == (
+        None,
+    ) * 4
 
 
 def test_a_row_says_which_kernel_and_machines_measured_it() -> None:
@@ -185,25 +192,25 @@ def test_a_row_says_which_kernel_and_machines_measured_it() -> None:
         made_plan(), machines=Machines(target="ssh://root@nas", initiators=("local", "ssh://two"))
     )
     (row,) = rows([own], {own.run_id: in_lab}, {own.run_id: made_plan()})
-    assert (row.column, row.lab_kernel, row.kernel) == (own.column.label, "own", "6.1.192-harness")
-    assert (row.initiator_kernel, row.initiator_cores, row.disk) == ("6.18.4", 8, "hdd")
-    assert (row.initiator_host, row.target_host, row.ipsec_mode) == (None, None, "tunnel")
+    assert (row["column"], row["lab_kernel"], row["kernel"]) == (own.column.label, "own", "6.1.192-harness")
+    assert (row["initiator_kernel"], row["initiator_cores"], row["disk"]) == ("6.18.4", 8, "hdd")
+    assert (row["initiator_host"], row["target_host"], row["ipsec_mode"]) == (None, None, "tunnel")
     (row,) = rows([own], {own.run_id: {"hosts": in_lab["hosts"]}}, {own.run_id: real})
-    assert (row.initiator_host, row.target_host) == ("local", "ssh://root@nas")
-    assert row.kernel == row.initiator_kernel == "6.1.192-harness"
+    assert (row["initiator_host"], row["target_host"]) == ("local", "ssh://root@nas")
+    assert row["kernel"] == row["initiator_kernel"] == "6.1.192-harness"
 
 
 def test_the_mode_of_esp_stands_beside_ipsec_alone() -> None:
     """Earlier versions wrote it beside every protection."""
     (row,) = rows([record(1.0, protection=("wireguard",), ipsec_mode="transport")])
-    assert (row.protection, row.ipsec, row.ipsec_mode) == ("wireguard", "off", None)
+    assert (row["protection"], row["ipsec"], row["ipsec_mode"]) == ("wireguard", "off", None)
 
 
 @pytest.mark.parametrize(("taken", "is_disturbed"), [(0.09, False), (0.11, True), (None, False)])
 def test_a_row_says_whether_it_may_be_used(taken: float | None, is_disturbed: bool) -> None:
     others = Others(hosts=("initiator", "target"), wall_ns=10**9, cores=1, taken=taken)
     (row,) = rows([record(1.0, beside=Beside(others=(others,)))])
-    assert (row.disturbed, row.is_disturbed) == (taken, is_disturbed)
+    assert (row["disturbed"], row["is_disturbed"]) == (taken, is_disturbed)
 
 
 def test_integers_that_may_be_null_stay_integers(tmp_path: Path) -> None:

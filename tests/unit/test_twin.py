@@ -14,12 +14,12 @@ from harness.explain.span import Span
 from harness.model import Clock, Column, LabKernel, LinkProfile, Plan, Record, Status, TestbedKind
 from harness.results.store import RunFolder
 from tests.unit.results_folder import made_plan
-from tests.unit.test_explain import US, cell, columns, measured, plan_of_them
+from tests.unit.test_explain import US, cell, columns, key, measured, plan_of_them
 
 
 def local(block_bytes: int, time_us: float) -> Any:
     span = Span(*[time_us * US] * 3)
-    return cell(link="local", path=None, block_bytes=block_bytes, time_ns=span, device_ns=span)
+    return cell(key=key(link="local"), path=None, block_bytes=block_bytes, time_ns=span, device_ns=span)
 
 
 def plan_of(plan: Plan, **changes: Any) -> Plan:

@@ -116,6 +116,10 @@ IMPOSSIBLE: dict[str, tuple[dict[str, Any], str]] = {
     "a probe without end": ({"probing": (Ping(count=10**9),), "columns": (Column("wired"),)}, "probing"),
     "no repeats": ({"repeats": 0}, "repeats"),
     "a runtime of years": ({"runtime_s": 1e308}, "runtime_s"),
+    "a shared disk that is written": (
+        {"shared_lun": True, **with_job(("rw", "write"))},
+        "shared_lun",
+    ),
     "a negative seed": ({"seed": -1}, "seed"),
     "many columns": ({"columns": tuple(Column("wired", initiators=n) for n in range(99))}, "columns"),
     "a column of no link": ({"columns": (Column("eth0"),)}, "columns, link"),

@@ -9,7 +9,7 @@ from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 import msgspec
 import typer
 
-from harness.runs.request import Option
+from harness.planning.request import Option
 
 Command = TypeVar("Command", bound=Callable[..., None])
 

@@ -12,10 +12,10 @@ import pytest
 
 from harness.cli import console
 from harness.model.errors import HarnessError, RequirementError
+from harness.planning.plan import make_plan
+from harness.planning.request import Request
 from harness.results.events import Event
 from harness.results.store import RunFolder
-from harness.runs.plan import make_plan
-from harness.runs.request import Request
 from harness.testbeds import testbed
 from tests.unit.command import harness
 from tests.unit.fakes import fio_output

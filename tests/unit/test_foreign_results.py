@@ -32,10 +32,10 @@ from harness.model import (
 from harness.model.errors import UsageError
 from harness.model.probing import Ping, Tcp
 from harness.parse.files import read_bytes
+from harness.planning.plan import make_plan
+from harness.planning.request import Kernels, Request
 from harness.results import planned, probe_store
 from harness.results.store import FIO_SOURCE, RunFolder, open_results, raw_file, write_atomically, write_out
-from harness.runs.plan import make_plan
-from harness.runs.request import Kernels, Request
 from tests.unit.command import harness
 from tests.unit.results_folder import WIRED, made_plan
 from tests.unit.test_cipher import kernel, measured

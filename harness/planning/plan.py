@@ -59,16 +59,16 @@ from harness.parse.profiles import (
     over_ip,
     real_link,
 )
-from harness.protection import kinds
-from harness.results import rules
-from harness.results.planned import default_file
-from harness.runs.request import (
+from harness.planning.request import (
     DEFAULT_MAX_REPEATS,
     DEFAULT_VIRTUAL_DISK,
     KernelChoice,
     Kernels,
     Request,
 )
+from harness.protection import kinds
+from harness.results import rules
+from harness.results.planned import default_file
 from harness.storage import transports
 from harness.testbeds import testbed
 from harness.testbeds.lab.kernels import ciphers, kernel

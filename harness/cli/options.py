@@ -1,4 +1,4 @@
-"""The options of a command, from the struct that declares them (``runs.request``)."""
+"""The options of a command, from the struct that declares them (``planning.request``)."""
 
 from __future__ import annotations
 

@@ -35,8 +35,13 @@ ALLOWED = {
     "runs/lean.py": {"iscsi"},  # a library that fio loads
     "planning/plan.py": {"iscsi"},  # `--iscsi`
     "planning/request.py": {"nvme"},  # a disk of profiles/disks/
-    "testbeds/lab/ciphers.py": {"macsec"},  # kernel modules that use ciphers
-    "testbeds/lab/source.py": {"nvme_tcp_tls", "nvme_target_tcp_tls", "nvme", "tls"},  # options of a kernel
+    "testbeds/lab/kernels/ciphers.py": {"macsec"},  # kernel modules that use ciphers
+    "testbeds/lab/kernels/source.py": {
+        "nvme_tcp_tls",
+        "nvme_target_tcp_tls",
+        "nvme",
+        "tls",
+    },  # options of a kernel
 }
 
 WORD = re.compile(

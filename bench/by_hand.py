@@ -22,11 +22,11 @@ from harness.analysis.stats import summarise
 from harness.hosts import PRIVATE
 from harness.hosts.journal import Journal
 from harness.model import LINK_LOCAL, Cell, Status
+from harness.planning import plan
+from harness.planning.request import Request
 from harness.results.store import RunFolder
-from harness.runs import plan
 from harness.runs.cells import CellComposer
 from harness.runs.inside import hosts, mount_private, prepare
-from harness.runs.request import Request
 
 TOLERANCE = 0.05
 RUNTIME_S = 1.5

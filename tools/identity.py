@@ -39,7 +39,7 @@ SPELLED = 3
 ASKS = re.compile(r"TestbedKind\.[A-Z]|\.testbed\b|\bkernels_apart\b|\.machines\b|\bis_lab\b")
 """How code asks on what kind of testbed it is."""
 
-MEASURING = ("runs", "probes", "testbeds", "protection", "network", "storage", "observe", "hosts")
+MEASURING = ("runs", "planning", "probes", "testbeds", "protection", "network", "storage", "observe", "hosts")
 
 
 def sources(root: Path = ROOT) -> list[Path]:

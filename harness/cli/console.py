@@ -22,9 +22,9 @@ from harness.model.escape import printable
 from harness.model.lines import wrapped
 from harness.model.units import format_duration, format_size
 from harness.parse.files import Room
+from harness.planning import duration
 from harness.results.events import TAKING_DOWN, Event
 from harness.results.store import RunFolder
-from harness.runs import duration
 from harness.testbeds import testbed
 from harness.testbeds.lab.kernels import kernel
 

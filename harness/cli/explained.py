@@ -34,10 +34,10 @@ from harness.model.units import shown
 from harness.parse import references
 from harness.parse.files import shown_path
 from harness.parse.profiles import load_link
+from harness.planning import duration
 from harness.report.answer import Answer, in_words
 from harness.results import planned, probe_store
 from harness.results.store import RESULTS, RunFolder, open_runs
-from harness.runs import duration
 from harness.table import Metric
 from harness.testbeds import testbed
 

@@ -1,4 +1,4 @@
-"""The options of a command, from the struct that declares them (``runs.request``)."""
+"""The options of a command, from the struct that declares them (``planning.request``)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 import msgspec
 import typer
 
-from harness.runs.request import Option
+from harness.planning.request import Option
 
 Command = TypeVar("Command", bound=Callable[..., None])
 

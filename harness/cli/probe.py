@@ -27,10 +27,10 @@ from harness.cli.streams import say, tell
 from harness.model import Plan
 from harness.model.errors import Interrupted, UsageError
 from harness.model.units import check_name, format_duration
+from harness.planning import probe_plan
+from harness.planning.probe_plan import ProbeRequest
 from harness.results import planned, probe_store
 from harness.results.store import RunFolder
-from harness.runs import probe_plan
-from harness.runs.probe_plan import ProbeRequest
 from harness.runs.prober import questions
 from harness.table.views import View
 from harness.testbeds import testbed

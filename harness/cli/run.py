@@ -34,12 +34,12 @@ from harness.model import BackingKind, Plan, TestbedKind
 from harness.model.errors import HarnessError, Interrupted, UsageError
 from harness.model.units import check_name, format_duration
 from harness.parse.files import shown_path
+from harness.planning import duration, plan
+from harness.planning.request import THE_RUN, Request, load_request
 from harness.report.answer import Answer
 from harness.report.aside import Later
 from harness.results import planned
 from harness.results.store import RunFolder, write_out
-from harness.runs import duration, plan
-from harness.runs.request import THE_RUN, Request, load_request
 from harness.storage.backing import require_device
 from harness.table import Options, TableFormat
 from harness.testbeds import testbed

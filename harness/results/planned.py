@@ -1,8 +1,8 @@
 """What a plan may contain. Each plan that is read is checked, because somebody else may have written it.
 
-``plan`` makes plans from what a user typed. A plan in a folder of results must pass the same checks. So it
-cannot name an option of fio, a word of charon's configuration or a file that could not have been typed.
-Whoever resumes it must also type again all options that reach outside the lab (``outside``).
+A plan in a folder of results must pass the rules (``rules``) of one that is made. It may hold nothing else
+that could not have been typed: no option of fio, no word of charon's configuration, no file. Whoever resumes
+it must also type again all options that reach outside the lab (``outside``).
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from harness.model import (
     LINK_LOCAL,
     PROTECTIONS,
     TRANSPORTS,
-    Backing,
     BackingKind,
     Column,
     LabKernel,
@@ -30,25 +29,11 @@ from harness.model import (
 )
 from harness.model.errors import UsageError
 from harness.model.escape import printable
-from harness.model.units import LARGEST, check_name, format_size, shown
+from harness.model.units import LARGEST, check_name, shown
 from harness.parse import disks, iscsi, jobfile, profiles
 from harness.parse.machines import LOCAL, parse_address
+from harness.results import rules
 
-MIB = 1 << 20
-SMALLEST_BACKING_BYTES = 16 * MIB
-LARGEST_RAM_BACKING_BYTES = 8 << 30
-MOST_REPEATS = 1000
-MOST_RETRIES = 10
-MOST_COLUMNS = 64
-MOST_WORKLOADS = 1000
-MOST_INITIATORS = 16
-"""Machines, or kernels of the lab."""
-
-MOST_LAB_INITIATORS = 64
-"""Of the lab with one kernel, where an initiator is a link of its own into the target's namespace."""
-
-MOST_HOPS = 16
-RUNTIME_S = (0.1, 86_400.0)
 LONGEST_S = LARGEST / 1e9
 
 _HINT = "restore the file from a copy, or measure again"
@@ -60,18 +45,15 @@ def check(plan: Plan, source: str) -> None:
     at = functools.partial(_at, source)
     with at("run_id"):
         check_name("run", plan.run_id)
-    within("repeats", plan.repeats, 1, MOST_REPEATS)
-    within("retries", plan.retries, 0, MOST_RETRIES)
-    within("seed", plan.seed, 0, LARGEST)
+    for field, rule in rules.RULES:
+        with at(field):
+            rule(plan)
     within("created_unix_s", plan.created_unix_s, 0, LONGEST_S)
-    if plan.runtime_s is not None:
-        within("runtime_s", plan.runtime_s, *RUNTIME_S)
     if plan.stop is not None:
         within("stop.width", plan.stop.width, 1e-32, 1)
-        within("stop.max_repeats", plan.stop.max_repeats, 1, MOST_REPEATS)
+        within("stop.max_repeats", plan.stop.max_repeats, 1, rules.MOST_REPEATS)
         within("stop.max_s", plan.stop.max_s or 0, 0, LONGEST_S)
-    within("columns", len(plan.columns), 1, MOST_COLUMNS)
-    within("workloads and probing", len(plan.workloads) + len(plan.probing), 1, MOST_WORKLOADS)
+    within("workloads and probing", len(plan.workloads) + len(plan.probing), 1, rules.MOST_WORKLOADS)
     for column in plan.columns:
         _check_column(plan, column, source)
     for workload in plan.workloads:
@@ -116,7 +98,7 @@ def _same(found: object, expected: object) -> None:
 
 
 def _check_column(plan: Plan, column: Column, source: str) -> None:
-    _within(source, "columns, initiators", column.initiators, 1, MOST_LAB_INITIATORS)
+    _within(source, "columns, initiators", column.initiators, 1, rules.MOST_LAB_INITIATORS)
     known: dict[str, set[str | None]] = {
         "link": {LINK_LOCAL, *plan.links},
         "protection": {*PROTECTIONS, *plan.proposals},
@@ -136,37 +118,10 @@ def _check_column(plan: Plan, column: Column, source: str) -> None:
 
 
 def _check_storage(plan: Plan, source: str) -> None:
-    for field, backing in (("backing", plan.backing), ("local_device", plan.local_device)):
-        if backing is not None:
-            with _at(source, field):
-                check_backing(backing)
-    if plan.backing.path is not None and plan.testbed is TestbedKind.LAB:
-        raise _refuse(source, "backing.", "path", "expected no path, because the lab has its own storage")
-    if plan.local_device is not None and plan.local_device.path is None:
-        raise _refuse(source, "local_device.", "path", "expected a path, found none")
     if plan.disk is not None:
         with _at(source, "disk"):
             check_name("disk", plan.disk.name)
         disks.check(plan.disk, functools.partial(_refuse, source, "disk, "))
-
-
-def check_backing(backing: Backing) -> None:
-    """UsageError for impossible storage: by its size, or by its path."""
-    size, path = backing.size_bytes, backing.path
-    if size % MIB or not SMALLEST_BACKING_BYTES <= size <= LARGEST:
-        raise UsageError(
-            f"expected whole MiB from {format_size(SMALLEST_BACKING_BYTES)} on, found {shown(str(size))}"
-        )
-    if backing.kind is not BackingKind.BLOCK and path is None and size > LARGEST_RAM_BACKING_BYTES:
-        raise UsageError(f"expected at most {format_size(LARGEST_RAM_BACKING_BYTES)} for storage in memory")
-    if ((backing.kind is BackingKind.BLOCK) and path is None) or (
-        backing.kind is BackingKind.RAMDISK and path
-    ):
-        raise UsageError(f"expected a path only for file and block, found {backing.kind} and {path}")
-    if path is not None and not (path.startswith("/") and path.isprintable()):
-        raise UsageError(f"expected an absolute path, found {shown(path)}")
-    if backing.destroy not in (None, path):
-        raise UsageError(f"expected consent for {path}, found it for {shown(backing.destroy or '')}")
 
 
 def _check_link(plan: Plan, name: str, link: LinkProfile, source: str) -> None:
@@ -209,13 +164,8 @@ def _check_testbed(plan: Plan, source: str) -> None:
     machines = plan.machines
     if (machines is not None) is not (plan.kernels_apart or plan.testbed is TestbedKind.MACHINES):
         raise _refuse(source, "", "machines", f"expected with real machines only, found {plan.testbed}")
-    if plan.local_device is not None and plan.testbed is not TestbedKind.MACHINES:
-        raise _refuse(source, "", "local_device", f"expected real machines, found the testbed {plan.testbed}")
-    if plan.hops and is_lab:
-        raise _refuse(source, "", "hops", "expected real machines, found the testbed lab")
-    _within(source, "hops", len(plan.hops), 0, MOST_HOPS)
     if machines is not None:
-        _within(source, "machines.initiators", len(machines.initiators), 1, MOST_INITIATORS)
+        _within(source, "machines.initiators", len(machines.initiators), 1, rules.MOST_INITIATORS)
         if plan.kernels_apart:
             others = [f"ssh://initiator{number}" for number in range(2, len(machines.initiators) + 1)]
             with _at(source, "machines"):
@@ -224,11 +174,8 @@ def _check_testbed(plan: Plan, source: str) -> None:
             parse_address(machines.target, "target")
             for text in machines.initiators:
                 parse_address(text, "initiator")
-    with _at(source, "hops"):
-        for text in plan.hops:
-            parse_address(text, "hop")
     most = max((column.initiators for column in plan.columns), default=1)
-    room = MOST_LAB_INITIATORS if is_lab else 1
+    room = rules.MOST_LAB_INITIATORS if is_lab else 1
     _within(source, "columns, initiators", most, 1, len(machines.initiators) if machines else room)
 
 

@@ -1,1 +1,1 @@
-"""From what was typed to what was measured: plans, and the composers that carry them out."""
+"""What carries a plan out: the composers, and what makes and judges one measurement."""

@@ -16,8 +16,8 @@ import msgspec
 import pytest
 
 from harness.model.beside import Beside, ProcessorUse, RoundTrips
+from harness.planning import probe_plan
 from harness.report import documents, load, render
-from harness.runs import probe_plan
 from tests.unit.results_folder import ENVIRONMENT, made_plan, write
 from tests.unit.test_documents import run_of_probes
 from tests.unit.test_table import HOSTILE, matrix, record

@@ -19,9 +19,9 @@ from harness.hosts.journal import Journal
 from harness.hosts.state import exclusive
 from harness.model import Cell, Clock, Io, LabKernel, Latency, Plan, Record, Status
 from harness.model.errors import TestbedError
+from harness.planning.plan import make_plan
+from harness.planning.request import Request
 from harness.results.store import RunFolder
-from harness.runs.plan import make_plan
-from harness.runs.request import Request
 from harness.testbeds import started, testbed
 from harness.testbeds.lab.kernels import kernel
 from tests.lab import references

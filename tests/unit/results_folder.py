@@ -22,11 +22,11 @@ from harness.model import (
     TestbedKind,
     Workload,
 )
+from harness.planning.plan import make_plan
+from harness.planning.request import Request
 from harness.results import overtime
 from harness.results.columns import DOCUMENT_WORKLOADS
 from harness.results.store import RunFolder, record_key
-from harness.runs.plan import make_plan
-from harness.runs.request import Request
 
 COLUMNS = (
     Column("local"),

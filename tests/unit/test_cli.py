@@ -12,10 +12,10 @@ import pytest
 
 from harness.cli import console
 from harness.model.errors import HarnessError, RequirementError
+from harness.planning.plan import make_plan
+from harness.planning.request import Request
 from harness.results.events import Event
 from harness.results.store import RunFolder
-from harness.runs.plan import make_plan
-from harness.runs.request import Request
 from harness.testbeds import testbed
 from tests.unit.command import harness
 from tests.unit.fakes import fio_output
@@ -74,12 +74,12 @@ BAD_RUNS: dict[str, tuple[tuple[str, ...], str]] = {
     "size that is no number": (("--size", "nan"), "nan"),
     "ambiguous size": (("--size", "128MB"), "128MB"),
     "size of half a page": (("--size", "1000"), "1000"),
-    "size beyond all memory": (("--size", "8000G"), "8000G"),
+    "size beyond all memory": (("--size", "8000G"), "7.812 TiB"),
     "endless runtime": (("--runtime", "1e309s"), "1e309s"),
     "runtime of nothing": (("--runtime", "0s"), "0s"),
     "runtime in the past": (("--runtime=-1s",), "-1s"),
     "runtime without end": (("--runtime", "inf"), "inf"),
-    "runtime of days": (("--runtime", "99d"), "99d"),
+    "runtime of days": (("--runtime", "99d"), "8553600s"),
     "negative seed": (("--seed", "-1"), "seed"),
     "resume outside the folder": (("--resume", "../x"), "x"),
     "resume of what is not there": (("--resume", "20260101-000000-abcd"), "20260101-000000-abcd"),

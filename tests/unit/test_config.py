@@ -12,8 +12,8 @@ from harness.cli import options
 from harness.model import IkeAuth
 from harness.model.errors import UsageError
 from harness.parse.profiles import data_folder
-from harness.runs.plan import make_plan
-from harness.runs.request import Request, load_request
+from harness.planning.plan import make_plan
+from harness.planning.request import Request, load_request
 
 
 def written(folder: Path, text: str | bytes) -> Path:

@@ -26,6 +26,8 @@ from harness.model import Record, Status
 from harness.model.beside import Others
 from harness.model.probing import Ping, Tcp
 from harness.observe.neighbours import Watching
+from harness.planning import probe_plan
+from harness.planning.request import Request
 from harness.probes import judged
 from harness.results import probe_store
 from harness.results.distributions import of_cell as distribution
@@ -34,10 +36,9 @@ from harness.results.machine import MACHINE, machine_of, machines_of
 from harness.results.overtime import of_cell as course
 from harness.results.probe_records import ProbeRecord
 from harness.results.store import RunFolder
-from harness.runs import patience, probe_plan
+from harness.runs import patience
 from harness.runs.columns import Hosts
 from harness.runs.prober import Prober, Question, questions
-from harness.runs.request import Request
 from harness.table import Options, Ratio, TableFormat, build, render
 from harness.table.comparison import CompareFormat, compare
 from harness.table.comparison import render as render_comparison

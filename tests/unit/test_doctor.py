@@ -19,8 +19,8 @@ from harness.model import LabKernel, Plan
 from harness.model.errors import RequirementError, UsageError
 from harness.parse.machines import Address
 from harness.parse.profiles import data_folder
-from harness.runs.plan import make_plan
-from harness.runs.request import Request
+from harness.planning.plan import make_plan
+from harness.planning.request import Request
 from harness.testbeds import doctor, requirements, trial
 from harness.testbeds.doctor import Machine, judge, machine_findings, machines, require
 from harness.testbeds.lab import boot

@@ -19,14 +19,14 @@ from harness.parse import references
 from harness.parse.experiments import experiments
 from harness.parse.jobfile import load_workloads
 from harness.parse.profiles import load_link
+from harness.planning import plan, probe_plan
+from harness.planning.probe_plan import ProbeRequest
+from harness.planning.request import Request
 from harness.report import documents as page
 from harness.results import probe_store
 from harness.results.probe_records import ForwardingFigures, ProbeRecord, UdpFigures
 from harness.results.store import RunFolder
-from harness.runs import plan, probe_plan
-from harness.runs.probe_plan import ProbeRequest
 from harness.runs.prober import questions
-from harness.runs.request import Request
 from harness.table import Options, build
 from harness.table.options import Table
 from harness.table.views import View

@@ -9,9 +9,9 @@ import pytest
 
 from harness.cli.progress import Left
 from harness.model import Column, LabKernel, Plan
-from harness.runs import duration
-from harness.runs.plan import make_plan
-from harness.runs.request import Request
+from harness.planning import duration
+from harness.planning.plan import make_plan
+from harness.planning.request import Request
 from tests.unit.results_folder import COLUMNS, made_plan
 
 MADE = sorted((Path(__file__).parents[1] / "data" / "durations").glob("*.json"))

@@ -9,10 +9,10 @@ from harness.hosts.footprint import Leftover, search
 from harness.model import TRANSPORTS, LabKernel
 from harness.network import links
 from harness.network.paths import openflow, pppoe
+from harness.planning.plan import make_plan
+from harness.planning.request import Request
 from harness.protection import ipsec
 from harness.runs import leftovers, modules
-from harness.runs.plan import make_plan
-from harness.runs.request import Request
 from harness.storage import nvme, transports
 from harness.storage.iscsi import initiator, target
 

@@ -32,10 +32,10 @@ from harness.model import (
 from harness.model.errors import UsageError
 from harness.model.probing import Ping, Tcp
 from harness.parse.files import read_bytes
+from harness.planning.plan import make_plan
+from harness.planning.request import Kernels, Request
 from harness.results import planned, probe_store
 from harness.results.store import FIO_SOURCE, RunFolder, open_results, raw_file, write_atomically, write_out
-from harness.runs.plan import make_plan
-from harness.runs.request import Kernels, Request
 from tests.unit.command import harness
 from tests.unit.results_folder import WIRED, made_plan
 from tests.unit.test_cipher import kernel, measured
@@ -116,6 +116,10 @@ IMPOSSIBLE: dict[str, tuple[dict[str, Any], str]] = {
     "a probe without end": ({"probing": (Ping(count=10**9),), "columns": (Column("wired"),)}, "probing"),
     "no repeats": ({"repeats": 0}, "repeats"),
     "a runtime of years": ({"runtime_s": 1e308}, "runtime_s"),
+    "a shared disk that is written": (
+        {"shared_lun": True, **with_job(("rw", "write"))},
+        "shared_lun",
+    ),
     "a negative seed": ({"seed": -1}, "seed"),
     "many columns": ({"columns": tuple(Column("wired", initiators=n) for n in range(99))}, "columns"),
     "a column of no link": ({"columns": (Column("eth0"),)}, "columns, link"),

@@ -21,10 +21,11 @@ from harness.observe import environment, hops
 from harness.observe.counters import BOOT_ID, CPUINFO, NET_DEV, STAT, Observer
 from harness.observe.hops import Hop
 from harness.parse.machines import parse_address
+from harness.planning import probe_plan
+from harness.planning.plan import make_plan
+from harness.planning.request import Kernels, Request
 from harness.results.store import RunFolder
-from harness.runs import inside, probe_plan
-from harness.runs.plan import make_plan
-from harness.runs.request import Kernels, Request
+from harness.runs import inside
 from harness.testbeds import doctor
 from tests.unit.fakes import World
 from tests.unit.test_remote import script

@@ -23,6 +23,8 @@ from harness.model.errors import RequirementError, UsageError
 from harness.network import links
 from harness.network.links import LinkPath
 from harness.parse.profiles import load_link, load_proposal, over_ip, real_link
+from harness.planning.plan import make_plan
+from harness.planning.request import Request, Version
 from harness.probes import throughput
 from harness.protection import barrier, proof, tls, wireguard, xfrm
 from harness.protection.capture import Reader, Seen, expression
@@ -32,8 +34,6 @@ from harness.protection.layer import Frames
 from harness.protection.programs import witness as program
 from harness.results import planned
 from harness.runs import modules
-from harness.runs.plan import make_plan
-from harness.runs.request import Request, Version
 from harness.storage.iscsi.initiator import IscsiSession
 from harness.testbeds import testbed
 from harness.testbeds.lab import boot

@@ -34,8 +34,8 @@ from harness.parse.jobfile import (
     wall_estimate_s,
 )
 from harness.parse.profiles import data_folder
-from harness.runs.plan import make_plan
-from harness.runs.request import Request
+from harness.planning.plan import make_plan
+from harness.planning.request import Request
 from tests.unit.command import harness
 from tests.unit.parsing import OUTPUTS
 

@@ -33,8 +33,8 @@ ALLOWED = {
     "results/planned.py": {"iscsi"},  # `--iscsi`, and the field of plans
     "results/upgrade.py": {"iscsi"},  # the only one of schema 1
     "runs/lean.py": {"iscsi"},  # a library that fio loads
-    "runs/plan.py": {"iscsi"},  # `--iscsi`
-    "runs/request.py": {"nvme"},  # a disk of profiles/disks/
+    "planning/plan.py": {"iscsi"},  # `--iscsi`
+    "planning/request.py": {"nvme"},  # a disk of profiles/disks/
     "testbeds/lab/kernels/ciphers.py": {"macsec"},  # kernel modules that use ciphers
     "testbeds/lab/kernels/source.py": {
         "nvme_tcp_tls",

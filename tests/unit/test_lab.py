@@ -18,8 +18,8 @@ from harness.hosts.journal import Journal
 from harness.hosts.undo import carry_out
 from harness.model import Column
 from harness.model.errors import RequirementError, TestbedError
-from harness.runs.plan import make_plan
-from harness.runs.request import Request
+from harness.planning.plan import make_plan
+from harness.planning.request import Request
 from harness.testbeds import testbed
 from harness.testbeds.lab import apart, boot
 from harness.testbeds.lab.apart import management

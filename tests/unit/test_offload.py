@@ -8,10 +8,10 @@ import pytest
 
 from harness.model import Plan, TestbedKind
 from harness.model.errors import UsageError
+from harness.planning.plan import make_plan
+from harness.planning.request import Kernels, Request
 from harness.protection.ipsec import offload
 from harness.runs import modules
-from harness.runs.plan import make_plan
-from harness.runs.request import Kernels, Request
 from harness.testbeds import testbed
 from tests.unit.fakes import World
 from tests.unit.test_proof import link

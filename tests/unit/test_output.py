@@ -15,8 +15,8 @@ import pytest
 
 from harness import cli
 from harness.model.escape import in_ascii
-from harness.runs.plan import make_plan
-from harness.runs.request import Request
+from harness.planning.plan import make_plan
+from harness.planning.request import Request
 from tests.unit.command import harness
 from tests.unit.processes import Server
 from tests.unit.results_folder import fio_json, run_of_a_cell

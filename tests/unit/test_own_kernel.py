@@ -28,13 +28,13 @@ from harness.model import (
 )
 from harness.model.errors import RequirementError, TestbedError, UsageError
 from harness.network import links
+from harness.planning import plan
+from harness.planning.plan import make_plan
+from harness.planning.request import DEFAULT_VIRTUAL_DISK, KernelChoice, Kernels, Request
 from harness.results.events import CellStarted, Event, writer
 from harness.results.store import RunFolder
-from harness.runs import plan
 from harness.runs.cells import CellComposer
 from harness.runs.columns import Hosts
-from harness.runs.plan import make_plan
-from harness.runs.request import DEFAULT_VIRTUAL_DISK, KernelChoice, Kernels, Request
 from harness.testbeds import testbed
 from harness.testbeds.heartbeat import HEARTBEAT, beating
 from harness.testbeds.lab import standing

@@ -21,6 +21,8 @@ from harness.model.ranges import out_of_range
 from harness.network.links import LinkPath
 from harness.observe.counters import Observer
 from harness.observe.neighbours import Watching
+from harness.planning import probe_plan
+from harness.planning.request import Request
 from harness.probes import datagrams, echo, judged, packets, throughput
 from harness.probes.tools import PACKAGES, ProbedPath
 from harness.protection.ipsec.layer import EspLayer
@@ -36,9 +38,7 @@ from harness.results.probe_records import (
     UdpLatencyFigures,
 )
 from harness.results.store import RunFolder
-from harness.runs import probe_plan
 from harness.runs.prober import questions
-from harness.runs.request import Request
 from tests.unit import test_teardown as teardown
 from tests.unit.fakes import Answer, Command, FakeHost, FakeWitness, World, association
 from tests.unit.test_hops import Router
@@ -584,7 +584,7 @@ def test_in_virtual_time_a_probe_has_to_end(
     link: str, probe: Probe, millions: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each packet is imitated: 10 Gbit/s for 10 seconds took a quarter of an hour."""
-    monkeypatch.setattr("harness.runs.plan.kernel.own_kernel", lambda: None)
+    monkeypatch.setattr("harness.planning.plan.kernel.own_kernel", lambda: None)
     request = Request(links=(link,), virtual_time=True)
     if not millions:
         assert probe_plan.make_plan(request, [probe], "probes").probing == (probe,)
@@ -599,7 +599,7 @@ def test_in_virtual_time_a_probe_has_to_end(
 def test_named_probes_are_short_in_virtual_time_and_an_estimate_counts_packets(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("harness.runs.plan.kernel.own_kernel", lambda: None)
+    monkeypatch.setattr("harness.planning.plan.kernel.own_kernel", lambda: None)
     probes = probe_plan.named(["tcp", "udp", "ping"], virtual_time=True)
     assert [probe.name for probe in probes[:2]] == ["tcp", "udp-1000m"]
     assert [probe.duration_s for probe in probes if isinstance(probe, Tcp | Udp)] == [1, 1]

@@ -13,10 +13,10 @@ from harness.analysis.stats import fairness
 from harness.model import ClientPart, Clock, Io, LabKernel, Latency, Record, Status, TestbedKind
 from harness.model.errors import UsageError
 from harness.parse.jobfile import job_file, together
+from harness.planning.plan import make_plan
+from harness.planning.request import Kernels, Request
 from harness.results import planned
 from harness.runs.measure import on_disk
-from harness.runs.plan import make_plan
-from harness.runs.request import Kernels, Request
 from harness.table import TableFormat
 from harness.table.views import build_scale, render
 from tests.unit.fakes import World

@@ -20,12 +20,12 @@ from harness.hosts.journal import Journal
 from harness.model import Column, LinkProfile, stack
 from harness.model.errors import CommandFailed, RequirementError, UsageError
 from harness.network.links import LinkPath
+from harness.planning.plan import make_plan
+from harness.planning.request import Request
 from harness.protection import capture, tls
 from harness.protection.barrier import Entrance
 from harness.protection.capture import Reader, Seen
 from harness.protection.layer import Carried, Due
-from harness.runs.plan import make_plan
-from harness.runs.request import Request
 from harness.storage import nvme
 from harness.storage.nvme import tls as keys
 from harness.storage.nvme.initiator import Connection, negotiated

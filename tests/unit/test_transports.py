@@ -11,11 +11,11 @@ import pytest
 from harness.hosts.journal import Journal
 from harness.model import BackingKind, Column, LabKernel, Plan, Status
 from harness.model.errors import RequirementError, UsageError
+from harness.planning.plan import make_plan
+from harness.planning.request import Request
 from harness.results import planned
 from harness.runs import inside
 from harness.runs.columns import Hosts
-from harness.runs.plan import make_plan
-from harness.runs.request import Request
 from harness.storage import transports
 from harness.storage.transport import Export, Lun, Sides
 from tests.unit.fakes import Command, Failure, World

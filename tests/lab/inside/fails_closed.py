@@ -33,6 +33,8 @@ from harness.hosts.undo import Step, carry_out
 from harness.model import PROTECTION_OFF, WIREGUARD, Cell, Column, Plan, Record, Status
 from harness.model.errors import HarnessError
 from harness.network.links import LinkPath
+from harness.planning.plan import make_plan
+from harness.planning.request import Request
 from harness.protection import overlay
 from harness.protection.capture import Capture
 from harness.protection.ipsec.kind import Ipsec
@@ -42,8 +44,6 @@ from harness.results.store import RunFolder
 from harness.runs import inside
 from harness.runs.cells import CellComposer
 from harness.runs.measure import Lane
-from harness.runs.plan import make_plan
-from harness.runs.request import Request
 from harness.storage.iscsi import initiator
 from tests.lab.cli import is_sampled
 from tests.lab.inside.kernel import arguments, processes, sh, wait_for

@@ -11,10 +11,10 @@ from pathlib import Path
 
 from harness.model import BackingKind, stack
 from harness.network.links import LinkPath
+from harness.planning.plan import make_plan
+from harness.planning.request import KernelChoice, Request
 from harness.protection import kinds, overlay, witness
 from harness.protection.kind import Ground, Kind, Run
-from harness.runs.plan import make_plan
-from harness.runs.request import KernelChoice, Request
 from harness.storage import disks, transports
 from harness.storage.transport import Export, Lun, Shared, Sides
 from tests.lab.inside.against_theory import FOLDER, SIZE_BYTES, Framing, Lab, Up, measure

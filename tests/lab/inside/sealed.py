@@ -18,11 +18,11 @@ from harness.hosts.runner import await_condition
 from harness.model import BackingKind, LinkProfile
 from harness.model.errors import CommandFailed
 from harness.network import links
+from harness.planning.plan import make_plan
+from harness.planning.request import Request
 from harness.protection import tls, witness
 from harness.protection.kind import Ground, Run
 from harness.runs import inside
-from harness.runs.plan import make_plan
-from harness.runs.request import Request
 from harness.storage.nvme.initiator import Connection
 from harness.storage.nvme.target import Subsystem
 from harness.storage.nvme.transport import NvmeTcp

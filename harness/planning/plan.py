@@ -41,7 +41,6 @@ from harness.model import (
 from harness.model.errors import RequirementError, UsageError
 from harness.model.units import (
     check_name,
-    format_size,
     parse_duration_s,
     parse_percent,
     parse_size,
@@ -49,7 +48,7 @@ from harness.model.units import (
     unknown_name,
 )
 from harness.parse import disks, iscsi
-from harness.parse.jobfile import job_file, load_workloads, moves_write, shortened
+from harness.parse.jobfile import job_file, load_workloads, shortened
 from harness.parse.machines import LOCAL, parse_address
 from harness.parse.profiles import (
     IPV6_TITLE,
@@ -60,34 +59,19 @@ from harness.parse.profiles import (
     over_ip,
     real_link,
 )
-from harness.protection import kinds
-from harness.results.planned import (
-    LARGEST_RAM_BACKING_BYTES,
-    MIB,
-    MOST_COLUMNS,
-    MOST_HOPS,
-    MOST_INITIATORS,
-    MOST_LAB_INITIATORS,
-    MOST_REPEATS,
-    MOST_RETRIES,
-    RUNTIME_S,
-    SMALLEST_BACKING_BYTES,
-    default_file,
-)
-from harness.runs.request import (
+from harness.planning.request import (
     DEFAULT_MAX_REPEATS,
     DEFAULT_VIRTUAL_DISK,
     KernelChoice,
     Kernels,
     Request,
 )
+from harness.protection import kinds
+from harness.results import rules
+from harness.results.planned import default_file
 from harness.storage import transports
 from harness.testbeds import testbed
 from harness.testbeds.lab.kernels import ciphers, kernel
-
-MOST_PATHS = 256
-"""Columns times their initiators: each has an address of its own in the lab."""
-
 
 DEFAULT_VIRTUAL_SEED = 1
 """Virtual time is meant to be repeated, and so is the order, unless a seed is given."""
@@ -98,24 +82,15 @@ def make_plan(request: Request) -> Plan:
     if request.smoke:
         runtime = request.runtime or SMOKE_RUNTIME
         request = msgspec.structs.replace(request, runtime=runtime, retries=0, probes=bool(request.probes))
-    _require_counts(request)
     notes: list[str] = []
     profile, workloads = load_workloads(request.profile, notes)
     workloads = _pick(workloads, request.workloads)
     runtime_s = _runtime_s(request)
     run_id = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
     kind, machines = _testbed(request)
-    _require_hops_apart(request, kind)
     disk = _disk(request)
     backing, local_device = _storage(request, kind, run_id)
-    if backing.path is not None and kind is TestbedKind.LAB:
-        raise UsageError(
-            f"{backing.path} is on this machine, so the lab would measure the machine's page cache",
-            hint="as root, use --testbed host; or let the lab make the storage: --backing ramdisk or file",
-        )
     columns, links, proposals = _columns(request, kind, machines)
-    _require_hops_possible(request, links)
-    _require_offload_possible(request, kind, proposals)
     lab_kernel = _lab_kernel(request, kind, links, disk, columns)
     other_kernel = _other_kernel(request) if lab_kernel is LabKernel.OWN else None
     if lab_kernel is LabKernel.OWN and any(link.radio for link in links.values()):
@@ -124,10 +99,7 @@ def make_plan(request: Request) -> Plan:
             columns, links = _on_the_air(columns, links, request.wifi_security)
         else:  # emulated, as on Debian's kernel
             links = {name: msgspec.structs.replace(link, radio=None) for name, link in links.items()}
-    _require_possible(request, backing, workloads, columns)
-    seed = _seed(request)
-    _try_job_files(workloads, backing.size_bytes, runtime_s)
-    return Plan(
+    plan = Plan(
         run_id=run_id,
         testbed=kind,
         columns=columns,
@@ -135,7 +107,7 @@ def make_plan(request: Request) -> Plan:
         repeats=request.repeats,
         stop=_stopping_rule(request),
         retries=request.retries,
-        seed=seed,
+        seed=_seed(request),
         backing=backing,
         links=links,
         proposals=proposals,
@@ -162,38 +134,22 @@ def make_plan(request: Request) -> Plan:
         created_unix_s=time.time(),
         harness_version=__version__,
     )
-
-
-def _require_counts(request: Request) -> None:
-    if not 1 <= request.repeats <= MOST_REPEATS:
-        raise UsageError(
-            f"expected 1 to {MOST_REPEATS} repeats, found {request.repeats}", hint="try --repeats 3"
-        )
-    if not 0 <= request.retries <= MOST_RETRIES:
-        raise UsageError(
-            f"expected 0 to {MOST_RETRIES} retries, found {request.retries}", hint="try --retries 2"
-        )
+    rules.require(plan)
+    _try_job_files(workloads, backing.size_bytes, runtime_s)
+    return plan
 
 
 def _runtime_s(request: Request) -> float | None:
     """How long each job measures; None: as its profile says."""
     if request.runtime is None:
         return None
-    runtime_s = parse_duration_s(request.runtime, what="runtime")
-    if not RUNTIME_S[0] <= runtime_s <= RUNTIME_S[1]:
-        raise UsageError(
-            f"expected a runtime of 0.1s to 1 day, found {request.runtime}", hint="try --runtime 5s"
-        )
-    return runtime_s
+    return parse_duration_s(request.runtime, what="runtime")
 
 
 def _seed(request: Request) -> int:
-    seed = request.seed
-    if seed is None:
-        seed = DEFAULT_VIRTUAL_SEED if request.virtual_time else secrets.randbelow(2**31)
-    if not 0 <= seed < 2**63:
-        raise UsageError(f"expected a seed from 0 to 2^63-1, found {seed}", hint="try --seed 1")
-    return seed
+    if request.seed is not None:
+        return request.seed
+    return DEFAULT_VIRTUAL_SEED if request.virtual_time else secrets.randbelow(2**31)
 
 
 def _stopping_rule(request: Request) -> StoppingRule | None:
@@ -208,9 +164,9 @@ def _stopping_rule(request: Request) -> StoppingRule | None:
         return None
     most = DEFAULT_MAX_REPEATS if request.max_repeats is None else request.max_repeats
     fewest = max(FEWEST, request.repeats)
-    if not fewest <= most <= MOST_REPEATS:
+    if not fewest <= most <= rules.MOST_REPEATS:
         raise UsageError(
-            f"expected --max-repeats from {fewest} to {MOST_REPEATS}, found {most}",
+            f"expected --max-repeats from {fewest} to {rules.MOST_REPEATS}, found {most}",
             hint=f"fewer than {FEWEST} repeats cannot bound a median with 95 % confidence",
         )
     return StoppingRule(
@@ -239,14 +195,14 @@ def _testbed(request: Request) -> tuple[TestbedKind, Machines | None]:
         apart = request.kernels is Kernels.APART
         if apart and kind is not TestbedKind.LAB:
             raise UsageError(f"--kernels apart is for the lab, found --testbed {kind}", hint="leave one out")
-        most = MOST_INITIATORS if apart else MOST_LAB_INITIATORS if kind is TestbedKind.LAB else 1
+        most = rules.MOST_INITIATORS if apart else rules.MOST_LAB_INITIATORS if kind is TestbedKind.LAB else 1
         if not 1 <= request.lab_initiators <= most:
             where = (
                 " with --kernels apart" if apart else "" if kind is TestbedKind.LAB else " outside the lab"
             )
             raise UsageError(
                 f"expected 1 to {most} lab initiators{where}, found {request.lab_initiators}",
-                hint=f"without --kernels apart the lab has up to {MOST_LAB_INITIATORS}, in one kernel",
+                hint=f"without --kernels apart the lab has up to {rules.MOST_LAB_INITIATORS}, in one kernel",
             )
         if not apart:
             return kind, None
@@ -260,31 +216,14 @@ def _testbed(request: Request) -> tuple[TestbedKind, Machines | None]:
     if request.kernels is Kernels.APART or request.lab_initiators != 1:
         raise UsageError("--kernels and --lab-initiators are for the lab, but a target was named")
     initiators = request.initiators or (LOCAL,)
-    if len(set(initiators)) != len(initiators) or len(initiators) > MOST_INITIATORS:
+    if len(set(initiators)) != len(initiators) or len(initiators) > rules.MOST_INITIATORS:
         raise UsageError(
-            f"expected up to {MOST_INITIATORS} different initiators, found {', '.join(initiators)}",
+            f"expected up to {rules.MOST_INITIATORS} different initiators, found {', '.join(initiators)}",
             hint="each machine can be one initiator",
         )
     for what, text in (("target", request.target), *(("initiator", text) for text in initiators)):
         parse_address(text, what)
     return TestbedKind.MACHINES, Machines(target=request.target, initiators=initiators)
-
-
-def _require_hops_apart(request: Request, kind: TestbedKind) -> None:
-    """A hop is a machine of its own, and each is named once."""
-    if request.hops and kind is TestbedKind.LAB:
-        raise UsageError(
-            f"--hop {shown(request.hops[0])} needs real machines, but the testbed is the lab: its hosts "
-            "share a kernel with all that is between them, or have nothing between their kernels",
-            hint="leave --hop out, or name real machines with --target",
-        )
-    if len(set(request.hops)) != len(request.hops) or len(request.hops) > MOST_HOPS:
-        raise UsageError(
-            f"expected up to {MOST_HOPS} different hops, found {', '.join(map(shown, request.hops))}",
-            hint="name each router or switch once",
-        )
-    for text in request.hops:
-        parse_address(text, "hop")
 
 
 def _disk(request: Request) -> DiskProfile | None:
@@ -363,25 +302,12 @@ def _ciphers(request: Request, lab_kernel: LabKernel | None) -> Ciphers | None:
 
 SMOKE_RUNTIME = "1s"
 
-MOST_WIFI_PATHS = 30
-"""Each takes three radios, and mac80211_hwsim makes at most a hundred."""
-
 
 def _on_the_air(
     columns: Sequence[Column], links: Mapping[str, LinkProfile], security: Security
 ) -> tuple[tuple[Column, ...], dict[str, LinkProfile]]:
     """Columns and links. Links over simulated radios get the name of their security; with WPA2, wifi stays
     wifi."""
-    over_wifi = sum(
-        column.initiators
-        for column in columns
-        if column.link != LINK_LOCAL and links[column.link].radio is not None
-    )
-    if over_wifi > MOST_WIFI_PATHS:
-        raise UsageError(
-            f"expected at most {MOST_WIFI_PATHS} paths over WiFi, found {over_wifi}",
-            hint="use fewer links, proposals or initiators",
-        )
     renamed = {
         name: msgspec.structs.replace(
             link,
@@ -414,18 +340,7 @@ def _storage(request: Request, kind: TestbedKind, run_id: str) -> tuple[Backing,
     backing = parse_backing(wanted, request.size, request.destroy)
     local_device = None
     if request.local_device is not None:
-        if kind is not TestbedKind.MACHINES:
-            raise UsageError(
-                "--local-device is for real machines, but no target was named",
-                hint="add --target ssh://root@HOST",
-            )
         local_device = parse_backing(request.local_device, request.size, request.destroy)
-        if local_device.kind is BackingKind.RAMDISK or local_device.path is None:
-            raise UsageError(
-                "expected the path of a disk or of a new file on the initiator, "
-                f"found {request.local_device}",
-                hint="try --local-device /dev/NAME or --local-device file:/var/tmp/local.img",
-            )
     asked = {b.destroy for b in (backing, local_device) if b is not None}
     for name in request.destroy:
         if name not in asked:
@@ -439,49 +354,6 @@ def _storage(request: Request, kind: TestbedKind, run_id: str) -> tuple[Backing,
 def _counts(initiators: int) -> list[int]:
     """1, 2, 4 … and all: how many initiators take part in a column."""
     return sorted({*(1 << power for power in range(initiators.bit_length())), initiators})
-
-
-def _require_possible(
-    request: Request, backing: Backing, workloads: Sequence[Workload], columns: Sequence[Column]
-) -> None:
-    """Several initiators need a LUN each, or may only read a shared one."""
-    several = max((column.initiators for column in columns), default=1) > 1
-    if several and backing.kind is BackingKind.BLOCK and not request.shared_lun:
-        raise UsageError(
-            "several initiators need a LUN each, but a block device is only one",
-            hint="add --shared-lun to let all of them read it, or use --backing file:/PATH",
-        )
-    writing = [workload.name for workload in workloads if moves_write(workload)]
-    if request.shared_lun and writing:
-        raise UsageError(
-            f"a shared LUN is read-only, but {', '.join(writing[:3])} would write to it",
-            hint="choose reading workloads with --workload",
-        )
-
-
-def _require_hops_possible(request: Request, links: Mapping[str, LinkProfile]) -> None:
-    """Hops are in one kernel."""
-    for link in links.values():
-        if link.hops is None:
-            continue
-        if request.kernels is Kernels.APART:
-            raise UsageError(
-                f"the link {link.name} has its hops and its ends in one kernel, found --kernels apart",
-                hint="leave --kernels out for it",
-            )
-
-
-def _require_offload_possible(request: Request, kind: TestbedKind, proposals: Mapping[str, Proposal]) -> None:
-    """A module that serves every security association of a machine is loaded in the lab alone."""
-    name = next((name for name, proposal in proposals.items() if proposal.segmentation_offload), None)
-    if name is None:
-        return
-    if kind is not TestbedKind.LAB or request.kernels is Kernels.APART:
-        raise UsageError(
-            f"{name} needs hosts of one lab kernel, found "
-            + ("--kernels apart" if kind is TestbedKind.LAB else f"the testbed {kind}"),
-            hint="on a machine of yours: modprobe esp4_offload, then measure aes128gcm16 with and without it",
-        )
 
 
 def _columns(
@@ -524,17 +396,6 @@ def _columns(
         for transport in carried_by
         for count in _counts(len(machines.initiators) if machines else request.lab_initiators)
     ]
-    if len(columns) > MOST_COLUMNS:
-        raise UsageError(
-            f"expected at most {MOST_COLUMNS} columns, found {len(columns)}",
-            hint="use fewer links or proposals",
-        )
-    if sum(column.initiators for column in columns) > MOST_PATHS:
-        raise UsageError(
-            f"expected at most {MOST_PATHS} paths (initiators of all columns), found more",
-            hint="use fewer links, proposals or initiators, or measure them in several runs, which "
-            "`harness table` shows together",
-        )
     if (request.ipsec or request.protect) and names and not links:
         raise UsageError(
             f"--ipsec needs a network, but the only link is {LINK_LOCAL}",
@@ -587,27 +448,10 @@ def parse_backing(text: str, size: str, destroy: Sequence[str] = ()) -> Backing:
         kind, path = "block", text
     if kind not in list(BackingKind):
         raise unknown_name("backing", text, [*BackingKind, "file:PATH", "block:/dev/NAME"])
-    size_bytes = parse_size(size)
-    if size_bytes % MIB or size_bytes < SMALLEST_BACKING_BYTES:
-        raise UsageError(
-            f"expected a size in whole MiB from {format_size(SMALLEST_BACKING_BYTES)} on, found {size}",
-            hint="try --size 128M",
-        )
-    in_memory = kind == BackingKind.RAMDISK or (kind == BackingKind.FILE and not path)
-    if in_memory and size_bytes > LARGEST_RAM_BACKING_BYTES:
-        raise UsageError(
-            f"expected at most {format_size(LARGEST_RAM_BACKING_BYTES)} for storage in memory, found {size}",
-            hint="try --size 1G",
-        )
-    if (kind == BackingKind.BLOCK or path) and not path.startswith("/"):
-        raise UsageError(
-            f"expected the absolute path of a {kind} backing, found {text}",
-            hint="try --backing block:/dev/NAME or --backing file:/var/tmp/bench.img",
-        )
-    if kind == BackingKind.RAMDISK and path:
-        raise UsageError(f"expected a ramdisk without a path, found {text}", hint="try --backing ramdisk")
     agreed = path if kind == BackingKind.BLOCK and path in destroy else None
-    return Backing(kind=BackingKind(kind), size_bytes=size_bytes, path=path or None, destroy=agreed)
+    found = Backing(kind=BackingKind(kind), size_bytes=parse_size(size), path=path or None, destroy=agreed)
+    rules.check_backing(found)
+    return found
 
 
 def _try_job_files(workloads: Sequence[Workload], size_bytes: int, runtime_s: float | None) -> None:

@@ -36,10 +36,10 @@ from harness.model.probing import (
 from harness.model.units import parse_duration_s, shown, unknown_name
 from harness.parse.files import TomlFile, read_text
 from harness.parse.profiles import data_folder
+from harness.planning import plan as plans
+from harness.planning.request import Kernels, Option, Request, Version
 from harness.probes import cipher
-from harness.results.planned import MIB
-from harness.runs import plan as plans
-from harness.runs.request import Kernels, Option, Request, Version
+from harness.results.rules import MIB
 from harness.table.views import View
 
 RUN = Request()

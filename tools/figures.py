@@ -90,7 +90,6 @@ RUNS: Mapping[str, tuple[str, ...]] = {
     ),
     "document-000": ("probe", "--profile", "document-000"),
     "document-001": ("probe", "--profile", "document-001", "--duration", "3s"),
-    "document-001-tenth": ("probe", "--profile", "document-001-tenth"),
     "document-002": ("probe", "--profile", "document-002"),
     "document-004": ("probe", "--profile", "document-004", "--count", "5000", "--repeats", "3"),
     # In virtual time: the same on every machine, as busy as it may be.

@@ -114,7 +114,8 @@ def check_backing(backing: Backing) -> None:
         return
     if path is None or not (path.startswith("/") and path.isprintable()):
         raise UsageError(
-            f"expected the absolute path of a {kind} backing, found {shown(path or 'none')}",
+            f"expected the absolute path of a {kind} backing, all of it printable, "
+            f"found {shown(path or 'none')}",
             hint="try --backing block:/dev/NAME or --backing file:/var/tmp/bench.img",
         )
     if backing.destroy not in (None, path):

@@ -109,7 +109,8 @@ def test_a_process_has_the_same_names(tmp_path: Path, without_utf8: Server, name
 def test_a_name_that_no_plan_can_hold_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
     monkeypatch.setattr(cli, "tell", said.append)
-    made = make_plan(Request(testbed="host", backing="file:/x\udcff", size="32M"))
+    planned = make_plan(Request(testbed="host", backing="file:/x", size="32M"))
+    made = msgspec.structs.replace(planned, backing=msgspec.structs.replace(planned.backing, path="/x\udcff"))
     monkeypatch.setattr(cli, "app", lambda **_: msgspec.json.encode(made))
     assert cli._carry_out() == 2
     assert "expected a name in UTF-8, found " in said[0] and "/x\udcff" in said[0]

@@ -121,6 +121,12 @@ def _with_controller(openflow: OpenFlow, asked: Mapping[str, str], load: Load) -
     """The switch's decisions as asked for, and the rate and delay of its controller's link."""
     link = load(asked.get("controller") or openflow.controller)
     flows = openflow.flows if "controller" not in asked else False
+    if openflow.cpu_percent is not None and not openflow.packet_us:
+        raise UsageError(
+            f"expected packet_us beside cpu_percent {openflow.cpu_percent}, found none: a packet would take "
+            "no time",
+            hint="give the link's file a packet_us, or leave cpu_percent out",
+        )
     return msgspec.structs.replace(
         openflow,
         controller=link.name,

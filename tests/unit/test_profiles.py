@@ -372,3 +372,15 @@ def test_what_could_leave_its_place_in_the_configuration_is_refused(elsewhere: P
     (elsewhere / "mine.toml").write_text("".join(f"{k} = {v}\n" for k, v in (values | {key: value}).items()))
     with pytest.raises(UsageError, match=key):
         load_proposal("mine", folders=[elsewhere])
+
+
+def test_a_share_of_a_switchs_processor_needs_a_price(elsewhere: Path) -> None:
+    folder = elsewhere / "profiles" / "links"
+    folder.mkdir(parents=True)
+    text = (data_folder() / "profiles/links/openflow.toml").read_text(encoding="utf-8")
+    (folder / "slow.toml").write_text(text.replace("packet_us = 55", "cpu_percent = 50"), encoding="utf-8")
+    with pytest.raises(UsageError, match="expected packet_us beside cpu_percent 50, found none"):
+        load_link("slow")
+    (folder / "free.toml").write_text(text.replace("packet_us = 55", ""), encoding="utf-8")
+    with pytest.raises(UsageError, match="'cpu=50'"):
+        load_link("free:cpu=50")

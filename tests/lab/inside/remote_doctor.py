@@ -46,7 +46,9 @@ mount --bind /root/modprobe "$(readlink -f "$(command -v modprobe)")"
 """In a mount namespace of one sshd alone, which so stands for a machine that lacks things."""
 
 MODPROBE = '#!/bin/sh\ncase "$*" in *target_core_mod*) exit 1 ;; esac\n'
-LISTEN = "import socket, sys, time; s = socket.socket(type=2); s.bind(('', int(sys.argv[1]))); time.sleep(600)"
+LISTEN = (
+    "import socket, sys, time; s = socket.socket(type=2); s.bind(('', int(sys.argv[1]))); time.sleep(600)"
+)
 """On the UDP port that is its argument."""
 
 

@@ -78,7 +78,7 @@ def inside(options: argparse.Namespace) -> int:
                 else:
                     (lane,) = composer.column(column).lanes
                     device = lane.disk.device
-                    figures[who] = by_hand(device, options.workload, made.backing.size_bytes)
+                    figures[who] = by_hand(device, options.workload, made.storage.backing.size_bytes)
             harness_mb_s.append(figures["harness"] / 1e6)
             hand_mb_s.append(figures["hand"] / 1e6)
             ratios.append(figures["harness"] / figures["hand"])

@@ -31,7 +31,7 @@ def main() -> int:
     def measure(ciphers: str) -> Figures:
         words = [*WORDS, "--cipher-driver", ciphers, "--runtime", options.runtime]
         made = records(f"{ciphers} ciphers", words)
-        if others := {record.ciphers for record in made} - {Ciphers(ciphers)}:
+        if others := {record.setting.ciphers for record in made} - {Ciphers(ciphers)}:
             sys.exit(f"expected {ciphers} ciphers, found {', '.join(map(str, others))}")
         return mb_s(made)
 

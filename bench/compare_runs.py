@@ -54,10 +54,10 @@ def slowed_links(folder: Path) -> dict[str, LinkProfile]:
     """The links of the runs in ``folder`` with delay added, each by name."""
     times_us: dict[str, dict[tuple[object, ...], list[float]]] = {}
     for record in quiet(open_results([folder])):
-        if record.link != LINK_LOCAL and record.workload.endswith(SMALL):
-            cells = times_us.setdefault(record.link, {})
+        if record.column.link != LINK_LOCAL and record.workload.name.endswith(SMALL):
+            cells = times_us.setdefault(record.column.link, {})
             time_us = 1e6 * SMALL_BYTES / throughput_bytes_s(record)
-            cells.setdefault((record.protection, record.workload), []).append(time_us)
+            cells.setdefault((record.column.protection, record.workload.name), []).append(time_us)
     found = {}
     for name, cells in times_us.items():
         # What slows the slowest cell by PART slows the others by more. A 4K request is one round trip.

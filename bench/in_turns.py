@@ -61,19 +61,19 @@ def records(name: str, words: Sequence[str], harness: Sequence[str] = HARNESS) -
         sys.exit(f"the run with {name} measured nothing: {done.stderr[-1000:]}")
     for record in made:
         if record.status is not Status.OK or record.read is None:
-            label = f"{record.column.label} {record.workload}"
+            label = f"{record.column.label} {record.workload.name}"
             sys.exit(f"{name}: {label} is {record.status}: {record.reason}")
     return made
 
 
 def mb_s(made: Sequence[Record]) -> Figures:
     """The figures of reads."""
-    return {(one.column.label, one.workload): one.read.bytes_per_s / 1e6 for one in made if one.read}
+    return {(one.column.label, one.workload.name): one.read.bytes_per_s / 1e6 for one in made if one.read}
 
 
 def round_trip_us(made: list[Record], link: str) -> float:
     """What a round trip over an emulated link takes beyond its profile, in us; the least counts."""
-    found = [one.beside.emulation_round_trip_ns for one in made if one.beside and one.link == link]
+    found = [one.beside.emulation_round_trip_ns for one in made if one.beside and one.column.link == link]
     return min(ns for ns in found if ns is not None) / 1e3
 
 

@@ -29,6 +29,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from harness.model import Status
+from harness.results.store import open_results
+
 HERE = Path(__file__).resolve()
 RUN = ("--link", "local", "--link", "wired", "--ipsec", "both", "--runtime", "1.5s", "--retries", "0")
 WORKLOADS = ("--workload", "seq-read-256k", "--workload", "rand-read-4k", "--repeats", "3")
@@ -190,11 +193,10 @@ def run(clone: Path, words: Sequence[str], results: Path, *, trace: bool) -> tup
     (folder,) = set(results.iterdir()) - before
     figures = {"first fio, s": float(found[1]), "fio's share, %": float(found[2])}
     beside = defaultdict(list)
-    for file in sorted((folder / "cells").glob("*.json")):
-        record = json.loads(file.read_bytes())
-        if record.get("status") == "ok" and record.get("fio_ns"):
-            column = record["link"] + ("+ESP" if record.get("protection") else "")
-            beside[column].append((record["wall_ns"] - record["fio_ns"]) / 1e9)
+    for record in open_results([folder]):
+        if record.status is Status.OK and record.fio_ns:
+            column = record.column.link + ("+ESP" if record.column.protection else "")
+            beside[column].append((record.wall_ns - record.fio_ns) / 1e9)
     # The first cell of a column brings it up.
     figures |= {f"{column}, s beside fio": statistics.median(all_s) for column, all_s in beside.items()}
     return folder, figures

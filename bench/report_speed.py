@@ -27,17 +27,17 @@ from harness.model import (
     BackingKind,
     Column,
     Io,
+    Job,
     Latency,
     LinkProfile,
     Plan,
-    Record,
     Status,
     TestbedKind,
-    Workload,
 )
 from harness.parse.profiles import load_proposal
 from harness.results import overtime
 from harness.results.store import RunFolder, record_key
+from tests import flat
 
 BOUND_S, BOUND_MB = 3.0, 4.0
 PROPOSALS = ("off", "null-sha256", "aes128gcm16", "aes128-sha256")
@@ -51,12 +51,12 @@ RAW = ("fio.json", "job.fio", overtime.LOG)
 
 
 def made_plan(run_id: str, workloads: int, repeats: int) -> Plan:
-    return Plan(
+    return flat.plan(
         run_id=run_id,
         testbed=TestbedKind.LAB,
         columns=COLUMNS,
-        workloads=tuple(
-            Workload(
+        jobs=tuple(
+            Job(
                 name=f"rand-read-{4 << n % 7}k-qd{1 << n // 7}",
                 options=(
                     ("rw", "randread"),
@@ -88,7 +88,7 @@ def write_run(root: Path, cells: int, repeats: int) -> int:
     folder.path.mkdir(parents=True)
     folder.save_plan(plan)
     written = 0
-    places = [(w, c, r) for w in plan.workloads for c in COLUMNS for r in range(1, repeats + 1)]
+    places = [(w, c, r) for w in plan.jobs for c in COLUMNS for r in range(1, repeats + 1)]
     for order, (workload, column, repeat) in enumerate(places):
         middle_ns = round(1e6 * source.lognormvariate(0, 0.5))
         bins = {str(middle_ns + 1000 * n): 1 + (BINS - n) ** 2 for n in range(BINS)}
@@ -110,7 +110,7 @@ def write_run(root: Path, cells: int, repeats: int) -> int:
             runtime_ns=10**9,
             latency=Latency(mean_ns=middle_ns, p50_ns=middle_ns, p99_ns=2 * middle_ns),
         )
-        record = Record(
+        record = flat.record(
             run_id=plan.run_id,
             testbed=TestbedKind.LAB,
             workload=workload.name,

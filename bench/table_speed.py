@@ -29,6 +29,7 @@ from harness.analysis.stats import summarise
 from harness.model import Io, IpsecMode, Latency, Proof, Record, Status, TestbedKind
 from harness.results.store import RunFolder, open_environments, open_plans, open_results, record_key
 from harness.table import Options, build, cached, render
+from tests import flat
 
 COLUMNS = (
     ("local", "off"),
@@ -61,7 +62,7 @@ def record(
         p99_9_ns=240640,
     )
     io = Io(bytes=moved, ios=moved // 4096, runtime_ns=1_500_000_000, latency=latency)
-    return Record(
+    return flat.record(
         run_id=run_id,
         testbed=TestbedKind.LAB,
         workload=workload,

@@ -35,7 +35,6 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-import msgspec
 import typer
 
 import harness
@@ -152,7 +151,7 @@ def mb_s(name: str) -> dict[tuple[str, str], tuple[float, bool]]:
     """
     cells: dict[tuple[str, str], list[Record]] = {}
     for record in RunFolder(folder(name)).load_records():
-        cells.setdefault((record.column.label, record.workload), []).append(record)
+        cells.setdefault((record.column.label, record.workload.name), []).append(record)
     found = {}
     for cell, records in cells.items():
         quiet = disturbance.quiet(records)
@@ -213,9 +212,9 @@ def losses(name: str) -> str:
     """By how much protected columns are slower than the same link and transport without: from, to."""
     found, parts = mb_s(name), []
     for record in RunFolder(folder(name)).load_records():
-        plain = msgspec.structs.replace(record, protection=()).column.label
-        if record.protection and (plain, record.workload) in found:
-            these, those = (found[label, record.workload][0] for label in (record.column.label, plain))
+        plain = record.column.bare.label
+        if record.column.protection and (plain, record.workload.name) in found:
+            these, those = (found[label, record.workload.name][0] for label in (record.column.label, plain))
             parts.append(100 * (1 - these / those))
     return f"{min(parts):.0f} to {max(parts):.0f} %"
 
@@ -235,7 +234,7 @@ def protections(measured_name: str, virtual_name: str) -> str:
         "  ".join(["-" * 24, *["-" * 17] * len(titles)]),
     ]
     for transport, link in dict.fromkeys((column.transport or "", column.link) for column in plan.columns):
-        for workload in plan.workloads:
+        for workload in plan.jobs:
             row = f"{TRANSPORTS[transport]:8}  {link:6}{workload.name.rpartition('-')[2].upper():>8}"
             for title in titles:
                 column = next(
@@ -277,7 +276,7 @@ def emulation(name: str) -> str:
     calibrations: dict[str, float] = {}
     for record in run.load_records():
         if record.beside is not None and (ns := record.beside.emulation_round_trip_ns) is not None:
-            calibrations[record.link] = min(ns / 1e3, calibrations.get(record.link, ns / 1e3))
+            calibrations[record.column.link] = min(ns / 1e3, calibrations.get(record.column.link, ns / 1e3))
     for link in plan.columns:
         if link.link not in calibrations or plan.links[link.link].rate_bit_s is None:
             continue
@@ -354,7 +353,7 @@ def _of(
 def _io_us(name: str, column: str, workload: str) -> float:
     """How long one I/O took: the mean of each repeat, and of these the median."""
     records = RunFolder(folder(name)).load_records()
-    records = [one for one in records if (one.column.label, one.workload) == (column, workload)]
+    records = [one for one in records if (one.column.label, one.workload.name) == (column, workload)]
     ios = [io for one in disturbance.quiet(records) or records if (io := one.read or one.write)]
     means = [io.latency.mean_ns / 1e3 for io in ios if io.latency.mean_ns is not None]
     if not means:

@@ -62,7 +62,8 @@ def _portable(found: Any) -> Any:
     if not isinstance(found, dict):
         return found
     made = {key: _portable(each) for key, each in found.items()}
-    return made | {"pattern": made["pattern"].replace(r"\Z", "$")} if "pattern" in made else made
+    pattern = made.get("pattern")  # or a field of this name
+    return made | {"pattern": pattern.replace(r"\Z", "$")} if isinstance(pattern, str) else made
 
 
 def text(name: str) -> str:

@@ -6,16 +6,14 @@ else. docs/report.md has the formulas with their sources.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Protocol
 
 import msgspec
 
 from harness.analysis.theory import ETHERNET_HEADER_BYTES, Framing, Wire
-from harness.model import LinkProfile, Workload
-
-_SYNCHRONOUS = ("psync", "sync", "vsync", "pvsync", "pvsync2")
+from harness.model import LinkProfile
+from harness.model.units import positive
 
 
 class Overheads(Protocol):
@@ -111,21 +109,3 @@ def goodput_bytes_per_s(link: LinkProfile, framing: Framing | None = None) -> fl
     payload = inner - Wire(link=link).headers_bytes
     frame = packet + ETHERNET_HEADER_BYTES + link.frame_overhead_bytes
     return link.rate_bit_s / 8 * payload / frame if payload > 0 else None
-
-
-def depth_of(workload: Workload) -> int:
-    """I/Os in flight: ``iodepth`` of each job; with synchronous engines always 1."""
-    options = dict(workload.options)
-    each = 1 if (options.get("ioengine") or "psync") in _SYNCHRONOUS else positive(options, "iodepth") or 1
-    return each * (positive(options, "numjobs") or 1)
-
-
-def positive(settings: Mapping[str, str] | Mapping[str, str | None], name: str) -> int:
-    """A whole number above 0; 0 for anything else."""
-    return whole(settings, name) or 0
-
-
-def whole(settings: Mapping[str, str] | Mapping[str, str | None], name: str) -> int | None:
-    """A whole number; None for anything else."""
-    text = settings.get(name) or ""
-    return int(text) if re.fullmatch(r"[0-9]{1,18}", text) else None

@@ -15,7 +15,7 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
-from harness.model import Clock, Plan, Status
+from harness.model import Plan, Setting, Status
 from harness.model.beside import Others
 
 THRESHOLD = 0.10
@@ -44,7 +44,7 @@ class Record(Protocol):
     def status(self) -> Status: ...
 
     @property
-    def clock(self) -> Clock: ...
+    def setting(self) -> Setting: ...
 
     @property
     def others(self) -> tuple[Others, ...]: ...
@@ -209,7 +209,7 @@ def share(record: Record) -> float | None:
 
     Virtual time stands still while other programs have the processor.
     """
-    if record.clock is Clock.VIRTUAL:
+    if record.setting.is_virtual:
         return 0.0
     return max((part for use in record.others if (part := lost(use)) is not None), default=None)
 
@@ -227,7 +227,7 @@ def is_disturbed(record: Record) -> bool:
 
     That nothing is known makes no record disturbed: nobody watched those of others, and of before.
     """
-    if record.clock is Clock.VIRTUAL:
+    if record.setting.is_virtual:
         return False
     part = share(record)
     return part is not None and (part > THRESHOLD or any(use.suspended_ns for use in record.others))

@@ -56,12 +56,14 @@ def check(
     uses the disk itself.
     """
     reasons = _beyond_model(record, disk) if disk is not None else []
-    if record.link == LINK_LOCAL:
+    if record.column.link == LINK_LOCAL:
         return Findings(reasons=tuple(reasons))
     for part in record.clients or (record,):
         reasons += _beyond_link(part, link) if link is not None else []
-    good = [other for other in disturbance.quiet(local) if other.link == LINK_LOCAL]
-    warnings = [] if record.initiators > 1 else [*_beyond_disk(record, good), *_below_local(record, good)]
+    good = [other for other in disturbance.quiet(local) if other.column.link == LINK_LOCAL]
+    warnings = (
+        [] if record.column.initiators > 1 else [*_beyond_disk(record, good), *_below_local(record, good)]
+    )
     return Findings(reasons=tuple(dict.fromkeys(reasons)), warnings=tuple(warnings))
 
 
@@ -74,7 +76,7 @@ def contradictions(record: Record) -> list[str]:
     found = []
     for part in record.clients or (record,):
         moved = sum(io.bytes for io in _sides(part))
-        if part.proof is not None and record.link != LINK_LOCAL:
+        if part.proof is not None and record.column.link != LINK_LOCAL:
             crossed = min(part.proof.link_bytes_initiator, part.proof.link_bytes_target)
             if moved > crossed:
                 found.append(f"fio moved {moved} bytes, but only {crossed} crossed the link")
@@ -84,8 +86,8 @@ def contradictions(record: Record) -> list[str]:
         found.append(f"fio measured for {record.fio_ns} ns, but its I/Os took {longest_ns} ns")
     for io in sides:
         # Twice, because the size is the workload's, and the bytes are fio's.
-        if record.block_bytes and io.bytes > 2 * io.ios * record.block_bytes:
-            found.append(f"{io.ios} I/Os of {record.block_bytes} bytes moved {io.bytes} bytes")
+        if record.workload.block_bytes and io.bytes > 2 * io.ios * record.workload.block_bytes:
+            found.append(f"{io.ios} I/Os of {record.workload.block_bytes} bytes moved {io.bytes} bytes")
         found += _out_of_order(io.latency)
     return found
 

@@ -26,7 +26,7 @@ def order_of_cells(plan: Plan) -> list[Cell]:
         block = [
             Cell(column=column, workload=workload.name, repeat=repeat)
             for column in plan.columns
-            for workload in plan.workloads
+            for workload in plan.jobs
         ]
         # Not for secrecy: a stored seed must give the same order again.
         random.Random(f"{plan.seed}/{repeat}").shuffle(block)  # noqa: S311
@@ -49,7 +49,7 @@ class Schedule:
         self._done: set[Cell] = set()
         self._disturbed: set[Cell] = set()
         self._measured: dict[Place, dict[int, Record]] = {
-            (column, workload.name): {} for column in plan.columns for workload in plan.workloads
+            (column, workload.name): {} for column in plan.columns for workload in plan.jobs
         }
         self._in_vain: Counter[Place] = Counter()
         self._spent_ns = 0
@@ -66,7 +66,15 @@ class Schedule:
 
     def take(self, record: Record) -> None:
         """Note a record. A record of a place that the plan does not have is ignored."""
-        place = (Column(record.link, record.protection, record.transport, record.initiators), record.workload)
+        place = (
+            Column(
+                record.column.link,
+                record.column.protection,
+                record.column.transport,
+                record.column.initiators,
+            ),
+            record.workload.name,
+        )
         if place not in self._measured:
             return
         cell = Cell(*place, record.repeat)

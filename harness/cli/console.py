@@ -107,10 +107,10 @@ def measured_again(load: Callable[[], Sequence[T]]) -> Sequence[T]:
 def tell_start(made: Plan, folder: RunFolder, what: str) -> None:
     """Say what begins, where, and where its results go."""
     tell(
-        f"run {made.run_id} in the {made.testbed} testbed"
-        + (" on its own kernel" if made.lab_kernel is LabKernel.OWN else "")
-        + (f" {made.other_kernel.name}" if made.other_kernel is not None else "")
-        + (" in virtual time" if made.virtual_time else "")
+        f"run {made.run_id} in the {made.setting.testbed} testbed"
+        + (" on its own kernel" if made.setting.is_own else "")
+        + (f" {made.setting.other_kernel.name}" if made.setting.other_kernel is not None else "")
+        + (" in virtual time" if made.setting.is_virtual else "")
         + (f" with {portable}" if (portable := _portable(made)) else "")
         + f": {what}, results in {folder.path}"
     )
@@ -120,7 +120,7 @@ def tell_start(made: Plan, folder: RunFolder, what: str) -> None:
 
 def _portable(made: Plan) -> str:
     """That the lab encrypts by portable code, and why if nobody asked for it; empty if it does not."""
-    if made.ciphers is not Ciphers.PORTABLE:
+    if made.setting.ciphers is not Ciphers.PORTABLE:
         return ""
     lacking = kernel.lacking_instructions()
     return "portable ciphers" + (f" (this processor lacks {', '.join(lacking)})" if lacking else "")
@@ -134,30 +134,34 @@ def machines_of(machines: Machines) -> str:
 
 def print_plan(made: Plan, to: Callable[[str], None] = say) -> None:
     """Say what a plan of cells would do, where, and for how long."""
-    storage = made.backing.kind if made.disk is None else f"{made.disk.name} ({made.disk.title})"
-    kernel_name = "" if made.lab_kernel is None else f" with {KERNEL_WORDS[made.lab_kernel]}"
-    kernel_name += f" {made.other_kernel.name}" if made.other_kernel is not None else ""
-    clock = ", virtual time" if made.virtual_time else ""
+    storage = (
+        made.storage.backing.kind
+        if made.storage.disk is None
+        else f"{made.storage.disk.name} ({made.storage.disk.title})"
+    )
+    kernel_name = "" if made.setting.lab_kernel is None else f" with {KERNEL_WORDS[made.setting.lab_kernel]}"
+    kernel_name += f" {made.setting.other_kernel.name}" if made.setting.other_kernel is not None else ""
+    clock = ", virtual time" if made.setting.is_virtual else ""
     clock += f", {portable}" if (portable := _portable(made)) else ""
     to(
-        f"testbed {made.testbed}{kernel_name}{clock}, storage {storage} "
-        f"of {format_size(made.backing.size_bytes)}, seed {made.seed}",
+        f"testbed {made.setting.testbed}{kernel_name}{clock}, storage {storage} "
+        f"of {format_size(made.storage.backing.size_bytes)}, seed {made.seed}",
     )
     for line in wrapped("columns:   " + ", ".join(map(made.shown, made.columns)), NARROW, " " * 11):
         to(line)
     if made.machines is not None:
         to("machines:  " + machines_of(made.machines))
-    for what, backing in (("storage:   ", made.backing), ("local:     ", made.local_device)):
+    for what, backing in (("storage:   ", made.storage.backing), ("local:     ", made.storage.local_device)):
         if backing is not None and backing.path is not None:
             to(f"{what}{backing.kind} {backing.path}")
     if made.hops:
         to("hops:      " + ", ".join(made.hops))
-    for line in wrapped("workloads: " + ", ".join(each.name for each in made.workloads), NARROW, " " * 11):
+    for line in wrapped("workloads: " + ", ".join(each.name for each in made.jobs), NARROW, " " * 11):
         to(line)
     for note in made.notes:
         for line in wrapped(f"note:      {note}", NARROW, " " * 11):
             to(line)
-    block, rule = len(made.columns) * len(made.workloads), made.stop
+    block, rule = len(made.columns) * len(made.jobs), made.stop
     fewest = made.repeats if rule is None else max(made.repeats, FEWEST)
     counts = [fewest] if rule is None else [fewest, rule.max_repeats]
     times = [duration.run_s(made, repeats) for repeats in counts]
@@ -166,7 +170,7 @@ def print_plan(made: Plan, to: Callable[[str], None] = say) -> None:
         least = duration.run_s(made, 1)
         times = [max(least, min(time_s, rule.max_s + duration.START_S)) for time_s in times]
     to(
-        f"cells:     {len(made.columns)} columns x {len(made.workloads)} workloads x "
+        f"cells:     {len(made.columns)} columns x {len(made.jobs)} workloads x "
         f"{' to '.join(map(str, counts))} repeats = {' to '.join(str(block * count) for count in counts)}, "
         f"about {' to '.join(dict.fromkeys(format_duration(round(time_s)) for time_s in times))}",
     )
@@ -201,7 +205,7 @@ def carry_out(
                 left=Left(cell_estimate_s, column_estimate_s, len(made.columns)),
                 console=err(),
                 started_s=started_s,
-                virtual_time=made.virtual_time,
+                virtual_time=made.setting.is_virtual,
             )
     except Interrupted as interruption:
         interruption.left = tuple(journal.leaks)

@@ -163,7 +163,7 @@ def _records(run: RunFolder) -> Sequence[Record | ProbeRecord]:
 def _is_done(run: RunFolder) -> bool:
     """Whether nothing of it need be measured: nothing is missing, skipped, failed or disturbed."""
     plan = run.load_plan()
-    cells = len(plan.columns) * len(plan.probing or plan.workloads) * plan.repeats
+    cells = len(plan.columns) * len(plan.probing or plan.jobs) * plan.repeats
     return sum(disturbance.is_final(record, plan) for record in _records(run)) >= cells
 
 

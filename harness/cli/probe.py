@@ -127,7 +127,7 @@ def _views(made: Plan, asked: probe_plan.ProbeProfile | None) -> list[tuple[View
 
 
 def _print_plan(made: Plan, to: Callable[[str], None] = say) -> None:
-    to(f"testbed: {made.testbed}")
+    to(f"testbed: {made.setting.testbed}")
     if made.machines is not None:
         to("machines: " + machines_of(made.machines))
     to("columns: " + ", ".join(map(made.shown, made.columns)))

@@ -142,8 +142,8 @@ def _print_left(made: Plan, folder: RunFolder) -> None:
 
 def _require_device(made: Plan) -> None:
     """Ask the guard here too: from inside, the machine's other mount namespaces cannot be seen."""
-    if made.backing.kind is BackingKind.BLOCK and made.testbed is TestbedKind.HOST:
-        require_device(NamespaceHost(name="machine"), made.backing)
+    if made.storage.backing.kind is BackingKind.BLOCK and made.setting.testbed is TestbedKind.HOST:
+        require_device(NamespaceHost(name="machine"), made.storage.backing)
 
 
 def _run(made: Plan, folder: RunFolder, state: Path, started_s: float) -> int:

@@ -53,6 +53,6 @@ def labs_own(
     """The cells that the lab limits, and not the link that it imitates, for a table's marks. Without digital
     twins, which no table reads.
     """
-    if not any(record.emulated and record.clock is Clock.REAL for record in records):
+    if not any(record.emulated and record.setting.clock is Clock.REAL for record in records):
         return frozenset()
     return frozenset(found.cell for found in collect(records, plans, probes) if is_labs_own(found))

@@ -12,7 +12,7 @@ from harness.model import LINK_LOCAL, Plan
 
 
 def _is_next_to_memory(plan: Plan) -> bool:
-    return plan.is_memory(LINK_LOCAL) and any(column.link == LINK_LOCAL for column in plan.columns)
+    return plan.storage.is_memory(LINK_LOCAL) and any(column.link == LINK_LOCAL for column in plan.columns)
 
 
 def _has_protection(plan: Plan) -> bool:

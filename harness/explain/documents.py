@@ -111,8 +111,10 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
 def of_paths(reference: PathReference, records: Sequence[ProbeRecord]) -> list[Answer]:
     """An answer to each question about paths, in the reference's order."""
-    real, virtual = ([r for r in records if (r.clock is Clock.REAL) is is_real] for is_real in (True, False))
-    is_lab = all(record.testbed is TestbedKind.LAB for record in real)
+    real, virtual = (
+        [r for r in records if (r.setting.clock is Clock.REAL) is is_real] for is_real in (True, False)
+    )
+    is_lab = all(record.setting.testbed is TestbedKind.LAB for record in real)
     headings = {field.key: _heading(field) for field in build(View(reference.view), []).fields}
     links = [row.link for row in reference.row]
     names = {load_link(r.link).name: r.title for r in reference.row if r.link and links.count(r.link) == 1}
@@ -204,9 +206,11 @@ def _probed(ask: Ask, reference: PathReference, records: Sequence[ProbeRecord], 
     found, failed, by = dict[str, float](), list[Figures](), 1.0
     for link in ask.links:
         name, times = load_link(link).name, 1.0
-        own = [record for record in records if record.link == name and not record.protection]
+        own = [record for record in records if record.column.link == name and not record.column.protection]
         slower = reference.slower.links.get(link) if _unit(ask) in (*RATES, PERCENT) else None
-        if slower and (like := [record for record in records if record.link == load_link(slower).name]):
+        if slower and (
+            like := [record for record in records if record.column.link == load_link(slower).name]
+        ):
             own, times = like, 1.0 if _unit(ask) == PERCENT else reference.slower.by
             by = reference.slower.by
         grid = build(View(reference.view), own)

@@ -21,25 +21,27 @@ from harness.explain.span import Span
 from harness.model import (
     DEFAULT_TRANSPORT,
     TRANSPORTS,
-    Clock,
     Column,
     IpsecMode,
+    Job,
     LinkProfile,
     Plan,
     Record,
+    Setting,
     Workload,
     drivers,
 )
-from harness.results import plain
+from harness.model.units import positive
+from harness.parse.jobfile import described
 from harness.results.columns import (
     CellKey,
     ColumnKey,
-    Setting,
     by_column,
     in_order,
     is_memory,
     origins,
     rows_of,
+    workload_of,
 )
 from harness.results.metrics import Metric
 from harness.results.probe_records import ProbeRecord, TcpFigures
@@ -192,7 +194,7 @@ def _with_work(found: Sequence[Evidence]) -> list[Evidence]:
 def _work_of(each: Evidence) -> object:
     """What the work for one I/O depends on, whatever the link."""
     column = msgspec.structs.replace(each.column, link="")
-    return each.key.setting, column, each.key.ipsec_mode, each.workload
+    return each.key.setting, column, each.key.column.mode, each.workload
 
 
 def _product(each: Evidence) -> Span | None:
@@ -230,7 +232,7 @@ class _ColumnOf:
         self.plans = [plans[run] for run in dict.fromkeys(r.run_id for r in of_key) if run in plans]
         self.link = next((p.links[column.link] for p in self.plans if column.link in p.links), None)
         self.proposals = {name: p for plan in self.plans for name, p in plan.proposals.items()}
-        self.workloads = {w.name: w for plan in self.plans for w in plan.workloads}
+        self.jobs = {job.name: job for plan in self.plans for job in plan.jobs}
         self.emulations_ns = _emulations_ns(
             record
             for other, cells in samples.items()
@@ -247,7 +249,7 @@ class _ColumnOf:
             counted = disturbance.counting(self.samples[self.key][name])
             return msgspec.structs.replace(
                 bare,
-                block_bytes=counted[0].block_bytes if counted else None,
+                block_bytes=counted[0].workload.block_bytes if counted else None,
                 depth=self._depth(name, counted[0])[0] if counted else None,
                 missing=(disturbed or "no repeat of this cell gave a figure",),
                 is_disturbed=bool(disturbed),
@@ -258,9 +260,9 @@ class _ColumnOf:
             missing.append("reads and writes share the cell's time, so neither has a time of its own")
         depth, words = self._depth(name, good[0])
         missing += words
-        block_bytes = good[0].block_bytes
+        block_bytes = good[0].workload.block_bytes
         if block_bytes is None:
-            of_fio = good[0].source == FIO_SOURCE
+            of_fio = good[0].setting.source == FIO_SOURCE
             missing.append("the size of its blocks is unknown" if of_fio else "its blocks have several sizes")
         rtt_ns = self._round_trip(good)
         demands, words = self._demands(good[0], direction, block_bytes, rtt_ns)
@@ -303,14 +305,12 @@ class _ColumnOf:
 
     def _depth(self, name: str, record: Record) -> tuple[int | None, list[str]]:
         """How many I/Os are in flight, and why that is unknown."""
-        workload, words = self.workloads.get(name), []
-        if record.source == FIO_SOURCE:
-            workload = plain.workload_of(record)
-        depth = depth_of(workload, record) if workload else None
+        words = []
+        depth = depth_of(workload_of(record, self.jobs.get(name)), record)
         if depth is None:
             lacks = (
                 "this fio did not report its job's options"
-                if record.source == FIO_SOURCE
+                if record.setting.source == FIO_SOURCE
                 else "the run's plan is missing"
             )
             words.append(f"{lacks}, so the number of I/Os in flight is unknown")
@@ -347,7 +347,7 @@ class _ColumnOf:
         if not self.column.protection:
             return good
         for key, samples in self._of_same_link():
-            if not key.column.protection and (found := samples.get(good[0].workload)):
+            if not key.column.protection and (found := samples.get(good[0].workload.name)):
                 return found
         return good
 
@@ -388,7 +388,7 @@ class _ColumnOf:
             words = [f"the framing of {'+'.join(column.protection)} is unknown"]
         if block_bytes > LARGEST_BLOCK_BYTES:
             return None, [f"blocks above {LARGEST_BLOCK_BYTES >> 20} MiB are not computed"]
-        command_bytes = bounds.positive(record.session, "max_sectors_kb") * 1024 or None
+        command_bytes = positive(record.session, "max_sectors_kb") * 1024 or None
         return (
             path.demands(
                 link,
@@ -405,7 +405,7 @@ class _ColumnOf:
     def _framing(self, link: LinkProfile) -> Framing | None:
         if not self.column.protection:
             return None
-        mode = IpsecMode(self.key.ipsec_mode or IpsecMode.TRANSPORT)
+        mode = IpsecMode(self.key.column.mode or IpsecMode.TRANSPORT)
         return framings.of(self.column.protection, self.proposals, mode, link.mtu_bytes, link.ip)
 
     def _most(
@@ -452,12 +452,12 @@ class _ColumnOf:
 
     def _device_alone(self, name: str, depth: int | None) -> Span | None:
         """The device's time at depth 1, from a workload that differs in nothing but its depth."""
-        asked = self.workloads.get(name)
+        asked = self.jobs.get(name)
         if asked is None or depth is None:
             return None
-        for other, workload in self.workloads.items():
-            same = _without_depth(workload) == _without_depth(asked)
-            if same and bounds.depth_of(workload) == 1 and (found := self._times(self._local(), other)):
+        for other, job in self.jobs.items():
+            same = _without_depth(job) == _without_depth(asked)
+            if same and described(job).in_flight == 1 and (found := self._times(self._local(), other)):
                 return found
         return None
 
@@ -472,7 +472,9 @@ class _ColumnOf:
                 continue
             plans = {plan.run_id: plan for plan in self.plans}
             step = _ColumnOf(key, self.samples, plans, self.probes, self.idling_ns)
-            demands, _ = step._demands(good[0], direction, good[0].block_bytes, self._round_trip(good))
+            demands, _ = step._demands(
+                good[0], direction, good[0].workload.block_bytes, self._round_trip(good)
+            )
             return Ladder(
                 time_ns=times(good),
                 framing_ns=demands.framing_ns if demands else 0.0,
@@ -494,7 +496,7 @@ class _ColumnOf:
     def _ciphers(self) -> list[ProbeRecord]:
         """The stand-alone ciphers of this proposal in the column's runs, over any link."""
         runs = {record.run_id for cell in self.samples[self.key].values() for record in cell}
-        return [p for p in self.probes if p.protection == self.column.protection and p.run_id in runs]
+        return [p for p in self.probes if p.column.protection == self.column.protection and p.run_id in runs]
 
     def _of_same_link(self) -> Iterator[tuple[ColumnKey, Samples]]:
         own = self.key
@@ -519,7 +521,9 @@ def goodputs_of(probes: Sequence[ProbeRecord]) -> dict[tuple[str, tuple[str, ...
     for probe in disturbance.quiet(probes):
         figures = probe.figures
         if isinstance(figures, TcpFigures) and figures.received_bit_s:
-            found.setdefault((probe.link, probe.protection), []).append(figures.received_bit_s / 8)
+            found.setdefault((probe.column.link, probe.column.protection), []).append(
+                figures.received_bit_s / 8
+            )
     return {column: stats.median(rates) for column, rates in found.items()}
 
 
@@ -545,7 +549,7 @@ def times(records: Sequence[Record]) -> Span:
     for record in records:
         ios = [io for io in (record.read, record.write) if io is not None and io.ios and io.runtime_ns]
         found.append(max(io.runtime_ns for io in ios) / sum(io.ios for io in ios))
-    return span.of_samples(found, repeats_exactly=records[0].clock is Clock.VIRTUAL)
+    return span.of_samples(found, repeats_exactly=records[0].setting.is_virtual)
 
 
 def busy_of(records: Sequence[Record], beside_ns: float) -> Span | None:
@@ -586,15 +590,15 @@ def idling_ns(record: Record) -> float | None:
     return (1 - hottest) * wall_ns
 
 
-def depth_of(workload: Workload, record: Record) -> int:
+def depth_of(workload: Workload, record: Record) -> int | None:
     """I/Os in flight: as many as fio keeps, but no more than the disk's queue takes."""
-    depth = bounds.depth_of(workload)
-    if record.transport is None:
+    depth = workload.in_flight
+    if record.column.transport is None or depth is None:
         return depth
-    most = wire.transport(record.transport).overheads(record.session).most_commands
+    most = wire.transport(record.column.transport).overheads(record.session).most_commands
     return min(depth, most) if most else depth
 
 
-def _without_depth(workload: Workload) -> dict[str, str | None]:
+def _without_depth(job: Job) -> dict[str, str | None]:
     depth_alone = ("iodepth", "numjobs", "ioengine", "iodepth_batch")
-    return {name: value for name, value in workload.options if name not in depth_alone}
+    return {name: value for name, value in job.options if name not in depth_alone}

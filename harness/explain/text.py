@@ -259,7 +259,7 @@ def _plain(cell: Explained) -> PrintedVerdict:
         "transport": column.transport,
         "ipsec": column.ipsec,
         "encrypted": key.is_encrypted,
-        "ipsec_mode": key.ipsec_mode,
+        "ipsec_mode": key.column.mode,
         "initiators": column.initiators,
         "limited_by": verdict.limited_by,
         "confidence": verdict.confidence,

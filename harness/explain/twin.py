@@ -20,12 +20,15 @@ from harness.model import (
     LINK_LOCAL,
     Backing,
     BackingKind,
+    Clock,
     Column,
     DiskProfile,
     Flash,
     LabKernel,
     Plan,
+    Setting,
     Status,
+    Storage,
     TestbedKind,
 )
 from harness.model.errors import UsageError
@@ -58,7 +61,7 @@ def plan_of(plan: Plan, evidence: Sequence[Evidence]) -> Plan | None:
     Links have the measured round trip and rate if there are any, else their profile's. The disk is the run's
     modelled one, or one that takes as long as the column ``local`` did (``disk_like``).
     """
-    if plan.virtual_time:
+    if plan.setting.is_virtual:
         return None
     measured = {
         found.column.link: found for found in evidence if found.rtt_ns is not None or found.goodput_bytes_s
@@ -72,25 +75,25 @@ def plan_of(plan: Plan, evidence: Sequence[Evidence]) -> Plan | None:
         links[name] = msgspec.structs.replace(
             link, interface=None, portal=None, radio=None, emulated=True, jitter_us=0.0, loss_percent=0.0
         )
+    disk = plan.storage.disk or disk_like(evidence)
     return msgspec.structs.replace(
         plan,
-        testbed=TestbedKind.LAB,
+        setting=Setting(
+            testbed=TestbedKind.LAB, clock=Clock.VIRTUAL, lab_kernel=LabKernel.OWN, disk=disk.name
+        ),
         columns=tuple(column for column in plan.columns if column.initiators == 1),
         repeats=1,
         stop=None,
         probes=False,
         seed=1,
-        backing=Backing(kind=BackingKind.RAMDISK, size_bytes=min(plan.backing.size_bytes, LARGEST_BYTES)),
+        storage=Storage(
+            backing=Backing(
+                kind=BackingKind.RAMDISK, size_bytes=min(plan.storage.backing.size_bytes, LARGEST_BYTES)
+            ),
+            disk=disk,
+        ),
         links=links,
         machines=None,
-        kernels_apart=False,
-        local_device=None,
-        shared_lun=False,
-        lab_kernel=LabKernel.OWN,
-        other_kernel=None,
-        ciphers=None,
-        virtual_time=True,
-        disk=plan.disk or disk_like(evidence),
         runtime_s=RUNTIME_S,
         created_unix_s=0.0,
         harness_version=__version__,
@@ -127,7 +130,7 @@ def is_current(run: RunFolder, wanted: Plan) -> bool:
         return False
     if folder.load_plan() == wanted:
         good = sum(record.status is Status.OK for record in folder.load_records())
-        return good == len(wanted.columns) * len(wanted.workloads)
+        return good == len(wanted.columns) * len(wanted.jobs)
     shutil.rmtree(folder.path)
     return False
 

@@ -16,7 +16,7 @@ from harness.model.beside import Beside, Others
 from harness.model.probing import Probe
 from harness.model.ranges import Amount, Count, Figure, Size
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 """Version of the records below; a reader refuses records of a later version."""
 
 
@@ -98,7 +98,7 @@ class OtherKernel(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def name(self) -> str:
         """For records: two kernels that differ in anything have two names, of the same release too."""
-        return f"{self.release} {self.key}"
+        return f"{self.release} {self.key}".rstrip()
 
 
 class Ciphers(enum.StrEnum):
@@ -118,6 +118,106 @@ class Clock(enum.StrEnum):
 
     REAL = "real"
     VIRTUAL = "virtual"
+
+
+HARNESS_SOURCE = "harness"
+"""``Setting.source`` of what a run of the harness measured."""
+
+
+class Setting(msgspec.Struct, frozen=True, kw_only=True):
+    """Where, and on what, something was measured. Figures of two settings never share a column.
+
+    ``source`` is what measured it. ``lab_kernel`` and ``ciphers`` are None outside the lab; ``ciphers`` also
+    in records of older versions, when Debian's kernel had portable ones alone. ``other_kernel`` is the one of
+    the lab's own that was named, None for the default one. ``disk`` is the name of the modelled disk below
+    the target, "" if there is none.
+    """
+
+    testbed: TestbedKind
+    source: str = HARNESS_SOURCE
+    clock: Clock = Clock.REAL
+    lab_kernel: LabKernel | None = None
+    other_kernel: OtherKernel | None = None
+    ciphers: Ciphers | None = None
+    disk: str = ""
+
+    @property
+    def is_harness(self) -> bool:
+        """Whether a run of the harness measured it."""
+        return self.source == HARNESS_SOURCE
+
+    @property
+    def is_virtual(self) -> bool:
+        """Whether time passed only while everything waited."""
+        return self.clock is Clock.VIRTUAL
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the lab booted its own kernel."""
+        return self.lab_kernel is LabKernel.OWN
+
+    @property
+    def has_portable(self) -> bool:
+        """Whether the processor's instructions for ciphers were not used, although there are some."""
+        return self.ciphers is Ciphers.PORTABLE
+
+    @property
+    def release(self) -> str:
+        """The name of the lab's kernel that was asked for by name; empty for the others."""
+        return self.other_kernel.name if self.other_kernel is not None else ""
+
+    @property
+    def kernel(self) -> str:
+        """``own`` for the lab's own, with the release of one that was named; empty for Debian's or the
+        machine's."""
+        return f"{LabKernel.OWN} {self.release}".strip() if self.is_own else ""
+
+    @property
+    def is_plain(self) -> bool:
+        """Measured in real time, on Debian's or the machine's kernel, without a modelled disk."""
+        return not self.is_virtual and not self.kernel and not self.disk
+
+    @property
+    def told(self) -> Setting:
+        """The same without what tells no two columns apart: which of the usual kernels it was, with the usual
+        ciphers."""
+        other = self.other_kernel if self.is_own else None
+        return msgspec.structs.replace(
+            self,
+            lab_kernel=LabKernel.OWN if self.is_own else None,
+            other_kernel=other and msgspec.structs.replace(other, commit=""),
+            ciphers=Ciphers.PORTABLE if self.has_portable else None,
+        )
+
+    def __lt__(self, other: Setting) -> bool:
+        """The order in which settings are shown."""
+        return tuple(self.facts.values()) < tuple(other.facts.values())
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """What tells it from other settings, in the order in which settings are shown."""
+        return {
+            "source": self.source,
+            "testbed": self.testbed,
+            "clock": self.clock,
+            "kernel": self.kernel,
+            "disk": self.disk,
+            "ciphers": Ciphers.PORTABLE if self.has_portable else "",
+        }
+
+    @property
+    def name(self) -> str:
+        """For people: ``lab, own kernel, real SSD``."""
+        if not self.is_harness:
+            return f"{self.source} output"
+        words = [str(self.testbed)]
+        # In virtual time it is the lab's own anyway, but not always the same one.
+        is_told = self.is_own and (self.release or not self.is_virtual)
+        words += [f"own kernel {self.release}".strip()] if is_told else []
+        words += [f"{self.clock} time"] if self.is_virtual else []
+        words += [self.disk] if self.disk else []
+        words += [f"{self.ciphers} ciphers"] if self.has_portable else []
+        return ", ".join(words)
 
 
 class Security(enum.StrEnum):
@@ -339,30 +439,58 @@ class DiskProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     moving: MovingParts | None = None
 
 
-class Workload(msgspec.Struct, frozen=True, kw_only=True):
+class Job(msgspec.Struct, frozen=True, kw_only=True):
     """One section of a fio job file: its name, and the merged options of [global] and section."""
 
     name: str
     options: tuple[tuple[str, str | None], ...]
 
 
+class Workload(msgspec.Struct, frozen=True, kw_only=True):
+    """What a job does, by its name and in numbers; what its options, or fio's report, do not say is None.
+
+    ``depth`` is how many I/Os each of its ``jobs`` keeps in flight. ``rate_bytes_s`` is what each may do at
+    most, None: as much as it can.
+    """
+
+    name: str
+    direction: Literal["read", "write", "both"] | None = None
+    pattern: Literal["sequential", "random"] | None = None
+    block_bytes: Size | None = None
+    depth: Size | None = None
+    jobs: Size | None = None
+    rate_bytes_s: Size | None = None
+
+    @property
+    def in_flight(self) -> int | None:
+        """How many I/Os all jobs together keep in flight."""
+        return None if self.depth is None else self.depth * (self.jobs or 1)
+
+
 class Column(msgspec.Struct, frozen=True, order=True, forbid_unknown_fields=True):
-    """One column of the matrix: a link, its protections, its transport, and how many initiators use it at
-    once.
+    """One column of the matrix: a link, its protections, its transport, how many initiators use it at once,
+    its version of IP, and ESP's mode.
 
     ``protection`` names the protections, the outermost on the wire first; it is empty without any.
     ``transport`` is how the target's storage becomes a disk of the initiator's; None for the local disk,
-    which needs none.
+    which needs none. ``mode`` is None without ESP.
     """
 
     link: str
     protection: tuple[str, ...] = ()
-    transport: str | None = DEFAULT_TRANSPORT
-    initiators: int = 1
+    transport: TransportName | None = DEFAULT_TRANSPORT
+    initiators: Count = 1
+    ip: Family = IPV4
+    mode: IpsecMode | None = None
 
     def __post_init__(self) -> None:
         if self.link == LINK_LOCAL:
             msgspec.structs.force_setattr(self, "transport", None)
+        if not self.protection or not self.has_ipsec:
+            if self.mode is not None:
+                msgspec.structs.force_setattr(self, "mode", None)
+        elif self.mode is None:
+            msgspec.structs.force_setattr(self, "mode", IpsecMode.TRANSPORT)
 
     @property
     def is_local(self) -> bool:
@@ -433,6 +561,25 @@ class Backing(msgspec.Struct, frozen=True, kw_only=True):
     destroy: str | None = None
 
 
+class Storage(msgspec.Struct, frozen=True, kw_only=True):
+    """What is measured: the target's storage, and the initiator's own.
+
+    ``disk`` is the modelled disk that replaces ``backing``, which then only has the size. ``local_device`` is
+    a disk of the initiator's, which the column ``local`` measures instead of the target's storage. With
+    ``shared_lun`` all initiators read one LUN.
+    """
+
+    backing: Backing
+    disk: DiskProfile | None = None
+    local_device: Backing | None = None
+    shared_lun: bool = False
+
+    def is_memory(self, link: str) -> bool:
+        """Whether what is behind a link is a ramdisk: no disk, nor the model of one."""
+        backing = (self.local_device if link == LINK_LOCAL else None) or self.backing
+        return self.disk is None and backing.kind is BackingKind.RAMDISK
+
+
 class Machines(msgspec.Struct, frozen=True, kw_only=True):
     """Real machines: ``local`` or ``ssh://[USER@]HOST[:PORT]`` for each; see ``parse.machines``."""
 
@@ -470,42 +617,28 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     Each cell is measured ``repeats`` times; with ``stop`` that is the least, and it is repeated until the
     rule is met. A disturbed cell is measured again up to ``retries`` times. ``runtime_s`` overrides how long
-    each job of the profile measures. ``kernels_apart`` gives each of the lab's hosts a kernel.
-    ``local_device`` is a disk of the initiator's, which the column ``local`` measures instead of the target's
-    storage. With ``shared_lun`` all initiators read one LUN.
+    each job of the profile measures. ``machines`` are real ones, or the lab's hosts with a kernel each.
 
     ``probes``: round trips, processors and interfaces are measured beside each cell, and TCP once per column.
     With ``probing`` the run makes these probes, each on every column, and measures no workload.
-    ``lab_kernel`` is None outside the lab. ``other_kernel`` is the one of the lab's own that was named, None
-    for the default one. ``ciphers`` is None outside the lab.
-    ``notes`` say what of the user's job file was replaced or left out.
-    ``disk`` is the modelled disk that replaces ``backing``, which then only has the size. ``wifi_security``
-    protects links with simulated radios. ``iscsi`` are parameters that both ends of an iSCSI session must
-    agree on (``harness.storage.iscsi``). ``hops`` are the addresses, as in ``machines``, of machines between
-    the ends whose counters the run reads.
+    ``notes`` say what of the user's job file was replaced or left out. ``wifi_security`` protects links with
+    simulated radios. ``iscsi`` are parameters that both ends of an iSCSI session must agree on
+    (``harness.storage.iscsi``). ``hops`` are the addresses, as in ``machines``, of machines between the ends
+    whose counters the run reads.
     """
 
     run_id: str
-    testbed: TestbedKind
+    setting: Setting
     columns: tuple[Column, ...]
-    workloads: tuple[Workload, ...]
+    jobs: tuple[Job, ...]
     repeats: int
     seed: int
-    backing: Backing
+    storage: Storage
     links: dict[str, LinkProfile]
     proposals: dict[str, Proposal]
-    ipsec_mode: IpsecMode = IpsecMode.TRANSPORT
     ike_auth: IkeAuth = IkeAuth.PSK
     machines: Machines | None = None
     hops: tuple[str, ...] = ()
-    kernels_apart: bool = False
-    local_device: Backing | None = None
-    shared_lun: bool = False
-    lab_kernel: LabKernel | None = None
-    other_kernel: OtherKernel | None = None
-    ciphers: Ciphers | None = None
-    virtual_time: bool = False
-    disk: DiskProfile | None = None
     wifi_security: Security = Security.WPA2
     iscsi: dict[str, str] = {}
     probes: bool = False
@@ -539,19 +672,20 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         return self.repeats if self.stop is None else self.stop.max_repeats
 
     @property
-    def clock(self) -> Clock:
-        return Clock.VIRTUAL if self.virtual_time else Clock.REAL
+    def has_kernels_apart(self) -> bool:
+        """Whether each of the lab's hosts has a kernel."""
+        return self.machines is not None and self.setting.testbed is TestbedKind.LAB
+
+    @property
+    def ipsec_mode(self) -> IpsecMode:
+        """ESP's, which is that of all its columns."""
+        return next((column.mode for column in self.columns if column.mode), IpsecMode.TRANSPORT)
 
     def encrypts(self, column: Column) -> bool | None:
         """Whether a column's protections encrypt; None without any."""
         if not column.protection:
             return None
         return any(p not in self.proposals or self.proposals[p].encrypts for p in column.protection)
-
-    def is_memory(self, link: str) -> bool:
-        """Whether the storage behind a link is a ramdisk: no disk, nor the model of one."""
-        backing = (self.local_device if link == LINK_LOCAL else None) or self.backing
-        return self.disk is None and backing.kind is BackingKind.RAMDISK
 
     def shown(self, column: Column) -> str:
         """The name of a column for people."""
@@ -564,7 +698,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     def has_radio(self, link: LinkProfile) -> bool:
         """Whether a link is 802.11 over simulated radios: only the lab's own kernel has them."""
-        return link.radio is not None and self.lab_kernel is LabKernel.OWN
+        return link.radio is not None and self.setting.is_own
 
 
 COMPLETION: Final = "clat"
@@ -692,26 +826,21 @@ class ClientPart(msgspec.Struct, frozen=True, kw_only=True):
 class Record(msgspec.Struct, frozen=True, kw_only=True):
     """One cell and repeat: ``results/<run id>/cells/<key>.json``.
 
-    ``protection`` and ``transport`` are those of its ``Column``; ``agreed`` is what the ends negotiated
-    for each protection, ``session`` what they negotiated for the transport.
-    ``encrypts`` says whether the protection encrypts; None without any, and in records of older
+    ``agreed`` is what the ends negotiated for each protection, ``session`` what they negotiated for the
+    transport. ``encrypts`` says whether the protection encrypts; None without any, and in records of older
     versions.
 
-    With several ``initiators``, ``clients`` has each one's part; ``read`` and ``write`` are their totals,
+    With several initiators, ``clients`` has each one's part; ``read`` and ``write`` are their totals,
     with percentiles from the merged histograms. ``wifi`` is the association before, during and after.
     ``fio_ns`` is the time fio says it measured, ``wall_ns`` that of the whole cell. ``order`` is the cell's
-    place in the random sequence of its run, from 0. ``ciphers`` is None outside the lab, and in records of
-    older versions, when Debian's kernel had portable ones alone. ``disk`` is the modelled disk below the
-    target, "" if there is none. In virtual time all times are virtual. ``beside`` is what was measured beside
-    the cell, None if nothing was. ``family`` is as in ``LinkProfile``.
+    place in the random sequence of its run, from 0. In virtual time all times are virtual. ``beside`` is what
+    was measured beside the cell, None if nothing was.
     """
 
     run_id: str
-    testbed: TestbedKind
-    workload: str
-    link: str
-    protection: tuple[str, ...]
-    transport: TransportName | None
+    setting: Setting
+    column: Column
+    workload: Workload
     repeat: Count
     order: Count
     status: Status
@@ -723,36 +852,17 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     started_unix_s: Amount = 0.0
     wall_ns: Count = 0
     fio_ns: Count = 0
-    block_bytes: Size | None = None
     emulated: bool = False
     link_title: str = ""
-    ipsec_mode: IpsecMode | None = None
     encrypts: bool | None = None
     proof: Proof | None = None
     session: dict[str, str] = {}
     agreed: dict[str, dict[str, str]] = {}
     raw: tuple[str, ...] = ()
-    initiators: Count = 1
     clients: tuple[ClientPart, ...] = ()
     wifi: tuple[WifiState, ...] = ()
-    clock: Clock = Clock.REAL
-    lab_kernel: LabKernel | None = None
-    other_kernel: str = ""
-    ciphers: Ciphers | None = None
-    disk: str = ""
     beside: Beside | None = None
-    source: str = "harness"
-    family: Literal[6] | msgspec.UnsetType = msgspec.field(default=msgspec.UNSET, name="ip")
     schema: int = SCHEMA_VERSION
-
-    @property
-    def ip(self) -> Family:
-        """The version of IP of its link."""
-        return IPV4 if self.family is msgspec.UNSET else IPV6
-
-    @property
-    def column(self) -> Column:
-        return Column(self.link, self.protection, self.transport, self.initiators)
 
     @property
     def others(self) -> tuple[Others, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from fractions import Fraction
 
 from harness.model.errors import UsageError
@@ -168,3 +168,14 @@ def unknown_name(kind: str, text: str, known: Iterable[str]) -> UsageError:
     return UsageError(
         f"there is no {kind} {shown(text)}", hint=f"did you mean {near}? {there}" if near else there
     )
+
+
+def positive(settings: Mapping[str, str] | Mapping[str, str | None], name: str) -> int:
+    """A whole number above 0; 0 for anything else."""
+    return whole(settings, name) or 0
+
+
+def whole(settings: Mapping[str, str] | Mapping[str, str | None], name: str) -> int | None:
+    """A whole number; None for anything else."""
+    text = settings.get(name) or ""
+    return int(text) if re.fullmatch(r"[0-9]{1,18}", text) else None

@@ -80,12 +80,12 @@ Watch = Callable[[], Watching]
 
 def watch(plan: Plan, folder: Path, hosts: Sequence[Host]) -> Watch:
     """The watcher for the machines of a run; ``folder`` is the run's."""
-    if plan.virtual_time:  # it stands still in the meantime
+    if plan.setting.is_virtual:  # it stands still in the meantime
         return Watching
-    if plan.testbed is TestbedKind.LAB:
+    if plan.setting.testbed is TestbedKind.LAB:
         names = tuple(dict.fromkeys(host.name for host in hosts))
         return lambda: FromOutside(folder / LIVE, names)
-    proc = MACHINES_PROC if plan.testbed is TestbedKind.HOST else Path("/proc")
+    proc = MACHINES_PROC if plan.setting.testbed is TestbedKind.HOST else Path("/proc")
     # Not before the first watch, because hosts are asked which machines they are.
     machines = functools.cache(lambda: tuple(_machines(hosts, proc)))
     return lambda: OnMachines(machines())

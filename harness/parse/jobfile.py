@@ -14,9 +14,9 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from harness.model import Clock, Workload
+from harness.model import Clock, Job, Workload
 from harness.model.errors import UsageError
-from harness.model.units import LARGEST, check_name, closest, format_size, shown, slug, unknown_name
+from harness.model.units import LARGEST, check_name, closest, format_size, positive, shown, slug, unknown_name
 from harness.parse.files import read_text, shown_path
 from harness.parse.profiles import data_folder
 
@@ -33,7 +33,8 @@ PERCENTILES = "50:90:95:99:99.9:99.99"
 
 _READS = ("read", "randread", "rw", "randrw")
 _WRITES = ("write", "randwrite", "rw", "randrw")
-_ENGINES = ("psync", "sync", "vsync", "pvsync", "pvsync2", "libaio", "io_uring", "posixaio")
+_SYNCHRONOUS = ("psync", "sync", "vsync", "pvsync", "pvsync2")
+_ENGINES = (*_SYNCHRONOUS, "libaio", "io_uring", "posixaio")
 
 _ALIASES = {
     "readwrite": "rw",
@@ -240,7 +241,7 @@ _TABLE: tuple[tuple[_Check, str], ...] = (
 _CHECKS = {option: check for check, options in _TABLE for option in options.split()}
 
 
-def load_workloads(spec: str, notes: list[str] | None = None) -> tuple[str, tuple[Workload, ...]]:
+def load_workloads(spec: str, notes: list[str] | None = None) -> tuple[str, tuple[Job, ...]]:
     """The name of a profile and its workloads, in the order of its sections.
 
     ``spec`` is the name of a shipped profile (``document``, ``modern``) or the path of a job file of the
@@ -257,7 +258,7 @@ def load_workloads(spec: str, notes: list[str] | None = None) -> tuple[str, tupl
     return slug(path.stem, fallback="profile"), workloads
 
 
-def parse_workloads(text: str, source: str, notes: list[str] | None = None) -> tuple[Workload, ...]:
+def parse_workloads(text: str, source: str, notes: list[str] | None = None) -> tuple[Job, ...]:
     """The sections of a job file as workloads, each merged with the [global] options above it.
 
     ``rw`` and ``bs`` are written out where fio would take its defaults. The value of a flag is None.
@@ -414,7 +415,7 @@ def _option(line: str, where: str, became: _Became) -> tuple[str, str]:
     return option, value
 
 
-def check_workload(workload: Workload) -> None:
+def check_workload(workload: Job) -> None:
     """UsageError for a workload that no job file could give: its name, or an option that is not accepted."""
     check_name("section", workload.name)
     for option, value in workload.options:
@@ -429,11 +430,11 @@ def check_workload(workload: Workload) -> None:
             raise UsageError(f"option {shown(option)}: expected {expected}, found {shown(value or '')}")
 
 
-def _workload(name: str, options: Mapping[str, str], where: str, became: _Became) -> Workload:
+def _workload(name: str, options: Mapping[str, str], where: str, became: _Became) -> Job:
     values: dict[str, str | None] = {"rw": "read"}
     if not {"bsrange", "bssplit"} & options.keys():
         values["bs"] = str(DEFAULT_BLOCK_BYTES)
-    writes = moves_write(Workload(name=name, options=tuple(options.items())))
+    writes = moves_write(Job(name=name, options=tuple(options.items())))
     for option, value in options.items():
         if not writes and "verify" in option:
             became(f"{option} of {name}", "left out, because a job alone can only verify what it wrote")
@@ -447,7 +448,7 @@ def _workload(name: str, options: Mapping[str, str], where: str, became: _Became
             f"io_submit_mode of {name}", "left out, because fio never ends with it and rate_process=poisson"
         )
         del values["io_submit_mode"]
-    workload = Workload(name=name, options=tuple(values.items()))
+    workload = Job(name=name, options=tuple(values.items()))
     if "time_based" in values and "runtime" not in values:
         raise UsageError(f"{where}: expected runtime with time_based, found none", hint="add runtime=1500ms")
     if "runtime" in values and _seconds(values, "ramp_time") > _seconds(values, "runtime"):
@@ -459,7 +460,7 @@ def _workload(name: str, options: Mapping[str, str], where: str, became: _Became
 
 
 def job_file(
-    workload: Workload,
+    workload: Job,
     *,
     device: str,
     size_bytes: int,
@@ -540,7 +541,7 @@ def _size_on(size_bytes: int, options: Mapping[str, str | None], label: str) -> 
     return size
 
 
-def shortened(workload: Workload, size_bytes: int) -> str | None:
+def shortened(workload: Job, size_bytes: int) -> str | None:
     """What a job gets of its ``size`` where the device has less; None where it has that."""
     options = dict(workload.options)
     asked, got = _bytes(options.get("size"), size_bytes), _size_on(size_bytes, options, workload.name)
@@ -557,12 +558,29 @@ def repeat_seed(seed: int, repeat: int, workload: str) -> int:
     return 1 + int.from_bytes(digest) % (2**31 - 1)
 
 
-def is_repeatable(workload: Workload) -> bool:
+def is_repeatable(workload: Job) -> bool:
     """Whether the job uses the seed that it is given (randrepeat=0 asks for other offsets every time)."""
     return dict(workload.options).get("randrepeat", "1") == "1"
 
 
-def block_bytes(workload: Workload) -> int | None:
+def described(job: Job) -> Workload:
+    """What a job does. With synchronous engines its depth is always 1."""
+    options = dict(job.options)
+    word = _direction(job)
+    reads, writes = moves_read(job), moves_write(job)
+    is_synchronous = (options.get("ioengine") or "psync") in _SYNCHRONOUS
+    return Workload(
+        name=job.name,
+        direction="both" if reads and writes else "read" if reads else "write" if writes else None,
+        pattern=None if not (reads or writes) else "random" if word.startswith("rand") else "sequential",
+        block_bytes=block_bytes(job),
+        depth=1 if is_synchronous else positive(options, "iodepth") or 1,
+        jobs=positive(options, "numjobs") or 1,
+        rate_bytes_s=_size(options.get("rate") or ""),
+    )
+
+
+def block_bytes(workload: Job) -> int | None:
     """Bytes of every I/O of the workload; None if they differ."""
     options = dict(workload.options)
     if {"bsrange", "bssplit"} & options.keys():
@@ -575,17 +593,17 @@ def block_bytes(workload: Workload) -> int | None:
     return sizes.pop() if len(sizes) == 1 else None
 
 
-def moves_read(workload: Workload) -> bool:
+def moves_read(workload: Job) -> bool:
     """Whether the job itself reads (a verification after a write does not count)."""
     return _direction(workload) in _READS
 
 
-def moves_write(workload: Workload) -> bool:
+def moves_write(workload: Job) -> bool:
     """Whether the job writes."""
     return _direction(workload) in _WRITES
 
 
-def wall_estimate_s(workload: Workload, runtime_s: float | None = None) -> float:
+def wall_estimate_s(workload: Job, runtime_s: float | None = None) -> float:
     """Seconds of wall time to allow one cell, without fio's own start, but with ramp_time.
 
     ``runtime_s`` replaces the job's own runtime.
@@ -597,7 +615,7 @@ def wall_estimate_s(workload: Workload, runtime_s: float | None = None) -> float
     return _seconds(options, "ramp_time") + measured
 
 
-def _direction(workload: Workload) -> str:
+def _direction(workload: Job) -> str:
     direction = (dict(workload.options).get("rw") or "read").partition(":")[0]
     return "rw" if direction == "readwrite" else direction
 

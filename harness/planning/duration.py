@@ -7,7 +7,7 @@ measured again, and a run that waits for these to end takes up to a minute more;
 
 from __future__ import annotations
 
-from harness.model import DEFAULT_TRANSPORT, LINK_LOCAL, Column, LabKernel, Plan, Workload
+from harness.model import DEFAULT_TRANSPORT, LINK_LOCAL, Column, Job, Plan
 from harness.parse.jobfile import wall_estimate_s
 from harness.probes import cipher, throughput
 from harness.protection import kinds
@@ -35,7 +35,7 @@ REAL_PER_VIRTUAL = 3.0
 def run_s(plan: Plan, repeats: int | None = None) -> float:
     """How long a run of so many repeats (default: the plan's) takes."""
     repeats = repeats or plan.repeats
-    return left_s(plan, len(plan.columns) * len(plan.workloads) * repeats, repeats)
+    return left_s(plan, len(plan.columns) * len(plan.jobs) * repeats, repeats)
 
 
 def left_s(plan: Plan, cells: int, repeats: int | None = None) -> float:
@@ -47,7 +47,7 @@ def left_s(plan: Plan, cells: int, repeats: int | None = None) -> float:
 def mean_cell_s(plan: Plan) -> float:
     """How long a cell takes from its start to its record."""
     around_s = sum(_around_s(plan, column) for column in plan.columns) / len(plan.columns)
-    return around_s + sum(_fio_s(plan, workload) for workload in plan.workloads) / len(plan.workloads)
+    return around_s + sum(_fio_s(plan, workload) for workload in plan.jobs) / len(plan.jobs)
 
 
 def mean_column_s(plan: Plan, repeats: int | None = None) -> float:
@@ -56,9 +56,9 @@ def mean_column_s(plan: Plan, repeats: int | None = None) -> float:
     return sum(found) / len(found)
 
 
-def _fio_s(plan: Plan, workload: Workload) -> float:
+def _fio_s(plan: Plan, workload: Job) -> float:
     estimate_s = wall_estimate_s(workload, plan.runtime_s)
-    return REAL_PER_VIRTUAL * estimate_s if plan.virtual_time else estimate_s
+    return REAL_PER_VIRTUAL * estimate_s if plan.setting.is_virtual else estimate_s
 
 
 def _around_s(plan: Plan, column: Column) -> float:
@@ -71,7 +71,7 @@ def _around_s(plan: Plan, column: Column) -> float:
 def _is_wifi(plan: Plan, column: Column) -> bool:
     """Over simulated radios, which only the lab's own kernel has."""
     link = plan.links.get(column.link)
-    return link is not None and link.radio is not None and plan.lab_kernel is LabKernel.OWN
+    return link is not None and link.radio is not None and plan.setting.is_own
 
 
 def _column_s(plan: Plan, column: Column, repeats: int) -> float:
@@ -83,6 +83,9 @@ def _column_s(plan: Plan, column: Column, repeats: int) -> float:
     found_s *= column.initiators  # one after another
     if plan.probes:
         found_s += TCP_S
-        if not plan.virtual_time and cipher.of_protection(column.protection, plan.proposals) is not None:
+        if (
+            not plan.setting.is_virtual
+            and cipher.of_protection(column.protection, plan.proposals) is not None
+        ):
             found_s += CIPHER_S * min(repeats, cipher.BESIDE_REPEATS)
     return found_s

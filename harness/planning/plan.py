@@ -23,8 +23,10 @@ from harness.model import (
     Backing,
     BackingKind,
     Ciphers,
+    Clock,
     Column,
     DiskProfile,
+    Job,
     LabKernel,
     LinkProfile,
     Machines,
@@ -32,9 +34,10 @@ from harness.model import (
     Plan,
     Proposal,
     Security,
+    Setting,
     StoppingRule,
+    Storage,
     TestbedKind,
-    Workload,
     addresses,
     stack,
 )
@@ -83,8 +86,8 @@ def make_plan(request: Request) -> Plan:
         runtime = request.runtime or SMOKE_RUNTIME
         request = msgspec.structs.replace(request, runtime=runtime, retries=0, probes=bool(request.probes))
     notes: list[str] = []
-    profile, workloads = load_workloads(request.profile, notes)
-    workloads = _pick(workloads, request.workloads)
+    profile, jobs = load_workloads(request.profile, notes)
+    jobs = _pick(jobs, request.workloads)
     runtime_s = _runtime_s(request)
     run_id = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
     kind, machines = _testbed(request)
@@ -101,41 +104,39 @@ def make_plan(request: Request) -> Plan:
             links = {name: msgspec.structs.replace(link, radio=None) for name, link in links.items()}
     plan = Plan(
         run_id=run_id,
-        testbed=kind,
+        setting=Setting(
+            testbed=kind,
+            clock=Clock.VIRTUAL if request.virtual_time else Clock.REAL,
+            lab_kernel=lab_kernel,
+            other_kernel=other_kernel,
+            ciphers=_ciphers(request, lab_kernel),
+            disk=disk.name if disk is not None else "",
+        ),
         columns=columns,
-        workloads=workloads,
+        jobs=jobs,
         repeats=request.repeats,
         stop=_stopping_rule(request),
         retries=request.retries,
         seed=_seed(request),
-        backing=backing,
+        storage=Storage(backing=backing, disk=disk, local_device=local_device, shared_lun=request.shared_lun),
         links=links,
         proposals=proposals,
-        ipsec_mode=request.ipsec_mode,
         ike_auth=request.auth,
         machines=machines,
         hops=request.hops,
-        kernels_apart=request.kernels is Kernels.APART,
-        local_device=local_device,
-        shared_lun=request.shared_lun,
-        lab_kernel=lab_kernel,
-        other_kernel=other_kernel,
-        ciphers=_ciphers(request, lab_kernel),
-        virtual_time=request.virtual_time,
-        disk=disk,
         wifi_security=request.wifi_security,
         iscsi=iscsi.parse(request.iscsi),
         # In virtual time processors cost nothing, and a run that must repeat exactly does nothing beside its
         # cells.
         probes=not request.virtual_time if request.probes is None else request.probes,
         profile=profile,
-        notes=(*notes, *_shortened(workloads, backing.size_bytes)),
+        notes=(*notes, *_shortened(jobs, backing.size_bytes)),
         runtime_s=runtime_s,
         created_unix_s=time.time(),
         harness_version=__version__,
     )
     rules.require(plan)
-    _try_job_files(workloads, backing.size_bytes, runtime_s)
+    _try_job_files(jobs, backing.size_bytes, runtime_s)
     return plan
 
 
@@ -176,7 +177,7 @@ def _stopping_rule(request: Request) -> StoppingRule | None:
     )
 
 
-def _pick(workloads: tuple[Workload, ...], names: Sequence[str]) -> tuple[Workload, ...]:
+def _pick(workloads: tuple[Job, ...], names: Sequence[str]) -> tuple[Job, ...]:
     known = {workload.name: workload for workload in workloads}
     for name in names:
         if name not in known:
@@ -390,9 +391,9 @@ def _columns(
     columns = [Column(LINK_LOCAL)] if local else []
     carried_by = _transports(request, links)
     columns += [
-        Column(link, protection, transport, count)
+        Column(link, protection, transport, count, profile.ip, request.ipsec_mode)
         for protection in protections
-        for link in links
+        for link, profile in links.items()
         for transport in carried_by
         for count in _counts(len(machines.initiators) if machines else request.lab_initiators)
     ]
@@ -454,7 +455,7 @@ def parse_backing(text: str, size: str, destroy: Sequence[str] = ()) -> Backing:
     return found
 
 
-def _try_job_files(workloads: Sequence[Workload], size_bytes: int, runtime_s: float | None) -> None:
+def _try_job_files(workloads: Sequence[Job], size_bytes: int, runtime_s: float | None) -> None:
     """Let fio read every job file, so that a mistake shows now and not in the middle of a run."""
     texts = [
         job_file(workload, device="/dev/harness", size_bytes=size_bytes, seed=1, runtime_s=runtime_s)
@@ -473,7 +474,7 @@ def _try_job_files(workloads: Sequence[Workload], size_bytes: int, runtime_s: fl
             )
 
 
-def _shortened(workloads: Sequence[Workload], size_bytes: int) -> Iterator[str]:
+def _shortened(workloads: Sequence[Job], size_bytes: int) -> Iterator[str]:
     """The sentences about jobs that would use more than the storage has."""
     found: dict[str, list[str]] = {}
     for workload in workloads:

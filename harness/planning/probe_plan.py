@@ -18,6 +18,7 @@ from harness.model import (
     LinkProfile,
     Plan,
     Security,
+    Storage,
 )
 from harness.model.errors import UsageError
 from harness.model.probing import (
@@ -311,13 +312,13 @@ def make_plan(request: Request, probes: Sequence[Probe], profile: str) -> Plan:
     )
     made = msgspec.structs.replace(
         made,
-        workloads=(),
+        setting=msgspec.structs.replace(made.setting, disk=""),
+        jobs=(),
         probing=tuple(probes),
-        disk=None,
-        backing=Backing(kind=BackingKind.RAMDISK, size_bytes=16 * MIB),
+        storage=Storage(backing=Backing(kind=BackingKind.RAMDISK, size_bytes=16 * MIB)),
         profile=profile,
     )
-    if made.virtual_time:
+    if made.setting.is_virtual:
         _require_few_packets(made)
     return made
 
@@ -357,7 +358,9 @@ def estimate_s(plan: Plan) -> float:
     each = (
         max(
             _estimate_s(probe),
-            _packets(probe, plan.links[column.link]) / VIRTUAL_PACKETS_PER_S if plan.virtual_time else 0,
+            _packets(probe, plan.links[column.link]) / VIRTUAL_PACKETS_PER_S
+            if plan.setting.is_virtual
+            else 0,
         )
         for probe in plan.probing
         for column in plan.columns

@@ -42,9 +42,8 @@ def blank(plan: Plan, column: Column, probe: Probe, *, repeat: int = 1, order: i
     link = plan.links[column.link]
     return ProbeRecord(
         run_id=plan.run_id,
-        testbed=plan.testbed,
-        link=column.link,
-        protection=column.protection,
+        setting=plan.setting,
+        column=column,
         probe=probe,
         repeat=repeat,
         order=order,
@@ -52,12 +51,7 @@ def blank(plan: Plan, column: Column, probe: Probe, *, repeat: int = 1, order: i
         started_unix_s=time.time(),
         emulated=link.emulated,
         link_title=link.title,
-        family=link.family,
-        ipsec_mode=plan.ipsec_mode if column.has_ipsec else None,
         encrypts=plan.encrypts(column),
-        clock=plan.clock,
-        lab_kernel=plan.lab_kernel,
-        other_kernel=plan.other_kernel.name if plan.other_kernel is not None else "",
     )
 
 

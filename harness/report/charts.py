@@ -18,7 +18,7 @@ from harness.model.choices import Choice
 from harness.report import draw
 from harness.report.content import ColumnFacts, Origin
 from harness.results import distributions
-from harness.results.columns import TableRow
+from harness.results.columns import TableRow, workload_of
 from harness.results.distributions import Distribution
 from harness.results.metrics import Direction
 from harness.table import Metric
@@ -447,14 +447,14 @@ def _dots(table: Table, fact: ColumnFacts, index: int) -> Iterator[_Dot]:
     if fact.column.column.initiators > 1:
         return  # the bounds are those of one initiator's link
     for row, cells in zip(table.rows, table.cells, strict=True):
-        cell, workload = cells[index], fact.workloads.get(row.workload)
+        cell, job = cells[index], fact.jobs.get(row.workload)
         records = [r for r in fact.samples.get(row.workload, ()) if r.status is Status.OK]
-        block = next((record.block_bytes for record in records), None)
-        if cell is None or not cell.value or cell.is_disturbed or workload is None or not block:
+        if cell is None or not cell.value or cell.is_disturbed or fact.link is None or not records:
             continue
-        if fact.link is None:
+        workload = workload_of(records[0], job)
+        block, depth = workload.block_bytes, workload.in_flight
+        if not block or not depth:
             continue
-        depth = bounds.depth_of(workload)
         bound = bounds.of_cell(
             fact.link,
             fact.framing,

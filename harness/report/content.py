@@ -15,7 +15,7 @@ from harness import __version__
 from harness.analysis import theory
 from harness.analysis.wire import framings
 from harness.explain import Explained, corrections, explain, labs_own, twin
-from harness.model import IPV4, IpsecMode, LinkProfile, Plan, Record, Workload, unread
+from harness.model import IPV4, IpsecMode, Job, LinkProfile, Plan, Record, unread
 from harness.model.choices import Choice
 from harness.report.answer import Answer, answers
 from harness.results.columns import CellKey, by_column, in_order
@@ -145,7 +145,7 @@ class ColumnFacts(msgspec.Struct, frozen=True, kw_only=True):
     samples: Mapping[str, Sequence[Record]]
     link: LinkProfile | None = None
     framing: theory.Framing | None = None
-    workloads: Mapping[str, Workload] = {}
+    jobs: Mapping[str, Job] = {}
 
 
 def load(paths: Sequence[Path]) -> Results:
@@ -175,8 +175,8 @@ def columns(results: Results, table: Table) -> list[ColumnFacts]:
         plans = [results.plans[run] for run in dict.fromkeys(r.run_id for r in found) if run in results.plans]
         name = key.column.link
         link = next((plan.links[name] for plan in plans if name in plan.links), None)
-        virtual = any(record.clock != "real" for record in found)
-        emulated = any(record.emulated or record.disk for record in found)
+        virtual = any(record.setting.clock != "real" for record in found)
+        emulated = any(record.emulated or record.setting.disk for record in found)
         memory = key.column.is_local and column.is_memory
         real = Origin.MEMORY if memory else Origin.EMULATED if emulated else Origin.MEASURED
         facts.append(
@@ -190,11 +190,11 @@ def columns(results: Results, table: Table) -> list[ColumnFacts]:
                 framing=framings.of(
                     key.column.protection,
                     {name: proposal for plan in plans for name, proposal in plan.proposals.items()},
-                    IpsecMode(key.ipsec_mode or IpsecMode.TRANSPORT),
+                    IpsecMode(key.column.mode or IpsecMode.TRANSPORT),
                     link.mtu_bytes if link is not None else 0,
                     link.ip if link is not None else IPV4,
                 ),
-                workloads={workload.name: workload for plan in plans for workload in plan.workloads},
+                jobs={job.name: job for plan in plans for job in plan.jobs},
             )
         )
     return facts

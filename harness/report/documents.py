@@ -91,7 +91,7 @@ def runs_of(experiment: Experiment, runs: Sequence[RunFolder], *, virtual: bool)
     found = []
     for run in runs:
         plan = run.load_plan() if run.has_plan else None
-        if plan is None or plan.profile != experiment.profile or plan.virtual_time is not virtual:
+        if plan is None or plan.profile != experiment.profile or plan.setting.is_virtual is not virtual:
             continue
         if bool(plan.probing) is (experiment.command == "probe"):
             found.append(run)
@@ -171,7 +171,7 @@ def _matrices(reference: Reference, runs: Sequence[RunFolder]) -> list[Table]:
     records = [record for run in runs for record in run.load_records()]
     plans = {run.run_id: run.load_plan() for run in runs}
     environments = {run.run_id: run.load_environment() for run in runs}
-    of_clocks = [[r for r in records if (r.clock is Clock.REAL) is real] for real in (True, False)]
+    of_clocks = [[r for r in records if (r.setting.clock is Clock.REAL) is real] for real in (True, False)]
     options = Options(reference=reference)
     return [build(found, options, plans, environments) for found in (records, *of_clocks) if found]
 

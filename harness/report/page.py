@@ -506,19 +506,19 @@ def _planned(plan: Plan) -> dict[str, Any]:
     if 0 < plan.created_unix_s < 1e11:
         made = f"{datetime.fromtimestamp(plan.created_unix_s, UTC):%Y-%m-%d %H:%M:%S} UTC"
     return {
-        "testbed": plan.testbed.value,
+        "testbed": plan.setting.testbed.value,
         "planned": made,
         "profile": plan.profile,
         "repeats": plan.repeats,
         "run time of a cell": "the profile's" if plan.runtime_s is None else f"{plan.runtime_s:g} s",
         "seed": plan.seed,
-        "storage": f"{plan.backing.kind}, {format_size(max(0, plan.backing.size_bytes))}",
+        "storage": f"{plan.storage.backing.kind}, {format_size(max(0, plan.storage.backing.size_bytes))}",
         "IPsec mode": plan.ipsec_mode.value,
         "authentication": plan.ike_auth.value,
         "harness": plan.harness_version,
         "workloads": {
             workload.name: " ".join(k if v is None else f"{k}={v}" for k, v in workload.options)
-            for workload in plan.workloads
+            for workload in plan.jobs
         },
     }
 

@@ -6,17 +6,8 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from harness.model import (
-    LINK_LOCAL,
-    Ciphers,
-    Clock,
-    Column,
-    IpsecMode,
-    LabKernel,
-    Plan,
-    Record,
-    is_unencrypted,
-)
+from harness.model import LINK_LOCAL, Column, IpsecMode, Job, Plan, Record, Setting, Workload, is_unencrypted
+from harness.parse import jobfile
 from harness.results.metrics import Direction, Metric, directions_of, parts_of
 
 DOCUMENT_WORKLOADS = {
@@ -27,76 +18,14 @@ DOCUMENT_WORKLOADS = {
 }
 """The document's eight rows in its order: group and operation, in the document's words."""
 
-HARNESS_SOURCE = "harness"
-"""``Record.source`` of what a run of the harness measured."""
-
 _KNOWN_LINKS = (LINK_LOCAL, "wired", "wifi")
 
 
-class Setting(msgspec.Struct, frozen=True, order=True):
-    """Where figures come from. Figures of two settings never share a column.
-
-    ``kernel`` is "own" for the lab's own, with the release of one that was named, else empty. ``disk`` is the
-    name of a modelled disk, or empty. ``ciphers`` is "portable" if the processor's instructions were not
-    used, else empty.
-    """
-
-    source: str
-    testbed: str
-    clock: str
-    kernel: str = ""
-    disk: str = ""
-    ciphers: str = ""
-
-    @classmethod
-    def of(cls, record: Record) -> Setting:
-        return cls(
-            source=record.source,
-            testbed=str(record.testbed),
-            clock=str(record.clock),
-            kernel=f"{LabKernel.OWN} {record.other_kernel}".strip()
-            if record.lab_kernel is LabKernel.OWN
-            else "",
-            disk=record.disk,
-            ciphers=str(Ciphers.PORTABLE) if record.ciphers is Ciphers.PORTABLE else "",
-        )
-
-    @property
-    def is_harness(self) -> bool:
-        """Whether a run of the harness measured them."""
-        return self.source == HARNESS_SOURCE
-
-    @property
-    def is_virtual(self) -> bool:
-        return self.clock == Clock.VIRTUAL
-
-    @property
-    def is_plain(self) -> bool:
-        """Measured in real time, on Debian's or the machine's kernel, without a modelled disk."""
-        return not self.is_virtual and not self.kernel and not self.disk
-
-    @property
-    def name(self) -> str:
-        """For people: ``lab, own kernel, real SSD``."""
-        if not self.is_harness:
-            return f"{self.source} output"
-        words = [self.testbed]
-        # In virtual time it is the lab's own anyway, but not always the same one.
-        _, _, release = self.kernel.partition(" ")
-        is_told = self.kernel and (release or not self.is_virtual)
-        words += [f"own kernel {release}".strip()] if is_told else []
-        words += [f"{self.clock} time"] if self.is_virtual else []
-        words += [self.disk] if self.disk else []
-        words += [f"{self.ciphers} ciphers"] if self.ciphers else []
-        return ", ".join(words)
-
-
 class ColumnKey(msgspec.Struct, frozen=True):
-    """What the samples of a column have in common. ``ipsec_mode`` is None without ESP."""
+    """What the samples of a column have in common."""
 
     setting: Setting
     column: Column
-    ipsec_mode: str | None = None
     is_unencrypted: bool = False
 
     @property
@@ -107,7 +36,7 @@ class ColumnKey(msgspec.Struct, frozen=True):
     @property
     def mode(self) -> str:
         """ESP's mode, for people: empty where it is the usual one, or where there is none."""
-        return "" if self.ipsec_mode in (None, IpsecMode.TRANSPORT) else f"{self.ipsec_mode}"
+        return "" if self.column.mode in (None, IpsecMode.TRANSPORT) else f"{self.column.mode}"
 
     @property
     def label(self) -> str:
@@ -141,21 +70,13 @@ class TableRow(msgspec.Struct, frozen=True, kw_only=True):
 def by_column(records: Iterable[Record]) -> dict[ColumnKey, dict[str, list[Record]]]:
     """The records of each column, by workload, in their order."""
     samples: dict[ColumnKey, dict[str, list[Record]]] = {}
-    keys: dict[tuple[object, ...], ColumnKey] = {}
+    keys: dict[tuple[Setting, Column], ColumnKey] = {}
     for record in records:
-        column = record.column
-        mode = record.ipsec_mode or IpsecMode.TRANSPORT if column.has_ipsec else None
-        kernel = (
-            record.lab_kernel is LabKernel.OWN,
-            record.other_kernel,
-            record.ciphers is Ciphers.PORTABLE,
-        )
-        facts = (record.source, record.testbed, record.clock, *kernel, record.disk, column, mode)
+        facts = (record.setting, record.column)
         key = keys.get(facts)
         if key is None:
-            key = keys[facts] = ColumnKey(Setting.of(record), column, mode)
-            samples[key] = {}
-        samples[key].setdefault(record.workload, []).append(record)
+            key = keys[facts] = ColumnKey(record.setting.told, record.column)
+        samples.setdefault(key, {}).setdefault(record.workload.name, []).append(record)
     # A column's first record may have failed before anything was negotiated.
     return {
         msgspec.structs.replace(key, is_unencrypted=_is_unencrypted(cells.values())): cells
@@ -187,11 +108,16 @@ def in_order(found: Iterable[ColumnKey], plans: Iterable[Plan]) -> list[ColumnKe
             transports.index(column.transport),
             bool(column.protection),
             protections.index(column.protection),
-            key.ipsec_mode or "",
+            key.column.mode or "",
             column.initiators,
         )
 
     return sorted(keys, key=place)
+
+
+def workload_of(record: Record, job: Job | None) -> Workload:
+    """What a record's workload was, by its plan's ``job`` if the record is of a version that did not say."""
+    return record.workload if record.workload.depth or job is None else jobfile.described(job)
 
 
 def origins(keys: Iterable[ColumnKey]) -> dict[Setting, str]:
@@ -203,17 +129,17 @@ def origins(keys: Iterable[ColumnKey]) -> dict[Setting, str]:
 
 def is_memory(key: ColumnKey, plans: Sequence[Plan]) -> bool:
     """Whether a column's storage is memory, by the plans of its runs; what has no plan may be a disk."""
-    return bool(plans) and all(plan.is_memory(key.column.link) for plan in plans)
+    return bool(plans) and all(plan.storage.is_memory(key.column.link) for plan in plans)
 
 
 def rows_of(records: Iterable[Record], metric: Metric, plans: Iterable[Plan]) -> list[TableRow]:
     """The document's rows first, in its order; then others as planned, then as found."""
     shown: dict[str, set[frozenset[Direction]]] = {}
     for record in records:
-        found = shown.setdefault(record.workload, set())
+        found = shown.setdefault(record.workload.name, set())
         if directions := directions_of(record):
             found.add(directions)
-    planned = [workload.name for plan in plans for workload in plan.workloads]
+    planned = [workload.name for plan in plans for workload in plan.jobs]
     names = [name for name in dict.fromkeys([*DOCUMENT_WORKLOADS, *planned, *shown]) if name in shown]
     documents = any(name in DOCUMENT_WORKLOADS for name in names)
     rows = []

@@ -68,7 +68,7 @@ def _jobs(record: Record, folders: Mapping[str, Path]) -> list[fio.FioJob]:
 
     A name that leads out of the run's folder is ignored.
     """
-    if record.source == FIO_SOURCE:
+    if record.setting.source == FIO_SOURCE:
         return plain.jobs_of(record)
     folder = folders.get(record.run_id)
     if folder is None:

@@ -10,15 +10,17 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import msgspec
+
 from harness.analysis import histogram
-from harness.analysis.bounds import positive
 from harness.analysis.histogram import Histogram
-from harness.model import APART, Io, Latency, Record, Status, TestbedKind, Workload
+from harness.model import APART, Column, Io, Job, Latency, Record, Setting, Status, TestbedKind, Workload
 from harness.model.errors import UsageError
+from harness.model.units import positive
 from harness.parse import fio
 from harness.parse.files import read_bytes, shown_path
 from harness.parse.fio import FioJob
-from harness.parse.jobfile import block_bytes
+from harness.parse.jobfile import described
 from harness.results.store import FIO_SOURCE
 
 NEARLY = 0.02
@@ -44,11 +46,9 @@ def records(file: Path, link: str) -> list[Record]:
         found.append(
             Record(
                 run_id=str(file),
-                testbed=TestbedKind.HOST,
-                workload=name,
-                link=link,
-                protection=(),
-                transport=None,
+                setting=Setting(testbed=TestbedKind.HOST, source=FIO_SOURCE),
+                column=Column(link, transport=None),
+                workload=_workload(name, jobs, reads + writes),
                 repeat=1,
                 order=len(found),
                 status=Status.FAILED if failed else Status.INVALID if doubts else Status.OK,
@@ -58,10 +58,8 @@ def records(file: Path, link: str) -> list[Record]:
                 write=_together(writes, _bins(jobs, "write")),
                 sync_latency=jobs[0].sync_latency if len(jobs) == 1 else None,
                 fio_ns=max((io.runtime_ns for io in reads + writes), default=0),
-                block_bytes=_block_bytes(_workload(name, jobs), reads + writes),
                 link_title=link,
                 raw=(str(file),),
-                source=FIO_SOURCE,
             )
         )
     return found
@@ -71,14 +69,8 @@ def jobs_of(record: Record) -> list[FioJob]:
     """The jobs that a record was made of; none if its file is not there any more."""
     for file in map(Path, record.raw):
         with contextlib.suppress(UsageError):
-            return _by_name(fio.parse(read_bytes(file)).jobs, file).get(record.workload, [])
+            return _by_name(fio.parse(read_bytes(file)).jobs, file).get(record.workload.name, [])
     return []
-
-
-def workload_of(record: Record) -> Workload | None:
-    """The options of a record's job, as fio reports them; None if it does not."""
-    jobs = jobs_of(record)
-    return _workload(record.workload, jobs) if jobs and jobs[0].options else None
 
 
 def _by_name(jobs: Sequence[FioJob], file: Path) -> dict[str, list[FioJob]]:
@@ -95,18 +87,18 @@ def _by_name(jobs: Sequence[FioJob], file: Path) -> dict[str, list[FioJob]]:
     return found
 
 
-def _workload(name: str, jobs: Sequence[FioJob]) -> Workload:
+def _workload(name: str, jobs: Sequence[FioJob], ios: Sequence[Io]) -> Workload:
+    """By the options, if fio reports them. The size of every I/O is the one that they say, if the counts say
+    it too."""
     options: Mapping[str, str] = jobs[0].options
     # Without group_reporting each job is reported, and its options say how many there are as well.
     count = max(len(jobs), positive(options, "numjobs"))
-    return Workload(name=name, options=tuple({**options, "numjobs": str(count)}.items()))
-
-
-def _block_bytes(workload: Workload, ios: Sequence[Io]) -> int | None:
-    """The size of every I/O; None unless the options say one, and the counts do too."""
-    size = block_bytes(workload)
+    found = described(Job(name=name, options=tuple({**options, "numjobs": str(count)}.items())))
+    size = found.block_bytes
     fits = size and all(abs(io.bytes - io.ios * size) <= NEARLY * io.bytes for io in ios)
-    return size if fits else None
+    if not options:
+        found = Workload(name=name, block_bytes=size)
+    return found if fits else msgspec.structs.replace(found, block_bytes=None)
 
 
 def _added_up(jobs: Sequence[FioJob], ios: Sequence[Io]) -> list[str]:

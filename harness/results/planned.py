@@ -14,13 +14,14 @@ import shlex
 from collections.abc import Collection, Iterator, Sequence
 
 from harness.model import (
+    HARNESS_SOURCE,
+    IPV4,
     IPV6,
     LINK_LOCAL,
     PROTECTIONS,
     TRANSPORTS,
     BackingKind,
     Column,
-    LabKernel,
     LinkProfile,
     Plan,
     TestbedKind,
@@ -53,10 +54,10 @@ def check(plan: Plan, source: str) -> None:
         within("stop.width", plan.stop.width, 1e-32, 1)
         within("stop.max_repeats", plan.stop.max_repeats, 1, rules.MOST_REPEATS)
         within("stop.max_s", plan.stop.max_s or 0, 0, LONGEST_S)
-    within("workloads and probing", len(plan.workloads) + len(plan.probing), 1, rules.MOST_WORKLOADS)
+    within("workloads and probing", len(plan.jobs) + len(plan.probing), 1, rules.MOST_WORKLOADS)
     for column in plan.columns:
         _check_column(plan, column, source)
-    for workload in plan.workloads:
+    for workload in plan.jobs:
         with at(f"workloads, {shown(workload.name)}"):
             jobfile.check_workload(workload)
     for probe in plan.probing:
@@ -111,6 +112,10 @@ def _check_column(plan: Plan, column: Column, source: str) -> None:
             raise _refuse(source, "columns, ", field, found)
     with _at(source, "columns, protection"):
         stack.check(column.protection)
+    with _at(source, "columns, ip"):
+        _same(column.ip, IPV4 if column.is_local else plan.links[column.link].ip)
+    with _at(source, "columns, mode"):
+        _same(column.mode, plan.ipsec_mode if column.has_ipsec else None)
     if column.link == LINK_LOCAL and column.protection:
         raise _refuse(source, "columns, ", "protection", "the local disk has no path to protect, found some")
     if plan.probing and column.link == LINK_LOCAL:
@@ -118,10 +123,10 @@ def _check_column(plan: Plan, column: Column, source: str) -> None:
 
 
 def _check_storage(plan: Plan, source: str) -> None:
-    if plan.disk is not None:
+    if plan.storage.disk is not None:
         with _at(source, "disk"):
-            check_name("disk", plan.disk.name)
-        disks.check(plan.disk, functools.partial(_refuse, source, "disk, "))
+            check_name("disk", plan.storage.disk.name)
+        disks.check(plan.storage.disk, functools.partial(_refuse, source, "disk, "))
 
 
 def _check_link(plan: Plan, name: str, link: LinkProfile, source: str) -> None:
@@ -130,7 +135,7 @@ def _check_link(plan: Plan, name: str, link: LinkProfile, source: str) -> None:
         if link.interface is None:
             _same(link.portal, None)
         else:
-            _same(plan.testbed, TestbedKind.MACHINES)
+            _same(plan.setting.testbed, TestbedKind.MACHINES)
             _same(profiles.real_link(_typed(link)).portal, link.portal)
             _same(link.name.endswith(profiles.IPV6_NAME) or link.ip != IPV6, True)
         if link.portal is not None:
@@ -147,26 +152,30 @@ def _typed(link: LinkProfile) -> str:
 
 
 def _check_testbed(plan: Plan, source: str) -> None:
-    is_lab = plan.testbed is TestbedKind.LAB
+    setting, machines = plan.setting, plan.machines
+    refuse = functools.partial(_refuse, source, "setting, ")
+    is_lab = setting.testbed is TestbedKind.LAB
     for field, is_there in (
-        ("virtual_time", plan.virtual_time),
-        ("lab_kernel", plan.lab_kernel is not None),
-        ("other_kernel", plan.other_kernel is not None),
-        ("disk", plan.disk is not None),
-        ("kernels_apart", plan.kernels_apart),
+        ("clock", setting.is_virtual),
+        ("lab_kernel", setting.lab_kernel is not None),
+        ("other_kernel", setting.other_kernel is not None),
+        ("disk", plan.storage.disk is not None),
     ):
         if is_there and not is_lab:
-            raise _refuse(source, "", field, f"expected the testbed lab, found {plan.testbed}")
-    if (plan.virtual_time or plan.disk or plan.other_kernel) and plan.lab_kernel is not LabKernel.OWN:
-        raise _refuse(source, "", "lab_kernel", "expected the lab's own, found another")
-    if plan.ciphers is not None and plan.lab_kernel is None:
-        raise _refuse(source, "", "ciphers", "expected a kernel of the lab, found none")
-    machines = plan.machines
-    if (machines is not None) is not (plan.kernels_apart or plan.testbed is TestbedKind.MACHINES):
-        raise _refuse(source, "", "machines", f"expected with real machines only, found {plan.testbed}")
+            raise refuse(field, f"expected the testbed lab, found {setting.testbed}")
+    if (setting.is_virtual or plan.storage.disk or setting.other_kernel) and not setting.is_own:
+        raise refuse("lab_kernel", "expected the lab's own, found another")
+    if setting.ciphers is not None and setting.lab_kernel is None:
+        raise refuse("ciphers", "expected a kernel of the lab, found none")
+    with _at(source, "setting, disk"):
+        _same(setting.disk, plan.storage.disk.name if plan.storage.disk is not None else "")
+    with _at(source, "setting, source"):
+        _same(setting.source, HARNESS_SOURCE)
+    if setting.testbed is (TestbedKind.MACHINES if machines is None else TestbedKind.HOST):
+        raise _refuse(source, "", "machines", f"expected with real machines only, found {setting.testbed}")
     if machines is not None:
         _within(source, "machines.initiators", len(machines.initiators), 1, rules.MOST_INITIATORS)
-        if plan.kernels_apart:
+        if plan.has_kernels_apart:
             others = [f"ssh://initiator{number}" for number in range(2, len(machines.initiators) + 1)]
             with _at(source, "machines"):
                 _same((machines.target, *machines.initiators), ("ssh://target", LOCAL, *others))
@@ -190,9 +199,9 @@ Option = tuple[str, str]
 def outside(plan: Plan) -> list[Option]:
     """The parts of a plan that reach outside the lab, as options of ``harness run`` and ``harness probe``."""
     found: list[Option] = []
-    if plan.testbed is TestbedKind.HOST:
+    if plan.setting.testbed is TestbedKind.HOST:
         found.append(("--testbed", TestbedKind.HOST))
-    if plan.testbed is TestbedKind.MACHINES and plan.machines is not None:
+    if plan.setting.testbed is TestbedKind.MACHINES and plan.machines is not None:
         found.append(("--target", plan.machines.target))
         if plan.machines.initiators != (LOCAL,):
             found += [("--initiator", text) for text in plan.machines.initiators]
@@ -203,10 +212,17 @@ def outside(plan: Plan) -> list[Option]:
             if link.ip == IPV6:
                 # It gives the interface an address.
                 found.append(("--ip", str(link.ip)))
-    for option, backing in (("--backing", plan.backing), ("--local-device", plan.local_device)):
+    for option, backing in (
+        ("--backing", plan.storage.backing),
+        ("--local-device", plan.storage.local_device),
+    ):
         if backing is not None and backing.path not in (None, default_file(plan.run_id)):
             found.append((option, f"{backing.kind}:{backing.path}"))
-    agreed = {backing.destroy for backing in (plan.backing, plan.local_device) if backing is not None}
+    agreed = {
+        backing.destroy
+        for backing in (plan.storage.backing, plan.storage.local_device)
+        if backing is not None
+    }
     found = list(dict.fromkeys(found))
     return found + [("--destroy", path) for path in sorted(filter(None, agreed))]
 

@@ -5,19 +5,14 @@ Every kind of probe has a struct for its figures. What a tool did not report is 
 
 from __future__ import annotations
 
-from typing import Literal
-
 import msgspec
 
 from harness.analysis.histogram import Histogram
 from harness.model import (
     SCHEMA_VERSION,
-    Clock,
     Column,
-    IpsecMode,
-    LabKernel,
+    Setting,
     Status,
-    TestbedKind,
     is_unencrypted,
 )
 from harness.model.beside import InterfaceUse, Others, ProcessorUse, RoundTrips
@@ -195,9 +190,8 @@ class ProbeRecord(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     run_id: str
-    testbed: TestbedKind
-    link: str
-    protection: tuple[str, ...]
+    setting: Setting
+    column: Column
     probe: Probe
     repeat: Count
     order: Count
@@ -214,24 +208,15 @@ class ProbeRecord(msgspec.Struct, frozen=True, kw_only=True):
     wall_ns: Count = 0
     emulated: bool = False
     link_title: str = ""
-    ipsec_mode: IpsecMode | None = None
     encrypts: bool | None = None
     agreed: dict[str, dict[str, str]] = {}
     raw: tuple[str, ...] = ()
     is_beside: bool = False
-    clock: Clock = Clock.REAL
-    lab_kernel: LabKernel | None = None
-    other_kernel: str = ""
-    family: Literal[6] | msgspec.UnsetType = msgspec.field(default=msgspec.UNSET, name="ip")
     schema: int = SCHEMA_VERSION
 
     @property
-    def column(self) -> Column:
-        return Column(self.link, self.protection)
-
-    @property
     def is_protected(self) -> bool:
-        return bool(self.protection)
+        return bool(self.column.protection)
 
     @property
     def shown(self) -> str:

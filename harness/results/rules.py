@@ -123,15 +123,15 @@ def check_backing(backing: Backing) -> None:
 
 
 def _backing(plan: Plan) -> None:
-    backing = plan.backing
+    backing = plan.storage.backing
     check_backing(backing)
-    if backing.path is not None and plan.testbed is TestbedKind.LAB:
+    if backing.path is not None and plan.setting.testbed is TestbedKind.LAB:
         raise UsageError(
             f"{backing.path} is on this machine, so the lab would measure the machine's page cache",
             hint="as root, use --testbed host; or let the lab make the storage: --backing ramdisk or file",
         )
     several = max((column.initiators for column in plan.columns), default=1) > 1
-    if several and backing.kind is BackingKind.BLOCK and not plan.shared_lun:
+    if several and backing.kind is BackingKind.BLOCK and not plan.storage.shared_lun:
         raise UsageError(
             "several initiators need a LUN each, but a block device is only one",
             hint="add --shared-lun to let all of them read it, or use --backing file:/PATH",
@@ -139,8 +139,8 @@ def _backing(plan: Plan) -> None:
 
 
 def _shared_lun(plan: Plan) -> None:
-    writing = [workload.name for workload in plan.workloads if moves_write(workload)]
-    if plan.shared_lun and writing:
+    writing = [workload.name for workload in plan.jobs if moves_write(workload)]
+    if plan.storage.shared_lun and writing:
         raise UsageError(
             f"a shared LUN is read-only, but {', '.join(writing[:3])} would write to it",
             hint="choose reading workloads with --workload",
@@ -148,10 +148,10 @@ def _shared_lun(plan: Plan) -> None:
 
 
 def _local_device(plan: Plan) -> None:
-    device = plan.local_device
+    device = plan.storage.local_device
     if device is None:
         return
-    if plan.testbed is not TestbedKind.MACHINES:
+    if plan.setting.testbed is not TestbedKind.MACHINES:
         raise UsageError(
             "--local-device is for real machines, but no target was named",
             hint="add --target ssh://root@HOST",
@@ -167,7 +167,7 @@ def _local_device(plan: Plan) -> None:
 def _hops(plan: Plan) -> None:
     """A hop is a machine of its own, and each is named once."""
     hops = plan.hops
-    if hops and plan.testbed is TestbedKind.LAB:
+    if hops and plan.setting.testbed is TestbedKind.LAB:
         raise UsageError(
             f"--hop {shown(hops[0])} needs real machines, but the testbed is the lab: its hosts "
             "share a kernel with all that is between them, or have nothing between their kernels",
@@ -185,7 +185,7 @@ def _hops(plan: Plan) -> None:
 def _links(plan: Plan) -> None:
     """Hops are in one kernel."""
     for link in plan.links.values():
-        if link.hops is not None and plan.kernels_apart:
+        if link.hops is not None and plan.has_kernels_apart:
             raise UsageError(
                 f"the link {link.name} has its hops and its ends in one kernel, found --kernels apart",
                 hint="leave --kernels out for it",
@@ -195,8 +195,12 @@ def _links(plan: Plan) -> None:
 def _proposals(plan: Plan) -> None:
     """A module that serves every security association of a machine is loaded in the lab alone."""
     name = next((name for name, each in plan.proposals.items() if each.segmentation_offload), None)
-    if name is not None and (plan.testbed is not TestbedKind.LAB or plan.kernels_apart):
-        where = "--kernels apart" if plan.testbed is TestbedKind.LAB else f"the testbed {plan.testbed}"
+    if name is not None and (plan.setting.testbed is not TestbedKind.LAB or plan.has_kernels_apart):
+        where = (
+            "--kernels apart"
+            if plan.setting.testbed is TestbedKind.LAB
+            else f"the testbed {plan.setting.testbed}"
+        )
         raise UsageError(
             f"{name} needs hosts of one lab kernel, found {where}",
             hint="on a machine of yours: modprobe esp4_offload, then measure aes128gcm16 with and without it",

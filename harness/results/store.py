@@ -138,7 +138,7 @@ def write_out(path: Path, data: bytes) -> None:
 
 def record_key(record: Record) -> str:
     """File name stem of a record: the key of the cell that it measured."""
-    return Cell(record.column, record.workload, record.repeat).key
+    return Cell(record.column, record.workload.name, record.repeat).key
 
 
 @dataclass(frozen=True)
@@ -333,7 +333,7 @@ def raw_file(record: Record, folders: Mapping[str, Path], name: str) -> Path | N
     """
     folder = folders.get(record.run_id)
     listed = next((raw for raw in record.raw if raw.rpartition("/")[2] == name and "\0" not in raw), None)
-    if folder is None or listed is None or record.source == FIO_SOURCE:
+    if folder is None or listed is None or record.setting.source == FIO_SOURCE:
         return None
     return raw_within(folder, listed)
 
@@ -514,7 +514,7 @@ def _named(files: Sequence[Path]) -> Iterator[tuple[Path, str]]:
 def _without_copies(records: Iterable[Record]) -> list[Record]:
     distinct: dict[tuple[object, ...], Record] = {}
     for record in records:
-        identity = (record.run_id, record.column, record.workload, record.repeat)
+        identity = (record.run_id, record.column, record.workload.name, record.repeat)
         other = distinct.setdefault(identity, record)
         if other is not record and other != record:
             raise UsageError(
@@ -527,7 +527,7 @@ def _without_copies(records: Iterable[Record]) -> list[Record]:
 
 def _record(file: Path, data: bytes) -> Record:
     record = decode(_RECORD_DECODER, "record", file, data)
-    if record.source == FIO_SOURCE:
+    if record.setting.source == FIO_SOURCE:
         # The ``raw`` of these names files anywhere, which a record may not choose.
         raise Unreadable(
             f"{_shown(file)}: expected a record of the harness, found the source {FIO_SOURCE}",

@@ -6,7 +6,7 @@ it never reads as its default. ``docs/results.md`` lists what changed with each 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
 
 Kind = Literal["record", "plan", "probe"]
@@ -75,4 +75,55 @@ def _renamed(data: Json, names: Mapping[str, str]) -> Json:
     return {names.get(name, name): value for name, value in data.items()}
 
 
-_STEPS: dict[int, Callable[[Kind, Json], Json]] = {1: _from_1}
+_SETTING = ("testbed", "source", "clock", "lab_kernel", "ciphers", "disk")
+_COLUMN = ("link", "protection", "transport", "initiators")
+_STORAGE = ("backing", "disk", "local_device", "shared_lun")
+
+
+def _from_2(kind: Kind, data: Json) -> Json:
+    """What says where, and over what, something was measured came to stand together: ``setting``,
+    ``column`` and ``workload``; in a plan ``setting``, ``storage`` and ``jobs``."""
+    mode = data.get("ipsec_mode")
+    if kind == "plan":
+        links = data["links"]
+        columns = [
+            _column_of(column, links.get(column["link"], {}).get("ip"), mode) for column in data["columns"]
+        ]
+        disk = data.get("disk")
+        setting = {
+            **_of(data, _SETTING),
+            "clock": "virtual" if data.get("virtual_time") else "real",
+            "disk": disk["name"] if disk else "",
+        }
+        if other := data.get("other_kernel"):
+            setting["other_kernel"] = other
+        grouped = {"columns": columns, "jobs": data["workloads"], "storage": _of(data, _STORAGE)}
+        if bool(data.get("kernels_apart")) is not (bool(data.get("machines")) and data["testbed"] == "lab"):
+            raise ValueError("each of the lab's hosts is a machine if its kernel is its own")
+    else:
+        setting = _of(data, _SETTING)
+        if other := data.get("other_kernel"):
+            release, _, key = other.partition(" ")  # at first it was the release alone
+            setting["other_kernel"] = {"release": release, "key": key}
+        grouped = {"column": _column_of(data, data.get("ip"), mode)}
+    if kind == "record":
+        grouped["workload"] = {"name": data["workload"], "block_bytes": data.get("block_bytes")}
+    gone = {*_SETTING, *_COLUMN, *_STORAGE, "ip", "ipsec_mode", "virtual_time", "other_kernel"}
+    gone |= {"kernels_apart", "workloads", "block_bytes"}
+    return {
+        "setting": setting,
+        **{name: value for name, value in data.items() if name not in gone},
+        **grouped,
+    }
+
+
+def _of(data: Json, names: Iterable[str]) -> Json:
+    return {name: data[name] for name in names if name in data}
+
+
+def _column_of(data: Json, ip: object, mode: object) -> Json:
+    found = {**_of(data, _COLUMN), "mode": mode}
+    return found if ip is None else {**found, "ip": ip}
+
+
+_STEPS: dict[int, Callable[[Kind, Json], Json]] = {1: _from_1, 2: _from_2}

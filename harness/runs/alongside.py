@@ -34,7 +34,7 @@ class Alongside:
         self._once(cell, lane, Tcp(duration_s=throughput.BESIDE_S), 1)
         # In virtual time ciphers cost nothing.
         probe = cipher.of_protection(cell.column.protection, self.plan.proposals)
-        if probe is not None and cell.repeat <= cipher.BESIDE_REPEATS and not self.plan.virtual_time:
+        if probe is not None and cell.repeat <= cipher.BESIDE_REPEATS and not self.plan.setting.is_virtual:
             self._once(cell, lane, probe, cell.repeat)
 
     def _once(self, cell: Cell, lane: Lane, probe: Probe, repeat: int) -> None:

@@ -26,12 +26,12 @@ from harness.model import (
     BackingKind,
     Cell,
     Column,
+    Job,
     LinkProfile,
     Plan,
     Record,
     Status,
     TestbedKind,
-    Workload,
 )
 from harness.model.beside import Beside
 from harness.model.errors import (
@@ -47,7 +47,7 @@ from harness.network import interfaces, links, wireless
 from harness.observe import conditions, counters, environment, neighbours
 from harness.observe.kernellog import complaints
 from harness.parse.jobfile import (
-    block_bytes,
+    described,
     is_repeatable,
     job_file,
     moves_write,
@@ -135,7 +135,7 @@ class CellComposer:
         self._columns: dict[Column, ColumnUp] = {}
         self._newest: dict[Column, Record] = {}
         self._broken: dict[Column, tuple[int, Exception | None]] = {}
-        self._workloads = {workload.name: workload for workload in plan.workloads}
+        self._workloads = {workload.name: workload for workload in plan.jobs}
         self._facts: dict[str, object] = {}
         self._lost: HostLost | None = None
         self._fio_env: dict[str, str] = {}
@@ -150,10 +150,10 @@ class CellComposer:
 
     def refuse_storage(self) -> None:
         """DeviceRefused if the storage belongs to somebody else, before anything is brought up."""
-        if self.plan.disk is None:
-            backing.refuse_foreign(self.hosts.target, self.plan.backing, count=self._luns)
-        if self.plan.local_device is not None:
-            backing.refuse_foreign(self.hosts.initiators[0], self.plan.local_device)
+        if self.plan.storage.disk is None:
+            backing.refuse_foreign(self.hosts.target, self.plan.storage.backing, count=self._luns)
+        if self.plan.storage.local_device is not None:
+            backing.refuse_foreign(self.hosts.initiators[0], self.plan.storage.local_device)
 
     @property
     def _remote(self) -> list[Column]:
@@ -161,7 +161,11 @@ class CellComposer:
 
     @property
     def _luns(self) -> int:
-        return 1 if self.plan.shared_lun else max((column.initiators for column in self._remote), default=1)
+        return (
+            1
+            if self.plan.storage.shared_lun
+            else max((column.initiators for column in self._remote), default=1)
+        )
 
     def execute(self, schedule: Schedule) -> None:
         """Measure the cells that remain, in the schedule's order, and write a record for each.
@@ -207,23 +211,23 @@ class CellComposer:
             stack.callback(leftovers.tell, self.journal, self.hosts.all, plan.tag, self._paths.made)
             self.emit(Phase("making and filling the disk"))
             self._storage = self._make_storage(stack)
-            if plan.local_device is not None:
+            if plan.storage.local_device is not None:
                 host = self.hosts.initiators[0]
-                (own,) = stack.enter_context(backing.bring_up(self.journal, host, plan.local_device))
+                (own,) = stack.enter_context(backing.bring_up(self.journal, host, plan.storage.local_device))
                 self._local = LocalDisk(host=host, storage=own, title=f"{own.path} of the initiator")
             else:
                 title = "local disk" if target.kernel == self.hosts.initiators[0].kernel else "target's disk"
-                title = plan.disk.title if plan.disk is not None else title
+                title = plan.storage.disk.title if plan.storage.disk is not None else title
                 self._local = LocalDisk(host=target, storage=self._storage[0], title=title)
-            if not plan.virtual_time:  # there a second look would change the run
+            if not plan.setting.is_virtual:  # there a second look would change the run
                 self._conditions = conditions.Watch(self.hosts.all)
-            if plan.virtual_time:
+            if plan.setting.is_virtual:
                 for host in {host.kernel: host for host in self.hosts.all}.values():
                     self._fio_env = calibration.shim(host, self.private)
-            elif plan.testbed is TestbedKind.LAB and not plan.kernels_apart:
+            elif plan.setting.testbed is TestbedKind.LAB and not plan.has_kernels_apart:
                 self._fio = lean.fio(self.private)
                 self._fio_env = dict(self._fio.env)
-            if plan.probes or not plan.virtual_time:
+            if plan.probes or not plan.setting.is_virtual:
                 self._observer = self.hosts.observer(self.emit, energy=plan.probes)
             if plan.probes:
                 self._alongside = Alongside(
@@ -241,7 +245,7 @@ class CellComposer:
 
     def _tools(self) -> dict[str, str] | None:
         """The versions of tools, if the machine below the lab has told them."""
-        if self.plan.testbed is not TestbedKind.LAB or self.plan.kernels_apart:
+        if self.plan.setting.testbed is not TestbedKind.LAB or self.plan.has_kernels_apart:
             return None
         tools: object = None
         with contextlib.suppress(UsageError):  # a damaged file of a resumed run, which is written anew
@@ -251,14 +255,16 @@ class CellComposer:
 
     def _make_storage(self, stack: contextlib.ExitStack) -> list[Storage]:
         plan, target = self.plan, self.hosts.target
-        if plan.disk is None:
-            return stack.enter_context(backing.bring_up(self.journal, target, plan.backing, count=self._luns))
+        if plan.storage.disk is None:
+            return stack.enter_context(
+                backing.bring_up(self.journal, target, plan.storage.backing, count=self._luns)
+            )
         log = self.folder.path / "disk.log"
         made = backing.model(
             self.journal,
             target,
-            plan.disk,
-            plan.backing.size_bytes,
+            plan.storage.disk,
+            plan.storage.backing.size_bytes,
             count=self._luns,
             folder=self.private,
             log=log,
@@ -317,7 +323,7 @@ class CellComposer:
     def _lun(self, number: int) -> Lun:
         """A piece of storage as it is exported."""
         storage = self._storage[number]
-        kind = BackingKind.FILE if self.plan.backing.kind is BackingKind.FILE else BackingKind.BLOCK
+        kind = BackingKind.FILE if self.plan.storage.backing.kind is BackingKind.FILE else BackingKind.BLOCK
         serial = f"harness-{self.plan.tag}-{number}"
         return Lun(serial=serial, kind=kind, path=storage.path, size_bytes=storage.size_bytes)
 
@@ -393,7 +399,7 @@ class CellComposer:
             reason = "; ".join(reasons)
             record = msgspec.structs.replace(record, status=Status.INVALID, reason=reason)
             self._save(record)
-            key = Cell(column=column, workload=record.workload, repeat=record.repeat).key
+            key = Cell(column=column, workload=record.workload.name, repeat=record.repeat).key
             self.emit(CellWithdrawn(key, reason))
 
     def _log_in(self, column: Column, number: int, up: ColumnPath, stack: contextlib.ExitStack) -> Lane:
@@ -406,12 +412,12 @@ class CellComposer:
         wanted = Export(
             name=name,
             number=number,
-            lun=self._lun(0 if plan.shared_lun else number),
+            lun=self._lun(0 if plan.storage.shared_lun else number),
             target=path.target,
             address=path.target_address,
             port=path.port,
             bound_to=path.initiator_iface if path.is_shared else None,
-            read_only=plan.shared_lun,
+            read_only=plan.storage.shared_lun,
             tls=up.has_tls,
             parameters=plan.parameters_of(transport),
         )
@@ -435,27 +441,16 @@ class CellComposer:
         began = time.monotonic_ns()
         record = Record(
             run_id=plan.run_id,
-            testbed=plan.testbed,
-            workload=cell.workload,
-            link=column.link,
-            protection=column.protection,
-            transport=column.transport,
-            initiators=column.initiators,
+            setting=plan.setting,
+            column=column,
+            workload=described(workload),
             repeat=cell.repeat,
             order=order,
             status=Status.FAILED,
             started_unix_s=time.time(),
-            block_bytes=block_bytes(workload),
             emulated=profile.emulated if profile else False,
             link_title=profile.title if profile else self._local.title if self._local else "",
-            family=profile.family if profile else msgspec.UNSET,
-            ipsec_mode=plan.ipsec_mode if column.has_ipsec else None,
             encrypts=plan.encrypts(column),
-            clock=plan.clock,
-            lab_kernel=plan.lab_kernel,
-            other_kernel=plan.other_kernel.name if plan.other_kernel is not None else "",
-            ciphers=plan.ciphers,
-            disk=plan.disk.name if plan.disk is not None else "",
         )
         try:
             up = self.column(column)
@@ -502,17 +497,17 @@ class CellComposer:
 
     def _sane(self, record: Record, up: ColumnUp) -> Record:
         """The record, checked against what its link and its disk can do."""
-        local = self._measured_locally.setdefault(record.workload, [])
-        found = sanity.check(record, link=up.link, disk=self.plan.disk, local=local)
+        local = self._measured_locally.setdefault(record.workload.name, [])
+        found = sanity.check(record, link=up.link, disk=self.plan.storage.disk, local=local)
         record = sanity.with_findings(record, found)
         # The initiator's own disk says nothing about the target's.
-        if record.link == LINK_LOCAL and self.plan.local_device is None:
+        if record.column.link == LINK_LOCAL and self.plan.storage.local_device is None:
             local.append(record)
         return record
 
-    def _sources_of_randomness(self, cell: Cell, workload: Workload) -> list[str]:
+    def _sources_of_randomness(self, cell: Cell, workload: Job) -> list[str]:
         """Why a cell would not repeat exactly in virtual time."""
-        if not self.plan.virtual_time:
+        if not self.plan.setting.is_virtual:
             return []
         link = self.plan.links.get(cell.column.link)
         found = []
@@ -524,7 +519,7 @@ class CellComposer:
             found.append("its workload has randrepeat=0")
         return [f"this cell does not repeat to the last digit: {what}" for what in found]
 
-    def _recheck_device(self, up: ColumnUp, workload: Workload) -> None:
+    def _recheck_device(self, up: ColumnUp, workload: Job) -> None:
         """Check before each job that writes that a device of the user's is still the one that was named."""
         local = self._local
         host, storage = self.hosts.target, self._storage[0]
@@ -533,23 +528,23 @@ class CellComposer:
         if storage.device is not None and moves_write(workload):
             guard.recheck(host, storage.device)
 
-    def _measure(self, cell: Cell, workload: Workload, up: ColumnUp, record: Record) -> Record:
+    def _measure(self, cell: Cell, workload: Job, up: ColumnUp, record: Record) -> Record:
         """Let fio do the workload on the column's disk, and add the result to the record."""
         plan, local = self.plan, self._local
         raw = self.folder.new_raw_folder(cell.key)
         lanes = up.lanes
         # Of each attempt another one, because fio appends to a log that is there.
         name = f"{cell.key}.{next(self._attempts)}"
-        log = self.private / name if len(lanes) < 2 and not plan.virtual_time else None
+        log = self.private / name if len(lanes) < 2 and not plan.setting.is_virtual else None
 
         def job(device: str) -> str:
             return job_file(
                 workload,
                 device=device,
-                size_bytes=plan.backing.size_bytes,
+                size_bytes=plan.storage.backing.size_bytes,
                 seed=repeat_seed(plan.seed, cell.repeat, cell.workload),
                 runtime_s=plan.runtime_s,
-                clock=plan.clock,
+                clock=plan.setting.clock,
                 has_tested_clock=self._fio.has_tested_clock,
                 log=None if log is None else str(log),
             )

@@ -126,7 +126,7 @@ class Columns:
         self.made.append(link)
         # Before any protection, and before a capture looks for what does not belong there. In virtual time
         # it would be nothing, and to measure it would change the run.
-        if self.plan.probes and not self.plan.virtual_time and not number:
+        if self.plan.probes and not self.plan.setting.is_virtual and not number:
             self._calibrate(column.link, link)
         if not column.protection:
             if link.is_shared:
@@ -229,7 +229,7 @@ class Columns:
                 folder=self.private / f"wifi-{index}",
                 logs=logs,
                 first_radio=radio,
-                frame_by_frame=plan.virtual_time,
+                frame_by_frame=plan.setting.is_virtual,
             )
         )
         listening = f"h{self.plan.tag}s{index}"
@@ -260,7 +260,7 @@ class Columns:
             return interfaces.bring_up(
                 self.journal, host, target, profile, index=index, port=port, tag=plan.tag
             )
-        if plan.kernels_apart:
+        if plan.has_kernels_apart:
             return trunk.bring_up(
                 self.journal,
                 host,
@@ -270,7 +270,7 @@ class Columns:
                 index=index,
                 initiator_trunk="vec0",
                 target_trunk=f"vec{number}",
-                frame_by_frame=plan.virtual_time,
+                frame_by_frame=plan.setting.is_virtual,
             )
         if profile.hops is not None:
             folders = paths.Folders(private=self.private / f"path-{index}", logs=logs)
@@ -281,7 +281,7 @@ class Columns:
                 tag=self.plan.tag,
                 index=index,
                 folders=folders,
-                frame_by_frame=plan.virtual_time,
+                frame_by_frame=plan.setting.is_virtual,
             )
         return links.bring_up(
             self.journal,
@@ -289,7 +289,7 @@ class Columns:
             profile,
             tag=self.plan.tag,
             index=index,
-            frame_by_frame=plan.virtual_time,
+            frame_by_frame=plan.setting.is_virtual,
             first=index - number if number else None,
         )
 

@@ -92,7 +92,7 @@ def hosts(plan: Plan, folder: RunFolder, emit: Emit) -> Iterator[Hosts]:
             return
 
         def reach(text: str, role: str, name: str) -> Host:
-            if plan.kernels_apart and text == LOCAL:
+            if plan.has_kernels_apart and text == LOCAL:
                 return NamespaceHost(name)
             host = stack.enter_context(
                 remote.connect(
@@ -109,7 +109,7 @@ def hosts(plan: Plan, folder: RunFolder, emit: Emit) -> Iterator[Hosts]:
                 emit(Phase(f"removed on the {name}, left by an earlier run: {what}"))
             for what in failed:
                 emit(Phase(f"could not be removed on the {name}: {what}"))
-            if not plan.kernels_apart:
+            if not plan.has_kernels_apart:
                 from harness.testbeds import doctor  # here, because its import takes its time in the lab
 
                 doctor.require(host, role, plan)
@@ -145,7 +145,7 @@ def prepare(plan: Plan, taking_part: Hosts) -> dict[str, RequirementError]:
     """
     wanted, of_transports = modules.of(plan), modules.of_transports(plan)
     loaded = _Loaded()
-    if not plan.virtual_time:  # there it would change when all that follows begins
+    if not plan.setting.is_virtual:  # there it would change when all that follows begins
         together: dict[object, tuple[Host, list[str]]] = {}
         for host in taking_part.all:
             role = _role(host, taking_part)
@@ -190,7 +190,7 @@ class _Loaded:
 
 def _lacking(host: Host, names: Sequence[str], purpose: str, plan: Plan) -> RequirementError:
     hint = "run in the lab with --testbed lab, or install a kernel that has these modules"
-    if plan.lab_kernel is LabKernel.DEBIAN:
+    if plan.setting.lab_kernel is LabKernel.DEBIAN:
         hint = "the lab's own kernel has them: harness kernel build, then --lab-kernel own"
     return RequirementError(f"the {host.name}'s kernel lacks {', '.join(names)}{purpose}", hint=hint)
 
@@ -202,12 +202,12 @@ def execute(folder: RunFolder, journal: Journal, emit: Emit) -> None:
     with unread.noted():
         schedule = Schedule(plan, folder.load_records())
         probed = {record.key for record in probe_store.load(folder) if disturbance.is_final(record, plan)}
-    if plan.testbed is not TestbedKind.MACHINES:
+    if plan.setting.testbed is not TestbedKind.MACHINES:
         speaks_pppoe = any(link.hops and link.hops.kind is HopKind.PPPOE for link in plan.links.values())
         more = [str(pppoe.CONFIGURATION)] if speaks_pppoe else []
-        mount_private(*more, virtual_time=plan.virtual_time)
+        mount_private(*more, virtual_time=plan.setting.is_virtual)
     emit(Phase("reaching the hosts"))
-    heart = beating(folder.path) if plan.virtual_time else contextlib.nullcontext()
+    heart = beating(folder.path) if plan.setting.is_virtual else contextlib.nullcontext()
     with heart, hosts(plan, folder, emit) as taking_part:
         if plan.probing:
             prepare(plan, taking_part)

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from harness.hosts import Host
-from harness.model import AirProof, ClientPart, Io, Proof, Record, Status, WifiState, Workload
+from harness.model import AirProof, ClientPart, Io, Job, Proof, Record, Status, WifiState
 from harness.model.beside import InterfaceUse
 from harness.model.errors import HarnessError
 from harness.network import wifi, wireless
@@ -245,7 +245,7 @@ def _together(lanes: Sequence[Lane], job: Callable[[str], str], raw: Path, *, ti
     return Done(parts=parts, warnings=list(ran.warnings))
 
 
-def summarise(done: Done, workload: Workload, record: Record) -> Record:
+def summarise(done: Done, workload: Job, record: Record) -> Record:
     """The record with the measurement: its figures, its proofs, and its status with the reasons."""
     for part in done.parts:
         if part.job is not None:
@@ -278,7 +278,7 @@ def summarise(done: Done, workload: Workload, record: Record) -> Record:
     )
 
 
-def _client(part: InitiatorResult, workload: Workload) -> ClientPart:
+def _client(part: InitiatorResult, workload: Job) -> ClientPart:
     return ClientPart(
         initiator=part.initiator,
         status=Status.INVALID if part.reasons else Status.OK,

@@ -15,7 +15,7 @@ def of_transports(plan: Plan) -> dict[str, dict[str, tuple[str, ...]]]:
     """The kernel modules that each transport of a plan needs, by role."""
     if plan.probing:
         return {}
-    stores = {plan.backing.kind}
+    stores = {plan.storage.backing.kind}
     return {
         name: {role: transports.named(name).modules(role, stores) for role in ENDS}
         for name in plan.transports
@@ -29,7 +29,7 @@ def of(plan: Plan) -> dict[str, list[str]]:
     if any(column.link != LINK_LOCAL for column in plan.columns):
         shaping: list[str] = []
         if any(link.interface is None and not plan.has_radio(link) for link in plan.links.values()):
-            shaping += trunk.MODULES if plan.kernels_apart else links.MODULES
+            shaping += trunk.MODULES if plan.has_kernels_apart else links.MODULES
         if any(link.duplex is Duplex.HALF for link in plan.links.values()):
             shaping += links.HALF_DUPLEX_MODULES
         shaping += kinds.loaded_first(plan)
@@ -44,8 +44,8 @@ def of(plan: Plan) -> dict[str, list[str]]:
             names[role] += dict.fromkeys(shaping)
     if (
         not plan.probing
-        and plan.disk is None
-        and (plan.backing.kind is BackingKind.RAMDISK or plan.backing.path is None)
+        and plan.storage.disk is None
+        and (plan.storage.backing.kind is BackingKind.RAMDISK or plan.storage.backing.path is None)
     ):
         names["target"] += backing.MODULES
     return names

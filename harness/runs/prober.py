@@ -73,7 +73,7 @@ class Prober:
         Raises HarnessError only if the run as a whole cannot go on.
         """
         self._facts = environment.describe(self.hosts.all, self.hosts.hops)
-        if not self.plan.virtual_time:
+        if not self.plan.setting.is_virtual:
             self._observer = self.hosts.observer(self.emit)
         with contextlib.ExitStack() as stack:
             stack.callback(leftovers.tell, self.journal, self.hosts.all, self.plan.tag, self._paths.made)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
+from msgspec import structs
 from tabulate import tabulate
 
 from harness.analysis import disturbance, stats
@@ -28,7 +29,7 @@ from harness.analysis.ratios import (
     repeats_needed,
 )
 from harness.analysis.schedule import throughput_bytes_s
-from harness.model import Clock, LabKernel, Plan, Record
+from harness.model import Plan, Record
 from harness.model.choices import Choice
 from harness.model.errors import UsageError
 from harness.model.escape import as_json, for_markdown, printable
@@ -180,16 +181,21 @@ def _columns_of(side: Side, other: Side) -> Sequence[Record]:
     So they do if each side was measured on one of the lab's own kernels: then the kernel is what is compared.
     """
     kernels = [
-        {record.other_kernel for record in found.records if record.lab_kernel is LabKernel.OWN}
+        {record.setting.release for record in found.records if record.setting.is_own}
         for found in (side, other)
     ]
     if all(len(names) == 1 for names in kernels):
-        return [msgspec.structs.replace(record, other_kernel="") for record in side.records]
-    files = [{record.link for record in found.records} for found in (side, other)]
-    plain = all(record.source == FIO_SOURCE for found in (side, other) for record in found.records)
+        return [
+            structs.replace(record, setting=structs.replace(record.setting, other_kernel=None))
+            for record in side.records
+        ]
+    files = [{record.column.link for record in found.records} for found in (side, other)]
+    plain = all(record.setting.source == FIO_SOURCE for found in (side, other) for record in found.records)
     if not (plain and all(len(names) == 1 for names in files)):
         return side.records
-    return [msgspec.structs.replace(record, link="fio") for record in side.records]
+    return [
+        structs.replace(record, column=structs.replace(record.column, link="fio")) for record in side.records
+    ]
 
 
 def _cell(
@@ -261,7 +267,7 @@ def _blocks(a: _Samples, b: _Samples) -> tuple[_Samples, _Samples, bool]:
 
 def _between(a: _Samples, b: _Samples) -> float:
     """What runs add to the scatter of their repeats: nothing where a run repeats exactly."""
-    if all(record.clock is Clock.VIRTUAL for record, _ in (*a, *b)):
+    if all(record.setting.is_virtual for record, _ in (*a, *b)):
         return 0.0
     runs = [len({record.run_id for record, _ in side}) for side in (a, b)]
     is_memory = any(throughput_bytes_s(record) > MEMORY_BYTES_S for record, _ in (*a, *b))
@@ -454,10 +460,10 @@ def _as_data(found: Comparison) -> dict[str, Any]:
                 "ipsec": cell.key.column.ipsec,
                 "protection": cell.key.column.protection,
                 "transport": cell.key.column.transport,
-                "ipsec_mode": cell.key.ipsec_mode,
+                "ipsec_mode": cell.key.column.mode,
                 "encrypted": cell.key.is_encrypted,
                 "initiators": cell.key.column.initiators,
-                **msgspec.structs.asdict(cell.key.setting),
+                **cell.key.setting.facts,
                 "n_a": cell.n_a,
                 "n_b": cell.n_b,
                 "a": cell.a,

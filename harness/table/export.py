@@ -15,7 +15,7 @@ from typing import Any, get_args, get_type_hints
 import msgspec
 
 from harness import __version__
-from harness.analysis import bounds, disturbance
+from harness.analysis import disturbance
 from harness.model import (
     COMPLETION,
     ENDS,
@@ -33,6 +33,7 @@ from harness.model.choices import Choice
 from harness.model.errors import lacks_package
 from harness.model.escape import for_csv, in_ascii, printable
 from harness.results import machine
+from harness.results.columns import workload_of
 
 
 class ExportFormat(Choice):
@@ -104,31 +105,33 @@ _MACHINES = tuple(
 
 EXPORTED = (
     Field("run_id", str, lambda of: of.record.run_id, is_tag=True),
-    Field("testbed", str, lambda of: of.record.testbed.value, is_tag=True),
-    Field("source", str, lambda of: of.record.source, is_tag=True),
-    Field("clock", str, lambda of: of.record.clock, is_tag=True),
-    Field("link", str, lambda of: of.record.link, is_tag=True),
+    Field("testbed", str, lambda of: of.record.setting.testbed.value, is_tag=True),
+    Field("source", str, lambda of: of.record.setting.source, is_tag=True),
+    Field("clock", str, lambda of: of.record.setting.clock, is_tag=True),
+    Field("link", str, lambda of: of.record.column.link, is_tag=True),
     Field("link_title", str, lambda of: of.record.link_title),
     Field("emulated", bool, lambda of: of.record.emulated),
-    Field("protection", str, lambda of: "+".join(of.record.protection), is_tag=True),
-    Field("transport", str, lambda of: of.record.transport, is_tag=True),
+    Field("protection", str, lambda of: "+".join(of.record.column.protection), is_tag=True),
+    Field("transport", str, lambda of: of.record.column.transport, is_tag=True),
     Field("ipsec", str, lambda of: of.record.column.ipsec, is_tag=True),
     # Earlier versions wrote ESP's mode beside other protections as well.
     Field(
         "ipsec_mode",
         str,
-        lambda of: of.record.ipsec_mode if of.record.column.has_ipsec else None,
+        lambda of: of.record.column.mode if of.record.column.has_ipsec else None,
         is_tag=True,
     ),
     Field(
         "encrypted",
         bool,
         lambda of: (
-            None if not of.record.protection else not is_unencrypted(of.record.encrypts, of.record.agreed)
+            None
+            if not of.record.column.protection
+            else not is_unencrypted(of.record.encrypts, of.record.agreed)
         ),
     ),
-    Field("initiators", int, lambda of: of.record.initiators, is_tag=True),
-    Field("workload", str, lambda of: of.record.workload, is_tag=True),
+    Field("initiators", int, lambda of: of.record.column.initiators, is_tag=True),
+    Field("workload", str, lambda of: of.record.workload.name, is_tag=True),
     Field("direction", str, lambda of: of.direction, is_tag=True),
     Field("repeat", int, lambda of: of.record.repeat, is_tag=True),
     Field("order", int, lambda of: of.record.order),
@@ -138,7 +141,7 @@ EXPORTED = (
     Field("started_unix_s", float, lambda of: of.record.started_unix_s or None),
     Field("wall_ns", int, lambda of: of.record.wall_ns),
     Field("fio_ns", int, lambda of: of.record.fio_ns),
-    Field("block_bytes", int, lambda of: of.record.block_bytes),
+    Field("block_bytes", int, lambda of: of.record.workload.block_bytes),
     Field("bytes", int, lambda of: of.moved.bytes if of.moved else None),
     Field("ios", int, lambda of: of.moved.ios if of.moved else None),
     Field("runtime_ns", int, lambda of: of.moved.runtime_ns if of.moved else None),
@@ -163,7 +166,11 @@ EXPORTED = (
     Field("rekeys", int, lambda of: of.proof.rekeys if of.proof else None),
     Field("tcp_retransmits", int, lambda of: of.proof.tcp_retransmits if of.proof else None),
     Field("schema", int, lambda of: of.record.schema),
-    Field("ciphers", str, lambda of: str(of.record.ciphers) if of.record.ciphers is not None else None),
+    Field(
+        "ciphers",
+        str,
+        lambda of: str(of.record.setting.ciphers) if of.record.setting.ciphers is not None else None,
+    ),
     Field("disturbed", float, lambda of: disturbance.share(of.record)),
     Field("others_waited", float, lambda of: of.others.waited if of.others else None),
     Field("others_stolen", float, lambda of: of.others.stolen if of.others else None),
@@ -185,14 +192,14 @@ EXPORTED = (
     Field(
         "lab_kernel",
         str,
-        lambda of: None if of.record.lab_kernel is None else of.record.lab_kernel.value,
+        lambda of: None if of.record.setting.lab_kernel is None else of.record.setting.lab_kernel.value,
         is_tag=True,
     ),
     Field("kernel", str),
-    Field("disk", str, lambda of: of.record.disk or None, is_tag=True),
+    Field("disk", str, lambda of: of.record.setting.disk or None, is_tag=True),
     Field("initiator_host", str),
     Field("target_host", str),
-    Field("ip", int, lambda of: of.record.ip if of.record.link != LINK_LOCAL else None),
+    Field("ip", int, lambda of: of.record.column.ip if of.record.column.link != LINK_LOCAL else None),
     Field("others_suspended_ns", int, lambda of: of.others.suspended_ns if of.others else None),
     Field(
         "percentiles_of",
@@ -241,14 +248,14 @@ def _planned(plan: Plan | None, record: Record) -> dict[str, Any]:
     """What a run's plan says of a record, by the names of the columns."""
     if plan is None:
         return {}
-    workload = next((each for each in plan.workloads if each.name == record.workload), None)
-    jobs = 0 if workload is None else bounds.positive(dict(workload.options), "numjobs") or 1
+    job = next((each for each in plan.jobs if each.name == record.workload.name), None)
+    workload = workload_of(record, job)
     return {
         "harness_version": plan.harness_version or None,
         "profile": plan.profile or None,
-        "storage": str(plan.backing.kind),
-        "queue_depth": bounds.depth_of(workload) // jobs if workload is not None else None,
-        "jobs": jobs or None,
+        "storage": str(plan.storage.backing.kind),
+        "queue_depth": workload.depth,
+        "jobs": workload.jobs,
         **_hosts(plan, record),
     }
 
@@ -257,7 +264,7 @@ def _hosts(plan: Plan, record: Record) -> dict[str, Any]:
     """The machines as they were typed; the lab has none."""
     if plan.machines is None:
         return {}
-    initiators = ", ".join(plan.machines.initiators[: record.initiators])
+    initiators = ", ".join(plan.machines.initiators[: record.column.initiators])
     return {"initiator_host": initiators or None, "target_host": plan.machines.target or None}
 
 

@@ -124,7 +124,7 @@ def _headed(
         memory[key] = is_memory(key, [plan for plan in plans if plan.run_id in runs])
         if memory[key] and column.is_local:
             title = title.replace("disk", "memory")
-        ip_of[key] = None if column.is_local else next((record.ip for record in of_key), None)
+        ip_of[key] = None if column.is_local else next((record.column.ip for record in of_key), None)
         titles[key] = title or ("Local" if column.is_local else column.link)
         emulated[key] = any(record.emulated for record in of_key)
     columns = []

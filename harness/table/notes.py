@@ -11,18 +11,9 @@ import msgspec
 
 from harness.analysis import bounds, disturbance, schedule
 from harness.analysis.stats import FEWEST, MARGIN, Decision, Difference
-from harness.model import (
-    APART,
-    CIPHERS_CLOSED_SINCE,
-    COMPLETION,
-    LabKernel,
-    Plan,
-    Record,
-    Status,
-    StoppingRule,
-)
+from harness.model import APART, CIPHERS_CLOSED_SINCE, COMPLETION, Plan, Record, Setting, Status, StoppingRule
 from harness.results import machine
-from harness.results.columns import Setting, TableRow
+from harness.results.columns import TableRow
 from harness.results.metrics import Direction, Metric
 from harness.table.options import Options, Ratio, TableCell, TableColumn
 
@@ -229,15 +220,9 @@ def _signs(options: Options, rows: Iterable[TableRow], grid: Iterable[Line]) -> 
 
 def _origins(context: Context) -> Iterable[str]:
     by_setting: dict[Setting, list[str]] = {}
-    found = {
-        (
-            *(r.source, r.testbed, r.clock, r.lab_kernel is LabKernel.OWN),
-            *(r.other_kernel, r.ciphers, r.disk, r.run_id),
-        ): r
-        for r in reversed(context.records)
-    }
+    found = {(r.setting, r.run_id): r for r in reversed(context.records)}
     for record in reversed(found.values()):
-        by_setting.setdefault(Setting.of(record), []).append(record.run_id)
+        by_setting.setdefault(record.setting.told, []).append(record.run_id)
     plans = {plan.run_id: plan for plan in context.plans}
     for setting in sorted(by_setting):
         runs = by_setting[setting]
@@ -246,7 +231,7 @@ def _origins(context: Context) -> Iterable[str]:
             continue
         profiles = dict.fromkeys(plans[run].profile for run in runs if run in plans)
         about = [f"profile {', '.join(profiles)}"] if profiles else []
-        disks = dict.fromkeys(plans[run].disk for run in runs if run in plans)
+        disks = dict.fromkeys(plans[run].storage.disk for run in runs if run in plans)
         about += [f"disk {disk.title}: {disk.description}" for disk in disks if disk is not None]
         yield f"Testbed {setting.name}: {'; '.join([_listed(runs, 'run'), *about])}."
     if any(setting.is_virtual for setting in by_setting):
@@ -264,7 +249,7 @@ def _origins(context: Context) -> Iterable[str]:
         kernels and all(map(_keeps_ciphers_closed, kernels))
     ):
         yield "The processor's ciphers for Debian's kernel: harness kernel ciphers builds them in a minute."
-    if len({msgspec.structs.replace(setting, ciphers="") for setting in by_setting}) > 1:
+    if len({msgspec.structs.replace(setting, ciphers=None) for setting in by_setting}) > 1:
         yield "Different testbeds have separate columns: do not compare their figures."
     if kernels:
         yield f"Kernel: {', '.join(kernels)}."
@@ -336,17 +321,20 @@ def differences(plans: Sequence[Plan], environments: Sequence[Mapping[str, Any]]
     workloads: dict[str, set[object]] = {}
     links: dict[str, set[object]] = {}
     for plan in plans:
-        for workload in plan.workloads:
+        for workload in plan.jobs:
             workloads.setdefault(workload.name, set()).add(workload.options)
         for name, link in plan.links.items():
             links.setdefault(name, set()).add(link)
-    backings = {(plan.backing.kind, plan.backing.size_bytes, plan.backing.path) for plan in plans}
+    backings = {
+        (plan.storage.backing.kind, plan.storage.backing.size_bytes, plan.storage.backing.path)
+        for plan in plans
+    }
     unlike = [f"workload {name}" for name, variants in workloads.items() if len(variants) > 1]
     unlike += [f"link {name}" for name, variants in links.items() if len(variants) > 1]
     disks: dict[str, set[object]] = {}
     for plan in plans:
-        if plan.disk is not None:
-            disks.setdefault(plan.disk.name, set()).add(plan.disk)
+        if plan.storage.disk is not None:
+            disks.setdefault(plan.storage.disk.name, set()).add(plan.storage.disk)
     unlike += ["backing storage"] if len(backings) > 1 else []
     unlike += [f"disk {name}" for name, variants in disks.items() if len(variants) > 1]
     unlike += ["runtime"] if len({plan.runtime_s for plan in plans}) > 1 else []
@@ -366,12 +354,14 @@ def differences(plans: Sequence[Plan], environments: Sequence[Mapping[str, Any]]
 
 def kernels_of(plans: Iterable[Plan]) -> str:
     """The lab's kernels of some runs, with the commits that they were built of; empty outside the lab."""
-    return " and ".join(dict.fromkeys(_kernel_of(plan) for plan in plans if plan.lab_kernel is not None))
+    return " and ".join(
+        dict.fromkeys(_kernel_of(plan) for plan in plans if plan.setting.lab_kernel is not None)
+    )
 
 
 def _kernel_of(plan: Plan) -> str:
-    if (other := plan.other_kernel) is None:
-        return "the lab's own kernel" if plan.lab_kernel is LabKernel.OWN else "Debian's kernel"
+    if (other := plan.setting.other_kernel) is None:
+        return "the lab's own kernel" if plan.setting.is_own else "Debian's kernel"
     return other.name + (f" (commit {other.commit})" if other.commit else "")
 
 
@@ -384,7 +374,7 @@ def _gaps(context: Context) -> Iterable[str]:
         if plan.stop is not None:
             yield from _undecided(plan, plan.stop, records)
             continue
-        planned = len(plan.columns) * len(plan.workloads) * plan.repeats
+        planned = len(plan.columns) * len(plan.jobs) * plan.repeats
         if len(records) < planned:
             yield (
                 f"Run {plan.run_id} is unfinished: {len(records)} of {planned} measurements made "

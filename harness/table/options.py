@@ -7,10 +7,10 @@ from collections.abc import Mapping
 import msgspec
 
 from harness.analysis.stats import Difference
-from harness.model import Column, Family, Status
+from harness.model import Column, Family, Setting, Status
 from harness.model.choices import Choice
 from harness.parse.references import Reference
-from harness.results.columns import ColumnKey, Setting, TableRow
+from harness.results.columns import ColumnKey, TableRow
 from harness.results.metrics import Metric
 
 

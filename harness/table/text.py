@@ -338,12 +338,13 @@ def _json(table: Table) -> str:
             if key is None:
                 published.append({**place, "value": cell.value, "unit": unit})
                 continue
+            facts = key.setting.facts
             cells.append(
                 {
                     **place,
                     "transport": of.transport,
                     "protection": of.protection,
-                    "ipsec_mode": key.ipsec_mode,
+                    "ipsec_mode": key.column.mode,
                     "encrypted": key.is_encrypted,
                     "initiators": of.initiators,
                     "ip": column.ip,
@@ -363,12 +364,12 @@ def _json(table: Table) -> str:
                     "is_disturbed": cell.is_disturbed,
                     "is_labs_own": cell.is_labs_own,
                     "proof": cell.proof,
-                    "testbed": key.setting.testbed,
-                    "clock": key.setting.clock,
-                    "kernel": key.setting.kernel,
-                    "disk": key.setting.disk,
-                    "ciphers": key.setting.ciphers,
-                    "source": key.setting.source,
+                    "testbed": facts["testbed"],
+                    "clock": facts["clock"],
+                    "kernel": facts["kernel"],
+                    "disk": facts["disk"],
+                    "ciphers": facts["ciphers"],
+                    "source": facts["source"],
                     "runs": list(cell.runs),
                     "reasons": list(cell.reasons),
                     "warnings": list(cell.warnings),

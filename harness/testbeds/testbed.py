@@ -66,7 +66,7 @@ def choose(wanted: str) -> TestbedKind:
 
 def require_rights(plan: Plan) -> None:
     """Refuse what this user may not do, before anything is made."""
-    if plan.testbed is TestbedKind.HOST and os.geteuid() != 0:
+    if plan.setting.testbed is TestbedKind.HOST and os.geteuid() != 0:
         raise RequirementError(
             "the testbed `host` uses this machine's own kernel, which needs root",
             hint="use the default testbed, the lab, which needs none",
@@ -85,9 +85,9 @@ def events(plan: Plan, folder: Path, journal: Journal, journal_folder: Path) -> 
     reader = Reader(log, start=log.stat().st_size if log.exists() else 0)
     console = folder / "console.log"
     begin = console.stat().st_size if console.exists() else 0
-    pulse = Pulse(folder) if plan.virtual_time else None
-    start = STARTS[plan.testbed]
-    if plan.testbed is TestbedKind.LAB:
+    pulse = Pulse(folder) if plan.setting.is_virtual else None
+    start = STARTS[plan.setting.testbed]
+    if plan.setting.testbed is TestbedKind.LAB:
         is_usable, reason = _standing_lab(plan, folder, journal_folder)
         if is_usable:
             start = _in_standing_lab
@@ -122,7 +122,8 @@ def events(plan: Plan, folder: Path, journal: Journal, journal_folder: Path) -> 
             hint=f"make room, then go on with: {resume_command(plan, plan.run_id)}",
         )
     raise TestbedError(
-        f"the {plan.testbed} testbed ended without finishing the run: {boot.last_words(console, begin)}",
+        f"the {plan.setting.testbed} testbed ended without finishing the run: "
+        f"{boot.last_words(console, begin)}",
         hint=f"its console is in {console}; go on with: {resume_command(plan, plan.run_id)}",
     )
 
@@ -132,7 +133,7 @@ def _leaks_after(last_words: list[Event], plan: Plan) -> list[str]:
     for event in last_words:
         if isinstance(event, Ended):
             return list(event.leaks)
-    if plan.testbed is not TestbedKind.MACHINES:
+    if plan.setting.testbed is not TestbedKind.MACHINES:
         return []
     return ["what was up on the machines; they take it down by themselves within half a minute"]
 
@@ -191,7 +192,7 @@ class Process(Protocol):
 def room_bytes(plan: Plan) -> int:
     """The memory of the lab that a run's storage takes, and what keeps its columns up."""
     initiators = max((column.initiators for column in plan.columns), default=1)
-    storage_bytes = plan.backing.size_bytes * (1 if plan.shared_lun else initiators)
+    storage_bytes = plan.storage.backing.size_bytes * (1 if plan.storage.shared_lun else initiators)
     paths = sum(column.initiators for column in plan.columns if column.link != LINK_LOCAL)
     return storage_bytes + max(0, paths - boot.BASE_PATHS) * boot.PATH_BYTES
 
@@ -207,11 +208,11 @@ def _standing_lab(plan: Plan, folder: Path, state: Path) -> tuple[bool, str]:
         return False, f"nothing is heard: {error.message}"
     if kept is None:
         return False, ""
-    if plan.virtual_time:
+    if plan.setting.is_virtual:
         return False, "time is real"
-    if plan.kernels_apart:
+    if plan.has_kernels_apart:
         return False, "there is only one kernel"
-    name = plan.lab_kernel or LabKernel.DEBIAN
+    name = plan.setting.lab_kernel or LabKernel.DEBIAN
     needs = standing.terms(name, _kernel(plan), room_bytes(plan), folder.parent)
     reason = standing.why_not(kept.terms, needs)
     return reason is None, reason or ""
@@ -238,8 +239,8 @@ def _kernel(plan: Plan) -> boot.Kernel:
 
 
 def _chosen(plan: Plan) -> boot.Kernel:
-    if plan.lab_kernel is not LabKernel.OWN:
-        if plan.ciphers is not Ciphers.MACHINE:
+    if plan.setting.lab_kernel is not LabKernel.OWN:
+        if plan.setting.ciphers is not Ciphers.MACHINE:
             return boot.debian_kernel()
         if (found := ciphers.cached()) is None:
             raise RequirementError(
@@ -247,10 +248,10 @@ def _chosen(plan: Plan) -> boot.Kernel:
                 hint=f"build them again: {ciphers.COMMAND}",
             )
         return found
-    chosen = kernel.own_kernel(plan.other_kernel.key if plan.other_kernel is not None else "")
+    chosen = kernel.own_kernel(plan.setting.other_kernel.key if plan.setting.other_kernel is not None else "")
     options = [*chosen.options]
-    options += [kernel.PORTABLE_CIPHERS] if plan.ciphers is Ciphers.PORTABLE else []
-    options += kernel.VIRTUAL_TIME if plan.virtual_time else ()
+    options += [kernel.PORTABLE_CIPHERS] if plan.setting.has_portable else []
+    options += kernel.VIRTUAL_TIME if plan.setting.is_virtual else ()
     return dataclasses.replace(chosen, options=tuple(options))
 
 
@@ -264,7 +265,7 @@ def _in_lab(
     command = started.command(started.INSIDE, "run", started.RESULTS, started.JOURNAL)
     chosen = _kernel(plan)
     storage_bytes = room_bytes(plan)
-    if plan.kernels_apart:
+    if plan.has_kernels_apart:
         booting = apart.booted(
             command,
             initiators=len(plan.machines.initiators) if plan.machines else 1,
@@ -285,8 +286,8 @@ def _in_lab(
             kernel=chosen,
         )
     # The lab has the machine's programs, and there each would take its time to start.
-    _note_machine(RunFolder(folder), {} if plan.kernels_apart else {TOOLS: _tools()})
-    watching = contextlib.nullcontext() if plan.virtual_time else neighbours.looking(folder)
+    _note_machine(RunFolder(folder), {} if plan.has_kernels_apart else {TOOLS: _tools()})
+    watching = contextlib.nullcontext() if plan.setting.is_virtual else neighbours.looking(folder)
     with booting as booted, watching:
         _keep_compiled()
         yield booted.process

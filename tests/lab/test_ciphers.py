@@ -44,8 +44,8 @@ def test_debians_kernel_encrypts_with_them(tmp_path: Path, monkeypatch: pytest.M
         (after, Ciphers.MACHINE, "rfc4106-gcm-aesni"),
     ):
         (record,) = ran.records.values()
-        assert (record.status, record.lab_kernel) == (Status.OK, LabKernel.DEBIAN), ran.done
-        assert record.ciphers is expected
+        assert (record.status, record.setting.lab_kernel) == (Status.OK, LabKernel.DEBIAN), ran.done
+        assert record.setting.ciphers is expected
         assert record.agreed["aes128gcm16"]["drivers"] == driver
     same = harness("lab", "exec", "--", *python_inside("inside.same_ciphers"))
     assert same.status == 0, same

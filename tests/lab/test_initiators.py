@@ -17,12 +17,12 @@ RANDOM = ("--workload", "rand-read-4k", "--size", "16M", "--link", "wired")
 
 def require_apart(record: Record) -> None:
     """Each initiator has moved bytes of its own, which its own proof covers."""
-    assert len(record.clients) == (record.initiators if record.initiators > 1 else 0)
+    assert len(record.clients) == (record.column.initiators if record.column.initiators > 1 else 0)
     for part in record.clients:
         assert part.read is not None, part
         assert part.proof is not None, part
         assert part.status is Status.OK, part
-        moved = part.proof.protected_bytes if record.protection else part.proof.link_bytes_initiator
+        moved = part.proof.protected_bytes if record.column.protection else part.proof.link_bytes_initiator
         assert moved >= part.read.bytes
     assert len({part.initiator for part in record.clients}) == len(record.clients)
 
@@ -31,7 +31,7 @@ def require_apart(record: Record) -> None:
 def test_three_initiators_on_debian_s_kernel(tmp_path: Path) -> None:
     found = measure(tmp_path, *RANDOM, "--lab-initiators", "3", "--ipsec", "both")
     assert found.done.status == 0, found.done
-    assert sorted(record.initiators for record in found.records.values()) == [1, 1, 2, 2, 3, 3]
+    assert sorted(record.column.initiators for record in found.records.values()) == [1, 1, 2, 2, 3, 3]
     for record in found.records.values():
         require_apart(record)
 

@@ -26,15 +26,15 @@ def assert_proved(measured: Measured, *keys: str) -> dict[str, Record]:
     assert set(records) == set(keys)
     assert {key: record.reason for key, record in records.items() if record.status is not Status.OK} == {}
     for record in records.values():
-        assert record.ip == (IPV6 if record.link.endswith("-ip6") else IPV4)
+        assert record.column.ip == (IPV6 if record.column.link.endswith("-ip6") else IPV4)
         proof = record.proof
-        if record.link == LINK_LOCAL:
+        if record.column.link == LINK_LOCAL:
             continue
         assert proof is not None
-        if record.protection:
+        if record.column.protection:
             assert proof.cleartext_segments == 0 and is_sampled(proof), proof
             assert proof.protected_bytes > (record.write.bytes if record.write else 0)
-        if record.ip == IPV6:
+        if record.column.ip == IPV6:
             assert record.link_title.endswith(", IPv6")
     return records
 
@@ -93,7 +93,7 @@ def test_probes_speak_ipv6(tmp_path: Path) -> None:
     assert done.status == 0, done
     records = list(probe_store.load(RunFolder(only_run(tmp_path))))
     assert {record.key: record.reason for record in records if record.status is not Status.OK} == {}
-    assert {record.link for record in records} == {"wired-ip6"} and len(records) > 8
+    assert {record.column.link for record in records} == {"wired-ip6"} and len(records) > 8
 
 
 @pytest.mark.long
@@ -108,7 +108,7 @@ def test_what_takes_the_labs_own_kernel(tmp_path: Path) -> None:
     assert measured.done.status == 0, measured.done
     assert len(measured.records) == 16
     assert {key: r.reason for key, r in measured.records.items() if r.status is not Status.OK} == {}
-    assert {record.ip for record in measured.records.values()} == {IPV6}
+    assert {record.column.ip for record in measured.records.values()} == {IPV6}
 
 
 @pytest.mark.long
@@ -126,9 +126,11 @@ def test_virtual_time_agrees_with_theory_on_both_families(tmp_path: Path) -> Non
     times = {}
     for key, record in measured.records.items():
         assert record.status is Status.OK and record.read is not None, (key, record.reason)
-        link = plan.links[record.link]
-        framing = framings.of(record.protection, plan.proposals, plan.ipsec_mode, link.mtu_bytes, link.ip)
-        dialogue = path.dialogue_of(record.transport or "", record.session, "read", None)
+        link = plan.links[record.column.link]
+        framing = framings.of(
+            record.column.protection, plan.proposals, plan.ipsec_mode, link.mtu_bytes, link.ip
+        )
+        dialogue = path.dialogue_of(record.column.transport or "", record.session, "read", None)
         assert dialogue is not None
         predicted = theory.predict(
             theory.Wire(link=link, framing=framing),

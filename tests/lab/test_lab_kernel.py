@@ -96,9 +96,9 @@ def test_a_run_encrypts_as_it_was_asked_to(tmp_path: Path, ciphers: str, driver:
         *("--link", "wired", "--protect", "aes128gcm16", "--protect", "wireguard", "--protect", "macsec"),
     )
     assert ran.done.status == 0, ran.done
-    found = {record.protection: record for record in ran.records.values()}
+    found = {record.column.protection: record for record in ran.records.values()}
     assert {record.status for record in found.values()} == {Status.OK} and len(found) == 3
-    assert {record.ciphers for record in found.values()} == {Ciphers(ciphers)}
+    assert {record.setting.ciphers for record in found.values()} == {Ciphers(ciphers)}
     assert found["aes128gcm16",].agreed["aes128gcm16"]["drivers"] == driver
     assert found["macsec",].agreed["macsec"]["drivers"] == of_macsec
     titled = {cell["ciphers"] for cell in ran.table()["cells"]}

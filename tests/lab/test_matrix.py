@@ -85,7 +85,7 @@ def test_every_cell_is_measured_and_ok(matrix: Measured) -> None:
     assert set(matrix.records) == {f"{column}.{name}.r1" for column in COLUMNS for name in WORKLOADS}
     for key, record in matrix.records.items():
         assert (record.status, record.reason) == (Status.OK, None), key
-        assert record.testbed is TestbedKind.LAB
+        assert record.setting.testbed is TestbedKind.LAB
         assert (record.read is not None) == ("read" in key), "a read workload reads, a write workload writes"
         assert (record.write is not None) == ("write" in key)
         assert 0.25e9 < record.fio_ns < record.wall_ns, f"{key} was to be measured for 0.3 s"
@@ -109,7 +109,7 @@ def test_links_differ_as_their_profiles_say(matrix: Measured) -> None:
         local, wired, wifi, wired_esp, wifi_esp = map(fastest_ns, records)
         assert local < wired < wifi and wired_esp < wifi_esp
         for record in records[1:]:
-            assert 0 < speed(record) <= MORE_THAN_SHAPED[record.link]
+            assert 0 < speed(record) <= MORE_THAN_SHAPED[record.column.link]
     # One 4K read a round trip: 100 us of delay on the wire, 1.4 ms in the air, and no way around either.
     assert fastest_ns(matrix.records["wired.rand-read-4k.r1"]) > 100e3
     assert fastest_ns(matrix.records["wifi.rand-read-4k.r1"]) > 1.4e6
@@ -133,7 +133,7 @@ def test_ipsec_is_proved_by_counters_and_capture(matrix: Measured) -> None:
 
 def test_without_ipsec_there_is_no_esp_and_local_has_no_link(matrix: Measured) -> None:
     for key, record in matrix.records.items():
-        if record.link == "local":
+        if record.column.link == "local":
             assert record.proof is None and not record.session, key
         elif record.column.ipsec == "off":
             assert record.proof is not None
@@ -143,7 +143,7 @@ def test_without_ipsec_there_is_no_esp_and_local_has_no_link(matrix: Measured) -
 
 def test_records_carry_what_was_negotiated(matrix: Measured) -> None:
     for key, record in matrix.records.items():
-        if record.link == "local":
+        if record.column.link == "local":
             continue
         assert record.session["immediate_data"] == "1", key
         assert record.session["initial_r2t"] == "1"
@@ -153,7 +153,7 @@ def test_records_carry_what_was_negotiated(matrix: Measured) -> None:
         assert int(record.session["queue_depth"]) > 0
         assert record.emulated and record.link_title
     for record in protected(matrix):
-        assert record.ipsec_mode == "transport"
+        assert record.column.mode == "transport"
         assert record.agreed["aes128gcm16"]["algorithm"] == "rfc4106(gcm(aes))"
         assert record.agreed["aes128gcm16"]["mode"] == "transport"
         assert "gcm" in record.agreed["aes128gcm16"]["drivers"]
@@ -167,17 +167,17 @@ def test_raw_outputs_are_what_the_record_was_read_from(matrix: Measured) -> None
         output = fio.parse(raw["fio.json"].read_text(encoding="utf-8"))
         (job,) = output.jobs
         assert (job.read, job.write) == (record.read, record.write)
-        assert job.name == record.workload
+        assert job.name == record.workload.name
         given = raw["job.fio"].read_text(encoding="utf-8")
-        assert re.search(rf"^\[{record.workload}\]$", given, re.MULTILINE)
-        assert str(repeat_seed(plan.seed, record.repeat, record.workload)) in given
+        assert re.search(rf"^\[{record.workload.name}\]$", given, re.MULTILINE)
+        assert str(repeat_seed(plan.seed, record.repeat, record.workload.name)) in given
         # fio's own account of its options shows that the file was what it ran.
         told = json.loads(raw["fio.json"].read_bytes())["jobs"][0]["job options"]
         wanted = dict(line.split("=", 1) for line in given.splitlines() if "=" in line)
         assert told["filename"] == wanted["filename"]
         assert told["randseed"] == wanted["randseed"]
         assert told["runtime"] == wanted["runtime"] == "300000us"
-        assert told["filename"].startswith("/dev/ram" if record.link == "local" else "/dev/sd")
+        assert told["filename"].startswith("/dev/ram" if record.column.link == "local" else "/dev/sd")
 
 
 def test_environment_tells_what_was_measured_on(matrix: Measured) -> None:
@@ -204,7 +204,7 @@ def test_environment_tells_what_was_measured_on(matrix: Measured) -> None:
 def test_table_as_json_has_every_cell(matrix: Measured) -> None:
     cells = matrix.table()["cells"]
     assert {(c["workload"], c["link"], c["ipsec"]) for c in cells} == {
-        (record.workload, record.link, record.column.ipsec) for record in matrix.records.values()
+        (record.workload.name, record.column.link, record.column.ipsec) for record in matrix.records.values()
     }
     for cell in cells:
         record = matrix.records[f"{_label(cell)}.{cell['workload']}.r1"]

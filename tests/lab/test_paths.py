@@ -159,7 +159,7 @@ def of_document_001(
     found = {}
     for link in links:
         name = load_link(ours[link]).name
-        (row,) = build_view(View.OPENFLOW, [record for record in records if record.link == name]).rows
+        (row,) = build_view(View.OPENFLOW, [record for record in records if record.column.link == name]).rows
         times = reference.slower.by if at_a_tenth else 1.0
         found[link] = {
             key: (entry.value * (times if key.endswith("mbit_s") else 1.0), published[link][key])

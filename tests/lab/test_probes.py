@@ -84,8 +84,8 @@ def test_tcp_is_no_faster_than_its_frames(
 ) -> None:
     """Of a gigabit, full frames leave it so much; how much less it is, is as busy as the machine is."""
     plan, record = RunFolder(probed.folder).load_plan(), records[key]
-    link = plan.links[record.link]
-    framing = framings.of(record.protection, plan.proposals, plan.ipsec_mode, link.mtu_bytes)
+    link = plan.links[record.column.link]
+    framing = framings.of(record.column.protection, plan.proposals, plan.ipsec_mode, link.mtu_bytes)
     ceiling = bounds.goodput_bytes_per_s(link, framing)
     assert ceiling is not None and 8 * ceiling == pytest.approx(most_bit_s, rel=0.005)
     assert isinstance(record.figures, TcpFigures) and record.figures.received_bit_s is not None

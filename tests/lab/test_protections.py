@@ -51,8 +51,8 @@ def test_every_cell_is_ok(matrix: Measured) -> None:
 
 @pytest.mark.parametrize("stack", STACKS, ids="+".join)
 def test_every_layer_is_proved(matrix: Measured, stack: tuple[str, ...]) -> None:
-    found = [r for r in matrix.records.values() if r.protection == stack]
-    assert {record.workload for record in found} == set(WORKLOADS)
+    found = [r for r in matrix.records.values() if r.column.protection == stack]
+    assert {record.workload.name for record in found} == set(WORKLOADS)
     for record in found:
         proof = record.proof
         assert proof is not None and list(record.agreed) == list(stack)
@@ -70,8 +70,8 @@ def test_what_is_stacked_costs_more_bytes(matrix: Measured) -> None:
     """On the link, for each byte of data."""
     spent = {}
     for record in matrix.records.values():
-        if record.workload == "seq-write-256k" and record.proof is not None:
-            spent[record.protection] = record.proof.link_bytes_initiator / moved(record)
+        if record.workload.name == "seq-write-256k" and record.proof is not None:
+            spent[record.column.protection] = record.proof.link_bytes_initiator / moved(record)
     assert spent[()] < spent["macsec",] < spent["macsec", "wireguard"]
     assert spent["wireguard",] < spent["macsec", "wireguard"]
     assert spent["aes128gcm16",] < spent["macsec", "aes128gcm16"]
@@ -80,7 +80,7 @@ def test_what_is_stacked_costs_more_bytes(matrix: Measured) -> None:
 def test_each_cell_is_explained(matrix: Measured) -> None:
     told = matrix.explain()
     assert {(c["link"], tuple(c["protection"])) for c in told} == {
-        (record.link, record.protection) for record in matrix.records.values()
+        (record.column.link, record.column.protection) for record in matrix.records.values()
     }
 
 
@@ -88,7 +88,7 @@ def test_keys_by_mka(tmp_path: Path) -> None:
     """On a cable the ends agree; WiFi is none."""
     words = ("--link=wired", "--link=wifi", "--protect=macsec-mka", "--workload=rand-read-4k")
     found = measure(tmp_path, *words)
-    of = {record.link: record for record in found.records.values()}
+    of = {record.column.link: record for record in found.records.values()}
     wired, proof = of["wired"], of["wired"].proof
     assert (wired.status, wired.agreed["macsec-mka"]["keys"]) == (Status.OK, "MKA"), found.done
     assert proof is not None and is_sampled(proof)

@@ -56,7 +56,7 @@ def test_cells_over_tls_are_ok_and_proved(tmp_path: Path) -> None:
         assert proof is not None and proof.cleartext_segments == proof.other_frames == 0
         assert min(proof.protected_bytes_initiator, proof.protected_bytes_target) >= moved > 0
         assert record.agreed["tls"]["version"] == record.session["tls"] == "1.3"
-        assert record.other_kernel.startswith("6.12.")
+        assert record.setting.release.startswith("6.12.")
     control = measured.environment["column wired+tls.nvme-tcp"]["control"][0]["tls"]
     assert min(control["seen_in_clear"]) > 0 and min(control["blocked"]) > 0
 

@@ -43,13 +43,13 @@ def test_every_cell_is_ok_and_nothing_is_left(matrix: Measured) -> None:
 def test_each_has_agreed_in_its_own_words_and_is_proved(matrix: Measured) -> None:
     words = {"iscsi": "max_burst_len", "nvme-tcp": "in_capsule_bytes", None: None}
     for record in matrix.records.values():
-        if record.transport is None:
+        if record.column.transport is None:
             assert record.session == {}
             continue
-        assert words[record.transport] in record.session
+        assert words[record.column.transport] in record.session
         proof = record.proof
         assert proof is not None and proof.link_bytes_initiator > moved(record) > 0
-        if record.protection:
+        if record.column.protection:
             assert min(proof.protected_bytes_initiator, proof.protected_bytes_target) >= moved(record)
             assert proof.cleartext_segments == proof.other_frames == 0
             assert is_sampled(proof)
@@ -59,7 +59,10 @@ def test_each_has_agreed_in_its_own_words_and_is_proved(matrix: Measured) -> Non
 def test_each_cell_is_explained_and_has_its_transports_part(matrix: Measured) -> None:
     matrix.forget_others()
     told = {(c["link"], c["transport"], tuple(c["protection"]), c["workload"]): c for c in matrix.explain()}
-    assert set(told) == {(r.link, r.transport, r.protection, r.workload) for r in matrix.records.values()}
+    assert set(told) == {
+        (r.column.link, r.column.transport, r.column.protection, r.workload.name)
+        for r in matrix.records.values()
+    }
     for (link, transport, _, workload), cell in told.items():
         missing = [words for words in cell["missing"] if "negotiated" in words or "framing" in words]
         assert not missing, cell
@@ -73,7 +76,7 @@ def test_debians_kernel_skips_what_it_lacks(tmp_path_factory: pytest.TempPathFac
         *("--lab-kernel=debian", "--link=wired", "--protect=off", f"--workload={WORKLOADS[0]}"),
         *(f"--transport={name}" for name in TRANSPORTS),
     )
-    by_transport = {record.transport: record for record in found.records.values()}
+    by_transport = {record.column.transport: record for record in found.records.values()}
     assert by_transport["iscsi"].status is Status.OK, found.done
     lacking = by_transport["nvme-tcp"]
     assert lacking.status is Status.SKIPPED

@@ -68,7 +68,7 @@ def test_every_proposal_works_as_a_tunnel_with_certificates(tunnels: Measured) -
     for name, algorithm in PROPOSALS.items():
         record = records[f"wired+{name}.rand-write-4k.r1"]
         agreed = record.agreed[name]
-        assert record.ipsec_mode == agreed["mode"] == "tunnel"
+        assert record.column.mode == agreed["mode"] == "tunnel"
         assert agreed["proposal"] == name
         assert agreed["algorithm"] == algorithm
         assert len(agreed["drivers"].split(", ")) == len(algorithm.split(" + "))
@@ -151,7 +151,7 @@ def test_job_file_of_the_user_s_own(tmp_path: Path) -> None:
     results = tmp_path / "results"
     measured = measure(results, f"--profile={job_file}", "--link=wired", "--ipsec=off", "--size=64M")
     records = assert_all_ok(measured, "wired.own-16k-reads.r1", "wired.own-writes.r1")
-    assert {record.block_bytes for record in records.values()} == {16 << 10}
+    assert {record.workload.block_bytes for record in records.values()} == {16 << 10}
     assert records["wired.own-16k-reads.r1"].read is not None
     assert records["wired.own-writes.r1"].write is not None
     assert job_file.read_text(encoding="utf-8") == OWN_JOB_FILE

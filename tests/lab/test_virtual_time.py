@@ -24,6 +24,7 @@ from harness.planning.request import Request
 from harness.results.store import RunFolder
 from harness.testbeds import started, testbed
 from harness.testbeds.lab.kernels import kernel
+from tests import flat
 from tests.lab import references
 from tests.lab.cli import Measured, harness, harness_once, measure
 from tests.lab.square import square
@@ -50,7 +51,7 @@ def measure_matrix(results: Path, how_many: str) -> Measured:
     folder = RunFolder(results / plan.run_id)
     folder.path.mkdir()
     folder.save_plan(plan)
-    chosen = square(list(plan.columns), [workload.name for workload in plan.workloads])
+    chosen = square(list(plan.columns), [workload.name for workload in plan.jobs])
     chosen += [(column, COMPARED) for column in plan.columns if column.link == "wifi"]
     there = []
     for place, cell in enumerate(order_of_cells(plan)):
@@ -64,9 +65,9 @@ def measure_matrix(results: Path, how_many: str) -> Measured:
 
 def nothing_measured(plan: Plan, cell: Cell, place: int) -> Record:
     """The record of a cell that a run need not measure any more."""
-    return Record(
+    return flat.record(
         run_id=plan.run_id,
-        testbed=plan.testbed,
+        testbed=plan.setting.testbed,
         workload=cell.workload,
         link=cell.column.link,
         protection=cell.column.protection,
@@ -151,7 +152,11 @@ def test_every_cell_is_measured(matrix: Measured, how_many: str) -> None:
     assert len(matrix.records) == CELLS[how_many], matrix.done
     for key, record in matrix.records.items():
         assert (record.status, record.reason) == (Status.OK, None), key
-        assert (record.clock, record.lab_kernel, record.disk) == (Clock.VIRTUAL, LabKernel.OWN, "hdd-7200")
+        assert (record.setting.clock, record.setting.lab_kernel, record.setting.disk) == (
+            Clock.VIRTUAL,
+            LabKernel.OWN,
+            "hdd-7200",
+        )
         assert not any("does not repeat" in warning for warning in record.warnings), record.warnings
 
 
@@ -218,7 +223,7 @@ def test_wifi_is_802_11_with_its_proofs(matrix: Measured, tmp_path: Path) -> Non
     assert real.done.status == 0, real.done
     for record in real.records.values():
         proved_aloft(record)
-        assert record.clock is Clock.REAL and record.lab_kernel is LabKernel.OWN
+        assert record.setting.clock is Clock.REAL and record.setting.is_own
     assert real.environment["column wifi"]["association"][0]["cipher"] == "CCMP"
 
 
@@ -238,7 +243,7 @@ def test_other_protections_of_the_air(tmp_path: Path) -> None:
 def test_debians_kernel_has_the_emulated_link(tmp_path: Path) -> None:
     words = ("--link", "wifi", "--ipsec", "off", "--lab-kernel", "debian", *SMALL)
     for record in measure(tmp_path / "emulated", *words).records.values():
-        assert (record.status, record.lab_kernel) == (Status.OK, LabKernel.DEBIAN)
+        assert (record.status, record.setting.lab_kernel) == (Status.OK, LabKernel.DEBIAN)
         assert record.link_title == "WiFi 802.11n" and record.proof is not None and record.proof.air is None
 
 
@@ -249,9 +254,9 @@ def test_a_hard_disk_seeks_in_real_time(tmp_path: Path) -> None:
     assert measured.done.status == 0, measured.done
     reads = {}
     for record in measured.records.values():
-        assert record.read is not None and record.disk == "hdd-7200"
+        assert record.read is not None and record.setting.disk == "hdd-7200"
         assert record.link_title == "HDD 7200 rpm"
-        reads[record.workload] = record.read
+        reads[record.workload.name] = record.read
     # No faster than the profile says, and as much slower as the machine is busy, but for the fastest.
     for name, mb_s in (("seq-read-256k", 78), ("rand-read-256k", 30), ("rand-read-4k", 0.75)):
         read = reads[name]

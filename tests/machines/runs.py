@@ -123,7 +123,7 @@ def good(of: Site, said: Said) -> Cells:
         assert cell["status"] == "ok", f"{name}: {cell['reason']}"
         # Of several initiators each has its own path, and its proof.
         for part in cell["clients"] or [cell]:
-            assert not cell["protection"] or proved(part), part["proof"]
+            assert not cell["column"]["protection"] or proved(part), part["proof"]
     return found
 
 

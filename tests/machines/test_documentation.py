@@ -45,7 +45,7 @@ def test_every_command(installed: Site) -> None:
     assert len(found) == 24
     for name, cell in found.items():
         assert cell["status"] == "ok", f"{name}: {cell['reason']}"
-        assert not cell["protection"] or proved(cell), cell["proof"]
+        assert not cell["column"]["protection"] or proved(cell), cell["proof"]
     assert (installed.folder / "report.html").stat().st_size > 0
 
 

@@ -50,9 +50,10 @@ def test_each_transport_and_protection(installed: Site) -> None:
             for tried in ("an NVMe/TCP connection to itself", "an ESP packet", "an interface of WireGuard"):
                 assert tried in doctor.out, doctor.text
             found = good(installed, installed.harness(*wired(installed, *words, *ONE)))
-    assert {(cell["transport"], "+".join(cell["protection"]) or "off") for cell in found.values()} == {
-        (transport, protection) for transport in TRANSPORTS for protection in PROTECTIONS
-    }
+    assert {
+        (cell["column"]["transport"], "+".join(cell["column"]["protection"]) or "off")
+        for cell in found.values()
+    } == {(transport, protection) for transport in TRANSPORTS for protection in PROTECTIONS}
 
 
 @pytest.mark.on_ci("bookworm")

@@ -41,7 +41,7 @@ def test_ipsec(installed: Site, mode: str, auth: str) -> None:
             *wired(installed, "--ipsec", "on", "--ipsec-mode", mode, "--auth", auth, *ONE)
         )
     (cell,) = good(installed, said).values()
-    assert cell["ipsec_mode"] == mode
+    assert cell["column"]["mode"] == mode
 
 
 def test_other_protections(installed: Site) -> None:
@@ -85,7 +85,7 @@ def test_two_initiators(installed: Site) -> None:
                 *("run", *words, "--link", f"wired={installed.wire}", "--ipsec", "both", *ONE)
             )
         found = good(installed, said)
-        assert {cell["initiators"] for cell in found.values()} == {1, 2}
+        assert {cell["column"]["initiators"] for cell in found.values()} == {1, 2}
 
 
 # WiFi

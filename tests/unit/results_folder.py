@@ -13,6 +13,7 @@ from harness.model import (
     BackingKind,
     Column,
     Io,
+    Job,
     Latency,
     LinkProfile,
     Plan,
@@ -20,13 +21,13 @@ from harness.model import (
     Record,
     Status,
     TestbedKind,
-    Workload,
 )
 from harness.planning.plan import make_plan
 from harness.planning.request import Request
 from harness.results import overtime
 from harness.results.columns import DOCUMENT_WORKLOADS
 from harness.results.store import RunFolder, record_key
+from tests import flat
 
 COLUMNS = (
     Column("local"),
@@ -57,8 +58,8 @@ def made_plan(run_id: str = "r1", **changes: Any) -> Plan:
         "run_id": run_id,
         "testbed": TestbedKind.LAB,
         "columns": COLUMNS,
-        "workloads": tuple(
-            Workload(name=name, options=(("bs", name.rpartition("-")[2]), ("ioengine", "psync")))
+        "jobs": tuple(
+            Job(name=name, options=(("bs", name.rpartition("-")[2]), ("ioengine", "psync")))
             for name in DOCUMENT_WORKLOADS
         ),
         "repeats": 3,
@@ -67,7 +68,7 @@ def made_plan(run_id: str = "r1", **changes: Any) -> Plan:
         "links": {"wired": WIRED, "wifi": WIFI},
         "proposals": {"aes128gcm16": GCM},
     }
-    return Plan(**whole | changes)
+    return flat.plan(**whole | changes)
 
 
 def fio_json(name: str, bins: dict[int, int], direction: str = "read", **options: str) -> bytes:
@@ -102,7 +103,7 @@ def write(
         if bins:
             key = record_key(record)
             direction = "read" if record.read else "write"
-            (folder.raw_folder(key) / "fio.json").write_bytes(fio_json(record.workload, bins, direction))
+            (folder.raw_folder(key) / "fio.json").write_bytes(fio_json(record.workload.name, bins, direction))
             names = ["fio.json"]
             if log_kib_s:
                 lines = [f"{500 * n}, {rate}, 0, 0, 0\n" for n, rate in enumerate(log_kib_s, 1)]
@@ -124,9 +125,9 @@ def run_of_a_cell(results: Path, name: str | None = None, **more: Any) -> RunFol
     folder = RunFolder(results / (name or made.run_id))
     folder.save_plan(made)
     folder.save_record(
-        Record(
+        flat.record(
             run_id=made.run_id,
-            testbed=made.testbed,
+            testbed=made.setting.testbed,
             workload="rand-read-4k",
             link="local",
             protection=(),

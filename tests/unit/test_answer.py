@@ -10,11 +10,12 @@ import pytest
 from harness.analysis.stats import Difference
 from harness.cli.run import _answer
 from harness.explain import Explained, Limit, explain
-from harness.model import Backing, BackingKind, Plan, Record, Status, Workload
+from harness.model import Backing, BackingKind, Job, Plan, Record, Status
 from harness.report import load
 from harness.report.answer import Answer, Comparison, answers, in_words
 from harness.results.store import RunFolder
 from harness.table import build
+from tests import flat
 from tests.unit.results_folder import write
 from tests.unit.test_disturbed_results import spoilt
 from tests.unit.test_explain import columns, measured, plan_of_them
@@ -40,10 +41,10 @@ def in_repeats(*rates: tuple[float, float], workload: str = "seq-read-256k") -> 
     for column, place in (("off", 0), ("aes128gcm16", 1)):
         (one, *_) = measured("wired", column, 2500)
         for repeat, pair in enumerate(rates, 1):
-            assert one.read is not None and one.block_bytes
-            ns = round(one.read.ios * one.block_bytes / pair[place] * 1e3)
+            assert one.read is not None and one.workload.block_bytes
+            ns = round(one.read.ios * one.workload.block_bytes / pair[place] * 1e3)
             read = msgspec.structs.replace(one.read, runtime_ns=ns)
-            found.append(msgspec.structs.replace(one, workload=workload, repeat=repeat, read=read))
+            found.append(flat.changed(one, workload=workload, repeat=repeat, read=read))
     return found
 
 
@@ -164,7 +165,7 @@ def test_an_answer_says_what_it_leaves_out() -> None:
 
 
 def test_disturbed_or_missing_figures_are_no_answer() -> None:
-    disturbed = [spoilt(r) if r.column.ipsec == "off" and r.link == "wired" else r for r in columns()]
+    disturbed = [spoilt(r) if r.column.ipsec == "off" and r.column.link == "wired" else r for r in columns()]
     *_, gcm = told(disturbed)
     assert gcm.cost.endswith("because its figures, or those that it is compared with, are disturbed.")
     assert not gcm.help
@@ -197,7 +198,7 @@ def test_one_disturbed_side_widens_one_bound() -> None:
 
 
 def test_without_the_local_disk_an_unprotected_column_is_held_to_its_link() -> None:
-    plain, *rest = told([record for record in columns() if record.link == "wired"], on_disk())
+    plain, *rest = told([record for record in columns() if record.column.link == "wired"], on_disk())
     assert [answer.column.column.protection for answer in rest] == [("null-sha256",), ("aes128gcm16",)]
     assert plain.whole == "the link's goodput" and "local disk" not in plain.cost
 
@@ -302,30 +303,28 @@ def test_virtual_time_is_exact() -> None:
 
 
 def test_cells_of_different_depths_are_not_told_together() -> None:
-    workloads = (
-        Workload(name="seq-read-256k", options=(("rw", "read"), ("bs", "256k"))),
-        Workload(
-            name="deep", options=(("rw", "read"), ("bs", "256k"), ("ioengine", "libaio"), ("iodepth", "8"))
-        ),
+    jobs = (
+        Job(name="seq-read-256k", options=(("rw", "read"), ("bs", "256k"))),
+        Job(name="deep", options=(("rw", "read"), ("bs", "256k"), ("ioengine", "libaio"), ("iodepth", "8"))),
     )
     found = [*in_repeats(*SHOWN), *in_repeats(*SHOWN, workload="deep")]
-    plain, gcm = told(found, plan_of_them(workloads=workloads))
+    plain, gcm = told(found, plan_of_them(jobs=jobs))
     assert [loss.size for loss in gcm.losses] == ["256K", "256K, 8 at a time"]
     assert plain.losses[1].rates(with_both=True).endswith("of the link's goodput of 117.7 MB/s")
 
 
 def test_of_many_sizes_and_depths_the_ends_are_told() -> None:
     names = {f"{size}k-{depth}": (f"{size}k", str(depth)) for size in (4, 64, 256) for depth in (1, 8, 32)}
-    workloads = tuple(
-        Workload(name=name, options=(("rw", "read"), ("bs", bs), ("ioengine", "libaio"), ("iodepth", depth)))
+    jobs = tuple(
+        Job(name=name, options=(("rw", "read"), ("bs", bs), ("ioengine", "libaio"), ("iodepth", depth)))
         for name, (bs, depth) in names.items()
     )
     found = [
-        msgspec.structs.replace(record, block_bytes=1024 * int(name.partition("k")[0]))
+        flat.changed(record, block_bytes=1024 * int(name.partition("k")[0]))
         for name in names
         for record in in_repeats(*SHOWN, workload=name)
     ]
-    _, gcm = told(found, plan_of_them(workloads=workloads))
+    _, gcm = told(found, plan_of_them(jobs=jobs))
     assert len(gcm.losses) == 9
     assert [loss.size for loss in gcm.shown] == ["256K", "256K, 32 at a time", "4K", "4K, 32 at a time"]
     assert gcm.told.endswith("5 other sizes and depths are in the table.")

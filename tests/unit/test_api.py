@@ -35,7 +35,7 @@ def again(measured: harness.Results) -> harness.Results:
 def test_it_says_what_the_commands_say(measured: harness.Results) -> None:
     assert measured.records and not measured.lacks
     table = measured.table(metric="IOPS")
-    workloads = {record.workload for record in measured.records}
+    workloads = {record.workload.name for record in measured.records}
     assert "IOPS" in render(table) and len(table.rows) == len(workloads)
     assert {cell.evidence.workload for cell in measured.explain()} == workloads
     found = measured.compare(again(measured))

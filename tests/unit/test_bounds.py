@@ -8,7 +8,8 @@ import pytest
 from harness.analysis import bounds, theory
 from harness.analysis.wire import framings
 from harness.analysis.wire.iscsi import Overheads
-from harness.model import IpsecMode, LinkProfile, Proposal, Workload
+from harness.model import IpsecMode, Job, LinkProfile, Proposal
+from harness.parse.jobfile import described
 from harness.parse.profiles import load_proposal
 from tests.unit.results_folder import WIFI, WIRED
 
@@ -140,10 +141,10 @@ def test_what_a_profile_does_not_say_bounds_nothing() -> None:
 
 
 def test_depth_is_of_all_jobs_and_synchronous_engines_know_one() -> None:
-    def workload(**options: str) -> Workload:
-        return Workload(name="w", options=tuple(options.items()))
+    def in_flight(**options: str) -> int | None:
+        return described(Job(name="w", options=tuple(options.items()))).in_flight
 
-    assert bounds.depth_of(workload(ioengine="libaio", iodepth="8", numjobs="2")) == 16
-    assert bounds.depth_of(workload(ioengine="psync", iodepth="8", numjobs="2")) == 2
-    assert bounds.depth_of(workload(iodepth="8")) == 1
-    assert bounds.depth_of(workload(ioengine="libaio", iodepth="many")) == 1
+    assert in_flight(ioengine="libaio", iodepth="8", numjobs="2") == 16
+    assert in_flight(ioengine="psync", iodepth="8", numjobs="2") == 2
+    assert in_flight(iodepth="8") == 1
+    assert in_flight(ioengine="libaio", iodepth="many") == 1

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from harness.analysis import stats
@@ -20,6 +19,7 @@ from harness.model.errors import UsageError
 from harness.results.store import RunFolder
 from harness.table import Metric
 from harness.table.comparison import CompareFormat, Comparison, Side, compare, render
+from tests import flat
 from tests.unit.command import harness
 from tests.unit.test_cli import assert_refused
 from tests.unit.test_results import fio_job, write_fio
@@ -211,7 +211,7 @@ def test_cells_that_are_not_judged_are_counted_first_with_what_would_help() -> N
 def test_runs_vary_more_than_their_repeats_unless_they_repeat_exactly() -> None:
     a, b = run("a", noise=1e-6), run("b", noise=1e-6, factor=0.99)
     real = compare(side(a), side(b)).cells[0]
-    virtual = [side([msgspec.structs.replace(r, clock=Clock.VIRTUAL) for r in found]) for found in (a, b)]
+    virtual = [side([flat.changed(r, clock=Clock.VIRTUAL) for r in found]) for found in (a, b)]
     exact = compare(virtual[0], virtual[1])
     assert real.verdict is Judgement.NO_DIFFERENCE
     assert exact.cells[0].verdict is Judgement.SLOWER

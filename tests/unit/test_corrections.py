@@ -10,6 +10,7 @@ import msgspec
 from harness import __version__
 from harness.explain import corrections
 from harness.model import Backing, BackingKind, Column
+from tests import flat
 from tests.unit.command import harness
 from tests.unit.results_folder import made_plan, write
 from tests.unit.test_table import matrix
@@ -28,7 +29,7 @@ def test_a_run_of_before_is_told_with_the_sentences_that_were_wrong() -> None:
 
 def test_only_what_could_have_been_said_of_a_run_is_told() -> None:
     disk = Backing(kind=BackingKind.BLOCK, size_bytes=1 << 30, path="/dev/sdz")
-    (of_disk,) = corrections([msgspec.structs.replace(OLD, backing=disk)])
+    (of_disk,) = corrections([flat.changed(OLD, backing=disk)])
     assert "memory" not in of_disk and "would lift" in of_disk
     (plain,) = corrections([msgspec.structs.replace(OLD, columns=(Column("wired"),))])
     assert "memory" not in plain and "no difference" not in plain
@@ -47,7 +48,7 @@ def test_runs_of_one_version_share_a_line_and_an_unknown_one_is_early() -> None:
 
 
 def test_every_form_of_explaining_says_so(tmp_path: Path) -> None:
-    found = [msgspec.structs.replace(record, block_bytes=4096) for record in matrix()]
+    found = [flat.changed(record, block_bytes=4096) for record in matrix()]
     write(tmp_path, found, OLD)
     for options in ([], ["--summary"], ["--format", "json"]):
         told = harness("explain", str(tmp_path), *options, cwd=tmp_path).stdout

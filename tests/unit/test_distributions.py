@@ -9,6 +9,7 @@ import msgspec
 from harness.model import Record, Status
 from harness.results import distributions
 from harness.results.store import RunFolder, open_results
+from tests import flat
 from tests.unit.results_folder import fio_json, write
 from tests.unit.test_table import record, repeats
 
@@ -84,5 +85,5 @@ def test_plain_outputs_of_fio_tell_their_jobs_apart(tmp_path: Path) -> None:
     file.write_bytes(fio_json("a", BINS))
     (found,) = open_results([file])
     assert distributions.of_cell([found], {}, writes=False) is not None
-    other = msgspec.structs.replace(found, workload="b")
+    other = flat.changed(found, workload="b")
     assert distributions.of_cell([other], {}, writes=False) is None

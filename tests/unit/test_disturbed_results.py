@@ -234,7 +234,9 @@ def test_nothing_is_explained_of_what_was_disturbed() -> None:
 
 
 def test_what_was_disturbed_is_no_neighbour() -> None:
-    records = [spoilt(r) if r.link == "local" or r.column.ipsec == "off" else r for r in explained_columns()]
+    records = [
+        spoilt(r) if r.column.link == "local" or r.column.ipsec == "off" else r for r in explained_columns()
+    ]
     found = {cell.evidence.name: cell.evidence for cell in explain(records, {"r1": plan_of_them()})}
     gcm = found["wired+aes128gcm16"]
     assert gcm.device_ns is None and gcm.plain is None and gcm.null is not None

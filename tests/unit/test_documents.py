@@ -31,6 +31,7 @@ from harness.table import Options, build
 from harness.table.options import Table
 from harness.table.views import View
 from harness.table.views import build as build_view
+from tests import flat
 from tests.unit.command import harness
 from tests.unit.test_disturbance import others
 from tests.unit.test_own_kernel import built  # noqa: F401  (a fixture)
@@ -43,7 +44,7 @@ OWN = {"clock": Clock.VIRTUAL, "lab_kernel": LabKernel.OWN}
 
 
 def on(record: ProbeRecord, link: str, **changes: object) -> ProbeRecord:
-    return msgspec.structs.replace(record, link=load_link(link).name, **changes)
+    return flat.changed(record, link=load_link(link).name, **changes)
 
 
 def answers(number: int, *records: ProbeRecord) -> list[Answer]:
@@ -298,7 +299,7 @@ def test_of_a_matrix_all_rows_are_compared() -> None:
     six = [1.0, 1.1, 0.9, 1.0, 1.05, 0.95]
     ours = matrix(wired=[40 * f for f in six], ipsec=[10 * f for f in six])
     virtual = matrix(wired=[40], ipsec=[36])
-    virtual = [msgspec.structs.replace(r, **OWN, run_id="r2", disk="hdd-7200") for r in virtual]
+    virtual = [flat.changed(r, **OWN, run_id="r2", disk="hdd-7200") for r in virtual]
     wired, wifi, local, _ = of_matrix([*ours, *virtual])
     assert "expected one column of local, found none" in local.conclusion
     assert wifi.conclusion.startswith("No answer of our own")
@@ -315,9 +316,7 @@ def test_of_a_matrix_all_rows_are_compared() -> None:
 
 
 def test_a_document_is_explained_by_virtual_time_alone() -> None:
-    virtual = [
-        msgspec.structs.replace(found, **OWN, disk="hdd-7200") for found in matrix(wired=[40], ipsec=[36])
-    ]
+    virtual = [flat.changed(found, **OWN, disk="hdd-7200") for found in matrix(wired=[40], ipsec=[36])]
     wired = of_matrix(virtual)[0]
     assert wired.conclusion == (
         "No answer of our own: there are no figures; links, disk and protocols account for 10 % of what "
@@ -346,7 +345,7 @@ def run_of_probes(
         record = known if same else blank(question.probe)
         probe_store.save(
             run,
-            msgspec.structs.replace(
+            flat.changed(
                 record,
                 probe=question.probe,
                 link=link,
@@ -361,7 +360,7 @@ def run_of_probes(
 
 
 def _in(made: Plan, virtual: bool) -> Plan:
-    return msgspec.structs.replace(made, virtual_time=True, lab_kernel=LabKernel.OWN) if virtual else made
+    return flat.changed(made, virtual_time=True, lab_kernel=LabKernel.OWN) if virtual else made
 
 
 def test_the_page_has_each_document_with_its_reasons(tmp_path: Path) -> None:
@@ -490,7 +489,7 @@ def test_what_is_there_is_not_measured_again(tmp_path: Path, lab: list[list[str]
     run = RunFolder(tmp_path / made.run_id)
     run.save_plan(made)
     for column in made.columns:
-        for workload in made.workloads:
+        for workload in made.jobs:
             (found,) = repeats(
                 10.0,
                 link=column.link,

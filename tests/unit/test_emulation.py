@@ -18,7 +18,7 @@ from harness.explain.evidence import collect
 from harness.explain.span import Span, exact, within
 from harness.explain.verdict import judge
 from harness.hosts import NamespaceHost
-from harness.model import Clock, HopKind, Hops, LinkProfile, OpenFlow, Record, Workload
+from harness.model import Clock, HopKind, Hops, Job, LinkProfile, OpenFlow, Record
 from harness.model.beside import Beside, ProcessorUse
 from harness.network.links import LinkPath
 from harness.parse.profiles import load_link
@@ -133,7 +133,7 @@ def test_an_io_pays_for_each_of_its_round_trips() -> None:
 
 def test_with_others_in_flight_it_may_cost_nothing() -> None:
     options = (("rw", "read"), ("bs", "256k"), ("ioengine", "libaio"), ("iodepth", "8"))
-    plan = plan_of_them(workloads=(Workload(name="deep", options=options),))
+    plan = plan_of_them(jobs=(Job(name="deep", options=options),))
     (found,) = collect(measured("wired", "off", 2500, workload="deep", beside=beside()), {"r1": plan})
     assert found.emulation_ns == Span(0, 71_300, 71_300 * 2)
 
@@ -250,7 +250,7 @@ def labs_columns() -> list[Record]:
     """Gigabit, on which 256K take 20 ms: the core is busy nearly all the time."""
     use = ProcessorUse(hosts=("initiator", "target"), wall_ns=2 * 10**9, processors=1, hottest=0.97)
     slow = Beside(processors=(use,), emulation_round_trip_ns=80_000.0)
-    others = [one for one in columns() if one.link == "local" or one.protection]
+    others = [one for one in columns() if one.column.link == "local" or one.column.protection]
     found = measured("wired", "off", 20_000, beside=slow, emulated=True)
     return others + [msgspec.structs.replace(r, fio_ns=r.read.runtime_ns) for r in found if r.read]
 

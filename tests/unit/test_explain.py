@@ -25,13 +25,16 @@ from harness.model import (
     Hops,
     Io,
     IpsecMode,
+    Job,
     Latency,
     LinkProfile,
     Record,
-    Workload,
+    Setting,
+    TestbedKind,
 )
-from harness.results.columns import ColumnKey, Setting
+from harness.results.columns import ColumnKey
 from harness.results.store import FIO_SOURCE
+from tests import flat
 from tests.unit.results_folder import GCM, WIFI, WIRED, made_plan
 from tests.unit.test_table import record
 
@@ -135,8 +138,7 @@ def test_an_emulated_link_is_its_profile_and_a_real_one_what_was_found() -> None
 
 
 def key(*protection: str, link: str = "wired", clock: Clock = Clock.REAL) -> ColumnKey:
-    setting = Setting(source="harness", testbed="lab", clock=clock)
-    return ColumnKey(setting, Column(link, protection), "transport" if protection else None)
+    return ColumnKey(Setting(testbed=TestbedKind.LAB, clock=clock), Column(link, protection))
 
 
 def cell(**changes: Any) -> Evidence:
@@ -378,7 +380,7 @@ def test_a_session_that_no_ends_agree_on_is_none(name: str, value: str) -> None:
 
 
 def test_of_blocks_that_no_disk_has_no_packet_is_computed() -> None:
-    changed = [msgspec.structs.replace(each, block_bytes=2**63 - 1) for each in columns()]
+    changed = [flat.changed(each, block_bytes=2**63 - 1) for each in columns()]
     (wired,) = (e for e in collect(changed, {"r1": plan_of_them()}) if e.name == "wired")
     assert wired.path is None and "blocks above 16 MiB are not computed" in wired.missing
 
@@ -468,16 +470,16 @@ def test_the_busiest_core_is_named_where_there_are_several_kernels() -> None:
 
 
 def test_the_device_alone_is_the_same_workload_at_depth_1() -> None:
-    deep = Workload(
+    deep = Job(
         name="deep", options=(("rw", "read"), ("bs", "256k"), ("ioengine", "libaio"), ("iodepth", "8"))
     )
-    one = Workload(name="one", options=(("rw", "read"), ("bs", "256k"), ("ioengine", "psync")))
+    one = Job(name="one", options=(("rw", "read"), ("bs", "256k"), ("ioengine", "psync")))
     records = []
     for name, link, time_us in (("deep", "local", 10), ("one", "local", 50), ("deep", "wired", 2300)):
         records += measured(link, "off", time_us, workload=name)
     (found,) = [
         e
-        for e in collect(records, {"r1": plan_of_them(workloads=(deep, one))})
+        for e in collect(records, {"r1": plan_of_them(jobs=(deep, one))})
         if e.column.link == "wired" and e.workload == "deep"
     ]
     assert found.depth == 8
@@ -509,9 +511,9 @@ def test_the_two_bounds_of_a_link_have_one_name_each() -> None:
     assert found["wiredoff"] == pytest.approx((117.69, 112.61), abs=0.01)
     assert found["wiredaes128gcm16"][0] == found["wiredoff"][0], "the link's, whatever protects the column"
     assert found["wiredaes128gcm16"][1] < found["wiredoff"][1], "in the column's own frames"
-    deep = Workload(name="seq-read-256k", options=(("rw", "read"), ("ioengine", "libaio"), ("iodepth", "8")))
+    deep = Job(name="seq-read-256k", options=(("rw", "read"), ("ioengine", "libaio"), ("iodepth", "8")))
     (wired, *_) = [
-        e for e in collect(columns(), {"r1": plan_of_them(workloads=(deep,))}) if e.column.link == "wired"
+        e for e in collect(columns(), {"r1": plan_of_them(jobs=(deep,))}) if e.column.link == "wired"
     ]
     assert wired.goodput_mb_s is not None and wired.one_at_a_time_mb_s is None
 

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from harness import __version__
-from harness.model import LabKernel, Latency, Machines, Proof, Record, Status, Workload
+from harness.model import SCHEMA_VERSION, Job, LabKernel, Latency, Machines, Proof, Record, Status
 from harness.model.beside import Beside, Others, ProcessorUse, RoundTrips
 from harness.model.errors import RequirementError, UsageError
 from harness.table import export
@@ -136,7 +136,7 @@ def test_hostile_names_stay_one_point(name: str) -> None:
     hostile = record(workload=name, link=name, reason=f'{name}"', warnings=(f'"{name}\\',))
     (found,) = points(encode([hostile], ExportFormat.INFLUX))
     assert {"workload", "link", "testbed", "status"} <= found[1].keys()
-    assert found[2]["schema"] == "2i"
+    assert found[2]["schema"] == f"{SCHEMA_VERSION}i"
     (row,) = as_dicts([hostile], ExportFormat.CSV)
     assert "\n" not in row["workload"]
     assert not row["workload"].startswith(("=", "+", "-", "@"))
@@ -167,7 +167,7 @@ def test_a_row_says_how_and_under_what_load_it_was_measured() -> None:
     found = msgspec.structs.replace(record(1.0, workload="w"), beside=beside)
     options = (("ioengine", "libaio"), ("iodepth", "32"), ("numjobs", "4"))
     planned = msgspec.structs.replace(
-        made_plan(), workloads=(Workload(name="w", options=options),), harness_version="9.1"
+        made_plan(), jobs=(Job(name="w", options=options),), harness_version="9.1"
     )
     (row,) = rows([found], plans={found.run_id: planned})
     assert (row["queue_depth"], row["jobs"], row["storage"], row["harness_version"]) == (

@@ -54,7 +54,7 @@ def test_a_plan_takes_the_modules_of_what_it_brings_up() -> None:
     both_transports = ("iscsi", "nvme-tcp")
     asked = Request(links=("wired", "pppoe", "openflow"), ipsec=("both",), transports=both_transports)
     made = make_plan(asked)
-    assert made.lab_kernel is LabKernel.DEBIAN
+    assert made.setting.lab_kernel is LabKernel.DEBIAN
     wanted = modules.of(made)
     both = {*links.MODULES, *ipsec.MODULES, *pppoe.MODULES, *openflow.MODULES}
     assert set(wanted["initiator"]) == both

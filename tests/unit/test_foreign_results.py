@@ -21,13 +21,13 @@ from harness.model import (
     Column,
     DiskProfile,
     Flash,
+    Job,
     LinkProfile,
     Machines,
     Plan,
     Proposal,
     StoppingRule,
     TestbedKind,
-    Workload,
 )
 from harness.model.errors import UsageError
 from harness.model.probing import Ping, Tcp
@@ -63,7 +63,7 @@ def saved(root: Path, plan: Plan) -> RunFolder:
 
 
 def with_job(*options: tuple[str, str | None], name: str = "job") -> dict[str, Any]:
-    return {"workloads": (Workload(name=name, options=options),)}
+    return {"jobs": (Job(name=name, options=options),)}
 
 
 def backed(**changes: Any) -> dict[str, Any]:
@@ -109,7 +109,7 @@ IMPOSSIBLE: dict[str, tuple[dict[str, Any], str]] = {
         {**REAL, "machines": PROXY},
         "machines",
     ),
-    "other kernels": ({"kernels_apart": True, "machines": MACHINES}, "machines"),
+    "other kernels": ({"machines": MACHINES}, "machines"),
     "a hop in the lab": ({"hops": ("ssh://gateway",)}, "hops"),
     "a disk of a path": ({"disk": DiskProfile(name="../x", title="")}, "disk"),
     "iSCSI's words": ({"iscsi": {"MaxBurstLength": "1\nnode.x = y"}}, "iscsi"),
@@ -141,7 +141,8 @@ def test_a_plan_that_nobody_could_have_asked_for_is_refused_with_file_and_field(
 def test_a_disk_that_cannot_be_is_refused() -> None:
     flash = Flash(page_bytes=0, page_us=1.0, pages_at_once=1)
     with pytest.raises(UsageError, match="here, disk, page_bytes"):
-        planned.check(made_plan(disk=DiskProfile(name="x", title="x", flash=flash)), "here")
+        disk = DiskProfile(name="x", title="x", flash=flash)
+        planned.check(made_plan(disk=disk), "here")
 
 
 @pytest.mark.parametrize(
@@ -179,7 +180,7 @@ def test_a_figure_that_nothing_measures_is_refused_with_file_and_field(
 def test_a_block_of_nothing_is_refused(tmp_path: Path) -> None:
     whole = msgspec.json.encode(record(run_id="r1", block_bytes=4096))
     (tmp_path / "record.json").write_bytes(whole.replace(b'"block_bytes":4096', b'"block_bytes":0'))
-    with pytest.raises(UsageError, match=r"Expected `int` >= 1 - at `\$\.block_bytes`"):
+    with pytest.raises(UsageError, match=r"Expected `int` >= 1 - at `\$\.workload\.block_bytes`"):
         open_results([tmp_path / "record.json"])
 
 
@@ -238,7 +239,7 @@ def test_a_file_of_the_run_alone_is_not_typed_again() -> None:
 
 @pytest.mark.parametrize("command", ["run", "probe"])
 def test_a_foreign_folder_does_not_choose_the_machines(tmp_path: Path, command: str) -> None:
-    probing: dict[str, Any] = {"probing": (Ping(),), "workloads": ()} if command == "probe" else {}
+    probing: dict[str, Any] = {"probing": (Ping(),), "jobs": ()} if command == "probe" else {}
     before = sorted(saved(tmp_path, made_plan(**REAL, **probing)).path.iterdir())
     done = harness(command, "--resume", "./theirs", cwd=tmp_path)
     assert done.returncode == 2 and "reaches outside the lab" in done.stderr, done

@@ -26,7 +26,9 @@ def test_a_struct_spells_the_identity_with_three_of_its_parts() -> None:
 
 def test_lines_that_ask_for_the_testbed_are_counted_once() -> None:
     assert (
-        identity.asking("if plan.testbed is TestbedKind.LAB:\n    testbed = made\nif kernels_apart: pass\n")
+        identity.asking(
+            "if plan.setting.testbed is TestbedKind.LAB:\n    testbed = made\nif kernels_apart: pass\n"
+        )
         == 2
     )
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from harness.hosts import runner
-from harness.model import Clock, Workload
+from harness.model import Clock, Job
 from harness.model.errors import UsageError
 from harness.parse.jobfile import (
     _CHECKS,
@@ -45,12 +45,12 @@ SHIPPED = [
 MIB = 1 << 20
 
 
-def one(text: str) -> Workload:
+def one(text: str) -> Job:
     (workload,) = parse_workloads(text, "f.fio")
     return workload
 
 
-def rendered(workload: Workload, size_bytes: int = 64 * MIB, **more: Any) -> dict[str, str | None]:
+def rendered(workload: Job, size_bytes: int = 64 * MIB, **more: Any) -> dict[str, str | None]:
     """The options of the cell's job file, in its only section."""
     text = job_file(workload, device="/dev/sdb", size_bytes=size_bytes, seed=7, **more)
     head, *lines = text.splitlines()
@@ -509,7 +509,7 @@ def test_fio_is_started_once_to_read_all_jobs_of_a_plan(monkeypatch: pytest.Monk
     monkeypatch.setattr(runner, "run", noted)
     made = make_plan(Request())
     (jobs,) = started
-    assert re.findall(r"^\[(.*)\]$", jobs, re.MULTILINE) == [workload.name for workload in made.workloads]
+    assert re.findall(r"^\[(.*)\]$", jobs, re.MULTILINE) == [workload.name for workload in made.jobs]
 
 
 def test_the_job_that_fio_refuses_is_named(tmp_path: Path) -> None:

@@ -302,7 +302,7 @@ def test_a_run_whose_kernel_panicked_says_why(tmp_path: Path, monkeypatch: pytes
             console.write(PANICKED)
         yield SimpleNamespace(poll=lambda: 134)
 
-    monkeypatch.setitem(testbed.STARTS, made.testbed, start)
+    monkeypatch.setitem(testbed.STARTS, made.setting.testbed, start)
     with pytest.raises(TestbedError) as lost:
         list(testbed.events(made, tmp_path, Journal(tmp_path / "journal"), tmp_path))
     assert lost.value.message == f"the lab testbed ended without finishing the run: {PANICKED_SAYS}"
@@ -513,5 +513,5 @@ def test_many_columns_have_more_memory() -> None:
     """Sixteen filled what eight are content with, and the kernel killed the run."""
     links = [Column("local"), *(Column(f"link{number}") for number in range(16))]
     few, many = (made_plan(columns=tuple(links[:count])) for count in (9, 17))
-    assert testbed.room_bytes(few) == few.backing.size_bytes
-    assert testbed.room_bytes(many) == many.backing.size_bytes + 8 * boot.PATH_BYTES
+    assert testbed.room_bytes(few) == few.storage.backing.size_bytes
+    assert testbed.room_bytes(many) == many.storage.backing.size_bytes + 8 * boot.PATH_BYTES

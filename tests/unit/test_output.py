@@ -17,6 +17,7 @@ from harness import cli
 from harness.model.escape import in_ascii
 from harness.planning.plan import make_plan
 from harness.planning.request import Request
+from tests import flat
 from tests.unit.command import harness
 from tests.unit.processes import Server
 from tests.unit.results_folder import fio_json, run_of_a_cell
@@ -110,7 +111,7 @@ def test_a_name_that_no_plan_can_hold_is_refused(monkeypatch: pytest.MonkeyPatch
     said: list[str] = []
     monkeypatch.setattr(cli, "tell", said.append)
     planned = make_plan(Request(testbed="host", backing="file:/x", size="32M"))
-    made = msgspec.structs.replace(planned, backing=msgspec.structs.replace(planned.backing, path="/x\udcff"))
+    made = flat.changed(planned, backing=msgspec.structs.replace(planned.storage.backing, path="/x\udcff"))
     monkeypatch.setattr(cli, "app", lambda **_: msgspec.json.encode(made))
     assert cli._carry_out() == 2
     assert "expected a name in UTF-8, found " in said[0] and "/x\udcff" in said[0]

@@ -19,12 +19,12 @@ from harness.model import (
     Ciphers,
     Clock,
     Column,
+    Job,
     LabKernel,
     LinkProfile,
     OtherKernel,
     Plan,
     Security,
-    Workload,
 )
 from harness.model.errors import RequirementError, TestbedError, UsageError
 from harness.network import links
@@ -40,6 +40,7 @@ from harness.testbeds.heartbeat import HEARTBEAT, beating
 from harness.testbeds.lab import standing
 from harness.testbeds.lab.boot import Kernel
 from harness.testbeds.lab.kernels import ciphers, kernel
+from tests import flat
 from tests.unit.fakes import World
 
 
@@ -70,17 +71,17 @@ def unbuilt(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("built")
 def test_virtual_time_is_the_same_again_by_default() -> None:
     made = make_plan(Request(links=("local", "wired"), virtual_time=True))
-    assert made.virtual_time and made.lab_kernel is LabKernel.OWN
+    assert made.setting.is_virtual and made.setting.is_own
     assert made.seed == plan.DEFAULT_VIRTUAL_SEED
-    assert made.disk is not None and made.disk.name == DEFAULT_VIRTUAL_DISK
+    assert made.storage.disk is not None and made.storage.disk.name == DEFAULT_VIRTUAL_DISK
     again = msgspec.json.decode(msgspec.json.encode(made), type=Plan)
     assert again == made, "the profile of the disk is in the plan"
 
 
 @pytest.mark.usefixtures("built")
 def test_a_backing_that_is_named_takes_the_place_of_the_disk() -> None:
-    assert make_plan(Request(links=("wired",), virtual_time=True, backing="ramdisk")).disk is None
-    assert make_plan(Request(links=("wired",), disk="hdd-7200")).lab_kernel is LabKernel.OWN
+    assert make_plan(Request(links=("wired",), virtual_time=True, backing="ramdisk")).storage.disk is None
+    assert make_plan(Request(links=("wired",), disk="hdd-7200")).setting.lab_kernel is LabKernel.OWN
 
 
 @pytest.mark.usefixtures("built")
@@ -99,18 +100,23 @@ def test_ciphers_are_the_processors_unless_it_has_none(monkeypatch: pytest.Monke
     debian = Request(links=("wired",))
     monkeypatch.setattr(kernel, "lacking_instructions", tuple)
     monkeypatch.setattr(ciphers, "cached", lambda: None)
-    assert make_plan(own).ciphers is Ciphers.MACHINE
-    assert make_plan(debian).ciphers is Ciphers.PORTABLE, "Debian's kernel has no others until they are built"
+    assert make_plan(own).setting.ciphers is Ciphers.MACHINE
+    assert make_plan(debian).setting.ciphers is Ciphers.PORTABLE, (
+        "Debian's kernel has no others until they are built"
+    )
     monkeypatch.setattr(ciphers, "cached", lambda: Kernel(binary=Path("linux"), modules=Path("modules")))
-    assert make_plan(debian).ciphers is Ciphers.MACHINE
+    assert make_plan(debian).setting.ciphers is Ciphers.MACHINE
     for each in (own, debian):
         portable = msgspec.structs.replace(each, cipher_driver=Ciphers.PORTABLE)
         made = make_plan(portable)
-        assert (made.lab_kernel, made.ciphers) == (make_plan(each).lab_kernel, Ciphers.PORTABLE)
+        assert (made.setting.lab_kernel, made.setting.ciphers) == (
+            make_plan(each).setting.lab_kernel,
+            Ciphers.PORTABLE,
+        )
         apart = msgspec.structs.replace(portable, kernels=Kernels.APART)
-        assert make_plan(apart).ciphers is Ciphers.PORTABLE, "each host's kernel"
+        assert make_plan(apart).setting.ciphers is Ciphers.PORTABLE, "each host's kernel"
     monkeypatch.setattr(kernel, "lacking_instructions", lambda: ("aes",))
-    assert make_plan(own).ciphers is make_plan(debian).ciphers is Ciphers.PORTABLE
+    assert make_plan(own).setting.ciphers is make_plan(debian).setting.ciphers is Ciphers.PORTABLE
 
 
 @pytest.mark.usefixtures("built")
@@ -119,8 +125,8 @@ def test_portable_ciphers_are_not_those_of_a_standing_lab(
 ) -> None:
     monkeypatch.setattr(kernel, "lacking_instructions", tuple)
     own = make_plan(Request(links=("wired",), lab_kernel=KernelChoice.OWN))
-    portable = msgspec.structs.replace(own, ciphers=Ciphers.PORTABLE)
-    up = standing.terms(LabKernel.OWN, kernel.own_kernel(), own.backing.size_bytes, tmp_path)
+    portable = flat.changed(own, ciphers=Ciphers.PORTABLE)
+    up = standing.terms(LabKernel.OWN, kernel.own_kernel(), own.storage.backing.size_bytes, tmp_path)
     monkeypatch.setattr(standing, "ask", lambda _: SimpleNamespace(terms=up))
     found = [testbed._standing_lab(plan, tmp_path / plan.run_id, tmp_path) for plan in (own, portable)]
     assert found[0] == (True, "")
@@ -180,7 +186,11 @@ def test_what_does_not_go_together_is_refused(request_: Request, said: str) -> N
 @pytest.mark.usefixtures("built")
 def test_kernels_apart_share_a_time_and_no_air() -> None:
     made = make_plan(Request(links=("wifi",), virtual_time=True, kernels=Kernels.APART))
-    assert (made.lab_kernel, made.clock, made.kernels_apart) == (LabKernel.OWN, Clock.VIRTUAL, True)
+    assert (made.setting.lab_kernel, made.setting.clock, made.has_kernels_apart) == (
+        LabKernel.OWN,
+        Clock.VIRTUAL,
+        True,
+    )
     assert not made.has_radio(made.links["wifi"])
     assert made.links["wifi"].title == "WiFi 802.11n"
 
@@ -189,7 +199,7 @@ def test_kernels_apart_share_a_time_and_no_air() -> None:
 def test_wifi_is_real_where_the_kernel_is_built(monkeypatch: pytest.MonkeyPatch, built: bool) -> None:
     is_built(monkeypatch, built=built)
     made = make_plan(Request(links=("wired", "wifi")))
-    assert made.lab_kernel is (LabKernel.OWN if built else LabKernel.DEBIAN)
+    assert made.setting.lab_kernel is (LabKernel.OWN if built else LabKernel.DEBIAN)
     assert made.has_radio(made.links["wifi"]) is built and not made.has_radio(made.links["wired"])
     assert made.links["wifi"].title == ("WiFi (hwsim, WPA2)" if built else "WiFi 802.11n")
 
@@ -197,14 +207,16 @@ def test_wifi_is_real_where_the_kernel_is_built(monkeypatch: pytest.MonkeyPatch,
 @pytest.mark.usefixtures("built")
 def test_the_user_has_the_last_word_on_the_kernel() -> None:
     debians = make_plan(Request(links=("wifi",), lab_kernel=KernelChoice.DEBIAN))
-    assert debians.lab_kernel is LabKernel.DEBIAN and debians.links["wifi"].title == "WiFi 802.11n"
-    assert make_plan(Request(links=("wired",))).lab_kernel is LabKernel.DEBIAN, "nothing asks for the own"
+    assert debians.setting.lab_kernel is LabKernel.DEBIAN and debians.links["wifi"].title == "WiFi 802.11n"
+    assert make_plan(Request(links=("wired",))).setting.lab_kernel is LabKernel.DEBIAN, (
+        "nothing asks for the own"
+    )
     apart = make_plan(Request(links=("wifi",), kernels=Kernels.APART))
-    assert apart.lab_kernel is LabKernel.DEBIAN, "its radios could not hear each other"
+    assert apart.setting.lab_kernel is LabKernel.DEBIAN, "its radios could not hear each other"
     nvme = Request(links=("wired",), kernels=Kernels.APART, transports=("nvme-tcp",))
-    assert make_plan(nvme).lab_kernel is LabKernel.OWN
+    assert make_plan(nvme).setting.lab_kernel is LabKernel.OWN
     own = Request(links=("wired",), kernels=Kernels.APART, lab_kernel=KernelChoice.OWN)
-    assert make_plan(own).lab_kernel is LabKernel.OWN
+    assert make_plan(own).setting.lab_kernel is LabKernel.OWN
 
 
 @pytest.mark.usefixtures("unbuilt")
@@ -215,8 +227,11 @@ def test_another_kernel_is_named_in_the_plan(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(kernel, "named", {"linux-source-6.12": found, other.key: found}.__getitem__)
     for word in ("linux-source-6.12", other.key):
         made = make_plan(Request(links=("wired",), lab_kernel=word))
-        assert (made.lab_kernel, made.other_kernel) == (LabKernel.OWN, other)
-        assert make_plan(Request(links=("wired",), virtual_time=True, lab_kernel=word)).other_kernel == other
+        assert (made.setting.lab_kernel, made.setting.other_kernel) == (LabKernel.OWN, other)
+        assert (
+            make_plan(Request(links=("wired",), virtual_time=True, lab_kernel=word)).setting.other_kernel
+            == other
+        )
     with pytest.raises(UsageError, match=r"--lab-kernel linux-source-6\.12 is for the lab"):
         make_plan(Request(links=("wired",), lab_kernel="linux-source-6.12", testbed="host"))
 
@@ -253,10 +268,10 @@ def test_what_is_left_to_chance_is_said(tmp_path: Path) -> None:
     lossy = msgspec.structs.replace(made.links["wired"], loss_percent=1.0, jitter_us=5.0)
     host = World().host("initiator")
     cell = Cell(Column("wired"), "x", 1)
-    repeatable = Workload(name="x", options=(("rw", "read"),))
-    fresh = Workload(name="x", options=(("rw", "randread"), ("randrepeat", "0")))
+    repeatable = Job(name="x", options=(("rw", "read"),))
+    fresh = Job(name="x", options=(("rw", "randread"), ("randrepeat", "0")))
 
-    def warnings(of: Plan, workload: Workload) -> list[str]:
+    def warnings(of: Plan, workload: Job) -> list[str]:
         composer = CellComposer(
             of,
             RunFolder(tmp_path),
@@ -274,7 +289,7 @@ def test_what_is_left_to_chance_is_said(tmp_path: Path) -> None:
         "its link delays packets by random jitter",
         "its workload has randrepeat=0",
     ]
-    real = msgspec.structs.replace(made, links={"wired": lossy}, virtual_time=False)
+    real = flat.changed(made, links={"wired": lossy}, virtual_time=False)
     assert warnings(real, fresh) == [], "in real time nobody expects the same figures twice"
 
 
@@ -301,7 +316,7 @@ def watched(
         writer(tmp_path / "events.jsonl")(CellStarted("wired.seq-read-4k.r1", 1, 8))
         yield Guest()
 
-    monkeypatch.setitem(testbed.STARTS, made.testbed, start)
+    monkeypatch.setitem(testbed.STARTS, made.setting.testbed, start)
     yield tmp_path, testbed.events(made, tmp_path, Journal(tmp_path / "journal.jsonl"), tmp_path)
 
 

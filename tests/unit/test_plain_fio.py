@@ -134,7 +134,7 @@ def test_what_fio_itself_runs_in_turn_is_not_added_up(tmp_path: Path) -> None:
     for count, more in ((256, "--numjobs=2"), (128, "--stonewall")):
         words += ["--name=4k", *job.format(count).split(), more]
     subprocess.run(words, check=True, capture_output=True, timeout=60)
-    found = {record.workload: record for record in open_results([tmp_path / "a.json"])}
+    found = {record.workload.name: record for record in open_results([tmp_path / "a.json"])}
     assert {name: record.read and record.read.ios for name, record in found.items()} == {
         "4k (group 0)": 512,
         "4k (group 1)": 128,
@@ -231,7 +231,7 @@ def test_a_file_that_may_not_be_read_costs_itself_alone(
     write_fio(tmp_path / "a.json", fio_job())
     write_fio(tmp_path / "theirs.json", fio_job())
     with unread.noted() as lost:
-        assert [found.link for found in open_results([tmp_path])] == ["a"]
+        assert [found.column.link for found in open_results([tmp_path])] == ["a"]
     assert [error.message for error in lost] == [f"{tmp_path}/theirs.json cannot be read: Permission denied"]
 
 
@@ -241,7 +241,7 @@ def test_sub_folders_are_read(tmp_path: Path) -> None:
         (tmp_path / name).mkdir(parents=True)
         write_fio(tmp_path / name / "randread.json", fio_job())
     (tmp_path / "run").rename(tmp_path / "disk-a" / "run")
-    found = [str(Path(record.link).relative_to(tmp_path)) for record in open_results([tmp_path])]
+    found = [str(Path(record.column.link).relative_to(tmp_path)) for record in open_results([tmp_path])]
     assert found == ["disk-a/4k/randread.json", "disk-b/4k/randread.json"]
     # A table is not kept beyond a change far below.
     assert "4.10" in harness("table", ".", cwd=tmp_path).stdout

@@ -39,6 +39,7 @@ from harness.results.probe_records import (
 )
 from harness.results.store import RunFolder
 from harness.runs.prober import questions
+from tests import flat
 from tests.unit import test_teardown as teardown
 from tests.unit.fakes import Answer, Command, FakeHost, FakeWitness, World, association
 from tests.unit.test_hops import Router
@@ -167,7 +168,7 @@ def probed_path(
 
 
 def blank(probe: Probe, ipsec: str = "off") -> ProbeRecord:
-    return ProbeRecord(
+    return flat.probe_record(
         run_id="20261121-000000-beef",
         testbed=TestbedKind.LAB,
         link="wired",
@@ -516,7 +517,7 @@ def test_every_shipped_profile_can_be_planned() -> None:
         profile = probe_plan.load_profile(name)
         request = Request(links=profile.links, ipsec=profile.ipsec, repeats=profile.repeats)
         plan = probe_plan.make_plan(request, profile.probe, name)
-        assert plan.probing == profile.probe and plan.workloads == () and not plan.probes
+        assert plan.probing == profile.probe and plan.jobs == () and not plan.probes
         keys = [question.key for question in questions(plan)]
         assert len(set(keys)) == len(keys) == len(plan.columns) * len(profile.probe)
 
@@ -628,7 +629,7 @@ def test_a_users_profile_is_read_strictly(tmp_path: Path) -> None:
 def test_records_come_back_as_they_were_kept_and_damage_is_named(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     found, _ = echo.round_trips(REPLIES, 1.0, 56)
-    record = msgspec.structs.replace(
+    record = flat.changed(
         blank(Ping()), figures=PingFigures(round_trips=found), status=Status.OK, clock=Clock.VIRTUAL
     )
     file = probe_store.save(folder, record)
@@ -671,10 +672,12 @@ def test_a_run_whose_probes_all_fail_measures_its_cells_nonetheless(tmp_path: Pa
     assert {record.status for record in outcome.records} == {Status.OK}
     for record in outcome.records:
         assert record.beside is not None and record.beside.round_trips is None
-        if record.link != "local":
+        if record.column.link != "local":
             assert record.beside.no_round_trips is not None
             assert "a summary of ping" in record.beside.no_round_trips
     made = probe_store.load(outcome.folder)
-    assert {record.link for record in made} == {record.link for record in outcome.records} - {"local"}
+    assert {record.column.link for record in made} == {record.column.link for record in outcome.records} - {
+        "local"
+    }
     assert {record.probe.name for record in made} == {"tcp", "cipher"}
     assert all(record.status is not Status.OK and record.reason for record in made)

@@ -22,6 +22,7 @@ from harness.report.content import Origin, Results
 from harness.report.trends import short, trends
 from harness.table import Metric
 from harness.table.options import TableCell
+from tests import flat
 from tests.unit.command import harness
 from tests.unit.results_folder import ENVIRONMENT, fio_json, made_plan, write
 from tests.unit.test_disturbed_results import spoilt
@@ -98,7 +99,7 @@ def results(records: list[Record], **changes: Any) -> Results:
 
 
 def whole(tmp_path: Path) -> Results:
-    found = [msgspec.structs.replace(record, block_bytes=4096) for record in matrix()]
+    found = [flat.changed(record, block_bytes=4096) for record in matrix()]
     write(
         tmp_path,
         found,
@@ -302,7 +303,7 @@ def test_columns_have_their_names_in_headings_and_answers(tmp_path: Path) -> Non
 def test_a_setting_that_all_columns_share_is_not_in_the_names_of_pictures() -> None:
     """It would be what is left of them where they are shortened."""
     plain = matrix()
-    slow = [msgspec.structs.replace(found, disk="hdd-7200") for found in plain]
+    slow = [flat.changed(found, disk="hdd-7200") for found in plain]
     alone = results(slow)
     names = [fact.name for fact in content.columns(alone, alone.table(Metric.MB_S))]
     assert names == ["local", "wired", "wired+aes128gcm16", "wifi", "wifi+aes128gcm16"]

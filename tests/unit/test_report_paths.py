@@ -16,6 +16,7 @@ from harness.results import probe_store
 from harness.results.probe_records import PingFigures, ProbeRecord, TcpFigures, UdpLatencyFigures
 from harness.results.store import RunFolder
 from harness.table import Metric
+from tests import flat
 from tests.unit.results_folder import write
 from tests.unit.test_table import record
 
@@ -52,7 +53,7 @@ def probe(**changes: Any) -> ProbeRecord:
         "order": 0,
         "status": Status.OK,
     }
-    return ProbeRecord(**whole | changes)
+    return flat.probe_record(**whole | changes)
 
 
 def test_what_was_beside_a_cell_is_the_median_of_its_repeats(tmp_path: Path) -> None:

@@ -11,15 +11,19 @@ import msgspec
 import pytest
 
 from harness.model import (
+    SCHEMA_VERSION,
     Backing,
     BackingKind,
     Column,
     Io,
+    Job,
     Latency,
     Plan,
     Proof,
     Record,
+    Setting,
     Status,
+    Storage,
     TestbedKind,
     Workload,
     unread,
@@ -34,14 +38,15 @@ from harness.results.store import (
     record_key,
     write_atomically,
 )
+from tests import flat
 
 DOCUMENTATION = Path(__file__).parents[2] / "docs" / "results.md"
 
-PLAN = Plan(
+PLAN = flat.plan(
     run_id="r1",
     testbed=TestbedKind.LAB,
     columns=(Column("local"),),
-    workloads=(Workload(name="seq-read-4k", options=(("rw", "read"), ("bs", "4k"))),),
+    jobs=(Job(name="seq-read-4k", options=(("rw", "read"), ("bs", "4k"))),),
     repeats=3,
     seed=1,
     backing=Backing(kind=BackingKind.RAMDISK, size_bytes=1 << 27),
@@ -69,7 +74,7 @@ def record(**changes: Any) -> Record:
         "raw": ("raw/x/fio.json",),
         "started_unix_s": 1.75e9,
     }
-    return Record(**(whole | changes))
+    return flat.record(**(whole | changes))
 
 
 def fio_job(name: str = "job1", **changes: Any) -> dict[str, Any]:
@@ -242,10 +247,11 @@ def test_a_record_that_contradicts_itself_does_not_count(tmp_path: Path) -> None
 
 
 def test_a_record_of_a_later_version_is_refused_whatever_its_shape(tmp_path: Path) -> None:
-    for shape in (msgspec.to_builtins(record(schema=3)), {"schema": 3, "cell": "something else"}):
+    later = SCHEMA_VERSION + 1
+    for shape in (msgspec.to_builtins(record(schema=later)), {"schema": later, "cell": "something else"}):
         file = tmp_path / "x.json"
         file.write_text(json.dumps(shape), encoding="utf-8")
-        with pytest.raises(UsageError, match=r"x\.json was written by a later version \(schema 3"):
+        with pytest.raises(UsageError, match=rf"x\.json was written by a later version \(schema {later}"):
             open_results([file])
 
 
@@ -334,8 +340,8 @@ def test_plans_and_environments_are_found_by_run_id(tmp_path: Path) -> None:
 def test_a_fio_output_becomes_a_column_named_by_its_file(tmp_path: Path) -> None:
     file = write_fio(tmp_path / "nvme.json", fio_job("4k-read"), before="note: something\n")
     (found,) = open_results([file])
-    assert (found.link, found.workload, found.source) == ("nvme", "4k-read", "fio")
-    assert (found.testbed, found.protection, found.status) == (TestbedKind.HOST, (), Status.OK)
+    assert (found.column.link, found.workload.name, found.setting.source) == ("nvme", "4k-read", "fio")
+    assert (found.setting.testbed, found.column.protection, found.status) == (TestbedKind.HOST, (), Status.OK)
     assert found.read is not None
     assert (found.read.bytes, found.read.ios, found.read.runtime_ns) == (4096000, 1000, 10**9)
     assert found.read.latency.p99_ns == 1090000
@@ -385,14 +391,14 @@ def test_a_folder_of_fio_outputs_may_hold_other_files(tmp_path: Path) -> None:
     write_fio(tmp_path / "a.json", fio_job())
     write_fio(tmp_path / "b.txt", fio_job())
     (tmp_path / "notes.txt").write_text("nothing of interest", encoding="utf-8")
-    assert [found.link for found in open_results([tmp_path])] == ["a", "b"]
+    assert [found.column.link for found in open_results([tmp_path])] == ["a", "b"]
 
 
 def test_files_of_one_name_stay_apart(tmp_path: Path) -> None:
     for folder in ("one", "two"):
         (tmp_path / folder).mkdir()
         write_fio(tmp_path / folder / "disk.json", fio_job())
-    links = [found.link for found in open_results([tmp_path / "one", tmp_path / "two"])]
+    links = [found.column.link for found in open_results([tmp_path / "one", tmp_path / "two"])]
     assert links == [str(tmp_path / "one" / "disk.json"), str(tmp_path / "two" / "disk.json")]
 
 
@@ -417,7 +423,7 @@ def test_a_damaged_fio_output_in_a_folder_costs_itself_alone(tmp_path: Path) -> 
         (good,) = open_results([tmp_path])
     (error,) = lost
     assert error.message.startswith(f"{bad}: ")
-    assert (good.link, good.workload, good.status) == ("b", "job1", Status.OK)
+    assert (good.column.link, good.workload.name, good.status) == ("b", "job1", Status.OK)
     assert good.read is not None and good.read.bytes == 4096000
 
 
@@ -427,7 +433,7 @@ def test_a_damaged_record_beside_fio_outputs_is_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"b\.json is not a readable record"):
         open_results([tmp_path])
     with unread.noted() as lost:
-        assert [found.link for found in open_results([tmp_path])] == ["a"]
+        assert [found.column.link for found in open_results([tmp_path])] == ["a"]
     assert len(lost) == 1
 
 
@@ -447,7 +453,22 @@ def test_what_an_earlier_attempt_left_is_kept_beside_the_new(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    "struct", [Record, Io, Latency, Proof, Plan, Beside, RoundTrips, ProcessorUse, InterfaceUse]
+    "struct",
+    [
+        Record,
+        Setting,
+        Column,
+        Workload,
+        Storage,
+        Io,
+        Latency,
+        Proof,
+        Plan,
+        Beside,
+        RoundTrips,
+        ProcessorUse,
+        InterfaceUse,
+    ],
 )
 def test_every_field_is_documented(struct: type[msgspec.Struct]) -> None:
     sections = DOCUMENTATION.read_text(encoding="utf-8").split("\n## ")

@@ -11,6 +11,7 @@ from harness.analysis.sanity import Findings, as_found, check, contradictions
 from harness.model import ClientPart, Duplex, Io, Latency, LinkProfile, Proof, Record, Status
 from harness.parse.disks import load_disk
 from harness.parse.profiles import load_link
+from tests import flat
 from tests.unit.test_table import record
 
 GIGABIT = LinkProfile(
@@ -166,7 +167,7 @@ MEASURED = remote(
 
 def test_what_was_measured_does_not_contradict_itself() -> None:
     assert MEASURED.read is not None
-    unknown = msgspec.structs.replace(MEASURED, fio_ns=0, block_bytes=None, proof=None)
+    unknown = flat.changed(MEASURED, fio_ns=0, block_bytes=None, proof=None)
     several = msgspec.structs.replace(
         MEASURED,
         proof=None,

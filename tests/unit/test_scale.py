@@ -6,7 +6,6 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from harness.analysis.stats import fairness
@@ -19,6 +18,7 @@ from harness.results import planned
 from harness.runs.measure import on_disk
 from harness.table import TableFormat
 from harness.table.views import build_scale, render
+from tests import flat
 from tests.unit.fakes import World
 from tests.unit.results_folder import fio_json, made_plan
 
@@ -33,7 +33,7 @@ def io(mb_s: float, p99_us: float | None = 100) -> Io:
 
 def record(*each: Io, protection: Sequence[str] = (), total: Io | None = None, **changes: object) -> Record:
     parts = [ClientPart(initiator=f"i{n}", status=Status.OK, read=part) for n, part in enumerate(each)]
-    whole = Record(
+    whole = flat.record(
         run_id="r1",
         testbed=TestbedKind.LAB,
         workload="rand-read-4k",
@@ -49,7 +49,7 @@ def record(*each: Io, protection: Sequence[str] = (), total: Io | None = None, *
         clients=tuple(parts) if len(parts) > 1 else (),
         read=total or io(sum(part.bytes for part in each) / 1e6, each[0].latency.p99_ns and 100),
     )
-    return msgspec.structs.replace(whole, **changes)
+    return flat.changed(whole, **changes)
 
 
 def rows(*records: Record) -> list[dict[str, object]]:
@@ -91,7 +91,7 @@ def test_more_than_that_is_refused(request_: Request, expected: str) -> None:
 
 
 def test_jobs_of_one_fio_are_reported_apart() -> None:
-    (workload,) = made_plan().workloads[:1]
+    (workload,) = made_plan().jobs[:1]
     jobs = [job_file(workload, device=f"/dev/sd{x}", size_bytes=1 << 24, seed=1) for x in "ab"]
     lines = together(jobs).splitlines()
     assert lines.count(f"[{workload.name}]") == lines.count("new_group") == 2

@@ -17,24 +17,25 @@ from harness.model import (
     Cell,
     Column,
     Io,
+    Job,
     Latency,
     Plan,
     Record,
     Status,
     StoppingRule,
     TestbedKind,
-    Workload,
 )
 from harness.table import build
+from tests import flat
 from tests.unit.test_disturbance import disturbed
 from tests.unit.test_table import record
 
 LOCAL, WIRED = Column("local"), Column("wired")
-PLAN = Plan(
+PLAN = flat.plan(
     run_id="20260101-000000-beef",
     testbed=TestbedKind.LAB,
     columns=(LOCAL, WIRED),
-    workloads=(Workload(name="seq-read-4k", options=()), Workload(name="rand-read-4k", options=())),
+    jobs=(Job(name="seq-read-4k", options=()), Job(name="rand-read-4k", options=())),
     repeats=3,
     seed=1,
     backing=Backing(kind=BackingKind.RAMDISK, size_bytes=1 << 27),

@@ -19,6 +19,7 @@ from harness.model import (
     Ciphers,
     Column,
     Io,
+    Job,
     LabKernel,
     Latency,
     LinkProfile,
@@ -27,13 +28,13 @@ from harness.model import (
     Record,
     Status,
     TestbedKind,
-    Workload,
 )
 from harness.model.errors import UsageError
 from harness.parse.references import load_reference, names
 from harness.results.columns import DOCUMENT_WORKLOADS
 from harness.table import Metric, Options, Ratio, TableFormat, build, render
 from harness.table.options import Table, TableCell
+from tests import flat
 
 COLUMNS = [
     ("local", "off"),
@@ -69,7 +70,7 @@ def record(mb_s: float = 10.0, **changes: Any) -> Record:
         whole["transport"] = None
     if not {"read", "write"} & set(changes):
         whole["read" if "read" in whole["workload"] else "write"] = transfer(mb_s)
-    return Record(**whole)
+    return flat.record(**whole)
 
 
 def repeats(*values: float, **changes: Any) -> list[Record]:
@@ -534,14 +535,14 @@ def plan(run_id: str = "r1", workloads: tuple[str, ...] = ("seq-write-4k",), **c
         "run_id": run_id,
         "testbed": TestbedKind.LAB,
         "columns": (Column("wired"),),
-        "workloads": tuple(Workload(name=name, options=(("bs", "4k"),)) for name in workloads),
+        "jobs": tuple(Job(name=name, options=(("bs", "4k"),)) for name in workloads),
         "repeats": 2,
         "seed": 1,
         "backing": Backing(kind=BackingKind.RAMDISK, size_bytes=1 << 27),
         "links": {"wired": LinkProfile(name="wired", title="Gigabit Ethernet", emulated=False)},
         "proposals": {},
     }
-    return Plan(**(whole | changes))
+    return flat.plan(**(whole | changes))
 
 
 def test_the_notes_say_which_runs_profile_and_kernel() -> None:
@@ -587,9 +588,7 @@ def test_what_pooled_runs_do_not_share_is_named() -> None:
         workloads=(),
         links={"wired": LinkProfile(name="wired", title="x", emulated=False, rate_bit_s=10**8)},
     )
-    other = msgspec.structs.replace(
-        other, workloads=(Workload(name="seq-write-4k", options=(("bs", "8k"),)),)
-    )
+    other = msgspec.structs.replace(other, jobs=(Job(name="seq-write-4k", options=(("bs", "8k"),)),))
     environments = {run: {"hosts": {"target": {"kernel": f"Linux version 6.{run}"}}} for run in ("r1", "r2")}
     table = build(found, plans={"r1": plan(), "r2": other}, environments=environments)
     assert "The runs differ in: workload seq-write-4k, link wired, backing storage, kernel." in table.notes

@@ -26,12 +26,12 @@ from harness.model import (
     Cell,
     Column,
     IkeAuth,
+    Job,
     Plan,
     Proof,
     Record,
     Status,
     TestbedKind,
-    Workload,
 )
 from harness.model.errors import CellInvalid, HarnessError, HostLost, Interrupted, RequirementError
 from harness.parse.profiles import data_folder, load_link, load_proposal
@@ -43,6 +43,7 @@ from harness.runs import lean
 from harness.runs.cells import CellComposer
 from harness.runs.columns import Hosts
 from harness.storage.iscsi.initiator import RemoteDisk
+from tests import flat
 from tests.unit.fakes import DONE, IO_BYTES, USERS, Answer, Command, Failure, FakeDaemon, World, tcp
 
 TAG = "beef"
@@ -52,13 +53,13 @@ PSK_BASE64 = base64.b64encode(PSK_BYTES).decode()
 SECURED = Column("wifi", ("aes128gcm16",))
 
 LINKS = data_folder() / "profiles" / "links"
-PLAN = Plan(
+PLAN = flat.plan(
     run_id=f"20260101-000000-{TAG}",
     testbed=TestbedKind.LAB,
     columns=(Column("local"), Column("wired"), SECURED),
-    workloads=(
-        Workload(name="seq-read-4k", options=(("rw", "read"), ("bs", "4k"), ("runtime", "1"))),
-        Workload(name="rand-write-4k", options=(("rw", "randwrite"), ("bs", "4k"), ("runtime", "1"))),
+    jobs=(
+        Job(name="seq-read-4k", options=(("rw", "read"), ("bs", "4k"), ("runtime", "1"))),
+        Job(name="rand-write-4k", options=(("rw", "randwrite"), ("bs", "4k"), ("runtime", "1"))),
     ),
     repeats=1,
     seed=1,
@@ -218,7 +219,7 @@ def test_what_a_capture_tells_after_a_cell_withdraws_it(
     victim, other = (first, last) if moment == "next cell" else (last, first)
     assert (victim.status, victim.reason) == (Status.INVALID, reason)
     assert victim.proof is not None, "what was measured is kept"
-    key = f"{SECURED.label}.{victim.workload}.r1"
+    key = f"{SECURED.label}.{victim.workload.name}.r1"
     withdrawn = [event for event in outcome.events if isinstance(event, CellWithdrawn)]
     assert withdrawn == [CellWithdrawn(key, reason)]
     # With the same capture the next cell cannot be proved either.
@@ -298,7 +299,7 @@ def test_a_figure_that_its_link_cannot_have_makes_the_cell_invalid(tmp_path: Pat
     plan = msgspec.structs.replace(PLAN, links=PLAN.links | {"wired": far})
     outcome = measure(World(), tmp_path / "run", plan)
     writes = [record for record in outcome.records if record.write is not None]
-    found = {record.link: (record.status, record.reason) for record in writes}
+    found = {record.column.link: (record.status, record.reason) for record in writes}
     assert found["local"] == found["wifi"] == (Status.OK, None)
     assert found["wired"] == (
         Status.INVALID,
@@ -673,7 +674,7 @@ def test_fio_that_fails_makes_the_cell_invalid_and_the_column_is_made_anew(tmp_p
     assert bad.status is Status.INVALID
     assert bad.reason is not None
     assert "fio ended with status 1: it was made to fail" in bad.reason
-    column = wired if bad.link == "wired" else wired.replace("wired.off", "wifi.aes128gcm16")
+    column = wired if bad.column.link == "wired" else wired.replace("wired.off", "wifi.aes128gcm16")
     assert [sign for sign, thing in world.history if thing == column] == ["+", "-", "+", "-"]
     assert world.left == set()
 
@@ -685,7 +686,7 @@ def test_a_column_that_cannot_be_taken_down_is_reported_and_the_others_are_measu
     )
     outcome = measure(unmeasurable, tmp_path / "run")
     assert outcome.error is None
-    status = {record.link: record.status for record in outcome.records}
+    status = {record.column.link: record.status for record in outcome.records}
     assert status == {"local": Status.OK, "wired": Status.INVALID, "wifi": Status.INVALID}
     assert len(outcome.journal.leaks) == 4  # each column, after each of its two cells
     assert "column wired was not taken down: process tcpdump could not be killed" in outcome.journal.leaks
@@ -717,7 +718,7 @@ def test_a_ramdisk_module_loaded_at_the_last_moment_is_not_unloaded(tmp_path: Pa
 def test_a_file_of_the_users_is_refused_and_not_removed(tmp_path: Path, late: bool) -> None:
     """``late``: it came into being after it had been looked for."""
     backing = Backing(kind=BackingKind.FILE, size_bytes=1 << 27, path="/srv/precious.img")
-    plan = msgspec.structs.replace(PLAN, backing=backing)
+    plan = flat.changed(PLAN, backing=backing)
     world = World()
     if late:
         world.answers = [
@@ -739,10 +740,12 @@ def test_a_program_that_is_missing_skips_the_cells_that_need_it(
     monkeypatch.setattr("harness.protection.capture.capture", no_tcpdump)
     outcome = measure(World(), tmp_path / "run", msgspec.structs.replace(PLAN, repeats=2))
     assert outcome.error is None
-    assert {(record.link, record.status) for record in outcome.records} == {
+    assert {(record.column.link, record.status) for record in outcome.records} == {
         ("local", Status.OK),
         ("wired", Status.SKIPPED),
         ("wifi", Status.SKIPPED),
     }
-    assert all("tcpdump" in (record.reason or "") for record in outcome.records if record.link != "local")
+    assert all(
+        "tcpdump" in (record.reason or "") for record in outcome.records if record.column.link != "local"
+    )
     assert outcome.journal.open_entries() == {}

@@ -18,6 +18,7 @@ from harness.runs import inside
 from harness.runs.columns import Hosts
 from harness.storage import transports
 from harness.storage.transport import Export, Lun, Sides
+from tests import flat
 from tests.unit.fakes import Command, Failure, World
 from tests.unit.test_teardown import PLAN, SECURED, TAG, measure
 
@@ -26,7 +27,7 @@ SECURED_NVME = Column("wifi", SECURED.protection, "nvme-tcp")
 BOTH = msgspec.structs.replace(
     PLAN,
     columns=(Column("local"), Column("wired"), NVME, SECURED, SECURED_NVME),
-    workloads=PLAN.workloads[:1],
+    jobs=PLAN.jobs[:1],
 )
 
 
@@ -102,7 +103,7 @@ def prepared(world: World, plan: Plan) -> dict[str, RequirementError]:
 def test_columns_whose_transport_the_kernel_lacks_are_skipped_with_the_reason(
     tmp_path: Path,
 ) -> None:
-    plan = msgspec.structs.replace(BOTH, lab_kernel=LabKernel.DEBIAN)
+    plan = flat.changed(BOTH, lab_kernel=LabKernel.DEBIAN)
     unavailable = prepared(lacking("nvme_fabrics", "nvme_tcp"), plan)
     assert list(unavailable) == ["nvme-tcp"]
     world = World()

@@ -13,6 +13,7 @@ from harness.explain.evidence import collect
 from harness.explain.span import Span
 from harness.model import Clock, Column, LabKernel, LinkProfile, Plan, Record, Status, TestbedKind
 from harness.results.store import RunFolder
+from tests import flat
 from tests.unit.results_folder import made_plan
 from tests.unit.test_explain import US, cell, columns, key, measured, plan_of_them
 
@@ -31,14 +32,18 @@ def plan_of(plan: Plan, **changes: Any) -> Plan:
 def test_the_twin_is_the_plan_in_virtual_time() -> None:
     plan = made_plan(probes=True, repeats=6)
     made = plan_of(plan)
-    assert made.virtual_time and made.clock is Clock.VIRTUAL and not made.probes
-    assert (made.testbed, made.lab_kernel, made.repeats) == (TestbedKind.LAB, LabKernel.OWN, 1)
-    assert (made.columns, made.workloads, made.links) == (plan.columns, plan.workloads, plan.links)
+    assert made.setting.is_virtual and made.setting.clock is Clock.VIRTUAL and not made.probes
+    assert (made.setting.testbed, made.setting.lab_kernel, made.repeats) == (
+        TestbedKind.LAB,
+        LabKernel.OWN,
+        1,
+    )
+    assert (made.columns, made.jobs, made.links) == (plan.columns, plan.jobs, plan.links)
     assert plan_of(plan) == made
 
 
 def test_its_disk_takes_as_long_as_the_local_one() -> None:
-    flash = plan_of(made_plan()).disk
+    flash = plan_of(made_plan()).storage.disk
     assert flash is not None and flash.flash is not None
     assert (flash.flash.page_bytes, flash.flash.page_us) == (4096, 7)
     # 64 pages, 8 at once: 56 us
@@ -73,10 +78,10 @@ def kept(folder: Path, plan: Plan, records: list[Record]) -> RunFolder:
 
 
 def test_a_twin_is_used_again_and_one_of_another_plan_is_not(tmp_path: Path) -> None:
-    plan = plan_of_them(workloads=plan_of_them().workloads[:1])
+    plan = plan_of_them(jobs=plan_of_them().jobs[:1])
     names = [(c.link, c.ipsec) for c in plan.columns]
     records = [
-        msgspec.structs.replace(record, workload=plan.workloads[0].name)
+        flat.changed(record, workload=plan.jobs[0].name)
         for link, ipsec in names
         for record in measured(link, ipsec, 100)[:1]
     ]

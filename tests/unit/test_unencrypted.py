@@ -20,6 +20,7 @@ from harness.table import TableFormat, build, render, views
 from harness.table.comparison import CompareFormat, Comparison, Side, compare
 from harness.table.comparison import render as render_comparison
 from harness.table.export import ExportFormat, encode
+from tests import flat
 from tests.unit.results_folder import made_plan
 from tests.unit.test_probes import blank
 from tests.unit.test_table import record
@@ -50,9 +51,7 @@ def samples(*, declared: bool, **changes: Any) -> list[Record]:
 
 def probes() -> list[ProbeRecord]:
     return [
-        msgspec.structs.replace(
-            blank(Tcp(), ipsec), ipsec_mode="transport", encrypts=ipsec == GCM.ipsec, reason="x"
-        )
+        flat.changed(blank(Tcp(), ipsec), mode="transport", encrypts=ipsec == GCM.ipsec, reason="x")
         for ipsec in (GCM.ipsec, NULL.ipsec)
     ]
 
@@ -63,7 +62,7 @@ def compared(found: list[Record]) -> Comparison:
     return compare(Side(records=found), Side(records=again))
 
 
-def flat(text: str) -> str:
+def one_line(text: str) -> str:
     """Without mark-up and line breaks of headings, which are in columns."""
     return re.sub(r"<br>|<[^>]*>|\\\\|\s+", " ", html.unescape(text))
 
@@ -71,7 +70,7 @@ def flat(text: str) -> str:
 @pytest.mark.parametrize("declared", [True, False])
 @pytest.mark.parametrize("format", [f for f in TableFormat if f not in (TableFormat.PLAIN, TableFormat.JSON)])
 def test_each_format_of_the_matrix_says_so(format: TableFormat, declared: bool) -> None:
-    text = flat(render(build(samples(declared=declared)), format))
+    text = one_line(render(build(samples(declared=declared)), format))
     assert "not encrypted" in text
     assert "IPsec null" not in text
     assert text.count("not encrypted") == text.count("null-sha256") > 0, "and of no other"
@@ -123,14 +122,14 @@ def test_comparisons_and_explanations_say_so(format: CompareFormat) -> None:
 
 @pytest.mark.parametrize("format", [f for f in TableFormat if f is not TableFormat.JSON])
 def test_tables_of_probes_say_so(format: TableFormat) -> None:
-    text = flat(views.render(views.build(views.View.LINK, probes()), format))
+    text = one_line(views.render(views.build(views.View.LINK, probes()), format))
     assert "null-sha256, not encrypted" in text.replace("\\", "")
     assert text.count("not encrypted") == 1
 
 
 def test_the_page_says_so() -> None:
     found = samples(declared=True, block_bytes=4096)
-    text = flat(render_page(Results(records=found, probes=probes())))
+    text = one_line(render_page(Results(records=found, probes=probes())))
     assert "not encrypted null-sha256" in text and "wired+null-sha256 (not encrypted)" in text
     assert "IPsec null" not in text
 

@@ -177,8 +177,8 @@ def test_each_is_noted_once_and_passed_on(tmp_path: Path) -> None:
     [
         ('"ios": 1,', '"ios": -1,', "at `$.read.ios`, found '-1' in line "),
         ('"status": "ok"', '"status": "fine"', "found '\"fine\"' in line "),
-        ('"transport": "iscsi"', '"transport": "smb"', "at `$.transport`, found '\"smb\"' in line "),
-        ('"ipsec_mode": "transport"', '"ipsec_mode": "beet"', "found '\"beet\"' in line "),
+        ('"transport": "iscsi"', '"transport": "smb"', "at `$.column.transport`, found '\"smb\"' in line "),
+        ('"mode": "transport"', '"mode": "beet"', "found '\"beet\"' in line "),
         ('"run_id": "', '"run_id": x"', "in line 2"),
         ('"processors": [', '"processors": [\n   5,', "at `$.beside.processors[0]`, found '5' in line "),
         ('"hosts": [', '"hosts": [\n     {},', "at `$.beside.processors[0].hosts[0]` in line "),

@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from harness.cli import app
-from harness.model import SCHEMA_VERSION, Column
+from harness.model import SCHEMA_VERSION, Column, IpsecMode
 from harness.model.errors import UsageError
 from harness.results import probe_store, upgrade
 from harness.results.store import RunFolder, open_results
@@ -56,7 +56,7 @@ def test_each_field_that_was_renamed_has_its_value() -> None:
     old = json.loads(file.read_bytes())
     (new,) = open_results([file])
     assert new.schema == SCHEMA_VERSION and old["schema"] == 1
-    assert (new.protection, new.transport) == ((old["ipsec"],), "iscsi")
+    assert (new.column.protection, new.column.transport) == ((old["ipsec"],), "iscsi")
     assert new.agreed == {old["ipsec"]: old["esp"]}
     assert new.proof is None and len(new.clients) == len(old["clients"]) == 2
     for part, before in zip(new.clients, old["clients"], strict=True):
@@ -69,11 +69,11 @@ def test_each_field_that_was_renamed_has_its_value() -> None:
 def test_plans_and_probes_are_read_as_well() -> None:
     plan = RunFolder(SCHEMA_1 / "results" / RUN).load_plan()
     assert Column("local") in plan.columns and plan.columns[0].transport is None
-    assert Column("wired", ("aes128gcm16",), initiators=2) in plan.columns
+    assert Column("wired", ("aes128gcm16",), initiators=2, mode=IpsecMode.TUNNEL) in plan.columns
     probes = probe_store.open_probes([SCHEMA_1 / "results"])
-    protected = {probe.protection for probe in probes}
+    protected = {probe.column.protection for probe in probes}
     assert protected == {(), ("aes128gcm16",)}
-    moved = [probe for probe in probes if probe.protection and probe.probe.name == "tcp"]
+    moved = [probe for probe in probes if probe.column.protection and probe.probe.name == "tcp"]
     assert moved and all(probe.protected_bytes and probe.agreed["aes128gcm16"]["drivers"] for probe in moved)
 
 

@@ -23,6 +23,7 @@ from harness.results.probe_records import (
 )
 from harness.table import TableFormat
 from harness.table.views import View, build, render
+from tests import flat
 from tests.unit.test_probes import blank
 
 
@@ -34,7 +35,7 @@ def tcp(bit_s: float, *, is_beside: bool = False, **changes: object) -> ProbeRec
     record = msgspec.structs.replace(
         blank(Tcp()), status=Status.OK, figures=figures, is_beside=is_beside, processors=(use,)
     )
-    return msgspec.structs.replace(record, **changes)
+    return flat.changed(record, **changes)
 
 
 def ping(mean_ns: float, probe: Ping | None = None) -> ProbeRecord:
@@ -137,7 +138,7 @@ def test_there_is_no_other_view() -> None:
 @pytest.mark.parametrize("format", list(TableFormat))
 def test_names_cannot_break_a_format(format: TableFormat) -> None:
     bad = "<b>|\x1b[31m=1+1&\\"
-    broken = msgspec.structs.replace(blank(Tcp()), link=bad, status=Status.FAILED, reason=bad)
+    broken = flat.changed(blank(Tcp()), link=bad, status=Status.FAILED, reason=bad)
     text = render(build(View.LINK, [broken]), format)
     assert "\x1b" not in text
     if format is TableFormat.HTML:

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from harness.analysis.bounds import positive, whole
 from harness.analysis.theory import Burst, Direction, Wire, sent
 from harness.model import ISCSI, End
+from harness.model.units import positive, whole
 
 BHS_BYTES = 48
 """RFC 7143, section 11.2.1: the basic header segment of every PDU. The harness uses no digests and no AHS."""

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from harness.analysis import theory
-from harness.analysis.bounds import positive, whole
 from harness.analysis.theory import Burst
 from harness.model import NVME_TCP, End
+from harness.model.units import positive, whole
 
 CAPSULE_BYTES = 8 + 64
 """NVMe/TCP Transport Specification 1.0, section 3.6.2.1: of a command capsule, a header and the command."""

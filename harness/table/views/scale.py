@@ -22,9 +22,9 @@ from harness.model import (
     Io,
     IpsecMode,
     Record,
+    Setting,
     is_unencrypted,
 )
-from harness.results.columns import Setting
 from harness.results.metrics import Direction
 from harness.table.notes import DISTURBED_SIGN
 from harness.table.views.grid import Entry, Field, Footnotes, Grid, Row
@@ -118,19 +118,19 @@ def _series(records: Iterable[Record]) -> dict[Series, Counts]:
     """All records over a network, by series and number of initiators; the counts in order."""
     found: dict[Series, Counts] = {}
     for record in records:
-        if record.transport is None:
+        if record.column.transport is None:
             continue
-        column = Column(record.link, transport=record.transport)
+        column = msgspec.structs.replace(record.column, protection=(), initiators=1)
         for direction, io in ((Direction.READ, record.read), (Direction.WRITE, record.write)):
             if io is None:
                 continue
             series = Series(
-                Place(Setting.of(record), column, record.workload, direction),
-                record.protection,
-                record.ipsec_mode,
-                bool(record.protection) and is_unencrypted(record.encrypts, record.agreed),
+                Place(record.setting.told, column, record.workload.name, direction),
+                record.column.protection,
+                record.column.mode,
+                bool(record.column.protection) and is_unencrypted(record.encrypts, record.agreed),
             )
-            found.setdefault(series, {}).setdefault(record.initiators, []).append(record)
+            found.setdefault(series, {}).setdefault(record.column.initiators, []).append(record)
     ordered = sorted(found, key=lambda series: (series.place, len(series.protection), series.protection))
     return {series: dict(sorted(found[series].items())) for series in ordered}
 

@@ -17,7 +17,6 @@ from harness.model import (
     PROTECTION_OFF,
     UNENCRYPTED,
     Clock,
-    LabKernel,
     Record,
     TestbedKind,
     is_unencrypted,
@@ -303,7 +302,7 @@ def _groups(records: Iterable[ProbeRecord]) -> dict[tuple[str, ...], list[ProbeR
     found: dict[tuple[str, ...], list[ProbeRecord]] = {}
     for record in records:
         emulated = " (emulated)" if record.emulated else ""
-        key = (f"{record.link}{emulated}", _protection(record), setting_of(record))
+        key = (f"{record.column.link}{emulated}", _protection(record), setting_of(record))
         found.setdefault(key, []).append(record)
     places = {key[2] for key in found}
     # If all are of one place, only the notes name it.
@@ -312,17 +311,17 @@ def _groups(records: Iterable[ProbeRecord]) -> dict[tuple[str, ...], list[ProbeR
 
 def setting_of(record: ProbeRecord) -> str:
     """Where a probe was made: testbed, clock and kernel."""
-    place = record.testbed + ("" if record.clock is Clock.REAL else VIRTUAL)
-    place += ", own kernel" if record.lab_kernel is LabKernel.OWN else ""
-    return place + (f" {record.other_kernel}" if record.other_kernel else "")
+    place = record.setting.testbed + ("" if record.setting.clock is Clock.REAL else VIRTUAL)
+    place += ", own kernel" if record.setting.is_own else ""
+    return place + (f" {record.setting.release}" if record.setting.release else "")
 
 
 def _protection(record: ProbeRecord) -> str:
-    if not record.protection:
+    if not record.column.protection:
         return PROTECTION_OFF
     parts = [
         record.column.title.removeprefix("IPsec "),
-        *([record.ipsec_mode] if record.ipsec_mode not in (None, "transport") else []),
+        *([record.column.mode] if record.column.mode not in (None, "transport") else []),
     ]
     return ", ".join([*parts, *([UNENCRYPTED] if is_unencrypted(record.encrypts, record.agreed) else [])])
 
@@ -481,7 +480,7 @@ def runs_note(records: Sequence[Record | ProbeRecord]) -> list[str]:
     if not runs:
         return []
     shown = ", ".join(runs[:3]) + (f" and {len(runs) - 3} more" if len(runs) > 3 else "")
-    testbeds = ", ".join(sorted({record.testbed for record in records}))
+    testbeds = ", ".join(sorted({record.setting.testbed for record in records}))
     return [f"Testbed {testbeds}: {'run' if len(runs) == 1 else 'runs'} {shown}."]
 
 
@@ -493,7 +492,7 @@ def _notes(records: Sequence[ProbeRecord], reference: PathReference | None) -> l
         found.append("CPU: all hosts share one kernel, so each one's own use is unknown.")
     reasons = sorted({reason for record in records for reason in record.unseen.values()})
     found += [f"CPU n/a: {reason}." for reason in reasons]
-    if any(record.testbed is TestbedKind.LAB for record in records):
+    if any(record.setting.testbed is TestbedKind.LAB for record in records):
         found.append("The lab runs on one core, so speeds are too low: compare paths (docs/probes.md).")
     if reference is not None:
         found.append(f"Published: {reference.title}, {reference.source}.")

@@ -294,7 +294,9 @@ def broken(
                 composer.take_down(cell.column)
         in_clear = len(lines(files))
     (kept,) = (
-        each for each in composer.folder.load_records() if (each.workload, each.repeat) == record_key(cell)
+        each
+        for each in composer.folder.load_records()
+        if (each.workload.name, each.repeat) == record_key(cell)
     )
     return kept, in_clear, in_time
 

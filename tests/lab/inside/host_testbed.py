@@ -52,7 +52,7 @@ def main() -> None:
     said = harness(*RUN, "--workload=seq-read-256k", "--size=32M", f"--results={RESULTS}")
     assert "2 cells (2 ok)" in said, said
     found = records(newest_run())
-    assert {record["testbed"] for record in found.values()} == {"host"}
+    assert {record["setting"]["testbed"] for record in found.values()} == {"host"}
     assert {record["status"] for record in found.values()} == {"ok"}
     assert found["wired+aes128gcm16.seq-read-256k.r1"]["proof"]["cleartext_segments"] == 0
     beside_a_loop()

@@ -61,7 +61,7 @@ def record_of_the_path() -> None:
     found = records(newest_run())
     for record in found.values():
         assert record["status"] == "ok", record
-        assert record["testbed"] == "machines"
+        assert record["setting"]["testbed"] == "machines"
         moved = record["read"]["bytes"]
         assert min(record["proof"]["link_bytes_initiator"], record["proof"]["link_bytes_target"]) > moved
         others = {tuple(use["hosts"]): use["taken"] for use in record["beside"]["others"]}
@@ -322,7 +322,7 @@ def over_ipv6() -> None:
     harness("run", *OVER_SSH, *ONE, "--ipsec=both", "--ip=6")
     found = records(newest_run())
     assert set(found) == {f"wired-ip6{more}.rand-read-4k.r1" for more in ("", "+aes128gcm16")}
-    assert {(record["status"], record["ip"]) for record in found.values()} == {("ok", 6)}, found
+    assert {(record["status"], record["column"]["ip"]) for record in found.values()} == {("ok", 6)}, found
     (column,) = json.loads((newest_run() / "environment.json").read_bytes())["column wired-ip6"]["link"]
     assert "inet6 fd48:2be7:" in column["initiator_interface"], column
     assert "inet6 fd48:2be7:" in column["target_interface"], column
@@ -334,7 +334,7 @@ def over_ipv6() -> None:
     words = (*OVER_SSH[:2], f"--link=wired={nas.NIC}@2001:db8::2", OVER_SSH[3])
     harness("run", *words, *ONE, "--ipsec=both", "--ip=6")
     found = records(newest_run())
-    assert {(record["status"], record["ip"]) for record in found.values()} == {("ok", 6)}, found
+    assert {(record["status"], record["column"]["ip"]) for record in found.values()} == {("ok", 6)}, found
     assert not differences(before, snapshot()), differences(before, snapshot())
     print("the user's addresses: proved, and left")
     sh("tee", f"/proc/sys/net/ipv6/conf/{nas.NIC}/disable_ipv6", input="1")

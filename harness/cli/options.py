@@ -9,7 +9,7 @@ from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 import msgspec
 import typer
 
-from harness.planning.request import Option
+from harness.planning.request import PANELS, Option
 
 Command = TypeVar("Command", bound=Callable[..., None])
 
@@ -60,11 +60,10 @@ def _flag(name: str, option: Option) -> str:
 
 
 def _fields(request: type[msgspec.Struct]) -> Iterator[tuple[str, Any, Option]]:
-    """Name, type and declaration of each field that is typed."""
-    for name, hint in get_type_hints(request, include_extras=True).items():
-        if get_origin(hint) is Annotated:
-            kind, option = get_args(hint)
-            yield name, kind, option
+    """Name, type and declaration of each field that is typed, in the order of ``PANELS``."""
+    hints = get_type_hints(request, include_extras=True).items()
+    found = [(name, *get_args(hint)) for name, hint in hints if get_origin(hint) is Annotated]
+    yield from sorted(found, key=lambda field: PANELS.index(field[2].panel))
 
 
 def _parameter(name: str, kind: Any, option: Option, default: object) -> inspect.Parameter:

@@ -29,6 +29,7 @@ from harness.model.errors import Interrupted, UsageError
 from harness.model.units import check_name, format_duration
 from harness.planning import probe_plan
 from harness.planning.probe_plan import ProbeRequest
+from harness.planning.request import THE_RUN
 from harness.results import planned, probe_store
 from harness.results.store import RunFolder
 from harness.runs.prober import questions
@@ -40,10 +41,12 @@ from harness.testbeds import testbed
 def probe(
     *,
     resume: Annotated[
-        str | None, typer.Option(metavar="RUN", help="Finish an interrupted run of probes.")
+        str | None,
+        typer.Option(metavar="RUN", help="Finish an interrupted run of probes.", rich_help_panel=THE_RUN),
     ] = None,
     plan_only: Annotated[
-        bool, typer.Option("--plan", help="Print what would be probed, and do nothing.")
+        bool,
+        typer.Option("--plan", help="Print what would be probed, and do nothing.", rich_help_panel=THE_RUN),
     ] = False,
     **typed: object,
 ) -> None:

@@ -13,11 +13,8 @@ from harness.model import (
     LINK_LOCAL,
     Backing,
     BackingKind,
-    IkeAuth,
-    IpsecMode,
     LinkProfile,
     Plan,
-    Security,
     Storage,
 )
 from harness.model.errors import UsageError
@@ -38,13 +35,10 @@ from harness.model.units import parse_duration_s, shown, unknown_name
 from harness.parse.files import TomlFile, read_text
 from harness.parse.profiles import data_folder
 from harness.planning import plan as plans
-from harness.planning.request import Kernels, Option, Request, Version
+from harness.planning.request import HOW_OFTEN, WHAT, Option, PathRequest, Request
 from harness.probes import cipher
 from harness.results.rules import MIB
 from harness.table.views import View
-
-RUN = Request()
-"""Its defaults apply to probes as well."""
 
 DEFAULT_PROBES = ("ping", "ping-io", "ping-loaded", "tcp", "udp")
 LOAD_S = 2
@@ -106,101 +100,55 @@ def names() -> list[str]:
     return sorted(file.stem for file in _folder().glob("*.toml"))
 
 
-class ProbeRequest(msgspec.Struct, frozen=True, kw_only=True):
+class ProbeRequest(PathRequest, frozen=True, kw_only=True):
     """The options of ``harness probe`` as typed; empty means the profile's value, or the default."""
 
     links: Annotated[
         tuple[str, ...],
         Option(
             flag="--link",
-            help="A link as for `harness run`, but not local. Repeatable.",
+            help="As for `harness run`, but not local.",
+            default=", ".join(DEFAULT_LINKS),
+            panel=WHAT,
             leads_out=True,
         ),
     ] = ()
-    ip: Annotated[
-        tuple[Version, ...],
-        Option(help="The links' version of IP, 4 or 6. Repeatable.", default="4", leads_out=True),
-    ] = ()
     ipsec: Annotated[
         tuple[str, ...],
-        Option(help="off, on, both, or a proposal of ipsec/. Repeatable.", default="off"),
+        Option(help="off, on, both, or a proposal of ipsec/.", default="off", panel=WHAT),
     ] = ()
     probes: Annotated[
         tuple[str, ...],
-        Option(
-            flag="--probe",
-            help=f"{', '.join(KINDS)}. Repeatable.",
-            default=", ".join(DEFAULT_PROBES),
-        ),
+        Option(flag="--probe", help=f"{', '.join(KINDS)}.", default=", ".join(DEFAULT_PROBES), panel=WHAT),
     ] = ()
     profile: Annotated[
         str | None,
-        Option(help=f"An experiment: {', '.join(names())}, or a TOML file with paths and probes."),
+        Option(help=f"An experiment: {', '.join(names())}, or a file with paths and probes.", panel=WHAT),
     ] = None
     count: Annotated[
-        int | None, Option(help="How many pings or round trips, instead of each probe's own number.")
+        int | None, Option(help="Pings or round trips, instead of each probe's own number.", panel=HOW_OFTEN)
     ] = None
     duration: Annotated[
         str | None,
         Option(
-            help="How long tcp, udp and floods take, e.g. 3s.",
+            help="Of tcp, udp and floods, e.g. 3s.",
             default=f"10s; 3s; in virtual time {VIRTUAL_DURATION_S}s",
+            panel=HOW_OFTEN,
         ),
     ] = None
     udp_rate: Annotated[
         str | None,
-        Option(help="What iperf3 sends over UDP, e.g. 100M bit/s.", default="10G; in virtual time 1G"),
+        Option(help="What UDP sends, e.g. 100M bit/s.", default="10G; in virtual time 1G", panel=HOW_OFTEN),
     ] = None
-    repeats: Annotated[int | None, Option(help="How often each probe is made.", default="1")] = None
-    target: Annotated[
-        str | None,
-        Option(help="A real machine as the target: ssh://[USER@]HOST[:PORT], or local.", leads_out=True),
-    ] = None
-    initiator: Annotated[
-        str | None, Option(help="A real machine as the initiator.", default="local", leads_out=True)
-    ] = None
-    hops: Annotated[
-        tuple[str, ...],
-        Option(
-            flag="--hop",
-            help="A router or switch between the ends; its counters are read: ssh://… Repeatable.",
-            leads_out=True,
-        ),
-    ] = ()
-    testbed: Annotated[
-        str, Option(help="auto, lab, or host (this machine's own kernel; needs root).", leads_out=True)
-    ] = RUN.testbed
-    kernels: Annotated[Kernels, Option(help="Whether the lab's hosts share a kernel.")] = RUN.kernels
-    lab_kernel: Annotated[str, Option(help="Which kernel the lab boots.", metavar="KERNEL")] = RUN.lab_kernel
-    virtual_time: Annotated[bool, Option(help="Processor work takes no time, only links do.")] = (
-        RUN.virtual_time
-    )
-    wifi_security: Annotated[Security, Option(help="WiFi security, on the lab's own kernel.")] = (
-        RUN.wifi_security
-    )
-    ipsec_mode: Annotated[IpsecMode, Option(help="ESP mode.")] = RUN.ipsec_mode
-    auth: Annotated[IkeAuth, Option(help="How the two charons authenticate.")] = RUN.auth
-    results: Annotated[str, Option(metavar="FOLDER", help="Where results go.")] = RUN.results
+    repeats: Annotated[int | None, Option(help="Of each probe.", default="1", panel=HOW_OFTEN)] = None
 
     def on(self, profile: ProbeProfile | None) -> Request:
         """The request of a run on these paths, or else on those of ``profile``."""
         paths = profile or ProbeProfile(title="", ipsec=())
+        shared = {name: getattr(self, name) for name in PathRequest.__struct_fields__}
         return Request(
-            links=self.links or paths.links,
-            ip=self.ip,
-            ipsec=self.ipsec or paths.ipsec,
+            **shared | {"links": self.links or paths.links, "ipsec": self.ipsec or paths.ipsec},
             repeats=paths.repeats if self.repeats is None else self.repeats,
-            target=self.target,
-            initiators=() if self.initiator is None else (self.initiator,),
-            hops=self.hops,
-            testbed=self.testbed,
-            kernels=self.kernels,
-            lab_kernel=self.lab_kernel,
-            virtual_time=self.virtual_time,
-            wifi_security=self.wifi_security,
-            ipsec_mode=self.ipsec_mode,
-            auth=self.auth,
-            results=self.results,
         )
 
     def asked(self, profile: ProbeProfile | None) -> list[Probe]:

@@ -40,7 +40,8 @@ SETTINGS = "Links and sessions"
 LAB = "The lab"
 MACHINES = "Real machines"
 THE_RUN = "The run"
-"""Headings in ``--help``."""
+PANELS = (WHAT, HOW_OFTEN, LAB, STORAGE, MACHINES, SETTINGS, THE_RUN)
+"""Headings in ``--help``, in its order."""
 
 
 class Kernels(enum.StrEnum):
@@ -83,13 +84,9 @@ class Option:
     leads_out: bool = False
 
 
-class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What ``harness run`` is asked for; empty means the default.
+class PathRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which paths are asked for, and where: what ``harness run`` and ``harness probe`` have in common."""
 
-    It is also the schema of a configuration file, whose ``version`` is ``CONFIG_VERSION``.
-    """
-
-    version: int = CONFIG_VERSION
     links: Annotated[
         tuple[str, ...],
         Option(
@@ -105,6 +102,76 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         tuple[str, ...],
         Option(help="off, on (aes128gcm16), both, or a proposal of ipsec/.", default="both", panel=WHAT),
     ] = ()
+    testbed: Annotated[
+        str,
+        Option(
+            help="auto, lab, or host (this machine's kernel; root).",
+            panel=LAB,
+            leads_out=True,
+        ),
+    ] = testbed.AUTO
+    kernels: Annotated[Kernels, Option(help="Do target and initiators share one?", panel=LAB)] = Kernels.ONE
+    virtual_time: Annotated[
+        bool,
+        Option(
+            help="Only links and disks take time, on the own kernel.",
+            panel=LAB,
+        ),
+    ] = False
+    lab_kernel: Annotated[
+        str,
+        Option(
+            help="own: of harness kernel build; auto: for radios; or another's key.",
+            metavar="KERNEL",
+            panel=LAB,
+        ),
+    ] = KernelChoice.AUTO.value
+    target: Annotated[
+        str | None,
+        Option(
+            help="ssh://[USER@]HOST[:PORT], or local.",
+            panel=MACHINES,
+            leads_out=True,
+        ),
+    ] = None
+    initiators: Annotated[
+        tuple[str, ...],
+        Option(
+            flag="--initiator",
+            help="The same; in a run several measure at once.",
+            default="local",
+            panel=MACHINES,
+            leads_out=True,
+        ),
+    ] = ()
+    hops: Annotated[
+        tuple[str, ...],
+        Option(
+            flag="--hop",
+            help="A router or switch between, to read its counters.",
+            panel=MACHINES,
+            leads_out=True,
+        ),
+    ] = ()
+    ip: Annotated[
+        tuple[Version, ...],
+        Option(help="Version of IP; each makes columns.", default="4", panel=SETTINGS, leads_out=True),
+    ] = ()
+    wifi_security: Annotated[
+        Security, Option(help="Of WiFi with radios, on the own kernel.", panel=SETTINGS)
+    ] = Security.WPA2
+    ipsec_mode: Annotated[IpsecMode, Option(help="ESP's.", panel=SETTINGS)] = IpsecMode.TRANSPORT
+    auth: Annotated[IkeAuth, Option(help="IKE's.", panel=SETTINGS)] = IkeAuth.PSK
+    results: Annotated[str, Option(metavar="FOLDER", help="Where results go.", panel=THE_RUN)] = RESULTS
+
+
+class Request(PathRequest, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What ``harness run`` is asked for; empty means the default.
+
+    It is also the schema of a configuration file, whose ``version`` is ``CONFIG_VERSION``.
+    """
+
+    version: int = CONFIG_VERSION
     protect: Annotated[
         tuple[str, ...],
         Option(
@@ -173,14 +240,6 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             panel=HOW_OFTEN,
         ),
     ] = None
-    testbed: Annotated[
-        str,
-        Option(
-            help="auto, lab, or host (this machine's kernel; root).",
-            panel=LAB,
-            leads_out=True,
-        ),
-    ] = testbed.AUTO
     backing: Annotated[
         str | None,
         Option(
@@ -208,45 +267,10 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             leads_out=True,
         ),
     ] = ()
-    target: Annotated[
-        str | None,
-        Option(
-            help="ssh://[USER@]HOST[:PORT], or local.",
-            panel=MACHINES,
-            leads_out=True,
-        ),
-    ] = None
-    initiators: Annotated[
-        tuple[str, ...],
-        Option(
-            flag="--initiator",
-            help="The same; several measure at once.",
-            default="local",
-            panel=MACHINES,
-            leads_out=True,
-        ),
-    ] = ()
-    hops: Annotated[
-        tuple[str, ...],
-        Option(
-            flag="--hop",
-            help="A router or switch between, to read its counters.",
-            panel=MACHINES,
-            leads_out=True,
-        ),
-    ] = ()
     shared_lun: Annotated[bool, Option(help="All initiators read one LUN, not one each.", panel=MACHINES)] = (
         False
     )
-    kernels: Annotated[Kernels, Option(help="Do target and initiators share one?", panel=LAB)] = Kernels.ONE
     lab_initiators: Annotated[int, Option(help="How many, 64 at most (apart: 16).", panel=LAB)] = 1
-    virtual_time: Annotated[
-        bool,
-        Option(
-            help="Only links and disks take time, on the own kernel.",
-            panel=LAB,
-        ),
-    ] = False
     disk: Annotated[
         str | None,
         Option(
@@ -256,27 +280,10 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             panel=STORAGE,
         ),
     ] = None
-    lab_kernel: Annotated[
-        str,
-        Option(
-            help="own: of harness kernel build; auto: for radios; or another's key.",
-            metavar="KERNEL",
-            panel=LAB,
-        ),
-    ] = KernelChoice.AUTO.value
     cipher_driver: Annotated[
         Ciphers,
         Option(metavar="KIND", help="machine, portable (no AES-NI).", panel=LAB),
     ] = Ciphers.MACHINE
-    ip: Annotated[
-        tuple[Version, ...],
-        Option(help="Version of IP; each makes columns.", default="4", panel=SETTINGS, leads_out=True),
-    ] = ()
-    wifi_security: Annotated[
-        Security, Option(help="Of WiFi with radios, on the own kernel.", panel=SETTINGS)
-    ] = Security.WPA2
-    ipsec_mode: Annotated[IpsecMode, Option(help="ESP's.", panel=SETTINGS)] = IpsecMode.TRANSPORT
-    auth: Annotated[IkeAuth, Option(help="IKE's.", panel=SETTINGS)] = IkeAuth.PSK
     iscsi: Annotated[
         tuple[str, ...],
         Option(
@@ -303,7 +310,6 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         int | None,
         Option(help="Of the order of cells and of offsets.", default="random", panel=THE_RUN),
     ] = None
-    results: Annotated[str, Option(metavar="FOLDER", help="Where results go.", panel=THE_RUN)] = RESULTS
 
 
 def load_request(path: Path) -> Request:

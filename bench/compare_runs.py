@@ -50,6 +50,10 @@ def measure(folder: Path, options: Sequence[str], place: Path | None = None) -> 
         subprocess.run(words, cwd=place, check=True, stdout=sys.stderr)
 
 
+def link_of(cell: dict[str, Any]) -> str:
+    return str(cell["column"]["link"])
+
+
 def slowed_links(folder: Path) -> dict[str, LinkProfile]:
     """The links of the runs in ``folder`` with delay added, each by name."""
     times_us: dict[str, dict[tuple[object, ...], list[float]]] = {}
@@ -141,14 +145,15 @@ def main() -> int:
     differ = [cell for cell in cells if cell["verdict"] in ("faster", "slower")]
     print(f"A against A again: {len(differ)} of {len(cells)} cells differ ({told(cells)}); status {status}")
     for cell in differ:
-        print(f"  {cell['link']} {cell['protection']} {cell['workload']}: {cell['ratio']:.3f}")
+        column = "+".join((link_of(cell), *cell["column"]["protection"]))
+        print(f"  {column} {cell['workload']}: {cell['ratio']:.3f}")
     for name, those in (
-        ("local", [cell for cell in cells if cell["link"] == LINK_LOCAL]),
-        ("others", [cell for cell in cells if cell["link"] != LINK_LOCAL]),
+        ("local", [cell for cell in cells if link_of(cell) == LINK_LOCAL]),
+        ("others", [cell for cell in cells if link_of(cell) != LINK_LOCAL]),
     ):
         print(f"  from run to run, {name} vary by {between_runs(those):.1%} beyond their repeats")
     slower_status, found = compare(a, slowed)
-    is_small = [cell["link"] != LINK_LOCAL and cell["workload"].endswith(SMALL) for cell in found["cells"]]
+    is_small = [link_of(cell) != LINK_LOCAL and cell["workload"].endswith(SMALL) for cell in found["cells"]]
     small, rest = (
         [cell for cell, small in zip(found["cells"], is_small, strict=True) if small is wanted]
         for wanted in (True, False)

@@ -288,13 +288,13 @@ def emulation(name: str) -> str:
 def waterfall(name: str, workload: str) -> str:
     """Where the time of one I/O goes, a row for each column over a network; and what limits each."""
     cells = json.loads(harness_prints(["explain", name, "--format", "json"]))["cells"]
-    cells = [one for one in cells if one["workload"] == workload and one["link"] != "local"]
+    cells = [one for one in cells if one["workload"] == workload and one["column"]["link"] != "local"]
     parts = [part for part in PARTS if any(part in (one["waterfall_ns"] or {}) for one in cells)]
     lines = [f"| us for one I/O | all | {' | '.join(part.replace('_', ' ') for part in parts)} |"]
     lines.append(f"|---|{'---:|' * (1 + len(parts))}")
     verdicts = []
     for one in cells:
-        column, ns = "+".join(one["protection"]) or "unprotected", one["waterfall_ns"] or {}
+        column, ns = "+".join(one["column"]["protection"]) or "unprotected", one["waterfall_ns"] or {}
         # Not -0.0.
         figures = [f"{round(ns[part] / 1e3, 1) + 0.0:.1f}" if part in ns else "" for part in parts]
         lines.append(f"| {column} | {sum(ns.values()) / 1e3:.1f} | {' | '.join(figures)} |")

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
-import msgspec
 import typer
 
 from harness.model.escape import as_json
@@ -33,7 +32,7 @@ def _add_parser(tool: str, understand: Callable[[bytes], object], what: str) -> 
         file: Annotated[Path, typer.Argument(help="A file with the output.", readable=False)],
     ) -> None:
         text = read_bytes(file, kind=f"{tool}'s output,")
-        sys.stdout.write(as_json(msgspec.to_builtins(understand(text))) + "\n")
+        sys.stdout.write(as_json(understand(text)) + "\n")
 
 
 for _tool, (_understand, _what) in PARSERS.items():

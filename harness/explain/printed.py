@@ -7,6 +7,7 @@ from typing import TypedDict
 from harness.explain.remedy import Resource, Step
 from harness.explain.span import Span
 from harness.explain.verdict import Confidence, Limit
+from harness.model import Column, Setting
 
 
 class PrintedTime(TypedDict):
@@ -39,8 +40,8 @@ class PrintedChange(TypedDict):
 class PrintedVerdict(TypedDict):
     """A cell, and what limits it. What is unknown is null.
 
-    ``setting`` says where it was measured, if that must be said. ``protection`` is what protects the link,
-    from the outside in; ``ipsec`` the proposal, or ``off``. ``encrypted`` is null without protection.
+    ``setting`` and ``column`` are as in records; ``origin`` is what of the setting must be said.
+    ``encrypted`` is null without protection.
     ``holds`` is the part of the draws from the evidence that agree. ``either`` are two limits of which it is
     one, each with the part of the time that it explains. ``doubt`` is what makes the evidence doubtful.
     ``is_labs_own``: the lab limits, and not the link that it imitates. ``share`` is the part of the time that
@@ -55,14 +56,10 @@ class PrintedVerdict(TypedDict):
     """
 
     workload: str
-    setting: str
-    link: str
-    protection: tuple[str, ...]
-    transport: str | None
-    ipsec: str
+    setting: Setting
+    origin: str
+    column: Column
     encrypted: bool | None
-    ipsec_mode: str | None
-    initiators: int
     limited_by: Limit
     confidence: Confidence
     holds: float | None

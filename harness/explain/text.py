@@ -250,17 +250,13 @@ def as_json(cells: Sequence[Explained], corrections: Sequence[str] = ()) -> str:
 
 def _plain(cell: Explained) -> PrintedVerdict:
     evidence, verdict = cell.evidence, cell.verdict
-    key, column = evidence.key, evidence.column
+    key = evidence.key
     return {
         "workload": evidence.workload,
-        "setting": evidence.origin,
-        "link": column.link,
-        "protection": column.protection,
-        "transport": column.transport,
-        "ipsec": column.ipsec,
+        "setting": key.setting,
+        "origin": evidence.origin,
+        "column": key.column,
         "encrypted": key.is_encrypted,
-        "ipsec_mode": key.column.mode,
-        "initiators": column.initiators,
         "limited_by": verdict.limited_by,
         "confidence": verdict.confidence,
         "holds": verdict.holds,

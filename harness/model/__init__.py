@@ -179,31 +179,19 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def told(self) -> Setting:
-        """The same without what tells no two columns apart: which of the usual kernels it was, with the usual
-        ciphers."""
-        other = self.other_kernel if self.is_own else None
-        return msgspec.structs.replace(
-            self,
-            lab_kernel=LabKernel.OWN if self.is_own else None,
-            other_kernel=other and msgspec.structs.replace(other, commit=""),
-            ciphers=Ciphers.PORTABLE if self.has_portable else None,
-        )
+        """The same without what tells no two columns apart: the usual ciphers, and from which commit a kernel
+        was built, of which the key tells all."""
+        other = self.other_kernel and msgspec.structs.replace(self.other_kernel, commit="")
+        ciphers = self.ciphers if self.has_portable else None
+        return msgspec.structs.replace(self, other_kernel=other, ciphers=ciphers)
+
+    @property
+    def _place(self) -> tuple[str, ...]:
+        return self.source, self.testbed, self.clock, self.kernel, self.disk, str(self.has_portable)
 
     def __lt__(self, other: Setting) -> bool:
         """The order in which settings are shown."""
-        return tuple(self.facts.values()) < tuple(other.facts.values())
-
-    @property
-    def facts(self) -> dict[str, str]:
-        """What tells it from other settings, in the order in which settings are shown."""
-        return {
-            "source": self.source,
-            "testbed": self.testbed,
-            "clock": self.clock,
-            "kernel": self.kernel,
-            "disk": self.disk,
-            "ciphers": Ciphers.PORTABLE if self.has_portable else "",
-        }
+        return self._place < other._place
 
     @property
     def name(self) -> str:

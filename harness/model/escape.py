@@ -11,6 +11,8 @@ import json
 import re
 from typing import Any
 
+import msgspec
+
 _MARKDOWN = {
     "&": "&amp;",
     "<": "&lt;",
@@ -81,7 +83,7 @@ def for_csv(text: str) -> str:
 
 def as_json(value: Any) -> str:
     """``value`` as indented JSON in ASCII: names keep every character, and none can drive a terminal."""
-    return in_ascii(json.dumps(value, indent=2, allow_nan=False))
+    return in_ascii(json.dumps(msgspec.to_builtins(value), indent=2, allow_nan=False))
 
 
 def in_ascii(text: str) -> str:

@@ -106,6 +106,8 @@ def _from_2(kind: Kind, data: Json) -> Json:
             release, _, key = other.partition(" ")  # at first it was the release alone
             setting["other_kernel"] = {"release": release, "key": key}
         grouped = {"column": _column_of(data, data.get("ip"), mode)}
+    if data["testbed"] == "lab" and not data.get("lab_kernel"):
+        setting["lab_kernel"] = "debian"  # before there was another
     if kind == "record":
         grouped["workload"] = {"name": data["workload"], "block_bytes": data.get("block_bytes")}
     gone = {*_SETTING, *_COLUMN, *_STORAGE, "ip", "ipsec_mode", "virtual_time", "other_kernel"}

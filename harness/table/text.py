@@ -16,7 +16,7 @@ from harness.model.lines import wrapped
 from harness.results.metrics import Metric
 from harness.table.notes import caution, sign_of
 from harness.table.options import Ratio, Table, TableCell, TableColumn, TableFormat
-from harness.table.printed import Place, PrintedCell, PrintedTable, PublishedFigure
+from harness.table.printed import PrintedCell, PrintedTable, PublishedFigure
 
 _HEADING_WIDTH = 12
 _TIMES = "\N{MULTIPLICATION SIGN}"
@@ -334,20 +334,17 @@ def _json(table: Table) -> str:
             if cell is None:
                 continue
             of, key = column.column, column.key
-            place: Place = {"workload": row.workload, "link": of.link, "ipsec": of.ipsec}
             if key is None:
-                published.append({**place, "value": cell.value, "unit": unit})
+                published.append(
+                    {"workload": row.workload, "name": of.label, "value": cell.value, "unit": unit}
+                )
                 continue
-            facts = key.setting.facts
             cells.append(
                 {
-                    **place,
-                    "transport": of.transport,
-                    "protection": of.protection,
-                    "ipsec_mode": key.column.mode,
+                    "workload": row.workload,
+                    "setting": key.setting,
+                    "column": key.column,
                     "encrypted": key.is_encrypted,
-                    "initiators": of.initiators,
-                    "ip": column.ip,
                     "direction": row.direction,
                     "status": cell.status,
                     "n": cell.n,
@@ -364,12 +361,6 @@ def _json(table: Table) -> str:
                     "is_disturbed": cell.is_disturbed,
                     "is_labs_own": cell.is_labs_own,
                     "proof": cell.proof,
-                    "testbed": facts["testbed"],
-                    "clock": facts["clock"],
-                    "kernel": facts["kernel"],
-                    "disk": facts["disk"],
-                    "ciphers": facts["ciphers"],
-                    "source": facts["source"],
                     "runs": list(cell.runs),
                     "reasons": list(cell.reasons),
                     "warnings": list(cell.warnings),

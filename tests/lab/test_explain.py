@@ -58,8 +58,9 @@ def test_a_run_has_a_digital_twin_and_keeps_it(tmp_path: Path) -> None:
     assert measured.done.status == 0, measured.done
     measured.forget_others()
     assert all(cell["implementation_ns"] is None for cell in explained(measured.folder))
-    with_twin = {(c["link"], c["ipsec"]): c for c in explained(measured.folder, "--twin")}
-    plain, gcm = with_twin["wired", "off"], with_twin["wired", "aes128gcm16"]
+    cells = explained(measured.folder, "--twin")
+    with_twin = {(c["column"]["link"], *c["column"]["protection"]): c for c in cells}
+    plain, gcm = with_twin["wired",], with_twin["wired", "aes128gcm16"]
     for cell in (plain, gcm):
         assert sum(cell["waterfall_ns"].values()) == cell["whole_ns"]
         # Not which of the two is longer: each was measured once, whatever else the machine did meanwhile.

@@ -10,10 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from harness.analysis.schedule import order_of_cells
-from harness.model import Record, Status, TestbedKind
+from harness.model import Column, Record, Status, TestbedKind
 from harness.parse import fio
 from harness.parse.jobfile import repeat_seed
 from harness.results.store import RunFolder
@@ -203,20 +204,19 @@ def test_environment_tells_what_was_measured_on(matrix: Measured) -> None:
 
 def test_table_as_json_has_every_cell(matrix: Measured) -> None:
     cells = matrix.table()["cells"]
-    assert {(c["workload"], c["link"], c["ipsec"]) for c in cells} == {
-        (record.workload.name, record.column.link, record.column.ipsec) for record in matrix.records.values()
-    }
+    found = {(cell["workload"], msgspec.convert(cell["column"], Column)) for cell in cells}
+    assert found == {(record.workload.name, record.column) for record in matrix.records.values()}
     for cell in cells:
         record = matrix.records[f"{_label(cell)}.{cell['workload']}.r1"]
         assert (cell["status"], cell["n"], cell["unit"]) == ("ok", 1, "MB/s")
         assert cell["value"] == pytest.approx(speed(record) / 1e6)
-        if cell["ipsec"] != "off":
+        if cell["column"]["protection"]:
             assert cell["proof"]["protected_bytes"] >= moved(record)
             assert cell["proof"]["cleartext_segments"] == 0
 
 
 def _label(cell: dict[str, Any]) -> str:
-    return str(cell["link"]) if cell["ipsec"] == "off" else f"{cell['link']}+{cell['ipsec']}"
+    return str(msgspec.convert(cell["column"], Column).label)
 
 
 def test_table_has_the_names_that_users_type(matrix: Measured) -> None:

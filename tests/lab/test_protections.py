@@ -79,7 +79,7 @@ def test_what_is_stacked_costs_more_bytes(matrix: Measured) -> None:
 
 def test_each_cell_is_explained(matrix: Measured) -> None:
     told = matrix.explain()
-    assert {(c["link"], tuple(c["protection"])) for c in told} == {
+    assert {(c["column"]["link"], tuple(c["column"]["protection"])) for c in told} == {
         (record.column.link, record.column.protection) for record in matrix.records.values()
     }
 

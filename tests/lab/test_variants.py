@@ -165,7 +165,7 @@ def test_cells_are_repeated_until_their_interval_is_narrow(tmp_path: Path) -> No
         *("--confidence=2%", "--max-repeats=8"),
     )
     assert measured.done.status == 0, measured.done
-    cells = {cell["link"]: cell for cell in measured.table()["cells"]}
+    cells = {cell["column"]["link"]: cell for cell in measured.table()["cells"]}
     assert cells.keys() == {"local", "wired"}
     for link, cell in cells.items():
         assert 6 <= cell["n"] <= 8

@@ -198,7 +198,8 @@ def test_the_table_names_virtual_time(matrix: Measured) -> None:
     table = harness_once("table", str(matrix.folder))
     assert "lab, virtual" in table.out and "WiFi (hwsim," in table.out, table
     cells = matrix.table()["cells"]
-    assert {(cell["clock"], cell["kernel"], cell["disk"]) for cell in cells} == {
+    settings = [cell["setting"] for cell in cells]
+    assert {(each["clock"], each["lab_kernel"], each["disk"]) for each in settings} == {
         ("virtual", "own", "hdd-7200")
     }
 

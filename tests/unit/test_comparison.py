@@ -277,12 +277,8 @@ def test_json_has_every_figure() -> None:
     (cell,) = data["cells"]
     assert cell["verdict"] == "slower"
     assert cell["low"] < cell["ratio"] < cell["high"] < 1
-    assert (cell["link"], cell["ipsec"], cell["workload"], cell["testbed"]) == (
-        "wired",
-        "off",
-        "seq-write-4k",
-        "lab",
-    )
+    assert (cell["column"]["link"], cell["column"]["protection"]) == ("wired", [])
+    assert (cell["workload"], cell["setting"]["testbed"]) == ("seq-write-4k", "lab")
     assert (cell["n_a"], cell["n_b"], cell["paired"]) == (12, 12, False)
     documentation = (Path(__file__).parents[2] / "docs" / "results.md").read_text(encoding="utf-8")
     section = documentation.split("### `harness compare --format json`")[1]

@@ -125,7 +125,7 @@ def test_no_format_has_the_number_without_the_mark(format: TableFormat, shown: s
 
 def test_programs_get_the_share_with_every_cell() -> None:
     table = build([spoilt(record(4.0)), spoilt(record(10.0, link="local"), 0.01), record(3.0, link="wifi")])
-    found = {cell["link"]: cell for cell in json.loads(render(table, TableFormat.JSON))["cells"]}
+    found = {cell["column"]["link"]: cell for cell in json.loads(render(table, TableFormat.JSON))["cells"]}
     assert [found[link]["disturbed"] for link in ("wired", "local", "wifi")] == [0.63, 0.01, None]
     assert [found[link]["is_disturbed"] for link in ("wired", "local", "wifi")] == [True, False, False]
     heading, line = csv.reader(io.StringIO(render(table, TableFormat.CSV)))

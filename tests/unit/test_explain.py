@@ -490,12 +490,22 @@ def test_the_device_alone_is_the_same_workload_at_depth_1() -> None:
 
 def test_json_has_what_was_promised() -> None:
     cells = json.loads(as_json(explain(columns(), {"r1": plan_of_them()})))["cells"]
-    (gcm,) = [one for one in cells if one["ipsec"] == "aes128gcm16"]
+    (gcm,) = [one for one in cells if one["column"]["protection"] == ["aes128gcm16"]]
     assert gcm["limited_by"] == "crypto" and gcm["confidence"] == "medium"
     assert sum(gcm["waterfall_ns"].values()) == gcm["whole_ns"]
-    assert {"workload", "link", "holds", "share", "change", "missing", "sentence", "mb_s"} <= gcm.keys()
+    assert {
+        "workload",
+        "setting",
+        "column",
+        "holds",
+        "share",
+        "change",
+        "missing",
+        "sentence",
+        "mb_s",
+    } <= gcm.keys()
     assert gcm["change"] is None
-    (wired,) = [one for one in cells if one["link"] == "wired" and not one["protection"]]
+    (wired,) = [one for one in cells if one["column"]["link"] == "wired" and not one["column"]["protection"]]
     change = wired["change"]
     assert wired["mb_s"] < change["least_mb_s"] <= change["mb_s"] <= change["most_mb_s"]
     assert (change["step"], change["then"]) == ({"kind": "rate", "value": 2}, "alone")
@@ -505,12 +515,16 @@ def test_the_two_bounds_of_a_link_have_one_name_each() -> None:
     """Of Gigabit Ethernet, 100 us there and back: 117.7 MB/s, and 112.6 for one read of 256K at a time."""
     cells = json.loads(as_json(explain(columns(), {"r1": plan_of_them()})))["cells"]
     found = {
-        cell["link"] + cell["ipsec"]: (cell["goodput_mb_s"], cell["one_at_a_time_mb_s"]) for cell in cells
+        "+".join((cell["column"]["link"], *cell["column"]["protection"])): (
+            cell["goodput_mb_s"],
+            cell["one_at_a_time_mb_s"],
+        )
+        for cell in cells
     }
-    assert found["localoff"] == (None, None)
-    assert found["wiredoff"] == pytest.approx((117.69, 112.61), abs=0.01)
-    assert found["wiredaes128gcm16"][0] == found["wiredoff"][0], "the link's, whatever protects the column"
-    assert found["wiredaes128gcm16"][1] < found["wiredoff"][1], "in the column's own frames"
+    assert found["local"] == (None, None)
+    assert found["wired"] == pytest.approx((117.69, 112.61), abs=0.01)
+    assert found["wired+aes128gcm16"][0] == found["wired"][0], "the link's, whatever protects the column"
+    assert found["wired+aes128gcm16"][1] < found["wired"][1], "in the column's own frames"
     deep = Job(name="seq-read-256k", options=(("rw", "read"), ("ioengine", "libaio"), ("iodepth", "8")))
     (wired, *_) = [
         e for e in collect(columns(), {"r1": plan_of_them(jobs=(deep,))}) if e.column.link == "wired"

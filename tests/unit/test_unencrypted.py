@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import json
 import re
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -89,18 +90,22 @@ def test_the_printed_matrix_heads_it_so(declared: bool) -> None:
     ]
 
 
+def encrypted(cells: Iterable[dict[str, Any]]) -> dict[str, bool | None]:
+    return {"+".join(cell["column"]["protection"]) or "off": cell["encrypted"] for cell in cells}
+
+
 @pytest.mark.parametrize("declared", [True, False])
 def test_other_programs_are_told(declared: bool) -> None:
     found = samples(declared=declared)
     cells = json.loads(render(build(found), TableFormat.JSON))["cells"]
     wanted = {"off": None, GCM.ipsec: True, NULL.ipsec: False}
-    assert {cell["ipsec"]: cell["encrypted"] for cell in cells} == wanted
+    assert encrypted(cells) == wanted
     rows = [json.loads(line) for line in encode(found, ExportFormat.JSONL).splitlines()]
     assert {row["ipsec"]: row["encrypted"] for row in rows} == wanted
     both = json.loads(render_comparison(compared(found), CompareFormat.JSON))
-    assert {cell["ipsec"]: cell["encrypted"] for cell in both["cells"]} == wanted
+    assert encrypted(both["cells"]) == wanted
     explained = json.loads(explain.as_json(explain.explain(found, {})))
-    assert {cell["ipsec"]: cell["encrypted"] for cell in explained["cells"]} == wanted
+    assert encrypted(explained["cells"]) == wanted
 
 
 def test_a_column_is_one_though_its_first_cell_failed_before_anything_was_agreed_on() -> None:

@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from harness.cli import app
-from harness.model import SCHEMA_VERSION, Column, IpsecMode
+from harness.model import SCHEMA_VERSION, Column, IpsecMode, LabKernel
 from harness.model.errors import UsageError
 from harness.results import probe_store, upgrade
 from harness.results.store import RunFolder, open_results
@@ -58,6 +58,11 @@ def test_each_field_that_was_renamed_has_its_value() -> None:
     assert new.schema == SCHEMA_VERSION and old["schema"] == 1
     assert (new.column.protection, new.column.transport) == ((old["ipsec"],), "iscsi")
     assert new.agreed == {old["ipsec"]: old["esp"]}
+    setting = new.setting
+    assert (setting.testbed, setting.clock) == ("lab", old["clock"])
+    assert old["lab_kernel"] is None and setting.lab_kernel is LabKernel.DEBIAN, "there was no other"
+    assert (new.column.link, new.column.mode) == (old["link"], old["ipsec_mode"])
+    assert (new.workload.name, new.workload.block_bytes) == (old["workload"], old["block_bytes"])
     assert new.proof is None and len(new.clients) == len(old["clients"]) == 2
     for part, before in zip(new.clients, old["clients"], strict=True):
         assert part.proof is not None

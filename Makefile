@@ -12,7 +12,7 @@ SCRIPTS := .ci/run harness/cli/completion/bash.sh harness/testbeds/lab/boot/init
 
 help:
 	@echo 'make run    install what is missing, measure the whole matrix, print the table, what each column costs and why (about 5 minutes)'
-	@echo 'make documents   install what is missing, measure what five published documents measured, write one page (some 25 minutes)'
+	@echo 'make documents   install what is missing, measure what five published documents measured, write one page (half an hour)'
 	@echo 'make test   install what is missing, run every test'
 	@echo 'make long   the tests that `make test` has no time for (an hour more)'
 	@echo 'make check  install what is missing, then format, lint, types, import rules and unit tests (a minute; no lab)'

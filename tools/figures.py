@@ -89,6 +89,7 @@ RUNS: Mapping[str, tuple[str, ...]] = {
     ),
     "document-000": ("probe", "--profile", "document-000"),
     "document-001": ("probe", "--profile", "document-001", "--duration", "3s"),
+    "document-001-tenth": ("probe", "--profile", "document-001-tenth"),
     "document-002": ("probe", "--profile", "document-002"),
     "document-004": ("probe", "--profile", "document-004", "--count", "5000", "--repeats", "3"),
     # In virtual time: the same on every machine, as busy as it may be.
@@ -98,7 +99,7 @@ RUNS: Mapping[str, tuple[str, ...]] = {
     "document-003-virtual": (
         *("run", "--virtual-time", "--disk", "hdd-7200", "--repeats", "1", "--runtime", "1s"),
     ),
-    "document-001-virtual": ("probe", "--virtual-time", "--profile", "document-001", "--duration", "1s"),
+    "document-001-virtual": ("probe", "--virtual-time", "--profile", "document-001", "--duration", "10s"),
     "document-004-virtual": (
         *("probe", "--virtual-time", "--profile", "document-004", "--count", "200", "--repeats", "1"),
     ),

@@ -18,7 +18,7 @@ from harness.cli.help import Parameter, parameters
 from harness.cli.tree import commands
 from harness.model import PROTECTION_OFF, PROTECTIONS, TRANSPORTS, TestbedKind
 from harness.model.errors import HarnessError
-from harness.parse.jobfile import load_workloads
+from harness.parse.jobfile import load_jobs
 from harness.parse.profiles import data_folder, search_folders
 
 SCRIPTS = {shell.stem: shell for shell in (Path(__file__).parent / "completion").iterdir()}
@@ -105,7 +105,7 @@ def _workloads(before: Sequence[str]) -> list[str]:
     spec = "document"
     for flag, value in itertools.pairwise(before):
         spec = value if flag == "--profile" else spec
-    return [workload.name for workload in load_workloads(spec)[1]]
+    return [workload.name for workload in load_jobs(spec)[1]]
 
 
 VALUES: Mapping[str, Callable[[Sequence[str]], Iterable[str]]] = {

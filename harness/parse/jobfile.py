@@ -241,12 +241,12 @@ _TABLE: tuple[tuple[_Check, str], ...] = (
 _CHECKS = {option: check for check, options in _TABLE for option in options.split()}
 
 
-def load_workloads(spec: str, notes: list[str] | None = None) -> tuple[str, tuple[Job, ...]]:
+def load_jobs(spec: str, notes: list[str] | None = None) -> tuple[str, tuple[Job, ...]]:
     """The name of a profile and its workloads, in the order of its sections.
 
     ``spec`` is the name of a shipped profile (``document``, ``modern``) or the path of a job file of the
     user's; the profile's name is then made from the file's. ``notes`` and errors are those of
-    ``parse_workloads``.
+    ``parse_jobs``.
     """
     folder = data_folder() / "profiles"
     known = {file.stem for file in folder.glob("*.fio")}
@@ -254,11 +254,11 @@ def load_workloads(spec: str, notes: list[str] | None = None) -> tuple[str, tupl
     if spec not in known and "/" not in spec and not spec.endswith(".fio"):
         error = unknown_name("profile", spec, known)
         raise UsageError(error.message, hint=f"{error.hint}; a job file of yours is given as ./FILE")
-    workloads = parse_workloads(read_text(path, "profile"), shown_path(path), notes)
-    return slug(path.stem, fallback="profile"), workloads
+    jobs = parse_jobs(read_text(path, "profile"), shown_path(path), notes)
+    return slug(path.stem, fallback="profile"), jobs
 
 
-def parse_workloads(text: str, source: str, notes: list[str] | None = None) -> tuple[Job, ...]:
+def parse_jobs(text: str, source: str, notes: list[str] | None = None) -> tuple[Job, ...]:
     """The sections of a job file as workloads, each merged with the [global] options above it.
 
     ``rw`` and ``bs`` are written out where fio would take its defaults. The value of a flag is None.
@@ -275,14 +275,14 @@ def parse_workloads(text: str, source: str, notes: list[str] | None = None) -> t
                 reading.open(line, number, where)
             elif line:
                 reading.take(line, where)
-    workloads = []
+    jobs = []
     for name, (options, number) in reading.sections.items():
         with reading.at(f"{source}, line {number}, section {shown(name)}") as where:
-            workloads.append(_workload(name, options, where, reading.became))
+            jobs.append(_job(name, options, where, reading.became))
     reading.require_none()
     if notes is not None:
         notes += reading.notes()
-    return tuple(workloads)
+    return tuple(jobs)
 
 
 class _Reading:
@@ -415,10 +415,10 @@ def _option(line: str, where: str, became: _Became) -> tuple[str, str]:
     return option, value
 
 
-def check_workload(workload: Job) -> None:
+def check_job(job: Job) -> None:
     """UsageError for a workload that no job file could give: its name, or an option that is not accepted."""
-    check_name("section", workload.name)
-    for option, value in workload.options:
+    check_name("section", job.name)
+    for option, value in job.options:
         check = _CHECKS.get(option)
         if check is None or option in _DROPPED:
             raise UsageError(
@@ -430,7 +430,7 @@ def check_workload(workload: Job) -> None:
             raise UsageError(f"option {shown(option)}: expected {expected}, found {shown(value or '')}")
 
 
-def _workload(name: str, options: Mapping[str, str], where: str, became: _Became) -> Job:
+def _job(name: str, options: Mapping[str, str], where: str, became: _Became) -> Job:
     values: dict[str, str | None] = {"rw": "read"}
     if not {"bsrange", "bssplit"} & options.keys():
         values["bs"] = str(DEFAULT_BLOCK_BYTES)
@@ -448,7 +448,7 @@ def _workload(name: str, options: Mapping[str, str], where: str, became: _Became
             f"io_submit_mode of {name}", "left out, because fio never ends with it and rate_process=poisson"
         )
         del values["io_submit_mode"]
-    workload = Job(name=name, options=tuple(values.items()))
+    job = Job(name=name, options=tuple(values.items()))
     if "time_based" in values and "runtime" not in values:
         raise UsageError(f"{where}: expected runtime with time_based, found none", hint="add runtime=1500ms")
     if "runtime" in values and _seconds(values, "ramp_time") > _seconds(values, "runtime"):
@@ -456,11 +456,11 @@ def _workload(name: str, options: Mapping[str, str], where: str, became: _Became
             f"{where}: expected ramp_time to be at most runtime, found {shown(values['ramp_time'] or '')}",
             hint="otherwise fio would not measure as asked: raise runtime or lower ramp_time",
         )
-    return workload
+    return job
 
 
 def job_file(
-    workload: Job,
+    job: Job,
     *,
     device: str,
     size_bytes: int,
@@ -482,8 +482,8 @@ def job_file(
 
     UsageError if the job reaches beyond the device, or if an argument is out of range.
     """
-    options = dict(workload.options)
-    label = f"workload {shown(workload.name)}"
+    options = dict(job.options)
+    label = f"workload {shown(job.name)}"
     if not re.fullmatch(r"(?!.*/\.\.?(/|$))/[A-Za-z0-9_.:/+@-]{1,254}", device):
         raise UsageError(f"expected the path of a device, found {shown(device)}", hint="try /dev/sdb")
     if runtime_s is not None:
@@ -518,7 +518,7 @@ def job_file(
         settings |= {"write_bw_log": log, "log_avg_msec": str(interval_ms), "per_job_logs": "0"}
     settings |= {"group_reporting": None, "lat_percentiles": "1", "percentile_list": PERCENTILES}
     lines = [option if value is None else f"{option}={value}" for option, value in settings.items()]
-    return "\n".join([f"[{workload.name}]", *lines, ""])
+    return "\n".join([f"[{job.name}]", *lines, ""])
 
 
 def together(jobs: Sequence[str]) -> str:
@@ -541,10 +541,10 @@ def _size_on(size_bytes: int, options: Mapping[str, str | None], label: str) -> 
     return size
 
 
-def shortened(workload: Job, size_bytes: int) -> str | None:
+def shortened(job: Job, size_bytes: int) -> str | None:
     """What a job gets of its ``size`` where the device has less; None where it has that."""
-    options = dict(workload.options)
-    asked, got = _bytes(options.get("size"), size_bytes), _size_on(size_bytes, options, workload.name)
+    options = dict(job.options)
+    asked, got = _bytes(options.get("size"), size_bytes), _size_on(size_bytes, options, job.name)
     return None if asked <= got else f"size={options['size']} is {format_size(got)}"
 
 
@@ -558,9 +558,9 @@ def repeat_seed(seed: int, repeat: int, workload: str) -> int:
     return 1 + int.from_bytes(digest) % (2**31 - 1)
 
 
-def is_repeatable(workload: Job) -> bool:
+def is_repeatable(job: Job) -> bool:
     """Whether the job uses the seed that it is given (randrepeat=0 asks for other offsets every time)."""
-    return dict(workload.options).get("randrepeat", "1") == "1"
+    return dict(job.options).get("randrepeat", "1") == "1"
 
 
 def described(job: Job) -> Workload:
@@ -580,43 +580,43 @@ def described(job: Job) -> Workload:
     )
 
 
-def block_bytes(workload: Job) -> int | None:
+def block_bytes(job: Job) -> int | None:
     """Bytes of every I/O of the workload; None if they differ."""
-    options = dict(workload.options)
+    options = dict(job.options)
     if {"bsrange", "bssplit"} & options.keys():
         return None
     # One value stands for reads and writes; in a list, an omitted value has fio's default.
     parts = (options.get("bs") or "").split(",")
     read, write = parts[0], parts[1] if len(parts) > 1 else parts[0]
-    used = [text for text, moves in ((read, moves_read), (write, moves_write)) if moves(workload)]
+    used = [text for text, moves in ((read, moves_read), (write, moves_write)) if moves(job)]
     sizes = {_size(text) or DEFAULT_BLOCK_BYTES for text in used}
     return sizes.pop() if len(sizes) == 1 else None
 
 
-def moves_read(workload: Job) -> bool:
+def moves_read(job: Job) -> bool:
     """Whether the job itself reads (a verification after a write does not count)."""
-    return _direction(workload) in _READS
+    return _direction(job) in _READS
 
 
-def moves_write(workload: Job) -> bool:
+def moves_write(job: Job) -> bool:
     """Whether the job writes."""
-    return _direction(workload) in _WRITES
+    return _direction(job) in _WRITES
 
 
-def wall_estimate_s(workload: Job, runtime_s: float | None = None) -> float:
+def wall_estimate_s(job: Job, runtime_s: float | None = None) -> float:
     """Seconds of wall time to allow one cell, without fio's own start, but with ramp_time.
 
     ``runtime_s`` replaces the job's own runtime.
     """
-    options = dict(workload.options)
+    options = dict(job.options)
     if runtime_s is None and "runtime" not in options:
         return SIZE_BOUND_CELL_S
     measured = _seconds(options, "runtime") if runtime_s is None else runtime_s
     return _seconds(options, "ramp_time") + measured
 
 
-def _direction(workload: Job) -> str:
-    direction = (dict(workload.options).get("rw") or "read").partition(":")[0]
+def _direction(job: Job) -> str:
+    direction = (dict(job.options).get("rw") or "read").partition(":")[0]
     return "rw" if direction == "readwrite" else direction
 
 

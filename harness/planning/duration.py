@@ -47,7 +47,7 @@ def left_s(plan: Plan, cells: int, repeats: int | None = None) -> float:
 def mean_cell_s(plan: Plan) -> float:
     """How long a cell takes from its start to its record."""
     around_s = sum(_around_s(plan, column) for column in plan.columns) / len(plan.columns)
-    return around_s + sum(_fio_s(plan, workload) for workload in plan.jobs) / len(plan.jobs)
+    return around_s + sum(_fio_s(plan, job) for job in plan.jobs) / len(plan.jobs)
 
 
 def mean_column_s(plan: Plan, repeats: int | None = None) -> float:
@@ -56,8 +56,8 @@ def mean_column_s(plan: Plan, repeats: int | None = None) -> float:
     return sum(found) / len(found)
 
 
-def _fio_s(plan: Plan, workload: Job) -> float:
-    estimate_s = wall_estimate_s(workload, plan.runtime_s)
+def _fio_s(plan: Plan, job: Job) -> float:
+    estimate_s = wall_estimate_s(job, plan.runtime_s)
     return REAL_PER_VIRTUAL * estimate_s if plan.setting.is_virtual else estimate_s
 
 

@@ -51,7 +51,7 @@ from harness.model.units import (
     unknown_name,
 )
 from harness.parse import disks, iscsi
-from harness.parse.jobfile import job_file, load_workloads, shortened
+from harness.parse.jobfile import job_file, load_jobs, shortened
 from harness.parse.machines import LOCAL, parse_address
 from harness.parse.profiles import (
     IPV6_TITLE,
@@ -86,7 +86,7 @@ def make_plan(request: Request) -> Plan:
         runtime = request.runtime or SMOKE_RUNTIME
         request = msgspec.structs.replace(request, runtime=runtime, retries=0, probes=bool(request.probes))
     notes: list[str] = []
-    profile, jobs = load_workloads(request.profile, notes)
+    profile, jobs = load_jobs(request.profile, notes)
     jobs = _pick(jobs, request.workloads)
     runtime_s = _runtime_s(request)
     run_id = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
@@ -177,12 +177,12 @@ def _stopping_rule(request: Request) -> StoppingRule | None:
     )
 
 
-def _pick(workloads: tuple[Job, ...], names: Sequence[str]) -> tuple[Job, ...]:
-    known = {workload.name: workload for workload in workloads}
+def _pick(jobs: tuple[Job, ...], names: Sequence[str]) -> tuple[Job, ...]:
+    known = {job.name: job for job in jobs}
     for name in names:
         if name not in known:
             raise unknown_name("workload", name, known)
-    return tuple(known[name] for name in dict.fromkeys(names)) or workloads
+    return tuple(known[name] for name in dict.fromkeys(names)) or jobs
 
 
 def _testbed(request: Request) -> tuple[TestbedKind, Machines | None]:
@@ -455,31 +455,31 @@ def parse_backing(text: str, size: str, destroy: Sequence[str] = ()) -> Backing:
     return found
 
 
-def _try_job_files(workloads: Sequence[Job], size_bytes: int, runtime_s: float | None) -> None:
+def _try_job_files(jobs: Sequence[Job], size_bytes: int, runtime_s: float | None) -> None:
     """Let fio read every job file, so that a mistake shows now and not in the middle of a run."""
     texts = [
-        job_file(workload, device="/dev/harness", size_bytes=size_bytes, seed=1, runtime_s=runtime_s)
-        for workload in workloads
+        job_file(job, device="/dev/harness", size_bytes=size_bytes, seed=1, runtime_s=runtime_s)
+        for job in jobs
     ]
     # fio takes a seventh of a second to start, so it reads them one by one only to find the one it refuses.
     if _parse("".join(texts)).status == 0:
         return
-    for workload, text in zip(workloads, texts, strict=True):
+    for job, text in zip(jobs, texts, strict=True):
         done = _parse(text)
         if done.status != 0:
             words = (done.stderr.strip() or done.stdout.strip()).splitlines()
             raise UsageError(
-                f"fio does not accept the workload {workload.name}: {(words or ['it gave no reason'])[-1]}",
+                f"fio does not accept the workload {job.name}: {(words or ['it gave no reason'])[-1]}",
                 hint="`fio --cmdhelp=OPTION` explains an option",
             )
 
 
-def _shortened(workloads: Sequence[Job], size_bytes: int) -> Iterator[str]:
+def _shortened(jobs: Sequence[Job], size_bytes: int) -> Iterator[str]:
     """The sentences about jobs that would use more than the storage has."""
     found: dict[str, list[str]] = {}
-    for workload in workloads:
-        if words := shortened(workload, size_bytes):
-            found.setdefault(words, []).append(workload.name)
+    for job in jobs:
+        if words := shortened(job, size_bytes):
+            found.setdefault(words, []).append(job.name)
     return (f"{', '.join(names)}: {words}, because the storage has no more" for words, names in found.items())
 
 

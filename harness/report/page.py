@@ -517,8 +517,7 @@ def _planned(plan: Plan) -> dict[str, Any]:
         "authentication": plan.ike_auth.value,
         "harness": plan.harness_version,
         "workloads": {
-            workload.name: " ".join(k if v is None else f"{k}={v}" for k, v in workload.options)
-            for workload in plan.jobs
+            job.name: " ".join(k if v is None else f"{k}={v}" for k, v in job.options) for job in plan.jobs
         },
     }
 

@@ -57,9 +57,9 @@ def check(plan: Plan, source: str) -> None:
     within("workloads and probing", len(plan.jobs) + len(plan.probing), 1, rules.MOST_WORKLOADS)
     for column in plan.columns:
         _check_column(plan, column, source)
-    for workload in plan.jobs:
-        with at(f"workloads, {shown(workload.name)}"):
-            jobfile.check_workload(workload)
+    for job in plan.jobs:
+        with at(f"workloads, {shown(job.name)}"):
+            jobfile.check_job(job)
     for probe in plan.probing:
         with at("probing"):
             probing.check(probe)

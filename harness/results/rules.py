@@ -139,7 +139,7 @@ def _backing(plan: Plan) -> None:
 
 
 def _shared_lun(plan: Plan) -> None:
-    writing = [workload.name for workload in plan.jobs if moves_write(workload)]
+    writing = [job.name for job in plan.jobs if moves_write(job)]
     if plan.storage.shared_lun and writing:
         raise UsageError(
             f"a shared LUN is read-only, but {', '.join(writing[:3])} would write to it",

@@ -135,7 +135,7 @@ class CellComposer:
         self._columns: dict[Column, ColumnUp] = {}
         self._newest: dict[Column, Record] = {}
         self._broken: dict[Column, tuple[int, Exception | None]] = {}
-        self._workloads = {workload.name: workload for workload in plan.jobs}
+        self._jobs = {job.name: job for job in plan.jobs}
         self._facts: dict[str, object] = {}
         self._lost: HostLost | None = None
         self._fio_env: dict[str, str] = {}
@@ -436,14 +436,14 @@ class CellComposer:
     def measure(self, cell: Cell, order: int) -> Record:
         """Measure one cell. Whatever goes wrong becomes the cell's status and reason."""
         column, plan = cell.column, self.plan
-        workload = self._workloads[cell.workload]
+        job = self._jobs[cell.workload]
         profile: LinkProfile | None = plan.links.get(column.link)
         began = time.monotonic_ns()
         record = Record(
             run_id=plan.run_id,
             setting=plan.setting,
             column=column,
-            workload=described(workload),
+            workload=described(job),
             repeat=cell.repeat,
             order=order,
             status=Status.FAILED,
@@ -458,8 +458,8 @@ class CellComposer:
             if up.lanes:
                 first = up.lanes[0]
                 record = msgspec.structs.replace(record, session=first.session, agreed=first.up.agreed)
-            self._recheck_device(up, workload)
-            record = self._measure(cell, workload, up, record)
+            self._recheck_device(up, job)
+            record = self._measure(cell, job, up, record)
             self._probe(cell, up, record)
         except RequirementError as error:
             record = msgspec.structs.replace(record, status=Status.SKIPPED, reason=str(error))
@@ -505,7 +505,7 @@ class CellComposer:
             local.append(record)
         return record
 
-    def _sources_of_randomness(self, cell: Cell, workload: Job) -> list[str]:
+    def _sources_of_randomness(self, cell: Cell, job: Job) -> list[str]:
         """Why a cell would not repeat exactly in virtual time."""
         if not self.plan.setting.is_virtual:
             return []
@@ -515,20 +515,20 @@ class CellComposer:
             found.append("its link loses packets at random")
         if link is not None and link.jitter_us:
             found.append("its link delays packets by random jitter")
-        if not is_repeatable(workload):
+        if not is_repeatable(job):
             found.append("its workload has randrepeat=0")
         return [f"this cell does not repeat to the last digit: {what}" for what in found]
 
-    def _recheck_device(self, up: ColumnUp, workload: Job) -> None:
+    def _recheck_device(self, up: ColumnUp, job: Job) -> None:
         """Check before each job that writes that a device of the user's is still the one that was named."""
         local = self._local
         host, storage = self.hosts.target, self._storage[0]
         if not up.lanes and local is not None:
             host, storage = local.host, local.storage
-        if storage.device is not None and moves_write(workload):
+        if storage.device is not None and moves_write(job):
             guard.recheck(host, storage.device)
 
-    def _measure(self, cell: Cell, workload: Job, up: ColumnUp, record: Record) -> Record:
+    def _measure(self, cell: Cell, job: Job, up: ColumnUp, record: Record) -> Record:
         """Let fio do the workload on the column's disk, and add the result to the record."""
         plan, local = self.plan, self._local
         raw = self.folder.new_raw_folder(cell.key)
@@ -537,9 +537,9 @@ class CellComposer:
         name = f"{cell.key}.{next(self._attempts)}"
         log = self.private / name if len(lanes) < 2 and not plan.setting.is_virtual else None
 
-        def job(device: str) -> str:
+        def job_on(device: str) -> str:
             return job_file(
-                workload,
+                job,
                 device=device,
                 size_bytes=plan.storage.backing.size_bytes,
                 seed=repeat_seed(plan.seed, cell.repeat, cell.workload),
@@ -549,7 +549,7 @@ class CellComposer:
                 log=None if log is None else str(log),
             )
 
-        timeout_s = wall_estimate_s(workload, plan.runtime_s) + FIO_GRACE_S
+        timeout_s = wall_estimate_s(job, plan.runtime_s) + FIO_GRACE_S
         protected = bool(cell.column.protection)
         beside = Beside()
         if plan.probes and lanes:
@@ -566,7 +566,7 @@ class CellComposer:
         if lanes:
             done = measure.over_lanes(
                 lanes,
-                job,
+                job_on,
                 raw,
                 timeout_s=timeout_s,
                 apart=plan.machines is not None,
@@ -580,7 +580,7 @@ class CellComposer:
             with watching:
                 done = measure.on_disk(
                     local.host,
-                    job(path),
+                    job_on(path),
                     raw,
                     timeout_s=timeout_s,
                     env=self._fio_env,
@@ -599,9 +599,9 @@ class CellComposer:
                 interfaces=(*(use for part in done.parts for use in part.interfaces), *counted.interfaces),
                 unseen=dict(counted.unseen),
             )
-        done.warnings += self._sources_of_randomness(cell, workload)
+        done.warnings += self._sources_of_randomness(cell, job)
         done.reasons += complaints(self._kernel_messages(), self._troubles)
-        record = measure.summarise(done, workload, record)
+        record = measure.summarise(done, job, record)
         busy = max((use.busy for use in counted.processors if use.busy is not None), default=1.0)
         beside = msgspec.structs.replace(beside, others=watching.taken(record.fio_ns, busy=busy))
         record = msgspec.structs.replace(record, beside=beside if beside != Beside() else None)

@@ -245,7 +245,7 @@ def _together(lanes: Sequence[Lane], job: Callable[[str], str], raw: Path, *, ti
     return Done(parts=parts, warnings=list(ran.warnings))
 
 
-def summarise(done: Done, workload: Job, record: Record) -> Record:
+def summarise(done: Done, job: Job, record: Record) -> Record:
     """The record with the measurement: its figures, its proofs, and its status with the reasons."""
     for part in done.parts:
         if part.job is not None:
@@ -261,7 +261,7 @@ def summarise(done: Done, workload: Job, record: Record) -> Record:
     if several:
         read, write = together.total([part.job for part in done.parts if part.job is not None])
     # The proof covers what a verification reads after a write, but the figures do not include it.
-    read, write = (read if moves_read(workload) else None, write if moves_write(workload) else None)
+    read, write = (read if moves_read(job) else None, write if moves_write(job) else None)
     reasons += done.reasons
     return msgspec.structs.replace(
         record,
@@ -273,18 +273,18 @@ def summarise(done: Done, workload: Job, record: Record) -> Record:
         sync_latency=first.job.sync_latency if first.job and not several else None,
         fio_ns=max((io.runtime_ns for io in (read, write) if io is not None), default=0),
         proof=None if several else first.proof,
-        clients=tuple(_client(part, workload) for part in done.parts) if several else (),
+        clients=tuple(_client(part, job) for part in done.parts) if several else (),
         wifi=first.wifi,
     )
 
 
-def _client(part: InitiatorResult, workload: Job) -> ClientPart:
+def _client(part: InitiatorResult, job: Job) -> ClientPart:
     return ClientPart(
         initiator=part.initiator,
         status=Status.INVALID if part.reasons else Status.OK,
         reason="; ".join(part.reasons) or None,
-        read=part.read if moves_read(workload) else None,
-        write=part.write if moves_write(workload) else None,
+        read=part.read if moves_read(job) else None,
+        write=part.write if moves_write(job) else None,
         started_unix_s=part.started_unix_s,
         proof=part.proof,
         wifi=part.wifi,

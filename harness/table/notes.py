@@ -321,8 +321,8 @@ def differences(plans: Sequence[Plan], environments: Sequence[Mapping[str, Any]]
     workloads: dict[str, set[object]] = {}
     links: dict[str, set[object]] = {}
     for plan in plans:
-        for workload in plan.jobs:
-            workloads.setdefault(workload.name, set()).add(workload.options)
+        for job in plan.jobs:
+            workloads.setdefault(job.name, set()).add(job.options)
         for name, link in plan.links.items():
             links.setdefault(name, set()).add(link)
     backings = {

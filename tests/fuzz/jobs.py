@@ -6,7 +6,7 @@ from functools import cache
 from random import Random
 
 from harness.model.errors import UsageError
-from harness.parse.jobfile import check_workload, job_file, parse_workloads, shortened
+from harness.parse.jobfile import check_job, job_file, parse_jobs, shortened
 from harness.parse.profiles import data_folder
 from tests.fuzz.driver import Broken, Case, several
 from tests.fuzz.mutate import Edit, edit
@@ -36,8 +36,8 @@ class Jobs:
             text = part(text)[: 1 << 20]
         notes: list[str] = []
         try:
-            for workload in parse_workloads(text.decode(errors="replace"), "own.fio", notes):
-                check_workload(workload)
+            for workload in parse_jobs(text.decode(errors="replace"), "own.fio", notes):
+                check_job(workload)
                 shortened(workload, 1 << 27)
                 job_file(workload, device="/dev/sdb", size_bytes=1 << 27, seed=1)
         except UsageError as error:

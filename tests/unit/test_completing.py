@@ -14,7 +14,7 @@ from harness.cli import COMMANDS, completing
 from harness.cli.help import parameters
 from harness.cli.tree import commands
 from harness.model import TRANSPORTS
-from harness.parse.jobfile import load_workloads
+from harness.parse.jobfile import load_jobs
 
 
 def offered(*words: str) -> list[str]:
@@ -36,7 +36,7 @@ def offered(*words: str) -> list[str]:
         (["run", "--ipsec", "wireg"], []),
         (["run", "--transport", ""], list(TRANSPORTS)),
         (["run", "--profile", ""], ["document", "modern"]),
-        (["run", "--profile", "modern", "--workload", ""], [w.name for w in load_workloads("modern")[1]]),
+        (["run", "--profile", "modern", "--workload", ""], [w.name for w in load_jobs("modern")[1]]),
         (["run", "--profile", "./none.fio", "--workload", ""], []),
         (
             ["probe", "--profile", "document-00"],

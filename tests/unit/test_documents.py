@@ -17,7 +17,7 @@ from harness.model.errors import BusyError, RequirementError, TestbedError
 from harness.model.probing import Forwarding, Socket, Tcp, Udp
 from harness.parse import references
 from harness.parse.experiments import experiments
-from harness.parse.jobfile import load_workloads
+from harness.parse.jobfile import load_jobs
 from harness.parse.profiles import load_link
 from harness.planning import plan, probe_plan
 from harness.planning.probe_plan import ProbeRequest
@@ -86,7 +86,7 @@ def test_every_document_has_experiments_that_can_be_planned() -> None:
     for one in experiments():
         assert (one.virtual is None) is bool(one.no_virtual)
         if one.command == "run":
-            assert load_workloads(one.profile)[0] == one.profile
+            assert load_jobs(one.profile)[0] == one.profile
         else:
             assert one.profile in probe_plan.names()
         for virtual in (False, True) if one.virtual is not None else (False,):

@@ -25,10 +25,10 @@ from harness.parse.jobfile import (
     _REFUSED,
     block_bytes,
     job_file,
-    load_workloads,
+    load_jobs,
     moves_read,
     moves_write,
-    parse_workloads,
+    parse_jobs,
     repeat_seed,
     shortened,
     wall_estimate_s,
@@ -39,14 +39,12 @@ from harness.planning.request import Request
 from tests.unit.command import harness
 from tests.unit.parsing import OUTPUTS
 
-SHIPPED = [
-    (profile, workload) for profile in ("document", "modern") for workload in load_workloads(profile)[1]
-]
+SHIPPED = [(profile, workload) for profile in ("document", "modern") for workload in load_jobs(profile)[1]]
 MIB = 1 << 20
 
 
 def one(text: str) -> Job:
-    (workload,) = parse_workloads(text, "f.fio")
+    (workload,) = parse_jobs(text, "f.fio")
     return workload
 
 
@@ -68,7 +66,7 @@ def fio(*arguments: str, job: str = "") -> subprocess.CompletedProcess[str]:
 
 
 def test_document_has_the_eight_rows() -> None:
-    name, workloads = load_workloads("document")
+    name, workloads = load_jobs("document")
     assert name == "document"
     assert {w.name: (block_bytes(w), moves_read(w), moves_write(w)) for w in workloads} == {
         f"{order}-{way}-{block}": (size, way == "read", way == "write")
@@ -86,7 +84,7 @@ def test_document_has_the_eight_rows() -> None:
 
 
 def test_modern_has_depth_mix_and_sync() -> None:
-    _, workloads = load_workloads("modern")
+    _, workloads = load_jobs("modern")
     options = {w.name: dict(w.options) for w in workloads}
     assert options["rand-read-4k-qd32"]["iodepth"] == "32"
     assert options["mixed-70-30-4k-qd32"]["rwmixread"] == "70"
@@ -158,7 +156,7 @@ def test_merging_comments_and_aliases() -> None:
         [c]\r
         direct=0\r
     """
-    a, b, c = parse_workloads(text, "f.fio")
+    a, b, c = parse_jobs(text, "f.fio")
     assert (a.name, block_bytes(a), wall_estimate_s(a)) == ("a", 8192, 2)
     assert dict(a.options)["rw"] == "randread"
     assert dict(a.options)["time_based"] is None
@@ -220,7 +218,7 @@ FORBIDDEN = """
 )
 def test_options_refused_with_file_and_line(line: str) -> None:
     with pytest.raises(UsageError) as refusal:
-        parse_workloads(f"[global]\nthread\n\n{line}\n[a]\n", "f.fio")
+        parse_jobs(f"[global]\nthread\n\n{line}\n[a]\n", "f.fio")
     assert refusal.value.message.startswith("f.fio, line 4")
     assert refusal.value.hint
     assert str(refusal.value).isprintable()
@@ -263,7 +261,7 @@ def test_refusals_say_why() -> None:
 )
 def test_files_refused(text: str, said: str) -> None:
     with pytest.raises(UsageError) as refusal:
-        parse_workloads(text, "f.fio")
+        parse_jobs(text, "f.fio")
     assert said in str(refusal.value)
     assert refusal.value.hint
 
@@ -288,7 +286,7 @@ def test_files_refused(text: str, said: str) -> None:
 )
 def test_section_names_refused(name: str) -> None:
     with pytest.raises(UsageError):
-        parse_workloads(f"[{name}]\n", "f.fio")
+        parse_jobs(f"[{name}]\n", "f.fio")
 
 
 def test_a_hostile_line_takes_no_time() -> None:
@@ -307,7 +305,7 @@ def test_a_hostile_line_takes_no_time() -> None:
 def test_files_of_the_user(tmp_path: Path) -> None:
     path = tmp_path / "My QD32.fio"
     path.write_text("[a]\nrw=write\n")
-    name, workloads = load_workloads(str(path))
+    name, workloads = load_jobs(str(path))
     assert (name, [w.name for w in workloads]) == ("my-qd32", ["a"])
     for content, said in (
         (b"\xef\xbb\xbf[a]\n", "byte order mark"),
@@ -318,7 +316,7 @@ def test_files_of_the_user(tmp_path: Path) -> None:
     ):
         path.write_bytes(content)
         with pytest.raises(UsageError, match="QD32") as refusal:
-            load_workloads(str(path))
+            load_jobs(str(path))
         assert said in str(refusal.value)
 
 
@@ -327,7 +325,7 @@ def test_files_of_the_user(tmp_path: Path) -> None:
 )
 def test_profiles_that_are_none(spec: str) -> None:
     with pytest.raises(UsageError) as refusal:
-        load_workloads(spec)
+        load_jobs(spec)
     assert str(refusal.value).isprintable()
     if spec == "documnet":
         assert "did you mean document?" in str(refusal.value)
@@ -537,7 +535,7 @@ LEFT_OUT = """
 def test_what_only_names_files_is_left_out_with_a_note(line: str) -> None:
     """Nearly every user's file has one of these, and was refused for it."""
     notes: list[str] = []
-    (workload,) = parse_workloads(f"[global]\n{line}\n[a]\nrw=write\n", "f.fio", notes)
+    (workload,) = parse_jobs(f"[global]\n{line}\n[a]\nrw=write\n", "f.fio", notes)
     assert workload == one("[a]\nrw=write")
     (note,) = notes
     assert note.startswith(f"{line.partition('=')[0]}: left out, because ")
@@ -558,7 +556,7 @@ def test_notes_say_what_became_of_what() -> None:
         rw=read
         ioengine=mmap
     """
-    write, check = parse_workloads(text, "f.fio", notes)
+    write, check = parse_jobs(text, "f.fio", notes)
     assert (write.name, dict(write.options)["ioengine"], dict(write.options)["verify"]) == (
         "rand-write",
         "libaio",
@@ -577,7 +575,7 @@ def test_notes_say_what_became_of_what() -> None:
 def test_what_fio_never_ends_is_left_out() -> None:
     notes: list[str] = []
     text = "[a]\nio_submit_mode=offload\nrate_iops=50\nrate_process=poisson\n"
-    (workload,) = parse_workloads(text, "f.fio", notes)
+    (workload,) = parse_jobs(text, "f.fio", notes)
     assert "io_submit_mode" not in dict(workload.options) and len(notes) == 1
     assert "io_submit_mode" in dict(one(text.replace("poisson", "linear")).options)
 
@@ -585,7 +583,7 @@ def test_what_fio_never_ends_is_left_out() -> None:
 def test_all_obstacles_are_told_at_once() -> None:
     """One was, and the next after it was removed."""
     with pytest.raises(UsageError) as refused:
-        parse_workloads(
+        parse_jobs(
             "[global]\nioengine=rbd\npool=x\n[a]\nrw=trim\n[b (1)]\nrw=trim\n[c]\ntime_based\n",
             "f, line 1.fio",
         )
@@ -603,7 +601,7 @@ def test_all_obstacles_are_told_at_once() -> None:
         assert words in message, words
     many = "".join(f"x{number}=1\n" for number in range(60))
     with pytest.raises(UsageError, match="; and 10 more"):
-        parse_workloads(f"[a]\n{many}", "f.fio")
+        parse_jobs(f"[a]\n{many}", "f.fio")
 
 
 def test_the_notes_are_in_the_plan_and_told(tmp_path: Path) -> None:
@@ -650,7 +648,7 @@ OWN_ENGINE = "option 'ioengine': expected one of"
 @pytest.mark.parametrize("file", sorted(EXAMPLES.glob("*.fio")), ids=lambda file: file.stem)
 def test_fios_own_examples_run_or_are_refused_once(file: Path) -> None:
     def jobs() -> str:
-        _, workloads = load_workloads(str(file))
+        _, workloads = load_jobs(str(file))
         return "".join(job_file(each, device="/dev/sdb", size_bytes=128 * MIB, seed=1) for each in workloads)
 
     if file.stem in RUNS.split():

@@ -18,7 +18,7 @@ from pathlib import Path
 from harness.hosts import remote
 from harness.hosts.remote import AgentHost
 from harness.model import Io
-from harness.parse.jobfile import job_file, parse_workloads
+from harness.parse.jobfile import job_file, parse_jobs
 from harness.parse.machines import parse_address
 from harness.runs.together import LARGEST_SKEW, Client, ClientResult, Together, run_together, total
 from tests.lab.inside.kernel import arguments, processes, sh, wait_for
@@ -52,7 +52,7 @@ def two_hosts() -> Iterator[tuple[AgentHost, AgentHost]]:
 
 
 def job(device: str, runtime_s: float = RUNTIME_S) -> str:
-    (workload,) = parse_workloads(PROFILE, "profile")
+    (workload,) = parse_jobs(PROFILE, "profile")
     return job_file(workload, device=device, size_bytes=DISK_MIB << 20, seed=7, runtime_s=runtime_s)
 
 

@@ -27,7 +27,7 @@ PARTS = {
     "link": {"link", "links", "link_title"},
     "protection": {"protection", "protections", "protect", "ipsec"},
     "transport": {"transport", "transports"},
-    "workload": {"workload", "workloads"},
+    "workload": {"workload", "workloads", "jobs"},
     "IP version": {"ip", "ips", "family"},
     "initiators": {"initiators", "lab_initiators"},
 }
@@ -36,7 +36,7 @@ PARTS = {
 SPELLED = 3
 """A struct with so many of them spells it."""
 
-ASKS = re.compile(r"TestbedKind\.[A-Z]|\.testbed\b|\bkernels_apart\b|\.machines\b|\bis_lab\b")
+ASKS = re.compile(r"TestbedKind\.[A-Z]|\.testbed\b|kernels_apart\b|\.machines\b|\bis_lab\b")
 """How code asks on what kind of testbed it is."""
 
 MEASURING = ("runs", "planning", "probes", "testbeds", "protection", "network", "storage", "observe", "hosts")

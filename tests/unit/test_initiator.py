@@ -57,7 +57,8 @@ def test_a_session_has_an_iface_record_that_names_it_whoever_logs_it_in(tmp_path
 
 def test_a_record_that_was_made_before_iscsid_answered_is_made_again() -> None:
     """A second without an answer gives one without CHAP, with a login that is tried eight times for 15 s."""
-    world = World(told_in_vain=2)
+    world = World()
+    world.iscsi.told_in_vain = 2
     SESSION.acquire(world.host("initiator"))
     again = [f"{NODE} --op new", NODE, f"{NODE} --op delete"]
     assert world.said[1:] == [*again, *again, f"{NODE} --op new", NODE, f"{NODE} --login"]
@@ -66,8 +67,10 @@ def test_a_record_that_was_made_before_iscsid_answered_is_made_again() -> None:
 
 def test_an_iscsid_that_never_answers_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(initiator, "START_DEADLINE_S", 0.3)
+    world = World()
+    world.iscsi.told_in_vain = 1_000
     with pytest.raises(CommandFailed, match=r"expected iscsid to answer within 0\.3 s") as failed:
-        SESSION.acquire(World(told_in_vain=1_000).host("initiator"))
+        SESSION.acquire(world.host("initiator"))
     assert failed.value.hint is not None and "systemctl status iscsid" in failed.value.hint
 
 
@@ -82,11 +85,12 @@ def test_a_record_that_is_left_of_an_earlier_cell_is_taken(
 
 @pytest.mark.parametrize("name", ["iqn.1993-08.org.debian:01:abc", ""])
 def test_a_session_under_another_name_is_not_taken(name: str) -> None:
-    world = World(exported={SESSION.iqn: "harness-beef-0"})
+    world = World()
+    world.iscsi.exported = {SESSION.iqn: "harness-beef-0"}
     host = world.host("initiator")
     SESSION.acquire(host)
     assert initiator.await_disk(host, SESSION, serial="harness-beef-0").device == "/dev/sda"
-    world.initiator = name
+    world.iscsi.initiator = name
     with pytest.raises(CommandFailed, match=f"expected session1 to be {OURS}'s, found {name or 'no name'}"):
         initiator.await_disk(host, SESSION, serial="harness-beef-0")
 

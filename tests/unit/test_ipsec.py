@@ -21,7 +21,8 @@ from harness.protection.ipsec import Certificate, Credentials, SecurityAssociati
 from harness.protection.ipsec.charon import Charon
 from harness.protection.witness import REQID, Report
 from harness.protection.xfrm import Barrier, Clearance
-from tests.unit.fakes import Command, World, association, state_text
+from tests.unit.fakes import Command, World
+from tests.unit.fakes.ipsec import association, state_text
 
 NEAR, FAR = "198.18.3.1", "198.18.3.2"
 GCM = Proposal(

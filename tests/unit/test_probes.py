@@ -41,7 +41,8 @@ from harness.results.store import RunFolder
 from harness.runs.prober import questions
 from tests import flat
 from tests.unit import test_teardown as teardown
-from tests.unit.fakes import Answer, Command, FakeHost, FakeWitness, World, association
+from tests.unit.fakes import Answer, Command, FakeHost, FakeWitness, World
+from tests.unit.fakes.ipsec import association
 from tests.unit.test_hops import Router
 
 NEAR, FAR = "198.18.0.1", "198.18.0.2"
@@ -667,7 +668,8 @@ def test_a_requirement_says_what_mends_it() -> None:
 
 def test_a_run_whose_probes_all_fail_measures_its_cells_nonetheless(tmp_path: Path) -> None:
     plan = msgspec.structs.replace(teardown.PLAN, probes=True)
-    outcome = teardown.measure(World(), tmp_path / "run", plan)
+    world = World(answers=[(("/usr/bin/python3", "-I", "-S", "-"), (1, "", "no AF_ALG"))])
+    outcome = teardown.measure(world, tmp_path / "run", plan)
     assert outcome.error is None and outcome.journal.leaks == []
     assert {record.status for record in outcome.records} == {Status.OK}
     for record in outcome.records:

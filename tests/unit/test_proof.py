@@ -33,7 +33,8 @@ from harness.protection.proof import (
     snapshot,
 )
 from harness.protection.witness import Association, Report, Witnesses
-from tests.unit.fakes import PROC_NET_SNMP, FakeWitness, IdleDaemon, World, association
+from tests.unit.fakes import PROC_NET_SNMP, FakeWitness, IdleDaemon, World
+from tests.unit.fakes.ipsec import association
 
 MIB = 1 << 20
 NEAR, FAR = "198.18.0.1", "198.18.0.2"

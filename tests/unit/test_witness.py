@@ -23,7 +23,8 @@ from harness.protection import witness as module
 from harness.protection.layer import Carried
 from harness.protection.programs import witness as program
 from harness.protection.witness import REQID, Knock, Report, Witness, received, sent, witnesses
-from tests.unit.fakes import FakeDaemon, World, association
+from tests.unit.fakes import FakeDaemon, World
+from tests.unit.fakes.ipsec import association
 
 NEAR, FAR = "198.18.0.1", "198.18.0.2"
 GCM = {

@@ -20,17 +20,21 @@ from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from harness.hosts import NamespaceHost, programs
 from harness.hosts.runner import DEFAULT_TIMEOUT_S, Completed
 from harness.model.errors import CommandFailed, Interrupted
 from harness.protection.capture import MOST_SPARSE, Reader, Seen
 from harness.protection.ipsec.charon import Charon
 from harness.protection.ipsec.layer import EspFrames
-from harness.protection.witness import Association, Knock, Report, Witness
-from harness.runs import leftovers
-from harness.storage.iscsi import initiator
+from harness.protection.witness import Knock, Report, Witness
+from tests.unit.fakes.ipsec import Ipsec
+from tests.unit.fakes.iscsi import Iscsi
+from tests.unit.fakes.nvme import Nvme
+
+_NETWORK = "ip tc ss ping iw ethtool iptables-legacy ovsdb-tool ovs-vsctl ovs-ofctl"
+_FILES = "ls test dd mkdir install tee stat fallocate readlink rm"
+SILENT = frozenset(f"daemon write sh lscpu modprobe unshare systemctl {_NETWORK} {_FILES}".split())
+"""Programs that say nothing when they do what they are told, and leave nothing that a ``World`` knows."""
 
 Answer = tuple[int, str, str]
 """Exit status, standard output, standard error."""
@@ -44,15 +48,6 @@ USERS = ("netns vpn", "policy 10.0.0.1/32", "target iqn.2020-01.org.example:mine
 IO_BYTES = 4_096_000
 """What every fake fio moves."""
 
-NVME = [programs.source("harness.storage.nvme", name) for name in ("target", "initiator")]
-NVME_AGREED = {
-    "transport": "tcp",
-    "queue_count": "2",
-    "sqsize": "127",
-    "in_capsule_bytes": "16384",
-    "max_transfer_bytes": "0",
-    "max_sectors_kb": "1280",
-}
 WITNESS = programs.source("harness.protection", "witness")
 PCAP_HEADER = struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 96, 1)
 READER = Reader(frames=EspFrames(addresses=(bytes(4), bytes(4))), port=3260)
@@ -219,7 +214,7 @@ class FakeDaemon:
         (line,) = (
             line for line in self.host.read_files(["/proc/net/dev"])[0].splitlines() if f"{iface}:" in line
         )
-        states = self.host.world.associations(self.host.netns, reqid)
+        states = self.host.world.ipsec.associations(self.host.netns, reqid)
         self._answer(before=line, states=states, after=line, snmp=PROC_NET_SNMP)
 
     def _knock(self) -> None:
@@ -266,6 +261,9 @@ class World:
     answers: list[tuple[tuple[str, ...], Answer]] = field(default_factory=list)
     """(beginning of argv, answer), looked at before the model is asked."""
 
+    silent: frozenset[str] = frozenset()
+    """Programs of a test's own, which do nothing."""
+
     commands: list[Command] = field(default_factory=list)
     failed: Command | None = None
     things: dict[str, tuple[str, ...]] = field(default_factory=lambda: dict.fromkeys(USERS, ()))
@@ -281,21 +279,12 @@ class World:
     """Of every ESP state that there is."""
     samples: int = 0
     """How many packets of each have had a number that is sampled."""
-    spis: dict[str, int] = field(default_factory=dict)
-    """Of each security association that there was, by the name of the state."""
-    sessions: list[str] = field(default_factory=list)
-    """The IQN behind the kernel's session1, session2, …"""
-    exported: dict[str, str] = field(default_factory=dict)
-    """Serial number of what each target or NVMe subsystem exports that there was, by its name."""
-    connected: list[str] = field(default_factory=list)
-    """The NQN behind nvme0, nvme1, …"""
-    initiator: str = ""
-    """By which sessions go."""
     kernel_messages: list[str] = field(default_factory=list)
     """What the kernel will have said when it is asked next."""
-    told_in_vain: int = 0
-    """How many records are made before iscsid has told where its configuration is."""
     _steps: int = 0
+
+    def __post_init__(self) -> None:
+        self.ipsec, self.iscsi, self.nvme = Ipsec(self), Iscsi(self), Nvme(self)
 
     def host(self, name: str, netns: str | None = None) -> FakeHost:
         """In place of ``NamespaceHost``."""
@@ -385,7 +374,7 @@ class World:
             case ["modprobe", "-r", "brd"]:
                 if any(thing.startswith("backstore harness") for thing in self.things):
                     return 1, "", "modprobe: FATAL: Module brd is in use."
-                return self._remove_if_there("module brd", DONE)
+                return self.remove_if_there("module brd", DONE)
             case ["ip", "netns", "add", name]:
                 self.make(f"netns {name}")
             case ["ip", "netns", "list"]:
@@ -395,7 +384,7 @@ class World:
                 for thing in [thing for thing, ends in self.things.items() if name in ends]:
                     self.remove(thing)
                 missing = f'Cannot remove namespace file "/run/netns/{name}": No such file or directory'
-                return self._remove_if_there(f"netns {name}", (1, "", missing))
+                return self.remove_if_there(f"netns {name}", (1, "", missing))
             case ["ip", "link", "add", iface, *words, "type", "ifb"]:
                 self.make(f"link {iface}", *filter(None, [netns]))
             case ["ip", "link", "add", iface, *words] if netns is None:
@@ -403,162 +392,24 @@ class World:
             case ["ip", "link", "show", "dev", iface]:
                 return DONE if f"link {iface}" in self.things else NO
             case ["ip", "link", "del", "dev", iface]:
-                return self._remove_if_there(f"link {iface}", (1, "", "Cannot find device"))
-            case ["ip", "xfrm", "policy", "add", *words]:
-                self.make(_policy(netns, words[: words.index("action")]), *filter(None, [netns]))
-            case ["ip", "xfrm", "policy", "delete", *words]:
-                absent = (2, "", "RTNETLINK answers: No such file or directory")
-                return self._remove_if_there(_policy(netns, words), absent)
-            case ["ip", "xfrm", "policy", "deleteall", "src", source, "dst", destination, "priority", number]:
-                for thing in list(self.things):
-                    if re.fullmatch(
-                        _policy(netns, ["src", source, "dst", destination, f".* priority {number}"]), thing
-                    ):
-                        self.remove(thing)
-            case ["ip", "xfrm", "state", "deleteall", "src", source, "dst", destination, *words]:
-                proto, esp, reqid, number = words
-                assert (proto, esp, reqid) == ("proto", "esp", "reqid")
-                self._remove_if_there(_state(netns, source, destination, number), DONE)
-            case ["ip", "xfrm", "state", "list", "nokeys"]:
-                return 0, self._states(netns), ""
-            case ["ip", "xfrm", "policy", "list"]:
-                return 0, self._policies(netns), ""
-            case ["vici", "initiate"]:
-                self._initiate(json.loads(text)["child"])
-            case ["/usr/bin/python3", "-c", program]:
-                return (
-                    self._lio(json.loads(text)) if "rtslib_fb" in program else self._logout(json.loads(text))
-                )
-            case ["/usr/bin/python3", "-I", "-S", "-c", program] if program in NVME:
-                return self._nvme(json.loads(text))
-            case ["unshare", "--mount", "sh", "-euc", _, "sh", _, "iface.initiatorname", name, *_]:
-                self.initiator = name
-            case ["iscsiadm", "--mode", "node", "--targetname", iqn, "--portal", _, "--interface", _, *words]:
-                return self._iscsiadm(iqn, words)
-            case ["ls", initiator.SESSIONS]:
-                return 0, "".join(f"session{n}\n" for n, _ in enumerate(self.sessions, 1)), ""
-            case ["sh", "-c", script, "sh", word] if "iscsi_session" in script and script != leftovers.SCRIPT:
-                return self._sysfs(word)
+                return self.remove_if_there(f"link {iface}", (1, "", "Cannot find device"))
             case ["fio", *_]:
                 return self._fio(text)
+            case _:
+                answers = (kind.act(netns, argv, text) for kind in (self.ipsec, self.iscsi, self.nvme))
+                answer = next((answer for answer in answers if answer is not None), None)
+                known = argv[0] in SILENT | self.silent
+                assert answer or known, (
+                    f"no fake knows {shlex.join(argv)}: give it a file below tests/unit/fakes"
+                )
+                return answer or DONE
         return DONE
 
-    def _remove_if_there(self, thing: str, absent: Answer) -> Answer:
+    def remove_if_there(self, thing: str, absent: Answer) -> Answer:
         if thing not in self.things:
             return absent
         self.remove(thing)
         return DONE
-
-    def _initiate(self, name: str) -> None:
-        """charon's states and policies on both ends, as the initiator's connection says."""
-        conn = next(
-            m[name] for h, c, m in self.told[::-1] if (h, c) == ("initiator", "load-conn") and name in m
-        )
-        (near,), (far,) = conn["local_addrs"], conn["remote_addrs"]
-        child = conn["children"][name]
-        reqid, priority = str(child["reqid"]), str(child["priority"])
-        target = next(t.split()[1] for t in self.things if t == f"netns {name}")
-        for netns in (None, target):
-            for source, destination, way in ((near, far, "out"), (far, near, "in"), (far, near, "fwd")):
-                selector = ["src", f"{source}/32", "dst", f"{destination}/32", "dir", way]
-                self.make(_policy(netns, [*selector, "priority", priority]))
-            for source, destination in ((near, far), (far, near)):
-                self.make(_state(netns, source, destination, reqid))
-
-    def _policies(self, netns: str | None) -> str:
-        text = "src 0.0.0.0/0 dst 0.0.0.0/0 \n\tsocket in priority 0 ptype main \n"
-        for thing in self.things:
-            if thing.startswith(f"policy {netns} "):
-                selector, _, rest = thing.removeprefix(f"policy {netns} ").partition(" dir ")
-                way, _, priority = rest.partition(" priority ")
-                text += f"{selector} \n\tdir {way} action block priority {priority or 20000} ptype main \n"
-        return text
-
-    def _states(self, netns: str | None) -> str:
-        text = state_text("10.0.0.1", "10.0.0.2", spi=1, reqid=1)
-        for number, thing in enumerate(self.things, 2):
-            if thing.startswith(f"state {netns} "):
-                source, destination, reqid = thing.split()[2:]
-                text += state_text(source, destination, spi=number, reqid=int(reqid))
-        return text
-
-    def associations(self, netns: str | None, reqid: str) -> list[dict[str, object]]:
-        """What a witness tells. Each end of an SA has its name less the network namespace."""
-        found = []
-        for thing in self.things:
-            if thing.startswith(f"state {netns} ") and thing.endswith(f" {reqid}"):
-                source, destination, _ = thing.split()[2:]
-                spi = self.spis.setdefault(f"{source} {destination} {reqid}", len(self.spis) + 1)
-                made = association(
-                    spi, source, destination, self.protected_bytes, packets=MOST_SPARSE * self.samples
-                )
-                found.append(msgspec.to_builtins(made))
-        return found
-
-    def _lio(self, request: dict[str, Any]) -> Answer:
-        kind = request["do"].partition("-")[2]
-        thing = f"{kind} {request.get('name') or request['iqn']}"
-        if request["do"].startswith("delete"):
-            return self._remove_if_there(thing, DONE)
-        if kind == "target":
-            self.exported[request["iqn"]] = request["backstore"]
-        self.make(thing)
-        return DONE
-
-    def _nvme(self, request: dict[str, Any]) -> Answer:
-        """Both programs: what they are told to do tells them apart."""
-        export, connection = f"subsystem {request['nqn']}", f"connection {request['nqn']}"
-        match request["do"]:
-            case "create":
-                self.exported[request["nqn"]] = request["serial"]
-                self.make(export)
-            case "connect":
-                if export not in self.things:
-                    return 4, "", "Connection refused"
-                self.connected.append(request["nqn"])
-                self.make(connection)
-            case "tell":
-                number = self.connected.index(request["nqn"])
-                told = {"controller": f"nvme{number}", "disk": f"nvme{number}n1", "agreed": NVME_AGREED}
-                return 0, json.dumps(told), ""
-            case "disconnect":
-                return self._remove_if_there(connection, DONE)
-            case "delete":
-                return self._remove_if_there(export, DONE)
-        return DONE
-
-    def _nvme_text(self, path: str) -> str:
-        """A file of a controller's or its disk's."""
-        nqn = self.connected[int(re.findall(r"/nvme(\d+)", path)[0])]
-        if f"connection {nqn}" not in self.things:
-            return ""
-        answers = {"state": "live\n", "subsysnqn": f"{nqn}\n", "serial": f"{self.exported[nqn]}  \n"}
-        return answers.get(path.rpartition("/")[2], "262144\n")
-
-    def _iscsiadm(self, iqn: str, words: list[str]) -> Answer:
-        node, session = f"node {iqn}", f"session {iqn}"
-        match words:
-            case ["--op", "new"] if node not in self.things:
-                self.make(node)
-            case ["--op", "delete"]:
-                return self._remove_if_there(node, (21, "", ""))
-            case []:
-                is_told = self.told_in_vain == 0
-                self.told_in_vain = max(0, self.told_in_vain - 1)
-                return 0, f"# BEGIN RECORD 2.1.8\n{initiator.WITH_CHAP if is_told else ''}\n", ""
-            case ["--login"]:
-                self.make(session)
-                self.sessions.append(iqn)
-        return DONE
-
-    def _logout(self, request: dict[str, Any]) -> Answer:
-        iqn = request["iqn"]
-        self._remove_if_there(f"session {iqn}", DONE)
-        return self._remove_if_there(f"node {iqn}", DONE)
-
-    def _sysfs(self, word: str) -> Answer:
-        """A session's disk by its name."""
-        return 0, f"/sys/class/iscsi_session/{word}/device/target0:0:0/0:0:0:0/block/sda\n", ""
 
     def _fio(self, job: str) -> Answer:
         self.moved_bytes += 2 * IO_BYTES
@@ -578,7 +429,7 @@ class World:
             captured.capture(tcp(40000, int(port), own, peer))
         for thing in self.things:
             if thing.startswith(f"state {captured.host.netns} {own} {peer} "):
-                spi = self.spis[" ".join(thing.split()[2:])]
+                spi = self.ipsec.spis[" ".join(thing.split()[2:])]
                 (mask,) = re.findall(r"ip\[24:4\] & (0x[0-9a-f]+)", captured.argv[-1])
                 last = MOST_SPARSE * self.samples
                 numbers = (n for n in range(last - MOST_SPARSE + 1, last + 1) if not n & int(mask, 16))
@@ -588,30 +439,16 @@ class World:
         """A small file, as ``Host.read_files`` gives it."""
         if path in self.secret_files:
             return self.secret_files[path]
-        if path == "/proc/net/unix":
-            running = any(thing.startswith("daemon iscsid") for thing in self.things)
-            return "@ISCSIADM_ABSTRACT_NAMESPACE" if running else ""
         if path == "/proc/net/dev":
             links = [thing.split()[1] for thing in self.things if thing.startswith("link ")]
             ends = [name.replace("i", "t") for name in links]
             moved = f"{self.moved_bytes} {MOST_SPARSE * self.samples}{' 0' * 6}"
             return "".join(f"{name}: {moved} {moved}\n" for name in (*links, *ends))
-        if path.startswith(initiator.SESSIONS) and path.endswith("/targetname"):
-            number = int(re.findall(r"session(\d+)/", path)[0])
-            iqn = self.sessions[number - 1]
-            is_up = f"session {iqn}" in self.things and iqn not in self.sessions[number:]
-            return f"{iqn}\n" if is_up else ""
         if path == "/proc/crypto":
             return "name         : rfc4106(gcm(aes))\ndriver       : rfc4106-gcm-aesni\npriority     : 400\n"
-        if "/nvme" in path:
-            return self._nvme_text(path)
-        if path.endswith("vpd_pg80"):
-            (number,) = re.findall(r"/session(\d+)/", path)
-            return self.exported[self.sessions[int(number) - 1]]
-        if path.endswith("/initiatorname"):
-            return f"{self.initiator}\n"
-        if path.endswith("/state"):
-            return "LOGGED_IN\n" if any(thing.startswith("session ") for thing in self.things) else ""
+        for kind in (self.nvme, self.iscsi):
+            if (text := kind.text_of(path)) is not None:
+                return text
         return "262144\n" if path.endswith("/size") else ""
 
 
@@ -622,53 +459,6 @@ def _asks(argv: tuple[str, ...]) -> bool:
         or argv == ("vici", "stats")
         or argv[:3] == ("ip", "link", "show")
         or (argv[:2] == ("sh", "-c") and argv[2].startswith(("test", "grep")))
-    )
-
-
-def _policy(netns: str | None, selector: Sequence[str]) -> str:
-    return f"policy {netns} {' '.join(selector)}"
-
-
-def _state(netns: str | None, source: str, destination: str, reqid: str) -> str:
-    return f"state {netns} {source} {destination} {reqid}"
-
-
-def state_text(source: str, destination: str, *, spi: int, reqid: int) -> str:
-    """One state as ``ip xfrm state list nokeys`` prints it (iproute2 6.1)."""
-    return f"""src {source} dst {destination}
-\tproto esp spi {spi:#010x} reqid {reqid} mode transport
-\treplay-window 0 flag  (0x00000000)
-\taead rfc4106(gcm(aes)) <<Keys hidden>> 128
-\tanti-replay context: seq 0x0, oseq 0x52a1, bitmap 0x00000000
-\tsel src 0.0.0.0/0 dst 0.0.0.0/0 uid 0
-"""
-
-
-def association(
-    spi: int,
-    source: str,
-    destination: str,
-    carried_bytes: int,
-    *,
-    packets: int | None = None,
-    algorithms: Sequence[str] = ("rfc4106(gcm(aes))",),
-    mode: str = "transport",
-    ended: bool = False,
-    missing: bool = False,
-) -> Association:
-    """A security association as a witness tells of it; its packets are full frames."""
-    packets = carried_bytes // 1400 if packets is None else packets
-    return Association(
-        spi=spi,
-        source=source,
-        destination=destination,
-        bytes=carried_bytes,
-        packets=packets,
-        sequence=packets,
-        algorithms=tuple(algorithms),
-        mode=mode,
-        ended=ended,
-        missing=missing,
     )
 
 

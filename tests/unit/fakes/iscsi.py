@@ -1,0 +1,104 @@
+"""LIO's targets, open-iscsi's records and sessions."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from harness.runs import leftovers
+from harness.storage.iscsi import initiator
+
+if TYPE_CHECKING:
+    from tests.unit.fakes import Answer, World
+
+DONE = (0, "", "")
+
+
+@dataclass
+class Iscsi:
+    """Things are ``backstore NAME``, ``target IQN``, ``node IQN`` and ``session IQN``."""
+
+    world: World
+    exported: dict[str, str] = field(default_factory=dict)
+    """Serial number of what each target exports that there was, by its name."""
+    sessions: list[str] = field(default_factory=list)
+    """The IQN behind the kernel's session1, session2, …"""
+    initiator: str = ""
+    """By which sessions go."""
+    told_in_vain: int = 0
+    """How many records are made before iscsid has told where its configuration is."""
+
+    def act(self, netns: str | None, argv: tuple[str, ...], text: str) -> Answer | None:
+        del netns
+        match argv:
+            case ["/usr/bin/python3", "-c", program]:
+                asked = json.loads(text)
+                return self._lio(asked) if "rtslib_fb" in program else self._logout(asked)
+            case ["unshare", "--mount", "sh", "-euc", _, "sh", _, "iface.initiatorname", name, *_]:
+                self.initiator = name
+                return DONE
+            case ["iscsiadm", "--mode", "node", "--targetname", iqn, "--portal", _, "--interface", _, *words]:
+                return self._iscsiadm(iqn, words)
+            case ["iscsiadm", *_] | ["/usr/bin/python3", "-I", "-c", "import rtslib_fb"]:
+                return DONE
+            case ["ls", initiator.SESSIONS]:
+                return 0, "".join(f"session{n}\n" for n, _ in enumerate(self.sessions, 1)), ""
+            case ["sh", "-c", script, "sh", word] if "iscsi_session" in script and script != leftovers.SCRIPT:
+                return self._sysfs(word)
+        return None
+
+    def text_of(self, path: str) -> str | None:
+        if path == "/proc/net/unix":
+            running = any(thing.startswith("daemon iscsid") for thing in self.world.things)
+            return "@ISCSIADM_ABSTRACT_NAMESPACE" if running else ""
+        if path.startswith(initiator.SESSIONS) and path.endswith("/targetname"):
+            number = int(re.findall(r"session(\d+)/", path)[0])
+            iqn = self.sessions[number - 1]
+            is_up = f"session {iqn}" in self.world.things and iqn not in self.sessions[number:]
+            return f"{iqn}\n" if is_up else ""
+        if path.endswith("vpd_pg80"):
+            (number,) = map(int, re.findall(r"/session(\d+)/", path))
+            return self.exported[self.sessions[number - 1]]
+        if path.endswith("/initiatorname"):
+            return f"{self.initiator}\n"
+        if path.endswith("/state"):
+            is_up = any(thing.startswith("session ") for thing in self.world.things)
+            return "LOGGED_IN\n" if is_up else ""
+        return None
+
+    def _lio(self, request: dict[str, Any]) -> Answer:
+        kind = request["do"].partition("-")[2]
+        thing = f"{kind} {request.get('name') or request['iqn']}"
+        if request["do"].startswith("delete"):
+            return self.world.remove_if_there(thing, DONE)
+        if kind == "target":
+            self.exported[request["iqn"]] = request["backstore"]
+        self.world.make(thing)
+        return DONE
+
+    def _iscsiadm(self, iqn: str, words: list[str]) -> Answer:
+        node, session = f"node {iqn}", f"session {iqn}"
+        match words:
+            case ["--op", "new"] if node not in self.world.things:
+                self.world.make(node)
+            case ["--op", "delete"]:
+                return self.world.remove_if_there(node, (21, "", ""))
+            case []:
+                is_told = self.told_in_vain == 0
+                self.told_in_vain = max(0, self.told_in_vain - 1)
+                return 0, f"# BEGIN RECORD 2.1.8\n{initiator.WITH_CHAP if is_told else ''}\n", ""
+            case ["--login"]:
+                self.world.make(session)
+                self.sessions.append(iqn)
+        return DONE
+
+    def _logout(self, request: dict[str, Any]) -> Answer:
+        iqn = request["iqn"]
+        self.world.remove_if_there(f"session {iqn}", DONE)
+        return self.world.remove_if_there(f"node {iqn}", DONE)
+
+    def _sysfs(self, word: str) -> Answer:
+        """A session's disk by its name."""
+        return 0, f"/sys/class/iscsi_session/{word}/device/target0:0:0/0:0:0:0/block/sda\n", ""

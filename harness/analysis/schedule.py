@@ -66,15 +66,7 @@ class Schedule:
 
     def take(self, record: Record) -> None:
         """Note a record. A record of a place that the plan does not have is ignored."""
-        place = (
-            Column(
-                record.column.link,
-                record.column.protection,
-                record.column.transport,
-                record.column.initiators,
-            ),
-            record.workload.name,
-        )
+        place = (record.column, record.workload.name)
         if place not in self._measured:
             return
         cell = Cell(*place, record.repeat)

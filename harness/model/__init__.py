@@ -474,11 +474,9 @@ class Column(msgspec.Struct, frozen=True, order=True, forbid_unknown_fields=True
     def __post_init__(self) -> None:
         if self.link == LINK_LOCAL:
             msgspec.structs.force_setattr(self, "transport", None)
-        if not self.protection or not self.has_ipsec:
-            if self.mode is not None:
-                msgspec.structs.force_setattr(self, "mode", None)
-        elif self.mode is None:
-            msgspec.structs.force_setattr(self, "mode", IpsecMode.TRANSPORT)
+        mode = (self.mode or IpsecMode.TRANSPORT) if self.protection and self.has_ipsec else None
+        if mode is not self.mode:
+            msgspec.structs.force_setattr(self, "mode", mode)
 
     @property
     def is_local(self) -> bool:

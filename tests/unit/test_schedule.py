@@ -17,6 +17,7 @@ from harness.model import (
     Cell,
     Column,
     Io,
+    IpsecMode,
     Job,
     Latency,
     Plan,
@@ -90,6 +91,14 @@ def noisy(spread: Mapping[str, float]) -> Measure:
         return 100.0 * source.lognormvariate(0, spread[cell.column.link])
 
     return measure
+
+
+def test_what_was_measured_over_ipv6_or_in_a_tunnel_is_done() -> None:
+    columns = (Column("wired-ip6", ip=6), Column("wired", ("aes128gcm16",), mode=IpsecMode.TUNNEL))
+    plan = msgspec.structs.replace(PLAN, columns=columns, repeats=1)
+    cells = order_of_cells(plan)
+    records = [msgspec.structs.replace(measured(cell, 1.0), column=cell.column) for cell in cells]
+    assert Schedule(plan, records).expected == 0
 
 
 def test_without_a_rule_every_cell_is_measured_once_in_shuffled_blocks() -> None:

@@ -17,14 +17,14 @@ from harness.analysis import disturbance
 from harness.cli.progress import BEGUN_S
 from harness.cli.results import write
 from harness.cli.streams import tell, tell_error
+from harness.documents import page
+from harness.documents.experiments import Experiment, experiments
 from harness.hosts import state
 from harness.model import Record, Status
 from harness.model.errors import BusyError, HarnessError, RequirementError, UsageError
 from harness.model.units import unknown_name
 from harness.parse import references
-from harness.parse.experiments import Experiment, experiments
 from harness.parse.files import shown_path
-from harness.report import documents
 from harness.results import probe_store
 from harness.results.probe_records import ProbeRecord
 from harness.results.store import RESULTS, RunFolder, open_runs
@@ -90,13 +90,13 @@ def documents_command(
         raise UsageError(
             f"there is no {places[0]} yet", hint="harness documents --run measures what it needs"
         )
-    found = documents.load(places, names or (), reasons)
-    page = documents.render_page(found)
+    found = page.load(places, names or (), reasons)
+    made = page.render_page(found)
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    sys.stdout.write(documents.text(found, width) + "\n")
+    sys.stdout.write(page.text(found, width) + "\n")
     sys.stdout.flush()
     output = output or Path("documents.html")
-    write(output, page.encode())
+    write(output, made.encode())
     tell(f"the page: {shown_path(output)}")
     if failed:
         raise typer.Exit(1)
@@ -152,7 +152,7 @@ def _lacks_own_kernel() -> str:
 
 def _last(experiment: Experiment, folder: Path, *, virtual: bool) -> RunFolder | None:
     """The last run of an experiment, if there is one."""
-    runs = documents.runs_of(experiment, open_runs([folder]), virtual=virtual)
+    runs = page.runs_of(experiment, open_runs([folder]), virtual=virtual)
     return max(runs, key=lambda run: run.run_id, default=None)
 
 

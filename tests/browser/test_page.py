@@ -15,9 +15,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from harness.documents import page as documents
 from harness.model.beside import Beside, ProcessorUse, RoundTrips
 from harness.planning import probe_plan
-from harness.report import documents, load, render
+from harness.report import load, render
 from tests.unit.results_folder import ENVIRONMENT, made_plan, write
 from tests.unit.test_documents import run_of_probes
 from tests.unit.test_table import HOSTILE, matrix, record

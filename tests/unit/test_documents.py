@@ -9,20 +9,20 @@ import msgspec
 import pytest
 
 from harness.cli import documents as command
-from harness.explain import documents
-from harness.explain.documents import Answer
+from harness.documents import answers as answering
+from harness.documents import page
+from harness.documents.answers import Answer
+from harness.documents.experiments import experiments
 from harness.hosts import state
 from harness.model import Clock, LabKernel, Plan, Record, Status
 from harness.model.errors import BusyError, RequirementError, TestbedError
 from harness.model.probing import Forwarding, Socket, Tcp, Udp
 from harness.parse import references
-from harness.parse.experiments import experiments
 from harness.parse.jobfile import load_jobs
 from harness.parse.profiles import load_link
 from harness.planning import plan, probe_plan
 from harness.planning.probe_plan import ProbeRequest
 from harness.planning.request import Request
-from harness.report import documents as page
 from harness.results import probe_store
 from harness.results.probe_records import ForwardingFigures, ProbeRecord, UdpFigures
 from harness.results.store import RunFolder
@@ -48,7 +48,7 @@ def on(record: ProbeRecord, link: str, **changes: object) -> ProbeRecord:
 
 
 def answers(number: int, *records: ProbeRecord) -> list[Answer]:
-    return documents.of_paths(references.load_path_reference(f"document-00{number}"), records)
+    return answering.of_paths(references.load_path_reference(f"document-00{number}"), records)
 
 
 def pppoe(routed: float, over_pppoe: float, **changes: object) -> list[ProbeRecord]:
@@ -229,8 +229,8 @@ def test_what_a_switch_adds_is_the_slope() -> None:
     assert whole in found.conclusion
     assert list(found.bars.bars) == ["no switch", "1 switch", "2 switches", "3 switches", "4 switches"]
     assert found.bars.bars["1 switch"] == {
-        documents.MEASURED: 200,
-        documents.VIRTUAL: 40,
+        answering.MEASURED: 200,
+        answering.VIRTUAL: 40,
         "in document 004": 271,
     }
     assert reopened.conclusion.startswith("No answer of our own: there is no figure of switched:0")
@@ -292,7 +292,7 @@ def matrix(**columns: Sequence[float]) -> list[Record]:
 def of_matrix(records: Sequence[Record]) -> list[Answer]:
     reference = references.load_reference("document-003")
     table: Table | None = build(records, Options(reference=reference)) if records else None
-    return documents.of_matrix(reference, table)
+    return answering.of_matrix(reference, table)
 
 
 def test_of_a_matrix_all_rows_are_compared() -> None:

@@ -8,12 +8,11 @@ from pathlib import Path
 
 import msgspec
 
-from harness.explain import documents
-from harness.explain.documents import MEASURED, VIRTUAL, Answer, Bars
+from harness.documents.answers import MEASURED, VIRTUAL, Answer, Bars, of_matrix, of_paths
+from harness.documents.experiments import Experiment, experiments
 from harness.model import Clock
 from harness.model.escape import for_html, printable
 from harness.parse import references
-from harness.parse.experiments import Experiment, experiments
 from harness.parse.references import Reference
 from harness.report import draw, page
 from harness.report.charts import TOP, WIDTH, Chart
@@ -116,12 +115,12 @@ def _document(name: str, made: Sequence[Experiment], runs: Sequence[RunFolder], 
     reference: Reference | references.PathReference
     if view is not None:
         reference = references.load_path_reference(name)
-        answers = documents.of_paths(reference, records)
+        answers = of_paths(reference, records)
         tables.append(build_view(View(view), records, reference))
     else:
         reference = references.load_reference(name)
         found = _matrices(reference, cells)
-        answers = documents.of_matrix(reference, found[0] if found else None)
+        answers = of_matrix(reference, found[0] if found else None)
         # The first has all columns; side by side with the document's they are easier to read clock by clock.
         tables += found[1:] or [_as_grid(reference)]
         if records:

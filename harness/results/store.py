@@ -546,21 +546,22 @@ def decode(decoder: msgspec.json.Decoder[V], kind: upgrade.Kind, file: Path, dat
             found = decoder.decode(data)
             if found.schema == SCHEMA_VERSION:
                 return found
+            version = found.schema
         except msgspec.ValidationError:
-            if _schema_of(data) == SCHEMA_VERSION:
+            version = _schema_of(data)
+            if version == SCHEMA_VERSION:
                 raise
-        version = _schema_of(data)
         _require_known_schema(file, version)
-        return decoder.decode(_upgraded(kind, data, version))
+        return msgspec.convert(_upgraded(kind, data, version), decoder.type)
     except _UNDECODABLE as error:
         _require_known_schema(file, _schema_of(data))
         raise _damaged(file, _CALLED[kind], data, error) from error
 
 
-def _upgraded(kind: upgrade.Kind, data: bytes, version: int) -> bytes:
+def _upgraded(kind: upgrade.Kind, data: bytes, version: int) -> upgrade.Json:
     """A file of an earlier version as one of this. DecodeError if it has not the shape of its version."""
     try:
-        return msgspec.json.encode(upgrade.upgraded(kind, msgspec.json.decode(data), version, SCHEMA_VERSION))
+        return upgrade.upgraded(kind, msgspec.json.decode(data), version, SCHEMA_VERSION)
     except upgrade.MISSHAPEN as error:
         # Python's own words for it, such as 'ipsec' for a missing key, tell a reader nothing.
         raise msgspec.DecodeError(

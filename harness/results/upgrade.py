@@ -78,6 +78,8 @@ def _renamed(data: Json, names: Mapping[str, str]) -> Json:
 _SETTING = ("testbed", "source", "clock", "lab_kernel", "ciphers", "disk")
 _COLUMN = ("link", "protection", "transport", "initiators")
 _STORAGE = ("backing", "disk", "local_device", "shared_lun")
+_GONE = {*_SETTING, *_COLUMN, *_STORAGE, "ip", "ipsec_mode", "virtual_time", "other_kernel"}
+_GONE |= {"kernels_apart", "workloads", "block_bytes"}
 
 
 def _from_2(kind: Kind, data: Json) -> Json:
@@ -110,11 +112,9 @@ def _from_2(kind: Kind, data: Json) -> Json:
         setting["lab_kernel"] = "debian"  # before there was another
     if kind == "record":
         grouped["workload"] = {"name": data["workload"], "block_bytes": data.get("block_bytes")}
-    gone = {*_SETTING, *_COLUMN, *_STORAGE, "ip", "ipsec_mode", "virtual_time", "other_kernel"}
-    gone |= {"kernels_apart", "workloads", "block_bytes"}
     return {
         "setting": setting,
-        **{name: value for name, value in data.items() if name not in gone},
+        **{name: value for name, value in data.items() if name not in _GONE},
         **grouped,
     }
 

@@ -244,7 +244,8 @@ int main(int count, char **words)
 		set(1000, 1000);
 		for (loops = 0; fired < 3 && loops < 10000000000; loops++)
 			;
-		printf("fired %d\n", fired);
+		/* On a busy machine it has fired again by now. */
+		printf("fired %d\n", fired < 3 ? fired : 3);
 		set(300, 0);
 		fired = early = 0;
 		while (!fired)

@@ -552,7 +552,7 @@ def decode(decoder: msgspec.json.Decoder[V], kind: upgrade.Kind, file: Path, dat
             if version == SCHEMA_VERSION:
                 raise
         _require_known_schema(file, version)
-        return msgspec.convert(_upgraded(kind, data, version), decoder.type)
+        return msgspec.convert(_upgraded(kind, data, version), decoder.type, str_keys=True)
     except _UNDECODABLE as error:
         _require_known_schema(file, _schema_of(data))
         raise _damaged(file, _CALLED[kind], data, error) from error

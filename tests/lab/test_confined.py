@@ -130,7 +130,7 @@ def test_root_in_the_lab_changes_nothing_of_the_machine(
     journal = Journal(state / "journal-escape.jsonl")
     monkeypatch.setattr(os, "geteuid", lambda: uid)
     with boot.booted(command, journal=journal, console=console, results=results) as booted:
-        assert booted.process.wait(timeout=COMMAND_DEADLINE_S) == 0
+        assert booted.process.wait(timeout=COMMAND_DEADLINE_S) == 0, booted.last_words()
     journal.end()
     said = booted.said().decode()
     assert "tried all" in said and "succeeded" not in said, said

@@ -109,7 +109,7 @@ def tell_start(made: Plan, folder: RunFolder, what: str) -> None:
     tell(
         f"run {made.run_id} in the {made.setting.testbed} testbed"
         + (" on its own kernel" if made.setting.is_own else "")
-        + (f" {made.setting.other_kernel.name}" if made.setting.other_kernel is not None else "")
+        + (f" {made.setting.release}" if made.setting.release else "")
         + (" in virtual time" if made.setting.is_virtual else "")
         + (f" with {portable}" if (portable := _portable(made)) else "")
         + f": {what}, results in {folder.path}"
@@ -140,7 +140,7 @@ def print_plan(made: Plan, to: Callable[[str], None] = say) -> None:
         else f"{made.storage.disk.name} ({made.storage.disk.title})"
     )
     kernel_name = "" if made.setting.lab_kernel is None else f" with {KERNEL_WORDS[made.setting.lab_kernel]}"
-    kernel_name += f" {made.setting.other_kernel.name}" if made.setting.other_kernel is not None else ""
+    kernel_name += f" {made.setting.release}" if made.setting.release else ""
     clock = ", virtual time" if made.setting.is_virtual else ""
     clock += f", {portable}" if (portable := _portable(made)) else ""
     to(

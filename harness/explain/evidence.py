@@ -405,7 +405,7 @@ class _ColumnOf:
     def _framing(self, link: LinkProfile) -> Framing | None:
         if not self.column.protection:
             return None
-        mode = IpsecMode(self.key.column.mode or IpsecMode.TRANSPORT)
+        mode = self.key.column.mode or IpsecMode.TRANSPORT
         return framings.of(self.column.protection, self.proposals, mode, link.mtu_bytes, link.ip)
 
     def _most(

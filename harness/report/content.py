@@ -190,7 +190,7 @@ def columns(results: Results, table: Table) -> list[ColumnFacts]:
                 framing=framings.of(
                     key.column.protection,
                     {name: proposal for plan in plans for name, proposal in plan.proposals.items()},
-                    IpsecMode(key.column.mode or IpsecMode.TRANSPORT),
+                    key.column.mode or IpsecMode.TRANSPORT,
                     link.mtu_bytes if link is not None else 0,
                     link.ip if link is not None else IPV4,
                 ),

@@ -114,13 +114,7 @@ EXPORTED = (
     Field("protection", str, lambda of: "+".join(of.record.column.protection), is_tag=True),
     Field("transport", str, lambda of: of.record.column.transport, is_tag=True),
     Field("ipsec", str, lambda of: of.record.column.ipsec, is_tag=True),
-    # Earlier versions wrote ESP's mode beside other protections as well.
-    Field(
-        "ipsec_mode",
-        str,
-        lambda of: of.record.column.mode if of.record.column.has_ipsec else None,
-        is_tag=True,
-    ),
+    Field("ipsec_mode", str, lambda of: of.record.column.mode, is_tag=True),
     Field(
         "encrypted",
         bool,

@@ -114,7 +114,6 @@ def _headed(
     told = origins(keys)
     titles = {}
     emulated = {}
-    ip_of = {}
     memory = {}
     for key in keys:
         column = key.column
@@ -124,7 +123,6 @@ def _headed(
         memory[key] = is_memory(key, [plan for plan in plans if plan.run_id in runs])
         if memory[key] and column.is_local:
             title = title.replace("disk", "memory")
-        ip_of[key] = None if column.is_local else next((record.column.ip for record in of_key), None)
         titles[key] = title or ("Local" if column.is_local else column.link)
         emulated[key] = any(record.emulated for record in of_key)
     columns = []
@@ -148,7 +146,6 @@ def _headed(
             TableColumn(
                 key=key,
                 column=column,
-                ip=ip_of[key],
                 is_memory=memory[key],
                 label=f"{origin} {key.label}".strip(),
                 heading=(origin, title, ", ".join(remarks), f"{protection} {key.mode}".rstrip()),

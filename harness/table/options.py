@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 from harness.analysis.stats import Difference
-from harness.model import Column, Family, Setting, Status
+from harness.model import Column, Setting, Status
 from harness.model.choices import Choice
 from harness.parse.references import Reference
 from harness.results.columns import ColumnKey, TableRow
@@ -58,7 +58,6 @@ class TableColumn(msgspec.Struct, frozen=True, kw_only=True):
 
     key: ColumnKey | None
     column: Column
-    ip: Family | None = None
     is_memory: bool = False
     label: str
     heading: tuple[str, str, str, str]

@@ -20,7 +20,8 @@ from harness.storage import disks
 from harness.storage.disks import FlashDisk, NbdModule
 from harness.storage.programs import harddisk
 from harness.storage.programs.harddisk import Mechanics
-from tests.unit.fakes import DONE, World
+from tests.unit.fakes import World
+from tests.unit.fakes.answers import DONE
 
 MS = 1_000_000
 TURN_NS = 60 * 10**9 // 7200

@@ -16,7 +16,8 @@ from harness.network.links import LinkPath
 from harness.network.paths import Folders
 from harness.parse import pppd
 from harness.parse.profiles import load_link
-from tests.unit.fakes import Answer, Failure, World
+from tests.unit.fakes import Failure, World
+from tests.unit.fakes.answers import Answer
 
 SPECS = (
     "switched:0",

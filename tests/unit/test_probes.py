@@ -41,7 +41,8 @@ from harness.results.store import RunFolder
 from harness.runs.prober import questions
 from tests import flat
 from tests.unit import test_teardown as teardown
-from tests.unit.fakes import Answer, Command, FakeHost, FakeWitness, World
+from tests.unit.fakes import Command, FakeHost, FakeWitness, World
+from tests.unit.fakes.answers import Answer
 from tests.unit.fakes.ipsec import association
 from tests.unit.test_hops import Router
 

@@ -44,7 +44,8 @@ from harness.runs.cells import CellComposer
 from harness.runs.columns import Hosts
 from harness.storage.iscsi.initiator import RemoteDisk
 from tests import flat
-from tests.unit.fakes import DONE, IO_BYTES, USERS, Answer, Command, Failure, FakeDaemon, World, tcp
+from tests.unit.fakes import IO_BYTES, USERS, Command, Failure, FakeDaemon, World, tcp
+from tests.unit.fakes.answers import DONE, Answer
 
 TAG = "beef"
 CHAP_SECRET = "c0ffee11c0ffee11"  # noqa: S105 (of no target)

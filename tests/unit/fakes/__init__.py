@@ -27,6 +27,7 @@ from harness.protection.capture import MOST_SPARSE, Reader, Seen
 from harness.protection.ipsec.charon import Charon
 from harness.protection.ipsec.layer import EspFrames
 from harness.protection.witness import Knock, Report, Witness
+from tests.unit.fakes.answers import DONE, NO, Answer
 from tests.unit.fakes.ipsec import Ipsec
 from tests.unit.fakes.iscsi import Iscsi
 from tests.unit.fakes.nvme import Nvme
@@ -35,12 +36,6 @@ _NETWORK = "ip tc ss ping iw ethtool iptables-legacy ovsdb-tool ovs-vsctl ovs-of
 _FILES = "ls test dd mkdir install tee stat fallocate readlink rm"
 SILENT = frozenset(f"daemon write sh lscpu modprobe unshare systemctl {_NETWORK} {_FILES}".split())
 """Programs that say nothing when they do what they are told, and leave nothing that a ``World`` knows."""
-
-Answer = tuple[int, str, str]
-"""Exit status, standard output, standard error."""
-
-DONE: Answer = (0, "", "")
-NO: Answer = (1, "", "")
 
 USERS = ("netns vpn", "policy 10.0.0.1/32", "target iqn.2020-01.org.example:mine", "backstore mine")
 """What somebody else has on the same kernels; a run must leave it as it is."""

@@ -12,11 +12,12 @@ import msgspec
 
 from harness.protection.capture import MOST_SPARSE
 from harness.protection.witness import Association
+from tests.unit.fakes.answers import DONE, Answer
 
 if TYPE_CHECKING:
-    from tests.unit.fakes import Answer, World
+    from tests.unit.fakes import World
 
-DONE, NONE = (0, "", ""), (2, "", "RTNETLINK answers: No such file or directory")
+NONE: Answer = (2, "", "RTNETLINK answers: No such file or directory")
 
 
 @dataclass

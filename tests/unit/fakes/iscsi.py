@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from harness.runs import leftovers
 from harness.storage.iscsi import initiator
+from tests.unit.fakes.answers import DONE, Answer
 
 if TYPE_CHECKING:
-    from tests.unit.fakes import Answer, World
-
-DONE = (0, "", "")
+    from tests.unit.fakes import World
 
 
 @dataclass

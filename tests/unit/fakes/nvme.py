@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from harness.hosts import programs
+from tests.unit.fakes.answers import DONE, Answer
 
 if TYPE_CHECKING:
-    from tests.unit.fakes import Answer, World
+    from tests.unit.fakes import World
 
-DONE = (0, "", "")
 PROGRAMS = [programs.source("harness.storage.nvme", name) for name in ("target", "initiator")]
 AGREED = {
     "transport": "tcp",

@@ -85,38 +85,41 @@ _GONE |= {"kernels_apart", "workloads", "block_bytes"}
 def _from_2(kind: Kind, data: Json) -> Json:
     """What says where, and over what, something was measured came to stand together: ``setting``,
     ``column`` and ``workload``; in a plan ``setting``, ``storage`` and ``jobs``."""
-    mode = data.get("ipsec_mode")
+    setting = {**_of(data, _SETTING), **_setting_of(kind, data)}
+    if data["testbed"] == "lab" and not data.get("lab_kernel"):
+        setting["lab_kernel"] = "debian"  # before there was another
+    rest = {name: value for name, value in data.items() if name not in _GONE}
+    return {"setting": setting, **rest, **(_grouped_plan(data) if kind == "plan" else _grouped(kind, data))}
+
+
+def _setting_of(kind: Kind, data: Json) -> Json:
+    """What a setting was called by other names."""
+    other, found = data.get("other_kernel"), {}
     if kind == "plan":
-        links = data["links"]
-        columns = [
-            _column_of(column, links.get(column["link"], {}).get("ip"), mode) for column in data["columns"]
-        ]
         disk = data.get("disk")
-        setting = {
-            **_of(data, _SETTING),
+        found = {
             "clock": "virtual" if data.get("virtual_time") else "real",
             "disk": disk["name"] if disk else "",
         }
-        if other := data.get("other_kernel"):
-            setting["other_kernel"] = other
-        grouped = {"columns": columns, "jobs": data["workloads"], "storage": _of(data, _STORAGE)}
-        if bool(data.get("kernels_apart")) is not (bool(data.get("machines")) and data["testbed"] == "lab"):
-            raise ValueError("each of the lab's hosts is a machine if its kernel is its own")
-    else:
-        setting = _of(data, _SETTING)
-        if other := data.get("other_kernel"):
-            release, _, key = other.partition(" ")  # at first it was the release alone
-            setting["other_kernel"] = {"release": release, "key": key}
-        grouped = {"column": _column_of(data, data.get("ip"), mode)}
-    if data["testbed"] == "lab" and not data.get("lab_kernel"):
-        setting["lab_kernel"] = "debian"  # before there was another
+    elif other:
+        release, _, key = other.partition(" ")  # at first it was the release alone
+        other = {"release": release, "key": key}
+    return {**found, "other_kernel": other or None}
+
+
+def _grouped_plan(data: Json) -> Json:
+    if bool(data.get("kernels_apart")) is not (bool(data.get("machines")) and data["testbed"] == "lab"):
+        raise ValueError("each of the lab's hosts is a machine if its kernel is its own")
+    links, mode = data["links"], data.get("ipsec_mode")
+    columns = [_column_of(each, links.get(each["link"], {}).get("ip"), mode) for each in data["columns"]]
+    return {"columns": columns, "jobs": data["workloads"], "storage": _of(data, _STORAGE)}
+
+
+def _grouped(kind: Kind, data: Json) -> Json:
+    found: Json = {"column": _column_of(data, data.get("ip"), data.get("ipsec_mode"))}
     if kind == "record":
-        grouped["workload"] = {"name": data["workload"], "block_bytes": data.get("block_bytes")}
-    return {
-        "setting": setting,
-        **{name: value for name, value in data.items() if name not in _GONE},
-        **grouped,
-    }
+        found["workload"] = {"name": data["workload"], "block_bytes": data.get("block_bytes")}
+    return found
 
 
 def _of(data: Json, names: Iterable[str]) -> Json:
@@ -124,8 +127,7 @@ def _of(data: Json, names: Iterable[str]) -> Json:
 
 
 def _column_of(data: Json, ip: object, mode: object) -> Json:
-    found = {**_of(data, _COLUMN), "mode": mode}
-    return found if ip is None else {**found, "ip": ip}
+    return {**_of(data, _COLUMN), "ip": 4 if ip is None else ip, "mode": mode}
 
 
 _STEPS: dict[int, Callable[[Kind, Json], Json]] = {1: _from_1, 2: _from_2}

@@ -16,7 +16,7 @@ from harness.cli.progress import Left, Outcome, follow
 from harness.cli.streams import err, say, tell
 from harness.hosts.journal import Journal
 from harness.hosts.state import exclusive, lasting_folder
-from harness.model import Ciphers, LabKernel, Machines, Plan, unread
+from harness.model import Ciphers, LabKernel, Plan, unread
 from harness.model.errors import HarnessError, Interrupted, UsageError
 from harness.model.escape import printable
 from harness.model.lines import wrapped
@@ -126,8 +126,10 @@ def _portable(made: Plan) -> str:
     return "portable ciphers" + (f" (this processor lacks {', '.join(lacking)})" if lacking else "")
 
 
-def machines_of(machines: Machines) -> str:
-    """The machines of a run, each with its role."""
+def machines_of(made: Plan) -> str:
+    """The machines of a run, each with its role; empty if it has none."""
+    if (machines := made.machines) is None:
+        return ""
     initiators = (f"initiator {name}" for name in machines.initiators)
     return ", ".join([f"target {machines.target}", *initiators])
 
@@ -149,8 +151,8 @@ def print_plan(made: Plan, to: Callable[[str], None] = say) -> None:
     )
     for line in wrapped("columns:   " + ", ".join(map(made.shown, made.columns)), NARROW, " " * 11):
         to(line)
-    if made.machines is not None:
-        to("machines:  " + machines_of(made.machines))
+    if machines := machines_of(made):
+        to(f"machines:  {machines}")
     for what, backing in (("storage:   ", made.storage.backing), ("local:     ", made.storage.local_device)):
         if backing is not None and backing.path is not None:
             to(f"{what}{backing.kind} {backing.path}")

@@ -20,14 +20,14 @@ from harness.cli.streams import err, out, say, tell_error
 from harness.hosts import remote
 from harness.hosts.journal import Journal
 from harness.hosts.state import lasting_folder
-from harness.model import DEFAULT_TRANSPORT, TRANSPORTS, LabKernel
+from harness.model import DEFAULT_TRANSPORT, MOST_INITIATORS, TRANSPORTS, LabKernel
 from harness.model.errors import BusyError, HarnessError, TestbedError, UsageError
 from harness.model.escape import printable
 from harness.model.units import format_duration
-from harness.parse.machines import parse_address
+from harness.parse.hosts import parse_address
 from harness.storage import transports
 from harness.testbeds import doctor, testbed
-from harness.testbeds.lab import apart as kernels_apart
+from harness.testbeds.lab import apart as several
 from harness.testbeds.lab import boot, standing
 from harness.testbeds.lab.kernels import ciphers, kernel
 from harness.testbeds.lab.kernels import source as sources
@@ -264,7 +264,7 @@ def lab_exec(
         int,
         typer.Option(
             min=0,
-            max=kernels_apart.MOST_INITIATORS,
+            max=MOST_INITIATORS,
             metavar="N",
             help="Boot a kernel for the target and one for each of N initiators, and run the command on the "
             "first initiator. `ssh target` and `ssh initiator2` reach the others.",
@@ -288,7 +288,7 @@ def lab_exec(
         journal = Journal(state / "journal-lab-exec.jsonl", lasting=lasting_folder())
         console = state / "lab-exec.log"
         try:
-            booting = partial(kernels_apart.booted, initiators=apart) if apart else boot.booted
+            booting = partial(several.booted, initiators=apart) if apart else boot.booted
             with booting(
                 command,
                 journal=journal,

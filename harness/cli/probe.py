@@ -131,8 +131,8 @@ def _views(made: Plan, asked: probe_plan.ProbeProfile | None) -> list[tuple[View
 
 def _print_plan(made: Plan, to: Callable[[str], None] = say) -> None:
     to(f"testbed: {made.setting.testbed}")
-    if made.machines is not None:
-        to("machines: " + machines_of(made.machines))
+    if machines := machines_of(made):
+        to(f"machines: {machines}")
     to("columns: " + ", ".join(map(made.shown, made.columns)))
     to("probes:  " + ", ".join(probe.name for probe in made.probing))
     to(

@@ -30,7 +30,7 @@ from harness.cli.progress import process_started_s
 from harness.cli.results import print_table
 from harness.cli.streams import say, tell
 from harness.hosts import NamespaceHost
-from harness.model import BackingKind, Plan, TestbedKind
+from harness.model import BackingKind, Plan
 from harness.model.errors import HarnessError, Interrupted, UsageError
 from harness.model.units import check_name, format_duration
 from harness.parse.files import shown_path
@@ -142,7 +142,7 @@ def _print_left(made: Plan, folder: RunFolder) -> None:
 
 def _require_device(made: Plan) -> None:
     """Ask the guard here too: from inside, the machine's other mount namespaces cannot be seen."""
-    if made.storage.backing.kind is BackingKind.BLOCK and made.setting.testbed is TestbedKind.HOST:
+    if made.storage.backing.kind is BackingKind.BLOCK and made.traits.is_users_kernel:
         require_device(NamespaceHost(name="machine"), made.storage.backing)
 
 

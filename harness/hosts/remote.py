@@ -38,7 +38,7 @@ from harness.model.errors import (
 )
 from harness.model.escape import printable
 from harness.model.units import format_size
-from harness.parse.machines import Address
+from harness.parse.hosts import Address
 
 BEAT_S = 4.0
 DEADMAN_S = 20.0

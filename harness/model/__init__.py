@@ -50,6 +50,45 @@ class TestbedKind(enum.StrEnum):
     MACHINES = "machines"
 
 
+class Traits(msgspec.Struct, frozen=True, kw_only=True):
+    """What a testbed is, for all who would otherwise ask which one it is.
+
+    ``typed`` is the option that asks for it. ``boots_kernels``: for the run, and they end with it, so none of
+    the user's disks and routers is in it. ``shares_kernel``: its hosts are namespaces of one kernel.
+    ``is_users_kernel``: that of the machine where the harness runs, which needs root. ``has_machines``: the
+    ends are the user's machines, with interfaces and disks of their own.
+    """
+
+    typed: str
+    boots_kernels: bool = False
+    shares_kernel: bool = False
+    is_users_kernel: bool = False
+    has_machines: bool = False
+    most_initiators: int = 1
+
+
+MOST_INITIATORS = 16
+"""Machines, or kernels of the lab: a kernel's command line has 2048 bytes (COMMAND_LINE_SIZE of um), and each
+initiator takes 45 of the target's."""
+
+LAB_INITIATORS = 64
+"""Of the lab with one kernel, where an initiator is a link of its own into the target's namespace."""
+
+TRAITS: Final = {
+    (TestbedKind.LAB, False): Traits(
+        typed="--testbed lab", boots_kernels=True, shares_kernel=True, most_initiators=LAB_INITIATORS
+    ),
+    (TestbedKind.LAB, True): Traits(
+        typed="--kernels apart", boots_kernels=True, most_initiators=MOST_INITIATORS
+    ),
+    (TestbedKind.HOST, False): Traits(typed="--testbed host", shares_kernel=True, is_users_kernel=True),
+    (TestbedKind.MACHINES, True): Traits(
+        typed="--target", has_machines=True, most_initiators=MOST_INITIATORS
+    ),
+}
+"""By the kind of testbed, and whether each of its hosts is a machine, or like one."""
+
+
 class BackingKind(enum.StrEnum):
     """What the target exports: brd through iblock, a write-through file, or a device of the user's."""
 
@@ -567,7 +606,7 @@ class Storage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Machines(msgspec.Struct, frozen=True, kw_only=True):
-    """Real machines: ``local`` or ``ssh://[USER@]HOST[:PORT]`` for each; see ``parse.machines``."""
+    """Real machines: ``local`` or ``ssh://[USER@]HOST[:PORT]`` for each; see ``parse.hosts``."""
 
     target: str
     initiators: tuple[str, ...]
@@ -658,9 +697,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         return self.repeats if self.stop is None else self.stop.max_repeats
 
     @property
-    def has_kernels_apart(self) -> bool:
-        """Whether each of the lab's hosts has a kernel."""
-        return self.machines is not None and self.setting.testbed is TestbedKind.LAB
+    def traits(self) -> Traits:
+        """What its testbed is. KeyError if its kind has no machines and the plan has, or the other way."""
+        return TRAITS[self.setting.testbed, self.machines is not None]
 
     @property
     def ipsec_mode(self) -> IpsecMode:

@@ -23,7 +23,7 @@ from harness.hosts.runner import Completed
 from harness.model.errors import HopLost, RequirementError
 from harness.model.escape import printable
 from harness.observe.counters import NET_DEV, STAT
-from harness.parse.machines import Address
+from harness.parse.hosts import Address
 
 ANSWER_S = 10.0
 """How long a hop may take to answer. One that forwards at its limit answers late, but it answers."""

@@ -27,7 +27,7 @@ import msgspec
 from harness.analysis import disturbance
 from harness.analysis.disturbance import Core, Look
 from harness.hosts import Host, programs
-from harness.model import Plan, TestbedKind
+from harness.model import Plan
 from harness.model.beside import Others
 from harness.model.errors import CommandFailed, RequirementError
 from harness.observe.counters import BOOT_ID
@@ -82,10 +82,10 @@ def watch(plan: Plan, folder: Path, hosts: Sequence[Host]) -> Watch:
     """The watcher for the machines of a run; ``folder`` is the run's."""
     if plan.setting.is_virtual:  # it stands still in the meantime
         return Watching
-    if plan.setting.testbed is TestbedKind.LAB:
+    if plan.traits.boots_kernels:
         names = tuple(dict.fromkeys(host.name for host in hosts))
         return lambda: FromOutside(folder / LIVE, names)
-    proc = MACHINES_PROC if plan.setting.testbed is TestbedKind.HOST else Path("/proc")
+    proc = MACHINES_PROC if plan.traits.is_users_kernel else Path("/proc")
     # Not before the first watch, because hosts are asked which machines they are.
     machines = functools.cache(lambda: tuple(_machines(hosts, proc)))
     return lambda: OnMachines(machines())

@@ -17,8 +17,11 @@ from harness.model import (
     IPV4,
     IPV6,
     ISCSI,
+    LAB_INITIATORS,
     LINK_LOCAL,
+    MOST_INITIATORS,
     PROTECTIONS,
+    TRAITS,
     TRANSPORTS,
     Backing,
     BackingKind,
@@ -38,6 +41,7 @@ from harness.model import (
     StoppingRule,
     Storage,
     TestbedKind,
+    Traits,
     addresses,
     stack,
 )
@@ -51,8 +55,8 @@ from harness.model.units import (
     unknown_name,
 )
 from harness.parse import disks, iscsi
+from harness.parse.hosts import LOCAL, parse_address
 from harness.parse.jobfile import job_file, load_jobs, shortened
-from harness.parse.machines import LOCAL, parse_address
 from harness.parse.profiles import (
     IPV6_TITLE,
     expand_ipsec,
@@ -91,10 +95,11 @@ def make_plan(request: Request) -> Plan:
     runtime_s = _runtime_s(request)
     run_id = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
     kind, machines = _testbed(request)
+    traits = TRAITS[kind, machines is not None]
     disk = _disk(request)
-    backing, local_device = _storage(request, kind, run_id)
-    columns, links, proposals = _columns(request, kind, machines)
-    lab_kernel = _lab_kernel(request, kind, links, disk, columns)
+    backing, local_device = _storage(request, traits, run_id)
+    columns, links, proposals = _columns(request, traits, machines)
+    lab_kernel = _lab_kernel(request, traits, links, disk, columns)
     other_kernel = _other_kernel(request) if lab_kernel is LabKernel.OWN else None
     if lab_kernel is LabKernel.OWN and any(link.radio for link in links.values()):
         release = other_kernel.release if other_kernel else None
@@ -109,7 +114,7 @@ def make_plan(request: Request) -> Plan:
             clock=Clock.VIRTUAL if request.virtual_time else Clock.REAL,
             lab_kernel=lab_kernel,
             other_kernel=other_kernel,
-            ciphers=_ciphers(request, lab_kernel),
+            ciphers=_ciphers(request, traits, lab_kernel),
             disk=disk.name if disk is not None else "",
         ),
         columns=columns,
@@ -187,23 +192,21 @@ def _pick(jobs: tuple[Job, ...], names: Sequence[str]) -> tuple[Job, ...]:
 
 def _testbed(request: Request) -> tuple[TestbedKind, Machines | None]:
     """Where to measure, and the machines if there are any."""
+    apart = request.kernels is Kernels.APART
     if request.target is None:
         if request.initiators:
             raise UsageError(
                 "--initiator needs --target, but none was named", hint="add --target ssh://root@HOST or local"
             )
         kind = testbed.choose(request.testbed)
-        apart = request.kernels is Kernels.APART
-        if apart and kind is not TestbedKind.LAB:
-            raise UsageError(f"--kernels apart is for the lab, found --testbed {kind}", hint="leave one out")
-        most = rules.MOST_INITIATORS if apart else rules.MOST_LAB_INITIATORS if kind is TestbedKind.LAB else 1
+        if (traits := TRAITS.get((kind, apart))) is None:
+            what = "--kernels apart is for the lab" if apart else "real machines need --target"
+            raise UsageError(f"{what}, found --testbed {kind}", hint="leave one out")
+        most = traits.most_initiators
         if not 1 <= request.lab_initiators <= most:
-            where = (
-                " with --kernels apart" if apart else "" if kind is TestbedKind.LAB else " outside the lab"
-            )
             raise UsageError(
-                f"expected 1 to {most} lab initiators{where}, found {request.lab_initiators}",
-                hint=f"without --kernels apart the lab has up to {rules.MOST_LAB_INITIATORS}, in one kernel",
+                f"expected 1 to {most} lab initiators with {traits.typed}, found {request.lab_initiators}",
+                hint=f"without --kernels apart the lab has up to {LAB_INITIATORS}, in one kernel",
             )
         if not apart:
             return kind, None
@@ -214,12 +217,12 @@ def _testbed(request: Request) -> tuple[TestbedKind, Machines | None]:
             f"expected --target or --testbed, found both: {request.target}, {request.testbed}",
             hint="leave one out",
         )
-    if request.kernels is Kernels.APART or request.lab_initiators != 1:
+    if apart or request.lab_initiators != 1:
         raise UsageError("--kernels and --lab-initiators are for the lab, but a target was named")
     initiators = request.initiators or (LOCAL,)
-    if len(set(initiators)) != len(initiators) or len(initiators) > rules.MOST_INITIATORS:
+    if len(set(initiators)) != len(initiators) or len(initiators) > MOST_INITIATORS:
         raise UsageError(
-            f"expected up to {rules.MOST_INITIATORS} different initiators, found {', '.join(initiators)}",
+            f"expected up to {MOST_INITIATORS} different initiators, found {', '.join(initiators)}",
             hint="each machine can be one initiator",
         )
     for what, text in (("target", request.target), *(("initiator", text) for text in initiators)):
@@ -240,34 +243,22 @@ def _disk(request: Request) -> DiskProfile | None:
 
 def _lab_kernel(
     request: Request,
-    kind: TestbedKind,
+    traits: Traits,
     links: Mapping[str, LinkProfile],
     disk: DiskProfile | None,
     columns: Sequence[Column],
 ) -> LabKernel | None:
-    """The kernel that the lab boots; None outside the lab.
+    """The kernel that the lab boots; None outside the lab, unless one is asked for, which ``rules`` refuses.
 
-    UsageError if the options contradict each other. RequirementError if they need the lab's own kernel and it
-    has not been built.
+    RequirementError if the options need the lab's own kernel and it has not been built.
     """
-    is_named = request.lab_kernel not in {KernelChoice.AUTO, KernelChoice.DEBIAN}
-    named = f"--lab-kernel {request.lab_kernel}"
-    needing = [named] if is_named else []
-    needing += ["--virtual-time"] if request.virtual_time else []
-    needing += ["--disk"] if disk is not None and not request.virtual_time else []
-    if kind is not TestbedKind.LAB:
-        needing += ["--cipher-driver portable"] if request.cipher_driver is Ciphers.PORTABLE else []
-        if needing or request.lab_kernel != KernelChoice.AUTO:
-            what = needing[0] if needing else "--lab-kernel"
-            raise UsageError(f"{what} is for the lab, but the testbed is {kind}", hint="leave one out")
+    is_auto = request.lab_kernel == KernelChoice.AUTO
+    if not traits.boots_kernels and is_auto:
         return None
-    if request.lab_kernel == KernelChoice.DEBIAN and needing:
-        raise UsageError(
-            f"{needing[0]} needs the lab's own kernel, found --lab-kernel debian",
-            hint="leave --lab-kernel out",
-        )
-    if needing:
-        if _other_kernel(request) is None:
+    if request.lab_kernel == KernelChoice.DEBIAN:
+        return LabKernel.DEBIAN
+    if not is_auto or request.virtual_time or disk is not None:
+        if traits.boots_kernels and _other_kernel(request) is None:
             kernel.own_kernel()
         return LabKernel.OWN
     # Debian's has no 802.11, and not all that columns take: there radios are emulated, and such columns are
@@ -276,11 +267,11 @@ def _lab_kernel(
     wants_own = (has_radio and request.kernels is not Kernels.APART) or any(
         kinds.needs_own_kernel(column) or transports.needs_own_kernel(column) for column in columns
     )
-    if request.lab_kernel == KernelChoice.AUTO and wants_own:
+    if wants_own:
         with contextlib.suppress(RequirementError):
             kernel.own_kernel()
             return LabKernel.OWN
-    return kernel.usual() if request.lab_kernel == KernelChoice.AUTO else LabKernel.DEBIAN
+    return kernel.usual()
 
 
 def _other_kernel(request: Request) -> OtherKernel | None:
@@ -291,11 +282,11 @@ def _other_kernel(request: Request) -> OtherKernel | None:
     return OtherKernel(key=built.key, release=built.release, commit=built.commit)
 
 
-def _ciphers(request: Request, lab_kernel: LabKernel | None) -> Ciphers | None:
+def _ciphers(request: Request, traits: Traits, lab_kernel: LabKernel | None) -> Ciphers | None:
     """What the lab's kernel encrypts with: portable code, too, if the processor lacks an instruction, or if
     nobody has built the processor's ciphers for Debian's kernel."""
-    if lab_kernel is None:
-        return None
+    if not traits.boots_kernels:
+        return Ciphers.PORTABLE if request.cipher_driver is Ciphers.PORTABLE else None
     if kernel.lacking_instructions() or (lab_kernel is LabKernel.DEBIAN and ciphers.cached() is None):
         return Ciphers.PORTABLE
     return request.cipher_driver
@@ -331,13 +322,12 @@ def _on_the_air(
     )
 
 
-def _storage(request: Request, kind: TestbedKind, run_id: str) -> tuple[Backing, Backing | None]:
+def _storage(request: Request, traits: Traits, run_id: str) -> tuple[Backing, Backing | None]:
     """The target's storage, and the initiator's own disk for the column ``local`` if one was named."""
     wanted = request.backing
     if wanted is None:
         # On a user's machine the safe default is a new file, which cannot be mistaken for a disk.
-        in_memory = kind is not TestbedKind.MACHINES
-        wanted = "ramdisk" if in_memory else f"file:{default_file(run_id)}"
+        wanted = f"file:{default_file(run_id)}" if traits.has_machines else "ramdisk"
     backing = parse_backing(wanted, request.size, request.destroy)
     local_device = None
     if request.local_device is not None:
@@ -358,12 +348,12 @@ def _counts(initiators: int) -> list[int]:
 
 
 def _columns(
-    request: Request, kind: TestbedKind, machines: Machines | None
+    request: Request, traits: Traits, machines: Machines | None
 ) -> tuple[tuple[Column, ...], dict[str, LinkProfile], dict[str, Proposal]]:
     """The matrix's columns, in the order of the document: first without IPsec, then with."""
     links: dict[str, LinkProfile] = {}
     local = False
-    if kind is TestbedKind.MACHINES and not request.links:
+    if traits.has_machines and not request.links:
         raise UsageError(
             "expected the interfaces of the initiator to measure over, found none",
             hint="try --link local --link wired=eth0; `harness doctor` with the same --initiator lists them",
@@ -372,7 +362,7 @@ def _columns(
         if spec == LINK_LOCAL:
             local = True
             continue
-        if is_real(spec) is not (kind is TestbedKind.MACHINES):
+        if is_real(spec) is not traits.has_machines:
             raise UsageError(
                 f"link {shown(spec)}: expected an interface with real machines (wired=eth0), and an emulated "
                 "link with the other testbeds (wired)",

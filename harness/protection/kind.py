@@ -35,7 +35,7 @@ class Run:
     def near(self, path: LinkPath) -> Host:
         """The host on which a path's initiator has its daemons. Without machines all initiators are in one
         network namespace, whose addresses, ports and policies only one daemon can have."""
-        return self.initiator if self.plan.machines is None else path.initiator
+        return self.initiator if self.plan.traits.shares_kernel else path.initiator
 
 
 @dataclass(frozen=True, kw_only=True)

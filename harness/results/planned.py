@@ -17,14 +17,15 @@ from harness.model import (
     HARNESS_SOURCE,
     IPV4,
     IPV6,
+    LAB_INITIATORS,
     LINK_LOCAL,
+    MOST_INITIATORS,
     PROTECTIONS,
     TRANSPORTS,
     BackingKind,
     Column,
     LinkProfile,
     Plan,
-    TestbedKind,
     probing,
     stack,
 )
@@ -32,7 +33,7 @@ from harness.model.errors import UsageError
 from harness.model.escape import printable
 from harness.model.units import LARGEST, check_name, shown
 from harness.parse import disks, iscsi, jobfile, profiles
-from harness.parse.machines import LOCAL, parse_address
+from harness.parse.hosts import LOCAL, parse_address
 from harness.results import rules
 
 LONGEST_S = LARGEST / 1e9
@@ -99,7 +100,7 @@ def _same(found: object, expected: object) -> None:
 
 
 def _check_column(plan: Plan, column: Column, source: str) -> None:
-    _within(source, "columns, initiators", column.initiators, 1, rules.MOST_LAB_INITIATORS)
+    _within(source, "columns, initiators", column.initiators, 1, LAB_INITIATORS)
     known: dict[str, set[str | None]] = {
         "link": {LINK_LOCAL, *plan.links},
         "protection": {*PROTECTIONS, *plan.proposals},
@@ -135,7 +136,7 @@ def _check_link(plan: Plan, name: str, link: LinkProfile, source: str) -> None:
         if link.interface is None:
             _same(link.portal, None)
         else:
-            _same(plan.setting.testbed, TestbedKind.MACHINES)
+            _same(plan.traits.has_machines, True)
             _same(profiles.real_link(_typed(link)).portal, link.portal)
             _same(link.name.endswith(profiles.IPV6_NAME) or link.ip != IPV6, True)
         if link.portal is not None:
@@ -153,29 +154,13 @@ def _typed(link: LinkProfile) -> str:
 
 def _check_testbed(plan: Plan, source: str) -> None:
     setting, machines = plan.setting, plan.machines
-    refuse = functools.partial(_refuse, source, "setting, ")
-    is_lab = setting.testbed is TestbedKind.LAB
-    for field, is_there in (
-        ("clock", setting.is_virtual),
-        ("lab_kernel", setting.lab_kernel is not None),
-        ("other_kernel", setting.other_kernel is not None),
-        ("disk", plan.storage.disk is not None),
-    ):
-        if is_there and not is_lab:
-            raise refuse(field, f"expected the testbed lab, found {setting.testbed}")
-    if (setting.is_virtual or plan.storage.disk or setting.other_kernel) and not setting.is_own:
-        raise refuse("lab_kernel", "expected the lab's own, found another")
-    if setting.ciphers is not None and setting.lab_kernel is None:
-        raise refuse("ciphers", "expected a kernel of the lab, found none")
     with _at(source, "setting, disk"):
         _same(setting.disk, plan.storage.disk.name if plan.storage.disk is not None else "")
     with _at(source, "setting, source"):
         _same(setting.source, HARNESS_SOURCE)
-    if setting.testbed is (TestbedKind.MACHINES if machines is None else TestbedKind.HOST):
-        raise _refuse(source, "", "machines", f"expected with real machines only, found {setting.testbed}")
     if machines is not None:
-        _within(source, "machines.initiators", len(machines.initiators), 1, rules.MOST_INITIATORS)
-        if plan.has_kernels_apart:
+        _within(source, "machines.initiators", len(machines.initiators), 1, MOST_INITIATORS)
+        if plan.traits.boots_kernels:
             others = [f"ssh://initiator{number}" for number in range(2, len(machines.initiators) + 1)]
             with _at(source, "machines"):
                 _same((machines.target, *machines.initiators), ("ssh://target", LOCAL, *others))
@@ -184,8 +169,8 @@ def _check_testbed(plan: Plan, source: str) -> None:
             for text in machines.initiators:
                 parse_address(text, "initiator")
     most = max((column.initiators for column in plan.columns), default=1)
-    room = rules.MOST_LAB_INITIATORS if is_lab else 1
-    _within(source, "columns, initiators", most, 1, len(machines.initiators) if machines else room)
+    room = len(machines.initiators) if machines else plan.traits.most_initiators
+    _within(source, "columns, initiators", most, 1, room)
 
 
 def default_file(run_id: str) -> str:
@@ -199,12 +184,13 @@ Option = tuple[str, str]
 def outside(plan: Plan) -> list[Option]:
     """The parts of a plan that reach outside the lab, as options of ``harness run`` and ``harness probe``."""
     found: list[Option] = []
-    if plan.setting.testbed is TestbedKind.HOST:
-        found.append(("--testbed", TestbedKind.HOST))
-    if plan.setting.testbed is TestbedKind.MACHINES and plan.machines is not None:
-        found.append(("--target", plan.machines.target))
-        if plan.machines.initiators != (LOCAL,):
-            found += [("--initiator", text) for text in plan.machines.initiators]
+    traits, machines = plan.traits, plan.machines
+    if traits.is_users_kernel:
+        found.append(("--testbed", plan.setting.testbed))
+    if traits.has_machines and machines is not None:
+        found.append(("--target", machines.target))
+        if machines.initiators != (LOCAL,):
+            found += [("--initiator", text) for text in machines.initiators]
     found += [("--hop", text) for text in plan.hops]
     for link in plan.links.values():
         if link.interface is not None:

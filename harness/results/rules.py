@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from harness.model import Backing, BackingKind, Plan, TestbedKind
+from harness.model import TRAITS, Backing, BackingKind, Plan
 from harness.model.errors import UsageError
 from harness.model.units import LARGEST, format_size, shown
+from harness.parse.hosts import parse_address
 from harness.parse.jobfile import moves_write
-from harness.parse.machines import parse_address
 
 MIB = 1 << 20
 SMALLEST_BACKING_BYTES = 16 * MIB
@@ -27,12 +27,6 @@ MOST_WIFI_PATHS = 30
 """Each takes three radios, and mac80211_hwsim makes at most a hundred."""
 
 MOST_WORKLOADS = 1000
-MOST_INITIATORS = 16
-"""Machines, or kernels of the lab."""
-
-MOST_LAB_INITIATORS = 64
-"""Of the lab with one kernel, where an initiator is a link of its own into the target's namespace."""
-
 MOST_HOPS = 16
 RUNTIME_S = (0.1, 86_400.0)
 
@@ -125,7 +119,7 @@ def check_backing(backing: Backing) -> None:
 def _backing(plan: Plan) -> None:
     backing = plan.storage.backing
     check_backing(backing)
-    if backing.path is not None and plan.setting.testbed is TestbedKind.LAB:
+    if backing.path is not None and plan.traits.boots_kernels:
         raise UsageError(
             f"{backing.path} is on this machine, so the lab would measure the machine's page cache",
             hint="as root, use --testbed host; or let the lab make the storage: --backing ramdisk or file",
@@ -151,7 +145,7 @@ def _local_device(plan: Plan) -> None:
     device = plan.storage.local_device
     if device is None:
         return
-    if plan.setting.testbed is not TestbedKind.MACHINES:
+    if not plan.traits.has_machines:
         raise UsageError(
             "--local-device is for real machines, but no target was named",
             hint="add --target ssh://root@HOST",
@@ -167,7 +161,7 @@ def _local_device(plan: Plan) -> None:
 def _hops(plan: Plan) -> None:
     """A hop is a machine of its own, and each is named once."""
     hops = plan.hops
-    if hops and plan.setting.testbed is TestbedKind.LAB:
+    if hops and plan.traits.boots_kernels:
         raise UsageError(
             f"--hop {shown(hops[0])} needs real machines, but the testbed is the lab: its hosts "
             "share a kernel with all that is between them, or have nothing between their kernels",
@@ -185,7 +179,7 @@ def _hops(plan: Plan) -> None:
 def _links(plan: Plan) -> None:
     """Hops are in one kernel."""
     for link in plan.links.values():
-        if link.hops is not None and plan.has_kernels_apart:
+        if link.hops is not None and not plan.traits.shares_kernel:
             raise UsageError(
                 f"the link {link.name} has its hops and its ends in one kernel, found --kernels apart",
                 hint="leave --kernels out for it",
@@ -195,20 +189,50 @@ def _links(plan: Plan) -> None:
 def _proposals(plan: Plan) -> None:
     """A module that serves every security association of a machine is loaded in the lab alone."""
     name = next((name for name, each in plan.proposals.items() if each.segmentation_offload), None)
-    if name is not None and (plan.setting.testbed is not TestbedKind.LAB or plan.has_kernels_apart):
-        where = (
-            "--kernels apart"
-            if plan.setting.testbed is TestbedKind.LAB
-            else f"the testbed {plan.setting.testbed}"
-        )
+    traits = plan.traits
+    if name is not None and not (traits.boots_kernels and traits.shares_kernel):
         raise UsageError(
-            f"{name} needs hosts of one lab kernel, found {where}",
+            f"{name} needs hosts of one lab kernel, found {traits.typed}",
             hint="on a machine of yours: modprobe esp4_offload, then measure aes128gcm16 with and without it",
+        )
+
+
+def _machines(plan: Plan) -> None:
+    """Which testbeds have machines."""
+    kind = plan.setting.testbed
+    if (kind, plan.machines is not None) not in TRAITS:
+        found = "none" if plan.machines is None else "some"
+        raise UsageError(f"expected machines with a testbed that has any, found {found} with {kind}")
+
+
+def _setting(plan: Plan) -> None:
+    """What only a kernel that the run boots can have, and only the lab's own."""
+    setting = plan.setting
+    own = {
+        "--virtual-time": setting.is_virtual,
+        "--disk": plan.storage.disk is not None,
+        f"--lab-kernel {setting.release}": setting.other_kernel is not None,
+    }
+    lab = {
+        **own,
+        "--lab-kernel": setting.lab_kernel is not None,
+        f"--cipher-driver {setting.ciphers}": setting.ciphers is not None,
+    }
+    option = next((option for option, is_asked in lab.items() if is_asked), None)
+    if option and not plan.traits.boots_kernels:
+        raise UsageError(f"{option} is for the lab, found {plan.traits.typed}", hint="leave one out")
+    option = next((option for option, is_asked in own.items() if is_asked), None)
+    if option and not setting.is_own:
+        raise UsageError(
+            f"{option} needs the lab's own kernel, found --lab-kernel {setting.lab_kernel or 'none'}",
+            hint="leave --lab-kernel out",
         )
 
 
 Rule = Callable[[Plan], None]
 RULES: tuple[tuple[str, Rule], ...] = (
+    ("machines", _machines),
+    ("setting", _setting),
     ("repeats", _repeats),
     ("retries", _retries),
     ("runtime_s", _runtime),

@@ -31,7 +31,6 @@ from harness.model import (
     Plan,
     Record,
     Status,
-    TestbedKind,
 )
 from harness.model.beside import Beside
 from harness.model.errors import (
@@ -224,7 +223,7 @@ class CellComposer:
             if plan.setting.is_virtual:
                 for host in {host.kernel: host for host in self.hosts.all}.values():
                     self._fio_env = calibration.shim(host, self.private)
-            elif plan.setting.testbed is TestbedKind.LAB and not plan.has_kernels_apart:
+            elif plan.traits.boots_kernels and plan.traits.shares_kernel:
                 self._fio = lean.fio(self.private)
                 self._fio_env = dict(self._fio.env)
             if plan.probes or not plan.setting.is_virtual:
@@ -245,7 +244,8 @@ class CellComposer:
 
     def _tools(self) -> dict[str, str] | None:
         """The versions of tools, if the machine below the lab has told them."""
-        if self.plan.setting.testbed is not TestbedKind.LAB or self.plan.has_kernels_apart:
+        traits = self.plan.traits
+        if not (traits.boots_kernels and traits.shares_kernel):
             return None
         tools: object = None
         with contextlib.suppress(UsageError):  # a damaged file of a resumed run, which is written anew
@@ -569,7 +569,7 @@ class CellComposer:
                 job_on,
                 raw,
                 timeout_s=timeout_s,
-                apart=plan.machines is not None,
+                apart=not plan.traits.shares_kernel,
                 env=self._fio_env,
                 fio_program=self._fio.program,
                 during=watching,

@@ -260,7 +260,7 @@ class Columns:
             return interfaces.bring_up(
                 self.journal, host, target, profile, index=index, port=port, tag=plan.tag
             )
-        if plan.has_kernels_apart:
+        if not plan.traits.shares_kernel:
             return trunk.bring_up(
                 self.journal,
                 host,

@@ -22,12 +22,12 @@ from harness.hosts.footprint import module_name
 from harness.hosts.journal import Journal
 from harness.hosts.runner import last_lines
 from harness.hosts.state import lasting_folder
-from harness.model import ENDS, TRANSPORTS, HopKind, LabKernel, Plan, TestbedKind, unread
+from harness.model import ENDS, TRANSPORTS, HopKind, LabKernel, Plan, unread
 from harness.model.errors import CommandFailed, HarnessError, HostLost, Interrupted, RequirementError
 from harness.network import interfaces
 from harness.network.paths import pppoe
 from harness.observe import hops
-from harness.parse.machines import LOCAL, parse_address
+from harness.parse.hosts import LOCAL, parse_address
 from harness.results import planned, probe_store
 from harness.results.events import Emit, Ended, Failed, Phase, writer
 from harness.results.store import RunFolder
@@ -84,7 +84,8 @@ def hosts(plan: Plan, folder: RunFolder, emit: Emit) -> Iterator[Hosts]:
             )
             for text, name in zip(plan.hops, hops.names(len(plan.hops)), strict=True)
         )
-        if plan.machines is None:
+        machines = plan.machines
+        if machines is None:
             # All in one network namespace, because open-iscsi knows no other; each has links of its own.
             count = max((column.initiators for column in plan.columns), default=1)
             near = tuple(map(NamespaceHost, _names(count)))
@@ -92,7 +93,7 @@ def hosts(plan: Plan, folder: RunFolder, emit: Emit) -> Iterator[Hosts]:
             return
 
         def reach(text: str, role: str, name: str) -> Host:
-            if plan.has_kernels_apart and text == LOCAL:
+            if plan.traits.boots_kernels and text == LOCAL:
                 return NamespaceHost(name)
             host = stack.enter_context(
                 remote.connect(
@@ -109,7 +110,7 @@ def hosts(plan: Plan, folder: RunFolder, emit: Emit) -> Iterator[Hosts]:
                 emit(Phase(f"removed on the {name}, left by an earlier run: {what}"))
             for what in failed:
                 emit(Phase(f"could not be removed on the {name}: {what}"))
-            if not plan.has_kernels_apart:
+            if plan.traits.has_machines:
                 from harness.testbeds import doctor  # here, because its import takes its time in the lab
 
                 doctor.require(host, role, plan)
@@ -117,11 +118,11 @@ def hosts(plan: Plan, folder: RunFolder, emit: Emit) -> Iterator[Hosts]:
 
         # The initiators first: a session that a killed run left can be ended only while its target is still
         # there.
-        asked = plan.machines.initiators
+        asked = machines.initiators
         initiators = tuple(
             reach(text, "initiator", name) for text, name in zip(asked, _names(len(asked)), strict=True)
         )
-        target = reach(plan.machines.target, "target", "target")
+        target = reach(machines.target, "target", "target")
         for link in plan.links.values():
             if link.interface is not None:
                 for initiator in initiators:
@@ -202,7 +203,7 @@ def execute(folder: RunFolder, journal: Journal, emit: Emit) -> None:
     with unread.noted():
         schedule = Schedule(plan, folder.load_records())
         probed = {record.key for record in probe_store.load(folder) if disturbance.is_final(record, plan)}
-    if plan.setting.testbed is not TestbedKind.MACHINES:
+    if not plan.traits.has_machines:
         speaks_pppoe = any(link.hops and link.hops.kind is HopKind.PPPOE for link in plan.links.values())
         more = [str(pppoe.CONFIGURATION)] if speaks_pppoe else []
         mount_private(*more, virtual_time=plan.setting.is_virtual)

@@ -29,7 +29,7 @@ def of(plan: Plan) -> dict[str, list[str]]:
     if any(column.link != LINK_LOCAL for column in plan.columns):
         shaping: list[str] = []
         if any(link.interface is None and not plan.has_radio(link) for link in plan.links.values()):
-            shaping += trunk.MODULES if plan.has_kernels_apart else links.MODULES
+            shaping += links.MODULES if plan.traits.shares_kernel else trunk.MODULES
         if any(link.duplex is Duplex.HALF for link in plan.links.values()):
             shaping += links.HALF_DUPLEX_MODULES
         shaping += kinds.loaded_first(plan)

@@ -256,10 +256,10 @@ def _planned(plan: Plan | None, record: Record) -> dict[str, Any]:
 
 def _hosts(plan: Plan, record: Record) -> dict[str, Any]:
     """The machines as they were typed; the lab has none."""
-    if plan.machines is None:
+    if (machines := plan.machines) is None:
         return {}
-    initiators = ", ".join(plan.machines.initiators[: record.column.initiators])
-    return {"initiator_host": initiators or None, "target_host": plan.machines.target or None}
+    initiators = ", ".join(machines.initiators[: record.column.initiators])
+    return {"initiator_host": initiators or None, "target_host": machines.target or None}
 
 
 def _machines(environment: Mapping[str, Any]) -> dict[str, Any]:

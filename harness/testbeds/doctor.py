@@ -25,7 +25,7 @@ from harness.model.units import format_size
 from harness.network import links
 from harness.network.paths import switches
 from harness.observe import counters, hops
-from harness.parse.machines import Address, parse_address
+from harness.parse.hosts import Address, parse_address
 from harness.parse.profiles import data_folder
 from harness.protection import kinds
 from harness.storage import backing, transports

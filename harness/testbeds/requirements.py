@@ -17,7 +17,7 @@ from harness.model import DEFAULT_TRANSPORT, PROTECTIONS, TRANSPORTS, BackingKin
 from harness.model.errors import CommandFailed, RequirementError
 from harness.model.escape import printable
 from harness.model.units import unknown_name
-from harness.parse.machines import Address
+from harness.parse.hosts import Address
 from harness.parse.profiles import DEFAULT_PROPOSAL, expand_ipsec, load_proposal
 from harness.protection import kinds, xfrm
 from harness.protection.kind import Protection

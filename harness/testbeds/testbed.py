@@ -66,7 +66,7 @@ def choose(wanted: str) -> TestbedKind:
 
 def require_rights(plan: Plan) -> None:
     """Refuse what this user may not do, before anything is made."""
-    if plan.setting.testbed is TestbedKind.HOST and os.geteuid() != 0:
+    if plan.traits.is_users_kernel and os.geteuid() != 0:
         raise RequirementError(
             "the testbed `host` uses this machine's own kernel, which needs root",
             hint="use the default testbed, the lab, which needs none",
@@ -87,7 +87,7 @@ def events(plan: Plan, folder: Path, journal: Journal, journal_folder: Path) -> 
     begin = console.stat().st_size if console.exists() else 0
     pulse = Pulse(folder) if plan.setting.is_virtual else None
     start = STARTS[plan.setting.testbed]
-    if plan.setting.testbed is TestbedKind.LAB:
+    if plan.traits.boots_kernels:
         is_usable, reason = _standing_lab(plan, folder, journal_folder)
         if is_usable:
             start = _in_standing_lab
@@ -133,7 +133,7 @@ def _leaks_after(last_words: list[Event], plan: Plan) -> list[str]:
     for event in last_words:
         if isinstance(event, Ended):
             return list(event.leaks)
-    if plan.setting.testbed is not TestbedKind.MACHINES:
+    if not plan.traits.has_machines:
         return []
     return ["what was up on the machines; they take it down by themselves within half a minute"]
 
@@ -210,7 +210,7 @@ def _standing_lab(plan: Plan, folder: Path, state: Path) -> tuple[bool, str]:
         return False, ""
     if plan.setting.is_virtual:
         return False, "time is real"
-    if plan.has_kernels_apart:
+    if not plan.traits.shares_kernel:
         return False, "there is only one kernel"
     name = plan.setting.lab_kernel or LabKernel.DEBIAN
     needs = standing.terms(name, _kernel(plan), room_bytes(plan), folder.parent)
@@ -265,10 +265,10 @@ def _in_lab(
     command = started.command(started.INSIDE, "run", started.RESULTS, started.JOURNAL)
     chosen = _kernel(plan)
     storage_bytes = room_bytes(plan)
-    if plan.has_kernels_apart:
+    if (machines := plan.machines) is not None:
         booting = apart.booted(
             command,
-            initiators=len(plan.machines.initiators) if plan.machines else 1,
+            initiators=len(machines.initiators),
             journal=journal,
             console=console,
             results=folder,
@@ -286,7 +286,7 @@ def _in_lab(
             kernel=chosen,
         )
     # The lab has the machine's programs, and there each would take its time to start.
-    _note_machine(RunFolder(folder), {} if plan.has_kernels_apart else {TOOLS: _tools()})
+    _note_machine(RunFolder(folder), {} if plan.machines else {TOOLS: _tools()})
     watching = contextlib.nullcontext() if plan.setting.is_virtual else neighbours.looking(folder)
     with booting as booted, watching:
         _keep_compiled()

@@ -17,7 +17,7 @@ from harness import cli
 from harness.hosts import Host, packages, programs, remote
 from harness.model import LabKernel, Plan
 from harness.model.errors import RequirementError, UsageError
-from harness.parse.machines import Address
+from harness.parse.hosts import Address
 from harness.parse.profiles import data_folder
 from harness.planning.plan import make_plan
 from harness.planning.request import Request

@@ -22,6 +22,7 @@ from harness.model import (
     DiskProfile,
     Flash,
     Job,
+    LabKernel,
     LinkProfile,
     Machines,
     Plan,
@@ -142,7 +143,7 @@ def test_a_disk_that_cannot_be_is_refused() -> None:
     flash = Flash(page_bytes=0, page_us=1.0, pages_at_once=1)
     with pytest.raises(UsageError, match="here, disk, page_bytes"):
         disk = DiskProfile(name="x", title="x", flash=flash)
-        planned.check(made_plan(disk=disk), "here")
+        planned.check(made_plan(disk=disk, lab_kernel=LabKernel.OWN), "here")
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from harness.model.probing import Ping
 from harness.observe import environment, hops
 from harness.observe.counters import BOOT_ID, CPUINFO, NET_DEV, STAT, Observer
 from harness.observe.hops import Hop
-from harness.parse.machines import parse_address
+from harness.parse.hosts import parse_address
 from harness.planning import probe_plan
 from harness.planning.plan import make_plan
 from harness.planning.request import Kernels, Request

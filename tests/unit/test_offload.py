@@ -33,7 +33,7 @@ def test_its_module_is_loaded_where_a_proposal_asks_for_it() -> None:
 
 @pytest.mark.parametrize(
     ("asked", "found"),
-    [({"testbed": "host"}, "the testbed host"), ({"kernels": Kernels.APART}, "--kernels apart")],
+    [({"testbed": "host"}, "--testbed host"), ({"kernels": Kernels.APART}, "--kernels apart")],
     ids=str,
 )
 def test_the_machine_s_own_kernel_is_not_given_it(

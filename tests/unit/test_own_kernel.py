@@ -170,7 +170,7 @@ def test_what_needs_the_kernel_says_how_to_get_it(request_: Request) -> None:
     ("request_", "said"),
     [
         (Request(virtual_time=True, lab_kernel=KernelChoice.DEBIAN), "found --lab-kernel debian"),
-        (Request(virtual_time=True, testbed="host"), "the testbed is host"),
+        (Request(virtual_time=True, testbed="host"), "found --testbed host"),
         (Request(lab_kernel=KernelChoice.DEBIAN, testbed="host"), "--lab-kernel is for the lab"),
         (Request(cipher_driver=Ciphers.PORTABLE, testbed="host"), "--cipher-driver portable is for the lab"),
         (Request(disk="ram", backing="file"), "found ram and file"),
@@ -186,10 +186,10 @@ def test_what_does_not_go_together_is_refused(request_: Request, said: str) -> N
 @pytest.mark.usefixtures("built")
 def test_kernels_apart_share_a_time_and_no_air() -> None:
     made = make_plan(Request(links=("wifi",), virtual_time=True, kernels=Kernels.APART))
-    assert (made.setting.lab_kernel, made.setting.clock, made.has_kernels_apart) == (
+    assert (made.setting.lab_kernel, made.setting.clock, made.traits.shares_kernel) == (
         LabKernel.OWN,
         Clock.VIRTUAL,
-        True,
+        False,
     )
     assert not made.has_radio(made.links["wifi"])
     assert made.links["wifi"].title == "WiFi 802.11n"
@@ -232,7 +232,7 @@ def test_another_kernel_is_named_in_the_plan(monkeypatch: pytest.MonkeyPatch) ->
             make_plan(Request(links=("wired",), virtual_time=True, lab_kernel=word)).setting.other_kernel
             == other
         )
-    with pytest.raises(UsageError, match=r"--lab-kernel linux-source-6\.12 is for the lab"):
+    with pytest.raises(UsageError, match=r"--lab-kernel 6\.12\.117-harness 0123456789ab is for the lab"):
         make_plan(Request(links=("wired",), lab_kernel="linux-source-6.12", testbed="host"))
 
 

@@ -35,7 +35,7 @@ from harness.model.errors import (
     RequirementError,
     UsageError,
 )
-from harness.parse.machines import Address, parse_address
+from harness.parse.hosts import Address, parse_address
 from tests.unit.agents import agent_source
 
 NAS = "ssh://root@nas:2222"

@@ -71,7 +71,7 @@ def test_the_lab_has_up_to_64_initiators_in_one_kernel() -> None:
 @pytest.mark.parametrize(
     ("request_", "expected"),
     [
-        (Request(lab_initiators=65, **LAB), "expected 1 to 64 lab initiators, found 65"),  # type: ignore[arg-type]
+        (Request(lab_initiators=65, **LAB), "expected 1 to 64 lab initiators with --testbed lab, found 65"),  # type: ignore[arg-type]
         (
             Request(lab_initiators=17, kernels=Kernels.APART, **LAB),  # type: ignore[arg-type]
             "expected 1 to 16 lab initiators with --kernels apart, found 17",

@@ -15,7 +15,7 @@ from harness.hosts.journal import Journal
 from harness.model import Duplex
 from harness.network import trunk
 from harness.network.links import LinkPath
-from harness.parse.machines import parse_address
+from harness.parse.hosts import parse_address
 from harness.parse.profiles import data_folder, load_link
 from harness.testbeds.lab.apart import management
 from tests.lab.inside.kernel import sh

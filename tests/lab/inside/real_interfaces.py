@@ -23,7 +23,7 @@ from harness.model import LinkProfile
 from harness.model.errors import HarnessError, RequirementError, UsageError
 from harness.network import interfaces
 from harness.network.links import LinkPath
-from harness.parse.machines import LOCAL, parse_address
+from harness.parse.hosts import LOCAL, parse_address
 from tests.lab.inside.kernel import sh, wait_for
 
 INITIATOR = NamespaceHost("initiator")

@@ -18,8 +18,8 @@ from pathlib import Path
 from harness.hosts import remote
 from harness.hosts.remote import AgentHost
 from harness.model import Io
+from harness.parse.hosts import parse_address
 from harness.parse.jobfile import job_file, parse_jobs
-from harness.parse.machines import parse_address
 from harness.runs.together import LARGEST_SKEW, Client, ClientResult, Together, run_together, total
 from tests.lab.inside.kernel import arguments, processes, sh, wait_for
 

@@ -19,10 +19,6 @@ from harness.testbeds.lab.boot import Kernel, Lab
 BEGIN_MARK = b"harness-lab-begins\n"
 """What the first of several kernels prints on its console when it has reached the others."""
 
-MOST_INITIATORS = 16
-"""A kernel's command line has 2048 bytes (COMMAND_LINE_SIZE of um), and each initiator takes 45 of the
-target's."""
-
 PEERS_DEADLINE_S = 60.0
 
 

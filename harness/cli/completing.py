@@ -16,8 +16,9 @@ from pathlib import Path
 from harness.cli import COMMANDS
 from harness.cli.help import Parameter, parameters
 from harness.cli.tree import commands
-from harness.model import PROTECTION_OFF, PROTECTIONS, TRANSPORTS, TestbedKind
+from harness.model import PROTECTION_OFF, TRANSPORTS, TestbedKind
 from harness.model.errors import HarnessError
+from harness.model.protections import PROTECTIONS
 from harness.parse.jobfile import load_jobs
 from harness.parse.profiles import data_folder, search_folders
 

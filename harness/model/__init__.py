@@ -14,6 +14,7 @@ import msgspec
 
 from harness.model.beside import Beside, Others
 from harness.model.probing import Probe
+from harness.model.protections import PROTECTIONS, protocol
 from harness.model.ranges import Amount, Count, Figure, Size
 
 SCHEMA_VERSION = 3
@@ -257,29 +258,6 @@ class Security(enum.StrEnum):
 
 PROTECTION_OFF = "off"
 """The word for no protection, as typed and as shown."""
-
-WIREGUARD: Final = "wireguard"
-MACSEC: Final = "macsec"
-MACSEC_MKA: Final = "macsec-mka"
-TLS: Final = "tls"
-
-PROTECTIONS: Final = {
-    WIREGUARD: "WireGuard",
-    MACSEC: "MACsec",
-    MACSEC_MKA: "MACsec (MKA)",
-    TLS: "TLS",
-}
-"""The protections that are not ESP proposals of ``ipsec/``, by the names of columns, and for people."""
-
-NESTING: Final = ((MACSEC, MACSEC_MKA), (WIREGUARD,), (TLS,))
-"""Their places in a stack, from the outside: over Ethernet; over IP, as an interface of its own; within both,
-because it keeps the path's addresses, so a protection within it could not be recognised. So do proposals."""
-
-
-def protocol(protection: str) -> str:
-    """The protocol of a protection's packets on the wire."""
-    return PROTECTIONS.get(protection, "ESP")
-
 
 ISCSI = "iscsi"
 NVME_TCP = "nvme-tcp"
@@ -548,7 +526,9 @@ class Column(msgspec.Struct, frozen=True, order=True, forbid_unknown_fields=True
     @property
     def title(self) -> str:
         """Its protections, for people: ``IPsec aes128gcm16``, ``MACsec + WireGuard``; empty without any."""
-        return " + ".join(PROTECTIONS.get(name, f"IPsec {name}") for name in self.protection)
+        return " + ".join(
+            PROTECTIONS[name].title if name in PROTECTIONS else f"IPsec {name}" for name in self.protection
+        )
 
     @property
     def framed(self) -> str:

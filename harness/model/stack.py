@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from harness.model import NESTING, PROTECTION_OFF
+from harness.model import PROTECTION_OFF
 from harness.model.errors import UsageError
+from harness.model.protections import NESTING
 
 SEPARATOR = "+"
 """Between the protections of a stack, as typed."""

@@ -20,7 +20,6 @@ from harness.model import (
     LAB_INITIATORS,
     LINK_LOCAL,
     MOST_INITIATORS,
-    PROTECTIONS,
     TRAITS,
     TRANSPORTS,
     Backing,
@@ -46,6 +45,7 @@ from harness.model import (
     stack,
 )
 from harness.model.errors import RequirementError, UsageError
+from harness.model.protections import PROTECTIONS
 from harness.model.units import (
     check_name,
     parse_duration_s,

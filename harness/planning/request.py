@@ -10,16 +10,8 @@ from typing import Annotated
 import msgspec
 
 from harness.analysis.stats import REPEATS
-from harness.model import (
-    DEFAULT_TRANSPORT,
-    NESTING,
-    PROTECTIONS,
-    TRANSPORTS,
-    Ciphers,
-    IkeAuth,
-    IpsecMode,
-    Security,
-)
+from harness.model import DEFAULT_TRANSPORT, TRANSPORTS, Ciphers, IkeAuth, IpsecMode, Security
+from harness.model.protections import NESTING, PROTECTIONS
 from harness.parse.files import TomlFile, read_text
 from harness.results.store import RESULTS
 from harness.testbeds import testbed

@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from harness.analysis import theory
 from harness.hosts import Host
 from harness.hosts.journal import Journal
-from harness.model import Family, Plan
+from harness.model import Plan
 from harness.model.probing import Cipher
 from harness.network.links import LinkPath
 from harness.protection.bait import Knockers
@@ -62,10 +61,6 @@ class Kind(Protocol):
 
     def frames(self, ground: Ground, /) -> Frames:
         """Its frames on a path."""
-        ...
-
-    def framing(self, mtu_bytes: int, family: Family, /) -> theory.Framing | None:
-        """What it makes of packets of a family where ``mtu_bytes`` pass; None if that is not known."""
         ...
 
     def bait(self, ground: Ground, /) -> Knockers:

@@ -1,4 +1,4 @@
-"""All kinds of protection, by the names of columns: ``model.PROTECTIONS``, and each ESP proposal's."""
+"""All kinds of protection, by the names of columns: ``model.protections``, and each ESP proposal's."""
 
 from __future__ import annotations
 
@@ -6,14 +6,17 @@ from collections.abc import Iterable, Sequence
 
 from harness.hosts import Host
 from harness.model import Column, Plan
+from harness.model.offered import offered
+from harness.model.protections import NESTING
 from harness.network.links import LinkPath
-from harness.protection import barrier, macsec, tls, wireguard, xfrm
-from harness.protection.ipsec import kind as ipsec
+from harness.protection import barrier, xfrm
 from harness.protection.ipsec.layer import EspFrames
 from harness.protection.kind import Kind, Protection, Run
 
-ALL = (macsec.STATIC, macsec.AGREED, wireguard.PROTECTION, tls.PROTECTION, ipsec.PROTECTION)
-_BY_NAME = {each.name: each for each in ALL}
+_BY_NAME: dict[str, Protection] = {
+    each.name: each for within in (None, "kind") for each in offered("harness.protection", within=within)
+}
+ALL = tuple(_BY_NAME[name] for name in (*(name for place in NESTING for name in place), ""))
 
 
 def named(name: str) -> Protection:

@@ -17,12 +17,12 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from harness.analysis.wire import framings
 from harness.hosts import Host
 from harness.hosts.journal import Journal
-from harness.model import ENDS, MACSEC, MACSEC_MKA, End, Family, HopKind
+from harness.model import ENDS, End, HopKind
 from harness.model.errors import CommandFailed, RequirementError
 from harness.model.probing import Cipher
+from harness.model.protections import MACSEC, MACSEC_MKA, PROTECTIONS
 from harness.network import links
 from harness.network.links import LinkPath
 from harness.parse import proc_crypto
@@ -96,7 +96,7 @@ def interfaces(
             links.ends(within), links.ends(path), strict=True
         ):
             made = overlay.Interface(
-                iface, "macsec", framings.Macsec().inner_mtu_bytes(mtu_bytes), below, words
+                iface, "macsec", PROTECTIONS[MACSEC].inner_mtu_bytes(mtu_bytes), below, words
             )
             stack.enter_context(journal.hold(host, made))
         yield
@@ -128,7 +128,7 @@ def agreed(reports: tuple[Carried, Carried], cipher: str, mtu_bytes: int) -> dic
             raise CommandFailed(
                 f"MACsec with {cipher} was asked for, but a kernel has {report.agreed}",
             )
-    inner = framings.Macsec().inner_mtu_bytes(mtu_bytes)
+    inner = PROTECTIONS[MACSEC].inner_mtu_bytes(mtu_bytes)
     return {"algorithm": cipher, "mtu_bytes": str(inner)}
 
 
@@ -183,9 +183,6 @@ class Macsec:
     def frames(self, ground: Ground) -> Frames:
         return Frames(macs=_macs(ground.below))
 
-    def framing(self, _mtu_bytes: int, _family: Family) -> framings.Macsec:
-        return framings.Macsec()
-
     def bait(self, ground: Ground) -> Witnesses:
         return ground.witnesses
 
@@ -211,8 +208,8 @@ class Macsec:
                 below=below,
                 within=within,
                 watchers=watchers,
-                sealed_bytes=framings.ETHERTYPE_BYTES,
-                around_bytes=framings.SECTAG_BYTES + framings.ICV_BYTES,
+                sealed_bytes=PROTECTIONS[MACSEC].sealed_bytes,
+                around_bytes=PROTECTIONS[MACSEC].around_bytes,
                 header_bytes=HEADER_BYTES,
                 due_of=due_by_number,
                 agreed={
@@ -245,19 +242,21 @@ ip link add link below name above type macsec encrypt on validate strict
 """
 _CIPHER = Cipher(algorithms=(KERNEL_ALGORITHM,), key_bits=128)
 
-STATIC = Protection(
-    name=MACSEC,
-    kinds=lambda run: {MACSEC: Macsec(run=run)},
-    modules=MODULES,
-    trials=lambda host, _role, _folder: overlay.trial(host, MACSEC, MODULES, _INTERFACE),
-    cipher=_CIPHER,
-)
-AGREED = Protection(
-    name=MACSEC_MKA,
-    kinds=lambda run: {MACSEC_MKA: Macsec(run=run, negotiates=True)},
-    modules=MODULES,
-    trials=lambda host, _role, _folder: overlay.trial(
-        host, MACSEC_MKA, MODULES, f"{mka.PROGRAM} -v\n{_INTERFACE}"
+OFFERED = (
+    Protection(
+        name=MACSEC,
+        kinds=lambda run: {MACSEC: Macsec(run=run)},
+        modules=MODULES,
+        trials=lambda host, _role, _folder: overlay.trial(host, MACSEC, MODULES, _INTERFACE),
+        cipher=_CIPHER,
     ),
-    cipher=_CIPHER,
+    Protection(
+        name=MACSEC_MKA,
+        kinds=lambda run: {MACSEC_MKA: Macsec(run=run, negotiates=True)},
+        modules=MODULES,
+        trials=lambda host, _role, _folder: overlay.trial(
+            host, MACSEC_MKA, MODULES, f"{mka.PROGRAM} -v\n{_INTERFACE}"
+        ),
+        cipher=_CIPHER,
+    ),
 )

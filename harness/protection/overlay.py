@@ -20,8 +20,9 @@ import msgspec
 from harness.hosts import Host, programs
 from harness.hosts.journal import Journal
 from harness.hosts.undo import Step
-from harness.model import IPV6, PROTECTIONS, End, Family, addresses
+from harness.model import IPV6, End, Family, addresses
 from harness.model.errors import CommandFailed, RequirementError
+from harness.model.protections import PROTECTIONS
 from harness.network import links
 from harness.network.links import LinkPath
 from harness.protection import layer
@@ -77,7 +78,7 @@ def require_on(host: Host, modules: Sequence[str], title: str) -> None:
 
 def trial(host: Host, name: str, modules: Sequence[str], interface: str) -> tuple[Attempt, ...]:
     """To make an interface, by lines for sh(1), in a network namespace with which it goes."""
-    title = PROTECTIONS[name]
+    title = PROTECTIONS[name].title
 
     def make() -> str:
         require_on(host, modules, title)

@@ -19,11 +19,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from harness.analysis.wire import framings
 from harness.hosts import Host, programs
-from harness.model import ENDS, IPV4, IPV6, TLS, End, Family, addresses
+from harness.model import ENDS, IPV4, IPV6, End, Family, addresses
 from harness.model.errors import RequirementError
 from harness.model.probing import Cipher
+from harness.model.protections import TLS
 from harness.network import links
 from harness.network.links import LinkPath
 from harness.protection import overlay
@@ -350,9 +350,6 @@ class Tls:
     def frames(self, ground: Ground) -> Frames:
         return Frames(port=ground.below.port, family=ground.below.ip)
 
-    def framing(self, _mtu_bytes: int, _family: Family) -> framings.Tls:
-        return framings.Tls()
-
     def bait(self, ground: Ground) -> Talkers:
         return Talkers(initiator=Talker(path=ground.below, folder=ground.raw), target=Answering())
 
@@ -378,12 +375,14 @@ def _refuse() -> None:
     )
 
 
-PROTECTION = Protection(
-    name=TLS,
-    kinds=lambda run: {TLS: Tls(daemons=Daemons(run=run))},
-    modules=MODULES,
-    trials=lambda _host, _role, _folder: ((TITLE, _refuse),),
-    cipher=Cipher(algorithms=("gcm(aes)",), key_bits=128),
-    needs_own_kernel=True,
-    is_transports=True,
+OFFERED = (
+    Protection(
+        name=TLS,
+        kinds=lambda run: {TLS: Tls(daemons=Daemons(run=run))},
+        modules=MODULES,
+        trials=lambda _host, _role, _folder: ((TITLE, _refuse),),
+        cipher=Cipher(algorithms=("gcm(aes)",), key_bits=128),
+        needs_own_kernel=True,
+        is_transports=True,
+    ),
 )

@@ -14,11 +14,19 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from harness.analysis.wire import framings
+from harness.analysis import theory
 from harness.hosts.journal import Journal
-from harness.model import IPV4, WIREGUARD, End, Family
+from harness.model import IPV4, End, Family
 from harness.model.errors import CommandFailed
 from harness.model.probing import Cipher
+from harness.model.protections import (
+    POLY1305_BYTES,
+    PROTECTIONS,
+    UDP_HEADER_BYTES,
+    WIREGUARD,
+    WIREGUARD_BLOCK_BYTES,
+    WIREGUARD_HEADER_BYTES,
+)
 from harness.network import links, sysctls
 from harness.network.links import LinkPath
 from harness.protection import overlay
@@ -65,7 +73,7 @@ def tunnel(
         for _, host, *_ in links.ends(path):
             stack.enter_context(sysctls.set_to(journal, host, (REDIRECTS,), "0"))
         for end, host, iface, _, _ in links.ends(within):
-            made = overlay.Interface(iface, "wireguard", framings.wireguard(mtu_bytes).mtu_bytes)
+            made = overlay.Interface(iface, "wireguard", PROTECTIONS[WIREGUARD].inner_mtu_bytes(mtu_bytes))
             stack.enter_context(journal.hold(host, made))
             keys[end] = overlay.ask(host, "open", interface=iface, port=number)["public_key"]
         for (end, host, iface, _, allowed), (*_, peer) in zip(
@@ -90,7 +98,7 @@ def agreed(reports: tuple[Carried, Carried], mtu_bytes: int) -> dict[str, str]:
     """What holds between the ends, for the record. CommandFailed without a handshake."""
     if not all(report.agreed["handshake_unix_s"] for report in reports):
         raise CommandFailed("a WireGuard handshake was expected at both ends, found none")
-    return {"algorithm": CIPHER, "mtu_bytes": str(framings.wireguard(mtu_bytes).mtu_bytes)}
+    return {"algorithm": CIPHER, "mtu_bytes": str(PROTECTIONS[WIREGUARD].inner_mtu_bytes(mtu_bytes))}
 
 
 # On the wire
@@ -133,7 +141,7 @@ class Frames:
             return None
         if struct.unpack_from("!HH", found[1]) != (self.port, self.port):
             return None
-        return found[1][framings.UDP_HEADER_BYTES :]
+        return found[1][UDP_HEADER_BYTES:]
 
 
 # As a kind of protection
@@ -155,9 +163,6 @@ class WireGuard:
     def frames(self, ground: Ground) -> Frames:
         return Frames(port=port(ground.below, ground.level), family=ground.below.ip)
 
-    def framing(self, mtu_bytes: int, family: Family) -> framings.WireGuard:
-        return framings.wireguard(mtu_bytes, family)
-
     def bait(self, ground: Ground) -> Witnesses:
         return ground.witnesses
 
@@ -176,10 +181,10 @@ class WireGuard:
                 below=below,
                 within=within,
                 watchers=watchers,
-                sealed_bytes=framings.HEADER_BYTES + framings.TAG_BYTES,
-                around_bytes=framings.around_bytes(below.ip),
+                sealed_bytes=WIREGUARD_HEADER_BYTES + POLY1305_BYTES,
+                around_bytes=PROTECTIONS[WIREGUARD].around_bytes + theory.IP_HEADER_BYTES[below.ip],
                 # It counts messages with their padding (wg_packet_consume_data_done(), receive.c).
-                header_bytes=framings.HEADER_BYTES + framings.TAG_BYTES + framings.BLOCK_BYTES - 1,
+                header_bytes=WIREGUARD_HEADER_BYTES + POLY1305_BYTES + WIREGUARD_BLOCK_BYTES - 1,
                 due_of=due,
                 agreed=agreed(watchers.carried(), mtu_bytes),
             )
@@ -191,14 +196,16 @@ def due(before: Tally, after: Tally, one_in: int) -> Due:
     return Due(count=max(0, (packets - UNNUMBERED) // one_in - 1))
 
 
-PROTECTION = Protection(
-    name=WIREGUARD,
-    kinds=lambda run: {WIREGUARD: WireGuard(run=run)},
-    modules=MODULES,
-    trials=lambda host, _role, _folder: overlay.trial(
-        host, WIREGUARD, MODULES, "ip link add name above type wireguard"
+OFFERED = (
+    Protection(
+        name=WIREGUARD,
+        kinds=lambda run: {WIREGUARD: WireGuard(run=run)},
+        modules=MODULES,
+        trials=lambda host, _role, _folder: overlay.trial(
+            host, WIREGUARD, MODULES, "ip link add name above type wireguard"
+        ),
+        # The kernel's WireGuard calls its library, not the crypto API: the same code, called differently.
+        cipher=Cipher(algorithms=("rfc7539(chacha20,poly1305)",)),
+        needs_own_kernel=True,
     ),
-    # The kernel's WireGuard calls its library, not the crypto API: the same code, called differently.
-    cipher=Cipher(algorithms=("rfc7539(chacha20,poly1305)",)),
-    needs_own_kernel=True,
 )

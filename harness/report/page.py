@@ -16,8 +16,9 @@ from typing import Any
 
 import msgspec
 
-from harness.model import TRANSPORTS, LinkProfile, Plan, protocol
+from harness.model import TRANSPORTS, LinkProfile, Plan
 from harness.model.escape import as_json, for_page
+from harness.model.protections import protocol
 from harness.model.units import format_size
 from harness.report import charts, content, courses, draw, paths
 from harness.report.answer import Answer, Loss

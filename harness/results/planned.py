@@ -20,7 +20,6 @@ from harness.model import (
     LAB_INITIATORS,
     LINK_LOCAL,
     MOST_INITIATORS,
-    PROTECTIONS,
     TRANSPORTS,
     BackingKind,
     Column,
@@ -31,6 +30,7 @@ from harness.model import (
 )
 from harness.model.errors import UsageError
 from harness.model.escape import printable
+from harness.model.protections import PROTECTIONS
 from harness.model.units import LARGEST, check_name, shown
 from harness.parse import disks, iscsi, jobfile, profiles
 from harness.parse.hosts import LOCAL, parse_address

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from harness.analysis.wire import framings
 from harness.hosts import Host
 from harness.hosts.journal import Journal
 from harness.model import ENDS, LINK_LOCAL, Column, Plan
@@ -168,7 +169,7 @@ class Columns:
             up.append((layer, watching))
             if layer.within is not path:
                 self.made.append(layer.within)
-            framing = kind.framing(mtu_bytes, path.ip)
+            framing = framings.of([name], self.plan.proposals, self.plan.ipsec_mode, mtu_bytes, path.ip)
             path, mtu_bytes = layer.within, framing.inner_mtu_bytes(mtu_bytes) if framing else mtu_bytes
         if path is not up[-1][0].below:
             stack.enter_context(overlay.passing(self.journal, path))

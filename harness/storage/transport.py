@@ -1,7 +1,7 @@
 """What carries a target's storage to an initiator: the protocol that each transport implements.
 
-A transport is a room beside this file with a line in ``transports``. Whoever measures,
-judges or explains knows this protocol alone.
+A transport is a room beside this file, whose module ``transport`` offers it. Whoever measures, judges or
+explains knows this protocol alone.
 """
 
 from __future__ import annotations

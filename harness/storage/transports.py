@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from harness.model import DEFAULT_TRANSPORT, Column
-from harness.storage.iscsi.transport import Iscsi
-from harness.storage.nvme.transport import NvmeTcp
+from harness.model import DEFAULT_TRANSPORT, TRANSPORTS, Column
+from harness.model.offered import offered
 from harness.storage.transport import Transport
 
-ALL: tuple[Transport, ...] = (Iscsi(), NvmeTcp())
-_BY_NAME = {each.name: each for each in ALL}
+_BY_NAME: dict[str, Transport] = {each.name: each for each in offered("harness.storage", within="transport")}
+ALL = tuple(_BY_NAME[name] for name in TRANSPORTS)
 
 DEFAULT = _BY_NAME[DEFAULT_TRANSPORT]
 

@@ -18,9 +18,10 @@ from harness.hosts.footprint import module_name
 from harness.hosts.journal import Journal
 from harness.hosts.packages import Package
 from harness.hosts.state import lasting_folder
-from harness.model import PROTECTIONS, TRANSPORTS, LabKernel, Plan
+from harness.model import TRANSPORTS, LabKernel, Plan
 from harness.model.errors import HarnessError, RequirementError
 from harness.model.escape import printable
+from harness.model.protections import PROTECTIONS
 from harness.model.units import format_size
 from harness.network import links
 from harness.network.paths import switches
@@ -240,7 +241,7 @@ def _kernel_finding(facts: MachineFacts) -> Finding:
         return Finding(where="kernel", state=state, text=text, mend=mend)
     found = kernel.cached(kernel.recipe())
     if found is None:
-        titles = [PROTECTIONS[each.name] for each in kinds.ALL if each.needs_own_kernel]
+        titles = [PROTECTIONS[each.name].title for each in kinds.ALL if each.needs_own_kernel]
         titles += [TRANSPORTS[each.name] for each in transports.ALL if each.needs_own_kernel]
         purposes = f"real WiFi, {', '.join(titles)}, modelled disks and virtual time"
         text = f"{why}the lab's own kernel, for {purposes}, is not built"

@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 from harness.hosts import Host, programs, releases, remote
 from harness.hosts.footprint import module_name
 from harness.hosts.packages import ALL, Package, command, listed
-from harness.model import DEFAULT_TRANSPORT, PROTECTIONS, TRANSPORTS, BackingKind, stack
+from harness.model import DEFAULT_TRANSPORT, TRANSPORTS, BackingKind, stack
 from harness.model.errors import CommandFailed, RequirementError
 from harness.model.escape import printable
+from harness.model.protections import PROTECTIONS
 from harness.model.units import unknown_name
 from harness.parse.hosts import Address
 from harness.parse.profiles import DEFAULT_PROPOSAL, expand_ipsec, load_proposal

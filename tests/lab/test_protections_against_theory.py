@@ -15,7 +15,8 @@ import pytest
 from harness.analysis import theory, wire
 from harness.analysis.theory import Prediction
 from harness.analysis.wire import framings
-from harness.model import PROTECTIONS, IpsecMode
+from harness.model import IpsecMode
+from harness.model.protections import PROTECTIONS
 from harness.parse.profiles import load_proposal
 from tests.lab.cli import harness, python_inside
 from tests.lab.inside.against_theory import WORKLOADS, Framing, Measured

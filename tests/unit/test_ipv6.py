@@ -392,6 +392,9 @@ def test_segments_within_esp(mode: IpsecMode, family: Family, mss: int) -> None:
 
 
 def test_wireguard_leaves_room_for_either_header() -> None:
-    four, six = (framings.wireguard(1500, family) for family in (IPV4, IPV6))
-    assert (four.mtu_bytes, six.mtu_bytes) == (1420, 1420)
+    four, six = (
+        framings.of(("wireguard",), {}, IpsecMode.TRANSPORT, 1500, family) for family in (IPV4, IPV6)
+    )
+    assert four is not None and six is not None
+    assert (four.inner_mtu_bytes(1500), six.inner_mtu_bytes(1500)) == (1420, 1420)
     assert (four.packet_bytes(1420), six.packet_bytes(1420)) == (1480, 1500)

@@ -11,7 +11,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from harness.model import NESTING, PROTECTIONS, TRANSPORTS
+from harness.model import TRANSPORTS
+from harness.model.protections import NESTING, PROTECTIONS
 from harness.protection import kinds
 from harness.storage import transports
 
@@ -22,7 +23,7 @@ HOMES = (
     *("protection/ipsec/", "protection/macsec.py", "protection/mka.py", "protection/tls.py"),
     *("protection/wireguard.py", "protection/programs/overlay.py"),
 )
-LISTS = {"model/__init__.py", "storage/transports.py", "protection/kinds.py"}
+LISTS = {"model/__init__.py", "model/protections.py"}
 
 ALLOWED = {
     "cli/__init__.py": {"iscsi", "open-iscsi", "lio", "strongswan", "wireguard"},  # what the help begins with

@@ -11,8 +11,9 @@ import pytest
 from harness.analysis import theory
 from harness.analysis.wire import framings
 from harness.hosts import NamespaceHost
-from harness.model import LinkProfile
+from harness.model import IpsecMode, LinkProfile
 from harness.model.errors import CommandFailed
+from harness.model.protections import ICV_BYTES, PROTECTIONS, SECTAG_BYTES
 from harness.network.links import LinkPath
 from harness.protection import barrier, layer, macsec, mka, overlay, wireguard
 from harness.protection.capture import expression
@@ -21,6 +22,15 @@ from harness.protection.layer import Tally
 from harness.protection.overlay import Carried
 
 ETHERNET_HEADER_BYTES = 14
+
+
+def made(*protection: str) -> theory.Framing:
+    """What a stack makes of packets on a link of 1500 bytes."""
+    found = framings.of(protection, {}, IpsecMode.TRANSPORT, 1500)
+    assert found is not None
+    return found
+
+
 PATH = LinkPath(
     profile=LinkProfile(name="wired", title="wired", emulated=True),
     index=7,
@@ -39,19 +49,19 @@ PATH = LinkPath(
     [(52, 124), (64, 124), (65, 140), (1300, 1372), (1409, 1480), (1420, 1480)],
 )
 def test_a_packet_in_wireguard(cleartext: int, packet: int) -> None:
-    framing = framings.wireguard(1500)
-    assert (framing.mtu_bytes, framing.inner_mtu_bytes(1500)) == (1420, 1420)
+    framing = made("wireguard")
+    assert framing.inner_mtu_bytes(1500) == 1420
     assert framing.packet_bytes(cleartext) == packet
 
 
 def test_a_packet_in_macsec() -> None:
-    framing = framings.Macsec()
+    framing = made("macsec")
     assert framing.inner_mtu_bytes(1500) == 1468
     assert framing.packet_bytes(1468) == 1500 and framing.packet_bytes(40) == 72
 
 
 def test_protections_stack() -> None:
-    both = theory.Stacked(layers=(framings.Macsec(), framings.wireguard(1468)))
+    both = made("macsec", "wireguard")
     assert both.inner_mtu_bytes(1500) == 1388
     assert both.packet_bytes(52) == 52 + 12 + 60 + 32
     path = theory.Wire(link=PATH.profile, framing=both)
@@ -199,7 +209,7 @@ def test_a_peer_that_vanishes_takes_its_counters_back() -> None:
 
 
 def test_each_frame_is_what_its_framing_says() -> None:
-    framing, size = framings.wireguard(1500), 1300
-    sealed = framing.packet_bytes(size) - framings.around_bytes(4)
+    size = 1300
+    sealed = made("wireguard").packet_bytes(size) - PROTECTIONS["wireguard"].around_bytes - 20
     assert sealed - size == -size % 16
-    assert framings.Macsec().packet_bytes(size) == size + framings.SECTAG_BYTES + framings.ICV_BYTES
+    assert made("macsec").packet_bytes(size) == size + SECTAG_BYTES + ICV_BYTES

@@ -5,12 +5,12 @@ Pure: nothing here runs, reads or asks anything. Whoever reads results needs it,
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import ClassVar, Protocol
 
 from harness.analysis import bounds, theory
-from harness.analysis.wire.iscsi import Iscsi
-from harness.analysis.wire.nvme import NvmeTcp
+from harness.model.offered import offered
 
 
 class Transport(Protocol):
@@ -36,9 +36,10 @@ class Transport(Protocol):
         ...
 
 
-_TRANSPORTS: tuple[Transport, ...] = (Iscsi(), NvmeTcp())
-_BY_NAME = {each.name: each for each in _TRANSPORTS}
+@functools.cache
+def _transports() -> dict[str, Transport]:
+    return {each.name: each for each in offered(__name__)}
 
 
 def transport(name: str) -> Transport:
-    return _BY_NAME[name]
+    return _transports()[name]

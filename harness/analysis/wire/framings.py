@@ -6,100 +6,35 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from harness.analysis import theory
-from harness.analysis.theory import IP_HEADER_BYTES
-from harness.model import IPV4, MACSEC, MACSEC_MKA, TLS, WIREGUARD, Family, IpsecMode, Proposal
-
-SECTAG_BYTES = 2 + 1 + 1 + 4 + 8
-"""802.1AE, clause 9.3: EtherType, TCI and AN, short length, packet number, and the SCI, which Linux sends
-unless told not to."""
-
-ICV_BYTES = 16
-"""802.1AE, clause 14.5."""
-
-ETHERTYPE_BYTES = 2
-"""The frame's own EtherType is encrypted with what it announces."""
-
-UDP_HEADER_BYTES = 8
-"""RFC 768."""
-
-HEADER_BYTES = 16
-"""The paper's section 5.4.6: type, three zeros, the receiver's index and the counter."""
-
-TAG_BYTES = 16
-"""RFC 8439, section 2.8: Poly1305's."""
-
-BLOCK_BYTES = 16
-"""The paper's section 5.4.6: what the packet is padded to."""
-
-
-def around_bytes(family: Family) -> int:
-    """Of each packet on a link that speaks so, beside what is encrypted."""
-    return IP_HEADER_BYTES[family] + UDP_HEADER_BYTES + HEADER_BYTES + TAG_BYTES
-
-
-USUAL_OVERHEAD_BYTES = 80
-"""What the kernel (``wg_setup()`` in drivers/net/wireguard/device.c) and wg-quick(8) take off a link's MTU:
-the outer header may be IPv6's. So do users' tunnels, and ours."""
+from harness.model import IPV4, Family, IpsecMode, Proposal
+from harness.model.protections import PROTECTIONS, Encapsulation
 
 
 @dataclass(frozen=True, kw_only=True)
-class Macsec:
-    """It adds as much to every packet, and pads none."""
+class Encapsulated:
+    """Packets in a protection that is no ESP proposal, on a link where ``mtu_bytes`` pass."""
 
-    is_queued = False
-
-    def packet_bytes(self, cleartext_bytes: int) -> int:
-        return cleartext_bytes + SECTAG_BYTES + ICV_BYTES
-
-    def sealed_bytes(self, cleartext_bytes: int) -> int:
-        return cleartext_bytes + ETHERTYPE_BYTES
-
-    def inner_mtu_bytes(self, mtu_bytes: int) -> int:
-        """As Linux has it (``macsec_newlink()`` in drivers/net/macsec.c)."""
-        return mtu_bytes - SECTAG_BYTES - ICV_BYTES
-
-
-@dataclass(frozen=True, kw_only=True)
-class WireGuard:
-    """A packet is padded, but not beyond the interface's MTU (``calculate_skb_padding()``,
-    drivers/net/wireguard/send.c), and wrapped.
-
-    A worker encrypts it (``wg_packet_encrypt_worker()``); ESP and MACsec do that while it is sent.
-    """
-
+    by: Encapsulation
     mtu_bytes: int
-    family: Family = IPV4
-    is_queued = True
+    family: Family
+
+    @property
+    def is_queued(self) -> bool:
+        return self.by.is_queued
+
+    def _padded_bytes(self, cleartext_bytes: int) -> int:
+        room_bytes = max(0, self.inner_mtu_bytes(self.mtu_bytes) - cleartext_bytes)
+        return cleartext_bytes + min(-cleartext_bytes % self.by.pads_to_bytes, room_bytes)
 
     def packet_bytes(self, cleartext_bytes: int) -> int:
-        return self.sealed_bytes(cleartext_bytes) + around_bytes(self.family)
+        ip_bytes = theory.IP_HEADER_BYTES[self.family] if self.by.has_ip else 0
+        return self._padded_bytes(cleartext_bytes) + self.by.around_bytes + ip_bytes
 
     def sealed_bytes(self, cleartext_bytes: int) -> int:
-        return min(cleartext_bytes + -cleartext_bytes % BLOCK_BYTES, self.mtu_bytes)
+        return self._padded_bytes(cleartext_bytes) + self.by.sealed_bytes
 
     def inner_mtu_bytes(self, mtu_bytes: int) -> int:
-        return mtu_bytes - USUAL_OVERHEAD_BYTES
-
-
-def wireguard(mtu_bytes: int, family: Family = IPV4) -> WireGuard:
-    """For a link of that MTU."""
-    return WireGuard(mtu_bytes=mtu_bytes - USUAL_OVERHEAD_BYTES, family=family)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Tls:
-    """It makes nothing of packets: its records are part of the stream (``wire.nvme``)."""
-
-    is_queued = False
-
-    def packet_bytes(self, cleartext_bytes: int) -> int:
-        return cleartext_bytes
-
-    def sealed_bytes(self, cleartext_bytes: int) -> int:
-        return cleartext_bytes
-
-    def inner_mtu_bytes(self, mtu_bytes: int) -> int:
-        return mtu_bytes
+        return self.by.inner_mtu_bytes(mtu_bytes)
 
 
 def of(
@@ -113,12 +48,8 @@ def of(
     layers: list[theory.Framing] = []
     for name in protection:
         made: theory.Framing | None
-        if name in (MACSEC, MACSEC_MKA):
-            made = Macsec()
-        elif name == TLS:
-            made = Tls()
-        elif name == WIREGUARD:
-            made = wireguard(mtu_bytes, family)
+        if (known := PROTECTIONS.get(name)) is not None:
+            made = Encapsulated(by=known, mtu_bytes=mtu_bytes, family=family)
         else:
             proposal = proposals.get(name)
             made = (

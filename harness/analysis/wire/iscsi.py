@@ -161,3 +161,6 @@ class Iscsi:
 
     def overheads(self, agreed: Mapping[str, str]) -> Overheads:
         return Overheads(agreed=agreed)
+
+
+OFFERED = (Iscsi(),)

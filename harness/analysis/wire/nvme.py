@@ -102,3 +102,6 @@ class NvmeTcp:
 
     def overheads(self, agreed: Mapping[str, str]) -> Overheads:
         return Overheads(agreed=agreed)
+
+
+OFFERED = (NvmeTcp(),)

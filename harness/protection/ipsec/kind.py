@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from harness.analysis import theory
 from harness.hosts import PRIVATE, Host, programs
-from harness.model import Family, Plan, Proposal
+from harness.model import Plan, Proposal
 from harness.model.errors import CommandFailed
 from harness.network import links
 from harness.protection import ipsec
@@ -70,9 +69,6 @@ class Ipsec:
 
     def frames(self, ground: Ground) -> EspFrames:
         return EspFrames.between(ground.below)
-
-    def framing(self, _mtu_bytes: int, family: Family) -> theory.Framing | None:
-        return theory.known_esp(self.proposal.kernel_algorithms, self.daemons.run.plan.ipsec_mode, family)
 
     def bait(self, ground: Ground) -> Witnesses:
         return ground.witnesses
@@ -144,14 +140,16 @@ def _trials(host: Host, role: str, folder: Path) -> tuple[Attempt, ...]:
     return ("an IKE daemon", start), ("an ESP packet and its capture", capture)
 
 
-PROTECTION = Protection(
-    name="",
-    kinds=_of_run,
-    modules=ipsec.MODULES,
-    trials=_trials,
-    loaded_first=_loaded_first,
-    left_over=ipsec.left_over,
-    need="ipsec",
-    ports={"target": (ipsec.IKE_PORT,)},
-    listener="the run's own IKE daemon",
+OFFERED = (
+    Protection(
+        name="",
+        kinds=_of_run,
+        modules=ipsec.MODULES,
+        trials=_trials,
+        loaded_first=_loaded_first,
+        left_over=ipsec.left_over,
+        need="ipsec",
+        ports={"target": (ipsec.IKE_PORT,)},
+        listener="the run's own IKE daemon",
+    ),
 )

@@ -127,3 +127,6 @@ class IscsiSides(Shared):
             agreed = initiator.negotiated(disk)
             iscsi.require_agreed(wanted.parameters, agreed)
             yield Session(disk=disk, agreed=agreed)
+
+
+OFFERED = (Iscsi(),)

@@ -109,3 +109,6 @@ class NvmeSides(Shared):
             agreed = initiator.negotiated(host, connection)
             nvme.require_agreed(wanted.parameters, agreed)
             yield Session(disk=disk, agreed=agreed)
+
+
+OFFERED = (NvmeTcp(),)

@@ -30,8 +30,9 @@ from unittest import mock
 from harness.hosts import PRIVATE, Host
 from harness.hosts.journal import Journal
 from harness.hosts.undo import Step, carry_out
-from harness.model import PROTECTION_OFF, WIREGUARD, Cell, Column, Plan, Record, Status
+from harness.model import PROTECTION_OFF, Cell, Column, Plan, Record, Status
 from harness.model.errors import HarnessError
+from harness.model.protections import WIREGUARD
 from harness.network.links import LinkPath
 from harness.planning.plan import make_plan
 from harness.planning.request import Request

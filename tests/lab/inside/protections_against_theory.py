@@ -7,9 +7,11 @@ A framing's ``proposal`` is the stack as it is typed, with the transport behind 
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
-from harness.model import BackingKind, stack
+from harness.analysis.wire import framings
+from harness.model import BackingKind, IpsecMode, Proposal, stack
 from harness.network.links import LinkPath
 from harness.planning.plan import make_plan
 from harness.planning.request import KernelChoice, Request
@@ -35,7 +37,9 @@ def split(framing: Framing) -> tuple[tuple[str, ...], str]:
     return stack.split(name), carrier
 
 
-def protect(lab: Lab, known: dict[str, Kind], framing: Framing, link: LinkPath) -> LinkPath:
+def protect(
+    lab: Lab, known: dict[str, Kind], proposals: Mapping[str, Proposal], framing: Framing, link: LinkPath
+) -> LinkPath:
     """The path within all protections of a framing."""
     path, mtu_bytes = link, framing.mtu_bytes
     for level, name in enumerate(split(framing)[0]):
@@ -43,7 +47,8 @@ def protect(lab: Lab, known: dict[str, Kind], framing: Framing, link: LinkPath) 
         raw.mkdir()
         witnesses = lab.stack.enter_context(witness.witnesses(path, raw))
         ground = Ground(below=path, level=level, mtu_bytes=mtu_bytes, witnesses=witnesses, raw=raw)
-        layer, made = lab.stack.enter_context(kind.protect(ground)), kind.framing(mtu_bytes, link.ip)
+        layer = lab.stack.enter_context(kind.protect(ground))
+        made = framings.of([name], proposals, IpsecMode.TRANSPORT, mtu_bytes, link.ip)
         assert made is not None
         path, is_overlay = layer.within, layer.within is not path
         mtu_bytes = made.inner_mtu_bytes(mtu_bytes)
@@ -86,7 +91,7 @@ def bring_up(lab: Lab) -> list[Up]:
     ups = []
     for index, framing in enumerate(FRAMINGS):
         link = lab.link(Framing(mtu_bytes=framing.mtu_bytes), index)
-        path, carrier = protect(lab, known, framing, link), split(framing)[1]
+        path, carrier = protect(lab, known, plan.proposals, framing, link), split(framing)[1]
         if carrier == "iscsi":
             up = lab.log_in(framing, path)
             ups.append(Up(framing=framing, path=link, disk=up.disk, session=up.session))

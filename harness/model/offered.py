@@ -1,0 +1,19 @@
+"""What is added to a room by a module of its own, which nobody has to enter in a list."""
+
+from __future__ import annotations
+
+import importlib.util
+import pkgutil
+from collections.abc import Iterator
+from typing import Any
+
+
+def offered(room: str, *, within: str | None = None) -> Iterator[Any]:
+    """What each of the modules in a room offers: its tuple ``OFFERED``, if it has one.
+
+    With ``within``, what each of the rooms in it offers, by its module of that name.
+    """
+    for found in pkgutil.iter_modules(importlib.import_module(room).__path__, f"{room}."):
+        name = found.name if within is None else f"{found.name}.{within}"
+        if found.ispkg == (within is not None) and importlib.util.find_spec(name) is not None:
+            yield from getattr(importlib.import_module(name), "OFFERED", ())

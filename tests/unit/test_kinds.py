@@ -23,7 +23,7 @@ HOMES = (
     *("protection/ipsec/", "protection/macsec.py", "protection/mka.py", "protection/tls.py"),
     *("protection/wireguard.py", "protection/programs/overlay.py"),
 )
-LISTS = {"model/__init__.py", "model/protections.py"}
+LISTS = {"model/__init__.py", "model/protections.py", "protection/kinds.py"}
 
 ALLOWED = {
     "cli/__init__.py": {"iscsi", "open-iscsi", "lio", "strongswan", "wireguard"},  # what the help begins with

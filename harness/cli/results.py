@@ -24,7 +24,7 @@ from harness.results import probe_store
 from harness.results.store import RESULTS, open_environments, open_plans, open_results, write_out
 from harness.table import Metric, Options, Ratio, TableFormat, build, cached, comparison, export, render
 from harness.table.options import Table
-from harness.table.views import View, build_scale
+from harness.table.views import View, build_counters, build_scale
 from harness.table.views import build as build_view
 from harness.table.views import render as render_view
 
@@ -62,7 +62,8 @@ def table(
     view: Annotated[
         str | None,
         typer.Option(
-            help=f"Instead of the matrix, probes or (scale) initiators: {', '.join(View)}.",
+            help="Instead of the matrix, probes; or of cells initiators (scale), or what was counted: "
+            f"{', '.join(View)}.",
             show_default=False,
         ),
     ] = None,
@@ -183,6 +184,9 @@ def print_view(
         published = references.load_path_reference(reference)
     if view is View.SCALE:
         found, what, remedy = build_scale(open_results(paths)), "cells", "harness run --lab-initiators 8"
+    elif view is View.COUNTERS:
+        records = open_results(paths)
+        found, what, remedy = build_counters(records, [*open_plans(paths).values()]), "cells", "harness run"
     else:
         found, what = build_view(view, probe_store.open_probes(paths), published), "probes"
         remedy = f"harness probe --probe {PROBES_OF[view]}"

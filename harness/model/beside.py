@@ -1,16 +1,20 @@
 """What is measured beside a cell or a probe: round trips, processors, interfaces, and what other programs
 took.
 
-Only types, no work.
+``OBSERVED`` has the figures that tables, exports and the page show of it.
 
 What a machine lacks, or a kernel does not report, is None here and "n/a" in every table, never 0.
 """
 
 from __future__ import annotations
 
+import enum
+from collections.abc import Callable, Iterable, Mapping
+
 import msgspec
 
 from harness.model.ranges import Amount, Count
+from harness.model.units import format_ns
 
 
 class RoundTrips(msgspec.Struct, frozen=True, kw_only=True):
@@ -132,3 +136,83 @@ class Beside(msgspec.Struct, frozen=True, kw_only=True):
     interfaces: tuple[InterfaceUse, ...] = ()
     others: tuple[Others, ...] = ()
     unseen: dict[str, str] = {}
+
+
+class Unit(enum.Enum):
+    """What a figure is given in. A ``PART`` is one of 1."""
+
+    NS = enum.auto()
+    PERCENT = enum.auto()
+    PART = enum.auto()
+    COUNT = enum.auto()
+
+    def shown(self, value: float) -> str:
+        match self:
+            case Unit.NS:
+                return format_ns(value)
+            case Unit.PERCENT:
+                return f"{value:.3g} %"
+            case Unit.PART:
+                return f"{value:.0%}"
+            case Unit.COUNT:
+                return f"{value:.0f}"
+
+
+class Observed(msgspec.Struct, frozen=True):
+    """A figure of what was measured beside a cell: its ``name`` for programs, its ``title`` for people,
+    in lines that ``|`` ends.
+
+    ``at`` reads it by place (a kernel, an interface; "" if there is but one), where None is unknown. Counts
+    are added up, over places and repeats. Of anything else, the most of all places counts, and the median of
+    the repeats.
+    """
+
+    name: str
+    title: str
+    unit: Unit
+    at: Callable[[Beside], Mapping[str, float | None]]
+
+    def joined(self, values: Iterable[float | None]) -> float | None:
+        """One value for several places; None if all are unknown."""
+        known = [value for value in values if value is not None]
+        if not known:
+            return None
+        return sum(known) if self.unit is Unit.COUNT else max(known)
+
+    def of(self, beside: Beside) -> float | None:
+        return self.joined(self.at(beside).values())
+
+
+def _on_path(
+    read: Callable[[RoundTrips], float | None],
+) -> Callable[[Beside], dict[str, float | None]]:
+    return lambda beside: {} if beside.round_trips is None else {"": read(beside.round_trips)}
+
+
+def _by_kernel(
+    read: Callable[[ProcessorUse], float | None],
+) -> Callable[[Beside], dict[str, float | None]]:
+    def at(beside: Beside) -> dict[str, float | None]:
+        known = {name for use in beside.processors for name in use.hosts}
+        lost = dict.fromkeys(name for name in beside.unseen if name not in known)
+        return {use.whose: read(use) for use in beside.processors} | lost
+
+    return at
+
+
+def _by_interface(
+    read: Callable[[InterfaceUse], float | None],
+) -> Callable[[Beside], dict[str, float | None]]:
+    return lambda beside: {f"{use.host} {use.interface}": read(use) for use in beside.interfaces}
+
+
+OBSERVED = (
+    Observed("round_trip_p50_ns", "idle round|trip, p50", Unit.NS, _on_path(lambda trips: trips.p50_ns)),
+    Observed("round_trip_p99_ns", "p99", Unit.NS, _on_path(lambda trips: trips.p99_ns)),
+    Observed("round_trips_lost_percent", "lost", Unit.PERCENT, _on_path(lambda trips: trips.lost_percent)),
+    Observed("busiest_core", "busiest|core", Unit.PART, _by_kernel(lambda use: use.hottest)),
+    Observed("all_cores", "all|cores", Unit.PART, _by_kernel(lambda use: use.busy)),
+    Observed("drops", "drops", Unit.COUNT, _by_interface(lambda use: use.drops)),
+    Observed("errors", "errors", Unit.COUNT, _by_interface(lambda use: use.errors)),
+)
+"""In the order of columns: an export has them at its end, so new ones come last."""

@@ -126,6 +126,14 @@ def format_duration(seconds: float) -> str:
     return f"{minutes // 60} h {minutes % 60} min"
 
 
+def format_ns(ns: float) -> str:
+    """A latency, with the unit that suits it."""
+    for limit, unit in ((1e9, "s"), (1e6, "ms")):
+        if ns >= limit:
+            return f"{ns / limit:.3g} {unit}"
+    return f"{ns / 1e3:.3g} µs"
+
+
 def _finite(value: float) -> float:
     """Quantities to show come from the program, not from the user: a bad one is a defect."""
     if not math.isfinite(value) or value < 0:

@@ -33,6 +33,25 @@ USER_MODE = "User Mode Linux"
 
 MICRO = 1e-6
 
+_COUNT = re.compile("[0-9]{1,20}")
+"""The largest 64-bit counter; a hop may print anything."""
+
+
+def _first_of(name: str) -> Callable[[str], int | None]:
+    """The first number of the line of a text that begins with ``name``."""
+    line = re.compile(rf"^{name} ({_COUNT.pattern})\b", re.MULTILINE)
+    return lambda text: int(found[1]) if (found := line.search(text)) else None
+
+
+COUNTS: Mapping[str, tuple[str, Callable[[str], int | None]]] = {
+    "interrupts": (STAT, _first_of("intr")),
+    "context_switches": (STAT, _first_of("ctxt")),
+}
+"""The counters of a kernel that are fields of ``ProcessorUse``: the file of each, and how that is read."""
+
+FILES = tuple(dict.fromkeys((STAT, *(file for file, _ in COUNTS.values()))))
+"""What is read of each kernel."""
+
 # Energy counters only: occasional readings of power say nothing about the time in between. A package's zone
 # includes its cores and memory, and "psys" includes the packages, so only the packages are added up.
 _ENERGY = """
@@ -82,10 +101,6 @@ class Traffic:
 NOTHING = Traffic()
 
 
-_COUNT = re.compile("[0-9]{1,20}")
-"""The largest 64-bit counter; a hop may print anything."""
-
-
 def traffic(proc_net_dev: str) -> dict[str, Traffic]:
     """The counters of every interface in /proc/net/dev, by its name."""
     found = {}
@@ -107,36 +122,33 @@ def traffic(proc_net_dev: str) -> dict[str, Traffic]:
 
 @dataclass(frozen=True, kw_only=True)
 class Processors:
-    """One kernel at one moment. ``ticks`` are by processor and field, ``total`` those of all processors."""
+    """One kernel at one moment. ``ticks`` are by processor and field, ``total`` those of all processors;
+    ``counts`` are by the names of ``COUNTS``.
+    """
 
     at_ns: int
     total: dict[str, int]
     ticks: tuple[dict[str, int], ...]
-    interrupts: int | None
-    context_switches: int | None
+    counts: Mapping[str, int | None]
     energy: tuple[int | None, ...] = ()
 
 
-def processors(proc_stat: str, at_ns: int, energy: Sequence[str] = ()) -> Processors:
-    """Read /proc/stat and the texts of energy counters (in microjoules)."""
+def processors(texts: Mapping[str, str], at_ns: int, energy: Sequence[str] = ()) -> Processors:
+    """Read the texts of ``FILES``, and those of energy counters (in microjoules)."""
     total: dict[str, int] = {}
     each: list[dict[str, int]] = []
-    counts: dict[str, int] = {}
-    for line in proc_stat.splitlines():
+    for line in texts[STAT].splitlines():
         name, _, rest = line.partition(" ")
         values = [int(word) for word in rest.split() if _COUNT.fullmatch(word)]
         if name == "cpu":
             total = dict(zip(FIELDS, values, strict=False))
         elif re.fullmatch(r"cpu[0-9]+", name):
             each.append(dict(zip(FIELDS, values, strict=False)))
-        elif name in ("intr", "ctxt") and values:
-            counts[name] = values[0]
     return Processors(
         at_ns=at_ns,
         total=total,
         ticks=tuple(each),
-        interrupts=counts.get("intr"),
-        context_switches=counts.get("ctxt"),
+        counts={name: read(texts.get(file, "")) for name, (file, read) in COUNTS.items()},
         energy=tuple(int(text) if _COUNT.fullmatch(text.strip()) else None for text in energy),
     )
 
@@ -168,9 +180,8 @@ def processor_use(
         stolen=by_kind.get("stolen"),
         idle=part["idle"] + part.get("iowait", 0.0) if "idle" in part else None,
         hottest=max(busiest, default=None),
-        interrupts=_difference(first.interrupts, last.interrupts),
-        context_switches=_difference(first.context_switches, last.context_switches),
         energy_j=sum(j for j in joules if j is not None) if joules and None not in joules else None,
+        **{name: _difference(first.counts[name], last.counts[name]) for name in COUNTS},
     )
 
 
@@ -200,8 +211,8 @@ class KernelCounters:
     energy: tuple[str, ...]
 
     def look(self) -> Processors:
-        stat, *energy = self.host.read_files([STAT, *self.energy])
-        return processors(stat, time.monotonic_ns(), energy)
+        texts = self.host.read_files([*FILES, *self.energy])
+        return processors(dict(zip(FILES, texts, strict=False)), time.monotonic_ns(), texts[len(FILES) :])
 
     def used(self, first: Processors, last: Processors) -> ProcessorUse:
         """What its processors did between two readings."""

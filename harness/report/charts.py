@@ -15,6 +15,7 @@ from harness.analysis import bounds, disturbance, wire
 from harness.analysis.histogram import Histogram
 from harness.model import DEFAULT_TRANSPORT, LinkProfile, Status
 from harness.model.choices import Choice
+from harness.model.units import format_ns
 from harness.report import draw
 from harness.report.content import ColumnFacts, Origin
 from harness.results import distributions
@@ -347,7 +348,7 @@ def _curves_of(
     last = max(q for _, (_, curve) in curves for q, _ in curve)
     x = draw.Scale(low=0.0, high=_nines(last) * 1.03, start=LEFT, end=WIDTH - 12)
     y = draw.logarithmic(values, bottom, TOP)
-    parts = horizontal(y, [(tick, draw.microseconds(tick)) for tick in y.ticks()])
+    parts = horizontal(y, [(tick, format_ns(1e3 * tick)) for tick in y.ticks()])
     parts += vertical([(x.at(_nines(q)), f"{q:g}") for q in _MARKED if q <= last], TOP, bottom)
     parts.append(draw.text((LEFT + WIDTH) / 2, bottom + 30, "percentile of I/Os", "m mu"))
     lines = []
@@ -355,7 +356,7 @@ def _curves_of(
         name = fact.name
         places = [(x.at(_nines(q)), y.at(us)) for q, us in curve]
         marked = [
-            (*place, f"{q:g} %: {draw.microseconds(us)}")
+            (*place, f"{q:g} %: {format_ns(1e3 * us)}")
             for (q, us), place in zip(curve, places, strict=True)
             if q in _MARKED or q == curve[-1][0]
         ]
@@ -366,7 +367,7 @@ def _curves_of(
                 name,
                 str(distribution.histogram.count),
                 f"{distribution.merged} of {distribution.repeats}",
-                *(draw.microseconds(known[q]) if q in known else "" for q in PERCENTILES),
+                *(format_ns(1e3 * known[q]) if q in known else "" for q in PERCENTILES),
             )
         )
     marks, high = legend([fact for fact, _ in curves], bottom + 50)
@@ -553,7 +554,7 @@ def _roofs(x: draw.Scale, y: draw.Scale, rtt_s: float | None, rate: float | None
         low, high = max(x.low, y.low * rtt_s), min(x.high, y.high * rtt_s)
         if low < high:
             ends = [(x.at(low), y.at(low / rtt_s)), (x.at(high), y.at(high / rtt_s))]
-            parts.append(draw.path(ends, "bo", f"one round trip of {draw.microseconds(1e6 * rtt_s)} an I/O"))
+            parts.append(draw.path(ends, "bo", f"one round trip of {format_ns(1e9 * rtt_s)} an I/O"))
     if rate:
         level = [(x.at(x.low), y.at(rate)), (x.at(x.high), y.at(rate))]
         parts.append(draw.path(level, "bo", f"the link's goodput: {_mb_s(rate)} MB/s"))

@@ -175,14 +175,6 @@ def amount(value: float) -> str:
     return f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"
 
 
-def microseconds(value: float) -> str:
-    """A latency given in µs, with the unit that suits it."""
-    for limit, unit in ((1e6, "s"), (1e3, "ms")):
-        if value >= limit:
-            return f"{value / limit:.3g} {unit}"
-    return f"{value:.3g} µs"
-
-
 def shortened(label: str, most: int) -> str:
     """At most ``most`` characters. The middle is cut, because names mostly differ at their ends."""
     label = printable(label)

@@ -32,6 +32,7 @@ from harness.table import Metric
 from harness.table.notes import sign_of
 from harness.table.options import Table, TableCell
 from harness.table.text import marked_value, percent
+from harness.table.views.counters import unseen
 
 METRICS = (Metric.MB_S, Metric.IOPS, Metric.P50, Metric.P99)
 
@@ -142,7 +143,7 @@ def render(results: Results, words: Words | None = None, *, going: str = "") -> 
                 explained,
                 "no cell has a figure",
             ),
-            _paths(results, table, facts),
+            _paths(results),
             _environment(results, facts),
             "</main>",
         )
@@ -414,21 +415,21 @@ def _cell(
     return f'<td{blank}{data} title="{tip}">{value}{spread}{same}{marks}'
 
 
-def _paths(results: Results, table: Table, facts: Sequence[ColumnFacts]) -> str:
+def _paths(results: Results) -> str:
     parts = [
         f"<h3>{title}</h3>{_data(title, headings, lines, classes)}"
         for title, headings, lines, classes in (
-            ("Measured during the cells", paths.BESIDE, paths.beside(table, facts), ""),
+            ("Measured during the cells", *paths.beside(results), ""),
             ("Probes", paths.PROBES, paths.probes(results.probes), " facts"),
         )
         if lines
     ]
     preface = (
         "<p>Round trips were measured on the idle path just before a cell; processors and interfaces were "
-        "watched while fio ran. Medians of the repeats; drops and errors are added up. Probes measure the "
+        "watched while fio ran. Medians of the repeats; what is counted is added up. Probes measure the "
         "path without storage.</p>"
     )
-    lost = "".join(f"<p>n/a: {for_page(reason)}.</p>" for reason in paths.unseen(facts))
+    lost = "".join(f"<p>n/a: {for_page(reason)}.</p>" for reason in unseen(results.records))
     shown = (
         f"{preface}{''.join(parts)}{lost}"
         if parts

@@ -2,105 +2,31 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
-from harness.analysis import disturbance, stats
-from harness.model import Record, Status
-from harness.model.beside import Beside, InterfaceUse, ProcessorUse
+from harness.analysis import disturbance
+from harness.model.units import format_ns
 from harness.report import draw
-from harness.report.content import ColumnFacts
+from harness.report.content import Results
 from harness.results.probe_records import CipherFigures, Figures, ProbeRecord
-from harness.table.options import Table
+from harness.table.views import build_counters
 
 UNKNOWN = "n/a"
 
 Lines = list[tuple[str, ...]]
 
-BESIDE = (
-    "column",
-    "row",
-    "repeats",
-    "idle round trip, p50",
-    "p99",
-    "lost",
-    "busiest core",
-    "all cores",
-    "other programs took",
-    "drops",
-    "errors",
-)
 PROBES = ("path", "probe", "repeat", "status", "figures", "remarks")
 
 
-def beside(table: Table, facts: Sequence[ColumnFacts]) -> Lines:
-    """A line for each cell with probes: medians of its repeats; drops and errors are sums."""
-    workloads = {row.workload: row.name for row in table.rows}
-    return [
-        (fact.name, name, *line)
-        for fact in facts
-        for workload, name in workloads.items()
-        if (line := _beside(fact.samples.get(workload, ())))
+def beside(results: Results) -> tuple[Sequence[str], Lines]:
+    """Headings, and a line for each cell with probes."""
+    grid = build_counters(results.records, list(results.plans.values()))
+    headings = ("column", "row", *(field.heading.replace("|", " ") for field in grid.fields))
+    return headings, [
+        (*row.labels[:2], *(row.entries[f.key].text(f) for f in grid.fields)) for row in grid.rows
     ]
-
-
-def _beside(records: Iterable[Record]) -> tuple[str, ...]:
-    good = [record for record in records if record.status is Status.OK]
-    found = [record.beside for record in good if record.beside is not None]
-    if not found:
-        return ()
-    trips = [beside.round_trips for beside in found if beside.round_trips is not None]
-    interfaces = [use for beside in found for use in beside.interfaces]
-    return (
-        str(len(found)),
-        _median([trip.p50_ns for trip in trips], _time),
-        _median([trip.p99_ns for trip in trips], _time),
-        _median([trip.lost_percent for trip in trips], lambda value: f"{value:.3g} %"),
-        _by_kernel(found, lambda use: use.hottest),
-        _by_kernel(found, lambda use: use.busy),
-        _median([disturbance.share(record) for record in good], _part),
-        _by_host(interfaces, lambda use: use.drops),
-        _by_host(interfaces, lambda use: use.errors),
-    )
-
-
-def _by_kernel(found: Sequence[Beside], part: Callable[[ProcessorUse], float | None]) -> str:
-    """The median of each kernel, with names if there are several; for a lost hop, what is known."""
-    parts: dict[str, list[float | None]] = {}
-    for beside in found:
-        for use in beside.processors:
-            parts.setdefault(use.whose, []).append(part(use))
-    known = {name for use in (use for beside in found for use in beside.processors) for name in use.hosts}
-    parts |= {name: [] for beside in found for name in beside.unseen if name not in known}
-    if len(parts) < 2:
-        return _median(next(iter(parts.values()), ()), _part)
-    return ", ".join(f"{name} {_median(values, _part)}" for name, values in parts.items())
-
-
-def _by_host(interfaces: Sequence[InterfaceUse], count: Callable[[InterfaceUse], int]) -> str:
-    """The sum, and where it was counted if it is not zero and there are several places."""
-    if not interfaces:
-        return UNKNOWN
-    counted = Counter[str]()
-    for use in interfaces:
-        counted[f"{use.host} {use.interface}"] += count(use)
-    places = ", ".join(f"{place} {number}" for place, number in counted.items() if number)
-    return f"{counted.total()} ({places})" if places and len(counted) > 1 else str(counted.total())
-
-
-def unseen(facts: Sequence[ColumnFacts]) -> list[str]:
-    """Why the counters of hops are unknown beside some cells, each reason once."""
-    reasons = {
-        reason
-        for fact in facts
-        for records in fact.samples.values()
-        for record in records
-        if record.beside is not None
-        for reason in record.beside.unseen.values()
-    }
-    return sorted(reasons)
 
 
 def probes(records: Iterable[ProbeRecord]) -> Lines:
@@ -123,7 +49,7 @@ def _told(figures: Figures) -> Iterable[str]:
         for kernel in figures.kernels:
             yield f"{' and '.join(kernel.ends)}: {kernel.driver}"
             for name, operation in (("encrypt", kernel.encrypt), ("decrypt", kernel.decrypt)):
-                packet = _time(operation.each_packet_ns)
+                packet = format_ns(operation.each_packet_ns)
                 yield f"{name}: {operation.each_byte_ns:.3g} ns for each byte, {packet} for each packet"
     else:
         yield from _figures(msgspec.to_builtins(figures))
@@ -148,7 +74,7 @@ _UNITS: Mapping[str, Callable[[float], str]] = {
     "_per_s": lambda value: f"{draw.amount(value)} a second",
     "_percent": lambda value: f"{value:.3g} %",
     "_bytes": lambda value: f"{draw.amount(value)} bytes",
-    "_ns": lambda value: _time(value),
+    "_ns": format_ns,
 }
 
 
@@ -161,16 +87,3 @@ def _quantity(name: str, value: float) -> str:
 
 def _words(name: str) -> str:
     return name.replace("_", " ")
-
-
-def _median(values: Iterable[float | None], shown: Callable[[float], str]) -> str:
-    known = [value for value in values if value is not None]
-    return shown(stats.median(known)) if known else UNKNOWN
-
-
-def _time(ns: float) -> str:
-    return draw.microseconds(ns / 1000)
-
-
-def _part(part: float) -> str:
-    return f"{part:.0%}"

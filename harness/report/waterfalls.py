@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from harness.explain import Explained, sentence
 from harness.explain.text import short
 from harness.explain.waterfall import PARTS
+from harness.model.units import format_ns
 from harness.report import draw
 from harness.report.answer import limits
 from harness.report.charts import WIDTH, Chart
@@ -46,12 +47,12 @@ def _of_row(workload: str, cells: Sequence[Explained], *, of_100: bool) -> Chart
     for tick in x.ticks(4):
         end = "" if not tick else " e" if tick > x.high * 0.9 else " m"
         axis.append(draw.lines([((x.at(tick), _TOP), (x.at(tick), bottom))], "gr"))
-        axis.append(draw.text(x.at(tick), bottom + 12, draw.microseconds(tick), f"mu{end}"))
+        axis.append(draw.text(x.at(tick), bottom + 12, format_ns(1e3 * tick), f"mu{end}"))
     for place, cell in enumerate(cells):
         y = _TOP + _ROW * place
         name = cell.evidence.name if several else cell.evidence.key.label
         whole_ns = cell.verdict.whole_ns or 0
-        time = draw.microseconds(whole_ns / 1e3)
+        time = format_ns(whole_ns)
         label = draw.shortened(name, draw.fits(WIDTH - 2 * _EDGE) - len(time) - 2)
         names.append((_EDGE, y + 13, label))
         times.append((WIDTH - _EDGE, y + 13, time))

@@ -28,7 +28,7 @@ from harness.model import (
     drivers,
     is_unencrypted,
 )
-from harness.model.beside import Beside, Others
+from harness.model.beside import OBSERVED, Observed, Others, Unit
 from harness.model.choices import Choice
 from harness.model.errors import lacks_package
 from harness.model.escape import for_csv, in_ascii, printable
@@ -66,19 +66,10 @@ class Line(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def proof(self) -> Proof | None:
         return self.record.proof
 
-    @property
-    def beside(self) -> Beside | None:
-        return self.record.beside
-
     @functools.cached_property
     def others(self) -> Others | None:
         """What other programs took at the end that they disturbed most."""
         return disturbance.worst(self.record)
-
-    @property
-    def busiest(self) -> float | None:
-        uses = self.beside.processors if self.beside else ()
-        return max((use.hottest for use in uses if use.hottest is not None), default=None)
 
 
 class Field(msgspec.Struct, frozen=True):
@@ -102,6 +93,14 @@ _MACHINES = tuple(
     for host in ENDS
     for name, kind in get_type_hints(machine.Machine).items()
 )
+
+
+def _observed(each: Observed) -> Field:
+    kind = int if each.unit is Unit.COUNT else float
+    return Field(each.name, kind, lambda of: each.of(of.record.beside) if of.record.beside else None)
+
+
+_OBSERVED = {each.name: _observed(each) for each in OBSERVED}
 
 EXPORTED = (
     Field("run_id", str, lambda of: of.record.run_id, is_tag=True),
@@ -175,12 +174,8 @@ EXPORTED = (
     Field("storage", str),
     Field("queue_depth", int),
     Field("jobs", int),
-    Field(
-        "round_trip_p50_ns",
-        float,
-        lambda of: of.beside.round_trips.p50_ns if of.beside and of.beside.round_trips else None,
-    ),
-    Field("busiest_core", float, lambda of: of.busiest),
+    _OBSERVED.pop("round_trip_p50_ns"),
+    _OBSERVED.pop("busiest_core"),
     Field("column", str, lambda of: of.record.column.label, is_tag=True),
     Field("is_disturbed", bool, lambda of: disturbance.is_disturbed(of.record)),
     Field(
@@ -206,6 +201,7 @@ EXPORTED = (
             else "lat"
         ),
     ),
+    *_OBSERVED.values(),
 )
 """All columns. docs/export.md describes them."""
 

@@ -402,7 +402,7 @@ def _told_by(hop: hops.Hop) -> str:
     energy = "told" if counters.energy_files(hop) else "n/a"
     return (
         f"reached as {printable(login)}; Linux {printable(release.strip())}; "
-        f"processors: {len(counters.processors(stat, 0).ticks)}; energy: {energy}; "
+        f"processors: {len(counters.processors({counters.STAT: stat}, 0).ticks)}; energy: {energy}; "
         f"interfaces: {', '.join(map(printable, interfaces)) or 'none'}"
     )
 

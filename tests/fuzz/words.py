@@ -64,7 +64,7 @@ VALUES: dict[str, tuple[str, ...]] = {
     "metric": ("MB/s", "IOPS", "p99", "mean"),
     "format": ("plain", "json", "html", "csv", "latex", "github", "text"),
     "ratio": ("none", "local", "ipsec"),
-    "view": ("link", "pppoe", "openflow", "pps", "udp-latency"),
+    "view": ("link", "pppoe", "openflow", "pps", "udp-latency", "scale", "counters"),
     "reference": ("document-000", "document-003", "document-004"),
     "to": ("csv", "jsonl", "influx", "parquet"),
     "fail_if_slower": ("5%", "0%", "-1%"),

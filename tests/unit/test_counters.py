@@ -5,7 +5,16 @@ from __future__ import annotations
 import pytest
 
 from harness.model.ranges import out_of_range
-from harness.observe.counters import NOTHING, Observer, Traffic, processor_use, processors, traffic
+from harness.observe.counters import (
+    COUNTS,
+    NOTHING,
+    STAT,
+    Observer,
+    Traffic,
+    processor_use,
+    processors,
+    traffic,
+)
 from tests.unit.fakes import World
 
 FIRST = """\
@@ -25,7 +34,7 @@ ctxt 5900
 
 
 def test_processor_time_is_in_parts_of_all_processors() -> None:
-    first, last = processors(FIRST, 10), processors(LAST, 1_000_000_010)
+    first, last = processors({STAT: FIRST}, 10), processors({STAT: LAST}, 1_000_000_010)
     use = processor_use(first, last, hosts=["initiator"], counts_busy_as_one=False)
     # 190 ticks: user 50, nice 10, system 30, idle 80, interrupt 5, softirq 10, stolen 5.
     assert use.wall_ns == 1_000_000_000 and use.processors == 2
@@ -37,16 +46,18 @@ def test_processor_time_is_in_parts_of_all_processors() -> None:
 
 
 def test_a_user_mode_kernel_knows_busy_and_idle_alone() -> None:
-    use = processor_use(processors(FIRST, 0), processors(LAST, 1), hosts=["a", "b"], counts_busy_as_one=True)
+    use = processor_use(
+        processors({STAT: FIRST}, 0), processors({STAT: LAST}, 1), hosts=["a", "b"], counts_busy_as_one=True
+    )
     assert (use.user, use.system, use.softirq, use.interrupt, use.stolen) == (None,) * 5
     assert use.busy == pytest.approx(110 / 190) and use.hosts == ("a", "b")
 
 
 def test_without_a_tick_nothing_is_known() -> None:
-    same = processors(FIRST, 0)
+    same = processors({STAT: FIRST}, 0)
     use = processor_use(same, same, hosts=["a"], counts_busy_as_one=False)
     assert (use.busy, use.idle, use.user, use.hottest) == (None,) * 4
-    nothing = processors("", 0)
+    nothing = processors({STAT: ""}, 0)
     assert processor_use(nothing, nothing, hosts=["a"], counts_busy_as_one=False).interrupts is None
 
 
@@ -62,7 +73,7 @@ def test_without_a_tick_nothing_is_known() -> None:
 def test_energy_is_added_up_or_not_known(
     before: tuple[str, ...], after: tuple[str, ...], joules: float | None
 ) -> None:
-    first, last = processors(FIRST, 0, before), processors(LAST, 1, after)
+    first, last = processors({STAT: FIRST}, 0, before), processors({STAT: LAST}, 1, after)
     assert processor_use(first, last, hosts=["a"], counts_busy_as_one=False).energy_j == joules
 
 
@@ -86,7 +97,7 @@ def test_an_interface_that_counts_less_was_replaced() -> None:
 
 
 def test_a_kernel_that_booted_meanwhile_has_made_an_unknown_number_of_interrupts() -> None:
-    first, last = processors(LAST, 0), processors(FIRST, 10**9)
+    first, last = processors({STAT: LAST}, 0), processors({STAT: FIRST}, 10**9)
     use = processor_use(first, last, hosts=("hop",), counts_busy_as_one=False)
     assert (use.interrupts, use.context_switches) == (None, None)
     assert out_of_range(use) is None
@@ -112,5 +123,5 @@ def test_hosts_of_one_kernel_are_watched_once() -> None:
 def test_numbers_beyond_all_counters_are_none() -> None:
     huge = "9" * 5000
     assert traffic(f"eth0: {' '.join([huge] * 16)}") == {}
-    found = processors(f"cpu {huge}\nctxt {huge}\nintr \u0661\n", 0, [huge, "7"])
-    assert (found.total, found.interrupts, found.energy) == ({}, None, (None, 7))
+    found = processors({STAT: f"cpu {huge}\nctxt {huge}\nintr \u0661\n"}, 0, [huge, "7"])
+    assert (found.total, found.counts, found.energy) == ({}, dict.fromkeys(COUNTS), (None, 7))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,14 +10,15 @@ import msgspec
 
 from harness.analysis.histogram import Histogram
 from harness.model import Status, TestbedKind
-from harness.model.beside import Beside, InterfaceUse, ProcessorUse, RoundTrips
+from harness.model.beside import OBSERVED, Beside, InterfaceUse, ProcessorUse, RoundTrips
 from harness.model.probing import Ping, Tcp, UdpLatency
-from harness.report import content, load, paths, render
+from harness.report import load, paths, render
 from harness.results import probe_store
 from harness.results.probe_records import PingFigures, ProbeRecord, TcpFigures, UdpLatencyFigures
 from harness.results.store import RunFolder
-from harness.table import Metric
+from harness.table.views.counters import unseen
 from tests import flat
+from tests.unit.command import harness
 from tests.unit.results_folder import write
 from tests.unit.test_table import record
 
@@ -62,11 +64,16 @@ def test_what_was_beside_a_cell_is_the_median_of_its_repeats(tmp_path: Path) -> 
         for n, (us, hottest, drops) in enumerate([(100, 0.5, 1), (300, 0.9, 0), (200, None, 2)], 1)
     ]
     write(tmp_path, [*found, record(link="local")])
-    results = load([tmp_path])
-    table = results.table(Metric.MB_S)
-    (line,) = paths.beside(table, content.columns(results, table))
+    headings, (line,) = paths.beside(load([tmp_path]))
     assert line[0] == "wired"
-    assert line[2:] == ("3", "200 µs", "n/a", "5 %", "70%", "n/a", "n/a", "3", "0")
+    assert line[2:] == ("3", "n/a", "200 µs", "n/a", "5 %", "70%", "n/a", "3", "0")
+    assert len(line) == len(headings)
+    (row,) = json.loads(harness("table", ".", "--view", "counters", "--format", "json", cwd=tmp_path).stdout)[
+        "rows"
+    ]
+    assert (row["column"], row["values"]["round_trip_p50_ns"], row["values"]["drops"]) == ("wired", 2e5, 3)
+    text = harness("table", ".", "--view", "counters", cwd=tmp_path).stdout
+    assert all(each.title.partition("|")[0] in text for each in OBSERVED)
 
 
 def test_hosts_and_hops_are_told_apart_and_a_lost_one_is_not_zero(tmp_path: Path) -> None:
@@ -88,17 +95,14 @@ def test_hosts_and_hops_are_told_apart_and_a_lost_one_is_not_zero(tmp_path: Path
     ]
     write(tmp_path, found)
     results = load([tmp_path])
-    table = results.table(Metric.MB_S)
-    facts = content.columns(results, table)
-    (line,) = paths.beside(table, facts)
-    assert line[6:] == (
+    _, (line,) = paths.beside(results)
+    assert line[7:] == (
         "target 60%, hop 99%, hop2 n/a",
         "target n/a, hop n/a, hop2 n/a",
-        "n/a",
         "16 (target eth0 2, hop eth0 14)",
         "0",
     )
-    assert paths.unseen(facts) == list(lost.values())
+    assert unseen(results.records) == list(lost.values())
     assert "<p>n/a: the hop2 (ssh://&lt;gw&gt;) was lost: it did not answer in time.</p>" in render(results)
 
 

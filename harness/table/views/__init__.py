@@ -1,6 +1,7 @@
-"""Tables of probes, each like that of the document whose experiment it repeats, and of cells against how many
-initiators there are: ``harness table --view``."""
+"""Tables of probes, each like that of the document whose experiment it repeats; of cells against how many
+initiators there are, and of what was measured during them: ``harness table --view``."""
 
+from harness.table.views.counters import build as build_counters
 from harness.table.views.grid import render
 from harness.table.views.scale import build as build_scale
 from harness.table.views.tables import TOLERANCE, TOLERANCE_POINTS, View, build, differ, setting_of, unit_of
@@ -10,6 +11,7 @@ __all__ = [
     "TOLERANCE_POINTS",
     "View",
     "build",
+    "build_counters",
     "build_scale",
     "differ",
     "render",

@@ -28,20 +28,24 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
     """A cell: a figure, or a word for people; ``mark`` is its footnote's number, from 1.
 
+    ``shown`` is what people read instead of the figure.
+
     ``disturbed`` is the largest part that other programs took of a probe behind the figure (None: unknown);
     ``sign`` says that it was too much.
     """
 
     value: float | None = None
     word: str | None = None
+    shown: str = ""
     mark: int | None = None
     disturbed: float | None = None
     sign: str = ""
 
     def text(self, field: Field) -> str:
-        shown = self.word if self.word is not None else "n/a"
-        if self.word is None and self.value is not None:
+        shown = self.shown if self.word is None else self.word
+        if not shown and self.value is not None:
             shown = " ".join(filter(None, (f"{self.value:.{field.decimals}f}", self.sign)))
+        shown = shown or "n/a"
         return shown if self.mark is None else f"{shown} [{self.mark}]"
 
 

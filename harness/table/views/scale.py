@@ -28,9 +28,8 @@ from harness.model import (
 from harness.results.metrics import Direction
 from harness.table.notes import DISTURBED_SIGN
 from harness.table.views.grid import Entry, Field, Footnotes, Grid, Row
-from harness.table.views.tables import View, runs_note
+from harness.table.views.tables import TITLES, View, runs_note
 
-TITLE = "Initiators at once: what each further one costs"
 MB, US_NS = 1e6, 1e3
 
 INITIATORS = Field(key="initiators", heading="initiators", decimals=0)
@@ -100,7 +99,7 @@ def build(records: Sequence[Record]) -> Grid:
         for entries in _entries(series, counts, found, footnotes)
     ]
     return Grid(
-        title=TITLE,
+        title=TITLES[View.SCALE],
         view=View.SCALE,
         labels=tuple(LABELS[n] for n in differing),
         fields=FIELDS,

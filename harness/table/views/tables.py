@@ -82,6 +82,7 @@ class View(Choice):
     PPS = "pps"
     UDP_LATENCY = "udp-latency"
     SCALE = "scale"
+    COUNTERS = "counters"
 
 
 Pick = Callable[[ProbeRecord], bool]
@@ -236,7 +237,8 @@ TITLES = {
     View.OPENFLOW: "Round trips, TCP and UDP, as document 001 has them",
     View.PPS: "Packets per second",
     View.UDP_LATENCY: "UDP round trips in microseconds",
-    View.SCALE: "Initiators at once",
+    View.SCALE: "Initiators at once: what each further one costs",
+    View.COUNTERS: "Measured during the cells",
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from harness import protection
 from harness.hosts import Host
 from harness.model import Column, Plan
 from harness.model.offered import offered
@@ -14,7 +15,7 @@ from harness.protection.ipsec.layer import EspFrames
 from harness.protection.kind import Kind, Protection, Run
 
 _BY_NAME: dict[str, Protection] = {
-    each.name: each for within in (None, "kind") for each in offered("harness.protection", within=within)
+    each.name: each for within in (None, "kind") for each in offered(protection.__name__, within=within)
 }
 ALL = tuple(_BY_NAME[name] for name in (*(name for place in NESTING for name in place), ""))
 

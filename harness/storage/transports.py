@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from harness import storage
 from harness.model import DEFAULT_TRANSPORT, TRANSPORTS, Column
 from harness.model.offered import offered
 from harness.storage.transport import Transport
 
-_BY_NAME: dict[str, Transport] = {each.name: each for each in offered("harness.storage", within="transport")}
+_BY_NAME: dict[str, Transport] = {each.name: each for each in offered(storage.__name__, within="transport")}
 ALL = tuple(_BY_NAME[name] for name in TRANSPORTS)
 
 DEFAULT = _BY_NAME[DEFAULT_TRANSPORT]

@@ -41,7 +41,7 @@ RESULTS_ARGUMENT = typer.Argument(
     show_default="results/",
     readable=False,  # who reads them says what to try, click does not
 )
-METRIC_HELP = "MB/s, MiB/s, IOPS, mean, p50, p99 or p99.9 (latency)."
+METRIC_HELP = f"{', '.join(Metric)} (mean and percentiles: latency)."
 
 
 def table(
@@ -49,9 +49,7 @@ def table(
         list[Path] | None,
         RESULTS_ARGUMENT,
     ] = None,
-    metric: Annotated[
-        str, typer.Option(help="MB/s, MiB/s, IOPS, mean, p50, p99 or p99.9 (latency).")
-    ] = "MB/s",
+    metric: Annotated[str, typer.Option(help=METRIC_HELP)] = "MB/s",
     format: Annotated[
         str, typer.Option(help="plain, github (markdown), html, csv, latex or json.")
     ] = "plain",
@@ -102,9 +100,7 @@ def compare(
             show_default=False,
         ),
     ] = None,
-    metric: Annotated[
-        str, typer.Option(help="MB/s, MiB/s, IOPS, mean, p50, p99 or p99.9 (latency).")
-    ] = "MB/s",
+    metric: Annotated[str, typer.Option(help=METRIC_HELP)] = "MB/s",
     format: Annotated[str, typer.Option(help="plain, json or github.")] = "plain",
 ) -> None:
     """Say for each cell whether B is faster or slower than A, by how much, or that it is inconclusive.

@@ -206,11 +206,13 @@ def _by_interface(
     return lambda beside: {f"{use.host} {use.interface}": read(use) for use in beside.interfaces}
 
 
+BUSIEST_CORE = Observed("busiest_core", "busiest|core", Unit.PART, _by_kernel(lambda use: use.hottest))
+
 OBSERVED = (
     Observed("round_trip_p50_ns", "idle round|trip, p50", Unit.NS, _on_path(lambda trips: trips.p50_ns)),
     Observed("round_trip_p99_ns", "p99", Unit.NS, _on_path(lambda trips: trips.p99_ns)),
     Observed("round_trips_lost_percent", "lost", Unit.PERCENT, _on_path(lambda trips: trips.lost_percent)),
-    Observed("busiest_core", "busiest|core", Unit.PART, _by_kernel(lambda use: use.hottest)),
+    BUSIEST_CORE,
     Observed("all_cores", "all|cores", Unit.PART, _by_kernel(lambda use: use.busy)),
     Observed("drops", "drops", Unit.COUNT, _by_interface(lambda use: use.drops)),
     Observed("errors", "errors", Unit.COUNT, _by_interface(lambda use: use.errors)),

@@ -21,7 +21,7 @@ from harness.report.content import ColumnFacts, Origin
 from harness.results import distributions
 from harness.results.columns import TableRow, workload_of
 from harness.results.distributions import Distribution
-from harness.results.metrics import Direction
+from harness.results.metrics import Direction, Of
 from harness.table import Metric
 from harness.table.notes import DISTURBED_SIGN, LAB_SIGN
 from harness.table.options import Table, TableCell
@@ -78,7 +78,7 @@ def goodness(cells: Sequence[TableCell | None], metric: Metric) -> list[float | 
     """How each value compares with the best of its row, on a log scale: 1 is the best, 0 a thousandth of
     it."""
     values = [cell.value for cell in cells if cell is not None and cell.value]
-    best = min(values, default=0.0) if metric.is_latency else max(values, default=0.0)
+    best = (max if metric.figure.higher_is_better else min)(values, default=0.0)
 
     def of(cell: TableCell | None) -> float | None:
         if cell is None or cell.value is None:
@@ -195,7 +195,7 @@ def _bars_of(row: TableRow, cells: Sequence[tuple[ColumnFacts, TableCell | None]
         x = scale.at(cell.value)
         colour = f"{draw.series(fact.place)} {fact.origin.value[:2]}"
         # A whole name and the figure stand above the bar.
-        tip = f"{fact.name}: {told} {metric.unit}" if fact.name not in label else ""
+        tip = f"{fact.name}: {told} {metric.figure.unit}" if fact.name not in label else ""
         parts.append(draw.rect(start, y + 15, max(0.5, x - start), 13, colour, tip))
         if is_cut:
             # A gap in the bar, near its end, says that it goes on.
@@ -206,13 +206,13 @@ def _bars_of(row: TableRow, cells: Sequence[tuple[ColumnFacts, TableCell | None]
     parts += [draw.lines(whiskers, classes) for classes in ("ha", "wh") if whiskers]
     parts += [draw.lines(cuts, "ha")] if cuts else []
     parts += [draw.texts(names, ""), draw.texts(figures, "e b")]
-    parts.append(draw.text((start + end) / 2, bottom + 30, metric.unit, "m mu"))
+    parts.append(draw.text((start + end) / 2, bottom + 30, metric.figure.unit, "m mu"))
     return Chart(
         title=row.name,
-        description=f"bars of {metric.meaning} by column, with intervals",
+        description=f"bars of {metric.figure.meaning} by column, with intervals",
         height=bottom + 36,
         body="".join(parts),
-        headings=("column", "origin", f"median [{metric.unit}]", "low", "high", "samples", "remarks"),
+        headings=("column", "origin", f"median [{metric.figure.unit}]", "low", "high", "samples", "remarks"),
         lines=tuple(lines),
         row=row.name,
     )
@@ -222,7 +222,9 @@ def _to_compare(cells: Sequence[tuple[ColumnFacts, TableCell | None]], metric: M
     """The values that the axis of bars reaches to. Memory without a network, which moves fifty times as much
     as any link, is left out where there are others."""
     known = [(fact.origin, cell) for fact, cell in cells if cell is not None and cell.value is not None]
-    others = [cell for origin, cell in known if origin is not Origin.MEMORY or metric.is_latency]
+    others = [
+        cell for origin, cell in known if origin is not Origin.MEMORY or metric.figure.of is not Of.TRANSFER
+    ]
     found = [(cell.value, cell.high) for cell in others or [cell for _, cell in known]]
     return [value for ends in found for value in ends if value is not None]
 

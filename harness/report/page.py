@@ -34,7 +34,7 @@ from harness.table.options import Table, TableCell
 from harness.table.text import marked_value, percent
 from harness.table.views.counters import unseen
 
-METRICS = (Metric.MB_S, Metric.IOPS, Metric.P50, Metric.P99)
+METRICS = tuple(metric for metric in Metric if metric.figure.in_report)
 
 _PLACES = (
     ("answer", "Answer"),
@@ -307,7 +307,7 @@ def _kept(loss: Loss) -> str:
 def _matrix(tables: Mapping[Metric, Table], facts: Sequence[ColumnFacts]) -> str:
     radios = "".join(
         f'<label><input type="radio" name="metric" value="{metric}"{" checked" if not n else ""}> '
-        f"{for_page(metric.value + (' latency' if metric.is_latency else ''))}</label>"
+        f"{for_page(metric.figure.title)}</label>"
         for n, metric in enumerate(tables)
     )
     boxes = "".join(
@@ -344,7 +344,7 @@ def _table(table: Table, facts: Sequence[ColumnFacts], prefix: str) -> str:
             shown.append(_cell(cell, metric, shade, marks, prefix))
         lines.append(f'<tr><th scope="row">{for_page(row.name)}</th>{"".join(shown)}</tr>')
     head = "".join(_heading(fact) for fact in facts)
-    better = "lower" if metric.is_latency else "higher"
+    better = "higher" if metric.figure.higher_is_better else "lower"
     corner = '<th scope="col" aria-sort="none"><button type="button" class="sort">workload</button></th>'
     reasons = "".join(
         f'<li id="{prefix}r{n}">[{n}] {for_page(text)}</li>' for n, text in enumerate(table.footnotes, 1)

@@ -76,7 +76,7 @@ def _of_row(
     parts = horizontal(y, [(tick, draw.amount(tick)) for tick in y.ticks()])
     named = runs[:: -(-len(runs) // _TICKS)]
     parts.append(draw.texts([(at[run], _BOTTOM + 14, short(run)) for run in named], "m mu"))
-    axis = f"runs; {metric.unit}{remark(y)}"
+    axis = f"runs; {metric.figure.unit}{remark(y)}"
     parts.append(draw.text((LEFT + WIDTH) / 2, _BOTTOM + 30, axis, "m mu"))
     lines = []
     for fact, of_run in curves:
@@ -93,7 +93,7 @@ def _of_row(
             (
                 at[run],
                 y.at(of_run[run].median),
-                f"{run}: {_told(of_run[run], metric)} {metric.unit}",
+                f"{run}: {_told(of_run[run], metric)} {metric.figure.unit}",
             )
             for run in known
         ]
@@ -102,7 +102,7 @@ def _of_row(
     marks, high = legend([fact for fact, _ in curves], _BOTTOM + 50)
     return Chart(
         title=title,
-        description=f"{metric.meaning} over runs, a curve for each column",
+        description=f"{metric.figure.meaning} over runs, a curve for each column",
         height=_BOTTOM + 44 + high,
         body="".join([*parts, *marks]),
         headings=("column", *runs),

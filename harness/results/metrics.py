@@ -1,50 +1,137 @@
-"""What a table can show of a record: its metrics, and in which direction."""
+"""What tables, comparisons, exports and the report's matrix can show of a record, and in which direction.
+
+A figure is declared once, as a ``Metric``; all of them have it from there.
+"""
 
 from __future__ import annotations
 
 import enum
+import math
+import operator
 from collections.abc import Callable
+from typing import Any
+
+import msgspec
 
 from harness.model import Io, Latency, Record, Status
+from harness.model.beside import BUSIEST_CORE
 from harness.model.choices import Choice
+
+
+class Of(enum.Enum):
+    """What of a record a figure is read from, and so which rows it has.
+
+    Those of transfers are added up over the directions of a mixed workload. Latencies of different
+    operations never are. A record's own figure has no direction.
+    """
+
+    TRANSFER = Io
+    LATENCY = Latency
+    RECORD = Record
+
+
+class Figure(msgspec.Struct, frozen=True, kw_only=True):
+    """How a figure is read and shown.
+
+    ``read`` takes what ``of`` says, and gives the figure as exports have it, in ``column``; None: unknown.
+    ``scale`` of that are one ``unit`` of tables. ``title`` names it in few words, ``meaning`` in full. From
+    ``whole_from`` on it has no ``decimals``. ``is_percentile``: fio must have reported it of all jobs
+    together. ``in_report``: the report's matrix has it.
+    """
+
+    of: Of
+    read: Callable[[Any], float | None]
+    column: str
+    unit: str
+    title: str
+    meaning: str
+    scale: float = 1
+    decimals: int = 2
+    whole_from: float = math.inf
+    higher_is_better: bool = False
+    is_percentile: bool = False
+    in_report: bool = True
+
+
+def _bytes(unit: str, scale: float, words: str, *, in_report: bool) -> Figure:
+    return Figure(
+        of=Of.TRANSFER,
+        read=operator.attrgetter("bytes_per_s"),
+        column="bandwidth_bytes_s",
+        unit=unit,
+        title=unit,
+        meaning=f"{unit} ({words} bytes per second)",
+        scale=scale,
+        higher_is_better=True,
+        in_report=in_report,
+    )
+
+
+def _latency(name: str, *, is_percentile: bool = True, in_report: bool = True) -> Figure:
+    field = f"{name.replace('.', '_')}_ns"
+    return Figure(
+        of=Of.LATENCY,
+        read=operator.attrgetter(field),
+        column=f"latency_{field}",
+        unit="µs",
+        title=f"{name} latency",
+        meaning=f"{name} latency in µs",
+        scale=1000,
+        decimals=1,
+        is_percentile=is_percentile,
+        in_report=in_report,
+    )
+
+
+def _busiest_core(record: Record) -> float | None:
+    return BUSIEST_CORE.of(record.beside) if record.beside else None
 
 
 class Metric(Choice):
     """metric"""
 
-    MB_S = "MB/s"
-    MIB_S = "MiB/s"
-    IOPS = "IOPS"
-    MEAN = "mean"
-    P50 = "p50"
-    P99 = "p99"
-    P99_9 = "p99.9"
+    figure: Figure
 
-    @property
-    def is_latency(self) -> bool:
-        return self is Metric.MEAN or self.is_percentile
+    # Of a declared one alone; a word that a user types finds it without.
+    def __new__(cls, name: str, *declared: Figure) -> Metric:
+        made = str.__new__(cls, name)
+        made._value_ = name
+        (made.figure,) = declared
+        return made
 
-    @property
-    def is_percentile(self) -> bool:
-        return self in (Metric.P50, Metric.P99, Metric.P99_9)
-
-    @property
-    def unit(self) -> str:
-        return "µs" if self.is_latency else self.value
-
-    @property
-    def meaning(self) -> str:
-        match self:
-            case Metric.MB_S:
-                return "MB/s (10^6 bytes per second)"
-            case Metric.MIB_S:
-                return "MiB/s (2^20 bytes per second)"
-            case Metric.IOPS:
-                return "IOPS"
-            case Metric.MEAN:
-                return "mean latency in µs"
-            case _:
-                return f"{self.value} latency in µs"
+    MB_S = "MB/s", _bytes("MB/s", 1e6, "10^6", in_report=True)
+    MIB_S = "MiB/s", _bytes("MiB/s", 2**20, "2^20", in_report=False)
+    IOPS = (
+        "IOPS",
+        Figure(
+            of=Of.TRANSFER,
+            read=operator.attrgetter("iops"),
+            column="iops",
+            unit="IOPS",
+            title="IOPS",
+            meaning="IOPS",
+            whole_from=10,
+            higher_is_better=True,
+        ),
+    )
+    MEAN = "mean", _latency("mean", is_percentile=False, in_report=False)
+    P50 = "p50", _latency("p50")
+    P99 = "p99", _latency("p99")
+    P99_9 = "p99.9", _latency("p99.9", in_report=False)
+    CORE = (
+        "core",
+        Figure(
+            of=Of.RECORD,
+            read=_busiest_core,
+            column=BUSIEST_CORE.name,
+            unit="%",
+            title="busiest core",
+            meaning="busy part of the busiest core in %",
+            scale=0.01,
+            decimals=1,
+            in_report=False,
+        ),
+    )
 
 
 class Direction(enum.StrEnum):
@@ -54,14 +141,6 @@ class Direction(enum.StrEnum):
     WRITE = "write"
     BOTH = "read+write"
     SYNC = "fsync"
-
-
-_LATENCY_FIELDS = {
-    Metric.MEAN: "mean_ns",
-    Metric.P50: "p50_ns",
-    Metric.P99: "p99_ns",
-    Metric.P99_9: "p99_9_ns",
-}
 
 
 def directions_of(record: Record) -> frozenset[Direction]:
@@ -77,51 +156,41 @@ def directions_of(record: Record) -> frozenset[Direction]:
 def parts_of(found: set[frozenset[Direction]], metric: Metric) -> list[Direction]:
     """Rates of a mixed workload are added up in one row. Latencies of different operations never are, nor are
     those of records that read or write alone."""
+    is_latency = metric.figure.of is Of.LATENCY
     transfers = {directions - {Direction.SYNC} for directions in found} - {frozenset()}
-    if not metric.is_latency and len(transfers) == 1 and len(next(iter(transfers))) > 1:
+    if not is_latency and len(transfers) == 1 and len(next(iter(transfers))) > 1:
         return [Direction.BOTH]
-    every = frozenset().union(*(found if metric.is_latency else transfers))
+    every = frozenset().union(*(found if is_latency else transfers))
     return [direction for direction in Direction if direction in every]
 
 
 def reader(direction: Direction | None, metric: Metric) -> Callable[[Record], float | None]:
     """The function that reads a row's figure from a record, in the metric's unit; None if it has none."""
-    if metric.is_latency:
-        field = _LATENCY_FIELDS[metric]
-
-        def latency_us(record: Record) -> float | None:
-            found: Latency | None = record.sync_latency
-            if direction is not Direction.SYNC:
-                io = record.read if direction is Direction.READ else record.write
-                found = io.latency if io is not None else None
-            value: float | None = getattr(found, field, None)
-            return None if value is None else value / 1000
-
-        return latency_us
-
-    rate_of = _rate(metric)
+    read, scale = metric.figure.read, metric.figure.scale
     reads, writes = direction is not Direction.WRITE, direction is not Direction.READ
 
-    def rate(record: Record) -> float | None:
+    def of_record(record: Record) -> float | None:
+        value = read(record)
+        return None if value is None else value / scale
+
+    def latency(record: Record) -> float | None:
+        found: Latency | None = record.sync_latency
+        if direction is not Direction.SYNC:
+            io = record.read if direction is Direction.READ else record.write
+            found = io.latency if io is not None else None
+        value = None if found is None else read(found)
+        return None if value is None else value / scale
+
+    def transfer(record: Record) -> float | None:
         total = 0.0
         if reads:
             if record.read is None or not record.read.runtime_ns:
                 return None
-            total += rate_of(record.read)
+            total += (read(record.read) or 0.0) / scale
         if writes:
             if record.write is None or not record.write.runtime_ns:
                 return None
-            total += rate_of(record.write)
+            total += (read(record.write) or 0.0) / scale
         return total
 
-    return rate
-
-
-def _rate(metric: Metric) -> Callable[[Io], float]:
-    match metric:
-        case Metric.IOPS:
-            return lambda io: io.iops
-        case Metric.MIB_S:
-            return lambda io: io.bytes_per_s / 2**20
-        case _:
-            return lambda io: io.bytes_per_s / 1e6
+    return {Of.RECORD: of_record, Of.LATENCY: latency, Of.TRANSFER: transfer}[metric.figure.of]

@@ -108,12 +108,13 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
 
     def slower_by(self, part: float) -> list[ComparedCell]:
         """The cells that are slower, by at least ``part`` as far as the interval shows."""
+        higher = self.metric.figure.higher_is_better
         return [
             cell
             for cell in self.cells
             if cell.verdict is Judgement.SLOWER
             and cell.ratio is not None
-            and (cell.ratio.ratio >= 1 + part if self.metric.is_latency else cell.ratio.ratio <= 1 - part)
+            and (cell.ratio.ratio <= 1 - part if higher else cell.ratio.ratio >= 1 + part)
         ]
 
     @property
@@ -152,7 +153,7 @@ def compare(a: Side, b: Side, metric: Metric = Metric.MB_S, margin: float = MARG
         judge(
             [cell.ratio for cell in cells if cell.ratio is not None],
             margin=margin,
-            higher_is_better=not metric.is_latency,
+            higher_is_better=metric.figure.higher_is_better,
         )
     )
     for index, cell in enumerate(cells):
@@ -413,7 +414,7 @@ def render(found: Comparison, format: CompareFormat = CompareFormat.PLAIN, width
         disable_numparse=True,
         colalign=["left"] + ["right"] * 5 + ["left"],
     )
-    title = f"{found.metric.meaning}: B ({_listed(found.b)}) against A ({_listed(found.a)})"
+    title = f"{found.metric.figure.meaning}: B ({_listed(found.b)}) against A ({_listed(found.a)})"
     if github:
         above = [f"**{escape(' '.join(found.missing))}**", ""] if found.missing else []
         return "\n".join(
@@ -450,7 +451,7 @@ def _as_data(found: Comparison) -> dict[str, Any]:
         "a": {"runs": list(found.a)},
         "b": {"runs": list(found.b)},
         "metric": found.metric,
-        "unit": found.metric.unit,
+        "unit": found.metric.figure.unit,
         "margin": found.margin,
         "cells": [
             {

@@ -34,6 +34,7 @@ from harness.model.errors import lacks_package
 from harness.model.escape import for_csv, in_ascii, printable
 from harness.results import machine
 from harness.results.columns import workload_of
+from harness.results.metrics import Metric, Of
 
 
 class ExportFormat(Choice):
@@ -102,7 +103,24 @@ def _observed(each: Observed) -> Field:
 
 _OBSERVED = {each.name: _observed(each) for each in OBSERVED}
 
-EXPORTED = (
+
+def _figure(metric: Metric) -> Field:
+    """The column of a figure of tables, as it is read: without their units."""
+    of, read = metric.figure.of, metric.figure.read
+
+    def value(line: Line) -> Value:
+        match of:
+            case Of.TRANSFER:
+                return read(line.moved) if line.moved and line.moved.runtime_ns else None
+            case Of.LATENCY:
+                return read(line.latency)
+            case Of.RECORD:
+                return read(line.record)
+
+    return Field(metric.figure.column, float, value)
+
+
+_PLACED = (
     Field("run_id", str, lambda of: of.record.run_id, is_tag=True),
     Field("testbed", str, lambda of: of.record.setting.testbed.value, is_tag=True),
     Field("source", str, lambda of: of.record.setting.source, is_tag=True),
@@ -138,19 +156,15 @@ EXPORTED = (
     Field("bytes", int, lambda of: of.moved.bytes if of.moved else None),
     Field("ios", int, lambda of: of.moved.ios if of.moved else None),
     Field("runtime_ns", int, lambda of: of.moved.runtime_ns if of.moved else None),
-    Field(
-        "bandwidth_bytes_s",
-        float,
-        lambda of: of.moved.bytes_per_s if of.moved and of.moved.runtime_ns else None,
-    ),
-    Field("iops", float, lambda of: of.moved.iops if of.moved and of.moved.runtime_ns else None),
-    Field("latency_mean_ns", float, lambda of: of.latency.mean_ns),
+    _figure(Metric.MB_S),
+    _figure(Metric.IOPS),
+    _figure(Metric.MEAN),
     Field("latency_min_ns", float, lambda of: of.latency.min_ns),
     Field("latency_max_ns", float, lambda of: of.latency.max_ns),
     Field("latency_stddev_ns", float, lambda of: of.latency.stddev_ns),
-    Field("latency_p50_ns", float, lambda of: of.latency.p50_ns),
-    Field("latency_p99_ns", float, lambda of: of.latency.p99_ns),
-    Field("latency_p99_9_ns", float, lambda of: of.latency.p99_9_ns),
+    _figure(Metric.P50),
+    _figure(Metric.P99),
+    _figure(Metric.P99_9),
     Field("link_bytes_initiator", int, lambda of: of.proof.link_bytes_initiator if of.proof else None),
     Field("link_bytes_target", int, lambda of: of.proof.link_bytes_target if of.proof else None),
     Field("protected_bytes", int, lambda of: of.proof.protected_bytes if of.proof else None),
@@ -203,7 +217,14 @@ EXPORTED = (
     ),
     *_OBSERVED.values(),
 )
-"""All columns. docs/export.md describes them."""
+"""The columns whose place is known: before another one is added here, figures that stand behind them are."""
+
+_NAMES = {field.name for field in _PLACED}
+EXPORTED = (
+    *_PLACED,
+    *{field.name: field for field in map(_figure, Metric) if field.name not in _NAMES}.values(),
+)
+"""All columns; figures of tables that have no place yet are the last. docs/export.md describes them."""
 
 COLUMNS = tuple(column.name for column in EXPORTED)
 TAGS = tuple(column.name for column in EXPORTED if column.is_tag)

@@ -25,7 +25,7 @@ from harness.model import (
 from harness.model.errors import UsageError
 from harness.parse.references import Reference
 from harness.results.columns import CellKey, ColumnKey, by_column, in_order, is_memory, origins, rows_of
-from harness.results.metrics import Direction, Metric, directions_of, reader
+from harness.results.metrics import Direction, Metric, Of, directions_of, reader
 from harness.table import notes
 from harness.table.options import Block, Options, Table, TableCell, TableColumn
 
@@ -74,6 +74,7 @@ def build(
     keys = in_order(samples, context.plans)
     columns = _headed(keys, samples, context.plans)
     rows = rows_of(records, options.metric, context.plans)
+    is_rate = options.metric.figure.of is Of.TRANSFER
     grid: Grid = []
     for row in rows:
         read = reader(row.direction, options.metric)
@@ -81,7 +82,7 @@ def build(
         values = [_by_block(records, read) for records in found]
         line = [_cell(*cell, options.metric) for cell in zip(found, values, strict=True)]
         spans: list[_Spans] = [{} for _ in keys]
-        if not options.metric.is_latency and any(cell is not None and cell.is_disturbed for cell in line):
+        if is_rate and any(cell is not None and cell.is_disturbed for cell in line):
             spans = [_spans(records, read) for records in found]
         for place, (key, cell) in enumerate(zip(keys, line, strict=True)):
             if cell is not None and CellKey(key, row.workload) in labs_own:
@@ -337,7 +338,7 @@ def _reference_cells(reference: Reference, workload: str, metric: Metric) -> lis
     """The published values of a row in the metric's unit. Only a rate in bytes is converted."""
     if metric not in (Metric.MB_S, Metric.MIB_S):
         raise UsageError(
-            f"{reference.title} publishes {reference.unit} and has no {metric.meaning}",
+            f"{reference.title} publishes {reference.unit} and has no {metric.figure.meaning}",
             hint="leave out --reference or take --metric MB/s",
         )
     unit = 1.0 if metric is Metric.MB_S else 2**20 / 1e6

@@ -14,7 +14,7 @@ from harness.analysis.stats import FEWEST, MARGIN, Decision, Difference
 from harness.model import APART, CIPHERS_CLOSED_SINCE, COMPLETION, Plan, Record, Setting, Status, StoppingRule
 from harness.results import machine
 from harness.results.columns import TableRow
-from harness.results.metrics import Direction, Metric
+from harness.results.metrics import Direction, Metric, Of
 from harness.table.options import Options, Ratio, TableCell, TableColumn
 
 DISTURBED_SIGN = "!"
@@ -79,9 +79,10 @@ def reasons(records: Sequence[Record]) -> tuple[str, ...]:
 def lacking(metric: Metric, good: Iterable[Record], count: int, repeats: int) -> str:
     """Why so many of a cell's repeats have no value, though they are ok."""
     sums = (io for record in good for io in (record.read, record.write) if io is not None)
-    if metric.is_percentile and any(io.latency.percentiles == APART for io in sums):
+    if metric.figure.is_percentile and any(io.latency.percentiles == APART for io in sums):
         return f"fio reported {metric} of each job apart: only histograms (--output-format=json+) combine it"
-    return f"fio reported no {metric} in {count} of {repeats} repeats"
+    by = "the run" if metric.figure.of is Of.RECORD else "fio"
+    return f"{by} reported no {metric} in {count} of {repeats} repeats"
 
 
 def marked(grid: Iterable[Line]) -> tuple[list[list[TableCell | None]], tuple[str, ...]]:
@@ -102,12 +103,12 @@ def title(options: Options, grid: Iterable[Line]) -> str:
     cells = [cell for line in grid for cell in line if cell is not None]
     repeats = {cell.repeats for cell in cells}
     if repeats == {1}:
-        return f"{options.metric.meaning}, one sample per cell"
+        return f"{options.metric.figure.meaning}, one sample per cell"
     least, most = min(repeats), max(repeats)
     count = f"{most}" if least == most else f"{least} to {most}"
     runs = max(len(cell.runs) for cell in cells)
     pooled = f", {runs} runs pooled" if runs > 1 else ""
-    return f"{options.metric.meaning}, median of {count} samples{pooled}"
+    return f"{options.metric.figure.meaning}, median of {count} samples{pooled}"
 
 
 def marks(
@@ -145,7 +146,7 @@ def completions(records: Iterable[Record], metric: Metric) -> Iterable[str]:
         for io in (record.read, record.write)
         if io is not None and io.latency.percentiles == COMPLETION
     )
-    if columns and metric.is_percentile:
+    if columns and metric.figure.is_percentile:
         yield (
             f"{metric} of {_listed(list(columns), 'column')} is completion latency (fio's clat), without the "
             "time of submission; means, and percentiles of other columns, are total latency (lat)."

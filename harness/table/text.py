@@ -6,7 +6,7 @@ import csv
 import io
 import textwrap
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 from tabulate import SEPARATING_LINE, tabulate
 
@@ -47,10 +47,10 @@ def render(table: Table, format: TableFormat = TableFormat.PLAIN, width: int | N
 
 
 def number(value: float, metric: Metric) -> str:
-    """A value for people: two decimals for a rate in bytes, one for a latency, none for IOPS."""
+    """A value for people, with the metric's decimals; a value below 0.1 has two digits."""
     if 0 < value < 0.1:
         return f"{value:.2g}"
-    decimals = 0 if metric is Metric.IOPS and value >= 10 else 1 if metric.is_latency else 2
+    decimals = 0 if value >= metric.figure.whole_from else metric.figure.decimals
     return f"{value:.{decimals}f}"
 
 
@@ -301,7 +301,7 @@ def _csv(table: Table) -> str:
     writer = csv.writer(out, lineterminator="\n")
     header = ["group", "operation", "workload"]
     for column in table.columns:
-        header.append(for_csv(f"{column.label} [{table.options.metric.unit}]"))
+        header.append(for_csv(f"{column.label} [{table.options.metric.figure.unit}]"))
         header += [for_csv(f"{column.label} {name}") for name in further] if column.key else []
     writer.writerow(header)
     for row, cells in zip(table.rows, table.cells, strict=True):
@@ -326,7 +326,7 @@ def _figure(value: float | None) -> str:
 
 def _json(table: Table) -> str:
     """Every cell with all that is known of it; docs/results.md describes the fields."""
-    unit = table.options.metric.unit
+    unit = table.options.metric.figure.unit
     cells: list[PrintedCell] = []
     published: list[PublishedFigure] = []
     for row, line in zip(table.rows, table.cells, strict=True):
@@ -339,33 +339,19 @@ def _json(table: Table) -> str:
                     {"workload": row.workload, "name": of.label, "value": cell.value, "unit": unit}
                 )
                 continue
-            cells.append(
-                {
-                    "workload": row.workload,
-                    "setting": key.setting,
-                    "column": key.column,
-                    "encrypted": key.is_encrypted,
-                    "direction": row.direction,
-                    "status": cell.status,
-                    "n": cell.n,
-                    "repeats": cell.repeats,
-                    "value": cell.value,
-                    "low": cell.low,
-                    "high": cell.high,
-                    "unit": unit,
-                    "metric": table.options.metric,
-                    "ratio_to_local": cell.ratio_to_local,
-                    "ratio_to_no_ipsec": cell.ratio_to_no_ipsec,
-                    "difference_from_no_ipsec": cell.difference_from_no_ipsec,
-                    "disturbed": cell.disturbed,
-                    "is_disturbed": cell.is_disturbed,
-                    "is_labs_own": cell.is_labs_own,
-                    "proof": cell.proof,
-                    "runs": list(cell.runs),
-                    "reasons": list(cell.reasons),
-                    "warnings": list(cell.warnings),
-                }
-            )
+            where = {
+                "workload": row.workload,
+                "setting": key.setting,
+                "column": key.column,
+                "encrypted": key.is_encrypted,
+                "direction": row.direction,
+                "unit": unit,
+                "metric": table.options.metric,
+            }
+            # The others are called as in the table's cell.
+            names = PrintedCell.__annotations__
+            found = {name: where[name] if name in where else getattr(cell, name) for name in names}
+            cells.append(cast(PrintedCell, found))
     document: PrintedTable = {"cells": cells}
     reference = table.options.reference
     if reference is not None:

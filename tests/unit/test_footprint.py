@@ -13,8 +13,10 @@ from harness.planning.plan import make_plan
 from harness.planning.request import Request
 from harness.protection import ipsec
 from harness.runs import leftovers, modules
-from harness.storage import nvme, transports
+from harness.storage import transports
 from harness.storage.iscsi import initiator, target
+from harness.storage.nvme import initiator as nvme_initiator
+from harness.storage.nvme import target as nvme_target
 
 
 def said_by(script: str, tag: str) -> list[str]:
@@ -61,7 +63,7 @@ def test_a_plan_takes_the_modules_of_what_it_brings_up() -> None:
     assert set(wanted["target"]) == both | {*modules.ONLY_LOOKED_FOR}
     assert modules.of_transports(made) == {
         "iscsi": {"initiator": initiator.MODULES, "target": (*target.MODULES, *target.BLOCK_MODULES)},
-        "nvme-tcp": {"initiator": nvme.initiator.MODULES, "target": nvme.target.MODULES},
+        "nvme-tcp": {"initiator": nvme_initiator.MODULES, "target": nvme_target.MODULES},
     }
 
 

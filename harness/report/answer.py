@@ -20,8 +20,9 @@ import msgspec
 
 from harness.analysis import stats
 from harness.analysis.stats import MARGIN, Difference
+from harness.explain.limits import Limit
 from harness.explain.text import Explained
-from harness.explain.verdict import Confidence, Limit
+from harness.explain.verdict import Confidence
 from harness.model import DEFAULT_TRANSPORT, TRANSPORTS
 from harness.model.escape import printable
 from harness.model.lines import wrapped
@@ -537,7 +538,7 @@ def decides(cells: Sequence[Explained]) -> str:
     known = [cell for cell in cells if cell.verdict.limited_by is not Limit.UNKNOWN]
     if not known:
         either = {limit for cell in cells for limit in cell.verdict.either}
-        names = " or ".join(limit.words(cells[0].evidence) for limit in sorted(either))
+        names = " or ".join(limit.rule.words(cells[0].evidence) for limit in sorted(either))
         return f"{names} decides (which of them is not clear)" if either else "what decides is not known"
     names, part, least = _named(cells, known)
     lab = ", so this says nothing of such a link" if {*_ranked(known)} == {Limit.LAB} else ""
@@ -551,7 +552,7 @@ def limits(cells: Sequence[Explained]) -> str:
         either = {limit for cell in cells for limit in cell.verdict.either}
         if not either:
             return "no verdict on what limits it"
-        names = " or ".join(limit.words(cells[0].evidence) for limit in sorted(either))
+        names = " or ".join(limit.rule.words(cells[0].evidence) for limit in sorted(either))
         return f"limited by {names}, which of them is not clear"
     names, part, least = _named(cells, known)
     return f"limited by {names}{part} (confidence {least})"
@@ -564,7 +565,7 @@ def _ranked(known: Sequence[Explained]) -> list[Limit]:
 
 def _named(cells: Sequence[Explained], known: Sequence[Explained]) -> tuple[str, str, Confidence]:
     """The limits in words, of how many of the cells they are known, and the least confidence."""
-    names = " or ".join(limit.words(cells[0].evidence) for limit in _ranked(known))
+    names = " or ".join(limit.rule.words(cells[0].evidence) for limit in _ranked(known))
     least = max((cell.verdict.confidence for cell in known), key=list(Confidence).index)
     return names, "" if len(known) == len(cells) else f" in {len(known)} of {len(cells)} workloads", least
 

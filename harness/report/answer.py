@@ -245,11 +245,6 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(found)
 
     @property
-    def cost(self) -> str:
-        """The column's name, and what is told of it."""
-        return f"{self.column.label}: {self.told}"
-
-    @property
     def told(self) -> str:
         """What it reaches or costs, and what decides that, in a sentence for each size of block."""
         if not self.losses:
@@ -308,9 +303,9 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
         return " ".join(told)
 
     @property
-    def sentences(self) -> tuple[str, str, str]:
-        """All of it, each a sentence or some, or empty."""
-        return self.cost, self.left_out, self.help
+    def words(self) -> str:
+        """All of it, as the command and the page print it behind the column's name."""
+        return " ".join(filter(None, (self.told, self.left_out, self.help)))
 
     @property
     def help(self) -> str:
@@ -421,9 +416,9 @@ def _kept(column: TableColumn, cell: TableCell, explained: Explained) -> float |
 
 
 def in_words(found: Sequence[Answer], width: int) -> str:
-    """Each answer's sentences, for people, in lines of ``width`` characters at most."""
-    told = [" ".join(filter(None, answer.sentences)) for answer in found]
-    return "\n".join(line for words in told for line in wrapped(printable(words), width, "  "))
+    """Each column's name and its answer, for people, in lines of ``width`` characters at most."""
+    told = [printable(f"{answer.column.label}: {answer.words}") for answer in found]
+    return "\n".join(line for words in told for line in wrapped(words, width, "  "))
 
 
 def _loss(column: TableColumn, group: _Group, found: Sequence[tuple[TableCell, Explained]]) -> Loss:

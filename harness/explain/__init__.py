@@ -1,9 +1,10 @@
 """What limits each cell: where the time of one I/O goes, how sure that is, and what would help.
 
 ``evidence`` collects what is known of a cell. ``path`` computes the times of framing and round trips in
-closed form, ``cipher`` the work of the stand-alone ciphers. ``waterfall`` splits the time into parts, and
-``verdict`` has the rules. ``published`` does the same for a matrix of which only the figures are known.
-``text`` has the words, and ``corrections`` what earlier versions said wrongly.
+closed form, ``cipher`` the work of the stand-alone ciphers. ``waterfall`` splits the time into parts.
+``limits`` declares what may limit, and ``verdict`` finds out which of it does. ``published`` does the same
+for a matrix of which only the figures are known. ``text`` has the words, and ``corrections`` what earlier
+versions said wrongly.
 docs/explain.md gives the reasoning.
 """
 
@@ -14,8 +15,9 @@ from collections.abc import Mapping, Sequence
 from harness.explain import twin
 from harness.explain.corrections import corrections
 from harness.explain.evidence import collect
+from harness.explain.limits import Limit
 from harness.explain.text import Explained, ExplainFormat, as_json, sentence, text
-from harness.explain.verdict import Limit, is_labs_own
+from harness.explain.verdict import is_labs_own
 from harness.model import Clock, Plan, Record
 from harness.results.columns import CellKey
 from harness.results.probe_records import ProbeRecord

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TypedDict
 
-from harness.explain.remedy import Resource, Step
+from harness.explain.limits import Limit
+from harness.explain.remedy import Change
 from harness.explain.span import Span
-from harness.explain.verdict import Confidence, Limit
+from harness.explain.verdict import Confidence
 from harness.model import Column, Setting
 
 
@@ -18,20 +19,13 @@ class PrintedTime(TypedDict):
     high: float
 
 
-class PrintedChange(TypedDict):
+class PrintedChange(Change, frozen=True, kw_only=True):
     """What would help most, and the time per I/O after it: most likely, and from and to which.
 
     ``then`` is what limits after it, ``how`` from what that was computed. ``mb_s``, ``least_mb_s`` and
     ``most_mb_s`` are the rates with it, in 10^6 bytes per second.
     """
 
-    step: Step
-    what: str
-    time_ns: float
-    least_ns: float
-    most_ns: float
-    then: Resource
-    how: str
     mb_s: float | None
     least_mb_s: float | None
     most_mb_s: float | None

@@ -19,7 +19,8 @@ from harness.analysis import theory
 from harness.analysis.theory import Direction
 from harness.analysis.wire.iscsi import WINDOW_BYTES, Dialogue
 from harness.explain import path
-from harness.explain.verdict import Confidence, Limit
+from harness.explain.limits import Limit
+from harness.explain.verdict import Confidence
 from harness.model import LINK_LOCAL, Column, IpsecMode, LinkProfile
 from harness.model.escape import in_ascii
 from harness.model.units import parse_size

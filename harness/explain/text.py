@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import groupby
+from typing import cast
 
 import msgspec
 
-from harness.analysis import wire
 from harness.explain.evidence import Evidence
+from harness.explain.limits import Limit
 from harness.explain.printed import PrintedChange, PrintedTime, PrintedVerdict, PrintedVerdicts
 from harness.explain.remedy import Resource
-from harness.explain.verdict import Confidence, Limit, Verdict, in_words, judge
+from harness.explain.verdict import Confidence, Verdict, in_words, judge
 from harness.explain.waterfall import PARTS
 from harness.model import TRANSPORTS
 from harness.model.choices import Choice
@@ -96,12 +97,12 @@ def sentence(cell: Explained) -> str:
         return f"no verdict: {verdict.reason}{doubt}"
     detail = f" ({verdict.detail})" if verdict.detail else ""
     words = (
-        f"limited by {verdict.limited_by.words(cell.evidence)}{detail}: {verdict.reason}; "
+        f"limited by {verdict.limited_by.rule.words(cell.evidence)}{detail}: {verdict.reason}; "
         f"confidence {verdict.confidence}{doubt}"
     )
     change = verdict.change
-    if verdict.limited_by is Limit.TRANSPORT and cell.evidence.column.transport:
-        return f"{words}; what may help: {wire.transport(cell.evidence.column.transport).remedy}"
+    if advice := verdict.limited_by.rule.advice(cell.evidence):
+        return f"{words}; what may help: {advice}"
     if change is None or not cell.lift:
         return words
     how = "; ".join(filter(None, (change.how, cell.where)))
@@ -146,7 +147,7 @@ def _headline(name: str, cells: Sequence[Explained]) -> str:
         sure = min((cell.verdict.confidence for cell in found), key=list(Confidence).index)
         least = list(Confidence)[max(list(Confidence).index(cell.verdict.confidence) for cell in found)]
         confidence = str(sure) if sure is least else f"{least} to {sure}"
-        what = limit.words(found[0].evidence)
+        what = limit.rule.words(found[0].evidence)
         parts.append(f"limited by {what}{detail}: {names} ({_shares(found)}confidence {confidence})")
     return f"{name}: {'; '.join(parts)}."
 
@@ -164,7 +165,7 @@ def _untold(cells: Sequence[Explained]) -> list[str]:
         for limit in either:
             lows, highs = zip(*(cell.verdict.either[limit] for cell in found), strict=True)
             shares[limit] = (min(lows), max(highs))
-        words = " or ".join(limit.words(found[0].evidence) for limit in either)
+        words = " or ".join(limit.rule.words(found[0].evidence) for limit in either)
         which = "the evidence does not say which"
         parts.append(
             f"limited by {words}, {which}: {names} ({in_words(shares, found[0].evidence)} of the time)"
@@ -251,37 +252,23 @@ def as_json(cells: Sequence[Explained], corrections: Sequence[str] = ()) -> str:
 def _plain(cell: Explained) -> PrintedVerdict:
     evidence, verdict = cell.evidence, cell.verdict
     key = evidence.key
-    return {
-        "workload": evidence.workload,
+    made = {
         "setting": key.setting,
-        "origin": evidence.origin,
         "column": key.column,
         "encrypted": key.is_encrypted,
-        "limited_by": verdict.limited_by,
-        "confidence": verdict.confidence,
-        "holds": verdict.holds,
-        "either": verdict.either,
         "doubt": verdict.doubt or None,
-        "is_labs_own": verdict.is_labs_own,
-        "share": verdict.share,
         "sentence": sentence(cell),
-        "block_bytes": evidence.block_bytes,
-        "depth": evidence.depth,
-        "repeats": evidence.repeats,
         "mb_s": cell.mb_s,
-        "goodput_mb_s": evidence.goodput_mb_s,
-        "one_at_a_time_mb_s": evidence.one_at_a_time_mb_s,
         "time_ns": _span(evidence),
-        "whole_ns": verdict.whole_ns,
-        "waterfall_ns": verdict.waterfall_ns,
-        "bounds_ns": verdict.bounds_ns,
         "change": _change(cell),
         "implementation_ns": evidence.twin_ns,
-        "ipsec_itself_ns": evidence.ipsec_itself_ns,
-        "cipher_ns": evidence.cipher_ns,
-        "missing": list(evidence.missing),
-        "is_disturbed": evidence.is_disturbed,
     }
+    # The others are called as in the verdict, or in its evidence.
+    found = {
+        name: made[name] if name in made else getattr(verdict if hasattr(verdict, name) else evidence, name)
+        for name in PrintedVerdict.__annotations__
+    }
+    return cast(PrintedVerdict, found)
 
 
 def _span(evidence: Evidence) -> PrintedTime | None:
@@ -293,15 +280,9 @@ def _change(cell: Explained) -> PrintedChange | None:
     change = cell.verdict.change
     if change is None:
         return None
-    return {
-        "step": change.step,
-        "what": change.what,
-        "time_ns": change.time_ns,
-        "least_ns": change.least_ns,
-        "most_ns": change.most_ns,
-        "then": change.then,
-        "how": change.how,
-        "mb_s": cell.changed_mb_s,
-        "least_mb_s": cell.rate(change.most_ns),
-        "most_mb_s": cell.rate(change.least_ns),
-    }
+    return PrintedChange(
+        **{name: getattr(change, name) for name in change.__struct_fields__},
+        mb_s=cell.changed_mb_s,
+        least_mb_s=cell.rate(change.most_ns),
+        most_mb_s=cell.rate(change.least_ns),
+    )

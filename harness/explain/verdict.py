@@ -1,4 +1,4 @@
-"""What limits a cell, how sure that is, and what would help: rules from operational analysis.
+"""What limits a cell, how sure that is, and what would help: operational analysis.
 
 With N requests in flight, no resource completes more than one request per its own demand, and all together
 complete no more than N per the time of a single request: T >= max(D_1, D_2, ..., sum(D) / N) for the time T
@@ -16,13 +16,11 @@ from random import Random
 
 import msgspec
 
-from harness.analysis import wire
-from harness.explain import remedy, waterfall
+from harness.explain import limits, remedy, waterfall
 from harness.explain.evidence import Evidence
-from harness.explain.remedy import Chances, Change, Kind, Step
+from harness.explain.limits import Limit
+from harness.explain.remedy import Chances, Change
 from harness.explain.waterfall import Reading
-from harness.model import DEFAULT_TRANSPORT, TRANSPORTS
-from harness.model.units import format_size
 
 NEAR = 0.7
 """The part of the measured time that a bound must reach to explain it. Even a short queue keeps its
@@ -31,43 +29,9 @@ bottleneck this busy: with N requests at two resources that take equally long, f
 IMPOSSIBLE = 1.1
 """A bound, or the sum of all parts, that reaches this part of the measured time is wrong."""
 
-DISTURBED = 2.0
-"""If the bounds of the stand-alone ciphers are this factor apart, other programs used the processor as
-much."""
-
 DRAWS = 200
 SURE = 0.95
 """The part of the draws in which a verdict must hold to count."""
-
-
-class Limit(enum.StrEnum):
-    """What limits a cell. ``lab``: what emulates the link, and not the link that it imitates."""
-
-    DEVICE = "device"
-    LINK = "link"
-    ROUND_TRIP = "round-trip"
-    TRANSPORT = "transport"
-    FRAMING = "framing"
-    CRYPTO = "crypto"
-    CPU = "cpu"
-    LAB = "lab"
-    UNKNOWN = "unknown"
-
-    def words(self, evidence: Evidence) -> str:
-        """For people, of a cell with that evidence."""
-        column = evidence.column
-        transport = TRANSPORTS.get(column.transport or "", "the transport")
-        return {
-            "device": "the device",
-            "link": "the link's rate",
-            "round-trip": "the round trip",
-            "transport": f"{transport}'s own round trips and headers",
-            "framing": f"{column.framed or 'the protection'}'s framing",
-            "crypto": "crypto work",
-            "cpu": "processor work outside crypto" if column.protection else "processor work",
-            "lab": "the lab itself",
-            "unknown": "something unexplained",
-        }[self]
 
 
 class Confidence(enum.StrEnum):
@@ -113,24 +77,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
         return self.limited_by is Limit.LAB
 
 
-CATEGORY = {
-    "device": Limit.DEVICE,
-    "link": Limit.LINK,
-    "round_trip": Limit.ROUND_TRIP,
-    "window": Limit.ROUND_TRIP,
-    "transport": Limit.TRANSPORT,
-    "framing": Limit.FRAMING,
-    "emulation": Limit.LAB,
-    "crypto": Limit.CRYPTO,
-    "cpu": Limit.CPU,
-    "rest": Limit.UNKNOWN,
-}
-OF_LINK = (Limit.LINK, Limit.ROUND_TRIP, Limit.TRANSPORT, Limit.FRAMING)
-"""Of these is the time that the imitated link takes, however it is divided."""
-
 ALONE = "one I/O alone"
 CORE = "core"
-_RESOURCES = {"device": Limit.DEVICE, "window": Limit.ROUND_TRIP, "link": Limit.LINK}
 
 
 def judge(evidence: Evidence) -> Verdict:
@@ -160,24 +108,18 @@ def judge(evidence: Evidence) -> Verdict:
         doubt=_doubt(evidence),
         share=share if told is not Limit.UNKNOWN else None,
         holds=holds,
-        detail=_detail(evidence, told),
+        detail=told.rule.detail(evidence),
         whole_ns=round(guess.whole_ns),
         waterfall_ns=waterfall.in_ns(parts, guess.whole_ns, saturated=saturated),
         bounds_ns={name: round(bound) for name, bound in bounds.items()},
     )
-    return msgspec.structs.replace(verdict, change=_change(guess, draws, told, evidence.column.transport))
+    return msgspec.structs.replace(verdict, change=_change(guess, draws, told))
 
 
 def is_labs_own(evidence: Evidence) -> bool:
     """Whether the verdict is that the lab limits; without the draws, where the best guess is another."""
     guess = waterfall.best_guess(evidence) if evidence.is_emulated else None
     return guess is not None and _limit(guess)[0] is Limit.LAB and judge(evidence).is_labs_own
-
-
-def _category(name: str, reading: Reading) -> Limit:
-    """The limit that a part of the time belongs to."""
-    limit = CATEGORY[name]
-    return Limit.LAB if limit is Limit.CPU and reading.is_labs else limit
 
 
 def _is_bare(reading: Reading) -> bool:
@@ -231,7 +173,7 @@ def _shares(reading: Reading) -> dict[Limit, float]:
     """Each limit's part of the time; at depths above 1, how long its work keeps it busy."""
     added = dict.fromkeys(Limit, 0.0)
     for name, part in waterfall.parts(reading).items():
-        added[_category(name, reading)] += part / reading.time_ns
+        added[limits.of_part(name, reading)] += part / reading.time_ns
     return added
 
 
@@ -250,19 +192,19 @@ def _limit(reading: Reading) -> tuple[Limit, float]:
         return _largest(known, sum(known.values()), reading)[0], share
     if first == CORE:
         secret = reading.crypto_ns or 0.0
-        return _category("crypto" if secret > bounds[CORE] - secret else "cpu", reading), share
-    return _RESOURCES[first], share
+        return limits.of_part("crypto" if secret > bounds[CORE] - secret else "cpu", reading), share
+    return limits.BOUNDS[first][0], share
 
 
 def _largest(parts: Mapping[str, float], whole_ns: float, reading: Reading) -> tuple[Limit, float]:
     """The limit with the largest sum of parts; the lab only if it takes longer than all of the link."""
     added: dict[Limit, float] = {}
     for name, part in parts.items():
-        limit = _category(name, reading)
+        limit = limits.of_part(name, reading)
         added[limit] = added.get(limit, 0.0) + part
     if added.get(Limit.UNKNOWN, 0.0) < (1 - IMPOSSIBLE) * whole_ns:
         return Limit.UNKNOWN, 0.0
-    if added.get(Limit.LAB, 0.0) <= sum(added.get(limit, 0.0) for limit in OF_LINK):
+    if added.get(Limit.LAB, 0.0) <= sum(ns for limit, ns in added.items() if limit.rule.is_of_link):
         added.pop(Limit.LAB, None)
     limit = max(added, key=added.__getitem__)
     return limit, added[limit] / whole_ns
@@ -273,13 +215,8 @@ def _bounds(reading: Reading, parts: Mapping[str, float]) -> dict[str, float]:
     of the reading."""
     if reading.depth == 1:
         return {}
-    bounds = {}
-    if reading.device_ns is not None:
-        bounds["device"] = reading.device_ns
-    if reading.path is not None:
-        bounds["link"] = reading.path.busy_ns
-        if reading.path.window_each_ns:
-            bounds["window"] = reading.path.window_each_ns
+    found = ((name, least(reading)) for name, (_, least) in limits.BOUNDS.items())
+    bounds = {name: bound_ns for name, bound_ns in found if bound_ns is not None}
     if reading.core_ns is not None:
         bounds[CORE] = reading.core_ns
     elif max(reading.above_plain_ns or 0.0, reading.implementation_ns or 0.0) > reading.time_ns / 2:
@@ -316,7 +253,7 @@ def _reason(
         return f"busy for {share:.0%} of the time"
     found = rivals[0]
     if found is not Limit.UNKNOWN or holds < SURE:
-        names = " or ".join(limit.words(evidence) for limit in sorted(rivals[:3], key=list(Limit).index))
+        names = " or ".join(limit.rule.words(evidence) for limit in sorted(rivals[:3], key=list(Limit).index))
         parts = f" ({in_words(either, evidence)})" if either else ""
         words = f"the evidence allows {names}{parts}"
     elif guess.depth == 1:
@@ -338,7 +275,7 @@ def _reason(
 def in_words(either: Mapping[Limit, tuple[float, float]], evidence: Evidence) -> str:
     """``crypto work 45-55 %, processor work outside crypto 40-48 %``."""
     return ", ".join(
-        f"{limit.words(evidence)} {max(0, low * 100):.0f}-{max(0, high * 100):.0f} %"
+        f"{limit.rule.words(evidence)} {max(0, low * 100):.0f}-{max(0, high * 100):.0f} %"
         for limit, (low, high) in either.items()
     )
 
@@ -363,7 +300,7 @@ def _lacking(evidence: Evidence) -> list[str]:
     elif evidence.column.protection and evidence.null is None and "cipher_null" not in evidence.driver:
         how = "" if evidence.cipher_ns is None else " more closely"
         lacking.append(f"no column with null-sha256 separates the cipher from the kernel's path{how}")
-    if evidence.null is None and evidence.cipher_ns is not None and not _is_crypto_known(evidence):
+    if evidence.null is None and evidence.cipher_ns is not None and not limits.is_crypto_known(evidence):
         lacking.append(
             "other programs slowed the stand-alone ciphers: a measurement on a quiet machine would tell more"
         )
@@ -381,78 +318,15 @@ def _confidence(evidence: Evidence, limit: Limit) -> Confidence:
         return Confidence.HIGH
     if evidence.repeats < 2 or _doubt(evidence):
         return Confidence.LOW
-    if limit is Limit.LAB:
-        sure = evidence.busy is not None or evidence.emulation_ns is not None
-    elif limit in (Limit.CRYPTO, Limit.CPU):
-        sure = evidence.busy is not None and (not evidence.column.protection or _is_crypto_known(evidence))
-    else:
-        sure = limit is Limit.DEVICE or evidence.rtt_ns is not None
-    return Confidence.HIGH if sure else Confidence.MEDIUM
+    return Confidence.HIGH if limit.rule.is_sure(evidence) else Confidence.MEDIUM
 
 
-def _is_crypto_known(evidence: Evidence) -> bool:
-    """Whether a ladder, or ciphers that were not much disturbed, separate crypto from the kernel's path."""
-    found = evidence.cipher_ns
-    return evidence.null is not None or (found is not None and found.high <= DISTURBED * found.low)
-
-
-def _detail(evidence: Evidence, limit: Limit) -> str:
-    """What exactly limits, for the brackets behind the verdict."""
-    path, whole, ciphers = evidence.path, evidence.time_ns, evidence.cipher_ns
-    core = f"core of the {evidence.busiest}" if evidence.busiest else "core"
-    busy = f"{core} {evidence.busy.mid:.0%} busy" if evidence.busy is not None else ""
-    if limit is Limit.CRYPTO:
-        alone = f"at least {ciphers.low / whole.high:.0%} of a core" if ciphers and whole else ""
-        return ", ".join(filter(None, (evidence.driver or evidence.column.title, alone, busy)))
-    if limit is Limit.CPU:
-        most = f"{min(1.0, ciphers.high / whole.low):.0%}" if ciphers and whole else ""
-        alone = f"ciphers at most {most} of the time" if most else ""
-        return ", ".join(filter(None, (busy, alone)))
-    if limit is Limit.LAB:
-        added = evidence.emulation_ns
-        emulation = f"its emulation some {added.mid / 1000:.0f} us of each I/O" if added and added.mid else ""
-        return ", ".join(filter(None, (emulation, busy)))
-    if limit is Limit.ROUND_TRIP and path is not None:
-        words = f"{path.round_trip_ns / 1000:.0f} us"
-        return (
-            f"{words}, TCP window {format_size(path.window_bytes or 0)}"
-            if path.is_window_narrow(evidence.depth or 1)
-            else words
-        )
-    if limit is Limit.TRANSPORT and path is not None:
-        return f"{path.r2ts} R2T for each command" if path.r2ts else "headers"
-    if limit is Limit.LINK and evidence.rate_bit_s:
-        return f"{evidence.rate_bit_s / 1e6:g} Mbit/s"
-    return ""
-
-
-def _change(guess: Reading, draws: Sequence[Reading], limit: Limit, transport: str | None) -> Change | None:
+def _change(guess: Reading, draws: Sequence[Reading], limit: Limit) -> Change | None:
     """What would help, if it can be made and foretold: a processor twice as fast, or no headers, cannot be
     made; what a faster cipher gives was foretold as up to 1.4 times too little."""
-    step = _step(guess, limit, transport)
-    return None if step is None else _foretold(guess, draws, step)
-
-
-def _foretold(guess: Reading, draws: Sequence[Reading], step: Step) -> Change | None:
+    step = limit.rule.change(guess)
+    if step is None:
+        return None
     random = Random(2)  # noqa: S311
     chances = (Chances(random.random(), random.random(), random.random()) for _ in draws)
     return remedy.foretell(guess, list(zip(draws, chances, strict=False))[::4], step)
-
-
-def _step(guess: Reading, limit: Limit, transport: str | None) -> Step | None:
-    path = guess.path
-    if limit in (Limit.ROUND_TRIP, Limit.LINK) and path is not None:
-        # What a window that the link's profile limits lets through was foretold wrongly.
-        is_links = path.window_bytes not in (
-            None,
-            wire.transport(transport or DEFAULT_TRANSPORT).window_bytes,
-        )
-        if is_links or (limit is Limit.ROUND_TRIP and path.is_window_narrow(guess.depth)):
-            return None
-        if limit is Limit.ROUND_TRIP:
-            return remedy.deeper(guess)
-        return Step(Kind.RATE, 2) if guess.faster is not None else None
-    # Memory that takes half the time is advice for nobody.
-    if limit is Limit.DEVICE and not guess.is_memory:
-        return Step(Kind.DEVICE, 0.5)
-    return None

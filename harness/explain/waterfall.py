@@ -41,9 +41,10 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
     ``implementation_ns`` is what the digital twin does not take.
     ``emulation_ns`` is what the emulation of the link adds. ``is_labs``: the link is emulated and nothing is
     protected, so what processors do is the lab's own. ``faster`` is the path at twice the rate.
-    ``is_memory``: the device is memory, so its time is the processor's.
+    ``is_memory``: the device is memory, so its time is the processor's. ``evidence`` is what it is read from.
     """
 
+    evidence: Evidence
     depth: int
     time_ns: float
     device_ns: float | None
@@ -108,6 +109,7 @@ def _reading(evidence: Evidence, at: At, *, model: float, split: float, waited: 
         least = min(max(0.0, least), above)
         secret = least + split * (min(max(least, most), above) - least)
     return Reading(
+        evidence=evidence,
         depth=depth,
         time_ns=time_ns,
         device_ns=device,

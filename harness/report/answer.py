@@ -20,8 +20,9 @@ import msgspec
 
 from harness.analysis import stats
 from harness.analysis.stats import MARGIN, Difference
+from harness.explain.limits import Limit
 from harness.explain.text import Explained
-from harness.explain.verdict import Confidence, Limit
+from harness.explain.verdict import Confidence
 from harness.model import DEFAULT_TRANSPORT, TRANSPORTS
 from harness.model.escape import printable
 from harness.model.lines import wrapped
@@ -244,11 +245,6 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(found)
 
     @property
-    def cost(self) -> str:
-        """The column's name, and what is told of it."""
-        return f"{self.column.label}: {self.told}"
-
-    @property
     def told(self) -> str:
         """What it reaches or costs, and what decides that, in a sentence for each size of block."""
         if not self.losses:
@@ -307,9 +303,9 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
         return " ".join(told)
 
     @property
-    def sentences(self) -> tuple[str, str, str]:
-        """All of it, each a sentence or some, or empty."""
-        return self.cost, self.left_out, self.help
+    def words(self) -> str:
+        """All of it, as the command and the page print it behind the column's name."""
+        return " ".join(filter(None, (self.told, self.left_out, self.help)))
 
     @property
     def help(self) -> str:
@@ -420,9 +416,9 @@ def _kept(column: TableColumn, cell: TableCell, explained: Explained) -> float |
 
 
 def in_words(found: Sequence[Answer], width: int) -> str:
-    """Each answer's sentences, for people, in lines of ``width`` characters at most."""
-    told = [" ".join(filter(None, answer.sentences)) for answer in found]
-    return "\n".join(line for words in told for line in wrapped(printable(words), width, "  "))
+    """Each column's name and its answer, for people, in lines of ``width`` characters at most."""
+    told = [printable(f"{answer.column.label}: {answer.words}") for answer in found]
+    return "\n".join(line for words in told for line in wrapped(words, width, "  "))
 
 
 def _loss(column: TableColumn, group: _Group, found: Sequence[tuple[TableCell, Explained]]) -> Loss:
@@ -537,7 +533,7 @@ def decides(cells: Sequence[Explained]) -> str:
     known = [cell for cell in cells if cell.verdict.limited_by is not Limit.UNKNOWN]
     if not known:
         either = {limit for cell in cells for limit in cell.verdict.either}
-        names = " or ".join(limit.words(cells[0].evidence) for limit in sorted(either))
+        names = " or ".join(limit.rule.words(cells[0].evidence) for limit in sorted(either))
         return f"{names} decides (which of them is not clear)" if either else "what decides is not known"
     names, part, least = _named(cells, known)
     lab = ", so this says nothing of such a link" if {*_ranked(known)} == {Limit.LAB} else ""
@@ -551,7 +547,7 @@ def limits(cells: Sequence[Explained]) -> str:
         either = {limit for cell in cells for limit in cell.verdict.either}
         if not either:
             return "no verdict on what limits it"
-        names = " or ".join(limit.words(cells[0].evidence) for limit in sorted(either))
+        names = " or ".join(limit.rule.words(cells[0].evidence) for limit in sorted(either))
         return f"limited by {names}, which of them is not clear"
     names, part, least = _named(cells, known)
     return f"limited by {names}{part} (confidence {least})"
@@ -564,7 +560,7 @@ def _ranked(known: Sequence[Explained]) -> list[Limit]:
 
 def _named(cells: Sequence[Explained], known: Sequence[Explained]) -> tuple[str, str, Confidence]:
     """The limits in words, of how many of the cells they are known, and the least confidence."""
-    names = " or ".join(limit.words(cells[0].evidence) for limit in _ranked(known))
+    names = " or ".join(limit.rule.words(cells[0].evidence) for limit in _ranked(known))
     least = max((cell.verdict.confidence for cell in known), key=list(Confidence).index)
     return names, "" if len(known) == len(cells) else f" in {len(known)} of {len(cells)} workloads", least
 

@@ -283,11 +283,9 @@ def _answer(results: Results, facts: Sequence[ColumnFacts]) -> str:
 def _cost(answer: Answer) -> str:
     bars = "".join(_kept(loss) for loss in answer.shown if loss.is_part)
     bars = bars and f"<p>Throughput, as a part of {for_page(answer.whole)}</p><ul>{bars}</ul>"
-    _, *further = answer.sentences
-    told = " ".join(filter(None, (answer.told, *further)))
     return (
         f'<div class="answer"><h3>{for_page(answer.column.label)}</h3>'
-        f"<div>{bars}</div><p>{for_page(told)}</p></div>"
+        f"<div>{bars}</div><p>{for_page(answer.words)}</p></div>"
     )
 
 

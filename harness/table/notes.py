@@ -81,8 +81,9 @@ def lacking(metric: Metric, good: Iterable[Record], count: int, repeats: int) ->
     sums = (io for record in good for io in (record.read, record.write) if io is not None)
     if metric.figure.is_percentile and any(io.latency.percentiles == APART for io in sums):
         return f"fio reported {metric} of each job apart: only histograms (--output-format=json+) combine it"
-    by = "the run" if metric.figure.of is Of.RECORD else "fio"
-    return f"{by} reported no {metric} in {count} of {repeats} repeats"
+    if metric.figure.of is Of.RECORD:
+        return f"{metric.figure.title}: unknown in {count} of {repeats} repeats"
+    return f"fio reported no {metric} in {count} of {repeats} repeats"
 
 
 def marked(grid: Iterable[Line]) -> tuple[list[list[TableCell | None]], tuple[str, ...]]:

@@ -11,7 +11,7 @@ import pytest
 
 from harness.analysis import theory
 from harness.analysis.theory import Direction, Wire
-from harness.explain import Explained, Limit, as_json, explain, path, span, text, waterfall
+from harness.explain import Explained, Limit, as_json, explain, limits, path, span, text, waterfall
 from harness.explain.evidence import Evidence, Ladder, busiest_of, busy_of, collect
 from harness.explain.path import Demands
 from harness.explain.span import Span, exact, within
@@ -197,6 +197,19 @@ def test_what_is_left_is_named_and_may_be_negative() -> None:
     short = judge(cell(time_ns=exact(1000 * US)))
     assert short.waterfall_ns["rest"] < 0
     assert short.limited_by is Limit.UNKNOWN and "so some are wrong" in short.reason
+
+
+def test_each_part_of_the_time_has_one_limit() -> None:
+    owned = {name: limits.of_part(name, reading_of(cell())) for name in PARTS if name != "queue"}
+    assert {*owned.values()} == {*Limit}
+    assert limits.of_part("cpu", reading_of(cell(is_emulated=True))) is Limit.LAB
+    assert limits.of_part("cpu", reading_of(protected(is_emulated=True))) is Limit.CPU
+
+
+def reading_of(evidence: Evidence) -> waterfall.Reading:
+    found = waterfall.best_guess(evidence)
+    assert found is not None
+    return found
 
 
 @pytest.mark.parametrize(

@@ -50,4 +50,4 @@ def test_how_busy_the_busiest_core_was_is_a_figure_of_both_directions() -> None:
 
 def test_a_run_that_watched_no_core_says_so() -> None:
     bare = only(build([record()], Options(metric=Metric.CORE)))
-    assert bare.reasons == ("the run reported no core in 1 of 1 repeats",)
+    assert bare.reasons == ("busiest core: unknown in 1 of 1 repeats",)

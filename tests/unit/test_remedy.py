@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from harness.analysis.wire.iscsi import WINDOW_BYTES
-from harness.explain import Explained, remedy, sentence, verdict, waterfall
+from harness.explain import Explained, remedy, sentence, waterfall
+from harness.explain.limits import Limit
 from harness.explain.remedy import LIKELY, Chances, Kind, Resource, Step, after
 from harness.explain.span import exact, within
-from harness.explain.verdict import Limit, judge
+from harness.explain.verdict import judge
 from harness.explain.waterfall import Reading
 from harness.model import LinkProfile
 from tests.unit.test_explain import US, asked, cell
@@ -124,7 +125,7 @@ def test_what_cannot_be_made_is_not_foretold() -> None:
 
 
 def _step_for(limit: Limit) -> Step | None:
-    return verdict._step(reading(faster=asked(block_bytes=4096), is_memory=False), limit, "iscsi")
+    return limit.rule.change(reading(faster=asked(block_bytes=4096), is_memory=False))
 
 
 def test_the_lab_says_that_two_machines_have_two_cores() -> None:

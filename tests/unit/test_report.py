@@ -19,6 +19,7 @@ from harness.model.errors import RequirementError, UsageError
 from harness.report import Kind, Theme, Words, content, draw, load, picture, render
 from harness.report.charts import bars, goodness, percentiles, roofline
 from harness.report.content import Origin, Results
+from harness.report.page import METRICS
 from harness.report.trends import short, trends
 from harness.table import Metric
 from harness.table.options import TableCell
@@ -129,8 +130,8 @@ def test_the_page_has_every_section_and_needs_nothing_else(tmp_path: Path) -> No
         assert fact in said
     assert not re.search(r"""(src|href|url)\s*[=(]\s*["']?(?!#)[\w/.]""", text)
     assert text.count("<script") == 1
-    # 4 answers; 4 matrices; 8 each of bars, percentiles, over time, waterfalls; 2 rooflines; the hosts' table
-    assert page.count("table") == 4 + 4 * 8 + 2 + 1
+    # 4 answers; matrices; 8 each of bars, percentiles, over time, waterfalls; 2 rooflines; the hosts' table
+    assert page.count("table") == len(METRICS) + 4 * 8 + 2 + 1
     assert page.count("caption") == page.count("table")
     assert page.count("svg") == 1 + 4 + 4 * 8 + 2
     # One has what the legends of all use.
@@ -138,7 +139,7 @@ def test_the_page_has_every_section_and_needs_nothing_else(tmp_path: Path) -> No
     assert len(shown) == 4 + 4 * 8 + 2
     assert all(a.get("role") == "img" and a.get("aria-label") for a in shown)
     assert all(a.get("scope") for t, a in page.tags if t == "th")
-    assert sum("aria-sort" in a for _, a in page.tags) == 4 * 6
+    assert sum("aria-sort" in a for _, a in page.tags) == len(METRICS) * 6
 
 
 def test_ids_are_unique_and_every_link_leads_somewhere() -> None:
@@ -199,7 +200,7 @@ def test_every_warning_is_listed_once_and_marked_in_its_cells() -> None:
     found = [record(1.0, link=f"l{n}", warnings=(f"doubt {n:02}", "all share it")) for n in range(15)]
     page = Page(render(results(found)))
     said = "".join(page.text)
-    assert all(said.count(f"doubt {n:02} (") == 4 for n in range(15))  # one of each metric
+    assert all(said.count(f"doubt {n:02} (") == len(METRICS) for n in range(15))  # one of each metric
     assert "and 7 more cells" in said
     assert "--format json" not in said
     marks = [a["href"] for tag, a in page.tags if tag == "a" and (a["href"] or "").startswith("#m0w")]
@@ -225,7 +226,7 @@ def test_one_cell_and_sixty_four_columns() -> None:
     Page(render(results([record(5.0)])))
     wide = [r for n in range(64) for r in repeats(1.0 + n, 2.0 + n, link=f"link-{n:02}")]
     page = Page(render(results(wide)))
-    assert sum("aria-sort" in a for _, a in page.tags) == 4 * 65
+    assert sum("aria-sort" in a for _, a in page.tags) == len(METRICS) * 65
 
 
 def test_zero_and_extreme_values_are_drawn(tmp_path: Path) -> None:

@@ -53,23 +53,19 @@ NOTES = (
 )
 
 
-class Place(msgspec.Struct, frozen=True, order=True):
-    """What rows of one scale have in common, beside their protection: ``column`` is without any, and of one
-    initiator."""
+class Series(msgspec.Struct, frozen=True):
+    """What the rows of one protection have in common: ``column`` is that of one initiator."""
 
     setting: Setting
     column: Column
     workload: str
     direction: Direction
-
-
-class Series(msgspec.Struct, frozen=True):
-    """One protection at a place; its rows differ only by how many initiators there are."""
-
-    place: Place
-    protection: tuple[str, ...]
-    ipsec_mode: str | None
     is_unencrypted: bool
+
+    @property
+    def place(self) -> tuple[Setting, Column, str, Direction]:
+        """What it has in common with those of other protections."""
+        return self.setting, self.column.bare, self.workload, self.direction
 
 
 class Parts(msgspec.Struct, frozen=True):
@@ -119,48 +115,43 @@ def _series(records: Iterable[Record]) -> dict[Series, Counts]:
     for record in records:
         if record.column.transport is None:
             continue
-        column = msgspec.structs.replace(record.column, protection=(), initiators=1)
+        column = msgspec.structs.replace(record.column, initiators=1)
         for direction, io in ((Direction.READ, record.read), (Direction.WRITE, record.write)):
             if io is None:
                 continue
-            series = Series(
-                Place(record.setting.told, column, record.workload.name, direction),
-                record.column.protection,
-                record.column.mode,
-                bool(record.column.protection) and is_unencrypted(record.encrypts, record.agreed),
-            )
+            is_open = bool(column.protection) and is_unencrypted(record.encrypts, record.agreed)
+            series = Series(record.setting.told, column, record.workload.name, direction, is_open)
             found.setdefault(series, {}).setdefault(record.column.initiators, []).append(record)
-    ordered = sorted(found, key=lambda series: (series.place, len(series.protection), series.protection))
+    ordered = sorted(found, key=_order)
     return {series: dict(sorted(found[series].items())) for series in ordered}
+
+
+def _order(series: Series) -> tuple[object, ...]:
+    return series.place, len(series.column.protection), series.column.protection
 
 
 def _names(series: Series) -> tuple[str, ...]:
     """The texts of ``LABELS``."""
-    place = series.place
-    protection = (
-        msgspec.structs.replace(place.column, protection=series.protection).title.removeprefix("IPsec ")
-        or PROTECTION_OFF
-    )
-    parts = [protection]
-    parts += [series.ipsec_mode] if series.ipsec_mode not in (None, IpsecMode.TRANSPORT) else []
+    column = series.column
+    parts = [column.title.removeprefix("IPsec ") or PROTECTION_OFF]
+    parts += [column.mode] if column.mode not in (None, IpsecMode.TRANSPORT) else []
     parts += [UNENCRYPTED] if series.is_unencrypted else []
-    transport = place.column.transport or ""
     return (
-        place.column.link,
-        ", ".join(filter(None, parts)),
-        TRANSPORTS.get(transport, transport),
-        f"{place.workload}, {place.direction}",
-        place.setting.name,
+        column.link,
+        ", ".join(parts),
+        TRANSPORTS.get(column.transport or "", column.transport or ""),
+        f"{series.workload}, {series.direction}",
+        series.setting.name,
     )
 
 
 def _entries(
     series: Series, counts: Counts, found: dict[Series, Counts], footnotes: Footnotes
 ) -> Iterable[dict[str, Entry]]:
-    direction = series.place.direction
+    direction = series.direction
     alone = _parts(counts.get(1, []), direction)
     plain = next(
-        (found[other] for other in found if other.place == series.place and not other.protection), {}
+        (found[other] for other in found if other.place == series.place and not other.column.protection), {}
     )
     for count, records in counts.items():
         entries = {INITIATORS.key: Entry(value=count)}
@@ -185,7 +176,7 @@ def _entries(
             P99_MEDIAN: _p99_us(parts, statistics.median),
             P99_WORST: _p99_us(parts, max),
         }
-        off = _parts(plain.get(count, []), direction) if series.protection else []
+        off = _parts(plain.get(count, []), direction) if series.column.protection else []
         if off:
             each[ADDED_TOTAL] = _change(_total(parts), _total(off))
             each[ADDED_P99] = _change(each[P99_MEDIAN], _p99_us(off, statistics.median))

@@ -1,0 +1,258 @@
+"""What may limit a cell: a rule for each, in the order in which they are told.
+
+A rule says which part of an I/O's time is its own, what it allows at most, what it is called, how sure a
+verdict is that names it, and what would help. ``verdict`` finds out which of them holds; ``text`` and the
+report print what it declares.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from harness.analysis import wire
+from harness.explain import remedy
+from harness.explain.evidence import Evidence
+from harness.explain.remedy import Kind, Step
+from harness.explain.waterfall import PARTS, Reading
+from harness.model import DEFAULT_TRANSPORT, TRANSPORTS
+from harness.model.units import format_size
+
+DISTURBED = 2.0
+"""If the bounds of the stand-alone ciphers are this factor apart, other programs used the processor as
+much."""
+
+
+def is_crypto_known(evidence: Evidence) -> bool:
+    """Whether a ladder, or ciphers that were not much disturbed, separate crypto from the kernel's path."""
+    found = evidence.cipher_ns
+    return evidence.null is not None or (found is not None and found.high <= DISTURBED * found.low)
+
+
+def _always(_reading: Reading) -> bool:
+    return True
+
+
+def _is_round_trip_known(evidence: Evidence) -> bool:
+    return evidence.rtt_ns is not None
+
+
+def _is_work_known(evidence: Evidence) -> bool:
+    return evidence.busy is not None and (not evidence.column.protection or is_crypto_known(evidence))
+
+
+class Rule(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that may limit.
+
+    ``words`` is how people call it. ``parts`` are those of the waterfall that are its time, each with when it
+    is; the first rule that claims a part has it. ``bounds`` are the least times per I/O that it allows at
+    depths above 1, by the resource's name; None: unknown. ``is_of_link``: it is time that the imitated link
+    takes. ``is_sure``: its evidence was measured for it, and is no single profile's figure or difference.
+    ``detail`` is what exactly limits, for the brackets behind the verdict; ``change`` what would help, if it
+    can be made and foretold, and ``advice`` what may help, where that cannot be.
+    """
+
+    words: Callable[[Evidence], str]
+    parts: Mapping[str, Callable[[Reading], bool]]
+    bounds: Mapping[str, Callable[[Reading], float | None]] = {}
+    is_of_link: bool = False
+    is_sure: Callable[[Evidence], bool] = _is_round_trip_known
+    detail: Callable[[Evidence], str] = lambda _: ""
+    change: Callable[[Reading], Step | None] = lambda _: None
+    advice: Callable[[Evidence], str] = lambda _: ""
+
+
+def _in_brackets(*parts: str) -> str:
+    return ", ".join(filter(None, parts))
+
+
+def _busy(evidence: Evidence) -> str:
+    core = f"core of the {evidence.busiest}" if evidence.busiest else "core"
+    return f"{core} {evidence.busy.mid:.0%} busy" if evidence.busy is not None else ""
+
+
+def _rate(evidence: Evidence) -> str:
+    return f"{evidence.rate_bit_s / 1e6:g} Mbit/s" if evidence.rate_bit_s else ""
+
+
+def _round_trip(evidence: Evidence) -> str:
+    path = evidence.path
+    if path is None:
+        return ""
+    window = f"TCP window {format_size(path.window_bytes or 0)}"
+    is_narrow = path.is_window_narrow(evidence.depth or 1)
+    return _in_brackets(f"{path.round_trip_ns / 1000:.0f} us", window if is_narrow else "")
+
+
+def _dialogue(evidence: Evidence) -> str:
+    path = evidence.path
+    if path is None:
+        return ""
+    return f"{path.r2ts} R2T for each command" if path.r2ts else "headers"
+
+
+def _cipher(evidence: Evidence) -> str:
+    whole, ciphers = evidence.time_ns, evidence.cipher_ns
+    alone = f"at least {ciphers.low / whole.high:.0%} of a core" if ciphers and whole else ""
+    return _in_brackets(evidence.driver or evidence.column.title, alone, _busy(evidence))
+
+
+def _work(evidence: Evidence) -> str:
+    whole, ciphers = evidence.time_ns, evidence.cipher_ns
+    most = f"{min(1.0, ciphers.high / whole.low):.0%}" if ciphers and whole else ""
+    return _in_brackets(_busy(evidence), f"ciphers at most {most} of the time" if most else "")
+
+
+def _emulation(evidence: Evidence) -> str:
+    added = evidence.emulation_ns
+    emulation = f"its emulation some {added.mid / 1000:.0f} us of each I/O" if added and added.mid else ""
+    return _in_brackets(emulation, _busy(evidence))
+
+
+def _busy_link(reading: Reading) -> float | None:
+    return reading.path.busy_ns if reading.path is not None else None
+
+
+def _windows(reading: Reading) -> float | None:
+    return (reading.path.window_each_ns or None) if reading.path is not None else None
+
+
+def _faster_device(guess: Reading) -> Step | None:
+    # Memory that takes half the time is advice for nobody.
+    return None if guess.is_memory else Step(Kind.DEVICE, 0.5)
+
+
+def _is_window_transports(guess: Reading) -> bool:
+    """What a window that the link's profile limits lets through was foretold wrongly."""
+    if guess.path is None:
+        return False
+    transport = wire.transport(guess.evidence.column.transport or DEFAULT_TRANSPORT)
+    return guess.path.window_bytes in (None, transport.window_bytes)
+
+
+def _faster_link(guess: Reading) -> Step | None:
+    return Step(Kind.RATE, 2) if _is_window_transports(guess) and guess.faster is not None else None
+
+
+def _deeper_queue(guess: Reading) -> Step | None:
+    is_narrow = guess.path is not None and guess.path.is_window_narrow(guess.depth)
+    return remedy.deeper(guess) if _is_window_transports(guess) and not is_narrow else None
+
+
+def _of_transport(evidence: Evidence) -> str:
+    transport = evidence.column.transport
+    return wire.transport(transport).remedy if transport else ""
+
+
+def _transport(evidence: Evidence) -> str:
+    return f"{TRANSPORTS.get(evidence.column.transport or '', 'the transport')}'s own round trips and headers"
+
+
+class Limit(enum.StrEnum):
+    """What limits a cell. ``lab``: what emulates the link, and not the link that it imitates."""
+
+    rule: Rule
+
+    # Of a declared one alone; its word finds it without.
+    def __new__(cls, name: str, *declared: Rule) -> Limit:
+        made = str.__new__(cls, name)
+        made._value_ = name
+        (made.rule,) = declared
+        return made
+
+    DEVICE = (
+        "device",
+        Rule(
+            words=lambda _: "the device",
+            parts={"device": _always},
+            bounds={"device": lambda reading: reading.device_ns},
+            is_sure=lambda _: True,
+            change=_faster_device,
+        ),
+    )
+    LINK = (
+        "link",
+        Rule(
+            words=lambda _: "the link's rate",
+            parts={"link": _always},
+            bounds={"link": _busy_link},
+            is_of_link=True,
+            detail=_rate,
+            change=_faster_link,
+        ),
+    )
+    ROUND_TRIP = (
+        "round-trip",
+        Rule(
+            words=lambda _: "the round trip",
+            parts={"round_trip": _always, "window": _always},
+            bounds={"window": _windows},
+            is_of_link=True,
+            detail=_round_trip,
+            change=_deeper_queue,
+        ),
+    )
+    TRANSPORT = (
+        "transport",
+        Rule(
+            words=_transport,
+            parts={"transport": _always},
+            is_of_link=True,
+            detail=_dialogue,
+            advice=_of_transport,
+        ),
+    )
+    FRAMING = (
+        "framing",
+        Rule(
+            words=lambda evidence: f"{evidence.column.framed or 'the protection'}'s framing",
+            parts={"framing": _always},
+            is_of_link=True,
+        ),
+    )
+    CRYPTO = (
+        "crypto",
+        Rule(
+            words=lambda _: "crypto work",
+            parts={"crypto": _always},
+            is_sure=_is_work_known,
+            detail=_cipher,
+        ),
+    )
+    CPU = (
+        "cpu",
+        Rule(
+            words=lambda evidence: f"processor work{' outside crypto' if evidence.column.protection else ''}",
+            parts={"cpu": lambda reading: not reading.is_labs},
+            is_sure=_is_work_known,
+            detail=_work,
+        ),
+    )
+    LAB = (
+        "lab",
+        Rule(
+            words=lambda _: "the lab itself",
+            parts={"emulation": _always, "cpu": _always},
+            is_sure=lambda evidence: evidence.busy is not None or evidence.emulation_ns is not None,
+            detail=_emulation,
+        ),
+    )
+    UNKNOWN = "unknown", Rule(words=lambda _: "something unexplained", parts={"rest": _always})
+
+
+BOUNDS = {name: (limit, least) for limit in Limit for name, least in limit.rule.bounds.items()}
+"""Of each resource the limit that it belongs to, and the least time per I/O that it allows."""
+
+_CLAIMS = {
+    name: [(limit.rule.parts[name], limit) for limit in Limit if name in limit.rule.parts] for name in PARTS
+}
+
+
+def of_part(name: str, reading: Reading) -> Limit:
+    """The limit that a part of the time belongs to."""
+    for when, limit in _CLAIMS[name]:
+        if when(reading):
+            return limit
+    return Limit.UNKNOWN

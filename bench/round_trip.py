@@ -14,9 +14,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from harness.model.probing import UdpLatency
+from harness.model.probing import UdpLatency, UdpLatencyFigures
 from harness.probes import datagrams
-from harness.results.probe_records import UdpLatencyFigures
 
 COUNT = 20_000
 BYTES = 1024

@@ -29,7 +29,7 @@ from bench.in_turns import (
     round_trip_us,
 )
 from harness.analysis.stats import summarise
-from harness.results.probe_records import TcpFigures
+from harness.model.probing import TcpFigures
 from harness.results.probe_store import load
 from harness.results.store import RunFolder
 

@@ -17,6 +17,7 @@ import typer
 from harness.cli.streams import tell
 from harness.model import unread
 from harness.model.errors import UsageError
+from harness.model.probing import NAMED
 from harness.model.units import parse_percent
 from harness.parse import references
 from harness.parse.files import shown_path
@@ -27,11 +28,6 @@ from harness.table.options import Table
 from harness.table.views import View, build_counters, build_scale
 from harness.table.views import build as build_view
 from harness.table.views import render as render_view
-
-PROBES_OF = {View.PPS: "pps", View.UDP_LATENCY: "udp-latency"} | dict.fromkeys(
-    (View.LINK, View.PPPOE, View.OPENFLOW), "ping --probe tcp --probe udp"
-)
-"""The probes that a view shows, as options."""
 
 NOT_JUDGED = 3
 """Exit status of a comparison in which not one cell could be judged."""
@@ -185,7 +181,8 @@ def print_view(
         found, what, remedy = build_counters(records, [*open_plans(paths).values()]), "cells", "harness run"
     else:
         found, what = build_view(view, probe_store.open_probes(paths), published), "probes"
-        remedy = f"harness probe --probe {PROBES_OF[view]}"
+        shown = [name for name, probes in NAMED.items() if any(probe.figures_of(view) for probe in probes)]
+        remedy = f"harness probe --probe {' --probe '.join(shown)}"
     if not any(not row.is_published for row in found.rows):
         raise UsageError(
             f"expected {what} that the view {view} can show, found none in {', '.join(map(str, paths))}",

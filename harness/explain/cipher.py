@@ -10,8 +10,8 @@ from harness.explain import span
 from harness.explain.path import Sealed
 from harness.explain.span import Span
 from harness.model import Status
-from harness.model.probing import Cipher
-from harness.results.probe_records import CipherFigures, KernelCipher, ProbeRecord
+from harness.model.probing import Cipher, CipherFigures, KernelCipher
+from harness.results.probe_records import ProbeRecord
 
 AMPLE = 1.25
 """ESP may take this many times AF_ALG's figure: for bare ACKs (6 % of a long read), for cold caches (at most

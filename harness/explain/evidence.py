@@ -31,6 +31,7 @@ from harness.model import (
     Workload,
     drivers,
 )
+from harness.model.probing import TcpFigures
 from harness.model.units import positive
 from harness.parse.jobfile import described
 from harness.results.columns import (
@@ -44,7 +45,7 @@ from harness.results.columns import (
     workload_of,
 )
 from harness.results.metrics import Metric
-from harness.results.probe_records import ProbeRecord, TcpFigures
+from harness.results.probe_records import ProbeRecord
 from harness.results.store import FIO_SOURCE
 
 CALIBRATION = 2.0

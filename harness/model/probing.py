@@ -1,18 +1,38 @@
-"""The parameters of probes: a struct for each kind of probe."""
+"""Kinds of probe. Of each its parameters, its figures, and how tables show them; probes that have names.
+
+To add a kind is to add it here and to measure it in a module of ``harness.probes``: plans, estimates, tables,
+JSON and the page follow from what it declares.
+"""
 
 from __future__ import annotations
 
 import enum
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, TypeVar, get_args
 
 import msgspec
 
+from harness.model.beside import RoundTrips
+from harness.model.choices import Choice
 from harness.model.errors import UsageError
-from harness.model.ranges import Count
+from harness.model.histogram import Histogram
+from harness.model.ranges import Amount, Count
 from harness.model.units import shown
 
 LONGEST_S = 3600
 MOST_COUNT = 10_000_000
 SMALLEST_DATAGRAM_BYTES, LARGEST_DATAGRAM_BYTES = 8, 65_507
+
+SPARSE_S = 0.1
+"""Pings at this interval or a longer one are those of people, at a shorter one those at the cadence of
+I/O."""
+
+LOAD_S = 2
+"""How long the load of a loaded ping goes on after the pings."""
+
+_UNITS = {"_mbit_s": 1e6, "_ms": 1e6, "_us": 1e3}
+"""By how keys of tables end: how many of what is recorded they are."""
 
 
 class Socket(enum.StrEnum):
@@ -29,8 +49,201 @@ class Flood(enum.StrEnum):
     HPING3 = "hping3"
 
 
-class Ping(msgspec.Struct, frozen=True, kw_only=True, tag="ping", forbid_unknown_fields=True):
+class View(Choice):
+    """view"""
+
+    LINK = "link"
+    PPPOE = "pppoe"
+    OPENFLOW = "openflow"
+    PPS = "pps"
+    UDP_LATENCY = "udp-latency"
+    SCALE = "scale"
+    COUNTERS = "counters"
+
+
+TITLES = {
+    View.LINK: "Paths: round trips, TCP and UDP",
+    View.PPPOE: "Round trips, TCP and UDP, as document 000 has them",
+    View.OPENFLOW: "Round trips, TCP and UDP, as document 001 has them",
+    View.PPS: "Packets per second",
+    View.UDP_LATENCY: "UDP round trips in microseconds",
+    View.SCALE: "Initiators at once: what each further one costs",
+    View.COUNTERS: "Measured during the cells",
+}
+
+PATHS = (View.LINK, View.PPPOE, View.OPENFLOW)
+"""Views with one row for each path."""
+
+DETAILED = (View.LINK, View.PPPOE)
+
+ROWS = {View.PPS: "Method", View.UDP_LATENCY: "Bytes"}
+"""What tells the rows of one path apart (``Kind.row``), in views that have several."""
+
+
+class Shown(msgspec.Struct, frozen=True, kw_only=True):
+    """A figure in tables. Its ``key`` is for programs and reference data, and ends with the unit.
+
+    ``read`` takes it from a probe's figures; None: how busy the processors were, in percent. ``of`` says
+    which probes of the kind have it.
+    """
+
+    key: str
+    heading: str
+    read: Callable[[object], float | None] | None
+    decimals: int = 2
+    views: tuple[View, ...] = (View.LINK,)
+    of: Callable[[Any], bool] = lambda _probe: True
+
+
+F = TypeVar("F")
+
+
+def _shown(
+    figures: type[F],
+    key: str,
+    heading: str,
+    read: Callable[[F], float | None],
+    decimals: int = 2,
+    views: tuple[View, ...] = (View.LINK,),
+    of: Callable[[Any], bool] = lambda _probe: True,
+) -> Shown:
+    """A figure of ``figures``, which have bits per second and nanoseconds, in the unit of its key."""
+    divisor = next((unit for end, unit in _UNITS.items() if key.endswith(end)), None)
+
+    def take(found: object) -> float | None:
+        value = read(found) if isinstance(found, figures) else None
+        return value if value is None or divisor is None else value / divisor
+
+    return Shown(key=key, heading=heading, read=take, decimals=decimals, views=views, of=of)
+
+
+class Load(msgspec.Struct, frozen=True, kw_only=True):
+    """How a probe fills a link; None: at its rate, with packets of its MTU."""
+
+    seconds: float
+    rate_bit_s: int | None = None
+    packet_bytes: int | None = None
+
+
+class Kind(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the kinds of probe have in common. Parameters, and products of them, must be within
+    ``BOUNDS``.
+
+    ``VIEW`` is the one that a run of probes is followed by, of those that show its figures.
+    """
+
+    BOUNDS: ClassVar[Mapping[str, tuple[float, float]]] = {}
+    FIGURES: ClassVar[tuple[Shown, ...]] = ()
+    VIEW: ClassVar[View] = View.LINK
+    SENDS: ClassVar[bool] = True
+
+    @property
+    def name(self) -> str:
+        """Unique among the probes of a run."""
+        raise NotImplementedError
+
+    def figures_of(self, view: View) -> list[Shown]:
+        """Those that a view shows."""
+        return [figure for figure in self.FIGURES if view in figure.views and figure.of(self)]
+
+    @property
+    def row(self) -> str:
+        """Of its view, one of several that a path has."""
+        return ""
+
+    @property
+    def rank(self) -> float:
+        """A row has the figures of the highest alone."""
+        return 0.0
+
+    @property
+    def estimate_s(self) -> float:
+        """How long it takes, about."""
+        raise NotImplementedError
+
+    @property
+    def load(self) -> Load | None:
+        """None: it sends only little."""
+        return None
+
+
+def check(probe: Kind) -> None:
+    """UsageError for parameters that no tool could use."""
+    if not probe.SENDS:
+        raise UsageError(
+            f"the {probe.name} probe sends no packets, so it cannot be part of a probe profile",
+            hint="harness run measures ciphers together with its cells",
+        )
+    for what, (least, most) in probe.BOUNDS.items():
+        values = [getattr(probe, name) for name in what.split(" x ")]
+        # Written so that NaN, which TOML has, is also refused.
+        if None not in values and not least <= math.prod(values) <= most:
+            found = shown(str(math.prod(values)))
+            raise UsageError(f"a probe's {what}: expected {least:g} to {most:g}, found {found}")
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{seconds:g}s" if seconds >= 1 else f"{seconds * 1e3:g}ms"
+
+
+class PingFigures(msgspec.Struct, frozen=True, kw_only=True, tag="ping"):
+    """``load_bit_s`` is what TCP carried during the pings, if the probe loads the path."""
+
+    round_trips: RoundTrips
+    load_bit_s: Amount | None = None
+
+
+def _sparse(probe: Ping) -> bool:
+    return not probe.loaded and probe.interval_s >= SPARSE_S
+
+
+def _trip(
+    key: str,
+    heading: str,
+    read: Callable[[RoundTrips], float | None],
+    views: tuple[View, ...],
+    of: Callable[[Ping], bool] = _sparse,
+    decimals: int = 3,
+) -> Shown:
+    return _shown(PingFigures, key, heading, lambda found: read(found.round_trips), decimals, views, of)
+
+
+class Ping(Kind, frozen=True, kw_only=True, tag="ping"):
     """Echo requests, one each ``interval_s``, on the idle path or while TCP fills it (``loaded``)."""
+
+    BOUNDS = {
+        "count": (1, MOST_COUNT),
+        "interval_s": (0.0001, LONGEST_S),
+        "count x interval_s": (0, LONGEST_S),
+        "payload_bytes": (16, LARGEST_DATAGRAM_BYTES),
+    }
+    FIGURES = (
+        _trip("ping_min_ms", "ping|min|ms", lambda trips: trips.min_ns, (View.PPPOE,)),
+        _trip("ping_mean_ms", "ping|mean|ms", lambda trips: trips.mean_ns, PATHS),
+        _trip("ping_max_ms", "ping|max|ms", lambda trips: trips.max_ns, (View.PPPOE,)),
+        _trip("ping_mdev_ms", "ping|mdev|ms", lambda trips: trips.stddev_ns, (View.PPPOE,)),
+        _trip(
+            "ping_io_p50_ms",
+            "ping 2 ms|p50|ms",
+            lambda trips: trips.p50_ns,
+            (View.LINK,),
+            lambda probe: not probe.loaded and probe.interval_s < SPARSE_S,
+        ),
+        _trip(
+            "ping_loaded_mean_ms",
+            "ping loaded|mean|ms",
+            lambda trips: trips.mean_ns,
+            (View.LINK,),
+            lambda probe: probe.loaded,
+        ),
+        _trip(
+            "ping_lost_percent",
+            "ping|lost|%",
+            lambda trips: trips.lost_percent,
+            DETAILED,
+            decimals=1,
+        ),
+    )
 
     count: int = 10
     interval_s: float = 1.0
@@ -41,9 +254,67 @@ class Ping(msgspec.Struct, frozen=True, kw_only=True, tag="ping", forbid_unknown
     def name(self) -> str:
         return f"ping-{_milliseconds(self.interval_s)}{'-loaded' if self.loaded else ''}"
 
+    @property
+    def estimate_s(self) -> float:
+        return self.count * self.interval_s + (LOAD_S if self.loaded else 0) + 0.2
 
-class Tcp(msgspec.Struct, frozen=True, kw_only=True, tag="tcp", forbid_unknown_fields=True):
+    @property
+    def load(self) -> Load | None:
+        return Load(seconds=self.count * self.interval_s + LOAD_S) if self.loaded else None
+
+
+class TcpFigures(msgspec.Struct, frozen=True, kw_only=True, tag="tcp"):
+    """Both ends' reports. ``received_bit_s`` is the goodput; the rest is what the sender's kernel knew.
+
+    Rates are those of the payload. ``rtt_*`` are the kernel's smoothed round trips under this very load
+    (tcp_info).
+    """
+
+    sent_bytes: Count | None
+    received_bytes: Count | None
+    sent_bit_s: Amount | None
+    received_bit_s: Amount | None
+    retransmits: Count | None = None
+    rtt_min_ns: Amount | None = None
+    rtt_mean_ns: Amount | None = None
+    rtt_max_ns: Amount | None = None
+    cwnd_max_bytes: Count | None = None
+    pmtu_bytes: Count | None = None
+
+
+def _plain(probe: Tcp) -> bool:
+    return probe.name == "tcp"
+
+
+class Tcp(Kind, frozen=True, kw_only=True, tag="tcp"):
     """iperf3 over TCP, from the initiator to the target or back (``reverse``)."""
+
+    BOUNDS = {"duration_s": (1, LONGEST_S), "streams": (1, 128)}
+    FIGURES = (
+        _shown(
+            TcpFigures, "tcp_sent_mbit_s", "TCP|sent|Mbit/s", lambda f: f.sent_bit_s, 1, (View.PPPOE,), _plain
+        ),
+        _shown(
+            TcpFigures,
+            "tcp_received_mbit_s",
+            "TCP|received|Mbit/s",
+            lambda f: f.received_bit_s,
+            1,
+            PATHS,
+            _plain,
+        ),
+        _shown(
+            TcpFigures, "tcp_retransmits", "TCP|retrans-|mits", lambda f: f.retransmits, 0, DETAILED, _plain
+        ),
+        Shown(
+            key="tcp_cpu_percent",
+            heading="CPU|during|TCP %",
+            read=None,
+            decimals=0,
+            views=DETAILED,
+            of=_plain,
+        ),
+    )
 
     duration_s: int = 10
     streams: int = 1
@@ -54,9 +325,57 @@ class Tcp(msgspec.Struct, frozen=True, kw_only=True, tag="tcp", forbid_unknown_f
         streams = f"-x{self.streams}" if self.streams > 1 else ""
         return f"tcp{streams}{'-reverse' if self.reverse else ''}"
 
+    @property
+    def estimate_s(self) -> float:
+        return self.duration_s + 1.0
 
-class Udp(msgspec.Struct, frozen=True, kw_only=True, tag="udp", forbid_unknown_fields=True):
+    @property
+    def load(self) -> Load:
+        return Load(seconds=self.duration_s)
+
+
+class UdpFigures(msgspec.Struct, frozen=True, kw_only=True, tag="udp"):
+    """What was sent, and what the receiver got of it."""
+
+    sent_bit_s: Amount | None
+    received_bit_s: Amount | None
+    datagrams: Count | None
+    lost: Count | None
+    lost_percent: Amount | None
+    jitter_ns: Amount | None
+    out_of_order: Count | None = None
+
+
+def _udp(
+    key: str, heading: str, read: Callable[[UdpFigures], float | None], decimals: int, *views: View
+) -> Shown:
+    return _shown(UdpFigures, key, heading, read, decimals, views)
+
+
+class Udp(Kind, frozen=True, kw_only=True, tag="udp"):
     """iperf3 over UDP, sending ``rate_bit_s``, in datagrams of ``payload_bytes`` (None: iperf3's choice)."""
+
+    BOUNDS = {
+        "duration_s": (1, LONGEST_S),
+        "rate_bit_s": (1000, 10**12),
+        "payload_bytes": (16, LARGEST_DATAGRAM_BYTES),
+    }
+    FIGURES = (
+        _udp("udp_sent_mbit_s", "UDP|sent|Mbit/s", lambda f: f.sent_bit_s, 1, View.PPPOE),
+        _udp(
+            "udp_received_mbit_s",
+            "UDP|received|Mbit/s",
+            lambda f: f.received_bit_s,
+            1,
+            View.LINK,
+            View.OPENFLOW,
+        ),
+        _udp("udp_jitter_ms", "jitter|ms", lambda f: f.jitter_ns, 3, *PATHS),
+        _udp("udp_lost", "lost", lambda f: f.lost, 0, View.PPPOE, View.OPENFLOW),
+        _udp("udp_datagrams", "of", lambda f: f.datagrams, 0, View.PPPOE, View.OPENFLOW),
+        _udp("udp_lost_percent", "lost|%", lambda f: f.lost_percent, 2, *PATHS),
+        _udp("udp_out_of_order", "out of|order", lambda f: f.out_of_order, 0, View.OPENFLOW),
+    )
 
     duration_s: int = 10
     rate_bit_s: int = 10_000_000_000
@@ -66,9 +385,96 @@ class Udp(msgspec.Struct, frozen=True, kw_only=True, tag="udp", forbid_unknown_f
     def name(self) -> str:
         return f"udp-{self.rate_bit_s / 1e6:g}m"
 
+    @property
+    def rank(self) -> float:
+        return self.rate_bit_s
 
-class PacketRate(msgspec.Struct, frozen=True, kw_only=True, tag="packet-rate", forbid_unknown_fields=True):
+    @property
+    def estimate_s(self) -> float:
+        return self.duration_s + 1.0
+
+    @property
+    def load(self) -> Load:
+        return Load(seconds=self.duration_s, rate_bit_s=self.rate_bit_s, packet_bytes=self.payload_bytes)
+
+
+class FloodStep(msgspec.Struct, frozen=True, kw_only=True):
+    """One number of processes at once: requests sent and answered, and the sum of their replies per second.
+
+    ``counted_per_s`` are all packets that the target's interface received and sent, whoever sent them.
+    ``gap_us`` is the time between two requests of one process; None: as fast as they are answered (ping -f).
+    """
+
+    at_once: Count
+    sent: Count
+    received: Count
+    replies_per_s: Amount
+    lost_percent: Amount
+    counted_per_s: Amount
+    gap_us: Count | None = None
+
+
+class PacketRateFigures(msgspec.Struct, frozen=True, kw_only=True, tag="packet-rate"):
+    """The steps, and what follows from the best of them.
+
+    ``packets_per_s`` counts each reply and the request that it proves to have arrived: twice the replies, if
+    nothing was lost. With losses it is None, because requests may have arrived whose replies were lost.
+    ``is_saturated``: more processes at once brought no more.
+    """
+
+    steps: tuple[FloodStep, ...]
+    at_once: Count
+    replies_per_s: Amount
+    packets_per_s: Amount | None
+    counted_per_s: Amount
+    lost_percent: Amount
+    is_saturated: bool
+
+
+class HopRate(msgspec.Struct, frozen=True, kw_only=True):
+    """What left a hop by one interface, or reached the target by its own."""
+
+    host: str
+    interface: str
+    packets_per_s: Amount
+
+
+class ForwardingFigures(msgspec.Struct, frozen=True, kw_only=True, tag="forwarding"):
+    """What the initiator sent, and what came out at the far end, by the interfaces' counters."""
+
+    offered_per_s: Amount
+    arrived_per_s: Amount
+    lost_percent: Amount
+    hops: tuple[HopRate, ...] = ()
+
+
+def _flood(of: type[F], **read: Callable[[F], float | None]) -> tuple[Shown, ...]:
+    """The columns of packets per second."""
+    return tuple(
+        _shown(of, key, heading, read.get(key, lambda _found: None), decimals, (View.PPS,))
+        for key, heading, decimals in (
+            ("at_once", "at once", 0),
+            ("lost_percent", "lost|%", 1),
+            ("replies_per_s", "replies|per s", 0),
+            ("packets_per_s", "packets|per s", 0),
+            ("counted_per_s", "counted|per s", 0),
+        )
+    )
+
+
+class PacketRate(Kind, frozen=True, kw_only=True, tag="packet-rate"):
     """Floods of echo requests, by one process and by more at once, until their sum stops growing."""
+
+    BOUNDS = {"duration_s": (1, LONGEST_S), "most_at_once": (1, 64)}
+    VIEW = View.PPS
+    FIGURES = _flood(
+        PacketRateFigures,
+        at_once=lambda figures: figures.at_once,
+        lost_percent=lambda figures: figures.lost_percent,
+        replies_per_s=lambda figures: figures.replies_per_s,
+        packets_per_s=lambda figures: figures.packets_per_s,
+        counted_per_s=lambda figures: figures.counted_per_s,
+    )
 
     tool: Flood = Flood.PING
     duration_s: int = 3
@@ -78,9 +484,27 @@ class PacketRate(msgspec.Struct, frozen=True, kw_only=True, tag="packet-rate", f
     def name(self) -> str:
         return f"pps-{self.tool}"
 
+    @property
+    def row(self) -> str:
+        return f"{self.tool}, echo"
 
-class Forwarding(msgspec.Struct, frozen=True, kw_only=True, tag="forwarding", forbid_unknown_fields=True):
+    @property
+    def estimate_s(self) -> float:
+        return 3.0 * self.duration_s
+
+
+class Forwarding(Kind, frozen=True, kw_only=True, tag="forwarding"):
     """A flood that nobody answers, and how much of it each hop lets through."""
+
+    BOUNDS = {"duration_s": (1, LONGEST_S)}
+    VIEW = View.PPS
+    FIGURES = _flood(
+        ForwardingFigures,
+        at_once=lambda _figures: 1,
+        lost_percent=lambda figures: figures.lost_percent,
+        packets_per_s=lambda figures: figures.arrived_per_s,
+        counted_per_s=lambda figures: figures.arrived_per_s,
+    )
 
     duration_s: int = 3
 
@@ -88,9 +512,51 @@ class Forwarding(msgspec.Struct, frozen=True, kw_only=True, tag="forwarding", fo
     def name(self) -> str:
         return "pps-forwarding"
 
+    @property
+    def row(self) -> str:
+        return "flood, one way"
 
-class UdpLatency(msgspec.Struct, frozen=True, kw_only=True, tag="udp-latency", forbid_unknown_fields=True):
+    @property
+    def estimate_s(self) -> float:
+        return self.duration_s + 1.0
+
+
+class UdpLatencyFigures(msgspec.Struct, frozen=True, kw_only=True, tag="udp-latency"):
+    """Round trips that came back. ``mean_ns`` is the total time divided by their number."""
+
+    round_trips: Count
+    lost: Count
+    mean_ns: Amount | None
+    min_ns: Amount | None
+    max_ns: Amount | None
+    p50_ns: Amount | None
+    p99_ns: Amount | None
+    p99_9_ns: Amount | None
+    histogram: Histogram = Histogram()
+
+
+def _latency(
+    socket: Socket, key: str, heading: str, read: Callable[[UdpLatencyFigures], float | None]
+) -> Shown:
+    views = (View.UDP_LATENCY,)
+    return _shown(UdpLatencyFigures, key, heading, read, 1, views, lambda probe: probe.socket is socket)
+
+
+class UdpLatency(Kind, frozen=True, kw_only=True, tag="udp-latency"):
     """A datagram there and back, ``count`` times."""
+
+    BOUNDS = {
+        "count": (1, MOST_COUNT),
+        "payload_bytes": (SMALLEST_DATAGRAM_BYTES, LARGEST_DATAGRAM_BYTES),
+    }
+    VIEW = View.UDP_LATENCY
+    FIGURES = (
+        _latency(Socket.REOPENED, "reopened_mean_us", "reopened|mean", lambda f: f.mean_ns),
+        _latency(Socket.KEPT, "kept_mean_us", "kept open|mean", lambda f: f.mean_ns),
+        _latency(Socket.REOPENED, "reopened_p50_us", "reopened|p50", lambda f: f.p50_ns),
+        _latency(Socket.KEPT, "kept_p50_us", "kept open|p50", lambda f: f.p50_ns),
+        _latency(Socket.KEPT, "kept_p99_us", "kept open|p99", lambda f: f.p99_ns),
+    )
 
     payload_bytes: int = 1024
     count: int = 100_000
@@ -100,14 +566,70 @@ class UdpLatency(msgspec.Struct, frozen=True, kw_only=True, tag="udp-latency", f
     def name(self) -> str:
         return f"udp-latency-{self.payload_bytes}-{self.socket}"
 
+    @property
+    def row(self) -> str:
+        return str(self.payload_bytes)
 
-class Cipher(msgspec.Struct, frozen=True, kw_only=True, tag="cipher", forbid_unknown_fields=True):
+    @property
+    def estimate_s(self) -> float:
+        return self.count * 300e-6
+
+
+class Operation(msgspec.Struct, frozen=True, kw_only=True):
+    """The times to encrypt, or decrypt, ``short_bytes`` and ``long_bytes``: two points of a line."""
+
+    short_bytes: Count
+    short_ns: Amount
+    long_bytes: Count
+    long_ns: Amount
+
+    def __post_init__(self) -> None:
+        # msgspec names the file and the field.
+        if self.short_bytes >= self.long_bytes:
+            raise ValueError(f"expected short_bytes below {self.long_bytes}, found {self.short_bytes}")
+
+    @property
+    def each_byte_ns(self) -> float:
+        return max(0.0, (self.long_ns - self.short_ns) / (self.long_bytes - self.short_bytes))
+
+    @property
+    def each_packet_ns(self) -> float:
+        """The time of a packet besides that of its bytes."""
+        return max(0.0, self.short_ns - self.short_bytes * self.each_byte_ns)
+
+
+class KernelCipher(msgspec.Struct, frozen=True, kw_only=True):
+    """A cipher in the kernel of these ends of the path, with its driver there (/proc/crypto).
+
+    ``encrypt`` and ``decrypt`` include the integrity check. The cost of system call and copies was measured
+    beside them, in ``turns``, and is subtracted. Times are undisturbed; in all they took ``stretch`` times as
+    long, because other programs used the machine.
+    """
+
+    ends: tuple[str, ...]
+    processors: Count
+    driver: str
+    turns: Count
+    stretch: Amount
+    encrypt: Operation
+    decrypt: Operation
+
+
+class CipherFigures(msgspec.Struct, frozen=True, kw_only=True, tag="cipher"):
+    """The stand-alone ciphers of a proposal, in each kernel of the path."""
+
+    kernels: tuple[KernelCipher, ...]
+
+
+class Cipher(Kind, frozen=True, kw_only=True, tag="cipher"):
     """The cipher and integrity check of an ESP proposal, stand-alone, in each kernel of the path; nothing is
     sent.
 
     ``algorithms`` are the kernel's names. ``key_bits`` is the length of the cipher's key, None if its keys
     have one length.
     """
+
+    SENDS = False
 
     algorithms: tuple[str, ...]
     key_bits: Count | None = None
@@ -116,42 +638,35 @@ class Cipher(msgspec.Struct, frozen=True, kw_only=True, tag="cipher", forbid_unk
     def name(self) -> str:
         return "cipher"
 
+    @property
+    def estimate_s(self) -> float:
+        return 0.3
+
 
 Probe = Ping | Tcp | Udp | PacketRate | Forwarding | UdpLatency | Cipher
+KINDS: tuple[type[Probe], ...] = get_args(Probe)
 
+Figures = (
+    PingFigures
+    | TcpFigures
+    | UdpFigures
+    | PacketRateFigures
+    | ForwardingFigures
+    | UdpLatencyFigures
+    | CipherFigures
+)
 
-def _milliseconds(seconds: float) -> str:
-    return f"{seconds:g}s" if seconds >= 1 else f"{seconds * 1e3:g}ms"
+PAYLOADS_BYTES = (64, 1024, 4096, 32768)
 
-
-def check(probe: Probe) -> None:
-    """UsageError for parameters that no tool could use."""
-    if isinstance(probe, Cipher):
-        raise UsageError(
-            "the cipher probe sends no packets, so it cannot be part of a probe profile",
-            hint="harness run measures ciphers together with its cells",
-        )
-    if isinstance(probe, Ping | UdpLatency):
-        _within("count", probe.count, 1, MOST_COUNT)
-    if isinstance(probe, Ping):
-        _within("interval_s", probe.interval_s, 0.0001, LONGEST_S)
-        _within("count x interval_s", probe.count * probe.interval_s, 0, LONGEST_S)
-        _within("payload_bytes", probe.payload_bytes, 16, LARGEST_DATAGRAM_BYTES)
-    elif isinstance(probe, UdpLatency):
-        _within("payload_bytes", probe.payload_bytes, SMALLEST_DATAGRAM_BYTES, LARGEST_DATAGRAM_BYTES)
-    else:
-        _within("duration_s", probe.duration_s, 1, LONGEST_S)
-    if isinstance(probe, Udp):
-        _within("rate_bit_s", probe.rate_bit_s, 1000, 10**12)
-    if isinstance(probe, Udp) and probe.payload_bytes is not None:
-        _within("payload_bytes", probe.payload_bytes, 16, LARGEST_DATAGRAM_BYTES)
-    if isinstance(probe, Tcp):
-        _within("streams", probe.streams, 1, 128)
-    if isinstance(probe, PacketRate):
-        _within("most_at_once", probe.most_at_once, 1, 64)
-
-
-def _within(what: str, value: float, least: float, most: float) -> None:
-    # Written so that NaN, which TOML has, is also refused.
-    if not least <= value <= most:
-        raise UsageError(f"a probe's {what}: expected {least:g} to {most:g}, found {shown(str(value))}")
+NAMED: Mapping[str, tuple[Probe, ...]] = {
+    "ping": (Ping(),),
+    "ping-io": (Ping(count=500, interval_s=0.002),),
+    "ping-loaded": (Ping(count=100, interval_s=0.05, loaded=True),),
+    "tcp": (Tcp(),),
+    "udp": (Udp(),),
+    "pps": (PacketRate(tool=Flood.PING), PacketRate(tool=Flood.HPING3), Forwarding()),
+    "udp-latency": tuple(
+        UdpLatency(payload_bytes=size, socket=socket) for size in PAYLOADS_BYTES for socket in Socket
+    ),
+}
+"""What ``--probe NAME`` stands for."""

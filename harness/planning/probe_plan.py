@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -18,38 +18,20 @@ from harness.model import (
     Storage,
 )
 from harness.model.errors import UsageError
-from harness.model.probing import (
-    Cipher,
-    Flood,
-    Forwarding,
-    PacketRate,
-    Ping,
-    Probe,
-    Socket,
-    Tcp,
-    Udp,
-    UdpLatency,
-    check,
-)
+from harness.model.probing import NAMED, Probe, View, check
 from harness.model.units import parse_duration_s, shown, unknown_name
 from harness.parse.files import TomlFile, read_text
 from harness.parse.profiles import data_folder
 from harness.planning import plan as plans
 from harness.planning.request import HOW_OFTEN, WHAT, Option, PathRequest, Request
-from harness.probes import cipher
 from harness.results.rules import MIB
-from harness.table.views import View
 
 DEFAULT_PROBES = ("ping", "ping-io", "ping-loaded", "tcp", "udp")
-LOAD_S = 2
-"""How long the load of a loaded ping goes on after the pings."""
-
 NO_PROFILE = "probes"
 """``Plan.profile`` of probes that were named one by one."""
 
 DEFAULT_LINKS = ("wired", "wifi")
 
-PAYLOADS_BYTES = (64, 1024, 4096, 32768)
 VIRTUAL_DURATION_S, VIRTUAL_RATE_BIT_S = 1, 1_000_000_000
 """How long, and how fast over UDP, a named probe is in virtual time: one second tells as much as ten
 there."""
@@ -60,19 +42,6 @@ through PPPoE) to 10 000 (UDP over a cable)."""
 
 MOST_VIRTUAL_PACKETS = 2_000_000
 """Limit for one probe: five minutes."""
-
-KINDS: dict[str, Callable[[], tuple[Probe, ...]]] = {
-    "ping": lambda: (Ping(),),
-    "ping-io": lambda: (Ping(count=500, interval_s=0.002),),
-    "ping-loaded": lambda: (Ping(count=100, interval_s=0.05, loaded=True),),
-    "tcp": lambda: (Tcp(),),
-    "udp": lambda: (Udp(),),
-    "pps": lambda: (PacketRate(tool=Flood.PING), PacketRate(tool=Flood.HPING3), Forwarding()),
-    "udp-latency": lambda: tuple(
-        UdpLatency(payload_bytes=size, socket=socket) for size in PAYLOADS_BYTES for socket in Socket
-    ),
-}
-"""What ``--probe NAME`` stands for."""
 
 
 class ProbeProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -119,7 +88,7 @@ class ProbeRequest(PathRequest, frozen=True, kw_only=True):
     ] = ()
     probes: Annotated[
         tuple[str, ...],
-        Option(flag="--probe", help=f"{', '.join(KINDS)}.", default=", ".join(DEFAULT_PROBES), panel=WHAT),
+        Option(flag="--probe", help=f"{', '.join(NAMED)}.", default=", ".join(DEFAULT_PROBES), panel=WHAT),
     ] = ()
     profile: Annotated[
         str | None,
@@ -175,9 +144,9 @@ def load_profile(name: str) -> ProbeProfile:
 def named(words: Sequence[str], *, virtual_time: bool = False) -> list[Probe]:
     """The probes that ``--probe`` asks for."""
     for word in words:
-        if word not in KINDS:
-            raise unknown_name("probe", word, KINDS)
-    found = [probe for word in words for probe in KINDS[word]()]
+        if word not in NAMED:
+            raise unknown_name("probe", word, NAMED)
+    found = [probe for word in words for probe in NAMED[word]]
     if virtual_time:
         return changed(found, duration_s=VIRTUAL_DURATION_S, rate_bit_s=VIRTUAL_RATE_BIT_S)
     return found
@@ -191,16 +160,13 @@ def changed(
     rate_bit_s: int | None = None,
 ) -> list[Probe]:
     """The same probes with another count, duration or rate, if they have one; all of them are checked."""
+    given = {"count": count, "duration_s": duration_s, "rate_bit_s": rate_bit_s}
     found = []
     for probe in probes:
-        if count is not None and isinstance(probe, Ping | UdpLatency):
-            probe = msgspec.structs.replace(probe, count=count)
-        if duration_s is not None and isinstance(probe, Tcp | Udp | PacketRate | Forwarding):
-            probe = msgspec.structs.replace(probe, duration_s=duration_s)
-        if rate_bit_s is not None and isinstance(probe, Udp):
-            probe = msgspec.structs.replace(probe, rate_bit_s=rate_bit_s)
-        check(probe)
-        found.append(probe)
+        own = {name: value for name, value in given.items() if name in probe.__struct_fields__}
+        changes = {name: value for name, value in own.items() if value is not None}
+        found.append(msgspec.structs.replace(probe, **changes))
+        check(found[-1])
     return found
 
 
@@ -222,15 +188,7 @@ def _whole_seconds(text: str) -> int:
 
 def views(probes: Sequence[Probe]) -> list[View]:
     """The views that show these probes, in the order of the probes."""
-    found = [
-        View.UDP_LATENCY
-        if isinstance(probe, UdpLatency)
-        else View.PPS
-        if isinstance(probe, PacketRate | Forwarding)
-        else View.LINK
-        for probe in probes
-    ]
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(probe.VIEW for probe in probes))
 
 
 def make_plan(request: Request, probes: Sequence[Probe], profile: str) -> Plan:
@@ -288,24 +246,17 @@ def _require_few_packets(plan: Plan) -> None:
 
 def _packets(probe: Probe, link: LinkProfile) -> float:
     """About how many full packets a probe sends over a link; 0 if its rate is unknown."""
-    match probe:
-        case Udp():
-            size_bytes = probe.payload_bytes or link.mtu_bytes
-            return probe.rate_bit_s * probe.duration_s / (8 * size_bytes)
-        case Tcp():
-            seconds = float(probe.duration_s)
-        case Ping(loaded=True):
-            seconds = probe.count * probe.interval_s + LOAD_S
-        case _:
-            return 0
-    return (link.rate_bit_s or 0) * seconds / (8 * link.mtu_bytes)
+    if (load := probe.load) is None:
+        return 0
+    rate_bit_s = load.rate_bit_s or link.rate_bit_s or 0
+    return rate_bit_s * load.seconds / (8 * (load.packet_bytes or link.mtu_bytes))
 
 
 def estimate_s(plan: Plan) -> float:
     """How long the probes of a plan take, about."""
     each = (
         max(
-            _estimate_s(probe),
+            probe.estimate_s,
             _packets(probe, plan.links[column.link]) / VIRTUAL_PACKETS_PER_S
             if plan.setting.is_virtual
             else 0,
@@ -314,17 +265,3 @@ def estimate_s(plan: Plan) -> float:
         for column in plan.columns
     )
     return sum(each) * plan.repeats
-
-
-def _estimate_s(probe: Probe) -> float:
-    match probe:
-        case Ping():
-            return probe.count * probe.interval_s + (LOAD_S if probe.loaded else 0) + 0.2
-        case UdpLatency():
-            return probe.count * 300e-6
-        case PacketRate():
-            return 3.0 * probe.duration_s
-        case Cipher():
-            return cipher.DURATION_S
-        case _:
-            return probe.duration_s + 1.0

@@ -18,11 +18,10 @@ from harness.hosts import Host, programs
 from harness.model import Proposal
 from harness.model.errors import RequirementError
 from harness.model.escape import printable
-from harness.model.probing import Cipher
+from harness.model.probing import Cipher, CipherFigures, KernelCipher, Operation
 from harness.parse import proc_crypto
-from harness.probes.tools import Outcome, ProbedPath, keep
+from harness.probes.tools import Measures, Outcome, ProbedPath, keep
 from harness.protection import kinds
-from harness.results.probe_records import CipherFigures, KernelCipher, Operation
 
 SIZES = (64, 1408)
 """Bytes to encrypt: a short packet, and one that almost fills a frame; both are whole cipher blocks."""
@@ -193,3 +192,6 @@ def understand(text: str, ends: tuple[str, ...], driver: str) -> KernelCipher:
         encrypt=both("encrypt"),
         decrypt=both("decrypt"),
     )
+
+
+MEASURES: Measures = {Cipher: measure}

@@ -7,13 +7,12 @@ from collections.abc import Iterator
 
 import msgspec
 
-from harness.analysis.histogram import Histogram
 from harness.hosts import PRIVATE, Host, programs
 from harness.model import IPV6
 from harness.model.escape import printable
-from harness.model.probing import UdpLatency
-from harness.probes.tools import Outcome, ProbedPath, keep, require
-from harness.results.probe_records import UdpLatencyFigures
+from harness.model.histogram import Histogram
+from harness.model.probing import UdpLatency, UdpLatencyFigures
+from harness.probes.tools import Measures, Outcome, ProbedPath, keep, require
 
 SOURCE = programs.path(__package__, "round_trip.c")
 BINARY = PRIVATE / "round_trip"
@@ -117,3 +116,6 @@ def echo(probed: ProbedPath) -> Iterator[int]:
         deadline_s=READY_S,
     ):
         yield port
+
+
+MEASURES: Measures = {UdpLatency: measure}

@@ -11,12 +11,11 @@ import msgspec
 
 from harness.model.beside import RoundTrips
 from harness.model.errors import HarnessError, HostLost, UsageError
-from harness.model.probing import Ping, Tcp
+from harness.model.probing import Ping, PingFigures, Tcp, TcpFigures
 from harness.network.links import LinkPath
 from harness.parse import ping as parser
 from harness.probes import throughput
-from harness.probes.tools import UNPROTECTED, Outcome, ProbedPath, keep, require
-from harness.results.probe_records import PingFigures, TcpFigures
+from harness.probes.tools import UNPROTECTED, Measures, Outcome, ProbedPath, keep, require
 
 S_NS = 1_000_000_000
 
@@ -117,3 +116,6 @@ def _ping(probe: Ping, probed: ProbedPath) -> Outcome:
     if found.received < found.sent:
         outcome.warnings.append(f"{found.sent - found.received} of {found.sent} echo requests were lost")
     return outcome
+
+
+MEASURES: Measures = {Ping: measure}

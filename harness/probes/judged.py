@@ -2,39 +2,41 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
 
+from harness import probes
 from harness.hosts import Host
 from harness.model import Column, Plan, Status
 from harness.model.beside import InterfaceUse
 from harness.model.errors import CommandFailed, HarnessError, HostLost, RequirementError
-from harness.model.probing import Cipher, Forwarding, PacketRate, Ping, Probe, Tcp, Udp, UdpLatency
+from harness.model.probing import Probe
 from harness.model.ranges import out_of_range
 from harness.network.links import LinkPath
 from harness.observe import counters
 from harness.observe.counters import Traffic
 from harness.observe.neighbours import Watch
-from harness.probes import cipher, datagrams, echo, packets, throughput
-from harness.probes.tools import UNPROTECTED, Outcome, ProbedPath
+from harness.probes.tools import UNPROTECTED, Measures, Outcome, ProbedPath
 from harness.protection.layer import Layer
 from harness.results.probe_records import ProbeRecord
 from harness.results.store import set_aside
 
 NET_DEV = "/proc/net/dev"
 
-MEASURES: Mapping[type[Probe], Callable[..., Outcome]] = {
-    Ping: echo.measure,
-    Tcp: throughput.tcp,
-    Udp: throughput.udp,
-    PacketRate: packets.measure,
-    Forwarding: packets.forwarding,
-    UdpLatency: datagrams.measure,
-    Cipher: cipher.measure,
-}
+
+def _measures() -> Measures:
+    """Of all modules of this room."""
+    names = (found.name for found in pkgutil.iter_modules(probes.__path__) if found.name != "judged")
+    modules = [importlib.import_module(f"{probes.__name__}.{name}") for name in names]
+    return {kind: how for module in modules for kind, how in getattr(module, "MEASURES", {}).items()}
+
+
+MEASURES = _measures()
 
 
 def blank(plan: Plan, column: Column, probe: Probe, *, repeat: int = 1, order: int = 0) -> ProbeRecord:
@@ -132,8 +134,7 @@ def _replaced(what: str) -> str:
 
 
 def _is_protected(record: ProbeRecord) -> bool:
-    """A stand-alone cipher sends no packets."""
-    return record.is_protected and not isinstance(record.probe, Cipher)
+    return record.is_protected and record.probe.SENDS
 
 
 def _carried(layers: Sequence[Layer]) -> list[list[int]]:

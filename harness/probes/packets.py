@@ -15,14 +15,21 @@ from harness.hosts.journal import Journal
 from harness.hosts.runner import Completed
 from harness.model import IPV4, IPV6, Family
 from harness.model.errors import RequirementError, UsageError
-from harness.model.probing import Flood, Forwarding, PacketRate
+from harness.model.probing import (
+    Flood,
+    FloodStep,
+    Forwarding,
+    ForwardingFigures,
+    HopRate,
+    PacketRate,
+    PacketRateFigures,
+)
 from harness.network import sysctls
 from harness.network.links import LinkPath
 from harness.observe import counters
 from harness.parse import hping3
 from harness.parse import ping as ping_parser
-from harness.probes.tools import Outcome, ProbedPath, keep, require
-from harness.results.probe_records import FloodStep, ForwardingFigures, HopRate, PacketRateFigures
+from harness.probes.tools import Measures, Outcome, ProbedPath, keep, require
 
 LIMITS: dict[Family, tuple[str, ...]] = {
     IPV4: ("/proc/sys/net/ipv4/icmp_ratelimit", "/proc/sys/net/ipv4/icmp_ratemask"),
@@ -231,3 +238,6 @@ def _counter(host: Host, iface: str) -> Callable[[], counters.Traffic]:
 
 def _traffic(host: Host) -> dict[str, counters.Traffic]:
     return counters.traffic(host.read_files(["/proc/net/dev"])[0])
+
+
+MEASURES: Measures = {PacketRate: measure, Forwarding: forwarding}

@@ -11,13 +11,12 @@ from collections.abc import Iterator
 
 from harness.model import IPV6
 from harness.model.errors import UsageError
-from harness.model.probing import Tcp, Udp
+from harness.model.probing import Tcp, TcpFigures, Udp, UdpFigures
 from harness.network.links import LinkPath
 from harness.parse import iperf3 as parser
 from harness.parse.iperf import Report
 from harness.parse.iperf3 import Iperf3Output
-from harness.probes.tools import Outcome, ProbedPath, keep, require
-from harness.results.probe_records import TcpFigures, UdpFigures
+from harness.probes.tools import Measures, Outcome, ProbedPath, keep, require
 
 PORT = 52_010
 """The first of the harness's ports; each path adds its index."""
@@ -122,3 +121,6 @@ def _run(probed: ProbedPath, argv: list[str], duration_s: int) -> tuple[Iperf3Ou
     outcome.reasons += output.invalid
     outcome.warnings += output.warnings
     return output, outcome
+
+
+MEASURES: Measures = {Tcp: tcp, Udp: udp}

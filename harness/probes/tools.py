@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -10,9 +11,9 @@ from harness.hosts.journal import Journal
 from harness.hosts.runner import Completed
 from harness.model import Status
 from harness.model.errors import RequirementError
+from harness.model.probing import Figures, Probe
 from harness.network.links import LinkPath
 from harness.protection.layer import Layer
-from harness.results.probe_records import Figures
 
 UNPROTECTED = "only the portal's ports are protected on a real link, so a probe would show it without IPsec"
 
@@ -45,6 +46,9 @@ class Outcome:
         self.reasons += reasons
         return self
 
+
+Measures = Mapping[type[Probe], Callable[..., Outcome]]
+"""How the kinds of probe are measured that a module of this room has: its ``MEASURES``."""
 
 PACKAGES = {"ping": "iputils-ping", "iperf3": "iperf3", "hping3": "hping3", "cc": "gcc libc6-dev"}
 """The Debian packages of the programs."""

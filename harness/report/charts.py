@@ -12,9 +12,9 @@ from typing import TypeVar
 import msgspec
 
 from harness.analysis import bounds, disturbance, wire
-from harness.analysis.histogram import Histogram
 from harness.model import DEFAULT_TRANSPORT, LinkProfile, Status
 from harness.model.choices import Choice
+from harness.model.histogram import Histogram
 from harness.model.units import format_ns
 from harness.report import draw
 from harness.report.content import ColumnFacts, Origin

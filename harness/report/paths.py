@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import msgspec
 
 from harness.analysis import disturbance
+from harness.model.probing import CipherFigures, Figures
 from harness.model.units import format_ns
 from harness.report import draw
 from harness.report.content import Results
-from harness.results.probe_records import CipherFigures, Figures, ProbeRecord
+from harness.results.probe_records import ProbeRecord
 from harness.table.views import build_counters
 
 UNKNOWN = "n/a"

@@ -1,7 +1,7 @@
 """Latencies of all I/Os of a cell, from the tools' outputs that its records name.
 
 Records have percentiles of each repeat. Percentiles over all repeats need the histograms, which fio's json+
-in ``raw/`` has (``harness.analysis.histogram``).
+in ``raw/`` has (``harness.model.histogram``).
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from pathlib import Path
 
 import msgspec
 
-from harness.analysis import disturbance, histogram
-from harness.analysis.histogram import Histogram
-from harness.model import Record
+from harness.analysis import disturbance
+from harness.model import Record, histogram
 from harness.model.errors import UsageError
+from harness.model.histogram import Histogram
 from harness.parse import fio
 from harness.parse.files import read_bytes
 from harness.results import plain

@@ -12,10 +12,21 @@ from pathlib import Path
 
 import msgspec
 
-from harness.analysis import histogram
-from harness.analysis.histogram import Histogram
-from harness.model import APART, Column, Io, Job, Latency, Record, Setting, Status, TestbedKind, Workload
+from harness.model import (
+    APART,
+    Column,
+    Io,
+    Job,
+    Latency,
+    Record,
+    Setting,
+    Status,
+    TestbedKind,
+    Workload,
+    histogram,
+)
 from harness.model.errors import UsageError
+from harness.model.histogram import Histogram
 from harness.model.units import positive
 from harness.parse import fio
 from harness.parse.files import read_bytes, shown_path

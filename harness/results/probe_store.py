@@ -10,7 +10,7 @@ import msgspec
 from harness.model import unread
 from harness.model.errors import Unreadable, UsageError
 from harness.model.escape import printable
-from harness.model.probing import Cipher, check
+from harness.model.probing import check
 from harness.parse.files import read_bytes
 from harness.results.probe_records import ProbeRecord
 from harness.results.store import RunFolder, decode, open_runs, write_atomically
@@ -39,7 +39,7 @@ def open_probes(paths: Iterable[Path | str]) -> list[ProbeRecord]:
 
 def _load(file: Path) -> ProbeRecord:
     record = decode(_DECODER, "probe", file, read_bytes(file, follow=False))
-    if not isinstance(record.probe, Cipher):  # a cipher probe has no parameters to check
+    if record.probe.SENDS:  # a cipher probe has no parameters to check
         try:
             check(record.probe)
         except UsageError as error:

@@ -28,11 +28,11 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.analysis.histogram import Histogram, merge
 from harness.hosts import PRIVATE, Host, runner
 from harness.model import Io, Latency
 from harness.model.errors import HarnessError
 from harness.model.escape import printable
+from harness.model.histogram import Histogram, merge
 from harness.parse import fio
 from harness.parse.fio import FioJob, ServerAnswer
 

@@ -13,17 +13,17 @@ from harness.analysis import bounds, sanity
 from harness.analysis.wire import framings
 from harness.model import Status
 from harness.model.beside import Beside
-from harness.results import probe_store
-from harness.results.probe_records import (
+from harness.model.probing import (
     CipherFigures,
     ForwardingFigures,
     PacketRateFigures,
     PingFigures,
-    ProbeRecord,
     TcpFigures,
     UdpFigures,
     UdpLatencyFigures,
 )
+from harness.results import probe_store
+from harness.results.probe_records import ProbeRecord
 from harness.results.store import RunFolder
 from tests.lab.cli import Measured, harness, harness_once, in_lab_that_is_up, measure, only_run
 

@@ -19,11 +19,11 @@ from harness.explain.verdict import Confidence, judge
 from harness.hosts import programs
 from harness.model import Status
 from harness.model.errors import UsageError
-from harness.model.probing import Cipher, check
+from harness.model.probing import Cipher, CipherFigures, KernelCipher, Operation, check
 from harness.parse.profiles import load_proposal
 from harness.probes import cipher as probing
 from harness.report import paths
-from harness.results.probe_records import CipherFigures, KernelCipher, Operation, ProbeRecord
+from harness.results.probe_records import ProbeRecord
 from tests.unit.fakes import Command, FakeHost
 from tests.unit.test_explain import GCM_ESP, US, asked, columns, plan_of_them, protected
 from tests.unit.test_probes import Net, blank

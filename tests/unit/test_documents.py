@@ -16,7 +16,7 @@ from harness.documents.experiments import experiments
 from harness.hosts import state
 from harness.model import Clock, LabKernel, Plan, Record, Status
 from harness.model.errors import BusyError, RequirementError, TestbedError
-from harness.model.probing import Forwarding, Socket, Tcp, Udp
+from harness.model.probing import Forwarding, ForwardingFigures, Socket, Tcp, Udp, UdpFigures
 from harness.parse import references
 from harness.parse.jobfile import load_jobs
 from harness.parse.profiles import load_link
@@ -24,7 +24,7 @@ from harness.planning import plan, probe_plan
 from harness.planning.probe_plan import ProbeRequest
 from harness.planning.request import Request
 from harness.results import probe_store
-from harness.results.probe_records import ForwardingFigures, ProbeRecord, UdpFigures
+from harness.results.probe_records import ProbeRecord
 from harness.results.store import RunFolder
 from harness.runs.prober import questions
 from harness.table import Options, build

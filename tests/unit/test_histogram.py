@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from harness.analysis.histogram import Histogram, from_fio, merge
 from harness.model.errors import UsageError
+from harness.model.histogram import Histogram, from_fio, merge
 
 # fio 3.33 on a 4 MiB file: two jobs, one of which reads, writes and syncs; cut down to jobs and results.
 REAL = json.loads((Path(__file__).parent / "data" / "fio-3.33-jsonplus.json").read_text(encoding="utf-8"))

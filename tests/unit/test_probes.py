@@ -16,7 +16,23 @@ from harness.hosts.journal import Journal
 from harness.hosts.runner import await_condition
 from harness.model import Clock, IpsecMode, LinkProfile, Status, TestbedKind
 from harness.model.errors import RequirementError, UsageError
-from harness.model.probing import Flood, Forwarding, PacketRate, Ping, Probe, Socket, Tcp, Udp, UdpLatency
+from harness.model.probing import (
+    Flood,
+    Forwarding,
+    ForwardingFigures,
+    PacketRate,
+    PacketRateFigures,
+    Ping,
+    PingFigures,
+    Probe,
+    Socket,
+    Tcp,
+    TcpFigures,
+    Udp,
+    UdpFigures,
+    UdpLatency,
+    UdpLatencyFigures,
+)
 from harness.model.ranges import out_of_range
 from harness.network.links import LinkPath
 from harness.observe.counters import Observer
@@ -28,15 +44,7 @@ from harness.probes.tools import PACKAGES, ProbedPath
 from harness.protection.ipsec.layer import EspLayer
 from harness.protection.witness import Report, Witnesses
 from harness.results import probe_store
-from harness.results.probe_records import (
-    ForwardingFigures,
-    PacketRateFigures,
-    PingFigures,
-    ProbeRecord,
-    TcpFigures,
-    UdpFigures,
-    UdpLatencyFigures,
-)
+from harness.results.probe_records import ProbeRecord
 from harness.results.store import RunFolder
 from harness.runs.prober import questions
 from tests import flat

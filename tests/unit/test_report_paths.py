@@ -8,13 +8,13 @@ from typing import Any
 
 import msgspec
 
-from harness.analysis.histogram import Histogram
 from harness.model import Status, TestbedKind
 from harness.model.beside import OBSERVED, Beside, InterfaceUse, ProcessorUse, RoundTrips
-from harness.model.probing import Ping, Tcp, UdpLatency
+from harness.model.histogram import Histogram
+from harness.model.probing import Ping, PingFigures, Tcp, TcpFigures, UdpLatency, UdpLatencyFigures
 from harness.report import load, paths, render
 from harness.results import probe_store
-from harness.results.probe_records import PingFigures, ProbeRecord, TcpFigures, UdpLatencyFigures
+from harness.results.probe_records import ProbeRecord
 from harness.results.store import RunFolder
 from harness.table.views.counters import unseen
 from tests import flat

@@ -11,16 +11,23 @@ import pytest
 from harness.model import Status
 from harness.model.beside import ProcessorUse, RoundTrips
 from harness.model.errors import UsageError
-from harness.model.probing import PacketRate, Ping, Socket, Tcp, UdpLatency
-from harness.parse import references
-from harness.results.probe_records import (
+from harness.model.probing import (
+    KINDS,
+    NAMED,
     FloodStep,
+    PacketRate,
     PacketRateFigures,
+    Ping,
     PingFigures,
-    ProbeRecord,
+    Socket,
+    Tcp,
     TcpFigures,
+    UdpLatency,
     UdpLatencyFigures,
 )
+from harness.parse import references
+from harness.probes import judged
+from harness.results.probe_records import ProbeRecord
 from harness.table import TableFormat
 from harness.table.views import View, build, render
 from tests import flat
@@ -127,6 +134,19 @@ def test_what_the_documents_published() -> None:
     assert of("document-001", lambda row: row["tcp_received_mbit_s"]) == [94.1, 80.5, 70.2]
     assert references.load_path_reference("document-000").row[0].values["udp_lost"] == 4602
     assert references.load_path_reference("document-002").row[0].values["packets_per_s"] == 2 * 3052
+
+
+def test_every_kind_of_probe_is_measured_and_shown() -> None:
+    assert set(judged.MEASURES) == set(KINDS)
+    for probe in (probe for named in NAMED.values() for probe in named):
+        assert probe.figures_of(probe.VIEW)
+        assert probe.estimate_s > 0 and probe.name
+
+
+def test_people_see_no_column_of_what_was_not_probed() -> None:
+    grid = build(View.LINK, [tcp(1e6)])
+    assert "jitter" not in render(grid, TableFormat.PLAIN)
+    assert "udp_received_mbit_s" in render(grid, TableFormat.CSV)
 
 
 def test_there_is_no_other_view() -> None:

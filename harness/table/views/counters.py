@@ -7,10 +7,11 @@ from collections.abc import Iterable, Sequence
 from harness.analysis import disturbance, stats
 from harness.model import Plan, Record, Status
 from harness.model.beside import OBSERVED, Beside, Observed, Unit
+from harness.model.probing import TITLES, View
 from harness.results.columns import by_column, in_order, rows_of
 from harness.results.metrics import Metric
 from harness.table.views.grid import Entry, Field, Grid, Row
-from harness.table.views.tables import TITLES, View, runs_note
+from harness.table.views.tables import runs_note
 
 REPEATS = Field(key="repeats", heading="repeats")
 TAKEN = Field(key="others_took", heading="other programs|took")

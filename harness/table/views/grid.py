@@ -114,9 +114,14 @@ def render(grid: Grid, format: TableFormat) -> str:
 NOTHING = Entry()
 
 
+def _fields(grid: Grid) -> list[Field]:
+    """The columns that people see: those in which any row has something."""
+    return [field for field in grid.fields if any(field.key in row.entries for row in grid.rows)]
+
+
 def _lines(grid: Grid) -> list[list[str]]:
     return [
-        [*row.labels, *(row.entries.get(field.key, NOTHING).text(field) for field in grid.fields)]
+        [*row.labels, *(row.entries.get(field.key, NOTHING).text(field) for field in _fields(grid))]
         for row in grid.rows
     ]
 
@@ -130,14 +135,14 @@ def _tabulated(grid: Grid, style: str, escape: Escape) -> str:
     glue = "\n" if style == "simple" else " "
     headings = [
         *map(escape, grid.labels),
-        *(glue.join(escape(part) for part in field.heading.split("|")) for field in grid.fields),
+        *(glue.join(escape(part) for part in field.heading.split("|")) for field in _fields(grid)),
     ]
     text = tabulate(
         lines,
         headers=headings,
         tablefmt=style,
         disable_numparse=True,
-        colalign=["left"] * len(grid.labels) + ["right"] * len(grid.fields),
+        colalign=["left"] * len(grid.labels) + ["right"] * len(_fields(grid)),
     )
     same = "; ".join(f"{label.lower()} {text}" for label, text in grid.common.items())
     below = [

@@ -25,10 +25,11 @@ from harness.model import (
     Setting,
     is_unencrypted,
 )
+from harness.model.probing import TITLES, View
 from harness.results.metrics import Direction
 from harness.table.notes import DISTURBED_SIGN
 from harness.table.views.grid import Entry, Field, Footnotes, Grid, Row
-from harness.table.views.tables import TITLES, View, runs_note
+from harness.table.views.tables import runs_note
 
 MB, US_NS = 1e6, 1e3
 

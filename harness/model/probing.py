@@ -108,11 +108,11 @@ def _shown(
     of: Callable[[Any], bool] = lambda _probe: True,
 ) -> Shown:
     """A figure of ``figures``, which have bits per second and nanoseconds, in the unit of its key."""
-    divisor = next((unit for end, unit in _UNITS.items() if key.endswith(end)), None)
+    divisor = next((unit for end, unit in _UNITS.items() if key.endswith(end)), 1.0)
 
     def take(found: object) -> float | None:
         value = read(found) if isinstance(found, figures) else None
-        return value if value is None or divisor is None else value / divisor
+        return value if value is None else value / divisor
 
     return Shown(key=key, heading=heading, read=take, decimals=decimals, views=views, of=of)
 

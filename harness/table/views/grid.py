@@ -18,11 +18,13 @@ Escape = Callable[[str], str]
 
 
 class Field(msgspec.Struct, frozen=True, kw_only=True):
-    """A column. Its ``key`` is for programs and reference data, and includes the unit."""
+    """A column. Its ``key`` is for programs and reference data, and includes the unit. With ``is_probed``
+    people see it only if some row has something there."""
 
     key: str
     heading: str
     decimals: int = 2
+    is_probed: bool = False
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
@@ -115,8 +117,12 @@ NOTHING = Entry()
 
 
 def _fields(grid: Grid) -> list[Field]:
-    """The columns that people see: those in which any row has something."""
-    return [field for field in grid.fields if any(field.key in row.entries for row in grid.rows)]
+    """The columns that people see."""
+    return [
+        field
+        for field in grid.fields
+        if not field.is_probed or any(field.key in row.entries for row in grid.rows)
+    ]
 
 
 def _lines(grid: Grid) -> list[list[str]]:

@@ -185,7 +185,11 @@ def _marked_once(entries: dict[str, Entry]) -> dict[str, Entry]:
 def _fields(view: View) -> tuple[Field, ...]:
     """The columns of a view, each once."""
     shown = (figure for kind in KINDS for figure in kind.FIGURES if view in figure.views)
-    return tuple({f.key: Field(key=f.key, heading=f.heading, decimals=f.decimals) for f in shown}.values())
+    return tuple(
+        {
+            f.key: Field(key=f.key, heading=f.heading, decimals=f.decimals, is_probed=True) for f in shown
+        }.values()
+    )
 
 
 def _rows(group: Iterable[ProbeRecord], view: View) -> dict[str, list[ProbeRecord]]:

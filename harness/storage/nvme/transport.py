@@ -35,7 +35,7 @@ class NvmeTcp:
     )
     column_s: ClassVar[float] = 0.5
     needs_own_kernel: ClassVar[bool] = True
-    target_libraries: ClassVar[tuple[str, ...]] = ()
+    target_software: ClassVar[tuple[str, ...]] = ()
     export_title: ClassVar[str] = "an NVMe/TCP subsystem"
     session_title: ClassVar[str] = "an NVMe/TCP connection"
     server: ClassVar[str] = "nvmet"

@@ -154,7 +154,8 @@ class Transport(Protocol):
     ``exported`` says which devices it exports. ``column_s`` is how long it takes to bring up a column.
 
     With ``needs_own_kernel`` Debian's user-mode kernel lacks it. ``target_software`` is a command that
-    succeeds where its target's programs and libraries are, () if the kernel alone is the target.
+    succeeds where its target's programs and libraries are, () if the kernel alone is the target. ``versions``
+    are the commands that tell the versions of its programs, at both ends.
     ``export_title`` and ``session_title`` are what a target makes and an initiator opens, with their
     articles; ``server`` is what a machine that can be a target has.
     """
@@ -168,6 +169,7 @@ class Transport(Protocol):
     column_s: ClassVar[float]
     needs_own_kernel: ClassVar[bool]
     target_software: ClassVar[tuple[str, ...]]
+    versions: ClassVar[Mapping[str, tuple[str, ...]]]
     export_title: ClassVar[str]
     session_title: ClassVar[str]
     server: ClassVar[str]

@@ -28,7 +28,7 @@ LISTS = {"model/__init__.py", "model/protections.py", "protection/kinds.py"}
 ALLOWED = {
     "cli/__init__.py": {"iscsi", "open-iscsi", "lio", "strongswan", "wireguard"},  # what the help begins with
     "explain/published.py": {"iscsi"},  # published figures are those of iSCSI
-    "observe/environment.py": {"open-iscsi", "iscsiadm", "strongswan"},  # versions that each record has
+    "observe/environment.py": {"strongswan"},  # versions that each record has
     "parse/profiles.py": {"charon", "strongswan"},  # a proposal is in strongSwan's words
     "report/page.py": {"iscsi"},  # a sentence of pages that are kept
     "results/planned.py": {"iscsi"},  # `--iscsi`, and the field of plans

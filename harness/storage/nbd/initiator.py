@@ -13,7 +13,8 @@ from harness.hosts.footprint import Leftover, Trouble
 from harness.hosts.undo import Step
 from harness.model import addresses
 from harness.model.errors import CellInvalid
-from harness.storage.nbd import ask, step
+from harness.storage.nbd import step
+from harness.storage.requests import ask
 
 MODULES = ("nbd nbds_max=0",)
 """Without the parameter it makes sixteen disks."""

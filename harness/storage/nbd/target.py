@@ -7,12 +7,21 @@ import msgspec
 from harness.hosts import Host
 from harness.hosts.footprint import Leftover
 from harness.hosts.undo import Step
-from harness.storage.nbd import ask, step
+from harness.storage.nbd import step
+from harness.storage.requests import ask
+from harness.storage.transport import Exported
+
+SOFTWARE = ("nbdkit", "--version")
 
 FOLDER = "/run/harness/nbd"
 """Has a folder for each run, by its tag."""
 
-DEVICES = f"{FOLDER}/*/*/devices/*"
+EXPORTED = Exported(
+    devices=f"{FOLDER}/*/*/devices/*",
+    name=(5, 6),
+    as_what="over NBD at the portal",
+    process="../process",
+)
 """By run, portal and export: a file with the path of what is exported."""
 
 LEAVES = (
@@ -38,7 +47,7 @@ class NbdExport(msgspec.Struct, frozen=True):
     read_only: bool = False
 
     def acquire(self, host: Host) -> None:
-        host.run(["nbdkit", "--version"])  # RequirementError if there is none
+        host.run(SOFTWARE)  # RequirementError if there is none
         ask(host, step("target", "create", **msgspec.to_builtins(self)), "nbdkit refused")
 
     def undo(self) -> tuple[Step, ...]:

@@ -25,12 +25,10 @@ class Nbd:
     leaves: ClassVar[tuple[Leftover, ...]] = (*initiator.LEAVES, *target.LEAVES)
     troubles: ClassVar[tuple[Trouble, ...]] = initiator.TROUBLES
     lists: ClassVar[tuple[str, ...]] = (target.FOLDER,)
-    exported: ClassVar[tuple[Exported, ...]] = (
-        Exported(devices=target.DEVICES, name=(5, 6), as_what="over NBD at the portal"),
-    )
+    exported: ClassVar[tuple[Exported, ...]] = (target.EXPORTED,)
     column_s: ClassVar[float] = 0.7
     needs_own_kernel: ClassVar[bool] = False
-    target_libraries: ClassVar[tuple[str, ...]] = ()
+    target_software: ClassVar[tuple[str, ...]] = target.SOFTWARE
     export_title: ClassVar[str] = "an NBD export"
     session_title: ClassVar[str] = "an NBD connection"
     server: ClassVar[str] = "nbdkit"

@@ -20,19 +20,25 @@ REPLY_BYTES = 16
 
 @dataclass(frozen=True, kw_only=True)
 class Dialogue:
-    """One request and one reply: both ends send header and data at once (MSG_MORE), and a server has to take
-    what a write brings."""
+    """Requests of at most ``largest_bytes``, all at once, and their replies.
 
+    Both ends send a header and its data together (MSG_MORE), and a server takes what a write brings.
+    """
+
+    largest_bytes: int
     window_bytes: int
 
     def bursts(self, wire: theory.Wire, direction: theory.Direction, block_bytes: int) -> list[Burst]:
-        def sent(by: End, length: int, *, after_disk: bool = False) -> Burst:
-            return theory.sent(wire, self, by, [(length, False)], after_disk=after_disk)
+        starts = range(0, block_bytes, self.largest_bytes)
+        pieces = [min(self.largest_bytes, block_bytes - start) for start in starts]
 
-        asked, answered = (block_bytes, 0) if direction == "write" else (0, block_bytes)
+        def sent(by: End, header_bytes: int, *, has_data: bool) -> Burst:
+            writes = [(header_bytes + piece * has_data, False) for piece in pieces]
+            return theory.sent(wire, self, by, writes, after_disk=by == "target")
+
         return [
-            sent("initiator", REQUEST_BYTES + asked),
-            sent("target", REPLY_BYTES + answered, after_disk=True),
+            sent("initiator", REQUEST_BYTES, has_data=direction == "write"),
+            sent("target", REPLY_BYTES, has_data=direction == "read"),
         ]
 
 
@@ -59,14 +65,15 @@ class Nbd:
     """See ``wire.Transport``."""
 
     name: ClassVar[str] = NBD
-    remedy: ClassVar[str] = "larger blocks: NBD has no setting of its own"
+    remedy: ClassVar[str] = "a larger max_sectors_kb of its disk, which Linux sets to 128"
     window_bytes: ClassVar[int | None] = None
 
     def dialogue(
         self, agreed: Mapping[str, str], direction: theory.Direction, window_bytes: int
     ) -> theory.Dialogue | None:
-        del agreed, direction  # nothing that the ends agree on makes it another
-        return Dialogue(window_bytes=window_bytes)
+        del direction  # the ends agree on nothing that differs by it
+        largest = 1024 * positive(agreed, "max_sectors_kb")
+        return Dialogue(largest_bytes=largest, window_bytes=window_bytes) if largest else None
 
     def overheads(self, agreed: Mapping[str, str]) -> Overheads:
         return Overheads(agreed=agreed)

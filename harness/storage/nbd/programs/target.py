@@ -95,7 +95,13 @@ def delete(request: dict[str, Any]) -> None:
 
 def emptied(portal: Portal) -> Iterator[Path]:
     """The folders that may be empty by now, each before the one that has it."""
-    yield from (portal.exports, portal.devices, portal.folder, portal.folder.parent, portal.folder.parent.parent)
+    yield from (
+        portal.exports,
+        portal.devices,
+        portal.folder,
+        portal.folder.parent,
+        portal.folder.parent.parent,
+    )
 
 
 ACTIONS = {"create": create, "delete": delete}

@@ -100,7 +100,8 @@ class NbdDisk:
         )
         if not process or behind != self.backend:
             raise CellInvalid(
-                f"{self.device} was expected to be connected to {self.backend}, but is to {behind or 'nothing'}"
+                f"{self.device} was expected to be connected to {self.backend}, "
+                f"but is to {behind or 'nothing'}"
             )
         if int(sectors) * 512 != self.size_bytes:
             raise CellInvalid(

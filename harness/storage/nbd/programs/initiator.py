@@ -1,10 +1,10 @@
 """Connects an initiator to an NBD export, tells what was agreed on, and disconnects.
 
 One request on standard input (JSON), an answer on standard output. It runs by itself under the distribution's
-Python, imports nothing of the harness, and needs no nbd-client. The handshake is that of doc/proto.md of
-NetworkBlockDevice/nbd, "fixed newstyle". The socket is then handed to the kernel by netlink (linux/nbd-netlink.h),
-with a name of ours for what is behind it: by that name the disk is found again (``backend`` in its folder of
-sysfs, Linux 5.14), and one that is absent needs no disconnecting.
+Python, imports nothing of the harness, and needs no nbd-client. The handshake is the "fixed newstyle" of
+doc/proto.md of NetworkBlockDevice/nbd. Netlink then hands the socket to the kernel (linux/nbd-netlink.h),
+with a name of ours for what is behind it. By that name the disk is found again (``backend`` in its folder of
+sysfs, Linux 5.14); one that is absent needs no disconnecting.
 """
 
 from __future__ import annotations
@@ -81,8 +81,7 @@ def handshake(connection: socket.socket, export: str) -> dict[str, int]:
         if what == EXPORT:
             found["size_bytes"], found["flags"] = struct.unpack_from(">QH", said, 2)
         elif what == BLOCK_SIZE:
-            names = ("smallest_block_bytes", "preferred_block_bytes", "largest_payload_bytes")
-            found.update(zip(names, struct.unpack_from(">III", said, 2)))
+            (found["smallest_block_bytes"],) = struct.unpack_from(">I", said, 2)
 
 
 # The kernel's side: generic netlink

@@ -1,7 +1,7 @@
 """Makes and removes NBD exports on the target host, one request on standard input (JSON).
 
 This file runs by itself under the distribution's Python, perhaps on another machine: it imports nothing of
-the harness. nbdkit's file plugin serves what is in a folder, so an export is a symbolic link in there, and all
+the harness. nbdkit's file plugin serves what is in a folder, so an export is a symbolic link in there. All
 exports of a portal share a server, which begins with the first and ends with the last. Removal of what is
 absent succeeds, and so does that of what a killed run had made in part.
 """
@@ -49,7 +49,7 @@ class Portal:
         return number if str(self.process_file).encode() in words else None
 
     def start(self, *, read_only: bool) -> None:
-        """Returns when it listens, in the network namespace of this process: then nbdkit goes on by itself."""
+        """Returns when it listens, in the network namespace of this process; nbdkit goes on by itself."""
         argv = ["nbdkit", "--pidfile", str(self.process_file), "--ipaddr", self.address, "--port", self.port]
         argv += [*(["--readonly"] if read_only else []), *FILTERS, "file", f"dir={self.exports}", *SETTINGS]
         done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)

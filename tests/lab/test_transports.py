@@ -1,4 +1,4 @@
-"""iSCSI, NVMe/TCP and NBD side by side on the lab's own kernel: plain and protected, proved, gone afterwards."""
+"""The transports side by side on the lab's own kernel: plain and protected, proved, gone afterwards."""
 
 from __future__ import annotations
 

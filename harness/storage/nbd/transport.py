@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -29,6 +29,7 @@ class Nbd:
     column_s: ClassVar[float] = 0.7
     needs_own_kernel: ClassVar[bool] = False
     target_software: ClassVar[tuple[str, ...]] = target.SOFTWARE
+    versions: ClassVar[Mapping[str, tuple[str, ...]]] = {"nbdkit": target.SOFTWARE}
     export_title: ClassVar[str] = "an NBD export"
     session_title: ClassVar[str] = "an NBD connection"
     server: ClassVar[str] = "nbdkit"

@@ -261,7 +261,8 @@ PROTECTION_OFF = "off"
 
 ISCSI = "iscsi"
 NVME_TCP = "nvme-tcp"
-TRANSPORTS = {ISCSI: "iSCSI", NVME_TCP: "NVMe/TCP"}
+NBD = "nbd"
+TRANSPORTS = {ISCSI: "iSCSI", NVME_TCP: "NVMe/TCP", NBD: "NBD"}
 """Each with its title for people."""
 
 DEFAULT_TRANSPORT = ISCSI

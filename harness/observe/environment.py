@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from harness.hosts import Host, Watched
 from harness.model.errors import HopLost
@@ -12,13 +12,12 @@ from harness.observe.hops import Hop
 
 TOOLS: dict[str, list[str]] = {
     "fio": ["fio", "--version"],
-    "open-iscsi": ["iscsiadm", "--version"],
     # swanctl(8) needs a charon to print its version, but its help begins with the version.
     "strongswan": ["sh", "-c", "swanctl --help 2>/dev/null"],
     "iproute2": ["ip", "-V"],
     "tcpdump": ["tcpdump", "--version"],
-    "python3-rtslib-fb": ["dpkg-query", "-W", "-f=${Version}", "python3-rtslib-fb"],
 }
+"""The command that tells the version of each; transports have more (``storage.transports.VERSIONS``)."""
 
 FILES: dict[str, str] = {
     "kernel": "/proc/version",
@@ -32,15 +31,19 @@ FILES: dict[str, str] = {
 
 
 def describe(
-    hosts: Iterable[Host], hops: Iterable[Hop] = (), *, tools: Mapping[str, str] | None = None
+    hosts: Iterable[Host],
+    hops: Iterable[Hop] = (),
+    *,
+    tools: Mapping[str, str] | None = None,
+    more: Mapping[str, Sequence[str]] = {},
 ) -> dict[str, object]:
     """``{"hosts": {name: {…}}}``: what each host reports about itself; absent files and tools are left
-    out. ``tools`` are their versions, where these are known already."""
+    out. ``tools`` are their versions, where these are known already; ``more`` is as for ``versions``."""
     # Hosts in one namespace of one kernel would report the same.
     known: dict[object, dict[str, object]] = {}
     for host in (hosts := tuple(hosts)):
         if (place := (host.kernel, host.netns)) not in known:
-            known[place] = describe_host(host, tools=tools)
+            known[place] = describe_host(host, tools=versions(host, more) if tools is None else tools)
     return {
         "hosts": {
             **{host.name: known[host.kernel, host.netns] for host in hosts},
@@ -49,9 +52,9 @@ def describe(
     }
 
 
-def describe_host(host: Host, *, tools: Mapping[str, str] | None = None) -> dict[str, object]:
-    """Kernel, processor, memory and tool versions of one host, as it reports them."""
-    return {**_describe_kernel(host), "tools": versions(host) if tools is None else dict(tools)}
+def describe_host(host: Host, *, tools: Mapping[str, str]) -> dict[str, object]:
+    """Kernel, processor and memory of one host, as it reports them, and the versions of its tools."""
+    return {**_describe_kernel(host), "tools": dict(tools)}
 
 
 def describe_hop(hop: Hop) -> dict[str, object]:
@@ -123,8 +126,12 @@ One shell for all, so that an absent tool is no error, and because each program 
 """
 
 
-def versions(host: Host, env: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The versions of a host's tools, by their names; absent ones are left out."""
-    argv = ["sh", "-c", VERSIONS, "sh", *map(shlex.join, TOOLS.values())]
+def versions(
+    host: Host, more: Mapping[str, Sequence[str]], env: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """The versions of a host's tools, by their names; absent ones are left out. ``more`` are such commands as
+    in ``TOOLS``."""
+    asked = {**TOOLS, **more}
+    argv = ["sh", "-c", VERSIONS, "sh", *map(shlex.join, asked.values())]
     lines = host.run(argv, check=False, env=env).stdout
-    return {name: line.strip() for name, line in zip(TOOLS, lines.split("\n"), strict=False) if line.strip()}
+    return {name: line.strip() for name, line in zip(asked, lines.split("\n"), strict=False) if line.strip()}

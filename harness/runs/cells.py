@@ -232,7 +232,9 @@ class CellComposer:
                 self._alongside = Alongside(
                     plan, self.folder, journal=self.journal, observer=self._observer, watch=self._watch
                 )
-            self._facts |= environment.describe(self.hosts.all, self.hosts.hops, tools=self._tools())
+            self._facts |= environment.describe(
+                self.hosts.all, self.hosts.hops, tools=self._tools(), more=transports.VERSIONS
+            )
             for name, storage in (("device", self._storage[0]), ("local_device", self._local.storage)):
                 if storage.device is not None:
                     self._facts[name] = msgspec.to_builtins(storage.device)

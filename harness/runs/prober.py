@@ -24,6 +24,7 @@ from harness.results.store import RunFolder
 from harness.runs import leftovers
 from harness.runs.columns import ColumnPath, Columns, Hosts
 from harness.runs.patience import Patience
+from harness.storage import transports
 
 
 class Question(msgspec.Struct, frozen=True):
@@ -72,7 +73,7 @@ class Prober:
 
         Raises HarnessError only if the run as a whole cannot go on.
         """
-        self._facts = environment.describe(self.hosts.all, self.hosts.hops)
+        self._facts = environment.describe(self.hosts.all, self.hosts.hops, more=transports.VERSIONS)
         if not self.plan.setting.is_virtual:
             self._observer = self.hosts.observer(self.emit)
         with contextlib.ExitStack() as stack:

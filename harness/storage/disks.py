@@ -90,6 +90,8 @@ class NbdModule(msgspec.Struct, frozen=True):
     partitions: int = 0
 
     def acquire(self, host: Host) -> None:
+        # It may be there without a disk, for connections to come. While it has one in use, this fails.
+        host.run(["modprobe", "-r", "nbd"], check=False)
         _load(host, "nbd", f"nbds_max={self.devices}", f"max_part={self.partitions}")
 
     def undo(self) -> tuple[Step, ...]:

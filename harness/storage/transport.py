@@ -39,12 +39,15 @@ class Lun:
 
 @dataclass(frozen=True, kw_only=True)
 class Exported:
-    """Where a kernel tells which block devices it exports, for a disk's guard.
+    """Where a host tells which block devices it exports, for a disk's guard: its kernel, or files that a
+    target of the harness writes.
 
     ``devices`` is the pattern of the files that have a device's path. ``name`` are the parts of such a file's
     own path that name the export: the first, and the one behind the last. ``as_what`` stands before that name
     in a sentence. ``enabled`` is a file beside it that has a 1 while it is exported, "" if it always is.
-    Without ``is_exclusive`` the kernel keeps nobody else from opening the device.
+    Without ``is_exclusive`` the kernel keeps nobody else from opening the device. ``process`` is a file, by
+    its way from the folder of such a file, with the id of the process that exports the device and has that
+    file in its command line; "" if the kernel exports it.
     """
 
     devices: str
@@ -52,6 +55,7 @@ class Exported:
     as_what: str
     enabled: str = ""
     is_exclusive: bool = False
+    process: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,9 +153,11 @@ class Transport(Protocol):
     disturbed (``hosts/footprint.py``). ``lists`` are the folders that list what it brings up in a kernel, and
     ``exported`` says which devices it exports. ``column_s`` is how long it takes to bring up a column.
 
-    With ``needs_own_kernel`` Debian's user-mode kernel lacks it. ``target_libraries`` are Python's that its
-    target takes. ``export_title`` and ``session_title`` are what a target makes and an initiator opens, with
-    their articles; ``server`` is what a kernel that can be a target has.
+    With ``needs_own_kernel`` Debian's user-mode kernel lacks it. ``target_software`` is a command that
+    succeeds where its target's programs and libraries are, () if the kernel alone is the target. ``versions``
+    are the commands that tell the versions of its programs, at both ends.
+    ``export_title`` and ``session_title`` are what a target makes and an initiator opens, with their
+    articles; ``server`` is what a machine that can be a target has.
     """
 
     name: ClassVar[str]
@@ -162,7 +168,8 @@ class Transport(Protocol):
     exported: ClassVar[tuple[Exported, ...]]
     column_s: ClassVar[float]
     needs_own_kernel: ClassVar[bool]
-    target_libraries: ClassVar[tuple[str, ...]]
+    target_software: ClassVar[tuple[str, ...]]
+    versions: ClassVar[Mapping[str, tuple[str, ...]]]
     export_title: ClassVar[str]
     session_title: ClassVar[str]
     server: ClassVar[str]

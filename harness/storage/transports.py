@@ -14,6 +14,7 @@ DEFAULT = _BY_NAME[DEFAULT_TRANSPORT]
 
 LEAVES = tuple(leftover for each in ALL for leftover in each.leaves)
 LISTS = tuple(folder for each in ALL for folder in each.lists)
+VERSIONS = {name: command for each in ALL for name, command in each.versions.items()}
 EXPORTED = tuple(exported for each in ALL for exported in each.exported)
 
 

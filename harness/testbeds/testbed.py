@@ -33,6 +33,7 @@ from harness.results.events import CellEnded, CellStarted, Ended, Event, Phase, 
 from harness.results.machine import MACHINE, TOOLS
 from harness.results.planned import resume_command
 from harness.results.store import RunFolder
+from harness.storage import transports
 from harness.testbeds import started
 from harness.testbeds.heartbeat import HEARTBEAT
 from harness.testbeds.lab import apart, boot, standing
@@ -303,7 +304,7 @@ def _keep_compiled() -> None:
 
 def _tools() -> dict[str, str]:
     """The versions of the tools that the lab finds."""
-    return environment.versions(NamespaceHost(name=MACHINE), env={"PATH": boot.PATH})
+    return environment.versions(NamespaceHost(name=MACHINE), transports.VERSIONS, env={"PATH": boot.PATH})
 
 
 def _note_machine(folder: RunFolder, more: Mapping[str, object] | None = None) -> None:

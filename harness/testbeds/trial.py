@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.hosts import Host, programs
+from harness.hosts import Host
 from harness.hosts.journal import Journal
 from harness.model import TRANSPORTS, BackingKind
-from harness.model.errors import CommandFailed, HarnessError, HostLost
+from harness.model.errors import CommandFailed, HarnessError, HostLost, RequirementError
 from harness.protection import xfrm
 from harness.results.planned import default_file
 from harness.storage import backing, transports
@@ -108,8 +108,11 @@ def _load(host: Host, role: str, transport: Transport) -> None:
 
 
 def _can_be_target(host: Host, transport: Transport) -> bool:
-    names = ", ".join(transport.target_libraries)
-    if names and host.run([programs.PYTHON, "-I", "-c", f"import {names}"], check=False).status != 0:
+    asked = transport.target_software
+    try:
+        if asked and host.run(asked, check=False).status != 0:
+            return False
+    except RequirementError:  # there is no such program
         return False
     return all(
         host.run(["modprobe", "--dry-run", "--quiet", *module.split()], check=False).status == 0

@@ -1,4 +1,4 @@
-"""iSCSI and NVMe/TCP side by side on the lab's own kernel: plain and protected, proved, gone afterwards."""
+"""The transports side by side on the lab's own kernel: plain and protected, proved, gone afterwards."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_every_cell_is_ok_and_nothing_is_left(matrix: Measured) -> None:
 
 @pytest.mark.own_kernel
 def test_each_has_agreed_in_its_own_words_and_is_proved(matrix: Measured) -> None:
-    words = {"iscsi": "max_burst_len", "nvme-tcp": "in_capsule_bytes", None: None}
+    words = {"iscsi": "max_burst_len", "nvme-tcp": "in_capsule_bytes", "nbd": "connections", None: None}
     for record in matrix.records.values():
         if record.column.transport is None:
             assert record.session == {}
@@ -75,7 +75,7 @@ def test_debians_kernel_skips_what_it_lacks(tmp_path_factory: pytest.TempPathFac
         *(f"--transport={name}" for name in TRANSPORTS),
     )
     by_transport = {record.column.transport: record for record in found.records.values()}
-    assert by_transport["iscsi"].status is Status.OK, found.done
+    assert by_transport["iscsi"].status is by_transport["nbd"].status is Status.OK, found.done
     lacking = by_transport["nvme-tcp"]
     assert lacking.status is Status.SKIPPED
     assert "harness kernel build" in (lacking.reason or ""), lacking.reason
@@ -87,22 +87,29 @@ def test_an_nvme_tcp_disk_comes_tells_and_goes() -> None:
     assert done.status == 0, done
 
 
+@pytest.mark.parametrize("kernel", ["debian", pytest.param("own", marks=pytest.mark.own_kernel)])
+def test_an_nbd_disk_comes_tells_and_goes(kernel: str) -> None:
+    done = run_inside("inside.nbd", kernel=kernel)
+    assert done.status == 0, done
+
+
 @pytest.mark.own_kernel
+@pytest.mark.parametrize("transport", ["nvme-tcp", "nbd"])
 @pytest.mark.parametrize(
     "words",
     [pytest.param((), marks=pytest.mark.long), ("--shared-lun",)],
     ids=["one each", "a shared one"],
 )
 def test_several_initiators_with_kernels_of_their_own_each_get_a_disk(
-    tmp_path: Path, words: tuple[str, ...]
+    tmp_path: Path, words: tuple[str, ...], transport: str
 ) -> None:
     found = measure(
         tmp_path,
         *("--lab-kernel=own", "--kernels=apart", "--lab-initiators=2", "--link=wired", "--protect=off"),
-        *("--transport=nvme-tcp", "--workload=rand-read-4k", *words),
+        *(f"--transport={transport}", "--workload=rand-read-4k", *words),
     )
     assert {(key, r.status, r.reason) for key, r in found.records.items()} == {
-        (f"wired.nvme-tcp{several}.rand-read-4k.r1", Status.OK, None) for several in ("", ".x2")
+        (f"wired.{transport}{several}.rand-read-4k.r1", Status.OK, None) for several in ("", ".x2")
     }, found.done
 
 

@@ -80,19 +80,21 @@ def test_what_a_machine_says_of_itself() -> None:
 
 @pytest.mark.parametrize(("lscpu", "hypervisor"), [("Architecture: x86_64\n", "none"), ("", None)])
 def test_bare_metal_is_told_from_what_is_not_known(lscpu: str, hypervisor: str | None) -> None:
-    facts = environment.describe_host(asked(lscpu))
+    facts = environment.describe_host(asked(lscpu), tools={})
     assert facts.get("hypervisor") == hypervisor
     found = machine_of({"hosts": {"target": facts}}, "target")
     assert (found.hypervisor, "virtual" in found.in_words()) == (hypervisor, False)
 
 
 def test_a_processor_without_a_name_in_proc_has_that_of_lscpu() -> None:
-    facts = environment.describe_host(asked(cpuinfo="processor\t: 0\nBogoMIPS\t: 50.00\n"))
+    facts = environment.describe_host(asked(cpuinfo="processor\t: 0\nBogoMIPS\t: 50.00\n"), tools={})
     assert (facts["cpu"], facts["cpus"]) == ("Some ARM", 1) and "frequency_mhz" not in facts
 
 
 def test_a_user_mode_kernel_is_not_asked_what_its_processor_is() -> None:
-    facts = environment.describe_host(asked(cpuinfo="processor\t: 0\nvendor_id\t: User Mode Linux\n"))
+    facts = environment.describe_host(
+        asked(cpuinfo="processor\t: 0\nvendor_id\t: User Mode Linux\n"), tools={}
+    )
     assert "hypervisor" not in facts and facts["cpu"] == ""
 
 
@@ -116,10 +118,10 @@ def test_versions_are_first_lines_and_what_fails_has_none(monkeypatch: pytest.Mo
         "fails": ["sh", "-c", "echo 1.0; exit 1"],
         "absent": ["no-such-program", "--version"],
         "silent": ["true"],
-        "quoted": ["printf", "%s", "a 'b' \\n"],
     }
+    more = {"quoted": ["printf", "%s", "a 'b' \\n"]}
     monkeypatch.setattr(environment, "TOOLS", tools)
-    found = environment.versions(NamespaceHost("machine"))
+    found = environment.versions(NamespaceHost("machine"), more)
     assert found == {"good": "one two", "quoted": "a 'b' \\n"}
 
 
@@ -137,6 +139,6 @@ def test_hosts_in_one_namespace_are_asked_once_and_known_tools_not_at_all() -> N
 
 def test_the_machine_is_asked_for_the_tools_that_the_lab_finds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(environment, "TOOLS", {"path": ["sh", "-c", "echo $PATH"]})
-    assert testbed._tools() == {"path": boot.PATH}
+    assert testbed._tools()["path"] == boot.PATH
     script = Path(boot.__file__).with_name("init.sh").read_text(encoding="utf-8")
     assert f"export PATH={boot.PATH}\n" in script

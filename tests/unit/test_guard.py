@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import os
+import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -15,6 +18,8 @@ from harness.hosts.runner import DEFAULT_TIMEOUT_S, Completed
 from harness.model.errors import CellInvalid, CommandFailed, DeviceRefused, UsageError
 from harness.storage import guard
 from harness.storage.guard import Block, Device, Signature, Survey
+from harness.storage.programs import survey
+from harness.storage.transport import Exported
 
 MIB = 1 << 20
 DISK = Block(
@@ -452,3 +457,23 @@ def test_another_disk_under_the_run_makes_the_cell_invalid(changes: dict[str, An
 def test_a_disk_that_is_gone_makes_the_cell_invalid() -> None:
     with pytest.raises(CellInvalid, match="is gone"):
         guard.recheck(FakeHost(Survey("nothing of that name")), ask(DISK))
+
+
+def test_a_process_that_exports_a_device_is_no_other_writer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its file says which process it is. One whose command line lacks that file is another's."""
+    devices, process = tmp_path / "devices", tmp_path / "process"
+    devices.mkdir()
+    (devices / "a").write_text("/dev/sdb\n", encoding="utf-8")
+    monkeypatch.setattr(survey, "_number", lambda path: {"/dev/sdb": "8:16"}.get(path, ""))
+    kind = Exported(devices=f"{devices}/*", name=(-2, -1), as_what="at", process="../process")
+    program = ["sh", "-c", "echo begun; read nothing", "sh", str(process)]
+    with subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as server:
+        assert server.stdout is not None and server.stdout.readline()
+        process.write_text(f"{server.pid}\n", encoding="utf-8")
+        found = survey._exports([dataclasses.asdict(kind)])
+        process.write_text(f"{os.getpid()}\n", encoding="utf-8")
+        others = survey._exports([dataclasses.asdict(kind)])
+    assert found == ({"8:16": {"at devices": False}}, {"8:16": {str(server.pid)}})
+    assert others == ({}, {})

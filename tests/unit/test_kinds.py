@@ -19,7 +19,7 @@ from harness.storage import transports
 HARNESS = Path(__file__).parents[2] / "harness"
 
 HOMES = (
-    *("storage/iscsi/", "storage/nvme/", "parse/iscsi.py", "analysis/wire/"),
+    *("storage/iscsi/", "storage/nvme/", "storage/nbd/", "parse/iscsi.py", "analysis/wire/"),
     *("protection/ipsec/", "protection/macsec.py", "protection/mka.py", "protection/tls.py"),
     *("protection/wireguard.py", "protection/programs/overlay.py"),
 )
@@ -28,12 +28,15 @@ LISTS = {"model/__init__.py", "model/protections.py", "protection/kinds.py"}
 ALLOWED = {
     "cli/__init__.py": {"iscsi", "open-iscsi", "lio", "strongswan", "wireguard"},  # what the help begins with
     "explain/published.py": {"iscsi"},  # published figures are those of iSCSI
-    "observe/environment.py": {"open-iscsi", "iscsiadm", "strongswan"},  # versions that each record has
+    "observe/environment.py": {"strongswan"},  # versions that each record has
     "parse/profiles.py": {"charon", "strongswan"},  # a proposal is in strongSwan's words
     "report/page.py": {"iscsi"},  # a sentence of pages that are kept
     "results/planned.py": {"iscsi"},  # `--iscsi`, and the field of plans
     "results/upgrade.py": {"iscsi"},  # the only one of schema 1
-    "runs/lean.py": {"iscsi"},  # a library that fio loads
+    "runs/lean.py": {"iscsi", "nbd"},  # libraries that fio loads
+    # A modelled hard disk is served over a socket pair.
+    "storage/disks.py": {"nbd", "nbd0", "nbds_max"},
+    "storage/programs/harddisk.py": {"nbd0"},
     "planning/plan.py": {"iscsi"},  # `--iscsi`
     "planning/request.py": {"nvme"},  # a disk of profiles/disks/
     "testbeds/lab/kernels/ciphers.py": {"macsec"},  # kernel modules that use ciphers
@@ -46,13 +49,13 @@ ALLOWED = {
 }
 
 WORD = re.compile(
-    r"(?<![a-z])(?:open-iscsi|iscsi\w*|nvme\w*|lio|wireguard|macsec|mka|tls\w*|charon|strongswan)(?![a-z])",
+    r"(?<![a-z])(?:open-iscsi|iscsi\w*|nvme\w*|nbd\w*|lio|wireguard|macsec|mka|tls\w*|charon|strongswan)(?![a-z])",
     re.IGNORECASE,
 )
 MODULE = re.compile(
-    r"harness\.(?:storage\.(iscsi|nvme)|protection\.(ipsec|macsec|mka|tls|wireguard)|parse\.(iscsi))\b"
+    r"harness\.(?:storage\.(iscsi|nvme|nbd)|protection\.(ipsec|macsec|mka|tls|wireguard)|parse\.(iscsi))\b"
 )
-CONSTANT = {"ISCSI", "NVME_TCP", "MACSEC", "MACSEC_MKA", "TLS", "WIREGUARD"}
+CONSTANT = {"ISCSI", "NVME_TCP", "NBD", "MACSEC", "MACSEC_MKA", "TLS", "WIREGUARD"}
 
 
 def docstrings(tree: ast.AST) -> set[ast.AST]:

@@ -14,7 +14,7 @@ from harness.analysis.wire.nvme import Dialogue
 from harness.hosts import programs
 from harness.model import LinkProfile
 from harness.model.errors import CommandFailed, RequirementError
-from harness.storage import nvme
+from harness.storage import nvme, requests
 from harness.storage.nvme.initiator import Connection
 from harness.storage.nvme.target import Subsystem
 from harness.storage.transport import NoAnswer
@@ -34,7 +34,7 @@ def test_nvme_asks_for_what_was_asked_and_holds_the_target_to_it() -> None:
         nvme.require_agreed(asked, {"queue_count": "2", "sqsize": "63"})
 
 
-@pytest.mark.parametrize(("status", "kind"), [(1, CommandFailed), (nvme.NOT_REACHED, NoAnswer)])
+@pytest.mark.parametrize(("status", "kind"), [(1, CommandFailed), (requests.NOT_REACHED, NoAnswer)])
 def test_a_portal_that_does_not_answer_is_told_apart_from_one_that_refuses(
     status: int, kind: type[CommandFailed]
 ) -> None:

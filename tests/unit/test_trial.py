@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from harness.hosts import programs
-from harness.model.errors import HostLost
+from harness.model.errors import HostLost, RequirementError
+from harness.storage.nvme.transport import NvmeTcp
 from harness.testbeds import doctor, trial
 from harness.testbeds.requirements import Asked
 from harness.testbeds.trial import Outcome
@@ -107,6 +108,22 @@ def test_each_transport_and_protection_that_is_asked_for_is_tried(
     assert "subsystem" in made(world) and ("connection" in made(world)) is (role == "initiator")
     assert not [c for c in world.commands if c.argv[0] == "daemon" and "charon" in c.argv[-1]]
     assert not world.left
+
+
+def test_an_initiator_without_the_target_s_program_connects_to_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of a target that is no kernel's; this one has a program that nobody has."""
+
+    def missing(command: Command) -> bool:
+        if command.argv == ("nobody's",):
+            raise RequirementError("there is no such program")
+        return False
+
+    monkeypatch.setattr(NvmeTcp, "target_software", ("nobody's",))
+    asked = Asked(transports=("nvme-tcp",), protections=())
+    (outcome,) = tried(World(broken=missing), "initiator", tmp_path, asked)
+    assert outcome == Outcome(what="NVMe/TCP, to nobody (a whole NVMe/TCP connection would need nvmet here)")
 
 
 def test_what_the_kernel_says_of_nvme_is_told(tmp_path: Path) -> None:

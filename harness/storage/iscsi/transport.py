@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+from harness.hosts import programs
 from harness.hosts.footprint import Leftover, Trouble
 from harness.model import ISCSI, BackingKind
 from harness.storage import iscsi
@@ -38,7 +39,11 @@ class Iscsi:
     )
     column_s: ClassVar[float] = 0.7
     needs_own_kernel: ClassVar[bool] = False
-    target_libraries: ClassVar[tuple[str, ...]] = ("rtslib_fb",)
+    target_software: ClassVar[tuple[str, ...]] = (programs.PYTHON, "-I", "-c", "import rtslib_fb")
+    versions: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "open-iscsi": ("iscsiadm", "--version"),
+        "python3-rtslib-fb": ("dpkg-query", "-W", "-f=${Version}", "python3-rtslib-fb"),
+    }
     export_title: ClassVar[str] = "an iSCSI target"
     session_title: ClassVar[str] = "an iSCSI session"
     server: ClassVar[str] = "LIO"

@@ -7,22 +7,16 @@ needed. Only objects whose names carry the run's id are made and removed.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 
-import msgspec
-
-from harness.hosts import Host, programs
-from harness.hosts.undo import Step
-from harness.model.errors import CommandFailed, RequirementError
-from harness.storage.transport import NoAnswer
+from harness.model.errors import RequirementError
+from harness.storage import requests
 
 PORT = 4420
 """IANA's for NVMe over fabrics."""
 
 PREFIX = "nqn.2026-11.net.storage-harness"
-
-NOT_REACHED = 4
-"""Exit status of ``programs/initiator.py``: nobody answered at the portal."""
 
 TARGET_PARAMETERS = ("inline_data_bytes",)
 """Up to how many bytes of a write go with its command, and need no R2T (ICDOFF and IOCCSZ)."""
@@ -38,20 +32,7 @@ def nqn(tag: str, name: str) -> str:
     return f"{PREFIX}:{tag}.{name}"
 
 
-def step(program: str, do: str, **request: object) -> Step:
-    """A request that one of the programs carries out."""
-    text = msgspec.json.encode({"do": do, **request}).decode()
-    return Step((programs.PYTHON, "-I", "-S", "-c", programs.source(__package__, program)), input=text)
-
-
-def ask(host: Host, request: Step, what: str, *, timeout_s: float = 60) -> str:
-    """The answer to a request; ``what`` begins the sentence that says that there is none."""
-    done = host.run(request.argv, input=request.input, timeout_s=timeout_s, check=False)
-    if done.status != 0:
-        words = done.stderr.strip().splitlines() or ["it said nothing"]
-        kind = NoAnswer if done.status == NOT_REACHED else CommandFailed
-        raise kind(f"{what}: {words[-1]}", hint="the kernel log of both hosts says more")
-    return done.stdout
+step = functools.partial(requests.step, __package__)
 
 
 def require_agreed(asked: Mapping[str, str], agreed: Mapping[str, str]) -> None:

@@ -14,7 +14,8 @@ from harness.hosts.footprint import Leftover, Trouble
 from harness.hosts.undo import Step
 from harness.model import addresses
 from harness.model.errors import CellInvalid, CommandFailed
-from harness.storage.nvme import FLAGS, NUMBERS, ask, step
+from harness.storage.nvme import FLAGS, NUMBERS, step
+from harness.storage.requests import ask
 
 MODULES = ("nvme_fabrics", "nvme_tcp")
 LEAVES = (

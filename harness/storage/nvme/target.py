@@ -10,7 +10,8 @@ from harness.hosts import Host
 from harness.hosts.footprint import Leftover, Trouble
 from harness.hosts.undo import Step
 from harness.storage import configfs
-from harness.storage.nvme import TARGET_PARAMETERS, ask, step
+from harness.storage.nvme import TARGET_PARAMETERS, step
+from harness.storage.requests import ask
 
 MODULES = ("nvmet", "nvmet_tcp")
 

@@ -13,7 +13,8 @@ import msgspec
 
 from harness.hosts import Host
 from harness.hosts.undo import Step
-from harness.storage.nvme import ask, step
+from harness.storage.nvme import step
+from harness.storage.requests import ask
 
 SECRET_BYTES = 32
 """As long as the output of SHA-256, to which the identity commits the key."""

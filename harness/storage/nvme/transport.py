@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -35,7 +35,8 @@ class NvmeTcp:
     )
     column_s: ClassVar[float] = 0.5
     needs_own_kernel: ClassVar[bool] = True
-    target_libraries: ClassVar[tuple[str, ...]] = ()
+    target_software: ClassVar[tuple[str, ...]] = ()
+    versions: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     export_title: ClassVar[str] = "an NVMe/TCP subsystem"
     session_title: ClassVar[str] = "an NVMe/TCP connection"
     server: ClassVar[str] = "nvmet"

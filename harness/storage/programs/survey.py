@@ -162,15 +162,34 @@ def _block(number: str, via: str, below: str) -> dict[str, Any]:
     }
 
 
-def _exports(kinds: list[dict[str, Any]]) -> dict[str, dict[str, bool]]:
-    """Number of a device → how it is exported → whether that keeps others from opening it."""
+def _exports(kinds: list[dict[str, Any]]) -> tuple[dict[str, dict[str, bool]], dict[str, set[str]]]:
+    """Number of a device → how it is exported → whether that keeps others from opening it; and the processes
+    that export it."""
     found: dict[str, dict[str, bool]] = {}
+    servers: dict[str, set[str]] = {}
     for kind in kinds:
         for file in sorted(Path("/").glob(kind["devices"].lstrip("/"))):
-            if not kind["enabled"] or _text(file.with_name(kind["enabled"])) == "1":
-                how = f"{kind['as_what']} {'/'.join(file.parts[slice(*kind['name'])])}"
-                found.setdefault(_number(_text(file)), {})[how] = kind["is_exclusive"]
-    return found
+            if kind["enabled"] and _text(file.with_name(kind["enabled"])) != "1":
+                continue
+            number = _number(_text(file))
+            if kind["process"]:
+                told = os.path.normpath(file.parent / kind["process"])
+                process = _text(Path(told))
+                # Its number may be another process's by now.
+                if told.encode() not in _words(process):
+                    continue
+                servers.setdefault(number, set()).add(process)
+            how = f"{kind['as_what']} {'/'.join(file.parts[slice(*kind['name'])])}"
+            found.setdefault(number, {})[how] = kind["is_exclusive"]
+    return found, servers
+
+
+def _words(process: str) -> list[bytes]:
+    """The command line of a process; [] if there is none of that number."""
+    try:
+        return Path("/proc", str(int(process)), "cmdline").read_bytes().split(b"\0")
+    except (OSError, ValueError):
+        return []
 
 
 def survey(path: str, kinds: list[dict[str, Any]]) -> dict[str, Any]:
@@ -192,7 +211,7 @@ def survey(path: str, kinds: list[dict[str, Any]]) -> dict[str, Any]:
     for name in _names(Path("/sys/block")):
         if file := _text(Path("/sys/block", name, "loop/backing_file")):
             loops.setdefault(_number(file), []).append(_text(Path("/sys/block", name, "dev")))
-    exports = _exports(kinds)
+    exports, servers = _exports(kinds)
     btrfs = {_text(device / "dev"): device.parts[-3] for device in Path("/sys/fs/btrfs").glob("*/devices/*")}
     swaps = [_number(_unescaped(line.split()[0])) for line in _text(Path("/proc/swaps")).splitlines()[1:]]
     processes = [name for name in _names(Path("/proc")) if name.isdigit()]
@@ -209,7 +228,12 @@ def survey(path: str, kinds: list[dict[str, Any]]) -> dict[str, Any]:
             "swap": number in swaps,
             "mounts": mounts.get(number, {}),
             "exports": exports.get(number, {}),
-            "writers": writers.get(number, {}),
+            # Who exports it has it open for that.
+            "writers": {
+                process: name
+                for process, name in writers.get(number, {}).items()
+                if process not in servers.get(number, ())
+            },
         }
         todo += [(how, other, number) for how, other in _related(number, via, loops)]
     return {"found": "", "blocks": list(blocks.values())}

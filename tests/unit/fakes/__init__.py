@@ -30,6 +30,7 @@ from harness.protection.witness import Knock, Report, Witness
 from tests.unit.fakes.answers import DONE, NO, Answer
 from tests.unit.fakes.ipsec import Ipsec
 from tests.unit.fakes.iscsi import Iscsi
+from tests.unit.fakes.nbd import Nbd
 from tests.unit.fakes.nvme import Nvme
 
 _NETWORK = "ip tc ss ping iw ethtool iptables-legacy ovsdb-tool ovs-vsctl ovs-ofctl"
@@ -279,7 +280,7 @@ class World:
     _steps: int = 0
 
     def __post_init__(self) -> None:
-        self.ipsec, self.iscsi, self.nvme = Ipsec(self), Iscsi(self), Nvme(self)
+        self.ipsec, self.iscsi, self.nvme, self.nbd = Ipsec(self), Iscsi(self), Nvme(self), Nbd(self)
 
     def host(self, name: str, netns: str | None = None) -> FakeHost:
         """In place of ``NamespaceHost``."""
@@ -391,7 +392,9 @@ class World:
             case ["fio", *_]:
                 return self._fio(text)
             case _:
-                answers = (kind.act(netns, argv, text) for kind in (self.ipsec, self.iscsi, self.nvme))
+                answers = (
+                    kind.act(netns, argv, text) for kind in (self.ipsec, self.iscsi, self.nvme, self.nbd)
+                )
                 answer = next((answer for answer in answers if answer is not None), None)
                 known = argv[0] in SILENT | self.silent
                 assert answer or known, (
@@ -441,7 +444,7 @@ class World:
             return "".join(f"{name}: {moved} {moved}\n" for name in (*links, *ends))
         if path == "/proc/crypto":
             return "name         : rfc4106(gcm(aes))\ndriver       : rfc4106-gcm-aesni\npriority     : 400\n"
-        for kind in (self.nvme, self.iscsi):
+        for kind in (self.nvme, self.nbd, self.iscsi):
             if (text := kind.text_of(path)) is not None:
                 return text
         return "262144\n" if path.endswith("/size") else ""

@@ -1,6 +1,7 @@
-"""NVMe/TCP in virtual time against theory.
+"""NVMe/TCP and NBD in virtual time against theory.
 
-`python -m tests.lab.test_nvme_against_theory` measures, and prints what docs/theory.md shows of it.
+`python -m tests.lab.test_transports_against_theory nvme-tcp` measures, and prints what docs/theory.md
+shows of it.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ import pytest
 
 from harness.analysis import theory, wire
 from harness.analysis.theory import Prediction
+from harness.model import ISCSI, TRANSPORTS
 from tests.lab.cli import harness, python_inside
 from tests.lab.inside.against_theory import WORKLOADS, Framing, Measured
-from tests.lab.inside.nvme_against_theory import FRAMINGS, NVME
+from tests.lab.inside.transports_against_theory import FRAMINGS
 from tests.lab.test_against_theory import DEADLINE_S, path_of, wire_bytes
 
 # A minute and a half of a processor, and test_against_theory has the same frames.
@@ -28,10 +30,10 @@ TIME_TOLERANCE = 0.02
 CELLS = [(framing, workload) for framing in FRAMINGS for workload in WORKLOADS]
 
 
-def measure() -> Measured:
+def measure(transport: str) -> Measured:
     inside = (
         *("env", "PYTHONHASHSEED=0"),
-        *python_inside("inside.nvme_against_theory", secrets.token_hex(2)),
+        *python_inside("inside.transports_against_theory", secrets.token_hex(2), transport),
     )
     done = harness(
         *("lab", "exec", "--kernel", "own", "--virtual-time", "--memory", "512", "--", *inside),
@@ -41,16 +43,16 @@ def measure() -> Measured:
     return msgspec.json.decode(done.out.strip().splitlines()[-1], type=Measured)
 
 
-@pytest.fixture(scope="module")
-def measured() -> Measured:
-    return measure()
+@pytest.fixture(scope="module", params=[name for name in TRANSPORTS if name != ISCSI])
+def measured(request: pytest.FixtureRequest) -> tuple[str, Measured]:
+    return request.param, measure(request.param)
 
 
-def predict(told: Measured, framing: Framing, workload: str) -> Prediction:
+def predict(transport: str, told: Measured, framing: Framing, workload: str) -> Prediction:
     column = told.columns[framing.name]
     kind, _, block = workload.partition("-")
     direction: theory.Direction = "write" if kind == "write" else "read"
-    dialogue = wire.transport(NVME.name).dialogue(column.session, direction, column.window_bytes)
+    dialogue = wire.transport(transport).dialogue(column.session, direction, column.window_bytes)
     assert dialogue is not None, column.session
     return theory.predict(
         path_of(framing),
@@ -62,21 +64,25 @@ def predict(told: Measured, framing: Framing, workload: str) -> Prediction:
 
 
 @pytest.mark.parametrize(("framing", "workload"), CELLS, ids=[f"{f.name}-{w}" for f, w in CELLS])
-def test_virtual_time_is_what_theory_predicts(measured: Measured, framing: Framing, workload: str) -> None:
-    cell, predicted = measured.columns[framing.name].cells[workload], predict(measured, framing, workload)
+def test_virtual_time_is_what_theory_predicts(
+    measured: tuple[str, Measured], framing: Framing, workload: str
+) -> None:
+    transport, told = measured
+    column, predicted = told.columns[framing.name], predict(transport, told, framing, workload)
+    cell = column.cells[workload]
     both_ways = predicted.to_initiator.wire_bytes + predicted.to_target.wire_bytes
     assert sum(wire_bytes(cell, framing).values()) == pytest.approx(both_ways, rel=BYTES_TOLERANCE)
     assert cell.total_ns / cell.ios == pytest.approx(predicted.time_s * 1e9, rel=TIME_TOLERANCE)
-    assert measured.columns[framing.name].mss_bytes == path_of(framing).mss_bytes
+    assert column.mss_bytes == path_of(framing).mss_bytes
 
 
-def table(told: Measured) -> Iterator[str]:
+def table(transport: str, told: Measured) -> Iterator[str]:
     """Predicted and virtual side by side, in Markdown."""
     yield "| column | MSS | | us: predicted | virtual | | bytes on the wire: predicted | virtual | |"
     yield "|---|---|---|---|---|---|---|---|---|"
     for framing, workload in CELLS:
         column = told.columns[framing.name]
-        cell, predicted = column.cells[workload], predict(told, framing, workload)
+        cell, predicted = column.cells[workload], predict(transport, told, framing, workload)
         time_us, expected_us = cell.total_ns / cell.ios / 1e3, predicted.time_s * 1e6
         wire = sum(wire_bytes(cell, framing).values())
         expected = predicted.to_initiator.wire_bytes + predicted.to_target.wire_bytes
@@ -88,4 +94,4 @@ def table(told: Measured) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    sys.stdout.write("\n".join([*table(measure()), ""]))
+    sys.stdout.write("\n".join([*table(sys.argv[1], measure(sys.argv[1])), ""]))

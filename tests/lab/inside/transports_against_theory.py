@@ -1,30 +1,30 @@
-"""As `against_theory`, over NVMe/TCP.
+"""As `against_theory`, over other transports than iSCSI.
 
-`python -m tests.lab.inside.nvme_against_theory TAG`, with --virtual-time; prints a `Measured` as JSON.
+`python -m tests.lab.inside.transports_against_theory TAG TRANSPORT`, with --virtual-time; prints a
+`Measured` as JSON.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import sys
 
 from harness.model import BackingKind, IpsecMode
-from harness.storage import disks
-from harness.storage.nvme.transport import NvmeTcp
-from harness.storage.transport import Export, Lun, Sides
+from harness.storage import disks, transports
+from harness.storage.transport import Export, Lun, Sides, Transport
 from tests.lab.inside.against_theory import FOLDER, MTUS, SIZE_BYTES, Framing, Lab, Up, measure
 from tests.lab.inside.kernel import sh
 
-NVME = NvmeTcp()
 FRAMINGS = (
     *(Framing(mtu_bytes=mtu) for mtu in MTUS),
     *(Framing(mtu_bytes=1500, proposal="aes128gcm16", mode=mode) for mode in IpsecMode),
 )
 
 
-def bring_up(lab: Lab) -> list[Up]:
-    for module in {*NVME.modules("target", ()), *NVME.modules("initiator", ())}:
-        sh("modprobe", module)
+def bring_up(transport: Transport, lab: Lab) -> list[Up]:
+    for module in {*transport.modules("target", ()), *transport.modules("initiator", ())}:
+        sh("modprobe", *module.split())
     lun = Lun(serial=lab.store, kind=BackingKind.BLOCK, path=disks.FLASH_DEVICE, size_bytes=SIZE_BYTES)
     sides = Sides(
         journal=lab.journal,
@@ -34,10 +34,10 @@ def bring_up(lab: Lab) -> list[Up]:
         luns=(lun,),
         logs=FOLDER,
     )
-    shared = lab.stack.enter_context(NVME.shared(sides))
+    shared = lab.stack.enter_context(transport.shared(sides))
     ups = []
     for index, framing in enumerate(FRAMINGS):
-        path = dataclasses.replace(lab.link(framing, index), port=NVME.port)
+        path = dataclasses.replace(lab.link(framing, index), port=transport.port)
         wanted = Export(
             name=framing.name,
             number=0,
@@ -53,4 +53,4 @@ def bring_up(lab: Lab) -> list[Up]:
 
 
 if __name__ == "__main__":
-    measure(sys.argv[1], bring_up)
+    measure(sys.argv[1], functools.partial(bring_up, transports.named(sys.argv[2])))

@@ -1,0 +1,82 @@
+"""What the two ends of NBD send for one I/O (doc/proto.md of NetworkBlockDevice/nbd, "Transmission")."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from harness.analysis import theory
+from harness.analysis.theory import Burst
+from harness.model import NBD, End
+from harness.model.units import positive
+
+REQUEST_BYTES = 28
+"""Magic, flags, type, cookie, offset, length; data of a write follows."""
+
+REPLY_BYTES = 16
+"""A simple reply: magic, error, cookie; data of a read follows. Linux asks for no structured ones."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dialogue:
+    """Requests of at most ``largest_bytes``, all at once, and their replies.
+
+    Both ends send a header and its data together (MSG_MORE), and a server takes what a write brings.
+    """
+
+    largest_bytes: int
+    window_bytes: int
+
+    def bursts(self, wire: theory.Wire, direction: theory.Direction, block_bytes: int) -> list[Burst]:
+        starts = range(0, block_bytes, self.largest_bytes)
+        pieces = [min(self.largest_bytes, block_bytes - start) for start in starts]
+
+        def sent(by: End, header_bytes: int, *, has_data: bool) -> Burst:
+            writes = [(header_bytes + piece * has_data, False) for piece in pieces]
+            return theory.sent(wire, self, by, writes, after_disk=by == "target")
+
+        return [
+            sent("initiator", REQUEST_BYTES, has_data=direction == "write"),
+            sent("target", REPLY_BYTES, has_data=direction == "read"),
+        ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Overheads:
+    """See ``bounds.Overheads``; ``agreed`` is what ``programs/initiator.py`` tells."""
+
+    agreed: Mapping[str, str]
+
+    @property
+    def most_commands(self) -> int:
+        return positive(self.agreed, "nr_requests") * positive(self.agreed, "connections")
+
+    def write_round_trips(self, command_bytes: int) -> int:
+        del command_bytes  # all of it goes with its command
+        return 1
+
+    def header_bytes(self, data_bytes: int) -> int:
+        del data_bytes  # one reply has it all
+        return REPLY_BYTES
+
+
+class Nbd:
+    """See ``wire.Transport``."""
+
+    name: ClassVar[str] = NBD
+    remedy: ClassVar[str] = "a larger max_sectors_kb of its disk, which Linux sets to 128"
+    window_bytes: ClassVar[int | None] = None
+
+    def dialogue(
+        self, agreed: Mapping[str, str], direction: theory.Direction, window_bytes: int
+    ) -> theory.Dialogue | None:
+        del direction  # the ends agree on nothing that differs by it
+        largest = 1024 * positive(agreed, "max_sectors_kb")
+        return Dialogue(largest_bytes=largest, window_bytes=window_bytes) if largest else None
+
+    def overheads(self, agreed: Mapping[str, str]) -> Overheads:
+        return Overheads(agreed=agreed)
+
+
+OFFERED = (Nbd(),)

@@ -1,0 +1,129 @@
+"""The initiator side: a connection of the kernel's, made by ``programs/initiator.py``, and its disk."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from harness.hosts import Host
+from harness.hosts.footprint import Leftover, Trouble
+from harness.hosts.undo import Step
+from harness.model import addresses
+from harness.model.errors import CellInvalid
+from harness.storage.nbd import step
+from harness.storage.requests import ask
+
+MODULES = ("nbd nbds_max=0",)
+"""Without the parameter it makes sixteen disks."""
+
+BACKENDS = "/sys/block/nbd*/backend"
+"""What is behind each disk, in the words of who connected it (drivers/block/nbd.c, Linux 5.14)."""
+
+PREFIX = "net.storage-harness"
+
+LEAVES = (
+    Leftover(
+        what="the NBD connection to",
+        names=f'cat {BACKENDS} 2>/dev/null | grep -F ":$1."',
+        where=BACKENDS,
+    ),
+)
+TROUBLES: tuple[Trouble, ...] = (
+    # nbd_xmit_timeout(), nbd_handle_reply(), sock_xmit(), nbd_handle_cmd() and others of drivers/block/nbd.c
+    (
+        re.compile(
+            r"block nbd\d+: (Connection timed out.*|Possible stuck request.*|Receive (control|data) failed.*"
+            r"|Send (control|data) failed.*|Other side returned error.*|Dead connection.*|Wrong magic.*"
+            r"|Unexpected reply.*|Double reply.*|Attempted send on invalid socket.*)"
+        ),
+        "the NBD connection dropped",
+    ),
+)
+
+CONNECT_S = 8
+"""How long the target is waited for."""
+
+LOSS_S = 10
+"""How long an answer is waited for, before I/O fails."""
+
+
+def backend(tag: str, name: str, serial: str) -> str:
+    """By which a disk is known: NBD has no names for disks, but the kernel keeps one for who connected it."""
+    return f"{PREFIX}:{tag}.{name}:{serial}"
+
+
+class NbdConnection(msgspec.Struct, frozen=True):
+    """An initiator's connection to an export, with the disk that it brings.
+
+    ``bound_to`` is the network interface that it may use alone; None leaves that to the routing. With
+    ``read_only`` a server that takes writes is refused.
+    """
+
+    backend: str
+    export: str
+    address: str
+    port: int
+    bound_to: str | None = None
+    read_only: bool = False
+
+    def acquire(self, host: Host) -> None:
+        request = {**msgspec.to_builtins(self), "within_s": CONNECT_S, "loss_s": LOSS_S}
+        what = f"no NBD connection to {addresses.at_port(self.address, self.port)}"
+        ask(host, step("initiator", "connect", **request), what)
+
+    def undo(self) -> tuple[Step, ...]:
+        return (step("initiator", "disconnect", backend=self.backend),)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NbdDisk:
+    """The block device of a connection, as found through sysfs: never by assuming a name."""
+
+    host: Host
+    sysfs: str
+    device: str
+    backend: str
+    size_bytes: int
+
+    def check(self) -> None:
+        """Make sure, just before a job, that the device still is what was connected to.
+
+        Raises CellInvalid if it is not connected any more, another disk has taken the name, or something
+        (multipath, LVM, md) has taken hold of it.
+        """
+        process, behind, sectors = (
+            text.strip()
+            for text in self.host.read_files([f"{self.sysfs}/{name}" for name in ("pid", "backend", "size")])
+        )
+        if not process or behind != self.backend:
+            raise CellInvalid(
+                f"{self.device} was expected to be connected to {self.backend}, "
+                f"but is to {behind or 'nothing'}"
+            )
+        if int(sectors) * 512 != self.size_bytes:
+            raise CellInvalid(
+                f"{self.device} was expected to have {self.size_bytes} bytes, but has {int(sectors) * 512}"
+            )
+        holders = self.host.list_folder(f"{self.sysfs}/holders")
+        if holders:
+            raise CellInvalid(f"{self.device} was expected to be free, but is held by {', '.join(holders)}")
+
+
+def await_disk(host: Host, connection: NbdConnection, *, size_bytes: int) -> tuple[NbdDisk, dict[str, str]]:
+    """The disk of a connection that is up, identified by its backend and size, and what was agreed on."""
+    answer = ask(
+        host, step("initiator", "tell", backend=connection.backend), "the NBD connection cannot be read"
+    )
+    told: dict[str, Any] = msgspec.json.decode(answer)
+    disk = NbdDisk(
+        host=host,
+        sysfs=f"/sys/block/{told['disk']}",
+        device=f"/dev/{told['disk']}",
+        backend=connection.backend,
+        size_bytes=size_bytes,
+    )
+    disk.check()
+    return disk, told["agreed"]

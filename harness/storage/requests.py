@@ -1,0 +1,30 @@
+"""Requests to the small programs in a room's folder ``programs``, which run by themselves on a host: JSON on
+their standard input, the answer on their standard output."""
+
+from __future__ import annotations
+
+import msgspec
+
+from harness.hosts import Host, programs
+from harness.hosts.undo import Step
+from harness.model.errors import CommandFailed
+from harness.storage.transport import NoAnswer
+
+NOT_REACHED = 4
+"""Exit status of a program if nobody answers at the portal."""
+
+
+def step(room: str, program: str, do: str, **request: object) -> Step:
+    """A request that one of a room's programs carries out."""
+    text = msgspec.json.encode({"do": do, **request}).decode()
+    return Step((programs.PYTHON, "-I", "-S", "-c", programs.source(room, program)), input=text)
+
+
+def ask(host: Host, request: Step, what: str, *, timeout_s: float = 60) -> str:
+    """The answer to a request; ``what`` begins the sentence that says that there is none."""
+    done = host.run(request.argv, input=request.input, timeout_s=timeout_s, check=False)
+    if done.status != 0:
+        words = done.stderr.strip().splitlines() or ["it said nothing"]
+        kind = NoAnswer if done.status == NOT_REACHED else CommandFailed
+        raise kind(f"{what}: {words[-1]}", hint="the kernel log of both hosts says more")
+    return done.stdout

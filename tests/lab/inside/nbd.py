@@ -1,0 +1,184 @@
+"""NBD: an export, its disk, what was agreed on, and how it goes, over one link.
+
+`python -m tests.lab.inside.nbd`, on any kernel of the lab.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from harness.hosts import NamespaceHost
+from harness.hosts.journal import Journal
+from harness.model import BackingKind
+from harness.model.errors import CommandFailed
+from harness.network import links
+from harness.network.links import LinkPath
+from harness.parse.profiles import load_link
+from harness.runs import inside, leftovers
+from harness.storage import guard, nbd
+from harness.storage.nbd.initiator import NbdConnection, backend
+from harness.storage.nbd.target import FOLDER as PORTALS
+from harness.storage.nbd.target import NbdExport
+from harness.storage.nbd.transport import Nbd, NbdSides
+from harness.storage.transport import Export, Lun, NoAnswer, Sides
+from tests.lab.inside.kernel import sh
+from tests.lab.inside.nvme_tcp import moves
+
+TAG = "beef"
+FOLDER = Path("/run/nbd-in-lab")
+DEVICE = "/dev/ram0"
+SIZE_MIB = 64
+LUN = Lun(serial=f"harness-{TAG}-0", kind=BackingKind.BLOCK, path=DEVICE, size_bytes=SIZE_MIB << 20)
+
+
+def export(path: LinkPath, name: str = "t", **more: object) -> Export:
+    wanted = Export(
+        name=name,
+        number=0,
+        lun=LUN,
+        target=path.target,
+        address=path.target_address,
+        port=nbd.PORT,
+        parameters={},
+    )
+    return dataclasses.replace(wanted, **more)  # type: ignore[arg-type]
+
+
+def disks() -> list[Path]:
+    """Those of somebody: a disk of the kernel's that is not connected has no process."""
+    return list(Path("/sys/block").glob("nbd*/pid"))
+
+
+def servers() -> list[str]:
+    found = []
+    for file in Path("/proc").glob("[0-9]*/comm"):
+        with contextlib.suppress(OSError):
+            if file.read_text() == "nbdkit\n":
+                found.append(file.parent.name)
+    return found
+
+
+@contextlib.contextmanager
+def refused(words: str, kind: type[CommandFailed] = CommandFailed) -> Iterator[None]:
+    try:
+        yield
+    except CommandFailed as error:
+        assert type(error) is kind and words in error.message, repr(error)
+        print(error.message)
+    else:
+        raise AssertionError(f"expected to be refused: {words}")
+
+
+def a_disk_comes_and_goes(up: NbdSides, path: LinkPath) -> None:
+    before = guard.inspect(path.target, DEVICE)
+    with up.attach(export(path, bound_to=path.initiator_iface)) as session:
+        print(json.dumps(session.agreed))
+        assert session.agreed["connections"] == "1" and session.agreed["read_only"] == "0"
+        # The lab has one processor, for which the kernel would choose mq-deadline.
+        assert session.agreed["scheduler"].startswith("[none]"), session.agreed
+        session.disk.check()
+        for kind in ("randwrite", "randread"):
+            assert moves(session.disk.device, kind) >= 8 << 20
+        # What it has written is on the device, and its process is no other writer.
+        (use,) = guard.inspect(path.target, DEVICE).uses
+        portal = f"{path.target_address}-{nbd.PORT}"
+        assert use.what == f"it is exported over NBD at the portal {portal}" and use.is_export, use
+        guard.recheck(path.target, before)
+    assert not disks() and not servers() and not Path(PORTALS).exists()
+    # Two at one portal; the first goes, the second stays.
+    with up.attach(export(path, "second")) as session:
+        with up.attach(export(path, "first")) as other:
+            assert other.disk.device != session.disk.device
+            assert len(servers()) == 1, servers()
+        session.disk.check()
+        assert moves(session.disk.device, "randread") >= 8 << 20
+    with up.attach(export(path, "unwritable", read_only=True)) as session:
+        argv = ["dd", "if=/dev/zero", f"of={session.disk.device}", "bs=4k", "count=1", "oflag=direct"]
+        done = sh(*argv, check=False)
+        assert "Read-only" in done or "not permitted" in done, done
+        # Nor would the server take it: its clients are told.
+        assert session.agreed["read_only"] == "1"
+
+
+def who_is_refused(journal: Journal, path: LinkPath) -> None:
+    made = NbdExport("secret", DEVICE, path.target_address, nbd.PORT, f"{PORTALS}/{TAG}")
+    stranger = NbdConnection(backend(TAG, "x", "s"), "guessed", made.address, made.port)
+    with journal.hold(path.target, made):
+        with refused("no NBD connection to"), journal.hold(path.initiator, stranger):
+            pass
+        reader = msgspec.structs.replace(stranger, export="secret", read_only=True)
+        with refused("expected a server that refuses writes"), journal.hold(path.initiator, reader):
+            pass
+    # Nobody listens any more.
+    with refused("Connection refused", NoAnswer), journal.hold(path.initiator, stranger):
+        pass
+    assert not disks()
+
+
+def what_vanishes(up: NbdSides, path: LinkPath) -> None:
+    """The server goes under a session: its I/O fails at once, and what is left is swept all the same."""
+    with up.attach(export(path, "gone")) as session:
+        for process in servers():
+            os.kill(int(process), signal.SIGKILL)
+        done = sh(
+            "dd", f"if={session.disk.device}", "of=/dev/null", "bs=4k", "count=1", "iflag=direct", check=False
+        )
+        assert "Input/output error" in done, done
+    assert not disks() and not Path(PORTALS).exists()
+
+
+def what_a_crash_leaves(path: LinkPath) -> None:
+    """As after SIGKILL: the journal is all that is known, and half of an export is there too."""
+    folder = f"{PORTALS}/{TAG}"
+    of = NbdExport("crash", DEVICE, path.target_address, nbd.PORT, folder)
+    made = NbdConnection(backend(TAG, "crash", LUN.serial), of.export, of.address, of.port)
+    half = NbdExport("half", DEVICE, path.target_address, nbd.PORT + 1, folder)
+    of.acquire(path.target)
+    made.acquire(path.initiator)
+    Path(folder, f"{half.address}-{half.port}", "exports").mkdir(parents=True)
+    found = [line for line in leftovers.find(path.initiator, TAG) if "NBD" in line]
+    assert found == [
+        f"the NBD connection to {made.backend} is still there",
+        f"the NBD portal {of.address}-{of.port} is still there",
+        f"the NBD portal {half.address}-{half.port} is still there",
+    ], found
+    for _ in range(2):  # what is absent is no error
+        for host, resource in ((path.initiator, made), (path.target, of), (path.target, half)):
+            for step in resource.undo():
+                host.run(step.argv, input=step.input)
+    assert not [line for line in leftovers.find(path.initiator, TAG) if "NBD" in line]
+    assert not disks() and not servers()
+
+
+def main() -> None:
+    FOLDER.mkdir()
+    inside.mount_private()
+    transport = Nbd()
+    for module in (*transport.modules("target", ()), *transport.modules("initiator", ())):
+        sh("modprobe", *module.split())
+    sh("modprobe", "brd", f"rd_size={SIZE_MIB << 10}", "rd_nr=1")
+    near = NamespaceHost("initiator")
+    journal = Journal(FOLDER / "journal.jsonl")
+    sides = Sides(journal=journal, tag=TAG, target=near, initiators=(near,), luns=(LUN,), logs=FOLDER)
+    with (
+        transport.shared(sides) as up,
+        links.bring_up(journal, near, load_link("wired"), tag=TAG, index=3) as path,
+    ):
+        path = dataclasses.replace(path, port=transport.port)
+        a_disk_comes_and_goes(up, path)
+        who_is_refused(journal, path)
+        what_vanishes(up, path)
+        what_a_crash_leaves(path)
+    assert not journal.leaks and not journal.open_entries(), journal.leaks
+
+
+if __name__ == "__main__":
+    main()

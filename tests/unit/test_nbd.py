@@ -1,0 +1,211 @@
+"""NBD: what its ends send, the handshake, and what identifies a disk. The lab has the kernel's part."""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+import subprocess
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.analysis import theory, wire
+from harness.hosts import programs
+from harness.hosts.journal import Journal
+from harness.model import NBD, BackingKind, LinkProfile
+from harness.model.errors import CellInvalid, RequirementError
+from harness.storage import nbd, requests, transports
+from harness.storage.nbd.initiator import NbdConnection
+from harness.storage.nbd.target import NbdExport
+from harness.storage.transport import Export, Lun, NoAnswer, Sides
+from tests.unit.fakes import Command, World
+
+LINK = LinkProfile(name="x", title="", emulated=True, rate_bit_s=10**9, delay_us=50)
+AGREED = {"max_sectors_kb": "128", "nr_requests": "128", "connections": "1"}
+LUN = Lun(serial="harness-beef-0", kind=BackingKind.BLOCK, path="/dev/ram0", size_bytes=262144 * 512)
+
+
+def wanted(world: World, **more: Any) -> Export:
+    fields: dict[str, Any] = {"name": "wired.off", "number": 0, "lun": LUN, "target": world.host("target")}
+    fields |= {"address": "198.18.7.2", "port": nbd.PORT, "parameters": {}}
+    return Export(**fields | more)
+
+
+def sides(world: World, tmp_path: Path) -> Sides:
+    return Sides(
+        journal=Journal(tmp_path / "journal.jsonl"),
+        tag="beef",
+        target=world.host("target"),
+        initiators=(world.host("initiator"),),
+        luns=(LUN,),
+        logs=tmp_path,
+    )
+
+
+def told(command: Command) -> dict[str, Any]:
+    asked: dict[str, Any] = json.loads(command.input or "{}")
+    return asked
+
+
+def test_both_ends_are_told_the_same_and_nothing_is_left(tmp_path: Path) -> None:
+    world = World()
+    with (
+        transports.named(NBD).shared(sides(world, tmp_path)) as shared,
+        shared.attach(wanted(world, bound_to="near0", read_only=True)) as session,
+    ):
+        assert session.disk.device == "/dev/nbd0"
+        session.disk.check()
+    export, connection = (
+        next(found for command in world.commands if (found := told(command)).get("do") == do)
+        for do in ("create", "connect")
+    )
+    for name in ("export", "address", "port", "read_only"):
+        assert export[name] == connection[name], name
+    assert export["export"].startswith("beef.wired.off.") and export["path"] == "/dev/ram0"
+    assert connection["backend"] == "net.storage-harness:beef.wired.off:harness-beef-0"
+    assert connection["bound_to"] == "near0"
+    assert not world.left
+
+
+@pytest.mark.parametrize(
+    ("answers", "words"),
+    [
+        ({"backend": "another's\n"}, "to another's"),
+        ({"pid": ""}, "expected to be connected"),
+        ({"size": "8\n"}, "but has 4096"),
+    ],
+)
+def test_a_disk_that_is_another_is_found_out(tmp_path: Path, answers: Mapping[str, str], words: str) -> None:
+    world = World()
+    with (
+        transports.named(NBD).shared(sides(world, tmp_path)) as shared,
+        shared.attach(wanted(world)) as session,
+    ):
+        text_of = world.nbd.text_of
+
+        def other(path: str) -> str | None:
+            return answers.get(path.rpartition("/")[2], text_of(path))
+
+        world.nbd.text_of = other  # type: ignore[method-assign]
+        with pytest.raises(CellInvalid, match=words):
+            session.disk.check()
+
+
+def test_without_nbdkit_the_target_lacks_a_requirement() -> None:
+    def missing(command: Command) -> bool:
+        if command.argv[0] == "nbdkit":
+            raise RequirementError("expected the program nbdkit")
+        return False
+
+    made = NbdExport("x", "/dev/ram0", "198.18.7.2", nbd.PORT, "/run/harness/nbd/beef")
+    with pytest.raises(RequirementError, match="nbdkit"):
+        made.acquire(World(broken=missing).host("target"))
+
+
+def test_a_portal_that_does_not_answer_is_told() -> None:
+    world = World(answers=[(("/usr/bin/python3",), (requests.NOT_REACHED, "", "Connection refused\n"))])
+    with pytest.raises(NoAnswer, match=r"^no NBD connection to 198\.18\.7\.2:10809: Connection refused"):
+        NbdConnection("b", "x", "198.18.7.2", nbd.PORT).acquire(world.host("initiator"))
+
+
+@pytest.mark.parametrize(("name", "do"), [("initiator", "disconnect"), ("target", "delete")])
+def test_under_the_distributions_python_what_is_absent_needs_no_undoing(
+    tmp_path: Path, name: str, do: str
+) -> None:
+    step = nbd.step(
+        name, do, backend="nobody's", export="x", address="198.18.7.2", port=1, folder=str(tmp_path / "a/b")
+    )
+    done = subprocess.run(step.argv, input=step.input, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+# The handshake, with a server of few words
+
+
+def program() -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    source = programs.source(nbd.__name__, "initiator")
+    exec(source.partition("\nACTIONS = ")[0], found)  # noqa: S102
+    return found
+
+
+REPLY_MAGIC, GO, ACK, INFO, UNKNOWN = 0x3E889045565A9, 7, 1, 3, (1 << 31) + 6
+
+
+def serve(connection: socket.socket, replies: list[tuple[int, bytes]], asked: list[bytes]) -> None:
+    connection.sendall(b"NBDMAGICIHAVEOPT" + struct.pack(">H", 3))
+    assert connection.recv(4, socket.MSG_WAITALL) == struct.pack(">I", 3)
+    magic, option, length = struct.unpack(">8sII", connection.recv(16, socket.MSG_WAITALL))
+    assert (magic, option) == (b"IHAVEOPT", GO)
+    asked.append(connection.recv(length, socket.MSG_WAITALL))
+    for kind, said in replies:
+        connection.sendall(struct.pack(">QIII", REPLY_MAGIC, option, kind, len(said)) + said)
+
+
+def shake_hands(replies: list[tuple[int, bytes]]) -> tuple[dict[str, int], bytes]:
+    ours, theirs = socket.socketpair()
+    asked: list[bytes] = []
+    with ours, theirs:
+        server = threading.Thread(target=serve, args=(theirs, replies, asked))
+        server.start()
+        try:
+            found: dict[str, int] = program()["handshake"](ours, "secret")
+        finally:
+            server.join()
+    return found, asked[0]
+
+
+def test_a_server_says_how_large_an_export_is_and_which_blocks_it_takes() -> None:
+    found, asked = shake_hands(
+        [
+            (INFO, struct.pack(">HQH", 0, 1 << 26, 0b11)),
+            (INFO, struct.pack(">HIII", 3, 4096, 4096, 1 << 25)),
+            (ACK, b""),
+        ]
+    )
+    assert found == {"size_bytes": 1 << 26, "flags": 0b11, "smallest_block_bytes": 4096}
+    assert asked == struct.pack(">I6sHH", 6, b"secret", 1, 3)
+
+
+def test_a_server_that_does_not_know_the_export_is_told() -> None:
+    with pytest.raises(ConnectionError, match="refused the export secret: no such name"):
+        shake_hands([(UNKNOWN, b"no such name")])
+
+
+def test_attributes_of_netlink_are_read_as_they_are_written() -> None:
+    made = program()
+    data = made["number"](1, 5, "I") + made["attribute"](10, b"name\0") + made["number"](2, 1 << 40)
+    assert list(made["attributes"](data)) == [
+        (1, struct.pack("=I", 5)),
+        (10, b"name\0"),
+        (2, struct.pack("=Q", 1 << 40)),
+    ]
+
+
+# What its ends send
+
+
+def dialogue(direction: theory.Direction, block_bytes: int) -> list[tuple[str, int, bool]]:
+    found = wire.transport(NBD).dialogue(AGREED, direction, 1 << 20)
+    assert found is not None
+    bursts = found.bursts(theory.Wire(link=LINK), direction, block_bytes)
+    return [(burst.by, sum(burst.segments), burst.after_disk) for burst in bursts]
+
+
+def test_what_nbd_sends_for_one_io() -> None:
+    assert dialogue("read", 4096) == [("initiator", 28, False), ("target", 16 + 4096, True)]
+    assert dialogue("write", 4096) == [("initiator", 28 + 4096, False), ("target", 16, True)]
+    # The kernel makes two requests of it.
+    assert dialogue("read", 1 << 18) == [("initiator", 2 * 28, False), ("target", 2 * 16 + (1 << 18), True)]
+    assert wire.transport(NBD).dialogue({}, "read", 1 << 20) is None
+
+
+def test_what_nbd_adds_at_least() -> None:
+    overheads = wire.transport(NBD).overheads(AGREED)
+    assert (overheads.most_commands, overheads.write_round_trips(1 << 20)) == (128, 1)
+    assert overheads.header_bytes(1 << 20) == 16
+    assert wire.transport(NBD).overheads({}).most_commands == 0

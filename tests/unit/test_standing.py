@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -191,19 +192,23 @@ def test_runs_share_a_kernel_and_stopping_leaves_nothing(keep: Callable[..., Kep
 
 
 def test_of_changed_code_the_worker_is_new_and_the_kernel_is_not(
-    keep: Callable[..., Kept], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, keep: Callable[..., Kept], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kept, orders = keep(), list[int]()
+    edited, gone = tmp_path / "edited.py", str(tmp_path / "gone.py")
+    edited.write_text("new")
+    monkeypatch.setattr(standing, "of_worker", lambda: {str(edited): "1", gone: "1", "same.py": "1"})
+    kept, orders = keep(), list[Order]()
 
     def work(order: Order) -> Report:
-        orders.append(order.number)
+        orders.append(order)
         return Report(order.number)
 
     kept.machine.work = work
     assert kept.run("one") == 0
-    monkeypatch.setattr(standing, "worker", lambda: "changed")
+    monkeypatch.setattr(standing, "of_worker", lambda: {str(edited): "2", "same.py": "1"})
     assert [kept.run("two"), kept.run("three")] == [0, 0]
-    assert orders == [1, 0, 2, 3]
+    assert [order.number for order in orders] == [1, 0, 2, 3]
+    assert orders[1].files == {str(edited): b"new", gone: None}
     assert (kept.asked().runs, kept.asked().before, kept.machine.boots) == (3, "", 1)
 
 
@@ -356,3 +361,49 @@ def test_a_run_in_the_lab_has_a_process_and_a_console_of_its_own(
     assert said.startswith(f"{folder} {started.JOURNAL} ")
     assert said.split()[2] != str(os.getpid())
     assert ("unforeseen" in said) == (status is None)
+
+
+STAGED = """
+import sys
+from pathlib import Path
+import harness
+from harness.runs import waiting
+harness.__path__.append(sys.argv[1])
+waiting.STAGES = ("harness.one", "harness.two")
+waiting.things = lambda: set()
+waiting.main([sys.argv[2]])
+"""
+
+
+def test_what_has_not_loaded_changed_code_loads_nothing_again(tmp_path: Path) -> None:
+    code, exchange, log = tmp_path / "code", Exchange(tmp_path), tmp_path / "log"
+    code.mkdir()
+    one, two = code / "one.py", code / "two.py"
+
+    def text(word: str) -> bytes:
+        return f"with open({str(log)!r}, 'a') as log: log.write('{word} ')\n".encode()
+
+    def reported() -> bool:
+        return exchange.take(Report) is not None
+
+    one.write_bytes(text("one"))
+    two.write_bytes(text("two"))
+    argv = [sys.executable, "-B", "-c", STAGED, str(code), str(tmp_path)]
+    with subprocess.Popen(argv, start_new_session=True) as process:
+        try:
+            _await(reported)
+            changes: list[dict[str, bytes | None]] = [
+                {str(code / "not_loaded.py"): b""},
+                {str(two): text("2")},
+                {str(one): text("1"), str(code / "not_loaded.py"): None},
+            ]
+            for files in changes:
+                exchange.put(Order(0, files=files))
+                _await(reported)
+            assert log.read_text().split() == ["one", "two", "2", "1", "2"]
+            assert not (code / "not_loaded.py").exists()
+            exchange.put(Order(0, files={str(one): b"raise ValueError"}))
+            assert process.wait(PATIENCE_S) == 1
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)

@@ -20,7 +20,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -139,28 +139,38 @@ PACKAGES_INSTALLED = tuple(
 
 def code() -> str:
     """A digest of the files that a keeper and its kernel begin with, and of the system's list of packages."""
-    return _digest([*_sources(Path(__file__).resolve().parents[1]), *PACKAGES_INSTALLED])
+    return digest(_stamps([*_sources(Path(__file__).resolve().parents[1]), *PACKAGES_INSTALLED]))
 
 
 def worker() -> str:
-    """A digest of all other files of the harness, and of its data: what the program in the lab works with."""
+    """A digest of ``of_worker``."""
+    return digest(of_worker())
+
+
+def of_worker() -> dict[str, str]:
+    """The other files of the harness and its data, which the program in the lab works with: their stamps."""
     (_, lab, _, harness, *_), data = Path(__file__).resolve().parents, data_folder()
     files = [file for file in _sources(harness) if not file.is_relative_to(lab)]
-    return _digest([*files, *(data / "profiles").rglob("*.*"), *(data / "ipsec").rglob("*.*")])
+    return _stamps([*files, *(data / "profiles").rglob("*.*"), *(data / "ipsec").rglob("*.*")])
 
 
 def _sources(folder: Path) -> list[Path]:
     return [file for ending in ("py", "sh", "c") for file in folder.rglob(f"*.{ending}")]
 
 
-def _digest(files: Sequence[Path]) -> str:
-    """Of names, sizes and times."""
-    digest = hashlib.sha256()
-    for file in sorted(files):
+def _stamps(files: Iterable[Path]) -> dict[str, str]:
+    """Sizes and times of those files that are there, by their names."""
+    stamps = {}
+    for file in files:
         with contextlib.suppress(OSError):
             found = file.stat()
-            digest.update(f"{file} {found.st_size} {found.st_mtime_ns}\n".encode())
-    return digest.hexdigest()[:16]
+            stamps[str(file)] = f"{found.st_size} {found.st_mtime_ns}"
+    return stamps
+
+
+def digest(stamps: Mapping[str, str]) -> str:
+    """Of names, sizes and times."""
+    return hashlib.sha256(repr(sorted(stamps.items())).encode()).hexdigest()[:16]
 
 
 def why_not(has: Terms, needs: Terms) -> str | None:

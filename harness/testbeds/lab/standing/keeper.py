@@ -51,6 +51,7 @@ class Keeper:
         self._began_s = self._used_s = time.monotonic()
         self._runs = 0
         self._before = self._worker = ""
+        self._files: dict[str, str] = {}
         self._listener = socket.socket(socket.AF_UNIX)
 
     def keep(self) -> None:
@@ -81,7 +82,8 @@ class Keeper:
         """Boot a kernel, and serve commands until it is spoilt or no longer wanted."""
         console = self._state / standing.CONSOLE
         console.unlink(missing_ok=True)
-        self._worker = standing.worker()
+        self._files = standing.of_worker()
+        self._worker = standing.digest(self._files)
         with boot.booted(
             started.command(started.WAITING, started.EXCHANGE),
             journal=journal,
@@ -139,10 +141,12 @@ class Keeper:
                         run(line, asked)
 
     def _renew(self, booted: boot.Lab, exchange: Exchange, asked: Ask) -> None:
-        """Have the program in the kernel load the code of a run, if that has changed."""
+        """Have the program in the kernel go on with the code of a run, if that has changed."""
         if asked.worker == self._worker:
             return
-        exchange.put(Order(0))
+        had, self._files = self._files, standing.of_worker()
+        changed = {name for name, _ in had.items() ^ self._files.items()}
+        exchange.put(Order(0, files={name: _content(name) for name in sorted(changed)}))
         try:
             self._await_report(booted, exchange, 0, BOOT_DEADLINE_S)
         except TestbedError as error:
@@ -195,6 +199,13 @@ class Keeper:
             before=self._before,
             status=status,
         )
+
+
+def _content(name: str) -> bytes | None:
+    try:
+        return Path(name).read_bytes()
+    except FileNotFoundError:
+        return None
 
 
 def main(argv: list[str]) -> int:

@@ -25,9 +25,6 @@ from typing import NoReturn
 from harness.testbeds.lab.standing.exchange import Exchange, Order, Report
 from harness.testbeds.started import JOURNAL, RESULTS, WAITING, command
 
-STAGES = ("harness.results.store", "harness.protection.kinds", "harness.runs.prober", "harness.runs.inside")
-"""Modules that are imported one after another, each with all that it imports."""
-
 CHANGED = 75
 """The exit status of a process that has loaded something that has changed since."""
 
@@ -38,6 +35,34 @@ POLL_S = 0.02
 
 LISTS = ("/sys/class/net", "/sys/block", "/dev/mapper")
 """Folders that list what a run brings up in a kernel, besides those of transports."""
+
+
+def _results() -> object:
+    from harness.results import store
+
+    return store
+
+
+def _protections() -> object:
+    from harness.protection import kinds
+
+    return kinds
+
+
+def _measuring() -> object:
+    from harness.runs import alongside, measure
+
+    return alongside, measure
+
+
+def _runs() -> object:
+    from harness.runs import inside
+
+    return inside
+
+
+STAGES: tuple[Callable[[], object], ...] = (_results, _protections, _measuring, _runs)
+"""Each imports something, and all that it needs in turn."""
 
 
 def things(proc: Path = Path("/proc")) -> set[str]:
@@ -162,7 +187,7 @@ def main(argv: list[str]) -> NoReturn:
     for stage in STAGES:
         remain(give_way)
         give_way = functools.partial(_exit, CHANGED)
-        importlib.import_module(stage)
+        stage()
     wait(Exchange(Path(argv[0])))
 
 

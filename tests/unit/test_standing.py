@@ -364,12 +364,13 @@ def test_a_run_in_the_lab_has_a_process_and_a_console_of_its_own(
 
 
 STAGED = """
+import importlib
 import sys
-from pathlib import Path
 import harness
 from harness.runs import waiting
 harness.__path__.append(sys.argv[1])
-waiting.STAGES = ("harness.one", "harness.two")
+names = ("harness.one", "harness.two")
+waiting.STAGES = tuple(lambda name=name: importlib.import_module(name) for name in names)
 waiting.things = lambda: set()
 waiting.main([sys.argv[2]])
 """

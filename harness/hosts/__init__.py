@@ -305,6 +305,11 @@ class _KernelLog:
         return lines
 
 
+def start_kept(source: str) -> None:
+    """Start a program that stays (``hosts.kept``) before this process asks it anything."""
+    _kept().start(source)
+
+
 def end_kept() -> None:
     """End the programs that stayed to serve this process."""
     _kept().end()

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import os
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from harness.analysis import disturbance
@@ -31,7 +32,7 @@ from harness.parse.hosts import LOCAL, parse_address
 from harness.results import planned, probe_store
 from harness.results.events import Emit, Ended, Failed, Phase, writer
 from harness.results.store import RunFolder
-from harness.runs import modules
+from harness.runs import lean, modules
 from harness.runs.cells import CellComposer
 from harness.runs.columns import Hosts
 from harness.runs.prober import Prober, questions
@@ -42,9 +43,12 @@ TMPFS = (str(PRIVATE), "/run/netns")
 INTERRUPTED = 130
 """Exit status after Ctrl-C, the one that shells use."""
 
+_private: set[str] = set()
+"""The folders over which this process has mounted a tmpfs."""
+
 
 def mount_private(*more: str, virtual_time: bool = False) -> None:
-    """Mount a tmpfs over each of ``TMPFS``, ``more``, and the transports' existing folders.
+    """Mount a tmpfs over each of ``TMPFS``, ``more``, and the transports' existing folders, once.
 
     Only this process and its children see it.
     """
@@ -53,8 +57,10 @@ def mount_private(*more: str, virtual_time: bool = False) -> None:
         Path(place).mkdir(parents=True, exist_ok=True)
     theirs = dict.fromkeys(place for role in ENDS for place in transports.private_folders(role))
     records = (place for place in theirs if Path(place).is_dir())
-    for place in (*TMPFS, *records, *more):
-        mount(place)
+    for place in dict.fromkeys((*TMPFS, *records, *more)):
+        if place not in _private:
+            mount(place)
+            _private.add(place)
 
 
 def _let_mount(place: str) -> None:
@@ -67,6 +73,19 @@ def _mount(place: str) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.mount(b"tmpfs", os.fsencode(place), b"tmpfs", 0, b"mode=0700") != 0:
         raise CommandFailed(f"no tmpfs could be mounted over {place}: {os.strerror(ctypes.get_errno())}")
+
+
+def get_ready(is_called: Callable[[], bool]) -> None:
+    """On the lab's kernel: do ahead what most runs do, until there is one, which does the rest."""
+    for step in (
+        mount_private,
+        functools.partial(lean.fio, PRIVATE),
+        functools.partial(transports.DEFAULT.get_ready, NamespaceHost("target")),
+    ):
+        if is_called():
+            return
+        with contextlib.suppress(HarnessError, OSError):
+            step()
 
 
 @contextlib.contextmanager

@@ -2,7 +2,7 @@
 
 The lab's keeper tells it, through files in ``FOLDER``, what to carry out. Each run has a process of its own
 with mounts of its own, forked from this one, which has imported everything: that takes longer in the lab than
-the lab takes to boot.
+the lab takes to boot. It is forked before there is a run, and does ahead what each one does.
 
 It imports in stages, and a process remains of each. When code has changed, the last one that has not loaded
 any of it goes on from there.
@@ -10,11 +10,14 @@ any of it goes on from there.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import gc
 import importlib
 import os
+import select
+import signal
 import sys
 import time
 import traceback
@@ -22,6 +25,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NoReturn
 
+from harness.model.errors import Interrupted
 from harness.testbeds.lab.standing.exchange import Exchange, Order, Report
 from harness.testbeds.started import JOURNAL, RESULTS, WAITING, command
 
@@ -32,6 +36,8 @@ CLONE_NEWNS = 0x20000
 """Of unshare(2); Python has a function for it since 3.12."""
 
 POLL_S = 0.02
+
+PATH_MAX = 4096
 
 LISTS = ("/sys/class/net", "/sys/block", "/dev/mapper")
 """Folders that list what a run brings up in a kernel, besides those of transports."""
@@ -83,20 +89,6 @@ def things(proc: Path = Path("/proc")) -> set[str]:
     return found
 
 
-def carry_out(order: Order) -> int:
-    """Carry out a run in a process of its own; its exit status, or 128 and the signal that ended it."""
-    child = os.fork()
-    if child:
-        return _await_end(child)
-    status = 1
-    try:
-        status = _run(Path(RESULTS, order.folder))
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        _exit(status)
-
-
 def _await_end(child: int) -> int:
     _, ended = os.waitpid(child, 0)
     status = os.waitstatus_to_exitcode(ended)
@@ -109,19 +101,56 @@ def _exit(status: int) -> NoReturn:
     os._exit(status)
 
 
-def _run(folder: Path) -> int:
-    from harness.hosts import signals
+class Ready:
+    """A process for the next run. Until it is told which, it does ahead what is the same in each."""
+
+    def __init__(self) -> None:
+        here, self._there = os.pipe()
+        self._child = os.fork()
+        if not self._child:
+            os.close(self._there)
+            _in_child(here)
+        os.close(here)
+
+    def carry_out(self, folder: str) -> int:
+        """Let it carry out the run in this folder of the results; its exit status, or 128 and the signal that
+        ended it."""
+        with contextlib.suppress(BrokenPipeError):  # its status says that it has ended
+            os.write(self._there, folder.encode())
+        os.close(self._there)
+        return _await_end(self._child)
+
+    def end(self) -> None:
+        """End it without a run."""
+        os.kill(self._child, signal.SIGTERM)
+        os.close(self._there)
+        _await_end(self._child)
+
+
+def _in_child(told: int) -> NoReturn:
+    from harness.hosts import end_kept, signals
     from harness.runs import inside
 
-    # What it prints belongs to its own run. Not through a link that lies there.
-    console = os.open(folder / "console.log", os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o644)
-    os.dup2(console, 1)
-    os.dup2(console, 2)
-    os.close(console)
-    if ctypes.CDLL(None, use_errno=True).unshare(CLONE_NEWNS):
-        raise OSError(ctypes.get_errno(), "unshare")
-    signals.unwind()
-    return inside.run(str(folder), JOURNAL)
+    status = 1
+    try:
+        signals.unwind()
+        if ctypes.CDLL(None, use_errno=True).unshare(CLONE_NEWNS):
+            raise OSError(ctypes.get_errno(), "unshare")
+        inside.get_ready(lambda: bool(select.select([told], [], [], 0)[0]))
+        folder = Path(RESULTS, os.read(told, PATH_MAX).decode())
+        # What it prints belongs to its own run. Not through a link that lies there.
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
+        console = os.open(folder / "console.log", flags, 0o644)
+        os.dup2(console, 1)
+        os.dup2(console, 2)
+        os.close(console)
+        status = inside.run(str(folder), JOURNAL)
+    except Interrupted:
+        end_kept()
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        _exit(status)
 
 
 def loaded() -> dict[str, int]:
@@ -163,17 +192,21 @@ def wait(exchange: Exchange) -> NoReturn:
     has, before = loaded(), things()
     gc.freeze()
     exchange.put(Report(0))
+    ready = Ready()
     while True:
         if (order := exchange.take(Order)) is None:
             time.sleep(POLL_S)
-        elif order.number:
-            status = carry_out(order)
+            continue
+        if order.number:
+            status = ready.carry_out(order.folder)
             exchange.put(Report(order.number, status, tuple(sorted(things() - before))))
         else:
+            ready.end()
             take_over(order.files)
             if loaded() != has:
                 _exit(CHANGED)
             exchange.put(Report(0))
+        ready = Ready()
 
 
 def main(argv: list[str]) -> NoReturn:

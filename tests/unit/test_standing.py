@@ -17,12 +17,14 @@ from typing import Any
 import msgspec
 import pytest
 
+from harness import hosts
 from harness.hosts import runner, signals
 from harness.hosts.journal import Journal
 from harness.hosts.undo import Entry, Step
 from harness.model import LabKernel
-from harness.model.errors import TestbedError
-from harness.runs import inside, waiting
+from harness.model.errors import CommandFailed, TestbedError
+from harness.runs import inside, lean, waiting
+from harness.storage import transports
 from harness.testbeds import started
 from harness.testbeds.lab import boot, standing
 from harness.testbeds.lab.standing import Terms, keeper
@@ -353,10 +355,11 @@ def test_a_run_in_the_lab_has_a_process_and_a_console_of_its_own(
 
     monkeypatch.setattr(waiting, "RESULTS", tmp_path)
     monkeypatch.setattr(waiting, "CLONE_NEWNS", 0)  # it needs no rights here
+    monkeypatch.setattr(inside, "get_ready", lambda _is_called: None)
     monkeypatch.setattr(inside, "run", run)
     for number, name in ((1, "stdout"), (2, "stderr")):
         monkeypatch.setattr(sys, name, os.fdopen(number, "w", closefd=False))
-    assert waiting.carry_out(Order(1, "a-run")) == ends
+    assert waiting.Ready().carry_out("a-run") == ends
     said = (folder / "console.log").read_text()
     assert said.startswith(f"{folder} {started.JOURNAL} ")
     assert said.split()[2] != str(os.getpid())
@@ -366,12 +369,14 @@ def test_a_run_in_the_lab_has_a_process_and_a_console_of_its_own(
 STAGED = """
 import importlib
 import sys
+import time
 import harness
 from harness.runs import waiting
 harness.__path__.append(sys.argv[1])
 names = ("harness.one", "harness.two")
 waiting.STAGES = tuple(lambda name=name: importlib.import_module(name) for name in names)
 waiting.things = lambda: set()
+waiting._in_child = lambda told: time.sleep(60)
 waiting.main([sys.argv[2]])
 """
 
@@ -408,3 +413,37 @@ def test_what_has_not_loaded_changed_code_loads_nothing_again(tmp_path: Path) ->
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
+
+
+def test_what_each_run_does_is_done_ahead_until_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    done = []
+
+    def fails() -> None:
+        done.append("mounts")
+        raise CommandFailed("no rights")
+
+    monkeypatch.setattr(inside, "mount_private", fails)
+    monkeypatch.setattr(lean, "fio", lambda _folder: done.append("fio"))
+    monkeypatch.setattr(type(transports.DEFAULT), "get_ready", lambda *_: done.append("transport"))
+    inside.get_ready(lambda: len(done) == 2)
+    assert done == ["mounts", "fio"]
+    inside.get_ready(lambda: False)
+    assert done[2:] == ["mounts", "fio", "transport"]
+
+
+def test_a_process_that_got_ready_ends_with_what_it_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    marks = os.pipe()
+
+    def get_ready(_is_called: Callable[[], bool]) -> None:
+        hosts.start_kept("import sys, time\ndef serve(): time.sleep(60)\nserve()")
+        (started_as,) = hosts._kept()._running.values()
+        os.write(marks[1], f"{started_as.process.pid}\n".encode())
+
+    monkeypatch.setattr(waiting, "CLONE_NEWNS", 0)
+    monkeypatch.setattr(inside, "get_ready", get_ready)
+    ready = waiting.Ready()
+    served = int(os.read(marks[0], 32))
+    ready.end()
+    assert not Path(f"/proc/{served}").exists()
+    for end in marks:
+        os.close(end)

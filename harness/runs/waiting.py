@@ -25,12 +25,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NoReturn
 
-from harness.model.errors import Interrupted
-from harness.testbeds.lab.standing.exchange import Exchange, Order, Report
+from harness.testbeds.lab.exchange import Exchange, Order, Report
 from harness.testbeds.started import JOURNAL, RESULTS, WAITING, command
 
-CHANGED = 75
-"""The exit status of a process that has loaded something that has changed since."""
+CHANGED, BROKEN = 75, 76
+"""The exit status of a process that has loaded something that has changed since, or that cannot be loaded."""
 
 CLONE_NEWNS = 0x20000
 """Of unshare(2); Python has a function for it since 3.12."""
@@ -129,6 +128,7 @@ class Ready:
 
 def _in_child(told: int) -> NoReturn:
     from harness.hosts import end_kept, signals
+    from harness.model.errors import Interrupted
     from harness.runs import inside
 
     status = 1
@@ -163,15 +163,18 @@ def loaded() -> dict[str, int]:
     return {file: os.stat(file).st_mtime_ns if os.path.exists(file) else 0 for file in files}  # noqa: PTH110, PTH116
 
 
-def remain(give_way: Callable[[], NoReturn]) -> None:
+def remain(exchange: Exchange, give_way: Callable[[], NoReturn]) -> None:
     """Return in a child. This process remains as it is, and has another child if something has changed that
     only the child had loaded; if it had loaded that itself, it gives way."""
     has = loaded()
     # The collector would look at every object, and in the lab each page that a child touches takes its time.
     gc.freeze()
     while child := os.fork():
-        if (status := _await_end(child)) != CHANGED:
+        if (status := _await_end(child)) not in (CHANGED, BROKEN):
             _exit(status)
+        if status == BROKEN:
+            exchange.put(Report(0, status))
+            take_over(next_order(exchange).files)
         if loaded() != has:
             give_way()
     importlib.invalidate_caches()
@@ -187,6 +190,12 @@ def take_over(files: Mapping[str, bytes | None]) -> None:
             Path(name).write_bytes(content)
 
 
+def next_order(exchange: Exchange) -> Order:
+    while (order := exchange.take(Order)) is None:
+        time.sleep(POLL_S)
+    return order
+
+
 def wait(exchange: Exchange) -> NoReturn:
     """Carry out one order after another, until this kernel is ended or code has changed that is loaded."""
     has, before = loaded(), things()
@@ -194,10 +203,7 @@ def wait(exchange: Exchange) -> NoReturn:
     exchange.put(Report(0))
     ready = Ready()
     while True:
-        if (order := exchange.take(Order)) is None:
-            time.sleep(POLL_S)
-            continue
-        if order.number:
+        if (order := next_order(exchange)).number:
             status = ready.carry_out(order.folder)
             exchange.put(Report(order.number, status, tuple(sorted(things() - before))))
         else:
@@ -216,12 +222,17 @@ def main(argv: list[str]) -> NoReturn:
         sys.stdout.flush()
         os.execv(sys.executable, command(WAITING, *argv))  # noqa: S606
 
+    exchange = Exchange(Path(argv[0]))
     give_way: Callable[[], NoReturn] = begin_anew
     for stage in STAGES:
-        remain(give_way)
+        remain(exchange, give_way)
         give_way = functools.partial(_exit, CHANGED)
-        stage()
-    wait(Exchange(Path(argv[0])))
+        try:
+            stage()
+        except Exception:
+            traceback.print_exc()
+            _exit(BROKEN)
+    wait(exchange)
 
 
 if __name__ == "__main__":

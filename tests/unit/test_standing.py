@@ -27,8 +27,8 @@ from harness.runs import inside, lean, waiting
 from harness.storage import transports
 from harness.testbeds import started
 from harness.testbeds.lab import boot, standing
+from harness.testbeds.lab.exchange import Exchange, Order, Report
 from harness.testbeds.lab.standing import Terms, keeper
-from harness.testbeds.lab.standing.exchange import Exchange, Order, Report
 
 PATIENCE_S = 60.0
 
@@ -69,13 +69,13 @@ def test_a_changed_file_of_the_harness_changes_its_digest(
     module.write_text("1")
     monkeypatch.setattr(standing, "__file__", str(module))
     (other := tmp_path / "harness" / "runs.py").touch()
-    before, worker = standing.code(), standing.worker()
-    assert (standing.code(), standing.worker()) == (before, worker)
+    before, worker = standing.code(), standing.of_worker()
+    assert (standing.code(), standing.of_worker()) == (before, worker)
     os.utime(module, ns=(1, 1))
-    assert standing.code() != before and standing.worker() == worker
+    assert standing.code() != before and standing.of_worker() == worker
     before = standing.code()
     os.utime(other, ns=(1, 1))
-    assert standing.code() == before and standing.worker() != worker
+    assert standing.code() == before and standing.of_worker() != worker
 
 
 def test_a_message_is_taken_once_and_whole(tmp_path: Path) -> None:
@@ -214,7 +214,40 @@ def test_of_changed_code_the_worker_is_new_and_the_kernel_is_not(
     assert (kept.asked().runs, kept.asked().before, kept.machine.boots) == (3, "", 1)
 
 
-def test_code_that_cannot_be_loaded_costs_the_kernel(
+def test_an_edit_is_loaded_before_there_is_a_run(
+    tmp_path: Path, keep: Callable[..., Kept], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    edited = tmp_path / "code" / "edited.py"
+    edited.parent.mkdir()
+    monkeypatch.setattr(standing, "of_worker", lambda: {str(edited): str(edited.exists())})
+    kept, orders = keep(), list[Order]()
+
+    def work(order: Order) -> Report:
+        orders.append(order)
+        return Report(order.number)
+
+    kept.machine.work = work
+    edited.write_text("new")
+    _await(lambda: bool(orders))
+    assert kept.run("one") == 0
+    assert orders == [Order(0, files={str(edited): b"new"}), Order(1, "one")]
+
+
+def test_code_that_cannot_be_loaded_fails_runs_until_it_can(
+    keep: Callable[..., Kept], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = keep()
+    kept.machine.work = lambda order: Report(order.number, 0 if order.number else waiting.BROKEN)
+    monkeypatch.setattr(standing, "of_worker", lambda: {"/edited.py": "1"})
+    assert [kept.run(), kept.run()] == [1, 1]
+    assert "Kernel panic" in (kept.results / "a-run" / "console.log").read_text()  # the stand-in's last words
+    kept.machine.work = lambda order: Report(order.number)
+    monkeypatch.setattr(standing, "of_worker", lambda: {"/edited.py": "2"})
+    assert kept.run() == 0
+    assert (kept.asked().runs, kept.machine.boots) == (1, 1)
+
+
+def test_code_with_which_the_program_ends_costs_the_kernel(
     keep: Callable[..., Kept], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept = keep()
@@ -224,7 +257,7 @@ def test_code_that_cannot_be_loaded_costs_the_kernel(
         kept.machine.running.kill()
 
     kept.machine.work = end
-    monkeypatch.setattr(standing, "worker", lambda: "changed")
+    monkeypatch.setattr(standing, "of_worker", lambda: {"/edited.py": "1"})
     assert kept.run() == 1
     assert "Kernel panic" in (kept.results / "a-run" / "console.log").read_text()
     assert kept.asked().before == "the harness as it was changed could not be loaded"
@@ -408,8 +441,10 @@ def test_what_has_not_loaded_changed_code_loads_nothing_again(tmp_path: Path) ->
                 _await(reported)
             assert log.read_text().split() == ["one", "two", "2", "1", "2"]
             assert not (code / "not_loaded.py").exists()
-            exchange.put(Order(0, files={str(one): b"raise ValueError"}))
-            assert process.wait(PATIENCE_S) == 1
+            for content, status in ((b"raise ValueError", waiting.BROKEN), (text("one"), 0)):
+                exchange.put(Order(0, files={str(one): content}))
+                _await(lambda: (tmp_path / "Report").exists())
+                assert exchange.take(Report) == Report(0, status)
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)

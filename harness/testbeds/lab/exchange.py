@@ -27,6 +27,7 @@ class Order(msgspec.Struct, frozen=True):
 class Report(msgspec.Struct, frozen=True):
     """From the program in the lab: number 0 when it begins to wait for orders, then each order's end.
 
+    Number 0 with a ``status`` says that the code as it is now cannot be loaded.
     ``left`` are things in the kernel that were not there before.
     """
 

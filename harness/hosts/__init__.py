@@ -26,6 +26,9 @@ from harness.model.errors import CommandFailed
 PRIVATE = Path("/run/harness/private")
 """On every host: a folder in memory for sockets and secrets, which only the run's processes see."""
 
+LOADED = "/sys/module"
+"""A folder for each module that a kernel has loaded, and for some that are built in."""
+
 CLOCK_READINGS = 20
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from harness.analysis import disturbance
 from harness.analysis.schedule import Schedule
-from harness.hosts import PRIVATE, Host, NamespaceHost, end_kept, recovery, remote, runner, signals
+from harness.hosts import LOADED, PRIVATE, Host, NamespaceHost, end_kept, recovery, remote, runner, signals
 from harness.hosts.footprint import module_name
 from harness.hosts.journal import Journal
 from harness.hosts.runner import last_lines
@@ -164,7 +164,7 @@ def prepare(plan: Plan, taking_part: Hosts) -> dict[str, RequirementError]:
     RequirementError names every module that a kernel lacks, if every column needs one of them.
     """
     wanted, of_transports = modules.of(plan), modules.of_transports(plan)
-    loaded = _Loaded()
+    loaded = _Loaded(looks=not plan.setting.is_virtual)
     if not plan.setting.is_virtual:  # there it would change when all that follows begins
         together: dict[object, tuple[Host, list[str]]] = {}
         for host in taking_part.all:
@@ -191,14 +191,20 @@ def _role(host: Host, taking_part: Hosts) -> str:
 
 
 class _Loaded:
-    """The modules that kernels are known to have, so that none is asked twice: hosts may share a kernel."""
+    """The modules that kernels are known to have, so that none is asked twice: hosts may share a kernel.
 
-    def __init__(self) -> None:
+    ``looks``: whether it looks first which are loaded.
+    """
+
+    def __init__(self, *, looks: bool) -> None:
+        self._looks = looks
         self._known: dict[object, set[str]] = {}
 
     def missing(self, host: Host, names: Sequence[str]) -> list[str]:
-        known = self._known.setdefault(host.kernel, set())
-        new = [name for name in names if name not in known]
+        if host.kernel not in self._known:
+            self._known[host.kernel] = set(host.list_folder(LOADED) if self._looks else ())
+        known = self._known[host.kernel]
+        new = [name for name in dict.fromkeys(names) if name not in known]
         # One with parameters takes a program of its own.
         together = [name for name in new if name not in modules.ONLY_LOOKED_FOR and " " not in name]
         # One program for all, because each takes its time in the lab. It says only whether all are there.

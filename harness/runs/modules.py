@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness.model import ENDS, LINK_LOCAL, BackingKind, Duplex, Plan
+from harness.model import ENDS, LINK_LOCAL, BackingKind, Duplex, Plan, TestbedKind
 from harness.network import links, paths, trunk
 from harness.protection import kinds
 from harness.storage import backing, transports
@@ -44,6 +44,7 @@ def of(plan: Plan) -> dict[str, list[str]]:
             names[role] += dict.fromkeys(shaping)
     if (
         not plan.probing
+        and plan.setting.testbed is not TestbedKind.LAB  # each of its kernels has it
         and plan.storage.disk is None
         and (plan.storage.backing.kind is BackingKind.RAMDISK or plan.storage.backing.path is None)
     ):

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from harness.hosts import Host, programs, start_kept
+from harness.hosts import LOADED, Host, programs, start_kept
 from harness.hosts.footprint import Leftover, Trouble
 from harness.model import ENDS, ISCSI, BackingKind
 from harness.storage import iscsi
@@ -55,8 +55,9 @@ class Iscsi:
         return iscsi.private_folders(role)
 
     def get_ready(self, host: Host) -> None:
-        names = [name for role in ENDS for name in self.modules(role, {BackingKind.BLOCK})]
-        host.run(["modprobe", "-a", *names])
+        names = {name for role in ENDS for name in self.modules(role, {BackingKind.BLOCK})}
+        if missing := names.difference(host.list_folder(LOADED)):
+            host.run(["modprobe", "-a", *sorted(missing)])
         target.mount_configfs(host)
         for program in ("lio", "logout"):
             start_kept(programs.source(iscsi.__name__, program))

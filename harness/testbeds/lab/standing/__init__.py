@@ -58,7 +58,7 @@ ANSWER_DEADLINE_S = 60.0
 """The keeper answers at once, but not while it boots another kernel."""
 
 QUESTION_DEADLINE_S = 5.0
-POLL_S = 0.05
+POLL_S = 0.02
 
 
 class Terms(msgspec.Struct, frozen=True, kw_only=True):

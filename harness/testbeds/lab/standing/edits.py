@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 NONBLOCK, CLOSE_ON_EXEC = os.O_NONBLOCK, os.O_CLOEXEC
-CLOSED, MOVED, DELETED = 0x8, 0x80, 0x200
-"""IN_CLOSE_WRITE, IN_MOVED_TO and IN_DELETE of inotify.h."""
+CHANGED, CLOSED, MOVED, DELETED = 0x4, 0x8, 0x80, 0x200
+"""IN_ATTRIB (a new time, too), IN_CLOSE_WRITE, IN_MOVED_TO and IN_DELETE of inotify.h."""
 
 
 @contextlib.contextmanager
@@ -23,7 +23,7 @@ def noticed(folders: Iterable[Path]) -> Iterator[int | None]:
         return
     try:
         for folder in folders:  # whichever the kernel has no room for goes unnoticed
-            libc.inotify_add_watch(file, os.fsencode(folder), CLOSED | MOVED | DELETED)
+            libc.inotify_add_watch(file, os.fsencode(folder), CHANGED | CLOSED | MOVED | DELETED)
         yield file
     finally:
         os.close(file)

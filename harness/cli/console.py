@@ -191,18 +191,20 @@ def carry_out(
     cells: int,
     cell_estimate_s: float,
     column_estimate_s: float = 0.0,
+    when_begun: Callable[[], object] = lambda: None,
     when_measured: Callable[[], object] = lambda: None,
 ) -> Outcome:
     """Run a plan in its testbed to its end, and show its progress. HarnessError if it cannot go on.
 
-    ``when_measured`` is called when all that remains is to take everything down.
+    ``when_begun`` is called when the testbed has begun, ``when_measured`` when all that remains is to take
+    everything down.
     """
     journal = Journal(state / f"journal-{made.run_id}.jsonl", lasting=lasting_folder())
     try:
         # Closing it ends the testbed, before the end is reported.
         with contextlib.closing(testbed.events(made, folder.path.resolve(), journal, state)) as events:
             outcome = follow(
-                _noticed(events, when_measured),
+                _noticed(events, when_begun, when_measured),
                 cells=cells,
                 left=Left(cell_estimate_s, column_estimate_s, len(made.columns)),
                 console=err(),
@@ -226,9 +228,13 @@ def carry_out(
     return outcome
 
 
-def _noticed(events: Iterable[Event], when_measured: Callable[[], object]) -> Iterator[Event]:
-    for event in events:
+def _noticed(
+    events: Iterable[Event], when_begun: Callable[[], object], when_measured: Callable[[], object]
+) -> Iterator[Event]:
+    for number, event in enumerate(events):
         yield event
+        if not number:
+            when_begun()
         if event == TAKING_DOWN:
             when_measured()
 

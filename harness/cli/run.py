@@ -8,12 +8,11 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
 
-from harness import report
 from harness.analysis.schedule import Schedule
 from harness.cli import options
 from harness.cli.console import (
@@ -25,24 +24,23 @@ from harness.cli.console import (
     tell_recovery,
     tell_start,
 )
-from harness.cli.explained import print_answers
 from harness.cli.progress import process_started_s
-from harness.cli.results import print_table
 from harness.cli.streams import say, tell
 from harness.hosts import NamespaceHost
 from harness.model import BackingKind, Plan
+from harness.model.aside import Later
 from harness.model.errors import HarnessError, Interrupted, UsageError
 from harness.model.units import check_name, format_duration
 from harness.parse.files import shown_path
 from harness.planning import duration, plan
 from harness.planning.request import THE_RUN, Request, load_request
-from harness.report.answer import Answer
-from harness.report.aside import Later
 from harness.results import planned
 from harness.results.store import RunFolder, write_out
 from harness.storage.backing import require_device
-from harness.table import Options, TableFormat
 from harness.testbeds import testbed
+
+if TYPE_CHECKING:
+    from harness.report.answer import Answer
 
 config_app = typer.Typer(
     no_args_is_help=True, add_completion=False, help="Configuration files for `harness run --config`."
@@ -150,12 +148,12 @@ def _run(made: Plan, folder: RunFolder, state: Path, started_s: float) -> int:
     schedule = Schedule(made, measured_again(folder.load_records))
     cells = schedule.expected
     if next(iter(schedule), None) is None:
-        print_table([folder.path], Options(), TableFormat.PLAIN)
+        _print_table(folder)
         tell("nothing is left to measure")
         return 0
     tell_start(made, folder, f"{'about ' if made.stop else ''}{cells} cells")
     # Another processor writes while everything is taken down.
-    with contextlib.closing(Later(lambda: _written(folder))) as written:
+    with contextlib.closing(Later(lambda: _written(folder), ahead=_load)) as written:
         outcome = carry_out(
             made,
             folder,
@@ -164,9 +162,10 @@ def _run(made: Plan, folder: RunFolder, state: Path, started_s: float) -> int:
             cells=cells,
             cell_estimate_s=duration.mean_cell_s(made),
             column_estimate_s=duration.mean_column_s(made),
+            when_begun=_load,
             when_measured=written.begin,
         )
-        print_table([folder.path], Options(), TableFormat.PLAIN)
+        _print_table(folder)
         page = _answer(folder, written)
     for line in outcome.summary():
         tell(line)
@@ -177,6 +176,21 @@ def _run(made: Plan, folder: RunFolder, state: Path, started_s: float) -> int:
     tell(f"a page to look at: {page}")
     tell(f"the table again: harness table {name}; where the time goes: harness explain {name}")
     return outcome.exit_code
+
+
+def _load() -> object:
+    """Import what shows results. It takes as long as all that a run needs before its testbed begins."""
+    from harness import report
+    from harness.cli import explained
+
+    return report, explained
+
+
+def _print_table(folder: RunFolder) -> None:
+    from harness.cli.results import print_table
+    from harness.table import Options, TableFormat
+
+    print_table([folder.path], Options(), TableFormat.PLAIN)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,6 +204,8 @@ class _Written:
 
 def _written(folder: RunFolder) -> _Written:
     """The answers and the report of a run. HarnessError if it has no results."""
+    from harness import report
+
     changed_ns = _changed_ns(folder)
     results = report.load([folder.path])
     page = report.render(results)
@@ -208,6 +224,8 @@ def _answer(folder: RunFolder, later: Later[_Written] | None = None) -> str:
     What was measured counts, whatever goes wrong here. A record that did not outlast its column, because of
     what was seen when that was taken down, makes what was written before void.
     """
+    from harness.cli.explained import print_answers
+
     file = folder.path / "report.html"
     try:
         found = later.result() if later is not None else None

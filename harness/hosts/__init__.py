@@ -26,6 +26,9 @@ from harness.model.errors import CommandFailed
 PRIVATE = Path("/run/harness/private")
 """On every host: a folder in memory for sockets and secrets, which only the run's processes see."""
 
+LOADED = "/sys/module"
+"""A folder for each module that a kernel has loaded, and for some that are built in."""
+
 CLOCK_READINGS = 20
 
 
@@ -303,6 +306,11 @@ class _KernelLog:
                 continue
             lines.append(line.partition(";")[2].split("\n")[0])
         return lines
+
+
+def start_kept(source: str) -> None:
+    """Start a program that stays (``hosts.kept``) before this process asks it anything."""
+    _kept().start(source)
 
 
 def end_kept() -> None:

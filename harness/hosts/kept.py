@@ -83,6 +83,12 @@ class Kept:
             seconds=time.monotonic() - began,
         )
 
+    def start(self, source: str) -> None:
+        """Start one, before it is asked anything. HarnessError if it cannot be started."""
+        with self._lock:
+            if source not in self._running:
+                self._running[source] = Dialogue([programs.PYTHON, "-c", source, SERVE], Path(os.devnull))
+
     def end(self) -> None:
         """End all of them."""
         with self._lock:

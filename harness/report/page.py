@@ -17,12 +17,12 @@ from typing import Any
 import msgspec
 
 from harness.model import TRANSPORTS, LinkProfile, Plan
+from harness.model.aside import aside
 from harness.model.escape import as_json, for_page
 from harness.model.protections import protocol
 from harness.model.units import format_size
 from harness.report import charts, content, courses, draw, paths
 from harness.report.answer import Answer, Loss
-from harness.report.aside import aside
 from harness.report.charts import Chart
 from harness.report.content import ColumnFacts, Origin, Results, Words
 from harness.report.trends import trends

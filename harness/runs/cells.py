@@ -207,7 +207,7 @@ class CellComposer:
         plan, target = self.plan, self.hosts.target
         remote = self._remote
         with contextlib.ExitStack() as stack:
-            stack.callback(leftovers.tell, self.journal, self.hosts.all, plan.tag, self._paths.made)
+            stack.callback(leftovers.tell, self.journal, self.hosts.all, plan, self._paths.made)
             self.emit(Phase("making and filling the disk"))
             self._storage = self._make_storage(stack)
             if plan.storage.local_device is not None:

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import os
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from harness.analysis import disturbance
 from harness.analysis.schedule import Schedule
-from harness.hosts import PRIVATE, Host, NamespaceHost, end_kept, recovery, remote, runner, signals
+from harness.hosts import LOADED, PRIVATE, Host, NamespaceHost, end_kept, recovery, remote, runner, signals
 from harness.hosts.footprint import module_name
 from harness.hosts.journal import Journal
 from harness.hosts.runner import last_lines
@@ -31,7 +32,7 @@ from harness.parse.hosts import LOCAL, parse_address
 from harness.results import planned, probe_store
 from harness.results.events import Emit, Ended, Failed, Phase, writer
 from harness.results.store import RunFolder
-from harness.runs import modules
+from harness.runs import lean, modules
 from harness.runs.cells import CellComposer
 from harness.runs.columns import Hosts
 from harness.runs.prober import Prober, questions
@@ -42,9 +43,12 @@ TMPFS = (str(PRIVATE), "/run/netns")
 INTERRUPTED = 130
 """Exit status after Ctrl-C, the one that shells use."""
 
+_private: set[str] = set()
+"""The folders over which this process has mounted a tmpfs."""
+
 
 def mount_private(*more: str, virtual_time: bool = False) -> None:
-    """Mount a tmpfs over each of ``TMPFS``, ``more``, and the transports' existing folders.
+    """Mount a tmpfs over each of ``TMPFS``, ``more``, and the transports' existing folders, once.
 
     Only this process and its children see it.
     """
@@ -53,8 +57,10 @@ def mount_private(*more: str, virtual_time: bool = False) -> None:
         Path(place).mkdir(parents=True, exist_ok=True)
     theirs = dict.fromkeys(place for role in ENDS for place in transports.private_folders(role))
     records = (place for place in theirs if Path(place).is_dir())
-    for place in (*TMPFS, *records, *more):
-        mount(place)
+    for place in dict.fromkeys((*TMPFS, *records, *more)):
+        if place not in _private:
+            mount(place)
+            _private.add(place)
 
 
 def _let_mount(place: str) -> None:
@@ -67,6 +73,19 @@ def _mount(place: str) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.mount(b"tmpfs", os.fsencode(place), b"tmpfs", 0, b"mode=0700") != 0:
         raise CommandFailed(f"no tmpfs could be mounted over {place}: {os.strerror(ctypes.get_errno())}")
+
+
+def get_ready(is_called: Callable[[], bool]) -> None:
+    """On the lab's kernel: do ahead what most runs do, until there is one, which does the rest."""
+    for step in (
+        mount_private,
+        functools.partial(lean.fio, PRIVATE),
+        functools.partial(transports.DEFAULT.get_ready, NamespaceHost("target")),
+    ):
+        if is_called():
+            return
+        with contextlib.suppress(HarnessError, OSError):
+            step()
 
 
 @contextlib.contextmanager
@@ -145,7 +164,7 @@ def prepare(plan: Plan, taking_part: Hosts) -> dict[str, RequirementError]:
     RequirementError names every module that a kernel lacks, if every column needs one of them.
     """
     wanted, of_transports = modules.of(plan), modules.of_transports(plan)
-    loaded = _Loaded()
+    loaded = _Loaded(looks=not plan.setting.is_virtual)
     if not plan.setting.is_virtual:  # there it would change when all that follows begins
         together: dict[object, tuple[Host, list[str]]] = {}
         for host in taking_part.all:
@@ -172,14 +191,20 @@ def _role(host: Host, taking_part: Hosts) -> str:
 
 
 class _Loaded:
-    """The modules that kernels are known to have, so that none is asked twice: hosts may share a kernel."""
+    """The modules that kernels are known to have, so that none is asked twice: hosts may share a kernel.
 
-    def __init__(self) -> None:
+    ``looks``: whether it looks first which are loaded.
+    """
+
+    def __init__(self, *, looks: bool) -> None:
+        self._looks = looks
         self._known: dict[object, set[str]] = {}
 
     def missing(self, host: Host, names: Sequence[str]) -> list[str]:
-        known = self._known.setdefault(host.kernel, set())
-        new = [name for name in names if name not in known]
+        if host.kernel not in self._known:
+            self._known[host.kernel] = set(host.list_folder(LOADED) if self._looks else ())
+        known = self._known[host.kernel]
+        new = [name for name in dict.fromkeys(names) if name not in known]
         # One with parameters takes a program of its own.
         together = [name for name in new if name not in modules.ONLY_LOOKED_FOR and " " not in name]
         # One program for all, because each takes its time in the lab. It says only whether all are there.

@@ -15,6 +15,7 @@ Source: elf(5), and ``elf_get_dynamic_info()`` and ``_dl_check_map_versions()`` 
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import re
 import shutil
@@ -181,8 +182,12 @@ class Fio:
     env: Mapping[str, str] = field(default_factory=dict)
 
 
+@functools.cache
 def fio(folder: Path) -> Fio:
-    """fio on this kernel: a copy in ``folder``, or fio itself if there can be none; with the library."""
+    """fio on this kernel: a copy in ``folder``, or fio itself if there can be none; with the library.
+
+    It is made and tried once.
+    """
     ways: list[tuple[str, dict[str, str]]] = [(FIO, {})]
     if (found := shutil.which(FIO)) is not None:
         copy = folder / FIO

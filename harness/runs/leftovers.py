@@ -10,32 +10,43 @@ from collections.abc import Iterable, Sequence
 from harness.hosts import Host
 from harness.hosts.footprint import search
 from harness.hosts.journal import Journal
+from harness.model import Plan
 from harness.model.errors import HarnessError
 from harness.network import interfaces, links
 from harness.network.links import LinkPath
 from harness.protection import kinds
 from harness.storage import transports
 
+ON_LINKS_OF_ITS_OWN = search((*transports.LEAVES, *links.LEAVES))
 SCRIPT = search((*transports.LEAVES, *links.LEAVES, *interfaces.LEAVES))
-"""Its argument is the run's tag."""
+"""Their argument is the run's tag."""
 
 
-def find(host: Host, tag: str, paths: Sequence[LinkPath] = ()) -> list[str]:
+def find(host: Host, tag: str, paths: Sequence[LinkPath] = (), *, script: str = SCRIPT) -> list[str]:
     """One phrase for each thing of the run ``tag`` that a host still has; empty if all is gone.
 
-    ``paths`` are those that the run has brought up: they identify its states and policies.
+    ``paths`` are those that the run has protected, or cleared of the user's protection: they identify its
+    states and policies.
     """
-    found = host.run(["sh", "-c", SCRIPT, "sh", tag], check=False).stdout.splitlines()
-    return [f"{line} is still there" for line in (*found, *kinds.left_over(host, paths))]
+    found = host.run(["sh", "-c", script, "sh", tag], check=False).stdout.splitlines()
+    return [f"{line} is still there" for line in (*found, *(kinds.left_over(host, paths) if paths else ()))]
 
 
-def tell(journal: Journal, hosts: Iterable[Host], tag: str, paths: Sequence[LinkPath]) -> None:
-    """Add to the journal's leaks what hosts still have of the run ``tag``, or that it could not be seen."""
+def tell(journal: Journal, hosts: Iterable[Host], plan: Plan, paths: Sequence[LinkPath]) -> None:
+    """Add to the journal's leaks what hosts still have of a run, or that it could not be seen.
+
+    ``paths`` are those that it has brought up. It does not look for what the run had no use for, because each
+    program takes its time in the lab.
+    """
+    is_shared = any(link.interface is not None for link in plan.links.values())
+    script = SCRIPT if is_shared else ON_LINKS_OF_ITS_OWN
+    if not is_shared and not any(column.protection for column in plan.columns):
+        paths = ()
     found: list[str] = []
     # Two hosts with one kernel see the same, so one of them is asked.
     for host in {(host.kernel, host.netns): host for host in hosts}.values():
         try:
-            found += find(host, tag, paths)
+            found += find(host, plan.tag, paths, script=script)
         except HarnessError:
             found.append(f"what is left on the {host.name} could not be seen")
     journal.leaks += dict.fromkeys(found)

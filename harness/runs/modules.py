@@ -44,6 +44,7 @@ def of(plan: Plan) -> dict[str, list[str]]:
             names[role] += dict.fromkeys(shaping)
     if (
         not plan.probing
+        and not plan.traits.boots_kernels  # each of those has it
         and plan.storage.disk is None
         and (plan.storage.backing.kind is BackingKind.RAMDISK or plan.storage.backing.path is None)
     ):

@@ -77,7 +77,7 @@ class Prober:
         if not self.plan.setting.is_virtual:
             self._observer = self.hosts.observer(self.emit)
         with contextlib.ExitStack() as stack:
-            stack.callback(leftovers.tell, self.journal, self.hosts.all, self.plan.tag, self._paths.made)
+            stack.callback(leftovers.tell, self.journal, self.hosts.all, self.plan, self._paths.made)
             stack.enter_context(self._paths.shared())
             columns = stack.enter_context(contextlib.ExitStack())
             left = self._make_all(todo, columns)

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 import msgspec
 
-from harness.hosts import Host
+from harness.hosts import LOADED, Host
 from harness.hosts.journal import Journal
 from harness.hosts.undo import Step
 from harness.model import Backing, BackingKind, DiskProfile
@@ -43,7 +43,7 @@ class Ramdisk(msgspec.Struct, frozen=True):
         return f"/dev/ram{number}"
 
     def refuse_foreign(self, host: Host) -> None:
-        if host.run(["test", "-e", "/sys/module/brd"], check=False).status == 0:
+        if "brd" in host.list_folder(LOADED):
             raise DeviceRefused(
                 "the ramdisk module brd is already loaded, so its disks may be somebody else's",
                 hint="unload it with `modprobe -r brd`, or use --backing file:PATH",
@@ -242,17 +242,17 @@ def _scratch_file(stack: contextlib.ExitStack, journal: Journal, host: Host, siz
     return f"{mountpoint}/backing.img"
 
 
-FILL = ("bs=1M", "iflag=fullblock,direct", "oflag=direct", "conv=notrunc,fsync")
-REPEAT = """
+FILL = """
 path=$1 have=$2 size=$3
-shift 3
+dd if=/dev/urandom "of=$path" bs=1M "count=$have" iflag=fullblock oflag=direct conv=notrunc,fsync || exit
 while [ "$have" -lt "$size" ]; do
     more=$((size - have < have ? size - have : have))
-    dd "if=$path" "of=$path" "count=$more" "seek=$have" "$@" || exit
+    dd "if=$path" "of=$path" bs=1M "count=$more" "seek=$have" \
+        iflag=fullblock,direct oflag=direct conv=notrunc,fsync || exit
     have=$((have + more))
 done
 """
-"""For sh(1). Arguments: a device, how many MiB of it are filled and shall be, and more words for dd(1)."""
+"""For sh(1). Arguments: a device, how many MiB of it shall be random, and how many there shall be."""
 
 RANDOM_MIB = 8
 """So much of a ramdisk is random, and then copied: it neither compresses nor looks for what is equal, and
@@ -263,15 +263,7 @@ def _fill(host: Host, path: str, size_bytes: int, *, random_mib: int | None = No
     """Fill it with random data, or with so many MiB of it again and again."""
     size_mib = size_bytes // MIB
     first_mib = min(size_mib, random_mib or size_mib)
-    timeout_s = 60 + size_bytes / (10 * MIB)
-    done = host.run(
-        ["dd", "if=/dev/urandom", f"of={path}", "bs=1M", f"count={first_mib}"]
-        + ["oflag=direct", "iflag=fullblock", "conv=notrunc,fsync"],
-        timeout_s=timeout_s,
-        check=False,
-    )
-    if done.status == 0 and first_mib < size_mib:
-        argv = ["sh", "-c", REPEAT, "sh", path, str(first_mib), str(size_mib), *FILL]
-        done = host.run(argv, timeout_s=timeout_s, check=False)
+    argv = ["sh", "-c", FILL, "sh", path, str(first_mib), str(size_mib)]
+    done = host.run(argv, timeout_s=60 + size_bytes / (10 * MIB), check=False)
     if done.status != 0:
         raise CommandFailed(f"{path} could not be filled: {(done.stderr.strip().splitlines() or ['?'])[0]}")

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+
 from harness.hosts import Host
+from harness.model.errors import CommandFailed
 
 CONFIGFS = "/sys/kernel/config"
 
@@ -12,5 +15,8 @@ def mount(host: Host, subsystem: str) -> None:
 
     ``subsystem`` is the folder of the target to configure. If it does not appear, its user reports why.
     """
-    if host.run(["test", "-d", f"{CONFIGFS}/{subsystem}"], check=False).status != 0:
+    found: list[str] = []
+    with contextlib.suppress(CommandFailed):
+        found = host.list_folder(CONFIGFS)
+    if subsystem not in found:
         host.run(["mount", "-t", "configfs", "configfs", CONFIGFS], check=False)

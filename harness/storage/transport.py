@@ -183,6 +183,10 @@ class Transport(Protocol):
         """What a run hides on a machine for its part: what it writes there is its own."""
         ...
 
+    def get_ready(self, host: Host) -> None:
+        """On a kernel of the run's own: do ahead what takes time and is the same in every run."""
+        ...
+
     def shared(self, sides: Sides) -> AbstractContextManager[Shared]:
         """Bring up what all columns share, for the length of the context."""
         ...

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from harness.hosts.runner import await_condition
-from harness.report.aside import Later, aside
+from harness.model.aside import Later, aside
 
 # A process of its own: that of the tests may have threads.
 CODE = """
 import os
-from harness.report.aside import aside
+from harness.model.aside import aside
 os.sched_getaffinity = lambda _: {0, 1}
 
 def fails():
@@ -59,7 +59,7 @@ def test_one_processor_does_the_work_itself(monkeypatch: pytest.MonkeyPatch) -> 
 LATER = """
 import os, sys, time
 from pathlib import Path
-from harness.report.aside import Later
+from harness.model.aside import Later
 os.sched_getaffinity = lambda _: {0, 1}
 said = Path(sys.argv[1])
 

@@ -122,7 +122,8 @@ def use_iscsid(tmp_path: Path, shown: str, *, listens: bool = False, runs: bool 
     cannot be asked. ``listens``: there is iscsid's socket. ``runs``: an iscsid, too."""
     world = World(
         answers=[
-            (("sh", "-c", initiator.STATES), (0 if shown else 1, shown, "")),
+            (("ls", initiator.SYSTEMD), (0, "system\n", "") if shown else (2, "", "")),
+            (initiator.STATES, (0, shown, "")),
             (("sh", "-c", initiator.RUNS), (0 if runs else 1, "", "")),
         ]
     )
@@ -136,7 +137,9 @@ def use_iscsid(tmp_path: Path, shown: str, *, listens: bool = False, runs: bool 
     ):
         world.commands.append(Command("initiator", ("use",)))
     assert not journal.leaks and not world.left
-    return [" ".join(word for word in c.argv if "\n" not in word) for c in world.commands][3:]
+    return [" ".join(word for word in c.argv if "\n" not in word) for c in world.commands][
+        4 if shown else 3 :
+    ]
 
 
 def test_a_unit_that_was_inactive_is_started_and_stopped(tmp_path: Path) -> None:

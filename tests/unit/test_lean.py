@@ -32,6 +32,12 @@ int main(int argc, char **argv) {
 """
 
 
+def fresh_fio(folder: Path) -> lean.Fio:
+    """It is made and tried once in a process."""
+    lean.fio.cache_clear()
+    return lean.fio(folder)
+
+
 @pytest.fixture(scope="module", params=["versions", "none"])
 def program(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A program whose library ``libgone`` is gone, with versions of its symbols or without."""
@@ -122,18 +128,18 @@ def test_one_that_is_not_understood_is_started_as_it_is_and_tests_its_clock(
 ) -> None:
     fake_fio(tmp_path / "bin", does)
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    assert lean.fio(tmp_path) == lean.Fio(has_tested_clock=has_tested_clock)
+    assert fresh_fio(tmp_path) == lean.Fio(has_tested_clock=has_tested_clock)
 
 
 def test_without_fio_nothing_fails_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert lean.fio(tmp_path) == lean.Fio()
+    assert fresh_fio(tmp_path) == lean.Fio()
 
 
 def test_the_machine_s_fio_starts_with_fewer_libraries_and_has_the_engines_of_jobs(tmp_path: Path) -> None:
     if shutil.which("fio") is None:
         pytest.skip("there is no fio")
-    made = lean.fio(tmp_path).program
+    made = fresh_fio(tmp_path).program
     assert made == str(tmp_path / "fio")
     said = [
         subprocess.run([each, "--version"], capture_output=True, check=True).stdout for each in ("fio", made)
@@ -151,9 +157,9 @@ def test_the_labs_library_is_in_front_of_fio_s_if_fio_starts_with_it(
     early = tmp_path / "early.so"
     monkeypatch.setenv(started.EARLY, str(early))
     # ld.so(8) says that it is not there, and goes on.
-    assert lean.fio(tmp_path) == lean.Fio(has_tested_clock=True)
+    assert fresh_fio(tmp_path) == lean.Fio(has_tested_clock=True)
     _build(early)
-    assert lean.fio(tmp_path) == lean.Fio(has_tested_clock=True, env={"LD_PRELOAD": str(early)})
+    assert fresh_fio(tmp_path) == lean.Fio(has_tested_clock=True, env={"LD_PRELOAD": str(early)})
 
 
 SLEEPS = """

@@ -30,7 +30,7 @@ def asked(kernel: Kernel) -> list[Sequence[str]]:
 def test_all_are_loaded_by_one_program_and_hosts_of_one_kernel_are_one() -> None:
     looked_for = modules.ONLY_LOOKED_FOR[0]
     kernel = Kernel("veth", "sch_netem", "esp4", looked_for)
-    loaded = inside._Loaded()
+    loaded = inside._Loaded(looks=False)
     near, far = kernel.host("initiator"), kernel.host("target")
     assert loaded.missing(near, ["veth", "sch_netem"]) == []
     assert loaded.missing(far, ["veth", "sch_netem", looked_for, "esp4"]) == []
@@ -43,7 +43,7 @@ def test_all_are_loaded_by_one_program_and_hosts_of_one_kernel_are_one() -> None
 
 def test_each_is_asked_for_where_not_all_are_there() -> None:
     kernel = Kernel("veth")
-    loaded = inside._Loaded()
+    loaded = inside._Loaded(looks=False)
     assert loaded.missing(kernel.host("target"), ["veth", "brd_x", "none"]) == ["brd_x", "none"]
     assert [argv[-1] for argv in asked(kernel)[1:]] == ["veth", "brd_x", "none"]
     assert isinstance(kernel.host("target").run(["modprobe", "veth"]), Completed)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -16,16 +17,18 @@ from typing import Any
 import msgspec
 import pytest
 
+from harness import hosts
 from harness.hosts import runner, signals
 from harness.hosts.journal import Journal
 from harness.hosts.undo import Entry, Step
 from harness.model import LabKernel
-from harness.model.errors import TestbedError
-from harness.runs import inside, waiting
+from harness.model.errors import CommandFailed, TestbedError
+from harness.runs import inside, lean, waiting
+from harness.storage import transports
 from harness.testbeds import started
 from harness.testbeds.lab import boot, standing
+from harness.testbeds.lab.exchange import Exchange, Order, Report
 from harness.testbeds.lab.standing import Terms, keeper
-from harness.testbeds.lab.standing.exchange import Exchange, Order, Report
 
 PATIENCE_S = 60.0
 
@@ -66,13 +69,13 @@ def test_a_changed_file_of_the_harness_changes_its_digest(
     module.write_text("1")
     monkeypatch.setattr(standing, "__file__", str(module))
     (other := tmp_path / "harness" / "runs.py").touch()
-    before, worker = standing.code(), standing.worker()
-    assert (standing.code(), standing.worker()) == (before, worker)
+    before, worker = standing.code(), standing.of_worker()
+    assert (standing.code(), standing.of_worker()) == (before, worker)
     os.utime(module, ns=(1, 1))
-    assert standing.code() != before and standing.worker() == worker
+    assert standing.code() != before and standing.of_worker() == worker
     before = standing.code()
     os.utime(other, ns=(1, 1))
-    assert standing.code() == before and standing.worker() != worker
+    assert standing.code() == before and standing.of_worker() != worker
 
 
 def test_a_message_is_taken_once_and_whole(tmp_path: Path) -> None:
@@ -191,23 +194,60 @@ def test_runs_share_a_kernel_and_stopping_leaves_nothing(keep: Callable[..., Kep
 
 
 def test_of_changed_code_the_worker_is_new_and_the_kernel_is_not(
-    keep: Callable[..., Kept], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, keep: Callable[..., Kept], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kept, orders = keep(), list[int]()
+    edited, gone = tmp_path / "edited.py", str(tmp_path / "gone.py")
+    edited.write_text("new")
+    monkeypatch.setattr(standing, "of_worker", lambda: {str(edited): "1", gone: "1", "same.py": "1"})
+    kept, orders = keep(), list[Order]()
 
     def work(order: Order) -> Report:
-        orders.append(order.number)
+        orders.append(order)
         return Report(order.number)
 
     kept.machine.work = work
     assert kept.run("one") == 0
-    monkeypatch.setattr(standing, "worker", lambda: "changed")
+    monkeypatch.setattr(standing, "of_worker", lambda: {str(edited): "2", "same.py": "1"})
     assert [kept.run("two"), kept.run("three")] == [0, 0]
-    assert orders == [1, 0, 2, 3]
+    assert [order.number for order in orders] == [1, 0, 2, 3]
+    assert orders[1].files == {str(edited): b"new", gone: None}
     assert (kept.asked().runs, kept.asked().before, kept.machine.boots) == (3, "", 1)
 
 
-def test_code_that_cannot_be_loaded_costs_the_kernel(
+def test_an_edit_is_loaded_before_there_is_a_run(
+    tmp_path: Path, keep: Callable[..., Kept], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    edited = tmp_path / "code" / "edited.py"
+    edited.parent.mkdir()
+    monkeypatch.setattr(standing, "of_worker", lambda: {str(edited): str(edited.exists())})
+    kept, orders = keep(), list[Order]()
+
+    def work(order: Order) -> Report:
+        orders.append(order)
+        return Report(order.number)
+
+    kept.machine.work = work
+    edited.write_text("new")
+    _await(lambda: bool(orders))
+    assert kept.run("one") == 0
+    assert orders == [Order(0, files={str(edited): b"new"}), Order(1, "one")]
+
+
+def test_code_that_cannot_be_loaded_fails_runs_until_it_can(
+    keep: Callable[..., Kept], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = keep()
+    kept.machine.work = lambda order: Report(order.number, 0 if order.number else waiting.BROKEN)
+    monkeypatch.setattr(standing, "of_worker", lambda: {"/edited.py": "1"})
+    assert [kept.run(), kept.run()] == [1, 1]
+    assert "Kernel panic" in (kept.results / "a-run" / "console.log").read_text()  # the stand-in's last words
+    kept.machine.work = lambda order: Report(order.number)
+    monkeypatch.setattr(standing, "of_worker", lambda: {"/edited.py": "2"})
+    assert kept.run() == 0
+    assert (kept.asked().runs, kept.machine.boots) == (1, 1)
+
+
+def test_code_with_which_the_program_ends_costs_the_kernel(
     keep: Callable[..., Kept], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept = keep()
@@ -217,7 +257,7 @@ def test_code_that_cannot_be_loaded_costs_the_kernel(
         kept.machine.running.kill()
 
     kept.machine.work = end
-    monkeypatch.setattr(standing, "worker", lambda: "changed")
+    monkeypatch.setattr(standing, "of_worker", lambda: {"/edited.py": "1"})
     assert kept.run() == 1
     assert "Kernel panic" in (kept.results / "a-run" / "console.log").read_text()
     assert kept.asked().before == "the harness as it was changed could not be loaded"
@@ -348,11 +388,97 @@ def test_a_run_in_the_lab_has_a_process_and_a_console_of_its_own(
 
     monkeypatch.setattr(waiting, "RESULTS", tmp_path)
     monkeypatch.setattr(waiting, "CLONE_NEWNS", 0)  # it needs no rights here
+    monkeypatch.setattr(inside, "get_ready", lambda _is_called: None)
     monkeypatch.setattr(inside, "run", run)
     for number, name in ((1, "stdout"), (2, "stderr")):
         monkeypatch.setattr(sys, name, os.fdopen(number, "w", closefd=False))
-    assert waiting.carry_out(Order(1, "a-run")) == ends
+    assert waiting.Ready().carry_out("a-run") == ends
     said = (folder / "console.log").read_text()
     assert said.startswith(f"{folder} {started.JOURNAL} ")
     assert said.split()[2] != str(os.getpid())
     assert ("unforeseen" in said) == (status is None)
+
+
+STAGED = """
+import importlib
+import sys
+import time
+import harness
+from harness.runs import waiting
+harness.__path__.append(sys.argv[1])
+names = ("harness.one", "harness.two")
+waiting.STAGES = tuple(lambda name=name: importlib.import_module(name) for name in names)
+waiting.things = lambda: set()
+waiting._in_child = lambda told: time.sleep(60)
+waiting.main([sys.argv[2]])
+"""
+
+
+def test_what_has_not_loaded_changed_code_loads_nothing_again(tmp_path: Path) -> None:
+    code, exchange, log = tmp_path / "code", Exchange(tmp_path), tmp_path / "log"
+    code.mkdir()
+    one, two = code / "one.py", code / "two.py"
+
+    def text(word: str) -> bytes:
+        return f"with open({str(log)!r}, 'a') as log: log.write('{word} ')\n".encode()
+
+    def reported() -> bool:
+        return exchange.take(Report) is not None
+
+    one.write_bytes(text("one"))
+    two.write_bytes(text("two"))
+    argv = [sys.executable, "-B", "-c", STAGED, str(code), str(tmp_path)]
+    with subprocess.Popen(argv, start_new_session=True) as process:
+        try:
+            _await(reported)
+            changes: list[dict[str, bytes | None]] = [
+                {str(code / "not_loaded.py"): b""},
+                {str(two): text("2")},
+                {str(one): text("1"), str(code / "not_loaded.py"): None},
+            ]
+            for files in changes:
+                exchange.put(Order(0, files=files))
+                _await(reported)
+            assert log.read_text().split() == ["one", "two", "2", "1", "2"]
+            assert not (code / "not_loaded.py").exists()
+            for content, status in ((b"raise ValueError", waiting.BROKEN), (text("one"), 0)):
+                exchange.put(Order(0, files={str(one): content}))
+                _await(lambda: (tmp_path / "Report").exists())
+                assert exchange.take(Report) == Report(0, status)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+def test_what_each_run_does_is_done_ahead_until_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    done = []
+
+    def fails() -> None:
+        done.append("mounts")
+        raise CommandFailed("no rights")
+
+    monkeypatch.setattr(inside, "mount_private", fails)
+    monkeypatch.setattr(lean, "fio", lambda _folder: done.append("fio"))
+    monkeypatch.setattr(type(transports.DEFAULT), "get_ready", lambda *_: done.append("transport"))
+    inside.get_ready(lambda: len(done) == 2)
+    assert done == ["mounts", "fio"]
+    inside.get_ready(lambda: False)
+    assert done[2:] == ["mounts", "fio", "transport"]
+
+
+def test_a_process_that_got_ready_ends_with_what_it_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    marks = os.pipe()
+
+    def get_ready(_is_called: Callable[[], bool]) -> None:
+        hosts.start_kept("import sys, time\ndef serve(): time.sleep(60)\nserve()")
+        (started_as,) = hosts._kept()._running.values()
+        os.write(marks[1], f"{started_as.process.pid}\n".encode())
+
+    monkeypatch.setattr(waiting, "CLONE_NEWNS", 0)
+    monkeypatch.setattr(inside, "get_ready", get_ready)
+    ready = waiting.Ready()
+    served = int(os.read(marks[0], 32))
+    ready.end()
+    assert not Path(f"/proc/{served}").exists()
+    for end in marks:
+        os.close(end)

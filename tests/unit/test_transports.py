@@ -130,9 +130,15 @@ def test_a_run_none_of_whose_transports_can_be_had_is_refused() -> None:
 def test_all_modules_of_a_kernel_are_loaded_by_one_program() -> None:
     world = World()
     assert prepared(world, BOTH) == {}
-    (load, *looks) = [command.argv for command in world.commands if command.argv[0] == "modprobe"]
+    (load,) = [command.argv for command in world.commands if command.argv[0] == "modprobe"]
     assert load[:2] == ("modprobe", "-a") and {"veth", "iscsi_tcp", "nvmet_tcp", "xfrm_user"} <= {*load}
-    assert looks == [("modprobe", "-n", "brd")]
+
+
+def test_a_module_that_is_loaded_is_not_loaded_again() -> None:
+    loaded = World(answers=[(("ls", "/sys/module"), (0, "veth\niscsi_tcp\n", ""))])
+    assert prepared(loaded, BOTH) == {}
+    (load,) = [command.argv for command in loaded.commands if command.argv[0] == "modprobe"]
+    assert "sch_netem" in load and not {"veth", "iscsi_tcp"} & {*load}
 
 
 # What is typed

@@ -99,8 +99,11 @@ BUS = {"SYSTEMCTL_FORCE_BUS": "1"}
 """For systemctl(1), which agents can use over D-Bus alone: with systemd's own socket it gives up if it cannot
 see process 1, as in a process namespace (``getpeercred()`` in src/basic/socket-util.c)."""
 
-STATES = 'test -d /run/systemd/system && exec systemctl show --property=Id,LoadState,ActiveState "$@"'
-"""systemctl(1) fails if systemd does not run (sd_booted(3)) or there is no D-Bus; or it does not exist."""
+SYSTEMD = "/run/systemd"
+"""It has the folder ``system`` if systemd runs (sd_booted(3))."""
+
+STATES = ("sh", "-c", 'exec systemctl show --property=Id,LoadState,ActiveState "$@"', "sh")
+"""systemctl(1) fails if there is no D-Bus; or it does not exist."""
 
 RUNS = "grep -qsx iscsid /proc/[0-9]*/comm"
 """Whether an iscsid runs. Its socket does not tell, for systemd may listen there and start one when asked."""
@@ -181,7 +184,13 @@ def iscsid(
 def _service(host: Host) -> IscsidService | None:
     """The machine's iscsid and the parts of it that are not active now; None if systemd does not know it, or
     cannot be asked."""
-    said = host.run(["sh", "-c", STATES, "sh", *UNITS], check=False, env=BUS).stdout
+    try:
+        runs = "system" in host.list_folder(SYSTEMD)
+    except CommandFailed:
+        runs = False
+    if not runs:
+        return None
+    said = host.run([*STATES, *UNITS], check=False, env=BUS).stdout
     units = [dict(line.split("=", 1) for line in unit.splitlines()) for unit in said.split("\n\n")]
     states = {unit["Id"]: unit["ActiveState"] for unit in units if unit.get("LoadState") == "loaded"}
     if UNITS[1] not in states:
@@ -273,7 +282,10 @@ class IscsiSession(msgspec.Struct, frozen=True):
 
 MAKE_IFACE = f"""
 for class in iscsi_host iscsi_session; do
-    mount -t tmpfs none "/sys/class/$class" 2>/dev/null || true
+    for any in "/sys/class/$class"/*; do
+        test ! -e "$any" || mount -t tmpfs none "/sys/class/$class" 2>/dev/null || true
+        break
+    done
 done
 interface=$1
 shift
@@ -348,17 +360,8 @@ def await_disk(host: Host, session: IscsiSession, *, serial: str) -> RemoteDisk:
         raise CommandFailed(
             f"expected {name} to be {session.initiator_iqn}'s, found {said.strip() or 'no name'}"
         )
-    # The name ends in :0 for LUN 0. An unmatched pattern stays as it is, hence the test. The kernel makes
-    # `queue` after all that is read of a disk here (device_add_disk()).
-    script = (
-        'for disk in /sys/class/iscsi_session/"$1"/device/target*/*:0/block/*; do '
-        'test -e "$disk/queue" && echo "$disk"; done'
-    )
     end = time.monotonic() + SETTLE_DEADLINE_S
-    while True:
-        found = host.run(["sh", "-c", script, "sh", name], check=False).stdout.split()
-        if found:
-            break
+    while not (found := _disks(host, f"{SESSIONS}/{name}/device")):
         if time.monotonic() > end:
             raise CommandFailed(
                 f"LUN 0 of {session.iqn} did not become a disk within {SETTLE_DEADLINE_S:g} s"
@@ -369,6 +372,23 @@ def await_disk(host: Host, session: IscsiSession, *, serial: str) -> RemoteDisk:
     )
     disk.check()
     return disk
+
+
+def _disks(host: Host, session: str) -> list[str]:
+    """The disk that is LUN 0 of a session, once it is whole; both as folders of sysfs."""
+    # The name of LUN 0 ends in :0. The kernel makes `queue` after all that is read of a disk here
+    # (device_add_disk()).
+    found = [session]
+    with contextlib.suppress(CommandFailed):  # it is being made
+        for begins, ends in (("target", ""), ("", ":0"), ("block", ""), ("", "")):
+            found = [
+                f"{folder}/{name}"
+                for folder in found
+                for name in host.list_folder(folder)
+                if name.startswith(begins) and name.endswith(ends)
+            ]
+        return [disk for disk in found if "queue" in host.list_folder(disk)]
+    return []
 
 
 def negotiated(disk: RemoteDisk) -> dict[str, str]:

@@ -26,7 +26,7 @@ LEAVES = (
     Leftover(
         what="the iSCSI target",
         names='ls /sys/kernel/config/target/iscsi 2>/dev/null | grep -F ":$1."',
-        where="/sys/kernel/config/target/iscsi/*",
+        where='/sys/kernel/config/target/iscsi/*:"$1".*',
     ),
     Leftover(
         what="the backstore",

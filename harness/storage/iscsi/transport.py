@@ -8,9 +8,9 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from harness.hosts import programs
+from harness.hosts import LOADED, Host, programs, start_kept
 from harness.hosts.footprint import Leftover, Trouble
-from harness.model import ISCSI, BackingKind
+from harness.model import ENDS, ISCSI, BackingKind
 from harness.storage import iscsi
 from harness.storage.configfs import CONFIGFS
 from harness.storage.iscsi import initiator, target
@@ -57,6 +57,14 @@ class Iscsi:
 
     def private_folders(self, role: str) -> tuple[str, ...]:
         return iscsi.private_folders(role)
+
+    def get_ready(self, host: Host) -> None:
+        names = {name for role in ENDS for name in self.modules(role, {BackingKind.BLOCK})}
+        if missing := names.difference(host.list_folder(LOADED)):
+            host.run(["modprobe", "-a", *sorted(missing)])
+        target.mount_configfs(host)
+        for program in ("lio", "logout"):
+            start_kept(programs.source(iscsi.__name__, program))
 
     @contextlib.contextmanager
     def shared(self, sides: Sides) -> Iterator[IscsiSides]:

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+from harness.hosts import Host
 from harness.hosts.footprint import Leftover, Trouble
 from harness.model import NBD, BackingKind
 from harness.storage import nbd
@@ -41,6 +42,9 @@ class Nbd:
     def private_folders(self, role: str) -> tuple[str, ...]:
         del role  # a later run has to find what a killed one left
         return ()
+
+    def get_ready(self, host: Host) -> None:
+        del host  # its programs start soon enough
 
     @contextlib.contextmanager
     def shared(self, sides: Sides) -> Iterator[NbdSides]:

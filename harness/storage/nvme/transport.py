@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from harness.hosts import Host
 from harness.hosts.footprint import Leftover, Trouble
 from harness.model import NVME_TCP, BackingKind
 from harness.storage import configfs, nvme
@@ -48,6 +49,9 @@ class NvmeTcp:
     def private_folders(self, role: str) -> tuple[str, ...]:
         del role  # nothing is written to any
         return ()
+
+    def get_ready(self, host: Host) -> None:
+        del host  # its programs start soon enough
 
     @contextlib.contextmanager
     def shared(self, sides: Sides) -> Iterator[NvmeSides]:

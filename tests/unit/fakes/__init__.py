@@ -363,8 +363,12 @@ class World:
 
     def _act(self, netns: str | None, argv: tuple[str, ...], text: str) -> Answer:
         match argv:
-            case ["test", "-e", "/sys/module/brd"]:
-                return DONE if "module brd" in self.things else NO
+            case ["ls", "/sys/module"]:
+                return 0, "brd\n" if "module brd" in self.things else "", ""
+            case ["ls", "/sys/kernel/config"]:
+                return 0, "target\nnvmet\n", ""
+            case ["mount", "-t", "configfs", *_]:
+                pass
             case ["modprobe", "--first-time", "brd", *_]:
                 self.make("module brd")
             case ["modprobe", "-r", "brd"]:

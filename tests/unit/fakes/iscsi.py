@@ -7,12 +7,20 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from harness.runs import leftovers
 from harness.storage.iscsi import initiator
 from tests.unit.fakes.answers import DONE, Answer
 
 if TYPE_CHECKING:
     from tests.unit.fakes import World
+
+SYSFS = {
+    "device": "target0:0:0\npower\n",
+    "target0:0:0": "0:0:0:0\n0:0:0:1\n",
+    "0:0:0:0": "block\nmodel\n",
+    "block": "sda\n",
+    "sda": "queue\nsize\n",
+}
+"""What is in each folder of a session's disk."""
 
 
 @dataclass
@@ -44,8 +52,8 @@ class Iscsi:
                 return DONE
             case ["ls", initiator.SESSIONS]:
                 return 0, "".join(f"session{n}\n" for n, _ in enumerate(self.sessions, 1)), ""
-            case ["sh", "-c", script, "sh", word] if "iscsi_session" in script and script != leftovers.SCRIPT:
-                return self._sysfs(word)
+            case ["ls", path] if path.startswith(f"{initiator.SESSIONS}/"):
+                return 0, SYSFS.get(path.rpartition("/")[2], ""), ""
         return None
 
     def text_of(self, path: str) -> str | None:
@@ -97,7 +105,3 @@ class Iscsi:
         iqn = request["iqn"]
         self.world.remove_if_there(f"session {iqn}", DONE)
         return self.world.remove_if_there(f"node {iqn}", DONE)
-
-    def _sysfs(self, word: str) -> Answer:
-        """A session's disk by its name."""
-        return 0, f"/sys/class/iscsi_session/{word}/device/target0:0:0/0:0:0:0/block/sda\n", ""

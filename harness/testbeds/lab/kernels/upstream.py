@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-import urllib.error
 import urllib.parse
-import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,7 +71,7 @@ class Upstream:
                     hint="try again; if it stays so, what comes here is not what kernel.org has",
                 )
             part.rename(self.path)
-        except (OSError, urllib.error.URLError) as error:
+        except OSError as error:
             reason = getattr(error, "reason", None) or error
             raise RequirementError(
                 f"expected {self.url}, the source of the lab's own kernel, but it cannot be fetched: "
@@ -85,10 +83,12 @@ class Upstream:
             part.unlink(missing_ok=True)
 
     def _download(self, part: Path) -> str:
+        from urllib.request import urlopen  # here, because every run would wait for its import
+
         digest = hashlib.sha256()
         # Of a URL that is in this file. Variables for proxies are heeded.
         with (
-            urllib.request.urlopen(self.url, timeout=SILENCE_S) as answer,  # noqa: S310
+            urlopen(self.url, timeout=SILENCE_S) as answer,  # noqa: S310
             part.open("wb") as file,
         ):
             while block := answer.read(BLOCK_BYTES):

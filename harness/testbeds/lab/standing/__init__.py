@@ -3,7 +3,7 @@
 Its *keeper* (``keeper``) owns the kernel, as a run does otherwise: a SIGKILL of
 the keeper ends the kernel with it. It listens on a socket in the state folder, and ends by itself when nobody
 has used the lab for some time. In the kernel waits a program that has all modules imported
-(``harness.runs.waiting``); the two talk through files (``exchange``).
+(``harness.runs.waiting``); the two talk through files (``lab.exchange``).
 
 Runs take turns, because each holds the testbed. After a run that failed, was interrupted or left something,
 the keeper boots another kernel: a run finds what a fresh one would have.
@@ -20,7 +20,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
@@ -58,7 +58,7 @@ ANSWER_DEADLINE_S = 60.0
 """The keeper answers at once, but not while it boots another kernel."""
 
 QUESTION_DEADLINE_S = 5.0
-POLL_S = 0.05
+POLL_S = 0.02
 
 
 class Terms(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,7 +66,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     ``words`` tell what else is the kernel's: its modules, and what is on its command line.
 
     ``code`` identifies what the keeper has of the harness, and the machine's packages: the lab has those of
-    its start. The rest of the harness is loaded anew when it has changed (``worker``).
+    its start. The rest of the harness is loaded anew when it has changed (``of_worker``).
     """
 
     kernel: LabKernel
@@ -80,12 +80,10 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Ask(msgspec.Struct, frozen=True, kw_only=True):
-    """A line to the keeper: ``run`` (with the name of a folder in ``results``, and the code that it takes),
-    ``status`` or ``stop``."""
+    """A line to the keeper: ``run`` (with the name of a folder in ``results``), ``status`` or ``stop``."""
 
     what: str
     folder: str = ""
-    worker: str = ""
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
@@ -139,28 +137,29 @@ PACKAGES_INSTALLED = tuple(
 
 def code() -> str:
     """A digest of the files that a keeper and its kernel begin with, and of the system's list of packages."""
-    return _digest([*_sources(Path(__file__).resolve().parents[1]), *PACKAGES_INSTALLED])
+    stamps = _stamps([*_sources(Path(__file__).resolve().parents[1]), *PACKAGES_INSTALLED])
+    return hashlib.sha256(repr(sorted(stamps.items())).encode()).hexdigest()[:16]
 
 
-def worker() -> str:
-    """A digest of all other files of the harness, and of its data: what the program in the lab works with."""
+def of_worker() -> dict[str, str]:
+    """The other files of the harness and its data, which the program in the lab works with: their stamps."""
     (_, lab, _, harness, *_), data = Path(__file__).resolve().parents, data_folder()
     files = [file for file in _sources(harness) if not file.is_relative_to(lab)]
-    return _digest([*files, *(data / "profiles").rglob("*.*"), *(data / "ipsec").rglob("*.*")])
+    return _stamps([*files, *(data / "profiles").rglob("*.*"), *(data / "ipsec").rglob("*.*")])
 
 
 def _sources(folder: Path) -> list[Path]:
     return [file for ending in ("py", "sh", "c") for file in folder.rglob(f"*.{ending}")]
 
 
-def _digest(files: Sequence[Path]) -> str:
-    """Of names, sizes and times."""
-    digest = hashlib.sha256()
-    for file in sorted(files):
+def _stamps(files: Iterable[Path]) -> dict[str, str]:
+    """Sizes and times of those files that are there, by their names."""
+    stamps = {}
+    for file in files:
         with contextlib.suppress(OSError):
             found = file.stat()
-            digest.update(f"{file} {found.st_size} {found.st_mtime_ns}\n".encode())
-    return digest.hexdigest()[:16]
+            stamps[str(file)] = f"{found.st_size} {found.st_mtime_ns}"
+    return stamps
 
 
 def why_not(has: Terms, needs: Terms) -> str | None:
@@ -297,7 +296,7 @@ def run(state: Path, folder: Path) -> Iterator[Run]:
     """Carry out the plan in ``folder``, which is in the lab's results folder. Leaving the context early ends
     the lab's kernel; the keeper then boots another."""
     with _connected(state) as line:
-        line.send(Ask(what="run", folder=folder.name, worker=worker()))
+        line.send(Ask(what="run", folder=folder.name))
         yield Run(line, line.receive(START_DEADLINE_S, Answer))
 
 

@@ -22,8 +22,8 @@ from harness.hosts.state import Owner, lasting_folder, locked
 from harness.model.errors import HarnessError, Interrupted, TestbedError
 from harness.testbeds import started
 from harness.testbeds.lab import boot, standing
-from harness.testbeds.lab.standing import Answer, Ask, Line, Terms
-from harness.testbeds.lab.standing.exchange import Exchange, Order, Report
+from harness.testbeds.lab.exchange import Exchange, Order, Report
+from harness.testbeds.lab.standing import Answer, Ask, Line, Terms, edits
 
 BOOT_DEADLINE_S = 100.0
 """Less than who starts a keeper waits for it, and some 3 s on a machine that does nothing else."""
@@ -31,6 +31,9 @@ BOOT_DEADLINE_S = 100.0
 LOOK_S = 1.0
 """Time between two looks at whether an idle kernel still lives."""
 
+
+SETTLE_S = 0.1
+"""Files are edited several at a time: the harness is loaded once no other was for so long."""
 
 LAST_WORDS_BYTES = 16 << 10
 
@@ -50,7 +53,9 @@ class Keeper:
         self._state, self._terms, self._idle_s = state, terms, idle_s
         self._began_s = self._used_s = time.monotonic()
         self._runs = 0
-        self._before = self._worker = ""
+        self._before = ""
+        self._files: dict[str, str] = {}
+        self._is_broken = False
         self._listener = socket.socket(socket.AF_UNIX)
 
     def keep(self) -> None:
@@ -81,23 +86,27 @@ class Keeper:
         """Boot a kernel, and serve commands until it is spoilt or no longer wanted."""
         console = self._state / standing.CONSOLE
         console.unlink(missing_ok=True)
-        self._worker = standing.worker()
-        with boot.booted(
-            started.command(started.WAITING, started.EXCHANGE),
-            journal=journal,
-            console=console,
-            results=Path(self._terms.results),
-            storage_bytes=self._terms.storage_bytes,
-            kernel=standing.kernel_of(self._terms.kernel),
-            has_exchange=True,
-        ) as booted:
+        self._files = standing.of_worker()
+        folders = {Path(name).parent for name in self._files}
+        with (
+            edits.noticed(folders) as edited,
+            boot.booted(
+                started.command(started.WAITING, started.EXCHANGE),
+                journal=journal,
+                console=console,
+                results=Path(self._terms.results),
+                storage_bytes=self._terms.storage_bytes,
+                kernel=standing.kernel_of(self._terms.kernel),
+                has_exchange=True,
+            ) as booted,
+        ):
             assert booted.exchange is not None  # noqa: S101 -- asked for
             exchange = Exchange(booted.exchange)
-            self._await_report(booted, exchange, 0, BOOT_DEADLINE_S)
+            self._await_loaded(booted, exchange)
             self._began_s, self._runs = time.monotonic(), 0
             self._listen()
             while True:
-                self._serve_next(booted, exchange)
+                self._serve_next(booted, exchange, edited)
 
     def _listen(self) -> None:
         """Let commands in, from the first kernel on; they wait while another boots."""
@@ -107,16 +116,25 @@ class Keeper:
             self._listener.listen()
             (self._state / standing.NEW_SOCKET).rename(self._state / standing.SOCKET)
 
-    def _await_report(self, booted: boot.Lab, exchange: Exchange, number: int, deadline_s: float) -> Report:
-        end = time.monotonic() + deadline_s
-        while (report := exchange.take(Report)) is None or report.number != number:
+    def _await_loaded(self, booted: boot.Lab, exchange: Exchange) -> None:
+        """Wait until the program in the kernel has loaded the harness, or has found that it cannot."""
+        end = time.monotonic() + BOOT_DEADLINE_S
+        while (report := exchange.take(Report)) is None or report.number:
             if booted.process.poll() is not None or time.monotonic() > end:
                 raise TestbedError(f"the lab did not come up: {booted.last_words()}")
             time.sleep(standing.POLL_S)
-        return report
+        self._is_broken = report.status != 0
 
-    def _serve_next(self, booted: boot.Lab, exchange: Exchange) -> None:
-        while not select.select([self._listener], [], [], LOOK_S)[0]:
+    def _serve_next(self, booted: boot.Lab, exchange: Exchange, edited: int | None) -> None:
+        listener = self._listener.fileno()
+        watched = [listener, *([] if edited is None else [edited])]
+        settling = False
+        while listener not in (ready := select.select(watched, [], [], SETTLE_S if settling else LOOK_S)[0]):
+            if ready and edited is not None:
+                edits.forget(edited)
+            elif settling:
+                self._renew(booted, exchange)
+            settling = bool(ready)
             if booted.process.poll() is not None:
                 raise _Spoilt("it ended")
             if time.monotonic() - self._used_s > self._idle_s:
@@ -138,23 +156,31 @@ class Keeper:
                     case "run":
                         run(line, asked)
 
-    def _renew(self, booted: boot.Lab, exchange: Exchange, asked: Ask) -> None:
-        """Have the program in the kernel load the code of a run, if that has changed."""
-        if asked.worker == self._worker:
+    def _renew(self, booted: boot.Lab, exchange: Exchange) -> None:
+        """Have the program in the kernel go on with the harness as it is now, if that has changed."""
+        had, self._files = self._files, standing.of_worker()
+        changed = {name for name, _ in had.items() ^ self._files.items()}
+        if not changed:
             return
-        exchange.put(Order(0))
+        exchange.put(Order(0, files={name: _content(name) for name in sorted(changed)}))
         try:
-            self._await_report(booted, exchange, 0, BOOT_DEADLINE_S)
+            self._await_loaded(booted, exchange)
         except TestbedError as error:
-            self._tell_last_words(booted, asked.folder)
             raise _Spoilt("the harness as it was changed could not be loaded") from error
-        self._worker = asked.worker
 
     def _run(self, line: Line, booted: boot.Lab, exchange: Exchange, asked: Ask) -> None:
         """Have a run carried out. The kernel is spoilt by one that fails, leaves something or is given up."""
         folder = asked.folder
         line.send(self._answer())
-        self._renew(booted, exchange, asked)
+        try:
+            self._renew(booted, exchange)
+        except _Spoilt:
+            self._tell_last_words(booted, folder)
+            raise
+        if self._is_broken:
+            self._tell_last_words(booted, folder)
+            line.send(self._answer(1))
+            return
         self._runs += 1
         exchange.put(Order(self._runs, folder))
         try:
@@ -195,6 +221,13 @@ class Keeper:
             before=self._before,
             status=status,
         )
+
+
+def _content(name: str) -> bytes | None:
+    try:
+        return Path(name).read_bytes()
+    except FileNotFoundError:
+        return None
 
 
 def main(argv: list[str]) -> int:

@@ -13,16 +13,21 @@ import msgspec
 
 
 class Order(msgspec.Struct, frozen=True):
-    """To the program in the lab: carry out the plan in this folder of the results; with number 0, begin anew
-    with the code that there is now."""
+    """To the program in the lab: carry out the plan in this folder of the results; with number 0, go on with
+    these ``files``, by their names, as they are now: None if one is gone.
+
+    They are in the message because the lab's kernel keeps what it has seen of a file of the machine's.
+    """
 
     number: int
     folder: str = ""
+    files: dict[str, bytes | None] = {}
 
 
 class Report(msgspec.Struct, frozen=True):
     """From the program in the lab: number 0 when it begins to wait for orders, then each order's end.
 
+    Number 0 with a ``status`` says that the code as it is now cannot be loaded.
     ``left`` are things in the kernel that were not there before.
     """
 

@@ -31,9 +31,12 @@ def aside(work: Callable[[], Found]) -> Callable[[], Found]:
 
 
 class Later(Generic[Found]):
-    """``work`` in a copy of this process, made while it has no threads; it begins when it is told."""
+    """``work`` in a copy of this process, made while it has no threads; it begins when it is told.
 
-    def __init__(self, work: Callable[[], Found]) -> None:
+    The copy does ``ahead`` at once.
+    """
+
+    def __init__(self, work: Callable[[], Found], ahead: Callable[[], object] = lambda: None) -> None:
         self._here: Connection | None = None
         # Windows has no fork and macOS one that is not safe; neither has this call.
         if not hasattr(os, "sched_getaffinity"):
@@ -42,7 +45,7 @@ class Later(Generic[Found]):
             return
         context = get_context("fork")
         here, there = context.Pipe()
-        self._helper = context.Process(target=_wait, args=(work, here, there), daemon=True)
+        self._helper = context.Process(target=_wait, args=(work, ahead, here, there), daemon=True)
         try:
             self._helper.start()
         except OSError:
@@ -79,13 +82,16 @@ class Later(Generic[Found]):
             self._helper.join()
 
 
-def _wait(work: Callable[[], object], here: Connection, there: Connection) -> None:
+def _wait(
+    work: Callable[[], object], ahead: Callable[[], object], here: Connection, there: Connection
+) -> None:
     here.close()  # the other one's end, so that this one sees when that ends
     # An interrupt is the other one's to handle, and so is an error.
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     try:
+        ahead()
         there.recv()
         there.send(work())
     except Exception:

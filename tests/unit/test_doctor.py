@@ -47,7 +47,7 @@ interface wlan0 192.168.1.11/24 (WiFi)
 """
 NAS = Machine(role="target", name="target", address=Address("ssh://root@nas"))
 LAPTOP = Machine(role="initiator", name="initiator", address=Address("local"))
-NEEDS = {"", "iscsi", "ipsec", *doctor.OPTIONAL, "several"}
+NEEDS = {"", "iscsi", "nbd", "ipsec", *doctor.OPTIONAL, "several"}
 ROLES = {"lab", "target", "initiator", "controller", "make"}
 
 

@@ -114,6 +114,7 @@ def test_several_initiators_with_kernels_of_their_own_each_get_a_disk(
 
 
 @pytest.mark.own_kernel
-def test_after_a_kill_clean_restores_everything() -> None:
-    done = run_inside("inside.killed_nvme_run", kernel="own")
+@pytest.mark.parametrize("room", ["nvme", "nbd"])
+def test_after_a_kill_clean_restores_everything(room: str) -> None:
+    done = run_inside(f"inside.killed_{room}_run", kernel="own")
     assert done.status == 0, done

@@ -65,7 +65,9 @@ def test_both_ends_are_told_the_same_and_nothing_is_left(tmp_path: Path) -> None
     )
     for name in ("export", "address", "port", "read_only"):
         assert export[name] == connection[name], name
-    assert export["export"].startswith("beef.wired.off.") and export["path"] == "/dev/ram0"
+    assert (
+        export["export"].startswith("net.storage-harness:beef.wired.off.") and export["path"] == "/dev/ram0"
+    )
     assert connection["backend"] == "net.storage-harness:beef.wired.off:harness-beef-0"
     assert connection["bound_to"] == "near0"
     assert not world.left

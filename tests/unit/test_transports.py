@@ -191,7 +191,7 @@ def test_several_initiators_get_a_disk_each_under_names_of_their_own(
     hosts = tuple(world.host(f"initiator{number}") for number in (1, 2))
     target, journal = world.host("target"), Journal(tmp_path / "journal.jsonl")
     luns = tuple(
-        Lun(serial=f"harness-{TAG}-{n}", kind=BackingKind.BLOCK, path=f"/dev/ram{n}", size_bytes=1 << 24)
+        Lun(serial=f"harness-{TAG}-{n}", kind=BackingKind.BLOCK, path=f"/dev/ram{n}", size_bytes=1 << 27)
         for n in range(1 if is_shared else 2)
     )
     sides = Sides(journal=journal, tag=TAG, target=target, initiators=hosts, luns=luns, logs=tmp_path)
@@ -210,6 +210,8 @@ def test_several_initiators_get_a_disk_each_under_names_of_their_own(
             with up.attach(export) as session:
                 assert session.disk.device.startswith("/dev/")
                 session.disk.check()
-    exports = [thing for sign, thing in world.history if sign == "+" and re.match("target|subsystem", thing)]
+    exports = [
+        thing for sign, thing in world.history if sign == "+" and re.match("target|subsystem|export", thing)
+    ]
     assert len(set(exports)) == 2 and all(f":{TAG}.wired.off.2." in name for name in exports)
     assert world.left == set() and not journal.leaks and not journal.open_entries()

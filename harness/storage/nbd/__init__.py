@@ -14,4 +14,12 @@ from harness.storage import requests
 PORT = 10809
 """IANA's for NBD."""
 
+PREFIX = "net.storage-harness"
+
+
+def qualified(tag: str, name: str) -> str:
+    """What the run ``tag`` calls one of its exports; NBD itself asks for no form of names."""
+    return f"{PREFIX}:{tag}.{name}"
+
+
 step = functools.partial(requests.step, __package__)

@@ -13,7 +13,7 @@ from harness.hosts.footprint import Leftover, Trouble
 from harness.hosts.undo import Step
 from harness.model import addresses
 from harness.model.errors import CellInvalid
-from harness.storage.nbd import step
+from harness.storage.nbd import qualified, step
 from harness.storage.requests import ask
 
 MODULES = ("nbd nbds_max=0",)
@@ -21,8 +21,6 @@ MODULES = ("nbd nbds_max=0",)
 
 BACKENDS = "/sys/block/nbd*/backend"
 """What is behind each disk, in the words of who connected it (drivers/block/nbd.c, Linux 5.14)."""
-
-PREFIX = "net.storage-harness"
 
 LEAVES = (
     Leftover(
@@ -52,7 +50,7 @@ LOSS_S = 10
 
 def backend(tag: str, name: str, serial: str) -> str:
     """By which a disk is known: NBD has no names for disks, but the kernel keeps one for who connected it."""
-    return f"{PREFIX}:{tag}.{name}:{serial}"
+    return f"{qualified(tag, name)}:{serial}"
 
 
 class NbdConnection(msgspec.Struct, frozen=True):

@@ -61,7 +61,7 @@ class NbdSides(Shared):
 
     def export_name(self, wanted: Export) -> str:
         """Not to be guessed: it is all that a server asks of who connects."""
-        return f"{self.sides.tag}.{wanted.name}.{self.nonce}"
+        return f"{nbd.qualified(self.sides.tag, wanted.name)}.{self.nonce}"
 
     @contextlib.contextmanager
     def export(self, wanted: Export) -> Iterator[None]:

@@ -222,7 +222,7 @@ class Router:
             STAT: f"cpu  {n * 10} 0 {n * 20} {n * 50} 0 0 {n * 20} 0\ncpu0 0 0 {n * 20} 0 0 0 0 0\n",
             NET_DEV: f"lo: {n} {'0 ' * 15}\nidle0: {'7 ' * 16}\n"
             f"eth0: {n * 1000} {n} 0 {n} 0 0 0 0 {n * 500} {n} 0 0 0 0 0 0\n",
-        }[path]
+        }.get(path, "")
 
 
 class Booted(World):

@@ -20,7 +20,7 @@ from harness.model.errors import RequirementError
 from harness.model.escape import printable
 from harness.model.probing import Cipher, CipherFigures, KernelCipher, Operation
 from harness.parse import proc_crypto
-from harness.probes.tools import Measures, Outcome, ProbedPath, keep
+from harness.probes.tools import Outcome, ProbedPath, keep
 from harness.protection import kinds
 
 SIZES = (64, 1408)
@@ -194,4 +194,4 @@ def understand(text: str, ends: tuple[str, ...], driver: str) -> KernelCipher:
     )
 
 
-MEASURES: Measures = {Cipher: measure}
+OFFERED = ((Cipher, measure),)

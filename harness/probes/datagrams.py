@@ -12,7 +12,7 @@ from harness.model import IPV6
 from harness.model.escape import printable
 from harness.model.histogram import Histogram
 from harness.model.probing import UdpLatency, UdpLatencyFigures
-from harness.probes.tools import Measures, Outcome, ProbedPath, keep, require
+from harness.probes.tools import Outcome, ProbedPath, keep, require
 
 SOURCE = programs.path(__package__, "round_trip.c")
 BINARY = PRIVATE / "round_trip"
@@ -118,4 +118,4 @@ def echo(probed: ProbedPath) -> Iterator[int]:
         yield port
 
 
-MEASURES: Measures = {UdpLatency: measure}
+OFFERED = ((UdpLatency, measure),)

@@ -15,7 +15,7 @@ from harness.model.probing import Ping, PingFigures, Tcp, TcpFigures
 from harness.network.links import LinkPath
 from harness.parse import ping as parser
 from harness.probes import throughput
-from harness.probes.tools import UNPROTECTED, Measures, Outcome, ProbedPath, keep, require
+from harness.probes.tools import UNPROTECTED, Outcome, ProbedPath, keep, require
 
 S_NS = 1_000_000_000
 
@@ -118,4 +118,4 @@ def _ping(probe: Ping, probed: ProbedPath) -> Outcome:
     return outcome
 
 
-MEASURES: Measures = {Ping: measure}
+OFFERED = ((Ping, measure),)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -15,28 +13,22 @@ from harness.hosts import Host
 from harness.model import Column, Plan, Status
 from harness.model.beside import InterfaceUse
 from harness.model.errors import CommandFailed, HarnessError, HostLost, RequirementError
+from harness.model.offered import offered
 from harness.model.probing import Probe
 from harness.model.ranges import out_of_range
 from harness.network.links import LinkPath
 from harness.observe import counters
 from harness.observe.counters import Traffic
 from harness.observe.neighbours import Watch
-from harness.probes.tools import UNPROTECTED, Measures, Outcome, ProbedPath
+from harness.probes.tools import UNPROTECTED, Outcome, ProbedPath
 from harness.protection.layer import Layer
 from harness.results.probe_records import ProbeRecord
 from harness.results.store import set_aside
 
 NET_DEV = "/proc/net/dev"
 
-
-def _measures() -> Measures:
-    """Of all modules of this room."""
-    names = (found.name for found in pkgutil.iter_modules(probes.__path__) if found.name != "judged")
-    modules = [importlib.import_module(f"{probes.__name__}.{name}") for name in names]
-    return {kind: how for module in modules for kind, how in getattr(module, "MEASURES", {}).items()}
-
-
-MEASURES = _measures()
+MEASURES: Mapping[type[Probe], Callable[..., Outcome]] = dict(offered(probes.__name__))
+"""How each kind of probe is measured, as the modules of this room say."""
 
 
 def blank(plan: Plan, column: Column, probe: Probe, *, repeat: int = 1, order: int = 0) -> ProbeRecord:

@@ -29,7 +29,7 @@ from harness.network.links import LinkPath
 from harness.observe import counters
 from harness.parse import hping3
 from harness.parse import ping as ping_parser
-from harness.probes.tools import Measures, Outcome, ProbedPath, keep, require
+from harness.probes.tools import Outcome, ProbedPath, keep, require
 
 LIMITS: dict[Family, tuple[str, ...]] = {
     IPV4: ("/proc/sys/net/ipv4/icmp_ratelimit", "/proc/sys/net/ipv4/icmp_ratemask"),
@@ -240,4 +240,4 @@ def _traffic(host: Host) -> dict[str, counters.Traffic]:
     return counters.traffic(host.read_files(["/proc/net/dev"])[0])
 
 
-MEASURES: Measures = {PacketRate: measure, Forwarding: forwarding}
+OFFERED = ((PacketRate, measure), (Forwarding, forwarding))

@@ -16,7 +16,7 @@ from harness.network.links import LinkPath
 from harness.parse import iperf3 as parser
 from harness.parse.iperf import Report
 from harness.parse.iperf3 import Iperf3Output
-from harness.probes.tools import Measures, Outcome, ProbedPath, keep, require
+from harness.probes.tools import Outcome, ProbedPath, keep, require
 
 PORT = 52_010
 """The first of the harness's ports; each path adds its index."""
@@ -123,4 +123,4 @@ def _run(probed: ProbedPath, argv: list[str], duration_s: int) -> tuple[Iperf3Ou
     return output, outcome
 
 
-MEASURES: Measures = {Tcp: tcp, Udp: udp}
+OFFERED = ((Tcp, tcp), (Udp, udp))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -11,7 +10,7 @@ from harness.hosts.journal import Journal
 from harness.hosts.runner import Completed
 from harness.model import Status
 from harness.model.errors import RequirementError
-from harness.model.probing import Figures, Probe
+from harness.model.probing import Figures
 from harness.network.links import LinkPath
 from harness.protection.layer import Layer
 
@@ -46,9 +45,6 @@ class Outcome:
         self.reasons += reasons
         return self
 
-
-Measures = Mapping[type[Probe], Callable[..., Outcome]]
-"""How the kinds of probe are measured that a module of this room has: its ``MEASURES``."""
 
 PACKAGES = {"ping": "iputils-ping", "iperf3": "iperf3", "hping3": "hping3", "cc": "gcc libc6-dev"}
 """The Debian packages of the programs."""

@@ -27,6 +27,7 @@ from harness.planning.request import HOW_OFTEN, WHAT, Option, PathRequest, Reque
 from harness.results.rules import MIB
 
 DEFAULT_PROBES = ("ping", "ping-io", "ping-loaded", "tcp", "udp")
+
 NO_PROFILE = "probes"
 """``Plan.profile`` of probes that were named one by one."""
 

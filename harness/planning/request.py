@@ -167,7 +167,7 @@ class Request(PathRequest, frozen=True, kw_only=True, forbid_unknown_fields=True
     protect: Annotated[
         tuple[str, ...],
         Option(
-            help=f"The same, and {', '.join(PROTECTIONS)}. Join nested ones, the outermost first: "
+            help=f"The same, and {', '.join(PROTECTIONS)}; nested, outermost first: "
             f"{NESTING[0][0]}+aes128gcm16.",
             panel=WHAT,
         ),

@@ -67,6 +67,11 @@ class Traits(msgspec.Struct, frozen=True, kw_only=True):
     has_machines: bool = False
     most_initiators: int = 1
 
+    @property
+    def boots_one_kernel(self) -> bool:
+        """All hosts are in one kernel, which is the run's."""
+        return self.boots_kernels and self.shares_kernel
+
 
 MOST_INITIATORS = 16
 """Machines, or kernels of the lab: a kernel's command line has 2048 bytes (COMMAND_LINE_SIZE of um), and each

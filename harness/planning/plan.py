@@ -199,7 +199,8 @@ def _testbed(request: Request) -> tuple[TestbedKind, Machines | None]:
                 "--initiator needs --target, but none was named", hint="add --target ssh://root@HOST or local"
             )
         kind = testbed.choose(request.testbed)
-        if (traits := TRAITS.get((kind, apart))) is None:
+        traits = TRAITS.get((kind, apart))
+        if traits is None or traits.has_machines:
             what = "--kernels apart is for the lab" if apart else "real machines need --target"
             raise UsageError(f"{what}, found --testbed {kind}", hint="leave one out")
         most = traits.most_initiators

@@ -223,7 +223,7 @@ class CellComposer:
             if plan.setting.is_virtual:
                 for host in {host.kernel: host for host in self.hosts.all}.values():
                     self._fio_env = calibration.shim(host, self.private)
-            elif plan.traits.boots_kernels and plan.traits.shares_kernel:
+            elif plan.traits.boots_one_kernel:
                 self._fio = lean.fio(self.private)
                 self._fio_env = dict(self._fio.env)
             if plan.probes or not plan.setting.is_virtual:
@@ -246,8 +246,7 @@ class CellComposer:
 
     def _tools(self) -> dict[str, str] | None:
         """The versions of tools, if the machine below the lab has told them."""
-        traits = self.plan.traits
-        if not (traits.boots_kernels and traits.shares_kernel):
+        if not self.plan.traits.boots_one_kernel:
             return None
         tools: object = None
         with contextlib.suppress(UsageError):  # a damaged file of a resumed run, which is written anew

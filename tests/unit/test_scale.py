@@ -71,6 +71,11 @@ def test_the_lab_has_up_to_64_initiators_in_one_kernel() -> None:
 @pytest.mark.parametrize(
     ("request_", "expected"),
     [
+        (
+            Request(links=("wired",), kernels=Kernels.APART, testbed="machines"),
+            "--kernels apart is for the lab, found --testbed machines",
+        ),
+        (Request(links=("wired",), testbed="machines"), "real machines need --target"),
         (Request(lab_initiators=65, **LAB), "expected 1 to 64 lab initiators with --testbed lab, found 65"),  # type: ignore[arg-type]
         (
             Request(lab_initiators=17, kernels=Kernels.APART, **LAB),  # type: ignore[arg-type]

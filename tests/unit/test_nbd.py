@@ -211,3 +211,16 @@ def test_what_nbd_adds_at_least() -> None:
     assert (overheads.most_commands, overheads.write_round_trips(1 << 20)) == (128, 1)
     assert overheads.header_bytes(1 << 20) == 16
     assert wire.transport(NBD).overheads({}).most_commands == 0
+
+
+def test_larger_requests_are_no_advice() -> None:
+    """They save a header, and so next to nothing."""
+    link = theory.Wire(link=LinkProfile(name="wired", title="wired", emulated=True, rate_bit_s=10**9))
+
+    def time_s(largest_kb: int) -> float:
+        found = wire.transport(NBD).dialogue({**AGREED, "max_sectors_kb": str(largest_kb)}, "read", 4 << 20)
+        assert found is not None
+        return theory.predict(link, found, direction="read", block_bytes=256 << 10, device_s=0.0).time_s
+
+    assert 0.999 < time_s(1024) / time_s(128) < 1
+    assert not wire.transport(NBD).remedy

@@ -16,9 +16,9 @@ from harness.model.offered import offered
 class Transport(Protocol):
     """What the two ends of a transport send, by what they agreed on, in the transport's own words.
 
-    ``remedy`` says by which setting fewer round trips or headers would do, for one I/O. ``window_bytes`` is
-    what a connection has in flight at most by Linux's defaults, because the initiator sets the size of its
-    buffers; None: they grow as they have to.
+    ``remedy`` says by which setting fewer round trips or headers would do, for one I/O; "" if none helps.
+    ``window_bytes`` is what a connection has in flight at most by Linux's defaults, because the initiator
+    sets the size of its buffers; None: they grow as they have to.
     """
 
     name: ClassVar[str]

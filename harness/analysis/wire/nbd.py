@@ -65,7 +65,8 @@ class Nbd:
     """See ``wire.Transport``."""
 
     name: ClassVar[str] = NBD
-    remedy: ClassVar[str] = "a larger max_sectors_kb of its disk, which Linux sets to 128"
+    # A larger max_sectors_kb saves a header: 0.1 % of the time of 256 KiB over gigabit Ethernet.
+    remedy: ClassVar[str] = ""
     window_bytes: ClassVar[int | None] = None
 
     def dialogue(

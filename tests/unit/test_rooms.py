@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import ast
 import re
-import tomllib
 from importlib.util import find_spec
 from pathlib import Path
 
-import grimp
-
 from harness.testbeds import started
 from harness.testbeds.lab import boot
+from tools import rooms
 from tools.identity import MEASURING
 
 PROJECT = Path(__file__).parents[2]
@@ -25,27 +23,29 @@ def told() -> dict[str, set[str]]:
     return {room: set(re.findall(r"`(\w+)`", imports)) for room, imports in rows}
 
 
-def found() -> dict[str, set[str]]:
-    graph = grimp.build_graph("harness")
-    arrows: dict[str, set[str]] = {name.partition(".")[2]: set() for name in graph.find_children("harness")}
-    for module in graph.modules - {"harness"}:
-        room = module.split(".")[1]
-        imported = {
-            name.split(".")[1] for name in graph.find_modules_directly_imported_by(module) if "." in name
-        }
-        arrows[room] |= imported - {room, EVERYBODYS}
-    del arrows["__main__"], arrows["api"]
-    return arrows
-
-
 def test_each_room_is_there_with_what_it_imports() -> None:
-    assert told() == found()
+    assert told() == {room: below - {EVERYBODYS} for room, below in rooms.imports().items()}
+
+
+def test_the_picture_is_that_of_the_imports() -> None:
+    drawn = rooms.PICTURE.read_text(encoding="utf-8")
+    assert drawn == rooms.svg(), "python -m tools.rooms --write draws it anew"
 
 
 def test_rooms_stand_in_the_order_of_their_layers() -> None:
-    settings = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))
-    contract, *_ = settings["tool"]["importlinter"]["contracts"]
-    assert list(told()) == [room.strip() for layer in contract["layers"] for room in layer.split("|")]
+    assert list(told()) == [room for layer in rooms.layers() for room in layer]
+
+
+def starts_programs(path: Path) -> bool:
+    """Whether a module calls a function of ``subprocess`` or its ``Popen``."""
+    calls = (node.func for node in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(node, ast.Call))
+    return any(re.match(r"subprocess\.([a-z_]+|Popen)$", ast.unparse(call)) for call in calls)
+
+
+def test_one_module_starts_programs() -> None:
+    """Apart from those that run by themselves on a host."""
+    modules = [path for path in PACKAGE.rglob("*.py") if path.parent.name != "programs"]
+    assert list(filter(starts_programs, modules)) == [PACKAGE / "hosts" / "runner.py"]
 
 
 def named(path: Path) -> set[str]:

@@ -4,9 +4,8 @@
     python bench/table_speed.py [--records 10000] [--rounds 7]
 
 Writes records like those of real runs into a scratch folder, then in turn, so that what else the
-machine does hits all alike: reading the files and json.loads, a table with nothing in the cache, and
-the same table again. Prints the median of each ratio over the rounds with its bounds, and exits 1 if
-the first table takes more than 1.5 times the bare reading, or the second more than a tenth of the first.
+machine does hits all alike: reading the files and json.loads, and a table. Prints the median of each
+ratio over the rounds with its bounds, and exits 1 if the table takes more than 1.5 times the bare reading.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ from __future__ import annotations
 import argparse
 import gc
 import json
-import os
 import random
 import resource
 import sys
@@ -28,7 +26,7 @@ import msgspec
 from harness.analysis.stats import summarise
 from harness.model import Io, IpsecMode, Latency, Proof, Record, Status, TestbedKind
 from harness.results.store import RunFolder, open_environments, open_plans, open_results, record_key
-from harness.table import Options, build, cached, render
+from harness.table import Options, build, render
 from tests import flat
 
 COLUMNS = (
@@ -125,8 +123,7 @@ def main() -> int:
 
 
 def measure(scratch: Path, records: int, rounds: int) -> int:
-    root, cache = scratch / "results", scratch / "cache"
-    os.environ["XDG_CACHE_HOME"] = str(cache)
+    root = scratch / "results"
     write_runs(root, records)
     files = [file for run in root.iterdir() for file in (run / "cells").iterdir()]
 
@@ -136,37 +133,26 @@ def measure(scratch: Path, records: int, rounds: int) -> int:
 
     def made() -> str:
         paths = [root]
-        table = cached(
-            paths,
-            Options(),
-            lambda: build(open_results(paths), Options(), open_plans(paths), open_environments(paths)),
-        )
-        return render(table)
+        return render(build(open_results(paths), Options(), open_plans(paths), open_environments(paths)))
 
     contents = [file.read_bytes() for file in files]
-    figures: dict[str, list[float]] = {"bare": [], "loads": [], "first": [], "second": []}
-    time.sleep(0.2)  # what was just written is not taken for settled
+    figures: dict[str, list[float]] = {"bare": [], "loads": [], "table": []}
     for _ in range(rounds):
-        for file in (cache / "harness").glob("*") if cache.exists() else ():
-            file.unlink()
         figures["bare"].append(seconds(bare))
         figures["loads"].append(seconds(lambda: [json.loads(text) and None for text in contents]))
-        figures["first"].append(seconds(made))
-        figures["second"].append(seconds(made))
+        figures["table"].append(seconds(made))
     size = sum(map(len, contents))
     print(f"{len(files)} records, {size / 1e6:.1f} MB, {rounds} rounds in turn; medians:")
     for name, what in (
         ("bare", "read and json.loads"),
         ("loads", "json.loads alone, texts in memory"),
-        ("first", "table, nothing in the cache"),
-        ("second", "the same table again"),
+        ("table", "table"),
     ):
         print(f"  {what:34} {1000 * summarise(figures[name]).median:8.1f} ms")
     good = True
     for name, above, below, bound in (
-        ("table / read and json.loads", "first", "bare", 1.5),
-        ("table / json.loads alone", "first", "loads", None),
-        ("again / first", "second", "first", 0.1),
+        ("table / read and json.loads", "table", "bare", 1.5),
+        ("table / json.loads alone", "table", "loads", None),
     ):
         ratio = summarise([x / y for x, y in zip(figures[above], figures[below], strict=True)])
         asked = "" if bound is None else f"  (at most {bound:g})"

@@ -23,8 +23,7 @@ from harness.parse import references
 from harness.parse.files import shown_path
 from harness.results import probe_store
 from harness.results.store import RESULTS, open_environments, open_plans, open_results, write_out
-from harness.table import Metric, Options, Ratio, TableFormat, build, cached, comparison, export, render
-from harness.table.options import Table
+from harness.table import Metric, Options, Ratio, TableFormat, build, comparison, export, render
 from harness.table.views import View, build_counters, build_scale
 from harness.table.views import build as build_view
 from harness.table.views import render as render_view
@@ -192,17 +191,13 @@ def print_view(
 
 
 def print_table(paths: list[Path], options: Options, format: TableFormat) -> None:
-    found = cached(paths, options, lambda: _made(paths, options))
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    sys.stdout.write(render(found, format, width).rstrip("\n") + "\n")
-
-
-def _made(paths: Sequence[Path], options: Options) -> Table:
-    # Imported only where the cache has no such table, because one that it has should be there at once.
+    # Imported here, because other commands of this module do without it.
     from harness.explain import labs_own
 
     with unread.passed_on() as lost:
         records, plans = open_results(paths), open_plans(paths)
         own = labs_own(records, plans, probe_store.open_probes(paths))
-    table = build(records, options, plans, open_environments(paths), own)
-    return msgspec.structs.replace(table, notes=(*unread.sentences(lost), *table.notes))
+    found = build(records, options, plans, open_environments(paths), own)
+    found = msgspec.structs.replace(found, notes=(*unread.sentences(lost), *found.notes))
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    sys.stdout.write(render(found, format, width).rstrip("\n") + "\n")

@@ -119,9 +119,9 @@ def demands(
     bare_s = _stored_s(plain, without) + sum(_serial_s(plain, bursts) for bursts in without)
     alone_s = _stored_s(wire, within) + sum(_serial_s(wire, bursts) for bursts in within)
     # On a shared medium the ACKs take their turn; otherwise they pass in the other direction.
-    acks_s = sum(_acks_s(plain, bursts) for bursts in without)
-    acks_framed_s = sum(_acks_s(wire, bursts) for bursts in within)
     shared = link.duplex is Duplex.HALF
+    acks_s = sum(_acks_s(plain, bursts) for bursts in without) if shared else 0.0
+    acks_framed_s = sum(_acks_s(wire, bursts) for bursts in within) if shared else 0.0
     data_s = plain.serialisation_s(theory.segmented([(block_bytes, False)], plain.mss_bytes))
     delay_s = link.path_delay_us * 1e-6
     data_s += _stored_s(plain, without)
@@ -148,9 +148,9 @@ def demands(
     return Demands(
         round_trip_ns=2 * delay_s * 1e9,
         window_ns=stalls_s * 1e9,
-        link_ns=(data_s + (acks_s if shared else 0.0)) * 1e9,
+        link_ns=(data_s + acks_s) * 1e9,
         transport_ns=(bare_s - data_s + (longest - 2) * delay_s) * 1e9,
-        framing_ns=(alone_s - bare_s + (acks_framed_s - acks_s if shared else 0.0)) * 1e9,
+        framing_ns=(alone_s - bare_s + acks_framed_s - acks_s) * 1e9,
         busy_ns=(sum(ways.values()) if shared else max(ways.values())) * 1e9,
         window_each_ns=each_s * 1e9,
         r2ts=longest // 2 - 1,

@@ -1,4 +1,4 @@
-"""Where the harness keeps what it can make again: tables, kernels, modules, sources."""
+"""Where the harness keeps what it can make again: kernels, modules, sources."""
 
 from __future__ import annotations
 

@@ -4,9 +4,8 @@ Both need only the records, so a table can be made again anywhere, years later.
 """
 
 from harness.results.metrics import Metric
-from harness.table.cache import cached
 from harness.table.matrix import build
 from harness.table.options import Options, Ratio, TableFormat
 from harness.table.text import render
 
-__all__ = ["Metric", "Options", "Ratio", "TableFormat", "build", "cached", "render"]
+__all__ = ["Metric", "Options", "Ratio", "TableFormat", "build", "render"]

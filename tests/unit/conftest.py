@@ -17,7 +17,7 @@ NUMBERS = itertools.count()
 
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Tables are kept in a folder of the test's own, and not in the user's."""
+    """What can be made again is kept in a folder of the test's own, and not in the user's."""
     # Not mktemp(), which looks through all folders of all tests so far.
     folder = tmp_path_factory.getbasetemp() / "caches" / str(next(NUMBERS))
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder))

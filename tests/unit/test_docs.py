@@ -14,7 +14,7 @@ from harness.cli import app
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("docs", "profiles", "ipsec", "releases", "bench")
-TEXTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
+TEXTS = [ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "CHANGELOG", "SECURITY")]
 TEXTS += [file for folder in FOLDERS for file in sorted((ROOT / folder).rglob("*.md"))]
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _HEADING = re.compile(r"^#+ +(.*)$", re.MULTILINE)

@@ -6,7 +6,7 @@
 PYTHON ?= python3
 VENV := .venv
 
-SCRIPTS := .ci/run harness/cli/completion/bash.sh harness/testbeds/lab/boot/init.sh harness/testbeds/programs/facts.sh \
+SCRIPTS := .ci/run harness/testbeds/lab/boot/init.sh harness/testbeds/programs/facts.sh \
   harness/network/paths/programs/pppoe_session.sh tests/lab/apart.sh tools/bisect-kernel.sh \
   tools/enter-root.sh tools/install-packages.sh tools/make-debian.sh tools/make-root.sh tools/try-on.sh
 

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperCommand
 
 from harness import __version__
+from harness.cli.help import Command, Group
 from harness.cli.streams import (
     hint,
     prepare_streams,
@@ -35,17 +36,6 @@ MOST_NAMED = 5
 """The most unreadable records that are named one by one."""
 
 
-class Group(TyperGroup):
-    """Commands, with a help like theirs."""
-
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        commands = {name: self.get_command(ctx, name) for name in self.list_commands(ctx)}
-        does = {name: command.help or "" for name, command in commands.items() if command is not None}
-        of_group = import_module(f"{__package__}.help").of_group
-        told = of_group(ctx.command_path, self.help or "", does, self.epilog or "")
-        formatter.write("\n".join(told) + "\n")
-
-
 app = typer.Typer(
     name="harness",
     cls=Group,
@@ -56,7 +46,9 @@ app = typer.Typer(
 
     All figures are measured on the real kernel stack: LIO, open-iscsi, strongSwan with ESP, fio. The default
     testbed is the lab, a user-mode kernel that needs no root and cannot touch this machine's disks.""",
-    epilog="""harness run                                (the whole matrix)
+    epilog="""\b
+Examples:
+harness run                                (the whole matrix)
 harness run --ipsec on --link wifi         (one column)
 harness run --protect off --protect on --protect wireguard --link wired
 harness table results/ --ratio local       (as ratios to the column local)
@@ -90,15 +82,14 @@ def _add(name: str, place: str, summary: str) -> None:
     @app.command(name, cls=Later, help=summary)
     def load() -> object:
         found = getattr(import_module(f"{__package__}.{module}"), member)
-        readable = import_module(f"{__package__}.help").Readable
         if not isinstance(found, typer.Typer):
-            alone = typer.Typer(add_completion=False, rich_markup_mode="rich")
-            alone.command(name, epilog=EXAMPLES.get(name))(found)
+            alone = typer.Typer(add_completion=False)
+            examples = EXAMPLES.get(name)
+            alone.command(name, epilog=examples and f"\b\nExamples:\n{examples}")(found)
             found = alone
-        else:
-            found.info.cls = Group
+        found.info.cls = Group
         for command in found.registered_commands:
-            command.cls = readable
+            command.cls = Command
         return typer.main.get_command(found)
 
 

@@ -13,6 +13,7 @@ import typer
 
 from harness import explain, report
 from harness.analysis.schedule import Schedule
+from harness.cli.completing import VALUES
 from harness.cli.console import (
     NARROW,
     carry_out,
@@ -56,7 +57,10 @@ def explain_command(
     ] = False,
     reference: Annotated[
         str | None,
-        typer.Option(help="A published matrix instead of results: what its figures show."),
+        typer.Option(
+            help="A published matrix instead of results: what its figures show.",
+            autocompletion=VALUES["--reference"],
+        ),
     ] = None,
 ) -> None:
     """Say for each cell what limits it, how sure that is, where the time goes, and what would help."""

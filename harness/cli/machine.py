@@ -14,6 +14,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
+from harness.cli.completing import VALUES
 from harness.cli.console import holding, tell_recovery
 from harness.cli.progress import bar
 from harness.cli.streams import err, out, say, tell_error
@@ -59,11 +60,17 @@ TransportsOption = Annotated[
         "--transport",
         help=f"What is to carry a run's disk: {', '.join(TRANSPORTS)}.",
         show_default=DEFAULT_TRANSPORT,
+        autocompletion=VALUES["--transport"],
     ),
 ]
 ProtectOption = Annotated[
     list[str] | None,
-    typer.Option("--protect", help="What is to protect it, as for a run.", show_default="aes128gcm16"),
+    typer.Option(
+        "--protect",
+        help="What is to protect it, as for a run.",
+        show_default="aes128gcm16",
+        autocompletion=VALUES["--protect"],
+    ),
 ]
 USUAL = "debian, or own where that is not installed"
 MARKS = {

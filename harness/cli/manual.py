@@ -11,81 +11,60 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+
+import typer
 
 from harness import __version__
-from harness.cli import COMMANDS, EXAMPLES, app
-from harness.cli.help import Parameter, parameters, plain
-from harness.cli.tree import Command, commands
+from harness.cli import app
+from harness.cli.help import headings, summary
 
 STATUS = "0: all cells are ok. 1: some cell is not. 2: wrong usage, or something is missing."
 
 
 def pages() -> Iterator[tuple[str, str]]:
     """The name of each page's file, and its text."""
-    words, _, _ = (app.info.help or "").partition("\n\n")
-    page = [*_heading("harness", words), ".B harness", ".I COMMAND", ".RI [ OPTIONS ]", ".SH DESCRIPTION"]
-    page += _paragraphs(app.info.help or "")
-    page.append(".SH COMMANDS")
-    for name, (_, summary) in COMMANDS.items():
-        page += [".TP", f".BR harness\\-{_escaped(name)} (1)", _escaped(summary)]
-    page += [".SH EXIT STATUS", STATUS]
-    page += _examples((app.info.epilog or "").partition("\n\n")[0])
-    yield "harness.1", "\n".join(page) + "\n"
-    for name, (_, summary) in COMMANDS.items():
-        page = [*_heading(f"harness-{name}", summary)]
-        for number, (sub, command) in enumerate(commands(name).items()):
-            page += [*([".br"] if number else []), *_synopsis(f"harness {name} {sub}".strip(), command)]
-        page.append(".SH DESCRIPTION")
-        for sub, command in commands(name).items():
-            if sub:
-                page.append(f".SS {_escaped(f'harness {name} {sub}')}")
-            page += _described(command, level=".SS" if not sub else ".PP")
-        page += [".SH EXIT STATUS", STATUS, *_examples(EXAMPLES.get(name, ""))]
-        page += [".SH SEE ALSO", ".BR harness (1)"]
-        yield f"harness-{name}.1", "\n".join(page) + "\n"
+    main: Any = typer.main.get_command(app)
+    yield "harness.1", "\n".join(_page("harness", main)) + "\n"
+    for name, later in main.commands.items():
+        yield f"harness-{name}.1", "\n".join(_page(f"harness {name}", later.real)) + "\n"
 
 
-def _heading(name: str, words: str) -> Iterator[str]:
-    yield f'.TH {_escaped(name).upper()} 1 {_date()} "harness {__version__}" "User Commands"'
-    yield from (".SH NAME", f"{_escaped(name)} \\- {_escaped(plain(words)).rstrip('.')}", ".SH SYNOPSIS")
+def _page(name: str, command: Any) -> Iterator[str]:
+    called = _escaped(name.replace(" ", "-"))
+    yield f'.TH {called.upper()} 1 {_date()} "harness {__version__}" "User Commands"'
+    yield from (".SH NAME", f"{called} \\- {_escaped(summary(command)).rstrip('.')}", ".SH SYNOPSIS")
+    yield from _synopsis(name, command)
+    yield from (".SH DESCRIPTION", *_described(name, command, ".SS"))
+    for sub, each in getattr(command, "commands", {}).items():
+        if " " in name:
+            yield f".SS {_escaped(f'{name} {sub}')}"
+            yield from (
+                *_synopsis(f"{name} {sub}", each),
+                ".PP",
+                *_described(f"{name} {sub}", each, ".PP\n.B"),
+            )
+        else:
+            yield from (".TP", f".BR {called}\\-{_escaped(sub)} (1)", _escaped(summary(each)))
+    yield from (".SH EXIT STATUS", STATUS)
+    if command.epilog:
+        yield from (".SH EXAMPLES", ".nf", *map(_escaped, command.epilog.splitlines()[2:]), ".fi")
 
 
-def _synopsis(name: str, command: Command) -> Iterator[str]:
-    arguments, options = parameters(command.function)
+def _synopsis(name: str, command: Any) -> Iterator[str]:
     yield f".B {_escaped(name)}"
-    if options:
-        yield ".RI [ OPTIONS ]"
-    yield from (f".I {_escaped(each.left)}" for each in arguments)
+    yield f".I {_escaped(' '.join(command.collect_usage_pieces(typer.Context(command))))}"
 
 
-def _described(command: Command, *, level: str) -> Iterator[str]:
-    yield from _paragraphs(command.words)
-    arguments, options = parameters(command.function)
-    for each in arguments:
-        yield from (".TP", f".I {_escaped(each.left)}", _escaped(each.words) or "What to take.")
-    for group in dict.fromkeys(each.group for each in options):
-        # Within the section of a group's command there is no other level below.
-        yield from [".PP", f".B {_escaped(group)}"] if level == ".PP" else [f".SS {_escaped(group)}"]
-        yield from _options([each for each in options if each.group == group])
-
-
-def _options(options: list[Parameter]) -> Iterator[str]:
-    for each in options:
-        flags = ", ".join(f"\\fB{_escaped(flag)}\\fR" for flag in each.flags)
-        value = f" \\fI{_escaped(each.value)}\\fR" if each.value else ""
-        again = " It may be typed several times." if each.is_repeatable else ""
-        yield from (".TP", f"{flags}{value}", f"{_escaped(each.words)}{again}")
-
-
-def _paragraphs(text: str) -> Iterator[str]:
-    for number, paragraph in enumerate(inspect.cleandoc(text).split("\n\n")):
+def _described(name: str, command: Any, heading: str) -> Iterator[str]:
+    for number, paragraph in enumerate(inspect.cleandoc(command.help or "").split("\n\n")):
         yield from ([".PP"] if number else [])
-        yield _escaped(plain(paragraph))
-
-
-def _examples(lines: str) -> Iterator[str]:
-    if lines:
-        yield from (".SH EXAMPLES", ".nf", *map(_escaped, lines.splitlines()), ".fi")
+        yield _escaped(" ".join(paragraph.split()))
+    context = typer.Context(command, info_name=name)
+    for words, parameters in headings(command).items():
+        yield f"{heading} {_escaped(words)}"
+        for typed, does in (each.get_help_record(context) for each in parameters):
+            yield from (".TP", f".B {_escaped(typed)}", _escaped(does) or "What to take.")
 
 
 def _date() -> str:

@@ -9,20 +9,24 @@ from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 import msgspec
 import typer
 
+from harness.cli.completing import VALUES, Offer
 from harness.planning.request import PANELS, Option
 
 Command = TypeVar("Command", bound=Callable[..., None])
 
 
-def taking(request: type[msgspec.Struct]) -> Callable[[Command], Command]:
+def taking(
+    request: type[msgspec.Struct], offers: Mapping[str, Offer] = VALUES
+) -> Callable[[Command], Command]:
     """Make a command take the options that ``request`` declares, before its own.
 
-    It gets them as keywords: None for options that were not typed, a list for repeatable ones.
+    It gets them as keywords: None for options that were not typed, a list for repeatable ones. ``offers`` is
+    what completion offers for their values.
     """
     defaults = {field.name: field.default for field in msgspec.structs.fields(request)}
 
     def decorated(command: Command) -> Command:
-        declarations = [_parameter(*field, defaults[field[0]]) for field in _fields(request)]
+        declarations = [_parameter(*field, defaults[field[0]], offers) for field in _fields(request)]
         own = inspect.signature(command, eval_str=True)
         more = [each for each in own.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
         together = own.replace(parameters=[*declarations, *more])
@@ -66,18 +70,26 @@ def _fields(request: type[msgspec.Struct]) -> Iterator[tuple[str, Any, Option]]:
     yield from sorted(found, key=lambda field: PANELS.index(field[2].panel))
 
 
-def _parameter(name: str, kind: Any, option: Option, default: object) -> inspect.Parameter:
+def _parameter(
+    name: str, kind: Any, option: Option, default: object, offers: Mapping[str, Offer]
+) -> inspect.Parameter:
     # A tuple is for a repeatable option.
-    kind = list[get_args(kind)[0]] if get_origin(kind) is tuple else kind  # type: ignore[misc]
+    is_repeatable = get_origin(kind) is tuple
+    kind = list[get_args(kind)[0]] if is_repeatable else kind  # type: ignore[misc]
     shown = option.default
     if shown is None and default not in (None, (), False):
         shown = str(default)
+    flag = _flag(name, option)
+    metavar = option.metavar
+    if metavar is None and kind == list[str]:
+        metavar = flag[2:].upper()
     info = typer.Option(
-        _flag(name, option),
-        help=option.help,
-        metavar=option.metavar,
-        show_default=shown if shown is not None else False,
+        flag,
+        help=f"{option.help} [{shown}]" if shown else option.help,
+        metavar=f"{metavar}…" if metavar and is_repeatable else metavar,
+        show_default=False,
         rich_help_panel=option.panel,
+        autocompletion=offers.get(flag),
     )
     return inspect.Parameter(
         name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, info]

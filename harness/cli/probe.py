@@ -12,6 +12,7 @@ import typer
 
 from harness.analysis import disturbance
 from harness.cli import options
+from harness.cli.completing import PROBES, VALUES
 from harness.cli.console import (
     carry_out,
     holding,
@@ -37,7 +38,7 @@ from harness.table.views import View
 from harness.testbeds import testbed
 
 
-@options.taking(ProbeRequest)
+@options.taking(ProbeRequest, {**VALUES, "--profile": PROBES})
 def probe(
     *,
     resume: Annotated[

@@ -14,6 +14,7 @@ from typing import Annotated
 import msgspec
 import typer
 
+from harness.cli.completing import VALUES
 from harness.cli.streams import tell
 from harness.model import unread
 from harness.model.errors import UsageError
@@ -62,7 +63,11 @@ def table(
     ] = None,
     reference: Annotated[
         str | None,
-        typer.Option(help=f"Add published figures: {', '.join(references.names())}.", show_default=False),
+        typer.Option(
+            help=f"Add published figures: {', '.join(references.names())}.",
+            show_default=False,
+            autocompletion=VALUES["--reference"],
+        ),
     ] = None,
 ) -> None:
     """Print the matrix of one run, of several, or of fio outputs that you already have; or a view of

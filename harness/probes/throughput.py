@@ -14,8 +14,7 @@ from harness.model.errors import UsageError
 from harness.model.probing import Tcp, TcpFigures, Udp, UdpFigures
 from harness.network.links import LinkPath
 from harness.parse import iperf3 as parser
-from harness.parse.iperf import Report
-from harness.parse.iperf3 import Iperf3Output
+from harness.parse.iperf import IperfOutput, Report
 from harness.probes.tools import Outcome, ProbedPath, keep, require
 
 PORT = 52_010
@@ -110,7 +109,7 @@ def udp(probe: Udp, probed: ProbedPath) -> Outcome:
     return outcome
 
 
-def _run(probed: ProbedPath, argv: list[str], duration_s: int) -> tuple[Iperf3Output | None, Outcome]:
+def _run(probed: ProbedPath, argv: list[str], duration_s: int) -> tuple[IperfOutput | None, Outcome]:
     done = probed.path.initiator.run(argv, check=False, timeout_s=duration_s + GRACE_S)
     keep(probed.raw, "iperf3", done)
     outcome = Outcome()

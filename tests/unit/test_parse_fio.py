@@ -498,62 +498,6 @@ def test_missing_version_is_a_warning() -> None:
     assert any("version" in warning for warning in output.warnings)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        " \n",
-        "\x00" * 100,
-        "null",
-        "7",
-        "[]",
-        "[" + json.dumps(document()) + "]",
-        "{}",
-        '{"a": 1}',
-        "<!DOCTYPE html><html><body>{}</body></html>",
-        "a;b;c\n1;2;3\n",
-        '{"fio version": "fio-3.33"}',
-        '{"fio version": "fio-3.33", "jobs": 5}',
-        '{"fio version": 3.33, "jobs": []}',
-        '{"jobs": [{"id": 1}], "total_count": 1}',
-        '{"jobs": [1, null]}',
-        '{"jobs": ' + "[" * 200_000,
-        '{"jobs": [{"a": ' + "[" * 200_000 + "]" * 200_000 + "}]}",
-        '{"a":' * 200_000,
-        '{"' * 200_000,
-        '"\\' * 200_000,
-        '{"a" ' * 200_000,
-        '{"a\n' * 200_000,
-        "{}" * 200_000,
-    ],
-    ids=lambda text: repr(text[:30]),
-)
-def test_refused(text: str) -> None:
-    assert_refused(parse, text)
-
-
-def survives(text: bytes) -> FioOutput | None:
-    try:
-        output = parse(text)
-    except UsageError:
-        return None
-    json.dumps(as_json(output), allow_nan=False)
-    return output
-
-
-def test_cut_at_any_byte() -> None:
-    whole = json.dumps(document(job(), job(jobname="ü")), indent=1, ensure_ascii=False).encode()
-    for length in range(len(whole)):
-        assert survives(whole[:length]) is None, length
-    assert survives(whole) is not None
-
-
-def test_garbled_bytes() -> None:
-    whole = json.dumps(document(job(), job(jobname="b")), indent=1).encode()
-    for text in garbled(20, [whole], b'"{}[],:-eN0\\\x1b\n', 3000):
-        survives(text)
-
-
 def manifest() -> list[dict[str, str]]:
     return listed(lambda file: file.startswith("fio/"))
 

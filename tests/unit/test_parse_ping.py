@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from harness.model.errors import UsageError
-from harness.parse.ping import PingOutput, PingRun, parse
-from tests.unit.parsing import OUTPUTS, assert_refused, garbled, listed, sample
+from harness.parse.ping import PingRun, parse
+from tests.unit.parsing import OUTPUTS, listed
 
 COUNTS = "5 packets transmitted, 4 received, 20% packet loss, time 4005ms"
 TIMES = "rtt min/avg/max/mdev = 0.500/1.250/2.000/0.559 ms"
@@ -185,52 +183,6 @@ def test_a_count_at_the_end_of_a_text_may_be_cut() -> None:
 def test_rounding_is_no_contradiction() -> None:
     assert only("3 packets transmitted, 2 packets received, 33% packet loss").invalid == ()
     assert only("3 packets transmitted, 1 packets received, 66.7% packet loss").invalid == ()
-
-
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        ("", "empty"),
-        (" \n", "empty"),
-        (LINUX[:90], "ends before it"),
-        (sample("ping/killed.txt"), "ends before it, after 7 replies: 'om"),
-        (sample("ping/killed.txt").partition("\n")[2], "ends before it, after 7 replies"),
-        (WINDOWS, "found that of Windows"),
-        (WINDOWS_IN_GERMAN, "found that of Windows"),
-        (WINDOWS[:60], "found that of Windows"),
-        ("ping: nowhere: Name or service not known\n", "Name or service"),
-        ("--- a hping statistic ---\n1 packets transmitted, 1 packets received, 0% packet loss", "hping3"),
-        ("1" * 5000 + " packets transmitted, 1 received", "begins with"),
-        ("--- " * 100_000, "begins with"),
-        ("1 " * 100_000 + " " * 100_000, "begins with"),
-        ("PING " * 100_000, "ends before it"),
-    ],
-    ids=lambda text: repr(text[:20]),
-)
-def test_refused(text: str, reason: str) -> None:
-    assert_refused(parse, text, reason)
-
-
-def survives(text: bytes) -> PingOutput | None:
-    try:
-        output = parse(text)
-    except UsageError:
-        return None
-    json.dumps(msgspec.to_builtins(output), allow_nan=False)
-    return output
-
-
-def test_cut_at_any_byte() -> None:
-    whole = LINUX.encode()
-    complete = whole.index(b" received") + len(b" received")
-    for length in range(len(whole)):
-        assert (survives(whole[:length]) is not None) is (length >= complete), length
-
-
-def test_garbled_bytes() -> None:
-    whole = LINUX.encode() * 2
-    for text in garbled(21, [whole], b"0123456789./,%-eE \n", 3000):
-        survives(text)
 
 
 def manifest() -> list[dict[str, str]]:

@@ -1,0 +1,245 @@
+"""What iperf2 and iperf3 print for people: the totals of one test, by its client.
+
+Both count bytes in powers of 1024 (``MBytes``) and rates in powers of 1000 (``Mbits/sec``), except for rates
+in bytes (``-f M``: ``MBytes/sec``), and print three digits of each. Any number of blanks may separate two
+figures, because a web page may have merged several.
+
+iperf3's totals are labelled with their side; up to 3.1 it has one row for UDP, where bytes and rate are the
+sender's, loss and jitter the receiver's. iperf2's are the rows that begin at 0 and end last; what the server
+received of UDP is its ``Server Report``. A server's log is not read: it may have any number of tests, and of
+parallel streams. Nor are two directions at once.
+
+Sources: ``iperf_locale.c`` and ``units.c`` of esnet/iperf, ``Locale.c`` and ``ReportOutputs.c`` of iperf2.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+
+import msgspec
+
+from harness.model.errors import UsageError
+from harness.parse import embedded
+from harness.parse.figures import COUNT, NUMBER, Printed, matched, printed
+from harness.parse.iperf import (
+    MS_NS,
+    IperfOutput,
+    Report,
+    Stream,
+    contradictions,
+    nothing_measured,
+    refusal,
+    report,
+)
+
+SUM = "SUM"
+# iperf2 has the number of streams in some of its sums, [SUM-3], and marks what comes back on one: [ *3].
+_STREAM = r"\[\s*(?P<back>\*?)(?P<stream>SUM|[0-9]{1,9})(?:(?<=SUM)-[0-9]{1,4})?\s*\]"
+_ROW = re.compile(
+    _STREAM + r"(?P<role>\[[RT]X-[CS]\])?\s*"
+    r"(?P<start>[0-9]{1,9}\.[0-9]{1,9})\s*-\s*(?P<seconds>[0-9]{1,9}\.[0-9]{1,9})\s+sec\s+"
+    rf"(?P<bytes>{NUMBER})\s+(?P<bytes_prefix>[KMGTP]?)Bytes\s+"
+    rf"(?P<rate_bit_s>{NUMBER})\s+(?P<rate_prefix>[KMGTP]?)(?P<rate_unit>bits|Bytes)/sec"
+    # Other times in ms, such as iperf2's of trips, bursts and writes, have no loss behind them.
+    rf"(?:\s*(?P<jitter_ns>{NUMBER})\s+ms\s+(?P<lost>-?{COUNT})/\s*(?P<datagrams>{COUNT})"
+    rf"\s+\((?P<loss_percent>{NUMBER})%\)|\s*(?P<retransmits>{COUNT})(?=\s+sender\b))?"
+    r"(?P<rest>[^\n\[]{0,200})"
+)
+_LABEL = re.compile(r"\b(?:sender|receiver)\b")
+_CONNECTED = re.compile(_STREAM + r"\s+local \S{1,255} port (?P<port>[0-9]{1,5}) connected (?:to|with) ")
+_SENT = re.compile(rf"{_STREAM}\s+Sent\s+(?P<count>{COUNT})\s+datagrams")
+_DISORDER = re.compile(
+    rf"{_STREAM}\s+[0-9.]{{1,20}}-\s*[0-9.]{{1,20}}\s+sec\s+(?P<count>{COUNT})\s+datagrams\s+received\s+out-of"
+)
+_SERVER_REPORT = re.compile(rf"{_STREAM}\s+Server Report:")
+_SEPARATOR = re.compile(r"(?:- ){10,}")
+_BITRATE = re.compile(r"\bTransfer\s+Bitrate\b")
+_IPERF3 = re.compile(r"\bConnecting to host \S|\bAccepted connection from |\biperf3: ")
+_BEGIN = re.compile(
+    r"\b(?:(?P<client>Client connecting to \S{1,255},?\s+(?:TCP|UDP) port (?P<port>[0-9]{1,5})"
+    r"|Connecting to host )|Accepted connection from |Server listening on )"
+)
+_FAILED = re.compile(
+    r"\biperf3: (?P<error>(?:error|interrupt) - [^\n]{1,160})"
+    r"|\b(?:connect|bind|listen|accept|read|write|shutdown)[0-9a-z ]{0,12} failed: [^\n]{1,120}"
+)
+_POWER = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5}
+
+Sides = dict[str, dict[str, Report]]
+"""Totals by ``sent`` and ``received``, then by stream."""
+
+
+def parse_iperf2(text: bytes | str) -> IperfOutput:
+    """Read what iperf2's client printed. Raises ``UsageError``, and nothing else, if it has no totals."""
+    warnings: list[str] = []
+    string = embedded.to_string(text, warnings)
+    if _IPERF3.search(string):
+        raise UsageError("expected the output of iperf2, found iperf3's", hint="harness parse iperf3")
+    return parse(string, warnings, is_iperf2=True)
+
+
+def parse(string: str, warnings: list[str], *, is_iperf2: bool = False) -> IperfOutput:
+    """The first test of a client in the text; ``warnings`` precede its own. UsageError if there is none."""
+    name = "iperf2" if is_iperf2 else "iperf3"
+    starts = [match.start() for match in _BEGIN.finditer(string)]
+    found, others = [], 0
+    # What precedes the first header stays with it.
+    for start, end in zip([0, *starts[1:]], [*starts[1:], len(string)], strict=True):
+        part = string[start:end]
+        header = _BEGIN.search(part)
+        output = _output(part, header, is_iperf2=is_iperf2)
+        if not (output.streams or output.sent or output.received):
+            continue
+        if header is None or header["client"]:
+            found.append(output)
+        else:
+            others += 1
+    if not found:
+        raise _refusal(string, name, has_servers=bool(others))
+    if further := len(found) - 1 + others:
+        warnings.append(f"{further} further reports in the same text were left out: only the first counts")
+    return msgspec.structs.replace(found[0], warnings=(*warnings, *found[0].warnings))
+
+
+def _refusal(string: str, name: str, *, has_servers: bool) -> UsageError:
+    if has_servers:
+        return UsageError(
+            f"expected the totals of a test by {name}'s client, found a server's log",
+            hint="keep what the client prints: a server may have had several tests",
+        )
+    if failed := _FAILED.search(string):
+        return nothing_measured(name, failed["error"] or failed[0])
+    if not string.strip():
+        return refusal(name, "an empty text")
+    return refusal(name, f"none in a text that begins with {embedded.quote(string)}")
+
+
+def _output(text: str, header: re.Match[str] | None, *, is_iperf2: bool) -> IperfOutput:
+    problems: list[str] = []
+    warnings: list[str] = []
+    rows = list(_ROW.finditer(text))
+    measured = [row for row in rows if "(omitted)" not in row["rest"]]
+    if any(row["role"] or row["back"] for row in measured):
+        problems.append("it has rows of both directions, which text does not tell apart: use --json")
+        measured = [row for row in measured if not (row["role"] or row["back"])]
+    is_udp = any(row["datagrams"] for row in rows) or (header is not None and " UDP " in header[0])
+    sides = _of_iperf2(text, measured, problems) if is_iperf2 else _of_iperf3(text, measured, problems)
+    if is_udp:
+        sides["sent"] = _counted(sides["sent"], "datagrams", _SENT.finditer(text))
+        sides["received"] = _counted(sides["received"], "out_of_order", _DISORDER.finditer(text))
+        if not sides["received"]:
+            warnings.append("there is no report of the server's: loss, jitter and order are unknown")
+    connected = {match["stream"]: match["port"] for match in _CONNECTED.finditer(text)}
+    for key, side in sides.items():
+        if side and (missing := [f"[{stream}]" for stream in connected if stream not in side]):
+            problems.append(f"{key}: no total for {', '.join(missing)}, so the text may be cut")
+    sent, received = _total(sides["sent"], "sent", problems), _total(sides["received"], "received", problems)
+    streams = tuple(
+        Stream(id=name, sent=sides["sent"].get(name), received=sides["received"].get(name))
+        for name in dict.fromkeys((*sides["sent"], *sides["received"]))
+        if name != SUM
+    )
+    problems += contradictions(sent, received, streams, omits=len(measured) < len(rows))
+    if failed := _FAILED.search(text):
+        problems.append(f"iperf says {embedded.quote(failed['error'] or failed[0])}")
+    if header is not None and header["port"] in connected.values():
+        problems.append("a test in both directions (-d, -r): its rows do not say which direction is which")
+    if header is None:
+        warnings.append("no header says which end this is: it was taken for a client")
+    return IperfOutput(
+        role=None if header is None else "client" if header["client"] else "server",
+        protocol="UDP" if is_udp else "TCP" if rows else None,
+        error=failed["error"] if failed else None,
+        sent=sent,
+        received=received,
+        streams=streams,
+        invalid=tuple(dict.fromkeys(problems)),
+        warnings=tuple(warnings),
+    )
+
+
+def _of_iperf3(text: str, measured: list[re.Match[str]], problems: list[str]) -> Sides:
+    """The rows that name their side, or UDP's one row for both ends."""
+    sides: Sides = {"sent": {}, "received": {}}
+    labelled = [(row, label[0]) for row in measured if (label := _LABEL.search(row["rest"]))]
+    # The senders' first, because a sum's loss may be a part of their counts.
+    for row, side in sorted(labelled, key=lambda found: found[1] != "sender"):
+        stream = row["stream"]
+        if side == "sender":
+            sides["sent"][stream] = _report(row, f"sent [{stream}]", problems)
+        else:
+            count = sides["sent"][stream].datagrams if stream in sides["sent"] else None
+            sides["received"][stream] = _report(row, f"received [{stream}]", problems, sent=count)
+    separators = [match.end() for match in _SEPARATOR.finditer(text)]
+    # A text with a bitrate and no bandwidth also has labels (3.2): a row without one is cut.
+    if not labelled and separators and not _BITRATE.search(text):
+        for row in measured:
+            if row["datagrams"] and row.start() > separators[-1]:
+                told = _report(row, f"[{row['stream']}]", problems)
+                sides["sent"][row["stream"]] = told
+                sides["received"][row["stream"]] = told.receivers_part
+    sides["sent"] = {stream: told.senders_part for stream, told in sides["sent"].items()}
+    return sides
+
+
+def _of_iperf2(text: str, measured: list[re.Match[str]], problems: list[str]) -> Sides:
+    """The last row of each side and stream that begins at 0, if no other ends later."""
+    reported = {match["stream"]: match.start() for match in _SERVER_REPORT.finditer(text)}
+    by_path: dict[tuple[str, str], list[re.Match[str]]] = {}
+    for row in measured:
+        is_received = row["datagrams"] or row.start() > reported.get(row["stream"], len(text))
+        by_path.setdefault(("received" if is_received else "sent", row["stream"]), []).append(row)
+    sides: Sides = {"sent": {}, "received": {}}
+    for (side, stream), of_path in by_path.items():
+        last = max(float(row["seconds"]) for row in of_path)
+        whole = [row for row in of_path if float(row["start"]) == 0 and float(row["seconds"]) == last]
+        if whole:
+            sides[side][stream] = _report(whole[-1], f"{side} [{stream}]", problems)
+    return sides
+
+
+def _report(row: re.Match[str], where: str, problems: list[str], *, sent: int | None = None) -> Report:
+    base, bits = (1000, 1) if row["rate_unit"] == "bits" else (1024, 8)
+    units = {
+        "bytes": 1024 ** _POWER[row["bytes_prefix"]],
+        "rate_bit_s": bits * base ** _POWER[row["rate_prefix"]],
+        "retransmits": 1,
+        "datagrams": 1,
+        "lost": 1,
+        # Of no datagrams, C prints a part of nan.
+        **({"loss_percent": 1} if row["datagrams"] and int(row["datagrams"]) else {}),
+        "jitter_ns": MS_NS,
+    }
+    wrong: list[str] = []
+    found = {name: matched(row, name, unit, wrong) for name, unit in units.items()}
+    problems += [f"{where}: {problem}" for problem in wrong]
+    start, end = printed(row["start"]), printed(row["seconds"])
+    # A total begins at 0, which is not rounded.
+    found["seconds"] = Printed(end.value - start.value, end.step) if start and end else None
+    return report(found, where, problems, sent=sent)
+
+
+def _counted(side: Mapping[str, Report], name: str, lines: Iterable[re.Match[str]]) -> dict[str, Report]:
+    """The totals with a count that stands in lines of its own; that of the sum is the streams'."""
+    counts = {line["stream"]: int(line["count"]) for line in lines}
+    streams = [stream for stream in side if stream != SUM]
+    if SUM in side and streams and all(stream in counts for stream in streams):
+        counts.setdefault(SUM, sum(counts[stream] for stream in streams))
+    elif len(streams) == 1 and SUM in counts:
+        counts.setdefault(streams[0], counts[SUM])
+
+    def changed() -> Iterator[tuple[str, Report]]:
+        for stream, told in side.items():
+            change = {name: counts[stream]} if stream in counts else {}
+            yield stream, msgspec.structs.replace(told, **change)
+
+    return dict(changed())
+
+
+def _total(side: Mapping[str, Report], where: str, problems: list[str]) -> Report | None:
+    """The total of all streams: a sum is required if there are several."""
+    if SUM not in side and len(side) > 1:
+        problems.append(f"{where}: {len(side)} streams, but no [SUM] of them")
+        return None
+    return side.get(SUM) or next(iter(side.values()), None)

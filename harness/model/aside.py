@@ -14,26 +14,10 @@ from typing import Generic, TypeVar, cast
 Found = TypeVar("Found")
 
 
-def aside(work: Callable[[], Found]) -> Callable[[], Found]:
-    """Begins ``work`` in a copy of this process; what is returned waits for its result.
-
-    Without Linux, with one processor, with threads (which a copy does not have), and if the copy fails, the
-    work is done here, when its result is asked for; then its errors are raised there.
-    """
-    later = Later(work)
-    later.begin()
-
-    def result() -> Found:
-        found = later.result()
-        return work() if found is None else found[0]
-
-    return result
-
-
 class Later(Generic[Found]):
     """``work`` in a copy of this process, made while it has no threads; it begins when it is told.
 
-    The copy does ``ahead`` at once.
+    The copy does ``ahead`` at once. There is none without Linux, with one processor, and with threads.
     """
 
     def __init__(self, work: Callable[[], Found], ahead: Callable[[], object] = lambda: None) -> None:

@@ -17,7 +17,6 @@ from typing import Any
 import msgspec
 
 from harness.model import TRANSPORTS, LinkProfile, Plan
-from harness.model.aside import aside
 from harness.model.escape import as_json, for_page
 from harness.model.protections import protocol
 from harness.model.units import format_size
@@ -54,7 +53,6 @@ _THEMES = (
 )
 _ANSWERS = 12  # as many are in sight; the others are behind a click
 _MANY = 24  # with more pictures in a section, a browser lays out only those in sight
-_MANY_RECORDS = 300  # reading the raw outputs of more takes longer than starting a helper
 _AGAIN_S = 5  # after which a page of a run that goes on loads itself again
 _DEEPEST = 6  # levels of an environment that are laid out; deeper ones are shown as JSON
 
@@ -70,16 +68,7 @@ def render(results: Results, words: Words | None = None, *, going: str = "") -> 
     tables = {metric: table if metric is Metric.MB_S else results.table(metric) for metric in METRICS}
     facts = content.columns(results, table)
 
-    def from_raw_outputs() -> tuple[list[Chart], list[Chart]]:
-        return (
-            charts.percentiles(tables[Metric.P99], facts, results.folders),
-            courses.courses(table, facts, results.folders),
-        )
-
-    drawn = aside(from_raw_outputs) if len(results.records) > _MANY_RECORDS else from_raw_outputs
     over_runs = trends(table, facts, results.plans)
-    explained = waterfalls(results.explained, of_100=True)
-    distributions, over_time = drawn()
     body = "".join(
         (
             header(
@@ -109,7 +98,7 @@ def render(results: Results, words: Words | None = None, *, going: str = "") -> 
                 "Latency distributions",
                 "<p>Percentiles of all I/Os of all repeats together, from their merged histograms (never "
                 "averaged), as far out as there are I/Os beyond them. Low and flat is good.</p>",
-                distributions,
+                charts.percentiles(tables[Metric.P99], facts, results.folders),
                 "there are no histograms; fio writes them with --output-format=json+ to a run's raw folder",
             ),
             _section(
@@ -119,7 +108,7 @@ def render(results: Results, words: Words | None = None, *, going: str = "") -> 
                 "and around it the lowest and the highest. Steady by SNIA's PTS: over five equal parts of "
                 "the measurement, the range of the bandwidth is at most 20 % of its mean, and its straight "
                 "line rises or falls by at most 10 %. Less than five seconds are too short to tell.</p>",
-                over_time,
+                courses.courses(table, facts, results.folders),
                 "no cell has samples over time. A run has them in its raw folder, but not in virtual time "
                 "and not with several initiators at once",
             ),
@@ -140,7 +129,7 @@ def render(results: Results, words: Words | None = None, *, going: str = "") -> 
                 "below each picture say how sure a verdict is, and why.</p>"
                 '<p class="bar"><label><input type="checkbox" id="of100"> each bar as parts of its own '
                 "time</label></p>",
-                explained,
+                waterfalls(results.explained, of_100=True),
                 "no cell has a figure",
             ),
             _paths(results),

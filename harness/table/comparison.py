@@ -13,7 +13,6 @@ from typing import Any
 
 import msgspec
 from msgspec import structs
-from tabulate import tabulate
 
 from harness.analysis import disturbance, stats
 from harness.analysis.ratios import (
@@ -37,7 +36,8 @@ from harness.results.columns import ColumnKey, TableRow, by_column, in_order, ro
 from harness.results.metrics import Metric, reader
 from harness.results.store import FIO_SOURCE, record_key
 from harness.table import notes
-from harness.table.text import note_lines, number
+from harness.table.options import TableFormat
+from harness.table.text import laid_out, note_lines, number
 
 MARGIN = 0.05
 """By default, smaller differences than this do not matter."""
@@ -406,27 +406,21 @@ def render(found: Comparison, format: CompareFormat = CompareFormat.PLAIN, width
     if format is CompareFormat.JSON:
         return as_json(_as_data(found))
     github = format is CompareFormat.GITHUB
-    escape = for_markdown if github else printable
-    text = tabulate(
-        [[escape(part) for part in _line(cell, found.metric)] for cell in found.cells],
-        headers=["", "A", "B", "B/A", "95 % interval", "repeats", "verdict"],
-        tablefmt="pipe" if github else "simple",
-        disable_numparse=True,
-        colalign=["left"] + ["right"] * 5 + ["left"],
+    text = laid_out(
+        TableFormat.GITHUB if github else TableFormat.PLAIN,
+        f"{found.metric.figure.meaning}: B ({_listed(found.b)}) against A ({_listed(found.a)})",
+        [[heading] for heading in ("", "A", "B", "B/A", "95 % interval", "repeats", "verdict")],
+        [_line(cell, found.metric) for cell in found.cells],
+        found.notes,
+        lefts=(0, 6),
+        width=width,
     )
-    title = f"{found.metric.figure.meaning}: B ({_listed(found.b)}) against A ({_listed(found.a)})"
+    if not found.missing:
+        return text
     if github:
-        above = [f"**{escape(' '.join(found.missing))}**", ""] if found.missing else []
-        return "\n".join(
-            [*above, escape(title), "", text, "", *(f"- {escape(note)}" for note in found.notes)]
-        )
-    above, below = (
-        [line for note in notes for line in note_lines(escape(note), width)]
-        for notes in (found.missing, found.notes)
-    )
-    return "\n".join(
-        [*above, *([""] if above else []), *note_lines(escape(title), width), "", text, "", *below]
-    )
+        return f"**{for_markdown(' '.join(found.missing))}**\n\n{text}"
+    above = [line for note in found.missing for line in note_lines(printable(note), width)]
+    return "\n".join((*above, "", text))
 
 
 def _line(cell: ComparedCell, metric: Metric) -> list[str]:

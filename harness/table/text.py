@@ -1,13 +1,14 @@
-"""The matrix as text: six formats of the same table. Each escapes the names in it."""
+"""Tables as text, and the matrix: six formats of the same table. Each escapes the names in it."""
 
 from __future__ import annotations
 
 import csv
 import io
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, cast
 
+import msgspec
 from tabulate import SEPARATING_LINE, tabulate
 
 from harness.model import Status
@@ -34,16 +35,87 @@ def render(table: Table, format: TableFormat = TableFormat.PLAIN, width: int | N
     match format:
         case TableFormat.PLAIN:
             return _plain(table, width)
-        case TableFormat.GITHUB:
-            return _github(table)
-        case TableFormat.HTML:
-            return _html(table)
         case TableFormat.CSV:
             return _csv(table)
-        case TableFormat.LATEX:
-            return _latex(table)
         case TableFormat.JSON:
             return _json(table)
+        case _:
+            lines = [
+                [row.name, *(" ".join(filter(None, _parts(table, cell))) for cell in cells)]
+                for row, cells in zip(table.rows, table.cells, strict=True)
+            ]
+            headings = [[""], *([part for part in column.headed if part] for column in table.columns)]
+            return laid_out(format, table.title, headings, lines, _notes(table))
+
+
+class _Layout(msgspec.Struct, frozen=True):
+    """How a format takes a table: its name in tabulate, what makes text harmless there, a heading of several
+    lines, what is between two of these, and a paragraph and a note below the table."""
+
+    style: str
+    escape: Callable[[str], str]
+    newline: str
+    heading: str = "{}"
+    paragraph: str = "{}"
+    note: str = "{}"
+    between_notes: str = "\n"
+
+
+_LAYOUTS = {
+    TableFormat.PLAIN: _Layout("simple", printable, "\n"),
+    TableFormat.GITHUB: _Layout("pipe", for_markdown, "<br>", note="- {}"),
+    TableFormat.HTML: _Layout("unsafehtml", for_html, "<br>", paragraph="<p>{}</p>", note="<p>{}</p>"),
+    TableFormat.LATEX: _Layout(
+        "latex_raw", for_latex, r"\\", heading=r"\shortstack[r]{{{}}}", between_notes="\n\n"
+    ),
+}
+
+
+def laid_out(
+    format: TableFormat,
+    title: str,
+    headings: Sequence[Sequence[str]],
+    lines: Iterable[Sequence[str] | None],
+    notes: Iterable[str],
+    *,
+    lefts: Iterable[int] = (0,),
+    width: int | None = None,
+) -> str:
+    """Text for people of a title, a table and notes below it, in ``format``, which is neither CSV nor JSON.
+
+    A heading has one or more lines. None among ``lines`` is a rule in plain text, and nothing elsewhere. The
+    columns ``lefts`` are aligned left, all others right. A plain title and plain notes are wrapped at
+    ``width`` characters; None: not at all.
+    """
+    layout = _LAYOUTS[format]
+    is_plain = format is TableFormat.PLAIN
+
+    def heading(parts: Sequence[str]) -> str:
+        text = layout.newline.join(map(layout.escape, parts))
+        return layout.heading.format(text) if len(parts) > 1 else text
+
+    body: list[Any] = [
+        SEPARATING_LINE if line is None else list(map(layout.escape, line))
+        for line in lines
+        if line is not None or is_plain
+    ]
+    text = tabulate(
+        body,
+        headers=list(map(heading, headings)),
+        tablefmt=layout.style,
+        disable_numparse=True,
+        colalign=["left" if place in lefts else "right" for place in range(len(headings))],
+    )
+    room = width if is_plain else None
+    above = "\n".join(note_lines(layout.paragraph.format(layout.escape(title)), room))
+    below = layout.between_notes.join(
+        line for note in notes for line in note_lines(layout.note.format(layout.escape(note)), room)
+    )
+    return _trimmed("\n\n".join((above, text, below)))
+
+
+def _trimmed(text: str) -> str:
+    return "\n".join(line.rstrip() for line in text.split("\n")).rstrip()
 
 
 def number(value: float, metric: Metric) -> str:
@@ -109,7 +181,7 @@ def _plain(table: Table, width: int | None) -> str:
         blocks = min(blocks, _drawn(table, width, is_narrow=True), key=len)
     notes = [line for note in _notes(table) for line in note_lines(printable(note), width)]
     lines = [printable(table.title), "", "\n\n".join(blocks), "", *notes]
-    return "\n".join(line.rstrip() for line in "\n".join(lines).split("\n")).rstrip()
+    return _trimmed("\n".join(lines))
 
 
 def _drawn(table: Table, width: int | None, *, is_narrow: bool) -> list[str]:
@@ -206,82 +278,6 @@ def _blocks(
         else:
             blocks.append([index])
     return blocks
-
-
-def _github(table: Table) -> str:
-    body, headings = _joined(table, for_markdown, "<br>")
-    text = tabulate(
-        body,
-        headers=["", *headings],
-        tablefmt="pipe",
-        disable_numparse=True,
-        colalign=["left"] + ["right"] * len(headings),
-    )
-    notes = "".join(f"\n- {for_markdown(note)}" for note in _notes(table))
-    return f"{for_markdown(table.title)}\n\n{text}\n{notes}"
-
-
-def _latex(table: Table) -> str:
-    body, headings = _joined(table, for_latex, r"\\")
-    text = tabulate(
-        body,
-        headers=["", *(rf"\shortstack[r]{{{heading}}}" for heading in headings)],
-        tablefmt="latex_raw",
-        disable_numparse=True,
-        colalign=["left"] + ["right"] * len(headings),
-    )
-    notes = "".join(f"\n\n{for_latex(note)}" for note in _notes(table))
-    return f"{for_latex(table.title)}\n\n{text}{notes}"
-
-
-def _joined(table: Table, escape: Callable[[str], str], newline: str) -> tuple[list[list[str]], list[str]]:
-    """Rows and headings as escaped text, one string a cell."""
-    body = [
-        [escape(row.name), *(escape(" ".join(filter(None, _parts(table, cell)))) for cell in line)]
-        for row, line in zip(table.rows, table.cells, strict=True)
-    ]
-    headings = [newline.join(escape(part) for part in column.headed if part) for column in table.columns]
-    return body, headings
-
-
-def _html(table: Table) -> str:
-    """One ``<table>`` that is complete in itself: no script, no style sheet, no charset."""
-    head = "".join(
-        f'<th scope="col" style="text-align: right; vertical-align: top">'
-        f"{'<br>'.join(for_html(part) for part in column.headed if part)}</th>"
-        for column in table.columns
-    )
-    lines = [
-        '<table style="border-spacing: 0.9em 0.2em; text-align: right; white-space: nowrap">',
-        f'<caption style="text-align: left">{for_html(table.title)}</caption>',
-        f"<thead><tr><td></td>{head}</tr></thead>",
-        "<tbody>",
-    ]
-    for row, cells in zip(table.rows, table.cells, strict=True):
-        name = f'<th scope="row" style="text-align: left; font-weight: normal">{for_html(row.name)}</th>'
-        values = "".join(f"<td{_range(cell)}>{_html_cell(table, cell)}</td>" for cell in cells)
-        lines.append(f"<tr>{name}{values}</tr>")
-    lines.append("</tbody>")
-    notes = "<br>".join(for_html(note) for note in _notes(table))
-    if notes:
-        across = f'colspan="{1 + len(table.columns)}" style="text-align: left; white-space: normal"'
-        lines.append(f"<tfoot><tr><td {across}><small>{notes}</small></td></tr></tfoot>")
-    return "\n".join([*lines, "</table>"])
-
-
-def _html_cell(table: Table, cell: TableCell | None) -> str:
-    value, sign, spread, ratio, same, mark = map(for_html, _parts(table, cell))
-    if cell is not None and cell.value is None:
-        value = f"<em>{value}</em>"
-    small = "".join(f" <small>{part}</small>" for part in (spread, ratio, same) if part)
-    value += f" {sign}" if sign else ""
-    return value + small + (f"<sup>{mark}</sup>" if mark else "")
-
-
-def _range(cell: TableCell | None) -> str:
-    if cell is None or cell.low is None or cell.high is None:
-        return ""
-    return f' title="{cell.low:.6g} to {cell.high:.6g}, n = {cell.n}"'
 
 
 def _csv(table: Table) -> str:

@@ -43,7 +43,7 @@ VOID = {"meta", "input", "br", "wbr", "link", "img", "hr"}
 _OURS = """
     html head meta title style body header main section nav div h1 h2 h3 h4 p ul li a label select option
     fieldset legend input details summary table caption thead tbody tr th td button span small figure
-    figcaption svg wbr defs g use rect circle path text dl dt dd pre code script
+    figcaption svg br wbr defs g use rect circle path text dl dt dd pre code script
 """
 ELEMENTS = set(_OURS.split())
 CELL, ROW = {"td", "th"}, {"td", "th", "tr"}

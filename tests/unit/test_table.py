@@ -757,16 +757,14 @@ def test_html_has_only_the_tags_of_a_table() -> None:
     text = render(hostile_table(), TableFormat.HTML)
     assert text.isascii()
     page = Page(text)
-    allowed = {"table", "caption", "thead", "tbody", "tfoot", "tr", "th", "td", "br", "small", "em", "sup"}
-    assert set(page.tags) <= allowed
+    assert set(page.tags) <= {"p", "table", "thead", "tbody", "tr", "th", "td", "br"}
     assert "<script>alert(1)</script>" in page.text
-    assert text.startswith("<table ") and text.endswith("</table>")
 
 
 def test_html_says_what_plain_says() -> None:
     page = Page(render(build(matrix()), TableFormat.HTML))
-    assert page.tags.count("tr") == 1 + 8 + 1
-    assert page.tags.count("td") == 1 + 40 + 1
+    assert page.tags.count("tr") == 1 + 8
+    assert page.tags.count("td") == 8 * (1 + 5)
     assert "11.00 ±4.5%" in page.text
 
 

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Sequence
 
 import msgspec
-from tabulate import SEPARATING_LINE, tabulate
 
 from harness.model import Status
-from harness.model.escape import as_json, for_csv, for_html, for_latex, for_markdown, printable
+from harness.model.escape import as_json, for_csv
 from harness.table import TableFormat
-
-Escape = Callable[[str], str]
+from harness.table.text import laid_out
 
 
 class Field(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,64 +100,39 @@ def render(grid: Grid, format: TableFormat) -> str:
             return _json(grid)
         case TableFormat.CSV:
             return _csv(grid)
-        case TableFormat.PLAIN:
-            return _tabulated(grid, "simple", printable)
-        case TableFormat.GITHUB:
-            return _tabulated(grid, "github", for_markdown)
-        case TableFormat.HTML:
-            return _tabulated(grid, "unsafehtml", for_html)
-        case TableFormat.LATEX:
-            return _tabulated(grid, "latex_raw", for_latex)
+        case _:
+            return _for_people(grid, format)
 
 
 NOTHING = Entry()
 
 
-def _fields(grid: Grid) -> list[Field]:
-    """The columns that people see."""
-    return [
+def _for_people(grid: Grid, format: TableFormat) -> str:
+    fields = [
         field
         for field in grid.fields
         if not field.is_probed or any(field.key in row.entries for row in grid.rows)
     ]
-
-
-def _lines(grid: Grid) -> list[list[str]]:
-    return [
-        [*row.labels, *(row.entries.get(field.key, NOTHING).text(field) for field in _fields(grid))]
+    lines: list[Sequence[str] | None] = [
+        [*row.labels, *(row.entries.get(field.key, NOTHING).text(field) for field in fields)]
         for row in grid.rows
     ]
-
-
-def _tabulated(grid: Grid, style: str, escape: Escape) -> str:
-    lines: list[Any] = [[escape(text) for text in line] for line in _lines(grid)]
     published = [row.is_published for row in grid.rows]
-    if style == "simple" and True in published and not published[0]:
-        lines.insert(published.index(True), SEPARATING_LINE)
-    # A heading has several lines only where the format allows it.
-    glue = "\n" if style == "simple" else " "
-    headings = [
-        *map(escape, grid.labels),
-        *(glue.join(escape(part) for part in field.heading.split("|")) for field in _fields(grid)),
-    ]
-    text = tabulate(
-        lines,
-        headers=headings,
-        tablefmt=style,
-        disable_numparse=True,
-        colalign=["left"] * len(grid.labels) + ["right"] * len(_fields(grid)),
-    )
+    if True in published and not published[0]:
+        lines.insert(published.index(True), None)
     same = "; ".join(f"{label.lower()} {text}" for label, text in grid.common.items())
-    below = [
-        *(f"[{n}] {note}" for n, note in enumerate(grid.footnotes, 1)),
-        *([f"All rows: {same}."] if same else []),
-        *grid.notes,
-    ]
-    paragraph = {"unsafehtml": "<p>{}</p>", "latex_raw": "{}\\\\"}.get(style, "{}")
-    parts = [paragraph.format(escape(grid.title)), "", text, ""]
-    separator = "\n\n" if style == "github" else "\n"
-    parts.append(separator.join(paragraph.format(escape(note)) for note in below))
-    return "\n".join(line.rstrip() for line in "\n".join(parts).split("\n")).rstrip()
+    return laid_out(
+        format,
+        grid.title,
+        [*([label] for label in grid.labels), *(field.heading.split("|") for field in fields)],
+        lines,
+        (
+            *(f"[{n}] {note}" for n, note in enumerate(grid.footnotes, 1)),
+            *([f"All rows: {same}."] if same else []),
+            *grid.notes,
+        ),
+        lefts=range(len(grid.labels)),
+    )
 
 
 def _csv(grid: Grid) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -23,7 +23,6 @@ from harness.model.lines import wrapped
 from harness.model.units import format_duration, format_size
 from harness.parse.files import Room
 from harness.planning import duration
-from harness.results.events import TAKING_DOWN, Event
 from harness.results.store import RunFolder
 from harness.testbeds import testbed
 from harness.testbeds.lab.kernels import kernel
@@ -191,20 +190,14 @@ def carry_out(
     cells: int,
     cell_estimate_s: float,
     column_estimate_s: float = 0.0,
-    when_begun: Callable[[], object] = lambda: None,
-    when_measured: Callable[[], object] = lambda: None,
 ) -> Outcome:
-    """Run a plan in its testbed to its end, and show its progress. HarnessError if it cannot go on.
-
-    ``when_begun`` is called when the testbed has begun, ``when_measured`` when all that remains is to take
-    everything down.
-    """
+    """Run a plan in its testbed to its end, and show its progress. HarnessError if it cannot go on."""
     journal = Journal(state / f"journal-{made.run_id}.jsonl", lasting=lasting_folder())
     try:
         # Closing it ends the testbed, before the end is reported.
         with contextlib.closing(testbed.events(made, folder.path.resolve(), journal, state)) as events:
             outcome = follow(
-                _noticed(events, when_begun, when_measured),
+                events,
                 cells=cells,
                 left=Left(cell_estimate_s, column_estimate_s, len(made.columns)),
                 console=err(),
@@ -226,17 +219,6 @@ def carry_out(
         error.exit_code = outcome.failure.exit_code
         raise error
     return outcome
-
-
-def _noticed(
-    events: Iterable[Event], when_begun: Callable[[], object], when_measured: Callable[[], object]
-) -> Iterator[Event]:
-    for number, event in enumerate(events):
-        yield event
-        if not number:
-            when_begun()
-        if event == TAKING_DOWN:
-            when_measured()
 
 
 @contextlib.contextmanager

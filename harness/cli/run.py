@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import shlex
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -28,7 +25,6 @@ from harness.cli.progress import process_started_s
 from harness.cli.streams import say, tell
 from harness.hosts import NamespaceHost
 from harness.model import BackingKind, Plan
-from harness.model.aside import Later
 from harness.model.errors import HarnessError, Interrupted, UsageError
 from harness.model.units import check_name, format_duration
 from harness.parse.files import shown_path
@@ -40,7 +36,7 @@ from harness.storage.backing import require_device
 from harness.testbeds import testbed
 
 if TYPE_CHECKING:
-    from harness.report.answer import Answer
+    pass
 
 config_app = typer.Typer(
     no_args_is_help=True, add_completion=False, help="Configuration files for `harness run --config`."
@@ -152,21 +148,17 @@ def _run(made: Plan, folder: RunFolder, state: Path, started_s: float) -> int:
         tell("nothing is left to measure")
         return 0
     tell_start(made, folder, f"{'about ' if made.stop else ''}{cells} cells")
-    # Another processor writes while everything is taken down.
-    with contextlib.closing(Later(lambda: _written(folder), ahead=_load)) as written:
-        outcome = carry_out(
-            made,
-            folder,
-            state,
-            started_s,
-            cells=cells,
-            cell_estimate_s=duration.mean_cell_s(made),
-            column_estimate_s=duration.mean_column_s(made),
-            when_begun=_load,
-            when_measured=written.begin,
-        )
-        _print_table(folder)
-        page = _answer(folder, written)
+    outcome = carry_out(
+        made,
+        folder,
+        state,
+        started_s,
+        cells=cells,
+        cell_estimate_s=duration.mean_cell_s(made),
+        column_estimate_s=duration.mean_column_s(made),
+    )
+    _print_table(folder)
+    page = _answer(folder)
     for line in outcome.summary():
         tell(line)
     if outcome.disturbed and made.retries:
@@ -178,14 +170,6 @@ def _run(made: Plan, folder: RunFolder, state: Path, started_s: float) -> int:
     return outcome.exit_code
 
 
-def _load() -> object:
-    """Import what shows results. It takes as long as all that a run needs before its testbed begins."""
-    from harness import report
-    from harness.cli import explained
-
-    return report, explained
-
-
 def _print_table(folder: RunFolder) -> None:
     from harness.cli.results import print_table
     from harness.table import Options, TableFormat
@@ -193,50 +177,26 @@ def _print_table(folder: RunFolder) -> None:
     print_table([folder.path], Options(), TableFormat.PLAIN)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Written:
-    """What is written of a run, and when what it is written from had changed last."""
-
-    changed_ns: tuple[int, ...]
-    answers: Sequence[Answer]
-    page: str
-
-
-def _written(folder: RunFolder) -> _Written:
-    """The answers and the report of a run. HarnessError if it has no results."""
-    from harness import report
-
-    changed_ns = _changed_ns(folder)
-    results = report.load([folder.path])
-    page = report.render(results)
-    return _Written(changed_ns=changed_ns, answers=results.answers, page=page)
-
-
-def _changed_ns(folder: RunFolder) -> tuple[int, ...]:
-    """When the run's facts and each of its records changed last."""
-    files = (*folder.path.glob("*.json"), *folder.path.glob("*/*.json"))
-    return tuple(file.stat().st_mtime_ns for file in sorted(files))
-
-
-def _answer(folder: RunFolder, later: Later[_Written] | None = None) -> str:
+def _answer(folder: RunFolder) -> str:
     """Print what each column costs, and write the run's report; returns where it is, or why there is none.
 
-    What was measured counts, whatever goes wrong here. A record that did not outlast its column, because of
-    what was seen when that was taken down, makes what was written before void.
+    What was measured counts, whatever goes wrong here.
     """
+    from harness import report
     from harness.cli.explained import print_answers
 
     file = folder.path / "report.html"
     try:
-        found = later.result() if later is not None else None
-        written = found[0] if found and found[0].changed_ns == _changed_ns(folder) else _written(folder)
+        results = report.load([folder.path])
+        page = report.render(results)
+        answers = results.answers
     except HarnessError as error:
         return f"none ({error.message})"
     sys.stdout.write("\n")
-    print_answers(written.answers)
+    print_answers(answers)
     sys.stdout.flush()
     try:
-        write_out(file, written.page.encode())
+        write_out(file, page.encode())
     except OSError as error:
         return f"none ({error.strerror}); harness report {shlex.quote(str(folder.path))} -o FILE makes one"
     return shown_path(file)

@@ -18,6 +18,7 @@ from sphinx.application import Sphinx
 
 import harness
 import harness.cli
+from tools import schemas
 
 project = "harness"
 version = release = harness.__version__
@@ -78,7 +79,13 @@ def _markdown(cell: dict[str, Any]) -> Iterator[str]:
             yield f'<img alt="what the cell draws" src="data:image/png;base64,{drawn}">'
 
 
+def _with_fields(_app: Sphinx, _page: str, source: list[str]) -> None:
+    """The tables of fields where a page has their place."""
+    source[0] = source[0].replace("<!-- fields -->", schemas.tables())
+
+
 def setup(app: Sphinx) -> None:
+    app.connect("source-read", _with_fields)
     app.add_source_suffix(".ipynb", "notebook")
     app.add_source_parser(Notebook)
     app.add_directive("harness-help", Help)

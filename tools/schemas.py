@@ -3,7 +3,7 @@
     python tools/schemas.py            # exits 1 if one in docs/schemas/ is another
     python tools/schemas.py --write    # makes them anew: after each change of a type
 
-What a field means is said where its type's docstring names it.
+What a field means is said where its type's docstring names it. ``tables`` makes a page of the same.
 """
 
 from __future__ import annotations
@@ -64,6 +64,53 @@ def _portable(found: Any) -> Any:
     made = {key: _portable(each) for key, each in found.items()}
     pattern = made.get("pattern")  # or a field of this name
     return made | {"pattern": pattern.replace(r"\Z", "$")} if isinstance(pattern, str) else made
+
+
+def tables() -> str:
+    """For each type what its docstring says and a table of its fields, in Markdown with MyST's labels."""
+    found: dict[str, Any] = {}
+    for name in TYPES:
+        found |= schema(name)["$defs"]
+    return "\n".join(_table(name, told, found) for name, told in found.items() if "properties" in told)
+
+
+def _table(name: str, told: Mapping[str, Any], types: Mapping[str, Any]) -> str:
+    fields: Mapping[str, Any] = told["properties"]
+    said = set().union(*(_SENTENCE.split(about.get("description", "")) for about in fields.values()))
+    # The sentences that name no field are about all of them.
+    general = [each for each in _SENTENCE.split(told.get("description", "")) if each not in said]
+    lines = [
+        f"(fields-{name.lower()})=",
+        f"### {name}",
+        "",
+        *general,
+        "",
+        "| field | type | meaning |",
+        "|---|---|---|",
+    ]
+    for field, about in fields.items():
+        lines.append(f"| `{field}` | {_type(about, types)} | {about.get('description', '')} |")
+    return "\n".join([*lines, ""])
+
+
+def _type(about: Mapping[str, Any], types: Mapping[str, Any]) -> str:
+    """A type for people: ``list of [Io](#fields-io)``, ``integer or null``, or the values that there are."""
+    if "$ref" in about:
+        name = about["$ref"].rpartition("/")[2]
+        return (
+            f"[{name}](#fields-{name.lower()})" if "properties" in types[name] else _type(types[name], types)
+        )
+    if "anyOf" in about:
+        return " or ".join(dict.fromkeys(_type(each, types) for each in about["anyOf"]))
+    if "enum" in about:
+        return ", ".join(f"`{each}`" for each in about["enum"])
+    kind = about.get("type", "any")
+    if kind == "array":
+        within = about.get("prefixItems", [about.get("items") or {}])
+        return "list of " + ", ".join(dict.fromkeys(_type(each, types) for each in within))
+    if kind == "object":
+        return f"{_type(about['additionalProperties'], types)} by name"
+    return str(kind)
 
 
 def text(name: str) -> str:

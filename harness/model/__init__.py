@@ -628,7 +628,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     Each cell is measured ``repeats`` times; with ``stop`` that is the least, and it is repeated until the
     rule is met. A disturbed cell is measured again up to ``retries`` times. ``runtime_s`` overrides how long
-    each job of the profile measures. ``machines`` are real ones, or the lab's hosts with a kernel each.
+    each of the ``jobs`` of the ``profile`` measures. ``seed`` is that of the order of cells and of fio's
+    random numbers. ``machines`` are real ones, or the lab's hosts with a kernel each. ``links``,
+    ``proposals`` and disks have the fields of their files.
 
     ``probes``: round trips, processors and interfaces are measured beside each cell, and TCP once per column.
     With ``probing`` the run makes these probes, each on every column, and measures no workload.
@@ -720,8 +722,9 @@ APART: Final = "apart"
 class Latency(msgspec.Struct, frozen=True, kw_only=True):
     """Latency of completed I/Os, submission to completion; what fio did not report is None.
 
-    ``percentiles`` is written only for plain fio outputs: COMPLETION if the percentiles leave out the time of
-    submission, APART if fio reported them for several jobs, without the histograms that would make them one.
+    ``percentiles`` is written only for plain fio outputs: ``clat`` if the percentiles leave out the time of
+    submission, ``apart`` if fio reported them for several jobs, without the histograms that would make them
+    one.
     """
 
     mean_ns: Amount | None = None
@@ -754,7 +757,8 @@ class Io(msgspec.Struct, frozen=True, kw_only=True):
 class AirProof(msgspec.Struct, frozen=True, kw_only=True):
     """Evidence that a cell's bytes went through the air, protected as its network says.
 
-    Station bytes are what the 802.11 stack counted for the other end, both directions added up. A radio that
+    ``station_bytes_initiator`` and ``station_bytes_target`` are what each end's 802.11 stack counted for the
+    other one, both directions added up. A radio that
     only listens heard ``protected_frames_sampled`` encrypted data frames (it keeps one in ``sampling``) and
     ``clear_frames`` others (it looks at all).
     """
@@ -771,14 +775,16 @@ class AirProof(msgspec.Struct, frozen=True, kw_only=True):
 class Proof(msgspec.Struct, frozen=True, kw_only=True):
     """Evidence that a cell's bytes took the path its column names.
 
+    Counters are differences over the cell, and those of interfaces are the link's, both directions added up.
     ``protected_bytes`` is what the protection carried in both directions, by the counters of the end that
-    counted less. With several protections, it is that of the one that carried least. ``cleartext_segments``
-    counts TCP segments of the portal that a capture on the link saw outside the protection.
-    ``packets_sampled`` counts the protected packets in that capture (one in ``sampling``), of which
-    ``packets_due`` had to be there. ``control_frames`` counts IKE, ARP and the like in the captures,
-    ``other_frames`` frames that are neither. ``unaccounted_frames`` and ``unaccounted_bytes`` are what an
-    interface carried beyond all of that, at the end and in the direction with the most. Interface counters
-    are those of the link, both directions added up.
+    counted less; of several protections, what that carried which carried least. ``cleartext_segments`` counts
+    TCP segments of the portal that a capture on the link saw outside the protection; without IPsec, those in
+    its samples, because there it must see them. ``packets_sampled`` counts the protected packets in that
+    capture (one in ``sampling``), of which ``packets_due`` had to be there. ``control_frames`` counts IKE,
+    ARP and the like in the captures, ``other_frames`` frames that are neither. ``unaccounted_frames`` (on a
+    real interface, segments of the portal's connection) and ``unaccounted_bytes`` (there 0) are what an
+    interface carried beyond all of that, at the end and in the direction with the most. ``rekeys`` is how
+    often the security associations were replaced. ``tcp_retransmits`` is what both ends sent again.
     """
 
     link_bytes_initiator: Count
@@ -837,15 +843,19 @@ class ClientPart(msgspec.Struct, frozen=True, kw_only=True):
 class Record(msgspec.Struct, frozen=True, kw_only=True):
     """One cell and repeat: ``results/<run id>/cells/<key>.json``.
 
+    In virtual time all times are virtual, and the date is in 2023. ``reason`` says why ``status`` is not
+    ``ok``, and ``warnings`` what to keep in mind about a figure that counts. ``repeat`` counts from 1.
+    ``order`` is the cell's place in the random sequence of its run, from 0. ``sync_latency`` is that of fsync
+    and similar calls. ``started_unix_s`` is when fio was started, or when the cell began if it never was.
+    ``fio_ns`` is the time fio says it measured, ``wall_ns`` that of the whole cell, with bringing up and
+    proof. ``emulated``: the link imitates a medium that is not there; ``link_title`` is its name for people.
+
     ``agreed`` is what the ends negotiated for each protection, ``session`` what they negotiated for the
     transport. ``encrypts`` says whether the protection encrypts; None without any, and in records of older
-    versions.
-
-    With several initiators, ``clients`` has each one's part; ``read`` and ``write`` are their totals,
+    versions. ``proof`` is None without a network. ``raw`` are the outputs of tools, as files in the run's
+    folder. With several initiators, ``clients`` has each one's part; ``read`` and ``write`` are their totals,
     with percentiles from the merged histograms. ``wifi`` is the association before, during and after.
-    ``fio_ns`` is the time fio says it measured, ``wall_ns`` that of the whole cell. ``order`` is the cell's
-    place in the random sequence of its run, from 0. In virtual time all times are virtual. ``beside`` is what
-    was measured beside the cell, None if nothing was.
+    ``beside`` is what was measured beside the cell, None if nothing was.
     """
 
     run_id: str

@@ -18,17 +18,12 @@ from harness.model import (
     Io,
     Job,
     Latency,
-    Plan,
     Proof,
     Record,
-    Setting,
     Status,
-    Storage,
     TestbedKind,
-    Workload,
     unread,
 )
-from harness.model.beside import Beside, InterfaceUse, ProcessorUse, RoundTrips
 from harness.model.errors import UsageError
 from harness.results.store import (
     RunFolder,
@@ -39,8 +34,6 @@ from harness.results.store import (
     write_atomically,
 )
 from tests import flat
-
-DOCUMENTATION = Path(__file__).parents[2] / "docs" / "results.md"
 
 PLAN = flat.plan(
     run_id="r1",
@@ -450,36 +443,6 @@ def test_what_an_earlier_attempt_left_is_kept_beside_the_new(tmp_path: Path) -> 
 
 
 # What is documented
-
-
-@pytest.mark.parametrize(
-    "struct",
-    [
-        Record,
-        Setting,
-        Column,
-        Workload,
-        Storage,
-        Io,
-        Latency,
-        Proof,
-        Plan,
-        Beside,
-        RoundTrips,
-        ProcessorUse,
-        InterfaceUse,
-    ],
-)
-def test_every_field_is_documented(struct: type[msgspec.Struct]) -> None:
-    sections = DOCUMENTATION.read_text(encoding="utf-8").split("\n## ")
-    (section,) = [text for text in sections if text.split(":")[0].strip().split("\n")[0] == struct.__name__]
-    named = {
-        name.strip(" `")
-        for line in section.splitlines()
-        if line.startswith("| `")
-        for name in line.split("|")[1].split(",")
-    }
-    assert named == {field.encode_name for field in msgspec.structs.fields(struct)}
 
 
 def test_the_key_of_a_record_is_that_of_its_cell() -> None:

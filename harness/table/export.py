@@ -10,7 +10,7 @@ import functools
 import io
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
-from typing import Any, get_args, get_type_hints
+from typing import Any, cast, get_args, get_type_hints
 
 import msgspec
 
@@ -19,11 +19,9 @@ from harness.analysis import disturbance
 from harness.model import (
     COMPLETION,
     ENDS,
-    LINK_LOCAL,
     Io,
     Latency,
     Plan,
-    Proof,
     Record,
     drivers,
     is_unencrypted,
@@ -62,10 +60,6 @@ class Line(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     moved: Io | None
     latency: Latency
     known: Mapping[str, Value]
-
-    @property
-    def proof(self) -> Proof | None:
-        return self.record.proof
 
     @functools.cached_property
     def others(self) -> Others | None:
@@ -120,101 +114,83 @@ def _figure(metric: Metric) -> Field:
     return Field(metric.figure.column, float, value)
 
 
+def _of(kind: type, place: str, *names: str, prefix: str = "", is_tag: bool = False) -> Iterator[Field]:
+    """Columns of one type that have the names of what they show, a part of a line: ``place`` leads there, by
+    attributes from the line on. They are empty where it leads nowhere."""
+    for name in names:
+        yield Field(prefix + name, kind, functools.partial(_at, f"{place}.{name}"), is_tag)
+
+
+def _at(path: str, line: Line) -> Value:
+    found: Any = line
+    for name in path.split("."):
+        if found is None:
+            return None
+        found = getattr(found, name)
+    return cast(Value, found)
+
+
+def _encrypted(line: Line) -> bool | None:
+    record = line.record
+    return not is_unencrypted(record.encrypts, record.agreed) if record.column.protection else None
+
+
+def _percentiles_of(line: Line) -> str | None:
+    if line.latency.p50_ns is None:
+        return None
+    return COMPLETION if line.latency.percentiles == COMPLETION else "lat"
+
+
 _PLACED = (
-    Field("run_id", str, lambda of: of.record.run_id, is_tag=True),
-    Field("testbed", str, lambda of: of.record.setting.testbed.value, is_tag=True),
-    Field("source", str, lambda of: of.record.setting.source, is_tag=True),
-    Field("clock", str, lambda of: of.record.setting.clock, is_tag=True),
-    Field("link", str, lambda of: of.record.column.link, is_tag=True),
-    Field("link_title", str, lambda of: of.record.link_title),
-    Field("emulated", bool, lambda of: of.record.emulated),
+    *_of(str, "record", "run_id", is_tag=True),
+    *_of(str, "record.setting", "testbed", "source", "clock", is_tag=True),
+    *_of(str, "record.column", "link", is_tag=True),
+    *_of(str, "record", "link_title"),
+    *_of(bool, "record", "emulated"),
     Field("protection", str, lambda of: "+".join(of.record.column.protection), is_tag=True),
-    Field("transport", str, lambda of: of.record.column.transport, is_tag=True),
-    Field("ipsec", str, lambda of: of.record.column.ipsec, is_tag=True),
-    Field("ipsec_mode", str, lambda of: of.record.column.mode, is_tag=True),
-    Field(
-        "encrypted",
-        bool,
-        lambda of: (
-            None
-            if not of.record.column.protection
-            else not is_unencrypted(of.record.encrypts, of.record.agreed)
-        ),
-    ),
-    Field("initiators", int, lambda of: of.record.column.initiators, is_tag=True),
+    *_of(str, "record.column", "transport", "ipsec", is_tag=True),
+    *_of(str, "record.column", "mode", prefix="ipsec_", is_tag=True),
+    Field("encrypted", bool, _encrypted),
+    *_of(int, "record.column", "initiators", is_tag=True),
     Field("workload", str, lambda of: of.record.workload.name, is_tag=True),
     Field("direction", str, lambda of: of.direction, is_tag=True),
-    Field("repeat", int, lambda of: of.record.repeat, is_tag=True),
-    Field("order", int, lambda of: of.record.order),
-    Field("status", str, lambda of: of.record.status.value, is_tag=True),
-    Field("reason", str, lambda of: of.record.reason),
+    *_of(int, "record", "repeat", is_tag=True),
+    *_of(int, "record", "order"),
+    *_of(str, "record", "status", is_tag=True),
+    *_of(str, "record", "reason"),
     Field("warnings", str, lambda of: "; ".join(of.record.warnings)),
     Field("started_unix_s", float, lambda of: of.record.started_unix_s or None),
-    Field("wall_ns", int, lambda of: of.record.wall_ns),
-    Field("fio_ns", int, lambda of: of.record.fio_ns),
-    Field("block_bytes", int, lambda of: of.record.workload.block_bytes),
-    Field("bytes", int, lambda of: of.moved.bytes if of.moved else None),
-    Field("ios", int, lambda of: of.moved.ios if of.moved else None),
-    Field("runtime_ns", int, lambda of: of.moved.runtime_ns if of.moved else None),
+    *_of(int, "record", "wall_ns", "fio_ns"),
+    *_of(int, "record.workload", "block_bytes"),
+    *_of(int, "moved", "bytes", "ios", "runtime_ns"),
     _figure(Metric.MB_S),
     _figure(Metric.IOPS),
     _figure(Metric.MEAN),
-    Field("latency_min_ns", float, lambda of: of.latency.min_ns),
-    Field("latency_max_ns", float, lambda of: of.latency.max_ns),
-    Field("latency_stddev_ns", float, lambda of: of.latency.stddev_ns),
+    *_of(float, "latency", "min_ns", "max_ns", "stddev_ns", prefix="latency_"),
     _figure(Metric.P50),
     _figure(Metric.P99),
     _figure(Metric.P99_9),
-    Field("link_bytes_initiator", int, lambda of: of.proof.link_bytes_initiator if of.proof else None),
-    Field("link_bytes_target", int, lambda of: of.proof.link_bytes_target if of.proof else None),
-    Field("protected_bytes", int, lambda of: of.proof.protected_bytes if of.proof else None),
+    *_of(int, "record.proof", "link_bytes_initiator", "link_bytes_target", "protected_bytes"),
     Field("cipher_driver", str, lambda of: drivers(of.record.agreed) or None),
-    Field("cleartext_segments", int, lambda of: of.proof.cleartext_segments if of.proof else None),
-    Field("rekeys", int, lambda of: of.proof.rekeys if of.proof else None),
-    Field("tcp_retransmits", int, lambda of: of.proof.tcp_retransmits if of.proof else None),
-    Field("schema", int, lambda of: of.record.schema),
-    Field(
-        "ciphers",
-        str,
-        lambda of: str(of.record.setting.ciphers) if of.record.setting.ciphers is not None else None,
-    ),
+    *_of(int, "record.proof", "cleartext_segments", "rekeys", "tcp_retransmits"),
+    *_of(int, "record", "schema"),
+    *_of(str, "record.setting", "ciphers"),
     Field("disturbed", float, lambda of: disturbance.share(of.record)),
-    Field("others_waited", float, lambda of: of.others.waited if of.others else None),
-    Field("others_stolen", float, lambda of: of.others.stolen if of.others else None),
-    Field("others_processors", float, lambda of: of.others.processors if of.others else None),
+    *_of(float, "others", "waited", "stolen", "processors", prefix="others_"),
     *_MACHINES,
-    Field("harness_version", str),
-    Field("profile", str),
-    Field("storage", str),
-    Field("queue_depth", int),
-    Field("jobs", int),
+    *(Field(name, str) for name in ("harness_version", "profile", "storage")),
+    *(Field(name, int) for name in ("queue_depth", "jobs")),
     _OBSERVED.pop("round_trip_p50_ns"),
     _OBSERVED.pop("busiest_core"),
     Field("column", str, lambda of: of.record.column.label, is_tag=True),
     Field("is_disturbed", bool, lambda of: disturbance.is_disturbed(of.record)),
-    Field(
-        "lab_kernel",
-        str,
-        lambda of: None if of.record.setting.lab_kernel is None else of.record.setting.lab_kernel.value,
-        is_tag=True,
-    ),
+    *_of(str, "record.setting", "lab_kernel", is_tag=True),
     Field("kernel", str),
     Field("disk", str, lambda of: of.record.setting.disk or None, is_tag=True),
-    Field("initiator_host", str),
-    Field("target_host", str),
-    Field("ip", int, lambda of: of.record.column.ip if of.record.column.link != LINK_LOCAL else None),
-    Field("others_suspended_ns", int, lambda of: of.others.suspended_ns if of.others else None),
-    Field(
-        "percentiles_of",
-        str,
-        lambda of: (
-            None
-            if of.latency.p50_ns is None
-            else COMPLETION
-            if of.latency.percentiles == COMPLETION
-            else "lat"
-        ),
-    ),
+    *(Field(name, str) for name in ("initiator_host", "target_host")),
+    Field("ip", int, lambda of: None if of.record.column.is_local else of.record.column.ip),
+    *_of(int, "others", "suspended_ns", prefix="others_"),
+    Field("percentiles_of", str, _percentiles_of),
     *_OBSERVED.values(),
 )
 """The columns whose place is known: before another one is added here, figures that stand behind them are."""

@@ -12,18 +12,23 @@ from typing import TypeVar
 from rich.text import Text
 
 from harness.analysis.stats import FEWEST
-from harness.cli.progress import Left, Outcome, follow
+from harness.cli import options
+from harness.cli.progress import Outcome, follow
 from harness.cli.streams import err, say, tell
+from harness.hosts import NamespaceHost
 from harness.hosts.journal import Journal
 from harness.hosts.state import exclusive, lasting_folder
-from harness.model import Ciphers, LabKernel, Plan, unread
+from harness.model import BackingKind, Ciphers, LabKernel, Plan, unread
 from harness.model.errors import HarnessError, Interrupted, UsageError
 from harness.model.escape import printable
 from harness.model.lines import wrapped
-from harness.model.units import format_duration, format_size
+from harness.model.units import check_name, format_duration, format_size
 from harness.parse.files import Room
 from harness.planning import duration
+from harness.planning.request import PathRequest
+from harness.results import planned
 from harness.results.store import RunFolder
+from harness.storage.backing import require_device
 from harness.testbeds import testbed
 from harness.testbeds.lab.kernels import kernel
 
@@ -66,25 +71,54 @@ def prepare_results(folder: Path) -> None:
         raise UsageError(lacking, hint="make room, or choose another folder with --results")
 
 
+def resumed(name: str, request: PathRequest, *, probing: bool) -> tuple[RunFolder, Plan]:
+    """The run of that name and its plan. Options that reach outside the lab must be typed again."""
+    folder = RunFolder(Path(name) if "/" in name else Path(request.results) / check_name("run", name))
+    made = folder.load_plan()
+    if bool(made.probing) is not probing:
+        kinds = ("probes", "cells") if probing else ("cells", "probes")
+        raise UsageError(
+            f"expected a run of {kinds[0]}, found a run of {kinds[1]}: {folder.path}",
+            hint=f"finish it with harness {'run' if probing else 'probe'} --resume",
+        )
+    planned.require_typed(made, name, options.leading_out(request))
+    return folder, made
+
+
+def require_disk(made: Plan) -> None:
+    """Ask the guard here too: from inside, the machine's other mount namespaces cannot be seen."""
+    if made.storage.backing.kind is BackingKind.BLOCK and made.traits.is_users_kernel:
+        require_device(NamespaceHost(name="machine"), made.storage.backing)
+
+
 @contextlib.contextmanager
-def results_of(made: Plan, folder: RunFolder, *, resumed: bool) -> Iterator[None]:
-    """The folder of a run, with its plan. A new folder is removed if the run is refused before any record."""
-    is_the_first = not folder.path.parent.exists()
-    if resumed:
-        folder.require_plain()
-    prepare_results(folder.path)
-    if not resumed:
-        folder.save_plan(made)
-    try:
-        yield
-    except HarnessError as error:
-        if not resumed and error.exit_code == HarnessError.exit_code and not folder.has_records():
-            shutil.rmtree(folder.path, ignore_errors=True)
-            tell(f"nothing was measured, so {folder.path} is removed again")
-            if is_the_first:
-                with contextlib.suppress(OSError):
-                    folder.path.parent.rmdir()
-        raise
+def measuring(made: Plan, folder: RunFolder, *, is_resumed: bool) -> Iterator[Path]:
+    """Hold the testbed for a run, with its plan in its folder; yields the state folder.
+
+    A new folder is removed if the run is refused before any record. An interruption says how to resume.
+    """
+    with holding(made.run_id) as state:
+        tell_recovery(*testbed.recover(state))
+        require_disk(made)
+        is_the_first = not folder.path.parent.exists()
+        if is_resumed:
+            folder.require_plain()
+        prepare_results(folder.path)
+        if not is_resumed:
+            folder.save_plan(made)
+        try:
+            yield state
+        except Interrupted as interruption:
+            interruption.hint = planned.resume_command(made, str(folder.path))
+            raise
+        except HarnessError as error:
+            if not is_resumed and error.exit_code == HarnessError.exit_code and not folder.has_records():
+                shutil.rmtree(folder.path, ignore_errors=True)
+                tell(f"nothing was measured, so {folder.path} is removed again")
+                if is_the_first:
+                    with contextlib.suppress(OSError):
+                        folder.path.parent.rmdir()
+            raise
 
 
 def tell_recovery(removed: list[str], failed: list[str]) -> None:
@@ -181,16 +215,7 @@ def print_plan(made: Plan, to: Callable[[str], None] = say) -> None:
         )
 
 
-def carry_out(
-    made: Plan,
-    folder: RunFolder,
-    state: Path,
-    started_s: float,
-    *,
-    cells: int,
-    cell_estimate_s: float,
-    column_estimate_s: float = 0.0,
-) -> Outcome:
+def carry_out(made: Plan, folder: RunFolder, state: Path, started_s: float, cells: int) -> Outcome:
     """Run a plan in its testbed to its end, and show its progress. HarnessError if it cannot go on."""
     journal = Journal(state / f"journal-{made.run_id}.jsonl", lasting=lasting_folder())
     try:
@@ -199,7 +224,6 @@ def carry_out(
             outcome = follow(
                 events,
                 cells=cells,
-                left=Left(cell_estimate_s, column_estimate_s, len(made.columns)),
                 console=err(),
                 started_s=started_s,
                 virtual_time=made.setting.is_virtual,

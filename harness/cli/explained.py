@@ -35,7 +35,6 @@ from harness.model.units import shown
 from harness.parse import references
 from harness.parse.files import shown_path
 from harness.parse.profiles import load_link
-from harness.planning import duration
 from harness.report.answer import Answer, in_words
 from harness.results import planned, probe_store
 from harness.results.store import RESULTS, RunFolder, open_runs
@@ -113,9 +112,7 @@ def _measure_twin(run: RunFolder) -> None:
         prepare_results(folder.path)
         folder.save_plan(made)
         cells = Schedule(made, folder.load_records()).expected
-        outcome = carry_out(
-            made, folder, state, process_started_s(), cells=cells, cell_estimate_s=duration.mean_cell_s(made)
-        )
+        outcome = carry_out(made, folder, state, process_started_s(), cells)
     for line in outcome.summary():
         tell(line)
 

@@ -13,25 +13,17 @@ import typer
 from harness.analysis import disturbance
 from harness.cli import options
 from harness.cli.completing import PROBES, VALUES
-from harness.cli.console import (
-    carry_out,
-    holding,
-    machines_of,
-    measured_again,
-    results_of,
-    tell_recovery,
-    tell_start,
-)
+from harness.cli.console import carry_out, machines_of, measured_again, measuring, resumed, tell_start
 from harness.cli.progress import process_started_s
 from harness.cli.results import print_view
 from harness.cli.streams import say, tell
 from harness.model import Plan
-from harness.model.errors import Interrupted, UsageError
-from harness.model.units import check_name, format_duration
+from harness.model.errors import UsageError
+from harness.model.units import format_duration
 from harness.planning import probe_plan
 from harness.planning.probe_plan import ProbeRequest
 from harness.planning.request import THE_RUN
-from harness.results import planned, probe_store
+from harness.results import probe_store
 from harness.results.store import RunFolder
 from harness.runs.prober import questions
 from harness.table.views import View
@@ -62,36 +54,17 @@ def probe(
         made = probe_plan.make_plan(request.on(asked), request.asked(asked), name)
         folder = RunFolder(Path(request.results) / made.run_id)
     else:
-        folder, made = _resumed(resume, request)
+        folder, made = resumed(resume, request, probing=True)
         if not plan_only:
             _print_plan(made, tell)
     testbed.require_rights(made)
     if plan_only:
         _print_plan(made)
         return
-    with holding(made.run_id) as state:
-        tell_recovery(*testbed.recover(state))
-        with results_of(made, folder, resumed=resume is not None):
-            try:
-                status = _run(made, folder, state, started_s, asked)
-            except Interrupted as interruption:
-                interruption.hint = planned.resume_command(made, str(folder.path))
-                raise
+    with measuring(made, folder, is_resumed=resume is not None) as state:
+        status = _run(made, folder, state, started_s, asked)
     if status:
         raise typer.Exit(status)
-
-
-def _resumed(name: str, request: ProbeRequest) -> tuple[RunFolder, Plan]:
-    """The run of that name and its plan. Options that reach outside the lab must be typed again."""
-    folder = RunFolder(Path(name) if "/" in name else Path(request.results) / check_name("run", name))
-    made = folder.load_plan()
-    if not made.probing:
-        raise UsageError(
-            f"expected a run of probes, found a run of cells: {folder.path}",
-            hint="finish it with harness run --resume",
-        )
-    planned.require_typed(made, name, options.leading_out(request))
-    return folder, made
 
 
 def _run(
@@ -104,8 +77,7 @@ def _run(
     lines = ["nothing is left to probe"]
     if left:
         tell_start(made, folder, f"{left} probes")
-        each_s = probe_plan.estimate_s(made) / len(questions(made))
-        outcome = carry_out(made, folder, state, started_s, cells=left, cell_estimate_s=each_s)
+        outcome = carry_out(made, folder, state, started_s, left)
         status, lines = outcome.exit_code, outcome.summary("probes")
     again = f"harness table {shlex.quote(str(folder.path))}"
     for view, reference in _views(made, asked):

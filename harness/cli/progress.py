@@ -21,6 +21,7 @@ from rich.progress import (
     TaskProgressColumn,
     TextColumn,
     TimeElapsedColumn,
+    TimeRemainingColumn,
 )
 from rich.table import Table
 from rich.text import Text
@@ -145,10 +146,6 @@ def bar(first: str, console: Console) -> Iterator[Callable[[str, float], None]]:
         yield report
 
 
-_TRUST = 4
-"""A run's estimate of a cell weighs as much as so many cells that were measured."""
-
-
 class _Shown(Progress):
     """A bar, and below it the last figure of each column."""
 
@@ -167,40 +164,10 @@ class _Shown(Progress):
             yield grid
 
 
-@dataclass
-class Left:
-    """How long the rest of a run takes: by its estimate at first, and then more and more by how it goes.
-
-    ``column_s`` comes once for each of the ``columns``: early cells bring theirs up, and take longer.
-    """
-
-    cell_s: float
-    column_s: float = 0.0
-    columns: int = 0
-    began_s: float = 0.0
-    done: int = 0
-    seen: set[str] = field(default_factory=set)
-
-    def after(self, cells: int) -> float:
-        """For so many cells."""
-        self.began_s = self.began_s or time.monotonic()
-        took_s = time.monotonic() - self.began_s
-        trusted_s = _TRUST * self.cell_s
-        expected_s = self.done * self.cell_s + len(self.seen) * self.column_s
-        left_s = cells * self.cell_s + max(0, self.columns - len(self.seen)) * self.column_s
-        return left_s * (trusted_s + took_s) / (trusted_s + expected_s)
-
-    def take(self, key: str) -> None:
-        """Note a cell that ended."""
-        self.done += 1
-        self.seen.add(key.rsplit(".", 2)[0])
-
-
 def follow(
     events: Iterable[Event],
     *,
     cells: int,
-    left: Left,
     console: Console,
     started_s: float,
     virtual_time: bool = False,
@@ -212,30 +179,23 @@ def follow(
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
-        TextColumn("{task.fields[left]}"),
+        TimeRemainingColumn(),
         console=console,
     )
     with progress:
-        task = progress.add_task("", total=cells, now="starting the testbed", left="")
+        task = progress.add_task("", total=cells, now="starting the testbed")
         for event in events:
             outcome.take(event)
             match event:
                 case Phase():
-                    progress.update(task, now=printable(event.text), left="")
+                    progress.update(task, now=printable(event.text))
                     if not console.is_terminal:
                         console.print(printable(event.text), markup=False, highlight=False)
                 case CellStarted():
-                    left_s = left.after(event.of - event.number + 1)
                     # With a stopping rule, the number of cells is known only at the end.
-                    progress.update(
-                        task,
-                        total=event.of,
-                        now=printable(event.key),
-                        left=f"about {format_duration(round(left_s))} left",
-                    )
+                    progress.update(task, total=event.of, now=printable(event.key))
                 case CellEnded():
                     progress.advance(task)
-                    left.take(event.key)
                     if event.rate_bytes_s is not None:
                         column, workload, repeat = event.key.rsplit(".", 2)
                         progress.last[column] = (f"{workload}.{repeat}", _mb_s(event.rate_bytes_s))

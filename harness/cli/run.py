@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import msgspec
 import typer
@@ -14,29 +14,24 @@ from harness.analysis.schedule import Schedule
 from harness.cli import options
 from harness.cli.console import (
     carry_out,
-    holding,
     measured_again,
+    measuring,
     print_plan,
-    results_of,
-    tell_recovery,
+    require_disk,
+    resumed,
     tell_start,
 )
 from harness.cli.progress import process_started_s
 from harness.cli.streams import say, tell
-from harness.hosts import NamespaceHost
-from harness.model import BackingKind, Plan
-from harness.model.errors import HarnessError, Interrupted, UsageError
-from harness.model.units import check_name, format_duration
+from harness.model import Plan
+from harness.model.errors import HarnessError, UsageError
+from harness.model.units import format_duration
 from harness.parse.files import shown_path
 from harness.planning import duration, plan
 from harness.planning.request import THE_RUN, Request, load_request
 from harness.results import planned
 from harness.results.store import RunFolder, write_out
-from harness.storage.backing import require_device
 from harness.testbeds import testbed
-
-if TYPE_CHECKING:
-    pass
 
 config_app = typer.Typer(
     no_args_is_help=True, add_completion=False, help="Configuration files for `harness run --config`."
@@ -91,39 +86,19 @@ def run(
         made = plan.make_plan(request)
         folder = RunFolder(Path(request.results) / made.run_id)
     else:
-        folder, made = _resumed(resume, request)
+        folder, made = resumed(resume, request, probing=False)
         if not plan_only:
             print_plan(made, tell)
     testbed.require_rights(made)
     if plan_only:
-        _require_device(made)
+        require_disk(made)
         print_plan(made)
         if resume is not None:
             _print_left(made, folder)
         return
-    with holding(made.run_id) as state:
-        tell_recovery(*testbed.recover(state))
-        _require_device(made)
-        with results_of(made, folder, resumed=resume is not None):
-            try:
-                status = _run(made, folder, state, started_s)
-            except Interrupted as interruption:
-                interruption.hint = planned.resume_command(made, str(folder.path))
-                raise
+    with measuring(made, folder, is_resumed=resume is not None) as state:
+        status = _run(made, folder, state, started_s)
     raise typer.Exit(status)
-
-
-def _resumed(name: str, request: Request) -> tuple[RunFolder, Plan]:
-    """The run of that name and its plan. Options that reach outside the lab must be typed again."""
-    folder = RunFolder(Path(name) if "/" in name else Path(request.results) / check_name("run", name))
-    made = folder.load_plan()
-    if made.probing:
-        raise UsageError(
-            f"expected a run of cells, found a run of probes: {folder.path}",
-            hint="finish it with harness probe --resume",
-        )
-    planned.require_typed(made, name, options.leading_out(request))
-    return folder, made
 
 
 def _print_left(made: Plan, folder: RunFolder) -> None:
@@ -134,12 +109,6 @@ def _print_left(made: Plan, folder: RunFolder) -> None:
     say(f"left:      {about}{cells}{time}")
 
 
-def _require_device(made: Plan) -> None:
-    """Ask the guard here too: from inside, the machine's other mount namespaces cannot be seen."""
-    if made.storage.backing.kind is BackingKind.BLOCK and made.traits.is_users_kernel:
-        require_device(NamespaceHost(name="machine"), made.storage.backing)
-
-
 def _run(made: Plan, folder: RunFolder, state: Path, started_s: float) -> int:
     schedule = Schedule(made, measured_again(folder.load_records))
     cells = schedule.expected
@@ -148,15 +117,7 @@ def _run(made: Plan, folder: RunFolder, state: Path, started_s: float) -> int:
         tell("nothing is left to measure")
         return 0
     tell_start(made, folder, f"{'about ' if made.stop else ''}{cells} cells")
-    outcome = carry_out(
-        made,
-        folder,
-        state,
-        started_s,
-        cells=cells,
-        cell_estimate_s=duration.mean_cell_s(made),
-        column_estimate_s=duration.mean_column_s(made),
-    )
+    outcome = carry_out(made, folder, state, started_s, cells)
     _print_table(folder)
     page = _answer(folder)
     for line in outcome.summary():
@@ -189,11 +150,10 @@ def _answer(folder: RunFolder) -> str:
     try:
         results = report.load([folder.path])
         page = report.render(results)
-        answers = results.answers
     except HarnessError as error:
         return f"none ({error.message})"
     sys.stdout.write("\n")
-    print_answers(answers)
+    print_answers(results.answers)
     sys.stdout.flush()
     try:
         write_out(file, page.encode())

@@ -40,17 +40,17 @@ def run_s(plan: Plan, repeats: int | None = None) -> float:
 
 def left_s(plan: Plan, cells: int, repeats: int | None = None) -> float:
     """How long a run takes that has so many cells left to measure; 0 for none."""
-    columns_s = mean_column_s(plan, repeats) * len(plan.columns)
-    return START_S + columns_s + mean_cell_s(plan) * cells if cells else 0.0
+    columns_s = _mean_column_s(plan, repeats) * len(plan.columns)
+    return START_S + columns_s + _mean_cell_s(plan) * cells if cells else 0.0
 
 
-def mean_cell_s(plan: Plan) -> float:
+def _mean_cell_s(plan: Plan) -> float:
     """How long a cell takes from its start to its record."""
     around_s = sum(_around_s(plan, column) for column in plan.columns) / len(plan.columns)
     return around_s + sum(_fio_s(plan, job) for job in plan.jobs) / len(plan.jobs)
 
 
-def mean_column_s(plan: Plan, repeats: int | None = None) -> float:
+def _mean_column_s(plan: Plan, repeats: int | None = None) -> float:
     """What comes once for a column: to bring it up, and its probes."""
     found = [_column_s(plan, column, repeats or plan.repeats) for column in plan.columns]
     return sum(found) / len(found)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import subprocess
@@ -269,14 +270,20 @@ def test_a_run_that_is_refused_leaves_no_folder(
     [(2, False, False, False), (2, True, False, True), (2, False, True, True), (1, False, False, True)],
 )
 def test_only_what_was_refused_and_has_no_record_goes(
-    tmp_path: Path, exit_code: int, has_record: bool, resumed: bool, stays: bool
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    exit_code: int,
+    has_record: bool,
+    resumed: bool,
+    stays: bool,
 ) -> None:
+    monkeypatch.setattr(console, "holding", lambda _: contextlib.nullcontext(tmp_path))
     folder = RunFolder(tmp_path / "results" / "run")
     error = HarnessError("no")
     error.exit_code = exit_code
     with (
         pytest.raises(HarnessError, match="no"),
-        console.results_of(make_plan(Request()), folder, resumed=resumed),
+        console.measuring(make_plan(Request()), folder, is_resumed=resumed),
     ):
         if has_record:
             (folder.path / "probes").mkdir()

@@ -7,7 +7,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from harness.cli.progress import Left
 from harness.model import Column, LabKernel, Plan
 from harness.planning import duration
 from harness.planning.plan import make_plan
@@ -58,20 +57,6 @@ def test_more_columns_repeats_and_protection_take_longer() -> None:
     twice, thrice = (duration.run_s(made_plan(columns=COLUMNS[:2]), repeats) for repeats in (2, 3))
     assert thrice - twice == pytest.approx(twice - once)
     assert thrice == plain
-
-
-def test_the_time_left_does_not_take_the_first_cells_for_the_usual_ones(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Four columns of ten cells: each cell 2 s, and 6 s more for a column's first."""
-    now = [100.0]
-    monkeypatch.setattr("harness.cli.progress.time.monotonic", lambda: now[0])
-    left = Left(cell_s=2.0, column_s=6.0, columns=4)
-    assert left.after(40) == 40 * 2 + 4 * 6
-    for column in range(4):
-        now[0] += 8.0
-        left.take(f"column-{column}.seq-read-4k.r1")
-    assert left.after(36) == pytest.approx(36 * 2)
 
 
 def test_a_smoke_run_is_short_and_nothing_is_measured_beside_it_or_again() -> None:

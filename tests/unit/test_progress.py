@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from harness.analysis.disturbance import Disturbed
-from harness.cli.progress import Left, bar, follow
+from harness.cli.progress import bar, follow
 from harness.model import Status
 from harness.results.events import CellEnded, CellStarted, CellWithdrawn, Ended, Event, Phase, ago_s
 
@@ -32,7 +32,7 @@ def test_names_are_shown_as_they_are_and_drive_nothing(name: str, is_terminal: b
     file = io.StringIO()
     console = Console(file=file, force_terminal=is_terminal, color_system=None, width=200, emoji=False)
     started_s = time.monotonic() - 4
-    outcome = follow(events(name), cells=1, left=Left(1.0), console=console, started_s=started_s)
+    outcome = follow(events(name), cells=1, console=console, started_s=started_s)
     assert outcome.summary()[0].startswith("1 cells (1 invalid)")
     with bar(f"making {name}", console) as report:
         report(f"building {name}", 0.5)
@@ -53,7 +53,7 @@ def test_a_clock_that_is_set_back_during_a_run_changes_no_duration(monkeypatch: 
         yield Ended(())
 
     console = Console(file=io.StringIO())
-    outcome = follow(cells(), cells=1, left=Left(1.0), console=console, started_s=90.5)
+    outcome = follow(cells(), cells=1, console=console, started_s=90.5)
     lines = outcome.summary()
     assert lines[0] == "1 cells (1 ok) in 9.5 s"
     assert lines[1].startswith("fio began 9.5 s after the start and measured for 5%")
@@ -66,7 +66,7 @@ def test_a_clock_that_is_set_forward_lets_nothing_begin_before_the_start() -> No
 
     console = Console(file=io.StringIO())
     began = time.monotonic() - 2
-    outcome = follow(cells(), cells=1, left=Left(1.0), console=console, started_s=began)
+    outcome = follow(cells(), cells=1, console=console, started_s=began)
     assert "fio began 0.0 s after the start" in outcome.summary()[1]
 
 
@@ -90,7 +90,7 @@ def measured(file: io.StringIO, *, took_s: float, is_terminal: bool) -> list[str
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("harness.cli.progress.time.monotonic", lambda: now[0])
-        follow(cells(), cells=4, left=Left(1.0), console=console, started_s=100.0)
+        follow(cells(), cells=4, console=console, started_s=100.0)
     return shown
 
 
@@ -103,14 +103,3 @@ def test_a_terminal_shows_the_last_figure_of_each_column() -> None:
 def test_a_log_has_a_line_with_the_figure_of_each_cell() -> None:
     measured(file := io.StringIO(), took_s=1.0, is_terminal=False)
     assert "wired.nvme-tcp.seq-read-4k.r1 ok: 12.35 MB/s\n" in file.getvalue()
-
-
-def test_the_time_left_follows_how_the_run_goes() -> None:
-    left = Left(1.0)
-    with pytest.MonkeyPatch.context() as patch:
-        now = [50.0]
-        patch.setattr("harness.cli.progress.time.monotonic", lambda: now[0])
-        assert left.after(40) == 40
-        for left.done in range(1, 21):
-            now[0] += 3.0
-        assert left.after(20) == pytest.approx(20 * (4 + 60) / 24)

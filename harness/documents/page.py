@@ -18,14 +18,15 @@ from harness.report import draw, page
 from harness.report.charts import TOP, WIDTH, Chart
 from harness.report.content import Words
 from harness.results import probe_store
+from harness.results.columns import TableRow
 from harness.results.store import RunFolder, open_runs
-from harness.table import Metric, Options, TableFormat, build, render
+from harness.table import Options, TableFormat, build, render
+from harness.table.matrix import with_reference
 from harness.table.options import Table
-from harness.table.text import number
 from harness.table.views import View
 from harness.table.views import build as build_view
 from harness.table.views import render as render_view
-from harness.table.views.grid import Entry, Field, Grid, Row
+from harness.table.views.grid import Grid
 
 TITLE = "What published measurements asked, and what we measured"
 
@@ -122,7 +123,7 @@ def _document(name: str, made: Sequence[Experiment], runs: Sequence[RunFolder], 
         found = _matrices(reference, cells)
         answers = of_matrix(reference, found[0] if found else None)
         # The first has all columns; side by side with the document's they are easier to read clock by clock.
-        tables += found[1:] or [_as_grid(reference)]
+        tables += found[1:] or [_alone(reference)]
         if records:
             tables.append(build_view(View.LINK, records))
     return Document(
@@ -175,30 +176,18 @@ def _matrices(reference: Reference, runs: Sequence[RunFolder]) -> list[Table]:
     return [build(found, options, plans, environments) for found in (records, *of_clocks) if found]
 
 
-def _as_grid(reference: Reference) -> Grid:
-    """A published matrix alone."""
-    keys = [f"column_{n}" for n in range(len(reference.columns))]
-    return Grid(
+def _alone(reference: Reference) -> Table:
+    """A published matrix without anything beside it."""
+    rows = tuple(TableRow(workload=name, direction=None, group="", operation=name) for name in reference.rows)
+    table = Table(
+        options=Options(reference=reference),
+        columns=(),
+        rows=rows,
+        cells=((),) * len(rows),
         title=f"{reference.title}, in {reference.unit}",
-        view="matrix",
-        labels=("Workload",),
-        fields=tuple(
-            Field(key=key, heading=f"{column.title}|{'IPsec' if column.protection else ''}")
-            for key, column in zip(keys, reference.columns, strict=True)
-        ),
-        rows=tuple(
-            Row(
-                labels=(workload,),
-                entries={
-                    key: Entry(word=number(value, Metric.MB_S))
-                    for key, value in zip(keys, values, strict=True)
-                },
-                is_published=True,
-            )
-            for workload, values in reference.rows.items()
-        ),
         notes=(f"Published: {reference.title}, {reference.source}.",),
     )
+    return with_reference(table, reference)
 
 
 def _drawn(table: Grid | Table, format: TableFormat, width: int | None = None) -> str:

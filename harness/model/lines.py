@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Sequence
 
 _KEPT = "\N{NO-BREAK SPACE}%"
 
@@ -15,3 +16,9 @@ def wrapped(text: str, width: int, indent: str = "") -> list[str]:
     # textwrap breaks lines at ASCII's blanks alone.
     lines = textwrap.wrap(text.replace(" %", _KEPT), width, subsequent_indent=indent, break_on_hyphens=False)
     return [line.replace(_KEPT, " %") for line in lines]
+
+
+def listed(names: Sequence[str], most: int = 3, joint: str = ", ") -> str:
+    """``a, b, c and 4 more``: the first names, and how many there are besides."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return joint.join(names[:most]) + more

@@ -25,7 +25,7 @@ from harness.explain.text import Explained
 from harness.explain.verdict import Confidence
 from harness.model import DEFAULT_TRANSPORT, TRANSPORTS
 from harness.model.escape import printable
-from harness.model.lines import wrapped
+from harness.model.lines import listed, wrapped
 from harness.parse.profiles import DEFAULT_PROPOSAL
 from harness.results.columns import CellKey
 from harness.table.options import Table, TableCell, TableColumn
@@ -299,7 +299,9 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
             (self.labs_own, "the lab limits there, not the link that it imitates"),
             (self.disturbed, f"other programs disturbed {'it' if len(self.disturbed) == 1 else 'them'}"),
         )
-        told = [f"Left out: {_listed(names)}, because {why}." for names, why in whys if names and self.losses]
+        told = [
+            f"Left out: {listed(names, MOST)}, because {why}." for names, why in whys if names and self.losses
+        ]
         return " ".join(told)
 
     @property
@@ -595,11 +597,6 @@ def _between(interval: tuple[float, float], joint: str) -> str:
         return f"{_amount(high)} % faster {joint} {_amount(low)} % slower"
     least, most = sorted((low, high), key=lambda ratio: abs(ratio - 1))
     return f"{_amount(least)} {joint} {_amount(most)} % {'slower' if most < 1 else 'faster'}"
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - MOST} more" if len(names) > MOST else ""
-    return f"{', '.join(names[:MOST])}{more}"
 
 
 def _capital(words: str) -> str:

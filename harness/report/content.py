@@ -17,6 +17,7 @@ from harness.analysis.wire import framings
 from harness.explain import Explained, corrections, explain, labs_own, twin
 from harness.model import IPV4, IpsecMode, Job, LinkProfile, Plan, Record, unread
 from harness.model.choices import Choice
+from harness.model.lines import listed
 from harness.report.answer import Answer, answers
 from harness.results.columns import CellKey, by_column, in_order
 from harness.results.probe_records import ProbeRecord
@@ -94,12 +95,11 @@ class Results(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def source(self) -> str:
         """Where the figures come from, in a line: runs, when they were planned, machines, version."""
         runs = list(dict.fromkeys(record.run_id for record in self.records))
-        named = ", ".join(runs[:3]) + (f" and {len(runs) - 3} more" if len(runs) > 3 else "")
         plans = [self.plans[run] for run in runs if run in self.plans]
         days = sorted({f"{datetime.fromtimestamp(s, UTC):%Y-%m-%d}" for s in map(planned_s, plans) if s})
         told = " ".join(dict.fromkeys(machines(self.environments.values()))).removesuffix(".")
         versions = dict.fromkeys(plan.harness_version for plan in plans if plan.harness_version)
-        parts = (named, " to ".join(dict.fromkeys((*days[:1], *days[-1:]))), told)
+        parts = (listed(runs), " to ".join(dict.fromkeys((*days[:1], *days[-1:]))), told)
         return "; ".join(filter(None, (*parts, f"harness {', '.join(versions) or __version__}")))
 
     @functools.cached_property

@@ -32,6 +32,7 @@ from harness.model import Plan, Record
 from harness.model.choices import Choice
 from harness.model.errors import UsageError
 from harness.model.escape import as_json, for_markdown, printable
+from harness.model.lines import listed
 from harness.results.columns import ColumnKey, TableRow, by_column, in_order, rows_of
 from harness.results.metrics import Metric, reader
 from harness.results.store import FIO_SOURCE, record_key
@@ -128,12 +129,13 @@ def compare(a: Side, b: Side, metric: Metric = Metric.MB_S, margin: float = MARG
 
     ``margin`` is the smallest difference that matters, as a part: an interval within it shows no difference.
     """
-    twice = next(iter(_in_both(a.records, b.records)), None)
-    if twice is not None:
-        raise UsageError(
-            f"expected two different sets of results, found run {printable(twice.run_id)} in both",
-            hint="name two runs, such as results/RUN-1 results/RUN-2",
-        )
+    of_a = {(record.run_id, record_key(record)): record for record in a.records}
+    for record in b.records:
+        if of_a.get((record.run_id, record_key(record))) == record:
+            raise UsageError(
+                f"expected two different sets of results, found run {printable(record.run_id)} in both",
+                hint="name two runs, such as results/RUN-1 results/RUN-2",
+            )
     columns_a, columns_b = by_column(_columns_of(a, b)), by_column(_columns_of(b, a))
     plans = [*a.plans.values(), *b.plans.values()]
     rows = rows_of([*a.records, *b.records], metric, plans)
@@ -149,17 +151,12 @@ def compare(a: Side, b: Side, metric: Metric = Metric.MB_S, margin: float = MARG
             f"A and B have no cell in common: A is {_described(columns_a)}, B is {_described(columns_b)}",
             hint="compare runs of the same links, proposals and workloads in one testbed",
         )
-    judged = iter(
-        judge(
-            [cell.ratio for cell in cells if cell.ratio is not None],
-            margin=margin,
-            higher_is_better=metric.figure.higher_is_better,
-        )
-    )
+    compared = [cell.ratio for cell in cells if cell.ratio is not None]
+    judged = iter(judge(compared, margin=margin, higher_is_better=metric.figure.higher_is_better))
     for index, cell in enumerate(cells):
         if cell.ratio is not None:
             verdict, p = next(judged)
-            cells[index] = msgspec.structs.replace(cell, verdict=verdict, p=p)
+            cells[index] = structs.replace(cell, verdict=verdict, p=p)
     return Comparison(
         metric=metric,
         margin=margin,
@@ -169,11 +166,6 @@ def compare(a: Side, b: Side, metric: Metric = Metric.MB_S, margin: float = MARG
         notes=tuple(_notes(a, b, cells, metric, margin, _alone(columns_a, columns_b))),
         missing=tuple(_missing(cells, margin)),
     )
-
-
-def _in_both(a: Sequence[Record], b: Sequence[Record]) -> Iterable[Record]:
-    identified = {(record.run_id, record_key(record)): record for record in a}
-    return (record for record in b if identified.get((record.run_id, record_key(record))) == record)
 
 
 def _columns_of(side: Side, other: Side) -> Sequence[Record]:
@@ -206,33 +198,21 @@ def _cell(
     a, b = _samples(in_a, read), _samples(in_b, read)
     ratio = None
     if a and b:
-        blocks = _blocks(a, b)
-        ratio = ratio_of(
-            [value for _, value in blocks[0]],
-            [value for _, value in blocks[1]],
-            paired=blocks[2],
-            between=_between(a, b),
-        )
+        left, right, paired = _blocks(a, b)
+        ratio = ratio_of(_values(left), _values(right), paired=paired, between=_between(a, b))
+    without = [(name, of) for name, of, samples in (("A", in_a, a), ("B", in_b, b)) if not samples]
     return ComparedCell(
         key=key,
         row=row,
         n_a=len(a),
         n_b=len(b),
-        a=stats.median([value for _, value in a]) if a else None,
-        b=stats.median([value for _, value in b]) if b else None,
+        a=stats.median(_values(a)) if a else None,
+        b=stats.median(_values(b)) if b else None,
         ratio=ratio,
         p=None,
         verdict=Judgement.INCONCLUSIVE,
-        reason=None
-        if a and b
-        else "; ".join(
-            f"{side}: {_why_none(records, metric)}"
-            for side, records, samples in (("A", in_a, a), ("B", in_b, b))
-            if not samples
-        ),
-        is_disturbed=any(
-            not samples and disturbance.summary(records) != "" for records, samples in ((in_a, a), (in_b, b))
-        ),
+        reason="; ".join(f"{name}: {_why_none(records, metric)}" for name, records in without) or None,
+        is_disturbed=any(disturbance.summary(records) for _, records in without),
     )
 
 
@@ -243,6 +223,10 @@ def _why_none(records: Sequence[Record], metric: Metric) -> str:
 
 
 _Samples = list[tuple[Record, float]]
+
+
+def _values(samples: _Samples) -> list[float]:
+    return [value for _, value in samples]
 
 
 def _samples(records: Sequence[Record], read: Callable[[Record], float | None]) -> _Samples:
@@ -288,18 +272,13 @@ def _alone(in_a: _Cells, in_b: _Cells) -> Iterable[str]:
             if workload not in other.get(key, {})
         ]
         if alone:
-            yield f"Only in {name}, and not compared: {_listed(alone)}."
+            yield f"Only in {name}, and not compared: {listed(alone)}."
 
 
 def _described(cells: _Cells) -> str:
     settings = dict.fromkeys(key.setting.name for key in cells)
     names = [f"{key.label} {workload}" for key, workloads in cells.items() for workload in workloads]
-    return printable(f"of {' and '.join(settings)} ({_listed(names)})")
-
-
-def _listed(names: Sequence[str]) -> str:
-    most = 3
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+    return printable(f"of {' and '.join(settings)} ({listed(names)})")
 
 
 def _missing(cells: Sequence[ComparedCell], margin: float) -> Iterable[str]:
@@ -342,7 +321,7 @@ def _missing(cells: Sequence[ComparedCell], margin: float) -> Iterable[str]:
 
 
 def _counted(names: Sequence[str]) -> str:
-    return f"{len(names)} cell{'s' if len(names) > 1 else ''}: {_listed(names)}"
+    return f"{len(names)} cell{'s' if len(names) > 1 else ''}: {listed(names)}"
 
 
 def _repeats(cells: Sequence[ComparedCell]) -> str:
@@ -379,10 +358,10 @@ def _notes(
         yield f"Repeats are paired in {paired} of {len(cells)} cells: same order, and noise in common."
     cut = [cell.name for cell in cells if cell.ratio is not None and cell.ratio.warm_up]
     if cut:
-        yield f"The first repeats of both sides were left out as warm-up in: {_listed(cut)}."
+        yield f"The first repeats of both sides were left out as warm-up in: {listed(cut)}."
     alike = [cell.name for cell in cells if cell.ratio is not None and cell.ratio.inflation >= 2]
     if alike:
-        yield f"Repeats resemble the one before, so two or more of them count as one, in: {_listed(alike)}."
+        yield f"Repeats resemble the one before, so two or more of them count as one, in: {listed(alike)}."
     for name, side in (("A", a), ("B", b)):
         lost = len(side.records) - len(disturbance.quiet(side.records))
         if lost:
@@ -408,7 +387,7 @@ def render(found: Comparison, format: CompareFormat = CompareFormat.PLAIN, width
     github = format is CompareFormat.GITHUB
     text = laid_out(
         TableFormat.GITHUB if github else TableFormat.PLAIN,
-        f"{found.metric.figure.meaning}: B ({_listed(found.b)}) against A ({_listed(found.a)})",
+        f"{found.metric.figure.meaning}: B ({listed(found.b)}) against A ({listed(found.a)})",
         [[heading] for heading in ("", "A", "B", "B/A", "95 % interval", "repeats", "verdict")],
         [_line(cell, found.metric) for cell in found.cells],
         found.notes,
@@ -439,6 +418,10 @@ def _line(cell: ComparedCell, metric: Metric) -> list[str]:
     ]
 
 
+_OF_CELL = ("n_a", "n_b", "a", "b", "verdict", "reason", "is_disturbed")
+_OF_RATIO = ("ratio", "low", "high", "p", "paired", "warm_up", "inflation", "more")
+
+
 def _as_data(found: Comparison) -> dict[str, Any]:
     """docs/results.md describes the fields."""
     return {
@@ -454,22 +437,9 @@ def _as_data(found: Comparison) -> dict[str, Any]:
                 "setting": cell.key.setting,
                 "column": cell.key.column,
                 "encrypted": cell.key.is_encrypted,
-                "n_a": cell.n_a,
-                "n_b": cell.n_b,
-                "a": cell.a,
-                "b": cell.b,
-                "ratio": cell.ratio.ratio if cell.ratio else None,
-                "low": cell.ratio.low if cell.ratio else None,
-                "high": cell.ratio.high if cell.ratio else None,
-                "p": cell.ratio.p if cell.ratio else None,
+                **{name: getattr(cell, name) for name in _OF_CELL},
+                **{name: getattr(cell.ratio, name, None) for name in _OF_RATIO},
                 "p_adjusted": cell.p,
-                "paired": cell.ratio.paired if cell.ratio else None,
-                "warm_up": cell.ratio.warm_up if cell.ratio else None,
-                "inflation": cell.ratio.inflation if cell.ratio else None,
-                "more": cell.ratio.more if cell.ratio else None,
-                "verdict": cell.verdict,
-                "reason": cell.reason,
-                "is_disturbed": cell.is_disturbed,
             }
             for cell in found.cells
         ],

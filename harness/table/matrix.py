@@ -29,20 +29,10 @@ from harness.results.metrics import Direction, Metric, Of, directions_of, reader
 from harness.table import notes
 from harness.table.options import Block, Options, Table, TableCell, TableColumn
 
-_ADDED_UP = (
-    "protected_bytes",
-    "protected_bytes_initiator",
-    "protected_bytes_target",
-    "packets_sampled",
-    "packets_due",
-    "cleartext_segments",
-    "control_frames",
-    "other_frames",
-    "unaccounted_frames",
-    "unaccounted_bytes",
-    "rekeys",
-    "link_bytes_initiator",
-    "link_bytes_target",
+_ADDED_UP = tuple(
+    field.name
+    for field in msgspec.structs.fields(Proof)
+    if field.name not in ("sampling", "tcp_retransmits", "air")
 )
 
 Grid = list[list[TableCell | None]]
@@ -88,23 +78,12 @@ def build(
             if cell is not None and CellKey(key, row.workload) in labs_own:
                 line[place] = msgspec.structs.replace(cell, is_labs_own=True)
         grid.append(_with_ratios(keys, line, _undisturbed(line, values), spans))
-    grid, footnotes = notes.marked(grid)
-    title, marks = notes.title(options, grid), notes.marks(options, columns, rows, grid)
-    legend = notes.legend(context, options, columns, rows, grid)
-    if options.reference is not None:
-        columns += _reference_columns(options.reference)
-        for row, line in zip(rows, grid, strict=True):
-            line += _reference_cells(options.reference, row.workload, options.metric)
-    return Table(
-        options=options,
-        columns=tuple(columns),
-        rows=tuple(rows),
-        cells=tuple(map(tuple, grid)),
-        title=title,
-        marks=marks,
-        notes=legend,
-        footnotes=footnotes,
+    table = Table(options=options, columns=tuple(columns), rows=tuple(rows), cells=tuple(map(tuple, grid)))
+    table = notes.marked(table)
+    table = msgspec.structs.replace(
+        table, title=notes.title(table), marks=notes.marks(table), notes=notes.legend(context, table)
     )
+    return table if options.reference is None else with_reference(table, options.reference)
 
 
 def _headed(
@@ -316,33 +295,37 @@ def _bounds(span: _Spans, baseline: _Spans) -> tuple[float, float] | None:
     return (low, high) if low and math.isfinite(high) else None
 
 
-def _reference_columns(reference: Reference) -> list[TableColumn]:
-    def protection(link: str, proposal: str) -> str:
-        if proposal == "on":
-            return "IPsec"
-        return "" if link == LINK_LOCAL else f"IPsec {proposal}"
-
-    columns = [Column(column.link, column.protection) for column in reference.columns]
-    return [
-        TableColumn(
-            key=None,
-            column=column,
-            label=f"{reference.name} {column.label}",
-            heading=(f"{reference.title}:", published.title, "", protection(column.link, published.ipsec)),
-        )
-        for published, column in zip(reference.columns, columns, strict=True)
-    ]
-
-
-def _reference_cells(reference: Reference, workload: str, metric: Metric) -> list[TableCell | None]:
-    """The published values of a row in the metric's unit. Only a rate in bytes is converted."""
+def with_reference(table: Table, reference: Reference) -> Table:
+    """The table with what was published, in its metric's unit; only a rate in bytes is converted."""
+    metric = table.options.metric
     if metric not in (Metric.MB_S, Metric.MIB_S):
         raise UsageError(
             f"{reference.title} publishes {reference.unit} and has no {metric.figure.meaning}",
             hint="leave out --reference or take --metric MB/s",
         )
     unit = 1.0 if metric is Metric.MB_S else 2**20 / 1e6
-    published = reference.rows.get(workload)
-    if published is None:
-        return [None] * len(reference.columns)
-    return [TableCell(status=Status.OK, n=1, repeats=1, value=value / unit) for value in published]
+    columns = list(table.columns)
+    for published in reference.columns:
+        column = Column(published.link, published.protection)
+        protection = "" if published.link == LINK_LOCAL else f"IPsec {published.ipsec}"
+        protection = "IPsec" if published.ipsec == "on" else protection
+        columns.append(
+            TableColumn(
+                key=None,
+                column=column,
+                label=f"{reference.name} {column.label}",
+                heading=(f"{reference.title}:", published.title, "", protection),
+            )
+        )
+    nothing: tuple[None, ...] = (None,) * len(reference.columns)
+    cells = tuple(
+        (
+            *line,
+            *(
+                value if value is None else TableCell(status=Status.OK, n=1, repeats=1, value=value / unit)
+                for value in reference.rows.get(row.workload, nothing)
+            ),
+        )
+        for row, line in zip(table.rows, table.cells, strict=True)
+    )
+    return msgspec.structs.replace(table, columns=tuple(columns), cells=cells)

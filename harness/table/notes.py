@@ -13,9 +13,8 @@ from harness.analysis import bounds, disturbance, schedule
 from harness.analysis.stats import FEWEST, MARGIN, Decision, Difference
 from harness.model import APART, CIPHERS_CLOSED_SINCE, COMPLETION, Plan, Record, Setting, Status, StoppingRule
 from harness.results import machine
-from harness.results.columns import TableRow
 from harness.results.metrics import Direction, Metric, Of
-from harness.table.options import Options, Ratio, TableCell, TableColumn
+from harness.table.options import Ratio, Table, TableCell, TableColumn
 
 DISTURBED_SIGN = "!"
 """Beside a disturbed value."""
@@ -31,8 +30,6 @@ _MOST_WARNINGS = 10
 _MOST_NAMES = 3
 
 _FACTS = {"cpu": "processor", "clocksource": "clock source", "governor": "frequency governor"}
-
-Line = Sequence[TableCell | None]
 
 
 class Context(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,9 +83,8 @@ def lacking(metric: Metric, good: Iterable[Record], count: int, repeats: int) ->
     return f"fio reported no {metric} in {count} of {repeats} repeats"
 
 
-def marked(grid: Iterable[Line]) -> tuple[list[list[TableCell | None]], tuple[str, ...]]:
-    """The grid with the number of a footnote in every cell that has reasons; equal reasons share a
-    footnote."""
+def marked(table: Table) -> Table:
+    """The table with footnotes: the number of one in every cell that has reasons; equal reasons share it."""
     texts: dict[str, int] = {}
 
     def mark(cell: TableCell | None) -> TableCell | None:
@@ -96,47 +92,49 @@ def marked(grid: Iterable[Line]) -> tuple[list[list[TableCell | None]], tuple[st
             return cell
         return msgspec.structs.replace(cell, mark=texts.setdefault("; ".join(cell.reasons), len(texts) + 1))
 
-    return [[mark(cell) for cell in line] for line in grid], tuple(texts)
+    cells = tuple(tuple(map(mark, line)) for line in table.cells)
+    return msgspec.structs.replace(table, cells=cells, footnotes=tuple(texts))
 
 
-def title(options: Options, grid: Iterable[Line]) -> str:
+def title(table: Table) -> str:
     """The metric, and how many samples a value is made of."""
-    cells = [cell for line in grid for cell in line if cell is not None]
+    cells = [cell for _, _, cell in placed(table)]
     repeats = {cell.repeats for cell in cells}
+    meaning = table.options.metric.figure.meaning
     if repeats == {1}:
-        return f"{options.metric.figure.meaning}, one sample per cell"
-    least, most = min(repeats), max(repeats)
-    count = f"{most}" if least == most else f"{least} to {most}"
+        return f"{meaning}, one sample per cell"
+    count = " to ".join(dict.fromkeys(map(str, (min(repeats), max(repeats)))))
     runs = max(len(cell.runs) for cell in cells)
     pooled = f", {runs} runs pooled" if runs > 1 else ""
-    return f"{options.metric.figure.meaning}, median of {count} samples{pooled}"
+    return f"{meaning}, median of {count} samples{pooled}"
 
 
-def marks(
-    options: Options, columns: Sequence[TableColumn], rows: Sequence[TableRow], grid: Sequence[Line]
-) -> tuple[str, ...]:
+def marks(table: Table) -> tuple[str, ...]:
     """What each sign means that stands in a cell, the most important first; each begins with its sign."""
-    return (*_disturbed(columns, rows, grid), *_labs_own(grid), *_signs(options, rows, grid))
+    return (*_disturbed(table), *_labs_own(table), *_signs(table))
 
 
-def legend(
-    context: Context,
-    options: Options,
-    columns: Sequence[TableColumn],
-    rows: Sequence[TableRow],
-    grid: Sequence[Line],
-) -> tuple[str, ...]:
+def legend(context: Context, table: Table) -> tuple[str, ...]:
     """Everything that a reader must know to use the figures, the most important first."""
+    reference = table.options.reference
     return (
-        *_memory(columns),
-        *_goodputs(context, options, columns),
+        *_memory(table),
+        *_goodputs(context, table),
         *_origins(context),
         *differences(context.plans, context.environments),
         *_gaps(context),
-        *([f"{options.reference.title}: {options.reference.source}."] if options.reference else []),
-        *completions(context.records, options.metric),
-        *_warnings(columns, rows, grid),
+        *([f"{reference.title}: {reference.source}."] if reference else []),
+        *completions(context.records, table.options.metric),
+        *_warnings(table),
     )
+
+
+def placed(table: Table) -> Iterable[tuple[str, TableColumn, TableCell]]:
+    """The cells that were measured, row by row: the name of each, its column, and itself."""
+    for row, line in zip(table.rows, table.cells, strict=True):
+        for column, cell in zip(table.columns, line, strict=True):
+            if cell is not None:
+                yield f"{column.label} {row.workload}", column, cell
 
 
 def completions(records: Iterable[Record], metric: Metric) -> Iterable[str]:
@@ -154,31 +152,26 @@ def completions(records: Iterable[Record], metric: Metric) -> Iterable[str]:
         )
 
 
-def _memory(columns: Iterable[TableColumn]) -> Iterable[str]:
-    if any(column.is_memory for column in columns):
+def _memory(table: Table) -> Iterable[str]:
+    if any(column.is_memory for column in table.columns):
         yield "memory: the storage is a ramdisk, so no figure is that of a disk."
 
 
-def _goodputs(context: Context, options: Options, columns: Iterable[TableColumn]) -> Iterable[str]:
+def _goodputs(context: Context, table: Table) -> Iterable[str]:
     """What each imitated link carries at most; of a real one a plan does not say it."""
-    links = dict.fromkeys(column.column.link for column in columns)
+    links = {column.column.link for column in table.columns}
     profiles = {name: link for plan in context.plans for name, link in plan.links.items() if name in links}
     most = {
         name: bounds.goodput_bytes_per_s(link) for name, link in profiles.items() if link.interface is None
     }
     told = [f"{name} {rate / 1e6:.4g} MB/s" for name, rate in most.items() if rate]
-    if told and options.metric in (Metric.MB_S, Metric.MIB_S):
+    if told and table.options.metric in (Metric.MB_S, Metric.MIB_S):
         yield f"Goodput, the most payload that a link carries: {', '.join(told)}."
 
 
-def _disturbed(
-    columns: Sequence[TableColumn], rows: Sequence[TableRow], grid: Sequence[Line]
-) -> Iterable[str]:
+def _disturbed(table: Table) -> Iterable[str]:
     found = [
-        (cell.disturbed or 0.0, cell.cause, f"{column.label} {row.workload}")
-        for row, line in zip(rows, grid, strict=True)
-        for column, cell in zip(columns, line, strict=True)
-        if cell is not None and cell.is_disturbed
+        (cell.disturbed or 0.0, cell.cause, place) for place, _, cell in placed(table) if cell.is_disturbed
     ]
     if found:
         most, cause, worst = max(found)
@@ -190,33 +183,34 @@ def _disturbed(
         )
 
 
-def _labs_own(grid: Sequence[Line]) -> Iterable[str]:
-    if any(cell is not None and cell.is_labs_own for line in grid for cell in line):
+def _labs_own(table: Table) -> Iterable[str]:
+    if any(cell.is_labs_own for _, _, cell in placed(table)):
         yield (
             f"{LAB_SIGN}: the lab limits this figure and not the link that it imitates, so it says nothing "
             "of such a link or its protection ('harness explain' shows where the time goes)."
         )
 
 
-def _signs(options: Options, rows: Iterable[TableRow], grid: Iterable[Line]) -> Iterable[str]:
-    spreads = [cell.n for line in grid for cell in line if cell is not None and cell.spread is not None]
-    if spreads and options.ratio is Ratio.NONE:
+def _signs(table: Table) -> Iterable[str]:
+    cells, ratio = [cell for _, _, cell in placed(table)], table.options.ratio
+    spreads = [cell.n for cell in cells if cell.spread is not None]
+    if spreads and ratio is Ratio.NONE:
         bound = "end of the 95 % interval of the median"
         if max(spreads) < FEWEST:
             bound = "sample"
         elif min(spreads) < FEWEST:
             bound = f"sample (from {FEWEST} samples on: end of the 95 % interval of the median)"
         yield f"±: distance from the median to the farthest {bound}."
-    found = {cell.difference_from_no_ipsec for line in grid for cell in line if cell is not None}
+    found = {cell.difference_from_no_ipsec for cell in cells}
     held_to = "the same link without IPsec (95 % interval of the ratios within blocks)"
     if Difference.NONE in found:
         yield f"{SIGNS[Difference.NONE]}: no difference of more than {MARGIN:.0%} from {held_to}."
     if Difference.INCONCLUSIVE in found:
         sign = SIGNS[Difference.INCONCLUSIVE]
         yield f"{sign}: difference neither shown nor ruled out, compared with {held_to}."
-    if options.ratio is not Ratio.NONE:
-        yield f"\N{MULTIPLICATION SIGN}: ratio to the value of {options.ratio.baseline}, same workload."
-    if any(row.direction is Direction.BOTH for row in rows):
+    if ratio is not Ratio.NONE:
+        yield f"\N{MULTIPLICATION SIGN}: ratio to the value of {ratio.baseline}, same workload."
+    if any(row.direction is Direction.BOTH for row in table.rows):
         yield "(read+write): the sum of both directions of a mixed workload."
 
 
@@ -320,28 +314,20 @@ def _differ(answers: Iterable[Mapping[str, str]]) -> bool:
 
 def differences(plans: Sequence[Plan], environments: Sequence[Mapping[str, Any]]) -> Iterable[str]:
     """What differs between runs whose samples share cells or are compared."""
-    workloads: dict[str, set[object]] = {}
-    links: dict[str, set[object]] = {}
+    variants: dict[str, set[object]] = {}
     for plan in plans:
-        for job in plan.jobs:
-            workloads.setdefault(job.name, set()).add(job.options)
-        for name, link in plan.links.items():
-            links.setdefault(name, set()).add(link)
-    backings = {
-        (plan.storage.backing.kind, plan.storage.backing.size_bytes, plan.storage.backing.path)
-        for plan in plans
-    }
-    unlike = [f"workload {name}" for name, variants in workloads.items() if len(variants) > 1]
-    unlike += [f"link {name}" for name, variants in links.items() if len(variants) > 1]
-    disks: dict[str, set[object]] = {}
-    for plan in plans:
-        if plan.storage.disk is not None:
-            disks.setdefault(plan.storage.disk.name, set()).add(plan.storage.disk)
-    unlike += ["backing storage"] if len(backings) > 1 else []
-    unlike += [f"disk {name}" for name, variants in disks.items() if len(variants) > 1]
-    unlike += ["runtime"] if len({plan.runtime_s for plan in plans}) > 1 else []
-    unlike += ["authentication"] if len({plan.ike_auth for plan in plans}) > 1 else []
-    unlike += ["version of the harness"] if len({plan.harness_version for plan in plans}) > 1 else []
+        backing, disk = plan.storage.backing, plan.storage.disk
+        for what, chosen in (
+            *((f"workload {job.name}", job.options) for job in plan.jobs),
+            *((f"link {name}", link) for name, link in plan.links.items()),
+            ("backing storage", (backing.kind, backing.size_bytes, backing.path)),
+            *([(f"disk {disk.name}", disk)] if disk is not None else []),
+            ("runtime", plan.runtime_s),
+            ("authentication", plan.ike_auth),
+            ("version of the harness", plan.harness_version),
+        ):
+            variants.setdefault(what, set()).add(chosen)
+    unlike = [what for what, found in variants.items() if len(found) > 1]
     kernels = [_answers(environment, "kernel", below=False) for environment in environments]
     releases = [{host: _release(version) for host, version in run.items()} for run in kernels]
     unlike += ["kernel"] if _differ(releases) else []
@@ -406,20 +392,15 @@ def _named(cells: Sequence[str]) -> str:
     return ", ".join(cells) if len(cells) <= _MOST_NAMES else f"{len(cells)} cells"
 
 
-def _varies(column: TableColumn) -> bool:
-    """Whether more repeats are possible and would differ: virtual time repeats exactly."""
-    setting = column.setting
-    return setting is not None and setting.is_harness and not setting.is_virtual
-
-
-def _warnings(
-    columns: Sequence[TableColumn], rows: Sequence[TableRow], grid: Sequence[Line]
-) -> Iterable[str]:
+def _warnings(table: Table) -> Iterable[str]:
     few = [
-        f"{column.label} {row.workload}"
-        for row, line in zip(rows, grid, strict=True)
-        for column, cell in zip(columns, line, strict=True)
-        if cell is not None and 0 < cell.n < FEWEST and _varies(column)
+        place
+        for place, column, cell in placed(table)
+        # More repeats are possible, and would differ: virtual time repeats exactly.
+        if 0 < cell.n < FEWEST
+        and (setting := column.setting) is not None
+        and setting.is_harness
+        and not setting.is_virtual
     ]
     if few:
         yield (
@@ -427,10 +408,9 @@ def _warnings(
             "try --confidence 5%."
         )
     places: dict[str, dict[str, None]] = {}
-    for row, line in zip(rows, grid, strict=True):
-        for column, cell in zip(columns, line, strict=True):
-            for warning in cell.warnings if cell is not None else ():
-                places.setdefault(warning, {})[f"{column.label} {row.workload}"] = None
+    for place, _, cell in placed(table):
+        for warning in cell.warnings:
+            places.setdefault(warning, {})[place] = None
     for warning, where in list(places.items())[:_MOST_WARNINGS]:
         yield f"Warning ({_named(list(where))}): {warning}"
     if len(places) > _MOST_WARNINGS:

@@ -140,7 +140,7 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
     columns: tuple[TableColumn, ...]
     rows: tuple[TableRow, ...]
     cells: tuple[tuple[TableCell | None, ...], ...]
-    title: str
+    title: str = ""
     marks: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     footnotes: tuple[str, ...] = ()

@@ -21,6 +21,7 @@ from harness.model import (
     TestbedKind,
     is_unencrypted,
 )
+from harness.model.lines import listed
 from harness.model.probing import KINDS, ROWS, TITLES, Probe, View
 from harness.parse.references import PathReference
 from harness.results.probe_records import ProbeRecord
@@ -234,9 +235,8 @@ def runs_note(records: Sequence[Record | ProbeRecord]) -> list[str]:
     runs = sorted({record.run_id for record in records})
     if not runs:
         return []
-    shown = ", ".join(runs[:3]) + (f" and {len(runs) - 3} more" if len(runs) > 3 else "")
     testbeds = ", ".join(sorted({record.setting.testbed for record in records}))
-    return [f"Testbed {testbeds}: {'run' if len(runs) == 1 else 'runs'} {shown}."]
+    return [f"Testbed {testbeds}: {'run' if len(runs) == 1 else 'runs'} {listed(runs)}."]
 
 
 def _notes(records: Sequence[ProbeRecord], reference: PathReference | None) -> list[str]:

@@ -8,38 +8,18 @@ captures must not see it. The same captures then prove the column's cells.
 
 from __future__ import annotations
 
-from typing import Protocol
-
 import msgspec
 
 from harness.model import ENDS
 from harness.model.errors import CommandFailed
 from harness.protection.capture import Capture
-from harness.protection.witness import Knock
+from harness.protection.witness import KNOCK, Knock, Witnesses
 
 ATTEMPTS = 5
 """Several, because a link may lose packets."""
 
 REFUSED = "EPERM"
 """The error of connect(2) if a policy blocks it (xfrm_lookup_with_ifid() in net/xfrm/xfrm_policy.c)."""
-
-
-class Knocker(Protocol):
-    """One end."""
-
-    def knock(self) -> Knock:
-        """Try to connect like the portal's traffic does."""
-        ...
-
-
-class Knockers(Protocol):
-    """Both ends of a path."""
-
-    @property
-    def initiator(self) -> Knocker: ...
-
-    @property
-    def target(self) -> Knocker: ...
 
 
 class Control(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,14 +33,13 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
     blocked: tuple[int | None, int | None]
 
 
-def show(captures: Capture, witnesses: Knockers) -> tuple[int, int]:
-    """Make each capture see segments of the portal in clear; returns how many.
-
-    CommandFailed if one does not.
+def show(captures: Capture, witnesses: Witnesses, what: int = KNOCK) -> tuple[int, int]:
+    """Make each capture see segments of the portal in clear, by knocks or ``what`` they recognise; returns
+    how many. CommandFailed if one does not.
     """
     near = far = 0
     for _ in range(ATTEMPTS):
-        knocks = _knock(witnesses)
+        knocks = witnesses.knock(what)
         first, second = captures.look()
         near, far = near + first.cleartext, far + second.cleartext
         if near and far:
@@ -73,9 +52,9 @@ def show(captures: Capture, witnesses: Knockers) -> tuple[int, int]:
     )
 
 
-def stop(captures: Capture, witnesses: Knockers) -> tuple[int | None, int | None]:
+def stop(captures: Capture, witnesses: Witnesses) -> tuple[int | None, int | None]:
     """Make the barrier stop the same; returns what each end counted. CommandFailed if it does not."""
-    knocks = _knock(witnesses)
+    knocks = witnesses.knock()
     near, far = knocks
     seen = captures.look()
     escaped = sum(each.cleartext for each in seen)
@@ -85,10 +64,6 @@ def stop(captures: Capture, witnesses: Knockers) -> tuple[int | None, int | None
             f"{_words(knocks)}; {escaped} segments on the link"
         )
     return near.blocked, far.blocked
-
-
-def _knock(witnesses: Knockers) -> tuple[Knock, Knock]:
-    return witnesses.initiator.knock(), witnesses.target.knock()
 
 
 def _words(knocks: tuple[Knock, Knock]) -> str:

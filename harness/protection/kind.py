@@ -13,7 +13,6 @@ from harness.hosts.journal import Journal
 from harness.model import Plan
 from harness.model.probing import Cipher
 from harness.network.links import LinkPath
-from harness.protection.bait import Knockers
 from harness.protection.layer import Frames, Layer
 from harness.protection.witness import Witnesses
 
@@ -61,10 +60,6 @@ class Kind(Protocol):
 
     def frames(self, ground: Ground, /) -> Frames:
         """Its frames on a path."""
-        ...
-
-    def bait(self, ground: Ground, /) -> Knockers:
-        """What sends at both ends, on purpose, what must be recognised as not protected."""
         ...
 
     def protect(self, ground: Ground, /) -> contextlib.AbstractContextManager[Layer]:

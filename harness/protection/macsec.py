@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import secrets
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -29,8 +29,8 @@ from harness.parse import proc_crypto
 from harness.protection import mka, overlay
 from harness.protection.kind import Ground, Protection, Run
 from harness.protection.layer import HEADER_BYTES, due_by_number
-from harness.protection.overlay import Carried, OverlayLayer
-from harness.protection.witness import Witnesses
+from harness.protection.overlay import OverlayLayer
+from harness.protection.witness import Report
 
 MODULES = ("macsec",)
 TITLE = "MACsec"
@@ -119,14 +119,14 @@ def tell(within: LinkPath, macs: tuple[str, str], keys: Keys) -> None:
         )
 
 
-def agreed(reports: tuple[Carried, Carried], cipher: str, mtu_bytes: int) -> dict[str, str]:
+def agreed(reports: Sequence[Report], cipher: str, mtu_bytes: int) -> dict[str, str]:
     """What holds between the ends, for the record. CommandFailed if it is not what was asked for."""
     _, number = CIPHERS[cipher]
     wanted = {"cipher": number, "is_encrypting": True, "is_strict": True}
     for report in reports:
-        if any(report.agreed[name] != value for name, value in wanted.items()):
+        if any(report.carried.agreed[name] != value for name, value in wanted.items()):
             raise CommandFailed(
-                f"MACsec with {cipher} was asked for, but a kernel has {report.agreed}",
+                f"MACsec with {cipher} was asked for, but a kernel has {report.carried.agreed}",
             )
     inner = PROTECTIONS[MACSEC].inner_mtu_bytes(mtu_bytes)
     return {"algorithm": cipher, "mtu_bytes": str(inner)}
@@ -183,9 +183,6 @@ class Macsec:
     def frames(self, ground: Ground) -> Frames:
         return Frames(macs=_macs(ground.below))
 
-    def bait(self, ground: Ground) -> Witnesses:
-        return ground.witnesses
-
     @contextlib.contextmanager
     def protect(self, ground: Ground) -> Iterator[OverlayLayer]:
         below, mtu_bytes = ground.below, ground.mtu_bytes
@@ -213,7 +210,7 @@ class Macsec:
                 header_bytes=HEADER_BYTES,
                 due_of=due_by_number,
                 agreed={
-                    **agreed(watchers.carried(), self.cipher, mtu_bytes),
+                    **agreed(watchers.look(), self.cipher, mtu_bytes),
                     "keys": "MKA" if self.negotiates else "static",
                     "drivers": ", ".join(proc_crypto.drivers(crypto, (KERNEL_ALGORITHM,))),
                 },

@@ -17,25 +17,23 @@ from typing import Any
 
 import msgspec
 
-from harness.hosts import Host, programs
+from harness.hosts import Host
 from harness.hosts.journal import Journal
 from harness.hosts.undo import Step
-from harness.model import IPV6, End, Family, addresses
-from harness.model.errors import CommandFailed, RequirementError
+from harness.model import IPV6, End, addresses
+from harness.model.errors import RequirementError
 from harness.model.protections import PROTECTIONS
 from harness.network import links
 from harness.network.links import LinkPath
-from harness.protection import layer
-from harness.protection.answers import Answers, BothEnds, started
+from harness.protection import witness
 from harness.protection.barrier import Barrier, NoOtherWay, Passage
 from harness.protection.kind import Attempt
-from harness.protection.layer import Due, Tally
+from harness.protection.layer import Carried, Due, Look, Tally
+from harness.protection.witness import Report, Witnesses
+from harness.storage import requests
 
 FIRST = 128
 """Of the last numbers of the addresses: a link's own, and those of its hops, are below."""
-
-CLOSED_PORT = 9
-"""Discard (RFC 863); whether it is open does not matter."""
 
 
 class Interface(msgspec.Struct, frozen=True):
@@ -145,14 +143,10 @@ def passing(journal: Journal, path: LinkPath) -> Iterator[None]:
 
 def ask(host: Host, what: str, **request: object) -> dict[str, Any]:
     """Have ``programs/overlay.py`` do something on a host; its answer."""
-    text = msgspec.json.encode(request).decode()
-    argv = [programs.PYTHON, "-I", "-S", "-c", programs.source(__package__, "overlay"), what]
-    done = host.run(argv, input=text, check=False)
-    if done.status != 0:
-        words = done.stderr.strip().splitlines() or ["it said nothing"]
-        raise CommandFailed(f"the {host.name}'s kernel refused to {what} {request['interface']}: {words[-1]}")
-    answer: dict[str, Any] = msgspec.json.decode(done.stdout)
-    return answer
+    refused = f"the {host.name}'s kernel refused to {what} {request['interface']}"
+    answer = requests.ask(host, requests.step(__package__, "overlay", what, **request), refused)
+    told: dict[str, Any] = msgspec.json.decode(answer)
+    return told
 
 
 def reach(path: LinkPath) -> None:
@@ -163,57 +157,8 @@ def reach(path: LinkPath) -> None:
         interface=path.initiator_iface,
         own=path.initiator_address,
         peer=path.target_address,
-        port=CLOSED_PORT,
+        port=witness.CLOSED_PORT,
     )
-
-
-# What was carried
-
-
-class Carried(msgspec.Struct, frozen=True, kw_only=True):
-    """What an interface has carried since it was made, by the counters of what protects.
-
-    For WireGuard packets are UDP datagrams, handshakes as well, and bytes their payload. For MACsec they are
-    frames that were encrypted, or decrypted and found valid, and bytes what is encrypted of them. ``numbers``
-    are those of the last packets sent, by association; WireGuard's kernel does not tell them. ``agreed`` is
-    what holds between the ends just now.
-    """
-
-    tx_packets: int
-    tx_bytes: int
-    rx_packets: int
-    rx_bytes: int
-    numbers: dict[int, int]
-    agreed: dict[str, int | bool]
-
-
-class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """One end at one moment; the line of /proc/net/dev of the interface below, before and after.
-
-    ``snmp`` are the lines of /proc/net/snmp for IP and TCP.
-    """
-
-    before: str
-    carried: Carried
-    after: str
-    snmp: str = ""
-
-
-class Watcher(Answers[Report]):
-    """The watcher at one end."""
-
-    PROGRAM = "watcher to watch its protected interface"
-    SUBJECT = "protected interface has"
-    REPORT = Report
-
-
-@dataclass(frozen=True, kw_only=True)
-class Watchers(BothEnds[Report]):
-    """Those of a path."""
-
-    def carried(self) -> tuple[Carried, Carried]:
-        near, far = self.look()
-        return near.carried, far.carried
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -227,56 +172,43 @@ class OverlayLayer:
     title: str
     below: LinkPath
     within: LinkPath
-    watchers: Watchers
+    watchers: Witnesses
     sealed_bytes: int
     around_bytes: int
     header_bytes: int
     due_of: Callable[[Tally, Tally, int], Due]
     agreed: dict[str, str]
 
-    def look(self) -> tuple[layer.Look, layer.Look]:
+    def look(self) -> tuple[Look, Look]:
         near, far = self.watchers.look()
         return self._look(near), self._look(far)
 
-    def _look(self, report: Report) -> layer.Look:
+    def _look(self, report: Report) -> Look:
         counted = report.carried
         out, into = (
-            layer.Carried(packets=packets, bytes=size - packets * self.sealed_bytes)
+            Carried(packets=packets, bytes=size - packets * self.sealed_bytes)
             for packets, size in (
                 (counted.tx_packets, counted.tx_bytes),
                 (counted.rx_packets, counted.rx_bytes),
             )
         )
         tally = Tally(out=out, into=into, numbers=counted.numbers)
-        return layer.Look(before=report.before, tally=tally, after=report.after, snmp=report.snmp)
+        return Look(before=report.before, tally=tally, after=report.after, snmp=report.snmp)
 
     def due(self, before: Tally, after: Tally, one_in: int) -> Due:
         return self.due_of(before, after, one_in)
 
-    def frame_bytes(self, carried: layer.Carried, _fragments: int, header_bytes: int) -> int:
+    def frame_bytes(self, carried: Carried, _fragments: int, header_bytes: int) -> int:
         """Exactly: the kernel counts padding as well, and nothing is split."""
         return carried.bytes + carried.packets * (header_bytes + self.around_bytes)
 
 
-@contextlib.contextmanager
-def watchers(below: LinkPath, path: LinkPath, kind: str, folder: Path) -> Iterator[Watchers]:
+def watchers(
+    below: LinkPath, path: LinkPath, kind: str, folder: Path
+) -> contextlib.AbstractContextManager[Witnesses]:
     """Keep a watcher at both ends of an overlay; ``below`` is its link. Answers stay as raw output."""
-    with contextlib.ExitStack() as stack:
-        near, far = (
-            stack.enter_context(_watcher(host, kind, iface, under, below.ip, folder))
-            for (_, host, iface, _, _), (_, _, under, _, _) in zip(
-                links.ends(path), links.ends(below), strict=True
-            )
-        )
-        yield Watchers(initiator=near, target=far).begin()
-
-
-@contextlib.contextmanager
-def _watcher(
-    host: Host, kind: str, iface: str, below: str, family: Family, folder: Path
-) -> Iterator[Watcher]:
-    words = {"kind": kind, "interface": iface, "below": below, "ip": family}
-    request = msgspec.json.encode(words).decode()
-    source = programs.source(__package__, "overlay")
-    with started(host, source, ("watch", request), folder, f"{kind}-{host.name}") as (daemon, file):
-        yield Watcher(name=host.name, daemon=daemon, file=file)
+    words = [
+        (kind, iface, under, below.ip)
+        for (_, _, iface, *_), (_, _, under, *_) in zip(links.ends(path), links.ends(below), strict=True)
+    ]
+    return witness.started(path, "overlay", words, folder, kind)

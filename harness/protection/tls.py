@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from harness.hosts import Host, programs
+from harness.hosts import Host
 from harness.model import ENDS, IPV4, IPV6, End, Family, addresses
 from harness.model.errors import RequirementError
 from harness.model.probing import Cipher
@@ -30,7 +30,6 @@ from harness.protection import overlay
 from harness.protection.barrier import Entrance
 from harness.protection.kind import Ground, Protection, Run
 from harness.protection.layer import Carried, Due, InPlace, Look, Tally, of_ip, within_ip
-from harness.protection.witness import Knock
 from harness.storage import nvme
 
 MODULES = ("tls", "nvme_keyring")
@@ -226,47 +225,6 @@ def _faults(end: End, found: list[Socket]) -> Iterator[str]:
         yield f"the connections to the portal have different ciphers at the {end} (ss)"
 
 
-# What recognises cleartext
-
-
-@dataclass(frozen=True, kw_only=True)
-class Talker:
-    """The initiator's end of a dialogue in clear with the target, by ``programs/clear.py``."""
-
-    path: LinkPath
-    folder: Path
-
-    def knock(self) -> Knock:
-        path, source = self.path, programs.source(__package__, "clear")
-        own, address, port = path.initiator_address, path.target_address, str(path.port)
-        argv = [programs.PYTHON, "-I", "-S", "-c", source]
-        said = self.folder / "clear-target.txt"
-        with path.target.daemon(
-            [*argv, "listen", address, port],
-            log=said.with_suffix(".log"),
-            output=said,
-            ready=lambda: said.exists() and said.read_bytes().endswith(b"\n"),
-            deadline_s=START_DEADLINE_S,
-        ):
-            done = path.initiator.run([*argv, "talk", own, address, port], check=False)
-        words = done.stderr.strip().splitlines() or [""]
-        return Knock(error="" if done.status == 0 else words[-1], blocked=None)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Answering:
-    """The target's end, whose part of the dialogue is over by then."""
-
-    def knock(self) -> Knock:
-        return Knock(error="", blocked=None)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Talkers:
-    initiator: Talker
-    target: Answering
-
-
 # As a kind of protection
 
 
@@ -349,9 +307,6 @@ class Tls:
 
     def frames(self, ground: Ground) -> Frames:
         return Frames(port=ground.below.port, family=ground.below.ip)
-
-    def bait(self, ground: Ground) -> Talkers:
-        return Talkers(initiator=Talker(path=ground.below, folder=ground.raw), target=Answering())
 
     @contextlib.contextmanager
     def protect(self, ground: Ground) -> Iterator[TlsLayer]:

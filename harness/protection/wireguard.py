@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from harness.analysis import theory
@@ -32,8 +32,8 @@ from harness.network.links import LinkPath
 from harness.protection import overlay
 from harness.protection.kind import Ground, Protection, Run
 from harness.protection.layer import Due, Tally, of_ip, within_ip
-from harness.protection.overlay import Carried, OverlayLayer
-from harness.protection.witness import Witnesses
+from harness.protection.overlay import OverlayLayer
+from harness.protection.witness import Report
 
 MODULES = ("wireguard",)
 
@@ -94,9 +94,9 @@ def tunnel(
         yield
 
 
-def agreed(reports: tuple[Carried, Carried], mtu_bytes: int) -> dict[str, str]:
+def agreed(reports: Sequence[Report], mtu_bytes: int) -> dict[str, str]:
     """What holds between the ends, for the record. CommandFailed without a handshake."""
-    if not all(report.agreed["handshake_unix_s"] for report in reports):
+    if not all(report.carried.agreed["handshake_unix_s"] for report in reports):
         raise CommandFailed("a WireGuard handshake was expected at both ends, found none")
     return {"algorithm": CIPHER, "mtu_bytes": str(PROTECTIONS[WIREGUARD].inner_mtu_bytes(mtu_bytes))}
 
@@ -163,9 +163,6 @@ class WireGuard:
     def frames(self, ground: Ground) -> Frames:
         return Frames(port=port(ground.below, ground.level), family=ground.below.ip)
 
-    def bait(self, ground: Ground) -> Witnesses:
-        return ground.witnesses
-
     @contextlib.contextmanager
     def protect(self, ground: Ground) -> Iterator[OverlayLayer]:
         overlay.require(ground.below, MODULES, TITLE)
@@ -186,7 +183,7 @@ class WireGuard:
                 # It counts messages with their padding (wg_packet_consume_data_done(), receive.c).
                 header_bytes=WIREGUARD_HEADER_BYTES + POLY1305_BYTES + WIREGUARD_BLOCK_BYTES - 1,
                 due_of=due,
-                agreed=agreed(watchers.carried(), mtu_bytes),
+                agreed=agreed(watchers.look(), mtu_bytes),
             )
 
 

@@ -9,17 +9,26 @@ of rekeys.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import signal
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
-from harness.hosts import Host, programs
+from harness.hosts import Daemon, Host, programs
+from harness.hosts.runner import await_condition, tail
+from harness.model.errors import CommandFailed
+from harness.network import links
 from harness.network.links import LinkPath
-from harness.protection.answers import Answers, BothEnds, started
 from harness.protection.layer import Carried
+
+ANSWER_DEADLINE_S = 10.0
+START_DEADLINE_S = 20.0
+
+T = TypeVar("T")
 
 REQID = 0x48000000
 """With the path's index added: marks charon's policies and states as the run's."""
@@ -50,16 +59,35 @@ class Association(msgspec.Struct, frozen=True, kw_only=True):
     missing: bool = False
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """One end at one moment: its associations, and its interface's line of /proc/net/dev before and after.
+class Counted(msgspec.Struct, frozen=True, kw_only=True):
+    """What an interface that protects has carried since it was made.
 
-    ``snmp`` are the lines of /proc/net/snmp for IP and TCP.
+    For WireGuard packets are UDP datagrams, handshakes as well, and bytes their payload. For MACsec they are
+    frames that were encrypted, or decrypted and found valid, and bytes what is encrypted of them. ``numbers``
+    are those of the last packets sent, by association; WireGuard's kernel does not tell them. ``agreed`` is
+    what holds between the ends just now.
+    """
+
+    tx_packets: int = 0
+    tx_bytes: int = 0
+    rx_packets: int = 0
+    rx_bytes: int = 0
+    numbers: dict[int, int] = {}
+    agreed: dict[str, int | bool] = {}
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """One end at one moment: its interface's line of /proc/net/dev before and after the rest, which is its
+    associations, or what an interface over it has ``carried``.
+
+    ``snmp`` are the lines of /proc/net/snmp for IP and TCP, and of /proc/net/snmp6 over IPv6.
     """
 
     before: str
-    states: tuple[Association, ...]
+    states: tuple[Association, ...] = ()
+    carried: Counted = Counted()
     after: str
-    snmp: str
+    snmp: str = ""
 
 
 class Knock(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,51 +118,118 @@ def received(states: Iterable[Association], destination: str) -> Carried:
     return Carried(packets=sum(state.packets for state in ours), bytes=sum(state.bytes for state in ours))
 
 
-class Witness(Answers[Report]):
-    """The witness at one end."""
+REPORT, KNOCK, CONVERSE = signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP
+"""What a witness is asked for."""
 
-    PROGRAM = "witness to watch its security associations"
-    SUBJECT = "security associations have"
-    REPORT = Report
 
-    def look(self) -> Report:
-        self.ask()
-        return self.report()
+@dataclass(kw_only=True)
+class Witness:
+    """The program at one end, and the file with its answers: a line of JSON each."""
 
-    def knock(self) -> Knock:
-        """Make it try to connect like the portal's traffic does."""
-        self.daemon.signal(signal.SIGUSR2)
+    name: str
+    daemon: Daemon
+    file: Path
+    _read: int = 0
+    """How many bytes of the file are answers that have been read."""
+
+    def ask(self, what: int = REPORT) -> None:
+        self.daemon.signal(what)
+
+    def begin(self) -> None:
+        """Wait until it has started: it gives its first answer unasked."""
+        self._answer(Report, within_s=START_DEADLINE_S, interval_s=0.01)
+
+    def report(self) -> Report:
+        """The answer to ``ask``. CommandFailed if the program has ended, or does not answer."""
+        return self._answer(Report)
+
+    def knocked(self) -> Knock:
+        """The same for KNOCK and CONVERSE."""
         return self._answer(Knock)
+
+    def _answer(self, kind: type[T], within_s: float | None = None, interval_s: float = 0.002) -> T:
+        line = b""
+
+        def has_come() -> bool:
+            nonlocal line
+            with self.file.open("rb") as stream:
+                stream.seek(self._read)
+                line = stream.readline()
+            return line.endswith(b"\n") or self.daemon.ended()
+
+        what = f"the {self.name} to report what its end of the path carried"
+        await_condition(has_come, deadline_s=within_s or ANSWER_DEADLINE_S, what=what, interval_s=interval_s)
+        if not line.endswith(b"\n"):
+            raise CommandFailed(
+                f"expected the {self.name}'s witness to watch its end of the path until the column ends, "
+                f"but it has ended: {tail(self.file.with_suffix('.log'))}"
+            )
+        self._read += len(line)
+        return msgspec.json.decode(line, type=kind)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Witnesses(BothEnds[Report]):
-    """The witnesses of a path."""
+class Witnesses:
+    """The witnesses of a path. Both ends are asked at the same time."""
 
     initiator: Witness
     target: Witness
 
+    def begin(self) -> None:
+        """Wait until both have started."""
+        self.initiator.begin()
+        self.target.begin()
 
-@contextlib.contextmanager
-def witnesses(path: LinkPath, folder: Path) -> Iterator[Witnesses]:
+    def look(self) -> tuple[Report, Report]:
+        """What both ends have counted by now, the initiator's first."""
+        self.initiator.ask()
+        self.target.ask()
+        return self.initiator.report(), self.target.report()
+
+    def knock(self, what: int = KNOCK) -> tuple[Knock, Knock]:
+        """Make both try to connect like the portal's traffic does, or CONVERSE in clear."""
+        self.initiator.ask(what)
+        self.target.ask(what)
+        return self.initiator.knocked(), self.target.knocked()
+
+
+def witnesses(path: LinkPath, folder: Path) -> contextlib.AbstractContextManager[Witnesses]:
     """Keep a witness at both ends of a path; their answers stay in ``folder`` as raw output."""
     near, far = path.initiator_address, path.target_address
-    with contextlib.ExitStack() as stack:
-        yield Witnesses(
-            initiator=stack.enter_context(
-                _witness(path.initiator, folder, path.initiator_iface, path, (near, ANY_PORT, far, path.port))
-            ),
-            target=stack.enter_context(
-                _witness(path.target, folder, path.target_iface, path, (far, path.port, near, CLOSED_PORT))
-            ),
-        ).begin()
+    knocks = ((near, ANY_PORT, far, path.port), (far, path.port, near, CLOSED_PORT))
+    words = [
+        (iface, REQID + path.index, *knock)
+        for (_, _, iface, _, _), knock in zip(links.ends(path), knocks, strict=True)
+    ]
+    return started(path, "witness", words, folder, "witness")
 
 
 @contextlib.contextmanager
-def _witness(
-    host: Host, folder: Path, iface: str, path: LinkPath, knocks: tuple[str, int, str, int]
-) -> Iterator[Witness]:
-    words = map(str, (iface, REQID + path.index, *knocks))
-    source = programs.source(__package__, "witness")
-    with started(host, source, tuple(words), folder, f"witness-{host.name}") as (daemon, file):
+def started(
+    path: LinkPath, program: str, words: Sequence[Sequence[object]], folder: Path, stem: str
+) -> Iterator[Witnesses]:
+    """Run a program of this room's at both ends of a path, with these arguments, until the context ends."""
+    source = programs.source(__package__, program)
+    with contextlib.ExitStack() as stack:
+        near, far = (
+            stack.enter_context(_witness(host, source, each, folder, f"{stem}-{host.name}"))
+            for (_, host, *_), each in zip(links.ends(path), words, strict=True)
+        )
+        both = Witnesses(initiator=near, target=far)
+        # Only now: each takes a while to start.
+        both.begin()
+        yield both
+
+
+@contextlib.contextmanager
+def _witness(host: Host, source: str, words: Sequence[object], folder: Path, stem: str) -> Iterator[Witness]:
+    number = next(n for n in itertools.count(1) if not (folder / f"{stem}-{n}.jsonl").exists())
+    file = folder / f"{stem}-{number}.jsonl"
+    with host.daemon(
+        [programs.PYTHON, "-I", "-S", "-c", source, *map(str, words)],
+        log=file.with_suffix(".log"),
+        output=file,
+        ready=lambda: True,
+        deadline_s=START_DEADLINE_S,
+    ) as daemon:
         yield Witness(name=host.name, daemon=daemon, file=file)

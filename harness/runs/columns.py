@@ -162,9 +162,9 @@ class Columns:
             witnesses = stack.enter_context(witness.witnesses(path, folder))
             ground = Ground(below=path, level=level, mtu_bytes=mtu_bytes, witnesses=witnesses, raw=folder)
             watching = stack.enter_context(capture.capture(path, folder, kind.frames(ground), protected=True))
-            control[name] = self._close(
-                path, watching, witnesses, stack, shown=kind.bait(ground), is_overlay=level > 0
-            )
+            # Within the transport's connections a segment that is none of them shows nothing.
+            shown = witness.CONVERSE if kinds.named(name).is_transports else witness.KNOCK
+            control[name] = self._close(path, watching, witnesses, stack, shown=shown, is_overlay=level > 0)
             layer = stack.enter_context(kind.protect(ground))
             up.append((layer, watching))
             if layer.within is not path:
@@ -301,7 +301,7 @@ class Columns:
         witnesses: witness.Witnesses,
         stack: contextlib.ExitStack,
         *,
-        shown: bait.Knockers,
+        shown: int,
         is_overlay: bool,
     ) -> bait.Control:
         """Close the barrier, and test it with bait: before and behind it."""
@@ -311,7 +311,7 @@ class Columns:
                 self._clear(path, meanwhile)
             if is_overlay:
                 meanwhile.enter_context(overlay.passing(self.journal, path))
-            seen = bait.show(watching, shown)
+            seen = bait.show(watching, witnesses, shown)
         stack.enter_context(self.journal.hold(path.initiator, xfrm.Barrier("initiator", near, far, port)))
         stack.enter_context(self.journal.hold(path.target, xfrm.Barrier("target", near, far, port)))
         for host, connections in barrier.Connections.at_the_ends_of(path):

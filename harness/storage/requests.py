@@ -6,12 +6,10 @@ from __future__ import annotations
 import msgspec
 
 from harness.hosts import Host, programs
+from harness.hosts.programs.answering import NOT_REACHED
 from harness.hosts.undo import Step
 from harness.model.errors import CommandFailed
 from harness.storage.transport import NoAnswer
-
-NOT_REACHED = 4
-"""Exit status of a program if nobody answers at the portal."""
 
 
 def step(room: str, program: str, do: str, **request: object) -> Step:

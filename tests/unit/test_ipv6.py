@@ -17,6 +17,7 @@ import pytest
 from harness.analysis import bounds, theory
 from harness.analysis.wire import framings
 from harness.hosts import NamespaceHost
+from harness.hosts.programs import netlink
 from harness.hosts.runner import Completed
 from harness.model import IPV4, IPV6, Family, IpsecMode, LinkProfile, Plan, Record, addresses
 from harness.model.errors import RequirementError, UsageError
@@ -272,11 +273,11 @@ def test_states_of_ipv6_are_read() -> None:
     algorithm = struct.pack("=HH", 4 + 72, 18) + b"rfc4106(gcm(aes))".ljust(72, b"\0")
     known = program.Associations.__new__(program.Associations)
     known.reqid, known.family = 5, socket.AF_INET6
-    found = known.of(bytes(info), program.attributes(algorithm))
+    found = known.of(bytes(info), dict(netlink.attributes(algorithm)))
     assert found is not None
     assert (found["source"], found["destination"], found["bytes"]) == (NEAR, FAR, 1000)
     known.family = socket.AF_INET
-    assert known.of(bytes(info), program.attributes(algorithm)) is None
+    assert known.of(bytes(info), dict(netlink.attributes(algorithm))) is None
 
 
 # Frames

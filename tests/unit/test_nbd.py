@@ -14,12 +14,14 @@ from typing import Any
 import pytest
 
 from harness.analysis import theory, wire
-from harness.hosts import programs
 from harness.hosts.journal import Journal
+from harness.hosts.programs import netlink
+from harness.hosts.programs.answering import NOT_REACHED
 from harness.model import NBD, BackingKind, LinkProfile
 from harness.model.errors import CellInvalid, RequirementError
-from harness.storage import nbd, requests, transports
+from harness.storage import nbd, transports
 from harness.storage.nbd.initiator import NbdConnection
+from harness.storage.nbd.programs import initiator as program
 from harness.storage.nbd.target import NbdExport
 from harness.storage.transport import Export, Lun, NoAnswer, Sides
 from tests.unit.fakes import Command, World
@@ -109,7 +111,7 @@ def test_without_nbdkit_the_target_lacks_a_requirement() -> None:
 
 
 def test_a_portal_that_does_not_answer_is_told() -> None:
-    world = World(answers=[(("/usr/bin/python3",), (requests.NOT_REACHED, "", "Connection refused\n"))])
+    world = World(answers=[(("/usr/bin/python3",), (NOT_REACHED, "", "Connection refused\n"))])
     with pytest.raises(NoAnswer, match=r"^no NBD connection to 198\.18\.7\.2:10809: Connection refused"):
         NbdConnection("b", "x", "198.18.7.2", nbd.PORT).acquire(world.host("initiator"))
 
@@ -126,13 +128,6 @@ def test_under_the_distributions_python_what_is_absent_needs_no_undoing(
 
 
 # The handshake, with a server of few words
-
-
-def program() -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    source = programs.source(nbd.__name__, "initiator")
-    exec(source.partition("\nACTIONS = ")[0], found)  # noqa: S102
-    return found
 
 
 REPLY_MAGIC, GO, ACK, INFO, UNKNOWN = 0x3E889045565A9, 7, 1, 3, (1 << 31) + 6
@@ -155,7 +150,7 @@ def shake_hands(replies: list[tuple[int, bytes]]) -> tuple[dict[str, int], bytes
         server = threading.Thread(target=serve, args=(theirs, replies, asked))
         server.start()
         try:
-            found: dict[str, int] = program()["handshake"](ours, "secret")
+            found = program.handshake(ours, "secret")
         finally:
             server.join()
     return found, asked[0]
@@ -179,9 +174,8 @@ def test_a_server_that_does_not_know_the_export_is_told() -> None:
 
 
 def test_attributes_of_netlink_are_read_as_they_are_written() -> None:
-    made = program()
-    data = made["number"](1, 5, "I") + made["attribute"](10, b"name\0") + made["number"](2, 1 << 40)
-    assert list(made["attributes"](data)) == [
+    data = program.number(1, 5, "I") + netlink.attribute(10, b"name\0") + program.number(2, 1 << 40)
+    assert list(netlink.attributes(data)) == [
         (1, struct.pack("=I", 5)),
         (10, b"name\0"),
         (2, struct.pack("=Q", 1 << 40)),

@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from harness.analysis import theory
 from harness.analysis.wire.nvme import Dialogue
-from harness.hosts import programs
+from harness.hosts.programs.answering import NOT_REACHED
 from harness.model import LinkProfile
 from harness.model.errors import CommandFailed, RequirementError
-from harness.storage import nvme, requests
+from harness.storage import nvme
 from harness.storage.nvme.initiator import Connection
+from harness.storage.nvme.programs import initiator as program
 from harness.storage.nvme.target import Subsystem
 from harness.storage.transport import NoAnswer
 from tests.unit.fakes import World
@@ -34,7 +34,7 @@ def test_nvme_asks_for_what_was_asked_and_holds_the_target_to_it() -> None:
         nvme.require_agreed(asked, {"queue_count": "2", "sqsize": "63"})
 
 
-@pytest.mark.parametrize(("status", "kind"), [(1, CommandFailed), (requests.NOT_REACHED, NoAnswer)])
+@pytest.mark.parametrize(("status", "kind"), [(1, CommandFailed), (NOT_REACHED, NoAnswer)])
 def test_a_portal_that_does_not_answer_is_told_apart_from_one_that_refuses(
     status: int, kind: type[CommandFailed]
 ) -> None:
@@ -77,12 +77,9 @@ def test_what_nvme_tcp_sends_for_one_io() -> None:
 @pytest.mark.parametrize("disk", ["nvme0c0n1", "nvme0n1"])
 def test_the_queue_of_a_multipath_disk_is_its_path_s(tmp_path: Path, disk: str) -> None:
     """Linux 6.12 shows no scheduler of the disk itself; without multipath it is below its controller."""
-    program: dict[str, Any] = {}
-    source = programs.source(nvme.__name__, "initiator")
-    exec(source.partition("\nACTIONS = ")[0], program)  # noqa: S102
     for name in (f"{disk}/queue", "ng0n1", "hwmon0", "power"):
         (tmp_path / "nvme0" / name).mkdir(parents=True)
-    assert program["queue"](tmp_path / "nvme0") == tmp_path / "nvme0" / disk / "queue"
+    assert program.queue(tmp_path / "nvme0") == tmp_path / "nvme0" / disk / "queue"
 
 
 @pytest.mark.parametrize(("name", "do"), [("initiator", "disconnect"), ("target", "delete")])

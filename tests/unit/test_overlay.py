@@ -19,7 +19,8 @@ from harness.protection import barrier, layer, macsec, mka, overlay, wireguard
 from harness.protection.capture import expression
 from harness.protection.layer import ETHERTYPE_IPV4 as IPV4
 from harness.protection.layer import Tally
-from harness.protection.overlay import Carried
+from harness.protection.witness import Counted, Report, Witnesses
+from tests.unit.fakes import FakeWitness
 
 ETHERNET_HEADER_BYTES = 14
 
@@ -101,8 +102,12 @@ def test_connections_end_before_their_barrier() -> None:
             assert all(step.argv == ("ip", "address", "flush", "dev", iface) for step in rest)
 
 
-def carried(**agreed: int | bool) -> Carried:
-    return Carried(tx_packets=1, tx_bytes=100, rx_packets=1, rx_bytes=100, numbers={}, agreed=agreed)
+def told(counted: Counted) -> Report:
+    return Report(before="", carried=counted, after="")
+
+
+def carried(**agreed: int | bool) -> Report:
+    return told(Counted(tx_packets=1, tx_bytes=100, rx_packets=1, rx_bytes=100, agreed=agreed))
 
 
 def test_a_tunnel_without_a_handshake_is_refused() -> None:
@@ -167,33 +172,27 @@ def test_what_comes_in_is_told_by_its_sender_where_frames_have_no_addresses() ->
 
 
 def test_of_unnumbered_packets_so_many_samples_are_due() -> None:
-    def told(packets: int) -> Tally:
+    def sent(packets: int) -> Tally:
         return Tally(out=layer.Carried(packets=packets))
 
-    assert wireguard.due(told(7), told(7 + 640 + wireguard.UNNUMBERED), 64).total == 9
-    due = wireguard.due(told(7), told(8), 64)
+    assert wireguard.due(sent(7), sent(7 + 640 + wireguard.UNNUMBERED), 64).total == 9
+    due = wireguard.due(sent(7), sent(8), 64)
     assert due.total == 0 and due.missing({}) == 0
     assert layer.Due(count=3).missing({1: {64}, 2: {64}}) == 1
 
 
 def test_a_peer_that_vanishes_takes_its_counters_back() -> None:
     """WireGuard counts bytes for its peer, and packets for the interface, which stays."""
-    there = Carried(tx_packets=10, tx_bytes=1320, rx_packets=7, rx_bytes=924, numbers={}, agreed={})
+    there = Counted(tx_packets=10, tx_bytes=1320, rx_packets=7, rx_bytes=924)
     gone = msgspec.structs.replace(there, tx_packets=11, tx_bytes=0, rx_bytes=0)
 
-    class Told(overlay.Watchers):
-        def __init__(self, carried: Carried) -> None:
-            self.report = overlay.Report(before="", carried=carried, after="")
-
-        def look(self) -> tuple[overlay.Report, overlay.Report]:
-            return self.report, self.report
-
-    def tally(carried: Carried) -> Tally:
+    def tally(counted: Counted) -> Tally:
+        witness = FakeWitness(told(counted))
         made = overlay.OverlayLayer(
             title=wireguard.TITLE,
             below=PATH,
             within=PATH,
-            watchers=Told(carried),
+            watchers=Witnesses(initiator=witness, target=witness),
             sealed_bytes=32,
             around_bytes=60,
             header_bytes=47,

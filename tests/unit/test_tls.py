@@ -8,7 +8,7 @@ import shutil
 import socket
 import struct
 import subprocess
-import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -26,6 +26,7 @@ from harness.protection import capture, tls
 from harness.protection.barrier import Entrance
 from harness.protection.capture import Reader, Seen
 from harness.protection.layer import Carried, Due
+from harness.protection.programs import witness as program
 from harness.storage import nvme
 from harness.storage.nvme import tls as keys
 from harness.storage.nvme.initiator import Connection, negotiated
@@ -143,24 +144,33 @@ def test_a_frame_that_was_kept_is_told() -> None:
 
 def test_what_is_sent_on_purpose_begins_like_a_connection_in_clear() -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
-        port = str(free.getsockname()[1])
-    program = [sys.executable, str(Path(tls.__file__).parent / "programs" / "clear.py")]
-    listening = subprocess.Popen([*program, "listen", "127.0.0.1", port], stdout=subprocess.PIPE)
-    with listening:
-        assert listening.stdout is not None and listening.stdout.readline() == b"ready\n"
-        with socket.create_connection(("127.0.0.1", int(port))) as connection:
+        portal = free.getsockname()
+    nobody = ("127.0.0.1", 0)
+    with ThreadPoolExecutor() as pool:
+        listening = pool.submit(program.converse, portal, nobody)
+        with program.connected(nobody, portal) as connection:
             connection.sendall(bytes(128))
             assert connection.recv(8, socket.MSG_WAITALL) == CLEAR["connection response"][:8]
             connection.recv(120, socket.MSG_WAITALL)
-    assert listening.returncode == 0
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = str(server.getsockname()[1])
-        with subprocess.Popen([*program, "talk", "127.0.0.1", "127.0.0.1", port]) as talking:
-            with server.accept()[0] as connection:
-                assert connection.recv(8, socket.MSG_WAITALL) == CLEAR["connection request"][:8]
-                connection.recv(120, socket.MSG_WAITALL)
-                connection.sendall(bytes(128))
-            assert talking.wait(60) == 0
+        assert listening.result() == {"error": "", "blocked": None}
+        with socket.create_server(nobody) as server:
+            talking = pool.submit(program.converse, nobody, server.getsockname())
+            with server.accept()[0] as other:
+                assert other.recv(8, socket.MSG_WAITALL) == CLEAR["connection request"][:8]
+                other.recv(120, socket.MSG_WAITALL)
+                other.sendall(bytes(128))
+            assert talking.result() == {"error": "", "blocked": None}
+
+
+def test_both_ends_of_a_dialogue_in_clear_may_begin_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        portal = free.getsockname()
+    nobody = ("127.0.0.1", 0)
+    with ThreadPoolExecutor() as pool:
+        talking = pool.submit(program.converse, nobody, portal)
+        assert program.converse(portal, nobody)["error"] == talking.result()["error"] == ""
+    monkeypatch.setattr(program, "DIALOGUE_S", 0.05)
+    assert program.converse(nobody, portal)["error"].startswith("ConnectionRefusedError")
 
 
 # The sockets

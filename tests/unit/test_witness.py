@@ -15,12 +15,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from harness.hosts import programs
+from harness.hosts.programs import netlink
 from harness.model import LinkProfile
 from harness.model.errors import CommandFailed
 from harness.network.links import LinkPath
-from harness.protection import answers
 from harness.protection import witness as module
 from harness.protection.layer import Carried
+from harness.protection.programs import watching
 from harness.protection.programs import witness as program
 from harness.protection.witness import REQID, Knock, Report, Witness, received, sent, witnesses
 from tests.unit.fakes import FakeDaemon, World
@@ -112,7 +114,7 @@ class Kernel:
     def recv(self, size: int, flags: int = 0) -> bytes:
         del size
         if not flags:
-            return b"".join(message(*each) for each in self.there) + message(program.NLMSG_DONE, bytes(4))
+            return b"".join(message(*each) for each in self.there) + message(netlink.NLMSG_DONE, bytes(4))
         if not self.events:
             raise BlockingIOError
         event = self.events.pop(0)
@@ -280,10 +282,12 @@ def test_events_that_the_kernel_had_to_drop_leave_something_missing(kernel: Kern
 
 def test_messages_that_are_cut_short_are_left(kernel: Kernel) -> None:
     whole = message(*made(info(1), GCM))
-    assert program.messages(whole[:10]) == program.messages(struct.pack("=IHHII", 0, 1, 0, 0, 0)) == []
-    assert program.attributes(b"\0\0\0\0\0\0\0\0") == program.attributes(b"ab") == {}
+    for data in (whole[:10], struct.pack("=IHHII", 0, 1, 0, 0, 0)):
+        assert list(netlink.messages(data)) == []
+    for data in (b"\0\0\0\0\0\0\0\0", b"ab"):
+        assert list(netlink.attributes(data)) == []
     assert program.Associations(7).of(info()[:100], GCM) is None
-    assert len(program.messages(whole + whole)) == 2
+    assert len(list(netlink.messages(whole + whole))) == 2
     del kernel
 
 
@@ -335,7 +339,7 @@ def test_what_policies_blocked_is_counted_where_the_kernel_does(
     assert program.blocked() is None
 
 
-LINES_OF = program.lines_of
+LINES_OF = watching.lines_of
 
 
 def test_the_lines_of_an_interface_are_its_own(tmp_path: Path) -> None:
@@ -350,10 +354,12 @@ def test_the_lines_of_an_interface_are_its_own(tmp_path: Path) -> None:
 @pytest.fixture
 def started(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
     """It, in a process of its own, with a kernel that has no associations."""
-    text = Path(str(program.__file__)).read_text(encoding="utf-8")
+    text = programs.source("harness.protection", "witness")
     pretend = "def opened(groups):\n    return socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)[0]\n"
     pretend += "Associations.look = lambda self: set()\n"
-    text = text.replace('if __name__ == "__main__":', pretend + 'if __name__ == "__main__":')
+    begins = repr('if __name__ == "__main__":')[1:-1]
+    assert begins in text
+    text = text.replace(begins, repr(pretend)[1:-1] + begins)
     output = tmp_path / "answers"
     argv = [sys.executable, "-I", "-S", "-c", text, "lo", "7", "127.0.0.1", "0", "127.0.0.1", "1"]
     with output.open("wb") as out, subprocess.Popen(argv, stdout=out) as process:
@@ -372,6 +378,11 @@ class Child:
         self.process.send_signal(number)
 
 
+def look(asked: Witness) -> Report:
+    asked.ask()
+    return asked.report()
+
+
 def test_each_signal_is_answered_by_a_line(started: tuple[subprocess.Popen[bytes], Path]) -> None:
     process, output = started
     asked = Witness(name="target", daemon=Child(process), file=output)
@@ -380,10 +391,11 @@ def test_each_signal_is_answered_by_a_line(started: tuple[subprocess.Popen[bytes
     assert first.before.split()[0] == "lo:" and first.after.split()[0] == "lo:"
     assert "RetransSegs" in first.snmp and "FragCreates" in first.snmp
     for _ in range(3):
-        assert asked.look().states == ()
-    knocked = asked.knock()
+        assert look(asked).states == ()
+    asked.ask(module.KNOCK)
+    knocked = asked.knocked()
     assert knocked.error == "ECONNREFUSED" and knocked.blocked in (0, None)
-    assert asked.look().states == ()
+    assert look(asked).states == ()
     assert output.read_bytes().count(b"\n") == 6
 
 
@@ -417,20 +429,21 @@ def test_an_answer_may_come_in_pieces(tmp_path: Path) -> None:
 
     asked = witness(tmp_path, answer)
     for _ in range(3):
-        assert asked.knock() == Knock(error="EPERM", blocked=1)
+        asked.ask(module.KNOCK)
+        assert asked.knocked() == Knock(error="EPERM", blocked=1)
 
 
 def test_one_that_has_ended_is_told_of(tmp_path: Path) -> None:
     asked = witness(tmp_path)
     asked.daemon.is_dead = True  # type: ignore[attr-defined]
     with pytest.raises(CommandFailed, match=r"the target's witness .*: PermissionError: no"):
-        asked.look()
+        look(asked)
 
 
 def test_one_that_does_not_answer_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(answers, "ANSWER_DEADLINE_S", 0.05)
+    monkeypatch.setattr(module, "ANSWER_DEADLINE_S", 0.05)
     with pytest.raises(CommandFailed, match=r"waited 0\.05 s in vain for the target to report what"):
-        witness(tmp_path).look()
+        look(witness(tmp_path))
 
 
 def test_there_is_one_at_each_end_for_as_long_as_the_path_is_watched(tmp_path: Path) -> None:

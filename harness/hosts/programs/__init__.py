@@ -1,13 +1,15 @@
 """Programs that run by themselves on a host, under the distribution's Python, perhaps on another machine.
 
 They reach the host through standard input or a command line, so nothing has to be installed there. They
-import nothing of the harness and nothing beyond the standard library (``lio.py`` also imports rtslib). Each
-is in the folder ``programs`` of the room that sends it. Programs in C are compiled where they are needed.
+import nothing beyond the standard library (``lio.py`` also imports rtslib), but for modules of a folder
+``programs``, which are sent with them and import nothing of the harness. Each is in the folder ``programs``
+of the room that sends it. Programs in C are compiled where they are needed.
 """
 
 from __future__ import annotations
 
 import importlib
+import re
 from pathlib import Path
 
 PYTHON = "/usr/bin/python3"
@@ -20,6 +22,19 @@ def path(room: str, name: str) -> Path:
     return Path(importlib.import_module(room).__path__[0], "programs", name)
 
 
+SHARED = re.compile(r"^from (harness[.\w]*)\.programs\.(\w+) import ", re.MULTILINE)
+
+SENT_TOGETHER = """\
+import sys, types
+for name, text in {shared!r}.items():
+    sys.modules[name] = types.ModuleType(name)
+    exec(text, vars(sys.modules[name]))
+exec({program!r})
+"""
+
+
 def source(room: str, name: str) -> str:
-    """The text of a program of a room's."""
-    return path(room, f"{name}.py").read_text(encoding="utf-8")
+    """The text of a program of a room's, with the modules of such folders that it imports."""
+    text = path(room, f"{name}.py").read_text(encoding="utf-8")
+    shared = {f"{of}.programs.{module}": source(of, module) for of, module in SHARED.findall(text)}
+    return SENT_TOGETHER.format(shared=shared, program=text) if shared else text

@@ -15,7 +15,6 @@ from harness.protection import ipsec
 from harness.protection.ipsec import charon, offload
 from harness.protection.ipsec.layer import TITLE, EspFrames, EspLayer
 from harness.protection.kind import Attempt, Ground, Kind, Protection, Run
-from harness.protection.witness import Witnesses
 
 
 @dataclass(kw_only=True)
@@ -69,9 +68,6 @@ class Ipsec:
 
     def frames(self, ground: Ground) -> EspFrames:
         return EspFrames.between(ground.below)
-
-    def bait(self, ground: Ground) -> Witnesses:
-        return ground.witnesses
 
     @contextlib.contextmanager
     def protect(self, ground: Ground) -> Iterator[EspLayer]:

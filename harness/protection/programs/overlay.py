@@ -1,40 +1,37 @@
 """One end of an interface that protects what goes over another one: WireGuard's or MACsec's.
 
-It runs on the host as root under the distribution's Python, in the network namespace of the end, imports
-nothing of the harness, and needs no wireguard-tools: it configures and reads the kernel by generic netlink
-(linux/wireguard.h, linux/if_macsec.h). The first argument is one of these:
+It runs on the host as root under the distribution's Python, in the network namespace of the end, and needs
+no wireguard-tools: it configures and reads the kernel by generic netlink
+(linux/wireguard.h, linux/if_macsec.h). Without arguments it carries out one request:
 
 ``open``   gives a WireGuard interface a fresh private key, which never leaves its host; prints the public one
 ``peer``   gives it its peer
 ``reach``  sends a packet to the peer through the interface, and receives one
-``watch``  lives as long as the path, so that a reading costs no process
 
-On SIGUSR1 ``watch`` prints what the interface has carried, and what the one below it has counted, as a line
-of JSON. It prints the first one unasked.
-
-The request is JSON, on standard input, and for ``watch`` the second argument.
+With arguments (kind, interface, the one below it, and 4 or 6 for that link's IP) it tells on SIGUSR1 what the
+interface has carried, and what the one below it has counted.
 """
 
 from __future__ import annotations
 
-import json
 import os
-import signal
 import socket
 import struct
 import sys
 import time
-from collections.abc import Iterator
 from typing import Any
 
-NETLINK_GENERIC = 16
-NLM_F_REQUEST, NLM_F_ACK, NLM_F_DUMP = 0x1, 0x4, 0x300
-NLMSG_ERROR, NLMSG_DONE = 0x2, 0x3
-GENL_ID_CTRL, CTRL_CMD_GETFAMILY = 0x10, 3
-CTRL_ATTR_FAMILY_ID, CTRL_ATTR_FAMILY_NAME = 1, 2
-NESTED, TYPE_MASK = 0x8000, 0x3FFF
-HEADERS_BYTES = 16 + 4
-RECEIVE_BYTES = 1 << 18
+from harness.hosts.programs.answering import answer
+from harness.hosts.programs.netlink import (
+    NLM_F_ACK,
+    NLM_F_DUMP,
+    Attributes,
+    Family,
+    attribute,
+    attributes,
+    nested,
+)
+from harness.protection.programs.watching import family_of, lines_of, report, watch
 
 KEY_BYTES = 32
 WG_GET, WG_SET = 0, 1
@@ -56,59 +53,6 @@ TX_PACKETS, TX_BYTES, RX_BYTES, RX_PACKETS = 2, 4, 2, 5
 REACH_S = 8.0
 """How long to wait for the peer's answer; a lost handshake is sent again after 5 s."""
 
-Attributes = dict[int, bytes]
-
-
-def attribute(kind: int, value: bytes) -> bytes:
-    size = 4 + len(value)
-    return struct.pack("=HH", size, kind) + value + bytes(-size % 4)
-
-
-def nested(kind: int, *inner: bytes) -> bytes:
-    return attribute(kind | NESTED, b"".join(inner))
-
-
-def attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
-    while len(data) >= 4:
-        length, kind = struct.unpack_from("=HH", data)
-        if length < 4:
-            break
-        yield kind & TYPE_MASK, data[4:length]
-        data = data[(length + 3) & ~3 :]
-
-
-class Family:
-    """A family of generic netlink, by its name."""
-
-    def __init__(self, name: str) -> None:
-        self.socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_GENERIC)
-        self.number = GENL_ID_CTRL
-        asked = attribute(CTRL_ATTR_FAMILY_NAME, name.encode() + b"\0")
-        (found,) = self.ask(CTRL_CMD_GETFAMILY, asked, NLM_F_ACK)
-        (self.number,) = struct.unpack("=H", found[CTRL_ATTR_FAMILY_ID])
-
-    def ask(self, command: int, body: bytes, flags: int) -> list[Attributes]:
-        """The attributes of each answer; OSError if the kernel refuses."""
-        length = HEADERS_BYTES + len(body)
-        header = struct.pack("=IHHII", length, self.number, NLM_F_REQUEST | flags, 1, 0)
-        self.socket.send(header + struct.pack("=BBH", command, 1, 0) + body)
-        answers: list[Attributes] = []
-        while True:
-            data = self.socket.recv(RECEIVE_BYTES)
-            while data:
-                length, kind = struct.unpack_from("=IH", data)
-                if kind in (NLMSG_ERROR, NLMSG_DONE):
-                    (refused,) = struct.unpack_from("=i", data, 16)
-                    if refused:
-                        raise OSError(-refused, os.strerror(-refused))
-                    return answers
-                answers.append(dict(attributes(data[HEADERS_BYTES:length])))
-                data = data[(length + 3) & ~3 :]
-
-
-def family_of(address: str) -> socket.AddressFamily:
-    return socket.AF_INET6 if ":" in address else socket.AF_INET
-
 
 def number(value: bytes) -> int:
     """An unsigned integer in the machine's byte order."""
@@ -129,7 +73,7 @@ def open_wireguard(request: dict[str, Any]) -> dict[str, Any]:
     return {"public_key": wireguard(interface)[0][WG_PUBLIC].hex()}
 
 
-def add_peer(request: dict[str, Any]) -> dict[str, Any]:
+def add_peer(request: dict[str, Any]) -> None:
     """Make an interface carry only packets to ``allowed``, and only to one peer.
 
     Without an ``address`` the peer is where its handshake comes from.
@@ -160,10 +104,9 @@ def add_peer(request: dict[str, Any]) -> dict[str, Any]:
     body = attribute(WG_IFNAME, request["interface"].encode() + b"\0")
     body += attribute(WG_FLAGS, struct.pack("=I", WG_REPLACE_PEERS)) + nested(WG_PEERS, peer)
     Family("wireguard").ask(WG_SET, body, NLM_F_ACK)
-    return {}
 
 
-def reach(request: dict[str, Any]) -> dict[str, Any]:
+def reach(request: dict[str, Any]) -> None:
     """Try to connect to a port that nobody listens on: its refusal also comes through the interface."""
     until = time.monotonic() + REACH_S
     while True:
@@ -180,7 +123,7 @@ def reach(request: dict[str, Any]) -> dict[str, Any]:
                     time.sleep(0.05)
                     continue
                 raise TimeoutError(f"nothing came back through it from {request['peer']}: {error}") from None
-        return {}
+        return
 
 
 class WireGuard:
@@ -194,8 +137,8 @@ class WireGuard:
     def look(self) -> dict[str, Any]:
         found = {"tx_bytes": 0, "rx_bytes": 0}
         handshake_unix_s = 0
-        for answer in self.family.ask(WG_GET, self.name, NLM_F_DUMP):
-            for _, text in attributes(answer.get(WG_PEERS, b"")):
+        for told in self.family.ask(WG_GET, self.name, NLM_F_DUMP):
+            for _, text in attributes(told.get(WG_PEERS, b"")):
                 peer = dict(attributes(text))
                 found["tx_bytes"] += number(peer[PEER_TX])
                 found["rx_bytes"] += number(peer[PEER_RX])
@@ -242,47 +185,16 @@ class Macsec:
         return {**found, "numbers": numbers, "agreed": agreed}
 
 
-def lines_of(path: str, beginning: str) -> str:
-    """The lines of a file that begin so, apart from blanks."""
-    with open(path) as file:  # noqa: PTH123
-        return "".join(line for line in file if line.lstrip().startswith(beginning))
+KINDS: dict[str, type[WireGuard | Macsec]] = {"wireguard": WireGuard, "macsec": Macsec}
 
 
-def watch(request: dict[str, Any]) -> None:
-    """Answer each signal; ``kind``, ``interface``, the one ``below`` it and that link's ``ip`` come with the
-    request."""
-    kinds: dict[str, type[WireGuard | Macsec]] = {"wireguard": WireGuard, "macsec": Macsec}
-    counters = kinds[request["kind"]](request["interface"])
-    below = request["below"] + ":"
-    asked, wake = os.pipe()
-    os.set_blocking(wake, False)
-    signal.set_wakeup_fd(wake)
-    signal.signal(signal.SIGUSR1, lambda _number, _frame: None)
-    questions = 1
-    while True:
-        for _ in range(questions):
-            # A proof takes ``after`` where a cell begins, ``before`` where it ends (protection/proof.py).
-            answer = {"before": lines_of("/proc/net/dev", below), "carried": counters.look()}
-            answer["after"] = lines_of("/proc/net/dev", below)
-            snmp = lines_of("/proc/net/snmp", "Ip:") + lines_of("/proc/net/snmp", "Tcp:")
-            answer["snmp"] = snmp + (lines_of("/proc/net/snmp6", "Ip6") if request["ip"] == 6 else "")
-            sys.stdout.write(json.dumps(answer) + "\n")
-            sys.stdout.flush()
-        questions = len(os.read(asked, RECEIVE_BYTES))
-
-
-def main(what: str, request: str = "") -> None:
-    try:
-        if what == "watch":
-            watch(json.loads(request))
-        else:
-            json.dump(
-                {"open": open_wireguard, "peer": add_peer, "reach": reach}[what](json.load(sys.stdin)),
-                sys.stdout,
-            )
-    except OSError as error:
-        sys.exit(f"{type(error).__name__}: {error}")
+def watch_interface(kind: str, interface: str, below: str, ip: str) -> None:
+    counters = KINDS[kind](interface)
+    watch(lambda: report(below, lambda: {"carried": counters.look()}, is_ipv6=ip == "6"))
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    if sys.argv[1:]:
+        watch_interface(*sys.argv[1:])
+    else:
+        answer({"open": open_wireguard, "peer": add_peer, "reach": reach})

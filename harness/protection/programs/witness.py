@@ -1,9 +1,8 @@
 """A witness at one end of a protected path: what ESP carried, what the interface counted, what is blocked.
 
 It runs on the host as root under the distribution's Python, in the network namespace of the end, as long as
-the path is up, and starts no process when it is asked. SIGUSR1: report what all security associations of the
-path have carried. SIGUSR2: a knock, one attempt to connect like the portal's traffic does. Each answer is a
-line of JSON on standard output; the first one comes unasked.
+the path is up. SIGUSR1: report what all security associations of the path have carried. SIGUSR2: a knock, one
+attempt to connect like the portal's traffic does. SIGHUP: the same, and a dialogue in clear.
 
 A security association that a rekey replaces takes its counters with it, but the kernel's last report of it
 has them (xfrm_notify_sa() and build_expire() in net/xfrm/xfrm_user.c). `ip xfrm monitor` would print the
@@ -15,62 +14,49 @@ Arguments: interface, reqid, own address, own port (0: any), the peer's address 
 from __future__ import annotations
 
 import errno
-import json
-import os
-import select
 import signal
 import socket
 import struct
 import sys
 import time
+from typing import Any
 
-# linux/netlink.h and linux/xfrm.h; all numbers are in the machine's own byte order, except SPIs and
-# addresses.
+from harness.hosts.programs.netlink import (
+    NLM_F_DUMP,
+    NLMSG_DONE,
+    NLMSG_ERROR,
+    RECEIVE_BYTES,
+    attributes,
+    message,
+    messages,
+)
+from harness.protection.programs.watching import family_of, lines_of, report, watch
+
+# linux/xfrm.h; SPIs and addresses are in the network's byte order.
 NETLINK_XFRM = 6
-NLM_F_REQUEST, NLM_F_DUMP = 0x1, 0x300
-NLMSG_ERROR, NLMSG_DONE = 0x2, 0x3
 NEW, DELETED, GET, EXPIRED, UPDATED = 0x10, 0x11, 0x12, 0x18, 0x1A
 GROUPS = 1 << (2 - 1) | 1 << (3 - 1)
 """XFRMNLGRP_EXPIRE and XFRMNLGRP_SA."""
 
-HEADER_BYTES = 16
 USERSA_INFO_BYTES, USERSA_ID_BYTES = 224, 24
 XFRMA_ALG_AUTH, XFRMA_ALG_CRYPT, XFRMA_SA, XFRMA_REPLAY = 1, 2, 6, 10
 XFRMA_ALG_AEAD, XFRMA_ALG_AUTH_TRUNC, XFRMA_REPLAY_ESN = 18, 20, 23
 MODES = ("transport", "tunnel")
-RECEIVE_BYTES = 1 << 18
 PATIENCE_S = 0.1
 """How long the last report of an association that is gone may take."""
 
 KNOCK_S = 1.0
 """How long to wait for an answer to a knock."""
 
+DIALOGUE_S = 5.0
+PDU_BYTES = 128
+REQUEST, RESPONSE = 0, 1
+"""Types: initialize connection request, and its response (NVMe/TCP Transport Specification 1.0, sections
+3.6.2.2 and 3.6.2.3): the first PDU of each end of a connection in clear."""
+
 State = dict[str, object]
 Key = tuple[int, str]
 """SPI and destination."""
-
-
-def messages(data: bytes) -> list[tuple[int, bytes]]:
-    """The netlink messages in ``data``: type and payload."""
-    found = []
-    while len(data) >= HEADER_BYTES:
-        length, kind = struct.unpack_from("=IH", data)
-        if length < HEADER_BYTES:
-            break
-        found.append((kind, data[HEADER_BYTES:length]))
-        data = data[(length + 3) & ~3 :]
-    return found
-
-
-def attributes(data: bytes) -> dict[int, bytes]:
-    found = {}
-    while len(data) >= 4:
-        length, kind = struct.unpack_from("=HH", data)
-        if length < 4:
-            break
-        found[kind] = data[4:length]
-        data = data[(length + 3) & ~3 :]
-    return found
 
 
 def address(info: bytes, at: int) -> str:
@@ -83,10 +69,6 @@ def address(info: bytes, at: int) -> str:
 
 def key_of(info: bytes) -> Key:
     return int.from_bytes(info[72:76], "big"), address(info, 56)
-
-
-def family_of(text: str) -> socket.AddressFamily:
-    return socket.AF_INET6 if ":" in text else socket.AF_INET
 
 
 def counters(info: bytes) -> tuple[int, int]:
@@ -138,11 +120,11 @@ class Associations:
     def take(self, kind: int, payload: bytes) -> None:
         """Note a message of the kernel's."""
         if kind in (NEW, UPDATED):
-            key, found = key_of(payload), self.of(payload, attributes(payload[USERSA_INFO_BYTES:]))
+            key, found = key_of(payload), self.of(payload, dict(attributes(payload[USERSA_INFO_BYTES:])))
             if found is not None and key not in self.ended:
                 self.last[key] = found
         elif kind == DELETED:
-            more = attributes(payload[USERSA_ID_BYTES:])
+            more = dict(attributes(payload[USERSA_ID_BYTES:]))
             info = more.get(XFRMA_SA, b"")
             last = self.of(info, more)
             if last is not None:
@@ -174,7 +156,7 @@ class Associations:
 
     def look(self) -> set[Key]:
         """Ask for all that exist now."""
-        self.dumps.send(struct.pack("=IHHII", HEADER_BYTES, GET, NLM_F_REQUEST | NLM_F_DUMP, 1, 0))
+        self.dumps.send(message(GET, NLM_F_DUMP))
         there: set[Key] = set()
         while True:
             for kind, payload in messages(self.dumps.recv(RECEIVE_BYTES)):
@@ -203,12 +185,6 @@ def opened(groups: int) -> socket.socket:
     return made
 
 
-def lines_of(path: str, beginning: str) -> str:
-    """The lines of a file that begin so, apart from blanks."""
-    with open(path) as file:  # noqa: PTH123
-        return "".join(line for line in file if line.lstrip().startswith(beginning))
-
-
 def blocked() -> int | None:
     """How many packets policies have stopped; None if the kernel does not count them."""
     try:
@@ -217,7 +193,7 @@ def blocked() -> int | None:
         return None
 
 
-def knock(own: tuple[str, int], peer: tuple[str, int]) -> dict[str, object]:
+def knock(own: tuple[str, int], peer: tuple[str, int]) -> dict[str, Any]:
     """Try to connect, once: the name of the error if it fails, and how many packets were blocked."""
     before = blocked()
     said = ""
@@ -233,35 +209,67 @@ def knock(own: tuple[str, int], peer: tuple[str, int]) -> dict[str, object]:
     return {"error": said, "blocked": None if before is None or after is None else after - before}
 
 
-def main(interface: str, reqid: str, own: str, own_port: str, peer: str, peer_port: str) -> None:
-    known = Associations(int(reqid), family_of(peer))
-    asked, wake = os.pipe()
-    os.set_blocking(asked, False)
-    os.set_blocking(wake, False)
-    signal.set_wakeup_fd(wake)
-    for number in (signal.SIGUSR1, signal.SIGUSR2):
-        signal.signal(number, lambda _number, _frame: None)
-    questions = bytes([signal.SIGUSR1])
+def converse(own: tuple[str, int], peer: tuple[str, int]) -> dict[str, Any]:
+    """Talk NVMe/TCP in clear with the witness at the other end: who has a port of its own listens."""
+    try:
+        (listen if own[1] else talk)(own, peer)
+    except OSError as error:
+        return {"error": f"{type(error).__name__}: {error}", "blocked": None}
+    return {"error": "", "blocked": None}
+
+
+def pdu(kind: int) -> bytes:
+    return struct.pack("<BBBBI", kind, 0, PDU_BYTES, 0, PDU_BYTES).ljust(PDU_BYTES, b"\0")
+
+
+def receive(connection: socket.socket) -> None:
+    left = PDU_BYTES
+    while left:
+        got = len(connection.recv(left))
+        if not got:
+            raise ConnectionError("the other end hung up before it had said all")
+        left -= got
+
+
+def listen(own: tuple[str, int], _peer: tuple[str, int]) -> None:
+    with socket.create_server(own, family=family_of(own[0])) as listener:
+        listener.settimeout(DIALOGUE_S)
+        connection, _ = listener.accept()
+        with connection:
+            connection.settimeout(DIALOGUE_S)
+            receive(connection)
+            connection.sendall(pdu(RESPONSE))
+            # Who hangs up first keeps the port for a minute, and this one is the portal's.
+            connection.recv(1)
+
+
+def talk(own: tuple[str, int], peer: tuple[str, int]) -> None:
+    with connected(own, peer) as connection:
+        connection.sendall(pdu(REQUEST))
+        receive(connection)
+
+
+def connected(own: tuple[str, int], peer: tuple[str, int]) -> socket.socket:
+    """A connection, once the other end listens."""
+    until = time.monotonic() + DIALOGUE_S
     while True:
-        for question in questions:
-            if question == signal.SIGUSR2:
-                answer = knock((own, int(own_port)), (peer, int(peer_port)))
-            else:
-                # The interface before and after: what passes between the two readings is in the associations.
-                answer = {"before": lines_of("/proc/net/dev", interface + ":"), "states": known.tell()}
-                answer["after"] = lines_of("/proc/net/dev", interface + ":")
-                snmp = lines_of("/proc/net/snmp", "Ip:") + lines_of("/proc/net/snmp", "Tcp:")
-                if family_of(peer) == socket.AF_INET6:
-                    snmp += lines_of("/proc/net/snmp6", "Ip6")
-                answer["snmp"] = snmp
-            sys.stdout.write(json.dumps(answer) + "\n")
-            sys.stdout.flush()
-        select.select([asked, known.events.fileno()], [], [])
-        known.hear()
         try:
-            questions = os.read(asked, RECEIVE_BYTES)
-        except BlockingIOError:
-            questions = b""
+            return socket.create_connection(peer, timeout=DIALOGUE_S, source_address=own)
+        except ConnectionRefusedError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.01)
+
+
+def main(interface: str, reqid: str, own_address: str, own_port: str, address: str, port: str) -> None:
+    own, peer = (own_address, int(own_port)), (address, int(port))
+    family = family_of(address)
+    known = Associations(int(reqid), family)
+    watch(
+        lambda: report(interface, lambda: {"states": known.tell()}, is_ipv6=family == socket.AF_INET6),
+        {signal.SIGUSR2: lambda: knock(own, peer), signal.SIGHUP: lambda: converse(own, peer)},
+        ear=(known.events, known.hear),
+    )
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from typing import Any
 from harness.hosts import NamespaceHost, programs
 from harness.hosts.runner import DEFAULT_TIMEOUT_S, Completed
 from harness.model.errors import CommandFailed, Interrupted
+from harness.protection import witness
 from harness.protection.capture import MOST_SPARSE, Reader, Seen
 from harness.protection.ipsec.charon import Charon
 from harness.protection.ipsec.layer import EspFrames
@@ -235,13 +236,13 @@ class FakeWitness(Witness):
         self.reports = list(reports)
         self.knocks = list(knocks)
 
-    def ask(self) -> None:
+    def ask(self, what: int = witness.REPORT) -> None:
         pass
 
     def report(self) -> Report:
         return self.reports.pop(0) if len(self.reports) > 1 else self.reports[0]
 
-    def knock(self) -> Knock:
+    def knocked(self) -> Knock:
         return self.knocks.pop(0)
 
 

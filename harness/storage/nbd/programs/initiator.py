@@ -1,7 +1,7 @@
 """Connects an initiator to an NBD export, tells what was agreed on, and disconnects.
 
 One request on standard input (JSON), an answer on standard output. It runs by itself under the distribution's
-Python, imports nothing of the harness, and needs no nbd-client. The handshake is the "fixed newstyle" of
+Python, and needs no nbd-client. The handshake is the "fixed newstyle" of
 doc/proto.md of NetworkBlockDevice/nbd. Netlink then hands the socket to the kernel (linux/nbd-netlink.h),
 with a name of ours for what is behind it. By that name the disk is found again (``backend`` in its folder of
 sysfs, Linux 5.14); one that is absent needs no disconnecting.
@@ -10,25 +10,15 @@ sysfs, Linux 5.14); one that is absent needs no disconnecting.
 from __future__ import annotations
 
 import contextlib
-import json
 import socket
 import struct
-import sys
-import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from harness.hosts.programs.answering import NoAnswer, answer, wait_until
+from harness.hosts.programs.netlink import NLM_F_ACK, Family, attribute, nested
+
 DISKS = Path("/sys/block")
-DEADLINE_S = 10.0
-
-NOT_REACHED = 4
-"""Exit status if nobody answers at the portal."""
-
-
-class NoAnswer(OSError):
-    """Nobody answers."""
-
 
 # doc/proto.md: the handshake
 
@@ -86,11 +76,6 @@ def handshake(connection: socket.socket, export: str) -> dict[str, int]:
 
 # The kernel's side: generic netlink
 
-NETLINK_GENERIC = 16
-ERROR = 2
-REQUEST, WITH_ACK = 1, 4
-CONTROLLER, GET_FAMILY, FAMILY_ID, FAMILY_NAME = 16, 3, 1, 2
-NESTED = 1 << 15
 CONNECT, DISCONNECT = 1, 2
 # NBD_ATTR_*
 INDEX, SIZE, BLOCK, TIMEOUT, SERVER_FLAGS, CLIENT_FLAGS, SOCKETS = range(1, 8)
@@ -99,50 +84,18 @@ ITEM, FD = 1, 1
 DESTROY_ON_DISCONNECT = 1 << 0
 
 
-def attribute(kind: int, value: bytes) -> bytes:
-    return struct.pack("=HH", 4 + len(value), kind) + value + bytes(-len(value) % 4)
-
-
 def number(kind: int, value: int, size: str = "Q") -> bytes:
     return attribute(kind, struct.pack(f"={size}", value))
 
 
-def attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
-    while len(data) >= 4:
-        length, kind = struct.unpack_from("=HH", data)
-        yield kind & ~NESTED, data[4:length]
-        data = data[length + -length % 4 :]
-
-
-def told(netlink: socket.socket, family: int, command: int, payload: bytes) -> dict[int, bytes]:
-    """What the kernel answers to a command; OSError if it refuses."""
-    body = struct.pack("=BBH", command, 1, 0) + payload
-    netlink.send(struct.pack("=IHHII", 16 + len(body), family, REQUEST | WITH_ACK, 1, 0) + body)
-    answer: dict[int, bytes] = {}
-    while True:
-        data = netlink.recv(1 << 16)
-        while data:
-            length, kind = struct.unpack_from("=IH", data)
-            message, data = data[16:length], data[length + -length % 4 :]
-            if kind != ERROR:
-                answer = dict(attributes(message[4:]))
-                continue
-            (error,) = struct.unpack_from("=i", message)
-            if error:
-                raise OSError(-error, "the kernel's nbd refused")
-            return answer
-
-
 def ask_kernel(command: int, payload: bytes) -> dict[int, bytes]:
-    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_GENERIC) as netlink:
-        netlink.bind((0, 0))
-        name = attribute(FAMILY_NAME, b"nbd\0")
-        try:
-            found = told(netlink, CONTROLLER, GET_FAMILY, name)
-        except FileNotFoundError as error:
-            raise OSError("this kernel has no nbd: is the module loaded?") from error
-        (family,) = struct.unpack("=H", found[FAMILY_ID])
-        return told(netlink, family, command, payload)
+    """What the kernel's nbd answers; OSError if it refuses."""
+    try:
+        family = Family("nbd")
+    except FileNotFoundError as error:
+        raise OSError("this kernel has no nbd: is the module loaded?") from error
+    answers = family.ask(command, payload, NLM_F_ACK)
+    return answers[0] if answers else {}
 
 
 # Requests
@@ -174,7 +127,7 @@ def open_portal(request: dict[str, Any]) -> socket.socket:
     return connection
 
 
-def connect(request: dict[str, Any]) -> dict[str, Any]:
+def connect(request: dict[str, Any]) -> None:
     """Connect, hand the connection to the kernel, and wait for the disk."""
     with open_portal(request) as connection:
         found = handshake(connection, request["export"])
@@ -182,26 +135,20 @@ def connect(request: dict[str, Any]) -> dict[str, Any]:
             wanted = "refuses" if request["read_only"] else "takes"
             raise ConnectionError(f"expected a server that {wanted} writes, found another")
         connection.settimeout(None)
-        sockets = attribute(ITEM | NESTED, number(FD, connection.fileno(), "I"))
-        answer = ask_kernel(
+        told = ask_kernel(
             CONNECT,
             number(SIZE, found["size_bytes"])
             + number(BLOCK, max(BLOCK_BYTES, found["smallest_block_bytes"]))
             + number(TIMEOUT, request["loss_s"])
             + number(SERVER_FLAGS, found["flags"])
             + number(CLIENT_FLAGS, DESTROY_ON_DISCONNECT)
-            + attribute(SOCKETS | NESTED, sockets)
+            + nested(SOCKETS, nested(ITEM, number(FD, connection.fileno(), "I")))
             + attribute(BACKEND, request["backend"].encode() + b"\0"),
         )
-    disk = DISKS / f"nbd{struct.unpack('=I', answer[INDEX])[0]}"
-    until = time.monotonic() + DEADLINE_S
-    while (disk / "size").read_text().strip() == "0":
-        if time.monotonic() > until:
-            raise TimeoutError(f"{disk.name} did not get a size within {DEADLINE_S:g} s")
-        time.sleep(0.02)
+    disk = DISKS / f"nbd{struct.unpack('=I', told[INDEX])[0]}"
+    wait_until(lambda: (disk / "size").read_text().strip() != "0", f"{disk.name} did not get a size")
     # On a single processor the kernel chooses mq-deadline, which makes sequential I/Os that wait into one.
     (disk / "queue/scheduler").write_text("none")
-    return {}
 
 
 QUEUE = (
@@ -220,25 +167,12 @@ def tell(request: dict[str, Any]) -> dict[str, Any]:
     return {"disk": disk.name, "agreed": agreed}
 
 
-def disconnect(request: dict[str, Any]) -> dict[str, Any]:
+def disconnect(request: dict[str, Any]) -> None:
     for disk in disks(request["backend"]):
         with contextlib.suppress(FileNotFoundError):
             ask_kernel(DISCONNECT, number(INDEX, int(disk.name.removeprefix("nbd")), "I"))
-    until = time.monotonic() + DEADLINE_S
-    while left := [disk.name for disk in disks(request["backend"])]:
-        if time.monotonic() > until:
-            raise TimeoutError(f"{', '.join(left)} did not go within {DEADLINE_S:g} s")
-        time.sleep(0.02)
-    return {}
+    wait_until(lambda: not disks(request["backend"]), f"a disk of {request['backend']} did not go")
 
 
-ACTIONS = {"connect": connect, "tell": tell, "disconnect": disconnect}
-
-try:
-    request = json.load(sys.stdin)
-    json.dump(ACTIONS[request["do"]](request), sys.stdout)
-except NoAnswer as error:
-    sys.stderr.write(f"{error}\n")
-    sys.exit(NOT_REACHED)
-except OSError as error:
-    sys.exit(f"{type(error).__name__}: {error}")
+if __name__ == "__main__":
+    answer({"connect": connect, "tell": tell, "disconnect": disconnect})

@@ -1,25 +1,21 @@
 """Makes and removes NBD exports on the target host, one request on standard input (JSON).
 
-This file runs by itself under the distribution's Python, perhaps on another machine: it imports nothing of
-the harness. nbdkit's file plugin serves what is in a folder, so an export is a symbolic link in there. All
-exports of a portal share a server, which begins with the first and ends with the last. Removal of what is
-absent succeeds, and so does that of what a killed run had made in part.
+It runs by itself under the distribution's Python, perhaps on another machine. nbdkit's file plugin serves
+what is in a folder, so an export is a symbolic link in there. All exports of a portal share a server, which
+begins with the first and ends with the last. Removal of what is absent succeeds, and so does that of what a
+killed run had made in part.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import subprocess
-import sys
-import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-DEADLINE_S = 10.0
+from harness.hosts.programs.answering import answer, wait_until
 
 FILTERS = ("--filter=exportname", "--filter=fua")
 SETTINGS = (
@@ -63,11 +59,7 @@ class Portal:
         # Its clients have gone.
         with contextlib.suppress(ProcessLookupError):
             os.kill(number, signal.SIGKILL)
-        until = time.monotonic() + DEADLINE_S
-        while self.server() is not None:
-            if time.monotonic() > until:
-                raise TimeoutError(f"nbdkit, process {number}, did not end within {DEADLINE_S:g} s")
-            time.sleep(0.01)
+        wait_until(lambda: self.server() is None, f"nbdkit, process {number}, did not end")
 
 
 def create(request: dict[str, Any]) -> None:
@@ -88,26 +80,11 @@ def delete(request: dict[str, Any]) -> None:
         return
     portal.stop()
     portal.process_file.unlink(missing_ok=True)
-    for folder in emptied(portal):
+    # Each before the one that has it.
+    for folder in (portal.exports, portal.devices, portal.folder, *list(portal.folder.parents)[:2]):
         with contextlib.suppress(OSError):
             folder.rmdir()
 
 
-def emptied(portal: Portal) -> Iterator[Path]:
-    """The folders that may be empty by now, each before the one that has it."""
-    yield from (
-        portal.exports,
-        portal.devices,
-        portal.folder,
-        portal.folder.parent,
-        portal.folder.parent.parent,
-    )
-
-
-ACTIONS = {"create": create, "delete": delete}
-
-try:
-    request = json.load(sys.stdin)
-    ACTIONS[request["do"]](request)
-except OSError as error:
-    sys.exit(f"{type(error).__name__}: {error}")
+if __name__ == "__main__":
+    answer({"create": create, "delete": delete})

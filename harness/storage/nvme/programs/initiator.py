@@ -1,7 +1,7 @@
 """Connects an initiator to an NVMe/TCP subsystem, tells what was agreed on, and disconnects.
 
 One request on standard input (JSON), an answer on standard output. It runs by itself under the distribution's
-Python, imports nothing of the harness, and needs no nvme-cli: /dev/nvme-fabrics takes a connection in words
+Python, and needs no nvme-cli: /dev/nvme-fabrics takes a connection in words
 (drivers/nvme/host/fabrics.c), an ioctl carries admin commands (linux/nvme_ioctl.h). A controller is found by
 its subsystem's NQN; one that is absent needs no disconnecting.
 """
@@ -12,17 +12,15 @@ import array
 import contextlib
 import errno
 import fcntl
-import json
 import signal
 import struct
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
+from harness.hosts.programs.answering import NoAnswer, answer, wait_until
+
 FABRICS = Path("/dev/nvme-fabrics")
 CONTROLLERS = Path("/sys/class/nvme")
-DEADLINE_S = 10.0
 
 ADMIN_COMMAND = 0xC0484E41
 """NVME_IOCTL_ADMIN_CMD: _IOWR('N', 0x41, struct nvme_passthru_cmd), which has 72 bytes."""
@@ -33,13 +31,7 @@ PAGE_BYTES = 4096
 WRITE_PROTECT = 0x84
 """The same, figure 317: the feature, and of its value (figure 370) 1, write protected."""
 
-NOT_REACHED = 4
-"""Exit status if nobody answers at the portal."""
 NO_ANSWER = (errno.ECONNREFUSED, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ETIMEDOUT)
-
-
-class NoAnswer(OSError):
-    """Nobody answers."""
 
 
 QUEUE = ("scheduler", "nr_requests", "max_sectors_kb", "max_hw_sectors_kb", "write_cache")
@@ -77,7 +69,7 @@ def queue(controller: Path) -> Path:
     return found
 
 
-def connect(request: dict[str, Any]) -> dict[str, Any]:
+def connect(request: dict[str, Any]) -> None:
     """Connect, and wait for the disk."""
 
     def give_up(_number: int, _frame: object) -> None:
@@ -93,11 +85,7 @@ def connect(request: dict[str, Any]) -> dict[str, Any]:
             raise NoAnswer(error.strerror) from error
         raise
     signal.alarm(0)
-    until = time.monotonic() + DEADLINE_S
-    while not disks(request["nqn"]):
-        if time.monotonic() > until:
-            raise TimeoutError(f"the subsystem's namespace did not become a disk within {DEADLINE_S:g} s")
-        time.sleep(0.02)
+    wait_until(lambda: bool(disks(request["nqn"])), "the subsystem's namespace did not become a disk")
     (controller,), (disk,) = controllers(request["nqn"]), disks(request["nqn"])
     # What the kernel chooses where there is a queue for each of several processors. Where there is one, it
     # chooses mq-deadline (elevator_get_default() in block/elevator.c), which makes sequential I/Os that wait
@@ -105,7 +93,6 @@ def connect(request: dict[str, Any]) -> dict[str, Any]:
     (queue(controller) / "scheduler").write_text("none")
     if request["read_only"]:
         protect(controller, disk)
-    return {}
 
 
 def admin(
@@ -133,11 +120,7 @@ def protect(controller: Path, disk: Path) -> None:
     number = int((disk / "nsid").read_text())
     admin(controller, SET_FEATURES, array.array("B"), namespace=number, words=(WRITE_PROTECT, 1))
     (controller / "rescan_controller").write_text("1")
-    until = time.monotonic() + DEADLINE_S
-    while (disk / "ro").read_text().strip() != "1":
-        if time.monotonic() > until:
-            raise TimeoutError(f"{disk.name} did not become read-only within {DEADLINE_S:g} s")
-        time.sleep(0.02)
+    wait_until(lambda: (disk / "ro").read_text().strip() == "1", f"{disk.name} did not become read-only")
 
 
 def tell(request: dict[str, Any]) -> dict[str, Any]:
@@ -163,25 +146,13 @@ def tell(request: dict[str, Any]) -> dict[str, Any]:
     return {"controller": controller.name, "disk": disk.name, "agreed": agreed}
 
 
-def disconnect(request: dict[str, Any]) -> dict[str, Any]:
-    until = time.monotonic() + DEADLINE_S
-    for controller in controllers(request["nqn"]):
+def disconnect(request: dict[str, Any]) -> None:
+    nqn = request["nqn"]
+    for controller in controllers(nqn):
         with contextlib.suppress(FileNotFoundError):
             (controller / "delete_controller").write_text("1")
-    while left := [path.name for path in (*controllers(request["nqn"]), *disks(request["nqn"]))]:
-        if time.monotonic() > until:
-            raise TimeoutError(f"{', '.join(left)} did not go within {DEADLINE_S:g} s")
-        time.sleep(0.02)
-    return {}
+    wait_until(lambda: not controllers(nqn) and not disks(nqn), f"the controller of {nqn} did not go")
 
 
-ACTIONS = {"connect": connect, "tell": tell, "disconnect": disconnect}
-
-try:
-    request = json.load(sys.stdin)
-    json.dump(ACTIONS[request["do"]](request), sys.stdout)
-except NoAnswer as error:
-    sys.stderr.write(f"{error}\n")
-    sys.exit(NOT_REACHED)
-except OSError as error:
-    sys.exit(f"{type(error).__name__}: {error}")
+if __name__ == "__main__":
+    answer({"connect": connect, "tell": tell, "disconnect": disconnect})

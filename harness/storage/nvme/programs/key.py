@@ -1,18 +1,19 @@
 """Puts the key of a TLS session into the kernel's keyring `.nvme`, and takes it out again.
 
-One request on standard input (JSON); the key comes that way because others may read a command line. This file
-runs by itself under the distribution's Python, perhaps on another machine: it imports nothing of the harness.
-libkeyutils is a library that tlshd itself needs. Removal of what is absent succeeds.
+One request on standard input (JSON); the key comes that way because others may read a command line. It runs
+by itself under the distribution's Python, perhaps on another machine. libkeyutils is a library that tlshd
+itself needs. Removal of what is absent succeeds.
 """
 
 from __future__ import annotations
 
 import ctypes
 import errno
-import json
 import os
 import sys
 from typing import Any
+
+from harness.hosts.programs.answering import answer
 
 KIND = b"psk"
 """The type that the kernel registers for such keys (drivers/nvme/common/keyring.c)."""
@@ -61,10 +62,5 @@ def remove(request: dict[str, Any]) -> None:
             raise
 
 
-ACTIONS = {"insert": insert, "remove": remove}
-
-try:
-    request = json.load(sys.stdin)
-    ACTIONS[request["do"]](request)
-except OSError as error:
-    sys.exit(f"{type(error).__name__}: {error}")
+if __name__ == "__main__":
+    answer({"insert": insert, "remove": remove})

@@ -1,18 +1,18 @@
 """Makes and removes NVMe/TCP exports on the target host, one request on standard input (JSON).
 
-This file runs by itself under the distribution's Python, perhaps on another machine: it imports nothing
-of the harness. Linux's target (nvmet) is set up in configfs alone (drivers/nvme/target/configfs.c). Removal
-of what is absent succeeds, and so does that of what a killed run had made in part.
+It runs by itself under the distribution's Python, perhaps on another machine. Linux's target (nvmet) is set
+up in configfs alone (drivers/nvme/target/configfs.c). Removal of what is absent succeeds, and so does that of
+what a killed run had made in part.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import json
-import sys
 from pathlib import Path
 from typing import Any
+
+from harness.hosts.programs.answering import answer
 
 NVMET = Path("/sys/kernel/config/nvmet")
 NAMESPACE = "1"
@@ -111,10 +111,5 @@ def remove(folder: Path) -> None:
                 raise
 
 
-ACTIONS = {"create": create, "delete": delete}
-
-try:
-    request = json.load(sys.stdin)
-    ACTIONS[request["do"]](request)
-except OSError as error:
-    sys.exit(f"{type(error).__name__}: {error}")
+if __name__ == "__main__":
+    answer({"create": create, "delete": delete})

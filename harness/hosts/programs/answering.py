@@ -1,0 +1,41 @@
+"""One request on standard input (JSON) and its answer on standard output, for programs that run by themselves
+on a host."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+NOT_REACHED = 4
+"""Exit status if nobody answers at the portal."""
+
+DEADLINE_S = 10.0
+
+
+class NoAnswer(OSError):
+    """Nobody answers at the portal."""
+
+
+def answer(actions: Mapping[str, Callable[[dict[str, Any]], dict[str, Any] | None]]) -> None:
+    """Have the action whose name is the request's ``do`` carry it out; OSError becomes a line that says why
+    it could not."""
+    try:
+        request = json.load(sys.stdin)
+        json.dump(actions[request["do"]](request), sys.stdout)
+    except NoAnswer as error:
+        sys.stderr.write(f"{error}\n")
+        sys.exit(NOT_REACHED)
+    except OSError as error:
+        sys.exit(f"{type(error).__name__}: {error}")
+
+
+def wait_until(holds: Callable[[], bool], what: str) -> None:
+    """TimeoutError with ``what`` if it does not hold in time."""
+    until = time.monotonic() + DEADLINE_S
+    while not holds():
+        if time.monotonic() > until:
+            raise TimeoutError(f"{what} within {DEADLINE_S:g} s")
+        time.sleep(0.02)

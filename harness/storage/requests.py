@@ -13,7 +13,7 @@ from harness.storage.transport import NoAnswer
 
 
 def step(room: str, program: str, do: str, **request: object) -> Step:
-    """A request that one of a room's programs carries out."""
+    """A request that one of a room's programs carries out; secrets are passed only on standard input."""
     text = msgspec.json.encode({"do": do, **request}).decode()
     return Step((programs.PYTHON, "-I", "-S", "-c", programs.source(room, program)), input=text)
 

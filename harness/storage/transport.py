@@ -7,17 +7,17 @@ explains knows this protocol alone.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar, Protocol
+from typing import NamedTuple, Protocol
 
 from harness.hosts import Host
 from harness.hosts.footprint import Leftover, Trouble
 from harness.hosts.journal import Journal
 from harness.model import BackingKind
-from harness.model.errors import CommandFailed
+from harness.model.errors import CellInvalid, CommandFailed
 
 
 class NoAnswer(CommandFailed):
@@ -96,23 +96,48 @@ class Export:
     parameters: Mapping[str, str]
 
 
-class Disk(Protocol):
-    """The initiator's block device of a session."""
+class Expected(NamedTuple):
+    """``what`` of a disk must be ``wanted``, by a file of its host; "" if anything will do."""
 
-    @property
-    def device(self) -> str:
-        """Its node, ``/dev/…``."""
-        ...
+    what: str
+    path: str
+    wanted: str = ""
+    is_part: bool = False
+    """The file says more: a page of SCSI, with a header."""
 
-    @property
-    def sysfs(self) -> str:
-        """Its folder in sysfs."""
-        ...
+
+@dataclass(frozen=True, kw_only=True)
+class Disk:
+    """The initiator's block device of a session, as found through sysfs: never by assuming a name.
+
+    ``device`` is its node, ``sysfs`` its folder there.
+    """
+
+    host: Host
+    device: str
+    sysfs: str
+    expected: tuple[Expected, ...]
 
     def check(self) -> None:
-        """Raises CellInvalid if, just before a job, the device is not what was connected to any more, or
-        something (multipath, LVM, md) has taken hold of it."""
-        ...
+        """Make sure, just before a job, that the device still is what was connected to.
+
+        Raises CellInvalid if the session is gone or not in order, another disk has taken the name, or
+        something (multipath, LVM, md) has taken hold of it.
+        """
+        expected = (*self.expected, Expected("size", f"{self.sysfs}/size"))
+        texts = self.host.read_files([path for _, path, *_ in expected])
+        for (what, _, wanted, is_part), text in zip(expected, texts, strict=True):
+            said = text.strip()
+            if not said or (wanted not in said if is_part else said != (wanted or said)):
+                found = "another" if is_part and said else said or "none"
+                raise CellInvalid(
+                    f"expected the {what} of {self.device} to be {wanted or 'there'}, found {found}"
+                )
+        if holders := self.host.list_folder(f"{self.sysfs}/holders"):
+            raise CellInvalid(
+                f"expected {self.device} to be free, but {', '.join(holders)} holds it",
+                hint="keep multipathd and LVM away from disks of the harness",
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,13 +170,23 @@ class Shared(Protocol):
             yield session
 
 
-class Transport(Protocol):
+def _is_ready(_host: Host) -> None:
+    """Its programs start soon enough."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Transport:
     """One way to a target's storage, and all that others have to know of it. ``port`` is its standard's.
 
     What its ends send is ``analysis.wire``'s, and what it needs of packages is in packages.txt, by its name.
+    ``shared`` brings up what all columns share, for the length of a context. ``get_ready``, on a kernel of
+    the run's own, does ahead what takes time and is the same in every run.
+
     ``leaves`` is what may be left of a run, ``troubles`` are the kernel's messages of a session that was
     disturbed (``hosts/footprint.py``). ``lists`` are the folders that list what it brings up in a kernel, and
     ``exported`` says which devices it exports. ``column_s`` is how long it takes to bring up a column.
+    The modules are the kernel's, in modprobe(8)'s words, so perhaps with parameters; some a target needs only
+    for files or block devices. What a run writes to ``initiator_folders`` is its own: it hides them.
 
     With ``needs_own_kernel`` Debian's user-mode kernel lacks it. ``target_software`` is a command that
     succeeds where its target's programs and libraries are, () if the kernel alone is the target. ``versions``
@@ -160,33 +195,35 @@ class Transport(Protocol):
     articles; ``server`` is what a machine that can be a target has.
     """
 
-    name: ClassVar[str]
-    port: ClassVar[int]
-    leaves: ClassVar[tuple[Leftover, ...]]
-    troubles: ClassVar[tuple[Trouble, ...]]
-    lists: ClassVar[tuple[str, ...]]
-    exported: ClassVar[tuple[Exported, ...]]
-    column_s: ClassVar[float]
-    needs_own_kernel: ClassVar[bool]
-    target_software: ClassVar[tuple[str, ...]]
-    versions: ClassVar[Mapping[str, tuple[str, ...]]]
-    export_title: ClassVar[str]
-    session_title: ClassVar[str]
-    server: ClassVar[str]
+    name: str
+    port: int
+    shared: Callable[[Sides], AbstractContextManager[Shared]]
+    leaves: tuple[Leftover, ...]
+    troubles: tuple[Trouble, ...]
+    lists: tuple[str, ...]
+    exported: tuple[Exported, ...]
+    column_s: float
+    initiator_modules: tuple[str, ...]
+    target_modules: tuple[str, ...] = ()
+    file_modules: tuple[str, ...] = ()
+    block_modules: tuple[str, ...] = ()
+    initiator_folders: tuple[str, ...] = ()
+    get_ready: Callable[[Host], None] = _is_ready
+    needs_own_kernel: bool = False
+    target_software: tuple[str, ...] = ()
+    versions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    export_title: str
+    session_title: str
+    server: str
 
     def modules(self, role: str, kinds: Collection[BackingKind]) -> tuple[str, ...]:
-        """The kernel modules of a role (target, initiator), if storage of these kinds is exported: each in
-        modprobe(8)'s words, so perhaps with parameters."""
-        ...
+        """The kernel modules of a role (target, initiator), if storage of these kinds is exported."""
+        if role == "initiator":
+            return self.initiator_modules
+        of_devices = self.block_modules if {*kinds} - {BackingKind.FILE} else ()
+        of_files = self.file_modules if BackingKind.FILE in kinds else ()
+        return (*self.target_modules, *of_devices, *of_files)
 
     def private_folders(self, role: str) -> tuple[str, ...]:
         """What a run hides on a machine for its part: what it writes there is its own."""
-        ...
-
-    def get_ready(self, host: Host) -> None:
-        """On a kernel of the run's own: do ahead what takes time and is the same in every run."""
-        ...
-
-    def shared(self, sides: Sides) -> AbstractContextManager[Shared]:
-        """Bring up what all columns share, for the length of the context."""
-        ...
+        return self.initiator_folders if role == "initiator" else ()

@@ -89,7 +89,8 @@ def test_a_session_under_another_name_is_not_taken(name: str) -> None:
     world.iscsi.exported = {SESSION.iqn: "harness-beef-0"}
     host = world.host("initiator")
     SESSION.acquire(host)
-    assert initiator.await_disk(host, SESSION, serial="harness-beef-0").device == "/dev/sda"
+    name, disk = initiator.await_disk(host, SESSION, serial="harness-beef-0")
+    assert (name, disk.device) == ("session1", "/dev/sda")
     world.iscsi.initiator = name
     with pytest.raises(CommandFailed, match=f"expected session1 to be {OURS}'s, found {name or 'no name'}"):
         initiator.await_disk(host, SESSION, serial="harness-beef-0")

@@ -78,9 +78,9 @@ def test_both_ends_are_told_the_same_and_nothing_is_left(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("answers", "words"),
     [
-        ({"backend": "another's\n"}, "to another's"),
-        ({"pid": ""}, "expected to be connected"),
-        ({"size": "8\n"}, "but has 4096"),
+        ({"backend": "another's\n"}, "found another's"),
+        ({"pid": ""}, "expected the process of /dev/nbd0 to be there, found none"),
+        ({"size": "8\n"}, "number of sectors of /dev/nbd0 to be 262144, found 8"),
     ],
 )
 def test_a_disk_that_is_another_is_found_out(tmp_path: Path, answers: Mapping[str, str], words: str) -> None:

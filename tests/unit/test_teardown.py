@@ -42,7 +42,7 @@ from harness.results.store import RunFolder
 from harness.runs import lean
 from harness.runs.cells import CellComposer
 from harness.runs.columns import Hosts
-from harness.storage.iscsi.initiator import RemoteDisk
+from harness.storage.transport import Disk
 from tests import flat
 from tests.unit.fakes import IO_BYTES, USERS, Command, Failure, FakeDaemon, World, tcp
 from tests.unit.fakes.answers import DONE, Answer
@@ -236,9 +236,9 @@ def test_a_cell_that_ends_early_does_not_hide_what_was_seen_after_the_one_before
 
     def leak_and_lose_the_disk(tcpdump: FakeDaemon) -> None:
         happen(tcpdump)
-        monkeypatch.setattr(RemoteDisk, "check", gone)
+        monkeypatch.setattr(Disk, "check", gone)
 
-    def gone(_disk: RemoteDisk) -> None:
+    def gone(_disk: Disk) -> None:
         raise CellInvalid("the disk is gone")
 
     late(monkeypatch, "next cell", leak_and_lose_the_disk)

@@ -85,7 +85,9 @@ def test_a_disk_that_is_another_makes_the_cell_invalid(tmp_path: Path) -> None:
     outcome = measure(Swapped(), tmp_path / "run", msgspec.structs.replace(BOTH, columns=(NVME,)))
     (record,) = outcome.records
     assert record.status is Status.INVALID
-    assert re.match(r"/dev/nvme0n1 was expected to be the disk harness-beef-0 of nqn\.", record.reason or "")
+    assert re.match(
+        "expected the serial number of /dev/nvme0n1 to be harness-beef-0, found another", record.reason or ""
+    )
 
 
 def lacking(*modules: str) -> World:

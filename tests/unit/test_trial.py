@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
 
 from harness.hosts import programs
 from harness.model.errors import HostLost, RequirementError
-from harness.storage.nvme.transport import NvmeTcp
+from harness.storage import transports
 from harness.testbeds import doctor, trial
 from harness.testbeds.requirements import Asked
 from harness.testbeds.trial import Outcome
@@ -120,7 +121,8 @@ def test_an_initiator_without_the_target_s_program_connects_to_nobody(
             raise RequirementError("there is no such program")
         return False
 
-    monkeypatch.setattr(NvmeTcp, "target_software", ("nobody's",))
+    changed = dataclasses.replace(transports.named("nvme-tcp"), target_software=("nobody's",))
+    monkeypatch.setitem(transports._BY_NAME, "nvme-tcp", changed)
     asked = Asked(transports=("nvme-tcp",), protections=())
     (outcome,) = tried(World(broken=missing), "initiator", tmp_path, asked)
     assert outcome == Outcome(what="NVMe/TCP, to nobody (a whole NVMe/TCP connection would need nvmet here)")

@@ -14,11 +14,6 @@ RECORDS = ("/etc/iscsi", "/var/lib/iscsi")
 secrets."""
 
 
-def private_folders(role: str) -> tuple[str, ...]:
-    """The folders that a run hides on a machine for its role (target, initiator), because it writes there."""
-    return RECORDS if role == "initiator" else ()
-
-
 def require_agreed(asked: Mapping[str, str], negotiated: Mapping[str, str]) -> None:
     """RequirementError if the two ends agreed on anything other than what was asked for."""
     for name, value in asked.items():

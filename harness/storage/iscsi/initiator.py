@@ -12,7 +12,6 @@ import functools
 import re
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -23,9 +22,9 @@ from harness.hosts.journal import Journal
 from harness.hosts.runner import Completed
 from harness.hosts.undo import Step
 from harness.model import addresses
-from harness.model.errors import CellInvalid, CommandFailed
+from harness.model.errors import CommandFailed
 from harness.parse.iscsi import KEYS
-from harness.storage.transport import NoAnswer
+from harness.storage.transport import Disk, Expected, NoAnswer
 
 MODULES = ("iscsi_tcp", "sd_mod")
 LEAVES = (
@@ -309,46 +308,9 @@ def find_session(host: Host, iqn: str) -> str | None:
     return next((name for name, said in zip(names, targets, strict=True) if said.strip() == iqn), None)
 
 
-@dataclass(frozen=True, kw_only=True)
-class RemoteDisk:
-    """The block device of a session, found through sysfs: its name is never assumed."""
-
-    host: Host
-    session: str
-    sysfs: str
-    device: str
-    serial: str
-
-    def check(self) -> None:
-        """Check, just before a job, that the device still is what was logged in to.
-
-        Raises CellInvalid if the session is gone or not LOGGED_IN, if another disk has taken the name, or if
-        something (multipath, LVM, md) holds the device.
-        """
-        state, disk_serial, here = self.host.read_files(
-            [
-                f"{SESSIONS}/{self.session}/state",
-                f"{self.sysfs}/device/vpd_pg80",
-                f"{self.sysfs}/size",
-            ]
-        )
-        if state.strip() != "LOGGED_IN" or not here:
-            raise CellInvalid(
-                f"expected {self.session} to be logged in with {self.device}, "
-                f"found it {state.strip() or 'gone'}"
-            )
-        if self.serial not in disk_serial:
-            raise CellInvalid(f"expected {self.device} to be the disk {self.serial}, found another")
-        holders = self.host.list_folder(f"{self.sysfs}/holders")
-        if holders:
-            raise CellInvalid(
-                f"expected {self.device} to be free, but {', '.join(holders)} holds it",
-                hint="keep multipathd and LVM away from disks with vendor LIO-ORG",
-            )
-
-
-def await_disk(host: Host, session: IscsiSession, *, serial: str) -> RemoteDisk:
-    """Wait until the kernel has made LUN 0 of the session a disk, and identify it by its serial number.
+def await_disk(host: Host, session: IscsiSession, *, serial: str) -> tuple[str, Disk]:
+    """Wait until the kernel has made LUN 0 of the session a disk, and identify it by its serial number; the
+    kernel's name of the session with it.
 
     CommandFailed if it does not, or if the session is not the one that was asked for.
     """
@@ -367,11 +329,18 @@ def await_disk(host: Host, session: IscsiSession, *, serial: str) -> RemoteDisk:
                 f"LUN 0 of {session.iqn} did not become a disk within {SETTLE_DEADLINE_S:g} s"
             )
         time.sleep(0.02)
-    disk = RemoteDisk(
-        host=host, session=name, sysfs=found[0], device=f"/dev/{found[0].rsplit('/', 1)[1]}", serial=serial
+    sysfs = found[0]
+    disk = Disk(
+        host=host,
+        sysfs=sysfs,
+        device=f"/dev/{sysfs.rpartition('/')[2]}",
+        expected=(
+            Expected("session state", f"{SESSIONS}/{name}/state", "LOGGED_IN"),
+            Expected("serial number", f"{sysfs}/device/vpd_pg80", serial, is_part=True),
+        ),
     )
     disk.check()
-    return disk
+    return name, disk
 
 
 def _disks(host: Host, session: str) -> list[str]:
@@ -391,11 +360,11 @@ def _disks(host: Host, session: str) -> list[str]:
     return []
 
 
-def negotiated(disk: RemoteDisk) -> dict[str, str]:
+def negotiated(session: str, disk: Disk) -> dict[str, str]:
     """What the two ends negotiated (RFC 7143, section 13), read back from sysfs, and the disk's queue."""
-    number = disk.session.removeprefix("session")
+    number = session.removeprefix("session")
     names = {
-        **{name: f"{SESSIONS}/{disk.session}/{name}" for name in SESSION_PARAMETERS},
+        **{name: f"{SESSIONS}/{session}/{name}" for name in SESSION_PARAMETERS},
         **{
             name: f"/sys/class/iscsi_connection/connection{number}:0/{name}" for name in CONNECTION_PARAMETERS
         },

@@ -15,8 +15,7 @@ from harness.hosts import Host, programs
 from harness.hosts.footprint import Leftover, Trouble
 from harness.hosts.undo import Step
 from harness.model import BackingKind, addresses
-from harness.model.errors import CommandFailed
-from harness.storage import configfs
+from harness.storage import configfs, requests
 
 MODULES = ("target_core_mod", "iscsi_target_mod")
 FILE_MODULES, BLOCK_MODULES = ("target_core_file",), ("target_core_iblock",)
@@ -49,16 +48,13 @@ def iqn(tag: str, name: str) -> str:
 
 
 def _lio(do: str, **request: object) -> Step:
-    """A request that rtslib carries out; secrets are passed only on standard input."""
-    text = msgspec.json.encode({"do": do, **request}).decode()
-    return Step((programs.PYTHON, "-c", programs.source(__package__, "lio")), input=text)
+    """A request that rtslib carries out, which is not of the standard library."""
+    made = requests.step(__package__, "lio", do, **request)
+    return Step((programs.PYTHON, "-c", made.argv[-1]), input=made.input)
 
 
-def _ask(host: Host, step: Step) -> None:
-    done = host.run(step.argv, input=step.input, check=False)
-    if done.status != 0:
-        words = done.stderr.strip().splitlines() or ["it said nothing"]
-        raise CommandFailed(f"LIO refused: {words[-1]}")
+def _ask(host: Host, request: Step) -> None:
+    requests.ask(host, request, "LIO refused")
 
 
 def mount_configfs(host: Host) -> None:

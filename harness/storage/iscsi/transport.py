@@ -4,92 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
 
 from harness.hosts import LOADED, Host, programs, start_kept
-from harness.hosts.footprint import Leftover, Trouble
-from harness.model import ENDS, ISCSI, BackingKind
+from harness.model import ISCSI
 from harness.storage import iscsi
 from harness.storage.configfs import CONFIGFS
 from harness.storage.iscsi import initiator, target
 from harness.storage.iscsi.initiator import IscsiSession
 from harness.storage.iscsi.target import Backstore, DiscoveryLogin, IscsiTarget, iqn
-from harness.storage.transport import Export, Exported, Session, Shared, Sides
+from harness.storage.transport import Export, Exported, Session, Shared, Sides, Transport
 
 CHAP_USER = "harness"
-
-
-class Iscsi:
-    """See ``storage.transport.Transport``."""
-
-    name: ClassVar[str] = ISCSI
-    port: ClassVar[int] = target.PORT
-    leaves: ClassVar[tuple[Leftover, ...]] = (*initiator.LEAVES, *target.LEAVES)
-    troubles: ClassVar[tuple[Trouble, ...]] = (*initiator.TROUBLES, *target.TROUBLES)
-    lists: ClassVar[tuple[str, ...]] = (initiator.SESSIONS, f"{CONFIGFS}/target")
-    exported: ClassVar[tuple[Exported, ...]] = (
-        Exported(
-            devices=f"{CONFIGFS}/target/core/*/*/udev_path",
-            name=(-3, -1),
-            as_what="by LIO as the backstore",
-            is_exclusive=True,
-        ),
-    )
-    column_s: ClassVar[float] = 0.7
-    needs_own_kernel: ClassVar[bool] = False
-    target_software: ClassVar[tuple[str, ...]] = (programs.PYTHON, "-I", "-c", "import rtslib_fb")
-    versions: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        "open-iscsi": ("iscsiadm", "--version"),
-        "python3-rtslib-fb": ("dpkg-query", "-W", "-f=${Version}", "python3-rtslib-fb"),
-    }
-    export_title: ClassVar[str] = "an iSCSI target"
-    session_title: ClassVar[str] = "an iSCSI session"
-    server: ClassVar[str] = "LIO"
-
-    def modules(self, role: str, kinds: Collection[BackingKind]) -> tuple[str, ...]:
-        if role == "initiator":
-            return initiator.MODULES
-        of_files = target.FILE_MODULES if BackingKind.FILE in kinds else ()
-        of_devices = target.BLOCK_MODULES if set(kinds) - {BackingKind.FILE} else ()
-        return (*target.MODULES, *of_devices, *of_files)
-
-    def private_folders(self, role: str) -> tuple[str, ...]:
-        return iscsi.private_folders(role)
-
-    def get_ready(self, host: Host) -> None:
-        names = {name for role in ENDS for name in self.modules(role, {BackingKind.BLOCK})}
-        if missing := names.difference(host.list_folder(LOADED)):
-            host.run(["modprobe", "-a", *sorted(missing)])
-        target.mount_configfs(host)
-        for program in ("lio", "logout"):
-            start_kept(programs.source(iscsi.__name__, program))
-
-    @contextlib.contextmanager
-    def shared(self, sides: Sides) -> Iterator[IscsiSides]:
-        """Backstores, and an iscsid for each initiator."""
-        up = IscsiSides(sides, secret=secrets.token_hex(8), nonce=secrets.token_hex(6))
-        with contextlib.ExitStack() as stack:
-            if sides.luns:
-                target.mount_configfs(sides.target)
-                login = DiscoveryLogin(f"harness-{sides.tag}", up.secret)
-                stack.enter_context(sides.journal.hold(sides.target, login))
-            for lun in sides.luns:
-                store = Backstore(lun.serial, lun.kind, lun.path, lun.size_bytes, lun.serial)
-                stack.enter_context(sides.journal.hold(sides.target, store))
-            for number, host in enumerate(sides.initiators):
-                stack.enter_context(
-                    initiator.iscsid(
-                        sides.journal,
-                        host,
-                        initiator_iqn=up.initiator_iqn(number),
-                        chap_user=CHAP_USER,
-                        secret=up.secret,
-                        log=sides.logs / f"iscsid-{host.name}.log",
-                    )
-                )
-            yield up
 
 
 @dataclass(frozen=True)
@@ -136,10 +63,77 @@ class IscsiSides(Shared):
             parameters=dict(wanted.parameters),
         )
         with self.sides.journal.hold(host, session):
-            disk = initiator.await_disk(host, session, serial=wanted.lun.serial)
-            agreed = initiator.negotiated(disk)
+            name, disk = initiator.await_disk(host, session, serial=wanted.lun.serial)
+            agreed = initiator.negotiated(name, disk)
             iscsi.require_agreed(wanted.parameters, agreed)
             yield Session(disk=disk, agreed=agreed)
 
 
-OFFERED = (Iscsi(),)
+@contextlib.contextmanager
+def shared(sides: Sides) -> Iterator[IscsiSides]:
+    """Backstores, and an iscsid for each initiator."""
+    up = IscsiSides(sides, secret=secrets.token_hex(8), nonce=secrets.token_hex(6))
+    with contextlib.ExitStack() as stack:
+        if sides.luns:
+            target.mount_configfs(sides.target)
+            login = DiscoveryLogin(f"harness-{sides.tag}", up.secret)
+            stack.enter_context(sides.journal.hold(sides.target, login))
+        for lun in sides.luns:
+            store = Backstore(lun.serial, lun.kind, lun.path, lun.size_bytes, lun.serial)
+            stack.enter_context(sides.journal.hold(sides.target, store))
+        for number, host in enumerate(sides.initiators):
+            stack.enter_context(
+                initiator.iscsid(
+                    sides.journal,
+                    host,
+                    initiator_iqn=up.initiator_iqn(number),
+                    chap_user=CHAP_USER,
+                    secret=up.secret,
+                    log=sides.logs / f"iscsid-{host.name}.log",
+                )
+            )
+        yield up
+
+
+def get_ready(host: Host) -> None:
+    wanted = {*initiator.MODULES, *target.MODULES, *target.BLOCK_MODULES}
+    if missing := wanted.difference(host.list_folder(LOADED)):
+        host.run(["modprobe", "-a", *sorted(missing)])
+    target.mount_configfs(host)
+    for program in ("lio", "logout"):
+        start_kept(programs.source(iscsi.__name__, program))
+
+
+OFFERED = (
+    Transport(
+        name=ISCSI,
+        port=target.PORT,
+        shared=shared,
+        leaves=(*initiator.LEAVES, *target.LEAVES),
+        troubles=(*initiator.TROUBLES, *target.TROUBLES),
+        lists=(initiator.SESSIONS, f"{CONFIGFS}/target"),
+        exported=(
+            Exported(
+                devices=f"{CONFIGFS}/target/core/*/*/udev_path",
+                name=(-3, -1),
+                as_what="by LIO as the backstore",
+                is_exclusive=True,
+            ),
+        ),
+        column_s=0.7,
+        initiator_modules=initiator.MODULES,
+        target_modules=target.MODULES,
+        file_modules=target.FILE_MODULES,
+        block_modules=target.BLOCK_MODULES,
+        initiator_folders=iscsi.RECORDS,
+        get_ready=get_ready,
+        target_software=(programs.PYTHON, "-I", "-c", "import rtslib_fb"),
+        versions={
+            "open-iscsi": ("iscsiadm", "--version"),
+            "python3-rtslib-fb": ("dpkg-query", "-W", "-f=${Version}", "python3-rtslib-fb"),
+        },
+        export_title="an iSCSI target",
+        session_title="an iSCSI session",
+        server="LIO",
+    ),
+)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -12,9 +11,9 @@ from harness.hosts import Host
 from harness.hosts.footprint import Leftover, Trouble
 from harness.hosts.undo import Step
 from harness.model import addresses
-from harness.model.errors import CellInvalid
 from harness.storage.nbd import qualified, step
 from harness.storage.requests import ask
+from harness.storage.transport import Disk, Expected
 
 MODULES = ("nbd nbds_max=0",)
 """Without the parameter it makes sixteen disks."""
@@ -76,52 +75,25 @@ class NbdConnection(msgspec.Struct, frozen=True):
         return (step("initiator", "disconnect", backend=self.backend),)
 
 
-@dataclass(frozen=True, kw_only=True)
-class NbdDisk:
-    """The block device of a connection, as found through sysfs: never by assuming a name."""
-
-    host: Host
-    sysfs: str
-    device: str
-    backend: str
-    size_bytes: int
-
-    def check(self) -> None:
-        """Make sure, just before a job, that the device still is what was connected to.
-
-        Raises CellInvalid if it is not connected any more, another disk has taken the name, or something
-        (multipath, LVM, md) has taken hold of it.
-        """
-        process, behind, sectors = (
-            text.strip()
-            for text in self.host.read_files([f"{self.sysfs}/{name}" for name in ("pid", "backend", "size")])
-        )
-        if not process or behind != self.backend:
-            raise CellInvalid(
-                f"{self.device} was expected to be connected to {self.backend}, "
-                f"but is to {behind or 'nothing'}"
-            )
-        if int(sectors) * 512 != self.size_bytes:
-            raise CellInvalid(
-                f"{self.device} was expected to have {self.size_bytes} bytes, but has {int(sectors) * 512}"
-            )
-        holders = self.host.list_folder(f"{self.sysfs}/holders")
-        if holders:
-            raise CellInvalid(f"{self.device} was expected to be free, but is held by {', '.join(holders)}")
+SECTOR_BYTES = 512
 
 
-def await_disk(host: Host, connection: NbdConnection, *, size_bytes: int) -> tuple[NbdDisk, dict[str, str]]:
+def await_disk(host: Host, connection: NbdConnection, *, size_bytes: int) -> tuple[Disk, dict[str, str]]:
     """The disk of a connection that is up, identified by its backend and size, and what was agreed on."""
     answer = ask(
         host, step("initiator", "tell", backend=connection.backend), "the NBD connection cannot be read"
     )
     told: dict[str, Any] = msgspec.json.decode(answer)
-    disk = NbdDisk(
+    sysfs = f"/sys/block/{told['disk']}"
+    disk = Disk(
         host=host,
-        sysfs=f"/sys/block/{told['disk']}",
+        sysfs=sysfs,
         device=f"/dev/{told['disk']}",
-        backend=connection.backend,
-        size_bytes=size_bytes,
+        expected=(
+            Expected("process", f"{sysfs}/pid"),
+            Expected("backend", f"{sysfs}/backend", connection.backend),
+            Expected("number of sectors", f"{sysfs}/size", str(size_bytes // SECTOR_BYTES)),
+        ),
     )
     disk.check()
     return disk, told["agreed"]

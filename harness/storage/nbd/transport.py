@@ -4,52 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
 
-from harness.hosts import Host
-from harness.hosts.footprint import Leftover, Trouble
-from harness.model import NBD, BackingKind
+from harness.model import NBD
 from harness.storage import nbd
 from harness.storage.nbd import initiator, target
 from harness.storage.nbd.initiator import NbdConnection
 from harness.storage.nbd.target import NbdExport
-from harness.storage.transport import Export, Exported, Session, Shared, Sides
-
-
-class Nbd:
-    """See ``storage.transport.Transport``."""
-
-    name: ClassVar[str] = NBD
-    port: ClassVar[int] = nbd.PORT
-    leaves: ClassVar[tuple[Leftover, ...]] = (*initiator.LEAVES, *target.LEAVES)
-    troubles: ClassVar[tuple[Trouble, ...]] = initiator.TROUBLES
-    lists: ClassVar[tuple[str, ...]] = (target.FOLDER,)
-    exported: ClassVar[tuple[Exported, ...]] = (target.EXPORTED,)
-    column_s: ClassVar[float] = 0.7
-    needs_own_kernel: ClassVar[bool] = False
-    target_software: ClassVar[tuple[str, ...]] = target.SOFTWARE
-    versions: ClassVar[Mapping[str, tuple[str, ...]]] = {"nbdkit": target.SOFTWARE}
-    export_title: ClassVar[str] = "an NBD export"
-    session_title: ClassVar[str] = "an NBD connection"
-    server: ClassVar[str] = "nbdkit"
-
-    def modules(self, role: str, kinds: Collection[BackingKind]) -> tuple[str, ...]:
-        del kinds  # nbdkit serves files and block devices
-        return initiator.MODULES if role == "initiator" else ()
-
-    def private_folders(self, role: str) -> tuple[str, ...]:
-        del role  # a later run has to find what a killed one left
-        return ()
-
-    def get_ready(self, host: Host) -> None:
-        del host  # its programs start soon enough
-
-    @contextlib.contextmanager
-    def shared(self, sides: Sides) -> Iterator[NbdSides]:
-        """Names that no other run knows."""
-        yield NbdSides(sides, nonce=secrets.token_hex(6))
+from harness.storage.transport import Export, Session, Shared, Sides, Transport
 
 
 @dataclass(frozen=True)
@@ -92,4 +55,27 @@ class NbdSides(Shared):
             yield Session(disk=disk, agreed=agreed)
 
 
-OFFERED = (Nbd(),)
+@contextlib.contextmanager
+def shared(sides: Sides) -> Iterator[NbdSides]:
+    """Names that no other run knows."""
+    yield NbdSides(sides, nonce=secrets.token_hex(6))
+
+
+OFFERED = (
+    Transport(
+        name=NBD,
+        port=nbd.PORT,
+        shared=shared,
+        leaves=(*initiator.LEAVES, *target.LEAVES),
+        troubles=initiator.TROUBLES,
+        lists=(target.FOLDER,),
+        exported=(target.EXPORTED,),
+        column_s=0.7,
+        initiator_modules=initiator.MODULES,
+        target_software=target.SOFTWARE,
+        versions={"nbdkit": target.SOFTWARE},
+        export_title="an NBD export",
+        session_title="an NBD connection",
+        server="nbdkit",
+    ),
+)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import uuid
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -13,9 +12,10 @@ from harness.hosts import Host
 from harness.hosts.footprint import Leftover, Trouble
 from harness.hosts.undo import Step
 from harness.model import addresses
-from harness.model.errors import CellInvalid, CommandFailed
+from harness.model.errors import CommandFailed
 from harness.storage.nvme import FLAGS, NUMBERS, step
 from harness.storage.requests import ask
+from harness.storage.transport import Disk, Expected
 
 MODULES = ("nvme_fabrics", "nvme_tcp")
 LEAVES = (
@@ -107,48 +107,6 @@ class Connection(msgspec.Struct, frozen=True):
         return (step("initiator", "disconnect", nqn=self.nqn),)
 
 
-@dataclass(frozen=True, kw_only=True)
-class NvmeDisk:
-    """The block device of a connection, as found through sysfs: never by assuming a name."""
-
-    host: Host
-    controller: str
-    sysfs: str
-    device: str
-    nqn: str
-    serial: str
-
-    def check(self) -> None:
-        """Make sure, just before a job, that the device still is what was connected to.
-
-        Raises CellInvalid if the controller is gone or not live, another disk has taken the name, or
-        something (multipath, LVM, md) has taken hold of it.
-        """
-        state, nqn, serial, here = (
-            text.strip()
-            for text in self.host.read_files(
-                [
-                    f"/sys/class/nvme/{self.controller}/state",
-                    f"{self.sysfs}/device/subsysnqn",
-                    f"{self.sysfs}/device/serial",
-                    f"{self.sysfs}/size",
-                ]
-            )
-        )
-        if state != "live" or not here:
-            raise CellInvalid(
-                f"{self.controller} was expected to be live with {self.device}, but is {state or 'gone'}"
-            )
-        if (nqn, serial) != (self.nqn, self.serial):
-            raise CellInvalid(
-                f"{self.device} was expected to be the disk {self.serial} of {self.nqn}, "
-                f"but is {serial} of {nqn}"
-            )
-        holders = self.host.list_folder(f"{self.sysfs}/holders")
-        if holders:
-            raise CellInvalid(f"{self.device} was expected to be free, but is held by {', '.join(holders)}")
-
-
 def _told(host: Host, connection: Connection) -> dict[str, Any]:
     told: dict[str, Any] = msgspec.json.decode(
         ask(host, step("initiator", "tell", nqn=connection.nqn), "the NVMe/TCP connection cannot be read")
@@ -156,16 +114,19 @@ def _told(host: Host, connection: Connection) -> dict[str, Any]:
     return told
 
 
-def await_disk(host: Host, connection: Connection, *, serial: str) -> NvmeDisk:
+def await_disk(host: Host, connection: Connection, *, serial: str) -> Disk:
     """The disk of a connection that is up, identified by its subsystem and serial."""
     told = _told(host, connection)
-    disk = NvmeDisk(
+    sysfs = f"/sys/block/{told['disk']}"
+    disk = Disk(
         host=host,
-        controller=told["controller"],
-        sysfs=f"/sys/block/{told['disk']}",
+        sysfs=sysfs,
         device=f"/dev/{told['disk']}",
-        nqn=connection.nqn,
-        serial=serial,
+        expected=(
+            Expected("state", f"/sys/class/nvme/{told['controller']}/state", "live"),
+            Expected("subsystem", f"{sysfs}/device/subsysnqn", connection.nqn),
+            Expected("serial number", f"{sysfs}/device/serial", serial),
+        ),
     )
     disk.check()
     return disk

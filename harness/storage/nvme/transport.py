@@ -4,61 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import ClassVar
 
-from harness.hosts import Host
-from harness.hosts.footprint import Leftover, Trouble
-from harness.model import NVME_TCP, BackingKind
+from harness.model import NVME_TCP
 from harness.storage import configfs, nvme
 from harness.storage.nvme import initiator, target, tls
 from harness.storage.nvme.initiator import Connection
 from harness.storage.nvme.target import Subsystem
-from harness.storage.transport import Export, Exported, Session, Shared, Sides
-
-
-class NvmeTcp:
-    """See ``storage.transport.Transport``."""
-
-    name: ClassVar[str] = NVME_TCP
-    port: ClassVar[int] = nvme.PORT
-    leaves: ClassVar[tuple[Leftover, ...]] = (*initiator.LEAVES, *target.LEAVES)
-    troubles: ClassVar[tuple[Trouble, ...]] = (*initiator.TROUBLES, *target.TROUBLES)
-    lists: ClassVar[tuple[str, ...]] = ("/sys/class/nvme", target.SUBSYSTEMS)
-    exported: ClassVar[tuple[Exported, ...]] = (
-        Exported(
-            devices=f"{target.SUBSYSTEMS}/*/namespaces/*/device_path",
-            name=(-4, -3),
-            as_what="over NVMe by the subsystem",
-            enabled="enable",
-        ),
-    )
-    column_s: ClassVar[float] = 0.5
-    needs_own_kernel: ClassVar[bool] = True
-    target_software: ClassVar[tuple[str, ...]] = ()
-    versions: ClassVar[Mapping[str, tuple[str, ...]]] = {}
-    export_title: ClassVar[str] = "an NVMe/TCP subsystem"
-    session_title: ClassVar[str] = "an NVMe/TCP connection"
-    server: ClassVar[str] = "nvmet"
-
-    def modules(self, role: str, kinds: Collection[BackingKind]) -> tuple[str, ...]:
-        del kinds  # nvmet itself serves files and block devices
-        return initiator.MODULES if role == "initiator" else target.MODULES
-
-    def private_folders(self, role: str) -> tuple[str, ...]:
-        del role  # nothing is written to any
-        return ()
-
-    def get_ready(self, host: Host) -> None:
-        del host  # its programs start soon enough
-
-    @contextlib.contextmanager
-    def shared(self, sides: Sides) -> Iterator[NvmeSides]:
-        """Names that no other run knows."""
-        if sides.luns:
-            configfs.mount(sides.target, "nvmet")
-        yield NvmeSides(sides, nonce=secrets.token_hex(6))
+from harness.storage.transport import Export, Exported, Session, Shared, Sides, Transport
 
 
 @dataclass(frozen=True)
@@ -116,4 +70,36 @@ class NvmeSides(Shared):
             yield Session(disk=disk, agreed=agreed)
 
 
-OFFERED = (NvmeTcp(),)
+@contextlib.contextmanager
+def shared(sides: Sides) -> Iterator[NvmeSides]:
+    """Names that no other run knows."""
+    if sides.luns:
+        configfs.mount(sides.target, "nvmet")
+    yield NvmeSides(sides, nonce=secrets.token_hex(6))
+
+
+OFFERED = (
+    Transport(
+        name=NVME_TCP,
+        port=nvme.PORT,
+        shared=shared,
+        leaves=(*initiator.LEAVES, *target.LEAVES),
+        troubles=(*initiator.TROUBLES, *target.TROUBLES),
+        lists=("/sys/class/nvme", target.SUBSYSTEMS),
+        exported=(
+            Exported(
+                devices=f"{target.SUBSYSTEMS}/*/namespaces/*/device_path",
+                name=(-4, -3),
+                as_what="over NVMe by the subsystem",
+                enabled="enable",
+            ),
+        ),
+        column_s=0.5,
+        initiator_modules=initiator.MODULES,
+        target_modules=target.MODULES,
+        needs_own_kernel=True,
+        export_title="an NVMe/TCP subsystem",
+        session_title="an NVMe/TCP connection",
+        server="nvmet",
+    ),
+)

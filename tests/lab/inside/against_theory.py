@@ -220,8 +220,8 @@ class Lab:
         self.stack.enter_context(self.journal.hold(path.target, target))
         session = IscsiSession(target.iqn, path.target_address, path.port, self.name)
         self.stack.enter_context(self.journal.hold(self.near, session))
-        disk = initiator.await_disk(self.near, session, serial=self.store)
-        return Up(framing=framing, path=path, disk=disk, session=initiator.negotiated(disk))
+        name, disk = initiator.await_disk(self.near, session, serial=self.store)
+        return Up(framing=framing, path=path, disk=disk, session=initiator.negotiated(name, disk))
 
 
 def chosen(names: Sequence[str], how_many: str) -> dict[str, list[str]]:

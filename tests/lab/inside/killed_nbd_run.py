@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from harness.model import ENDS, NBD
+from harness.storage import transports
 from harness.storage.nbd.target import FOLDER
-from harness.storage.nbd.transport import Nbd
 from tests.lab.inside.kernel import RESULTS, differences, harness, make_the_user_s_own, sh, snapshot
 from tests.lab.inside.killed_host_run import RUN, kill_while, measuring
 from tests.lab.inside.nbd import disks, servers
@@ -17,7 +18,7 @@ WORDS = ("--transport=nbd", "--link=wired")
 
 
 def main() -> None:
-    for module in (*Nbd().modules("target", ()), *Nbd().modules("initiator", ())):
+    for module in [each for role in ENDS for each in transports.named(NBD).modules(role, ())]:
         sh("modprobe", *module.split())
     make_the_user_s_own()
     before = snapshot()

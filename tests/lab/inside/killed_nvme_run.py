@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from harness.storage.nvme.transport import NvmeTcp
+from harness.model import ENDS, NVME_TCP
+from harness.storage import transports
 from tests.lab.inside.kernel import RESULTS, differences, harness, make_the_user_s_own, sh, snapshot
 from tests.lab.inside.killed_host_run import RUN, kill_while, measuring
 from tests.lab.inside.nvme_tcp import tree, user_s_own
@@ -16,7 +17,7 @@ WORDS = ("--transport=nvme-tcp", "--link=wired")
 
 
 def main() -> None:
-    for module in (*NvmeTcp().modules("target", ()), *NvmeTcp().modules("initiator", ())):
+    for module in [each for role in ENDS for each in transports.named(NVME_TCP).modules(role, ())]:
         sh("modprobe", module)
     make_the_user_s_own()
     user_s_own()

@@ -17,17 +17,17 @@ import msgspec
 
 from harness.hosts import NamespaceHost
 from harness.hosts.journal import Journal
-from harness.model import BackingKind
+from harness.model import NBD, BackingKind
 from harness.model.errors import CommandFailed
 from harness.network import links
 from harness.network.links import LinkPath
 from harness.parse.profiles import load_link
 from harness.runs import inside, leftovers
-from harness.storage import guard, nbd
+from harness.storage import guard, nbd, transports
 from harness.storage.nbd.initiator import NbdConnection, backend
 from harness.storage.nbd.target import FOLDER as PORTALS
 from harness.storage.nbd.target import NbdExport
-from harness.storage.nbd.transport import Nbd, NbdSides
+from harness.storage.nbd.transport import NbdSides, shared
 from harness.storage.transport import Export, Lun, NoAnswer, Sides
 from tests.lab.inside.kernel import sh
 from tests.lab.inside.nvme_tcp import moves
@@ -161,7 +161,7 @@ def what_a_crash_leaves(path: LinkPath) -> None:
 def main() -> None:
     FOLDER.mkdir()
     inside.mount_private()
-    transport = Nbd()
+    transport = transports.named(NBD)
     for module in (*transport.modules("target", ()), *transport.modules("initiator", ())):
         sh("modprobe", *module.split())
     sh("modprobe", "brd", f"rd_size={SIZE_MIB << 10}", "rd_nr=1")
@@ -169,7 +169,7 @@ def main() -> None:
     journal = Journal(FOLDER / "journal.jsonl")
     sides = Sides(journal=journal, tag=TAG, target=near, initiators=(near,), luns=(LUN,), logs=FOLDER)
     with (
-        transport.shared(sides) as up,
+        shared(sides) as up,
         links.bring_up(journal, near, load_link("wired"), tag=TAG, index=3) as path,
     ):
         path = dataclasses.replace(path, port=transport.port)

@@ -14,16 +14,16 @@ from pathlib import Path
 
 from harness.hosts import NamespaceHost
 from harness.hosts.journal import Journal
-from harness.model import BackingKind
+from harness.model import NVME_TCP, BackingKind
 from harness.model.errors import CellInvalid, CommandFailed
 from harness.network import links
 from harness.network.links import LinkPath
 from harness.parse.profiles import load_link
 from harness.runs import inside, leftovers
-from harness.storage import guard, nvme
+from harness.storage import guard, nvme, transports
 from harness.storage.nvme.initiator import Connection
 from harness.storage.nvme.target import Subsystem
-from harness.storage.nvme.transport import NvmeSides, NvmeTcp
+from harness.storage.nvme.transport import NvmeSides, shared
 from harness.storage.transport import Export, Lun, NoAnswer, Session, Sides
 from tests.lab.inside.kernel import sh, wait_for
 
@@ -178,14 +178,14 @@ def what_a_crash_leaves(up: NvmeSides, path: LinkPath) -> None:
 def main() -> None:
     FOLDER.mkdir()
     inside.mount_private()
-    transport = NvmeTcp()
+    transport = transports.named(NVME_TCP)
     for module in (*transport.modules("target", ()), *transport.modules("initiator", ())):
         sh("modprobe", module)
     sh("modprobe", "brd", f"rd_size={SIZE_MIB << 10}", "rd_nr=1")
     near = NamespaceHost("initiator")
     journal = Journal(FOLDER / "journal.jsonl")
     sides = Sides(journal=journal, tag=TAG, target=near, initiators=(near,), luns=(LUN,), logs=FOLDER)
-    with transport.shared(sides) as up:
+    with shared(sides) as up:
         user_s_own()
         before = tree()
         with links.bring_up(journal, near, load_link("wired"), tag=TAG, index=3) as path:

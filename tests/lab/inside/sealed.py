@@ -15,7 +15,7 @@ from pathlib import Path
 from harness.hosts import NamespaceHost
 from harness.hosts.journal import Journal
 from harness.hosts.runner import await_condition
-from harness.model import BackingKind, LinkProfile
+from harness.model import NVME_TCP, BackingKind, LinkProfile
 from harness.model.errors import CommandFailed
 from harness.network import links
 from harness.planning.plan import make_plan
@@ -23,9 +23,9 @@ from harness.planning.request import Request
 from harness.protection import tls, witness
 from harness.protection.kind import Ground, Run
 from harness.runs import inside
+from harness.storage import transports
 from harness.storage.nvme.initiator import Connection
 from harness.storage.nvme.target import Subsystem
-from harness.storage.nvme.transport import NvmeTcp
 from harness.storage.transport import Export, Lun, Sides
 from tests.lab.inside.kernel import sh
 
@@ -33,7 +33,7 @@ FOLDER = Path("/run/sealed")
 MARK = b"the marked block"
 BLOCK_BYTES = 4096
 BLOCKS = 64
-NVME = NvmeTcp()
+NVME = transports.named(NVME_TCP)
 LINK = LinkProfile(name="wired", title="", emulated=True, rate_bit_s=10**9, delay_us=50)
 
 

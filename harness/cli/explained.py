@@ -36,7 +36,7 @@ from harness.parse import references
 from harness.parse.files import shown_path
 from harness.parse.profiles import load_link
 from harness.report.answer import Answer, in_words
-from harness.results import planned, probe_store
+from harness.results import probe_store, rules
 from harness.results.store import RESULTS, RunFolder, open_runs
 from harness.table import Metric
 from harness.testbeds import testbed
@@ -104,7 +104,7 @@ def _measure_twin(run: RunFolder) -> None:
     if made is None or twin.is_current(run, made):
         return
     folder = twin.folder_of(run)
-    planned.check(made, f"the twin of {shown(str(run.path))}")
+    rules.check(made, f"the twin of {shown(str(run.path))}")
     tell(f"the twin of {made.run_id} in virtual time, kept in {shown_path(folder.path)}")
     print_plan(made, tell)
     with holding(made.run_id) as state:

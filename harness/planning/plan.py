@@ -140,7 +140,7 @@ def make_plan(request: Request) -> Plan:
         created_unix_s=time.time(),
         harness_version=__version__,
     )
-    rules.require(plan)
+    rules.check(plan)
     _try_job_files(jobs, backing.size_bytes, runtime_s)
     return plan
 

@@ -1,24 +1,42 @@
 """What can be planned: the ranges of a plan's figures, and what of it cannot go together.
 
-Who makes a plan (``planning``) and who reads one (``planned``) ask the same. Each rule belongs to the field
-that it is about, and raises UsageError, with what to type instead.
+Who makes a plan (``planning``) and who reads one ask the same, because somebody else may have written that:
+it may hold nothing that could not have been typed, no option of fio, no word of charon's configuration, no
+file. Each rule belongs to the field that it is about, and raises UsageError, with what to type instead.
 """
 
 from __future__ import annotations
 
+import functools
+import ipaddress
 from collections.abc import Callable
 
-from harness.model import TRAITS, Backing, BackingKind, Plan
+from harness.model import (
+    HARNESS_SOURCE,
+    IPV4,
+    IPV6,
+    LINK_LOCAL,
+    MOST_INITIATORS,
+    TRAITS,
+    TRANSPORTS,
+    Backing,
+    BackingKind,
+    LinkProfile,
+    Plan,
+    probing,
+    stack,
+)
 from harness.model.errors import UsageError
-from harness.model.units import LARGEST, format_size, shown
-from harness.parse.hosts import parse_address
-from harness.parse.jobfile import moves_write
+from harness.model.escape import printable
+from harness.model.protections import PROTECTIONS
+from harness.model.units import LARGEST, check_name, format_size, shown
+from harness.parse import disks, iscsi, jobfile, profiles
+from harness.parse.hosts import LOCAL, parse_address
 
 MIB = 1 << 20
 SMALLEST_BACKING_BYTES = 16 * MIB
 LARGEST_RAM_BACKING_BYTES = 8 << 30
 MOST_REPEATS = 1000
-MOST_RETRIES = 10
 MOST_COLUMNS = 64
 MOST_PATHS = 256
 """Columns times their initiators: each has an address of its own in the lab."""
@@ -28,34 +46,39 @@ MOST_WIFI_PATHS = 30
 
 MOST_WORKLOADS = 1000
 MOST_HOPS = 16
-RUNTIME_S = (0.1, 86_400.0)
+LONGEST_S = LARGEST / 1e9
+
+RANGES = (
+    ("repeats", 1, MOST_REPEATS, "--repeats 3"),
+    ("retries", 0, 10, "--retries 2"),
+    ("runtime_s", 0.1, 86_400, "--runtime 5s"),
+    ("seed", 0, LARGEST, "--seed 1"),
+    ("created_unix_s", 0, LONGEST_S, ""),
+    ("stop.width", 1e-32, 1, "--confidence 5%"),
+    ("stop.max_repeats", 1, MOST_REPEATS, "--max-repeats 30"),
+    ("stop.max_s", 0, LONGEST_S, "--max-time 30m"),
+)
+"""Figures of a plan: the least, the most, and what to type instead."""
 
 
-def _repeats(plan: Plan) -> None:
-    if not 1 <= plan.repeats <= MOST_REPEATS:
+def _figure(field: str, least: float, most: float, typed: str, plan: Plan) -> None:
+    group, _, name = field.rpartition(".")
+    of = getattr(plan, group) if group else plan
+    value = None if of is None else getattr(of, name)
+    if value is not None and not least <= value <= most:
         raise UsageError(
-            f"expected 1 to {MOST_REPEATS} repeats, found {plan.repeats}", hint="try --repeats 3"
+            f"expected {least:.15g} to {most:.15g} for {name}, found {shown(str(value))}",
+            hint=f"try {typed}",
         )
 
 
-def _retries(plan: Plan) -> None:
-    if not 0 <= plan.retries <= MOST_RETRIES:
-        raise UsageError(
-            f"expected 0 to {MOST_RETRIES} retries, found {plan.retries}", hint="try --retries 2"
-        )
+def _same(found: object, expected: object) -> None:
+    if found != expected:
+        raise UsageError(f"expected {shown(str(expected))}, found {shown(str(found))}")
 
 
-def _runtime(plan: Plan) -> None:
-    if plan.runtime_s is not None and not RUNTIME_S[0] <= plan.runtime_s <= RUNTIME_S[1]:
-        raise UsageError(
-            f"expected a runtime of 0.1s to 1 day, found {plan.runtime_s:.15g}s",
-            hint="try --runtime 5s",
-        )
-
-
-def _seed(plan: Plan) -> None:
-    if not 0 <= plan.seed <= LARGEST:
-        raise UsageError(f"expected a seed from 0 to 2^63-1, found {plan.seed}", hint="try --seed 1")
+def _refuse(above: str, key: str, message: str, hint: str) -> UsageError:
+    return UsageError(f"{above}{key}: {message}", hint=hint)
 
 
 def _columns(plan: Plan) -> None:
@@ -70,6 +93,49 @@ def _columns(plan: Plan) -> None:
             hint="use fewer links, proposals or initiators, or measure them in several runs, which "
             "`harness table` shows together",
         )
+
+
+def _column_names(plan: Plan) -> None:
+    """Each column is of what the plan describes, and says of IP and ESP what its link and the plan say."""
+    links, protections = {LINK_LOCAL, *plan.links}, {*PROTECTIONS, *plan.proposals}
+    for column in plan.columns:
+        transports = {None} if column.is_local else {*TRANSPORTS}
+        known = [(column.link, links), (column.transport, transports)]
+        for name, names in (*known, *((each, protections) for each in column.protection)):
+            if name not in names:
+                raise UsageError(f"expected a name that the plan describes, found {shown(str(name))}")
+        stack.check(column.protection)
+        _same(column.ip, IPV4 if column.is_local else plan.links[column.link].ip)
+        _same(column.mode, plan.ipsec_mode if column.has_ipsec else None)
+        if column.is_local and (column.protection or plan.probing):
+            raise UsageError("the local disk has no path to protect or to probe, found some")
+
+
+def _initiators(plan: Plan) -> None:
+    machines, kernels = plan.machines, plan.traits.boots_kernels
+    most = len(machines.initiators) if machines is not None else plan.traits.most_initiators
+    for column in plan.columns:
+        if not 1 <= column.initiators <= most:
+            raise UsageError(f"expected 1 to {most} initiators, found {shown(str(column.initiators))}")
+    if machines is None:
+        return
+    if not 1 <= most <= MOST_INITIATORS:
+        raise UsageError(f"expected 1 to {MOST_INITIATORS} initiators, found {most}")
+    if kernels:
+        others = [f"ssh://initiator{number}" for number in range(2, most + 1)]
+        _same((machines.target, *machines.initiators), ("ssh://target", LOCAL, *others))
+    parse_address(machines.target, "target")
+    for text in machines.initiators:
+        parse_address(text, "initiator")
+
+
+def _workloads(plan: Plan) -> None:
+    if not 1 <= len(plan.jobs) + len(plan.probing) <= MOST_WORKLOADS:
+        raise UsageError(f"expected 1 to {MOST_WORKLOADS} workloads or probes")
+    for job in plan.jobs:
+        jobfile.check_job(job)
+    for probe in plan.probing:
+        probing.check(probe)
 
 
 def _wifi(plan: Plan) -> None:
@@ -133,7 +199,7 @@ def _backing(plan: Plan) -> None:
 
 
 def _shared_lun(plan: Plan) -> None:
-    writing = [job.name for job in plan.jobs if moves_write(job)]
+    writing = [job.name for job in plan.jobs if jobfile.moves_write(job)]
     if plan.storage.shared_lun and writing:
         raise UsageError(
             f"a shared LUN is read-only, but {', '.join(writing[:3])} would write to it",
@@ -177,23 +243,44 @@ def _hops(plan: Plan) -> None:
 
 
 def _links(plan: Plan) -> None:
-    """Hops are in one kernel."""
-    for link in plan.links.values():
+    """Hops are in one kernel, and interfaces in real machines."""
+    for name, link in plan.links.items():
         if link.hops is not None and not plan.traits.shares_kernel:
             raise UsageError(
                 f"the link {link.name} has its hops and its ends in one kernel, found --kernels apart",
                 hint="leave --kernels out for it",
             )
+        _same(name, check_name("link", link.name))
+        if link.interface is None:
+            _same(link.portal, None)
+        else:
+            _same(plan.traits.has_machines, True)
+            _same(profiles.real_link(typed(link)).portal, link.portal)
+            _same(link.name.endswith(profiles.IPV6_NAME) or link.ip != IPV6, True)
+        if link.portal is not None:
+            _same(ipaddress.ip_address(link.portal).version, link.ip)  # as over_ip() checks
+        if link.ip == IPV6:
+            _same(link.mtu_bytes >= profiles.LEAST_IPV6_MTU, True)
+        profiles.check_link(link, functools.partial(_refuse, f"{name}."))
+
+
+def typed(link: LinkProfile) -> str:
+    """A link over a real interface, as it is typed."""
+    name = link.name.removesuffix(profiles.IPV6_NAME) if link.ip == IPV6 else link.name
+    return f"{name}={link.interface}{f'@{link.portal}' if link.portal else ''}"
 
 
 def _proposals(plan: Plan) -> None:
     """A module that serves every security association of a machine is loaded in the lab alone."""
-    name = next((name for name, each in plan.proposals.items() if each.segmentation_offload), None)
-    if name is not None and not plan.traits.boots_one_kernel:
-        raise UsageError(
-            f"{name} needs hosts of one lab kernel, found {plan.traits.typed}",
-            hint="on a machine of yours: modprobe esp4_offload, then measure aes128gcm16 with and without it",
-        )
+    for name, proposal in plan.proposals.items():
+        if proposal.segmentation_offload and not plan.traits.boots_one_kernel:
+            raise UsageError(
+                f"{name} needs hosts of one lab kernel, found {plan.traits.typed}",
+                hint="on a machine of yours: modprobe esp4_offload, then measure aes128gcm16 with and "
+                "without it",
+            )
+        _same(name, check_name("proposal", proposal.name))
+        profiles.check_proposal(proposal, functools.partial(_refuse, f"{name}."))
 
 
 def _machines(plan: Plan) -> None:
@@ -206,10 +293,15 @@ def _machines(plan: Plan) -> None:
 
 def _setting(plan: Plan) -> None:
     """What only a kernel that the run boots can have, and only the lab's own."""
-    setting = plan.setting
+    setting, disk = plan.setting, plan.storage.disk
+    _same(setting.source, HARNESS_SOURCE)
+    _same(setting.disk, disk.name if disk is not None else "")
+    if disk is not None:
+        check_name("disk", disk.name)
+        disks.check(disk, functools.partial(_refuse, "disk, "))
     own = {
         "--virtual-time": setting.is_virtual,
-        "--disk": plan.storage.disk is not None,
+        "--disk": disk is not None,
         f"--lab-kernel {setting.release}": setting.other_kernel is not None,
     }
     lab = {
@@ -228,27 +320,36 @@ def _setting(plan: Plan) -> None:
         )
 
 
-Rule = Callable[[Plan], None]
-RULES: tuple[tuple[str, Rule], ...] = (
+RULES: tuple[tuple[str, Callable[[Plan], object]], ...] = (
+    ("run_id", lambda plan: check_name("run", plan.run_id)),
     ("machines", _machines),
     ("setting", _setting),
-    ("repeats", _repeats),
-    ("retries", _retries),
-    ("runtime_s", _runtime),
-    ("seed", _seed),
+    *((figure[0], functools.partial(_figure, *figure)) for figure in RANGES),
     ("hops", _hops),
     ("backing", _backing),
     ("local_device", _local_device),
     ("columns", _columns),
     ("links", _links),
     ("proposals", _proposals),
+    ("columns, link, protection and transport", _column_names),
     ("columns, link", _wifi),
+    ("columns and machines, initiators", _initiators),
+    ("workloads and probing", _workloads),
     ("shared_lun", _shared_lun),
+    ("iscsi", lambda plan: _same(iscsi.parse([f"{n}={v}" for n, v in plan.iscsi.items()]), plan.iscsi)),
 )
 """Each with the field of the plan that it is about, in the order in which they are asked."""
 
 
-def require(plan: Plan) -> None:
-    """UsageError for the first rule that a plan breaks."""
-    for _, rule in RULES:
-        rule(plan)
+def check(plan: Plan, source: str | None = None) -> None:
+    """UsageError for the first rule that a plan breaks; of one that was read from ``source``, with field."""
+    for field, rule in RULES:
+        try:
+            rule(plan)
+        except UsageError as error:
+            if source is None:
+                raise
+            raise UsageError(
+                printable(f"{source}, {field}: {error.message}"),
+                hint="restore the file from a copy, or measure again",
+            ) from error

@@ -193,9 +193,9 @@ class RunFolder:
                 hint="name a folder like results/RUN-ID",
             )
         plan = decode(_PLAN_DECODER, "plan", file, read_bytes(file, follow=False))
-        from harness.results import planned  # here, because most readers of results do not read a plan
+        from harness.results import rules  # here, because most readers of results do not read a plan
 
-        planned.check(plan, _shown(file))
+        rules.check(plan, _shown(file))
         return plan
 
     def require_plain(self) -> None:

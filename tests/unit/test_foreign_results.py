@@ -35,7 +35,7 @@ from harness.model.probing import Ping, Tcp
 from harness.parse.files import read_bytes
 from harness.planning.plan import make_plan
 from harness.planning.request import Kernels, Request
-from harness.results import planned, probe_store
+from harness.results import planned, probe_store, rules
 from harness.results.store import FIO_SOURCE, RunFolder, open_results, raw_file, write_atomically, write_out
 from tests.unit.command import harness
 from tests.unit.results_folder import WIRED, made_plan
@@ -96,15 +96,15 @@ IMPOSSIBLE: dict[str, tuple[dict[str, Any], str]] = {
     "a path in the lab": (backed(kind=BackingKind.FILE, path="/etc/passwd"), "backing"),
     "no size": (backed(size_bytes=0), "backing"),
     "all memory": (backed(size_bytes=1 << 50), "backing"),
-    "a rate of 0": (linked(rate_bit_s=0), "links.wired.rate_bit_s"),
-    "a rate of many digits": (linked(rate_bit_s=10**18), "links.wired.rate_bit_s"),
-    "packets of no bytes": (linked(mtu_bytes=0), "links.wired.mtu_bytes"),
-    "a delay without end": (linked(delay_us=1e308), "links.wired.delay_us"),
-    "a negative delay": (linked(delay_us=-1.0), "links.wired.delay_us"),
-    "an interface in the lab": (linked(interface="eth0"), "links.wired"),
-    "a link of another name": (linked(name="other"), "links.wired"),
-    "words for charon": (proposed(esp="aes\n  file = /etc/shadow"), "proposals.x.esp"),
-    "a plugin": (proposed(charon_plugins=("/tmp/x.so",)), "proposals.x.charon_plugins"),
+    "a rate of 0": (linked(rate_bit_s=0), "links: wired.rate_bit_s"),
+    "a rate of many digits": (linked(rate_bit_s=10**18), "links: wired.rate_bit_s"),
+    "packets of no bytes": (linked(mtu_bytes=0), "links: wired.mtu_bytes"),
+    "a delay without end": (linked(delay_us=1e308), "links: wired.delay_us"),
+    "a negative delay": (linked(delay_us=-1.0), "links: wired.delay_us"),
+    "an interface in the lab": (linked(interface="eth0"), "links"),
+    "a link of another name": (linked(name="other"), "links"),
+    "words for charon": (proposed(esp="aes\n  file = /etc/shadow"), "proposals: x.esp"),
+    "a plugin": (proposed(charon_plugins=("/tmp/x.so",)), "proposals: x.charon_plugins"),
     "machines of the lab": ({"machines": MACHINES}, "machines"),
     "ssh's options": (
         {**REAL, "machines": PROXY},
@@ -141,9 +141,9 @@ def test_a_plan_that_nobody_could_have_asked_for_is_refused_with_file_and_field(
 
 def test_a_disk_that_cannot_be_is_refused() -> None:
     flash = Flash(page_bytes=0, page_us=1.0, pages_at_once=1)
-    with pytest.raises(UsageError, match="here, disk, page_bytes"):
+    with pytest.raises(UsageError, match="here, setting: disk, page_bytes"):
         disk = DiskProfile(name="x", title="x", flash=flash)
-        planned.check(made_plan(disk=disk, lab_kernel=LabKernel.OWN), "here")
+        rules.check(made_plan(disk=disk, lab_kernel=LabKernel.OWN), "here")
 
 
 @pytest.mark.parametrize(

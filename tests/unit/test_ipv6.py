@@ -33,7 +33,7 @@ from harness.protection.ipsec import IKE_PORT
 from harness.protection.ipsec.layer import EspFrames
 from harness.protection.layer import Frames
 from harness.protection.programs import witness as program
-from harness.results import planned
+from harness.results import planned, rules
 from harness.runs import modules
 from harness.storage.iscsi.initiator import IscsiSession
 from harness.testbeds import testbed
@@ -174,7 +174,7 @@ def test_resuming_on_real_machines_takes_the_family_again() -> None:
     machines = {"target": "ssh://root@nas", "links": ("wired=eth0",), "ipsec": ("off",)}
     made = plan("6", **machines)
     assert ("--ip", "6") in planned.outside(made) and ("--link", "wired=eth0") in planned.outside(made)
-    planned.check(made, "plan.json")
+    rules.check(made, "plan.json")
     both = plan("4", "6", **machines)
     assert planned.outside(both).count(("--link", "wired=eth0")) == 1
     typed = [("--target", "ssh://root@nas"), ("--link", "wired=eth0"), ("--ip", "4"), ("--ip", "6")]

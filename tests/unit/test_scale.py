@@ -14,7 +14,7 @@ from harness.model.errors import UsageError
 from harness.parse.jobfile import job_file, together
 from harness.planning.plan import make_plan
 from harness.planning.request import Kernels, Request
-from harness.results import planned
+from harness.results import rules
 from harness.runs.measure import on_disk
 from harness.table import TableFormat
 from harness.table.views import build_scale, render
@@ -65,7 +65,7 @@ def test_the_lab_has_up_to_64_initiators_in_one_kernel() -> None:
     plain = [column.initiators for column in plan.columns if not column.protection]
     assert plain == [1, 2, 4, 8, 16, 32, 64]
     assert plan.machines is None
-    planned.check(plan, "plan.json")
+    rules.check(plan, "plan.json")
 
 
 @pytest.mark.parametrize(

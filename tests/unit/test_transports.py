@@ -13,7 +13,7 @@ from harness.model import BackingKind, Column, LabKernel, Plan, Status
 from harness.model.errors import RequirementError, UsageError
 from harness.planning.plan import make_plan
 from harness.planning.request import Request
-from harness.results import planned
+from harness.results import rules
 from harness.runs import inside
 from harness.runs.columns import Hosts
 from harness.storage import transports
@@ -157,7 +157,7 @@ def test_columns_of_transports_stand_side_by_side() -> None:
     ]
     assert made.transports == ("nvme-tcp", "iscsi")
     assert make_plan(asked).transports == ("iscsi",)
-    planned.check(made, "plan.json")
+    rules.check(made, "plan.json")
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ def test_a_transport_that_cannot_be_is_refused(request_: Request, message: str) 
 def test_a_plan_of_somebody_elses_has_a_transport_that_there_is(transport: str | None) -> None:
     plan = msgspec.structs.replace(make_plan(Request()), columns=(Column("wired", (), transport),))
     with pytest.raises(UsageError, match="transport"):
-        planned.check(plan, "plan.json")
+        rules.check(plan, "plan.json")
 
 
 # Several initiators

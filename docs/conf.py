@@ -24,7 +24,8 @@ project = "harness"
 version = release = harness.__version__
 extensions = ["myst_parser"]
 root_doc = "docs/index"
-include_patterns = ["*.md", "docs/**", "ipsec/README.md", "profiles/**", "releases/README.md"]
+include_patterns = ["*.md", "docs/**", "profiles/**"]
+include_patterns += [f"{folder}/README.md" for folder in ("harness/*", "ipsec", "releases")]
 myst_heading_anchors = 3
 html_theme = "furo"
 html_title = f"harness {version}"

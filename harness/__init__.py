@@ -1,6 +1,6 @@
 """What a volume loses on iSCSI, over which link, with IPsec on, and which layer causes it.
 
-Each folder is a room, and imports go one way between them: CONTRIBUTING.md has the map. Programs have
+Each folder is a room, and imports go one way between them: docs/architecture.md. Programs have
 ``open_results`` and ``Results`` (docs/api.md), which are loaded when they are used.
 """
 

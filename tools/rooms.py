@@ -1,7 +1,7 @@
-"""The picture of the rooms, drawn from what their modules import.
+"""What the rooms import, from their modules: the picture of all, and a line in the README of each.
 
-    python -m tools.rooms            # exits 1 if docs/pictures/rooms.svg is another
-    python -m tools.rooms --write    # draws it anew: after each change of what a room imports
+    python -m tools.rooms            # exits 1 if one of these files says something else
+    python -m tools.rooms --write    # makes them anew: after each change of what a room imports
 
 Rows are the layers of the first contract in pyproject.toml. Left is what only reads results, right what only
 measures, and between them what both use. An arrow that others imply is left out.
@@ -9,6 +9,7 @@ measures, and between them what both use. An arrow that others imply is left out
 
 from __future__ import annotations
 
+import re
 import sys
 import tomllib
 from collections.abc import Mapping
@@ -82,6 +83,30 @@ def reduced(arrows: Mapping[str, set[str]]) -> dict[str, set[str]]:
     return {room: below.difference(*map(reach, below)) for room, below in arrows.items()}
 
 
+def texts() -> dict[Path, str]:
+    """The files as they have to be, by their paths."""
+    found = {PICTURE: svg()}
+    arrows = imports()
+    for room in (room for layer in layers() for room in layer):
+        file = ROOT / "harness" / room / "README.md"
+        below = [f"`{other}`" for layer in layers() for other in layer if other in arrows[room]]
+        line = f"**Imports:** {', '.join(below) or 'nothing'}"
+        found[file] = _LINE.sub(line, file.read_text(encoding="utf-8"))
+    return found
+
+
+_LINE = re.compile(r"^\*\*Imports:\*\*.*$", re.MULTILINE)
+
+
+def differing() -> dict[Path, str]:
+    """Those of ``texts`` that say something else."""
+    return {
+        file: text
+        for file, text in texts().items()
+        if not file.exists() or file.read_text(encoding="utf-8") != text
+    }
+
+
 def svg() -> str:
     arrows = imports()
     wing = wings(arrows)
@@ -124,14 +149,12 @@ def _arrow(upper: str, lower: str, places: Mapping[str, tuple[int, int]]) -> str
 
 
 def main() -> int:
-    made = svg()
-    if PICTURE.exists() and PICTURE.read_text(encoding="utf-8") == made:
-        return 0
-    print(PICTURE.relative_to(ROOT))
-    if sys.argv[1:] != ["--write"]:
-        return 1
-    PICTURE.write_text(made, encoding="utf-8")
-    return 0
+    found = differing()
+    for file, text in found.items():
+        print(file.relative_to(ROOT))
+        if sys.argv[1:] == ["--write"]:
+            file.write_text(text, encoding="utf-8")
+    return 1 if found and sys.argv[1:] != ["--write"] else 0
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from harness.cli import app
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("docs", "profiles", "ipsec", "releases", "bench")
 TEXTS = [ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "CHANGELOG", "SECURITY")]
+TEXTS += sorted(ROOT.glob("harness/*/README.md"))
 TEXTS += [file for folder in FOLDERS for file in sorted((ROOT / folder).rglob("*.md"))]
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _HEADING = re.compile(r"^#+ +(.*)$", re.MULTILINE)

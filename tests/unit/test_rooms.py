@@ -1,11 +1,14 @@
-"""The map of CONTRIBUTING.md is what the rooms are, and what they import."""
+"""What rooms say of themselves is so: what they import, and their examples."""
 
 from __future__ import annotations
 
 import ast
+import doctest
 import re
 from importlib.util import find_spec
 from pathlib import Path
+
+import pytest
 
 from harness.testbeds import started
 from harness.testbeds.lab import boot
@@ -14,26 +17,22 @@ from tools.identity import MEASURING
 
 PROJECT = Path(__file__).parents[2]
 PACKAGE = PROJECT / "harness"
-ROW = re.compile(r"^\| `(\w+)/` \|.*\|(.*)\|$", re.MULTILINE)
-EVERYBODYS = "model"
+READMES = sorted(PACKAGE.glob("*/README.md"))
 
 
-def told() -> dict[str, set[str]]:
-    rows = ROW.findall((PROJECT / "CONTRIBUTING.md").read_text(encoding="utf-8"))
-    return {room: set(re.findall(r"`(\w+)`", imports)) for room, imports in rows}
+def test_each_room_says_what_it_imports_and_the_picture_shows_it() -> None:
+    assert not rooms.differing(), "python -m tools.rooms --write makes them anew"
 
 
-def test_each_room_is_there_with_what_it_imports() -> None:
-    assert told() == {room: below - {EVERYBODYS} for room, below in rooms.imports().items()}
+def test_each_room_is_in_one_layer() -> None:
+    found = [room for layer in rooms.layers() for room in layer]
+    assert sorted(found) == [file.parent.name for file in READMES]
 
 
-def test_the_picture_is_that_of_the_imports() -> None:
-    drawn = rooms.PICTURE.read_text(encoding="utf-8")
-    assert drawn == rooms.svg(), "python -m tools.rooms --write draws it anew"
-
-
-def test_rooms_stand_in_the_order_of_their_layers() -> None:
-    assert list(told()) == [room for layer in rooms.layers() for room in layer]
+@pytest.mark.parametrize("file", READMES, ids=lambda file: file.parent.name)
+def test_the_example_of_a_room_runs(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(PROJECT)
+    assert not doctest.testfile(str(file), module_relative=False).failed
 
 
 def starts_programs(path: Path) -> bool:

@@ -10,13 +10,10 @@ from __future__ import annotations
 
 import itertools
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from harness.model.errors import UsageError
-from harness.model.escape import printable
 from harness.model.ranges import Count
 
 
@@ -71,21 +68,6 @@ def _least(q: float, count: int) -> int:
     return -(-part * count // (100 * whole))
 
 
-def from_fio(direction: Mapping[str, Any]) -> Histogram:
-    """The histogram of one ``read``, ``write``, ``trim`` or ``sync`` object of a job in fio's JSON.
-
-    It is that of total latency (``lat_ns``, if the job has lat_percentiles=1), else that of completion
-    latency (``clat_ns``); it is empty if fio wrote none. UsageError for bins that are not counts by
-    nanoseconds.
-    """
-    for kind in ("lat_ns", "clat_ns"):
-        distribution = direction.get(kind)
-        bins = distribution.get("bins") if isinstance(distribution, Mapping) else None
-        if bins:
-            return Histogram(_bins(bins))
-    return Histogram()
-
-
 def merge(histograms: Iterable[Histogram]) -> Histogram:
     """All I/Os of all ``histograms`` in one; an empty one for none."""
     bins: dict[int, int] = {}
@@ -93,20 +75,3 @@ def merge(histograms: Iterable[Histogram]) -> Histogram:
         for value, count in histogram.bins.items():
             bins[value] = bins.get(value, 0) + count
     return Histogram(bins)
-
-
-def _bins(found: object) -> dict[int, int]:
-    try:
-        bins = msgspec.convert(found, dict[int, int], strict=False)
-    except msgspec.ValidationError as error:
-        raise _refusal(printable(str(error))) from None
-    if min((*bins, *bins.values()), default=0) < 0:
-        raise _refusal("a negative number")
-    return {value: count for value, count in bins.items() if count}
-
-
-def _refusal(found: str) -> UsageError:
-    return UsageError(
-        f"expected fio's bins as counts of I/Os by latency in ns, found {found}",
-        hint="write them with fio --output-format=json+ of fio 3",
-    )

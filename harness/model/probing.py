@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, TypeVar, get_args
+from typing import Any, ClassVar, get_args
 
 import msgspec
 
@@ -75,46 +75,32 @@ PATHS = (View.LINK, View.PPPOE, View.OPENFLOW)
 """Views with one row for each path."""
 
 DETAILED = (View.LINK, View.PPPOE)
+PUBLISHED = (View.PPPOE, View.OPENFLOW)
 
 ROWS = {View.PPS: "Method", View.UDP_LATENCY: "Bytes"}
 """What tells the rows of one path apart (``Kind.row``), in views that have several."""
 
 
-class Shown(msgspec.Struct, frozen=True, kw_only=True):
+class Shown(msgspec.Struct, frozen=True):
     """A figure in tables. Its ``key`` is for programs and reference data, and ends with the unit.
 
-    ``read`` takes it from a probe's figures; None: how busy the processors were, in percent. ``of`` says
-    which probes of the kind have it.
+    ``figure`` names it among a probe's figures, which have bits per second and nanoseconds; None: how busy
+    the processors were, in percent. ``of`` says which probes of the kind have it.
     """
 
     key: str
     heading: str
-    read: Callable[[object], float | None] | None
+    figure: str | None
     decimals: int = 2
     views: tuple[View, ...] = (View.LINK,)
     of: Callable[[Any], bool] = lambda _probe: True
 
-
-F = TypeVar("F")
-
-
-def _shown(
-    figures: type[F],
-    key: str,
-    heading: str,
-    read: Callable[[F], float | None],
-    decimals: int = 2,
-    views: tuple[View, ...] = (View.LINK,),
-    of: Callable[[Any], bool] = lambda _probe: True,
-) -> Shown:
-    """A figure of ``figures``, which have bits per second and nanoseconds, in the unit of its key."""
-    divisor = next((unit for end, unit in _UNITS.items() if key.endswith(end)), 1.0)
-
-    def take(found: object) -> float | None:
-        value = read(found) if isinstance(found, figures) else None
-        return value if value is None else value / divisor
-
-    return Shown(key=key, heading=heading, read=take, decimals=decimals, views=views, of=of)
+    def read(self, figures: object) -> float | None:
+        """The figure in the unit of its key."""
+        for name in (self.figure or "").split("."):
+            figures = getattr(figures, name, None)
+        divisor = next((unit for end, unit in _UNITS.items() if self.key.endswith(end)), 1.0)
+        return figures / divisor if isinstance(figures, int | float) else None
 
 
 class Load(msgspec.Struct, frozen=True, kw_only=True):
@@ -197,15 +183,8 @@ def _sparse(probe: Ping) -> bool:
     return not probe.loaded and probe.interval_s >= SPARSE_S
 
 
-def _trip(
-    key: str,
-    heading: str,
-    read: Callable[[RoundTrips], float | None],
-    views: tuple[View, ...],
-    of: Callable[[Ping], bool] = _sparse,
-    decimals: int = 3,
-) -> Shown:
-    return _shown(PingFigures, key, heading, lambda found: read(found.round_trips), decimals, views, of)
+def _cadent(probe: Ping) -> bool:
+    return not probe.loaded and probe.interval_s < SPARSE_S
 
 
 class Ping(Kind, frozen=True, kw_only=True, tag="ping"):
@@ -218,31 +197,13 @@ class Ping(Kind, frozen=True, kw_only=True, tag="ping"):
         "payload_bytes": (16, LARGEST_DATAGRAM_BYTES),
     }
     FIGURES = (
-        _trip("ping_min_ms", "ping|min|ms", lambda trips: trips.min_ns, (View.PPPOE,)),
-        _trip("ping_mean_ms", "ping|mean|ms", lambda trips: trips.mean_ns, PATHS),
-        _trip("ping_max_ms", "ping|max|ms", lambda trips: trips.max_ns, (View.PPPOE,)),
-        _trip("ping_mdev_ms", "ping|mdev|ms", lambda trips: trips.stddev_ns, (View.PPPOE,)),
-        _trip(
-            "ping_io_p50_ms",
-            "ping 2 ms|p50|ms",
-            lambda trips: trips.p50_ns,
-            (View.LINK,),
-            lambda probe: not probe.loaded and probe.interval_s < SPARSE_S,
-        ),
-        _trip(
-            "ping_loaded_mean_ms",
-            "ping loaded|mean|ms",
-            lambda trips: trips.mean_ns,
-            (View.LINK,),
-            lambda probe: probe.loaded,
-        ),
-        _trip(
-            "ping_lost_percent",
-            "ping|lost|%",
-            lambda trips: trips.lost_percent,
-            DETAILED,
-            decimals=1,
-        ),
+        Shown("ping_min_ms", "ping|min|ms", "round_trips.min_ns", 3, (View.PPPOE,), _sparse),
+        Shown("ping_mean_ms", "ping|mean|ms", "round_trips.mean_ns", 3, PATHS, _sparse),
+        Shown("ping_max_ms", "ping|max|ms", "round_trips.max_ns", 3, (View.PPPOE,), _sparse),
+        Shown("ping_mdev_ms", "ping|mdev|ms", "round_trips.stddev_ns", 3, (View.PPPOE,), _sparse),
+        Shown("ping_io_p50_ms", "ping 2 ms|p50|ms", "round_trips.p50_ns", 3, (View.LINK,), _cadent),
+        Shown("ping_loaded_mean_ms", "ping loaded|mean|ms", "round_trips.mean_ns", 3, of=lambda p: p.loaded),
+        Shown("ping_lost_percent", "ping|lost|%", "round_trips.lost_percent", 1, DETAILED, _sparse),
     )
 
     count: int = 10
@@ -291,29 +252,10 @@ class Tcp(Kind, frozen=True, kw_only=True, tag="tcp"):
 
     BOUNDS = {"duration_s": (1, LONGEST_S), "streams": (1, 128)}
     FIGURES = (
-        _shown(
-            TcpFigures, "tcp_sent_mbit_s", "TCP|sent|Mbit/s", lambda f: f.sent_bit_s, 1, (View.PPPOE,), _plain
-        ),
-        _shown(
-            TcpFigures,
-            "tcp_received_mbit_s",
-            "TCP|received|Mbit/s",
-            lambda f: f.received_bit_s,
-            1,
-            PATHS,
-            _plain,
-        ),
-        _shown(
-            TcpFigures, "tcp_retransmits", "TCP|retrans-|mits", lambda f: f.retransmits, 0, DETAILED, _plain
-        ),
-        Shown(
-            key="tcp_cpu_percent",
-            heading="CPU|during|TCP %",
-            read=None,
-            decimals=0,
-            views=DETAILED,
-            of=_plain,
-        ),
+        Shown("tcp_sent_mbit_s", "TCP|sent|Mbit/s", "sent_bit_s", 1, (View.PPPOE,), _plain),
+        Shown("tcp_received_mbit_s", "TCP|received|Mbit/s", "received_bit_s", 1, PATHS, _plain),
+        Shown("tcp_retransmits", "TCP|retrans-|mits", "retransmits", 0, DETAILED, _plain),
+        Shown("tcp_cpu_percent", "CPU|during|TCP %", None, 0, DETAILED, _plain),
     )
 
     duration_s: int = 10
@@ -346,12 +288,6 @@ class UdpFigures(msgspec.Struct, frozen=True, kw_only=True, tag="udp"):
     out_of_order: Count | None = None
 
 
-def _udp(
-    key: str, heading: str, read: Callable[[UdpFigures], float | None], decimals: int, *views: View
-) -> Shown:
-    return _shown(UdpFigures, key, heading, read, decimals, views)
-
-
 class Udp(Kind, frozen=True, kw_only=True, tag="udp"):
     """iperf3 over UDP, sending ``rate_bit_s``, in datagrams of ``payload_bytes`` (None: iperf3's choice)."""
 
@@ -361,20 +297,13 @@ class Udp(Kind, frozen=True, kw_only=True, tag="udp"):
         "payload_bytes": (16, LARGEST_DATAGRAM_BYTES),
     }
     FIGURES = (
-        _udp("udp_sent_mbit_s", "UDP|sent|Mbit/s", lambda f: f.sent_bit_s, 1, View.PPPOE),
-        _udp(
-            "udp_received_mbit_s",
-            "UDP|received|Mbit/s",
-            lambda f: f.received_bit_s,
-            1,
-            View.LINK,
-            View.OPENFLOW,
-        ),
-        _udp("udp_jitter_ms", "jitter|ms", lambda f: f.jitter_ns, 3, *PATHS),
-        _udp("udp_lost", "lost", lambda f: f.lost, 0, View.PPPOE, View.OPENFLOW),
-        _udp("udp_datagrams", "of", lambda f: f.datagrams, 0, View.PPPOE, View.OPENFLOW),
-        _udp("udp_lost_percent", "lost|%", lambda f: f.lost_percent, 2, *PATHS),
-        _udp("udp_out_of_order", "out of|order", lambda f: f.out_of_order, 0, View.OPENFLOW),
+        Shown("udp_sent_mbit_s", "UDP|sent|Mbit/s", "sent_bit_s", 1, (View.PPPOE,)),
+        Shown("udp_received_mbit_s", "UDP|received|Mbit/s", "received_bit_s", 1, (View.LINK, View.OPENFLOW)),
+        Shown("udp_jitter_ms", "jitter|ms", "jitter_ns", 3, PATHS),
+        Shown("udp_lost", "lost", "lost", 0, PUBLISHED),
+        Shown("udp_datagrams", "of", "datagrams", 0, PUBLISHED),
+        Shown("udp_lost_percent", "lost|%", "lost_percent", 2, PATHS),
+        Shown("udp_out_of_order", "out of|order", "out_of_order", 0, (View.OPENFLOW,)),
     )
 
     duration_s: int = 10
@@ -447,19 +376,27 @@ class ForwardingFigures(msgspec.Struct, frozen=True, kw_only=True, tag="forwardi
     lost_percent: Amount
     hops: tuple[HopRate, ...] = ()
 
+    @property
+    def at_once(self) -> int:
+        return 1
 
-def _flood(of: type[F], **read: Callable[[F], float | None]) -> tuple[Shown, ...]:
-    """The columns of packets per second."""
-    return tuple(
-        _shown(of, key, heading, read.get(key, lambda _found: None), decimals, (View.PPS,))
-        for key, heading, decimals in (
-            ("at_once", "at once", 0),
-            ("lost_percent", "lost|%", 1),
-            ("replies_per_s", "replies|per s", 0),
-            ("packets_per_s", "packets|per s", 0),
-            ("counted_per_s", "counted|per s", 0),
-        )
-    )
+    @property
+    def packets_per_s(self) -> float:
+        return self.arrived_per_s
+
+    @property
+    def counted_per_s(self) -> float:
+        return self.arrived_per_s
+
+
+_FLOOD = (
+    Shown("at_once", "at once", "at_once", 0, (View.PPS,)),
+    Shown("lost_percent", "lost|%", "lost_percent", 1, (View.PPS,)),
+    Shown("replies_per_s", "replies|per s", "replies_per_s", 0, (View.PPS,)),
+    Shown("packets_per_s", "packets|per s", "packets_per_s", 0, (View.PPS,)),
+    Shown("counted_per_s", "counted|per s", "counted_per_s", 0, (View.PPS,)),
+)
+"""Of both kinds of floods; one that nobody answers has no replies."""
 
 
 class PacketRate(Kind, frozen=True, kw_only=True, tag="packet-rate"):
@@ -467,14 +404,7 @@ class PacketRate(Kind, frozen=True, kw_only=True, tag="packet-rate"):
 
     BOUNDS = {"duration_s": (1, LONGEST_S), "most_at_once": (1, 64)}
     VIEW = View.PPS
-    FIGURES = _flood(
-        PacketRateFigures,
-        at_once=lambda figures: figures.at_once,
-        lost_percent=lambda figures: figures.lost_percent,
-        replies_per_s=lambda figures: figures.replies_per_s,
-        packets_per_s=lambda figures: figures.packets_per_s,
-        counted_per_s=lambda figures: figures.counted_per_s,
-    )
+    FIGURES = _FLOOD
 
     tool: Flood = Flood.PING
     duration_s: int = 3
@@ -498,13 +428,7 @@ class Forwarding(Kind, frozen=True, kw_only=True, tag="forwarding"):
 
     BOUNDS = {"duration_s": (1, LONGEST_S)}
     VIEW = View.PPS
-    FIGURES = _flood(
-        ForwardingFigures,
-        at_once=lambda _figures: 1,
-        lost_percent=lambda figures: figures.lost_percent,
-        packets_per_s=lambda figures: figures.arrived_per_s,
-        counted_per_s=lambda figures: figures.arrived_per_s,
-    )
+    FIGURES = _FLOOD
 
     duration_s: int = 3
 
@@ -535,11 +459,12 @@ class UdpLatencyFigures(msgspec.Struct, frozen=True, kw_only=True, tag="udp-late
     histogram: Histogram = Histogram()
 
 
-def _latency(
-    socket: Socket, key: str, heading: str, read: Callable[[UdpLatencyFigures], float | None]
-) -> Shown:
-    views = (View.UDP_LATENCY,)
-    return _shown(UdpLatencyFigures, key, heading, read, 1, views, lambda probe: probe.socket is socket)
+def _reopened(probe: UdpLatency) -> bool:
+    return probe.socket is Socket.REOPENED
+
+
+def _kept(probe: UdpLatency) -> bool:
+    return probe.socket is Socket.KEPT
 
 
 class UdpLatency(Kind, frozen=True, kw_only=True, tag="udp-latency"):
@@ -551,11 +476,11 @@ class UdpLatency(Kind, frozen=True, kw_only=True, tag="udp-latency"):
     }
     VIEW = View.UDP_LATENCY
     FIGURES = (
-        _latency(Socket.REOPENED, "reopened_mean_us", "reopened|mean", lambda f: f.mean_ns),
-        _latency(Socket.KEPT, "kept_mean_us", "kept open|mean", lambda f: f.mean_ns),
-        _latency(Socket.REOPENED, "reopened_p50_us", "reopened|p50", lambda f: f.p50_ns),
-        _latency(Socket.KEPT, "kept_p50_us", "kept open|p50", lambda f: f.p50_ns),
-        _latency(Socket.KEPT, "kept_p99_us", "kept open|p99", lambda f: f.p99_ns),
+        Shown("reopened_mean_us", "reopened|mean", "mean_ns", 1, (View.UDP_LATENCY,), _reopened),
+        Shown("kept_mean_us", "kept open|mean", "mean_ns", 1, (View.UDP_LATENCY,), _kept),
+        Shown("reopened_p50_us", "reopened|p50", "p50_ns", 1, (View.UDP_LATENCY,), _reopened),
+        Shown("kept_p50_us", "kept open|p50", "p50_ns", 1, (View.UDP_LATENCY,), _kept),
+        Shown("kept_p99_us", "kept open|p99", "p99_ns", 1, (View.UDP_LATENCY,), _kept),
     )
 
     payload_bytes: int = 1024

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from typing import get_args
 
 import msgspec
 import pytest
@@ -14,6 +15,7 @@ from harness.model.errors import UsageError
 from harness.model.probing import (
     KINDS,
     NAMED,
+    Figures,
     FloodStep,
     PacketRate,
     PacketRateFigures,
@@ -141,6 +143,16 @@ def test_every_kind_of_probe_is_measured_and_shown() -> None:
     for probe in (probe for named in NAMED.values() for probe in named):
         assert probe.figures_of(probe.VIEW)
         assert probe.estimate_s > 0 and probe.name
+
+
+def test_every_column_is_of_a_figure_that_its_kind_has() -> None:
+    figures = {each.__struct_config__.tag: each for each in get_args(Figures)}
+    for kind in KINDS:
+        found: type = figures[kind.__struct_config__.tag]
+        for shown in kind.FIGURES:
+            if shown.figure is not None and shown.figure != "replies_per_s":
+                holder = RoundTrips if shown.figure.startswith("round_trips.") else found
+                assert hasattr(holder, shown.figure.rpartition(".")[2]), shown
 
 
 def test_people_see_no_column_of_what_was_not_probed() -> None:

@@ -223,9 +223,9 @@ def _entries(
 
 
 def _value(key: str, record: ProbeRecord) -> float | None:
-    read = next(figure.read for figure in record.probe.FIGURES if figure.key == key)
-    if read is not None:
-        return None if record.figures is None else read(record.figures)
+    shown = next(figure for figure in record.probe.FIGURES if figure.key == key)
+    if shown.figure is not None:
+        return shown.read(record.figures)
     busy = [use.busy for use in record.processors if use.busy is not None]
     return 100 * max(busy) if busy else None
 

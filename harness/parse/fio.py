@@ -51,7 +51,6 @@ class FioJob(msgspec.Struct, frozen=True, kw_only=True):
     invalid. ``sync_latency`` is that of fsync and similar calls. Percentiles and bins are of the kind of
     latency that ``percentiles_of`` says; the rest of a ``Latency`` is total latency. The bins of json+ map a
     latency in ns to a count of I/Os; plain json has none. ``options`` are the job's merged over [global].
-    ``job_runtime_ns`` is the sum over the threads of a group.
     """
 
     name: str
@@ -67,23 +66,18 @@ class FioJob(msgspec.Struct, frozen=True, kw_only=True):
     write_bins: dict[int, int] = {}
     options: dict[str, str] = {}
     hostname: str | None = None
-    steadystate_attained: bool | None = None
-    job_runtime_ns: int | None = None
-    usr_cpu_percent: float | None = None
-    sys_cpu_percent: float | None = None
 
 
 class FioOutput(msgspec.Struct, frozen=True, kw_only=True):
     """What one run of fio reported; ``jobs`` has at least one member.
 
-    ``version`` is fio's own string (``fio-3.33``). ``all_clients`` is the sum that fio's client adds to its
-    servers' jobs. It is not a job, and fio is known to compute it wrongly.
+    ``version`` is fio's own string (``fio-3.33``). The row that fio's client adds to its servers' jobs is not
+    among them: it is a sum, which fio is known to compute wrongly.
     """
 
     version: str | None
     jobs: tuple[FioJob, ...]
     warnings: tuple[str, ...] = ()
-    all_clients: FioJob | None = None
 
 
 class ServerAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -190,17 +184,14 @@ def parse(text: bytes | str) -> FioOutput:
     if _begins_another(after):
         doubts.append("a document after it is cut or damaged, and may belong to the same run")
     jobs = [_job(raw, number, document, doubts, warnings) for number, raw in enumerate(rows, start=1)]
-    all_clients = None
-    if document.jobs is None:
-        all_clients = next((job for job in jobs if job.name == _ALL_CLIENTS), None)
-    if all_clients is not None:
+    if document.jobs is None and any(job.name == _ALL_CLIENTS for job in jobs):
         jobs = [job for job in jobs if job.name != _ALL_CLIENTS]
         warnings.append(_ALL_CLIENTS_LEFT_OUT)
-    if not jobs and all_clients is not None:
-        raise UsageError(
-            f"expected the jobs of fio's servers, found only the row '{_ALL_CLIENTS}'",
-            hint="it is fio's own sum, and may be wrong: keep all that fio --client prints",
-        )
+        if not jobs:
+            raise UsageError(
+                f"expected the jobs of fio's servers, found only the row '{_ALL_CLIENTS}'",
+                hint="it is fio's own sum, and may be wrong: keep all that fio --client prints",
+            )
     if not jobs:
         around = f"{before}\n{after}".strip()
         said = f"; the text around it says {embedded.quote(around)}" if around else ""
@@ -212,41 +203,33 @@ def parse(text: bytes | str) -> FioOutput:
         if not any(job.read or job.write for job in jobs):
             raise _refusal("JSON with jobs, but without 'fio version' and without any I/O")
         warnings.append("'fio version' is missing: units were judged only by the keys")
-    return FioOutput(
-        version=document.version,
-        jobs=tuple(jobs),
-        warnings=tuple(dict.fromkeys(warnings)),
-        all_clients=all_clients,
-    )
+    return FioOutput(version=document.version, jobs=tuple(jobs), warnings=tuple(dict.fromkeys(warnings)))
 
 
 def as_json(output: FioOutput) -> dict[str, object]:
     """What was parsed, for ``harness parse fio``: units in the keys, null for what is unknown."""
-    jobs = []
-    for job in output.jobs:
-        shown = msgspec.structs.asdict(job)
+
+    def shown(job: FioJob) -> dict[str, object]:
+        found = msgspec.structs.asdict(job)
         for name in ("sync_latency", "read_bins", "write_bins"):
-            del shown[name]
-        shown |= {
-            "invalid": list(job.invalid),
-            "read": _io_as_json(job.read),
-            "write": _io_as_json(job.write),
-            "trim": _io_as_json(job.trim),
-        }
-        shown["sync"] = None if job.sync_latency is None else _latency_as_json(job.sync_latency)
-        jobs.append(shown)
-    return {"version": output.version, "jobs": jobs, "warnings": list(output.warnings)}
+            del found[name]
+        found |= {name: _io_as_json(found[name]) for name in ("read", "write", "trim")}
+        return {**found, "sync": _latency_as_json(job.sync_latency)}
+
+    return {**msgspec.structs.asdict(output), "jobs": [shown(job) for job in output.jobs]}
 
 
 def _io_as_json(io: Io | None) -> dict[str, object] | None:
     if io is None:
         return None
-    figures = {"bytes_per_s": io.bytes_per_s, "iops": io.iops}
-    counts = {"bytes": io.bytes, "ios": io.ios, "runtime_ns": io.runtime_ns}
-    return {**figures, **counts, **_latency_as_json(io.latency)}
+    figures = msgspec.structs.asdict(io)
+    del figures["latency"]
+    return {"bytes_per_s": io.bytes_per_s, "iops": io.iops, **figures, **(_latency_as_json(io.latency) or {})}
 
 
-def _latency_as_json(latency: Latency) -> dict[str, object]:
+def _latency_as_json(latency: Latency | None) -> dict[str, object] | None:
+    if latency is None:
+        return None
     figures = msgspec.structs.asdict(latency)
     del figures["percentiles"]  # which the job says
     return {f"latency_{name}": value for name, value in figures.items()}
@@ -300,15 +283,8 @@ class _Sync(msgspec.Struct):
     lat_ns: _Distribution | None = None
 
 
-class _SteadyState(msgspec.Struct):
-    attained: Any = None
-
-
-class _Named(msgspec.Struct):
+class _Job(msgspec.Struct):
     jobname: str | None = None
-
-
-class _Job(_Named):
     groupid: Any = None
     elapsed: Any = None
     eta: Any = None
@@ -321,10 +297,6 @@ class _Job(_Named):
     trim: _Direction | None = None
     mixed: _Direction | None = None
     sync: _Sync = msgspec.field(default_factory=_Sync)
-    steadystate: _SteadyState = msgspec.field(default_factory=_SteadyState)
-    job_runtime: Any = None
-    usr_cpu: Any = None
-    sys_cpu: Any = None
 
 
 class _Document(msgspec.Struct):
@@ -356,9 +328,7 @@ _ADDRESS = ("hostname", "port")
 
 _DOCUMENT = msgspec.json.Decoder(_Document)
 _JOB = msgspec.json.Decoder(_Job)
-_NAMED = msgspec.json.Decoder(_Named)
 _ANY = msgspec.json.Decoder(msgspec.Raw)
-_SAME_START_MS = 500
 _ETA_UNKNOWN = 2**31 - 1
 _LAST_IN_KIB, _FIRST_IN_BYTES = (2, 19), (2, 99)
 _PERCENTILES = {50.0: "p50_ns", 99.0: "p99_ns", 99.9: "p99_9_ns"}
@@ -420,59 +390,42 @@ def _document(string: str, warnings: list[str]) -> tuple[_Document, str, str]:
     return documents[interim], found.before, found.after
 
 
-class _Progress(msgspec.Struct, frozen=True):
-    """How far a document's jobs had come: when it was written (ms since 1970), after how long."""
-
-    jobs: list[str | None]
-    written_ms: float | None
-    elapsed_s: float
-    runtime_ms: float
-
-
-def _progress(document: _Document) -> _Progress:
-    """What a document reports of it; 0 for what it does not."""
-    figures = _Figures(None, [])
-    names, elapsed, runtimes = [], [0.0], [0.0]
+def _progress(document: _Document) -> tuple[list[str | None], float | None, float, float]:
+    """A document's jobs, when it was written (ms since 1970), after how long (s), and the longest runtime
+    (ms); 0 for what it does not report."""
+    names, elapsed, runtimes = list[str | None](), [0.0], [0.0]
     for raw in document.client_stats or document.jobs or ():
         try:
             job = _JOB.decode(raw)
         except msgspec.DecodeError:
             continue
         names.append(job.jobname)
-        elapsed.append(figures.take(job.elapsed, "elapsed") or 0)
+        elapsed.append(take(job.elapsed, "elapsed", []) or 0)
         directions = [direction for direction in (job.read, job.write, job.trim) if direction]
-        runtimes += [figures.take(direction.runtime, "runtime") or 0 for direction in directions]
-    written_ms = figures.take(document.timestamp_ms, "timestamp_ms")
-    if written_ms is None and (written_s := figures.take(document.timestamp, "timestamp")) is not None:
-        written_ms = 1000 * written_s
-    return _Progress(names, written_ms, max(elapsed), max(runtimes))
+        runtimes += [take(direction.runtime, "runtime", []) or 0 for direction in directions]
+    written_ms = take(document.timestamp_ms, "timestamp_ms", [])
+    if written_ms is None:
+        written_ms = take(document.timestamp, "timestamp", [], 1000)
+    return names, written_ms, max(elapsed), max(runtimes)
 
 
 def _interim(documents: list[_Document]) -> int:
-    """How many documents at the start are followed by a later one of the same run."""
-    known = [_progress(document) for document in documents]
-    for number, (earlier, later) in enumerate(itertools.pairwise(known)):
-        first, following = documents[number : number + 2]
-        same_jobs = earlier.jobs == later.jobs and first.global_options == following.global_options
-        if not (same_jobs and first.version == following.version and _goes_on(earlier, later)):
+    """How many documents at the start are followed by a later one of the same run.
+
+    Of two runs, one begins after the other's end: in one, as much time has passed between two documents as
+    since its start. fio counts the whole seconds that have begun since then.
+    """
+    for number, (first, following) in enumerate(itertools.pairwise(documents)):
+        names, written_ms, elapsed_s, runtime_ms = _progress(first)
+        later_names, later_ms, later_s, later_runtime_ms = _progress(following)
+        goes_on = names == later_names and later_s > elapsed_s and first.version == following.version
+        if written_ms is None or later_ms is None:
+            goes_on &= later_runtime_ms > runtime_ms
+        else:
+            goes_on &= abs((later_ms - written_ms) / 1000 - (later_s - elapsed_s)) <= 1
+        if not goes_on or first.global_options != following.global_options:
             return number
     return len(documents) - 1
-
-
-def _goes_on(earlier: _Progress, later: _Progress) -> bool:
-    """Whether two documents of the same jobs belong to one run: of two runs, one begins after the other's
-    end.
-
-    fio counts the whole seconds that have begun since its start, and the ms since ``ramp_time`` was over.
-    """
-    longer = later.elapsed_s > earlier.elapsed_s
-    if earlier.written_ms is None or later.written_ms is None:
-        return longer and later.runtime_ms > earlier.runtime_ms
-    between_ms = later.written_ms - earlier.written_ms
-    late_start_ms = abs(between_ms - (later.runtime_ms - earlier.runtime_ms))
-    if late_start_ms <= min(earlier.runtime_ms / 2, _SAME_START_MS):
-        return True
-    return longer and abs(between_ms - 1000 * (later.elapsed_s - earlier.elapsed_s)) <= 1000
 
 
 def _is_json(string: str) -> bool:
@@ -490,7 +443,7 @@ def _job(
     try:
         job = _JOB.decode(raw)
     except msgspec.DecodeError as error:
-        return FioJob(name=_name(raw) or f"(job {number})", invalid=(f"the job cannot be read: {error}",))
+        return FioJob(name=f"(job {number})", invalid=(f"the job cannot be read: {error}",))
     figures = _Figures(document.version_number, warnings)
     problems = figures.problems
     error_number = figures.take(job.error, "error")
@@ -519,9 +472,7 @@ def _job(
     if write and options.get("rw") in ("read", "randread"):
         warnings.append(f"job {embedded.quote(name)} counts writes, but its options say that it reads")
     sync_latency = figures.latency(job.sync.lat_ns, 1, job.sync.lat_ns, 1, "sync")
-    attained = figures.take(job.steadystate.attained, "steadystate.attained")
     group = figures.take(job.groupid, "groupid")
-    runtime_ns = figures.take(job.job_runtime, "job_runtime", MS_NS)
     result = FioJob(
         name=name,
         group=None if group is None else int(group),
@@ -535,10 +486,6 @@ def _job(
         write_bins=figures.bins(job.write, "write", kind),
         options=options,
         hostname=job.hostname,
-        steadystate_attained=None if attained is None else bool(attained),
-        job_runtime_ns=None if runtime_ns is None else int(runtime_ns),
-        usr_cpu_percent=figures.take(job.usr_cpu, "usr_cpu"),
-        sys_cpu_percent=figures.take(job.sys_cpu, "sys_cpu"),
     )
     return msgspec.structs.replace(result, invalid=tuple(problems))
 
@@ -549,14 +496,6 @@ def _why_nothing(trim: Io | None, *, mixed: bool) -> str:
     if mixed:
         return "reads and writes are not separate (unified_rw_reporting)"
     return "neither reads nor writes were completed"
-
-
-def _name(raw: msgspec.Raw) -> str | None:
-    """The name that an otherwise unreadable job may still have."""
-    try:
-        return _NAMED.decode(raw).jobname
-    except msgspec.DecodeError:
-        return None
 
 
 def _percentiles_of(job: _Job) -> Kind | None:

@@ -170,7 +170,7 @@ class Cuts:
         told = {} if full is None else dict(figures(full))
         for where, figure in figures(short or {}, valid=True):
             holder = where.rpartition(".")[0]
-            times = (f"{holder}.{name}" for name in ("seconds", "runtime_ns", "job_runtime_ns"))
+            times = (f"{holder}.{name}" for name in ("seconds", "runtime_ns"))
             lasted = [name for name in times if name in told]
             if where not in told or any(
                 dict(figures(short or {})).get(name) != told[name] for name in lasted

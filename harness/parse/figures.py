@@ -122,3 +122,16 @@ def order_problem(least: float | None, mean: float | None, most: float | None) -
     if least is None or mean is None or most is None or least <= mean <= most:
         return None
     return f"min/avg/max are not in this order: {least:g}/{mean:g}/{most:g} ns"
+
+
+def packets_problem(
+    transmitted: int, received: int, loss_percent: Printed | None, *, duplicates: int = 0
+) -> str | None:
+    """How a summary's counts of packets contradict each other. Duplicates may exceed what was transmitted."""
+    if not transmitted:
+        return "no packet was transmitted"
+    if received <= transmitted:
+        return loss_problem(transmitted - received, transmitted, loss_percent)
+    if received > transmitted + duplicates:
+        return f"{received} packets were received, but only {transmitted} transmitted"
+    return None

@@ -16,7 +16,7 @@ import msgspec
 
 from harness.model.errors import UsageError
 from harness.parse import embedded
-from harness.parse.figures import COUNT, NUMBER, loss_problem, matched, order_problem, printed, value_of
+from harness.parse.figures import COUNT, NUMBER, matched, order_problem, packets_problem, printed, value_of
 
 MS_NS = 1_000_000
 
@@ -144,19 +144,16 @@ def _run(match: re.Match[str], told: str, after: str, warnings: list[str]) -> Hp
     blind = not received and _FLOOD.search(told) is not None
     if blind:
         warnings.append("a flood: hping3 receives no replies in it, so received and lost packets are unknown")
-    elif not transmitted:
-        problems.append("no packet was transmitted")
-    elif received > transmitted:
-        if received > transmitted + duplicates:
-            problems.append(f"{received} packets were received, but only {transmitted} transmitted")
-    elif (problem := loss_problem(transmitted - received, transmitted, loss)) and not (
+    elif (problem := packets_problem(transmitted, received, loss, duplicates=duplicates)) and not (
         loss and _grew_since(loss.value, received, transmitted)
     ):
         problems.append(problem)
     errors = len(_ERRORS.findall(told))
     if errors:
-        warnings.append(_about(errors, received, len(replies)))
-
+        counted = (
+            "not " if received == len(replies) else "" if received == len(replies) + errors else "perhaps "
+        )
+        warnings.append(f"ICMP errors came back: {errors}; they are {counted}counted as received")
     times: dict[str, float | None] = dict.fromkeys(("min", "avg", "max"))
     if received:
         for name in times:
@@ -181,16 +178,6 @@ def _run(match: re.Match[str], told: str, after: str, warnings: list[str]) -> Hp
         wall_ns=None if real is None else _wall_ns(real),
         invalid=tuple(problems),
     )
-
-
-def _about(errors: int, received: int, replies: int) -> str:
-    """How the ICMP errors relate to the number received, by the lines of both."""
-    told = f"ICMP errors came back: {errors}"
-    if received == replies:
-        return f"{told}; they are not counted as received"
-    if received == replies + errors:
-        return f"{told}; hping3 counts them among the {received} received"
-    return f"{told}; hping3 may count them among the {received} received"
 
 
 def _out_of_order(match: re.Match[str], replies: list[re.Match[str]]) -> int | None:

@@ -15,7 +15,7 @@ import msgspec
 
 from harness.model.errors import UsageError
 from harness.parse import embedded
-from harness.parse.figures import COUNT, NUMBER, loss_problem, matched, order_problem, printed, value_of
+from harness.parse.figures import COUNT, NUMBER, matched, order_problem, packets_problem, printed, value_of
 
 MS_NS = 1_000_000
 
@@ -26,8 +26,7 @@ class PingRun(msgspec.Struct, frozen=True, kw_only=True):
     ``duplicates``, ``errors`` and ``corrupted`` are 0 if the summary has none: ping leaves out only zeros
     there. ``loss_percent`` is as printed. ``rtt_mdev_ns`` is the standard deviation of the round-trip times
     (iputils: mdev, the BSDs: stddev). ``elapsed_ns`` is from the first packet sent to the last one sent or
-    received. ``pipe`` is the most packets in flight at once. ``ipg_ns`` is the mean gap between two packets
-    sent and ``ewma_ns`` the moving mean of the times, both in a flood.
+    received.
     """
 
     destination: str | None
@@ -42,9 +41,6 @@ class PingRun(msgspec.Struct, frozen=True, kw_only=True):
     rtt_avg_ns: float | None = None
     rtt_max_ns: float | None = None
     rtt_mdev_ns: float | None = None
-    pipe: int | None = None
-    ipg_ns: float | None = None
-    ewma_ns: float | None = None
     invalid: tuple[str, ...] = ()
 
 
@@ -69,8 +65,6 @@ _TIMES = re.compile(
 )
 _REPLY_TIME = re.compile(rf"\btime[=<](?P<time>{NUMBER})\s*(?P<unit>ms|us|s)\b(?![^\n]*\(DUP!\))")
 _UNITS_NS = {"us": 1000, "ms": MS_NS, "s": 1_000_000_000}
-_PIPE = re.compile(rf"\bpipe\s+({COUNT})(?=[^0-9])")  # at the end of a text it may be cut
-_GAPS = re.compile(rf"\bipg/ewma\s+(?P<ipg>{NUMBER})/(?P<ewma>{NUMBER})\s+ms")
 _TIMES_BEGIN = re.compile(r"\b(?:rtt|round-trip)\s+min/avg")
 _HEADER = re.compile(r"\bPING6?[ (]")
 _REPLY = re.compile(r"\b(?:icmp_|icmp6_)?seq=[0-9]{1,9}\b[^\n]{0,80}?\btime[=<]")
@@ -104,10 +98,6 @@ def parse(text: bytes | str) -> PingOutput:
     if (started := len(_HEADER.findall(string))) > len(runs):
         warnings.append(f"{started} runs of ping begin in this text, but only {len(runs)} end with a summary")
     return PingOutput(runs=tuple(runs), warnings=tuple(dict.fromkeys(warnings)))
-
-
-LONGEST_NS = 2**63 - 1
-"""292 years: the most that records can hold."""
 
 
 def reply_times_ns(text: str) -> tuple[float, ...]:
@@ -152,18 +142,10 @@ def _run(match: re.Match[str], tail: str, warnings: list[str]) -> PingRun:
     loss = matched(match, "loss", 1, problems)
     rtt = _TIMES.search(tail)
     times = {name: value_of(matched(rtt, name, MS_NS, problems)) for name in ("min", "avg", "max", "mdev")}
-    gaps = _GAPS.search(tail)
-    pipe = _PIPE.search(tail)
-
-    if not transmitted:
-        problems.append("no packet was transmitted")
-    elif received > transmitted:
-        if received > transmitted + counted.get("duplicates", 0):
-            problems.append(f"{received} packets were received, but only {transmitted} transmitted")
-    elif match["loss"] is None:
-        problems.append("the summary is cut: packet loss is missing")
-    elif problem := loss_problem(transmitted - received, transmitted, loss):
+    if problem := packets_problem(transmitted, received, loss, duplicates=counted.get("duplicates", 0)):
         problems.append(problem)
+    elif received <= transmitted and match["loss"] is None:
+        problems.append("the summary is cut: packet loss is missing")
     if problem := order_problem(times["min"], times["avg"], times["max"]):
         problems.append(problem)
     if rtt and not received:
@@ -172,23 +154,17 @@ def _run(match: re.Match[str], tail: str, warnings: list[str]) -> PingRun:
         problems.append("the summary is cut: it ends within its round-trip times")
     elif received and not rtt:
         warnings.append("round-trip times are missing: ping has none if its payload (-s) is below 16 bytes")
-    elapsed_ns = None if match["time"] is None else int(match["time"]) * MS_NS
-    if elapsed_ns is not None and elapsed_ns > LONGEST_NS:
-        problems.append(f"no ping runs for {match['time']} ms")
-        elapsed_ns = None
+    elapsed_ns = value_of(matched(match, "time", MS_NS, problems))
     return PingRun(
         destination=match["destination"],
         transmitted=transmitted,
         received=received,
         **counted,
         loss_percent=value_of(loss),
-        elapsed_ns=elapsed_ns,
+        elapsed_ns=None if elapsed_ns is None else int(elapsed_ns),
         rtt_min_ns=times["min"],
         rtt_avg_ns=times["avg"],
         rtt_max_ns=times["max"],
         rtt_mdev_ns=times["mdev"],
-        pipe=None if pipe is None else int(pipe[1]),
-        ipg_ns=value_of(matched(gaps, "ipg", MS_NS, problems)),
-        ewma_ns=value_of(matched(gaps, "ewma", MS_NS, problems)),
         invalid=tuple(problems),
     )

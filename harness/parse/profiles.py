@@ -46,7 +46,10 @@ _RANGES: dict[str, tuple[float, float, str]] = {
     # RFC 9293, section 3.7.1: a segment of the default size fits; RFC 7323, section 2.3: the largest.
     "tcp_window_bytes": (536, 2**30, "bytes"),
     "queue_packets": (1, 10**6, "packets"),
+    "packet_us": (0, 60_000_000, "us"),
+    "cpu_percent": (1, 100, "%"),
 }
+"""Of links, of their hops, and of what decides there."""
 
 
 def data_folder() -> Path:
@@ -231,12 +234,7 @@ Refuse = Callable[[str, str, str], UsageError]
 
 def check_link(profile: LinkProfile, refuse: Refuse) -> None:
     """Raise what ``refuse`` makes of the first figure that no link can have."""
-    for key, (low, high, unit) in _RANGES.items():
-        value = getattr(profile, key)
-        # Written so that NaN, which compares false with everything, is also refused.
-        if value is not None and not low <= value <= high:
-            message = f"expected {low} to {high} {unit}, found {shown(str(value))}"
-            raise refuse(key, message, "mind the unit in the key's name")
+    _check_ranges(profile, refuse)
     if profile.jitter_us > profile.delay_us:
         raise refuse(
             "jitter_us",
@@ -251,6 +249,15 @@ def check_link(profile: LinkProfile, refuse: Refuse) -> None:
         )
     if profile.hops is not None:
         _check_hops(profile, profile.hops, refuse)
+
+
+def _check_ranges(table: msgspec.Struct, refuse: Refuse, within: str = "") -> None:
+    for key, (low, high, unit) in _RANGES.items():
+        value = getattr(table, key, None)
+        # Written so that NaN, which compares false with everything, is also refused.
+        if value is not None and not low <= value <= high:
+            message = f"expected {f'{key} of ' if within else ''}{low} to {high} {unit}, found "
+            raise refuse(within or key, f"{message}{shown(str(value))}", "mind the unit in the key's name")
 
 
 MOST_HOPS = 16
@@ -271,29 +278,12 @@ def _check_hops(profile: LinkProfile, hops: Hops, refuse: Refuse) -> None:
             f"{shown(str(hops.least))}, {shown(str(hops.count))} and {shown(str(hops.most))}",
             "compare it with a shipped file, such as profiles/links/switched.toml",
         )
-    if not 0 <= hops.delay_us <= _RANGES["delay_us"][1]:
-        raise refuse(
-            "hops", f"expected delay_us of 0 to 60000000, found {shown(str(hops.delay_us))}", "mind the unit"
-        )
+    _check_ranges(hops, refuse, "hops")
     if (hops.openflow is not None) is not (hops.kind is HopKind.OPENFLOW):
         raise refuse("hops", "only the kind openflow has a table openflow", "see openflow.toml")
     if hops.openflow is not None:
-        flow = hops.openflow
-        check_name("link", flow.controller)
-        for key in ("rate_bit_s", "delay_us", "frame_overhead_bytes"):
-            value, (least, most, unit) = getattr(flow, key), _RANGES[key]
-            if value is not None and not least <= value <= most:
-                message = f"expected {key} of {least} to {most} {unit}, found {shown(str(value))}"
-                raise refuse("hops", message, "mind the unit")
-        if not 0 <= flow.packet_us <= _RANGES["delay_us"][1]:
-            message = f"expected packet_us of 0 to 60000000, found {shown(str(flow.packet_us))}"
-            raise refuse("hops", message, "mind the unit")
-        if flow.cpu_percent is not None and not 1 <= flow.cpu_percent <= 100:
-            raise refuse(
-                "hops",
-                f"expected cpu_percent of 1 to 100, found {shown(str(flow.cpu_percent))}",
-                "leave it out",
-            )
+        check_name("link", hops.openflow.controller)
+        _check_ranges(hops.openflow, refuse, "hops")
     if hops.auth is not None and hops.kind is not HopKind.PPPOE:
         raise refuse("hops", "only the kind pppoe has auth", "leave it out")
     if profile.tcp_window_bytes is not None and hops.kind in (HopKind.ROUTER, HopKind.PPPOE):

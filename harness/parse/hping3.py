@@ -24,17 +24,15 @@ MS_NS = 1_000_000
 class Hping3Run(msgspec.Struct, frozen=True, kw_only=True):
     """One run of hping3, from its own summary; ``invalid`` says why its figures must not be used.
 
-    ``loss_percent`` is as printed: a whole number, rounded up. ``out_of_order`` and ``duplicates`` come from
-    the lines of single replies; without these (-q) they are None, except for what the summary has.
-    ``icmp_errors`` is the number of such errors in the text; ``received`` includes them unless a warning says
-    otherwise. ``wall_ns`` comes from the shell's ``time``.
+    ``loss_percent`` is as printed: a whole number, rounded up. ``duplicates`` and ``icmp_errors`` are how
+    many lines of the text (none with -q) tell of one; ``received`` may include them. ``wall_ns`` comes from the
+    shell's ``time``.
     """
 
     destination: str | None
     transmitted: int
     received: int | None = None
-    duplicates: int | None = None
-    out_of_order: int | None = None
+    duplicates: int = 0
     icmp_errors: int = 0
     loss_percent: float | None = None
     rtt_min_ns: float | None = None
@@ -55,19 +53,16 @@ _SUMMARY = re.compile(
     r"(?:---\s+(?P<destination>\S{1,255})\s+hping\s+statistic\s+---\s+)?"
     rf"\b(?P<transmitted>{COUNT})\s+packets\s+tra(?:ns)?mitted,\s+(?P<received>{COUNT})\s+packets\s+received,"
     rf"\s+(?P<loss>{NUMBER})%\s+packet\s+loss"
-    rf"(?:\s+(?P<disorder>{COUNT})\s+out\s+of\s+sequence\s+packets\s+received)?"
+    rf"(?:\s+{COUNT}\s+out\s+of\s+sequence\s+packets\s+received)?"
     rf"(?:\s+round-trip\s+min/avg/max\s+=\s+(?P<min>{NUMBER})/(?P<avg>{NUMBER})/(?P<max>{NUMBER})\s+ms)?"
 )
-_REPLY = re.compile(
-    rf"(?P<duplicate>DUP!\s+)?\blen=[0-9]{{1,9}}\s+ip=\S{{1,64}}[^\n]{{0,160}}?\b(?:icmp_)?seq=(?P<seq>{COUNT})"
-)
+_DUPLICATE = re.compile(r"\bDUP!\s+len=")
 # A figure at the end of a text may be cut.
 _REAL = re.compile(
     r"\breal\s+(?:(?P<minutes>[0-9]{1,6})m)?(?P<seconds>[0-9]{1,6}(?:[.,][0-9]{1,9})?)(?:s\b|(?=\s))"
 )
 _PING = re.compile(r"\bping6?\s+statistics\b")
 _FLOOD = re.compile(r"--flood\b|\bin flood mode\b")
-_HEADER = re.compile(r"\bHPING \S{1,255} \(")
 _ERRORS = re.compile(
     r"\b(?:ICMP (?:[A-Za-z][A-Za-z/=0-9]{1,24} ){1,4}from|TTL 0 during (?:transit|reassembly) from) ip="
 )
@@ -86,23 +81,14 @@ def parse(text: bytes | str) -> Hping3Output:
     found = list(_SUMMARY.finditer(string))
     if not found:
         raise _refusal(string)
-    runs = []
-    for match, (told, after) in zip(found, _around(string, found), strict=True):
-        runs.append(_run(match, told, after, warnings))
-    return Hping3Output(runs=tuple(runs), warnings=tuple(dict.fromkeys(warnings)))
-
-
-def _around(string: str, found: list[re.Match[str]]) -> list[tuple[str, str]]:
-    """For each summary, the text with its replies, and the text after it."""
     ends = [0, *(match.end() for match in found[:-1])]
     begins = [*(match.start() for match in found[1:]), len(string)]
-    behind = [string[match.end() : begin] for match, begin in zip(found, begins, strict=True)]
-    before = [string[end : match.start()] for match, end in zip(found, ends, strict=True)]
-    header = _HEADER.search(string)
-    if header is not None and header.start() > found[0].start():
-        # Summaries come first, each before its replies; before the first there may be the command line.
-        return [(before[0] + behind[0], behind[0]), *((text, text) for text in behind[1:])]
-    return list(zip(before, behind, strict=True))
+    runs = []
+    for match, end, begin in zip(found, ends, begins, strict=True):
+        # A summary may come before its replies; of several, those before each are taken for its own.
+        told = string if len(found) == 1 else string[end : match.start()]
+        runs.append(_run(match, told, string[match.end() : begin], warnings))
+    return Hping3Output(runs=tuple(runs), warnings=tuple(dict.fromkeys(warnings)))
 
 
 def _refusal(string: str) -> UsageError:
@@ -136,8 +122,7 @@ def _run(match: re.Match[str], told: str, after: str, warnings: list[str]) -> Hp
     problems: list[str] = []
     transmitted = int(match["transmitted"])
     received = int(match["received"])
-    replies = list(_REPLY.finditer(told))
-    duplicates = sum(reply["duplicate"] is not None for reply in replies)
+    duplicates = len(_DUPLICATE.findall(told))
     # With more replies than probes, hping3 prints a negative loss.
     loss = None if received > transmitted else matched(match, "loss", 1, problems)
 
@@ -150,10 +135,8 @@ def _run(match: re.Match[str], told: str, after: str, warnings: list[str]) -> Hp
         problems.append(problem)
     errors = len(_ERRORS.findall(told))
     if errors:
-        counted = (
-            "not " if received == len(replies) else "" if received == len(replies) + errors else "perhaps "
-        )
-        warnings.append(f"ICMP errors came back: {errors}; they are {counted}counted as received")
+        warnings.append(f"ICMP errors came back: {errors}; hping3 may count them as received")
+
     times: dict[str, float | None] = dict.fromkeys(("min", "avg", "max"))
     if received:
         for name in times:
@@ -168,8 +151,7 @@ def _run(match: re.Match[str], told: str, after: str, warnings: list[str]) -> Hp
         destination=match["destination"],
         transmitted=transmitted,
         received=None if blind else received,
-        duplicates=duplicates if replies else None,
-        out_of_order=_out_of_order(match, replies),
+        duplicates=duplicates,
         icmp_errors=errors,
         loss_percent=None if blind else value_of(loss),
         rtt_min_ns=times["min"],
@@ -178,18 +160,6 @@ def _run(match: re.Match[str], told: str, after: str, warnings: list[str]) -> Hp
         wall_ns=None if real is None else _wall_ns(real),
         invalid=tuple(problems),
     )
-
-
-def _out_of_order(match: re.Match[str], replies: list[re.Match[str]]) -> int | None:
-    """Replies that came after the reply to a later probe; duplicates are counted separately."""
-    if not replies:
-        return None if match["disorder"] is None else int(match["disorder"])
-    late, latest = 0, -1
-    for reply in replies:
-        number = int(reply["seq"])
-        late += number < latest and reply["duplicate"] is None
-        latest = max(latest, number)
-    return late
 
 
 def _wall_ns(real: re.Match[str]) -> float | None:

@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import gc
 import itertools
 import os
-import re
 import secrets
 import shlex
 import stat
@@ -20,7 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -35,7 +33,6 @@ from harness.model import (
 )
 from harness.model.errors import Unreadable, UsageError
 from harness.model.escape import printable
-from harness.model.units import shown
 from harness.parse.files import kind_of, read_bytes
 from harness.results import upgrade
 from harness.results.machine import MACHINE
@@ -54,18 +51,9 @@ _RECORD_DECODER = msgspec.json.Decoder(Record)
 _PLAN_DECODER = msgspec.json.Decoder(Plan)
 _UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _SNIFFED_BYTES = 1 << 20
-LINE_END = b"\n"
-
-
-class Versioned(Protocol):
-    """A type whose files have the version in them."""
-
-    @property
-    def schema(self) -> int: ...
 
 
 T = TypeVar("T")
-V = TypeVar("V", bound=Versioned)
 
 
 class _OfRun(msgspec.Struct):
@@ -78,6 +66,9 @@ class _Versioned(msgspec.Struct):
     """What records and plans of every version have in common."""
 
     schema: int = 0
+
+
+_VERSION_DECODER = msgspec.json.Decoder(_Versioned)
 
 
 def write_atomically(path: Path, data: bytes) -> None:
@@ -381,7 +372,7 @@ def open_results(paths: Sequence[Path | str]) -> list[Record]:
         of_runs += in_runs
         fio_files += fio
     asked = {Path(path).resolve() for path in paths}
-    with _no_collection(), unread.passed_on() as lost:
+    with unread.passed_on() as lost:
         found = list(unread.each(of_runs, _of_run))
         found += _readable(loose, asked, load_record)
         if fio_files:
@@ -413,19 +404,6 @@ def open_plans(paths: Iterable[Path | str]) -> dict[str, Plan]:
 def open_environments(paths: Iterable[Path | str]) -> dict[str, dict[str, Any]]:
     """The environments of the runs in ``paths``, by run id."""
     return {run.run_id: run.load_environment() for run in open_runs(paths)}
-
-
-@contextlib.contextmanager
-def _no_collection() -> Iterator[None]:
-    """Switch garbage collection off: records have no cycles, and looking for them takes a quarter of the
-    time."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def _files_in(path: Path, *, beside_runs: bool) -> tuple[list[Path], list[Path]]:
@@ -539,22 +517,20 @@ def _record(file: Path, data: bytes) -> Record:
     return record
 
 
-def decode(decoder: msgspec.json.Decoder[V], kind: upgrade.Kind, file: Path, data: bytes) -> V:
+def decode(decoder: msgspec.json.Decoder[T], kind: upgrade.Kind, file: Path, data: bytes) -> T:
     """Decode a file of this or an earlier version. UsageError if it is damaged, or of a later version."""
     try:
-        try:
-            found = decoder.decode(data)
-            if found.schema == SCHEMA_VERSION:
-                return found
-            version = found.schema
-        except msgspec.ValidationError:
-            version = _schema_of(data)
-            if version == SCHEMA_VERSION:
-                raise
-        _require_known_schema(file, version)
+        version = _VERSION_DECODER.decode(data).schema
+        if version > SCHEMA_VERSION:
+            raise Unreadable(
+                f"{_shown(file)} was written by a later version "
+                f"(schema {version}, this one knows {SCHEMA_VERSION})",
+                hint="read it with the version of the harness that wrote it, or a later one",
+            )
+        if version == SCHEMA_VERSION:
+            return decoder.decode(data)
         return msgspec.convert(_upgraded(kind, data, version), decoder.type, str_keys=True)
     except _UNDECODABLE as error:
-        _require_known_schema(file, _schema_of(data))
         raise _damaged(file, _CALLED[kind], data, error) from error
 
 
@@ -572,34 +548,8 @@ def _upgraded(kind: upgrade.Kind, data: bytes, version: int) -> upgrade.Json:
 
 
 def _damaged(file: Path, what: str, data: bytes, error: Exception) -> Unreadable:
-    found = "the file is empty" if not data else printable(f"{error}{_where(data, str(error))}")
+    found = printable(str(error)) if data else "the file is empty"
     return Unreadable(f"{_shown(file)} is not a readable {what}: {found}", hint=_remedy(file))
-
-
-def _where(data: bytes, said: str) -> str:
-    """The line, and the value in it, that a decoder complains of; empty if that cannot be told."""
-    if at := re.search(r"\(byte (\d+)\)", said):
-        return f", in line {data[: int(at[1])].count(LINE_END) + 1}"
-    path = re.fullmatch(r".* - at `\$((?:\.\w+|\[\d+\])+)`", said)
-    if path is None:
-        return ""
-    keys = [int(key) if key.isdecimal() else key for key in re.findall(r"\w+", path[1])]
-    mark = secrets.token_hex(8)
-    try:
-        whole = place = msgspec.json.decode(data)
-        for key in keys[:-1]:
-            place = place[key]
-        found, place[keys[-1]] = place[keys[-1]], mark
-    except (*_UNDECODABLE, LookupError, TypeError):
-        return ""
-    value = "" if isinstance(found, dict | list) else f", found {shown(msgspec.json.encode(found).decode())}"
-    # The harness writes a line for each value; others may have written the file in another way.
-    was, now = (
-        msgspec.json.format(text, indent=1).split(LINE_END) for text in (data, msgspec.json.encode(whole))
-    )
-    number = next(number for number, line in enumerate(now) if mark.encode() in line)
-    is_there = data.split(LINE_END)[: number + 1] == was[: number + 1]
-    return f"{value} in line {number + 1}" if is_there else value
 
 
 def _remedy(file: Path) -> str:
@@ -610,23 +560,6 @@ def _remedy(file: Path) -> str:
         return _RESTORE
     place = str(run) if "/" in str(run) else f"./{run}"
     return f"measure it again with 'harness {resumes} --resume {shlex.quote(place)}', or {_RESTORE}"
-
-
-def _schema_of(data: bytes) -> int:
-    """The version that a file claims, even if the rest of it has an unknown shape; 0 if it claims none."""
-    try:
-        return msgspec.json.decode(data, type=_Versioned).schema
-    except _UNDECODABLE:
-        return 0
-
-
-def _require_known_schema(file: Path, version: int) -> None:
-    if version > SCHEMA_VERSION:
-        raise Unreadable(
-            f"{_shown(file)} was written by a later version "
-            f"(schema {version}, this one knows {SCHEMA_VERSION})",
-            hint="read it with the version of the harness that wrote it, or a later one",
-        )
 
 
 def _raise(error: OSError) -> None:

@@ -15,7 +15,7 @@ from harness.cli import MOST_NAMED
 from harness.model import unread
 from harness.model.errors import Unreadable
 from harness.results import probe_store
-from harness.results.store import RunFolder, open_results, record_key
+from harness.results.store import RunFolder, open_results
 from tests.unit.command import harness
 from tests.unit.results_folder import made_plan, write
 from tests.unit.test_table import record
@@ -54,11 +54,6 @@ def damaged(folder: Path) -> Path:
     return file
 
 
-def line_of(file: Path) -> int:
-    lines = file.read_text().splitlines()
-    return next(number for number, line in enumerate(lines, 1) if "-1484" in line)
-
-
 @pytest.mark.parametrize("words", COMMANDS.values(), ids=list(COMMANDS))
 def test_every_command_shows_the_rest_and_names_the_record(tmp_path: Path, words: tuple[str, ...]) -> None:
     file = damaged(tmp_path)
@@ -72,8 +67,7 @@ def test_every_command_shows_the_rest_and_names_the_record(tmp_path: Path, words
     assert done.stdout or words[0] in ("report", "plot")
     (named,) = (line for line in done.stderr.splitlines() if BAD in line and "not a readable" in line)
     assert named.endswith(
-        f"{RUN}/cells/{BAD} is not a readable record: Expected `int` >= 0 - at `$.proof.protected_bytes`, "
-        f"found '-1484' in line {line_of(file)}"
+        f"{RUN}/cells/{BAD} is not a readable record: Expected `int` >= 0 - at `$.proof.protected_bytes`"
     )
     assert f"measure it again with 'harness run --resume ./{RUN}'" in done.stderr
 
@@ -170,38 +164,3 @@ def test_each_is_noted_once_and_passed_on(tmp_path: Path) -> None:
     assert unread.sentences([]) == ()
     (both,) = unread.sentences([*outer, *outer])
     assert file.name in both and both.endswith(" (and 1 more).")
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "ends"),
-    [
-        ('"ios": 1,', '"ios": -1,', "at `$.read.ios`, found '-1' in line "),
-        ('"status": "ok"', '"status": "fine"', "found '\"fine\"' in line "),
-        ('"transport": "iscsi"', '"transport": "smb"', "at `$.column.transport`, found '\"smb\"' in line "),
-        ('"mode": "transport"', '"mode": "beet"', "found '\"beet\"' in line "),
-        ('"run_id": "', '"run_id": x"', "in line 2"),
-        ('"processors": [', '"processors": [\n   5,', "at `$.beside.processors[0]`, found '5' in line "),
-        ('"hosts": [', '"hosts": [\n     {},', "at `$.beside.processors[0].hosts[0]` in line "),
-    ],
-)
-def test_the_line_and_what_is_there_are_named(tmp_path: Path, old: str, new: str, ends: str) -> None:
-    run = stored(tmp_path)
-    file = run.path / "cells" / BAD
-    text = re.sub(r'"ios": \d+,', '"ios": 1,', file.read_text())
-    assert old in text
-    file.write_text(text.replace(old, new, 1))
-    with unread.noted() as lost:
-        run.load_records()
-    assert ends in lost[0].message, lost[0].message
-    if ends.endswith("line "):
-        number = int(lost[0].message.rpartition(" ")[2])
-        assert new.splitlines()[-1] in file.read_text().splitlines()[number - 1]
-
-
-def test_of_a_file_that_was_written_anew_no_line_is_told(tmp_path: Path) -> None:
-    run = RunFolder(write(tmp_path, [record(), record(repeat=2)]))
-    file = run.path / "cells" / f"{record_key(record())}.json"
-    file.write_text(re.sub(r"\s+", " ", file.read_text()).replace('"repeat": 1', '"repeat": -1'))
-    with unread.noted() as lost:
-        run.load_records()
-    assert lost[0].message.endswith("at `$.repeat`, found '-1'")

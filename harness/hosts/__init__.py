@@ -6,10 +6,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import os
 import re
 import subprocess
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -19,6 +17,7 @@ from typing import Protocol
 from harness.hosts import runner
 from harness.hosts.kept import Kept
 from harness.hosts.namespaces import NotEntered, within
+from harness.hosts.programs import here
 from harness.hosts.runner import DEFAULT_TIMEOUT_S, Completed, P, Starting
 from harness.hosts.undo import Entry
 from harness.model.errors import CommandFailed
@@ -28,9 +27,6 @@ PRIVATE = Path("/run/harness/private")
 
 LOADED = "/sys/module"
 """A folder for each module that a kernel has loaded, and for some that are built in."""
-
-CLOCK_READINGS = 20
-
 
 OF_ITS_READER = ("/proc/net/", "/proc/sys/net/")
 """Folders that show a process its own network namespace."""
@@ -188,12 +184,7 @@ class NamespaceHost:
         return _kernel_log().read()
 
     def clock_offset_ns(self) -> int:
-        # Of many readings the fastest one: on a busy machine ms may pass in the middle of a reading.
-        readings = []
-        for _ in range(CLOCK_READINGS):
-            before, now, after = time.monotonic_ns(), time.time_ns(), time.monotonic_ns()
-            readings.append((after - before, now - (before + after) // 2))
-        return min(readings)[1]
+        return here.clock_offset_ns()
 
     def _enter(self, argv: Sequence[str]) -> list[str]:
         prefix = [] if self.netns is None else ["nsenter", f"--net=/run/netns/{self.netns}", "--"]
@@ -266,46 +257,20 @@ class NamespaceHost:
         netns = self.netns
         if netns is not None and any(path.startswith(OF_ITS_READER) for path in paths):
             with contextlib.suppress(NotEntered):
-                return within(netns, lambda: [_read(_of_this_thread(path)) for path in paths])
+                return within(netns, lambda: here.read_files([_of_this_thread(path) for path in paths]))
             # These files belong to the reader's namespace. One program for all, because a process costs 15 ms
             # in the lab. tail(1) puts a heading before each existing file, and a blank line between two.
             text = "\n" + self.run(["tail", "-v", "-n", "+1", *paths], check=False).stdout
             found = dict(zip(*[iter(_HEADING.split(text)[1:])] * 2, strict=True))
             return [found.get(path, "") for path in paths]
-        return [_read(Path(path)) for path in paths]
+        return here.read_files(paths)
 
     def write_secret(self, path: Path, text: str) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        path.touch(mode=0o600)
-        path.chmod(0o600)
-        path.write_text(text, encoding="utf-8")
+        here.write_secret(path, text)
 
     @contextlib.contextmanager
     def reach(self, path: Path) -> Iterator[Path]:
         yield path
-
-
-class _KernelLog:
-    """Reads /dev/kmsg (Documentation/ABI/testing/dev-kmsg) from the moment it is made."""
-
-    def __init__(self) -> None:
-        self._file: int | None = None
-        with contextlib.suppress(OSError):
-            self._file = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)
-            os.lseek(self._file, 0, os.SEEK_END)
-
-    def read(self) -> list[str]:
-        lines: list[str] = []
-        while self._file is not None:
-            try:
-                line = os.read(self._file, 8192).decode("utf-8", "replace")
-            except BlockingIOError:
-                break
-            except BrokenPipeError:
-                # Lines were overwritten before they were read; the next read goes on after the gap.
-                continue
-            lines.append(line.partition(";")[2].split("\n")[0])
-        return lines
 
 
 def start_kept(source: str) -> None:
@@ -325,18 +290,11 @@ def _kept() -> Kept:
 
 
 @cache
-def _kernel_log() -> _KernelLog:
+def _kernel_log() -> here.KernelLog:
     """One log for the process, because it runs on one kernel."""
-    return _KernelLog()
+    return here.KernelLog()
 
 
-def _of_this_thread(path: str) -> Path:
+def _of_this_thread(path: str) -> str:
     """The same file as this thread sees it: /proc/net is that of the process's first thread."""
-    return Path(path.replace("/proc/net/", "/proc/thread-self/net/", 1))
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""
+    return path.replace("/proc/net/", "/proc/thread-self/net/", 1)

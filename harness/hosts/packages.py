@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from harness.hosts import programs, releases, runner
+from harness.hosts.programs.here import environment
 from harness.hosts.releases import Distribution
 from harness.model.errors import RequirementError
 from harness.parse.profiles import data_folder
@@ -75,7 +76,7 @@ class Package:
             return runner.run([*QUERIES[system.manager], *names], check=False).status == 0
         if module:
             return runner.run([programs.PYTHON, "-c", f"import {module}"], check=False).status == 0
-        return shutil.which(kind, path=runner.environment()["PATH"]) is not None
+        return shutil.which(kind, path=environment()["PATH"]) is not None
 
     def __str__(self) -> str:
         return f"{self.name} ({self.purpose})"

@@ -7,7 +7,6 @@ carries everything. If it breaks, the agent undoes by itself what was brought up
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import itertools
 import os
@@ -26,6 +25,7 @@ from typing import IO, Any, NoReturn, TypeVar
 import msgspec
 
 from harness.hosts import PRIVATE, Daemon, Ledger, programs, runner, signals
+from harness.hosts.programs.here import Relay
 from harness.hosts.runner import DEFAULT_TIMEOUT_S, Completed, await_condition, command_line, tail
 from harness.hosts.undo import Entry
 from harness.model.errors import (
@@ -46,10 +46,6 @@ DEADMAN_S = 20.0
 
 HELLO_DEADLINE_S = 30.0
 ANSWER_GRACE_S = 15.0
-RELAY_WINDOW = 8
-"""How many chunks of a relayed connection may be on their way to one end before that end has read them."""
-
-RELAY_CHUNK_BYTES = 1 << 16
 RELAY_END_S = 5.0
 LARGEST_GREETING_BYTES = 1 << 16
 """How much a login shell may print before the agent's first message."""
@@ -62,75 +58,51 @@ LARGEST_LOOK_BYTES = 1 << 20
 """How much of a machine's answer to a single question is read."""
 
 NONSENSE = "it sent something that the agent does not send"
+TOO_MUCH = "it sent more than it was asked for"
 
 
-class Answers(queue.Queue[bytes | None]):
-    """The answers to one request, in order; None once the host is lost. ``held`` bytes of them wait."""
-
-    held = 0
-
-    def _put(self, item: bytes | None) -> None:
-        self.held += len(item or b"")
-        super()._put(item)
-
-    def _get(self) -> bytes | None:
-        item: bytes | None = super()._get()
-        self.held -= len(item or b"")
-        return item
-
-
-class _Message(msgspec.Struct):
-    """The fields of every message of an agent: the number of the request, or a daemon's output."""
+class Answer(msgspec.Struct):
+    """A message of an agent: the number of its request, and what that asked for; or a daemon's output."""
 
     id: int = 0
+    size_bytes: int = 0
+    """Of the line that it came as."""
+    error: str | None = None
+    missing: str | None = None
+    busy: str | None = None
+    ssh: str = ""
+    removed: tuple[str, ...] = ()
+    failed: tuple[str, ...] = ()
+    timeout: bool = False
+    status: int = -1
+    stdout: str = ""
+    stderr: str = ""
+    seconds: float = 0.0
+    texts: list[str] = []
+    lines: list[str] = []
+    offset_ns: int = 0
     out: bytes | None = None
     err: bytes | None = None
+    data: bytes | None = None
 
 
 class _Hello(msgspec.Struct):
     hello: int
 
 
-class _Done(msgspec.Struct):
-    """An answer that only says that it was done, or why not."""
+class Answers(queue.Queue[Answer | None]):
+    """The answers to one request, in order; None once the host is lost. ``held`` bytes of them wait."""
 
-    error: str | None = None
-    missing: str | None = None
+    held = 0
 
+    def _put(self, item: Answer | None) -> None:
+        self.held += item.size_bytes if item else 0
+        super()._put(item)
 
-class _Begun(_Done):
-    busy: str | None = None
-    ssh: str = ""
-    removed: tuple[str, ...] = ()
-    failed: tuple[str, ...] = ()
-
-
-class _Ran(_Done):
-    timeout: bool = False
-    status: int = -1
-    stdout: str = ""
-    stderr: str = ""
-    seconds: float = 0.0
-
-
-class _Texts(_Done):
-    texts: list[str] = []
-
-
-class _Lines(_Done):
-    lines: list[str] = []
-
-
-class _Clock(_Done):
-    offset_ns: int = 0
-
-
-class _Relayed(_Done):
-    data: bytes = b""
-    closed: bool = False
-
-
-A = TypeVar("A", bound=_Done)
+    def _get(self) -> Answer | None:
+        item: Answer | None = super()._get()
+        self.held -= item.size_bytes if item else 0
+        return item
 
 
 SSH_OPTIONS = {
@@ -218,13 +190,12 @@ class Connection:
         self._sending = threading.Lock()
         self.lost: str | None = None
         """Why it is gone, once it is."""
-        program = programs.source(__package__, "agent").encode()
         self.dialogue = runner.Dialogue(argv, log)
-        self._hello = Answers()
+        self._hello: queue.Queue[bool] = queue.Queue()
         self._ended = threading.Event()
         threading.Thread(target=self._listen, daemon=True).start()
         with contextlib.suppress(OSError):
-            self.dialogue.input.write(program)
+            self.dialogue.input.write(_program().encode())
             self.dialogue.input.flush()
 
     def await_hello(self) -> None:
@@ -234,18 +205,20 @@ class Connection:
             hello = self._hello.get(timeout=HELLO_DEADLINE_S)
         except queue.Empty:
             self.lost = f"it said nothing for {HELLO_DEADLINE_S:g} s"
-            hello = None
-        if hello is None:
+            hello = False
+        if not hello:
             self.dialogue.kill()
             raise explain(self.name, self.dialogue.said() or self.lost or "")
         threading.Thread(target=self._beat, daemon=True).start()
 
     def _listen(self) -> None:
         try:
-            if greeting := _greeting(self.dialogue.output):
-                self._hello.put(greeting)
+            if _has_greeted(self.dialogue.output):
+                self._hello.put(True)
                 for line in _lines(self.dialogue.output, LARGEST_ANSWER_BYTES):
-                    self._take(line, _decode(line, _Message))
+                    answer = _decode(line, Answer)
+                    answer.size_bytes = len(line)
+                    self._take(answer)
         except _Nonsense as nonsense:
             self.lost = self.lost or str(nonsense)
             self.dialogue.process.kill()  # otherwise it would go on
@@ -258,21 +231,21 @@ class Connection:
             with self._lock:
                 for waiting in self._waiting.values():
                     waiting.put(None)
-                self._hello.put(None)
+                self._hello.put(False)
 
-    def _take(self, line: bytes, message: _Message) -> None:
-        for name, data in (("out", message.out), ("err", message.err)):
+    def _take(self, answer: Answer) -> None:
+        for name, data in (("out", answer.out), ("err", answer.err)):
             if data is not None:
                 with self._lock:  # so that nobody closes its file in the meantime
-                    if take := self._streams.get((message.id, name)):
+                    if take := self._streams.get((answer.id, name)):
                         take(data)
                 return
         with self._lock:
-            waiting = self._waiting.get(message.id)
+            waiting = self._waiting.get(answer.id)
         if waiting is not None:
-            if waiting.held + len(line) > LARGEST_ANSWER_BYTES:
-                raise _Nonsense("it sent more than it was asked for")
-            waiting.put(line)
+            if waiting.held + answer.size_bytes > LARGEST_ANSWER_BYTES:
+                raise _Nonsense(TOO_MUCH)
+            waiting.put(answer)
 
     def _beat(self) -> None:
         while not self._ended.wait(BEAT_S):
@@ -321,26 +294,25 @@ class Connection:
                 for name in streams or {}:
                     del self._streams[number, name]
 
-    def ask(self, do: str, kind: type[A], *, within_s: float = DEFAULT_TIMEOUT_S, **fields: Any) -> A:
+    def ask(self, do: str, *, within_s: float = DEFAULT_TIMEOUT_S, **fields: Any) -> Answer:
         """Send a request and wait for its answer. HostLost if the host is gone or does not answer."""
         with self.request(do, **fields) as (number, answers):
             try:
-                return self.answer(answers, kind, within_s)
+                return self.answer(answers, within_s)
             except BaseException:
                 if do == "run":
                     with contextlib.suppress(HostLost):
                         self.tell("kill", of=number)
                 raise
 
-    def answer(self, answers: Answers, kind: type[A], timeout_s: float) -> A:
-        """The next answer. HostLost if there is none, or if it is of another kind; else see ``Host.run``."""
+    def answer(self, answers: Answers, timeout_s: float) -> Answer:
+        """The next answer. HostLost if there is none; else see ``Host.run``."""
         try:
-            line = answers.get(timeout=timeout_s + ANSWER_GRACE_S)
+            answer = answers.get(timeout=timeout_s + ANSWER_GRACE_S)
         except queue.Empty:
             raise self.given_up(f"it has not answered for {timeout_s + ANSWER_GRACE_S:g} s") from None
-        if line is None:
+        if answer is None:
             raise self.gone()
-        answer = self.understand(line, kind)
         if answer.error is not None:
             said = runner.last_lines(answer.error)
             raise CommandFailed(f"the {self.name} could not do it: {printable(said)}")
@@ -352,13 +324,6 @@ class Connection:
                 hint="`harness doctor` with the same --target and --initiator lists all that is missing",
             )
         return answer
-
-    def understand(self, line: bytes, kind: type[A]) -> A:
-        """A message as a ``kind``; HostLost if it is something else."""
-        try:
-            return _decode(line, kind)
-        except _Nonsense as nonsense:
-            raise self.given_up(str(nonsense)) from nonsense
 
     def given_up(self, why: str) -> HostLost:
         """End the connection to a host that does not communicate properly."""
@@ -398,6 +363,11 @@ def _lines(out: IO[bytes], largest_bytes: int) -> Iterator[bytes]:
 K = TypeVar("K")
 
 
+def _program() -> str:
+    """The agent's."""
+    return programs.source(__package__, "agent")
+
+
 def _decode(line: bytes, kind: type[K]) -> K:
     try:
         return msgspec.json.decode(line, type=kind)
@@ -405,17 +375,17 @@ def _decode(line: bytes, kind: type[K]) -> K:
         raise _Nonsense(NONSENSE) from error
 
 
-def _greeting(out: IO[bytes]) -> bytes | None:
-    """The agent's hello, after whatever a login shell prints before it; None if it does not come."""
+def _has_greeted(out: IO[bytes]) -> bool:
+    """Whether the agent's hello comes, after whatever a login shell prints before it."""
     read = 0
     for line in _lines(out, LARGEST_GREETING_BYTES):
         read += len(line)
         with contextlib.suppress(_Nonsense):
             _decode(line, _Hello)
-            return line
+            return True
         if read > LARGEST_GREETING_BYTES:
             break
-    return None
+    return False
 
 
 SSH_FAILURES: tuple[tuple[str, str], ...] = (
@@ -464,11 +434,11 @@ class _AgentLedger:
 
     def open(self, entry: Entry) -> int:
         number = next(self.connection._numbers)
-        self.connection.ask("note", _Done, number=number, entry=msgspec.to_builtins(entry))
+        self.connection.ask("note", number=number, entry=msgspec.to_builtins(entry))
         return number
 
     def close(self, number: int) -> None:
-        self.connection.ask("done", _Done, number=number)
+        self.connection.ask("done", number=number)
 
 
 @dataclass(frozen=True, eq=False)
@@ -515,7 +485,7 @@ class AgentHost:
         return _AgentLedger(self.connection)
 
     def kernel_messages(self) -> list[str]:
-        return self.connection.ask("kernel_messages", _Lines).lines
+        return self.connection.ask("kernel_messages").lines
 
     def run(
         self,
@@ -528,7 +498,6 @@ class AgentHost:
     ) -> Completed:
         answer = self.connection.ask(
             "run",
-            _Ran,
             argv=list(argv),
             input=input,
             timeout_s=timeout_s,
@@ -570,7 +539,7 @@ class AgentHost:
                     env=dict(env or {}),
                 )
             )
-            self.connection.answer(answers, _Done, deadline_s)
+            self.connection.answer(answers, deadline_s)
             ended = stack.enter_context(self._stopping(number, answers))
             await_condition(
                 lambda: ended() or ready(),
@@ -587,7 +556,7 @@ class AgentHost:
     def _stopping(self, number: int, answers: Answers) -> Iterator[Callable[[], bool]]:
         """Yields a function that says whether the program has ended; stops the program when the context
         ends."""
-        last: list[bytes | None] = []
+        last: list[Answer | None] = []
 
         def ended() -> bool:
             with contextlib.suppress(queue.Empty):
@@ -603,20 +572,20 @@ class AgentHost:
             with contextlib.suppress(HostLost):
                 if not ended():
                     self.connection.tell("stop", of=number)
-                    self.connection.answer(answers, _Done, DEFAULT_TIMEOUT_S)
+                    self.connection.answer(answers, DEFAULT_TIMEOUT_S)
 
     def clock_offset_ns(self) -> int:
-        return self.connection.ask("clock", _Clock).offset_ns
+        return self.connection.ask("clock").offset_ns
 
     def read_files(self, paths: Sequence[str]) -> list[str]:
-        texts = self.connection.ask("read", _Texts, paths=list(paths)).texts
+        texts = self.connection.ask("read", paths=list(paths)).texts
         return [*texts, *[""] * len(paths)][: len(paths)]
 
     def list_folder(self, path: str) -> list[str]:
         return self.run(["ls", "--", path]).stdout.splitlines()
 
     def write_secret(self, path: Path, text: str) -> None:
-        self.connection.ask("write", _Done, path=str(path), text=text)
+        self.connection.ask("write", path=str(path), text=text)
 
     @contextlib.contextmanager
     def reach(self, path: Path) -> Iterator[Path]:
@@ -631,12 +600,15 @@ class AgentHost:
                     f"no socket could be made in {near.parent}: {error}", hint="set TMPDIR to a shorter path"
                 ) from error
             listener.listen()
-            relays: list[_Relay] = []
+            relays: list[tuple[Relay, threading.Thread]] = []
 
             def accept() -> None:
                 with contextlib.suppress(OSError):
                     while True:
-                        relays.append(_Relay(self.connection, listener.accept()[0], path))
+                        relay = Relay(listener.accept()[0])
+                        carrying = threading.Thread(target=self._carry, args=(relay, path), daemon=True)
+                        carrying.start()
+                        relays.append((relay, carrying))
 
             accepting = threading.Thread(target=accept, daemon=True)
             accepting.start()
@@ -645,83 +617,36 @@ class AgentHost:
             finally:
                 listener.shutdown(socket.SHUT_RDWR)  # wakes accept()
                 accepting.join()
-                for relay in relays:
-                    relay.end()
+                for relay, carrying in relays:
+                    relay.shut()
+                    carrying.join(RELAY_END_S)  # briefly, because the connection to the host may hang
 
-
-class _Relay:
-    """A connection made here, carried through the agent to a unix socket there.
-
-    Each end sends ``RELAY_WINDOW`` chunks, and then one for each that the other has read. So the waiting data
-    is bounded, and an end that does not read delays only its own connection.
-    """
-
-    def __init__(self, connection: Connection, near: socket.socket, far: Path) -> None:
-        self._connection = connection
-        self._near = near
-        self._far = far
-        self._window = threading.Semaphore(RELAY_WINDOW)
-        self._inbox: queue.Queue[bytes] = queue.Queue()
-        self._over = False
-        self._carrying = threading.Thread(target=self._carry, daemon=True)
-        self._carrying.start()
-
-    def end(self) -> None:
-        """Close it at this end. This waits only briefly, because the connection to the host may hang."""
-        self._shut()
-        self._carrying.join(RELAY_END_S)
-
-    def _shut(self) -> None:
-        with contextlib.suppress(OSError):
-            self._near.shutdown(socket.SHUT_RDWR)
-        self._over = True
-        self._window.release()
-
-    def _carry(self) -> None:
+    def _carry(self, relay: Relay, path: Path) -> None:
+        """Carry a connection made here to a unix socket there."""
+        connection = self.connection
         with (
-            self._near,
+            relay.near,
             contextlib.suppress(HostLost),
-            self._connection.request("relay", path=str(self._far)) as (number, answers),
+            connection.request("relay", path=str(path)) as (number, answers),
         ):
+
+            def send(data: str | None) -> None:
+                with contextlib.suppress(HostLost):
+                    connection.tell("relayed", of=number, data=data)
+
             opened = answers.get()
-            if opened is None or self._connection.understand(opened, _Done).error is not None:
+            if opened is None or opened.error is not None:
                 return
-            reader = threading.Thread(target=self._read, args=(number, answers), daemon=True)
-            writer = threading.Thread(target=self._write, args=(number,), daemon=True)
-            reader.start()
-            writer.start()
-            while (line := answers.get()) and not (
-                answer := self._connection.understand(line, _Relayed)
-            ).closed:
-                if not answer.data:
-                    self._window.release()
-                elif self._inbox.qsize() <= RELAY_WINDOW:
-                    self._inbox.put(answer.data)
-                else:
-                    raise self._connection.given_up("it sent more than it was asked for")
-            self._inbox.put(b"")
-            writer.join()
-            reader.join()
-
-    def _read(self, number: int, answers: Answers) -> None:
-        with contextlib.suppress(OSError):
-            while not self._over and (data := self._near.recv(RELAY_CHUNK_BYTES)):
-                self._window.acquire()
-                self._tell("relayed", of=number, data=base64.b64encode(data).decode())
-        self._tell("relayed", of=number, data="")
-        # Nobody reads what still comes.
-        answers.put(None)
-
-    def _write(self, number: int) -> None:
-        with contextlib.suppress(OSError):
-            while data := self._inbox.get():
-                self._near.sendall(data)
-                self._tell("taken", of=number)
-        self._shut()
-
-    def _tell(self, do: str, **fields: Any) -> None:
-        with contextlib.suppress(HostLost):
-            self._connection.tell(do, **fields)
+            carrying = threading.Thread(target=relay.carry, args=(send,), daemon=True)
+            carrying.start()
+            try:
+                while (answer := answers.get()) and relay.take(answer.data) and answer.data != b"":
+                    pass
+                if answer and answer.data != b"":
+                    raise connection.given_up(TOO_MUCH)
+            finally:
+                relay.take(b"")
+                carrying.join()
 
 
 @contextlib.contextmanager
@@ -741,7 +666,7 @@ def connect(
     the folders ``private`` that exists there, programs run there see an empty folder in memory instead.
     RequirementError if the host cannot be reached or lacks rights, BusyError if another run has it.
     """
-    command = launch_command(len(programs.source(__package__, "agent").encode()))
+    command = launch_command(len(_program().encode()))
     argv = command if address.is_local else ssh_command(address, command, ssh_options or {})
     connection = Connection(name, argv, log)
     with contextlib.ExitStack() as stack:
@@ -749,7 +674,6 @@ def connect(
         connection.await_hello()
         begun = connection.ask(
             "begin",
-            _Begun,
             role=role,
             run_id=run_id,
             private=[str(PRIVATE), *private],

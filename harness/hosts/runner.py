@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import IO, Any, Protocol, TypeVar, cast
 
 from harness.hosts import signals
+from harness.hosts.programs.here import environment
 from harness.model.errors import CommandFailed, RequirementError
 
 P = TypeVar("P", bound="subprocess.Popen[Any]")
@@ -49,13 +50,6 @@ class Completed:
 def command_line(argv: Sequence[str]) -> str:
     """A command as a person would type it; a whole program among its arguments is shortened."""
     return shlex.join(word if len(word) <= LONGEST_WORD_SHOWN else f"{word[:20]}..." for word in argv)
-
-
-def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The environment of every program: the caller's, with the C locale so that output can be parsed."""
-    env = {**os.environ, "LC_ALL": "C.UTF-8", "LANGUAGE": ""}
-    env["PATH"] = f"{env.get('PATH', '/usr/bin:/bin')}:/usr/sbin:/sbin"
-    return {**env, **(extra or {})}
 
 
 def _found(argv: Sequence[str], env: Mapping[str, str]) -> str | None:

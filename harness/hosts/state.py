@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import stat
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import BinaryIO
 
 import msgspec
 
+from harness.hosts.programs import here
 from harness.model.errors import BusyError, RequirementError
 
 
@@ -89,19 +89,13 @@ def lasting_folder() -> Path:
 def own_folder(folder: Path) -> Path:
     """A folder that only this user may write to, made if absent; RequirementError if it is anything else,
     NotOwn if it is another user's."""
-    while True:
-        with contextlib.suppress(FileExistsError):
-            folder.mkdir(mode=0o700)
-        with contextlib.suppress(FileNotFoundError):  # its last holder has just removed it
-            found = folder.lstat()
-            break
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
-        refuse = RequirementError if found.st_uid == os.geteuid() else NotOwn
-        raise refuse(
-            f"expected {folder} to be a folder that only its owner, uid {os.geteuid()}, may write to",
-            hint=f"look at what it is, then remove it: rm -r {folder}",
-        )
-    return folder
+    hint = f"look at what it is, then remove it: rm -r {folder}"
+    try:
+        return here.own_folder(folder)
+    except here.NotOwn as error:
+        raise NotOwn(str(error), hint=hint) from error
+    except here.Exposed as error:
+        raise RequirementError(str(error), hint=hint) from error
 
 
 @contextlib.contextmanager
@@ -139,27 +133,13 @@ def exclusive(run_id: str) -> Iterator[Path]:
 
 def locked(path: Path) -> BinaryIO:
     """A file, open and locked; made if absent. BusyError if somebody else has locked it."""
-    while True:
-        # Not exist_ok, which fails if the folder is there at first and then is not.
-        with contextlib.suppress(FileExistsError):
-            path.parent.mkdir(mode=0o700)
-        try:
-            file = path.open("a+b")
-        except FileNotFoundError:
-            continue  # its last holder has just removed the folder
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            file.close()
-            raise BusyError(
-                f"the testbed is in use by {_describe_owner(path)}",
-                hint="wait for it, or end that process; two runs at once would measure each other",
-            ) from None
-        # Its holder may have removed the file between the open and the lock here: then it locks nobody out.
-        with contextlib.suppress(FileNotFoundError):
-            if os.path.samestat(path.stat(), os.fstat(file.fileno())):
-                return file
-        file.close()
+    file = here.locked(path)
+    if file is None:
+        raise BusyError(
+            f"the testbed is in use by {_describe_owner(path)}",
+            hint="wait for it, or end that process; two runs at once would measure each other",
+        )
+    return file
 
 
 def owner() -> Owner | None:
@@ -195,12 +175,3 @@ def _describe_owner(path: Path) -> str:
     except (OSError, msgspec.DecodeError):
         return "another run that has only just begun"
     return f"run {owner.run_id} (process {owner.pid}, since {owner.since})"
-
-
-def sync(folder: Path) -> None:
-    """Write the names in a folder to its disk: fsync(2) of a file does not do that."""
-    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(opened)
-    finally:
-        os.close(opened)

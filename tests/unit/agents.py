@@ -37,7 +37,7 @@ def agent_source(state: Path, *, stop_s: float = PATIENT_S, step_s: float = PATI
 @functools.cache
 def _compiled() -> Path:
     """The program's code, which takes its places and what it waits from variables."""
-    text = programs.source("harness.hosts", "agent")
+    text = programs.path("harness.hosts", "agent.py").read_text(encoding="utf-8")
     for name, value in (
         ("STATE", "Path(_places[0])"),
         ("LASTING", "Path(_places[1])"),
@@ -46,6 +46,8 @@ def _compiled() -> Path:
     ):
         text, count = re.subn(rf"^{name} = .*", f"{name} = {value}", text, flags=re.MULTILINE)
         assert count == 1, name
+    shared = {"harness.hosts.programs.here": programs.source("harness.hosts", "here")}
+    text = programs.SENT_TOGETHER.format(shared=shared, program=text)
     file = Path(_FOLDER.name, "agent.code")
     subprocess.run([programs.PYTHON, "-I", "-c", _COMPILE, file], input=text.encode(), check=True)
     return file

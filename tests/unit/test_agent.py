@@ -640,7 +640,7 @@ def test_a_folder_on_disk_that_others_may_write_to_is_not_trusted(agent: Agent, 
     disk.mkdir()
     disk.chmod(0o777)
     said = agent.begin()
-    assert f"expected {disk} to be a folder that only root may write to" in said["error"]
+    assert f"expected {disk} to be a folder that only its owner" in said["error"]
 
 
 def test_what_is_not_there_any_more_is_not_told_to_have_been_removed(start: Callable[..., Agent]) -> None:

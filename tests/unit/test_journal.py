@@ -14,7 +14,8 @@ import msgspec
 import pytest
 
 from harness.hosts import Host, NamespaceHost, recovery
-from harness.hosts.journal import LARGEST_BYTES, Journal, Unreadable, left_on_disk
+from harness.hosts.journal import Journal, Unreadable, left_on_disk
+from harness.hosts.programs.here import LARGEST_JOURNAL_BYTES
 from harness.hosts.undo import Entry, Step, carry_out
 from harness.model.errors import CommandFailed, DeviceRefused, HostLost, Interrupted, RequirementError
 from harness.network.links import NetworkNamespace, VethPair
@@ -584,7 +585,7 @@ def make_link(path: Path) -> None:
 
 def make_huge(path: Path) -> None:
     with path.open("wb") as file:
-        file.truncate(LARGEST_BYTES + 1)
+        file.truncate(LARGEST_JOURNAL_BYTES + 1)
 
 
 def make_foreign(path: Path) -> None:

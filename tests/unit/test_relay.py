@@ -13,11 +13,12 @@ from pathlib import Path
 import pytest
 
 from harness.hosts import programs, remote
+from harness.hosts.programs.here import CHUNK_BYTES, RELAY_WINDOW
 from harness.model.errors import RequirementError, UsageError
 from tests.unit.agents import agent_source
 
 PATIENCE_S = 60.0
-SEVERAL_WINDOWS = 4 * remote.RELAY_WINDOW * remote.RELAY_CHUNK_BYTES
+SEVERAL_WINDOWS = 4 * RELAY_WINDOW * CHUNK_BYTES
 
 
 @pytest.fixture

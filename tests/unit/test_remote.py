@@ -378,7 +378,7 @@ def test_who_stops_waiting_has_the_program_killed(
                 return True
         return False
 
-    def interrupted(_answers: object, _kind: object, _timeout_s: float) -> None:
+    def interrupted(_answers: object, _timeout_s: float) -> None:
         await_condition(is_running, deadline_s=PATIENCE_S, what="the program to start")
         raise KeyboardInterrupt
 
@@ -865,7 +865,7 @@ for request in answers():
 def hostile(tools: Path, harm: str, *, honest_begin: bool = True) -> None:
     file = tools / "ssh"
     lines = "\n".join(f"        {line}" for line in harm.splitlines())
-    size = len(programs.source("harness.hosts", "agent").encode())
+    size = len(remote._program().encode())
     text = HOSTILE.format(size=size, harm=lines, honest_begin=honest_begin)
     file.write_text(text, encoding="utf-8")
     file.chmod(0o755)

@@ -15,38 +15,44 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import fcntl
+import itertools
 import json
 import os
 import queue
 import select
 import signal
 import socket
-import stat
 import subprocess
 import sys
 import threading
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
+
+from harness.hosts.programs.here import (
+    CHUNK_BYTES,
+    Journal,
+    KernelLog,
+    Message,
+    Relay,
+    Unreadable,
+    clock_offset_ns,
+    environment,
+    left,
+    locked,
+    own_folder,
+    read_files,
+    recover,
+    write_secret,
+)
 
 STATE = Path("/run/harness")
 LASTING = Path("/var/lib/harness")
-CHUNK_BYTES = 1 << 16
 MOST_WAITING = 256
 """How many messages may wait to be read: at most some 20 MB of daemons' outputs."""
 
-RELAY_WINDOW = 8
-"""How many chunks of a relayed connection may be on their way to one end before that end has read them."""
-
-BEGINS = b'{"id":'
-LARGEST_JOURNAL_BYTES = 16 << 20
 STOP_S = 5.0
 UNDO_STEP_S = 60.0
-CLOCK_READINGS = 20
-POLL_S = 0.01
-
-Message = dict[str, Any]
 
 
 class Ended(Exception):
@@ -60,15 +66,13 @@ class Agent:
         self.deadman_s: float | None = None
         self.running: dict[int, subprocess.Popen[bytes]] = {}
         self.relays: dict[int, Relay] = {}
-        # What is to be taken down, in the order in which it came up: (kind, number).
-        self.up: list[tuple[str, int]] = []
-        self.notes: dict[int, Message] = {}
+        # What is to be taken down, in the order in which it came up: the numbers of daemons and of notes.
+        self.up: list[int] = []
         # For what a reboot ends, and for what is lasting.
-        self.journals: dict[bool, Path] = {}
-        self.lock: Any = None
-        self.lasting: Any = None
+        self.journals: tuple[Journal, ...] = ()
+        self.lock: BinaryIO | None = None
         self.role = ""
-        self.kmsg: int | None = None
+        self.log: KernelLog | None = None
 
     # Talking
 
@@ -120,7 +124,7 @@ class Agent:
         number = request.get("id", 0)
         try:
             answer = getattr(self, "do_" + request["do"].replace("-", "_"))(request)
-        except (OSError, ValueError, subprocess.SubprocessError) as error:
+        except (OSError, ValueError, subprocess.SubprocessError, Unreadable) as error:
             # ValueError: a NUL in an argument or a path.
             answer = {"error": f"{type(error).__name__}: {error}"}
         if answer is not None:
@@ -130,25 +134,26 @@ class Agent:
 
     def do_begin(self, request: Message) -> Message:
         self.role = request["role"]
-        busy = self.take_lock()
-        if busy:
-            return {"busy": busy}
-        self.lock.truncate(0)
-        self.lock.write(request["run_id"])
-        self.lock.flush()
+        own_folder(STATE)
+        name = STATE / (self.role + ".lock")
+        lock = locked(name)  # keeps other runs of this role out
+        if lock is None:
+            return {"busy": read_files([str(name)])[0] or "another run"}
+        self.lock = lock
+        lock.truncate(0)
+        lock.write(request["run_id"].encode())
+        lock.flush()
         for place in request["private"]:
             if place.startswith(str(STATE)):
                 Path(place).mkdir(mode=0o700, exist_ok=True)
             if Path(place).is_dir():
                 subprocess.run(["mount", "-t", "tmpfs", "-o", "mode=0700", "tmpfs", place], check=True)
         self.deadman_s = request["deadman_s"]
-        with contextlib.suppress(OSError):
-            self.kmsg = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)
-            os.lseek(self.kmsg, 0, os.SEEK_END)
+        self.log = KernelLog()
         removed, failed = self.recover()
         # A journal of its own: a resumed run has the same id, and its numbers begin anew.
-        name = f"agent-{self.role}-{time.time_ns()}.jsonl"
-        self.journals = {False: STATE / name, True: LASTING / name}
+        journal = f"agent-{self.role}-{time.time_ns()}.jsonl"
+        self.journals = (Journal(STATE / journal), Journal(LASTING / journal, is_shared=True))
         return {"removed": removed, "failed": failed, "ssh": sys.argv[2]}
 
     def do_beat(self, _request: Message) -> None:
@@ -194,7 +199,7 @@ class Agent:
             return {"missing": request["argv"][0]}
         number = request["id"]
         self.running[number] = process
-        self.up.append(("daemon", number))
+        self.up.append(number)
         # Before its threads: it may have ended by now, which must be reported after this.
         self.send({"id": number, "spawned": process.pid})
         pumps = [
@@ -245,137 +250,97 @@ class Agent:
             kill(process)
 
     def do_read(self, request: Message) -> Message:
-        return {"texts": [read_text(path) for path in request["paths"]]}
+        return {"texts": read_files(request["paths"])}
 
     def do_clock(self, _request: Message) -> Message:
-        # Of many readings the fastest one: on a busy machine ms may pass in the middle of a reading.
-        readings = []
-        for _ in range(CLOCK_READINGS):
-            before, now, after = time.monotonic_ns(), time.time_ns(), time.monotonic_ns()
-            readings.append((after - before, now - (before + after) // 2))
-        return {"offset_ns": min(readings)[1]}
+        return {"offset_ns": clock_offset_ns()}
 
     def do_write(self, request: Message) -> Message:
-        path = Path(request["path"])
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        path.touch(mode=0o600)
-        path.chmod(0o600)
-        path.write_text(request["text"], encoding="utf-8")
+        write_secret(Path(request["path"]), request["text"])
         return {}
 
+    def do_kernel_messages(self, _request: Message) -> Message:
+        return {"lines": self.log.read() if self.log else []}
+
     def do_relay(self, request: Message) -> None:
-        relay = Relay(self, request["id"])
-        self.relays[relay.number] = relay
-        threading.Thread(target=relay.carry, args=(request["path"],), daemon=True).start()
+        threading.Thread(target=self.relay, args=(request["id"], request["path"]), daemon=True).start()
+
+    def relay(self, number: int, path: str) -> None:
+        def send(data: str | None) -> None:
+            with contextlib.suppress(Ended):
+                self.send({"id": number, "data": data})
+
+        with socket.socket(socket.AF_UNIX) as there:
+            try:
+                there.connect(path)
+            except OSError as error:
+                self.send({"id": number, "error": f"{path}: {error.strerror}"})
+                return
+            self.relays[number] = relay = Relay(there)
+            self.send({"id": number})
+            relay.carry(send)
+        del self.relays[number]
 
     def do_relayed(self, request: Message) -> None:
         if relay := self.relays.get(request["of"]):
-            relay.inbox.put(base64.b64decode(request["data"]))
-
-    def do_taken(self, request: Message) -> None:
-        if relay := self.relays.get(request["of"]):
-            relay.window.release()
-
-    def do_kernel_messages(self, _request: Message) -> Message:
-        lines = []
-        while self.kmsg is not None:
-            try:
-                line = os.read(self.kmsg, 8192).decode("utf-8", "replace")
-            except BlockingIOError:
-                break
-            except BrokenPipeError:
-                continue  # lines were overwritten before they were read
-            lines.append(line.partition(";")[2].split("\n")[0])
-        return {"lines": lines}
+            data = request["data"]
+            relay.take(None if data is None else base64.b64decode(data))
 
     def do_note(self, request: Message) -> Message:
-        self.notes[request["number"]] = request["entry"]
-        self.up.append(("note", request["number"]))
-        self.write_down(request["entry"], {"id": request["number"], "entry": request["entry"]})
+        if not self.journals:
+            raise OSError("nothing can be written down before a run has begun")
+        entry = request["entry"]
+        self.up.append(request["number"])
+        self.journals[bool(entry.get("lasting", False))].open(request["number"], entry)
         return {}
 
     def do_done(self, request: Message) -> Message:
-        entry = self.notes.pop(request["number"], {})
-        self.write_down(entry, {"id": request["number"]})
+        for journal in self.journals:
+            if request["number"] in journal.pending:
+                journal.close(request["number"])
         return {}
-
-    def write_down(self, entry: Message, line: Message) -> None:
-        """Append to the entry's journal, which is made if it is not there: it is the first line, or somebody
-        has removed the folder.
-
-        A lasting one is locked, because agents of other containers may share its folder.
-        """
-        if not self.journals:
-            raise OSError("nothing can be written down before a run has begun")
-        kind = is_lasting(entry)
-        journal = self.journals[kind]
-        lines = [line]
-        if not journal.exists():
-            own_folder(journal.parent)
-            if kind:
-                self.lasting = locked(journal)
-                while self.lasting is None:
-                    time.sleep(POLL_S)  # another agent looks whether it is a killed one's
-                    self.lasting = locked(journal)
-            notes = self.notes.items()
-            lines = [{"id": number, "entry": each} for number, each in notes if is_lasting(each) == kind]
-        write_down(journal, *lines)
 
     # Starting and ending
 
     def start(self, request: Message, out: int, err: int) -> subprocess.Popen[bytes] | None:
         """Start a program in a session of its own; None if it does not exist or may not be executed."""
-        variables = {**environment(), **(request.get("env") or {})}
         try:
             return subprocess.Popen(
                 request["argv"],
                 stdin=subprocess.DEVNULL if request.get("input") is None else subprocess.PIPE,
                 stdout=out,
                 stderr=err,
-                env=variables,
+                env=environment(request.get("env")),
                 start_new_session=True,
             )
         except (FileNotFoundError, PermissionError):
             return None
 
-    def take_lock(self) -> str:
-        """Keep other runs of this role out; returns the run that has it, if there is one."""
-        place = STATE / (self.role + ".lock")
-        self.lock = locked(place)
-        return "" if self.lock else read_text(str(place)) or "another run"
-
     def recover(self) -> tuple[list[str], list[str]]:
-        """Undo what killed agents of this role left; the lock says that none of them lives, and those of
-        lasting journals that no agent of another container has them."""
+        """Undo what killed agents of this role left; the lock says that none of them lives."""
         removed: list[str] = []
         failed: list[str] = []
         name = f"agent-{self.role}-*.jsonl"
-        lasting = own_folder(LASTING).glob(name) if LASTING.exists() else ()
         # Lasting entries after those that depend on them.
-        for journal in (*sorted(STATE.glob(name), reverse=True), *sorted(lasting, reverse=True)):
-            # What is no file cannot be locked, and is reported.
-            is_shared = journal.parent == LASTING and journal.is_file()
-            lock = locked(journal) if is_shared else contextlib.nullcontext()
-            if lock is not None:
-                with lock:
-                    recover_from(journal, removed, failed)
+        for journal in itertools.chain(sorted(STATE.glob(name), reverse=True), left(LASTING, name)):
+            gone, kept = recover(journal, undo)
+            removed += gone
+            failed += kept
         return removed, failed
 
     def take_down(self) -> None:
         """Take down everything that is still up, newest first."""
-        daemons = {number for kind, number in self.up if kind == "daemon"}
         for number, process in list(self.running.items()):
-            if number not in daemons:
+            if number not in self.up:
                 kill(process)
-        for kind, number in reversed(self.up):
-            if kind == "daemon":
-                self.stop(number)
-            elif number in self.notes and not undo(self.notes[number]["steps"])[0]:
-                with contextlib.suppress(OSError):  # if this fails, it is undone once more, without harm
-                    self.do_done({"number": number})
-        for lasting, journal in self.journals.items():
-            if not any(is_lasting(entry) == lasting for entry in self.notes.values()):
-                journal.unlink(missing_ok=True)
+        for number in reversed(self.up):
+            self.stop(number)
+            for journal in self.journals:
+                if number in journal.pending and not undo(journal.pending[number])[0]:
+                    with contextlib.suppress(OSError):  # if this fails, it is undone once more, without harm
+                        journal.close(number)
+        for journal in self.journals:
+            journal.end()
         self.leave()
 
     def leave(self) -> None:
@@ -392,206 +357,19 @@ class Agent:
                 place.rmdir()
 
 
-class Relay:
-    """A connection to a unix socket here, carried for the other end; see ``remote._Relay``."""
-
-    def __init__(self, agent: Agent, number: int) -> None:
-        self.agent = agent
-        self.number = number
-        self.socket = socket.socket(socket.AF_UNIX)
-        self.window = threading.Semaphore(RELAY_WINDOW)
-        self.inbox: queue.Queue[bytes] = queue.Queue()
-        """What is to be written here, bounded by the other end's window. Empty bytes: the other end has
-        closed."""
-        self.over = False
-
-    def carry(self, path: str) -> None:
-        reader = threading.Thread(target=self.read, daemon=True)
-        with contextlib.suppress(Ended), self.socket:
-            try:
-                self.socket.connect(path)
-            except OSError as error:
-                self.agent.send({"id": self.number, "error": f"{path}: {error.strerror}"})
-            else:
-                self.agent.send({"id": self.number})
-                reader.start()
-                self.write()
-                reader.join()
-        del self.agent.relays[self.number]
-
-    def write(self) -> None:
-        with contextlib.suppress(OSError):
-            while data := self.inbox.get():
-                self.socket.sendall(data)
-                self.agent.send({"id": self.number, "taken": 1})
-        with contextlib.suppress(OSError):
-            self.socket.shutdown(socket.SHUT_RDWR)
-        self.over = True
-        self.window.release()
-
-    def read(self) -> None:
-        with contextlib.suppress(Ended, OSError):
-            while not self.over and (data := self.socket.recv(CHUNK_BYTES)):
-                self.window.acquire()
-                self.agent.send({"id": self.number, "data": base64.b64encode(data).decode()})
-        with contextlib.suppress(Ended):
-            self.agent.send({"id": self.number, "closed": True})
-
-
-def is_lasting(entry: Message) -> bool:
-    """Whether it lies on a disk, so that a reboot does not end it."""
-    return bool(entry.get("lasting", False))
-
-
-def recover_from(journal: Path, removed: list[str], failed: list[str]) -> None:
-    """Undo what a journal says, and add to the two lists what was undone and what could not be."""
-    try:
-        pending = read_journal(journal)
-    except (OSError, ValueError) as error:
-        failed.append(f"{journal}: {error}; {set_aside(journal)}")
-        return
-    for number, entry in reversed(list(pending.items())):
-        problems, found = undo(entry["steps"])
-        if problems:
-            failed.append(": ".join([entry["what"], *problems]))
-        else:
-            removed += [entry["what"]] * found
-            # By the next try it could be somebody else's: a file of the same name, say.
-            write_down(journal, {"id": number})
-            del pending[number]
-    if not pending:
-        journal.unlink()
-
-
-def locked(path: Path) -> Any:
-    """A file, open and locked, made if absent; None if another process has locked it."""
-    while True:
-        own_folder(path.parent)
-        try:
-            file = path.open("a+")
-        except FileNotFoundError:
-            continue  # the folder has just been removed
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            file.close()
-            return None
-        # Who had it until now may have removed it: then nobody else would find it.
-        with contextlib.suppress(FileNotFoundError):
-            if os.path.samestat(os.fstat(file.fileno()), path.stat()):
-                return file
-        file.close()
-
-
-def write_down(journal: Path, *lines: Message) -> None:
-    with journal.open("a") as file:
-        is_new = file.tell() == 0
-        file.write("".join(json.dumps(line) + "\n" for line in lines))
-        file.flush()
-        os.fsync(file.fileno())
-    for folder in (journal.parent, journal.parent.parent) if is_new else ():
-        sync(folder)
-
-
-def read_journal(journal: Path) -> dict[int, Message]:
-    """What was brought up and not undone, by number, oldest first. ValueError if the file is of another
-    version, or not a journal."""
-    found = journal.lstat()
-    if not stat.S_ISREG(found.st_mode) or found.st_size > LARGEST_JOURNAL_BYTES:
-        raise ValueError("it is not a journal")
-    pending: dict[int, Message] = {}
-    for number, text in enumerate(journal.read_bytes().split(b"\n"), 1):
-        try:
-            line = json.loads(text)
-        except (UnicodeDecodeError, RecursionError):
-            line = None
-        except ValueError:
-            if text[: len(BEGINS)] == BEGINS[: len(text)] or not text.strip(b"\0"):
-                continue  # torn by the kill, or a power cut: what it names was not yet acted on
-            line = None
-        if not is_line(line):
-            raise ValueError(f"its line {number} is of another version, or of something else")
-        if "entry" in line:
-            pending[line["id"]] = line["entry"]
-        else:
-            pending.pop(line["id"], None)
-    return pending
-
-
-def is_line(line: Any) -> bool:
-    """Whether it is a line that ``write_down`` writes."""
-    if not isinstance(line, dict) or not isinstance(line.get("id"), int):
-        return False
-    entry = line.get("entry", {"what": "", "steps": []})
-    if not isinstance(entry, dict) or not isinstance(entry.get("what"), str):
-        return False
-    steps = entry.get("steps")
-    return isinstance(steps, list) and all(isinstance(step, dict) and is_step(step) for step in steps)
-
-
-def is_step(step: Message) -> bool:
-    words = [step.get("argv"), step.get("absent", [])]
-    return isinstance(step.get("input", ""), str) and all(
-        isinstance(each, list) and all(isinstance(word, str) for word in each) for each in words
-    )
-
-
-def set_aside(journal: Path) -> str:
-    """Rename a journal that cannot be read, so that it stops nobody; returns a sentence about it."""
-    aside = journal.with_name(f"{journal.name}.{time.time_ns()}.unreadable")
-    try:
-        journal.rename(aside)
-    except OSError as error:
-        return f"remove it by hand, because it could not be renamed: {error.strerror}"
-    return f"it is {aside} now, and what it names may still be there"
-
-
-def own_folder(folder: Path) -> Path:
-    """A folder that only root may write to, made if absent: the agent carries out what lies in it."""
-    with contextlib.suppress(FileExistsError):
-        folder.mkdir(mode=0o700)
-    found = folder.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
-        raise OSError(f"expected {folder} to be a folder that only root may write to")
-    return folder
-
-
-def sync(folder: Path) -> None:
-    """Write the names in a folder to its disk, which fsync(2) of a file does not do."""
-    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(opened)
-    finally:
-        os.close(opened)
-
-
-def environment() -> dict[str, str]:
-    """The environment of every program: the agent's, with the C locale, and with administrators' programs."""
-    path = os.environ.get("PATH", "/usr/bin:/bin")
-    folders = f"{path}:/usr/local/sbin:/usr/sbin:/sbin"
-    return {**os.environ, "LC_ALL": "C.UTF-8", "LANGUAGE": "", "PATH": folders}
-
-
-def read_text(path: str) -> str:
-    try:
-        return Path(path).read_bytes().decode("utf-8", "replace")
-    except OSError:
-        return ""
-
-
 def kill(process: subprocess.Popen[bytes]) -> None:
     """Kill a program and what it started in its session."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
 
 
-def undo(steps: list[Message]) -> tuple[list[str], bool]:
-    """Carry out all steps that undo something.
+def undo(entry: Message) -> tuple[list[str], bool]:
+    """Carry out all steps that undo an entry.
 
     Returns a phrase for each that failed, and whether there was anything to undo.
     """
     problems, found = [], False
-    for step in steps:
+    for step in entry["steps"]:
         try:
             done = subprocess.run(
                 step["argv"],

@@ -1,14 +1,13 @@
 # `make run` measures the whole matrix, `make test` runs every test, `make check` those that need no lab and end within
 # a minute. All install what is missing first.
 .DEFAULT_GOAL := help
-.PHONY: help kernel run documents test long check lint types style format imports shell unit docs site lab-kernel install packages clean
+.PHONY: help kernel run documents test long check lint types style format imports shell unit docs site lab-kernel release install packages clean
 
 PYTHON ?= python3
 VENV := .venv
 
 SCRIPTS := .ci/run harness/testbeds/lab/boot/init.sh harness/testbeds/programs/facts.sh \
-  harness/network/paths/programs/pppoe_session.sh tests/lab/apart.sh tools/bisect-kernel.sh \
-  tools/enter-root.sh tools/install-packages.sh tools/make-debian.sh tools/make-root.sh tools/try-on.sh
+  harness/network/paths/programs/pppoe_session.sh tests/lab/apart.sh $(wildcard tools/*.sh)
 
 help:
 	@echo 'make run    install what is missing, measure the whole matrix, print the table, what each column costs and why (about 5 minutes)'
@@ -17,6 +16,7 @@ help:
 	@echo 'make long   the tests that `make test` has no time for (an hour more)'
 	@echo 'make check  install what is missing, then format, lint, types, import rules and unit tests (a minute; no lab)'
 	@echo 'make docs   install what is missing, build the docs as a site in site/'
+	@echo 'make release   build source, wheel, Debian package and container image in dist/, and try each as installed'
 	@echo 'make lab-kernel   install what it needs, build the lab'"'"'s own kernel (about 5 minutes, once)'
 
 # The lab's kernel: Debian's with the ciphers of this processor, where they can be built for it; or where there is no
@@ -85,6 +85,9 @@ site:
 lab-kernel: install
 	@sh tools/install-packages.sh packages-kernel.txt
 	$(VENV)/bin/harness kernel build
+
+release: install $(VENV)/check
+	sh tools/release.sh
 
 install: packages $(VENV)/installed
 

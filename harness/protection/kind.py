@@ -53,11 +53,6 @@ class Ground:
 class Kind(Protocol):
     """One kind of protection in a run."""
 
-    @property
-    def title(self) -> str:
-        """What its packets are called."""
-        ...
-
     def frames(self, ground: Ground, /) -> Frames:
         """Its frames on a path."""
         ...

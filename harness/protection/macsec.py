@@ -18,7 +18,6 @@ from dataclasses import dataclass, field
 import msgspec
 
 from harness.hosts import Host
-from harness.hosts.journal import Journal
 from harness.model import ENDS, End, HopKind
 from harness.model.errors import CommandFailed, RequirementError
 from harness.model.probing import Cipher
@@ -27,13 +26,10 @@ from harness.network import links
 from harness.network.links import LinkPath
 from harness.parse import proc_crypto
 from harness.protection import mka, overlay
-from harness.protection.kind import Ground, Protection, Run
-from harness.protection.layer import HEADER_BYTES, due_by_number
-from harness.protection.overlay import OverlayLayer
+from harness.protection.kind import Ground, Protection
+from harness.protection.layer import HEADER_BYTES
+from harness.protection.overlay import Overlay
 from harness.protection.witness import Report
-
-MODULES = ("macsec",)
-TITLE = "MACsec"
 
 ETHERTYPE = 0x88E5
 """802.1AE, table 9-1."""
@@ -80,28 +76,6 @@ def _mac(host: Host, iface: str) -> str:
     return str(told["address"])
 
 
-@contextlib.contextmanager
-def interfaces(
-    journal: Journal, path: LinkPath, within: LinkPath, *, cipher: str, mtu_bytes: int
-) -> Iterator[None]:
-    """The interfaces at the ends of ``within`` over those of ``path``, where packets of ``mtu_bytes`` pass.
-
-    They are down, and have no keys. The barriers (``overlay.closed``) are not made here: they have to stand
-    before this begins and after it ends.
-    """
-    # ip(8) takes the port first.
-    words = ("port", str(channel_port(path)), "cipher", cipher, "encrypt", "on", "validate", "strict")
-    with contextlib.ExitStack() as stack:
-        for (_, host, iface, _, _), (_, _, below, _, _) in zip(
-            links.ends(within), links.ends(path), strict=True
-        ):
-            made = overlay.Interface(
-                iface, "macsec", PROTECTIONS[MACSEC].inner_mtu_bytes(mtu_bytes), below, words
-            )
-            stack.enter_context(journal.hold(host, made))
-        yield
-
-
 def tell(within: LinkPath, macs: tuple[str, str], keys: Keys) -> None:
     """Tell both ends a key for each direction; ``macs`` as in ``Frames``."""
     told = (
@@ -117,19 +91,6 @@ def tell(within: LinkPath, macs: tuple[str, str], keys: Keys) -> None:
             f"macsec add {iface} {channel}\n"
             f"macsec add {iface} {channel} sa 0 pn 1 on key {KEY_ID} {others}\n",
         )
-
-
-def agreed(reports: Sequence[Report], cipher: str, mtu_bytes: int) -> dict[str, str]:
-    """What holds between the ends, for the record. CommandFailed if it is not what was asked for."""
-    _, number = CIPHERS[cipher]
-    wanted = {"cipher": number, "is_encrypting": True, "is_strict": True}
-    for report in reports:
-        if any(report.carried.agreed[name] != value for name, value in wanted.items()):
-            raise CommandFailed(
-                f"MACsec with {cipher} was asked for, but a kernel has {report.carried.agreed}",
-            )
-    inner = PROTECTIONS[MACSEC].inner_mtu_bytes(mtu_bytes)
-    return {"algorithm": cipher, "mtu_bytes": str(inner)}
 
 
 # On the wire
@@ -169,56 +130,44 @@ class Frames:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Macsec:
+class Macsec(Overlay):
     """MACsec in a run, with static keys or with those that the ends agree on (``negotiates``)."""
 
-    run: Run
     cipher: str = "gcm-aes-128"
     negotiates: bool = False
 
-    @property
-    def title(self) -> str:
-        return TITLE
+    NAME = MACSEC
+    IS_BOUND = True
+    SEALED_BYTES = PROTECTIONS[MACSEC].sealed_bytes
+    HEADER_BYTES = HEADER_BYTES
 
     def frames(self, ground: Ground) -> Frames:
         return Frames(macs=_macs(ground.below))
 
-    @contextlib.contextmanager
-    def protect(self, ground: Ground) -> Iterator[OverlayLayer]:
-        below, mtu_bytes = ground.below, ground.mtu_bytes
-        overlay.require(below, MODULES, TITLE)
-        if below.profile.hops is not None and below.profile.hops.kind in (HopKind.ROUTER, HopKind.PPPOE):
+    def words(self, path: LinkPath) -> tuple[str, ...]:
+        if path.profile.hops is not None and path.profile.hops.kind in (HopKind.ROUTER, HopKind.PPPOE):
             raise RequirementError(
-                f"MACsec needs one Ethernet from end to end, and {below.profile.name} has routers between",
+                f"MACsec needs one Ethernet from end to end, and {path.profile.name} has routers between",
                 hint="leave this link out with --protect macsec, or take a switched one",
             )
-        within = overlay.inside(below, tag=self.run.plan.tag, level=ground.level)
-        with (
-            overlay.closed(self.run.journal, within),
-            interfaces(self.run.journal, below, within, cipher=self.cipher, mtu_bytes=mtu_bytes),
-            self._keyed(ground, within),
-            overlay.watchers(below, within, MACSEC, ground.raw) as watchers,
-        ):
-            (crypto,) = below.initiator.read_files(["/proc/crypto"])
-            yield OverlayLayer(
-                title=TITLE,
-                below=below,
-                within=within,
-                watchers=watchers,
-                sealed_bytes=PROTECTIONS[MACSEC].sealed_bytes,
-                around_bytes=PROTECTIONS[MACSEC].around_bytes,
-                header_bytes=HEADER_BYTES,
-                due_of=due_by_number,
-                agreed={
-                    **agreed(watchers.look(), self.cipher, mtu_bytes),
-                    "keys": "MKA" if self.negotiates else "static",
-                    "drivers": ", ".join(proc_crypto.drivers(crypto, (KERNEL_ALGORITHM,))),
-                },
-            )
+        # ip(8) takes the port first.
+        return ("port", str(channel_port(path)), "cipher", self.cipher, "encrypt", "on", "validate", "strict")
+
+    def agreed(self, reports: Sequence[Report], ground: Ground) -> dict[str, str]:
+        wanted = {"cipher": CIPHERS[self.cipher][1], "is_encrypting": True, "is_strict": True}
+        for report in reports:
+            found = report.carried.agreed
+            if any(found[name] != value for name, value in wanted.items()):
+                raise CommandFailed(f"MACsec with {self.cipher} was asked for, but a kernel has {found}")
+        (crypto,) = ground.below.initiator.read_files(["/proc/crypto"])
+        return {
+            "algorithm": self.cipher,
+            "keys": "MKA" if self.negotiates else "static",
+            "drivers": ", ".join(proc_crypto.drivers(crypto, (KERNEL_ALGORITHM,))),
+        }
 
     @contextlib.contextmanager
-    def _keyed(self, ground: Ground, within: LinkPath) -> Iterator[None]:
-        """The interfaces are up and have keys, for as long as the context lasts."""
+    def keyed(self, ground: Ground, within: LinkPath) -> Iterator[None]:
         with contextlib.ExitStack() as stack:
             if self.negotiates:
                 private = self.run.private / f"mka-{ground.below.index}"
@@ -243,16 +192,16 @@ OFFERED = (
     Protection(
         name=MACSEC,
         kinds=lambda run: {MACSEC: Macsec(run=run)},
-        modules=MODULES,
-        trials=lambda host, _role, _folder: overlay.trial(host, MACSEC, MODULES, _INTERFACE),
+        modules=(MACSEC,),
+        trials=lambda host, _role, _folder: overlay.trial(host, MACSEC, (MACSEC,), _INTERFACE),
         cipher=_CIPHER,
     ),
     Protection(
         name=MACSEC_MKA,
         kinds=lambda run: {MACSEC_MKA: Macsec(run=run, negotiates=True)},
-        modules=MODULES,
+        modules=(MACSEC,),
         trials=lambda host, _role, _folder: overlay.trial(
-            host, MACSEC_MKA, MODULES, f"{mka.PROGRAM} -v\n{_INTERFACE}"
+            host, MACSEC_MKA, (MACSEC,), f"{mka.PROGRAM} -v\n{_INTERFACE}"
         ),
         cipher=_CIPHER,
     ),

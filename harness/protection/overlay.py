@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
+from harness.analysis import theory
 from harness.hosts import Host
 from harness.hosts.journal import Journal
 from harness.hosts.undo import Step
@@ -27,8 +28,8 @@ from harness.network import links
 from harness.network.links import LinkPath
 from harness.protection import witness
 from harness.protection.barrier import Barrier, NoOtherWay, Passage
-from harness.protection.kind import Attempt
-from harness.protection.layer import Carried, Due, Look, Tally
+from harness.protection.kind import Attempt, Ground, Run
+from harness.protection.layer import Carried, Due, Look, Tally, due_by_number
 from harness.protection.witness import Report, Witnesses
 from harness.storage import requests
 
@@ -162,22 +163,72 @@ def reach(path: LinkPath) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class OverlayLayer:
-    """Interfaces over ``below``, whose path is ``within``.
+class Overlay:
+    """A kind of protection that is an interface of its own, ``NAME`` for the kernel and in columns.
 
-    Of what the kernel counts for each packet, ``sealed_bytes`` are not the packet's own; on the link it takes
-    ``around_bytes`` more than the packet, and the interface above counts up to ``header_bytes`` more.
+    Of what the kernel counts for each packet, ``SEALED_BYTES`` are not the packet's own, and the interface
+    counts up to ``HEADER_BYTES`` more than the packet. It is bound to the one below, or routing decides.
     """
 
-    title: str
+    run: Run
+
+    NAME: ClassVar[str]
+    IS_BOUND: ClassVar[bool]
+    SEALED_BYTES: ClassVar[int]
+    HEADER_BYTES: ClassVar[int]
+
+    def words(self, path: LinkPath, /) -> tuple[str, ...]:
+        """What ip-link(8) is told of its interfaces over those of a path."""
+        del path
+        return ()
+
+    def keyed(self, ground: Ground, within: LinkPath, /) -> contextlib.AbstractContextManager[None]:
+        """The interfaces are up and have keys, for as long as the context lasts."""
+        raise NotImplementedError
+
+    def agreed(self, reports: Sequence[Report], ground: Ground, /) -> dict[str, str]:
+        """What holds between the ends, for the record. CommandFailed if it is not what was asked for."""
+        raise NotImplementedError
+
+    def due(self, before: Tally, after: Tally, one_in: int, /) -> Due:
+        return due_by_number(before, after, one_in)
+
+    @contextlib.contextmanager
+    def protect(self, ground: Ground) -> Iterator[OverlayLayer]:
+        made, below, journal = PROTECTIONS[self.NAME], ground.below, self.run.journal
+        require(below, (self.NAME,), made.title)
+        within = inside(below, tag=self.run.plan.tag, level=ground.level)
+        mtu_bytes, words = made.inner_mtu_bytes(ground.mtu_bytes), self.words(below)
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(closed(journal, within))
+            for (_, host, iface, *_), (_, _, under, *_) in zip(
+                links.ends(within), links.ends(below), strict=True
+            ):
+                over = under if self.IS_BOUND else ""
+                stack.enter_context(journal.hold(host, Interface(iface, self.NAME, mtu_bytes, over, words)))
+            stack.enter_context(self.keyed(ground, within))
+            watching = stack.enter_context(watchers(below, within, self.NAME, ground.raw))
+            agreed = {**self.agreed(watching.look(), ground), "mtu_bytes": str(mtu_bytes)}
+            yield OverlayLayer(kind=self, below=below, within=within, watchers=watching, agreed=agreed)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OverlayLayer:
+    """Interfaces over ``below``, whose path is ``within``."""
+
+    kind: Overlay
     below: LinkPath
     within: LinkPath
     watchers: Witnesses
-    sealed_bytes: int
-    around_bytes: int
-    header_bytes: int
-    due_of: Callable[[Tally, Tally, int], Due]
     agreed: dict[str, str]
+
+    @property
+    def title(self) -> str:
+        return PROTECTIONS[self.kind.NAME].title
+
+    @property
+    def header_bytes(self) -> int:
+        return self.kind.HEADER_BYTES
 
     def look(self) -> tuple[Look, Look]:
         near, far = self.watchers.look()
@@ -186,7 +237,7 @@ class OverlayLayer:
     def _look(self, report: Report) -> Look:
         counted = report.carried
         out, into = (
-            Carried(packets=packets, bytes=size - packets * self.sealed_bytes)
+            Carried(packets=packets, bytes=size - packets * self.kind.SEALED_BYTES)
             for packets, size in (
                 (counted.tx_packets, counted.tx_bytes),
                 (counted.rx_packets, counted.rx_bytes),
@@ -196,11 +247,13 @@ class OverlayLayer:
         return Look(before=report.before, tally=tally, after=report.after, snmp=report.snmp)
 
     def due(self, before: Tally, after: Tally, one_in: int) -> Due:
-        return self.due_of(before, after, one_in)
+        return self.kind.due(before, after, one_in)
 
     def frame_bytes(self, carried: Carried, _fragments: int, header_bytes: int) -> int:
         """Exactly: the kernel counts padding as well, and nothing is split."""
-        return carried.bytes + carried.packets * (header_bytes + self.around_bytes)
+        made = PROTECTIONS[self.kind.NAME]
+        around = made.around_bytes + (theory.IP_HEADER_BYTES[self.below.ip] if made.has_ip else 0)
+        return carried.bytes + carried.packets * (header_bytes + around)
 
 
 def watchers(

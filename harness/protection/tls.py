@@ -301,10 +301,6 @@ class Tls:
 
     daemons: Daemons
 
-    @property
-    def title(self) -> str:
-        return TITLE
-
     def frames(self, ground: Ground) -> Frames:
         return Frames(port=ground.below.port, family=ground.below.ip)
 

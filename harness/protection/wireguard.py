@@ -14,14 +14,11 @@ import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from harness.analysis import theory
-from harness.hosts.journal import Journal
 from harness.model import IPV4, End, Family
 from harness.model.errors import CommandFailed
 from harness.model.probing import Cipher
 from harness.model.protections import (
     POLY1305_BYTES,
-    PROTECTIONS,
     UDP_HEADER_BYTES,
     WIREGUARD,
     WIREGUARD_BLOCK_BYTES,
@@ -30,17 +27,14 @@ from harness.model.protections import (
 from harness.network import links, sysctls
 from harness.network.links import LinkPath
 from harness.protection import overlay
-from harness.protection.kind import Ground, Protection, Run
+from harness.protection.kind import Ground, Protection
 from harness.protection.layer import Due, Tally, of_ip, within_ip
-from harness.protection.overlay import OverlayLayer
+from harness.protection.overlay import Overlay
 from harness.protection.witness import Report
-
-MODULES = ("wireguard",)
 
 FIRST_PORT = 0x4800
 """UDP. The path's index is added, and 256 for each overlay below. The machine's own may have 51820."""
 
-TITLE = "WireGuard"
 IPPROTO_UDP = 17
 
 DATA = 4
@@ -56,49 +50,6 @@ CIPHER = "chacha20poly1305"
 
 def port(path: LinkPath, level: int) -> int:
     return FIRST_PORT + 256 * level + path.index
-
-
-@contextlib.contextmanager
-def tunnel(
-    journal: Journal, path: LinkPath, within: LinkPath, *, number: int, mtu_bytes: int
-) -> Iterator[None]:
-    """A WireGuard tunnel between the ends of ``path``, where packets of ``mtu_bytes`` pass.
-
-    ``within`` is the path that it makes, through which a handshake has been made; ``number`` is its UDP port.
-    The barriers (``overlay.closed``) are not made here: they have to stand before this begins and after it
-    ends.
-    """
-    with contextlib.ExitStack() as stack:
-        keys = {}
-        for _, host, *_ in links.ends(path):
-            stack.enter_context(sysctls.set_to(journal, host, (REDIRECTS,), "0"))
-        for end, host, iface, _, _ in links.ends(within):
-            made = overlay.Interface(iface, "wireguard", PROTECTIONS[WIREGUARD].inner_mtu_bytes(mtu_bytes))
-            stack.enter_context(journal.hold(host, made))
-            keys[end] = overlay.ask(host, "open", interface=iface, port=number)["public_key"]
-        for (end, host, iface, _, allowed), (*_, peer) in zip(
-            links.ends(within), links.ends(path), strict=True
-        ):
-            # The target learns where its peer is from the handshake.
-            endpoint = peer if end == "initiator" else ""
-            overlay.ask(
-                host,
-                "peer",
-                interface=iface,
-                public_key=keys[overlay.peer_of(end)],
-                address=endpoint,
-                port=number,
-                allowed=allowed,
-            )
-        overlay.open_up(within)
-        yield
-
-
-def agreed(reports: Sequence[Report], mtu_bytes: int) -> dict[str, str]:
-    """What holds between the ends, for the record. CommandFailed without a handshake."""
-    if not all(report.carried.agreed["handshake_unix_s"] for report in reports):
-        raise CommandFailed("a WireGuard handshake was expected at both ends, found none")
-    return {"algorithm": CIPHER, "mtu_bytes": str(PROTECTIONS[WIREGUARD].inner_mtu_bytes(mtu_bytes))}
 
 
 # On the wire
@@ -151,55 +102,60 @@ UNNUMBERED = 4
 
 
 @dataclass(frozen=True, kw_only=True)
-class WireGuard:
+class WireGuard(Overlay):
     """WireGuard in a run."""
 
-    run: Run
-
-    @property
-    def title(self) -> str:
-        return TITLE
+    NAME = WIREGUARD
+    IS_BOUND = False
+    SEALED_BYTES = WIREGUARD_HEADER_BYTES + POLY1305_BYTES
+    # It counts messages with their padding (wg_packet_consume_data_done(), receive.c).
+    HEADER_BYTES = SEALED_BYTES + WIREGUARD_BLOCK_BYTES - 1
 
     def frames(self, ground: Ground) -> Frames:
         return Frames(port=port(ground.below, ground.level), family=ground.below.ip)
 
     @contextlib.contextmanager
-    def protect(self, ground: Ground) -> Iterator[OverlayLayer]:
-        overlay.require(ground.below, MODULES, TITLE)
-        below, mtu_bytes = ground.below, ground.mtu_bytes
-        within = overlay.inside(below, tag=self.run.plan.tag, level=ground.level)
-        with (
-            overlay.closed(self.run.journal, within),
-            tunnel(self.run.journal, below, within, number=port(below, ground.level), mtu_bytes=mtu_bytes),
-            overlay.watchers(below, within, WIREGUARD, ground.raw) as watchers,
-        ):
-            yield OverlayLayer(
-                title=TITLE,
-                below=below,
-                within=within,
-                watchers=watchers,
-                sealed_bytes=WIREGUARD_HEADER_BYTES + POLY1305_BYTES,
-                around_bytes=PROTECTIONS[WIREGUARD].around_bytes + theory.IP_HEADER_BYTES[below.ip],
-                # It counts messages with their padding (wg_packet_consume_data_done(), receive.c).
-                header_bytes=WIREGUARD_HEADER_BYTES + POLY1305_BYTES + WIREGUARD_BLOCK_BYTES - 1,
-                due_of=due,
-                agreed=agreed(watchers.look(), mtu_bytes),
-            )
+    def keyed(self, ground: Ground, within: LinkPath) -> Iterator[None]:
+        number, keys = port(ground.below, ground.level), {}
+        with contextlib.ExitStack() as stack:
+            for end, host, iface, *_ in links.ends(within):
+                stack.enter_context(sysctls.set_to(self.run.journal, host, (REDIRECTS,), "0"))
+                keys[end] = overlay.ask(host, "open", interface=iface, port=number)["public_key"]
+            for (end, host, iface, _, allowed), (*_, peer) in zip(
+                links.ends(within), links.ends(ground.below), strict=True
+            ):
+                overlay.ask(
+                    host,
+                    "peer",
+                    interface=iface,
+                    public_key=keys[overlay.peer_of(end)],
+                    # The target learns where its peer is from the handshake.
+                    address=peer if end == "initiator" else "",
+                    port=number,
+                    allowed=allowed,
+                )
+            overlay.open_up(within)
+            yield
 
+    def agreed(self, reports: Sequence[Report], _ground: Ground) -> dict[str, str]:
+        if not all(report.carried.agreed["handshake_unix_s"] for report in reports):
+            raise CommandFailed("a WireGuard handshake was expected at both ends, found none")
+        return {"algorithm": CIPHER}
 
-def due(before: Tally, after: Tally, one_in: int) -> Due:
-    """The kernel does not tell its counters, so as many samples as there have to be among so many packets."""
-    packets = before.out.grown(after.out).packets
-    return Due(count=max(0, (packets - UNNUMBERED) // one_in - 1))
+    def due(self, before: Tally, after: Tally, one_in: int) -> Due:
+        """The kernel does not tell its counters, so as many samples as there have to be among so many
+        packets."""
+        packets = before.out.grown(after.out).packets
+        return Due(count=max(0, (packets - UNNUMBERED) // one_in - 1))
 
 
 OFFERED = (
     Protection(
         name=WIREGUARD,
         kinds=lambda run: {WIREGUARD: WireGuard(run=run)},
-        modules=MODULES,
+        modules=(WIREGUARD,),
         trials=lambda host, _role, _folder: overlay.trial(
-            host, WIREGUARD, MODULES, "ip link add name above type wireguard"
+            host, WIREGUARD, (WIREGUARD,), "ip link add name above type wireguard"
         ),
         # The kernel's WireGuard calls its library, not the crypto API: the same code, called differently.
         cipher=Cipher(algorithms=("rfc7539(chacha20,poly1305)",)),

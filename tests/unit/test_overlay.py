@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import cast
 
 import msgspec
 import pytest
@@ -17,6 +18,7 @@ from harness.model.protections import ICV_BYTES, PROTECTIONS, SECTAG_BYTES
 from harness.network.links import LinkPath
 from harness.protection import barrier, layer, macsec, mka, overlay, wireguard
 from harness.protection.capture import expression
+from harness.protection.kind import Ground, Run
 from harness.protection.layer import ETHERTYPE_IPV4 as IPV4
 from harness.protection.layer import Tally
 from harness.protection.witness import Counted, Report, Witnesses
@@ -110,11 +112,19 @@ def carried(**agreed: int | bool) -> Report:
     return told(Counted(tx_packets=1, tx_bytes=100, rx_packets=1, rx_bytes=100, agreed=agreed))
 
 
+def run() -> Run:
+    """One that is asked for nothing."""
+    return cast(Run, None)
+
+
+GROUND = Ground(below=PATH, level=0, mtu_bytes=1500, witnesses=cast(Witnesses, None), raw=Path())
+
+
 def test_a_tunnel_without_a_handshake_is_refused() -> None:
-    done = carried(handshake_unix_s=1_700_000_000)
-    assert wireguard.agreed((done, done), 1500)["mtu_bytes"] == "1420"
+    kind, done = wireguard.WireGuard(run=run()), carried(handshake_unix_s=1_700_000_000)
+    assert kind.agreed((done, done), GROUND) == {"algorithm": "chacha20poly1305"}
     with pytest.raises(CommandFailed, match="handshake"):
-        wireguard.agreed((done, carried(handshake_unix_s=0)), 1500)
+        kind.agreed((done, carried(handshake_unix_s=0)), GROUND)
 
 
 @pytest.mark.parametrize("wrong", [{"is_encrypting": False}, {"is_strict": False}, {"cipher": 1}])
@@ -125,9 +135,10 @@ def test_a_channel_that_is_not_what_was_asked_for_is_refused(wrong: dict[str, in
         "is_encrypting": True,
         "is_strict": True,
     }
-    assert macsec.agreed((carried(**good), carried(**good)), cipher, 1500)["algorithm"] == cipher
+    kind = macsec.Macsec(run=run(), cipher=cipher)
+    assert kind.agreed((carried(**good), carried(**good)), GROUND)["algorithm"] == cipher
     with pytest.raises(CommandFailed, match="asked for"):
-        macsec.agreed((carried(**good), carried(**{**good, **wrong})), cipher, 1500)
+        kind.agreed((carried(**good), carried(**{**good, **wrong})), GROUND)
 
 
 def test_keys_are_in_no_text() -> None:
@@ -175,8 +186,9 @@ def test_of_unnumbered_packets_so_many_samples_are_due() -> None:
     def sent(packets: int) -> Tally:
         return Tally(out=layer.Carried(packets=packets))
 
-    assert wireguard.due(sent(7), sent(7 + 640 + wireguard.UNNUMBERED), 64).total == 9
-    due = wireguard.due(sent(7), sent(8), 64)
+    kind = wireguard.WireGuard(run=run())
+    assert kind.due(sent(7), sent(7 + 640 + wireguard.UNNUMBERED), 64).total == 9
+    due = kind.due(sent(7), sent(8), 64)
     assert due.total == 0 and due.missing({}) == 0
     assert layer.Due(count=3).missing({1: {64}, 2: {64}}) == 1
 
@@ -189,14 +201,10 @@ def test_a_peer_that_vanishes_takes_its_counters_back() -> None:
     def tally(counted: Counted) -> Tally:
         witness = FakeWitness(told(counted))
         made = overlay.OverlayLayer(
-            title=wireguard.TITLE,
+            kind=wireguard.WireGuard(run=run()),
             below=PATH,
             within=PATH,
             watchers=Witnesses(initiator=witness, target=witness),
-            sealed_bytes=32,
-            around_bytes=60,
-            header_bytes=47,
-            due_of=wireguard.due,
             agreed={},
         )
         return made.look()[0].tally
@@ -204,7 +212,7 @@ def test_a_peer_that_vanishes_takes_its_counters_back() -> None:
     was, now = tally(there), tally(gone)
     assert was.out.went_back(now.out) and was.into.went_back(now.into)
     assert (was.out.grown(now.out).bytes, was.out.grown(now.out).packets) == (0, 1)
-    assert wireguard.due(now, was, 64).total == 0
+    assert wireguard.WireGuard(run=run()).due(now, was, 64).total == 0
 
 
 def test_each_frame_is_what_its_framing_says() -> None:

@@ -13,7 +13,7 @@ from harness.model.errors import CommandFailed
 from harness.network import links
 from harness.protection import ipsec
 from harness.protection.ipsec import charon, offload
-from harness.protection.ipsec.layer import TITLE, EspFrames, EspLayer
+from harness.protection.ipsec.layer import EspFrames, EspLayer
 from harness.protection.kind import Attempt, Ground, Kind, Protection, Run
 
 
@@ -61,10 +61,6 @@ class Ipsec:
 
     proposal: Proposal
     daemons: Daemons
-
-    @property
-    def title(self) -> str:
-        return TITLE
 
     def frames(self, ground: Ground) -> EspFrames:
         return EspFrames.between(ground.below)

@@ -158,7 +158,8 @@ class Frames(Protocol):
 
     def received(self, end: End, /) -> str:
         """The same for those that come in at an end, where their IP addresses do not tell; or empty."""
-        ...
+        del end
+        return ""
 
     def number(self, ethertype: int, packet: bytes) -> tuple[int, int] | None:
         """What numbers a packet, and its number; None if it is not one that carries packets.
@@ -169,57 +170,46 @@ class Frames(Protocol):
 
     def is_control(self, ethertype: int, packet: bytes, /) -> bool:
         """Whether it belongs to the agreement before any protection, such as IKE."""
-        ...
+        del ethertype, packet
+        return False
 
 
 @dataclass(frozen=True, kw_only=True)
-class InPlace:
-    """What layers have in common that are no interface of their own. ``agreed`` may be filled in later."""
+class Layer:
+    """A protection that is up. ``agreed`` goes into the record, and may be filled in later.
+
+    ``inner`` is the path that it makes, None if there are no further addresses.
+    """
 
     below: LinkPath
+    inner: LinkPath | None = None
     agreed: dict[str, str] = field(default_factory=dict)
 
     @property
+    def title(self) -> str:
+        """What its packets are called."""
+        raise NotImplementedError
+
+    @property
     def within(self) -> LinkPath:
-        """The same path: there are no further addresses."""
-        return self.below
-
-    @property
-    def header_bytes(self) -> int:
-        return HEADER_BYTES
-
-
-class Layer(Protocol):
-    """A protection that is up. ``title`` is what its packets are called; ``agreed`` goes into the record."""
-
-    @property
-    def title(self) -> str: ...
-
-    @property
-    def below(self) -> LinkPath: ...
-
-    @property
-    def within(self) -> LinkPath: ...
-
-    @property
-    def agreed(self) -> dict[str, str]: ...
+        return self.inner or self.below
 
     @property
     def header_bytes(self) -> int:
         """The most that an interface of the path within counts of a frame beside its packet."""
-        ...
+        return HEADER_BYTES
 
     def look(self) -> tuple[Look, Look]:
         """Both ends now, the initiator's first. CommandFailed if one does not answer."""
-        ...
+        raise NotImplementedError
 
     def due(self, before: Tally, after: Tally, one_in: int) -> Due:
         """What the capture of what an end sent has to hold of the time between two of its tallies."""
-        ...
+        return due_by_number(before, after, one_in)
 
     def frame_bytes(self, carried: Carried, fragments: int, header_bytes: int, /) -> int | None:
         """The most that an interface counts for what was carried; None if that is not known.
 
         ``fragments`` of its packets are further frames; ``header_bytes`` are in front of each packet.
         """
-        ...
+        raise NotImplementedError

@@ -25,7 +25,7 @@ from harness.model.protections import MACSEC, MACSEC_MKA, PROTECTIONS
 from harness.network import links
 from harness.network.links import LinkPath
 from harness.parse import proc_crypto
-from harness.protection import mka, overlay
+from harness.protection import layer, mka, overlay
 from harness.protection.kind import Ground, Protection
 from harness.protection.layer import HEADER_BYTES
 from harness.protection.overlay import Overlay
@@ -97,7 +97,7 @@ def tell(within: LinkPath, macs: tuple[str, str], keys: Keys) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Frames:
+class Frames(layer.Frames):
     """Frames of one EtherType, numbered by association and packet number (802.1AE, clause 9.3).
 
     ``macs`` are the addresses of both ends' interfaces, the initiator's first.

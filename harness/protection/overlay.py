@@ -29,7 +29,7 @@ from harness.network.links import LinkPath
 from harness.protection import witness
 from harness.protection.barrier import Barrier, NoOtherWay, Passage
 from harness.protection.kind import Attempt, Ground, Run
-from harness.protection.layer import Carried, Due, Look, Tally, due_by_number
+from harness.protection.layer import Carried, Due, Layer, Look, Tally, due_by_number
 from harness.protection.witness import Report, Witnesses
 from harness.storage import requests
 
@@ -209,18 +209,15 @@ class Overlay:
             stack.enter_context(self.keyed(ground, within))
             watching = stack.enter_context(watchers(below, within, self.NAME, ground.raw))
             agreed = {**self.agreed(watching.look(), ground), "mtu_bytes": str(mtu_bytes)}
-            yield OverlayLayer(kind=self, below=below, within=within, watchers=watching, agreed=agreed)
+            yield OverlayLayer(kind=self, below=below, inner=within, watchers=watching, agreed=agreed)
 
 
 @dataclass(frozen=True, kw_only=True)
-class OverlayLayer:
-    """Interfaces over ``below``, whose path is ``within``."""
+class OverlayLayer(Layer):
+    """Interfaces over ``below``, whose path is ``inner``."""
 
     kind: Overlay
-    below: LinkPath
-    within: LinkPath
     watchers: Witnesses
-    agreed: dict[str, str]
 
     @property
     def title(self) -> str:

@@ -26,10 +26,10 @@ from harness.model.probing import Cipher
 from harness.model.protections import TLS
 from harness.network import links
 from harness.network.links import LinkPath
-from harness.protection import overlay
+from harness.protection import layer, overlay
 from harness.protection.barrier import Entrance
 from harness.protection.kind import Ground, Protection, Run
-from harness.protection.layer import Carried, Due, InPlace, Look, Tally, of_ip, within_ip
+from harness.protection.layer import Carried, Due, Layer, Look, Tally, of_ip, within_ip
 from harness.storage import nvme
 
 MODULES = ("tls", "nvme_keyring")
@@ -74,7 +74,7 @@ CLEAR = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Frames:
+class Frames(layer.Frames):
     """The segments of the portal, but for those that begin like a PDU in clear.
 
     Of those that begin with a record, some are sampled: they are numbered by their sequence number.
@@ -117,9 +117,6 @@ class Frames:
     def _tcp(self, at: str | int, size: int = 1) -> str:
         return within_ip(self.family, "tcp", at, size)
 
-    def received(self, _end: End) -> str:
-        return ""
-
     def number(self, ethertype: int, packet: bytes) -> tuple[int, int] | None:
         found = of_ip(ethertype, packet, (self.family,))
         if found is None or found[0] != TCP_PROTOCOL:
@@ -130,9 +127,6 @@ class Frames:
             return None
         data = segment[4 * (segment[12] >> 4) :]
         return (source, sequence) if data.startswith(RECORD) else None
-
-    def is_control(self, _ethertype: int, _packet: bytes) -> bool:
-        return False
 
 
 # The sockets
@@ -171,7 +165,7 @@ def sockets(text: str) -> list[Socket]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TlsLayer(InPlace):
+class TlsLayer(Layer):
     """TLS between the ends of ``below``. ``agreed`` is filled in once there are connections."""
 
     @property

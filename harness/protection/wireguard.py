@@ -14,7 +14,7 @@ import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from harness.model import IPV4, End, Family
+from harness.model import IPV4, Family
 from harness.model.errors import CommandFailed
 from harness.model.probing import Cipher
 from harness.model.protections import (
@@ -26,7 +26,7 @@ from harness.model.protections import (
 )
 from harness.network import links, sysctls
 from harness.network.links import LinkPath
-from harness.protection import overlay
+from harness.protection import layer, overlay
 from harness.protection.kind import Ground, Protection
 from harness.protection.layer import Due, Tally, of_ip, within_ip
 from harness.protection.overlay import Overlay
@@ -56,7 +56,7 @@ def port(path: LinkPath, level: int) -> int:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Frames:
+class Frames(layer.Frames):
     """UDP between one port and the same, numbered by the receiver's index and a counter (section 5.4.6)."""
 
     port: int
@@ -70,9 +70,6 @@ class Frames:
         # By the lowest byte of the counter, which is behind the UDP header, the type and the index.
         kind, counter = (within_ip(self.family, "udp", at) for at in (8, 16))
         return f"({self.own} and {kind} = {DATA} and {counter} & {one_in - 1:#x} = 0)"
-
-    def received(self, _end: End) -> str:
-        return ""
 
     def number(self, ethertype: int, packet: bytes) -> tuple[int, int] | None:
         datagram = self._datagram(ethertype, packet)

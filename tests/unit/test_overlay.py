@@ -203,7 +203,7 @@ def test_a_peer_that_vanishes_takes_its_counters_back() -> None:
         made = overlay.OverlayLayer(
             kind=wireguard.WireGuard(run=run()),
             below=PATH,
-            within=PATH,
+            inner=PATH,
             watchers=Witnesses(initiator=witness, target=witness),
             agreed={},
         )

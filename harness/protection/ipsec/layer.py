@@ -16,11 +16,10 @@ from harness.protection.layer import (
     IPPROTO_FRAGMENT,
     IPV6_BYTES,
     Carried,
-    Due,
-    InPlace,
+    Frames,
+    Layer,
     Look,
     Tally,
-    due_by_number,
     of_ip,
     within_ip,
 )
@@ -33,7 +32,7 @@ TCP_HEADER_BYTES = 60
 
 
 @dataclass(frozen=True, kw_only=True)
-class EspFrames:
+class EspFrames(Frames):
     """IP protocol 50, numbered by SPI (RFC 4303, section 2), and IKE, between two ``addresses``."""
 
     addresses: tuple[bytes, bytes]
@@ -58,9 +57,6 @@ class EspFrames:
         # The sequence number is the second word of ESP, after an IP header of 20 bytes.
         return f"(ip proto 50 and ip[6:2] & 0x1fff = 0 and ip[24:4] & {one_in - 1:#x} = 0)"
 
-    def received(self, _end: End) -> str:
-        return ""
-
     def number(self, ethertype: int, packet: bytes) -> tuple[int, int] | None:
         """SPI and sequence number; 0 and 0 for a fragment after the first."""
         found = of_ip(ethertype, packet, (self.family,))
@@ -83,7 +79,7 @@ class EspFrames:
 
 
 @dataclass(frozen=True, kw_only=True)
-class EspLayer(InPlace):
+class EspLayer(Layer):
     """A tunnel between the ends of ``below``, its proposal, and the witnesses that report what it carried."""
 
     algorithms: tuple[str, ...]
@@ -126,9 +122,6 @@ class EspLayer(InPlace):
                 f"{missing} security associations of the {end} are gone, and the kernel did not report what "
                 "they had carried"
             )
-
-    def due(self, before: Tally, after: Tally, one_in: int) -> Due:
-        return due_by_number(before, after, one_in)
 
     @property
     def framing(self) -> theory.Esp | None:

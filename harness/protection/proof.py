@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import msgspec
 
 from harness.hosts import Host
 from harness.model import ENDS, Proof, addresses
 from harness.model.beside import InterfaceUse
+from harness.network import links
 from harness.network.links import LinkPath
 from harness.observe.counters import NOTHING, Traffic, traffic
 from harness.protection.capture import PRIMES, Capture, Seen
@@ -89,8 +91,7 @@ class EndCounters:
     segments: Segments | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Snapshot:
+class Snapshot(NamedTuple):
     """Both ends at one moment."""
 
     initiator: EndCounters
@@ -103,33 +104,30 @@ def snapshot(watched: Watched, *, begins: bool) -> Snapshot:
     Interfaces are read last at the beginning and first at the end, so the protection is counted for longer.
     So a frame that passes while they are read never looks as if the protection did not account for it.
     """
-    path = watched.path
-    near = (path.initiator, path.initiator_iface)
-    far = (path.target, path.target_iface)
-    if watched.layer is None:
-        return Snapshot(initiator=_counters(*near), target=_counters(*far))
-    segments: dict[str, Segments | None] = dict.fromkeys(ENDS)
-    portal = watched.portal or path
-    if path.is_shared and not begins:
-        segments = _segments(portal)
-    looks = watched.layer.look()
-    if path.is_shared and begins:
-        segments = _segments(portal)
-    ends = {
-        end: _looked(look, iface, begins=begins, segments=segments[end])
-        for end, look, (_, iface) in zip(ENDS, looks, (near, far), strict=True)
-    }
-    return Snapshot(initiator=ends["initiator"], target=ends["target"])
-
-
-def _counters(host: Host, iface: str) -> EndCounters:
-    devices, snmp = host.read_files(["/proc/net/dev", "/proc/net/snmp"])
-    return EndCounters(
-        traffic=traffic(devices).get(iface, NOTHING), retransmits=_snmp(snmp).get("RetransSegs", 0)
+    path, layer = watched.path, watched.layer
+    segments: list[Segments | None] = [None, None]
+    wants_segments = path.is_shared and layer is not None
+    if wants_segments and not begins:
+        segments = _segments(watched.portal or path)
+    looks = (
+        layer.look() if layer is not None else [_unprotected_end(host) for _, host, *_ in links.ends(path)]
+    )
+    if wants_segments and begins:
+        segments = _segments(watched.portal or path)
+    return Snapshot(
+        *(
+            _counters(look, iface, begins=begins, segments=found)
+            for look, (_, _, iface, *_), found in zip(looks, links.ends(path), segments, strict=True)
+        )
     )
 
 
-def _looked(look: Look, iface: str, *, begins: bool, segments: Segments | None) -> EndCounters:
+def _unprotected_end(host: Host) -> Look:
+    devices, snmp = host.read_files(["/proc/net/dev", "/proc/net/snmp"])
+    return Look(before=devices, tally=Tally(), after=devices, snmp=snmp)
+
+
+def _counters(look: Look, iface: str, *, begins: bool, segments: Segments | None) -> EndCounters:
     counts = _snmp(look.snmp)
     return EndCounters(
         traffic=traffic(look.after if begins else look.before).get(iface, NOTHING),
@@ -155,27 +153,32 @@ def _snmp(proc_net_snmp: str) -> dict[str, int]:
     return found
 
 
-def _segments(path: LinkPath) -> dict[str, Segments | None]:
+def _segments(path: LinkPath) -> list[Segments | None]:
     """The portal's connections at each end by ss(8); None where ss lists none, or does not count."""
     portal = addresses.at_port(path.target_address, path.port)
     near = addresses.bracketed(path.initiator_address)
-    words = {"initiator": ["src", near, "dst", portal], "target": ["src", portal, "dst", near]}
-    found: dict[str, Segments | None] = {}
-    for end, host in (("initiator", path.initiator), ("target", path.target)):
-        text = host.run(["ss", "-tinH", "state", "established", *words[end]], check=False).stdout
+    found: list[Segments | None] = []
+    for host, words in (
+        (path.initiator, ["src", near, "dst", portal]),
+        (path.target, ["src", portal, "dst", near]),
+    ):
+        text = host.run(["ss", "-tinH", "state", "established", *words], check=False).stdout
         ports = re.findall(rf"(?<![\d.]){re.escape(near)}(?:%\S+)?:(\d+)\b", text)
         sent, received = ([int(n) for n in re.findall(rf"\bsegs_{way}:(\d+)", text)] for way in ("out", "in"))
-        found[end] = None
-        if ports and len(ports) == len(sent) == len(received):
-            found[end] = Segments(ports=frozenset(map(int, ports)), sent=sum(sent), received=sum(received))
+        is_told = ports and len(ports) == len(sent) == len(received)
+        found.append(
+            Segments(ports=frozenset(map(int, ports)), sent=sum(sent), received=sum(received))
+            if is_told
+            else None
+        )
     return found
 
 
 def interfaces(path: LinkPath, before: Snapshot, after: Snapshot) -> tuple[InterfaceUse, ...]:
     """What the interfaces of both ends counted between two snapshots."""
-    return (
-        before.initiator.traffic.grown(after.initiator.traffic, path.initiator.name, path.initiator_iface),
-        before.target.traffic.grown(after.target.traffic, path.target.name, path.target_iface),
+    return tuple(
+        was.traffic.grown(now.traffic, host.name, iface)
+        for was, now, (_, host, iface, *_) in zip(before, after, links.ends(path), strict=True)
     )
 
 
@@ -215,7 +218,7 @@ def _ends(watched: Watched, before: Snapshot, after: Snapshot, seen: Sequence[Se
     one_in = watched.capture.one_in
     title = watched.layer.title if watched.layer is not None else ""
     for number, name in enumerate(ENDS):
-        was, now = ((before.initiator, after.initiator), (before.target, after.target))[number]
+        was, now = before[number], after[number]
         due = watched.layer.due(was.tally, now.tally, one_in) if watched.layer is not None else Due()
         pairs = ((was.tally.out, now.tally.out), (was.tally.into, now.tally.into))
         went_back = [f"the interface {uses[number].interface}"] * was.traffic.went_back(now.traffic)
@@ -326,23 +329,19 @@ def of_all(proofs: Sequence[Proof]) -> Proof:
 
     Each layer must have carried everything, so the one that carried least counts.
     """
-    outermost = proofs[0]
-    if len(proofs) == 1:
-        return outermost
     return msgspec.structs.replace(
-        outermost,
-        protected_bytes=min(proof.protected_bytes for proof in proofs),
-        protected_bytes_initiator=min(proof.protected_bytes_initiator for proof in proofs),
-        protected_bytes_target=min(proof.protected_bytes_target for proof in proofs),
-        packets_sampled=sum(proof.packets_sampled for proof in proofs),
-        packets_due=sum(proof.packets_due for proof in proofs),
-        cleartext_segments=sum(proof.cleartext_segments for proof in proofs),
-        control_frames=sum(proof.control_frames for proof in proofs),
-        other_frames=sum(proof.other_frames for proof in proofs),
-        unaccounted_frames=max(proof.unaccounted_frames for proof in proofs),
-        unaccounted_bytes=max(proof.unaccounted_bytes for proof in proofs),
-        rekeys=sum(proof.rekeys for proof in proofs),
+        proofs[0],
+        **{name: how([getattr(proof, name) for proof in proofs]) for how, names in OF_ALL for name in names},
     )
+
+
+OF_ALL: tuple[tuple[Callable[[list[int]], int], tuple[str, ...]], ...] = (
+    (min, ("protected_bytes", "protected_bytes_initiator", "protected_bytes_target")),
+    (max, ("unaccounted_frames", "unaccounted_bytes")),
+    (sum, ("packets_sampled", "packets_due", "cleartext_segments", "control_frames", "other_frames")),
+    (sum, ("rekeys",)),
+)
+"""How a path's figures come of its layers'; all others are the outermost's."""
 
 
 def _proof(near: End, far: End, capture: Capture, balances: Sequence[Balance]) -> Proof:
@@ -412,84 +411,50 @@ def _unprotected(path: LinkPath, ends: tuple[End, End], capture: Capture, moved:
 class Balance:
     """What one end counted in one direction minus what accounts for it; ``bytes`` is None if unknown.
 
-    Up to ``tolerated`` frames may be on the way, with at most ``frame_bytes`` each.
+    Up to ``IN_FLIGHT`` frames may be on the way, with at most ``frame_bytes`` each.
     """
 
     what: str
     frames: int
     bytes: int | None
-    tolerated: int
     frame_bytes: int
     units: str = "frames"
 
     def reasons(self, title: str) -> Iterator[str]:
-        is_more = self.bytes is not None and self.bytes > self.tolerated * self.frame_bytes
-        if self.frames > self.tolerated or is_more:
+        is_more = self.bytes is not None and self.bytes > IN_FLIGHT * self.frame_bytes
+        if self.frames > IN_FLIGHT or is_more:
             size = "" if self.bytes is None else f" ({max(0, self.bytes)} bytes)"
             yield (
                 f"{self.what} {max(0, self.frames)} {self.units}{size} that neither {title} nor what comes "
-                f"before it accounts for; {self.tolerated} may be on the way"
+                f"before it accounts for; {IN_FLIGHT} may be on the way"
             )
 
 
 def _balances(watched: Watched, layer: Layer, near: End, far: End) -> Iterator[Balance]:
+    """What interfaces counted one way, without what was seen in clear, compared with the layer; on a link
+    that others use the portal's segments."""
     for end, peer in ((near, far), (far, near)):
         if watched.path.is_shared:
             yield from _connection(end)
             continue
-        clear_frames = end.seen.clear_frames
-        clear_bytes = end.seen.clear_bytes
-        yield _balance(
-            f"the {end.name} sent",
-            end.use.tx_packets - end.fragments_sent - clear_frames,
-            end.use.tx_bytes - clear_bytes,
-            end.out,
-            end.fragments_sent,
-            0,
-            watched,
-            layer,
-        )
-        # What the peer sent in clear is received here, and so is what routers and switches send.
-        clear_frames += peer.seen.clear_frames
-        clear_bytes += peer.seen.clear_bytes
-        yield _balance(
-            f"the {end.name} received",
-            end.use.rx_packets - end.fragments_received - clear_frames,
-            end.use.rx_bytes - clear_bytes,
-            end.into,
-            end.fragments_received,
-            _lost(peer, end),
-            watched,
-            layer,
-        )
-
-
-def _balance(
-    what: str,
-    frames: int,
-    size_bytes: int,
-    carried: Carried,
-    fragments: int,
-    lost: int,
-    watched: Watched,
-    layer: Layer,
-) -> Balance:
-    """What an interface counted one way, without what was seen in clear, compared with the layer.
-
-    The sender counted the ``lost`` packets and the receiver's protection did not; the receiver's interface
-    may have counted them.
-    """
-    left = None
-    most = layer.frame_bytes(carried, fragments, watched.header_bytes)
-    if most is not None:
-        left = size_bytes - most - lost * (watched.header_bytes + watched.path.profile.mtu_bytes)
-    return Balance(
-        what=what,
-        frames=frames - carried.packets - lost,
-        bytes=left,
-        tolerated=IN_FLIGHT,
-        frame_bytes=SMALL_FRAME_BYTES,
-    )
+        use, received, lost_here = end.use, [end.seen, peer.seen], _lost(peer, end)
+        # What the peer sent in clear is received here, and so is what routers and switches send. The peer
+        # counted what was lost, and this end's protection did not; its interface may have counted that.
+        for what, packets, size_bytes, carried, fragments, clear, lost in (
+            ("sent", use.tx_packets, use.tx_bytes, end.out, end.fragments_sent, received[:1], 0),
+            ("received", use.rx_packets, use.rx_bytes, end.into, end.fragments_received, received, lost_here),
+        ):
+            accounted = fragments + carried.packets + lost + sum(seen.clear_frames for seen in clear)
+            most = layer.frame_bytes(carried, fragments, watched.header_bytes)
+            if most is not None:
+                most += lost * (watched.header_bytes + watched.path.profile.mtu_bytes)
+                most += sum(seen.clear_bytes for seen in clear)
+            yield Balance(
+                what=f"the {end.name} {what}",
+                frames=packets - accounted,
+                bytes=None if most is None else size_bytes - most,
+                frame_bytes=SMALL_FRAME_BYTES,
+            )
 
 
 def _connection(end: End) -> Iterator[Balance]:
@@ -508,7 +473,6 @@ def _connection(end: End) -> Iterator[Balance]:
             what=f"the portal's connections of the {end.name} {what}",
             frames=segments - carried.packets,
             bytes=None,
-            tolerated=IN_FLIGHT,
             frame_bytes=0,
             units="segments",
         )

@@ -847,7 +847,7 @@ def test_counters_that_go_backwards_are_a_replacement_and_no_negative_figure(
 
 def test_an_interface_that_is_replaced_without_protection_is_told_as_well() -> None:
     before, after = Cell().snapshots()
-    after = dataclasses.replace(after, target=dataclasses.replace(after.target, traffic=Traffic()))
+    after = after._replace(target=dataclasses.replace(after.target, traffic=Traffic()))
     proof, reasons = judge(watched(), before, after, [Seen(), Seen()], read_bytes=READ, write_bytes=WRITTEN)
     assert len(reasons) == 1 and "hbeeft0 at the target went backwards" in reasons[0]
     assert out_of_range(proof) is None

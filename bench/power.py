@@ -23,7 +23,6 @@ import math
 import random
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 from harness.analysis.ratios import BETWEEN_RUNS, Judgement, judge, ratio_of
 from harness.analysis.stats import RANKS_FROM
@@ -108,22 +107,6 @@ KINDS: dict[str, Noise] = {
 }
 
 
-@dataclass(frozen=True)
-class Design:
-    """How A and B were measured. ``shared``: in one run, so that the noise of the machine hits both."""
-
-    name: str
-    paired: bool
-    shared: bool
-
-
-DESIGNS = (
-    Design("blocks of one run: the noise hits A and B alike, 2 % of its own each", paired=True, shared=True),
-    Design("blocks pair by their order, but A and B share no noise", paired=True, shared=False),
-    Design("two samples: the orders differ", paired=False, shared=False),
-)
-
-
 WHOLE = (3, 8, 12)
 """Repeats of whole runs."""
 
@@ -162,7 +145,7 @@ def whole_runs(
 
     def verdicts(a: list[list[float]], b: list[list[float]]) -> list[Judgement]:
         between = math.sqrt(2) * BETWEEN_RUNS
-        found = [ratio_of(x, y, paired=False, between=between) for x, y in zip(a, b, strict=True)]
+        found = [ratio_of(x, y, between=between) for x, y in zip(a, b, strict=True)]
         return [verdict for verdict, _ in judge(found, margin=0.05, higher_is_better=True)]
 
     differ = judged = found = 0
@@ -199,57 +182,37 @@ def _whole_lines(options: argparse.Namespace) -> Iterator[tuple[str, bool]]:
                 yield line, differ <= MOST_DIFFERENT or apart > BETWEEN_RUNS
 
 
-def runs(
-    noise: Noise, design: Design, repeats: int, source: random.Random
-) -> tuple[list[float], list[float]]:
-    """Logarithms of A and B, which do not differ."""
-    if not design.shared:
-        return noise(source, repeats), noise(source, repeats)
-    machine = noise(source, repeats)
-    first, second = ([state + source.gauss(0, 0.02) for state in machine] for _ in range(2))
-    return first, second
-
-
-def rates(
-    noise: Noise, design: Design, repeats: int, *, rounds: int, throttle: float, seed: int
-) -> tuple[float, float]:
+def rates(noise: Noise, repeats: int, *, rounds: int, throttle: float, seed: int) -> tuple[float, float]:
     """How often a difference is shown between A and A, and how often B is shown slower if throttled."""
-    source = random.Random(f"{seed}/{design.name}/{repeats}")  # noqa: S311 -- no secret
+    source = random.Random(f"{seed}/{repeats}")  # noqa: S311 -- no secret
     false = found = 0
     for _ in range(rounds):
-        a, b = (list(map(math.exp, values)) for values in runs(noise, design, repeats, source))
-        false += _verdict(a, b, design) in (Judgement.FASTER, Judgement.SLOWER)
-        found += _verdict(a, [value * (1 - throttle) for value in b], design) is Judgement.SLOWER
+        a, b = (list(map(math.exp, values)) for values in (noise(source, repeats) for _ in range(2)))
+        false += _verdict(a, b) in (Judgement.FASTER, Judgement.SLOWER)
+        found += _verdict(a, [value * (1 - throttle) for value in b]) is Judgement.SLOWER
     return false / rounds, found / rounds
 
 
-def _verdict(a: list[float], b: list[float], design: Design) -> Judgement:
-    ((verdict, _),) = judge([ratio_of(a, b, paired=design.paired)], margin=0.05, higher_is_better=True)
+def _verdict(a: list[float], b: list[float]) -> Judgement:
+    ((verdict, _),) = judge([ratio_of(a, b)], margin=0.05, higher_is_better=True)
     return verdict
 
 
 def _lines(options: argparse.Namespace) -> Iterator[tuple[str, bool]]:
     """Lines of the table, and whether each keeps what is promised."""
     chance = 3 * math.sqrt(PROMISED * (1 - PROMISED) / options.rounds)
-    for design in DESIGNS:
-        yield "", True
-        yield design.name, True
-        yield f"{'':34}" + "".join(f"{f'n = {n}':>14}" for n in options.repeats), True
-        for name, noise in KINDS.items():
-            line, kept = f"  {name:32}", True
-            for repeats in options.repeats:
-                false, found = rates(
-                    noise,
-                    design,
-                    repeats,
-                    rounds=options.rounds,
-                    throttle=options.throttle / 100,
-                    seed=options.seed,
-                )
-                line += f"{100 * false:7.1f} /{100 * found:4.0f} "
-                few = repeats < RANKS_FROM
-                kept = kept and (false <= PROMISED + chance or name.endswith("*") or few)
-            yield line, kept
+    yield "", True
+    yield f"{'':34}" + "".join(f"{f'n = {n}':>14}" for n in options.repeats), True
+    for name, noise in KINDS.items():
+        line, kept = f"  {name:32}", True
+        for repeats in options.repeats:
+            false, found = rates(
+                noise, repeats, rounds=options.rounds, throttle=options.throttle / 100, seed=options.seed
+            )
+            line += f"{100 * false:7.1f} /{100 * found:4.0f} "
+            few = repeats < RANKS_FROM
+            kept = kept and (false <= PROMISED + chance or name.endswith("*") or few)
+        yield line, kept
 
 
 def main() -> int:

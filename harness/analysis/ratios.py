@@ -5,13 +5,11 @@ between runs. All computations use logarithms, where a ratio is a shift:
 
 - **Few repeats** (under 10 on a side): Student's t for two samples of one variance, of trimmed means. So few
   repeats have too few orders for ranks to tell one cell of forty.
-- **Pairs** (blocks that share the noise of their machine): the Wilcoxon signed-rank test of
-  log B - log A, and its Hodges-Lehmann interval (Hollander, Wolfe and Chicken,
-  Nonparametric Statistical Methods, sections 3.1-3.3).
-- **Two samples**: the Mann-Whitney test and its interval (the same, sections 4.1-4.3). The repeats in which a
-  machine warms up are removed from both samples by MSER (White, Simulation 69(6), 1997).
+- **More**: the Mann-Whitney test and its Hodges-Lehmann interval (Hollander, Wolfe and Chicken, Nonparametric
+  Statistical Methods, sections 4.1-4.3). The repeats in which a machine warms up are removed from both
+  samples by MSER (White, Simulation 69(6), 1997).
 
-The last two use ranks, which assume nothing about the distribution except that A and B are interchangeable if
+The ranks of the latter assume nothing about the distribution except that A and B are interchangeable if
 they do not differ. They count exactly, in integers. On a machine that drifts, consecutive repeats resemble
 each other, so they count as fewer: the variance is inflated for the autocorrelation found, after the
 correction for its bias (Marriott and Pope, Biometrika 41, 1954).
@@ -28,7 +26,7 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from statistics import NormalDist, StatisticsError, correlation
+from statistics import NormalDist
 
 import msgspec
 
@@ -53,7 +51,6 @@ BETWEEN_RUNS_OF_MEMORY, MEMORY_BYTES_S = 0.03, 1e9
 """The same of cells that move more than so much a second. Memory is what limits these, and nobody sees how
 much of it others on the machine use: three runs on a quiet one differed by up to 6 %."""
 
-_LEAST_CORRELATION = 0.5  # from here on pairs have no more variance than one of the two samples alone
 _MOST = 200  # repeats of a side; with more, means of consecutive repeats take their place
 _Z = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
 _EXACT_UP_TO = 40  # repeats; beyond, the normal distribution is within 0.1 % of the exact one
@@ -86,45 +83,26 @@ class Ratio(msgspec.Struct, frozen=True, kw_only=True):
     p: float
     n_a: int
     n_b: int
-    paired: bool
     inflation: float = 1.0
     warm_up: int = 0
     more: float = 0.0
 
 
-def ratio_of(a: Sequence[float], b: Sequence[float], *, paired: bool, between: float = 0.0) -> Ratio:
+def ratio_of(a: Sequence[float], b: Sequence[float], *, between: float = 0.0) -> Ratio:
     """B over A, from repeats in the order of measurement, all above zero.
 
-    ``paired``: a[i] and b[i] were measured in the same block. ``between`` is the standard deviation of log B
-    - log A that no repeat shows, because A and B are different runs. With more than 200 repeats on a side,
-    means of consecutive repeats take their place. ValueError for no samples, for a sample that is not above
-    zero, and for pairs of unequal number.
+    ``between`` is the standard deviation of log B - log A that no repeat shows, because A and B are different
+    runs. With more than 200 repeats on a side, means of consecutive repeats take their place. ValueError for
+    no samples, and for a sample that is not above zero.
     """
     if not (a and b and min(*a, *b) > 0):
         raise ValueError("expected samples above zero on both sides")
     log_a, log_b = list(map(math.log, a)), list(map(math.log, b))
-    if paired and len(log_a) != len(log_b):
-        raise ValueError("expected as many samples on both sides for pairs")
     # The work is proportional to the product of both numbers.
     log_a, log_b = (side if len(side) <= _MOST else steady.in_rounds(side, _MOST) for side in (log_a, log_b))
-    if paired and _share_noise(log_a, log_b):
-        found = _of_pairs([y - x for x, y in zip(log_a, log_b, strict=True)])
-    elif min(len(log_a), len(log_b)) < RANKS_FROM:
-        found = _of_few(log_a, log_b)
-    else:
-        found = _of_two(log_a, log_b)
+    few = min(len(log_a), len(log_b)) < RANKS_FROM
+    found = _of_few(log_a, log_b) if few else _of_many(log_a, log_b)
     return _over_runs(found, between) if between else found
-
-
-def _share_noise(a: Sequence[float], b: Sequence[float]) -> bool:
-    """Whether to take blocks as pairs. If they have no noise in common, pairs neither cost nor gain
-    anything."""
-    if len(a) < RANKS_FROM:
-        return False
-    try:
-        return correlation(a, b) >= _LEAST_CORRELATION
-    except StatisticsError:  # one of the two is constant
-        return False
 
 
 def judge(ratios: Sequence[Ratio], *, margin: float, higher_is_better: bool) -> list[tuple[Judgement, float]]:
@@ -190,7 +168,7 @@ def _of_few(a: Sequence[float], b: Sequence[float]) -> Ratio:
         low, high = math.exp(shift - half), math.exp(shift + half)
         p = stats.student_p(shift / error, freedom) if error else float(shift == 0)
     ratio = math.exp(shift)
-    return Ratio(ratio=ratio, low=low, high=high, p=p, n_a=len(a), n_b=len(b), paired=False)
+    return Ratio(ratio=ratio, low=low, high=high, p=p, n_a=len(a), n_b=len(b))
 
 
 def _over_runs(found: Ratio, between: float) -> Ratio:
@@ -211,47 +189,20 @@ def _over_runs(found: Ratio, between: float) -> Ratio:
     )
 
 
-def _of_pairs(differences: Sequence[float]) -> Ratio:
-    n = len(differences)
-    averages = [(x + y) / 2 for i, x in enumerate(differences) for y in differences[i:]]
-    variance = n * (n + 1) * (2 * n + 1) / 24
-    inflation = _inflation([differences])
-    return _shift(
-        averages, _signed_ranks(n), variance, inflation, n_a=n, n_b=n, paired=True, warm_up=0
-    )  # fmt: skip
-
-
-def _of_two(a: Sequence[float], b: Sequence[float]) -> Ratio:
-    warm_up = _warm_up(a, b)
-    a, b = a[warm_up:], b[warm_up:]
-    m, n = len(a), len(b)
-    shifts = [y - x for x in a for y in b]
-    variance = m * n * (m + n + 1) / 12
-    inflation = _inflation([a, b])
-    return _shift(
-        shifts, _rank_sums(m, n), variance, inflation, n_a=m, n_b=n, paired=False, warm_up=warm_up
-    )  # fmt: skip
-
-
 Cumulative = Callable[[int], float]
 """P(X <= x) of a rank statistic."""
 
 
-def _shift(
-    shifts: list[float],
-    cumulative: Cumulative,
-    variance: float,
-    inflation: float,
-    *,
-    n_a: int,
-    n_b: int,
-    paired: bool,
-    warm_up: int,
-) -> Ratio:
-    """Estimate, interval and p. The statistic is the number of ``shifts`` above zero."""
-    shifts = sorted(shifts)
+def _of_many(a: Sequence[float], b: Sequence[float]) -> Ratio:
+    """Estimate, interval and p by ranks. The statistic is the number of shifts above zero."""
+    warm_up = _warm_up(a, b)
+    a, b = a[warm_up:], b[warm_up:]
+    m, n = len(a), len(b)
+    shifts = sorted(y - x for x in a for y in b)
+    cumulative = _rank_sums(m, n)
+    inflation = _inflation([a, b])
     count = len(shifts)
-    deviation = math.sqrt(variance * inflation)
+    deviation = math.sqrt(m * n * (m + n + 1) / 12 * inflation)
     negative, not_positive = bisect.bisect_left(shifts, 0), bisect.bisect_right(shifts, 0)
     above = count - not_positive + (not_positive - negative) / 2
     extreme = math.floor(min(above, count - above))
@@ -259,20 +210,17 @@ def _shift(
     if inflation > 1:
         # With the continuity correction. Never below the exact p: inflation only raises p.
         p = max(p, math.erfc(max(0.0, count / 2 - extreme - 0.5) / deviation / math.sqrt(2)))
-    middle = count // 2
     half = (1 - CONFIDENCE) / 2
-    rank = bisect.bisect_right(range(middle), half, key=cumulative)
+    rank = bisect.bisect_right(range(count // 2), half, key=cumulative)
     if inflation > 1:
         rank = min(rank, math.floor(count / 2 - NormalDist().inv_cdf(1 - half) * deviation))
-    estimate = shifts[middle] if count % 2 else (shifts[middle - 1] + shifts[middle]) / 2
     return Ratio(
-        ratio=math.exp(estimate),
+        ratio=math.exp(stats.median(shifts)),
         low=math.exp(shifts[rank - 1]) if rank > 0 else None,
         high=math.exp(shifts[-rank]) if rank > 0 else None,
         p=p,
-        n_a=n_a,
-        n_b=n_b,
-        paired=paired,
+        n_a=m,
+        n_b=n,
         inflation=inflation,
         warm_up=warm_up,
     )
@@ -320,20 +268,6 @@ def _warm_up(a: Sequence[float], b: Sequence[float]) -> int:
 def _squares(values: Sequence[float]) -> float:
     mean = math.fsum(values) / len(values)
     return sum((value - mean) ** 2 for value in values)
-
-
-@functools.lru_cache(maxsize=256)
-def _signed_ranks(n: int) -> Cumulative:
-    """Distribution of the sum of the ranks with a plus sign, if both signs are equally likely."""
-    if n > _EXACT_UP_TO:
-        return NormalDist(n * (n + 1) / 4, math.sqrt(n * (n + 1) * (2 * n + 1) / 24)).cdf
-    counts = [1]
-    for rank in range(1, n + 1):
-        counts = [
-            (counts[total] if total < len(counts) else 0) + (counts[total - rank] if total >= rank else 0)
-            for total in range(len(counts) + rank)
-        ]
-    return _cumulative(counts)
 
 
 @functools.lru_cache(maxsize=256)

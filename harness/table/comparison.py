@@ -1,7 +1,6 @@
 """Two sets of results, cell by cell: is B faster or slower than A, and how sure is that?
 
-Pure functions: records in, verdicts out. Cells are matched by column and workload. Repeats are paired if the
-two runs measured them at the same place of the same order, so that both had the same history.
+Pure functions: records in, verdicts out. Cells are matched by column and workload;
 ``harness.analysis.ratios`` does the statistics.
 """
 
@@ -198,8 +197,7 @@ def _cell(
     a, b = _samples(in_a, read), _samples(in_b, read)
     ratio = None
     if a and b:
-        left, right, paired = _blocks(a, b)
-        ratio = ratio_of(_values(left), _values(right), paired=paired, between=_between(a, b))
+        ratio = ratio_of(_values(a), _values(b), between=_between(a, b))
     without = [(name, of) for name, of, samples in (("A", in_a, a), ("B", in_b, b)) if not samples]
     return ComparedCell(
         key=key,
@@ -237,17 +235,6 @@ def _samples(records: Sequence[Record], read: Callable[[Record], float | None]) 
         if (value := read(record)) is not None and value > 0
     ]
     return sorted(found, key=lambda sample: (sample[0].started_unix_s, sample[0].run_id, sample[0].order))
-
-
-def _blocks(a: _Samples, b: _Samples) -> tuple[_Samples, _Samples, bool]:
-    """The samples as pairs, if each side is one run and their repeats had the same places in the order."""
-    of_a, of_b = ({record.repeat: (record, value) for record, value in side} for side in (a, b))
-    common = [record.repeat for record, _ in a if record.repeat in of_b]
-    one_run_each = all(len({record.run_id for record, _ in side}) == 1 for side in (a, b))
-    same_places = all(of_a[repeat][0].order == of_b[repeat][0].order for repeat in common)
-    if one_run_each and common and same_places:
-        return [of_a[repeat] for repeat in common], [of_b[repeat] for repeat in common], True
-    return a, b, False
 
 
 def _between(a: _Samples, b: _Samples) -> float:
@@ -353,9 +340,6 @@ def _notes(
             f"Runs vary by {BETWEEN_RUNS:.0%} more than their repeats show (memory by "
             f"{BETWEEN_RUNS_OF_MEMORY:.0%}), which is in the interval."
         )
-    paired = sum(ratio.paired for ratio in ratios)
-    if paired:
-        yield f"Repeats are paired in {paired} of {len(cells)} cells: same order, and noise in common."
     cut = [cell.name for cell in cells if cell.ratio is not None and cell.ratio.warm_up]
     if cut:
         yield f"The first repeats of both sides were left out as warm-up in: {listed(cut)}."
@@ -413,13 +397,13 @@ def _line(cell: ComparedCell, metric: Metric) -> list[str]:
         *values,
         f"{ratio.ratio:.3f}",
         f"{ratio.low:.3f} to {ratio.high:.3f}" if bounded else "—",
-        f"{ratio.n_a} pairs" if ratio.paired else f"{ratio.n_a} + {ratio.n_b}",
+        f"{ratio.n_a} + {ratio.n_b}",
         cell.verdict,
     ]
 
 
 _OF_CELL = ("n_a", "n_b", "a", "b", "verdict", "reason", "is_disturbed")
-_OF_RATIO = ("ratio", "low", "high", "p", "paired", "warm_up", "inflation", "more")
+_OF_RATIO = ("ratio", "low", "high", "p", "warm_up", "inflation", "more")
 
 
 def _as_data(found: Comparison) -> dict[str, Any]:

@@ -103,33 +103,6 @@ def test_two_kernels_are_compared_and_named() -> None:
     assert verdicts(by_name) == {"wired seq-write-4k": Judgement.FASTER}
 
 
-def test_repeats_pair_where_they_had_the_same_places_in_the_order() -> None:
-    source = random.Random(2)  # noqa: S311 -- no secret
-    machine = [source.lognormvariate(0, 0.3) for _ in range(12)]
-
-    def on_one_machine(run_id: str, seed: int, factor: float) -> list[Record]:
-        return [
-            record(
-                10 * state * factor * source.lognormvariate(0, 0.01), run_id=run_id, repeat=n, order=n * seed
-            )
-            for n, state in enumerate(machine, 1)
-        ]
-
-    a = side(on_one_machine("a", 1, 1.0))
-    (pairs,) = compare(a, side(on_one_machine("b", 1, 0.95))).cells
-    (samples,) = compare(a, side(on_one_machine("b", 2, 0.95))).cells
-    assert pairs.ratio is not None and pairs.ratio.paired and pairs.verdict is Judgement.SLOWER
-    assert (
-        samples.ratio is not None and not samples.ratio.paired and samples.verdict is Judgement.INCONCLUSIVE
-    )
-    missing = side(on_one_machine("b", 1, 0.95)[2:])
-    (left,) = compare(a, missing).cells
-    assert left.ratio is not None and (left.ratio.paired, left.ratio.n_a, left.n_a) == (True, 10, 12)
-    pooled = side(on_one_machine("b", 1, 0.95), on_one_machine("c", 1, 0.95))
-    (several,) = compare(a, pooled).cells
-    assert several.ratio is not None and not several.ratio.paired and several.n_b == 24
-
-
 # What cannot be compared, in part or at all
 
 
@@ -279,7 +252,7 @@ def test_json_has_every_figure() -> None:
     assert cell["low"] < cell["ratio"] < cell["high"] < 1
     assert (cell["column"]["link"], cell["column"]["protection"]) == ("wired", [])
     assert (cell["workload"], cell["setting"]["testbed"]) == ("seq-write-4k", "lab")
-    assert (cell["n_a"], cell["n_b"], cell["paired"]) == (12, 12, False)
+    assert (cell["n_a"], cell["n_b"]) == (12, 12)
     documentation = (Path(__file__).parents[2] / "docs" / "results.md").read_text(encoding="utf-8")
     section = documentation.split("### `harness compare --format json`")[1]
     assert [name for name in [*data, *cell] if f"`{name}`" not in section] == []

@@ -114,7 +114,19 @@ def _type(about: Mapping[str, Any], types: Mapping[str, Any]) -> str:
 
 
 def text(name: str) -> str:
-    return json.dumps(schema(name), indent=1, ensure_ascii=False) + "\n"
+    return _lines(schema(name), DEPTH) + "\n"
+
+
+DEPTH = 4
+"""A file has a line for each field of a type: so deep are its objects spread over lines."""
+
+
+def _lines(value: Any, depth: int, indent: str = "") -> str:
+    if not depth or not isinstance(value, dict) or not any(isinstance(each, dict) for each in value.values()):
+        return json.dumps(value, ensure_ascii=False)
+    inner = f"{indent} "
+    parts = (f"{inner}{json.dumps(key)}: {_lines(each, depth - 1, inner)}" for key, each in value.items())
+    return "{\n" + ",\n".join(parts) + f"\n{indent}}}"
 
 
 def differing() -> list[Path]:

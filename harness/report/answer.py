@@ -530,41 +530,32 @@ def _baseline(table: Table, column: TableColumn) -> str:
 
 
 def decides(cells: Sequence[Explained]) -> str:
-    """What limits these cells, the most frequent first, and how sure that is: ``the round trip decides
-    (confidence high)``."""
-    known = [cell for cell in cells if cell.verdict.limited_by is not Limit.UNKNOWN]
-    if not known:
-        either = {limit for cell in cells for limit in cell.verdict.either}
-        names = " or ".join(limit.rule.words(cells[0].evidence) for limit in sorted(either))
-        return f"{names} decides (which of them is not clear)" if either else "what decides is not known"
-    names, part, least = _named(cells, known)
-    lab = ", so this says nothing of such a link" if {*_ranked(known)} == {Limit.LAB} else ""
-    return f"{names} decides{part}{lab} (confidence {least})"
+    """What limits these cells, and how sure that is: ``the round trip decides (confidence high)``."""
+    names, part, how = _limits(cells)
+    known = {cell.verdict.limited_by for cell in cells} - {Limit.UNKNOWN}
+    lab = ", so this says nothing of such a link" if known == {Limit.LAB} else ""
+    return f"{names} decides{part}{lab} ({how})" if names else "what decides is not known"
 
 
 def limits(cells: Sequence[Explained]) -> str:
     """The same of a picture's bars: ``limited by crypto work (confidence high)``."""
-    known = [cell for cell in cells if cell.verdict.limited_by is not Limit.UNKNOWN]
+    names, part, how = _limits(cells)
+    return f"limited by {names}{part} ({how})" if names else "no verdict on what limits it"
+
+
+def _limits(cells: Sequence[Explained]) -> tuple[str, str, str]:
+    """The limits in words, the most frequent first; of how many of the cells they are known; and how sure
+    that is. Empty if nothing is known."""
+    known = [cell.verdict for cell in cells if cell.verdict.limited_by is not Limit.UNKNOWN]
+    found = [verdict.limited_by for verdict in known]
+    ranked = sorted(dict.fromkeys(found), key=found.count, reverse=True)
+    ranked = ranked or sorted({limit for cell in cells for limit in cell.verdict.either})
+    names = " or ".join(limit.rule.words(cells[0].evidence) for limit in ranked)
     if not known:
-        either = {limit for cell in cells for limit in cell.verdict.either}
-        if not either:
-            return "no verdict on what limits it"
-        names = " or ".join(limit.rule.words(cells[0].evidence) for limit in sorted(either))
-        return f"limited by {names}, which of them is not clear"
-    names, part, least = _named(cells, known)
-    return f"limited by {names}{part} (confidence {least})"
-
-
-def _ranked(known: Sequence[Explained]) -> list[Limit]:
-    found = [cell.verdict.limited_by for cell in known]
-    return sorted(dict.fromkeys(found), key=found.count, reverse=True)
-
-
-def _named(cells: Sequence[Explained], known: Sequence[Explained]) -> tuple[str, str, Confidence]:
-    """The limits in words, of how many of the cells they are known, and the least confidence."""
-    names = " or ".join(limit.rule.words(cells[0].evidence) for limit in _ranked(known))
-    least = max((cell.verdict.confidence for cell in known), key=list(Confidence).index)
-    return names, "" if len(known) == len(cells) else f" in {len(known)} of {len(cells)} workloads", least
+        return names, "", "which of them is not clear"
+    part = "" if len(known) == len(cells) else f" in {len(known)} of {len(cells)} workloads"
+    least = max((verdict.confidence for verdict in known), key=list(Confidence).index)
+    return names, part, f"confidence {least}"
 
 
 def _mb_s(rate: float) -> str:

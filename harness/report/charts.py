@@ -193,10 +193,9 @@ def _bars_of(row: TableRow, cells: Sequence[tuple[ColumnFacts, TableCell | None]
         figures.append((end, y + 10, told))
         is_cut = cell.value > scale.high
         x = scale.at(cell.value)
-        colour = f"{draw.series(fact.place)} {fact.origin.value[:2]}"
         # A whole name and the figure stand above the bar.
         tip = f"{fact.name}: {told} {metric.figure.unit}" if fact.name not in label else ""
-        parts.append(draw.rect(start, y + 15, max(0.5, x - start), 13, colour, tip))
+        parts.append(draw.rect(start, y + 15, max(0.5, x - start), 13, looks(fact), tip))
         if is_cut:
             # A gap in the bar, near its end, says that it goes on.
             cuts += [((x - gap, y + 29), (x - gap + 4, y + 14)) for gap in (16, 20)]
@@ -275,29 +274,19 @@ def together(
 
 
 def legend(facts: Sequence[ColumnFacts], top: float) -> tuple[list[str], float]:
-    """The columns of a picture with their marks (``keys``), in two columns below ``top``; and the height of
-    that."""
+    """The columns of a picture with their marks, in two columns below ``top``; and the height of that."""
     parts = []
     for number_of, fact in enumerate(facts):
         x, y = 16 + (number_of % 2) * (WIDTH - 30) / 2, top + 16 * (number_of // 2)
-        parts.append(draw.use(_key(fact), x, y))
+        label = draw.shortened(f"{fact.origin.sign} {fact.name}", draw.fits((WIDTH - 30) / 2 - 24))
+        parts.append(draw.group(looks(fact), "", draw.marks(fact.place, [(x, y - 4, "")], 4)))
+        parts.append(draw.text(x + 10, y, label))
     return parts, 16.0 * -(-len(facts) // 2)
 
 
-def keys(facts: Sequence[ColumnFacts]) -> str:
-    """Each column's mark and name, for the legends of all pictures of a document."""
-    parts = []
-    for fact in facts:
-        label = draw.shortened(f"{fact.origin.sign} {fact.name}", draw.fits((WIDTH - 30) / 2 - 24))
-        mark = draw.group(
-            f"{draw.series(fact.place)} {fact.origin.value[:2]}", "", draw.marks(fact.place, [(0, -4, "")], 4)
-        )
-        parts.append(draw.define(_key(fact), mark, draw.text(10, 0, label)))
-    return f"<defs>{''.join(parts)}</defs>"
-
-
-def _key(fact: ColumnFacts) -> str:
-    return f"k{fact.place}"
+def looks(fact: ColumnFacts) -> str:
+    """The classes of what is drawn of a column."""
+    return f"{draw.series(fact.place)} {fact.origin.value[:2]}"
 
 
 def percentiles(table: Table, facts: Sequence[ColumnFacts], folders: Mapping[str, Path]) -> list[Chart]:
@@ -386,7 +375,7 @@ def _curves_of(
 
 def series(fact: ColumnFacts, *drawn: str) -> str:
     """What is drawn of a column, in its colour."""
-    return draw.group(f"{draw.series(fact.place)} {fact.origin.value[:2]}", fact.name, *drawn)
+    return draw.group(looks(fact), fact.name, *drawn)
 
 
 def line_of(fact: ColumnFacts) -> str:

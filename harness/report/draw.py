@@ -199,15 +199,6 @@ def text(x: float, y: float, content: str, classes: str = "") -> str:
     return f'<text{kind} x="{round(FINE * x)}" y="{round(FINE * y)}">{for_page(content)}</text>'
 
 
-def use(name: str, x: float, y: float) -> str:
-    """What is defined once, by ``define``, at another place."""
-    return f'<use href="#{name}" x="{round(FINE * x)}" y="{round(FINE * y)}"/>'
-
-
-def define(name: str, *drawn: str) -> str:
-    return f'<g id="{name}">{"".join(drawn)}</g>'
-
-
 def texts(found: Iterable[tuple[float, float, str]], classes: str) -> str:
     """Several texts with the same classes."""
     return group(classes, "", *itertools.starmap(text, found))
@@ -235,17 +226,8 @@ def rect(x: float, y: float, width: float, height: float, classes: str, tip: str
 
 
 def _through(points: Sequence[tuple[float, float]]) -> str:
-    """Lines through points: the first, and then each step, which has fewer digits."""
-    places = [(round(FINE * x), round(FINE * y)) for x, y in points]
-    if not places:
-        return ""
-    steps = [(x - u, y - v) for (u, v), (x, y) in itertools.pairwise(places)]
-    if all(not x or not y for x, y in steps):
-        drawn = "".join([f"h{x}" if x else f"v{y}" for x, y in steps])
-    else:
-        # A minus separates as well as a space.
-        drawn = f"l{' '.join([f'{x} {y}' for x, y in steps])}".replace(" -", "-")
-    return f"M{places[0][0]} {places[0][1]}{drawn}"
+    """Lines through points, from the first one on."""
+    return f"M{' '.join(f'{round(FINE * x)} {round(FINE * y)}' for x, y in points)}" if points else ""
 
 
 def title(tip: str) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.resources import files
@@ -139,16 +138,10 @@ def render(results: Results, words: Words | None = None, *, going: str = "") -> 
     )
     return whole(
         words,
-        f'<svg class="hush" aria-hidden="true">{charts.keys(facts)}</svg>{_unquoted(body)}'
-        '<div id="tip" role="tooltip" hidden></div>',
+        f'{body}<div id="tip" role="tooltip" hidden></div>',
         _file("page.js"),
         going=going,
     )
-
-
-def _unquoted(body: str) -> str:
-    """HTML needs no quotation marks around numbers and names; text has none, because it is escaped."""
-    return re.sub(r'="([\w.#-]+)"(?!/)', r"=\1", body)
 
 
 def whole(words: Words, body: str, script: str = "", style: str = "", *, going: str = "") -> str:

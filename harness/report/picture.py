@@ -57,8 +57,7 @@ def picture(
     words = words or Words(title="")
     if kind in (Kind.MATRIX, Kind.BARS):
         words = msgspec.structs.replace(words, notes=(*words.notes, *charts.signs(results.table(metric))))
-    keys = charts.keys(content.columns(results, results.throughput))
-    document = _document(drawn, words, results.source, colours, keys)
+    document = _document(drawn, words, results.source, colours)
     if file.suffix == ".svg":
         return document.encode()
     told = {
@@ -71,30 +70,30 @@ def picture(
 
 
 def _drawn(kind: Kind, results: Results, metric: Metric, colours: Mapping[str, str]) -> list[Chart]:
+    if kind is Kind.WATERFALL:
+        return waterfalls(results.explained)
+    table = results.table(_METRICS.get(kind, metric))
+    facts = content.columns(results, table)
     match kind:
         case Kind.MATRIX:
-            table = results.table(metric)
-            return charts.matrix(table, content.columns(results, table), colours)
+            return charts.matrix(table, facts, colours)
         case Kind.BARS:
-            table = results.table(metric)
-            return charts.bars(table, content.columns(results, table))
+            return charts.bars(table, facts)
         case Kind.PERCENTILES:
-            table = results.table(Metric.P99)
-            return charts.percentiles(table, content.columns(results, table), results.folders)
+            return charts.percentiles(table, facts, results.folders)
         case Kind.OVER_TIME:
-            table = results.table(Metric.MB_S)
-            return courses.courses(table, content.columns(results, table), results.folders)
+            return courses.courses(table, facts, results.folders)
         case Kind.ROOFLINE:
-            table = results.table(Metric.MB_S)
-            return charts.roofline(table, content.columns(results, table))
-        case Kind.WATERFALL:
-            return waterfalls(results.explained)
+            return charts.roofline(table, facts)
         case Kind.TRENDS:
-            table = results.table(metric)
-            return trends(table, content.columns(results, table), results.plans)
+            return trends(table, facts, results.plans)
 
 
-def _document(drawn: list[Chart], words: Words, source: str, colours: Mapping[str, str], keys: str) -> str:
+_METRICS = {Kind.PERCENTILES: Metric.P99, Kind.OVER_TIME: Metric.MB_S, Kind.ROOFLINE: Metric.MB_S}
+"""Of the pictures that show no other."""
+
+
+def _document(drawn: list[Chart], words: Words, source: str, colours: Mapping[str, str]) -> str:
     """All charts on one sheet, two side by side, below the title and above what is said of them."""
     across = min(2, len(drawn))
     wide = max(chart.width for chart in drawn)
@@ -126,7 +125,7 @@ def _document(drawn: list[Chart], words: Words, source: str, colours: Mapping[st
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:g}" height="{y:g}" '
         f'viewBox="0 0 {draw.FINE * width:g} {draw.FINE * y:g}" role="img" aria-label="{names}">'
         f"<title>{title}</title><desc>{for_page(' '.join((*words.notes, words.author, source)))}</desc>"
-        f"<style>{draw.style(colours)}</style>{keys}"
+        f"<style>{draw.style(colours)}</style>"
         f'<rect width="100%" height="100%" fill="{colours["page"]}"/>{"".join(parts)}</svg>\n'
     )
 

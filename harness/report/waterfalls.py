@@ -58,10 +58,11 @@ def _of_row(workload: str, cells: Sequence[Explained], *, of_100: bool) -> Chart
         times.append((WIDTH - _EDGE, y + 13, time))
         px_of_ns = (x.at(x.high) - _EDGE) / (x.high * 1e3)
         filled = (WIDTH - 2 * _EDGE) / _longest_ns(cell)
-        words.append(_words(cell, y + _LABEL, px_of_ns))
-        words_of_100.append(_words(cell, y + _LABEL, filled))
+        bar, named = _bar(cell, y + _LABEL, px_of_ns)
+        words.append(named)
+        words_of_100.append(_bar(cell, y + _LABEL, filled)[1])
         wider = f'bars" style="--k:{filled / px_of_ns:.4g}' if of_100 else ""
-        parts.append(draw.group(wider, cell.evidence.name, _bar(cell, y + _LABEL, px_of_ns)))
+        parts.append(draw.group(wider, cell.evidence.name, bar))
         figures = [_figure(cell.verdict.waterfall_ns.get(name)) for name in known]
         # What is missing is often the same for many columns.
         verdict = sentence(cell)
@@ -99,34 +100,24 @@ def _longest_ns(cell: Explained) -> int:
     return max(cell.verdict.whole_ns or 1, sum(_parts(cell).values()))
 
 
-def _bar(cell: Explained, y: float, scale: float) -> str:
-    """One cell's parts side by side, ``scale`` px a ns, and a line where the measured time ends before
-    them."""
+def _bar(cell: Explained, y: float, scale: float) -> tuple[str, str]:
+    """One cell's parts side by side, ``scale`` px a ns, and a line where the measured time ends before them;
+    and the names of the parts that have room for them."""
     found, whole_ns = _parts(cell), cell.verdict.whole_ns or 1
-    x, drawn = float(_EDGE), []
+    x, drawn, names = float(_EDGE), [], []
     for name, part_ns in found.items():
-        wide = part_ns * scale
-        tip = f"{short(name, [cell])}: {_figure(part_ns)} µs, {part_ns / whole_ns:.0%}"
+        wide, words = part_ns * scale, short(name, [cell])
+        tip = f"{words}: {_figure(part_ns)} µs, {part_ns / whole_ns:.0%}"
         drawn.append(draw.rect(x, y, wide, _BAR, _class(name), tip))
+        if draw.width(words) < wide:
+            names.append(draw.text(x + wide / 2, y + 13, words, "in" if name in draw.PARTS else "mu"))
         x += wide
     over_ns = sum(found.values()) - whole_ns
     if over_ns > whole_ns / 100:
         end = _EDGE + whole_ns * scale
         tip = f"the parts add up to {_figure(over_ns)} µs more than was measured"
         drawn.append(draw.path([(end, y - 4), (end, y + _BAR + 4)], "wh", tip))
-    return "".join(drawn)
-
-
-def _words(cell: Explained, y: float, scale: float) -> str:
-    """The names of the parts that have room for them."""
-    x, drawn = float(_EDGE), []
-    for name, part_ns in _parts(cell).items():
-        wide = part_ns * scale
-        words = short(name, [cell])
-        if draw.width(words) < wide:
-            drawn.append(draw.text(x + wide / 2, y + 13, words, "in" if name in draw.PARTS else "mu"))
-        x += wide
-    return "".join(drawn)
+    return "".join(drawn), "".join(names)
 
 
 def _class(name: str) -> str:

@@ -140,7 +140,6 @@ COMMANDS = {
     "clean": ("machine:clean", "Remove what a killed run left behind: exactly what its journal names."),
     "lab": ("lab:lab_app", "Use the lab's kernel by hand, or keep one up."),
     "kernel": ("machine:kernel_app", "The lab's own kernel: WiFi, disks, virtual time."),
-    "config": ("run:config_app", "Configuration files for `harness run --config`."),
     "parse": ("parse:parse_app", "Print a tool's output as parsed, in JSON."),
 }
 """Where each command is (module and name), and the first paragraph of its help."""

@@ -18,7 +18,7 @@ from harness.cli.streams import err, say, tell
 from harness.hosts import NamespaceHost
 from harness.hosts.journal import Journal
 from harness.hosts.state import exclusive, lasting_folder
-from harness.model import BackingKind, Ciphers, LabKernel, Plan, unread
+from harness.model import BackingKind, Plan, unread
 from harness.model.errors import HarnessError, Interrupted, UsageError
 from harness.model.escape import printable
 from harness.model.lines import wrapped
@@ -31,8 +31,6 @@ from harness.results.store import RunFolder
 from harness.storage.backing import require_device
 from harness.testbeds import testbed
 from harness.testbeds.lab.kernels import kernel
-
-KERNEL_WORDS = {LabKernel.DEBIAN: "Debian's kernel", LabKernel.OWN: "its own kernel"}
 
 T = TypeVar("T")
 
@@ -139,24 +137,15 @@ def measured_again(load: Callable[[], Sequence[T]]) -> Sequence[T]:
 
 def tell_start(made: Plan, folder: RunFolder, what: str) -> None:
     """Say what begins, where, and where its results go."""
-    tell(
-        f"run {made.run_id} in the {made.setting.testbed} testbed"
-        + (" on its own kernel" if made.setting.is_own else "")
-        + (f" {made.setting.release}" if made.setting.release else "")
-        + (" in virtual time" if made.setting.is_virtual else "")
-        + (f" with {portable}" if (portable := _portable(made)) else "")
-        + f": {what}, results in {folder.path}"
-    )
+    tell(f"run {made.run_id} in testbed {_setting(made)}: {what}, results in {folder.path}")
     for note in made.notes:
         tell(f"note: {note}")
 
 
-def _portable(made: Plan) -> str:
-    """That the lab encrypts by portable code, and why if nobody asked for it; empty if it does not."""
-    if made.setting.ciphers is not Ciphers.PORTABLE:
-        return ""
-    lacking = kernel.lacking_instructions()
-    return "portable ciphers" + (f" (this processor lacks {', '.join(lacking)})" if lacking else "")
+def _setting(made: Plan) -> str:
+    """Where a run is; and of portable ciphers why, if nobody asked for them."""
+    lacking = kernel.lacking_instructions() if made.setting.has_portable else ()
+    return made.setting.name + (f" (this processor lacks {', '.join(lacking)})" if lacking else "")
 
 
 def machines_of(made: Plan) -> str:
@@ -174,12 +163,8 @@ def print_plan(made: Plan, to: Callable[[str], None] = say) -> None:
         if made.storage.disk is None
         else f"{made.storage.disk.name} ({made.storage.disk.title})"
     )
-    kernel_name = "" if made.setting.lab_kernel is None else f" with {KERNEL_WORDS[made.setting.lab_kernel]}"
-    kernel_name += f" {made.setting.release}" if made.setting.release else ""
-    clock = ", virtual time" if made.setting.is_virtual else ""
-    clock += f", {portable}" if (portable := _portable(made)) else ""
     to(
-        f"testbed {made.setting.testbed}{kernel_name}{clock}, storage {storage} "
+        f"testbed {_setting(made)}, storage {storage} "
         f"of {format_size(made.storage.backing.size_bytes)}, seed {made.seed}",
     )
     for line in wrapped("columns:   " + ", ".join(map(made.shown, made.columns)), NARROW, " " * 11):

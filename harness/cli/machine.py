@@ -80,12 +80,6 @@ MARKS = {
 }
 
 
-@kernel_app.callback()
-def _group() -> None:
-    # A Typer of one command would otherwise be that command.
-    pass
-
-
 def doctor_command(
     target: TargetOption = None,
     initiators: InitiatorsOption = None,

@@ -12,18 +12,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
-from rich.console import Console, RenderableType
+from rich.console import Console
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
-    ProgressColumn,
     TaskProgressColumn,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
-from rich.table import Table
 from rich.text import Text
 
 from harness.analysis.disturbance import Disturbed
@@ -146,24 +144,6 @@ def bar(first: str, console: Console) -> Iterator[Callable[[str, float], None]]:
         yield report
 
 
-class _Shown(Progress):
-    """A bar, and below it the last figure of each column."""
-
-    def __init__(self, *columns: ProgressColumn, console: Console) -> None:
-        self.last: dict[str, tuple[str, str]] = {}
-        super().__init__(*columns, console=console, transient=True, disable=not console.is_terminal)
-
-    def get_renderables(self) -> Iterable[RenderableType]:
-        yield self.make_tasks_table(self.tasks)
-        grid = Table.grid(padding=(0, 2))
-        for column, (cell, figure) in self.last.items():
-            grid.add_row(
-                Text(printable(column), style="dim"), Text(figure, justify="right"), Text(cell, "dim")
-            )
-        if self.last:
-            yield grid
-
-
 def follow(
     events: Iterable[Event],
     *,
@@ -174,16 +154,19 @@ def follow(
 ) -> Outcome:
     """Show the events as they come; returns their result."""
     outcome = Outcome(started_s=started_s, virtual_time=virtual_time)
-    progress = _Shown(
+    progress = Progress(
         TextColumn("{task.fields[now]}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
         TimeRemainingColumn(),
+        TextColumn("{task.fields[last]}", markup=False),
         console=console,
+        transient=True,
+        disable=not console.is_terminal,
     )
     with progress:
-        task = progress.add_task("", total=cells, now="starting the testbed")
+        task = progress.add_task("", total=cells, now="starting the testbed", last="")
         for event in events:
             outcome.take(event)
             match event:
@@ -197,8 +180,7 @@ def follow(
                 case CellEnded():
                     progress.advance(task)
                     if event.rate_bytes_s is not None:
-                        column, workload, repeat = event.key.rsplit(".", 2)
-                        progress.last[column] = (f"{workload}.{repeat}", _mb_s(event.rate_bytes_s))
+                        progress.update(task, last=f"{printable(event.key)} {_mb_s(event.rate_bytes_s)}")
                     _tell_cell(event, progress.console, console.is_terminal)
                 case CellWithdrawn():
                     _tell(event.key, Status.INVALID, progress.console, f": {printable(event.reason)}")

@@ -1,4 +1,4 @@
-"""The commands ``harness run`` and ``harness config check``."""
+"""The command ``harness run``."""
 
 from __future__ import annotations
 
@@ -33,16 +33,7 @@ from harness.results import planned
 from harness.results.store import RunFolder, write_out
 from harness.testbeds import testbed
 
-config_app = typer.Typer(
-    no_args_is_help=True, add_completion=False, help="Configuration files for `harness run --config`."
-)
 DEFAULTS = Request()
-
-
-@config_app.callback()
-def _group() -> None:
-    # A Typer of one command would otherwise be that command.
-    pass
 
 
 @options.taking(Request)
@@ -160,11 +151,3 @@ def _answer(folder: RunFolder) -> str:
     except OSError as error:
         return f"none ({error.strerror}); harness report {shlex.quote(str(folder.path))} -o FILE makes one"
     return shown_path(file)
-
-
-@config_app.command("check")
-def check_config(
-    file: Annotated[Path, typer.Argument(help="A configuration file (TOML).", readable=False)],
-) -> None:
-    """Check a configuration file as `harness run --config` would, and print what it would run."""
-    print_plan(plan.make_plan(load_request(file)))

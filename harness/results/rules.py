@@ -67,7 +67,7 @@ def _figure(field: str, least: float, most: float, typed: str, plan: Plan) -> No
     value = None if of is None else getattr(of, name)
     if value is not None and not least <= value <= most:
         raise UsageError(
-            f"expected {least:.15g} to {most:.15g} for {name}, found {shown(str(value))}",
+            f"expected {name} from {least:.15g} to {most:.15g}, found {shown(str(value))}",
             hint=f"try {typed}",
         )
 

@@ -18,7 +18,7 @@ from tests.fuzz.driver import Case, several
 from tests.fuzz.folders import KINDS, RUN, a_run
 from tests.fuzz.mutate import NUMBERS, TEXTS, edit
 
-READING = ("table", "compare", "explain", "report", "plot", "export", "parse", "config")
+READING = ("table", "compare", "explain", "report", "plot", "export", "parse")
 PLANNING = ("run", "probe")
 """With --plan they do nothing."""
 
@@ -59,7 +59,6 @@ VALUES: dict[str, tuple[str, ...]] = {
     "hops": ("ssh://me@gateway",),
     "iscsi": ("MaxBurstLength=64K", "InitialR2T=No", "FirstBurstLength=0", "=", "X=Y"),
     "results": ("results", "RUN", "."),
-    "config": ("FILE.toml",),
     "resume": ("RUN", "./RUN"),
     "metric": ("MB/s", "IOPS", "p99", "mean"),
     "format": ("plain", "json", "html", "csv", "latex", "github", "text"),
@@ -180,9 +179,8 @@ class Words:
                 elif isinstance(part, Word):
                     argv += part.words
             is_planned = argv[0] in PLANNING
-            asks_fio = is_planned or argv[0] == "config"
             done = commands.run([*argv, *["--plan"] * is_planned], folder)
-            commands.require_good(done, may_start=asks_fio, data="parquet" in argv)
+            commands.require_good(done, may_start=is_planned, data="parquet" in argv)
 
 
 def _value(chance: Random, name: str) -> str:

@@ -80,7 +80,7 @@ BAD_RUNS: dict[str, tuple[tuple[str, ...], str]] = {
     "runtime of nothing": (("--runtime", "0s"), "0s"),
     "runtime in the past": (("--runtime=-1s",), "-1s"),
     "runtime without end": (("--runtime", "inf"), "inf"),
-    "runtime of days": (("--runtime", "99d"), "8553600s"),
+    "runtime of days": (("--runtime", "99d"), "8553600"),
     "negative seed": (("--seed", "-1"), "seed"),
     "resume outside the folder": (("--resume", "../x"), "x"),
     "resume of what is not there": (("--resume", "20260101-000000-abcd"), "20260101-000000-abcd"),

@@ -341,7 +341,7 @@ PLANTS = {
 
 @pytest.mark.parametrize("plant", PLANTS.values(), ids=list(PLANTS))
 def test_what_is_no_regular_file_is_refused_at_once(tmp_path: Path, plant: Callable[[Path], None]) -> None:
-    for words in (("table",), ("report",), ("export",), ("parse", "ping"), ("config", "check")):
+    for words in (("table",), ("report",), ("export",), ("parse", "ping"), ("run", "--plan", "--config")):
         file = tmp_path / "planted.json"
         if not os.path.lexists(file):
             plant(file)

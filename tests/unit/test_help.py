@@ -10,7 +10,7 @@ import pytest
 from harness.cli import EXAMPLES
 from tests.unit.command import harness
 
-COMMANDS = sorted({*EXAMPLES, "clean", "lab exec", "lab start", "kernel build", "parse fio", "config check"})
+COMMANDS = sorted({*EXAMPLES, "clean", "lab exec", "lab start", "kernel build", "parse fio"})
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -34,7 +34,7 @@ def test_a_run_has_all_options_on_a_screen_or_two(tmp_path: Path, monkeypatch: p
         assert f"\n  {flag}" in told
 
 
-@pytest.mark.parametrize("name", ["", "lab", "kernel", "config", "parse"])
+@pytest.mark.parametrize("name", ["", "lab", "kernel", "parse"])
 def test_a_group_lists_its_commands_within_the_width(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -230,7 +230,7 @@ def test_the_reader_of_a_table_may_stop_early(tmp_path: Path) -> None:
 
 def test_the_disk_is_only_blamed_where_it_can_be(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir(mode=0o755)
-    done = harness("config", "check", "folder", cwd=tmp_path)
+    done = harness("run", "--plan", "--config", "folder", cwd=tmp_path)
     assert done.returncode == 2 and "disk" not in done.stderr, done
 
 
@@ -249,7 +249,7 @@ def assert_told_or_done(status: int, said: str) -> None:
         ("run", "--plan"),
         ("run",),
         ("report",),
-        ("config", "check", "x"),
+        ("run", "--plan", "--config", "x"),
         ("clean",),
     ],
 )

@@ -143,7 +143,7 @@ def test_a_plan_tells_of_portable_ciphers_and_why(
     print_plan(make_plan(own))
     assert "ciphers" not in capsys.readouterr().out
     print_plan(make_plan(msgspec.structs.replace(own, cipher_driver=Ciphers.PORTABLE)))
-    assert "with its own kernel, portable ciphers, storage" in capsys.readouterr().out
+    assert "testbed lab, own kernel, portable ciphers, storage" in capsys.readouterr().out
     monkeypatch.setattr(kernel, "lacking_instructions", lambda: ("aes", "ssse3"))
     print_plan(make_plan(own))
     told = "portable ciphers (this processor lacks aes, ssse3), storage"

@@ -56,7 +56,7 @@ def damaged(folder: Path) -> Path:
 
 @pytest.mark.parametrize("words", COMMANDS.values(), ids=list(COMMANDS))
 def test_every_command_shows_the_rest_and_names_the_record(tmp_path: Path, words: tuple[str, ...]) -> None:
-    file = damaged(tmp_path)
+    damaged(tmp_path)
     if OTHER in words:
         write(
             tmp_path, [msgspec.structs.replace(r, run_id=OTHER) for r in RunFolder(RUNS / RUN).load_records()]

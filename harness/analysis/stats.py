@@ -116,8 +116,7 @@ def repeats_expected(samples: Sequence[float], rule: StoppingRule) -> int:
         return count
     if count < FEWEST:
         return min(FEWEST, rule.max_repeats)
-    guess = math.ceil(count * (summarise(samples).spread / rule.width) ** 2)
-    return min(max(guess, count + 1), rule.max_repeats)
+    return min(math.ceil(count * (summarise(samples).spread / rule.width) ** 2), rule.max_repeats)
 
 
 def median(samples: Sequence[float]) -> float:
@@ -197,13 +196,13 @@ def student_p(t: float, freedom: int) -> float:
     sine, cosine = math.sin(angle), math.cos(angle)
     odd = freedom % 2
     # Each term is the one before times cos^2 and (k - 1) / k: k even for even degrees, odd for odd ones.
-    steps = ((k - 1) / k * cosine**2 for k in range(2 + odd, freedom - 1, 2))
+    steps = ((k - 1) / k * cosine**2 for k in range(2 + odd, freedom, 2))
     terms = itertools.accumulate(steps, lambda term, step: term * step, initial=cosine if odd else 1.0)
     within = sine * math.fsum(terms) if freedom > 1 else 0.0
     return max(0.0, 1 - (2 / math.pi * (angle + within) if odd else within))
 
 
-@functools.lru_cache(maxsize=256)
+@functools.cache
 def student_quantile(freedom: int) -> float:
     """The t that Student's t of so many degrees of freedom keeps within with 95 % probability."""
     low, high = 1.0, 13.0
@@ -223,7 +222,7 @@ def fairness(shares: Sequence[float]) -> float:
     return min(1.0, sum(shares) ** 2 / (len(shares) * sum(share**2 for share in shares)))
 
 
-@functools.lru_cache(maxsize=1024)
+@functools.cache
 def interval_rank(n: int) -> int:
     """Rank k, counted from 1, such that the k-th lowest and k-th highest of ``n`` samples bound the median.
 
@@ -232,14 +231,13 @@ def interval_rank(n: int) -> int:
     probability 2 P(X < k). This is computed exactly, in integers (David and Nagaraja, Order Statistics,
     section 7.1); the usual formula with 1.96 sqrt(n) is an approximation.
     """
-    below = 0  # 2^n P(X < rank + 1), the samples at ranks 0 .. rank
-    combinations = 1
-    for rank in range(n // 2 + 1):
-        below += combinations
-        if 40 * below > 2**n:
-            return rank
+    rank = 0
+    combinations = below = 1  # 2^n P(X < rank + 1), the samples at ranks 0 .. rank
+    while 40 * below <= 2**n:
         combinations = combinations * (n - rank) // (rank + 1)
-    return 0
+        below += combinations
+        rank += 1
+    return rank
 
 
 def _middle(ranked: Sequence[float]) -> float:

@@ -12,8 +12,10 @@ from harness.analysis.stats import (
     Difference,
     decide,
     difference,
+    fairness,
     interval_rank,
     median,
+    ratio_interval,
     repeats_expected,
     student_p,
     student_quantile,
@@ -87,6 +89,8 @@ def test_the_true_median_of_a_skewed_distribution_is_covered_as_often_as_promise
 
 def test_spread_is_the_farther_distance_as_a_part_of_the_median() -> None:
     assert summarise([90.0, 100.0, 104.0]).spread == pytest.approx(0.10)
+    assert summarise([90.0, 100.0, 350.0]).spread == pytest.approx(2.5)
+    assert summarise([30.0, 100.0, 104.0]).spread == pytest.approx(0.70)
     assert summarise([0.0, 0.0]).spread == 0.0
 
 
@@ -114,6 +118,14 @@ def test_spread_is_the_farther_distance_as_a_part_of_the_median() -> None:
 )
 def test_ratios_differ_from_1_or_are_not_shown_to(ratios: list[float], expected: Difference | None) -> None:
     assert difference(ratios) is expected
+
+
+def test_from_ten_ratios_on_ranks_say_where_the_median_lies() -> None:
+    nine = [1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7, 90.0]
+    assert ratio_interval([*nine, 0.1]) == (1.0, 1.7), "the second of ten from each end"
+    found = ratio_interval(nine)
+    assert found is not None
+    assert found[0] > nine[1], "the second of nine from below would be the bound by ranks"
 
 
 def test_the_margin_says_what_matters() -> None:
@@ -145,8 +157,11 @@ NARROW = [100.0, 101.0, 99.0, 102.0, 98.0, 100.5]
         ([], 20, 10.0, Decision.MAX_REPEATS),
         ([], 5, 10.0, Decision.GO_ON),
         ([], 6, 10.0, Decision.HOPELESS),
+        ([], 7, 10.0, Decision.HOPELESS),
+        ([], 21, 10.0, Decision.MAX_REPEATS),
         ([100.0], 6, 10.0, Decision.GO_ON),
         ([100.0, 120.0], 2, 60.0, Decision.MAX_TIME),
+        ([100.0, 120.0], 2, 61.0, Decision.MAX_TIME),
         (NARROW, 20, 60.0, Decision.NARROW),
     ],
 )
@@ -160,6 +175,11 @@ def test_without_a_time_limit_time_does_not_matter() -> None:
     rule = StoppingRule(width=0.05, max_repeats=3)
     assert decide([1.0], rule, spent_s=1e9) is Decision.GO_ON
     assert decide([1.0, 2.0, 3.0], rule) is Decision.MAX_REPEATS
+
+
+def test_no_time_was_spent_unless_somebody_says_so() -> None:
+    assert decide([1.0], StoppingRule(width=0.05, max_repeats=3, max_s=0.5)) is Decision.GO_ON
+    assert decide([1.0], StoppingRule(width=0.05, max_repeats=3, max_s=0.0)) is Decision.MAX_TIME
 
 
 @pytest.mark.parametrize(
@@ -204,9 +224,20 @@ def test_one_stall_among_six_does_not_move_a_trimmed_mean() -> None:
 
 # Published tables (Abramowitz and Stegun, table 26.10)
 @pytest.mark.parametrize(
-    ("freedom", "quantile"), [(1, 12.706), (2, 4.303), (3, 3.182), (5, 2.571), (10, 2.228), (30, 2.042)]
+    ("freedom", "quantile"),
+    [(1, 12.706), (2, 4.303), (3, 3.182), (5, 2.571), (10, 2.228), (30, 2.042), (1000, 1.962)],
 )
 def test_students_t_is_that_of_the_tables(freedom: int, quantile: float) -> None:
     assert student_quantile(freedom) == pytest.approx(quantile, abs=5e-4)
     assert student_p(-quantile, freedom) == pytest.approx(0.05, abs=1e-4)
     assert student_p(0.0, freedom) == 1.0
+
+
+def test_probabilities_are_never_below_0() -> None:
+    assert all(student_p(10.0**power, freedom) >= 0.0 for power in range(12) for freedom in range(1, 40))
+
+
+def test_jains_index_is_between_one_of_n_and_1() -> None:
+    assert fairness([4.0, 2.0]) == pytest.approx(36 / (2 * 20))
+    assert fairness([1.0, 2.0, 3.0]) == pytest.approx(36 / (3 * 14))
+    assert all(fairness([share] * n) <= 1.0 for share in (0.1, 0.3, 0.7) for n in range(1, 40))

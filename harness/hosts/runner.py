@@ -52,13 +52,27 @@ def command_line(argv: Sequence[str]) -> str:
     return shlex.join(word if len(word) <= LONGEST_WORD_SHOWN else f"{word[:20]}..." for word in argv)
 
 
-def _found(argv: Sequence[str], env: Mapping[str, str]) -> str | None:
-    """The file of a program; None leaves the search to whoever starts it, and with it the error.
+def _popen(
+    argv: Sequence[str], *, env: Mapping[str, str] | None = None, **more: Any
+) -> subprocess.Popen[Any]:
+    """Start a program in a session of its own, without input unless ``more`` has a ``stdin``.
 
-    The child would try each folder of PATH, and in the lab execve(2) of a file that is not there takes 2 ms,
-    because its kernel first makes a process on the machine.
+    RequirementError if it does not exist or may not be executed.
     """
-    return shutil.which(argv[0], path=env["PATH"])
+    whole = environment(env)
+    try:
+        return subprocess.Popen(
+            argv,
+            # Otherwise the child would try each folder of PATH, and in the lab execve(2) of a file that is
+            # not there takes 2 ms, because its kernel first makes a process on the machine.
+            executable=shutil.which(argv[0], path=whole["PATH"]),
+            env=whole,
+            start_new_session=True,
+            **{"stdin": subprocess.DEVNULL, **more},
+        )
+    except (FileNotFoundError, PermissionError) as error:
+        # A command line may have been shortened.
+        raise missing(str(error.filename or argv[0])) from error
 
 
 class Starting(Protocol):
@@ -90,25 +104,20 @@ def run(
     CommandFailed if it fails (with ``check``) or outlives ``timeout_s``; RequirementError if it does not
     exist or may not be executed. If interrupted, it is killed with all that it started.
     """
-    started, whole = time.monotonic(), environment(env)
-    try:
-        process = starting(
-            lambda words: subprocess.Popen(
-                words,
-                executable=_found(words, whole),
-                stdin=subprocess.DEVNULL if input is None else subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                encoding="utf-8",
-                errors="replace",
-                env=whole,
-                start_new_session=True,
-            ),
-            argv,
-            _kill,
+    started = time.monotonic()
+
+    def start(words: Sequence[str]) -> subprocess.Popen[str]:
+        return _popen(
+            words,
+            env=env,
+            stdin=subprocess.DEVNULL if input is None else subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            encoding="utf-8",
+            errors="replace",
         )
-    except (FileNotFoundError, PermissionError) as error:
-        raise missing(_program(error, argv)) from error
+
+    process = starting(start, argv, _kill)
     try:
         stdout, stderr = process.communicate(input, timeout=timeout_s)
     except BaseException as error:
@@ -138,11 +147,6 @@ def _kill(process: subprocess.Popen[str]) -> None:
         process.wait(timeout=5)
 
 
-def _program(error: OSError, argv: Sequence[str]) -> str:
-    """What could not be started: a command line may have been shortened."""
-    return str(error.filename or argv[0])
-
-
 def missing(program: str) -> RequirementError:
     """The error for a program that could not be started."""
     return RequirementError(
@@ -169,25 +173,12 @@ def daemon(
     The context is entered when ``ready()`` is true for the first time; CommandFailed if the program ends
     before that or ``deadline_s`` passes. At the end the program is asked to stop, and then killed.
     """
-    whole = environment(env)
     with log.open("ab") as errors, (output or log).open("ab") as out:
-        try:
-            # In a session of its own: iscsid signals its whole process group when it ends.
-            process = starting(
-                lambda words: subprocess.Popen(
-                    words,
-                    executable=_found(words, whole),
-                    stdin=subprocess.DEVNULL,
-                    stdout=out,
-                    stderr=errors,
-                    env=whole,
-                    start_new_session=True,
-                ),
-                argv,
-                stop,
-            )
-        except (FileNotFoundError, PermissionError) as error:
-            raise missing(_program(error, argv)) from error
+
+        def start(words: Sequence[str]) -> subprocess.Popen[bytes]:
+            return _popen(words, env=env, stdout=out, stderr=errors)
+
+        process = starting(start, argv, stop)
     try:
         await_condition(
             lambda: process.poll() is not None or ready(),
@@ -212,15 +203,7 @@ def piped(
     Leaving the context kills it, if it has not ended by itself.
     """
     with output.open("ab") as out:
-        process = subprocess.Popen(
-            argv,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            env=environment(env),
-            pass_fds=pass_fds,
-            start_new_session=True,
-        )
+        process = _popen(argv, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, pass_fds=pass_fds)
         # cat(1) copies in the background, and lives on to copy the last output of a killed program.
         copier = subprocess.Popen(["cat"], stdin=process.stdout, stdout=out, start_new_session=True)
         if process.stdout is not None:
@@ -240,14 +223,7 @@ def piped(
 def left_running(argv: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
     """Start a program that outlives this one, in a session of its own; its output is appended to ``log``."""
     with log.open("ab") as out:
-        return subprocess.Popen(
-            argv,
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=subprocess.STDOUT,
-            env=environment(),
-            start_new_session=True,
-        )
+        return _popen(argv, stdout=out, stderr=subprocess.STDOUT)
 
 
 class Dialogue:
@@ -262,17 +238,11 @@ class Dialogue:
         errors = Bounded(log)
         self._log_begins = errors.begins
         try:
-            self.process = subprocess.Popen(
-                argv,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                env=environment(),
-                start_new_session=True,
-            )
-        except (FileNotFoundError, PermissionError) as error:
+            pipe = subprocess.PIPE
+            self.process: subprocess.Popen[bytes] = _popen(argv, stdin=pipe, stdout=pipe, stderr=pipe)
+        except RequirementError:
             errors.close()
-            raise missing(argv[0]) from error
+            raise
         self.input, self.output = cast(IO[bytes], self.process.stdin), cast(IO[bytes], self.process.stdout)
         says = cast(IO[bytes], self.process.stderr)
         self._logging = threading.Thread(target=_log_all, args=(says, errors), daemon=True)

@@ -61,10 +61,12 @@ UNCHANGED = "the harness brings no interface up and changes no address: have it 
 # What the kernel has
 
 
-class _AddressInfo(msgspec.Struct):
+class Address(msgspec.Struct):
+    """An address of an interface. ``peer`` is the other end of a point-to-point link."""
+
     family: str = ""
     local: str = ""
-    address: str | None = None  # the peer's, of a point-to-point link
+    peer: str | None = msgspec.field(default=None, name="address")
     prefixlen: int = 32
     secondary: bool = False
     scope: str = ""
@@ -80,6 +82,14 @@ class _AddressInfo(msgspec.Struct):
         is_runs = self.local.startswith(f"{addresses.UNIQUE_LOCAL}:")
         return self.family == "inet6" and is_lasting and not is_runs
 
+    @property
+    def network(self) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
+        """The network that is reached through it."""
+        return ipaddress.ip_network(f"{self.peer or self.local}/{self.prefixlen}", strict=False)
+
+    def __str__(self) -> str:
+        return f"{self.local}/{self.prefixlen}"
+
 
 class _LinkInfo(msgspec.Struct):
     info_kind: str = ""
@@ -91,18 +101,53 @@ class _Counters(msgspec.Struct):
     tx: dict[str, int] = {}
 
 
-class _Device(msgspec.Struct):
+class Interface(msgspec.Struct):
     """A device in the output of ``ip -d -s -j address`` and ``link``; old versions leave some of it out."""
 
-    ifname: str = ""
+    name: str = msgspec.field(default="", name="ifname")
     flags: list[str] = []
     link_type: str = ""
     operstate: str = ""
     mtu: int | None = None
     master: str | None = None
     linkinfo: _LinkInfo = msgspec.field(default_factory=_LinkInfo)
-    addr_info: list[_AddressInfo] = []
+    addr_info: list[Address] = []
     stats64: _Counters = msgspec.field(default_factory=_Counters)
+
+    @property
+    def is_loopback(self) -> bool:
+        return "LOOPBACK" in self.flags
+
+    @property
+    def is_up(self) -> bool:
+        return "UP" in self.flags
+
+    @property
+    def has_carrier(self) -> bool:
+        # DORMANT: a station that is associated but not yet admitted
+        # (Documentation/networking/operstates.rst).
+        return "LOWER_UP" in self.flags and self.operstate != "DORMANT"
+
+    @property
+    def port_of(self) -> str | None:
+        """The bridge or bond that it is a port of."""
+        # A VRF is a master as well, but its ports keep their addresses.
+        return self.master if self.linkinfo.info_slave_kind != "vrf" else None
+
+    def of(self, family: Family) -> list[Address]:
+        """Its addresses of a family by which others reach it. Of several in a network the first counts, like
+        in the kernel."""
+        name = "inet" if family == IPV4 else "inet6"
+        return [each for each in self.addr_info if each.family == name and each.is_to_use]
+
+    def has(self, address: str) -> bool:
+        return any(one.local == address for one in (*self.of(IPV4), *self.of(IPV6)))
+
+    def address_in(self, other: str) -> Address | None:
+        """The interface's address whose network contains ``other``."""
+        there = ipaddress.ip_address(other)
+        own = self.of(addresses.family_of(other))
+        return next((address for address in own if there in address.network), None)
 
 
 class _Route(msgspec.Struct):
@@ -114,65 +159,6 @@ class _Route(msgspec.Struct):
 class _Rule(msgspec.Struct):
     priority: int = 0
     table: str = ""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Address:
-    """An address of an interface, and the network that is reached through it."""
-
-    local: str
-    network: ipaddress.IPv4Network | ipaddress.IPv6Network
-
-    def __str__(self) -> str:
-        return f"{self.local}/{self.network.prefixlen}"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Interface:
-    """A network interface as the kernel has it. ``port_of`` is the bridge or bond that it is a port of.
-
-    ``addresses`` are those of IPv4, ``addresses6`` those of IPv6 that reach beyond the link.
-    """
-
-    name: str
-    kind: str
-    is_loopback: bool
-    is_up: bool
-    has_carrier: bool
-    port_of: str | None
-    addresses: tuple[Address, ...]
-    addresses6: tuple[Address, ...] = ()
-
-    def of(self, family: Family) -> tuple[Address, ...]:
-        return self.addresses if family == IPV4 else self.addresses6
-
-    def address_in(self, other: str) -> Address | None:
-        """The interface's address whose network contains ``other``."""
-        there = ipaddress.ip_address(other)
-        own = self.of(addresses.family_of(other))
-        return next((address for address in own if there in address.network), None)
-
-
-def _interface(device: _Device) -> Interface:
-    found: dict[str, list[Address]] = {"inet": [], "inet6": []}
-    for info in device.addr_info:
-        if info.is_to_use:
-            network = ipaddress.ip_network(f"{info.address or info.local}/{info.prefixlen}", strict=False)
-            found[info.family].append(Address(local=info.local, network=network))
-    # A VRF is a master as well, but its ports keep their addresses.
-    is_port = device.master is not None and device.linkinfo.info_slave_kind != "vrf"
-    return Interface(
-        name=device.ifname,
-        kind=device.linkinfo.info_kind,
-        is_loopback="LOOPBACK" in device.flags,
-        is_up="UP" in device.flags,
-        # DORMANT: a station that is associated but not yet admitted
-        # (Documentation/networking/operstates.rst).
-        has_carrier="LOWER_UP" in device.flags and device.operstate != "DORMANT",
-        port_of=device.master if is_port else None,
-        addresses=tuple(found["inet"]),
-        addresses6=tuple(found["inet6"]),
-    )
 
 
 T = TypeVar("T")
@@ -195,8 +181,8 @@ def _ask_ip(
 
 
 def read_interfaces(host: Host) -> list[Interface]:
-    """All interfaces of a host. Of several addresses in a network the first counts, like in the kernel."""
-    return [_interface(device) for device in _ask_ip(host, ["address"], _Device) if device.ifname]
+    """All interfaces of a host."""
+    return [device for device in _ask_ip(host, ["address"], Interface) if device.name]
 
 
 # Which interfaces and addresses a link is made of
@@ -236,75 +222,77 @@ def has_own_addresses(profile: LinkProfile) -> bool:
     return profile.ip == IPV6 and profile.portal is None
 
 
-def _find_pair(
-    initiator: Host, target: Host, profile: LinkProfile
-) -> tuple[tuple[Host, Interface], tuple[Host, Interface]]:
-    """The interfaces of both sides that get addresses of the run's own: they share a network already."""
+@dataclass(frozen=True, kw_only=True)
+class _Side:
+    """A host with its interfaces, and the one of them that a link uses."""
+
+    host: Host
+    all: Sequence[Interface]
+    iface: Interface
+
+
+def _find(
+    initiator: Host, target: Host, profile: LinkProfile, families: Sequence[Family]
+) -> tuple[_Side, _Side, str]:
+    """Both sides of a link, and the target's address on it: of the first of ``families`` in which they share
+    a network."""
     near, far = read_interfaces(initiator), read_interfaces(target)
-    iface = _named(initiator, near, profile)
-    families = [family for family in (IPV4, IPV6) if iface.of(family)]
-    _require_usable(initiator, iface, profile, families[0] if families else IPV4)
-    known = [family for family in families if _common(iface, far, family)] or families
-    portal = _portal(initiator, near, iface, target, far, profile, known[0])
-    there = next(one for one in far if _has(one, portal))
-    _require_usable(target, there, profile, known[0])
-    _require_different(initiator, near, target, portal)
-    for host, one in ((initiator, iface), (target, there)):
-        links.require_ipv6(host)
-        (off,) = host.read_files([f"/proc/sys/net/ipv6/conf/{one.name}/disable_ipv6"])
-        if off.strip() == "1":
-            raise RequirementError(
-                f"link {profile.name}: {one.name} of the {host.name} has IPv6 switched off "
-                f"(net.ipv6.conf.{one.name}.disable_ipv6=1)",
-                hint=f"sysctl net.ipv6.conf.{one.name}.disable_ipv6=0 there, or leave --ip 6 out",
-            )
-    return (initiator, iface), (target, there)
-
-
-def _named(host: Host, interfaces: Sequence[Interface], profile: LinkProfile) -> Interface:
-    """The interface of the initiator that a link names."""
-    iface = next((one for one in interfaces if one.name == profile.interface), None)
-    if iface is None:
-        raise UsageError(
-            f"the {host.name} has no interface {profile.interface}, only "
-            f"{', '.join(one.name for one in interfaces)}",
-            hint=f"choose one of them: --link {profile.name}=IFACE",
-        )
-    return iface
-
-
-def _find_ends(initiator: Host, target: Host, profile: LinkProfile) -> tuple[End, End]:
-    name = profile.interface or ""
-    near, far = read_interfaces(initiator), read_interfaces(target)
-    family = profile.ip
-    iface = _named(initiator, near, profile)
-    if family == IPV6:
+    if profile.ip == IPV6:
         for host in (initiator, target):
             links.require_ipv6(host)
-    _require_usable(initiator, iface, profile, family)
-    portal = profile.portal or _portal(initiator, near, iface, target, far, profile, family)
-    portal_iface = next((one for one in far if _has(one, portal)), None)
-    if portal_iface is None:
+    iface = next((one for one in near if one.name == profile.interface), None)
+    if iface is None:
+        raise UsageError(
+            f"the {initiator.name} has no interface {profile.interface}, only "
+            f"{', '.join(one.name for one in near)}",
+            hint=f"choose one of them: --link {profile.name}=IFACE",
+        )
+    here = _Side(host=initiator, all=near, iface=iface)
+    known = [family for family in families if iface.of(family)] or families
+    _require_usable(here, profile, known[0])
+    family = next((each for each in known if _common(iface, far, each)), known[0])
+    portal = profile.portal or _portal(here, target, far, profile, family)
+    there = next((one for one in far if one.has(portal)), None)
+    if there is None:
         raise UsageError(
             f"expected an IPv{family} address of the {target.name} for link {profile.name}, found {portal}; "
             f"it has {_listed(far, family)}",
-            hint=f"try --link {profile.name}={name}@ADDRESS with one of them",
+            hint=f"try --link {profile.name}={iface.name}@ADDRESS with one of them",
         )
-    _require_usable(target, portal_iface, profile, family)
-    _require_different(initiator, near, target, portal)
-    route = _route_through(initiator, name, portal)
+    peer = _Side(host=target, all=far, iface=there)
+    _require_usable(peer, profile, family)
+    _require_different(here, target, portal)
+    return here, peer, portal
+
+
+def _find_pair(initiator: Host, target: Host, profile: LinkProfile) -> tuple[_Side, _Side]:
+    """The interfaces of both sides that get addresses of the run's own: they share a network already."""
+    near, far, _ = _find(initiator, target, profile, (IPV4, IPV6))
+    for side in (near, far):
+        setting = f"net.ipv6.conf.{side.iface.name}.disable_ipv6"
+        (off,) = side.host.read_files([f"/proc/sys/net/ipv6/conf/{side.iface.name}/disable_ipv6"])
+        if off.strip() == "1":
+            raise RequirementError(
+                f"link {profile.name}: {side.iface.name} of the {side.host.name} has IPv6 switched off "
+                f"({setting}=1)",
+                hint=f"sysctl {setting}=0 there, or leave --ip 6 out",
+            )
+    return near, far
+
+
+def _find_ends(initiator: Host, target: Host, profile: LinkProfile) -> tuple[End, End]:
+    near, far, portal = _find(initiator, target, profile, (profile.ip,))
+    route = _route_through(near, portal)
     if route.prefsrc is None:
-        raise RequirementError(f"the {initiator.name} has no address to reach {portal} from through {name}")
-    _require_different(target, far, initiator, route.prefsrc)
-    back = _route_through(target, portal_iface.name, route.prefsrc)
+        raise RequirementError(
+            f"the {initiator.name} has no address to reach {portal} from through {near.iface.name}"
+        )
+    _require_different(far, initiator, route.prefsrc)
+    back = _route_through(far, route.prefsrc)
     return (
-        _end(initiator, near, iface, route.prefsrc, portal, route.gateway),
-        _end(target, far, portal_iface, portal, route.prefsrc, back.gateway),
+        _end(near, route.prefsrc, portal, route.gateway),
+        _end(far, portal, route.prefsrc, back.gateway),
     )
-
-
-def _has(iface: Interface, address: str) -> bool:
-    return any(one.local == address for one in (*iface.addresses, *iface.addresses6))
 
 
 def _listed(interfaces: Sequence[Interface], family: Family = IPV4) -> str:
@@ -318,35 +306,35 @@ def _listed(interfaces: Sequence[Interface], family: Family = IPV4) -> str:
     return ", ".join(words) or f"no IPv{family} address"
 
 
-def _require_usable(host: Host, iface: Interface, profile: LinkProfile, family: Family) -> None:
-    what = f"{iface.name} of the {host.name}"
+def _require_usable(side: _Side, profile: LinkProfile, family: Family) -> None:
+    iface = side.iface
+    what = f"link {profile.name}: {iface.name} of the {side.host.name}"
     if iface.is_loopback:
         raise UsageError(
-            f"link {profile.name}: {what} is the loopback, which leads to no other machine",
+            f"{what} is the loopback, which leads to no other machine",
             hint="name a network interface; `ip -br address` lists them",
         )
     if iface.port_of is not None:
         raise UsageError(
-            f"link {profile.name}: {what} is a port of {iface.port_of}, which has the addresses",
+            f"{what} is a port of {iface.port_of}, which has the addresses",
             hint=f"name {iface.port_of} instead",
         )
-    if not iface.is_up:
-        raise RequirementError(f"link {profile.name}: {what} is down", hint=UNCHANGED)
-    if not iface.has_carrier:
-        raise RequirementError(
-            f"link {profile.name}: {what} has no carrier: no cable, or not associated", hint=UNCHANGED
-        )
-    if not iface.of(family):
-        raise RequirementError(f"link {profile.name}: {what} has no IPv{family} address", hint=UNCHANGED)
+    for is_so, words in (
+        (iface.is_up, "is down"),
+        (iface.has_carrier, "has no carrier: no cable, or not associated"),
+        (iface.of(family), f"has no IPv{family} address"),
+    ):
+        if not is_so:
+            raise RequirementError(f"{what} {words}", hint=UNCHANGED)
 
 
-def _require_different(host: Host, interfaces: Sequence[Interface], other: Host, address: str) -> None:
+def _require_different(side: _Side, other: Host, address: str) -> None:
     """Check that what one side sends to the other's address does not stay inside it."""
-    own = next((one for one in interfaces if _has(one, address)), None)
+    own = next((one for one in side.all if one.has(address)), None)
     if own is not None:
         raise UsageError(
-            f"{address} of the {other.name} is also an address of the {host.name} ({own.name}), so nothing "
-            "sent to it would leave by an interface",
+            f"{address} of the {other.name} is also an address of the {side.host.name} ({own.name}), so "
+            "nothing sent to it would leave by an interface",
             hint="initiator and target must be two machines (or network namespaces)",
         )
 
@@ -362,39 +350,33 @@ def _common(iface: Interface, far: Sequence[Interface], family: Family) -> dict[
     }
 
 
-def _portal(
-    initiator: Host,
-    near: Sequence[Interface],
-    iface: Interface,
-    target: Host,
-    far: Sequence[Interface],
-    profile: LinkProfile,
-    family: Family,
-) -> str:
+def _portal(near: _Side, target: Host, far: Sequence[Interface], profile: LinkProfile, family: Family) -> str:
     """The only address of the target in a network of the initiator's interface."""
+    iface, whose = near.iface, f"{near.iface.name} of the {near.host.name}"
     found = _common(iface, far, family)
     # A network that both have, such as Docker's, leads nowhere; it is named only if there is no other.
-    own = {address.local for one in near for address in one.of(family)}
+    own = {address.local for one in near.all for address in one.of(family)}
     others = {address: name for address, name in found.items() if address not in own}
     if not found:
         raise UsageError(
-            f"{iface.name} of the {initiator.name} ({', '.join(map(str, iface.of(family)))}) and the "
+            f"{whose} ({', '.join(map(str, iface.of(family)))}) and the "
             f"{target.name} ({_listed(far, family)}) have no IPv{family} network in common",
             hint=f"if routers lead to it, name its address: --link {profile.name}={iface.name}@ADDRESS",
         )
     if len(others) > 1:
         raise UsageError(
-            f"the {target.name} has several addresses that {iface.name} of the {initiator.name} reaches: "
+            f"the {target.name} has several addresses that {whose} reaches: "
             f"{', '.join(f'{address} ({name})' for address, name in others.items())}",
             hint=f"name one: --link {profile.name}={iface.name}@{next(iter(others))}",
         )
     return next(iter(others or found))
 
 
-def _route_through(host: Host, iface: str, destination: str) -> _Route:
-    """The route to an address through one interface; RequirementError if there is none."""
+def _route_through(side: _Side, destination: str) -> _Route:
+    """The route to an address through a side's interface; RequirementError if there is none."""
     # If an interface is given, the kernel assumes that everything is on its link
     # (ip_route_output_key_hash_rcu() in net/ipv4/route.c). Only fibmatch shows whether there is such a route.
+    host, iface = side.host, side.iface.name
     asked, family = [destination, "oif", iface], addresses.family_of(destination)
     if not _ask_ip(host, ["route", "get", "fibmatch", *asked], _Route, check=False, family=family):
         raise RequirementError(
@@ -411,41 +393,32 @@ def _chosen(host: Host, address: str, peer: str) -> str:
     return routes[0].dev if routes else ""
 
 
-def _end(
-    host: Host,
-    interfaces: Sequence[Interface],
-    iface: Interface,
-    address: str,
-    peer: str,
-    gateway: str | None,
-) -> End:
+def _end(side: _Side, address: str, peer: str, gateway: str | None) -> End:
     family = addresses.family_of(address)
-    network = next((one.network for one in iface.of(family) if one.local == address), None)
+    networks = [one.network for one in side.iface.of(family) if one.local == address]
     return End(
-        host=host,
-        iface=iface.name,
+        host=side.host,
+        iface=side.iface.name,
         address=address,
         peer=peer,
         gateway=gateway,
         siblings=tuple(
             one.name
-            for one in interfaces
-            if one.name != iface.name
+            for one in side.all
+            if one.name != side.iface.name
             and one.is_up
             and not one.is_loopback
-            and any(_overlap(other.network, network) for other in one.of(family))
+            and any(_overlap(other.network, each) for other in one.of(family) for each in networks)
         ),
-        is_routed=_chosen(host, address, peer) == iface.name,
+        is_routed=_chosen(side.host, address, peer) == side.iface.name,
     )
 
 
 def _overlap(
-    one: ipaddress.IPv4Network | ipaddress.IPv6Network,
-    other: ipaddress.IPv4Network | ipaddress.IPv6Network | None,
+    one: ipaddress.IPv4Network | ipaddress.IPv6Network, other: ipaddress.IPv4Network | ipaddress.IPv6Network
 ) -> bool:
-    if isinstance(one, ipaddress.IPv4Network):
-        return isinstance(other, ipaddress.IPv4Network) and one.overlaps(other)
-    return isinstance(other, ipaddress.IPv6Network) and one.overlaps(other)
+    """Of two networks of one family."""
+    return one.network_address in other or other.network_address in one
 
 
 # Holding the traffic to them
@@ -488,24 +461,14 @@ class SourceRoute(msgspec.Struct, frozen=True):
 
     @property
     def _rule(self) -> tuple[str, ...]:
-        return (
-            *("from", addresses.alone(self.address), "to", addresses.alone(self.peer)),
-            *("lookup", str(self.table), "priority", str(self.priority)),
-        )
+        ends = ("from", addresses.alone(self.address), "to", addresses.alone(self.peer))
+        return (*ends, "lookup", str(self.table), "priority", str(self.priority))
 
     @property
     def _route(self) -> tuple[str, ...]:
         via = ("via", self.gateway) if self.gateway else ()
-        return (
-            addresses.alone(self.peer),
-            *via,
-            "dev",
-            self.iface,
-            "src",
-            self.address,
-            "table",
-            str(self.table),
-        )
+        way = ("dev", self.iface, "src", self.address, "table", str(self.table))
+        return (addresses.alone(self.peer), *via, *way)
 
     def acquire(self, host: Host) -> None:
         host.run([*self._ip, "route", "add", *self._route])
@@ -613,28 +576,17 @@ def _addressed(
     network = f"{addresses.unique_local(tag, index, 0)}/{addresses.LINK_BITS[IPV6]}"
     with contextlib.ExitStack() as stack:
         ends = []
-        for (host, iface), address, peer in zip(
-            _find_pair(initiator, target, profile), own, reversed(own), strict=True
-        ):
+        sides = _find_pair(initiator, target, profile)
+        for side, address, peer in zip(sides, own, reversed(own), strict=True):
             words = ["route", "show", "root", network]
-            if _ask_ip(host, words, _Route, family=IPV6):
+            if _ask_ip(side.host, words, _Route, family=IPV6):
                 raise RequirementError(
-                    f"expected no route of the {host.name} into the run's own network {network}, found one",
+                    f"expected no route of the {side.host.name} into the run's own network {network}, found "
+                    "one",
                     hint="if a killed run left it, `harness clean` or the next run removes it",
                 )
-            stack.enter_context(journal.hold(host, OwnAddress(address, iface.name)))
-            is_routed = _chosen(host, address, peer) == iface.name
-            ends.append(
-                End(
-                    host=host,
-                    iface=iface.name,
-                    address=address,
-                    peer=peer,
-                    gateway=None,
-                    siblings=(),
-                    is_routed=is_routed,
-                )
-            )
+            stack.enter_context(journal.hold(side.host, OwnAddress(address, side.iface.name)))
+            ends.append(_end(side, address, peer, None))
         yield ends[0], ends[1]
 
 
@@ -662,7 +614,7 @@ def describe(host: Host, iface: str) -> dict[str, object]:
     name: on, off). What is not reported is left out. CommandFailed if there is no such interface.
     """
     found: dict[str, object] = {}
-    for device in _ask_ip(host, ["-s", "link", "show", "dev", iface], _Device):
+    for device in _ask_ip(host, ["-s", "link", "show", "dev", iface], Interface):
         wifi = is_wireless(host, iface)
         found |= {"kind": "wifi" if wifi else _kind(device), "mtu_bytes": device.mtu}
         found["errors"] = _errors(device.stats64)
@@ -672,7 +624,7 @@ def describe(host: Host, iface: str) -> dict[str, object]:
     return {name: value for name, value in found.items() if value not in (None, {})}
 
 
-def _kind(device: _Device) -> str:
+def _kind(device: Interface) -> str:
     kind = device.linkinfo.info_kind
     if not kind and device.link_type == "ether":
         return "ethernet"

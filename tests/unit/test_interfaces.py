@@ -17,7 +17,7 @@ import pytest
 from harness.hosts import NamespaceHost
 from harness.hosts.journal import Journal
 from harness.hosts.runner import DEFAULT_TIMEOUT_S, Completed
-from harness.model import IPV6, LinkProfile
+from harness.model import IPV4, IPV6, LinkProfile
 from harness.model.errors import CommandFailed, RequirementError, UsageError
 from harness.network import interfaces, sysctls
 from harness.network.interfaces import SourceRoute
@@ -142,8 +142,8 @@ def test_addresses_that_others_are_reached_by() -> None:
     eth["addr_info"][1]["secondary"] = True
     eth["addr_info"].append({"family": "inet6", "local": "fe80::1", "prefixlen": 64})
     found = {one.name: one for one in interfaces.read_interfaces(machine("initiator", ppp, eth))}
-    assert [str(address) for address in found["eth0"].addresses] == ["10.0.0.1/24", "192.168.1.1/30"]
-    assert str(found["ppp0"].addresses[0].network) == "10.8.0.2/32"
+    assert [str(address) for address in found["eth0"].of(IPV4)] == ["10.0.0.1/24", "192.168.1.1/30"]
+    assert str(found["ppp0"].of(IPV4)[0].network) == "10.8.0.2/32"
     assert found["ppp0"].address_in("10.8.0.2") and not found["ppp0"].address_in("10.8.0.1")
 
 
@@ -365,9 +365,9 @@ def test_a_link_of_ipv6_has_addresses_of_the_run_s_own(tmp_path: Path) -> None:
 def test_interfaces_without_ipv4_find_each_other_by_ipv6() -> None:
     near = machine("initiator", device("eth0", "fe80::1/64", "2001:db8::1/64"), LO)
     far = machine("target", device("eth3", "2001:db8::9/64", "fe80::9/64"), LO)
-    (_, here), (_, there) = interfaces._find_pair(near, far, six("eth0"))
-    assert (here.name, there.name) == ("eth0", "eth3")
-    assert [str(address) for address in here.addresses6] == ["2001:db8::1/64"]
+    here, there = interfaces._find_pair(near, far, six("eth0"))
+    assert (here.iface.name, there.iface.name) == ("eth0", "eth3")
+    assert [str(address) for address in here.iface.of(IPV6)] == ["2001:db8::1/64"]
     with pytest.raises(RequirementError, match="no IPv4 address"):
         interfaces.check(near, far, real("eth0"))
 

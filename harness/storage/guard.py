@@ -17,6 +17,7 @@ import re
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
@@ -39,36 +40,6 @@ class Use(msgspec.Struct, frozen=True, kw_only=True):
     is_export: bool = False
 
 
-class Device(msgspec.Struct, frozen=True, kw_only=True):
-    """A block device as it was found. Identity that the kernel does not report is "".
-
-    ``path`` is what the user typed, ``node`` the kernel's own name (``/dev/sdb``), ``number`` its
-    major:minor. ``serial`` is a device mapper UUID or a loop device's file if there is no serial number. A
-    partition has ``serial``, ``wwn``, ``model`` and ``diskseq`` of its disk. ``diskseq`` is a number that the
-    kernel gives to no second disk until the next reboot (Documentation/ABI/stable/sysfs-block, since 5.15).
-    ``signatures`` are those on the device and its partitions; ``problem`` is why it cannot be opened.
-    """
-
-    path: str
-    node: str
-    number: str
-    size_bytes: int
-    read_only: bool
-    serial: str = ""
-    wwn: str = ""
-    model: str = ""
-    diskseq: str = ""
-    partitions: tuple[str, ...] = ()
-    uses: tuple[Use, ...] = ()
-    signatures: tuple[str, ...] = ()
-    problem: str = ""
-
-    @property
-    def title(self) -> str:
-        """Both names, if they differ."""
-        return self.path if self.path == self.node else f"{self.path} ({self.node})"
-
-
 class Signature(msgspec.Struct, frozen=True):
     """One line of wipefs(8); ``device`` is the last part of the node's name."""
 
@@ -81,6 +52,11 @@ class Signature(msgspec.Struct, frozen=True):
 class Block(msgspec.Struct, frozen=True, kw_only=True):
     """One block device of a survey; ``via`` says how it was reached from the device ``below``.
 
+    ``node`` is the kernel's own name (``/dev/sdb``), ``number`` its major:minor. Identity that the kernel
+    does not report is "". ``serial`` is a device mapper UUID or a loop device's file if there is no serial
+    number. A partition has ``serial``, ``wwn``, ``model`` and ``diskseq`` of its disk. ``diskseq`` is a
+    number that the kernel gives to no second disk until the next reboot
+    (Documentation/ABI/stable/sysfs-block, since 5.15).
     ``mounts`` maps a mount point to the process it was seen through ("" is the surveyor's own namespace),
     ``exports`` maps how it is exported to whether that keeps others from opening it; ``writers`` maps
     processes that have it open for writing to their names.
@@ -108,6 +84,23 @@ class Block(msgspec.Struct, frozen=True, kw_only=True):
     writers: dict[str, str] = {}
     busy: bool = False
     problem: str = ""
+
+
+class Device(Block, frozen=True, kw_only=True):
+    """The block that was named, with what is on it. ``path`` is what the user typed.
+
+    ``signatures`` are those on the device and its partitions, which ``partitions`` names.
+    """
+
+    path: str
+    partitions: tuple[str, ...] = ()
+    uses: tuple[Use, ...] = ()
+    signatures: tuple[str, ...] = ()
+
+    @property
+    def title(self) -> str:
+        """Both names, if they differ."""
+        return self.path if self.path == self.node else f"{self.path} ({self.node})"
 
 
 class Survey(msgspec.Struct, frozen=True):
@@ -243,19 +236,11 @@ def describe(path: str, blocks: Sequence[Block], signatures: Sequence[Signature]
         uses = [_unseen_holder(signatures)]
     uses += [use for block in blocks for use in _exports(block, are_exclusive=False)]
     return Device(
+        **msgspec.structs.asdict(device),
         path=path,
-        node=device.node,
-        number=device.number,
-        size_bytes=device.size_bytes,
-        read_only=device.read_only,
-        serial=device.serial,
-        wwn=device.wwn,
-        model=device.model,
-        diskseq=device.diskseq,
         partitions=tuple(block.node for block in partitions),
         uses=tuple(uses),
         signatures=tuple(dict.fromkeys(_in_words(device, partitions, signatures))),
-        problem=device.problem,
     )
 
 
@@ -396,16 +381,21 @@ def _in_words(device: Block, partitions: Sequence[Block], signatures: Sequence[S
     return words
 
 
+T = TypeVar("T")
+
+
+def _understood(text: str, kind: type[T], what: str) -> T:
+    try:
+        return msgspec.json.decode(text, type=kind)
+    except msgspec.DecodeError as error:
+        raise CommandFailed(printable(f"{what} cannot be understood: {error}")) from error
+
+
 def _examine(host: Host, path: str) -> Survey:
     kinds = msgspec.json.encode(transports.EXPORTED).decode()
     source = programs.source(__package__, "survey")
     done = host.run([programs.PYTHON, "-I", "-S", "-", kinds, path], input=source)
-    try:
-        return msgspec.json.decode(done.stdout, type=Survey)
-    except msgspec.DecodeError as error:
-        raise CommandFailed(
-            printable(f"the survey of {path} on {host.name} cannot be understood: {error}")
-        ) from error
+    return _understood(done.stdout, Survey, f"the survey of {path} on {host.name}")
 
 
 def _signatures(host: Host, blocks: Sequence[Block]) -> tuple[Signature, ...]:
@@ -420,9 +410,4 @@ def _signatures(host: Host, blocks: Sequence[Block]) -> tuple[Signature, ...]:
         return ()
     columns = "DEVICE,TYPE,USAGE,LABEL"
     done = host.run(["wipefs", "--no-act", "--json", "--output", columns, "--", *nodes])
-    try:
-        return msgspec.json.decode(done.stdout, type=_Wipefs).signatures
-    except msgspec.DecodeError as error:
-        raise CommandFailed(
-            f"the output of wipefs for {device.node} cannot be understood: {error}"
-        ) from error
+    return _understood(done.stdout, _Wipefs, f"the output of wipefs for {device.node}").signatures

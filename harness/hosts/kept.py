@@ -1,10 +1,10 @@
 """Programs of ours that stay and serve, because each start takes its time: in the lab, that of Python with
 rtslib takes longer than all else that most cells do beside measuring.
 
-A program that can stay has a function ``serve``. Started with the word SERVE it reads requests, a line of
-JSON each: ``{"netns", "input"}``, the network namespace in which it shall act (a name under /run/netns, or
-null) and what it otherwise reads from standard input. It answers each by a line: ``{"status", "stderr"}``. It
-ends when its standard input does.
+A program that can stay calls ``serve`` of ``programs/serving.py``. Started with the word SERVE it reads
+requests, a line of JSON each: ``{"netns", "input"}``, the network namespace in which it shall act (a name
+under /run/netns, or null) and what it otherwise reads from standard input. It answers each by a line:
+``{"status", "stderr"}``. It ends when its standard input does.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from harness.hosts.runner import Completed, Dialogue
 from harness.model.errors import CommandFailed, HarnessError
 
 SERVE = "serve"
-CAN_STAY = "\ndef serve("
+CAN_STAY = "def serve("
 
 
 class _Request(msgspec.Struct):

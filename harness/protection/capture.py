@@ -23,8 +23,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness.hosts import Daemon, Host, runner
-from harness.model import IPV6, End, LinkProfile
+from harness.model import ENDS, IPV6, End, LinkProfile
 from harness.model.errors import CommandFailed, HostLost
+from harness.network import links
 from harness.network.links import LinkPath
 from harness.protection.layer import (
     ETHERTYPE_IPV4,
@@ -133,9 +134,7 @@ def expression(path: LinkPath, end: End, frames: Frames, *, protected: bool, one
     the capture looks only at the portal's traffic: a capture of the SSH connection that carries the capture
     would never end.
     """
-    own, peer = path.initiator_address, path.target_address
-    if end == "target":
-        own, peer = peer, own
+    *_, own, peer = links.ends(path)[ENDS.index(end)]
     ip = "ip6" if path.ip == IPV6 else "ip"
     sent = f"{ip} src host {own} and {ip} dst host {peer}"
     # Fragments after the first have no ports (RFC 791, section 3.2; RFC 8200, section 4.5).
@@ -439,16 +438,12 @@ def capture(path: LinkPath, folder: Path, frames: Frames, *, protected: bool) ->
     # A column that comes up again, after a bad cell or in a resumed run, gets new files: in the earlier ones,
     # old frames would count as new.
     number = next(n for n in itertools.count(1) if not (folder / f"initiator-{n}.pcap").exists())
-    ends: tuple[tuple[End, Host, str], ...] = (
-        ("initiator", path.initiator, path.initiator_iface),
-        ("target", path.target, path.target_iface),
-    )
     reader = Reader(frames=frames, port=path.port)
     made: Capture | None = None
     with contextlib.ExitStack() as stack:
         stack.callback(lambda: made.read_rest() if made is not None else None)
         running: list[tuple[End, Host, Path, Daemon]] = []
-        for end, host, iface in ends:
+        for end, host, iface, *_ in links.ends(path):
             file = folder / f"{end}-{number}.pcap"
             wanted = expression(path, end, frames, protected=protected, one_in=one_in)
             daemon = stack.enter_context(

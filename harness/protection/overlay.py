@@ -60,18 +60,15 @@ class Interface(msgspec.Struct, frozen=True):
         return (Step(("ip", "link", "del", "dev", self.name), absent=("Cannot find device",)),)
 
 
-def require(path: LinkPath, modules: Sequence[str], title: str) -> None:
-    """RequirementError if a kernel at the ends of a path does not have what it takes."""
-    for _, host, *_ in links.ends(path):
-        require_on(host, modules, title)
+OWN_KERNEL = "the lab's own kernel has it: `harness kernel build`, then --lab-kernel own"
 
 
-def require_on(host: Host, modules: Sequence[str], title: str) -> None:
+def require(host: Host, modules: Sequence[str], title: str, *, hint: str = OWN_KERNEL) -> None:
+    """RequirementError if a host's kernel does not have what it takes."""
     for module in modules:
-        if host.run(["modprobe", *module.split()], check=False).status != 0:
+        if host.run(["modprobe", module], check=False).status != 0:
             raise RequirementError(
-                f"{title} needs the module {module}, which the {host.name}'s kernel does not have",
-                hint="the lab's own kernel has it: `harness kernel build`, then --lab-kernel own",
+                f"{title} needs the module {module}, which the {host.name}'s kernel does not have", hint=hint
             )
 
 
@@ -80,7 +77,7 @@ def trial(host: Host, name: str, modules: Sequence[str], interface: str) -> tupl
     title = PROTECTIONS[name].title
 
     def make() -> str:
-        require_on(host, modules, title)
+        require(host, modules, title)
         host.run(["unshare", "--net", "sh", "-euc", interface])
         return f"an interface of {title}"
 
@@ -145,9 +142,7 @@ def passing(journal: Journal, path: LinkPath) -> Iterator[None]:
 def ask(host: Host, what: str, **request: object) -> dict[str, Any]:
     """Have ``programs/overlay.py`` do something on a host; its answer."""
     refused = f"the {host.name}'s kernel refused to {what} {request['interface']}"
-    answer = requests.ask(host, requests.step(__package__, "overlay", what, **request), refused)
-    told: dict[str, Any] = msgspec.json.decode(answer)
-    return told
+    return requests.told(host, requests.step(__package__, "overlay", what, **request), refused)
 
 
 def reach(path: LinkPath) -> None:
@@ -196,7 +191,8 @@ class Overlay:
     @contextlib.contextmanager
     def protect(self, ground: Ground) -> Iterator[OverlayLayer]:
         made, below, journal = PROTECTIONS[self.NAME], ground.below, self.run.journal
-        require(below, (self.NAME,), made.title)
+        for host in (below.initiator, below.target):
+            require(host, (self.NAME,), made.title)
         within = inside(below, tag=self.run.plan.tag, level=ground.level)
         mtu_bytes, words = made.inner_mtu_bytes(ground.mtu_bytes), self.words(below)
         with contextlib.ExitStack() as stack:

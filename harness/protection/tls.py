@@ -265,15 +265,12 @@ def require(path: LinkPath) -> None:
             "TLS protects the connections of NVMe/TCP, and nothing else has any of its own",
             hint="add --transport nvme-tcp",
         )
-    hint = "harness kernel build --source linux-source-6.12, then --lab-kernel linux-source-6.12"
+    hint = (
+        "Linux 6.7 or later has it: harness kernel build --source linux-source-6.12, then --lab-kernel "
+        "linux-source-6.12"
+    )
     for _, host, *_ in links.ends(path):
-        for module in MODULES:
-            if host.run(["modprobe", module], check=False).status != 0:
-                raise RequirementError(
-                    f"TLS for NVMe/TCP needs the module {module} (Linux 6.7 or later), which the "
-                    f"{host.name}'s kernel does not have",
-                    hint=hint,
-                )
+        overlay.require(host, MODULES, "TLS for NVMe/TCP", hint=hint)
         if host.run(["sh", "-c", f"command -v {DAEMON}"], check=False).status != 0:
             raise RequirementError(
                 f"TLS for NVMe/TCP needs {DAEMON}, which is not installed on the {host.name}",

@@ -121,7 +121,7 @@ class Policy:
 
 
 _POLICY = re.compile(
-    r"^(?P<text>src (?P<source>\S+) dst (?P<destination>\S+).*)\n"
+    r"^(?P<text>src (?P<source>\S+) dst (?P<destination>\S+).*?) *\n"
     r"\s+dir (?P<direction>\w+)\b.*\bpriority (?P<priority>\d+)",
     re.MULTILINE,
 )
@@ -130,16 +130,7 @@ _POLICY = re.compile(
 
 def parse_policies(text: str) -> list[Policy]:
     """Read the output of ``ip xfrm policy list``."""
-    return [
-        Policy(
-            text=match["text"].strip(),
-            source=match["source"],
-            destination=match["destination"],
-            direction=match["direction"],
-            priority=int(match["priority"]),
-        )
-        for match in _POLICY.finditer(text)
-    ]
+    return [msgspec.convert(match.groupdict(), Policy, strict=False) for match in _POLICY.finditer(text)]
 
 
 def policies_of(host: Host) -> list[Policy]:

@@ -50,23 +50,8 @@ class Ramdisk(msgspec.Struct, frozen=True):
             )
 
     def acquire(self, host: Host) -> None:
-        # --first-time: it is also a failure if the module is loaded already.
-        done = host.run(
-            [
-                "modprobe",
-                "--first-time",
-                "brd",
-                f"rd_nr={self.count}",
-                f"rd_size={self.size_bytes // KIB}",
-                "max_part=0",
-            ],
-            check=False,
-        )
-        if done.status != 0:
-            raise DeviceRefused(
-                f"the ramdisk module brd could not be loaded: {done.stderr.strip()}",
-                hint="use --backing file:PATH",
-            )
+        words = (f"rd_nr={self.count}", f"rd_size={self.size_bytes // KIB}", "max_part=0")
+        disks.load(host, "brd", *words, wants="ramdisks", hint="use --backing file:PATH")
 
     def undo(self) -> tuple[Step, ...]:
         return (Step(("modprobe", "-r", "brd")),)

@@ -38,7 +38,7 @@ class FlashDisk(msgspec.Struct, frozen=True):
     flash: Flash | None = None
 
     def acquire(self, host: Host) -> None:
-        _load(host, "null_blk", "nr_devices=0")
+        load(host, "null_blk", "nr_devices=0")
         flash = self.flash
         settings: dict[str, int] = {
             "size": self.size_bytes // MIB,
@@ -92,13 +92,20 @@ class NbdModule(msgspec.Struct, frozen=True):
     def acquire(self, host: Host) -> None:
         # It may be there without a disk, for connections to come. While it has one in use, this fails.
         host.run(["modprobe", "-r", "nbd"], check=False)
-        _load(host, "nbd", f"nbds_max={self.devices}", f"max_part={self.partitions}")
+        load(host, "nbd", f"nbds_max={self.devices}", f"max_part={self.partitions}")
 
     def undo(self) -> tuple[Step, ...]:
         return (Step(("modprobe", "-r", "nbd")),)
 
 
-def _load(host: Host, module: str, *parameters: str) -> None:
+def load(
+    host: Host,
+    module: str,
+    *parameters: str,
+    wants: str = "modelled disks",
+    hint: str = "use the lab's own kernel: make lab-kernel",
+) -> None:
+    """Load a module. DeviceRefused if it is loaded, RequirementError if it cannot be."""
     # --first-time: it is also a failure if the module is loaded already.
     done = host.run(["modprobe", "--first-time", module, *parameters], check=False)
     if "already in kernel" in done.stderr:
@@ -108,8 +115,7 @@ def _load(host: Host, module: str, *parameters: str) -> None:
         )
     if done.status != 0:
         raise RequirementError(
-            f"modelled disks need the kernel module {module}, which was not loaded: {done.stderr.strip()}",
-            hint="use the lab's own kernel: make lab-kernel",
+            f"{wants} need the kernel module {module}, which was not loaded: {done.stderr.strip()}", hint=hint
         )
 
 

@@ -3,6 +3,8 @@ their standard input, the answer on their standard output."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from harness.hosts import Host, programs
@@ -26,3 +28,9 @@ def ask(host: Host, request: Step, what: str, *, timeout_s: float = 60) -> str:
         kind = NoAnswer if done.status == NOT_REACHED else CommandFailed
         raise kind(f"{what}: {words[-1]}", hint="the kernel log of both hosts says more")
     return done.stdout
+
+
+def told(host: Host, request: Step, what: str) -> dict[str, Any]:
+    """The same, read."""
+    answer: dict[str, Any] = msgspec.json.decode(ask(host, request, what))
+    return answer

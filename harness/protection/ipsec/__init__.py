@@ -123,15 +123,7 @@ _STATE = re.compile(
 
 def parse_states(text: str) -> list[EspState]:
     """Read the output of ``ip xfrm state list nokeys``."""
-    return [
-        EspState(
-            spi=match["spi"],
-            source=match["source"],
-            destination=match["destination"],
-            reqid=int(match["reqid"]),
-        )
-        for match in _STATE.finditer(text)
-    ]
+    return [msgspec.convert(match.groupdict(), EspState, strict=False) for match in _STATE.finditer(text)]
 
 
 def left_over(host: Host, paths: Sequence[LinkPath]) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import msgspec
 
@@ -12,7 +11,7 @@ from harness.hosts.footprint import Leftover, Trouble
 from harness.hosts.undo import Step
 from harness.model import addresses
 from harness.storage.nbd import qualified, step
-from harness.storage.requests import ask
+from harness.storage.requests import ask, told
 from harness.storage.transport import Disk, Expected
 
 MODULES = ("nbd nbds_max=0",)
@@ -80,15 +79,13 @@ SECTOR_BYTES = 512
 
 def await_disk(host: Host, connection: NbdConnection, *, size_bytes: int) -> tuple[Disk, dict[str, str]]:
     """The disk of a connection that is up, identified by its backend and size, and what was agreed on."""
-    answer = ask(
-        host, step("initiator", "tell", backend=connection.backend), "the NBD connection cannot be read"
-    )
-    told: dict[str, Any] = msgspec.json.decode(answer)
-    sysfs = f"/sys/block/{told['disk']}"
+    asked = step("initiator", "tell", backend=connection.backend)
+    found = told(host, asked, "the NBD connection cannot be read")
+    sysfs = f"/sys/block/{found['disk']}"
     disk = Disk(
         host=host,
         sysfs=sysfs,
-        device=f"/dev/{told['disk']}",
+        device=f"/dev/{found['disk']}",
         expected=(
             Expected("process", f"{sysfs}/pid"),
             Expected("backend", f"{sysfs}/backend", connection.backend),
@@ -96,4 +93,4 @@ def await_disk(host: Host, connection: NbdConnection, *, size_bytes: int) -> tup
         ),
     )
     disk.check()
-    return disk, told["agreed"]
+    return disk, found["agreed"]

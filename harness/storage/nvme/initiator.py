@@ -14,7 +14,7 @@ from harness.hosts.undo import Step
 from harness.model import addresses
 from harness.model.errors import CommandFailed
 from harness.storage.nvme import FLAGS, NUMBERS, step
-from harness.storage.requests import ask
+from harness.storage.requests import ask, told
 from harness.storage.transport import Disk, Expected
 
 MODULES = ("nvme_fabrics", "nvme_tcp")
@@ -108,22 +108,20 @@ class Connection(msgspec.Struct, frozen=True):
 
 
 def _told(host: Host, connection: Connection) -> dict[str, Any]:
-    told: dict[str, Any] = msgspec.json.decode(
-        ask(host, step("initiator", "tell", nqn=connection.nqn), "the NVMe/TCP connection cannot be read")
-    )
-    return told
+    asked = step("initiator", "tell", nqn=connection.nqn)
+    return told(host, asked, "the NVMe/TCP connection cannot be read")
 
 
 def await_disk(host: Host, connection: Connection, *, serial: str) -> Disk:
     """The disk of a connection that is up, identified by its subsystem and serial."""
-    told = _told(host, connection)
-    sysfs = f"/sys/block/{told['disk']}"
+    found = _told(host, connection)
+    sysfs = f"/sys/block/{found['disk']}"
     disk = Disk(
         host=host,
         sysfs=sysfs,
-        device=f"/dev/{told['disk']}",
+        device=f"/dev/{found['disk']}",
         expected=(
-            Expected("state", f"/sys/class/nvme/{told['controller']}/state", "live"),
+            Expected("state", f"/sys/class/nvme/{found['controller']}/state", "live"),
             Expected("subsystem", f"{sysfs}/device/subsysnqn", connection.nqn),
             Expected("serial number", f"{sysfs}/device/serial", serial),
         ),

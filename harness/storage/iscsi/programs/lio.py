@@ -1,7 +1,7 @@
-"""Makes and removes LIO objects on the target host, one request on standard input (JSON); or many, see serve.
+"""Makes and removes LIO objects on the target host, by requests that are JSON.
 
-This program runs by itself under the distribution's Python (python3-rtslib-fb), perhaps on another machine:
-it imports nothing of the harness. Removing an absent object succeeds.
+It runs by itself under the distribution's Python (python3-rtslib-fb), perhaps on another machine. Removing an
+absent object succeeds.
 """
 
 import contextlib
@@ -9,12 +9,13 @@ import ctypes
 import json
 import os
 import sys
-import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import rtslib_fb  # type: ignore[import-not-found]
+
+from harness.hosts.programs.serving import serve
 
 DBROOT = Path(Path("/sys/kernel/config/target/dbroot").read_text().strip())
 # rtslib would change `dbroot`, a setting of the kernel's that the machine's own targets share, to its own
@@ -98,18 +99,13 @@ ACTIONS = {
 }
 
 
-def told(act: Callable[[], None]) -> str:
-    """Why an act failed, "" if it did not."""
-    try:
-        act()
-    except (rtslib_fb.RTSLibError, OSError) as error:
-        return f"{type(error).__name__}: {error}"
-    return ""
-
-
-def carry_out(text: str) -> None:
+def carry_out(text: str, netns: str | None) -> None:
     request = json.loads(text)
-    ACTIONS[request["do"]](request)
+    try:
+        with within(netns):
+            ACTIONS[request["do"]](request)
+    except (rtslib_fb.RTSLibError, OSError) as error:
+        sys.exit(f"{type(error).__name__}: {error}")
 
 
 @contextlib.contextmanager
@@ -132,24 +128,5 @@ def enter(file: int) -> None:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
-def serve() -> None:
-    """Answer request after request: ``harness/hosts/kept.py``."""
-    for line in sys.stdin:
-        asked = json.loads(line)
-
-        def act(asked: dict[str, Any] = asked) -> None:
-            with within(asked["netns"]):
-                carry_out(asked["input"])
-
-        try:
-            why = told(act)
-        except Exception:
-            why = traceback.format_exc()
-        sys.stdout.write(json.dumps({"status": 1 if why else 0, "stderr": why}) + "\n")
-        sys.stdout.flush()
-
-
-if sys.argv[1:] == ["serve"]:
-    serve()
-elif why := told(lambda: carry_out(sys.stdin.read())):
-    sys.exit(why)
+if __name__ == "__main__":
+    serve(carry_out, enters=True)

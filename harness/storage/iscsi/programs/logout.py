@@ -1,5 +1,4 @@
-"""Ends the iSCSI session to one target, and removes its records; the request is JSON on standard input, or
-many, see serve.
+"""Ends the iSCSI session to one target, and removes its records; the request is JSON.
 
 ``{"iqn", "portal", "interface", "bound_to", "initiator_iqn"}``: ``interface`` is the session's iface record,
 ``bound_to`` the network interface that it binds the session to, "" for none. If no iscsid runs, because a
@@ -9,16 +8,16 @@ Absent sessions and records count as removed.
 """
 
 import contextlib
-import functools
 import json
 import socket
 import struct
 import subprocess
 import sys
 import time
-import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
+
+from harness.hosts.programs.serving import serve
 
 DEADLINE_S = 10.0
 NOTHING_FOUND = 21
@@ -163,7 +162,8 @@ def leave_multipath(session: str) -> None:
                 subprocess.run(["multipath", *words], stdin=subprocess.DEVNULL, capture_output=True)
 
 
-def carry_out(request: dict[str, str]) -> None:
+def carry_out(text: str, _netns: str | None) -> None:
+    request = json.loads(text)
     session = find_session(request["iqn"])
     # A killed run leaves no records: their folder went with it. Without its iface record, iscsiadm finds no
     # other record, not even to report that it is absent.
@@ -185,29 +185,6 @@ def carry_out(request: dict[str, str]) -> None:
     iface(request, "--op", "delete")
 
 
-def told(act: Callable[[], None]) -> tuple[int, str]:
-    """The status with which an act would have ended the program, and what it would have printed."""
-    try:
-        act()
-    except SystemExit as reason:
-        return 1, str(reason)
-    except Exception:
-        return 1, traceback.format_exc()
-    return 0, ""
-
-
-def serve() -> None:
-    """Answer request after request: ``harness/hosts/kept.py``."""
-    for line in sys.stdin:
-        asked = json.loads(line)
-        if asked["netns"] is not None:
-            sys.exit("expected no network namespace, because sessions live in the first one")
-        status, why = told(functools.partial(carry_out, json.loads(asked["input"])))
-        sys.stdout.write(json.dumps({"status": status, "stderr": why}) + "\n")
-        sys.stdout.flush()
-
-
-if sys.argv[1:] == ["serve"]:
-    serve()
-else:
-    carry_out(json.load(sys.stdin))
+if __name__ == "__main__":
+    # Sessions live in the first network namespace.
+    serve(carry_out)

@@ -7,7 +7,7 @@ else. docs/report.md has the formulas with their sources.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -15,25 +15,8 @@ from harness.analysis.theory import ETHERNET_HEADER_BYTES, Framing, Wire
 from harness.model import LinkProfile
 from harness.model.units import positive
 
-
-class Overheads(Protocol):
-    """The least that a transport adds, by what its two ends negotiated.
-
-    A parameter that is unknown counts as if it let everything through.
-    """
-
-    @property
-    def most_commands(self) -> int:
-        """How many commands may be in flight; 0: unknown."""
-        ...
-
-    def write_round_trips(self, command_bytes: int) -> int:
-        """How often a write of this many bytes crosses the link and back."""
-        ...
-
-    def header_bytes(self, data_bytes: int) -> int:
-        """The transport's headers for this much data, in its direction."""
-        ...
+if TYPE_CHECKING:
+    from harness.analysis.wire import Transport
 
 
 class Bound(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,7 +45,7 @@ def of_cell(
     link: LinkProfile,
     framing: Framing | None,
     session: Mapping[str, str],
-    overheads: Overheads,
+    transport: Transport,
     *,
     depth: int,
     block_bytes: int,
@@ -74,12 +57,12 @@ def of_cell(
     limit_kib = positive(session, "max_sectors_kb")
     piece = min(block_bytes, limit_kib * 1024) if limit_kib else block_bytes
     in_flight = depth * block_bytes
-    if queue := overheads.most_commands:
+    if queue := transport.most_commands(session):
         in_flight = min(in_flight, queue * piece)
-    trips = overheads.write_round_trips(piece) if writes else 1
+    trips = transport.write_round_trips(session, piece) if writes else 1
     rtt_s = round_trip_s(link)
     goodput = goodput_bytes_per_s(link, framing)
-    data = block_bytes / (block_bytes + overheads.header_bytes(block_bytes))
+    data = block_bytes / (block_bytes + transport.header_bytes(session, block_bytes))
     return Bound(
         in_flight_bytes=in_flight,
         round_trips=trips,

@@ -429,7 +429,7 @@ class _ColumnOf:
                 link,
                 self._framing(link),
                 record.session,
-                wire.transport(self.column.transport or DEFAULT_TRANSPORT).overheads(record.session),
+                wire.transport(self.column.transport or DEFAULT_TRANSPORT),
                 depth=depth,
                 block_bytes=block_bytes,
                 writes=direction == "write",
@@ -596,7 +596,7 @@ def depth_of(workload: Workload, record: Record) -> int | None:
     depth = workload.in_flight
     if record.column.transport is None or depth is None:
         return depth
-    most = wire.transport(record.column.transport).overheads(record.session).most_commands
+    most = wire.transport(record.column.transport).most_commands(record.session)
     return min(depth, most) if most else depth
 
 

@@ -451,7 +451,7 @@ def _dots(table: Table, fact: ColumnFacts, index: int) -> Iterator[_Dot]:
             fact.link,
             fact.framing,
             records[0].session,
-            wire.transport(fact.column.column.transport or DEFAULT_TRANSPORT).overheads(records[0].session),
+            wire.transport(fact.column.column.transport or DEFAULT_TRANSPORT),
             depth=depth,
             block_bytes=block,
             writes=row.direction is Direction.WRITE,

@@ -18,7 +18,7 @@ import pytest
 
 from harness.analysis import theory
 from harness.analysis.theory import Prediction
-from harness.analysis.wire.iscsi import Dialogue
+from harness.analysis.wire.iscsi import Iscsi
 from harness.model import PROTECTION_OFF, IpsecMode
 from harness.parse.profiles import load_proposal
 from tests.lab import references
@@ -100,7 +100,7 @@ def path_of(framing: Framing) -> theory.Wire:
 def predict(framing: Framing, workload: str, column: Column, device_ns: float) -> Prediction:
     kind, _, block = workload.partition("-")
     direction: theory.Direction = "write" if kind == "write" else "read"
-    dialogue = Dialogue.from_negotiated(column.session, direction, column.window_bytes)
+    dialogue = Iscsi().dialogue(column.session, direction, column.window_bytes)
     assert dialogue is not None, column.session
     return theory.predict(
         path_of(framing),

@@ -201,10 +201,10 @@ def test_what_nbd_sends_for_one_io() -> None:
 
 
 def test_what_nbd_adds_at_least() -> None:
-    overheads = wire.transport(NBD).overheads(AGREED)
-    assert (overheads.most_commands, overheads.write_round_trips(1 << 20)) == (128, 1)
-    assert overheads.header_bytes(1 << 20) == 16
-    assert wire.transport(NBD).overheads({}).most_commands == 0
+    nbd = wire.transport(NBD)
+    assert (nbd.most_commands(AGREED), nbd.write_round_trips(AGREED, 1 << 20)) == (128, 1)
+    assert nbd.header_bytes(AGREED, 1 << 20) == 16
+    assert nbd.most_commands({}) == 0
 
 
 def test_larger_requests_are_no_advice() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from harness.analysis import theory
 from harness.analysis.theory import Wire, segmented
-from harness.analysis.wire.iscsi import Dialogue
+from harness.analysis.wire.iscsi import Dialogue, Iscsi
 from harness.model import IpsecMode, LinkProfile
 from harness.parse.profiles import load_link, load_proposal
 
@@ -183,8 +183,8 @@ def test_the_session_is_read_as_the_kernel_tells_it() -> None:
         "max_recv_dlength": "262144",
         "max_xmit_dlength": "131072",
     }
-    assert Dialogue.from_negotiated(negotiated, "read", 4096 * KIB) == session()
-    written = Dialogue.from_negotiated(negotiated, "write", 4096 * KIB)
+    assert Iscsi().dialogue(negotiated, "read", 4096 * KIB) == session()
+    written = Iscsi().dialogue(negotiated, "write", 4096 * KIB)
     assert written is not None and written.max_recv_bytes == 128 * KIB
 
 

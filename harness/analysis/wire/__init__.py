@@ -5,35 +5,47 @@ Pure: nothing here runs, reads or asks anything. Whoever reads results needs it,
 
 from __future__ import annotations
 
+import abc
 import functools
 from collections.abc import Mapping
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
-from harness.analysis import bounds, theory
+from harness.analysis import theory
 from harness.model.offered import offered
 
 
-class Transport(Protocol):
+class Transport(abc.ABC):
     """What the two ends of a transport send, by what they agreed on, in the transport's own words.
 
     ``remedy`` says by which setting fewer round trips or headers would do, for one I/O; "" if none helps.
     ``window_bytes`` is what a connection has in flight at most by Linux's defaults, because the initiator
-    sets the size of its buffers; None: they grow as they have to.
+    sets the size of its buffers; None: they grow as they have to. A parameter that is unknown counts as if it
+    let everything through.
     """
 
     name: ClassVar[str]
-    remedy: ClassVar[str]
-    window_bytes: ClassVar[int | None]
+    remedy: ClassVar[str] = ""
+    window_bytes: ClassVar[int | None] = None
 
+    @abc.abstractmethod
     def dialogue(
         self, agreed: Mapping[str, str], direction: theory.Direction, window_bytes: int
     ) -> theory.Dialogue | None:
         """What the two ends send for one I/O; None if too little of what they agreed on is known."""
-        ...
 
-    def overheads(self, agreed: Mapping[str, str]) -> bounds.Overheads:
-        """What it adds at least."""
-        ...
+    @abc.abstractmethod
+    def most_commands(self, agreed: Mapping[str, str]) -> int:
+        """How many commands may be in flight; 0: unknown."""
+
+    @abc.abstractmethod
+    def header_bytes(self, agreed: Mapping[str, str], data_bytes: int) -> int:
+        """The transport's headers for this much data, in its direction."""
+
+    def write_round_trips(self, agreed: Mapping[str, str], command_bytes: int) -> int:
+        """How often a write of this many bytes crosses the link and back: once, if it goes with its
+        command."""
+        del agreed, command_bytes
+        return 1
 
 
 @functools.cache

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from harness.analysis.theory import Burst, Direction, Wire, sent
+from harness.analysis.wire import Transport
 from harness.model import ISCSI, End
 from harness.model.units import positive, whole
 
@@ -38,31 +39,6 @@ class Dialogue:
     max_burst_bytes: int
     max_recv_bytes: int
     window_bytes: int
-
-    @staticmethod
-    def needed(direction: Direction) -> tuple[str, ...]:
-        """The names of ``initiator.negotiated()`` that determine the dialogue."""
-        receiver = "max_recv_dlength" if direction == "read" else "max_xmit_dlength"
-        return ("initial_r2t", "immediate_data", "first_burst_len", "max_burst_len", receiver)
-
-    @classmethod
-    def from_negotiated(
-        cls, negotiated: Mapping[str, str], direction: Direction, window_bytes: int
-    ) -> Dialogue | None:
-        """From ``initiator.negotiated()``, which has the kernel's names; None if something is missing, or is
-        less than two ends can agree on."""
-        *flags, first, most, receiver = cls.needed(direction)
-        lengths = [positive(negotiated, name) for name in (first, most, receiver)]
-        if min(lengths) < LEAST_LENGTH or any(whole(negotiated, name) is None for name in flags):
-            return None
-        return cls(
-            initial_r2t=negotiated["initial_r2t"] != "0",
-            immediate_data=negotiated["immediate_data"] != "0",
-            first_burst_bytes=lengths[0],
-            max_burst_bytes=lengths[1],
-            max_recv_bytes=lengths[2],
-            window_bytes=window_bytes,
-        )
 
     def bursts(self, wire: Wire, direction: Direction, block_bytes: int) -> list[Burst]:
         """The dialogue of one SCSI command, in order (RFC 7143, sections 4.2.5 and 11)."""
@@ -116,23 +92,38 @@ def _cut(length: int, largest: int) -> Iterator[int]:
         yield min(largest, length - begin)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Overheads:
-    """See ``bounds.Overheads``; ``agreed`` is what ``initiator.negotiated()`` gave."""
+class Iscsi(Transport):
+    """By ``initiator.negotiated()``, which has the kernel's names."""
 
-    agreed: Mapping[str, str]
+    name: ClassVar[str] = ISCSI
+    remedy: ClassVar[str] = "--iscsi InitialR2T=No, longer bursts"
+    window_bytes: ClassVar[int | None] = WINDOW_BYTES
 
-    @property
-    def most_commands(self) -> int:
-        return positive(self.agreed, "queue_depth")
+    def dialogue(self, agreed: Mapping[str, str], direction: Direction, window_bytes: int) -> Dialogue | None:
+        """None also for less than two ends can agree on."""
+        receiver = "max_recv_dlength" if direction == "read" else "max_xmit_dlength"
+        flags = [whole(agreed, name) for name in ("initial_r2t", "immediate_data")]
+        lengths = [positive(agreed, name) for name in ("first_burst_len", "max_burst_len", receiver)]
+        if min(lengths) < LEAST_LENGTH or None in flags:
+            return None
+        return Dialogue(
+            initial_r2t=flags[0] != 0,
+            immediate_data=flags[1] != 0,
+            first_burst_bytes=lengths[0],
+            max_burst_bytes=lengths[1],
+            max_recv_bytes=lengths[2],
+            window_bytes=window_bytes,
+        )
 
-    def write_round_trips(self, command_bytes: int) -> int:
+    def most_commands(self, agreed: Mapping[str, str]) -> int:
+        return positive(agreed, "queue_depth")
+
+    def write_round_trips(self, agreed: Mapping[str, str], command_bytes: int) -> int:
         """RFC 7143, sections 11.8 and 13.
 
         The command takes one round trip and carries the unsolicited data. Each further burst waits for an
         R2T.
         """
-        agreed = self.agreed
         first, burst = positive(agreed, "first_burst_len"), positive(agreed, "max_burst_len")
         if not first or not burst:
             return 1
@@ -144,23 +135,9 @@ class Overheads:
         bursts = -(-max(0, command_bytes - unasked) // burst)
         return 1 + -(-bursts // (positive(agreed, "max_outstanding_r2t") or 1))
 
-    def header_bytes(self, data_bytes: int) -> int:
-        pdu = positive(self.agreed, "max_recv_dlength") or data_bytes
+    def header_bytes(self, agreed: Mapping[str, str], data_bytes: int) -> int:
+        pdu = positive(agreed, "max_recv_dlength") or data_bytes
         return BHS_BYTES * -(-data_bytes // pdu)
-
-
-class Iscsi:
-    """See ``wire.Transport``."""
-
-    name: ClassVar[str] = ISCSI
-    remedy: ClassVar[str] = "--iscsi InitialR2T=No, longer bursts"
-    window_bytes: ClassVar[int | None] = WINDOW_BYTES
-
-    def dialogue(self, agreed: Mapping[str, str], direction: Direction, window_bytes: int) -> Dialogue | None:
-        return Dialogue.from_negotiated(agreed, direction, window_bytes)
-
-    def overheads(self, agreed: Mapping[str, str]) -> Overheads:
-        return Overheads(agreed=agreed)
 
 
 OFFERED = (Iscsi(),)

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from harness.analysis import theory
 from harness.analysis.theory import Burst
+from harness.analysis.wire import Transport
 from harness.model import NVME_TCP, End
 from harness.model.units import positive, whole
 
@@ -61,35 +62,26 @@ class Dialogue:
         ]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Overheads:
-    """See ``bounds.Overheads``; ``agreed`` is what ``initiator.negotiated()`` gave."""
-
-    agreed: Mapping[str, str]
-
-    @property
-    def most_commands(self) -> int:
-        # The kernel counts the admin queue as well, and sqsize from 0.
-        queues, size = positive(self.agreed, "queue_count"), positive(self.agreed, "sqsize")
-        return max(0, queues - 1) * (size + 1) if size else 0
-
-    def write_round_trips(self, command_bytes: int) -> int:
-        """What does not go with its command waits for one R2T, which nvmet sends for all of it
-        (nvmet_setup_r2t_pdu())."""
-        at_once = whole(self.agreed, "in_capsule_bytes")
-        return 2 if at_once is not None and command_bytes > at_once else 1
-
-    def header_bytes(self, data_bytes: int) -> int:
-        del data_bytes  # one PDU has it all
-        return HEADER_BYTES
-
-
-class NvmeTcp:
-    """See ``wire.Transport``."""
+class NvmeTcp(Transport):
+    """By ``initiator.negotiated()``."""
 
     name: ClassVar[str] = NVME_TCP
     remedy: ClassVar[str] = "a larger param_inline_data_size of nvmet's port"
-    window_bytes: ClassVar[int | None] = None
+
+    def most_commands(self, agreed: Mapping[str, str]) -> int:
+        # The kernel counts the admin queue as well, and sqsize from 0.
+        queues, size = positive(agreed, "queue_count"), positive(agreed, "sqsize")
+        return max(0, queues - 1) * (size + 1) if size else 0
+
+    def write_round_trips(self, agreed: Mapping[str, str], command_bytes: int) -> int:
+        """What does not go with its command waits for one R2T, which nvmet sends for all of it
+        (nvmet_setup_r2t_pdu())."""
+        at_once = whole(agreed, "in_capsule_bytes")
+        return 2 if at_once is not None and command_bytes > at_once else 1
+
+    def header_bytes(self, agreed: Mapping[str, str], data_bytes: int) -> int:
+        del agreed, data_bytes  # one PDU has it all
+        return HEADER_BYTES
 
     def dialogue(
         self, agreed: Mapping[str, str], direction: theory.Direction, window_bytes: int
@@ -99,9 +91,6 @@ class NvmeTcp:
         if at_once is None:
             return None
         return Dialogue(in_capsule_bytes=at_once, window_bytes=window_bytes, tls="tls" in agreed)
-
-    def overheads(self, agreed: Mapping[str, str]) -> Overheads:
-        return Overheads(agreed=agreed)
 
 
 OFFERED = (NvmeTcp(),)

@@ -25,8 +25,8 @@ class Hping3Run(msgspec.Struct, frozen=True, kw_only=True):
     """One run of hping3, from its own summary; ``invalid`` says why its figures must not be used.
 
     ``loss_percent`` is as printed: a whole number, rounded up. ``duplicates`` and ``icmp_errors`` are how
-    many lines of the text (none with -q) tell of one; ``received`` may include them. ``wall_ns`` comes from the
-    shell's ``time``.
+    many lines of the text (none with -q) tell of one; ``received`` may include them. ``wall_ns`` is
+    by the shell's ``time``.
     """
 
     destination: str | None

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -69,23 +69,7 @@ def _refusal(found: str) -> UsageError:
 # JSON. Figures are Any, so that one of a wrong type only costs itself and not the file.
 
 
-class _Sum(msgspec.Struct):
-    socket: Any = None
-    start: Any = None
-    end: Any = None
-    seconds: Any = None
-    bytes: Any = None
-    bits_per_second: Any = None
-    retransmits: Any = None
-    jitter_ms: Any = None
-    lost_packets: Any = None
-    packets: Any = None
-    lost_percent: Any = None
-    out_of_order: Any = None
-    max_snd_cwnd: Any = None
-    mean_rtt: Any = None
-    min_rtt: Any = None
-    max_rtt: Any = None
+_Sum: TypeAlias = dict[str, Any]
 
 
 class _EndStream(msgspec.Struct):
@@ -215,11 +199,11 @@ def _of_document(document: _Document, role: End | None = None) -> IperfOutput:
 
     senders = [stream.sender for stream in end.streams if stream.sender]
     in_intervals = [stream for interval in document.intervals for stream in interval.streams]
-    means = _measured((s.mean_rtt for s in senders), "mean_rtt", problems, US_NS)
-    least = _measured((s.min_rtt for s in senders), "min_rtt", problems, US_NS)
-    most = _measured((s.max_rtt for s in senders), "max_rtt", problems, US_NS)
+    means = _measured((s.get("mean_rtt") for s in senders), "mean_rtt", problems, US_NS)
+    least = _measured((s.get("min_rtt") for s in senders), "min_rtt", problems, US_NS)
+    most = _measured((s.get("max_rtt") for s in senders), "max_rtt", problems, US_NS)
     # Before 3.1 only the intervals have the window.
-    windows = _measured((s.max_snd_cwnd for s in senders), "max_snd_cwnd", problems)
+    windows = _measured((s.get("max_snd_cwnd") for s in senders), "max_snd_cwnd", problems)
     windows = windows or _measured((s.snd_cwnd for s in in_intervals), "snd_cwnd", problems)
     mtus = _measured((s.pmtu for s in in_intervals), "pmtu", problems)
     return IperfOutput(
@@ -245,9 +229,9 @@ def _stream(number: int, stream: _EndStream, role: End | None) -> Stream:
     """The number-th stream (from 1)."""
     # The figures of single streams repeat, or add up to, those of the sums: one complaint is enough.
     ends = _both_ends(stream.udp, stream.sender, stream.receiver, f"stream {number}", role, [])
-    first = stream.udp or stream.sender or stream.receiver
-    name = str(number) if first is None or not isinstance(first.socket, int) else str(first.socket)
-    return Stream(id=name, sent=ends[0], received=ends[1])
+    first = stream.udp or stream.sender or stream.receiver or {}
+    socket = first.get("socket")
+    return Stream(id=str(socket if isinstance(socket, int) else number), sent=ends[0], received=ends[1])
 
 
 def _measured(figures: Iterable[object], where: str, problems: list[str], unit: int = 1) -> list[float]:
@@ -296,8 +280,8 @@ _FIGURES = {
 def _report(told: _Sum, where: str, problems: list[str], *, sent: int | None = None) -> Report:
     """The figures of a sum; ``sent`` is how many datagrams the sum of the sender has."""
     wrong: list[str] = []
-    values = {name: take(getattr(told, key), key, wrong, unit) for name, (key, unit) in _FIGURES.items()}
-    start, end = take(told.start, "start", wrong), take(told.end, "end", wrong)
+    values = {name: take(told.get(key), key, wrong, unit) for name, (key, unit) in _FIGURES.items()}
+    start, end = take(told.get("start"), "start", wrong), take(told.get("end"), "end", wrong)
     if start is not None and end is not None:
         values["seconds"] = end - start
     problems += [f"{where}: {problem}" for problem in wrong]
@@ -311,7 +295,9 @@ def _report(told: _Sum, where: str, problems: list[str], *, sent: int | None = N
 
 def _with_disorder(received: Report | None, streams: list[_EndStream], problems: list[str]) -> Report | None:
     """The sums lack what came out of order: it is the sum over the streams."""
-    counts = [take(stream.udp.out_of_order, "out_of_order", problems) for stream in streams if stream.udp]
+    counts = [
+        take(stream.udp.get("out_of_order"), "out_of_order", problems) for stream in streams if stream.udp
+    ]
     known = [int(count) for count in counts if count is not None]
     if received is None or not known or len(known) < len(counts):
         return received

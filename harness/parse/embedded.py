@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 import msgspec
+
+T = TypeVar("T")
 
 
 class NoDocument(Exception):
     """There is no whole document; the message says what was found instead, as part of a sentence."""
 
 
-class Embedded(msgspec.Struct, frozen=True, kw_only=True):
-    """The documents (at least one; each valid JSON, an object) and the text before the first and after it."""
+@dataclass(frozen=True, kw_only=True)
+class Embedded(Generic[T]):
+    """The documents (at least one) and the text before the first and after it."""
 
-    documents: tuple[str, ...]
-    before: str
-    after: str
+    documents: list[T]
+    before: str = ""
+    after: str = ""
 
 
 def quote(text: str) -> str:
@@ -93,38 +99,50 @@ _MOST_DAMAGED = 1000
 _SCANNER = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=str)
 
 
-def find(string: str, keys: Collection[str], warnings: list[str]) -> Embedded:
-    """The objects that have one of ``keys``; text around them is quoted in ``warnings``.
+def find(
+    string: str, keys: Collection[str], decoder: msgspec.json.Decoder[T], warnings: list[str]
+) -> Embedded[T]:
+    """The objects that have one of ``keys``, decoded; text around them is quoted in ``warnings``.
 
-    Raises ``NoDocument`` if there is none.
+    Raises ``NoDocument`` if there is none, or if one has another form.
     """
+    if not string.strip():
+        raise NoDocument("an empty text")
+    # Nearly every output is a document and no more: to look for one takes three times as long.
+    if string.lstrip().startswith("{"):
+        with contextlib.suppress(msgspec.DecodeError, RecursionError):
+            found = decoder.decode(string)
+            if any(f'"{key}"' in string for key in keys):
+                return Embedded(documents=[found])
     string = mend(string, warnings)
     spans: list[tuple[int, int]] = []
     position, damaged, problem = 0, 0, f"no JSON object in a text that begins with {quote(string)}"
     while damaged < _MOST_DAMAGED and (opening := _OPENING.search(string, position)):
         start = opening.start()
         try:
-            found, position = _SCANNER.raw_decode(string, start)
+            object_, position = _SCANNER.raw_decode(string, start)
         except json.JSONDecodeError as error:
+            if not damaged:
+                problem = f"a document that is cut or damaged in line {error.lineno}, column {error.colno}"
             # Go on after the error, not after the brace, or nested braces would take quadratic time.
             position, damaged = max(error.pos, start + 1), damaged + 1
-            problem = f"a document that is cut or damaged in line {error.lineno}, column {error.colno}"
         except RecursionError:
             raise NoDocument("JSON that is nested too deeply") from None
         else:
-            if any(key in found for key in keys):
+            if any(key in object_ for key in keys):
                 spans.append((start, position))
-            else:
+            elif not damaged:
                 problem = f"a JSON object without any of {', '.join(keys)}"
     if not spans:
         raise NoDocument(problem)
-    start = spans[0][0]
-    after = ""
+    try:
+        documents = [decoder.decode(string[start:end]) for start, end in spans]
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise NoDocument(f"JSON of another form: {error}") from None
+    before, after = string[: spans[0][0]], ""
     for (_, gap_start), (gap_end, _) in zip(spans, [*spans[1:], (len(string), 0)], strict=True):
         after += string[gap_start:gap_end]
-    for where, outside in (("before", string[:start]), ("after", after)):
+    for where, outside in (("before", before), ("after", after)):
         if outside.strip():
             warnings.append(f"text {where} the JSON ({len(outside)} characters): {quote(outside)}")
-    return Embedded(
-        documents=tuple(string[start:end] for start, end in spans), before=string[:start], after=after
-    )
+    return Embedded(documents=documents, before=before, after=after)

@@ -122,37 +122,20 @@ _DOCUMENT = msgspec.json.Decoder(_Document)
 
 def _of_json(string: str, warnings: list[str]) -> IperfOutput:
     try:
-        found = embedded.find(string, ("intervals",), warnings)
-        text, *others = found.documents
-        if others:
-            warnings.append(
-                f"{len(others)} further iperf3 documents in the same text were left out: "
-                "only the first counts; give each its own file"
-            )
+        document, *others = embedded.find(string, ("intervals",), _DOCUMENT, warnings).documents
     except embedded.NoDocument as error:
-        raise _refusal(_damage(string) or str(error)) from None
-    try:
-        document = _DOCUMENT.decode(text)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise _refusal(f"JSON of another form: {error}") from None
+        raise _refusal(str(error)) from None
+    if others:
+        warnings.append(
+            f"{len(others)} further iperf3 documents in the same text were left out: "
+            "only the first counts; give each its own file"
+        )
     output = _of_document(document)
     if not (output.sent or output.received):
         if document.error is None:
             raise _refusal("none: it ended without them, and without saying why")
         raise nothing_measured("iperf3", document.error)
     return msgspec.structs.replace(output, server=_servers_account(document, warnings))
-
-
-def _damage(string: str) -> str | None:
-    """Where an incomplete document of iperf3 breaks off."""
-    opening = _JSON.search(string)
-    if opening is None or '"intervals"' not in string:
-        return None
-    try:
-        _DOCUMENT.decode(string[opening.start() :])
-    except (msgspec.DecodeError, RecursionError) as error:
-        return f"a document that is cut or damaged: {error}"
-    return None
 
 
 def _servers_account(document: _Document, warnings: list[str]) -> IperfOutput | None:

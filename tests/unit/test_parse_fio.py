@@ -331,6 +331,12 @@ def test_a_cut_document_may_have_been_the_last_of_the_run() -> None:
     assert only(parsed(job(eta=2**31 - 1))).invalid == ()
 
 
+def test_the_first_document_of_a_list_counts() -> None:
+    output = parse(json.dumps([document(), document(job(jobname="b"))]))
+    assert (only(output).name, only(output).invalid) == ("a", ())
+    assert any("1 further fio documents" in warning for warning in output.warnings)
+
+
 def test_document_behind_a_cut_one_is_found() -> None:
     whole = json.dumps(document())
     assert only(parse(whole[:-30] + "\n" + whole)).invalid == ()

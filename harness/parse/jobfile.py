@@ -107,7 +107,6 @@ _REFUSED = _by_option(_REASONS)
 _MOST_TOLD = 50
 """Obstacles of one file; fio's own examples have up to 20."""
 
-_NUMBERED = re.compile("(?![0-9])")
 _FIO_SIZE = re.compile(r"([0-9]{1,19})([kmgtp]?)b?", re.ASCII | re.IGNORECASE)
 _FIO_TIME = re.compile(r"([0-9]{1,19})(us|usec|ms|msec|s|sec|m|h|d)?", re.ASCII | re.IGNORECASE)
 _MICROSECONDS = {
@@ -266,171 +265,155 @@ def parse_jobs(text: str, source: str, notes: list[str] | None = None) -> tuple[
     with line and option, for all options and values that are not accepted, duplicates, includes, text outside
     sections, and a file without sections.
     """
-    reading = _Reading(source)
+    reading = _Reading()
     for number, raw in enumerate(text.split("\n"), 1):
         # parse.c ends a line at the first of these, wherever it stands; there is no quoting.
         line = re.split("[;#]", raw, maxsplit=1)[0].strip()
-        with reading.at(f"{source}, line {number}") as where:
+        with reading.at(number):
             if line.startswith("["):
-                reading.open(line, number, where)
+                reading.open(line, number)
             elif line:
-                reading.take(line, where)
+                reading.take(line)
     jobs = []
     for name, (options, number) in reading.sections.items():
-        with reading.at(f"{source}, line {number}, section {shown(name)}") as where:
-            jobs.append(_job(name, options, where, reading.became))
-    reading.require_none()
+        with reading.at(number):
+            jobs.append(_job(name, options, reading.became))
+    reading.require_none(source)
+    if not jobs:
+        raise UsageError(
+            f"{source}: expected at least one section other than [global], found none",
+            hint="begin a job with its name in brackets, such as [rand-read-4k]",
+        )
     if notes is not None:
-        notes += reading.notes()
+        # Everything of which the same is true in one sentence.
+        notes += [f"{', '.join(what)}: {fate}" for fate, what in reading.fates.items()]
     return tuple(jobs)
 
 
 class _Reading:
-    """A job file as far as it has been read, with what stands in its way."""
+    """A job file as far as it has been read, with what stands in its way and what became of the rest."""
 
-    def __init__(self, source: str) -> None:
-        self.source = source
-        self.obstacles: list[UsageError] = []
+    def __init__(self) -> None:
         self.sections: dict[str, tuple[dict[str, str], int]] = {}
-        self._fates: dict[str, dict[str, None]] = {}
+        self.fates: dict[str, dict[str, None]] = {}
+        self._obstacles: dict[str, tuple[str | None, list[int]]] = {}
         self._shared: dict[str, str] = {}
         self._current: dict[str, str] | None = None
         self._seen: set[str] = set()
 
     @contextlib.contextmanager
-    def at(self, where: str) -> Iterator[str]:
-        """Keep an error instead of raising it: the user is told all of them at once."""
+    def at(self, line: int) -> Iterator[None]:
+        """Keep an error instead of raising it: the user is told all of them at once, the same one once."""
         try:
-            yield where
+            yield
         except UsageError as error:
-            self.obstacles.append(error)
+            self._obstacles.setdefault(error.message, (error.hint, []))[1].append(line)
 
     def became(self, what: str, fate: str) -> None:
         """Note that ``what`` is not as the file has it."""
-        self._fates.setdefault(fate, {})[what] = None
+        self.fates.setdefault(fate, {})[what] = None
 
-    def open(self, line: str, number: int, where: str) -> None:
+    def open(self, line: str, number: int) -> None:
         # The options of a section that is refused are still read.
         self._seen, self._current = set(), dict(self._shared)
-        name = _section_name(line, where)
+        name = _section_name(line)
         if line == "[global]":
             self._current = self._shared
             return
         if line != f"[{name}]":
             self.became(line, f"called {name}")
         if name in self.sections:
-            raise UsageError(f"{where}: there is a second section {shown(name)}", hint="give it another name")
+            raise UsageError(f"there is a second section {shown(name)}", hint="give it another name")
         self.sections[name] = (self._current, number)
 
-    def take(self, line: str, where: str) -> None:
+    def take(self, line: str) -> None:
         if self._current is None:
-            raise UsageError(
-                f"{where}: {shown(line)} stands before the first section", hint="put [global] above it"
-            )
-        option, value = _option(line, where, self.became)
+            raise UsageError(f"{shown(line)} stands before the first section", hint="put [global] above it")
+        option, value = _option(line, self.became)
         if option in self._seen:
-            raise UsageError(f"{where}: option {shown(option)} is in this section twice", hint="remove one")
+            raise UsageError(f"option {shown(option)} is in this section twice", hint="remove one")
         self._seen.add(option)
         if option in _LEFT_OUT:
             self.became(option, f"left out, because {_LEFT_OUT[option]}")
         elif option not in _DROPPED:
             self._current[option] = value
 
-    def notes(self) -> Iterator[str]:
-        """What became of what, with everything of which the same is true in one sentence."""
-        return (f"{', '.join(what)}: {fate}" for fate, what in self._fates.items())
-
-    def require_none(self) -> None:
-        """UsageError with all obstacles; the same one in several lines is named once."""
-        if not self.sections and not self.obstacles:
-            raise UsageError(
-                f"{self.source}: expected at least one section other than [global], found none",
-                hint="begin a job with its name in brackets, such as [rand-read-4k]",
-            )
-        if len(self.obstacles) == 1:
-            raise self.obstacles[0]
-        lines: dict[str, list[str]] = {}
-        for obstacle in self.obstacles:
-            number, what = _NUMBERED.split(obstacle.message.removeprefix(f"{self.source}, line "), maxsplit=1)
-            lines.setdefault(what, []).append(number)
-        if lines:
-            told = [
-                f"line{'s' if len(numbers) > 1 else ''} {', '.join(numbers)}{what}"
-                for what, numbers in lines.items()
-            ]
+    def require_none(self, source: str) -> None:
+        """UsageError with all obstacles."""
+        told = [
+            f"line{'s' if len(lines) > 1 else ''} {', '.join(map(str, lines))}: {message}"
+            for message, (_, lines) in self._obstacles.items()
+        ]
+        if len(told) == 1:
+            ((hint, _),) = self._obstacles.values()
+            raise UsageError(f"{source}, {told[0]}", hint=hint)
+        if told:
             more = f"; and {len(told) - _MOST_TOLD} more" if len(told) > _MOST_TOLD else ""
             raise UsageError(
-                f"{self.source}: expected jobs that read and write a device of the harness's, found "
+                f"{source}: expected jobs that read and write a device of the harness's, found "
                 f"{'; '.join(told[:_MOST_TOLD])}{more}",
                 hint="profiles/README.md says what is accepted",
             )
 
 
-def _section_name(line: str, where: str) -> str:
+def _section_name(line: str) -> str:
     """The row's name for a section."""
     if not line.endswith("]"):
-        raise UsageError(f"{where}: expected [NAME], found {shown(line)}", hint="close the bracket")
+        raise UsageError(f"expected [NAME], found {shown(line)}", hint="close the bracket")
     # Letters in upper case and blanks are common in names, and cannot be in those of rows.
     name = line[1:-1].lower().replace(" ", "-")
     # init.c compares six characters, so [globals] would be another [global].
     if line != "[global]" and name.startswith("global"):
         raise UsageError(
-            f"{where}: fio takes the section {shown(line[1:-1])} for [global]",
-            hint="let its name begin otherwise",
+            f"fio takes the section {shown(line[1:-1])} for [global]", hint="let its name begin otherwise"
         )
-    try:
-        return check_name("section", name)
-    except UsageError as error:
-        raise UsageError(f"{where}: {error.message}", hint=error.hint) from error
+    return check_name("section", name)
 
 
-def _option(line: str, where: str, became: _Became) -> tuple[str, str]:
+def _option(line: str, became: _Became) -> tuple[str, str]:
     """One line as an option's own name and its checked value; a flag without value is "1"."""
     key, equals, value = (part.strip() for part in line.partition("="))
     # init.c recognises an include by the beginning of the line, before it looks for an option.
     if line.startswith("include"):
-        raise UsageError(f"{where}: includes are not supported", hint="copy the file's lines into this one")
+        raise UsageError("includes are not supported", hint="copy the file's lines into this one")
     option = _ALIASES.get(key, key)
     if option in _DROPPED or option in _LEFT_OUT:
         return option, value
     if option in _REFUSED:
-        raise UsageError(f"{where}: option {shown(key)} is refused: {_REFUSED[option]}", hint="remove it")
-    check = _CHECKS.get(option)
-    if check is None:
-        near = closest(key, _CHECKS)
-        raise UsageError(
-            f"{where}: the harness does not pass option {shown(key)} on to fio",
-            hint=f"did you mean {near}?" if near else "remove it; profiles/README.md says what is accepted",
-        )
+        raise UsageError(f"option {shown(key)} is refused: {_REFUSED[option]}", hint="remove it")
     if option in _FLAGS and not equals:
         value = "1"
     if option == "ioengine" and value in _LIKE:
         became(f"ioengine={value}", f"{_LIKE[value]}, which is its like here")
         value = _LIKE[value]
-    if expected := check(value):
+    _check_value(option, key, value)
+    return option, value
+
+
+def _check_value(option: str, key: str, value: str) -> None:
+    """UsageError for an option that is not passed on, or with a value that it cannot have."""
+    if option not in _CHECKS:
+        near = closest(key, _CHECKS)
         raise UsageError(
-            f"{where}, option {shown(key)}: expected {expected}, found {shown(value)}",
+            f"the harness does not pass option {shown(key)} on to fio",
+            hint=f"did you mean {near}?" if near else "remove it; profiles/README.md says what is accepted",
+        )
+    if expected := _CHECKS[option](value):
+        raise UsageError(
+            f"option {shown(key)}: expected {expected}, found {shown(value)}",
             hint=f"'fio --cmdhelp={option}' describes it",
         )
-    return option, value
 
 
 def check_job(job: Job) -> None:
     """UsageError for a workload that no job file could give: its name, or an option that is not accepted."""
     check_name("section", job.name)
     for option, value in job.options:
-        check = _CHECKS.get(option)
-        if check is None or option in _DROPPED:
-            raise UsageError(
-                f"the harness does not pass option {shown(option)} on to fio",
-                hint="profiles/README.md says what is accepted",
-            )
-        expected = None if value is None and option in _FLAGS else check("" if value is None else value)
-        if expected:
-            raise UsageError(f"option {shown(option)}: expected {expected}, found {shown(value or '')}")
+        # The value of a flag is None.
+        _check_value(option, option, "1" if value is None and option in _FLAGS else value or "")
 
 
-def _job(name: str, options: Mapping[str, str], where: str, became: _Became) -> Job:
+def _job(name: str, options: Mapping[str, str], became: _Became) -> Job:
     values: dict[str, str | None] = {"rw": "read"}
     if not {"bsrange", "bssplit"} & options.keys():
         values["bs"] = str(DEFAULT_BLOCK_BYTES)
@@ -450,10 +433,13 @@ def _job(name: str, options: Mapping[str, str], where: str, became: _Became) -> 
         del values["io_submit_mode"]
     job = Job(name=name, options=tuple(values.items()))
     if "time_based" in values and "runtime" not in values:
-        raise UsageError(f"{where}: expected runtime with time_based, found none", hint="add runtime=1500ms")
+        raise UsageError(
+            f"section {shown(name)}: expected runtime with time_based, found none", hint="add runtime=1500ms"
+        )
     if "runtime" in values and _seconds(values, "ramp_time") > _seconds(values, "runtime"):
         raise UsageError(
-            f"{where}: expected ramp_time to be at most runtime, found {shown(values['ramp_time'] or '')}",
+            f"section {shown(name)}: expected ramp_time to be at most runtime, "
+            f"found {shown(values['ramp_time'] or '')}",
             hint="otherwise fio would not measure as asked: raise runtime or lower ramp_time",
         )
     return job

@@ -230,7 +230,7 @@ def test_refusals_say_why() -> None:
         ("exec_prerun=id", "may not run commands"),
         ("bs=4KiB", "fio takes KiB for 1000"),
         ("iodepht=4", "did you mean iodepth?"),
-        ("rw=reed", "line 2, option 'rw': expected one of read, write"),
+        ("rw=reed", "line 2: option 'rw': expected one of read, write"),
         ("include x", "includes are not supported"),
     ):
         with pytest.raises(UsageError) as refusal:
@@ -254,7 +254,7 @@ def test_refusals_say_why() -> None:
         ("[globals]", "takes the section 'globals' for [global]"),
         ("[(Seq-Read)]", "try seq-read"),
         ("[Global]", "takes the section 'Global' for [global]"),
-        ("[a]\ntime_based\n", "line 1, section 'a': expected runtime with time_based"),
+        ("[a]\ntime_based\n", "line 1: section 'a': expected runtime with time_based"),
         ("[a]\nruntime=1\nramp_time=2\n", "expected ramp_time to be at most runtime"),
         ("{}", "stands before"),
     ],
@@ -592,11 +592,11 @@ def test_all_obstacles_are_told_at_once() -> None:
         "f, line 1.fio: expected jobs that read and write a device of the harness's, found "
     )
     for words in (
-        "line 2, option 'ioengine': expected one of",
+        "line 2: option 'ioengine': expected one of",
         "; line 3: the harness does not pass option 'pool' on",
-        "; lines 5, 7, option 'rw': expected one of",
+        "; lines 5, 7: option 'rw': expected one of",
         "; line 6: section name: expected",
-        "; line 8, section 'c': expected runtime with time_based",
+        "; line 8: section 'c': expected runtime with time_based",
     ):
         assert words in message, words
     many = "".join(f"x{number}=1\n" for number in range(60))
@@ -630,7 +630,7 @@ those below."""
 OTHERWISE = {
     "atomic-verify": "verify_write_sequence",  # of later versions of fio
     "cross-stripe-verify": "to fit on 128 MiB, found 16 KiB blocks up to 3.512 TiB",
-    "enospc-pressure": "line 35, option 'rw': expected one of read",  # and ignores errors
+    "enospc-pressure": "line 35: option 'rw': expected one of read",  # and ignores errors
     "example_latency_steadystate": "steadystate_check_interval",  # of later versions of fio
     "sprandom": r"option 'bs': expected a size .*, found '\$\{FIO_BS\}'",
     **dict.fromkeys(

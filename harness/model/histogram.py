@@ -27,12 +27,6 @@ class Histogram(msgspec.Struct, frozen=True):
         """The number of all I/Os."""
         return sum(self.bins.values())
 
-    @property
-    def mean_ns(self) -> float:
-        """The mean of the bins' middles, within 1/128 of the latencies' mean. ValueError if there are
-        none."""
-        return sum(value * count for value, count in self.bins.items()) / self._require_count()
-
     def percentile_ns(self, q: float) -> int:
         """The lowest bin such that it and the bins below hold at least ``q`` percent (0 < q <= 100) of all
         I/Os.
@@ -47,16 +41,11 @@ class Histogram(msgspec.Struct, frozen=True):
         for q in qs:
             if not 0 < q <= 100:
                 raise ValueError(f"expected a percentile above 0 and at most 100, found {q}")
-        count = self._require_count()
+        if not self.count:
+            raise ValueError("no I/Os")
         ranked = sorted(self.bins)
         below = list(itertools.accumulate(self.bins[value] for value in ranked))
-        return [ranked[bisect_left(below, _least(q, count))] for q in qs]
-
-    def _require_count(self) -> int:
-        count = self.count
-        if not count:
-            raise ValueError("no I/Os")
-        return count
+        return [ranked[bisect_left(below, _least(q, below[-1]))] for q in qs]
 
 
 def _least(q: float, count: int) -> int:

@@ -135,3 +135,35 @@ def packets_problem(
     if received > transmitted + duplicates:
         return f"{received} packets were received, but only {transmitted} transmitted"
     return None
+
+
+class EchoRun(msgspec.Struct, frozen=True, kw_only=True):
+    """One run of ping or hping3, from its own summary; ``invalid`` says why its figures must not be used.
+
+    ``received`` is None if the tool did not listen (a flood of hping3). ``duplicates``, ``errors`` (ICMP
+    errors that answer a request) and ``corrupted`` are 0 if the text tells of none. ``loss_percent`` is as
+    printed: hping3 rounds it up to a whole number. ``rtt_mdev_ns`` is the standard deviation of the
+    round-trip times (iputils: mdev, the BSDs: stddev). ``elapsed_ns`` of ping is from the first packet sent
+    to the last one sent or received; of hping3 it is what the shell's ``time`` printed.
+    """
+
+    destination: str | None
+    transmitted: int
+    received: int | None
+    duplicates: int = 0
+    errors: int = 0
+    corrupted: int = 0
+    loss_percent: float | None = None
+    elapsed_ns: int | None = None
+    rtt_min_ns: float | None = None
+    rtt_avg_ns: float | None = None
+    rtt_max_ns: float | None = None
+    rtt_mdev_ns: float | None = None
+    invalid: tuple[str, ...] = ()
+
+
+class EchoOutput(msgspec.Struct, frozen=True, kw_only=True):
+    """All runs in one text, in its order; at least one."""
+
+    runs: tuple[EchoRun, ...]
+    warnings: tuple[str, ...] = ()

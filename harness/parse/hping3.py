@@ -12,41 +12,21 @@ from __future__ import annotations
 
 import re
 
-import msgspec
-
 from harness.model.errors import UsageError
 from harness.parse import embedded
-from harness.parse.figures import COUNT, NUMBER, matched, order_problem, packets_problem, printed, value_of
+from harness.parse.figures import (
+    COUNT,
+    NUMBER,
+    EchoOutput,
+    EchoRun,
+    matched,
+    order_problem,
+    packets_problem,
+    printed,
+    value_of,
+)
 
-MS_NS = 1_000_000
-
-
-class Hping3Run(msgspec.Struct, frozen=True, kw_only=True):
-    """One run of hping3, from its own summary; ``invalid`` says why its figures must not be used.
-
-    ``loss_percent`` is as printed: a whole number, rounded up. ``duplicates`` and ``icmp_errors`` are how
-    many lines of the text (none with -q) tell of one; ``received`` may include them. ``wall_ns`` is
-    by the shell's ``time``.
-    """
-
-    destination: str | None
-    transmitted: int
-    received: int | None = None
-    duplicates: int = 0
-    icmp_errors: int = 0
-    loss_percent: float | None = None
-    rtt_min_ns: float | None = None
-    rtt_avg_ns: float | None = None
-    rtt_max_ns: float | None = None
-    wall_ns: float | None = None
-    invalid: tuple[str, ...] = ()
-
-
-class Hping3Output(msgspec.Struct, frozen=True, kw_only=True):
-    """All runs in one text, in its order; at least one."""
-
-    runs: tuple[Hping3Run, ...]
-    warnings: tuple[str, ...] = ()
+MS_NS, S_NS = 1_000_000, 1_000_000_000
 
 
 _SUMMARY = re.compile(
@@ -69,7 +49,7 @@ _ERRORS = re.compile(
 _NO_PRIVILEGE = re.compile(r"\[open_sockraw\][^\n]{0,160}|can't open raw socket|Operation not permitted")
 
 
-def parse(text: bytes | str) -> Hping3Output:
+def parse(text: bytes | str) -> EchoOutput:
     """Read every summary in what hping3 wrote.
 
     Raises ``UsageError``, and nothing else, if there is none.
@@ -88,7 +68,7 @@ def parse(text: bytes | str) -> Hping3Output:
         # A summary may come before its replies; of several, those before each are taken for its own.
         told = string if len(found) == 1 else string[end : match.start()]
         runs.append(_run(match, told, string[match.end() : begin], warnings))
-    return Hping3Output(runs=tuple(runs), warnings=tuple(dict.fromkeys(warnings)))
+    return EchoOutput(runs=tuple(runs), warnings=tuple(dict.fromkeys(warnings)))
 
 
 def _refusal(string: str) -> UsageError:
@@ -118,7 +98,7 @@ def _grew_since(loss_percent: float, received: int, transmitted: int) -> bool:
     return fewest <= transmitted and 100 * received // fewest == kept
 
 
-def _run(match: re.Match[str], told: str, after: str, warnings: list[str]) -> Hping3Run:
+def _run(match: re.Match[str], told: str, after: str, warnings: list[str]) -> EchoRun:
     problems: list[str] = []
     transmitted = int(match["transmitted"])
     received = int(match["received"])
@@ -147,21 +127,21 @@ def _run(match: re.Match[str], told: str, after: str, warnings: list[str]) -> Hp
     if problem := order_problem(times["min"], times["avg"], times["max"]):
         problems.append(problem)
     real = _REAL.search(after)
-    return Hping3Run(
+    return EchoRun(
         destination=match["destination"],
         transmitted=transmitted,
         received=None if blind else received,
         duplicates=duplicates,
-        icmp_errors=errors,
+        errors=errors,
         loss_percent=None if blind else value_of(loss),
         rtt_min_ns=times["min"],
         rtt_avg_ns=times["avg"],
         rtt_max_ns=times["max"],
-        wall_ns=None if real is None else _wall_ns(real),
+        elapsed_ns=None if real is None else _elapsed_ns(real),
         invalid=tuple(problems),
     )
 
 
-def _wall_ns(real: re.Match[str]) -> float | None:
-    seconds = value_of(printed(real["seconds"], 1_000_000_000))
-    return None if seconds is None else int(real["minutes"] or 0) * 60e9 + seconds
+def _elapsed_ns(real: re.Match[str]) -> int | None:
+    seconds = printed(real["seconds"], S_NS)
+    return None if seconds is None else int(int(real["minutes"] or 0) * 60 * S_NS + seconds.value)

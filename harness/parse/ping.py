@@ -11,44 +11,21 @@ from __future__ import annotations
 
 import re
 
-import msgspec
-
 from harness.model.errors import UsageError
 from harness.parse import embedded
-from harness.parse.figures import COUNT, NUMBER, matched, order_problem, packets_problem, printed, value_of
+from harness.parse.figures import (
+    COUNT,
+    NUMBER,
+    EchoOutput,
+    EchoRun,
+    matched,
+    order_problem,
+    packets_problem,
+    printed,
+    value_of,
+)
 
 MS_NS = 1_000_000
-
-
-class PingRun(msgspec.Struct, frozen=True, kw_only=True):
-    """One run of ping, from its own summary; ``invalid`` says why its figures must not be used.
-
-    ``duplicates``, ``errors`` and ``corrupted`` are 0 if the summary has none: ping leaves out only zeros
-    there. ``loss_percent`` is as printed. ``rtt_mdev_ns`` is the standard deviation of the round-trip times
-    (iputils: mdev, the BSDs: stddev). ``elapsed_ns`` is from the first packet sent to the last one sent or
-    received.
-    """
-
-    destination: str | None
-    transmitted: int
-    received: int
-    duplicates: int = 0
-    errors: int = 0
-    corrupted: int = 0
-    loss_percent: float | None = None
-    elapsed_ns: int | None = None
-    rtt_min_ns: float | None = None
-    rtt_avg_ns: float | None = None
-    rtt_max_ns: float | None = None
-    rtt_mdev_ns: float | None = None
-    invalid: tuple[str, ...] = ()
-
-
-class PingOutput(msgspec.Struct, frozen=True, kw_only=True):
-    """All runs in one text, in its order; at least one."""
-
-    runs: tuple[PingRun, ...]
-    warnings: tuple[str, ...] = ()
 
 
 _SUMMARY = re.compile(
@@ -79,7 +56,7 @@ _HPING = re.compile(r"\bhping\s+statistic\b")
 _TAIL = 400
 
 
-def parse(text: bytes | str) -> PingOutput:
+def parse(text: bytes | str) -> EchoOutput:
     """Read every summary in what ping wrote.
 
     Raises ``UsageError``, and nothing else, if there is none.
@@ -97,7 +74,7 @@ def parse(text: bytes | str) -> PingOutput:
         runs.append(_run(match, string[match.end() : min(match.end() + _TAIL, end)], warnings))
     if (started := len(_HEADER.findall(string))) > len(runs):
         warnings.append(f"{started} runs of ping begin in this text, but only {len(runs)} end with a summary")
-    return PingOutput(runs=tuple(runs), warnings=tuple(dict.fromkeys(warnings)))
+    return EchoOutput(runs=tuple(runs), warnings=tuple(dict.fromkeys(warnings)))
 
 
 def reply_times_ns(text: str) -> tuple[float, ...]:
@@ -135,7 +112,7 @@ def _refusal(string: str) -> UsageError:
     )
 
 
-def _run(match: re.Match[str], tail: str, warnings: list[str]) -> PingRun:
+def _run(match: re.Match[str], tail: str, warnings: list[str]) -> EchoRun:
     problems: list[str] = []
     transmitted, received = int(match["transmitted"]), int(match["received"])
     counted = {name: int(count) for count, name in _COUNTED.findall(match["counts"])}
@@ -155,7 +132,7 @@ def _run(match: re.Match[str], tail: str, warnings: list[str]) -> PingRun:
     elif received and not rtt:
         warnings.append("round-trip times are missing: ping has none if its payload (-s) is below 16 bytes")
     elapsed_ns = value_of(matched(match, "time", MS_NS, problems))
-    return PingRun(
+    return EchoRun(
         destination=match["destination"],
         transmitted=transmitted,
         received=received,

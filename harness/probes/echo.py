@@ -47,7 +47,7 @@ def round_trips(text: str, interval_s: float, payload_bytes: int) -> tuple[Round
         interval_ns=round(interval_s * S_NS),
         payload_bytes=payload_bytes,
         sent=run.transmitted,
-        received=run.received,
+        received=run.received or 0,
         min_ns=run.rtt_min_ns,
         mean_ns=run.rtt_avg_ns,
         p50_ns=nearest_rank(times, 50) if complete else None,

@@ -27,8 +27,8 @@ from harness.model.probing import (
 from harness.network import sysctls
 from harness.network.links import LinkPath
 from harness.observe import counters
-from harness.parse import hping3
-from harness.parse import ping as ping_parser
+from harness.parse import hping3, ping
+from harness.parse.figures import EchoRun
 from harness.probes.tools import Outcome, ProbedPath, keep, require
 
 LIMITS: dict[Family, tuple[str, ...]] = {
@@ -40,6 +40,7 @@ GROWTH = 1.05
 """One more process must bring at least this factor for the sum to count as still growing."""
 
 GRACE_S = 15.0
+S_NS = 1_000_000_000
 KILLED = 128 + 9
 """The exit status that a shell and timeout(1) report for a program that SIGKILL ended."""
 
@@ -119,7 +120,7 @@ def _step(
     """So many floods at once. If a tool's output makes no sense, ``outcome`` gets a reason."""
     path = probed.path
     argv = _ping(path, probe) if gap_us is None else _hping3(path, probe, gap_us)
-    told = _ping_told if gap_us is None else _hping3_told
+    parser = ping if gap_us is None else hping3
 
     def flood(_number: int) -> Completed:
         return path.initiator.run(argv, check=False, timeout_s=probe.duration_s + GRACE_S)
@@ -139,7 +140,7 @@ def _step(
             outcome.warnings.append(f"hping3 every {gap_us} us starved itself and had to be killed")
             continue
         try:
-            one_sent, one_received, seconds = told(text)
+            one_sent, one_received, seconds = _told(parser.parse(text).runs[0])
         except UsageError as error:
             outcome.refuse(f"{probe.tool} ended with status {done.status}: {error.message}")
             continue
@@ -163,12 +164,11 @@ def _ping(path: LinkPath, probe: PacketRate) -> list[str]:
     return [*flood, *source, path.target_address]
 
 
-def _ping_told(text: str) -> tuple[int, int, float]:
+def _told(run: EchoRun) -> tuple[int, int, float]:
     """Sent, received, and in how many seconds. UsageError if the text does not say."""
-    run = ping_parser.parse(text).runs[0]
-    if run.invalid or not run.elapsed_ns:
+    if run.invalid or not run.elapsed_ns or run.received is None:
         raise UsageError("; ".join(run.invalid) or "it does not say how long it took")
-    return run.transmitted, run.received, run.elapsed_ns / 1e9
+    return run.transmitted, run.received, run.elapsed_ns / S_NS
 
 
 def _hping3(path: LinkPath, probe: PacketRate | Forwarding, gap_us: int | None = None) -> list[str]:
@@ -181,13 +181,6 @@ def _hping3(path: LinkPath, probe: PacketRate | Forwarding, gap_us: int | None =
     script = 'time timeout --signal=INT --kill-after=3 "$0" hping3 "$@"'
     common = ["-q", "-n", "-I", path.initiator_iface, *words]
     return ["bash", "-c", script, str(probe.duration_s), path.target_address, *common]
-
-
-def _hping3_told(text: str) -> tuple[int, int, float]:
-    run = hping3.parse(text).runs[0]
-    if run.invalid or not run.wall_ns or run.received is None:
-        raise UsageError("; ".join(run.invalid) or "it does not say how long it took")
-    return run.transmitted, run.received, run.wall_ns / 1e9
 
 
 def forwarding(probe: Forwarding, probed: ProbedPath) -> Outcome:
@@ -207,9 +200,9 @@ def forwarding(probe: Forwarding, probed: ProbedPath) -> Outcome:
         run = hping3.parse(text).runs[0]
     except UsageError as error:
         return outcome.refuse(f"hping3 ended with status {done.status}: {error.message}")
-    if not run.wall_ns or not sent:
+    if not run.elapsed_ns or not sent:
         return outcome.refuse("no packet left the initiator" if not sent else "hping3's time is unknown")
-    seconds = run.wall_ns / 1e9
+    seconds = run.elapsed_ns / S_NS
     outcome.figures = ForwardingFigures(
         offered_per_s=sent / seconds,
         arrived_per_s=arrived / seconds,

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from harness.model.errors import UsageError
-from harness.parse.hping3 import Hping3Run, parse
+from harness.parse.figures import EchoRun
+from harness.parse.hping3 import parse
 from tests.unit.parsing import OUTPUTS, listed, sample
 
 HEADER = "HPING host (eth0 10.0.0.2): S set, 40 headers + 0 data bytes\n"
@@ -24,7 +25,7 @@ round-trip min/avg/max = 1.0/1.5/9.0 ms
 WHOLE = HEADER + REPLIES + SUMMARY
 
 
-def only(text: str) -> Hping3Run:
+def only(text: str) -> EchoRun:
     (run,) = parse(text).runs
     return run
 
@@ -34,13 +35,13 @@ def test_summary() -> None:
     assert (run.destination, run.transmitted, run.received) == ("host", 6, 4)
     assert (run.loss_percent, run.duplicates) == (34, 0)
     assert (run.rtt_min_ns, run.rtt_avg_ns, run.rtt_max_ns) == (1e6, 1.5e6, 9e6)
-    assert (run.wall_ns, run.invalid) == (None, ())
+    assert (run.elapsed_ns, run.invalid) == (None, ())
     assert only(WHOLE.replace("tramitted", "transmitted")) == run
     assert only(" ".join(WHOLE.split())) == run
 
 
 @pytest.mark.parametrize(
-    ("appended", "wall_ns"),
+    ("appended", "elapsed_ns"),
     [
         ("real 0m2.635s\nuser 0m0.368s\nsys 0m1.160s\n", 2.635e9),
         ("\nreal\t2m1,500s\nuser\t0m0,100s\n", 121.5e9),
@@ -50,8 +51,8 @@ def test_summary() -> None:
         ("real 3.2", None),
     ],
 )
-def test_output_of_time(appended: str, wall_ns: float | None) -> None:
-    assert only(SUMMARY + appended).wall_ns == wall_ns
+def test_output_of_time(appended: str, elapsed_ns: float | None) -> None:
+    assert only(SUMMARY + appended).elapsed_ns == elapsed_ns
 
 
 def test_duplicates() -> None:
@@ -94,16 +95,16 @@ TEN = (
 def test_icmp_errors_are_counted_as_received() -> None:
     output = parse(sample("hping3/udp-to-closed-port.txt"))
     (run,) = output.runs
-    assert (run.received, run.icmp_errors, run.rtt_avg_ns) == (5, 5, 8e5)
+    assert (run.received, run.errors, run.rtt_avg_ns) == (5, 5, 8e5)
     assert output.warnings == ("ICMP errors came back: 5; hping3 may count them as received",)
     output = parse("HPING host (eth0 10.0.0.2): udp mode set\n" + 10 * UNREACHABLE + TEN)
     (run,) = output.runs
-    assert (run.received, run.icmp_errors, run.invalid) == (10, 10, ())
+    assert (run.received, run.errors, run.invalid) == (10, 10, ())
     assert (run.rtt_min_ns, run.rtt_avg_ns, run.rtt_max_ns) == (None, None, None), "0.0 is no time"
     assert "ICMP errors came back: 10; hping3 may count them as received" in output.warnings
     assert any("prints 0.0" in warning for warning in output.warnings)
     output = parse(REPLIES + "TTL 0 during transit from ip=10.0.0.1\n" + SUMMARY)
-    assert output.runs[0].icmp_errors == 1
+    assert output.runs[0].errors == 1
     assert output.warnings == ("ICMP errors came back: 1; hping3 may count them as received",)
     output = parse(3 * UNREACHABLE + SUMMARY)
     assert output.warnings == ("ICMP errors came back: 3; hping3 may count them as received",)
@@ -122,7 +123,7 @@ def test_summary_that_counts_what_came_out_of_order() -> None:
 
 def test_several_runs() -> None:
     output = parse(WHOLE + "real 0m1.000s\n" + HEADER + SUMMARY)
-    assert [run.wall_ns for run in output.runs] == [1e9, None]
+    assert [run.elapsed_ns for run in output.runs] == [1e9, None]
 
 
 @pytest.mark.parametrize(
@@ -186,7 +187,7 @@ def test_real_outputs(row: dict[str, str]) -> None:
     assert f"{run.transmitted} packets tra" in row["first_read_or_sent"]
     assert f"{received} packets received" in row["first_read_or_sent"]
     assert (run.loss_percent is None) is flood
-    assert (run.wall_ns is not None) is ("`time`" in row["contains"])
+    assert (run.elapsed_ns is not None) is ("`time`" in row["contains"])
     if run.received:
         assert run.rtt_avg_ns is not None
         assert f"/{run.rtt_avg_ns / 1e6:.1f}/" in row["first_write_or_received"]

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from harness.model.errors import UsageError
-from harness.parse.ping import PingRun, parse
+from harness.parse.figures import EchoRun
+from harness.parse.ping import parse
 from tests.unit.parsing import OUTPUTS, listed
 
 COUNTS = "5 packets transmitted, 4 received, 20% packet loss, time 4005ms"
@@ -37,7 +38,7 @@ Antwort von 10.0.0.2: Bytes=32 Zeit=13ms TTL=64
 """
 
 
-def only(text: str) -> PingRun:
+def only(text: str) -> EchoRun:
     (run,) = parse(text).runs
     return run
 

@@ -55,11 +55,6 @@ def note(error: Unreadable) -> None:
         found.append(error)
 
 
-def count() -> int:
-    """How many are noted so far."""
-    return len(_NOTED.get() or ())
-
-
 def each(files: Iterable[Path], read: Callable[[Path], T]) -> Iterator[T]:
     """What ``read`` makes of each file. Those for which it raises Unreadable are noted and left out."""
     for file in files:

@@ -365,13 +365,12 @@ def answers(table: Table, cells: Sequence[Explained]) -> list[Answer]:
             group = _group(explained)
             is_own = explained.verdict.is_labs_own or (_related(explained), row.workload) in baselines
             kept = _kept(column, cell, explained)
-            between = cell.bounds_to_no_ipsec if is_protected else cell.bounds_to_local
             if is_protected and is_own:
                 left_out.append(row.workload)
             elif kept is not None and not cell.is_disturbed:
                 counted.setdefault(group, []).append((cell, explained))
-            elif between is not None and is_disturbed and (is_protected or not column.is_memory):
-                bounds.setdefault(group, []).append((between, explained))
+            elif cell.bounds is not None and is_disturbed and (is_protected or not column.is_memory):
+                bounds.setdefault(group, []).append((cell.bounds, explained))
                 disturbed[row.workload] = group
             elif cell.is_disturbed:
                 disturbed[row.workload] = group

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import Any
@@ -35,8 +34,6 @@ _ADDED_UP = tuple(
     if field.name not in ("sampling", "tcp_retransmits", "air")
 )
 
-Grid = list[list[TableCell | None]]
-
 
 def build(
     records: Sequence[Record],
@@ -64,21 +61,16 @@ def build(
     keys = in_order(samples, context.plans)
     columns = _headed(keys, samples, context.plans)
     rows = rows_of(records, options.metric, context.plans)
-    is_rate = options.metric.figure.of is Of.TRANSFER
-    grid: Grid = []
+    grid = []
     for row in rows:
         read = reader(row.direction, options.metric)
-        found = [_measured(_in_direction(samples[key].get(row.workload, ()), row.direction)) for key in keys]
-        values = [_by_block(records, read) for records in found]
-        line = [_cell(*cell, options.metric) for cell in zip(found, values, strict=True)]
-        spans: list[_Spans] = [{} for _ in keys]
-        if is_rate and any(cell is not None and cell.is_disturbed for cell in line):
-            spans = [_spans(records, read) for records in found]
-        for place, (key, cell) in enumerate(zip(keys, line, strict=True)):
-            if cell is not None and CellKey(key, row.workload) in labs_own:
-                line[place] = msgspec.structs.replace(cell, is_labs_own=True)
-        grid.append(_with_ratios(keys, line, _undisturbed(line, values), spans))
-    table = Table(options=options, columns=tuple(columns), rows=tuple(rows), cells=tuple(map(tuple, grid)))
+        line = []
+        for key in keys:
+            of_cell = _in_direction(samples[key].get(row.workload, ()), row.direction)
+            is_own = CellKey(key, row.workload) in labs_own
+            line.append(_cell(_measured(of_cell), read, options.metric, is_labs_own=is_own))
+        grid.append(tuple(_with_ratios(keys, line, is_rate=options.metric.figure.of is Of.TRANSFER)))
+    table = Table(options=options, columns=tuple(columns), rows=tuple(rows), cells=tuple(grid))
     table = notes.marked(table)
     table = msgspec.structs.replace(
         table, title=notes.title(table), marks=notes.marks(table), notes=notes.legend(context, table)
@@ -147,27 +139,22 @@ def _measured(records: Iterable[Record]) -> list[Record]:
     return sorted(records, key=lambda record: (record.started_unix_s, record.run_id, record.order))
 
 
-_Blocks = Mapping[Block, float]
-"""Values that count, by block."""
-
-
-_Spans = Mapping[Block, tuple[float, float]]
-"""By the same keys, between which two values each would be undisturbed."""
-
-
-def _by_block(records: Iterable[Record], read: Callable[[Record], float | None]) -> _Blocks:
-    return {
-        (record.run_id, record.repeat): value
-        for record in disturbance.counting(records)
-        if (value := read(record)) is not None
-    }
-
-
-def _cell(records: Sequence[Record], blocks: _Blocks, metric: Metric) -> TableCell | None:
+def _cell(
+    records: Sequence[Record],
+    read: Callable[[Record], float | None],
+    metric: Metric,
+    *,
+    is_labs_own: bool,
+) -> TableCell | None:
     if not records:
         return None
     good = disturbance.counting(records)
-    values = list(blocks.values())
+    blocks = {
+        (record.run_id, record.repeat): disturbance.undisturbed(value, record)
+        for record in good
+        if (value := read(record)) is not None
+    }
+    values = [value for value, _ in blocks.values()]
     reasons = notes.reasons(records)
     if len(values) < len(good):
         reasons += (notes.lacking(metric, good, len(good) - len(values), len(records)),)
@@ -188,6 +175,8 @@ def _cell(records: Sequence[Record], blocks: _Blocks, metric: Metric) -> TableCe
         disturbed=max(known, default=None),
         is_disturbed=is_disturbed,
         cause=disturbance.cause(worst) if worst is not None and is_disturbed else "",
+        is_labs_own=is_labs_own,
+        blocks=blocks,
         runs=tuple(dict.fromkeys(record.run_id for record in records)),
         reasons=reasons,
         warnings=(
@@ -213,85 +202,72 @@ def _added_up(proofs: Sequence[Proof]) -> dict[str, int | None] | None:
     return total
 
 
-def _spans(records: Iterable[Record], read: Callable[[Record], float | None]) -> _Spans:
-    return {
-        (record.run_id, record.repeat): disturbance.undisturbed(value, record)
-        for record in disturbance.counting(records)
-        if (value := read(record)) is not None
-    }
-
-
 def _with_ratios(
-    keys: Sequence[ColumnKey],
-    line: Sequence[TableCell | None],
-    blocks: Sequence[_Blocks],
-    spans: Sequence[_Spans],
-) -> list[TableCell | None]:
-    baselines = {
-        (key.setting, key.column): pair
-        for key, pair in zip(keys, zip(blocks, spans, strict=True), strict=True)
+    keys: Sequence[ColumnKey], line: Sequence[TableCell | None], *, is_rate: bool
+) -> Iterable[TableCell | None]:
+    """The cells of a row with what they are compared to. ``is_rate``: more is better, so that disturbance can
+    only have lowered their values."""
+    bare = {
+        (key.setting, key.column): cell
+        for key, cell in zip(keys, line, strict=True)
         if not key.column.protection
     }
-    nothing: tuple[_Blocks, _Spans] = {}, {}
-
-    def related(key: ColumnKey, cell: TableCell | None, values: _Blocks, span: _Spans) -> TableCell | None:
+    for key, cell in zip(keys, line, strict=True):
         if cell is None or cell.value is None:
-            return cell
-        column, here = key.column, Column(LINK_LOCAL)
-        local, local_span = nothing if column.is_local else baselines.get((key.setting, here), nothing)
-        bare, bare_span = baselines.get((key.setting, column.bare), nothing) if column.protection else nothing
-        to_local, to_bare = _ratio(values, local), _ratio(values, bare)
-        return msgspec.structs.replace(
+            yield cell
+            continue
+        column = key.column
+        local = None if column.is_local else bare.get((key.setting, Column(LINK_LOCAL)))
+        plain = bare.get((key.setting, column.bare)) if column.protection else None
+        baseline = plain if column.protection else local
+        yield msgspec.structs.replace(
             cell,
-            ratio_to_local=to_local,
-            ratio_to_no_ipsec=to_bare,
-            difference_from_no_ipsec=stats.difference(list(_ratios(values, bare).values())),
-            within_blocks=_ratios(values, bare if column.protection else local),
-            bounds_to_local=_bounds(span, local_span) if to_local is None else None,
-            bounds_to_no_ipsec=_bounds(span, bare_span) if to_bare is None else None,
+            ratio_to_local=_ratio(cell, local),
+            ratio_to_no_ipsec=_ratio(cell, plain),
+            difference_from_no_ipsec=stats.difference(list(_within_blocks(cell, plain).values())),
+            within_blocks=_within_blocks(cell, baseline),
+            bounds=_bounds(cell, baseline) if is_rate else None,
         )
 
-    return list(itertools.starmap(related, zip(keys, line, blocks, spans, strict=True)))
 
-
-def _undisturbed(line: Sequence[TableCell | None], blocks: Sequence[_Blocks]) -> list[_Blocks]:
-    """The values that may be used for ratios."""
-    return [
-        {} if cell is not None and cell.is_disturbed else values
-        for cell, values in zip(line, blocks, strict=True)
-    ]
-
-
-def _ratios(values: _Blocks, baseline: _Blocks) -> dict[Block, float]:
+def _within_blocks(cell: TableCell, baseline: TableCell | None) -> dict[Block, float]:
     """The ratio within each block in which both were measured; a value of zero has none."""
+    if baseline is None or cell.is_disturbed or baseline.is_disturbed:
+        return {}
     return {
-        block: value / baseline[block] for block, value in values.items() if value and baseline.get(block)
+        block: value / baseline.blocks[block][0]
+        for block, (value, _) in cell.blocks.items()
+        if value and block in baseline.blocks and baseline.blocks[block][0]
     }
 
 
-def _ratio(values: _Blocks, baseline: _Blocks) -> float | None:
+def _ratio(cell: TableCell, baseline: TableCell | None) -> float | None:
     """The median ratio within blocks. What the machine does to all cells of a block cannot change it.
 
     Without a common block, because repeats are missing or belong to other runs, the ratio of the medians.
     """
-    within = _ratios(values, baseline)
-    if within:
+    if within := _within_blocks(cell, baseline):
         return stats.median(list(within.values()))
-    base = stats.median(list(baseline.values())) if baseline else 0.0
-    return stats.median(list(values.values())) / base if values and base else None
+    if baseline is None or cell.is_disturbed or baseline.is_disturbed or cell.value is None:
+        return None
+    return cell.value / baseline.value if baseline.value else None
 
 
-def _bounds(span: _Spans, baseline: _Spans) -> tuple[float, float] | None:
-    """Between which two the ratio would be undisturbed; None if nothing bounds it, or without a common block.
+def _bounds(cell: TableCell, baseline: TableCell | None) -> tuple[float, float] | None:
+    """Between which two the ratio of disturbed values would be undisturbed; None if nothing bounds it, or
+    without a common block.
 
     In each block the least of one goes with the most of the other. The medians of that over the blocks, so
     that a block that was disturbed much does not widen them.
     """
-    common = [block for block, (_, most) in span.items() if most and baseline.get(block, (0.0, 0.0))[0]]
+    if baseline is None or not (cell.is_disturbed or baseline.is_disturbed):
+        return None
+    of, to = cell.blocks, baseline.blocks
+    common = [block for block, (_, most) in of.items() if most and to.get(block, (0.0, 0.0))[0]]
     if not common:
         return None
-    low = stats.median([span[block][0] / baseline[block][1] for block in common])
-    high = stats.median([span[block][1] / baseline[block][0] for block in common])
+    low = stats.median([of[block][0] / to[block][1] for block in common])
+    high = stats.median([of[block][1] / to[block][0] for block in common])
     return (low, high) if low and math.isfinite(high) else None
 
 

@@ -91,8 +91,9 @@ class TableCell(msgspec.Struct, frozen=True, kw_only=True):
     behind the value, or over all repeats if there is no value. ``disturbed`` is the largest part that other
     programs took of one of the repeats behind the value (None: unknown). ``is_disturbed``: that is too much
     for the value to be used, and ``cause`` says who took it. Instead of a ratio, such a cell has ``bounds``:
-    between which two it would be undisturbed. ``is_labs_own``: the lab limits it, and not the link that it
-    imitates, as ``explain`` says. ``mark`` is the number of the cell's footnote.
+    between which two that of ``within_blocks`` would be undisturbed. ``blocks`` are the values behind it,
+    each with the most that it would be undisturbed. ``is_labs_own``: the lab limits it, and not the link
+    that it imitates, as ``explain`` says. ``mark`` is the number of the cell's footnote.
     """
 
     status: Status
@@ -105,9 +106,9 @@ class TableCell(msgspec.Struct, frozen=True, kw_only=True):
     ratio_to_local: float | None = None
     ratio_to_no_ipsec: float | None = None
     difference_from_no_ipsec: Difference | None = None
+    blocks: Mapping[Block, tuple[float, float]] = {}
     within_blocks: Mapping[Block, float] = {}
-    bounds_to_local: tuple[float, float] | None = None
-    bounds_to_no_ipsec: tuple[float, float] | None = None
+    bounds: tuple[float, float] | None = None
     proof: dict[str, int | None] | None = None
     disturbed: float | None = None
     is_disturbed: bool = False

@@ -14,13 +14,10 @@ import msgspec
 from harness.analysis import disturbance
 from harness.analysis.stats import fairness
 from harness.model import (
-    PROTECTION_OFF,
     TRANSPORTS,
-    UNENCRYPTED,
     ClientPart,
     Column,
     Io,
-    IpsecMode,
     Record,
     Setting,
     is_unencrypted,
@@ -29,7 +26,7 @@ from harness.model.probing import TITLES, View
 from harness.results.metrics import Direction
 from harness.table.notes import DISTURBED_SIGN
 from harness.table.views.grid import Entry, Field, Footnotes, Grid, Row
-from harness.table.views.tables import runs_note
+from harness.table.views.tables import protection_of, runs_note
 
 MB, US_NS = 1e6, 1e3
 
@@ -123,23 +120,16 @@ def _series(records: Iterable[Record]) -> dict[Series, Counts]:
             is_open = bool(column.protection) and is_unencrypted(record.encrypts, record.agreed)
             series = Series(record.setting.told, column, record.workload.name, direction, is_open)
             found.setdefault(series, {}).setdefault(record.column.initiators, []).append(record)
-    ordered = sorted(found, key=_order)
+    ordered = sorted(found, key=lambda of: (of.place, len(of.column.protection), of.column.protection))
     return {series: dict(sorted(found[series].items())) for series in ordered}
-
-
-def _order(series: Series) -> tuple[object, ...]:
-    return series.place, len(series.column.protection), series.column.protection
 
 
 def _names(series: Series) -> tuple[str, ...]:
     """The texts of ``LABELS``."""
     column = series.column
-    parts = [column.title.removeprefix("IPsec ") or PROTECTION_OFF]
-    parts += [column.mode] if column.mode not in (None, IpsecMode.TRANSPORT) else []
-    parts += [UNENCRYPTED] if series.is_unencrypted else []
     return (
         column.link,
-        ", ".join(parts),
+        protection_of(column, is_unencrypted=series.is_unencrypted),
         TRANSPORTS.get(column.transport or "", column.transport or ""),
         f"{series.workload}, {series.direction}",
         series.setting.name,

@@ -17,6 +17,8 @@ from harness.model import (
     PROTECTION_OFF,
     UNENCRYPTED,
     Clock,
+    Column,
+    IpsecMode,
     Record,
     TestbedKind,
     is_unencrypted,
@@ -124,7 +126,9 @@ def _groups(records: Iterable[ProbeRecord]) -> dict[tuple[str, ...], list[ProbeR
     found: dict[tuple[str, ...], list[ProbeRecord]] = {}
     for record in records:
         emulated = " (emulated)" if record.emulated else ""
-        key = (f"{record.column.link}{emulated}", _protection(record), setting_of(record))
+        is_open = bool(record.column.protection) and is_unencrypted(record.encrypts, record.agreed)
+        protection = protection_of(record.column, is_unencrypted=is_open)
+        key = (f"{record.column.link}{emulated}", protection, setting_of(record))
         found.setdefault(key, []).append(record)
     places = {key[2] for key in found}
     # If all are of one place, only the notes name it.
@@ -138,14 +142,11 @@ def setting_of(record: ProbeRecord) -> str:
     return place + (f" {record.setting.release}" if record.setting.release else "")
 
 
-def _protection(record: ProbeRecord) -> str:
-    if not record.column.protection:
-        return PROTECTION_OFF
-    parts = [
-        record.column.title.removeprefix("IPsec "),
-        *([record.column.mode] if record.column.mode not in (None, "transport") else []),
-    ]
-    return ", ".join([*parts, *([UNENCRYPTED] if is_unencrypted(record.encrypts, record.agreed) else [])])
+def protection_of(column: Column, *, is_unencrypted: bool) -> str:
+    """``aes128gcm16, tunnel``; ``off`` without any."""
+    parts = [column.title.removeprefix("IPsec ") or PROTECTION_OFF]
+    parts += [column.mode] if column.mode not in (None, IpsecMode.TRANSPORT) else []
+    return ", ".join([*parts, *([UNENCRYPTED] if is_unencrypted else [])])
 
 
 def _entry(

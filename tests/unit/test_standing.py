@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import signal
 import subprocess
@@ -459,7 +460,8 @@ def test_what_each_run_does_is_done_ahead_until_there_is_one(monkeypatch: pytest
 
     monkeypatch.setattr(inside, "mount_private", fails)
     monkeypatch.setattr(lean, "fio", lambda _folder: done.append("fio"))
-    monkeypatch.setattr(type(transports.DEFAULT), "get_ready", lambda *_: done.append("transport"))
+    usual = dataclasses.replace(transports.DEFAULT, get_ready=lambda _host: done.append("transport"))
+    monkeypatch.setattr(transports, "DEFAULT", usual)
     inside.get_ready(lambda: len(done) == 2)
     assert done == ["mounts", "fio"]
     inside.get_ready(lambda: False)

@@ -710,7 +710,7 @@ def test_a_ramdisk_module_loaded_at_the_last_moment_is_not_unloaded(tmp_path: Pa
     taken = (1, "", "modprobe: ERROR: could not insert 'brd': Module already in kernel")
     world = World(answers=[(("modprobe", "--first-time"), taken)])
     outcome = measure(world, tmp_path / "run")
-    assert "Module already in kernel" in str(outcome.error)
+    assert "brd is already loaded, so its disks may be somebody else's" in str(outcome.error)
     assert not any(command.argv[:2] == ("modprobe", "-r") for command in world.commands)
     assert outcome.journal.open_entries() == {}
 

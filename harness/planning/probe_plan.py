@@ -23,7 +23,7 @@ from harness.model.units import parse_duration_s, shown, unknown_name
 from harness.parse.files import TomlFile, read_text
 from harness.parse.profiles import data_folder
 from harness.planning import plan as plans
-from harness.planning.request import HOW_OFTEN, WHAT, Option, PathRequest, Request
+from harness.planning.request import PathRequest, Request, often, what
 from harness.results.rules import MIB
 
 DEFAULT_PROBES = ("ping", "ping-io", "ping-loaded", "tcp", "udp")
@@ -75,42 +75,35 @@ class ProbeRequest(PathRequest, frozen=True, kw_only=True):
 
     links: Annotated[
         tuple[str, ...],
-        Option(
+        what(
             flag="--link",
             help="As for `harness run`, but not local.",
             default=", ".join(DEFAULT_LINKS),
-            panel=WHAT,
             leads_out=True,
         ),
     ] = ()
     ipsec: Annotated[
-        tuple[str, ...],
-        Option(help="off, on, both, or a proposal of ipsec/.", default="off", panel=WHAT),
+        tuple[str, ...], what(help="off, on, both, or a proposal of ipsec/.", default="off")
     ] = ()
     probes: Annotated[
-        tuple[str, ...],
-        Option(flag="--probe", help=f"{', '.join(NAMED)}.", default=", ".join(DEFAULT_PROBES), panel=WHAT),
+        tuple[str, ...], what(flag="--probe", help=f"{', '.join(NAMED)}.", default=", ".join(DEFAULT_PROBES))
     ] = ()
     profile: Annotated[
-        str | None,
-        Option(help=f"An experiment: {', '.join(names())}, or a file with paths and probes.", panel=WHAT),
+        str | None, what(help=f"An experiment: {', '.join(names())}, or a file with paths and probes.")
     ] = None
-    count: Annotated[
-        int | None, Option(help="Pings or round trips, instead of each probe's own number.", panel=HOW_OFTEN)
-    ] = None
+    count: Annotated[int | None, often(help="Pings or round trips, instead of each probe's own number.")] = (
+        None
+    )
     duration: Annotated[
         str | None,
-        Option(
-            help="Of tcp, udp and floods, e.g. 3s.",
-            default=f"10s; 3s; in virtual time {VIRTUAL_DURATION_S}s",
-            panel=HOW_OFTEN,
+        often(
+            help="Of tcp, udp and floods, e.g. 3s.", default=f"10s; 3s; in virtual time {VIRTUAL_DURATION_S}s"
         ),
     ] = None
     udp_rate: Annotated[
-        str | None,
-        Option(help="What UDP sends, e.g. 100M bit/s.", default="10G; in virtual time 1G", panel=HOW_OFTEN),
+        str | None, often(help="What UDP sends, e.g. 100M bit/s.", default="10G; in virtual time 1G")
     ] = None
-    repeats: Annotated[int | None, Option(help="Of each probe.", default="1", panel=HOW_OFTEN)] = None
+    repeats: Annotated[int | None, often(help="Of each probe.", default="1")] = None
 
     def on(self, profile: ProbeProfile | None) -> Request:
         """The request of a run on these paths, or else on those of ``profile``."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import functools
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -76,85 +77,63 @@ class Option:
     leads_out: bool = False
 
 
+# An option below each heading.
+what = functools.partial(Option, panel=WHAT)
+often = functools.partial(Option, panel=HOW_OFTEN)
+storage = functools.partial(Option, panel=STORAGE)
+settings = functools.partial(Option, panel=SETTINGS)
+lab = functools.partial(Option, panel=LAB)
+machines = functools.partial(Option, panel=MACHINES)
+run = functools.partial(Option, panel=THE_RUN)
+
+
 class PathRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which paths are asked for, and where: what ``harness run`` and ``harness probe`` have in common."""
 
     links: Annotated[
         tuple[str, ...],
-        Option(
+        what(
             flag="--link",
             help="Of profiles/links/, or a file; wired:unshaped, wired:jumbo, wired:mtu=9000. With --target "
             "an interface of the initiator: wired=eth0, wifi=wlan0@TARGET-ADDRESS.",
             default="local, wired, wifi",
-            panel=WHAT,
             leads_out=True,
         ),
     ] = ()
     ipsec: Annotated[
-        tuple[str, ...],
-        Option(help="off, on (aes128gcm16), both, or a proposal of ipsec/.", default="both", panel=WHAT),
+        tuple[str, ...], what(help="off, on (aes128gcm16), both, or a proposal of ipsec/.", default="both")
     ] = ()
-    testbed: Annotated[
-        str,
-        Option(
-            help="auto, lab, or host (this machine's kernel; root).",
-            panel=LAB,
-            leads_out=True,
-        ),
-    ] = testbed.AUTO
-    kernels: Annotated[Kernels, Option(help="Do target and initiators share one?", panel=LAB)] = Kernels.ONE
-    virtual_time: Annotated[
-        bool,
-        Option(
-            help="Only links and disks take time, on the own kernel.",
-            panel=LAB,
-        ),
-    ] = False
+    testbed: Annotated[str, lab(help="auto, lab, or host (this machine's kernel; root).", leads_out=True)] = (
+        testbed.AUTO
+    )
+    kernels: Annotated[Kernels, lab(help="Do target and initiators share one?")] = Kernels.ONE
+    virtual_time: Annotated[bool, lab(help="Only links and disks take time, on the own kernel.")] = False
     lab_kernel: Annotated[
-        str,
-        Option(
-            help="own: of harness kernel build; auto: for radios; or another's key.",
-            metavar="KERNEL",
-            panel=LAB,
-        ),
+        str, lab(help="own: of harness kernel build; auto: for radios; or another's key.", metavar="KERNEL")
     ] = KernelChoice.AUTO.value
-    target: Annotated[
-        str | None,
-        Option(
-            help="ssh://[USER@]HOST[:PORT], or local.",
-            panel=MACHINES,
-            leads_out=True,
-        ),
-    ] = None
+    target: Annotated[str | None, machines(help="ssh://[USER@]HOST[:PORT], or local.", leads_out=True)] = None
     initiators: Annotated[
         tuple[str, ...],
-        Option(
+        machines(
             flag="--initiator",
             help="The same; in a run several measure at once.",
             default="local",
-            panel=MACHINES,
             leads_out=True,
         ),
     ] = ()
     hops: Annotated[
         tuple[str, ...],
-        Option(
-            flag="--hop",
-            help="A router or switch between, to read its counters.",
-            panel=MACHINES,
-            leads_out=True,
-        ),
+        machines(flag="--hop", help="A router or switch between, to read its counters.", leads_out=True),
     ] = ()
     ip: Annotated[
-        tuple[Version, ...],
-        Option(help="Version of IP; each makes columns.", default="4", panel=SETTINGS, leads_out=True),
+        tuple[Version, ...], settings(help="Version of IP; each makes columns.", default="4", leads_out=True)
     ] = ()
-    wifi_security: Annotated[
-        Security, Option(help="Of WiFi with radios, on the own kernel.", panel=SETTINGS)
-    ] = Security.WPA2
-    ipsec_mode: Annotated[IpsecMode, Option(help="ESP's.", panel=SETTINGS)] = IpsecMode.TRANSPORT
-    auth: Annotated[IkeAuth, Option(help="IKE's.", panel=SETTINGS)] = IkeAuth.PSK
-    results: Annotated[str, Option(metavar="FOLDER", help="Where results go.", panel=THE_RUN)] = RESULTS
+    wifi_security: Annotated[Security, settings(help="Of WiFi with radios, on the own kernel.")] = (
+        Security.WPA2
+    )
+    ipsec_mode: Annotated[IpsecMode, settings(help="ESP's.")] = IpsecMode.TRANSPORT
+    auth: Annotated[IkeAuth, settings(help="IKE's.")] = IkeAuth.PSK
+    results: Annotated[str, run(metavar="FOLDER", help="Where results go.")] = RESULTS
 
 
 class Request(PathRequest, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -166,142 +145,85 @@ class Request(PathRequest, frozen=True, kw_only=True, forbid_unknown_fields=True
     version: int = CONFIG_VERSION
     protect: Annotated[
         tuple[str, ...],
-        Option(
+        what(
             help=f"The same, and {', '.join(PROTECTIONS)}; nested, outermost first: "
-            f"{NESTING[0][0]}+aes128gcm16.",
-            panel=WHAT,
+            f"{NESTING[0][0]}+aes128gcm16."
         ),
     ] = ()
     transports: Annotated[
         tuple[str, ...],
-        Option(
+        what(
             flag="--transport",
             help=f"What carries the disk: {', '.join(TRANSPORTS)}.",
             default=DEFAULT_TRANSPORT,
-            panel=WHAT,
         ),
     ] = ()
-    profile: Annotated[str, Option(help="Workloads: document, modern, a fio job file.", panel=WHAT)] = (
-        "document"
-    )
+    profile: Annotated[str, what(help="Workloads: document, modern, a fio job file.")] = "document"
     workloads: Annotated[
-        tuple[str, ...], Option(flag="--workload", help="Only this workload of the profile.", panel=WHAT)
+        tuple[str, ...], what(flag="--workload", help="Only this workload of the profile.")
     ] = ()
-    repeats: Annotated[
-        int,
-        Option(
-            metavar="N",
-            help="Of each cell; with --confidence, at least.",
-            panel=HOW_OFTEN,
-        ),
-    ] = REPEATS
+    repeats: Annotated[int, often(metavar="N", help="Of each cell; with --confidence, at least.")] = REPEATS
     confidence: Annotated[
         str | None,
-        Option(
-            metavar="PERCENT",
-            help="Until the 95 % interval of each median is within, e.g. 5%.",
-            panel=HOW_OFTEN,
-        ),
+        often(metavar="PERCENT", help="Until the 95 % interval of each median is within, e.g. 5%."),
     ] = None
     max_repeats: Annotated[
-        int | None,
-        Option(
-            help="With --confidence: at most.",
-            default=str(DEFAULT_MAX_REPEATS),
-            panel=HOW_OFTEN,
-        ),
+        int | None, often(help="With --confidence: at most.", default=str(DEFAULT_MAX_REPEATS))
     ] = None
     max_time: Annotated[
-        str | None,
-        Option(
-            metavar="TIME",
-            help="With --confidence: no repeat begins later, e.g. 30m.",
-            panel=HOW_OFTEN,
-        ),
+        str | None, often(metavar="TIME", help="With --confidence: no repeat begins later, e.g. 30m.")
     ] = None
-    retries: Annotated[
-        int,
-        Option(help="How often a disturbed cell is measured again.", panel=HOW_OFTEN),
-    ] = 2
+    retries: Annotated[int, often(help="How often a disturbed cell is measured again.")] = 2
     runtime: Annotated[
-        str | None,
-        Option(
-            metavar="TIME",
-            help="Of each cell, e.g. 5s.",
-            default="profile's",
-            panel=HOW_OFTEN,
-        ),
+        str | None, often(metavar="TIME", help="Of each cell, e.g. 5s.", default="profile's")
     ] = None
     backing: Annotated[
         str | None,
-        Option(
+        storage(
             help="The target's: ramdisk, file, file:/PATH, block:/dev/NAME.",
             default="ramdisk; with --target file",
-            panel=STORAGE,
             leads_out=True,
         ),
     ] = None
-    size: Annotated[str, Option(help="How much of it is used, e.g. 1G.", panel=STORAGE)] = "128M"
+    size: Annotated[str, storage(help="How much of it is used, e.g. 1G.")] = "128M"
     local_device: Annotated[
-        str | None,
-        Option(
-            help="The initiator's own, for the column local.",
-            panel=STORAGE,
-            leads_out=True,
-        ),
+        str | None, storage(help="The initiator's own, for the column local.", leads_out=True)
     ] = None
     destroy: Annotated[
         tuple[str, ...],
-        Option(
-            metavar="DEVICE",
-            help="Consent to lose what is on it: its name again.",
-            panel=STORAGE,
-            leads_out=True,
-        ),
+        storage(metavar="DEVICE", help="Consent to lose what is on it: its name again.", leads_out=True),
     ] = ()
-    shared_lun: Annotated[bool, Option(help="All initiators read one LUN, not one each.", panel=MACHINES)] = (
-        False
-    )
-    lab_initiators: Annotated[int, Option(help="How many, 64 at most (apart: 16).", panel=LAB)] = 1
+    shared_lun: Annotated[bool, machines(help="All initiators read one LUN, not one each.")] = False
+    lab_initiators: Annotated[int, lab(help="How many, 64 at most (apart: 16).")] = 1
     disk: Annotated[
         str | None,
-        Option(
+        storage(
             help="A modelled one: hdd-7200, sata-ssd, nvme, ram, another of profiles/disks/, or a file; on "
             "the own kernel.",
             default=f"none; in virtual time {DEFAULT_VIRTUAL_DISK}",
-            panel=STORAGE,
         ),
     ] = None
-    cipher_driver: Annotated[
-        Ciphers,
-        Option(metavar="KIND", help="machine, portable (no AES-NI).", panel=LAB),
-    ] = Ciphers.MACHINE
+    cipher_driver: Annotated[Ciphers, lab(metavar="KIND", help="machine, portable (no AES-NI).")] = (
+        Ciphers.MACHINE
+    )
     iscsi: Annotated[
         tuple[str, ...],
-        Option(
+        settings(
             metavar="NAME=VALUE",
             help="Both ends must agree on it: InitialR2T, ImmediateData, FirstBurstLength, MaxBurstLength, "
             "MaxRecvDataSegmentLength.",
-            panel=SETTINGS,
         ),
     ] = ()
     probes: Annotated[
         bool | None,
-        Option(
+        run(
             flag="--probes/--no-probes",
             help="Measure paths and processors during the cells.",
             default="yes; in virtual time no",
-            panel=THE_RUN,
         ),
     ] = None
-    smoke: Annotated[
-        bool,
-        Option(help="--runtime 1s --retries 0 --no-probes.", panel=THE_RUN),
-    ] = False
-    seed: Annotated[
-        int | None,
-        Option(help="Of the order of cells and of offsets.", default="random", panel=THE_RUN),
-    ] = None
+    smoke: Annotated[bool, run(help="--runtime 1s --retries 0 --no-probes.")] = False
+    seed: Annotated[int | None, run(help="Of the order of cells and of offsets.", default="random")] = None
 
 
 def load_request(path: Path) -> Request:

@@ -33,7 +33,7 @@ mkdir "$work/sdist"
 tar -C "$work/sdist" --strip-components 1 -xzf "$sdist"
 (cd "$work/sdist" && "$python" -m hatchling build --target wheel --directory "$folder" >/dev/null)
 for file in "$sdist" "$folder"/*.whl; do
-    python3 -m venv "$work/venv"
+    "$python" -m venv "$work/venv"
     "$work/venv/bin/pip" install --quiet --disable-pip-version-check "$file"
     tried "$(basename "$file")" "$(sh "$clone/tools/check-installed.sh" "$work/venv/bin/harness")"
     rm -rf "$work/venv"

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-import msgspec
-
 from harness.explain import span
 from harness.explain.path import Sealed
 from harness.explain.span import Span
@@ -25,11 +23,11 @@ def work_ns(probes: Iterable[ProbeRecord], sealed: Sequence[Sealed]) -> Span | N
     another, times the stretch that was seen, times ``AMPLE``.
     """
     measured = [_kernels(probe) for probe in probes]
-    found = [[_Work.of(kernel, sealed) for kernel in kernels] for kernels in measured if kernels]
+    found = [[_parts(kernel, sealed) for kernel in kernels] for kernels in measured if kernels]
     if not found or not sealed:
         return None
-    least = span.of_samples([max(work.on_one_core_ns for work in works) for works in found])
-    most = span.of_samples([sum(work.stretched_ns for work in works) for works in found])
+    least = span.of_samples([max(_on_one_core_ns(*each) for each in kernels) for kernels in found])
+    most = span.of_samples([sum(sum(parts) * one.stretch for one, parts in kernels) for kernels in found])
     return Span(least.low, max(least.low, most.mid), AMPLE * most.high)
 
 
@@ -46,25 +44,17 @@ def _kernels(probe: ProbeRecord) -> Sequence[KernelCipher]:
     return figures.kernels if probe.status is Status.OK and isinstance(figures, CipherFigures) else ()
 
 
-class _Work(msgspec.Struct, frozen=True, kw_only=True):
-    """What one kernel has to do for one I/O.
+def _parts(kernel: KernelCipher, sealed: Sequence[Sealed]) -> tuple[KernelCipher, list[float]]:
+    """How long one kernel encrypts or decrypts each part of one I/O, in ns."""
+    return kernel, [
+        part.packets * operation.each_packet_ns + part.bytes * operation.each_byte_ns
+        for end in kernel.ends
+        for part in sealed
+        for operation in [kernel.encrypt if part.by == end else kernel.decrypt]
+    ]
 
-    ``on_one_core_ns`` is the least that falls to one of its cores. With one core, that is all of it. With
-    several it is the longest part, because a connection's packets are not encrypted on two cores at once.
-    """
 
-    on_one_core_ns: float
-    stretched_ns: float
-
-    @classmethod
-    def of(cls, kernel: KernelCipher, sealed: Sequence[Sealed]) -> _Work:
-        parts = [
-            part.packets * operation.each_packet_ns + part.bytes * operation.each_byte_ns
-            for end in kernel.ends
-            for part in sealed
-            for operation in [kernel.encrypt if part.by == end else kernel.decrypt]
-        ]
-        return cls(
-            on_one_core_ns=sum(parts) if kernel.processors == 1 else max(parts),
-            stretched_ns=sum(parts) * kernel.stretch,
-        )
+def _on_one_core_ns(kernel: KernelCipher, parts: Sequence[float]) -> float:
+    """The least that falls to one of a kernel's cores. With several it is the longest part, because a
+    connection's packets are not encrypted on two cores at once."""
+    return sum(parts) if kernel.processors == 1 else max(parts)

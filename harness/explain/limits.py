@@ -121,7 +121,7 @@ def _windows(reading: Reading) -> float | None:
 
 def _faster_device(guess: Reading) -> Step | None:
     # Memory that takes half the time is advice for nobody.
-    return None if guess.is_memory else Step(Kind.DEVICE, 0.5)
+    return None if guess.evidence.is_memory else Step(Kind.DEVICE, 0.5)
 
 
 def _is_window_transports(guess: Reading) -> bool:

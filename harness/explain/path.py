@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import msgspec
 
 from harness.analysis import theory, wire
 from harness.analysis.theory import Burst, Dialogue, Direction, Framing, Wire
-from harness.analysis.wire.iscsi import WINDOW_BYTES
+from harness.analysis.wire.iscsi import WINDOW_BYTES, cut
 from harness.explain.span import Span
 from harness.model import ENDS, Duplex, End, LinkProfile
 
@@ -113,7 +113,7 @@ def demands(
 ) -> Demands:
     """What ``block_bytes`` take, as commands of at most ``command_bytes`` that travel side by side."""
     plain, wire = Wire(link=link), Wire(link=link, framing=framing)
-    commands = list(_cut(block_bytes, command_bytes or block_bytes))
+    commands = list(cut(block_bytes, command_bytes or block_bytes))
     without = [dialogue.bursts(plain, direction, length) for length in commands]
     within = [dialogue.bursts(wire, direction, length) for length in commands]
     bare_s = _stored_s(plain, without) + sum(_serial_s(plain, bursts) for bursts in without)
@@ -182,8 +182,3 @@ def _serial_s(wire: Wire, dialogue: list[Burst]) -> float:
 
 def _acks_s(wire: Wire, dialogue: list[Burst]) -> float:
     return wire.serialisation_s([0] * sum(theory.acks(dialogue, wire.mss_bytes)[0].values()))
-
-
-def _cut(length: int, largest: int) -> Iterator[int]:
-    for begin in range(0, length, largest):
-        yield min(largest, length - begin)

@@ -161,7 +161,7 @@ def after(reading: Reading, step: Step, chances: Chances) -> tuple[float, Resour
     depth = int(step.value) if step.kind is Kind.DEPTH else reading.depth
     gained = 0.0
     core_ns = _core_ns(reading, found, chances)
-    device_ns = None if reading.is_memory else reading.device_ns
+    device_ns = None if reading.evidence.is_memory else reading.device_ns
     if step.kind is Kind.RATE and path is not None and reading.path is not None:
         gained = reading.path.alone_ns - path.alone_ns
     elif step.kind is Kind.DEVICE and device_ns is not None:
@@ -172,7 +172,7 @@ def after(reading: Reading, step: Step, chances: Chances) -> tuple[float, Resour
     known_ns = sum(ns for name, ns in found.items() if name != "rest")
     slower = max(1.0, reading.whole_ns / known_ns) if reading.depth == 1 and known_ns else 1.0
     alone_ns = (known_ns - gained) * slower
-    if step.kind is Kind.DEPTH and reading.depth == 1 and reading.is_memory:
+    if step.kind is Kind.DEPTH and reading.depth == 1 and reading.evidence.is_memory:
         core_ns += QUEUED * (reading.device_ns or 0.0)
     core_ns *= _between(WORK.get((step.kind, reading.depth == 1), STEADY), chances.work)
     servers = {Resource.CORE: core_ns}
@@ -218,7 +218,7 @@ def _core_ns(reading: Reading, found: Mapping[str, float], chances: Chances) -> 
     if known is not None:
         return known
     work = found.get("cpu", 0.0) + found.get("crypto", 0.0)
-    if reading.is_memory:
+    if reading.evidence.is_memory:
         work += reading.device_ns or 0.0
     return work + (chances.work * max(0.0, found.get("rest", 0.0)) if reading.depth == 1 else 0.0)
 

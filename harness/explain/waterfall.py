@@ -39,9 +39,8 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
     is how long these keep a core busy, whether or not anything waits for it. ``core_ns`` is how long the
     busiest core works for one I/O, and ``work_ns`` the same as far as it is known better from another link.
     ``implementation_ns`` is what the digital twin does not take.
-    ``emulation_ns`` is what the emulation of the link adds. ``is_labs``: the link is emulated and nothing is
-    protected, so what processors do is the lab's own. ``faster`` is the path at twice the rate.
-    ``is_memory``: the device is memory, so its time is the processor's. ``evidence`` is what it is read from.
+    ``emulation_ns`` is what the emulation of the link adds. ``faster`` is the path at twice the rate.
+    ``evidence`` is what it is read from.
     """
 
     evidence: Evidence
@@ -57,9 +56,12 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
     work_ns: float | None
     implementation_ns: float | None
     emulation_ns: float | None = None
-    is_labs: bool = False
     faster: Demands | None = None
-    is_memory: bool = False
+
+    @property
+    def is_labs(self) -> bool:
+        """The link is emulated and nothing is protected, so what processors do is the lab's own."""
+        return self.evidence.is_emulated and not self.evidence.column.protection
 
     @property
     def whole_ns(self) -> float:
@@ -122,9 +124,7 @@ def _reading(evidence: Evidence, at: At, *, model: float, split: float, waited: 
         work_ns=at(evidence.work_ns) if evidence.work_ns is not None else None,
         implementation_ns=at(evidence.twin_ns) if evidence.twin_ns is not None else None,
         emulation_ns=at(evidence.emulation_ns) if evidence.emulation_ns is not None else None,
-        is_labs=evidence.is_emulated and not evidence.column.protection,
         faster=evidence.faster.scaled(model) if evidence.faster is not None else None,
-        is_memory=evidence.is_memory,
     )
 
 

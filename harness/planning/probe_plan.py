@@ -115,12 +115,23 @@ class ProbeRequest(PathRequest, frozen=True, kw_only=True):
         )
 
     def asked(self, profile: ProbeProfile | None) -> list[Probe]:
-        """The probes that are asked for, by name or by ``profile``. UsageError for what is not possible."""
-        rate_bit_s = None if self.udp_rate is None else parse_rate(self.udp_rate)
-        seconds = None if self.duration is None else _whole_seconds(self.duration)
-        words = self.probes or DEFAULT_PROBES
-        probes = named(words, virtual_time=self.virtual_time) if profile is None else profile.probe
-        return changed(probes, count=self.count, duration_s=seconds, rate_bit_s=rate_bit_s)
+        """The probes that are asked for, by name or by ``profile``, with their count, duration or rate if
+        they have one. UsageError for what is not possible."""
+        usual_s, usual_bit_s = (VIRTUAL_DURATION_S, VIRTUAL_RATE_BIT_S) if self.virtual_time else (None, None)
+        if profile is not None:
+            usual_s = usual_bit_s = None
+        given = {
+            "count": self.count,
+            "duration_s": usual_s if self.duration is None else _whole_seconds(self.duration),
+            "rate_bit_s": usual_bit_s if self.udp_rate is None else parse_rate(self.udp_rate),
+        }
+        given = {name: value for name, value in given.items() if value is not None}
+        found = []
+        for probe in named(self.probes or DEFAULT_PROBES) if profile is None else profile.probe:
+            changes = {name: value for name, value in given.items() if name in probe.__struct_fields__}
+            found.append(msgspec.structs.replace(probe, **changes))
+            check(found[-1])
+        return found
 
 
 def load_profile(name: str) -> ProbeProfile:
@@ -135,33 +146,12 @@ def load_profile(name: str) -> ProbeProfile:
     return profile
 
 
-def named(words: Sequence[str], *, virtual_time: bool = False) -> list[Probe]:
+def named(words: Sequence[str]) -> list[Probe]:
     """The probes that ``--probe`` asks for."""
     for word in words:
         if word not in NAMED:
             raise unknown_name("probe", word, NAMED)
-    found = [probe for word in words for probe in NAMED[word]]
-    if virtual_time:
-        return changed(found, duration_s=VIRTUAL_DURATION_S, rate_bit_s=VIRTUAL_RATE_BIT_S)
-    return found
-
-
-def changed(
-    probes: Sequence[Probe],
-    *,
-    count: int | None = None,
-    duration_s: int | None = None,
-    rate_bit_s: int | None = None,
-) -> list[Probe]:
-    """The same probes with another count, duration or rate, if they have one; all of them are checked."""
-    given = {"count": count, "duration_s": duration_s, "rate_bit_s": rate_bit_s}
-    found = []
-    for probe in probes:
-        own = {name: value for name, value in given.items() if name in probe.__struct_fields__}
-        changes = {name: value for name, value in own.items() if value is not None}
-        found.append(msgspec.structs.replace(probe, **changes))
-        check(found[-1])
-    return found
+    return [probe for word in words for probe in NAMED[word]]
 
 
 def parse_rate(text: str) -> int:

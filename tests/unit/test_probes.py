@@ -38,6 +38,7 @@ from harness.network.links import LinkPath
 from harness.observe.counters import Observer
 from harness.observe.neighbours import Watching
 from harness.planning import probe_plan
+from harness.planning.probe_plan import ProbeProfile, ProbeRequest
 from harness.planning.request import Request
 from harness.probes import datagrams, echo, judged, packets, throughput
 from harness.probes.tools import PACKAGES, ProbedPath
@@ -547,7 +548,7 @@ def test_every_shipped_profile_can_be_planned() -> None:
 )
 def test_parameters_that_no_tool_could_act_upon_are_refused(probes: list[Probe], message: str) -> None:
     with pytest.raises(UsageError) as refused:
-        probe_plan.changed(probes)
+        ProbeRequest().asked(ProbeProfile(title="", probe=tuple(probes)))
     assert message in refused.value.message
 
 
@@ -555,7 +556,7 @@ def test_parameters_that_no_tool_could_act_upon_are_refused(probes: list[Probe],
     ("text", "rate_bit_s"), [("100M", 10**8), ("1.5g", 1_500_000_000), ("64000", 64_000), ("10K", 10_000)]
 )
 def test_rates_are_in_powers_of_1000(text: str, rate_bit_s: int) -> None:
-    (probe,) = probe_plan.changed([Udp()], rate_bit_s=probe_plan.parse_rate(text))
+    (probe,) = ProbeRequest(probes=("udp",), udp_rate=text).asked(None)
     assert isinstance(probe, Udp) and probe.rate_bit_s == rate_bit_s
 
 
@@ -567,7 +568,7 @@ def test_what_is_no_rate_is_refused(text: str) -> None:
 
 def test_probes_are_named_and_need_a_network() -> None:
     with pytest.raises(UsageError, match="there is no probe 'pong'"):
-        probe_plan.named(["pong"])
+        ProbeRequest(probes=("pong",)).asked(None)
     with pytest.raises(UsageError, match="link local has none"):
         probe_plan.make_plan(Request(links=("local",)), [Ping()], "probes")
     with pytest.raises(UsageError, match="two probes have the name ping-1s"):
@@ -611,10 +612,10 @@ def test_named_probes_are_short_in_virtual_time_and_an_estimate_counts_packets(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("harness.planning.plan.kernel.own_kernel", lambda: None)
-    probes = probe_plan.named(["tcp", "udp", "ping"], virtual_time=True)
+    probes = ProbeRequest(probes=("tcp", "udp", "ping"), virtual_time=True).asked(None)
     assert [probe.name for probe in probes[:2]] == ["tcp", "udp-1000m"]
     assert [probe.duration_s for probe in probes if isinstance(probe, Tcp | Udp)] == [1, 1]
-    assert probes[2:] == probe_plan.named(["ping"])
+    assert probes[2:] == ProbeRequest(probes=("ping",)).asked(None)
     request = Request(links=("wired",), virtual_time=True, repeats=1)
     made = probe_plan.make_plan(request, [Tcp(duration_s=10)], "probes")
     assert probe_plan.estimate_s(made) == pytest.approx(10e9 / 8 / 1500 / 7000)

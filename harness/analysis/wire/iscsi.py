@@ -48,9 +48,9 @@ class Dialogue:
 
         if direction == "read":
             answer: list[tuple[int, bool]] = []
-            for length in _cut(block_bytes, min(self.max_recv_bytes, self.max_burst_bytes)):
+            for length in cut(block_bytes, min(self.max_recv_bytes, self.max_burst_bytes)):
                 # Data-In; the last one carries the status (section 11.7.3). First the header, then the pages.
-                answer += [(BHS_BYTES, False), *((page, False) for page in paged(length))]
+                answer += [(BHS_BYTES, False), *((page, False) for page in cut(length, PAGE_BYTES))]
             return [
                 burst("initiator", [(BHS_BYTES, False)]),
                 burst("target", answer, after_disk=True),
@@ -63,23 +63,17 @@ class Dialogue:
         done = immediate
         if not self.initial_r2t:
             # Section 13.10: unsolicited Data-Out may follow, up to FirstBurstLength in all.
-            for length in _cut(min(block_bytes, self.first_burst_bytes) - immediate, self.max_recv_bytes):
+            for length in cut(min(block_bytes, self.first_burst_bytes) - immediate, self.max_recv_bytes):
                 sending += _pdu(length)
                 done += length
         found.append(burst("initiator", sending))
         # One R2T at a time (section 13.17), each for at most MaxBurstLength (section 13.13).
-        for length in _cut(block_bytes - done, self.max_burst_bytes):
+        for length in cut(block_bytes - done, self.max_burst_bytes):
             found.append(burst("target", [(BHS_BYTES, False)]))
-            parts = [_pdu(part) for part in _cut(length, self.max_recv_bytes)]
+            parts = [_pdu(part) for part in cut(length, self.max_recv_bytes)]
             found.append(burst("initiator", [write for part in parts for write in part]))
         found.append(burst("target", [(BHS_BYTES, False)], after_disk=True))
         return found
-
-
-def paged(length: int) -> Iterator[int]:
-    """``length`` bytes in whole pages and a remainder."""
-    for begin in range(0, length, PAGE_BYTES):
-        yield min(PAGE_BYTES, length - begin)
 
 
 def _pdu(data_bytes: int) -> list[tuple[int, bool]]:
@@ -87,7 +81,8 @@ def _pdu(data_bytes: int) -> list[tuple[int, bool]]:
     return [(BHS_BYTES, False), *([(data_bytes, False)] if data_bytes else [])]
 
 
-def _cut(length: int, largest: int) -> Iterator[int]:
+def cut(length: int, largest: int) -> Iterator[int]:
+    """``length`` bytes in parts of the largest size and a remainder."""
     for begin in range(0, length, largest):
         yield min(largest, length - begin)
 

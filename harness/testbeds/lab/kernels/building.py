@@ -12,7 +12,8 @@ from pathlib import Path
 
 from harness.hosts import packages, runner
 from harness.model import caches
-from harness.model.errors import BusyError, CommandFailed
+from harness.model.errors import BusyError, CommandFailed, RequirementError
+from harness.testbeds.lab.boot.scratch import MIB
 
 HERE = Path(__file__).parent
 
@@ -77,14 +78,31 @@ def locked(path: Path, what: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def work_folder(path: Path) -> Iterator[Path]:
-    """A folder while the context lasts; what a killed build left in it is removed first."""
-    shutil.rmtree(path, ignore_errors=True)
-    path.mkdir()
-    try:
-        yield path
-    finally:
-        shutil.rmtree(path, ignore_errors=True)
+def working(cache: Path, what: str, needs_bytes: int) -> Iterator[Path]:
+    """The only build of ``what`` in this folder of the cache: yields a folder for it, which is then removed.
+
+    What a killed build left in it is removed first. RequirementError if there is too little room.
+    """
+    if (free := shutil.disk_usage(cache).free) < needs_bytes:
+        raise RequirementError(
+            f"expected {needs_bytes // MIB} MiB of free space in {cache} to build {what}, "
+            f"found {free // MIB}",
+            hint="make room, or set XDG_CACHE_HOME to a folder that has more",
+        )
+    work = cache / "building"
+    with locked(cache / "lock", what):
+        shutil.rmtree(work, ignore_errors=True)
+        work.mkdir()
+        try:
+            yield work
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+
+
+def keep(result: Path, place: Path) -> None:
+    """Put what was built into its place once all of it is on the disk: it is there whole or not at all."""
+    runner.run(["sync", "--file-system", str(result)], timeout_s=SILENCE_S)
+    result.rename(place)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -24,7 +23,7 @@ from harness.testbeds.lab.boot import sandbox
 from harness.testbeds.lab.boot.scratch import MIB
 from harness.testbeds.lab.kernels import kernel
 from harness.testbeds.lab.kernels import source as sources
-from harness.testbeds.lab.kernels.building import BUILDS, HERE, Report, Steps, locked, work_folder
+from harness.testbeds.lab.kernels.building import BUILDS, HERE, Report, Steps, keep, working
 from harness.testbeds.lab.kernels.kernel import Recipe
 from harness.testbeds.lab.kernels.source import Tarball
 
@@ -141,20 +140,13 @@ def build(report: Report) -> bool:
         return False
     boot.require_visible(folder, WHAT)
     cache = caches.make(*CACHE)
-    if (free := shutil.disk_usage(cache).free) < BUILD_BYTES:
-        raise RequirementError(
-            f"expected {BUILD_BYTES // MIB} MiB of free space in {cache} to build {WHAT}, "
-            f"found {free // MIB}",
-            hint="make room, or set XDG_CACHE_HOME to a folder that has more",
-        )
-    with locked(cache / "lock", WHAT), work_folder(cache / "building") as work:
+    with working(cache, WHAT, BUILD_BYTES) as work:
         if folder.exists():
             return False
         result = _build(wanted, work, cache / "build.log", report)
         report("trying them", 0.95)
         _try(_kernel(result), work)
-        runner.run(["sync", "--file-system", str(result)])
-        result.rename(folder)
+        keep(result, folder)
     return True
 
 

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import msgspec
 
-from harness.hosts import packages, runner
+from harness.hosts import packages
 from harness.model import LabKernel, caches
 from harness.model.errors import RequirementError
 from harness.testbeds.lab import boot
@@ -32,13 +32,12 @@ from harness.testbeds.lab.kernels.building import (
     BUILDS,
     ENVIRONMENT,
     HERE,
-    SILENCE_S,
     Report,
     Steps,
     cache_folder,
     compiler,
-    locked,
-    work_folder,
+    keep,
+    working,
 )
 from harness.testbeds.lab.kernels.source import Source, Tree
 from harness.testbeds.lab.kernels.trees import kept_folder, patched_files
@@ -250,14 +249,7 @@ def build(report: Report, source: Source | None = None) -> tuple[Cached, bool]:
     if found := cached(wanted):
         return found, False
     cache = caches.make(BUILDS)
-    free = shutil.disk_usage(cache).free
-    if free < BUILD_BYTES:
-        raise RequirementError(
-            f"expected {BUILD_BYTES // MIB} MiB of free space in {cache} to build the lab's own kernel, "
-            f"found {free // MIB}",
-            hint="make room, or set XDG_CACHE_HOME to a folder that has more",
-        )
-    with locked(cache / "lock", WHAT), work_folder(cache / "building") as work:
+    with working(cache, WHAT, BUILD_BYTES) as work:
         if found := cached(wanted):  # whoever held the lock before built it
             return found, False
         if isinstance(source, Tree):
@@ -265,9 +257,7 @@ def build(report: Report, source: Source | None = None) -> tuple[Cached, bool]:
                 result = _build(wanted, source, work, kept, cache / "build.log", report)
         else:
             result = _build(wanted, source, work, work, cache / "build.log", report)
-        # Renamed when all of it is on the disk: a kernel is there whole or not at all.
-        runner.run(["sync", "--file-system", str(result)], timeout_s=SILENCE_S)
-        result.rename(cache / wanted.key)
+        keep(result, cache / wanted.key)
     made = cached(wanted)
     assert made is not None, "it has just been put there"  # noqa: S101
     return made, True

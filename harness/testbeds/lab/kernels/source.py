@@ -36,7 +36,6 @@ PACKAGES = ("linux-source-6.1", "linux-source-6.12", "linux-source-7.2", "linux-
 installed, the first one counts."""
 
 RADIOS = "CONFIG_MAC80211_HWSIM"
-IN_THE_LIBRARY = "since Linux 6.16 it is in lib/crypto, closed to user-mode Linux: portable code instead"
 
 PACKAGE = re.compile(r"linux-source-(\d+)\.(\d+)")
 
@@ -48,7 +47,7 @@ Copied = Callable[[float], None]
 """Gets which part of a tree has been copied (0 to 1)."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Limit:
     """An option of ``kernel.config`` or a patch that is only for Linux ``since`` one version and ``before``
     another.
@@ -57,72 +56,40 @@ class Limit:
     """
 
     what: str
+    why: str
     since: Version = (0, 0)
     before: Version = (1 << 16, 0)
-    why: str
     is_missed: bool = False
 
     def holds(self, version: Version) -> bool:
         return self.since <= version < self.before
 
 
+_TLS = "TLS for NVMe/TCP came with Linux 6.7 (be8e82caa685, 675b453e0241)"
+_SMALL = "since Linux 6.10 it is the absence of BASE_SMALL (b3e90f375b3c and the commit after it)"
+_VECTOR = "since Linux 6.16 the vector transport needs it no longer (b555cb66583e)"
+_TABLES = "until Linux 6.17 the tables of iptables-legacy were always there"
+_WIFI = "a disk's data arrives over Linux 7.2's simulated radios only with IPsec, so WiFi is emulated"
+_LIBRARY = "since Linux 6.16 it is in lib/crypto, closed to user-mode Linux: portable code instead"
+_RELATIVE = "Linux 6.4 addresses the tables of these ciphers relative to the instruction"
+
 LIMITS = (
+    Limit("CONFIG_NVME_TCP_TLS", _TLS, since=(6, 7), is_missed=True),
+    Limit("CONFIG_NVME_TARGET_TCP_TLS", _TLS, since=(6, 7), is_missed=True),
+    Limit("CONFIG_BASE_FULL", _SMALL, before=(6, 10)),
+    Limit("CONFIG_UML_NET", _VECTOR, before=(6, 16)),
+    Limit("CONFIG_NETFILTER_XTABLES_LEGACY", _TABLES, since=(6, 17)),
+    Limit("CONFIG_IP_NF_IPTABLES_LEGACY", _TABLES, since=(6, 17)),
+    Limit("CONFIG_PROC_SYSCTL", "since Linux 7.3 it is SYSCTL, which is always on", before=(7, 3)),
+    Limit(RADIOS, _WIFI, before=(7, 0), is_missed=True),
+    Limit("CONFIG_CRYPTO_CHACHA20_X86_64", _LIBRARY, before=(6, 16), is_missed=True),
+    Limit("CONFIG_CRYPTO_POLY1305_X86_64", _LIBRARY, before=(6, 16), is_missed=True),
+    Limit("CONFIG_CRYPTO_SHA1_SSSE3", _LIBRARY, before=(6, 16), is_missed=True),
+    Limit("CONFIG_CRYPTO_SHA256_SSSE3", _LIBRARY, before=(6, 16), is_missed=True),
+    Limit("CONFIG_CRYPTO_SHA512_SSSE3", _LIBRARY, before=(6, 16), is_missed=True),
+    Limit("rip.patch", _RELATIVE, before=(6, 4)),
     Limit(
-        what="CONFIG_NVME_TCP_TLS",
-        since=(6, 7),
-        why="TLS for NVMe/TCP came with Linux 6.7 (be8e82caa685)",
-        is_missed=True,
-    ),
-    Limit(
-        what="CONFIG_NVME_TARGET_TCP_TLS",
-        since=(6, 7),
-        why="TLS for NVMe/TCP came with Linux 6.7 (675b453e0241)",
-        is_missed=True,
-    ),
-    Limit(
-        what="CONFIG_BASE_FULL",
-        before=(6, 10),
-        why="since Linux 6.10 it is the absence of BASE_SMALL (b3e90f375b3c and the commit after it)",
-    ),
-    Limit(
-        what="CONFIG_UML_NET",
-        before=(6, 16),
-        why="since Linux 6.16 the vector transport needs it no longer (b555cb66583e)",
-    ),
-    Limit(
-        what="CONFIG_NETFILTER_XTABLES_LEGACY",
-        since=(6, 17),
-        why="until Linux 6.17 the tables of iptables-legacy were always there",
-    ),
-    Limit(
-        what="CONFIG_IP_NF_IPTABLES_LEGACY",
-        since=(6, 17),
-        why="until Linux 6.17 the tables of iptables-legacy were always there",
-    ),
-    Limit(
-        what="CONFIG_PROC_SYSCTL",
-        before=(7, 3),
-        why="since Linux 7.3 it is SYSCTL, which is always on",
-    ),
-    Limit(
-        what=RADIOS,
-        before=(7, 0),
-        why="a disk's data arrives over Linux 7.2's simulated radios only with IPsec, so WiFi is emulated",
-        is_missed=True,
-    ),
-    *(
-        Limit(what=f"CONFIG_CRYPTO_{name}", before=(6, 16), why=IN_THE_LIBRARY, is_missed=True)
-        for name in ("CHACHA20_X86_64", "POLY1305_X86_64", "SHA1_SSSE3", "SHA256_SSSE3", "SHA512_SSSE3")
-    ),
-    Limit(
-        what="rip.patch",
-        before=(6, 4),
-        why="Linux 6.4 addresses the tables of these ciphers relative to the instruction",
-    ),
-    Limit(
-        what="xstate.patch",
-        before=(6, 13),
-        why="Linux 6.13 asks the machine how large the state is (3f17fed21491)",
+        "xstate.patch", "Linux 6.13 asks the machine how large the state is (3f17fed21491)", before=(6, 13)
     ),
 )
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import itertools
 import os
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from harness.analysis import disturbance
@@ -153,65 +154,52 @@ def _names(initiators: int) -> list[str]:
     return ["initiator", *(f"initiator{number}" for number in range(2, initiators + 1))]
 
 
-def _has(host: Host, module: str) -> bool:
-    how = ["-n"] if module in modules.ONLY_LOOKED_FOR else []
-    return host.run(["modprobe", *how, *module.split()], check=False).status == 0
-
-
 def prepare(plan: Plan, taking_part: Hosts) -> dict[str, RequirementError]:
     """Load kernel modules. Returns the transports that a host's kernel does not support, each with the error.
 
     RequirementError names every module that a kernel lacks, if every column needs one of them.
     """
     wanted, of_transports = modules.of(plan), modules.of_transports(plan)
-    loaded = _Loaded(looks=not plan.setting.is_virtual)
-    if not plan.setting.is_virtual:  # there it would change when all that follows begins
-        together: dict[object, tuple[Host, list[str]]] = {}
-        for host in taking_part.all:
-            role = _role(host, taking_part)
-            names = [*wanted[role], *(name for needs in of_transports.values() for name in needs[role])]
-            together.setdefault(host.kernel, (host, []))[1].extend(names)
-        for host, names in together.values():
-            loaded.missing(host, names)
-    for host in taking_part.all:
-        if missing := loaded.missing(host, wanted[_role(host, taking_part)]):
-            raise _lacking(host, missing, "", plan)
-    unavailable: dict[str, RequirementError] = {}
-    for name, needs in of_transports.items():
-        for host in taking_part.all:
-            if missing := loaded.missing(host, needs[_role(host, taking_part)]):
-                unavailable.setdefault(name, _lacking(host, missing, f" for {TRANSPORTS[name]}", plan))
+    roles = {host: "target" if host is taking_part.target else "initiator" for host in taking_part.all}
+    needed: dict[object, tuple[Host, list[str]]] = {}
+    for host, role in roles.items():  # several may share a kernel
+        names = needed.setdefault(host.kernel, (host, []))[1]
+        names += wanted[role]
+        names += itertools.chain.from_iterable(needs[role] for needs in of_transports.values())
+    absent = {kernel: _absent(host, names) for kernel, (host, names) in needed.items()}
+
+    def lacking(needs: Mapping[str, Sequence[str]], purpose: str = "") -> RequirementError | None:
+        """Of the first host that lacks any of these."""
+        for host, role in roles.items():
+            if missing := [module_name(name) for name in needs[role] if name in absent[host.kernel]]:
+                return _lacking(host, missing, purpose, plan)
+        return None
+
+    if error := lacking(wanted):
+        raise error
+    found = {name: lacking(needs, f" for {TRANSPORTS[name]}") for name, needs in of_transports.items()}
+    unavailable = {name: error for name, error in found.items() if error is not None}
     if unavailable and unavailable.keys() == set(plan.transports):
         raise next(iter(unavailable.values()))
     return unavailable
 
 
-def _role(host: Host, taking_part: Hosts) -> str:
-    return "target" if host is taking_part.target else "initiator"
+def _absent(host: Host, names: Sequence[str]) -> set[str]:
+    """Those of these modules that a host's kernel does not have; it has loaded the others."""
+    loaded = host.list_folder(LOADED)
+    new = [name for name in dict.fromkeys(names) if name not in loaded]
+    # One with parameters takes a program of its own.
+    alone = [name for name in new if name in modules.ONLY_LOOKED_FOR or " " in name]
+    together = [name for name in new if name not in alone]
+    # One program for all, because each takes its time in the lab. It says only whether all are there.
+    if together and host.run(["modprobe", "-a", *together], check=False).status != 0:
+        alone = new
+    return {name for name in alone if not _has(host, name)}
 
 
-class _Loaded:
-    """The modules that kernels are known to have, so that none is asked twice: hosts may share a kernel.
-
-    ``looks``: whether it looks first which are loaded.
-    """
-
-    def __init__(self, *, looks: bool) -> None:
-        self._looks = looks
-        self._known: dict[object, set[str]] = {}
-
-    def missing(self, host: Host, names: Sequence[str]) -> list[str]:
-        if host.kernel not in self._known:
-            self._known[host.kernel] = set(host.list_folder(LOADED) if self._looks else ())
-        known = self._known[host.kernel]
-        new = [name for name in dict.fromkeys(names) if name not in known]
-        # One with parameters takes a program of its own.
-        together = [name for name in new if name not in modules.ONLY_LOOKED_FOR and " " not in name]
-        # One program for all, because each takes its time in the lab. It says only whether all are there.
-        if len(together) > 1 and host.run(["modprobe", "-a", *together], check=False).status == 0:
-            known.update(together)
-        known.update(name for name in new if name not in known and _has(host, name))
-        return [module_name(name) for name in names if name not in known]
+def _has(host: Host, module: str) -> bool:
+    how = ["-n"] if module in modules.ONLY_LOOKED_FOR else []
+    return host.run(["modprobe", *how, *module.split()], check=False).status == 0
 
 
 def _lacking(host: Host, names: Sequence[str], purpose: str, plan: Plan) -> RequirementError:

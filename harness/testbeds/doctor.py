@@ -67,7 +67,7 @@ class State(enum.StrEnum):
     MISSING = "missing"
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Finding:
     """One finding about a testbed or a machine.
 
@@ -120,7 +120,7 @@ def _system_finding(facts: MachineFacts) -> Finding:
     release = system.release(facts.release) if system is not None else None
 
     def note(text: str, mend: str = "") -> Finding:
-        return Finding(where=CONTROLLER, state=State.NOTE, text=f"{facts.distribution}: {text}", mend=mend)
+        return Finding(CONTROLLER, State.NOTE, f"{facts.distribution}: {text}", mend)
 
     if system is None:
         return note("it is not known how its packages are called", "add a file to releases/")
@@ -128,11 +128,7 @@ def _system_finding(facts: MachineFacts) -> Finding:
         return note(f"this release is not among those of {system.title} that are known, but the names are")
     if not release.was_tried:
         return note(f"what is known of {release.title} are the names of its packages; it was not tried")
-    return Finding(
-        where=CONTROLLER,
-        state=State.OK,
-        text=f"{facts.distribution}: the harness was tried on {release.title}",
-    )
+    return Finding(CONTROLLER, State.OK, f"{facts.distribution}: the harness was tried on {release.title}")
 
 
 def _local_facts() -> MachineFacts:
@@ -149,7 +145,7 @@ def findings() -> Iterator[Finding]:
         yield _missing_packages("both", missing, facts)
     else:
         count = sum(_is_for_here(package, facts) for package in packages())
-        yield Finding(where="both", state=State.OK, text=f"all {count} packages are installed")
+        yield Finding("both", State.OK, f"all {count} packages are installed")
     yield from _lab_findings()
     yield _kernel_finding(facts)
     yield from _ciphers_findings(facts)
@@ -169,7 +165,7 @@ def _lab_findings() -> Iterator[Finding]:
             yield _refused("lab", error)
         else:
             detail = "" if isinstance(found, list) else f": {found}"
-            yield Finding(where="lab", state=State.OK, text=what + detail)
+            yield Finding("lab", State.OK, what + detail)
 
 
 BOOT_DEADLINE_S = 60.0
@@ -203,10 +199,10 @@ def try_lab(state: Path) -> Finding:
         return _refused("lab", error)
     except subprocess.TimeoutExpired:
         return Finding(
-            where="lab",
-            state=State.MISSING,
-            text=f"it did not boot within {BOOT_DEADLINE_S:g} s",
-            mend="look for what keeps the processor busy",
+            "lab",
+            State.MISSING,
+            f"it did not boot within {BOOT_DEADLINE_S:g} s",
+            "look for what keeps the processor busy",
             tried=True,
         )
     finally:
@@ -215,14 +211,14 @@ def try_lab(state: Path) -> Finding:
     took_s = time.monotonic() - began
     if status == 0 and wrote:
         text = f"it boots, and writes to its folder of results ({took_s:.1f} s)"
-        return Finding(where="lab", state=State.OK, text=text, tried=True)
+        return Finding("lab", State.OK, text, tried=True)
     what = "it ended before its command did" if status is None else f"its command ended with status {status}"
     text = f"expected the lab to boot and to write to its folder of results, but {what}: {words}"
     mend = "docs/lab-kernel.md says what the kernel needs"
     if words == boot.FORBIDS_PTRACE:
         text = words
         mend = f"allow it: sysctl kernel.yama.ptrace_scope=1 on the machine; {sandbox.CONTAINERS}"
-    return Finding(where="lab", state=State.MISSING, text=text, mend=mend, tried=True)
+    return Finding("lab", State.MISSING, text, mend, tried=True)
 
 
 def _kernel_finding(facts: MachineFacts) -> Finding:
@@ -238,16 +234,16 @@ def _kernel_finding(facts: MachineFacts) -> Finding:
         names = ", ".join(package.name for package in absent)
         text = f"{why}the lab's own kernel cannot be built without {names}"
         mend = f"{further_packages.install_command(absent)} && {build}"
-        return Finding(where="kernel", state=state, text=text, mend=mend)
+        return Finding("kernel", state, text, mend)
     found = kernel.cached(kernel.recipe())
     if found is None:
         titles = [PROTECTIONS[each.name].title for each in kinds.ALL if each.needs_own_kernel]
         titles += [TRANSPORTS[each.name] for each in transports.ALL if each.needs_own_kernel]
         purposes = f"real WiFi, {', '.join(titles)}, modelled disks and virtual time"
         text = f"{why}the lab's own kernel, for {purposes}, is not built"
-        return Finding(where="kernel", state=state, text=text, mend=build)
+        return Finding("kernel", state, text, build)
     text = f"the lab's own kernel {found.built.release} is built: {found.folder}"
-    return Finding(where="kernel", state=State.OK, text=text)
+    return Finding("kernel", State.OK, text)
 
 
 def _ciphers_findings(facts: MachineFacts) -> Iterator[Finding]:
@@ -258,7 +254,7 @@ def _ciphers_findings(facts: MachineFacts) -> Iterator[Finding]:
     if absent := further_packages.missing(ciphers.PACKAGES):
         mend = f"{further_packages.install_command(absent)} && {mend}"
     text = f"{ciphers.WHAT} are not built, so IPsec in the lab is portable code, which is slower"
-    yield Finding(where="kernel", state=State.NOTE, text=text, mend=mend)
+    yield Finding("kernel", State.NOTE, text, mend)
 
 
 def _paths_finding() -> Finding:
@@ -267,27 +263,27 @@ def _paths_finding() -> Finding:
         names = ", ".join(map(str, absent))
         text = f"links with PPPoE or OpenFlow will be skipped; packages are missing: {names}"
         mend = further_packages.install_command(absent)
-        return Finding(where="both", state=State.NOTE, text=text, mend=mend)
-    return Finding(where="both", state=State.OK, text="the packages of all links with hops are installed")
+        return Finding("both", State.NOTE, text, mend)
+    return Finding("both", State.OK, "the packages of all links with hops are installed")
 
 
 def _host_finding(facts: MachineFacts) -> Finding:
     if os.geteuid() != 0:
         return Finding(
-            where="host",
-            state=State.MISSING,
-            text="only root can use this machine's own kernel",
-            mend="use the lab, or run as root with --testbed host",
+            "host",
+            State.MISSING,
+            "only root can use this machine's own kernel",
+            "use the lab, or run as root with --testbed host",
         )
     absent = _absent_modules(facts, HOST_MODULES)
     if absent:
         return Finding(
-            where="host",
-            state=State.MISSING,
-            text=f"this machine's kernel lacks {', '.join(absent)}",
-            mend="use the lab, or a kernel with these modules",
+            "host",
+            State.MISSING,
+            f"this machine's kernel lacks {', '.join(absent)}",
+            "use the lab, or a kernel with these modules",
         )
-    return Finding(where="host", state=State.OK, text="this machine's kernel has all modules")
+    return Finding("host", State.OK, "this machine's kernel has all modules")
 
 
 # The machines of a run
@@ -373,11 +369,11 @@ def _try_out(machine: Machine, facts: MachineFacts, asked: Asked) -> Iterator[Fi
     for outcome in outcomes:
         if outcome.error is not None:
             text = f"{outcome.what} was tried and failed: {outcome.error.message}"
-            yield Finding(where=machine.name, state=State.MISSING, text=text, mend=outcome.error.hint or "")
+            yield Finding(machine.name, State.MISSING, text, outcome.error.hint or "")
     went_well = [outcome.what for outcome in outcomes if outcome.error is None]
     if went_well:
         text = f"tried, and undone again: {', '.join(went_well)}"
-        yield Finding(where=machine.name, state=State.OK, text=text, tried=True)
+        yield Finding(machine.name, State.OK, text, tried=True)
 
 
 def hop_findings(addresses: Sequence[Address]) -> Iterator[Finding]:
@@ -392,7 +388,7 @@ def hop_findings(addresses: Sequence[Address]) -> Iterator[Finding]:
         except HarnessError as error:
             yield _refused(name, error)
         else:
-            yield Finding(where=name, state=State.OK, text=f"{address.text}: {text}")
+            yield Finding(name, State.OK, f"{address.text}: {text}")
 
 
 def _told_by(hop: hops.Hop) -> str:
@@ -414,7 +410,7 @@ def judge(
     where, role = machine.name, machine.role
 
     def finding(state: State, text: str, mend: str = "") -> Finding:
-        return Finding(where=where, state=state, text=text, mend=mend)
+        return Finding(where, state, text, mend)
 
     rank = "" if facts.login == "root" else ", who may use sudo" if facts.is_root else ""
     yield finding(
@@ -524,7 +520,7 @@ def _part_findings(
     """
 
     def finding(state: State, text: str, mend: str = "") -> Finding:
-        return Finding(where=where, state=state, text=text, mend=mend)
+        return Finding(where, state, text, mend)
 
     asked = wanted(role, needs)
     missing = [package for package in asked if facts.lacks(package)]
@@ -571,11 +567,11 @@ def _absent_modules(facts: MachineFacts, names: Iterable[str]) -> list[str]:
 def _taken_port(where: str, listeners: Sequence[Listener], ports: Mapping[int, str]) -> Finding:
     names = [f"{each.name} (process {each.process})" if each.name else "a process" for each in listeners]
     return Finding(
-        where=where,
-        state=State.MISSING,
-        text=f"{', '.join(names)} uses UDP port "
+        where,
+        State.MISSING,
+        f"{', '.join(names)} uses UDP port "
         + " or ".join(f"{port}, which {whose} needs" for port, whose in ports.items()),
-        mend="move it to another port, or leave that protection out",
+        "move it to another port, or leave that protection out",
     )
 
 
@@ -583,12 +579,12 @@ def _missing_packages(
     where: str, missing: Sequence[Package], facts: MachineFacts, others: Sequence[Package] = ()
 ) -> Finding:
     return Finding(
-        where=where,
-        state=State.MISSING,
-        text="packages are missing: " + ", ".join(f"{p.name} ({p.purpose})" for p in missing),
-        mend=install_command(facts, [*missing, *others]),
+        where,
+        State.MISSING,
+        "packages are missing: " + ", ".join(f"{p.name} ({p.purpose})" for p in missing),
+        install_command(facts, [*missing, *others]),
     )
 
 
 def _refused(where: str, error: HarnessError) -> Finding:
-    return Finding(where=where, state=State.MISSING, text=error.message, mend=error.hint or "")
+    return Finding(where, State.MISSING, error.message, error.hint or "")

@@ -226,6 +226,7 @@ class CellComposer:
             elif plan.traits.boots_one_kernel:
                 self._fio = lean.fio(self.private)
                 self._fio_env = dict(self._fio.env)
+                self._facts["fio"] = self._fio.described
             if plan.probes or not plan.setting.is_virtual:
                 self._observer = self.hosts.observer(self.emit, energy=plan.probes)
             if plan.probes:

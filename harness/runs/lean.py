@@ -9,6 +9,9 @@ only those define is marked as not necessary (``STB_WEAK``).
 Where the lab has made a library for it (``testbeds/lab/boot/early.c``), fio also waits a tenth of a second
 less before its jobs begin and after they end, and gets the memory for their state at once.
 
+A start costs 0.3 s more without the copy, and 0.17 s more without the library (docs/decisions/less.md). The
+environment of a run says which of them it had.
+
 Source: elf(5), and ``elf_get_dynamic_info()`` and ``_dl_check_map_versions()`` of glibc's ``elf/``.
 """
 
@@ -180,6 +183,15 @@ class Fio:
     program: str = FIO
     has_tested_clock: bool = False
     env: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def described(self) -> dict[str, bool]:
+        """How it differs from fio as installed, for the environment."""
+        return {
+            "is_copy": self.program != FIO,
+            "has_preloaded_library": bool(self.env),
+            "has_tested_clock": self.has_tested_clock,
+        }
 
 
 @functools.cache

@@ -159,7 +159,10 @@ def test_the_labs_library_is_in_front_of_fio_s_if_fio_starts_with_it(
     # ld.so(8) says that it is not there, and goes on.
     assert fresh_fio(tmp_path) == lean.Fio(has_tested_clock=True)
     _build(early)
-    assert fresh_fio(tmp_path) == lean.Fio(has_tested_clock=True, env={"LD_PRELOAD": str(early)})
+    found = fresh_fio(tmp_path)
+    assert found == lean.Fio(has_tested_clock=True, env={"LD_PRELOAD": str(early)})
+    described = {"is_copy": False, "has_preloaded_library": True, "has_tested_clock": True}
+    assert found.described == described
 
 
 SLEEPS = """

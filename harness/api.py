@@ -5,48 +5,42 @@ Nothing here needs a machine that can measure.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from harness.model import Plan, Record, unread
-from harness.results import probe_store, store
-from harness.results.probe_records import ProbeRecord
+from harness.model import unread
+from harness.results.measured import Measured
 
 if TYPE_CHECKING:
     import pandas
 
     from harness.explain import Explained
     from harness.table.comparison import Comparison
-    from harness.table.options import Table
+    from harness.table.options import Options, Table
 
 
-class Results(msgspec.Struct, frozen=True, kw_only=True):
-    """What one run, or several, have measured.
-
-    ``records`` are its cells, each with its outcome, ``probes`` those of its paths; ``plans`` and
-    ``environments`` are by run id. ``lacks`` says in a sentence what could not be read.
-    """
-
-    records: tuple[Record, ...]
-    probes: tuple[ProbeRecord, ...] = ()
-    plans: Mapping[str, Plan] = {}
-    environments: Mapping[str, Mapping[str, Any]] = {}
-    lacks: tuple[str, ...] = ()
+class Results(Measured, frozen=True, kw_only=True, dict=True):
+    """What one run, or several, have measured: ``records``, ``probes``, ``plans``, ``environments`` and
+    ``lacks`` (``Measured``), and what the commands say of it."""
 
     def table(self, *, metric: str = "MB/s", ratio: str = "none") -> Table:
         """The matrix, as ``harness table`` prints it (``harness.table.render``); both words as typed there.
 
         UsageError for others.
         """
-        from harness.explain import labs_own
-        from harness.table import Metric, Options, Ratio, build
+        from harness.table import Metric, Options, Ratio
 
-        options = Options(metric=Metric(metric), ratio=Ratio(ratio))
+        return self.table_of(Options(metric=Metric(metric), ratio=Ratio(ratio)))
+
+    def table_of(self, options: Options) -> Table:
+        """The same, and with ``reference`` what was published."""
+        from harness.explain import labs_own
+        from harness.table import build
+
         own = labs_own(self.records, self.plans, self.probes)
-        made = build(list(self.records), options, self.plans, self.environments, own)
+        made = build(self.records, options, self.plans, self.environments, own)
         return msgspec.structs.replace(made, notes=(*self.lacks, *made.notes))
 
     def explain(self) -> list[Explained]:
@@ -62,13 +56,9 @@ class Results(msgspec.Struct, frozen=True, kw_only=True):
         compare``.
         """
         from harness.table import Metric
-        from harness.table.comparison import MARGIN, Side, compare
+        from harness.table.comparison import MARGIN, compare
 
-        here, there = (
-            Side(records=side.records, plans=side.plans, environments=side.environments)
-            for side in (self, other)
-        )
-        return compare(here, there, Metric(metric), MARGIN if margin is None else margin)
+        return compare(self, other, Metric(metric), MARGIN if margin is None else margin)
 
     def to_pandas(self) -> pandas.DataFrame:
         """A row for each record and direction, with the columns of ``harness export``.
@@ -94,14 +84,5 @@ def open_results(*paths: Path | str) -> Results:
 
     UsageError for a path without anything to read; what cannot be read within one costs itself alone.
     """
-    with unread.noted() as lost:
-        records = store.open_results(paths)
-        plans, environments = store.open_plans(paths), store.open_environments(paths)
-        probes = probe_store.open_probes(paths)
-    return Results(
-        records=tuple(records),
-        probes=tuple(probes),
-        plans=plans,
-        environments=environments,
-        lacks=unread.sentences(lost),
-    )
+    with unread.noted():
+        return Results.read(paths)

@@ -11,20 +11,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-import msgspec
 import typer
 
+from harness.api import Results
 from harness.cli.completing import VALUES
 from harness.cli.streams import tell
-from harness.model import unread
 from harness.model.errors import UsageError
 from harness.model.probing import NAMED
 from harness.model.units import parse_percent
 from harness.parse import references
 from harness.parse.files import shown_path
 from harness.results import probe_store
-from harness.results.store import RESULTS, open_environments, open_plans, open_results, write_out
-from harness.table import Metric, Options, Ratio, TableFormat, build, comparison, export, render
+from harness.results.measured import Measured
+from harness.results.store import RESULTS, open_plans, open_results, write_out
+from harness.table import Metric, Options, Ratio, TableFormat, comparison, export, render
 from harness.table.views import View, build_counters, build_scale
 from harness.table.views import build as build_view
 from harness.table.views import render as render_view
@@ -110,7 +110,7 @@ def compare(
     """
     chosen, shape = Metric(metric), comparison.CompareFormat(format)
     margin = parse_percent(fail_if_slower, what="--fail-if-slower") if fail_if_slower else None
-    found = comparison.compare(_side(a), _side(b), chosen, margin or comparison.MARGIN)
+    found = comparison.compare(Measured.read([a]), Measured.read([b]), chosen, margin or comparison.MARGIN)
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     sys.stdout.write(comparison.render(found, shape, width) + "\n")
     slower = found.slower_by(margin) if margin else []
@@ -141,7 +141,8 @@ def export_command(
     if output is None and format is export.ExportFormat.PARQUET and sys.stdout.isatty():
         raise UsageError("Parquet cannot go to a terminal", hint="name a file with -o")
     files = paths or [Path(RESULTS)]
-    data = export.encode(open_results(files), format, open_environments(files), open_plans(files))
+    found = Measured.read(files)
+    data = export.encode(found.records, format, found.environments, found.plans)
     if output is None:
         sys.stdout.buffer.write(data)
     else:
@@ -158,12 +159,6 @@ def write(file: Path, data: bytes) -> None:
             f"expected {shown_path(file)} to take the output: {said}",
             hint="name another file with -o",
         ) from error
-
-
-def _side(path: Path) -> comparison.Side:
-    return comparison.Side(
-        records=open_results([path]), plans=open_plans([path]), environments=open_environments([path])
-    )
 
 
 def print_view(
@@ -196,13 +191,6 @@ def print_view(
 
 
 def print_table(paths: list[Path], options: Options, format: TableFormat) -> None:
-    # Imported here, because other commands of this module do without it.
-    from harness.explain import labs_own
-
-    with unread.passed_on() as lost:
-        records, plans = open_results(paths), open_plans(paths)
-        own = labs_own(records, plans, probe_store.open_probes(paths))
-    found = build(records, options, plans, open_environments(paths), own)
-    found = msgspec.structs.replace(found, notes=(*unread.sentences(lost), *found.notes))
+    found = Results.read(paths).table_of(options)
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     sys.stdout.write(render(found, format, width).rstrip("\n") + "\n")

@@ -7,7 +7,6 @@ import functools
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -15,14 +14,13 @@ from harness import __version__
 from harness.analysis import theory
 from harness.analysis.wire import framings
 from harness.explain import Explained, corrections, explain, labs_own, twin
-from harness.model import IPV4, IpsecMode, Job, LinkProfile, Plan, Record, unread
+from harness.model import IPV4, IpsecMode, Job, LinkProfile, Plan, Record
 from harness.model.choices import Choice
 from harness.model.lines import listed
 from harness.report.answer import Answer, answers
 from harness.results.columns import CellKey, by_column, in_order
-from harness.results.probe_records import ProbeRecord
-from harness.results.probe_store import open_probes
-from harness.results.store import RunFolder, open_environments, open_plans, open_results, open_runs
+from harness.results.measured import Measured
+from harness.results.store import RunFolder
 from harness.table import Metric, Options, build
 from harness.table.notes import machines
 from harness.table.options import Table, TableColumn
@@ -69,18 +67,8 @@ class Theme(Choice):
     DARK = "dark"
 
 
-class Results(msgspec.Struct, frozen=True, kw_only=True, dict=True):
-    """Records with what belongs to them, by run id; what is concluded from them is so only once.
-
-    ``lacks`` says which records could not be read.
-    """
-
-    records: Sequence[Record]
-    plans: Mapping[str, Plan] = {}
-    environments: Mapping[str, Mapping[str, Any]] = {}
-    folders: Mapping[str, Path] = {}
-    probes: Sequence[ProbeRecord] = ()
-    lacks: Sequence[str] = ()
+class Results(Measured, frozen=True, kw_only=True, dict=True):
+    """What was measured, and what is concluded from it, which is so only once."""
 
     def table(self, metric: Metric) -> Table:
         """The matrix; UsageError if there are no records."""
@@ -94,7 +82,7 @@ class Results(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     @property
     def source(self) -> str:
         """Where the figures come from, in a line: runs, when they were planned, machines, version."""
-        runs = list(dict.fromkeys(record.run_id for record in self.records))
+        runs = self.runs
         plans = [self.plans[run] for run in runs if run in self.plans]
         days = sorted({f"{datetime.fromtimestamp(s, UTC):%Y-%m-%d}" for s in map(planned_s, plans) if s})
         told = " ".join(dict.fromkeys(machines(self.environments.values()))).removesuffix(".")
@@ -150,22 +138,13 @@ class ColumnFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 def load(paths: Sequence[Path]) -> Results:
     """Everything in ``paths`` that ``harness table`` takes; raises what it raises."""
-    with unread.passed_on() as lost:
-        records, probes = open_results(paths), open_probes(paths)
-    return Results(
-        records=records,
-        plans=open_plans(paths),
-        environments=open_environments(paths),
-        folders={run.run_id: run.path for run in open_runs(paths)},
-        probes=probes,
-        lacks=unread.sentences(lost),
-    )
+    return Results.read(paths)
 
 
 def columns(results: Results, table: Table) -> list[ColumnFacts]:
     """The measured columns of a table of ``results``, in its order."""
     samples = by_column(results.records)
-    runs = dict.fromkeys(record.run_id for record in results.records)
+    runs = results.runs
     keys = in_order(samples, [results.plans[run] for run in runs if run in results.plans])
     measured = [column for column in table.columns if column.setting is not None]
     alike = len({column.setting for column in measured}) == 1

@@ -27,12 +27,13 @@ from harness.analysis.ratios import (
     repeats_needed,
 )
 from harness.analysis.schedule import throughput_bytes_s
-from harness.model import Plan, Record
+from harness.model import Record
 from harness.model.choices import Choice
 from harness.model.errors import UsageError
 from harness.model.escape import as_json, for_markdown, printable
 from harness.model.lines import listed
 from harness.results.columns import ColumnKey, TableRow, by_column, in_order, rows_of
+from harness.results.measured import Measured
 from harness.results.metrics import Metric, reader
 from harness.results.store import FIO_SOURCE, record_key
 from harness.table import notes
@@ -49,18 +50,6 @@ class CompareFormat(Choice):
     PLAIN = "plain"
     JSON = "json"
     GITHUB = "github"
-
-
-class Side(msgspec.Struct, frozen=True, kw_only=True):
-    """The results of one side, with what is known of their runs, by run id."""
-
-    records: Sequence[Record]
-    plans: Mapping[str, Plan] = {}
-    environments: Mapping[str, Mapping[str, Any]] = {}
-
-    @property
-    def runs(self) -> list[str]:
-        return list(dict.fromkeys(record.run_id for record in self.records))
 
 
 class ComparedCell(msgspec.Struct, frozen=True, kw_only=True):
@@ -123,7 +112,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
         return [cell for cell in self.cells if cell.is_disturbed]
 
 
-def compare(a: Side, b: Side, metric: Metric = Metric.MB_S, margin: float = MARGIN) -> Comparison:
+def compare(a: Measured, b: Measured, metric: Metric = Metric.MB_S, margin: float = MARGIN) -> Comparison:
     """B against A. UsageError if they have no cell in common, or are the same results.
 
     ``margin`` is the smallest difference that matters, as a part: an interval within it shows no difference.
@@ -167,7 +156,7 @@ def compare(a: Side, b: Side, metric: Metric = Metric.MB_S, margin: float = MARG
     )
 
 
-def _columns_of(side: Side, other: Side) -> Sequence[Record]:
+def _columns_of(side: Measured, other: Measured) -> Sequence[Record]:
     """The records of a side. If each side is one plain fio output, both get the same column.
 
     So they do if each side was measured on one of the lab's own kernels: then the kernel is what is compared.
@@ -321,8 +310,8 @@ def _repeats(cells: Sequence[ComparedCell]) -> str:
 
 
 def _notes(
-    a: Side,
-    b: Side,
+    a: Measured,
+    b: Measured,
     cells: Sequence[ComparedCell],
     metric: Metric,
     margin: float,

@@ -16,9 +16,10 @@ from harness.analysis import stats
 from harness.analysis.ratios import Judgement
 from harness.model import Backing, BackingKind, Clock, LabKernel, OtherKernel, Record, Status, TestbedKind
 from harness.model.errors import UsageError
+from harness.results.measured import Measured
 from harness.results.store import RunFolder
 from harness.table import Metric
-from harness.table.comparison import CompareFormat, Comparison, Side, compare, render
+from harness.table.comparison import CompareFormat, Comparison, compare, render
 from tests import flat
 from tests.unit.command import harness
 from tests.unit.test_cli import assert_refused
@@ -41,8 +42,8 @@ def run(
     ]
 
 
-def side(*cells: list[Record], **known: Any) -> Side:
-    return Side(records=[found for cell in cells for found in cell], **known)
+def side(*cells: list[Record], **known: Any) -> Measured:
+    return Measured(records=[found for cell in cells for found in cell], **known)
 
 
 def verdicts(found: Comparison) -> dict[str, Judgement]:
@@ -82,7 +83,7 @@ def test_a_longer_latency_is_slower() -> None:
 
 
 def test_two_kernels_are_compared_and_named() -> None:
-    def of(run_id: str, other: OtherKernel | None, factor: float = 1.0) -> Side:
+    def of(run_id: str, other: OtherKernel | None, factor: float = 1.0) -> Measured:
         known = plan(run_id=run_id, lab_kernel=LabKernel.OWN, other_kernel=other)
         name = "" if other is None else other.name
         records = run(run_id, factor=factor, lab_kernel=LabKernel.OWN, other_kernel=name)

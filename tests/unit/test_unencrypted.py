@@ -16,9 +16,10 @@ from harness.model import Column, Proposal, Record, Status, is_unencrypted
 from harness.model.probing import Tcp
 from harness.report import render as render_page
 from harness.report.content import Results
+from harness.results.measured import Measured
 from harness.results.probe_records import ProbeRecord
 from harness.table import TableFormat, build, render, views
-from harness.table.comparison import CompareFormat, Comparison, Side, compare
+from harness.table.comparison import CompareFormat, Comparison, compare
 from harness.table.comparison import render as render_comparison
 from harness.table.export import ExportFormat, encode
 from tests import flat
@@ -60,7 +61,7 @@ def probes() -> list[ProbeRecord]:
 def compared(found: list[Record]) -> Comparison:
     """These against a run of the same."""
     again = [msgspec.structs.replace(each, run_id="r2") for each in found]
-    return compare(Side(records=found), Side(records=again))
+    return compare(Measured(records=found), Measured(records=again))
 
 
 def one_line(text: str) -> str:

@@ -1,0 +1,52 @@
+"""All that runs have measured, with what belongs to it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import msgspec
+
+from harness.model import Plan, Record, unread
+from harness.results import store
+from harness.results.probe_records import ProbeRecord
+from harness.results.probe_store import open_probes
+
+
+class Measured(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+    """What one run, or several, have measured.
+
+    ``records`` are their cells, each with its outcome, ``probes`` those of their paths; ``plans``,
+    ``environments`` and ``folders`` are by run id. ``lacks`` says in a sentence what could not be read.
+    """
+
+    records: Sequence[Record]
+    probes: Sequence[ProbeRecord] = ()
+    plans: Mapping[str, Plan] = {}
+    environments: Mapping[str, Mapping[str, Any]] = {}
+    folders: Mapping[str, Path] = {}
+    lacks: Sequence[str] = ()
+
+    @classmethod
+    def read(cls, paths: Sequence[Path | str]) -> Self:
+        """Everything in ``paths``: folders of runs, records, or plain JSON outputs of fio.
+
+        UsageError for a path without anything to read. What cannot be read within one is noted
+        (``harness.model.unread``).
+        """
+        with unread.passed_on() as lost:
+            records, probes = store.open_results(paths), open_probes(paths)
+        return cls(
+            records=records,
+            probes=probes,
+            plans=store.open_plans(paths),
+            environments=store.open_environments(paths),
+            folders={run.run_id: run.path for run in store.open_runs(paths)},
+            lacks=unread.sentences(lost),
+        )
+
+    @property
+    def runs(self) -> list[str]:
+        """The ids of the runs that have records."""
+        return list(dict.fromkeys(record.run_id for record in self.records))

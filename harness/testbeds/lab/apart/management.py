@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from harness.hosts import runner
+from harness.hosts.programs.here import environment
 from harness.model.errors import RequirementError
 
 TARGET = "target"
@@ -36,7 +37,7 @@ def trunk_name(vec: int) -> str:
 
 def require_ssh() -> None:
     """RequirementError unless this machine has the programs with which kernels apart communicate."""
-    path = runner.environment()["PATH"]
+    path = environment()["PATH"]
     missing = [name for name in (SSHD, "ssh", "ssh-keygen") if shutil.which(name, path=path) is None]
     if missing:
         raise RequirementError(
@@ -90,7 +91,7 @@ def serve(folder: Path, client: Path) -> list[str]:
     }
     _write(folder / "config", (f"{name} {value}" for name, value in settings.items()))
     # It must be started by its full path, because it executes itself again.
-    program = shutil.which(SSHD, path=runner.environment()["PATH"]) or SSHD
+    program = shutil.which(SSHD, path=environment()["PATH"]) or SSHD
     return [program, "-D", "-e", "-f", str(folder / "config")]
 
 

@@ -43,7 +43,9 @@ def reached_by(lane: str, changed: Iterable[str], graph: grimp.ImportGraph) -> s
 
 
 def _is_watched(lane: str, path: str) -> bool:
-    return any(fnmatch.fnmatchcase(path, pattern) for pattern in WATCHED[lane])
+    return not path.endswith("/README.md") and any(
+        fnmatch.fnmatchcase(path, pattern) for pattern in WATCHED[lane]
+    )
 
 
 def _module(path: str) -> str | None:

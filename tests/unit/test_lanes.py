@@ -174,6 +174,7 @@ def graph() -> grimp.ImportGraph:
         ("docs/machines.md", True, False),
         ("docs/report.md", False, False),
         ("CHANGELOG.md", False, False),
+        ("harness/hosts/README.md", False, False),
         ("Makefile", False, True),
         ("tests/machines/site.py", True, False),
         ("tests/lab/cli.py", True, False),  # imported by tests.machines

@@ -79,6 +79,40 @@ class LinkPath:
         return addresses.family_of(self.initiator_address)
 
 
+@dataclass(frozen=True)
+class Place:
+    """Where a run makes its ``index``-th link (0 to 255) as ``profile`` says, from which initiator on.
+
+    ``tag`` is the run's short id; every name and address made there contains it or ``index``.
+    ``frame_by_frame`` is as for ``netem``: for virtual time.
+    """
+
+    journal: Journal
+    initiator: Host
+    profile: LinkProfile
+    tag: str
+    index: int
+    frame_by_frame: bool = False
+
+    @property
+    def netns(self) -> str:
+        """The network namespace of the target, if it has one of the link's own."""
+        return f"harness-{self.tag}-{self.index}"
+
+    def path(self, target: Host | None = None) -> LinkPath:
+        """The link that leads from here to a target, by default in that namespace."""
+        return LinkPath(
+            profile=self.profile,
+            index=self.index,
+            initiator=self.initiator,
+            target=target or self.initiator.beside("target", self.netns),
+            initiator_iface=f"h{self.tag}i{self.index}",
+            target_iface=f"h{self.tag}t{self.index}",
+            initiator_address=addresses.of(self.profile.ip, self.index, 1),
+            target_address=addresses.of(self.profile.ip, self.index, 2),
+        )
+
+
 def ends(path: LinkPath) -> tuple[tuple[End, Host, str, str, str], ...]:
     """Both ends of a path, the initiator's first: its host, interface and address, and the peer's address."""
     near, far = path.initiator_address, path.target_address
@@ -225,14 +259,7 @@ def adding(address: str, prefix_bits: int, iface: str) -> str:
 
 
 @contextlib.contextmanager
-def ready(
-    journal: Journal,
-    path: LinkPath,
-    *,
-    tag: str,
-    frame_by_frame: bool = False,
-    prefix_bits: int | None = None,
-) -> Iterator[LinkPath]:
+def ready(place: Place, path: LinkPath, *, prefix_bits: int | None = None) -> Iterator[LinkPath]:
     """Give both ends of an existing link their addresses, and shape it as its profile says."""
     prefix_bits = addresses.LINK_BITS[path.ip] if prefix_bits is None else prefix_bits
     for _, host, iface, address, _ in ends(path):
@@ -240,7 +267,7 @@ def ready(
         host.run(
             ["ip", "-batch", "-"],
             input=f"link set dev {iface} up\n{adding(address, prefix_bits, iface)}"
-            + (f"link set dev {iface} gso_max_segs 1\n" if frame_by_frame else "")
+            + (f"link set dev {iface} gso_max_segs 1\n" if place.frame_by_frame else "")
             + _window(path.profile, iface, f"{address}/{prefix_bits}"),
         )
     if path.profile.tcp_window_bytes is not None:
@@ -254,9 +281,9 @@ def ready(
     with contextlib.ExitStack() as stack:
         queues = [(host, iface) for _, host, iface, _, _ in ends(path)]
         if path.profile.duplex is Duplex.HALF:
-            airtime = Airtime(f"h{tag}a{path.index}", (path.target_iface,))
-            queues = [(path.target, stack.enter_context(journal.hold(path.target, airtime)).iface)]
-        parameters = netem(path.profile, frame_by_frame=frame_by_frame)
+            airtime = Airtime(f"h{place.tag}a{path.index}", (path.target_iface,))
+            queues = [(path.target, stack.enter_context(place.journal.hold(path.target, airtime)).iface)]
+        parameters = netem(path.profile, frame_by_frame=place.frame_by_frame)
         if parameters is not None:
             for host, iface in queues:
                 shape(host, iface, parameters)
@@ -282,39 +309,23 @@ def _window(profile: LinkProfile, iface: str, end: str) -> str:
 
 
 @contextlib.contextmanager
-def bring_up(
-    journal: Journal,
-    initiator: Host,
-    profile: LinkProfile,
-    *,
-    tag: str,
-    index: int,
-    frame_by_frame: bool = False,
-    first: int | None = None,
-) -> Iterator[LinkPath]:
-    """Build the ``index``-th link of a run (0 to 255) and yield it, ready for traffic.
+def bring_up(place: Place, *, first: int | None = None) -> Iterator[LinkPath]:
+    """Build a link and yield it, ready for traffic.
 
-    ``tag`` is the run's short id; every name and address made here contains it or ``index``. ``first`` is the
-    index of a link that is up and leads to the same target; None makes a target of this link's own.
+    ``first`` is the index of a link that is up and leads to the same target; None makes a target of this
+    link's own.
     """
-    near, far = f"h{tag}i{index}", f"h{tag}t{index}"
-    netns = f"harness-{tag}-{index if first is None else first}"
-    path = LinkPath(
-        profile=profile,
-        index=index,
-        initiator=initiator,
-        target=initiator.beside("target", netns),
-        initiator_iface=near,
-        target_iface=far,
-        initiator_address=addresses.of(profile.ip, index, 1),
-        target_address=addresses.of(profile.ip, index, 2),
-    )
-    refuse_used_network(initiator, index, profile.ip)
+    journal, host, netns = place.journal, place.initiator, place.netns
+    if first is not None:
+        netns = f"harness-{place.tag}-{first}"
+    path = place.path(host.beside("target", netns))
+    refuse_used_network(host, place.index, path.ip)
     with contextlib.ExitStack() as stack:
         if first is None:
-            stack.enter_context(journal.hold(initiator, NetworkNamespace(netns)))
-        stack.enter_context(journal.hold(initiator, VethPair(near, far, netns, profile.mtu_bytes)))
-        yield stack.enter_context(ready(journal, path, tag=tag, frame_by_frame=frame_by_frame))
+            stack.enter_context(journal.hold(host, NetworkNamespace(netns)))
+        pair = VethPair(path.initiator_iface, path.target_iface, netns, place.profile.mtu_bytes)
+        stack.enter_context(journal.hold(host, pair))
+        yield stack.enter_context(ready(place, path))
 
 
 def refuse_used_network(host: Host, index: int, family: Family = IPV4) -> None:

@@ -17,9 +17,7 @@ from collections.abc import Iterator
 import msgspec
 
 from harness.hosts import Host
-from harness.hosts.journal import Journal
 from harness.hosts.undo import Step
-from harness.model import LinkProfile, addresses
 from harness.network import links
 from harness.network.links import LinkPath
 
@@ -45,39 +43,18 @@ class Macvlan(msgspec.Struct, frozen=True):
 
 @contextlib.contextmanager
 def bring_up(
-    journal: Journal,
-    initiator: Host,
-    target: Host,
-    profile: LinkProfile,
-    *,
-    tag: str,
-    index: int,
-    initiator_trunk: str,
-    target_trunk: str,
-    frame_by_frame: bool = False,
+    place: links.Place, target: Host, *, initiator_trunk: str, target_trunk: str
 ) -> Iterator[LinkPath]:
-    """Build the ``index``-th link of a run (0 to 255) and yield it, ready for traffic.
+    """Build a link to ``target`` and yield it, ready for traffic.
 
-    ``tag`` is the run's short id; every name and address made here contains it or ``index``. The trunks are
-    the names of the two connected interfaces, each as its own host knows it. ``frame_by_frame`` is as for
-    ``links.netem``.
+    The trunks are the names of the two connected interfaces, each as its own host knows it.
     """
-    path = LinkPath(
-        profile=profile,
-        index=index,
-        initiator=initiator,
-        target=target,
-        initiator_iface=f"h{tag}i{index}",
-        target_iface=f"h{tag}t{index}",
-        initiator_address=addresses.of(profile.ip, index, 1),
-        target_address=addresses.of(profile.ip, index, 2),
-    )
-    for host in (initiator, target):
-        links.refuse_used_network(host, index, profile.ip)
+    path = place.path(target)
+    for host in (path.initiator, target):
+        links.refuse_used_network(host, place.index, path.ip)
     with contextlib.ExitStack() as stack:
-        for host, iface, trunk in (
-            (initiator, path.initiator_iface, initiator_trunk),
-            (target, path.target_iface, target_trunk),
+        for (_, host, iface, _, _), trunk in zip(
+            links.ends(path), (initiator_trunk, target_trunk), strict=True
         ):
-            stack.enter_context(journal.hold(host, Macvlan(iface, trunk, profile.mtu_bytes)))
-        yield stack.enter_context(links.ready(journal, path, tag=tag, frame_by_frame=frame_by_frame))
+            stack.enter_context(place.journal.hold(host, Macvlan(iface, trunk, place.profile.mtu_bytes)))
+        yield stack.enter_context(links.ready(place, path))

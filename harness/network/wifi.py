@@ -19,12 +19,11 @@ from pathlib import Path
 import msgspec
 
 from harness.hosts import Host, runner
-from harness.hosts.journal import Journal
 from harness.hosts.undo import Step
-from harness.model import AirProof, LinkProfile, Security, Standard, addresses
+from harness.model import AirProof, Security, Standard
 from harness.model.errors import CommandFailed, DeviceRefused
 from harness.network import links
-from harness.network.links import LinkPath, NetworkNamespace
+from harness.network.links import LinkPath, NetworkNamespace, Place
 
 MODULE = "mac80211_hwsim"
 DEADLINE_S = 20
@@ -252,50 +251,27 @@ def _words(what: tuple[str, int, str, str]) -> str:
 
 @contextlib.contextmanager
 def bring_up(
-    journal: Journal,
-    initiator: Host,
-    profile: LinkProfile,
-    network: Network,
-    *,
-    tag: str,
-    index: int,
-    folder: Path,
-    logs: Path,
-    first_radio: int = 0,
-    frame_by_frame: bool = False,
+    place: Place, network: Network, *, folder: Path, logs: Path, first_radio: int = 0
 ) -> Iterator[tuple[LinkPath, Association]]:
-    """Build the ``index``-th link of a run on the radio ``first_radio`` (the station's) and the next one.
+    """Build a link on the radio ``first_radio`` (the station's) and the next one.
 
     The caller must hold the radios as long. Yields what ``links.bring_up`` does, and what the ends agreed on.
     ``folder`` is private; ``logs`` gets the output of hostapd and wpa_supplicant.
     """
-    netns = f"harness-{tag}-{index}"
-    path = LinkPath(
-        profile=profile,
-        index=index,
-        initiator=initiator,
-        target=initiator.beside("target", netns),
-        initiator_iface=f"h{tag}i{index}",
-        target_iface=f"h{tag}t{index}",
-        initiator_address=addresses.of(profile.ip, index, 1),
-        target_address=addresses.of(profile.ip, index, 2),
-    )
+    path, host = place.path(), place.initiator
     with contextlib.ExitStack() as stack:
-        stack.enter_context(journal.hold(initiator, NetworkNamespace(netns)))
-        place_radio(initiator, first_radio, path.initiator_iface, None)
-        place_radio(initiator, first_radio + 1, path.target_iface, netns)
+        stack.enter_context(place.journal.hold(host, NetworkNamespace(place.netns)))
+        place_radio(host, first_radio, path.initiator_iface, None)
+        place_radio(host, first_radio + 1, path.target_iface, place.netns)
         # Only now: an earlier column leaves its route until its radio is placed.
-        links.refuse_used_network(initiator, index, profile.ip)
-        for host, iface in ((initiator, path.initiator_iface), (path.target, path.target_iface)):
-            host.run(["ip", "link", "set", "dev", iface, "mtu", str(profile.mtu_bytes)])
+        links.refuse_used_network(host, place.index, path.ip)
+        for _, end, iface, _, _ in links.ends(path):
+            end.run(["ip", "link", "set", "dev", iface, "mtu", str(place.profile.mtu_bytes)])
         log = logs / "hostapd.log"
         stack.enter_context(access_point(path.target, path.target_iface, network, folder=folder, log=log))
         log = logs / "wpa_supplicant.log"
-        agreed = stack.enter_context(
-            station(initiator, path.initiator_iface, network, folder=folder, log=log)
-        )
-        ready = links.ready(journal, path, tag=tag, frame_by_frame=frame_by_frame)
-        yield stack.enter_context(ready), agreed
+        agreed = stack.enter_context(station(host, path.initiator_iface, network, folder=folder, log=log))
+        yield stack.enter_context(links.ready(place, path)), agreed
 
 
 @dataclass(kw_only=True)

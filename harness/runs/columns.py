@@ -13,7 +13,7 @@ from pathlib import Path
 from harness.analysis.wire import framings
 from harness.hosts import Host
 from harness.hosts.journal import Journal
-from harness.model import ENDS, LINK_LOCAL, Column, Plan
+from harness.model import ENDS, LINK_LOCAL, Column, LinkProfile, Plan
 from harness.network import interfaces, links, paths, trunk, wifi
 from harness.observe import counters
 from harness.observe.hops import Hop
@@ -216,21 +216,17 @@ class Columns:
             raise AssertionError(f"{profile.name} has no radio")
         index = self._paths.index((column, number))
         radio = RADIOS_PER_PATH * self._wifi_paths.index((column, number))
+        place = self._place(host, profile, index)
         network = wifi.Network(
             ssid=f"harness-{self.plan.tag}-{index}", standard=profile.radio, security=plan.wifi_security
         )
         path, association = stack.enter_context(
             wifi.bring_up(
-                self.journal,
-                host,
-                profile,
+                place,
                 network,
-                tag=self.plan.tag,
-                index=index,
                 folder=self.private / f"wifi-{index}",
                 logs=logs,
                 first_radio=radio,
-                frame_by_frame=plan.setting.is_virtual,
             )
         )
         listening = f"h{self.plan.tag}s{index}"
@@ -245,6 +241,10 @@ class Columns:
     def _wifi_paths(self) -> list[tuple[Column, int]]:
         links = self.plan.links
         return [path for path in self._paths if self.plan.has_radio(links[path[0].link])]
+
+    def _place(self, host: Host, profile: LinkProfile, index: int) -> links.Place:
+        is_virtual = self.plan.setting.is_virtual
+        return links.Place(self.journal, host, profile, self.plan.tag, index, frame_by_frame=is_virtual)
 
     def _link(
         self, column: Column, number: int, logs: Path
@@ -261,36 +261,22 @@ class Columns:
             return interfaces.bring_up(
                 self.journal, host, target, profile, index=index, port=port, tag=plan.tag
             )
+        place = self._place(host, profile, index)
         if not plan.traits.shares_kernel:
             return trunk.bring_up(
-                self.journal,
-                host,
+                place,
                 target,
-                profile,
-                tag=self.plan.tag,
-                index=index,
                 initiator_trunk="vec0",
                 target_trunk=f"vec{number}",
-                frame_by_frame=plan.setting.is_virtual,
             )
         if profile.hops is not None:
             folders = paths.Folders(private=self.private / f"path-{index}", logs=logs)
             return paths.bring_up(
-                self.journal,
-                host,
-                profile,
-                tag=self.plan.tag,
-                index=index,
-                folders=folders,
-                frame_by_frame=plan.setting.is_virtual,
+                place,
+                folders,
             )
         return links.bring_up(
-            self.journal,
-            host,
-            profile,
-            tag=self.plan.tag,
-            index=index,
-            frame_by_frame=plan.setting.is_virtual,
+            place,
             first=index - number if number else None,
         )
 

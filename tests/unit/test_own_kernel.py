@@ -254,7 +254,9 @@ def test_frame_by_frame_each_frame_pays_its_overhead(tmp_path: Path) -> None:
     for frame_by_frame in (False, True):
         world.commands.clear()
         journal = Journal(tmp_path / f"{frame_by_frame}.jsonl")
-        with links.bring_up(journal, near, profile, tag="beef", index=0, frame_by_frame=frame_by_frame):
+        with links.bring_up(
+            links.Place(journal, near, profile, tag="beef", index=0, frame_by_frame=frame_by_frame)
+        ):
             limited = [c for c in world.commands if c.input and "gso_max_segs 1\n" in c.input]
             assert len(limited) == (2 if frame_by_frame else 0)
 

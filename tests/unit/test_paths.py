@@ -72,13 +72,15 @@ def built(
             log.write_text(PAP_BELIEVED if ":pap" in spec else CHAP_BELIEVED, encoding="utf-8")
         folders = Folders(private=place / "private", logs=place)
         with paths.bring_up(
-            journal,
-            world.host("initiator"),
-            load_link(spec),
-            tag="beef",
-            index=3,
-            folders=folders,
-            frame_by_frame=is_virtual,
+            links.Place(
+                journal,
+                world.host("initiator"),
+                load_link(spec),
+                tag="beef",
+                index=3,
+                frame_by_frame=is_virtual,
+            ),
+            folders,
         ) as path:
             yield path
 
@@ -319,7 +321,7 @@ def test_a_package_that_is_missing_is_named_with_what_installs_it(
     with (
         pytest.raises(RequirementError) as error,
         paths.bring_up(
-            Journal(tmp_path / "j"), host, load_link("pppoe"), tag="beef", index=3, folders=folders
+            links.Place(Journal(tmp_path / "j"), host, load_link("pppoe"), tag="beef", index=3), folders
         ),
     ):
         pytest.fail("it came up")

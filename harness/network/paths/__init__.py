@@ -13,11 +13,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.hosts import Host, packages
-from harness.hosts.journal import Journal
-from harness.model import IPV6, HopKind, LinkProfile, PppAuth
+from harness.hosts import packages
+from harness.model import IPV6, HopKind, PppAuth
 from harness.model.errors import RequirementError
-from harness.network.links import LinkPath
+from harness.network.links import LinkPath, Place
 from harness.network.paths import chain, openflow, pppoe, routers, switches
 
 MODULES: dict[HopKind, tuple[str, ...]] = {
@@ -38,22 +37,13 @@ class Folders:
 
 
 @contextlib.contextmanager
-def bring_up(
-    journal: Journal,
-    initiator: Host,
-    profile: LinkProfile,
-    *,
-    tag: str,
-    index: int,
-    folders: Folders,
-    frame_by_frame: bool = False,
-) -> Iterator[LinkPath]:
-    """Build the ``index``-th link of a run (0 to 255), which has hops, and yield it, ready for traffic.
-    ``frame_by_frame``: for virtual time.
+def bring_up(place: Place, folders: Folders) -> Iterator[LinkPath]:
+    """Build a link that has hops, and yield it, ready for traffic.
 
     RequirementError if a program that this kind of hop needs is missing; CommandFailed with the reason of the
     program concerned if something between the ends does not come up in time.
     """
+    profile = place.profile
     if profile.hops is None:
         raise AssertionError(f"{profile.name} has no hops")
     kind, count = profile.hops.kind, profile.hops.count
@@ -64,18 +54,8 @@ def bring_up(
         )
     packages.require(kind)
     with contextlib.ExitStack() as stack:
-        path = stack.enter_context(
-            chain.build(
-                journal,
-                initiator,
-                profile,
-                _names(kind, count),
-                tag=tag,
-                index=index,
-                is_routed=kind in (HopKind.ROUTER, HopKind.PPPOE),
-                frame_by_frame=frame_by_frame,
-            )
-        )
+        is_routed = kind in (HopKind.ROUTER, HopKind.PPPOE)
+        path = stack.enter_context(chain.build(place, _names(kind, count), is_routed=is_routed))
         if kind is HopKind.SWITCH:
             switches.start(path.hops, profile.mtu_bytes)
         elif kind is HopKind.ROUTER:
@@ -85,16 +65,9 @@ def bring_up(
             session = pppoe.session(path, auth, private=folders.private, logs=folders.logs)
             path = dataclasses.replace(path, agreed=stack.enter_context(session))
         elif profile.hops.openflow is not None:
-            stack.enter_context(
-                openflow.switch(
-                    journal,
-                    path,
-                    profile.hops.openflow,
-                    tag=tag,
-                    private=folders.private,
-                    logs=folders.logs,
-                )
-            )
+            settings = profile.hops.openflow
+            logs, private = folders.logs, folders.private
+            stack.enter_context(openflow.switch(place, path, settings, private=private, logs=logs))
         yield path
 
 

@@ -4,50 +4,35 @@ segments."""
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from harness.hosts import Host
-from harness.hosts.journal import Journal
-from harness.model import IPV4, Family, LinkProfile, addresses
+from harness.model import IPV4, Family, addresses
 from harness.network import links
-from harness.network.links import LinkPath, NetworkNamespace, VethPair
+from harness.network.links import LinkPath, NetworkNamespace, Place, VethPair
 
 NEAR, FAR = "near", "far"
 """The interfaces of a hop: towards the initiator, and towards the target. Each hop has its own namespace."""
 
 
 @contextlib.contextmanager
-def build(
-    journal: Journal,
-    initiator: Host,
-    profile: LinkProfile,
-    names: Sequence[str],
-    *,
-    tag: str,
-    index: int,
-    is_routed: bool,
-    frame_by_frame: bool,
-) -> Iterator[LinkPath]:
+def build(place: Place, names: Sequence[str], *, is_routed: bool) -> Iterator[LinkPath]:
     """Segments between the initiator, a hop for each of ``names``, and the target; the ends have addresses.
 
     Each interface of a hop is up and sends at the profile's rate, after the delay of a hop. If ``is_routed``,
     each segment is a network of its own (``address``).
     """
+    profile, journal, initiator, index = place.profile, place.journal, place.initiator, place.index
     if profile.hops is None:
         raise AssertionError(f"{profile.name} has no hops")
-    # Each hop would store a super-packet before it sends it on, although no frame ever has 64 KB.
-    frame_by_frame = frame_by_frame or (profile.rate_bit_s is not None and bool(names))
-    netns = f"harness-{tag}-{index}"
-    hops = tuple(initiator.beside(name, f"{netns}-{number}") for number, name in enumerate(names, 1))
-    path = LinkPath(
-        profile=profile,
-        index=index,
-        initiator=initiator,
-        target=initiator.beside("target", netns),
-        initiator_iface=f"h{tag}i{index}",
-        target_iface=f"h{tag}t{index}",
+    if profile.rate_bit_s is not None and names:
+        # Each hop would store a super-packet before it sends it on, although no frame ever has 64 KB.
+        place = dataclasses.replace(place, frame_by_frame=True)
+    hops = tuple(initiator.beside(name, f"{place.netns}-{number}") for number, name in enumerate(names, 1))
+    path = dataclasses.replace(
+        place.path(),
         initiator_address=address(index, 0, 1, profile.ip),
         target_address=address(index, len(hops) if is_routed else 0, 2, profile.ip),
         hops=hops,
@@ -61,19 +46,12 @@ def build(
         for (host, iface), (peer, peer_iface) in zip(left, right, strict=True):
             pair = VethPair(iface, peer_iface, peer.netns or "", profile.mtu_bytes)
             stack.enter_context(journal.hold(host, pair))
-        stack.enter_context(
-            links.ready(
-                journal,
-                path,
-                tag=tag,
-                frame_by_frame=frame_by_frame,
-                prefix_bits=addresses.PAIR_BITS[profile.ip] if is_routed else None,
-            )
-        )
+        prefix_bits = addresses.PAIR_BITS[profile.ip] if is_routed else None
+        stack.enter_context(links.ready(place, path, prefix_bits=prefix_bits))
         segment = msgspec.structs.replace(
             profile, delay_us=profile.hops.delay_us, jitter_us=0.0, loss_percent=0.0
         )
-        parameters = links.netem(segment, frame_by_frame=frame_by_frame)
+        parameters = links.netem(segment, frame_by_frame=place.frame_by_frame)
         for hop in hops:
             for iface in (NEAR, FAR):
                 links.settle(hop, iface, profile.ip)

@@ -20,7 +20,7 @@ from harness.hosts.journal import Journal
 from harness.model import LinkProfile, OpenFlow
 from harness.model.errors import CommandFailed, HarnessError
 from harness.network import links
-from harness.network.links import LinkPath, NetworkNamespace, VethPair
+from harness.network.links import LinkPath, NetworkNamespace, Place, VethPair
 from harness.network.paths.chain import FAR, NEAR, address
 
 MODULES = ("openvswitch",)
@@ -53,22 +53,14 @@ INSTALLING = ("--hub", "--wildcards", "--max-idle=permanent")
 
 
 @contextlib.contextmanager
-def switch(
-    journal: Journal,
-    path: LinkPath,
-    settings: OpenFlow,
-    *,
-    tag: str,
-    private: Path,
-    logs: Path,
-) -> Iterator[None]:
+def switch(place: Place, path: LinkPath, settings: OpenFlow, *, private: Path, logs: Path) -> Iterator[None]:
     """Make the one hop of a path forward as its controller says, while the context lasts.
 
     CommandFailed with the end of the switch's log if it does not reach its controller in time.
     """
     (hop,) = path.hops
     with contextlib.ExitStack() as stack:
-        controller = stack.enter_context(_controller(journal, path, settings, tag=tag))
+        controller = stack.enter_context(_controller(place, path, settings))
         hop.run(["mkdir", "-p", "-m", "700", str(private)])
         env = dict.fromkeys(("OVS_RUNDIR", "OVS_LOGDIR", "OVS_DBDIR", "OVS_SYSCONFDIR"), str(private))
         own = address(path.index, CONTROL_SEGMENT, 2)
@@ -84,7 +76,7 @@ def switch(
         )
         socket = stack.enter_context(_database(hop, private, logs, env))
         if settings.cpu_percent is not None and settings.packet_us:
-            _set_price(stack, journal, path, settings.packet_us * 100 / settings.cpu_percent)
+            _set_price(stack, place.journal, path, settings.packet_us * 100 / settings.cpu_percent)
         time.sleep(max(0.0, UPTIME_S - time.clock_gettime(time.CLOCK_BOOTTIME)))
         log = logs / "ovs-vswitchd.log"
         stack.enter_context(
@@ -160,14 +152,14 @@ def _configuration(controller: str) -> list[str]:
 
 
 @contextlib.contextmanager
-def _controller(journal: Journal, path: LinkPath, settings: OpenFlow, *, tag: str) -> Iterator[Host]:
+def _controller(place: Place, path: LinkPath, settings: OpenFlow) -> Iterator[Host]:
     """The host of the controller, and the link between it and the switch, up and shaped.
 
     What the controller answers takes none of the link: ovs-testcontroller sends each packet back whole, where
     one that uses the switch's buffers (OpenFlow 1.0, 5.3.6: ``buffer_id``) sends 24 bytes.
     """
     (hop,) = path.hops
-    controller = hop.beside("controller", f"harness-{tag}-{path.index}-c")
+    controller = hop.beside("controller", f"{place.netns}-c")
     link = LinkProfile(
         name=settings.controller,
         title=settings.controller,
@@ -179,8 +171,10 @@ def _controller(journal: Journal, path: LinkPath, settings: OpenFlow, *, tag: st
     )
     answers = msgspec.structs.replace(link, rate_bit_s=None)
     with contextlib.ExitStack() as stack:
-        netns = stack.enter_context(journal.hold(path.initiator, NetworkNamespace(controller.netns or "")))
-        stack.enter_context(journal.hold(hop, VethPair(CONTROL, CONTROL, netns.name, link.mtu_bytes)))
+        journal, namespace = place.journal, NetworkNamespace(controller.netns or "")
+        stack.enter_context(journal.hold(path.initiator, namespace))
+        pair = VethPair(CONTROL, CONTROL, namespace.name, link.mtu_bytes)
+        stack.enter_context(journal.hold(hop, pair))
         for end, host in enumerate((hop, controller), 1):
             own = address(path.index, CONTROL_SEGMENT, end)
             host.run(

@@ -173,7 +173,9 @@ class Lab:
         """A link with its protection, in a steady state."""
         path = self.stack.enter_context(
             links.bring_up(
-                self.journal, self.near, framing.link, tag=self.tag, index=index, frame_by_frame=True
+                links.Place(
+                    self.journal, self.near, framing.link, tag=self.tag, index=index, frame_by_frame=True
+                )
             )
         )
         self.keep_steady(path)

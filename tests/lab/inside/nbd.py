@@ -170,7 +170,7 @@ def main() -> None:
     sides = Sides(journal=journal, tag=TAG, target=near, initiators=(near,), luns=(LUN,), logs=FOLDER)
     with (
         shared(sides) as up,
-        links.bring_up(journal, near, load_link("wired"), tag=TAG, index=3) as path,
+        links.bring_up(links.Place(journal, near, load_link("wired"), tag=TAG, index=3)) as path,
     ):
         path = dataclasses.replace(path, port=transport.port)
         a_disk_comes_and_goes(up, path)

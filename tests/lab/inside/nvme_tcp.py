@@ -188,7 +188,7 @@ def main() -> None:
     with shared(sides) as up:
         user_s_own()
         before = tree()
-        with links.bring_up(journal, near, load_link("wired"), tag=TAG, index=3) as path:
+        with links.bring_up(links.Place(journal, near, load_link("wired"), tag=TAG, index=3)) as path:
             path = dataclasses.replace(path, port=transport.port)
             a_disk_comes_and_goes(up, path)
             what_is_asked_for_is_agreed_on(journal, up, path)

@@ -17,6 +17,7 @@ from harness.hosts import Host, NamespaceHost
 from harness.hosts.journal import Journal
 from harness.model import Duplex, LinkProfile, Security, Standard
 from harness.network import wifi, wireless
+from harness.network.links import Place
 from harness.network.wifi import Network, Radios
 
 RATE_BIT_S = 50_000_000
@@ -78,7 +79,9 @@ def carry(near: Host, journal: Journal, network: Network, heard_file: Path) -> l
         wifi.place_radio(near, 2, "hts0", None)
         started = time.monotonic()
         path, found = stack.enter_context(
-            wifi.bring_up(journal, near, PROFILE, network, tag="test", index=0, folder=FOLDER, logs=FOLDER)
+            wifi.bring_up(
+                Place(journal, near, PROFILE, tag="test", index=0), network, folder=FOLDER, logs=FOLDER
+            )
         )
         told.append(f"associated in {time.monotonic() - started:.2f} s: {found}")
         assert found.management_frames_protected == (network.security is Security.WPA3)

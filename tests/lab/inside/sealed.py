@@ -85,7 +85,9 @@ def main() -> None:
             plan=plan, initiator=near, journal=journal, private=FOLDER, folder=FOLDER, shared=stack, paths=2
         )
         for index, secure in enumerate((False, True)):
-            link = stack.enter_context(links.bring_up(journal, near, LINK, tag="abcd", index=index))
+            link = stack.enter_context(
+                links.bring_up(links.Place(journal, near, LINK, tag="abcd", index=index))
+            )
             path = dataclasses.replace(link, port=NVME.port)
             wanted = Export(
                 name=str(index),

@@ -12,6 +12,7 @@ from harness.documents.answers import MEASURED, VIRTUAL, Answer, Bars, of_matrix
 from harness.documents.experiments import Experiment, experiments
 from harness.model import Clock
 from harness.model.escape import for_html, printable
+from harness.model.lines import capital
 from harness.parse import references
 from harness.parse.references import Reference
 from harness.report import draw, page
@@ -63,7 +64,7 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
         nobody = "nobody to complain to: no loss is shown"
         nobody = nobody if all(answer.is_free for answer in self.answers) else ""
         whom = next((answer.whom for answer in self.answers if answer.whom), nobody)
-        return whom and f"{_capital(whom)}."
+        return whom and f"{capital(whom)}."
 
     @property
     def short(self) -> str:
@@ -204,7 +205,7 @@ def _lines(document: Document, width: int | None) -> list[str]:
         told = printable(words)
         return told if width is None else textwrap.fill(told, width, subsequent_indent="  ")
 
-    lines = [wrapped(f"{_capital(document.title)}: {document.question}"), ""]
+    lines = [wrapped(f"{capital(document.title)}: {document.question}"), ""]
     lines += [wrapped(document.whom), ""] if document.whom else []
     lines += [wrapped(answer.sentences) for answer in document.answers]
     lines += [line for table in document.tables for line in ("", _drawn(table, TableFormat.PLAIN, width))]
@@ -216,7 +217,7 @@ def render_page(found: Sequence[Document], words: Words | None = None) -> str:
     words = words or Words(title=TITLE)
     runs = list(dict.fromkeys(run for document in found for run in document.runs))
     source = f"{len(found)} documents; {len(runs) or 'no'} {'run' if len(runs) == 1 else 'runs'} of ours"
-    places = [(document.name, for_html(_capital(document.title))) for document in found]
+    places = [(document.name, for_html(capital(document.title))) for document in found]
     body = page.header(words, source, [("answers", "In short"), *places])
     sections = "".join(map(_section, found))
     return page.whole(words, f"{body}<main>{_short(found)}{sections}</main>", style=_STYLE)
@@ -240,9 +241,9 @@ def _section(document: Document) -> str:
     missing = "".join(f"<li>{_coded(words)}</li>" for words in document.missing)
     missing = missing and f"<h3>What is missing</h3><ul>{missing}</ul>"
     return (
-        f'<section id="{document.name}"><h2>{for_html(_capital(document.title))}: '
+        f'<section id="{document.name}"><h2>{for_html(capital(document.title))}: '
         f"{for_html(document.question)}</h2>"
-        f'<p class="muted">{for_html(_capital(document.source))}.</p>'
+        f'<p class="muted">{for_html(capital(document.source))}.</p>'
         f'{whom}<div class="charts">{drawn}</div>{answers}<h3>Figures</h3>{tables}{missing}</section>'
     )
 
@@ -309,7 +310,3 @@ def _coded(words: str) -> str:
     """With what stands between backquotes as code."""
     parts = for_html(words).split("`")
     return "".join(f"<code>{part}</code>" if n % 2 else part for n, part in enumerate(parts))
-
-
-def _capital(words: str) -> str:
-    return words[:1].upper() + words[1:]

@@ -22,3 +22,8 @@ def listed(names: Sequence[str], most: int = 3, joint: str = ", ") -> str:
     """``a, b, c and 4 more``: the first names, and how many there are besides."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return joint.join(names[:most]) + more
+
+
+def capital(words: str) -> str:
+    """With a capital letter at the beginning; names behind it keep theirs."""
+    return words[:1].upper() + words[1:]

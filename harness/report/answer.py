@@ -25,7 +25,7 @@ from harness.explain.text import Explained
 from harness.explain.verdict import Confidence
 from harness.model import DEFAULT_TRANSPORT, TRANSPORTS
 from harness.model.escape import printable
-from harness.model.lines import listed, wrapped
+from harness.model.lines import capital, listed, wrapped
 from harness.parse.profiles import DEFAULT_PROPOSAL
 from harness.results.columns import CellKey
 from harness.table.options import Table, TableCell, TableColumn
@@ -254,7 +254,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
             elif self.labs_own:
                 why = "the lab itself limited its figures, or those that it is compared with"
             return f"no answer on {self.subject}, because {why}."
-        told = [_capital(self._sentence(loss, is_first=not n)) for n, loss in enumerate(self.shown)]
+        told = [capital(self._sentence(loss, is_first=not n)) for n, loss in enumerate(self.shown)]
         if others := len(self.losses) - len(told):
             told.append(f"{others} other sizes and depths are in the table")
         return " ".join(f"{each}." for each in told)
@@ -318,7 +318,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
             change = cell.verdict.change
             if change is None or not cell.lift:
                 continue
-            lifted = f"{_capital(change.what)} would lift {cell.evidence.workload} {cell.lift}"
+            lifted = f"{capital(change.what)} would lift {cell.evidence.workload} {cell.lift}"
             known = f"{', '.join(filter(None, (lifted, cell.where)))}."
             return f"{known} {OFFLOAD}" if self._takes_packets_one_by_one else known
         return OFFLOAD if self._takes_packets_one_by_one else ""
@@ -354,28 +354,29 @@ def answers(table: Table, cells: Sequence[Explained]) -> list[Answer]:
         if column.key is None or column.column.is_local:
             continue
         is_protected = bool(column.column.protection)
-        counted: dict[_Group, list[tuple[TableCell, Explained]]] = {}
-        bounds: dict[_Group, list[tuple[tuple[float, float], Explained]]] = {}
+        counted: dict[_Group, list[_Held]] = {}
+        bounded: dict[_Group, list[_Held]] = {}
         is_disturbed, left_out, disturbed = False, list[str](), dict[str, _Group]()
         for row, line in zip(table.rows, table.cells, strict=True):
             cell, explained = line[place], of.get(CellKey(column.key, row.workload))
             if cell is None or explained is None:
                 continue
             is_disturbed |= any(other is not None and other.is_disturbed for other in line)
-            group = _group(explained)
+            group = explained.evidence.block_bytes, explained.evidence.depth
             is_own = explained.verdict.is_labs_own or (_related(explained), row.workload) in baselines
             kept = _kept(column, cell, explained)
             if is_protected and is_own:
                 left_out.append(row.workload)
             elif kept is not None and not cell.is_disturbed:
-                counted.setdefault(group, []).append((cell, explained))
+                counted.setdefault(group, []).append(_Held(cell, explained, (kept,)))
             elif cell.bounds is not None and is_disturbed and (is_protected or not column.is_memory):
-                bounds.setdefault(group, []).append((cell.bounds, explained))
+                bounded.setdefault(group, []).append(_Held(cell, explained, cell.bounds))
                 disturbed[row.workload] = group
             elif cell.is_disturbed:
                 disturbed[row.workload] = group
-        told = [_bounded(group, bounds[group]) for group in bounds if group not in counted]
-        told += [_loss(column, group, counted[group]) for group in counted]
+        is_compared = is_protected or not column.is_memory
+        told = [_loss(group, held, is_compared=is_compared) for group, held in counted.items()]
+        told += [_bounded(group, held) for group, held in bounded.items() if group not in counted]
         found.append(
             Answer(
                 column=column,
@@ -383,7 +384,7 @@ def answers(table: Table, cells: Sequence[Explained]) -> list[Answer]:
                 baseline=_baseline(table, column),
                 losses=tuple(sorted(told, key=lambda loss: (-(loss.block_bytes or 0), loss.depth or 0))),
                 labs_own=tuple(left_out),
-                disturbed=tuple(name for name, of in disturbed.items() if of in counted or of not in bounds),
+                disturbed=tuple(name for name, of in disturbed.items() if of in counted or of not in bounded),
                 is_disturbed=is_disturbed,
             )
         )
@@ -394,8 +395,12 @@ _Group = tuple[int | None, int | None]
 """The size of blocks in bytes, and the depth."""
 
 
-def _group(cell: Explained) -> _Group:
-    return cell.evidence.block_bytes, cell.evidence.depth
+class _Held(msgspec.Struct, frozen=True):
+    """A cell, and the part that it has of what it is held to; or both bounds of that."""
+
+    cell: TableCell
+    explained: Explained
+    kept: tuple[float, ...]
 
 
 def _related(cell: Explained) -> tuple[object, ...]:
@@ -422,53 +427,56 @@ def in_words(found: Sequence[Answer], width: int) -> str:
     return "\n".join(line for words in told for line in wrapped(words, width, "  "))
 
 
-def _loss(column: TableColumn, group: _Group, found: Sequence[tuple[TableCell, Explained]]) -> Loss:
+def _loss(group: _Group, found: Sequence[_Held], *, is_compared: bool) -> Loss:
     size, depth = group
-    parts = [(_kept(column, cell, explained), explained) for cell, explained in found]
-    is_compared = bool(column.column.protection) or not column.is_memory
     compared = _compared(found) if is_compared else None
     return Loss(
         block_bytes=size,
         depth=depth,
-        kept=tuple(kept for kept, _ in parts if kept is not None),
-        cells=tuple(explained for _, explained in parts),
+        kept=tuple(held.kept[0] for held in found),
+        cells=tuple(held.explained for held in found),
         compared=compared,
         apart=_apart(found, compared) if compared is not None else (),
     )
 
 
-def _compared(found: Sequence[tuple[TableCell, Explained]]) -> Comparison | None:
+def _bounded(group: _Group, found: Sequence[_Held]) -> Loss:
+    lows, highs = zip(*(held.kept for held in found), strict=True)
+    cells = tuple(held.explained for held in found)
+    kept = (min(lows), max(highs))
+    return Loss(block_bytes=group[0], depth=group[1], kept=kept, cells=cells, is_disturbed=True)
+
+
+def _compared(found: Sequence[_Held]) -> Comparison | None:
     """All cells together: the median of their ratios in each block that has all of them.
 
     Without two such blocks, the median of the cells' own ratios, and from the lowest end to the highest of
     their intervals. None if nothing was compared.
     """
-    is_exact = all(explained.evidence.is_virtual for _, explained in found)
-    each = [cell.within_blocks for cell, _ in found]
+    is_exact = all(held.explained.evidence.is_virtual for held in found)
+    each = [held.cell.within_blocks for held in found]
     common = [block for block in each[0] if all(block in ratios for ratios in each)]
     if len(common) > 1 or (common and all(len(ratios) == 1 for ratios in each)):
         pooled = [stats.median([ratios[block] for ratios in each]) for block in common]
         return Comparison.of(pooled, is_exact=is_exact)
-    medians = [cell.ratio_to_no_ipsec or cell.ratio_to_local for cell, _ in found]
+    medians = [held.cell.ratio_to_no_ipsec or held.cell.ratio_to_local for held in found]
     known = [ratio for ratio in medians if ratio]
     if len(known) < len(found):
         return None
     intervals = [stats.ratio_interval(list(ratios.values())) for ratios in each]
     ends = [interval for interval in intervals if interval is not None]
-    if len(ends) < len(found):
-        return Comparison(ratio=stats.median(known), interval=None, difference=None, is_exact=is_exact)
-    widest = min(low for low, _ in ends), max(high for _, high in ends)
+    widest = None
+    if len(ends) == len(found):
+        widest = min(low for low, _ in ends), max(high for _, high in ends)
     return Comparison(
         ratio=stats.median(known),
         interval=widest,
-        difference=stats.difference_of(widest),
+        difference=stats.difference_of(widest) if widest is not None else None,
         is_exact=is_exact,
     )
 
 
-def _apart(
-    found: Sequence[tuple[TableCell, Explained]], together: Comparison
-) -> tuple[tuple[str, Comparison], ...]:
+def _apart(found: Sequence[_Held], together: Comparison) -> tuple[tuple[str, Comparison], ...]:
     """The cells that are ``APART`` from all together, and whose interval has nothing in common with theirs;
     all cells, if half are so."""
     if together.interval is None or len(found) < 2:
@@ -476,11 +484,11 @@ def _apart(
     low, high = together.interval
     own = [
         (
-            explained.evidence.workload,
-            Comparison.of(list(cell.within_blocks.values()), is_exact=together.is_exact),
+            held.explained.evidence.workload,
+            Comparison.of(list(held.cell.within_blocks.values()), is_exact=together.is_exact),
         )
-        for cell, explained in found
-        if cell.within_blocks
+        for held in found
+        if held.cell.within_blocks
     ]
     apart = [
         (workload, one)
@@ -490,17 +498,6 @@ def _apart(
         and (one.interval[1] < low or one.interval[0] > high)
     ]
     return tuple(own if 2 * len(apart) >= len(found) else apart)
-
-
-def _bounded(group: _Group, found: Sequence[tuple[tuple[float, float], Explained]]) -> Loss:
-    size, depth = group
-    return Loss(
-        block_bytes=size,
-        depth=depth,
-        kept=(min(low for (low, _), _ in found), max(high for (_, high), _ in found)),
-        cells=tuple(cell for _, cell in found),
-        is_disturbed=True,
-    )
 
 
 def _subject(column: TableColumn, *, with_setting: bool) -> str:
@@ -587,7 +584,3 @@ def _between(interval: tuple[float, float], joint: str) -> str:
         return f"{_amount(high)} % faster {joint} {_amount(low)} % slower"
     least, most = sorted((low, high), key=lambda ratio: abs(ratio - 1))
     return f"{_amount(least)} {joint} {_amount(most)} % {'slower' if most < 1 else 'faster'}"
-
-
-def _capital(words: str) -> str:
-    return words[:1].upper() + words[1:]

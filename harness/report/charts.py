@@ -513,9 +513,9 @@ def _roof_line(dot: _Dot) -> tuple[str, ...]:
         str(dot.block_bytes),
         str(dot.bound.round_trips),
         f"{dot.rate / 1e6:.2f}",
-        _mb_s(dot.bound.by_round_trip),
-        _mb_s(dot.bound.by_rate),
-        _mb_s(dot.bound.bytes_per_s),
+        in_mb_s(dot.bound.by_round_trip),
+        in_mb_s(dot.bound.by_rate),
+        in_mb_s(dot.bound.bytes_per_s),
         _reached(dot),
     )
 
@@ -548,8 +548,8 @@ def _roofs(x: draw.Scale, y: draw.Scale, rtt_s: float | None, rate: float | None
             parts.append(draw.path(ends, "bo", f"one round trip of {format_ns(1e9 * rtt_s)} an I/O"))
     if rate:
         level = [(x.at(x.low), y.at(rate)), (x.at(x.high), y.at(rate))]
-        parts.append(draw.path(level, "bo", f"the link's goodput: {_mb_s(rate)} MB/s"))
-        parts.append(draw.text(WIDTH - 14, y.at(rate) - 4, f"goodput {_mb_s(rate)} MB/s", "e mu"))
+        parts.append(draw.path(level, "bo", f"the link's goodput: {in_mb_s(rate)} MB/s"))
+        parts.append(draw.text(WIDTH - 14, y.at(rate) - 4, f"goodput {in_mb_s(rate)} MB/s", "e mu"))
     if rtt_s and rate:
         steps = [x.low * (x.high / x.low) ** (n / 32) for n in range(33)]
         curve = [(at, 1 / (rtt_s / at + 1 / rate)) for at in steps]
@@ -558,5 +558,5 @@ def _roofs(x: draw.Scale, y: draw.Scale, rtt_s: float | None, rate: float | None
     return parts
 
 
-def _mb_s(rate: float | None) -> str:
+def in_mb_s(rate: float | None) -> str:
     return "" if rate is None else f"{rate / 1e6:.2f}"

@@ -12,6 +12,7 @@ from harness.report.charts import (
     WIDTH,
     Chart,
     horizontal,
+    in_mb_s,
     legend,
     line_of,
     remark,
@@ -55,7 +56,7 @@ def _over_time(
     row: TableRow, curves: Sequence[tuple[ColumnFacts, Course]], all_curves: Sequence[Course], title: str
 ) -> Chart:
     rates = [rate for course in all_curves for rate in (*course.low, *course.high) if rate > 0]
-    x = draw.linear([_end_s(course) for course in all_curves], LEFT, WIDTH - 12)
+    x = draw.linear([course.interval_s * len(course.median) for course in all_curves], LEFT, WIDTH - 12)
     y = scale_of(rates, _BOTTOM, TOP)
     parts = horizontal(y, [(tick, draw.amount(tick / 1e6)) for tick in y.ticks()])
     parts += vertical([(x.at(tick), f"{tick:g}") for tick in x.ticks()], TOP, _BOTTOM)
@@ -102,17 +103,9 @@ def _figures(course: Course) -> tuple[str, ...]:
     state = course.state
     return (
         str(course.repeats),
-        *map(_mb_s, course.fifths),
+        *map(in_mb_s, course.fifths),
         "n/a" if state is None else f"{100 * state.range:.1f} %",
         "n/a" if state is None else f"{100 * state.rise:+.1f} %",
         "too short to tell" if state is None else "yes" if state.attained else "no",
         "n/a" if course.settled_s is None else f"{course.settled_s:.1f} s",
     )
-
-
-def _end_s(course: Course) -> float:
-    return course.interval_s * len(course.median)
-
-
-def _mb_s(rate: float) -> str:
-    return f"{rate / 1e6:.2f}"

@@ -52,14 +52,11 @@ def trends(table: Table, facts: Sequence[ColumnFacts], plans: Mapping[str, Plan]
                     values.setdefault(record.run_id, []).append(value)
             if len(values) > 1:
                 curves.append((fact, {run: stats.summarise(each) for run, each in values.items()}))
-        runs = _in_order({run for _, points in curves for run in points}, plans)
+        found_in = {run for _, points in curves for run in points}
+        runs = sorted(found_in, key=lambda run: (planned_s(plans.get(run)), run))
         for part, group in together(curves):
             found.append(_of_row(row, group, runs, table.options.metric, f"{row.name}{part}"))
     return found
-
-
-def _in_order(runs: set[str], plans: Mapping[str, Plan]) -> list[str]:
-    return sorted(runs, key=lambda run: (planned_s(plans.get(run)), run))
 
 
 def _of_row(

@@ -5,9 +5,7 @@ docs/export.md describes the columns. What is unknown is empty (null), never zer
 
 from __future__ import annotations
 
-import csv
 import functools
-import io
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, cast, get_args, get_type_hints
@@ -33,6 +31,7 @@ from harness.model.escape import for_csv, in_ascii, printable
 from harness.results import machine
 from harness.results.columns import workload_of
 from harness.results.metrics import Metric, Of
+from harness.table.text import in_csv
 
 
 class ExportFormat(Choice):
@@ -285,12 +284,9 @@ def encode(
 
 
 def _csv(found: Sequence[Row]) -> bytes:
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    for row in found:
-        writer.writerow([_csv_value(value) for value in row.values()])
-    return out.getvalue().encode()
+    return (
+        in_csv([COLUMNS, *([_csv_value(value) for value in row.values()] for row in found)]).encode() + b"\n"
+    )
 
 
 def _csv_value(value: object) -> str:

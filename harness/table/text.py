@@ -293,20 +293,25 @@ def _csv(table: Table) -> str:
     if ratio is not Ratio.NONE:
         further[f"ratio to {ratio.baseline}"] = lambda cell: cell.ratio(ratio)
     further["disturbed"] = lambda cell: cell.disturbed
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
     header = ["group", "operation", "workload"]
     for column in table.columns:
         header.append(for_csv(f"{column.label} [{table.options.metric.figure.unit}]"))
         header += [for_csv(f"{column.label} {name}") for name in further] if column.key else []
-    writer.writerow(header)
+    lines = [header]
     for row, cells in zip(table.rows, table.cells, strict=True):
         line = [for_csv(row.group), for_csv(row.operation), for_csv(row.workload)]
         for column, cell in zip(table.columns, cells, strict=True):
             line.append(_csv_value(cell))
             if column.key:
                 line += [_figure(get(cell) if cell else None) for get in further.values()]
-        writer.writerow(line)
+        lines.append(line)
+    return in_csv(lines)
+
+
+def in_csv(lines: Iterable[Sequence[str]]) -> str:
+    """Lines of comma-separated values (RFC 4180, but with line feeds), without one at the end."""
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\n").writerows(lines)
     return out.getvalue().rstrip("\n")
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Sequence
 
 import msgspec
@@ -11,7 +9,7 @@ import msgspec
 from harness.model import Status
 from harness.model.escape import as_json, for_csv
 from harness.table import TableFormat
-from harness.table.text import laid_out
+from harness.table.text import in_csv, laid_out
 
 
 class Field(msgspec.Struct, frozen=True, kw_only=True):
@@ -136,11 +134,9 @@ def _for_people(grid: Grid, format: TableFormat) -> str:
 
 
 def _csv(grid: Grid) -> str:
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
     keys = (field.key for field in grid.fields)
     labels = (*grid.labels, *grid.common)
-    writer.writerow([*(label.lower() for label in labels), *keys, "disturbed"])
+    lines = [[*(label.lower() for label in labels), *keys, "disturbed"]]
     for row in grid.rows:
         entries = [row.entries.get(field.key, NOTHING) for field in grid.fields]
         # A figure below 0 is none that a spreadsheet would take for a formula.
@@ -149,8 +145,8 @@ def _csv(grid: Grid) -> str:
             for entry in entries
         ]
         disturbed = "" if row.disturbed is None else repr(row.disturbed)
-        writer.writerow([*map(for_csv, (*row.labels, *grid.common.values())), *values, disturbed])
-    return out.getvalue().rstrip("\n")
+        lines.append([*map(for_csv, (*row.labels, *grid.common.values())), *values, disturbed])
+    return in_csv(lines)
 
 
 def _json(grid: Grid) -> str:

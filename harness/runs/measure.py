@@ -5,14 +5,13 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
 from harness.hosts import Host
-from harness.model import AirProof, ClientPart, Io, Job, Proof, Record, Status, WifiState
-from harness.model.beside import InterfaceUse
+from harness.model import AirProof, ClientPart, Job, Record, Status, WifiState
 from harness.model.errors import HarnessError
 from harness.network import wifi, wireless
 from harness.network.links import LinkPath
@@ -22,7 +21,7 @@ from harness.protection import proof
 from harness.protection.capture import Seen
 from harness.runs import lean, together
 from harness.runs.columns import ColumnPath
-from harness.runs.together import Client
+from harness.runs.outcome import Done, InitiatorResult
 from harness.storage.transport import Disk
 
 
@@ -47,37 +46,6 @@ class Lane:
     @property
     def is_protected(self) -> bool:
         return self.up.watched[0].layer is not None
-
-
-@dataclass(kw_only=True)
-class InitiatorResult:
-    """The result of one initiator's fio, and what makes it invalid."""
-
-    initiator: str
-    job: fio.FioJob | None = None
-    started_unix_s: float | None = None
-    proof: Proof | None = None
-    wifi: tuple[WifiState, ...] = ()
-    interfaces: tuple[InterfaceUse, ...] = ()
-    reasons: list[str] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
-
-    @property
-    def read(self) -> Io | None:
-        return self.job.read if self.job else None
-
-    @property
-    def write(self) -> Io | None:
-        return self.job.write if self.job else None
-
-
-@dataclass(kw_only=True)
-class Done:
-    """All parts of one measurement, and what concerns it as a whole."""
-
-    parts: list[InitiatorResult]
-    reasons: list[str] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
 
 
 def on_disk(
@@ -159,7 +127,8 @@ def over_lanes(
         before = [[proof.snapshot(each, begins=True) for each in lane.up.watched] for lane in lanes]
         with during or contextlib.nullcontext():
             if apart and len(lanes) > 1:
-                done = _together(lanes, job, raw, timeout_s=timeout_s)
+                jobs_of = [(lane.path.initiator, job(lane.disk.device)) for lane in lanes]
+                done = together.run_together(jobs_of, folder=raw, timeout_s=timeout_s)
             else:
                 jobs = [job(lane.disk.device) for lane in lanes]
                 done = on_disk(
@@ -225,24 +194,6 @@ def judge_late(lane: Lane, looks: Iterable[Sequence[Seen]]) -> list[str]:
     count = sum(seen.cleartext for seen in found)
     clear = [f"{count} cleartext segments of the portal were on the link after the cell"] if count else []
     return clear + list(dict.fromkeys(f"after the cell, {seen.fault}" for seen in found if seen.fault))
-
-
-def _together(lanes: Sequence[Lane], job: Callable[[str], str], raw: Path, *, timeout_s: float) -> Done:
-    clients = [
-        Client(name=lane.path.initiator.name, host=lane.path.initiator, job=job(lane.disk.device))
-        for lane in lanes
-    ]
-    ran = together.run_together(clients, folder=raw, timeout_s=timeout_s)
-    parts = [
-        InitiatorResult(
-            initiator=part.name,
-            job=part.job,
-            started_unix_s=part.started_unix_s,
-            reasons=[part.reason] if part.reason else [],
-        )
-        for part in ran.parts
-    ]
-    return Done(parts=parts, warnings=list(ran.warnings))
 
 
 def summarise(done: Done, job: Job, record: Record) -> Record:

@@ -35,6 +35,7 @@ from harness.model.escape import printable
 from harness.model.histogram import Histogram, merge
 from harness.parse import fio
 from harness.parse.fio import FioJob, ServerAnswer
+from harness.runs.outcome import Done, InitiatorResult
 
 LARGEST_SKEW = 0.05
 """The most that the jobs' starts may differ without a warning, as a part of the time that they measured."""
@@ -62,58 +63,25 @@ wait
 """
 
 
-@dataclass(frozen=True, kw_only=True)
-class Client:
-    """An initiator that takes part: its host, and the text of a fio job file with its one job.
+def run_together(jobs: Sequence[tuple[Host, str]], *, folder: Path, timeout_s: float) -> Done:
+    """Run each fio job file on its host, all at once, and wait for them, but no longer than ``timeout_s``.
 
-    The job has ``thread`` set, because a job in a process of its own would leave the session that is killed
-    at the end.
-    """
-
-    name: str
-    host: Host
-    job: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class ClientResult:
-    """The result of one initiator. ``reason`` says why it has no job, or adds to an invalid job.
-
-    ``started_unix_s`` is when its job began, by the clock of this machine.
-    """
-
-    name: str
-    job: FioJob | None = None
-    started_unix_s: float | None = None
-    reason: str | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Together:
-    """The results of all clients, in their order; ``warnings`` concern the measurement as a whole."""
-
-    parts: tuple[ClientResult, ...]
-    warnings: tuple[str, ...] = ()
-
-
-def run_together(clients: Sequence[Client], *, folder: Path, timeout_s: float) -> Together:
-    """Run each client's job on its host, all at once, and wait for them, but no longer than ``timeout_s``.
-
-    A job's failure is in its part, and the others go on. ``folder`` then has NAME.fio and, if a server
-    printed anything, NAME.server.log for each client, and fio-client.txt. Raises HarnessError if fio or a
-    server cannot be started.
+    Each job has ``thread`` set, because one in a process of its own would leave the session that is killed at
+    the end. A job's failure is in its part, and the others go on; a part's start is by the clock of this
+    machine. ``folder`` then has NAME.fio and, if a server printed anything, NAME.server.log for each host,
+    and fio-client.txt. Raises HarnessError if fio or a server cannot be started.
     """
     log = folder / "fio-client.txt"
     log.write_bytes(b"")
     with contextlib.ExitStack() as stack:
         servers = [
-            stack.enter_context(_server(client, PRIVATE / f"fio-{number}.sock", folder))
-            for number, client in enumerate(clients)
+            stack.enter_context(_server(host, PRIVATE / f"fio-{number}.sock", folder))
+            for number, (host, _) in enumerate(jobs)
         ]
         argv = ["env", "--ignore-signal=PIPE", "fio", "--eta=never", "--debug=net", "--output-format=json+"]
-        for client, server in zip(clients, servers, strict=True):
-            job_file = folder / f"{client.name}.fio"
-            job_file.write_text(client.job, encoding="utf-8")
+        for (host, text), server in zip(jobs, servers, strict=True):
+            job_file = folder / f"{host.name}.fio"
+            job_file.write_text(text, encoding="utf-8")
             argv += [f"--client=sock:{server.near}", str(job_file)]
         heard = _Heard(log)
         with runner.piped(argv, output=log) as process:
@@ -130,22 +98,25 @@ def run_together(clients: Sequence[Client], *, folder: Path, timeout_s: float) -
         raise runner.missing("fio")
     output = fio.parse_client(log.read_text(encoding="utf-8", errors="replace"))
     parts = []
-    for client, server in zip(clients, servers, strict=True):
+    for (host, _), server in zip(jobs, servers, strict=True):
         answer = output.servers.get(server.near, ServerAnswer())
-        reason = None
+        part = InitiatorResult(
+            initiator=host.name, job=answer.job, started_unix_s=heard.when(fio.BEGAN, server.near)
+        )
         if answer.job is not None:
             if answer.job.invalid and answer.said:
-                reason = _said("its fio said", answer)
+                part.reasons.append(_said("its fio said", answer))
         elif server in late:
-            reason = f"its fio did not end within {timeout_s:g} s, and was stopped"
+            part.reasons.append(f"its fio did not end within {timeout_s:g} s, and was stopped")
         elif process.returncode not in (0, 1):
-            reason = f"fio's client ended with status {process.returncode} before it printed its results"
+            part.reasons.append(
+                f"fio's client ended with status {process.returncode} before it printed its results"
+            )
         else:
-            reason = _why_missing(client.host, answer)
-        began = heard.when(fio.BEGAN, server.near)
-        parts.append(ClientResult(name=client.name, job=answer.job, started_unix_s=began, reason=reason))
-    warnings = (*output.warnings, *absence_warnings(parts), *start_warnings(parts))
-    return Together(parts=tuple(parts), warnings=warnings)
+            part.reasons.append(_why_missing(host, answer))
+        parts.append(part)
+    warnings = [*output.warnings, *absence_warnings(parts), *start_warnings(parts)]
+    return Done(parts=parts, warnings=warnings)
 
 
 def total(jobs: Sequence[FioJob]) -> tuple[Io | None, Io | None]:
@@ -160,12 +131,12 @@ def total(jobs: Sequence[FioJob]) -> tuple[Io | None, Io | None]:
     return _sum(reads, comparable=len(kinds) == 1), _sum(writes, comparable=len(kinds) == 1)
 
 
-def start_warnings(parts: Sequence[ClientResult]) -> tuple[str, ...]:
+def start_warnings(parts: Sequence[InitiatorResult]) -> tuple[str, ...]:
     """The warning if jobs did not begin at the same time, so that some measured alone for a while."""
     runtimes_s = [
         io.runtime_ns / 1e9 for part in parts if part.job for io in (part.job.read, part.job.write) if io
     ]
-    starts = {p.started_unix_s: p.name for p in parts if p.job and p.started_unix_s is not None}
+    starts = {p.started_unix_s: p.initiator for p in parts if p.job and p.started_unix_s is not None}
     if not starts or not runtimes_s:
         return ()
     spread_s = max(starts) - min(starts)
@@ -177,9 +148,9 @@ def start_warnings(parts: Sequence[ClientResult]) -> tuple[str, ...]:
     )
 
 
-def absence_warnings(parts: Sequence[ClientResult]) -> tuple[str, ...]:
+def absence_warnings(parts: Sequence[InitiatorResult]) -> tuple[str, ...]:
     """The warning about figures of jobs that ran while others were missing."""
-    missing = [part.name for part in parts if not (part.job and (part.job.read or part.job.write))]
+    missing = [part.initiator for part in parts if not (part.job and (part.job.read or part.job.write))]
     if not missing or len(missing) == len(parts):
         return ()
     return (f"the others measured without {', '.join(missing)}, from some moment on",)
@@ -198,20 +169,20 @@ class _Server:
 
 
 @contextlib.contextmanager
-def _server(client: Client, path: Path, folder: Path) -> Iterator[_Server]:
-    log = folder / f"{client.name}.server.log"
+def _server(host: Host, path: Path, folder: Path) -> Iterator[_Server]:
+    log = folder / f"{host.name}.server.log"
 
     def listens() -> bool:
         # A bound socket does not listen yet (__SO_ACCEPTCON, net/unix/af_unix.c).
-        rows = [row.split() for row in client.host.read_files(["/proc/net/unix"])[0].splitlines()]
+        rows = [row.split() for row in host.read_files(["/proc/net/unix"])[0].splitlines()]
         return any(row[-1] == str(path) and row[3] == "00010000" for row in rows)
 
     with contextlib.ExitStack() as daemon, contextlib.ExitStack() as link:
         daemon.callback(_drop_if_empty, log)
         daemon.enter_context(
-            client.host.daemon(["sh", "-c", _SERVER, str(path)], log=log, ready=listens, deadline_s=READY_S)
+            host.daemon(["sh", "-c", _SERVER, str(path)], log=log, ready=listens, deadline_s=READY_S)
         )
-        near = link.enter_context(client.host.reach(path))
+        near = link.enter_context(host.reach(path))
         yield _Server(near=str(near), link=link, daemon=daemon)
 
 

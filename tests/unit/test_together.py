@@ -20,7 +20,8 @@ from harness.model import Io, Latency
 from harness.model.errors import HostLost, RequirementError
 from harness.parse.fio import FioJob
 from harness.runs import together
-from harness.runs.together import Client, ClientResult, absence_warnings, run_together, start_warnings, total
+from harness.runs.outcome import Done, InitiatorResult
+from harness.runs.together import absence_warnings, run_together, start_warnings, total
 from tests.unit.fakes import IdleDaemon
 
 S = 1_000_000_000
@@ -102,9 +103,9 @@ def test_reads_and_writes_have_totals_of_their_own() -> None:
     assert total([]) == (None, None)
 
 
-def parts(*started_s: float | None) -> list[ClientResult]:
+def parts(*started_s: float | None) -> list[InitiatorResult]:
     return [
-        ClientResult(name=f"i{number}", job=reader(FAST), started_unix_s=at)
+        InitiatorResult(initiator=f"i{number}", job=reader(FAST), started_unix_s=at)
         for number, at in enumerate(started_s)
     ]
 
@@ -112,7 +113,7 @@ def parts(*started_s: float | None) -> list[ClientResult]:
 def test_jobs_that_begin_together_are_not_warned_about() -> None:
     assert start_warnings(parts(100.0, 100.04, 100.02)) == ()
     assert start_warnings(parts(100.0, None)) == ()
-    assert start_warnings([ClientResult(name="i0", reason="gone")]) == ()
+    assert start_warnings([InitiatorResult(initiator="i0", reasons=["gone"])]) == ()
 
 
 def test_jobs_that_begin_apart_are_warned_about() -> None:
@@ -121,9 +122,9 @@ def test_jobs_that_begin_apart_are_warned_about() -> None:
 
 
 def test_figures_without_some_initiators_are_marked() -> None:
-    idle = ClientResult(name="i9", job=FioJob(name="a", invalid=("nothing",)))
+    idle = InitiatorResult(initiator="i9", job=FioJob(name="a", invalid=("nothing",)))
     assert absence_warnings(parts(1.0, 1.0)) == ()
-    assert absence_warnings([*parts(1.0), idle, ClientResult(name="i8")]) == (
+    assert absence_warnings([*parts(1.0), idle, InitiatorResult(initiator="i8")]) == (
         "the others measured without i9, i8, from some moment on",
     )
     assert absence_warnings([idle]) == ()
@@ -226,23 +227,23 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Script:
     return Script(tmp_path)
 
 
-def ran(script: Script, *hosts: Reached, timeout_s: float = 60.0) -> together.Together:
+def ran(script: Script, *hosts: Reached, timeout_s: float = 60.0) -> Done:
     script.write()
     hosts = hosts or (Reached(name="i0", folder=script.folder), Reached(name="i1", folder=script.folder))
-    clients = [Client(name=host.name, host=host, job="[a]\n") for host in hosts]
-    return run_together(clients, folder=script.folder, timeout_s=timeout_s)
+    jobs = [(host, "[a]\n") for host in hosts]
+    return run_together(jobs, folder=script.folder, timeout_s=timeout_s)
 
 
 def test_each_part_has_its_own_job(script: Script) -> None:
     script.measures(1, ios=2000)
     script.measures(0, ios=1000)
     done = ran(script)
-    assert [(part.name, part.job and part.job.read and part.job.read.ios) for part in done.parts] == [
+    assert [(part.initiator, part.job and part.job.read and part.job.read.ios) for part in done.parts] == [
         ("i0", 1000),
         ("i1", 2000),
     ]
-    assert all(part.reason is None and part.started_unix_s for part in done.parts), done.parts
-    assert done.warnings == ()
+    assert all(not part.reasons and part.started_unix_s for part in done.parts), done.parts
+    assert done.warnings == []
     read, _ = total([part.job for part in done.parts if part.job])
     assert read is not None
     assert (read.ios, read.latency.p50_ns) == (3000, 5)
@@ -261,9 +262,9 @@ def reason_beside_a_good_one(script: Script, host: Reached | None = None) -> str
     good = Reached(name="i1", folder=script.folder)
     first, second = ran(script, host or Reached(name="i0", folder=script.folder), good).parts
     assert second.job is not None
-    assert second.reason is None
+    assert second.reasons == []
     assert first.job is None or first.job.read is None
-    return first.reason or ""
+    return "".join(first.reasons)
 
 
 def test_a_server_that_was_killed_is_told_from_its_job(script: Script) -> None:
@@ -332,10 +333,10 @@ def test_what_hangs_is_stopped_in_time_and_the_rest_kept(script: Script) -> None
     script.pause = "until [ -e stopped ]; do sleep 0.02; done"
     script.gone(0, late=True)
     done = ran(script, hangs, good, timeout_s=0.2)
-    assert done.parts[0].reason == "its fio did not end within 0.2 s, and was stopped"
+    assert done.parts[0].reasons == ["its fio did not end within 0.2 s, and was stopped"]
     assert done.parts[1].job is not None
     assert len(hangs.stopped) == len(good.stopped) == 1
-    assert done.warnings == ("the others measured without i0, from some moment on",)
+    assert done.warnings == ["the others measured without i0, from some moment on"]
 
 
 def test_a_client_that_never_ends_is_killed(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -346,7 +347,7 @@ def test_a_client_that_never_ends_is_killed(script: Script, monkeypatch: pytest.
     killed = "fio's client ended with status -9 before it printed its results"
     for timeout_s in (0.2, 10.0):  # on a busy machine it may have said nothing so soon
         first, second = ran(script, timeout_s=timeout_s).parts
-        assert second.reason == f"its fio did not end within {timeout_s:g} s, and was stopped"
-        if first.reason == killed:
+        assert second.reasons == [f"its fio did not end within {timeout_s:g} s, and was stopped"]
+        if first.reasons == [killed]:
             break
-    assert first.reason == killed
+    assert first.reasons == [killed]

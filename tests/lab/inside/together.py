@@ -20,7 +20,8 @@ from harness.hosts.remote import AgentHost
 from harness.model import Io
 from harness.parse.hosts import parse_address
 from harness.parse.jobfile import job_file, parse_jobs
-from harness.runs.together import LARGEST_SKEW, Client, ClientResult, Together, run_together, total
+from harness.runs.outcome import Done, InitiatorResult
+from harness.runs.together import LARGEST_SKEW, run_together, total
 from tests.lab.inside.kernel import arguments, processes, sh, wait_for
 
 WORK = Path("/root/together")
@@ -85,23 +86,20 @@ def run(
     runtime_s: float = RUNTIME_S,
     timeout_s: float = TIMEOUT_S,
     fault: Callable[[], None] | None = None,
-) -> Together:
+) -> Done:
     """Measure on both; ``fault`` is done once both jobs are at work."""
     folder = WORK / name
     folder.mkdir()
-    clients = [
-        Client(name=host.name, host=host, job=job(device, runtime_s))
-        for host, device in zip(hosts, devices, strict=True)
-    ]
+    jobs = [(host, job(device, runtime_s)) for host, device in zip(hosts, devices, strict=True)]
     began = time.monotonic()
     with contextlib.ExitStack() as stack:
         if fault is not None:
             stack.enter_context(once_at_work(folder / "fio-client.txt", fault))
-        done = run_together(clients, folder=folder, timeout_s=timeout_s)
+        done = run_together(jobs, folder=folder, timeout_s=timeout_s)
     took_s = time.monotonic() - began
     for part in done.parts:
         read = part.job.read if part.job else None
-        print(f"  {part.name}: {read and f'{read.iops:.0f} IOPS'}, {part.reason}")
+        print(f"  {part.initiator}: {read and f'{read.iops:.0f} IOPS'}, {part.reasons}")
     print(f"{name}: {took_s:.1f} s, {done.warnings}", flush=True)
     return done
 
@@ -129,8 +127,8 @@ def agent(host: AgentHost) -> int:
     return int(Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="utf-8"))
 
 
-def whole(part: ClientResult) -> tuple[Io, Io]:
-    assert part.reason is None, part.reason
+def whole(part: InitiatorResult) -> tuple[Io, Io]:
+    assert not part.reasons, part.reasons
     assert part.job is not None
     assert not part.job.invalid, part.job.invalid
     assert part.job.read is not None
@@ -164,7 +162,7 @@ def figures_add_up(hosts: Sequence[AgentHost]) -> None:
 def one_is_lost(hosts: Sequence[AgentHost], name: str, reason: str, **options: object) -> None:
     """Run with a fault at the first host: ``reason`` begins what is said of it, and the second is whole."""
     first, second = run(hosts, name, **{"runtime_s": BROKEN_S, **options}).parts  # type: ignore[arg-type]
-    assert (first.reason or "").startswith(reason), first.reason
+    assert "".join(first.reasons).startswith(reason), first.reasons
     assert first.job is None or first.job.invalid
     whole(second)
 

@@ -46,7 +46,7 @@ def start(
     idle_s = parse_duration_s(idle)
     with holding("harness lab start") as state:
         testbed.recover(state)
-        if (kept := standing.ask(state)) is not None:
+        if (kept := standing.ask(state, is_waiting=False)) is not None:
             say(f"a lab is up already: {_described(kept)}")
             say("harness lab stop ends it")
             raise typer.Exit(1)
@@ -72,7 +72,7 @@ def stop() -> None:
 def status() -> None:
     """Say whether a lab is up, and which runs can use it. The exit status is 1 if none is up."""
     state = state_folder()
-    kept = standing.ask(state)
+    kept = standing.ask(state, is_waiting=False)
     if kept is None:
         with contextlib.suppress(OSError):
             state.rmdir()  # if only looking made it
@@ -81,11 +81,13 @@ def status() -> None:
     say(f"a lab is up: {_described(kept)}")
     if kept.before:
         say(f"the kernel before it was given up: {kept.before}")
+    if kept.fault:
+        say(f"it has no kernel until the harness is edited: {kept.fault}")
     left_s = kept.idle_limit_s - kept.idle_s
     say(f"runs in it so far: {kept.runs}; if unused it ends in {format_duration(max(0, round(left_s)))}")
 
 
-def _described(kept: standing.Answer) -> str:
+def _described(kept: standing.Kept) -> str:
     terms = kept.terms
     return (
         f"kernel {terms.kernel}, {format_size(terms.storage_bytes)} for storage, processor {terms.core}, "

@@ -14,7 +14,7 @@ import itertools
 import os
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from harness.analysis import disturbance
@@ -76,15 +76,13 @@ def _mount(place: str) -> None:
         raise CommandFailed(f"no tmpfs could be mounted over {place}: {os.strerror(ctypes.get_errno())}")
 
 
-def get_ready(is_called: Callable[[], bool]) -> None:
-    """On the lab's kernel: do ahead what most runs do, until there is one, which does the rest."""
+def get_ready() -> None:
+    """On the lab's kernel: do ahead what most runs do. A run finds out by itself what could not be done."""
     for step in (
         mount_private,
         functools.partial(lean.fio, PRIVATE),
         functools.partial(transports.DEFAULT.get_ready, NamespaceHost("target")),
     ):
-        if is_called():
-            return
         with contextlib.suppress(HarnessError, OSError):
             step()
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import compileall
 import contextlib
 import dataclasses
+import functools
 import itertools
 import os
 import signal
@@ -89,9 +90,9 @@ def events(plan: Plan, folder: Path, journal: Journal, journal_folder: Path) -> 
     pulse = Pulse(folder) if plan.setting.is_virtual else None
     start = STARTS[plan.setting.testbed]
     if plan.traits.boots_kernels:
-        is_usable, reason = _standing_lab(plan, folder, journal_folder)
-        if is_usable:
-            start = _in_standing_lab
+        kept, reason = _standing_lab(plan, folder, journal_folder)
+        if kept is not None:
+            start = functools.partial(_in_standing_lab, kept)
         elif reason:
             yield Phase(f"booting a lab for this run, because of the standing one {reason}")
     try:
@@ -198,36 +199,39 @@ def room_bytes(plan: Plan) -> int:
     return storage_bytes + max(0, paths - boot.BASE_PATHS) * boot.PATH_BYTES
 
 
-def _standing_lab(plan: Plan, folder: Path, state: Path) -> tuple[bool, str]:
-    """Whether a run can use the lab that is up; if not, why, as ``… because of the standing one REASON``.
+def _standing_lab(plan: Plan, folder: Path, state: Path) -> tuple[standing.Kept | None, str]:
+    """The lab that is up, if a run can use it; if not, why, as ``… because of the standing one REASON``.
 
     No reason if none is up.
     """
     try:
+        if (kept := standing.ask(state, is_waiting=False)) is None:
+            return None, ""
+        if plan.setting.is_virtual:
+            return None, "time is real"
+        if not plan.traits.shares_kernel:
+            return None, "there is only one kernel"
+        name = plan.setting.lab_kernel or LabKernel.DEBIAN
+        needs = standing.terms(name, _kernel(plan), room_bytes(plan), folder.parent)
+        if (reason := standing.why_not(kept.terms, needs)) is not None:
+            return None, reason
         kept = standing.ask(state)
     except TestbedError as error:
-        return False, f"nothing is heard: {error.message}"
-    if kept is None:
-        return False, ""
-    if plan.setting.is_virtual:
-        return False, "time is real"
-    if not plan.traits.shares_kernel:
-        return False, "there is only one kernel"
-    name = plan.setting.lab_kernel or LabKernel.DEBIAN
-    needs = standing.terms(name, _kernel(plan), room_bytes(plan), folder.parent)
-    reason = standing.why_not(kept.terms, needs)
-    return reason is None, reason or ""
+        return None, f"nothing is heard: {error.message}"
+    if kept is not None and kept.fault:
+        return None, f"there is no kernel: {kept.fault}"
+    return kept, ""
 
 
 @contextlib.contextmanager
 def _in_standing_lab(
-    plan: Plan, folder: Path, console: Path, journal: Journal, journal_folder: Path
+    kept: standing.Kept, plan: Plan, folder: Path, console: Path, journal: Journal, journal_folder: Path
 ) -> Iterator[Process]:
     del plan, console, journal  # its keeper has the journal
-    with standing.run(journal_folder, folder) as run:
-        found = {"up_s": round(run.kept.up_s, 1), "runs_before": run.kept.runs}
+    found = {"up_s": round(kept.up_s, 1), "runs_before": kept.runs}
+    with standing.run(journal_folder, folder, kept) as run:
         _note_machine(RunFolder(folder), {"standing_lab": found, TOOLS: _tools()})
-        with neighbours.looking(folder, run.kept.pid):
+        with neighbours.looking(folder, kept.pid):
             yield run
 
 

@@ -35,7 +35,7 @@ def results(tmp_path: Path) -> Iterator[Path]:
     assert scratch_folders() <= before
 
 
-def up() -> standing.Answer:
+def up() -> standing.Kept:
     """What is kept up."""
     found = standing.ask(state_folder())
     assert found is not None

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -28,8 +30,8 @@ from harness.runs import inside, lean, waiting
 from harness.storage import transports
 from harness.testbeds import started
 from harness.testbeds.lab import boot, standing
-from harness.testbeds.lab.exchange import Exchange, Order, Report
-from harness.testbeds.lab.standing import Terms, keeper
+from harness.testbeds.lab.exchange import Exchange, Order, Renewal, Report
+from harness.testbeds.lab.standing import Kept, Terms, keeper
 
 PATIENCE_S = 60.0
 
@@ -70,37 +72,42 @@ def test_a_changed_file_of_the_harness_changes_its_digest(
     module.write_text("1")
     monkeypatch.setattr(standing, "__file__", str(module))
     (other := tmp_path / "harness" / "runs.py").touch()
-    before, worker = standing.code(), standing.of_worker()
-    assert (standing.code(), standing.of_worker()) == (before, worker)
+    before, worker = standing.code(), standing.worker()
+    assert (standing.code(), standing.worker()) == (before, worker)
     os.utime(module, ns=(1, 1))
-    assert standing.code() != before and standing.of_worker() == worker
+    assert standing.code() != before and standing.worker() == worker
     before = standing.code()
     os.utime(other, ns=(1, 1))
-    assert standing.code() == before and standing.of_worker() != worker
+    assert standing.code() == before and standing.worker() != worker
 
 
-def test_a_message_is_taken_once_and_whole(tmp_path: Path) -> None:
+def test_the_last_message_of_a_kind_is_read(tmp_path: Path) -> None:
     exchange = Exchange(tmp_path)
-    assert exchange.take(Order) is None
+    assert exchange.read(Order) is None
     exchange.put(Order(3, "a-run"))
-    assert exchange.take(Report) is None
-    assert exchange.take(Order) == Order(3, "a-run")
-    assert exchange.take(Order) is None
+    exchange.put(Order(4, "another"))
+    assert exchange.read(Report) is None
+    assert exchange.read(Order) == exchange.read(Order) == Order(4, "another")
+    exchange.remove(Order)
+    exchange.remove(Order)
+    assert exchange.read(Order) is None
 
 
 @dataclass
 class Machine:
-    """Boots stand-ins for kernels: `work` says what each makes of an order."""
+    """Boots stand-ins for kernels: `work` says what each makes of an order; None: nothing."""
 
     folder: Path
     work: Callable[[Order], Report | None] = lambda order: Report(order.number)
+    loads: bool = True
     boots: int = 0
+    renewals: int = 0
     ended: list[subprocess.Popen[bytes]] = field(default_factory=list)
     running: subprocess.Popen[bytes] | None = None
 
     @contextlib.contextmanager
     def booted(self, command: list[str], **settings: Any) -> Iterator[boot.Lab]:
-        assert command[1:] == ["-m", started.WAITING, started.EXCHANGE]
+        assert command[1:] == ["-m", started.WAITING, started.EXCHANGE, "0"]
         self.boots += 1
         folder = self.folder / f"exchange{self.boots}"
         folder.mkdir()
@@ -108,13 +115,27 @@ class Machine:
         exchange, end = Exchange(folder), threading.Event()
 
         def wait() -> None:
-            exchange.put(Report(0))
+            runs, seen = 0, 0
+            if self.loads:
+                exchange.put(Report(runs))
             while not end.wait(0.005):
-                if (order := exchange.take(Order)) and (report := self.work(order)):
-                    exchange.put(report)
+                if exchange.read(Renewal):
+                    self.renewals += 1
+                    exchange.remove(Renewal)
+                    if not self.loads:
+                        self.kill()
+                        return
+                    exchange.put(Report(runs))
+                if (order := exchange.read(Order)) and order.number > seen:
+                    seen = order.number
+                    if report := self.work(order):
+                        runs = report.number
+                        exchange.put(report)
 
         inside = threading.Thread(target=wait)
         with subprocess.Popen(["sleep", "60"]) as self.running:
+            if not self.loads:
+                self.kill()
             inside.start()
             try:
                 yield boot.Lab(process=self.running, console=settings["console"], exchange=folder)
@@ -123,10 +144,15 @@ class Machine:
                 inside.join()
                 self.running.kill()
                 self.ended.append(self.running)
+                shutil.rmtree(folder)
+
+    def kill(self) -> None:
+        assert self.running is not None
+        self.running.kill()
 
 
 @dataclass
-class Kept:
+class Keeping:
     """A keeper at work in a thread of this process."""
 
     state: Path
@@ -135,36 +161,40 @@ class Kept:
     results: Path
 
     def run(self, name: str = "a-run") -> int:
-        folder = self.results / name
-        folder.mkdir(parents=True, exist_ok=True)
-        with standing.run(self.state, folder) as run:
+        with standing.run(self.state, self.made(name), self.asked()) as run:
             return run.wait(PATIENCE_S)
 
-    def asked(self) -> standing.Answer:
+    def made(self, name: str) -> Path:
+        (self.results / name).mkdir(parents=True, exist_ok=True)
+        return self.results / name
+
+    def asked(self) -> Kept:
         found = standing.ask(self.state)
         assert found is not None
         return found
 
 
 @pytest.fixture
-def keep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Kept]]:
+def keep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Keeping]]:
     state = tmp_path / "state"
     state.mkdir(mode=0o700)
     machine = Machine(tmp_path)
     monkeypatch.setattr(boot, "booted", machine.booted)
     monkeypatch.setattr(standing, "kernel_of", lambda _name: None)
+    monkeypatch.setattr(standing, "worker", lambda: "1")
     monkeypatch.setattr(signals, "ignore", lambda: None)
     monkeypatch.setattr(keeper, "lasting_folder", lambda: tmp_path / "lasting")
     monkeypatch.setattr(keeper, "LOOK_S", 0.02)
+    monkeypatch.setattr(keeper, "POLL_S", 0.01)
     threads = []
 
-    def start(idle_s: float = 60.0) -> Kept:
+    def start(idle_s: float = 60.0) -> Keeping:
         terms = msgspec.structs.replace(TERMS, results=str(tmp_path / "results"))
         thread = threading.Thread(target=keeper.Keeper(state, terms, idle_s).keep)
         thread.start()
         threads.append(thread)
-        _await((state / standing.SOCKET).exists)
-        return Kept(state, machine, thread, tmp_path / "results")
+        _await((state / standing.KEPT).exists)
+        return Keeping(state, machine, thread, tmp_path / "results")
 
     yield start
     standing.stop(state)
@@ -180,7 +210,7 @@ def _await(condition: Callable[[], bool]) -> None:
         time.sleep(0.005)
 
 
-def test_runs_share_a_kernel_and_stopping_leaves_nothing(keep: Callable[..., Kept]) -> None:
+def test_runs_share_a_kernel_and_stopping_leaves_nothing(keep: Callable[..., Keeping]) -> None:
     kept = keep()
     assert [kept.run("one"), kept.run("two")] == [0, 0]
     found = kept.asked()
@@ -194,74 +224,55 @@ def test_runs_share_a_kernel_and_stopping_leaves_nothing(keep: Callable[..., Kep
     assert standing.ask(kept.state) is None
 
 
-def test_of_changed_code_the_worker_is_new_and_the_kernel_is_not(
-    tmp_path: Path, keep: Callable[..., Kept], monkeypatch: pytest.MonkeyPatch
+def test_of_changed_code_the_program_is_new_and_the_kernel_is_not(
+    keep: Callable[..., Keeping], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    edited, gone = tmp_path / "edited.py", str(tmp_path / "gone.py")
-    edited.write_text("new")
-    monkeypatch.setattr(standing, "of_worker", lambda: {str(edited): "1", gone: "1", "same.py": "1"})
-    kept, orders = keep(), list[Order]()
-
-    def work(order: Order) -> Report:
-        orders.append(order)
-        return Report(order.number)
-
-    kept.machine.work = work
+    kept = keep()
     assert kept.run("one") == 0
-    monkeypatch.setattr(standing, "of_worker", lambda: {str(edited): "2", "same.py": "1"})
+    monkeypatch.setattr(standing, "worker", lambda: "2")
     assert [kept.run("two"), kept.run("three")] == [0, 0]
-    assert [order.number for order in orders] == [1, 0, 2, 3]
-    assert orders[1].files == {str(edited): b"new", gone: None}
-    assert (kept.asked().runs, kept.asked().before, kept.machine.boots) == (3, "", 1)
+    assert (kept.asked().runs, kept.asked().before, kept.asked().loaded) == (3, "", "2")
+    assert (kept.machine.boots, kept.machine.renewals) == (1, 1)
 
 
 def test_an_edit_is_loaded_before_there_is_a_run(
-    tmp_path: Path, keep: Callable[..., Kept], monkeypatch: pytest.MonkeyPatch
+    keep: Callable[..., Keeping], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    edited = tmp_path / "code" / "edited.py"
-    edited.parent.mkdir()
-    monkeypatch.setattr(standing, "of_worker", lambda: {str(edited): str(edited.exists())})
-    kept, orders = keep(), list[Order]()
-
-    def work(order: Order) -> Report:
-        orders.append(order)
-        return Report(order.number)
-
-    kept.machine.work = work
-    edited.write_text("new")
-    _await(lambda: bool(orders))
+    kept = keep()
+    monkeypatch.setattr(standing, "worker", lambda: "2")
+    _await(lambda: kept.machine.renewals == 1)
     assert kept.run("one") == 0
-    assert orders == [Order(0, files={str(edited): b"new"}), Order(1, "one")]
+    assert kept.machine.renewals == 1
 
 
-def test_code_that_cannot_be_loaded_fails_runs_until_it_can(
-    keep: Callable[..., Kept], monkeypatch: pytest.MonkeyPatch
+def test_nothing_is_loaded_while_files_change(
+    keep: Callable[..., Keeping], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept, looks = keep(), itertools.count()
+    monkeypatch.setattr(standing, "worker", lambda: str(min(50, next(looks))))
+    _await(lambda: kept.machine.renewals > 0)
+    assert next(looks) > 50
+    assert kept.machine.renewals == 1
+
+
+@pytest.mark.parametrize("is_renewed", [True, False])
+def test_code_that_cannot_be_loaded_costs_the_kernel_until_it_can(
+    keep: Callable[..., Keeping], monkeypatch: pytest.MonkeyPatch, *, is_renewed: bool
 ) -> None:
     kept = keep()
-    kept.machine.work = lambda order: Report(order.number, 0 if order.number else waiting.BROKEN)
-    monkeypatch.setattr(standing, "of_worker", lambda: {"/edited.py": "1"})
-    assert [kept.run(), kept.run()] == [1, 1]
-    assert "Kernel panic" in (kept.results / "a-run" / "console.log").read_text()  # the stand-in's last words
-    kept.machine.work = lambda order: Report(order.number)
-    monkeypatch.setattr(standing, "of_worker", lambda: {"/edited.py": "2"})
+    kept.machine.loads = False
+    if is_renewed:
+        monkeypatch.setattr(standing, "worker", lambda: "2")
+    else:
+        kept.machine.work = lambda _order: Report(1, 1)
+        assert kept.run() == 1
+    _await(lambda: kept.asked().fault != "")
+    assert "the lab did not come up: Kernel panic" in kept.asked().fault
+    kept.machine.loads, kept.machine.work = True, lambda order: Report(order.number)
+    monkeypatch.setattr(standing, "worker", lambda: "3")
+    _await(lambda: kept.asked().fault == "")
     assert kept.run() == 0
-    assert (kept.asked().runs, kept.machine.boots) == (1, 1)
-
-
-def test_code_with_which_the_program_ends_costs_the_kernel(
-    keep: Callable[..., Kept], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    kept = keep()
-
-    def end(_order: Order) -> None:
-        assert kept.machine.running is not None
-        kept.machine.running.kill()
-
-    kept.machine.work = end
-    monkeypatch.setattr(standing, "of_worker", lambda: {"/edited.py": "1"})
-    assert kept.run() == 1
-    assert "Kernel panic" in (kept.results / "a-run" / "console.log").read_text()
-    assert kept.asked().before == "the harness as it was changed could not be loaded"
+    assert (kept.asked().runs, kept.machine.boots) == (1, 2 if is_renewed else 3)
 
 
 @pytest.mark.parametrize(
@@ -272,7 +283,7 @@ def test_code_with_which_the_program_ends_costs_the_kernel(
     ],
 )
 def test_after_a_run_that_spoilt_it_another_kernel_boots(
-    keep: Callable[..., Kept], report: Report, status: int, reason: str
+    keep: Callable[..., Keeping], report: Report, status: int, reason: str
 ) -> None:
     kept = keep()
     kept.machine.work = lambda _order: report
@@ -283,24 +294,22 @@ def test_after_a_run_that_spoilt_it_another_kernel_boots(
     assert (found.runs, found.before, kept.machine.boots) == (1, reason, 2)
 
 
-def test_a_run_that_is_given_up_ends_its_kernel(keep: Callable[..., Kept]) -> None:
+def test_a_run_that_is_given_up_ends_its_kernel(keep: Callable[..., Keeping]) -> None:
     kept = keep()
     kept.machine.work = lambda _order: None
-    (kept.results / "a-run").mkdir(parents=True)
-    with standing.run(kept.state, kept.results / "a-run") as run:
+    with standing.run(kept.state, kept.made("a-run"), kept.asked()) as run:
         assert run.poll() is None
-        assert kept.asked().runs == 1  # it answers during a run
     _await(lambda: kept.machine.boots == 2)
     assert kept.machine.ended[0].poll() == -9
+    assert run.poll() == 1
     assert kept.asked().before == "the run a-run was given up"
 
 
-def test_the_last_words_of_a_kernel_that_ended_are_the_runs(keep: Callable[..., Kept]) -> None:
+def test_the_last_words_of_a_kernel_that_ended_are_the_runs(keep: Callable[..., Keeping]) -> None:
     kept = keep()
 
     def panic(_order: Order) -> None:
-        assert kept.machine.running is not None
-        kept.machine.running.kill()
+        kept.machine.kill()
 
     kept.machine.work = panic
     assert kept.run() == 1
@@ -308,18 +317,7 @@ def test_the_last_words_of_a_kernel_that_ended_are_the_runs(keep: Callable[..., 
     assert kept.asked().before == "it ended in the run a-run"
 
 
-def test_a_second_run_beside_the_first_is_refused(keep: Callable[..., Kept]) -> None:
-    kept = keep()
-    kept.machine.work = lambda _order: None
-    folder = kept.results / "a-run"
-    folder.mkdir(parents=True)
-    with standing.run(kept.state, folder):
-        with pytest.raises(TestbedError, match="has ended"), standing.run(kept.state, folder):
-            pass
-        assert kept.asked().runs == 1
-
-
-def test_it_ends_by_itself_when_nobody_uses_it(keep: Callable[..., Kept]) -> None:
+def test_it_ends_by_itself_when_nobody_uses_it(keep: Callable[..., Keeping]) -> None:
     kept = keep(idle_s=2.0)
     assert kept.run() == 0
     kept.thread.join(PATIENCE_S)
@@ -389,69 +387,66 @@ def test_a_run_in_the_lab_has_a_process_and_a_console_of_its_own(
 
     monkeypatch.setattr(waiting, "RESULTS", tmp_path)
     monkeypatch.setattr(waiting, "CLONE_NEWNS", 0)  # it needs no rights here
-    monkeypatch.setattr(inside, "get_ready", lambda _is_called: None)
+    monkeypatch.setattr(inside, "get_ready", lambda: None)
     monkeypatch.setattr(inside, "run", run)
     for number, name in ((1, "stdout"), (2, "stderr")):
         monkeypatch.setattr(sys, name, os.fdopen(number, "w", closefd=False))
-    assert waiting.Ready().carry_out("a-run") == ends
+    exchange = Exchange(tmp_path)
+    exchange.put(Order(1, "a-run"))
+    assert waiting.carry_out(exchange, 1) == ends
     said = (folder / "console.log").read_text()
     assert said.startswith(f"{folder} {started.JOURNAL} ")
     assert said.split()[2] != str(os.getpid())
     assert ("unforeseen" in said) == (status is None)
 
 
-STAGED = """
-import importlib
+RENEWED = """
 import sys
-import time
-import harness
-from harness.runs import waiting
-harness.__path__.append(sys.argv[1])
-names = ("harness.one", "harness.two")
-waiting.STAGES = tuple(lambda name=name: importlib.import_module(name) for name in names)
+from pathlib import Path
+from harness.runs import inside, waiting
+word = Path(sys.argv[1]).read_text()
 waiting.things = lambda: set()
-waiting._in_child = lambda told: time.sleep(60)
-waiting.main([sys.argv[2]])
+waiting.CLONE_NEWNS, waiting.CACHES, waiting.RESULTS = 0, Path(sys.argv[2], "caches"), sys.argv[2]
+waiting.command = lambda _module, *words: [sys.executable, "-B", "-c", sys.argv[3], *sys.argv[1:4], *words]
+inside.get_ready = lambda: None
+inside.run = lambda folder, _journal: print(word, folder.rpartition("/")[2]) or 0
+waiting.main(sys.argv[4:])
 """
 
 
-def test_what_has_not_loaded_changed_code_loads_nothing_again(tmp_path: Path) -> None:
-    code, exchange, log = tmp_path / "code", Exchange(tmp_path), tmp_path / "log"
-    code.mkdir()
-    one, two = code / "one.py", code / "two.py"
+def test_the_program_in_the_lab_begins_anew_when_it_is_told_to(tmp_path: Path) -> None:
+    code, exchange = tmp_path / "code", Exchange(tmp_path)
+    argv = [sys.executable, "-B", "-c", RENEWED, str(code), str(tmp_path), RENEWED, str(tmp_path), "0"]
 
-    def text(word: str) -> bytes:
-        return f"with open({str(log)!r}, 'a') as log: log.write('{word} ')\n".encode()
+    def reported(number: int) -> None:
+        _await(lambda: exchange.read(Report) is not None)
+        _await(lambda: exchange.read(Report) == Report(number))
 
-    def reported() -> bool:
-        return exchange.take(Report) is not None
-
-    one.write_bytes(text("one"))
-    two.write_bytes(text("two"))
-    argv = [sys.executable, "-B", "-c", STAGED, str(code), str(tmp_path)]
+    code.write_text("old")
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
     with subprocess.Popen(argv, start_new_session=True) as process:
         try:
-            _await(reported)
-            changes: list[dict[str, bytes | None]] = [
-                {str(code / "not_loaded.py"): b""},
-                {str(two): text("2")},
-                {str(one): text("1"), str(code / "not_loaded.py"): None},
-            ]
-            for files in changes:
-                exchange.put(Order(0, files=files))
-                _await(reported)
-            assert log.read_text().split() == ["one", "two", "2", "1", "2"]
-            assert not (code / "not_loaded.py").exists()
-            for content, status in ((b"raise ValueError", waiting.BROKEN), (text("one"), 0)):
-                exchange.put(Order(0, files={str(one): content}))
-                _await(lambda: (tmp_path / "Report").exists())
-                assert exchange.take(Report) == Report(0, status)
+            reported(0)
+            exchange.put(Order(1, "one"))
+            reported(1)
+            code.write_text("new")
+            exchange.remove(Report)
+            exchange.put(Renewal())
+            reported(1)
+            exchange.put(Order(2, "two"))
+            reported(2)
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
+    assert [(tmp_path / name / "console.log").read_text() for name in ("one", "two")] == [
+        "old one\n",
+        "new two\n",
+    ]
+    assert (tmp_path / "caches").read_text() == "3"
 
 
-def test_what_each_run_does_is_done_ahead_until_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_each_run_does_is_done_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     done = []
 
     def fails() -> None:
@@ -462,25 +457,26 @@ def test_what_each_run_does_is_done_ahead_until_there_is_one(monkeypatch: pytest
     monkeypatch.setattr(lean, "fio", lambda _folder: done.append("fio"))
     usual = dataclasses.replace(transports.DEFAULT, get_ready=lambda _host: done.append("transport"))
     monkeypatch.setattr(transports, "DEFAULT", usual)
-    inside.get_ready(lambda: len(done) == 2)
-    assert done == ["mounts", "fio"]
-    inside.get_ready(lambda: False)
-    assert done[2:] == ["mounts", "fio", "transport"]
+    inside.get_ready()
+    assert done == ["mounts", "fio", "transport"]
 
 
-def test_a_process_that_got_ready_ends_with_what_it_started(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_got_ready_ends_with_what_it_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     marks = os.pipe()
 
-    def get_ready(_is_called: Callable[[], bool]) -> None:
+    def get_ready() -> None:
         hosts.start_kept("import sys, time\ndef serve(): time.sleep(60)\nserve()")
         (started_as,) = hosts._kept()._running.values()
         os.write(marks[1], f"{started_as.process.pid}\n".encode())
 
     monkeypatch.setattr(waiting, "CLONE_NEWNS", 0)
     monkeypatch.setattr(inside, "get_ready", get_ready)
-    ready = waiting.Ready()
+    exchange = Exchange(tmp_path)
+    exchange.put(Renewal())
+    assert waiting.carry_out(exchange, 1) == waiting.RENEWED
     served = int(os.read(marks[0], 32))
-    ready.end()
     assert not Path(f"/proc/{served}").exists()
     for end in marks:
         os.close(end)

@@ -1,11 +1,12 @@
-"""Messages between the keeper of a standing lab and the program that waits in its kernel, as files.
+"""Messages with the program that waits in the kernel of a standing lab, as files.
 
 The folder is the machine's, and mounted in the lab through hostfs: it has no other way in that needs no
-network, and no network may be up between runs.
+network, and no network may be up between runs. Each file is renamed to its name when it is whole.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -13,22 +14,20 @@ import msgspec
 
 
 class Order(msgspec.Struct, frozen=True):
-    """To the program in the lab: carry out the plan in this folder of the results; with number 0, go on with
-    these ``files``, by their names, as they are now: None if one is gone.
-
-    They are in the message because the lab's kernel keeps what it has seen of a file of the machine's.
-    """
+    """To the program: carry out the plan in this folder of the results, as the ``number``-th run."""
 
     number: int
-    folder: str = ""
-    files: dict[str, bytes | None] = {}
+    folder: str
+
+
+class Renewal(msgspec.Struct, frozen=True):
+    """To the program: load the harness anew, which has changed."""
 
 
 class Report(msgspec.Struct, frozen=True):
-    """From the program in the lab: number 0 when it begins to wait for orders, then each order's end.
+    """From the program: how many runs it has carried out, and that it waits for the next one.
 
-    Number 0 with a ``status`` says that the code as it is now cannot be loaded.
-    ``left`` are things in the kernel that were not there before.
+    ``status`` is the last one's exit status. ``left`` are things in the kernel that were not there before it.
     """
 
     number: int
@@ -36,27 +35,27 @@ class Report(msgspec.Struct, frozen=True):
     left: tuple[str, ...] = ()
 
 
-M = TypeVar("M")
+M = TypeVar("M", Order, Renewal, Report)
 
 
+@dataclass(frozen=True)
 class Exchange:
-    """Messages in files of one folder. Each is renamed to its name when it is whole."""
+    """The last message of each kind, in files of one folder."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    folder: Path
 
-    def put(self, message: Order | Report) -> None:
+    def put(self, message: Order | Renewal | Report) -> None:
         name = type(message).__name__
-        new = self._folder / f"{name}.new"
+        new = self.folder / f"{name}.new"
         new.write_bytes(msgspec.json.encode(message))
-        new.rename(self._folder / name)
+        new.rename(self.folder / name)
 
-    def take(self, kind: type[M]) -> M | None:
-        """The message of that kind, which is removed; None if there is none."""
-        file = self._folder / kind.__name__
+    def read(self, kind: type[M]) -> M | None:
+        """The last message of that kind; None if there is none."""
         try:
-            text = file.read_bytes()
+            return msgspec.json.decode((self.folder / kind.__name__).read_bytes(), type=kind)
         except FileNotFoundError:
             return None
-        file.unlink()
-        return msgspec.json.decode(text, type=kind)
+
+    def remove(self, kind: type[M]) -> None:
+        (self.folder / kind.__name__).unlink(missing_ok=True)

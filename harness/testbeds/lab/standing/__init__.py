@@ -1,9 +1,9 @@
 """A standing lab: a user-mode kernel that stays up between commands, so that a run in it begins at once.
 
-Its *keeper* (``keeper``) owns the kernel, as a run does otherwise: a SIGKILL of
-the keeper ends the kernel with it. It listens on a socket in the state folder, and ends by itself when nobody
-has used the lab for some time. In the kernel waits a program that has all modules imported
-(``harness.runs.waiting``); the two talk through files (``lab.exchange``).
+Its *keeper* (``keeper``) owns the kernel, as a run does otherwise: a SIGKILL of the keeper ends the kernel
+with it. It ends by itself when nobody has used the lab for some time. In the kernel waits a program that has
+all modules imported (``harness.runs.waiting``), which commands tell by a file what to do (``lab.exchange``).
+The keeper looks on: what it keeps is in a file of the state folder, and a run has locked another one.
 
 Runs take turns, because each holds the testbed. After a run that failed, was interrupted or left something,
 the keeper boots another kernel: a run finds what a fresh one would have.
@@ -12,17 +12,16 @@ the keeper boots another kernel: a run finds what a fresh one would have.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import os
-import select
 import signal
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 import msgspec
 
@@ -35,29 +34,34 @@ from harness.model.units import format_size
 from harness.parse.profiles import data_folder
 from harness.testbeds import started
 from harness.testbeds.lab import boot
+from harness.testbeds.lab.exchange import Exchange, Order, Report
 from harness.testbeds.lab.kernels import ciphers, kernel
 
 LOCK = "lab.lock"
 """Held by the keeper as long as it lives; it also keeps the state folder."""
 
-SOCKET = "lab.socket"
-NEW_SOCKET = "lab.socket.new"
-"""Nobody connects to it: bind(2) makes the file, but until listen(2) who does is refused."""
+KEPT = "lab.json"
+"""``Kept``, while a run can begin or goes on."""
+
+USED = "lab.run"
+"""Held by a run as long as it goes on."""
+
+STOP = "lab.stop"
+"""Asks the keeper to end."""
 
 JOURNAL = "lab.jsonl"
 """Not named like the journals of runs: those have no living owner when the next run looks at them."""
 
 CONSOLE = "lab-console.log"
 LOG = "lab-keeper.log"
-FILES = (SOCKET, NEW_SOCKET, JOURNAL, CONSOLE, LOG, LOCK)
+FILES = (KEPT, USED, STOP, JOURNAL, CONSOLE, LOG, LOCK)
 
 IDLE_S = 1800.0
 START_DEADLINE_S = 120.0
 STOP_DEADLINE_S = 10.0
-ANSWER_DEADLINE_S = 60.0
-"""The keeper answers at once, but not while it boots another kernel."""
+READY_DEADLINE_S = 60.0
+"""How long a command waits while the keeper boots another kernel, or has the harness loaded anew."""
 
-QUESTION_DEADLINE_S = 5.0
 POLL_S = 0.02
 
 
@@ -66,7 +70,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     ``words`` tell what else is the kernel's: its modules, and what is on its command line.
 
     ``code`` identifies what the keeper has of the harness, and the machine's packages: the lab has those of
-    its start. The rest of the harness is loaded anew when it has changed (``of_worker``).
+    its start. The rest of the harness is loaded anew when it has changed (``worker``).
     """
 
     kernel: LabKernel
@@ -79,27 +83,32 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     code: str
 
 
-class Ask(msgspec.Struct, frozen=True, kw_only=True):
-    """A line to the keeper: ``run`` (with the name of a folder in ``results``), ``status`` or ``stop``."""
+class Kept(msgspec.Struct, frozen=True, kw_only=True):
+    """What a keeper keeps, and how many runs its kernel had.
 
-    what: str
-    folder: str = ""
-
-
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """A line from the keeper: what it keeps, for how long its kernel is up, and how many runs it had.
-
-    ``before`` says why the kernel before was given up. ``status`` is a run's exit status, once it has ended.
+    ``exchange`` is the folder of its messages, ``loaded`` the ``worker`` that the program in the kernel has.
+    Times are of CLOCK_MONOTONIC. ``before`` says why the kernel before was given up, ``fault`` why there is
+    none now, as the end of a sentence about the lab.
     """
 
     terms: Terms
     pid: int
-    up_s: float
-    runs: int
-    idle_s: float
+    exchange: str
+    loaded: str
+    up_at_s: float
+    used_at_s: float
     idle_limit_s: float
+    runs: int = 0
     before: str = ""
-    status: int | None = None
+    fault: str = ""
+
+    @property
+    def up_s(self) -> float:
+        return time.monotonic() - self.up_at_s
+
+    @property
+    def idle_s(self) -> float:
+        return time.monotonic() - self.used_at_s
 
 
 def kernel_of(name: LabKernel) -> boot.Kernel:
@@ -137,29 +146,28 @@ PACKAGES_INSTALLED = tuple(
 
 def code() -> str:
     """A digest of the files that a keeper and its kernel begin with, and of the system's list of packages."""
-    stamps = _stamps([*_sources(Path(__file__).resolve().parents[1]), *PACKAGES_INSTALLED])
-    return hashlib.sha256(repr(sorted(stamps.items())).encode()).hexdigest()[:16]
+    return _digest([*_sources(Path(__file__).resolve().parents[1]), *PACKAGES_INSTALLED])
 
 
-def of_worker() -> dict[str, str]:
-    """The other files of the harness and its data, which the program in the lab works with: their stamps."""
+def worker() -> str:
+    """A digest of the other files of the harness and its data, with which the program in the lab works."""
     (_, lab, _, harness, *_), data = Path(__file__).resolve().parents, data_folder()
     files = [file for file in _sources(harness) if not file.is_relative_to(lab)]
-    return _stamps([*files, *(data / "profiles").rglob("*.*"), *(data / "ipsec").rglob("*.*")])
+    return _digest([*files, *(data / "profiles").rglob("*.*"), *(data / "ipsec").rglob("*.*")])
 
 
 def _sources(folder: Path) -> list[Path]:
     return [file for ending in ("py", "sh", "c") for file in folder.rglob(f"*.{ending}")]
 
 
-def _stamps(files: Iterable[Path]) -> dict[str, str]:
-    """Sizes and times of those files that are there, by their names."""
-    stamps = {}
+def _digest(files: Iterable[Path]) -> str:
+    """Of the names, sizes and times of those files that are there."""
+    stamps = []
     for file in files:
         with contextlib.suppress(OSError):
             found = file.stat()
-            stamps[str(file)] = f"{found.st_size} {found.st_mtime_ns}"
-    return stamps
+            stamps.append(f"{file} {found.st_size} {found.st_mtime_ns}")
+    return hashlib.sha256("\n".join(sorted(stamps)).encode()).hexdigest()[:16]
 
 
 def why_not(has: Terms, needs: Terms) -> str | None:
@@ -189,16 +197,33 @@ def is_up(state: Path) -> bool:
     return is_locked(state / LOCK)
 
 
-def ask(state: Path) -> Answer | None:
-    """What is kept; None if no lab is up. TestbedError if its keeper does not answer."""
-    if not is_up(state):
-        return None
-    with _connected(state) as line:
-        line.send(Ask(what="status"))
-        return line.receive(ANSWER_DEADLINE_S, Answer)
+def ask(state: Path, *, is_waiting: bool = True) -> Kept | None:
+    """What is kept; None if no lab is up. If it is to be used, ``is_waiting`` until its last run has been
+    noted, and the harness as it is now has been loaded there. TestbedError if that takes too long."""
+    end = time.monotonic() + READY_DEADLINE_S
+    wanted = worker() if is_waiting else ""
+    while is_up(state) and time.monotonic() < end:
+        with contextlib.suppress(FileNotFoundError):
+            text = (state / KEPT).read_bytes()
+            try:
+                kept = msgspec.json.decode(text, type=Kept)
+            except msgspec.DecodeError as error:
+                raise TestbedError(
+                    "the standing lab is of another version of the harness", hint="end it: harness lab stop"
+                ) from error
+            report = Exchange(Path(kept.exchange)).read(Report)
+            is_ready = kept.loaded == wanted and report is not None and report.number == kept.runs
+            if kept.fault or is_ready or not is_waiting:
+                return kept
+        time.sleep(POLL_S)
+    if is_up(state):
+        raise TestbedError(
+            f"the standing lab was not ready within {READY_DEADLINE_S:g} s", hint="end it: harness lab stop"
+        )
+    return None
 
 
-def start(state: Path, wanted: Terms, idle_s: float = IDLE_S) -> Answer:
+def start(state: Path, wanted: Terms, idle_s: float = IDLE_S) -> Kept:
     """Start a keeper and wait until its lab is up. Call this while holding the testbed.
 
     TestbedError if it does not come up.
@@ -211,8 +236,7 @@ def start(state: Path, wanted: Terms, idle_s: float = IDLE_S) -> Answer:
     try:
         end = time.monotonic() + START_DEADLINE_S
         while process.poll() is None and time.monotonic() < end:
-            # The keeper begins to listen when its kernel is up.
-            if (state / SOCKET).exists() and (found := ask(state)) is not None:
+            if (state / KEPT).exists() and (found := ask(state, is_waiting=False)) is not None:
                 return found
             time.sleep(POLL_S)
         said = runner.tail(log)
@@ -230,10 +254,10 @@ def stop(state: Path) -> bool:
     """End the keeper, and with it the lab; returns whether there was one. TestbedError if it goes on."""
     if not is_up(state):
         return False
-    with contextlib.suppress(TestbedError), _connected(state) as line:
-        line.send(Ask(what="stop"))
     for number in (None, signal.SIGTERM, signal.SIGKILL):
-        if number is not None:
+        if number is None:
+            (state / STOP).touch()
+        else:
             # Its lock is held, so the process in it lives.
             with contextlib.suppress(OSError, msgspec.DecodeError):
                 os.kill(msgspec.json.decode((state / LOCK).read_bytes(), type=Owner).pid, number)
@@ -257,114 +281,44 @@ def tidy(state: Path) -> tuple[list[str], list[str]]:
     return result
 
 
+@dataclass
 class Run:
-    """A run in a standing lab, like the process of one that boots its own (``subprocess.Popen``)."""
+    """A run in a standing lab, like the process of one that boots its own (``subprocess.Popen``).
 
-    def __init__(self, line: Line, kept: Answer) -> None:
-        self._line = line
-        self._status: int | None = None
-        self.kept = kept
-        """What was kept when the run began."""
+    ``kept`` is what was kept when it began.
+    """
+
+    state: Path
+    kept: Kept
+    status: int | None = None
 
     def poll(self) -> int | None:
-        if self._status is None:
-            self._receive(0)
-        return self._status
+        if self.status is None:
+            exchange = Exchange(Path(self.kept.exchange))
+            report = exchange.read(Report)
+            if report is not None and report.number > self.kept.runs:
+                self.status = report.status
+            elif not exchange.folder.exists() or not is_up(self.state):
+                self.status = 1  # the kernel has ended
+        return self.status
 
     def wait(self, timeout: float) -> int:
         end = time.monotonic() + timeout
-        while self._status is None:
-            left = end - time.monotonic()
-            if left <= 0:
+        while (status := self.poll()) is None:
+            if time.monotonic() > end:
                 raise subprocess.TimeoutExpired("a run in the standing lab", timeout)
-            self._receive(left)
-        return self._status
-
-    def _receive(self, timeout_s: float) -> None:
-        try:
-            answer = self._line.receive(timeout_s, Answer)
-        except _Silent:
-            return
-        except TestbedError:
-            self._status = 1  # the keeper was ended
-            return
-        self._status = 1 if answer.status is None else answer.status
+            time.sleep(POLL_S)
+        return status
 
 
 @contextlib.contextmanager
-def run(state: Path, folder: Path) -> Iterator[Run]:
+def run(state: Path, folder: Path, kept: Kept) -> Iterator[Run]:
     """Carry out the plan in ``folder``, which is in the lab's results folder. Leaving the context early ends
     the lab's kernel; the keeper then boots another."""
-    with _connected(state) as line:
-        line.send(Ask(what="run", folder=folder.name))
-        yield Run(line, line.receive(START_DEADLINE_S, Answer))
-
-
-class _Silent(TestbedError):
-    """No message within the time."""
-
-
-M = TypeVar("M", Ask, Answer)
-
-
-class Line:
-    """A connection between a command and the keeper, with a JSON object a line."""
-
-    def __init__(self, connection: socket.socket) -> None:
-        self._connection = connection
-        self._came = b""
-
-    def send(self, message: Ask | Answer) -> None:
-        """TestbedError if the other end has gone."""
-        try:
-            self._connection.sendall(msgspec.json.encode(message) + b"\n")
-        except OSError as error:
-            raise TestbedError(f"the other end has gone: {error.strerror}") from error
-
-    def receive(self, timeout_s: float, kind: type[M]) -> M:
-        """The next message. TestbedError if the other end has gone, or says nothing in time."""
-        while b"\n" not in self._came:
-            if not select.select([self._connection], [], [], timeout_s)[0]:
-                raise _Silent(
-                    f"the standing lab did not answer within {timeout_s:g} s", hint="end it: harness lab stop"
-                )
-            if not (more := self._receive()):
-                raise TestbedError("the standing lab has ended")
-            self._came += more
-        text, _, self._came = self._came.partition(b"\n")
-        return msgspec.json.decode(text, type=kind)
-
-    def has_ended(self) -> bool:
-        """Whether the other end has gone. It is not expected to say anything more."""
-        return bool(select.select([self._connection], [], [], 0)[0]) and not self._receive()
-
-    def _receive(self) -> bytes:
-        try:
-            return self._connection.recv(4096)
-        except OSError:
-            return b""
-
-
-@contextlib.contextmanager
-def _connected(state: Path) -> Iterator[Line]:
-    with socket.socket(socket.AF_UNIX) as connection, near(state) as folder:
-        try:
-            connection.connect(f"{folder}/{SOCKET}")
-        except OSError as error:
-            raise TestbedError(
-                f"the standing lab cannot be reached: {error.strerror}", hint="end it: harness lab stop"
-            ) from error
-        yield Line(connection)
-
-
-@contextlib.contextmanager
-def near(folder: Path) -> Iterator[str]:
-    """A short name of a folder: a socket's has at most 107 bytes (unix(7))."""
-    opened = os.open(folder, os.O_PATH | os.O_DIRECTORY)
-    try:
-        yield f"/proc/self/fd/{opened}"
-    finally:
-        os.close(opened)
+    with (state / USED).open("wb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # the keeper holds it for moments, to see whether another does
+        Exchange(Path(kept.exchange)).put(Order(kept.runs + 1, folder.name))
+        yield Run(state, kept)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -1,39 +1,35 @@
 """The keeper of a standing lab: ``python -m harness.testbeds.lab.standing.keeper STATE TERMS IDLE_S``.
 
-``standing`` says what it is for. It serves one connection at a time.
+``standing`` says what it is for.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import select
-import socket
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 
 from harness.hosts import signals
 from harness.hosts.journal import Journal
-from harness.hosts.state import Owner, lasting_folder, locked
+from harness.hosts.state import Owner, is_locked, lasting_folder, locked
 from harness.model.errors import HarnessError, Interrupted, TestbedError
 from harness.testbeds import started
 from harness.testbeds.lab import boot, standing
-from harness.testbeds.lab.exchange import Exchange, Order, Report
-from harness.testbeds.lab.standing import Answer, Ask, Line, Terms, edits
+from harness.testbeds.lab.exchange import Exchange, Order, Renewal, Report
+from harness.testbeds.lab.standing import Kept, Terms
 
 BOOT_DEADLINE_S = 100.0
 """Less than who starts a keeper waits for it, and some 3 s on a machine that does nothing else."""
 
-LOOK_S = 1.0
-"""Time between two looks at whether an idle kernel still lives."""
+LOOK_S = 0.5
+"""Time between two looks at the harness's files. Several are edited at a time: it is loaded once they were
+the same twice."""
 
-
-SETTLE_S = 0.1
-"""Files are edited several at a time: the harness is loaded once no other was for so long."""
+POLL_S = 0.05
 
 LAST_WORDS_BYTES = 16 << 10
 
@@ -50,17 +46,23 @@ class Keeper:
     """Keeps a lab up, with its files in the folder ``state``."""
 
     def __init__(self, state: Path, terms: Terms, idle_s: float) -> None:
-        self._state, self._terms, self._idle_s = state, terms, idle_s
-        self._began_s = self._used_s = time.monotonic()
-        self._runs = 0
-        self._before = ""
-        self._files: dict[str, str] = {}
-        self._is_broken = False
-        self._listener = socket.socket(socket.AF_UNIX)
+        now = time.monotonic()
+        self._state = state
+        self._kept = Kept(
+            terms=terms,
+            pid=os.getpid(),
+            exchange="",
+            loaded="",
+            up_at_s=now,
+            used_at_s=now,
+            idle_limit_s=idle_s,
+        )
+        self._looked_at_s = now
+        self._seen = ""
 
     def keep(self) -> None:
         """Keep it up until it is stopped, interrupted, or idle for too long."""
-        with locked(self._state / standing.LOCK) as lock, self._listener:
+        with locked(self._state / standing.LOCK) as lock:
             lock.truncate(0)
             owner = Owner(os.getpid(), "harness lab start", time.strftime("%Y-%m-%d %H:%M:%S"))
             lock.write(msgspec.json.encode(owner))
@@ -69,10 +71,7 @@ class Keeper:
             try:
                 with contextlib.suppress(_End):
                     while True:
-                        try:
-                            self._keep_kernel(journal)
-                        except _Spoilt as spoilt:
-                            self._before = str(spoilt)
+                        self._keep_kernel(journal)
             finally:
                 signals.ignore()
                 journal.end()
@@ -83,151 +82,113 @@ class Keeper:
                     self._state.rmdir()
 
     def _keep_kernel(self, journal: Journal) -> None:
-        """Boot a kernel, and serve commands until it is spoilt or no longer wanted."""
+        """Boot a kernel, and look on until it is spoilt; if it cannot be used at all, until that may have
+        changed. TestbedError if there was none before."""
+        self._write(loaded=standing.worker(), runs=0, fault="", is_ready=False)
+        try:
+            self._boot(journal)
+        except _Spoilt as spoilt:
+            self._write(before=str(spoilt), is_ready=False)
+        except TestbedError as error:
+            if not self._kept.exchange:
+                raise
+            self._write(fault=error.message)
+            while not self._has_changed():
+                self._look()
+
+    def _boot(self, journal: Journal) -> None:
         console = self._state / standing.CONSOLE
         console.unlink(missing_ok=True)
-        self._files = standing.of_worker()
-        folders = {Path(name).parent for name in self._files}
-        with (
-            edits.noticed(folders) as edited,
-            boot.booted(
-                started.command(started.WAITING, started.EXCHANGE),
-                journal=journal,
-                console=console,
-                results=Path(self._terms.results),
-                storage_bytes=self._terms.storage_bytes,
-                kernel=standing.kernel_of(self._terms.kernel),
-                has_exchange=True,
-            ) as booted,
-        ):
+        terms = self._kept.terms
+        with boot.booted(
+            started.command(started.WAITING, started.EXCHANGE, "0"),
+            journal=journal,
+            console=console,
+            results=Path(terms.results),
+            storage_bytes=terms.storage_bytes,
+            kernel=standing.kernel_of(terms.kernel),
+            has_exchange=True,
+        ) as booted:
             assert booted.exchange is not None  # noqa: S101 -- asked for
             exchange = Exchange(booted.exchange)
             self._await_loaded(booted, exchange)
-            self._began_s, self._runs = time.monotonic(), 0
-            self._listen()
+            now = time.monotonic()
+            self._write(exchange=str(booted.exchange), up_at_s=now, used_at_s=now)
             while True:
-                self._serve_next(booted, exchange, edited)
+                self._look()
+                # In this order, because a run locks, orders, awaits its report and unlocks.
+                order = exchange.read(Order)
+                is_used = is_locked(self._state / standing.USED)
+                report = exchange.read(Report)
+                if order is None or order.number <= self._kept.runs:
+                    order = None  # an earlier run's
+                if order is not None and report is not None and report.number == order.number:
+                    if not is_used:
+                        self._note(order, report)
+                elif booted.process.poll() is not None:
+                    if order is None:
+                        raise _Spoilt("it ended")
+                    self._tell_last_words(booted, order.folder)
+                    raise _Spoilt(f"it ended in the run {order.folder}")
+                elif order is not None:
+                    if not is_used:
+                        raise _Spoilt(f"the run {order.folder} was given up")
+                    self._kept = msgspec.structs.replace(self._kept, used_at_s=time.monotonic())
+                elif self._has_changed():
+                    self._write(loaded=self._seen, is_ready=False)
+                    exchange.remove(Report)
+                    exchange.put(Renewal())
+                    self._await_loaded(booted, exchange)
+                    self._write()
 
-    def _listen(self) -> None:
-        """Let commands in, from the first kernel on; they wait while another boots."""
-        if not (self._state / standing.SOCKET).exists():
-            with standing.near(self._state) as near:
-                self._listener.bind(f"{near}/{standing.NEW_SOCKET}")
-            self._listener.listen()
-            (self._state / standing.NEW_SOCKET).rename(self._state / standing.SOCKET)
+    def _look(self) -> None:
+        """Wait a moment. _End if nobody wants the lab any more."""
+        time.sleep(POLL_S)
+        if (self._state / standing.STOP).exists() or self._kept.idle_s > self._kept.idle_limit_s:
+            raise _End
+
+    def _has_changed(self) -> bool:
+        """Whether the harness is to be loaded: it has changed, and no longer does."""
+        if time.monotonic() - self._looked_at_s < LOOK_S:
+            return False
+        self._looked_at_s = time.monotonic()
+        before, self._seen = self._seen, standing.worker()
+        return self._seen not in (self._kept.loaded, *([] if before == self._seen else [self._seen]))
 
     def _await_loaded(self, booted: boot.Lab, exchange: Exchange) -> None:
-        """Wait until the program in the kernel has loaded the harness, or has found that it cannot."""
+        """Wait until the program in the kernel has loaded the harness."""
         end = time.monotonic() + BOOT_DEADLINE_S
-        while (report := exchange.take(Report)) is None or report.number:
+        while exchange.read(Report) is None:
             if booted.process.poll() is not None or time.monotonic() > end:
                 raise TestbedError(f"the lab did not come up: {booted.last_words()}")
-            time.sleep(standing.POLL_S)
-        self._is_broken = report.status != 0
+            time.sleep(POLL_S)
 
-    def _serve_next(self, booted: boot.Lab, exchange: Exchange, edited: int | None) -> None:
-        listener = self._listener.fileno()
-        watched = [listener, *([] if edited is None else [edited])]
-        settling = False
-        while listener not in (ready := select.select(watched, [], [], SETTLE_S if settling else LOOK_S)[0]):
-            if ready and edited is not None:
-                edits.forget(edited)
-            elif settling:
-                self._renew(booted, exchange)
-            settling = bool(ready)
-            if booted.process.poll() is not None:
-                raise _Spoilt("it ended")
-            if time.monotonic() - self._used_s > self._idle_s:
-                raise _End
-        self._serve(lambda line, asked: self._run(line, booted, exchange, asked))
-
-    def _serve(self, run: Callable[[Line, Ask], None]) -> None:
-        connection, _ = self._listener.accept()
-        with connection:
-            line = Line(connection)
-            # Whoever says nothing, or goes away, must not stop the others.
-            with contextlib.suppress(TestbedError, msgspec.DecodeError):
-                asked = line.receive(standing.QUESTION_DEADLINE_S, Ask)
-                match asked.what:
-                    case "stop":
-                        raise _End
-                    case "status":
-                        line.send(self._answer())
-                    case "run":
-                        run(line, asked)
-
-    def _renew(self, booted: boot.Lab, exchange: Exchange) -> None:
-        """Have the program in the kernel go on with the harness as it is now, if that has changed."""
-        had, self._files = self._files, standing.of_worker()
-        changed = {name for name, _ in had.items() ^ self._files.items()}
-        if not changed:
-            return
-        exchange.put(Order(0, files={name: _content(name) for name in sorted(changed)}))
-        try:
-            self._await_loaded(booted, exchange)
-        except TestbedError as error:
-            raise _Spoilt("the harness as it was changed could not be loaded") from error
-
-    def _run(self, line: Line, booted: boot.Lab, exchange: Exchange, asked: Ask) -> None:
-        """Have a run carried out. The kernel is spoilt by one that fails, leaves something or is given up."""
-        folder = asked.folder
-        line.send(self._answer())
-        try:
-            self._renew(booted, exchange)
-        except _Spoilt:
-            self._tell_last_words(booted, folder)
-            raise
-        if self._is_broken:
-            self._tell_last_words(booted, folder)
-            line.send(self._answer(1))
-            return
-        self._runs += 1
-        exchange.put(Order(self._runs, folder))
-        try:
-            while (report := exchange.take(Report)) is None:
-                if booted.process.poll() is not None:
-                    self._tell_last_words(booted, folder)
-                    raise _Spoilt(f"it ended in the run {folder}")
-                if line.has_ended():
-                    raise _Spoilt(f"the run {folder} was given up")
-                if select.select([self._listener], [], [], standing.POLL_S)[0]:
-                    self._serve(lambda _line, _folder: None)  # runs take turns: a second one is an error
-        finally:
-            self._used_s = time.monotonic()
-        with contextlib.suppress(TestbedError):
-            line.send(self._answer(report.status))
+    def _note(self, order: Order, report: Report) -> None:
+        """Note that a run has ended. The kernel is spoilt by one that failed or left something."""
         if report.left:
-            raise _Spoilt(f"the run {folder} left {', '.join(report.left)}")
+            raise _Spoilt(f"the run {order.folder} left {', '.join(report.left)}")
         if report.status:
-            raise _Spoilt(f"the run {folder} failed")
+            raise _Spoilt(f"the run {order.folder} failed")
+        self._write(runs=report.number, used_at_s=time.monotonic())
 
     def _tell_last_words(self, booted: boot.Lab, folder: str) -> None:
         """Leave the end of the kernel's console in the run's, where it would be if the run had booted it."""
         with contextlib.suppress(OSError):
             flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
-            console = os.open(Path(self._terms.results, folder, "console.log"), flags, 0o644)
+            console = os.open(Path(self._kept.terms.results, folder, "console.log"), flags, 0o644)
             with os.fdopen(console, "ab") as file:
                 file.write(booted.said()[-LAST_WORDS_BYTES:])
 
-    def _answer(self, status: int | None = None) -> Answer:
-        now = time.monotonic()
-        return Answer(
-            terms=self._terms,
-            pid=os.getpid(),
-            up_s=now - self._began_s,
-            idle_s=now - self._used_s,
-            idle_limit_s=self._idle_s,
-            runs=self._runs,
-            before=self._before,
-            status=status,
-        )
-
-
-def _content(name: str) -> bytes | None:
-    try:
-        return Path(name).read_bytes()
-    except FileNotFoundError:
-        return None
+    def _write(self, *, is_ready: bool = True, **changes: object) -> None:
+        """Let commands know what is kept now; nothing while it is not ready for them."""
+        self._kept = msgspec.structs.replace(self._kept, **changes)
+        file = self._state / standing.KEPT
+        if is_ready:
+            new = file.with_suffix(".new")
+            new.write_bytes(msgspec.json.encode(self._kept))
+            new.rename(file)
+        else:
+            file.unlink(missing_ok=True)
 
 
 def main(argv: list[str]) -> int:

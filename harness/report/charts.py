@@ -7,7 +7,6 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
 
 import msgspec
 
@@ -20,7 +19,6 @@ from harness.report import draw
 from harness.report.content import ColumnFacts, Origin
 from harness.results import distributions
 from harness.results.columns import TableRow, workload_of
-from harness.results.distributions import Distribution
 from harness.results.metrics import Direction, Of
 from harness.table import Metric
 from harness.table.notes import DISTURBED_SIGN, LAB_SIGN
@@ -259,18 +257,56 @@ def _figures(cell: TableCell | None, metric: Metric) -> tuple[str, ...]:
     return (*figures, str(cell.n), "; ".join([*cell.reasons, *cell.warnings]))
 
 
-Known = TypeVar("Known")
+class Curve(msgspec.Struct, frozen=True, kw_only=True):
+    """What is drawn of a column: a line through ``places``, in px, what is around it, and marks with their
+    tooltips. ``figures`` stand behind the column's name in the table below the picture."""
+
+    fact: ColumnFacts
+    places: Sequence[tuple[float, float]]
+    marks: Sequence[tuple[float, float, str]]
+    around: str = ""
+    figures: tuple[str, ...]
 
 
-def together(
-    curves: Sequence[tuple[ColumnFacts, Known]],
-) -> Iterator[tuple[str, list[tuple[ColumnFacts, Known]]]]:
-    """Curves by picture, so that no two in one have the same colour, and what follows the picture's title."""
+BOTTOM = 230.0
+"""Of the axis of a picture with curves."""
+
+
+def plotted(
+    curves: Sequence[Curve],
+    behind: Sequence[str],
+    *,
+    row: TableRow,
+    description: str,
+    axis: str,
+    headings: tuple[str, ...],
+) -> list[Chart]:
+    """Pictures of the curves of a row, with what is ``behind`` them: several if one would have two curves of
+    one colour."""
+    found = []
     groups = [
-        list(group) for _, group in itertools.groupby(curves, lambda pair: pair[0].place // draw.SERIES)
+        list(group) for _, group in itertools.groupby(curves, lambda curve: curve.fact.place // draw.SERIES)
     ]
     for number_of, group in enumerate(groups, 1):
-        yield f", {number_of} of {len(groups)}" if len(groups) > 1 else "", group
+        part = f", {number_of} of {len(groups)}" if len(groups) > 1 else ""
+        parts = [*behind, draw.text((LEFT + WIDTH) / 2, BOTTOM + 30, axis, "m mu")]
+        for curve in group:
+            fact = curve.fact
+            line = draw.path(curve.places, "li da" if fact.origin is Origin.VIRTUAL else "li")
+            parts.append(series(fact, curve.around, line, draw.marks(fact.place, curve.marks)))
+        marks, high = legend([curve.fact for curve in group], BOTTOM + 50)
+        found.append(
+            Chart(
+                title=f"{row.name}{part}",
+                description=description,
+                height=BOTTOM + 44 + high,
+                body="".join([*parts, *marks]),
+                headings=("column", *headings),
+                lines=tuple((curve.fact.name, *curve.figures) for curve in group),
+                row=row.name,
+            )
+        )
+    return found
 
 
 def legend(facts: Sequence[ColumnFacts], top: float) -> tuple[list[str], float]:
@@ -295,13 +331,13 @@ def percentiles(table: Table, facts: Sequence[ColumnFacts], folders: Mapping[str
     ``table`` has a latency metric, so that reads and writes have rows of their own. More than ``draw.SERIES``
     columns are split over several pictures with the same axes.
     """
-    found = []
+    found: list[Chart] = []
     for row in table.rows:
         if row.direction not in (Direction.READ, Direction.WRITE):
             continue
         writes = row.direction is Direction.WRITE
-        curves = [
-            (fact, (distribution, _curve(distribution.histogram)))
+        known = [
+            (fact, distribution, _curve(distribution.histogram))
             for fact in facts
             if (
                 distribution := distributions.of_cell(
@@ -309,19 +345,50 @@ def percentiles(table: Table, facts: Sequence[ColumnFacts], folders: Mapping[str
                 )
             )
         ]
-        if not curves:
+        if not known:
             continue
-        values = [us for _, (_, curve) in curves for _, us in curve]
-        for part, group in together(curves):
-            found.append(_curves_of(row, group, values, title=f"{row.name}{part}"))
+        last = max(q for _, _, curve in known for q in curve)
+        x = draw.Scale(low=0.0, high=_nines(last) * 1.03, start=LEFT, end=WIDTH - 12)
+        y = draw.logarithmic([us for _, _, curve in known for us in curve.values()], BOTTOM, TOP)
+        curves = []
+        for fact, distribution, curve in known:
+            places = {q: (x.at(_nines(q)), y.at(us)) for q, us in curve.items()}
+            told = {q: format_ns(1e3 * us) for q, us in curve.items()}
+            curves.append(
+                Curve(
+                    fact=fact,
+                    places=[*places.values()],
+                    marks=[
+                        (*place, f"{q:g} %: {told[q]}")
+                        for q, place in places.items()
+                        if q in _MARKED or q == max(places)
+                    ],
+                    figures=(
+                        str(distribution.histogram.count),
+                        f"{distribution.merged} of {distribution.repeats}",
+                        *(told.get(q, "") for q in PERCENTILES),
+                    ),
+                )
+            )
+        found += plotted(
+            curves,
+            [
+                *horizontal(y, [(tick, format_ns(1e3 * tick)) for tick in y.ticks()]),
+                *vertical([(x.at(_nines(q)), f"{q:g}") for q in _MARKED if q <= last], TOP, BOTTOM),
+            ],
+            row=row,
+            description="latency by percentile, one curve for each column",
+            axis="percentile of I/Os",
+            headings=("I/Os", "repeats merged", *(f"{q:g} %" for q in PERCENTILES)),
+        )
     return found
 
 
-def _curve(histogram: Histogram) -> list[tuple[float, float]]:
-    """Percentiles and latencies in µs, as far as there are I/Os beyond a percentile."""
+def _curve(histogram: Histogram) -> dict[float, float]:
+    """Latencies in µs by percentile, as far as there are I/Os beyond one."""
     count = histogram.count
     shown = [q for q in PERCENTILES if q <= 50 or (100 - q) / 100 * count >= 1]
-    return [(q, us / 1000) for q, us in zip(shown, histogram.percentiles_ns(shown), strict=True)]
+    return {q: ns / 1000 for q, ns in zip(shown, histogram.percentiles_ns(shown), strict=True)}
 
 
 def _nines(q: float) -> float:
@@ -329,58 +396,9 @@ def _nines(q: float) -> float:
     return -math.log10(1 - q / 100)
 
 
-def _curves_of(
-    row: TableRow,
-    curves: Sequence[tuple[ColumnFacts, tuple[Distribution, Sequence[tuple[float, float]]]]],
-    values: Sequence[float],
-    title: str,
-) -> Chart:
-    bottom = 230.0
-    last = max(q for _, (_, curve) in curves for q, _ in curve)
-    x = draw.Scale(low=0.0, high=_nines(last) * 1.03, start=LEFT, end=WIDTH - 12)
-    y = draw.logarithmic(values, bottom, TOP)
-    parts = horizontal(y, [(tick, format_ns(1e3 * tick)) for tick in y.ticks()])
-    parts += vertical([(x.at(_nines(q)), f"{q:g}") for q in _MARKED if q <= last], TOP, bottom)
-    parts.append(draw.text((LEFT + WIDTH) / 2, bottom + 30, "percentile of I/Os", "m mu"))
-    lines = []
-    for fact, (distribution, curve) in curves:
-        name = fact.name
-        places = [(x.at(_nines(q)), y.at(us)) for q, us in curve]
-        marked = [
-            (*place, f"{q:g} %: {format_ns(1e3 * us)}")
-            for (q, us), place in zip(curve, places, strict=True)
-            if q in _MARKED or q == curve[-1][0]
-        ]
-        parts.append(series(fact, draw.path(places, line_of(fact)), draw.marks(fact.place, marked)))
-        known = dict(curve)
-        lines.append(
-            (
-                name,
-                str(distribution.histogram.count),
-                f"{distribution.merged} of {distribution.repeats}",
-                *(format_ns(1e3 * known[q]) if q in known else "" for q in PERCENTILES),
-            )
-        )
-    marks, high = legend([fact for fact, _ in curves], bottom + 50)
-    return Chart(
-        title=title,
-        description="latency by percentile, one curve for each column",
-        height=bottom + 44 + high,
-        body="".join([*parts, *marks]),
-        headings=("column", "I/Os", "repeats merged", *(f"{q:g} %" for q in PERCENTILES)),
-        lines=tuple(lines),
-        row=row.name,
-    )
-
-
 def series(fact: ColumnFacts, *drawn: str) -> str:
     """What is drawn of a column, in its colour."""
     return draw.group(looks(fact), fact.name, *drawn)
-
-
-def line_of(fact: ColumnFacts) -> str:
-    """The classes of a column's curve."""
-    return "li da" if fact.origin is Origin.VIRTUAL else "li"
 
 
 def horizontal(y: draw.Scale, ticks: Sequence[tuple[float, str]]) -> list[str]:

@@ -13,11 +13,6 @@ def main() -> NoReturn:
     # So far nothing is up that would have to be taken down.
     signal.signal(signal.SIGINT, lambda number, _frame: os._exit(128 + number))
     _open_what_is_closed()
-    if "_HARNESS_COMPLETE" in os.environ:
-        # Typer knows the shells only then, unless it has options for it (--install-completion).
-        from typer.completion import completion_init
-
-        completion_init()
     from harness.cli import main
 
     main()

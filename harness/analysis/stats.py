@@ -43,8 +43,6 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     median: float
     low: float
     high: float
-    minimum: float
-    maximum: float
     interval: bool
 
     @property
@@ -54,7 +52,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def summarise(samples: Sequence[float]) -> Summary:
-    """Median, bounds and extremes of one or more samples in any order; ValueError for none."""
+    """Median and bounds of one or more samples in any order; ValueError for none."""
     if not samples:
         raise ValueError("expected samples, found none")
     ranked = sorted(samples)
@@ -66,8 +64,6 @@ def summarise(samples: Sequence[float]) -> Summary:
         median=_middle(ranked),
         low=ranked[outer - 1],
         high=ranked[n - outer],
-        minimum=ranked[0],
-        maximum=ranked[-1],
         interval=rank > 0,
     )
 

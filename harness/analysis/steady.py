@@ -19,13 +19,12 @@ MOST_RISE = 0.10
 
 
 class SteadyState(msgspec.Struct, frozen=True, kw_only=True):
-    """A window of rounds: their mean in their unit, range and rise as parts of the mean.
+    """A window of rounds: range and rise as parts of their mean.
 
     ``rise`` is that of the least-squares line from the first round to the last; it is negative if the line
     falls.
     """
 
-    mean: float
     range: float
     rise: float
 
@@ -44,7 +43,7 @@ def assess(rounds: Sequence[float]) -> SteadyState:
     moments = sum((place - middle) * value for place, value in enumerate(window))
     slope = moments / sum((place - middle) ** 2 for place in range(WINDOW))
     return SteadyState(
-        mean=mean, range=(max(window) - min(window)) / mean, rise=slope * (WINDOW - 1) / mean
+        range=(max(window) - min(window)) / mean, rise=slope * (WINDOW - 1) / mean
     )  # fmt: skip
 
 

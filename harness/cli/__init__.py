@@ -41,7 +41,6 @@ app = typer.Typer(
     name="harness",
     cls=Group,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     help="""What a volume loses on iSCSI, over which link, with IPsec on, and which layer causes it.
 

@@ -153,94 +153,77 @@ def _transport(evidence: Evidence) -> str:
 class Limit(enum.StrEnum):
     """What limits a cell. ``lab``: what emulates the link, and not the link that it imitates."""
 
-    rule: Rule
+    DEVICE = "device"
+    LINK = "link"
+    ROUND_TRIP = "round-trip"
+    TRANSPORT = "transport"
+    FRAMING = "framing"
+    CRYPTO = "crypto"
+    CPU = "cpu"
+    LAB = "lab"
+    UNKNOWN = "unknown"
 
-    # Of a declared one alone; its word finds it without.
-    def __new__(cls, name: str, *declared: Rule) -> Limit:
-        made = str.__new__(cls, name)
-        made._value_ = name
-        (made.rule,) = declared
-        return made
+    @property
+    def rule(self) -> Rule:
+        return RULES[self]
 
-    DEVICE = (
-        "device",
-        Rule(
-            words=lambda _: "the device",
-            parts={"device": _always},
-            bounds={"device": lambda reading: reading.device_ns},
-            is_sure=lambda _: True,
-            change=_faster_device,
-        ),
-    )
-    LINK = (
-        "link",
-        Rule(
-            words=lambda _: "the link's rate",
-            parts={"link": _always},
-            bounds={"link": _busy_link},
-            is_of_link=True,
-            detail=_rate,
-            change=_faster_link,
-        ),
-    )
-    ROUND_TRIP = (
-        "round-trip",
-        Rule(
-            words=lambda _: "the round trip",
-            parts={"round_trip": _always, "window": _always},
-            bounds={"window": _windows},
-            is_of_link=True,
-            detail=_round_trip,
-            change=_deeper_queue,
-        ),
-    )
-    TRANSPORT = (
-        "transport",
-        Rule(
-            words=_transport,
-            parts={"transport": _always},
-            is_of_link=True,
-            detail=_dialogue,
-            advice=_of_transport,
-        ),
-    )
-    FRAMING = (
-        "framing",
-        Rule(
-            words=lambda evidence: f"{evidence.column.framed or 'the protection'}'s framing",
-            parts={"framing": _always},
-            is_of_link=True,
-        ),
-    )
-    CRYPTO = (
-        "crypto",
-        Rule(
-            words=lambda _: "crypto work",
-            parts={"crypto": _always},
-            is_sure=_is_work_known,
-            detail=_cipher,
-        ),
-    )
-    CPU = (
-        "cpu",
-        Rule(
-            words=lambda evidence: f"processor work{' outside crypto' if evidence.column.protection else ''}",
-            parts={"cpu": lambda reading: not reading.is_labs},
-            is_sure=_is_work_known,
-            detail=_work,
-        ),
-    )
-    LAB = (
-        "lab",
-        Rule(
-            words=lambda _: "the lab itself",
-            parts={"emulation": _always, "cpu": _always},
-            is_sure=lambda evidence: evidence.busy is not None or evidence.emulation_ns is not None,
-            detail=_emulation,
-        ),
-    )
-    UNKNOWN = "unknown", Rule(words=lambda _: "something unexplained", parts={"rest": _always})
 
+RULES = {
+    Limit.DEVICE: Rule(
+        words=lambda _: "the device",
+        parts={"device": _always},
+        bounds={"device": lambda reading: reading.device_ns},
+        is_sure=lambda _: True,
+        change=_faster_device,
+    ),
+    Limit.LINK: Rule(
+        words=lambda _: "the link's rate",
+        parts={"link": _always},
+        bounds={"link": _busy_link},
+        is_of_link=True,
+        detail=_rate,
+        change=_faster_link,
+    ),
+    Limit.ROUND_TRIP: Rule(
+        words=lambda _: "the round trip",
+        parts={"round_trip": _always, "window": _always},
+        bounds={"window": _windows},
+        is_of_link=True,
+        detail=_round_trip,
+        change=_deeper_queue,
+    ),
+    Limit.TRANSPORT: Rule(
+        words=_transport,
+        parts={"transport": _always},
+        is_of_link=True,
+        detail=_dialogue,
+        advice=_of_transport,
+    ),
+    Limit.FRAMING: Rule(
+        words=lambda evidence: f"{evidence.column.framed or 'the protection'}'s framing",
+        parts={"framing": _always},
+        is_of_link=True,
+    ),
+    Limit.CRYPTO: Rule(
+        words=lambda _: "crypto work",
+        parts={"crypto": _always},
+        is_sure=_is_work_known,
+        detail=_cipher,
+    ),
+    Limit.CPU: Rule(
+        words=lambda evidence: f"processor work{' outside crypto' if evidence.column.protection else ''}",
+        parts={"cpu": lambda reading: not reading.is_labs},
+        is_sure=_is_work_known,
+        detail=_work,
+    ),
+    Limit.LAB: Rule(
+        words=lambda _: "the lab itself",
+        parts={"emulation": _always, "cpu": _always},
+        is_sure=lambda evidence: evidence.busy is not None or evidence.emulation_ns is not None,
+        detail=_emulation,
+    ),
+    Limit.UNKNOWN: Rule(words=lambda _: "something unexplained", parts={"rest": _always}),
+}
 
 BOUNDS = {name: (limit, least) for limit in Limit for name, least in limit.rule.bounds.items()}
 """Of each resource the limit that it belongs to, and the least time per I/O that it allows."""

@@ -18,7 +18,7 @@ from harness.model.histogram import Histogram
 from harness.parse import fio
 from harness.parse.files import read_bytes
 from harness.results import plain
-from harness.results.store import FIO_SOURCE, raw_within
+from harness.results.store import FIO_SOURCE, raw_file
 
 _OUTPUTS = ("fio.json", "fio-client.txt")
 """The files with fio's output: for one host, and for several at once."""
@@ -70,12 +70,8 @@ def _jobs(record: Record, folders: Mapping[str, Path]) -> list[fio.FioJob]:
     """
     if record.setting.source == FIO_SOURCE:
         return plain.jobs_of(record)
-    folder = folders.get(record.run_id)
-    if folder is None:
-        return []
-    names = [name for name in record.raw if name.rpartition("/")[2] in _OUTPUTS and "\0" not in name]
     found: list[fio.FioJob] = []
-    for file in filter(None, (raw_within(folder, name) for name in names)):
+    for file in filter(None, (raw_file(record, folders, name) for name in _OUTPUTS)):
         try:
             found += fio.parse(read_bytes(file, follow=False)).jobs
         except UsageError:

@@ -299,7 +299,17 @@ def load_record(file: Path, *, follow: bool = True) -> Record:
 
     UsageError if it is damaged, out of range or of a later version of the harness.
     """
-    return _record(file, read_bytes(file, follow=follow))
+    record = decode(_RECORD_DECODER, "record", file, read_bytes(file, follow=follow))
+    if record.setting.source == FIO_SOURCE:
+        # The ``raw`` of these names files anywhere, which a record may not choose.
+        raise Unreadable(
+            f"{_shown(file)}: expected a record of the harness, found the source {FIO_SOURCE}",
+            hint="name fio's output itself",
+        )
+    if record.status is Status.OK and (against := sanity.contradictions(record)):
+        reason = f"the record contradicts itself: {'; '.join(against)}"
+        return msgspec.structs.replace(record, status=Status.INVALID, reason=reason)
+    return record
 
 
 def _readable(files: Iterable[Path], asked: Set[Path], read: Callable[[Path], T]) -> Iterator[T]:
@@ -320,20 +330,12 @@ def raw_file(record: Record, folders: Mapping[str, Path], name: str) -> Path | N
     """The raw output of that name that a record of a run lists, if it is there.
 
     ``folders`` are those of the runs, by run id. A name that leads out of the run's folder is ignored.
-    UsageError as ``raw_within``.
+    UsageError if it is not possible to look there.
     """
     folder = folders.get(record.run_id)
     listed = next((raw for raw in record.raw if raw.rpartition("/")[2] == name and "\0" not in raw), None)
     if folder is None or listed is None or record.setting.source == FIO_SOURCE:
         return None
-    return raw_within(folder, listed)
-
-
-def raw_within(folder: Path, listed: str) -> Path | None:
-    """The file that a record lists, if it is there within its run's folder.
-
-    UsageError if it is not possible to look there.
-    """
     # Path.resolve raises RuntimeError for a loop of links, which is nothing there.
     file = Path(os.path.realpath(folder / listed))
     try:
@@ -501,20 +503,6 @@ def _without_copies(records: Iterable[Record]) -> list[Record]:
                 hint="name only one of the two folders",
             )
     return list(distinct.values())
-
-
-def _record(file: Path, data: bytes) -> Record:
-    record = decode(_RECORD_DECODER, "record", file, data)
-    if record.setting.source == FIO_SOURCE:
-        # The ``raw`` of these names files anywhere, which a record may not choose.
-        raise Unreadable(
-            f"{_shown(file)}: expected a record of the harness, found the source {FIO_SOURCE}",
-            hint="name fio's output itself",
-        )
-    if record.status is Status.OK and (against := sanity.contradictions(record)):
-        reason = f"the record contradicts itself: {'; '.join(against)}"
-        return msgspec.structs.replace(record, status=Status.INVALID, reason=reason)
-    return record
 
 
 def decode(decoder: msgspec.json.Decoder[T], kind: upgrade.Kind, file: Path, data: bytes) -> T:

@@ -86,8 +86,12 @@ class Kept:
     def start(self, source: str) -> None:
         """Start one, before it is asked anything. HarnessError if it cannot be started."""
         with self._lock:
-            if source not in self._running:
-                self._running[source] = Dialogue([programs.PYTHON, "-c", source, SERVE], Path(os.devnull))
+            self._started(source)
+
+    def _started(self, source: str) -> Dialogue:
+        if source not in self._running:
+            self._running[source] = Dialogue([programs.PYTHON, "-c", source, SERVE], Path(os.devnull))
+        return self._running[source]
 
     def end(self) -> None:
         """End all of them."""
@@ -97,9 +101,7 @@ class Kept:
 
     def _ask(self, source: str, request: _Request, timeout_s: float) -> _Answer | None:
         """Its answer; None if it takes too long."""
-        if source not in self._running:
-            self._running[source] = Dialogue([programs.PYTHON, "-c", source, SERVE], Path(os.devnull))
-        dialogue = self._running[source]
+        dialogue = self._started(source)
         told = dialogue.output
         dialogue.input.write(msgspec.json.encode(request) + b"\n")
         dialogue.input.flush()

@@ -58,8 +58,20 @@ CHANNELS: dict[Standard, tuple[int, str]] = {
 }
 """Primary frequency in MHz, and its lines in hostapd.conf(5): 20 MHz at 2.4 GHz, 80 MHz at 5 GHz."""
 
-KEY_MANAGEMENT = {Security.WPA2: "WPA-PSK", Security.WPA3: "SAE", Security.OPEN: "NONE"}
-"""In the words of both configurations."""
+ACCESS_POINT = {
+    Security.OPEN: "",
+    Security.WPA2: "wpa=2\nwpa_key_mgmt=WPA-PSK\nrsn_pairwise=CCMP\nwpa_psk={}\n",
+    Security.WPA3: "wpa=2\nwpa_key_mgmt=SAE\nrsn_pairwise=CCMP\nieee80211w=2\nsae_password={}\n",
+}
+"""Lines of hostapd.conf(5) with the secret. 64 hexadecimal digits are the key itself, so no passphrase has to
+be stretched."""
+
+STATION = {
+    Security.OPEN: "key_mgmt=NONE\n",
+    Security.WPA2: "key_mgmt=WPA-PSK\nproto=RSN\npairwise=CCMP\ngroup=CCMP\npsk={}\n",
+    Security.WPA3: 'key_mgmt=SAE\nproto=RSN\npairwise=CCMP\ngroup=CCMP\nieee80211w=2\nsae_password="{}"\n',
+}
+"""The same in a network of wpa_supplicant.conf(5)."""
 
 AGREED = {Security.WPA2: "WPA2-PSK", Security.WPA3: "SAE", Security.OPEN: "NONE"}
 """The same in wpa_cli(8)'s words for an association."""
@@ -80,30 +92,20 @@ class Network:
         return CHANNELS[self.standard][0]
 
     def access_point_conf(self, iface: str, control: Path) -> str:
-        """hostapd.conf(5). 64 hexadecimal digits are the key itself, so no passphrase has to be stretched."""
-        text = (
+        """hostapd.conf(5)."""
+        return (
             f"interface={iface}\ndriver=nl80211\nctrl_interface={control}\nssid={self.ssid}\n"
             f"country_code={REGULATORY_DOMAIN}\nwmm_enabled=1\nieee80211n=1\n{CHANNELS[self.standard][1]}"
+            + ACCESS_POINT[self.security].format(self.secret)
         )
-        if self.security is Security.OPEN:
-            return text
-        text += f"wpa=2\nwpa_key_mgmt={KEY_MANAGEMENT[self.security]}\nrsn_pairwise={CIPHER}\n"
-        if self.security is Security.WPA3:
-            return f"{text}ieee80211w=2\nsae_password={self.secret}\n"
-        return f"{text}wpa_psk={self.secret}\n"
 
     def station_conf(self, control: Path) -> str:
         """wpa_supplicant.conf(5)."""
-        words = [f'ssid="{self.ssid}"', f"scan_freq={self.frequency_mhz}"]
-        words.append(f"key_mgmt={KEY_MANAGEMENT[self.security]}")
-        if self.security is not Security.OPEN:
-            words += ["proto=RSN", f"pairwise={CIPHER}", f"group={CIPHER}"]
-        if self.security is Security.WPA2:
-            words.append(f"psk={self.secret}")
-        elif self.security is Security.WPA3:
-            words += ["ieee80211w=2", f'sae_password="{self.secret}"']
-        lines = "".join(f"    {word}\n" for word in words)
-        return f"ctrl_interface={control}\ncountry={REGULATORY_DOMAIN}\nnetwork={{\n{lines}}}\n"
+        return (
+            f"ctrl_interface={control}\ncountry={REGULATORY_DOMAIN}\nnetwork={{\n"
+            f'ssid="{self.ssid}"\nscan_freq={self.frequency_mhz}\n'
+            f"{STATION[self.security].format(self.secret)}}}\n"
+        )
 
 
 class Association(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,14 +115,26 @@ class Association(msgspec.Struct, frozen=True, kw_only=True):
     ``generation`` is the Wi-Fi Alliance's number: 4 is 802.11n, 5 ac, 6 ax.
     """
 
-    ssid: str
-    bssid: str
-    frequency_mhz: int
-    key_management: str
-    cipher: str
-    group_cipher: str
+    ssid: str = ""
+    bssid: str = ""
+    frequency_mhz: int = 0
+    key_management: str = ""
+    cipher: str = ""
+    group_cipher: str = ""
     generation: int | None = None
     management_frames_protected: bool = False
+
+
+REPORTED = {
+    "ssid": "ssid",
+    "bssid": "bssid",
+    "freq": "frequency_mhz",
+    "key_mgmt": "key_management",
+    "pairwise_cipher": "cipher",
+    "group_cipher": "group_cipher",
+    "wifi_generation": "generation",
+}
+"""What ``wpa_cli status`` calls them."""
 
 
 class Radios(msgspec.Struct, frozen=True):
@@ -222,18 +236,10 @@ def station(host: Host, iface: str, network: Network, *, folder: Path, log: Path
 
 def parse_association(text: str) -> Association:
     """Read the output of ``wpa_cli status`` (lines ``key=value``) of an associated station."""
-    fields = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
-    generation = fields.get("wifi_generation")
-    return Association(
-        ssid=fields.get("ssid", ""),
-        bssid=fields.get("bssid", ""),
-        frequency_mhz=int(fields.get("freq", 0)),
-        key_management=fields.get("key_mgmt", ""),
-        cipher=fields.get("pairwise_cipher", ""),
-        group_cipher=fields.get("group_cipher", ""),
-        generation=int(generation) if generation else None,
-        management_frames_protected=fields.get("pmf", "0") != "0",
-    )
+    told = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
+    fields = {field: told[name] for name, field in REPORTED.items() if told.get(name)}
+    found = msgspec.convert(fields, Association, strict=False)
+    return msgspec.structs.replace(found, management_frames_protected=told.get("pmf", "0") != "0")
 
 
 def require_agreed(found: Association, network: Network) -> None:

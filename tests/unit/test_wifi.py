@@ -59,8 +59,8 @@ def test_the_secret_is_fresh_and_out_of_sight() -> None:
 def test_both_ends_are_told_the_same(network: Network) -> None:
     point = network.access_point_conf("htt0", Path("/run/w/hostapd")).splitlines()
     station = network.station_conf(Path("/run/w/wpa_supplicant"))
-    assert f"ssid={network.ssid}" in point and f'    ssid="{network.ssid}"\n' in station
-    assert f"    scan_freq={network.frequency_mhz}\n" in station
+    assert f"ssid={network.ssid}" in point and f'ssid="{network.ssid}"\n' in station
+    assert f"scan_freq={network.frequency_mhz}\n" in station
     protected = network.security is not Security.OPEN
     assert ("rsn_pairwise=CCMP" in point) == ("pairwise=CCMP" in station) == protected
     assert any(network.secret in line for line in point) == (network.secret in station) == protected
@@ -69,7 +69,7 @@ def test_both_ends_are_told_the_same(network: Network) -> None:
 
 def test_wpa3_protects_management_frames() -> None:
     assert "ieee80211w=2" in WPA3.access_point_conf("htt0", Path("/run/w")).splitlines()
-    assert "    ieee80211w=2\n" in WPA3.station_conf(Path("/run/w"))
+    assert "ieee80211w=2\n" in WPA3.station_conf(Path("/run/w"))
 
 
 # What they agreed on

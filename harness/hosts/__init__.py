@@ -4,6 +4,7 @@ a network namespace of this machine, another kernel, another machine.
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import dataclasses
 import re
@@ -80,32 +81,52 @@ class Daemon(Protocol):
         ...
 
 
-class Host(Watched, Protocol):
+class Host(abc.ABC):
     """A host of a run: commands run on it, and things are brought up there."""
 
-    @property
-    def netns(self) -> str | None:
-        """The network namespace of its kernel, None for anything else."""
-        ...
+    name: str
+    netns: str | None = None
+    """The network namespace of its kernel, None for anything else."""
 
-    def beside(self, name: str, netns: str) -> Host:
-        """The network namespace ``netns`` of the same kernel, as a host. RequirementError if it can have
-        none."""
-        ...
+    @property
+    @abc.abstractmethod
+    def kernel(self) -> object:
+        """Equal for two hosts that share a kernel."""
 
     @property
     def ledger(self) -> Ledger | None:
         """Its own ledger, if it can be cut off and has to undo things by itself; else None: the run's
         journal."""
-        ...
+        return None
 
+    @abc.abstractmethod
+    def beside(self, name: str, netns: str) -> Host:
+        """The network namespace ``netns`` of the same kernel, as a host. RequirementError if it can have
+        none."""
+
+    @abc.abstractmethod
     def kernel_messages(self) -> list[str]:
         """The kernel log's lines since the last call, oldest first; none if it may not be read."""
-        ...
 
+    @abc.abstractmethod
     def clock_offset_ns(self) -> int:
         """Its time of day minus its monotonic clock. Only setting the clock, or sleeping, changes this."""
-        ...
+
+    @abc.abstractmethod
+    def read_files(self, paths: Sequence[str]) -> list[str]:
+        """The text of small files (procfs, sysfs), as this host sees them; "" for an absent file."""
+
+    @abc.abstractmethod
+    def list_folder(self, path: str) -> list[str]:
+        """The names in a folder. CommandFailed if it cannot be listed."""
+
+    @abc.abstractmethod
+    def write_secret(self, path: Path, text: str) -> None:
+        """Make a file that only its owner may read, and its folder if necessary."""
+
+    @abc.abstractmethod
+    def reach(self, path: Path) -> contextlib.AbstractContextManager[Path]:
+        """A unix socket here that leads to the unix socket ``path`` there, while the context lasts."""
 
     def run(
         self,
@@ -117,8 +138,10 @@ class Host(Watched, Protocol):
         env: Mapping[str, str] | None = None,
     ) -> Completed:
         """Run a program to its end; see ``harness.hosts.runner.run`` for what it raises."""
-        ...
+        completed = self._run(argv, input, timeout_s, env or {})
+        return completed.require_success() if check else completed
 
+    @contextlib.contextmanager
     def daemon(
         self,
         argv: Sequence[str],
@@ -128,21 +151,31 @@ class Host(Watched, Protocol):
         deadline_s: float,
         env: Mapping[str, str] | None = None,
         output: Path | None = None,
-    ) -> contextlib.AbstractContextManager[Daemon]:
-        """Keep a program running while the context lasts, unless it ends by itself."""
-        ...
+    ) -> Iterator[Daemon]:
+        """Keep a program running while the context lasts, unless it ends by itself.
 
-    def list_folder(self, path: str) -> list[str]:
-        """The names in a folder. CommandFailed if it cannot be listed."""
-        ...
+        Its output is appended to ``log``; ``output`` takes its standard output, separate from its standard
+        error. The context is entered when ``ready()`` is true for the first time; CommandFailed if the
+        program ends before that or ``deadline_s`` passes. At the end it is asked to stop, and then killed.
+        """
+        what = f"`{runner.command_line(argv)}` on the {self.name}"
+        with self._spawned(argv, log, output, env or {}) as daemon:
+            runner.await_condition(
+                lambda: daemon.ended() or ready(), deadline_s=deadline_s, what=f"{what} to become ready"
+            )
+            if daemon.ended():
+                raise CommandFailed(f"{what} ended while it started: {runner.tail(log)}")
+            yield daemon
 
-    def write_secret(self, path: Path, text: str) -> None:
-        """Make a file that only its owner may read, and its folder if necessary."""
-        ...
+    @abc.abstractmethod
+    def _run(
+        self, argv: Sequence[str], input: str | None, timeout_s: float, env: Mapping[str, str]
+    ) -> Completed: ...
 
-    def reach(self, path: Path) -> contextlib.AbstractContextManager[Path]:
-        """A unix socket here that leads to the unix socket ``path`` there, while the context lasts."""
-        ...
+    @abc.abstractmethod
+    def _spawned(
+        self, argv: Sequence[str], log: Path, output: Path | None, env: Mapping[str, str]
+    ) -> contextlib.AbstractContextManager[Daemon]: ...
 
 
 @dataclass(frozen=True)
@@ -159,7 +192,7 @@ class _Child:
 
 
 @dataclass(frozen=True)
-class NamespaceHost:
+class NamespaceHost(Host):
     """This kernel: in the network namespace ``netns`` (a name under /run/netns), or the caller's own.
 
     ``ip netns exec`` would remount /sys and hide configfs. So a thread enters the namespace, or nsenter(1)
@@ -175,10 +208,6 @@ class NamespaceHost:
     @property
     def kernel(self) -> object:
         return "this kernel"
-
-    @property
-    def ledger(self) -> Ledger | None:
-        return None
 
     def kernel_messages(self) -> list[str]:
         return _kernel_log().read()
@@ -204,47 +233,25 @@ class NamespaceHost:
 
         return start
 
-    def run(
-        self,
-        argv: Sequence[str],
-        *,
-        input: str | None = None,
-        timeout_s: float = DEFAULT_TIMEOUT_S,
-        check: bool = True,
-        env: Mapping[str, str] | None = None,
+    def _run(
+        self, argv: Sequence[str], input: str | None, timeout_s: float, env: Mapping[str, str]
     ) -> Completed:
         kept = _kept().run(argv, netns=self.netns, input=input or "", timeout_s=timeout_s)
-        if kept is not None:
-            return kept.require_success() if check else kept
-        return runner.run(
+        return kept or runner.run(
             self._enter(argv),
             input=input,
             timeout_s=timeout_s,
-            check=check,
+            check=False,
             env=env,
             starting=self._starting(argv),
         )
 
     @contextlib.contextmanager
-    def daemon(
-        self,
-        argv: Sequence[str],
-        *,
-        log: Path,
-        ready: Callable[[], bool],
-        deadline_s: float,
-        env: Mapping[str, str] | None = None,
-        output: Path | None = None,
+    def _spawned(
+        self, argv: Sequence[str], log: Path, output: Path | None, env: Mapping[str, str]
     ) -> Iterator[Daemon]:
-        with runner.daemon(
-            self._enter(argv),
-            log=log,
-            ready=ready,
-            deadline_s=deadline_s,
-            env=env,
-            output=output,
-            starting=self._starting(argv),
-        ) as process:
+        starting = self._starting(argv)
+        with runner.spawned(self._enter(argv), log=log, output=output, env=env, starting=starting) as process:
             yield _Child(process)
 
     def list_folder(self, path: str) -> list[str]:

@@ -24,9 +24,9 @@ from typing import IO, Any, NoReturn, TypeVar
 
 import msgspec
 
-from harness.hosts import PRIVATE, Daemon, Ledger, programs, runner, signals
+from harness.hosts import PRIVATE, Daemon, Host, Ledger, programs, runner, signals
 from harness.hosts.programs.here import Relay
-from harness.hosts.runner import DEFAULT_TIMEOUT_S, Completed, await_condition, command_line, tail
+from harness.hosts.runner import DEFAULT_TIMEOUT_S, Completed, command_line
 from harness.hosts.undo import Entry
 from harness.model.errors import (
     BusyError,
@@ -454,7 +454,7 @@ class _Spawned:
 
 
 @dataclass(frozen=True, eq=False)
-class AgentHost:
+class AgentHost(Host):
     """A machine through its agent. ``address`` is for people: where it is."""
 
     name: str
@@ -464,10 +464,6 @@ class AgentHost:
     """The address at which sshd was reached there, "" if the host is local."""
     recovered: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
     """What killed runs had left there: removed, not removed."""
-
-    @property
-    def netns(self) -> str | None:
-        return None
 
     def beside(self, name: str, netns: str) -> NoReturn:
         del name, netns
@@ -487,69 +483,35 @@ class AgentHost:
     def kernel_messages(self) -> list[str]:
         return self.connection.ask("kernel_messages").lines
 
-    def run(
-        self,
-        argv: Sequence[str],
-        *,
-        input: str | None = None,
-        timeout_s: float = DEFAULT_TIMEOUT_S,
-        check: bool = True,
-        env: Mapping[str, str] | None = None,
+    def _run(
+        self, argv: Sequence[str], input: str | None, timeout_s: float, env: Mapping[str, str]
     ) -> Completed:
-        answer = self.connection.ask(
-            "run",
-            argv=list(argv),
-            input=input,
-            timeout_s=timeout_s,
-            env=dict(env or {}),
-            within_s=timeout_s,
-        )
+        asked = {"argv": list(argv), "input": input, "timeout_s": timeout_s, "env": dict(env)}
+        answer = self.connection.ask("run", within_s=timeout_s, **asked)
         if answer.timeout:
             raise CommandFailed(
                 f"`{command_line(argv)}` on the {self.name} did not end within {timeout_s:g} s"
             )
-        completed = Completed(
+        return Completed(
             argv=tuple(argv),
             status=answer.status,
             stdout=answer.stdout,
             stderr=answer.stderr,
             seconds=answer.seconds,
         )
-        return completed.require_success() if check else completed
 
     @contextlib.contextmanager
-    def daemon(
-        self,
-        argv: Sequence[str],
-        *,
-        log: Path,
-        ready: Callable[[], bool],
-        deadline_s: float,
-        env: Mapping[str, str] | None = None,
-        output: Path | None = None,
+    def _spawned(
+        self, argv: Sequence[str], log: Path, output: Path | None, env: Mapping[str, str]
     ) -> Iterator[Daemon]:
         with contextlib.ExitStack() as stack:
             errors = stack.enter_context(contextlib.closing(runner.Bounded(log)))
             out = None if output is None else stack.enter_context(output.open("ab", buffering=0))
-            number, answers = stack.enter_context(
-                self.connection.request(
-                    "spawn",
-                    streams={"out": (out or errors).write, "err": errors.write},
-                    argv=list(argv),
-                    env=dict(env or {}),
-                )
-            )
-            self.connection.answer(answers, deadline_s)
+            streams = {"out": (out or errors).write, "err": errors.write}
+            asked = {"argv": list(argv), "env": dict(env)}
+            number, answers = stack.enter_context(self.connection.request("spawn", streams=streams, **asked))
+            self.connection.answer(answers, DEFAULT_TIMEOUT_S)
             ended = stack.enter_context(self._stopping(number, answers))
-            await_condition(
-                lambda: ended() or ready(),
-                deadline_s=deadline_s,
-                what=f"`{command_line(argv)}` on the {self.name} to become ready",
-            )
-            if ended():
-                raise CommandFailed(
-                    f"`{command_line(argv)}` on the {self.name} ended while it started: {tail(log)}"
-                )
             yield _Spawned(self.connection, number, ended)
 
     @contextlib.contextmanager

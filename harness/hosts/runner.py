@@ -156,23 +156,10 @@ def missing(program: str) -> RequirementError:
 
 
 @contextlib.contextmanager
-def daemon(
-    argv: Sequence[str],
-    *,
-    log: Path,
-    ready: Callable[[], bool],
-    deadline_s: float,
-    env: Mapping[str, str] | None = None,
-    output: Path | None = None,
-    starting: Starting = _here,
+def spawned(
+    argv: Sequence[str], *, log: Path, output: Path | None, env: Mapping[str, str], starting: Starting
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Keep a program running while the context lasts; its output is appended to ``log``.
-
-    ``output`` takes its standard output, separate from its standard error.
-
-    The context is entered when ``ready()`` is true for the first time; CommandFailed if the program ends
-    before that or ``deadline_s`` passes. At the end the program is asked to stop, and then killed.
-    """
+    """A program that runs while the context lasts; see ``Host.daemon``."""
     with log.open("ab") as errors, (output or log).open("ab") as out:
 
         def start(words: Sequence[str]) -> subprocess.Popen[bytes]:
@@ -180,15 +167,6 @@ def daemon(
 
         process = starting(start, argv, stop)
     try:
-        await_condition(
-            lambda: process.poll() is not None or ready(),
-            deadline_s=deadline_s,
-            what=f"`{command_line(argv)}` to become ready",
-        )
-        if process.poll() is not None:
-            raise CommandFailed(
-                f"`{command_line(argv)}` ended with status {process.returncode} while it started: {tail(log)}"
-            )
         yield process
     finally:
         signals.surely(lambda: stop(process))

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import os
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import msgspec
 import pytest
 
-from harness.hosts import Daemon, Host, NamespaceHost
-from harness.hosts.runner import DEFAULT_TIMEOUT_S, Completed
+from harness.hosts import Host, NamespaceHost
+from harness.hosts.runner import Completed
 from harness.model.errors import CellInvalid, CommandFailed, DeviceRefused, UsageError
 from harness.storage import guard
 from harness.storage.guard import Block, Device, Signature, Survey
@@ -62,65 +62,23 @@ false, "mounts": {"/run/volume": ""}, "exports": {}, "writers": {}}]}"""
 """As the lab's kernel reported it: ext4 on a device mapper volume on a partition."""
 
 
-class FakeHost:
+@dataclass(frozen=True, eq=False)
+class Surveyed(NamespaceHost):
     """Answers the survey and wipefs with what it is given, and remembers what was run."""
 
-    name = "target"
-    netns = None
-    kernel = "a kernel"
-    ledger = None
+    survey: Survey | str = ""
+    signatures: Sequence[Signature] | str = ()
+    ran: list[tuple[str, ...]] = field(default_factory=list)
 
-    def beside(self, name: str, netns: str) -> NoReturn:
-        raise AssertionError(f"nobody guards {name} in {netns}")
-
-    def __init__(self, survey: Survey | str, signatures: Sequence[Signature] = ()) -> None:
-        self.survey = survey if isinstance(survey, str) else msgspec.json.encode(survey).decode()
-        self.signatures = msgspec.json.encode({"signatures": signatures}).decode()
-        self.ran: list[tuple[str, ...]] = []
-
-    def run(
-        self,
-        argv: Sequence[str],
-        *,
-        input: str | None = None,
-        timeout_s: float = DEFAULT_TIMEOUT_S,
-        check: bool = True,
-        env: Mapping[str, str] | None = None,
+    def _run(
+        self, argv: Sequence[str], input: str | None, timeout_s: float, env: Mapping[str, str]
     ) -> Completed:
-        del input, timeout_s, check, env
+        del input, timeout_s, env
         self.ran.append(tuple(argv))
-        answer = self.signatures if argv[0] == "wipefs" else self.survey
+        told = self.signatures if argv[0] == "wipefs" else self.survey
+        wrapped = told if isinstance(told, Survey) else {"signatures": told}
+        answer = told if isinstance(told, str) else msgspec.json.encode(wrapped).decode()
         return Completed(argv=tuple(argv), status=0, stdout=answer, stderr="", seconds=0.0)
-
-    def daemon(
-        self,
-        argv: Sequence[str],
-        *,
-        log: Path,
-        ready: Callable[[], bool],
-        deadline_s: float,
-        env: Mapping[str, str] | None = None,
-        output: Path | None = None,
-    ) -> contextlib.AbstractContextManager[Daemon]:
-        raise NotImplementedError
-
-    def clock_offset_ns(self) -> int:
-        return 0
-
-    def read_files(self, paths: Sequence[str]) -> list[str]:
-        raise NotImplementedError
-
-    def list_folder(self, path: str) -> list[str]:
-        raise NotImplementedError
-
-    def write_secret(self, path: Path, text: str) -> None:
-        raise NotImplementedError
-
-    def kernel_messages(self) -> list[str]:
-        raise NotImplementedError
-
-    def reach(self, path: Path) -> contextlib.AbstractContextManager[Path]:
-        raise NotImplementedError
 
 
 def ask(
@@ -130,7 +88,7 @@ def ask(
     signatures: Sequence[Signature] = (),
     needed_bytes: int = MIB,
 ) -> Device:
-    host: Host = FakeHost(Survey("", blocks), signatures)
+    host: Host = Surveyed("target", None, Survey("", blocks), signatures)
     return guard.require_writable(host, path, destroy=destroy, needed_bytes=needed_bytes)
 
 
@@ -280,7 +238,7 @@ def test_mount_points_cannot_drive_a_terminal() -> None:
 
 @pytest.mark.parametrize("destroy", [None, "/dev/sdb"])
 def test_a_device_that_cannot_be_opened_is_refused_and_not_probed(destroy: str | None) -> None:
-    host = FakeHost(Survey("", (changed(DISK, problem="Permission denied"),)))
+    host = Surveyed("target", None, Survey("", (changed(DISK, problem="Permission denied"),)))
     with pytest.raises(DeviceRefused, match="could not be opened: Permission denied"):
         guard.require_writable(host, "/dev/sdb", destroy=destroy, needed_bytes=MIB)
     assert len(host.ran) == 1
@@ -364,7 +322,7 @@ def test_a_symbolic_link_is_named_with_what_it_leads_to() -> None:
     + ["/dev/" + "a" * 256, "/dev/" + "ä" * 128, "/a" * 2048],
 )
 def test_what_cannot_be_a_name_never_reaches_the_host(path: str) -> None:
-    host = FakeHost(Survey("", (DISK,)))
+    host = Surveyed("target", None, Survey("", (DISK,)))
     with pytest.raises(UsageError, match="expected the absolute path"):
         guard.require_writable(host, path, destroy=path, needed_bytes=MIB)
     assert not host.ran
@@ -374,7 +332,7 @@ def test_what_cannot_be_a_name_never_reaches_the_host(path: str) -> None:
     "path", ["/dev/sda; reboot", "/dev/$(reboot)", "/dev/%1:*", "/dev/-rf", "/dev/a'\"b"]
 )
 def test_metacharacters_stay_one_argument(path: str) -> None:
-    host = FakeHost(Survey("", (DISK,)))
+    host = Surveyed("target", None, Survey("", (DISK,)))
     guard.inspect(host, path)
     assert [argv[-1] for argv in host.ran] == [path, "/dev/sdb"]
 
@@ -397,7 +355,7 @@ def test_what_is_no_block_device_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_recorded_survey_is_understood() -> None:
-    host = FakeHost(RECORDED, [Signature("ram6", "dos", "partition-table")])
+    host = Surveyed("target", None, RECORDED, [Signature("ram6", "dos", "partition-table")])
     device = guard.inspect(host, "/dev/ram6")
     assert device.partitions == ("/dev/ram6p1",)
     assert [use.what for use in device.uses] == [
@@ -410,9 +368,8 @@ def test_a_recorded_survey_is_understood() -> None:
 @pytest.mark.parametrize("answer", ["", "{", '{"blocks": 3}', "Segmentation fault"])
 def test_an_answer_that_makes_no_sense_is_an_error(answer: str) -> None:
     with pytest.raises(CommandFailed, match="cannot be understood"):
-        guard.inspect(FakeHost(answer), "/dev/sdb")
-    host = FakeHost(Survey("", (DISK,)))
-    host.signatures = answer
+        guard.inspect(Surveyed("target", None, answer), "/dev/sdb")
+    host = Surveyed("target", None, Survey("", (DISK,)), answer)
     with pytest.raises(CommandFailed, match="cannot be understood"):
         guard.inspect(host, "/dev/sdb")
 
@@ -427,7 +384,7 @@ def test_an_answer_that_makes_no_sense_is_an_error(answer: str) -> None:
     ],
 )
 def test_the_same_disk_passes_again_even_when_it_is_exported(block: Block) -> None:
-    host = FakeHost(Survey("", (block,)))
+    host = Surveyed("target", None, Survey("", (block,)))
     guard.recheck(host, ask(DISK, path="/dev/disk/by-id/x"))
     assert host.ran[0][-1] == "/dev/sdb"
     assert len(host.ran) == 1
@@ -450,13 +407,13 @@ def test_the_same_disk_passes_again_even_when_it_is_exported(block: Block) -> No
 )
 def test_another_disk_under_the_run_makes_the_cell_invalid(changes: dict[str, Any], sentence: str) -> None:
     with pytest.raises(CellInvalid) as error:
-        guard.recheck(FakeHost(Survey("", (changed(DISK, **changes),))), ask(DISK))
+        guard.recheck(Surveyed("target", None, Survey("", (changed(DISK, **changes),))), ask(DISK))
     assert sentence in error.value.message
 
 
 def test_a_disk_that_is_gone_makes_the_cell_invalid() -> None:
     with pytest.raises(CellInvalid, match="is gone"):
-        guard.recheck(FakeHost(Survey("nothing of that name")), ask(DISK))
+        guard.recheck(Surveyed("target", None, Survey("nothing of that name")), ask(DISK))
 
 
 def test_a_process_that_exports_a_device_is_no_other_writer(

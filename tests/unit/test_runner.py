@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.hosts.runner import Completed, await_condition, daemon, piped, run, tail
+from harness.hosts import Daemon, NamespaceHost, _Child
+from harness.hosts.runner import Completed, await_condition, piped, run, tail
 from harness.model.errors import CommandFailed, RequirementError
 
 
@@ -148,7 +149,14 @@ def test_success_is_returned_and_failure_raised_by_what_completed() -> None:
         Completed(argv=("false",), status=-15, stdout="", stderr=" \n", seconds=0.1).require_success()
 
 
-# daemon()
+# A host's daemons
+
+HERE = NamespaceHost("target")
+
+
+def of(daemon: Daemon) -> subprocess.Popen[bytes]:
+    assert isinstance(daemon, _Child)
+    return daemon.process
 
 
 def test_a_daemon_is_entered_when_it_is_ready_and_stopped_at_the_end(tmp_path: Path) -> None:
@@ -156,18 +164,18 @@ def test_a_daemon_is_entered_when_it_is_ready_and_stopped_at_the_end(tmp_path: P
     log.write_text("before\n", encoding="utf-8")
     script = 'echo starting; echo oops >&2; sleep 0.05; touch "$1"; exec sleep 60'
     argv = ["sh", "-c", script, "sh", str(mark)]
-    with daemon(argv, log=log, ready=mark.exists, deadline_s=PATIENCE_S) as process:
+    with HERE.daemon(argv, log=log, ready=mark.exists, deadline_s=PATIENCE_S) as process:
         assert mark.exists()
-        assert alive(process.pid)
-        assert os.getsid(process.pid) == process.pid
-    assert not alive(process.pid)
+        assert alive(of(process).pid)
+        assert os.getsid(of(process).pid) == of(process).pid
+    assert not alive(of(process).pid)
     assert log.read_text(encoding="utf-8") == "before\nstarting\noops\n"
 
 
 def test_a_daemons_output_can_be_kept_apart_from_its_errors(tmp_path: Path) -> None:
     log, output = tmp_path / "log", tmp_path / "output"
     script = "echo err >&2; printf data; exec sleep 60"
-    with daemon(
+    with HERE.daemon(
         ["sh", "-c", script],
         log=log,
         output=output,
@@ -181,18 +189,18 @@ def test_a_daemons_output_can_be_kept_apart_from_its_errors(tmp_path: Path) -> N
 def test_a_daemon_is_stopped_when_what_it_serves_fails(tmp_path: Path) -> None:
     with (
         pytest.raises(ZeroDivisionError),
-        daemon(["sleep", "60"], log=tmp_path / "log", ready=lambda: True, deadline_s=5) as process,
+        HERE.daemon(["sleep", "60"], log=tmp_path / "log", ready=lambda: True, deadline_s=5) as process,
     ):
         raise ZeroDivisionError
-    assert not alive(process.pid)
+    assert not alive(of(process).pid)
 
 
 def test_a_daemon_that_does_not_get_ready_is_killed_at_its_deadline(tmp_path: Path) -> None:
     script = 'echo $$ > "$1"; exec sleep 60'
     argv = ["sh", "-c", script, "sh", str(tmp_path / "pid")]
     with (
-        pytest.raises(CommandFailed, match=r"waited 0\.2 s in vain for `sh -c .*` to become ready"),
-        daemon(argv, log=tmp_path / "log", ready=lambda: not pid_in(tmp_path / "pid"), deadline_s=0.2),
+        pytest.raises(CommandFailed, match=r"waited 0\.2 s in vain for `sh .* on the target to become"),
+        HERE.daemon(argv, log=tmp_path / "log", ready=lambda: not pid_in(tmp_path / "pid"), deadline_s=0.2),
     ):
         pytest.fail("it was entered")
     assert not alive(pid_in(tmp_path / "pid"))
@@ -201,8 +209,8 @@ def test_a_daemon_that_does_not_get_ready_is_killed_at_its_deadline(tmp_path: Pa
 def test_a_daemon_that_dies_while_it_starts_says_why(tmp_path: Path) -> None:
     began = time.monotonic()
     with (
-        pytest.raises(CommandFailed, match=r"ended with status 5 while it started: no such socket"),
-        daemon(
+        pytest.raises(CommandFailed, match=r"ended while it started: no such socket"),
+        HERE.daemon(
             ["sh", "-c", "echo no such socket >&2; exit 5"],
             log=tmp_path / "log",
             ready=lambda: False,
@@ -216,7 +224,7 @@ def test_a_daemon_that_dies_while_it_starts_says_why(tmp_path: Path) -> None:
 def test_a_daemon_that_is_not_installed_is_a_requirement(tmp_path: Path) -> None:
     with (
         pytest.raises(RequirementError, match="no-such-daemon"),
-        daemon(["no-such-daemon"], log=tmp_path / "log", ready=lambda: True, deadline_s=1),
+        HERE.daemon(["no-such-daemon"], log=tmp_path / "log", ready=lambda: True, deadline_s=1),
     ):
         pytest.fail("it was entered")
 
@@ -231,11 +239,11 @@ def test_a_daemon_that_ignores_the_request_to_end_is_killed(
         lambda self, timeout=None: real_wait(self, 0.1 if timeout is not None else None),
     )
     script = 'trap "" TERM; touch "$1"; while :; do sleep 0.01; done'
-    with daemon(
+    with HERE.daemon(
         ["sh", "-c", script, "sh", str(mark)], log=tmp_path / "log", ready=mark.exists, deadline_s=PATIENCE_S
     ) as process:
         pass
-    assert process.returncode == -9
+    assert of(process).returncode == -9
 
 
 def test_a_daemon_that_cannot_be_killed_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -247,11 +255,11 @@ def test_a_daemon_that_cannot_be_killed_is_an_error(tmp_path: Path, monkeypatch:
     real_wait = subprocess.Popen.wait
     with (
         pytest.raises(CommandFailed, match="could not be killed"),
-        daemon(["sleep", "60"], log=tmp_path / "log", ready=lambda: True, deadline_s=5) as process,
+        HERE.daemon(["sleep", "60"], log=tmp_path / "log", ready=lambda: True, deadline_s=5) as process,
     ):
         monkeypatch.setattr("subprocess.Popen.wait", endless)
     monkeypatch.setattr("subprocess.Popen.wait", real_wait)
-    assert process.wait(timeout=PATIENCE_S) in (-9, -15)
+    assert of(process).wait(timeout=PATIENCE_S) in (-9, -15)
 
 
 # piped() and its kin

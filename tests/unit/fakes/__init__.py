@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.hosts import NamespaceHost, programs
-from harness.hosts.runner import DEFAULT_TIMEOUT_S, Completed
+from harness.hosts.runner import Completed
 from harness.model.errors import CommandFailed, Interrupted
 from harness.protection import witness
 from harness.protection.capture import MOST_SPARSE, Reader, Seen
@@ -90,19 +90,12 @@ class FakeHost(NamespaceHost):
         messages, self.world.kernel_messages = self.world.kernel_messages, []
         return messages
 
-    def run(
-        self,
-        argv: Sequence[str],
-        *,
-        input: str | None = None,
-        timeout_s: float = DEFAULT_TIMEOUT_S,
-        check: bool = True,
-        env: Mapping[str, str] | None = None,
+    def _run(
+        self, argv: Sequence[str], input: str | None, timeout_s: float, env: Mapping[str, str]
     ) -> Completed:
         del env
         status, stdout, stderr = self.world.run(self, Command(self.name, tuple(argv), input), timeout_s)
-        done = Completed(argv=tuple(argv), status=status, stdout=stdout, stderr=stderr, seconds=0.0)
-        return done.require_success() if check else done
+        return Completed(argv=tuple(argv), status=status, stdout=stdout, stderr=stderr, seconds=0.0)
 
     @contextlib.contextmanager
     def daemon(

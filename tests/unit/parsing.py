@@ -53,10 +53,10 @@ def assert_refused(parse: Callable[[str], object], text: str, reason: str = "") 
     assert len(str(refusal.value)) < 500
 
 
-def listed(wanted: Callable[[str], bool]) -> list[dict[str, str]]:
-    """The rows of the collection's MANIFEST whose file is wanted; none where there is no collection."""
-    path = OUTPUTS / "MANIFEST.tsv"
-    if not path.is_file():
-        return []
-    with path.open(encoding="utf-8", newline="") as lines:
-        return [row for row in csv.DictReader(lines, delimiter="\t") if wanted(row["file"])]
+def real_outputs(wanted: Callable[[str], bool]) -> pytest.MarkDecorator:
+    """A test of each row of the collection's MANIFEST whose file is wanted; skipped without a collection."""
+    path, rows = OUTPUTS / "MANIFEST.tsv", list[dict[str, str]]()
+    if path.is_file():
+        with path.open(encoding="utf-8", newline="") as lines:
+            rows = [row for row in csv.DictReader(lines, delimiter="\t") if wanted(row["file"])]
+    return pytest.mark.parametrize("row", rows, ids=lambda row: Path(row["file"]).stem)

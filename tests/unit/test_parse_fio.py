@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from harness.model.errors import UsageError
 from harness.parse.fio import BEGAN, GONE, FioJob, FioOutput, as_json, heard, parse, parse_client
-from tests.unit.parsing import OUTPUTS, assert_refused, garbled, listed, sample
+from tests.unit.parsing import OUTPUTS, assert_refused, garbled, real_outputs, sample
 
 IDLE = {"io_bytes": 0, "io_kbytes": 0, "bw_bytes": 0, "bw": 0, "iops": 0.0, "runtime": 0, "total_ios": 0}
 
@@ -496,12 +495,7 @@ def test_missing_version_is_a_warning() -> None:
     assert any("version" in warning for warning in output.warnings)
 
 
-def manifest() -> list[dict[str, str]]:
-    return listed(lambda file: file.startswith("fio/"))
-
-
-@pytest.mark.skipif(not manifest(), reason="the collection of real outputs is not beside the project")
-@pytest.mark.parametrize("row", manifest(), ids=lambda row: Path(row["file"]).stem)
+@real_outputs(lambda file: file.startswith("fio/"))
 def test_real_outputs(row: dict[str, str]) -> None:
     text = (OUTPUTS / row["file"]).read_bytes()
     expected = re.search(r"expect (\d+) (jobs|client_stats)", row["contains"])

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 
 import pytest
 
 from harness.model.errors import UsageError
 from harness.parse.figures import EchoRun
 from harness.parse.hping3 import parse
-from tests.unit.parsing import OUTPUTS, listed, sample
+from tests.unit.parsing import OUTPUTS, real_outputs, sample
 
 HEADER = "HPING host (eth0 10.0.0.2): S set, 40 headers + 0 data bytes\n"
 REPLIES = "".join(
@@ -168,12 +167,7 @@ def test_time_stays_linear() -> None:
     assert time.process_time() - started < 5
 
 
-def manifest() -> list[dict[str, str]]:
-    return listed(lambda file: "hping3" in file)
-
-
-@pytest.mark.skipif(not manifest(), reason="the collection of real outputs is not beside the project")
-@pytest.mark.parametrize("row", manifest(), ids=lambda row: Path(row["file"]).stem)
+@real_outputs(lambda file: "hping3" in file)
 def test_real_outputs(row: dict[str, str]) -> None:
     text = (OUTPUTS / row["file"]).read_bytes()
     if row["first_read_or_sent"] == "no summary":

@@ -13,7 +13,7 @@ from harness.model.errors import UsageError
 from harness.parse.iperf import IperfOutput, Report
 from harness.parse.iperf3 import parse
 from harness.parse.iperf_text import parse_iperf2
-from tests.unit.parsing import OUTPUTS, listed, sample
+from tests.unit.parsing import OUTPUTS, real_outputs, sample
 
 
 def total(rate_bit_s: float = 8e8, end: float = 10.0, **changes: Any) -> dict[str, Any]:
@@ -525,10 +525,6 @@ def test_invalid_text_of_iperf2(old: str, new: str, reason: str) -> None:
     assert output.received is None or (output.received.lost or 0) >= 0
 
 
-def manifest() -> list[dict[str, str]]:
-    return listed(lambda file: "iperf3" in file)
-
-
 REFUSED = {
     "i15": "without saying why",
     "i17": "control socket has closed",
@@ -540,8 +536,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.skipif(not manifest(), reason="the collection of real outputs is not beside the project")
-@pytest.mark.parametrize("row", manifest(), ids=lambda row: Path(row["file"]).stem)
+@real_outputs(lambda file: "iperf3" in file)
 def test_real_outputs(row: dict[str, str]) -> None:
     text = (OUTPUTS / row["file"]).read_bytes()
     stem = Path(row["file"]).stem
@@ -571,12 +566,7 @@ def test_real_outputs(row: dict[str, str]) -> None:
             assert (received.lost, received.datagrams) == (int(counts[1]), int(counts[2]))
 
 
-def manifest_of_iperf2() -> list[dict[str, str]]:
-    return listed(lambda file: "iperf2" in file)
-
-
-@pytest.mark.skipif(not manifest(), reason="the collection of real outputs is not beside the project")
-@pytest.mark.parametrize("row", manifest_of_iperf2(), ids=lambda row: Path(row["file"]).stem)
+@real_outputs(lambda file: "iperf2" in file)
 def test_real_outputs_of_iperf2(row: dict[str, str]) -> None:
     output = parse_iperf2((OUTPUTS / row["file"]).read_bytes())
     assert (output.role, output.invalid, output.warnings) == ("client", (), ())

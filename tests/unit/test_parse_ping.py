@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from harness.model.errors import UsageError
 from harness.parse.figures import EchoRun
 from harness.parse.ping import parse
-from tests.unit.parsing import OUTPUTS, listed
+from tests.unit.parsing import OUTPUTS, real_outputs
 
 COUNTS = "5 packets transmitted, 4 received, 20% packet loss, time 4005ms"
 TIMES = "rtt min/avg/max/mdev = 0.500/1.250/2.000/0.559 ms"
@@ -180,12 +178,7 @@ def test_rounding_is_no_contradiction() -> None:
     assert only("3 packets transmitted, 1 packets received, 66.7% packet loss").invalid == ()
 
 
-def manifest() -> list[dict[str, str]]:
-    return listed(lambda file: file.startswith("ping/") or "-ping" in file)
-
-
-@pytest.mark.skipif(not manifest(), reason="the collection of real outputs is not beside the project")
-@pytest.mark.parametrize("row", manifest(), ids=lambda row: Path(row["file"]).stem)
+@real_outputs(lambda file: file.startswith("ping/") or "-ping" in file)
 def test_real_outputs(row: dict[str, str]) -> None:
     output = parse((OUTPUTS / row["file"]).read_bytes())
     assert len(output.runs) == (15 if "15 summaries" in row["contains"] else 1)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Literal
 
 import msgspec
 
 from harness.model import PROTECTION_OFF
-from harness.model.errors import UsageError
-from harness.model.units import shown
+from harness.model.units import unknown_name
+from harness.parse.files import TomlFile, read_text
 
 
 class Change(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="change"):
@@ -116,15 +116,6 @@ class PathReference(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     slower: Slower = Slower(by=1.0, links={})
 
 
-class _Kind(msgspec.Struct):
-    """What distinguishes the two kinds of reference."""
-
-    view: str | None = None
-
-
-T = TypeVar("T")
-
-
 def names() -> list[str]:
     """The names of all references."""
     return sorted(file.stem for file in _folder().glob("*.toml"))
@@ -132,38 +123,30 @@ def names() -> list[str]:
 
 def view_of(name: str) -> str | None:
     """The view of a reference, None for a matrix. UsageError as in ``load_reference``."""
-    return _decode(name, _Kind).view
+    view = _file(name).parse().get("view")
+    return view if isinstance(view, str) else None
 
 
 def load_path_reference(name: str) -> PathReference:
     """The reference of that name, which has a view. UsageError as in ``load_reference``."""
-    return _decode(name, PathReference)
+    return _file(name).load(PathReference)
 
 
 def load_reference(name: str) -> Reference:
     """The matrix of that name. UsageError lists the known ones, or says what is wrong with the file."""
-    reference = _decode(name, Reference)
-    file = _folder() / f"{name}.toml"
-    for workload, values in reference.rows.items():
-        if len(values) != len(reference.columns):
-            raise UsageError(
-                f"{file}, {workload}: expected {len(reference.columns)} values, found {len(values)}",
-                hint="give one value per column",
-            )
+    file = _file(name)
+    reference = file.load(Reference)
+    if any(len(values) != len(reference.columns) for values in reference.rows.values()):
+        expected = f"expected {len(reference.columns)} values in each row, one for each column"
+        raise file.refuse("rows", expected, "compare it with document-003.toml")
     return reference
 
 
-def _decode(name: str, type: type[T]) -> T:
-    known = names()
-    if name not in known:
-        raise UsageError(f"there is no reference {shown(name)}", hint=f"there is: {', '.join(known)}")
-    file = _folder() / f"{name}.toml"
-    try:
-        return msgspec.toml.decode(file.read_bytes(), type=type)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise UsageError(
-            f"{file} is not a readable reference: {error}", hint="compare it with document-003.toml"
-        ) from error
+def _file(name: str) -> TomlFile:
+    if name not in names():
+        raise unknown_name("reference", name, names())
+    path = _folder() / f"{name}.toml"
+    return TomlFile("reference", path, read_text(path, "reference"))
 
 
 def _folder() -> Path:

@@ -143,17 +143,14 @@ class Esp:
         return room - room % self.block_bytes + kept - ESP_TRAILER_BYTES
 
 
-def esp(kernel_algorithms: Sequence[str], mode: IpsecMode, family: Family = IPV4) -> Esp:
-    """The framing of a proposal (``Proposal.kernel_algorithms``). KeyError for an unknown algorithm."""
-    cipher = next((name for name in kernel_algorithms if name in CIPHERS), kernel_algorithms[0])
-    iv_bytes, block_bytes = CIPHERS[cipher]
-    return Esp(
-        mode=mode,
-        iv_bytes=iv_bytes,
-        block_bytes=block_bytes,
-        icv_bytes=CHECK_VALUES[kernel_algorithms[-1]],
-        family=family,
-    )
+def esp(kernel_algorithms: Sequence[str], mode: IpsecMode, family: Family = IPV4) -> Esp | None:
+    """The framing of a proposal (``Proposal.kernel_algorithms``); None if an algorithm is unknown."""
+    lengths = next((CIPHERS[name] for name in kernel_algorithms if name in CIPHERS), None)
+    icv_bytes = CHECK_VALUES.get(kernel_algorithms[-1]) if kernel_algorithms else None
+    if lengths is None or icv_bytes is None:
+        return None
+    iv_bytes, block_bytes = lengths
+    return Esp(mode=mode, iv_bytes=iv_bytes, block_bytes=block_bytes, icv_bytes=icv_bytes, family=family)
 
 
 class Dialogue(Hashable, Protocol):
@@ -169,14 +166,6 @@ class Dialogue(Hashable, Protocol):
     def bursts(self, wire: Wire, direction: Direction, block_bytes: int) -> list[Burst]:
         """What the ends send for one I/O, in order."""
         ...
-
-
-def known_esp(kernel_algorithms: Sequence[str], mode: IpsecMode, family: Family = IPV4) -> Esp | None:
-    """The framing of a proposal; None if an algorithm is unknown."""
-    try:
-        return esp(kernel_algorithms, mode, family)
-    except (KeyError, IndexError):
-        return None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,16 +24,14 @@ def watch(paths: Sequence[Path], write: Callable[[str], None]) -> None:
 
     The last call, once the run has ended or at an interruption, has no words: then the page is as usual.
     """
-    seen: tuple[object, ...] = ()
+    seen = ""
     try:
-        # How far it is comes first: a record that is written meanwhile makes another page.
         while words := going(paths):
-            found = _state_of(paths)
             began = time.monotonic()
-            if found != seen and _has_records(paths):
+            if words != seen and _has_records(paths):
                 write(words)
                 tell(words)
-                seen = found
+                seen = words
             took_s = time.monotonic() - began
             time.sleep(max(PAUSE_S, took_s / SHARE))
     except Interrupted:
@@ -56,15 +54,6 @@ def going(paths: Sequence[Path]) -> str:
             done = len(records)
             return f"{run.run_id} goes on: {done} of {about}{done + left} cells" if left else ""
     return ""
-
-
-def _state_of(paths: Sequence[Path]) -> tuple[object, ...]:
-    """What changes with each record: it comes under its name by a rename, which its folder notes."""
-    return tuple(
-        (run.path, folder.stat().st_mtime_ns)
-        for run in open_runs(paths)
-        if (folder := run.path / "cells").is_dir()
-    )
 
 
 def _has_records(paths: Sequence[Path]) -> bool:

@@ -19,7 +19,6 @@ from harness.model import (
     ISCSI,
     LAB_INITIATORS,
     LINK_LOCAL,
-    MOST_INITIATORS,
     TRAITS,
     TRANSPORTS,
     Backing,
@@ -55,7 +54,7 @@ from harness.model.units import (
     unknown_name,
 )
 from harness.parse import disks, iscsi
-from harness.parse.hosts import LOCAL, parse_address
+from harness.parse.hosts import LOCAL
 from harness.parse.jobfile import job_file, load_jobs, shortened
 from harness.parse.profiles import (
     IPV6_TITLE,
@@ -221,13 +220,6 @@ def _testbed(request: Request) -> tuple[TestbedKind, Machines | None]:
     if apart or request.lab_initiators != 1:
         raise UsageError("--kernels and --lab-initiators are for the lab, but a target was named")
     initiators = request.initiators or (LOCAL,)
-    if len(set(initiators)) != len(initiators) or len(initiators) > MOST_INITIATORS:
-        raise UsageError(
-            f"expected up to {MOST_INITIATORS} different initiators, found {', '.join(initiators)}",
-            hint="each machine can be one initiator",
-        )
-    for what, text in (("target", request.target), *(("initiator", text) for text in initiators)):
-        parse_address(text, what)
     return TestbedKind.MACHINES, Machines(target=request.target, initiators=initiators)
 
 

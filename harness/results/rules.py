@@ -119,8 +119,11 @@ def _initiators(plan: Plan) -> None:
             raise UsageError(f"expected 1 to {most} initiators, found {shown(str(column.initiators))}")
     if machines is None:
         return
-    if not 1 <= most <= MOST_INITIATORS:
-        raise UsageError(f"expected 1 to {MOST_INITIATORS} initiators, found {most}")
+    if len(set(machines.initiators)) != most or not 1 <= most <= MOST_INITIATORS:
+        raise UsageError(
+            f"expected up to {MOST_INITIATORS} different initiators, found {', '.join(machines.initiators)}",
+            hint="each machine can be one initiator",
+        )
     if kernels:
         others = [f"ssh://initiator{number}" for number in range(2, most + 1)]
         _same((machines.target, *machines.initiators), ("ssh://target", LOCAL, *others))

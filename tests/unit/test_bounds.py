@@ -74,7 +74,7 @@ def test_a_stack_is_framed_from_within() -> None:
     gcm = load_proposal("aes128gcm16")
     stack = framings.of(("macsec", gcm.name), {gcm.name: gcm}, IpsecMode.TRANSPORT, 1500)
     esp = theory.esp(GCM, IpsecMode.TRANSPORT)
-    assert stack is not None
+    assert stack is not None and esp is not None
     assert stack.inner_mtu_bytes(1500) == esp.inner_mtu_bytes(1468)
     assert stack.packet_bytes(100) == 32 + esp.packet_bytes(100)
     assert stack.sealed_bytes(100) == esp.sealed_bytes(100) + esp.packet_bytes(100) + 2

@@ -10,8 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from harness.analysis.theory import Wire
-from harness.analysis.theory import esp as framing_of
+from harness.analysis.theory import Esp, Wire, esp
 from harness.model import ENDS, End, IpsecMode, LinkProfile, Proof
 from harness.model.ranges import out_of_range
 from harness.network.links import LinkPath
@@ -55,6 +54,12 @@ OLD = 1000
 
 DUE = tuple((OLD + packets) // ONE_IN - OLD // ONE_IN for packets in (WRITE_PACKETS, READ_PACKETS))
 """Samples in the captures of initiator and target: every packet whose number is a multiple of ``ONE_IN``."""
+
+
+def framing_of(algorithms: Sequence[str], mode: IpsecMode) -> Esp:
+    found = esp(algorithms, mode)
+    assert found is not None
+    return found
 
 
 def link(*, is_shared: bool = False, world: World | None = None) -> LinkPath:

@@ -94,12 +94,6 @@ def test_it_ends_with_the_last_cell(run: RunFolder, monkeypatch: pytest.MonkeyPa
     assert watching.going([run.path]) == ""
 
 
-def test_a_record_that_is_replaced_makes_a_page_too(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    adding(run, CELLS[0])()
-    again = msgspec.structs.replace(CELLS[0], order=5)
-    assert len(follow(run, monkeypatch, [adding(run, again), lambda: None])) == 3
-
-
 def test_an_interruption_leaves_the_page_as_usual(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     adding(run, CELLS[0])()
     told: list[str] = []

@@ -52,9 +52,7 @@ def of(
             made = Encapsulated(by=known, mtu_bytes=mtu_bytes, family=family)
         else:
             proposal = proposals.get(name)
-            made = (
-                theory.known_esp(proposal.kernel_algorithms, mode, family) if proposal is not None else None
-            )
+            made = theory.esp(proposal.kernel_algorithms, mode, family) if proposal is not None else None
         if made is None:
             return None
         layers.append(made)

@@ -126,7 +126,7 @@ class EspLayer(Layer):
     @property
     def framing(self) -> theory.Esp | None:
         """None if it is unknown."""
-        return theory.known_esp(self.algorithms, self.mode, self.below.ip)
+        return theory.esp(self.algorithms, self.mode, self.below.ip)
 
     def frame_bytes(self, carried: Carried, fragments: int, header_bytes: int) -> int | None:
         """Padding counts with the most that it can be (RFC 4303, section 2.4), and so does a header of TCP

@@ -7,7 +7,6 @@ from __future__ import annotations
 import abc
 import contextlib
 import dataclasses
-import re
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from harness.hosts import runner
 from harness.hosts.kept import Kept
 from harness.hosts.namespaces import NotEntered, within
 from harness.hosts.programs import here
-from harness.hosts.runner import DEFAULT_TIMEOUT_S, Completed, P, Starting
+from harness.hosts.runner import DEFAULT_TIMEOUT_S, Completed, P
 from harness.hosts.undo import Entry
 from harness.model.errors import CommandFailed
 
@@ -31,9 +30,6 @@ LOADED = "/sys/module"
 
 OF_ITS_READER = ("/proc/net/", "/proc/sys/net/")
 """Folders that show a process its own network namespace."""
-
-
-_HEADING = re.compile(r"\n==> (.*) <==\n")
 
 
 class Ledger(Protocol):
@@ -195,8 +191,8 @@ class _Child:
 class NamespaceHost(Host):
     """This kernel: in the network namespace ``netns`` (a name under /run/netns), or the caller's own.
 
-    ``ip netns exec`` would remount /sys and hide configfs. So a thread enters the namespace, or nsenter(1)
-    where that fails: both change only the network.
+    ``ip netns exec`` would remount /sys and hide configfs. So a thread enters the namespace, as nsenter(1)
+    would: this changes only the network.
     """
 
     name: str
@@ -215,43 +211,30 @@ class NamespaceHost(Host):
     def clock_offset_ns(self) -> int:
         return here.clock_offset_ns()
 
-    def _enter(self, argv: Sequence[str]) -> list[str]:
-        prefix = [] if self.netns is None else ["nsenter", f"--net=/run/netns/{self.netns}", "--"]
-        return [*prefix, *argv]
-
-    def _starting(self, argv: Sequence[str]) -> Starting:
-        """Starts ``argv`` in the namespace; if it cannot be entered from here, nsenter's command line."""
-        netns = self.netns
-
-        def start(
-            start: Callable[[Sequence[str]], P], words: Sequence[str], kill: Callable[[P], object], /
-        ) -> P:
-            if netns is not None:
-                with contextlib.suppress(NotEntered):
-                    return within(netns, lambda: start(argv), kill)
-            return start(words)
-
-        return start
+    def _starting(self, start: Callable[[], P], kill: Callable[[P], object], /) -> P:
+        return start() if self.netns is None else within(self.netns, start, kill)
 
     def _run(
         self, argv: Sequence[str], input: str | None, timeout_s: float, env: Mapping[str, str]
     ) -> Completed:
         kept = _kept().run(argv, netns=self.netns, input=input or "", timeout_s=timeout_s)
-        return kept or runner.run(
-            self._enter(argv),
-            input=input,
-            timeout_s=timeout_s,
-            check=False,
-            env=env,
-            starting=self._starting(argv),
-        )
+        if kept is not None:
+            return kept
+        # The command line that a person can repeat.
+        entered = () if self.netns is None else ("nsenter", f"--net=/run/netns/{self.netns}", "--")
+        try:
+            done = runner.run(
+                argv, input=input, timeout_s=timeout_s, check=False, env=env, starting=self._starting
+            )
+        except NotEntered as error:
+            done = Completed(argv=tuple(argv), status=1, stdout="", stderr=str(error), seconds=0)
+        return dataclasses.replace(done, argv=(*entered, *argv))
 
     @contextlib.contextmanager
     def _spawned(
         self, argv: Sequence[str], log: Path, output: Path | None, env: Mapping[str, str]
     ) -> Iterator[Daemon]:
-        starting = self._starting(argv)
-        with runner.spawned(self._enter(argv), log=log, output=output, env=env, starting=starting) as process:
+        with runner.spawned(argv, log=log, output=output, env=env, starting=self._starting) as process:
             yield _Child(process)
 
     def list_folder(self, path: str) -> list[str]:
@@ -263,13 +246,10 @@ class NamespaceHost(Host):
     def read_files(self, paths: Sequence[str]) -> list[str]:
         netns = self.netns
         if netns is not None and any(path.startswith(OF_ITS_READER) for path in paths):
-            with contextlib.suppress(NotEntered):
+            try:
                 return within(netns, lambda: here.read_files([_of_this_thread(path) for path in paths]))
-            # These files belong to the reader's namespace. One program for all, because a process costs 15 ms
-            # in the lab. tail(1) puts a heading before each existing file, and a blank line between two.
-            text = "\n" + self.run(["tail", "-v", "-n", "+1", *paths], check=False).stdout
-            found = dict(zip(*[iter(_HEADING.split(text)[1:])] * 2, strict=True))
-            return [found.get(path, "") for path in paths]
+            except NotEntered:
+                return [""] * len(paths)
         return here.read_files(paths)
 
     def write_secret(self, path: Path, text: str) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from harness.hosts import signals
+from harness.model.errors import CommandFailed
 
 NETNS = Path("/run/netns")
 CLONE_NEWNET = 0x40000000
@@ -24,7 +25,7 @@ FLAGS = os.O_RDONLY | os.O_CLOEXEC
 T = TypeVar("T")
 
 
-class NotEntered(Exception):
+class NotEntered(CommandFailed):
     """There is no such namespace, or the caller may not enter it. Nothing was done."""
 
 
@@ -66,7 +67,7 @@ def _act(netns: str, act: Callable[[], T]) -> T:
     try:
         own = os.open("/proc/thread-self/ns/net", FLAGS)
     except OSError as error:
-        raise NotEntered(str(error)) from error
+        raise NotEntered(f"expected a network namespace to enter: {error}") from error
     try:
         try:
             there = os.open(NETNS / netns, FLAGS)
@@ -75,7 +76,7 @@ def _act(netns: str, act: Callable[[], T]) -> T:
             finally:
                 os.close(there)
         except OSError as error:
-            raise NotEntered(str(error)) from error
+            raise NotEntered(f"expected a network namespace to enter: {error}") from error
         try:
             return act()
         finally:

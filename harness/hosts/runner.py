@@ -76,18 +76,14 @@ def _popen(
 
 
 class Starting(Protocol):
-    """Where and how a program is started: calls ``start`` with a command line, by default ``argv``.
+    """Where a program is started: calls ``start``, and ``kill`` for a process that nobody will hear of,
+    because the caller was interrupted."""
 
-    ``kill`` ends a process that nobody will hear of, because the caller was interrupted.
-    """
-
-    def __call__(
-        self, start: Callable[[Sequence[str]], P], argv: Sequence[str], kill: Callable[[P], object], /
-    ) -> P: ...
+    def __call__(self, start: Callable[[], P], kill: Callable[[P], object], /) -> P: ...
 
 
-def _here(start: Callable[[Sequence[str]], P], argv: Sequence[str], _kill: Callable[[P], object], /) -> P:
-    return start(argv)
+def _here(start: Callable[[], P], _kill: Callable[[P], object], /) -> P:
+    return start()
 
 
 def run(
@@ -106,9 +102,9 @@ def run(
     """
     started = time.monotonic()
 
-    def start(words: Sequence[str]) -> subprocess.Popen[str]:
+    def start() -> subprocess.Popen[str]:
         return _popen(
-            words,
+            argv,
             env=env,
             stdin=subprocess.DEVNULL if input is None else subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -117,7 +113,7 @@ def run(
             errors="replace",
         )
 
-    process = starting(start, argv, _kill)
+    process = starting(start, _kill)
     try:
         stdout, stderr = process.communicate(input, timeout=timeout_s)
     except BaseException as error:
@@ -162,10 +158,10 @@ def spawned(
     """A program that runs while the context lasts; see ``Host.daemon``."""
     with log.open("ab") as errors, (output or log).open("ab") as out:
 
-        def start(words: Sequence[str]) -> subprocess.Popen[bytes]:
-            return _popen(words, env=env, stdout=out, stderr=errors)
+        def start() -> subprocess.Popen[bytes]:
+            return _popen(argv, env=env, stdout=out, stderr=errors)
 
-        process = starting(start, argv, stop)
+        process = starting(start, stop)
     try:
         yield process
     finally:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,10 +19,10 @@ PATIENCE_S = 60.0
 def host(monkeypatch: pytest.MonkeyPatch) -> NamespaceHost:
     """In a network namespace that is entered without being root: there is none."""
 
-    def enter(_host: NamespaceHost, argv: Sequence[str]) -> list[str]:
-        return list(argv)
+    def within(_netns: str, act: Callable[[], object], *_undo: object) -> object:
+        return act()
 
-    monkeypatch.setattr(NamespaceHost, "_enter", enter)
+    monkeypatch.setattr(hosts, "within", within)
     return NamespaceHost("target", "harness-beef-0")
 
 

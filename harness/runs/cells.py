@@ -137,7 +137,6 @@ class CellComposer:
         self._jobs = {job.name: job for job in plan.jobs}
         self._facts: dict[str, object] = {}
         self._lost: HostLost | None = None
-        self._fio_env: dict[str, str] = {}
         self._fio = lean.Fio()
         self._conditions: conditions.Watch | None = None
         self._measured_locally: dict[str, list[Record]] = {}
@@ -222,10 +221,9 @@ class CellComposer:
                 self._conditions = conditions.Watch(self.hosts.all)
             if plan.setting.is_virtual:
                 for host in {host.kernel: host for host in self.hosts.all}.values():
-                    self._fio_env = calibration.shim(host, self.private)
+                    self._fio = lean.Fio(env=calibration.shim(host, self.private))
             elif plan.traits.boots_one_kernel:
                 self._fio = lean.fio(self.private)
-                self._fio_env = dict(self._fio.env)
                 self._facts["fio"] = self._fio.described
             if plan.probes or not plan.setting.is_virtual:
                 self._observer = self.hosts.observer(self.emit, energy=plan.probes)
@@ -572,8 +570,7 @@ class CellComposer:
                 raw,
                 timeout_s=timeout_s,
                 apart=not plan.traits.shares_kernel,
-                env=self._fio_env,
-                fio_program=self._fio.program,
+                program=self._fio,
                 during=watching,
                 judge_previous=functools.partial(self._judge_newest, cell.column),
             )
@@ -585,8 +582,7 @@ class CellComposer:
                     job_on(path),
                     raw,
                     timeout_s=timeout_s,
-                    env=self._fio_env,
-                    fio_program=self._fio.program,
+                    program=self._fio,
                 )
         counted = watched()
         done.warnings += conditions.saturated(counted.processors)

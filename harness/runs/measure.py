@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
 from harness.hosts import Host
-from harness.model import AirProof, ClientPart, Job, Record, Status, WifiState
+from harness.model import ClientPart, Job, Record, Status
 from harness.model.errors import HarnessError
 from harness.network import wifi, wireless
 from harness.network.links import LinkPath
@@ -54,14 +54,13 @@ def on_disk(
     raw: Path,
     *,
     timeout_s: float,
-    env: Mapping[str, str] | None = None,
-    fio_program: str = lean.FIO,
+    program: lean.Fio = lean.Fio(),  # noqa: B008 -- it is frozen
     initiators: Sequence[str] = (),
 ) -> Done:
     """Run one fio job on a host, or those of several ``initiators`` in their order; ``raw`` is the folder for
     its input and output."""
-    argv = [fio_program, "--output-format=json+", "-"]
-    done = host.run(argv, input=job, timeout_s=timeout_s, check=False, env=env)
+    argv = [program.program, "--output-format=json+", "-"]
+    done = host.run(argv, input=job, timeout_s=timeout_s, check=False, env=program.env)
     for name, text in (("job.fio", job), ("fio.json", done.stdout), ("fio.stderr", done.stderr)):
         if text:
             (raw / name).write_text(text, encoding="utf-8")
@@ -95,8 +94,7 @@ def over_lanes(
     *,
     timeout_s: float,
     apart: bool = True,
-    env: Mapping[str, str] | None = None,
-    fio_program: str = lean.FIO,
+    program: lean.Fio = lean.Fio(),  # noqa: B008 -- it is frozen
     during: contextlib.AbstractContextManager[object] | None = None,
     judge_previous: Callable[[list[str]], object] = lambda _reasons: None,
 ) -> Done:
@@ -110,21 +108,10 @@ def over_lanes(
     for lane in lanes:
         lane.disk.check()
     with contextlib.ExitStack() as stack:
-        watched = {
-            number: stack.enter_context(
-                wireless.watch(lane.link.initiator, lane.link.initiator_iface, raw / f"iw-{number}.txt")
-            )
-            for number, lane in enumerate(lanes)
-            if lane.is_wireless
-        }
-        in_the_air = {
-            number: stack.enter_context(wifi.proved(lane.up.wifi_path))
-            for number, lane in enumerate(lanes)
-            if lane.up.wifi_path is not None
-        }
+        watched = [_Watched(lane, raw / f"iw-{number}.txt", stack) for number, lane in enumerate(lanes)]
         late = [judge_late(lane, [each.capture.look() for each in lane.up.watched]) for lane in lanes]
         judge_previous(list(itertools.chain.from_iterable(late)))
-        before = [[proof.snapshot(each, begins=True) for each in lane.up.watched] for lane in lanes]
+        before = [each.snapshots(begins=True) for each in watched]
         with during or contextlib.nullcontext():
             if apart and len(lanes) > 1:
                 jobs_of = [(lane.path.initiator, job(lane.disk.device)) for lane in lanes]
@@ -136,18 +123,49 @@ def over_lanes(
                     jobfile.together(jobs) if len(jobs) > 1 else jobs[0],
                     raw,
                     timeout_s=timeout_s,
-                    env=env,
-                    fio_program=fio_program,
+                    program=program,
                     initiators=[lane.path.initiator.name for lane in lanes],
                 )
-        after = [[proof.snapshot(each, begins=False) for each in lane.up.watched] for lane in lanes]
-        seen = [
-            [proof.collect(*each) for each in zip(lane.up.watched, first, last, strict=True)]
-            for lane, first, last in zip(lanes, before, after, strict=True)
-        ]
-    for lane, part, first, last, found in zip(lanes, done.parts, before, after, seen, strict=True):
+        after = [each.snapshots(begins=False) for each in watched]
+        seen = [each.collected(first, last) for each, first, last in zip(watched, before, after, strict=True)]
+    for each, part, first, last, found in zip(watched, done.parts, before, after, seen, strict=True):
+        each.judge(part, first, last, found)
+    return done
+
+
+class _Watched:
+    """What a lane carries during a measurement: its captures, counters and, on the air, frames and states of
+    the association, which go to the file ``log``. ``stack`` ends when nothing more is to be seen."""
+
+    def __init__(self, lane: Lane, log: Path, stack: contextlib.ExitStack) -> None:
+        self._lane, link = lane, lane.link
+        self._association = (
+            stack.enter_context(wireless.watch(link.initiator, link.initiator_iface, log))
+            if lane.is_wireless
+            else None
+        )
+        self._airs = (
+            stack.enter_context(wifi.proved(lane.up.wifi_path)) if lane.up.wifi_path is not None else []
+        )
+
+    def snapshots(self, *, begins: bool) -> list[proof.Snapshot]:
+        """The counters of each protection, the outermost first."""
+        return [proof.snapshot(each, begins=begins) for each in self._lane.up.watched]
+
+    def collected(self, before: list[proof.Snapshot], after: list[proof.Snapshot]) -> list[list[Seen]]:
+        """The frames of each protection between two snapshots."""
+        return [proof.collect(*each) for each in zip(self._lane.up.watched, before, after, strict=True)]
+
+    def judge(
+        self,
+        part: InitiatorResult,
+        before: list[proof.Snapshot],
+        after: list[proof.Snapshot],
+        seen: list[list[Seen]],
+    ) -> None:
+        """Add to a part what proves that its bytes took their path, and what does not."""
         proofs = []
-        for each, was, now, frames in zip(lane.up.watched, first, last, found, strict=True):
+        for each, was, now, frames in zip(self._lane.up.watched, before, after, seen, strict=True):
             judged, failures = proof.judge(
                 each,
                 was,
@@ -159,28 +177,16 @@ def over_lanes(
             proofs.append(judged)
             part.reasons += failures
         part.proof = proof.of_all(proofs)
-        part.interfaces = proof.interfaces(lane.link, first[0], last[0])
-    for number, (air,) in in_the_air.items():
-        _add_air(done.parts[number], air, lanes[number].link.profile.mtu_bytes)
-    for number, watch in watched.items():
-        _add_association(done.parts[number], tuple(watch.states()))
-    return done
-
-
-def _add_air(part: InitiatorResult, air: AirProof, mtu_bytes: int) -> None:
-    """Add the frames that were heard on the air, judged."""
-    moved = sum(io.bytes for io in (part.read, part.write) if io is not None)
-    part.reasons += wifi.judge(air, moved, mtu_bytes)
-    if part.proof is not None:
-        part.proof = msgspec.structs.replace(part.proof, air=air)
-
-
-def _add_association(part: InitiatorResult, states: tuple[WifiState, ...]) -> None:
-    """Add a WiFi interface's reports on its association during the measurement, judged."""
-    part.wifi = states
-    failures, doubts = wireless.judge(states)
-    part.reasons += failures
-    part.warnings += doubts
+        part.interfaces = proof.interfaces(self._lane.link, before[0], after[0])
+        for air in self._airs:
+            moved = sum(io.bytes for io in (part.read, part.write) if io is not None)
+            part.reasons += wifi.judge(air, moved, self._lane.link.profile.mtu_bytes)
+            part.proof = msgspec.structs.replace(part.proof, air=air)
+        if self._association is not None:
+            part.wifi = tuple(self._association.states())
+            failures, doubts = wireless.judge(part.wifi)
+            part.reasons += failures
+            part.warnings += doubts
 
 
 def judge_late(lane: Lane, looks: Iterable[Sequence[Seen]]) -> list[str]:
@@ -208,9 +214,7 @@ def summarise(done: Done, job: Job, record: Record) -> Record:
     reasons = [f"{n}{reason}" for n, part in zip(name, done.parts, strict=True) for reason in part.reasons]
     warnings = [f"{n}{doubt}" for n, part in zip(name, done.parts, strict=True) for doubt in part.warnings]
     first = done.parts[0]
-    read, write = (first.read, first.write)
-    if several:
-        read, write = together.total([part.job for part in done.parts if part.job is not None])
+    read, write = together.total([part.job for part in done.parts if part.job is not None])
     # The proof covers what a verification reads after a write, but the figures do not include it.
     read, write = (read if moves_read(job) else None, write if moves_write(job) else None)
     reasons += done.reasons

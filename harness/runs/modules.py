@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from harness.model import ENDS, LINK_LOCAL, BackingKind, Duplex, Plan
 from harness.network import links, paths, trunk
 from harness.protection import kinds
@@ -25,28 +27,21 @@ def of_transports(plan: Plan) -> dict[str, dict[str, tuple[str, ...]]]:
 def of(plan: Plan) -> dict[str, list[str]]:
     """The kernel modules that each role needs for everything else, by modprobe(8)'s names. Built-in modules
     succeed as well."""
-    names: dict[str, list[str]] = {"initiator": [], "target": []}
-    if any(column.link != LINK_LOCAL for column in plan.columns):
-        shaping: list[str] = []
-        if any(link.interface is None and not plan.has_radio(link) for link in plan.links.values()):
-            shaping += links.MODULES if plan.traits.shares_kernel else trunk.MODULES
-        if any(link.duplex is Duplex.HALF for link in plan.links.values()):
-            shaping += links.HALF_DUPLEX_MODULES
-        shaping += kinds.loaded_first(plan)
-        if plan.speaks_ipv6:
-            shaping += links.IPV6_MODULES
-        if any(plan.has_radio(link) for link in plan.links.values()):
-            shaping += links.SHAPING_MODULES
-        shaping += [
-            name for link in plan.links.values() if link.hops for name in paths.MODULES[link.hops.kind]
-        ]
-        for role in names:
-            names[role] += dict.fromkeys(shaping)
-    if (
-        not plan.probing
-        and not plan.traits.boots_kernels  # each of those has it
-        and plan.storage.disk is None
-        and (plan.storage.backing.kind is BackingKind.RAMDISK or plan.storage.backing.path is None)
-    ):
-        names["target"] += backing.MODULES
-    return names
+    shaped = list(plan.links.values()) if any(column.link != LINK_LOCAL for column in plan.columns) else []
+    has_radio = any(plan.has_radio(link) for link in shaped)
+    is_emulated = any(link.interface is None and not plan.has_radio(link) for link in shaped)
+    has_own_ramdisk = plan.storage.disk is None and (
+        plan.storage.backing.kind is BackingKind.RAMDISK or plan.storage.backing.path is None
+    )
+    of_links: tuple[tuple[bool, Iterable[str]], ...] = (
+        (is_emulated, links.MODULES if plan.traits.shares_kernel else trunk.MODULES),
+        (any(link.duplex is Duplex.HALF for link in shaped), links.HALF_DUPLEX_MODULES),
+        (bool(shaped), kinds.loaded_first(plan)),
+        (bool(shaped) and plan.speaks_ipv6, links.IPV6_MODULES),
+        (has_radio, links.SHAPING_MODULES),
+        *((True, paths.MODULES[link.hops.kind]) for link in shaped if link.hops),
+    )
+    names = list(dict.fromkeys(name for is_needed, these in of_links if is_needed for name in these))
+    # Each kernel of the lab's several has the ramdisk.
+    needs_ramdisk = has_own_ramdisk and not plan.probing and not plan.traits.boots_kernels
+    return {"initiator": names, "target": [*names, *(backing.MODULES if needs_ramdisk else ())]}

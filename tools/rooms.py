@@ -48,7 +48,7 @@ def imports() -> dict[str, set[str]]:
         room = module.split(".")[1] if "." in module else ""
         if room in rooms:
             imported = (name.split(".") for name in graph.find_modules_directly_imported_by(module))
-            found[room] |= {names[1] for names in imported if len(names) > 1} - {room}
+            found[room] |= rooms.intersection(names[1] for names in imported if len(names) > 1) - {room}
     return found
 
 

@@ -101,7 +101,7 @@ class Journal:
     def _undo(self, ledger: Ledger, number: int, host: Host, resource: Resource) -> None:
         # What cannot be undone must neither hide the first error nor keep the rest from being undone.
         try:
-            problems = carry_out(resource.undo(), host.run)
+            problems = carry_out(resource.undo(), host.run).problems
             if not problems:
                 ledger.close(number)
             self.leaks += [f"{type(resource).__name__} was not undone: {problem}" for problem in problems]

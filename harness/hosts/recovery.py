@@ -9,7 +9,7 @@ import msgspec
 from harness.hosts import Host, NamespaceHost
 from harness.hosts.journal import Journal
 from harness.hosts.programs import here
-from harness.hosts.undo import Entry, Undone, undone
+from harness.hosts.undo import Entry, Undone, carry_out
 
 
 def recover(journal: Journal) -> tuple[list[str], list[str]]:
@@ -17,7 +17,7 @@ def recover(journal: Journal) -> tuple[list[str], list[str]]:
 
     def undo(entry: here.Message) -> Undone:
         found = msgspec.convert(entry, Entry)
-        return undone(found.steps, reachable(found).run)
+        return carry_out(found.steps, reachable(found).run)
 
     return here.recover(journal.path, undo)
 

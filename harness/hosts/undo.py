@@ -7,8 +7,8 @@ itself, or a later run, can carry that out without knowing what it is for.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 import msgspec
 
@@ -43,12 +43,8 @@ STEP_TIMEOUT_S = 60.0
 """Logging out of a target that has gone takes time; see ``programs/logout.py``."""
 
 
-class Run(Protocol):
-    """``Host.run``."""
-
-    def __call__(
-        self, argv: Sequence[str], *, input: str | None, timeout_s: float, check: bool
-    ) -> Completed: ...
+Run = Callable[..., Completed]
+"""``Host.run``."""
 
 
 class Undone(NamedTuple):
@@ -58,16 +54,11 @@ class Undone(NamedTuple):
     found: bool
 
 
-def carry_out(steps: Iterable[Step], run: Run) -> list[str]:
-    """Carry out all steps, whatever happens to the others; returns a phrase for each that failed.
+def carry_out(steps: Iterable[Step], run: Run) -> Undone:
+    """Carry out all steps, whatever happens to the others.
 
     HostLost passes: no step can be carried out on a host that is out of reach.
     """
-    return undone(steps, run).problems
-
-
-def undone(steps: Iterable[Step], run: Run) -> Undone:
-    """The same, and whether anything was there."""
     problems, found = [], False
     for step in steps:
         try:

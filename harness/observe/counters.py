@@ -120,6 +120,11 @@ def traffic(proc_net_dev: str) -> dict[str, Traffic]:
     return found
 
 
+def traffic_of(host: Watched) -> dict[str, Traffic]:
+    """The counters of every interface of a host now, by its name."""
+    return traffic(host.read_files([NET_DEV])[0])
+
+
 @dataclass(frozen=True, kw_only=True)
 class Processors:
     """One kernel at one moment. ``ticks`` are by processor and field, ``total`` those of all processors;
@@ -270,7 +275,7 @@ class Observer:
         """Begin to watch; the returned function says what was counted until it is called."""
         # Hops are read outside the hosts' interval, so their SSH latency is not counted: first here, last
         # below.
-        traffics = [(hop, self._try(partial(_traffic, hop), [hop.name])) for hop in self._hops]
+        traffics = [(hop, self._try(partial(traffic_of, hop), [hop.name])) for hop in self._hops]
         looks = [(kernel, self._try(kernel.look, kernel.names)) for kernel in reversed(self._kernels)]
 
         def done() -> Counted:
@@ -281,7 +286,7 @@ class Observer:
                 if first is not None and last is not None:
                     uses.append(kernel.used(first, last))
             for hop, was in traffics:
-                now = self._try(partial(_traffic, hop), [hop.name])
+                now = self._try(partial(traffic_of, hop), [hop.name])
                 if was is not None and now is not None:
                     interfaces += _grown(hop.name, was, now)
             return Counted(processors=tuple(uses), interfaces=tuple(interfaces), unseen=dict(self._unseen))
@@ -326,10 +331,6 @@ def _kernel(same: Sequence[Watched], *, energy: bool) -> KernelCounters:
         counts_busy_as_one=USER_MODE in host.read_files([CPUINFO])[0],
         energy=energy_files(host) if energy else (),
     )
-
-
-def _traffic(host: Watched) -> dict[str, Traffic]:
-    return traffic(host.read_files([NET_DEV])[0])
 
 
 def _grown(host: str, first: Mapping[str, Traffic], last: Mapping[str, Traffic]) -> Iterator[InterfaceUse]:

@@ -141,10 +141,10 @@ def _watch_interfaces(path: LinkPath) -> Callable[[Outcome], tuple[InterfaceUse,
         (path.initiator, path.initiator_iface),
         (path.target, path.target_iface),
     ]
-    before = [_traffic(*each) for each in seen]
+    before = [_counted(*each) for each in seen]
 
     def done(outcome: Outcome) -> tuple[InterfaceUse, ...]:
-        after = [_traffic(*each) for each in seen]
+        after = [_counted(*each) for each in seen]
         for (host, iface), first, last in zip(seen, before, after, strict=True):
             if first.went_back(last):
                 outcome.refuse(_replaced(f"the {host.name}'s interface {iface}"))
@@ -156,6 +156,6 @@ def _watch_interfaces(path: LinkPath) -> Callable[[Outcome], tuple[InterfaceUse,
     return done
 
 
-def _traffic(host: Host, iface: str) -> Traffic:
+def _counted(host: Host, iface: str) -> Traffic:
     """What the interface has counted so far: nothing if there is none."""
-    return counters.traffic(host.read_files([NET_DEV])[0]).get(iface, counters.NOTHING)
+    return counters.traffic_of(host).get(iface, counters.NOTHING)

@@ -191,7 +191,7 @@ def forwarding(probe: Forwarding, probed: ProbedPath) -> Outcome:
     argv = _hping3(path, probe)
     outcome = Outcome()
     near, far = _counter(path.initiator, path.initiator_iface), _counter(path.target, path.target_iface)
-    hops = [(hop, _traffic(hop)) for hop in path.hops]
+    hops = [(hop, counters.traffic_of(hop)) for hop in path.hops]
     sent, arrived = near().tx_packets, far().rx_packets
     done = path.initiator.run(argv, check=False, timeout_s=probe.duration_s + GRACE_S)
     sent, arrived = max(0, near().tx_packets - sent), max(0, far().rx_packets - arrived)
@@ -210,7 +210,7 @@ def forwarding(probe: Forwarding, probed: ProbedPath) -> Outcome:
         hops=tuple(
             HopRate(host=hop.name, interface=use.interface, packets_per_s=use.tx_packets / seconds)
             for hop, before in hops
-            for iface, after in _traffic(hop).items()
+            for iface, after in counters.traffic_of(hop).items()
             if iface != "lo"
             for use in [before.get(iface, counters.NOTHING).grown(after, hop.name, iface)]
         ),
@@ -226,11 +226,7 @@ def _require_ipv4(path: LinkPath) -> None:
 
 
 def _counter(host: Host, iface: str) -> Callable[[], counters.Traffic]:
-    return lambda: _traffic(host).get(iface, counters.NOTHING)
-
-
-def _traffic(host: Host) -> dict[str, counters.Traffic]:
-    return counters.traffic(host.read_files(["/proc/net/dev"])[0])
+    return lambda: counters.traffic_of(host).get(iface, counters.NOTHING)
 
 
 OFFERED = ((PacketRate, measure), (Forwarding, forwarding))

@@ -31,6 +31,10 @@ MARGIN = 0.05
 """The smallest difference that matters, as a part: a difference shown to be smaller counts as none."""
 
 
+median = statistics.median
+"""The middle sample, or the mean of the two middle ones; ValueError for no samples."""
+
+
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """Summary of ``n`` samples; every figure has the samples' own unit.
 
@@ -61,7 +65,7 @@ def summarise(samples: Sequence[float]) -> Summary:
     outer = max(rank, 1)
     return Summary(
         n=n,
-        median=_middle(ranked),
+        median=median(ranked),
         low=ranked[outer - 1],
         high=ranked[n - outer],
         interval=rank > 0,
@@ -113,13 +117,6 @@ def repeats_expected(samples: Sequence[float], rule: StoppingRule) -> int:
     if count < FEWEST:
         return min(FEWEST, rule.max_repeats)
     return min(math.ceil(count * (summarise(samples).spread / rule.width) ** 2), rule.max_repeats)
-
-
-def median(samples: Sequence[float]) -> float:
-    """The middle sample, or the mean of the two middle ones; ValueError for no samples."""
-    if not samples:
-        raise ValueError("expected samples, found none")
-    return _middle(sorted(samples))
 
 
 class Difference(enum.StrEnum):
@@ -234,8 +231,3 @@ def interval_rank(n: int) -> int:
         below += combinations
         rank += 1
     return rank
-
-
-def _middle(ranked: Sequence[float]) -> float:
-    half = len(ranked) // 2
-    return ranked[half] if len(ranked) % 2 else (ranked[half - 1] + ranked[half]) / 2

@@ -45,8 +45,8 @@ def explain(
 
     ``probes`` are those of the same paths. ``twin_ns`` are the cells' times in virtual time (``twin.times``).
     """
-    evidence = twin.beside(collect(records, plans, probes), twin_ns or {})
-    return [Explained.of(found) for found in evidence]
+    evidence = collect(records, plans, probes)
+    return [Explained.of(twin.beside(found, twin_ns or {})) for found in evidence]
 
 
 def labs_own(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from itertools import groupby
 from typing import cast
@@ -47,11 +48,6 @@ class Explained(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def mb_s(self) -> float | None:
         return self.rate(self.evidence.time_ns.mid if self.evidence.time_ns else None)
-
-    @property
-    def changed_mb_s(self) -> float | None:
-        """The most likely rate with the change that would help."""
-        return self.rate(self.verdict.change.time_ns if self.verdict.change else None)
 
     @property
     def lift(self) -> str:
@@ -133,8 +129,8 @@ def _columns(cells: Sequence[Explained]) -> list[tuple[str, list[Explained]]]:
 
 
 def _headline(name: str, cells: Sequence[Explained]) -> str:
-    limits = list(dict.fromkeys(cell.verdict.limited_by for cell in cells))
-    limits.sort(key=lambda limit: (limit is Limit.UNKNOWN, -_count(cells, limit)))
+    counts = Counter(cell.verdict.limited_by for cell in cells)
+    limits = sorted(counts, key=lambda limit: (limit is Limit.UNKNOWN, -counts[limit]))
     parts = []
     for limit in limits:
         found = [cell for cell in cells if cell.verdict.limited_by is limit]
@@ -178,10 +174,6 @@ def _common(details: Sequence[str]) -> str:
     return ", ".join(
         word for word in details[0].split(", ") if all(word in other.split(", ") for other in details)
     )
-
-
-def _count(cells: Sequence[Explained], limit: Limit) -> int:
-    return sum(cell.verdict.limited_by is limit for cell in cells)
 
 
 def _shares(cells: Sequence[Explained]) -> str:
@@ -250,8 +242,8 @@ def as_json(cells: Sequence[Explained], corrections: Sequence[str] = ()) -> str:
 
 
 def _plain(cell: Explained) -> PrintedVerdict:
-    evidence, verdict = cell.evidence, cell.verdict
-    key = evidence.key
+    evidence, verdict, key = cell.evidence, cell.verdict, cell.evidence.key
+    time_ns = evidence.time_ns
     made = {
         "setting": key.setting,
         "column": key.column,
@@ -259,7 +251,7 @@ def _plain(cell: Explained) -> PrintedVerdict:
         "doubt": verdict.doubt or None,
         "sentence": sentence(cell),
         "mb_s": cell.mb_s,
-        "time_ns": _span(evidence),
+        "time_ns": time_ns and PrintedTime(low=time_ns.low, median=time_ns.mid, high=time_ns.high),
         "change": _change(cell),
         "implementation_ns": evidence.twin_ns,
     }
@@ -271,18 +263,13 @@ def _plain(cell: Explained) -> PrintedVerdict:
     return cast(PrintedVerdict, found)
 
 
-def _span(evidence: Evidence) -> PrintedTime | None:
-    time_ns = evidence.time_ns
-    return None if time_ns is None else {"low": time_ns.low, "median": time_ns.mid, "high": time_ns.high}
-
-
 def _change(cell: Explained) -> PrintedChange | None:
     change = cell.verdict.change
     if change is None:
         return None
     return PrintedChange(
         **{name: getattr(change, name) for name in change.__struct_fields__},
-        mb_s=cell.changed_mb_s,
+        mb_s=cell.rate(change.time_ns),
         least_mb_s=cell.rate(change.most_ns),
         most_mb_s=cell.rate(change.least_ns),
     )

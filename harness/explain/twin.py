@@ -149,12 +149,8 @@ def times(run: RunFolder) -> dict[Cell, float]:
     }
 
 
-def beside(evidence: Sequence[Evidence], twin: Mapping[Cell, float]) -> list[Evidence]:
-    """The evidence with what the twin adds."""
-    return [_beside(found, twin) for found in evidence]
-
-
-def _beside(found: Evidence, twin: Mapping[Cell, float]) -> Evidence:
+def beside(found: Evidence, twin: Mapping[Cell, float]) -> Evidence:
+    """The evidence on a cell with what the twin adds."""
     own = twin.get((found.workload, found.column))
     device = twin.get((found.workload, Column(LINK_LOCAL)))
     without = twin.get((found.workload, found.column.bare))

@@ -94,7 +94,10 @@ def judge(evidence: Evidence) -> Verdict:
     limit, share = _limit(guess)
     # Where nothing is known but the time, all draws would say so.
     draws = [] if _is_bare(guess) else _draws(evidence)
-    said = [(Limit.UNKNOWN, 1.0)] if _is_bare(guess) else _weigh(draws)
+    counts = Counter(_limit(reading)[0] for reading in draws)
+    # The limits that the draws give, the most frequent first, each with its part of the draws.
+    said = [(each, count / DRAWS) for each, count in counts.most_common()]
+    said = [(Limit.UNKNOWN, 1.0)] if _is_bare(guess) else said
     holds, rivals = said[0][1], [limit for limit, _ in said]
     either = _either(said, draws)
     told = limit if rivals[0] is limit and holds >= SURE else Limit.UNKNOWN
@@ -145,12 +148,6 @@ def _draws(evidence: Evidence) -> list[Reading]:
     random = Random(1)  # noqa: S311
     drawn = (waterfall.draw(evidence, random) for _ in range(DRAWS))
     return [reading for reading in drawn if reading is not None and reading.time_ns > 0]
-
-
-def _weigh(draws: Sequence[Reading]) -> list[tuple[Limit, float]]:
-    """The limits that the draws give, the most frequent first, each with its part of the draws."""
-    counts = Counter(_limit(reading)[0] for reading in draws)
-    return [(limit, count / DRAWS) for limit, count in counts.most_common()]
 
 
 def _either(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import secrets
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -91,7 +92,7 @@ def make_plan(request: Request) -> Plan:
     notes: list[str] = []
     profile, jobs = load_jobs(request.profile, notes)
     jobs = _pick(jobs, request.workloads)
-    runtime_s = _runtime_s(request)
+    runtime_s = None if request.runtime is None else parse_duration_s(request.runtime, what="runtime")
     run_id = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
     kind, machines = _testbed(request)
     traits = TRAITS[kind, machines is not None]
@@ -142,13 +143,6 @@ def make_plan(request: Request) -> Plan:
     rules.check(plan)
     _try_job_files(jobs, backing.size_bytes, runtime_s)
     return plan
-
-
-def _runtime_s(request: Request) -> float | None:
-    """How long each job measures; None: as its profile says."""
-    if request.runtime is None:
-        return None
-    return parse_duration_s(request.runtime, what="runtime")
 
 
 def _seed(request: Request) -> int:
@@ -440,19 +434,20 @@ def parse_backing(text: str, size: str, destroy: Sequence[str] = ()) -> Backing:
 
 def _try_job_files(jobs: Sequence[Job], size_bytes: int, runtime_s: float | None) -> None:
     """Let fio read every job file, so that a mistake shows now and not in the middle of a run."""
-    texts = [
-        job_file(job, device="/dev/harness", size_bytes=size_bytes, seed=1, runtime_s=runtime_s)
+    texts = {
+        job.name: job_file(job, device="/dev/harness", size_bytes=size_bytes, seed=1, runtime_s=runtime_s)
         for job in jobs
-    ]
+    }
+    parse = functools.partial(runner.run, ["fio", "--parse-only", "-"], check=False)
     # fio takes a seventh of a second to start, so it reads them one by one only to find the one it refuses.
-    if _parse("".join(texts)).status == 0:
+    if parse(input="".join(texts.values())).status == 0:
         return
-    for job, text in zip(jobs, texts, strict=True):
-        done = _parse(text)
+    for name, text in texts.items():
+        done = parse(input=text)
         if done.status != 0:
             words = (done.stderr.strip() or done.stdout.strip()).splitlines()
             raise UsageError(
-                f"fio does not accept the workload {job.name}: {(words or ['it gave no reason'])[-1]}",
+                f"fio does not accept the workload {name}: {(words or ['it gave no reason'])[-1]}",
                 hint="`fio --cmdhelp=OPTION` explains an option",
             )
 
@@ -464,7 +459,3 @@ def _shortened(jobs: Sequence[Job], size_bytes: int) -> Iterator[str]:
         if words := shortened(job, size_bytes):
             found.setdefault(words, []).append(job.name)
     return (f"{', '.join(names)}: {words}, because the storage has no more" for words, names in found.items())
-
-
-def _parse(jobs: str) -> runner.Completed:
-    return runner.run(["fio", "--parse-only", "-"], input=jobs, check=False)

@@ -79,13 +79,14 @@ def by_column(records: Iterable[Record]) -> dict[ColumnKey, dict[str, list[Recor
         samples.setdefault(key, {}).setdefault(record.workload.name, []).append(record)
     # A column's first record may have failed before anything was negotiated.
     return {
-        msgspec.structs.replace(key, is_unencrypted=_is_unencrypted(cells.values())): cells
+        msgspec.structs.replace(
+            key,
+            is_unencrypted=any(
+                is_unencrypted(record.encrypts, record.agreed) for of in cells.values() for record in of
+            ),
+        ): cells
         for key, cells in samples.items()
     }
-
-
-def _is_unencrypted(cells: Iterable[Sequence[Record]]) -> bool:
-    return any(is_unencrypted(record.encrypts, record.agreed) for records in cells for record in records)
 
 
 def in_order(found: Iterable[ColumnKey], plans: Iterable[Plan]) -> list[ColumnKey]:

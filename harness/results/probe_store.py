@@ -13,7 +13,7 @@ from harness.model.escape import printable
 from harness.model.probing import check
 from harness.parse.files import read_bytes
 from harness.results.probe_records import ProbeRecord
-from harness.results.store import RunFolder, decode, open_runs, write_atomically
+from harness.results.store import RunFolder, decode, open_runs
 
 FOLDER = "probes"
 _DECODER = msgspec.json.Decoder(ProbeRecord)
@@ -22,8 +22,7 @@ _DECODER = msgspec.json.Decoder(ProbeRecord)
 def save(folder: RunFolder, record: ProbeRecord) -> Path:
     """Write the record of one probe; it replaces an earlier one with the same key."""
     file = folder.path / FOLDER / f"{record.key}.json"
-    file.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(file, msgspec.json.format(msgspec.json.encode(record), indent=1) + b"\n")
+    folder.write(file, msgspec.json.encode(record))
     return file
 
 

@@ -172,7 +172,7 @@ class RunFolder:
         return True
 
     def save_plan(self, plan: Plan) -> None:
-        self._write(self.path / "plan.json", msgspec.json.encode(plan))
+        self.write(self.path / "plan.json", msgspec.json.encode(plan))
 
     def load_plan(self) -> Plan:
         """The plan. UsageError if it is missing, damaged, of a later version, or could not have been
@@ -216,7 +216,7 @@ class RunFolder:
         kept = {}
         with contextlib.suppress(UsageError):
             kept = {key: value for key, value in self.load_environment().items() if key == MACHINE}
-        self._write(self.path / "environment.json", msgspec.json.encode({**kept, **environment}))
+        self.write(self.path / "environment.json", msgspec.json.encode({**kept, **environment}))
 
     def load_environment(self) -> dict[str, Any]:
         """The environment; empty if the run ended before it was known."""
@@ -232,7 +232,7 @@ class RunFolder:
     def save_record(self, record: Record) -> Path:
         """Write the record of one cell and repeat; it replaces an earlier one of the same cell."""
         file = self.path / "cells" / f"{_safe(record_key(record))}.json"
-        self._write(file, msgspec.json.encode(record))
+        self.write(file, msgspec.json.encode(record))
         return file
 
     def record_files(self) -> list[Path]:
@@ -271,7 +271,7 @@ class RunFolder:
         return self.raw_folder(cell_key)
 
     @staticmethod
-    def _write(file: Path, data: bytes) -> None:
+    def write(file: Path, data: bytes) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(file, msgspec.json.format(data, indent=1) + b"\n")
 

@@ -43,7 +43,7 @@ def test_median_is_the_middle_of_the_sorted_samples(samples: list[float], expect
 def test_nothing_can_be_said_of_no_samples() -> None:
     with pytest.raises(ValueError, match="found none"):
         summarise([])
-    with pytest.raises(ValueError, match="found none"):
+    with pytest.raises(ValueError, match="empty"):
         median([])
 
 

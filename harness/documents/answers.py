@@ -65,6 +65,11 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     is_labs_own: bool = False
     slower_by: float = 1.0
 
+    @property
+    def is_single(self) -> bool:
+        """Whether they are of single measurements, whose row has no name."""
+        return "" in self.rows
+
 
 class Origins(msgspec.Struct, frozen=True, kw_only=True):
     """The figures of a question. ``title`` is the document's."""
@@ -153,7 +158,7 @@ def of_matrix(reference: Reference, table: Table | None) -> list[Answer]:
             measured=_of_cells(ask, table, lambda column: _clock(column) == Clock.REAL),
             virtual=_of_cells(ask, table, lambda column: _clock(column) not in (None, Clock.REAL)),
         )
-        answers.append(_answer(ask, origins, f"{ask.what}, in %", is_matrix=True))
+        answers.append(_answer(ask, origins, f"{ask.what}, in %"))
     return answers
 
 
@@ -304,14 +309,7 @@ def _differs(cell: TableCell, ratio: float) -> bool:
     return abs(1 - ratio) > TOLERANCE
 
 
-def _answer(
-    ask: Ask,
-    origins: Origins,
-    heading: str,
-    names: Mapping[str, str] | None = None,
-    *,
-    is_matrix: bool = False,
-) -> Answer:
+def _answer(ask: Ask, origins: Origins, heading: str, names: Mapping[str, str] | None = None) -> Answer:
     """``names`` are those of links for people."""
     bars: dict[str, dict[str, float]] = {}
     for origin, figures in origins.named:
@@ -320,7 +318,7 @@ def _answer(
     return Answer(
         subject=ask.what,
         figures=tuple((name, _words(ask, figures)) for name, figures in origins.named),
-        conclusion=_conclusion(ask, origins, is_matrix=is_matrix),
+        conclusion=_conclusion(ask, origins),
         whom=_whom(ask, origins),
         is_free=bool(origins.measured.rows) and not any(_dear(ask, each) for _, each in origins.named),
         bars=Bars(title=heading, bars=bars),
@@ -336,7 +334,7 @@ def _words(ask: Ask, figures: Figures) -> str:
     if isinstance(ask, Step):
         return f"{_shown(_slope(figures.rows['']))} {unit} more"
     changes = sorted((of / beside - 1 for of, beside in figures.rows.values() if beside), reverse=True)
-    if "" not in figures.rows:
+    if not figures.is_single:
         span = " to ".join(dict.fromkeys(map(_percent, (changes[0], changes[-1]))))
         many = f"{len(changes)} workloads" if len(changes) > 1 else "1 workload"
         return f"{span} in {many} (median {_percent(statistics.median(changes))})"
@@ -413,12 +411,12 @@ def _whole(ask: Ask, origins: Origins) -> tuple[str, Figures]:
     return "as measured", origins.measured
 
 
-def _conclusion(ask: Ask, origins: Origins, *, is_matrix: bool) -> str:
+def _conclusion(ask: Ask, origins: Origins) -> str:
     measured = origins.measured
     if measured.rows and isinstance(ask, Most):
         return _ratio_to(origins)
     dear = _dear(ask, measured)
-    parts = [_of_ours(ask, measured, len(dear), is_matrix=is_matrix)]
+    parts = [_of_ours(ask, measured, len(dear))]
     if measured.rows and origins.published.rows:
         same = _dear(ask, origins.published)
         parts[0] += _beside_document(len(same), len(origins.published.rows), origins.title, bool(dear))
@@ -426,11 +424,11 @@ def _conclusion(ask: Ask, origins: Origins, *, is_matrix: bool) -> str:
     share = _links_share(ask, origins.virtual, whole)
     if share is not None:
         whose = "ours" if whole is measured else f"what {origins.title} lost"
-        what = "links, disk and protocols" if is_matrix else "links and protocols"
+        what = "links and protocols" if whole.is_single else "links, disk and protocols"
         part = f"{100 * share:.0f} %" if share >= 0.01 else "less than 1 %"
         rest = f"{part} of {whose}, processors and implementation for the rest"
         parts.append(f"{what} account for {rest if share < 0.995 else f'all of {whose}'}")
-    elif not is_matrix and measured.rows and not dear and _dear(ask, origins.virtual):
+    elif measured.is_single and not dear and _dear(ask, origins.virtual):
         parts.append("in virtual time, where no processor limits, there is one")
     elif dear and not origins.virtual.rows:
         parts.append("without virtual time it is open how much of it links and protocols cause")
@@ -446,12 +444,12 @@ def _conclusion(ask: Ask, origins: Origins, *, is_matrix: bool) -> str:
     return "; ".join(parts) + "."
 
 
-def _of_ours(ask: Ask, measured: Figures, dear: int, *, is_matrix: bool) -> str:
+def _of_ours(ask: Ask, measured: Figures, dear: int) -> str:
     if not measured.rows:
         return f"No answer of our own: {measured.why}"
     left_out = " (disturbed ones are left out)" if measured.is_disturbed else ""
     if dear:
-        many = f" in {dear} of our {len(measured.rows)} workloads" if is_matrix else ""
+        many = f" in {dear} of our {len(measured.rows)} workloads" if not measured.is_single else ""
         return f"It costs something here{many}{left_out}"
     if isinstance(ask, Step):
         return "Our figures do not rise with each one, so they do not tell what one adds"

@@ -37,19 +37,19 @@ class Origin(enum.StrEnum):
     @property
     def sign(self) -> str:
         """A sign that needs no colour: a full circle, one with a ring, a half and an empty one."""
-        return {"measured": "●", "memory": "◉", "emulated": "◐", "virtual": "○"}[self]
+        return _SIGNS[self][0]
 
     @property
     def meaning(self) -> str:
-        match self:
-            case Origin.MEASURED:
-                return "in real time, over a real link, or on a disk of the machine"
-            case Origin.MEMORY:
-                return "in real time, without a network, on a ramdisk: no figure of a disk"
-            case Origin.EMULATED:
-                return "in real time, over a link, or on a disk, that is imitated"
-            case Origin.VIRTUAL:
-                return "in simulated time"
+        return _SIGNS[self][1]
+
+
+_SIGNS = {
+    Origin.MEASURED: ("●", "in real time, over a real link, or on a disk of the machine"),
+    Origin.MEMORY: ("◉", "in real time, without a network, on a ramdisk: no figure of a disk"),
+    Origin.EMULATED: ("◐", "in real time, over a link, or on a disk, that is imitated"),
+    Origin.VIRTUAL: ("○", "in simulated time"),
+}
 
 
 class Words(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,39 +10,27 @@ import msgspec
 
 from harness.model.escape import for_page, printable
 
-LIGHT: Mapping[str, str] = {
-    "page": "#ffffff",
-    "text": "#1a1d21",
-    "muted": "#565d66",
-    "grid": "#dfe3e8",
-    "heat0": "#ffffff",
-    "heat1": "#9cc9f0",
-    "c0": "#0067a5",
-    "c1": "#c24e00",
-    "c2": "#007a58",
-    "c3": "#a8457f",
-    "c4": "#8a6500",
-    "c5": "#2a8fc4",
-    "c6": "#6a45a0",
-    "c7": "#5a5a5a",
+_COLOURS: Mapping[str, tuple[str, str]] = {
+    "page": ("#ffffff", "#14171b"),
+    "text": ("#1a1d21", "#e8eaed"),
+    "muted": ("#565d66", "#a4acb6"),
+    "grid": ("#dfe3e8", "#343a42"),
+    "heat0": ("#ffffff", "#14171b"),
+    "heat1": ("#9cc9f0", "#1d588c"),
+    "c0": ("#0067a5", "#5cb3ee"),
+    "c1": ("#c24e00", "#ff9255"),
+    "c2": ("#007a58", "#45cfa4"),
+    "c3": ("#a8457f", "#ec9ccb"),
+    "c4": ("#8a6500", "#e6bd45"),
+    "c5": ("#2a8fc4", "#97d8f7"),
+    "c6": ("#6a45a0", "#bb9bea"),
+    "c7": ("#5a5a5a", "#bdbdbd"),
 }
-DARK: Mapping[str, str] = {
-    "page": "#14171b",
-    "text": "#e8eaed",
-    "muted": "#a4acb6",
-    "grid": "#343a42",
-    "heat0": "#14171b",
-    "heat1": "#1d588c",
-    "c0": "#5cb3ee",
-    "c1": "#ff9255",
-    "c2": "#45cfa4",
-    "c3": "#ec9ccb",
-    "c4": "#e6bd45",
-    "c5": "#97d8f7",
-    "c6": "#bb9bea",
-    "c7": "#bdbdbd",
-}
-"""Okabe and Ito's hues in their order, dark or light enough for text on the page's colour."""
+"""Okabe and Ito's hues in their order, dark or light enough for text on the page's colour: those of the light
+theme, and of the dark one."""
+
+LIGHT: Mapping[str, str] = {name: light for name, (light, _) in _COLOURS.items()}
+DARK: Mapping[str, str] = {name: dark for name, (_, dark) in _COLOURS.items()}
 
 PARTS: Mapping[str, str] = {
     "device": "#808080",

@@ -84,19 +84,15 @@ def _headed(
     plans: Sequence[Plan],
 ) -> list[TableColumn]:
     told = origins(keys)
-    titles = {}
-    emulated = {}
-    memory = {}
+    records = {key: [record for cell in samples[key].values() for record in cell] for key in keys}
+    memory, titles = {}, {}
     for key in keys:
-        column = key.column
-        of_key = [record for cell in samples[key].values() for record in cell]
-        title = next((record.link_title for record in of_key if record.link_title), "")
-        runs = {record.run_id for record in of_key}
+        runs = {record.run_id for record in records[key]}
         memory[key] = is_memory(key, [plan for plan in plans if plan.run_id in runs])
-        if memory[key] and column.is_local:
+        title = next((record.link_title for record in records[key] if record.link_title), "")
+        if memory[key] and key.column.is_local:
             title = title.replace("disk", "memory")
-        titles[key] = title or ("Local" if column.is_local else column.link)
-        emulated[key] = any(record.emulated for record in of_key)
+        titles[key] = title or ("Local" if key.column.is_local else key.column.link)
     columns = []
     for key in keys:
         column, title = key.column, titles[key]
@@ -108,7 +104,7 @@ def _headed(
         elif not column.protection and not column.is_local and key.setting.is_harness:
             protection = f"IPsec {PROTECTION_OFF}"
         origin = told[key.setting]
-        remarks = ["emulated"] if emulated[key] else []
+        remarks = ["emulated"] if any(record.emulated for record in records[key]) else []
         remarks += [f"{column.initiators} initiators"] if column.initiators > 1 else []
         if column.protection and key.setting.ciphers and not origin:
             remarks.append(f"{key.setting.ciphers} ciphers")

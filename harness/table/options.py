@@ -120,13 +120,7 @@ class TableCell(msgspec.Struct, frozen=True, kw_only=True):
     mark: int | None = None
 
     def ratio(self, to: Ratio) -> float | None:
-        match to:
-            case Ratio.NONE:
-                return None
-            case Ratio.LOCAL:
-                return self.ratio_to_local
-            case Ratio.IPSEC:
-                return self.ratio_to_no_ipsec
+        return {Ratio.LOCAL: self.ratio_to_local, Ratio.IPSEC: self.ratio_to_no_ipsec}.get(to)
 
 
 class Table(msgspec.Struct, frozen=True, kw_only=True):

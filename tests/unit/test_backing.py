@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from harness.hosts import NamespaceHost
-from harness.hosts.undo import undone
+from harness.hosts.undo import carry_out
 from harness.model import Backing, BackingKind
 from harness.model.errors import DeviceRefused
 from harness.storage import backing
@@ -38,11 +38,11 @@ def test_a_file_of_ours_is_removed_whatever_was_written_to_it(path: Path) -> Non
     new, file = made(path)
     with path.open("r+b") as stream:
         stream.write(b"data")
-    assert undone(new.undo(), HOST.run) == ([], False), "it is not empty any more"
-    assert undone(file.undo(), HOST.run) == ([], True)
+    assert carry_out(new.undo(), HOST.run) == ([], False), "it is not empty any more"
+    assert carry_out(file.undo(), HOST.run) == ([], True)
     assert not path.exists()
     for resource in (file, new):
-        assert undone(resource.undo(), HOST.run) == ([], False), "what is absent is not removed"
+        assert carry_out(resource.undo(), HOST.run) == ([], False), "what is absent is not removed"
 
 
 def test_a_file_of_somebody_else_s_in_its_place_stays(path: Path) -> None:
@@ -50,20 +50,20 @@ def test_a_file_of_somebody_else_s_in_its_place_stays(path: Path) -> None:
     path.unlink()
     path.write_bytes(b"mine" * (SIZE_BYTES // 4))
     for resource in (file, new):
-        assert undone(resource.undo(), HOST.run) == ([], False)
+        assert carry_out(resource.undo(), HOST.run) == ([], False)
     assert path.read_bytes().startswith(b"mine")
     path.unlink()
     path.symlink_to(path.with_name("elsewhere"))
     path.with_name("elsewhere").touch()
     for resource in (file, new):
-        assert undone(resource.undo(), HOST.run) == ([], False)
+        assert carry_out(resource.undo(), HOST.run) == ([], False)
     assert path.is_symlink() and path.exists()
 
 
 def test_a_file_that_was_only_just_made_is_removed_by_its_name(path: Path) -> None:
     new = NewFile(str(path))
     new.acquire(HOST)
-    assert undone(new.undo(), HOST.run) == ([], True)
+    assert carry_out(new.undo(), HOST.run) == ([], True)
     assert not path.exists()
 
 

@@ -212,7 +212,7 @@ def test_the_barrier_blocks_the_portal_in_both_directions(
         f"ip xfrm policy add {back} action block priority {xfrm.BARRIER_PRIORITY}",
     ]
     assert len(world.left) == 2
-    assert carry_out(barrier.undo(), world.host(end).run) == []
+    assert carry_out(barrier.undo(), world.host(end).run).problems == []
     assert world.left == set()
     assert {*world.said[2:]} == {f"ip xfrm policy delete {there}", f"ip xfrm policy delete {back}"}
 
@@ -230,13 +230,13 @@ def test_a_barrier_names_the_port_of_its_path() -> None:
 
 def test_a_barrier_that_is_not_there_is_undone_silently() -> None:
     world = World()
-    assert carry_out(Barrier("target", NEAR, FAR, 3260).undo(), world.host("target").run) == []
+    assert carry_out(Barrier("target", NEAR, FAR, 3260).undo(), world.host("target").run).problems == []
     assert len(world.said) == 2
 
 
 def test_a_barrier_that_stays_is_a_problem() -> None:
     world = World(broken=lambda command: "delete" in command.argv)
-    (problem,) = carry_out(Barrier("target", NEAR, FAR, 3260).undo(), world.host("target").run)
+    (problem,) = carry_out(Barrier("target", NEAR, FAR, 3260).undo(), world.host("target").run).problems
     assert "it was made to fail" in problem
     assert len(world.said) == 2, "the second was tried, too"
 
@@ -260,7 +260,7 @@ def test_what_a_killed_charon_left_is_removed_and_nothing_else() -> None:
     for thing in kept - world.left:
         world.make(thing)
     undo = SecurityAssociations(NEAR, FAR, 3, is_shared=True).undo()
-    assert carry_out(undo, world.host("initiator").run) == []
+    assert carry_out(undo, world.host("initiator").run).problems == []
     assert world.left == kept
     for step in undo:
         words = " ".join(step.argv)
@@ -268,7 +268,7 @@ def test_what_a_killed_charon_left_is_removed_and_nothing_else() -> None:
         assert NEAR in words
         assert FAR in words
         assert words.endswith((ours, f"proto esp reqid {OURS}"))
-    assert carry_out(undo, world.host("initiator").run) == [], "what is absent needs no removal"
+    assert carry_out(undo, world.host("initiator").run).problems == [], "what is absent needs no removal"
 
 
 STATES = f"""\
@@ -431,7 +431,7 @@ def test_a_clearance_comes_before_every_policy_of_the_users_own_and_is_for_the_p
         f"ip xfrm policy add src {FAR}/32 dst {NEAR}/32 proto 6 sport 3276 dir out "
         f"action allow priority {xfrm.CLEARANCE_PRIORITY}",
     ]
-    assert carry_out(clearance.undo(), world.host("target").run) == []
+    assert carry_out(clearance.undo(), world.host("target").run).problems == []
     assert world.left == set()
 
 

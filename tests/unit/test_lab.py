@@ -215,7 +215,7 @@ def test_the_scratch_folder_is_private_and_goes(tmp_path: Path) -> None:
     world = World()
     folder = ScratchFolder(str(tmp_path / "harness-lab-1"))
     folder.acquire(world.host("machine"))
-    assert carry_out(folder.undo(), world.host("machine").run) == []
+    assert carry_out(folder.undo(), world.host("machine").run).problems == []
     assert [command.argv for command in world.commands] == [
         ("mkdir", "-m", "0700", folder.path),
         ("rm", "-rf", "--one-file-system", folder.path),

@@ -163,8 +163,8 @@ def assert_nothing_in_clear(stack: contextlib.ExitStack, lane: Lane) -> None:
 
     # The other way round: without the barrier the initiator's next attempt to connect goes out in clear.
     near, far = path.initiator_address, path.target_address
-    assert carry_out(Barrier("initiator", near, far, path.port).undo(), path.initiator.run) == []
-    assert carry_out(Barrier("target", near, far, path.port).undo(), path.target.run) == []
+    assert carry_out(Barrier("initiator", near, far, path.port).undo(), path.initiator.run).problems == []
+    assert carry_out(Barrier("target", near, far, path.port).undo(), path.target.run).problems == []
     wait_for(lambda: bool(lines(files)), "cleartext once the barrier is gone", deadline_s=30)
     assert cleartext_seen(lane.up.watched[0].capture) > 0
 

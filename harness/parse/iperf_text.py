@@ -15,7 +15,7 @@ Sources: ``iperf_locale.c`` and ``units.c`` of esnet/iperf, ``Locale.c`` and ``R
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -125,16 +125,18 @@ def _output(text: str, header: re.Match[str] | None, *, is_iperf2: bool) -> Iper
         measured = [row for row in measured if not (row["role"] or row["back"])]
     is_udp = any(row["datagrams"] for row in rows) or (header is not None and " UDP " in header[0])
     sides = _of_iperf2(text, measured, problems) if is_iperf2 else _of_iperf3(text, measured, problems)
-    if is_udp:
-        sides["sent"] = _counted(sides["sent"], "datagrams", _SENT.finditer(text))
-        sides["received"] = _counted(sides["received"], "out_of_order", _DISORDER.finditer(text))
-        if not sides["received"]:
-            warnings.append("there is no report of the server's: loss, jitter and order are unknown")
     connected = {match["stream"]: match["port"] for match in _CONNECTED.finditer(text)}
     for key, side in sides.items():
         if side and (missing := [f"[{stream}]" for stream in connected if stream not in side]):
             problems.append(f"{key}: no total for {', '.join(missing)}, so the text may be cut")
     sent, received = _total(sides["sent"], "sent", problems), _total(sides["received"], "received", problems)
+    if is_udp and sent and (count := _count(_SENT.finditer(text), sides["sent"])):
+        sent = msgspec.structs.replace(sent, datagrams=count)
+    if is_udp and received:
+        count = _count(_DISORDER.finditer(text), sides["received"])
+        received = msgspec.structs.replace(received, out_of_order=count)
+    elif is_udp and not sides["received"]:
+        warnings.append("there is no report of the server's: loss, jitter and order are unknown")
     streams = tuple(
         Stream(id=name, sent=sides["sent"].get(name), received=sides["received"].get(name))
         for name in dict.fromkeys((*sides["sent"], *sides["received"]))
@@ -220,21 +222,13 @@ def _report(row: re.Match[str], where: str, problems: list[str], *, sent: int | 
     return report(found, where, problems, sent=sent)
 
 
-def _counted(side: Mapping[str, Report], name: str, lines: Iterable[re.Match[str]]) -> dict[str, Report]:
-    """The totals with a count that stands in lines of its own; that of the sum is the streams'."""
+def _count(lines: Iterable[re.Match[str]], side: Mapping[str, Report]) -> int | None:
+    """What lines of their own count for all streams together; None if one of them has no such line."""
     counts = {line["stream"]: int(line["count"]) for line in lines}
     streams = [stream for stream in side if stream != SUM]
-    if SUM in side and streams and all(stream in counts for stream in streams):
-        counts.setdefault(SUM, sum(counts[stream] for stream in streams))
-    elif len(streams) == 1 and SUM in counts:
-        counts.setdefault(streams[0], counts[SUM])
-
-    def changed() -> Iterator[tuple[str, Report]]:
-        for stream, told in side.items():
-            change = {name: counts[stream]} if stream in counts else {}
-            yield stream, msgspec.structs.replace(told, **change)
-
-    return dict(changed())
+    if SUM in counts or not all(stream in counts for stream in streams):
+        return counts.get(SUM)
+    return sum(counts[stream] for stream in streams)
 
 
 def _total(side: Mapping[str, Report], where: str, problems: list[str]) -> Report | None:

@@ -16,6 +16,8 @@ from harness.parse.figures import TOLERANCE, Printed, loss_problem, rate_problem
 
 MS_NS, S_NS = 1_000_000, 1_000_000_000
 
+BOTH_WAYS = "it has data of both directions, or of the other one: measure one at a time, with iperf3 --json"
+
 End: TypeAlias = Literal["client", "server"]
 
 
@@ -59,12 +61,11 @@ class Stream(msgspec.Struct, frozen=True, kw_only=True):
 class IperfOutput(msgspec.Struct, frozen=True, kw_only=True):
     """One test as reported by one end; ``invalid`` says why its figures must not be used.
 
-    ``sent`` and ``received`` are for all streams together, whichever way the data went (``-R``).
-    ``reverse_sent`` and ``reverse_received`` are for the other direction of ``--bidir``. ``version`` is the
-    tool's own string (``iperf 3.9``), ``error`` its own message. Round-trip times are the kernel's: the mean
-    over the streams' means, the least and the most of any. ``cwnd_max_bytes`` is the largest of any stream,
-    ``pmtu_bytes`` the smallest. ``server`` is the server's own report, by ``--get-server-output``. Text has
-    neither version nor kernel's figures.
+    ``sent`` and ``received`` are for all streams together, whichever way the data went (``-R``). ``version``
+    is the tool's own string (``iperf 3.9``), ``error`` its own message. Round-trip times are the kernel's:
+    the mean over the streams' means, the least and the most of any. ``cwnd_max_bytes`` is the largest of any
+    stream, ``pmtu_bytes`` the smallest. ``server`` is the server's own report, by ``--get-server-output``. Text
+    has neither version nor kernel's figures.
     """
 
     role: End | None
@@ -73,8 +74,6 @@ class IperfOutput(msgspec.Struct, frozen=True, kw_only=True):
     error: str | None = None
     sent: Report | None = None
     received: Report | None = None
-    reverse_sent: Report | None = None
-    reverse_received: Report | None = None
     streams: tuple[Stream, ...] = ()
     rtt_mean_ns: float | None = None
     rtt_min_ns: float | None = None
@@ -138,14 +137,14 @@ def contradictions(
 ) -> list[str]:
     """What is wrong with the totals compared with each other, and with their streams."""
     found = [
-        ends_problem(sent, received, omits=omits),
+        _ends_problem(sent, received, omits=omits),
         _sum_problem(sent, [stream.sent for stream in streams], "sent"),
         _sum_problem(received, [stream.received for stream in streams], "received"),
     ]
     return [problem for problem in found if problem]
 
 
-def ends_problem(sent: Report | None, received: Report | None, *, omits: bool) -> str | None:
+def _ends_problem(sent: Report | None, received: Report | None, *, omits: bool) -> str | None:
     """How what arrived contradicts what was sent.
 
     With ``omits`` (``-O``) the first seconds are left out, at each end by its own clock: what was sent before

@@ -28,13 +28,13 @@ from harness.model.errors import UsageError
 from harness.parse import embedded, iperf_text
 from harness.parse.figures import Printed, take
 from harness.parse.iperf import (
+    BOTH_WAYS,
     MS_NS,
     End,
     IperfOutput,
     Report,
     Stream,
     contradictions,
-    ends_problem,
     nothing_measured,
     refusal,
     report,
@@ -85,7 +85,6 @@ class _End(msgspec.Struct):
     sum_received: _Sum | None = None
     sum_bidir_reverse: _Sum | None = None
     sum_sent_bidir_reverse: _Sum | None = None
-    sum_received_bidir_reverse: _Sum | None = None
 
 
 class _IntervalStream(msgspec.Struct):
@@ -155,14 +154,6 @@ def _of_document(document: _Document, role: End | None = None) -> IperfOutput:
     elif start.accepted_connection is not None:
         role = "server"
     sent, received = _both_ends(end.sum, end.sum_sent, end.sum_received, "sum", role, problems)
-    reverse_sent, reverse_received = _both_ends(
-        end.sum_bidir_reverse,
-        end.sum_sent_bidir_reverse,
-        end.sum_received_bidir_reverse,
-        "reverse sum",
-        role,
-        problems,
-    )
     streams = [_stream(number, stream, role) for number, stream in enumerate(end.streams, start=1)]
     received = _with_disorder(received, end.streams, problems)
 
@@ -170,11 +161,11 @@ def _of_document(document: _Document, role: End | None = None) -> IperfOutput:
     if protocol is None and (sent or received):
         protocol = "UDP" if end.sum else "TCP"
     omits = bool(take(start.test_start.omit, "omit", problems))
-    # Streams of both directions are in one list.
-    of_sums = () if reverse_sent or reverse_received else streams
-    problems += contradictions(sent, received, of_sums, omits=omits)
-    if problem := ends_problem(reverse_sent, reverse_received, omits=omits):
-        problems.append(problem)
+    # With --bidir, streams of both directions are in one list.
+    is_bidir = end.sum_bidir_reverse or end.sum_sent_bidir_reverse
+    problems += contradictions(sent, received, () if is_bidir else streams, omits=omits)
+    if is_bidir:
+        problems.append(BOTH_WAYS)
     if not any(told and (told.bytes or told.datagrams) for told in (sent, received)):
         problems.append("nothing was transferred")
     if document.error is not None:
@@ -196,8 +187,6 @@ def _of_document(document: _Document, role: End | None = None) -> IperfOutput:
         error=document.error,
         sent=sent,
         received=received,
-        reverse_sent=reverse_sent,
-        reverse_received=reverse_received,
         streams=tuple(streams),
         rtt_mean_ns=sum(means) / len(means) if means else None,
         rtt_min_ns=min(least) if least else None,

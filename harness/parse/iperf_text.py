@@ -23,6 +23,7 @@ from harness.model.errors import UsageError
 from harness.parse import embedded
 from harness.parse.figures import COUNT, NUMBER, Printed, matched, printed
 from harness.parse.iperf import (
+    BOTH_WAYS,
     MS_NS,
     IperfOutput,
     Report,
@@ -121,7 +122,7 @@ def _output(text: str, header: re.Match[str] | None, *, is_iperf2: bool) -> Iper
     rows = list(_ROW.finditer(text))
     measured = [row for row in rows if "(omitted)" not in row["rest"]]
     if any(row["role"] or row["back"] for row in measured):
-        problems.append("it has rows of both directions, which text does not tell apart: use --json")
+        problems.append(BOTH_WAYS)
         measured = [row for row in measured if not (row["role"] or row["back"])]
     is_udp = any(row["datagrams"] for row in rows) or (header is not None and " UDP " in header[0])
     sides = _of_iperf2(text, measured, problems) if is_iperf2 else _of_iperf3(text, measured, problems)
@@ -146,7 +147,7 @@ def _output(text: str, header: re.Match[str] | None, *, is_iperf2: bool) -> Iper
     if failed := _FAILED.search(text):
         problems.append(f"iperf says {embedded.quote(failed['error'] or failed[0])}")
     if header is not None and header["port"] in connected.values():
-        problems.append("a test in both directions (-d, -r): its rows do not say which direction is which")
+        problems.append(BOTH_WAYS)  # -d, -r
     if header is None:
         warnings.append("no header says which end this is: it was taken for a client")
     return IperfOutput(

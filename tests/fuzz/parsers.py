@@ -135,7 +135,7 @@ def require_sense(part: dict[str, Any]) -> None:
         if received is not None and part["transmitted"] + (part["duplicates"] or 0) < received:
             raise Broken("more received than transmitted", part)
         ordered("round trips", part["rtt_min_ns"], part["rtt_avg_ns"], part["rtt_max_ns"])
-    for name in ("sent", "received", "reverse_sent", "reverse_received"):
+    for name in ("sent", "received"):
         told = part.get(name)
         if isinstance(told, dict):
             ordered("lost and datagrams", told["lost"], told["datagrams"])

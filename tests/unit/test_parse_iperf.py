@@ -157,7 +157,8 @@ def test_both_directions_at_once() -> None:
         "sum_received_bidir_reverse": total(3.9e8),
     }
     output = parsed(document)
-    assert (known(output.reverse_sent).retransmits, known(output.reverse_received).rate_bit_s) == (9, 3.9e8)
+    assert known(output.sent).rate_bit_s == 8e8
+    assert any("both directions" in problem for problem in output.invalid)
 
 
 def test_server_does_not_know_what_was_sent() -> None:
@@ -512,8 +513,8 @@ def test_short_and_small_is_no_contradiction() -> None:
         ("106 MBytes  88.1 Mbits", "0.00 Bytes  0.00 bits", "none received"),
         ("106 MBytes  88.1 Mbits", "126 MBytes  105 Mbits", "were received, but only"),
         ("Sent 81409 datagrams", "write failed: Broken pipe", "Broken pipe"),
-        ("port 40000", "port 5001", "both directions"),
-        ("[  3]  0.0-10.1 sec   106", "[ *3]  0.0-10.1 sec   106", "both directions"),
+        ("port 40000", "port 5001", "data of both directions"),
+        ("[  3]  0.0-10.1 sec   106", "[ *3]  0.0-10.1 sec   106", "data of both directions"),
         ("0.057 ms", "4294967.295 ms", "the jitter is 4295 s, but it took 10.1 s"),
         ("0.057 ms", "-0.057 ms", "jitter_ns is '-0.057': not a number from 0"),
     ],

@@ -64,8 +64,8 @@ class IperfOutput(msgspec.Struct, frozen=True, kw_only=True):
     ``sent`` and ``received`` are for all streams together, whichever way the data went (``-R``). ``version``
     is the tool's own string (``iperf 3.9``), ``error`` its own message. Round-trip times are the kernel's:
     the mean over the streams' means, the least and the most of any. ``cwnd_max_bytes`` is the largest of any
-    stream, ``pmtu_bytes`` the smallest. ``server`` is the server's own report, by ``--get-server-output``. Text
-    has neither version nor kernel's figures.
+    stream, ``pmtu_bytes`` the smallest. ``server`` is the server's own report, by ``--get-server-output``.
+    Text has neither version nor kernel's figures.
     """
 
     role: End | None

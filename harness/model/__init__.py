@@ -722,9 +722,8 @@ APART: Final = "apart"
 class Latency(msgspec.Struct, frozen=True, kw_only=True):
     """Latency of completed I/Os, submission to completion; what fio did not report is None.
 
-    ``percentiles`` is written only for plain fio outputs: ``clat`` if the percentiles leave out the time of
-    submission, ``apart`` if fio reported them for several jobs, without the histograms that would make them
-    one.
+    ``percentiles`` is written only if they are not those of total latency: ``clat`` if they leave out the
+    time of submission, ``apart`` if fio reported them for several jobs, without histograms to merge.
     """
 
     mean_ns: Amount | None = None

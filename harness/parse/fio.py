@@ -26,13 +26,16 @@ show it (seen with 3.33). With ``--debug=net`` the client also prints each messa
 from __future__ import annotations
 
 import itertools
+import math
 import re
+from collections.abc import Sequence
 from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from harness.model import COMPLETION, Io, Latency
+from harness.model import APART, COMPLETION, Io, Latency
 from harness.model.errors import UsageError
+from harness.model.histogram import Histogram, merge
 from harness.parse import embedded
 from harness.parse.figures import TOLERANCE, take
 
@@ -202,6 +205,60 @@ def parse(text: bytes | str) -> FioOutput:
             raise _refusal("JSON with jobs, but without 'fio version' and without any I/O")
         warnings.append("'fio version' is missing: units were judged only by the keys")
     return FioOutput(version=document.version, jobs=tuple(jobs), warnings=tuple(dict.fromkeys(warnings)))
+
+
+def total(jobs: Sequence[FioJob]) -> tuple[Io | None, Io | None]:
+    """Reads and writes of all jobs as if of one: bytes and I/Os added up, over the longest run time.
+
+    Percentiles come from the merged histograms. There are none if a job has no histogram (plain json), or if
+    jobs have histograms of different kinds of latency. One job alone is its own total.
+    """
+    reads = [(job.read, job.read_bins, job.percentiles_of) for job in jobs if job.read]
+    writes = [(job.write, job.write_bins, job.percentiles_of) for job in jobs if job.write]
+    return _sum(reads), _sum(writes)
+
+
+def _sum(parts: Sequence[tuple[Io, dict[int, int], Kind | None]]) -> Io | None:
+    ios = [io for io, _, _ in parts]
+    if len(ios) < 2:
+        return ios[0] if ios else None
+    latencies = [io.latency for io in ios]
+    values: dict[str, Any] = {}
+    if all(bins for _, bins, _ in parts) and len({kind for _, _, kind in parts}) == 1:
+        merged = merge(Histogram(bins) for _, bins, _ in parts)
+        names = _PERCENTILES.values()
+        values = dict(zip(names, merged.percentiles_ns(list(_PERCENTILES)), strict=True))
+        values["percentiles"] = latencies[0].percentiles
+    elif any(latency.p50_ns or latency.p99_ns or latency.p99_9_ns for latency in latencies):
+        values["percentiles"] = APART
+    for name, extreme in (("min_ns", min), ("max_ns", max)):
+        known = [value for latency in latencies if (value := getattr(latency, name)) is not None]
+        values[name] = extreme(known) if len(known) == len(ios) else None
+    values["mean_ns"], values["stddev_ns"] = _moments(ios)
+    return Io(
+        bytes=sum(io.bytes for io in ios),
+        ios=sum(io.ios for io in ios),
+        runtime_ns=max(io.runtime_ns for io in ios),
+        latency=Latency(**values),
+    )
+
+
+def _moments(ios: Sequence[Io]) -> tuple[float | None, float | None]:
+    """Mean and standard deviation of all latencies, computed exactly from those of each; None if one is
+    missing.
+
+    fio's deviation is that of a sample (``stat.c``, calc_lat).
+    """
+    means = [(io.ios, io.latency.mean_ns) for io in ios if io.latency.mean_ns is not None]
+    if len(means) < len(ios):
+        return None, None
+    count = sum(n for n, _ in means)
+    mean = sum(n * m for n, m in means) / count
+    deviations = [(io.ios, io.latency.stddev_ns) for io in ios if io.latency.stddev_ns is not None]
+    if len(deviations) < len(ios):
+        return mean, None
+    squares = sum((n - 1) * s**2 for n, s in deviations) + sum(n * (m - mean) ** 2 for n, m in means)
+    return mean, math.sqrt(squares / (count - 1))
 
 
 def as_json(output: FioOutput) -> dict[str, object]:

@@ -13,20 +13,16 @@ from pathlib import Path
 import msgspec
 
 from harness.model import (
-    APART,
     Column,
     Io,
     Job,
-    Latency,
     Record,
     Setting,
     Status,
     TestbedKind,
     Workload,
-    histogram,
 )
 from harness.model.errors import UsageError
-from harness.model.histogram import Histogram
 from harness.model.units import positive
 from harness.parse import fio
 from harness.parse.files import read_bytes, shown_path
@@ -53,6 +49,7 @@ def records(file: Path, link: str) -> list[Record]:
         failed = any(job.error for job in jobs)
         reads = [job.read for job in jobs if job.read]
         writes = [job.write for job in jobs if job.write]
+        read, write = fio.total(jobs)
         told = (*output.warnings, *_added_up(jobs, reads), *_added_up(jobs, writes))
         found.append(
             Record(
@@ -65,8 +62,8 @@ def records(file: Path, link: str) -> list[Record]:
                 status=Status.FAILED if failed else Status.INVALID if doubts else Status.OK,
                 reason="; ".join(doubts) or None,
                 warnings=tuple(dict.fromkeys(told)),
-                read=_together(reads, _bins(jobs, "read")),
-                write=_together(writes, _bins(jobs, "write")),
+                read=read,
+                write=write,
                 sync_latency=jobs[0].sync_latency if len(jobs) == 1 else None,
                 fio_ns=max((io.runtime_ns for io in reads + writes), default=0),
                 link_title=link,
@@ -127,43 +124,3 @@ def _added_up(jobs: Sequence[FioJob], ios: Sequence[Io]) -> list[str]:
             f"make {total / 1e6:.4g} MB/s, and each over its own {rates / 1e6:.4g} MB/s"
         )
     return words
-
-
-def _bins(jobs: Sequence[FioJob], direction: str) -> Histogram:
-    """The latencies of all jobs together; empty unless all of them have bins of the same kind."""
-    active = [job for job in jobs if getattr(job, direction)]
-    parts = [Histogram(getattr(job, f"{direction}_bins")) for job in active]
-    whole = all(part.count for part in parts) and len({job.percentiles_of for job in active}) == 1
-    return histogram.merge(parts) if whole else Histogram()
-
-
-def _together(ios: Sequence[Io], bins: Histogram) -> Io | None:
-    """Clones as one: the mean latency is weighted by I/Os; percentiles come from all bins, if there are
-    any."""
-    if len(ios) < 2:
-        return ios[0] if ios else None
-    total = sum(io.ios for io in ios)
-    means = [(io.latency.mean_ns, io.ios) for io in ios]
-    lows = [io.latency.min_ns for io in ios if io.latency.min_ns is not None]
-    highs = [io.latency.max_ns for io in ios if io.latency.max_ns is not None]
-    known = [(mean, weight) for mean, weight in means if mean is not None]
-    percentiles = ios[0].latency.percentiles
-    told = (io.latency.p50_ns or io.latency.p99_ns or io.latency.p99_9_ns for io in ios)
-    if not bins.count and any(told):
-        percentiles = APART
-    return Io(
-        bytes=sum(io.bytes for io in ios),
-        ios=total,
-        runtime_ns=max(io.runtime_ns for io in ios),
-        latency=Latency(
-            mean_ns=sum(mean * weight for mean, weight in known) / total
-            if total and len(known) == len(ios)
-            else None,
-            min_ns=min(lows, default=None),
-            max_ns=max(highs, default=None),
-            p50_ns=bins.percentile_ns(50) if bins.count else None,
-            p99_ns=bins.percentile_ns(99) if bins.count else None,
-            p99_9_ns=bins.percentile_ns(99.9) if bins.count else None,
-            percentiles=percentiles,
-        ),
-    )

@@ -214,7 +214,7 @@ def summarise(done: Done, job: Job, record: Record) -> Record:
     reasons = [f"{n}{reason}" for n, part in zip(name, done.parts, strict=True) for reason in part.reasons]
     warnings = [f"{n}{doubt}" for n, part in zip(name, done.parts, strict=True) for doubt in part.warnings]
     first = done.parts[0]
-    read, write = together.total([part.job for part in done.parts if part.job is not None])
+    read, write = fio.total([part.job for part in done.parts if part.job is not None])
     # The proof covers what a verification reads after a write, but the figures do not include it.
     read, write = (read if moves_read(job) else None, write if moves_write(job) else None)
     reasons += done.reasons

@@ -21,7 +21,6 @@ machine. The hosts' clocks differ, and fio's ``job_start``, which later versions
 from __future__ import annotations
 
 import contextlib
-import math
 import subprocess
 import time
 from collections.abc import Collection, Iterator, Sequence
@@ -29,12 +28,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.hosts import PRIVATE, Host, runner
-from harness.model import Io, Latency
 from harness.model.errors import HarnessError
 from harness.model.escape import printable
-from harness.model.histogram import Histogram, merge
 from harness.parse import fio
-from harness.parse.fio import FioJob, ServerAnswer
+from harness.parse.fio import ServerAnswer
 from harness.runs.outcome import Done, InitiatorResult
 
 LARGEST_SKEW = 0.05
@@ -117,18 +114,6 @@ def run_together(jobs: Sequence[tuple[Host, str]], *, folder: Path, timeout_s: f
         parts.append(part)
     warnings = [*output.warnings, *absence_warnings(parts), *start_warnings(parts)]
     return Done(parts=parts, warnings=warnings)
-
-
-def total(jobs: Sequence[FioJob]) -> tuple[Io | None, Io | None]:
-    """Reads and writes of all jobs as if of one: bytes and I/Os added up, over the longest run time.
-
-    Percentiles come from the merged histograms. They are None if one job has no histogram (plain json), or if
-    jobs have histograms of different kinds of latency.
-    """
-    kinds = {job.percentiles_of for job in jobs}
-    reads = [(job.read, Histogram(job.read_bins)) for job in jobs if job.read]
-    writes = [(job.write, Histogram(job.write_bins)) for job in jobs if job.write]
-    return _sum(reads, comparable=len(kinds) == 1), _sum(writes, comparable=len(kinds) == 1)
 
 
 def start_warnings(parts: Sequence[InitiatorResult]) -> tuple[str, ...]:
@@ -253,52 +238,3 @@ def _why_missing(host: Host, answer: ServerAnswer) -> str:
 
 def _said(what: str, answer: ServerAnswer) -> str:
     return ": ".join(filter(None, [what, printable(" / ".join(answer.said[-3:]))]))
-
-
-# Adding up
-
-
-def _sum(parts: Sequence[tuple[Io, Histogram]], *, comparable: bool) -> Io | None:
-    ios = [io for io, _ in parts]
-    if len(ios) < 2:
-        return ios[0] if ios else None
-    p50_ns = p99_ns = p99_9_ns = None
-    if comparable and all(histogram.count for _, histogram in parts):
-        merged = merge(histogram for _, histogram in parts)
-        p50_ns, p99_ns, p99_9_ns = (merged.percentile_ns(q) for q in (50, 99, 99.9))
-    latencies = [io.latency for io in ios]
-    lows = [latency.min_ns for latency in latencies if latency.min_ns is not None]
-    highs = [latency.max_ns for latency in latencies if latency.max_ns is not None]
-    mean_ns, stddev_ns = _moments(ios)
-    return Io(
-        bytes=sum(io.bytes for io in ios),
-        ios=sum(io.ios for io in ios),
-        runtime_ns=max(io.runtime_ns for io in ios),
-        latency=Latency(
-            mean_ns=mean_ns,
-            min_ns=min(lows) if len(lows) == len(ios) else None,
-            max_ns=max(highs) if len(highs) == len(ios) else None,
-            stddev_ns=stddev_ns,
-            p50_ns=p50_ns,
-            p99_ns=p99_ns,
-            p99_9_ns=p99_9_ns,
-        ),
-    )
-
-
-def _moments(ios: Sequence[Io]) -> tuple[float | None, float | None]:
-    """Mean and standard deviation of all latencies, computed exactly from those of each; None if one is
-    missing.
-
-    fio's deviation is that of a sample (``stat.c``, calc_lat).
-    """
-    means = [(io.ios, io.latency.mean_ns) for io in ios if io.latency.mean_ns is not None]
-    if len(means) < len(ios):
-        return None, None
-    count = sum(n for n, _ in means)
-    mean = sum(n * m for n, m in means) / count
-    deviations = [(io.ios, io.latency.stddev_ns) for io in ios if io.latency.stddev_ns is not None]
-    if len(deviations) < len(ios):
-        return mean, None
-    squares = sum((n - 1) * s**2 for n, s in deviations) + sum(n * (m - mean) ** 2 for n, m in means)
-    return mean, math.sqrt(squares / (count - 1))

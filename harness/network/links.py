@@ -199,17 +199,11 @@ class Airtime(msgspec.Struct, frozen=True):
 
     def acquire(self, host: Host) -> None:
         host.run(["ip", "link", "add", self.iface, "up", "type", "ifb"])
-        lines = [
-            line
-            for end in self.ends
-            for line in (
-                f"qdisc add dev {end} clsact\n",
-                *(
-                    f"filter add dev {end} {way} matchall action mirred egress redirect dev {self.iface}\n"
-                    for way in ("egress", "ingress")[self.is_inward :]
-                ),
-            )
-        ]
+        ways = ("ingress",) if self.is_inward else ("egress", "ingress")
+        lines = [f"qdisc add dev {end} clsact\n" for end in self.ends]
+        for end in self.ends:
+            filtered = (f"filter add dev {end} {way} matchall" for way in ways)
+            lines += [f"{each} action mirred egress redirect dev {self.iface}\n" for each in filtered]
         host.run(["tc", "-batch", "-"], input="".join(lines))
 
     def undo(self) -> tuple[Step, ...]:
@@ -296,16 +290,10 @@ def _window(profile: LinkProfile, iface: str, end: str) -> str:
     if profile.tcp_window_bytes is None:
         return ""
     of_end = ipaddress.ip_interface(end)
-    if of_end.version == IPV6:
-        # The kernel's own route has this metric (IP6_RT_PRIO_ADDRCONF in include/net/ip6_route.h).
-        return (
-            f"route replace {of_end.network} dev {iface} proto kernel metric 256 "
-            f"window {profile.tcp_window_bytes}\n"
-        )
-    return (
-        f"route replace {of_end.network} dev {iface} proto kernel scope link src {of_end.ip} "
-        f"window {profile.tcp_window_bytes}\n"
-    )
+    # The kernel's own route has this metric (IP6_RT_PRIO_ADDRCONF in include/net/ip6_route.h).
+    way = "metric 256" if of_end.version == IPV6 else f"scope link src {of_end.ip}"
+    window = f"window {profile.tcp_window_bytes}"
+    return f"route replace {of_end.network} dev {iface} proto kernel {way} {window}\n"
 
 
 @contextlib.contextmanager
@@ -348,24 +336,19 @@ _OF_BLOCK: dict[Family, str] = {IPV4: r"198\.1[89]\.[\d./]+", IPV6: r"2001:2:[0-
 
 def describe(path: LinkPath) -> dict[str, str]:
     """The link as the kernel has it, its ends and its hops: the output of ip(8) and tc(8)."""
-    ends = {
-        f"{end}_{what}": host.run(argv).stdout
-        for end, host, iface in (
-            ("initiator", path.initiator, path.initiator_iface),
-            ("target", path.target, path.target_iface),
+    asked: list[tuple[str, Host, dict[str, list[str]]]] = [
+        (
+            end,
+            host,
+            {
+                "interface": ["ip", "-d", "address", "show", "dev", iface],
+                "qdisc": ["tc", "-s", "qdisc", "show", "dev", iface],
+            },
         )
-        for what, argv in (
-            ("interface", ["ip", "-d", "address", "show", "dev", iface]),
-            ("qdisc", ["tc", "-s", "qdisc", "show", "dev", iface]),
-        )
-    }
-    hops = {
-        f"{hop.name}_{what}": hop.run(argv).stdout
-        for hop in path.hops
-        for what, argv in (
-            ("interfaces", ["ip", "-d", "address"]),
-            ("qdiscs", ["tc", "-s", "qdisc"]),
-            ("routes", [*ip(path.ip), "route"]),
-        )
-    }
-    return {**ends, **hops, **path.agreed}
+        for end, host, iface, _, _ in ends(path)
+    ]
+    of_hop = {"interfaces": ["ip", "-d", "address"], "qdiscs": ["tc", "-s", "qdisc"]}
+    of_hop["routes"] = [*ip(path.ip), "route"]
+    asked += [(hop.name, hop, of_hop) for hop in path.hops]
+    told = {f"{who}_{what}": host.run(argv).stdout for who, host, of in asked for what, argv in of.items()}
+    return {**told, **path.agreed}

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Protocol
 
 from harness.hosts import runner
-from harness.hosts.kept import Kept
 from harness.hosts.namespaces import NotEntered, within
 from harness.hosts.programs import here
 from harness.hosts.runner import DEFAULT_TIMEOUT_S, Completed, P
@@ -217,9 +216,6 @@ class NamespaceHost(Host):
     def _run(
         self, argv: Sequence[str], input: str | None, timeout_s: float, env: Mapping[str, str]
     ) -> Completed:
-        kept = _kept().run(argv, netns=self.netns, input=input or "", timeout_s=timeout_s)
-        if kept is not None:
-            return kept
         # The command line that a person can repeat.
         entered = () if self.netns is None else ("nsenter", f"--net=/run/netns/{self.netns}", "--")
         try:
@@ -258,22 +254,6 @@ class NamespaceHost(Host):
     @contextlib.contextmanager
     def reach(self, path: Path) -> Iterator[Path]:
         yield path
-
-
-def start_kept(source: str) -> None:
-    """Start a program that stays (``hosts.kept``) before this process asks it anything."""
-    _kept().start(source)
-
-
-def end_kept() -> None:
-    """End the programs that stayed to serve this process."""
-    _kept().end()
-
-
-@cache
-def _kept() -> Kept:
-    """Those of the process."""
-    return Kept()
 
 
 @cache

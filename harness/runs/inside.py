@@ -19,7 +19,7 @@ from pathlib import Path
 
 from harness.analysis import disturbance
 from harness.analysis.schedule import Schedule
-from harness.hosts import LOADED, PRIVATE, Host, NamespaceHost, end_kept, recovery, remote, runner, signals
+from harness.hosts import LOADED, PRIVATE, Host, NamespaceHost, recovery, remote, runner, signals
 from harness.hosts.footprint import module_name
 from harness.hosts.journal import Journal
 from harness.hosts.runner import last_lines
@@ -247,7 +247,6 @@ def run(run_folder: str, journal_path: str) -> int:
             execute(folder, journal, emit)
         finally:
             signals.ignore()  # all that remains is to report the end
-            end_kept()
     except HostLost as error:
         emit(Failed(error.message, f"{error.hint}; then go on with: {go_on}", error.exit_code))
         status = error.exit_code
@@ -273,7 +272,6 @@ def recover(journal_path: str) -> int:
     error."""
     mount_private()
     removed, failed = recovery.recover(Journal(Path(journal_path)))
-    end_kept()
     for line in removed:
         sys.stdout.write(f"{line}\n")
     for line in failed:

@@ -16,7 +16,7 @@ import traceback
 from pathlib import Path
 from typing import NoReturn
 
-from harness.hosts import end_kept, signals
+from harness.hosts import signals
 from harness.model.errors import Interrupted
 from harness.runs import alongside, inside  # noqa: F401 -- what runs import later is imported here
 from harness.storage import transports
@@ -74,7 +74,6 @@ def _in_child(exchange: Exchange, number: int) -> NoReturn:
         inside.get_ready()
         folder = _next_folder(exchange, number)
         if folder is None:
-            end_kept()
             status = RENEWED
         else:
             # What it prints belongs to its own run. Not through a link that lies there.
@@ -85,7 +84,7 @@ def _in_child(exchange: Exchange, number: int) -> NoReturn:
             os.close(console)
             status = inside.run(str(folder), JOURNAL)
     except Interrupted:
-        end_kept()
+        pass
     except BaseException:
         traceback.print_exc()
     finally:

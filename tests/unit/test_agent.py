@@ -826,8 +826,6 @@ def test_what_is_sent_needs_nothing_but_the_standard_library(file: Path) -> None
         )
     }
     assert imported
-    # The target's host has LIO's own library, by the packages of its role.
-    more = {"rtslib_fb"} if file.stem == "lio" else set()
     # These go with it (``programs.source``), and are in the list themselves.
     imported -= {f"{of}.programs.{name}" for of, name in programs.SHARED.findall(file.read_text())}
-    assert {module.partition(".")[0] for module in imported} <= sys.stdlib_module_names | more
+    assert {module.partition(".")[0] for module in imported} <= sys.stdlib_module_names

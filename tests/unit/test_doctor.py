@@ -84,7 +84,7 @@ def test_every_line_of_the_list_says_who_needs_the_package_and_when() -> None:
 
 def test_each_role_has_the_programs_that_it_is_known_to_start() -> None:
     known = {
-        "target": {"python:rtslib_fb", "program:tcpdump", "program:ip", "program:modprobe", "program:fio"},
+        "target": {"program:tcpdump", "program:ip", "program:modprobe", "program:fio"},
         "initiator": {"program:iscsiadm", "program:tcpdump", "program:ip", "program:modprobe", "program:fio"},
     }
     for role, words in known.items():
@@ -107,7 +107,7 @@ def test_a_machine_that_has_everything() -> None:
     assert not [line for line in said(FINE, LAPTOP) if not line.startswith("ok: ")]
 
 
-MISSING = "absent python:rtslib_fb\nabsent program:tcpdump\nabsent program:/usr/sbin/charon-systemd\n"
+MISSING = "absent program:tcpdump\nabsent program:/usr/sbin/charon-systemd\n"
 
 
 @pytest.mark.parametrize(
@@ -115,17 +115,16 @@ MISSING = "absent python:rtslib_fb\nabsent program:tcpdump\nabsent program:/usr/
     [
         (
             "debian",
-            "-> apt-get update && "
-            "apt-get install --no-install-recommends python3-rtslib-fb charon-systemd tcpdump",
+            "-> apt-get update && apt-get install --no-install-recommends charon-systemd tcpdump",
         ),
-        ("raspbian debian", "apt-get install --no-install-recommends python3-rtslib-fb charon-systemd"),
-        ("fedora", "dnf install python3-rtslib strongswan tcpdump"),
-        ("rocky rhel centos fedora", "dnf install python3-rtslib strongswan tcpdump"),
-        ("arch", "pacman -S strongswan tcpdump, and install what provides Python's rtslib_fb"),
-        ("opensuse-leap suse opensuse", "zypper install python3-rtslib-fb strongswan tcpdump"),
+        ("raspbian debian", "apt-get install --no-install-recommends charon-systemd"),
+        ("fedora", "dnf install strongswan tcpdump"),
+        ("rocky rhel centos fedora", "dnf install strongswan tcpdump"),
+        ("arch", "pacman -S strongswan tcpdump"),
+        ("opensuse-leap suse opensuse", "zypper install strongswan tcpdump"),
         (
             "alpine",
-            "install what provides Python's rtslib_fb, /usr/sbin/charon-systemd, tcpdump",
+            "install what provides /usr/sbin/charon-systemd, tcpdump",
         ),
     ],
 )
@@ -133,7 +132,7 @@ def test_all_that_is_missing_is_named_at_once_with_the_distribution_s_command(
     family: str, command: str
 ) -> None:
     problem = only_problem(MISSING, base=FINE.replace("family debian", f"family {family}"))
-    assert problem.startswith("packages are missing: python3-rtslib-fb (the target (LIO)), charon-systemd (")
+    assert problem.startswith("packages are missing: charon-systemd (")
     assert command in problem
     assert "sudo" not in problem
 
@@ -319,9 +318,11 @@ def test_a_run_does_not_demand_what_is_only_noted() -> None:
 
 def test_a_run_is_held_to_what_its_transports_need() -> None:
     """The kernel may lack one of several; packages are all asked for."""
-    no_lio = host_that_says(FINE + "absent python:rtslib_fb\nabsent module:iscsi_target_mod\n").host("target")
+    no_lio = host_that_says(FINE + "absent program:nbdkit\nabsent module:iscsi_target_mod\n").host("target")
     require(no_lio, "target", wired(carried_by=("nvme-tcp",)))
-    with pytest.raises(RequirementError, match=r"python3-rtslib-fb .*lacks iscsi_target_mod"):
+    with pytest.raises(RequirementError, match=r"packages are missing: nbdkit "):
+        require(no_lio, "target", wired(carried_by=("nbd",)))
+    with pytest.raises(RequirementError, match=r"lacks iscsi_target_mod"):
         require(no_lio, "target", wired(carried_by=("iscsi",)))
     no_nvme = host_that_says(FINE + "absent module:nvmet_tcp\n").host("target")
     require(
@@ -360,7 +361,7 @@ def test_what_is_asked_for_has_to_be_there_and_nothing_else() -> None:
     assert judged(FINE + lacks, asked_for(["nvme-tcp"], ["off", "wireguard"])) == [
         "missing: its kernel 6.1.0-28-amd64 lacks nvmet_tcp, wireguard"
     ]
-    no_iscsi = "absent python:rtslib_fb\nabsent program:/usr/sbin/charon-systemd\nlistener 812 pluto\n"
+    no_iscsi = "absent module:iscsi_target_mod\nabsent program:/usr/sbin/charon-systemd\nlistener 812 pluto\n"
     assert judged(FINE + no_iscsi, asked_for(["nvme-tcp"], ["wireguard"])) == []
     assert len(judged(FINE + no_iscsi, asked_for(["nvme-tcp", "iscsi"], ["both"]))) == 2
 

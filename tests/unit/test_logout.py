@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from harness.hosts import programs
-from harness.hosts.kept import SERVE
 
 IQN = "iqn.2026-11.net.storage-harness:beef.wired.off"
 REQUEST = {
@@ -55,7 +54,6 @@ class Machine:
     """Sessions, sockets and open-iscsi's programs, all in a folder."""
 
     here: Path
-    serves: bool = False
 
     def have_sessions(self, *iqns: str) -> None:
         for number, iqn in enumerate(iqns, 1):
@@ -86,18 +84,14 @@ class Machine:
         source = source.replace("DEADLINE_S = 10.0", f"DEADLINE_S = {deadline_s}")
         request = json.dumps(REQUEST | changes)
         done = subprocess.run(
-            [programs.PYTHON, "-c", source, *([SERVE] if self.serves else [])],
-            input=json.dumps({"netns": None, "input": request}) + "\n" if self.serves else request,
+            [programs.PYTHON, "-I", "-S", "-c", source],
+            input=request,
             capture_output=True,
             text=True,
             env={"PATH": f"{self.here}:{os.environ['PATH']}", "HERE": str(self.here)},
             timeout=120,
             check=False,
         )
-        if self.serves:
-            assert (done.returncode, done.stderr) == (0, "")
-            answer = json.loads(done.stdout)
-            return answer["status"], answer["stderr"] + ("\n" if answer["stderr"] else "")
         assert done.stdout == ""
         return done.returncode, done.stderr
 
@@ -107,15 +101,14 @@ class Machine:
         return file.read_text(encoding="utf-8").splitlines() if file.exists() else []
 
 
-@pytest.fixture(params=[False, True], ids=["alone", "serves"])
-def machine(request: pytest.FixtureRequest, tmp_path: Path) -> Machine:
-    """Where the program is started for one request, or stays and serves."""
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
     for name, text in (("iscsiadm", ISCSIADM), ("iscsid", ISCSID), ("multipath", MULTIPATH)):
         (tmp_path / name).write_text(f"#!/bin/sh\n{text}", encoding="utf-8")
         (tmp_path / name).chmod(0o755)
     (tmp_path / "etc").mkdir()
     (tmp_path / "unix").write_text("", encoding="utf-8")
-    made = Machine(tmp_path, serves=request.param)
+    made = Machine(tmp_path)
     made.answer()
     return made
 
@@ -274,16 +267,3 @@ def test_a_session_that_was_bound_to_an_interface_is_found_by_that(machine: Mach
         f"{NODE} --op delete",
         GONE,
     ]
-
-
-def test_in_another_network_namespace_it_does_not_serve() -> None:
-    source = programs.source("harness.storage.iscsi", "logout")
-    done = subprocess.run(
-        [programs.PYTHON, "-c", source, SERVE],
-        input=json.dumps({"netns": "other", "input": json.dumps(REQUEST)}) + "\n",
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert (done.returncode, done.stdout) == (1, "")

@@ -20,7 +20,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from harness import hosts
 from harness.hosts import runner, signals
 from harness.hosts.journal import Journal
 from harness.hosts.undo import Entry, Step
@@ -459,24 +458,3 @@ def test_what_each_run_does_is_done_ahead(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(transports, "DEFAULT", usual)
     inside.get_ready()
     assert done == ["mounts", "fio", "transport"]
-
-
-def test_a_process_that_got_ready_ends_with_what_it_started(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    marks = os.pipe()
-
-    def get_ready() -> None:
-        hosts.start_kept("import sys, time\ndef serve(): time.sleep(60)\nserve()")
-        (started_as,) = hosts._kept()._running.values()
-        os.write(marks[1], f"{started_as.process.pid}\n".encode())
-
-    monkeypatch.setattr(waiting, "CLONE_NEWNS", 0)
-    monkeypatch.setattr(inside, "get_ready", get_ready)
-    exchange = Exchange(tmp_path)
-    exchange.put(Renewal())
-    assert waiting.carry_out(exchange, 1) == waiting.RENEWED
-    served = int(os.read(marks[0], 32))
-    assert not Path(f"/proc/{served}").exists()
-    for end in marks:
-        os.close(end)

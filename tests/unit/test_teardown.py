@@ -46,6 +46,7 @@ from harness.storage.transport import Disk
 from tests import flat
 from tests.unit.fakes import IO_BYTES, USERS, Command, Failure, FakeDaemon, World, tcp
 from tests.unit.fakes.answers import DONE, Answer
+from tests.unit.fakes.iscsi import LOGOUT
 
 TAG = "beef"
 CHAP_SECRET = "c0ffee11c0ffee11"  # noqa: S105 (of no target)
@@ -608,7 +609,7 @@ def test_a_column_without_room_for_its_secrets_is_given_up_as_well(tmp_path: Pat
 
 def test_a_session_that_does_not_log_out_is_reported_and_all_else_is_released(tmp_path: Path) -> None:
     def logs_out(command: Command) -> bool:
-        return command.argv[0] == "/usr/bin/python3" and "rtslib" not in command.argv[2]
+        return command.argv[-1] == LOGOUT
 
     world = World(broken=logs_out)
     outcome = measure(world, tmp_path / "run")

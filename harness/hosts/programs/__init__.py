@@ -1,9 +1,8 @@
 """Programs that run by themselves on a host, under the distribution's Python, perhaps on another machine.
 
 They reach the host through standard input or a command line, so nothing has to be installed there. They
-import nothing beyond the standard library (``lio.py`` also imports rtslib), but for modules of a folder
-``programs``, which are sent with them and import nothing of the harness. Each is in the folder ``programs``
-of the room that sends it. Programs in C are compiled where they are needed.
+import the standard library and modules of a folder ``programs``, which are sent with them. Each is in the
+folder ``programs`` of the room that sends it. Programs in C are compiled where they are needed.
 """
 
 from __future__ import annotations
@@ -13,8 +12,7 @@ import re
 from pathlib import Path
 
 PYTHON = "/usr/bin/python3"
-"""The distribution's own: rtslib is one of its packages, and another machine has no virtual environment of
-ours."""
+"""The distribution's own, because another machine has no virtual environment of ours."""
 
 
 def path(room: str, name: str) -> Path:

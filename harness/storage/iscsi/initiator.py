@@ -275,7 +275,7 @@ class IscsiSession(msgspec.Struct, frozen=True):
             "bound_to": self.bound_to or "",
             "initiator_iqn": self.initiator_iqn,
         }
-        program = (programs.PYTHON, "-c", programs.source(__package__, "logout"))
+        program = (programs.PYTHON, "-I", "-S", "-c", programs.source(__package__, "logout"))
         return (Step(program, input=msgspec.json.encode(request).decode()),)
 
 

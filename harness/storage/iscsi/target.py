@@ -1,8 +1,8 @@
 """The target's side: what is exported (a backstore of LIO) and how (an iSCSI target of LIO).
 
-``programs/lio.py`` makes both, a small program on rtslib-fb that runs on the target host under the
-distribution's Python. So nothing of the harness has to be installed there. It never uses ``clearconfig`` or
-``saveconfig``: it only makes and removes objects whose names have the run's id.
+``programs/lio.py`` makes both in configfs, a small program that runs on the target host under the
+distribution's Python. So nothing has to be installed there. It only makes and removes objects whose names
+have the run's id.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 
 import msgspec
 
-from harness.hosts import Host, programs
+from harness.hosts import Host
 from harness.hosts.footprint import Leftover, Trouble
 from harness.hosts.undo import Step
 from harness.model import BackingKind, addresses
@@ -48,9 +48,7 @@ def iqn(tag: str, name: str) -> str:
 
 
 def _lio(do: str, **request: object) -> Step:
-    """A request that rtslib carries out, which is not of the standard library."""
-    made = requests.step(__package__, "lio", do, **request)
-    return Step((programs.PYTHON, "-c", made.argv[-1]), input=made.input)
+    return requests.step(__package__, "lio", do, **request)
 
 
 def _ask(host: Host, request: Step) -> None:
@@ -58,7 +56,7 @@ def _ask(host: Host, request: Step) -> None:
 
 
 def mount_configfs(host: Host) -> None:
-    """LIO is configured there. If it cannot be mounted, rtslib reports why."""
+    """LIO is configured there. If it cannot be mounted, the first request reports why."""
     configfs.mount(host, "target")
 
 

@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from harness.hosts import LOADED, Host, programs, start_kept
+from harness.hosts import LOADED, Host
 from harness.model import ISCSI
 from harness.storage import iscsi
 from harness.storage.configfs import CONFIGFS
@@ -100,8 +100,6 @@ def get_ready(host: Host) -> None:
     if missing := wanted.difference(host.list_folder(LOADED)):
         host.run(["modprobe", "-a", *sorted(missing)])
     target.mount_configfs(host)
-    for program in ("lio", "logout"):
-        start_kept(programs.source(iscsi.__name__, program))
 
 
 OFFERED = (
@@ -127,10 +125,8 @@ OFFERED = (
         block_modules=target.BLOCK_MODULES,
         initiator_folders=iscsi.RECORDS,
         get_ready=get_ready,
-        target_software=(programs.PYTHON, "-I", "-c", "import rtslib_fb"),
         versions={
             "open-iscsi": ("iscsiadm", "--version"),
-            "python3-rtslib-fb": ("dpkg-query", "-W", "-f=${Version}", "python3-rtslib-fb"),
         },
         export_title="an iSCSI target",
         session_title="an iSCSI session",

@@ -7,12 +7,14 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from harness.hosts import programs
 from harness.storage.iscsi import initiator
 from tests.unit.fakes.answers import DONE, Answer
 
 if TYPE_CHECKING:
     from tests.unit.fakes import World
 
+LIO, LOGOUT = (programs.source("harness.storage.iscsi", name) for name in ("lio", "logout"))
 SYSFS = {
     "device": "target0:0:0\npower\n",
     "target0:0:0": "0:0:0:0\n0:0:0:1\n",
@@ -40,15 +42,16 @@ class Iscsi:
     def act(self, netns: str | None, argv: tuple[str, ...], text: str) -> Answer | None:
         del netns
         match argv:
-            case ["/usr/bin/python3", "-c", program]:
-                asked = json.loads(text)
-                return self._lio(asked) if "rtslib_fb" in program else self._logout(asked)
+            case ["/usr/bin/python3", "-I", "-S", "-c", program] if program == LIO:
+                return self._lio(json.loads(text))
+            case ["/usr/bin/python3", "-I", "-S", "-c", program] if program == LOGOUT:
+                return self._logout(json.loads(text))
             case ["unshare", "--mount", "sh", "-euc", _, "sh", _, "iface.initiatorname", name, *_]:
                 self.initiator = name
                 return DONE
             case ["iscsiadm", "--mode", "node", "--targetname", iqn, "--portal", _, "--interface", _, *words]:
                 return self._iscsiadm(iqn, words)
-            case ["iscsiadm", *_] | ["/usr/bin/python3", "-I", "-c", "import rtslib_fb"]:
+            case ["iscsiadm", *_]:
                 return DONE
             case ["ls", initiator.SESSIONS]:
                 return 0, "".join(f"session{n}\n" for n, _ in enumerate(self.sessions, 1)), ""

@@ -1,132 +1,142 @@
-"""Makes and removes LIO objects on the target host, by requests that are JSON.
+"""Makes and removes objects of LIO on the target host, one request on standard input (JSON).
 
-It runs by itself under the distribution's Python (python3-rtslib-fb), perhaps on another machine. Removing an
-absent object succeeds.
+It runs by itself under the distribution's Python, perhaps on another machine. Linux's target is set up in
+configfs alone (drivers/target/target_core_configfs.c and iscsi/iscsi_target_configfs.c). Removal of what is
+absent succeeds, and so does that of what a killed run had made in part.
 """
 
-import contextlib
-import ctypes
-import json
-import os
-import sys
-from collections.abc import Iterable, Iterator
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import rtslib_fb  # type: ignore[import-not-found]
+from harness.hosts.programs.answering import answer
 
-from harness.hosts.programs.serving import serve
+TARGET = Path("/sys/kernel/config/target")
+CORE, ISCSI = TARGET / "core", TARGET / "iscsi"
+NOBODY = "NULL"
+"""What a name or password says that is not set."""
 
-DBROOT = Path(Path("/sys/kernel/config/target/dbroot").read_text().strip())
-# rtslib would change `dbroot`, a setting of the kernel's that the machine's own targets share, to its own
-# default. So it is given the present value as its default.
-rtslib_fb.RTSRoot._preferred_dbroot = str(DBROOT)
+FEATURES = {"discovery_auth", "lio_version", "cpus_allowed_list"}
+"""Folders and files beside those of targets."""
 
+PLUGINS = {"file": "fileio"}
+"""By kind of backing; others are block devices."""
 
-def find(objects: Iterable[Any], attribute: str, value: object) -> list[Any]:
-    """The objects whose ``attribute`` equals ``value`` (none or one)."""
-    return [item for item in objects if getattr(item, attribute) == value]
-
-
-def create_backstore(request: dict[str, Any]) -> None:
-    name, path, serial = request["name"], request["path"], request["serial"]
-    if request["kind"] == "file":
-        rtslib_fb.FileIOStorageObject(
-            name, dev=path, size=request["size_bytes"], wwn=serial, write_back=False
-        )
-    else:
-        rtslib_fb.BlockStorageObject(name, dev=path, wwn=serial)
-
-
-def delete_backstore(request: dict[str, Any]) -> None:
-    for storage in find(rtslib_fb.RTSRoot().storage_objects, "name", request["name"]):
-        storage.delete()
-    # The file in which LIO keeps its reservations.
-    (DBROOT / "pr" / f"aptpl_{request['serial']}").unlink(missing_ok=True)
-
-
-def create_target(request: dict[str, Any]) -> None:
-    storage = find(rtslib_fb.RTSRoot().storage_objects, "name", request["backstore"])[0]
-    target = rtslib_fb.Target(rtslib_fb.FabricModule("iscsi"), request["iqn"], mode="create")
-    group = rtslib_fb.TPG(target, 1, mode="create")
-    for attribute, value in (
-        ("authentication", 1),
-        ("generate_node_acls", 0),
-        ("demo_mode_write_protect", 1),
-        ("cache_dynamic_acls", 0),
-        # Discovery shows nothing to initiators without an ACL.
-        ("demo_mode_discovery", 0),
-    ):
-        group.set_attribute(attribute, value)
-    for name, value in request["parameters"].items():
-        group.set_parameter(name, value)
-    lun = rtslib_fb.LUN(group, 0, storage)
-    rtslib_fb.NetworkPortal(group, request["address"], request["port"], mode="create")
-    acl = rtslib_fb.NodeACL(group, request["initiator_iqn"], mode="create")
-    acl.chap_userid = request["chap_user"]
-    acl.chap_password = request["secret"]
-    rtslib_fb.MappedLUN(acl, 0, lun, write_protect=request["read_only"])
-    group.enable = True
-
-
-def delete_target(request: dict[str, Any]) -> None:
-    for target in find(rtslib_fb.FabricModule("iscsi").targets, "wwn", request["iqn"]):
-        target.delete()
-
-
-def create_discovery_login(request: dict[str, Any]) -> None:
-    fabric = rtslib_fb.FabricModule("iscsi")
-    if fabric.discovery_enable_auth or fabric.discovery_userid or any(fabric.targets):
-        return  # it applies to all targets of this kernel, and only their owner may change it
-    fabric.discovery_userid = request["name"]
-    fabric.discovery_password = request["secret"]
-    fabric.discovery_enable_auth = True
-
-
-def delete_discovery_login(request: dict[str, Any]) -> None:
-    fabric = rtslib_fb.FabricModule("iscsi")
-    if fabric.discovery_userid == request["name"]:
-        fabric.clear_discovery_auth_settings()
-
-
-ACTIONS = {
-    "create-backstore": create_backstore,
-    "delete-backstore": delete_backstore,
-    "create-discovery-login": create_discovery_login,
-    "delete-discovery-login": delete_discovery_login,
-    "create-target": create_target,
-    "delete-target": delete_target,
+ATTRIBUTES = {
+    "authentication": 1,
+    "generate_node_acls": 0,
+    "demo_mode_write_protect": 1,
+    "cache_dynamic_acls": 0,
+    # Discovery shows nothing to initiators without an ACL.
+    "demo_mode_discovery": 0,
 }
 
 
-def carry_out(text: str, netns: str | None) -> None:
-    request = json.loads(text)
-    try:
-        with within(netns):
-            ACTIONS[request["do"]](request)
-    except (rtslib_fb.RTSLibError, OSError) as error:
-        sys.exit(f"{type(error).__name__}: {error}")
+def write(folder: Path, **values: object) -> None:
+    # Without a line's end, which would be part of a name or password.
+    for name, value in values.items():
+        (folder / name).write_text(str(value))
 
 
-@contextlib.contextmanager
-def within(netns: str | None) -> Iterator[None]:
-    """Act in a network namespace, for a portal is in that of the program that makes it."""
-    if netns is None:
-        yield
-        return
-    with Path("/proc/self/ns/net").open() as own, Path("/run/netns", netns).open() as there:
-        enter(there.fileno())
-        try:
-            yield
-        finally:
-            enter(own.fileno())
+def read(file: Path) -> str:
+    return file.read_text().strip()
 
 
-def enter(file: int) -> None:
-    """Enter the network namespace of a file (setns(2), CLONE_NEWNET); OSError if that is refused."""
-    if ctypes.CDLL(None, use_errno=True).setns(file, 0x40000000) != 0:
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+def made(folder: Path) -> Path:
+    folder.mkdir()
+    return folder
+
+
+def remove(folder: Path) -> None:
+    """Remove an object with its links to others; what the kernel made in it goes with it."""
+    for link in folder.iterdir():
+        if link.is_symlink():
+            link.unlink()
+    folder.rmdir()
+
+
+def stores(name: str) -> Iterator[Path]:
+    """The backstores of a name: one or none."""
+    return CORE.glob(f"*_*/{name}")
+
+
+def create_backstore(request: dict[str, Any]) -> None:
+    plugin, path = PLUGINS.get(request["kind"], "iblock"), request["path"]
+    used = {int(adapter.name.rpartition("_")[2]) for adapter in CORE.glob("*_*")}
+    number = next(n for n in itertools.count() if n not in used)
+    store = made(made(CORE / f"{plugin}_{number}") / request["name"])
+    # A file is written through, as long as nobody asks for buffers.
+    of_file = f"fd_dev_name={path},fd_dev_size={request['size_bytes']}"
+    write(store, control=of_file if plugin == "fileio" else f"udev_path={path}")
+    write(store, udev_path=path)
+    write(store, enable=1)
+    write(store / "wwn", vpd_unit_serial=request["serial"])
+
+
+def delete_backstore(request: dict[str, Any]) -> None:
+    for store in stores(request["name"]):
+        remove(store)
+        store.parent.rmdir()
+    # The file in which LIO keeps its reservations.
+    (Path(read(TARGET / "dbroot")) / "pr" / f"aptpl_{request['serial']}").unlink(missing_ok=True)
+
+
+def create_target(request: dict[str, Any]) -> None:
+    (store,) = stores(request["backstore"])
+    ISCSI.mkdir(exist_ok=True)
+    group = made(made(ISCSI / request["iqn"]) / "tpgt_1")
+    write(group / "attrib", **ATTRIBUTES)
+    write(group / "param", **request["parameters"])
+    lun = made(group / "lun/lun_0")
+    (lun / "store").symlink_to(store)
+    made(group / f"np/{request['address']}:{request['port']}")
+    acl = made(group / "acls" / request["initiator_iqn"])
+    write(acl / "auth", userid=request["chap_user"], password=request["secret"])
+    mapped = made(acl / "lun_0")
+    (mapped / "lun").symlink_to(lun)
+    write(mapped, write_protect=int(request["read_only"]))
+    write(group, enable=1)
+
+
+def delete_target(request: dict[str, Any]) -> None:
+    target = ISCSI / request["iqn"]
+    for group in target.glob("tpgt_*"):
+        if read(group / "enable") != "0":
+            write(group, enable=0)
+        for below in ("acls/*/lun_*", "acls/*", "lun/lun_*", "np/*"):
+            for folder in group.glob(below):
+                remove(folder)
+        group.rmdir()
+    if target.exists():
+        target.rmdir()
+
+
+def create_discovery_login(request: dict[str, Any]) -> None:
+    ISCSI.mkdir(exist_ok=True)
+    login = ISCSI / "discovery_auth"
+    others = {folder.name for folder in ISCSI.iterdir()} - FEATURES
+    if read(login / "enforce_discovery_auth") != "0" or read(login / "userid") not in ("", NOBODY) or others:
+        return  # it applies to all targets of this kernel, and only their owner may change it
+    write(login, userid=request["name"], password=request["secret"], enforce_discovery_auth=1)
+
+
+def delete_discovery_login(request: dict[str, Any]) -> None:
+    login = ISCSI / "discovery_auth"
+    if login.exists() and read(login / "userid") == request["name"]:
+        write(login, password=NOBODY, userid=NOBODY, enforce_discovery_auth=0)
 
 
 if __name__ == "__main__":
-    serve(carry_out, enters=True)
+    answer(
+        {
+            "create-backstore": create_backstore,
+            "delete-backstore": delete_backstore,
+            "create-discovery-login": create_discovery_login,
+            "delete-discovery-login": delete_discovery_login,
+            "create-target": create_target,
+            "delete-target": delete_target,
+        }
+    )

@@ -1,4 +1,4 @@
-"""Ends the iSCSI session to one target, and removes its records; the request is JSON.
+"""Ends the iSCSI session to one target, and removes its records; the request is JSON on standard input.
 
 ``{"iqn", "portal", "interface", "bound_to", "initiator_iqn"}``: ``interface`` is the session's iface record,
 ``bound_to`` the network interface that it binds the session to, "" for none. If no iscsid runs, because a
@@ -16,8 +16,6 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-
-from harness.hosts.programs.serving import serve
 
 DEADLINE_S = 10.0
 NOTHING_FOUND = 21
@@ -162,8 +160,7 @@ def leave_multipath(session: str) -> None:
                 subprocess.run(["multipath", *words], stdin=subprocess.DEVNULL, capture_output=True)
 
 
-def carry_out(text: str, _netns: str | None) -> None:
-    request = json.loads(text)
+def carry_out(request: dict[str, str]) -> None:
     session = find_session(request["iqn"])
     # A killed run leaves no records: their folder went with it. Without its iface record, iscsiadm finds no
     # other record, not even to report that it is absent.
@@ -186,5 +183,4 @@ def carry_out(text: str, _netns: str | None) -> None:
 
 
 if __name__ == "__main__":
-    # Sessions live in the first network namespace.
-    serve(carry_out)
+    carry_out(json.load(sys.stdin))

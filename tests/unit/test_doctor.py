@@ -361,9 +361,9 @@ def test_what_is_asked_for_has_to_be_there_and_nothing_else() -> None:
     assert judged(FINE + lacks, asked_for(["nvme-tcp"], ["off", "wireguard"])) == [
         "missing: its kernel 6.1.0-28-amd64 lacks nvmet_tcp, wireguard"
     ]
-    no_iscsi = "absent module:iscsi_target_mod\nabsent program:/usr/sbin/charon-systemd\nlistener 812 pluto\n"
-    assert judged(FINE + no_iscsi, asked_for(["nvme-tcp"], ["wireguard"])) == []
-    assert len(judged(FINE + no_iscsi, asked_for(["nvme-tcp", "iscsi"], ["both"]))) == 2
+    no_nbd = "absent program:nbdkit\nabsent program:/usr/sbin/charon-systemd\nlistener 812 pluto\n"
+    assert judged(FINE + no_nbd, asked_for(["nvme-tcp"], ["wireguard"])) == []
+    assert len(judged(FINE + no_nbd, asked_for(["nvme-tcp", "nbd"], ["both"]))) == 2
 
 
 @pytest.mark.parametrize(

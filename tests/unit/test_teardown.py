@@ -46,7 +46,7 @@ from harness.storage.transport import Disk
 from tests import flat
 from tests.unit.fakes import IO_BYTES, USERS, Command, Failure, FakeDaemon, World, tcp
 from tests.unit.fakes.answers import DONE, Answer
-from tests.unit.fakes.iscsi import LOGOUT
+from tests.unit.fakes.iscsi import LIO, LOGOUT
 
 TAG = "beef"
 CHAP_SECRET = "c0ffee11c0ffee11"  # noqa: S105 (of no target)
@@ -434,12 +434,10 @@ def test_no_command_reaches_beyond_the_run(tmp_path: Path, failure: Failure | No
 def test_what_runs_on_the_hosts_saves_and_clears_nothing(tmp_path: Path) -> None:
     world = World()
     measure(world, tmp_path / "run")
-    programs = {c.argv[2] for c in world.commands if c.argv[0] == "/usr/bin/python3"}
+    programs = {c.argv[-1] for c in world.commands if c.argv[0] == "/usr/bin/python3"}
     assert len(programs) == 2
-    (lio,) = (program for program in programs if "RTSRoot" in program)
-    (logout,) = programs - {lio}
-    code = re.sub(r'"""(?s:.*?)"""', "", lio)
-    assert not re.search(r"clear_existing|restore|save|clearconfig", code)
+    (logout,) = programs - {LIO}
+    assert not re.search(r"clear_existing|restore|save|clearconfig|rmtree", LIO)
     assert not re.search(r"logoutall|\"-u\"|rmtree|unlink", re.sub(r'"""(?s:.*?)"""', "", logout))
 
 
@@ -557,7 +555,7 @@ def test_whatever_step_fails_other_cells_are_measured(failing_runs: FailingRuns)
     # Only what all columns share, and the description of the hosts at the end, may stop a whole run.
     shared = re.compile(
         r"ls /sys/(module|kernel/config)$"
-        r"|modprobe|/usr/bin/python3 -c|write .*(/private/chap|/etc/iscsi/)"
+        r"|modprobe|/usr/bin/python3 -I|write .*(/private/chap|/etc/iscsi/)"
         r"|daemon iscsid|lscpu$|sh -c .\n(newline=|path=\$1 have=)"
     )
     assert stopped

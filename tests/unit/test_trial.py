@@ -157,7 +157,7 @@ def test_a_protection_that_is_not_possible_is_told(tmp_path: Path, name: str, wo
 @pytest.mark.parametrize(
     ("start", "what", "said"),
     [
-        ("/usr/bin/python3 -c", "an iSCSI target", "LIO refused: it was made to fail"),
+        ("/usr/bin/python3 -I", "an iSCSI target", "LIO refused: it was made to fail"),
         ("daemon", "an IKE daemon", "ended while it started"),
         ("unshare --net", "an ESP packet and its capture", "it was made to fail"),
     ],

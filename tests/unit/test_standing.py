@@ -458,3 +458,13 @@ def test_what_each_run_does_is_done_ahead(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(transports, "DEFAULT", usual)
     inside.get_ready()
     assert done == ["mounts", "fio", "transport"]
+
+
+def test_a_process_that_got_ready_ends_when_it_is_renewed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waiting, "CLONE_NEWNS", 0)
+    monkeypatch.setattr(inside, "get_ready", lambda: None)
+    exchange = Exchange(tmp_path)
+    exchange.put(Renewal())
+    assert waiting.carry_out(exchange, 1) == waiting.RENEWED

@@ -8,11 +8,10 @@ from collections.abc import Iterator
 import msgspec
 
 from harness.hosts import PRIVATE, Host, programs
-from harness.model import IPV6
 from harness.model.escape import printable
 from harness.model.histogram import Histogram
 from harness.model.probing import UdpLatency, UdpLatencyFigures
-from harness.probes.tools import Outcome, ProbedPath, keep, require
+from harness.probes.tools import Outcome, ProbedPath, keep, listens, require
 
 SOURCE = programs.path(__package__, "round_trip.c")
 BINARY = PRIVATE / "round_trip"
@@ -103,16 +102,10 @@ def echo(probed: ProbedPath) -> Iterator[int]:
     path = probed.path
     port = PORT + path.index
 
-    def listens() -> bool:
-        # proc(5): "sl: ADDRESS:PORT …".
-        table = "/proc/net/udp6" if path.ip == IPV6 else "/proc/net/udp"
-        rows = (line.split() for line in path.target.read_files([table])[0].splitlines()[1:])
-        return any(row[1].endswith(f":{port:04X}") for row in rows if len(row) > 1)
-
     with path.target.daemon(
         [str(BINARY), "echo", path.target_address, str(port)],
         log=probed.raw / "echo.stderr",
-        ready=listens,
+        ready=lambda: listens("udp", path, port),
         deadline_s=READY_S,
     ):
         yield port

@@ -25,8 +25,6 @@ from harness.protection.layer import Layer
 from harness.results.probe_records import ProbeRecord
 from harness.results.store import set_aside
 
-NET_DEV = "/proc/net/dev"
-
 MEASURES: Mapping[type[Probe], Callable[..., Outcome]] = dict(offered(probes.__name__))
 """How each kind of probe is measured, as the modules of this room say."""
 

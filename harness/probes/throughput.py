@@ -9,13 +9,12 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from harness.model import IPV6
 from harness.model.errors import UsageError
 from harness.model.probing import Tcp, TcpFigures, Udp, UdpFigures
 from harness.network.links import LinkPath
 from harness.parse import iperf3 as parser
 from harness.parse.iperf import IperfOutput, Report
-from harness.probes.tools import Outcome, ProbedPath, keep, require
+from harness.probes.tools import Outcome, ProbedPath, keep, listens, require
 
 PORT = 52_010
 """The first of the harness's ports; each path adds its index."""
@@ -41,17 +40,10 @@ def server(probed: ProbedPath) -> Iterator[int]:
         argv,
         log=probed.raw / "iperf3-server.stderr",
         output=probed.raw / "iperf3-server.json",
-        ready=lambda: _listens(path, port),
+        ready=lambda: listens("tcp", path, port),
         deadline_s=READY_S,
     ):
         yield port
-
-
-def _listens(path: LinkPath, port: int) -> bool:
-    (table,) = path.target.read_files(["/proc/net/tcp6" if path.ip == IPV6 else "/proc/net/tcp"])
-    # proc(5): "sl: ADDRESS:PORT ADDRESS:PORT ST"; 0A is LISTEN.
-    rows = (line.split() for line in table.splitlines()[1:])
-    return any(row[1].endswith(f":{port:04X}") and row[3] == "0A" for row in rows if len(row) > 3)
 
 
 def client(path: LinkPath, port: int, duration_s: int) -> list[str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from harness.hosts import Host
 from harness.hosts.journal import Journal
 from harness.hosts.runner import Completed
-from harness.model import Status
+from harness.model import IPV6, Status
 from harness.model.errors import RequirementError
 from harness.model.probing import Figures
 from harness.network.links import LinkPath
@@ -57,6 +57,15 @@ def require(host: Host, program: str) -> None:
             f"the {host.name} has no program {program}",
             hint=f"install it with: apt-get install --no-install-recommends {PACKAGES[program]}",
         )
+
+
+def listens(protocol: str, path: LinkPath, port: int) -> bool:
+    """Whether a socket of the target waits at a port."""
+    (table,) = path.target.read_files([f"/proc/net/{protocol}{'6' if path.ip == IPV6 else ''}"])
+    # proc(5): "sl: ADDRESS:PORT ADDRESS:PORT ST"; 0A is LISTEN, which UDP does not have.
+    rows = (line.split() for line in table.splitlines()[1:])
+    at_port = (row[3] for row in rows if len(row) > 3 and row[1].endswith(f":{port:04X}"))
+    return any(state == "0A" or protocol == "udp" for state in at_port)
 
 
 def keep(raw: Path, name: str, done: Completed) -> str:

@@ -37,6 +37,8 @@ def test_percentiles_are_those_that_fio_reports(direction: dict[str, Any]) -> No
     for percent, value_ns in reported["percentile"].items():
         assert histogram.percentile_ns(float(percent)) == value_ns, percent
     assert histogram.count == reported["N"]
+    mean_ns = sum(ns * count for ns, count in histogram.bins.items()) / histogram.count
+    assert mean_ns == pytest.approx(reported["mean"], rel=1 / 128)
 
 
 def test_percentiles_of_a_union_are_those_of_all_its_samples() -> None:

@@ -18,10 +18,11 @@ from pathlib import Path
 from harness.hosts import remote
 from harness.hosts.remote import AgentHost
 from harness.model import Io
+from harness.parse.fio import total
 from harness.parse.hosts import parse_address
 from harness.parse.jobfile import job_file, parse_jobs
 from harness.runs.outcome import Done, InitiatorResult
-from harness.runs.together import LARGEST_SKEW, run_together, total
+from harness.runs.together import LARGEST_SKEW, run_together
 from tests.lab.inside.kernel import arguments, processes, sh, wait_for
 
 WORK = Path("/root/together")

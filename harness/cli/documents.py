@@ -14,6 +14,7 @@ import typer
 
 from harness import cli
 from harness.analysis import disturbance
+from harness.cli.console import prepare_results
 from harness.cli.progress import BEGUN_S
 from harness.cli.results import write
 from harness.cli.streams import tell, tell_error
@@ -104,13 +105,7 @@ def documents_command(
 
 def _measure(folder: Path, names: list[str], *, quick: bool) -> tuple[dict[str, str], bool]:
     """Measure what ``folder`` lacks. Returns why commands measured nothing, and whether one failed."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(
-            f"expected a folder for runs, found {shown_path(folder)}: {error.strerror}",
-            hint="name another one",
-        ) from error
+    prepare_results(folder)
     own_kernel = _lacks_own_kernel()
     reasons, failed = {}, False
     for experiment in experiments():

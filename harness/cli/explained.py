@@ -30,6 +30,7 @@ from harness.explain import published, twin
 from harness.explain.evidence import collect
 from harness.model import LINK_LOCAL
 from harness.model.errors import UsageError
+from harness.model.escape import as_json
 from harness.model.lines import wrapped
 from harness.model.units import shown
 from harness.parse import references
@@ -126,7 +127,7 @@ def _concluded(name: str, shape: explain.ExplainFormat) -> str:
     matrix = references.load_reference(name)
     links = {column.link for column in matrix.columns} - {LINK_LOCAL}
     found = published.conclude(matrix, {link: load_link(link) for link in sorted(links)})
-    return published.as_json(found) if shape is explain.ExplainFormat.JSON else published.text(found)
+    return as_json(found) if shape is explain.ExplainFormat.JSON else published.text(found)
 
 
 TitleOption = Annotated[

@@ -22,7 +22,6 @@ from harness.explain import path
 from harness.explain.limits import Limit
 from harness.explain.verdict import Confidence
 from harness.model import LINK_LOCAL, Column, IpsecMode, LinkProfile
-from harness.model.escape import in_ascii
 from harness.model.units import parse_size
 from harness.parse.jobfile import DEFAULT_BLOCK_BYTES
 from harness.parse.references import Reference, ReferenceColumn
@@ -229,16 +228,3 @@ def text(published: Published) -> str:
         lines += ["", name]
         lines += [f"  {cell.workload}, {cell.mb_s:g} MB/s: {cell.sentence}" for cell in found]
     return "\n".join(lines)
-
-
-def as_json(published: Published) -> str:
-    """As for measured cells, with the conclusions instead of a waterfall."""
-    found = {**msgspec.structs.asdict(published), "cells": [_plain(cell) for cell in published.cells]}
-    return in_ascii(msgspec.json.format(msgspec.json.encode(found), indent=1).decode())
-
-
-def _plain(cell: Concluded) -> dict[str, object]:
-    rest = msgspec.structs.asdict(cell)
-    column = rest.pop("column")
-    place = {"workload": cell.workload, "link": column.link, "protection": column.protection}
-    return {**place, **rest}

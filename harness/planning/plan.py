@@ -69,7 +69,6 @@ from harness.parse.profiles import (
 from harness.planning.request import (
     DEFAULT_MAX_REPEATS,
     DEFAULT_VIRTUAL_DISK,
-    KernelChoice,
     Kernels,
     Request,
 )
@@ -239,10 +238,10 @@ def _lab_kernel(
 
     RequirementError if the options need the lab's own kernel and it has not been built.
     """
-    is_auto = request.lab_kernel == KernelChoice.AUTO
+    is_auto = request.lab_kernel == testbed.AUTO
     if not traits.boots_kernels and is_auto:
         return None
-    if request.lab_kernel == KernelChoice.DEBIAN:
+    if request.lab_kernel == LabKernel.DEBIAN:
         return LabKernel.DEBIAN
     if not is_auto or request.virtual_time or disk is not None:
         if traits.boots_kernels and _other_kernel(request) is None:
@@ -263,7 +262,7 @@ def _lab_kernel(
 
 def _other_kernel(request: Request) -> OtherKernel | None:
     """The one of the lab's own kernels that was named; None for the default one."""
-    if request.lab_kernel in set(KernelChoice):
+    if request.lab_kernel in (testbed.AUTO, *LabKernel):
         return None
     built = kernel.named(request.lab_kernel).built
     return OtherKernel(key=built.key, release=built.release, commit=built.commit)

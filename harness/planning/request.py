@@ -18,6 +18,8 @@ from harness.results.store import RESULTS
 from harness.testbeds import testbed
 
 CONFIG_VERSION = 1
+AUTO = testbed.AUTO
+"""Of testbeds, and of kernels: the lab's own for what Debian's cannot do, if it is built."""
 
 DEFAULT_MAX_REPEATS = 30
 """With --confidence: enough for nine of ten cells to be within 5 %, if repeats vary by 7 %
@@ -49,15 +51,6 @@ class Version(enum.StrEnum):
 
     FOUR = "4"
     SIX = "6"
-
-
-class KernelChoice(enum.StrEnum):
-    """Which kernel the lab boots, but for others that are named. ``auto``: its own for what Debian's cannot
-    do, if it is built."""
-
-    AUTO = "auto"
-    DEBIAN = "debian"
-    OWN = "own"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,13 +97,13 @@ class PathRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         tuple[str, ...], what(help="off, on (aes128gcm16), both, or a proposal of ipsec/.", default="both")
     ] = ()
     testbed: Annotated[str, lab(help="auto, lab, or host (this machine's kernel; root).", leads_out=True)] = (
-        testbed.AUTO
+        AUTO
     )
     kernels: Annotated[Kernels, lab(help="Do target and initiators share one?")] = Kernels.ONE
     virtual_time: Annotated[bool, lab(help="Only links and disks take time, on the own kernel.")] = False
     lab_kernel: Annotated[
         str, lab(help="own: of harness kernel build; auto: for radios; or another's key.", metavar="KERNEL")
-    ] = KernelChoice.AUTO.value
+    ] = AUTO
     target: Annotated[str | None, machines(help="ssh://[USER@]HOST[:PORT], or local.", leads_out=True)] = None
     initiators: Annotated[
         tuple[str, ...],

@@ -167,7 +167,7 @@ def parts_of(found: set[frozenset[Direction]], metric: Metric) -> list[Direction
 def reader(direction: Direction | None, metric: Metric) -> Callable[[Record], float | None]:
     """The function that reads a row's figure from a record, in the metric's unit; None if it has none."""
     read, scale = metric.figure.read, metric.figure.scale
-    reads, writes = direction is not Direction.WRITE, direction is not Direction.READ
+    names = (str(direction),) if direction in (Direction.READ, Direction.WRITE) else ("read", "write")
 
     def of_record(record: Record) -> float | None:
         value = read(record)
@@ -182,15 +182,9 @@ def reader(direction: Direction | None, metric: Metric) -> Callable[[Record], fl
         return None if value is None else value / scale
 
     def transfer(record: Record) -> float | None:
-        total = 0.0
-        if reads:
-            if record.read is None or not record.read.runtime_ns:
-                return None
-            total += (read(record.read) or 0.0) / scale
-        if writes:
-            if record.write is None or not record.write.runtime_ns:
-                return None
-            total += (read(record.write) or 0.0) / scale
-        return total
+        sides = [getattr(record, name) for name in names]
+        if any(io is None or not io.runtime_ns for io in sides):
+            return None
+        return sum((read(io) or 0.0) / scale for io in sides)
 
     return {Of.RECORD: of_record, Of.LATENCY: latency, Of.TRANSFER: transfer}[metric.figure.of]

@@ -30,7 +30,7 @@ from harness.model.errors import RequirementError, TestbedError, UsageError
 from harness.network import links
 from harness.planning import plan
 from harness.planning.plan import make_plan
-from harness.planning.request import DEFAULT_VIRTUAL_DISK, KernelChoice, Kernels, Request
+from harness.planning.request import DEFAULT_VIRTUAL_DISK, Kernels, Request
 from harness.results.events import CellStarted, Event, writer
 from harness.results.store import RunFolder
 from harness.runs.cells import CellComposer
@@ -96,7 +96,7 @@ def test_wifi_is_emulated_where_the_own_kernel_has_no_radios(monkeypatch: pytest
 
 @pytest.mark.usefixtures("built")
 def test_ciphers_are_the_processors_unless_it_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    own = Request(links=("wired",), lab_kernel=KernelChoice.OWN)
+    own = Request(links=("wired",), lab_kernel=LabKernel.OWN)
     debian = Request(links=("wired",))
     monkeypatch.setattr(kernel, "lacking_instructions", tuple)
     monkeypatch.setattr(ciphers, "cached", lambda: None)
@@ -124,7 +124,7 @@ def test_portable_ciphers_are_not_those_of_a_standing_lab(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kernel, "lacking_instructions", tuple)
-    own = make_plan(Request(links=("wired",), lab_kernel=KernelChoice.OWN))
+    own = make_plan(Request(links=("wired",), lab_kernel=LabKernel.OWN))
     portable = flat.changed(own, ciphers=Ciphers.PORTABLE)
     up = standing.terms(LabKernel.OWN, kernel.own_kernel(), own.storage.backing.size_bytes, tmp_path)
     monkeypatch.setattr(standing, "ask", lambda *_, **_all: SimpleNamespace(terms=up, fault=""))
@@ -138,7 +138,7 @@ def test_portable_ciphers_are_not_those_of_a_standing_lab(
 def test_a_plan_tells_of_portable_ciphers_and_why(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    own = Request(links=("wired",), lab_kernel=KernelChoice.OWN)
+    own = Request(links=("wired",), lab_kernel=LabKernel.OWN)
     monkeypatch.setattr(kernel, "lacking_instructions", tuple)
     print_plan(make_plan(own))
     assert "ciphers" not in capsys.readouterr().out
@@ -156,7 +156,7 @@ def test_a_plan_tells_of_portable_ciphers_and_why(
     [
         Request(virtual_time=True),
         Request(disk="ram"),
-        Request(lab_kernel=KernelChoice.OWN),
+        Request(lab_kernel=LabKernel.OWN),
     ],
 )
 def test_what_needs_the_kernel_says_how_to_get_it(request_: Request) -> None:
@@ -169,9 +169,9 @@ def test_what_needs_the_kernel_says_how_to_get_it(request_: Request) -> None:
 @pytest.mark.parametrize(
     ("request_", "said"),
     [
-        (Request(virtual_time=True, lab_kernel=KernelChoice.DEBIAN), "found --lab-kernel debian"),
+        (Request(virtual_time=True, lab_kernel=LabKernel.DEBIAN), "found --lab-kernel debian"),
         (Request(virtual_time=True, testbed="host"), "found --testbed host"),
-        (Request(lab_kernel=KernelChoice.DEBIAN, testbed="host"), "--lab-kernel is for the lab"),
+        (Request(lab_kernel=LabKernel.DEBIAN, testbed="host"), "--lab-kernel is for the lab"),
         (Request(cipher_driver=Ciphers.PORTABLE, testbed="host"), "--cipher-driver portable is for the lab"),
         (Request(disk="ram", backing="file"), "found ram and file"),
         (Request(disk="floppy"), "floppy"),
@@ -206,7 +206,7 @@ def test_wifi_is_real_where_the_kernel_is_built(monkeypatch: pytest.MonkeyPatch,
 
 @pytest.mark.usefixtures("built")
 def test_the_user_has_the_last_word_on_the_kernel() -> None:
-    debians = make_plan(Request(links=("wifi",), lab_kernel=KernelChoice.DEBIAN))
+    debians = make_plan(Request(links=("wifi",), lab_kernel=LabKernel.DEBIAN))
     assert debians.setting.lab_kernel is LabKernel.DEBIAN and debians.links["wifi"].title == "WiFi 802.11n"
     assert make_plan(Request(links=("wired",))).setting.lab_kernel is LabKernel.DEBIAN, (
         "nothing asks for the own"
@@ -215,7 +215,7 @@ def test_the_user_has_the_last_word_on_the_kernel() -> None:
     assert apart.setting.lab_kernel is LabKernel.DEBIAN, "its radios could not hear each other"
     nvme = Request(links=("wired",), kernels=Kernels.APART, transports=("nvme-tcp",))
     assert make_plan(nvme).setting.lab_kernel is LabKernel.OWN
-    own = Request(links=("wired",), kernels=Kernels.APART, lab_kernel=KernelChoice.OWN)
+    own = Request(links=("wired",), kernels=Kernels.APART, lab_kernel=LabKernel.OWN)
     assert make_plan(own).setting.lab_kernel is LabKernel.OWN
 
 

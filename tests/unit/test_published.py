@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from harness.explain import Limit, published
+from harness.model.escape import as_json
 from harness.parse.profiles import load_link
 from harness.parse.references import load_reference
 from tests.unit.command import harness
@@ -63,7 +64,7 @@ def test_without_an_impossible_figure_noise_is_unknown() -> None:
 def test_as_text_and_as_json() -> None:
     found = published.conclude(DOCUMENT, LINKS)
     assert "seq-write-4k, 13.15 MB/s: 0.22 of the figure without IPsec" in published.text(found)
-    assert len(json.loads(published.as_json(found))["cells"]) == 32
+    assert len(json.loads(as_json(found))["cells"]) == 32
 
 
 def test_the_command_says_it(tmp_path: Path) -> None:

@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from harness.analysis.wire import framings
-from harness.model import BackingKind, IpsecMode, Proposal, stack
+from harness.model import BackingKind, IpsecMode, LabKernel, Proposal, stack
 from harness.network.links import LinkPath
 from harness.planning.plan import make_plan
-from harness.planning.request import KernelChoice, Request
+from harness.planning.request import Request
 from harness.protection import kinds, overlay, witness
 from harness.protection.kind import Ground, Kind, Run
 from harness.storage import disks, transports
@@ -64,7 +64,7 @@ def bring_up(lab: Lab) -> list[Up]:
         for role in ("target", "initiator"):
             for module in transports.named(name).modules(role, {BackingKind.BLOCK}):
                 sh("modprobe", module)
-    plan = make_plan(Request(links=("wired",), protect=STACKS, lab_kernel=KernelChoice.DEBIAN))
+    plan = make_plan(Request(links=("wired",), protect=STACKS, lab_kernel=LabKernel.DEBIAN))
     known = kinds.of_run(
         Run(
             plan=plan,

@@ -72,8 +72,15 @@ class Results(Measured, frozen=True, kw_only=True, dict=True):
 
     def table(self, metric: Metric) -> Table:
         """The matrix; UsageError if there are no records."""
-        options = Options(metric=metric)
-        return build(self.records, options, self.plans, self.environments, self._labs_own)
+        if metric not in self._tables:
+            options = Options(metric=metric)
+            self._tables[metric] = build(self.records, options, self.plans, self.environments, self._labs_own)
+        return self._tables[metric]
+
+    @functools.cached_property
+    def _tables(self) -> dict[Metric, Table]:
+        """Those that were made, each once."""
+        return {}
 
     @functools.cached_property
     def _labs_own(self) -> frozenset[CellKey]:
@@ -91,11 +98,6 @@ class Results(Measured, frozen=True, kw_only=True, dict=True):
         return "; ".join(filter(None, (*parts, f"harness {', '.join(versions) or __version__}")))
 
     @functools.cached_property
-    def throughput(self) -> Table:
-        """The matrix of MB/s, as ``table``."""
-        return self.table(Metric.MB_S)
-
-    @functools.cached_property
     def explained(self) -> list[Explained]:
         """What limits each cell, using the digital twins that exist."""
         runs = [RunFolder(folder) for folder in self.folders.values()]
@@ -110,7 +112,7 @@ class Results(Measured, frozen=True, kw_only=True, dict=True):
     @functools.cached_property
     def answers(self) -> list[Answer]:
         """What each column costs, and why."""
-        return answers(self.throughput, self.explained)
+        return answers(self.table(Metric.MB_S), self.explained)
 
 
 def planned_s(plan: Plan | None) -> float:

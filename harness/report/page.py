@@ -19,12 +19,11 @@ from harness.model import TRANSPORTS, LinkProfile, Plan
 from harness.model.escape import as_json, for_page
 from harness.model.protections import protocol
 from harness.model.units import format_size
-from harness.report import charts, content, courses, draw, paths
+from harness.report import charts, content, draw, paths
 from harness.report.answer import Answer, Loss
-from harness.report.charts import Chart
+from harness.report.charts import Chart, Kind
 from harness.report.content import ColumnFacts, Origin, Results, Words
-from harness.report.trends import trends
-from harness.report.waterfalls import waterfalls
+from harness.report.picture import NEEDS, drawn
 from harness.results.machine import MACHINE
 from harness.table import Metric
 from harness.table.notes import sign_of
@@ -34,17 +33,74 @@ from harness.table.views.counters import unseen
 
 METRICS = tuple(metric for metric in Metric if metric.figure.in_report)
 
-_PLACES = (
-    ("answer", "Answer"),
-    ("matrix", "Matrix"),
-    ("trends", "Runs"),
-    ("bars", "Throughput"),
-    ("latency", "Latency"),
-    ("time", "Over time"),
-    ("roofline", "Roofline"),
-    ("waterfall", "Limits"),
-    ("paths", "Paths"),
-    ("environment", "Environment"),
+
+def _file(name: str) -> str:
+    return files(__package__).joinpath(name).read_text(encoding="utf-8")
+
+
+class _Drawn(msgspec.Struct, frozen=True):
+    """A section with pictures: its anchor, its name among the links to sections, its title, and HTML above
+    the pictures."""
+
+    kind: Kind
+    anchor: str
+    place: str
+    title: str
+    preface: str
+
+
+_DRAWN = (
+    _Drawn(
+        Kind.TRENDS,
+        "trends",
+        "Runs",
+        "From run to run",
+        "<p>The median of each run's undisturbed repeats; vertical lines reach over its 95 % interval, or "
+        "with fewer than six repeats from the lowest to the highest. <code>harness compare</code> says of "
+        "two runs which differences are more than chance, and in what the runs differ.</p>",
+    ),
+    _Drawn(
+        Kind.BARS,
+        "bars",
+        "Throughput",
+        "Throughput",
+        "<p>Bars and marks are filled where measured, light with an outline where emulated, empty "
+        "with a dashed outline where virtual. Whiskers: the 95 % interval of the median; with fewer "
+        "than six samples the lowest and the highest. Every bar begins at zero; that of memory "
+        "without a network, cut near its end, goes on beyond the axis.</p>",
+    ),
+    _Drawn(
+        Kind.PERCENTILES,
+        "latency",
+        "Latency",
+        "Latency distributions",
+        "<p>Percentiles of all I/Os of all repeats together, from their merged histograms (never "
+        "averaged), as far out as there are I/Os beyond them. Low and flat is good.</p>",
+    ),
+    _Drawn(
+        Kind.OVER_TIME,
+        "time",
+        "Over time",
+        "Throughput over time",
+        "<p>Reads and writes added up, in the intervals of fio's own log: the median of the repeats, "
+        "and around it the lowest and the highest. Steady by SNIA's PTS: over five equal parts of "
+        "the measurement, the range of the bandwidth is at most 20 % of its mean, and its straight "
+        "line rises or falls by at most 10 %. Less than five seconds are too short to tell.</p>",
+    ),
+    _Drawn(Kind.ROOFLINE, "roofline", "Roofline", "I/O roofline", _file("roofline.html")),
+    _Drawn(
+        Kind.WATERFALL,
+        "waterfall",
+        "Limits",
+        "What limits each cell",
+        "<p>Where the time of one I/O goes, and what limits each cell, as in <code>harness "
+        "explain</code>. Outlines are waiting, or time that nothing explains. Parts beyond a "
+        "vertical line add up to more than was measured. With more than one I/O in flight, the time "
+        "is that in which one of them is in flight. The parts are measured or modelled: the figures "
+        "below each picture say how sure a verdict is, and why.</p>"
+        '<p class="bar"><label><input type="checkbox" id="of100"> each bar as parts of its own '
+        "time</label></p>",
+    ),
 )
 _THEMES = (
     '<label class="bar">Colours <select id="theme"><option value="auto">as the system</option>'
@@ -63,82 +119,28 @@ def render(results: Results, words: Words | None = None, *, going: str = "") -> 
     """
     words = words or Words()
     words = msgspec.structs.replace(words, notes=(*results.lacks, *words.notes))
-    table = results.throughput
-    tables = {metric: table if metric is Metric.MB_S else results.table(metric) for metric in METRICS}
+    tables = {metric: results.table(metric) for metric in METRICS}
+    table = tables[Metric.MB_S]
     facts = content.columns(results, table)
-
-    over_runs = trends(table, facts, results.plans)
-    body = "".join(
-        (
-            header(
-                words,
-                f"{results.source}; {len(results.records)} records",
-                [place for place in _PLACES if over_runs or place[0] != "trends"],
-                _THEMES,
-                going,
-            ),
-            "<main>",
-            _answer(results, facts),
-            _matrix(tables, facts),
-            _trends(over_runs),
-            _section(
-                "bars",
-                "Throughput",
-                "<p>Bars and marks are filled where measured, light with an outline where emulated, empty "
-                "with a dashed outline where virtual. Whiskers: the 95 % interval of the median; with fewer "
-                "than six samples the lowest and the highest. Every bar begins at zero; that of memory "
-                "without a network, cut near its end, goes on beyond the axis.</p>"
-                + _listed_marks(charts.signs(table)),
-                charts.bars(table, facts),
-                "no cell has a figure",
-            ),
-            _section(
-                "latency",
-                "Latency distributions",
-                "<p>Percentiles of all I/Os of all repeats together, from their merged histograms (never "
-                "averaged), as far out as there are I/Os beyond them. Low and flat is good.</p>",
-                charts.percentiles(tables[Metric.P99], facts, results.folders),
-                "there are no histograms; fio writes them with --output-format=json+ to a run's raw folder",
-            ),
-            _section(
-                "time",
-                "Throughput over time",
-                "<p>Reads and writes added up, in the intervals of fio's own log: the median of the repeats, "
-                "and around it the lowest and the highest. Steady by SNIA's PTS: over five equal parts of "
-                "the measurement, the range of the bandwidth is at most 20 % of its mean, and its straight "
-                "line rises or falls by at most 10 %. Less than five seconds are too short to tell.</p>",
-                courses.courses(table, facts, results.folders),
-                "no cell has samples over time. A run has them in its raw folder, but not in virtual time "
-                "and not with several initiators at once",
-            ),
-            _section(
-                "roofline",
-                "I/O roofline",
-                _file("roofline.html"),
-                charts.roofline(table, facts),
-                "no link has a profile with a rate or a delay, or no run's folder has its plan",
-            ),
-            _section(
-                "waterfall",
-                "What limits each cell",
-                "<p>Where the time of one I/O goes, and what limits each cell, as in <code>harness "
-                "explain</code>. Outlines are waiting, or time that nothing explains. Parts beyond a "
-                "vertical line add up to more than was measured. With more than one I/O in flight, the time "
-                "is that in which one of them is in flight. The parts are measured or modelled: the figures "
-                "below each picture say how sure a verdict is, and why.</p>"
-                '<p class="bar"><label><input type="checkbox" id="of100"> each bar as parts of its own '
-                "time</label></p>",
-                waterfalls(results.explained, of_100=True),
-                "no cell has a figure",
-            ),
-            _paths(results),
-            _environment(results, facts),
-            "</main>",
-        )
-    )
+    sections = [
+        ("answer", "Answer", _answer(results, facts)),
+        ("matrix", "Matrix", _matrix(tables, facts)),
+    ]
+    for part in _DRAWN:
+        found = drawn(part.kind, results)
+        more = _listed_marks(charts.signs(table)) if part.kind is Kind.BARS else ""
+        if found or part.kind is not Kind.TRENDS:
+            sections.append((part.anchor, part.place, _section(part, found, more)))
+    sections += [
+        ("paths", "Paths", _paths(results)),
+        ("environment", "Environment", _environment(results, facts)),
+    ]
+    source = f"{results.source}; {len(results.records)} records"
+    above = header(words, source, [(anchor, place) for anchor, place, _ in sections], _THEMES, going)
+    shown = "".join(html for _, _, html in sections)
     return whole(
         words,
-        f'{body}<div id="tip" role="tooltip" hidden></div>',
+        f'{above}<main>{shown}</main><div id="tip" role="tooltip" hidden></div>',
         _file("page.js"),
         going=going,
     )
@@ -174,20 +176,6 @@ def _theme() -> str:
     )
 
 
-def _file(name: str) -> str:
-    return files(__package__).joinpath(name).read_text(encoding="utf-8")
-
-
-def _trends(drawn: Sequence[Chart]) -> str:
-    """Nothing for a single run."""
-    preface = (
-        "<p>The median of each run's undisturbed repeats; vertical lines reach over its 95 % interval, or "
-        "with fewer than six repeats from the lowest to the highest. <code>harness compare</code> says of "
-        "two runs which differences are more than chance, and in what the runs differ.</p>"
-    )
-    return _section("trends", "From run to run", preface, drawn, "") if drawn else ""
-
-
 def header(
     words: Words, source: str, places: Sequence[tuple[str, str]], more: str = "", going: str = ""
 ) -> str:
@@ -204,11 +192,13 @@ def header(
     )
 
 
-def _section(anchor: str, title: str, preface: str, drawn: Sequence[Chart], nothing: str) -> str:
-    figures = "".join(figure(chart, title) for chart in drawn)
-    many = " many" if len(drawn) > _MANY else ""
-    shown = f'{preface}<div class="charts{many}">{figures}</div>' if drawn else f"<p>Left out: {nothing}.</p>"
-    return f'<section id="{anchor}"><h2>{title}</h2>{shown}</section>'
+def _section(part: _Drawn, found: Sequence[Chart], more: str) -> str:
+    """``more`` is HTML behind the preface."""
+    figures = "".join(figure(chart, part.title) for chart in found)
+    many = " many" if len(found) > _MANY else ""
+    shown = f'{part.preface}{more}<div class="charts{many}">{figures}</div>'
+    shown = shown if found else f"<p>Left out: {NEEDS[part.kind]}.</p>"
+    return f'<section id="{part.anchor}"><h2>{part.title}</h2>{shown}</section>'
 
 
 def figure(chart: Chart, section: str) -> str:

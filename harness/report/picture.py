@@ -48,20 +48,17 @@ def picture(
             f"expected a .svg or .png file, found '{printable(file.name)}'", hint="try -o picture.svg"
         )
     colours = draw.DARK if theme is Theme.DARK else draw.LIGHT
-    drawn = _drawn(kind, results, metric, colours)
-    if not drawn:
-        raise UsageError(
-            f"these results have nothing for a picture of {kind}",
-            hint=_NEEDS.get(kind, "see with harness table why no cell has a figure"),
-        )
+    found = drawn(kind, results, metric, colours)
+    if not found:
+        raise UsageError(f"these results have nothing for a picture of {kind}", hint=NEEDS[kind])
     words = words or Words(title="")
     if kind in (Kind.MATRIX, Kind.BARS):
         words = msgspec.structs.replace(words, notes=(*words.notes, *charts.signs(results.table(metric))))
-    document = _document(drawn, words, results.source, colours)
+    document = _document(found, words, results.source, colours)
     if file.suffix == ".svg":
         return document.encode()
     told = {
-        "Title": words.title or ", ".join(chart.title for chart in drawn),
+        "Title": words.title or ", ".join(chart.title for chart in found),
         "Author": words.author,
         "Description": " ".join((*words.notes, results.source)),
         "Software": f"storage-network-harness {__version__}",
@@ -69,7 +66,10 @@ def picture(
     return with_text(_png(document, scale), told)
 
 
-def _drawn(kind: Kind, results: Results, metric: Metric, colours: Mapping[str, str]) -> list[Chart]:
+def drawn(
+    kind: Kind, results: Results, metric: Metric = Metric.MB_S, colours: Mapping[str, str] = draw.LIGHT
+) -> list[Chart]:
+    """The pictures of a kind; none if the results lack what it needs. Some kinds show one metric alone."""
     if kind is Kind.WATERFALL:
         return waterfalls(results.explained)
     table = results.table(_METRICS.get(kind, metric))
@@ -141,7 +141,9 @@ def with_text(png: bytes, told: Mapping[str, str]) -> bytes:
     return png[:header_end] + chunks + png[header_end:]
 
 
-_NEEDS = {
+NEEDS = {
+    Kind.MATRIX: "no cell has a figure (harness table says why)",
+    Kind.BARS: "no cell has a figure (harness table says why)",
     Kind.PERCENTILES: "it needs the raw outputs of a run (raw/CELL/fio.json)",
     Kind.OVER_TIME: "it needs fio's logs of a run in real time with one initiator (raw/CELL/bw.log)",
     Kind.ROOFLINE: "it needs a run's plan.json, with a shaped link, and figures of it that are not disturbed",

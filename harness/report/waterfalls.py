@@ -23,20 +23,20 @@ _LEGEND_ACROSS = 3
 _LEGEND_LINE = 17
 
 
-def waterfalls(cells: Sequence[Explained], *, of_100: bool = False) -> list[Chart]:
+def waterfalls(cells: Sequence[Explained]) -> list[Chart]:
     """A picture for each workload, with a bar for each column that has a figure.
 
-    All bars of a picture have one axis. ``of_100`` draws each a second time (class ``of100``, hidden), as
-    parts of its own time.
+    All bars of a picture have one axis. The page can show each as parts of its own time: the
+    names of the parts stand there a second time, hidden (class ``of100``).
     """
     rows: dict[str, list[Explained]] = {}
     for cell in cells:
         if cell.verdict.waterfall_ns and cell.verdict.whole_ns:
             rows.setdefault(cell.evidence.workload, []).append(cell)
-    return [_of_row(workload, found, of_100=of_100) for workload, found in rows.items()]
+    return [_of_row(workload, found) for workload, found in rows.items()]
 
 
-def _of_row(workload: str, cells: Sequence[Explained], *, of_100: bool) -> Chart:
+def _of_row(workload: str, cells: Sequence[Explained]) -> Chart:
     known = [name for name in PARTS if any(cell.verdict.waterfall_ns.get(name) for cell in cells)]
     several = len({cell.evidence.origin for cell in cells}) > 1
     x = draw.linear([_longest_ns(cell) / 1e3 for cell in cells], _EDGE, WIDTH - _EDGE)
@@ -61,7 +61,7 @@ def _of_row(workload: str, cells: Sequence[Explained], *, of_100: bool) -> Chart
         bar, named = _bar(cell, y + _LABEL, px_of_ns)
         words.append(named)
         words_of_100.append(_bar(cell, y + _LABEL, filled)[1])
-        wider = f'bars" style="--k:{filled / px_of_ns:.4g}' if of_100 else ""
+        wider = f'bars" style="--k:{filled / px_of_ns:.4g}'
         parts.append(draw.group(wider, cell.evidence.name, bar))
         figures = [_figure(cell.verdict.waterfall_ns.get(name)) for name in known]
         # What is missing is often the same for many columns.
@@ -76,8 +76,7 @@ def _of_row(workload: str, cells: Sequence[Explained], *, of_100: bool) -> Chart
         parts.append(draw.rect(at, y, 10, 10, _class(part)))
         parts.append(draw.text(at + 14, y + 10, short(part, cells), "mu"))
     parts += [draw.texts(names, ""), draw.texts(times, "e b"), draw.group("m true", "", *words)]
-    if of_100:
-        parts.append(draw.group("m of100", "", *words_of_100))
+    parts.append(draw.group("m of100", "", *words_of_100))
     return Chart(
         title=workload,
         description="parts of the time in which one I/O is in flight",

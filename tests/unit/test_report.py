@@ -217,7 +217,7 @@ def test_of_invalid_cells_alone_the_page_says_why() -> None:
     assert page.count("svg") == 0
     said = "".join(page.text)
     assert "the clock went back" in said
-    assert "Left out: no cell has a figure." in said
+    assert "Left out: no cell has a figure" in said
 
 
 def test_one_cell_and_sixty_four_columns() -> None:

@@ -268,28 +268,19 @@ def _in_lab(
     boot.require_visible(Path(sys.prefix), "the Python environment")
     boot.require_visible(Path(__file__).resolve(), "the harness")
     command = started.command(started.INSIDE, "run", started.RESULTS, started.JOURNAL)
-    chosen = _kernel(plan)
-    storage_bytes = room_bytes(plan)
-    if (machines := plan.machines) is not None:
-        booting = apart.booted(
-            command,
-            initiators=len(machines.initiators),
-            journal=journal,
-            console=console,
-            results=folder,
-            storage_bytes=storage_bytes,
-            kernel=chosen,
-            mtu_bytes=max((link.mtu_bytes for link in plan.links.values()), default=1500),
-        )
-    else:
-        booting = boot.booted(
-            command,
-            journal=journal,
-            console=console,
-            results=folder,
-            storage_bytes=storage_bytes,
-            kernel=chosen,
-        )
+    boots: Callable[..., contextlib.AbstractContextManager[boot.Lab]] = boot.booted
+    if plan.machines is not None:
+        mtu_bytes = max((link.mtu_bytes for link in plan.links.values()), default=1500)
+        count = len(plan.machines.initiators)
+        boots = functools.partial(apart.booted, initiators=count, mtu_bytes=mtu_bytes)
+    booting = boots(
+        command,
+        journal=journal,
+        console=console,
+        results=folder,
+        storage_bytes=room_bytes(plan),
+        kernel=_kernel(plan),
+    )
     # The lab has the machine's programs, and there each would take its time to start.
     _note_machine(RunFolder(folder), {} if plan.machines else {TOOLS: _tools()})
     watching = contextlib.nullcontext() if plan.setting.is_virtual else neighbours.looking(folder)

@@ -39,7 +39,6 @@ from harness.testbeds.lab.kernels import source as sources
 from harness.testbeds.requirements import (
     ALWAYS,
     Asked,
-    Listener,
     MachineFacts,
     install_command,
     look_at,
@@ -564,12 +563,11 @@ def _absent_modules(facts: MachineFacts, names: Iterable[str]) -> list[str]:
     return [name for name in map(module_name, names) if f"module:{name}" in facts.absent]
 
 
-def _taken_port(where: str, listeners: Sequence[Listener], ports: Mapping[int, str]) -> Finding:
-    names = [f"{each.name} (process {each.process})" if each.name else "a process" for each in listeners]
+def _taken_port(where: str, listeners: Sequence[str], ports: Mapping[int, str]) -> Finding:
     return Finding(
         where,
         State.MISSING,
-        f"{', '.join(names)} uses UDP port "
+        f"{', '.join(listeners)} uses UDP port "
         + " or ".join(f"{port}, which {whose} needs" for port, whose in ports.items()),
         "move it to another port, or leave that protection out",
     )

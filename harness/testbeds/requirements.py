@@ -90,20 +90,13 @@ def modules(role: str, transport: str) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Listener:
-    """A process that listens on one of these UDP ports; both fields are empty if it cannot be seen which."""
-
-    process: str = ""
-    name: str = ""
-
-
-@dataclass(frozen=True, kw_only=True)
 class MachineFacts:
     """What was found on a machine, with its texts made harmless.
 
     ``families`` are os-release(5)'s ID and ID_LIKE, ``release`` its VERSION_ID and VERSION_CODENAME.
     ``python`` is the version, "" if there is none.
     ``unshare`` is why no namespaces could be made, "" if they could. ``absent`` are words as asked.
+    ``listeners`` are who listens on the UDP ports asked for, as far as it can be seen.
     ``interfaces`` are an interface and one of its addresses each. ``only_ipv4`` are those of them that have
     IPv6 switched off. ``busy`` are the runs that use the machine, by role; ``journals`` is what killed runs
     of each role left.
@@ -119,7 +112,7 @@ class MachineFacts:
     unshare: str
     absent: frozenset[str]
     has_modules: bool
-    listeners: tuple[Listener, ...]
+    listeners: tuple[str, ...]
     free_bytes: int | None
     interfaces: tuple[str, ...]
     only_ipv4: tuple[str, ...] = ()
@@ -175,9 +168,9 @@ def parse_facts(text: str) -> MachineFacts | None:
     )
 
 
-def _listener(line: str) -> Listener:
+def _listener(line: str) -> str:
     process, _, name = line.partition(" ")
-    return Listener(process=process.strip("-"), name=name)
+    return f"{name} (process {process})" if name else "a process"
 
 
 SCRIPT = programs.path(__package__, "facts.sh")

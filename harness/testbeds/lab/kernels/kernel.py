@@ -197,15 +197,12 @@ def own_kernel(key: str = "") -> boot.Kernel:
 
     RequirementError if it has not been built.
     """
-    if key:
-        if (other := by_key(key)) is None:
-            raise RequirementError(
-                f"expected the kernel {key} in {cache_folder()}, but it is not there",
-                hint="build it again: harness kernel build --source …",
-            )
-        boot.require_visible(other.folder, "the lab's own kernel")
-        return other.kernel
-    found = cached(recipe())
+    found = by_key(key) if key else cached(recipe())
+    if found is None and key:
+        raise RequirementError(
+            f"expected the kernel {key} in {cache_folder()}, but it is not there",
+            hint="build it again: harness kernel build --source …",
+        )
     if found is None:
         raise RequirementError(
             "expected the lab's own kernel, but it has not been built, or its configuration, source or "

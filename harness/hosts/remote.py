@@ -543,9 +543,6 @@ class AgentHost(Host):
         texts = self.connection.ask("read", paths=list(paths)).texts
         return [*texts, *[""] * len(paths)][: len(paths)]
 
-    def list_folder(self, path: str) -> list[str]:
-        return self.run(["ls", "--", path]).stdout.splitlines()
-
     def write_secret(self, path: Path, text: str) -> None:
         self.connection.ask("write", path=str(path), text=text)
 

@@ -132,9 +132,6 @@ class FakeHost(NamespaceHost):
     def read_files(self, paths: Sequence[str]) -> list[str]:
         return [self.world.text_of(path) for path in paths]
 
-    def list_folder(self, path: str) -> list[str]:
-        return self.run(["ls", path]).stdout.split()
-
     def write_secret(self, path: Path, text: str) -> None:
         self.world.run(self, Command(self.name, ("write", str(path))), 0)
         self.world.secret_files[str(path)] = text

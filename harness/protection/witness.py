@@ -118,7 +118,7 @@ def received(states: Iterable[Association], destination: str) -> Carried:
     return Carried(packets=sum(state.packets for state in ours), bytes=sum(state.bytes for state in ours))
 
 
-REPORT, KNOCK, CONVERSE = signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP
+REPORT, KNOCK, CONVERSE = signal.SIGUSR1, signal.SIGUSR2, signal.SIGURG
 """What a witness is asked for."""
 
 

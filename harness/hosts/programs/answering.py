@@ -3,10 +3,12 @@ on a host."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 NOT_REACHED = 4
@@ -30,6 +32,16 @@ def answer(actions: Mapping[str, Callable[[dict[str, Any]], dict[str, Any] | Non
         sys.exit(NOT_REACHED)
     except OSError as error:
         sys.exit(f"{type(error).__name__}: {error}")
+
+
+def that_say(files: Iterable[Path], wanted: str) -> list[Path]:
+    """The folders of these files, of those that say this."""
+    found = []
+    for file in files:
+        with contextlib.suppress(OSError):  # it has just gone
+            if file.read_text().strip() == wanted:
+                found.append(file.parent)
+    return found
 
 
 def wait_until(holds: Callable[[], bool], what: str) -> None:

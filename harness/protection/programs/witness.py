@@ -2,7 +2,7 @@
 
 It runs on the host as root under the distribution's Python, in the network namespace of the end, as long as
 the path is up. SIGUSR1: report what all security associations of the path have carried. SIGUSR2: a knock, one
-attempt to connect like the portal's traffic does. SIGHUP: the same, and a dialogue in clear.
+attempt to connect like the portal's traffic does. SIGURG: the same, and a dialogue in clear.
 
 A security association that a rekey replaces takes its counters with it, but the kernel's last report of it
 has them (xfrm_notify_sa() and build_expire() in net/xfrm/xfrm_user.c). `ip xfrm monitor` would print the
@@ -267,7 +267,7 @@ def main(interface: str, reqid: str, own_address: str, own_port: str, address: s
     known = Associations(int(reqid), family)
     watch(
         lambda: report(interface, lambda: {"states": known.tell()}, is_ipv6=family == socket.AF_INET6),
-        {signal.SIGUSR2: lambda: knock(own, peer), signal.SIGHUP: lambda: converse(own, peer)},
+        {signal.SIGUSR2: lambda: knock(own, peer), signal.SIGURG: lambda: converse(own, peer)},
         ear=(known.events, known.hear),
     )
 

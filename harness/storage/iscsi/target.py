@@ -15,7 +15,7 @@ from harness.hosts import Host
 from harness.hosts.footprint import Leftover, Trouble
 from harness.hosts.undo import Step
 from harness.model import BackingKind, addresses
-from harness.storage import configfs, requests
+from harness.storage import requests
 
 MODULES = ("target_core_mod", "iscsi_target_mod")
 FILE_MODULES, BLOCK_MODULES = ("target_core_file",), ("target_core_iblock",)
@@ -53,11 +53,6 @@ def _lio(do: str, **request: object) -> Step:
 
 def _ask(host: Host, request: Step) -> None:
     requests.ask(host, request, "LIO refused")
-
-
-def mount_configfs(host: Host) -> None:
-    """LIO is configured there. If it cannot be mounted, the first request reports why."""
-    configfs.mount(host, "target")
 
 
 class DiscoveryLogin(msgspec.Struct, frozen=True):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from harness.hosts import LOADED, Host
 from harness.model import ISCSI
-from harness.storage import iscsi
+from harness.storage import configfs, iscsi
 from harness.storage.configfs import CONFIGFS
 from harness.storage.iscsi import initiator, target
 from harness.storage.iscsi.initiator import IscsiSession
@@ -75,7 +75,7 @@ def shared(sides: Sides) -> Iterator[IscsiSides]:
     up = IscsiSides(sides, secret=secrets.token_hex(8), nonce=secrets.token_hex(6))
     with contextlib.ExitStack() as stack:
         if sides.luns:
-            target.mount_configfs(sides.target)
+            configfs.mount(sides.target, "target")
             login = DiscoveryLogin(f"harness-{sides.tag}", up.secret)
             stack.enter_context(sides.journal.hold(sides.target, login))
         for lun in sides.luns:
@@ -99,7 +99,7 @@ def get_ready(host: Host) -> None:
     wanted = {*initiator.MODULES, *target.MODULES, *target.BLOCK_MODULES}
     if missing := wanted.difference(host.list_folder(LOADED)):
         host.run(["modprobe", "-a", *sorted(missing)])
-    target.mount_configfs(host)
+    configfs.mount(host, "target")
 
 
 OFFERED = (

@@ -17,6 +17,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from harness.hosts.programs.answering import that_say
+
 DEADLINE_S = 10.0
 NOTHING_FOUND = 21
 """iscsiadm(8), exit status: no records, targets or sessions found."""
@@ -37,13 +39,8 @@ EVENT_BYTES = 512
 
 def find_session(iqn: str) -> str:
     """The kernel's name of the session to a target, "" if there is none."""
-    for file in SESSIONS.glob("*/targetname"):
-        try:
-            if file.read_text().strip() == iqn:
-                return file.parent.name
-        except OSError:
-            continue  # it has just ended
-    return ""
+    found = that_say(SESSIONS.glob("*/targetname"), iqn)
+    return found[0].name if found else ""
 
 
 def iscsid_answers() -> bool:

@@ -15,7 +15,7 @@ import struct
 from pathlib import Path
 from typing import Any
 
-from harness.hosts.programs.answering import NoAnswer, answer, wait_until
+from harness.hosts.programs.answering import NoAnswer, answer, that_say, wait_until
 from harness.hosts.programs.netlink import NLM_F_ACK, Family, attribute, nested
 
 DISKS = Path("/sys/block")
@@ -103,12 +103,7 @@ def ask_kernel(command: int, payload: bytes) -> dict[int, bytes]:
 
 def disks(backend: str) -> list[Path]:
     """The disks of a name of ours."""
-    found = []
-    for file in DISKS.glob("nbd*/backend"):
-        with contextlib.suppress(OSError):  # it has just gone
-            if file.read_text().strip() == backend:
-                found.append(file.parent)
-    return found
+    return that_say(DISKS.glob("nbd*/backend"), backend)
 
 
 def open_portal(request: dict[str, Any]) -> socket.socket:

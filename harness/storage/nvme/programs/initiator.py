@@ -17,10 +17,10 @@ import struct
 from pathlib import Path
 from typing import Any
 
-from harness.hosts.programs.answering import NoAnswer, answer, wait_until
+from harness.hosts.programs.answering import NoAnswer, answer, that_say, wait_until
 
 FABRICS = Path("/dev/nvme-fabrics")
-CONTROLLERS = Path("/sys/class/nvme")
+CONTROLLERS, DISKS = Path("/sys/class/nvme"), Path("/sys/block")
 
 ADMIN_COMMAND = 0xC0484E41
 """NVME_IOCTL_ADMIN_CMD: _IOWR('N', 0x41, struct nvme_passthru_cmd), which has 72 bytes."""
@@ -39,23 +39,13 @@ QUEUE = ("scheduler", "nr_requests", "max_sectors_kb", "max_hw_sectors_kb", "wri
 
 def controllers(nqn: str) -> list[Path]:
     """The kernel's controllers of a subsystem."""
-    found = []
-    for file in CONTROLLERS.glob("nvme*/subsysnqn"):
-        with contextlib.suppress(OSError):  # it has just gone
-            if file.read_text().strip() == nqn:
-                found.append(file.parent)
-    return found
+    return that_say(CONTROLLERS.glob("nvme*/subsysnqn"), nqn)
 
 
 def disks(nqn: str) -> list[Path]:
     """The disks of a subsystem: with multipath the one before its paths, which are hidden."""
-    found = []
-    for disk in Path("/sys/block").glob("nvme*"):
-        with contextlib.suppress(OSError):
-            is_hidden = (disk / "hidden").read_text().strip() == "1"
-            if not is_hidden and (disk / "device" / "subsysnqn").read_text().strip() == nqn:
-                found.append(disk)
-    return found
+    shown = that_say(DISKS.glob("nvme*/hidden"), "0")
+    return [disk for disk in shown if that_say([disk / "device/subsysnqn"], nqn)]
 
 
 def queue(controller: Path) -> Path:

@@ -144,19 +144,14 @@ def ratio_interval(ratios: Sequence[float]) -> tuple[float, float] | None:
     return math.exp(middle - half), math.exp(middle + half)
 
 
-def difference(ratios: Sequence[float], margin: float = MARGIN) -> Difference | None:
-    """Whether the 95 % interval of ratios above zero contains 1; None: fewer than two ratios have no
-    interval.
+def difference(interval: tuple[float, float] | None, margin: float = MARGIN) -> Difference | None:
+    """Whether the 95 % interval of ratios contains 1; None where there is no interval.
 
     If it does: ``NONE`` if the whole interval is within ``margin`` of 1, else ``INCONCLUSIVE``: a difference
     that matters is neither shown nor ruled out.
     """
-    interval = ratio_interval(ratios)
-    return None if interval is None else difference_of(interval, margin)
-
-
-def difference_of(interval: tuple[float, float], margin: float = MARGIN) -> Difference:
-    """The same by an interval that is known."""
+    if interval is None:
+        return None
     low, high = interval
     if not low <= 1 <= high:
         return Difference.SHOWN

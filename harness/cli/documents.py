@@ -106,15 +106,19 @@ def documents_command(
 def _measure(folder: Path, names: list[str], *, quick: bool) -> tuple[dict[str, str], bool]:
     """Measure what ``folder`` lacks. Returns why commands measured nothing, and whether one failed."""
     prepare_results(folder)
-    own_kernel = _lacks_own_kernel()
+    no_virtual_time = ""
+    try:
+        kernel.own_kernel()
+    except RequirementError as error:
+        no_virtual_time = str(error)
     reasons, failed = {}, False
     for experiment in experiments():
         for virtual in (False, True):
             if experiment.document not in names or (virtual and experiment.virtual is None):
                 continue
-            if virtual and own_kernel:
-                reasons[experiment.command_line(virtual=True)] = own_kernel
-                tell(f"{experiment.document}: not measured in virtual time: {own_kernel}")
+            if virtual and no_virtual_time:
+                reasons[experiment.command_line(virtual=True)] = no_virtual_time
+                tell(f"{experiment.document}: not measured in virtual time: {no_virtual_time}")
                 continue
             run = _last(experiment, folder, virtual=virtual)
             if run is not None and _is_done(run):
@@ -134,15 +138,6 @@ def _measure(folder: Path, names: list[str], *, quick: bool) -> tuple[dict[str, 
                 run = _last(experiment, folder, virtual=virtual)
                 failed |= bool(status) and (run is None or _has_failed(run))
     return reasons, failed
-
-
-def _lacks_own_kernel() -> str:
-    """Why there is no virtual time; empty if there is."""
-    try:
-        kernel.own_kernel()
-    except RequirementError as error:
-        return str(error)
-    return ""
 
 
 def _last(experiment: Experiment, folder: Path, *, virtual: bool) -> RunFolder | None:

@@ -378,8 +378,7 @@ def _columns(
             f"--ipsec needs a network, but the only link is {LINK_LOCAL}",
             hint="add --link wired, or leave --ipsec out",
         )
-    used = {column.link for column in columns}
-    return tuple(columns), {name: link for name, link in links.items() if name in used}, proposals
+    return tuple(columns), links, proposals
 
 
 def _families(profile: LinkProfile, asked: Sequence[str]) -> list[LinkProfile]:

@@ -71,7 +71,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
         return cls(
             ratio=stats.median(ratios),
             interval=stats.ratio_interval(ratios),
-            difference=stats.difference(ratios),
+            difference=stats.difference(stats.ratio_interval(ratios)),
             is_exact=is_exact,
         )
 
@@ -471,7 +471,7 @@ def _compared(found: Sequence[_Held]) -> Comparison | None:
     return Comparison(
         ratio=stats.median(known),
         interval=widest,
-        difference=stats.difference_of(widest) if widest is not None else None,
+        difference=stats.difference(widest),
         is_exact=is_exact,
     )
 

@@ -220,7 +220,9 @@ def _with_ratios(
             cell,
             ratio_to_local=_ratio(cell, local),
             ratio_to_no_ipsec=_ratio(cell, plain),
-            difference_from_no_ipsec=stats.difference(list(_within_blocks(cell, plain).values())),
+            difference_from_no_ipsec=stats.difference(
+                stats.ratio_interval(list(_within_blocks(cell, plain).values()))
+            ),
             within_blocks=_within_blocks(cell, baseline),
             bounds=_bounds(cell, baseline) if is_rate else None,
         )

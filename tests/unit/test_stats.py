@@ -116,7 +116,7 @@ def test_spread_is_the_farther_distance_as_a_part_of_the_median() -> None:
     ],
 )
 def test_ratios_differ_from_1_or_are_not_shown_to(ratios: list[float], expected: Difference | None) -> None:
-    assert difference(ratios) is expected
+    assert difference(ratio_interval(ratios)) is expected
 
 
 def test_from_ten_ratios_on_ranks_say_where_the_median_lies() -> None:
@@ -129,13 +129,15 @@ def test_from_ten_ratios_on_ranks_say_where_the_median_lies() -> None:
 
 def test_the_margin_says_what_matters() -> None:
     ratios = [0.97, 1.0, 0.98, 1.02, 1.04, 1.01]
-    assert difference(ratios, 0.03) is Difference.INCONCLUSIVE
+    assert difference(ratio_interval(ratios), 0.03) is Difference.INCONCLUSIVE
 
 
 @pytest.mark.parametrize("n", [2, 3, 4, 5, 6, 8, 12])
 def test_equals_are_told_apart_in_5_percent_at_most(n: int) -> None:
     source = random.Random(n)  # noqa: S311 -- no secret
-    made = [difference([source.lognormvariate(0, 0.05) for _ in range(n)]) for _ in range(4000)]
+    made = [
+        difference(ratio_interval([source.lognormvariate(0, 0.05) for _ in range(n)])) for _ in range(4000)
+    ]
     assert made.count(Difference.SHOWN) / 4000 < 0.065
 
 

@@ -22,7 +22,7 @@ from harness.model.units import format_size
 from harness.report import charts, content, draw, paths
 from harness.report.answer import Answer, Loss
 from harness.report.charts import Chart, Kind
-from harness.report.content import ColumnFacts, Origin, Results, Words
+from harness.report.content import ColumnFacts, Origin, Results, Words, planned_s
 from harness.report.picture import NEEDS, drawn
 from harness.results.machine import MACHINE
 from harness.table import Metric
@@ -474,9 +474,8 @@ def _run(run: str, plan: Plan | None, environment: Mapping[str, Any]) -> str:
 
 
 def _planned(plan: Plan) -> dict[str, Any]:
-    made = ""
-    if 0 < plan.created_unix_s < 1e11:
-        made = f"{datetime.fromtimestamp(plan.created_unix_s, UTC):%Y-%m-%d %H:%M:%S} UTC"
+    made_s = planned_s(plan)
+    made = f"{datetime.fromtimestamp(made_s, UTC):%Y-%m-%d %H:%M:%S} UTC" if made_s else ""
     return {
         "testbed": plan.setting.testbed.value,
         "planned": made,

@@ -170,17 +170,12 @@ class Shared(Protocol):
             yield session
 
 
-def _is_ready(_host: Host) -> None:
-    """Its programs start soon enough."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Transport:
     """One way to a target's storage, and all that others have to know of it. ``port`` is its standard's.
 
     What its ends send is ``analysis.wire``'s, and what it needs of packages is in packages.txt, by its name.
-    ``shared`` brings up what all columns share, for the length of a context. ``get_ready``, on a kernel of
-    the run's own, does ahead what takes time and is the same in every run.
+    ``shared`` brings up what all columns share, for the length of a context.
 
     ``leaves`` is what may be left of a run, ``troubles`` are the kernel's messages of a session that was
     disturbed (``hosts/footprint.py``). ``lists`` are the folders that list what it brings up in a kernel, and
@@ -208,7 +203,6 @@ class Transport:
     file_modules: tuple[str, ...] = ()
     block_modules: tuple[str, ...] = ()
     initiator_folders: tuple[str, ...] = ()
-    get_ready: Callable[[Host], None] = _is_ready
     needs_own_kernel: bool = False
     target_software: tuple[str, ...] = ()
     versions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

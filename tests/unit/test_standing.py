@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import itertools
 import os
 import shutil
@@ -26,7 +25,6 @@ from harness.hosts.undo import Entry, Step
 from harness.model import LabKernel
 from harness.model.errors import CommandFailed, TestbedError
 from harness.runs import inside, lean, waiting
-from harness.storage import transports
 from harness.testbeds import started
 from harness.testbeds.lab import boot, standing
 from harness.testbeds.lab.exchange import Exchange, Order, Renewal, Report
@@ -449,15 +447,15 @@ def test_what_each_run_does_is_done_ahead(monkeypatch: pytest.MonkeyPatch) -> No
     done = []
 
     def fails() -> None:
-        done.append("mounts")
         raise CommandFailed("no rights")
 
-    monkeypatch.setattr(inside, "mount_private", fails)
+    monkeypatch.setattr(inside, "mount_private", lambda: done.append("mounts"))
     monkeypatch.setattr(lean, "fio", lambda _folder: done.append("fio"))
-    usual = dataclasses.replace(transports.DEFAULT, get_ready=lambda _host: done.append("transport"))
-    monkeypatch.setattr(transports, "DEFAULT", usual)
     inside.get_ready()
-    assert done == ["mounts", "fio", "transport"]
+    assert done == ["mounts", "fio"]
+    monkeypatch.setattr(inside, "mount_private", fails)
+    inside.get_ready()
+    assert done == ["mounts", "fio"]
 
 
 def test_a_process_that_got_ready_ends_when_it_is_renewed(

@@ -7,7 +7,6 @@ import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from harness.hosts import LOADED, Host
 from harness.model import ISCSI
 from harness.storage import configfs, iscsi
 from harness.storage.configfs import CONFIGFS
@@ -95,13 +94,6 @@ def shared(sides: Sides) -> Iterator[IscsiSides]:
         yield up
 
 
-def get_ready(host: Host) -> None:
-    wanted = {*initiator.MODULES, *target.MODULES, *target.BLOCK_MODULES}
-    if missing := wanted.difference(host.list_folder(LOADED)):
-        host.run(["modprobe", "-a", *sorted(missing)])
-    configfs.mount(host, "target")
-
-
 OFFERED = (
     Transport(
         name=ISCSI,
@@ -124,7 +116,6 @@ OFFERED = (
         file_modules=target.FILE_MODULES,
         block_modules=target.BLOCK_MODULES,
         initiator_folders=iscsi.RECORDS,
-        get_ready=get_ready,
         versions={
             "open-iscsi": ("iscsiadm", "--version"),
         },

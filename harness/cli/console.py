@@ -7,8 +7,9 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
+import typer
 from rich.text import Text
 
 from harness.analysis.stats import FEWEST
@@ -25,7 +26,7 @@ from harness.model.lines import wrapped
 from harness.model.units import check_name, format_duration, format_size
 from harness.parse.files import Room
 from harness.planning import duration
-from harness.planning.request import PathRequest
+from harness.planning.request import THE_RUN, PathRequest
 from harness.results import planned
 from harness.results.store import RunFolder
 from harness.storage.backing import require_device
@@ -33,6 +34,16 @@ from harness.testbeds import testbed
 from harness.testbeds.lab.kernels import kernel
 
 T = TypeVar("T")
+
+ResumeOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="RUN", help="Measure what it lacks, and what was disturbed.", rich_help_panel=THE_RUN
+    ),
+]
+PlanOption = Annotated[
+    bool, typer.Option("--plan", help="Print what would run, and for how long.", rich_help_panel=THE_RUN)
+]
 
 NARROW = 80
 """The width of a terminal, in characters, where there is none."""

@@ -14,14 +14,7 @@ import typer
 from harness import explain, report
 from harness.analysis.schedule import Schedule
 from harness.cli.completing import VALUES
-from harness.cli.console import (
-    NARROW,
-    carry_out,
-    holding,
-    prepare_results,
-    print_plan,
-    tell_recovery,
-)
+from harness.cli.console import NARROW, carry_out, measuring, print_plan
 from harness.cli.progress import process_started_s
 from harness.cli.results import METRIC_HELP, RESULTS_ARGUMENT, write
 from harness.cli.streams import tell
@@ -40,7 +33,6 @@ from harness.report.answer import Answer, in_words
 from harness.results import probe_store, rules
 from harness.results.store import RESULTS, RunFolder, open_runs
 from harness.table import Metric
-from harness.testbeds import testbed
 
 
 def explain_command(
@@ -108,10 +100,7 @@ def _measure_twin(run: RunFolder) -> None:
     rules.check(made, f"the twin of {shown(str(run.path))}")
     tell(f"the twin of {made.run_id} in virtual time, kept in {shown_path(folder.path)}")
     print_plan(made, tell)
-    with holding(made.run_id) as state:
-        tell_recovery(*testbed.recover(state))
-        prepare_results(folder.path)
-        folder.save_plan(made)
+    with measuring(made, folder, is_resumed=False) as state:
         cells = Schedule(made, folder.load_records()).expected
         outcome = carry_out(made, folder, state, process_started_s(), cells)
     for line in outcome.summary():

@@ -6,14 +6,22 @@ import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
 from harness.analysis import disturbance
 from harness.cli import options
 from harness.cli.completing import PROBES, VALUES
-from harness.cli.console import carry_out, machines_of, measured_again, measuring, resumed, tell_start
+from harness.cli.console import (
+    PlanOption,
+    ResumeOption,
+    carry_out,
+    machines_of,
+    measured_again,
+    measuring,
+    resumed,
+    tell_start,
+)
 from harness.cli.progress import process_started_s
 from harness.cli.results import print_view
 from harness.cli.streams import say, tell
@@ -22,7 +30,6 @@ from harness.model.errors import UsageError
 from harness.model.units import format_duration
 from harness.planning import probe_plan
 from harness.planning.probe_plan import ProbeRequest
-from harness.planning.request import THE_RUN
 from harness.results import probe_store
 from harness.results.store import RunFolder
 from harness.runs.prober import questions
@@ -33,14 +40,8 @@ from harness.testbeds import testbed
 @options.taking(ProbeRequest, {**VALUES, "--profile": PROBES})
 def probe(
     *,
-    resume: Annotated[
-        str | None,
-        typer.Option(metavar="RUN", help="Finish an interrupted run of probes.", rich_help_panel=THE_RUN),
-    ] = None,
-    plan_only: Annotated[
-        bool,
-        typer.Option("--plan", help="Print what would be probed, and do nothing.", rich_help_panel=THE_RUN),
-    ] = False,
+    resume: ResumeOption = None,
+    plan_only: PlanOption = False,
     **typed: object,
 ) -> None:
     """Measure paths without storage: ping, TCP, UDP, packets per second, UDP round trips."""

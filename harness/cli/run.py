@@ -13,6 +13,8 @@ import typer
 from harness.analysis.schedule import Schedule
 from harness.cli import options
 from harness.cli.console import (
+    PlanOption,
+    ResumeOption,
     carry_out,
     measured_again,
     measuring,
@@ -42,22 +44,11 @@ def run(
     config: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE",
-            help="These options as TOML; typed ones override it.",
-            rich_help_panel=THE_RUN,
+            metavar="FILE", help="These options as TOML; typed ones override it.", rich_help_panel=THE_RUN
         ),
     ] = None,
-    resume: Annotated[
-        str | None,
-        typer.Option(
-            metavar="RUN",
-            help="Measure what it lacks, and what was disturbed.",
-            rich_help_panel=THE_RUN,
-        ),
-    ] = None,
-    plan_only: Annotated[
-        bool, typer.Option("--plan", help="Print what would run, and for how long.", rich_help_panel=THE_RUN)
-    ] = False,
+    resume: ResumeOption = None,
+    plan_only: PlanOption = False,
     **typed: object,
 ) -> None:
     """Measure every workload on every column, repeatedly, in a random order that is stored."""

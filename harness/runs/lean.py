@@ -3,8 +3,8 @@
 Debian's fio loads some sixty libraries at each start, most of them for the I/O engines of Ceph, GlusterFS,
 RDMA, NBD and persistent memory, which no job of a run may name (``harness.parse.jobfile``). That makes 2,165
 page faults (fio 3.33, `fio --version`), each of which takes its time in the lab; without these libraries it
-is 490. Code and data of the copy are those of the original. Only its list of libraries is shorter, and what
-only those define is marked as not necessary (``STB_WEAK``).
+is 490. Code and data of the copy are those of the original. Only its lists of libraries and of their versions
+have the C library in place of these, and what only those define is marked as not necessary (``STB_WEAK``).
 
 Where the lab has made a library for it (``testbeds/lab/boot/early.c``), fio also waits a tenth of a second
 less before its jobs begin and after they end, and gets the memory for their state at once.
@@ -12,7 +12,7 @@ less before its jobs begin and after they end, and gets the memory for their sta
 A start costs 0.3 s more without the copy, and 0.17 s more without the library (docs/decisions/less.md). The
 environment of a run says which of them it had.
 
-Source: elf(5), and ``elf_get_dynamic_info()`` and ``_dl_check_map_versions()`` of glibc's ``elf/``.
+Source: elf(5), and ``_dl_check_map_versions()`` of glibc's ``elf/dl-version.c``.
 """
 
 from __future__ import annotations
@@ -47,13 +47,11 @@ IDENT = b"\x7fELF\x02\x01\x01"
 """64 bits, little-endian."""
 
 DT_NULL, DT_NEEDED, DT_STRTAB, DT_SYMTAB = 0, 1, 5, 6
-DT_GNU_HASH, DT_VERSYM, DT_VERNEED, DT_VERNEEDNUM = 0x6FFFFEF5, 0x6FFFFFF0, 0x6FFFFFFE, 0x6FFFFFFF
-DT_IGNORED = 0x6000_0F00
-"""A tag of the range for operating systems that means nothing to glibc."""
-
+DT_GNU_HASH, DT_VERNEED = 0x6FFFFEF5, 0x6FFFFFFE
 PT_LOAD, PT_DYNAMIC = 1, 2
-SHN_UNDEF, STB_GLOBAL, STB_WEAK, VER_NDX_GLOBAL = 0, 1, 2, 1
+SHN_UNDEF, STB_GLOBAL, STB_WEAK = 0, 1, 2
 SYMBOL_BYTES = 24
+C_LIBRARY = "libc.so.6"
 
 
 class NotUnderstood(Exception):
@@ -88,6 +86,18 @@ class _Program:
             yield place, tag, value
             place += 16
 
+    def versions(self, place: int) -> Iterator[tuple[int, int, list[int]]]:
+        """Of each library whose versions are asked for: where its entry in the list at ``place`` is, its name
+        in the table of strings, and where each version's entry is."""
+        following = 1
+        while following:
+            _, count, file, first, following = struct.unpack_from("<HHIII", self.data, place)
+            asked = [place + first]
+            for _ in range(count - 1):
+                asked.append(asked[-1] + struct.unpack_from("<I", self.data, asked[-1] + 12)[0])
+            yield place, file, asked
+            place += following
+
 
 def _read(data: bytearray) -> _Program:
     if not data.startswith(IDENT):
@@ -119,57 +129,31 @@ def without_libraries(program: bytes, dispensable: re.Pattern[str] = DISPENSABLE
 def _without(elf: _Program, dispensable: re.Pattern[str]) -> bytearray:
     data = elf.data
     values = {tag: value for _, tag, value in elf.entries()}
-    if not values.keys() >= {DT_STRTAB, DT_SYMTAB, DT_GNU_HASH, DT_VERSYM, DT_VERNEED, DT_VERNEEDNUM}:
+    if not values.keys() >= {DT_STRTAB, DT_SYMTAB, DT_GNU_HASH, DT_VERNEED}:
         raise NotUnderstood("its dynamic section lacks something")
-    names, symbols, versions = (elf.at(values[tag]) for tag in (DT_STRTAB, DT_SYMTAB, DT_VERSYM))
-    for place, tag, value in elf.entries():
-        if tag == DT_NEEDED and dispensable.match(elf.text(names + value)):
-            struct.pack_into("<Q", data, place, DT_IGNORED)
-    gone = _drop_versions(elf, values, names, dispensable)
+    names, symbols = elf.at(values[DT_STRTAB]), elf.at(values[DT_SYMTAB])
+    needed = [(place + 8, value) for place, tag, value in elf.entries() if tag == DT_NEEDED]
+    asked = list(elf.versions(elf.at(values[DT_VERNEED])))
+    theirs = [each for each in asked if elf.text(names + each[1]) == C_LIBRARY]
+    if not theirs:
+        raise NotUnderstood(f"it asks for no version of {C_LIBRARY}")
+    (_, instead, (version, *_)), *_ = theirs
+    for place, name in needed:
+        if dispensable.match(elf.text(names + name)):
+            struct.pack_into("<Q", data, place, instead)
+    for place, name, versions in asked:
+        if dispensable.match(elf.text(names + name)):
+            struct.pack_into("<I", data, place + 4, instead)
+            for each in versions:  # hash and name
+                struct.pack_into("<I", data, each, *struct.unpack_from("<I", data, version))
+                struct.pack_into("<I", data, each + 8, *struct.unpack_from("<I", data, version + 8))
     # In a GNU hash table symbols that are looked up elsewhere come first.
     (hashed,) = struct.unpack_from("<I", data, elf.at(values[DT_GNU_HASH]) + 4)
-    for number in range(1, hashed):
-        symbol, version = symbols + number * SYMBOL_BYTES, versions + 2 * number
+    for symbol in range(symbols + SYMBOL_BYTES, symbols + hashed * SYMBOL_BYTES, SYMBOL_BYTES):
         (info, _, section) = struct.unpack_from("<BBH", data, symbol + 4)
-        if section != SHN_UNDEF:
-            continue
-        if info >> 4 == STB_GLOBAL:
+        if section == SHN_UNDEF and info >> 4 == STB_GLOBAL:
             data[symbol + 4] = STB_WEAK << 4 | info & 0xF
-        if struct.unpack_from("<H", data, version)[0] in gone:
-            struct.pack_into("<H", data, version, VER_NDX_GLOBAL)
     return data
-
-
-def _drop_versions(
-    elf: _Program, values: dict[int, int], names: int, dispensable: re.Pattern[str]
-) -> set[int]:
-    """Take the versions that are asked of these libraries out of their list; returns their numbers."""
-    data, kept, gone = elf.data, [], set()
-    place = elf.at(values[DT_VERNEED])
-    while True:
-        _, count, file, first, following = struct.unpack_from("<HHIII", data, place)
-        if dispensable.match(elf.text(names + file)):
-            each = place + first
-            for _ in range(count):
-                _, _, number, _, step = struct.unpack_from("<IHHII", data, each)
-                gone.add(number)
-                each += step
-        else:
-            kept.append(place)
-        if not following:
-            break
-        place += following
-    if not kept:
-        raise NotUnderstood("nothing of its list of versions would be left")
-    for here, there in zip(kept, [*kept[1:], None], strict=True):
-        struct.pack_into("<I", data, here + 12, 0 if there is None else there - here)
-    moved = kept[0] - elf.at(values[DT_VERNEED])
-    for entry, tag, value in elf.entries():
-        if tag == DT_VERNEED:
-            struct.pack_into("<Q", data, entry + 8, value + moved)
-        elif tag == DT_VERNEEDNUM:
-            struct.pack_into("<Q", data, entry + 8, len(kept))
-    return gone
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -195,8 +195,10 @@ class Journal:
 
     def end(self) -> None:
         """Remove the file if all that it names is undone; otherwise what is still open stays written down."""
-        if not self.pending:
-            self.path.unlink(missing_ok=True)
+        # As it is on the disk: whoever else went on with it counts too, and what cannot be read stays.
+        with contextlib.suppress(Unreadable):
+            if not read(self.path):
+                self.path.unlink(missing_ok=True)
         if self._lock is not None:
             self._lock.close()
             self._lock = None

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from harness.hosts import runner
+from harness.hosts.programs.here import environment
 
 QUESTIONS = {
     "apt-cache": ("madison",),
@@ -56,7 +57,7 @@ def asked_once() -> Iterator[None]:
 
 def _state(program: str) -> _State | None:
     """The file that would be started; None if there is none."""
-    found = shutil.which(program, path=runner.environment()["PATH"])
+    found = shutil.which(program, path=environment()["PATH"])
     if found is None:
         return None
     told = Path(found).stat()

@@ -40,8 +40,8 @@ from harness.testbeds.lab.kernels import ciphers, kernel
 LOCK = "lab.lock"
 """Held by the keeper as long as it lives; it also keeps the state folder."""
 
-KEPT = "lab.json"
-"""``Kept``, while a run can begin or goes on."""
+KEPT, NEW = "lab.json", "lab.json.new"
+"""``Kept``, while a run can begin or goes on; what is renamed to it when it is whole."""
 
 USED = "lab.run"
 """Held by a run as long as it goes on."""
@@ -54,7 +54,7 @@ JOURNAL = "lab.jsonl"
 
 CONSOLE = "lab-console.log"
 LOG = "lab-keeper.log"
-FILES = (KEPT, USED, STOP, JOURNAL, CONSOLE, LOG, LOCK)
+FILES = (KEPT, NEW, USED, STOP, JOURNAL, CONSOLE, LOG, LOCK)
 
 IDLE_S = 1800.0
 START_DEADLINE_S = 120.0

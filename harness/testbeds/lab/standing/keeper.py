@@ -184,7 +184,7 @@ class Keeper:
         self._kept = msgspec.structs.replace(self._kept, **changes)
         file = self._state / standing.KEPT
         if is_ready:
-            new = file.with_suffix(".new")
+            new = self._state / standing.NEW
             new.write_bytes(msgspec.json.encode(self._kept))
             new.rename(file)
         else:

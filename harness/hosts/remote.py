@@ -18,7 +18,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, NoReturn, TypeVar
 
@@ -447,10 +447,25 @@ class _Spawned:
 
     connection: Connection
     number: int
-    ended: Callable[[], bool]
+    answers: Answers
+    last: list[Answer | None] = field(default_factory=list)
+
+    def ended(self) -> bool:
+        with contextlib.suppress(queue.Empty):
+            self.last.append(self.answers.get_nowait())
+        if None in self.last:
+            raise self.connection.gone()
+        return bool(self.last)
 
     def signal(self, number: int) -> None:
         self.connection.tell("signal", of=self.number, signal=number)
+
+    def stop(self) -> None:
+        # A lost host ends its daemons by itself.
+        with contextlib.suppress(HostLost):
+            if not self.ended():
+                self.connection.tell("stop", of=self.number)
+                self.connection.answer(self.answers, DEFAULT_TIMEOUT_S)
 
 
 @dataclass(frozen=True, eq=False)
@@ -511,30 +526,9 @@ class AgentHost(Host):
             asked = {"argv": list(argv), "env": dict(env)}
             number, answers = stack.enter_context(self.connection.request("spawn", streams=streams, **asked))
             self.connection.answer(answers, DEFAULT_TIMEOUT_S)
-            ended = stack.enter_context(self._stopping(number, answers))
-            yield _Spawned(self.connection, number, ended)
-
-    @contextlib.contextmanager
-    def _stopping(self, number: int, answers: Answers) -> Iterator[Callable[[], bool]]:
-        """Yields a function that says whether the program has ended; stops the program when the context
-        ends."""
-        last: list[Answer | None] = []
-
-        def ended() -> bool:
-            with contextlib.suppress(queue.Empty):
-                last.append(answers.get_nowait())
-            if None in last:
-                raise self.connection.gone()
-            return bool(last)
-
-        try:
-            yield ended
-        finally:
-            # A lost host ends its daemons by itself.
-            with contextlib.suppress(HostLost):
-                if not ended():
-                    self.connection.tell("stop", of=number)
-                    self.connection.answer(answers, DEFAULT_TIMEOUT_S)
+            daemon = _Spawned(self.connection, number, answers)
+            stack.callback(daemon.stop)
+            yield daemon
 
     def clock_offset_ns(self) -> int:
         return self.connection.ask("clock").offset_ns

@@ -206,22 +206,22 @@ def _difference(first: int | None, last: int | None) -> int | None:
     return None if first is None or last is None or last < first else last - first
 
 
-@dataclass(frozen=True, kw_only=True)
 class KernelCounters:
-    """A kernel of the run: its hosts, and its energy counters. ``host`` is the one that is read."""
+    """A kernel of the run: all of its hosts, of which the first is read, and its energy counters."""
 
-    host: Watched
-    names: tuple[str, ...]
-    counts_busy_as_one: bool
-    energy: tuple[str, ...]
+    def __init__(self, same: Sequence[Watched], *, energy: bool) -> None:
+        self._host = same[0]
+        self.names = _names(same)
+        self._counts_busy_as_one = USER_MODE in self._host.read_files([CPUINFO])[0]
+        self._energy = energy_files(self._host) if energy else ()
 
     def look(self) -> Processors:
-        texts = self.host.read_files([*FILES, *self.energy])
+        texts = self._host.read_files([*FILES, *self._energy])
         return processors(dict(zip(FILES, texts, strict=False)), time.monotonic_ns(), texts[len(FILES) :])
 
     def used(self, first: Processors, last: Processors) -> ProcessorUse:
         """What its processors did between two readings."""
-        as_one = self.counts_busy_as_one
+        as_one = self._counts_busy_as_one
         return processor_use(first, last, hosts=self.names, counts_busy_as_one=as_one)
 
 
@@ -267,7 +267,8 @@ class Observer:
                 self._hops.append(host)
             places.add(place)
         tried = [
-            self._try(partial(_kernel, same, energy=energy), _names(same)) for same in by_kernel.values()
+            self._try(partial(KernelCounters, same, energy=energy), _names(same))
+            for same in by_kernel.values()
         ]
         self._kernels = [kernel for kernel in tried if kernel is not None]
 
@@ -321,16 +322,6 @@ def _identity(host: Watched, *, with_place: bool) -> tuple[object, object]:
 def energy_files(host: Watched) -> tuple[str, ...]:
     """The energy counters of a host that the caller may read."""
     return tuple(host.run(["sh", "-c", _ENERGY], check=False).stdout.split())
-
-
-def _kernel(same: Sequence[Watched], *, energy: bool) -> KernelCounters:
-    host = same[0]
-    return KernelCounters(
-        host=host,
-        names=_names(same),
-        counts_busy_as_one=USER_MODE in host.read_files([CPUINFO])[0],
-        energy=energy_files(host) if energy else (),
-    )
 
 
 def _grown(host: str, first: Mapping[str, Traffic], last: Mapping[str, Traffic]) -> Iterator[InterfaceUse]:

@@ -249,27 +249,22 @@ def looking(folder: Path, keeper: int | None = None) -> Iterator[None]:
     sampler = Sampler(keeper)
 
     def look_on() -> None:
-        # Never through a symbolic link that lies there, and never into a file that somebody else has open.
-        file.unlink(missing_ok=True)
-        live = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644)
-        try:
-            for slot in itertools.cycle(range(SLOTS)):
-                # Blanks up to the slot's end, because the previous sample may have been longer.
-                data = msgspec.json.encode(sampler.look()).ljust(SLOT_BYTES)
-                with sampler.writing():
-                    os.pwrite(live, data[:SLOT_BYTES], slot * SLOT_BYTES)
-                if end.wait(INTERVAL_S):
-                    return
-        finally:
-            os.close(live)
-
-    def look_as_long_as_possible() -> None:
         # A full disk, or a machine without these files, ends a run elsewhere with a better message, or not at
         # all.
         with contextlib.suppress(OSError, ValueError):
-            look_on()
+            # Never through a symbolic link that lies there, nor into a file that somebody else has open.
+            file.unlink(missing_ok=True)
+            live = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644)
+            with os.fdopen(live, "wb"):
+                for slot in itertools.cycle(range(SLOTS)):
+                    # Blanks up to the slot's end, because the previous sample may have been longer.
+                    data = msgspec.json.encode(sampler.look()).ljust(SLOT_BYTES)
+                    with sampler.writing():
+                        os.pwrite(live, data[:SLOT_BYTES], slot * SLOT_BYTES)
+                    if end.wait(INTERVAL_S):
+                        return
 
-    thread = threading.Thread(target=look_as_long_as_possible, daemon=True)
+    thread = threading.Thread(target=look_on, daemon=True)
     thread.start()
     try:
         yield

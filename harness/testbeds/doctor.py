@@ -437,10 +437,6 @@ def judge(
             + "; the command above also installs them" * is_told,
             "" if is_told else install_command(facts, others),
         )
-    for transport in TRANSPORTS.keys() - set(asked.transports):
-        if absent := _absent_modules(facts, modules(role, transport)):
-            text = f"without the kernel modules {', '.join(absent)}, --transport {transport} is not possible"
-            yield finding(State.NOTE, f"not needed by every run: {text}")
     if facts.busy:
         runs = ", ".join(f"run {run} ({as_role})" for as_role, run in facts.busy.items())
         yield finding(State.NOTE, f"it is in use by {runs}", "wait for it")
@@ -456,16 +452,19 @@ def judge(
         yield finding(State.OK, f"{format_size(facts.free_bytes)} are free in /var/tmp, for --backing file")
     if facts.interfaces:
         yield finding(State.OK, f"interfaces: {', '.join(facts.interfaces)}")
+    for text in _not_possible(role, facts, asked):
+        yield finding(State.NOTE, f"not needed by every run: {text}")
+
+
+def _not_possible(role: str, facts: MachineFacts, asked: Asked) -> Iterator[str]:
+    """What a machine's kernel cannot do that was not asked for."""
+    for transport in TRANSPORTS:
+        if transport not in asked.transports and (absent := _absent_modules(facts, modules(role, transport))):
+            yield f"without the kernel modules {', '.join(absent)}, --transport {transport} is not possible"
     if not facts.has_ipv6:
-        yield finding(
-            State.NOTE, "not needed by every run: without IPv6 in the kernel, --ip 6 is not possible"
-        )
+        yield "without IPv6 in the kernel, --ip 6 is not possible"
     elif facts.only_ipv4:
-        names = ", ".join(facts.only_ipv4)
-        yield finding(
-            State.NOTE,
-            f"not needed by every run: IPv6 is switched off (disable_ipv6), so no --ip 6 over {names}",
-        )
+        yield f"IPv6 is switched off (disable_ipv6), so no --ip 6 over {', '.join(facts.only_ipv4)}"
 
 
 OPTIONAL = {

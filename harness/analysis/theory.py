@@ -352,7 +352,6 @@ class Prediction:
     to_target: Traffic
     to_initiator: Traffic
     time_s: float
-    bandwidth_bytes_s: float
     round_trips: int
 
 
@@ -391,7 +390,6 @@ def predict(
         to_target=ways["target"],
         to_initiator=ways["initiator"],
         time_s=time_s,
-        bandwidth_bytes_s=block_bytes / time_s,
         round_trips=sum(burst.by == "target" for burst in bursts),
     )
 

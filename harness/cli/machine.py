@@ -14,18 +14,19 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from harness.cli.completing import VALUES
+from harness.cli import options
 from harness.cli.console import holding, tell_recovery
 from harness.cli.progress import bar
 from harness.cli.streams import err, out, say, tell_error
 from harness.hosts import remote
 from harness.hosts.journal import Journal
 from harness.hosts.state import lasting_folder
-from harness.model import DEFAULT_TRANSPORT, MOST_INITIATORS, TRANSPORTS, LabKernel
+from harness.model import MOST_INITIATORS, LabKernel
 from harness.model.errors import BusyError, HarnessError, TestbedError, UsageError
 from harness.model.escape import printable
 from harness.model.units import format_duration
 from harness.parse.hosts import parse_address
+from harness.planning.request import Request
 from harness.storage import transports
 from harness.testbeds import doctor, testbed
 from harness.testbeds.lab import apart as several
@@ -38,40 +39,6 @@ kernel_app = typer.Typer(
     no_args_is_help=True, add_completion=False, help="The lab's own kernel: WiFi, disks, virtual time."
 )
 
-TargetOption = Annotated[
-    str | None,
-    typer.Option("--target", help="A run's target: ssh://[USER@]HOST[:PORT], or local.", show_default=False),
-]
-InitiatorsOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--initiator",
-        help="A run's initiator: local, ssh://[USER@]HOST[:PORT].",
-        show_default="local, if there is a target",
-    ),
-]
-HopsOption = Annotated[
-    list[str] | None,
-    typer.Option("--hop", help="A run's hop: ssh://[USER@]HOST[:PORT].", show_default=False),
-]
-TransportsOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--transport",
-        help=f"What is to carry a run's disk: {', '.join(TRANSPORTS)}.",
-        show_default=DEFAULT_TRANSPORT,
-        autocompletion=VALUES["--transport"],
-    ),
-]
-ProtectOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--protect",
-        help="What is to protect it, as for a run.",
-        show_default="aes128gcm16",
-        autocompletion=VALUES["--protect"],
-    ),
-]
 USUAL = "debian, or own where that is not installed"
 MARKS = {
     doctor.State.OK: ("ok     ", "green"),
@@ -80,13 +47,8 @@ MARKS = {
 }
 
 
-def doctor_command(
-    target: TargetOption = None,
-    initiators: InitiatorsOption = None,
-    hops: HopsOption = None,
-    carried_by: TransportsOption = None,
-    protected_by: ProtectOption = None,
-) -> None:
+@options.taking(Request, only=("target", "initiators", "hops", "transports", "protect"))
+def doctor_command(**typed: object) -> None:
     """Say what each testbed can do here, what is missing, and which command installs it.
 
     If nothing is missing, the lab is booted, which takes some seconds.
@@ -95,9 +57,10 @@ def doctor_command(
     a run with the same options. A machine that lacks nothing is tried with each of them, which takes
     seconds. Doctor undoes all of it.
     """
-    taking_part = _machines(target, initiators)
-    asked = asked_for(carried_by or (), protected_by or ())
-    between = [parse_address(text, "hop") for text in hops or ()]
+    request = Request(**options.given(typed))
+    taking_part = _machines(request)
+    asked = asked_for(request.transports, request.protect)
+    between = [parse_address(text, "hop") for text in request.hops]
     found = doctor.findings()
     if taking_part or between:
         found = itertools.chain(doctor.machine_findings(taking_part, asked), doctor.hop_findings(between))
@@ -139,14 +102,15 @@ def _try_lab() -> doctor.Finding:
         return doctor.Finding(where="lab", state=doctor.State.NOTE, text=f"not booted: {error.message}")
 
 
-def clean(target: TargetOption = None, initiators: InitiatorsOption = None) -> None:
+@options.taking(Request, only=("target", "initiators"))
+def clean(**typed: object) -> None:
     """Remove what a killed run left behind: exactly what its journal names.
 
     A lab that `harness lab start` keeps up is ended.
 
     With --target and --initiator, do so on those machines, by their own journals.
     """
-    taking_part = _machines(target, initiators)
+    taking_part = _machines(Request(**options.given(typed)))
     if not taking_part:
         with holding("harness clean") as state:
             removed = ["the standing lab"] if standing.stop(state) else []
@@ -194,9 +158,9 @@ def _recover_on(machine: doctor.Machine) -> tuple[list[str], list[str]]:
         return list(host.recovered[0]), list(host.recovered[1])
 
 
-def _machines(target: str | None, initiators: list[str] | None) -> list[doctor.Machine]:
+def _machines(request: Request) -> list[doctor.Machine]:
     """The machines that `harness run` would use with the same options."""
-    return doctor.machines(target, initiators or (["local"] if target else []))
+    return doctor.machines(request.target, request.initiators or (["local"] if request.target else []))
 
 
 @kernel_app.command("build")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -16,17 +16,23 @@ Command = TypeVar("Command", bound=Callable[..., None])
 
 
 def taking(
-    request: type[msgspec.Struct], offers: Mapping[str, Offer] = VALUES
+    request: type[msgspec.Struct],
+    offers: Mapping[str, Offer] = VALUES,
+    only: Collection[str] | None = None,
 ) -> Callable[[Command], Command]:
     """Make a command take the options that ``request`` declares, before its own.
 
     It gets them as keywords: None for options that were not typed, a list for repeatable ones. ``offers`` is
-    what completion offers for their values.
+    what completion offers for their values. With ``only`` it takes those of these fields.
     """
     defaults = {field.name: field.default for field in msgspec.structs.fields(request)}
 
     def decorated(command: Command) -> Command:
-        declarations = [_parameter(*field, defaults[field[0]], offers) for field in _fields(request)]
+        declarations = [
+            _parameter(*field, defaults[field[0]], offers)
+            for field in _fields(request)
+            if only is None or field[0] in only
+        ]
         own = inspect.signature(command, eval_str=True)
         more = [each for each in own.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
         together = own.replace(parameters=[*declarations, *more])

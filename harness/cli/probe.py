@@ -100,7 +100,7 @@ def _views(made: Plan, asked: probe_plan.ProbeProfile | None) -> list[tuple[View
         asked = probe_plan.load_profile(made.profile)
     if asked is not None:
         return [(View(asked.view), asked.reference)]
-    return [(view, None) for view in probe_plan.views(made.probing)]
+    return [(view, None) for view in dict.fromkeys(probe.VIEW for probe in made.probing)]
 
 
 def _print_plan(made: Plan, to: Callable[[str], None] = say) -> None:

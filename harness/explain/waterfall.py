@@ -77,11 +77,9 @@ def best_guess(evidence: Evidence) -> Reading | None:
 def draw(evidence: Evidence, random: Random) -> Reading | None:
     """A reading with every figure anywhere between its bounds (propagation of distributions, JCGM
     101:2008)."""
-    chance = random.random
     return _reading(
         evidence,
-        # What random.uniform() does, without its call: a report draws half a million.
-        lambda found: found.low + (found.high - found.low) * chance(),
+        lambda found: random.uniform(found.low, found.high),
         model=random.uniform(1 - MODEL, 1 + MODEL),
         split=random.random(),
         waited=random.random(),

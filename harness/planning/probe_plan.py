@@ -18,7 +18,7 @@ from harness.model import (
     Storage,
 )
 from harness.model.errors import UsageError
-from harness.model.probing import NAMED, Probe, View, check
+from harness.model.probing import NAMED, Probe, check
 from harness.model.units import parse_duration_s, shown, unknown_name
 from harness.parse.files import TomlFile, read_text
 from harness.parse.profiles import data_folder
@@ -168,11 +168,6 @@ def _whole_seconds(text: str) -> int:
     if seconds != int(seconds):
         raise UsageError(f"expected whole seconds for iperf3, found {text}", hint="try --duration 3s")
     return int(seconds)
-
-
-def views(probes: Sequence[Probe]) -> list[View]:
-    """The views that show these probes, in the order of the probes."""
-    return list(dict.fromkeys(probe.VIEW for probe in probes))
 
 
 def make_plan(request: Request, probes: Sequence[Probe], profile: str) -> Plan:

@@ -12,10 +12,10 @@ from typing import Any
 import msgspec
 
 MACHINE = "machine"
+"""The environment's key for the machine that the lab runs on."""
+
 TOOLS = "tools"
 """The versions of tools, by their names: of a host's, and of the machine's if a lab on it has the same."""
-
-"""The environment's key for the machine that the lab runs on."""
 
 
 class Machine(msgspec.Struct, frozen=True, kw_only=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -504,37 +504,8 @@ def _roof_of(link: LinkProfile, dots: Sequence[_Dot], title: str) -> Chart:
         description="each cell's rate by its bytes in flight, below what round trips and the goodput allow",
         height=bottom + 44 + high,
         body="".join([*parts, *marks]),
-        headings=ROOF_HEADINGS,
-        lines=tuple(map(_roof_line, dots)),
-    )
-
-
-ROOF_HEADINGS = (
-    "column",
-    "row",
-    "queue depth",
-    "block [bytes]",
-    "round trips",
-    "median [MB/s]",
-    "bound by round trip [MB/s]",
-    "goodput in its frames [MB/s]",
-    "bound [MB/s]",
-    "reached",
-)
-
-
-def _roof_line(dot: _Dot) -> tuple[str, ...]:
-    return (
-        dot.fact.name,
-        dot.name,
-        str(dot.depth),
-        str(dot.block_bytes),
-        str(dot.bound.round_trips),
-        f"{dot.rate / 1e6:.2f}",
-        in_mb_s(dot.bound.by_round_trip),
-        in_mb_s(dot.bound.by_rate),
-        in_mb_s(dot.bound.bytes_per_s),
-        _reached(dot),
+        headings=tuple(_ROOF),
+        lines=tuple(tuple(read(dot) for read in _ROOF.values()) for dot in dots),
     )
 
 
@@ -553,6 +524,21 @@ def _reached(dot: _Dot) -> str:
     """How much it is of what the link allows, if that is known."""
     most = dot.bound.bytes_per_s
     return f"{100 * dot.rate / most:.0f} %" if most else ""
+
+
+_ROOF: Mapping[str, Callable[[_Dot], str]] = {
+    "column": lambda dot: dot.fact.name,
+    "row": lambda dot: dot.name,
+    "queue depth": lambda dot: str(dot.depth),
+    "block [bytes]": lambda dot: str(dot.block_bytes),
+    "round trips": lambda dot: str(dot.bound.round_trips),
+    "median [MB/s]": lambda dot: in_mb_s(dot.rate),
+    "bound by round trip [MB/s]": lambda dot: in_mb_s(dot.bound.by_round_trip),
+    "goodput in its frames [MB/s]": lambda dot: in_mb_s(dot.bound.by_rate),
+    "bound [MB/s]": lambda dot: in_mb_s(dot.bound.bytes_per_s),
+    "reached": _reached,
+}
+"""The figures behind a roofline, by their headings."""
 
 
 def _roofs(x: draw.Scale, y: draw.Scale, rtt_s: float | None, rate: float | None) -> list[str]:

@@ -1,9 +1,9 @@
 """Ends the iSCSI session to one target, and removes its records; the request is JSON on standard input.
 
 ``{"iqn", "portal", "interface", "bound_to", "initiator_iqn"}``: ``interface`` is the session's iface record,
-``bound_to`` the network interface that it binds the session to, "" for none. If no iscsid runs, because a
-killed run took it along, one is started for the time being. If that cannot reach the target any more, or if
-the machine's iscsid was killed and does not know the session since, the kernel is told to forget the session.
+``bound_to`` the network interface that it binds the session to, "" for none. If no iscsid knows the session,
+because a killed run took it along, or because the machine's was started again, the kernel is told to forget
+it: its target learns that from the end of the connection.
 Absent sessions and records count as removed.
 """
 
@@ -14,7 +14,6 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 from harness.hosts.programs.answering import that_say
@@ -45,29 +44,6 @@ def find_session(iqn: str) -> str:
 
 def iscsid_answers() -> bool:
     return "@ISCSIADM_ABSTRACT_NAMESPACE" in Path("/proc/net/unix").read_text()
-
-
-@contextlib.contextmanager
-def iscsid(initiator_iqn: str) -> Iterator[None]:
-    """Keep an iscsid running while the context lasts."""
-    name = CONFIGURATION / "initiatorname.iscsi"
-    if not name.exists():
-        name.write_text(f"InitiatorName={initiator_iqn}\n")
-    process = subprocess.Popen(
-        ["iscsid", "--foreground"],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-    try:
-        end = time.monotonic() + DEADLINE_S
-        while not iscsid_answers() and process.poll() is None and time.monotonic() < end:
-            time.sleep(0.05)
-        yield
-    finally:
-        process.terminate()
-        process.wait()
 
 
 def forget(session: str) -> None:
@@ -123,18 +99,9 @@ def log_out(request: dict[str, str]) -> int:
 
 def end(request: dict[str, str], session: str) -> None:
     """End the session, or exit with the reason why it goes on."""
-    why = ""
-    if iscsid_answers():
-        status = log_out(request)
-        # One that was started again drops a session that it cannot log in to, say for want of its secret.
-        is_kept = status != UNKNOWN
-    else:
-        with iscsid(request["initiator_iqn"]):
-            status = log_out(request)
-        is_kept = False
-    # Only the kernel still knows the session. The path to its target may have gone with the run, if a daemon
-    # carried it.
-    if status != 0 and not is_kept and find_session(request["iqn"]):
+    # An iscsid that was started again drops a session that it cannot log in to, say for want of its secret.
+    status, why = log_out(request) if iscsid_answers() else UNKNOWN, ""
+    if status == UNKNOWN and find_session(request["iqn"]):
         try:
             forget(session)
         except OSError as error:

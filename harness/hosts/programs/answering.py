@@ -34,7 +34,7 @@ def answer(actions: Mapping[str, Callable[[dict[str, Any]], dict[str, Any] | Non
         sys.exit(f"{type(error).__name__}: {error}")
 
 
-def that_say(files: Iterable[Path], wanted: str) -> list[Path]:
+def folders_that_say(files: Iterable[Path], wanted: str) -> list[Path]:
     """The folders of these files, of those that say this."""
     found = []
     for file in files:

@@ -16,7 +16,7 @@ import sys
 import time
 from pathlib import Path
 
-from harness.hosts.programs.answering import that_say
+from harness.hosts.programs.answering import folders_that_say
 
 DEADLINE_S = 10.0
 NOTHING_FOUND = 21
@@ -38,7 +38,7 @@ EVENT_BYTES = 512
 
 def find_session(iqn: str) -> str:
     """The kernel's name of the session to a target, "" if there is none."""
-    found = that_say(SESSIONS.glob("*/targetname"), iqn)
+    found = folders_that_say(SESSIONS.glob("*/targetname"), iqn)
     return found[0].name if found else ""
 
 

@@ -15,7 +15,7 @@ import struct
 from pathlib import Path
 from typing import Any
 
-from harness.hosts.programs.answering import NoAnswer, answer, that_say, wait_until
+from harness.hosts.programs.answering import NoAnswer, answer, folders_that_say, wait_until
 from harness.hosts.programs.netlink import NLM_F_ACK, Family, attribute, nested
 
 DISKS = Path("/sys/block")
@@ -103,7 +103,7 @@ def ask_kernel(command: int, payload: bytes) -> dict[int, bytes]:
 
 def disks(backend: str) -> list[Path]:
     """The disks of a name of ours."""
-    return that_say(DISKS.glob("nbd*/backend"), backend)
+    return folders_that_say(DISKS.glob("nbd*/backend"), backend)
 
 
 def open_portal(request: dict[str, Any]) -> socket.socket:

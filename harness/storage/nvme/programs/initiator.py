@@ -17,7 +17,7 @@ import struct
 from pathlib import Path
 from typing import Any
 
-from harness.hosts.programs.answering import NoAnswer, answer, that_say, wait_until
+from harness.hosts.programs.answering import NoAnswer, answer, folders_that_say, wait_until
 
 FABRICS = Path("/dev/nvme-fabrics")
 CONTROLLERS, DISKS = Path("/sys/class/nvme"), Path("/sys/block")
@@ -39,13 +39,13 @@ QUEUE = ("scheduler", "nr_requests", "max_sectors_kb", "max_hw_sectors_kb", "wri
 
 def controllers(nqn: str) -> list[Path]:
     """The kernel's controllers of a subsystem."""
-    return that_say(CONTROLLERS.glob("nvme*/subsysnqn"), nqn)
+    return folders_that_say(CONTROLLERS.glob("nvme*/subsysnqn"), nqn)
 
 
 def disks(nqn: str) -> list[Path]:
     """The disks of a subsystem: with multipath the one before its paths, which are hidden."""
-    shown = that_say(DISKS.glob("nvme*/hidden"), "0")
-    return [disk for disk in shown if that_say([disk / "device/subsysnqn"], nqn)]
+    shown = folders_that_say(DISKS.glob("nvme*/hidden"), "0")
+    return [disk for disk in shown if folders_that_say([disk / "device/subsysnqn"], nqn)]
 
 
 def queue(controller: Path) -> Path:

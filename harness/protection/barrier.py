@@ -22,6 +22,7 @@ import msgspec
 from harness.hosts import Host
 from harness.hosts.undo import Step
 from harness.model import IPV4, End, addresses
+from harness.network import links
 from harness.network.links import LinkPath
 from harness.protection import xfrm
 
@@ -141,11 +142,9 @@ class Connections(msgspec.Struct, frozen=True):
 
     @classmethod
     def at_the_ends_of(cls, path: LinkPath) -> tuple[tuple[Host, Connections], ...]:
-        near, far = path.initiator_address, path.target_address
-        own = ("", "") if path.is_shared else (path.initiator_iface, path.target_iface)
-        return (
-            (path.initiator, cls("initiator", far, path.port, own[0])),
-            (path.target, cls("target", near, path.port, own[1])),
+        return tuple(
+            (host, cls(end, peer, path.port, "" if path.is_shared else iface))
+            for end, host, iface, _, peer in links.ends(path)
         )
 
     def acquire(self, host: Host) -> None:

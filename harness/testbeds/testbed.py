@@ -310,40 +310,22 @@ def _note_machine(folder: RunFolder, more: Mapping[str, object] | None = None) -
         folder.save_environment({**folder.load_environment(), MACHINE: {**facts, **(more or {})}})
 
 
-def _inside(folder: Path, journal: Path) -> list[str]:
-    return started.command(started.INSIDE, "run", str(folder), str(journal))
-
-
 @contextlib.contextmanager
-def _on_host(
+def _unwinding(
     plan: Plan, folder: Path, console: Path, journal: Journal, journal_folder: Path
 ) -> Iterator[subprocess.Popen[bytes]]:
-    del plan, journal
-    # Other users of the machine are seen in its own procfs, which is kept beside the namespace's.
-    keep = 'mkdir -p "$0" && mount --bind /proc "$0" && exec "$@"'
-    outer = [*PRIVATE_MOUNTS, "sh", "-c", keep, str(neighbours.MACHINES_PROC)]
-    # A process namespace, so that a SIGKILL also ends the daemons; what stays in the kernel is in the
-    # journal.
-    spaces = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
+    """A run's inside on this machine's kernel, or with machines. It gets the time to undo everything if it
+    has to end early."""
+    del journal  # it keeps one of its own; with machines, so do their agents
     inner = journal_folder / f"journal-{folder.name}{INSIDE}.jsonl"
-    with _unwinding([*outer, *spaces, *_inside(folder, inner)], console) as process:
-        yield process
-
-
-@contextlib.contextmanager
-def _on_machines(
-    plan: Plan, folder: Path, console: Path, journal: Journal, journal_folder: Path
-) -> Iterator[subprocess.Popen[bytes]]:
-    del plan, journal
-    # Only the agents bring things up on this machine, and they keep journals of their own.
-    inner = journal_folder / f"journal-{folder.name}{INSIDE}.jsonl"
-    with _unwinding(_inside(folder, inner), console) as process:
-        yield process
-
-
-@contextlib.contextmanager
-def _unwinding(command: list[str], console: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A run's inside, which gets the time to undo everything if it has to end early."""
+    command = started.command(started.INSIDE, "run", str(folder), str(inner))
+    if plan.traits.is_users_kernel:
+        # A process namespace, so that a SIGKILL also ends the daemons; what stays in the kernel is in the
+        # journal. Other users of the machine are seen in its own procfs, which is kept.
+        keep = 'mkdir -p "$0" && mount --bind /proc "$0" && exec "$@"'
+        outer = [*PRIVATE_MOUNTS, "sh", "-c", keep, str(neighbours.MACHINES_PROC)]
+        spaces = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
+        command = [*outer, *spaces, *command]
     with runner.piped(["setpriv", "--pdeathsig", "KILL", *command], output=console) as process:
         try:
             yield process
@@ -362,8 +344,8 @@ def _ask_to_end(process: subprocess.Popen[bytes]) -> None:
 Start = Callable[[Plan, Path, Path, Journal, Path], contextlib.AbstractContextManager[Process]]
 STARTS: dict[TestbedKind, Start] = {
     TestbedKind.LAB: _in_lab,
-    TestbedKind.HOST: _on_host,
-    TestbedKind.MACHINES: _on_machines,
+    TestbedKind.HOST: _unwinding,
+    TestbedKind.MACHINES: _unwinding,
 }
 
 

@@ -31,7 +31,7 @@ ALLOWED = {
     "observe/environment.py": {"strongswan"},  # versions that each record has
     "parse/profiles.py": {"charon", "strongswan"},  # a proposal is in strongSwan's words
     "report/page.py": {"iscsi"},  # a sentence of pages that are kept
-    "results/planned.py": {"iscsi"},  # `--iscsi`, and the field of plans
+    "results/rules.py": {"iscsi"},  # `--iscsi`, and the field of plans
     "results/upgrade.py": {"iscsi"},  # the only one of schema 1
     "runs/lean.py": {"iscsi", "nbd"},  # libraries that fio loads
     # A modelled hard disk is served over a socket pair.

@@ -23,10 +23,10 @@ from harness.hosts import PRIVATE
 from harness.hosts.journal import Journal
 from harness.model import LINK_LOCAL, Cell, Status
 from harness.planning import plan
-from harness.planning.request import Request
+from harness.planning.request import RunRequest
 from harness.results.store import RunFolder
 from harness.runs.cells import CellComposer
-from harness.runs.inside import hosts, mount_private, prepare
+from harness.runs.executor import hosts, mount_private, prepare
 
 TOLERANCE = 0.05
 RUNTIME_S = 1.5
@@ -50,7 +50,7 @@ def by_hand(device: str, workload: str, size_bytes: int) -> float:
 
 def inside(options: argparse.Namespace) -> int:
     """In the lab: measure the pairs and print the comparison."""
-    request = Request(
+    request = RunRequest(
         links=(options.link,), ipsec=(options.ipsec,), workloads=(options.workload,), runtime=f"{RUNTIME_S}s"
     )
     made = plan.make_plan(request)
@@ -76,8 +76,8 @@ def inside(options: argparse.Namespace) -> int:
                         sys.exit(f"cell {pair} is {record.status}: {record.reason}")
                     figures[who] = sum(io.bytes_per_s for io in (record.read, record.write) if io)
                 else:
-                    (lane,) = composer.column(column).lanes
-                    device = lane.disk.device
+                    (nexus,) = composer.column(column).nexuses
+                    device = nexus.disk.device
                     figures[who] = by_hand(device, options.workload, made.storage.backing.size_bytes)
             harness_mb_s.append(figures["harness"] / 1e6)
             hand_mb_s.append(figures["hand"] / 1e6)

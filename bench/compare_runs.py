@@ -120,7 +120,7 @@ def between_runs(cells: Sequence[Mapping[str, Any]]) -> float:
     return math.sqrt(max(0.0, fmean(excess or [0.0])))
 
 
-def told(cells: Sequence[Mapping[str, Any]]) -> str:
+def summary(cells: Sequence[Mapping[str, Any]]) -> str:
     return ", ".join(
         f"{count} {verdict}" for verdict, count in Counter(cell["verdict"] for cell in cells).items()
     )
@@ -143,7 +143,9 @@ def main() -> int:
     status, equal = compare(a, again)
     cells = equal["cells"]
     differ = [cell for cell in cells if cell["verdict"] in ("faster", "slower")]
-    print(f"A against A again: {len(differ)} of {len(cells)} cells differ ({told(cells)}); status {status}")
+    print(
+        f"A against A again: {len(differ)} of {len(cells)} cells differ ({summary(cells)}); status {status}"
+    )
     for cell in differ:
         column = "+".join((link_of(cell), *cell["column"]["protection"]))
         print(f"  {column} {cell['workload']}: {cell['ratio']:.3f}")
@@ -158,8 +160,8 @@ def main() -> int:
         [cell for cell, small in zip(found["cells"], is_small, strict=True) if small is wanted]
         for wanted in (True, False)
     )
-    print(f"A against B, 4K over slower links: {told(small)}; status {slower_status}")
-    print(f"A against B, the other cells: {told(rest)}")
+    print(f"A against B, 4K over slower links: {summary(small)}; status {slower_status}")
+    print(f"A against B, the other cells: {summary(rest)}")
     good = len(differ) <= MOST_DIFFERENT * len(cells) and status == 0
     return 0 if good and slower_status == 1 and all(cell["verdict"] == "slower" for cell in small) else 1
 

@@ -73,7 +73,9 @@ def mb_s(made: Sequence[Record]) -> Figures:
 
 def round_trip_us(made: list[Record], link: str) -> float:
     """What a round trip over an emulated link takes beyond its profile, in us; the least counts."""
-    found = [one.beside.emulation_round_trip_ns for one in made if one.beside and one.column.link == link]
+    found = [
+        one.telemetry.emulation_round_trip_ns for one in made if one.telemetry and one.column.link == link
+    ]
     return min(ns for ns in found if ns is not None) / 1e3
 
 

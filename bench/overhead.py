@@ -39,8 +39,8 @@ TRACE = "trace.jsonl"
 SUMMARY = re.compile(r"fio began ([\d.]+) s after the start and measured for (\d+)% of the whole time")
 
 STEPS = (
-    "harness.runs.inside:prepare",
-    "harness.runs.inside:mount_private",
+    "harness.runs.executor:prepare",
+    "harness.runs.executor:mount_private",
     "harness.runs.cells:CellComposer._make_storage",
     "harness.runs.cells:CellComposer._start_sides",
     "harness.runs.cells:CellComposer.column",
@@ -49,13 +49,13 @@ STEPS = (
     "harness.runs.cells:CellComposer._measure",
     "harness.runs.columns:Columns.bring_up",
     "harness.runs.columns:Columns._close",
-    "harness.runs.alongside:Alongside.after",
+    "harness.runs.column_probes:ColumnProbes.after",
     "harness.runs.measure:over_lanes",
     "harness.runs.measure:on_disk",
     "harness.observe.environment:describe",
     "harness.protection.proof:snapshot",
     "harness.protection.proof:collect",
-    "harness.probes.echo:beside",
+    "harness.probes.echo:before_cell",
     "harness.runs.leftovers:tell",
 )
 """Functions whose calls are noted; a clone that has not got one of them goes without."""
@@ -85,10 +85,10 @@ def faults() -> int:
 
 
 def inside(argv: list[str]) -> int:
-    """``harness.runs.inside`` with notes: ``run FOLDER JOURNAL``."""
+    """``harness.runs.executor`` with notes: ``run FOLDER JOURNAL``."""
     notes = Notes(Path(argv[1]) / TRACE)
     notes.add("python", forks=forks())
-    run_inside: Any = importlib.import_module("harness.runs.inside")
+    run_inside: Any = importlib.import_module("harness.runs.executor")
     notes.add("imported", forks=forks())
     _note_programs(notes)
     for name in STEPS:
@@ -170,9 +170,9 @@ def _note_calls(notes: Notes, name: str) -> None:
 
 def traced(argv: list[str]) -> None:
     """`harness ARGV`, whose inside is this file's. It runs under the Python of the clone that is traced."""
-    from harness.testbeds import started
+    from harness.testbeds import entry_points
 
-    started.command = lambda _module, *words: [sys.executable, str(HERE), "--inside", *words]
+    entry_points.command = lambda _module, *words: [sys.executable, str(HERE), "--inside", *words]
     from harness.cli import main as cli
 
     sys.argv = ["harness", *argv]
@@ -192,13 +192,13 @@ def run(clone: Path, words: Sequence[str], results: Path, *, trace: bool) -> tup
         raise SystemExit(f"no figures from {clone}: {done.stdout[-500:]} {done.stderr[-2000:]}")
     (folder,) = set(results.iterdir()) - before
     figures = {"first fio, s": float(found[1]), "fio's share, %": float(found[2])}
-    beside = defaultdict(list)
+    around = defaultdict(list)
     for record in open_results([folder]):
         if record.status is Status.OK and record.fio_ns:
             column = record.column.link + ("+ESP" if record.column.protection else "")
-            beside[column].append((record.wall_ns - record.fio_ns) / 1e9)
+            around[column].append((record.wall_ns - record.fio_ns) / 1e9)
     # The first cell of a column brings it up.
-    figures |= {f"{column}, s beside fio": statistics.median(all_s) for column, all_s in beside.items()}
+    figures |= {f"{column}, s besides fio": statistics.median(all_s) for column, all_s in around.items()}
     return folder, figures
 
 

@@ -158,8 +158,8 @@ def whole_runs(
             [value * (1 - throttle * slowed) for value in values]
             for values, slowed in zip(b, small, strict=True)
         ]
-        told = verdicts(a, slow)
-        found += sum(told[place] is Judgement.SLOWER for place, slowed in enumerate(small) if slowed)
+        reported = verdicts(a, slow)
+        found += sum(reported[place] is Judgement.SLOWER for place, slowed in enumerate(small) if slowed)
     cells = rounds * len(deviations)
     return differ / cells, judged / cells, found / rounds / sum(small)
 

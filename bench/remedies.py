@@ -28,7 +28,7 @@ from tabulate import tabulate
 from bench.in_turns import HARNESS
 from harness.analysis import stats
 from harness.explain import Explained, explain
-from harness.explain.remedy import Kind, Resource, Step
+from harness.explain.remedy import ChangeKind, ChangeStep, LimitingResource
 from harness.parse.profiles import load_link
 from harness.results.probe_store import open_probes
 from harness.results.store import open_plans, open_results
@@ -128,9 +128,9 @@ class Tried(msgspec.Struct, frozen=True, kw_only=True):
     link: str
     column: str
     workload: str
-    kind: Kind
+    kind: ChangeKind
     what: str
-    then: Resource
+    then: LimitingResource
     before: float
     said: float
     least: float
@@ -165,7 +165,11 @@ def kept_out(column: str, workload: str) -> bool:
 
 
 def run(
-    folder: Path, series: Series, links: Sequence[str], workloads: Sequence[str], step: Step | None = None
+    folder: Path,
+    series: Series,
+    links: Sequence[str],
+    workloads: Sequence[str],
+    step: ChangeStep | None = None,
 ) -> None:
     """One run into ``folder``, unless it is there. ``step`` changes links and disk, not their names."""
     if folder.is_dir():
@@ -175,7 +179,7 @@ def run(
     jobs = made / "jobs.fio"
     jobs.write_text(JOBS, encoding="utf-8")
     kind, value = (step.kind, step.value) if step is not None else (None, 1.0)
-    page_us = round(DISK_US * (value if kind is Kind.DEVICE else 1))
+    page_us = round(DISK_US * (value if kind is ChangeKind.DEVICE else 1))
     (made / DISK).write_text(
         f'title = "slow"\n[flash]\npage_bytes = 262144\npage_us = {page_us}\npages_at_once = 1\n',
         encoding="utf-8",
@@ -183,7 +187,7 @@ def run(
     words = [word.replace(DISK, str(made / DISK)) for word in series.words]
     words += [] if folder.name != series.name else ["--link=local"]
     for name in links:
-        words.append(f"--link={_faster(made, name, 2) if kind is Kind.RATE else name}")
+        words.append(f"--link={_faster(made, name, 2) if kind is ChangeKind.RATE else name}")
     command = [*HARNESS, "run", f"--profile={jobs}", *words, *(f"--workload={name}" for name in workloads)]
     command += ["--repeats=2", f"--results={made / 'results'}"]
     done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
@@ -222,11 +226,11 @@ def explained(folder: Path) -> dict[tuple[str, str], Explained]:
 
 
 def tried(series: Series, folder: Path) -> Iterator[Tried]:
-    """Measure a series, make each change that was foretold, and measure again."""
+    """Measure a series, make each change that was forecast, and measure again."""
     base = folder / series.name
     run(base, series, series.links, series.workloads)
-    wanted: dict[Step, list[Explained]] = {}
-    counts: dict[tuple[Kind, str], int] = {}
+    wanted: dict[ChangeStep, list[Explained]] = {}
+    counts: dict[tuple[ChangeKind, str], int] = {}
     cells = sorted(explained(base).items(), key=lambda item: zlib.crc32(f"{item[0]}".encode()))
     for _, cell in cells:
         change = cell.verdict.change
@@ -240,7 +244,7 @@ def tried(series: Series, folder: Path) -> Iterator[Tried]:
         yield from _tried(series, base, step, those)
 
 
-def _tried(series: Series, base: Path, step: Step, cells: Sequence[Explained]) -> Iterator[Tried]:
+def _tried(series: Series, base: Path, step: ChangeStep, cells: Sequence[Explained]) -> Iterator[Tried]:
     names = {cell.evidence.workload: _named(cell.evidence.workload, step) for cell in cells}
     links = list(dict.fromkeys(cell.evidence.column.link for cell in cells))
     folder = base.with_name(f"{base.name}-{step.kind}-{step.value:.4g}")
@@ -268,10 +272,10 @@ def _tried(series: Series, base: Path, step: Step, cells: Sequence[Explained]) -
         )
 
 
-def _named(workload: str, step: Step) -> str:
+def _named(workload: str, step: ChangeStep) -> str:
     """The workload with a deeper queue, if that is the step."""
     name, _, _ = workload.rpartition("-depth")
-    return f"{name}-depth{step.value:.0f}" if step.kind is Kind.DEPTH else workload
+    return f"{name}-depth{step.value:.0f}" if step.kind is ChangeKind.DEPTH else workload
 
 
 def summary(found: Sequence[Tried], name: str) -> str:
@@ -360,7 +364,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         ]
     style = "github" if chosen.markdown else "simple"
     print(table(found, style), by_link(found, style), sep="\n\n")
-    of_core = [one for one in found if one.then is Resource.CORE]
+    of_core = [one for one in found if one.then is LimitingResource.CORE]
     print(summary(found, "\nall"))
     print(summary([one for one in found if one.is_kept_out], "kept out while the model was made"))
     print(summary(of_core, "where the processor is next"))

@@ -35,7 +35,7 @@ from harness.model import (
     TestbedKind,
 )
 from harness.parse.profiles import load_proposal
-from harness.results import overtime
+from harness.results import bandwidth_series
 from harness.results.store import RunFolder, record_key
 from tests import flat
 
@@ -47,7 +47,7 @@ BINS = 120
 """Different latencies in one output; a real one of half a second has 50 to 300."""
 LOGGED = 60
 """Samples of bandwidth in one log: of six seconds."""
-RAW = ("fio.json", "job.fio", overtime.LOG)
+RAW = ("fio.json", "job.fio", bandwidth_series.LOG)
 
 
 def made_plan(run_id: str, workloads: int, repeats: int) -> Plan:
@@ -133,7 +133,7 @@ def write_run(root: Path, cells: int, repeats: int) -> int:
         (raw / "job.fio").write_text("[job]\nlog_avg_msec=100\n", encoding="utf-8")
         kib_s = [round(ios * 4 * source.lognormvariate(0, 0.1)) for _ in range(LOGGED)]
         log = "".join(f"{100 * n}, {rate}, 0, 0, 0\n" for n, rate in enumerate(kib_s, 1))
-        (raw / overtime.LOG).write_text(log, encoding="utf-8")
+        (raw / bandwidth_series.LOG).write_text(log, encoding="utf-8")
         cells_folder = folder.path / "cells"
         cells_folder.mkdir(exist_ok=True)
         whole = msgspec.structs.replace(record, raw=tuple(f"raw/{key}/{name}" for name in RAW))

@@ -41,9 +41,9 @@ def available_bytes() -> int:
 
 
 def inside(argv: list[str]) -> int:
-    """``harness.runs.inside``, with a note of each column: ``run FOLDER JOURNAL``."""
+    """``harness.runs.executor``, with a note of each column: ``run FOLDER JOURNAL``."""
     cells: Any = importlib.import_module("harness.runs.cells")
-    run_inside: Any = importlib.import_module("harness.runs.inside")
+    run_inside: Any = importlib.import_module("harness.runs.executor")
     notes = Path(argv[1]) / NOTES
     real = cells.CellComposer.column
 
@@ -71,9 +71,9 @@ def inside(argv: list[str]) -> int:
 
 def traced(argv: list[str]) -> None:
     """`harness ARGV`, whose inside is this file's."""
-    from harness.testbeds import started
+    from harness.testbeds import entry_points
 
-    started.command = lambda _module, *words: [sys.executable, str(HERE), "--inside", *words]
+    entry_points.command = lambda _module, *words: [sys.executable, str(HERE), "--inside", *words]
     from harness.cli import main as cli
 
     sys.argv = ["harness", *argv]
@@ -93,17 +93,17 @@ def measure(transport: str, protect: str, initiators: int, results: Path) -> lis
     if len(found) != 1 or not (next(iter(found)) / NOTES).exists():
         raise SystemExit(f"no figures of {transport} with {protect}: {(done.stdout + done.stderr)[-2000:]}")
     (folder,) = found
-    beside: dict[int, float] = {}
+    around: dict[int, float] = {}
     for file in sorted((folder / "cells").glob("*.json")):
         record = json.loads(file.read_bytes())
         if record["status"] != "ok":
             raise SystemExit(f"{file}: {record['status']}, {record.get('reason')}")
         # The first cell of a column brings it up, and the others take less.
         count, took_s = record.get("initiators", 1), (record["wall_ns"] - record["fio_ns"]) / 1e9
-        beside[count] = min(took_s, beside.get(count, took_s))
+        around[count] = min(took_s, around.get(count, took_s))
     notes = [json.loads(line) for line in (folder / NOTES).read_text(encoding="ascii").splitlines()]
     by_count = sorted(notes, key=lambda note: float(note["initiators"]))
-    return [{**note, "beside_s": beside[note["initiators"]]} for note in by_count]
+    return [{**note, "around_s": around[note["initiators"]]} for note in by_count]
 
 
 def main() -> int:
@@ -126,7 +126,7 @@ def main() -> int:
                 for row in rows:
                     count = int(row["initiators"])
                     mib, seconds = row["bytes"] / MIB / count, row["seconds"] / count
-                    figures = f"{count:10}{mib:10.1f}{seconds:8.2f}{row['beside_s']:10.2f}"
+                    figures = f"{count:10}{mib:10.1f}{seconds:8.2f}{row['around_s']:10.2f}"
                     print(f"{transport:10}{protect:14}{figures}", flush=True)
                 good = good and mib <= options.most_mib and seconds <= options.most_s
     return 0 if good else 1

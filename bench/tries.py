@@ -25,7 +25,7 @@ from collections import defaultdict
 from pathlib import Path
 
 from harness.hosts.state import state_folder
-from harness.testbeds.lab import standing
+from harness.testbeds.lab import persistent
 
 HERE = Path(__file__).resolve()
 TRY = ("--smoke", "--link", "wired", "--ipsec", "off", "--workload", "rand-read-4k", "--repeats", "1")
@@ -51,8 +51,8 @@ def processor_s(root: int) -> float:
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
-def tried(harness: Path, results: str, words: list[str], keeper: int) -> dict[str, float]:
-    lab_s, own = processor_s(keeper), resource.getrusage(resource.RUSAGE_CHILDREN)
+def tried(harness: Path, results: str, words: list[str], daemon: int) -> dict[str, float]:
+    lab_s, own = processor_s(daemon), resource.getrusage(resource.RUSAGE_CHILDREN)
     began = time.monotonic()
     done = subprocess.run(
         [harness, "run", *words, "--results", results], check=False, capture_output=True, text=True
@@ -64,7 +64,7 @@ def tried(harness: Path, results: str, words: list[str], keeper: int) -> dict[st
     return {
         "whole, s": whole_s,
         "fio began, s": float(first[1]),
-        "lab's processor, s": processor_s(keeper) - lab_s,
+        "lab's processor, s": processor_s(daemon) - lab_s,
         "command's processor, s": now.ru_utime + now.ru_stime - own.ru_utime - own.ru_stime,
     }
 
@@ -82,11 +82,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="tries-") as results:
         subprocess.run([harness, "lab", "start", "--results", results], check=True, capture_output=True)
         try:
-            kept = standing.ask(state_folder())
+            kept = persistent.ask(state_folder())
             assert kept is not None
-            keeper = kept.pid
+            daemon = kept.pid
             tried(
-                harness, results, [*TRY, *more.split()], keeper
+                harness, results, [*TRY, *more.split()], daemon
             )  # the first one reads each program from the disk
             for _ in range(asked.rounds):
                 for kind, is_edited, wait_s in (
@@ -98,7 +98,7 @@ def main() -> None:
                     if is_edited:
                         edited.touch()
                     time.sleep(wait_s)
-                    found[kind].append(tried(harness, results, [*TRY, *more.split()], keeper))
+                    found[kind].append(tried(harness, results, [*TRY, *more.split()], daemon))
         finally:
             subprocess.run([harness, "lab", "stop"], check=False, capture_output=True)
     names = list(found["the same code"][0])

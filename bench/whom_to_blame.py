@@ -29,7 +29,7 @@ from tabulate import tabulate
 
 from harness.explain import Explained, Limit, explain, sentence
 from harness.explain.evidence import Evidence
-from harness.model.beside import Beside
+from harness.model.telemetry import Telemetry
 from harness.results.probe_store import open_probes
 from harness.results.store import open_plans, open_results
 
@@ -241,7 +241,7 @@ def judged(experiment: Experiment, results: Path) -> list[Judged]:
     records = open_results([results])
     if experiment.core_part < 1:
         # Who holds the core down was put in: to explain nothing of what others disturbed would hide it.
-        records = [msgspec.structs.replace(record, beside=_alone(record.beside)) for record in records]
+        records = [msgspec.structs.replace(record, telemetry=_alone(record.telemetry)) for record in records]
     cells = explain(records, open_plans([results]), open_probes([results]))
     return [
         Judged(experiment=experiment.name, injected=experiment.limit, evidence=cell.evidence)
@@ -252,8 +252,8 @@ def judged(experiment: Experiment, results: Path) -> list[Judged]:
     ]
 
 
-def _alone(beside: Beside | None) -> Beside | None:
-    return None if beside is None else msgspec.structs.replace(beside, others=())
+def _alone(telemetry: Telemetry | None) -> Telemetry | None:
+    return None if telemetry is None else msgspec.structs.replace(telemetry, others=())
 
 
 def confusion(found: Sequence[tuple[Limit, Limit]]) -> str:

@@ -30,16 +30,16 @@ class Results(Measured, frozen=True, kw_only=True, dict=True):
 
         UsageError for others.
         """
-        from harness.table import Metric, Options, Ratio
+        from harness.table import Metric, Options, RatioTo
 
-        return self.table_of(Options(metric=Metric(metric), ratio=Ratio(ratio)))
+        return self.table_of(Options(metric=Metric(metric), ratio=RatioTo(ratio)))
 
     def table_of(self, options: Options) -> Table:
         """The same, and with ``reference`` what was published."""
-        from harness.explain import labs_own
+        from harness.explain import lab_limited
         from harness.table import build
 
-        own = labs_own(self.records, self.plans, self.probes)
+        own = lab_limited(self.records, self.plans, self.probes)
         made = build(self.records, options, self.plans, self.environments, own)
         return msgspec.structs.replace(made, notes=(*self.lacks, *made.notes))
 

@@ -276,7 +276,7 @@ def emulation(name: str) -> str:
     lines = ["| link | calibration, us | reads of 4K, us |", "|---|---:|---:|"]
     calibrations: dict[str, float] = {}
     for record in run.load_records():
-        if record.beside is not None and (ns := record.beside.emulation_round_trip_ns) is not None:
+        if record.telemetry is not None and (ns := record.telemetry.emulation_round_trip_ns) is not None:
             calibrations[record.column.link] = min(ns / 1e3, calibrations.get(record.column.link, ns / 1e3))
     for link in plan.columns:
         if link.link not in calibrations or plan.links[link.link].rate_bit_s is None:
@@ -401,21 +401,21 @@ def printed(asked: str) -> str:
     part = _PARAGRAPH.match(asked)
     name, *words = shlex.split(part["asked"] if part else asked)
     try:
-        told = PRINTERS[name](*words) if name in PRINTERS else harness_prints([name, *words])
+        reported = PRINTERS[name](*words) if name in PRINTERS else harness_prints([name, *words])
     except (TypeError, FileNotFoundError, HarnessError) as error:
         raise Wrong(str(error)) from error
     if part is None:
-        return told
-    paragraphs = _paragraphs(told)
+        return reported
+    paragraphs = _paragraphs(reported)
     number = int(part["number"])
     if not 1 <= number <= len(paragraphs):
         raise Wrong(f"expected paragraph 1 to {len(paragraphs)}, found {number}")
     return paragraphs[number - 1]
 
 
-def _paragraphs(told: str) -> list[str]:
+def _paragraphs(reported: str) -> list[str]:
     """Those of an answer: a line that is not indented begins one."""
-    return re.split(r"\n(?=\S)", told)
+    return re.split(r"\n(?=\S)", reported)
 
 
 def page_with(page: str, tell: Callable[[str], None]) -> str:
@@ -423,13 +423,13 @@ def page_with(page: str, tell: Callable[[str], None]) -> str:
     that cannot be printed, which stays as it is."""
 
     def anew(block: re.Match[str]) -> str:
-        asked, told = block["asked"], block["told"]
+        asked, reported = block["asked"], block["told"]
         try:
             text = printed(asked)
         except Wrong as error:
             tell(f"{asked}: {error}")
             return block[0]
-        is_inline = "\n" not in told
+        is_inline = "\n" not in reported
         if is_inline and page[: block.start()].rpartition("\n")[2].strip() == "":
             # CommonMark would end the paragraph there.
             tell(f"{asked}: a marker within a sentence may not begin a line")
@@ -441,9 +441,9 @@ def page_with(page: str, tell: Callable[[str], None]) -> str:
             is_markdown = text.startswith("|")
             text = "\n".join(line if is_markdown or not line else f"    {line}" for line in text.splitlines())
             text = f"\n\n{text}\n\n"
-        if text != told:
+        if text != reported:
             tell(f"{asked}: the page says something else")
-        return block[0].replace(f"-->{told}<!--", f"-->{text}<!--")
+        return block[0].replace(f"-->{reported}<!--", f"-->{text}<!--")
 
     return BLOCK.sub(anew, page)
 
@@ -499,7 +499,7 @@ def differences(*, write: bool = False) -> list[str]:
     found: list[str] = []
     for page in pages():
         name, before = page.relative_to(ROOT), page.read_text(encoding="utf-8")
-        after = page_with(before, lambda told, name=name: found.append(f"{name}: {told}"))  # type: ignore[misc]
+        after = page_with(before, lambda reported, name=name: found.append(f"{name}: {reported}"))  # type: ignore[misc]
         if write and after != before:
             page.write_text(after, encoding="utf-8")
     for kind in DRAWN:
@@ -540,7 +540,7 @@ def measure(name: str, also: Sequence[str] = ()) -> float:
     )
     took_s = time.monotonic() - begun
     lines = done.stderr.splitlines()
-    told = [line for line in lines if _SAID.match(line)]
+    reported = [line for line in lines if _SAID.match(line)]
     found = [one for one in scratch.glob("*/") if RunFolder.is_at(one)]
     if done.returncode or len(found) != 1:
         raise Wrong(f"{name}: harness {shlex.join(words)} exits with {done.returncode}: {lines[-5:]}")
@@ -549,10 +549,10 @@ def measure(name: str, also: Sequence[str] = ()) -> float:
         "harness": f"{harness.__version__}, {_commit()}",
         "machine": "",
         "took_s": round(took_s, 1),
-        "said": told,
+        "said": reported,
     }
     store(found[0], folder(name), about, with_raw=name == "make-run")
-    for line in told:
+    for line in reported:
         print(f"    {line}")
     return took_s
 

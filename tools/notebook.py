@@ -53,15 +53,15 @@ def printed(notebook: Notebook) -> list[Any]:
 def _executed(cell: dict[str, Any], names: dict[str, Any]) -> dict[str, Any]:
     if cell["cell_type"] != "code":
         return cell
-    told = io.StringIO()
-    with contextlib.redirect_stdout(told):
+    reported = io.StringIO()
+    with contextlib.redirect_stdout(reported):
         exec(compile("".join(cell["source"]), f"cell {cell['id']}", "exec"), names)  # noqa: S102 -- our own
-    outputs = [*_text(told.getvalue()), *_pictures()]
+    outputs = [*_text(reported.getvalue()), *_pictures()]
     return {**cell, "outputs": outputs}
 
 
-def _text(told: str) -> list[dict[str, Any]]:
-    lines = told.splitlines(keepends=True)
+def _text(reported: str) -> list[dict[str, Any]]:
+    lines = reported.splitlines(keepends=True)
     return [{"name": "stdout", "output_type": "stream", "text": lines}] if lines else []
 
 

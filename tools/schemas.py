@@ -40,7 +40,7 @@ def schema(name: str) -> dict[str, Any]:
     found = msgspec.json.schema(made)
     for definition in found.get("$defs", {}).values():
         if "description" in definition:
-            said = definition["description"] = _told(definition["description"])
+            said = definition["description"] = _for_json(definition["description"])
             for field, about in definition.get("properties", {}).items():
                 if meaning := [each for each in _SENTENCE.split(said) if f"`{field}`" in each]:
                     about["description"] = " ".join(meaning)
@@ -50,7 +50,7 @@ def schema(name: str) -> dict[str, Any]:
 _SENTENCE = re.compile(r"(?<=\.) (?=[A-Z`])")
 
 
-def _told(docstring: str) -> str:
+def _for_json(docstring: str) -> str:
     """For readers of JSON, who know no None."""
     return re.sub(r"\bNone\b", "null", " ".join(docstring.replace("``", "`").split()))
 
@@ -71,14 +71,16 @@ def tables() -> str:
     found: dict[str, Any] = {}
     for name in TYPES:
         found |= schema(name)["$defs"]
-    return "\n".join(_table(name, told, found) for name, told in found.items() if "properties" in told)
+    return "\n".join(
+        _table(name, reported, found) for name, reported in found.items() if "properties" in reported
+    )
 
 
-def _table(name: str, told: Mapping[str, Any], types: Mapping[str, Any]) -> str:
-    fields: Mapping[str, Any] = told["properties"]
+def _table(name: str, reported: Mapping[str, Any], types: Mapping[str, Any]) -> str:
+    fields: Mapping[str, Any] = reported["properties"]
     said = set().union(*(_SENTENCE.split(about.get("description", "")) for about in fields.values()))
     # The sentences that name no field are about all of them.
-    general = [each for each in _SENTENCE.split(told.get("description", "")) if each not in said]
+    general = [each for each in _SENTENCE.split(reported.get("description", "")) if each not in said]
     lines = [
         f"(fields-{name.lower()})=",
         f"### {name}",

@@ -16,7 +16,7 @@ from harness.model import LinkProfile
 from harness.model.units import positive
 
 if TYPE_CHECKING:
-    from harness.analysis.wire import Transport
+    from harness.analysis.wire import WireProtocol
 
 
 class Bound(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,7 +45,7 @@ def of_cell(
     link: LinkProfile,
     framing: Framing | None,
     session: Mapping[str, str],
-    transport: Transport,
+    transport: WireProtocol,
     *,
     depth: int,
     block_bytes: int,

@@ -1,6 +1,6 @@
 """How much other programs took of the machines that a run measured on, and what follows for its figures.
 
-Pure functions: two samples of a machine's counters, and what happened between them. ``observe.neighbours``
+Pure functions: two samples of a machine's counters, and what happened between them. ``observe.interference``
 takes the samples. docs/results.md derives the formula and the threshold.
 
 Sources: proc(5) on ``schedstat`` (Documentation/scheduler/sched-stats.rst) and ``stat``;
@@ -16,7 +16,7 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from harness.model import Plan, Setting, Status
-from harness.model.beside import Others
+from harness.model.telemetry import Others
 
 THRESHOLD = 0.10
 """A measurement of which other programs took a larger part is disturbed. So an unmarked figure is within 15 %
@@ -34,7 +34,7 @@ STOOD_STILL = "stood still"
 """In the causes that are suspensions, and in no other."""
 
 
-class Record(Protocol):
+class AnyRecord(Protocol):
     """The record of a cell or of a probe."""
 
     @property
@@ -50,7 +50,7 @@ class Record(Protocol):
     def others(self) -> tuple[Others, ...]: ...
 
 
-R = TypeVar("R", bound=Record)
+R = TypeVar("R", bound=AnyRecord)
 
 
 class Disturbed(msgspec.Struct, frozen=True):
@@ -79,7 +79,7 @@ class Core(msgspec.Struct, frozen=True, kw_only=True):
     best_pace: float = 0.0
 
 
-class Look(msgspec.Struct, frozen=True, kw_only=True):
+class MachineSample(msgspec.Struct, frozen=True, kw_only=True):
     """A machine at one moment: its counters since it started. None: the machine does not have this counter.
 
     ``at_ns`` and ``until_ns`` are times of its monotonic clock; ``until_ns`` is written last, so a sample in
@@ -103,7 +103,9 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     until_ns: int
 
 
-def between(first: Look, last: Look, hosts: Sequence[str], busy: float = 1.0) -> Others | None:
+def between(
+    first: MachineSample, last: MachineSample, hosts: Sequence[str], busy: float = 1.0
+) -> Others | None:
     """What other programs took between two samples of one machine; None if no time has passed.
 
     ``busy`` is in which part of the time the run's own kernel was, 0 to 1. The rest of the time in which its
@@ -127,7 +129,7 @@ def between(first: Look, last: Look, hosts: Sequence[str], busy: float = 1.0) ->
         cores=last.processors,
         stolen=max(stolen, default=None),
         throttled=throttled,
-        processors=min(1.0, others / last.processors),
+        used=min(1.0, others / last.processors),
         pressure=pressure,
         suspended_ns=max(0, last.still_ns - first.still_ns),
     )
@@ -147,13 +149,13 @@ def _on_core(first: Core, last: Core, use: Others, busy: float) -> Others:
     others_ns = max(0, wall_ns - (last.idle_ns - first.idle_ns) - (last.ran_ns - first.ran_ns))
     held_ns = (use.throttled or 0.0) * wall_ns
     idle = (last.siblings_idle_ns - first.siblings_idle_ns) / wall_ns
-    beside = max(0.0, 1 - idle / last.siblings) if last.siblings else None
+    sibling_busy = max(0.0, 1 - idle / last.siblings) if last.siblings else None
     slowed = None
     if last.best_pace and (paces := last.paces - first.paces):
         pace = (last.pace_sum - first.pace_sum) / paces / last.best_pace
         slowed = max(0.0, 1 - pace)
     # The loss to a shared core is known if its pace was measured; otherwise it is at most half of the core.
-    shared_ns = HYPERTHREAD * (beside or 0.0) * wall_ns
+    shared_ns = HYPERTHREAD * (sibling_busy or 0.0) * wall_ns
     if slowed is not None:
         shared_ns = slowed * min(last.ran_ns - first.ran_ns, busy * wall_ns)
     taken = (min(waited_ns + stolen_ns, others_ns + held_ns) + shared_ns) / wall_ns
@@ -162,20 +164,22 @@ def _on_core(first: Core, last: Core, use: Others, busy: float) -> Others:
         taken=min(1.0, taken),
         waited=min(1.0, waited_ns / wall_ns),
         stolen=stolen_ns / wall_ns,
-        beside=beside,
+        sibling_busy=sibling_busy,
         slowed=slowed,
     )
 
 
-def _anywhere(use: Others, last: Look) -> Others:
+def _anywhere(use: Others, last: MachineSample) -> Others:
     """For a run on any processor: how long any program waited, but no longer than other programs ran."""
-    others = use.processors or 0.0
+    others = use.used or 0.0
     # If no counter says who waits, the run meets other programs as often as they run.
     waited = others if use.pressure is None else use.pressure
-    beside = others if last.is_hyperthreaded else None
+    sibling_busy = others if last.is_hyperthreaded else None
     taken = min(waited, others * use.cores) + (use.stolen or 0.0)
-    taken += min(use.throttled or 0.0, waited) + HYPERTHREAD * (beside or 0.0)
-    return msgspec.structs.replace(use, taken=min(1.0, taken), waited=min(1.0, waited), beside=beside)
+    taken += min(use.throttled or 0.0, waited) + HYPERTHREAD * (sibling_busy or 0.0)
+    return msgspec.structs.replace(
+        use, taken=min(1.0, taken), waited=min(1.0, waited), sibling_busy=sibling_busy
+    )
 
 
 def is_calm(others: Iterable[Others]) -> bool:
@@ -183,7 +187,7 @@ def is_calm(others: Iterable[Others]) -> bool:
     return all(
         not use.suspended_ns
         and max(use.stolen or 0.0, use.slowed or 0.0) <= THRESHOLD
-        and (1 - (use.processors or 0.0)) * use.cores >= 1 - THRESHOLD
+        and (1 - (use.used or 0.0)) * use.cores >= 1 - THRESHOLD
         for use in others
     )
 
@@ -195,7 +199,7 @@ def lost(use: Others) -> float | None:
     return max(use.taken or 0.0, min(1.0, use.suspended_ns / max(1, use.wall_ns)))
 
 
-def worst(record: Record) -> Others | None:
+def worst(record: AnyRecord) -> Others | None:
     """The machine that lost most; None if nothing is known."""
     known = [(part, number) for number, use in enumerate(record.others) if (part := lost(use)) is not None]
     # A suspension is the graver cause, however short it was.
@@ -203,7 +207,7 @@ def worst(record: Record) -> Others | None:
     return record.others[max(suspended or known)[1]] if known else None
 
 
-def share(record: Record) -> float | None:
+def share(record: AnyRecord) -> float | None:
     """The part of a measurement that other programs took, or for which it was suspended, 0 to 1; None:
     unknown.
 
@@ -214,7 +218,7 @@ def share(record: Record) -> float | None:
     return max((part for use in record.others if (part := lost(use)) is not None), default=None)
 
 
-def undisturbed(throughput: float, record: Record) -> tuple[float, float]:
+def undisturbed(throughput: float, record: AnyRecord) -> tuple[float, float]:
     """The least and the most that a throughput would be if no other program had taken anything; the most is
     infinite if that cannot be told."""
     part = share(record)
@@ -222,7 +226,7 @@ def undisturbed(throughput: float, record: Record) -> tuple[float, float]:
     return throughput, throughput / left if left > 0 else math.inf
 
 
-def is_disturbed(record: Record) -> bool:
+def is_disturbed(record: AnyRecord) -> bool:
     """Whether other programs took too much of a measurement for its figure to be used, or it was suspended.
 
     That nothing is known makes no record disturbed: nobody watched those of others, and of before.
@@ -266,12 +270,12 @@ def most_disturbed(records: Iterable[R]) -> R | None:
     return max(records, key=severity, default=None)
 
 
-def is_final(record: Record, plan: Plan) -> bool:
+def is_final(record: AnyRecord, plan: Plan) -> bool:
     """Whether a measurement need not be repeated."""
     return record.status is Status.OK and not (plan.retries and is_disturbed(record))
 
 
-def told(record: Record) -> Disturbed | None:
+def described(record: AnyRecord) -> Disturbed | None:
     """What to say about a figure that counts, if it was disturbed."""
     part = share(record)
     if record.status is not Status.OK or part is None or not is_disturbed(record):
@@ -279,9 +283,9 @@ def told(record: Record) -> Disturbed | None:
     return Disturbed(part, cause(record))
 
 
-def summary(records: Iterable[Record]) -> str:
+def summary(records: Iterable[AnyRecord]) -> str:
     """The worst disturbance of several measurements of one cell; "" if none was disturbed."""
-    found = [disturbed for record in records if (disturbed := told(record)) is not None]
+    found = [disturbed for record in records if (disturbed := described(record)) is not None]
     if not found:
         return ""
     worst = max(found, key=lambda disturbed: disturbed.share)
@@ -295,7 +299,7 @@ def in_words(share: float, cause: str) -> str:
     return f"other programs took up to {percent(share)} of the time ({cause})"
 
 
-def cause(record: Record) -> str:
+def cause(record: AnyRecord) -> str:
     """Who disturbed a measurement: ``other programs used 63 % of the processors``."""
     use = worst(record)
     if use is None:
@@ -313,7 +317,7 @@ def cause(record: Record) -> str:
         return f"{where}the limit of a control group held the run for {percent(use.throttled)} of the time"
     if (use.slowed or 0.0) >= max(half, use.waited or 0.0):
         return f"{where}the processor was {percent(use.slowed)} slower than at its best"
-    return f"{where}other programs used {percent(use.processors)} of the processors"
+    return f"{where}other programs used {percent(use.used)} of the processors"
 
 
 def percent(part: float | None) -> str:

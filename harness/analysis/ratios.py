@@ -30,7 +30,7 @@ from statistics import NormalDist
 
 import msgspec
 
-from harness.analysis import stats, steady
+from harness.analysis import stats, steady_state
 from harness.analysis.stats import RANKS_FROM
 
 CONFIDENCE = 0.95
@@ -99,7 +99,9 @@ def ratio_of(a: Sequence[float], b: Sequence[float], *, between: float = 0.0) ->
         raise ValueError("expected samples above zero on both sides")
     log_a, log_b = list(map(math.log, a)), list(map(math.log, b))
     # The work is proportional to the product of both numbers.
-    log_a, log_b = (side if len(side) <= _MOST else steady.in_rounds(side, _MOST) for side in (log_a, log_b))
+    log_a, log_b = (
+        side if len(side) <= _MOST else steady_state.in_rounds(side, _MOST) for side in (log_a, log_b)
+    )
     few = min(len(log_a), len(log_b)) < RANKS_FROM
     found = _of_few(log_a, log_b) if few else _of_many(log_a, log_b)
     return _over_runs(found, between) if between else found

@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Sequence
 
-from harness.analysis import stats, steady
+from harness.analysis import stats, steady_state
 
 BIMODAL = "bimodal: the repeats fall into two groups, and the median may be far from both"
 DRIFTING = "drifting: the repeats rise or fall from the first to the last, and the median with them"
@@ -53,7 +53,7 @@ def drifting(values: Sequence[float]) -> bool:
         return False
     if n > _MOST_ROUNDS:
         # The work is proportional to the square of n, and means of consecutive repeats show a drift as well.
-        return drifting(steady.in_rounds(values, _MOST_ROUNDS))
+        return drifting(steady_state.in_rounds(values, _MOST_ROUNDS))
     pairs = list(itertools.combinations(range(n), 2))
     score = sum((values[j] > values[i]) - (values[j] < values[i]) for i, j in pairs)
     deviation = math.sqrt(n * (n - 1) * (2 * n + 5) / 18)

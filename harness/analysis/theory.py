@@ -17,7 +17,7 @@ from typing import Literal, Protocol
 
 from harness.model import IPV4, IPV6, End, Family, IpsecMode, LinkProfile
 
-Direction = Literal["read", "write"]
+IoDirection = Literal["read", "write"]
 
 ETHERNET_HEADER_BYTES = 14
 IP_HEADER_BYTES: dict[Family, int] = {IPV4: 20, IPV6: 40}
@@ -163,7 +163,7 @@ class Dialogue(Hashable, Protocol):
     @property
     def window_bytes(self) -> int: ...
 
-    def bursts(self, wire: Wire, direction: Direction, block_bytes: int) -> list[Burst]:
+    def bursts(self, wire: Wire, direction: IoDirection, block_bytes: int) -> list[Burst]:
         """What the ends send for one I/O, in order."""
         ...
 
@@ -356,7 +356,7 @@ class Prediction:
 
 
 def predict(
-    wire: Wire, dialogue: Dialogue, *, direction: Direction, block_bytes: int, device_s: float
+    wire: Wire, dialogue: Dialogue, *, direction: IoDirection, block_bytes: int, device_s: float
 ) -> Prediction:
     """One I/O of ``block_bytes``; ``device_s`` is the disk's time for it, as one command.
 

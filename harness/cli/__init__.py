@@ -61,7 +61,7 @@ is missing. `harness --version` tells the version, and `harness COMMAND
 )
 
 
-class Later(TyperCommand):
+class LazyCommand(TyperCommand):
     """A command that stands in for one whose module is imported when it is typed.
 
     All modules together take half a second to import, which `harness --help` need not wait for.
@@ -79,7 +79,7 @@ class Later(TyperCommand):
 def _add(name: str, place: str, summary: str) -> None:
     module, member = place.split(":")
 
-    @app.command(name, cls=Later, help=summary)
+    @app.command(name, cls=LazyCommand, help=summary)
     def load() -> object:
         found = getattr(import_module(f"{__package__}.{module}"), member)
         if not isinstance(found, typer.Typer):

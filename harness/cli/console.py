@@ -14,7 +14,7 @@ from rich.text import Text
 
 from harness.analysis.stats import FEWEST
 from harness.cli import options
-from harness.cli.progress import Outcome, follow
+from harness.cli.progress import RunOutcome, follow
 from harness.cli.streams import err, say, tell
 from harness.hosts import NamespaceHost
 from harness.hosts.journal import Journal
@@ -211,7 +211,7 @@ def print_plan(made: Plan, to: Callable[[str], None] = say) -> None:
         )
 
 
-def carry_out(made: Plan, folder: RunFolder, state: Path, started_s: float, cells: int) -> Outcome:
+def carry_out(made: Plan, folder: RunFolder, state: Path, started_s: float, cells: int) -> RunOutcome:
     """Run a plan in its testbed to its end, and show its progress. HarnessError if it cannot go on."""
     journal = Journal(state / f"journal-{made.run_id}.jsonl", lasting=lasting_folder())
     try:

@@ -13,7 +13,7 @@ import typer
 
 from harness import explain, report
 from harness.analysis.schedule import Schedule
-from harness.cli.completing import VALUES
+from harness.cli.completion import VALUES
 from harness.cli.console import NARROW, carry_out, measuring, print_plan
 from harness.cli.progress import process_started_s
 from harness.cli.results import METRIC_HELP, RESULTS_ARGUMENT, write
@@ -29,7 +29,7 @@ from harness.model.units import shown
 from harness.parse import references
 from harness.parse.files import shown_path
 from harness.parse.profiles import load_link
-from harness.report.answer import Answer, in_words
+from harness.report.conclusion import Conclusion, in_words
 from harness.results import probe_store, rules
 from harness.results.store import RESULTS, RunFolder, open_runs
 from harness.table import Metric
@@ -76,7 +76,7 @@ def explain_command(
         sys.stdout.write(explain.text(results.explained, width, results.corrections) + "\n")
 
 
-def print_answers(found: Sequence[Answer], corrections: Sequence[str] = ()) -> None:
+def print_answers(found: Sequence[Conclusion], corrections: Sequence[str] = ()) -> None:
     """What each column reaches and costs, and why; to standard error if nothing can be told. Then what
     answers of earlier versions said wrongly."""
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else NARROW
@@ -159,7 +159,7 @@ def report_command(
 
 
 def plot(
-    kind: Annotated[str, typer.Argument(metavar="KIND", help=f"{', '.join(report.Kind)}.")],
+    kind: Annotated[str, typer.Argument(metavar="KIND", help=f"{', '.join(report.ChartKind)}.")],
     paths: Annotated[list[Path] | None, RESULTS_ARGUMENT] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="FILE.svg or FILE.png.")
@@ -172,7 +172,7 @@ def plot(
     notes: NotesOption = None,
 ) -> None:
     """Draw one of the report's pictures as SVG or PNG. It says where its figures come from."""
-    chosen = report.Kind(kind)
+    chosen = report.ChartKind(kind)
     file = output or Path(f"{chosen}.svg")
     results = report.load(paths or [Path(RESULTS)])
     words = report.Words(title=title or "", author=author, notes=notes or ())

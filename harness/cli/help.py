@@ -9,7 +9,7 @@ from typing import Any
 
 from typer.core import TyperCommand, TyperGroup
 
-BESIDE = 22
+SECOND_COLUMN = 22
 """The widest option that has its words in the same line."""
 
 
@@ -22,7 +22,7 @@ class Command(TyperCommand):
     def format_options(self, ctx: Any, formatter: Any) -> None:
         for heading, parameters in headings(self).items():
             with formatter.section(heading):
-                formatter.write_dl([each.get_help_record(ctx) for each in parameters], col_max=BESIDE)
+                formatter.write_dl([each.get_help_record(ctx) for each in parameters], col_max=SECOND_COLUMN)
 
 
 class Group(TyperGroup):

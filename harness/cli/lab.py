@@ -17,7 +17,7 @@ from harness.model import LabKernel
 from harness.model.units import format_duration, format_size, parse_duration_s
 from harness.results.store import RESULTS
 from harness.testbeds import testbed
-from harness.testbeds.lab import boot, standing
+from harness.testbeds.lab import boot, persistent
 from harness.testbeds.lab.kernels import kernel as kernels
 
 lab_app = typer.Typer(
@@ -46,15 +46,15 @@ def start(
     idle_s = parse_duration_s(idle)
     with holding("harness lab start") as state:
         testbed.recover(state)
-        if (kept := standing.ask(state, is_waiting=False)) is not None:
+        if (kept := persistent.ask(state, is_waiting=False)) is not None:
             say(f"a lab is up already: {_described(kept)}")
             say("harness lab stop ends it")
             raise typer.Exit(1)
         results.mkdir(parents=True, exist_ok=True)
         boot.require_visible(results.resolve(), "the results folder")
         name = kernel or kernels.usual()
-        kept = standing.start(
-            state, standing.terms(name, standing.kernel_of(name), memory << 20, results), idle_s
+        kept = persistent.start(
+            state, persistent.terms(name, persistent.kernel_of(name), memory << 20, results), idle_s
         )
     say(f"the lab is up: {_described(kept)}")
     say(f"it ends with harness lab stop, or when it was unused for {format_duration(round(idle_s))}")
@@ -64,7 +64,7 @@ def start(
 def stop() -> None:
     """End the lab that is kept up."""
     with holding("harness lab stop") as state:
-        found = standing.stop(state)
+        found = persistent.stop(state)
     say("the lab has ended" if found else "no lab is up")
 
 
@@ -72,7 +72,7 @@ def stop() -> None:
 def status() -> None:
     """Say whether a lab is up, and which runs can use it. The exit status is 1 if none is up."""
     state = state_folder()
-    kept = standing.ask(state, is_waiting=False)
+    kept = persistent.ask(state, is_waiting=False)
     if kept is None:
         with contextlib.suppress(OSError):
             state.rmdir()  # if only looking made it
@@ -87,7 +87,7 @@ def status() -> None:
     say(f"runs in it so far: {kept.runs}; if unused it ends in {format_duration(max(0, round(left_s)))}")
 
 
-def _described(kept: standing.Kept) -> str:
+def _described(kept: persistent.Kept) -> str:
     terms = kept.terms
     return (
         f"kernel {terms.kernel}, {format_size(terms.storage_bytes)} for storage, processor {terms.core}, "

@@ -26,11 +26,11 @@ from harness.model.errors import BusyError, HarnessError, TestbedError, UsageErr
 from harness.model.escape import printable
 from harness.model.units import format_duration
 from harness.parse.hosts import parse_address
-from harness.planning.request import Request
+from harness.planning.request import RunRequest
 from harness.storage import transports
 from harness.testbeds import doctor, testbed
 from harness.testbeds.lab import apart as several
-from harness.testbeds.lab import boot, standing
+from harness.testbeds.lab import boot, persistent
 from harness.testbeds.lab.kernels import ciphers, kernel
 from harness.testbeds.lab.kernels import source as sources
 from harness.testbeds.requirements import asked_for
@@ -41,13 +41,13 @@ kernel_app = typer.Typer(
 
 USUAL = "debian, or own where that is not installed"
 MARKS = {
-    doctor.State.OK: ("ok     ", "green"),
-    doctor.State.NOTE: ("note   ", "yellow"),
-    doctor.State.MISSING: ("missing", "red"),
+    doctor.FindingState.OK: ("ok     ", "green"),
+    doctor.FindingState.NOTE: ("note   ", "yellow"),
+    doctor.FindingState.MISSING: ("missing", "red"),
 }
 
 
-@options.taking(Request, only=("target", "initiators", "hops", "transports", "protect"))
+@options.taking(RunRequest, only=("target", "initiators", "hops", "transports", "protect"))
 def doctor_command(**typed: object) -> None:
     """Say what each testbed can do here, what is missing, and which command installs it.
 
@@ -57,7 +57,7 @@ def doctor_command(**typed: object) -> None:
     a run with the same options. A machine that lacks nothing is tried with each of them, which takes
     seconds. Doctor undoes all of it.
     """
-    request = Request(**options.given(typed))
+    request = RunRequest(**options.given(typed))
     taking_part = _machines(request)
     asked = asked_for(request.transports, request.protect)
     between = [parse_address(text, "hop") for text in request.hops]
@@ -99,10 +99,12 @@ def _try_lab() -> doctor.Finding:
         with holding("harness doctor") as state:
             return doctor.try_lab(state)
     except BusyError as error:
-        return doctor.Finding(where="lab", state=doctor.State.NOTE, text=f"not booted: {error.message}")
+        return doctor.Finding(
+            where="lab", state=doctor.FindingState.NOTE, text=f"not booted: {error.message}"
+        )
 
 
-@options.taking(Request, only=("target", "initiators"))
+@options.taking(RunRequest, only=("target", "initiators"))
 def clean(**typed: object) -> None:
     """Remove what a killed run left behind: exactly what its journal names.
 
@@ -110,10 +112,10 @@ def clean(**typed: object) -> None:
 
     With --target and --initiator, do so on those machines, by their own journals.
     """
-    taking_part = _machines(Request(**options.given(typed)))
+    taking_part = _machines(RunRequest(**options.given(typed)))
     if not taking_part:
         with holding("harness clean") as state:
-            removed = ["the standing lab"] if standing.stop(state) else []
+            removed = ["the persistent lab"] if persistent.stop(state) else []
             more, failed = testbed.recover(state)
             removed += more
         tell_recovery(removed, failed)
@@ -141,7 +143,7 @@ def clean(**typed: object) -> None:
         raise typer.Exit(status)
 
 
-def _recover_on(machine: doctor.Machine) -> tuple[list[str], list[str]]:
+def _recover_on(machine: doctor.Participant) -> tuple[list[str], list[str]]:
     """Start a machine's agent, which first undoes what a killed one left: what it removed, and what it could
     not."""
     with (
@@ -158,7 +160,7 @@ def _recover_on(machine: doctor.Machine) -> tuple[list[str], list[str]]:
         return list(host.recovered[0]), list(host.recovered[1])
 
 
-def _machines(request: Request) -> list[doctor.Machine]:
+def _machines(request: RunRequest) -> list[doctor.Participant]:
     """The machines that `harness run` would use with the same options."""
     return doctor.machines(request.target, request.initiators or (["local"] if request.target else []))
 
@@ -240,7 +242,7 @@ def lab_exec(
     """Boot the lab's kernel, run a command in it as root, and print its output."""
     kernel_name = kernel_name or kernel.usual()
     if kernel_name in set(LabKernel):
-        chosen = standing.kernel_of(LabKernel(kernel_name))
+        chosen = persistent.kernel_of(LabKernel(kernel_name))
     else:
         chosen = kernel.own_kernel(kernel.named(kernel_name).built.key)
     if virtual_time:

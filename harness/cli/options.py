@@ -9,7 +9,7 @@ from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 import msgspec
 import typer
 
-from harness.cli.completing import VALUES, Offer
+from harness.cli.completion import VALUES, Offer
 from harness.planning.request import PANELS, Option
 
 Command = TypeVar("Command", bound=Callable[..., None])

@@ -11,7 +11,7 @@ import typer
 
 from harness.analysis import disturbance
 from harness.cli import options
-from harness.cli.completing import PROBES, VALUES
+from harness.cli.completion import PROBES, VALUES
 from harness.cli.console import (
     PlanOption,
     ResumeOption,

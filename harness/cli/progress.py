@@ -48,7 +48,7 @@ def process_started_s() -> float:
 
 
 @dataclass(kw_only=True)
-class Outcome:
+class RunOutcome:
     """The result of a run, gathered from its events. Times are of the monotonic clock, which nobody sets."""
 
     started_s: float
@@ -151,9 +151,9 @@ def follow(
     console: Console,
     started_s: float,
     virtual_time: bool = False,
-) -> Outcome:
+) -> RunOutcome:
     """Show the events as they come; returns their result."""
-    outcome = Outcome(started_s=started_s, virtual_time=virtual_time)
+    outcome = RunOutcome(started_s=started_s, virtual_time=virtual_time)
     progress = Progress(
         TextColumn("{task.fields[now]}", markup=False),
         BarColumn(),

@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 from harness.api import Results
-from harness.cli.completing import VALUES
+from harness.cli.completion import VALUES
 from harness.cli.streams import tell
 from harness.model.errors import UsageError
 from harness.model.probing import NAMED
@@ -24,7 +24,7 @@ from harness.parse.files import shown_path
 from harness.results import probe_store
 from harness.results.measured import Measured
 from harness.results.store import RESULTS, open_plans, open_results, write_out
-from harness.table import Metric, Options, Ratio, TableFormat, comparison, export, render
+from harness.table import Metric, Options, RatioTo, TableFormat, comparison, export, render
 from harness.table.views import View, build_counters, build_scale
 from harness.table.views import build as build_view
 from harness.table.views import render as render_view
@@ -75,13 +75,13 @@ def table(
     if view is None and reference is not None:
         view = references.view_of(reference)
     if view is not None:
-        if (Metric(metric), Ratio(ratio)) != (Metric.MB_S, Ratio.NONE):
+        if (Metric(metric), RatioTo(ratio)) != (Metric.MB_S, RatioTo.NONE):
             raise UsageError("--metric and --ratio apply to the matrix, but --view was given as well")
         print_view(paths or [Path(RESULTS)], View(view), reference, TableFormat(format))
         return
     options = Options(
         metric=Metric(metric),
-        ratio=Ratio(ratio),
+        ratio=RatioTo(ratio),
         reference=references.load_reference(reference) if reference else None,
     )
     print_table(paths or [Path(RESULTS)], options, TableFormat(format))

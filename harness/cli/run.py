@@ -30,15 +30,15 @@ from harness.model.errors import HarnessError, UsageError
 from harness.model.units import format_duration
 from harness.parse.files import shown_path
 from harness.planning import duration, plan
-from harness.planning.request import THE_RUN, Request, load_request
+from harness.planning.request import THE_RUN, RunRequest, load_request
 from harness.results import planned
 from harness.results.store import RunFolder, write_out
 from harness.testbeds import testbed
 
-DEFAULTS = Request()
+DEFAULTS = RunRequest()
 
 
-@options.taking(Request)
+@options.taking(RunRequest)
 def run(
     *,
     config: Annotated[
@@ -58,7 +58,7 @@ def run(
     # Typed options override the file's.
     request = msgspec.structs.replace(request, **given)
     if resume is not None and (
-        config is not None or given.keys() - {"results", *options.that_lead_out(Request)}
+        config is not None or given.keys() - {"results", *options.that_lead_out(RunRequest)}
     ):
         raise UsageError(
             "expected no other options with --resume, because a resumed run follows its plan",

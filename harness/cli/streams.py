@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-class _Watched(io.TextIOWrapper):
+class _SafeStderr(io.TextIOWrapper):
     """Standard error. If nobody reads it any more, the run still goes on."""
 
     def write(self, text: str) -> int:
@@ -77,7 +77,7 @@ def prepare_streams() -> None:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
     raw = io.FileIO(sys.stderr.fileno(), "w", closefd=False)
-    sys.stderr = _Watched(
+    sys.stderr = _SafeStderr(
         io.BufferedWriter(raw), sys.stderr.encoding, errors="backslashreplace", line_buffering=True
     )
 

@@ -23,12 +23,12 @@ from harness.analysis.stats import Difference
 from harness.explain import published
 from harness.model import Clock, TestbedKind
 from harness.parse.profiles import load_link
-from harness.parse.references import Ask, Change, Most, PathReference, Reference, Step
+from harness.parse.references import Ask, LinkChange, LinkMost, LinkSteps, PathReference, Reference
 from harness.results.probe_records import ProbeRecord
 from harness.table.notes import DISTURBED_SIGN
 from harness.table.options import Table, TableCell, TableColumn
 from harness.table.views import TOLERANCE, TOLERANCE_POINTS, View, build, differ, setting_of, unit_of
-from harness.table.views.grid import Field, Grid
+from harness.table.views.grid import Grid, GridColumn
 
 MB_S = "MB/s"
 RATES = ("Mbit/s", "per second", MB_S)
@@ -62,7 +62,7 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     why: str = ""
     alone: str = ""
     is_disturbed: bool = False
-    is_labs_own: bool = False
+    is_lab_limited: bool = False
     slower_by: float = 1.0
 
     @property
@@ -110,8 +110,8 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def sentences(self) -> str:
         """All of it, for people."""
-        told = "; ".join(f"{name} {words}" for name, words in self.figures)
-        return f"{self.subject}: {told}. {self.conclusion}"
+        found_words = "; ".join(f"{name} {words}" for name, words in self.figures)
+        return f"{self.subject}: {found_words}. {self.conclusion}"
 
 
 def of_paths(reference: PathReference, records: Sequence[ProbeRecord]) -> list[Answer]:
@@ -129,7 +129,7 @@ def of_paths(reference: PathReference, records: Sequence[ProbeRecord]) -> list[A
         unreal = _probed(ask, reference, virtual, 0.0)
         known = [(value, unreal.each[link]) for link, value in measured.each.items() if link in unreal.each]
         if is_lab and any(differ(ask.figure, *pair) for pair in known):
-            measured = msgspec.structs.replace(measured, is_labs_own=True)
+            measured = msgspec.structs.replace(measured, is_lab_limited=True)
         origins = Origins(
             title=reference.title, published=_published(ask, reference), measured=measured, virtual=unreal
         )
@@ -137,7 +137,7 @@ def of_paths(reference: PathReference, records: Sequence[ProbeRecord]) -> list[A
     return found
 
 
-def _heading(field: Field) -> str:
+def _heading(field: GridColumn) -> str:
     """A column's heading where it stands alone."""
     heading, of = field.heading.replace("|", " "), field.key.partition("_")[0]
     heading = heading if heading.lower().startswith(of) else f"{of.upper()} {heading}"
@@ -150,7 +150,7 @@ def of_matrix(reference: Reference, table: Table | None) -> list[Answer]:
     noise = published.conclude(reference, {}).noise
     answers = []
     for ask in reference.ask:
-        if not isinstance(ask, Change):
+        if not isinstance(ask, LinkChange):
             continue
         origins = Origins(
             title=reference.title,
@@ -168,12 +168,12 @@ def _clock(column: TableColumn) -> str | None:
 
 def _is_shown(ask: Ask, figures: Sequence[float], tolerance: float) -> bool:
     """Whether figures of single measurements differ by more than chance."""
-    if isinstance(ask, Step):
+    if isinstance(ask, LinkSteps):
         return all(after > before for before, after in itertools.pairwise(figures))
-    if isinstance(ask, Most):
+    if isinstance(ask, LinkMost):
         return True
-    of, beside = figures
-    return differ(ask.figure, of, beside, tolerance)
+    of, compared_with = figures
+    return differ(ask.figure, of, compared_with, tolerance)
 
 
 def _unit(ask: Ask) -> str:
@@ -191,14 +191,14 @@ def _published(ask: Ask, reference: PathReference) -> Figures:
     found = {}
     for link in ask.links:
         rows = [row for row in reference.row if row.link == link and ask.figure in row.values]
-        if isinstance(ask, Most):
+        if isinstance(ask, LinkMost):
             rows = [row for row in rows if not row.values.get("lost_percent")]
         if rows:
             found[link] = max(row.values[ask.figure] for row in rows)
     if len(found) < len(ask.links):
-        told = ", ".join(f"{_shown(value)} {_unit(ask)} of {link}" for link, value in found.items())
+        found_words = ", ".join(f"{_shown(value)} {_unit(ask)} of {link}" for link, value in found.items())
         each = {load_link(link).name: value for link, value in found.items()}
-        return Figures(why="it has no such figure", alone=told and f"only {told}", each=each)
+        return Figures(why="it has no such figure", alone=found_words and f"only {found_words}", each=each)
     return _single(ask, {load_link(link).name: value for link, value in found.items()}, TOLERANCE_PUBLISHED)
 
 
@@ -242,15 +242,15 @@ def _reason(grid: Grid, figure: str) -> str:
     return ""
 
 
-def _of_reference(ask: Change, reference: Reference, noise: dict[str, float]) -> Figures:
+def _of_reference(ask: LinkChange, reference: Reference, noise: dict[str, float]) -> Figures:
     places = {
         f"{column.link}{'+on' if column.protection else ''}": place
         for place, column in enumerate(reference.columns)
     }
     if not {*ask.links} <= places.keys():
         return Figures(why="it has no such column")
-    of, beside = (places[link] for link in ask.links)
-    rows = {workload: (values[of], values[beside]) for workload, values in reference.rows.items()}
+    of, compared_with = (places[link] for link in ask.links)
+    rows = {workload: (values[of], values[compared_with]) for workload, values in reference.rows.items()}
     least = 1 / noise.get(reference.columns[of].link, 1.0)
     shown = frozenset(row for row, (a, b) in rows.items() if a < least * b)
     return Figures(rows=rows, shown=shown, each=_parts(rows))
@@ -258,10 +258,10 @@ def _of_reference(ask: Change, reference: Reference, noise: dict[str, float]) ->
 
 def _parts(rows: Mapping[str, tuple[float, ...]]) -> dict[str, float]:
     """The first figure of each row in percent of the second."""
-    return {row: 100 * of / beside for row, (of, beside) in rows.items() if beside}
+    return {row: 100 * of / compared_with for row, (of, compared_with) in rows.items() if compared_with}
 
 
-def _of_cells(ask: Change, table: Table | None, is_of: Callable[[TableColumn], bool]) -> Figures:
+def _of_cells(ask: LinkChange, table: Table | None, is_of: Callable[[TableColumn], bool]) -> Figures:
     """The figures of the columns of one clock. Their ratio is the table's, within blocks."""
     columns = [] if table is None else [n for n, column in enumerate(table.columns) if is_of(column)]
     if table is None or not columns:
@@ -283,14 +283,16 @@ def _of_cells(ask: Change, table: Table | None, is_of: Callable[[TableColumn], b
         found += fitting
     rows, shown, disturbed = {}, set(), False
     for row, line in zip(table.rows, table.cells, strict=True):
-        of, beside = (line[n] for n in found)
-        if of is None or beside is None or of.value is None or beside.value is None:
+        of, compared_with = (line[n] for n in found)
+        if of is None or compared_with is None or of.value is None or compared_with.value is None:
             continue
-        if of.is_disturbed or beside.is_disturbed:
+        if of.is_disturbed or compared_with.is_disturbed:
             disturbed = True
             continue
-        ratio = (of.ratio_to_no_ipsec if "+" in ask.of else of.ratio_to_local) or of.value / beside.value
-        rows[row.name] = (ratio * beside.value, beside.value)
+        ratio = (
+            of.ratio_to_no_ipsec if "+" in ask.of else of.ratio_to_local
+        ) or of.value / compared_with.value
+        rows[row.name] = (ratio * compared_with.value, compared_with.value)
         if _differs(of, ratio):
             shown.add(row.name)
     why = "other programs disturbed them" if disturbed else "no workload has both figures"
@@ -329,17 +331,19 @@ def _words(ask: Ask, figures: Figures) -> str:
     if not figures.rows:
         return "disturbed" if figures.is_disturbed else figures.alone or "no figure"
     unit = _unit(ask)
-    if isinstance(ask, Most):
+    if isinstance(ask, LinkMost):
         return f"{_shown(figures.rows[''][0])} {unit}"
-    if isinstance(ask, Step):
+    if isinstance(ask, LinkSteps):
         return f"{_shown(_slope(figures.rows['']))} {unit} more"
-    changes = sorted((of / beside - 1 for of, beside in figures.rows.values() if beside), reverse=True)
+    changes = sorted(
+        (of / compared_with - 1 for of, compared_with in figures.rows.values() if compared_with), reverse=True
+    )
     if not figures.is_single:
         span = " to ".join(dict.fromkeys(map(_percent, (changes[0], changes[-1]))))
         many = f"{len(changes)} workloads" if len(changes) > 1 else "1 workload"
         return f"{span} in {many} (median {_percent(statistics.median(changes))})"
-    of, beside = figures.rows[""]
-    instead = f"{_shown(of)} instead of {_shown(beside)} {unit}"
+    of, compared_with = figures.rows[""]
+    instead = f"{_shown(of)} instead of {_shown(compared_with)} {unit}"
     return instead if unit == PERCENT or not changes else f"{instead} ({_percent(changes[0])})"
 
 
@@ -359,17 +363,17 @@ def _slope(values: Sequence[float]) -> float:
 def _cost(ask: Ask, figures: Sequence[float]) -> float:
     """What the first figure costs beside the second, or each step: a time, or a part that is lost. Per bit or
     per packet where the figures are rates. Negative: it costs nothing."""
-    if isinstance(ask, Step):
+    if isinstance(ask, LinkSteps):
         return _slope(figures)
-    of, beside = figures
+    of, compared_with = figures
     if _unit(ask) in RATES:
-        return 1 / of - 1 / beside if of and beside else 0.0
-    return of - beside
+        return 1 / of - 1 / compared_with if of and compared_with else 0.0
+    return of - compared_with
 
 
 def _dear(ask: Ask, figures: Figures) -> list[str]:
     """The rows in which something is shown to cost."""
-    if isinstance(ask, Most):
+    if isinstance(ask, LinkMost):
         return []
     return [row for row, found in figures.rows.items() if row in figures.shown and _cost(ask, found) > 0]
 
@@ -377,7 +381,7 @@ def _dear(ask: Ask, figures: Figures) -> list[str]:
 def _whom(ask: Ask, origins: Origins) -> str:
     """Whom to complain to, in plain words; empty if that is not known."""
     measured, processors = origins.measured, "complain to the processors and the software"
-    if isinstance(ask, Most):
+    if isinstance(ask, LinkMost):
         ceiling = _most_per_s(ask)
         if not measured.rows or not ceiling:
             return ""
@@ -398,7 +402,7 @@ def _whom(ask: Ask, origins: Origins) -> str:
     return f"{whom}. {ask.what}: {free} where processors cost nothing, {_words(ask, whole)} {name}"
 
 
-def _most_per_s(ask: Most) -> float:
+def _most_per_s(ask: LinkMost) -> float:
     """How many of the smallest frames a link carries in a second; 0: it has no rate."""
     link = load_link(ask.of)
     return (link.rate_bit_s or 0) / (8 * (SMALLEST_FRAME_BYTES + link.frame_overhead_bytes))
@@ -413,13 +417,13 @@ def _whole(ask: Ask, origins: Origins) -> tuple[str, Figures]:
 
 def _conclusion(ask: Ask, origins: Origins) -> str:
     measured = origins.measured
-    if measured.rows and isinstance(ask, Most):
+    if measured.rows and isinstance(ask, LinkMost):
         return _ratio_to(origins)
     dear = _dear(ask, measured)
     parts = [_of_ours(ask, measured, len(dear))]
     if measured.rows and origins.published.rows:
         same = _dear(ask, origins.published)
-        parts[0] += _beside_document(len(same), len(origins.published.rows), origins.title, bool(dear))
+        parts[0] += _next_to_document(len(same), len(origins.published.rows), origins.title, bool(dear))
     _, whole = _whole(ask, origins)
     share = _links_share(ask, origins.virtual, whole)
     if share is not None:
@@ -439,7 +443,7 @@ def _conclusion(ask: Ask, origins: Origins) -> str:
             if _unit(ask) in RATES
             else f"ours were measured at 1/{measured.slower_by:g} of each rate"
         )
-    if measured.is_labs_own:
+    if measured.is_lab_limited:
         parts.append("the measured figures are the lab's own, whose one processor does everybody's work")
     return "; ".join(parts) + "."
 
@@ -451,7 +455,7 @@ def _of_ours(ask: Ask, measured: Figures, dear: int) -> str:
     if dear:
         many = f" in {dear} of our {len(measured.rows)} workloads" if not measured.is_single else ""
         return f"It costs something here{many}{left_out}"
-    if isinstance(ask, Step):
+    if isinstance(ask, LinkSteps):
         return "Our figures do not rise with each one, so they do not tell what one adds"
     least = f"{TOLERANCE_POINTS:g}" if _unit(ask) == PERCENT else f"{100 * TOLERANCE:.0f}"
     return f"Our figures show no cost{left_out}: what is below {least} % may be chance"
@@ -464,7 +468,7 @@ def _ratio_to(origins: Origins) -> str:
     return f"Ours is {ours / theirs[0]:.2g} times that of {origins.title}."
 
 
-def _beside_document(dear: int, of: int, title: str, is_dear: bool) -> str:
+def _next_to_document(dear: int, of: int, title: str, is_dear: bool) -> str:
     if of > 1:
         return (
             f"; {title} shows a loss in {dear or 'none'} of {of}{', which is a hint at most' * (dear == 1)}"

@@ -202,8 +202,8 @@ def text(found: Sequence[Document], width: int | None = None) -> str:
 
 def _lines(document: Document, width: int | None) -> list[str]:
     def wrapped(words: str) -> str:
-        told = printable(words)
-        return told if width is None else textwrap.fill(told, width, subsequent_indent="  ")
+        escaped = printable(words)
+        return escaped if width is None else textwrap.fill(escaped, width, subsequent_indent="  ")
 
     lines = [wrapped(f"{capital(document.title)}: {document.question}"), ""]
     lines += [wrapped(document.whom), ""] if document.whom else []

@@ -17,7 +17,7 @@ from harness.explain.corrections import corrections
 from harness.explain.evidence import collect
 from harness.explain.limits import Limit
 from harness.explain.text import Explained, ExplainFormat, as_json, sentence, text
-from harness.explain.verdict import is_labs_own
+from harness.explain.verdict import is_lab_limited
 from harness.model import Clock, Plan, Record
 from harness.results.columns import CellKey
 from harness.results.probe_records import ProbeRecord
@@ -29,7 +29,7 @@ __all__ = [
     "as_json",
     "corrections",
     "explain",
-    "labs_own",
+    "lab_limited",
     "sentence",
     "text",
 ]
@@ -46,10 +46,10 @@ def explain(
     ``probes`` are those of the same paths. ``twin_ns`` are the cells' times in virtual time (``twin.times``).
     """
     evidence = collect(records, plans, probes)
-    return [Explained.of(twin.beside(found, twin_ns or {})) for found in evidence]
+    return [Explained.of(twin.with_twin(found, twin_ns or {})) for found in evidence]
 
 
-def labs_own(
+def lab_limited(
     records: Sequence[Record], plans: Mapping[str, Plan], probes: Sequence[ProbeRecord] = ()
 ) -> frozenset[CellKey]:
     """The cells that the lab limits, and not the link that it imitates, for a table's marks. Without digital
@@ -57,4 +57,4 @@ def labs_own(
     """
     if not any(record.emulated and record.setting.clock is Clock.REAL for record in records):
         return frozenset()
-    return frozenset(found.cell for found in collect(records, plans, probes) if is_labs_own(found))
+    return frozenset(found.cell for found in collect(records, plans, probes) if is_lab_limited(found))

@@ -57,4 +57,4 @@ def _parts(kernel: KernelCipher, sealed: Sequence[Sealed]) -> tuple[KernelCipher
 def _on_one_core_ns(kernel: KernelCipher, parts: Sequence[float]) -> float:
     """The least that falls to one of a kernel's cores. With several it is the longest part, because a
     connection's packets are not encrypted on two cores at once."""
-    return sum(parts) if kernel.processors == 1 else max(parts)
+    return sum(parts) if kernel.cores == 1 else max(parts)

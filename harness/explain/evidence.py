@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import msgspec
 
 from harness.analysis import bounds, disturbance, stats, wire
-from harness.analysis.theory import Direction, Framing
+from harness.analysis.theory import Framing, IoDirection
 from harness.analysis.wire import framings
 from harness.explain import cipher, path, span
 from harness.explain.path import Demands
@@ -98,7 +98,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     key: ColumnKey
     workload: str
     origin: str = ""
-    direction: Direction | None = None
+    direction: IoDirection | None = None
     block_bytes: int | None = None
     depth: int | None = None
     time_ns: Span | None = None
@@ -157,11 +157,11 @@ def collect(
     known = [plans[run] for run in runs if run in plans]
     keys = in_order(samples, known)
     names = list(dict.fromkeys(row.workload for row in rows_of(records, Metric.MB_S, known)))
-    told, idling = origins(keys), _idling(samples)
+    named, idling = origins(keys), _idling(samples)
     found = []
     for key in keys:
         column = _ColumnOf(key, samples, plans, probes, idling.get(key.setting, 0.0))
-        found += [column.evidence(name, told[key.setting]) for name in names if samples[key].get(name)]
+        found += [column.evidence(name, named[key.setting]) for name in names if samples[key].get(name)]
     return _with_work(found)
 
 
@@ -324,7 +324,11 @@ class _ColumnOf:
 
         The unprotected round trip is used for protected cells too: cipher time is counted separately.
         """
-        pings = [r.beside.round_trips for r in self._without_ipsec(good) if r.beside and r.beside.round_trips]
+        pings = [
+            r.telemetry.round_trips
+            for r in self._without_ipsec(good)
+            if r.telemetry and r.telemetry.round_trips
+        ]
         found = [ping for ping in pings if ping.min_ns is not None and ping.p50_ns is not None]
         if not found:
             return None
@@ -355,7 +359,7 @@ class _ColumnOf:
     def _demands(
         self,
         record: Record,
-        direction: Direction | None,
+        direction: IoDirection | None,
         block_bytes: int | None,
         rtt_ns: Span | None,
         *,
@@ -412,7 +416,7 @@ class _ColumnOf:
     def _most(
         self,
         record: Record,
-        direction: Direction | None,
+        direction: IoDirection | None,
         block_bytes: int | None,
         depth: int | None,
         rtt_ns: Span | None,
@@ -462,7 +466,7 @@ class _ColumnOf:
                 return found
         return None
 
-    def _ladder(self, name: str, direction: Direction | None, *, encrypts: bool | None) -> Ladder | None:
+    def _ladder(self, name: str, direction: IoDirection | None, *, encrypts: bool | None) -> Ladder | None:
         """The next lower step: without IPsec (``encrypts`` None), or with a proposal that does not
         encrypt."""
         if not self.column.protection:
@@ -510,7 +514,7 @@ def _emulations_ns(of_link: Iterable[Record]) -> tuple[float, ...]:
     """What each run found that the link's emulation adds to a round trip: the least, as others add to it."""
     found: dict[str, float] = {}
     for record in of_link:
-        ns = record.beside.emulation_round_trip_ns if record.beside is not None else None
+        ns = record.telemetry.emulation_round_trip_ns if record.telemetry is not None else None
         if ns is not None:
             found[record.run_id] = min(ns, found.get(record.run_id, ns))
     return tuple(found.values())
@@ -537,7 +541,7 @@ def measured(records: Sequence[Record]) -> list[Record]:
     ]
 
 
-def direction_of(record: Record) -> Direction | None:
+def direction_of(record: Record) -> IoDirection | None:
     """The direction of a record's I/Os; None for a mix."""
     reads = record.read is not None and record.read.ios > 0
     writes = record.write is not None and record.write.ios > 0
@@ -553,10 +557,10 @@ def times(records: Sequence[Record]) -> Span:
     return span.of_samples(found, repeats_exactly=records[0].setting.is_virtual)
 
 
-def busy_of(records: Sequence[Record], beside_ns: float) -> Span | None:
+def busy_of(records: Sequence[Record], around_ns: float) -> Span | None:
     """The part of the I/O time in which the busiest core worked; None if a repeat was not watched.
 
-    The core was watched from before fio's start until after its end. ``beside_ns`` is how long it idles there
+    The core was watched from before fio's start until after its end. ``around_ns`` is how long it idles there
     in any case. At worst all idle time was within the I/O.
     """
     least, most = [], []
@@ -565,7 +569,7 @@ def busy_of(records: Sequence[Record], beside_ns: float) -> Span | None:
         if idle_ns is None or not record.fio_ns:
             return None
         least.append(max(0.0, 1 - idle_ns / record.fio_ns))
-        most.append(max(0.0, min(1.0, 1 - (idle_ns - beside_ns) / record.fio_ns)))
+        most.append(max(0.0, min(1.0, 1 - (idle_ns - around_ns) / record.fio_ns)))
     low, high = span.of_samples(least), span.of_samples(most)
     return Span(low.low, high.mid, min(1.0, high.high))
 
@@ -574,8 +578,8 @@ def busiest_of(records: Sequence[Record]) -> str:
     """The host or hop whose core was the busiest in most repeats; empty if there is only one kernel."""
     seen = Counter[str]()
     for record in records:
-        uses = record.beside.processors if record.beside is not None else ()
-        known = [(use.hottest, use.whose) for use in uses if use.hottest is not None]
+        uses = record.telemetry.processors if record.telemetry is not None else ()
+        known = [(use.busiest_core, use.whose) for use in uses if use.busiest_core is not None]
         if len(known) > 1:
             seen[max(known)[1]] += 1
     return seen.most_common(1)[0][0] if seen else ""
@@ -583,12 +587,12 @@ def busiest_of(records: Sequence[Record]) -> str:
 
 def idling_ns(record: Record) -> float | None:
     """How long the busiest core of any host idled in the watched time; None if none was watched."""
-    uses = record.beside.processors if record.beside is not None else ()
-    busiest = [(use.hottest, use.wall_ns) for use in uses if use.hottest is not None]
+    uses = record.telemetry.processors if record.telemetry is not None else ()
+    busiest = [(use.busiest_core, use.wall_ns) for use in uses if use.busiest_core is not None]
     if not busiest:
         return None
-    hottest, wall_ns = max(busiest)
-    return (1 - hottest) * wall_ns
+    busiest_core, wall_ns = max(busiest)
+    return (1 - busiest_core) * wall_ns
 
 
 def depth_of(workload: Workload, record: Record) -> int | None:

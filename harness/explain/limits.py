@@ -15,7 +15,7 @@ import msgspec
 from harness.analysis import wire
 from harness.explain import remedy
 from harness.explain.evidence import Evidence
-from harness.explain.remedy import Kind, Step
+from harness.explain.remedy import ChangeKind, ChangeStep
 from harness.explain.waterfall import PARTS, Reading
 from harness.model import DEFAULT_TRANSPORT, TRANSPORTS
 from harness.model.units import format_size
@@ -60,7 +60,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     is_of_link: bool = False
     is_sure: Callable[[Evidence], bool] = _is_round_trip_known
     detail: Callable[[Evidence], str] = lambda _: ""
-    change: Callable[[Reading], Step | None] = lambda _: None
+    change: Callable[[Reading], ChangeStep | None] = lambda _: None
     advice: Callable[[Evidence], str] = lambda _: ""
 
 
@@ -119,9 +119,9 @@ def _windows(reading: Reading) -> float | None:
     return (reading.path.window_each_ns or None) if reading.path is not None else None
 
 
-def _faster_device(guess: Reading) -> Step | None:
+def _faster_device(guess: Reading) -> ChangeStep | None:
     # Memory that takes half the time is advice for nobody.
-    return None if guess.evidence.is_memory else Step(Kind.DEVICE, 0.5)
+    return None if guess.evidence.is_memory else ChangeStep(ChangeKind.DEVICE, 0.5)
 
 
 def _is_window_transports(guess: Reading) -> bool:
@@ -132,11 +132,13 @@ def _is_window_transports(guess: Reading) -> bool:
     return guess.path.window_bytes in (None, transport.window_bytes)
 
 
-def _faster_link(guess: Reading) -> Step | None:
-    return Step(Kind.RATE, 2) if _is_window_transports(guess) and guess.faster is not None else None
+def _faster_link(guess: Reading) -> ChangeStep | None:
+    return (
+        ChangeStep(ChangeKind.RATE, 2) if _is_window_transports(guess) and guess.faster is not None else None
+    )
 
 
-def _deeper_queue(guess: Reading) -> Step | None:
+def _deeper_queue(guess: Reading) -> ChangeStep | None:
     is_narrow = guess.path is not None and guess.path.is_window_narrow(guess.depth)
     return remedy.deeper(guess) if _is_window_transports(guess) and not is_narrow else None
 
@@ -212,7 +214,7 @@ RULES = {
     ),
     Limit.CPU: Rule(
         words=lambda evidence: f"processor work{' outside crypto' if evidence.column.protection else ''}",
-        parts={"cpu": lambda reading: not reading.is_labs},
+        parts={"cpu": lambda reading: not reading.is_bare_emulation},
         is_sure=_is_work_known,
         detail=_work,
     ),

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 import msgspec
 
 from harness.analysis import theory, wire
-from harness.analysis.theory import Burst, Dialogue, Direction, Framing, Wire
+from harness.analysis.theory import Burst, Dialogue, Framing, IoDirection, Wire
 from harness.analysis.wire.iscsi import WINDOW_BYTES, cut
 from harness.explain.span import Span
 from harness.model import ENDS, Duplex, End, LinkProfile
@@ -94,7 +94,7 @@ def measured_link(profile: LinkProfile, rtt_ns: Span | None, goodput_bytes_s: fl
 
 
 def dialogue_of(
-    transport: str, agreed: Mapping[str, str], direction: Direction, window_bytes: int | None
+    transport: str, agreed: Mapping[str, str], direction: IoDirection, window_bytes: int | None
 ) -> Dialogue | None:
     """How the two ends talk; None if the record does not have what they agreed on."""
     return wire.transport(transport).dialogue(agreed, direction, window_bytes or WINDOW_BYTES)
@@ -105,7 +105,7 @@ def demands(
     link: LinkProfile,
     framing: Framing | None,
     dialogue: Dialogue,
-    direction: Direction,
+    direction: IoDirection,
     block_bytes: int,
     *,
     command_bytes: int | None = None,

@@ -38,10 +38,10 @@ class PrintedVerdict(TypedDict):
     ``encrypted`` is null without protection.
     ``holds`` is the part of the draws from the evidence that agree. ``either`` are two limits of which it is
     one, each with the part of the time that it explains. ``doubt`` is what makes the evidence doubtful.
-    ``is_labs_own``: the lab limits, and not the link that it imitates. ``share`` is the part of the time that
-    the limit explains. ``depth`` is the number of I/Os in flight. ``mb_s`` is the rate, in 10^6 bytes per
-    second. ``goodput_mb_s`` is the most TCP payload that the link carries. ``one_at_a_time_mb_s`` is the most
-    that one request at a time allows, at depth 1. ``time_ns`` is run time divided by the number of I/Os,
+    ``is_lab_limited``: the lab limits, and not the link that it imitates. ``share`` is the part of the time
+    that the limit explains. ``depth`` is the number of I/Os in flight. ``mb_s`` is the rate, in 10^6 bytes
+    per second. ``goodput_mb_s`` is the most TCP payload that the link carries. ``one_at_a_time_mb_s`` is the
+    most that one request at a time allows, at depth 1. ``time_ns`` is run time divided by the number of I/Os,
     ``whole_ns`` the time that one I/O is in flight. ``waterfall_ns`` are its parts. ``bounds_ns`` are the
     least times per I/O that each resource allows, at depths above 1. ``implementation_ns`` is the time beyond
     the digital twin's. ``ipsec_itself_ns`` is how much longer the twin takes with IPsec. ``cipher_ns`` is the
@@ -59,7 +59,7 @@ class PrintedVerdict(TypedDict):
     holds: float | None
     either: dict[Limit, tuple[float, float]]
     doubt: str | None
-    is_labs_own: bool
+    is_lab_limited: bool
     share: float | None
     sentence: str
     block_bytes: int | None

@@ -16,8 +16,8 @@ from collections.abc import Sequence
 import msgspec
 
 from harness.analysis import theory
-from harness.analysis.theory import Direction
-from harness.analysis.wire.iscsi import WINDOW_BYTES, Dialogue
+from harness.analysis.theory import IoDirection
+from harness.analysis.wire.iscsi import WINDOW_BYTES, IscsiDialogue
 from harness.explain import path
 from harness.explain.limits import Limit
 from harness.explain.verdict import Confidence
@@ -26,7 +26,7 @@ from harness.model.units import parse_size
 from harness.parse.jobfile import DEFAULT_BLOCK_BYTES
 from harness.parse.references import Reference, ReferenceColumn
 
-USUAL = Dialogue(
+USUAL = IscsiDialogue(
     initial_r2t=True,
     immediate_data=True,
     first_burst_bytes=65536,
@@ -119,7 +119,7 @@ def _cell(
 ) -> Concluded:
     column, row = reference.columns[place], reference.rows[workload]
     before = _before(reference, place)
-    direction: Direction = "write" if "write" in workload else "read"
+    direction: IoDirection = "write" if "write" in workload else "read"
     block_bytes = _block_bytes(workload)
     time_ns = block_bytes / row[place] * 1e3
     base = row[before] if before is not None else row[place]

@@ -24,7 +24,7 @@ ENOUGH = 1.1
 """A depth suffices if a deeper queue would gain no more than this factor."""
 
 
-class Kind(enum.StrEnum):
+class ChangeKind(enum.StrEnum):
     """What is changed."""
 
     DEPTH = "depth"
@@ -32,7 +32,7 @@ class Kind(enum.StrEnum):
     DEVICE = "device"
 
 
-class Resource(enum.StrEnum):
+class LimitingResource(enum.StrEnum):
     """What limits a cell after a change. ``ALONE``: nothing is full, there are too few I/Os in flight."""
 
     CORE = "core"
@@ -42,19 +42,19 @@ class Resource(enum.StrEnum):
     ALONE = "alone"
 
 
-class Step(msgspec.Struct, frozen=True):
+class ChangeStep(msgspec.Struct, frozen=True):
     """One thing changed: to ``value`` for a depth, else by this factor."""
 
-    kind: Kind
+    kind: ChangeKind
     value: float
 
     @property
     def words(self) -> str:
         """``queue depth 8``"""
         return {
-            Kind.DEPTH: f"queue depth {self.value:.0f}",
-            Kind.RATE: "a link of twice the rate",
-            Kind.DEVICE: "a device that takes half the time",
+            ChangeKind.DEPTH: f"queue depth {self.value:.0f}",
+            ChangeKind.RATE: "a link of twice the rate",
+            ChangeKind.DEVICE: "a device that takes half the time",
         }[self.kind]
 
 
@@ -64,12 +64,12 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     ``then`` is what limits after it, ``how`` from what that was computed.
     """
 
-    step: Step
+    step: ChangeStep
     what: str
     time_ns: float
     least_ns: float
     most_ns: float
-    then: Resource
+    then: LimitingResource
     how: str
 
 
@@ -88,10 +88,10 @@ class Chances(msgspec.Struct, frozen=True):
 LIKELY = Chances()
 
 WORK = {
-    (Kind.DEPTH, True): (0.88, 1.18),
-    (Kind.DEPTH, False): (0.9, 1.1),
-    (Kind.RATE, True): (0.85, 1.0),
-    (Kind.RATE, False): (0.7, 0.95),
+    (ChangeKind.DEPTH, True): (0.88, 1.18),
+    (ChangeKind.DEPTH, False): (0.9, 1.1),
+    (ChangeKind.RATE, True): (0.85, 1.0),
+    (ChangeKind.RATE, False): (0.7, 0.95),
 }
 """By what factor the core's work for one I/O changes with a step, from depth 1 and from a greater one
 (`python bench/remedies.py`). With more in flight, caches are colder and queues longer. With a faster link the
@@ -120,7 +120,7 @@ AGAIN = 0.06
 """How far a second measurement may lie from any model: TCP begins slowly, and no two runs are alike."""
 
 
-def foretell(guess: Reading, draws: Sequence[tuple[Reading, Chances]], step: Step) -> Change | None:
+def forecast(guess: Reading, draws: Sequence[tuple[Reading, Chances]], step: ChangeStep) -> Change | None:
     """The forecast of one step: from the best guess and from what it would be in each draw.
 
     None if it is hardly worth it, or if the lab itself would be what limits: its core handles more packets at
@@ -128,12 +128,12 @@ def foretell(guess: Reading, draws: Sequence[tuple[Reading, Chances]], step: Ste
     """
     time_ns, then = after(guess, step, LIKELY)
     if guess.time_ns < WORTH * time_ns or (
-        step.kind is Kind.RATE and guess.is_labs and then is Resource.CORE
+        step.kind is ChangeKind.RATE and guess.is_bare_emulation and then is LimitingResource.CORE
     ):
         return None
     drawn = sorted(after(reading, step, chances)[0] for reading, chances in draws) or [time_ns]
     outer = round(OUTSIDE * len(drawn))
-    path = guess.faster if step.kind is Kind.RATE else guess.path
+    path = guess.faster if step.kind is ChangeKind.RATE else guess.path
     return Change(
         step=step,
         what=step.words,
@@ -146,25 +146,27 @@ def foretell(guess: Reading, draws: Sequence[tuple[Reading, Chances]], step: Ste
     )
 
 
-def deeper(guess: Reading) -> Step | None:
+def deeper(guess: Reading) -> ChangeStep | None:
     """The smallest power of two beyond which a deeper queue gains almost nothing."""
     depths = [depth for depth in (2, 4, 8, 16, DEEPEST) if depth > guess.depth]
-    at = {depth: after(guess, Step(Kind.DEPTH, depth), LIKELY)[0] for depth in depths}
+    at = {depth: after(guess, ChangeStep(ChangeKind.DEPTH, depth), LIKELY)[0] for depth in depths}
     best = min(at.values(), default=0.0)
-    return next((Step(Kind.DEPTH, depth) for depth, ns in at.items() if ns <= ENOUGH * best), None)
+    return next(
+        (ChangeStep(ChangeKind.DEPTH, depth) for depth, ns in at.items() if ns <= ENOUGH * best), None
+    )
 
 
-def after(reading: Reading, step: Step, chances: Chances) -> tuple[float, Resource]:
+def after(reading: Reading, step: ChangeStep, chances: Chances) -> tuple[float, LimitingResource]:
     """The time per I/O after a step, and what then limits."""
     found = parts(reading)
-    path = reading.faster if step.kind is Kind.RATE else reading.path
-    depth = int(step.value) if step.kind is Kind.DEPTH else reading.depth
+    path = reading.faster if step.kind is ChangeKind.RATE else reading.path
+    depth = int(step.value) if step.kind is ChangeKind.DEPTH else reading.depth
     gained = 0.0
     core_ns = _core_ns(reading, found, chances)
     device_ns = None if reading.evidence.is_memory else reading.device_ns
-    if step.kind is Kind.RATE and path is not None and reading.path is not None:
+    if step.kind is ChangeKind.RATE and path is not None and reading.path is not None:
         gained = reading.path.alone_ns - path.alone_ns
-    elif step.kind is Kind.DEVICE and device_ns is not None:
+    elif step.kind is ChangeKind.DEVICE and device_ns is not None:
         gained = (1 - step.value) * found.get("device", 0.0)
         device_ns *= step.value
     # With several in flight, what nothing explains is waiting, and most of it for what is full. At depth 1 it
@@ -172,25 +174,27 @@ def after(reading: Reading, step: Step, chances: Chances) -> tuple[float, Resour
     known_ns = sum(ns for name, ns in found.items() if name != "rest")
     slower = max(1.0, reading.whole_ns / known_ns) if reading.depth == 1 and known_ns else 1.0
     alone_ns = (known_ns - gained) * slower
-    if step.kind is Kind.DEPTH and reading.depth == 1 and reading.evidence.is_memory:
+    if step.kind is ChangeKind.DEPTH and reading.depth == 1 and reading.evidence.is_memory:
         core_ns += QUEUED * (reading.device_ns or 0.0)
     core_ns *= _between(WORK.get((step.kind, reading.depth == 1), STEADY), chances.work)
-    servers = {Resource.CORE: core_ns}
+    servers = {LimitingResource.CORE: core_ns}
     if path is not None:
-        servers[Resource.LINK] = path.busy_ns
+        servers[LimitingResource.LINK] = path.busy_ns
     if device_ns is not None:
-        servers[Resource.DEVICE] = device_ns
-    if depth == 1 and step.kind is Kind.DEVICE:
+        servers[LimitingResource.DEVICE] = device_ns
+    if depth == 1 and step.kind is ChangeKind.DEVICE:
         # While the disk works the core waits, and shows no more of its work if it waits for less long.
-        return alone_ns, Resource.ALONE
+        return alone_ns, LimitingResource.ALONE
     if depth == 1:
         return _one_at_a_time(alone_ns, servers, path, chances)
-    bounds = {**servers, Resource.ALONE: alone_ns / depth}
+    bounds = {**servers, LimitingResource.ALONE: alone_ns / depth}
     if path is not None:
-        bounds[Resource.WINDOW] = path.window_each_ns * (slower if reading.core_ns is not None else 1.0)
-    if step.kind is Kind.DEPTH:
+        bounds[LimitingResource.WINDOW] = path.window_each_ns * (
+            slower if reading.core_ns is not None else 1.0
+        )
+    if step.kind is ChangeKind.DEPTH:
         clumps = _between(CLUMPS, chances.clumps)
-        bounds = {name: ns if name is Resource.CORE else clumps * ns for name, ns in bounds.items()}
+        bounds = {name: ns if name is LimitingResource.CORE else clumps * ns for name, ns in bounds.items()}
     then = max(bounds, key=bounds.__getitem__)
     least_ns = bounds[then]
     most_ns = max(least_ns, _mean_value_ns(alone_ns, list(servers.values()), depth))
@@ -202,13 +206,13 @@ def _between(bounds: tuple[float, float], part: float) -> float:
 
 
 def _one_at_a_time(
-    alone_ns: float, servers: Mapping[Resource, float], path: Demands | None, chances: Chances
-) -> tuple[float, Resource]:
+    alone_ns: float, servers: Mapping[LimitingResource, float], path: Demands | None, chances: Chances
+) -> tuple[float, LimitingResource]:
     """A core works on one packet while the link carries the next, so its work shows once the link is faster.
     It idles at least while the first packet travels, and while the last one does if none waits before it."""
     idle_ns = path.round_trip_ns * (1 + chances.waits) / 2 if path is not None else 0.0
-    core_ns = servers[Resource.CORE] + idle_ns
-    return (core_ns, Resource.CORE) if core_ns > alone_ns else (alone_ns, Resource.ALONE)
+    core_ns = servers[LimitingResource.CORE] + idle_ns
+    return (core_ns, LimitingResource.CORE) if core_ns > alone_ns else (alone_ns, LimitingResource.ALONE)
 
 
 def _core_ns(reading: Reading, found: Mapping[str, float], chances: Chances) -> float:
@@ -236,8 +240,8 @@ def _mean_value_ns(alone_ns: float, servers: Sequence[float], depth: int) -> flo
     return each_ns
 
 
-def _how(guess: Reading, step: Step, then: Resource) -> str:
-    if step.kind is Kind.DEPTH:
+def _how(guess: Reading, step: ChangeStep, then: LimitingResource) -> str:
+    if step.kind is ChangeKind.DEPTH:
         one_us = sum(ns for name, ns in parts(guess).items() if name != "rest" or guess.depth == 1) / 1000
         return f"the longer of {one_us:.0f} us / {step.value:.0f} and the busiest resource's time"
-    return "up to the core's work" if then is Resource.CORE else "all other parts unchanged"
+    return "up to the core's work" if then is LimitingResource.CORE else "all other parts unchanged"

@@ -12,7 +12,7 @@ import msgspec
 from harness.explain.evidence import Evidence
 from harness.explain.limits import Limit
 from harness.explain.printed import PrintedChange, PrintedTime, PrintedVerdict, PrintedVerdicts
-from harness.explain.remedy import Resource
+from harness.explain.remedy import LimitingResource
 from harness.explain.verdict import Confidence, Verdict, in_words, judge
 from harness.explain.waterfall import PARTS
 from harness.model import TRANSPORTS
@@ -63,7 +63,12 @@ class Explained(msgspec.Struct, frozen=True, kw_only=True):
     def where(self) -> str:
         """Where alone the forecast holds; "" if it does anywhere."""
         change, evidence = self.verdict.change, self.evidence
-        if change is None or change.then is not Resource.CORE or not evidence.is_emulated or evidence.busiest:
+        if (
+            change is None
+            or change.then is not LimitingResource.CORE
+            or not evidence.is_emulated
+            or evidence.busiest
+        ):
             return ""
         return "in the lab, where both ends share one core: two machines have two"
 

@@ -149,7 +149,7 @@ def times(run: RunFolder) -> dict[Cell, float]:
     }
 
 
-def beside(found: Evidence, twin: Mapping[Cell, float]) -> Evidence:
+def with_twin(found: Evidence, twin: Mapping[Cell, float]) -> Evidence:
     """The evidence on a cell with what the twin adds."""
     own = twin.get((found.workload, found.column))
     device = twin.get((found.workload, Column(LINK_LOCAL)))

@@ -71,7 +71,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     change: Change | None = None
 
     @property
-    def is_labs_own(self) -> bool:
+    def is_lab_limited(self) -> bool:
         """Whether the lab limits, and not the link that it imitates: the figure is none of such a link, and
         no answer about a protection."""
         return self.limited_by is Limit.LAB
@@ -100,29 +100,29 @@ def judge(evidence: Evidence) -> Verdict:
     said = [(Limit.UNKNOWN, 1.0)] if _is_bare(guess) else said
     holds, rivals = said[0][1], [limit for limit, _ in said]
     either = _either(said, draws)
-    told = limit if rivals[0] is limit and holds >= SURE else Limit.UNKNOWN
+    named = limit if rivals[0] is limit and holds >= SURE else Limit.UNKNOWN
     tightest = _tightest(guess, bounds)
     saturated = tightest not in (None, ALONE)
     verdict = Verdict(
-        limited_by=told,
-        confidence=_confidence(evidence, told),
-        reason=_reason(evidence, guess, told, share, holds, rivals, either),
-        either=either if told is Limit.UNKNOWN else {},
+        limited_by=named,
+        confidence=_confidence(evidence, named),
+        reason=_reason(evidence, guess, named, share, holds, rivals, either),
+        either=either if named is Limit.UNKNOWN else {},
         doubt=_doubt(evidence),
-        share=share if told is not Limit.UNKNOWN else None,
+        share=share if named is not Limit.UNKNOWN else None,
         holds=holds,
-        detail=told.rule.detail(evidence),
+        detail=named.rule.detail(evidence),
         whole_ns=round(guess.whole_ns),
         waterfall_ns=waterfall.in_ns(parts, guess.whole_ns, saturated=saturated),
         bounds_ns={name: round(bound) for name, bound in bounds.items()},
     )
-    return msgspec.structs.replace(verdict, change=_change(guess, draws, told))
+    return msgspec.structs.replace(verdict, change=_change(guess, draws, named))
 
 
-def is_labs_own(evidence: Evidence) -> bool:
+def is_lab_limited(evidence: Evidence) -> bool:
     """Whether the verdict is that the lab limits; without the draws, where the best guess is another."""
     guess = waterfall.best_guess(evidence) if evidence.is_emulated else None
-    return guess is not None and _limit(guess)[0] is Limit.LAB and judge(evidence).is_labs_own
+    return guess is not None and _limit(guess)[0] is Limit.LAB and judge(evidence).is_lab_limited
 
 
 def _is_bare(reading: Reading) -> bool:
@@ -236,13 +236,13 @@ def _tightest(reading: Reading, bounds: Mapping[str, float]) -> str | None:
 def _reason(
     evidence: Evidence,
     guess: Reading,
-    told: Limit,
+    named: Limit,
     share: float,
     holds: float,
     rivals: Sequence[Limit],
     either: Mapping[Limit, tuple[float, float]],
 ) -> str:
-    if told is not Limit.UNKNOWN:
+    if named is not Limit.UNKNOWN:
         if guess.depth == 1:
             return f"{share:.0%} of the time of one I/O"
         if _tightest(guess, _bounds(guess, waterfall.parts(guess))) == ALONE:
@@ -326,4 +326,4 @@ def _change(guess: Reading, draws: Sequence[Reading], limit: Limit) -> Change | 
         return None
     random = Random(2)  # noqa: S311
     chances = (Chances(random.random(), random.random(), random.random()) for _ in draws)
-    return remedy.foretell(guess, list(zip(draws, chances, strict=False))[::4], step)
+    return remedy.forecast(guess, list(zip(draws, chances, strict=False))[::4], step)

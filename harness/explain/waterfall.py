@@ -59,7 +59,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
     faster: Demands | None = None
 
     @property
-    def is_labs(self) -> bool:
+    def is_bare_emulation(self) -> bool:
         """The link is emulated and nothing is protected, so what processors do is the lab's own."""
         return self.evidence.is_emulated and not self.evidence.column.protection
 

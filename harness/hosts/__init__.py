@@ -18,7 +18,7 @@ from harness.hosts import runner
 from harness.hosts.namespaces import NotEntered, within
 from harness.hosts.programs import here
 from harness.hosts.runner import DEFAULT_TIMEOUT_S, Completed, P
-from harness.hosts.undo import Entry
+from harness.hosts.undo import UndoEntry
 from harness.model.errors import CommandFailed
 
 PRIVATE = Path("/run/harness/private")
@@ -35,12 +35,12 @@ class Ledger(Protocol):
     """Where it is written down before something is brought up on a host, and crossed out after it is
     undone."""
 
-    def open(self, entry: Entry) -> int: ...
+    def open(self, entry: UndoEntry) -> int: ...
 
     def close(self, number: int) -> None: ...
 
 
-class Watched(Protocol):
+class ReadableHost(Protocol):
     """A machine, or part of one, whose files and program outputs can be read."""
 
     @property
@@ -95,7 +95,7 @@ class Host(abc.ABC):
         return None
 
     @abc.abstractmethod
-    def beside(self, name: str, netns: str) -> Host:
+    def in_netns(self, name: str, netns: str) -> Host:
         """The network namespace ``netns`` of the same kernel, as a host. RequirementError if it can have
         none."""
 
@@ -197,7 +197,7 @@ class NamespaceHost(Host):
     name: str
     netns: str | None = None
 
-    def beside(self, name: str, netns: str) -> NamespaceHost:
+    def in_netns(self, name: str, netns: str) -> NamespaceHost:
         return dataclasses.replace(self, name=name, netns=netns)
 
     @property

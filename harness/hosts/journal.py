@@ -18,7 +18,7 @@ import msgspec
 
 from harness.hosts import Host, Ledger, signals, state
 from harness.hosts.programs import here
-from harness.hosts.undo import Entry, Step, carry_out
+from harness.hosts.undo import UndoEntry, UndoStep, carry_out
 from harness.model.errors import DeviceRefused, HarnessError, HostLost
 
 
@@ -36,16 +36,16 @@ class Resource(Protocol):
 
     def acquire(self, host: Host) -> None: ...
 
-    def undo(self) -> tuple[Step, ...]: ...
+    def undo(self) -> tuple[UndoStep, ...]: ...
 
 
 R = TypeVar("R", bound=Resource)
 
 
-class Unreadable(HarnessError):
+class UnreadableJournal(HarnessError):
     """A journal that is damaged, of another version or not a journal: what it names is unknown."""
 
-    def __init__(self, error: here.Unreadable) -> None:
+    def __init__(self, error: here.DamagedJournal) -> None:
         super().__init__(str(error), hint="`harness clean` renames it, so that you can look at it")
 
 
@@ -59,12 +59,12 @@ class Journal:
 
     def __init__(self, path: Path, *, lasting: Path | None = None) -> None:
         self.path = path
-        self._file = here.Journal(path)
+        self._file = here.JournalFile(path)
         self._lasting: Journal | None = None
         if lasting is not None:
             # A name of its own, because others share the folder.
             self._lasting = Journal(lasting / f"journal-{time.time_ns()}-{os.getpid()}.jsonl")
-            self._lasting._file = here.Journal(self._lasting.path, is_shared=True)
+            self._lasting._file = here.JournalFile(self._lasting.path, is_shared=True)
         self.leaks: list[str] = []
         """One sentence for each resource that could not be undone. A run with any has failed."""
 
@@ -73,7 +73,7 @@ class Journal:
         """Acquire a resource while the context lasts; it is written down before the first act."""
         what = f"{type(resource).__name__} {getattr(resource, resource.__struct_fields__[0])}"
         lasting: bool = getattr(resource, "lasting", False)
-        entry = Entry(what=what, steps=resource.undo(), netns=host.netns, lasting=lasting)
+        entry = UndoEntry(what=what, steps=resource.undo(), netns=host.netns, lasting=lasting)
         ledger, number = self._write_down(host, entry)
         with contextlib.ExitStack() as stack:
             stack.callback(self._release, ledger, number, host, resource)
@@ -86,7 +86,7 @@ class Journal:
                 raise
             yield resource
 
-    def _write_down(self, host: Host, entry: Entry) -> tuple[Ledger, int]:
+    def _write_down(self, host: Host, entry: UndoEntry) -> tuple[Ledger, int]:
         """Write an entry down; returns where, and under which number."""
         if host.ledger is None and entry.lasting and self._lasting is not None:
             with contextlib.suppress(OSError, state.NotOwn):
@@ -111,13 +111,13 @@ class Journal:
         except (HarnessError, OSError) as error:
             self.leaks.append(f"{type(resource).__name__} was not undone: {error}")
 
-    def open(self, entry: Entry) -> int:
+    def open(self, entry: UndoEntry) -> int:
         """Write down what is about to be brought up; returns its number. Raises Unreadable."""
         try:
             # A journal is continued if a killed run is: what it names must not count as undone.
             number = max(self._file.pending, default=0) + 1
-        except here.Unreadable as error:
-            raise Unreadable(error) from error
+        except here.DamagedJournal as error:
+            raise UnreadableJournal(error) from error
         self._file.open(number, msgspec.to_builtins(entry))
         return number
 
@@ -133,13 +133,13 @@ class Journal:
             with contextlib.suppress(OSError):
                 self._lasting.path.parent.rmdir()
 
-    def open_entries(self) -> dict[int, Entry]:
+    def open_entries(self) -> dict[int, UndoEntry]:
         """What was brought up and not undone, by number, newest first. Raises Unreadable."""
         try:
             pending = here.read(self.path)
-        except here.Unreadable as error:
-            raise Unreadable(error) from error
-        return {number: msgspec.convert(pending[number], Entry) for number in reversed(pending)}
+        except here.DamagedJournal as error:
+            raise UnreadableJournal(error) from error
+        return {number: msgspec.convert(pending[number], UndoEntry) for number in reversed(pending)}
 
 
 def left_on_disk(folder: Path) -> Iterator[Journal]:

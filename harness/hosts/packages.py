@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from harness.hosts import programs, releases, runner
 from harness.hosts.programs.here import environment
-from harness.hosts.releases import Distribution
+from harness.hosts.releases import LinuxDistribution
 from harness.model.errors import RequirementError
 from harness.parse.profiles import data_folder
 
@@ -159,7 +159,7 @@ def install_command(packages: Sequence[Package]) -> str:
     return command(system, packages, is_root=os.geteuid() == 0)
 
 
-def command(system: Distribution | None, packages: Sequence[Package], *, is_root: bool) -> str:
+def command(system: LinuxDistribution | None, packages: Sequence[Package], *, is_root: bool) -> str:
     """The command that installs packages on a distribution.
 
     What it has no name for is named by what it provides. apt has no lists in images of containers and clouds,

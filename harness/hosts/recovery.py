@@ -9,20 +9,20 @@ import msgspec
 from harness.hosts import Host, NamespaceHost
 from harness.hosts.journal import Journal
 from harness.hosts.programs import here
-from harness.hosts.undo import Entry, Undone, carry_out
+from harness.hosts.undo import UndoEntry, Undone, carry_out
 
 
 def recover(journal: Journal) -> tuple[list[str], list[str]]:
     """Undo what a journal names; returns (what was removed, what could not be), and deletes it if all was."""
 
     def undo(entry: here.Message) -> Undone:
-        found = msgspec.convert(entry, Entry)
+        found = msgspec.convert(entry, UndoEntry)
         return carry_out(found.steps, reachable(found).run)
 
     return here.recover(journal.path, undo)
 
 
-def reachable(entry: Entry) -> Host:
+def reachable(entry: UndoEntry) -> Host:
     """Where to undo it: in its namespace, or on this machine if the namespace ended with its processes.
 
     LIO's objects belong to no namespace, and whatever belonged to one has gone with it.

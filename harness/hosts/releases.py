@@ -29,7 +29,7 @@ class Release(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     kernel: str
 
 
-class Distribution(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class LinuxDistribution(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A file of releases/. ``ids`` are words of os-release(5)'s ID and ID_LIKE.
 
     ``install`` is a command that takes names. ``names`` are the names here by Debian's; of ``names_as`` are
@@ -63,19 +63,21 @@ class Distribution(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return next((r for r in self.releases if not r.words or set(r.words) & set(words)), None)
 
 
-def distributions() -> list[Distribution]:
+def distributions() -> list[LinuxDistribution]:
     """All of releases/."""
     files = sorted((data_folder() / "releases").glob("*.toml"))
-    return [msgspec.convert(tomllib.loads(file.read_text(encoding="utf-8")), Distribution) for file in files]
+    return [
+        msgspec.convert(tomllib.loads(file.read_text(encoding="utf-8")), LinuxDistribution) for file in files
+    ]
 
 
-def named(families: Sequence[str]) -> Distribution | None:
+def named(families: Sequence[str]) -> LinuxDistribution | None:
     """The distribution of os-release(5)'s ID and ID_LIKE, of which the first that is known counts."""
     found = distributions()
     return next((each for family in families for each in found if family in each.ids), None)
 
 
-def here() -> Distribution | None:
+def here() -> LinuxDistribution | None:
     """That of this machine; None if it is not known."""
     words = _os_release()
     return named([words.get("ID", ""), *words.get("ID_LIKE", "").split()])

@@ -27,7 +27,7 @@ import msgspec
 from harness.hosts import PRIVATE, Daemon, Host, Ledger, programs, runner, signals
 from harness.hosts.programs.here import Relay
 from harness.hosts.runner import DEFAULT_TIMEOUT_S, Completed, command_line
-from harness.hosts.undo import Entry
+from harness.hosts.undo import UndoEntry
 from harness.model.errors import (
     BusyError,
     CommandFailed,
@@ -38,7 +38,7 @@ from harness.model.errors import (
 )
 from harness.model.escape import printable
 from harness.model.units import format_size
-from harness.parse.hosts import Address
+from harness.parse.hosts import HostAddress
 
 BEAT_S = 4.0
 DEADMAN_S = 20.0
@@ -61,7 +61,7 @@ NONSENSE = "it sent something that the agent does not send"
 TOO_MUCH = "it sent more than it was asked for"
 
 
-class Answer(msgspec.Struct):
+class AgentMessage(msgspec.Struct):
     """A message of an agent: the number of its request, and what that asked for; or a daemon's output."""
 
     id: int = 0
@@ -90,17 +90,17 @@ class _Hello(msgspec.Struct):
     hello: int
 
 
-class Answers(queue.Queue[Answer | None]):
+class Replies(queue.Queue[AgentMessage | None]):
     """The answers to one request, in order; None once the host is lost. ``held`` bytes of them wait."""
 
     held = 0
 
-    def _put(self, item: Answer | None) -> None:
+    def _put(self, item: AgentMessage | None) -> None:
         self.held += item.size_bytes if item else 0
         super()._put(item)
 
-    def _get(self) -> Answer | None:
-        item: Answer | None = super()._get()
+    def _get(self) -> AgentMessage | None:
+        item: AgentMessage | None = super()._get()
         self.held -= item.size_bytes if item else 0
         return item
 
@@ -144,7 +144,7 @@ def launch_command(program_bytes: int) -> list[str]:
     return ["sh", "-c", _LAUNCH, _BOOTSTRAP, str(program_bytes)]
 
 
-def ssh_command(address: Address, command: Sequence[str], options: Mapping[str, str]) -> list[str]:
+def ssh_command(address: HostAddress, command: Sequence[str], options: Mapping[str, str]) -> list[str]:
     """An ssh(1) command line. This is the one place where words are quoted for another machine's shell."""
     words = [f"-o{name}={value}" for name, value in {**SSH_OPTIONS, **options}.items()]
     return ["ssh", "-T", *words, *address.ssh_words(), "--", shlex.join(command)]
@@ -159,7 +159,7 @@ def asked_once(argv: Sequence[str], text: str, *, within_s: float) -> tuple[str,
     end = time.monotonic() + within_s
     data = b""
     with tempfile.TemporaryDirectory(prefix="harness-") as folder:
-        dialogue = runner.Dialogue(argv, Path(folder, "log"))
+        dialogue = runner.PipedProgram(argv, Path(folder, "log"))
         try:
             with contextlib.suppress(OSError):
                 dialogue.input.write(text.encode())
@@ -177,20 +177,20 @@ def asked_once(argv: Sequence[str], text: str, *, within_s: float) -> tuple[str,
         return (data.decode("utf-8", "replace"), dialogue.said()) if has_ended else None
 
 
-class Connection:
+class AgentConnection:
     """A running agent: requests go in, answers come out, and daemons' outputs go to files."""
 
     def __init__(self, name: str, argv: Sequence[str], log: Path) -> None:
         self.name = name
         self._numbers = itertools.count(1)
-        self._waiting: dict[int, Answers] = {}
+        self._waiting: dict[int, Replies] = {}
         self._streams: dict[tuple[int, str], Callable[[bytes], object]] = {}
         self._lock = threading.Lock()
         # A lock of its own: writing may take long, and meanwhile messages must be read.
         self._sending = threading.Lock()
         self.lost: str | None = None
         """Why it is gone, once it is."""
-        self.dialogue = runner.Dialogue(argv, log)
+        self.dialogue = runner.PipedProgram(argv, log)
         self._hello: queue.Queue[bool] = queue.Queue()
         self._ended = threading.Event()
         threading.Thread(target=self._listen, daemon=True).start()
@@ -216,10 +216,10 @@ class Connection:
             if _has_greeted(self.dialogue.output):
                 self._hello.put(True)
                 for line in _lines(self.dialogue.output, LARGEST_ANSWER_BYTES):
-                    answer = _decode(line, Answer)
+                    answer = _decode(line, AgentMessage)
                     answer.size_bytes = len(line)
                     self._take(answer)
-        except _Nonsense as nonsense:
+        except _BadAgentMessage as nonsense:
             self.lost = self.lost or str(nonsense)
             self.dialogue.process.kill()  # otherwise it would go on
         except OSError as error:
@@ -233,7 +233,7 @@ class Connection:
                     waiting.put(None)
                 self._hello.put(False)
 
-    def _take(self, answer: Answer) -> None:
+    def _take(self, answer: AgentMessage) -> None:
         for name, data in (("out", answer.out), ("err", answer.err)):
             if data is not None:
                 with self._lock:  # so that nobody closes its file in the meantime
@@ -244,7 +244,7 @@ class Connection:
             waiting = self._waiting.get(answer.id)
         if waiting is not None:
             if waiting.held + answer.size_bytes > LARGEST_ANSWER_BYTES:
-                raise _Nonsense(TOO_MUCH)
+                raise _BadAgentMessage(TOO_MUCH)
             waiting.put(answer)
 
     def _beat(self) -> None:
@@ -274,13 +274,13 @@ class Connection:
     @contextlib.contextmanager
     def request(
         self, do: str, *, streams: Mapping[str, Callable[[bytes], object]] | None = None, **fields: Any
-    ) -> Iterator[tuple[int, Answers]]:
+    ) -> Iterator[tuple[int, Replies]]:
         """Send a request; yields its number and the queue of its answers (None: the host was lost).
 
         ``streams`` take a daemon's output, by ``out`` and ``err``.
         """
         number = next(self._numbers)
-        answers = Answers()
+        answers = Replies()
         with self._lock:
             self._waiting[number] = answers
             for name, take in (streams or {}).items():
@@ -294,7 +294,7 @@ class Connection:
                 for name in streams or {}:
                     del self._streams[number, name]
 
-    def ask(self, do: str, *, within_s: float = DEFAULT_TIMEOUT_S, **fields: Any) -> Answer:
+    def ask(self, do: str, *, within_s: float = DEFAULT_TIMEOUT_S, **fields: Any) -> AgentMessage:
         """Send a request and wait for its answer. HostLost if the host is gone or does not answer."""
         with self.request(do, **fields) as (number, answers):
             try:
@@ -305,7 +305,7 @@ class Connection:
                         self.tell("kill", of=number)
                 raise
 
-    def answer(self, answers: Answers, timeout_s: float) -> Answer:
+    def answer(self, answers: Replies, timeout_s: float) -> AgentMessage:
         """The next answer. HostLost if there is none; else see ``Host.run``."""
         try:
             answer = answers.get(timeout=timeout_s + ANSWER_GRACE_S)
@@ -348,7 +348,7 @@ class Connection:
         self.dialogue.end(10)
 
 
-class _Nonsense(Exception):
+class _BadAgentMessage(Exception):
     """A message that no agent sends; says what it is."""
 
 
@@ -356,7 +356,7 @@ def _lines(out: IO[bytes], largest_bytes: int) -> Iterator[bytes]:
     """The lines that come, with a limit on their length."""
     while line := out.readline(largest_bytes + 1):
         if len(line) > largest_bytes:
-            raise _Nonsense(f"it sent a line that did not end within {format_size(largest_bytes)}")
+            raise _BadAgentMessage(f"it sent a line that did not end within {format_size(largest_bytes)}")
         yield line
 
 
@@ -372,7 +372,7 @@ def _decode(line: bytes, kind: type[K]) -> K:
     try:
         return msgspec.json.decode(line, type=kind)
     except (ValueError, RecursionError) as error:
-        raise _Nonsense(NONSENSE) from error
+        raise _BadAgentMessage(NONSENSE) from error
 
 
 def _has_greeted(out: IO[bytes]) -> bool:
@@ -380,7 +380,7 @@ def _has_greeted(out: IO[bytes]) -> bool:
     read = 0
     for line in _lines(out, LARGEST_GREETING_BYTES):
         read += len(line)
-        with contextlib.suppress(_Nonsense):
+        with contextlib.suppress(_BadAgentMessage):
             _decode(line, _Hello)
             return True
         if read > LARGEST_GREETING_BYTES:
@@ -430,9 +430,9 @@ def explain(name: str, said: str, failures: Sequence[tuple[str, str]] = FAILURES
 
 @dataclass(frozen=True, eq=False)
 class _AgentLedger:
-    connection: Connection
+    connection: AgentConnection
 
-    def open(self, entry: Entry) -> int:
+    def open(self, entry: UndoEntry) -> int:
         number = next(self.connection._numbers)
         self.connection.ask("note", number=number, entry=msgspec.to_builtins(entry))
         return number
@@ -445,10 +445,10 @@ class _AgentLedger:
 class _Spawned:
     """A daemon that an agent started for the request of this number."""
 
-    connection: Connection
+    connection: AgentConnection
     number: int
-    answers: Answers
-    last: list[Answer | None] = field(default_factory=list)
+    answers: Replies
+    last: list[AgentMessage | None] = field(default_factory=list)
 
     def ended(self) -> bool:
         with contextlib.suppress(queue.Empty):
@@ -473,14 +473,14 @@ class AgentHost(Host):
     """A machine through its agent. ``address`` is for people: where it is."""
 
     name: str
-    connection: Connection
+    connection: AgentConnection
     address: str
     ssh_peer: str = ""
     """The address at which sshd was reached there, "" if the host is local."""
     recovered: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
     """What killed runs had left there: removed, not removed."""
 
-    def beside(self, name: str, netns: str) -> NoReturn:
+    def in_netns(self, name: str, netns: str) -> NoReturn:
         del name, netns
         raise RequirementError(
             f"the {self.name} is a machine, and links between namespaces are made in the lab",
@@ -604,7 +604,7 @@ class AgentHost(Host):
 
 @contextlib.contextmanager
 def connect(
-    address: Address,
+    address: HostAddress,
     *,
     role: str,
     name: str,
@@ -621,7 +621,7 @@ def connect(
     """
     command = launch_command(len(_program().encode()))
     argv = command if address.is_local else ssh_command(address, command, ssh_options or {})
-    connection = Connection(name, argv, log)
+    connection = AgentConnection(name, argv, log)
     with contextlib.ExitStack() as stack:
         stack.callback(connection.close)
         connection.await_hello()

@@ -200,7 +200,7 @@ def left_running(argv: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
         return _popen(argv, stdout=out, stderr=subprocess.STDOUT)
 
 
-class Dialogue:
+class PipedProgram:
     """A dialogue with a program in a session of its own: ``input`` and ``output`` are pipes.
 
     Its standard error is appended to ``log``, up to LARGEST_LOG_BYTES. RequirementError if it cannot be

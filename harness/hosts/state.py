@@ -92,7 +92,7 @@ def own_folder(folder: Path) -> Path:
     hint = f"look at what it is, then remove it: rm -r {folder}"
     try:
         return here.own_folder(folder)
-    except here.NotOwn as error:
+    except here.FolderNotOwn as error:
         raise NotOwn(str(error), hint=hint) from error
     except here.Exposed as error:
         raise RequirementError(str(error), hint=hint) from error

@@ -16,7 +16,7 @@ from harness.hosts.runner import Completed
 from harness.model.errors import HarnessError, HostLost
 
 
-class Step(msgspec.Struct, frozen=True, omit_defaults=True):
+class UndoStep(msgspec.Struct, frozen=True, omit_defaults=True):
     """One command that undoes something. It succeeds if it ends with status 0.
 
     It also succeeds if its standard error contains one of ``absent``: then there was nothing to undo.
@@ -27,14 +27,14 @@ class Step(msgspec.Struct, frozen=True, omit_defaults=True):
     absent: tuple[str, ...] = ()
 
 
-class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
+class UndoEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     """Something that was brought up: what it is for people, its network namespace, and its undoing.
 
     A ``lasting`` entry lies on a disk, and a reboot does not end it.
     """
 
     what: str
-    steps: tuple[Step, ...]
+    steps: tuple[UndoStep, ...]
     netns: str | None = None
     lasting: bool = False
 
@@ -43,7 +43,7 @@ STEP_TIMEOUT_S = 60.0
 """Logging out of a target that has gone takes time; see ``programs/logout.py``."""
 
 
-Run = Callable[..., Completed]
+RunOnHost = Callable[..., Completed]
 """``Host.run``."""
 
 
@@ -54,7 +54,7 @@ class Undone(NamedTuple):
     found: bool
 
 
-def carry_out(steps: Iterable[Step], run: Run) -> Undone:
+def carry_out(steps: Iterable[UndoStep], run: RunOnHost) -> Undone:
     """Carry out all steps, whatever happens to the others.
 
     HostLost passes: no step can be carried out on a host that is out of reach.

@@ -12,12 +12,12 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
-from harness.model.beside import Beside, Others
 from harness.model.probing import Probe
 from harness.model.protections import PROTECTIONS, protocol
 from harness.model.ranges import Amount, Count, Figure, Size
+from harness.model.telemetry import Others, Telemetry
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 """Version of the records below; a reader refuses records of a later version."""
 
 
@@ -223,7 +223,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
         return not self.is_virtual and not self.kernel and not self.disk
 
     @property
-    def told(self) -> Setting:
+    def distinct(self) -> Setting:
         """The same without what tells no two columns apart: the usual ciphers, and from which commit a kernel
         was built, of which the key tells all."""
         other = self.other_kernel and msgspec.structs.replace(self.other_kernel, commit="")
@@ -245,8 +245,8 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
             return f"{self.source} output"
         words = [str(self.testbed)]
         # In virtual time it is the lab's own anyway, but not always the same one.
-        is_told = self.is_own and (self.release or not self.is_virtual)
-        words += [f"own kernel {self.release}".strip()] if is_told else []
+        is_reported = self.is_own and (self.release or not self.is_virtual)
+        words += [f"own kernel {self.release}".strip()] if is_reported else []
         words += [f"{self.clock} time"] if self.is_virtual else []
         words += [self.disk] if self.disk else []
         words += [f"{self.ciphers} ciphers"] if self.has_portable else []
@@ -460,8 +460,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 class Workload(msgspec.Struct, frozen=True, kw_only=True):
     """What a job does, by its name and in numbers; what its options, or fio's report, do not say is None.
 
-    ``depth`` is how many I/Os each of its ``jobs`` keeps in flight. ``rate_bytes_s`` is what each may do at
-    most, None: as much as it can.
+    ``depth`` is how many I/Os each of its ``numjobs`` fio jobs keeps in flight. ``rate_bytes_s`` is what each
+    may do at most, None: as much as it can.
     """
 
     name: str
@@ -469,13 +469,13 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     pattern: Literal["sequential", "random"] | None = None
     block_bytes: Size | None = None
     depth: Size | None = None
-    jobs: Size | None = None
+    numjobs: Size | None = None
     rate_bytes_s: Size | None = None
 
     @property
     def in_flight(self) -> int | None:
         """How many I/Os all jobs together keep in flight."""
-        return None if self.depth is None else self.depth * (self.jobs or 1)
+        return None if self.depth is None else self.depth * (self.numjobs or 1)
 
 
 class Column(msgspec.Struct, frozen=True, order=True, forbid_unknown_fields=True):
@@ -715,7 +715,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 COMPLETION: Final = "clat"
-APART: Final = "apart"
+PER_JOB: Final = "per-job"
 """Of which latency percentiles are, if not of total latency: see ``Latency``."""
 
 
@@ -723,7 +723,7 @@ class Latency(msgspec.Struct, frozen=True, kw_only=True):
     """Latency of completed I/Os, submission to completion; what fio did not report is None.
 
     ``percentiles`` is written only if they are not those of total latency: ``clat`` if they leave out the
-    time of submission, ``apart`` if fio reported them for several jobs, without histograms to merge.
+    time of submission, ``per-job`` if fio reported them for several jobs, without histograms to merge.
     """
 
     mean_ns: Amount | None = None
@@ -733,7 +733,7 @@ class Latency(msgspec.Struct, frozen=True, kw_only=True):
     p50_ns: Amount | None = None
     p99_ns: Amount | None = None
     p99_9_ns: Amount | None = None
-    percentiles: Literal["clat", "apart"] | msgspec.UnsetType = msgspec.UNSET
+    percentiles: Literal["clat", "per-job"] | msgspec.UnsetType = msgspec.UNSET
 
 
 class Io(msgspec.Struct, frozen=True, kw_only=True):
@@ -854,7 +854,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     versions. ``proof`` is None without a network. ``raw`` are the outputs of tools, as files in the run's
     folder. With several initiators, ``clients`` has each one's part; ``read`` and ``write`` are their totals,
     with percentiles from the merged histograms. ``wifi`` is the association before, during and after.
-    ``beside`` is what was measured beside the cell, None if nothing was.
+    ``telemetry`` is what was measured beside the cell, None if nothing was.
     """
 
     run_id: str
@@ -881,10 +881,10 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     raw: tuple[str, ...] = ()
     clients: tuple[ClientPart, ...] = ()
     wifi: tuple[WifiState, ...] = ()
-    beside: Beside | None = None
+    telemetry: Telemetry | None = None
     schema: int = SCHEMA_VERSION
 
     @property
     def others(self) -> tuple[Others, ...]:
         """What other programs took during the cell; empty if that is unknown."""
-        return self.beside.others if self.beside is not None else ()
+        return self.telemetry.others if self.telemetry is not None else ()

@@ -13,11 +13,11 @@ from typing import Any, ClassVar, get_args
 
 import msgspec
 
-from harness.model.beside import RoundTrips
 from harness.model.choices import Choice
 from harness.model.errors import UsageError
 from harness.model.histogram import Histogram
 from harness.model.ranges import Amount, Count
+from harness.model.telemetry import RoundTrips
 from harness.model.units import shown
 
 LONGEST_S = 3600
@@ -35,7 +35,7 @@ _UNITS = {"_mbit_s": 1e6, "_ms": 1e6, "_us": 1e3}
 """By how keys of tables end: how many of what is recorded they are."""
 
 
-class Socket(enum.StrEnum):
+class SocketUse(enum.StrEnum):
     """Whether a client keeps one socket for all its round trips, or opens and closes one for each."""
 
     KEPT = "kept"
@@ -78,7 +78,7 @@ DETAILED = (View.LINK, View.PPPOE)
 PUBLISHED = (View.PPPOE, View.OPENFLOW)
 
 ROWS = {View.PPS: "Method", View.UDP_LATENCY: "Bytes"}
-"""What tells the rows of one path apart (``Kind.row``), in views that have several."""
+"""What tells the rows of one path apart (``ProbeKind.row``), in views that have several."""
 
 
 class Shown(msgspec.Struct, frozen=True):
@@ -111,7 +111,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     packet_bytes: int | None = None
 
 
-class Kind(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ProbeKind(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What the kinds of probe have in common. Parameters, and products of them, must be within
     ``BOUNDS``.
 
@@ -153,7 +153,7 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         return None
 
 
-def check(probe: Kind) -> None:
+def check(probe: ProbeKind) -> None:
     """UsageError for parameters that no tool could use."""
     if not probe.SENDS:
         raise UsageError(
@@ -187,7 +187,7 @@ def _cadent(probe: Ping) -> bool:
     return not probe.loaded and probe.interval_s < SPARSE_S
 
 
-class Ping(Kind, frozen=True, kw_only=True, tag="ping"):
+class Ping(ProbeKind, frozen=True, kw_only=True, tag="ping"):
     """Echo requests, one each ``interval_s``, on the idle path or while TCP fills it (``loaded``)."""
 
     BOUNDS = {
@@ -247,7 +247,7 @@ def _plain(probe: Tcp) -> bool:
     return probe.name == "tcp"
 
 
-class Tcp(Kind, frozen=True, kw_only=True, tag="tcp"):
+class Tcp(ProbeKind, frozen=True, kw_only=True, tag="tcp"):
     """iperf3 over TCP, from the initiator to the target or back (``reverse``)."""
 
     BOUNDS = {"duration_s": (1, LONGEST_S), "streams": (1, 128)}
@@ -288,7 +288,7 @@ class UdpFigures(msgspec.Struct, frozen=True, kw_only=True, tag="udp"):
     out_of_order: Count | None = None
 
 
-class Udp(Kind, frozen=True, kw_only=True, tag="udp"):
+class Udp(ProbeKind, frozen=True, kw_only=True, tag="udp"):
     """iperf3 over UDP, sending ``rate_bit_s``, in datagrams of ``payload_bytes`` (None: iperf3's choice)."""
 
     BOUNDS = {
@@ -399,7 +399,7 @@ _FLOOD = (
 """Of both kinds of floods; one that nobody answers has no replies."""
 
 
-class PacketRate(Kind, frozen=True, kw_only=True, tag="packet-rate"):
+class PacketRate(ProbeKind, frozen=True, kw_only=True, tag="packet-rate"):
     """Floods of echo requests, by one process and by more at once, until their sum stops growing."""
 
     BOUNDS = {"duration_s": (1, LONGEST_S), "most_at_once": (1, 64)}
@@ -423,7 +423,7 @@ class PacketRate(Kind, frozen=True, kw_only=True, tag="packet-rate"):
         return 3.0 * self.duration_s
 
 
-class Forwarding(Kind, frozen=True, kw_only=True, tag="forwarding"):
+class Forwarding(ProbeKind, frozen=True, kw_only=True, tag="forwarding"):
     """A flood that nobody answers, and how much of it each hop lets through."""
 
     BOUNDS = {"duration_s": (1, LONGEST_S)}
@@ -460,14 +460,14 @@ class UdpLatencyFigures(msgspec.Struct, frozen=True, kw_only=True, tag="udp-late
 
 
 def _reopened(probe: UdpLatency) -> bool:
-    return probe.socket is Socket.REOPENED
+    return probe.socket is SocketUse.REOPENED
 
 
 def _kept(probe: UdpLatency) -> bool:
-    return probe.socket is Socket.KEPT
+    return probe.socket is SocketUse.KEPT
 
 
-class UdpLatency(Kind, frozen=True, kw_only=True, tag="udp-latency"):
+class UdpLatency(ProbeKind, frozen=True, kw_only=True, tag="udp-latency"):
     """A datagram there and back, ``count`` times."""
 
     BOUNDS = {
@@ -485,7 +485,7 @@ class UdpLatency(Kind, frozen=True, kw_only=True, tag="udp-latency"):
 
     payload_bytes: int = 1024
     count: int = 100_000
-    socket: Socket = Socket.KEPT
+    socket: SocketUse = SocketUse.KEPT
 
     @property
     def name(self) -> str:
@@ -500,7 +500,7 @@ class UdpLatency(Kind, frozen=True, kw_only=True, tag="udp-latency"):
         return self.count * 300e-6
 
 
-class Operation(msgspec.Struct, frozen=True, kw_only=True):
+class CipherTimes(msgspec.Struct, frozen=True, kw_only=True):
     """The times to encrypt, or decrypt, ``short_bytes`` and ``long_bytes``: two points of a line."""
 
     short_bytes: Count
@@ -532,12 +532,12 @@ class KernelCipher(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     ends: tuple[str, ...]
-    processors: Count
+    cores: Count
     driver: str
     turns: Count
     stretch: Amount
-    encrypt: Operation
-    decrypt: Operation
+    encrypt: CipherTimes
+    decrypt: CipherTimes
 
 
 class CipherFigures(msgspec.Struct, frozen=True, kw_only=True, tag="cipher"):
@@ -546,7 +546,7 @@ class CipherFigures(msgspec.Struct, frozen=True, kw_only=True, tag="cipher"):
     kernels: tuple[KernelCipher, ...]
 
 
-class Cipher(Kind, frozen=True, kw_only=True, tag="cipher"):
+class Cipher(ProbeKind, frozen=True, kw_only=True, tag="cipher"):
     """The cipher and integrity check of an ESP proposal, stand-alone, in each kernel of the path; nothing is
     sent.
 
@@ -591,7 +591,7 @@ NAMED: Mapping[str, tuple[Probe, ...]] = {
     "udp": (Udp(),),
     "pps": (PacketRate(tool=Flood.PING), PacketRate(tool=Flood.HPING3), Forwarding()),
     "udp-latency": tuple(
-        UdpLatency(payload_bytes=size, socket=socket) for size in PAYLOADS_BYTES for socket in Socket
+        UdpLatency(payload_bytes=size, socket=socket) for size in PAYLOADS_BYTES for socket in SocketUse
     ),
 }
 """What ``--probe NAME`` stands for."""

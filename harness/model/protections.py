@@ -35,7 +35,7 @@ ICV_BYTES = 16
 """802.1AE, clause 14.5."""
 
 
-class Place(enum.IntEnum):
+class StackPlace(enum.IntEnum):
     """Where in a stack a protection is, from the outside."""
 
     LINK = 0
@@ -59,7 +59,7 @@ class Encapsulation(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     title: str
-    place: Place
+    place: StackPlace
     around_bytes: int = 0
     has_ip: bool = False
     sealed_bytes: int = 0
@@ -74,7 +74,7 @@ class Encapsulation(msgspec.Struct, frozen=True, kw_only=True):
 
 _MACSEC = Encapsulation(
     title="MACsec",
-    place=Place.LINK,
+    place=StackPlace.LINK,
     around_bytes=SECTAG_BYTES + ICV_BYTES,
     sealed_bytes=2,  # the frame's own EtherType, with what it announces
     takes_bytes=SECTAG_BYTES + ICV_BYTES,  # as Linux has it (macsec_newlink() in drivers/net/macsec.c)
@@ -83,7 +83,7 @@ _MACSEC = Encapsulation(
 PROTECTIONS: Final = {
     WIREGUARD: Encapsulation(
         title="WireGuard",
-        place=Place.INTERFACE,
+        place=StackPlace.INTERFACE,
         around_bytes=UDP_HEADER_BYTES + WIREGUARD_HEADER_BYTES + POLY1305_BYTES,
         has_ip=True,
         # Not beyond the interface's MTU (calculate_skb_padding(), drivers/net/wireguard/send.c).
@@ -96,12 +96,12 @@ PROTECTIONS: Final = {
     MACSEC: _MACSEC,
     MACSEC_MKA: msgspec.structs.replace(_MACSEC, title="MACsec (MKA)"),
     # It makes nothing of packets: its records are part of the stream (analysis/wire/nvme.py).
-    TLS: Encapsulation(title="TLS", place=Place.WITHIN),
+    TLS: Encapsulation(title="TLS", place=StackPlace.WITHIN),
 }
 """By the names of columns."""
 
 NESTING: Final = tuple(
-    tuple(name for name, each in PROTECTIONS.items() if each.place is place) for place in Place
+    tuple(name for name, each in PROTECTIONS.items() if each.place is place) for place in StackPlace
 )
 """Which can be at each place, from the outside."""
 

@@ -24,7 +24,7 @@ import msgspec
 from harness.hosts import Host
 from harness.hosts.footprint import Leftover
 from harness.hosts.journal import Journal
-from harness.hosts.undo import Step
+from harness.hosts.undo import UndoStep
 from harness.model import IPV4, IPV6, Family, LinkProfile, addresses
 from harness.model.errors import RequirementError, UsageError
 from harness.network import links, sysctls
@@ -61,7 +61,7 @@ UNCHANGED = "the harness brings no interface up and changes no address: have it 
 # What the kernel has
 
 
-class Address(msgspec.Struct):
+class InterfaceAddress(msgspec.Struct):
     """An address of an interface. ``peer`` is the other end of a point-to-point link."""
 
     family: str = ""
@@ -111,7 +111,7 @@ class Interface(msgspec.Struct):
     mtu: int | None = None
     master: str | None = None
     linkinfo: _LinkInfo = msgspec.field(default_factory=_LinkInfo)
-    addr_info: list[Address] = []
+    addr_info: list[InterfaceAddress] = []
     stats64: _Counters = msgspec.field(default_factory=_Counters)
 
     @property
@@ -134,7 +134,7 @@ class Interface(msgspec.Struct):
         # A VRF is a master as well, but its ports keep their addresses.
         return self.master if self.linkinfo.info_slave_kind != "vrf" else None
 
-    def of(self, family: Family) -> list[Address]:
+    def of(self, family: Family) -> list[InterfaceAddress]:
         """Its addresses of a family by which others reach it. Of several in a network the first counts, like
         in the kernel."""
         name = "inet" if family == IPV4 else "inet6"
@@ -143,7 +143,7 @@ class Interface(msgspec.Struct):
     def has(self, address: str) -> bool:
         return any(one.local == address for one in (*self.of(IPV4), *self.of(IPV6)))
 
-    def address_in(self, other: str) -> Address | None:
+    def address_in(self, other: str) -> InterfaceAddress | None:
         """The interface's address whose network contains ``other``."""
         there = ipaddress.ip_address(other)
         own = self.of(addresses.family_of(other))
@@ -189,7 +189,7 @@ def read_interfaces(host: Host) -> list[Interface]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class End:
+class LinkEnd:
     """One side of a link: packets from ``address`` to ``peer`` leave through ``iface``.
 
     ``siblings`` are other interfaces of the host in the same network. ``is_routed``: the kernel's own routing
@@ -280,7 +280,7 @@ def _find_pair(initiator: Host, target: Host, profile: LinkProfile) -> tuple[_Si
     return near, far
 
 
-def _find_ends(initiator: Host, target: Host, profile: LinkProfile) -> tuple[End, End]:
+def _find_ends(initiator: Host, target: Host, profile: LinkProfile) -> tuple[LinkEnd, LinkEnd]:
     near, far, portal = _find(initiator, target, profile, (profile.ip,))
     route = _route_through(near, portal)
     if route.prefsrc is None:
@@ -393,10 +393,10 @@ def _chosen(host: Host, address: str, peer: str) -> str:
     return routes[0].dev if routes else ""
 
 
-def _end(side: _Side, address: str, peer: str, gateway: str | None) -> End:
+def _end(side: _Side, address: str, peer: str, gateway: str | None) -> LinkEnd:
     family = addresses.family_of(address)
     networks = [one.network for one in side.iface.of(family) if one.local == address]
-    return End(
+    return LinkEnd(
         host=side.host,
         iface=side.iface.name,
         address=address,
@@ -440,9 +440,9 @@ class OwnAddress(msgspec.Struct, frozen=True):
     def acquire(self, host: Host) -> None:
         host.run(["ip", "-6", "address", "add", *self._words, "nodad"])
 
-    def undo(self) -> tuple[Step, ...]:
+    def undo(self) -> tuple[UndoStep, ...]:
         gone = ("Cannot assign requested address", "Cannot find device")
-        return (Step(("ip", "-6", "address", "del", *self._words), absent=gone),)
+        return (UndoStep(("ip", "-6", "address", "del", *self._words), absent=gone),)
 
 
 class SourceRoute(msgspec.Struct, frozen=True):
@@ -474,17 +474,17 @@ class SourceRoute(msgspec.Struct, frozen=True):
         host.run([*self._ip, "route", "add", *self._route])
         host.run([*self._ip, "rule", "add", *self._rule])
 
-    def undo(self) -> tuple[Step, ...]:
+    def undo(self) -> tuple[UndoStep, ...]:
         return (
-            Step((*self._ip, "rule", "del", *self._rule), absent=("No such file or directory",)),
-            Step(
+            UndoStep((*self._ip, "rule", "del", *self._rule), absent=("No such file or directory",)),
+            UndoStep(
                 (*self._ip, "route", "del", *self._route),
                 absent=("No such process", "FIB table does not exist", "Cannot find device"),
             ),
         )
 
 
-def _arp_sysctls(end: End) -> list[Sysctl]:
+def _arp_sysctls(end: LinkEnd) -> list[Sysctl]:
     """What keeps ARP on its interface, for each interface where it does not do so already.
 
     IPv6 needs none: a host answers for addresses of the interface that was asked (RFC 4861, section 7.2.3).
@@ -570,7 +570,7 @@ def bring_up(
 @contextlib.contextmanager
 def _addressed(
     journal: Journal, initiator: Host, target: Host, profile: LinkProfile, *, tag: str, index: int
-) -> Iterator[tuple[End, End]]:
+) -> Iterator[tuple[LinkEnd, LinkEnd]]:
     """Give the interfaces of both sides addresses of the run's own, for as long as the context lasts."""
     own = [addresses.unique_local(tag, index, number) for number in (1, 2)]
     network = f"{addresses.unique_local(tag, index, 0)}/{addresses.LINK_BITS[IPV6]}"
@@ -590,7 +590,7 @@ def _addressed(
         yield ends[0], ends[1]
 
 
-def _require_chosen(end: End) -> None:
+def _require_chosen(end: LinkEnd) -> None:
     chosen = _chosen(end.host, end.address, end.peer)
     if chosen != end.iface:
         raise RequirementError(

@@ -19,7 +19,7 @@ import msgspec
 from harness.hosts import Host
 from harness.hosts.footprint import Leftover
 from harness.hosts.journal import Journal
-from harness.hosts.undo import Step
+from harness.hosts.undo import UndoStep
 from harness.model import IPV4, IPV6, Duplex, End, Family, LinkProfile, addresses
 from harness.model.errors import RequirementError
 from harness.storage import transports
@@ -80,7 +80,7 @@ class LinkPath:
 
 
 @dataclass(frozen=True)
-class Place:
+class LinkPlace:
     """Where a run makes its ``index``-th link (0 to 255) as ``profile`` says, from which initiator on.
 
     ``tag`` is the run's short id; every name and address made there contains it or ``index``.
@@ -105,7 +105,7 @@ class Place:
             profile=self.profile,
             index=self.index,
             initiator=self.initiator,
-            target=target or self.initiator.beside("target", self.netns),
+            target=target or self.initiator.in_netns("target", self.netns),
             initiator_iface=f"h{self.tag}i{self.index}",
             target_iface=f"h{self.tag}t{self.index}",
             initiator_address=addresses.of(self.profile.ip, self.index, 1),
@@ -131,8 +131,8 @@ class NetworkNamespace(msgspec.Struct, frozen=True):
         host.run(["ip", "netns", "add", self.name])
         host.run(["ip", "-n", self.name, "link", "set", "lo", "up"])
 
-    def undo(self) -> tuple[Step, ...]:
-        return (Step(("ip", "netns", "del", self.name), absent=("No such file or directory",)),)
+    def undo(self) -> tuple[UndoStep, ...]:
+        return (UndoStep(("ip", "netns", "del", self.name), absent=("No such file or directory",)),)
 
 
 class VethPair(msgspec.Struct, frozen=True):
@@ -149,8 +149,8 @@ class VethPair(msgspec.Struct, frozen=True):
             + ["peer", "name", self.peer_iface, "netns", self.peer_netns, "mtu", str(self.mtu_bytes)]
         )
 
-    def undo(self) -> tuple[Step, ...]:
-        return (Step(("ip", "link", "del", "dev", self.iface), absent=("Cannot find device",)),)
+    def undo(self) -> tuple[UndoStep, ...]:
+        return (UndoStep(("ip", "link", "del", "dev", self.iface), absent=("Cannot find device",)),)
 
 
 def netem(profile: LinkProfile, *, frame_by_frame: bool = False) -> str | None:
@@ -206,8 +206,8 @@ class Airtime(msgspec.Struct, frozen=True):
             lines += [f"{each} action mirred egress redirect dev {self.iface}\n" for each in filtered]
         host.run(["tc", "-batch", "-"], input="".join(lines))
 
-    def undo(self) -> tuple[Step, ...]:
-        return (Step(("ip", "link", "del", "dev", self.iface), absent=("Cannot find device",)),)
+    def undo(self) -> tuple[UndoStep, ...]:
+        return (UndoStep(("ip", "link", "del", "dev", self.iface), absent=("Cannot find device",)),)
 
 
 HAS_IPV6 = "/proc/net/if_inet6"
@@ -253,7 +253,7 @@ def adding(address: str, prefix_bits: int, iface: str) -> str:
 
 
 @contextlib.contextmanager
-def ready(place: Place, path: LinkPath, *, prefix_bits: int | None = None) -> Iterator[LinkPath]:
+def ready(place: LinkPlace, path: LinkPath, *, prefix_bits: int | None = None) -> Iterator[LinkPath]:
     """Give both ends of an existing link their addresses, and shape it as its profile says."""
     prefix_bits = addresses.LINK_BITS[path.ip] if prefix_bits is None else prefix_bits
     for _, host, iface, address, _ in ends(path):
@@ -297,7 +297,7 @@ def _window(profile: LinkProfile, iface: str, end: str) -> str:
 
 
 @contextlib.contextmanager
-def bring_up(place: Place, *, first: int | None = None) -> Iterator[LinkPath]:
+def bring_up(place: LinkPlace, *, first: int | None = None) -> Iterator[LinkPath]:
     """Build a link and yield it, ready for traffic.
 
     ``first`` is the index of a link that is up and leads to the same target; None makes a target of this
@@ -306,7 +306,7 @@ def bring_up(place: Place, *, first: int | None = None) -> Iterator[LinkPath]:
     journal, host, netns = place.journal, place.initiator, place.netns
     if first is not None:
         netns = f"harness-{place.tag}-{first}"
-    path = place.path(host.beside("target", netns))
+    path = place.path(host.in_netns("target", netns))
     refuse_used_network(host, place.index, path.ip)
     with contextlib.ExitStack() as stack:
         if first is None:
@@ -350,5 +350,7 @@ def describe(path: LinkPath) -> dict[str, str]:
     of_hop = {"interfaces": ["ip", "-d", "address"], "qdiscs": ["tc", "-s", "qdisc"]}
     of_hop["routes"] = [*ip(path.ip), "route"]
     asked += [(hop.name, hop, of_hop) for hop in path.hops]
-    told = {f"{who}_{what}": host.run(argv).stdout for who, host, of in asked for what, argv in of.items()}
-    return {**told, **path.agreed}
+    reported = {
+        f"{who}_{what}": host.run(argv).stdout for who, host, of in asked for what, argv in of.items()
+    }
+    return {**reported, **path.agreed}

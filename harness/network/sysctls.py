@@ -10,7 +10,7 @@ import msgspec
 
 from harness.hosts import Host
 from harness.hosts.journal import Journal
-from harness.hosts.undo import Step
+from harness.hosts.undo import UndoStep
 
 
 class Sysctl(msgspec.Struct, frozen=True):
@@ -23,9 +23,9 @@ class Sysctl(msgspec.Struct, frozen=True):
     def acquire(self, host: Host) -> None:
         host.run(["tee", self.path], input=self.value)
 
-    def undo(self) -> tuple[Step, ...]:
+    def undo(self) -> tuple[UndoStep, ...]:
         # Absent if its interface has gone.
-        return (Step(("tee", self.path), input=self.old, absent=("No such file or directory",)),)
+        return (UndoStep(("tee", self.path), input=self.old, absent=("No such file or directory",)),)
 
 
 @dataclass

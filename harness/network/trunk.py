@@ -17,7 +17,7 @@ from collections.abc import Iterator
 import msgspec
 
 from harness.hosts import Host
-from harness.hosts.undo import Step
+from harness.hosts.undo import UndoStep
 from harness.network import links
 from harness.network.links import LinkPath
 
@@ -37,13 +37,13 @@ class Macvlan(msgspec.Struct, frozen=True):
             + ["type", "macvlan", "mode", "private"]
         )
 
-    def undo(self) -> tuple[Step, ...]:
-        return (Step(("ip", "link", "del", "dev", self.iface), absent=("Cannot find device",)),)
+    def undo(self) -> tuple[UndoStep, ...]:
+        return (UndoStep(("ip", "link", "del", "dev", self.iface), absent=("Cannot find device",)),)
 
 
 @contextlib.contextmanager
 def bring_up(
-    place: links.Place, target: Host, *, initiator_trunk: str, target_trunk: str
+    place: links.LinkPlace, target: Host, *, initiator_trunk: str, target_trunk: str
 ) -> Iterator[LinkPath]:
     """Build a link to ``target`` and yield it, ready for traffic.
 

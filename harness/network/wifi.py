@@ -19,11 +19,11 @@ from pathlib import Path
 import msgspec
 
 from harness.hosts import Host, runner
-from harness.hosts.undo import Step
+from harness.hosts.undo import UndoStep
 from harness.model import AirProof, Security, Standard
 from harness.model.errors import CommandFailed, DeviceRefused
 from harness.network import links
-from harness.network.links import LinkPath, NetworkNamespace, Place
+from harness.network.links import LinkPath, LinkPlace, NetworkNamespace
 
 MODULE = "mac80211_hwsim"
 DEADLINE_S = 20
@@ -108,7 +108,7 @@ class Network:
         )
 
 
-class Association(msgspec.Struct, frozen=True, kw_only=True):
+class WifiAssociation(msgspec.Struct, frozen=True, kw_only=True):
     """What a station and its access point agreed on, as reported by wpa_supplicant.
 
     ``cipher`` protects data between the two, ``group_cipher`` broadcasts; both are NONE in an open network.
@@ -153,8 +153,8 @@ class Radios(msgspec.Struct, frozen=True):
         # Access points may not use 5 GHz until the country is known.
         host.run(["iw", "reg", "set", REGULATORY_DOMAIN])
 
-    def undo(self) -> tuple[Step, ...]:
-        return (Step(("modprobe", "-r", MODULE)),)
+    def undo(self) -> tuple[UndoStep, ...]:
+        return (UndoStep(("modprobe", "-r", MODULE)),)
 
 
 def radio_address(number: int) -> str:
@@ -208,7 +208,9 @@ def access_point(host: Host, iface: str, network: Network, *, folder: Path, log:
 
 
 @contextlib.contextmanager
-def station(host: Host, iface: str, network: Network, *, folder: Path, log: Path) -> Iterator[Association]:
+def station(
+    host: Host, iface: str, network: Network, *, folder: Path, log: Path
+) -> Iterator[WifiAssociation]:
     """Keep wpa_supplicant running on an interface, associated; yields what was agreed on.
 
     CommandFailed if it is not associated in time, or not with the network and the cipher that were asked for.
@@ -234,15 +236,15 @@ def station(host: Host, iface: str, network: Network, *, folder: Path, log: Path
         yield found
 
 
-def parse_association(text: str) -> Association:
+def parse_association(text: str) -> WifiAssociation:
     """Read the output of ``wpa_cli status`` (lines ``key=value``) of an associated station."""
-    told = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
-    fields = {field: told[name] for name, field in REPORTED.items() if told.get(name)}
-    found = msgspec.convert(fields, Association, strict=False)
-    return msgspec.structs.replace(found, management_frames_protected=told.get("pmf", "0") != "0")
+    reported = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
+    fields = {field: reported[name] for name, field in REPORTED.items() if reported.get(name)}
+    found = msgspec.convert(fields, WifiAssociation, strict=False)
+    return msgspec.structs.replace(found, management_frames_protected=reported.get("pmf", "0") != "0")
 
 
-def require_agreed(found: Association, network: Network) -> None:
+def require_agreed(found: WifiAssociation, network: Network) -> None:
     """CommandFailed if the ends agreed on anything other than what was asked for."""
     cipher = "NONE" if network.security is Security.OPEN else CIPHER
     wanted = (network.ssid, network.frequency_mhz, AGREED[network.security], cipher)
@@ -257,8 +259,8 @@ def _words(what: tuple[str, int, str, str]) -> str:
 
 @contextlib.contextmanager
 def bring_up(
-    place: Place, network: Network, *, folder: Path, logs: Path, first_radio: int = 0
-) -> Iterator[tuple[LinkPath, Association]]:
+    place: LinkPlace, network: Network, *, folder: Path, logs: Path, first_radio: int = 0
+) -> Iterator[tuple[LinkPath, WifiAssociation]]:
     """Build a link on the radio ``first_radio`` (the station's) and the next one.
 
     The caller must hold the radios as long. Yields what ``links.bring_up`` does, and what the ends agreed on.
@@ -316,7 +318,7 @@ class WifiPath:
     """A link over radios: what its ends agreed on, and the radio that listens."""
 
     path: LinkPath
-    association: Association
+    association: WifiAssociation
     listener: Sniffer
 
     def counters(self) -> tuple[int, int]:

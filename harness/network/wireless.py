@@ -68,7 +68,7 @@ def _look(host: Host, iface: str) -> str:
 
 
 @dataclass(frozen=True)
-class Watch:
+class AssociationWatch:
     """What was seen of an association so far; ``file`` keeps it as iw printed it."""
 
     file: Path
@@ -79,7 +79,7 @@ class Watch:
 
 
 @contextlib.contextmanager
-def watch(host: Host, iface: str, file: Path) -> Iterator[Watch]:
+def watch(host: Host, iface: str, file: Path) -> Iterator[AssociationWatch]:
     """Query an association every second while the context lasts, and once before and after.
 
     RequirementError if the host has no iw.
@@ -87,7 +87,7 @@ def watch(host: Host, iface: str, file: Path) -> Iterator[Watch]:
     file.write_text(_look(host, iface), encoding="utf-8")
     program = ["sh", "-c", _LOOK_ON, "sh", iface]
     with host.daemon(program, log=file, output=file, ready=lambda: True, deadline_s=5):
-        yield Watch(file)
+        yield AssociationWatch(file)
     with file.open("a", encoding="utf-8") as end:
         end.write(_look(host, iface))
 
@@ -213,9 +213,9 @@ def judge(states: Sequence[WifiState]) -> tuple[list[str], list[str]]:
         ("transmit", [state.tx_bit_s for state in during]),
         ("receive", [state.rx_bit_s for state in during]),
     ):
-        told = [rate / 1e6 for rate in rates if rate is not None]
-        if told and max(told) >= min(told) * RATE_CHANGE:
-            warnings.append(f"the WiFi {name} rate went from {min(told):g} to {max(told):g} Mbit/s")
+        known = [rate / 1e6 for rate in rates if rate is not None]
+        if known and max(known) >= min(known) * RATE_CHANGE:
+            warnings.append(f"the WiFi {name} rate went from {min(known):g} to {max(known):g} Mbit/s")
     signals = [state.signal_dbm for state in during if state.signal_dbm is not None]
     if signals and max(signals) - min(signals) >= SIGNAL_CHANGE_DB:
         warnings.append(f"the WiFi signal went from {min(signals):g} to {max(signals):g} dBm")

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from harness.hosts import Host
-from harness.model.beside import ProcessorUse
+from harness.model.telemetry import ProcessorUse
 
 CLOCK_SOURCE = "/sys/devices/system/clocksource/clocksource0/current_clocksource"
 GOVERNOR = "/sys/devices/system/cpu/cpu{}/cpufreq/scaling_governor"
@@ -35,7 +35,7 @@ class Conditions(msgspec.Struct, frozen=True, kw_only=True):
     governors: Mapping[str, str]
 
 
-class Watch:
+class ConditionsWatch:
     """Reads the conditions of hosts again and again; of hosts that share a kernel, on one of them."""
 
     def __init__(self, hosts: Iterable[Host]) -> None:
@@ -82,7 +82,7 @@ def saturated(uses: Iterable[ProcessorUse]) -> list[str]:
     return [
         f"CPU saturated: a core of the {use.whose} was busy for {SATURATED:.0%} of the time"
         for use in uses
-        if use.hottest is not None and use.hottest >= SATURATED
+        if use.busiest_core is not None and use.busiest_core >= SATURATED
     ]
 
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field, fields
 from functools import partial
 from typing import TypeVar
 
-from harness.hosts import Host, Watched
-from harness.model.beside import InterfaceUse, ProcessorUse
+from harness.hosts import Host, ReadableHost
 from harness.model.errors import HopLost
+from harness.model.telemetry import InterfaceUse, ProcessorUse
 
 T = TypeVar("T")
 
@@ -69,7 +69,7 @@ done
 
 
 @dataclass(frozen=True, kw_only=True)
-class Traffic:
+class InterfaceCounters:
     """The counters of one interface at one moment; all 0 for an absent interface."""
 
     rx_bytes: int = 0
@@ -79,7 +79,7 @@ class Traffic:
     drops: int = 0
     errors: int = 0
 
-    def grown(self, later: Traffic, host: str, interface: str) -> InterfaceUse:
+    def grown(self, later: InterfaceCounters, host: str, interface: str) -> InterfaceUse:
         """What was added until ``later``: nothing where it counts less, see ``went_back``."""
         return InterfaceUse(
             host=host,
@@ -87,21 +87,21 @@ class Traffic:
             **{name: max(0, count - was) for name, was, count in self._pairs(later)},
         )
 
-    def went_back(self, later: Traffic) -> bool:
+    def went_back(self, later: InterfaceCounters) -> bool:
         """Whether ``later`` counts fewer bytes or packets: then that is another interface, or none any more.
 
         Drops and errors prove nothing: drivers may correct them.
         """
         return any(c < was for name, was, c in self._pairs(later) if name not in ("drops", "errors"))
 
-    def _pairs(self, later: Traffic) -> Iterator[tuple[str, int, int]]:
+    def _pairs(self, later: InterfaceCounters) -> Iterator[tuple[str, int, int]]:
         return ((each.name, getattr(self, each.name), getattr(later, each.name)) for each in fields(self))
 
 
-NOTHING = Traffic()
+NOTHING = InterfaceCounters()
 
 
-def traffic(proc_net_dev: str) -> dict[str, Traffic]:
+def traffic(proc_net_dev: str) -> dict[str, InterfaceCounters]:
     """The counters of every interface in /proc/net/dev, by its name."""
     found = {}
     for line in proc_net_dev.splitlines():
@@ -109,7 +109,7 @@ def traffic(proc_net_dev: str) -> dict[str, Traffic]:
         fields = rest.split()
         if colon and len(fields) >= 12 and all(map(_COUNT.fullmatch, fields)):
             count = [int(field) for field in fields]
-            found[name.strip()] = Traffic(
+            found[name.strip()] = InterfaceCounters(
                 rx_bytes=count[0],
                 rx_packets=count[1],
                 tx_bytes=count[8],
@@ -120,7 +120,7 @@ def traffic(proc_net_dev: str) -> dict[str, Traffic]:
     return found
 
 
-def traffic_of(host: Watched) -> dict[str, Traffic]:
+def traffic_of(host: ReadableHost) -> dict[str, InterfaceCounters]:
     """The counters of every interface of a host now, by its name."""
     return traffic(host.read_files([NET_DEV])[0])
 
@@ -176,7 +176,7 @@ def processor_use(
     return ProcessorUse(
         hosts=tuple(hosts),
         wall_ns=last.at_ns - first.at_ns,
-        processors=len(last.ticks),
+        cores=len(last.ticks),
         busy=_busy(part),
         user=by_kind["user"] + by_kind.get("nice", 0.0) if "user" in by_kind else None,
         system=by_kind.get("system"),
@@ -184,7 +184,7 @@ def processor_use(
         interrupt=by_kind.get("interrupt"),
         stolen=by_kind.get("stolen"),
         idle=part["idle"] + part.get("iowait", 0.0) if "idle" in part else None,
-        hottest=max(busiest, default=None),
+        busiest_core=max(busiest, default=None),
         energy_j=sum(j for j in joules if j is not None) if joules and None not in joules else None,
         **{name: _difference(first.counts[name], last.counts[name]) for name in COUNTS},
     )
@@ -209,7 +209,7 @@ def _difference(first: int | None, last: int | None) -> int | None:
 class KernelCounters:
     """A kernel of the run: all of its hosts, of which the first is read, and its energy counters."""
 
-    def __init__(self, same: Sequence[Watched], *, energy: bool) -> None:
+    def __init__(self, same: Sequence[ReadableHost], *, energy: bool) -> None:
         self._host = same[0]
         self.names = _names(same)
         self._counts_busy_as_one = USER_MODE in self._host.read_files([CPUINFO])[0]
@@ -227,34 +227,34 @@ class KernelCounters:
 
 @dataclass(frozen=True, kw_only=True)
 class Counted:
-    """What was counted between two readings. ``interfaces`` are those of the hops. ``unseen`` says, by the
+    """What was counted between two readings. ``interfaces`` are those of the hops. ``lost_hops`` says, by the
     name of a hop, why its counters are unknown.
     """
 
     processors: tuple[ProcessorUse, ...] = ()
     interfaces: tuple[InterfaceUse, ...] = ()
-    unseen: Mapping[str, str] = field(default_factory=dict)
+    lost_hops: Mapping[str, str] = field(default_factory=dict)
 
 
 class Observer:
     """Reads all kernels of a run, each once, and the interfaces of the hops between its hosts.
 
-    ``energy``: include energy counters, which a program looks for. A lost hop is in ``Counted.unseen`` from
-    then on, and ``tell`` is called once; a lost host raises HostLost.
+    ``energy``: include energy counters, which a program looks for. A lost hop is in ``Counted.lost_hops``
+    from then on, and ``tell`` is called once; a lost host raises HostLost.
     """
 
     def __init__(
         self,
         hosts: Sequence[Host] = (),
-        hops: Sequence[Watched] = (),
+        hops: Sequence[ReadableHost] = (),
         *,
         energy: bool = True,
         tell: Callable[[str], object] = lambda _text: None,
     ) -> None:
         self._tell = tell
         self._unseen: dict[str, str] = {}
-        self._hops: list[Watched] = []
-        by_kernel: dict[object, list[Watched]] = {}
+        self._hops: list[ReadableHost] = []
+        by_kernel: dict[object, list[ReadableHost]] = {}
         places: set[object] = set()
         # The hosts first: a kernel that a hop shares with a host is read through the host.
         for host in (*hosts, *hops):
@@ -290,7 +290,7 @@ class Observer:
                 now = self._try(partial(traffic_of, hop), [hop.name])
                 if was is not None and now is not None:
                     interfaces += _grown(hop.name, was, now)
-            return Counted(processors=tuple(uses), interfaces=tuple(interfaces), unseen=dict(self._unseen))
+            return Counted(processors=tuple(uses), interfaces=tuple(interfaces), lost_hops=dict(self._unseen))
 
         return done
 
@@ -305,11 +305,11 @@ class Observer:
             return None
 
 
-def _names(hosts: Sequence[Watched]) -> tuple[str, ...]:
+def _names(hosts: Sequence[ReadableHost]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(host.name for host in hosts))
 
 
-def _identity(host: Watched, *, with_place: bool) -> tuple[object, object]:
+def _identity(host: ReadableHost, *, with_place: bool) -> tuple[object, object]:
     """What identifies a host's kernel, and its interfaces: one machine may have two names."""
     (boot,) = host.read_files([BOOT_ID])
     kernel: object = boot.strip() or host.kernel
@@ -319,12 +319,14 @@ def _identity(host: Watched, *, with_place: bool) -> tuple[object, object]:
     return kernel, (kernel, namespace or host.name)
 
 
-def energy_files(host: Watched) -> tuple[str, ...]:
+def energy_files(host: ReadableHost) -> tuple[str, ...]:
     """The energy counters of a host that the caller may read."""
     return tuple(host.run(["sh", "-c", _ENERGY], check=False).stdout.split())
 
 
-def _grown(host: str, first: Mapping[str, Traffic], last: Mapping[str, Traffic]) -> Iterator[InterfaceUse]:
+def _grown(
+    host: str, first: Mapping[str, InterfaceCounters], last: Mapping[str, InterfaceCounters]
+) -> Iterator[InterfaceUse]:
     """The interfaces of a hop that counted anything: it is unknown which of them are on the path.
 
     An interface that counts less than before was made anew, and is left out.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 
-from harness.hosts import Host, Watched
+from harness.hosts import Host, ReadableHost
 from harness.model.errors import HopLost
 from harness.observe.counters import USER_MODE
 from harness.observe.hops import Hop
@@ -62,17 +62,17 @@ def describe_hop(hop: Hop) -> dict[str, object]:
     try:
         return {"address": hop.address, **_describe_kernel(hop)}
     except HopLost as lost:
-        return {"address": hop.address, "unseen": lost.message}
+        return {"address": hop.address, "lost": lost.message}
 
 
-def describe_machine(machine: Watched) -> dict[str, object]:
+def describe_machine(machine: ReadableHost) -> dict[str, object]:
     """The machine that a lab runs on, which the lab cannot see; without facts that say more about its owner
     than about figures."""
     found = _describe_kernel(machine)
     return {name: fact for name, fact in found.items() if name not in ("kernel_command_line", "uptime")}
 
 
-def _describe_kernel(host: Watched) -> dict[str, object]:
+def _describe_kernel(host: ReadableHost) -> dict[str, object]:
     more = ("/proc/cpuinfo", "/proc/meminfo", "/proc/loadavg", "/etc/os-release")
     values = host.read_files([*FILES.values(), *more])
     cpuinfo, meminfo, load, release = values[len(FILES) :]

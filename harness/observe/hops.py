@@ -23,7 +23,7 @@ from harness.hosts.runner import Completed
 from harness.model.errors import HopLost, RequirementError
 from harness.model.escape import printable
 from harness.observe.counters import NET_DEV, STAT
-from harness.parse.hosts import Address
+from harness.parse.hosts import HostAddress
 
 ANSWER_S = 10.0
 """How long a hop may take to answer. One that forwards at its limit answers late, but it answers."""
@@ -45,7 +45,7 @@ class Hop:
         """Why it is gone, once it is."""
         # Random, so that nothing in a file can look like the end of an answer.
         self._mark = f"harness-{secrets.token_hex(8)}"
-        self.dialogue = runner.Dialogue(argv, log)
+        self.dialogue = runner.PipedProgram(argv, log)
 
     @property
     def kernel(self) -> object:
@@ -116,7 +116,7 @@ class Hop:
 
 @contextlib.contextmanager
 def connect(
-    address: Address, *, name: str, log: Path, ssh_options: Mapping[str, str] | None = None
+    address: HostAddress, *, name: str, log: Path, ssh_options: Mapping[str, str] | None = None
 ) -> Iterator[Hop]:
     """A hop while the context lasts. RequirementError if it cannot be reached or read."""
     argv = ["sh"] if address.is_local else ssh_command(address, ["sh"], ssh_options or {})

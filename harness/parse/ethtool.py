@@ -31,8 +31,8 @@ def settings(text: str) -> dict[str, object]:
 def driver(text: str) -> dict[str, object]:
     """``driver`` and ``firmware`` from what ``ethtool -i IFACE`` printed."""
     lines = dict(re.findall(r"^([\w-]+): *(.*?) *$", text, re.MULTILINE))
-    told = {"driver": lines.get("driver"), "firmware": lines.get("firmware-version")}
-    return {name: value for name, value in told.items() if value not in (None, "", "N/A")}
+    reported = {"driver": lines.get("driver"), "firmware": lines.get("firmware-version")}
+    return {name: value for name, value in reported.items() if value not in (None, "", "N/A")}
 
 
 def offloads(text: str) -> dict[str, str]:

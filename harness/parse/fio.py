@@ -33,7 +33,7 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from harness.model import APART, COMPLETION, Io, Latency
+from harness.model import COMPLETION, PER_JOB, Io, Latency
 from harness.model.errors import UsageError
 from harness.model.histogram import Histogram, merge
 from harness.parse import embedded
@@ -41,7 +41,7 @@ from harness.parse.figures import TOLERANCE, take
 
 MS_NS, S_NS = 1_000_000, 1_000_000_000
 
-Kind: TypeAlias = Literal["lat", "clat"]
+LatencyKind: TypeAlias = Literal["lat", "clat"]
 """Latency since submission began (total), or since the submission was done (completion)."""
 
 
@@ -64,7 +64,7 @@ class FioJob(msgspec.Struct, frozen=True, kw_only=True):
     write: Io | None = None
     trim: Io | None = None
     sync_latency: Latency | None = None
-    percentiles_of: Kind | None = None
+    percentiles_of: LatencyKind | None = None
     read_bins: dict[int, int] = {}
     write_bins: dict[int, int] = {}
     options: dict[str, str] = {}
@@ -218,7 +218,7 @@ def total(jobs: Sequence[FioJob]) -> tuple[Io | None, Io | None]:
     return _sum(reads), _sum(writes)
 
 
-def _sum(parts: Sequence[tuple[Io, dict[int, int], Kind | None]]) -> Io | None:
+def _sum(parts: Sequence[tuple[Io, dict[int, int], LatencyKind | None]]) -> Io | None:
     ios = [io for io, _, _ in parts]
     if len(ios) < 2:
         return ios[0] if ios else None
@@ -230,7 +230,7 @@ def _sum(parts: Sequence[tuple[Io, dict[int, int], Kind | None]]) -> Io | None:
         values = dict(zip(names, merged.percentiles_ns(list(_PERCENTILES)), strict=True))
         values["percentiles"] = latencies[0].percentiles
     elif any(latency.p50_ns or latency.p99_ns or latency.p99_9_ns for latency in latencies):
-        values["percentiles"] = APART
+        values["percentiles"] = PER_JOB
     for name, extreme in (("min_ns", min), ("max_ns", max)):
         known = [value for latency in latencies if (value := getattr(latency, name)) is not None]
         values[name] = extreme(known) if len(known) == len(ios) else None
@@ -318,7 +318,7 @@ class _Direction(msgspec.Struct):
     clat_ns: _Distribution | None = None
     lat_ns: _Distribution | None = None
 
-    def distribution(self, kind: Kind) -> tuple[_Distribution | None, int]:
+    def distribution(self, kind: LatencyKind) -> tuple[_Distribution | None, int]:
         """The distribution, and how many ns its unit has."""
         in_ns, in_us = (self.lat_ns, self.lat) if kind == "lat" else (self.clat_ns, self.clat)
         return (in_us, 1000) if in_ns is None else (in_ns, 1)
@@ -354,7 +354,7 @@ class _Job(msgspec.Struct):
     sync: _Sync = msgspec.field(default_factory=_Sync)
 
 
-class _Document(msgspec.Struct):
+class _FioDocument(msgspec.Struct):
     version: str | None = msgspec.field(name="fio version", default=None)
     timestamp: Any = None
     timestamp_ms: Any = None
@@ -381,12 +381,12 @@ class _Document(msgspec.Struct):
 _ADDRESS = ("hostname", "port")
 """These say to which server global options belong (fio 3.37 and later, if there are several servers)."""
 
-_DOCUMENT = msgspec.json.Decoder(_Document)
+_DOCUMENT = msgspec.json.Decoder(_FioDocument)
 _JOB = msgspec.json.Decoder(_Job)
 _ETA_UNKNOWN = 2**31 - 1
 _LAST_IN_KIB, _FIRST_IN_BYTES = (2, 19), (2, 99)
 _PERCENTILES = {50.0: "p50_ns", 99.0: "p99_ns", 99.9: "p99_9_ns"}
-_KINDS: tuple[Kind, ...] = ("lat", "clat")
+_KINDS: tuple[LatencyKind, ...] = ("lat", "clat")
 _NS = re.compile(r"[0-9]{1,19}")
 _ALL_CLIENTS = "All clients"
 _ALL_CLIENTS_LEFT_OUT = f"the row '{_ALL_CLIENTS}' was left out: it is fio's sum of the jobs, not a job"
@@ -413,7 +413,7 @@ def _begins_another(after: str) -> bool:
     return '"fio version"' in after or (last != "" and '{"fioversion"'.startswith(last))
 
 
-def _document(string: str, warnings: list[str]) -> tuple[_Document, str, str]:
+def _document(string: str, warnings: list[str]) -> tuple[_FioDocument, str, str]:
     """The document, and the text before and after it."""
     try:
         found = embedded.find(string, ("jobs", "client_stats"), _DOCUMENT, warnings)
@@ -435,7 +435,7 @@ def _document(string: str, warnings: list[str]) -> tuple[_Document, str, str]:
     return documents[interim], found.before, found.after
 
 
-def _progress(document: _Document) -> tuple[list[str | None], float | None, float, float]:
+def _progress(document: _FioDocument) -> tuple[list[str | None], float | None, float, float]:
     """A document's jobs, when it was written (ms since 1970), after how long (s), and the longest runtime
     (ms); 0 for what it does not report."""
     names, elapsed, runtimes = list[str | None](), [0.0], [0.0]
@@ -454,7 +454,7 @@ def _progress(document: _Document) -> tuple[list[str | None], float | None, floa
     return names, written_ms, max(elapsed), max(runtimes)
 
 
-def _interim(documents: list[_Document]) -> int:
+def _interim(documents: list[_FioDocument]) -> int:
     """How many documents at the start are followed by a later one of the same run.
 
     Of two runs, one begins after the other's end: in one, as much time has passed between two documents as
@@ -474,7 +474,7 @@ def _interim(documents: list[_Document]) -> int:
 
 
 def _job(
-    raw: msgspec.Raw, number: int, document: _Document, doubts: list[str], warnings: list[str]
+    raw: msgspec.Raw, number: int, document: _FioDocument, doubts: list[str], warnings: list[str]
 ) -> FioJob:
     """The number-th job of the document (from 1)."""
     try:
@@ -535,7 +535,7 @@ def _why_nothing(trim: Io | None, *, mixed: bool) -> str:
     return "neither reads nor writes were completed"
 
 
-def _percentiles_of(job: _Job) -> Kind | None:
+def _percentiles_of(job: _Job) -> LatencyKind | None:
     """One kind for the whole job, so that its reads and writes can be compared."""
     directions = (job.read, job.write, job.trim)
     active = [direction for direction in directions if direction and direction.io_bytes]
@@ -558,7 +558,7 @@ class _Figures:
     def take(self, value: object, where: str, unit: int = 1) -> float | None:
         return take(value, where, self.problems, unit)
 
-    def io(self, direction: _Direction | None, where: str, kind: Kind | None) -> Io | None:
+    def io(self, direction: _Direction | None, where: str, kind: LatencyKind | None) -> Io | None:
         """One direction; None if it was idle, or if its figures are unusable or contradict each other."""
         if direction is None:
             return None
@@ -642,7 +642,7 @@ class _Figures:
                 values[name] = self.take(value, f"{where} latency percentile {percent:g}", percentiles_ns)
         return Latency(**values)
 
-    def bins(self, direction: _Direction | None, where: str, kind: Kind | None) -> dict[int, int]:
+    def bins(self, direction: _Direction | None, where: str, kind: LatencyKind | None) -> dict[int, int]:
         """I/Os by ns. fio before 2.99 numbered its bins instead, or had them in us: these are not read."""
         distribution, unit_ns = direction.distribution(kind) if direction and kind else (None, 1)
         if distribution is None or unit_ns != 1:

@@ -17,7 +17,7 @@ _URL = re.compile(
 )
 
 
-class Address(msgspec.Struct, frozen=True):
+class HostAddress(msgspec.Struct, frozen=True):
     """Where a host is: ``local``, or ``ssh://[USER@]HOST[:PORT]`` with HOST as ssh_config(5) knows it."""
 
     text: str
@@ -38,7 +38,7 @@ class Address(msgspec.Struct, frozen=True):
         ]
 
 
-def parse_address(text: str, what: str) -> Address:
+def parse_address(text: str, what: str) -> HostAddress:
     """An address; UsageError unless it is ``local`` or an ssh URL."""
     match = _URL.fullmatch(text)
     if text != LOCAL and (match is None or not 0 < int(match["port"] or 22) < 65536):
@@ -46,4 +46,4 @@ def parse_address(text: str, what: str) -> Address:
             f"expected {what} as ssh://[USER@]HOST[:PORT] or {LOCAL}, found {printable(text)}",
             hint=f"try --{what} ssh://root@nas",
         )
-    return Address(text)
+    return HostAddress(text)

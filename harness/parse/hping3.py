@@ -66,8 +66,8 @@ def parse(text: bytes | str) -> EchoOutput:
     runs = []
     for match, end, begin in zip(found, ends, begins, strict=True):
         # A summary may come before its replies; of several, those before each are taken for its own.
-        told = string if len(found) == 1 else string[end : match.start()]
-        runs.append(_run(match, told, string[match.end() : begin], warnings))
+        counted = string if len(found) == 1 else string[end : match.start()]
+        runs.append(_run(match, counted, string[match.end() : begin], warnings))
     return EchoOutput(runs=tuple(runs), warnings=tuple(dict.fromkeys(warnings)))
 
 
@@ -98,22 +98,22 @@ def _grew_since(loss_percent: float, received: int, transmitted: int) -> bool:
     return fewest <= transmitted and 100 * received // fewest == kept
 
 
-def _run(match: re.Match[str], told: str, after: str, warnings: list[str]) -> EchoRun:
+def _run(match: re.Match[str], counted: str, after: str, warnings: list[str]) -> EchoRun:
     problems: list[str] = []
     transmitted = int(match["transmitted"])
     received = int(match["received"])
-    duplicates = len(_DUPLICATE.findall(told))
+    duplicates = len(_DUPLICATE.findall(counted))
     # With more replies than probes, hping3 prints a negative loss.
     loss = None if received > transmitted else matched(match, "loss", 1, problems)
 
-    blind = not received and _FLOOD.search(told) is not None
+    blind = not received and _FLOOD.search(counted) is not None
     if blind:
         warnings.append("a flood: hping3 receives no replies in it, so received and lost packets are unknown")
     elif (problem := packets_problem(transmitted, received, loss, duplicates=duplicates)) and not (
         loss and _grew_since(loss.value, received, transmitted)
     ):
         problems.append(problem)
-    errors = len(_ERRORS.findall(told))
+    errors = len(_ERRORS.findall(counted))
     if errors:
         warnings.append(f"ICMP errors came back: {errors}; hping3 may count them as received")
 

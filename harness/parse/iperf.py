@@ -21,7 +21,7 @@ BOTH_WAYS = "it has data of both directions, or of the other one: measure one at
 End: TypeAlias = Literal["client", "server"]
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True):
+class IperfReport(msgspec.Struct, frozen=True, kw_only=True):
     """What one end counted, for one stream or for all.
 
     ``loss_percent`` is ``lost`` out of ``datagrams``, and not as it was printed, with two digits; so for what
@@ -40,12 +40,12 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     jitter_ns: float | None = None
 
     @property
-    def senders_part(self) -> Report:
+    def senders_part(self) -> IperfReport:
         """Without loss and jitter: a sender cannot know them, and reports 0 for them."""
         return msgspec.structs.replace(self, lost=None, loss_percent=None, jitter_ns=None, out_of_order=None)
 
     @property
-    def receivers_part(self) -> Report:
+    def receivers_part(self) -> IperfReport:
         """Of a report for both ends, what is the receiver's: bytes and rate are the sender's."""
         return msgspec.structs.replace(self, bytes=None, seconds=None, rate_bit_s=None)
 
@@ -54,8 +54,8 @@ class Stream(msgspec.Struct, frozen=True, kw_only=True):
     """One of parallel connections; ``id`` is the tool's number for it."""
 
     id: str
-    sent: Report | None = None
-    received: Report | None = None
+    sent: IperfReport | None = None
+    received: IperfReport | None = None
 
 
 class IperfOutput(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,8 +72,8 @@ class IperfOutput(msgspec.Struct, frozen=True, kw_only=True):
     protocol: str | None
     version: str | None = None
     error: str | None = None
-    sent: Report | None = None
-    received: Report | None = None
+    sent: IperfReport | None = None
+    received: IperfReport | None = None
     streams: tuple[Stream, ...] = ()
     rtt_mean_ns: float | None = None
     rtt_min_ns: float | None = None
@@ -103,7 +103,7 @@ def nothing_measured(tool: str, said: str) -> UsageError:
 
 def report(
     found: Mapping[str, Printed | None], where: str, problems: list[str], *, sent: int | None = None
-) -> Report:
+) -> IperfReport:
     """The figures by the names of a Report's fields; those that contradict each other go to ``problems``.
 
     ``sent`` is how many datagrams the other end counted as sent, if the loss may be a part of those.
@@ -129,11 +129,11 @@ def report(
     for name in ("bytes", "retransmits", "datagrams", "lost", "out_of_order"):
         if (value := values.get(name)) is not None:
             values[name] = int(value)
-    return msgspec.convert(values, Report)
+    return msgspec.convert(values, IperfReport)
 
 
 def contradictions(
-    sent: Report | None, received: Report | None, streams: Sequence[Stream], *, omits: bool
+    sent: IperfReport | None, received: IperfReport | None, streams: Sequence[Stream], *, omits: bool
 ) -> list[str]:
     """What is wrong with the totals compared with each other, and with their streams."""
     found = [
@@ -144,7 +144,7 @@ def contradictions(
     return [problem for problem in found if problem]
 
 
-def _ends_problem(sent: Report | None, received: Report | None, *, omits: bool) -> str | None:
+def _ends_problem(sent: IperfReport | None, received: IperfReport | None, *, omits: bool) -> str | None:
     """How what arrived contradicts what was sent.
 
     With ``omits`` (``-O``) the first seconds are left out, at each end by its own clock: what was sent before
@@ -159,7 +159,7 @@ def _ends_problem(sent: Report | None, received: Report | None, *, omits: bool) 
     return None
 
 
-def _sum_problem(total: Report | None, parts: Sequence[Report | None], where: str) -> str | None:
+def _sum_problem(total: IperfReport | None, parts: Sequence[IperfReport | None], where: str) -> str | None:
     """How the bytes of the streams contradict their sum."""
     counts = [part.bytes for part in parts if part is not None and part.bytes is not None]
     if total is None or total.bytes is None or not counts or len(counts) < len(parts):

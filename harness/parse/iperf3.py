@@ -32,7 +32,7 @@ from harness.parse.iperf import (
     MS_NS,
     End,
     IperfOutput,
-    Report,
+    IperfReport,
     Stream,
     contradictions,
     nothing_measured,
@@ -78,7 +78,7 @@ class _EndStream(msgspec.Struct):
     udp: _Sum | None = None
 
 
-class _End(msgspec.Struct):
+class _Iperf3End(msgspec.Struct):
     streams: list[_EndStream] = []
     sum: _Sum | None = None
     sum_sent: _Sum | None = None
@@ -108,15 +108,15 @@ class _Start(msgspec.Struct):
     accepted_connection: dict[str, Any] | None = None
 
 
-class _Document(msgspec.Struct):
+class _Iperf3Document(msgspec.Struct):
     start: _Start = msgspec.field(default_factory=_Start)
     intervals: list[_Interval] = []
-    end: _End = msgspec.field(default_factory=_End)
+    end: _Iperf3End = msgspec.field(default_factory=_Iperf3End)
     error: str | None = None
     server_output_json: msgspec.Raw = msgspec.Raw()
 
 
-_DOCUMENT = msgspec.json.Decoder(_Document)
+_DOCUMENT = msgspec.json.Decoder(_Iperf3Document)
 
 
 def _of_json(string: str, warnings: list[str]) -> IperfOutput:
@@ -137,7 +137,7 @@ def _of_json(string: str, warnings: list[str]) -> IperfOutput:
     return msgspec.structs.replace(output, server=_servers_account(document, warnings))
 
 
-def _servers_account(document: _Document, warnings: list[str]) -> IperfOutput | None:
+def _servers_account(document: _Iperf3Document, warnings: list[str]) -> IperfOutput | None:
     try:
         if raw := bytes(document.server_output_json):
             return _of_document(_DOCUMENT.decode(raw), role="server")
@@ -146,7 +146,7 @@ def _servers_account(document: _Document, warnings: list[str]) -> IperfOutput | 
     return None
 
 
-def _of_document(document: _Document, role: End | None = None) -> IperfOutput:
+def _of_document(document: _Iperf3Document, role: End | None = None) -> IperfOutput:
     problems: list[str] = []
     start, end = document.start, document.end
     if start.connecting_to is not None:
@@ -166,7 +166,7 @@ def _of_document(document: _Document, role: End | None = None) -> IperfOutput:
     problems += contradictions(sent, received, () if is_bidir else streams, omits=omits)
     if is_bidir:
         problems.append(BOTH_WAYS)
-    if not any(told and (told.bytes or told.datagrams) for told in (sent, received)):
+    if not any(reported and (reported.bytes or reported.datagrams) for reported in (sent, received)):
         problems.append("nothing was transferred")
     if document.error is not None:
         problems.append(f"iperf3 says {embedded.quote(document.error)}")
@@ -219,20 +219,20 @@ def _both_ends(
     where: str,
     role: End | None,
     problems: list[str],
-) -> tuple[Report | None, Report | None]:
+) -> tuple[IperfReport | None, IperfReport | None]:
     """What was sent and what was received, from one sum for both ends (UDP) or one for each."""
     if both is not None and (sender is None or receiver is None):
-        told = _report(both, where, problems)
-        return _known(told.senders_part, role), told.receivers_part
+        reported = _report(both, where, problems)
+        return _known(reported.senders_part, role), reported.receivers_part
     sent = None if sender is None else _report(sender, f"{where} sent", problems).senders_part
     count = None if sent is None else sent.datagrams
     received = None if receiver is None else _report(receiver, f"{where} received", problems, sent=count)
     return _known(sent, role), _known(received, role)
 
 
-def _known(told: Report | None, role: End | None) -> Report | None:
+def _known(reported: IperfReport | None, role: End | None) -> IperfReport | None:
     """Drop a server's zeros: it reports 0 for what only its client knows."""
-    return None if told and role == "server" and not told.bytes else told
+    return None if reported and role == "server" and not reported.bytes else reported
 
 
 _FIGURES = {
@@ -249,11 +249,11 @@ _FIGURES = {
 """By the fields of a Report: iperf3's names, and what one of its unit is in ours."""
 
 
-def _report(told: _Sum, where: str, problems: list[str], *, sent: int | None = None) -> Report:
+def _report(reported: _Sum, where: str, problems: list[str], *, sent: int | None = None) -> IperfReport:
     """The figures of a sum; ``sent`` is how many datagrams the sum of the sender has."""
     wrong: list[str] = []
-    values = {name: take(told.get(key), key, wrong, unit) for name, (key, unit) in _FIGURES.items()}
-    start, end = take(told.get("start"), "start", wrong), take(told.get("end"), "end", wrong)
+    values = {name: take(reported.get(key), key, wrong, unit) for name, (key, unit) in _FIGURES.items()}
+    start, end = take(reported.get("start"), "start", wrong), take(reported.get("end"), "end", wrong)
     if start is not None and end is not None:
         values["seconds"] = end - start
     problems += [f"{where}: {problem}" for problem in wrong]
@@ -265,7 +265,9 @@ def _report(told: _Sum, where: str, problems: list[str], *, sent: int | None = N
     return report(found, where, problems, sent=sent)
 
 
-def _with_disorder(received: Report | None, streams: list[_EndStream], problems: list[str]) -> Report | None:
+def _with_disorder(
+    received: IperfReport | None, streams: list[_EndStream], problems: list[str]
+) -> IperfReport | None:
     """The sums lack what came out of order: it is the sum over the streams."""
     counts = [
         take(stream.udp.get("out_of_order"), "out_of_order", problems) for stream in streams if stream.udp

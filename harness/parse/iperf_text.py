@@ -26,7 +26,7 @@ from harness.parse.iperf import (
     BOTH_WAYS,
     MS_NS,
     IperfOutput,
-    Report,
+    IperfReport,
     Stream,
     contradictions,
     nothing_measured,
@@ -67,7 +67,7 @@ _FAILED = re.compile(
 )
 _POWER = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5}
 
-Sides = dict[str, dict[str, Report]]
+ReportsBySide = dict[str, dict[str, IperfReport]]
 """Totals by ``sent`` and ``received``, then by stream."""
 
 
@@ -162,9 +162,9 @@ def _output(text: str, header: re.Match[str] | None, *, is_iperf2: bool) -> Iper
     )
 
 
-def _of_iperf3(text: str, measured: list[re.Match[str]], problems: list[str]) -> Sides:
+def _of_iperf3(text: str, measured: list[re.Match[str]], problems: list[str]) -> ReportsBySide:
     """The rows that name their side, or UDP's one row for both ends."""
-    sides: Sides = {"sent": {}, "received": {}}
+    sides: ReportsBySide = {"sent": {}, "received": {}}
     labelled = [(row, label[0]) for row in measured if (label := _LABEL.search(row["rest"]))]
     # The senders' first, because a sum's loss may be a part of their counts.
     for row, side in sorted(labelled, key=lambda found: found[1] != "sender"):
@@ -179,21 +179,21 @@ def _of_iperf3(text: str, measured: list[re.Match[str]], problems: list[str]) ->
     if not labelled and separators and not _BITRATE.search(text):
         for row in measured:
             if row["datagrams"] and row.start() > separators[-1]:
-                told = _report(row, f"[{row['stream']}]", problems)
-                sides["sent"][row["stream"]] = told
-                sides["received"][row["stream"]] = told.receivers_part
-    sides["sent"] = {stream: told.senders_part for stream, told in sides["sent"].items()}
+                counted = _report(row, f"[{row['stream']}]", problems)
+                sides["sent"][row["stream"]] = counted
+                sides["received"][row["stream"]] = counted.receivers_part
+    sides["sent"] = {stream: counted.senders_part for stream, counted in sides["sent"].items()}
     return sides
 
 
-def _of_iperf2(text: str, measured: list[re.Match[str]], problems: list[str]) -> Sides:
+def _of_iperf2(text: str, measured: list[re.Match[str]], problems: list[str]) -> ReportsBySide:
     """The last row of each side and stream that begins at 0, if no other ends later."""
     reported = {match["stream"]: match.start() for match in _SERVER_REPORT.finditer(text)}
     by_path: dict[tuple[str, str], list[re.Match[str]]] = {}
     for row in measured:
         is_received = row["datagrams"] or row.start() > reported.get(row["stream"], len(text))
         by_path.setdefault(("received" if is_received else "sent", row["stream"]), []).append(row)
-    sides: Sides = {"sent": {}, "received": {}}
+    sides: ReportsBySide = {"sent": {}, "received": {}}
     for (side, stream), of_path in by_path.items():
         last = max(float(row["seconds"]) for row in of_path)
         whole = [row for row in of_path if float(row["start"]) == 0 and float(row["seconds"]) == last]
@@ -202,7 +202,7 @@ def _of_iperf2(text: str, measured: list[re.Match[str]], problems: list[str]) ->
     return sides
 
 
-def _report(row: re.Match[str], where: str, problems: list[str], *, sent: int | None = None) -> Report:
+def _report(row: re.Match[str], where: str, problems: list[str], *, sent: int | None = None) -> IperfReport:
     base, bits = (1000, 1) if row["rate_unit"] == "bits" else (1024, 8)
     units = {
         "bytes": 1024 ** _POWER[row["bytes_prefix"]],
@@ -223,7 +223,7 @@ def _report(row: re.Match[str], where: str, problems: list[str], *, sent: int | 
     return report(found, where, problems, sent=sent)
 
 
-def _count(lines: Iterable[re.Match[str]], side: Mapping[str, Report]) -> int | None:
+def _count(lines: Iterable[re.Match[str]], side: Mapping[str, IperfReport]) -> int | None:
     """What lines of their own count for all streams together; None if one of them has no such line."""
     counts = {line["stream"]: int(line["count"]) for line in lines}
     streams = [stream for stream in side if stream != SUM]
@@ -232,7 +232,7 @@ def _count(lines: Iterable[re.Match[str]], side: Mapping[str, Report]) -> int | 
     return sum(counts[stream] for stream in streams)
 
 
-def _total(side: Mapping[str, Report], where: str, problems: list[str]) -> Report | None:
+def _total(side: Mapping[str, IperfReport], where: str, problems: list[str]) -> IperfReport | None:
     """The total of all streams: a sum is required if there are several."""
     if SUM not in side and len(side) > 1:
         problems.append(f"{where}: {len(side)} streams, but no [SUM] of them")

@@ -104,7 +104,7 @@ _REASONS = {
 }
 _REFUSED = _by_option(_REASONS)
 
-_MOST_TOLD = 50
+_MOST_NAMED = 50
 """Obstacles of one file; fio's own examples have up to 20."""
 
 _FIO_SIZE = re.compile(r"([0-9]{1,19})([kmgtp]?)b?", re.ASCII | re.IGNORECASE)
@@ -340,18 +340,18 @@ class _Reading:
 
     def require_none(self, source: str) -> None:
         """UsageError with all obstacles."""
-        told = [
+        refused = [
             f"line{'s' if len(lines) > 1 else ''} {', '.join(map(str, lines))}: {message}"
             for message, (_, lines) in self._obstacles.items()
         ]
-        if len(told) == 1:
+        if len(refused) == 1:
             ((hint, _),) = self._obstacles.values()
-            raise UsageError(f"{source}, {told[0]}", hint=hint)
-        if told:
-            more = f"; and {len(told) - _MOST_TOLD} more" if len(told) > _MOST_TOLD else ""
+            raise UsageError(f"{source}, {refused[0]}", hint=hint)
+        if refused:
+            more = f"; and {len(refused) - _MOST_NAMED} more" if len(refused) > _MOST_NAMED else ""
             raise UsageError(
                 f"{source}: expected jobs that read and write a device of the harness's, found "
-                f"{'; '.join(told[:_MOST_TOLD])}{more}",
+                f"{'; '.join(refused[:_MOST_NAMED])}{more}",
                 hint="profiles/README.md says what is accepted",
             )
 
@@ -561,7 +561,7 @@ def described(job: Job) -> Workload:
         pattern=None if not (reads or writes) else "random" if word.startswith("rand") else "sequential",
         block_bytes=block_bytes(job),
         depth=1 if is_synchronous else positive(options, "iodepth") or 1,
-        jobs=positive(options, "numjobs") or 1,
+        numjobs=positive(options, "numjobs") or 1,
         rate_bytes_s=_size(options.get("rate") or ""),
     )
 

@@ -12,8 +12,8 @@ from harness.model.units import unknown_name
 from harness.parse.files import TomlFile, read_text
 
 
-class Change(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="change"):
-    """How a figure of the link ``of`` differs from that of the link ``beside``.
+class LinkChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="change"):
+    """How a figure of the link ``of`` differs from that of the link ``compared_with``.
 
     ``figure`` is the key of the view's column; empty for a matrix, where all rows are asked for, and where
     ``+on`` behind a link means with IPsec.
@@ -21,15 +21,15 @@ class Change(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
     what: str
     of: str
-    beside: str
+    compared_with: str
     figure: str = ""
 
     @property
     def links(self) -> tuple[str, ...]:
-        return self.of, self.beside
+        return self.of, self.compared_with
 
 
-class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="step"):
+class LinkSteps(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="step"):
     """How much a figure rises from each link of ``along`` to the next."""
 
     what: str
@@ -41,7 +41,7 @@ class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
         return self.along
 
 
-class Most(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="most"):
+class LinkMost(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="most"):
     """The largest figure of a link."""
 
     what: str
@@ -53,7 +53,7 @@ class Most(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
         return (self.of,)
 
 
-Ask = Change | Step | Most
+Ask = LinkChange | LinkSteps | LinkMost
 """What a document's question comes down to: which figures of which links answer it. ``what`` is its subject,
 for people."""
 

@@ -25,7 +25,7 @@ WIFI_COLUMN_S = 1.0
 INITIATOR_CELL_S = 0.1
 """Around the measurement of one cell, for each further initiator: counters, the proof."""
 
-TCP_S, CIPHER_S = throughput.BESIDE_S + 0.2, 0.45
+TCP_S, CIPHER_S = throughput.IN_RUN_S + 0.2, 0.45
 """A probe of a column beside its cells: TCP once, the cipher in each of the first rounds."""
 
 REAL_PER_VIRTUAL = 3.0
@@ -87,5 +87,5 @@ def _column_s(plan: Plan, column: Column, repeats: int) -> float:
             not plan.setting.is_virtual
             and cipher.of_protection(column.protection, plan.proposals) is not None
         ):
-            found_s += CIPHER_S * min(repeats, cipher.BESIDE_REPEATS)
+            found_s += CIPHER_S * min(repeats, cipher.IN_RUN_REPEATS)
     return found_s

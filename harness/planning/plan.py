@@ -70,7 +70,7 @@ from harness.planning.request import (
     DEFAULT_MAX_REPEATS,
     DEFAULT_VIRTUAL_DISK,
     Kernels,
-    Request,
+    RunRequest,
 )
 from harness.protection import kinds
 from harness.results import rules
@@ -83,7 +83,7 @@ DEFAULT_VIRTUAL_SEED = 1
 """Virtual time is meant to be repeated, and so is the order, unless a seed is given."""
 
 
-def make_plan(request: Request) -> Plan:
+def make_plan(request: RunRequest) -> Plan:
     """Check and resolve a request. UsageError for the first thing that is wrong."""
     if request.smoke:
         runtime = request.runtime or SMOKE_RUNTIME
@@ -144,13 +144,13 @@ def make_plan(request: Request) -> Plan:
     return plan
 
 
-def _seed(request: Request) -> int:
+def _seed(request: RunRequest) -> int:
     if request.seed is not None:
         return request.seed
     return DEFAULT_VIRTUAL_SEED if request.virtual_time else secrets.randbelow(2**31)
 
 
-def _stopping_rule(request: Request) -> StoppingRule | None:
+def _stopping_rule(request: RunRequest) -> StoppingRule | None:
     """When a cell has been repeated often enough; None: after ``repeats``."""
     if request.confidence is None:
         for option, value in (("--max-repeats", request.max_repeats), ("--max-time", request.max_time)):
@@ -182,7 +182,7 @@ def _pick(jobs: tuple[Job, ...], names: Sequence[str]) -> tuple[Job, ...]:
     return tuple(known[name] for name in dict.fromkeys(names)) or jobs
 
 
-def _testbed(request: Request) -> tuple[TestbedKind, Machines | None]:
+def _testbed(request: RunRequest) -> tuple[TestbedKind, Machines | None]:
     """Where to measure, and the machines if there are any."""
     apart = request.kernels is Kernels.APART
     if request.target is None:
@@ -216,7 +216,7 @@ def _testbed(request: Request) -> tuple[TestbedKind, Machines | None]:
     return TestbedKind.MACHINES, Machines(target=request.target, initiators=initiators)
 
 
-def _disk(request: Request) -> DiskProfile | None:
+def _disk(request: RunRequest) -> DiskProfile | None:
     """The modelled disk that was asked for, or the default of virtual time."""
     if request.disk is not None and request.backing is not None:
         raise UsageError(
@@ -228,7 +228,7 @@ def _disk(request: Request) -> DiskProfile | None:
 
 
 def _lab_kernel(
-    request: Request,
+    request: RunRequest,
     traits: Traits,
     links: Mapping[str, LinkProfile],
     disk: DiskProfile | None,
@@ -260,7 +260,7 @@ def _lab_kernel(
     return kernel.usual()
 
 
-def _other_kernel(request: Request) -> OtherKernel | None:
+def _other_kernel(request: RunRequest) -> OtherKernel | None:
     """The one of the lab's own kernels that was named; None for the default one."""
     if request.lab_kernel in (testbed.AUTO, *LabKernel):
         return None
@@ -268,7 +268,7 @@ def _other_kernel(request: Request) -> OtherKernel | None:
     return OtherKernel(key=built.key, release=built.release, commit=built.commit)
 
 
-def _ciphers(request: Request, traits: Traits, lab_kernel: LabKernel | None) -> Ciphers | None:
+def _ciphers(request: RunRequest, traits: Traits, lab_kernel: LabKernel | None) -> Ciphers | None:
     """What the lab's kernel encrypts with: portable code, too, if the processor lacks an instruction, or if
     nobody has built the processor's ciphers for Debian's kernel."""
     if not traits.boots_kernels:
@@ -308,7 +308,7 @@ def _on_the_air(
     )
 
 
-def _storage(request: Request, traits: Traits, run_id: str) -> tuple[Backing, Backing | None]:
+def _storage(request: RunRequest, traits: Traits, run_id: str) -> tuple[Backing, Backing | None]:
     """The target's storage, and the initiator's own disk for the column ``local`` if one was named."""
     wanted = request.backing
     if wanted is None:
@@ -334,7 +334,7 @@ def _counts(initiators: int) -> list[int]:
 
 
 def _columns(
-    request: Request, traits: Traits, machines: Machines | None
+    request: RunRequest, traits: Traits, machines: Machines | None
 ) -> tuple[tuple[Column, ...], dict[str, LinkProfile], dict[str, Proposal]]:
     """The matrix's columns, in the order of the document: first without IPsec, then with."""
     links: dict[str, LinkProfile] = {}
@@ -389,7 +389,7 @@ def _families(profile: LinkProfile, asked: Sequence[str]) -> list[LinkProfile]:
     return [over_ip(profile, family) for family in families]
 
 
-def _transports(request: Request, links: Collection[str]) -> tuple[str, ...]:
+def _transports(request: RunRequest, links: Collection[str]) -> tuple[str, ...]:
     """The transports over each link."""
     for name in request.transports:
         if name not in TRANSPORTS:
@@ -408,7 +408,7 @@ def _transports(request: Request, links: Collection[str]) -> tuple[str, ...]:
     return found
 
 
-def _protections(request: Request) -> tuple[tuple[str, ...], ...]:
+def _protections(request: RunRequest) -> tuple[tuple[str, ...], ...]:
     """The columns' protections: each stack once, in the order asked. The empty stack is for none."""
     words = [*request.ipsec, *request.protect] or ["both"]
     return tuple(dict.fromkeys(stack.split(word) for word in expand_ipsec(words)))

@@ -23,7 +23,7 @@ from harness.model.units import parse_duration_s, shown, unknown_name
 from harness.parse.files import TomlFile, read_text
 from harness.parse.profiles import data_folder
 from harness.planning import plan as plans
-from harness.planning.request import PathRequest, Request, often, what
+from harness.planning.request import PathRequest, RunRequest, often, what
 from harness.results.rules import MIB
 
 DEFAULT_PROBES = ("ping", "ping-io", "ping-loaded", "tcp", "udp")
@@ -105,11 +105,11 @@ class ProbeRequest(PathRequest, frozen=True, kw_only=True):
     ] = None
     repeats: Annotated[int | None, often(help="Of each probe.", default="1")] = None
 
-    def on(self, profile: ProbeProfile | None) -> Request:
+    def on(self, profile: ProbeProfile | None) -> RunRequest:
         """The request of a run on these paths, or else on those of ``profile``."""
         paths = profile or ProbeProfile(title="", ipsec=())
         shared = {name: getattr(self, name) for name in PathRequest.__struct_fields__}
-        return Request(
+        return RunRequest(
             **shared | {"links": self.links or paths.links, "ipsec": self.ipsec or paths.ipsec},
             repeats=paths.repeats if self.repeats is None else self.repeats,
         )
@@ -170,7 +170,7 @@ def _whole_seconds(text: str) -> int:
     return int(seconds)
 
 
-def make_plan(request: Request, probes: Sequence[Probe], profile: str) -> Plan:
+def make_plan(request: RunRequest, probes: Sequence[Probe], profile: str) -> Plan:
     """A plan of probes from ``profile``, on the links of a request. UsageError as in ``plan``."""
     if LINK_LOCAL in request.links:
         raise UsageError(

@@ -129,7 +129,7 @@ class PathRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     results: Annotated[str, run(metavar="FOLDER", help="Where results go.")] = RESULTS
 
 
-class Request(PathRequest, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class RunRequest(PathRequest, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What ``harness run`` is asked for; empty means the default.
 
     It is also the schema of a configuration file, whose ``version`` is ``CONFIG_VERSION``.
@@ -219,12 +219,12 @@ class Request(PathRequest, frozen=True, kw_only=True, forbid_unknown_fields=True
     seed: Annotated[int | None, run(help="Of the order of cells and of offsets.", default="random")] = None
 
 
-def load_request(path: Path) -> Request:
+def load_request(path: Path) -> RunRequest:
     """The request in a TOML file. UsageError names file, line and key of what is wrong."""
     kind = "configuration"
     file = TomlFile(kind, path, read_text(path, kind))
     # Consent to lose data must be typed each time: a file would give it again, perhaps for another disk.
-    request = file.load(Request, destroy=())
+    request = file.load(RunRequest, destroy=())
     if "version" not in file.parse():
         raise file.refuse("version", "the key is missing", f"add version = {CONFIG_VERSION}")
     if request.version != CONFIG_VERSION:

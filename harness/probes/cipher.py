@@ -18,15 +18,15 @@ from harness.hosts import Host, programs
 from harness.model import Proposal
 from harness.model.errors import RequirementError
 from harness.model.escape import printable
-from harness.model.probing import Cipher, CipherFigures, KernelCipher, Operation
+from harness.model.probing import Cipher, CipherFigures, CipherTimes, KernelCipher
 from harness.parse import proc_crypto
-from harness.probes.tools import Outcome, ProbedPath, keep
+from harness.probes.tools import ProbedPath, ProbeOutcome, keep
 from harness.protection import kinds
 
 SIZES = (64, 1408)
 """Bytes to encrypt: a short packet, and one that almost fills a frame; both are whole cipher blocks."""
 
-BESIDE_REPEATS = 5
+IN_RUN_REPEATS = 5
 """Beside cells, it is measured in this many rounds of the matrix, once for each column. Several rounds,
 because machines vary over time; more would add little."""
 
@@ -121,14 +121,14 @@ class _Times(msgspec.Struct):
     ns: float
 
 
-class _Printed(msgspec.Struct):
+class _PrintedCiphers(msgspec.Struct):
     processors: int
     turns: int
     stretch: float
     times: list[_Times]
 
 
-def measure(probe: Cipher, probed: ProbedPath) -> Outcome:
+def measure(probe: Cipher, probed: ProbedPath) -> ProbeOutcome:
     """Measure each kernel's ciphers, one kernel after another. RequirementError for unknown algorithms, and
     for those that a kernel does not have or does not offer."""
     try:
@@ -152,22 +152,24 @@ def measure(probe: Cipher, probed: ProbedPath) -> Outcome:
         try:
             kernel = understand(done.stdout, tuple(ends), driver)
         except (msgspec.DecodeError, KeyError) as error:
-            return Outcome().refuse(f"expected figures from the ciphers' program on the {host.name}: {error}")
+            return ProbeOutcome().refuse(
+                f"expected figures from the ciphers' program on the {host.name}: {error}"
+            )
         # A short message may cost a fast cipher less than two measurements differ by, a packet does not.
         if min(kernel.encrypt.long_ns, kernel.decrypt.long_ns) <= 0:
-            return Outcome().refuse(
+            return ProbeOutcome().refuse(
                 f"the ciphers of the {host.name} took no longer than one that does nothing, in "
                 f"{kernel.turns} turns: other programs had the processor"
             )
         found.append(kernel)
-    return Outcome(figures=CipherFigures(kernels=tuple(found)))
+    return ProbeOutcome(figures=CipherFigures(kernels=tuple(found)))
 
 
 def understand(text: str, ends: tuple[str, ...], driver: str) -> KernelCipher:
     """The program's output, minus the cost of the AEAD that does nothing. DecodeError or KeyError for other
     output."""
-    told = msgspec.json.decode(text, type=_Printed)
-    times = {(each.aead, each.operation, each.bytes): each.ns for each in told.times}
+    printed = msgspec.json.decode(text, type=_PrintedCiphers)
+    times = {(each.aead, each.operation, each.bytes): each.ns for each in printed.times}
 
     short, long = SIZES
 
@@ -175,8 +177,8 @@ def understand(text: str, ends: tuple[str, ...], driver: str) -> KernelCipher:
         # A short message costs a fast cipher less than two measurements differ by.
         return max(0.0, round(times[0, operation, size] - times[1, operation, size], 1))
 
-    def both(operation: str) -> Operation:
-        return Operation(
+    def both(operation: str) -> CipherTimes:
+        return CipherTimes(
             short_bytes=short,
             short_ns=net(operation, short),
             long_bytes=long,
@@ -185,10 +187,10 @@ def understand(text: str, ends: tuple[str, ...], driver: str) -> KernelCipher:
 
     return KernelCipher(
         ends=ends,
-        processors=told.processors,
+        cores=printed.processors,
         driver=driver,
-        turns=told.turns,
-        stretch=told.stretch,
+        turns=printed.turns,
+        stretch=printed.stretch,
         encrypt=both("encrypt"),
         decrypt=both("decrypt"),
     )

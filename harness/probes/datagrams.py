@@ -11,7 +11,7 @@ from harness.hosts import PRIVATE, Host, programs
 from harness.model.escape import printable
 from harness.model.histogram import Histogram
 from harness.model.probing import UdpLatency, UdpLatencyFigures
-from harness.probes.tools import Outcome, ProbedPath, keep, listens, require
+from harness.probes.tools import ProbedPath, ProbeOutcome, keep, listens, require
 
 SOURCE = programs.path(__package__, "round_trip.c")
 BINARY = PRIVATE / "round_trip"
@@ -26,7 +26,7 @@ READY_S = 10.0
 COMPILE_S = 60.0
 
 
-class _Printed(msgspec.Struct):
+class _PrintedRoundTrips(msgspec.Struct):
     """What the program prints."""
 
     round_trips: int
@@ -37,7 +37,7 @@ class _Printed(msgspec.Struct):
     bins: dict[int, int] = {}
 
 
-def measure(probe: UdpLatency, probed: ProbedPath) -> Outcome:
+def measure(probe: UdpLatency, probed: ProbedPath) -> ProbeOutcome:
     """Send datagrams there and back."""
     path = probed.path
     for host in {path.initiator.kernel: path.initiator, path.target.kernel: path.target}.values():
@@ -51,39 +51,45 @@ def measure(probe: UdpLatency, probed: ProbedPath) -> Outcome:
     return understand(done.stdout, done.stderr, probe)
 
 
-def understand(stdout: str, stderr: str, probe: UdpLatency) -> Outcome:
+def understand(stdout: str, stderr: str, probe: UdpLatency) -> ProbeOutcome:
     """Read the program's output."""
-    outcome = Outcome()
+    outcome = ProbeOutcome()
     try:
-        told = msgspec.json.decode(stdout, type=_Printed, strict=False)
+        printed = msgspec.json.decode(stdout, type=_PrintedRoundTrips, strict=False)
     except msgspec.DecodeError as error:
         said = printable(stderr.strip()[-160:]) or str(error)
         return outcome.refuse(f"expected figures from the round trips' program, found: {said}")
-    histogram = Histogram(told.bins)
-    if histogram.count != told.round_trips:
+    histogram = Histogram(printed.bins)
+    if histogram.count != printed.round_trips:
         return outcome.refuse(
-            f"expected {told.round_trips} round trips in the program's bins, found {histogram.count}"
+            f"expected {printed.round_trips} round trips in the program's bins, found {histogram.count}"
         )
-    qs = dict(zip((50, 99, 99.9), histogram.percentiles_ns((50, 99, 99.9)), strict=True)) if told.bins else {}
+    qs = (
+        dict(zip((50, 99, 99.9), histogram.percentiles_ns((50, 99, 99.9)), strict=True))
+        if printed.bins
+        else {}
+    )
     outcome.figures = UdpLatencyFigures(
-        round_trips=told.round_trips,
-        lost=told.lost,
-        mean_ns=told.total_ns / told.round_trips if told.round_trips else None,
-        min_ns=told.min_ns,
-        max_ns=told.max_ns,
+        round_trips=printed.round_trips,
+        lost=printed.lost,
+        mean_ns=printed.total_ns / printed.round_trips if printed.round_trips else None,
+        min_ns=printed.min_ns,
+        max_ns=printed.max_ns,
         p50_ns=qs.get(50),
         p99_ns=qs.get(99),
         p99_9_ns=qs.get(99.9),
         histogram=histogram,
     )
-    outcome.moved_bytes = 2 * told.round_trips * probe.payload_bytes
-    if not told.round_trips:
+    outcome.moved_bytes = 2 * printed.round_trips * probe.payload_bytes
+    if not printed.round_trips:
         return outcome.refuse("no datagram came back")
-    if told.lost:
-        outcome.warnings.append(f"{told.lost} of {told.lost + told.round_trips} datagrams did not come back")
-    if told.round_trips + told.lost < probe.count:
-        why = "too many were lost in a row" if told.lost else f"{LONGEST_S} s had passed"
-        outcome.warnings.append(f"it ended after {told.round_trips} of {probe.count} round trips: {why}")
+    if printed.lost:
+        outcome.warnings.append(
+            f"{printed.lost} of {printed.lost + printed.round_trips} datagrams did not come back"
+        )
+    if printed.round_trips + printed.lost < probe.count:
+        why = "too many were lost in a row" if printed.lost else f"{LONGEST_S} s had passed"
+        outcome.warnings.append(f"it ended after {printed.round_trips} of {probe.count} round trips: {why}")
     return outcome
 
 

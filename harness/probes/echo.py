@@ -9,13 +9,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 
-from harness.model.beside import RoundTrips
 from harness.model.errors import HarnessError, HostLost, UsageError
 from harness.model.probing import Ping, PingFigures, Tcp, TcpFigures
+from harness.model.telemetry import RoundTrips
 from harness.network.links import LinkPath
 from harness.parse import ping as parser
 from harness.probes import throughput
-from harness.probes.tools import UNPROTECTED, Outcome, ProbedPath, keep, require
+from harness.probes.tools import UNPROTECTED, ProbedPath, ProbeOutcome, keep, require
 
 S_NS = 1_000_000_000
 
@@ -24,8 +24,8 @@ ANSWER_S = 2
 
 RAMP_S = 1
 
-BESIDE_COUNT = 20
-BESIDE_INTERVAL_S = 0.002
+CELL_COUNT = 20
+CELL_INTERVAL_S = 0.002
 """Beside a cell: the cadence of I/O, and much shorter than the cell itself."""
 
 
@@ -63,14 +63,14 @@ def nearest_rank(ordered: Sequence[float], percent: float) -> float | None:
     return ordered[math.ceil(percent / 100 * len(ordered)) - 1] if ordered else None
 
 
-def beside(path: LinkPath, *, protected: bool) -> tuple[RoundTrips | None, str | None]:
+def before_cell(path: LinkPath, *, protected: bool) -> tuple[RoundTrips | None, str | None]:
     """Round trips at the cadence of I/O, or why there are none. Raises HostLost only."""
     if protected and path.is_shared:
         return None, UNPROTECTED
-    argv = command(path, BESIDE_COUNT, BESIDE_INTERVAL_S, 56)
+    argv = command(path, CELL_COUNT, CELL_INTERVAL_S, 56)
     try:
         done = path.initiator.run(argv, check=False, timeout_s=10)
-        found, problems = round_trips(done.stdout, BESIDE_INTERVAL_S, 56)
+        found, problems = round_trips(done.stdout, CELL_INTERVAL_S, 56)
     except HostLost:
         raise
     except (HarnessError, OSError) as error:
@@ -80,7 +80,7 @@ def beside(path: LinkPath, *, protected: bool) -> tuple[RoundTrips | None, str |
     return found, None
 
 
-def measure(probe: Ping, probed: ProbedPath) -> Outcome:
+def measure(probe: Ping, probed: ProbedPath) -> ProbeOutcome:
     """Ping the target, while TCP fills the path if the probe is ``loaded``."""
     if not probe.loaded:
         return _ping(probe, probed)
@@ -98,7 +98,7 @@ def measure(probe: Ping, probed: ProbedPath) -> Outcome:
     return outcome
 
 
-def _ping(probe: Ping, probed: ProbedPath) -> Outcome:
+def _ping(probe: Ping, probed: ProbedPath) -> ProbeOutcome:
     path = probed.path
     require(path.initiator, "ping")
     argv = command(path, probe.count, probe.interval_s, probe.payload_bytes)
@@ -108,8 +108,8 @@ def _ping(probe: Ping, probed: ProbedPath) -> Outcome:
     try:
         found, problems = round_trips(text, probe.interval_s, probe.payload_bytes)
     except UsageError as error:
-        return Outcome().refuse(f"ping ended with status {done.status}: {error.message}")
-    outcome = Outcome(figures=PingFigures(round_trips=found), reasons=problems)
+        return ProbeOutcome().refuse(f"ping ended with status {done.status}: {error.message}")
+    outcome = ProbeOutcome(figures=PingFigures(round_trips=found), reasons=problems)
     outcome.moved_bytes = 2 * found.received * probe.payload_bytes
     if not found.received:
         return outcome.refuse(f"none of {found.sent} echo requests was answered")

@@ -11,21 +11,21 @@ import msgspec
 from harness import probes
 from harness.hosts import Host
 from harness.model import Column, Plan, Status
-from harness.model.beside import InterfaceUse
 from harness.model.errors import CommandFailed, HarnessError, HostLost, RequirementError
 from harness.model.offered import offered
 from harness.model.probing import Probe
 from harness.model.ranges import out_of_range
+from harness.model.telemetry import InterfaceUse
 from harness.network.links import LinkPath
 from harness.observe import counters
-from harness.observe.counters import Traffic
-from harness.observe.neighbours import Watch
-from harness.probes.tools import UNPROTECTED, Outcome, ProbedPath
+from harness.observe.counters import InterfaceCounters
+from harness.observe.interference import Watch
+from harness.probes.tools import UNPROTECTED, ProbedPath, ProbeOutcome
 from harness.protection.layer import Layer
 from harness.results.probe_records import ProbeRecord
 from harness.results.store import set_aside
 
-MEASURES: Mapping[type[Probe], Callable[..., Outcome]] = dict(offered(probes.__name__))
+MEASURES: Mapping[type[Probe], Callable[..., ProbeOutcome]] = dict(offered(probes.__name__))
 """How each kind of probe is measured, as the modules of this room say."""
 
 
@@ -111,7 +111,7 @@ def _measure(
         processors=seen.processors,
         interfaces=(*grown, *seen.interfaces),
         others=watching.taken(),
-        unseen=dict(seen.unseen),
+        lost_hops=dict(seen.lost_hops),
         protected_bytes=min(grown_bytes, default=None),
     )
     if wrong := out_of_range(record):
@@ -132,7 +132,7 @@ def _carried(layers: Sequence[Layer]) -> list[list[int]]:
     return [[look.tally.out.bytes + look.tally.into.bytes for look in layer.look()] for layer in layers]
 
 
-def _watch_interfaces(path: LinkPath) -> Callable[[Outcome], tuple[InterfaceUse, ...]]:
+def _watch_interfaces(path: LinkPath) -> Callable[[ProbeOutcome], tuple[InterfaceUse, ...]]:
     """Begin to watch the interfaces of both ends; the returned function says by how much their counters
     grew. If they did not, it refuses the outcome."""
     seen: list[tuple[Host, str]] = [
@@ -141,7 +141,7 @@ def _watch_interfaces(path: LinkPath) -> Callable[[Outcome], tuple[InterfaceUse,
     ]
     before = [_counted(*each) for each in seen]
 
-    def done(outcome: Outcome) -> tuple[InterfaceUse, ...]:
+    def done(outcome: ProbeOutcome) -> tuple[InterfaceUse, ...]:
         after = [_counted(*each) for each in seen]
         for (host, iface), first, last in zip(seen, before, after, strict=True):
             if first.went_back(last):
@@ -154,6 +154,6 @@ def _watch_interfaces(path: LinkPath) -> Callable[[Outcome], tuple[InterfaceUse,
     return done
 
 
-def _counted(host: Host, iface: str) -> Traffic:
+def _counted(host: Host, iface: str) -> InterfaceCounters:
     """What the interface has counted so far: nothing if there is none."""
     return counters.traffic_of(host).get(iface, counters.NOTHING)

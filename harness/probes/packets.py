@@ -29,7 +29,7 @@ from harness.network.links import LinkPath
 from harness.observe import counters
 from harness.parse import hping3, ping
 from harness.parse.figures import EchoRun
-from harness.probes.tools import Outcome, ProbedPath, keep, require
+from harness.probes.tools import ProbedPath, ProbeOutcome, keep, require
 
 LIMITS: dict[Family, tuple[str, ...]] = {
     IPV4: ("/proc/sys/net/ipv4/icmp_ratelimit", "/proc/sys/net/ipv4/icmp_ratemask"),
@@ -56,7 +56,7 @@ def unlimited(journal: Journal, host: Host, family: Family = IPV4) -> contextlib
     return sysctls.set_to(journal, host, LIMITS[family], "0")
 
 
-def measure(probe: PacketRate, probed: ProbedPath) -> Outcome:
+def measure(probe: PacketRate, probed: ProbedPath) -> ProbeOutcome:
     """Run more and more floods at once, until their sum stops growing or ``most_at_once`` run."""
     require(probed.path.initiator, probe.tool)
     if probe.tool is Flood.HPING3:
@@ -65,8 +65,8 @@ def measure(probe: PacketRate, probed: ProbedPath) -> Outcome:
         return _until_saturated(probe, probed)
 
 
-def _until_saturated(probe: PacketRate, probed: ProbedPath) -> Outcome:
-    outcome = Outcome()
+def _until_saturated(probe: PacketRate, probed: ProbedPath) -> ProbeOutcome:
+    outcome = ProbeOutcome()
     if probe.tool is Flood.HPING3 and probed.layers:
         raise RequirementError(
             "hping3 listens where packets are still encrypted, so it hears no replies through IPsec",
@@ -115,7 +115,7 @@ def _until_saturated(probe: PacketRate, probed: ProbedPath) -> Outcome:
 
 
 def _step(
-    probe: PacketRate, probed: ProbedPath, at_once: int, gap_us: int | None, outcome: Outcome
+    probe: PacketRate, probed: ProbedPath, at_once: int, gap_us: int | None, outcome: ProbeOutcome
 ) -> FloodStep:
     """So many floods at once. If a tool's output makes no sense, ``outcome`` gets a reason."""
     path = probed.path
@@ -140,7 +140,7 @@ def _step(
             outcome.warnings.append(f"hping3 every {gap_us} us starved itself and had to be killed")
             continue
         try:
-            one_sent, one_received, seconds = _told(parser.parse(text).runs[0])
+            one_sent, one_received, seconds = _printed(parser.parse(text).runs[0])
         except UsageError as error:
             outcome.refuse(f"{probe.tool} ended with status {done.status}: {error.message}")
             continue
@@ -164,7 +164,7 @@ def _ping(path: LinkPath, probe: PacketRate) -> list[str]:
     return [*flood, *source, path.target_address]
 
 
-def _told(run: EchoRun) -> tuple[int, int, float]:
+def _printed(run: EchoRun) -> tuple[int, int, float]:
     """Sent, received, and in how many seconds. UsageError if the text does not say."""
     if run.invalid or not run.elapsed_ns or run.received is None:
         raise UsageError("; ".join(run.invalid) or "it does not say how long it took")
@@ -183,13 +183,13 @@ def _hping3(path: LinkPath, probe: PacketRate | Forwarding, gap_us: int | None =
     return ["bash", "-c", script, str(probe.duration_s), path.target_address, *common]
 
 
-def forwarding(probe: Forwarding, probed: ProbedPath) -> Outcome:
+def forwarding(probe: Forwarding, probed: ProbedPath) -> ProbeOutcome:
     """Flood the target with packets that nobody answers, and count what left each hop and what arrived."""
     path = probed.path
     require(path.initiator, "hping3")
     _require_ipv4(path)
     argv = _hping3(path, probe)
-    outcome = Outcome()
+    outcome = ProbeOutcome()
     near, far = _counter(path.initiator, path.initiator_iface), _counter(path.target, path.target_iface)
     hops = [(hop, counters.traffic_of(hop)) for hop in path.hops]
     sent, arrived = near().tx_packets, far().rx_packets
@@ -225,7 +225,7 @@ def _require_ipv4(path: LinkPath) -> None:
         )
 
 
-def _counter(host: Host, iface: str) -> Callable[[], counters.Traffic]:
+def _counter(host: Host, iface: str) -> Callable[[], counters.InterfaceCounters]:
     return lambda: counters.traffic_of(host).get(iface, counters.NOTHING)
 
 

@@ -13,8 +13,8 @@ from harness.model.errors import UsageError
 from harness.model.probing import Tcp, TcpFigures, Udp, UdpFigures
 from harness.network.links import LinkPath
 from harness.parse import iperf3 as parser
-from harness.parse.iperf import IperfOutput, Report
-from harness.probes.tools import Outcome, ProbedPath, keep, listens, require
+from harness.parse.iperf import IperfOutput, IperfReport
+from harness.probes.tools import ProbedPath, ProbeOutcome, keep, listens, require
 
 PORT = 52_010
 """The first of the harness's ports; each path adds its index."""
@@ -24,7 +24,7 @@ GRACE_S = 20.0
 """How long a test may take beyond its duration: over a path with many losses, the ends need time to
 finish."""
 
-BESIDE_S = 1
+IN_RUN_S = 1
 
 
 @contextlib.contextmanager
@@ -52,14 +52,14 @@ def client(path: LinkPath, port: int, duration_s: int) -> list[str]:
     return [*argv, "-t", str(duration_s), "-J", "--get-server-output"]
 
 
-def tcp(probe: Tcp, probed: ProbedPath) -> Outcome:
+def tcp(probe: Tcp, probed: ProbedPath) -> ProbeOutcome:
     """TCP for as long as the probe says."""
     with server(probed) as port:
         argv = [*client(probed.path, port, probe.duration_s), "-P", str(probe.streams)]
         output, outcome = _run(probed, argv + ["-R"] * probe.reverse, probe.duration_s)
     if output is None:
         return outcome
-    sent, received = output.sent or Report(), output.received or Report()
+    sent, received = output.sent or IperfReport(), output.received or IperfReport()
     outcome.figures = TcpFigures(
         sent_bytes=sent.bytes,
         received_bytes=received.bytes,
@@ -76,7 +76,7 @@ def tcp(probe: Tcp, probed: ProbedPath) -> Outcome:
     return outcome if received.rate_bit_s else outcome.refuse("iperf3 reports that nothing was received")
 
 
-def udp(probe: Udp, probed: ProbedPath) -> Outcome:
+def udp(probe: Udp, probed: ProbedPath) -> ProbeOutcome:
     """UDP at the probe's rate, whatever the path lets through."""
     size = [] if probe.payload_bytes is None else ["-l", str(probe.payload_bytes)]
     with server(probed) as port:
@@ -84,7 +84,7 @@ def udp(probe: Udp, probed: ProbedPath) -> Outcome:
         output, outcome = _run(probed, argv, probe.duration_s)
     if output is None:
         return outcome
-    sent, received = output.sent or Report(), output.received or Report()
+    sent, received = output.sent or IperfReport(), output.received or IperfReport()
     far = output.server.received if output.server is not None else None
     outcome.figures = UdpFigures(
         sent_bit_s=sent.rate_bit_s,
@@ -101,10 +101,10 @@ def udp(probe: Udp, probed: ProbedPath) -> Outcome:
     return outcome
 
 
-def _run(probed: ProbedPath, argv: list[str], duration_s: int) -> tuple[IperfOutput | None, Outcome]:
+def _run(probed: ProbedPath, argv: list[str], duration_s: int) -> tuple[IperfOutput | None, ProbeOutcome]:
     done = probed.path.initiator.run(argv, check=False, timeout_s=duration_s + GRACE_S)
     keep(probed.raw, "iperf3", done)
-    outcome = Outcome()
+    outcome = ProbeOutcome()
     try:
         output = parser.parse(done.stdout or done.stderr)
     except UsageError as error:

@@ -31,7 +31,7 @@ class ProbedPath:
 
 
 @dataclass(kw_only=True)
-class Outcome:
+class ProbeOutcome:
     """The result of a probe. ``reasons`` make it invalid; ``moved_bytes`` of payload have crossed the
     path."""
 
@@ -41,7 +41,7 @@ class Outcome:
     warnings: list[str] = field(default_factory=list)
     moved_bytes: int = 0
 
-    def refuse(self, *reasons: str) -> Outcome:
+    def refuse(self, *reasons: str) -> ProbeOutcome:
         self.reasons += reasons
         return self
 

@@ -13,7 +13,7 @@ import msgspec
 from harness.model import ENDS
 from harness.model.errors import CommandFailed
 from harness.protection.capture import Capture
-from harness.protection.witness import KNOCK, Knock, Witnesses
+from harness.protection.witness import TRY_CONNECT, ConnectAttempt, Witnesses
 
 ATTEMPTS = 5
 """Several, because a link may lose packets."""
@@ -33,13 +33,13 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
     blocked: tuple[int | None, int | None]
 
 
-def show(captures: Capture, witnesses: Witnesses, what: int = KNOCK) -> tuple[int, int]:
-    """Make each capture see segments of the portal in clear, by knocks or ``what`` they recognise; returns
+def show(captures: Capture, witnesses: Witnesses, what: int = TRY_CONNECT) -> tuple[int, int]:
+    """Make each capture see segments of the portal in clear, by attempts or ``what`` they recognise; returns
     how many. CommandFailed if one does not.
     """
     near = far = 0
     for _ in range(ATTEMPTS):
-        knocks = witnesses.knock(what)
+        attempts = witnesses.try_connect(what)
         first, second = captures.look()
         near, far = near + first.cleartext, far + second.cleartext
         if near and far:
@@ -47,28 +47,28 @@ def show(captures: Capture, witnesses: Witnesses, what: int = KNOCK) -> tuple[in
     faults = [seen.fault for seen in (first, second) if seen.fault]
     raise CommandFailed(
         f"expected the captures to see segments of the portal that both ends sent in clear on purpose, "
-        f"found {near} and {far}: {'; '.join(faults) or _words(knocks)}",
+        f"found {near} and {far}: {'; '.join(faults) or _words(attempts)}",
         hint="does a firewall on one of the ends stop what it sends?",
     )
 
 
 def stop(captures: Capture, witnesses: Witnesses) -> tuple[int | None, int | None]:
     """Make the barrier stop the same; returns what each end counted. CommandFailed if it does not."""
-    knocks = witnesses.knock()
-    near, far = knocks
+    attempts = witnesses.try_connect()
+    near, far = attempts
     seen = captures.look()
     escaped = sum(each.cleartext for each in seen)
-    if escaped or any(knock.error != REFUSED or knock.blocked == 0 for knock in knocks):
+    if escaped or any(attempt.error != REFUSED or attempt.blocked == 0 for attempt in attempts):
         raise CommandFailed(
             "expected the barrier to stop and count a connection to the portal without IPsec, found: "
-            f"{_words(knocks)}; {escaped} segments on the link"
+            f"{_words(attempts)}; {escaped} segments on the link"
         )
     return near.blocked, far.blocked
 
 
-def _words(knocks: tuple[Knock, Knock]) -> str:
+def _words(attempts: tuple[ConnectAttempt, ConnectAttempt]) -> str:
     return ", ".join(
-        f"the {end}'s attempt ended with {knock.error or 'a connection'}, "
-        f"{'an unknown number of' if knock.blocked is None else knock.blocked} packets blocked"
-        for end, knock in zip(ENDS, knocks, strict=True)
+        f"the {end}'s attempt ended with {attempt.error or 'a connection'}, "
+        f"{'an unknown number of' if attempt.blocked is None else attempt.blocked} packets blocked"
+        for end, attempt in zip(ENDS, attempts, strict=True)
     )

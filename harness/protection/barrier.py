@@ -9,7 +9,7 @@ this kind or IPsec's, the connections that it kept in are ended.
 
 IPv6 does not take the interface from the route (``ip6_dst_lookup_flow()`` in net/ipv6/ip6_output.c), so no
 policy can name it. There a route takes its place: without the interface the portal cannot be reached
-(``NoOtherWay``).
+(``UnreachableRoute``).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import ClassVar
 import msgspec
 
 from harness.hosts import Host
-from harness.hosts.undo import Step
+from harness.hosts.undo import UndoStep
 from harness.model import IPV4, End, addresses
 from harness.network import links
 from harness.network.links import LinkPath
@@ -33,7 +33,7 @@ traffic, and before its barrier and others' policies: a lower number comes first
 BARRIER_PRIORITY = 19_500
 
 
-class Barrier(msgspec.Struct, frozen=True):
+class InterfaceBarrier(msgspec.Struct, frozen=True):
     """Drops, at one end, what would go to the portal at ``peer`` or come from it.
 
     The port is the peer's for the initiator and the end's own for the target. The source is any
@@ -62,12 +62,12 @@ class Barrier(msgspec.Struct, frozen=True):
             + ["proto", xfrm.TCP, *port, "dir", "out", "action", self.ACTION, "priority", str(self.PRIORITY)]
         )
 
-    def undo(self) -> tuple[Step, ...]:
+    def undo(self) -> tuple[UndoStep, ...]:
         # By its priority, because an interface that is gone has no name any more. None left is no error.
-        return (Step(("ip", "xfrm", "policy", "deleteall", *self._ends, "priority", str(self.PRIORITY))),)
+        return (UndoStep(("ip", "xfrm", "policy", "deleteall", *self._ends, "priority", str(self.PRIORITY))),)
 
 
-class Passage(Barrier, frozen=True):
+class AllowOutbound(InterfaceBarrier, frozen=True):
     """Lets the portal's traffic pass by ``interface``, which must exist."""
 
     interface: str = ""
@@ -87,7 +87,7 @@ class Passage(Barrier, frozen=True):
         return ("src", addresses.link_of(self.peer), "dst", addresses.alone(self.peer))
 
 
-class NoOtherWay(msgspec.Struct, frozen=True):
+class UnreachableRoute(msgspec.Struct, frozen=True):
     """Makes the network of an interface unreachable while that has no route into it itself.
 
     The interface's own route has the same prefix and a lower metric.
@@ -104,11 +104,11 @@ class NoOtherWay(msgspec.Struct, frozen=True):
     def acquire(self, host: Host) -> None:
         host.run(["ip", "-6", "route", "add", *self._route])
 
-    def undo(self) -> tuple[Step, ...]:
-        return (Step(("ip", "-6", "route", "del", *self._route), absent=("No such process",)),)
+    def undo(self) -> tuple[UndoStep, ...]:
+        return (UndoStep(("ip", "-6", "route", "del", *self._route), absent=("No such process",)),)
 
 
-class Entrance(Barrier, frozen=True):
+class AllowInbound(InterfaceBarrier, frozen=True):
     """Lets in what comes from the portal, or to it, whatever the path's barrier says of both its ends.
 
     The address is the end's own: a policy for both addresses would replace the barrier's
@@ -150,14 +150,14 @@ class Connections(msgspec.Struct, frozen=True):
     def acquire(self, host: Host) -> None:
         """Nothing to do: the transport makes them."""
 
-    def undo(self) -> tuple[Step, ...]:
+    def undo(self) -> tuple[UndoStep, ...]:
         port = "dport" if self.end == "initiator" else "sport"
         peer = addresses.bracketed(self.peer)
-        end_them = Step(("ss", "--tcp", "--numeric", "--kill", "dst", peer, port, "=", f":{self.port}"))
+        end_them = UndoStep(("ss", "--tcp", "--numeric", "--kill", "dst", peer, port, "=", f":{self.port}"))
         if not self.interface:
             return (end_them,)
         flush = ("ip", "address", "flush", "dev", self.interface)
-        return end_them, Step(flush, absent=("does not exist", "Cannot find device"))
+        return end_them, UndoStep(flush, absent=("does not exist", "Cannot find device"))
 
 
 def left_over(host: Host, paths: Sequence[LinkPath]) -> list[str]:

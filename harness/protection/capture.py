@@ -168,7 +168,7 @@ def _numbers() -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reader:
+class FrameReader:
     """Classifies frames. ``link_type`` is that of a pcap file, ``order`` its byte order for struct."""
 
     frames: Frames
@@ -176,7 +176,7 @@ class Reader:
     link_type: int = 1
     order: str = "<"
 
-    def of_file(self, header: bytes) -> Reader:
+    def of_file(self, header: bytes) -> FrameReader:
         """A reader for a file that begins so. CommandFailed if it is of no known kind."""
         order = BYTE_ORDERS.get(header[:4])
         (link_type,) = struct.unpack_from(f"{order or '<'}I", header, 20)
@@ -185,7 +185,7 @@ class Reader:
                 f"expected a capture of Ethernet frames or IP packets, found one of link type {link_type}",
                 hint="name an interface that tcpdump shows as EN10MB, LINUX_SLL or RAW",
             )
-        return Reader(frames=self.frames, port=self.port, link_type=link_type, order=order)
+        return FrameReader(frames=self.frames, port=self.port, link_type=link_type, order=order)
 
     def count(self, data: bytes, seen: Seen) -> tuple[int, int]:
         """Count the whole pcap records in ``data``; returns how many there were and how many bytes they
@@ -272,12 +272,12 @@ class Tap:
     end: str
     file: Path
     daemon: Daemon
-    reader: Reader
+    reader: FrameReader
     frames: int = 0
     """How many frames have been read."""
     fault: str | None = None
     _offset: int = PCAP_HEADER_BYTES
-    _told: int = 0
+    _reported: int = 0
     """How much of tcpdump's log has been read."""
     _passed_by: int = 0
     """What tcpdump counts as received and does not capture: it came before the filter was set."""
@@ -358,10 +358,10 @@ class Tap:
 
     def _printed(self) -> tuple[int, int, int] | None:
         """The newest counts in tcpdump's log since the last time; None if there are none."""
-        found = list(_COUNTS.finditer(self.log.read_text(encoding="utf-8", errors="replace"), self._told))
+        found = list(_COUNTS.finditer(self.log.read_text(encoding="utf-8", errors="replace"), self._reported))
         if not found:
             return None
-        self._told = found[-1].end()
+        self._reported = found[-1].end()
         captured, received, dropped = map(int, found[-1].groups())
         return captured, received, dropped
 
@@ -414,7 +414,7 @@ def _is_listening(file: Path) -> bool:
     return LISTENING in said and file.stat().st_size >= PCAP_HEADER_BYTES
 
 
-def _begun(reader: Reader, host: Host, file: Path, daemon: Daemon) -> Reader:
+def _begun(reader: FrameReader, host: Host, file: Path, daemon: Daemon) -> FrameReader:
     """A reader for the file of a tcpdump, once that has begun. CommandFailed if it does not."""
     runner.await_condition(
         lambda: daemon.ended() or _is_listening(file),
@@ -438,7 +438,7 @@ def capture(path: LinkPath, folder: Path, frames: Frames, *, protected: bool) ->
     # A column that comes up again, after a bad cell or in a resumed run, gets new files: in the earlier ones,
     # old frames would count as new.
     number = next(n for n in itertools.count(1) if not (folder / f"initiator-{n}.pcap").exists())
-    reader = Reader(frames=frames, port=path.port)
+    reader = FrameReader(frames=frames, port=path.port)
     made: Capture | None = None
     with contextlib.ExitStack() as stack:
         stack.callback(lambda: made.read_rest() if made is not None else None)

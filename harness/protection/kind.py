@@ -18,7 +18,7 @@ from harness.protection.witness import Witnesses
 
 
 @dataclass(frozen=True, kw_only=True)
-class Run:
+class ProtectionContext:
     """What protections of a run need of it. ``private`` is a folder for sockets and secrets, gone with the
     testbed; ``shared`` ends with the run, and ``paths`` is how many there can be."""
 
@@ -37,7 +37,7 @@ class Run:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ground:
+class Underlay:
     """What a layer stands on: a path, where ``level`` protections are below and ``mtu_bytes`` pass.
 
     ``witnesses`` are at its ends, ``raw`` is the folder for outputs to be kept.
@@ -50,14 +50,14 @@ class Ground:
     raw: Path
 
 
-class Kind(Protocol):
+class ProtectionDriver(Protocol):
     """One kind of protection in a run."""
 
-    def frames(self, ground: Ground, /) -> Frames:
+    def frames(self, underlay: Underlay, /) -> Frames:
         """Its frames on a path."""
         ...
 
-    def protect(self, ground: Ground, /) -> contextlib.AbstractContextManager[Layer]:
+    def protect(self, underlay: Underlay, /) -> contextlib.AbstractContextManager[Layer]:
         """Protect a path between barriers, which stand. CommandFailed if what was asked for does not hold."""
         ...
 
@@ -86,7 +86,7 @@ class Protection:
     """
 
     name: str
-    kinds: Callable[[Run], Mapping[str, Kind]]
+    kinds: Callable[[ProtectionContext], Mapping[str, ProtectionDriver]]
     modules: tuple[str, ...]
     trials: Callable[[Host, str, Path], tuple[Attempt, ...]]
     cipher: Cipher | None = None

@@ -12,7 +12,7 @@ from harness.model.protections import NESTING
 from harness.network.links import LinkPath
 from harness.protection import barrier, xfrm
 from harness.protection.ipsec.layer import EspFrames
-from harness.protection.kind import Kind, Protection, Run
+from harness.protection.kind import Protection, ProtectionContext, ProtectionDriver
 
 _BY_NAME: dict[str, Protection] = {
     each.name: each for within in (None, "kind") for each in offered(protection.__name__, within=within)
@@ -30,7 +30,7 @@ def each_of(names: Iterable[str]) -> list[Protection]:
     return list({each.name: each for each in map(named, names)}.values())
 
 
-def of_run(run: Run) -> dict[str, Kind]:
+def of_run(run: ProtectionContext) -> dict[str, ProtectionDriver]:
     """The kinds that a run's columns can have."""
     return {name: kind for each in ALL for name, kind in each.kinds(run).items()}
 

@@ -101,7 +101,7 @@ class Tally:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Look:
+class EndCounts:
     """One end at one moment: the tally, and its interface below by /proc/net/dev before and after that.
 
     ``snmp`` are the lines of /proc/net/snmp for IP and TCP, and of /proc/net/snmp6 over IPv6.
@@ -199,7 +199,7 @@ class Layer:
         """The most that an interface of the path within counts of a frame beside its packet."""
         return HEADER_BYTES
 
-    def look(self) -> tuple[Look, Look]:
+    def look(self) -> tuple[EndCounts, EndCounts]:
         """Both ends now, the initiator's first. CommandFailed if one does not answer."""
         raise NotImplementedError
 

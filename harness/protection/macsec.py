@@ -26,10 +26,10 @@ from harness.network import links
 from harness.network.links import LinkPath
 from harness.parse import proc_crypto
 from harness.protection import layer, mka, overlay
-from harness.protection.kind import Ground, Protection
+from harness.protection.kind import Protection, Underlay
 from harness.protection.layer import HEADER_BYTES
 from harness.protection.overlay import Overlay
-from harness.protection.witness import Report
+from harness.protection.witness import WitnessReport
 
 ETHERTYPE = 0x88E5
 """802.1AE, table 9-1."""
@@ -72,17 +72,17 @@ def _macs(path: LinkPath) -> tuple[str, str]:
 
 def _mac(host: Host, iface: str) -> str:
     # Not from sysfs, which shows the network namespace that it was mounted in.
-    (told,) = msgspec.json.decode(host.run(["ip", "-json", "link", "show", "dev", iface]).stdout)
-    return str(told["address"])
+    (entries,) = msgspec.json.decode(host.run(["ip", "-json", "link", "show", "dev", iface]).stdout)
+    return str(entries["address"])
 
 
 def tell(within: LinkPath, macs: tuple[str, str], keys: Keys) -> None:
-    """Tell both ends a key for each direction; ``macs`` as in ``Frames``."""
-    told = (
+    """Tell both ends a key for each direction; ``macs`` as in ``MacsecFrames``."""
+    entries = (
         (keys.initiator, keys.target, macs[1]),
         (keys.target, keys.initiator, macs[0]),
     )
-    for (_, host, iface, _, _), (own, others, peer) in zip(links.ends(within), told, strict=True):
+    for (_, host, iface, _, _), (own, others, peer) in zip(links.ends(within), entries, strict=True):
         channel = f"rx port {channel_port(within)} address {peer}"
         # On standard input: what a process is told on its command line others may read.
         host.run(
@@ -97,7 +97,7 @@ def tell(within: LinkPath, macs: tuple[str, str], keys: Keys) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Frames(layer.Frames):
+class MacsecFrames(layer.Frames):
     """Frames of one EtherType, numbered by association and packet number (802.1AE, clause 9.3).
 
     ``macs`` are the addresses of both ends' interfaces, the initiator's first.
@@ -130,7 +130,7 @@ class Frames(layer.Frames):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Macsec(Overlay):
+class MacsecDriver(Overlay):
     """MACsec in a run, with static keys or with those that the ends agree on (``negotiates``)."""
 
     cipher: str = "gcm-aes-128"
@@ -141,8 +141,8 @@ class Macsec(Overlay):
     SEALED_BYTES = PROTECTIONS[MACSEC].sealed_bytes
     HEADER_BYTES = HEADER_BYTES
 
-    def frames(self, ground: Ground) -> Frames:
-        return Frames(macs=_macs(ground.below))
+    def frames(self, underlay: Underlay) -> MacsecFrames:
+        return MacsecFrames(macs=_macs(underlay.below))
 
     def words(self, path: LinkPath) -> tuple[str, ...]:
         if path.profile.hops is not None and path.profile.hops.kind in (HopKind.ROUTER, HopKind.PPPOE):
@@ -153,13 +153,13 @@ class Macsec(Overlay):
         # ip(8) takes the port first.
         return ("port", str(channel_port(path)), "cipher", self.cipher, "encrypt", "on", "validate", "strict")
 
-    def agreed(self, reports: Sequence[Report], ground: Ground) -> dict[str, str]:
+    def agreed(self, reports: Sequence[WitnessReport], underlay: Underlay) -> dict[str, str]:
         wanted = {"cipher": CIPHERS[self.cipher][1], "is_encrypting": True, "is_strict": True}
         for report in reports:
             found = report.carried.agreed
             if any(found[name] != value for name, value in wanted.items()):
                 raise CommandFailed(f"MACsec with {self.cipher} was asked for, but a kernel has {found}")
-        (crypto,) = ground.below.initiator.read_files(["/proc/crypto"])
+        (crypto,) = underlay.below.initiator.read_files(["/proc/crypto"])
         return {
             "algorithm": self.cipher,
             "keys": "MKA" if self.negotiates else "static",
@@ -167,17 +167,17 @@ class Macsec(Overlay):
         }
 
     @contextlib.contextmanager
-    def keyed(self, ground: Ground, within: LinkPath) -> Iterator[None]:
+    def keyed(self, underlay: Underlay, within: LinkPath) -> Iterator[None]:
         with contextlib.ExitStack() as stack:
             if self.negotiates:
-                private = self.run.private / f"mka-{ground.below.index}"
+                private = self.run.private / f"mka-{underlay.below.index}"
                 stack.enter_context(
                     mka.agreement(
-                        ground.below, port=channel_port(ground.below), private=private, logs=ground.raw
+                        underlay.below, port=channel_port(underlay.below), private=private, logs=underlay.raw
                     )
                 )
             else:
-                tell(within, _macs(ground.below), make_keys(self.cipher))
+                tell(within, _macs(underlay.below), make_keys(self.cipher))
             overlay.open_up(within)
             yield
 
@@ -191,14 +191,14 @@ _CIPHER = Cipher(algorithms=(KERNEL_ALGORITHM,), key_bits=128)
 OFFERED = (
     Protection(
         name=MACSEC,
-        kinds=lambda run: {MACSEC: Macsec(run=run)},
+        kinds=lambda run: {MACSEC: MacsecDriver(run=run)},
         modules=(MACSEC,),
         trials=lambda host, _role, _folder: overlay.trial(host, MACSEC, (MACSEC,), _INTERFACE),
         cipher=_CIPHER,
     ),
     Protection(
         name=MACSEC_MKA,
-        kinds=lambda run: {MACSEC_MKA: Macsec(run=run, negotiates=True)},
+        kinds=lambda run: {MACSEC_MKA: MacsecDriver(run=run, negotiates=True)},
         modules=(MACSEC,),
         trials=lambda host, _role, _folder: overlay.trial(
             host, MACSEC_MKA, (MACSEC,), f"{mka.PROGRAM} -v\n{_INTERFACE}"

@@ -20,24 +20,24 @@ import msgspec
 from harness.analysis import theory
 from harness.hosts import Host
 from harness.hosts.journal import Journal
-from harness.hosts.undo import Step
+from harness.hosts.undo import UndoStep
 from harness.model import IPV6, End, addresses
 from harness.model.errors import RequirementError
 from harness.model.protections import PROTECTIONS
 from harness.network import links
 from harness.network.links import LinkPath
 from harness.protection import witness
-from harness.protection.barrier import Barrier, NoOtherWay, Passage
-from harness.protection.kind import Attempt, Ground, Run
-from harness.protection.layer import Carried, Due, Layer, Look, Tally, due_by_number
-from harness.protection.witness import Report, Witnesses
+from harness.protection.barrier import AllowOutbound, InterfaceBarrier, UnreachableRoute
+from harness.protection.kind import Attempt, ProtectionContext, Underlay
+from harness.protection.layer import Carried, Due, EndCounts, Layer, Tally, due_by_number
+from harness.protection.witness import Witnesses, WitnessReport
 from harness.storage import requests
 
 FIRST = 128
 """Of the last numbers of the addresses: a link's own, and those of its hops, are below."""
 
 
-class Interface(msgspec.Struct, frozen=True):
+class OverlayInterface(msgspec.Struct, frozen=True):
     """A network interface of a kind that ip-link(8) knows, with the words that it takes. It is down.
 
     ``below`` is the interface that it is bound to, "" if routing decides.
@@ -56,8 +56,8 @@ class Interface(msgspec.Struct, frozen=True):
             + ["type", self.kind, *self.words]
         )
 
-    def undo(self) -> tuple[Step, ...]:
-        return (Step(("ip", "link", "del", "dev", self.name), absent=("Cannot find device",)),)
+    def undo(self) -> tuple[UndoStep, ...]:
+        return (UndoStep(("ip", "link", "del", "dev", self.name), absent=("Cannot find device",)),)
 
 
 OWN_KERNEL = "the lab's own kernel has it: `harness kernel build`, then --lab-kernel own"
@@ -89,7 +89,7 @@ def name(tag: str, path: LinkPath, level: int) -> str:
     return f"h{tag}{'wxyz'[level]}{path.index}"
 
 
-def inside(path: LinkPath, *, tag: str, level: int) -> LinkPath:
+def inner_path(path: LinkPath, *, tag: str, level: int) -> LinkPath:
     """The path that the portal's traffic takes: it ends at the interfaces of an overlay on ``path``."""
     first = FIRST + 4 * level
     iface = name(tag, path, level)
@@ -112,9 +112,9 @@ def closed(journal: Journal, path: LinkPath) -> Iterator[None]:
     """Keep barriers at both ends, for the portal's traffic between the addresses of a path."""
     with contextlib.ExitStack() as stack:
         for end, host, _, _, peer in links.ends(path):
-            stack.enter_context(journal.hold(host, Barrier(end, peer, path.port)))
+            stack.enter_context(journal.hold(host, InterfaceBarrier(end, peer, path.port)))
             if path.ip == IPV6:
-                stack.enter_context(journal.hold(host, NoOtherWay(addresses.pair_of(peer))))
+                stack.enter_context(journal.hold(host, UnreachableRoute(addresses.pair_of(peer))))
         yield
 
 
@@ -135,14 +135,14 @@ def passing(journal: Journal, path: LinkPath) -> Iterator[None]:
     """Let the portal's traffic pass by the interfaces at the ends of an overlay, for as long as they are."""
     with contextlib.ExitStack() as stack:
         for end, host, iface, _, peer in links.ends(path):
-            stack.enter_context(journal.hold(host, Passage(end, peer, path.port, iface)))
+            stack.enter_context(journal.hold(host, AllowOutbound(end, peer, path.port, iface)))
         yield
 
 
 def ask(host: Host, what: str, **request: object) -> dict[str, Any]:
     """Have ``programs/overlay.py`` do something on a host; its answer."""
     refused = f"the {host.name}'s kernel refused to {what} {request['interface']}"
-    return requests.told(host, requests.step(__package__, "overlay", what, **request), refused)
+    return requests.reported(host, requests.step(__package__, "overlay", what, **request), refused)
 
 
 def reach(path: LinkPath) -> None:
@@ -165,7 +165,7 @@ class Overlay:
     counts up to ``HEADER_BYTES`` more than the packet. It is bound to the one below, or routing decides.
     """
 
-    run: Run
+    run: ProtectionContext
 
     NAME: ClassVar[str]
     IS_BOUND: ClassVar[bool]
@@ -177,11 +177,11 @@ class Overlay:
         del path
         return ()
 
-    def keyed(self, ground: Ground, within: LinkPath, /) -> contextlib.AbstractContextManager[None]:
+    def keyed(self, underlay: Underlay, within: LinkPath, /) -> contextlib.AbstractContextManager[None]:
         """The interfaces are up and have keys, for as long as the context lasts."""
         raise NotImplementedError
 
-    def agreed(self, reports: Sequence[Report], ground: Ground, /) -> dict[str, str]:
+    def agreed(self, reports: Sequence[WitnessReport], underlay: Underlay, /) -> dict[str, str]:
         """What holds between the ends, for the record. CommandFailed if it is not what was asked for."""
         raise NotImplementedError
 
@@ -189,22 +189,24 @@ class Overlay:
         return due_by_number(before, after, one_in)
 
     @contextlib.contextmanager
-    def protect(self, ground: Ground) -> Iterator[OverlayLayer]:
-        made, below, journal = PROTECTIONS[self.NAME], ground.below, self.run.journal
+    def protect(self, underlay: Underlay) -> Iterator[OverlayLayer]:
+        made, below, journal = PROTECTIONS[self.NAME], underlay.below, self.run.journal
         for host in (below.initiator, below.target):
             require(host, (self.NAME,), made.title)
-        within = inside(below, tag=self.run.plan.tag, level=ground.level)
-        mtu_bytes, words = made.inner_mtu_bytes(ground.mtu_bytes), self.words(below)
+        within = inner_path(below, tag=self.run.plan.tag, level=underlay.level)
+        mtu_bytes, words = made.inner_mtu_bytes(underlay.mtu_bytes), self.words(below)
         with contextlib.ExitStack() as stack:
             stack.enter_context(closed(journal, within))
             for (_, host, iface, *_), (_, _, under, *_) in zip(
                 links.ends(within), links.ends(below), strict=True
             ):
                 over = under if self.IS_BOUND else ""
-                stack.enter_context(journal.hold(host, Interface(iface, self.NAME, mtu_bytes, over, words)))
-            stack.enter_context(self.keyed(ground, within))
-            watching = stack.enter_context(watchers(below, within, self.NAME, ground.raw))
-            agreed = {**self.agreed(watching.look(), ground), "mtu_bytes": str(mtu_bytes)}
+                stack.enter_context(
+                    journal.hold(host, OverlayInterface(iface, self.NAME, mtu_bytes, over, words))
+                )
+            stack.enter_context(self.keyed(underlay, within))
+            watching = stack.enter_context(watchers(below, within, self.NAME, underlay.raw))
+            agreed = {**self.agreed(watching.look(), underlay), "mtu_bytes": str(mtu_bytes)}
             yield OverlayLayer(kind=self, below=below, inner=within, watchers=watching, agreed=agreed)
 
 
@@ -223,11 +225,11 @@ class OverlayLayer(Layer):
     def header_bytes(self) -> int:
         return self.kind.HEADER_BYTES
 
-    def look(self) -> tuple[Look, Look]:
+    def look(self) -> tuple[EndCounts, EndCounts]:
         near, far = self.watchers.look()
         return self._look(near), self._look(far)
 
-    def _look(self, report: Report) -> Look:
+    def _look(self, report: WitnessReport) -> EndCounts:
         counted = report.carried
         out, into = (
             Carried(packets=packets, bytes=size - packets * self.kind.SEALED_BYTES)
@@ -237,7 +239,7 @@ class OverlayLayer(Layer):
             )
         )
         tally = Tally(out=out, into=into, numbers=counted.numbers)
-        return Look(before=report.before, tally=tally, after=report.after, snmp=report.snmp)
+        return EndCounts(before=report.before, tally=tally, after=report.after, snmp=report.snmp)
 
     def due(self, before: Tally, after: Tally, one_in: int) -> Due:
         return self.kind.due(before, after, one_in)

@@ -18,12 +18,12 @@ import msgspec
 
 from harness.hosts import Host
 from harness.model import ENDS, Proof, addresses
-from harness.model.beside import InterfaceUse
+from harness.model.telemetry import InterfaceUse
 from harness.network import links
 from harness.network.links import LinkPath
-from harness.observe.counters import NOTHING, Traffic, traffic
+from harness.observe.counters import NOTHING, InterfaceCounters, traffic
 from harness.protection.capture import PRIMES, Capture, Seen
-from harness.protection.layer import HEADER_BYTES, Carried, Due, Layer, Look, Tally
+from harness.protection.layer import HEADER_BYTES, Carried, Due, EndCounts, Layer, Tally
 
 ENOUGH_SAMPLES = 32
 """How many samples must be expected before their absence proves something: chance has a probability of
@@ -52,7 +52,7 @@ _SNMP6 = re.compile(r"^Ip6(\w+)\s+(\d+)$", re.MULTILINE)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Watched:
+class CapturedLayer:
     """One layer of a column's path, with the capture below it; without protection, the whole path.
 
     ``portal`` is the path on which the portal's connection runs, within all layers. ``header_bytes`` is the
@@ -83,7 +83,7 @@ class EndCounters:
     """One end of a link at one moment. Each fragment is one more packet on the link than the host made or
     took."""
 
-    traffic: Traffic = NOTHING
+    traffic: InterfaceCounters = NOTHING
     retransmits: int = 0
     fragments_sent: int = 0
     fragments_received: int = 0
@@ -98,7 +98,7 @@ class Snapshot(NamedTuple):
     target: EndCounters
 
 
-def snapshot(watched: Watched, *, begins: bool) -> Snapshot:
+def snapshot(watched: CapturedLayer, *, begins: bool) -> Snapshot:
     """Read all counters that a proof compares, at the beginning or at the end of a cell.
 
     Interfaces are read last at the beginning and first at the end, so the protection is counted for longer.
@@ -122,12 +122,12 @@ def snapshot(watched: Watched, *, begins: bool) -> Snapshot:
     )
 
 
-def _unprotected_end(host: Host) -> Look:
+def _unprotected_end(host: Host) -> EndCounts:
     devices, snmp = host.read_files(["/proc/net/dev", "/proc/net/snmp"])
-    return Look(before=devices, tally=Tally(), after=devices, snmp=snmp)
+    return EndCounts(before=devices, tally=Tally(), after=devices, snmp=snmp)
 
 
-def _counters(look: Look, iface: str, *, begins: bool, segments: Segments | None) -> EndCounters:
+def _counters(look: EndCounts, iface: str, *, begins: bool, segments: Segments | None) -> EndCounters:
     counts = _snmp(look.snmp)
     return EndCounters(
         traffic=traffic(look.after if begins else look.before).get(iface, NOTHING),
@@ -165,10 +165,10 @@ def _segments(path: LinkPath) -> list[Segments | None]:
         text = host.run(["ss", "-tinH", "state", "established", *words], check=False).stdout
         ports = re.findall(rf"(?<![\d.]){re.escape(near)}(?:%\S+)?:(\d+)\b", text)
         sent, received = ([int(n) for n in re.findall(rf"\bsegs_{way}:(\d+)", text)] for way in ("out", "in"))
-        is_told = ports and len(ports) == len(sent) == len(received)
+        is_reported = ports and len(ports) == len(sent) == len(received)
         found.append(
             Segments(ports=frozenset(map(int, ports)), sent=sum(sent), received=sum(received))
-            if is_told
+            if is_reported
             else None
         )
     return found
@@ -183,7 +183,7 @@ def interfaces(path: LinkPath, before: Snapshot, after: Snapshot) -> tuple[Inter
 
 
 @dataclass(frozen=True, kw_only=True)
-class End:
+class EndChange:
     """One end of a path between two snapshots: its protection, its interface, and its capture."""
 
     name: str
@@ -211,7 +211,9 @@ class End:
         return self.due.missing(self.seen.numbers)
 
 
-def _ends(watched: Watched, before: Snapshot, after: Snapshot, seen: Sequence[Seen]) -> tuple[End, End]:
+def _ends(
+    watched: CapturedLayer, before: Snapshot, after: Snapshot, seen: Sequence[Seen]
+) -> tuple[EndChange, EndChange]:
     """Both ends, the initiator's first."""
     found = []
     uses = interfaces(watched.path, before, after)
@@ -224,7 +226,7 @@ def _ends(watched: Watched, before: Snapshot, after: Snapshot, seen: Sequence[Se
         went_back = [f"the interface {uses[number].interface}"] * was.traffic.went_back(now.traffic)
         went_back += [title] * any(first.went_back(last) for first, last in pairs)
         found.append(
-            End(
+            EndChange(
                 name=name,
                 out=was.tally.out.grown(now.tally.out),
                 into=was.tally.into.grown(now.tally.into),
@@ -243,7 +245,7 @@ def _ends(watched: Watched, before: Snapshot, after: Snapshot, seen: Sequence[Se
     return found[0], found[1]
 
 
-def collect(watched: Watched, before: Snapshot, after: Snapshot) -> list[Seen]:
+def collect(watched: CapturedLayer, before: Snapshot, after: Snapshot) -> list[Seen]:
     """What the captures of both ends have seen of a cell, up to all that its counters say was sent."""
     seen = watched.capture.look()
     until = time.monotonic() + SETTLE_S + 2e-6 * watched.path.profile.path_delay_us
@@ -257,19 +259,19 @@ def collect(watched: Watched, before: Snapshot, after: Snapshot) -> list[Seen]:
     return seen
 
 
-def _lost(end: End, peer: End) -> int:
+def _lost(end: EndChange, peer: EndChange) -> int:
     """How many of the protected packets that an end sent did not reach the other."""
     return max(0, end.out.packets - peer.into.packets)
 
 
-def _lacks_samples(end: End, peer: End) -> bool:
+def _lacks_samples(end: EndChange, peer: EndChange) -> bool:
     """Whether a capture lacks more of its due packets than the link can have lost before them."""
     excused = min(_lost(end, peer), -(-end.samples_due // 2))
     return end.samples_missing > excused
 
 
 def judge(
-    watched: Watched,
+    watched: CapturedLayer,
     before: Snapshot,
     after: Snapshot,
     seen: Sequence[Seen],
@@ -314,7 +316,7 @@ def judge(
     return proof, reasons
 
 
-def _went_back(ends: tuple[End, End]) -> Iterator[str]:
+def _went_back(ends: tuple[EndChange, EndChange]) -> Iterator[str]:
     """Reasons for counters that went backwards, each with the ends where they did."""
     for what in dict.fromkeys(what for end in ends for what in end.went_back):
         where = " and the ".join(end.name for end in ends if what in end.went_back)
@@ -344,7 +346,7 @@ OF_ALL: tuple[tuple[Callable[[list[int]], int], tuple[str, ...]], ...] = (
 """How a path's figures come of its layers'; all others are the outermost's."""
 
 
-def _proof(near: End, far: End, capture: Capture, balances: Sequence[Balance]) -> Proof:
+def _proof(near: EndChange, far: EndChange, capture: Capture, balances: Sequence[Balance]) -> Proof:
     return Proof(
         link_bytes_initiator=near.use.rx_bytes + near.use.tx_bytes,
         link_bytes_target=far.use.rx_bytes + far.use.tx_bytes,
@@ -364,15 +366,17 @@ def _proof(near: End, far: End, capture: Capture, balances: Sequence[Balance]) -
     )
 
 
-def _unprotected_frames(path: LinkPath, layer: Layer, near: End, far: End, proof: Proof) -> Iterator[str]:
+def _unprotected_frames(
+    path: LinkPath, layer: Layer, near: EndChange, far: EndChange, proof: Proof
+) -> Iterator[str]:
     """Reasons against a protected column: frames that may not be on the link, or packets that are missing."""
     if proof.cleartext_segments:
         yield f"{proof.cleartext_segments} cleartext segments of the portal were on the link"
     if proof.other_frames:
         what = f"neither {layer.title} nor IKE, ARP or the like"
         first = next((end.seen.first_other for end in (near, far) if end.seen.first_other), "")
-        told = f" (the first was {first})" if first else ""
-        yield f"{proof.other_frames} frames on the link were {what}{told}"
+        first_words = f" (the first was {first})" if first else ""
+        yield f"{proof.other_frames} frames on the link were {what}{first_words}"
     for end, peer in ((near, far), (far, near)):
         if _lacks_samples(end, peer):
             yield (
@@ -389,7 +393,9 @@ def _unprotected_frames(path: LinkPath, layer: Layer, near: End, far: End, proof
             )
 
 
-def _unprotected(path: LinkPath, ends: tuple[End, End], capture: Capture, moved: int) -> Iterator[str]:
+def _unprotected(
+    path: LinkPath, ends: tuple[EndChange, EndChange], capture: Capture, moved: int
+) -> Iterator[str]:
     """Reasons against an unprotected column: ESP on the link, or a capture that does not see cleartext."""
     protected = sum(end.seen.sampled for end in ends)
     # On a shared path ESP may belong to another column, or to somebody else.
@@ -430,7 +436,7 @@ class Balance:
             )
 
 
-def _balances(watched: Watched, layer: Layer, near: End, far: End) -> Iterator[Balance]:
+def _balances(watched: CapturedLayer, layer: Layer, near: EndChange, far: EndChange) -> Iterator[Balance]:
     """What interfaces counted one way, without what was seen in clear, compared with the layer; on a link
     that others use the portal's segments."""
     for end, peer in ((near, far), (far, near)):
@@ -457,7 +463,7 @@ def _balances(watched: Watched, layer: Layer, near: End, far: End) -> Iterator[B
             )
 
 
-def _connection(end: End) -> Iterator[Balance]:
+def _connection(end: EndChange) -> Iterator[Balance]:
     """The portal's segments compared with the layer, which carries nothing else on a link that others use.
 
     A segment is counted before it is protected, also when it is sent again.

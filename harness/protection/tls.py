@@ -27,9 +27,9 @@ from harness.model.protections import TLS
 from harness.network import links
 from harness.network.links import LinkPath
 from harness.protection import layer, overlay
-from harness.protection.barrier import Entrance
-from harness.protection.kind import Ground, Protection, Run
-from harness.protection.layer import Carried, Due, Layer, Look, Tally, of_ip, within_ip
+from harness.protection.barrier import AllowInbound
+from harness.protection.kind import Protection, ProtectionContext, Underlay
+from harness.protection.layer import Carried, Due, EndCounts, Layer, Tally, of_ip, within_ip
 from harness.storage import nvme
 
 MODULES = ("tls", "nvme_keyring")
@@ -74,7 +74,7 @@ CLEAR = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Frames(layer.Frames):
+class TlsFrames(layer.Frames):
     """The segments of the portal, but for those that begin like a PDU in clear.
 
     Of those that begin with a record, some are sampled: they are numbered by their sequence number.
@@ -136,7 +136,7 @@ _TLS = re.compile(r"\btcp-ulp-tls version: (\S+) cipher: (\S+) rxconf: (\S+) txc
 
 
 @dataclass(frozen=True, kw_only=True)
-class Socket:
+class PortalSocket:
     """A connection of the portal, by ss(8), which leaves out what is zero. ``tls`` is the version and the
     cipher, if the kernel encrypts and decrypts."""
 
@@ -145,20 +145,22 @@ class Socket:
     tls: tuple[str, str] | None
 
 
-def sockets(text: str) -> list[Socket]:
+def sockets(text: str) -> list[PortalSocket]:
     """From ``ss -tinHO``."""
     found = []
     for line in text.splitlines():
         if not line.strip():
             continue
         counts = {name: int(number) for name, number in _COUNT.findall(line)}
-        told = _TLS.search(line)
+        reported = _TLS.search(line)
         found.append(
-            Socket(
+            PortalSocket(
                 sent=Carried(packets=counts.get("segs_out", 0), bytes=counts.get("bytes_sent", 0)),
                 received=Carried(packets=counts.get("segs_in", 0), bytes=counts.get("bytes_received", 0)),
                 # Both ways, in software: tls_get_info() in net/tls/tls_main.c.
-                tls=(told[1], told[2]) if told and (told[3], told[4]) == ("sw", "sw") else None,
+                tls=(reported[1], reported[2])
+                if reported and (reported[3], reported[4]) == ("sw", "sw")
+                else None,
             )
         )
     return found
@@ -172,11 +174,11 @@ class TlsLayer(Layer):
     def title(self) -> str:
         return TITLE
 
-    def look(self) -> tuple[Look, Look]:
+    def look(self) -> tuple[EndCounts, EndCounts]:
         near, far = (self._look(end) for end in ENDS)
         return near, far
 
-    def _look(self, end: End) -> Look:
+    def _look(self, end: End) -> EndCounts:
         path = self.below
         portal = addresses.at_port(path.target_address, path.port)
         near = addresses.bracketed(path.initiator_address)
@@ -195,7 +197,7 @@ class TlsLayer(Layer):
             into=_sum([each.received for each in found if each.tls]),
             faults=tuple(_faults(end, found)),
         )
-        return Look(before=before, tally=tally, after=after, snmp=snmp)
+        return EndCounts(before=before, tally=tally, after=after, snmp=snmp)
 
     def due(self, _before: Tally, _after: Tally, _one_in: int) -> Due:
         """None: how many segments begin with a record depends on how the ends fill them."""
@@ -210,7 +212,7 @@ def _sum(parts: list[Carried]) -> Carried:
     return Carried(packets=sum(part.packets for part in parts), bytes=sum(part.bytes for part in parts))
 
 
-def _faults(end: End, found: list[Socket]) -> Iterator[str]:
+def _faults(end: End, found: list[PortalSocket]) -> Iterator[str]:
     if not found:
         yield f"expected connections to the portal with TLS at the {end}, found none (ss)"
     if clear := sum(each.tls is None for each in found):
@@ -223,11 +225,11 @@ def _faults(end: End, found: list[Socket]) -> Iterator[str]:
 
 
 @dataclass(kw_only=True)
-class Daemons:
+class TlsDaemons:
     """What all paths of a run share: daemons, but for those of network namespaces, which end with the first
     path there."""
 
-    run: Run
+    run: ProtectionContext
     _running: set[str] = field(default_factory=set)
 
     def start(self, host: Host, stack: contextlib.ExitStack, logs: Path) -> None:
@@ -287,26 +289,26 @@ def require(path: LinkPath) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tls:
+class TlsDriver:
     """TLS in a run."""
 
-    daemons: Daemons
+    daemons: TlsDaemons
 
-    def frames(self, ground: Ground) -> Frames:
-        return Frames(port=ground.below.port, family=ground.below.ip)
+    def frames(self, underlay: Underlay) -> TlsFrames:
+        return TlsFrames(port=underlay.below.port, family=underlay.below.ip)
 
     @contextlib.contextmanager
-    def protect(self, ground: Ground) -> Iterator[TlsLayer]:
+    def protect(self, underlay: Underlay) -> Iterator[TlsLayer]:
         """Let the portal's traffic pass once both ends can negotiate. The session brings TLS up."""
-        below = ground.below
+        below = underlay.below
         require(below)
         with contextlib.ExitStack() as stack:
             for host in (self.daemons.run.near(below), below.target):
-                self.daemons.start(host, stack, ground.raw)
+                self.daemons.start(host, stack, underlay.raw)
             journal = self.daemons.run.journal
             stack.enter_context(overlay.passing(journal, below))
             for end, host, _, own, _ in links.ends(below):
-                stack.enter_context(journal.hold(host, Entrance(end, own, below.port)))
+                stack.enter_context(journal.hold(host, AllowInbound(end, own, below.port)))
             yield TlsLayer(below=below)
 
 
@@ -320,7 +322,7 @@ def _refuse() -> None:
 OFFERED = (
     Protection(
         name=TLS,
-        kinds=lambda run: {TLS: Tls(daemons=Daemons(run=run))},
+        kinds=lambda run: {TLS: TlsDriver(daemons=TlsDaemons(run=run))},
         modules=MODULES,
         trials=lambda _host, _role, _folder: ((TITLE, _refuse),),
         cipher=Cipher(algorithms=("gcm(aes)",), key_bits=128),

@@ -1,4 +1,5 @@
-"""WireGuard: an interface of the kernel's at both ends, over UDP (https://www.wireguard.com/papers/wireguard.pdf).
+"""WireGuard: an interface of the kernel's at both ends, over UDP
+(https://www.wireguard.com/papers/wireguard.pdf).
 
 Keys are made for the run, by the kernel of each end; private ones never leave it. Only the initiator is told
 where its peer is, as behind a firewall, and only one UDP port is open on the target. No package is needed:
@@ -27,10 +28,10 @@ from harness.model.protections import (
 from harness.network import links, sysctls
 from harness.network.links import LinkPath
 from harness.protection import layer, overlay
-from harness.protection.kind import Ground, Protection
+from harness.protection.kind import Protection, Underlay
 from harness.protection.layer import Due, Tally, of_ip, within_ip
 from harness.protection.overlay import Overlay
-from harness.protection.witness import Report
+from harness.protection.witness import WitnessReport
 
 FIRST_PORT = 0x4800
 """UDP. The path's index is added, and 256 for each overlay below. The machine's own may have 51820."""
@@ -56,7 +57,7 @@ def port(path: LinkPath, level: int) -> int:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Frames(layer.Frames):
+class WireGuardFrames(layer.Frames):
     """UDP between one port and the same, numbered by the receiver's index and a counter (section 5.4.6)."""
 
     port: int
@@ -99,7 +100,7 @@ UNNUMBERED = 4
 
 
 @dataclass(frozen=True, kw_only=True)
-class WireGuard(Overlay):
+class WireGuardDriver(Overlay):
     """WireGuard in a run."""
 
     NAME = WIREGUARD
@@ -108,18 +109,18 @@ class WireGuard(Overlay):
     # It counts messages with their padding (wg_packet_consume_data_done(), receive.c).
     HEADER_BYTES = SEALED_BYTES + WIREGUARD_BLOCK_BYTES - 1
 
-    def frames(self, ground: Ground) -> Frames:
-        return Frames(port=port(ground.below, ground.level), family=ground.below.ip)
+    def frames(self, underlay: Underlay) -> WireGuardFrames:
+        return WireGuardFrames(port=port(underlay.below, underlay.level), family=underlay.below.ip)
 
     @contextlib.contextmanager
-    def keyed(self, ground: Ground, within: LinkPath) -> Iterator[None]:
-        number, keys = port(ground.below, ground.level), {}
+    def keyed(self, underlay: Underlay, within: LinkPath) -> Iterator[None]:
+        number, keys = port(underlay.below, underlay.level), {}
         with contextlib.ExitStack() as stack:
             for end, host, iface, *_ in links.ends(within):
                 stack.enter_context(sysctls.set_to(self.run.journal, host, (REDIRECTS,), "0"))
                 keys[end] = overlay.ask(host, "open", interface=iface, port=number)["public_key"]
             for (end, host, iface, _, allowed), (*_, peer) in zip(
-                links.ends(within), links.ends(ground.below), strict=True
+                links.ends(within), links.ends(underlay.below), strict=True
             ):
                 overlay.ask(
                     host,
@@ -134,7 +135,7 @@ class WireGuard(Overlay):
             overlay.open_up(within)
             yield
 
-    def agreed(self, reports: Sequence[Report], _ground: Ground) -> dict[str, str]:
+    def agreed(self, reports: Sequence[WitnessReport], _underlay: Underlay) -> dict[str, str]:
         if not all(report.carried.agreed["handshake_unix_s"] for report in reports):
             raise CommandFailed("a WireGuard handshake was expected at both ends, found none")
         return {"algorithm": CIPHER}
@@ -149,7 +150,7 @@ class WireGuard(Overlay):
 OFFERED = (
     Protection(
         name=WIREGUARD,
-        kinds=lambda run: {WIREGUARD: WireGuard(run=run)},
+        kinds=lambda run: {WIREGUARD: WireGuardDriver(run=run)},
         modules=(WIREGUARD,),
         trials=lambda host, _role, _folder: overlay.trial(
             host, WIREGUARD, (WIREGUARD,), "ip link add name above type wireguard"

@@ -39,7 +39,7 @@ CLOSED_PORT = 9
 open."""
 
 
-class Association(msgspec.Struct, frozen=True, kw_only=True):
+class SaCounters(msgspec.Struct, frozen=True, kw_only=True):
     """One xfrm state (an SA of one direction), or the kernel's last report of it if it has ``ended``.
 
     ``bytes`` are what it protects, without padding and trailer. ``sequence`` is the number of the last ESP
@@ -59,7 +59,7 @@ class Association(msgspec.Struct, frozen=True, kw_only=True):
     missing: bool = False
 
 
-class Counted(msgspec.Struct, frozen=True, kw_only=True):
+class OverlayCounters(msgspec.Struct, frozen=True, kw_only=True):
     """What an interface that protects has carried since it was made.
 
     For WireGuard packets are UDP datagrams, handshakes as well, and bytes their payload. For MACsec they are
@@ -76,7 +76,7 @@ class Counted(msgspec.Struct, frozen=True, kw_only=True):
     agreed: dict[str, int | bool] = {}
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True):
+class WitnessReport(msgspec.Struct, frozen=True, kw_only=True):
     """One end at one moment: its interface's line of /proc/net/dev before and after the rest, which is its
     associations, or what an interface over it has ``carried``.
 
@@ -84,13 +84,13 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     before: str
-    states: tuple[Association, ...] = ()
-    carried: Counted = Counted()
+    states: tuple[SaCounters, ...] = ()
+    carried: OverlayCounters = OverlayCounters()
     after: str
     snmp: str = ""
 
 
-class Knock(msgspec.Struct, frozen=True, kw_only=True):
+class ConnectAttempt(msgspec.Struct, frozen=True, kw_only=True):
     """An attempt to connect: the name of its ``error`` (errno(3)), "" if there was none.
 
     ``blocked`` is how many packets xfrm policies stopped during the attempt (XfrmOutPolBlock); None if the
@@ -101,7 +101,7 @@ class Knock(msgspec.Struct, frozen=True, kw_only=True):
     blocked: int | None
 
 
-def sent(states: Iterable[Association], source: str) -> Carried:
+def sent(states: Iterable[SaCounters], source: str) -> Carried:
     """By their sender. With segmentation offload (``esp4_offload``, or a NIC's) a state counts 64 KiB as one
     packet, with one header; sequence numbers do not (esp_xmit in net/ipv4/esp4_offload.c)."""
     ours = [state for state in states if state.source == source]
@@ -112,13 +112,13 @@ def sent(states: Iterable[Association], source: str) -> Carried:
     )
 
 
-def received(states: Iterable[Association], destination: str) -> Carried:
+def received(states: Iterable[SaCounters], destination: str) -> Carried:
     """By their receiver."""
     ours = [state for state in states if state.destination == destination]
     return Carried(packets=sum(state.packets for state in ours), bytes=sum(state.bytes for state in ours))
 
 
-REPORT, KNOCK, CONVERSE = signal.SIGUSR1, signal.SIGUSR2, signal.SIGURG
+REPORT, TRY_CONNECT, CONVERSE = signal.SIGUSR1, signal.SIGUSR2, signal.SIGURG
 """What a witness is asked for."""
 
 
@@ -137,15 +137,15 @@ class Witness:
 
     def begin(self) -> None:
         """Wait until it has started: it gives its first answer unasked."""
-        self._answer(Report, within_s=START_DEADLINE_S, interval_s=0.01)
+        self._answer(WitnessReport, within_s=START_DEADLINE_S, interval_s=0.01)
 
-    def report(self) -> Report:
+    def report(self) -> WitnessReport:
         """The answer to ``ask``. CommandFailed if the program has ended, or does not answer."""
-        return self._answer(Report)
+        return self._answer(WitnessReport)
 
-    def knocked(self) -> Knock:
-        """The same for KNOCK and CONVERSE."""
-        return self._answer(Knock)
+    def attempted(self) -> ConnectAttempt:
+        """The same for TRY_CONNECT and CONVERSE."""
+        return self._answer(ConnectAttempt)
 
     def _answer(self, kind: type[T], within_s: float | None = None, interval_s: float = 0.002) -> T:
         line = b""
@@ -180,26 +180,26 @@ class Witnesses:
         self.initiator.begin()
         self.target.begin()
 
-    def look(self) -> tuple[Report, Report]:
+    def look(self) -> tuple[WitnessReport, WitnessReport]:
         """What both ends have counted by now, the initiator's first."""
         self.initiator.ask()
         self.target.ask()
         return self.initiator.report(), self.target.report()
 
-    def knock(self, what: int = KNOCK) -> tuple[Knock, Knock]:
+    def try_connect(self, what: int = TRY_CONNECT) -> tuple[ConnectAttempt, ConnectAttempt]:
         """Make both try to connect like the portal's traffic does, or CONVERSE in clear."""
         self.initiator.ask(what)
         self.target.ask(what)
-        return self.initiator.knocked(), self.target.knocked()
+        return self.initiator.attempted(), self.target.attempted()
 
 
 def witnesses(path: LinkPath, folder: Path) -> contextlib.AbstractContextManager[Witnesses]:
     """Keep a witness at both ends of a path; their answers stay in ``folder`` as raw output."""
     near, far = path.initiator_address, path.target_address
-    knocks = ((near, ANY_PORT, far, path.port), (far, path.port, near, CLOSED_PORT))
+    attempts = ((near, ANY_PORT, far, path.port), (far, path.port, near, CLOSED_PORT))
     words = [
-        (iface, REQID + path.index, *knock)
-        for (_, _, iface, _, _), knock in zip(links.ends(path), knocks, strict=True)
+        (iface, REQID + path.index, *attempt)
+        for (_, _, iface, _, _), attempt in zip(links.ends(path), attempts, strict=True)
     ]
     return started(path, "witness", words, folder, "witness")
 

@@ -14,7 +14,7 @@ from typing import ClassVar
 import msgspec
 
 from harness.hosts import Host
-from harness.hosts.undo import Step
+from harness.hosts.undo import UndoStep
 from harness.model import End, addresses
 from harness.network.links import LinkPath
 
@@ -68,18 +68,18 @@ class OfThePortal(msgspec.Struct, frozen=True):
         add = [("xfrm", "policy", "add", *policy, *how) for policy in self._policies()]
         host.run(["ip", "-batch", "-"], input=_lines(add))
 
-    def undo(self) -> tuple[Step, ...]:
+    def undo(self) -> tuple[UndoStep, ...]:
         delete = [("xfrm", "policy", "delete", *policy) for policy in reversed(self._policies())]
         # The second is deleted though the first may not be there.
         both = ("ip", "-force", "-batch", "-")
-        return (Step(both, input=_lines(delete), absent=("No such file or directory",)),)
+        return (UndoStep(both, input=_lines(delete), absent=("No such file or directory",)),)
 
 
 def _lines(commands: Iterable[Sequence[str]]) -> str:
     return "".join(f"{' '.join(words)}\n" for words in commands)
 
 
-class Barrier(OfThePortal, frozen=True):
+class IpsecBarrier(OfThePortal, frozen=True):
     """Drops what would leave or arrive in clear."""
 
     ACTION = "block"

@@ -42,7 +42,7 @@ PERCENTILES = (1, 5, 10, 25, 50, 75, 90, 95, 99, 99.5, 99.9, 99.95, 99.99, 99.99
 _MARKED = (50, 90, 99, 99.9, 99.99)
 
 
-class Kind(Choice):
+class ChartKind(Choice):
     """kind of picture"""
 
     MATRIX = "matrix"
@@ -101,7 +101,7 @@ def describe(cell: TableCell | None, metric: Metric) -> str:
     parts = []
     if cell.is_disturbed:
         parts.append(f"disturbed, do not use: {disturbance.in_words(cell.disturbed or 0.0, cell.cause)}")
-    if cell.is_labs_own:
+    if cell.is_lab_limited:
         parts.append("the lab limits it, and not the link that it imitates")
     if cell.low is not None and cell.high is not None and cell.n > 1:
         kind = "95 % interval of the median: " if cell.n >= 6 else ""
@@ -179,20 +179,22 @@ def _bars_of(row: TableRow, cells: Sequence[tuple[ColumnFacts, TableCell | None]
     for place, (fact, cell) in enumerate(cells):
         y = TOP + _BAR * place
         if cell is None:
-            told = "not measured"
+            value_text = "not measured"
         else:
-            told = marked_value(cell, metric) if cell.value is not None else cell.status.upper()
-        label = draw.shortened(f"{fact.origin.sign} {fact.name}", draw.fits(WIDTH - 4 * _EDGE) - len(told))
+            value_text = marked_value(cell, metric) if cell.value is not None else cell.status.upper()
+        label = draw.shortened(
+            f"{fact.origin.sign} {fact.name}", draw.fits(WIDTH - 4 * _EDGE) - len(value_text)
+        )
         names.append((start, y + 10, label))
         lines.append((fact.name, str(fact.origin), *_figures(cell, metric)))
         if cell is None or cell.value is None:
-            parts.append(draw.text(end, y + 10, told, "e mu"))
+            parts.append(draw.text(end, y + 10, value_text, "e mu"))
             continue
-        figures.append((end, y + 10, told))
+        figures.append((end, y + 10, value_text))
         is_cut = cell.value > scale.high
         x = scale.at(cell.value)
         # A whole name and the figure stand above the bar.
-        tip = f"{fact.name}: {told} {metric.figure.unit}" if fact.name not in label else ""
+        tip = f"{fact.name}: {value_text} {metric.figure.unit}" if fact.name not in label else ""
         parts.append(draw.rect(start, y + 15, max(0.5, x - start), 13, looks(fact), tip))
         if is_cut:
             # A gap in the bar, near its end, says that it goes on.
@@ -353,20 +355,20 @@ def percentiles(table: Table, facts: Sequence[ColumnFacts], folders: Mapping[str
         curves = []
         for fact, distribution, curve in known:
             places = {q: (x.at(_nines(q)), y.at(us)) for q, us in curve.items()}
-            told = {q: format_ns(1e3 * us) for q, us in curve.items()}
+            value_text = {q: format_ns(1e3 * us) for q, us in curve.items()}
             curves.append(
                 Curve(
                     fact=fact,
                     places=[*places.values()],
                     marks=[
-                        (*place, f"{q:g} %: {told[q]}")
+                        (*place, f"{q:g} %: {value_text[q]}")
                         for q, place in places.items()
                         if q in _MARKED or q == max(places)
                     ],
                     figures=(
                         str(distribution.histogram.count),
                         f"{distribution.merged} of {distribution.repeats}",
-                        *(told.get(q, "") for q in PERCENTILES),
+                        *(value_text.get(q, "") for q in PERCENTILES),
                     ),
                 )
             )
@@ -496,7 +498,7 @@ def _roof_of(link: LinkProfile, dots: Sequence[_Dot], title: str) -> Chart:
     for place, group in itertools.groupby(dots, lambda dot: dot.fact.place):
         of_column = list(group)
         fact = of_column[0].fact
-        marked = [(x.at(dot.bound.in_flight_bytes), y.at(dot.rate), _told(dot)) for dot in of_column]
+        marked = [(x.at(dot.bound.in_flight_bytes), y.at(dot.rate), _tip(dot)) for dot in of_column]
         parts.append(series(fact, draw.marks(place, marked, 4.2)))
     marks, high = legend(list({dot.fact.place: dot.fact for dot in dots}.values()), bottom + 50)
     return Chart(
@@ -509,7 +511,7 @@ def _roof_of(link: LinkProfile, dots: Sequence[_Dot], title: str) -> Chart:
     )
 
 
-def _told(dot: _Dot) -> str:
+def _tip(dot: _Dot) -> str:
     most = dot.bound.bytes_per_s
     return f"{dot.name}: {draw.amount(dot.rate / 1e6)} MB/s at depth {dot.depth}" + (
         f", {_reached(dot)} of the {draw.amount(most / 1e6)} MB/s that {_allows(dot)}" if most else ""

@@ -13,11 +13,11 @@ import msgspec
 from harness import __version__
 from harness.analysis import theory
 from harness.analysis.wire import framings
-from harness.explain import Explained, corrections, explain, labs_own, twin
+from harness.explain import Explained, corrections, explain, lab_limited, twin
 from harness.model import IPV4, IpsecMode, Job, LinkProfile, Plan, Record
 from harness.model.choices import Choice
 from harness.model.lines import listed
-from harness.report.answer import Answer, answers
+from harness.report.conclusion import Conclusion, answers
 from harness.results.columns import CellKey, by_column, in_order
 from harness.results.measured import Measured
 from harness.results.store import RunFolder
@@ -67,14 +67,16 @@ class Theme(Choice):
     DARK = "dark"
 
 
-class Results(Measured, frozen=True, kw_only=True, dict=True):
+class LoadedResults(Measured, frozen=True, kw_only=True, dict=True):
     """What was measured, and what is concluded from it, which is so only once."""
 
     def table(self, metric: Metric) -> Table:
         """The matrix; UsageError if there are no records."""
         if metric not in self._tables:
             options = Options(metric=metric)
-            self._tables[metric] = build(self.records, options, self.plans, self.environments, self._labs_own)
+            self._tables[metric] = build(
+                self.records, options, self.plans, self.environments, self._lab_limited
+            )
         return self._tables[metric]
 
     @functools.cached_property
@@ -83,8 +85,8 @@ class Results(Measured, frozen=True, kw_only=True, dict=True):
         return {}
 
     @functools.cached_property
-    def _labs_own(self) -> frozenset[CellKey]:
-        return labs_own(self.records, self.plans, self.probes)
+    def _lab_limited(self) -> frozenset[CellKey]:
+        return lab_limited(self.records, self.plans, self.probes)
 
     @property
     def source(self) -> str:
@@ -92,9 +94,9 @@ class Results(Measured, frozen=True, kw_only=True, dict=True):
         runs = self.runs
         plans = [self.plans[run] for run in runs if run in self.plans]
         days = sorted({f"{datetime.fromtimestamp(s, UTC):%Y-%m-%d}" for s in map(planned_s, plans) if s})
-        told = " ".join(dict.fromkeys(machines(self.environments.values()))).removesuffix(".")
+        text = " ".join(dict.fromkeys(machines(self.environments.values()))).removesuffix(".")
         versions = dict.fromkeys(plan.harness_version for plan in plans if plan.harness_version)
-        parts = (listed(runs), " to ".join(dict.fromkeys((*days[:1], *days[-1:]))), told)
+        parts = (listed(runs), " to ".join(dict.fromkeys((*days[:1], *days[-1:]))), text)
         return "; ".join(filter(None, (*parts, f"harness {', '.join(versions) or __version__}")))
 
     @functools.cached_property
@@ -110,7 +112,7 @@ class Results(Measured, frozen=True, kw_only=True, dict=True):
         return corrections(self.plans.values())
 
     @functools.cached_property
-    def answers(self) -> list[Answer]:
+    def answers(self) -> list[Conclusion]:
         """What each column costs, and why."""
         return answers(self.table(Metric.MB_S), self.explained)
 
@@ -138,12 +140,12 @@ class ColumnFacts(msgspec.Struct, frozen=True, kw_only=True):
     jobs: Mapping[str, Job] = {}
 
 
-def load(paths: Sequence[Path]) -> Results:
+def load(paths: Sequence[Path]) -> LoadedResults:
     """Everything in ``paths`` that ``harness table`` takes; raises what it raises."""
-    return Results.read(paths)
+    return LoadedResults.read(paths)
 
 
-def columns(results: Results, table: Table) -> list[ColumnFacts]:
+def columns(results: LoadedResults, table: Table) -> list[ColumnFacts]:
     """The measured columns of a table of ``results``, in its order."""
     samples = by_column(results.records)
     runs = results.runs

@@ -20,16 +20,16 @@ from harness.model.escape import as_json, for_page
 from harness.model.protections import protocol
 from harness.model.units import format_size
 from harness.report import charts, content, draw, paths
-from harness.report.answer import Answer, Loss
-from harness.report.charts import Chart, Kind
-from harness.report.content import ColumnFacts, Origin, Results, Words, planned_s
+from harness.report.charts import Chart, ChartKind
+from harness.report.conclusion import Conclusion, Loss
+from harness.report.content import ColumnFacts, LoadedResults, Origin, Words, planned_s
 from harness.report.picture import NEEDS, drawn
 from harness.results.machine import MACHINE
 from harness.table import Metric
 from harness.table.notes import sign_of
 from harness.table.options import Table, TableCell
 from harness.table.text import marked_value, percent
-from harness.table.views.counters import unseen
+from harness.table.views.counters import lost_hops
 
 METRICS = tuple(metric for metric in Metric if metric.figure.in_report)
 
@@ -42,7 +42,7 @@ class _Drawn(msgspec.Struct, frozen=True):
     """A section with pictures: its anchor, its name among the links to sections, its title, and HTML above
     the pictures."""
 
-    kind: Kind
+    kind: ChartKind
     anchor: str
     place: str
     title: str
@@ -51,7 +51,7 @@ class _Drawn(msgspec.Struct, frozen=True):
 
 _DRAWN = (
     _Drawn(
-        Kind.TRENDS,
+        ChartKind.TRENDS,
         "trends",
         "Runs",
         "From run to run",
@@ -60,7 +60,7 @@ _DRAWN = (
         "two runs which differences are more than chance, and in what the runs differ.</p>",
     ),
     _Drawn(
-        Kind.BARS,
+        ChartKind.BARS,
         "bars",
         "Throughput",
         "Throughput",
@@ -70,7 +70,7 @@ _DRAWN = (
         "without a network, cut near its end, goes on beyond the axis.</p>",
     ),
     _Drawn(
-        Kind.PERCENTILES,
+        ChartKind.PERCENTILES,
         "latency",
         "Latency",
         "Latency distributions",
@@ -78,7 +78,7 @@ _DRAWN = (
         "averaged), as far out as there are I/Os beyond them. Low and flat is good.</p>",
     ),
     _Drawn(
-        Kind.OVER_TIME,
+        ChartKind.OVER_TIME,
         "time",
         "Over time",
         "Throughput over time",
@@ -87,9 +87,9 @@ _DRAWN = (
         "the measurement, the range of the bandwidth is at most 20 % of its mean, and its straight "
         "line rises or falls by at most 10 %. Less than five seconds are too short to tell.</p>",
     ),
-    _Drawn(Kind.ROOFLINE, "roofline", "Roofline", "I/O roofline", _file("roofline.html")),
+    _Drawn(ChartKind.ROOFLINE, "roofline", "Roofline", "I/O roofline", _file("roofline.html")),
     _Drawn(
-        Kind.WATERFALL,
+        ChartKind.WATERFALL,
         "waterfall",
         "Limits",
         "What limits each cell",
@@ -112,7 +112,7 @@ _AGAIN_S = 5  # after which a page of a run that goes on loads itself again
 _DEEPEST = 6  # levels of an environment that are laid out; deeper ones are shown as JSON
 
 
-def render(results: Results, words: Words | None = None, *, going: str = "") -> str:
+def render(results: LoadedResults, words: Words | None = None, *, going: str = "") -> str:
     """The whole page as HTML; UsageError if there are no records.
 
     ``going`` says how far a run is that goes on: the page then says so, and loads itself again.
@@ -128,8 +128,8 @@ def render(results: Results, words: Words | None = None, *, going: str = "") -> 
     ]
     for part in _DRAWN:
         found = drawn(part.kind, results)
-        more = _listed_marks(charts.signs(table)) if part.kind is Kind.BARS else ""
-        if found or part.kind is not Kind.TRENDS:
+        more = _listed_marks(charts.signs(table)) if part.kind is ChartKind.BARS else ""
+        if found or part.kind is not ChartKind.TRENDS:
             sections.append((part.anchor, part.place, _section(part, found, more)))
     sections += [
         ("paths", "Paths", _paths(results)),
@@ -214,8 +214,8 @@ def figure(chart: Chart, section: str) -> str:
 
 
 def _says(chart: Chart) -> str:
-    told = "".join(f"<dt>{for_page(name)}<dd>{for_page(words)}" for name, words in chart.says)
-    return told and f'<dl class="says">{told}</dl>'
+    reported = "".join(f"<dt>{for_page(name)}<dd>{for_page(words)}" for name, words in chart.says)
+    return reported and f'<dl class="says">{reported}</dl>'
 
 
 def _data(caption: str, headings: Sequence[str], lines: Iterable[Sequence[str]], classes: str = "") -> str:
@@ -237,22 +237,22 @@ def _legend(facts: Iterable[ColumnFacts]) -> str:
     return f"<p>{for_page(kinds)}.</p>"
 
 
-def _answer(results: Results, facts: Sequence[ColumnFacts]) -> str:
+def _answer(results: LoadedResults, facts: Sequence[ColumnFacts]) -> str:
     """What each column costs and why, and where the figures come from."""
     found = results.answers
-    told = "".join(map(_cost, found[:_ANSWERS]))
+    reported = "".join(map(_cost, found[:_ANSWERS]))
     if rest := "".join(map(_cost, found[_ANSWERS:])):
-        told += f"<details><summary>{len(found) - _ANSWERS} more columns</summary>{rest}</details>"
-    if not told:
-        told = (
+        reported += f"<details><summary>{len(found) - _ANSWERS} more columns</summary>{rest}</details>"
+    if not reported:
+        reported = (
             "<p>No column over a network has a figure, or can be compared with another one. "
             "<code>--protect off</code> adds each link without protection.</p>"
         )
-    told += "".join(f"<p>{for_page(line)}</p>" for line in results.corrections)
-    return f'<section id="answer"><h2>What it costs, and why</h2>{told}{_legend(facts)}</section>'
+    reported += "".join(f"<p>{for_page(line)}</p>" for line in results.corrections)
+    return f'<section id="answer"><h2>What it costs, and why</h2>{reported}{_legend(facts)}</section>'
 
 
-def _cost(answer: Answer) -> str:
+def _cost(answer: Conclusion) -> str:
     bars = "".join(_kept(loss) for loss in answer.shown if loss.is_part)
     bars = bars and f"<p>Throughput, as a part of {for_page(answer.whole)}</p><ul>{bars}</ul>"
     return (
@@ -385,11 +385,11 @@ def _cell(
     return f'<td{blank}{data} title="{tip}">{value}{spread}{same}{marks}'
 
 
-def _paths(results: Results) -> str:
+def _paths(results: LoadedResults) -> str:
     parts = [
         f"<h3>{title}</h3>{_data(title, headings, lines, classes)}"
         for title, headings, lines, classes in (
-            ("Measured during the cells", *paths.beside(results), ""),
+            ("Measured during the cells", *paths.telemetry(results), ""),
             ("Probes", paths.PROBES, paths.probes(results.probes), " facts"),
         )
         if lines
@@ -399,7 +399,7 @@ def _paths(results: Results) -> str:
         "watched while fio ran. Medians of the repeats; what is counted is added up. Probes measure the "
         "path without storage.</p>"
     )
-    lost = "".join(f"<p>n/a: {for_page(reason)}.</p>" for reason in unseen(results.records))
+    lost = "".join(f"<p>n/a: {for_page(reason)}.</p>" for reason in lost_hops(results.records))
     shown = (
         f"{preface}{''.join(parts)}{lost}"
         if parts
@@ -408,7 +408,7 @@ def _paths(results: Results) -> str:
     return f'<section id="paths"><h2>Paths and processors</h2>{shown}</section>'
 
 
-def _environment(results: Results, facts: Sequence[ColumnFacts]) -> str:
+def _environment(results: LoadedResults, facts: Sequence[ColumnFacts]) -> str:
     columns = "".join(_column(fact) for fact in facts)
     runs = "".join(
         _run(run, results.plans.get(run), results.environments.get(run, {}))

@@ -10,7 +10,7 @@ from harness.analysis import disturbance
 from harness.model.probing import CipherFigures, Figures
 from harness.model.units import format_ns
 from harness.report import draw
-from harness.report.content import Results
+from harness.report.content import LoadedResults
 from harness.results.probe_records import ProbeRecord
 from harness.table.views import build_counters
 
@@ -21,7 +21,7 @@ Lines = list[tuple[str, ...]]
 PROBES = ("path", "probe", "repeat", "status", "figures", "remarks")
 
 
-def beside(results: Results) -> tuple[Sequence[str], Lines]:
+def telemetry(results: LoadedResults) -> tuple[Sequence[str], Lines]:
     """Headings, and a line for each cell with probes."""
     grid = build_counters(results.records, list(results.plans.values()))
     headings = ("column", "row", *(field.heading.replace("|", " ") for field in grid.fields))
@@ -35,17 +35,17 @@ def probes(records: Iterable[ProbeRecord]) -> Lines:
     return [
         (
             record.shown,
-            f"{record.probe.name}{' (between cells)' if record.is_beside else ''}",
+            f"{record.probe.name}{' (between cells)' if record.is_from_run else ''}",
             str(record.repeat),
             str(record.status),
-            "; ".join(_told(record.figures)) if record.figures is not None else UNKNOWN,
+            "; ".join(_phrases(record.figures)) if record.figures is not None else UNKNOWN,
             "; ".join(filter(None, (record.reason, disturbance.summary([record]), *record.warnings))),
         )
         for record in records
     ]
 
 
-def _told(figures: Figures) -> Iterable[str]:
+def _phrases(figures: Figures) -> Iterable[str]:
     if isinstance(figures, CipherFigures):
         for kernel in figures.kernels:
             yield f"{' and '.join(kernel.ends)}: {kernel.driver}"

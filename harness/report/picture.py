@@ -13,9 +13,9 @@ import msgspec
 from harness import __version__
 from harness.model.errors import RequirementError, UsageError, lacks_package
 from harness.model.escape import for_page, printable
-from harness.report import charts, content, courses, draw
-from harness.report.charts import Chart, Kind
-from harness.report.content import Results, Theme, Words
+from harness.report import bandwidth_charts, charts, content, draw
+from harness.report.charts import Chart, ChartKind
+from harness.report.content import LoadedResults, Theme, Words
 from harness.report.trends import trends
 from harness.report.waterfalls import waterfalls
 from harness.table import Metric
@@ -26,8 +26,8 @@ _LINE = 17
 
 
 def picture(
-    kind: Kind,
-    results: Results,
+    kind: ChartKind,
+    results: LoadedResults,
     metric: Metric,
     file: Path,
     *,
@@ -52,44 +52,51 @@ def picture(
     if not found:
         raise UsageError(f"these results have nothing for a picture of {kind}", hint=NEEDS[kind])
     words = words or Words(title="")
-    if kind in (Kind.MATRIX, Kind.BARS):
+    if kind in (ChartKind.MATRIX, ChartKind.BARS):
         words = msgspec.structs.replace(words, notes=(*words.notes, *charts.signs(results.table(metric))))
     document = _document(found, words, results.source, colours)
     if file.suffix == ".svg":
         return document.encode()
-    told = {
+    metadata = {
         "Title": words.title or ", ".join(chart.title for chart in found),
         "Author": words.author,
         "Description": " ".join((*words.notes, results.source)),
         "Software": f"storage-network-harness {__version__}",
     }
-    return with_text(_png(document, scale), told)
+    return with_text(_png(document, scale), metadata)
 
 
 def drawn(
-    kind: Kind, results: Results, metric: Metric = Metric.MB_S, colours: Mapping[str, str] = draw.LIGHT
+    kind: ChartKind,
+    results: LoadedResults,
+    metric: Metric = Metric.MB_S,
+    colours: Mapping[str, str] = draw.LIGHT,
 ) -> list[Chart]:
     """The pictures of a kind; none if the results lack what it needs. Some kinds show one metric alone."""
-    if kind is Kind.WATERFALL:
+    if kind is ChartKind.WATERFALL:
         return waterfalls(results.explained)
     table = results.table(_METRICS.get(kind, metric))
     facts = content.columns(results, table)
     match kind:
-        case Kind.MATRIX:
+        case ChartKind.MATRIX:
             return charts.matrix(table, facts, colours)
-        case Kind.BARS:
+        case ChartKind.BARS:
             return charts.bars(table, facts)
-        case Kind.PERCENTILES:
+        case ChartKind.PERCENTILES:
             return charts.percentiles(table, facts, results.folders)
-        case Kind.OVER_TIME:
-            return courses.courses(table, facts, results.folders)
-        case Kind.ROOFLINE:
+        case ChartKind.OVER_TIME:
+            return bandwidth_charts.courses(table, facts, results.folders)
+        case ChartKind.ROOFLINE:
             return charts.roofline(table, facts)
-        case Kind.TRENDS:
+        case ChartKind.TRENDS:
             return trends(table, facts, results.plans)
 
 
-_METRICS = {Kind.PERCENTILES: Metric.P99, Kind.OVER_TIME: Metric.MB_S, Kind.ROOFLINE: Metric.MB_S}
+_METRICS = {
+    ChartKind.PERCENTILES: Metric.P99,
+    ChartKind.OVER_TIME: Metric.MB_S,
+    ChartKind.ROOFLINE: Metric.MB_S,
+}
 """Of the pictures that show no other."""
 
 
@@ -104,8 +111,8 @@ def _document(drawn: list[Chart], words: Words, source: str, colours: Mapping[st
         parts.append(draw.text(_GAP, y + 12, draw.shortened(words.title, draw.fits(width - 2 * _GAP)), "b"))
         y += _HEAD
     for first in range(0, len(drawn), across):
-        beside = drawn[first : first + across]
-        for column, chart in enumerate(beside):
+        strip = drawn[first : first + across]
+        for column, chart in enumerate(strip):
             x = _GAP + column * (wide + _GAP)
             parts.append(draw.text(x, y + 12, draw.shortened(chart.title, draw.fits(wide) - 6), "b"))
             parts.append(
@@ -113,7 +120,7 @@ def _document(drawn: list[Chart], words: Words, source: str, colours: Mapping[st
                 f'width="{draw.FINE * chart.width:g}" height="{draw.FINE * chart.height:g}">'
                 f"{chart.body}</svg>"
             )
-        y += _HEAD + max(chart.height for chart in beside) + _GAP
+        y += _HEAD + max(chart.height for chart in strip) + _GAP
     for line in (*words.notes, "; ".join(filter(None, (words.author, source)))):
         for part in textwrap.wrap(printable(line), draw.fits(width - 2 * _GAP)):
             parts.append(draw.text(_GAP, y, part, "mu"))
@@ -130,11 +137,11 @@ def _document(drawn: list[Chart], words: Words, source: str, colours: Mapping[st
     )
 
 
-def with_text(png: bytes, told: Mapping[str, str]) -> bytes:
+def with_text(png: bytes, metadata: Mapping[str, str]) -> bytes:
     """A PNG with international text chunks behind its header (ISO/IEC 15948, 11.3.4.5): keyword and text."""
     header_end = 8 + 4 + 4 + 13 + 4
     chunks = b""
-    for keyword, text in told.items():
+    for keyword, text in metadata.items():
         if text:
             data = b"iTXt" + keyword.encode("latin-1") + bytes(5) + printable(text).encode()
             chunks += struct.pack(">I", len(data) - 4) + data + struct.pack(">I", zlib.crc32(data))
@@ -142,13 +149,13 @@ def with_text(png: bytes, told: Mapping[str, str]) -> bytes:
 
 
 NEEDS = {
-    Kind.MATRIX: "no cell has a figure (harness table says why)",
-    Kind.BARS: "no cell has a figure (harness table says why)",
-    Kind.PERCENTILES: "it needs the raw outputs of a run (raw/CELL/fio.json)",
-    Kind.OVER_TIME: "it needs fio's logs of a run in real time with one initiator (raw/CELL/bw.log)",
-    Kind.ROOFLINE: "it needs a run's plan.json, with a shaped link, and figures of it that are not disturbed",
-    Kind.WATERFALL: "it needs a run's plan.json, and cells that are ok and not disturbed",
-    Kind.TRENDS: "it needs two runs of the same cells",
+    ChartKind.MATRIX: "no cell has a figure (harness table says why)",
+    ChartKind.BARS: "no cell has a figure (harness table says why)",
+    ChartKind.PERCENTILES: "it needs the raw outputs of a run (raw/CELL/fio.json)",
+    ChartKind.OVER_TIME: "it needs fio's logs of a run in real time with one initiator (raw/CELL/bw.log)",
+    ChartKind.ROOFLINE: "it needs a run's plan.json, a shaped link, and figures of it that are not disturbed",
+    ChartKind.WATERFALL: "it needs a run's plan.json, and cells that are ok and not disturbed",
+    ChartKind.TRENDS: "it needs two runs of the same cells",
 }
 """What a picture takes that a folder of results may lack."""
 

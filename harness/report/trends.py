@@ -86,11 +86,11 @@ def _curve(
         fact=fact,
         places=[*places.values()],
         marks=[
-            (*place, f"{run}: {_told(of_run[run], metric)} {metric.figure.unit}")
+            (*place, f"{run}: {_tip(of_run[run], metric)} {metric.figure.unit}")
             for run, place in places.items()
         ],
         around=draw.lines(whiskers, "li") if whiskers else "",
-        figures=tuple(_told(of_run[run], metric) if run in of_run else "" for run in at),
+        figures=tuple(_tip(of_run[run], metric) if run in of_run else "" for run in at),
     )
 
 
@@ -102,6 +102,6 @@ def short(run: str) -> str:
         return draw.shortened(run, 11)
 
 
-def _told(point: Summary, metric: Metric) -> str:
+def _tip(point: Summary, metric: Metric) -> str:
     middle, low, high = (number(value, metric) for value in (point.median, point.low, point.high))
     return middle if point.n == 1 else f"{middle} [{low}, {high}]"

@@ -9,8 +9,8 @@ from harness.explain.text import short
 from harness.explain.waterfall import PARTS
 from harness.model.units import format_ns
 from harness.report import draw
-from harness.report.answer import limits
 from harness.report.charts import WIDTH, Chart
+from harness.report.conclusion import limits
 
 _EDGE = 4
 _TOP = 2
@@ -43,7 +43,7 @@ def _of_row(workload: str, cells: Sequence[Explained]) -> Chart:
     bottom = _TOP + _ROW * len(cells)
     axis, parts, lines, says = [], [], [], []
     names, times, words, words_of_100 = [], [], [], []
-    told: dict[str, str] = {}
+    tips: dict[str, str] = {}
     for tick in x.ticks(4):
         end = "" if not tick else " e" if tick > x.high * 0.9 else " m"
         axis.append(draw.lines([((x.at(tick), _TOP), (x.at(tick), bottom))], "gr"))
@@ -66,7 +66,7 @@ def _of_row(workload: str, cells: Sequence[Explained]) -> Chart:
         figures = [_figure(cell.verdict.waterfall_ns.get(name)) for name in known]
         # What is missing is often the same for many columns.
         verdict = sentence(cell)
-        first = told.setdefault(verdict, name)
+        first = tips.setdefault(verdict, name)
         verdict = verdict if first == name else f"as for {first}"
         lines.append((cell.evidence.name, _figure(whole_ns), *figures, verdict))
         says.append((name, limits([cell])))

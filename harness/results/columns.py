@@ -75,7 +75,7 @@ def by_column(records: Iterable[Record]) -> dict[ColumnKey, dict[str, list[Recor
         facts = (record.setting, record.column)
         key = keys.get(facts)
         if key is None:
-            key = keys[facts] = ColumnKey(record.setting.told, record.column)
+            key = keys[facts] = ColumnKey(record.setting.distinct, record.column)
         samples.setdefault(key, {}).setdefault(record.workload.name, []).append(record)
     # A column's first record may have failed before anything was negotiated.
     return {

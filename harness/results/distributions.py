@@ -24,7 +24,7 @@ _OUTPUTS = ("fio.json", "fio-client.txt")
 """The files with fio's output: for one host, and for several at once."""
 
 
-class Distribution(msgspec.Struct, frozen=True, kw_only=True):
+class LatencyDistribution(msgspec.Struct, frozen=True, kw_only=True):
     """The latencies of a cell. ``merged`` of the ``repeats`` that count have a histogram."""
 
     histogram: Histogram
@@ -32,27 +32,31 @@ class Distribution(msgspec.Struct, frozen=True, kw_only=True):
     repeats: int
 
 
-def of_cell(records: Iterable[Record], folders: Mapping[str, Path], *, writes: bool) -> Distribution | None:
+def of_cell(
+    records: Iterable[Record], folders: Mapping[str, Path], *, writes: bool
+) -> LatencyDistribution | None:
     """The reads or writes of all ok and undisturbed repeats; None if there is no histogram of them.
 
     ``folders`` are those of the runs, by run id. Total and completion latencies are not mixed: if there are
     both, the kind of the first repeat counts.
     """
     good = disturbance.quiet(records)
-    found: dict[fio.Kind, list[Histogram]] = {}
+    found: dict[fio.LatencyKind, list[Histogram]] = {}
     for record in good:
         for kind, part in _of_record(record, folders, writes=writes).items():
             found.setdefault(kind, []).append(part)
     if not found:
         return None
     parts = next(iter(found.values()))
-    return Distribution(histogram=histogram.merge(parts), merged=len(parts), repeats=len(good))
+    return LatencyDistribution(histogram=histogram.merge(parts), merged=len(parts), repeats=len(good))
 
 
-def _of_record(record: Record, folders: Mapping[str, Path], *, writes: bool) -> dict[fio.Kind, Histogram]:
+def _of_record(
+    record: Record, folders: Mapping[str, Path], *, writes: bool
+) -> dict[fio.LatencyKind, Histogram]:
     """By kind of latency. Empty if a part of the record has no histogram: the others would misstate the
     whole."""
-    parts: dict[fio.Kind, list[Histogram]] = {}
+    parts: dict[fio.LatencyKind, list[Histogram]] = {}
     for job in _jobs(record, folders):
         if not (job.write if writes else job.read):
             continue

@@ -91,7 +91,7 @@ def writer(path: Path) -> Emit:
     return emit
 
 
-class Reader:
+class EventReader:
     """Follows a file that is being appended to."""
 
     def __init__(self, path: Path, *, start: int = 0) -> None:

@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 
 from harness.model import Io, Latency, Record, Status
-from harness.model.beside import BUSIEST_CORE
 from harness.model.choices import Choice
+from harness.model.telemetry import BUSIEST_CORE
 
 
 class Of(enum.Enum):
@@ -84,7 +84,7 @@ def _latency(name: str, *, is_percentile: bool = True, in_report: bool = True) -
 
 
 def _busiest_core(record: Record) -> float | None:
-    return BUSIEST_CORE.of(record.beside) if record.beside else None
+    return BUSIEST_CORE.of(record.telemetry) if record.telemetry else None
 
 
 class Metric(Choice):

@@ -50,7 +50,7 @@ def records(file: Path, link: str) -> list[Record]:
         reads = [job.read for job in jobs if job.read]
         writes = [job.write for job in jobs if job.write]
         read, write = fio.total(jobs)
-        told = (*output.warnings, *_added_up(jobs, reads), *_added_up(jobs, writes))
+        reported = (*output.warnings, *_added_up(jobs, reads), *_added_up(jobs, writes))
         found.append(
             Record(
                 run_id=str(file),
@@ -61,7 +61,7 @@ def records(file: Path, link: str) -> list[Record]:
                 order=len(found),
                 status=Status.FAILED if failed else Status.INVALID if doubts else Status.OK,
                 reason="; ".join(doubts) or None,
-                warnings=tuple(dict.fromkeys(told)),
+                warnings=tuple(dict.fromkeys(reported)),
                 read=read,
                 write=write,
                 sync_latency=jobs[0].sync_latency if len(jobs) == 1 else None,

@@ -14,9 +14,9 @@ from harness.model import (
     Status,
     is_unencrypted,
 )
-from harness.model.beside import InterfaceUse, Others, ProcessorUse
 from harness.model.probing import Figures, Probe
 from harness.model.ranges import Amount, Count
+from harness.model.telemetry import InterfaceUse, Others, ProcessorUse
 
 
 class ProbeRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,9 +24,9 @@ class ProbeRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     Only a record with status ok has figures that may be used. ``raw`` are the tools' outputs in the run's
     folder, unmodified. ``processors``, ``interfaces`` and ``others`` cover the time in which the tools ran.
-    ``unseen`` are the hops for which they are unknown, each with the reason. ``protected_bytes`` is what the
-    protection carried, by the counters of the end that counted less; None without any. ``is_beside`` marks a
-    probe that ``harness run`` made beside its cells, for a shorter time than ``harness probe`` would.
+    ``lost_hops`` are the hops for which they are unknown, each with the reason. ``protected_bytes`` is what
+    the protection carried, by the counters of the end that counted less; None without any. ``is_from_run``
+    marks a probe that ``harness run`` made beside its cells, for a shorter time than ``harness probe`` would.
     """
 
     run_id: str
@@ -42,7 +42,7 @@ class ProbeRecord(msgspec.Struct, frozen=True, kw_only=True):
     processors: tuple[ProcessorUse, ...] = ()
     interfaces: tuple[InterfaceUse, ...] = ()
     others: tuple[Others, ...] = ()
-    unseen: dict[str, str] = {}
+    lost_hops: dict[str, str] = {}
     protected_bytes: Count | None = None
     started_unix_s: Amount = 0.0
     wall_ns: Count = 0
@@ -51,7 +51,7 @@ class ProbeRecord(msgspec.Struct, frozen=True, kw_only=True):
     encrypts: bool | None = None
     agreed: dict[str, dict[str, str]] = {}
     raw: tuple[str, ...] = ()
-    is_beside: bool = False
+    is_from_run: bool = False
     schema: int = SCHEMA_VERSION
 
     @property

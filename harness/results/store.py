@@ -289,9 +289,9 @@ def _of_run(file: Path) -> Record:
     record = load_record(file, follow=False)
     if not record.warnings:  # so have almost all
         return record
-    from harness.results import overtime  # which imports this module
+    from harness.results import bandwidth_series  # which imports this module
 
-    return overtime.judged_anew(record, file.parent.parent)
+    return bandwidth_series.judged_anew(record, file.parent.parent)
 
 
 def load_record(file: Path, *, follow: bool = True) -> Record:
@@ -362,7 +362,7 @@ def open_results(paths: Sequence[Path | str]) -> list[Record]:
     fio_files: list[Path] = []
     for path in map(Path, paths):
         runs = _runs_in(path)
-        records, fio = ([], []) if runs and runs[0].path == path else _files_in(path, beside_runs=bool(runs))
+        records, fio = ([], []) if runs and runs[0].path == path else _files_in(path, with_runs=bool(runs))
         in_runs = [file for run in runs for file in run.record_files()]
         if not records and not fio and not in_runs:
             raise UsageError(
@@ -408,7 +408,7 @@ def open_environments(paths: Iterable[Path | str]) -> dict[str, dict[str, Any]]:
     return {run.run_id: run.load_environment() for run in open_runs(paths)}
 
 
-def _files_in(path: Path, *, beside_runs: bool) -> tuple[list[Path], list[Path]]:
+def _files_in(path: Path, *, with_runs: bool) -> tuple[list[Path], list[Path]]:
     """The loose files that ``path`` stands for, itself or what is in it: records, and fio's outputs.
 
     A folder's sub-folders are looked into as well, except for runs, and where there are runs in the folder
@@ -416,12 +416,10 @@ def _files_in(path: Path, *, beside_runs: bool) -> tuple[list[Path], list[Path]]
     """
     if not path.is_dir():
         return ([], [path]) if _is_fio_output(path) else ([path], [])
-    found = _entries(path) if beside_runs else [Path(at, name) for at, names in below(path) for name in names]
+    found = _entries(path) if with_runs else [Path(at, name) for at, names in below(path) for name in names]
     files = [file for file in found if file.is_file()]
     looked_at = list(unread.each(files, lambda file: (file, _is_fio_output(file))))
-    records = [
-        file for file, is_fio in looked_at if not is_fio and file.suffix == ".json" and not beside_runs
-    ]
+    records = [file for file, is_fio in looked_at if not is_fio and file.suffix == ".json" and not with_runs]
     return records, [file for file, is_fio in looked_at if is_fio]
 
 
@@ -505,7 +503,7 @@ def _without_copies(records: Iterable[Record]) -> list[Record]:
     return list(distinct.values())
 
 
-def decode(decoder: msgspec.json.Decoder[T], kind: upgrade.Kind, file: Path, data: bytes) -> T:
+def decode(decoder: msgspec.json.Decoder[T], kind: upgrade.FileKind, file: Path, data: bytes) -> T:
     """Decode a file of this or an earlier version. UsageError if it is damaged, or of a later version."""
     try:
         version = _VERSION_DECODER.decode(data).schema
@@ -522,7 +520,7 @@ def decode(decoder: msgspec.json.Decoder[T], kind: upgrade.Kind, file: Path, dat
         raise _damaged(file, _CALLED[kind], data, error) from error
 
 
-def _upgraded(kind: upgrade.Kind, data: bytes, version: int) -> upgrade.Json:
+def _upgraded(kind: upgrade.FileKind, data: bytes, version: int) -> upgrade.Json:
     """A file of an earlier version as one of this. DecodeError if it has not the shape of its version."""
     try:
         return upgrade.upgraded(kind, msgspec.json.decode(data), version, SCHEMA_VERSION)

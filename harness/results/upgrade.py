@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
 
-Kind = Literal["record", "plan", "probe"]
+FileKind = Literal["record", "plan", "probe"]
 Json = dict[str, Any]
 
 PROOF_OF_1 = {
@@ -27,7 +27,7 @@ MISSHAPEN = (TypeError, KeyError, AttributeError, ValueError)
 """What ``upgraded`` raises for what is not of the shape that its version has."""
 
 
-def upgraded(kind: Kind, data: Json, version: int, wanted: int) -> Json:
+def upgraded(kind: FileKind, data: Json, version: int, wanted: int) -> Json:
     """``data``, of that version (from 1), as JSON of the version ``wanted``.
 
     One of ``MISSHAPEN`` if it is not of the shape that its version has.
@@ -38,7 +38,7 @@ def upgraded(kind: Kind, data: Json, version: int, wanted: int) -> Json:
     return data
 
 
-def _from_1(kind: Kind, data: Json) -> Json:
+def _from_1(kind: FileKind, data: Json) -> Json:
     """``ipsec``, one name, became ``protection``, a list; ``esp`` became ``agreed``, by protection."""
     if kind == "plan":
         columns = [_column(column) for column in data["columns"]]
@@ -82,7 +82,7 @@ _GONE = {*_SETTING, *_COLUMN, *_STORAGE, "ip", "ipsec_mode", "virtual_time", "ot
 _GONE |= {"kernels_apart", "workloads", "block_bytes"}
 
 
-def _from_2(kind: Kind, data: Json) -> Json:
+def _from_2(kind: FileKind, data: Json) -> Json:
     """What says where, and over what, something was measured came to stand together: ``setting``,
     ``column`` and ``workload``; in a plan ``setting``, ``storage`` and ``jobs``."""
     setting = {**_of(data, _SETTING), **_setting_of(kind, data)}
@@ -92,7 +92,7 @@ def _from_2(kind: Kind, data: Json) -> Json:
     return {"setting": setting, **rest, **(_grouped_plan(data) if kind == "plan" else _grouped(kind, data))}
 
 
-def _setting_of(kind: Kind, data: Json) -> Json:
+def _setting_of(kind: FileKind, data: Json) -> Json:
     """What a setting was called by other names."""
     other, found = data.get("other_kernel"), {}
     if kind == "plan":
@@ -115,7 +115,7 @@ def _grouped_plan(data: Json) -> Json:
     return {"columns": columns, "jobs": data["workloads"], "storage": _of(data, _STORAGE)}
 
 
-def _grouped(kind: Kind, data: Json) -> Json:
+def _grouped(kind: FileKind, data: Json) -> Json:
     found: Json = {"column": _column_of(data, data.get("ip"), data.get("ipsec_mode"))}
     if kind == "record":
         found["workload"] = {"name": data["workload"], "block_bytes": data.get("block_bytes")}
@@ -130,4 +130,37 @@ def _column_of(data: Json, ip: object, mode: object) -> Json:
     return {**_of(data, _COLUMN), "ip": 4 if ip is None else ip, "mode": mode}
 
 
-_STEPS: dict[int, Callable[[Kind, Json], Json]] = {1: _from_1, 2: _from_2}
+_USES = {
+    "processors": {"hottest": "busiest_core", "processors": "cores"},
+    "others": {"beside": "sibling_busy", "processors": "used"},
+}
+"""Lists of what was measured during a cell or a probe, with the fields that were renamed in version 4."""
+
+
+def _from_3(kind: FileKind, data: Json) -> Json:
+    """What was measured during a cell was ``beside`` it, and so was a probe that ``harness run`` made."""
+    if kind == "plan":
+        return data
+    if kind == "probe":
+        return _with_ciphers(_with_uses(_renamed(data, {"is_beside": "is_from_run"})))
+    telemetry = data.get("beside")
+    rest = {name: value for name, value in data.items() if name != "beside"}
+    found = {**rest, "telemetry": telemetry and _with_uses(telemetry)}
+    return {**found, "workload": _renamed(data["workload"], {"jobs": "numjobs"})}
+
+
+def _with_uses(data: Json) -> Json:
+    uses = {name: [_renamed(use, _USES[name]) for use in data[name]] for name in _USES.keys() & data.keys()}
+    return _renamed({**data, **uses}, {"unseen": "lost_hops"})
+
+
+def _with_ciphers(data: Json) -> Json:
+    """A stand-alone cipher's kernel has ``cores``, as telemetry says it."""
+    figures = data.get("figures")
+    if not figures or figures.get("type") != "cipher":
+        return data
+    kernels = [_renamed(each, {"processors": "cores"}) for each in figures["kernels"]]
+    return {**data, "figures": {**figures, "kernels": kernels}}
+
+
+_STEPS: dict[int, Callable[[FileKind, Json], Json]] = {1: _from_1, 2: _from_2, 3: _from_3}

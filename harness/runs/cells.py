@@ -1,6 +1,6 @@
 """The one composer: testbed → storage → link → protection → target → initiator → workload.
 
-It runs inside a testbed (``harness.runs.inside``) and knows hosts, but not where they are. It brings up a
+It runs inside a testbed (``harness.runs.executor``) and knows hosts, but not where they are. It brings up a
 column with the column's first cell and leaves it up, so that cells of all columns can alternate.
 """
 
@@ -32,7 +32,6 @@ from harness.model import (
     Record,
     Status,
 )
-from harness.model.beside import Beside
 from harness.model.errors import (
     CellInvalid,
     CommandFailed,
@@ -42,8 +41,9 @@ from harness.model.errors import (
     UsageError,
 )
 from harness.model.ranges import out_of_range
+from harness.model.telemetry import Telemetry
 from harness.network import interfaces, links, wireless
-from harness.observe import conditions, counters, environment, neighbours
+from harness.observe import conditions, counters, environment, interference
 from harness.observe.kernellog import complaints
 from harness.parse.jobfile import (
     described,
@@ -54,17 +54,17 @@ from harness.parse.jobfile import (
     wall_estimate_s,
 )
 from harness.probes import echo
-from harness.results import overtime
+from harness.results import bandwidth_series
 from harness.results.events import TAKING_DOWN, CellEnded, CellStarted, CellWithdrawn, Emit, Phase, ago_s
 from harness.results.machine import MACHINE, TOOLS
 from harness.results.store import RunFolder
-from harness.runs import calibration, lean, leftovers, measure
-from harness.runs.alongside import Alongside
+from harness.runs import calibration, fio_startup, leftovers, measure
+from harness.runs.column_probes import ColumnProbes
 from harness.runs.columns import ColumnPath, Columns, Hosts
-from harness.runs.measure import Lane
+from harness.runs.measure import Nexus
 from harness.runs.patience import Patience
 from harness.storage import backing, guard, transports
-from harness.storage.backing import Storage
+from harness.storage.backing import ReadyStorage
 from harness.storage.transport import Export, Lun, NoAnswer, Shared, Sides
 
 FIO_GRACE_S = 30.0
@@ -78,7 +78,7 @@ BRING_UP_ATTEMPTS = 2
 
 
 def _describe(path: links.LinkPath) -> dict[str, object]:
-    """The link of a lane as it was made, and what real interfaces report about themselves."""
+    """The link of a nexus as it was made, and what real interfaces report about themselves."""
     described: dict[str, object] = {**links.describe(path)}
     if path.profile.interface is not None:
         described[HARDWARE[0]] = interfaces.describe(path.initiator, path.initiator_iface)
@@ -92,10 +92,10 @@ def _hardware(described: dict[str, object]) -> list[dict[str, object]]:
 
 @dataclass(kw_only=True)
 class ColumnUp:
-    """A column that is ready to be measured: its lanes, or the disk itself for the column ``local``."""
+    """A column that is ready to be measured: its nexuses, or the disk itself for the column ``local``."""
 
     stack: contextlib.ExitStack
-    lanes: tuple[Lane, ...] = ()
+    nexuses: tuple[Nexus, ...] = ()
     link: LinkProfile | None = None
 
 
@@ -104,7 +104,7 @@ class LocalDisk:
     """What the column ``local`` measures, and on which host."""
 
     host: Host
-    storage: Storage
+    storage: ReadyStorage
     title: str
 
 
@@ -129,7 +129,7 @@ class CellComposer:
         self._transports: dict[str, Shared] = {}
         self._troubles = [line for name in plan.transports for line in transports.named(name).troubles]
         self._paths = Columns(plan, folder.path, hosts=hosts, journal=journal, private=private)
-        self._storage: list[Storage] = []
+        self._storage: list[ReadyStorage] = []
         self._local: LocalDisk | None = None
         self._columns: dict[Column, ColumnUp] = {}
         self._newest: dict[Column, Record] = {}
@@ -137,14 +137,14 @@ class CellComposer:
         self._jobs = {job.name: job for job in plan.jobs}
         self._facts: dict[str, object] = {}
         self._lost: HostLost | None = None
-        self._fio = lean.Fio()
-        self._conditions: conditions.Watch | None = None
+        self._fio = fio_startup.Fio()
+        self._conditions: conditions.ConditionsWatch | None = None
         self._measured_locally: dict[str, list[Record]] = {}
         self._observer = counters.Observer()
-        self._watch = neighbours.watch(plan, folder.path, hosts.all)
+        self._watch = interference.watch(plan, folder.path, hosts.all)
         self._patience = Patience(self._watch, emit)
         self._attempts = itertools.count(1)
-        self._alongside: Alongside | None = None
+        self._alongside: ColumnProbes | None = None
 
     def refuse_storage(self) -> None:
         """DeviceRefused if the storage belongs to somebody else, before anything is brought up."""
@@ -187,7 +187,7 @@ class CellComposer:
                         record.reason,
                         record.fio_ns,
                         ago_s(record.started_unix_s),
-                        disturbance.told(record),
+                        disturbance.described(record),
                         sum(io.bytes_per_s for io in (record.read, record.write) if io is not None) or None,
                     )
                 )
@@ -218,17 +218,17 @@ class CellComposer:
                 title = plan.storage.disk.title if plan.storage.disk is not None else title
                 self._local = LocalDisk(host=target, storage=self._storage[0], title=title)
             if not plan.setting.is_virtual:  # there a second look would change the run
-                self._conditions = conditions.Watch(self.hosts.all)
+                self._conditions = conditions.ConditionsWatch(self.hosts.all)
             if plan.setting.is_virtual:
                 for host in {host.kernel: host for host in self.hosts.all}.values():
-                    self._fio = lean.Fio(env=calibration.shim(host, self.private))
+                    self._fio = fio_startup.Fio(env=calibration.shim(host, self.private))
             elif plan.traits.boots_one_kernel:
-                self._fio = lean.fio(self.private)
+                self._fio = fio_startup.fio(self.private)
                 self._facts["fio"] = self._fio.described
             if plan.probes or not plan.setting.is_virtual:
                 self._observer = self.hosts.observer(self.emit, energy=plan.probes)
             if plan.probes:
-                self._alongside = Alongside(
+                self._alongside = ColumnProbes(
                     plan, self.folder, journal=self.journal, observer=self._observer, watch=self._watch
                 )
             self._facts |= environment.describe(
@@ -253,7 +253,7 @@ class CellComposer:
             tools = machine.get(TOOLS) if isinstance(machine, dict) else None
         return {str(name): str(tools[name]) for name in tools} if isinstance(tools, dict) else None
 
-    def _make_storage(self, stack: contextlib.ExitStack) -> list[Storage]:
+    def _make_storage(self, stack: contextlib.ExitStack) -> list[ReadyStorage]:
         plan, target = self.plan, self.hosts.target
         if plan.storage.disk is None:
             return stack.enter_context(
@@ -294,7 +294,7 @@ class CellComposer:
                 proof=None,
                 clients=(),
                 wifi=(),
-                beside=None,
+                telemetry=None,
             )
         try:
             self.folder.save_record(record)
@@ -346,35 +346,35 @@ class CellComposer:
         try:
             profile = self.plan.links.get(column.link)
             with contextlib.ExitStack() as stack:
-                lanes: list[Lane] = []
+                nexuses: list[Nexus] = []
                 # Entered first, so that it runs when all else is down.
-                stack.callback(self._judge_what_is_left, column, lanes)
+                stack.callback(self._judge_what_is_left, column, nexuses)
                 numbers = range(0 if column.link == LINK_LOCAL else column.initiators)
                 # All paths before the first portal, because the target's bait needs its address and port.
                 paths = [self._paths.bring_up(column, number, stack) for number in numbers]
-                lanes.extend(
+                nexuses.extend(
                     self._log_in(column, number, up, stack) for number, up in zip(numbers, paths, strict=True)
                 )
-                described = [_describe(lane.link) for lane in lanes]
+                described = [_describe(nexus.link) for nexus in nexuses]
                 if profile is not None:
                     profile = sanity.as_found(profile, itertools.chain(*map(_hardware, described)))
-                up = ColumnUp(stack=stack.pop_all(), lanes=tuple(lanes), link=profile)
+                up = ColumnUp(stack=stack.pop_all(), nexuses=tuple(nexuses), link=profile)
         except HostLost:
             raise
         except (HarnessError, OSError) as error:
             self._broken[column] = (attempts + 1, error)
             raise
         self._columns[column] = up
-        if lanes:
+        if nexuses:
             self._facts[f"column {column.label}"] = {
                 "link": described,
-                "session": [lane.session for lane in lanes],
-                "agreed": [lane.up.agreed for lane in lanes],
-                "control": [msgspec.to_builtins(lane.up.control) for lane in lanes],
+                "session": [nexus.session for nexus in nexuses],
+                "agreed": [nexus.up.agreed for nexus in nexuses],
+                "control": [msgspec.to_builtins(nexus.up.control) for nexus in nexuses],
                 "association": [
-                    msgspec.to_builtins(lane.up.wifi_path.association)
-                    for lane in lanes
-                    if lane.up.wifi_path is not None
+                    msgspec.to_builtins(nexus.up.wifi_path.association)
+                    for nexus in nexuses
+                    if nexus.up.wifi_path is not None
                 ],
             }
             self.folder.save_environment(self._facts)
@@ -387,9 +387,11 @@ class CellComposer:
         except (HarnessError, OSError) as error:
             self.journal.leaks.append(f"column {column.label} was not taken down: {error}")
 
-    def _judge_what_is_left(self, column: Column, lanes: list[Lane]) -> None:
+    def _judge_what_is_left(self, column: Column, nexuses: list[Nexus]) -> None:
         """For a column that is down: judge what its captures saw after its last cell."""
-        late = (measure.judge_late(lane, [each.capture.last for each in lane.up.watched]) for lane in lanes)
+        late = (
+            measure.judge_late(nexus, [each.capture.last for each in nexus.up.watched]) for nexus in nexuses
+        )
         self._judge_newest(column, list(itertools.chain.from_iterable(late)))
 
     def _judge_newest(self, column: Column, reasons: list[str]) -> None:
@@ -402,8 +404,8 @@ class CellComposer:
             key = Cell(column=column, workload=record.workload.name, repeat=record.repeat).key
             self.emit(CellWithdrawn(key, reason))
 
-    def _log_in(self, column: Column, number: int, up: ColumnPath, stack: contextlib.ExitStack) -> Lane:
-        """The lane of one initiator over a path that is up: target, session, disk."""
+    def _log_in(self, column: Column, number: int, up: ColumnPath, stack: contextlib.ExitStack) -> Nexus:
+        """The nexus of one initiator over a path that is up: target, session, disk."""
         plan, host, path = self.plan, self.hosts.initiators[number], up.path
         name = ".".join((column.link, *(column.protection or (PROTECTION_OFF,))))
         if column.initiators > 1:
@@ -426,7 +428,7 @@ class CellComposer:
         except NoAnswer as error:
             what = " or ".join(layer.title for layer in up.layers) or f"TCP port {path.port}"
             raise CommandFailed(error.message, hint=f"does a firewall in between drop {what}?") from error
-        return Lane(
+        return Nexus(
             up=up,
             disk=session.disk,
             session=session.agreed,
@@ -455,8 +457,8 @@ class CellComposer:
         try:
             up = self.column(column)
             self._kernel_messages()
-            if up.lanes:
-                first = up.lanes[0]
+            if up.nexuses:
+                first = up.nexuses[0]
                 record = msgspec.structs.replace(record, session=first.session, agreed=first.up.agreed)
             self._recheck_device(up, job)
             record = self._measure(cell, job, up, record)
@@ -476,10 +478,10 @@ class CellComposer:
 
     def _probe(self, cell: Cell, up: ColumnUp, record: Record) -> None:
         """Make the probes that are due with a cell, after it: so the first cell of a run begins sooner."""
-        if self._alongside is None or not up.lanes or record.status is not Status.OK:
+        if self._alongside is None or not up.nexuses or record.status is not Status.OK:
             return
         try:
-            self._alongside.after(cell, up.lanes[0])
+            self._alongside.after(cell, up.nexuses[0])
         except HostLost as error:  # the cell has been measured before
             self._lost = error
 
@@ -488,10 +490,10 @@ class CellComposer:
         (text,) = host.read_files([f"{log}_bw.log"])
         if not text:
             return ()
-        (raw / overtime.LOG).write_text(text, encoding="utf-8")
+        (raw / bandwidth_series.LOG).write_text(text, encoding="utf-8")
         job = (raw / "job.fio").read_text(encoding="utf-8")
         try:
-            return overtime.doubts(overtime.of_log(text, job)[1])
+            return bandwidth_series.doubts(bandwidth_series.of_log(text, job)[1])
         except UsageError as error:
             return (f"fio's log of bandwidth cannot be read: {error.message}",)
 
@@ -523,7 +525,7 @@ class CellComposer:
         """Check before each job that writes that a device of the user's is still the one that was named."""
         local = self._local
         host, storage = self.hosts.target, self._storage[0]
-        if not up.lanes and local is not None:
+        if not up.nexuses and local is not None:
             host, storage = local.host, local.storage
         if storage.device is not None and moves_write(job):
             guard.recheck(host, storage.device)
@@ -532,10 +534,10 @@ class CellComposer:
         """Let fio do the workload on the column's disk, and add the result to the record."""
         plan, local = self.plan, self._local
         raw = self.folder.new_raw_folder(cell.key)
-        lanes = up.lanes
+        nexuses = up.nexuses
         # Of each attempt another one, because fio appends to a log that is there.
         name = f"{cell.key}.{next(self._attempts)}"
-        log = self.private / name if len(lanes) < 2 and not plan.setting.is_virtual else None
+        log = self.private / name if len(nexuses) < 2 and not plan.setting.is_virtual else None
 
         def job_on(device: str) -> str:
             return job_file(
@@ -551,10 +553,10 @@ class CellComposer:
 
         timeout_s = wall_estimate_s(job, plan.runtime_s) + FIO_GRACE_S
         protected = bool(cell.column.protection)
-        beside = Beside()
-        if plan.probes and lanes:
-            found, reason = echo.beside(lanes[0].path, protected=protected)
-            beside = Beside(
+        telemetry = Telemetry()
+        if plan.probes and nexuses:
+            found, reason = echo.before_cell(nexuses[0].path, protected=protected)
+            telemetry = Telemetry(
                 round_trips=found,
                 no_round_trips=reason,
                 emulation_round_trip_ns=self._paths.emulation_ns.get(cell.column.link),
@@ -563,9 +565,9 @@ class CellComposer:
         before = self._conditions.look() if self._conditions is not None else {}
         watching = self._watch()
         watched = self._observer.watch()
-        if lanes:
+        if nexuses:
             done = measure.over_lanes(
-                lanes,
+                nexuses,
                 job_on,
                 raw,
                 timeout_s=timeout_s,
@@ -589,20 +591,20 @@ class CellComposer:
         if self._conditions is not None:
             done.warnings += conditions.changed(before, self._conditions.look())
         if log is not None and local is not None:
-            done.warnings += self._over_time(lanes[0].path.initiator if lanes else local.host, log, raw)
+            done.warnings += self._over_time(nexuses[0].path.initiator if nexuses else local.host, log, raw)
         if plan.probes:
-            beside = msgspec.structs.replace(
-                beside,
+            telemetry = msgspec.structs.replace(
+                telemetry,
                 processors=counted.processors,
                 interfaces=(*(use for part in done.parts for use in part.interfaces), *counted.interfaces),
-                unseen=dict(counted.unseen),
+                lost_hops=dict(counted.lost_hops),
             )
         done.warnings += self._sources_of_randomness(cell, job)
         done.reasons += complaints(self._kernel_messages(), self._troubles)
         record = measure.summarise(done, job, record)
         busy = max((use.busy for use in counted.processors if use.busy is not None), default=1.0)
-        beside = msgspec.structs.replace(beside, others=watching.taken(record.fio_ns, busy=busy))
-        record = msgspec.structs.replace(record, beside=beside if beside != Beside() else None)
+        telemetry = msgspec.structs.replace(telemetry, others=watching.taken(record.fio_ns, busy=busy))
+        record = msgspec.structs.replace(record, telemetry=telemetry if telemetry != Telemetry() else None)
         record = self._sane(record, up)
         return msgspec.structs.replace(
             record,

@@ -19,7 +19,7 @@ from harness.observe import counters
 from harness.observe.hops import Hop
 from harness.probes import emulation
 from harness.protection import bait, barrier, capture, kinds, overlay, proof, witness, xfrm
-from harness.protection.kind import Ground, Kind, Run
+from harness.protection.kind import ProtectionContext, ProtectionDriver, Underlay
 from harness.protection.layer import HEADER_BYTES, Layer
 from harness.results.events import Emit, Phase
 from harness.storage import transports
@@ -57,7 +57,7 @@ class ColumnPath:
 
     link: links.LinkPath
     path: links.LinkPath
-    watched: tuple[proof.Watched, ...]
+    watched: tuple[proof.CapturedLayer, ...]
     agreed: dict[str, dict[str, str]] = field(default_factory=dict)
     control: dict[str, bait.Control] = field(default_factory=dict)
     wifi_path: wifi.WifiPath | None = None
@@ -82,7 +82,7 @@ class Columns:
         self.hosts = hosts
         self.journal = journal
         self.private = private
-        self._kinds: dict[str, Kind] = {}
+        self._kinds: dict[str, ProtectionDriver] = {}
         self._shared = contextlib.ExitStack()
         self.made: list[links.LinkPath] = []
         """All paths that were brought up, including those that are down again."""
@@ -94,7 +94,7 @@ class Columns:
         """What all paths share while the context lasts: radios, and charons when they are needed."""
         with contextlib.ExitStack() as self._shared:
             self._kinds = kinds.of_run(
-                Run(
+                ProtectionContext(
                     plan=self.plan,
                     initiator=self.hosts.initiators[0],
                     journal=self.journal,
@@ -134,7 +134,7 @@ class Columns:
                 self._clear(link, stack)
             frames = kinds.foreign_frames(link)
             watching = stack.enter_context(capture.capture(link, raw, frames, protected=False))
-            watched = proof.Watched(path=link, capture=watching)
+            watched = proof.CapturedLayer(path=link, capture=watching)
             return ColumnPath(link=link, path=link, watched=(watched,), wifi_path=wifi_path)
         return self._protected(column, link, wifi_path, stack, raw)
 
@@ -160,12 +160,14 @@ class Columns:
             kind, folder = self._kinds[name], raw / name if level else raw
             folder.mkdir(exist_ok=True)
             witnesses = stack.enter_context(witness.witnesses(path, folder))
-            ground = Ground(below=path, level=level, mtu_bytes=mtu_bytes, witnesses=witnesses, raw=folder)
-            watching = stack.enter_context(capture.capture(path, folder, kind.frames(ground), protected=True))
+            underlay = Underlay(below=path, level=level, mtu_bytes=mtu_bytes, witnesses=witnesses, raw=folder)
+            watching = stack.enter_context(
+                capture.capture(path, folder, kind.frames(underlay), protected=True)
+            )
             # Within the transport's connections a segment that is none of them shows nothing.
-            shown = witness.CONVERSE if kinds.named(name).is_transports else witness.KNOCK
+            shown = witness.CONVERSE if kinds.named(name).is_transports else witness.TRY_CONNECT
             control[name] = self._close(path, watching, witnesses, stack, shown=shown, is_overlay=level > 0)
-            layer = stack.enter_context(kind.protect(ground))
+            layer = stack.enter_context(kind.protect(underlay))
             up.append((layer, watching))
             if layer.within is not path:
                 self.made.append(layer.within)
@@ -179,7 +181,7 @@ class Columns:
             link=link,
             path=path,
             watched=tuple(
-                proof.Watched(
+                proof.CapturedLayer(
                     path=layer.below, capture=watching, layer=layer, portal=path, header_bytes=header_bytes
                 )
                 for (layer, watching), header_bytes in zip(up, headers, strict=False)
@@ -242,9 +244,9 @@ class Columns:
         links = self.plan.links
         return [path for path in self._paths if self.plan.has_radio(links[path[0].link])]
 
-    def _place(self, host: Host, profile: LinkProfile, index: int) -> links.Place:
+    def _place(self, host: Host, profile: LinkProfile, index: int) -> links.LinkPlace:
         is_virtual = self.plan.setting.is_virtual
-        return links.Place(self.journal, host, profile, self.plan.tag, index, frame_by_frame=is_virtual)
+        return links.LinkPlace(self.journal, host, profile, self.plan.tag, index, frame_by_frame=is_virtual)
 
     def _link(
         self, column: Column, number: int, logs: Path
@@ -298,8 +300,10 @@ class Columns:
             if is_overlay:
                 meanwhile.enter_context(overlay.passing(self.journal, path))
             seen = bait.show(watching, witnesses, shown)
-        stack.enter_context(self.journal.hold(path.initiator, xfrm.Barrier("initiator", near, far, port)))
-        stack.enter_context(self.journal.hold(path.target, xfrm.Barrier("target", near, far, port)))
+        stack.enter_context(
+            self.journal.hold(path.initiator, xfrm.IpsecBarrier("initiator", near, far, port))
+        )
+        stack.enter_context(self.journal.hold(path.target, xfrm.IpsecBarrier("target", near, far, port)))
         for host, connections in barrier.Connections.at_the_ends_of(path):
             stack.enter_context(self.journal.hold(host, connections))
         # Checked a last time while the barrier stands.

@@ -19,14 +19,14 @@ from harness.parse import fio, jobfile
 from harness.parse.jobfile import moves_read, moves_write
 from harness.protection import proof
 from harness.protection.capture import Seen
-from harness.runs import lean, together
+from harness.runs import distributed, fio_startup
 from harness.runs.columns import ColumnPath
 from harness.runs.outcome import Done, InitiatorResult
 from harness.storage.transport import Disk
 
 
 @dataclass(frozen=True, kw_only=True)
-class Lane:
+class Nexus:
     """One initiator's connection to its LUN, up: its path, its session, its disk."""
 
     up: ColumnPath
@@ -54,7 +54,7 @@ def on_disk(
     raw: Path,
     *,
     timeout_s: float,
-    program: lean.Fio = lean.Fio(),  # noqa: B008 -- it is frozen
+    program: fio_startup.Fio = fio_startup.Fio(),  # noqa: B008 -- it is frozen
     initiators: Sequence[str] = (),
 ) -> Done:
     """Run one fio job on a host, or those of several ``initiators`` in their order; ``raw`` is the folder for
@@ -88,43 +88,43 @@ def on_disk(
 
 
 def over_lanes(
-    lanes: Sequence[Lane],
+    nexuses: Sequence[Nexus],
     job: Callable[[str], str],
     raw: Path,
     *,
     timeout_s: float,
     apart: bool = True,
-    program: lean.Fio = lean.Fio(),  # noqa: B008 -- it is frozen
+    program: fio_startup.Fio = fio_startup.Fio(),  # noqa: B008 -- it is frozen
     during: contextlib.AbstractContextManager[object] | None = None,
     judge_previous: Callable[[list[str]], object] = lambda _reasons: None,
 ) -> Done:
-    """Run ``job(device)`` on each lane's disk, all at once, and judge what each path carried.
+    """Run ``job(device)`` on each nexus's disk, all at once, and judge what each path carried.
 
     ``during`` is entered for as long as fio runs. ``judge_previous`` is called before that, with the reasons
-    against the previous measurement on these lanes, from what was seen since. Initiators that are not
+    against the previous measurement on these nexuses, from what was seen since. Initiators that are not
     ``apart``, but in one kernel, share one fio, which begins all jobs at once. Raises CellInvalid if a disk
     is no longer the one of its session.
     """
-    for lane in lanes:
-        lane.disk.check()
+    for nexus in nexuses:
+        nexus.disk.check()
     with contextlib.ExitStack() as stack:
-        watched = [_Watched(lane, raw / f"iw-{number}.txt", stack) for number, lane in enumerate(lanes)]
-        late = [judge_late(lane, [each.capture.look() for each in lane.up.watched]) for lane in lanes]
+        watched = [_Watched(nexus, raw / f"iw-{number}.txt", stack) for number, nexus in enumerate(nexuses)]
+        late = [judge_late(nexus, [each.capture.look() for each in nexus.up.watched]) for nexus in nexuses]
         judge_previous(list(itertools.chain.from_iterable(late)))
         before = [each.snapshots(begins=True) for each in watched]
         with during or contextlib.nullcontext():
-            if apart and len(lanes) > 1:
-                jobs_of = [(lane.path.initiator, job(lane.disk.device)) for lane in lanes]
-                done = together.run_together(jobs_of, folder=raw, timeout_s=timeout_s)
+            if apart and len(nexuses) > 1:
+                jobs_of = [(nexus.path.initiator, job(nexus.disk.device)) for nexus in nexuses]
+                done = distributed.run_distributed(jobs_of, folder=raw, timeout_s=timeout_s)
             else:
-                jobs = [job(lane.disk.device) for lane in lanes]
+                jobs = [job(nexus.disk.device) for nexus in nexuses]
                 done = on_disk(
-                    lanes[0].path.initiator,
+                    nexuses[0].path.initiator,
                     jobfile.together(jobs) if len(jobs) > 1 else jobs[0],
                     raw,
                     timeout_s=timeout_s,
                     program=program,
-                    initiators=[lane.path.initiator.name for lane in lanes],
+                    initiators=[nexus.path.initiator.name for nexus in nexuses],
                 )
         after = [each.snapshots(begins=False) for each in watched]
         seen = [each.collected(first, last) for each, first, last in zip(watched, before, after, strict=True)]
@@ -134,27 +134,27 @@ def over_lanes(
 
 
 class _Watched:
-    """What a lane carries during a measurement: its captures, counters and, on the air, frames and states of
+    """What a nexus carries during a measurement: its captures, counters and, on the air, frames and states of
     the association, which go to the file ``log``. ``stack`` ends when nothing more is to be seen."""
 
-    def __init__(self, lane: Lane, log: Path, stack: contextlib.ExitStack) -> None:
-        self._lane, link = lane, lane.link
+    def __init__(self, nexus: Nexus, log: Path, stack: contextlib.ExitStack) -> None:
+        self._nexus, link = nexus, nexus.link
         self._association = (
             stack.enter_context(wireless.watch(link.initiator, link.initiator_iface, log))
-            if lane.is_wireless
+            if nexus.is_wireless
             else None
         )
         self._airs = (
-            stack.enter_context(wifi.proved(lane.up.wifi_path)) if lane.up.wifi_path is not None else []
+            stack.enter_context(wifi.proved(nexus.up.wifi_path)) if nexus.up.wifi_path is not None else []
         )
 
     def snapshots(self, *, begins: bool) -> list[proof.Snapshot]:
         """The counters of each protection, the outermost first."""
-        return [proof.snapshot(each, begins=begins) for each in self._lane.up.watched]
+        return [proof.snapshot(each, begins=begins) for each in self._nexus.up.watched]
 
     def collected(self, before: list[proof.Snapshot], after: list[proof.Snapshot]) -> list[list[Seen]]:
         """The frames of each protection between two snapshots."""
-        return [proof.collect(*each) for each in zip(self._lane.up.watched, before, after, strict=True)]
+        return [proof.collect(*each) for each in zip(self._nexus.up.watched, before, after, strict=True)]
 
     def judge(
         self,
@@ -165,7 +165,7 @@ class _Watched:
     ) -> None:
         """Add to a part what proves that its bytes took their path, and what does not."""
         proofs = []
-        for each, was, now, frames in zip(self._lane.up.watched, before, after, seen, strict=True):
+        for each, was, now, frames in zip(self._nexus.up.watched, before, after, seen, strict=True):
             judged, failures = proof.judge(
                 each,
                 was,
@@ -177,10 +177,10 @@ class _Watched:
             proofs.append(judged)
             part.reasons += failures
         part.proof = proof.of_all(proofs)
-        part.interfaces = proof.interfaces(self._lane.link, before[0], after[0])
+        part.interfaces = proof.interfaces(self._nexus.link, before[0], after[0])
         for air in self._airs:
             moved = sum(io.bytes for io in (part.read, part.write) if io is not None)
-            part.reasons += wifi.judge(air, moved, self._lane.link.profile.mtu_bytes)
+            part.reasons += wifi.judge(air, moved, self._nexus.link.profile.mtu_bytes)
             part.proof = msgspec.structs.replace(part.proof, air=air)
         if self._association is not None:
             part.wifi = tuple(self._association.states())
@@ -189,12 +189,12 @@ class _Watched:
             part.warnings += doubts
 
 
-def judge_late(lane: Lane, looks: Iterable[Sequence[Seen]]) -> list[str]:
-    """Reasons against a cell from what the lane's captures have seen since it was judged.
+def judge_late(nexus: Nexus, looks: Iterable[Sequence[Seen]]) -> list[str]:
+    """Reasons against a cell from what the nexus's captures have seen since it was judged.
 
     Only a protection has to hold for so long.
     """
-    if not lane.is_protected:
+    if not nexus.is_protected:
         return []
     found = list(itertools.chain.from_iterable(looks))
     count = sum(seen.cleartext for seen in found)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from harness.model import Io, Proof, WifiState
-from harness.model.beside import InterfaceUse
+from harness.model.telemetry import InterfaceUse
 from harness.parse import fio
 
 

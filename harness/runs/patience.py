@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from harness.analysis import disturbance
-from harness.observe.neighbours import Watch
+from harness.observe.interference import Watch
 from harness.results.events import Emit, Phase
 
 PATIENCE_S = 60.0
@@ -25,14 +25,14 @@ class Patience:
 
     def await_calm(self) -> bool:
         """Wait until other programs leave room for a measurement; False if the patience ends first."""
-        is_told = False
+        is_reported = False
         while self._left_s > 0:
             with self._watch() as watching:
                 time.sleep(LOOK_S)
             if disturbance.is_calm(watching.taken()):
                 return True
             self._left_s -= LOOK_S
-            if not is_told:
+            if not is_reported:
                 self._emit(Phase("waiting until other programs calm down"))
-            is_told = True
+            is_reported = True
         return False

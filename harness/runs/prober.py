@@ -14,7 +14,7 @@ from harness.model import Column, Plan, Status
 from harness.model.errors import HarnessError, HostLost, RequirementError
 from harness.model.probing import Probe
 from harness.network import links
-from harness.observe import counters, environment, neighbours
+from harness.observe import counters, environment, interference
 from harness.probes import judged
 from harness.probes.tools import ProbedPath
 from harness.results import probe_store
@@ -63,7 +63,7 @@ class Prober:
         self._paths = Columns(plan, folder.path, hosts=hosts, journal=journal, private=private)
         self._up: dict[Column, ColumnPath | HarnessError | OSError] = {}
         self._observer = counters.Observer()
-        self._watch = neighbours.watch(plan, folder.path, hosts.all)
+        self._watch = interference.watch(plan, folder.path, hosts.all)
         self._patience = Patience(self._watch, emit)
         self._facts: dict[str, object] = {}
 
@@ -95,11 +95,13 @@ class Prober:
             self.emit(CellStarted(question.key, number, len(todo)))
             record = self._make(question, order, columns)
             probe_store.save(self.folder, record)
-            told = disturbance.told(record)
-            if told is not None:
+            disturbance_found = disturbance.described(record)
+            if disturbance_found is not None:
                 disturbed.append((order, question))
             ended_ago_s = ago_s(record.started_unix_s)
-            self.emit(CellEnded(question.key, record.status, record.reason, 0, ended_ago_s, told))
+            self.emit(
+                CellEnded(question.key, record.status, record.reason, 0, ended_ago_s, disturbance_found)
+            )
         return disturbed
 
     def _make(self, question: Question, order: int, columns: contextlib.ExitStack) -> ProbeRecord:

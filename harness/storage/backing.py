@@ -12,7 +12,7 @@ import msgspec
 
 from harness.hosts import LOADED, Host
 from harness.hosts.journal import Journal
-from harness.hosts.undo import Step
+from harness.hosts.undo import UndoStep
 from harness.model import Backing, BackingKind, DiskProfile
 from harness.model.errors import CommandFailed, DeviceRefused
 from harness.storage import disks, guard
@@ -24,7 +24,7 @@ KIB, MIB = 1 << 10, 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
-class Storage:
+class ReadyStorage:
     """Storage that is ready: its path on the target host, its size, and the user's device, if it is one."""
 
     path: str
@@ -53,8 +53,8 @@ class Ramdisk(msgspec.Struct, frozen=True):
         words = (f"rd_nr={self.count}", f"rd_size={self.size_bytes // KIB}", "max_part=0")
         disks.load(host, "brd", *words, wants="ramdisks", hint="use --backing file:PATH")
 
-    def undo(self) -> tuple[Step, ...]:
-        return (Step(("modprobe", "-r", "brd")),)
+    def undo(self) -> tuple[UndoStep, ...]:
+        return (UndoStep(("modprobe", "-r", "brd")),)
 
 
 IDENTITY = "%i %.9W"
@@ -97,8 +97,8 @@ class NewFile(msgspec.Struct, frozen=True):
         if done.status != 0:
             raise self._refusal(done.stderr.strip().rpartition(": ")[2])
 
-    def undo(self) -> tuple[Step, ...]:
-        return (Step(("sh", "-c", REMOVE_IF_EMPTY, "sh", self.path), absent=("there is no empty file",)),)
+    def undo(self) -> tuple[UndoStep, ...]:
+        return (UndoStep(("sh", "-c", REMOVE_IF_EMPTY, "sh", self.path), absent=("there is no empty file",)),)
 
 
 class BackingFile(msgspec.Struct, frozen=True):
@@ -113,9 +113,9 @@ class BackingFile(msgspec.Struct, frozen=True):
     def acquire(self, host: Host) -> None:
         host.run(["fallocate", "-l", str(self.size_bytes), self.path])
 
-    def undo(self) -> tuple[Step, ...]:
+    def undo(self) -> tuple[UndoStep, ...]:
         remove = ("sh", "-c", REMOVE_IF_SAME, "sh", self.path, self.identity, IDENTITY)
-        return (Step(remove, absent=("there is not the same file",)),)
+        return (UndoStep(remove, absent=("there is not the same file",)),)
 
 
 class ScratchFilesystem(msgspec.Struct, frozen=True):
@@ -129,8 +129,8 @@ class ScratchFilesystem(msgspec.Struct, frozen=True):
         host.run(["mkdir", "-p", self.mountpoint])
         host.run(["mount", self.device, self.mountpoint])
 
-    def undo(self) -> tuple[Step, ...]:
-        return (Step(("umount", self.mountpoint), absent=("not mounted", "no mount point")),)
+    def undo(self) -> tuple[UndoStep, ...]:
+        return (UndoStep(("umount", self.mountpoint), absent=("not mounted", "no mount point")),)
 
 
 SCRATCH_OVERHEAD_BYTES = 16 * MIB
@@ -138,7 +138,9 @@ SCRATCH_OVERHEAD_BYTES = 16 * MIB
 
 
 @contextlib.contextmanager
-def bring_up(journal: Journal, host: Host, backing: Backing, *, count: int = 1) -> Iterator[list[Storage]]:
+def bring_up(
+    journal: Journal, host: Host, backing: Backing, *, count: int = 1
+) -> Iterator[list[ReadyStorage]]:
     """Make the storage of a run on its host, ``count`` pieces of the same size, and fill it.
 
     It is filled once with random data, because blocks that were never written are answered without any work.
@@ -160,7 +162,7 @@ def bring_up(journal: Journal, host: Host, backing: Backing, *, count: int = 1) 
         for path in paths:
             random_mib = RANDOM_MIB if backing.kind is BackingKind.RAMDISK else None
             _fill(host, path, backing.size_bytes, random_mib=random_mib)
-        yield [Storage(path=path, size_bytes=backing.size_bytes, device=device) for path in paths]
+        yield [ReadyStorage(path=path, size_bytes=backing.size_bytes, device=device) for path in paths]
 
 
 @contextlib.contextmanager
@@ -198,13 +200,13 @@ def model(
     count: int = 1,
     folder: Path,
     log: Path,
-) -> Iterator[list[Storage]]:
+) -> Iterator[list[ReadyStorage]]:
     """Make one modelled disk on a host, and fill its ``count`` pieces; ``folder`` and ``log`` are as for
     ``disks.bring_up``."""
     with disks.bring_up(journal, host, disk, size_bytes, count=count, folder=folder, log=log) as paths:
         for path in paths:
             _fill(host, path, size_bytes)
-        yield [Storage(path=path, size_bytes=size_bytes) for path in paths]
+        yield [ReadyStorage(path=path, size_bytes=size_bytes) for path in paths]
 
 
 def _hold(stack: contextlib.ExitStack, journal: Journal, host: Host, resource: Ramdisk | NewFile) -> None:

@@ -15,7 +15,7 @@ import msgspec
 
 from harness.hosts import Host, programs
 from harness.hosts.journal import Journal
-from harness.hosts.undo import Step
+from harness.hosts.undo import UndoStep
 from harness.model import DiskProfile, Flash
 from harness.model.errors import DeviceRefused, RequirementError
 
@@ -61,8 +61,8 @@ class FlashDisk(msgspec.Struct, frozen=True):
             limit = f"/sys/block/{Path(FLASH_DEVICE).name}/queue/max_sectors_kb"
             host.run(["sh", "-euc", 'echo "$1" > "$2"', "sh", str(flash.page_bytes >> 10), limit])
 
-    def undo(self) -> tuple[Step, ...]:
-        return (Step(("sh", "-euc", REMOVE_NULL_BLK)),)
+    def undo(self) -> tuple[UndoStep, ...]:
+        return (UndoStep(("sh", "-euc", REMOVE_NULL_BLK)),)
 
 
 MAKE_NULL_BLK = """
@@ -94,8 +94,8 @@ class NbdModule(msgspec.Struct, frozen=True):
         host.run(["modprobe", "-r", "nbd"], check=False)
         load(host, "nbd", f"nbds_max={self.devices}", f"max_part={self.partitions}")
 
-    def undo(self) -> tuple[Step, ...]:
-        return (Step(("modprobe", "-r", "nbd")),)
+    def undo(self) -> tuple[UndoStep, ...]:
+        return (UndoStep(("modprobe", "-r", "nbd")),)
 
 
 def load(

@@ -9,18 +9,18 @@ import msgspec
 
 from harness.hosts import Host, programs
 from harness.hosts.programs.answering import NOT_REACHED
-from harness.hosts.undo import Step
+from harness.hosts.undo import UndoStep
 from harness.model.errors import CommandFailed
 from harness.storage.transport import NoAnswer
 
 
-def step(room: str, program: str, do: str, **request: object) -> Step:
+def step(room: str, program: str, do: str, **request: object) -> UndoStep:
     """A request that one of a room's programs carries out; secrets are passed only on standard input."""
     text = msgspec.json.encode({"do": do, **request}).decode()
-    return Step((programs.PYTHON, "-I", "-S", "-c", programs.source(room, program)), input=text)
+    return UndoStep((programs.PYTHON, "-I", "-S", "-c", programs.source(room, program)), input=text)
 
 
-def ask(host: Host, request: Step, what: str, *, timeout_s: float = 60) -> str:
+def ask(host: Host, request: UndoStep, what: str, *, timeout_s: float = 60) -> str:
     """The answer to a request; ``what`` begins the sentence that says that there is none."""
     done = host.run(request.argv, input=request.input, timeout_s=timeout_s, check=False)
     if done.status != 0:
@@ -30,7 +30,7 @@ def ask(host: Host, request: Step, what: str, *, timeout_s: float = 60) -> str:
     return done.stdout
 
 
-def told(host: Host, request: Step, what: str) -> dict[str, Any]:
+def reported(host: Host, request: UndoStep, what: str) -> dict[str, Any]:
     """The same, read."""
     answer: dict[str, Any] = msgspec.json.decode(ask(host, request, what))
     return answer

@@ -24,10 +24,10 @@ from harness.model import (
     drivers,
     is_unencrypted,
 )
-from harness.model.beside import OBSERVED, Observed, Others, Unit
 from harness.model.choices import Choice
 from harness.model.errors import lacks_package
 from harness.model.escape import for_csv, in_ascii, printable
+from harness.model.telemetry import OBSERVED, Observed, Others, Unit
 from harness.results import machine
 from harness.results.columns import workload_of
 from harness.results.metrics import Metric, Of
@@ -48,7 +48,7 @@ Row = dict[str, Value]
 """What is exported of a line, by the columns' names."""
 
 
-class Line(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+class ExportLine(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """One direction of a record, or a record that moved nothing, without a direction.
 
     ``known`` is what its run's plan and environment say, by the names of the columns.
@@ -66,7 +66,7 @@ class Line(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return disturbance.worst(self.record)
 
 
-class Field(msgspec.Struct, frozen=True):
+class ExportColumn(msgspec.Struct, frozen=True):
     """A column: its name, its type, and how it is read from a line; None: it is what is known by its
     name.
 
@@ -75,33 +75,35 @@ class Field(msgspec.Struct, frozen=True):
 
     name: str
     kind: type
-    read: Callable[[Line], Value] | None = None
+    read: Callable[[ExportLine], Value] | None = None
     is_tag: bool = False
 
-    def value(self, line: Line) -> Value:
+    def value(self, line: ExportLine) -> Value:
         return line.known.get(self.name) if self.read is None else self.read(line)
 
 
 _MACHINES = tuple(
-    Field(f"{host}_{name}", get_args(kind)[0])
+    ExportColumn(f"{host}_{name}", get_args(kind)[0])
     for host in ENDS
     for name, kind in get_type_hints(machine.Machine).items()
 )
 
 
-def _observed(each: Observed) -> Field:
+def _observed(each: Observed) -> ExportColumn:
     kind = int if each.unit is Unit.COUNT else float
-    return Field(each.name, kind, lambda of: each.of(of.record.beside) if of.record.beside else None)
+    return ExportColumn(
+        each.name, kind, lambda of: each.of(of.record.telemetry) if of.record.telemetry else None
+    )
 
 
 _OBSERVED = {each.name: _observed(each) for each in OBSERVED}
 
 
-def _figure(metric: Metric) -> Field:
+def _figure(metric: Metric) -> ExportColumn:
     """The column of a figure of tables, as it is read: without their units."""
     of, read = metric.figure.of, metric.figure.read
 
-    def value(line: Line) -> Value:
+    def value(line: ExportLine) -> Value:
         match of:
             case Of.TRANSFER:
                 return read(line.moved) if line.moved and line.moved.runtime_ns else None
@@ -110,17 +112,19 @@ def _figure(metric: Metric) -> Field:
             case Of.RECORD:
                 return read(line.record)
 
-    return Field(metric.figure.column, float, value)
+    return ExportColumn(metric.figure.column, float, value)
 
 
-def _of(kind: type, place: str, *names: str, prefix: str = "", is_tag: bool = False) -> Iterator[Field]:
+def _of(
+    kind: type, place: str, *names: str, prefix: str = "", is_tag: bool = False
+) -> Iterator[ExportColumn]:
     """Columns of one type that have the names of what they show, a part of a line: ``place`` leads there, by
     attributes from the line on. They are empty where it leads nowhere."""
     for name in names:
-        yield Field(prefix + name, kind, functools.partial(_at, f"{place}.{name}"), is_tag)
+        yield ExportColumn(prefix + name, kind, functools.partial(_at, f"{place}.{name}"), is_tag)
 
 
-def _at(path: str, line: Line) -> Value:
+def _at(path: str, line: ExportLine) -> Value:
     found: Any = line
     for name in path.split("."):
         if found is None:
@@ -129,12 +133,12 @@ def _at(path: str, line: Line) -> Value:
     return cast(Value, found)
 
 
-def _encrypted(line: Line) -> bool | None:
+def _encrypted(line: ExportLine) -> bool | None:
     record = line.record
     return not is_unencrypted(record.encrypts, record.agreed) if record.column.protection else None
 
 
-def _percentiles_of(line: Line) -> str | None:
+def _percentiles_of(line: ExportLine) -> str | None:
     if line.latency.p50_ns is None:
         return None
     return COMPLETION if line.latency.percentiles == COMPLETION else "lat"
@@ -146,19 +150,19 @@ _PLACED = (
     *_of(str, "record.column", "link", is_tag=True),
     *_of(str, "record", "link_title"),
     *_of(bool, "record", "emulated"),
-    Field("protection", str, lambda of: "+".join(of.record.column.protection), is_tag=True),
+    ExportColumn("protection", str, lambda of: "+".join(of.record.column.protection), is_tag=True),
     *_of(str, "record.column", "transport", "ipsec", is_tag=True),
     *_of(str, "record.column", "mode", prefix="ipsec_", is_tag=True),
-    Field("encrypted", bool, _encrypted),
+    ExportColumn("encrypted", bool, _encrypted),
     *_of(int, "record.column", "initiators", is_tag=True),
-    Field("workload", str, lambda of: of.record.workload.name, is_tag=True),
-    Field("direction", str, lambda of: of.direction, is_tag=True),
+    ExportColumn("workload", str, lambda of: of.record.workload.name, is_tag=True),
+    ExportColumn("direction", str, lambda of: of.direction, is_tag=True),
     *_of(int, "record", "repeat", is_tag=True),
     *_of(int, "record", "order"),
     *_of(str, "record", "status", is_tag=True),
     *_of(str, "record", "reason"),
-    Field("warnings", str, lambda of: "; ".join(of.record.warnings)),
-    Field("started_unix_s", float, lambda of: of.record.started_unix_s or None),
+    ExportColumn("warnings", str, lambda of: "; ".join(of.record.warnings)),
+    ExportColumn("started_unix_s", float, lambda of: of.record.started_unix_s or None),
     *_of(int, "record", "wall_ns", "fio_ns"),
     *_of(int, "record.workload", "block_bytes"),
     *_of(int, "moved", "bytes", "ios", "runtime_ns"),
@@ -170,26 +174,26 @@ _PLACED = (
     _figure(Metric.P99),
     _figure(Metric.P99_9),
     *_of(int, "record.proof", "link_bytes_initiator", "link_bytes_target", "protected_bytes"),
-    Field("cipher_driver", str, lambda of: drivers(of.record.agreed) or None),
+    ExportColumn("cipher_driver", str, lambda of: drivers(of.record.agreed) or None),
     *_of(int, "record.proof", "cleartext_segments", "rekeys", "tcp_retransmits"),
     *_of(int, "record", "schema"),
     *_of(str, "record.setting", "ciphers"),
-    Field("disturbed", float, lambda of: disturbance.share(of.record)),
-    *_of(float, "others", "waited", "stolen", "processors", prefix="others_"),
+    ExportColumn("disturbed", float, lambda of: disturbance.share(of.record)),
+    *_of(float, "others", "waited", "stolen", "used", prefix="others_"),
     *_MACHINES,
-    *(Field(name, str) for name in ("harness_version", "profile", "storage")),
-    *(Field(name, int) for name in ("queue_depth", "jobs")),
+    *(ExportColumn(name, str) for name in ("harness_version", "profile", "storage")),
+    *(ExportColumn(name, int) for name in ("queue_depth", "numjobs")),
     _OBSERVED.pop("round_trip_p50_ns"),
     _OBSERVED.pop("busiest_core"),
-    Field("column", str, lambda of: of.record.column.label, is_tag=True),
-    Field("is_disturbed", bool, lambda of: disturbance.is_disturbed(of.record)),
+    ExportColumn("column", str, lambda of: of.record.column.label, is_tag=True),
+    ExportColumn("is_disturbed", bool, lambda of: disturbance.is_disturbed(of.record)),
     *_of(str, "record.setting", "lab_kernel", is_tag=True),
-    Field("kernel", str),
-    Field("disk", str, lambda of: of.record.setting.disk or None, is_tag=True),
-    *(Field(name, str) for name in ("initiator_host", "target_host")),
-    Field("ip", int, lambda of: None if of.record.column.is_local else of.record.column.ip),
+    ExportColumn("kernel", str),
+    ExportColumn("disk", str, lambda of: of.record.setting.disk or None, is_tag=True),
+    *(ExportColumn(name, str) for name in ("initiator_host", "target_host")),
+    ExportColumn("ip", int, lambda of: None if of.record.column.is_local else of.record.column.ip),
     *_of(int, "others", "suspended_ns", prefix="others_"),
-    Field("percentiles_of", str, _percentiles_of),
+    ExportColumn("percentiles_of", str, _percentiles_of),
     *_OBSERVED.values(),
 )
 """The columns whose place is known: before another one is added here, figures that stand behind them are."""
@@ -224,7 +228,7 @@ def rows(
         parts += [("fsync", None, record.sync_latency)] if record.sync_latency else []
         known = machines.get(record.run_id, {}) | _planned((plans or {}).get(record.run_id), record)
         for direction, moved, latency in parts or [(None, None, None)]:
-            line = Line(
+            line = ExportLine(
                 record=record, direction=direction, moved=moved, latency=latency or Latency(), known=known
             )
             yield {field.name: field.value(line) for field in EXPORTED}
@@ -241,7 +245,7 @@ def _planned(plan: Plan | None, record: Record) -> dict[str, Any]:
         "profile": plan.profile or None,
         "storage": str(plan.storage.backing.kind),
         "queue_depth": workload.depth,
-        "jobs": workload.jobs,
+        "numjobs": workload.numjobs,
         **_hosts(plan, record),
     }
 

@@ -40,13 +40,13 @@ def build(
     options: Options | None = None,
     plans: Mapping[str, Plan] | None = None,
     environments: Mapping[str, Mapping[str, Any]] | None = None,
-    labs_own: Set[CellKey] = frozenset(),
+    lab_limited: Set[CellKey] = frozenset(),
 ) -> Table:
     """The matrix of ``records``. UsageError if there are none, or if the reference does not have the metric.
 
     ``plans`` and ``environments``, by run id, add to the notes what is known of the runs. They also order the
-    rows and columns that are not the document's. ``labs_own`` are the cells whose figures are to be marked as
-    the lab's own.
+    rows and columns that are not the document's. ``lab_limited`` are the cells whose figures are to be marked
+    as the lab's own.
     """
     if not records:
         raise UsageError("there are no records to make a table from", hint="measure some with 'harness run'")
@@ -67,8 +67,8 @@ def build(
         line = []
         for key in keys:
             of_cell = _in_direction(samples[key].get(row.workload, ()), row.direction)
-            is_own = CellKey(key, row.workload) in labs_own
-            line.append(_cell(_measured(of_cell), read, options.metric, is_labs_own=is_own))
+            is_own = CellKey(key, row.workload) in lab_limited
+            line.append(_cell(_measured(of_cell), read, options.metric, is_lab_limited=is_own))
         grid.append(tuple(_with_ratios(keys, line, is_rate=options.metric.figure.of is Of.TRANSFER)))
     table = Table(options=options, columns=tuple(columns), rows=tuple(rows), cells=tuple(grid))
     table = notes.marked(table)
@@ -83,7 +83,7 @@ def _headed(
     samples: Mapping[ColumnKey, Mapping[str, Sequence[Record]]],
     plans: Sequence[Plan],
 ) -> list[TableColumn]:
-    told = origins(keys)
+    named = origins(keys)
     records = {key: [record for cell in samples[key].values() for record in cell] for key in keys}
     memory, titles = {}, {}
     for key in keys:
@@ -103,7 +103,7 @@ def _headed(
             protection = f"{UNENCRYPTED} {'+'.join(column.protection)}"
         elif not column.protection and not column.is_local and key.setting.is_harness:
             protection = f"IPsec {PROTECTION_OFF}"
-        origin = told[key.setting]
+        origin = named[key.setting]
         remarks = ["emulated"] if any(record.emulated for record in records[key]) else []
         remarks += [f"{column.initiators} initiators"] if column.initiators > 1 else []
         if column.protection and key.setting.ciphers and not origin:
@@ -140,7 +140,7 @@ def _cell(
     read: Callable[[Record], float | None],
     metric: Metric,
     *,
-    is_labs_own: bool,
+    is_lab_limited: bool,
 ) -> TableCell | None:
     if not records:
         return None
@@ -171,7 +171,7 @@ def _cell(
         disturbed=max(known, default=None),
         is_disturbed=is_disturbed,
         cause=disturbance.cause(worst) if worst is not None and is_disturbed else "",
-        is_labs_own=is_labs_own,
+        is_lab_limited=is_lab_limited,
         blocks=blocks,
         runs=tuple(dict.fromkeys(record.run_id for record in records)),
         reasons=reasons,

@@ -11,10 +11,19 @@ import msgspec
 
 from harness.analysis import bounds, disturbance, schedule
 from harness.analysis.stats import FEWEST, MARGIN, Decision, Difference
-from harness.model import APART, CIPHERS_CLOSED_SINCE, COMPLETION, Plan, Record, Setting, Status, StoppingRule
+from harness.model import (
+    CIPHERS_CLOSED_SINCE,
+    COMPLETION,
+    PER_JOB,
+    Plan,
+    Record,
+    Setting,
+    Status,
+    StoppingRule,
+)
 from harness.results import machine
 from harness.results.metrics import Direction, Metric, Of
-from harness.table.options import Ratio, Table, TableCell, TableColumn
+from harness.table.options import RatioTo, Table, TableCell, TableColumn
 
 DISTURBED_SIGN = "!"
 """Beside a disturbed value."""
@@ -47,7 +56,7 @@ def sign_of(cell: TableCell) -> str:
 
 def caution(cell: TableCell) -> str:
     """The sign of a value that is not what it seems to be: a disturbed one, or the lab's own; else empty."""
-    return DISTURBED_SIGN if cell.is_disturbed else LAB_SIGN if cell.is_labs_own else ""
+    return DISTURBED_SIGN if cell.is_disturbed else LAB_SIGN if cell.is_lab_limited else ""
 
 
 def gravest(records: Iterable[Record]) -> Status:
@@ -76,7 +85,7 @@ def reasons(records: Sequence[Record]) -> tuple[str, ...]:
 def lacking(metric: Metric, good: Iterable[Record], count: int, repeats: int) -> str:
     """Why so many of a cell's repeats have no value, though they are ok."""
     sums = (io for record in good for io in (record.read, record.write) if io is not None)
-    if metric.figure.is_percentile and any(io.latency.percentiles == APART for io in sums):
+    if metric.figure.is_percentile and any(io.latency.percentiles == PER_JOB for io in sums):
         return f"fio reported {metric} of each job apart: only histograms (--output-format=json+) combine it"
     if metric.figure.of is Of.RECORD:
         return f"{metric.figure.title}: unknown in {count} of {repeats} repeats"
@@ -111,7 +120,7 @@ def title(table: Table) -> str:
 
 def marks(table: Table) -> tuple[str, ...]:
     """What each sign means that stands in a cell, the most important first; each begins with its sign."""
-    return (*_disturbed(table), *_labs_own(table), *_signs(table))
+    return (*_disturbed(table), *_lab_limited(table), *_signs(table))
 
 
 def legend(context: Context, table: Table) -> tuple[str, ...]:
@@ -164,9 +173,9 @@ def _goodputs(context: Context, table: Table) -> Iterable[str]:
     most = {
         name: bounds.goodput_bytes_per_s(link) for name, link in profiles.items() if link.interface is None
     }
-    told = [f"{name} {rate / 1e6:.4g} MB/s" for name, rate in most.items() if rate]
-    if told and table.options.metric in (Metric.MB_S, Metric.MIB_S):
-        yield f"Goodput, the most payload that a link carries: {', '.join(told)}."
+    rates = [f"{name} {rate / 1e6:.4g} MB/s" for name, rate in most.items() if rate]
+    if rates and table.options.metric in (Metric.MB_S, Metric.MIB_S):
+        yield f"Goodput, the most payload that a link carries: {', '.join(rates)}."
 
 
 def _disturbed(table: Table) -> Iterable[str]:
@@ -183,8 +192,8 @@ def _disturbed(table: Table) -> Iterable[str]:
         )
 
 
-def _labs_own(table: Table) -> Iterable[str]:
-    if any(cell.is_labs_own for _, _, cell in placed(table)):
+def _lab_limited(table: Table) -> Iterable[str]:
+    if any(cell.is_lab_limited for _, _, cell in placed(table)):
         yield (
             f"{LAB_SIGN}: the lab limits this figure and not the link that it imitates, so it says nothing "
             "of such a link or its protection ('harness explain' shows where the time goes)."
@@ -194,7 +203,7 @@ def _labs_own(table: Table) -> Iterable[str]:
 def _signs(table: Table) -> Iterable[str]:
     cells, ratio = [cell for _, _, cell in placed(table)], table.options.ratio
     spreads = [cell.n for cell in cells if cell.spread is not None]
-    if spreads and ratio is Ratio.NONE:
+    if spreads and ratio is RatioTo.NONE:
         bound = "end of the 95 % interval of the median"
         if max(spreads) < FEWEST:
             bound = "sample"
@@ -208,7 +217,7 @@ def _signs(table: Table) -> Iterable[str]:
     if Difference.INCONCLUSIVE in found:
         sign = SIGNS[Difference.INCONCLUSIVE]
         yield f"{sign}: difference neither shown nor ruled out, compared with {held_to}."
-    if ratio is not Ratio.NONE:
+    if ratio is not RatioTo.NONE:
         yield f"\N{MULTIPLICATION SIGN}: ratio to the value of {ratio.baseline}, same workload."
     if any(row.direction is Direction.BOTH for row in table.rows):
         yield "(read+write): the sum of both directions of a mixed workload."
@@ -218,7 +227,7 @@ def _origins(context: Context) -> Iterable[str]:
     by_setting: dict[Setting, list[str]] = {}
     found = {(r.setting, r.run_id): r for r in reversed(context.records)}
     for record in reversed(found.values()):
-        by_setting.setdefault(record.setting.told, []).append(record.run_id)
+        by_setting.setdefault(record.setting.distinct, []).append(record.run_id)
     plans = {plan.run_id: plan for plan in context.plans}
     for setting in sorted(by_setting):
         runs = by_setting[setting]

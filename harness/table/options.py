@@ -14,7 +14,7 @@ from harness.results.columns import ColumnKey, TableRow
 from harness.results.metrics import Metric
 
 
-class Ratio(Choice):
+class RatioTo(Choice):
     """ratio"""
 
     NONE = "none"
@@ -23,7 +23,7 @@ class Ratio(Choice):
 
     @property
     def baseline(self) -> str:
-        return "local" if self is Ratio.LOCAL else "the same link without IPsec"
+        return "local" if self is RatioTo.LOCAL else "the same link without IPsec"
 
 
 class TableFormat(Choice):
@@ -45,7 +45,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """``ratio`` is shown beside each value; ``reference`` adds its columns after the measured ones."""
 
     metric: Metric = Metric.MB_S
-    ratio: Ratio = Ratio.NONE
+    ratio: RatioTo = RatioTo.NONE
     reference: Reference | None = None
 
 
@@ -92,7 +92,7 @@ class TableCell(msgspec.Struct, frozen=True, kw_only=True):
     programs took of one of the repeats behind the value (None: unknown). ``is_disturbed``: that is too much
     for the value to be used, and ``cause`` says who took it. Instead of a ratio, such a cell has ``bounds``:
     between which two that of ``within_blocks`` would be undisturbed. ``blocks`` are the values behind it,
-    each with the most that it would be undisturbed. ``is_labs_own``: the lab limits it, and not the link
+    each with the most that it would be undisturbed. ``is_lab_limited``: the lab limits it, and not the link
     that it imitates, as ``explain`` says. ``mark`` is the number of the cell's footnote.
     """
 
@@ -113,14 +113,14 @@ class TableCell(msgspec.Struct, frozen=True, kw_only=True):
     disturbed: float | None = None
     is_disturbed: bool = False
     cause: str = ""
-    is_labs_own: bool = False
+    is_lab_limited: bool = False
     runs: tuple[str, ...] = ()
     reasons: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     mark: int | None = None
 
-    def ratio(self, to: Ratio) -> float | None:
-        return {Ratio.LOCAL: self.ratio_to_local, Ratio.IPSEC: self.ratio_to_no_ipsec}.get(to)
+    def ratio(self, to: RatioTo) -> float | None:
+        return {RatioTo.LOCAL: self.ratio_to_local, RatioTo.IPSEC: self.ratio_to_no_ipsec}.get(to)
 
 
 class Table(msgspec.Struct, frozen=True, kw_only=True):

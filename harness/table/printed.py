@@ -30,7 +30,7 @@ class PrintedCell(TypedDict):
     ``metric`` is what was chosen. ``ratio_to_local`` and ``ratio_to_no_ipsec`` are ratios of the values; null
     for the baseline itself. ``difference_from_no_ipsec`` is null without such a baseline, or with one block.
     ``disturbed`` is the largest part that other programs took of one of the repeats behind the value; null if
-    it is unknown. ``is_disturbed``: that is too much for the value to be used. ``is_labs_own``: the lab
+    it is unknown. ``is_disturbed``: that is too much for the value to be used. ``is_lab_limited``: the lab
     limits, and not the link that it imitates. ``proof`` adds up the fields of Proof over the repeats behind
     the value; null without a network. ``runs`` are run ids. ``reasons`` say why repeats do not count.
     ``warnings`` are those of all repeats, each once.
@@ -54,7 +54,7 @@ class PrintedCell(TypedDict):
     difference_from_no_ipsec: Difference | None
     disturbed: float | None
     is_disturbed: bool
-    is_labs_own: bool
+    is_lab_limited: bool
     proof: dict[str, int | None] | None
     runs: list[str]
     reasons: list[str]

@@ -16,7 +16,7 @@ from harness.model.escape import as_json, for_csv, for_html, for_latex, for_mark
 from harness.model.lines import wrapped
 from harness.results.metrics import Metric
 from harness.table.notes import caution, sign_of
-from harness.table.options import Ratio, Table, TableCell, TableColumn, TableFormat
+from harness.table.options import RatioTo, Table, TableCell, TableColumn, TableFormat
 from harness.table.printed import PrintedCell, PrintedTable, PublishedFigure
 
 _HEADING_WIDTH = 12
@@ -156,7 +156,7 @@ def _parts(
     if cell.value is None:
         return ("n/a" if cell.status is Status.OK else cell.status.upper()), "", "", "", "", mark
     ratio = cell.ratio(table.options.ratio)
-    spread = cell.spread if table.options.ratio is Ratio.NONE else None
+    spread = cell.spread if table.options.ratio is RatioTo.NONE else None
     return (
         number(cell.value, table.options.metric),
         caution(cell),
@@ -290,7 +290,7 @@ def _csv(table: Table) -> str:
         "high": lambda cell: cell.high,
         "n": lambda cell: cell.n,
     }
-    if ratio is not Ratio.NONE:
+    if ratio is not RatioTo.NONE:
         further[f"ratio to {ratio.baseline}"] = lambda cell: cell.ratio(ratio)
     further["disturbed"] = lambda cell: cell.disturbed
     header = ["group", "operation", "workload"]

@@ -26,11 +26,12 @@ from harness.model.units import format_size
 from harness.network import links
 from harness.network.paths import switches
 from harness.observe import counters, hops
-from harness.parse.hosts import Address, parse_address
+from harness.parse.hosts import HostAddress, parse_address
 from harness.parse.profiles import data_folder
 from harness.protection import kinds
 from harness.storage import backing, transports
-from harness.testbeds import trial
+from harness.testbeds import selftest
+from harness.testbeds.entry_points import RESULTS
 from harness.testbeds.lab import boot
 from harness.testbeds.lab.boot import sandbox
 from harness.testbeds.lab.boot.scratch import DISK_FOLDERS, MEMORY_FOLDERS, MIB, roomy_folder
@@ -47,7 +48,6 @@ from harness.testbeds.requirements import (
     packages,
     wanted,
 )
-from harness.testbeds.started import RESULTS
 
 AS_BY_DEFAULT = Asked()
 HOST_MODULES = (
@@ -58,7 +58,7 @@ OLDEST_PYTHON = (3, 9)
 CONTROLLER = "here"
 
 
-class State(enum.StrEnum):
+class FindingState(enum.StrEnum):
     """``note``: nothing is wrong, but the user should know it."""
 
     OK = "ok"
@@ -74,14 +74,14 @@ class Finding:
     """
 
     where: str
-    state: State
+    state: FindingState
     text: str
     mend: str = ""
     tried: bool = False
 
     @property
     def ok(self) -> bool:
-        return self.state is not State.MISSING
+        return self.state is not FindingState.MISSING
 
 
 # This machine, with the lab or its own kernel
@@ -119,7 +119,7 @@ def _system_finding(facts: MachineFacts) -> Finding:
     release = system.release(facts.release) if system is not None else None
 
     def note(text: str, mend: str = "") -> Finding:
-        return Finding(CONTROLLER, State.NOTE, f"{facts.distribution}: {text}", mend)
+        return Finding(CONTROLLER, FindingState.NOTE, f"{facts.distribution}: {text}", mend)
 
     if system is None:
         return note("it is not known how its packages are called", "add a file to releases/")
@@ -127,7 +127,9 @@ def _system_finding(facts: MachineFacts) -> Finding:
         return note(f"this release is not among those of {system.title} that are known, but the names are")
     if not release.was_tried:
         return note(f"what is known of {release.title} are the names of its packages; it was not tried")
-    return Finding(CONTROLLER, State.OK, f"{facts.distribution}: the harness was tried on {release.title}")
+    return Finding(
+        CONTROLLER, FindingState.OK, f"{facts.distribution}: the harness was tried on {release.title}"
+    )
 
 
 def _local_facts() -> MachineFacts:
@@ -144,7 +146,7 @@ def findings() -> Iterator[Finding]:
         yield _missing_packages("both", missing, facts)
     else:
         count = sum(_is_for_here(package, facts) for package in packages())
-        yield Finding("both", State.OK, f"all {count} packages are installed")
+        yield Finding("both", FindingState.OK, f"all {count} packages are installed")
     yield from _lab_findings()
     yield _kernel_finding(facts)
     yield from _ciphers_findings(facts)
@@ -164,7 +166,7 @@ def _lab_findings() -> Iterator[Finding]:
             yield _refused("lab", error)
         else:
             detail = "" if isinstance(found, list) else f": {found}"
-            yield Finding("lab", State.OK, what + detail)
+            yield Finding("lab", FindingState.OK, what + detail)
 
 
 BOOT_DEADLINE_S = 60.0
@@ -199,7 +201,7 @@ def try_lab(state: Path) -> Finding:
     except subprocess.TimeoutExpired:
         return Finding(
             "lab",
-            State.MISSING,
+            FindingState.MISSING,
             f"it did not boot within {BOOT_DEADLINE_S:g} s",
             "look for what keeps the processor busy",
             tried=True,
@@ -210,14 +212,14 @@ def try_lab(state: Path) -> Finding:
     took_s = time.monotonic() - began
     if status == 0 and wrote:
         text = f"it boots, and writes to its folder of results ({took_s:.1f} s)"
-        return Finding("lab", State.OK, text, tried=True)
+        return Finding("lab", FindingState.OK, text, tried=True)
     what = "it ended before its command did" if status is None else f"its command ended with status {status}"
     text = f"expected the lab to boot and to write to its folder of results, but {what}: {words}"
     mend = "docs/lab-kernel.md says what the kernel needs"
     if words == boot.FORBIDS_PTRACE:
         text = words
         mend = f"allow it: sysctl kernel.yama.ptrace_scope=1 on the machine; {sandbox.CONTAINERS}"
-    return Finding("lab", State.MISSING, text, mend, tried=True)
+    return Finding("lab", FindingState.MISSING, text, mend, tried=True)
 
 
 def _kernel_finding(facts: MachineFacts) -> Finding:
@@ -225,7 +227,7 @@ def _kernel_finding(facts: MachineFacts) -> Finding:
     is_needed = (
         KERNEL_WORD in facts.absent and not _has_package(facts) and kernel.usual() is not LabKernel.OWN
     )
-    state = State.MISSING if is_needed else State.NOTE
+    state = FindingState.MISSING if is_needed else FindingState.NOTE
     why = ""
     if is_needed:
         why = "this system has no package user-mode-linux, so the lab needs a kernel of its own; "
@@ -242,7 +244,7 @@ def _kernel_finding(facts: MachineFacts) -> Finding:
         text = f"{why}the lab's own kernel, for {purposes}, is not built"
         return Finding("kernel", state, text, build)
     text = f"the lab's own kernel {found.built.release} is built: {found.folder}"
-    return Finding("kernel", State.OK, text)
+    return Finding("kernel", FindingState.OK, text)
 
 
 def _ciphers_findings(facts: MachineFacts) -> Iterator[Finding]:
@@ -253,7 +255,7 @@ def _ciphers_findings(facts: MachineFacts) -> Iterator[Finding]:
     if absent := further_packages.missing(ciphers.PACKAGES):
         mend = f"{further_packages.install_command(absent)} && {mend}"
     text = f"{ciphers.WHAT} are not built, so IPsec in the lab is portable code, which is slower"
-    yield Finding("kernel", State.NOTE, text, mend)
+    yield Finding("kernel", FindingState.NOTE, text, mend)
 
 
 def _paths_finding() -> Finding:
@@ -262,15 +264,15 @@ def _paths_finding() -> Finding:
         names = ", ".join(map(str, absent))
         text = f"links with PPPoE or OpenFlow will be skipped; packages are missing: {names}"
         mend = further_packages.install_command(absent)
-        return Finding("both", State.NOTE, text, mend)
-    return Finding("both", State.OK, "the packages of all links with hops are installed")
+        return Finding("both", FindingState.NOTE, text, mend)
+    return Finding("both", FindingState.OK, "the packages of all links with hops are installed")
 
 
 def _host_finding(facts: MachineFacts) -> Finding:
     if os.geteuid() != 0:
         return Finding(
             "host",
-            State.MISSING,
+            FindingState.MISSING,
             "only root can use this machine's own kernel",
             "use the lab, or run as root with --testbed host",
         )
@@ -278,37 +280,37 @@ def _host_finding(facts: MachineFacts) -> Finding:
     if absent:
         return Finding(
             "host",
-            State.MISSING,
+            FindingState.MISSING,
             f"this machine's kernel lacks {', '.join(absent)}",
             "use the lab, or a kernel with these modules",
         )
-    return Finding("host", State.OK, "this machine's kernel has all modules")
+    return Finding("host", FindingState.OK, "this machine's kernel has all modules")
 
 
 # The machines of a run
 
 
 @dataclass(frozen=True, kw_only=True)
-class Machine:
+class Participant:
     """A machine that takes part: its role (``target``, ``initiator``), its name in a run, and its address."""
 
     role: str
     name: str
-    address: Address
+    address: HostAddress
 
 
-def machines(target: str | None, initiators: Sequence[str]) -> list[Machine]:
+def machines(target: str | None, initiators: Sequence[str]) -> list[Participant]:
     """The machines that ``--target`` and ``--initiator`` name. UsageError if an address is not valid."""
     texts = ([("target", target)] if target else []) + [("initiator", text) for text in initiators]
-    found: list[Machine] = []
+    found: list[Participant] = []
     for role, text in texts:
         number = sum(machine.role == role for machine in found) + 1
         name = role if number == 1 else f"{role}{number}"
-        found.append(Machine(role=role, name=name, address=parse_address(text, role)))
+        found.append(Participant(role=role, name=name, address=parse_address(text, role)))
     return found
 
 
-def machine_findings(taking_part: Sequence[Machine], asked: Asked = AS_BY_DEFAULT) -> Iterator[Finding]:
+def machine_findings(taking_part: Sequence[Participant], asked: Asked = AS_BY_DEFAULT) -> Iterator[Finding]:
     """Check everything that the machines need for what is asked for, and try what is there.
 
     Each may be out of reach. What is tried is undone again.
@@ -332,7 +334,7 @@ def machine_findings(taking_part: Sequence[Machine], asked: Asked = AS_BY_DEFAUL
             yield from _try_out(machine, facts, asked)
 
 
-def _controller_findings(taking_part: Sequence[Machine]) -> Iterator[Finding]:
+def _controller_findings(taking_part: Sequence[Participant]) -> Iterator[Finding]:
     needs = {"several"} if sum(machine.role == "initiator" for machine in taking_part) > 1 else set()
     if not all(machine.address.is_local for machine in taking_part):
         needs.add(ALWAYS)
@@ -345,7 +347,7 @@ def _controller_findings(taking_part: Sequence[Machine]) -> Iterator[Finding]:
         yield _missing_packages(CONTROLLER, missing, facts)
 
 
-def _try_out(machine: Machine, facts: MachineFacts, asked: Asked) -> Iterator[Finding]:
+def _try_out(machine: Participant, facts: MachineFacts, asked: Asked) -> Iterator[Finding]:
     """Try a run's parts on a machine that lacks nothing, unless that would interfere with a run."""
     if facts.busy or machine.role in facts.journals:
         return
@@ -361,21 +363,21 @@ def _try_out(machine: Machine, facts: MachineFacts, asked: Asked) -> Iterator[Fi
                 private=transports.private_folders(machine.role),
             ) as host,
         ):
-            outcomes = list(trial.of(host, machine.role, Path(folder), asked))
+            outcomes = list(selftest.of(host, machine.role, Path(folder), asked))
     except HarnessError as error:
         yield _refused(machine.name, error)
         return
     for outcome in outcomes:
         if outcome.error is not None:
             text = f"{outcome.what} was tried and failed: {outcome.error.message}"
-            yield Finding(machine.name, State.MISSING, text, outcome.error.hint or "")
+            yield Finding(machine.name, FindingState.MISSING, text, outcome.error.hint or "")
     went_well = [outcome.what for outcome in outcomes if outcome.error is None]
     if went_well:
         text = f"tried, and undone again: {', '.join(went_well)}"
-        yield Finding(machine.name, State.OK, text, tried=True)
+        yield Finding(machine.name, FindingState.OK, text, tried=True)
 
 
-def hop_findings(addresses: Sequence[Address]) -> Iterator[Finding]:
+def hop_findings(addresses: Sequence[HostAddress]) -> Iterator[Finding]:
     """Whether each hop answers, and what it reports; nothing is changed on any."""
     for address, name in zip(addresses, hops.names(len(addresses)), strict=True):
         try:
@@ -383,18 +385,18 @@ def hop_findings(addresses: Sequence[Address]) -> Iterator[Finding]:
                 tempfile.TemporaryDirectory(prefix="harness-") as folder,
                 hops.connect(address, name=name, log=Path(folder, "log")) as hop,
             ):
-                text = _told_by(hop)
+                text = _reported_by(hop)
         except HarnessError as error:
             yield _refused(name, error)
         else:
-            yield Finding(name, State.OK, f"{address.text}: {text}")
+            yield Finding(name, FindingState.OK, f"{address.text}: {text}")
 
 
-def _told_by(hop: hops.Hop) -> str:
+def _reported_by(hop: hops.Hop) -> str:
     login = hop.run(["id", "-un"], check=False).stdout.strip() or "a user"
     stat, net_dev, release = hop.read_files([counters.STAT, counters.NET_DEV, "/proc/sys/kernel/osrelease"])
     interfaces = sorted(counters.traffic(net_dev).keys() - {counters.LOOPBACK})
-    energy = "told" if counters.energy_files(hop) else "n/a"
+    energy = "yes" if counters.energy_files(hop) else "n/a"
     return (
         f"reached as {printable(login)}; Linux {printable(release.strip())}; "
         f"processors: {len(counters.processors({counters.STAT: stat}, 0).ticks)}; energy: {energy}; "
@@ -403,57 +405,59 @@ def _told_by(hop: hops.Hop) -> str:
 
 
 def judge(
-    machine: Machine, facts: MachineFacts, said: str = "", asked: Asked = AS_BY_DEFAULT
+    machine: Participant, facts: MachineFacts, said: str = "", asked: Asked = AS_BY_DEFAULT
 ) -> Iterator[Finding]:
     """All findings about a machine. ``said`` is what sudo answered there, if it refused."""
     where, role = machine.name, machine.role
 
-    def finding(state: State, text: str, mend: str = "") -> Finding:
+    def finding(state: FindingState, text: str, mend: str = "") -> Finding:
         return Finding(where, state, text, mend)
 
     rank = "" if facts.login == "root" else ", who may use sudo" if facts.is_root else ""
     yield finding(
-        State.OK,
+        FindingState.OK,
         f"{machine.address.text}: reached as {facts.login}{rank}; {facts.distribution}, Linux {facts.kernel}",
     )
     if not facts.is_root:
         last = printable((said.strip().splitlines() or ["sudo: refused"])[-1])
-        yield finding(State.MISSING, f"expected root's rights: {last}", remote.advice(last))
+        yield finding(FindingState.MISSING, f"expected root's rights: {last}", remote.advice(last))
     needs = asked.needs
     optional = {what: [p for p in wanted(role, {what}) if facts.lacks(p)] for what in OPTIONAL}
     others = list(itertools.chain(*optional.values()))
     yield from _part_findings(where, role, facts, needs, asked.modules(role), others=others)
     if others:
         # One command for a machine: if anything has to be installed, that command includes it all.
-        is_told = any(facts.lacks(package) for package in wanted(role, needs))
+        is_reported = any(facts.lacks(package) for package in wanted(role, needs))
         yield finding(
-            State.NOTE,
+            FindingState.NOTE,
             "not every run needs these: "
             + "; ".join(
                 f"without {', '.join(package.name for package in missing)}, {OPTIONAL[what]}"
                 for what, missing in optional.items()
                 if missing
             )
-            + "; the command above also installs them" * is_told,
-            "" if is_told else install_command(facts, others),
+            + "; the command above also installs them" * is_reported,
+            "" if is_reported else install_command(facts, others),
         )
     if facts.busy:
         runs = ", ".join(f"run {run} ({as_role})" for as_role, run in facts.busy.items())
-        yield finding(State.NOTE, f"it is in use by {runs}", "wait for it")
+        yield finding(FindingState.NOTE, f"it is in use by {runs}", "wait for it")
     elif facts.listeners and asked.ports(role):
         yield _taken_port(where, facts.listeners, asked.ports(role))
     if role in facts.journals:
         yield finding(
-            State.NOTE,
+            FindingState.NOTE,
             "a killed run left things there; the next run removes them",
             "harness clean with the same --target and --initiator",
         )
     if role == "target" and facts.free_bytes is not None:
-        yield finding(State.OK, f"{format_size(facts.free_bytes)} are free in /var/tmp, for --backing file")
+        yield finding(
+            FindingState.OK, f"{format_size(facts.free_bytes)} are free in /var/tmp, for --backing file"
+        )
     if facts.interfaces:
-        yield finding(State.OK, f"interfaces: {', '.join(facts.interfaces)}")
+        yield finding(FindingState.OK, f"interfaces: {', '.join(facts.interfaces)}")
     for text in _not_possible(role, facts, asked):
-        yield finding(State.NOTE, f"not needed by every run: {text}")
+        yield finding(FindingState.NOTE, f"not needed by every run: {text}")
 
 
 def _not_possible(role: str, facts: MachineFacts, asked: Asked) -> Iterator[str]:
@@ -517,7 +521,7 @@ def _part_findings(
     The command that installs missing packages installs ``others`` with them.
     """
 
-    def finding(state: State, text: str, mend: str = "") -> Finding:
+    def finding(state: FindingState, text: str, mend: str = "") -> Finding:
         return Finding(where, state, text, mend)
 
     asked = wanted(role, needs)
@@ -525,24 +529,24 @@ def _part_findings(
     if missing:
         yield _missing_packages(where, missing, facts, others)
     else:
-        yield finding(State.OK, f"all {len(asked)} packages are installed")
+        yield finding(FindingState.OK, f"all {len(asked)} packages are installed")
     if facts.python and tuple(map(int, facts.python.split("."))) < OLDEST_PYTHON:
         oldest = ".".join(map(str, OLDEST_PYTHON))
         yield finding(
-            State.MISSING,
+            FindingState.MISSING,
             f"expected {programs.PYTHON} of version {oldest} or later, found {facts.python}",
             "use a newer release of its distribution",
         )
     if facts.is_root and facts.unshare and "program:unshare" not in facts.absent:
         yield finding(
-            State.MISSING, f"no namespaces can be made: {facts.unshare}", remote.advice(facts.unshare)
+            FindingState.MISSING, f"no namespaces can be made: {facts.unshare}", remote.advice(facts.unshare)
         )
     absent = _absent_modules(facts, dict.fromkeys(needed))
     if absent:
         text = f"its kernel {facts.kernel} lacks {', '.join(absent)}"
-        yield finding(State.MISSING, text, _modules_advice(facts))
+        yield finding(FindingState.MISSING, text, _modules_advice(facts))
     elif "program:modprobe" not in facts.absent:
-        yield finding(State.OK, "its kernel has all modules")
+        yield finding(FindingState.OK, "its kernel has all modules")
 
 
 def _modules_advice(facts: MachineFacts) -> str:
@@ -565,7 +569,7 @@ def _absent_modules(facts: MachineFacts, names: Iterable[str]) -> list[str]:
 def _taken_port(where: str, listeners: Sequence[str], ports: Mapping[int, str]) -> Finding:
     return Finding(
         where,
-        State.MISSING,
+        FindingState.MISSING,
         f"{', '.join(listeners)} uses UDP port "
         + " or ".join(f"{port}, which {whose} needs" for port, whose in ports.items()),
         "move it to another port, or leave that protection out",
@@ -577,11 +581,11 @@ def _missing_packages(
 ) -> Finding:
     return Finding(
         where,
-        State.MISSING,
+        FindingState.MISSING,
         "packages are missing: " + ", ".join(f"{p.name} ({p.purpose})" for p in missing),
         install_command(facts, [*missing, *others]),
     )
 
 
 def _refused(where: str, error: HarnessError) -> Finding:
-    return Finding(where, State.MISSING, error.message, error.hint or "")
+    return Finding(where, FindingState.MISSING, error.message, error.hint or "")

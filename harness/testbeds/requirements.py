@@ -18,7 +18,7 @@ from harness.model.errors import CommandFailed, RequirementError
 from harness.model.escape import printable
 from harness.model.protections import PROTECTIONS
 from harness.model.units import unknown_name
-from harness.parse.hosts import Address
+from harness.parse.hosts import HostAddress
 from harness.parse.profiles import DEFAULT_PROPOSAL, expand_ipsec, load_proposal
 from harness.protection import kinds, xfrm
 from harness.protection.kind import Protection
@@ -185,7 +185,7 @@ _LAUNCH = (
 
 
 def look_at(
-    address: Address, name: str, words: Iterable[str], options: Mapping[str, str] | None = None
+    address: HostAddress, name: str, words: Iterable[str], options: Mapping[str, str] | None = None
 ) -> tuple[MachineFacts, str]:
     """Facts of a machine, reached without the agent, and sudo's message if it refused.
 

@@ -1,4 +1,4 @@
-"""Testbeds: where a run's inside (``harness.runs.inside``) is started, and how it is followed and ended.
+"""Testbeds: where a run's inside (``harness.runs.executor``) is started, and how it is followed and ended.
 
 ``lab``: in the user-mode kernel, for every user. ``host``: on this machine's own kernel, for root, in a mount
 and a process namespace of its own. ``machines``: here, as the user, with a connection to each machine. All of
@@ -23,21 +23,21 @@ from typing import Protocol
 
 import harness
 from harness.hosts import NamespaceHost, recovery, runner, signals
-from harness.hosts.journal import Journal, Unreadable, left_on_disk
+from harness.hosts.journal import Journal, UnreadableJournal, left_on_disk
 from harness.hosts.state import lasting_folder
 from harness.model import LINK_LOCAL, Ciphers, LabKernel, Plan, TestbedKind
 from harness.model.errors import HarnessError, RequirementError, TestbedError
 from harness.model.units import format_size, unknown_name
-from harness.observe import environment, neighbours
+from harness.observe import environment, interference
 from harness.parse.files import Room
-from harness.results.events import CellEnded, CellStarted, Ended, Event, Phase, Reader
+from harness.results.events import CellEnded, CellStarted, Ended, Event, EventReader, Phase
 from harness.results.machine import MACHINE, TOOLS
 from harness.results.planned import resume_command
 from harness.results.store import RunFolder
 from harness.storage import transports
-from harness.testbeds import started
+from harness.testbeds import entry_points
 from harness.testbeds.heartbeat import HEARTBEAT
-from harness.testbeds.lab import apart, boot, standing
+from harness.testbeds.lab import apart, boot, persistent
 from harness.testbeds.lab.kernels import ciphers, kernel
 
 AUTO = "auto"
@@ -82,19 +82,19 @@ def events(plan: Plan, folder: Path, journal: Journal, journal_folder: Path) -> 
     machine's own kernel after it has undone everything, in the lab at once, because everything is in the
     lab's kernel.
     """
-    told_end = False
+    reported_end = False
     log = folder / "events.jsonl"
-    reader = Reader(log, start=log.stat().st_size if log.exists() else 0)
+    reader = EventReader(log, start=log.stat().st_size if log.exists() else 0)
     console = folder / "console.log"
     begin = console.stat().st_size if console.exists() else 0
     pulse = Pulse(folder) if plan.setting.is_virtual else None
     start = STARTS[plan.setting.testbed]
     if plan.traits.boots_kernels:
-        kept, reason = _standing_lab(plan, folder, journal_folder)
+        kept, reason = _persistent_lab(plan, folder, journal_folder)
         if kept is not None:
-            start = functools.partial(_in_standing_lab, kept)
+            start = functools.partial(_in_persistent_lab, kept)
         elif reason:
-            yield Phase(f"booting a lab for this run, because of the standing one {reason}")
+            yield Phase(f"booting a lab for this run: the persistent one cannot be used, because {reason}")
     try:
         with start(plan, folder, console, journal, journal_folder) as process:
             while True:
@@ -102,10 +102,10 @@ def events(plan: Plan, folder: Path, journal: Journal, journal_folder: Path) -> 
                 ended = process.poll() is not None
                 for event in reader.read():
                     if pulse is not None:
-                        pulse.told(event)
-                    told_end = told_end or isinstance(event, Ended)
+                        pulse.note(event)
+                    reported_end = reported_end or isinstance(event, Ended)
                     yield event
-                    if told_end:
+                    if reported_end:
                         _await_exit(process)
                         return
                 if ended:
@@ -114,7 +114,7 @@ def events(plan: Plan, folder: Path, journal: Journal, journal_folder: Path) -> 
                     pulse.require()
                 time.sleep(POLL_S)
     finally:
-        if not told_end:
+        if not reported_end:
             journal.leaks += _leaks_after(reader.read(), plan)
     room = Room.of(folder)
     if room.free_bytes < ROOM_FOR_LAST_WORDS_BYTES or room.files == 0:
@@ -153,7 +153,7 @@ class Pulse:
         self._since = time.monotonic()
         self._doing = "it had not begun"
 
-    def told(self, event: Event) -> None:
+    def note(self, event: Event) -> None:
         """Note what the guest is doing."""
         self._since = time.monotonic()
         match event:
@@ -199,23 +199,23 @@ def room_bytes(plan: Plan) -> int:
     return storage_bytes + max(0, paths - boot.BASE_PATHS) * boot.PATH_BYTES
 
 
-def _standing_lab(plan: Plan, folder: Path, state: Path) -> tuple[standing.Kept | None, str]:
-    """The lab that is up, if a run can use it; if not, why, as ``… because of the standing one REASON``.
+def _persistent_lab(plan: Plan, folder: Path, state: Path) -> tuple[persistent.Kept | None, str]:
+    """The lab that is up, if a run can use it; if not, why, as ``… because REASON``.
 
     No reason if none is up.
     """
     try:
-        if (kept := standing.ask(state, is_waiting=False)) is None:
+        if (kept := persistent.ask(state, is_waiting=False)) is None:
             return None, ""
         if plan.setting.is_virtual:
             return None, "time is real"
         if not plan.traits.shares_kernel:
             return None, "there is only one kernel"
         name = plan.setting.lab_kernel or LabKernel.DEBIAN
-        needs = standing.terms(name, _kernel(plan), room_bytes(plan), folder.parent)
-        if (reason := standing.why_not(kept.terms, needs)) is not None:
+        needs = persistent.terms(name, _kernel(plan), room_bytes(plan), folder.parent)
+        if (reason := persistent.why_not(kept.terms, needs)) is not None:
             return None, reason
-        kept = standing.ask(state)
+        kept = persistent.ask(state)
     except TestbedError as error:
         return None, f"nothing is heard: {error.message}"
     if kept is not None and kept.fault:
@@ -224,14 +224,14 @@ def _standing_lab(plan: Plan, folder: Path, state: Path) -> tuple[standing.Kept 
 
 
 @contextlib.contextmanager
-def _in_standing_lab(
-    kept: standing.Kept, plan: Plan, folder: Path, console: Path, journal: Journal, journal_folder: Path
+def _in_persistent_lab(
+    kept: persistent.Kept, plan: Plan, folder: Path, console: Path, journal: Journal, journal_folder: Path
 ) -> Iterator[Process]:
-    del plan, console, journal  # its keeper has the journal
+    del plan, console, journal  # its daemon has the journal
     found = {"up_s": round(kept.up_s, 1), "runs_before": kept.runs}
-    with standing.run(journal_folder, folder, kept) as run:
-        _note_machine(RunFolder(folder), {"standing_lab": found, TOOLS: _tools()})
-        with neighbours.looking(folder, kept.pid):
+    with persistent.run(journal_folder, folder, kept) as run:
+        _note_machine(RunFolder(folder), {"persistent_lab": found, TOOLS: _tools()})
+        with interference.looking(folder, kept.pid):
             yield run
 
 
@@ -267,7 +267,7 @@ def _in_lab(
     del journal_folder  # the lab's own journal ends with its kernel, like everything that it names
     boot.require_visible(Path(sys.prefix), "the Python environment")
     boot.require_visible(Path(__file__).resolve(), "the harness")
-    command = started.command(started.INSIDE, "run", started.RESULTS, started.JOURNAL)
+    command = entry_points.command(entry_points.EXECUTOR, "run", entry_points.RESULTS, entry_points.JOURNAL)
     boots: Callable[..., contextlib.AbstractContextManager[boot.Lab]] = boot.booted
     if plan.machines is not None:
         mtu_bytes = max((link.mtu_bytes for link in plan.links.values()), default=1500)
@@ -283,7 +283,7 @@ def _in_lab(
     )
     # The lab has the machine's programs, and there each would take its time to start.
     _note_machine(RunFolder(folder), {} if plan.machines else {TOOLS: _tools()})
-    watching = contextlib.nullcontext() if plan.setting.is_virtual else neighbours.looking(folder)
+    watching = contextlib.nullcontext() if plan.setting.is_virtual else interference.looking(folder)
     with booting as booted, watching:
         _keep_compiled()
         yield booted.process
@@ -318,12 +318,12 @@ def _unwinding(
     has to end early."""
     del journal  # it keeps one of its own; with machines, so do their agents
     inner = journal_folder / f"journal-{folder.name}{INSIDE}.jsonl"
-    command = started.command(started.INSIDE, "run", str(folder), str(inner))
+    command = entry_points.command(entry_points.EXECUTOR, "run", str(folder), str(inner))
     if plan.traits.is_users_kernel:
         # A process namespace, so that a SIGKILL also ends the daemons; what stays in the kernel is in the
         # journal. Other users of the machine are seen in its own procfs, which is kept.
         keep = 'mkdir -p "$0" && mount --bind /proc "$0" && exec "$@"'
-        outer = [*PRIVATE_MOUNTS, "sh", "-c", keep, str(neighbours.MACHINES_PROC)]
+        outer = [*PRIVATE_MOUNTS, "sh", "-c", keep, str(interference.MACHINES_PROC)]
         spaces = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
         command = [*outer, *spaces, *command]
     with runner.piped(["setpriv", "--pdeathsig", "KILL", *command], output=console) as process:
@@ -354,12 +354,12 @@ def recover(state: Path) -> tuple[list[str], list[str]]:
 
     Only call this while holding the testbed: the journals must have no living owner.
     """
-    removed, failed = standing.tidy(state)
+    removed, failed = persistent.tidy(state)
     for path in sorted(state.glob("journal-*.jsonl")):
         if path.stem.endswith(INSIDE):
             # It names things of this machine's kernel, which are undone in the kernel's own namespaces.
             done = runner.run(
-                [*PRIVATE_MOUNTS, *started.command(started.INSIDE, "recover", str(path))],
+                [*PRIVATE_MOUNTS, *entry_points.command(entry_points.EXECUTOR, "recover", str(path))],
                 check=False,
                 timeout_s=UNWIND_DEADLINE_S,
             )
@@ -385,6 +385,6 @@ def left(state: Path) -> tuple[str, ...]:
     for journal in found:
         try:
             names += [entry.what for entry in journal.open_entries().values()]
-        except Unreadable:
+        except UnreadableJournal:
             names.append(f"what {journal.path} names")
     return tuple(names)

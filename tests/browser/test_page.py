@@ -16,7 +16,7 @@ import msgspec
 import pytest
 
 from harness.documents import page as documents
-from harness.model.beside import Beside, ProcessorUse, RoundTrips
+from harness.model.telemetry import ProcessorUse, RoundTrips, Telemetry
 from harness.planning import probe_plan
 from harness.report import load, render
 from tests.unit.results_folder import ENVIRONMENT, made_plan, write
@@ -56,13 +56,13 @@ def window(driver: Any, width: int) -> Iterator[None]:
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A report of the whole matrix, and of a row with hostile names."""
     folder = tmp_path_factory.mktemp("report")
-    beside = Beside(
+    telemetry = Telemetry(
         round_trips=RoundTrips(
             interval_ns=10**7, payload_bytes=56, sent=10, received=10, p50_ns=2e5, p99_ns=3e5
         ),
-        processors=(ProcessorUse(hosts=("target",), wall_ns=10**9, processors=4, busy=0.25, hottest=0.5),),
+        processors=(ProcessorUse(hosts=("target",), wall_ns=10**9, cores=4, busy=0.25, busiest_core=0.5),),
     )
-    records = [msgspec.structs.replace(record, beside=beside) for record in matrix()]
+    records = [msgspec.structs.replace(record, telemetry=telemetry) for record in matrix()]
     bins, log = {1000: 900, 2000: 95, 9000: 5}, [1600, *[2000] * 11]
     write(folder / "results", records, made_plan(), ENVIRONMENT, bins=bins, log_kib_s=log)
     odd = record(3.0, workload="odd", warnings=(HOSTILE,), run_id="r2", link="wired", link_title=HOSTILE)
@@ -178,7 +178,7 @@ def test_bandwidth_over_time_is_drawn_and_judged(opened: Any) -> None:
     assert all(" 8.5 % " in row and " yes " in row for row in rows)
 
 
-def test_what_was_measured_beside_the_cells_is_told(opened: Any) -> None:
+def test_what_was_measured_during_the_cells_is_reported(opened: Any) -> None:
     rows = [row.text for row in opened.find_elements("css selector", "#paths tbody tr")]
     assert len(rows) == 40
     assert all("200 µs 300 µs 0 % 50% 25% n/a n/a" in row for row in rows)

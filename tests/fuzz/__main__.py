@@ -22,16 +22,16 @@ def main() -> int:
     names = words.door or list(DOORS)
     failures = 0
     for name in names:
-        told = fuzz(
+        reported = fuzz(
             DOORS[name],
             seed=words.seed,
             seconds=words.seconds / len(names),
             first=words.first,
             most=words.most,
         )
-        sys.stdout.write(f"{told}\n")
+        sys.stdout.write(f"{reported}\n")
         sys.stdout.flush()
-        failures += len(told.findings)
+        failures += len(reported.findings)
     return 1 if failures else 0
 
 

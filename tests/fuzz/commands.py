@@ -134,8 +134,8 @@ def run(argv: Sequence[str], folder: Path) -> Done:
         sys.stdout.flush()
         sys.stderr.flush()
         texts = [Path(f"/proc/self/fd/{file.fileno()}").read_bytes() for file in (out, err)]
-    told = [text.decode("utf-8", "replace") for text in texts]
-    return Done(tuple(argv), status, told[0], told[1], seen)
+    reported = [text.decode("utf-8", "replace") for text in texts]
+    return Done(tuple(argv), status, reported[0], reported[1], seen)
 
 
 @cache

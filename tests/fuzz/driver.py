@@ -70,7 +70,7 @@ class Finding:
 
 
 @dataclass
-class Told:
+class Findings:
     """What came of a door."""
 
     door: str
@@ -89,24 +89,24 @@ class Told:
         return "\n".join(lines)
 
 
-def fuzz(door: Door, *, seed: int, seconds: float, first: int = 0, most: int | None = None) -> Told:
+def fuzz(door: Door, *, seed: int, seconds: float, first: int = 0, most: int | None = None) -> Findings:
     """Try cases from the number ``first`` on, until the time is over. A number always is the same case."""
-    told, began = Told(door.name), time.monotonic()
+    reported, began = Findings(door.name), time.monotonic()
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     most_bytes = MOST_ADDRESSES_BYTES if hard == resource.RLIM_INFINITY else min(MOST_ADDRESSES_BYTES, hard)
     resource.setrlimit(resource.RLIMIT_AS, (most_bytes, hard))
-    while (told.cases < most if most is not None else True) and time.monotonic() - began < seconds:
-        number = first + told.cases
+    while (reported.cases < most if most is not None else True) and time.monotonic() - began < seconds:
+        number = first + reported.cases
         case = drawn(door, seed, number)
-        told.cases += 1
+        reported.cases += 1
         if (failed := tried(door, case)) is not None:
             kind, words = failed
-            known = told.findings.get(kind)
+            known = reported.findings.get(kind)
             if known is None:
                 known = Finding(kind, words, reduced(door, case, kind), number, times=0)
-            told.findings[kind] = replace(known, times=known.times + 1)
-    told.seconds = time.monotonic() - began
-    return told
+            reported.findings[kind] = replace(known, times=known.times + 1)
+    reported.seconds = time.monotonic() - began
+    return reported
 
 
 def drawn(door: Door, seed: int, number: int) -> Case:

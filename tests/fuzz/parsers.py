@@ -136,11 +136,11 @@ def require_sense(part: dict[str, Any]) -> None:
             raise Broken("more received than transmitted", part)
         ordered("round trips", part["rtt_min_ns"], part["rtt_avg_ns"], part["rtt_max_ns"])
     for name in ("sent", "received"):
-        told = part.get(name)
-        if isinstance(told, dict):
-            ordered("lost and datagrams", told["lost"], told["datagrams"])
-            if told["loss_percent"] is not None and told["loss_percent"] > 100.5:
-                raise Broken("more than all was lost", told)
+        reported = part.get(name)
+        if isinstance(reported, dict):
+            ordered("lost and datagrams", reported["lost"], reported["datagrams"])
+            if reported["loss_percent"] is not None and reported["loss_percent"] > 100.5:
+                raise Broken("more than all was lost", reported)
     for name in ("read", "write", "trim"):
         io = part.get(name)
         if isinstance(io, dict):
@@ -167,19 +167,19 @@ class Cuts:
         (cut,) = case.parts
         assert isinstance(cut, Edit)
         short, full = understood(tool, cut(whole)), understood(tool, whole)
-        told = {} if full is None else dict(figures(full))
+        reported = {} if full is None else dict(figures(full))
         for where, figure in figures(short or {}, valid=True):
             holder = where.rpartition(".")[0]
             times = (f"{holder}.{name}" for name in ("seconds", "runtime_ns"))
-            lasted = [name for name in times if name in told]
-            if where not in told or any(
-                dict(figures(short or {})).get(name) != told[name] for name in lasted
+            lasted = [name for name in times if name in reported]
+            if where not in reported or any(
+                dict(figures(short or {})).get(name) != reported[name] for name in lasted
             ):
                 continue
-            if abs(figure - told[where]) > ROUNDING * told[where]:
+            if abs(figure - reported[where]) > ROUNDING * reported[where]:
                 names = ".".join(name for name in where.split(".") if not name.isdecimal())
                 raise Broken(
-                    f"a cut text of {tool} has another figure: {names}", (where, figure, told[where])
+                    f"a cut text of {tool} has another figure: {names}", (where, figure, reported[where])
                 )
 
 

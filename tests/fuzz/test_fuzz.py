@@ -14,6 +14,6 @@ SECONDS = {"parsers": 12, "cuts": 8, "jobs": 4, "folders": 14, "planted": 10, "w
 
 @pytest.mark.parametrize("name", list(SECONDS))
 def test_no_case_fails(name: str) -> None:
-    told = fuzz(DOORS[name], seed=SEED, seconds=SECONDS[name])
-    assert told.cases >= 20
-    assert not told.findings, str(told)
+    reported = fuzz(DOORS[name], seed=SEED, seconds=SECONDS[name])
+    assert reported.cases >= 20
+    assert not reported.findings, str(reported)

@@ -102,8 +102,8 @@ class Measured:
     def forget_others(self) -> None:
         """As if nobody had watched what others took: for tests of something else on a busy machine."""
         for record in self.records.values():
-            beside = record.beside and msgspec.structs.replace(record.beside, others=())
-            RunFolder(self.folder).save_record(msgspec.structs.replace(record, beside=beside))
+            telemetry = record.telemetry and msgspec.structs.replace(record.telemetry, others=())
+            RunFolder(self.folder).save_record(msgspec.structs.replace(record, telemetry=telemetry))
 
     def table(self, *words: str) -> dict[str, Any]:
         done = harness_once("table", str(self.folder), "--format", "json", *words)

@@ -18,7 +18,7 @@ import pytest
 
 from harness.analysis import theory
 from harness.analysis.theory import Prediction
-from harness.analysis.wire.iscsi import Iscsi
+from harness.analysis.wire.iscsi import IscsiWire
 from harness.model import PROTECTION_OFF, IpsecMode
 from harness.parse.profiles import load_proposal
 from tests.lab import references
@@ -99,8 +99,8 @@ def path_of(framing: Framing) -> theory.Wire:
 
 def predict(framing: Framing, workload: str, column: Column, device_ns: float) -> Prediction:
     kind, _, block = workload.partition("-")
-    direction: theory.Direction = "write" if kind == "write" else "read"
-    dialogue = Iscsi().dialogue(column.session, direction, column.window_bytes)
+    direction: theory.IoDirection = "write" if kind == "write" else "read"
+    dialogue = IscsiWire().dialogue(column.session, direction, column.window_bytes)
     assert dialogue is not None, column.session
     return theory.predict(
         path_of(framing),
@@ -120,10 +120,10 @@ def wire_bytes(cell: Cell, framing: Framing) -> dict[str, float]:
     }
 
 
-def assert_as_predicted(told: Measured, framing: Framing, workload: str) -> None:
-    column = told.columns[framing.name]
+def assert_as_predicted(reported: Measured, framing: Framing, workload: str) -> None:
+    column = reported.columns[framing.name]
     cell = column.cells[workload]
-    predicted = predict(framing, workload, column, told.device_ns[workload])
+    predicted = predict(framing, workload, column, reported.device_ns[workload])
     on_wire = wire_bytes(cell, framing)
     expected = {"to_initiator": predicted.to_initiator, "to_target": predicted.to_target}
     data_goes = "to_target" if workload.startswith("write") else "to_initiator"
@@ -172,14 +172,14 @@ def test_times_are_the_reference(measured: Callable[[str], Measured], how_many: 
     assert found.device_ns == pytest.approx(asked.device_ns, rel=REPEAT_TOLERANCE), REGENERATE
 
 
-def table(told: Measured) -> Iterator[str]:
+def table(reported: Measured) -> Iterator[str]:
     """Predicted and virtual side by side, in Markdown."""
     yield "| MTU | ESP | MSS | | us: predicted | virtual | | bytes on the wire: predicted | virtual | |"
     yield "|---|---|---|---|---|---|---|---|---|---|"
     for framing, workload in CELLS:
-        column = told.columns[framing.name]
+        column = reported.columns[framing.name]
         cell = column.cells[workload]
-        predicted = predict(framing, workload, column, told.device_ns[workload])
+        predicted = predict(framing, workload, column, reported.device_ns[workload])
         time_us, expected_us = cell.total_ns / cell.ios / 1e3, predicted.time_s * 1e6
         wire = sum(wire_bytes(cell, framing).values())
         expected = predicted.to_initiator.wire_bytes + predicted.to_target.wire_bytes

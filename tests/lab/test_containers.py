@@ -94,7 +94,7 @@ def test_a_filter_that_refuses_what_it_needs_is_named(calls: str, sentence: str)
     assert done.stdout.endswith("the lab is not ready\n")
 
 
-def test_no_further_user_namespaces_are_the_reason_that_is_told() -> None:
+def test_no_further_user_namespaces_are_the_reason_that_is_reported() -> None:
     none = "echo 0 >/proc/sys/user/max_user_namespaces"
     done = subprocess.run(
         ["unshare", "--map-root-user", "--mount", "sh", "-c", f'{none}; exec "$@"', "sh"]
@@ -109,6 +109,6 @@ def test_no_further_user_namespaces_are_the_reason_that_is_told() -> None:
     assert "max_user_namespaces=" in done.stdout
 
 
-def test_root_without_capabilities_is_told_to_be_another_user() -> None:
+def test_root_without_capabilities_is_reported_to_be_another_user() -> None:
     done = contained("setpriv", "--bounding-set", "-all", HARNESS, "doctor")
     assert "by CAP_SETFCAP, which is missing" in done.stdout and "--user 1000:1000" in done.stdout, done

@@ -51,8 +51,8 @@ def reach(results: Path, *, cells: int) -> Path:
     """Wait until so many cells have ended, or more, and another is under way; returns the run's folder."""
 
     def reached() -> bool:
-        told = [event["event"] for event in events(only_run(results))]
-        return told.count("cell-ended") >= cells and told[-1] == "cell-started"
+        reported = [event["event"] for event in events(only_run(results))]
+        return reported.count("cell-ended") >= cells and reported[-1] == "cell-started"
 
     assert wait_for(reached, deadline_s=60), events(only_run(results))
     return only_run(results)

@@ -51,7 +51,7 @@ def test_a_run_over_ipv6_is_proved_without_ipsec_and_with_it(tmp_path: Path) -> 
 
 
 @pytest.mark.long
-def test_both_families_stand_beside_each_other(tmp_path: Path) -> None:
+def test_both_families_stand_next_to_each_other(tmp_path: Path) -> None:
     stacks = ("off", "aes128gcm16", "macsec", "macsec+aes128gcm16")
     words = [word for stack in stacks for word in ("--protect", stack)]
     measured = measure(tmp_path, "--ip", "4", "--ip", "6", "--link", "wired", *words, *WRITES)

@@ -17,7 +17,7 @@ from tests.lab import machine
 from tests.lab.cli import BUSY, HARNESS, ON_CI, PROJECT, alive, descendants, harness, wait_for
 from tests.lab.test_interruption import GONE_WITHIN_S, scratch_folders
 
-pytestmark = [pytest.mark.lab, pytest.mark.aside]
+pytestmark = [pytest.mark.lab, pytest.mark.multi_host]
 
 APART = ("lab", "exec", "--memory", "64", "--apart", "2")
 
@@ -45,7 +45,7 @@ def test_kernels_apart_are_reached_by_ssh_and_joined_by_shaped_links() -> None:
     assert scratch_folders() <= folders
 
 
-def test_the_command_s_status_is_told_and_all_kernels_end_with_it() -> None:
+def test_the_command_s_status_is_reported_and_all_kernels_end_with_it() -> None:
     done = harness(*APART, "--", "sh", "-c", "echo said; ssh target 'exit 7'")
     assert (done.status, done.out, done.err) == (7, "said\n", "")
 

@@ -173,12 +173,12 @@ def test_raw_outputs_are_what_the_record_was_read_from(matrix: Measured) -> None
         assert re.search(rf"^\[{record.workload.name}\]$", given, re.MULTILINE)
         assert str(repeat_seed(plan.seed, record.repeat, record.workload.name)) in given
         # fio's own account of its options shows that the file was what it ran.
-        told = json.loads(raw["fio.json"].read_bytes())["jobs"][0]["job options"]
+        reported = json.loads(raw["fio.json"].read_bytes())["jobs"][0]["job options"]
         wanted = dict(line.split("=", 1) for line in given.splitlines() if "=" in line)
-        assert told["filename"] == wanted["filename"]
-        assert told["randseed"] == wanted["randseed"]
-        assert told["runtime"] == wanted["runtime"] == "300000us"
-        assert told["filename"].startswith("/dev/ram" if record.column.link == "local" else "/dev/sd")
+        assert reported["filename"] == wanted["filename"]
+        assert reported["randseed"] == wanted["randseed"]
+        assert reported["runtime"] == wanted["runtime"] == "300000us"
+        assert reported["filename"].startswith("/dev/ram" if record.column.link == "local" else "/dev/sd")
 
 
 def test_environment_tells_what_was_measured_on(matrix: Measured) -> None:
@@ -244,7 +244,7 @@ def test_summary_tells_how_time_was_spent(matrix: Measured, took_s: list[float])
 
 
 def test_no_secret_is_written_anywhere(matrix: Measured) -> None:
-    told = re.compile(
+    reported = re.compile(
         rb"auth\.password(_in)?\s*=|chap_password|secret\s*=|\b0s[A-Za-z0-9+/]{40}|PRIVATE KEY"
         rb"|(auth-trunc|aead|enc|auth) \S+ 0x[0-9a-f]{16}",
         re.IGNORECASE,
@@ -252,7 +252,7 @@ def test_no_secret_is_written_anywhere(matrix: Measured) -> None:
     files = [file for file in matrix.folder.rglob("*") if file.is_file()]
     assert len(files) > 40
     for file in files:
-        found = told.search(file.read_bytes())
+        found = reported.search(file.read_bytes())
         assert found is None, f"{file}: {found}"
 
 

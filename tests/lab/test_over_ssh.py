@@ -6,7 +6,7 @@ import pytest
 
 from tests.lab.cli import run_inside
 
-pytestmark = [pytest.mark.lab, pytest.mark.aside]
+pytestmark = [pytest.mark.lab, pytest.mark.multi_host]
 
 
 def test_the_path_is_proved_and_what_is_wrong_is_refused() -> None:

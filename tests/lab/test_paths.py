@@ -21,7 +21,7 @@ from harness.table.views import View
 from harness.table.views import build as build_view
 from tests.lab.cli import ON_CI, Measured, harness, measure, only_run, run_inside
 
-pytestmark = [pytest.mark.lab, pytest.mark.aside]
+pytestmark = [pytest.mark.lab, pytest.mark.multi_host]
 
 LINKS = ("routed:1", "pppoe", "openflow:flows", "openflow:controller=fast-ethernet:cpu=50")
 NAMES = ("routed-1", "pppoe", "openflow-flows", "openflow-controller-fast-ethernet-cpu50")

@@ -12,7 +12,6 @@ import pytest
 from harness.analysis import bounds, sanity
 from harness.analysis.wire import framings
 from harness.model import Status
-from harness.model.beside import Beside
 from harness.model.probing import (
     CipherFigures,
     ForwardingFigures,
@@ -22,6 +21,7 @@ from harness.model.probing import (
     UdpFigures,
     UdpLatencyFigures,
 )
+from harness.model.telemetry import Telemetry
 from harness.results import probe_store
 from harness.results.probe_records import ProbeRecord
 from harness.results.store import RunFolder
@@ -155,23 +155,23 @@ def is_drowned(ciphers: ProbeRecord) -> bool:
     )
 
 
-def test_beside_each_cell_stand_round_trips_processors_and_interfaces(tmp_path: Path) -> None:
+def test_with_each_cell_stand_round_trips_processors_and_interfaces(tmp_path: Path) -> None:
     words = ("--link", "local", "--link", "wired", "--ipsec", "both", "--workload", "rand-read-4k")
     measured = measure(tmp_path, *words)
     assert measured.done.status == 0, measured.done
     added_ns = []
     for key, record in measured.records.items():
-        beside = record.beside
-        assert beside is not None and beside.processors[0].busy is not None, key
+        telemetry = record.telemetry
+        assert telemetry is not None and telemetry.processors[0].busy is not None, key
         if key.startswith("local"):
-            assert beside.round_trips is None and beside.interfaces == ()
-            assert beside.emulation_round_trip_ns is None
+            assert telemetry.round_trips is None and telemetry.interfaces == ()
+            assert telemetry.emulation_round_trip_ns is None
             continue
-        added_ns.append(beside.emulation_round_trip_ns)
-        assert beside.no_round_trips is None and beside.round_trips is not None
-        assert beside.round_trips.received == beside.round_trips.sent == 20
-        assert beside.round_trips.p50_ns is not None and beside.round_trips.p50_ns > 100_000
-        near, far = beside.interfaces
+        added_ns.append(telemetry.emulation_round_trip_ns)
+        assert telemetry.no_round_trips is None and telemetry.round_trips is not None
+        assert telemetry.round_trips.received == telemetry.round_trips.sent == 20
+        assert telemetry.round_trips.p50_ns is not None and telemetry.round_trips.p50_ns > 100_000
+        near, far = telemetry.interfaces
         assert record.read is not None and min(far.tx_bytes, near.rx_bytes) >= record.read.bytes
         # The ends are looked at one after the other: a packet or two may pass between.
         assert abs(near.rx_bytes - far.tx_bytes) < 5000 and near.drops == 0
@@ -183,7 +183,7 @@ def test_beside_each_cell_stand_round_trips_processors_and_interfaces(tmp_path: 
     assert set(made) == {"wired.tcp.r1", f"{PROTECTED}.tcp.r1", f"{PROTECTED}.cipher.r1"}
     ciphers = made[f"{PROTECTED}.cipher.r1"]
     assert all(
-        record.is_beside and (record.status is Status.OK or is_drowned(record)) for record in made.values()
+        record.is_from_run and (record.status is Status.OK or is_drowned(record)) for record in made.values()
     )
     if is_drowned(ciphers):
         return
@@ -203,9 +203,9 @@ def test_no_probes_means_none(tmp_path: Path) -> None:
     found = []
     measured = measure(tmp_path, *words, "--no-probes")
     for record in measured.records.values():
-        assert record.status is Status.OK and record.beside is not None
-        assert record.beside == Beside(others=record.beside.others)
-        found.append(record.beside.others)
+        assert record.status is Status.OK and record.telemetry is not None
+        assert record.telemetry == Telemetry(others=record.telemetry.others)
+        found.append(record.telemetry.others)
     # What others took is asked of nobody: it is seen, unless who looks gets no processor for seconds.
     assert len(found) == 3 and any(found)
     assert probe_store.load(RunFolder(measured.folder)) == []

@@ -78,8 +78,8 @@ def test_what_is_stacked_costs_more_bytes(matrix: Measured) -> None:
 
 
 def test_each_cell_is_explained(matrix: Measured) -> None:
-    told = matrix.explain()
-    assert {(c["column"]["link"], tuple(c["column"]["protection"])) for c in told} == {
+    reported = matrix.explain()
+    assert {(c["column"]["link"], tuple(c["column"]["protection"])) for c in reported} == {
         (record.column.link, record.column.protection) for record in matrix.records.values()
     }
 

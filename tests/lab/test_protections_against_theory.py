@@ -60,10 +60,10 @@ def wire_of(framing: Framing) -> theory.Wire:
     return theory.Wire(link=framing.link, framing=found)
 
 
-def predict(told: Measured, framing: Framing, workload: str) -> Prediction:
-    column = told.columns[framing.name]
+def predict(reported: Measured, framing: Framing, workload: str) -> Prediction:
+    column = reported.columns[framing.name]
     kind, _, block = workload.partition("-")
-    direction: theory.Direction = "write" if kind == "write" else "read"
+    direction: theory.IoDirection = "write" if kind == "write" else "read"
     carrier = wire.transport(split(framing)[1])
     dialogue = carrier.dialogue(column.session, direction, column.window_bytes)
     assert dialogue is not None, column.session
@@ -72,7 +72,7 @@ def predict(told: Measured, framing: Framing, workload: str) -> Prediction:
         dialogue,
         direction=direction,
         block_bytes=int(block.removesuffix("k")) * 1024,
-        device_s=told.device_ns[workload] * 1e-9,
+        device_s=reported.device_ns[workload] * 1e-9,
     )
 
 
@@ -88,13 +88,13 @@ def test_virtual_time_is_what_theory_predicts(measured: Measured, framing: Frami
     assert measured.columns[framing.name].mss_bytes == wire_of(framing).mss_bytes
 
 
-def table(told: Measured) -> Iterator[str]:
+def table(reported: Measured) -> Iterator[str]:
     """Predicted and virtual side by side, in Markdown."""
     yield "| column | MTU | MSS | | us: predicted | virtual | | bytes on the wire: predicted | virtual | |"
     yield "|---|---|---|---|---|---|---|---|---|---|"
     for framing, workload in CELLS:
-        column = told.columns[framing.name]
-        cell, predicted = column.cells[workload], predict(told, framing, workload)
+        column = reported.columns[framing.name]
+        cell, predicted = column.cells[workload], predict(reported, framing, workload)
         time_us, expected_us = cell.total_ns / cell.ios / 1e3, predicted.time_s * 1e6
         wire = sum(wire_bytes(cell, framing).values())
         expected = predicted.to_initiator.wire_bytes + predicted.to_target.wire_bytes

@@ -6,7 +6,7 @@ import pytest
 
 from tests.lab.cli import run_inside
 
-pytestmark = [pytest.mark.lab, pytest.mark.aside]
+pytestmark = [pytest.mark.lab, pytest.mark.multi_host]
 
 
 def test_named_interfaces_carry_the_traffic_and_are_left_as_they_were() -> None:

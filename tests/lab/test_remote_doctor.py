@@ -6,7 +6,7 @@ import pytest
 
 from tests.lab.cli import run_inside
 
-pytestmark = [pytest.mark.lab, pytest.mark.aside]
+pytestmark = [pytest.mark.lab, pytest.mark.multi_host]
 
 
 @pytest.mark.long

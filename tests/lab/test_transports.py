@@ -59,9 +59,9 @@ def test_each_has_agreed_in_its_own_words_and_is_proved(matrix: Measured) -> Non
 @pytest.mark.own_kernel
 def test_each_cell_is_explained_and_has_its_transports_part(matrix: Measured) -> None:
     matrix.forget_others()
-    told = {(msgspec.convert(c["column"], Column), c["workload"]): c for c in matrix.explain()}
-    assert set(told) == {(record.column, record.workload.name) for record in matrix.records.values()}
-    for (column, workload), cell in told.items():
+    reported = {(msgspec.convert(c["column"], Column), c["workload"]): c for c in matrix.explain()}
+    assert set(reported) == {(record.column, record.workload.name) for record in matrix.records.values()}
+    for (column, workload), cell in reported.items():
         missing = [words for words in cell["missing"] if "negotiated" in words or "framing" in words]
         assert not missing, cell
         if not column.is_local and workload == "seq-write-256k":

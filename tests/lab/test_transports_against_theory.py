@@ -48,10 +48,10 @@ def measured(request: pytest.FixtureRequest) -> tuple[str, Measured]:
     return request.param, measure(request.param)
 
 
-def predict(transport: str, told: Measured, framing: Framing, workload: str) -> Prediction:
-    column = told.columns[framing.name]
+def predict(transport: str, reported: Measured, framing: Framing, workload: str) -> Prediction:
+    column = reported.columns[framing.name]
     kind, _, block = workload.partition("-")
-    direction: theory.Direction = "write" if kind == "write" else "read"
+    direction: theory.IoDirection = "write" if kind == "write" else "read"
     dialogue = wire.transport(transport).dialogue(column.session, direction, column.window_bytes)
     assert dialogue is not None, column.session
     return theory.predict(
@@ -59,7 +59,7 @@ def predict(transport: str, told: Measured, framing: Framing, workload: str) -> 
         dialogue,
         direction=direction,
         block_bytes=int(block.removesuffix("k")) * 1024,
-        device_s=told.device_ns[workload] * 1e-9,
+        device_s=reported.device_ns[workload] * 1e-9,
     )
 
 
@@ -67,8 +67,8 @@ def predict(transport: str, told: Measured, framing: Framing, workload: str) -> 
 def test_virtual_time_is_what_theory_predicts(
     measured: tuple[str, Measured], framing: Framing, workload: str
 ) -> None:
-    transport, told = measured
-    column, predicted = told.columns[framing.name], predict(transport, told, framing, workload)
+    transport, reported = measured
+    column, predicted = reported.columns[framing.name], predict(transport, reported, framing, workload)
     cell = column.cells[workload]
     both_ways = predicted.to_initiator.wire_bytes + predicted.to_target.wire_bytes
     assert sum(wire_bytes(cell, framing).values()) == pytest.approx(both_ways, rel=BYTES_TOLERANCE)
@@ -76,13 +76,13 @@ def test_virtual_time_is_what_theory_predicts(
     assert column.mss_bytes == path_of(framing).mss_bytes
 
 
-def table(transport: str, told: Measured) -> Iterator[str]:
+def table(transport: str, reported: Measured) -> Iterator[str]:
     """Predicted and virtual side by side, in Markdown."""
     yield "| column | MSS | | us: predicted | virtual | | bytes on the wire: predicted | virtual | |"
     yield "|---|---|---|---|---|---|---|---|---|"
     for framing, workload in CELLS:
-        column = told.columns[framing.name]
-        cell, predicted = column.cells[workload], predict(transport, told, framing, workload)
+        column = reported.columns[framing.name]
+        cell, predicted = column.cells[workload], predict(transport, reported, framing, workload)
         time_us, expected_us = cell.total_ns / cell.ios / 1e3, predicted.time_s * 1e6
         wire = sum(wire_bytes(cell, framing).values())
         expected = predicted.to_initiator.wire_bytes + predicted.to_target.wire_bytes

@@ -20,9 +20,9 @@ from harness.hosts.state import exclusive
 from harness.model import Cell, Clock, Io, LabKernel, Latency, Plan, Record, Status
 from harness.model.errors import TestbedError
 from harness.planning.plan import make_plan
-from harness.planning.request import Request
+from harness.planning.request import RunRequest
 from harness.results.store import RunFolder
-from harness.testbeds import started, testbed
+from harness.testbeds import entry_points, testbed
 from harness.testbeds.lab.kernels import kernel
 from tests import flat
 from tests.lab import references
@@ -31,7 +31,7 @@ from tests.lab.square import square
 
 pytestmark = [pytest.mark.lab, pytest.mark.own_kernel]
 
-MATRIX = Request(virtual_time=True, disk="hdd-7200", runtime="0.2s", size="32M", repeats=1, retries=0)
+MATRIX = RunRequest(virtual_time=True, disk="hdd-7200", runtime="0.2s", size="32M", repeats=1, retries=0)
 """The document's matrix: local, wired and WiFi, without and with IPsec, on a hard disk."""
 
 REFERENCE = {"all": "document-003.json", "square": "document-003-square.json"}
@@ -110,7 +110,7 @@ class Reference(msgspec.Struct, frozen=True):
     cells: dict[str, Figures]
 
 
-def told(measured: Measured) -> Reference:
+def reference_of(measured: Measured) -> Reference:
     target = measured.environment["hosts"]["target"]
     return Reference(
         made_with={"kernel": target["kernel"], **target["tools"]},
@@ -164,7 +164,7 @@ def test_every_figure_is_the_reference(matrix: Measured, how_many: str) -> None:
     file = references.folder() / REFERENCE[how_many]
     if not file.exists():
         pytest.skip(f"no reference figures for this system: {file}")
-    reference, found = msgspec.json.decode(file.read_bytes(), type=Reference), told(matrix)
+    reference, found = msgspec.json.decode(file.read_bytes(), type=Reference), reference_of(matrix)
     assert found.cells.keys() == reference.cells.keys()
     other = {
         key: (expected, now)
@@ -177,7 +177,7 @@ def test_every_figure_is_the_reference(matrix: Measured, how_many: str) -> None:
 
 def test_here_a_run_repeats_to_the_last_digit(tmp_path: Path) -> None:
     words = ("--virtual-time", "--link", "wired", "--ipsec", "both", *SMALL)
-    first, second = (told(measure(tmp_path / name, *words)).cells for name in ("first", "second"))
+    first, second = (reference_of(measure(tmp_path / name, *words)).cells for name in ("first", "second"))
     assert len(first) == 4 and first == second
 
 
@@ -269,12 +269,12 @@ def test_a_hard_disk_seeks_in_real_time(tmp_path: Path) -> None:
 
 
 def test_a_stalled_guest_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = make_plan(Request(links=("local",), virtual_time=True, repeats=1))
+    made = make_plan(RunRequest(links=("local",), virtual_time=True, repeats=1))
     folder = RunFolder(tmp_path / made.run_id)
     folder.path.mkdir()
     folder.save_plan(made)
     monkeypatch.setattr(testbed, "STALL_S", 5.0)
-    monkeypatch.setattr(started, "command", lambda *_: ["sh", "-c", "while :; do :; done"])
+    monkeypatch.setattr(entry_points, "command", lambda *_: ["sh", "-c", "while :; do :; done"])
     with exclusive("stalled") as state:
         journal = Journal(state / "journal-stalled.jsonl")
         with pytest.raises(TestbedError) as stalled:
@@ -301,7 +301,7 @@ def test_the_kernel_that_is_needed_is_asked_for(tmp_path: Path, monkeypatch: pyt
 def main() -> None:
     for how_many, name in REFERENCE.items():
         with tempfile.TemporaryDirectory() as folder:
-            reference = told(measure_matrix(Path(folder), how_many))
+            reference = reference_of(measure_matrix(Path(folder), how_many))
         file = references.folder() / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(msgspec.json.format(msgspec.json.encode(reference)) + b"\n")

@@ -28,7 +28,7 @@ from tests.lanes.recorder import FAILED, PASSED, Session
 AT_ONCE = 4
 """Labs wait for a third of their time; with five lanes, two processors were no faster."""
 
-MEASURING = frozenset({"own-kernel", "lab", "aside", "broken", "stock", "bare", "browser"})
+MEASURING = frozenset({"own-kernel", "lab", "multi-host", "broken", "stock", "bare", "browser"})
 """Lanes that measure or boot something, which other programs may disturb: they have a second attempt."""
 
 WITHOUT_PYTEST = frozenset({"lint", "docs"})

@@ -183,10 +183,10 @@ def measuring(of: Site, *words: str) -> Iterator[subprocess.Popen[str]]:
             "a measured cell",
             deadline_s=120 * of.patience,
         )
-        assert process.poll() is None, told(of)
+        assert process.poll() is None, printed(of)
         yield process
 
 
-def told(of: Site) -> str:
+def printed(of: Site) -> str:
     """What the run that was started last has said."""
     return (of.folder / "started.log").read_text(encoding="utf-8")

@@ -24,8 +24,8 @@ from tests.machines.runs import (
     good,
     measuring,
     newest_run,
+    printed,
     snapshots,
-    told,
     wired,
 )
 from tests.machines.site import HOME, STORAGE, Site
@@ -57,7 +57,7 @@ def test_a_killed_charon(installed: Site, name: str) -> None:
         kill(installed, name, "charon-systemd")
         time.sleep(6)
         run.send_signal(signal.SIGINT)
-        assert run.wait(120 * installed.patience) in (1, 130), told(installed)
+        assert run.wait(120 * installed.patience) in (1, 130), printed(installed)
     for cell in cells(installed).values():
         assert cell["status"] != "ok" or cell["proof"]["cleartext_segments"] == 0, cell
 
@@ -67,7 +67,7 @@ def test_a_killed_iscsid(installed: Site) -> None:
         installed.machines["client"].sh("pkill -KILL -x iscsid")
         time.sleep(3)
         run.send_signal(signal.SIGINT)
-        assert run.wait(120 * installed.patience) in (1, 130), told(installed)
+        assert run.wait(120 * installed.patience) in (1, 130), printed(installed)
 
 
 def test_a_killed_harness(installed: Site) -> None:
@@ -85,8 +85,8 @@ def test_a_killed_agent(installed: Site, name: str) -> None:
     with measuring(installed, *wired(installed, "--ipsec", "on", *LONG)) as run:
         # Process 1 of its process namespace: killed with all its children.
         installed.machines[name].sh("pkill -KILL -f '^[^ ]*python3 -I -X utf8 -c'")
-        assert run.wait(180 * installed.patience) == 1, told(installed)
-    assert "was lost" in told(installed) and "--resume" in told(installed), told(installed)
+        assert run.wait(180 * installed.patience) == 1, printed(installed)
+    assert "was lost" in printed(installed) and "--resume" in printed(installed), printed(installed)
     said = installed.harness("clean", *TOGETHER)
     assert said.status == 0, said.text
     changed = differences(before, installed)
@@ -100,8 +100,8 @@ def test_a_cut_connection(installed: Site, name: str) -> None:
         installed.machines[name].run(
             "pkill -KILL -f 'sshd(-session)?: root@notty'"  # this very shell's as well
         )
-        assert run.wait(180 * installed.patience) == 1, told(installed)
-        assert "was lost" in told(installed), told(installed)
+        assert run.wait(180 * installed.patience) == 1, printed(installed)
+        assert "was lost" in printed(installed), printed(installed)
 
 
 @pytest.mark.parametrize("network", [HOME, STORAGE])
@@ -112,9 +112,9 @@ def test_a_cable_that_is_out_for_five_seconds(installed: Site, network: int) -> 
         time.sleep(5)
         nas.plug_in(network)
         time.sleep(15)
-        assert run.poll() is None, told(installed)
+        assert run.poll() is None, printed(installed)
         run.send_signal(signal.SIGINT)
-        assert run.wait(120 * installed.patience) == 130, told(installed)
+        assert run.wait(120 * installed.patience) == 130, printed(installed)
     assert any(cell["status"] == "ok" for cell in cells(installed).values())
 
 
@@ -131,7 +131,7 @@ def test_a_cable_that_stays_out(installed: Site, network: int) -> None:
             run.wait(240 * installed.patience)
         finally:
             nas.plug_in(network)
-    assert run.returncode in (1, 130), told(installed)
+    assert run.returncode in (1, 130), printed(installed)
     installed.harness("clean", *TOGETHER)
     changed = differences(before, installed)
     assert not changed, changed
@@ -159,7 +159,7 @@ def test_a_reset(installed: Site, which: str) -> None:
     with measuring(installed, *wired(installed, "--ipsec", "on", *LONG)) as run:
         for name in RESETS[which]:
             installed.machines[name].cut_the_power()
-        assert run.wait(240 * installed.patience) == 1, told(installed)
+        assert run.wait(240 * installed.patience) == 1, printed(installed)
         for name in RESETS[which]:
             installed.machines[name].switch_on()
         for name in RESETS[which]:

@@ -27,7 +27,7 @@ def main_process(machine: Machine) -> str:
     return machine.sh("systemctl show --property=MainPID,ActiveState strongswan")
 
 
-def test_a_run_beside_strongswan_as_debian_starts_it(installed: Site) -> None:
+def test_a_run_with_strongswan_as_debian_starts_it(installed: Site) -> None:
     machines = installed.machines.values()
     for machine in machines:
         assert "/usr/sbin/swanctl (enforce)" in machine.sh(LOADED)

@@ -181,7 +181,7 @@ def test_a_hop(installed: Site) -> None:
         *wired(installed, "--hop", "ssh://guest@nas", "--ipsec", "off", *ONE[:2], *ONE[3:])
     )
     (cell,) = good(installed, said).values()
-    assert any("hop" in use["hosts"] for use in cell["beside"]["processors"]), cell["beside"]
+    assert any("hop" in use["hosts"] for use in cell["telemetry"]["processors"]), cell["telemetry"]
 
 
 # Disks

@@ -58,8 +58,8 @@ def test_without_a_package_of_a_kernel_the_lab_boots_its_own(tmp_path: Path, nam
             check=False,
         )
 
-    told = harness("doctor")
-    assert "it was not tried" in told.stdout, told.stdout
-    assert "the lab is ready: harness run" in told.stdout, told.stdout
+    reported = harness("doctor")
+    assert "it was not tried" in reported.stdout, reported.stdout
+    assert "the lab is ready: harness run" in reported.stdout, reported.stdout
     booted = harness("lab", "exec", "--", "uname", "-r")
     assert booted.stdout.strip() == next(own.modules.iterdir()).name, booted.stderr

@@ -60,5 +60,5 @@ def _state(program: str) -> _State | None:
     found = shutil.which(program, path=environment()["PATH"])
     if found is None:
         return None
-    told = Path(found).stat()
-    return os.path.realpath(found), told.st_ino, told.st_size, told.st_mtime_ns
+    reported = Path(found).stat()
+    return os.path.realpath(found), reported.st_ino, reported.st_size, reported.st_mtime_ns

@@ -23,8 +23,8 @@ from harness.model import (
     TestbedKind,
 )
 from harness.planning.plan import make_plan
-from harness.planning.request import Request
-from harness.results import overtime
+from harness.planning.request import RunRequest
+from harness.results import bandwidth_series
 from harness.results.columns import DOCUMENT_WORKLOADS
 from harness.results.store import RunFolder, record_key
 from tests import flat
@@ -107,9 +107,9 @@ def write(
             names = ["fio.json"]
             if log_kib_s:
                 lines = [f"{500 * n}, {rate}, 0, 0, 0\n" for n, rate in enumerate(log_kib_s, 1)]
-                (folder.raw_folder(key) / overtime.LOG).write_text("".join(lines))
+                (folder.raw_folder(key) / bandwidth_series.LOG).write_text("".join(lines))
                 (folder.raw_folder(key) / "job.fio").write_text("[job]\nlog_avg_msec=500\n")
-                names += [overtime.LOG, "job.fio"]
+                names += [bandwidth_series.LOG, "job.fio"]
             record = msgspec.structs.replace(record, raw=tuple(f"raw/{key}/{name}" for name in names))
         folder.save_record(record)
     if plan:
@@ -121,7 +121,7 @@ def write(
 
 def run_of_a_cell(results: Path, name: str | None = None, **more: Any) -> RunFolder:
     """A run of one cell that was measured, with its plan; its folder is of its own ``name``, or the run's."""
-    made = make_plan(Request(links=("local",), workloads=("rand-read-4k",), repeats=1))
+    made = make_plan(RunRequest(links=("local",), workloads=("rand-read-4k",), repeats=1))
     folder = RunFolder(results / (name or made.run_id))
     folder.save_plan(made)
     folder.save_record(

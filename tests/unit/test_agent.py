@@ -231,7 +231,7 @@ def test_a_long_input_goes_in_whole(worker: Agent) -> None:
     assert worker.run("wc", "-c", input="x" * 2_000_000)["stdout"].strip() == "2000000"
 
 
-def test_a_missing_program_is_told_and_one_that_may_not_be_executed_too(
+def test_a_missing_program_is_reported_and_one_that_may_not_be_executed_too(
     worker: Agent, tmp_path: Path
 ) -> None:
     (tmp_path / "plain").write_text("#!/bin/sh\n", encoding="utf-8")
@@ -251,7 +251,7 @@ def test_a_missing_program_is_told_and_one_that_may_not_be_executed_too(
     ],
     ids=lambda request: request["do"],
 )
-def test_what_cannot_be_done_is_told_and_the_agent_goes_on(worker: Agent, request_: Message) -> None:
+def test_what_cannot_be_done_is_reported_and_the_agent_goes_on(worker: Agent, request_: Message) -> None:
     assert worker.ask(**request_)["error"]
     assert worker.run("echo", "on")["stdout"] == "on\n"
 
@@ -334,7 +334,7 @@ def test_a_daemon_is_heard_until_it_is_stopped(worker: Agent) -> None:
     assert worker.await_end(number) == 4
 
 
-def test_both_outputs_of_a_daemon_are_told_apart_byte_by_byte(worker: Agent) -> None:
+def test_both_outputs_of_a_daemon_are_distinguished_byte_by_byte(worker: Agent) -> None:
     number = worker.spawn("sh", "-c", r"printf '\000\377\n'; printf 'e\376' >&2")
     heard = {"out": b"", "err": b""}
     while "ended" not in (message := worker.await_answer(number)):
@@ -344,14 +344,14 @@ def test_both_outputs_of_a_daemon_are_told_apart_byte_by_byte(worker: Agent) -> 
     assert message["ended"] == 0
 
 
-def test_a_daemon_is_told_to_have_begun_before_it_is_told_to_have_ended(worker: Agent) -> None:
+def test_a_daemon_is_reported_to_have_begun_before_it_is_reported_to_have_ended(worker: Agent) -> None:
     for _ in range(20):
         number = worker.spawn("true")
         assert "spawned" in worker.await_answer(number)
         assert worker.await_answer(number) == {"id": number, "ended": 0}
 
 
-def test_a_daemon_that_ends_by_itself_is_told_after_its_last_words(worker: Agent) -> None:
+def test_a_daemon_that_ends_by_itself_is_reported_after_its_last_words(worker: Agent) -> None:
     number = worker.spawn("sh", "-c", "seq 100000; exit 5")
     data = b""
     while "ended" not in (message := worker.await_answer(number)):
@@ -643,7 +643,7 @@ def test_a_folder_on_disk_that_others_may_write_to_is_not_trusted(agent: Agent, 
     assert f"expected {disk} to be a folder that only its owner" in said["error"]
 
 
-def test_what_is_not_there_any_more_is_not_told_to_have_been_removed(start: Callable[..., Agent]) -> None:
+def test_what_is_not_there_any_more_is_not_reported_to_have_been_removed(start: Callable[..., Agent]) -> None:
     killed = start()
     killed.begin()
     killed.note(101, ["true"])
@@ -705,8 +705,12 @@ def test_a_journal_that_cannot_be_read_is_set_aside_and_stops_nobody(
     journal.write_bytes(journal.read_bytes() + line + b"\n")
     begun = start().begin()
     assert begun["removed"] == []
-    (told,) = begun["failed"]
-    assert str(journal) in told and "its line 2 is of another version" in told and "unreadable now" in told
+    (reported,) = begun["failed"]
+    assert (
+        str(journal) in reported
+        and "its line 2 is of another version" in reported
+        and "unreadable now" in reported
+    )
     assert not journal.exists() and not (tmp_path / "undone").exists()
     assert len(list(state.glob("*.unreadable"))) == 1
 
@@ -745,7 +749,7 @@ def test_a_torn_journal_is_undone_but_for_what_was_torn(
 # One run at a time
 
 
-def test_a_second_run_is_told_of_the_first_and_leaves_it_alone(
+def test_a_second_run_is_reported_of_the_first_and_leaves_it_alone(
     start: Callable[..., Agent], state: Path, tmp_path: Path
 ) -> None:
     first, second = start(), start()

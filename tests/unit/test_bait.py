@@ -9,11 +9,11 @@ import pytest
 from harness.model.errors import CommandFailed
 from harness.protection import bait
 from harness.protection.capture import Capture, Seen, Tap
-from harness.protection.witness import Knock, Witnesses
+from harness.protection.witness import ConnectAttempt, Witnesses
 from tests.unit.fakes import FakeWitness, IdleDaemon
 
-REFUSED = Knock(error="ECONNREFUSED", blocked=0)
-BLOCKED = Knock(error="EPERM", blocked=1)
+REFUSED = ConnectAttempt(error="ECONNREFUSED", blocked=0)
+BLOCKED = ConnectAttempt(error="EPERM", blocked=1)
 
 
 class Looks(Capture):
@@ -29,8 +29,10 @@ class Looks(Capture):
         return [Seen(cleartext=count, fault=self.fault) for count in self.looks.pop(0)]
 
 
-def knocking(near: Knock, far: Knock, times: int = 1) -> Witnesses:
-    return Witnesses(initiator=FakeWitness(knocks=[near] * times), target=FakeWitness(knocks=[far] * times))
+def knocking(near: ConnectAttempt, far: ConnectAttempt, times: int = 1) -> Witnesses:
+    return Witnesses(
+        initiator=FakeWitness(attempts=[near] * times), target=FakeWitness(attempts=[far] * times)
+    )
 
 
 def test_both_captures_have_to_see_what_both_ends_sent_in_clear() -> None:
@@ -52,7 +54,7 @@ def test_a_capture_that_sees_no_cleartext_proves_nothing(near: int, far: int) ->
         bait.show(blind, knocking(REFUSED, REFUSED, bait.ATTEMPTS))
 
 
-def test_why_it_sees_none_is_told() -> None:
+def test_why_it_sees_none_is_reported() -> None:
     blind = Looks(*[(0, 0)] * bait.ATTEMPTS, fault="tcpdump has ended")
     with pytest.raises(CommandFailed, match="tcpdump has ended; tcpdump has ended"):
         bait.show(blind, knocking(REFUSED, REFUSED, bait.ATTEMPTS))
@@ -60,7 +62,7 @@ def test_why_it_sees_none_is_told() -> None:
 
 @pytest.mark.parametrize("counted", [1, 3, None], ids=["one", "several", "not known"])
 def test_a_barrier_stops_and_counts_it(counted: int | None) -> None:
-    blocked = Knock(error="EPERM", blocked=counted)
+    blocked = ConnectAttempt(error="EPERM", blocked=counted)
     assert bait.stop(Looks((0, 0)), knocking(blocked, BLOCKED)) == (counted, 1)
 
 
@@ -69,14 +71,16 @@ def test_a_barrier_stops_and_counts_it(counted: int | None) -> None:
     [
         (REFUSED, BLOCKED, (0, 0)),
         (BLOCKED, REFUSED, (0, 0)),
-        (Knock(error="", blocked=1), BLOCKED, (0, 0)),
-        (Knock(error="EPERM", blocked=0), BLOCKED, (0, 0)),
+        (ConnectAttempt(error="", blocked=1), BLOCKED, (0, 0)),
+        (ConnectAttempt(error="EPERM", blocked=0), BLOCKED, (0, 0)),
         (BLOCKED, BLOCKED, (0, 1)),
         (BLOCKED, BLOCKED, (1, 0)),
     ],
     ids=["initiator", "target", "connected", "not counted", "target leaks", "initiator leaks"],
 )
-def test_a_barrier_that_does_not_is_none(near: Knock, far: Knock, seen: tuple[int, int]) -> None:
+def test_a_barrier_that_does_not_is_none(
+    near: ConnectAttempt, far: ConnectAttempt, seen: tuple[int, int]
+) -> None:
     with pytest.raises(
         CommandFailed, match="expected the barrier to stop and count a connection to the portal"
     ) as error:

@@ -7,7 +7,7 @@ import pytest
 
 from harness.analysis import bounds, theory
 from harness.analysis.wire import framings
-from harness.analysis.wire.iscsi import Iscsi
+from harness.analysis.wire.iscsi import IscsiWire
 from harness.model import IpsecMode, Job, LinkProfile, Proposal
 from harness.parse.jobfile import described
 from harness.parse.profiles import load_proposal
@@ -30,7 +30,9 @@ SHA1 = ("cbc(aes)", "hmac(sha1)")
 def of_cell(
     link: LinkProfile, session: dict[str, str], *, depth: int, block_bytes: int, writes: bool
 ) -> bounds.Bound:
-    return bounds.of_cell(link, None, session, Iscsi(), depth=depth, block_bytes=block_bytes, writes=writes)
+    return bounds.of_cell(
+        link, None, session, IscsiWire(), depth=depth, block_bytes=block_bytes, writes=writes
+    )
 
 
 @pytest.mark.parametrize(
@@ -103,7 +105,7 @@ def test_an_unknown_proposal_never_lowers_a_bound() -> None:
     ],
 )
 def test_round_trips_of_a_write(size: int, changes: dict[str, str], trips: int) -> None:
-    assert Iscsi().write_round_trips({**SESSION, **changes}, size) == trips
+    assert IscsiWire().write_round_trips({**SESSION, **changes}, size) == trips
 
 
 def test_one_request_at_a_time_pays_for_round_trip_and_transfer() -> None:

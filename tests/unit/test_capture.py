@@ -17,7 +17,7 @@ from harness.protection.capture import (
     MOST_SPARSE,
     PRIMES,
     Capture,
-    Reader,
+    FrameReader,
     Seen,
     Tap,
     capture,
@@ -42,7 +42,7 @@ from tests.unit.fakes import (
 
 NEAR, FAR = "198.18.3.1", "198.18.3.2"
 FRAMES = EspFrames(addresses=(bytes([198, 18, 3, 1]), bytes([198, 18, 3, 2])))
-READER = Reader(frames=FRAMES, port=3260)
+READER = FrameReader(frames=FRAMES, port=3260)
 ESP, TCP = (pcap_record(frame) for frame in (esp(7, 256, NEAR, FAR), tcp(40000, 3260, NEAR, FAR)))
 ONE_ESP = Seen(numbers={7: {256}})
 ONE_TCP = Seen(cleartext=1, clear_bytes=1514)
@@ -158,7 +158,7 @@ def test_a_plain_column_samples_its_own_segments_and_keeps_the_first_and_the_las
 # How frames are told apart
 
 
-def told(frame: bytes, *, reader: Reader = READER, length: int = 100) -> Seen:
+def classified(frame: bytes, *, reader: FrameReader = READER, length: int = 100) -> Seen:
     seen = Seen()
     reader.tell(frame[: module.SNAP_BYTES], length, seen)
     return seen
@@ -206,15 +206,15 @@ OTHER = Seen(other=1, clear_bytes=100)
     }.values(),
     ids=str,
 )
-def test_each_kind_of_frame_is_told(frame: bytes, expected: Seen) -> None:
-    assert told(frame) == expected
+def test_each_kind_of_frame_is_reported(frame: bytes, expected: Seen) -> None:
+    assert classified(frame) == expected
 
 
 def test_a_frame_that_is_cut_short_anywhere_is_never_taken_for_control() -> None:
     for whole in (tcp(40000, 3260, NEAR, FAR), vlan(1, udp(IKE_PORT, 9, NEAR, FAR)), esp(7, 256, NEAR, FAR)):
         for length in range(len(whole)):
-            seen = told(whole[:length])
-            assert seen in (OTHER, told(whole)), length
+            seen = classified(whole[:length])
+            assert seen in (OTHER, classified(whole)), length
 
 
 def test_numbers_of_one_association_are_kept_together() -> None:

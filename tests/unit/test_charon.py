@@ -139,7 +139,7 @@ def test_a_peer_that_does_not_answer_may_be_behind_a_firewall(tmp_path: Path) ->
     assert "retransmit" not in refused.value.message
 
 
-def test_a_command_that_charon_does_not_know_is_told_of(tmp_path: Path) -> None:
+def test_a_command_that_charon_does_not_know_is_reported(tmp_path: Path) -> None:
     with (
         daemon(tmp_path, lambda _: iter([bytes([Packet.CMD_UNKNOWN])])) as found,
         pytest.raises(CommandFailed, match=r"answer `load-key`: it does not know `load-key`"),
@@ -167,7 +167,7 @@ def test_a_charon_on_a_host_that_is_lost_is_not_to_blame(tmp_path: Path) -> None
         Charon(host=LostHost("nas"), socket=tmp_path / "charon.vici").ask("stats")
 
 
-def test_it_runs_beside_another_ike_daemon_and_changes_nothing_of_the_machine(
+def test_it_runs_with_another_ike_daemon_and_changes_nothing_of_the_machine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = World(secret_files={charon.ACQUIRE_EXPIRES: "30\n"})

@@ -19,7 +19,7 @@ from harness.explain.verdict import Confidence, judge
 from harness.hosts import programs
 from harness.model import Status
 from harness.model.errors import UsageError
-from harness.model.probing import Cipher, CipherFigures, KernelCipher, Operation, check
+from harness.model.probing import Cipher, CipherFigures, CipherTimes, KernelCipher, check
 from harness.parse.profiles import load_proposal
 from harness.probes import cipher as probing
 from harness.report import paths
@@ -80,7 +80,7 @@ GCM_WORDS = (GCM.algorithms, GCM.key_bits)
 # What comes of it
 
 
-def told(cipher_ns: dict[tuple[str, int], float], nothing_ns: float = 1000.0, stretch: float = 1.5) -> str:
+def printed(cipher_ns: dict[tuple[str, int], float], nothing_ns: float = 1000.0, stretch: float = 1.5) -> str:
     times = [
         {"aead": place, "operation": operation, "bytes": size, "ns": ns if place == 0 else nothing_ns}
         for place in (0, 1)
@@ -112,7 +112,7 @@ class Kernel(Net):
 
 
 def test_what_nothing_takes_is_no_ciphers(tmp_path: Path) -> None:
-    record = judge_probe(Kernel((0, told(TIMES), "")), tmp_path, GCM, ipsec="aes128gcm16")
+    record = judge_probe(Kernel((0, printed(TIMES), "")), tmp_path, GCM, ipsec="aes128gcm16")
     assert record.status is Status.OK, record.reason
     assert isinstance(record.figures, CipherFigures)
     (kernel,) = record.figures.kernels
@@ -127,13 +127,13 @@ def test_what_nothing_takes_is_no_ciphers(tmp_path: Path) -> None:
 
 def test_a_cipher_as_fast_as_nothing_takes_no_time_and_its_record_can_be_read() -> None:
     """With AES-NI a short message took 15 ns less than nothing."""
-    found = probing.understand(told(TIMES, nothing_ns=5000.0), ("initiator",), "aesni")
+    found = probing.understand(printed(TIMES, nothing_ns=5000.0), ("initiator",), "aesni")
     assert found.encrypt.short_ns == 0.0
     assert msgspec.json.decode(msgspec.json.encode(found), type=KernelCipher) == found
 
 
 def test_ciphers_are_measured_where_the_path_itself_must_not_be(tmp_path: Path) -> None:
-    record = judge_probe(Kernel((0, told(TIMES), "")), tmp_path, GCM, ipsec="aes128gcm16", is_shared=True)
+    record = judge_probe(Kernel((0, printed(TIMES), "")), tmp_path, GCM, ipsec="aes128gcm16", is_shared=True)
     assert record.status is Status.OK, record.reason
 
 
@@ -142,10 +142,10 @@ def test_ciphers_are_measured_where_the_path_itself_must_not_be(tmp_path: Path) 
     [
         (GCM, (1, "", "rfc4106(gcm(aes)): No such file or directory\n"), Status.SKIPPED, "No such file"),
         (GCM, (0, "{}", ""), Status.INVALID, "expected figures"),
-        (GCM, (0, told({("encrypt", 64): 1.0}), ""), Status.INVALID, "expected figures"),
+        (GCM, (0, printed({("encrypt", 64): 1.0}), ""), Status.INVALID, "expected figures"),
         (
             GCM,
-            (0, told(TIMES, nothing_ns=8500.0), ""),
+            (0, printed(TIMES, nothing_ns=8500.0), ""),
             Status.INVALID,
             "no longer than one that does nothing",
         ),
@@ -172,13 +172,13 @@ def test_ciphers_are_no_probe_of_a_path() -> None:
 def kernel(*ends: str, processors: int = 1, stretch: float = 1.0, factor: float = 1.0) -> KernelCipher:
     """500 ns for each packet; 2 ns for each byte encrypted, 3 decrypted."""
 
-    def operation(each_byte_ns: float) -> Operation:
+    def operation(each_byte_ns: float) -> CipherTimes:
         short, long = ((500 + size * each_byte_ns) * factor for size in (64, 1408))
-        return Operation(short_bytes=64, short_ns=short, long_bytes=1408, long_ns=long)
+        return CipherTimes(short_bytes=64, short_ns=short, long_bytes=1408, long_ns=long)
 
     return KernelCipher(
         ends=ends,
-        processors=processors,
+        cores=processors,
         driver="aes-generic",
         turns=100,
         stretch=stretch,
@@ -283,7 +283,7 @@ def test_without_a_null_column_the_ciphers_themselves_tell(cipher_us: float, lim
         assert "a quiet machine would tell more" in judge(disturbed).reason
 
 
-def test_what_is_not_told_has_both_figures() -> None:
+def test_what_is_not_reported_has_both_figures() -> None:
     cell = Explained.of(protected(null=None, cipher_ns=within(5200 * US, 0.1)))
     low, high = cell.verdict.either[Limit.CRYPTO]
     # Of 4.7 to 5.7 ms up to 0.5 may fit into what the core idled without IPsec and does not now.

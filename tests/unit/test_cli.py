@@ -14,7 +14,7 @@ import pytest
 from harness.cli import console
 from harness.model.errors import HarnessError, RequirementError
 from harness.planning.plan import make_plan
-from harness.planning.request import Request
+from harness.planning.request import RunRequest
 from harness.results.events import Event
 from harness.results.store import RunFolder
 from harness.testbeds import testbed
@@ -283,7 +283,7 @@ def test_only_what_was_refused_and_has_no_record_goes(
     error.exit_code = exit_code
     with (
         pytest.raises(HarnessError, match="no"),
-        console.measuring(make_plan(Request()), folder, is_resumed=resumed),
+        console.measuring(make_plan(RunRequest()), folder, is_resumed=resumed),
     ):
         if has_record:
             (folder.path / "probes").mkdir()

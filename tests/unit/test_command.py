@@ -144,7 +144,7 @@ def test_what_nobody_catches_is_a_traceback(tmp_path: Path, given: Given) -> Non
     assert "Traceback" in done.stderr and "KeyError: 'ABSENT'" in done.stderr
 
 
-def test_what_it_leaves_open_is_told(tmp_path: Path, given: Given) -> None:
+def test_what_it_leaves_open_is_reported(tmp_path: Path, given: Given) -> None:
     opened: list[int] = []
     given(lambda: opened.append(os.open(os.devnull, os.O_RDONLY)))
     with pytest.raises(AssertionError, match="the next command would have them open"):
@@ -179,7 +179,7 @@ def test_the_overview_says_of_a_command_what_its_own_help_begins_with(name: str)
     overview = typer.main.get_command(harness.cli.app)
     assert isinstance(overview, TyperGroup)
     command = overview.commands[name]
-    assert isinstance(command, harness.cli.Later)
+    assert isinstance(command, harness.cli.LazyCommand)
     first = (command.real.help or "").split("\n\n")[0]
     assert command.help == first.replace("\n", " ")
 

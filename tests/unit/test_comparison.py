@@ -50,7 +50,7 @@ def verdicts(found: Comparison) -> dict[str, Judgement]:
     return {cell.name: cell.verdict for cell in found.cells}
 
 
-def test_a_cell_that_became_slower_is_told_from_one_that_did_not() -> None:
+def test_a_cell_that_became_slower_is_distinguished_from_one_that_did_not() -> None:
     a = side(run("a"), run("a", link="wifi"), run("a", link="local", noise=0.2))
     b = side(run("b", factor=0.9), run("b", link="wifi"), run("b", link="local", noise=0.2))
     found = compare(a, b)

@@ -8,8 +8,16 @@ from dataclasses import dataclass, field
 import pytest
 
 from harness.hosts import NamespaceHost
-from harness.model.beside import ProcessorUse
-from harness.observe.conditions import CLOCK_SOURCE, GOVERNOR, STEP_NS, Conditions, Watch, changed, saturated
+from harness.model.telemetry import ProcessorUse
+from harness.observe.conditions import (
+    CLOCK_SOURCE,
+    GOVERNOR,
+    STEP_NS,
+    Conditions,
+    ConditionsWatch,
+    changed,
+    saturated,
+)
 from tests.unit.fakes import FakeHost, World
 
 QUIET = Conditions(clock_offset_ns=10**18, clock_source="tsc", governors={"cpu0": "performance"})
@@ -40,7 +48,7 @@ def machine(**files: str) -> Machine:
 
 def test_only_governors_that_are_there_are_looked_at() -> None:
     host = machine(possible="0-3", source="tsc", cpu0="powersave", cpu2="performance")
-    watch = Watch([host, host])
+    watch = ConditionsWatch([host, host])
     host.asked.clear()
     (found,) = watch.look().values()
     assert found == Conditions(
@@ -53,7 +61,7 @@ def test_only_governors_that_are_there_are_looked_at() -> None:
 
 @pytest.mark.parametrize("possible", ["", "0", "nonsense", "0-999999999"])
 def test_a_host_without_frequency_scaling_has_no_governors(possible: str) -> None:
-    (found,) = Watch([machine(possible=possible, source="jiffies")]).look().values()
+    (found,) = ConditionsWatch([machine(possible=possible, source="jiffies")]).look().values()
     assert found.governors == {}
 
 
@@ -83,7 +91,7 @@ def test_a_host_without_frequency_scaling_has_no_governors(possible: str) -> Non
         ),
     ],
 )
-def test_what_changed_is_told(after: Conditions, expected: list[str]) -> None:
+def test_what_changed_is_reported(after: Conditions, expected: list[str]) -> None:
     assert changed({"target": QUIET}, {"target": after}) == expected
     assert changed({}, {"target": after}) == []
 
@@ -116,9 +124,11 @@ def test_a_busy_machine_has_not_set_its_clock(monkeypatch: pytest.MonkeyPatch) -
     assert looks[0].clock_offset_ns == pytest.approx(10**18, abs=1000)
 
 
-def test_a_core_without_rest_is_told() -> None:
-    def use(host: str, hottest: float | None) -> ProcessorUse:
-        return ProcessorUse(hosts=(host, f"{host}2"), wall_ns=10**9, processors=4, busy=0.4, hottest=hottest)
+def test_a_core_without_rest_is_reported() -> None:
+    def use(host: str, busiest_core: float | None) -> ProcessorUse:
+        return ProcessorUse(
+            hosts=(host, f"{host}2"), wall_ns=10**9, cores=4, busy=0.4, busiest_core=busiest_core
+        )
 
     found = saturated([use("target", 0.97), use("initiator", 0.94), use("other", None)])
     assert found == ["CPU saturated: a core of the target and target2 was busy for 95% of the time"]

@@ -13,7 +13,7 @@ from harness.model import IkeAuth
 from harness.model.errors import UsageError
 from harness.parse.profiles import data_folder
 from harness.planning.plan import make_plan
-from harness.planning.request import Request, load_request
+from harness.planning.request import RunRequest, load_request
 
 
 def written(folder: Path, text: str | bytes) -> Path:
@@ -42,7 +42,7 @@ auth = "cert"
 
 
 def test_what_is_left_out_has_the_default(tmp_path: Path) -> None:
-    assert load_request(written(tmp_path, "version = 1")) == Request()
+    assert load_request(written(tmp_path, "version = 1")) == RunRequest()
 
 
 @pytest.mark.parametrize(
@@ -75,15 +75,15 @@ def test_the_documented_file_is_right_and_complete(tmp_path: Path) -> None:
     page = (data_folder() / "docs" / "configuration.md").read_text(encoding="utf-8")
     example = "\n".join(re.findall(r"^    (.*)$", page, re.MULTILINE))
     load_request(written(tmp_path, example))
-    assert set(tomllib.loads(example)) == set(Request.__struct_fields__) - {"destroy"}
+    assert set(tomllib.loads(example)) == set(RunRequest.__struct_fields__) - {"destroy"}
 
 
-def test_what_leads_out_of_the_lab_is_told_as_it_is_typed() -> None:
-    request = Request(repeats=9, target="ssh://nas", initiators=("local", "ssh://two"), testbed="auto")
+def test_what_leads_out_of_the_lab_is_reported_as_it_is_typed() -> None:
+    request = RunRequest(repeats=9, target="ssh://nas", initiators=("local", "ssh://two"), testbed="auto")
     assert options.leading_out(request) == [
         ("--target", "ssh://nas"),
         ("--initiator", "local"),
         ("--initiator", "ssh://two"),
     ]
-    leading_out = options.that_lead_out(Request)
+    leading_out = options.that_lead_out(RunRequest)
     assert leading_out > {"links", "destroy"} and "disk" not in leading_out

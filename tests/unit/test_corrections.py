@@ -18,7 +18,7 @@ from tests.unit.test_table import matrix
 OLD = made_plan(harness_version="0.1.0")
 
 
-def test_a_run_of_before_is_told_with_the_sentences_that_were_wrong() -> None:
+def test_a_run_of_before_is_reported_with_the_sentences_that_were_wrong() -> None:
     (line,) = corrections([OLD])
     assert line.startswith(
         "Run r1 was explained by version 0.1.0 when measured; of that answer, sentences of "
@@ -27,7 +27,7 @@ def test_a_run_of_before_is_told_with_the_sentences_that_were_wrong() -> None:
         assert said in line
 
 
-def test_only_what_could_have_been_said_of_a_run_is_told() -> None:
+def test_only_what_could_have_been_said_of_a_run_is_reported() -> None:
     disk = Backing(kind=BackingKind.BLOCK, size_bytes=1 << 30, path="/dev/sdz")
     (of_disk,) = corrections([flat.changed(OLD, backing=disk)])
     assert "memory" not in of_disk and "would lift" in of_disk
@@ -51,9 +51,9 @@ def test_every_form_of_explaining_says_so(tmp_path: Path) -> None:
     found = [flat.changed(record, block_bytes=4096) for record in matrix()]
     write(tmp_path, found, OLD)
     for options in ([], ["--summary"], ["--format", "json"]):
-        told = harness("explain", str(tmp_path), *options, cwd=tmp_path).stdout
-        assert "explained by version 0.1.0 when" in " ".join(told.split())
-    assert len(json.loads(told)["corrections"]) == 1
+        reported = harness("explain", str(tmp_path), *options, cwd=tmp_path).stdout
+        assert "explained by version 0.1.0 when" in " ".join(reported.split())
+    assert len(json.loads(reported)["corrections"]) == 1
     harness("report", str(tmp_path), "-o", str(tmp_path / "page.html"), cwd=tmp_path)
     assert "explained by version 0.1.0 when" in (tmp_path / "page.html").read_text(encoding="utf-8")
     write(tmp_path, found, msgspec.structs.replace(OLD, harness_version=__version__))

@@ -9,8 +9,8 @@ from harness.observe.counters import (
     COUNTS,
     NOTHING,
     STAT,
+    InterfaceCounters,
     Observer,
-    Traffic,
     processor_use,
     processors,
     traffic,
@@ -37,11 +37,11 @@ def test_processor_time_is_in_parts_of_all_processors() -> None:
     first, last = processors({STAT: FIRST}, 10), processors({STAT: LAST}, 1_000_000_010)
     use = processor_use(first, last, hosts=["initiator"], counts_busy_as_one=False)
     # 190 ticks: user 50, nice 10, system 30, idle 80, interrupt 5, softirq 10, stolen 5.
-    assert use.wall_ns == 1_000_000_000 and use.processors == 2
+    assert use.wall_ns == 1_000_000_000 and use.cores == 2
     assert (use.user, use.system, use.softirq) == pytest.approx((60 / 190, 30 / 190, 10 / 190))
     assert (use.interrupt, use.stolen, use.idle) == pytest.approx((5 / 190, 5 / 190, 80 / 190))
     assert use.busy == pytest.approx(110 / 190)
-    assert use.hottest == pytest.approx(1.0)
+    assert use.busiest_core == pytest.approx(1.0)
     assert (use.interrupts, use.context_switches, use.energy_j) == (600, 900, None)
 
 
@@ -56,7 +56,7 @@ def test_a_user_mode_kernel_knows_busy_and_idle_alone() -> None:
 def test_without_a_tick_nothing_is_known() -> None:
     same = processors({STAT: FIRST}, 0)
     use = processor_use(same, same, hosts=["a"], counts_busy_as_one=False)
-    assert (use.busy, use.idle, use.user, use.hottest) == (None,) * 4
+    assert (use.busy, use.idle, use.user, use.busiest_core) == (None,) * 4
     nothing = processors({STAT: ""}, 0)
     assert processor_use(nothing, nothing, hosts=["a"], counts_busy_as_one=False).interrupts is None
 
@@ -89,9 +89,12 @@ def test_the_counters_of_an_interface() -> None:
 
 
 def test_an_interface_that_counts_less_was_replaced() -> None:
-    was, now = Traffic(rx_bytes=9, tx_bytes=9, drops=2), Traffic(rx_bytes=10, tx_bytes=3, drops=2)
+    was, now = (
+        InterfaceCounters(rx_bytes=9, tx_bytes=9, drops=2),
+        InterfaceCounters(rx_bytes=10, tx_bytes=3, drops=2),
+    )
     assert was.went_back(now) and now.went_back(NOTHING) and not NOTHING.went_back(was)
-    assert not was.went_back(was) and not was.went_back(Traffic(rx_bytes=9, tx_bytes=9))
+    assert not was.went_back(was) and not was.went_back(InterfaceCounters(rx_bytes=9, tx_bytes=9))
     grown = was.grown(now, "target", "eth0")
     assert (grown.rx_bytes, grown.tx_bytes, grown.drops) == (1, 0, 0)
 

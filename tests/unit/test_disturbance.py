@@ -17,12 +17,12 @@ import msgspec
 import pytest
 
 from harness.analysis import disturbance
-from harness.analysis.disturbance import THRESHOLD, Core, Look
+from harness.analysis.disturbance import THRESHOLD, Core, MachineSample
 from harness.hosts import NamespaceHost, programs
 from harness.model import Clock, Record, Status
-from harness.model.beside import Beside, Others
-from harness.observe import neighbours
-from harness.observe.neighbours import (
+from harness.model.telemetry import Others, Telemetry
+from harness.observe import interference
+from harness.observe.interference import (
     LIVE,
     SLOT_BYTES,
     SLOTS,
@@ -40,12 +40,12 @@ from tests.unit.test_table import record
 
 S = 10**9
 PATIENCE_S = 60.0
-ZERO = Look(at_ns=0, processors=2, idle_ns=0, stolen_ns=(0, 0), ours_ns=0, until_ns=0)
+ZERO = MachineSample(at_ns=0, processors=2, idle_ns=0, stolen_ns=(0, 0), ours_ns=0, until_ns=0)
 CORE = Core(number=1, idle_ns=0, stolen_ns=0, ran_ns=0, waited_ns=0)
 HOSTS = ("initiator", "target")
 
 
-def after(seconds: float, core: dict[str, Any] | None = None, **changes: Any) -> Look:
+def after(seconds: float, core: dict[str, Any] | None = None, **changes: Any) -> MachineSample:
     """A look so many seconds after ``ZERO``; times in ``changes`` and ``core`` are in seconds."""
 
     def in_ns(fields: dict[str, Any]) -> dict[str, Any]:
@@ -59,7 +59,7 @@ def after(seconds: float, core: dict[str, Any] | None = None, **changes: Any) ->
     )
 
 
-def in_lab(last: Look, busy: float = 1.0, **first: Any) -> Others:
+def in_lab(last: MachineSample, busy: float = 1.0, **first: Any) -> Others:
     (core,) = last.cores
     begin = msgspec.structs.replace(
         ZERO, cores=(msgspec.structs.replace(CORE, siblings=core.siblings),), **first
@@ -77,7 +77,7 @@ def test_nothing_is_taken_of_a_lab_that_waits_for_itself_alone() -> None:
     use = in_lab(after(2, core, idle_ns=2.2, ours_ns=1.75))
     assert use.waited == pytest.approx(0.19)
     assert use.taken == pytest.approx(0.025), "the core's time that is neither idle nor the lab's"
-    assert use.processors == pytest.approx(0.0125)
+    assert use.used == pytest.approx(0.0125)
     assert (use.hosts, use.cores, use.wall_ns) == (HOSTS, 2, 2 * S)
 
 
@@ -85,7 +85,7 @@ def test_what_others_take_is_what_the_lab_waits_for_them() -> None:
     # One core of two; a loop has half of it for all the time.
     core = {"idle_ns": 0, "ran_ns": 1.0, "waited_ns": 1.07}
     use = in_lab(after(2, core, idle_ns=1.0, ours_ns=1.0))
-    assert use.taken == pytest.approx(0.5) and use.processors == pytest.approx(0.5)
+    assert use.taken == pytest.approx(0.5) and use.used == pytest.approx(0.5)
 
 
 def test_where_cores_are_handed_over_fast_what_others_take_is_not_left_out() -> None:
@@ -103,13 +103,13 @@ def test_a_core_that_others_use_while_the_lab_sleeps_is_not_taken() -> None:
     core = {"idle_ns": 0, "ran_ns": 0.5, "waited_ns": 0.02}
     use = in_lab(after(2, core, idle_ns=2, ours_ns=0.5))
     assert use.taken == pytest.approx(0.01)
-    assert use.processors == pytest.approx(1.5 / 4)
+    assert use.used == pytest.approx(1.5 / 4)
 
 
 def test_what_a_hypervisor_or_a_limit_takes_counts() -> None:
     core = {"idle_ns": 0, "ran_ns": 1.4, "waited_ns": 0, "stolen_ns": 0.6}
     use = in_lab(after(2, core, idle_ns=2, ours_ns=1.4, stolen_ns=(0.0, 0.6)))
-    assert (use.taken, use.stolen, use.processors) == pytest.approx((0.3, 0.3, 0.0))
+    assert (use.taken, use.stolen, use.used) == pytest.approx((0.3, 0.3, 0.0))
     held = {"idle_ns": 1.0, "ran_ns": 1.0, "waited_ns": 0.9}
     use = in_lab(after(2, held, idle_ns=3, ours_ns=1, throttled_ns=0.9), throttled_ns=0)
     assert (use.taken, use.throttled) == pytest.approx((0.45, 0.45))
@@ -118,7 +118,7 @@ def test_what_a_hypervisor_or_a_limit_takes_counts() -> None:
 def test_a_busy_hyperthread_takes_half_at_most() -> None:
     core = {"idle_ns": 0, "ran_ns": 2, "waited_ns": 0, "siblings": 1, "siblings_idle_ns": 0.5}
     use = in_lab(after(2, core, idle_ns=0.5, ours_ns=2))
-    assert (use.beside, use.taken) == pytest.approx((0.75, 0.375))
+    assert (use.sibling_busy, use.taken) == pytest.approx((0.75, 0.375))
 
 
 def test_a_core_whose_pace_fell_short_of_its_best_lost_that_part_of_what_it_ran() -> None:
@@ -128,7 +128,7 @@ def test_a_core_whose_pace_fell_short_of_its_best_lost_that_part_of_what_it_ran(
     paces = msgspec.structs.replace(last.cores[0], paces=2, pace_sum=1.2, best_pace=1.0)
     use = in_lab(msgspec.structs.replace(last, cores=(paces,)))
     assert (use.slowed, use.taken) == pytest.approx((0.4, 0.2))
-    assert use.beside == 1.0, "of which a half would be the most that it may be"
+    assert use.sibling_busy == 1.0, "of which a half would be the most that it may be"
     waiting = in_lab(msgspec.structs.replace(last, cores=(paces,)), busy=0.25)
     assert waiting.taken == pytest.approx(0.1), "the rest of the time it waited awake"
     quick = msgspec.structs.replace(paces, pace_sum=2.1)
@@ -161,8 +161,8 @@ def test_the_pace_of_a_processor_is_that_of_work_that_is_always_the_same() -> No
 def test_a_machine_is_virtual_where_its_processor_says_so(
     monkeypatch: pytest.MonkeyPatch, cpuinfo: str, is_it: bool
 ) -> None:
-    monkeypatch.setattr("harness.observe.neighbours.looks.read", lambda _path: cpuinfo)
-    assert neighbours._is_virtual() is is_it
+    monkeypatch.setattr("harness.observe.interference.looks.read", lambda _path: cpuinfo)
+    assert interference._is_virtual() is is_it
 
 
 @pytest.mark.usefixtures("bound")
@@ -170,7 +170,7 @@ def test_a_machine_is_virtual_where_its_processor_says_so(
 def test_paces_are_taken_on_a_virtual_machine_alone(
     monkeypatch: pytest.MonkeyPatch, is_virtual: bool
 ) -> None:
-    monkeypatch.setattr(neighbours, "_is_virtual", lambda: is_virtual)
+    monkeypatch.setattr(interference, "_is_virtual", lambda: is_virtual)
     sampler = Sampler()
     cores: list[Core] = []
     deadline = time.monotonic() + PATIENCE_S
@@ -183,13 +183,13 @@ def test_paces_are_taken_on_a_virtual_machine_alone(
 
 
 def test_what_a_core_did_before_the_first_look_is_not_known() -> None:
-    bound = neighbours._Bound()
+    bound = interference._Bound()
     assert not bound.was_busy(10 * S, 0)
     assert bound.was_busy(11 * S, 0)
 
 
 def test_a_core_that_rested_has_no_pace() -> None:
-    bound = neighbours._Bound()
+    bound = interference._Bound()
     assert not bound.was_busy(10 * S, 9 * S)
     assert bound.was_busy(11 * S, 9 * S + S // 10)
     assert not bound.was_busy(12 * S, 9 * S + 6 * S // 10), "idle for half of the second since"
@@ -217,7 +217,7 @@ def test_without_time_nothing_is_known() -> None:
 # What is taken of a machine
 
 
-def on_machine(last: Look, **first: Any) -> Others:
+def on_machine(last: MachineSample, **first: Any) -> Others:
     use = disturbance.between(msgspec.structs.replace(ZERO, **first), last, ("nas",))
     assert use is not None
     return use
@@ -226,11 +226,11 @@ def on_machine(last: Look, **first: Any) -> Others:
 def test_who_waits_on_a_machine_counts_as_far_as_others_had_processors() -> None:
     quiet = after(2, idle_ns=2.9, ours_ns=1.0, pressure_ns=0.6)
     assert on_machine(quiet, pressure_ns=0).taken == pytest.approx(0.05), "the stack waits for itself"
-    beside = after(2, idle_ns=1.0, ours_ns=1.0, pressure_ns=0.04)
-    assert on_machine(beside, pressure_ns=0).taken == pytest.approx(0.02), "there are processors for all"
+    later = after(2, idle_ns=1.0, ours_ns=1.0, pressure_ns=0.04)
+    assert on_machine(later, pressure_ns=0).taken == pytest.approx(0.02), "there are processors for all"
     busy = after(2, idle_ns=0.0, ours_ns=1.0, pressure_ns=1.9)
     use = on_machine(busy, pressure_ns=0)
-    assert (use.taken, use.processors, use.pressure) == pytest.approx((0.95, 0.75, 0.95))
+    assert (use.taken, use.used, use.pressure) == pytest.approx((0.95, 0.75, 0.95))
 
 
 def test_where_nobody_counts_who_waits_it_is_as_often_as_others_are_there() -> None:
@@ -243,7 +243,7 @@ def test_steal_limits_and_hyperthreads_of_a_machine() -> None:
     assert (use.taken, use.stolen) == pytest.approx((0.3, 0.3)), "of the processor that lost most"
     threads = after(2, idle_ns=2.0, ours_ns=1.0, pressure_ns=0, is_hyperthreaded=True)
     use = on_machine(threads, pressure_ns=0)
-    assert (use.taken, use.beside) == pytest.approx((0.125, 0.25))
+    assert (use.taken, use.sibling_busy) == pytest.approx((0.125, 0.25))
     held = after(2, idle_ns=3.0, ours_ns=1.0, pressure_ns=0.5, throttled_ns=0.5)
     assert on_machine(held, pressure_ns=0, throttled_ns=0).taken == pytest.approx(0.25)
 
@@ -258,14 +258,14 @@ def others(taken: float | None, **more: Any) -> Others:
 def disturbed(taken: float | None, **changes: Any) -> Record:
     more = {
         name: changes.pop(name)
-        for name in ("processors", "stolen", "throttled", "slowed", "waited")
+        for name in ("used", "stolen", "throttled", "slowed", "waited")
         if name in changes
     }
-    return record(**changes, beside=Beside(others=(others(taken, **more),)))
+    return record(**changes, telemetry=Telemetry(others=(others(taken, **more),)))
 
 
 @pytest.mark.parametrize(
-    ("processors", "stolen", "cores", "calm"),
+    ("used", "stolen", "cores", "calm"),
     [
         (0.05, 0.0, 2, True),
         (0.5, 0.0, 2, True),
@@ -277,9 +277,9 @@ def disturbed(taken: float | None, **changes: Any) -> Record:
     ],
 )
 def test_it_is_calm_where_a_processor_is_left(
-    processors: float | None, stolen: float | None, cores: int, calm: bool
+    used: float | None, stolen: float | None, cores: int, calm: bool
 ) -> None:
-    use = Others(hosts=(), wall_ns=1, cores=cores, processors=processors, stolen=stolen)
+    use = Others(hosts=(), wall_ns=1, cores=cores, used=used, stolen=stolen)
     assert disturbance.is_calm([use]) is calm
     assert not disturbance.is_calm([msgspec.structs.replace(use, slowed=0.3)])
 
@@ -289,9 +289,11 @@ def test_what_is_known_of_a_record() -> None:
     assert disturbance.share(disturbed(None)) is None
     assert disturbance.share(disturbed(0.4, clock=Clock.VIRTUAL)) == 0.0
     assert not disturbance.is_disturbed(disturbed(THRESHOLD))
-    loud = disturbed(0.63, processors=0.7)
-    assert disturbance.told(loud) == disturbance.Disturbed(0.63, "other programs used 70 % of the processors")
-    assert disturbance.told(disturbed(0.63, status=Status.FAILED)) is None
+    loud = disturbed(0.63, used=0.7)
+    assert disturbance.described(loud) == disturbance.Disturbed(
+        0.63, "other programs used 70 % of the processors"
+    )
+    assert disturbance.described(disturbed(0.63, status=Status.FAILED)) is None
     assert disturbance.summary([loud, disturbed(0.2)]) == (
         "disturbed: other programs took up to 63 % of the time (other programs used 70 % of the processors)"
     )
@@ -301,13 +303,13 @@ def test_what_is_known_of_a_record() -> None:
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        ({"processors": 0.05, "stolen": 0.2}, "the hypervisor gave 20 % of a processor to other machines"),
+        ({"used": 0.05, "stolen": 0.2}, "the hypervisor gave 20 % of a processor to other machines"),
         (
-            {"processors": 0.05, "throttled": 0.25},
+            {"used": 0.05, "throttled": 0.25},
             "the limit of a control group held the run for 25 % of the time",
         ),
-        ({"processors": 0.05, "slowed": 0.37}, "the processor was 37 % slower than at its best"),
-        ({"processors": 0.71, "slowed": 0.37, "waited": 0.4}, "other programs used 71 % of the processors"),
+        ({"used": 0.05, "slowed": 0.37}, "the processor was 37 % slower than at its best"),
+        ({"used": 0.71, "slowed": 0.37, "waited": 0.4}, "other programs used 71 % of the processors"),
     ],
 )
 def test_who_disturbed_is_named(more: dict[str, float], words: str) -> None:
@@ -317,10 +319,10 @@ def test_who_disturbed_is_named(more: dict[str, float], words: str) -> None:
 
 def test_of_several_machines_the_one_that_lost_most_is_named() -> None:
     uses = tuple(
-        Others(hosts=(name,), wall_ns=1, cores=4, taken=taken, processors=taken)
+        Others(hosts=(name,), wall_ns=1, cores=4, taken=taken, used=taken)
         for name, taken in (("initiator", 0.1), ("target", 0.5))
     )
-    found = record(beside=Beside(others=uses))
+    found = record(telemetry=Telemetry(others=uses))
     assert disturbance.share(found) == 0.5
     assert disturbance.cause(found) == "on the target other programs used 50 % of the processors"
 
@@ -343,7 +345,7 @@ def test_a_disturbed_record_is_final_only_if_nothing_is_measured_again() -> None
 
 def suspended(seconds: float, taken: float | None = 0.0, **changes: Any) -> Record:
     use = msgspec.structs.replace(others(taken), suspended_ns=round(seconds * S))
-    return record(**changes, beside=Beside(others=(use,)))
+    return record(**changes, telemetry=Telemetry(others=(use,)))
 
 
 def test_what_is_unknown_takes_the_place_of_nothing_known() -> None:
@@ -353,7 +355,7 @@ def test_what_is_unknown_takes_the_place_of_nothing_known() -> None:
     assert disturbance.quiet([honest, unknown]) == []
     assert disturbance.most_disturbed([unknown, honest]) is honest
     assert disturbance.counting([honest, unknown, good]) == [good] == disturbance.quiet([unknown, good])
-    partly = record(repeat=2, beside=Beside(others=(others(None),)))
+    partly = record(repeat=2, telemetry=Telemetry(others=(others(None),)))
     assert disturbance.counting([partly, good]) == [good]
     elsewhere = record(run_id="r2", repeat=2)
     assert disturbance.counting([honest, elsewhere]) == [elsewhere], "of a run that nobody watched"
@@ -362,7 +364,7 @@ def test_what_is_unknown_takes_the_place_of_nothing_known() -> None:
 def test_what_nobody_ever_watched_counts_as_it_is() -> None:
     old = [record(repeat=n) for n in range(3)]
     assert disturbance.counting(old) == old == disturbance.quiet(old)
-    assert disturbance.is_final(old[0], made_plan()) and disturbance.told(old[0]) is None
+    assert disturbance.is_final(old[0], made_plan()) and disturbance.described(old[0]) is None
     assert disturbance.most_disturbed(old) is old[0] and disturbance.most_disturbed([]) is None
     assert disturbance.undisturbed(5.0, old[0]) == (5.0, math.inf)
 
@@ -388,7 +390,7 @@ def test_of_several_machines_the_suspended_one_is_named() -> None:
         Others(hosts=("nas",), wall_ns=2 * S, cores=2, taken=0.9, suspended_ns=0),
         Others(hosts=("laptop",), wall_ns=2 * S, cores=2, taken=0.0, suspended_ns=S),
     )
-    found = record(beside=Beside(others=uses))
+    found = record(telemetry=Telemetry(others=uses))
     assert disturbance.share(found) == 0.9
     assert disturbance.cause(found).startswith("on the laptop the run stood still for 1.0 s")
 
@@ -424,7 +426,7 @@ def test_what_comes_late_without_having_waited_was_suspended(
 ) -> None:
     now, own = [100 * S], {"main": 7 * S, "ends": 90 * S}
     monkeypatch.setattr(time, "clock_gettime_ns", lambda _clock: now[0])
-    monkeypatch.setattr(neighbours, "own_threads", lambda: dict(own))
+    monkeypatch.setattr(interference, "own_threads", lambda: dict(own))
     still, blind = Standstill(), Standstill()
     still.tick(0.1, [S], 3 * S)
     now[0] += round((0.1 + late_s) * S)
@@ -441,15 +443,15 @@ def test_what_comes_late_without_having_waited_was_suspended(
 
 def test_the_threads_of_this_process_are_counted() -> None:
     main = f"/proc/self/task/{os.getpid()}"
-    before = neighbours.own_threads()[main]
+    before = interference.own_threads()[main]
     deadline = time.monotonic() + PATIENCE_S
-    while neighbours.own_threads()[main] <= before:
+    while interference.own_threads()[main] <= before:
         assert time.monotonic() < deadline
 
 
 TICKING = """
 import sys, threading
-from harness.observe.neighbours import Standstill
+from harness.observe.interference import Standstill
 still = Standstill()
 while True:
     still.tick(0.05, [], 0)
@@ -478,7 +480,7 @@ def test_a_lab_that_is_stopped_alone_is_seen_from_outside() -> None:
         sampler = Sampler()
         deadline = time.monotonic() + PATIENCE_S
 
-        def until(is_due: Callable[[Look], bool]) -> Look:
+        def until(is_due: Callable[[MachineSample], bool]) -> MachineSample:
             while not is_due(look := sampler.look()):
                 assert time.monotonic() < deadline
                 time.sleep(0.02)
@@ -495,8 +497,8 @@ def test_a_lab_that_is_stopped_alone_is_seen_from_outside() -> None:
 
 def test_an_asking_process_that_was_stopped_concerns_all_machines(monkeypatch: pytest.MonkeyPatch) -> None:
     looks = iter([ZERO, after(2, idle_ns=4)])
-    machine = neighbours._Machine(host=World().host("nas"), names=("nas",), argv=())
-    monkeypatch.setattr(neighbours._Machine, "look", lambda _machine: next(looks))
+    machine = interference._Machine(host=World().host("nas"), names=("nas",), argv=())
+    monkeypatch.setattr(interference._Machine, "look", lambda _machine: next(looks))
     monkeypatch.setattr(Standstill, "tick", lambda still, *_: setattr(still, "total_ns", 3 * S))
     with OnMachines([machine]) as watching:
         pass
@@ -552,7 +554,7 @@ def test_what_others_took_while_a_tool_started_is_left_out(tmp_path: Path) -> No
 
 
 def test_a_look_that_is_too_old_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(neighbours, "PATIENCE_S", PATIENCE_S)
+    monkeypatch.setattr(interference, "PATIENCE_S", PATIENCE_S)
     outside = Outside(tmp_path)
     outside.look(1)
     with FromOutside(tmp_path / LIVE, HOSTS) as watching:
@@ -565,7 +567,7 @@ def test_a_look_that_is_too_old_is_waited_for(tmp_path: Path, monkeypatch: pytes
 
 
 def test_nothing_is_known_where_nobody_looks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(neighbours, "PATIENCE_S", 0.1)
+    monkeypatch.setattr(interference, "PATIENCE_S", 0.1)
 
     def watched(look: Callable[[], None]) -> tuple[Others, ...]:
         with FromOutside(tmp_path / LIVE, HOSTS) as watching:
@@ -579,14 +581,14 @@ def test_nothing_is_known_where_nobody_looks(tmp_path: Path, monkeypatch: pytest
     for look in (lambda: None, lambda: outside.look(5, until_ns=1)):  # read while it was written
         (use,) = watched(look)
         assert use.taken is None and (use.suspended_ns or 0) >= 0.25 * S, "who looked does so no more"
-        found = record(beside=Beside(others=(use,)))
+        found = record(telemetry=Telemetry(others=(use,)))
         assert disturbance.is_disturbed(found) and "nobody watched" in disturbance.cause(found)
     outside.file.write_bytes(b'{"at_ns": ')
     assert watched(lambda: None) == ()
 
 
 def test_what_ends_in_an_error_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(neighbours, "PATIENCE_S", PATIENCE_S)
+    monkeypatch.setattr(interference, "PATIENCE_S", PATIENCE_S)
     Outside(tmp_path).look(1)
     began = time.monotonic()
     with pytest.raises(KeyError), FromOutside(tmp_path / LIVE, HOSTS) as watching:
@@ -615,7 +617,7 @@ def test_who_boots_a_lab_looks_at_it_and_leaves_nothing(tmp_path: Path) -> None:
             with FromOutside(tmp_path / LIVE, HOSTS) as watching:
                 time.sleep(0.5)
             # It is there from the first look on, and bound a moment later.
-            if (found := watching.taken()) and found[0].taken is not None and found[0].beside is None:
+            if (found := watching.taken()) and found[0].taken is not None and found[0].sibling_busy is None:
                 break
         (use,) = found
         assert (tmp_path / LIVE).stat().st_size <= SLOTS * SLOT_BYTES
@@ -651,7 +653,7 @@ def test_a_machine_explains_what_is_the_kernels_and_our_own() -> None:
             pass
     (use,) = watching.taken()
     assert use.hosts == ("target", "initiator") and use.wall_ns > 0.5 * S
-    assert use.processors is not None and 0 <= use.processors <= 1
+    assert use.used is not None and 0 <= use.used <= 1
     assert use.taken is not None
 
 
@@ -671,7 +673,7 @@ def write_process(proc: Path, pid: int, *, flags: int = 0, ticks: tuple[int, ...
 
 
 def test_explained_are_kernel_threads_and_our_namespace(tmp_path: Path) -> None:
-    from harness.observe.programs import neighbours as program
+    from harness.observe.programs import interference as program
 
     ours = ["pid:[7]", "pid:[8]"]
     (tmp_path / "stat").write_text("cpu 0 0 0 0\ncpu0 1 2 3 4 5 6 7 8 9 10\ncpu1 1 1 1 1 1 1 1 1\n")
@@ -681,15 +683,15 @@ def test_explained_are_kernel_threads_and_our_namespace(tmp_path: Path) -> None:
     write_process(tmp_path, 11, ticks=(100, 100, 100, 100)).symlink_to("pid:[1]")
     (tmp_path / "12").mkdir()
     assert program.explained_ticks(str(tmp_path), ours) == 5 + 1 + 2 + 3 + 4 + 5
-    told = program.look(str(tmp_path), *ours)
-    assert told["ours_ns"] == (20 + 6 + 7 + 1 + 1) * program.TICK_NS
-    assert told["idle_ns"] == (4 + 5 + 1 + 1) * program.TICK_NS
-    assert told["stolen_ns"] == [8 * program.TICK_NS, program.TICK_NS] and told["processors"] == 2
-    assert msgspec.convert(told, Look).pressure_ns == told["pressure_ns"]
+    reported = program.look(str(tmp_path), *ours)
+    assert reported["ours_ns"] == (20 + 6 + 7 + 1 + 1) * program.TICK_NS
+    assert reported["idle_ns"] == (4 + 5 + 1 + 1) * program.TICK_NS
+    assert reported["stolen_ns"] == [8 * program.TICK_NS, program.TICK_NS] and reported["processors"] == 2
+    assert msgspec.convert(reported, MachineSample).pressure_ns == reported["pressure_ns"]
 
 
 def test_limits_of_all_control_groups_above_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from harness.observe.programs import neighbours as program
+    from harness.observe.programs import interference as program
 
     (tmp_path / "a/b").mkdir(parents=True)
     (tmp_path / "a/cpu.stat").write_text("usage_usec 9\nthrottled_usec 5\n")
@@ -706,11 +708,11 @@ def test_limits_of_all_control_groups_above_count(tmp_path: Path, monkeypatch: p
 def test_the_program_stands_by_itself() -> None:
     done = subprocess.run(
         [programs.PYTHON, "-I", "-S", "-", "/proc"],
-        input=programs.source("harness.observe", "neighbours"),
+        input=programs.source("harness.observe", "interference"),
         capture_output=True,
         text=True,
         check=True,
     )
-    look = msgspec.json.decode(done.stdout, type=Look)
+    look = msgspec.json.decode(done.stdout, type=MachineSample)
     assert look.at_ns == look.until_ns > 0 and look.processors == len(look.stolen_ns) == os.cpu_count()
     assert 0 < look.idle_ns < look.at_ns * look.processors * 2

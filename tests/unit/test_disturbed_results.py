@@ -19,27 +19,27 @@ from harness.analysis.disturbance import Disturbed
 from harness.analysis.ratios import Judgement
 from harness.analysis.sanity import check
 from harness.analysis.stats import Difference
-from harness.cli.progress import Outcome
+from harness.cli.progress import RunOutcome
 from harness.explain import Limit, as_json, explain, text
 from harness.hosts.journal import Journal
 from harness.model import Record, Status
-from harness.model.beside import Others
 from harness.model.probing import Ping, Tcp
-from harness.observe.neighbours import Watching
+from harness.model.telemetry import Others
+from harness.observe.interference import Watching
 from harness.planning import probe_plan
-from harness.planning.request import Request
+from harness.planning.request import RunRequest
 from harness.probes import judged
 from harness.results import probe_store
+from harness.results.bandwidth_series import of_cell as course
 from harness.results.distributions import of_cell as distribution
 from harness.results.events import CellEnded, CellWithdrawn, Event, Phase
 from harness.results.machine import MACHINE, machine_of, machines_of
-from harness.results.overtime import of_cell as course
 from harness.results.probe_records import ProbeRecord
 from harness.results.store import RunFolder
 from harness.runs import patience
 from harness.runs.columns import Hosts
 from harness.runs.prober import Prober, Question, questions
-from harness.table import Options, Ratio, TableFormat, build, render
+from harness.table import Options, RatioTo, TableFormat, build, render
 from harness.table.comparison import CompareFormat, compare
 from harness.table.comparison import render as render_comparison
 from harness.table.export import ExportFormat, encode
@@ -75,9 +75,9 @@ LAB_ENVIRONMENT: dict[str, Any] = {
 }
 
 
-def spoilt(record: Record, taken: float = 0.63, processors: float = 0.71) -> Record:
+def spoilt(record: Record, taken: float = 0.63, used: float = 0.71) -> Record:
     """The same, but that others had so much of it."""
-    return msgspec.structs.replace(record, beside=disturbed(taken, processors=processors).beside)
+    return msgspec.structs.replace(record, telemetry=disturbed(taken, used=used).telemetry)
 
 
 def cells(table: Table) -> dict[str, TableCell]:
@@ -134,7 +134,7 @@ def test_programs_get_the_share_with_every_cell() -> None:
 
 def test_a_disturbed_cell_has_no_ratio_and_is_nobodys_baseline() -> None:
     def table(*records: Record) -> dict[str, TableCell]:
-        return cells(build(list(records), Options(ratio=Ratio.LOCAL)))
+        return cells(build(list(records), Options(ratio=RatioTo.LOCAL)))
 
     local, plain = record(20.0, link="local"), record(10.0)
     secured = record(5.0, protection=("aes128gcm16",))
@@ -146,7 +146,7 @@ def test_a_disturbed_cell_has_no_ratio_and_is_nobodys_baseline() -> None:
     assert (below.ratio_to_local, below.ratio_to_no_ipsec) == (0.25, None)
 
 
-def test_no_difference_is_told_from_what_was_disturbed() -> None:
+def test_no_difference_is_distinguished_from_what_was_disturbed() -> None:
     plain, secured = repeats(*[10.0] * 6), repeats(*[5.0] * 6, protection=("aes128gcm16",))
     found = cells(build([*plain, *secured]))["wired+aes128gcm16"]
     assert found.difference_from_no_ipsec is Difference.SHOWN
@@ -200,8 +200,8 @@ def test_what_was_disturbed_is_not_compared() -> None:
     assert found.slower_by(0.05) == [] and found.disturbed == [cell]
     text = render_comparison(found)
     assert "12 of 12 measurements of B do not count" in text and cell.reason in text
-    (told,) = json.loads(render_comparison(found, CompareFormat.JSON))["cells"]
-    assert told["is_disturbed"] is True
+    (reported,) = json.loads(render_comparison(found, CompareFormat.JSON))["cells"]
+    assert reported["is_disturbed"] is True
     some = compare(
         side(quiet), side([*map(spoilt, slow[:4]), *(spoilt(r, 0.0) for r in run_of("b", seed=2)[4:])])
     )
@@ -229,8 +229,8 @@ def test_nothing_is_explained_of_what_was_disturbed() -> None:
     )
     assert found["wired"].verdict.limited_by is Limit.LINK
     assert "wired+aes128gcm16: no verdict: seq-read-256k." in text(list(found.values()))
-    told = json.loads(as_json(list(found.values())))["cells"]
-    assert [cell["is_disturbed"] for cell in told] == [False, False, False, True]
+    reported = json.loads(as_json(list(found.values())))["cells"]
+    assert [cell["is_disturbed"] for cell in reported] == [False, False, False, True]
 
 
 def test_what_was_disturbed_is_no_neighbour() -> None:
@@ -245,7 +245,7 @@ def test_what_was_disturbed_is_no_neighbour() -> None:
     )
 
 
-def test_nothing_is_odd_beside_what_was_disturbed() -> None:
+def test_nothing_is_odd_with_what_was_disturbed() -> None:
     local = record(10.0, link="local", workload="seq-write-4k")
     assert check(record(20.0), local=[local]).warnings
     assert not check(record(20.0), local=[spoilt(local)]).warnings
@@ -283,7 +283,7 @@ def test_no_other_picture_shows_what_was_disturbed(tmp_path: Path) -> None:
 def test_every_row_of_an_export_has_the_share_and_the_machines() -> None:
     text = encode([spoilt(record()), record(run_id="r2")], ExportFormat.JSONL, {"r1": LAB_ENVIRONMENT})
     row, unknown = map(json.loads, text.splitlines())
-    assert (row["disturbed"], row["others_processors"]) == (0.63, 0.71)
+    assert (row["disturbed"], row["others_used"]) == (0.63, 0.71)
     for end in ("initiator", "target"):
         assert [row[f"{end}_{name}"] for name in ("processor", "cores", "load", "memory_bytes")] == [
             "Fast CPU <5>",
@@ -299,7 +299,7 @@ def test_every_row_of_an_export_has_the_share_and_the_machines() -> None:
 
 
 def probe(bit_s: float, taken: float) -> ProbeRecord:
-    return msgspec.structs.replace(tcp(bit_s), others=(others(taken, processors=taken),))
+    return msgspec.structs.replace(tcp(bit_s), others=(others(taken, used=taken),))
 
 
 def test_probes_are_marked_as_well() -> None:
@@ -325,7 +325,7 @@ def ended(key: str, share: float | None = None, cause: str = "", status: Status 
 
 def test_the_end_of_a_run_names_what_disturbed_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "monotonic", lambda: 10.0)
-    outcome = Outcome(started_s=0.0, ended_s=10.0)
+    outcome = RunOutcome(started_s=0.0, ended_s=10.0)
     hog = "other programs used 63 % of the processors"
     for event in (ended("a.r1", 0.2, "x"), ended("b.r1", 0.5, hog), ended("c.r1"), ended("a.r1")):
         outcome.take(event)
@@ -338,7 +338,7 @@ def test_the_end_of_a_run_names_what_disturbed_it(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_cell_that_is_withdrawn_is_not_ok_in_the_end() -> None:
-    outcome = Outcome(started_s=0.0, ended_s=10.0)
+    outcome = RunOutcome(started_s=0.0, ended_s=10.0)
     for event in (ended("a.r1"), ended("b.r1"), CellWithdrawn("a.r1", "4 cleartext segments")):
         outcome.take(event)
     assert outcome.summary()[0] == "2 cells (1 invalid, 1 ok) in 10 s"
@@ -353,12 +353,12 @@ def test_a_run_waits_for_others_to_calm_down_but_not_for_ever(monkeypatch: pytes
     class Busy(Watching):
         def taken(self, measured_ns: int = 0, *, busy: float = 1.0) -> tuple[Others, ...]:
             del measured_ns, busy
-            return (Others(hosts=HOSTS, wall_ns=1, cores=2, processors=next(parts)),)
+            return (Others(hosts=HOSTS, wall_ns=1, cores=2, used=next(parts)),)
 
-    told: list[Event] = []
-    waiting = patience.Patience(Busy, told.append)
+    reported: list[Event] = []
+    waiting = patience.Patience(Busy, reported.append)
     assert waiting.await_calm(), "the third look"
-    assert told == [Phase("waiting until other programs calm down")]
+    assert reported == [Phase("waiting until other programs calm down")]
     assert not waiting.await_calm()
     assert not waiting.await_calm(), "all of it is used up"
 
@@ -370,9 +370,9 @@ def test_what_was_disturbed_is_measured_again(tmp_path: Path, monkeypatch: pytes
     class Spoilers(Watching):
         def taken(self, measured_ns: int = 0, *, busy: float = 1.0) -> tuple[Others, ...]:
             del measured_ns, busy
-            return (Others(hosts=HOSTS, wall_ns=1, cores=4, taken=next(taken), processors=0.2),)
+            return (Others(hosts=HOSTS, wall_ns=1, cores=4, taken=next(taken), used=0.2),)
 
-    monkeypatch.setattr("harness.observe.neighbours.watch", lambda *_: Spoilers)
+    monkeypatch.setattr("harness.observe.interference.watch", lambda *_: Spoilers)
     monkeypatch.setattr(patience.Patience, "await_calm", lambda _: True)
     outcome = teardown.measure(World(), tmp_path / "run")
     cells = [event for event in outcome.events if isinstance(event, CellEnded)]
@@ -405,19 +405,24 @@ def test_a_probe_that_was_disturbed_is_made_again_after_the_others(
     def make(prober: Prober, question: Question, order: int, _columns: object) -> ProbeRecord:
         made.append(question.probe.name)
         blank = judged.blank(prober.plan, question.column, question.probe, order=order)
-        use = Others(hosts=HOSTS, wall_ns=1, cores=4, taken=next(taken), processors=0.2)
+        use = Others(hosts=HOSTS, wall_ns=1, cores=4, taken=next(taken), used=0.2)
         return msgspec.structs.replace(blank, status=Status.OK, others=(use,))
 
     monkeypatch.setattr(Prober, "_make", make)
     monkeypatch.setattr(patience.Patience, "await_calm", lambda _: True)
-    plan = probe_plan.make_plan(Request(links=("wired",), repeats=1), [Ping(count=1), Tcp()], "probes")
-    folder, world, told = RunFolder(tmp_path), World(), list[Event]()
+    plan = probe_plan.make_plan(RunRequest(links=("wired",), repeats=1), [Ping(count=1), Tcp()], "probes")
+    folder, world, reported = RunFolder(tmp_path), World(), list[Event]()
     folder.save_plan(plan)
     hosts = Hosts(target=world.host("target"), initiators=(world.host("initiator"),))
     journal = Journal(tmp_path / "journal.jsonl")
-    prober = Prober(plan, folder, told.append, hosts=hosts, journal=journal, private=tmp_path)
+    prober = Prober(plan, folder, reported.append, hosts=hosts, journal=journal, private=tmp_path)
     prober.execute(list(enumerate(questions(plan))))
     first, second = (question.probe.name for question in questions(plan))
     assert made == [first, second, first, first]
-    assert [e.disturbed is not None for e in told if isinstance(e, CellEnded)] == [True, False, True, False]
+    assert [e.disturbed is not None for e in reported if isinstance(e, CellEnded)] == [
+        True,
+        False,
+        True,
+        False,
+    ]
     assert not any(disturbance.is_disturbed(record) for record in probe_store.load(folder))

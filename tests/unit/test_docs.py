@@ -68,7 +68,7 @@ def help_of(*words: str) -> set[str]:
 
 
 @pytest.mark.parametrize("text", TEXTS, ids=lambda file: str(file.relative_to(ROOT)))
-def test_commands_have_the_options_that_are_told(text: Path) -> None:
+def test_commands_have_the_options_that_are_reported(text: Path) -> None:
     for block, inline in _TYPED.findall(text.read_text(encoding="utf-8")):
         line = " ".join((block or inline).replace("|", " ").split())
         _, *words = shlex.split(line, comments=True)

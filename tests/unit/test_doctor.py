@@ -17,17 +17,17 @@ from harness import cli
 from harness.hosts import Host, packages, programs, remote
 from harness.model import LabKernel, Plan
 from harness.model.errors import RequirementError, UsageError
-from harness.parse.hosts import Address
+from harness.parse.hosts import HostAddress
 from harness.parse.profiles import data_folder
 from harness.planning.plan import make_plan
-from harness.planning.request import Request
-from harness.testbeds import doctor, requirements, trial
-from harness.testbeds.doctor import Machine, judge, machine_findings, machines, require
+from harness.planning.request import RunRequest
+from harness.testbeds import doctor, requirements, selftest
+from harness.testbeds.doctor import Participant, judge, machine_findings, machines, require
 from harness.testbeds.lab import boot
 from harness.testbeds.lab.kernels import ciphers, kernel
 from harness.testbeds.lab.kernels import source as sources
 from harness.testbeds.requirements import Asked, asked_for, parse_facts
-from harness.testbeds.trial import Outcome
+from harness.testbeds.selftest import SelftestOutcome
 from tests.unit.agents import agent_source
 from tests.unit.fakes import World
 from tests.unit.test_remote import SSH, UNSHARE, script
@@ -45,13 +45,13 @@ free 1048576
 interface eth0 192.168.1.10/24
 interface wlan0 192.168.1.11/24 (WiFi)
 """
-NAS = Machine(role="target", name="target", address=Address("ssh://root@nas"))
-LAPTOP = Machine(role="initiator", name="initiator", address=Address("local"))
+NAS = Participant(role="target", name="target", address=HostAddress("ssh://root@nas"))
+LAPTOP = Participant(role="initiator", name="initiator", address=HostAddress("local"))
 NEEDS = {"", "iscsi", "nbd", "ipsec", *doctor.OPTIONAL, "several"}
 ROLES = {"lab", "target", "initiator", "controller", "make"}
 
 
-def said(text: str, machine: Machine = NAS, sudo: str = "") -> list[str]:
+def said(text: str, machine: Participant = NAS, sudo: str = "") -> list[str]:
     """The findings that a look's output gives, each on a line as people see it."""
     facts = parse_facts(text)
     assert facts is not None
@@ -61,7 +61,7 @@ def said(text: str, machine: Machine = NAS, sudo: str = "") -> list[str]:
     ]
 
 
-def only_problem(lines: str, machine: Machine = NAS, base: str = FINE) -> str:
+def only_problem(lines: str, machine: Participant = NAS, base: str = FINE) -> str:
     (problem,) = (line for line in said(base + lines, machine) if line.startswith("missing: "))
     return problem.removeprefix("missing: ")
 
@@ -169,7 +169,7 @@ def test_who_is_not_root_gets_the_command_with_sudo() -> None:
     assert "-> sudo apt-get update && sudo apt-get install" in only_problem(MISSING, base=base)
 
 
-def test_who_may_not_become_root_is_told_so_and_all_else_as_well() -> None:
+def test_who_may_not_become_root_is_reported_so_and_all_else_as_well() -> None:
     text = FINE.replace("login root\nuid 0", "login joe\nuid 1000") + MISSING
     lines = said(text, sudo="Banner of the machine\nsudo: a password is required\n")
     problems = [line for line in lines if line.startswith("missing: ")]
@@ -237,7 +237,7 @@ def test_who_listens_on_the_port_of_the_runs_own_ike_daemon(lines: str, who: str
         ("busy target run-7\nlistener 9 charon-systemd\n", NAS, "in use by run run-7 (target) -> wait"),
     ],
 )
-def test_what_is_no_failure_is_a_note(lines: str, machine: Machine, note: str) -> None:
+def test_what_is_no_failure_is_a_note(lines: str, machine: Participant, note: str) -> None:
     found = said(FINE + lines, machine)
     assert not [line for line in found if line.startswith("missing: ")]
     (line,) = (line for line in found if line.startswith("note: "))
@@ -292,7 +292,7 @@ def host_that_says(text: str) -> World:
 
 
 def wired(*protections: str, carried_by: tuple[str, ...] = ("iscsi",)) -> Plan:
-    return make_plan(Request(links=("wired",), ipsec=protections or ("off",), transports=carried_by))
+    return make_plan(RunRequest(links=("wired",), ipsec=protections or ("off",), transports=carried_by))
 
 
 def test_a_run_demands_what_its_columns_need() -> None:
@@ -413,8 +413,8 @@ def test_a_look_at_a_machine(tools: Path) -> None:
         assert "reached as root; " in lines and os.uname().release in lines
         assert "lacks esp4" in lines
         # Where a run is, here a lab that may be up, its own daemons have the ports.
-        is_told = where == "target" and "it is in use by" not in lines
-        assert (f"(process {os.getpid()})" in lines) is is_told, "that which is called"
+        is_reported = where == "target" and "it is in use by" not in lines
+        assert (f"(process {os.getpid()})" in lines) is is_reported, "that which is called"
         assert "interfaces: eth7 10.1.2.3/8" in lines and "127.0.0.1" not in lines
         assert ("are free in /var/tmp" in lines) is (where == "target")
 
@@ -537,14 +537,14 @@ def test_clean_of_a_machine_out_of_reach(state: Path, tools: Path) -> None:
 
 
 @pytest.fixture
-def trying(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[Outcome]]:
+def trying(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[SelftestOutcome]]:
     """What comes of the trial of each role that is tried: well, unless a test says otherwise."""
-    outcomes: dict[str, list[Outcome]] = {}
+    outcomes: dict[str, list[SelftestOutcome]] = {}
 
-    def of(_host: Host, role: str, _folder: Path, _asked: Asked) -> list[Outcome]:
-        return outcomes.setdefault(role, [Outcome(what="a session"), Outcome(what="ESP")])
+    def of(_host: Host, role: str, _folder: Path, _asked: Asked) -> list[SelftestOutcome]:
+        return outcomes.setdefault(role, [SelftestOutcome(what="a session"), SelftestOutcome(what="ESP")])
 
-    monkeypatch.setattr(trial, "of", of)
+    monkeypatch.setattr(selftest, "of", of)
     monkeypatch.setattr(remote, "connect", lambda *_, **words: contextlib.nullcontext(words["name"]))
     return outcomes
 
@@ -556,7 +556,7 @@ def answering(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
 
 
 def test_the_command_ends_with_2_unless_all_is_there(
-    tools: Path, trying: dict[str, list[Outcome]], monkeypatch: pytest.MonkeyPatch
+    tools: Path, trying: dict[str, list[SelftestOutcome]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     del tools
     status, text = command("doctor", "--target", "ssh://nas")
@@ -571,11 +571,11 @@ def test_the_command_ends_with_2_unless_all_is_there(
 
 
 def test_a_machine_is_not_ready_when_what_was_tried_on_it_failed(
-    trying: dict[str, list[Outcome]], monkeypatch: pytest.MonkeyPatch
+    trying: dict[str, list[SelftestOutcome]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answering(monkeypatch, FINE)
     error = RequirementError("it was refused", hint="ask again")
-    trying["initiator"] = [Outcome(what="a session", error=error), Outcome(what="ESP")]
+    trying["initiator"] = [SelftestOutcome(what="a session", error=error), SelftestOutcome(what="ESP")]
     status, text = command("doctor", "--target", "ssh://nas")
     assert status == 2, text
     assert "missing initiator a session was tried and failed: it was refused\n" in text
@@ -586,7 +586,7 @@ def test_a_machine_is_not_ready_when_what_was_tried_on_it_failed(
 
 @pytest.mark.parametrize("line", ["busy target run-7\n", "journal agent-target-17.jsonl\n"])
 def test_a_machine_in_use_or_with_leftovers_is_not_tried(
-    trying: dict[str, list[Outcome]], monkeypatch: pytest.MonkeyPatch, line: str
+    trying: dict[str, list[SelftestOutcome]], monkeypatch: pytest.MonkeyPatch, line: str
 ) -> None:
     answering(monkeypatch, FINE + line)
     status, text = command("doctor", "--target", "ssh://nas", "--initiator", "local")
@@ -733,11 +733,11 @@ class Booted:
 @pytest.mark.parametrize(
     ("status", "writes", "hangs", "state", "words"),
     [
-        (0, True, False, doctor.State.OK, "it boots, and writes to its folder of results"),
-        (0, False, False, doctor.State.MISSING, "its command ended with status 0"),
-        (1, False, False, doctor.State.MISSING, "its command ended with status 1: check_ptrace"),
-        (None, False, False, doctor.State.MISSING, "it ended before its command did: check_ptrace"),
-        (None, False, True, doctor.State.MISSING, "it did not boot within 60 s"),
+        (0, True, False, doctor.FindingState.OK, "it boots, and writes to its folder of results"),
+        (0, False, False, doctor.FindingState.MISSING, "its command ended with status 0"),
+        (1, False, False, doctor.FindingState.MISSING, "its command ended with status 1: check_ptrace"),
+        (None, False, False, doctor.FindingState.MISSING, "it ended before its command did: check_ptrace"),
+        (None, False, True, doctor.FindingState.MISSING, "it did not boot within 60 s"),
     ],
 )
 def test_the_lab_is_ready_when_it_has_booted(
@@ -746,7 +746,7 @@ def test_the_lab_is_ready_when_it_has_booted(
     status: int | None,
     writes: bool,
     hangs: bool,
-    state: doctor.State,
+    state: doctor.FindingState,
     words: str,
 ) -> None:
     used: list[Path] = []
@@ -763,10 +763,14 @@ def test_the_lab_is_ready_when_it_has_booted(
     assert not used[0].exists() and not list(tmp_path.iterdir())
 
 
-def test_what_keeps_the_lab_from_booting_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_keeps_the_lab_from_booting_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def booted(*_: object, **__: object) -> contextlib.AbstractContextManager[None]:
         raise RequirementError("expected user namespaces, found none", hint="sysctl")
 
     monkeypatch.setattr(boot, "booted", booted)
     found = doctor.try_lab(tmp_path)
-    assert found.state is doctor.State.MISSING and "user namespaces" in found.text and found.mend == "sysctl"
+    assert (
+        found.state is doctor.FindingState.MISSING
+        and "user namespaces" in found.text
+        and found.mend == "sysctl"
+    )

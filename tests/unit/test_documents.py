@@ -16,13 +16,13 @@ from harness.documents.experiments import experiments
 from harness.hosts import state
 from harness.model import Clock, LabKernel, Plan, Record, Status
 from harness.model.errors import BusyError, RequirementError, TestbedError
-from harness.model.probing import Forwarding, ForwardingFigures, Socket, Tcp, Udp, UdpFigures
+from harness.model.probing import Forwarding, ForwardingFigures, SocketUse, Tcp, Udp, UdpFigures
 from harness.parse import references
 from harness.parse.jobfile import load_jobs
 from harness.parse.profiles import load_link
 from harness.planning import plan, probe_plan
 from harness.planning.probe_plan import ProbeRequest
-from harness.planning.request import Request
+from harness.planning.request import RunRequest
 from harness.results import probe_store
 from harness.results.probe_records import ProbeRecord
 from harness.results.store import RunFolder
@@ -56,7 +56,7 @@ def pppoe(routed: float, over_pppoe: float, **changes: object) -> list[ProbeReco
 
 
 def switches(*mean_ns: float, **changes: object) -> list[ProbeRecord]:
-    return [on(latency(each, Socket.KEPT), f"switched:{n}", **changes) for n, each in enumerate(mean_ns)]
+    return [on(latency(each, SocketUse.KEPT), f"switched:{n}", **changes) for n, each in enumerate(mean_ns)]
 
 
 @pytest.mark.parametrize("name", references.names())
@@ -95,7 +95,7 @@ def test_every_document_has_experiments_that_can_be_planned() -> None:
                 assert done.returncode == 0, done.stderr
 
 
-def test_a_cost_is_told_with_what_links_have_of_it() -> None:
+def test_a_cost_is_reported_with_what_links_have_of_it() -> None:
     found = answers(0, *pppoe(400e6, 200e6), *pppoe(1000e6, 800e6, **OWN))[1]
     assert dict(found.figures) == {
         "measured": "200 instead of 400 Mbit/s (-50 %)",
@@ -170,7 +170,7 @@ def test_a_small_difference_and_a_gain_are_no_cost(over_pppoe: float, words: str
     assert words in found.conclusion
 
 
-def test_the_documents_own_figure_is_set_beside() -> None:
+def test_the_documents_own_figure_is_set_next_to_ours() -> None:
     def pings(routed_ns: float, pppoe_ns: float) -> str:
         found = answers(0, on(ping(routed_ns), "routed"), on(ping(pppoe_ns), "pppoe"))[0]
         assert dict(found.figures)["in document 000"] == "0.467 instead of 0.287 ms (+63 %)"
@@ -181,12 +181,12 @@ def test_the_documents_own_figure_is_set_beside() -> None:
 
 
 def test_what_others_disturbed_answers_nothing() -> None:
-    found = answers(0, *pppoe(400e6, 200e6, others=(others(0.5, processors=0.5),)))[1]
+    found = answers(0, *pppoe(400e6, 200e6, others=(others(0.5, used=0.5),)))[1]
     assert found.conclusion.startswith("No answer of our own: other programs disturbed that of ")
     assert "disturbed" in dict(found.figures)["measured"]
 
 
-def test_what_was_skipped_is_told_with_its_reason() -> None:
+def test_what_was_skipped_is_reported_with_its_reason() -> None:
     skipped = on(blank(Tcp()), "pppoe", status=Status.SKIPPED, reason="pppd is missing")
     found = answers(0, on(tcp(1e6), "routed"), skipped)[1]
     assert found.conclusion == "No answer of our own: there is no figure of pppoe: pppd is missing."
@@ -197,7 +197,7 @@ def test_figures_of_several_places_are_not_mixed() -> None:
     assert "come from several testbeds" in found.conclusion
 
 
-def test_lost_datagrams_are_told_in_percent() -> None:
+def test_lost_datagrams_are_reported_in_percent() -> None:
     def udp(lost_percent: float) -> ProbeRecord:
         figures = UdpFigures(
             sent_bit_s=1,
@@ -260,7 +260,7 @@ def test_packets_are_compared_with_what_the_links_rate_allows(per_s: float, whom
     assert found.whom == f"{whom}. {said}"
 
 
-def test_a_figure_of_the_labs_processor_is_signed_beside_virtual_times() -> None:
+def test_a_figure_of_the_lab_s_processor_is_signed_with_virtual_times() -> None:
     def values(real: float, **changes: object) -> list[str]:
         made = [on(tcp(real), "routed", **changes), on(tcp(400e6), "routed", **OWN)]
         grid = build_view(View.OPENFLOW, made)
@@ -274,7 +274,7 @@ def test_a_figure_of_the_labs_processor_is_signed_beside_virtual_times() -> None
     assert values(390e6) == ["390.0", "400.0"]
     # Real machines have processors of their own, and what others disturbed has its sign already.
     assert values(200e6, testbed="host") == ["200.0", "400.0"]
-    assert values(200e6, others=(others(0.5, processors=0.5),)) == ["200.0 ! [1]", "400.0"]
+    assert values(200e6, others=(others(0.5, used=0.5),)) == ["200.0 ! [1]", "400.0"]
 
 
 def matrix(**columns: Sequence[float]) -> list[Record]:
@@ -303,10 +303,10 @@ def test_of_a_matrix_all_rows_are_compared() -> None:
     wired, wifi, local, _ = of_matrix([*ours, *virtual])
     assert "expected one column of local, found none" in local.conclusion
     assert wifi.conclusion.startswith("No answer of our own")
-    told = dict(wired.figures)
-    assert told["measured"] == "-75 % in 1 workload (median -75 %)"
-    assert told["in virtual time"] == "-10 % in 1 workload (median -10 %)"
-    assert told["in document 003"] == "-1 % to -78 % in 8 workloads (median -46 %)"
+    reported = dict(wired.figures)
+    assert reported["measured"] == "-75 % in 1 workload (median -75 %)"
+    assert reported["in virtual time"] == "-10 % in 1 workload (median -10 %)"
+    assert reported["in document 003"] == "-1 % to -78 % in 8 workloads (median -46 %)"
     assert (
         "It costs something here in 1 of our 1 workloads; document 003 shows a loss in 6 of 8"
         in wired.conclusion
@@ -469,7 +469,7 @@ def test_what_was_only_skipped_is_no_failure(tmp_path: Path, lab: list[list[str]
     assert lab[1:] == [["probe", "--resume", str(run)]]
 
 
-def test_a_run_that_broke_off_is_told_beside_its_figures(
+def test_a_run_that_broke_off_is_reported_meanwhiles_figures(
     tmp_path: Path, lab: list[list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run_of_probes(tmp_path, "document-000", lambda _: tcp(1e8), virtual=False)
@@ -485,7 +485,7 @@ def test_a_run_that_broke_off_is_told_beside_its_figures(
 
 
 def test_what_is_there_is_not_measured_again(tmp_path: Path, lab: list[list[str]]) -> None:
-    made = plan.make_plan(Request(repeats=1))
+    made = plan.make_plan(RunRequest(repeats=1))
     run = RunFolder(tmp_path / made.run_id)
     run.save_plan(made)
     for column in made.columns:

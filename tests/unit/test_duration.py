@@ -10,7 +10,7 @@ import pytest
 from harness.model import Column, LabKernel, Plan
 from harness.planning import duration
 from harness.planning.plan import make_plan
-from harness.planning.request import Request
+from harness.planning.request import RunRequest
 from harness.results.store import decode
 from tests import flat
 from tests.unit.results_folder import COLUMNS, made_plan
@@ -37,7 +37,7 @@ def test_the_estimate_is_within_a_tenth_of_what_a_run_took(file: Path) -> None:
 @pytest.mark.parametrize(("lab_kernel", "most_s"), [(LabKernel.DEBIAN, 230), (LabKernel.OWN, 250)])
 def test_the_default_run_takes_four_minutes_at_most(lab_kernel: LabKernel, most_s: float) -> None:
     """A little more where WiFi has radios, which only the lab's own kernel gives."""
-    made = make_plan(Request(testbed="lab"))
+    made = make_plan(RunRequest(testbed="lab"))
     assert len(made.columns) * len(made.jobs) == 40
     assert duration.run_s(flat.changed(made, lab_kernel=lab_kernel)) < most_s
 
@@ -59,7 +59,7 @@ def test_more_columns_repeats_and_protection_take_longer() -> None:
     assert thrice == plain
 
 
-def test_a_smoke_run_is_short_and_nothing_is_measured_beside_it_or_again() -> None:
-    made = make_plan(Request(smoke=True))
+def test_a_smoke_run_is_short_and_nothing_is_measured_meanwhile_or_again() -> None:
+    made = make_plan(RunRequest(smoke=True))
     assert (made.runtime_s, made.retries, made.probes) == (1.0, 0, False)
-    assert make_plan(Request(smoke=True, runtime="2s")).runtime_s == 2
+    assert make_plan(RunRequest(smoke=True, runtime="2s")).runtime_s == 2

@@ -13,13 +13,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from harness.explain import Explained, Limit, explain, labs_own, sentence, waterfall
+from harness.explain import Explained, Limit, explain, lab_limited, sentence, waterfall
 from harness.explain.evidence import collect
 from harness.explain.span import Span, exact, within
 from harness.explain.verdict import judge
 from harness.hosts import NamespaceHost
 from harness.model import Clock, HopKind, Hops, Job, LinkProfile, OpenFlow, Record
-from harness.model.beside import Beside, ProcessorUse
+from harness.model.telemetry import ProcessorUse, Telemetry
 from harness.network.links import LinkPath
 from harness.parse.profiles import load_link
 from harness.probes import emulation
@@ -115,13 +115,13 @@ def test_where_the_profile_does_not_tell_nothing_is_measured(
 # Where explain shows it
 
 
-def beside(emulation_ns: float | None = 71_300.0) -> Beside:
-    use = ProcessorUse(hosts=("initiator", "target"), wall_ns=11 * 10**8, processors=1, hottest=0.41)
-    return Beside(processors=(use,), emulation_round_trip_ns=emulation_ns)
+def telemetry(emulation_ns: float | None = 71_300.0) -> Telemetry:
+    use = ProcessorUse(hosts=("initiator", "target"), wall_ns=11 * 10**8, cores=1, busiest_core=0.41)
+    return Telemetry(processors=(use,), emulation_round_trip_ns=emulation_ns)
 
 
 def test_an_io_pays_for_each_of_its_round_trips() -> None:
-    record = measured("wired", "off", 2500, beside=beside(), emulated=True, fio_ns=10**9)
+    record = measured("wired", "off", 2500, telemetry=telemetry(), emulated=True, fio_ns=10**9)
     (read,) = [e for e in collect(record, {"r1": plan_of_them()}) if e.column.link == "wired"]
     assert read.path is not None and read.path.round_trips == 1
     assert read.emulation_ns == Span(71_300 / 2, 71_300, 71_300 * 2)
@@ -134,15 +134,15 @@ def test_an_io_pays_for_each_of_its_round_trips() -> None:
 def test_with_others_in_flight_it_may_cost_nothing() -> None:
     options = (("rw", "read"), ("bs", "256k"), ("ioengine", "libaio"), ("iodepth", "8"))
     plan = plan_of_them(jobs=(Job(name="deep", options=options),))
-    (found,) = collect(measured("wired", "off", 2500, workload="deep", beside=beside()), {"r1": plan})
+    (found,) = collect(measured("wired", "off", 2500, workload="deep", telemetry=telemetry()), {"r1": plan})
     assert found.emulation_ns == Span(0, 71_300, 71_300 * 2)
 
 
 def test_of_one_run_the_least_counts_whichever_column_has_it() -> None:
     records = [
-        *measured("wired", "off", 2500, beside=beside(700_000.0)),
-        *measured("wired", "aes128gcm16", 3000, beside=beside(60_000.0)),
-        *measured("wifi", "off", 9000, beside=beside(1_000.0)),
+        *measured("wired", "off", 2500, telemetry=telemetry(700_000.0)),
+        *measured("wired", "aes128gcm16", 3000, telemetry=telemetry(60_000.0)),
+        *measured("wifi", "off", 9000, telemetry=telemetry(1_000.0)),
     ]
     found = {e.name: e.emulation_ns for e in collect(records, {"r1": plan_of_them()})}
     assert found["wired"] == found["wired+aes128gcm16"] == Span(30_000, 60_000, 120_000)
@@ -150,7 +150,7 @@ def test_of_one_run_the_least_counts_whichever_column_has_it() -> None:
 
 def test_several_runs_calibrate_it_several_times() -> None:
     records = [
-        msgspec.structs.replace(one, run_id=run, beside=beside(ns))
+        msgspec.structs.replace(one, run_id=run, telemetry=telemetry(ns))
         for run, ns in (("r1", 60_000.0), ("r2", 100_000.0))
         for one in measured("wired", "off", 2500)
     ]
@@ -160,7 +160,7 @@ def test_several_runs_calibrate_it_several_times() -> None:
 
 @pytest.mark.parametrize(
     "changes",
-    [{"clock": Clock.VIRTUAL, "beside": beside()}, {"beside": beside(None)}, {"beside": None}],
+    [{"clock": Clock.VIRTUAL, "telemetry": telemetry()}, {"telemetry": telemetry(None)}, {"telemetry": None}],
     ids=["virtual", "unknown", "older"],
 )
 def test_in_virtual_time_and_in_older_records_there_is_no_such_part(changes: dict[str, Any]) -> None:
@@ -188,7 +188,7 @@ def test_over_10_gigabit_the_lab_limits() -> None:
     parts = found.verdict.waterfall_ns
     assert parts["emulation"] == 91_700 and 0 < parts["cpu"] < 60_000
     assert sum(parts.values()) == found.verdict.whole_ns
-    assert found.verdict.limited_by is Limit.LAB and found.verdict.is_labs_own
+    assert found.verdict.limited_by is Limit.LAB and found.verdict.is_lab_limited
     assert found.verdict.change is None
     words = "limited by the lab itself (its emulation some 92 us of each I/O, core 75% busy): 81% of the time"
     assert sentence(found).startswith(words)
@@ -199,7 +199,7 @@ def test_over_gigabit_the_link_takes_longer_than_the_lab() -> None:
     found = read_4k(WIRED, 231.9, 71.3, busy=within(0.41, 0.01))
     parts = found.verdict.waterfall_ns
     assert parts["emulation"] == 71_300 and parts["cpu"] < 15_000
-    assert (found.verdict.limited_by, found.verdict.is_labs_own) == (Limit.ROUND_TRIP, False)
+    assert (found.verdict.limited_by, found.verdict.is_lab_limited) == (Limit.ROUND_TRIP, False)
 
 
 def test_it_takes_no_more_than_is_left() -> None:
@@ -233,41 +233,43 @@ def test_where_the_emulation_limits_a_protected_cell_is_the_labs_as_well() -> No
         emulation_ns=exact(120 * US),
         cipher_ns=within(4 * US, 0.1),
     )
-    assert found.verdict.is_labs_own
+    assert found.verdict.is_lab_limited
 
 
 def test_of_an_unshaped_link_all_is_the_labs() -> None:
     """16.3 us for 4K."""
     found = read_4k(BARE, 16.3, 0.0, busy=within(0.91, 0.01), device_ns=within(5.0 * US, 0.05))
-    assert found.verdict.is_labs_own and "emulation" not in sentence(found)
+    assert found.verdict.is_lab_limited and "emulation" not in sentence(found)
     assert "emulation" not in found.verdict.waterfall_ns
 
 
 # What is marked
 
 
-def labs_columns() -> list[Record]:
+def lab_limited_columns() -> list[Record]:
     """Gigabit, on which 256K take 20 ms: the core is busy nearly all the time."""
-    use = ProcessorUse(hosts=("initiator", "target"), wall_ns=2 * 10**9, processors=1, hottest=0.97)
-    slow = Beside(processors=(use,), emulation_round_trip_ns=80_000.0)
+    use = ProcessorUse(hosts=("initiator", "target"), wall_ns=2 * 10**9, cores=1, busiest_core=0.97)
+    slow = Telemetry(processors=(use,), emulation_round_trip_ns=80_000.0)
     others = [one for one in columns() if one.column.link == "local" or one.column.protection]
-    found = measured("wired", "off", 20_000, beside=slow, emulated=True)
+    found = measured("wired", "off", 20_000, telemetry=slow, emulated=True)
     return others + [msgspec.structs.replace(r, fio_ns=r.read.runtime_ns) for r in found if r.read]
 
 
 def test_a_table_marks_what_the_lab_limits() -> None:
-    records, plans = labs_columns(), {"r1": plan_of_them()}
-    own = labs_own(records, plans)
+    records, plans = lab_limited_columns(), {"r1": plan_of_them()}
+    own = lab_limited(records, plans)
     assert [(cell.key.label, cell.workload) for cell in own] == [("wired", "seq-read-256k")]
-    assert own == {c.evidence.cell for c in explain(records, plans) if c.verdict.is_labs_own}
-    table = build(records, plans=plans, labs_own=own)
+    assert own == {c.evidence.cell for c in explain(records, plans) if c.verdict.is_lab_limited}
+    table = build(records, plans=plans, lab_limited=own)
     (note,) = [note for note in table.marks if note.startswith("lab: ")]
     assert "not the link that it imitates" in note
     text = render(table)
     assert "13.08 lab ±" in text and note in text
     for format in (TableFormat.GITHUB, TableFormat.HTML, TableFormat.LATEX):
         assert "13.08 lab" in render(table, format)
-    columns = {(c["column"]["link"], *c["column"]["protection"]): c["is_labs_own"] for c in cells_of(table)}
+    columns = {
+        (c["column"]["link"], *c["column"]["protection"]): c["is_lab_limited"] for c in cells_of(table)
+    }
     assert columns == {
         ("local",): False,
         ("wired",): True,
@@ -277,7 +279,7 @@ def test_a_table_marks_what_the_lab_limits() -> None:
 
 
 def test_the_commands_mark_it_and_leave_it_out(tmp_path: Path) -> None:
-    write(tmp_path, labs_columns(), plan_of_them())
+    write(tmp_path, lab_limited_columns(), plan_of_them())
     for _ in range(2):  # the second time from the cache
         table = harness("table", str(tmp_path), cwd=tmp_path)
         assert "13.08 lab ±" in table.stdout, table
@@ -286,7 +288,7 @@ def test_the_commands_mark_it_and_leave_it_out(tmp_path: Path) -> None:
         "cells"
     ]
     for cells in (marked, explained):
-        (own,) = [cell["column"] for cell in cells if cell["is_labs_own"]]
+        (own,) = [cell["column"] for cell in cells if cell["is_lab_limited"]]
         assert (own["link"], own["protection"]) == ("wired", [])
     (wired,) = [c for c in explained if c["limited_by"] == "lab"]
     assert wired["waterfall_ns"]["emulation"] == 80_000 and wired["change"] is None
@@ -301,7 +303,7 @@ def test_the_commands_mark_it_and_leave_it_out(tmp_path: Path) -> None:
 
 
 def test_without_an_emulated_link_nothing_is_marked() -> None:
-    assert not labs_own(columns(), {"r1": plan_of_them()})
+    assert not lab_limited(columns(), {"r1": plan_of_them()})
     plain = build(columns(), plans={"r1": plan_of_them()})
     assert not any(note.startswith("lab: ") for note in plain.marks)
 

@@ -79,7 +79,7 @@ def test_what_a_machine_says_of_itself() -> None:
 
 
 @pytest.mark.parametrize(("lscpu", "hypervisor"), [("Architecture: x86_64\n", "none"), ("", None)])
-def test_bare_metal_is_told_from_what_is_not_known(lscpu: str, hypervisor: str | None) -> None:
+def test_bare_metal_is_distinguished_from_what_is_not_known(lscpu: str, hypervisor: str | None) -> None:
     facts = environment.describe_host(asked(lscpu), tools={})
     assert facts.get("hypervisor") == hypervisor
     found = machine_of({"hosts": {"target": facts}}, "target")

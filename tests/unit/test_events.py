@@ -14,9 +14,9 @@ from harness.results.events import (
     CellWithdrawn,
     Ended,
     Event,
+    EventReader,
     Failed,
     Phase,
-    Reader,
     writer,
 )
 
@@ -32,11 +32,11 @@ ALL: list[Event] = [
 
 def test_every_event_comes_back_as_it_was(tmp_path: Path) -> None:
     emit = writer(tmp_path / "events.jsonl")
-    reader = Reader(tmp_path / "events.jsonl")
+    reader = EventReader(tmp_path / "events.jsonl")
     for event in ALL:
         emit(event)
         assert reader.read() == [event]
-    assert Reader(tmp_path / "events.jsonl").read() == ALL
+    assert EventReader(tmp_path / "events.jsonl").read() == ALL
 
 
 def test_each_event_is_one_line(tmp_path: Path) -> None:
@@ -55,7 +55,7 @@ def test_a_line_that_is_not_whole_is_left_for_the_next_read_wherever_it_was_cut(
     whole = file.read_bytes()
     for length in range(begin, len(whole)):
         file.write_bytes(whole[:length])
-        reader = Reader(file)
+        reader = EventReader(file)
         assert reader.read() == [ALL[0]]
         assert reader.read() == []
         file.write_bytes(whole)
@@ -63,7 +63,7 @@ def test_a_line_that_is_not_whole_is_left_for_the_next_read_wherever_it_was_cut(
 
 
 def test_before_the_first_event_there_is_none(tmp_path: Path) -> None:
-    reader = Reader(tmp_path / "events.jsonl")
+    reader = EventReader(tmp_path / "events.jsonl")
     assert reader.read() == []
     writer(tmp_path / "events.jsonl")(ALL[0])
     assert reader.read() == [ALL[0]]
@@ -73,7 +73,7 @@ def test_a_reader_of_a_resumed_run_begins_where_the_first_ended(tmp_path: Path) 
     file = tmp_path / "events.jsonl"
     emit = writer(file)
     emit(ALL[0])
-    reader = Reader(file, start=file.stat().st_size)
+    reader = EventReader(file, start=file.stat().st_size)
     emit(ALL[1])
     assert reader.read() == [ALL[1]]
 
@@ -83,4 +83,4 @@ def test_a_whole_line_of_something_else_is_not_passed_over(tmp_path: Path, line:
     file = tmp_path / "events.jsonl"
     file.write_bytes(line + b"\n")
     with pytest.raises(msgspec.DecodeError):
-        Reader(file).read()
+        EventReader(file).read()

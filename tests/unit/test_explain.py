@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from harness.analysis import theory
-from harness.analysis.theory import Direction, Wire
+from harness.analysis.theory import IoDirection, Wire
 from harness.explain import Explained, Limit, as_json, explain, limits, path, span, text, waterfall
 from harness.explain.evidence import Evidence, Ladder, busiest_of, busy_of, collect
 from harness.explain.path import Demands
@@ -54,7 +54,7 @@ US = 1000.0
 def asked(
     link: LinkProfile = WIRED,
     *,
-    direction: Direction = "read",
+    direction: IoDirection = "read",
     block_bytes: int = 262144,
     framing: theory.Framing | None = None,
     window_bytes: int | None = None,
@@ -69,7 +69,7 @@ def asked(
 @pytest.mark.parametrize("block_bytes", [4096, 65536, 262144])
 @pytest.mark.parametrize("direction", ["read", "write"])
 def test_the_parts_of_a_path_add_up_to_theorys_time(
-    direction: Direction, block_bytes: int, esp: theory.Esp | None
+    direction: IoDirection, block_bytes: int, esp: theory.Esp | None
 ) -> None:
     found = asked(direction=direction, block_bytes=block_bytes, framing=esp)
     agreed = path.dialogue_of("iscsi", SESSION, direction, None)
@@ -258,12 +258,12 @@ def test_what_takes_most_limits(evidence: Evidence, limit: Limit) -> None:
 def test_a_lab_that_limits_is_not_the_link_that_it_emulates() -> None:
     busy = {"time_ns": within(20000 * US, 0.01), "busy": within(0.95, 0.01)}
     real, emulated = (Explained.of(cell(is_emulated=is_emulated, **busy)) for is_emulated in (False, True))
-    assert (real.verdict.is_labs_own, emulated.verdict.is_labs_own) == (False, True)
+    assert (real.verdict.is_lab_limited, emulated.verdict.is_lab_limited) == (False, True)
     assert "limited by processor work (" in text([real])
     assert "limited by the lab itself (" in text([emulated])
-    assert not judge(cell(is_emulated=True)).is_labs_own
+    assert not judge(cell(is_emulated=True)).is_lab_limited
     # What IPsec costs is asked of the processor.
-    assert not judge(protected(is_emulated=True)).is_labs_own
+    assert not judge(protected(is_emulated=True)).is_lab_limited
 
 
 def test_bounds_that_overlap_tell_nothing() -> None:
@@ -276,7 +276,7 @@ def test_bounds_that_overlap_tell_nothing() -> None:
     assert verdict.holds is not None and verdict.holds < 0.95
 
 
-def test_without_a_null_column_crypto_is_not_told_from_the_kernels_path() -> None:
+def test_without_a_null_column_crypto_is_not_distinguished_from_the_kernels_path() -> None:
     sure, unsure = judge(protected()), judge(protected(null=None))
     assert (sure.limited_by, sure.confidence) == (Limit.CRYPTO, Confidence.HIGH)
     assert unsure.limited_by is Limit.UNKNOWN
@@ -455,12 +455,12 @@ def test_what_is_not_known_is_said(records: list[Record], plans: Any, word: str)
 
 
 def test_the_core_is_busy_when_fio_starts_and_idles_only_within_the_io() -> None:
-    from harness.model.beside import Beside, ProcessorUse
+    from harness.model.telemetry import ProcessorUse, Telemetry
 
-    used = Beside(
-        processors=(ProcessorUse(hosts=("target",), wall_ns=2 * 10**9, processors=1, hottest=0.75),)
+    used = Telemetry(
+        processors=(ProcessorUse(hosts=("target",), wall_ns=2 * 10**9, cores=1, busiest_core=0.75),)
     )
-    records = [record(read=transfer(1), beside=used, fio_ns=10**9)] * 3
+    records = [record(read=transfer(1), telemetry=used, fio_ns=10**9)] * 3
     assert busy_of(records, 0.0) == exact(0.5)
     # 0.2 s of the 0.5 that it idled are fio's start, which it is to be known to take in any case.
     assert busy_of(records, 0.2e9) == Span(0.5, 0.7, 0.7)
@@ -468,15 +468,15 @@ def test_the_core_is_busy_when_fio_starts_and_idles_only_within_the_io() -> None
 
 
 def test_the_busiest_core_is_named_where_there_are_several_kernels() -> None:
-    from harness.model.beside import Beside, ProcessorUse
+    from harness.model.telemetry import ProcessorUse, Telemetry
 
-    def used(**hottest: float) -> Beside:
-        uses = [ProcessorUse(hosts=(n,), wall_ns=1, processors=1, hottest=h) for n, h in hottest.items()]
-        return Beside(processors=tuple(uses))
+    def used(**busiest_core: float) -> Telemetry:
+        uses = [ProcessorUse(hosts=(n,), wall_ns=1, cores=1, busiest_core=h) for n, h in busiest_core.items()]
+        return Telemetry(processors=tuple(uses))
 
-    router = record(beside=used(initiator=0.4, target=0.6, hop=0.99))
-    assert busiest_of([router, router, record(beside=used(target=0.9, hop=0.5))]) == "hop"
-    assert busiest_of([record(beside=used(target=0.99)), record()]) == ""
+    router = record(telemetry=used(initiator=0.4, target=0.6, hop=0.99))
+    assert busiest_of([router, router, record(telemetry=used(target=0.9, hop=0.5))]) == "hop"
+    assert busiest_of([record(telemetry=used(target=0.99)), record()]) == ""
     limited = cell(time_ns=within(20000 * US, 0.01), busy=within(0.95, 0.01), busiest="hop")
     (verdict,) = [judge(limited)]
     assert (verdict.limited_by, verdict.detail) == (Limit.CPU, "core of the hop 95% busy")
@@ -558,7 +558,7 @@ def test_words_for_people() -> None:
     )
 
 
-def test_what_is_told_fits_the_terminal() -> None:
+def test_what_is_reported_fits_the_terminal() -> None:
     cells = explain(columns(), {"r1": plan_of_them()})
     wide, narrow = text(cells), text(cells, 80)
     words = " ".join(narrow.split())
@@ -596,7 +596,7 @@ def test_the_parts_of_the_time_fit_a_terminal() -> None:
     assert "  1495.5  1495.5" in "\n".join(lines_of(whole, names, 200))
 
 
-def test_of_a_plain_fio_output_is_told_what_it_lacks() -> None:
+def test_of_a_plain_fio_output_is_reported_what_it_lacks() -> None:
     """It was told to have blocks of several sizes, and a plan that got lost."""
     (of_fio,) = explain([record(10.0, source=FIO_SOURCE, link="fio", transport=None, block_bytes=None)], {})
     missing = of_fio.evidence.missing

@@ -15,8 +15,8 @@ import pytest
 
 from harness import __version__
 from harness.model import SCHEMA_VERSION, Job, LabKernel, Latency, Machines, Proof, Record, Status
-from harness.model.beside import Beside, Others, ProcessorUse, RoundTrips
 from harness.model.errors import RequirementError, UsageError
+from harness.model.telemetry import Others, ProcessorUse, RoundTrips, Telemetry
 from harness.table import export
 from harness.table.export import COLUMNS, ExportFormat, encode, rows
 from tests.unit.command import harness
@@ -157,20 +157,20 @@ def test_parquet_keeps_types_even_of_empty_columns() -> None:
 
 
 def test_a_row_says_how_and_under_what_load_it_was_measured() -> None:
-    beside = Beside(
+    telemetry = Telemetry(
         round_trips=RoundTrips(interval_ns=10**7, payload_bytes=56, sent=9, received=9, p50_ns=2.5e5),
         processors=tuple(
-            ProcessorUse(hosts=(host,), wall_ns=10**9, processors=4, hottest=part)
+            ProcessorUse(hosts=(host,), wall_ns=10**9, cores=4, busiest_core=part)
             for host, part in (("initiator", 0.25), ("target", 0.75))
         ),
     )
-    found = msgspec.structs.replace(record(1.0, workload="w"), beside=beside)
+    found = msgspec.structs.replace(record(1.0, workload="w"), telemetry=telemetry)
     options = (("ioengine", "libaio"), ("iodepth", "32"), ("numjobs", "4"))
     planned = msgspec.structs.replace(
         made_plan(), jobs=(Job(name="w", options=options),), harness_version="9.1"
     )
     (row,) = rows([found], plans={found.run_id: planned})
-    assert (row["queue_depth"], row["jobs"], row["storage"], row["harness_version"]) == (
+    assert (row["queue_depth"], row["numjobs"], row["storage"], row["harness_version"]) == (
         32,
         4,
         "ramdisk",
@@ -178,9 +178,12 @@ def test_a_row_says_how_and_under_what_load_it_was_measured() -> None:
     )
     assert (row["round_trip_p50_ns"], row["busiest_core"]) == (2.5e5, 0.75)
     (unknown,) = rows([record(1.0)])
-    assert (unknown["queue_depth"], unknown["jobs"], unknown["harness_version"], unknown["busiest_core"]) == (
-        None,
-    ) * 4
+    assert (
+        unknown["queue_depth"],
+        unknown["numjobs"],
+        unknown["harness_version"],
+        unknown["busiest_core"],
+    ) == (None,) * 4
 
 
 def test_a_row_says_which_kernel_and_machines_measured_it() -> None:
@@ -200,7 +203,7 @@ def test_a_row_says_which_kernel_and_machines_measured_it() -> None:
     assert row["kernel"] == row["initiator_kernel"] == "6.1.192-harness"
 
 
-def test_the_mode_of_esp_stands_beside_ipsec_alone() -> None:
+def test_the_mode_of_esp_stands_with_ipsec_alone() -> None:
     """Earlier versions wrote it beside every protection."""
     (row,) = rows([record(1.0, protection=("wireguard",), ipsec_mode="transport")])
     assert (row["protection"], row["ipsec"], row["ipsec_mode"]) == ("wireguard", "off", None)
@@ -209,7 +212,7 @@ def test_the_mode_of_esp_stands_beside_ipsec_alone() -> None:
 @pytest.mark.parametrize(("taken", "is_disturbed"), [(0.09, False), (0.11, True), (None, False)])
 def test_a_row_says_whether_it_may_be_used(taken: float | None, is_disturbed: bool) -> None:
     others = Others(hosts=("initiator", "target"), wall_ns=10**9, cores=1, taken=taken)
-    (row,) = rows([record(1.0, beside=Beside(others=(others,)))])
+    (row,) = rows([record(1.0, telemetry=Telemetry(others=(others,)))])
     assert (row["disturbed"], row["is_disturbed"]) == (taken, is_disturbed)
 
 
@@ -295,5 +298,5 @@ def test_variables_list_the_values_of_tags() -> None:
 
 def test_the_documentation_names_the_tags_in_their_order() -> None:
     text = (Path(__file__).parents[2] / "docs" / "export.md").read_text(encoding="utf-8")
-    told = re.search(r"tags are ([^;]*);", text)
-    assert told is not None and tuple(_names(told[1])) == export.TAGS
+    reported = re.search(r"tags are ([^;]*);", text)
+    assert reported is not None and tuple(_names(reported[1])) == export.TAGS

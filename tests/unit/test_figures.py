@@ -121,7 +121,7 @@ def test_what_is_stored_is_what_is_shown() -> None:
 
 
 @pytest.mark.parametrize("name", figures.RUNS)
-def test_what_is_stored_was_measured_by_the_command_that_is_told(name: str) -> None:
+def test_what_is_stored_was_measured_by_the_command_that_is_reported(name: str) -> None:
     # More options behind it are those of a trial, which docs/figures/README.md shows.
     assert figures.measured(name)["command"].startswith(f"harness {shlex.join(figures.RUNS[name])}")
 
@@ -133,8 +133,8 @@ def test_what_is_stored_is_small_and_names_no_folder_of_the_machine() -> None:
     assert not [file for file in files if any(folder in file.read_text() for folder in folders)]
 
 
-def block(asked: str, told: str) -> str:
-    return f"It was <!-- figures: {asked} -->{told}<!-- end --> there.\n"
+def block(asked: str, reported: str) -> str:
+    return f"It was <!-- figures: {asked} -->{reported}<!-- end --> there.\n"
 
 
 def test_a_figure_that_differs_is_named_and_mended() -> None:

@@ -10,7 +10,7 @@ from harness.model import TRANSPORTS, LabKernel
 from harness.network import links
 from harness.network.paths import openflow, pppoe
 from harness.planning.plan import make_plan
-from harness.planning.request import Request
+from harness.planning.request import RunRequest
 from harness.protection import ipsec
 from harness.runs import leftovers, modules
 from harness.storage import transports
@@ -54,7 +54,7 @@ def test_of_a_run_that_never_was_nothing_is_left() -> None:
 
 def test_a_plan_takes_the_modules_of_what_it_brings_up() -> None:
     both_transports = ("iscsi", "nvme-tcp")
-    asked = Request(links=("wired", "pppoe", "openflow"), ipsec=("both",), transports=both_transports)
+    asked = RunRequest(links=("wired", "pppoe", "openflow"), ipsec=("both",), transports=both_transports)
     made = make_plan(asked)
     assert made.setting.lab_kernel is LabKernel.DEBIAN
     wanted = modules.of(made)

@@ -34,7 +34,7 @@ from harness.model.errors import UsageError
 from harness.model.probing import Ping, Tcp
 from harness.parse.files import read_bytes
 from harness.planning.plan import make_plan
-from harness.planning.request import Kernels, Request
+from harness.planning.request import Kernels, RunRequest
 from harness.results import planned, probe_store, rules
 from harness.results.store import FIO_SOURCE, RunFolder, open_results, raw_file, write_atomically, write_out
 from tests.unit.command import harness
@@ -149,14 +149,16 @@ def test_a_disk_that_cannot_be_is_refused() -> None:
 @pytest.mark.parametrize(
     "request_",
     [
-        Request(),
-        Request(links=("switched:4", "pppoe", "openflow:flows"), testbed="host", backing="file:/tmp/a b.img"),
-        Request(profile="modern", confidence="5%", iscsi=("MaxBurstLength=64K", "InitialR2T=no")),
-        Request(target="ssh://root@nas", links=("local", "wired=eth0@192.0.2.1"), hops=("ssh://gateway",)),
-        Request(lab_initiators=2, kernels=Kernels.APART),
+        RunRequest(),
+        RunRequest(
+            links=("switched:4", "pppoe", "openflow:flows"), testbed="host", backing="file:/tmp/a b.img"
+        ),
+        RunRequest(profile="modern", confidence="5%", iscsi=("MaxBurstLength=64K", "InitialR2T=no")),
+        RunRequest(target="ssh://root@nas", links=("local", "wired=eth0@192.0.2.1"), hops=("ssh://gateway",)),
+        RunRequest(lab_initiators=2, kernels=Kernels.APART),
     ],
 )
-def test_what_can_be_asked_for_comes_back(tmp_path: Path, request_: Request) -> None:
+def test_what_can_be_asked_for_comes_back(tmp_path: Path, request_: RunRequest) -> None:
     plan = make_plan(request_)
     assert saved(tmp_path, plan).load_plan() == plan
 
@@ -208,7 +210,7 @@ def test_ciphers_measured_at_one_size_are_refused(tmp_path: Path) -> None:
 
 
 def test_the_lab_takes_nothing_typed_again() -> None:
-    assert planned.outside(make_plan(Request())) == []
+    assert planned.outside(make_plan(RunRequest())) == []
     planned.require_typed(made_plan(), "r1", [])
     with pytest.raises(UsageError, match="other options"):
         planned.require_typed(made_plan(), "r1", [("--target", "local")])
@@ -232,7 +234,7 @@ def test_what_leads_out_of_the_lab_is_typed_again() -> None:
 
 
 def test_a_file_of_the_run_alone_is_not_typed_again() -> None:
-    plan = make_plan(Request(target="ssh://root@nas", links=("wired=eth0",)))
+    plan = make_plan(RunRequest(target="ssh://root@nas", links=("wired=eth0",)))
     assert planned.outside(plan) == [("--target", "ssh://root@nas"), ("--link", "wired=eth0")]
     typed = [*planned.outside(plan), ("--initiator", "local"), ("--link", "local")]
     planned.require_typed(plan, "r1", typed)
@@ -253,7 +255,9 @@ def test_a_foreign_folder_does_not_choose_the_machines(tmp_path: Path, command: 
 
 
 def test_a_resumed_run_says_what_it_is_about_to_run(tmp_path: Path) -> None:
-    folder = saved(tmp_path, make_plan(Request(testbed="host", links=("local",), backing="file:/nowhere/x")))
+    folder = saved(
+        tmp_path, make_plan(RunRequest(testbed="host", links=("local",), backing="file:/nowhere/x"))
+    )
     (folder.path / "planted").symlink_to("/etc")
     words = ("--testbed", "host", "--backing", "file:/nowhere/x")
     done = harness("run", "--resume", "./theirs", *words, cwd=tmp_path)
@@ -276,7 +280,7 @@ def test_the_plan_of_a_resumed_run_says_what_is_left_of_it(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("where", ["events.jsonl", "console.log", "cells", "raw/x", "twin"])
 def test_a_folder_with_links_is_not_written_to(tmp_path: Path, where: str) -> None:
-    folder = saved(tmp_path, make_plan(Request(links=("local",), workloads=("rand-read-4k",))))
+    folder = saved(tmp_path, make_plan(RunRequest(links=("local",), workloads=("rand-read-4k",))))
     victim = tmp_path / "victim"
     victim.mkdir()
     place = folder.path / where
@@ -288,7 +292,7 @@ def test_a_folder_with_links_is_not_written_to(tmp_path: Path, where: str) -> No
 
 
 def test_a_file_that_has_another_name_is_not_written_to(tmp_path: Path) -> None:
-    folder = saved(tmp_path, make_plan(Request(links=("local",), workloads=("rand-read-4k",))))
+    folder = saved(tmp_path, make_plan(RunRequest(links=("local",), workloads=("rand-read-4k",))))
     victim = tmp_path / "victim"
     victim.write_text("mine", encoding="utf-8")
     (folder.path / "events.jsonl").hardlink_to(victim)

@@ -31,18 +31,20 @@ class Sevens:
             raise ValueError("thirteen")
 
 
-def test_failures_are_told_apart_counted_and_reduced() -> None:
-    told = fuzz(Sevens(), seed=1, seconds=60, most=300)
-    assert told.cases == 300
-    assert len(told.findings) == 2
-    seven = told.findings["a seven"]
-    (thirteen,) = (finding for kind, finding in told.findings.items() if kind.startswith("ValueError in "))
+def test_failures_are_distinguished_counted_and_reduced() -> None:
+    reported = fuzz(Sevens(), seed=1, seconds=60, most=300)
+    assert reported.cases == 300
+    assert len(reported.findings) == 2
+    seven = reported.findings["a seven"]
+    (thirteen,) = (
+        finding for kind, finding in reported.findings.items() if kind.startswith("ValueError in ")
+    )
     assert set(seven.case.parts) == {7}
     assert set(thirteen.case.parts) == {13}
     assert 20 < seven.times < 120
     again = fuzz(Sevens(), seed=1, seconds=60, first=seven.number, most=1)
     assert list(again.findings) == ["a seven"]
-    assert "a seven (" in str(told)
+    assert "a seven (" in str(reported)
 
 
 def test_a_case_without_end_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:

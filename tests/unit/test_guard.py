@@ -75,9 +75,9 @@ class Surveyed(NamespaceHost):
     ) -> Completed:
         del input, timeout_s, env
         self.ran.append(tuple(argv))
-        told = self.signatures if argv[0] == "wipefs" else self.survey
-        wrapped = told if isinstance(told, Survey) else {"signatures": told}
-        answer = told if isinstance(told, str) else msgspec.json.encode(wrapped).decode()
+        reported = self.signatures if argv[0] == "wipefs" else self.survey
+        wrapped = reported if isinstance(reported, Survey) else {"signatures": reported}
+        answer = reported if isinstance(reported, str) else msgspec.json.encode(wrapped).decode()
         return Completed(argv=tuple(argv), status=0, stdout=answer, stderr="", seconds=0.0)
 
 
@@ -218,7 +218,7 @@ def test_the_hint_frees_from_the_top_down_and_quotes() -> None:
     )
 
 
-def test_nobody_is_told_to_unmount_the_root() -> None:
+def test_nobody_is_reported_to_unmount_the_root() -> None:
     with pytest.raises(DeviceRefused) as refusal:
         ask(DISK, changed(PARTITION, mounts={"/": ""}))
     assert refusal.value.hint == "name another device"

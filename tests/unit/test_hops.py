@@ -23,9 +23,9 @@ from harness.observe.hops import Hop
 from harness.parse.hosts import parse_address
 from harness.planning import probe_plan
 from harness.planning.plan import make_plan
-from harness.planning.request import Kernels, Request
+from harness.planning.request import Kernels, RunRequest
 from harness.results.store import RunFolder
-from harness.runs import inside
+from harness.runs import executor
 from harness.testbeds import doctor
 from tests.unit.fakes import World
 from tests.unit.test_remote import script
@@ -115,7 +115,7 @@ def test_a_hop_may_be_this_machine(tmp_path: Path, tools: Path) -> None:
         ("exit 255", "the connection ended", "by hand"),
     ],
 )
-def test_one_that_cannot_be_reached_is_told_in_a_sentence(
+def test_one_that_cannot_be_reached_is_reported_in_a_sentence(
     tools: Path, tmp_path: Path, answer: str, said: str, hint: str
 ) -> None:
     script(tools, "ssh", answer)
@@ -171,7 +171,7 @@ def test_it_is_asked_what_it_is(hop: Hop) -> None:
         "hosts": {
             "hop": {
                 "address": "ssh://admin@router",
-                "unseen": "the hop (ssh://admin@router) was lost: the connection ended",
+                "lost": "the hop (ssh://admin@router) was lost: the connection ended",
             }
         }
     }
@@ -240,11 +240,11 @@ def test_a_hop_is_counted_with_all_of_its_interfaces_that_carried_anything() -> 
     ends, hop = counted.processors
     assert ends.hosts == ("initiator", "target") and hop.hosts == ("hop",)
     assert (hop.user, hop.system, hop.softirq) == pytest.approx((0.1, 0.2, 0.2))
-    assert hop.hottest == pytest.approx(1.0) and hop.energy_j is None
+    assert hop.busiest_core == pytest.approx(1.0) and hop.energy_j is None
     (eth0,) = counted.interfaces
     assert (eth0.host, eth0.interface) == ("hop", "eth0")
     assert eth0.rx_bytes == 2 * eth0.tx_bytes > 0 and eth0.drops > 0
-    assert counted.unseen == {}
+    assert counted.lost_hops == {}
 
 
 def test_two_names_of_one_kernel_are_counted_once() -> None:
@@ -265,26 +265,26 @@ def test_two_names_of_one_kernel_are_counted_once() -> None:
 @pytest.mark.parametrize("looks", range(4))
 def test_a_hop_that_is_lost_costs_its_own_figures(looks: int) -> None:
     """``looks`` it is there for: at its interfaces, at its processors, and the same again."""
-    told: list[str] = []
+    reported: list[str] = []
     hosts = [Booted().host("initiator")]
-    observer = Observer(hosts, [Router("hop", boot="b", looks=looks)], tell=told.append)
+    observer = Observer(hosts, [Router("hop", boot="b", looks=looks)], tell=reported.append)
     counted = observer.watch()()
     assert [use.hosts for use in counted.processors if "hop" not in use.hosts] == [("initiator",)]
     assert not counted.interfaces
-    assert counted.unseen == {"hop": "the hop was lost"}
-    assert observer.watch()().unseen == counted.unseen
-    assert told == ["the hop was lost; its counters are n/a from now on"]
+    assert counted.lost_hops == {"hop": "the hop was lost"}
+    assert observer.watch()().lost_hops == counted.lost_hops
+    assert reported == ["the hop was lost; its counters are n/a from now on"]
 
 
 # What may be asked for
 
-REAL = Request(target="ssh://root@nas", links=("wired=eth0",), ipsec=("off",))
+REAL = RunRequest(target="ssh://root@nas", links=("wired=eth0",), ipsec=("off",))
 
 
 def test_hops_are_planned_as_they_were_named() -> None:
     names = ("ssh://me@gateway", "ssh://switch:2222", "local")
     assert make_plan(msgspec.structs.replace(REAL, hops=names)).hops == names
-    on_host = Request(testbed="host", links=("wired",), ipsec=("off",), hops=names)
+    on_host = RunRequest(testbed="host", links=("wired",), ipsec=("off",), hops=names)
     assert make_plan(on_host).hops == names
     probing = probe_plan.make_plan(msgspec.structs.replace(REAL, hops=names), [Ping()], "probes")
     assert probing.hops == names
@@ -295,11 +295,11 @@ def test_hops_are_planned_as_they_were_named() -> None:
     ("request_", "named", "message"),
     [
         (
-            Request(),
+            RunRequest(),
             ("ssh://gw",),
             "--hop 'ssh://gw' needs real machines, but the testbed is the lab",
         ),
-        (Request(kernels=Kernels.APART), ("ssh://gw",), "or have nothing between their kernels"),
+        (RunRequest(kernels=Kernels.APART), ("ssh://gw",), "or have nothing between their kernels"),
         (REAL, ("ssh://gw", "ssh://gw"), "expected up to 16 different hops, found "),
         (REAL, tuple(f"ssh://gw{n}" for n in range(17)), "expected up to 16 different hops, found "),
         (REAL, ("gw",), r"expected hop as ssh://\[USER@\]HOST\[:PORT\] or local, found gw"),
@@ -307,7 +307,7 @@ def test_hops_are_planned_as_they_were_named() -> None:
     ],
 )
 def test_hops_that_cannot_be_are_refused_in_a_sentence(
-    request_: Request, named: tuple[str, ...], message: str
+    request_: RunRequest, named: tuple[str, ...], message: str
 ) -> None:
     with pytest.raises(UsageError, match=message) as refused:
         make_plan(msgspec.structs.replace(request_, hops=named))
@@ -315,9 +315,9 @@ def test_hops_that_cannot_be_are_refused_in_a_sentence(
 
 
 def test_hops_are_reached_before_anything_is_brought_up(tools: Path, tmp_path: Path) -> None:
-    asked = Request(testbed="host", links=("wired",), ipsec=("off",), hops=("local", "ssh://admin@router"))
+    asked = RunRequest(testbed="host", links=("wired",), ipsec=("off",), hops=("local", "ssh://admin@router"))
     made, folder = make_plan(asked), RunFolder(tmp_path)
-    with inside.hosts(made, folder, lambda _event: None) as taking_part:
+    with executor.hosts(made, folder, lambda _event: None) as taking_part:
         assert [hop.address for hop in taking_part.hops] == list(asked.hops)
         assert [host.name for host in taking_part.all] == ["initiator", "target"]
         (use,) = taking_part.observer(lambda _event: None, energy=False).watch()().processors
@@ -327,6 +327,6 @@ def test_hops_are_reached_before_anything_is_brought_up(tools: Path, tmp_path: P
     script(tools, "ssh", "echo 'ssh: connect to host router port 22: No route to host' >&2; exit 255")
     with (
         pytest.raises(RequirementError, match=r"the hop2 \(ssh://admin@router\) could not be reached"),
-        inside.hosts(made, folder, lambda _event: None),
+        executor.hosts(made, folder, lambda _event: None),
     ):
         pytest.fail("it was reached")

@@ -26,7 +26,7 @@ def host(monkeypatch: pytest.MonkeyPatch) -> NamespaceHost:
     return NamespaceHost("target", "harness-beef-0")
 
 
-def test_files_of_a_namespace_are_told_apart_whatever_is_in_them(
+def test_files_of_a_namespace_are_distinguished_whatever_is_in_them(
     host: NamespaceHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     texts = {"a": "one\ntwo\n", "empty": "", "blank": "\n\n", "unfinished": "x", "z": " 1: 2\n"}

@@ -58,7 +58,7 @@ def test_a_session_has_an_iface_record_that_names_it_whoever_logs_it_in(tmp_path
 def test_a_record_that_was_made_before_iscsid_answered_is_made_again() -> None:
     """A second without an answer gives one without CHAP, with a login that is tried eight times for 15 s."""
     world = World()
-    world.iscsi.told_in_vain = 2
+    world.iscsi.ignored_commands = 2
     SESSION.acquire(world.host("initiator"))
     again = [f"{NODE} --op new", NODE, f"{NODE} --op delete"]
     assert world.said[1:] == [*again, *again, f"{NODE} --op new", NODE, f"{NODE} --login"]
@@ -68,7 +68,7 @@ def test_a_record_that_was_made_before_iscsid_answered_is_made_again() -> None:
 def test_an_iscsid_that_never_answers_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(initiator, "START_DEADLINE_S", 0.3)
     world = World()
-    world.iscsi.told_in_vain = 1_000
+    world.iscsi.ignored_commands = 1_000
     with pytest.raises(CommandFailed, match=r"expected iscsid to answer within 0\.3 s") as failed:
         SESSION.acquire(world.host("initiator"))
     assert failed.value.hint is not None and "systemctl status iscsid" in failed.value.hint
@@ -97,7 +97,9 @@ def test_a_session_under_another_name_is_not_taken(name: str) -> None:
 
 
 @pytest.mark.parametrize(("status", "kind"), [(8, NoAnswer), (4, NoAnswer), (24, CommandFailed)])
-def test_a_portal_that_does_not_answer_is_told_from_one_that_refuses(status: int, kind: type) -> None:
+def test_a_portal_that_does_not_answer_is_distinguished_from_one_that_refuses(
+    status: int, kind: type
+) -> None:
     node = ("iscsiadm", "--mode", "node", "--targetname", SESSION.iqn, "--portal", "198.18.0.2:3264")
     login = (*node, "--interface", "harness-198.18.0.2-3264", "--login")
     world = World(answers=[(login, (status, "", "iscsiadm: it failed"))])
@@ -243,7 +245,7 @@ def test_units_are_stopped_and_no_failure_of_theirs_stays(machine: Machine) -> N
     assert machine.undo() == (0, [SETTLED, STOPPED, "reset-failed --quiet iscsid.socket iscsid.service"])
 
 
-def test_a_unit_that_does_not_stop_is_told(machine: Machine) -> None:
+def test_a_unit_that_does_not_stop_is_reported(machine: Machine) -> None:
     assert machine.undo(stopped=5) == (5, [SETTLED, STOPPED])
 
 

@@ -487,7 +487,7 @@ STATS = {
 ERRORS = {"rx_errors": 2, "rx_dropped": 0, "tx_errors": 0, "tx_carrier_errors": 3}
 
 
-def test_a_description_of_what_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_description_of_what_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     texts = {"eth0": SETTINGS, "-i": DRIVER, "-k": FEATURES}
     monkeypatch.setattr(interfaces, "_ethtool", lambda _host, *words: texts[words[0]])
     host = machine("initiator", device("eth0", mtu=9000, stats64=STATS, address="02:00:00:00:00:01"))

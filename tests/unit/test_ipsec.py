@@ -19,8 +19,8 @@ from harness.parse import proc_crypto
 from harness.protection import ipsec, xfrm
 from harness.protection.ipsec import Certificate, Credentials, SecurityAssociations
 from harness.protection.ipsec.charon import Charon
-from harness.protection.witness import REQID, Report
-from harness.protection.xfrm import Barrier, Clearance
+from harness.protection.witness import REQID, WitnessReport
+from harness.protection.xfrm import Clearance, IpsecBarrier
 from tests.unit.fakes import Command, World
 from tests.unit.fakes.ipsec import association, state_text
 
@@ -127,14 +127,14 @@ def test_the_first_of_drivers_with_equal_priority_is_in_use() -> None:
 
 def reports(
     algorithms: Sequence[str], mode: str = "transport", *, directions: int = 2
-) -> tuple[Report, Report]:
+) -> tuple[WitnessReport, WitnessReport]:
     """What the witnesses of both ends tell: an association of each direction."""
     ends = ((NEAR, FAR), (FAR, NEAR))[:directions]
     states = tuple(
         association(spi, source, destination, 0, algorithms=algorithms, mode=mode)
         for spi, (source, destination) in enumerate(ends)
     )
-    report = Report(before="", states=states, after="", snmp="")
+    report = WitnessReport(before="", states=states, after="", snmp="")
     return report, report
 
 
@@ -148,7 +148,9 @@ class Crypto(World):
     [(("cbc(aes)", "hmac(sha256)"), CBC), (("hmac(sha256)", "cbc(aes)"), CBC)],
     ids=["in this order", "in that"],
 )
-def test_what_was_negotiated_is_told_by_the_kernels(algorithms: Sequence[str], proposal: Proposal) -> None:
+def test_what_was_negotiated_is_reported_by_the_kernels(
+    algorithms: Sequence[str], proposal: Proposal
+) -> None:
     host = Crypto().host("initiator")
     assert ipsec.negotiated(host, reports(algorithms, "tunnel"), proposal, IpsecMode.TUNNEL) == {
         "proposal": "aes128-sha256",
@@ -181,16 +183,16 @@ def test_every_association_of_both_ends_has_to_be_what_was_asked_for() -> None:
     for number in range(4):
         states = [list(good.states), list(good.states)]
         states[number // 2][number % 2] = association(9, NEAR, FAR, 0, algorithms=("ecb(cipher_null)",))
-        told = [msgspec.structs.replace(good, states=tuple(each)) for each in states]
+        reported = [msgspec.structs.replace(good, states=tuple(each)) for each in states]
         with pytest.raises(CommandFailed):
-            ipsec.negotiated(World().host("initiator"), told, GCM, IpsecMode.TRANSPORT)
+            ipsec.negotiated(World().host("initiator"), reported, GCM, IpsecMode.TRANSPORT)
 
 
 @pytest.mark.parametrize("directions", [0, 1])
 def test_a_kernel_without_states_for_both_directions_is_an_error(directions: int) -> None:
-    told = reports(GCM.kernel_algorithms, directions=directions)
+    reported = reports(GCM.kernel_algorithms, directions=directions)
     with pytest.raises(CommandFailed, match="a kernel has no ESP state"):
-        ipsec.negotiated(World().host("initiator"), told, GCM, IpsecMode.TRANSPORT)
+        ipsec.negotiated(World().host("initiator"), reported, GCM, IpsecMode.TRANSPORT)
 
 
 # The barrier
@@ -203,7 +205,7 @@ def test_the_barrier_blocks_the_portal_in_both_directions(
     end: Literal["initiator", "target"], to_portal: str, from_portal: str
 ) -> None:
     world = World()
-    barrier = Barrier(end, NEAR, FAR, 3260)
+    barrier = IpsecBarrier(end, NEAR, FAR, 3260)
     barrier.acquire(world.host(end))
     there = f"src {NEAR}/32 dst {FAR}/32 proto 6 dport 3260 dir {to_portal}"
     back = f"src {FAR}/32 dst {NEAR}/32 proto 6 sport 3260 dir {from_portal}"
@@ -220,7 +222,7 @@ def test_the_barrier_blocks_the_portal_in_both_directions(
 def test_a_barrier_names_the_port_of_its_path() -> None:
     """Beside it an SSH connection between the same two addresses goes on."""
     world = World()
-    Barrier("initiator", NEAR, FAR, 3276).acquire(world.host("initiator"))
+    IpsecBarrier("initiator", NEAR, FAR, 3276).acquire(world.host("initiator"))
     assert ["dport 3276 dir out" in line or "sport 3276 dir in" in line for line in world.said] == [
         True,
         True,
@@ -230,13 +232,13 @@ def test_a_barrier_names_the_port_of_its_path() -> None:
 
 def test_a_barrier_that_is_not_there_is_undone_silently() -> None:
     world = World()
-    assert carry_out(Barrier("target", NEAR, FAR, 3260).undo(), world.host("target").run).problems == []
+    assert carry_out(IpsecBarrier("target", NEAR, FAR, 3260).undo(), world.host("target").run).problems == []
     assert len(world.said) == 2
 
 
 def test_a_barrier_that_stays_is_a_problem() -> None:
     world = World(broken=lambda command: "delete" in command.argv)
-    (problem,) = carry_out(Barrier("target", NEAR, FAR, 3260).undo(), world.host("target").run).problems
+    (problem,) = carry_out(IpsecBarrier("target", NEAR, FAR, 3260).undo(), world.host("target").run).problems
     assert "it was made to fail" in problem
     assert len(world.said) == 2, "the second was tried, too"
 
@@ -373,7 +375,7 @@ def saying(states: str, policies: str) -> World:
     return World(answers=[of_states, (("ip", "xfrm", "policy", "list"), (0, policies, ""))])
 
 
-def test_what_is_left_of_a_path_is_told_from_what_others_have_between_its_addresses() -> None:
+def test_what_is_left_of_a_path_is_distinguished_from_what_others_have_between_its_addresses() -> None:
     states = state_text(FAR, NEAR, spi=0xC0FFEE02, reqid=OURS)
     states += state_text(NEAR, FAR, spi=0xC0FFEE01, reqid=OURS)
     states += state_text(NEAR, FAR, spi=3, reqid=OURS + 1) + state_text(FAR, NEAR, spi=4, reqid=0)
@@ -390,7 +392,7 @@ def test_what_is_left_of_a_path_is_told_from_what_others_have_between_its_addres
     assert ipsec.left_over(host, []) == [], "without a path nothing is the run's"
 
 
-def test_whatever_is_left_between_addresses_that_are_the_runs_own_is_told() -> None:
+def test_whatever_is_left_between_addresses_that_are_the_runs_own_is_reported() -> None:
     """A larval state has no reqid yet."""
     larval = re.sub(r"\taead.*\n", "", state_text(FAR, NEAR, spi=4, reqid=0))
     world = saying(larval, POLICIES)
@@ -460,13 +462,13 @@ def raised_tunnel(
     )
     world.make(f"netns {NAME}")
     with ipsec.tunnel(link, ends, name=NAME, proposal=GCM, mode=mode, credentials=credentials):
-        connections = {host: m[NAME] for host, command, m in world.told if command == "load-conn"}
+        connections = {host: m[NAME] for host, command, m in world.vici_messages if command == "load-conn"}
     return connections["initiator"], connections["target"]
 
 
 @pytest.mark.parametrize("mode", list(IpsecMode))
 @pytest.mark.parametrize("auth", list(IkeAuth))
-def test_both_ends_are_told_the_same_connection_from_their_sides(
+def test_both_ends_are_reported_the_same_connection_from_their_sides(
     world: World, auth: IkeAuth, mode: IpsecMode
 ) -> None:
     credentials = PSK if auth is IkeAuth.PSK else CERTIFICATES
@@ -486,19 +488,19 @@ def test_both_ends_are_told_the_same_connection_from_their_sides(
         assert (child["local_ts"], child["remote_ts"]) == ([f"{local}/32"], [f"{remote}/32"])
         assert child["reqid"] == OURS
         assert child["priority"] == xfrm.POLICY_PRIORITY + 3
-        told = {command: m for host, command, m in world.told if host == me}
+        reported = {command: m for host, command, m in world.vici_messages if host == me}
         if auth is IkeAuth.PSK:
             assert conn["local"]["auth"] == conn["remote"]["auth"] == "psk"
             owners = ["initiator-3.harness", "target-3.harness"]
             shared = {"id": NAME, "type": "IKE", "data": PSK.psk.decode(), "owners": owners}
-            assert told["load-shared"] == shared
+            assert reported["load-shared"] == shared
         else:
             assert conn["local"]["auth"] == conn["remote"]["auth"] == "pubkey"
             assert conn["local"]["certs"] == [f"PEM of {me}.crt"]
             assert conn["remote"]["cacerts"] == ["PEM of ca.crt"]
-            assert told["load-key"] == {"type": "any", "data": f"PEM of {me}.key"}
-            assert told["load-cert"] == {"type": "X509", "flag": "CA", "data": "PEM of ca.crt"}
-            assert "load-shared" not in told
+            assert reported["load-key"] == {"type": "any", "data": f"PEM of {me}.key"}
+            assert reported["load-cert"] == {"type": "X509", "flag": "CA", "data": "PEM of ca.crt"}
+            assert "load-shared" not in reported
 
 
 def test_the_initiator_calls_the_port_on_which_the_target_listens(world: World) -> None:
@@ -524,7 +526,7 @@ def test_the_responder_knows_the_connection_before_the_initiator_calls_and_both_
     world: World,
 ) -> None:
     raised_tunnel(world, PSK)
-    assert [(host, command) for host, command, _ in world.told] == [
+    assert [(host, command) for host, command, _ in world.vici_messages] == [
         ("target", "load-shared"),
         ("target", "load-conn"),
         ("initiator", "load-shared"),
@@ -536,10 +538,10 @@ def test_the_responder_knows_the_connection_before_the_initiator_calls_and_both_
         ("target", "unload-conn"),
         ("target", "unload-shared"),
     ]
-    (ended,) = (m for _, command, m in world.told if command == "terminate")
+    (ended,) = (m for _, command, m in world.vici_messages if command == "terminate")
     assert ended["ike"] == NAME
-    assert [m for _, command, m in world.told if command == "unload-conn"] == [{"name": NAME}] * 2
-    assert [m for _, command, m in world.told if command == "unload-shared"] == [{"id": NAME}] * 2
+    assert [m for _, command, m in world.vici_messages if command == "unload-conn"] == [{"name": NAME}] * 2
+    assert [m for _, command, m in world.vici_messages if command == "unload-shared"] == [{"id": NAME}] * 2
 
 
 @pytest.mark.parametrize("step", ["load-shared", "load-conn", "initiate"])
@@ -547,7 +549,7 @@ def test_a_tunnel_that_fails_says_why_and_is_forgotten(world: World, step: str) 
     world.broken = lambda command: command.argv in (("vici", step), ("vici", "terminate"))
     with pytest.raises(CommandFailed, match=f"did not carry out `{step}`: it was made to fail"):
         raised_tunnel(world, PSK)
-    forgotten = [host for host, command, _ in world.told if command == "unload-conn"]
+    forgotten = [host for host, command, _ in world.vici_messages if command == "unload-conn"]
     assert forgotten == ["initiator", "target"]
 
 

@@ -25,10 +25,10 @@ from harness.network import links
 from harness.network.links import LinkPath
 from harness.parse.profiles import load_link, load_proposal, over_ip, real_link
 from harness.planning.plan import make_plan
-from harness.planning.request import Request, Version
+from harness.planning.request import RunRequest, Version
 from harness.probes import throughput
 from harness.protection import barrier, proof, tls, wireguard, xfrm
-from harness.protection.capture import Reader, Seen, expression
+from harness.protection.capture import FrameReader, Seen, expression
 from harness.protection.ipsec import IKE_PORT
 from harness.protection.ipsec.layer import EspFrames
 from harness.protection.layer import Frames
@@ -144,10 +144,10 @@ def test_a_portal_is_of_the_links_family() -> None:
 
 def plan(*ip: str, **more: object) -> Plan:
     asked = {"links": ("wired",), "workloads": ("seq-read-4k",), "ip": tuple(map(Version, ip)), **more}
-    return make_plan(msgspec.convert(asked, Request))
+    return make_plan(msgspec.convert(asked, RunRequest))
 
 
-def test_both_families_are_columns_beside_each_other() -> None:
+def test_both_families_are_columns_next_to_each_other() -> None:
     made = plan("4", "6")
     assert [column.label for column in made.columns] == [
         "wired",
@@ -226,26 +226,26 @@ def test_a_window_of_ipv6_replaces_the_kernels_own_route() -> None:
 
 
 def test_barriers_are_of_the_links_family() -> None:
-    made = barrier.Barrier("initiator", FAR, 3260)
+    made = barrier.InterfaceBarrier("initiator", FAR, 3260)
     (step,) = made.undo()
     assert " ".join(step.argv) == f"ip xfrm policy deleteall src ::/0 dst {FAR}/128 priority 19500"
-    (blocked, _) = xfrm.Barrier("initiator", NEAR, FAR, 3260)._policies()
+    (blocked, _) = xfrm.IpsecBarrier("initiator", NEAR, FAR, 3260)._policies()
     assert " ".join(blocked) == f"src {NEAR}/128 dst {FAR}/128 proto 6 dport 3260 dir out"
     (end_them, *_) = barrier.Connections("initiator", FAR, 3260).undo()
     assert f"[{FAR}]" in end_them.argv
 
 
 def test_a_passage_of_ipv6_is_a_route_and_not_an_interface() -> None:
-    passage = barrier.Passage("initiator", FAR, 3260, "hbeefw3")
+    passage = barrier.AllowOutbound("initiator", FAR, 3260, "hbeefw3")
     (step,) = passage.undo()
     assert " ".join(step.argv) == f"ip xfrm policy deleteall src 2001:2:0:3::/64 dst {FAR}/128 priority 19000"
     assert passage._device == ()
-    assert barrier.Passage("initiator", "198.18.3.2", 3260, "w")._device == ("dev", "w")
-    (step,) = barrier.NoOtherWay(addresses.pair_of(FAR)).undo()
+    assert barrier.AllowOutbound("initiator", "198.18.3.2", 3260, "w")._device == ("dev", "w")
+    (step,) = barrier.UnreachableRoute(addresses.pair_of(FAR)).undo()
     assert " ".join(step.argv) == "ip -6 route del unreachable 2001:2:0:3::/126 metric 8192"
 
 
-def test_a_portals_port_is_told_from_its_address() -> None:
+def test_a_portals_port_is_distinguished_from_its_address() -> None:
     session = IscsiSession("iqn.x", FAR, 3260, "iqn.y")
     assert session._portal == f"[{FAR}]:3260"
     assert session._interface == "harness-2001-2-0-3--2-3260"
@@ -285,7 +285,7 @@ def test_states_of_ipv6_are_read() -> None:
 
 def seen(data: bytes, frames: Frames, port: int = 3260) -> Seen:
     found = Seen()
-    Reader(frames=frames, port=port).tell(data, len(data), found)
+    FrameReader(frames=frames, port=port).tell(data, len(data), found)
     return found
 
 
@@ -306,7 +306,7 @@ def seen(data: bytes, frames: Frames, port: int = 3260) -> Seen:
         (frame(50, b""), "other"),
     ],
 )
-def test_frames_of_ipv6_are_told_apart(data: bytes, what: str) -> None:
+def test_frames_of_ipv6_are_distinguished(data: bytes, what: str) -> None:
     found = seen(data, EspFrames.between(path()))
     counted = {"cleartext": found.cleartext, "control": found.control, "other": found.other}
     assert counted == {name: int(name == what) for name in counted}
@@ -334,19 +334,19 @@ def test_the_other_familys_esp_is_not_the_columns() -> None:
 
 
 def test_wireguards_and_tls_frames_of_ipv6() -> None:
-    guard = wireguard.Frames(port=18435, family=IPV6)
+    guard = wireguard.WireGuardFrames(port=18435, family=IPV6)
     message = struct.pack("<IIQ", 4, 9, 77)
     datagram = struct.pack("!HHHH", 18435, 18435, 8 + len(message), 0) + message
     assert seen(frame(17, datagram), guard).numbers == {9: {77}}
-    layered = tls.Frames(port=4420, family=IPV6)
+    layered = tls.TlsFrames(port=4420, family=IPV6)
     record = tcp(40000, 4420)[:20] + tls.RECORD + bytes(10)
     assert seen(frame(6, record), layered, port=4420).numbers == {40000: {1}}
 
 
 FILTERED: dict[str, Frames] = {
     "esp": EspFrames.between(path()),
-    "wireguard": wireguard.Frames(port=18435, family=IPV6),
-    "tls": tls.Frames(port=3260, family=IPV6),
+    "wireguard": wireguard.WireGuardFrames(port=18435, family=IPV6),
+    "tls": tls.TlsFrames(port=3260, family=IPV6),
 }
 
 

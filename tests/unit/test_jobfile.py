@@ -35,7 +35,7 @@ from harness.parse.jobfile import (
 )
 from harness.parse.profiles import data_folder
 from harness.planning.plan import make_plan
-from harness.planning.request import Request
+from harness.planning.request import RunRequest
 from tests.unit.command import harness
 from tests.unit.parsing import OUTPUTS
 
@@ -505,7 +505,7 @@ def test_fio_is_started_once_to_read_all_jobs_of_a_plan(monkeypatch: pytest.Monk
         return run(argv, **options)
 
     monkeypatch.setattr(runner, "run", noted)
-    made = make_plan(Request())
+    made = make_plan(RunRequest())
     (jobs,) = started
     assert re.findall(r"^\[(.*)\]$", jobs, re.MULTILINE) == [workload.name for workload in made.jobs]
 
@@ -514,7 +514,7 @@ def test_the_job_that_fio_refuses_is_named(tmp_path: Path) -> None:
     path = tmp_path / "own.fio"
     path.write_text("[a]\nrw=read\n[b]\nrw=randread\nrandom_distribution=x\n[c]\nrw=write\n", "utf-8")
     with pytest.raises(UsageError, match="fio does not accept the workload b: "):
-        make_plan(Request(profile=str(path)))
+        make_plan(RunRequest(profile=str(path)))
 
 
 # Files that users have
@@ -580,7 +580,7 @@ def test_what_fio_never_ends_is_left_out() -> None:
     assert "io_submit_mode" in dict(one(text.replace("poisson", "linear")).options)
 
 
-def test_all_obstacles_are_told_at_once() -> None:
+def test_all_obstacles_are_reported_at_once() -> None:
     """One was, and the next after it was removed."""
     with pytest.raises(UsageError) as refused:
         parse_jobs(
@@ -604,16 +604,16 @@ def test_all_obstacles_are_told_at_once() -> None:
         parse_jobs(f"[a]\n{many}", "f.fio")
 
 
-def test_the_notes_are_in_the_plan_and_told(tmp_path: Path) -> None:
+def test_the_notes_are_in_the_plan_and_reported(tmp_path: Path) -> None:
     (tmp_path / "own.fio").write_text("[a]\nrw=read\nfilename=/dev/sda\nsize=10G\nruntime=1\n", "utf-8")
-    plan = make_plan(Request(profile=str(tmp_path / "own.fio"), links=("local",)))
+    plan = make_plan(RunRequest(profile=str(tmp_path / "own.fio"), links=("local",)))
     assert plan.notes == (
         "filename: left out, because the harness chooses the device",
         "a: size=10G is 128 MiB, because the storage has no more",
     )
     done = harness("run", "--profile", "./own.fio", "--link", "local", "--plan", cwd=tmp_path)
     assert done.returncode == 0 and done.stdout.count("note:      ") == 2, done
-    assert make_plan(Request(links=("local",))).notes == ()
+    assert make_plan(RunRequest(links=("local",))).notes == ()
 
 
 EXAMPLES = OUTPUTS / "fio-examples"

@@ -14,9 +14,9 @@ import msgspec
 import pytest
 
 from harness.hosts import Host, NamespaceHost, recovery
-from harness.hosts.journal import Journal, Unreadable, left_on_disk
+from harness.hosts.journal import Journal, UnreadableJournal, left_on_disk
 from harness.hosts.programs.here import LARGEST_JOURNAL_BYTES
-from harness.hosts.undo import Entry, Step, carry_out
+from harness.hosts.undo import UndoEntry, UndoStep, carry_out
 from harness.model.errors import CommandFailed, DeviceRefused, HostLost, Interrupted, RequirementError
 from harness.network.links import NetworkNamespace, VethPair
 from harness.testbeds import testbed
@@ -40,8 +40,11 @@ class Thing(msgspec.Struct, frozen=True):
         if self.acquire_raises:
             raise errors[self.acquire_raises]
 
-    def undo(self) -> tuple[Step, ...]:
-        return (Step(("break", self.name)), Step(("sweep", self.name), input="dust", absent=("is clean",)))
+    def undo(self) -> tuple[UndoStep, ...]:
+        return (
+            UndoStep(("break", self.name)),
+            UndoStep(("sweep", self.name), input="dust", absent=("is clean",)),
+        )
 
 
 @pytest.fixture
@@ -92,8 +95,8 @@ def test_what_is_open_is_named_newest_first_with_its_undoing_and_its_place(
         with journal.hold(host, Thing("gone")):
             pass
         assert list(journal.open_entries().values()) == [
-            Entry("Thing b", Thing("b").undo()),
-            Entry("Thing a", Thing("a").undo(), "harness-beef-0"),
+            UndoEntry("Thing b", Thing("b").undo()),
+            UndoEntry("Thing a", Thing("a").undo(), "harness-beef-0"),
         ]
 
 
@@ -102,12 +105,12 @@ def test_another_reader_sees_the_same_after_a_kill(journal: Journal, world: Worl
     netns = NetworkNamespace("harness-beef-0")
     with journal.hold(world.host("initiator"), netns), journal.hold(world.host("initiator"), veth):
         assert list(Journal(journal.path).open_entries().values()) == [
-            Entry("VethPair hbeefi0", veth.undo()),
-            Entry("NetworkNamespace harness-beef-0", netns.undo()),
+            UndoEntry("VethPair hbeefi0", veth.undo()),
+            UndoEntry("NetworkNamespace harness-beef-0", netns.undo()),
         ]
 
 
-def test_what_is_undone_is_told_its_input(journal: Journal, world: World, host: FakeHost) -> None:
+def test_what_is_undone_is_reported_its_input(journal: Journal, world: World, host: FakeHost) -> None:
     with journal.hold(host, Thing("a")):
         pass
     assert [(c.host, c.input) for c in world.commands if c.argv[0] == "sweep"] == [("target", "dust")]
@@ -244,10 +247,10 @@ class Ledger:
 
     def __init__(self) -> None:
         self.lines: list[str] = []
-        self.entries: list[Entry] = []
+        self.entries: list[UndoEntry] = []
         self.lost = False
 
-    def open(self, entry: Entry) -> int:
+    def open(self, entry: UndoEntry) -> int:
         self.lines.append(f"+{entry.what}")
         self.entries.append(entry)
         return 40 + len(self.lines)
@@ -385,8 +388,8 @@ def test_lines_of_something_else_are_not_passed_over(journal: Journal, host: Fak
     with journal.hold(host, Thing("a")):
         whole = journal.path.read_bytes()
     journal.path.write_bytes(whole + line + b"\n" + whole)
-    for use in (Journal.open_entries, lambda found: found.open(Entry("b", ()))):
-        with pytest.raises(Unreadable, match="line 2") as error:
+    for use in (Journal.open_entries, lambda found: found.open(UndoEntry("b", ()))):
+        with pytest.raises(UnreadableJournal, match="line 2") as error:
             use(Journal(journal.path))
         assert str(journal.path) in error.value.message and "harness clean" in (error.value.hint or "")
 
@@ -507,9 +510,9 @@ def test_in_another_user_s_folder_nothing_is_written_and_nothing_is_ours(
     assert list(left_on_disk(disk)) == []
 
 
-def test_a_host_with_a_ledger_is_told_what_outlives_a_reboot(journal: Journal, far: FarHost) -> None:
+def test_a_host_with_a_ledger_is_reported_what_outlives_a_reboot(journal: Journal, far: FarHost) -> None:
     with journal.hold(far, File("a")), journal.hold(far, Thing("b")):
-        assert LEDGERS["nas"].entries == [Entry("File a", File("a").undo(), lasting=True), ANY]
+        assert LEDGERS["nas"].entries == [UndoEntry("File a", File("a").undo(), lasting=True), ANY]
         assert not LEDGERS["nas"].entries[1].lasting
 
 
@@ -535,7 +538,7 @@ def test_what_a_killed_run_left_is_undone_newest_first(
     assert not journal.path.exists()
 
 
-def test_what_is_not_there_any_more_is_not_told_to_have_been_removed(
+def test_what_is_not_there_any_more_is_not_reported_to_have_been_removed(
     journal: Journal, host: FakeHost, recovering: World
 ) -> None:
     with journal.hold(host, Thing("a")), journal.hold(host, Thing("b")):
@@ -567,8 +570,8 @@ def test_what_cannot_be_undone_is_named_and_stays_written_down(
 
 
 def test_a_namespace_that_has_gone_is_recovered_on_the_machine() -> None:
-    assert recovery.reachable(Entry("x", (), "harness-none-0")) == NamespaceHost("machine")
-    assert recovery.reachable(Entry("x", ())) == NamespaceHost("machine")
+    assert recovery.reachable(UndoEntry("x", (), "harness-none-0")) == NamespaceHost("machine")
+    assert recovery.reachable(UndoEntry("x", ())) == NamespaceHost("machine")
 
 
 def make_folder(path: Path) -> None:
@@ -613,7 +616,7 @@ def test_what_is_no_journal_is_set_aside_and_stops_nobody(
     assert testbed.recover(state) == ([], []), "the next run finds nothing in its way"
 
 
-def test_what_cannot_be_set_aside_is_told_too(
+def test_what_cannot_be_set_aside_is_reported_too(
     journal: Journal, recovering: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     del recovering
@@ -623,5 +626,5 @@ def test_what_cannot_be_set_aside_is_told_too(
         raise OSError(30, "Read-only file system")
 
     monkeypatch.setattr(Path, "rename", read_only)
-    removed, (told,) = recovery.recover(journal)
-    assert removed == [] and "remove it by hand" in told and "Read-only file system" in told
+    removed, (reported,) = recovery.recover(journal)
+    assert removed == [] and "remove it by hand" in reported and "Read-only file system" in reported

@@ -193,7 +193,7 @@ def test_sources_are_those_of_the_list_of_packages() -> None:
     assert all(limit.since < limit.before and limit.why for limit in sources.LIMITS)
 
 
-def test_what_the_processor_lacks_is_told_by_whole_names(tmp_path: Path) -> None:
+def test_what_the_processor_lacks_is_reported_by_whole_names(tmp_path: Path) -> None:
     cpuinfo = tmp_path / "cpuinfo"
     cpuinfo.write_text("model name : x\nflags\t\t: fpu vaes vpclmulqdq ssse3\nbugs : aes\n", encoding="utf-8")
     assert kernel.lacking_instructions(cpuinfo) == ("aes", "pclmulqdq")
@@ -307,7 +307,7 @@ OTHER = Tarball(
 )
 
 
-def test_another_source_is_another_kernel_beside_the_default_one(workshop: Workshop) -> None:
+def test_another_source_is_another_kernel_with_the_default_one(workshop: Workshop) -> None:
     first, _ = kernel.build(ignore)
     other, new = kernel.build(ignore, OTHER)
     assert new and workshop.given is OTHER
@@ -450,9 +450,11 @@ def test_patches_and_lines_are_for_versions(
 
 def test_what_a_source_lacks_is_one_sentence() -> None:
     without = msgspec.structs.replace(built(RECIPE), lacks=("CONFIG_UML_NET=y",))
-    told = kernel.lacking(without, dataclasses.replace(OTHER, version=(6, 1)))
-    assert told.startswith("Linux 6.1.192-harness does not have CONFIG_NVME_TCP_TLS (TLS for NVMe/TCP came")
-    assert told.endswith(", CONFIG_UML_NET=y: what cannot work without them is skipped")
+    reported = kernel.lacking(without, dataclasses.replace(OTHER, version=(6, 1)))
+    assert reported.startswith(
+        "Linux 6.1.192-harness does not have CONFIG_NVME_TCP_TLS (TLS for NVMe/TCP came"
+    )
+    assert reported.endswith(", CONFIG_UML_NET=y: what cannot work without them is skipped")
     assert kernel.lacking(built(RECIPE), OTHER) == ""
 
 
@@ -496,13 +498,13 @@ def test_every_group_of_the_configuration_says_who_needs_it() -> None:
 # The steps of a build
 
 
-def steps(tmp_path: Path, told: list[tuple[str, float]]) -> Steps:
+def steps(tmp_path: Path, reported: list[tuple[str, float]]) -> Steps:
     return Steps(
         what="the lab's own kernel",
         wrapper=(),
         temporary=tmp_path,
         log=tmp_path / "log",
-        report=lambda *what: told.append(what),
+        report=lambda *what: reported.append(what),
     )
 
 
@@ -510,11 +512,11 @@ def test_a_step_sees_no_environment_but_the_builds(tmp_path: Path, monkeypatch: 
     (tmp_path / "log").touch()
     for name in ("CFLAGS", "MAKEFLAGS", "KBUILD_BUILD_TIMESTAMP"):
         monkeypatch.setenv(name, "of the user")
-    told: list[tuple[str, float]] = []
-    steps(tmp_path, told).run("looking", "env", until=(0.5, 1), env={"MORE": "1"})
+    reported: list[tuple[str, float]] = []
+    steps(tmp_path, reported).run("looking", "env", until=(0.5, 1), env={"MORE": "1"})
     seen = dict(line.split("=", 1) for line in (tmp_path / "log").read_text(encoding="utf-8").splitlines())
     assert seen == {**building.ENVIRONMENT, "TMPDIR": str(tmp_path), "MORE": "1"}
-    assert told and told[0] == ("looking", 0.5)
+    assert reported and reported[0] == ("looking", 0.5)
 
 
 def test_a_step_that_fails_shows_its_last_words(tmp_path: Path) -> None:
@@ -546,8 +548,8 @@ def test_a_step_may_take_long_but_not_in_silence(tmp_path: Path, monkeypatch: py
 def test_progress_follows_what_is_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(building, "POLL_S", 0.01)
     (tmp_path / "log").write_text("of the step before\n", encoding="utf-8")
-    told: list[tuple[str, float]] = []
+    reported: list[tuple[str, float]] = []
     script = "for n in 1 2 3 4 5 6 7 8; do echo CC; sleep 0.03; done"
-    steps(tmp_path, told).run("compiling", "sh", "-c", script, until=(0.2, 0.6), lines=4)
-    parts = [part for _, part in told]
+    steps(tmp_path, reported).run("compiling", "sh", "-c", script, until=(0.2, 0.6), lines=4)
+    parts = [part for _, part in reported]
     assert parts == sorted(parts) and parts[0] >= 0.2 and parts[-1] == 0.6

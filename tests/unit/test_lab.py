@@ -19,7 +19,7 @@ from harness.hosts.undo import carry_out
 from harness.model import Column
 from harness.model.errors import RequirementError, TestbedError
 from harness.planning.plan import make_plan
-from harness.planning.request import Request
+from harness.planning.request import RunRequest
 from harness.testbeds import testbed
 from harness.testbeds.lab import apart, boot
 from harness.testbeds.lab.apart import management
@@ -116,7 +116,7 @@ def test_the_users_choice_goes_before_all_others(
 
 
 @pytest.mark.parametrize("name", ["a b", "a,b", "a=b", "quo'te", "x\ny", "$x", "relative", "FILE", "MISSING"])
-def test_a_choice_that_no_kernel_could_be_told_is_passed_over(
+def test_a_choice_that_no_kernel_could_be_reported_is_passed_over(
     tmp_path: Path, folders: list[str], monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -231,7 +231,7 @@ def test_the_scratch_folder_is_private_and_goes(tmp_path: Path) -> None:
         ("Kernel panic - not syncing\n", None),
     ],
 )
-def test_the_status_of_the_command_is_told_on_the_console(
+def test_the_status_of_the_command_is_reported_on_the_console(
     tmp_path: Path, console: str, status: int | None
 ) -> None:
     (tmp_path / "console").write_text(console, encoding="utf-8")
@@ -277,7 +277,7 @@ PANICKED_SAYS = (
         ("", "its log is empty"),
     ],
 )
-def test_of_a_panic_the_user_is_told_what_led_to_it(tmp_path: Path, said: str, words: str) -> None:
+def test_of_a_panic_the_user_is_reported_what_led_to_it(tmp_path: Path, said: str, words: str) -> None:
     earlier, console = f"{PANICKED}\n", tmp_path / "console"
     console.write_text(earlier + said, encoding="utf-8")
     with subprocess.Popen(["true"]) as process:
@@ -285,7 +285,7 @@ def test_of_a_panic_the_user_is_told_what_led_to_it(tmp_path: Path, said: str, w
         assert booted.last_words() == words
 
 
-def test_where_ptrace_is_forbidden_that_is_what_is_told(tmp_path: Path) -> None:
+def test_where_ptrace_is_forbidden_that_is_what_is_reported(tmp_path: Path) -> None:
     console = tmp_path / "console"
     said = "Checking that ptrace can change system call numbers...ptrace: Operation not permitted\n"
     console.write_text(said, encoding="utf-8")
@@ -293,7 +293,7 @@ def test_where_ptrace_is_forbidden_that_is_what_is_told(tmp_path: Path) -> None:
 
 
 def test_a_run_whose_kernel_panicked_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = make_plan(Request(links=("local",)))
+    made = make_plan(RunRequest(links=("local",)))
     (tmp_path / "console.log").write_text("of the run that is gone on with\n" * 9, encoding="utf-8")
 
     @contextmanager

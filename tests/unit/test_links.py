@@ -58,7 +58,9 @@ def test_the_overhead_of_a_full_frame_is_taken_off_the_rate() -> None:
 @contextmanager
 def built(profile: LinkProfile, world: World, place: Path) -> Iterator[LinkPath]:
     journal = Journal(place / "journal.jsonl")
-    with links.bring_up(links.Place(journal, world.host("initiator"), profile, tag="beef", index=3)) as path:
+    with links.bring_up(
+        links.LinkPlace(journal, world.host("initiator"), profile, tag="beef", index=3)
+    ) as path:
         yield path
     assert journal.leaks == []
     assert journal.open_entries() == {}
@@ -131,7 +133,7 @@ def test_interface_names_fit_the_kernel_at_the_highest_index(tmp_path: Path) -> 
     world = World()
     journal = Journal(tmp_path / "journal.jsonl")
     host = world.host("initiator")
-    with links.bring_up(links.Place(journal, host, shipped("wifi"), tag="beef", index=255)):
+    with links.bring_up(links.LinkPlace(journal, host, shipped("wifi"), tag="beef", index=255)):
         pass
     lines = said(world, "initiator") + said(world, "target")
     names = {word for line in lines for word in line.split() if word.startswith("hbeef")}
@@ -144,8 +146,10 @@ def test_several_links_lead_to_one_target(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "journal.jsonl")
     host = world.host("initiator")
     with (
-        links.bring_up(links.Place(journal, host, shipped("wired"), tag="beef", index=3)) as first,
-        links.bring_up(links.Place(journal, host, shipped("wired"), tag="beef", index=4), first=3) as second,
+        links.bring_up(links.LinkPlace(journal, host, shipped("wired"), tag="beef", index=3)) as first,
+        links.bring_up(
+            links.LinkPlace(journal, host, shipped("wired"), tag="beef", index=4), first=3
+        ) as second,
     ):
         assert first.target.netns == second.target.netns == "harness-beef-3"
         assert first.target_address != second.target_address

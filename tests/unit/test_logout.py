@@ -187,15 +187,15 @@ def test_a_session_that_is_being_connected_anew_is_waited_for(machine: Machine) 
     assert machine.said.count(f"{NODE} --logout") == 3
 
 
-@pytest.mark.parametrize(("statuses", "told"), [((8,), 8), ((21,), 21), ((32,) * 99, 32)])
-def test_a_session_that_does_not_end_is_told_and_its_record_stays(
-    machine: Machine, statuses: tuple[int, ...], told: int
+@pytest.mark.parametrize(("statuses", "reported"), [((8,), 8), ((21,), 21), ((32,) * 99, 32)])
+def test_a_session_that_does_not_end_is_reported_and_its_record_stays(
+    machine: Machine, statuses: tuple[int, ...], reported: int
 ) -> None:
     machine.have_sessions(IQN)
     machine.run_iscsid()
     machine.answer(logout=statuses)
     status, said = machine.log_out(deadline_s=1.0)
-    assert (status, said) == (1, f"session1 to {IQN} could not be logged out (iscsiadm said {told})\n")
+    assert (status, said) == (1, f"session1 to {IQN} could not be logged out (iscsiadm said {reported})\n")
     assert machine.said.count(f"{NODE} --logout") < 99, "it is not tried for ever"
     assert f"{NODE} --op delete" not in machine.said, "without its record it could not be ended later"
 
@@ -216,7 +216,7 @@ def test_a_session_that_an_iscsid_is_about_to_find_is_waited_for(machine: Machin
     assert machine.log_out() == (0, "")
 
 
-def test_a_record_that_stays_is_told(machine: Machine) -> None:
+def test_a_record_that_stays_is_reported(machine: Machine) -> None:
     machine.answer(delete=6)
     assert machine.log_out() == (1, f"the record of {IQN} could not be deleted (iscsiadm said 6)\n")
 

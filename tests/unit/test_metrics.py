@@ -6,18 +6,18 @@ import pytest
 
 from harness.cli.results import METRIC_HELP
 from harness.model import Record
-from harness.model.beside import Beside, ProcessorUse
+from harness.model.telemetry import ProcessorUse, Telemetry
 from harness.report import render as page
-from harness.report.content import Results
+from harness.report.content import LoadedResults
 from harness.results.metrics import Metric
 from harness.table import Options, build
 from harness.table.export import rows
 from tests.unit.test_table import cells_of, only, record, transfer
 
-BUSY = Beside(
+BUSY = Telemetry(
     processors=tuple(
-        ProcessorUse(hosts=(host,), wall_ns=10**9, processors=4, hottest=hottest)
-        for host, hottest in (("initiator", 0.41), ("target", 0.97))
+        ProcessorUse(hosts=(host,), wall_ns=10**9, cores=4, busiest_core=busiest_core)
+        for host, busiest_core in (("initiator", 0.41), ("target", 0.97))
     )
 )
 
@@ -25,7 +25,7 @@ BUSY = Beside(
 def whole() -> Record:
     """A record of reads with all that figures are read from."""
     times = {"mean_ns": 2000.0, "p50_ns": 1000.0, "p99_ns": 5000.0, "p99_9_ns": 9000.0}
-    return record(workload="seq-read-4k", read=transfer(3.0, **times), beside=BUSY)
+    return record(workload="seq-read-4k", read=transfer(3.0, **times), telemetry=BUSY)
 
 
 @pytest.mark.parametrize("metric", Metric)
@@ -37,11 +37,11 @@ def test_a_figure_that_is_declared_is_everywhere(metric: Metric) -> None:
     exported = row[figure.column]
     assert exported is not None and cell["value"] == pytest.approx(float(exported) / figure.scale)
     assert f"{metric}," in METRIC_HELP or f"{metric} (" in METRIC_HELP
-    assert (f"> {figure.title}</label>" in page(Results(records=[whole()]))) is figure.in_report
+    assert (f"> {figure.title}</label>" in page(LoadedResults(records=[whole()]))) is figure.in_report
 
 
 def test_how_busy_the_busiest_core_was_is_a_figure_of_both_directions() -> None:
-    mixed = record(workload="mixed", read=transfer(3.0), write=transfer(1.0), beside=BUSY)
+    mixed = record(workload="mixed", read=transfer(3.0), write=transfer(1.0), telemetry=BUSY)
     table = build([mixed], Options(metric=Metric.CORE))
     assert [row.name for row in table.rows] == ["mixed (read+write)"]
     assert only(table).value == pytest.approx(97.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from harness.hosts.runner import Completed
-from harness.runs import inside, modules
+from harness.runs import executor, modules
 from tests.unit.fakes import Command, FakeHost, World
 
 
@@ -33,7 +33,7 @@ def test_all_are_loaded_by_one_program() -> None:
     looked_for = modules.ONLY_LOOKED_FOR[0]
     kernel = Kernel("veth", "sch_netem", "esp4", looked_for)
     names = ["veth", "sch_netem", looked_for, "veth", "esp4 of=1"]
-    assert inside._absent(kernel.host("target"), names) == {"esp4 of=1"}
+    assert executor._absent(kernel.host("target"), names) == {"esp4 of=1"}
     assert asked(kernel) == [
         ("modprobe", "-a", "veth", "sch_netem"),
         ("modprobe", "-n", looked_for),
@@ -43,6 +43,6 @@ def test_all_are_loaded_by_one_program() -> None:
 
 def test_each_is_asked_for_where_not_all_are_there() -> None:
     kernel = Kernel("veth")
-    assert inside._absent(kernel.host("target"), ["veth", "brd_x", "none"]) == {"brd_x", "none"}
+    assert executor._absent(kernel.host("target"), ["veth", "brd_x", "none"]) == {"brd_x", "none"}
     assert [argv[-1] for argv in asked(kernel)[1:]] == ["veth", "brd_x", "none"]
     assert isinstance(kernel.host("target").run(["modprobe", "veth"]), Completed)

@@ -48,12 +48,12 @@ def sides(world: World, tmp_path: Path) -> Sides:
     )
 
 
-def told(command: Command) -> dict[str, Any]:
+def request_of(command: Command) -> dict[str, Any]:
     asked: dict[str, Any] = json.loads(command.input or "{}")
     return asked
 
 
-def test_both_ends_are_told_the_same_and_nothing_is_left(tmp_path: Path) -> None:
+def test_both_ends_are_reported_the_same_and_nothing_is_left(tmp_path: Path) -> None:
     world = World()
     with (
         transports.named(NBD).shared(sides(world, tmp_path)) as shared,
@@ -62,7 +62,7 @@ def test_both_ends_are_told_the_same_and_nothing_is_left(tmp_path: Path) -> None
         assert session.disk.device == "/dev/nbd0"
         session.disk.check()
     export, connection = (
-        next(found for command in world.commands if (found := told(command)).get("do") == do)
+        next(found for command in world.commands if (found := request_of(command)).get("do") == do)
         for do in ("create", "connect")
     )
     for name in ("export", "address", "port", "read_only"):
@@ -110,7 +110,7 @@ def test_without_nbdkit_the_target_lacks_a_requirement() -> None:
         made.acquire(World(broken=missing).host("target"))
 
 
-def test_a_portal_that_does_not_answer_is_told() -> None:
+def test_a_portal_that_does_not_answer_is_reported() -> None:
     world = World(answers=[(("/usr/bin/python3",), (NOT_REACHED, "", "Connection refused\n"))])
     with pytest.raises(NoAnswer, match=r"^no NBD connection to 198\.18\.7\.2:10809: Connection refused"):
         NbdConnection("b", "x", "198.18.7.2", nbd.PORT).acquire(world.host("initiator"))
@@ -168,7 +168,7 @@ def test_a_server_says_how_large_an_export_is_and_which_blocks_it_takes() -> Non
     assert asked == struct.pack(">I6sHH", 6, b"secret", 1, 3)
 
 
-def test_a_server_that_does_not_know_the_export_is_told() -> None:
+def test_a_server_that_does_not_know_the_export_is_reported() -> None:
     with pytest.raises(ConnectionError, match="refused the export secret: no such name"):
         shake_hands([(UNKNOWN, b"no such name")])
 
@@ -185,7 +185,7 @@ def test_attributes_of_netlink_are_read_as_they_are_written() -> None:
 # What its ends send
 
 
-def dialogue(direction: theory.Direction, block_bytes: int) -> list[tuple[str, int, bool]]:
+def dialogue(direction: theory.IoDirection, block_bytes: int) -> list[tuple[str, int, bool]]:
     found = wire.transport(NBD).dialogue(AGREED, direction, 1 << 20)
     assert found is not None
     bursts = found.bursts(theory.Wire(link=LINK), direction, block_bytes)

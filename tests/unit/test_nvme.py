@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from harness.analysis import theory
-from harness.analysis.wire.nvme import Dialogue
+from harness.analysis.wire.nvme import NvmeDialogue
 from harness.hosts.programs.answering import NOT_REACHED
 from harness.model import LinkProfile
 from harness.model.errors import CommandFailed, RequirementError
 from harness.storage import nvme
-from harness.storage.nvme.initiator import Connection
+from harness.storage.nvme.initiator import NvmeController
 from harness.storage.nvme.programs import initiator as program
 from harness.storage.nvme.target import Subsystem
 from harness.storage.transport import NoAnswer
@@ -25,7 +25,7 @@ LINK = LinkProfile(name="wired", title="wired", emulated=True)
 
 def test_nvme_asks_for_what_was_asked_and_holds_the_target_to_it() -> None:
     asked = {"queues": "2", "queue_size": "64", "header_digest": "Yes", "data_digest": "No"}
-    made = Connection("nqn.x", "198.18.7.2", 4420, "nqn.h", bound_to="near0", parameters=asked)
+    made = NvmeController("nqn.x", "198.18.7.2", 4420, "nqn.h", bound_to="near0", parameters=asked)
     words = made._options.split(",")
     assert {"nr_io_queues=2", "queue_size=64", "hdr_digest", "host_iface=near0", "nqn=nqn.x"} <= set(words)
     assert "data_digest" not in words
@@ -35,12 +35,12 @@ def test_nvme_asks_for_what_was_asked_and_holds_the_target_to_it() -> None:
 
 
 @pytest.mark.parametrize(("status", "kind"), [(1, CommandFailed), (NOT_REACHED, NoAnswer)])
-def test_a_portal_that_does_not_answer_is_told_apart_from_one_that_refuses(
+def test_a_portal_that_does_not_answer_is_distinguished_from_one_that_refuses(
     status: int, kind: type[CommandFailed]
 ) -> None:
     world = World(answers=[(("/usr/bin/python3",), (status, "", "Traceback\nConnection refused\n"))])
     with pytest.raises(CommandFailed) as refused:
-        Connection("nqn.x", "198.18.7.2", 4420, "nqn.h").acquire(world.host("initiator"))
+        NvmeController("nqn.x", "198.18.7.2", 4420, "nqn.h").acquire(world.host("initiator"))
     assert type(refused.value) is kind
     assert refused.value.message == "no NVMe/TCP connection to 198.18.7.2:4420: Connection refused"
 
@@ -52,10 +52,10 @@ def test_an_export_is_undone_by_its_own_name_alone() -> None:
     assert json.loads(step.input) == wanted
 
 
-NVME = Dialogue(in_capsule_bytes=16384, window_bytes=1 << 20)
+NVME = NvmeDialogue(in_capsule_bytes=16384, window_bytes=1 << 20)
 
 
-def dialogue(direction: theory.Direction, block_bytes: int) -> list[tuple[str, int]]:
+def dialogue(direction: theory.IoDirection, block_bytes: int) -> list[tuple[str, int]]:
     """Who sends how many bytes, burst by burst."""
     path = theory.Wire(link=LINK)
     return [(burst.by, sum(burst.segments)) for burst in NVME.bursts(path, direction, block_bytes)]

@@ -9,7 +9,7 @@ import pytest
 from harness.model import Plan, TestbedKind
 from harness.model.errors import UsageError
 from harness.planning.plan import make_plan
-from harness.planning.request import Kernels, Request
+from harness.planning.request import Kernels, RunRequest
 from harness.protection.ipsec import offload
 from harness.runs import modules
 from harness.testbeds import testbed
@@ -20,7 +20,7 @@ OFFLOADED = "aes128gcm16-gso"
 
 
 def plan(*proposals: str, **more: Any) -> Plan:
-    return make_plan(Request(links=("wired",), ipsec=proposals, **more))
+    return make_plan(RunRequest(links=("wired",), ipsec=proposals, **more))
 
 
 def test_its_module_is_loaded_where_a_proposal_asks_for_it() -> None:
@@ -50,10 +50,10 @@ def test_the_machine_s_own_kernel_is_not_given_it(
 def test_both_ends_are_settled(wanted: bool) -> None:
     world = World()
     offload.settle(link(world=world), wanted=wanted)
-    told = [" ".join(command.argv) for command in world.commands]
+    reported = [" ".join(command.argv) for command in world.commands]
     # Two ends of a veth pair pass super-packets whole unless their sender may not.
     words = "ethtool -K {} gro on tso off" if wanted else "ip link set dev {} gso_max_segs 1"
-    assert [line[line.index(words.split()[0]) :] for line in told] == [
+    assert [line[line.index(words.split()[0]) :] for line in reported] == [
         words.format("hbeefi0"),
         words.format("hbeeft0"),
     ]

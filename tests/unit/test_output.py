@@ -16,7 +16,7 @@ import pytest
 from harness import cli
 from harness.model.escape import in_ascii
 from harness.planning.plan import make_plan
-from harness.planning.request import Request
+from harness.planning.request import RunRequest
 from tests import flat
 from tests.unit.command import harness
 from tests.unit.processes import Server
@@ -110,7 +110,7 @@ def test_a_process_has_the_same_names(tmp_path: Path, without_utf8: Server, name
 def test_a_name_that_no_plan_can_hold_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
     monkeypatch.setattr(cli, "tell", said.append)
-    planned = make_plan(Request(testbed="host", backing="file:/x", size="32M"))
+    planned = make_plan(RunRequest(testbed="host", backing="file:/x", size="32M"))
     made = flat.changed(planned, backing=msgspec.structs.replace(planned.storage.backing, path="/x\udcff"))
     monkeypatch.setattr(cli, "app", lambda **_: msgspec.json.encode(made))
     assert cli._carry_out() == 2
@@ -234,7 +234,7 @@ def test_the_disk_is_only_blamed_where_it_can_be(tmp_path: Path) -> None:
     assert done.returncode == 2 and "disk" not in done.stderr, done
 
 
-def assert_told_or_done(status: int, said: str) -> None:
+def assert_reported_or_done(status: int, said: str) -> None:
     assert_quiet(said)
     assert status in (0, 1, 2), said
     if status:
@@ -262,13 +262,13 @@ def test_a_working_directory_that_was_removed(
     gone.rmdir()
     done = processes.run(*words, cwd=folder, env={"PWD": str(gone)})
     os.close(folder)
-    assert_told_or_done(done.returncode, done.stderr)
+    assert_reported_or_done(done.returncode, done.stderr)
 
 
 def test_modules_are_imported_in_a_working_directory_that_was_removed(tmp_path: Path) -> None:
     (tmp_path / "gone").mkdir()
     done = command("run", "--plan", cwd=tmp_path / "gone", line='rmdir "$PWD" && exec "$@"')
-    assert_told_or_done(done.returncode, done.stderr.decode())
+    assert_reported_or_done(done.returncode, done.stderr.decode())
 
 
 FEW_INODES = """

@@ -18,10 +18,10 @@ from harness.model.protections import ICV_BYTES, PROTECTIONS, SECTAG_BYTES
 from harness.network.links import LinkPath
 from harness.protection import barrier, layer, macsec, mka, overlay, wireguard
 from harness.protection.capture import expression
-from harness.protection.kind import Ground, Run
+from harness.protection.kind import ProtectionContext, Underlay
 from harness.protection.layer import ETHERTYPE_IPV4 as IPV4
 from harness.protection.layer import Tally
-from harness.protection.witness import Counted, Report, Witnesses
+from harness.protection.witness import OverlayCounters, Witnesses, WitnessReport
 from tests.unit.fakes import FakeWitness
 
 ETHERNET_HEADER_BYTES = 14
@@ -72,7 +72,7 @@ def test_protections_stack() -> None:
 
 
 def test_the_path_within_ends_at_addresses_of_its_own() -> None:
-    first, second = (overlay.inside(PATH, tag="abcd", level=level) for level in (0, 1))
+    first, second = (overlay.inner_path(PATH, tag="abcd", level=level) for level in (0, 1))
     assert (first.initiator_address, first.target_address) == ("198.18.7.129", "198.18.7.130")
     assert (second.initiator_address, second.initiator_iface) == ("198.18.7.133", "habcdx7")
     assert len(overlay.name("abcd", LinkPath(**{**vars(PATH), "index": 255}), 3)) < 16
@@ -84,8 +84,8 @@ def test_channels_on_one_interface_of_the_user_s_differ_by_their_port() -> None:
 
 
 def test_a_barrier_goes_by_its_priority_even_when_the_interface_is_gone() -> None:
-    (stop,) = barrier.Barrier("initiator", "198.18.7.130", 3260).undo()
-    (let,) = barrier.Passage("initiator", "198.18.7.130", 3260, "habcdw7").undo()
+    (stop,) = barrier.InterfaceBarrier("initiator", "198.18.7.130", 3260).undo()
+    (let,) = barrier.AllowOutbound("initiator", "198.18.7.130", 3260, "habcdw7").undo()
     assert stop.argv[:4] == ("ip", "xfrm", "policy", "deleteall") and "dev" not in let.argv
     assert stop.argv[-1] != let.argv[-1]
 
@@ -104,27 +104,27 @@ def test_connections_end_before_their_barrier() -> None:
             assert all(step.argv == ("ip", "address", "flush", "dev", iface) for step in rest)
 
 
-def told(counted: Counted) -> Report:
-    return Report(before="", carried=counted, after="")
+def reported(counted: OverlayCounters) -> WitnessReport:
+    return WitnessReport(before="", carried=counted, after="")
 
 
-def carried(**agreed: int | bool) -> Report:
-    return told(Counted(tx_packets=1, tx_bytes=100, rx_packets=1, rx_bytes=100, agreed=agreed))
+def carried(**agreed: int | bool) -> WitnessReport:
+    return reported(OverlayCounters(tx_packets=1, tx_bytes=100, rx_packets=1, rx_bytes=100, agreed=agreed))
 
 
-def run() -> Run:
+def run() -> ProtectionContext:
     """One that is asked for nothing."""
-    return cast(Run, None)
+    return cast(ProtectionContext, None)
 
 
-GROUND = Ground(below=PATH, level=0, mtu_bytes=1500, witnesses=cast(Witnesses, None), raw=Path())
+UNDERLAY = Underlay(below=PATH, level=0, mtu_bytes=1500, witnesses=cast(Witnesses, None), raw=Path())
 
 
 def test_a_tunnel_without_a_handshake_is_refused() -> None:
-    kind, done = wireguard.WireGuard(run=run()), carried(handshake_unix_s=1_700_000_000)
-    assert kind.agreed((done, done), GROUND) == {"algorithm": "chacha20poly1305"}
+    kind, done = wireguard.WireGuardDriver(run=run()), carried(handshake_unix_s=1_700_000_000)
+    assert kind.agreed((done, done), UNDERLAY) == {"algorithm": "chacha20poly1305"}
     with pytest.raises(CommandFailed, match="handshake"):
-        kind.agreed((done, carried(handshake_unix_s=0)), GROUND)
+        kind.agreed((done, carried(handshake_unix_s=0)), UNDERLAY)
 
 
 @pytest.mark.parametrize("wrong", [{"is_encrypting": False}, {"is_strict": False}, {"cipher": 1}])
@@ -135,10 +135,10 @@ def test_a_channel_that_is_not_what_was_asked_for_is_refused(wrong: dict[str, in
         "is_encrypting": True,
         "is_strict": True,
     }
-    kind = macsec.Macsec(run=run(), cipher=cipher)
-    assert kind.agreed((carried(**good), carried(**good)), GROUND)["algorithm"] == cipher
+    kind = macsec.MacsecDriver(run=run(), cipher=cipher)
+    assert kind.agreed((carried(**good), carried(**good)), UNDERLAY)["algorithm"] == cipher
     with pytest.raises(CommandFailed, match="asked for"):
-        kind.agreed((carried(**good), carried(**{**good, **wrong})), GROUND)
+        kind.agreed((carried(**good), carried(**{**good, **wrong})), UNDERLAY)
 
 
 def test_keys_are_in_no_text() -> None:
@@ -153,13 +153,13 @@ def test_keys_are_in_no_text() -> None:
 
 def test_packets_are_known_by_their_numbers() -> None:
     data = bytes([4, 0, 0, 0]) + (9).to_bytes(4, "little") + (513).to_bytes(8, "little") + bytes(16)
-    tunnel = wireguard.Frames(port=0x4807)
+    tunnel = wireguard.WireGuardFrames(port=0x4807)
     assert tunnel.number(IPV4, datagram(data)) == (9, 513)
     handshake = datagram(bytes([1]) + bytes(147))
     assert tunnel.number(IPV4, handshake) is None and tunnel.is_control(IPV4, handshake)
     others = datagram(data, port=0x4808)
     assert tunnel.number(IPV4, others) is None and not tunnel.is_control(IPV4, others)
-    channel = macsec.Frames(macs=("02:00:00:00:00:01", "02:00:00:00:00:02"))
+    channel = macsec.MacsecFrames(macs=("02:00:00:00:00:01", "02:00:00:00:00:02"))
     assert channel.number(macsec.ETHERTYPE, bytes([0x2C, 0]) + (513).to_bytes(4, "big")) == (0, 513)
     assert channel.number(IPV4, datagram(data)) is None
     assert channel.is_control(mka.ETHERTYPE, b"\3\5") and not channel.is_control(IPV4, datagram(data))
@@ -171,8 +171,8 @@ def datagram(payload: bytes, port: int = 0x4807) -> bytes:
     return header + 2 * port.to_bytes(2, "big") + bytes(4) + payload
 
 
-def test_what_comes_in_is_told_by_its_sender_where_frames_have_no_addresses() -> None:
-    channel = macsec.Frames(macs=("02:00:00:00:00:01", "02:00:00:00:00:02"))
+def test_what_comes_in_is_reported_by_its_sender_where_frames_have_no_addresses() -> None:
+    channel = macsec.MacsecFrames(macs=("02:00:00:00:00:01", "02:00:00:00:00:02"))
     text = expression(PATH, "initiator", channel, protected=True, one_in=64)
     assert text == (
         "not ((ip src host 198.18.7.2 and ip dst host 198.18.7.1) or "
@@ -186,7 +186,7 @@ def test_of_unnumbered_packets_so_many_samples_are_due() -> None:
     def sent(packets: int) -> Tally:
         return Tally(out=layer.Carried(packets=packets))
 
-    kind = wireguard.WireGuard(run=run())
+    kind = wireguard.WireGuardDriver(run=run())
     assert kind.due(sent(7), sent(7 + 640 + wireguard.UNNUMBERED), 64).total == 9
     due = kind.due(sent(7), sent(8), 64)
     assert due.total == 0 and due.missing({}) == 0
@@ -195,13 +195,13 @@ def test_of_unnumbered_packets_so_many_samples_are_due() -> None:
 
 def test_a_peer_that_vanishes_takes_its_counters_back() -> None:
     """WireGuard counts bytes for its peer, and packets for the interface, which stays."""
-    there = Counted(tx_packets=10, tx_bytes=1320, rx_packets=7, rx_bytes=924)
+    there = OverlayCounters(tx_packets=10, tx_bytes=1320, rx_packets=7, rx_bytes=924)
     gone = msgspec.structs.replace(there, tx_packets=11, tx_bytes=0, rx_bytes=0)
 
-    def tally(counted: Counted) -> Tally:
-        witness = FakeWitness(told(counted))
+    def tally(counted: OverlayCounters) -> Tally:
+        witness = FakeWitness(reported(counted))
         made = overlay.OverlayLayer(
-            kind=wireguard.WireGuard(run=run()),
+            kind=wireguard.WireGuardDriver(run=run()),
             below=PATH,
             inner=PATH,
             watchers=Witnesses(initiator=witness, target=witness),
@@ -212,7 +212,7 @@ def test_a_peer_that_vanishes_takes_its_counters_back() -> None:
     was, now = tally(there), tally(gone)
     assert was.out.went_back(now.out) and was.into.went_back(now.into)
     assert (was.out.grown(now.out).bytes, was.out.grown(now.out).packets) == (0, 1)
-    assert wireguard.WireGuard(run=run()).due(now, was, 64).total == 0
+    assert wireguard.WireGuardDriver(run=run()).due(now, was, 64).total == 0
 
 
 def test_each_frame_is_what_its_framing_says() -> None:

@@ -30,14 +30,14 @@ from harness.model.errors import RequirementError, TestbedError, UsageError
 from harness.network import links
 from harness.planning import plan
 from harness.planning.plan import make_plan
-from harness.planning.request import DEFAULT_VIRTUAL_DISK, Kernels, Request
+from harness.planning.request import DEFAULT_VIRTUAL_DISK, Kernels, RunRequest
 from harness.results.events import CellStarted, Event, writer
 from harness.results.store import RunFolder
 from harness.runs.cells import CellComposer
 from harness.runs.columns import Hosts
 from harness.testbeds import testbed
 from harness.testbeds.heartbeat import HEARTBEAT, beating
-from harness.testbeds.lab import standing
+from harness.testbeds.lab import persistent
 from harness.testbeds.lab.boot import Kernel
 from harness.testbeds.lab.kernels import ciphers, kernel
 from tests import flat
@@ -70,7 +70,7 @@ def unbuilt(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("built")
 def test_virtual_time_is_the_same_again_by_default() -> None:
-    made = make_plan(Request(links=("local", "wired"), virtual_time=True))
+    made = make_plan(RunRequest(links=("local", "wired"), virtual_time=True))
     assert made.setting.is_virtual and made.setting.is_own
     assert made.seed == plan.DEFAULT_VIRTUAL_SEED
     assert made.storage.disk is not None and made.storage.disk.name == DEFAULT_VIRTUAL_DISK
@@ -80,13 +80,13 @@ def test_virtual_time_is_the_same_again_by_default() -> None:
 
 @pytest.mark.usefixtures("built")
 def test_a_backing_that_is_named_takes_the_place_of_the_disk() -> None:
-    assert make_plan(Request(links=("wired",), virtual_time=True, backing="ramdisk")).storage.disk is None
-    assert make_plan(Request(links=("wired",), disk="hdd-7200")).setting.lab_kernel is LabKernel.OWN
+    assert make_plan(RunRequest(links=("wired",), virtual_time=True, backing="ramdisk")).storage.disk is None
+    assert make_plan(RunRequest(links=("wired",), disk="hdd-7200")).setting.lab_kernel is LabKernel.OWN
 
 
 @pytest.mark.usefixtures("built")
 def test_wifi_is_emulated_where_the_own_kernel_has_no_radios(monkeypatch: pytest.MonkeyPatch) -> None:
-    request = Request(links=("wifi",), virtual_time=True)
+    request = RunRequest(links=("wifi",), virtual_time=True)
     made = make_plan(request)
     assert made.has_radio(made.links["wifi"]) and "hwsim" in made.links["wifi"].title
     monkeypatch.setattr(kernel, "has_radios", lambda _=None: False)
@@ -96,8 +96,8 @@ def test_wifi_is_emulated_where_the_own_kernel_has_no_radios(monkeypatch: pytest
 
 @pytest.mark.usefixtures("built")
 def test_ciphers_are_the_processors_unless_it_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    own = Request(links=("wired",), lab_kernel=LabKernel.OWN)
-    debian = Request(links=("wired",))
+    own = RunRequest(links=("wired",), lab_kernel=LabKernel.OWN)
+    debian = RunRequest(links=("wired",))
     monkeypatch.setattr(kernel, "lacking_instructions", tuple)
     monkeypatch.setattr(ciphers, "cached", lambda: None)
     assert make_plan(own).setting.ciphers is Ciphers.MACHINE
@@ -120,15 +120,15 @@ def test_ciphers_are_the_processors_unless_it_has_none(monkeypatch: pytest.Monke
 
 
 @pytest.mark.usefixtures("built")
-def test_portable_ciphers_are_not_those_of_a_standing_lab(
+def test_portable_ciphers_are_not_those_of_a_persistent_lab(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kernel, "lacking_instructions", tuple)
-    own = make_plan(Request(links=("wired",), lab_kernel=LabKernel.OWN))
+    own = make_plan(RunRequest(links=("wired",), lab_kernel=LabKernel.OWN))
     portable = flat.changed(own, ciphers=Ciphers.PORTABLE)
-    up = standing.terms(LabKernel.OWN, kernel.own_kernel(), own.storage.backing.size_bytes, tmp_path)
-    monkeypatch.setattr(standing, "ask", lambda *_, **_all: SimpleNamespace(terms=up, fault=""))
-    found = [testbed._standing_lab(plan, tmp_path / plan.run_id, tmp_path) for plan in (own, portable)]
+    up = persistent.terms(LabKernel.OWN, kernel.own_kernel(), own.storage.backing.size_bytes, tmp_path)
+    monkeypatch.setattr(persistent, "ask", lambda *_, **_all: SimpleNamespace(terms=up, fault=""))
+    found = [testbed._persistent_lab(plan, tmp_path / plan.run_id, tmp_path) for plan in (own, portable)]
     assert found[0][0] is not None
     can, why = found[1]
     assert not can and kernel.PORTABLE_CIPHERS in why
@@ -138,7 +138,7 @@ def test_portable_ciphers_are_not_those_of_a_standing_lab(
 def test_a_plan_tells_of_portable_ciphers_and_why(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    own = Request(links=("wired",), lab_kernel=LabKernel.OWN)
+    own = RunRequest(links=("wired",), lab_kernel=LabKernel.OWN)
     monkeypatch.setattr(kernel, "lacking_instructions", tuple)
     print_plan(make_plan(own))
     assert "ciphers" not in capsys.readouterr().out
@@ -146,20 +146,20 @@ def test_a_plan_tells_of_portable_ciphers_and_why(
     assert "testbed lab, own kernel, portable ciphers, storage" in capsys.readouterr().out
     monkeypatch.setattr(kernel, "lacking_instructions", lambda: ("aes", "ssse3"))
     print_plan(make_plan(own))
-    told = "portable ciphers (this processor lacks aes, ssse3), storage"
-    assert told in " ".join(capsys.readouterr().out.split())
+    reported = "portable ciphers (this processor lacks aes, ssse3), storage"
+    assert reported in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.usefixtures("unbuilt")
 @pytest.mark.parametrize(
     "request_",
     [
-        Request(virtual_time=True),
-        Request(disk="ram"),
-        Request(lab_kernel=LabKernel.OWN),
+        RunRequest(virtual_time=True),
+        RunRequest(disk="ram"),
+        RunRequest(lab_kernel=LabKernel.OWN),
     ],
 )
-def test_what_needs_the_kernel_says_how_to_get_it(request_: Request) -> None:
+def test_what_needs_the_kernel_says_how_to_get_it(request_: RunRequest) -> None:
     with pytest.raises(RequirementError) as refused:
         make_plan(request_)
     assert refused.value.hint and "make lab-kernel" in refused.value.hint
@@ -169,15 +169,18 @@ def test_what_needs_the_kernel_says_how_to_get_it(request_: Request) -> None:
 @pytest.mark.parametrize(
     ("request_", "said"),
     [
-        (Request(virtual_time=True, lab_kernel=LabKernel.DEBIAN), "found --lab-kernel debian"),
-        (Request(virtual_time=True, testbed="host"), "found --testbed host"),
-        (Request(lab_kernel=LabKernel.DEBIAN, testbed="host"), "--lab-kernel is for the lab"),
-        (Request(cipher_driver=Ciphers.PORTABLE, testbed="host"), "--cipher-driver portable is for the lab"),
-        (Request(disk="ram", backing="file"), "found ram and file"),
-        (Request(disk="floppy"), "floppy"),
+        (RunRequest(virtual_time=True, lab_kernel=LabKernel.DEBIAN), "found --lab-kernel debian"),
+        (RunRequest(virtual_time=True, testbed="host"), "found --testbed host"),
+        (RunRequest(lab_kernel=LabKernel.DEBIAN, testbed="host"), "--lab-kernel is for the lab"),
+        (
+            RunRequest(cipher_driver=Ciphers.PORTABLE, testbed="host"),
+            "--cipher-driver portable is for the lab",
+        ),
+        (RunRequest(disk="ram", backing="file"), "found ram and file"),
+        (RunRequest(disk="floppy"), "floppy"),
     ],
 )
-def test_what_does_not_go_together_is_refused(request_: Request, said: str) -> None:
+def test_what_does_not_go_together_is_refused(request_: RunRequest, said: str) -> None:
     with pytest.raises(UsageError) as refused:
         make_plan(request_)
     assert said in refused.value.message and refused.value.hint
@@ -185,7 +188,7 @@ def test_what_does_not_go_together_is_refused(request_: Request, said: str) -> N
 
 @pytest.mark.usefixtures("built")
 def test_kernels_apart_share_a_time_and_no_air() -> None:
-    made = make_plan(Request(links=("wifi",), virtual_time=True, kernels=Kernels.APART))
+    made = make_plan(RunRequest(links=("wifi",), virtual_time=True, kernels=Kernels.APART))
     assert (made.setting.lab_kernel, made.setting.clock, made.traits.shares_kernel) == (
         LabKernel.OWN,
         Clock.VIRTUAL,
@@ -198,7 +201,7 @@ def test_kernels_apart_share_a_time_and_no_air() -> None:
 @pytest.mark.parametrize("built", [True, False])
 def test_wifi_is_real_where_the_kernel_is_built(monkeypatch: pytest.MonkeyPatch, built: bool) -> None:
     is_built(monkeypatch, built=built)
-    made = make_plan(Request(links=("wired", "wifi")))
+    made = make_plan(RunRequest(links=("wired", "wifi")))
     assert made.setting.lab_kernel is (LabKernel.OWN if built else LabKernel.DEBIAN)
     assert made.has_radio(made.links["wifi"]) is built and not made.has_radio(made.links["wired"])
     assert made.links["wifi"].title == ("WiFi (hwsim, WPA2)" if built else "WiFi 802.11n")
@@ -206,16 +209,16 @@ def test_wifi_is_real_where_the_kernel_is_built(monkeypatch: pytest.MonkeyPatch,
 
 @pytest.mark.usefixtures("built")
 def test_the_user_has_the_last_word_on_the_kernel() -> None:
-    debians = make_plan(Request(links=("wifi",), lab_kernel=LabKernel.DEBIAN))
+    debians = make_plan(RunRequest(links=("wifi",), lab_kernel=LabKernel.DEBIAN))
     assert debians.setting.lab_kernel is LabKernel.DEBIAN and debians.links["wifi"].title == "WiFi 802.11n"
-    assert make_plan(Request(links=("wired",))).setting.lab_kernel is LabKernel.DEBIAN, (
+    assert make_plan(RunRequest(links=("wired",))).setting.lab_kernel is LabKernel.DEBIAN, (
         "nothing asks for the own"
     )
-    apart = make_plan(Request(links=("wifi",), kernels=Kernels.APART))
+    apart = make_plan(RunRequest(links=("wifi",), kernels=Kernels.APART))
     assert apart.setting.lab_kernel is LabKernel.DEBIAN, "its radios could not hear each other"
-    nvme = Request(links=("wired",), kernels=Kernels.APART, transports=("nvme-tcp",))
+    nvme = RunRequest(links=("wired",), kernels=Kernels.APART, transports=("nvme-tcp",))
     assert make_plan(nvme).setting.lab_kernel is LabKernel.OWN
-    own = Request(links=("wired",), kernels=Kernels.APART, lab_kernel=LabKernel.OWN)
+    own = RunRequest(links=("wired",), kernels=Kernels.APART, lab_kernel=LabKernel.OWN)
     assert make_plan(own).setting.lab_kernel is LabKernel.OWN
 
 
@@ -226,19 +229,19 @@ def test_another_kernel_is_named_in_the_plan(monkeypatch: pytest.MonkeyPatch) ->
     found = SimpleNamespace(built=other)
     monkeypatch.setattr(kernel, "named", {"linux-source-6.12": found, other.key: found}.__getitem__)
     for word in ("linux-source-6.12", other.key):
-        made = make_plan(Request(links=("wired",), lab_kernel=word))
+        made = make_plan(RunRequest(links=("wired",), lab_kernel=word))
         assert (made.setting.lab_kernel, made.setting.other_kernel) == (LabKernel.OWN, other)
         assert (
-            make_plan(Request(links=("wired",), virtual_time=True, lab_kernel=word)).setting.other_kernel
+            make_plan(RunRequest(links=("wired",), virtual_time=True, lab_kernel=word)).setting.other_kernel
             == other
         )
     with pytest.raises(UsageError, match=r"--lab-kernel 6\.12\.117-harness 0123456789ab is for the lab"):
-        make_plan(Request(links=("wired",), lab_kernel="linux-source-6.12", testbed="host"))
+        make_plan(RunRequest(links=("wired",), lab_kernel="linux-source-6.12", testbed="host"))
 
 
 @pytest.mark.usefixtures("built")
 def test_networks_of_another_security_are_other_columns() -> None:
-    made = make_plan(Request(links=("local", "wifi"), ipsec=("off",), wifi_security=Security.WPA3))
+    made = make_plan(RunRequest(links=("local", "wifi"), ipsec=("off",), wifi_security=Security.WPA3))
     assert [column.label for column in made.columns] == ["local", "wifi-wpa3"]
     assert made.links["wifi-wpa3"].title == "WiFi (hwsim, WPA3)"
 
@@ -255,7 +258,7 @@ def test_frame_by_frame_each_frame_pays_its_overhead(tmp_path: Path) -> None:
         world.commands.clear()
         journal = Journal(tmp_path / f"{frame_by_frame}.jsonl")
         with links.bring_up(
-            links.Place(journal, near, profile, tag="beef", index=0, frame_by_frame=frame_by_frame)
+            links.LinkPlace(journal, near, profile, tag="beef", index=0, frame_by_frame=frame_by_frame)
         ):
             limited = [c for c in world.commands if c.input and "gso_max_segs 1\n" in c.input]
             assert len(limited) == (2 if frame_by_frame else 0)
@@ -266,7 +269,7 @@ def test_frame_by_frame_each_frame_pays_its_overhead(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("built")
 def test_what_is_left_to_chance_is_said(tmp_path: Path) -> None:
-    made = make_plan(Request(links=("wired",), ipsec=("off",), virtual_time=True))
+    made = make_plan(RunRequest(links=("wired",), ipsec=("off",), virtual_time=True))
     lossy = msgspec.structs.replace(made.links["wired"], loss_percent=1.0, jitter_us=5.0)
     host = World().host("initiator")
     cell = Cell(Column("wired"), "x", 1)
@@ -310,7 +313,7 @@ def watched(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, built: None
 ) -> Iterator[tuple[Path, Iterator[Event]]]:
     del built
-    made = make_plan(Request(links=("local",), virtual_time=True))
+    made = make_plan(RunRequest(links=("local",), virtual_time=True))
     monkeypatch.setattr(testbed, "STALL_S", 0.3)
 
     @contextlib.contextmanager

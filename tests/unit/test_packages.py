@@ -62,13 +62,13 @@ class Debian:
     def install(self, packages: str) -> list[str]:
         """What apt-get is told by install-packages.sh."""
         self.tell(f"# comment\n{packages} - what for\n")
-        return self.told
+        return self.reported
 
     @property
-    def told(self) -> list[str]:
+    def reported(self) -> list[str]:
         """What apt-get was told so far."""
-        told = self.folder / "told"
-        return told.read_text(encoding="utf-8").splitlines() if told.exists() else []
+        reported = self.folder / "told"
+        return reported.read_text(encoding="utf-8").splitlines() if reported.exists() else []
 
     def tell(self, lines: str) -> str:
         """What install-packages.sh says on standard error about a list."""
@@ -105,8 +105,8 @@ def test_the_first_that_the_release_has_is_installed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, offers: str, chosen: str
 ) -> None:
     debian = Debian(tmp_path, offers=offers)
-    told = debian.install(EITHER)
-    assert told == ["update -qq", f"install -y -qq --no-install-recommends {chosen}"]
+    reported = debian.install(EITHER)
+    assert reported == ["update -qq", f"install -y -qq --no-install-recommends {chosen}"]
     monkeypatch.setenv("PATH", debian.path)
     either = Package(names=tuple(EITHER.split("|")), shown_by="-", purpose="a test")
     assert packages.install_command([either]).endswith(f" {chosen}")
@@ -138,13 +138,13 @@ def test_what_a_release_lacks_is_named_in_one_sentence_and_the_rest_is_installed
         "This release of Debian has no package for these, and what works without them goes on: "
         "linux-6 or uml (the lab: a real kernel), gone (the environment).\n"
     )
-    assert debian.told[1:] == ["install -y -qq --no-install-recommends fio iperf3"]
+    assert debian.reported[1:] == ["install -y -qq --no-install-recommends fio iperf3"]
 
 
 def test_one_that_cannot_be_installed_is_named_and_keeps_no_other_out(tmp_path: Path) -> None:
     debian = Debian(tmp_path, offers="fio uml iperf3 gone", breaks=["uml"])
     assert debian.tell(LIST) == ("Not installed: linux-6 or uml (the lab: a real kernel): E: uml is broken\n")
-    assert [line.rpartition(" ")[2] for line in debian.told[2:]] == ["fio", "uml", "iperf3", "gone"]
+    assert [line.rpartition(" ")[2] for line in debian.reported[2:]] == ["fio", "uml", "iperf3", "gone"]
 
 
 def test_another_program_that_installs_is_waited_for(tmp_path: Path) -> None:
@@ -164,7 +164,7 @@ def test_another_program_that_installs_is_waited_for(tmp_path: Path) -> None:
         waiting + held.format("apt/lists/lock"),
         waiting + held.format("dpkg/lock-frontend"),
     ]
-    assert [line.split()[0] for line in debian.told] == ["update"] * 3 + ["install"] * 3
+    assert [line.split()[0] for line in debian.reported] == ["update"] * 3 + ["install"] * 3
 
 
 def test_without_sudo_the_packages_are_named_and_make_goes_on(tmp_path: Path) -> None:
@@ -172,7 +172,7 @@ def test_without_sudo_the_packages_are_named_and_make_goes_on(tmp_path: Path) ->
     (tmp_path / "id").write_text("#!/bin/sh\necho 1000\n", encoding="utf-8")
     (tmp_path / "id").chmod(0o755)
     assert debian.tell(LIST).endswith("somebody who may has to install: fio linux-6|uml iperf3 gone\n")
-    assert debian.told == []
+    assert debian.reported == []
 
 
 @pytest.mark.parametrize("has_ensurepip", [True, False])

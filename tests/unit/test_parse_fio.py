@@ -291,7 +291,9 @@ def progress(written_ms: int, elapsed_s: int, runtime_ms: int) -> str:
         ((9000, 2, 1799), 796),  # again and for longer
     ],
 )
-def test_interim_documents_are_told_from_repeats(later: tuple[int, int, int], runtime_ms: int) -> None:
+def test_interim_documents_are_distinguished_from_repeats(
+    later: tuple[int, int, int], runtime_ms: int
+) -> None:
     read = only(parse(progress(0, 1, 796) + progress(*later))).read
     assert read is not None
     assert read.runtime_ns == runtime_ms * 1_000_000
@@ -468,7 +470,7 @@ def test_no_job_is_refused_with_what_fio_said(changes: dict[str, object]) -> Non
 
 def test_transport_damage_is_tolerated_with_a_warning() -> None:
     text = json.dumps(document(), indent=2)
-    for damaged, told in (
+    for damaged, reported in (
         ("\ufeff" + text, "byte order mark"),
         (text.replace("\n", "\r\n"), "CRLF"),
         (text.replace("{", "\x1b[0m{\x1b[K"), "escape"),
@@ -477,7 +479,7 @@ def test_transport_damage_is_tolerated_with_a_warning() -> None:
     ):
         output = parse(damaged.encode())
         assert only(output).invalid == ()
-        assert told is None or any(told in warning for warning in output.warnings)
+        assert reported is None or any(reported in warning for warning in output.warnings)
     output = parse(text.encode().replace(b'"a"', b'"\xff"'))
     assert only(output).name == "\N{REPLACEMENT CHARACTER}"
     assert output.warnings

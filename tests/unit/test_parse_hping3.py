@@ -55,9 +55,9 @@ def test_output_of_time(appended: str, elapsed_ns: float | None) -> None:
 
 
 def test_duplicates() -> None:
-    told = HEADER + REPLIES.splitlines(keepends=True)[0] + REPLIES.replace("len", "DUP! len", 1)
-    assert only(told + SUMMARY).duplicates == 1
-    run = only(told + SUMMARY.replace("4 packets received, 34%", "7 packets received, -17%"))
+    reported = HEADER + REPLIES.splitlines(keepends=True)[0] + REPLIES.replace("len", "DUP! len", 1)
+    assert only(reported + SUMMARY).duplicates == 1
+    run = only(reported + SUMMARY.replace("4 packets received, 34%", "7 packets received, -17%"))
     assert (run.received, run.loss_percent, run.invalid) == (7, None, ())
 
 

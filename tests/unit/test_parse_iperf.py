@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from harness.model.errors import UsageError
-from harness.parse.iperf import IperfOutput, Report
+from harness.parse.iperf import IperfOutput, IperfReport
 from harness.parse.iperf3 import parse
 from harness.parse.iperf_text import parse_iperf2
 from tests.unit.parsing import OUTPUTS, real_outputs, sample
@@ -65,7 +65,7 @@ def parsed(document: dict[str, Any]) -> IperfOutput:
     return parse(json.dumps(document, indent=1))
 
 
-def known(report: Report | None) -> Report:
+def known(report: IperfReport | None) -> IperfReport:
     assert report is not None
     return report
 
@@ -191,7 +191,7 @@ def test_servers_account_inside_of_the_clients() -> None:
 
 def test_text_around_and_damage_on_the_way() -> None:
     text = json.dumps(tcp(), indent=1)
-    for damaged, told in (
+    for damaged, reported in (
         ("\x1b[F" + text, "escape sequences"),
         ("$ iperf3 -J\n" + text, "text before"),
         ("\ufeff" + text, "byte order mark"),
@@ -201,7 +201,7 @@ def test_text_around_and_damage_on_the_way() -> None:
     ):
         output = parse(damaged)
         assert output.invalid == ()
-        assert any(told in warning for warning in output.warnings), output.warnings
+        assert any(reported in warning for warning in output.warnings), output.warnings
 
 
 @pytest.mark.parametrize(
@@ -272,7 +272,7 @@ def test_not_finite_is_an_invalid_figure_with_a_name(figure: str) -> None:
     assert any("lost_percent" in problem for problem in output.invalid)
 
 
-def test_error_beside_figures_is_invalid() -> None:
+def test_error_with_figures_is_invalid() -> None:
     output = parsed(tcp(error="interrupt - the client has terminated"))
     assert output.error == "interrupt - the client has terminated"
     assert any("terminated" in problem for problem in output.invalid)
@@ -339,7 +339,7 @@ def test_a_servers_log_is_read_from_json_alone() -> None:
     assert any(warning.startswith("2 further") for warning in output.warnings)
 
 
-def test_a_text_that_ends_before_all_streams_are_told_of_is_cut() -> None:
+def test_a_text_that_ends_before_all_streams_are_reported_of_is_cut() -> None:
     whole = sample("iperf3/client-2-streams.txt")
     output = parse(
         whole[: whole.index("[  7]   0.00-1.00   sec  12.0 MBytes   101 Mbits/sec    0             sender")]
@@ -370,7 +370,7 @@ def test_newer_text_of_udp() -> None:
     assert (known(output.received).rate_bit_s, known(output.received).lost) == (947_000, 90)
 
 
-def test_both_directions_at_once_are_not_told_from_text() -> None:
+def test_both_directions_at_once_are_not_distinguished_from_text() -> None:
     output = parse(
         CLIENT.replace("iperf Done", "[  7][RX-C]   0.00-10.00  sec  1.07 GBytes   918 Mbits/sec  receiver")
     )

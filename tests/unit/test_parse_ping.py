@@ -160,7 +160,7 @@ FRENCH = """--- localhost statistiques ping ---
 
 
 @pytest.mark.parametrize("text", [GERMAN, FRENCH, " ".join(GERMAN.split())])
-def test_another_language_is_told_with_the_remedy(text: str) -> None:
+def test_another_language_is_reported_with_the_remedy(text: str) -> None:
     with pytest.raises(UsageError, match="in English, found one in another language") as refused:
         parse(text)
     assert refused.value.hint is not None and "LC_ALL=C" in refused.value.hint

@@ -92,10 +92,10 @@ def test_garbled_bytes(tool: str) -> None:
 
 @pytest.mark.parametrize(("tool", "text"), CASES)
 def test_lines_that_another_system_ended(tool: str, text: Understood) -> None:
-    told, plain = survives(tool, text.whole.replace(b"\n", b"\r\n")), survives(tool, text.whole)
-    assert isinstance(told, dict) and isinstance(plain, dict)
-    assert any("CRLF" in warning for warning in told["warnings"])
-    assert {**told, "warnings": ()} == {**plain, "warnings": ()}
+    reported, plain = survives(tool, text.whole.replace(b"\n", b"\r\n")), survives(tool, text.whole)
+    assert isinstance(reported, dict) and isinstance(plain, dict)
+    assert any("CRLF" in warning for warning in reported["warnings"])
+    assert {**reported, "warnings": ()} == {**plain, "warnings": ()}
 
 
 IPERF3_NOTHING = {"start": {"version": "iperf 3.7"}, "intervals": [], "end": {}}

@@ -72,7 +72,7 @@ def built(
             log.write_text(PAP_BELIEVED if ":pap" in spec else CHAP_BELIEVED, encoding="utf-8")
         folders = Folders(private=place / "private", logs=place)
         with paths.bring_up(
-            links.Place(
+            links.LinkPlace(
                 journal,
                 world.host("initiator"),
                 load_link(spec),
@@ -321,7 +321,7 @@ def test_a_package_that_is_missing_is_named_with_what_installs_it(
     with (
         pytest.raises(RequirementError) as error,
         paths.bring_up(
-            links.Place(Journal(tmp_path / "j"), host, load_link("pppoe"), tag="beef", index=3), folders
+            links.LinkPlace(Journal(tmp_path / "j"), host, load_link("pppoe"), tag="beef", index=3), folders
         ),
     ):
         pytest.fail("it came up")

@@ -99,7 +99,7 @@ def test_a_name_that_reads_here_and_writes_there_has_two_rows(tmp_path: Path) ->
     }
 
 
-def test_a_file_that_failed_is_told_in_each_row(tmp_path: Path) -> None:
+def test_a_file_that_failed_is_reported_in_each_row(tmp_path: Path) -> None:
     write_fio(tmp_path / "a.json", fio_job())
     write_fio(tmp_path / "b.json", written())
     write_fio(tmp_path / "c.json", fio_job(error=5))
@@ -165,8 +165,10 @@ def test_percentiles_say_of_which_latency_they_are(tmp_path: Path) -> None:
     file = write_fio(tmp_path / "a.json", job)
     for metric in Metric:
         notes = build(open_results([file]), Options(metric=metric)).notes
-        told = f"{metric} of column a is completion latency (fio's clat), without the time of submission; "
-        assert any(note.startswith(told) for note in notes) is (
+        reported = (
+            f"{metric} of column a is completion latency (fio's clat), without the time of submission; "
+        )
+        assert any(note.startswith(reported) for note in notes) is (
             metric in (Metric.P50, Metric.P99, Metric.P99_9)
         )
     write_fio(tmp_path / "b.json", job)
@@ -261,7 +263,7 @@ def test_a_folder_of_too_many_files_is_refused_at_once(
         open_results([tmp_path])
 
 
-def test_fios_text_for_people_is_told_as_that(tmp_path: Path) -> None:
+def test_fios_text_for_people_is_reported_as_that(tmp_path: Path) -> None:
     """It was "no results", or a record that is not JSON."""
     (tmp_path / "a.txt").write_text(NORMAL, "utf-8")
     for words in (["table", "a.txt"], ["table", "."], ["explain", "a.txt"], ["parse", "fio", "a.txt"]):
@@ -275,7 +277,7 @@ def test_fios_text_for_people_is_told_as_that(tmp_path: Path) -> None:
     assert "a.txt: " in done.stderr and "--output-format=json" in done.stderr, done
 
 
-def test_text_for_people_beside_json_does_no_harm() -> None:
+def test_text_for_people_with_json_does_no_harm() -> None:
     document = json.dumps({"fio version": "fio-3.33", "jobs": [fio_job()]})
     assert fio.parse(NORMAL + document).jobs == fio.parse(document).jobs
 

@@ -25,7 +25,7 @@ from harness.model.probing import (
     Ping,
     PingFigures,
     Probe,
-    Socket,
+    SocketUse,
     Tcp,
     TcpFigures,
     Udp,
@@ -36,14 +36,14 @@ from harness.model.probing import (
 from harness.model.ranges import out_of_range
 from harness.network.links import LinkPath
 from harness.observe.counters import Observer
-from harness.observe.neighbours import Watching
+from harness.observe.interference import Watching
 from harness.planning import probe_plan
 from harness.planning.probe_plan import ProbeProfile, ProbeRequest
-from harness.planning.request import Request
+from harness.planning.request import RunRequest
 from harness.probes import datagrams, echo, judged, packets, throughput
 from harness.probes.tools import PACKAGES, ProbedPath
 from harness.protection.ipsec.layer import EspLayer
-from harness.protection.witness import Report, Witnesses
+from harness.protection.witness import Witnesses, WitnessReport
 from harness.results import probe_store
 from harness.results.probe_records import ProbeRecord
 from harness.results.store import RunFolder
@@ -150,11 +150,11 @@ class Turns(Net):
         return super().run(host, command, timeout_s)
 
 
-NOTHING_CARRIED = Report(before="", states=(), after="", snmp="")
+NOTHING_CARRIED = WitnessReport(before="", states=(), after="", snmp="")
 
 
 def probed_path(
-    world: World, tmp_path: Path, *, is_shared: bool = False, reports: Sequence[Report] | None = None
+    world: World, tmp_path: Path, *, is_shared: bool = False, reports: Sequence[WitnessReport] | None = None
 ) -> ProbedPath:
     """``reports`` are what the witnesses at either end of a protected path tell, one after another."""
     layers: tuple[EspLayer, ...] = ()
@@ -198,7 +198,7 @@ def judge(
     *,
     ipsec: str = "off",
     is_shared: bool = False,
-    reports: Sequence[Report] = (NOTHING_CARRIED,),
+    reports: Sequence[WitnessReport] = (NOTHING_CARRIED,),
 ) -> ProbeRecord:
     it = probed_path(world, tmp_path, is_shared=is_shared, reports=reports if ipsec != "off" else None)
     return judged.measure(blank(probe, ipsec), it, observer=Observer(), watch=Watching, folder=tmp_path)
@@ -237,13 +237,13 @@ def test_a_broken_ping_has_no_figures_and_keeps_what_it_printed(
     record = judge(Turns("ping", printed), tmp_path, Ping(count=4))
     assert record.status is Status.INVALID and record.reason is not None and reason in record.reason
     assert record.raw == (("raw/ping.txt",) if printed else ())
-    beside, why = echo.beside(probed_path(Turns("ping", printed), tmp_path).path, protected=False)
-    assert beside is None and why is not None and reason.replace("4", "4") in why
+    telemetry, why = echo.before_cell(probed_path(Turns("ping", printed), tmp_path).path, protected=False)
+    assert telemetry is None and why is not None and reason.replace("4", "4") in why
 
 
-def test_beside_a_cell_on_a_shared_link_nothing_is_claimed_of_ipsec(tmp_path: Path) -> None:
+def test_with_a_cell_on_a_shared_link_nothing_is_claimed_of_ipsec(tmp_path: Path) -> None:
     world = Turns("ping", REPLIES)
-    found, why = echo.beside(probed_path(world, tmp_path, is_shared=True).path, protected=True)
+    found, why = echo.before_cell(probed_path(world, tmp_path, is_shared=True).path, protected=True)
     assert (found, world.commands) == (None, [])
     assert why is not None and "only the portal's ports are protected" in why
     record = judge(world, tmp_path, Ping(), ipsec="aes128gcm16", is_shared=True)
@@ -251,7 +251,7 @@ def test_beside_a_cell_on_a_shared_link_nothing_is_claimed_of_ipsec(tmp_path: Pa
 
 
 @pytest.mark.parametrize("looks", [4, 3])
-def test_a_hop_is_counted_beside_a_probe_and_costs_nothing_if_it_is_lost(tmp_path: Path, looks: int) -> None:
+def test_a_hop_is_counted_with_a_probe_and_costs_nothing_if_it_is_lost(tmp_path: Path, looks: int) -> None:
     world = Turns("ping", REPLIES)
     observer = Observer([], [Router("hop", boot="b", looks=looks)], energy=False)
     it = probed_path(world, tmp_path)
@@ -260,9 +260,9 @@ def test_a_hop_is_counted_beside_a_probe_and_costs_nothing_if_it_is_lost(tmp_pat
     hops = [use.interface for use in record.interfaces if use.host == "hop"]
     if looks == 4:
         assert [use.hosts for use in record.processors] == [("hop",)] and hops == ["eth0"]
-        assert record.unseen == {}
+        assert record.lost_hops == {}
     else:
-        assert hops == [] and record.unseen == {"hop": "the hop was lost"}
+        assert hops == [] and record.lost_hops == {"hop": "the hop was lost"}
     assert [use.host for use in record.interfaces[:2]] == ["initiator", "target"]
 
 
@@ -475,8 +475,8 @@ def is_bound(port: str) -> bool:
 
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
-@pytest.mark.parametrize("socket", list(Socket))
-def test_the_c_program_measures_on_the_loopback(tmp_path: Path, socket: Socket) -> None:
+@pytest.mark.parametrize("socket", list(SocketUse))
+def test_the_c_program_measures_on_the_loopback(tmp_path: Path, socket: SocketUse) -> None:
     program = str(tmp_path / "round_trip")
     subprocess.run(["cc", "-O2", "-Wall", "-Werror", "-o", program, str(datagrams.SOURCE)], check=True)
     port = free_port()
@@ -527,7 +527,7 @@ def test_every_shipped_profile_can_be_planned() -> None:
     assert probe_plan.names() == [f"document-00{n}" for n in ("0", "1", "1-tenth", "2", "3", "4")]
     for name in probe_plan.names():
         profile = probe_plan.load_profile(name)
-        request = Request(links=profile.links, ipsec=profile.ipsec, repeats=profile.repeats)
+        request = RunRequest(links=profile.links, ipsec=profile.ipsec, repeats=profile.repeats)
         plan = probe_plan.make_plan(request, profile.probe, name)
         assert plan.probing == profile.probe and plan.jobs == () and not plan.probes
         keys = [question.key for question in questions(plan)]
@@ -571,9 +571,9 @@ def test_probes_are_named_and_need_a_network() -> None:
     with pytest.raises(UsageError, match="there is no probe 'pong'"):
         ProbeRequest(probes=("pong",)).asked(None)
     with pytest.raises(UsageError, match="link local has none"):
-        probe_plan.make_plan(Request(links=("local",)), [Ping()], "probes")
+        probe_plan.make_plan(RunRequest(links=("local",)), [Ping()], "probes")
     with pytest.raises(UsageError, match="two probes have the name ping-1s"):
-        probe_plan.make_plan(Request(links=("wired",)), [Ping(), Ping(count=3)], "probes")
+        probe_plan.make_plan(RunRequest(links=("wired",)), [Ping(), Ping(count=3)], "probes")
 
 
 @pytest.mark.parametrize(
@@ -598,7 +598,7 @@ def test_in_virtual_time_a_probe_has_to_end(
 ) -> None:
     """Each packet is imitated: 10 Gbit/s for 10 seconds took a quarter of an hour."""
     monkeypatch.setattr("harness.planning.plan.kernel.own_kernel", lambda: None)
-    request = Request(links=(link,), virtual_time=True)
+    request = RunRequest(links=(link,), virtual_time=True)
     if not millions:
         assert probe_plan.make_plan(request, [probe], "probes").probing == (probe,)
         return
@@ -606,7 +606,7 @@ def test_in_virtual_time_a_probe_has_to_end(
         probe_plan.make_plan(request, [probe], "probes")
     assert millions in refused.value.message and "each packet is simulated" in refused.value.message
     assert "--duration 1s" in (refused.value.hint or "")
-    assert probe_plan.make_plan(Request(links=(link,)), [probe], "probes").probing == (probe,)
+    assert probe_plan.make_plan(RunRequest(links=(link,)), [probe], "probes").probing == (probe,)
 
 
 def test_named_probes_are_short_in_virtual_time_and_an_estimate_counts_packets(
@@ -617,10 +617,10 @@ def test_named_probes_are_short_in_virtual_time_and_an_estimate_counts_packets(
     assert [probe.name for probe in probes[:2]] == ["tcp", "udp-1000m"]
     assert [probe.duration_s for probe in probes if isinstance(probe, Tcp | Udp)] == [1, 1]
     assert probes[2:] == ProbeRequest(probes=("ping",)).asked(None)
-    request = Request(links=("wired",), virtual_time=True, repeats=1)
+    request = RunRequest(links=("wired",), virtual_time=True, repeats=1)
     made = probe_plan.make_plan(request, [Tcp(duration_s=10)], "probes")
     assert probe_plan.estimate_s(made) == pytest.approx(10e9 / 8 / 1500 / 7000)
-    real = probe_plan.make_plan(Request(links=("wired",), repeats=1), [Tcp(duration_s=10)], "probes")
+    real = probe_plan.make_plan(RunRequest(links=("wired",), repeats=1), [Tcp(duration_s=10)], "probes")
     assert probe_plan.estimate_s(real) == 11.0
     with pytest.raises(UsageError, match="there is no profile of probes"):
         probe_plan.load_profile("document-009")
@@ -684,10 +684,10 @@ def test_a_run_whose_probes_all_fail_measures_its_cells_nonetheless(tmp_path: Pa
     assert outcome.error is None and outcome.journal.leaks == []
     assert {record.status for record in outcome.records} == {Status.OK}
     for record in outcome.records:
-        assert record.beside is not None and record.beside.round_trips is None
+        assert record.telemetry is not None and record.telemetry.round_trips is None
         if record.column.link != "local":
-            assert record.beside.no_round_trips is not None
-            assert "a summary of ping" in record.beside.no_round_trips
+            assert record.telemetry.no_round_trips is not None
+            assert "a summary of ping" in record.telemetry.no_round_trips
     made = probe_store.load(outcome.folder)
     assert {record.column.link for record in made} == {record.column.link for record in outcome.records} - {
         "local"

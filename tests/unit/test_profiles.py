@@ -124,7 +124,7 @@ def test_links_with_hops_say_what_they_are(spec: str, name: str, title: str, cou
     assert check_name("link", profile.name) == name
 
 
-def test_a_hop_delays_beside_what_sending_takes() -> None:
+def test_a_hop_delays_with_what_sending_takes() -> None:
     switched, bare = load_link("switched:4"), load_link("switched:4:unshaped")
     assert switched.path_delay_us == pytest.approx(4 * 7)
     assert (bare.path_delay_us, bare.rate_bit_s) == (0, None)
@@ -299,7 +299,7 @@ def test_a_path_names_the_link_for_the_file(elsewhere: Path) -> None:
         ("emulated = 1979-05-27", "emulated"),
     ],
 )
-def test_what_is_wrong_in_a_file_is_told(elsewhere: Path, line: str, said: str) -> None:
+def test_what_is_wrong_in_a_file_is_reported(elsewhere: Path, line: str, said: str) -> None:
     assert said in refusal(elsewhere, GOOD + line + "\n")
 
 
@@ -320,11 +320,11 @@ def test_missing_keys_are_named(elsewhere: Path) -> None:
         (b"#" * (1 << 20) + b"#", "at most 1 MiB"),
     ],
 )
-def test_what_is_no_text_is_told(elsewhere: Path, content: bytes, said: str) -> None:
+def test_what_is_no_text_is_reported(elsewhere: Path, content: bytes, said: str) -> None:
     assert said in refusal(elsewhere, content)
 
 
-def test_what_is_no_file_is_told(elsewhere: Path) -> None:
+def test_what_is_no_file_is_reported(elsewhere: Path) -> None:
     (elsewhere / "folder.toml").mkdir()
     for spec, said in (
         ("folder.toml", "expected a regular file, found a folder"),

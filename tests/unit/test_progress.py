@@ -95,8 +95,8 @@ def measured(file: io.StringIO, *, took_s: float, is_terminal: bool) -> list[str
 
 
 def test_a_terminal_shows_the_last_figure() -> None:
-    told = measured(file := io.StringIO(), took_s=1.0, is_terminal=True)[-1] + file.getvalue()
-    assert re.search(r"local\.seq-read-4k\.r4 49\.38 MB/s", told), told
+    reported = measured(file := io.StringIO(), took_s=1.0, is_terminal=True)[-1] + file.getvalue()
+    assert re.search(r"local\.seq-read-4k\.r4 49\.38 MB/s", reported), reported
 
 
 def test_a_log_has_a_line_with_the_figure_of_each_cell() -> None:

@@ -14,7 +14,7 @@ from harness.analysis.theory import Esp, Wire, esp
 from harness.model import ENDS, End, IpsecMode, LinkProfile, Proof
 from harness.model.ranges import out_of_range
 from harness.network.links import LinkPath
-from harness.observe.counters import Traffic
+from harness.observe.counters import InterfaceCounters
 from harness.protection import proof as module
 from harness.protection.capture import PRIMES, Capture, Seen, Tap
 from harness.protection.ipsec.layer import EspLayer
@@ -23,15 +23,15 @@ from harness.protection.proof import (
     ENOUGH_SAMPLES,
     IN_FLIGHT,
     SMALL_FRAME_BYTES,
+    CapturedLayer,
     EndCounters,
     Segments,
     Snapshot,
-    Watched,
     collect,
     judge,
     snapshot,
 )
-from harness.protection.witness import Association, Report, Witnesses
+from harness.protection.witness import SaCounters, Witnesses, WitnessReport
 from tests.unit.fakes import PROC_NET_SNMP, FakeWitness, IdleDaemon, World
 from tests.unit.fakes.ipsec import association
 
@@ -82,7 +82,7 @@ def protection(
     mode: IpsecMode = IpsecMode.TRANSPORT,
     witnesses: Witnesses | None = None,
 ) -> EspLayer:
-    nobody = FakeWitness(Report(before="", states=(), after="", snmp=""))
+    nobody = FakeWitness(WitnessReport(before="", states=(), after="", snmp=""))
     return EspLayer(
         below=link(),
         algorithms=algorithms,
@@ -98,9 +98,9 @@ def watched(
     captures: Capture | None = None,
     path: LinkPath | None = None,
     header_bytes: int = 14,
-) -> Watched:
+) -> CapturedLayer:
     """A layer over a path, or the bare path."""
-    return Watched(
+    return CapturedLayer(
         path=path or link(),
         capture=captures or capture(*seen_since_start),
         layer=layer,
@@ -108,9 +108,9 @@ def watched(
     )
 
 
-def tally(end: End, states: Sequence[Association], guard: EspLayer | None = None) -> Tally:
+def tally(end: End, states: Sequence[SaCounters], guard: EspLayer | None = None) -> Tally:
     """What ESP tells of one end that has these associations."""
-    report = Report(before="", states=tuple(states), after="", snmp="")
+    report = WitnessReport(before="", states=tuple(states), after="", snmp="")
     witness = FakeWitness(report)
     asked = dataclasses.replace(guard or protection(), witnesses=Witnesses(initiator=witness, target=witness))
     return asked.look()[ENDS.index(end)].tally
@@ -190,7 +190,7 @@ class Cell:
         far = self._end("target", guard)
         far = dataclasses.replace(far, fragments_sent=self.fragments)
         began = EndCounters(
-            traffic=Traffic(rx_bytes=5, rx_packets=5, tx_bytes=5, tx_packets=5),
+            traffic=InterfaceCounters(rx_bytes=5, rx_packets=5, tx_bytes=5, tx_packets=5),
             retransmits=3,
         )
         old = self._states((OLD, OLD * 50), (OLD, OLD * 50), missing=False)
@@ -207,7 +207,7 @@ class Cell:
             ),
         )
 
-    def states(self, end: End) -> tuple[Association, ...]:
+    def states(self, end: End) -> tuple[SaCounters, ...]:
         """Of both directions, as an end counts them when the cell ends."""
         out, back = self.to_target, self.to_initiator
         is_near = end == "initiator"
@@ -221,7 +221,7 @@ class Cell:
         sends = OUT_SPI if is_near else IN_SPI
         return tuple(self._super_packets(state) if state.spi == sends else state for state in states)
 
-    def _super_packets(self, state: Association) -> Association:
+    def _super_packets(self, state: SaCounters) -> SaCounters:
         """As its sender counts it if it is given super-packets, with one header of TCP each."""
         within = (state.packets - OLD) // self.joined
         repeated = state.packets - OLD - within
@@ -235,7 +235,7 @@ class Cell:
         if end == "target":
             outward, inward = inward, outward
         return EndCounters(
-            traffic=Traffic(
+            traffic=InterfaceCounters(
                 rx_packets=5 + inward.packets + inward.rx_more[0],
                 rx_bytes=5 + inward.packets * inward.frame_bytes + inward.rx_more[1],
                 tx_packets=5 + outward.packets + outward.tx_more[0],
@@ -247,7 +247,7 @@ class Cell:
 
     def _states(
         self, to_target: tuple[int, int], to_initiator: tuple[int, int], *, missing: bool
-    ) -> tuple[Association, ...]:
+    ) -> tuple[SaCounters, ...]:
         return tuple(
             association(
                 spi,
@@ -461,10 +461,10 @@ def test_each_interface_has_to_have_carried_it_each_way(way: str) -> None:
 # Rekeys
 
 
-def rekeyed(cell: Cell, times: int, *, told: bool = True) -> dict[End, list[Association]]:
+def rekeyed(cell: Cell, times: int, *, reported: bool = True) -> dict[End, list[SaCounters]]:
     """What went to the target, in so many associations more; with each the counters begin anew."""
 
-    def states(end: End) -> list[Association]:
+    def states(end: End) -> list[SaCounters]:
         (out,) = (state for state in cell.states(end) if state.spi == OUT_SPI)
         others = [state for state in cell.states(end) if state.spi != OUT_SPI]
         grown = out.packets - OLD
@@ -477,8 +477,8 @@ def rekeyed(cell: Cell, times: int, *, told: bool = True) -> dict[End, list[Asso
                 out.destination,
                 part * (DATA_BYTES + 32) + (OLD * 50 if not number else 0),
                 packets=part + (OLD if not number else 0),
-                ended=number < times and told,
-                missing=number < times and not told,
+                ended=number < times and reported,
+                missing=number < times and not reported,
             )
             for number, part in enumerate(parts)
         ]
@@ -488,10 +488,10 @@ def rekeyed(cell: Cell, times: int, *, told: bool = True) -> dict[End, list[Asso
 
 
 def judged_rekeyed(
-    times: int, *, told: bool = True, lacking: int = 0, cleartext: int = 0
+    times: int, *, reported: bool = True, lacking: int = 0, cleartext: int = 0
 ) -> tuple[Proof, list[str]]:
     before, after = Cell().snapshots()
-    states = rekeyed(Cell(), times, told=told)
+    states = rekeyed(Cell(), times, reported=reported)
     after = Snapshot(
         initiator=dataclasses.replace(after.initiator, tally=tally("initiator", states["initiator"])),
         target=dataclasses.replace(after.target, tally=tally("target", states["target"])),
@@ -530,7 +530,7 @@ def test_a_rekey_excuses_nothing() -> None:
 
 
 def test_an_association_that_is_gone_without_a_last_word_fails_the_cell() -> None:
-    _, reasons = judged_rekeyed(1, told=False)
+    _, reasons = judged_rekeyed(1, reported=False)
     assert reasons == [
         f"1 security associations of the {end} are gone, and the kernel did not report what they had carried"
         for end in ("initiator", "target")
@@ -652,7 +652,7 @@ def test_of_large_sequence_numbers_the_link_carries_the_lower_half() -> None:
     before, after = (
         EndCounters(
             tally=tally("initiator", [association(OUT_SPI, NEAR, FAR, 0, packets=start + packets)]),
-            traffic=Traffic(tx_packets=packets),
+            traffic=InterfaceCounters(tx_packets=packets),
         )
         for packets in (0, 4 * ONE_IN)
     )
@@ -703,7 +703,7 @@ def plain(
     moved: int = 1000,
 ) -> list[str]:
     empty = EndCounters()
-    used = Traffic(rx_bytes=2 * moved, tx_bytes=2 * moved, rx_packets=frames, tx_packets=frames)
+    used = InterfaceCounters(rx_bytes=2 * moved, tx_bytes=2 * moved, rx_packets=frames, tx_packets=frames)
     full = EndCounters(traffic=used)
     shots = Snapshot(initiator=empty, target=empty), Snapshot(initiator=full, target=full)
     bare = watched(seen_since_start=since_start, path=link(is_shared=is_shared))
@@ -820,7 +820,7 @@ def test_a_connection_that_was_replaced_cannot_be_counted() -> None:
             "they count was replaced or removed",
         ),
         (
-            {"traffic": Traffic()},
+            {"traffic": InterfaceCounters()},
             "the counters of the interface hbeefi0 at the initiator went backwards within the cell, so what "
             "they count was replaced or removed; the counters of the interface hbeeft0 at the target went "
             "backwards within the cell, so what they count was replaced or removed",
@@ -850,9 +850,9 @@ def test_counters_that_go_backwards_are_a_replacement_and_no_negative_figure(
     assert reasons == ["x", *reason.split("; "), "1 cleartext segments of the portal were on the link"]
 
 
-def test_an_interface_that_is_replaced_without_protection_is_told_as_well() -> None:
+def test_an_interface_that_is_replaced_without_protection_is_reported_as_well() -> None:
     before, after = Cell().snapshots()
-    after = after._replace(target=dataclasses.replace(after.target, traffic=Traffic()))
+    after = after._replace(target=dataclasses.replace(after.target, traffic=InterfaceCounters()))
     proof, reasons = judge(watched(), before, after, [Seen(), Seen()], read_bytes=READ, write_bytes=WRITTEN)
     assert len(reasons) == 1 and "hbeeft0 at the target went backwards" in reasons[0]
     assert out_of_range(proof) is None
@@ -891,19 +891,19 @@ def test_without_ipsec_files_are_read_and_nobody_is_asked() -> None:
     world = Files()
     now = snapshot(watched(path=link(world=world)), begins=True)
     assert world.commands == []
-    assert now.initiator.traffic == Traffic(rx_bytes=1000, rx_packets=10, tx_bytes=30, tx_packets=3)
+    assert now.initiator.traffic == InterfaceCounters(rx_bytes=1000, rx_packets=10, tx_bytes=30, tx_packets=3)
     assert (now.target.traffic.rx_bytes, now.target.traffic.tx_bytes) == (7000, 400)
     assert (now.initiator.retransmits, now.initiator.tally) == (17, Tally())
 
 
 def test_an_interface_that_is_gone_has_carried_nothing() -> None:
     gone = dataclasses.replace(link(world=Files()), initiator_iface="hbeefi9")
-    assert snapshot(watched(path=gone), begins=True).initiator.traffic == Traffic()
+    assert snapshot(watched(path=gone), begins=True).initiator.traffic == InterfaceCounters()
 
 
 SNMP = "Ip: FragOKs FragCreates ReasmReqds ReasmOKs\nIp: 3 9 8 2\nTcp: RetransSegs\nTcp: 5\n"
 STATES = (association(OUT_SPI, NEAR, FAR, 10),)
-REPORT = Report(before=DEV, states=STATES, after=DEV.replace("1000", "2000"), snmp=SNMP)
+REPORT = WitnessReport(before=DEV, states=STATES, after=DEV.replace("1000", "2000"), snmp=SNMP)
 
 
 @pytest.mark.parametrize(("begins", "counted"), [(True, 2000), (False, 1000)])
@@ -912,7 +912,7 @@ def test_esp_is_counted_for_longer_than_the_interfaces(begins: bool, counted: in
     guard = protection(witnesses=Witnesses(initiator=FakeWitness(REPORT), target=FakeWitness(REPORT)))
     near = snapshot(watched(guard), begins=begins).initiator
     assert near == EndCounters(
-        traffic=Traffic(rx_bytes=counted, rx_packets=10, tx_bytes=30, tx_packets=3),
+        traffic=InterfaceCounters(rx_bytes=counted, rx_packets=10, tx_bytes=30, tx_packets=3),
         retransmits=5,
         fragments_sent=6,
         fragments_received=6,

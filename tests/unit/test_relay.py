@@ -27,7 +27,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[remote.Age
     source = agent_source(tmp_path / "state")
     monkeypatch.setattr(programs, "source", lambda *_: source)
     argv = [programs.PYTHON, "-I", "-c", remote._BOOTSTRAP, str(len(source.encode())), ""]
-    connection = remote.Connection("nas", argv, tmp_path / "log")
+    connection = remote.AgentConnection("nas", argv, tmp_path / "log")
     with contextlib.closing(connection):
         connection.await_hello()
         yield remote.AgentHost(name="nas", connection=connection, address="local")
@@ -150,4 +150,4 @@ def test_a_folder_too_deep_for_a_socket_is_refused(
 
 def test_a_machine_has_no_links_between_namespaces(host: remote.AgentHost) -> None:
     with pytest.raises(RequirementError, match="the nas is a machine"):
-        host.beside("target", "harness-beef-0")
+        host.in_netns("target", "harness-beef-0")

@@ -14,7 +14,7 @@ import pytest
 
 from harness.hosts import packages, releases, runner
 from harness.hosts.packages import Package
-from harness.hosts.releases import Distribution
+from harness.hosts.releases import LinuxDistribution
 from harness.testbeds import requirements
 from harness.testbeds.lab.kernels import source as sources
 
@@ -42,13 +42,13 @@ def listed() -> list[str]:
 
 
 @pytest.mark.parametrize("system", [FEDORA, ARCH])
-def test_what_has_names_of_its_own_has_one_for_every_package(system: Distribution | None) -> None:
+def test_what_has_names_of_its_own_has_one_for_every_package(system: LinuxDistribution | None) -> None:
     assert system is not None
     assert sorted(system.names) == listed()
 
 
 @pytest.mark.parametrize("system", releases.distributions(), ids=lambda each: each.title)
-def test_a_distribution_says_where_its_names_were_looked_up(system: Distribution) -> None:
+def test_a_distribution_says_where_its_names_were_looked_up(system: LinuxDistribution) -> None:
     assert system.looked_up and system.ids and set(system.names) <= set(listed())
     assert system.manager in {"apt-get", "dnf", "pacman", "zypper"}
     for release in system.releases:
@@ -193,8 +193,8 @@ class System:
             capture_output=True,
             text=True,
         )
-        told = self.folder / "told"
-        return told.read_text(encoding="utf-8").splitlines() if told.exists() else [], done.stderr
+        reported = self.folder / "told"
+        return reported.read_text(encoding="utf-8").splitlines() if reported.exists() else [], done.stderr
 
 
 LIST = """\
@@ -213,7 +213,7 @@ NONE_OF_THE_LAB = (
 
 
 @pytest.mark.parametrize(
-    ("name", "offers", "told"),
+    ("name", "offers", "reported"),
     [
         (
             "fedora",
@@ -234,11 +234,11 @@ NONE_OF_THE_LAB = (
         ("mint", "fio iproute2 hping3", f"{APT} fio iproute2 hping3"),
     ],
 )
-def test_each_package_manager_is_told_its_own_names(
-    tmp_path: Path, name: str, offers: str, told: str
+def test_each_package_manager_is_reported_its_own_names(
+    tmp_path: Path, name: str, offers: str, reported: str
 ) -> None:
     found, said = System(tmp_path, name, offers=offers).install(LIST)
-    assert found[-1] == told
+    assert found[-1] == reported
     assert NONE_OF_THE_LAB in said and said.startswith("This release of ") and len(said.splitlines()) == 1
 
 
@@ -249,14 +249,14 @@ def test_what_is_installed_is_left_alone(tmp_path: Path) -> None:
 
 def test_of_several_names_all_have_to_be_there(tmp_path: Path) -> None:
     system = System(tmp_path, "fedora", offers="iproute iproute-tc", has="fio iproute hping3")
-    (told,), _ = system.install(LIST)
-    assert told.endswith(" iproute iproute-tc")
+    (reported,), _ = system.install(LIST)
+    assert reported.endswith(" iproute iproute-tc")
 
 
 def test_one_that_cannot_be_installed_keeps_no_other_out(tmp_path: Path) -> None:
     system = System(tmp_path, "arch", offers="fio iproute2 hping", breaks="hping")
-    told, said = system.install(LIST)
-    assert [line.rpartition(" ")[2] for line in told[1:]] == ["fio", "iproute2", "hping"]
+    reported, said = system.install(LIST)
+    assert [line.rpartition(" ")[2] for line in reported[1:]] == ["fio", "iproute2", "hping"]
     assert "Not installed: hping3 (probes): error: no\n" in said
 
 
@@ -266,25 +266,25 @@ def test_what_the_index_does_not_have_is_named_with_the_rest(tmp_path: Path) -> 
 
 
 def test_where_there_is_no_package_manager_that_is_known_somebody_has_to(tmp_path: Path) -> None:
-    told, said = System(tmp_path, "suse", offers="fio").install(LIST)
-    assert told == [] and said.startswith("Packages are installed here by apt-get, dnf or pacman alone")
+    reported, said = System(tmp_path, "suse", offers="fio").install(LIST)
+    assert reported == [] and said.startswith("Packages are installed here by apt-get, dnf or pacman alone")
 
 
 def test_on_an_unknown_system_with_apt_the_names_are_debians(tmp_path: Path) -> None:
-    told, said = System(tmp_path, "other", offers="fio iproute2 linux-source-6.12").install(LIST)
-    assert told[-1].endswith(" fio iproute2 linux-source-6.12")
+    reported, said = System(tmp_path, "other", offers="fio iproute2 linux-source-6.12").install(LIST)
+    assert reported[-1].endswith(" fio iproute2 linux-source-6.12")
     assert said.startswith("This release has no package for these")
 
 
 @pytest.mark.parametrize(
-    ("has_kernel", "told", "said"),
+    ("has_kernel", "reported", "said"),
     [
         (True, ["kernel ciphers"], ""),
         (False, ["kernel build"], "the lab takes one of its own, which is built now"),
     ],
 )
 def test_make_builds_a_kernel_where_none_is_installed(
-    tmp_path: Path, has_kernel: bool, told: Sequence[str], said: str
+    tmp_path: Path, has_kernel: bool, reported: Sequence[str], said: str
 ) -> None:
     system = System(tmp_path, "debian", offers="", has='"$last"')  # all packages are there
     (tmp_path / "bin").mkdir()
@@ -301,7 +301,7 @@ def test_make_builds_a_kernel_where_none_is_installed(
         capture_output=True,
         text=True,
     )
-    assert (tmp_path / "built").read_text(encoding="utf-8").splitlines() == told
+    assert (tmp_path / "built").read_text(encoding="utf-8").splitlines() == reported
     assert said in done.stdout and "Installing" not in done.stdout
 
 
@@ -313,5 +313,5 @@ def test_both_readers_find_the_same_names(tmp_path: Path) -> None:
         folder.mkdir()
         all_names = {word for words in system.names.values() for word in words.split()}
         lines = "".join(f"{choice}  -  what for\n" for choice in listed())
-        told, _ = System(folder, name, offers=" ".join(sorted(all_names))).install(lines)
-        assert all_names <= set(told[-1].split())
+        reported, _ = System(folder, name, offers=" ".join(sorted(all_names))).install(lines)
+        assert all_names <= set(reported[-1].split())

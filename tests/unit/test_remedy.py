@@ -9,7 +9,7 @@ import pytest
 from harness.analysis.wire.iscsi import WINDOW_BYTES
 from harness.explain import Explained, remedy, sentence, waterfall
 from harness.explain.limits import Limit
-from harness.explain.remedy import LIKELY, Chances, Kind, Resource, Step, after
+from harness.explain.remedy import LIKELY, Chances, ChangeKind, ChangeStep, LimitingResource, after
 from harness.explain.span import exact, within
 from harness.explain.verdict import judge
 from harness.explain.waterfall import Reading
@@ -34,24 +34,24 @@ def reading(**changes: Any) -> Reading:
     return found
 
 
-def work_ns(chances: Chances, kind: Kind = Kind.DEPTH) -> float:
+def work_ns(chances: Chances, kind: ChangeKind = ChangeKind.DEPTH) -> float:
     """The core's work for one of several I/Os: fio queues them now, which memory takes longer for."""
     least, most = remedy.WORK[kind, True]
     return (65 + remedy.QUEUED * 19) * US * (least + chances.work * (most - least))
 
 
 def test_a_deeper_queue_ends_at_the_cores_work_and_not_at_its_part_of_the_waterfall() -> None:
-    at_32, then = after(reading(), Step(Kind.DEPTH, 32), LIKELY)
+    at_32, then = after(reading(), ChangeStep(ChangeKind.DEPTH, 32), LIKELY)
     # 4096 bytes in some 80 us are 51 MB/s; the part of the waterfall is much less, and 112 MB/s were said.
     assert waterfall.parts(reading())["cpu"] < 65 * US
-    assert then is Resource.CORE
+    assert then is LimitingResource.CORE
     assert at_32 == pytest.approx(work_ns(LIKELY), rel=0.02)
 
 
 def test_queues_lie_between_the_bounds_of_operational_analysis() -> None:
     found = reading()
     for depth in (2, 4, 8, 16, 32):
-        step = Step(Kind.DEPTH, depth)
+        step = ChangeStep(ChangeKind.DEPTH, depth)
         fewest, most = Chances(waits=0.0, clumps=0.0), Chances(waits=1.0, clumps=0.0)
         least_ns, _ = after(found, step, fewest)
         most_ns, _ = after(found, step, most)
@@ -68,21 +68,23 @@ def test_mean_value_analysis_of_a_balanced_network() -> None:
 
 def test_the_depth_is_the_smallest_that_gains_nearly_all() -> None:
     step = remedy.deeper(reading())
-    assert step is not None and step.kind is Kind.DEPTH
-    at = {depth: after(reading(), Step(Kind.DEPTH, depth), LIKELY)[0] for depth in (2, 4, 8, 16, 32)}
+    assert step is not None and step.kind is ChangeKind.DEPTH
+    at = {
+        depth: after(reading(), ChangeStep(ChangeKind.DEPTH, depth), LIKELY)[0] for depth in (2, 4, 8, 16, 32)
+    }
     assert at[int(step.value)] <= remedy.ENOUGH * at[32] < at[int(step.value) // 2]
 
 
-def test_a_faster_link_uncovers_the_work_that_went_on_beside_it() -> None:
+def test_a_faster_link_uncovers_the_work_that_went_on_meanwhile() -> None:
     twice = asked(LinkProfile(name="wired", title="x", emulated=True, rate_bit_s=2 * 10**9, delay_us=50))
-    for busy, then in ((0.2, Resource.ALONE), (0.8, Resource.CORE)):
+    for busy, then in ((0.2, LimitingResource.ALONE), (0.8, LimitingResource.CORE)):
         evidence = cell(busy=exact(busy), faster=twice, is_memory=True)
         change = judge(evidence).change
-        assert change is not None and change.step == Step(Kind.RATE, 2) and change.then is then
+        assert change is not None and change.step == ChangeStep(ChangeKind.RATE, 2) and change.then is then
         saved = asked().alone_ns - twice.alone_ns
-        core_ns = sum(remedy.WORK[Kind.RATE, True]) / 2 * 2000 * US + 75 * US
+        core_ns = sum(remedy.WORK[ChangeKind.RATE, True]) / 2 * 2000 * US + 75 * US
         assert change.time_ns == pytest.approx(
-            2500 * US - saved if then is Resource.ALONE else core_ns, rel=0.001
+            2500 * US - saved if then is LimitingResource.ALONE else core_ns, rel=0.001
         )
         assert change.least_ns <= change.time_ns <= change.most_ns
 
@@ -118,13 +120,13 @@ def test_memory_that_takes_half_the_time_is_no_advice() -> None:
 
 def test_what_cannot_be_made_is_not_foretold() -> None:
     assert {step.kind for limit in Limit if (step := _step_for(limit)) is not None} == {
-        Kind.DEPTH,
-        Kind.RATE,
-        Kind.DEVICE,
+        ChangeKind.DEPTH,
+        ChangeKind.RATE,
+        ChangeKind.DEVICE,
     }
 
 
-def _step_for(limit: Limit) -> Step | None:
+def _step_for(limit: Limit) -> ChangeStep | None:
     return limit.rule.change(reading(faster=asked(block_bytes=4096), is_memory=False))
 
 
@@ -139,6 +141,6 @@ def test_the_lab_says_that_two_machines_have_two_cores() -> None:
         is_memory=True,
         is_emulated=True,
     )
-    told = sentence(Explained.of(evidence))
-    assert "would lift it from 22.3 to between " in told
-    assert told.endswith("; in the lab, where both ends share one core: two machines have two)")
+    reported = sentence(Explained.of(evidence))
+    assert "would lift it from 22.3 to between " in reported
+    assert reported.endswith("; in the lab, where both ends share one core: two machines have two)")

@@ -26,7 +26,7 @@ from harness.hosts import Host, programs, remote
 from harness.hosts.journal import Journal
 from harness.hosts.remote import AgentHost, ssh_command
 from harness.hosts.runner import LARGEST_LOG_BYTES, await_condition
-from harness.hosts.undo import Entry, Step
+from harness.hosts.undo import UndoEntry, UndoStep
 from harness.model.errors import (
     BusyError,
     CommandFailed,
@@ -35,7 +35,7 @@ from harness.model.errors import (
     RequirementError,
     UsageError,
 )
-from harness.parse.hosts import Address, parse_address
+from harness.parse.hosts import HostAddress, parse_address
 from tests.unit.agents import agent_source
 
 NAS = "ssh://root@nas:2222"
@@ -127,7 +127,7 @@ def host(connect: Connect) -> Iterator[AgentHost]:
         ("ssh://root@[2001:db8::7]:2222/", ["-p", "2222", "-l", "root", "2001:db8::7"]),
     ],
 )
-def test_an_address_is_told_to_ssh_in_words(text: str, words: list[str]) -> None:
+def test_an_address_is_reported_to_ssh_in_words(text: str, words: list[str]) -> None:
     address = parse_address(text, "target")
     assert address.text == text
     assert not address.is_local
@@ -211,7 +211,7 @@ def test_anything_else_is_refused_in_a_sentence(text: str) -> None:
     assert refused.value.hint == "try --target ssh://root@nas"
     if not 0 < len(text) - len("ssh://nas") < 7 or ":" not in text[6:]:  # a port's range is asked there alone
         with pytest.raises(UsageError):
-            Address(text).ssh_words()
+            HostAddress(text).ssh_words()
 
 
 # Command lines
@@ -269,16 +269,16 @@ def test_the_real_ssh_understands_the_command_line() -> None:
     except FileNotFoundError:
         pytest.skip("there is no ssh here")
     assert done.returncode == 0, done.stderr
-    told = dict(line.split(" ", 1) for line in done.stdout.splitlines() if " " in line)
-    assert (told["hostname"], told["user"], told["port"]) == ("2001:db8::7", "me", "2222")
-    assert told["batchmode"] == "yes"
-    assert told["stricthostkeychecking"] in ("yes", "true")
-    assert told["forwardagent"] == "no"
+    reported = dict(line.split(" ", 1) for line in done.stdout.splitlines() if " " in line)
+    assert (reported["hostname"], reported["user"], reported["port"]) == ("2001:db8::7", "me", "2222")
+    assert reported["batchmode"] == "yes"
+    assert reported["stricthostkeychecking"] in ("yes", "true")
+    assert reported["forwardagent"] == "no"
 
 
 def test_what_the_login_shell_is_given_is_one_line_for_any_shell() -> None:
     """Between apostrophes, csh(1) takes no newline and no exclamation mark, and fish(1) no backslash."""
-    line = ssh_command(Address(NAS), remote.launch_command(12345), {})[-1]
+    line = ssh_command(HostAddress(NAS), remote.launch_command(12345), {})[-1]
     assert not set("\n\r\\!") & set(line)
     inner = shlex.split(line)
     assert inner[:2] == ["sh", "-c"]
@@ -478,7 +478,7 @@ def test_a_daemon_that_is_never_ready_is_stopped(host: AgentHost, tmp_path: Path
     assert output.read_bytes().endswith(b"bye\n")
 
 
-def test_a_daemon_that_is_missing_is_told(host: AgentHost, tmp_path: Path) -> None:
+def test_a_daemon_that_is_missing_is_reported(host: AgentHost, tmp_path: Path) -> None:
     with (
         pytest.raises(RequirementError, match="expected the program no-such-daemon on the target"),
         host.daemon(["no-such-daemon"], log=tmp_path / "log", ready=lambda: True, deadline_s=1),
@@ -530,8 +530,8 @@ def test_what_is_brought_up_is_written_down_there(host: AgentHost, tmp_path: Pat
             assert '"Thing a"' in journal.read_text(encoding="utf-8")
             host.run(["touch", str(tmp_path / "up")])
 
-        def undo(self) -> tuple[Step, ...]:
-            return (Step(("rm", str(tmp_path / "up")), absent=("No such file",)),)
+        def undo(self) -> tuple[UndoStep, ...]:
+            return (UndoStep(("rm", str(tmp_path / "up")), absent=("No such file",)),)
 
     with here.hold(host, Thing("a")):
         assert (tmp_path / "up").exists()
@@ -545,16 +545,16 @@ def test_what_is_brought_up_is_written_down_there(host: AgentHost, tmp_path: Pat
 def test_what_is_up_at_the_end_is_taken_down(connect: Connect, tmp_path: Path) -> None:
     with connect() as host:
         assert host.ledger is not None
-        host.ledger.open(Entry("Thing a", (Step(("touch", str(tmp_path / "undone"))),)))
+        host.ledger.open(UndoEntry("Thing a", (UndoStep(("touch", str(tmp_path / "undone"))),)))
     assert (tmp_path / "undone").exists()
     assert not (tmp_path / "state").exists()
 
 
-def test_what_a_killed_run_left_is_undone_by_the_next_and_told(connect: Connect, tmp_path: Path) -> None:
+def test_what_a_killed_run_left_is_undone_by_the_next_and_reported(connect: Connect, tmp_path: Path) -> None:
     with connect() as host:
         assert host.ledger is not None
-        host.ledger.open(Entry("Thing a", (Step(("test", "-e", str(tmp_path / "allowed"))),)))
-        host.ledger.open(Entry("Thing b", (Step(("touch", str(tmp_path / "undone"))),)))
+        host.ledger.open(UndoEntry("Thing a", (UndoStep(("test", "-e", str(tmp_path / "allowed"))),)))
+        host.ledger.open(UndoEntry("Thing b", (UndoStep(("touch", str(tmp_path / "undone"))),)))
         signal_all(host, signal.SIGKILL)
         with pytest.raises(HostLost):
             host.run(["true"])
@@ -580,7 +580,7 @@ def test_a_second_run_is_refused(connect: Connect, tmp_path: Path) -> None:
 # Lost
 
 
-def test_a_host_that_is_lost_is_told_to_all_who_wait_and_who_ask(host: AgentHost, tmp_path: Path) -> None:
+def test_a_host_that_is_lost_is_reported_to_all_who_wait_and_who_ask(host: AgentHost, tmp_path: Path) -> None:
     raised: list[BaseException] = []
 
     def ask() -> None:
@@ -655,7 +655,7 @@ def test_silence_has_the_other_end_take_everything_down(
     monkeypatch.setattr(remote, "DEADMAN_S", 1.0)
     with connect() as host:
         assert host.ledger is not None
-        host.ledger.open(Entry("Thing a", (Step(("touch", str(tmp_path / "undone"))),)))
+        host.ledger.open(UndoEntry("Thing a", (UndoStep(("touch", str(tmp_path / "undone"))),)))
         await_condition((tmp_path / "undone").exists, deadline_s=PATIENCE_S, what="the undoing")
         with pytest.raises(HostLost):
             host.run(["true"])

@@ -16,9 +16,9 @@ import pytest
 
 from harness.model import Record, Status
 from harness.model.errors import RequirementError, UsageError
-from harness.report import Kind, Theme, Words, content, draw, load, picture, render
+from harness.report import ChartKind, Theme, Words, content, draw, load, picture, render
 from harness.report.charts import bars, goodness, percentiles, roofline
-from harness.report.content import Origin, Results
+from harness.report.content import LoadedResults, Origin
 from harness.report.page import METRICS
 from harness.report.trends import short, trends
 from harness.table import Metric
@@ -95,11 +95,11 @@ class Page(HTMLParser):
         return sum(found == tag for found, _ in self.tags)
 
 
-def results(records: list[Record], **changes: Any) -> Results:
-    return Results(records=records, **changes)
+def results(records: list[Record], **changes: Any) -> LoadedResults:
+    return LoadedResults(records=records, **changes)
 
 
-def whole(tmp_path: Path) -> Results:
+def whole(tmp_path: Path) -> LoadedResults:
     found = [flat.changed(record, block_bytes=4096) for record in matrix()]
     write(
         tmp_path,
@@ -174,7 +174,7 @@ def test_hostile_names_stay_text(name: str, tmp_path: Path) -> None:
     page = Page(render(shown))
     assert page.count("script") == 1
     assert "\u202e" not in "".join(page.text)
-    for kind in (Kind.MATRIX, Kind.BARS):
+    for kind in (ChartKind.MATRIX, ChartKind.BARS):
         ET.fromstring(picture(kind, shown, Metric.MB_S, tmp_path / "x.svg"))  # noqa: S314 -- our own
 
 
@@ -231,10 +231,10 @@ def test_zero_and_extreme_values_are_drawn(tmp_path: Path) -> None:
     found = [record(0.000001, link="a"), record(9e12, link="b"), record(0.0, link="c")]
     shown = results([*found, record(1.0, link="d")])
     Page(render(shown))
-    ET.fromstring(picture(Kind.BARS, shown, Metric.MB_S, tmp_path / "x.svg"))  # noqa: S314 -- our own
+    ET.fromstring(picture(ChartKind.BARS, shown, Metric.MB_S, tmp_path / "x.svg"))  # noqa: S314 -- our own
 
 
-def test_origins_are_told_apart_by_words_and_signs() -> None:
+def test_origins_are_distinguished_by_words_and_signs() -> None:
     found = [
         record(1.0, link="local", run_id="disk"),
         record(1.0, link="local", testbed="host"),
@@ -286,7 +286,7 @@ def test_signs_are_explained_where_they_stand(tmp_path: Path) -> None:
     matrix_of, _, rest = text.partition('<section id="bars"')
     assert "!: disturbed, do not use" in matrix_of.partition("<h3>Notes")[0]
     assert "!: disturbed, do not use" in rest.partition("<figure")[0]
-    for kind in (Kind.BARS, Kind.MATRIX):
+    for kind in (ChartKind.BARS, ChartKind.MATRIX):
         drawn = picture(kind, shown, Metric.MB_S, tmp_path / "x.svg").decode()
         assert "!: disturbed, do not use" in drawn
         calm = picture(kind, results([record(2.0)]), Metric.MB_S, tmp_path / "x.svg").decode()
@@ -400,10 +400,10 @@ def test_names_are_shortened_in_the_middle() -> None:
     assert draw.shortened("a\nb", 7) == "a\\nb"
 
 
-@pytest.mark.parametrize("kind", Kind)
-def test_every_picture_is_drawn_as_a_file(kind: Kind, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ChartKind)
+def test_every_picture_is_drawn_as_a_file(kind: ChartKind, tmp_path: Path) -> None:
     shown = whole(tmp_path / "results")
-    if kind is Kind.TRENDS:
+    if kind is ChartKind.TRENDS:
         again = [msgspec.structs.replace(each, run_id="r2") for each in shown.records]
         shown = msgspec.structs.replace(shown, records=[*shown.records, *again])
     svg = picture(kind, shown, Metric.MB_S, tmp_path / "x.svg")
@@ -412,7 +412,9 @@ def test_every_picture_is_drawn_as_a_file(kind: Kind, tmp_path: Path) -> None:
     assert "var(--" not in svg.decode()
     try:
         # A picture of twice as many pixels each way takes four times as long, and shows nothing else.
-        png = picture(kind, shown, Metric.MB_S, tmp_path / "x.png", scale=2.0 if kind is Kind.MATRIX else 0.5)
+        png = picture(
+            kind, shown, Metric.MB_S, tmp_path / "x.png", scale=2.0 if kind is ChartKind.MATRIX else 0.5
+        )
     except RequirementError as missing:
         (pytest.fail if os.environ.get("CI") else pytest.skip)(str(missing))
     assert png.startswith(b"\x89PNG")
@@ -446,13 +448,15 @@ def test_a_page_and_its_pictures_bear_the_words_of_who_shows_them(tmp_path: Path
     page = Page(render(shown, WORDS))
     said = "".join(page.text)
     assert said.count("My <NAS>") == 2 and "A. Person" in said and "After the new switch." in said
-    svg = picture(Kind.BARS, shown, Metric.MB_S, tmp_path / "x.svg", words=WORDS, theme=Theme.DARK).decode()
+    svg = picture(
+        ChartKind.BARS, shown, Metric.MB_S, tmp_path / "x.svg", words=WORDS, theme=Theme.DARK
+    ).decode()
     assert svg.count("My &lt;NAS&gt;") == 2 and svg.count("1 &amp; 2") == 2 and draw.DARK["page"] in svg
     root = ET.fromstring(svg)  # noqa: S314 -- our own
     assert "r1" in root.findtext("{http://www.w3.org/2000/svg}desc", "")
     try:
         one, two = (
-            picture(Kind.BARS, shown, Metric.MB_S, tmp_path / "x.png", words=WORDS, scale=scale)
+            picture(ChartKind.BARS, shown, Metric.MB_S, tmp_path / "x.png", words=WORDS, scale=scale)
             for scale in (0.5, 1)
         )
     except RequirementError as missing:
@@ -465,17 +469,17 @@ def test_a_page_and_its_pictures_bear_the_words_of_who_shows_them(tmp_path: Path
 def test_pictures_say_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shown = results([record()])
     with pytest.raises(UsageError, match=r"\.svg or \.png"):
-        picture(Kind.BARS, shown, Metric.MB_S, tmp_path / "x.gif")
+        picture(ChartKind.BARS, shown, Metric.MB_S, tmp_path / "x.gif")
     with pytest.raises(UsageError, match="nothing for a picture of roofline") as refused:
-        picture(Kind.ROOFLINE, shown, Metric.MB_S, tmp_path / "x.svg")
+        picture(ChartKind.ROOFLINE, shown, Metric.MB_S, tmp_path / "x.svg")
     assert (refused.value.hint or "").startswith(
         "it needs a run's plan.json, with a shaped link, and figures"
     )
     with pytest.raises(UsageError, match="no kind of picture"):
-        Kind("pie")
+        ChartKind("pie")
     monkeypatch.setitem(sys.modules, "resvg_py", None)
     with pytest.raises(RequirementError, match="resvg-py"):
-        picture(Kind.BARS, shown, Metric.MB_S, tmp_path / "x.png")
+        picture(ChartKind.BARS, shown, Metric.MB_S, tmp_path / "x.png")
 
 
 def test_the_commands_write_files_and_refuse_in_a_sentence(tmp_path: Path) -> None:

@@ -9,14 +9,14 @@ from typing import Any
 import msgspec
 
 from harness.model import Status, TestbedKind
-from harness.model.beside import OBSERVED, Beside, InterfaceUse, ProcessorUse, RoundTrips
 from harness.model.histogram import Histogram
 from harness.model.probing import Ping, PingFigures, Tcp, TcpFigures, UdpLatency, UdpLatencyFigures
+from harness.model.telemetry import OBSERVED, InterfaceUse, ProcessorUse, RoundTrips, Telemetry
 from harness.report import load, paths, render
 from harness.results import probe_store
 from harness.results.probe_records import ProbeRecord
 from harness.results.store import RunFolder
-from harness.table.views.counters import unseen
+from harness.table.views.counters import lost_hops
 from tests import flat
 from tests.unit.command import harness
 from tests.unit.results_folder import write
@@ -25,10 +25,10 @@ from tests.unit.test_table import record
 TRIPS = RoundTrips(interval_ns=10**7, payload_bytes=56, sent=20, received=19, p50_ns=100_000.0)
 
 
-def beside(p50_us: float, hottest: float | None, drops: int) -> Beside:
-    return Beside(
+def telemetry_of(p50_us: float, busiest_core: float | None, drops: int) -> Telemetry:
+    return Telemetry(
         round_trips=msgspec.structs.replace(TRIPS, p50_ns=1000 * p50_us),
-        processors=(ProcessorUse(hosts=("target",), wall_ns=10**9, processors=2, hottest=hottest),),
+        processors=(ProcessorUse(hosts=("target",), wall_ns=10**9, cores=2, busiest_core=busiest_core),),
         interfaces=(
             InterfaceUse(
                 host="target",
@@ -58,13 +58,13 @@ def probe(**changes: Any) -> ProbeRecord:
     return flat.probe_record(**whole | changes)
 
 
-def test_what_was_beside_a_cell_is_the_median_of_its_repeats(tmp_path: Path) -> None:
+def test_what_was_with_a_cell_is_the_median_of_its_repeats(tmp_path: Path) -> None:
     found = [
-        record(repeat=n, beside=beside(us, hottest, drops))
-        for n, (us, hottest, drops) in enumerate([(100, 0.5, 1), (300, 0.9, 0), (200, None, 2)], 1)
+        record(repeat=n, telemetry=telemetry_of(us, busiest_core, drops))
+        for n, (us, busiest_core, drops) in enumerate([(100, 0.5, 1), (300, 0.9, 0), (200, None, 2)], 1)
     ]
     write(tmp_path, [*found, record(link="local")])
-    headings, (line,) = paths.beside(load([tmp_path]))
+    headings, (line,) = paths.telemetry(load([tmp_path]))
     assert line[0] == "wired"
     assert line[2:] == ("3", "n/a", "200 µs", "n/a", "5 %", "70%", "n/a", "3", "0")
     assert len(line) == len(headings)
@@ -76,37 +76,37 @@ def test_what_was_beside_a_cell_is_the_median_of_its_repeats(tmp_path: Path) -> 
     assert all(each.title.partition("|")[0] in text for each in OBSERVED)
 
 
-def test_hosts_and_hops_are_told_apart_and_a_lost_one_is_not_zero(tmp_path: Path) -> None:
-    def whole(part: float, *hops: str, unseen: dict[str, str]) -> Beside:
-        end = beside(100, part, 1)
-        uses = [msgspec.structs.replace(end.processors[0], hosts=(hop,), hottest=0.99) for hop in hops]
+def test_hosts_and_hops_are_distinguished_and_a_lost_one_is_not_zero(tmp_path: Path) -> None:
+    def whole(part: float, *hops: str, lost_hops: dict[str, str]) -> Telemetry:
+        end = telemetry_of(100, part, 1)
+        uses = [msgspec.structs.replace(end.processors[0], hosts=(hop,), busiest_core=0.99) for hop in hops]
         ports = [msgspec.structs.replace(end.interfaces[0], host=hop, drops=7) for hop in hops]
         return msgspec.structs.replace(
             end,
             processors=(*end.processors, *uses),
             interfaces=(*end.interfaces, *ports),
-            unseen=unseen,
+            lost_hops=lost_hops,
         )
 
     lost = {"hop2": "the hop2 (ssh://<gw>) was lost: it did not answer in time"}
     found = [
-        record(repeat=1, beside=whole(0.5, "hop", unseen=lost)),
-        record(repeat=2, beside=whole(0.7, "hop", unseen=lost)),
+        record(repeat=1, telemetry=whole(0.5, "hop", lost_hops=lost)),
+        record(repeat=2, telemetry=whole(0.7, "hop", lost_hops=lost)),
     ]
     write(tmp_path, found)
     results = load([tmp_path])
-    _, (line,) = paths.beside(results)
+    _, (line,) = paths.telemetry(results)
     assert line[7:] == (
         "target 60%, hop 99%, hop2 n/a",
         "target n/a, hop n/a, hop2 n/a",
         "16 (target eth0 2, hop eth0 14)",
         "0",
     )
-    assert unseen(results.records) == list(lost.values())
+    assert lost_hops(results.records) == list(lost.values())
     assert "<p>n/a: the hop2 (ssh://&lt;gw&gt;) was lost: it did not answer in time.</p>" in render(results)
 
 
-def test_a_probe_is_told_with_all_its_figures() -> None:
+def test_a_probe_is_reported_with_all_its_figures() -> None:
     tcp = TcpFigures(
         sent_bytes=None, received_bytes=10**9, sent_bit_s=None, received_bit_s=9.41e8, retransmits=3
     )
@@ -123,7 +123,7 @@ def test_a_probe_is_told_with_all_its_figures() -> None:
     )
     lines = paths.probes(
         [
-            probe(figures=tcp, is_beside=True),
+            probe(figures=tcp, is_from_run=True),
             probe(probe=Ping(), figures=PingFigures(round_trips=TRIPS)),
             probe(probe=UdpLatency(), figures=latency),
             probe(status=Status.FAILED, reason="no answer"),

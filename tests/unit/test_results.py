@@ -198,7 +198,7 @@ def test_content_that_is_no_record_is_refused(tmp_path: Path, content: bytes) ->
         ('{"schema": 1, "link": "wired"}', "expected the fields of a record of schema 1"),
     ],
 )
-def test_json_of_another_program_is_told_in_words(tmp_path: Path, content: str, words: str) -> None:
+def test_json_of_another_program_is_reported_in_words(tmp_path: Path, content: str, words: str) -> None:
     (tmp_path / "package.json").write_text(content, encoding="utf-8")
     with pytest.raises(UsageError, match=rf"package\.json is not a readable record: {words}"):
         open_results([tmp_path])
@@ -420,7 +420,7 @@ def test_a_damaged_fio_output_in_a_folder_costs_itself_alone(tmp_path: Path) -> 
     assert good.read is not None and good.read.bytes == 4096000
 
 
-def test_a_damaged_record_beside_fio_outputs_is_named(tmp_path: Path) -> None:
+def test_a_damaged_record_with_fio_outputs_is_named(tmp_path: Path) -> None:
     write_fio(tmp_path / "a.json", fio_job())
     (tmp_path / "b.json").write_bytes(b'{"run_id": "r1"')
     with pytest.raises(UsageError, match=r"b\.json is not a readable record"):
@@ -433,7 +433,7 @@ def test_a_damaged_record_beside_fio_outputs_is_named(tmp_path: Path) -> None:
 # Attempts
 
 
-def test_what_an_earlier_attempt_left_is_kept_beside_the_new(tmp_path: Path) -> None:
+def test_what_an_earlier_attempt_left_is_kept_with_the_new(tmp_path: Path) -> None:
     run = RunFolder(tmp_path)
     assert run.new_raw_folder("x.r1") == tmp_path / "raw" / "x.r1"
     for attempt in ("first", "second", "third"):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.testbeds import started
+from harness.testbeds import entry_points
 from harness.testbeds.lab import boot
 from tools import rooms
 from tools.identity import MEASURING
@@ -70,13 +70,13 @@ def test_a_module_is_named_by_a_string_in_one_place() -> None:
     """An import that is written as a string is one that the import rules do not see."""
     files = [path for suffix in ("py", "sh", "c") for path in PACKAGE.rglob(f"*.{suffix}")]
     by_name = {str(path.relative_to(PACKAGE)): names for path in files if (names := named(path))}
-    declared = {started.INSIDE, started.WAITING, started.KEEPER}
-    assert by_name == {"testbeds/started.py": declared}
+    declared = {entry_points.EXECUTOR, entry_points.WORKER, entry_points.LAB_DAEMON}
+    assert by_name == {"testbeds/entry_points.py": declared}
     for name in declared:
         assert find_spec(name) is not None and name.split(".")[1] in MEASURING
 
 
 def test_the_lab_has_what_programs_in_it_look_for() -> None:
     script = (boot.HERE / "init.sh").read_text(encoding="utf-8")
-    assert f"$root{started.RESULTS} " in script and f"$root{started.EXCHANGE} " in script
-    assert f'{started.EARLY}="$EARLY"' in script
+    assert f"$root{entry_points.RESULTS} " in script and f"$root{entry_points.EXCHANGE} " in script
+    assert f'{entry_points.EARLY}="$EARLY"' in script

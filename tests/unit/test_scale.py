@@ -13,7 +13,7 @@ from harness.model import ClientPart, Clock, Io, LabKernel, Latency, Record, Sta
 from harness.model.errors import UsageError
 from harness.parse.jobfile import job_file, together
 from harness.planning.plan import make_plan
-from harness.planning.request import Kernels, Request
+from harness.planning.request import Kernels, RunRequest
 from harness.results import rules
 from harness.runs.measure import on_disk
 from harness.table import TableFormat
@@ -61,7 +61,7 @@ def rows(*records: Record) -> list[dict[str, object]]:
 
 
 def test_the_lab_has_up_to_64_initiators_in_one_kernel() -> None:
-    plan = make_plan(Request(lab_initiators=64, **LAB))  # type: ignore[arg-type]
+    plan = make_plan(RunRequest(lab_initiators=64, **LAB))  # type: ignore[arg-type]
     plain = [column.initiators for column in plan.columns if not column.protection]
     assert plain == [1, 2, 4, 8, 16, 32, 64]
     assert plan.machines is None
@@ -72,22 +72,25 @@ def test_the_lab_has_up_to_64_initiators_in_one_kernel() -> None:
     ("request_", "expected"),
     [
         (
-            Request(links=("wired",), kernels=Kernels.APART, testbed="machines"),
+            RunRequest(links=("wired",), kernels=Kernels.APART, testbed="machines"),
             "--kernels apart is for the lab, found --testbed machines",
         ),
-        (Request(links=("wired",), testbed="machines"), "real machines need --target"),
-        (Request(lab_initiators=65, **LAB), "expected 1 to 64 lab initiators with --testbed lab, found 65"),  # type: ignore[arg-type]
+        (RunRequest(links=("wired",), testbed="machines"), "real machines need --target"),
         (
-            Request(lab_initiators=17, kernels=Kernels.APART, **LAB),  # type: ignore[arg-type]
+            RunRequest(lab_initiators=65, **LAB),  # type: ignore[arg-type]
+            "expected 1 to 64 lab initiators with --testbed lab, found 65",
+        ),
+        (
+            RunRequest(lab_initiators=17, kernels=Kernels.APART, **LAB),  # type: ignore[arg-type]
             "expected 1 to 16 lab initiators with --kernels apart, found 17",
         ),
         (
-            Request(lab_initiators=64, **{**LAB, "links": ("wired", "10g")}),  # type: ignore[arg-type]
+            RunRequest(lab_initiators=64, **{**LAB, "links": ("wired", "10g")}),  # type: ignore[arg-type]
             "expected at most 256 paths",
         ),
     ],
 )
-def test_more_than_that_is_refused(request_: Request, expected: str) -> None:
+def test_more_than_that_is_refused(request_: RunRequest, expected: str) -> None:
     with pytest.raises(UsageError, match=expected):
         make_plan(request_)
 

@@ -40,15 +40,15 @@ def test_what_is_published_is_made_from_the_types() -> None:
 def test_a_field_means_what_its_type_s_docstring_says() -> None:
     fields = schemas.schema("record")["$defs"]["Record"]["properties"]
     assert fields["wifi"]["description"] == "`wifi` is the association before, during and after."
-    assert "null" in fields["beside"]["description"] and "description" not in fields["run_id"]
+    assert "null" in fields["telemetry"]["description"] and "description" not in fields["run_id"]
 
 
 def test_a_page_has_a_table_of_each_type_with_all_of_its_fields() -> None:
     assert "<!-- fields -->" in (FIGURES.parent / "results.md").read_text(encoding="utf-8")
     tables = {part.partition("\n")[0]: part for part in schemas.tables().split("\n### ")}
     for name in schemas.TYPES:
-        for each, told in schemas.schema(name)["$defs"].items():
-            assert all(f"| `{field}` |" in tables[each] for field in told.get("properties", ())), each
+        for each, reported in schemas.schema(name)["$defs"].items():
+            assert all(f"| `{field}` |" in tables[each] for field in reported.get("properties", ())), each
     assert "[Latency](#fields-latency) |" in tables["Io"]
     assert "| `status` | `failed`, `invalid`, `ok`, `skipped` |" in tables["Record"]
 

@@ -27,7 +27,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 # The lock
 
 
-def test_a_second_run_is_refused_and_told_who_holds_the_testbed(folder: Path) -> None:
+def test_a_second_run_is_refused_and_reported_who_holds_the_testbed(folder: Path) -> None:
     with state.exclusive("20260101-000000-beef") as held:
         assert held == folder
         with pytest.raises(BusyError) as refused, state.exclusive("20260101-000001-cafe"):

@@ -133,7 +133,7 @@ def test_the_margin_says_what_matters() -> None:
 
 
 @pytest.mark.parametrize("n", [2, 3, 4, 5, 6, 8, 12])
-def test_equals_are_told_apart_in_5_percent_at_most(n: int) -> None:
+def test_equals_are_distinguished_in_5_percent_at_most(n: int) -> None:
     source = random.Random(n)  # noqa: S311 -- no secret
     made = [
         difference(ratio_interval([source.lognormvariate(0, 0.05) for _ in range(n)])) for _ in range(4000)

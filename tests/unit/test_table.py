@@ -32,7 +32,7 @@ from harness.model import (
 from harness.model.errors import UsageError
 from harness.parse.references import load_reference, names
 from harness.results.columns import DOCUMENT_WORKLOADS
-from harness.table import Metric, Options, Ratio, TableFormat, build, render
+from harness.table import Metric, Options, RatioTo, TableFormat, build, render
 from harness.table.options import Table, TableCell
 from tests import flat
 
@@ -289,7 +289,7 @@ def test_columns_go_from_local_over_links_to_the_same_links_with_each_proposal()
     ]
 
 
-def test_two_links_of_one_title_can_be_told_apart() -> None:
+def test_two_links_of_one_title_can_be_distinguished() -> None:
     table = build([record(link=link, link_title="Gigabit Ethernet") for link in ("wired", "wired:unshaped")])
     assert [column.heading[1] for column in table.columns] == [
         "Gigabit Ethernet (wired)",
@@ -383,12 +383,12 @@ def test_ratios_are_to_local_and_to_the_same_link_without_ipsec() -> None:
         record(10.0, protection=("aes128gcm16",)),
         record(3.0, link="wifi", protection=("aes128gcm16",)),
     ]
-    table = build(found, Options(ratio=Ratio.LOCAL))
+    table = build(found, Options(ratio=RatioTo.LOCAL))
     ratios = [(cell["ratio_to_local"], cell["ratio_to_no_ipsec"]) for cell in cells_of(table)]
     assert ratios == [(None, None), (0.5, None), (0.1, 0.2), (0.03, None)]
     row = "seq-write-4k   100.00  50.00 ×0.500  10.00 ×0.100  3.00 ×0.030"  # noqa: RUF001
     assert " ".join(row.split()) in " ".join(render(table).split())
-    assert "10.00 ×0.200" in render(build(found, Options(ratio=Ratio.IPSEC)))  # noqa: RUF001
+    assert "10.00 ×0.200" in render(build(found, Options(ratio=RatioTo.IPSEC)))  # noqa: RUF001
 
 
 def test_ratios_are_taken_within_blocks() -> None:
@@ -769,7 +769,9 @@ def test_html_says_what_plain_says() -> None:
 
 
 def test_csv_has_plain_numbers_and_no_formulas() -> None:
-    rows = list(csv.reader(io.StringIO(render(build(matrix(), Options(ratio=Ratio.LOCAL)), TableFormat.CSV))))
+    rows = list(
+        csv.reader(io.StringIO(render(build(matrix(), Options(ratio=RatioTo.LOCAL)), TableFormat.CSV)))
+    )
     assert rows[0][:9] == [
         "group",
         "operation",

@@ -39,7 +39,7 @@ from harness.protection import proof
 from harness.protection.capture import Capture
 from harness.results.events import CellWithdrawn, Event
 from harness.results.store import RunFolder
-from harness.runs import lean
+from harness.runs import fio_startup
 from harness.runs.cells import CellComposer
 from harness.runs.columns import Hosts
 from harness.storage.transport import Disk
@@ -102,7 +102,7 @@ def measure(
         patch.setattr(secrets, "token_hex", lambda count: CHAP_SECRET[: 2 * count])
         patch.setattr(secrets, "token_bytes", lambda _count: PSK_BYTES)
         # Hundreds of runs are made here, and fio's test of the processor's clock takes 0.1 s.
-        patch.setattr(lean, "fio", lambda _folder: lean.Fio(has_tested_clock=True))
+        patch.setattr(fio_startup, "fio", lambda _folder: fio_startup.Fio(has_tested_clock=True))
         patch.setattr(
             "harness.protection.ipsec.charon.Charon.ask",
             lambda charon, *words, **more: world.ask(charon, *words, **more),
@@ -190,7 +190,7 @@ def late(monkeypatch: pytest.MonkeyPatch, moment: str, happen: Callable[[FakeDae
     def measure_cell(composer: CellComposer, cell: Cell, order: int) -> Record:
         up = composer._columns.get(cell.column)
         if up is not None and cell.column == SECURED and not seen:
-            daemon = near_capture(up.lanes[0].up.watched[0].capture)
+            daemon = near_capture(up.nexuses[0].up.watched[0].capture)
             assert daemon is not None
             happen(daemon)
             seen.append(daemon)
@@ -456,7 +456,7 @@ def test_no_secret_is_seen_in_arguments_journal_or_results(tmp_path: Path, auth:
     assert outcome.error is None
     assert {record.status for record in outcome.records} == {Status.OK}
 
-    kept = "".join([*world.secret_files.values(), *map(str, world.told)])
+    kept = "".join([*world.secret_files.values(), *map(str, world.vici_messages)])
     known = [CHAP_SECRET, PSK_BYTES.decode() if auth is IkeAuth.PSK else "PRIVATE initiator key"]
     assert all(secret in kept for secret in known)  # else the search below would find nothing anyway
     files = [file for file in (tmp_path / "run").rglob("*") if file.is_file()]

@@ -7,7 +7,7 @@ import pytest
 
 from harness.analysis import theory
 from harness.analysis.theory import Wire, segmented
-from harness.analysis.wire.iscsi import Dialogue, Iscsi
+from harness.analysis.wire.iscsi import IscsiDialogue, IscsiWire
 from harness.model import IpsecMode, LinkProfile
 from harness.parse.profiles import load_link, load_proposal
 
@@ -17,7 +17,7 @@ JUMBO = msgspec.structs.replace(LINK, mtu_bytes=9000)
 KIB = 1024
 
 
-def session(**settings: int) -> Dialogue:
+def session(**settings: int) -> IscsiDialogue:
     """What LIO and open-iscsi agree on by themselves, but for ``settings``."""
     defaults: dict[str, int] = {
         "initial_r2t": True,
@@ -27,7 +27,7 @@ def session(**settings: int) -> Dialogue:
         "max_recv_bytes": 256 * KIB,
         "window_bytes": 4096 * KIB,
     }
-    return msgspec.convert({**defaults, **settings}, Dialogue, strict=False)
+    return msgspec.convert({**defaults, **settings}, IscsiDialogue, strict=False)
 
 
 def protected(proposal: str, mode: IpsecMode, link: LinkProfile = LINK) -> Wire:
@@ -182,8 +182,8 @@ def test_the_session_is_read_as_the_kernel_tells_it() -> None:
         "max_recv_dlength": "262144",
         "max_xmit_dlength": "131072",
     }
-    assert Iscsi().dialogue(negotiated, "read", 4096 * KIB) == session()
-    written = Iscsi().dialogue(negotiated, "write", 4096 * KIB)
+    assert IscsiWire().dialogue(negotiated, "read", 4096 * KIB) == session()
+    written = IscsiWire().dialogue(negotiated, "write", 4096 * KIB)
     assert written is not None and written.max_recv_bytes == 128 * KIB
 
 

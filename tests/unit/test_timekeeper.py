@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from harness.testbeds.lab.apart.calendar import MESSAGE, NEVER_NS, Operation
+from harness.testbeds.lab.apart.calendar import MESSAGE, NEVER_NS, TimeTravelOperation
 from harness.testbeds.lab.apart.timekeeper import KernelGoneError, Timekeeper, Wiring
 
 DEADLINE_S = 60
@@ -23,15 +23,15 @@ class Kernel:
     clock: socket.socket
     sent: int = 0
 
-    def send(self, operation: Operation, time_ns: int = 0) -> None:
+    def send(self, operation: TimeTravelOperation, time_ns: int = 0) -> None:
         self.sent += 1
         self.clock.sendall(MESSAGE.pack(operation, self.sent, time_ns))
 
-    def ask(self, operation: Operation, time_ns: int = 0) -> int:
+    def ask(self, operation: TimeTravelOperation, time_ns: int = 0) -> int:
         """What the calendar answers: a time."""
         self.send(operation, time_ns)
         answer, number, now_ns = self.hear()
-        assert (answer, number) == (Operation.ACK, self.sent)
+        assert (answer, number) == (TimeTravelOperation.ACK, self.sent)
         return now_ns
 
     def hear(self) -> tuple[int, int, int]:
@@ -41,12 +41,12 @@ class Kernel:
     def obey(self) -> tuple[int, int]:
         """The next order, which is acknowledged."""
         operation, number, time_ns = self.hear()
-        self.clock.sendall(MESSAGE.pack(Operation.ACK, number, 0))
+        self.clock.sendall(MESSAGE.pack(TimeTravelOperation.ACK, number, 0))
         return operation, time_ns
 
     def wait_until(self, time_ns: int) -> None:
-        self.ask(Operation.REQUEST, time_ns)
-        self.ask(Operation.WAIT)
+        self.ask(TimeTravelOperation.REQUEST, time_ns)
+        self.ask(TimeTravelOperation.WAIT)
 
     def hears_nothing(self) -> bool:
         self.clock.settimeout(0.1)
@@ -94,16 +94,16 @@ def kept(count: int) -> Iterator[tuple[list[Kernel], list[BaseException]]]:
 
 def begin(kernels: list[Kernel]) -> None:
     for kernel in kernels:
-        kernel.send(Operation.START)
+        kernel.send(TimeTravelOperation.START)
 
 
 def test_kernels_boot_one_after_the_other() -> None:
     with kept(2) as ((first, second), _):
         begin([first, second])
-        assert first.hear()[0] == Operation.ACK
+        assert first.hear()[0] == TimeTravelOperation.ACK
         assert second.hears_nothing()
         first.wait_until(500)
-        assert second.hear()[0] == Operation.ACK
+        assert second.hear()[0] == TimeTravelOperation.ACK
 
 
 def test_time_goes_on_to_the_earliest_wish() -> None:
@@ -113,12 +113,12 @@ def test_time_goes_on_to_the_earliest_wish() -> None:
         first.wait_until(500)
         second.hear()
         second.wait_until(300)
-        assert second.obey() == (Operation.FREE_UNTIL, 500)  # it had the turn before, too
-        assert second.obey() == (Operation.RUN, 300)
-        assert second.ask(Operation.GET) == 300
+        assert second.obey() == (TimeTravelOperation.FREE_UNTIL, 500)  # it had the turn before, too
+        assert second.obey() == (TimeTravelOperation.RUN, 300)
+        assert second.ask(TimeTravelOperation.GET) == 300
         assert first.hears_nothing()
         second.wait_until(700)
-        assert first.obey() == (Operation.RUN, 500)
+        assert first.obey() == (TimeTravelOperation.RUN, 500)
 
 
 def test_what_a_kernel_says_of_its_time_is_everybodys() -> None:
@@ -130,11 +130,11 @@ def test_what_a_kernel_says_of_its_time_is_everybodys() -> None:
         second.wait_until(300)
         second.obey()
         second.obey()
-        second.ask(Operation.UPDATE, 450)
-        assert first.ask(Operation.GET) == 450
+        second.ask(TimeTravelOperation.UPDATE, 450)
+        assert first.ask(TimeTravelOperation.GET) == 450
 
 
-def test_the_end_of_a_kernel_is_told_by_its_number() -> None:
+def test_the_end_of_a_kernel_is_reported_by_its_number() -> None:
     with kept(2) as ((first, second), ends):
         begin([first, second])
         first.hear()

@@ -15,26 +15,26 @@ import pytest
 
 from harness.analysis import theory
 from harness.analysis.wire import framings
-from harness.analysis.wire.nvme import Dialogue, in_records
+from harness.analysis.wire.nvme import NvmeDialogue, in_records
 from harness.hosts.journal import Journal
 from harness.model import Column, LinkProfile, stack
 from harness.model.errors import CommandFailed, RequirementError, UsageError
 from harness.network.links import LinkPath
 from harness.planning.plan import make_plan
-from harness.planning.request import Request
+from harness.planning.request import RunRequest
 from harness.protection import capture, tls
-from harness.protection.barrier import Entrance
-from harness.protection.capture import Reader, Seen
+from harness.protection.barrier import AllowInbound
+from harness.protection.capture import FrameReader, Seen
 from harness.protection.layer import Carried, Due
 from harness.protection.programs import witness as program
 from harness.storage import nvme
 from harness.storage.nvme import tls as keys
-from harness.storage.nvme.initiator import Connection, negotiated
+from harness.storage.nvme.initiator import NvmeController, negotiated
 from harness.storage.nvme.target import Subsystem
 from tests.unit.fakes import World
 
 PORT = nvme.PORT
-FRAMES = tls.Frames(port=PORT)
+FRAMES = tls.TlsFrames(port=PORT)
 
 
 def path(world: World) -> LinkPath:
@@ -128,18 +128,18 @@ def test_some_segments_that_begin_with_a_record_are_kept(tmp_path: Path) -> None
     assert kept(given, wanted, tmp_path) == [given[0], given[4]]
 
 
-def told(data: bytes, port: int = PORT) -> Seen:
+def classified(data: bytes, port: int = PORT) -> Seen:
     seen = Seen()
-    Reader(frames=FRAMES, port=PORT).tell(
+    FrameReader(frames=FRAMES, port=PORT).tell(
         segment(data, port=port, options=TIMES)[: capture.SNAP_BYTES], 100, seen
     )
     return seen
 
 
-def test_a_frame_that_was_kept_is_told() -> None:
-    assert told(RECORD) == Seen(numbers={40000: {1000}})
-    assert all(told(data).cleartext == 1 for data in CLEAR.values())
-    assert told(RECORD, port=22).other == 1
+def test_a_frame_that_was_kept_is_reported() -> None:
+    assert classified(RECORD) == Seen(numbers={40000: {1000}})
+    assert all(classified(data).cleartext == 1 for data in CLEAR.values())
+    assert classified(RECORD, port=22).other == 1
 
 
 def test_what_is_sent_on_purpose_begins_like_a_connection_in_clear() -> None:
@@ -181,7 +181,7 @@ SS = (
     "data_segs_in:31 send 1bps{} rcv_space:14600"
 )
 TLS_BOTH_WAYS = " tcp-ulp-tls version: 1.3 cipher: aes-gcm-128 rxconf: sw txconf: sw"
-SOCKET = tls.Socket(
+SOCKET = tls.PortalSocket(
     sent=Carried(packets=61, bytes=7304),
     received=Carried(packets=59, bytes=44012),
     tls=("1.3", "aes-gcm-128"),
@@ -256,20 +256,20 @@ def test_only_connections_of_nvme_over_a_link_of_the_runs_own_can_have_it() -> N
     assert "an interface that others use" in refused(World(), is_shared=True).message
 
 
-def test_it_is_innermost_and_never_beside_ipsec() -> None:
+def test_it_is_innermost_and_never_with_ipsec() -> None:
     assert stack.split("macsec+wireguard+tls") == ("macsec", "wireguard", "tls")
     for wrong in ("tls+macsec", "aes128gcm16+tls", "tls+tls"):
         with pytest.raises(UsageError, match="before tls or an ESP proposal"):
             stack.split(wrong)
     column = Column("wired", ("macsec", "tls"), "nvme-tcp")
     assert (column.label, column.ipsec) == ("wired+macsec+tls.nvme-tcp", "off")
-    framing = framings.of(("macsec", "tls"), {}, make_plan(Request(links=("wired",))).ipsec_mode, 1500)
+    framing = framings.of(("macsec", "tls"), {}, make_plan(RunRequest(links=("wired",))).ipsec_mode, 1500)
     assert framing is not None and framing.inner_mtu_bytes(1500) == 1468
 
 
 def test_what_lets_tls_in_goes_by_its_priority_and_its_own_address() -> None:
     world = World()
-    made = Entrance("target", "198.18.7.2", PORT)
+    made = AllowInbound("target", "198.18.7.2", PORT)
     made.acquire(world.host("target"))
     words = world.commands[-1].argv
     assert words[words.index("dir") + 1] == "in" and words[words.index("dport") + 1] == str(PORT)
@@ -287,7 +287,7 @@ def test_both_ends_are_asked_for_tls() -> None:
         world.commands.clear()
         Subsystem("nqn.x", "serial", "/dev/ram0", "198.18.7.2", PORT, "nqn.h", tls=wanted).acquire(target)
         assert json.loads(world.commands[-1].input or "")["tls"] is wanted
-        options = Connection("nqn.x", "198.18.7.2", PORT, "nqn.h", tls=wanted)._options.split(",")
+        options = NvmeController("nqn.x", "198.18.7.2", PORT, "nqn.h", tls=wanted)._options.split(",")
         assert ("tls" in options) is wanted
 
 
@@ -296,12 +296,12 @@ def test_a_connection_is_what_was_asked_for(asked: bool, key: str) -> None:
     answer = json.dumps({"agreed": {"queue_count": "2", "tls_key": key}})
     host = World(answers=[(("/usr/bin/python3",), (0, answer, ""))]).host("initiator")
     with pytest.raises(CommandFailed, match="TLS was expected"):
-        negotiated(host, Connection("nqn.x", "198.18.7.2", PORT, "nqn.h", tls=asked))
-    found = negotiated(host, Connection("nqn.x", "198.18.7.2", PORT, "nqn.h", tls=not asked))
+        negotiated(host, NvmeController("nqn.x", "198.18.7.2", PORT, "nqn.h", tls=asked))
+    found = negotiated(host, NvmeController("nqn.x", "198.18.7.2", PORT, "nqn.h", tls=not asked))
     assert found.get("tls") == ("1.3" if key else None) and "tls_key" not in found
 
 
-def test_a_key_is_told_on_standard_input_and_nowhere_else(tmp_path: Path) -> None:
+def test_a_key_is_reported_on_standard_input_and_nowhere_else(tmp_path: Path) -> None:
     world = World(answers=[(("/usr/bin/python3",), (0, "", ""))])
     made = keys.make_key("nqn.h", "nqn.x")
     assert made.identity == "NVMe0R01 nqn.h nqn.x" and len(made.secret) == 2 * keys.SECRET_BYTES
@@ -321,7 +321,7 @@ def test_records_add_22_bytes_to_each_16_kib(stream: int, sealed: int) -> None:
 
 def test_theory_counts_records() -> None:
     wire = theory.Wire(link=LinkProfile(name="wired", title="wired", emulated=True))
-    plain = Dialogue(in_capsule_bytes=16384, window_bytes=1 << 20)
+    plain = NvmeDialogue(in_capsule_bytes=16384, window_bytes=1 << 20)
     sealed = dataclasses.replace(plain, tls=True)
     for direction in ("read", "write"):
         sizes = [

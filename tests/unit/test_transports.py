@@ -12,9 +12,9 @@ from harness.hosts.journal import Journal
 from harness.model import BackingKind, Column, LabKernel, Plan, Status
 from harness.model.errors import RequirementError, UsageError
 from harness.planning.plan import make_plan
-from harness.planning.request import Request
+from harness.planning.request import RunRequest
 from harness.results import rules
-from harness.runs import inside
+from harness.runs import executor
 from harness.runs.columns import Hosts
 from harness.storage import transports
 from harness.storage.transport import Export, Lun, Sides
@@ -99,7 +99,7 @@ def lacking(*modules: str) -> World:
 
 def prepared(world: World, plan: Plan) -> dict[str, RequirementError]:
     taking_part = Hosts(target=world.host("target"), initiators=(world.host("initiator"),))
-    return inside.prepare(plan, taking_part)
+    return executor.prepare(plan, taking_part)
 
 
 def test_columns_whose_transport_the_kernel_lacks_are_skipped_with_the_reason(
@@ -147,7 +147,7 @@ def test_a_module_that_is_loaded_is_not_loaded_again() -> None:
 
 
 def test_columns_of_transports_stand_side_by_side() -> None:
-    asked = Request(links=("local", "wired", "wifi"), ipsec=("off", "aes128gcm16"))
+    asked = RunRequest(links=("local", "wired", "wifi"), ipsec=("off", "aes128gcm16"))
     made = make_plan(msgspec.structs.replace(asked, transports=("nvme-tcp", "iscsi", "nvme-tcp")))
     assert [column.label for column in made.columns] == [
         "local",
@@ -163,12 +163,15 @@ def test_columns_of_transports_stand_side_by_side() -> None:
 @pytest.mark.parametrize(
     ("request_", "message"),
     [
-        (Request(transports=("nvme",)), "nvme"),
-        (Request(links=("local",), transports=("iscsi",)), "--transport needs a network"),
-        (Request(transports=("nvme-tcp",), iscsi=("InitialR2T=No",)), "--iscsi InitialR2T=No is for iSCSI"),
+        (RunRequest(transports=("nvme",)), "nvme"),
+        (RunRequest(links=("local",), transports=("iscsi",)), "--transport needs a network"),
+        (
+            RunRequest(transports=("nvme-tcp",), iscsi=("InitialR2T=No",)),
+            "--iscsi InitialR2T=No is for iSCSI",
+        ),
     ],
 )
-def test_a_transport_that_cannot_be_is_refused(request_: Request, message: str) -> None:
+def test_a_transport_that_cannot_be_is_refused(request_: RunRequest, message: str) -> None:
     with pytest.raises(UsageError) as refused:
         make_plan(request_)
     assert message in refused.value.message and refused.value.hint
@@ -176,7 +179,7 @@ def test_a_transport_that_cannot_be_is_refused(request_: Request, message: str) 
 
 @pytest.mark.parametrize("transport", ["nfs", None])
 def test_a_plan_of_somebody_elses_has_a_transport_that_there_is(transport: str | None) -> None:
-    plan = msgspec.structs.replace(make_plan(Request()), columns=(Column("wired", (), transport),))
+    plan = msgspec.structs.replace(make_plan(RunRequest()), columns=(Column("wired", (), transport),))
     with pytest.raises(UsageError, match="transport"):
         rules.check(plan, "plan.json")
 

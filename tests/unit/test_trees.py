@@ -204,7 +204,7 @@ def test_each_tree_is_built_where_it_was_before_and_other_sources_anew(
 
 
 @pytest.mark.parametrize(("script", "error"), [("exit 2", CommandFailed), ("kill -9 $$", BrokenOff)])
-def test_a_compiler_error_is_told_from_a_kill(
+def test_a_compiler_error_is_distinguished_from_a_kill(
     tmp_path: Path, script: str, error: type[CommandFailed]
 ) -> None:
     for wrapper in ((), ("sh", "-c", '"$@"; exit $?', "sh")):

@@ -9,7 +9,7 @@ import pytest
 from harness.hosts.journal import Journal
 from harness.model.errors import RequirementError
 from harness.network import trunk
-from harness.network.links import Place
+from harness.network.links import LinkPlace
 from harness.parse.profiles import data_folder, load_link
 from tests.unit.fakes import World
 
@@ -18,7 +18,7 @@ def bring_up(world: World, place: Path, spec: str) -> None:
     profile = load_link(spec, [data_folder() / "profiles" / "links"])
     journal = Journal(place / "journal.jsonl")
     with trunk.bring_up(
-        Place(journal, world.host("initiator"), profile, tag="beef", index=255),
+        LinkPlace(journal, world.host("initiator"), profile, tag="beef", index=255),
         world.host("target"),
         initiator_trunk="vec0",
         target_trunk="vec3",

@@ -105,7 +105,7 @@ def test_what_the_twin_does_not_take_is_the_implementations(tmp_path: Path) -> N
     ]
     plan = plan_of_them()
     times = twin.times(kept(tmp_path, plan, virtual))
-    evidence = [twin.beside(each, times) for each in collect(columns(), {"r1": plan})]
+    evidence = [twin.with_twin(each, times) for each in collect(columns(), {"r1": plan})]
     found = {each.name: each for each in evidence}
     plain, gcm = found["wired"], found["wired+aes128gcm16"]
     assert plain.twin_ns is not None and plain.ipsec_itself_ns is None

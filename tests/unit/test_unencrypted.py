@@ -15,7 +15,7 @@ from harness import explain
 from harness.model import Column, Proposal, Record, Status, is_unencrypted
 from harness.model.probing import Tcp
 from harness.report import render as render_page
-from harness.report.content import Results
+from harness.report.content import LoadedResults
 from harness.results.measured import Measured
 from harness.results.probe_records import ProbeRecord
 from harness.table import TableFormat, build, render, views
@@ -96,7 +96,7 @@ def encrypted(cells: Iterable[dict[str, Any]]) -> dict[str, bool | None]:
 
 
 @pytest.mark.parametrize("declared", [True, False])
-def test_other_programs_are_told(declared: bool) -> None:
+def test_other_programs_are_reported(declared: bool) -> None:
     found = samples(declared=declared)
     cells = json.loads(render(build(found), TableFormat.JSON))["cells"]
     wanted = {"off": None, GCM.ipsec: True, NULL.ipsec: False}
@@ -112,8 +112,10 @@ def test_other_programs_are_told(declared: bool) -> None:
 def test_a_column_is_one_though_its_first_cell_failed_before_anything_was_agreed_on() -> None:
     found = [record(status=Status.FAILED, protection=NULL.protection, ipsec_mode="transport", reason="x")]
     found += samples(declared=False)
-    told = [(column.column.ipsec, column.key.is_unencrypted) for column in build(found).columns if column.key]
-    assert sorted(told) == [(GCM.ipsec, False), (NULL.ipsec, True), ("off", False)]
+    reported = [
+        (column.column.ipsec, column.key.is_unencrypted) for column in build(found).columns if column.key
+    ]
+    assert sorted(reported) == [(GCM.ipsec, False), (NULL.ipsec, True), ("off", False)]
 
 
 @pytest.mark.parametrize("format", [CompareFormat.PLAIN, CompareFormat.GITHUB])
@@ -135,7 +137,7 @@ def test_tables_of_probes_say_so(format: TableFormat) -> None:
 
 def test_the_page_says_so() -> None:
     found = samples(declared=True, block_bytes=4096)
-    text = one_line(render_page(Results(records=found, probes=probes())))
+    text = one_line(render_page(LoadedResults(records=found, probes=probes())))
     assert "not encrypted null-sha256" in text and "wired+null-sha256 (not encrypted)" in text
     assert "IPsec null" not in text
 

@@ -65,7 +65,7 @@ def test_sizes_refused_in_one_sentence_with_a_hint(text: str) -> None:
     assert len(str(refusal.value)) < 300
 
 
-def test_decimal_units_are_told_apart() -> None:
+def test_decimal_units_are_distinguished() -> None:
     with pytest.raises(UsageError, match=r"1000 or of 1024 \(write 128M or 128MiB"):
         parse_size("128MB")
 

@@ -107,3 +107,38 @@ def test_the_new_names_in_an_old_record_do_not_count(tmp_path: Path) -> None:
     (tmp_path / "plan.json").write_text(json.dumps(plan | {"schema": SCHEMA_VERSION}), encoding="utf-8")
     with pytest.raises(UsageError, match=r"plan\.json is not a readable plan: .*ipsec"):
         RunFolder(tmp_path).load_plan()
+
+
+def test_telemetry_of_a_cell_keeps_its_values() -> None:
+    folder = Path(__file__).parents[1] / "data" / "results" / "20261121-223206-9146"
+    file = folder / "cells" / "wired+aes128gcm16.rand-read-4k.r1.json"
+    old = json.loads(file.read_bytes())["beside"]
+    (record,) = open_results([file])
+    assert record.telemetry is not None
+    found = [(use.busiest_core, use.cores) for use in record.telemetry.processors]
+    assert found == [(use["hottest"], use["processors"]) for use in old["processors"]] and found
+
+
+def test_each_field_of_telemetry_that_was_renamed_has_its_value() -> None:
+    step = upgrade._STEPS[max(upgrade._STEPS)]
+    uses = {
+        "processors": [{"hottest": 1.0, "processors": 4}],
+        "others": [{"taken": 0.5, "beside": 0.25, "processors": 0.1}],
+        "unseen": {"hop": "why"},
+    }
+    renamed = {
+        "processors": [{"busiest_core": 1.0, "cores": 4}],
+        "others": [{"taken": 0.5, "sibling_busy": 0.25, "used": 0.1}],
+        "lost_hops": {"hop": "why"},
+    }
+    record = step("record", {"beside": uses, "workload": {"name": "w", "jobs": 2}})
+    assert record == {"telemetry": renamed, "workload": {"name": "w", "numjobs": 2}}
+    kernels = {"type": "cipher", "kernels": [{"processors": 2}]}
+    probe = step("probe", {**uses, "is_beside": True, "figures": kernels})
+    assert probe == {
+        **renamed,
+        "is_from_run": True,
+        "figures": {"type": "cipher", "kernels": [{"cores": 2}]},
+    }
+    assert step("record", {"workload": {"name": "w"}}) == {"telemetry": None, "workload": {"name": "w"}}
+    assert step("plan", {"jobs": []}) == {"jobs": []}

@@ -87,9 +87,9 @@ def test_it_is_fetched_once_and_unpacked(site: Site, tmp_path: Path) -> None:
     assert [file.name for file in linux.path.parent.iterdir()] == [linux.name]
     folder = tmp_path / "unpacked"
     folder.mkdir()
-    told: list[tuple[str, ...]] = []
-    linux.unpack(lambda *argv: told.append(argv), folder)
-    assert told[0][:2] == ("tar", "--extract") and f"--directory={folder}" in told[0]
+    reported: list[tuple[str, ...]] = []
+    linux.unpack(lambda *argv: reported.append(argv), folder)
+    assert reported[0][:2] == ("tar", "--extract") and f"--directory={folder}" in reported[0]
     assert (linux.version, linux.title) == ((6, 1), "linux-6.1.159.tar.xz of 127.0.0.1")
 
 

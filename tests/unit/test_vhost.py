@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from harness.testbeds.lab.apart import vhost
-from harness.testbeds.lab.apart.vhost import RECEIVE, TRANSMIT, Port, ProtocolError, Request
+from harness.testbeds.lab.apart.vhost import RECEIVE, TRANSMIT, Port, ProtocolError, VhostUserRequest
 
 BEGIN = 0x40000
 SIZE = 1 << 20
@@ -37,7 +37,7 @@ class Driver:
     made: dict[int, int] = field(default_factory=lambda: {RECEIVE: 0, TRANSMIT: 0})
 
     def ask(
-        self, request: Request, payload: bytes = b"", fds: tuple[int, ...] = (), reply: bool = True
+        self, request: VhostUserRequest, payload: bytes = b"", fds: tuple[int, ...] = (), reply: bool = True
     ) -> bytes:
         flags = vhost.VERSION | (vhost.NEED_REPLY if reply else 0)
         data = vhost.HEADER.pack(request, flags, len(payload)) + payload
@@ -67,11 +67,11 @@ class Driver:
 
     def set_up(self) -> None:
         for queue in (RECEIVE, TRANSMIT):
-            self.ask(Request.SET_VRING_NUM, vhost.STATE.pack(queue, self.size))
-            self.ask(Request.SET_VRING_BASE, vhost.STATE.pack(queue, 0))
+            self.ask(VhostUserRequest.SET_VRING_NUM, vhost.STATE.pack(queue, self.size))
+            self.ask(VhostUserRequest.SET_VRING_BASE, vhost.STATE.pack(queue, 0))
             places = (self.descriptors(queue), self.used(queue), self.available(queue), 0)
-            self.ask(Request.SET_VRING_ADDR, vhost.ADDRESSES.pack(queue, 0, *places))
-            self.ask(Request.SET_VRING_ENABLE, vhost.STATE.pack(queue, 1))
+            self.ask(VhostUserRequest.SET_VRING_ADDR, vhost.ADDRESSES.pack(queue, 0, *places))
+            self.ask(VhostUserRequest.SET_VRING_ENABLE, vhost.STATE.pack(queue, 1))
 
     def describe(
         self, queue: int, number: int, address: int, size: int, flags: int = 0, following: int = 0
@@ -89,7 +89,7 @@ class Driver:
         self.write(self.available(queue), struct.pack("<H", 0 if wanted else vhost.NO_INTERRUPT))
 
     def kick(self) -> None:
-        assert self.ask(Request.VRING_KICK, vhost.STATE.pack(TRANSMIT, 0)) == vhost.NUMBER.pack(0)
+        assert self.ask(VhostUserRequest.VRING_KICK, vhost.STATE.pack(TRANSMIT, 0)) == vhost.NUMBER.pack(0)
 
     def returned(self, queue: int) -> list[tuple[int, int]]:
         """Buffers that came back, and how much was written into each."""
@@ -120,27 +120,27 @@ def driver() -> Iterator[Driver]:
         stack.callback(port.close)
         made = Driver(here, port, fd, sent=sent)
         region = struct.pack("=II", 1, 0) + vhost.REGION.pack(BEGIN, SIZE, BEGIN, OFFSET)
-        made.ask(Request.SET_MEM_TABLE, region, (os.dup(fd),))
+        made.ask(VhostUserRequest.SET_MEM_TABLE, region, (os.dup(fd),))
         made.set_up()
         yield made
 
 
 def test_what_is_offered_is_what_the_kernel_needs_for_one_time(driver: Driver) -> None:
-    (protocol,) = vhost.NUMBER.unpack(driver.ask(Request.GET_PROTOCOL_FEATURES, reply=False))
+    (protocol,) = vhost.NUMBER.unpack(driver.ask(VhostUserRequest.GET_PROTOCOL_FEATURES, reply=False))
     assert protocol == 1 << 3 | 1 << 5 | 1 << 9 | 1 << 14
-    (features,) = vhost.NUMBER.unpack(driver.ask(Request.GET_FEATURES, reply=False))
+    (features,) = vhost.NUMBER.unpack(driver.ask(VhostUserRequest.GET_FEATURES, reply=False))
     assert features & (1 << 32 | 1 << 30)
     assert not features & 1 << 29  # VIRTIO_RING_F_EVENT_IDX
 
 
 def test_the_configuration_begins_with_the_mac_address(driver: Driver) -> None:
-    answer = driver.ask(Request.GET_CONFIG, vhost.CONFIG.pack(0, 6, 0) + bytes(6), reply=False)
+    answer = driver.ask(VhostUserRequest.GET_CONFIG, vhost.CONFIG.pack(0, 6, 0) + bytes(6), reply=False)
     assert answer == vhost.CONFIG.pack(0, 6, 0) + MAC
 
 
 def test_a_message_without_need_of_an_answer_gets_none(driver: Driver) -> None:
-    assert driver.ask(Request.SET_OWNER, reply=False) == b""
-    assert driver.ask(Request.SET_OWNER) == vhost.NUMBER.pack(0)
+    assert driver.ask(VhostUserRequest.SET_OWNER, reply=False) == b""
+    assert driver.ask(VhostUserRequest.SET_OWNER) == vhost.NUMBER.pack(0)
 
 
 def test_a_frame_in_several_parts_is_sent_whole(driver: Driver) -> None:
@@ -218,17 +218,17 @@ def test_frames_wait_for_buffers_in_their_order(driver: Driver) -> None:
 
 
 def test_an_interface_that_is_down_receives_nothing(driver: Driver) -> None:
-    driver.ask(Request.SET_VRING_ENABLE, vhost.STATE.pack(RECEIVE, 0))
+    driver.ask(VhostUserRequest.SET_VRING_ENABLE, vhost.STATE.pack(RECEIVE, 0))
     driver.offer_room(1, 100)
     driver.port.receive(HEADER + b"x")
     assert (driver.port.dropped, driver.port.has_news) == (1, False)
 
 
-def test_addresses_beside_the_shared_memory_are_refused(driver: Driver) -> None:
+def test_addresses_with_the_shared_memory_are_refused(driver: Driver) -> None:
     driver.describe(TRANSMIT, 0, BEGIN + SIZE - 4, 8)
     driver.offer(TRANSMIT, 0)
     driver.socket.sendall(
-        vhost.HEADER.pack(Request.VRING_KICK, vhost.VERSION, 8) + vhost.STATE.pack(TRANSMIT, 0)
+        vhost.HEADER.pack(VhostUserRequest.VRING_KICK, vhost.VERSION, 8) + vhost.STATE.pack(TRANSMIT, 0)
     )
     with pytest.raises(ProtocolError, match="expected an address in the shared memory, found 0x13fffc"):
         driver.port.handle()

@@ -10,7 +10,6 @@ import msgspec
 import pytest
 
 from harness.model import Status
-from harness.model.beside import ProcessorUse, RoundTrips
 from harness.model.errors import UsageError
 from harness.model.probing import (
     KINDS,
@@ -21,12 +20,13 @@ from harness.model.probing import (
     PacketRateFigures,
     Ping,
     PingFigures,
-    Socket,
+    SocketUse,
     Tcp,
     TcpFigures,
     UdpLatency,
     UdpLatencyFigures,
 )
+from harness.model.telemetry import ProcessorUse, RoundTrips
 from harness.parse import references
 from harness.probes import judged
 from harness.results.probe_records import ProbeRecord
@@ -36,13 +36,13 @@ from tests import flat
 from tests.unit.test_probes import blank
 
 
-def tcp(bit_s: float, *, is_beside: bool = False, **changes: object) -> ProbeRecord:
+def tcp(bit_s: float, *, is_from_run: bool = False, **changes: object) -> ProbeRecord:
     figures = TcpFigures(
         sent_bytes=1, received_bytes=1, sent_bit_s=bit_s, received_bit_s=bit_s, retransmits=0
     )
-    use = ProcessorUse(hosts=("initiator", "target"), wall_ns=1, processors=1, busy=0.5)
+    use = ProcessorUse(hosts=("initiator", "target"), wall_ns=1, cores=1, busy=0.5)
     record = msgspec.structs.replace(
-        blank(Tcp()), status=Status.OK, figures=figures, is_beside=is_beside, processors=(use,)
+        blank(Tcp()), status=Status.OK, figures=figures, is_from_run=is_from_run, processors=(use,)
     )
     return flat.changed(record, **changes)
 
@@ -54,7 +54,7 @@ def ping(mean_ns: float, probe: Ping | None = None) -> ProbeRecord:
     )
 
 
-def latency(mean_ns: float, socket: Socket) -> ProbeRecord:
+def latency(mean_ns: float, socket: SocketUse) -> ProbeRecord:
     figures = UdpLatencyFigures(
         round_trips=1, lost=0, mean_ns=mean_ns, min_ns=1, max_ns=1, p50_ns=mean_ns, p99_ns=1, p99_9_ns=1
     )
@@ -76,8 +76,8 @@ def test_a_path_has_a_row_with_the_medians_of_its_repeats() -> None:
 
 
 def test_what_was_measured_on_the_way_gives_way_to_a_probe() -> None:
-    assert values(View.LINK, tcp(1e6, is_beside=True))[0]["tcp_received_mbit_s"] == 1
-    assert values(View.LINK, tcp(1e6, is_beside=True), tcp(9e6))[0]["tcp_received_mbit_s"] == 9
+    assert values(View.LINK, tcp(1e6, is_from_run=True))[0]["tcp_received_mbit_s"] == 1
+    assert values(View.LINK, tcp(1e6, is_from_run=True), tcp(9e6))[0]["tcp_received_mbit_s"] == 9
 
 
 def test_figures_of_different_places_stand_in_rows_of_their_own() -> None:
@@ -110,8 +110,8 @@ def test_packets_per_second_are_not_known_with_losses() -> None:
     assert (row["replies_per_s"], row["packets_per_s"], row["counted_per_s"]) == (8, None, 17)
 
 
-def test_both_kinds_of_socket_stand_beside_each_other() -> None:
-    (row,) = values(View.UDP_LATENCY, latency(244e3, Socket.REOPENED), latency(216e3, Socket.KEPT))
+def test_both_kinds_of_socket_stand_next_to_each_other() -> None:
+    (row,) = values(View.UDP_LATENCY, latency(244e3, SocketUse.REOPENED), latency(216e3, SocketUse.KEPT))
     assert (row["reopened_mean_us"], row["kept_mean_us"]) == (244, 216)
 
 

@@ -48,7 +48,7 @@ def follow(
 ) -> list[str]:
     """What is told of the run if these things happen between the looks at it; then its process is gone."""
     left = list(steps)
-    told: list[str] = []
+    reported: list[str] = []
 
     def pause(seconds: float) -> None:
         assert seconds >= watching.PAUSE_S
@@ -56,9 +56,9 @@ def follow(
 
     monkeypatch.setattr(watching, "owner", lambda: Owner(os.getpid(), PLAN.run_id, "") if left else None)
     monkeypatch.setattr("time.sleep", pause)
-    watching.watch([run.path.parent], told.append)
+    watching.watch([run.path.parent], reported.append)
     assert not left
-    return told
+    return reported
 
 
 def adding(run: RunFolder, *records: Record) -> Callable[[], None]:
@@ -88,15 +88,15 @@ def test_each_new_record_makes_a_page_and_the_end_the_last(
 
 def test_it_ends_with_the_last_cell(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     adding(run, *CELLS[1:])()
-    told = follow(run, monkeypatch, [adding(run, CELLS[0])])
-    assert told == [f"r1 goes on: {ALL - 1} of {ALL} cells", ""]
+    reported = follow(run, monkeypatch, [adding(run, CELLS[0])])
+    assert reported == [f"r1 goes on: {ALL - 1} of {ALL} cells", ""]
     monkeypatch.setattr(watching, "owner", lambda: Owner(os.getpid(), PLAN.run_id, ""))
     assert watching.going([run.path]) == ""
 
 
 def test_an_interruption_leaves_the_page_as_usual(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     adding(run, CELLS[0])()
-    told: list[str] = []
+    reported: list[str] = []
 
     def interrupted(_: float) -> None:
         raise Interrupted
@@ -104,8 +104,8 @@ def test_an_interruption_leaves_the_page_as_usual(run: RunFolder, monkeypatch: p
     monkeypatch.setattr(watching, "owner", lambda: Owner(os.getpid(), PLAN.run_id, ""))
     monkeypatch.setattr("time.sleep", interrupted)
     with pytest.raises(Interrupted):
-        watching.watch([run.path], told.append)
-    assert told == [f"r1 goes on: 1 of {ALL} cells", ""]
+        watching.watch([run.path], reported.append)
+    assert reported == [f"r1 goes on: 1 of {ALL} cells", ""]
 
 
 def test_another_run_is_not_waited_for(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:

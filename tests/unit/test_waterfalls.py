@@ -108,7 +108,7 @@ def lab(colour: str, seen: Sequence[tuple[float, ...]]) -> tuple[float, float, f
 
 
 @pytest.mark.parametrize("who", DICHROMATS)
-def test_parts_are_told_apart_by_everybody(who: str) -> None:
+def test_parts_are_distinguished_by_everybody(who: str) -> None:
     seen = DICHROMATS[who]
     for (one, a), (other, b) in itertools.combinations(draw.PARTS.items(), 2):
         distance = sum((p - q) ** 2 for p, q in zip(lab(a, seen), lab(b, seen), strict=True)) ** 0.5

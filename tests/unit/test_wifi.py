@@ -13,7 +13,7 @@ from harness.model import AirProof, Security
 from harness.model.errors import CommandFailed, DeviceRefused
 from harness.model.ranges import out_of_range
 from harness.network import wifi
-from harness.network.wifi import Air, Association, Network, Radios
+from harness.network.wifi import Air, Network, Radios, WifiAssociation
 from tests.unit.fakes import World
 
 WPA2 = Network(ssid="harness-ab12", standard="802.11n", security=Security.WPA2)
@@ -35,7 +35,7 @@ address=02:00:00:00:00:00
 """
 """What wpa_cli of wpa_supplicant 2.10 says of an associated station."""
 
-AGREED = Association(
+AGREED = WifiAssociation(
     ssid="harness-ab12",
     bssid="02:00:00:00:01:00",
     frequency_mhz=2437,
@@ -56,7 +56,7 @@ def test_the_secret_is_fresh_and_out_of_sight() -> None:
 
 
 @pytest.mark.parametrize("network", [WPA2, WPA3, OPEN])
-def test_both_ends_are_told_the_same(network: Network) -> None:
+def test_both_ends_are_reported_the_same(network: Network) -> None:
     point = network.access_point_conf("htt0", Path("/run/w/hostapd")).splitlines()
     station = network.station_conf(Path("/run/w/wpa_supplicant"))
     assert f"ssid={network.ssid}" in point and f'ssid="{network.ssid}"\n' in station
@@ -145,7 +145,7 @@ def frame(control: int, *, radiotap_bytes: int = 13) -> bytes:
     return struct.pack("<IIII", 0, 0, len(captured), len(captured)) + captured
 
 
-def test_frames_in_clear_are_told_from_encrypted_ones() -> None:
+def test_frames_in_clear_are_distinguished_from_encrypted_ones() -> None:
     data = frame(0x41) + frame(0x01) + frame(0x42, radiotap_bytes=36) + frame(0x02)[:-1]
     air = Air()
     assert wifi.count_air(data, air) == len(data) - len(frame(0x02)) + 1

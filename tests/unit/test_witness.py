@@ -24,7 +24,15 @@ from harness.protection import witness as module
 from harness.protection.layer import Carried
 from harness.protection.programs import watching
 from harness.protection.programs import witness as program
-from harness.protection.witness import REQID, Knock, Report, Witness, received, sent, witnesses
+from harness.protection.witness import (
+    REQID,
+    ConnectAttempt,
+    Witness,
+    WitnessReport,
+    received,
+    sent,
+    witnesses,
+)
 from tests.unit.fakes import FakeDaemon, World
 from tests.unit.fakes.ipsec import association
 
@@ -131,14 +139,14 @@ def kernel(monkeypatch: pytest.MonkeyPatch) -> Kernel:
     return fake
 
 
-def test_associations_are_told_by_name_and_number(kernel: Kernel) -> None:
+def test_associations_are_reported_by_name_and_number(kernel: Kernel) -> None:
     kernel.there = [
         made(info(0xC0FFEE01, 1_099_832, 21_153), {**GCM, **counted(0x52A1)}),
         made(
             info(0xC0FFEE02, 117_964_800, 81_920, source=FAR, destination=NEAR, mode=1), {**CBC, **counted(0)}
         ),
     ]
-    found = msgspec.convert(program.Associations(7).tell(), list[module.Association])
+    found = msgspec.convert(program.Associations(7).tell(), list[module.SaCounters])
     assert found == [
         association(0xC0FFEE01, NEAR, FAR, 1_099_832, packets=21_153),
         msgspec.structs.replace(
@@ -175,17 +183,17 @@ def test_others_are_passed_over(kernel: Kernel, other: tuple[int, bytes]) -> Non
     assert program.Associations(7).tell() == []
 
 
-def test_keys_are_not_told(kernel: Kernel) -> None:
+def test_keys_are_not_reported(kernel: Kernel) -> None:
     key = b"\x42" * 20
     secret = {program.XFRMA_ALG_AEAD: GCM[program.XFRMA_ALG_AEAD][:72] + key}
     kernel.there = [made(info(), secret)]
-    told = json.dumps(program.Associations(7).tell())
-    assert "rfc4106" in told
-    assert not any(text in told for text in ("BBBB", "42424242", "key"))
+    reported = json.dumps(program.Associations(7).tell())
+    assert "rfc4106" in reported
+    assert not any(text in reported for text in ("BBBB", "42424242", "key"))
 
 
 def totals(states: list[program.State]) -> tuple[Carried, Carried]:
-    found = msgspec.convert(states, list[module.Association])
+    found = msgspec.convert(states, list[module.SaCounters])
     return sent(found, NEAR), received(found, FAR)
 
 
@@ -198,9 +206,9 @@ def test_what_ended_counts_with_what_it_had_carried_in_the_end(kernel: Kernel) -
     assert totals(watched.tell()) == (Carried(packets=13, bytes=1300),) * 2
     kernel.events = [message(*deleted(info(1, 1400, 14), {**GCM, **counted(14)}))]
     del kernel.there[0]
-    told = watched.tell()
-    assert totals(told) == (Carried(packets=17, bytes=1700),) * 2
-    assert [(state["spi"], state["ended"], state["missing"]) for state in told] == [
+    reported = watched.tell()
+    assert totals(reported) == (Carried(packets=17, bytes=1700),) * 2
+    assert [(state["spi"], state["ended"], state["missing"]) for state in reported] == [
         (1, True, False),
         (2, False, False),
     ]
@@ -301,20 +309,20 @@ def test_sums_are_of_one_direction() -> None:
     assert sent(states, FAR) == received(states, NEAR) == Carried(packets=10, bytes=14_000)
 
 
-# Knocks
+# Attempts to connect
 
 
 def test_a_knock_tells_how_it_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-        assert program.knock(("127.0.0.1", 0), ("127.0.0.1", port))["error"] == ""
-    assert program.knock(("127.0.0.1", 0), ("127.0.0.1", port))["error"] == "ECONNREFUSED"
-    assert program.knock(("192.0.2.1", 0), ("127.0.0.1", port))["error"] == "EADDRNOTAVAIL"
+        assert program.try_connect(("127.0.0.1", 0), ("127.0.0.1", port))["error"] == ""
+    assert program.try_connect(("127.0.0.1", 0), ("127.0.0.1", port))["error"] == "ECONNREFUSED"
+    assert program.try_connect(("192.0.2.1", 0), ("127.0.0.1", port))["error"] == "EADDRNOTAVAIL"
     counts = iter([3, 4])
     monkeypatch.setattr(program, "blocked", lambda: next(counts))
-    assert program.knock(("127.0.0.1", 0), ("127.0.0.1", port))["blocked"] == 1
+    assert program.try_connect(("127.0.0.1", 0), ("127.0.0.1", port))["blocked"] == 1
     monkeypatch.setattr(program, "blocked", lambda: None)
-    assert program.knock(("127.0.0.1", 0), ("127.0.0.1", port))["blocked"] is None
+    assert program.try_connect(("127.0.0.1", 0), ("127.0.0.1", port))["blocked"] is None
 
 
 def test_nobody_answers_for_so_long_and_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -324,7 +332,7 @@ def test_nobody_answers_for_so_long_and_no_longer(monkeypatch: pytest.MonkeyPatc
         full.listen(0)
         port = full.getsockname()[1]
         with socket.create_connection(("127.0.0.1", port)):
-            assert program.knock(("127.0.0.1", 0), ("127.0.0.1", port))["error"] == "ETIMEDOUT"
+            assert program.try_connect(("127.0.0.1", 0), ("127.0.0.1", port))["error"] == "ETIMEDOUT"
 
 
 def test_what_policies_blocked_is_counted_where_the_kernel_does(
@@ -378,7 +386,7 @@ class Child:
         self.process.send_signal(number)
 
 
-def look(asked: Witness) -> Report:
+def look(asked: Witness) -> WitnessReport:
     asked.ask()
     return asked.report()
 
@@ -392,9 +400,9 @@ def test_each_signal_is_answered_by_a_line(started: tuple[subprocess.Popen[bytes
     assert "RetransSegs" in first.snmp and "FragCreates" in first.snmp
     for _ in range(3):
         assert look(asked).states == ()
-    asked.ask(module.KNOCK)
-    knocked = asked.knocked()
-    assert knocked.error == "ECONNREFUSED" and knocked.blocked in (0, None)
+    asked.ask(module.TRY_CONNECT)
+    attempted = asked.attempted()
+    assert attempted.error == "ECONNREFUSED" and attempted.blocked in (0, None)
     assert look(asked).states == ()
     assert output.read_bytes().count(b"\n") == 6
 
@@ -429,11 +437,11 @@ def test_an_answer_may_come_in_pieces(tmp_path: Path) -> None:
 
     asked = witness(tmp_path, answer)
     for _ in range(3):
-        asked.ask(module.KNOCK)
-        assert asked.knocked() == Knock(error="EPERM", blocked=1)
+        asked.ask(module.TRY_CONNECT)
+        assert asked.attempted() == ConnectAttempt(error="EPERM", blocked=1)
 
 
-def test_one_that_has_ended_is_told_of(tmp_path: Path) -> None:
+def test_one_that_has_ended_is_reported(tmp_path: Path) -> None:
     asked = witness(tmp_path)
     asked.daemon.is_dead = True  # type: ignore[attr-defined]
     with pytest.raises(CommandFailed, match=r"the target's witness .*: PermissionError: no"):
@@ -461,7 +469,7 @@ def test_there_is_one_at_each_end_for_as_long_as_the_path_is_watched(tmp_path: P
     )
     for number in (1, 2):
         with witnesses(path, tmp_path) as both:
-            assert [type(report) for report in both.look()] == [Report, Report]
+            assert [type(report) for report in both.look()] == [WitnessReport, WitnessReport]
             daemons = [both.initiator.daemon, both.target.daemon]
             assert all(isinstance(daemon, FakeDaemon) for daemon in daemons)
             assert len(world.left) == 2 + 2

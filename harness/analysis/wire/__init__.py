@@ -14,7 +14,7 @@ from harness.analysis import theory
 from harness.model.offered import offered
 
 
-class Transport(abc.ABC):
+class WireProtocol(abc.ABC):
     """What the two ends of a transport send, by what they agreed on, in the transport's own words.
 
     ``remedy`` says by which setting fewer round trips or headers would do, for one I/O; "" if none helps.
@@ -29,7 +29,7 @@ class Transport(abc.ABC):
 
     @abc.abstractmethod
     def dialogue(
-        self, agreed: Mapping[str, str], direction: theory.Direction, window_bytes: int
+        self, agreed: Mapping[str, str], direction: theory.IoDirection, window_bytes: int
     ) -> theory.Dialogue | None:
         """What the two ends send for one I/O; None if too little of what they agreed on is known."""
 
@@ -49,9 +49,9 @@ class Transport(abc.ABC):
 
 
 @functools.cache
-def _transports() -> dict[str, Transport]:
+def _transports() -> dict[str, WireProtocol]:
     return {each.name: each for each in offered(__name__)}
 
 
-def transport(name: str) -> Transport:
+def transport(name: str) -> WireProtocol:
     return _transports()[name]

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from harness.analysis.theory import Burst, Direction, Wire, sent
-from harness.analysis.wire import Transport
+from harness.analysis.theory import Burst, IoDirection, Wire, sent
+from harness.analysis.wire import WireProtocol
 from harness.model import ISCSI, End
 from harness.model.units import positive, whole
 
@@ -26,7 +26,7 @@ WINDOW_BYTES = 204_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Dialogue:
+class IscsiDialogue:
     """What the two ends negotiated (RFC 7143, section 13), and the window that TCP has reached.
 
     ``max_recv_bytes`` is the MaxRecvDataSegmentLength of the receiver. ``window_bytes`` is what the target
@@ -40,7 +40,7 @@ class Dialogue:
     max_recv_bytes: int
     window_bytes: int
 
-    def bursts(self, wire: Wire, direction: Direction, block_bytes: int) -> list[Burst]:
+    def bursts(self, wire: Wire, direction: IoDirection, block_bytes: int) -> list[Burst]:
         """The dialogue of one SCSI command, in order (RFC 7143, sections 4.2.5 and 11)."""
 
         def burst(by: End, writes: Sequence[tuple[int, bool]], **more: bool) -> Burst:
@@ -87,21 +87,23 @@ def cut(length: int, largest: int) -> Iterator[int]:
         yield min(largest, length - begin)
 
 
-class Iscsi(Transport):
+class IscsiWire(WireProtocol):
     """By ``initiator.negotiated()``, which has the kernel's names."""
 
     name: ClassVar[str] = ISCSI
     remedy: ClassVar[str] = "--iscsi InitialR2T=No, longer bursts"
     window_bytes: ClassVar[int | None] = WINDOW_BYTES
 
-    def dialogue(self, agreed: Mapping[str, str], direction: Direction, window_bytes: int) -> Dialogue | None:
+    def dialogue(
+        self, agreed: Mapping[str, str], direction: IoDirection, window_bytes: int
+    ) -> IscsiDialogue | None:
         """None also for less than two ends can agree on."""
         receiver = "max_recv_dlength" if direction == "read" else "max_xmit_dlength"
         flags = [whole(agreed, name) for name in ("initial_r2t", "immediate_data")]
         lengths = [positive(agreed, name) for name in ("first_burst_len", "max_burst_len", receiver)]
         if min(lengths) < LEAST_LENGTH or None in flags:
             return None
-        return Dialogue(
+        return IscsiDialogue(
             initial_r2t=flags[0] != 0,
             immediate_data=flags[1] != 0,
             first_burst_bytes=lengths[0],
@@ -135,4 +137,4 @@ class Iscsi(Transport):
         return BHS_BYTES * -(-data_bytes // pdu)
 
 
-OFFERED = (Iscsi(),)
+OFFERED = (IscsiWire(),)

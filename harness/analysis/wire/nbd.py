@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from harness.analysis import theory
 from harness.analysis.theory import Burst
-from harness.analysis.wire import Transport
+from harness.analysis.wire import WireProtocol
 from harness.model import NBD, End
 from harness.model.units import positive
 
@@ -20,7 +20,7 @@ REPLY_BYTES = 16
 
 
 @dataclass(frozen=True, kw_only=True)
-class Dialogue:
+class NbdDialogue:
     """Requests of at most ``largest_bytes``, all at once, and their replies.
 
     Both ends send a header and its data together (MSG_MORE), and a server takes what a write brings.
@@ -29,7 +29,7 @@ class Dialogue:
     largest_bytes: int
     window_bytes: int
 
-    def bursts(self, wire: theory.Wire, direction: theory.Direction, block_bytes: int) -> list[Burst]:
+    def bursts(self, wire: theory.Wire, direction: theory.IoDirection, block_bytes: int) -> list[Burst]:
         starts = range(0, block_bytes, self.largest_bytes)
         pieces = [min(self.largest_bytes, block_bytes - start) for start in starts]
 
@@ -43,7 +43,7 @@ class Dialogue:
         ]
 
 
-class Nbd(Transport):
+class NbdWire(WireProtocol):
     """By what ``programs/initiator.py`` tells. A larger max_sectors_kb would save a header: 0.1 % of the time
     of 256 KiB over gigabit Ethernet."""
 
@@ -57,11 +57,11 @@ class Nbd(Transport):
         return REPLY_BYTES
 
     def dialogue(
-        self, agreed: Mapping[str, str], direction: theory.Direction, window_bytes: int
+        self, agreed: Mapping[str, str], direction: theory.IoDirection, window_bytes: int
     ) -> theory.Dialogue | None:
         del direction  # the ends agree on nothing that differs by it
         largest = 1024 * positive(agreed, "max_sectors_kb")
-        return Dialogue(largest_bytes=largest, window_bytes=window_bytes) if largest else None
+        return NbdDialogue(largest_bytes=largest, window_bytes=window_bytes) if largest else None
 
 
-OFFERED = (Nbd(),)
+OFFERED = (NbdWire(),)

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from harness.analysis import theory
 from harness.analysis.theory import Burst
-from harness.analysis.wire import Transport
+from harness.analysis.wire import WireProtocol
 from harness.model import NVME_TCP, End
 from harness.model.units import positive, whole
 
@@ -30,7 +30,7 @@ def in_records(stream_bytes: int) -> int:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Dialogue:
+class NvmeDialogue:
     """What the ends agreed on and send: Linux sends all that one end has to say at once (MSG_MORE).
 
     Without ``disable_sqflow`` each read's data is followed by a response capsule. Digests are off.
@@ -42,7 +42,7 @@ class Dialogue:
     window_bytes: int
     tls: bool = False
 
-    def bursts(self, wire: theory.Wire, direction: theory.Direction, block_bytes: int) -> list[Burst]:
+    def bursts(self, wire: theory.Wire, direction: theory.IoDirection, block_bytes: int) -> list[Burst]:
         def sent(by: End, length: int, *, after_disk: bool = False) -> Burst:
             if self.tls:
                 length = in_records(length)
@@ -62,7 +62,7 @@ class Dialogue:
         ]
 
 
-class NvmeTcp(Transport):
+class NvmeWire(WireProtocol):
     """By ``initiator.negotiated()``."""
 
     name: ClassVar[str] = NVME_TCP
@@ -84,13 +84,13 @@ class NvmeTcp(Transport):
         return HEADER_BYTES
 
     def dialogue(
-        self, agreed: Mapping[str, str], direction: theory.Direction, window_bytes: int
-    ) -> Dialogue | None:
+        self, agreed: Mapping[str, str], direction: theory.IoDirection, window_bytes: int
+    ) -> NvmeDialogue | None:
         del direction  # the ends agree on nothing that differs by it
         at_once = whole(agreed, "in_capsule_bytes")
         if at_once is None:
             return None
-        return Dialogue(in_capsule_bytes=at_once, window_bytes=window_bytes, tls="tls" in agreed)
+        return NvmeDialogue(in_capsule_bytes=at_once, window_bytes=window_bytes, tls="tls" in agreed)
 
 
-OFFERED = (NvmeTcp(),)
+OFFERED = (NvmeWire(),)

@@ -31,11 +31,11 @@ from typing import Any, BinaryIO
 
 from harness.hosts.programs.here import (
     CHUNK_BYTES,
-    Journal,
+    DamagedJournal,
+    JournalFile,
     KernelLog,
     Message,
     Relay,
-    Unreadable,
     clock_offset_ns,
     environment,
     left,
@@ -55,7 +55,7 @@ STOP_S = 5.0
 UNDO_STEP_S = 60.0
 
 
-class Ended(Exception):
+class NoMoreRequests(Exception):
     """No more requests will come, and why; empty if that was agreed."""
 
 
@@ -69,7 +69,7 @@ class Agent:
         # What is to be taken down, in the order in which it came up: the numbers of daemons and of notes.
         self.up: list[int] = []
         # For what a reboot ends, and for what is lasting.
-        self.journals: tuple[Journal, ...] = ()
+        self.journals: tuple[JournalFile, ...] = ()
         self.lock: BinaryIO | None = None
         self.role = ""
         self.log: KernelLog | None = None
@@ -82,7 +82,7 @@ class Agent:
         try:
             self.outbox.put(json.dumps(message).encode() + b"\n", timeout=self.deadman_s)
         except queue.Full:
-            raise Ended(f"nothing was read for {self.deadman_s} s") from None
+            raise NoMoreRequests(f"nothing was read for {self.deadman_s} s") from None
 
     def write_out(self) -> None:
         """Write the queue, in a thread: a dead connection blocks it, and must not block anything else."""
@@ -95,7 +95,7 @@ class Agent:
     def say_last(self, message: Message) -> None:
         """Send the last message and wait until it is written, if anybody reads at all."""
         self.deadman_s = STOP_S
-        with contextlib.suppress(Ended, queue.Full):
+        with contextlib.suppress(NoMoreRequests, queue.Full):
             self.send(message)
             self.outbox.put(b"", timeout=STOP_S)
             self.writer.join(STOP_S)
@@ -109,12 +109,12 @@ class Agent:
         while True:
             readable, _, _ = select.select([0, signals], [], [], self.deadman_s)
             if not readable:
-                raise Ended(f"nothing was heard for {self.deadman_s} s")
+                raise NoMoreRequests(f"nothing was heard for {self.deadman_s} s")
             if signals in readable:
-                raise Ended("it was asked to end")
+                raise NoMoreRequests("it was asked to end")
             more = os.read(0, CHUNK_BYTES)
             if not more:
-                raise Ended("the connection ended")
+                raise NoMoreRequests("the connection ended")
             data += more
             *lines, data = data.split(b"\n")
             for line in lines:
@@ -124,7 +124,7 @@ class Agent:
         number = request.get("id", 0)
         try:
             answer = getattr(self, "do_" + request["do"].replace("-", "_"))(request)
-        except (OSError, ValueError, subprocess.SubprocessError, Unreadable) as error:
+        except (OSError, ValueError, subprocess.SubprocessError, DamagedJournal) as error:
             # ValueError: a NUL in an argument or a path.
             answer = {"error": f"{type(error).__name__}: {error}"}
         if answer is not None:
@@ -153,14 +153,14 @@ class Agent:
         removed, failed = self.recover()
         # A journal of its own: a resumed run has the same id, and its numbers begin anew.
         journal = f"agent-{self.role}-{time.time_ns()}.jsonl"
-        self.journals = (Journal(STATE / journal), Journal(LASTING / journal, is_shared=True))
+        self.journals = (JournalFile(STATE / journal), JournalFile(LASTING / journal, is_shared=True))
         return {"removed": removed, "failed": failed, "ssh": sys.argv[2]}
 
     def do_beat(self, _request: Message) -> None:
         """Nothing to do: it was heard."""
 
     def do_end(self, _request: Message) -> None:
-        raise Ended("")
+        raise NoMoreRequests("")
 
     def do_run(self, request: Message) -> Message | None:
         process = self.start(request, subprocess.PIPE, subprocess.PIPE)
@@ -267,7 +267,7 @@ class Agent:
 
     def relay(self, number: int, path: str) -> None:
         def send(data: str | None) -> None:
-            with contextlib.suppress(Ended):
+            with contextlib.suppress(NoMoreRequests):
                 self.send({"id": number, "data": data})
 
         with socket.socket(socket.AF_UNIX) as there:
@@ -409,7 +409,7 @@ def main() -> None:
     agent.send({"hello": 1, "uid": os.geteuid(), "python": sys.version.split()[0]})
     try:
         agent.serve(signals)
-    except Ended:
+    except NoMoreRequests:
         pass
     finally:
         agent.take_down()

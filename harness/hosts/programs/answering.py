@@ -17,7 +17,7 @@ NOT_REACHED = 4
 DEADLINE_S = 10.0
 
 
-class NoAnswer(OSError):
+class PortalSilent(OSError):
     """Nobody answers at the portal."""
 
 
@@ -27,7 +27,7 @@ def answer(actions: Mapping[str, Callable[[dict[str, Any]], dict[str, Any] | Non
     try:
         request = json.load(sys.stdin)
         json.dump(actions[request["do"]](request), sys.stdout)
-    except NoAnswer as error:
+    except PortalSilent as error:
         sys.stderr.write(f"{error}\n")
         sys.exit(NOT_REACHED)
     except OSError as error:

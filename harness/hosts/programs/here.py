@@ -100,7 +100,7 @@ class KernelLog:
 # Folders and locks
 
 
-class NotOwn(OSError):
+class FolderNotOwn(OSError):
     """Somebody else has a folder of that name: its journals could name anything for removal."""
 
 
@@ -119,7 +119,7 @@ def own_folder(folder: Path) -> Path:
     is_ours = found.st_uid == os.geteuid()
     if not stat.S_ISDIR(found.st_mode) or not is_ours or found.st_mode & 0o022:
         words = f"expected {folder} to be a folder that only its owner, uid {os.geteuid()}, may write to"
-        raise Exposed(words) if is_ours else NotOwn(words)
+        raise Exposed(words) if is_ours else FolderNotOwn(words)
     return folder
 
 
@@ -157,14 +157,14 @@ def _sync(folder: Path) -> None:
 # The journal
 
 
-class Unreadable(Exception):
+class DamagedJournal(Exception):
     """A journal that is damaged, of another version or not a journal: what it names is unknown."""
 
     def __init__(self, path: Path, why: str) -> None:
         super().__init__(f"expected {path} to be a journal of what is up, but {why}")
 
 
-class Journal:
+class JournalFile:
     """An append-only file, one JSON object a line: ``{"id", "entry"}``, and ``{"id"}`` once it is undone.
 
     An entry says what it is for people (``what``) and how it is undone (``steps``: ``hosts.undo``). If
@@ -196,7 +196,7 @@ class Journal:
     def end(self) -> None:
         """Remove the file if all that it names is undone; otherwise what is still open stays written down."""
         # As it is on the disk: whoever else went on with it counts too, and what cannot be read stays.
-        with contextlib.suppress(Unreadable):
+        with contextlib.suppress(DamagedJournal):
             if not read(self.path):
                 self.path.unlink(missing_ok=True)
         if self._lock is not None:
@@ -237,14 +237,14 @@ def read(journal: Path) -> dict[int, Message]:
     try:
         found = journal.lstat()
         if not stat.S_ISREG(found.st_mode):  # a folder, a FIFO
-            raise Unreadable(journal, "it is not a regular file")
+            raise DamagedJournal(journal, "it is not a regular file")
         if found.st_size > LARGEST_JOURNAL_BYTES:
-            raise Unreadable(journal, f"it is larger than {LARGEST_JOURNAL_BYTES >> 20} MiB")
+            raise DamagedJournal(journal, f"it is larger than {LARGEST_JOURNAL_BYTES >> 20} MiB")
         data = journal.read_bytes()
     except FileNotFoundError:
         return {}
     except OSError as error:
-        raise Unreadable(journal, error.strerror or str(error)) from error
+        raise DamagedJournal(journal, error.strerror or str(error)) from error
     pending: dict[int, Message] = {}
     for number, text in enumerate(data.split(b"\n"), 1):
         try:
@@ -256,7 +256,7 @@ def read(journal: Path) -> dict[int, Message]:
                 continue  # torn by the kill, or a power cut: what it names was not yet acted on
             line = None
         if not _is_line(line):
-            raise Unreadable(journal, f"its line {number} is of another version, or of something else")
+            raise DamagedJournal(journal, f"its line {number} is of another version, or of something else")
         if "entry" in line:
             pending[line["id"]] = line["entry"]
         else:
@@ -265,7 +265,7 @@ def read(journal: Path) -> dict[int, Message]:
 
 
 def _is_line(line: Any) -> bool:
-    """Whether it is a line that ``Journal`` writes."""
+    """Whether it is a line that ``JournalFile`` writes."""
     if not isinstance(line, dict) or not isinstance(line.get("id"), int) or line.keys() - {"id", "entry"}:
         return False
     entry = line.get("entry", {"what": "", "steps": []})
@@ -307,7 +307,7 @@ def recover(journal: Path, undo: Callable[[Message], tuple[list[str], bool]]) ->
     failed: list[str] = []
     try:
         pending = read(journal)
-    except Unreadable as error:
+    except DamagedJournal as error:
         return [], [f"{error}; {set_aside(journal)}"]
     for number, entry in reversed(list(pending.items())):
         problems, found = undo(entry)

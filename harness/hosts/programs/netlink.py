@@ -55,7 +55,7 @@ def message(kind: int, flags: int, payload: bytes = b"") -> bytes:
     return struct.pack("=IHHII", HEADER_BYTES + len(payload), kind, NLM_F_REQUEST | flags, 1, 0) + payload
 
 
-class Family:
+class NetlinkFamily:
     """A family of generic netlink. FileNotFoundError if the kernel has none of that name."""
 
     def __init__(self, name: str) -> None:

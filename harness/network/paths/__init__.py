@@ -16,7 +16,7 @@ from pathlib import Path
 from harness.hosts import packages
 from harness.model import IPV6, HopKind, PppAuth
 from harness.model.errors import RequirementError
-from harness.network.links import LinkPath, Place
+from harness.network.links import LinkPath, LinkPlace
 from harness.network.paths import chain, openflow, pppoe, routers, switches
 
 MODULES: dict[HopKind, tuple[str, ...]] = {
@@ -37,7 +37,7 @@ class Folders:
 
 
 @contextlib.contextmanager
-def bring_up(place: Place, folders: Folders) -> Iterator[LinkPath]:
+def bring_up(place: LinkPlace, folders: Folders) -> Iterator[LinkPath]:
     """Build a link that has hops, and yield it, ready for traffic.
 
     RequirementError if a program that this kind of hop needs is missing; CommandFailed with the reason of the

@@ -11,14 +11,14 @@ import msgspec
 
 from harness.model import IPV4, Family, addresses
 from harness.network import links
-from harness.network.links import LinkPath, NetworkNamespace, Place, VethPair
+from harness.network.links import LinkPath, LinkPlace, NetworkNamespace, VethPair
 
 NEAR, FAR = "near", "far"
 """The interfaces of a hop: towards the initiator, and towards the target. Each hop has its own namespace."""
 
 
 @contextlib.contextmanager
-def build(place: Place, names: Sequence[str], *, is_routed: bool) -> Iterator[LinkPath]:
+def build(place: LinkPlace, names: Sequence[str], *, is_routed: bool) -> Iterator[LinkPath]:
     """Segments between the initiator, a hop for each of ``names``, and the target; the ends have addresses.
 
     Each interface of a hop is up and sends at the profile's rate, after the delay of a hop. If ``is_routed``,
@@ -30,7 +30,7 @@ def build(place: Place, names: Sequence[str], *, is_routed: bool) -> Iterator[Li
     if profile.rate_bit_s is not None and names:
         # Each hop would store a super-packet before it sends it on, although no frame ever has 64 KB.
         place = dataclasses.replace(place, frame_by_frame=True)
-    hops = tuple(initiator.beside(name, f"{place.netns}-{number}") for number, name in enumerate(names, 1))
+    hops = tuple(initiator.in_netns(name, f"{place.netns}-{number}") for number, name in enumerate(names, 1))
     path = dataclasses.replace(
         place.path(),
         initiator_address=address(index, 0, 1, profile.ip),

@@ -20,7 +20,7 @@ from harness.hosts.journal import Journal
 from harness.model import LinkProfile, OpenFlow
 from harness.model.errors import CommandFailed, HarnessError
 from harness.network import links
-from harness.network.links import LinkPath, NetworkNamespace, Place, VethPair
+from harness.network.links import LinkPath, LinkPlace, NetworkNamespace, VethPair
 from harness.network.paths.chain import FAR, NEAR, address
 
 MODULES = ("openvswitch",)
@@ -53,7 +53,9 @@ INSTALLING = ("--hub", "--wildcards", "--max-idle=permanent")
 
 
 @contextlib.contextmanager
-def switch(place: Place, path: LinkPath, settings: OpenFlow, *, private: Path, logs: Path) -> Iterator[None]:
+def switch(
+    place: LinkPlace, path: LinkPath, settings: OpenFlow, *, private: Path, logs: Path
+) -> Iterator[None]:
     """Make the one hop of a path forward as its controller says, while the context lasts.
 
     CommandFailed with the end of the switch's log if it does not reach its controller in time.
@@ -152,14 +154,14 @@ def _configuration(controller: str) -> list[str]:
 
 
 @contextlib.contextmanager
-def _controller(place: Place, path: LinkPath, settings: OpenFlow) -> Iterator[Host]:
+def _controller(place: LinkPlace, path: LinkPath, settings: OpenFlow) -> Iterator[Host]:
     """The host of the controller, and the link between it and the switch, up and shaped.
 
     What the controller answers takes none of the link: ovs-testcontroller sends each packet back whole, where
     one that uses the switch's buffers (OpenFlow 1.0, 5.3.6: ``buffer_id``) sends 24 bytes.
     """
     (hop,) = path.hops
-    controller = hop.beside("controller", f"{place.netns}-c")
+    controller = hop.in_netns("controller", f"{place.netns}-c")
     link = LinkProfile(
         name=settings.controller,
         title=settings.controller,

@@ -30,7 +30,7 @@ SPI_AND_SEQUENCE = bytes(range(8))
 """RFC 4303, section 2: authenticated but not encrypted, in front of the IV."""
 
 
-class Cipher:
+class KernelAead:
     """An AEAD of this kernel with its key set."""
 
     def __init__(self, request: dict[str, Any]) -> None:
@@ -60,8 +60,8 @@ class Cipher:
 class Timed:
     """One AEAD, one operation, one size."""
 
-    def __init__(self, place: int, cipher: Cipher, operation: str, size: int) -> None:
-        self.cipher, self.told = cipher, {"aead": place, "operation": operation, "bytes": size}
+    def __init__(self, place: int, cipher: KernelAead, operation: str, size: int) -> None:
+        self.cipher, self.answer = cipher, {"aead": place, "operation": operation, "bytes": size}
         clear = cipher.associated + bytes(size)
         sealed_bytes = len(clear) + cipher.icv_bytes
         cipher.do(socket.ALG_OP_ENCRYPT, clear, sealed_bytes)
@@ -90,7 +90,7 @@ def measure(request: dict[str, Any]) -> dict[str, Any]:
     timed: list[Timed] = []
     for place, aead in enumerate(request["aeads"]):
         try:
-            cipher = Cipher(aead)
+            cipher = KernelAead(aead)
             for operation in ("encrypt", "decrypt"):
                 timed += [Timed(place, cipher, operation, size) for size in request["sizes"]]
         except OSError as error:
@@ -108,7 +108,7 @@ def measure(request: dict[str, Any]) -> dict[str, Any]:
         "processors": os.cpu_count(),
         "turns": len(turns_ns),
         "stretch": round(sum(turns_ns) / len(turns_ns) / undisturbed_ns(turns_ns), 3),
-        "times": [{**one.told, "ns": round(undisturbed_ns(one.times_ns), 1)} for one in timed],
+        "times": [{**one.answer, "ns": round(undisturbed_ns(one.times_ns), 1)} for one in timed],
     }
 
 

@@ -18,14 +18,14 @@ from typing import Any
 import msgspec
 
 from harness.hosts import Host
-from harness.hosts.undo import Step
+from harness.hosts.undo import UndoStep
 from harness.model import ENDS, End, IkeAuth, IpsecMode, Proposal, addresses
 from harness.model.errors import CommandFailed, HarnessError
 from harness.network.links import LinkPath
 from harness.parse import proc_crypto
 from harness.protection import xfrm
 from harness.protection.ipsec.charon import Charon
-from harness.protection.witness import REQID, Report
+from harness.protection.witness import REQID, WitnessReport
 from harness.storage.iscsi.target import PORT
 
 MODULES = ("xfrm_user", "esp4")
@@ -76,24 +76,24 @@ class SecurityAssociations(msgspec.Struct, frozen=True):
     def acquire(self, host: Host) -> None:
         """Nothing to do: charon makes them."""
 
-    def undo(self) -> tuple[Step, ...]:
-        steps: list[Step] = []
+    def undo(self) -> tuple[UndoStep, ...]:
+        steps: list[UndoStep] = []
         for source, destination in ((self.local, self.remote), (self.remote, self.local)):
             policies = ("src", addresses.alone(source), "dst", addresses.alone(destination))
             states = ("src", source, "dst", destination, "proto", "esp")
             # By this run's priority and reqid: charon chooses selectors and SPIs, and other policies are
             # others'. Not in one batch, in which ip(8) keeps the filters of the first such line.
             steps += [
-                Step(
+                UndoStep(
                     ("ip", "xfrm", "policy", "deleteall", *policies)
                     + ("priority", str(xfrm.POLICY_PRIORITY + self.index))
                 ),
-                Step(("ip", "xfrm", "state", "deleteall", *states, "reqid", str(REQID + self.index))),
+                UndoStep(("ip", "xfrm", "state", "deleteall", *states, "reqid", str(REQID + self.index))),
             ]
         # The kernel removes larval states that may be another's (net.core.xfrm_acq_expires, 30 s).
         if not self.is_shared:
             larval = ("sh", "-c", DELETE_LARVAL, "sh", self.local, self.remote)
-            steps.append(Step(larval, absent=("No such process",)))
+            steps.append(UndoStep(larval, absent=("No such process",)))
         return tuple(steps)
 
 
@@ -201,13 +201,13 @@ rm ca.key
 """
 
 
-Message = dict[str, Any]
+ViciMessage = dict[str, Any]
 """A message of VICI: a section, as in swanctl.conf(5), with strings, numbers, lists and further sections."""
 
 
 def _connection(
     name: str, path: LinkPath, *, end: End, proposal: Proposal, mode: IpsecMode, credentials: Credentials
-) -> Message:
+) -> ViciMessage:
     """One end's connection for a path, in the words of swanctl.conf(5)."""
     peer = ENDS[1 - ENDS.index(end)]
     own = {"initiator": path.initiator_address, "target": path.target_address}
@@ -218,8 +218,8 @@ def _connection(
             "initiator": f"[{xfrm.TCP}]",
             "target": f"[{xfrm.TCP}/{path.port}-{path.port + xfrm.PORTS_COVERED - 1}]",
         }
-    local: Message = {"id": identity(end, path.index), "auth": "psk"}
-    remote: Message = {"id": identity(peer, path.index), "auth": "psk"}
+    local: ViciMessage = {"id": identity(end, path.index), "auth": "psk"}
+    remote: ViciMessage = {"id": identity(peer, path.index), "auth": "psk"}
     if shown := credentials.certificates.get(end):
         local |= {"auth": "pubkey", "certs": [shown.certificate]}
         remote |= {"auth": "pubkey", "cacerts": [shown.authority]}
@@ -253,7 +253,7 @@ def _words(proposals: str) -> list[str]:
 
 def _secrets(
     name: str, path: LinkPath, *, end: End, credentials: Credentials
-) -> Iterator[tuple[str, Message]]:
+) -> Iterator[tuple[str, ViciMessage]]:
     """What charon needs so that one end can authenticate: commands of VICI and their messages."""
     if own := credentials.certificates.get(end):
         yield "load-cert", {"type": "X509", "flag": "CA", "data": own.authority}
@@ -301,7 +301,9 @@ def tunnel(
                     charon.ask(command, message)
 
 
-def negotiated(host: Host, reports: Sequence[Report], proposal: Proposal, mode: IpsecMode) -> dict[str, str]:
+def negotiated(
+    host: Host, reports: Sequence[WitnessReport], proposal: Proposal, mode: IpsecMode
+) -> dict[str, str]:
     """What the kernels of both ends now encrypt with: algorithm, mode, and ``host``'s drivers (/proc/crypto).
 
     CommandFailed if the states in the kernels are not what was asked for.

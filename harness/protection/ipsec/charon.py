@@ -75,7 +75,7 @@ class Charon:
                 connection.connect(str(self.socket))
                 transport = _Bounded(connection, time.monotonic() + within_s)
                 answer, logged = _converse(transport, command, message or {})
-        except (OSError, _Nonsense) as error:
+        except (OSError, _BadViciMessage) as error:
             self.host.read_files([])  # raises HostLost, if that is the cause
             raise CommandFailed(
                 f"expected charon on the {self.host.name} to answer `{command}`: {error}"
@@ -92,7 +92,7 @@ class Charon:
         return True
 
 
-class _Nonsense(Exception):
+class _BadViciMessage(Exception):
     """An answer that is not VICI; says what it is."""
 
 
@@ -106,7 +106,7 @@ class _Bounded(Transport):  # type: ignore[misc]
     def receive(self) -> bytes:
         (size,) = struct.unpack("!I", self._bytes(4))
         if size > Transport.MAX_SEGMENT:
-            raise _Nonsense(f"it announced a packet of {size} bytes")
+            raise _BadViciMessage(f"it announced a packet of {size} bytes")
         return self._bytes(size)
 
     def _bytes(self, size: int) -> bytes:
@@ -149,7 +149,7 @@ def _parsed(data: bytes) -> tuple[int, Mapping[str, Any]]:
         return packet.response_type, Message.deserialize(packet.payload) if has_message else {}
     # The library raises any kind of error when it reads what is not there.
     except Exception as error:
-        raise _Nonsense("the answer is not VICI") from error
+        raise _BadViciMessage("the answer is not VICI") from error
 
 
 def _text(words: object) -> str:

@@ -14,14 +14,14 @@ from harness.network import links
 from harness.protection import ipsec
 from harness.protection.ipsec import charon, offload
 from harness.protection.ipsec.layer import EspFrames, EspLayer
-from harness.protection.kind import Attempt, Ground, Kind, Protection, Run
+from harness.protection.kind import Attempt, Protection, ProtectionContext, ProtectionDriver, Underlay
 
 
 @dataclass(kw_only=True)
-class Daemons:
+class CharonDaemons:
     """What all tunnels of a run share: charons, and the credentials by which the ends authenticate."""
 
-    run: Run
+    run: ProtectionContext
     _charons: dict[str, charon.Charon] = field(default_factory=dict)
     _credentials: ipsec.Credentials | None = None
 
@@ -56,19 +56,19 @@ class Daemons:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ipsec:
+class IpsecDriver:
     """An ESP proposal of a run."""
 
     proposal: Proposal
-    daemons: Daemons
+    daemons: CharonDaemons
 
-    def frames(self, ground: Ground) -> EspFrames:
-        return EspFrames.between(ground.below)
+    def frames(self, underlay: Underlay) -> EspFrames:
+        return EspFrames.between(underlay.below)
 
     @contextlib.contextmanager
-    def protect(self, ground: Ground) -> Iterator[EspLayer]:
+    def protect(self, underlay: Underlay) -> Iterator[EspLayer]:
         """Negotiate a tunnel between the ends of a path."""
-        below, witnesses = ground.below, ground.witnesses
+        below, witnesses = underlay.below, underlay.witnesses
         run, mode = self.daemons.run, self.daemons.run.plan.ipsec_mode
         if offload.is_wanted(run.plan.proposals.values()):
             offload.settle(below, wanted=self.proposal.segmentation_offload)
@@ -80,7 +80,9 @@ class Ipsec:
             stays = below.target.netns is None
             charons = (
                 self.daemons.charon(run.near(below), charon.ANY_PORT, run.shared, run.folder),
-                self.daemons.charon(below.target, ipsec.IKE_PORT, run.shared if stays else stack, ground.raw),
+                self.daemons.charon(
+                    below.target, ipsec.IKE_PORT, run.shared if stays else stack, underlay.raw
+                ),
             )
             stack.enter_context(
                 ipsec.tunnel(
@@ -101,9 +103,11 @@ class Ipsec:
             )
 
 
-def _of_run(run: Run) -> dict[str, Kind]:
-    daemons = Daemons(run=run)
-    return {name: Ipsec(proposal=proposal, daemons=daemons) for name, proposal in run.plan.proposals.items()}
+def _of_run(run: ProtectionContext) -> dict[str, ProtectionDriver]:
+    daemons = CharonDaemons(run=run)
+    return {
+        name: IpsecDriver(proposal=proposal, daemons=daemons) for name, proposal in run.plan.proposals.items()
+    }
 
 
 def _loaded_first(plan: Plan) -> tuple[str, ...]:

@@ -16,14 +16,14 @@ from harness.protection.layer import (
     IPPROTO_FRAGMENT,
     IPV6_BYTES,
     Carried,
+    EndCounts,
     Frames,
     Layer,
-    Look,
     Tally,
     of_ip,
     within_ip,
 )
-from harness.protection.witness import Report, Witnesses, received, sent
+from harness.protection.witness import Witnesses, WitnessReport, received, sent
 
 IPPROTO_UDP, IPPROTO_ESP = 17, 50
 TITLE = "ESP"
@@ -90,14 +90,14 @@ class EspLayer(Layer):
     def title(self) -> str:
         return TITLE
 
-    def look(self) -> tuple[Look, Look]:
+    def look(self) -> tuple[EndCounts, EndCounts]:
         near, far = self.witnesses.look()
         return (
             self._look("initiator", near, self.below.initiator_address),
             self._look("target", far, self.below.target_address),
         )
 
-    def _look(self, end: End, report: Report, own: str) -> Look:
+    def _look(self, end: End, report: WitnessReport, own: str) -> EndCounts:
         states = report.states
         out, into = sent(states, own), received(states, own)
         tally = Tally(
@@ -106,9 +106,9 @@ class EspLayer(Layer):
             numbers={state.spi: state.sequence for state in states if state.source == own},
             faults=tuple(self._faults(end, report)),
         )
-        return Look(before=report.before, tally=tally, after=report.after, snmp=report.snmp)
+        return EndCounts(before=report.before, tally=tally, after=report.after, snmp=report.snmp)
 
-    def _faults(self, end: End, report: Report) -> Iterator[str]:
+    def _faults(self, end: End, report: WitnessReport) -> Iterator[str]:
         wrong = {
             f"{' + '.join(state.algorithms)} in {state.mode} mode"
             for state in report.states

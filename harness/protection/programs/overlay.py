@@ -26,7 +26,7 @@ from harness.hosts.programs.netlink import (
     NLM_F_ACK,
     NLM_F_DUMP,
     Attributes,
-    Family,
+    NetlinkFamily,
     attribute,
     attributes,
     nested,
@@ -60,7 +60,9 @@ def number(value: bytes) -> int:
 
 
 def wireguard(interface: str) -> list[Attributes]:
-    return Family("wireguard").ask(WG_GET, attribute(WG_IFNAME, interface.encode() + b"\0"), NLM_F_DUMP)
+    return NetlinkFamily("wireguard").ask(
+        WG_GET, attribute(WG_IFNAME, interface.encode() + b"\0"), NLM_F_DUMP
+    )
 
 
 def open_wireguard(request: dict[str, Any]) -> dict[str, Any]:
@@ -69,7 +71,7 @@ def open_wireguard(request: dict[str, Any]) -> dict[str, Any]:
     body = attribute(WG_IFNAME, interface.encode() + b"\0")
     body += attribute(WG_PORT, struct.pack("=H", request["port"]))
     body += attribute(WG_PRIVATE, os.urandom(KEY_BYTES))  # the kernel clamps it (RFC 7748, section 5)
-    Family("wireguard").ask(WG_SET, body, NLM_F_ACK)
+    NetlinkFamily("wireguard").ask(WG_SET, body, NLM_F_ACK)
     return {"public_key": wireguard(interface)[0][WG_PUBLIC].hex()}
 
 
@@ -103,7 +105,7 @@ def add_peer(request: dict[str, Any]) -> None:
     )
     body = attribute(WG_IFNAME, request["interface"].encode() + b"\0")
     body += attribute(WG_FLAGS, struct.pack("=I", WG_REPLACE_PEERS)) + nested(WG_PEERS, peer)
-    Family("wireguard").ask(WG_SET, body, NLM_F_ACK)
+    NetlinkFamily("wireguard").ask(WG_SET, body, NLM_F_ACK)
 
 
 def reach(request: dict[str, Any]) -> None:
@@ -126,19 +128,19 @@ def reach(request: dict[str, Any]) -> None:
         return
 
 
-class WireGuard:
+class WireGuardCounters:
     """What a WireGuard interface has carried: UDP datagrams (its handshakes too), and their payload."""
 
     def __init__(self, interface: str) -> None:
-        self.family = Family("wireguard")
+        self.family = NetlinkFamily("wireguard")
         self.interface = interface
         self.name = attribute(WG_IFNAME, interface.encode() + b"\0")
 
     def look(self) -> dict[str, Any]:
         found = {"tx_bytes": 0, "rx_bytes": 0}
         handshake_unix_s = 0
-        for told in self.family.ask(WG_GET, self.name, NLM_F_DUMP):
-            for _, text in attributes(told.get(WG_PEERS, b"")):
+        for reported in self.family.ask(WG_GET, self.name, NLM_F_DUMP):
+            for _, text in attributes(reported.get(WG_PEERS, b"")):
                 peer = dict(attributes(text))
                 found["tx_bytes"] += number(peer[PEER_TX])
                 found["rx_bytes"] += number(peer[PEER_RX])
@@ -149,11 +151,11 @@ class WireGuard:
         return {**found, "numbers": {}, "agreed": {"handshake_unix_s": handshake_unix_s}}
 
 
-class Macsec:
+class MacsecCounters:
     """What a MACsec interface has carried: frames that were encrypted, and their encrypted parts."""
 
     def __init__(self, interface: str) -> None:
-        self.family = Family("macsec")
+        self.family = NetlinkFamily("macsec")
         self.index = socket.if_nametoindex(interface)
 
     def look(self) -> dict[str, Any]:
@@ -185,7 +187,10 @@ class Macsec:
         return {**found, "numbers": numbers, "agreed": agreed}
 
 
-KINDS: dict[str, type[WireGuard | Macsec]] = {"wireguard": WireGuard, "macsec": Macsec}
+KINDS: dict[str, type[WireGuardCounters | MacsecCounters]] = {
+    "wireguard": WireGuardCounters,
+    "macsec": MacsecCounters,
+}
 
 
 def watch_interface(kind: str, interface: str, below: str, ip: str) -> None:

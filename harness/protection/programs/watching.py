@@ -39,14 +39,14 @@ def report(interface: str, counted: Tell, *, is_ipv6: bool) -> dict[str, Any]:
 
 
 def watch(
-    told: Tell,
+    reported: Tell,
     others: Mapping[int, Tell] | None = None,
     *,
     ear: tuple[socket.socket, Callable[[], None]] | None = None,
 ) -> None:
-    """Print a line of JSON for each signal: what is ``told`` on SIGUSR1, and ``others`` on theirs. The first
-    one comes unasked. ``ear`` is what else wakes it, and what to do then."""
-    answers: dict[int, Tell] = {signal.SIGUSR1: told, **(others or {})}
+    """Print a line of JSON for each signal: what is ``reported`` on SIGUSR1, and ``others`` on theirs. The
+    first one comes unasked. ``ear`` is what else wakes it, and what to do then."""
+    answers: dict[int, Tell] = {signal.SIGUSR1: reported, **(others or {})}
     asked, wake = os.pipe()
     os.set_blocking(wake, False)
     signal.set_wakeup_fd(wake)

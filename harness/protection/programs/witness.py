@@ -46,7 +46,7 @@ PATIENCE_S = 0.1
 """How long the last report of an association that is gone may take."""
 
 KNOCK_S = 1.0
-"""How long to wait for an answer to a knock."""
+"""How long to wait for an answer to an attempt to connect."""
 
 DIALOGUE_S = 5.0
 PDU_BYTES = 128
@@ -193,7 +193,7 @@ def blocked() -> int | None:
         return None
 
 
-def knock(own: tuple[str, int], peer: tuple[str, int]) -> dict[str, Any]:
+def try_connect(own: tuple[str, int], peer: tuple[str, int]) -> dict[str, Any]:
     """Try to connect, once: the name of the error if it fails, and how many packets were blocked."""
     before = blocked()
     said = ""
@@ -267,7 +267,7 @@ def main(interface: str, reqid: str, own_address: str, own_port: str, address: s
     known = Associations(int(reqid), family)
     watch(
         lambda: report(interface, lambda: {"states": known.tell()}, is_ipv6=family == socket.AF_INET6),
-        {signal.SIGUSR2: lambda: knock(own, peer), signal.SIGURG: lambda: converse(own, peer)},
+        {signal.SIGUSR2: lambda: try_connect(own, peer), signal.SIGURG: lambda: converse(own, peer)},
         ear=(known.events, known.hear),
     )
 

@@ -2,7 +2,7 @@
 
 The initiator's netlink has no namespaces: sessions live in the first network namespace of a kernel.
 open-iscsi keeps its node records in ``iscsi.RECORDS``. The testbed has put a tmpfs there, so nothing of the
-run's can survive (``harness.runs.inside``).
+run's can survive (``harness.runs.executor``).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from harness.hosts import Host, programs
 from harness.hosts.footprint import Leftover, Trouble
 from harness.hosts.journal import Journal
 from harness.hosts.runner import Completed
-from harness.hosts.undo import Step
+from harness.hosts.undo import UndoStep
 from harness.model import addresses
 from harness.model.errors import CommandFailed
 from harness.parse.iscsi import KEYS
@@ -142,8 +142,8 @@ class IscsidService(msgspec.Struct, frozen=True):
     def acquire(self, host: Host) -> None:
         host.run(["systemctl", "start", self.unit], timeout_s=START_DEADLINE_S, env=BUS)
 
-    def undo(self) -> tuple[Step, ...]:
-        return (Step(("sh", "-c", STOP, "sh", *self.inactive)),)
+    def undo(self) -> tuple[UndoStep, ...]:
+        return (UndoStep(("sh", "-c", STOP, "sh", *self.inactive)),)
 
 
 class WokenIscsid(msgspec.Struct, frozen=True):
@@ -154,8 +154,8 @@ class WokenIscsid(msgspec.Struct, frozen=True):
     def acquire(self, host: Host) -> None:
         """Nothing to do: who makes a session's record waits for its answer."""
 
-    def undo(self) -> tuple[Step, ...]:
-        return (Step(("sh", "-c", ASK_TO_END)),)
+    def undo(self) -> tuple[UndoStep, ...]:
+        return (UndoStep(("sh", "-c", ASK_TO_END)),)
 
 
 @contextlib.contextmanager
@@ -267,7 +267,7 @@ class IscsiSession(msgspec.Struct, frozen=True):
             self._node(host, "--op", "delete")
             time.sleep(0.1)
 
-    def undo(self) -> tuple[Step, ...]:
+    def undo(self) -> tuple[UndoStep, ...]:
         request = {
             "iqn": self.iqn,
             "portal": self._portal,
@@ -276,7 +276,7 @@ class IscsiSession(msgspec.Struct, frozen=True):
             "initiator_iqn": self.initiator_iqn,
         }
         program = (programs.PYTHON, "-I", "-S", "-c", programs.source(__package__, "logout"))
-        return (Step(program, input=msgspec.json.encode(request).decode()),)
+        return (UndoStep(program, input=msgspec.json.encode(request).decode()),)
 
 
 MAKE_IFACE = f"""

@@ -13,7 +13,7 @@ import msgspec
 
 from harness.hosts import Host
 from harness.hosts.footprint import Leftover, Trouble
-from harness.hosts.undo import Step
+from harness.hosts.undo import UndoStep
 from harness.model import BackingKind, addresses
 from harness.storage import requests
 
@@ -47,11 +47,11 @@ def iqn(tag: str, name: str) -> str:
     return f"iqn.2026-11.net.storage-harness:{tag}.{name.replace('_', '-')}"
 
 
-def _lio(do: str, **request: object) -> Step:
+def _lio(do: str, **request: object) -> UndoStep:
     return requests.step(__package__, "lio", do, **request)
 
 
-def _ask(host: Host, request: Step) -> None:
+def _ask(host: Host, request: UndoStep) -> None:
     requests.ask(host, request, "LIO refused")
 
 
@@ -72,7 +72,7 @@ class DiscoveryLogin(msgspec.Struct, frozen=True):
     def acquire(self, host: Host) -> None:
         _ask(host, _lio("create-discovery-login", **msgspec.to_builtins(self)))
 
-    def undo(self) -> tuple[Step, ...]:
+    def undo(self) -> tuple[UndoStep, ...]:
         return (_lio("delete-discovery-login", name=self.name),)
 
 
@@ -91,7 +91,7 @@ class Backstore(msgspec.Struct, frozen=True):
     def acquire(self, host: Host) -> None:
         _ask(host, _lio("create-backstore", **msgspec.to_builtins(self)))
 
-    def undo(self) -> tuple[Step, ...]:
+    def undo(self) -> tuple[UndoStep, ...]:
         return (_lio("delete-backstore", name=self.name, serial=self.serial),)
 
 
@@ -122,5 +122,5 @@ class IscsiTarget(msgspec.Struct, frozen=True):
         request = {**msgspec.to_builtins(self), "address": addresses.bracketed(self.address)}
         _ask(host, _lio("create-target", **request))
 
-    def undo(self) -> tuple[Step, ...]:
+    def undo(self) -> tuple[UndoStep, ...]:
         return (_lio("delete-target", iqn=self.iqn),)

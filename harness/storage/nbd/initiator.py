@@ -8,10 +8,10 @@ import msgspec
 
 from harness.hosts import Host
 from harness.hosts.footprint import Leftover, Trouble
-from harness.hosts.undo import Step
+from harness.hosts.undo import UndoStep
 from harness.model import addresses
 from harness.storage.nbd import qualified, step
-from harness.storage.requests import ask, told
+from harness.storage.requests import ask, reported
 from harness.storage.transport import Disk, Expected
 
 MODULES = ("nbd nbds_max=0",)
@@ -70,7 +70,7 @@ class NbdConnection(msgspec.Struct, frozen=True):
         what = f"no NBD connection to {addresses.at_port(self.address, self.port)}"
         ask(host, step("initiator", "connect", **request), what)
 
-    def undo(self) -> tuple[Step, ...]:
+    def undo(self) -> tuple[UndoStep, ...]:
         return (step("initiator", "disconnect", backend=self.backend),)
 
 
@@ -80,7 +80,7 @@ SECTOR_BYTES = 512
 def await_disk(host: Host, connection: NbdConnection, *, size_bytes: int) -> tuple[Disk, dict[str, str]]:
     """The disk of a connection that is up, identified by its backend and size, and what was agreed on."""
     asked = step("initiator", "tell", backend=connection.backend)
-    found = told(host, asked, "the NBD connection cannot be read")
+    found = reported(host, asked, "the NBD connection cannot be read")
     sysfs = f"/sys/block/{found['disk']}"
     disk = Disk(
         host=host,

@@ -6,7 +6,7 @@ import msgspec
 
 from harness.hosts import Host
 from harness.hosts.footprint import Leftover
-from harness.hosts.undo import Step
+from harness.hosts.undo import UndoStep
 from harness.storage.nbd import step
 from harness.storage.requests import ask
 from harness.storage.transport import Exported
@@ -50,6 +50,6 @@ class NbdExport(msgspec.Struct, frozen=True):
         host.run(SOFTWARE)  # RequirementError if there is none
         ask(host, step("target", "create", **msgspec.to_builtins(self)), "nbdkit refused")
 
-    def undo(self) -> tuple[Step, ...]:
+    def undo(self) -> tuple[UndoStep, ...]:
         names = {"export": self.export, "address": self.address, "port": self.port, "folder": self.folder}
         return (step("target", "delete", **names),)

@@ -10,11 +10,11 @@ import msgspec
 
 from harness.hosts import Host
 from harness.hosts.footprint import Leftover, Trouble
-from harness.hosts.undo import Step
+from harness.hosts.undo import UndoStep
 from harness.model import addresses
 from harness.model.errors import CommandFailed
 from harness.storage.nvme import FLAGS, NUMBERS, step
-from harness.storage.requests import ask, told
+from harness.storage.requests import ask, reported
 from harness.storage.transport import Disk, Expected
 
 MODULES = ("nvme_fabrics", "nvme_tcp")
@@ -54,7 +54,7 @@ def host_id(host_nqn: str) -> str:
     return str(uuid.uuid5(uuid.NAMESPACE_URL, host_nqn))
 
 
-class Connection(msgspec.Struct, frozen=True):
+class NvmeController(msgspec.Struct, frozen=True):
     """An initiator's controller for a subsystem, with the disk that it brings.
 
     ``bound_to`` is the network interface that its connections may use alone; None leaves that to the routing.
@@ -103,18 +103,18 @@ class Connection(msgspec.Struct, frozen=True):
         what = f"no NVMe/TCP connection to {addresses.at_port(self.address, self.port)}"
         ask(host, step("initiator", "connect", **request), what)
 
-    def undo(self) -> tuple[Step, ...]:
+    def undo(self) -> tuple[UndoStep, ...]:
         return (step("initiator", "disconnect", nqn=self.nqn),)
 
 
-def _told(host: Host, connection: Connection) -> dict[str, Any]:
+def _reported(host: Host, connection: NvmeController) -> dict[str, Any]:
     asked = step("initiator", "tell", nqn=connection.nqn)
-    return told(host, asked, "the NVMe/TCP connection cannot be read")
+    return reported(host, asked, "the NVMe/TCP connection cannot be read")
 
 
-def await_disk(host: Host, connection: Connection, *, serial: str) -> Disk:
+def await_disk(host: Host, connection: NvmeController, *, serial: str) -> Disk:
     """The disk of a connection that is up, identified by its subsystem and serial."""
-    found = _told(host, connection)
+    found = _reported(host, connection)
     sysfs = f"/sys/block/{found['disk']}"
     disk = Disk(
         host=host,
@@ -130,13 +130,13 @@ def await_disk(host: Host, connection: Connection, *, serial: str) -> Disk:
     return disk
 
 
-def negotiated(host: Host, connection: Connection) -> dict[str, str]:
+def negotiated(host: Host, connection: NvmeController) -> dict[str, str]:
     """What the two ends agreed on, from sysfs and the controller's own data, and the disk's queue.
 
     ``sqsize`` is one less than the commands that a queue takes. Digests are in no file: the kernel connects
     only if the target agrees to what was asked for (``nvme_tcp_init_connection()``).
     """
-    agreed: dict[str, str] = _told(host, connection)["agreed"]
+    agreed: dict[str, str] = _reported(host, connection)["agreed"]
     digests = {name: connection.parameters.get(name, "No") for name in FLAGS}
     # The key of the controller's connections (nvme_tcp_setup_ctrl()); its number differs each time.
     has_key = agreed.pop("tls_key", "") != ""

@@ -8,7 +8,7 @@ import msgspec
 
 from harness.hosts import Host
 from harness.hosts.footprint import Leftover, Trouble
-from harness.hosts.undo import Step
+from harness.hosts.undo import UndoStep
 from harness.storage import configfs
 from harness.storage.nvme import TARGET_PARAMETERS, step
 from harness.storage.requests import ask
@@ -68,6 +68,6 @@ class Subsystem(msgspec.Struct, frozen=True):
         inline = {name: parameters.get(name) for name in TARGET_PARAMETERS}
         ask(host, step("target", "create", **request, **inline), "nvmet refused")
 
-    def undo(self) -> tuple[Step, ...]:
+    def undo(self) -> tuple[UndoStep, ...]:
         names = {"nqn": self.nqn, "address": self.address, "port": self.port, "host_nqn": self.host_nqn}
         return (step("target", "delete", **names),)

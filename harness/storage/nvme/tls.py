@@ -12,7 +12,7 @@ import secrets
 import msgspec
 
 from harness.hosts import Host
-from harness.hosts.undo import Step
+from harness.hosts.undo import UndoStep
 from harness.storage.nvme import step
 from harness.storage.requests import ask
 
@@ -39,7 +39,7 @@ class SessionKey(msgspec.Struct, frozen=True):
         request = step("key", "insert", identity=self.identity, secret=self.secret)
         ask(host, request, "the key of a TLS session could not be put into the keyring")
 
-    def undo(self) -> tuple[Step, ...]:
+    def undo(self) -> tuple[UndoStep, ...]:
         return (step("key", "remove", identity=self.identity),)
 
 

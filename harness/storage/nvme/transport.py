@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from harness.model import NVME_TCP
 from harness.storage import configfs, nvme
 from harness.storage.nvme import initiator, target, tls
-from harness.storage.nvme.initiator import Connection
+from harness.storage.nvme.initiator import NvmeController
 from harness.storage.nvme.target import Subsystem
 from harness.storage.transport import Export, Exported, Session, Shared, Sides, Transport
 
@@ -50,7 +50,7 @@ class NvmeSides(Shared):
     @contextlib.contextmanager
     def connect(self, wanted: Export) -> Iterator[Session]:
         journal, host = self.sides.journal, self.sides.initiators[wanted.number]
-        connection = Connection(
+        connection = NvmeController(
             nqn=nvme.nqn(self.sides.tag, wanted.name),
             address=wanted.address,
             port=wanted.port,

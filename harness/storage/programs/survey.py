@@ -173,10 +173,10 @@ def _exports(kinds: list[dict[str, Any]]) -> tuple[dict[str, dict[str, bool]], d
                 continue
             number = _number(_text(file))
             if kind["process"]:
-                told = os.path.normpath(file.parent / kind["process"])
-                process = _text(Path(told))
+                file_named = os.path.normpath(file.parent / kind["process"])
+                process = _text(Path(file_named))
                 # Its number may be another process's by now.
-                if told.encode() not in _words(process):
+                if file_named.encode() not in _words(process):
                     continue
                 servers.setdefault(number, set()).add(process)
             how = f"{kind['as_what']} {'/'.join(file.parts[slice(*kind['name'])])}"

@@ -12,7 +12,7 @@ from harness.table import TableFormat
 from harness.table.text import in_csv, laid_out
 
 
-class Field(msgspec.Struct, frozen=True, kw_only=True):
+class GridColumn(msgspec.Struct, frozen=True, kw_only=True):
     """A column. Its ``key`` is for programs and reference data, and includes the unit. With ``is_probed``
     people see it only if some row has something there."""
 
@@ -22,7 +22,7 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
     is_probed: bool = False
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True):
+class GridCell(msgspec.Struct, frozen=True, kw_only=True):
     """A cell: a figure, or a word for people; ``mark`` is its footnote's number, from 1.
 
     ``shown`` is what people read instead of the figure.
@@ -38,7 +38,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     disturbed: float | None = None
     sign: str = ""
 
-    def text(self, field: Field) -> str:
+    def text(self, field: GridColumn) -> str:
         shown = self.shown if self.word is None else self.word
         if not shown and self.value is not None:
             shown = " ".join(filter(None, (f"{self.value:.{field.decimals}f}", self.sign)))
@@ -58,16 +58,16 @@ class Footnotes:
             self.texts.append(text)
         return self.texts.index(text) + 1
 
-    def without_figure(self, status: Status, reason: str | None) -> Entry:
+    def without_figure(self, status: Status, reason: str | None) -> GridCell:
         """The cell of something that was not measured."""
-        return Entry(word=status.upper(), mark=self.mark(reason or "no reason was kept"))
+        return GridCell(word=status.upper(), mark=self.mark(reason or "no reason was kept"))
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True):
+class GridRow(msgspec.Struct, frozen=True, kw_only=True):
     """One path, or one published set-up; it has as many ``labels`` as the grid."""
 
     labels: tuple[str, ...]
-    entries: dict[str, Entry]
+    entries: dict[str, GridCell]
     is_published: bool = False
 
     @property
@@ -84,8 +84,8 @@ class Grid(msgspec.Struct, frozen=True, kw_only=True):
     title: str
     view: str
     labels: tuple[str, ...]
-    fields: tuple[Field, ...]
-    rows: tuple[Row, ...]
+    fields: tuple[GridColumn, ...]
+    rows: tuple[GridRow, ...]
     common: dict[str, str] = {}
     footnotes: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
@@ -102,7 +102,7 @@ def render(grid: Grid, format: TableFormat) -> str:
             return _for_people(grid, format)
 
 
-NOTHING = Entry()
+NOTHING = GridCell()
 
 
 def _for_people(grid: Grid, format: TableFormat) -> str:

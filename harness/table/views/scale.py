@@ -25,20 +25,20 @@ from harness.model import (
 from harness.model.probing import TITLES, View
 from harness.results.metrics import Direction
 from harness.table.notes import DISTURBED_SIGN
-from harness.table.views.grid import Entry, Field, Footnotes, Grid, Row
+from harness.table.views.grid import Footnotes, Grid, GridCell, GridColumn, GridRow
 from harness.table.views.tables import protection_of, runs_note
 
 MB, US_NS = 1e6, 1e3
 
-INITIATORS = Field(key="initiators", heading="initiators", decimals=0)
-TOTAL = Field(key="total_mb_s", heading="in total|MB/s", decimals=2)
-PER_ONE = Field(key="of_one_percent", heading="of N times|one alone %", decimals=1)
-SLOWEST = Field(key="slowest_of_fastest_percent", heading="slowest of|fastest %", decimals=1)
-JAIN = Field(key="jain", heading="Jain's|index", decimals=4)
-P99_MEDIAN = Field(key="p99_median_us", heading="p99, median|one µs", decimals=1)
-P99_WORST = Field(key="p99_worst_us", heading="p99, worst|one µs", decimals=1)
-ADDED_TOTAL = Field(key="protection_total_percent", heading="protection:|total %", decimals=1)
-ADDED_P99 = Field(key="protection_p99_percent", heading="protection:|p99 %", decimals=1)
+INITIATORS = GridColumn(key="initiators", heading="initiators", decimals=0)
+TOTAL = GridColumn(key="total_mb_s", heading="in total|MB/s", decimals=2)
+PER_ONE = GridColumn(key="of_one_percent", heading="of N times|one alone %", decimals=1)
+SLOWEST = GridColumn(key="slowest_of_fastest_percent", heading="slowest of|fastest %", decimals=1)
+JAIN = GridColumn(key="jain", heading="Jain's|index", decimals=4)
+P99_MEDIAN = GridColumn(key="p99_median_us", heading="p99, median|one µs", decimals=1)
+P99_WORST = GridColumn(key="p99_worst_us", heading="p99, worst|one µs", decimals=1)
+ADDED_TOTAL = GridColumn(key="protection_total_percent", heading="protection:|total %", decimals=1)
+ADDED_P99 = GridColumn(key="protection_p99_percent", heading="protection:|p99 %", decimals=1)
 FIELDS = (INITIATORS, TOTAL, PER_ONE, SLOWEST, JAIN, P99_MEDIAN, P99_WORST, ADDED_TOTAL, ADDED_P99)
 
 LABELS = ("Link", "Protection", "Transport", "Workload", "Testbed")
@@ -88,7 +88,7 @@ def build(records: Sequence[Record]) -> Grid:
     names = [_names(series) for series, _ in shown]
     differing = [n for n, column in enumerate(zip(*names, strict=True)) if n < 2 or len(set(column)) > 1]
     rows = [
-        Row(labels=tuple(name[n] for n in differing), entries=entries)
+        GridRow(labels=tuple(name[n] for n in differing), entries=entries)
         for name, (series, counts) in zip(names, shown, strict=True)
         for entries in _entries(series, counts, found, footnotes)
     ]
@@ -118,7 +118,7 @@ def _series(records: Iterable[Record]) -> dict[Series, Counts]:
             if io is None:
                 continue
             is_open = bool(column.protection) and is_unencrypted(record.encrypts, record.agreed)
-            series = Series(record.setting.told, column, record.workload.name, direction, is_open)
+            series = Series(record.setting.distinct, column, record.workload.name, direction, is_open)
             found.setdefault(series, {}).setdefault(record.column.initiators, []).append(record)
     ordered = sorted(found, key=lambda of: (of.place, len(of.column.protection), of.column.protection))
     return {series: dict(sorted(found[series].items())) for series in ordered}
@@ -138,14 +138,14 @@ def _names(series: Series) -> tuple[str, ...]:
 
 def _entries(
     series: Series, counts: Counts, found: dict[Series, Counts], footnotes: Footnotes
-) -> Iterable[dict[str, Entry]]:
+) -> Iterable[dict[str, GridCell]]:
     direction = series.direction
     alone = _parts(counts.get(1, []), direction)
     plain = next(
         (found[other] for other in found if other.place == series.place and not other.column.protection), {}
     )
     for count, records in counts.items():
-        entries = {INITIATORS.key: Entry(value=count)}
+        entries = {INITIATORS.key: GridCell(value=count)}
         parts = _parts(records, direction)
         if not parts:
             reason = next((record.reason for record in records if record.reason), None)
@@ -154,7 +154,7 @@ def _entries(
             continue
         good = disturbance.counting(records)
         disturbed = disturbance.summary(good)
-        entries[TOTAL.key] = Entry(
+        entries[TOTAL.key] = GridCell(
             value=_total(parts) / MB,
             sign=DISTURBED_SIGN if disturbed else "",
             mark=footnotes.mark(f"{DISTURBED_SIGN}: {disturbed}") if disturbed else None,
@@ -171,7 +171,9 @@ def _entries(
         if off:
             each[ADDED_TOTAL] = _change(_total(parts), _total(off))
             each[ADDED_P99] = _change(each[P99_MEDIAN], _p99_us(off, statistics.median))
-        yield entries | {field.key: Entry(value=value) for field, value in each.items() if value is not None}
+        yield entries | {
+            field.key: GridCell(value=value) for field, value in each.items() if value is not None
+        }
 
 
 def _parts(records: Iterable[Record], direction: Direction) -> list[Parts]:

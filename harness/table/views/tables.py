@@ -28,7 +28,7 @@ from harness.model.probing import KINDS, ROWS, TITLES, Probe, View
 from harness.parse.references import PathReference
 from harness.results.probe_records import ProbeRecord
 from harness.table.notes import DISTURBED_SIGN, LAB_SIGN
-from harness.table.views.grid import NOTHING, Entry, Field, Footnotes, Grid, Row
+from harness.table.views.grid import NOTHING, Footnotes, Grid, GridCell, GridColumn, GridRow
 
 TOLERANCE = disturbance.LOST_OF_TAKEN * disturbance.THRESHOLD
 """Single figures may differ by so much without a cause."""
@@ -70,17 +70,17 @@ def build(view: View, records: Sequence[ProbeRecord], reference: PathReference |
     labels = ("Link", *several, "IPsec", *(["Testbed"] if any(len(key) > 2 for key in found) else []))
     fields = _fields(view)
     rows = [
-        Row(labels=(link, *([name] if several else []), *rest), entries=_marked_once(entries))
+        GridRow(labels=(link, *([name] if several else []), *rest), entries=_marked_once(entries))
         for (link, *rest), group in found.items()
         for name, made in _rows(group, view).items()
         if (entries := _entries(made, view, fields, notes))
     ]
-    rows, labs_own = _signed(rows)
+    rows, lab_limited = _signed(rows)
     if reference is not None:
         rows += [
-            Row(
+            GridRow(
                 labels=(published.title, *("",) * (len(labels) - 1)),
-                entries={key: Entry(value=value) for key, value in published.values.items()},
+                entries={key: GridCell(value=value) for key, value in published.values.items()},
                 is_published=True,
             )
             for published in reference.row
@@ -92,19 +92,19 @@ def build(view: View, records: Sequence[ProbeRecord], reference: PathReference |
         fields=fields,
         rows=tuple(rows),
         footnotes=tuple(notes.texts),
-        notes=(*labs_own, *_notes(records, reference)),
+        notes=(*lab_limited, *_notes(records, reference)),
     )
 
 
-def _signed(rows: Sequence[Row]) -> tuple[list[Row], list[str]]:
+def _signed(rows: Sequence[GridRow]) -> tuple[list[GridRow], list[str]]:
     """The rows with a sign at each figure of the lab's that is another one in virtual time, where processors
     cost nothing; and what to say of that."""
     virtual = {row.labels[:-1]: row.entries for row in rows if VIRTUAL in row.labels[-1]}
 
-    def signed(row: Row, key: str, entry: Entry) -> Entry:
+    def signed(row: GridRow, key: str, entry: GridCell) -> GridCell:
         place, other = row.labels[-1], virtual.get(row.labels[:-1], {}).get(key, NOTHING)
-        is_labs = place.startswith(TestbedKind.LAB) and VIRTUAL not in place
-        if not is_labs or entry.sign or unit_of(key) is None or None in (entry.value, other.value):
+        is_lab = place.startswith(TestbedKind.LAB) and VIRTUAL not in place
+        if not is_lab or entry.sign or unit_of(key) is None or None in (entry.value, other.value):
             return entry
         is_own = differ(key, entry.value or 0.0, other.value or 0.0)
         return msgspec.structs.replace(entry, sign=LAB_SIGN if is_own else "")
@@ -151,28 +151,28 @@ def protection_of(column: Column, *, is_unencrypted: bool) -> str:
 
 def _entry(
     asked: Sequence[ProbeRecord], value: Callable[[ProbeRecord], float | None], notes: Footnotes
-) -> Entry:
+) -> GridCell:
     """The median of the records that count; else the status of the first, with its reason."""
-    chosen = [record for record in asked if not record.is_beside] or asked
+    chosen = [record for record in asked if not record.is_from_run] or asked
     good = disturbance.counting(chosen)
     values = [number for record in good if (number := value(record)) is not None]
     if values:
         doubts = {warning for record in good for warning in record.warnings}
         disturbed = disturbance.summary(good)
         texts = sorted({*doubts, f"{DISTURBED_SIGN}: {disturbed}"} if disturbed else doubts)
-        return Entry(
+        return GridCell(
             value=statistics.median(values),
             mark=notes.mark("; ".join(texts)) if texts else None,
             disturbed=max((part for r in good if (part := disturbance.share(r)) is not None), default=None),
             sign=DISTURBED_SIGN if disturbed else "",
         )
     if good:
-        return Entry()
+        return GridCell()
     first = chosen[0]
     return notes.without_figure(first.status, first.reason)
 
 
-def _marked_once(entries: dict[str, Entry]) -> dict[str, Entry]:
+def _marked_once(entries: dict[str, GridCell]) -> dict[str, GridCell]:
     """The entries of a row, with each footnote's mark only at the first entry that has it."""
     seen: set[int] = set()
     found = {}
@@ -184,12 +184,13 @@ def _marked_once(entries: dict[str, Entry]) -> dict[str, Entry]:
     return found
 
 
-def _fields(view: View) -> tuple[Field, ...]:
+def _fields(view: View) -> tuple[GridColumn, ...]:
     """The columns of a view, each once."""
     shown = (figure for kind in KINDS for figure in kind.FIGURES if view in figure.views)
     return tuple(
         {
-            f.key: Field(key=f.key, heading=f.heading, decimals=f.decimals, is_probed=True) for f in shown
+            f.key: GridColumn(key=f.key, heading=f.heading, decimals=f.decimals, is_probed=True)
+            for f in shown
         }.values()
     )
 
@@ -205,8 +206,8 @@ def _rows(group: Iterable[ProbeRecord], view: View) -> dict[str, list[ProbeRecor
 
 
 def _entries(
-    made: Sequence[ProbeRecord], view: View, fields: Iterable[Field], notes: Footnotes
-) -> dict[str, Entry]:
+    made: Sequence[ProbeRecord], view: View, fields: Iterable[GridColumn], notes: Footnotes
+) -> dict[str, GridCell]:
     highest: dict[type[Probe], float] = {}
     for record in made:
         kind = type(record.probe)
@@ -246,7 +247,7 @@ def _notes(records: Sequence[ProbeRecord], reference: PathReference | None) -> l
         found.append("CPU: of the busiest host, or hop.")
     elif any(len(use.hosts) > 1 for record in records for use in record.processors):
         found.append("CPU: all hosts share one kernel, so each one's own use is unknown.")
-    reasons = sorted({reason for record in records for reason in record.unseen.values()})
+    reasons = sorted({reason for record in records for reason in record.lost_hops.values()})
     found += [f"CPU n/a: {reason}." for reason in reasons]
     if any(record.setting.testbed is TestbedKind.LAB for record in records):
         found.append("The lab runs on one core, so speeds are too low: compare paths (docs/probes.md).")

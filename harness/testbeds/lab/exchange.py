@@ -1,4 +1,4 @@
-"""Messages with the program that waits in the kernel of a standing lab, as files.
+"""Messages with the program that waits in the kernel of a persistent lab, as files.
 
 The folder is the machine's, and mounted in the lab through hostfs: it has no other way in that needs no
 network, and no network may be up between runs. Each file is renamed to its name when it is whole.
@@ -13,7 +13,7 @@ from typing import TypeVar
 import msgspec
 
 
-class Order(msgspec.Struct, frozen=True):
+class WorkerOrder(msgspec.Struct, frozen=True):
     """To the program: carry out the plan in this folder of the results, as the ``number``-th run."""
 
     number: int
@@ -24,7 +24,7 @@ class Renewal(msgspec.Struct, frozen=True):
     """To the program: load the harness anew, which has changed."""
 
 
-class Report(msgspec.Struct, frozen=True):
+class WorkerReport(msgspec.Struct, frozen=True):
     """From the program: how many runs it has carried out, and that it waits for the next one.
 
     ``status`` is the last one's exit status. ``left`` are things in the kernel that were not there before it.
@@ -35,7 +35,7 @@ class Report(msgspec.Struct, frozen=True):
     left: tuple[str, ...] = ()
 
 
-M = TypeVar("M", Order, Renewal, Report)
+M = TypeVar("M", WorkerOrder, Renewal, WorkerReport)
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Exchange:
 
     folder: Path
 
-    def put(self, message: Order | Renewal | Report) -> None:
+    def put(self, message: WorkerOrder | Renewal | WorkerReport) -> None:
         name = type(message).__name__
         new = self.folder / f"{name}.new"
         new.write_bytes(msgspec.json.encode(message))

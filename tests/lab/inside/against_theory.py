@@ -27,7 +27,7 @@ from harness.network import links
 from harness.parse.profiles import load_proposal
 from harness.protection import ipsec
 from harness.protection.ipsec import charon
-from harness.runs import calibration, inside
+from harness.runs import calibration, executor
 from harness.storage import disks
 from harness.storage.disks import MIB, FlashDisk
 from harness.storage.iscsi import initiator
@@ -173,7 +173,7 @@ class Lab:
         """A link with its protection, in a steady state."""
         path = self.stack.enter_context(
             links.bring_up(
-                links.Place(
+                links.LinkPlace(
                     self.journal, self.near, framing.link, tag=self.tag, index=index, frame_by_frame=True
                 )
             )
@@ -310,9 +310,9 @@ def cell(short: Section, long: Section) -> Cell:
 
 def connection(path: links.LinkPath) -> tuple[int, int]:
     """The target's MSS and window, as ss(8) tells them."""
-    told = path.target.run(["ss", "-tinH", "sport", f"= :{path.port}"]).stdout
+    reported = path.target.run(["ss", "-tinH", "sport", f"= :{path.port}"]).stdout
     found = []
-    for line in told.splitlines():
+    for line in reported.splitlines():
         names = re.findall(r"\b(mss|cwnd|snd_wnd|bytes_sent):(\d+)", line)
         if values := {name: int(value) for name, value in names}:
             window_bytes = min(values["snd_wnd"], values["cwnd"] * values["mss"])
@@ -325,7 +325,7 @@ def connection(path: links.LinkPath) -> tuple[int, int]:
 def measure(tag: str, bring_up: Callable[[Lab], list[Up]], how_many: str = "all") -> None:
     """Bring columns up, measure all cells or those of a "square", and print what was measured."""
     FOLDER.mkdir()
-    inside.mount_private()
+    executor.mount_private()
     with contextlib.ExitStack() as stack:
         lab = Lab(tag, stack)
         ups = bring_up(lab)

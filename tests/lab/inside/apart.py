@@ -14,7 +14,7 @@ from harness.hosts import Host, NamespaceHost, programs, remote
 from harness.hosts.journal import Journal
 from harness.model import Duplex
 from harness.network import trunk
-from harness.network.links import LinkPath, Place
+from harness.network.links import LinkPath, LinkPlace
 from harness.parse.hosts import parse_address
 from harness.parse.profiles import data_folder, load_link
 from harness.testbeds.lab.apart import management
@@ -129,7 +129,7 @@ def main() -> None:
         paths = [
             links.enter_context(
                 trunk.bring_up(
-                    Place(journal, initiator, profile, tag="beef", index=index),
+                    LinkPlace(journal, initiator, profile, tag="beef", index=index),
                     target,
                     initiator_trunk="vec0",
                     target_trunk=target_trunk,

@@ -29,22 +29,22 @@ from unittest import mock
 
 from harness.hosts import PRIVATE, Host
 from harness.hosts.journal import Journal
-from harness.hosts.undo import Step, carry_out
+from harness.hosts.undo import UndoStep, carry_out
 from harness.model import PROTECTION_OFF, Cell, Column, Plan, Record, Status
 from harness.model.errors import HarnessError
 from harness.model.protections import WIREGUARD
 from harness.network.links import LinkPath
 from harness.planning.plan import make_plan
-from harness.planning.request import Request
+from harness.planning.request import RunRequest
 from harness.protection import overlay
 from harness.protection.capture import Capture
-from harness.protection.ipsec.kind import Ipsec
-from harness.protection.xfrm import Barrier
+from harness.protection.ipsec.kind import IpsecDriver
+from harness.protection.xfrm import IpsecBarrier
 from harness.results.events import Event
 from harness.results.store import RunFolder
-from harness.runs import inside
+from harness.runs import executor
 from harness.runs.cells import CellComposer
-from harness.runs.measure import Lane
+from harness.runs.measure import Nexus
 from harness.storage.iscsi import initiator
 from tests.lab.cli import is_sampled
 from tests.lab.inside.kernel import arguments, processes, sh, wait_for
@@ -132,15 +132,15 @@ def position(process: subprocess.Popen[bytes]) -> str:
     return Path(f"/proc/{process.pid}/fdinfo/0").read_text(encoding="utf-8").split()[1]
 
 
-def assert_nothing_in_clear(stack: contextlib.ExitStack, lane: Lane) -> None:
-    path = lane.path
+def assert_nothing_in_clear(stack: contextlib.ExitStack, nexus: Nexus) -> None:
+    path = nexus.path
     hosts = (path.initiator, path.target)
     files = stack.enter_context(independently(path))
-    argv = ["dd", f"if={lane.disk.device}", "of=/dev/null", "bs=4k", "iflag=direct"]
+    argv = ["dd", f"if={nexus.disk.device}", "of=/dev/null", "bs=4k", "iflag=direct"]
     reader = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE)
     stack.callback(reader.kill)
     wait_for(lambda: position(reader) != "0", "the first block", deadline_s=20)
-    assert cleartext_seen(lane.up.watched[0].capture) == 0
+    assert cleartext_seen(nexus.up.watched[0].capture) == 0
 
     kill_charons()
     for host in hosts:
@@ -153,7 +153,7 @@ def assert_nothing_in_clear(stack: contextlib.ExitStack, lane: Lane) -> None:
         delete_policies_of_charon(host, path)
     time.sleep(STALL_S)
     assert not lines(files), lines(files)
-    assert cleartext_seen(lane.up.watched[0].capture) == 0
+    assert cleartext_seen(nexus.up.watched[0].capture) == 0
 
     began = time.monotonic()
     reader.wait(timeout=BOUND_S)
@@ -163,16 +163,18 @@ def assert_nothing_in_clear(stack: contextlib.ExitStack, lane: Lane) -> None:
 
     # The other way round: without the barrier the initiator's next attempt to connect goes out in clear.
     near, far = path.initiator_address, path.target_address
-    assert carry_out(Barrier("initiator", near, far, path.port).undo(), path.initiator.run).problems == []
-    assert carry_out(Barrier("target", near, far, path.port).undo(), path.target.run).problems == []
+    assert (
+        carry_out(IpsecBarrier("initiator", near, far, path.port).undo(), path.initiator.run).problems == []
+    )
+    assert carry_out(IpsecBarrier("target", near, far, path.port).undo(), path.target.run).problems == []
     wait_for(lambda: bool(lines(files)), "cleartext once the barrier is gone", deadline_s=30)
-    assert cleartext_seen(lane.up.watched[0].capture) > 0
+    assert cleartext_seen(nexus.up.watched[0].capture) > 0
 
 
 # The matrix
 
 
-def kill_captures(_lane: Lane, _composer: CellComposer) -> None:
+def kill_captures(_lane: Nexus, _composer: CellComposer) -> None:
     """Those of the harness's, which write to a pipe or file and not to a terminal."""
     killed = [pid for pid, name in processes().items() if name == "tcpdump" and "-w" in arguments(pid)]
     assert len(killed) == 2, processes()
@@ -180,42 +182,42 @@ def kill_captures(_lane: Lane, _composer: CellComposer) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
-def rekey(lane: Lane, composer: CellComposer) -> None:
+def rekey(nexus: Nexus, composer: CellComposer) -> None:
     """charon replaces the security associations; not if it is not there any more."""
     with contextlib.suppress(HarnessError):
         kind = composer._paths._kinds["aes128gcm16"]
-        assert isinstance(kind, Ipsec)
+        assert isinstance(kind, IpsecDriver)
         charons = kind.daemons._charons
-        charons["charon-initiator"].ask("rekey", {"child": f"harness-{composer.plan.tag}-{lane.path.index}"})
+        charons["charon-initiator"].ask("rekey", {"child": f"harness-{composer.plan.tag}-{nexus.path.index}"})
 
 
-def flush(what: str) -> Callable[[Lane, CellComposer], None]:
-    def at_both_ends(lane: Lane, _composer: CellComposer) -> None:
-        for host in (lane.path.initiator, lane.path.target):
+def flush(what: str) -> Callable[[Nexus, CellComposer], None]:
+    def at_both_ends(nexus: Nexus, _composer: CellComposer) -> None:
+        for host in (nexus.path.initiator, nexus.path.target):
             host.run(["ip", "xfrm", what, "flush"])
 
     return at_both_ends
 
 
-def interface_gone(lane: Lane, _composer: CellComposer) -> None:
+def interface_gone(nexus: Nexus, _composer: CellComposer) -> None:
     """That of WireGuard or MACsec, at both ends."""
-    path = lane.path
+    path = nexus.path
     for host, iface in ((path.initiator, path.initiator_iface), (path.target, path.target_iface)):
         host.run(["ip", "link", "del", "dev", iface])
 
 
-def peer_gone(lane: Lane, _composer: CellComposer) -> None:
+def peer_gone(nexus: Nexus, _composer: CellComposer) -> None:
     """WireGuard's, at the initiator: another takes its place, and what it had counted is gone with it."""
-    path = lane.path
+    path = nexus.path
     words = {"address": "", "port": 1, "allowed": path.target_address, "public_key": os.urandom(32).hex()}
     overlay.ask(path.initiator, "peer", interface=path.initiator_iface, **words)
 
 
-def addresses_on_the_link(lane: Lane, composer: CellComposer) -> None:
+def addresses_on_the_link(nexus: Nexus, composer: CellComposer) -> None:
     """The worst that can be: no barrier, no interface, and the portal's addresses on the link itself."""
-    flush("policy")(lane, composer)
-    interface_gone(lane, composer)
-    path, link = lane.path, lane.link
+    flush("policy")(nexus, composer)
+    interface_gone(nexus, composer)
+    path, link = nexus.path, nexus.link
     for host, iface, address in (
         (path.initiator, link.initiator_iface, path.initiator_address),
         (path.target, link.target_iface, path.target_address),
@@ -223,7 +225,7 @@ def addresses_on_the_link(lane: Lane, composer: CellComposer) -> None:
         host.run(["ip", "address", "add", f"{address}/30", "dev", iface])
 
 
-Fault = Callable[[Lane, CellComposer], None]
+Fault = Callable[[Nexus, CellComposer], None]
 FAULTS: dict[str, Fault] = {
     # In this order, if there are several: what would see it goes first.
     "tcpdump killed": kill_captures,
@@ -254,9 +256,9 @@ HARMLESS = {"rekeyed", "charon killed"}
 """Neither lets anything out, nor keeps the cell from being proved."""
 
 
-def at(pool: Executor, lane: Lane, part: float, act: Callable[[], None]) -> Future[bool]:
+def at(pool: Executor, nexus: Nexus, part: float, act: Callable[[], None]) -> Future[bool]:
     """Act when so much of the time is over for which fio moves data; whether it was not over afterwards."""
-    stat = Path(lane.disk.sysfs, "stat")
+    stat = Path(nexus.disk.sysfs, "stat")
     before = stat.read_text(encoding="utf-8")
 
     def wait() -> bool:
@@ -274,14 +276,14 @@ def broken(
 ) -> tuple[Record, int, bool]:
     """Measure a cell under which these things break: what became of it, how many segments were in clear, and
     whether they broke in time."""
-    (lane,) = composer.column(cell.column).lanes
+    (nexus,) = composer.column(cell.column).nexuses
 
     def break_it() -> None:
         for fault in faults:
-            fault(lane, composer)
+            fault(nexus, composer)
 
-    with independently(lane.link) as files, ThreadPoolExecutor(1) as pool:
-        broke = None if part is None else at(pool, lane, part, break_it)
+    with independently(nexus.link) as files, ThreadPoolExecutor(1) as pool:
+        broke = None if part is None else at(pool, nexus, part, break_it)
         composer.record(cell, 0)
         in_time = True
         if broke is None:
@@ -290,8 +292,8 @@ def broken(
             in_time = broke.result()
         if cell.column in composer._columns:
             # Then it was ok: what its own captures see until now may still speak against it.
-            undo = lingering if part is None else Barrier.undo
-            with mock.patch.object(Barrier, "undo", undo):
+            undo = lingering if part is None else IpsecBarrier.undo
+            with mock.patch.object(IpsecBarrier, "undo", undo):
                 composer.take_down(cell.column)
         in_clear = len(lines(files))
     (kept,) = (
@@ -307,10 +309,10 @@ LINGER_S = 3
 
 
 def lingering(
-    self: Barrier, *, usual: Callable[[Barrier], tuple[Step, ...]] = Barrier.undo
-) -> tuple[Step, ...]:
+    self: IpsecBarrier, *, usual: Callable[[IpsecBarrier], tuple[UndoStep, ...]] = IpsecBarrier.undo
+) -> tuple[UndoStep, ...]:
     """Take the barrier down, and leave the link as it is for some time."""
-    return (*usual(self), Step(("sleep", str(LINGER_S))))
+    return (*usual(self), UndoStep(("sleep", str(LINGER_S))))
 
 
 def record_key(cell: Cell) -> tuple[str, int]:
@@ -416,7 +418,9 @@ def faster(chap_user: str, secret: str, *, usual: Callable[[str, str], str] = in
 def plan_of(what: str, protection: str) -> Plan:
     runtime = "1s" if what == "barrier" else f"{RUNTIME_S}s"
     return make_plan(
-        Request(links=("wired",), protect=(protection,), repeats=1, size="32M", runtime=runtime, probes=False)
+        RunRequest(
+            links=("wired",), protect=(protection,), repeats=1, size="32M", runtime=runtime, probes=False
+        )
     )
 
 
@@ -426,16 +430,16 @@ def main(what: str, protection: str = "aes128gcm16") -> None:
     folder = RunFolder(Path("/root/run"))
     folder.path.mkdir()
     journal = Journal(Path("/root/journal.jsonl"))
-    inside.mount_private()
+    executor.mount_private()
     with contextlib.ExitStack() as stack:
-        hosts = stack.enter_context(inside.hosts(plan, folder, lambda _: None))
-        inside.prepare(plan, hosts)
+        hosts = stack.enter_context(executor.hosts(plan, folder, lambda _: None))
+        executor.prepare(plan, hosts)
         composer = CellComposer(plan, folder, emit, hosts=hosts, journal=journal, private=PRIVATE)
         if what != "barrier":
             initiator.configuration = faster
         stack.enter_context(composer.shared())
         if what == "barrier":
-            assert_nothing_in_clear(stack, composer.column(column).lanes[0])
+            assert_nothing_in_clear(stack, composer.column(column).nexuses[0])
         else:
             matrix(composer, column, *HOW[what])
         began_teardown = time.monotonic()

@@ -25,12 +25,12 @@ PATHS = (
 
 def taken_by_others(record: dict[str, Any]) -> float:
     """What others took of the one machine that there is."""
-    (use,) = record["beside"]["others"]
+    (use,) = record["telemetry"]["others"]
     assert use["hosts"] == ["initiator", "target"] and use["taken"] is not None, use
     return float(use["taken"])
 
 
-def beside_a_loop() -> None:
+def with_a_busy_loop() -> None:
     """On this one processor, a loop takes about half; what the run does itself is none of it."""
     run = [*RUN, "--workload=rand-read-4k", "--size=32M", "--link=local", f"--results={RESULTS}"]
     run += ["--no-probes", "--retries=0"]
@@ -39,10 +39,10 @@ def beside_a_loop() -> None:
     with subprocess.Popen(["sh", "-c", "while :; do :; done"]) as loop:
         said = harness(*run)
         loop.kill()
-    beside = [taken_by_others(record) for record in records(newest_run()).values()]
-    print(f"others took {alone} alone, and {beside} beside a loop")
+    telemetry = [taken_by_others(record) for record in records(newest_run()).values()]
+    print(f"others took {alone} alone, and {telemetry} beside a loop")
     # Where the machine below stands still during a cell, that counts too.
-    assert statistics.median(alone) < min(beside) and min(beside) > 0.3, (alone, beside)
+    assert statistics.median(alone) < min(telemetry) and min(telemetry) > 0.3, (alone, telemetry)
     assert "3 of 3 cells disturbed" in said and "other programs used" in said, said
 
 
@@ -55,7 +55,7 @@ def main() -> None:
     assert {record["setting"]["testbed"] for record in found.values()} == {"host"}
     assert {record["status"] for record in found.values()} == {"ok"}
     assert found["wired+aes128gcm16.seq-read-256k.r1"]["proof"]["cleartext_segments"] == 0
-    beside_a_loop()
+    with_a_busy_loop()
     said = harness(*PATHS, "--workload=seq-read-256k", "--size=32M", f"--results={RESULTS}")
     assert "3 cells (3 ok)" in said, said
     changed = differences(before, snapshot())

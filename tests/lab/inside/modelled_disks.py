@@ -45,9 +45,9 @@ def seconds_each(path: str, workloads: Iterable[str]) -> dict[str, float]:
     job = FOLDER / "job.fio"
     job.write_text("\n".join(lines), encoding="utf-8")
     argv = ["fio", "--output-format=json", str(job)]
-    told = json.loads(NamespaceHost("target").run(argv, timeout_s=60).stdout)
+    reported = json.loads(NamespaceHost("target").run(argv, timeout_s=60).stdout)
     found = {}
-    for measured in told["jobs"]:
+    for measured in reported["jobs"]:
         name = measured["jobname"]
         done = measured["write" if "write" in name else "read"]
         found[name] = done["runtime"] / 1000 / done["total_ios"]

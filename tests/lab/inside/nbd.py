@@ -22,7 +22,7 @@ from harness.model.errors import CommandFailed
 from harness.network import links
 from harness.network.links import LinkPath
 from harness.parse.profiles import load_link
-from harness.runs import inside, leftovers
+from harness.runs import executor, leftovers
 from harness.storage import guard, nbd, transports
 from harness.storage.nbd.initiator import NbdConnection, backend
 from harness.storage.nbd.target import FOLDER as PORTALS
@@ -160,7 +160,7 @@ def what_a_crash_leaves(path: LinkPath) -> None:
 
 def main() -> None:
     FOLDER.mkdir()
-    inside.mount_private()
+    executor.mount_private()
     transport = transports.named(NBD)
     for module in (*transport.modules("target", ()), *transport.modules("initiator", ())):
         sh("modprobe", *module.split())
@@ -170,7 +170,7 @@ def main() -> None:
     sides = Sides(journal=journal, tag=TAG, target=near, initiators=(near,), luns=(LUN,), logs=FOLDER)
     with (
         shared(sides) as up,
-        links.bring_up(links.Place(journal, near, load_link("wired"), tag=TAG, index=3)) as path,
+        links.bring_up(links.LinkPlace(journal, near, load_link("wired"), tag=TAG, index=3)) as path,
     ):
         path = dataclasses.replace(path, port=transport.port)
         a_disk_comes_and_goes(up, path)

@@ -19,9 +19,9 @@ from harness.model.errors import CellInvalid, CommandFailed
 from harness.network import links
 from harness.network.links import LinkPath
 from harness.parse.profiles import load_link
-from harness.runs import inside, leftovers
+from harness.runs import executor, leftovers
 from harness.storage import guard, nvme, transports
-from harness.storage.nvme.initiator import Connection
+from harness.storage.nvme.initiator import NvmeController
 from harness.storage.nvme.target import Subsystem
 from harness.storage.nvme.transport import NvmeSides, shared
 from harness.storage.transport import Export, Lun, NoAnswer, Session, Sides
@@ -120,7 +120,7 @@ def what_is_asked_for_is_agreed_on(journal: Journal, up: NvmeSides, path: LinkPa
         nvme.nqn(TAG, "mine"), LUN.serial, DEVICE, path.target_address, nvme.PORT, up.host_nqn(0)
     )
     with journal.hold(path.target, made):
-        stranger = Connection(made.nqn, made.address, made.port, nvme.nqn(TAG, "stranger"))
+        stranger = NvmeController(made.nqn, made.address, made.port, nvme.nqn(TAG, "stranger"))
         with refused("no NVMe/TCP connection to"), journal.hold(path.initiator, stranger):
             pass
     # Nobody listens any more.
@@ -156,7 +156,7 @@ def what_vanishes(up: NvmeSides, path: LinkPath) -> None:
 def what_a_crash_leaves(up: NvmeSides, path: LinkPath) -> None:
     """As after SIGKILL: the journal is all that is known, and half of an export is there too."""
     of = Subsystem(nvme.nqn(TAG, "crash"), LUN.serial, DEVICE, path.target_address, nvme.PORT, up.host_nqn(0))
-    made = Connection(of.nqn, of.address, of.port, of.host_nqn)
+    made = NvmeController(of.nqn, of.address, of.port, of.host_nqn)
     of.acquire(path.target)
     made.acquire(path.initiator)
     half = Subsystem(nvme.nqn(TAG, "half"), *(of.serial, of.path, of.address, of.port, of.host_nqn))
@@ -177,7 +177,7 @@ def what_a_crash_leaves(up: NvmeSides, path: LinkPath) -> None:
 
 def main() -> None:
     FOLDER.mkdir()
-    inside.mount_private()
+    executor.mount_private()
     transport = transports.named(NVME_TCP)
     for module in (*transport.modules("target", ()), *transport.modules("initiator", ())):
         sh("modprobe", module)
@@ -188,7 +188,7 @@ def main() -> None:
     with shared(sides) as up:
         user_s_own()
         before = tree()
-        with links.bring_up(links.Place(journal, near, load_link("wired"), tag=TAG, index=3)) as path:
+        with links.bring_up(links.LinkPlace(journal, near, load_link("wired"), tag=TAG, index=3)) as path:
             path = dataclasses.replace(path, port=transport.port)
             a_disk_comes_and_goes(up, path)
             what_is_asked_for_is_agreed_on(journal, up, path)

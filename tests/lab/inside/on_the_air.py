@@ -17,7 +17,7 @@ from harness.hosts import Host, NamespaceHost
 from harness.hosts.journal import Journal
 from harness.model import Duplex, LinkProfile, Security, Standard
 from harness.network import wifi, wireless
-from harness.network.links import Place
+from harness.network.links import LinkPlace
 from harness.network.wifi import Network, Radios
 
 RATE_BIT_S = 50_000_000
@@ -66,24 +66,24 @@ def main(standard: str, security: str) -> None:
     with journal.hold(near, Radios(3)):
         # Twice, as a column that failed comes up again: on the radios that it had.
         for number in (1, 2):
-            told = carry(near, journal, network, FOLDER / f"air-{number}.pcap")
-            sys.stdout.write("; ".join(map(str, told)) + "\n")
+            reported = carry(near, journal, network, FOLDER / f"air-{number}.pcap")
+            sys.stdout.write("; ".join(map(str, reported)) + "\n")
     assert not journal.leaks and not journal.open_entries(), journal.leaks
     assert not Path("/sys/module/mac80211_hwsim").exists()
 
 
 def carry(near: Host, journal: Journal, network: Network, heard_file: Path) -> list[object]:
     """Associate, send, and see what the air bore; returns what is worth telling."""
-    told: list[object] = []
+    reported: list[object] = []
     with contextlib.ExitStack() as stack:
         wifi.place_radio(near, 2, "hts0", None)
         started = time.monotonic()
         path, found = stack.enter_context(
             wifi.bring_up(
-                Place(journal, near, PROFILE, tag="test", index=0), network, folder=FOLDER, logs=FOLDER
+                LinkPlace(journal, near, PROFILE, tag="test", index=0), network, folder=FOLDER, logs=FOLDER
             )
         )
-        told.append(f"associated in {time.monotonic() - started:.2f} s: {found}")
+        reported.append(f"associated in {time.monotonic() - started:.2f} s: {found}")
         assert found.management_frames_protected == (network.security is Security.WPA3)
         heard = stack.enter_context(
             wifi.sniffer(near, "hts0", network.frequency_mhz, found.bssid, file=heard_file)
@@ -92,21 +92,21 @@ def carry(near: Host, journal: Journal, network: Network, heard_file: Path) -> l
         with socket.create_server((path.initiator_address, 0)) as server:
             for _ in range(TRIES):
                 rate_bit_s = 8 * flow(server, path.target)
-                told.append(f"{rate_bit_s / 1e6:.1f} of {RATE_BIT_S / 1e6:.0f} Mbit/s")
+                reported.append(f"{rate_bit_s / 1e6:.1f} of {RATE_BIT_S / 1e6:.0f} Mbit/s")
                 assert rate_bit_s < RATE_BIT_S
                 best_bit_s = max(best_bit_s, rate_bit_s)
                 if best_bit_s > LEAST * RATE_BIT_S:
                     break
         assert best_bit_s > LEAST * RATE_BIT_S
         air = heard.look()
-        told.append(air)
+        reported.append(air)
         if network.security is Security.OPEN:
             assert air.clear > 100 and not air.protected, air
         else:
             assert air.protected > 100 and not air.clear, air
         assert wireless.observe(near, path.initiator_iface).bssid == found.bssid
         assert network.secret not in "".join(f.read_text() for f in FOLDER.glob("*.log"))
-    return told
+    return reported
 
 
 if __name__ == "__main__":

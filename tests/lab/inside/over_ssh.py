@@ -64,7 +64,7 @@ def record_of_the_path() -> None:
         assert record["setting"]["testbed"] == "machines"
         moved = record["read"]["bytes"]
         assert min(record["proof"]["link_bytes_initiator"], record["proof"]["link_bytes_target"]) > moved
-        others = {tuple(use["hosts"]): use["taken"] for use in record["beside"]["others"]}
+        others = {tuple(use["hosts"]): use["taken"] for use in record["telemetry"]["others"]}
         assert set(others) == {("initiator", "target")} and None not in others.values(), others
     secured = msgspec.convert(found["wired+aes128gcm16.rand-read-4k.r1"]["proof"], Proof)
     assert secured.cleartext_segments == 0 and is_sampled(secured), secured
@@ -200,9 +200,9 @@ def a_router_that_is_watched() -> None:
         found = sorted(records(newest_run()).values(), key=lambda record: record["order"])
         assert [record["status"] for record in found] == ["ok"] * 4, found
         seen_of_it(found[0], hop)
-        lost_after = [bool(record["beside"]["unseen"]) for record in found].index(True)
+        lost_after = [bool(record["telemetry"]["lost_hops"]) for record in found].index(True)
         assert lost_after in (1, 2), found
-        assert all(list(record["beside"]["unseen"]) == ["hop"] for record in found[lost_after:]), found
+        assert all(list(record["telemetry"]["lost_hops"]) == ["hop"] for record in found[lost_after:]), found
         texts = [event.get("text", "") for event in events(newest_run())]
         assert sum("was lost: the connection ended" in text for text in texts) == 1, texts
         changed = differences(before, snapshot())
@@ -212,11 +212,11 @@ def a_router_that_is_watched() -> None:
 
 def seen_of_it(record: dict[str, Any], hop: str) -> None:
     """What was counted beside a cell: all of them are the lab's kernel, and two of the names one machine."""
-    assert not record["beside"]["unseen"], record
-    (use,) = record["beside"]["processors"]
+    assert not record["telemetry"]["lost_hops"], record
+    (use,) = record["telemetry"]["processors"]
     assert use["hosts"] == ["initiator", "target", "hop", "hop2"], use
     ends = {("initiator", nas.ROUTED), ("target", "nas2")}
-    carried = {(i["host"], i["interface"]): i for i in record["beside"]["interfaces"]}
+    carried = {(i["host"], i["interface"]): i for i in record["telemetry"]["interfaces"]}
     assert set(carried) == ends | {("hop", "left0"), ("hop", "right0")}, carried
     received, sent = carried["hop", "right0"]["rx_bytes"], carried["hop", "left0"]["tx_bytes"]
     assert min(received, sent) > record["read"]["bytes"], carried
@@ -288,7 +288,7 @@ OWN_RECORDS = (
 )
 
 
-def beside_the_user_s_iscsid() -> None:
+def with_the_user_s_iscsid() -> None:
     """It has the user's session and name, and cannot be stopped: it logs ours in under our name."""
     sh("modprobe", "iscsi_tcp")
     sh("modprobe", "sd_mod")
@@ -353,7 +353,7 @@ def main(part: str) -> None:
         if part == "matrix":
             the_whole_matrix()
         elif part == "iscsid":
-            beside_the_user_s_iscsid()
+            with_the_user_s_iscsid()
         elif part == "ipv6":
             over_ipv6()
         elif part == "hop":

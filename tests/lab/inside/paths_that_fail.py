@@ -19,10 +19,10 @@ from harness.hosts.journal import Journal
 from harness.model import HopKind
 from harness.model.errors import CommandFailed
 from harness.network import paths
-from harness.network.links import Place
+from harness.network.links import LinkPlace
 from harness.network.paths import Folders, openflow, pppoe, routers
 from harness.parse.profiles import load_link
-from harness.runs import inside, leftovers
+from harness.runs import executor, leftovers
 
 TAG = "beef"
 INITIATOR = NamespaceHost("initiator")
@@ -38,7 +38,7 @@ def refusal(spec: str, index: int) -> str:
     began = time.monotonic()
     with (
         pytest.raises(CommandFailed) as error,
-        paths.bring_up(Place(journal, INITIATOR, profile, tag=TAG, index=index), folders),
+        paths.bring_up(LinkPlace(journal, INITIATOR, profile, tag=TAG, index=index), folders),
     ):
         print(f"{spec} came up")
     print(f"{spec}, after {time.monotonic() - began:.0f} s: {error.value}")
@@ -63,7 +63,9 @@ def the_right_secret() -> None:
     journal, logs = Journal(Path("/run/journal.jsonl")), Path("/run/logs-5")
     logs.mkdir()
     folders = Folders(private=PRIVATE / "5", logs=logs)
-    with paths.bring_up(Place(journal, INITIATOR, load_link("pppoe:pap"), tag=TAG, index=5), folders) as path:
+    with paths.bring_up(
+        LinkPlace(journal, INITIATOR, load_link("pppoe:pap"), tag=TAG, index=5), folders
+    ) as path:
         assert path.agreed == {"pppoe_authentication": "pap"}, path.agreed
         INITIATOR.run(["ping", "-c", "1", "-W", "5", path.target_address])
     log = (logs / "pppd-client.log").read_text(encoding="utf-8")
@@ -103,7 +105,7 @@ def no_controller() -> None:
 
 
 def main() -> None:
-    inside.mount_private(str(pppoe.CONFIGURATION))
+    executor.mount_private(str(pppoe.CONFIGURATION))
     for module in (
         "veth",
         "sch_netem",

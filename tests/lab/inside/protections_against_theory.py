@@ -14,9 +14,9 @@ from harness.analysis.wire import framings
 from harness.model import BackingKind, IpsecMode, LabKernel, Proposal, stack
 from harness.network.links import LinkPath
 from harness.planning.plan import make_plan
-from harness.planning.request import Request
+from harness.planning.request import RunRequest
 from harness.protection import kinds, overlay, witness
-from harness.protection.kind import Ground, Kind, Run
+from harness.protection.kind import ProtectionContext, ProtectionDriver, Underlay
 from harness.storage import disks, transports
 from harness.storage.transport import Export, Lun, Shared, Sides
 from tests.lab.inside.against_theory import FOLDER, SIZE_BYTES, Framing, Lab, Up, measure
@@ -38,7 +38,11 @@ def split(framing: Framing) -> tuple[tuple[str, ...], str]:
 
 
 def protect(
-    lab: Lab, known: dict[str, Kind], proposals: Mapping[str, Proposal], framing: Framing, link: LinkPath
+    lab: Lab,
+    known: dict[str, ProtectionDriver],
+    proposals: Mapping[str, Proposal],
+    framing: Framing,
+    link: LinkPath,
 ) -> LinkPath:
     """The path within all protections of a framing."""
     path, mtu_bytes = link, framing.mtu_bytes
@@ -46,8 +50,8 @@ def protect(
         kind, raw = known[name], Path(FOLDER, f"{link.index}-{level}")
         raw.mkdir()
         witnesses = lab.stack.enter_context(witness.witnesses(path, raw))
-        ground = Ground(below=path, level=level, mtu_bytes=mtu_bytes, witnesses=witnesses, raw=raw)
-        layer = lab.stack.enter_context(kind.protect(ground))
+        underlay = Underlay(below=path, level=level, mtu_bytes=mtu_bytes, witnesses=witnesses, raw=raw)
+        layer = lab.stack.enter_context(kind.protect(underlay))
         made = framings.of([name], proposals, IpsecMode.TRANSPORT, mtu_bytes, link.ip)
         assert made is not None
         path, is_overlay = layer.within, layer.within is not path
@@ -64,9 +68,9 @@ def bring_up(lab: Lab) -> list[Up]:
         for role in ("target", "initiator"):
             for module in transports.named(name).modules(role, {BackingKind.BLOCK}):
                 sh("modprobe", module)
-    plan = make_plan(Request(links=("wired",), protect=STACKS, lab_kernel=LabKernel.DEBIAN))
+    plan = make_plan(RunRequest(links=("wired",), protect=STACKS, lab_kernel=LabKernel.DEBIAN))
     known = kinds.of_run(
-        Run(
+        ProtectionContext(
             plan=plan,
             initiator=lab.near,
             journal=lab.journal,

@@ -184,14 +184,14 @@ def assert_carried(moved: dict[str, tuple[int, int]], *names: str, what: str) ->
     print(f"{what}: carried by {' and '.join(names)} alone")
 
 
-def forget_neighbours() -> None:
+def flush_neighbour_table() -> None:
     for host in (INITIATOR, TARGET):
         host.run(["ip", "neigh", "flush", "all"])
 
 
 def without_it_traffic_strays() -> None:
     """What the rest of this script proves against: the first route wins, and every NIC answers ARP."""
-    forget_neighbours()
+    flush_neighbour_table()
     moved = move("10.7.0.10", source="10.7.0.2")
     assert moved["tnic0"][1] >= MOVED and moved["tnic1"][1] < ASIDE, moved
     assert moved["nic0"][1] >= MOVED, moved
@@ -217,7 +217,7 @@ def named_interfaces_carry_everything() -> None:
 def strict_reverse_path_filter_and_the_user_s_own_values() -> None:
     own = {"all/rp_filter": "1", "nic0/arp_ignore": "2", "nic0/arp_announce": "1", "nic1/arp_announce": "2"}
     set_sysctls(own)
-    forget_neighbours()
+    flush_neighbour_table()
     with left_as_it_was("values of the user's own"), link("nic1", "10.7.0.10"):
         found = sysctls(*own, "nic1/arp_ignore", "nic0/arp_announce")
         assert found == {**own, "nic1/arp_ignore": "1", "nic0/arp_announce": "2"}, found

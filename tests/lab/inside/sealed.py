@@ -19,12 +19,12 @@ from harness.model import NVME_TCP, BackingKind, LinkProfile
 from harness.model.errors import CommandFailed
 from harness.network import links
 from harness.planning.plan import make_plan
-from harness.planning.request import Request
+from harness.planning.request import RunRequest
 from harness.protection import tls, witness
-from harness.protection.kind import Ground, Run
-from harness.runs import inside
+from harness.protection.kind import ProtectionContext, Underlay
+from harness.runs import executor
 from harness.storage import transports
-from harness.storage.nvme.initiator import Connection
+from harness.storage.nvme.initiator import NvmeController
 from harness.storage.nvme.target import Subsystem
 from harness.storage.transport import Export, Lun, Sides
 from tests.lab.inside.kernel import sh
@@ -70,23 +70,23 @@ def captured(path: links.LinkPath, device: str, file: Path) -> bytes:
 
 def main() -> None:
     FOLDER.mkdir()
-    inside.mount_private()
+    executor.mount_private()
     for module in {*NVME.modules("target", ()), *NVME.modules("initiator", ()), "brd"}:
         sh("modprobe", module)
     near, journal = NamespaceHost("initiator"), Journal(FOLDER / "journal.jsonl")
     plan = make_plan(
-        Request(links=("wired",), protect=("tls",), transports=("nvme-tcp",), lab_kernel="debian")
+        RunRequest(links=("wired",), protect=("tls",), transports=("nvme-tcp",), lab_kernel="debian")
     )
     lun = Lun(serial="sealed", kind=BackingKind.BLOCK, path="/dev/ram0", size_bytes=BLOCKS * BLOCK_BYTES)
     with contextlib.ExitStack() as stack:
         sides = Sides(journal=journal, tag="abcd", target=near, initiators=(near,), luns=(lun,), logs=FOLDER)
         shared = stack.enter_context(NVME.shared(sides))
-        run = Run(
+        run = ProtectionContext(
             plan=plan, initiator=near, journal=journal, private=FOLDER, folder=FOLDER, shared=stack, paths=2
         )
         for index, secure in enumerate((False, True)):
             link = stack.enter_context(
-                links.bring_up(links.Place(journal, near, LINK, tag="abcd", index=index))
+                links.bring_up(links.LinkPlace(journal, near, LINK, tag="abcd", index=index))
             )
             path = dataclasses.replace(link, port=NVME.port)
             wanted = Export(
@@ -100,23 +100,23 @@ def main() -> None:
                 parameters={},
             )
             if secure:
-                kind = tls.Tls(daemons=tls.Daemons(run=run))
+                kind = tls.TlsDriver(daemons=tls.TlsDaemons(run=run))
                 witnesses = stack.enter_context(witness.witnesses(path, FOLDER))
-                ground = Ground(below=path, level=0, mtu_bytes=1500, witnesses=witnesses, raw=FOLDER)
-                layer = stack.enter_context(kind.protect(ground))
+                underlay = Underlay(below=path, level=0, mtu_bytes=1500, witnesses=witnesses, raw=FOLDER)
+                layer = stack.enter_context(kind.protect(underlay))
             with shared.attach(wanted) as session:
                 found = captured(path, session.disk.device, FOLDER / f"{index}.pcap")
-                told = {}
+                reported = {}
                 if secure:
                     for look in layer.look():
                         assert look.tally.faults == () and look.tally.out.bytes > 0, look
-                    told = layer.agreed
+                    reported = layer.agreed
                 print(
                     "tls" if secure else "clear",
                     found.count(MARK),
                     len(found),
                     session.agreed.get("tls"),
-                    told,
+                    reported,
                 )
         refuse_clear(journal, path)
     left = [line for line in Path("/proc/keys").read_text(encoding="utf-8").splitlines() if " psk " in line]
@@ -130,7 +130,9 @@ def refuse_clear(journal: Journal, path: links.LinkPath) -> None:
     )
     with journal.hold(path.target, made):
         try:
-            with journal.hold(path.initiator, Connection(made.nqn, made.address, made.port, made.host_nqn)):
+            with journal.hold(
+                path.initiator, NvmeController(made.nqn, made.address, made.port, made.host_nqn)
+            ):
                 raise AssertionError("a connection in clear was expected to be refused")
         except CommandFailed as error:
             print("refused:", error.message)

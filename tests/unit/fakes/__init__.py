@@ -24,10 +24,10 @@ from harness.hosts import NamespaceHost, programs
 from harness.hosts.runner import Completed
 from harness.model.errors import CommandFailed, Interrupted
 from harness.protection import witness
-from harness.protection.capture import MOST_SPARSE, Reader, Seen
+from harness.protection.capture import MOST_SPARSE, FrameReader, Seen
 from harness.protection.ipsec.charon import Charon
 from harness.protection.ipsec.layer import EspFrames
-from harness.protection.witness import Knock, Report, Witness
+from harness.protection.witness import ConnectAttempt, Witness, WitnessReport
 from tests.unit.fakes.answers import DONE, NO, Answer
 from tests.unit.fakes.ipsec import Ipsec
 from tests.unit.fakes.iscsi import Iscsi
@@ -47,7 +47,7 @@ IO_BYTES = 4_096_000
 
 WITNESS = programs.source("harness.protection", "witness")
 PCAP_HEADER = struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 96, 1)
-READER = Reader(frames=EspFrames(addresses=(bytes(4), bytes(4))), port=3260)
+READER = FrameReader(frames=EspFrames(addresses=(bytes(4), bytes(4))), port=3260)
 
 PROC_NET_SNMP = """\
 Ip: Forwarding DefaultTTL ReasmReqds ReasmOKs FragOKs FragCreates
@@ -222,18 +222,18 @@ class FakeDaemon:
 class FakeWitness(Witness):
     """One that tells what it is given: the reports one after another, the last again and again."""
 
-    def __init__(self, *reports: Report, knocks: Sequence[Knock] = ()) -> None:
+    def __init__(self, *reports: WitnessReport, attempts: Sequence[ConnectAttempt] = ()) -> None:
         self.reports = list(reports)
-        self.knocks = list(knocks)
+        self.attempts = list(attempts)
 
     def ask(self, what: int = witness.REPORT) -> None:
         pass
 
-    def report(self) -> Report:
+    def report(self) -> WitnessReport:
         return self.reports.pop(0) if len(self.reports) > 1 else self.reports[0]
 
-    def knocked(self) -> Knock:
-        return self.knocks.pop(0)
+    def attempted(self) -> ConnectAttempt:
+        return self.attempts.pop(0)
 
 
 @dataclass
@@ -258,7 +258,7 @@ class World:
     history: list[tuple[str, str]] = field(default_factory=list)
     """("+" or "-", thing), in order."""
     secret_files: dict[str, str] = field(default_factory=dict)
-    told: list[tuple[str, str, dict[str, Any]]] = field(default_factory=list)
+    vici_messages: list[tuple[str, str, dict[str, Any]]] = field(default_factory=list)
     """What each host's charons were told: host, command, message."""
     captures: list[FakeDaemon] = field(default_factory=list)
     moved_bytes: int = 0
@@ -298,7 +298,7 @@ class World:
         host = charon.host
         assert isinstance(host, FakeHost)
         text = json.dumps(message or {}, default=bytes.decode)
-        self.told.append((host.name, command, json.loads(text)))
+        self.vici_messages.append((host.name, command, json.loads(text)))
         try:
             status, _, said = self.run(host, Command(host.name, ("vici", command), text), within_s)
         except OSError as error:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from harness.protection.capture import MOST_SPARSE
-from harness.protection.witness import Association
+from harness.protection.witness import SaCounters
 from tests.unit.fakes.answers import DONE, Answer
 
 if TYPE_CHECKING:
@@ -59,7 +59,9 @@ class Ipsec:
     def _initiate(self, name: str) -> None:
         """charon's states and policies on both ends, as the initiator's connection says."""
         conn = next(
-            m[name] for h, c, m in self.world.told[::-1] if (h, c) == ("initiator", "load-conn") and name in m
+            m[name]
+            for h, c, m in self.world.vici_messages[::-1]
+            if (h, c) == ("initiator", "load-conn") and name in m
         )
         (near,), (far,) = conn["local_addrs"], conn["remote_addrs"]
         child = conn["children"][name]
@@ -137,10 +139,10 @@ def association(
     mode: str = "transport",
     ended: bool = False,
     missing: bool = False,
-) -> Association:
+) -> SaCounters:
     """A security association as a witness tells of it; its packets are full frames."""
     packets = carried_bytes // 1400 if packets is None else packets
-    return Association(
+    return SaCounters(
         spi=spi,
         source=source,
         destination=destination,

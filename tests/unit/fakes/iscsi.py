@@ -36,7 +36,7 @@ class Iscsi:
     """The IQN behind the kernel's session1, session2, …"""
     initiator: str = ""
     """By which sessions go."""
-    told_in_vain: int = 0
+    ignored_commands: int = 0
     """How many records are made before iscsid has told where its configuration is."""
 
     def act(self, netns: str | None, argv: tuple[str, ...], text: str) -> Answer | None:
@@ -96,9 +96,9 @@ class Iscsi:
             case ["--op", "delete"]:
                 return self.world.remove_if_there(node, (21, "", ""))
             case []:
-                is_told = self.told_in_vain == 0
-                self.told_in_vain = max(0, self.told_in_vain - 1)
-                return 0, f"# BEGIN RECORD 2.1.8\n{initiator.WITH_CHAP if is_told else ''}\n", ""
+                is_reported = self.ignored_commands == 0
+                self.ignored_commands = max(0, self.ignored_commands - 1)
+                return 0, f"# BEGIN RECORD 2.1.8\n{initiator.WITH_CHAP if is_reported else ''}\n", ""
             case ["--login"]:
                 self.world.make(session)
                 self.sessions.append(iqn)

@@ -58,8 +58,8 @@ class Nvme:
                 self.world.make(connection)
             case "tell":
                 number = self.connected.index(request["nqn"])
-                told = {"controller": f"nvme{number}", "disk": f"nvme{number}n1", "agreed": AGREED}
-                return 0, json.dumps(told), ""
+                reported = {"controller": f"nvme{number}", "disk": f"nvme{number}n1", "agreed": AGREED}
+                return 0, json.dumps(reported), ""
             case "disconnect":
                 return self.world.remove_if_there(connection, DONE)
             case "delete":

@@ -20,7 +20,7 @@ NOBODY = "NULL"
 """What a name or password says that is not set."""
 
 FEATURES = {"discovery_auth", "lio_version", "cpus_allowed_list"}
-"""Folders and files beside those of targets."""
+"""Folders and files next to those of targets."""
 
 PLUGINS = {"file": "fileio"}
 """By kind of backing; others are block devices."""

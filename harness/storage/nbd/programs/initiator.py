@@ -15,8 +15,8 @@ import struct
 from pathlib import Path
 from typing import Any
 
-from harness.hosts.programs.answering import NoAnswer, answer, folders_that_say, wait_until
-from harness.hosts.programs.netlink import NLM_F_ACK, Family, attribute, nested
+from harness.hosts.programs.answering import PortalSilent, answer, folders_that_say, wait_until
+from harness.hosts.programs.netlink import NLM_F_ACK, NetlinkFamily, attribute, nested
 
 DISKS = Path("/sys/block")
 
@@ -91,7 +91,7 @@ def number(kind: int, value: int, size: str = "Q") -> bytes:
 def ask_kernel(command: int, payload: bytes) -> dict[int, bytes]:
     """What the kernel's nbd answers; OSError if it refuses."""
     try:
-        family = Family("nbd")
+        family = NetlinkFamily("nbd")
     except FileNotFoundError as error:
         raise OSError("this kernel has no nbd: is the module loaded?") from error
     answers = family.ask(command, payload, NLM_F_ACK)
@@ -118,7 +118,7 @@ def open_portal(request: dict[str, Any]) -> socket.socket:
     try:
         connection.connect((request["address"], request["port"]))
     except OSError as error:
-        raise NoAnswer(error.strerror or f"nothing answered within {request['within_s']} s") from error
+        raise PortalSilent(error.strerror or f"nothing answered within {request['within_s']} s") from error
     return connection
 
 
@@ -130,7 +130,7 @@ def connect(request: dict[str, Any]) -> None:
             wanted = "refuses" if request["read_only"] else "takes"
             raise ConnectionError(f"expected a server that {wanted} writes, found another")
         connection.settimeout(None)
-        told = ask_kernel(
+        reported = ask_kernel(
             CONNECT,
             number(SIZE, found["size_bytes"])
             + number(BLOCK, max(BLOCK_BYTES, found["smallest_block_bytes"]))
@@ -140,7 +140,7 @@ def connect(request: dict[str, Any]) -> None:
             + nested(SOCKETS, nested(ITEM, number(FD, connection.fileno(), "I")))
             + attribute(BACKEND, request["backend"].encode() + b"\0"),
         )
-    disk = DISKS / f"nbd{struct.unpack('=I', told[INDEX])[0]}"
+    disk = DISKS / f"nbd{struct.unpack('=I', reported[INDEX])[0]}"
     wait_until(lambda: (disk / "size").read_text().strip() != "0", f"{disk.name} did not get a size")
     # On a single processor the kernel chooses mq-deadline, which makes sequential I/Os that wait into one.
     (disk / "queue/scheduler").write_text("none")

@@ -17,7 +17,7 @@ import struct
 from pathlib import Path
 from typing import Any
 
-from harness.hosts.programs.answering import NoAnswer, answer, folders_that_say, wait_until
+from harness.hosts.programs.answering import PortalSilent, answer, folders_that_say, wait_until
 
 FABRICS = Path("/dev/nvme-fabrics")
 CONTROLLERS, DISKS = Path("/sys/class/nvme"), Path("/sys/block")
@@ -63,7 +63,7 @@ def connect(request: dict[str, Any]) -> None:
     """Connect, and wait for the disk."""
 
     def give_up(_number: int, _frame: object) -> None:
-        raise NoAnswer(f"nothing answered within {request['within_s']} s")
+        raise PortalSilent(f"nothing answered within {request['within_s']} s")
 
     signal.signal(signal.SIGALRM, give_up)
     signal.alarm(request["within_s"])
@@ -72,7 +72,7 @@ def connect(request: dict[str, Any]) -> None:
             device.write(request["options"].encode())
     except OSError as error:
         if error.errno in NO_ANSWER:
-            raise NoAnswer(error.strerror) from error
+            raise PortalSilent(error.strerror) from error
         raise
     signal.alarm(0)
     wait_until(lambda: bool(disks(request["nqn"])), "the subsystem's namespace did not become a disk")

@@ -18,7 +18,7 @@ MESSAGE = struct.Struct("=IIQ")
 """Operation, number and time in nanoseconds (struct um_timetravel_msg)."""
 
 
-class Operation(enum.IntEnum):
+class TimeTravelOperation(enum.IntEnum):
     """What a message is for (enum um_timetravel_ops)."""
 
     ACK = 0
@@ -33,7 +33,7 @@ class Operation(enum.IntEnum):
 
 
 @dataclass(kw_only=True)
-class Entry:
+class Wish:
     """What one kernel wishes: to run at ``wish_ns``."""
 
     wish_ns: int = NEVER_NS
@@ -49,11 +49,11 @@ class Calendar:
     """
 
     now_ns: int = 0
-    entries: dict[int, Entry] = field(default_factory=dict)
+    entries: dict[int, Wish] = field(default_factory=dict)
     _wishes: int = 0
 
     def add(self, number: int) -> None:
-        self.entries[number] = Entry()
+        self.entries[number] = Wish()
         self.wish(number, 0)
 
     def wish(self, number: int, time_ns: int) -> None:

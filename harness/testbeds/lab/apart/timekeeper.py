@@ -21,7 +21,7 @@ from pathlib import Path
 import msgspec
 
 from harness.testbeds.lab.apart import vhost
-from harness.testbeds.lab.apart.calendar import MESSAGE, Calendar, Operation
+from harness.testbeds.lab.apart.calendar import MESSAGE, Calendar, TimeTravelOperation
 
 MOST_MESSAGES = 16
 REPLY_BYTES = vhost.HEADER.size + vhost.NUMBER.size
@@ -58,7 +58,7 @@ class StandstillError(Exception):
 
 
 @dataclass(kw_only=True)
-class Kernel:
+class KernelClock:
     """The clock of a kernel, and its interfaces."""
 
     clock: socket.socket
@@ -70,7 +70,7 @@ class Kernel:
     unheard: int = 0
     """How many orders it has not acknowledged yet."""
 
-    def order(self, operation: Operation, time_ns: int) -> bytes:
+    def order(self, operation: TimeTravelOperation, time_ns: int) -> bytes:
         """A message of the calendar's to it."""
         self.unheard += 1
         return MESSAGE.pack(operation, self.unheard, time_ns)
@@ -88,7 +88,7 @@ class Timekeeper:
         self._running = -1
         self._poll = select.epoll()
         self._handlers: dict[int, Callable[[], None]] = {}
-        self._kernels = [Kernel(clock=socket.socket(fileno=fd)) for fd in wiring.clock_fds]
+        self._kernels = [KernelClock(clock=socket.socket(fileno=fd)) for fd in wiring.clock_fds]
         for number, kernel in enumerate(self._kernels):
             self._calendar.add(number)
             self._on_message(kernel.clock, partial(self._hear, number))
@@ -128,15 +128,15 @@ class Timekeeper:
         """The next messages of a kernel to the calendar."""
         kernel, calendar = self._kernels[number], self._calendar
         for operation, message, time_ns in self._receive(number):
-            if operation == Operation.ACK:
+            if operation == TimeTravelOperation.ACK:
                 kernel.unheard -= 1
                 continue
-            if operation == Operation.REQUEST:
+            if operation == TimeTravelOperation.REQUEST:
                 calendar.wish(number, time_ns)
-            elif operation == Operation.UPDATE:
+            elif operation == TimeTravelOperation.UPDATE:
                 calendar.update(time_ns)
-            self._send(number, MESSAGE.pack(Operation.ACK, message, calendar.now_ns))
-            if operation == Operation.WAIT:
+            self._send(number, MESSAGE.pack(TimeTravelOperation.ACK, message, calendar.now_ns))
+            if operation == TimeTravelOperation.WAIT:
                 kernel.free_until_ns = 0
                 self._tell(number)
                 self._let_next_run()
@@ -167,15 +167,15 @@ class Timekeeper:
             with Path(os.devnull).open("rb") as nothing:
                 # Since Linux 6.12 a kernel expects two files with it, and does without what they may hold.
                 files = [nothing.fileno()] * 2
-                self._send(number, MESSAGE.pack(Operation.ACK, kernel.start, now_ns), files)
+                self._send(number, MESSAGE.pack(TimeTravelOperation.ACK, kernel.start, now_ns), files)
             kernel.start = None
             return
         orders = b""
         # Where kernels take turns, what is allowed to one is soon taken back from it.
         if goes_on and (until_ns := self._limit_ns(number)) > now_ns:
             kernel.free_until_ns = until_ns
-            orders = kernel.order(Operation.FREE_UNTIL, until_ns)
-        self._send(number, orders + kernel.order(Operation.RUN, now_ns))
+            orders = kernel.order(TimeTravelOperation.FREE_UNTIL, until_ns)
+        self._send(number, orders + kernel.order(TimeTravelOperation.RUN, now_ns))
 
     def _limit_ns(self, number: int) -> int:
         """Until when a kernel may set its clock by itself."""
@@ -192,7 +192,7 @@ class Timekeeper:
         kernel = self._kernels[number]
         if (until_ns := self._limit_ns(number)) < kernel.free_until_ns:
             kernel.free_until_ns = until_ns
-            self._send(number, kernel.order(Operation.FREE_UNTIL, until_ns))
+            self._send(number, kernel.order(TimeTravelOperation.FREE_UNTIL, until_ns))
             while kernel.unheard:  # before it goes on
                 self._hear(number)
         if answer is not None:

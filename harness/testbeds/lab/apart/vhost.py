@@ -58,7 +58,7 @@ MOST_WAITING = 4096
 """Frames that wait for the receiver's buffers; more are dropped, as a full interface drops them."""
 
 
-class Request(enum.IntEnum):
+class VhostUserRequest(enum.IntEnum):
     """The messages of the kernel's driver."""
 
     GET_FEATURES = 1
@@ -226,10 +226,13 @@ class Port:
         kind, flags, size = HEADER.unpack(data)
         payload = self._rest(size)
         try:
-            request = Request(kind)
+            request = VhostUserRequest(kind)
         except ValueError:
             raise ProtocolError(f"expected a known message of vhost-user, found number {kind}") from None
-        if request is not Request.SET_MEM_TABLE and request is not Request.SET_BACKEND_REQ_FD:
+        if (
+            request is not VhostUserRequest.SET_MEM_TABLE
+            and request is not VhostUserRequest.SET_BACKEND_REQ_FD
+        ):
             for fd in fds:
                 os.close(fd)
         answer = self._do(request, payload, fds)
@@ -259,32 +262,32 @@ class Port:
             data += more
         return data
 
-    def _do(self, request: Request, payload: bytes, fds: list[int]) -> bytes | None:
+    def _do(self, request: VhostUserRequest, payload: bytes, fds: list[int]) -> bytes | None:
         match request:
-            case Request.GET_FEATURES:
+            case VhostUserRequest.GET_FEATURES:
                 return NUMBER.pack(FEATURES)
-            case Request.GET_PROTOCOL_FEATURES:
+            case VhostUserRequest.GET_PROTOCOL_FEATURES:
                 return NUMBER.pack(PROTOCOL)
-            case Request.GET_CONFIG:
+            case VhostUserRequest.GET_CONFIG:
                 return self._configuration(payload)
-            case Request.SET_MEM_TABLE:
+            case VhostUserRequest.SET_MEM_TABLE:
                 self._memory.close()
                 self._memory.share(payload, fds)
-            case Request.SET_BACKEND_REQ_FD:
+            case VhostUserRequest.SET_BACKEND_REQ_FD:
                 (fd,) = fds
                 self.back = socket.socket(fileno=fd)
-            case Request.SET_VRING_NUM:
+            case VhostUserRequest.SET_VRING_NUM:
                 index, size = STATE.unpack(payload)
                 self._queues[index].size = size
-            case Request.SET_VRING_ADDR:
+            case VhostUserRequest.SET_VRING_ADDR:
                 index, _, descriptors, returned, available, _ = ADDRESSES.unpack(payload)
                 self._queues[index].place(descriptors, returned, available)
-            case Request.SET_VRING_ENABLE:
+            case VhostUserRequest.SET_VRING_ENABLE:
                 index, is_on = STATE.unpack(payload)
                 self._enabled[index] = bool(is_on)
                 if is_on and index == RECEIVE:
                     self._queues[index].ask_for_no_kicks()
-            case Request.VRING_KICK:
+            case VhostUserRequest.VRING_KICK:
                 index, _ = STATE.unpack(payload)
                 if index == TRANSMIT:
                     self._transmit()

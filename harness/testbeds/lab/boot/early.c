@@ -1,5 +1,5 @@
 /*
- * Loaded in front of the C library of fio in the lab (harness/runs/lean.py): fio's jobs begin sooner, and fio ends
+ * Loaded in front of the C library of fio in the lab (harness/runs/fio_startup.py): fio's jobs begin sooner, and fio ends
  * sooner after them.
  *
  * Nothing that is measured changes: fio takes the time from when a job begins to when it has ended, and in between all

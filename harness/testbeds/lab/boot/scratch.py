@@ -11,7 +11,7 @@ from typing import ClassVar
 import msgspec
 
 from harness.hosts import Host
-from harness.hosts.undo import Step
+from harness.hosts.undo import UndoStep
 from harness.model.errors import RequirementError
 from harness.parse.files import Room
 
@@ -28,8 +28,8 @@ class ScratchFolder(msgspec.Struct, frozen=True):
     def acquire(self, host: Host) -> None:
         host.run(["mkdir", "-m", "0700", self.path])
 
-    def undo(self) -> tuple[Step, ...]:
-        return (Step(("rm", "-rf", "--one-file-system", self.path)),)
+    def undo(self) -> tuple[UndoStep, ...]:
+        return (UndoStep(("rm", "-rf", "--one-file-system", self.path)),)
 
 
 DISK_FOLDERS = ("/tmp", "/var/tmp")  # noqa: S108

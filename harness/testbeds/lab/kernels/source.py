@@ -48,7 +48,7 @@ Copied = Callable[[float], None]
 
 
 @dataclass(frozen=True)
-class Limit:
+class VersionRange:
     """An option of ``kernel.config`` or a patch that is only for Linux ``since`` one version and ``before``
     another.
 
@@ -74,21 +74,21 @@ _LIBRARY = "since Linux 6.16 it is in lib/crypto, closed to user-mode Linux: por
 _RELATIVE = "Linux 6.4 addresses the tables of these ciphers relative to the instruction"
 
 LIMITS = (
-    Limit("CONFIG_NVME_TCP_TLS", _TLS, since=(6, 7), is_missed=True),
-    Limit("CONFIG_NVME_TARGET_TCP_TLS", _TLS, since=(6, 7), is_missed=True),
-    Limit("CONFIG_BASE_FULL", _SMALL, before=(6, 10)),
-    Limit("CONFIG_UML_NET", _VECTOR, before=(6, 16)),
-    Limit("CONFIG_NETFILTER_XTABLES_LEGACY", _TABLES, since=(6, 17)),
-    Limit("CONFIG_IP_NF_IPTABLES_LEGACY", _TABLES, since=(6, 17)),
-    Limit("CONFIG_PROC_SYSCTL", "since Linux 7.3 it is SYSCTL, which is always on", before=(7, 3)),
-    Limit(RADIOS, _WIFI, before=(7, 0), is_missed=True),
-    Limit("CONFIG_CRYPTO_CHACHA20_X86_64", _LIBRARY, before=(6, 16), is_missed=True),
-    Limit("CONFIG_CRYPTO_POLY1305_X86_64", _LIBRARY, before=(6, 16), is_missed=True),
-    Limit("CONFIG_CRYPTO_SHA1_SSSE3", _LIBRARY, before=(6, 16), is_missed=True),
-    Limit("CONFIG_CRYPTO_SHA256_SSSE3", _LIBRARY, before=(6, 16), is_missed=True),
-    Limit("CONFIG_CRYPTO_SHA512_SSSE3", _LIBRARY, before=(6, 16), is_missed=True),
-    Limit("rip.patch", _RELATIVE, before=(6, 4)),
-    Limit(
+    VersionRange("CONFIG_NVME_TCP_TLS", _TLS, since=(6, 7), is_missed=True),
+    VersionRange("CONFIG_NVME_TARGET_TCP_TLS", _TLS, since=(6, 7), is_missed=True),
+    VersionRange("CONFIG_BASE_FULL", _SMALL, before=(6, 10)),
+    VersionRange("CONFIG_UML_NET", _VECTOR, before=(6, 16)),
+    VersionRange("CONFIG_NETFILTER_XTABLES_LEGACY", _TABLES, since=(6, 17)),
+    VersionRange("CONFIG_IP_NF_IPTABLES_LEGACY", _TABLES, since=(6, 17)),
+    VersionRange("CONFIG_PROC_SYSCTL", "since Linux 7.3 it is SYSCTL, which is always on", before=(7, 3)),
+    VersionRange(RADIOS, _WIFI, before=(7, 0), is_missed=True),
+    VersionRange("CONFIG_CRYPTO_CHACHA20_X86_64", _LIBRARY, before=(6, 16), is_missed=True),
+    VersionRange("CONFIG_CRYPTO_POLY1305_X86_64", _LIBRARY, before=(6, 16), is_missed=True),
+    VersionRange("CONFIG_CRYPTO_SHA1_SSSE3", _LIBRARY, before=(6, 16), is_missed=True),
+    VersionRange("CONFIG_CRYPTO_SHA256_SSSE3", _LIBRARY, before=(6, 16), is_missed=True),
+    VersionRange("CONFIG_CRYPTO_SHA512_SSSE3", _LIBRARY, before=(6, 16), is_missed=True),
+    VersionRange("rip.patch", _RELATIVE, before=(6, 4)),
+    VersionRange(
         "xstate.patch", "Linux 6.13 asks the machine how large the state is (3f17fed21491)", before=(6, 13)
     ),
 )

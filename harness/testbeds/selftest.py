@@ -28,14 +28,14 @@ SIZE_BYTES = 4 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outcome:
+class SelftestOutcome:
     """What was tried, as the end of a sentence, and why it failed; None if it went well."""
 
     what: str
     error: HarnessError | None = None
 
 
-def of(host: Host, role: str, folder: Path, asked: Asked) -> Iterator[Outcome]:
+def of(host: Host, role: str, folder: Path, asked: Asked) -> Iterator[SelftestOutcome]:
     """Try all that is asked of a role, on a host that lacks nothing. HostLost if it is lost meanwhile.
 
     ``folder`` is for logs.
@@ -43,14 +43,14 @@ def of(host: Host, role: str, folder: Path, asked: Asked) -> Iterator[Outcome]:
     journal = Journal(folder / "journal.jsonl")
     tag = secrets.token_hex(2)
 
-    def outcome(what: str, attempt: Callable[[], str | None]) -> Outcome:
+    def outcome(what: str, attempt: Callable[[], str | None]) -> SelftestOutcome:
         """Run ``attempt``, which may return a better description of what it tried."""
         try:
-            return Outcome(what=attempt() or what)
+            return SelftestOutcome(what=attempt() or what)
         except HostLost:
             raise
         except (HarnessError, OSError) as error:
-            return Outcome(
+            return SelftestOutcome(
                 what=what, error=error if isinstance(error, HarnessError) else CommandFailed(str(error))
             )
 
@@ -65,7 +65,7 @@ def of(host: Host, role: str, folder: Path, asked: Asked) -> Iterator[Outcome]:
         for what, trial in kind.trials(host, role, folder):
             yield outcome(what, trial)
     for leak in journal.leaks:
-        yield Outcome(what="to undo all that", error=CommandFailed(leak))
+        yield SelftestOutcome(what="to undo all that", error=CommandFailed(leak))
 
 
 def _export(transport: Transport, journal: Journal, host: Host, tag: str, folder: Path) -> str:

@@ -1,4 +1,4 @@
-"""The program that waits in a standing lab for runs: ``python -m harness.runs.waiting FOLDER RUNS``.
+"""The program that waits in a persistent lab for runs: ``python -m harness.runs.worker FOLDER RUNS``.
 
 It finds its orders as files in ``FOLDER``, and has carried out ``RUNS`` before. Each run has a process of its
 own with mounts of its own, forked from this one, which has imported everything: that takes longer in the lab
@@ -18,10 +18,10 @@ from typing import NoReturn
 
 from harness.hosts import signals
 from harness.model.errors import Interrupted
-from harness.runs import alongside, inside  # noqa: F401 -- what runs import later is imported here
+from harness.runs import column_probes, executor  # noqa: F401 -- what runs import later is imported here
 from harness.storage import transports
-from harness.testbeds.lab.exchange import Exchange, Order, Renewal, Report
-from harness.testbeds.started import JOURNAL, RESULTS, WAITING, command
+from harness.testbeds.entry_points import JOURNAL, RESULTS, WORKER, command
+from harness.testbeds.lab.exchange import Exchange, Renewal, WorkerOrder, WorkerReport
 
 RENEWED = 75
 """The exit status of a process that got a renewal in place of an order."""
@@ -71,7 +71,7 @@ def _in_child(exchange: Exchange, number: int) -> NoReturn:
         signals.unwind()
         if ctypes.CDLL(None, use_errno=True).unshare(CLONE_NEWNS):
             raise OSError(ctypes.get_errno(), "unshare")
-        inside.get_ready()
+        executor.get_ready()
         folder = _next_folder(exchange, number)
         if folder is None:
             status = RENEWED
@@ -82,7 +82,7 @@ def _in_child(exchange: Exchange, number: int) -> NoReturn:
             os.dup2(console, 1)
             os.dup2(console, 2)
             os.close(console)
-            status = inside.run(str(folder), JOURNAL)
+            status = executor.run(str(folder), JOURNAL)
     except Interrupted:
         pass
     except BaseException:
@@ -96,7 +96,7 @@ def _in_child(exchange: Exchange, number: int) -> NoReturn:
 def _next_folder(exchange: Exchange, number: int) -> Path | None:
     """The folder of the run of that number, once it is ordered; None if a renewal is."""
     while exchange.read(Renewal) is None:
-        if (order := exchange.read(Order)) is not None and order.number == number:
+        if (order := exchange.read(WorkerOrder)) is not None and order.number == number:
             return Path(RESULTS, order.folder)
         time.sleep(POLL_S)
     return None
@@ -108,13 +108,13 @@ def main(argv: list[str]) -> NoReturn:
     before = things()
     # The collector would look at every object, and in the lab each page that a child touches takes its time.
     gc.freeze()
-    exchange.put(Report(runs))
+    exchange.put(WorkerReport(runs))
     while (status := carry_out(exchange, runs + 1)) != RENEWED:
         runs += 1
-        exchange.put(Report(runs, status, tuple(sorted(things() - before))))
+        exchange.put(WorkerReport(runs, status, tuple(sorted(things() - before))))
     exchange.remove(Renewal)
     CACHES.write_text("3")
-    os.execv(sys.executable, command(WAITING, argv[0], str(runs)))  # noqa: S606
+    os.execv(sys.executable, command(WORKER, argv[0], str(runs)))  # noqa: S606
 
 
 if __name__ == "__main__":

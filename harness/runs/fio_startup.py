@@ -29,7 +29,7 @@ from pathlib import Path
 
 from harness.hosts import runner
 from harness.model.errors import HarnessError
-from harness.testbeds.started import EARLY
+from harness.testbeds.entry_points import EARLY
 
 DISPENSABLE = re.compile(
     r"lib(gfapi|nbd|ibverbs|rdmacm|rados|rbd|pmem|pmem2|pmemblk|daxctl|ndctl|iscsi|nfs|curl|curl-gnutls|hdfs)\.so\b"

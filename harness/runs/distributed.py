@@ -60,7 +60,7 @@ wait
 """
 
 
-def run_together(jobs: Sequence[tuple[Host, str]], *, folder: Path, timeout_s: float) -> Done:
+def run_distributed(jobs: Sequence[tuple[Host, str]], *, folder: Path, timeout_s: float) -> Done:
     """Run each fio job file on its host, all at once, and wait for them, but no longer than ``timeout_s``.
 
     Each job has ``thread`` set, because one in a process of its own would leave the session that is killed at

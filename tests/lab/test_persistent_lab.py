@@ -12,8 +12,8 @@ import pytest
 
 from harness.hosts.state import state_folder
 from harness.model import Status
-from harness.runs import inside
-from harness.testbeds.lab import standing
+from harness.runs import executor
+from harness.testbeds.lab import persistent
 from tests.lab.cli import Measured, alive, descendants, harness, harness_once, measure, running, wait_for
 from tests.lab.test_interruption import scratch_folders
 
@@ -35,9 +35,9 @@ def results(tmp_path: Path) -> Iterator[Path]:
     assert scratch_folders() <= before
 
 
-def up() -> standing.Kept:
+def up() -> persistent.Kept:
     """What is kept up."""
-    found = standing.ask(state_folder())
+    found = persistent.ask(state_folder())
     assert found is not None
     return found
 
@@ -51,7 +51,7 @@ def run_in(results: Path, name: str, *words: str) -> Measured:
 
 def facts(run: Measured) -> Any:
     """What the run's environment has about a lab that was up before."""
-    return run.environment["machine"].get("standing_lab")
+    return run.environment["machine"].get("persistent_lab")
 
 
 def test_two_runs_share_a_lab_and_nothing_is_left(results: Path) -> None:
@@ -64,8 +64,8 @@ def test_two_runs_share_a_lab_and_nothing_is_left(results: Path) -> None:
         assert run.done.status == 0, run.done
         (record,) = run.records.values()
         assert record.status is Status.OK
-        assert record.beside is not None
-        watched.append(record.beside.others)
+        assert record.telemetry is not None
+        watched.append(record.telemetry.others)
         assert facts(run)["runs_before"] == number
     assert any(watched)  # unless who looks got no processor for seconds
     assert 0 < facts(runs[0])["up_s"] < facts(runs[1])["up_s"]
@@ -84,7 +84,7 @@ def test_two_runs_share_a_lab_and_nothing_is_left(results: Path) -> None:
 def test_of_changed_code_the_worker_is_new_and_the_kernel_is_not(results: Path) -> None:
     """A file of the harness looks changed; what the worker loads is then what is there."""
     first = run_in(results, "first", "--smoke")
-    file = Path(inside.__file__)
+    file = Path(executor.__file__)
     times = file.stat().st_atime_ns, file.stat().st_mtime_ns
     try:
         os.utime(file)
@@ -110,7 +110,7 @@ def test_a_killed_run_costs_the_lab_its_kernel(results: Path) -> None:
     assert facts(run)["runs_before"] == 0
 
 
-def test_a_killed_keeper_takes_its_kernel_along(results: Path) -> None:
+def test_a_killed_lab_daemon_takes_its_kernel_along(results: Path) -> None:
     processes = descendants(up().pid)
     folders = scratch_folders()
     os.kill(up().pid, signal.SIGKILL)
@@ -122,4 +122,4 @@ def test_a_killed_keeper_takes_its_kernel_along(results: Path) -> None:
     again = harness_once("lab", "start", "--results", str(results), "--idle", "1s", "--memory", "64")
     assert again.status == 0, again
     state = state_folder()
-    assert wait_for(lambda: not standing.is_up(state), deadline_s=GONE_WITHIN_S)
+    assert wait_for(lambda: not persistent.is_up(state), deadline_s=GONE_WITHIN_S)

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import sys
 
-INSIDE = "harness.runs.inside"
+EXECUTOR = "harness.runs.executor"
 """A run, within its testbed."""
 
-WAITING = "harness.runs.waiting"
-"""What waits for runs in the kernel of a standing lab."""
+WORKER = "harness.runs.worker"
+"""What waits for runs in the kernel of a persistent lab."""
 
-KEEPER = "harness.testbeds.lab.standing.keeper"
+LAB_DAEMON = "harness.testbeds.lab.persistent.daemon"
 """What owns that kernel."""
 
 RESULTS = "/run/results"

@@ -1,6 +1,6 @@
-"""The keeper of a standing lab: ``python -m harness.testbeds.lab.standing.keeper STATE TERMS IDLE_S``.
+"""The daemon of a persistent lab: ``python -m harness.testbeds.lab.persistent.daemon STATE TERMS IDLE_S``.
 
-``standing`` says what it is for.
+``persistent`` says what it is for.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from harness.hosts import signals
 from harness.hosts.journal import Journal
 from harness.hosts.state import Owner, is_locked, lasting_folder, locked
 from harness.model.errors import HarnessError, Interrupted, TestbedError
-from harness.testbeds import started
-from harness.testbeds.lab import boot, standing
-from harness.testbeds.lab.exchange import Exchange, Order, Renewal, Report
-from harness.testbeds.lab.standing import Kept, Terms
+from harness.testbeds import entry_points
+from harness.testbeds.lab import boot, persistent
+from harness.testbeds.lab.exchange import Exchange, Renewal, WorkerOrder, WorkerReport
+from harness.testbeds.lab.persistent import Kept, LabTerms
 
 BOOT_DEADLINE_S = 100.0
-"""Less than who starts a keeper waits for it, and some 3 s on a machine that does nothing else."""
+"""Less than who starts a daemon waits for it, and some 3 s on a machine that does nothing else."""
 
 LOOK_S = 0.5
 """Time between two looks at the harness's files. Several are edited at a time: it is loaded once they were
@@ -34,18 +34,18 @@ POLL_S = 0.05
 LAST_WORDS_BYTES = 16 << 10
 
 
-class _End(Exception):
+class _Stopped(Exception):
     """The lab was stopped, or was idle for too long."""
 
 
-class _Spoilt(Exception):
+class _KernelSpoilt(Exception):
     """The kernel may not be what a run expects any more; why."""
 
 
-class Keeper:
+class LabDaemon:
     """Keeps a lab up, with its files in the folder ``state``."""
 
-    def __init__(self, state: Path, terms: Terms, idle_s: float) -> None:
+    def __init__(self, state: Path, terms: LabTerms, idle_s: float) -> None:
         now = time.monotonic()
         self._state = state
         self._kept = Kept(
@@ -62,21 +62,21 @@ class Keeper:
 
     def keep(self) -> None:
         """Keep it up until it is stopped, interrupted, or idle for too long."""
-        with locked(self._state / standing.LOCK) as lock:
+        with locked(self._state / persistent.LOCK) as lock:
             lock.truncate(0)
             owner = Owner(os.getpid(), "harness lab start", time.strftime("%Y-%m-%d %H:%M:%S"))
             lock.write(msgspec.json.encode(owner))
             lock.flush()
-            journal = Journal(self._state / standing.JOURNAL, lasting=lasting_folder())
+            journal = Journal(self._state / persistent.JOURNAL, lasting=lasting_folder())
             try:
-                with contextlib.suppress(_End):
+                with contextlib.suppress(_Stopped):
                     while True:
                         self._keep_kernel(journal)
             finally:
                 signals.ignore()
                 journal.end()
-                for name in standing.FILES:
-                    if name != standing.JOURNAL:  # it stays if something could not be undone
+                for name in persistent.FILES:
+                    if name != persistent.JOURNAL:  # it stays if something could not be undone
                         (self._state / name).unlink(missing_ok=True)
                 with contextlib.suppress(OSError):
                     self._state.rmdir()
@@ -84,10 +84,10 @@ class Keeper:
     def _keep_kernel(self, journal: Journal) -> None:
         """Boot a kernel, and look on until it is spoilt; if it cannot be used at all, until that may have
         changed. TestbedError if there was none before."""
-        self._write(loaded=standing.worker(), runs=0, fault="", is_ready=False)
+        self._write(loaded=persistent.worker(), runs=0, fault="", is_ready=False)
         try:
             self._boot(journal)
-        except _Spoilt as spoilt:
+        except _KernelSpoilt as spoilt:
             self._write(before=str(spoilt), is_ready=False)
         except TestbedError as error:
             if not self._kept.exchange:
@@ -97,16 +97,16 @@ class Keeper:
                 self._look()
 
     def _boot(self, journal: Journal) -> None:
-        console = self._state / standing.CONSOLE
+        console = self._state / persistent.CONSOLE
         console.unlink(missing_ok=True)
         terms = self._kept.terms
         with boot.booted(
-            started.command(started.WAITING, started.EXCHANGE, "0"),
+            entry_points.command(entry_points.WORKER, entry_points.EXCHANGE, "0"),
             journal=journal,
             console=console,
             results=Path(terms.results),
             storage_bytes=terms.storage_bytes,
-            kernel=standing.kernel_of(terms.kernel),
+            kernel=persistent.kernel_of(terms.kernel),
             has_exchange=True,
         ) as booted:
             assert booted.exchange is not None  # noqa: S101 -- asked for
@@ -117,9 +117,9 @@ class Keeper:
             while True:
                 self._look()
                 # In this order, because a run locks, orders, awaits its report and unlocks.
-                order = exchange.read(Order)
-                is_used = is_locked(self._state / standing.USED)
-                report = exchange.read(Report)
+                order = exchange.read(WorkerOrder)
+                is_used = is_locked(self._state / persistent.USED)
+                report = exchange.read(WorkerReport)
                 if order is None or order.number <= self._kept.runs:
                     order = None  # an earlier run's
                 if order is not None and report is not None and report.number == order.number:
@@ -127,16 +127,16 @@ class Keeper:
                         self._note(order, report)
                 elif booted.process.poll() is not None:
                     if order is None:
-                        raise _Spoilt("it ended")
+                        raise _KernelSpoilt("it ended")
                     self._tell_last_words(booted, order.folder)
-                    raise _Spoilt(f"it ended in the run {order.folder}")
+                    raise _KernelSpoilt(f"it ended in the run {order.folder}")
                 elif order is not None:
                     if not is_used:
-                        raise _Spoilt(f"the run {order.folder} was given up")
+                        raise _KernelSpoilt(f"the run {order.folder} was given up")
                     self._kept = msgspec.structs.replace(self._kept, used_at_s=time.monotonic())
                 elif self._has_changed():
                     self._write(loaded=self._seen, is_ready=False)
-                    exchange.remove(Report)
+                    exchange.remove(WorkerReport)
                     exchange.put(Renewal())
                     self._await_loaded(booted, exchange)
                     self._write()
@@ -144,31 +144,31 @@ class Keeper:
     def _look(self) -> None:
         """Wait a moment. _End if nobody wants the lab any more."""
         time.sleep(POLL_S)
-        if (self._state / standing.STOP).exists() or self._kept.idle_s > self._kept.idle_limit_s:
-            raise _End
+        if (self._state / persistent.STOP).exists() or self._kept.idle_s > self._kept.idle_limit_s:
+            raise _Stopped
 
     def _has_changed(self) -> bool:
         """Whether the harness is to be loaded: it has changed, and no longer does."""
         if time.monotonic() - self._looked_at_s < LOOK_S:
             return False
         self._looked_at_s = time.monotonic()
-        before, self._seen = self._seen, standing.worker()
+        before, self._seen = self._seen, persistent.worker()
         return self._seen not in (self._kept.loaded, *([] if before == self._seen else [self._seen]))
 
     def _await_loaded(self, booted: boot.Lab, exchange: Exchange) -> None:
         """Wait until the program in the kernel has loaded the harness."""
         end = time.monotonic() + BOOT_DEADLINE_S
-        while exchange.read(Report) is None:
+        while exchange.read(WorkerReport) is None:
             if booted.process.poll() is not None or time.monotonic() > end:
                 raise TestbedError(f"the lab did not come up: {booted.last_words()}")
             time.sleep(POLL_S)
 
-    def _note(self, order: Order, report: Report) -> None:
+    def _note(self, order: WorkerOrder, report: WorkerReport) -> None:
         """Note that a run has ended. The kernel is spoilt by one that failed or left something."""
         if report.left:
-            raise _Spoilt(f"the run {order.folder} left {', '.join(report.left)}")
+            raise _KernelSpoilt(f"the run {order.folder} left {', '.join(report.left)}")
         if report.status:
-            raise _Spoilt(f"the run {order.folder} failed")
+            raise _KernelSpoilt(f"the run {order.folder} failed")
         self._write(runs=report.number, used_at_s=time.monotonic())
 
     def _tell_last_words(self, booted: boot.Lab, folder: str) -> None:
@@ -182,9 +182,9 @@ class Keeper:
     def _write(self, *, is_ready: bool = True, **changes: object) -> None:
         """Let commands know what is kept now; nothing while it is not ready for them."""
         self._kept = msgspec.structs.replace(self._kept, **changes)
-        file = self._state / standing.KEPT
+        file = self._state / persistent.KEPT
         if is_ready:
-            new = self._state / standing.NEW
+            new = self._state / persistent.NEW
             new.write_bytes(msgspec.json.encode(self._kept))
             new.rename(file)
         else:
@@ -196,7 +196,7 @@ def main(argv: list[str]) -> int:
     signals.unwind()
     state, terms, idle_s = argv
     try:
-        Keeper(Path(state), msgspec.json.decode(terms, type=Terms), float(idle_s)).keep()
+        LabDaemon(Path(state), msgspec.json.decode(terms, type=LabTerms), float(idle_s)).keep()
     except HarnessError as error:
         sys.stderr.write(f"{error}\n")
         return error.exit_code

@@ -21,8 +21,8 @@ from harness.report.charts import (
     vertical,
 )
 from harness.report.content import ColumnFacts
-from harness.results import overtime
-from harness.results.overtime import Course
+from harness.results import bandwidth_series
+from harness.results.bandwidth_series import BandwidthSeries
 from harness.table.options import Table
 
 _POINTS = 40
@@ -42,7 +42,7 @@ def courses(table: Table, facts: Sequence[ColumnFacts], folders: Mapping[str, Pa
         known = [
             (fact, course.coarser(_POINTS))
             for fact in facts
-            if (course := overtime.of_cell(fact.samples.get(row.workload, ()), folders)) is not None
+            if (course := bandwidth_series.of_cell(fact.samples.get(row.workload, ()), folders)) is not None
         ]
         rates = [rate for _, course in known for rate in (*course.low, *course.high) if rate > 0]
         x = draw.linear([course.interval_s * len(course.median) for _, course in known], LEFT, WIDTH - 12)
@@ -68,7 +68,7 @@ def courses(table: Table, facts: Sequence[ColumnFacts], folders: Mapping[str, Pa
     return found
 
 
-def _curve(fact: ColumnFacts, course: Course, x: draw.Scale, y: draw.Scale) -> Curve:
+def _curve(fact: ColumnFacts, course: BandwidthSeries, x: draw.Scale, y: draw.Scale) -> Curve:
     after_s = [course.interval_s * (place + 0.5) for place in range(len(course.median))]
     high, middle, low = (
         [(x.at(s), y.at(rate)) for s, rate in zip(after_s, rates, strict=True)]
@@ -87,7 +87,7 @@ def _curve(fact: ColumnFacts, course: Course, x: draw.Scale, y: draw.Scale) -> C
     )
 
 
-def _figures(course: Course) -> tuple[str, ...]:
+def _figures(course: BandwidthSeries) -> tuple[str, ...]:
     state = course.state
     return (
         str(course.repeats),

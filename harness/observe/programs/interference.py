@@ -1,6 +1,6 @@
 """One sample of the processors of the machine that it runs on: which time is explained, and who waited.
 
-    neighbours.py PROC [NAMESPACE...]
+    interference.py PROC [NAMESPACE...]
 
 PROC is where a procfs with all of the machine's processes is mounted. It prints one JSON object, with the
 fields of ``disturbance.Look``. For how long the machine slept is the difference of two of its clocks

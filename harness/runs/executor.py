@@ -1,5 +1,5 @@
 """The part of a run that is inside a testbed, as root, in its own mount namespace: ``python -m
-harness.runs.inside``.
+harness.runs.executor``.
 
 The lab and the machine's own kernel run the same code here. Its mounts are private to this process and vanish
 with it: configuration, node records and secrets never reach a disk.
@@ -32,7 +32,7 @@ from harness.parse.hosts import LOCAL, parse_address
 from harness.results import planned, probe_store
 from harness.results.events import Emit, Ended, Failed, Phase, writer
 from harness.results.store import RunFolder
-from harness.runs import lean, modules
+from harness.runs import fio_startup, modules
 from harness.runs.cells import CellComposer
 from harness.runs.columns import Hosts
 from harness.runs.prober import Prober, questions
@@ -73,7 +73,7 @@ def get_ready() -> None:
     """On the lab's kernel: do ahead what each run does. A run finds out by itself what could not be done."""
     with contextlib.suppress(HarnessError, OSError):
         mount_private()
-        lean.fio(PRIVATE)
+        fio_startup.fio(PRIVATE)
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ from harness.cli.run import _answer
 from harness.explain import Explained, Limit, explain
 from harness.model import Backing, BackingKind, Job, Plan, Record, Status
 from harness.report import load
-from harness.report.answer import Answer, Comparison, answers, in_words
+from harness.report.conclusion import Conclusion, ThroughputRatio, answers, in_words
 from harness.results.store import RunFolder
 from harness.table import build
 from tests import flat
@@ -24,7 +24,7 @@ WIDTH = 80
 OLD = Path(__file__).parents[1] / "data" / "schema-1" / "results"
 
 
-def told(records: list[Record], plan: Plan | None = None) -> list[Answer]:
+def concluded(records: list[Record], plan: Plan | None = None) -> list[Conclusion]:
     plans = {"r1": plan or plan_of_them()}
     return answers(build(records, plans=plans), explain(records, plans))
 
@@ -48,13 +48,13 @@ def in_repeats(*rates: tuple[float, float], workload: str = "seq-read-256k") -> 
     return found
 
 
-def of_ipsec(records: list[Record]) -> Answer:
-    (answer,) = (answer for answer in told(records) if answer.column.column.protection)
+def of_ipsec(records: list[Record]) -> Conclusion:
+    (answer,) = (answer for answer in concluded(records) if answer.column.column.protection)
     return answer
 
 
 def test_each_column_over_a_network_is_compared_with_the_one_below_it() -> None:
-    found = told(columns(), on_disk())
+    found = concluded(columns(), on_disk())
     assert [(answer.subject, answer.baseline, answer.whole) for answer in found] == [
         ("iSCSI over wired", "", "the local disk"),
         ("IPsec null-sha256 over wired", "wired", "wired"),
@@ -62,20 +62,20 @@ def test_each_column_over_a_network_is_compared_with_the_one_below_it() -> None:
     ]
     kept = [loss.kept for answer in found for loss in answer.losses]
     assert kept == [pytest.approx((part,)) for part in (60 / 2500, 2500 / 5000, 2500 / 30000)]
-    assert "that is 98 % slower than the local disk (95 %: within 0.1)" in found[0].told
+    assert "that is 98 % slower than the local disk (95 %: within 0.1)" in found[0].sentences
 
 
 def test_next_to_memory_a_column_is_held_to_what_its_link_carries() -> None:
-    plain, null, _ = told(columns())
+    plain, null, _ = concluded(columns())
     assert plain.subject == "iSCSI over wired to a disk in memory" and plain.whole == "the link's goodput"
     (loss,) = plain.losses
     assert loss.kept == pytest.approx((262144 / 2500e-6 / 117.69e6,), rel=0.01)
-    assert plain.told == (
+    assert plain.sentences == (
         "At 256K iSCSI over wired to a disk in memory nearly fills the link: 105 of the link's "
         "goodput of 117.7 MB/s, where one request at a time allows 112.6; the link's rate decides "
         "(confidence medium)."
     )
-    assert "memory" not in null.told and "disk" not in null.told
+    assert "memory" not in null.sentences and "disk" not in null.sentences
 
 
 def test_transport_and_tunnel_mode_are_two_columns() -> None:
@@ -89,9 +89,9 @@ def test_transport_and_tunnel_mode_are_two_columns() -> None:
 
 
 def test_a_column_has_its_name_its_cost_its_limit_and_what_helps() -> None:
-    wired, *_, gcm = told(columns())
+    wired, *_, gcm = concluded(columns())
     assert wired.help.startswith("A link of twice the rate would lift seq-read-256k from 105 to between ")
-    assert gcm.told == (
+    assert gcm.sentences == (
         "At 256K IPsec aes128gcm16 over wired costs 92 % compared with wired "
         "(95 %: within 0.1): 8.72 of the link's goodput of 117.7 MB/s; crypto work decides (confidence "
         "medium)."
@@ -102,7 +102,7 @@ def test_a_column_has_its_name_its_cost_its_limit_and_what_helps() -> None:
 
 
 @pytest.mark.parametrize(
-    ("limit", "either", "name", "is_told"),
+    ("limit", "either", "name", "is_reported"),
     [
         (Limit.CPU, {}, "aes128gcm16", True),
         (Limit.UNKNOWN, {Limit.CPU: (0.2, 0.4), Limit.CRYPTO: (0.4, 0.6)}, "aes128gcm16", True),
@@ -111,7 +111,7 @@ def test_a_column_has_its_name_its_cost_its_limit_and_what_helps() -> None:
     ],
 )
 def test_segmentation_offload_is_named_where_packets_may_be_what_limits(
-    limit: Limit, either: dict[Limit, tuple[float, float]], name: str, is_told: bool
+    limit: Limit, either: dict[Limit, tuple[float, float]], name: str, is_reported: bool
 ) -> None:
     cells = [
         msgspec.structs.replace(
@@ -122,11 +122,11 @@ def test_segmentation_offload_is_named_where_packets_may_be_what_limits(
     found = answers(build(columns(), plans={"r1": plan_of_them()}), cells)
     (answer,) = (each for each in found if each.column.column.protection == (name,))
     assert answer.losses[0].block_bytes == 256 << 10
-    assert ("esp4_offload" in answer.help) is is_told
-    assert ("esp4_offload" in answer.words) is is_told
+    assert ("esp4_offload" in answer.help) is is_reported
+    assert ("esp4_offload" in answer.words) is is_reported
 
 
-def judged_labs(records: list[Record], *labs: str) -> list[Explained]:
+def judged_lab_limited(records: list[Record], *labs: str) -> list[Explained]:
     """The cells, of which those of some columns are the lab's own."""
     return [
         msgspec.structs.replace(cell, verdict=msgspec.structs.replace(cell.verdict, limited_by=Limit.LAB))
@@ -138,25 +138,25 @@ def judged_labs(records: list[Record], *labs: str) -> list[Explained]:
 
 def test_a_loss_compared_with_a_figure_of_the_lab_is_no_answer() -> None:
     table = build(columns(), plans={"r1": plan_of_them()})
-    plain, _, gcm = answers(table, judged_labs(columns(), "wired"))
-    assert plain.losses and not plain.labs_own
-    assert gcm.labs_own == ("seq-read-256k",) and not gcm.losses
+    plain, _, gcm = answers(table, judged_lab_limited(columns(), "wired"))
+    assert plain.losses and not plain.lab_limited
+    assert gcm.lab_limited == ("seq-read-256k",) and not gcm.losses
     why = "because the lab itself limited its figures, or those that it is compared with."
-    assert gcm.told == f"no answer on IPsec aes128gcm16 over wired, {why}"
+    assert gcm.sentences == f"no answer on IPsec aes128gcm16 over wired, {why}"
     assert not (gcm.left_out or gcm.help)
-    assert "the lab itself decides, so this says nothing of such a link (confidence " in plain.told
+    assert "the lab itself decides, so this says nothing of such a link (confidence " in plain.sentences
 
 
 def test_a_column_that_the_lab_limits_is_no_answer_and_concerns_no_other() -> None:
     table = build(columns(), plans={"r1": plan_of_them()})
-    _, null, gcm = answers(table, judged_labs(columns(), "wired+null-sha256"))
-    assert null.labs_own and not null.losses
-    assert gcm.losses and not gcm.labs_own
+    _, null, gcm = answers(table, judged_lab_limited(columns(), "wired+null-sha256"))
+    assert null.lab_limited and not null.losses
+    assert gcm.losses and not gcm.lab_limited
 
 
 def test_an_answer_says_what_it_leaves_out() -> None:
-    (whole,) = [found for found in told(columns()) if found.column.column.protection == ("aes128gcm16",)]
-    left = msgspec.structs.replace(whole, labs_own=("seq-read-4k", "rand-read-4k"))
+    (whole,) = [found for found in concluded(columns()) if found.column.column.protection == ("aes128gcm16",)]
+    left = msgspec.structs.replace(whole, lab_limited=("seq-read-4k", "rand-read-4k"))
     words = (
         "Left out: seq-read-4k, rand-read-4k, because the lab limits there, not the link that it imitates."
     )
@@ -166,46 +166,46 @@ def test_an_answer_says_what_it_leaves_out() -> None:
 
 def test_disturbed_or_missing_figures_are_no_answer() -> None:
     disturbed = [spoilt(r) if r.column.ipsec == "off" and r.column.link == "wired" else r for r in columns()]
-    *_, gcm = told(disturbed)
-    assert gcm.told.endswith("because its figures, or those that it is compared with, are disturbed.")
+    *_, gcm = concluded(disturbed)
+    assert gcm.sentences.endswith("because its figures, or those that it is compared with, are disturbed.")
     assert not gcm.help
     failed = [
         msgspec.structs.replace(r, status=Status.FAILED, reason="x") if r.column.ipsec == "aes128gcm16" else r
         for r in columns()
     ]
-    assert told(failed)[-1].told.endswith("because a figure is missing.")
+    assert concluded(failed)[-1].sentences.endswith("because a figure is missing.")
 
 
 def test_disturbed_figures_give_bounds_and_no_cause() -> None:
     """5000 ns beside 30 000 ns: a fifth taken of each may have cost 30 % of its throughput."""
     disturbed = [spoilt(r, 0.2) for r in columns()]
-    _, null, gcm = told(disturbed)
+    _, null, gcm = concluded(disturbed)
     (loss,) = gcm.losses
     assert loss.kept == pytest.approx((2500 / 30000 * 0.7, 2500 / 30000 / 0.7)) and loss.is_disturbed
-    assert gcm.told == (
+    assert gcm.sentences == (
         "At 256K IPsec aes128gcm16 over wired is between 88 and 94 % slower than wired (disturbed)."
     )
     assert loss.brief == "256K: between 88 and 94 % slower (disturbed)"
-    assert "is between 29 and 65 % slower" in null.told
-    assert "decides" not in gcm.told and not gcm.help
+    assert "is between 29 and 65 % slower" in null.sentences
+    assert "decides" not in gcm.sentences and not gcm.help
 
 
 def test_one_disturbed_side_widens_one_bound() -> None:
     bare = [spoilt(r, 0.2) if not r.column.protection else spoilt(r, 0.0) for r in columns()]
-    (loss,) = told(bare)[-1].losses
+    (loss,) = concluded(bare)[-1].losses
     assert loss.kept == pytest.approx((2500 / 30000 * 0.7, 2500 / 30000))
 
 
 def test_without_the_local_disk_an_unprotected_column_is_held_to_its_link() -> None:
-    plain, *rest = told([record for record in columns() if record.column.link == "wired"], on_disk())
+    plain, *rest = concluded([record for record in columns() if record.column.link == "wired"], on_disk())
     assert [answer.column.column.protection for answer in rest] == [("null-sha256",), ("aes128gcm16",)]
-    assert plain.whole == "the link's goodput" and "local disk" not in plain.told
+    assert plain.whole == "the link's goodput" and "local disk" not in plain.sentences
 
 
 def test_a_disturbed_cell_of_several_is_named_as_left_out() -> None:
     calm = in_repeats((100, 97), (101, 98), (100, 97))
     other = [spoilt(r) for r in in_repeats((100, 97), (100, 97), workload="rand-read-256k")]
-    plain, gcm = told([*calm, *other])
+    plain, gcm = concluded([*calm, *other])
     for answer in (plain, gcm):
         assert answer.left_out == "Left out: rand-read-256k, because other programs disturbed it."
     both = msgspec.structs.replace(plain, disturbed=("seq-read-4k", "rand-read-4k"))
@@ -233,14 +233,14 @@ SAME = [(100.0, 99.9), (101.0, 101.1), (102.0, 102.0), (99.0, 98.9)]
     ids=["slower", "faster", "inconclusive", "none", "once", "anything"],
 )
 def test_a_cost_says_how_sure_it_is(pairs: list[tuple[float, float]], words: str) -> None:
-    cost = of_ipsec(in_repeats(*pairs)).told
+    cost = of_ipsec(in_repeats(*pairs)).sentences
     assert words in cost
     # The two are opposites, and no figure stands where none was shown.
     assert ("too few repeats" in cost) + ("no difference" in cost) + ("costs 3 %" in cost) <= 1
     assert "no difference shown" not in cost and "inconclusive" not in cost
 
 
-def test_cells_of_one_size_are_told_together_by_block() -> None:
+def test_cells_of_one_size_are_reported_together_by_block() -> None:
     """Each alone shows nothing: their noise goes opposite ways. In each block together they lose 3 %."""
     first = in_repeats((100, 94), (100, 100), (100, 97), (100, 97))
     second = in_repeats((100, 100.1), (100, 94.2), (100, 97), (100, 97), workload="rand-read-256k")
@@ -250,29 +250,29 @@ def test_cells_of_one_size_are_told_together_by_block() -> None:
     answer = of_ipsec([*first, *second])
     (loss,) = answer.losses
     assert loss.compared is not None and loss.compared.difference is Difference.SHOWN
-    assert "costs 3 % compared with wired (95 %: " in answer.told
+    assert "costs 3 % compared with wired (95 %: " in answer.sentences
 
 
-def test_a_cell_that_differs_from_the_others_is_told_by_itself() -> None:
+def test_a_cell_that_differs_from_the_others_is_reported_by_itself() -> None:
     most = [
         in_repeats(*SHOWN, workload=name) for name in ("seq-read-256k", "rand-read-256k", "seq-write-256k")
     ]
     odd = in_repeats(*((a, 0.7 * b) for a, b in SHOWN), workload="rand-write-256k")
     answer = of_ipsec([record for cell in (*most, odd) for record in cell])
-    assert "for rand-write-256k alone, 32 % slower (95 %: " in answer.told
+    assert "for rand-write-256k alone, 32 % slower (95 %: " in answer.sentences
     assert [name for name, _ in answer.losses[0].apart] == ["rand-write-256k"]
-    assert "costs 3 % compared with wired (95 %: " in answer.told
+    assert "costs 3 % compared with wired (95 %: " in answer.sentences
 
 
 def test_cells_of_which_half_differ_have_no_common_figure() -> None:
     few = in_repeats(*SHOWN)
     odd = in_repeats(*((a, 0.7 * b) for a, b in SHOWN), workload="rand-write-256k")
-    cost = of_ipsec([*few, *odd]).told
+    cost = of_ipsec([*few, *odd]).sentences
     assert "what IPsec aes128gcm16 over wired costs compared with wired depends on the workload (" in cost
     assert "rand-write-256k: 32 % slower (95 %: " in cost and "seq-read-256k: 3 % slower (95 %: " in cost
 
 
-def test_without_a_common_block_the_widest_of_the_intervals_is_told() -> None:
+def test_without_a_common_block_the_widest_of_the_intervals_is_reported() -> None:
     first = in_repeats(*SHOWN)
     second = [
         msgspec.structs.replace(each, repeat=each.repeat + 10)
@@ -294,25 +294,25 @@ def test_without_a_common_block_the_widest_of_the_intervals_is_told() -> None:
     ],
 )
 def test_losses_have_words_and_no_false_precision(ratio: float, words: str) -> None:
-    assert Comparison.of([ratio], is_exact=False).words == words
+    assert ThroughputRatio.of([ratio], is_exact=False).words == words
 
 
 def test_virtual_time_is_exact() -> None:
-    assert Comparison.of([0.98], is_exact=True).words == "2 % slower (exactly: virtual time)"
+    assert ThroughputRatio.of([0.98], is_exact=True).words == "2 % slower (exactly: virtual time)"
 
 
-def test_cells_of_different_depths_are_not_told_together() -> None:
+def test_cells_of_different_depths_are_not_reported_together() -> None:
     jobs = (
         Job(name="seq-read-256k", options=(("rw", "read"), ("bs", "256k"))),
         Job(name="deep", options=(("rw", "read"), ("bs", "256k"), ("ioengine", "libaio"), ("iodepth", "8"))),
     )
     found = [*in_repeats(*SHOWN), *in_repeats(*SHOWN, workload="deep")]
-    plain, gcm = told(found, plan_of_them(jobs=jobs))
+    plain, gcm = concluded(found, plan_of_them(jobs=jobs))
     assert [loss.size for loss in gcm.losses] == ["256K", "256K, 8 at a time"]
     assert plain.losses[1].rates(with_both=True).endswith("of the link's goodput of 117.7 MB/s")
 
 
-def test_of_many_sizes_and_depths_the_ends_are_told() -> None:
+def test_of_many_sizes_and_depths_the_ends_are_reported() -> None:
     names = {f"{size}k-{depth}": (f"{size}k", str(depth)) for size in (4, 64, 256) for depth in (1, 8, 32)}
     jobs = tuple(
         Job(name=name, options=(("rw", "read"), ("bs", bs), ("ioengine", "libaio"), ("iodepth", depth)))
@@ -323,10 +323,10 @@ def test_of_many_sizes_and_depths_the_ends_are_told() -> None:
         for name in names
         for record in in_repeats(*SHOWN, workload=name)
     ]
-    _, gcm = told(found, plan_of_them(jobs=jobs))
+    _, gcm = concluded(found, plan_of_them(jobs=jobs))
     assert len(gcm.losses) == 9
     assert [loss.size for loss in gcm.shown] == ["256K", "256K, 32 at a time", "4K", "4K, 32 at a time"]
-    assert gcm.told.endswith("5 other sizes and depths are in the table.")
+    assert gcm.sentences.endswith("5 other sizes and depths are in the table.")
 
 
 def test_a_run_counts_though_a_probe_of_it_cannot_be_read(tmp_path: Path) -> None:

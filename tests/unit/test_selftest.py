@@ -10,9 +10,9 @@ import pytest
 from harness.hosts import programs
 from harness.model.errors import HostLost, RequirementError
 from harness.storage import transports
-from harness.testbeds import doctor, trial
+from harness.testbeds import doctor, selftest
 from harness.testbeds.requirements import Asked
-from harness.testbeds.trial import Outcome
+from harness.testbeds.selftest import SelftestOutcome
 from tests.unit.fakes import Command, FakeHost, World
 
 HAS_LIO = ("modprobe", "--dry-run", "--quiet", "iscsi_target_mod")
@@ -20,17 +20,19 @@ NO_FILE = (("sh", "-c", 'test -e "$1" || test -L "$1"'), (1, "", ""))
 ESP = ("unshare", "--net", programs.PYTHON)
 
 
-def tried(world: World, role: str, tmp_path: Path, asked: Asked = doctor.AS_BY_DEFAULT) -> list[Outcome]:
+def tried(
+    world: World, role: str, tmp_path: Path, asked: Asked = doctor.AS_BY_DEFAULT
+) -> list[SelftestOutcome]:
     world.answers.append(NO_FILE)
     host: FakeHost = world.host(role)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
             "harness.protection.ipsec.charon.Charon.ask", lambda daemon, *words: world.ask(daemon, *words)
         )
-        return list(trial.of(host, role, tmp_path, asked))
+        return list(selftest.of(host, role, tmp_path, asked))
 
 
-def problems(outcomes: list[Outcome]) -> dict[str, str]:
+def problems(outcomes: list[SelftestOutcome]) -> dict[str, str]:
     return {outcome.what: outcome.error.message for outcome in outcomes if outcome.error is not None}
 
 
@@ -84,7 +86,7 @@ def test_an_initiator_without_lio_has_iscsid_refused(tmp_path: Path, status: int
     if problem:
         assert session.error is not None and problem in session.error.message
     else:
-        assert session == Outcome(what="iSCSI, to nobody (a whole iSCSI session would need LIO here)")
+        assert session == SelftestOutcome(what="iSCSI, to nobody (a whole iSCSI session would need LIO here)")
     assert not [c for c in world.commands if "target_core_mod" in c.argv and "--dry-run" not in c.argv]
 
 
@@ -125,10 +127,12 @@ def test_an_initiator_without_the_target_s_program_connects_to_nobody(
     monkeypatch.setitem(transports._BY_NAME, "nvme-tcp", changed)
     asked = Asked(transports=("nvme-tcp",), protections=())
     (outcome,) = tried(World(broken=missing), "initiator", tmp_path, asked)
-    assert outcome == Outcome(what="NVMe/TCP, to nobody (a whole NVMe/TCP connection would need nvmet here)")
+    assert outcome == SelftestOutcome(
+        what="NVMe/TCP, to nobody (a whole NVMe/TCP connection would need nvmet here)"
+    )
 
 
-def test_what_the_kernel_says_of_nvme_is_told(tmp_path: Path) -> None:
+def test_what_the_kernel_says_of_nvme_is_reported(tmp_path: Path) -> None:
     """As where the program that reads a connection failed, and doctor said that all was ready."""
     world = World(broken=lambda command: '"tell"' in (command.input or ""))
     outcomes = tried(world, "initiator", tmp_path, Asked(transports=("nvme-tcp",), protections=()))
@@ -141,13 +145,15 @@ def test_what_the_kernel_says_of_nvme_is_told(tmp_path: Path) -> None:
 def test_an_initiator_without_nvmet_connects_to_nobody(tmp_path: Path) -> None:
     world = World(answers=[(("modprobe", "--dry-run"), (1, "", ""))])
     (outcome,) = tried(world, "initiator", tmp_path, Asked(transports=("nvme-tcp",), protections=()))
-    assert outcome == Outcome(what="NVMe/TCP, to nobody (a whole NVMe/TCP connection would need nvmet here)")
+    assert outcome == SelftestOutcome(
+        what="NVMe/TCP, to nobody (a whole NVMe/TCP connection would need nvmet here)"
+    )
 
 
 @pytest.mark.parametrize(
     ("name", "words"), [("wireguard", "needs the module wireguard"), ("tls", "not possible yet over")]
 )
-def test_a_protection_that_is_not_possible_is_told(tmp_path: Path, name: str, words: str) -> None:
+def test_a_protection_that_is_not_possible_is_reported(tmp_path: Path, name: str, words: str) -> None:
     world = World(broken=lambda command: command.argv == ("modprobe", name))
     asked = Asked(transports=(), protections=(name,))
     ((_, message),) = problems(tried(world, "target", tmp_path, asked)).items()
@@ -162,7 +168,7 @@ def test_a_protection_that_is_not_possible_is_told(tmp_path: Path, name: str, wo
         ("unshare --net", "an ESP packet and its capture", "it was made to fail"),
     ],
 )
-def test_what_fails_is_told_and_does_not_hide_the_rest(
+def test_what_fails_is_reported_and_does_not_hide_the_rest(
     tmp_path: Path, start: str, what: str, said: str
 ) -> None:
     made_to_fail: list[Command] = []
@@ -180,7 +186,7 @@ def test_what_fails_is_told_and_does_not_hide_the_rest(
     assert not world.left
 
 
-def test_what_is_left_is_told(tmp_path: Path) -> None:
+def test_what_is_left_is_reported(tmp_path: Path) -> None:
     world = World(broken=lambda command: '"delete-target"' in (command.input or ""))
     outcomes = tried(world, "target", tmp_path)
     assert problems(outcomes)["to undo all that"].startswith("IscsiTarget was not undone: ")

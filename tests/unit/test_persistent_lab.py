@@ -21,18 +21,18 @@ import pytest
 
 from harness.hosts import runner, signals
 from harness.hosts.journal import Journal
-from harness.hosts.undo import Entry, Step
+from harness.hosts.undo import UndoEntry, UndoStep
 from harness.model import LabKernel
 from harness.model.errors import CommandFailed, TestbedError
-from harness.runs import inside, lean, waiting
-from harness.testbeds import started
-from harness.testbeds.lab import boot, standing
-from harness.testbeds.lab.exchange import Exchange, Order, Renewal, Report
-from harness.testbeds.lab.standing import Kept, Terms, keeper
+from harness.runs import executor, fio_startup, worker
+from harness.testbeds import entry_points
+from harness.testbeds.lab import boot, persistent
+from harness.testbeds.lab.exchange import Exchange, Renewal, WorkerOrder, WorkerReport
+from harness.testbeds.lab.persistent import Kept, LabTerms, daemon
 
 PATIENCE_S = 60.0
 
-TERMS = Terms(
+TERMS = LabTerms(
     kernel=LabKernel.DEBIAN,
     program="/usr/bin/linux.uml",
     words="/usr/lib/uml/modules",
@@ -57,37 +57,37 @@ TERMS = Terms(
         ({"code": "def"}, "what boots it of the harness, or the machine's packages, are no longer the same"),
     ],
 )
-def test_a_run_that_needs_another_lab_is_told_why(changes: dict[str, Any], reason: str | None) -> None:
-    assert standing.why_not(TERMS, msgspec.structs.replace(TERMS, **changes)) == reason
+def test_a_run_that_needs_another_lab_is_reported_why(changes: dict[str, Any], reason: str | None) -> None:
+    assert persistent.why_not(TERMS, msgspec.structs.replace(TERMS, **changes)) == reason
 
 
 def test_a_changed_file_of_the_harness_changes_its_digest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    module = tmp_path / "harness" / "testbeds" / "lab" / "standing" / "__init__.py"
+    module = tmp_path / "harness" / "testbeds" / "lab" / "persistent" / "__init__.py"
     module.parent.mkdir(parents=True)
     module.write_text("1")
-    monkeypatch.setattr(standing, "__file__", str(module))
+    monkeypatch.setattr(persistent, "__file__", str(module))
     (other := tmp_path / "harness" / "runs.py").touch()
-    before, worker = standing.code(), standing.worker()
-    assert (standing.code(), standing.worker()) == (before, worker)
+    before, worker_code = persistent.code(), persistent.worker()
+    assert (persistent.code(), persistent.worker()) == (before, worker_code)
     os.utime(module, ns=(1, 1))
-    assert standing.code() != before and standing.worker() == worker
-    before = standing.code()
+    assert persistent.code() != before and persistent.worker() == worker_code
+    before = persistent.code()
     os.utime(other, ns=(1, 1))
-    assert standing.code() == before and standing.worker() != worker
+    assert persistent.code() == before and persistent.worker() != worker_code
 
 
 def test_the_last_message_of_a_kind_is_read(tmp_path: Path) -> None:
     exchange = Exchange(tmp_path)
-    assert exchange.read(Order) is None
-    exchange.put(Order(3, "a-run"))
-    exchange.put(Order(4, "another"))
-    assert exchange.read(Report) is None
-    assert exchange.read(Order) == exchange.read(Order) == Order(4, "another")
-    exchange.remove(Order)
-    exchange.remove(Order)
-    assert exchange.read(Order) is None
+    assert exchange.read(WorkerOrder) is None
+    exchange.put(WorkerOrder(3, "a-run"))
+    exchange.put(WorkerOrder(4, "another"))
+    assert exchange.read(WorkerReport) is None
+    assert exchange.read(WorkerOrder) == exchange.read(WorkerOrder) == WorkerOrder(4, "another")
+    exchange.remove(WorkerOrder)
+    exchange.remove(WorkerOrder)
+    assert exchange.read(WorkerOrder) is None
 
 
 @dataclass
@@ -95,7 +95,7 @@ class Machine:
     """Boots stand-ins for kernels: `work` says what each makes of an order; None: nothing."""
 
     folder: Path
-    work: Callable[[Order], Report | None] = lambda order: Report(order.number)
+    work: Callable[[WorkerOrder], WorkerReport | None] = lambda order: WorkerReport(order.number)
     loads: bool = True
     boots: int = 0
     renewals: int = 0
@@ -104,7 +104,7 @@ class Machine:
 
     @contextlib.contextmanager
     def booted(self, command: list[str], **settings: Any) -> Iterator[boot.Lab]:
-        assert command[1:] == ["-m", started.WAITING, started.EXCHANGE, "0"]
+        assert command[1:] == ["-m", entry_points.WORKER, entry_points.EXCHANGE, "0"]
         self.boots += 1
         folder = self.folder / f"exchange{self.boots}"
         folder.mkdir()
@@ -114,7 +114,7 @@ class Machine:
         def wait() -> None:
             runs, seen = 0, 0
             if self.loads:
-                exchange.put(Report(runs))
+                exchange.put(WorkerReport(runs))
             while not end.wait(0.005):
                 if exchange.read(Renewal):
                     self.renewals += 1
@@ -122,8 +122,8 @@ class Machine:
                     if not self.loads:
                         self.kill()
                         return
-                    exchange.put(Report(runs))
-                if (order := exchange.read(Order)) and order.number > seen:
+                    exchange.put(WorkerReport(runs))
+                if (order := exchange.read(WorkerOrder)) and order.number > seen:
                     seen = order.number
                     if report := self.work(order):
                         runs = report.number
@@ -150,7 +150,7 @@ class Machine:
 
 @dataclass
 class Keeping:
-    """A keeper at work in a thread of this process."""
+    """A daemon at work in a thread of this process."""
 
     state: Path
     machine: Machine
@@ -158,7 +158,7 @@ class Keeping:
     results: Path
 
     def run(self, name: str = "a-run") -> int:
-        with standing.run(self.state, self.made(name), self.asked()) as run:
+        with persistent.run(self.state, self.made(name), self.asked()) as run:
             return run.wait(PATIENCE_S)
 
     def made(self, name: str) -> Path:
@@ -166,7 +166,7 @@ class Keeping:
         return self.results / name
 
     def asked(self) -> Kept:
-        found = standing.ask(self.state)
+        found = persistent.ask(self.state)
         assert found is not None
         return found
 
@@ -177,24 +177,24 @@ def keep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[.
     state.mkdir(mode=0o700)
     machine = Machine(tmp_path)
     monkeypatch.setattr(boot, "booted", machine.booted)
-    monkeypatch.setattr(standing, "kernel_of", lambda _name: None)
-    monkeypatch.setattr(standing, "worker", lambda: "1")
+    monkeypatch.setattr(persistent, "kernel_of", lambda _name: None)
+    monkeypatch.setattr(persistent, "worker", lambda: "1")
     monkeypatch.setattr(signals, "ignore", lambda: None)
-    monkeypatch.setattr(keeper, "lasting_folder", lambda: tmp_path / "lasting")
-    monkeypatch.setattr(keeper, "LOOK_S", 0.02)
-    monkeypatch.setattr(keeper, "POLL_S", 0.01)
+    monkeypatch.setattr(daemon, "lasting_folder", lambda: tmp_path / "lasting")
+    monkeypatch.setattr(daemon, "LOOK_S", 0.02)
+    monkeypatch.setattr(daemon, "POLL_S", 0.01)
     threads = []
 
     def start(idle_s: float = 60.0) -> Keeping:
         terms = msgspec.structs.replace(TERMS, results=str(tmp_path / "results"))
-        thread = threading.Thread(target=keeper.Keeper(state, terms, idle_s).keep)
+        thread = threading.Thread(target=daemon.LabDaemon(state, terms, idle_s).keep)
         thread.start()
         threads.append(thread)
-        _await((state / standing.KEPT).exists)
+        _await((state / persistent.KEPT).exists)
         return Keeping(state, machine, thread, tmp_path / "results")
 
     yield start
-    standing.stop(state)
+    persistent.stop(state)
     for thread in threads:
         thread.join(PATIENCE_S)
         assert not thread.is_alive()
@@ -213,12 +213,12 @@ def test_runs_share_a_kernel_and_stopping_leaves_nothing(keep: Callable[..., Kee
     found = kept.asked()
     assert (found.runs, found.before, found.pid, kept.machine.boots) == (2, "", os.getpid(), 1)
     assert found.terms.results == str(kept.results)
-    assert standing.stop(kept.state)
+    assert persistent.stop(kept.state)
     kept.thread.join(PATIENCE_S)
     assert not kept.state.exists()
     assert [process.poll() for process in kept.machine.ended] == [-9]
-    assert not standing.stop(kept.state)
-    assert standing.ask(kept.state) is None
+    assert not persistent.stop(kept.state)
+    assert persistent.ask(kept.state) is None
 
 
 def test_of_changed_code_the_program_is_new_and_the_kernel_is_not(
@@ -226,7 +226,7 @@ def test_of_changed_code_the_program_is_new_and_the_kernel_is_not(
 ) -> None:
     kept = keep()
     assert kept.run("one") == 0
-    monkeypatch.setattr(standing, "worker", lambda: "2")
+    monkeypatch.setattr(persistent, "worker", lambda: "2")
     assert [kept.run("two"), kept.run("three")] == [0, 0]
     assert (kept.asked().runs, kept.asked().before, kept.asked().loaded) == (3, "", "2")
     assert (kept.machine.boots, kept.machine.renewals) == (1, 1)
@@ -236,7 +236,7 @@ def test_an_edit_is_loaded_before_there_is_a_run(
     keep: Callable[..., Keeping], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept = keep()
-    monkeypatch.setattr(standing, "worker", lambda: "2")
+    monkeypatch.setattr(persistent, "worker", lambda: "2")
     _await(lambda: kept.machine.renewals == 1)
     assert kept.run("one") == 0
     assert kept.machine.renewals == 1
@@ -246,7 +246,7 @@ def test_nothing_is_loaded_while_files_change(
     keep: Callable[..., Keeping], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept, looks = keep(), itertools.count()
-    monkeypatch.setattr(standing, "worker", lambda: str(min(50, next(looks))))
+    monkeypatch.setattr(persistent, "worker", lambda: str(min(50, next(looks))))
     _await(lambda: kept.machine.renewals > 0)
     assert next(looks) > 50
     assert kept.machine.renewals == 1
@@ -259,14 +259,14 @@ def test_code_that_cannot_be_loaded_costs_the_kernel_until_it_can(
     kept = keep()
     kept.machine.loads = False
     if is_renewed:
-        monkeypatch.setattr(standing, "worker", lambda: "2")
+        monkeypatch.setattr(persistent, "worker", lambda: "2")
     else:
-        kept.machine.work = lambda _order: Report(1, 1)
+        kept.machine.work = lambda _order: WorkerReport(1, 1)
         assert kept.run() == 1
     _await(lambda: kept.asked().fault != "")
     assert "the lab did not come up: Kernel panic" in kept.asked().fault
-    kept.machine.loads, kept.machine.work = True, lambda order: Report(order.number)
-    monkeypatch.setattr(standing, "worker", lambda: "3")
+    kept.machine.loads, kept.machine.work = True, lambda order: WorkerReport(order.number)
+    monkeypatch.setattr(persistent, "worker", lambda: "3")
     _await(lambda: kept.asked().fault == "")
     assert kept.run() == 0
     assert (kept.asked().runs, kept.machine.boots) == (1, 2 if is_renewed else 3)
@@ -275,17 +275,17 @@ def test_code_that_cannot_be_loaded_costs_the_kernel_until_it_can(
 @pytest.mark.parametrize(
     ("report", "status", "reason"),
     [
-        (Report(1, 2), 2, "the run a-run failed"),
-        (Report(1, 0, ("/sys/block/sda",)), 0, "the run a-run left /sys/block/sda"),
+        (WorkerReport(1, 2), 2, "the run a-run failed"),
+        (WorkerReport(1, 0, ("/sys/block/sda",)), 0, "the run a-run left /sys/block/sda"),
     ],
 )
 def test_after_a_run_that_spoilt_it_another_kernel_boots(
-    keep: Callable[..., Keeping], report: Report, status: int, reason: str
+    keep: Callable[..., Keeping], report: WorkerReport, status: int, reason: str
 ) -> None:
     kept = keep()
     kept.machine.work = lambda _order: report
     assert kept.run() == status
-    kept.machine.work = lambda order: Report(order.number)
+    kept.machine.work = lambda order: WorkerReport(order.number)
     assert kept.run("the-next") == 0
     found = kept.asked()
     assert (found.runs, found.before, kept.machine.boots) == (1, reason, 2)
@@ -294,7 +294,7 @@ def test_after_a_run_that_spoilt_it_another_kernel_boots(
 def test_a_run_that_is_given_up_ends_its_kernel(keep: Callable[..., Keeping]) -> None:
     kept = keep()
     kept.machine.work = lambda _order: None
-    with standing.run(kept.state, kept.made("a-run"), kept.asked()) as run:
+    with persistent.run(kept.state, kept.made("a-run"), kept.asked()) as run:
         assert run.poll() is None
     _await(lambda: kept.machine.boots == 2)
     assert kept.machine.ended[0].poll() == -9
@@ -305,7 +305,7 @@ def test_a_run_that_is_given_up_ends_its_kernel(keep: Callable[..., Keeping]) ->
 def test_the_last_words_of_a_kernel_that_ended_are_the_runs(keep: Callable[..., Keeping]) -> None:
     kept = keep()
 
-    def panic(_order: Order) -> None:
+    def panic(_order: WorkerOrder) -> None:
         kept.machine.kill()
 
     kept.machine.work = panic
@@ -322,24 +322,24 @@ def test_it_ends_by_itself_when_nobody_uses_it(keep: Callable[..., Keeping]) -> 
     assert not kept.state.exists()
 
 
-def test_what_a_killed_keeper_left_is_removed_by_its_journal(tmp_path: Path) -> None:
+def test_what_a_killed_lab_daemon_left_is_removed_by_its_journal(tmp_path: Path) -> None:
     state = tmp_path / "state"
     state.mkdir()
     left = tmp_path / "harness-lab-1"
     left.mkdir()
-    journal = Journal(state / standing.JOURNAL)
-    journal.open(Entry(what=f"ScratchFolder {left}", steps=(Step(("rmdir", str(left))),), netns=None))
-    for name in standing.FILES:
+    journal = Journal(state / persistent.JOURNAL)
+    journal.open(UndoEntry(what=f"ScratchFolder {left}", steps=(UndoStep(("rmdir", str(left))),), netns=None))
+    for name in persistent.FILES:
         (state / name).touch()
-    assert standing.ask(state) is None
-    removed, failed = standing.tidy(state)
+    assert persistent.ask(state) is None
+    removed, failed = persistent.tidy(state)
     assert (removed, failed) == ([f"ScratchFolder {left}"], [])
     assert not left.exists()
     assert not list(state.iterdir())
-    assert standing.tidy(state) == ([], [])
+    assert persistent.tidy(state) == ([], [])
 
 
-def test_a_keeper_that_cannot_boot_says_why_and_leaves_nothing(
+def test_a_lab_daemon_that_cannot_boot_says_why_and_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     state = tmp_path / "state"
@@ -350,7 +350,7 @@ def test_a_keeper_that_cannot_boot_says_why_and_leaves_nothing(
         runner, "left_running", lambda _argv, log: started([sys.executable, "-c", script], log)
     )
     with pytest.raises(TestbedError, match="but expected user namespaces, found none"):
-        standing.start(state, TERMS)
+        persistent.start(state, TERMS)
     assert not list(state.iterdir())
 
 
@@ -359,12 +359,12 @@ def test_the_program_in_the_lab_sees_what_a_run_leaves(
 ) -> None:
     devices = tmp_path / "block"
     devices.mkdir()
-    monkeypatch.setattr(waiting, "LISTS", (str(devices), str(tmp_path / "absent")))
-    before = waiting.things()
+    monkeypatch.setattr(worker, "LISTS", (str(devices), str(tmp_path / "absent")))
+    before = worker.things()
     (devices / "sdb").touch()
     with subprocess.Popen(["sleep", "60"]) as process:
-        _await(lambda: f"process {process.pid}: sleep 60 " in waiting.things())
-        left = waiting.things() - before
+        _await(lambda: f"process {process.pid}: sleep 60 " in worker.things())
+        left = worker.things() - before
         process.kill()
     assert {f"{devices}/sdb", f"process {process.pid}: sleep 60 "} <= left
 
@@ -382,17 +382,17 @@ def test_a_run_in_the_lab_has_a_process_and_a_console_of_its_own(
             raise ValueError("unforeseen")
         return status
 
-    monkeypatch.setattr(waiting, "RESULTS", tmp_path)
-    monkeypatch.setattr(waiting, "CLONE_NEWNS", 0)  # it needs no rights here
-    monkeypatch.setattr(inside, "get_ready", lambda: None)
-    monkeypatch.setattr(inside, "run", run)
+    monkeypatch.setattr(worker, "RESULTS", tmp_path)
+    monkeypatch.setattr(worker, "CLONE_NEWNS", 0)  # it needs no rights here
+    monkeypatch.setattr(executor, "get_ready", lambda: None)
+    monkeypatch.setattr(executor, "run", run)
     for number, name in ((1, "stdout"), (2, "stderr")):
         monkeypatch.setattr(sys, name, os.fdopen(number, "w", closefd=False))
     exchange = Exchange(tmp_path)
-    exchange.put(Order(1, "a-run"))
-    assert waiting.carry_out(exchange, 1) == ends
+    exchange.put(WorkerOrder(1, "a-run"))
+    assert worker.carry_out(exchange, 1) == ends
     said = (folder / "console.log").read_text()
-    assert said.startswith(f"{folder} {started.JOURNAL} ")
+    assert said.startswith(f"{folder} {entry_points.JOURNAL} ")
     assert said.split()[2] != str(os.getpid())
     assert ("unforeseen" in said) == (status is None)
 
@@ -400,24 +400,24 @@ def test_a_run_in_the_lab_has_a_process_and_a_console_of_its_own(
 RENEWED = """
 import sys
 from pathlib import Path
-from harness.runs import inside, waiting
+from harness.runs import executor, worker
 word = Path(sys.argv[1]).read_text()
-waiting.things = lambda: set()
-waiting.CLONE_NEWNS, waiting.CACHES, waiting.RESULTS = 0, Path(sys.argv[2], "caches"), sys.argv[2]
-waiting.command = lambda _module, *words: [sys.executable, "-B", "-c", sys.argv[3], *sys.argv[1:4], *words]
-inside.get_ready = lambda: None
-inside.run = lambda folder, _journal: print(word, folder.rpartition("/")[2]) or 0
-waiting.main(sys.argv[4:])
+worker.things = lambda: set()
+worker.CLONE_NEWNS, worker.CACHES, worker.RESULTS = 0, Path(sys.argv[2], "caches"), sys.argv[2]
+worker.command = lambda _module, *words: [sys.executable, "-B", "-c", sys.argv[3], *sys.argv[1:4], *words]
+executor.get_ready = lambda: None
+executor.run = lambda folder, _journal: print(word, folder.rpartition("/")[2]) or 0
+worker.main(sys.argv[4:])
 """
 
 
-def test_the_program_in_the_lab_begins_anew_when_it_is_told_to(tmp_path: Path) -> None:
+def test_the_program_in_the_lab_begins_anew_when_it_is_asked_to(tmp_path: Path) -> None:
     code, exchange = tmp_path / "code", Exchange(tmp_path)
     argv = [sys.executable, "-B", "-c", RENEWED, str(code), str(tmp_path), RENEWED, str(tmp_path), "0"]
 
     def reported(number: int) -> None:
-        _await(lambda: exchange.read(Report) is not None)
-        _await(lambda: exchange.read(Report) == Report(number))
+        _await(lambda: exchange.read(WorkerReport) is not None)
+        _await(lambda: exchange.read(WorkerReport) == WorkerReport(number))
 
     code.write_text("old")
     for name in ("one", "two"):
@@ -425,13 +425,13 @@ def test_the_program_in_the_lab_begins_anew_when_it_is_told_to(tmp_path: Path) -
     with subprocess.Popen(argv, start_new_session=True) as process:
         try:
             reported(0)
-            exchange.put(Order(1, "one"))
+            exchange.put(WorkerOrder(1, "one"))
             reported(1)
             code.write_text("new")
-            exchange.remove(Report)
+            exchange.remove(WorkerReport)
             exchange.put(Renewal())
             reported(1)
-            exchange.put(Order(2, "two"))
+            exchange.put(WorkerOrder(2, "two"))
             reported(2)
         finally:
             with contextlib.suppress(ProcessLookupError):
@@ -449,20 +449,20 @@ def test_what_each_run_does_is_done_ahead(monkeypatch: pytest.MonkeyPatch) -> No
     def fails() -> None:
         raise CommandFailed("no rights")
 
-    monkeypatch.setattr(inside, "mount_private", lambda: done.append("mounts"))
-    monkeypatch.setattr(lean, "fio", lambda _folder: done.append("fio"))
-    inside.get_ready()
+    monkeypatch.setattr(executor, "mount_private", lambda: done.append("mounts"))
+    monkeypatch.setattr(fio_startup, "fio", lambda _folder: done.append("fio"))
+    executor.get_ready()
     assert done == ["mounts", "fio"]
-    monkeypatch.setattr(inside, "mount_private", fails)
-    inside.get_ready()
+    monkeypatch.setattr(executor, "mount_private", fails)
+    executor.get_ready()
     assert done == ["mounts", "fio"]
 
 
 def test_a_process_that_got_ready_ends_when_it_is_renewed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(waiting, "CLONE_NEWNS", 0)
-    monkeypatch.setattr(inside, "get_ready", lambda: None)
+    monkeypatch.setattr(worker, "CLONE_NEWNS", 0)
+    monkeypatch.setattr(executor, "get_ready", lambda: None)
     exchange = Exchange(tmp_path)
     exchange.put(Renewal())
-    assert waiting.carry_out(exchange, 1) == waiting.RENEWED
+    assert worker.carry_out(exchange, 1) == worker.RENEWED

@@ -1,12 +1,12 @@
-"""A standing lab: a user-mode kernel that stays up between commands, so that a run in it begins at once.
+"""A persistent lab: a user-mode kernel that stays up between commands, so that a run in it begins at once.
 
-Its *keeper* (``keeper``) owns the kernel, as a run does otherwise: a SIGKILL of the keeper ends the kernel
+Its *daemon* (``daemon``) owns the kernel, as a run does otherwise: a SIGKILL of the daemon ends the kernel
 with it. It ends by itself when nobody has used the lab for some time. In the kernel waits a program that has
-all modules imported (``harness.runs.waiting``), which commands tell by a file what to do (``lab.exchange``).
-The keeper looks on: what it keeps is in a file of the state folder, and a run has locked another one.
+all modules imported (``harness.runs.worker``), which commands tell by a file what to do (``lab.exchange``).
+The daemon looks on: what it keeps is in a file of the state folder, and a run has locked another one.
 
 Runs take turns, because each holds the testbed. After a run that failed, was interrupted or left something,
-the keeper boots another kernel: a run finds what a fresh one would have.
+the daemon boots another kernel: a run finds what a fresh one would have.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from harness.model import LabKernel
 from harness.model.errors import TestbedError
 from harness.model.units import format_size
 from harness.parse.profiles import data_folder
-from harness.testbeds import started
+from harness.testbeds import entry_points
 from harness.testbeds.lab import boot
-from harness.testbeds.lab.exchange import Exchange, Order, Report
+from harness.testbeds.lab.exchange import Exchange, WorkerOrder, WorkerReport
 from harness.testbeds.lab.kernels import ciphers, kernel
 
 LOCK = "lab.lock"
-"""Held by the keeper as long as it lives; it also keeps the state folder."""
+"""Held by the daemon as long as it lives; it also keeps the state folder."""
 
 KEPT, NEW = "lab.json", "lab.json.new"
 """``Kept``, while a run can begin or goes on; what is renamed to it when it is whole."""
@@ -47,29 +47,29 @@ USED = "lab.run"
 """Held by a run as long as it goes on."""
 
 STOP = "lab.stop"
-"""Asks the keeper to end."""
+"""Asks the daemon to end."""
 
 JOURNAL = "lab.jsonl"
 """Not named like the journals of runs: those have no living owner when the next run looks at them."""
 
 CONSOLE = "lab-console.log"
-LOG = "lab-keeper.log"
+LOG = "lab-daemon.log"
 FILES = (KEPT, NEW, USED, STOP, JOURNAL, CONSOLE, LOG, LOCK)
 
 IDLE_S = 1800.0
 START_DEADLINE_S = 120.0
 STOP_DEADLINE_S = 10.0
 READY_DEADLINE_S = 60.0
-"""How long a command waits while the keeper boots another kernel, or has the harness loaded anew."""
+"""How long a command waits while the daemon boots another kernel, or has the harness loaded anew."""
 
 POLL_S = 0.02
 
 
-class Terms(msgspec.Struct, frozen=True, kw_only=True):
+class LabTerms(msgspec.Struct, frozen=True, kw_only=True):
     """What a lab is, or what a run needs. ``results``: the folder of the machine that it may write to.
     ``words`` tell what else is the kernel's: its modules, and what is on its command line.
 
-    ``code`` identifies what the keeper has of the harness, and the machine's packages: the lab has those of
+    ``code`` identifies what the daemon has of the harness, and the machine's packages: the lab has those of
     its start. The rest of the harness is loaded anew when it has changed (``worker``).
     """
 
@@ -84,14 +84,14 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Kept(msgspec.Struct, frozen=True, kw_only=True):
-    """What a keeper keeps, and how many runs its kernel had.
+    """What a daemon keeps, and how many runs its kernel had.
 
     ``exchange`` is the folder of its messages, ``loaded`` the ``worker`` that the program in the kernel has.
     Times are of CLOCK_MONOTONIC. ``before`` says why the kernel before was given up, ``fault`` why there is
     none now, as the end of a sentence about the lab.
     """
 
-    terms: Terms
+    terms: LabTerms
     pid: int
     exchange: str
     loaded: str
@@ -116,9 +116,9 @@ def kernel_of(name: LabKernel) -> boot.Kernel:
     return kernel.own_kernel() if name is LabKernel.OWN else ciphers.cached() or boot.debian_kernel()
 
 
-def terms(name: LabKernel, chosen: boot.Kernel, storage_bytes: int, results: Path) -> Terms:
+def terms(name: LabKernel, chosen: boot.Kernel, storage_bytes: int, results: Path) -> LabTerms:
     """What this process would boot."""
-    return Terms(
+    return LabTerms(
         kernel=name,
         program=str(chosen.binary),
         words=" ".join((str(chosen.modules), *chosen.options)),
@@ -145,7 +145,7 @@ PACKAGES_INSTALLED = tuple(
 
 
 def code() -> str:
-    """A digest of the files that a keeper and its kernel begin with, and of the system's list of packages."""
+    """A digest of the files that a daemon and its kernel begin with, and of the system's list of packages."""
     return _digest([*_sources(Path(__file__).resolve().parents[1]), *PACKAGES_INSTALLED])
 
 
@@ -170,7 +170,7 @@ def _digest(files: Iterable[Path]) -> str:
     return hashlib.sha256("\n".join(sorted(stamps)).encode()).hexdigest()[:16]
 
 
-def why_not(has: Terms, needs: Terms) -> str | None:
+def why_not(has: LabTerms, needs: LabTerms) -> str | None:
     """Why a run cannot use a lab, as the end of a sentence about the lab; None if it can."""
     for kept, wanted, words in (
         (has.program, needs.program, "the kernel is {}, not {}"),
@@ -193,7 +193,7 @@ def why_not(has: Terms, needs: Terms) -> str | None:
 
 
 def is_up(state: Path) -> bool:
-    """Whether a keeper lives."""
+    """Whether a daemon lives."""
     return is_locked(state / LOCK)
 
 
@@ -209,29 +209,29 @@ def ask(state: Path, *, is_waiting: bool = True) -> Kept | None:
                 kept = msgspec.json.decode(text, type=Kept)
             except msgspec.DecodeError as error:
                 raise TestbedError(
-                    "the standing lab is of another version of the harness", hint="end it: harness lab stop"
+                    "the persistent lab is of another version of the harness", hint="end it: harness lab stop"
                 ) from error
-            report = Exchange(Path(kept.exchange)).read(Report)
+            report = Exchange(Path(kept.exchange)).read(WorkerReport)
             is_ready = kept.loaded == wanted and report is not None and report.number == kept.runs
             if kept.fault or is_ready or not is_waiting:
                 return kept
         time.sleep(POLL_S)
     if is_up(state):
         raise TestbedError(
-            f"the standing lab was not ready within {READY_DEADLINE_S:g} s", hint="end it: harness lab stop"
+            f"the persistent lab was not ready within {READY_DEADLINE_S:g} s", hint="end it: harness lab stop"
         )
     return None
 
 
-def start(state: Path, wanted: Terms, idle_s: float = IDLE_S) -> Kept:
-    """Start a keeper and wait until its lab is up. Call this while holding the testbed.
+def start(state: Path, wanted: LabTerms, idle_s: float = IDLE_S) -> Kept:
+    """Start a daemon and wait until its lab is up. Call this while holding the testbed.
 
     TestbedError if it does not come up.
     """
     log = state / LOG
     log.unlink(missing_ok=True)
     words = msgspec.json.encode(wanted).decode()
-    argv = started.command(started.KEEPER, str(state), words, str(idle_s))
+    argv = entry_points.command(entry_points.LAB_DAEMON, str(state), words, str(idle_s))
     process = runner.left_running(argv, log)
     try:
         end = time.monotonic() + START_DEADLINE_S
@@ -251,7 +251,7 @@ def start(state: Path, wanted: Terms, idle_s: float = IDLE_S) -> Kept:
 
 
 def stop(state: Path) -> bool:
-    """End the keeper, and with it the lab; returns whether there was one. TestbedError if it goes on."""
+    """End the daemon, and with it the lab; returns whether there was one. TestbedError if it goes on."""
     if not is_up(state):
         return False
     for number in (None, signal.SIGTERM, signal.SIGKILL):
@@ -267,11 +267,11 @@ def stop(state: Path) -> bool:
                 tidy(state)
                 return True
             time.sleep(POLL_S)
-    raise TestbedError("expected the lab to end, but its keeper goes on", hint=f"see {state / LOCK}")
+    raise TestbedError("expected the lab to end, but its daemon goes on", hint=f"see {state / LOCK}")
 
 
 def tidy(state: Path) -> tuple[list[str], list[str]]:
-    """Undo what a killed keeper left, by its journal; (removed, not removed). Nothing while it lives."""
+    """Undo what a killed daemon left, by its journal; (removed, not removed). Nothing while it lives."""
     if is_up(state) or not any((state / name).exists() for name in FILES):
         return [], []
     result = recovery.recover(Journal(state / JOURNAL))
@@ -282,8 +282,8 @@ def tidy(state: Path) -> tuple[list[str], list[str]]:
 
 
 @dataclass
-class Run:
-    """A run in a standing lab, like the process of one that boots its own (``subprocess.Popen``).
+class LabRun:
+    """A run in a persistent lab, like the process of one that boots its own (``subprocess.Popen``).
 
     ``kept`` is what was kept when it began.
     """
@@ -295,7 +295,7 @@ class Run:
     def poll(self) -> int | None:
         if self.status is None:
             exchange = Exchange(Path(self.kept.exchange))
-            report = exchange.read(Report)
+            report = exchange.read(WorkerReport)
             if report is not None and report.number > self.kept.runs:
                 self.status = report.status
             elif not exchange.folder.exists() or not is_up(self.state):
@@ -306,19 +306,19 @@ class Run:
         end = time.monotonic() + timeout
         while (status := self.poll()) is None:
             if time.monotonic() > end:
-                raise subprocess.TimeoutExpired("a run in the standing lab", timeout)
+                raise subprocess.TimeoutExpired("a run in the persistent lab", timeout)
             time.sleep(POLL_S)
         return status
 
 
 @contextlib.contextmanager
-def run(state: Path, folder: Path, kept: Kept) -> Iterator[Run]:
+def run(state: Path, folder: Path, kept: Kept) -> Iterator[LabRun]:
     """Carry out the plan in ``folder``, which is in the lab's results folder. Leaving the context early ends
-    the lab's kernel; the keeper then boots another."""
+    the lab's kernel; the daemon then boots another."""
     with (state / USED).open("wb") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)  # the keeper holds it for moments, to see whether another does
-        Exchange(Path(kept.exchange)).put(Order(kept.runs + 1, folder.name))
-        yield Run(state, kept)
+        fcntl.flock(file, fcntl.LOCK_EX)  # the daemon holds it for moments, to see whether another does
+        Exchange(Path(kept.exchange)).put(WorkerOrder(kept.runs + 1, folder.name))
+        yield LabRun(state, kept)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -55,7 +55,7 @@ OFFLOAD = (
 """What may help, and no model tells how much (docs/protections.md)."""
 
 
-class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+class ThroughputRatio(msgspec.Struct, frozen=True, kw_only=True):
     """A ratio of throughputs, below 1 if something is lost, with its 95 % interval (None: measured once).
 
     ``is_exact``: in virtual time, which repeats exactly.
@@ -67,7 +67,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     is_exact: bool = False
 
     @classmethod
-    def of(cls, ratios: Sequence[float], *, is_exact: bool) -> Comparison:
+    def of(cls, ratios: Sequence[float], *, is_exact: bool) -> ThroughputRatio:
         return cls(
             ratio=stats.median(ratios),
             interval=stats.ratio_interval(ratios),
@@ -76,7 +76,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     @property
-    def is_told(self) -> bool:
+    def is_reported(self) -> bool:
         """Whether it is a figure: not if a difference is neither shown nor ruled out."""
         return self.difference in (Difference.SHOWN, None)
 
@@ -109,17 +109,17 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
         """``IPsec costs 3 % compared with wired (95 %: 2 to 4)``; ``baseline`` may be empty."""
         first, brackets = self.parts
         against = f" compared with {baseline}" if baseline else ""
-        if self.is_told and self.ratio <= 1:
+        if self.is_reported and self.ratio <= 1:
             return f"{what} costs {first.removesuffix(' slower')}{against}{brackets}"
         if self.difference is Difference.INCONCLUSIVE:
             return f"what {what} costs{against} is not shown ({first})"
-        return f"{what} {'is' if self.is_told else 'makes'} {first}{against}{brackets}"
+        return f"{what} {'is' if self.is_reported else 'makes'} {first}{against}{brackets}"
 
     @property
     def than_local(self) -> str:
         """``52 % slower than the local disk (95 %: 50 to 54)``."""
         first, brackets = self.parts
-        if self.is_told:
+        if self.is_reported:
             return f"that is {first} than the local disk{brackets}"
         return f"compared with the local disk, {first}{brackets}"
 
@@ -137,8 +137,8 @@ class Loss(msgspec.Struct, frozen=True, kw_only=True):
     kept: tuple[float, ...]
     cells: tuple[Explained, ...]
     depth: int | None = 1
-    compared: Comparison | None = None
-    apart: tuple[tuple[str, Comparison], ...] = ()
+    compared: ThroughputRatio | None = None
+    apart: tuple[tuple[str, ThroughputRatio], ...] = ()
     is_disturbed: bool = False
 
     @property
@@ -215,11 +215,11 @@ class Loss(msgspec.Struct, frozen=True, kw_only=True):
         return goodput is not None and NEARLY * goodput <= min(rates) <= max(rates) <= ABOVE * goodput
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
+class Conclusion(msgspec.Struct, frozen=True, kw_only=True):
     """One column's answer. ``losses`` is empty if there is no figure that counts.
 
     ``subject`` says what reaches or costs that much, ``baseline`` compared with what: the name of a column,
-    or empty without protection. ``labs_own`` are the workloads that are left out of the answer about a
+    or empty without protection. ``lab_limited`` are the workloads that are left out of the answer about a
     protection, because a figure is not the emulated link's, but the lab's own: the column's, or that which it
     is compared with. ``disturbed`` are those left out for that; ``is_disturbed``: any figure is.
     """
@@ -228,7 +228,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     subject: str
     baseline: str
     losses: tuple[Loss, ...]
-    labs_own: tuple[str, ...] = ()
+    lab_limited: tuple[str, ...] = ()
     disturbed: tuple[str, ...] = ()
     is_disturbed: bool = False
 
@@ -245,19 +245,19 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(found)
 
     @property
-    def told(self) -> str:
+    def sentences(self) -> str:
         """What it reaches or costs, and what decides that, in a sentence for each size of block."""
         if not self.losses:
             why = "a figure is missing"
             if self.is_disturbed:
                 why = "its figures, or those that it is compared with, are disturbed"
-            elif self.labs_own:
+            elif self.lab_limited:
                 why = "the lab itself limited its figures, or those that it is compared with"
             return f"no answer on {self.subject}, because {why}."
-        told = [capital(self._sentence(loss, is_first=not n)) for n, loss in enumerate(self.shown)]
-        if others := len(self.losses) - len(told):
-            told.append(f"{others} other sizes and depths are in the table")
-        return " ".join(f"{each}." for each in told)
+        sentences = [capital(self._sentence(loss, is_first=not n)) for n, loss in enumerate(self.shown)]
+        if others := len(self.losses) - len(sentences):
+            sentences.append(f"{others} other sizes and depths are in the table")
+        return " ".join(f"{each}." for each in sentences)
 
     @property
     def whole(self) -> str:
@@ -270,7 +270,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
         subject = self.subject if is_first else "it"
         baseline = self.baseline if is_first else ""
         rates = loss.rates(with_both=not self.column.column.protection)
-        told, parts = rates and f": {rates}", []
+        sentences, parts = rates and f": {rates}", []
         if loss.is_disturbed:
             than = self.baseline or "the local disk"
             if not loss.disturbed:
@@ -278,9 +278,9 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
             return f"at {loss.size} {subject} is {loss.disturbed} than {than} (disturbed)"
         if self.column.column.protection and loss.depends:
             against = f" compared with {baseline}" if baseline else ""
-            parts.append(f"what {subject} costs{against} depends on the workload ({loss.depends}){told}")
+            parts.append(f"what {subject} costs{against} depends on the workload ({loss.depends}){sentences}")
         elif self.column.column.protection and loss.compared is not None:
-            parts.append(f"{loss.compared.costs(subject, baseline)}{told}")
+            parts.append(f"{loss.compared.costs(subject, baseline)}{sentences}")
         else:
             verb = "nearly fills the link:" if loss.is_nearly_full else "reaches"
             parts.append(f"{subject} {verb} {rates}")
@@ -296,18 +296,18 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     def left_out(self) -> str:
         """What the answer leaves out, as a sentence or two; empty if it has all, or nothing."""
         whys = (
-            (self.labs_own, "the lab limits there, not the link that it imitates"),
+            (self.lab_limited, "the lab limits there, not the link that it imitates"),
             (self.disturbed, f"other programs disturbed {'it' if len(self.disturbed) == 1 else 'them'}"),
         )
-        told = [
+        sentences = [
             f"Left out: {listed(names, MOST)}, because {why}." for names, why in whys if names and self.losses
         ]
-        return " ".join(told)
+        return " ".join(sentences)
 
     @property
     def words(self) -> str:
         """All of it, as the command and the page print it behind the column's name."""
-        return " ".join(filter(None, (self.told, self.left_out, self.help)))
+        return " ".join(filter(None, (self.sentences, self.left_out, self.help)))
 
     @property
     def help(self) -> str:
@@ -337,16 +337,18 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
         return any(Limit.CPU in {each.limited_by, *each.either} for each in verdicts)
 
 
-def answers(table: Table, cells: Sequence[Explained]) -> list[Answer]:
+def answers(table: Table, cells: Sequence[Explained]) -> list[Conclusion]:
     """An answer for each measured column over a network that has a figure or is compared, in the table's
     order.
 
     ``table`` is of MB/s; ``cells`` are those of the same records.
     """
     of = {cell.evidence.cell: cell for cell in cells}
-    labs_own = [cell for cell in cells if cell.verdict.is_labs_own]
+    lab_limited = [cell for cell in cells if cell.verdict.is_lab_limited]
     baselines = {
-        (_related(cell), cell.evidence.workload) for cell in labs_own if not cell.evidence.column.protection
+        (_related(cell), cell.evidence.workload)
+        for cell in lab_limited
+        if not cell.evidence.column.protection
     }
     several = len({column.heading[0] for column in table.columns}) > 1
     found = []
@@ -363,7 +365,7 @@ def answers(table: Table, cells: Sequence[Explained]) -> list[Answer]:
                 continue
             is_disturbed |= any(other is not None and other.is_disturbed for other in line)
             group = explained.evidence.block_bytes, explained.evidence.depth
-            is_own = explained.verdict.is_labs_own or (_related(explained), row.workload) in baselines
+            is_own = explained.verdict.is_lab_limited or (_related(explained), row.workload) in baselines
             kept = _kept(column, cell, explained)
             if is_protected and is_own:
                 left_out.append(row.workload)
@@ -375,15 +377,15 @@ def answers(table: Table, cells: Sequence[Explained]) -> list[Answer]:
             elif cell.is_disturbed:
                 disturbed[row.workload] = group
         is_compared = is_protected or not column.is_memory
-        told = [_loss(group, held, is_compared=is_compared) for group, held in counted.items()]
-        told += [_bounded(group, held) for group, held in bounded.items() if group not in counted]
+        sentences = [_loss(group, held, is_compared=is_compared) for group, held in counted.items()]
+        sentences += [_bounded(group, held) for group, held in bounded.items() if group not in counted]
         found.append(
-            Answer(
+            Conclusion(
                 column=column,
                 subject=_subject(column, with_setting=several),
                 baseline=_baseline(table, column),
-                losses=tuple(sorted(told, key=lambda loss: (-(loss.block_bytes or 0), loss.depth or 0))),
-                labs_own=tuple(left_out),
+                losses=tuple(sorted(sentences, key=lambda loss: (-(loss.block_bytes or 0), loss.depth or 0))),
+                lab_limited=tuple(left_out),
                 disturbed=tuple(name for name, of in disturbed.items() if of in counted or of not in bounded),
                 is_disturbed=is_disturbed,
             )
@@ -421,10 +423,10 @@ def _kept(column: TableColumn, cell: TableCell, explained: Explained) -> float |
     return explained.mb_s / goodput if goodput else 1.0
 
 
-def in_words(found: Sequence[Answer], width: int) -> str:
+def in_words(found: Sequence[Conclusion], width: int) -> str:
     """Each column's name and its answer, for people, in lines of ``width`` characters at most."""
-    told = [printable(f"{answer.column.label}: {answer.words}") for answer in found]
-    return "\n".join(line for words in told for line in wrapped(words, width, "  "))
+    sentences = [printable(f"{answer.column.label}: {answer.words}") for answer in found]
+    return "\n".join(line for words in sentences for line in wrapped(words, width, "  "))
 
 
 def _loss(group: _Group, found: Sequence[_Held], *, is_compared: bool) -> Loss:
@@ -447,7 +449,7 @@ def _bounded(group: _Group, found: Sequence[_Held]) -> Loss:
     return Loss(block_bytes=group[0], depth=group[1], kept=kept, cells=cells, is_disturbed=True)
 
 
-def _compared(found: Sequence[_Held]) -> Comparison | None:
+def _compared(found: Sequence[_Held]) -> ThroughputRatio | None:
     """All cells together: the median of their ratios in each block that has all of them.
 
     Without two such blocks, the median of the cells' own ratios, and from the lowest end to the highest of
@@ -458,7 +460,7 @@ def _compared(found: Sequence[_Held]) -> Comparison | None:
     common = [block for block in each[0] if all(block in ratios for ratios in each)]
     if len(common) > 1 or (common and all(len(ratios) == 1 for ratios in each)):
         pooled = [stats.median([ratios[block] for ratios in each]) for block in common]
-        return Comparison.of(pooled, is_exact=is_exact)
+        return ThroughputRatio.of(pooled, is_exact=is_exact)
     medians = [held.cell.ratio_to_no_ipsec or held.cell.ratio_to_local for held in found]
     known = [ratio for ratio in medians if ratio]
     if len(known) < len(found):
@@ -468,7 +470,7 @@ def _compared(found: Sequence[_Held]) -> Comparison | None:
     widest = None
     if len(ends) == len(found):
         widest = min(low for low, _ in ends), max(high for _, high in ends)
-    return Comparison(
+    return ThroughputRatio(
         ratio=stats.median(known),
         interval=widest,
         difference=stats.difference(widest),
@@ -476,7 +478,7 @@ def _compared(found: Sequence[_Held]) -> Comparison | None:
     )
 
 
-def _apart(found: Sequence[_Held], together: Comparison) -> tuple[tuple[str, Comparison], ...]:
+def _apart(found: Sequence[_Held], together: ThroughputRatio) -> tuple[tuple[str, ThroughputRatio], ...]:
     """The cells that are ``APART`` from all together, and whose interval has nothing in common with theirs;
     all cells, if half are so."""
     if together.interval is None or len(found) < 2:
@@ -485,7 +487,7 @@ def _apart(found: Sequence[_Held], together: Comparison) -> tuple[tuple[str, Com
     own = [
         (
             held.explained.evidence.workload,
-            Comparison.of(list(held.cell.within_blocks.values()), is_exact=together.is_exact),
+            ThroughputRatio.of(list(held.cell.within_blocks.values()), is_exact=together.is_exact),
         )
         for held in found
         if held.cell.within_blocks
@@ -506,10 +508,10 @@ def _subject(column: TableColumn, *, with_setting: bool) -> str:
     of = column.column
     transport = TRANSPORTS.get(of.transport or DEFAULT_TRANSPORT, "")
     what = protection if of.protection else transport
-    told = [remark for remark in remarks.split(", ") if remark and remark != "emulated"]
-    if not of.protection and transport in told:
-        told.remove(transport)
-    brackets = f" ({', '.join(told)})" if told else ""
+    sentences = [remark for remark in remarks.split(", ") if remark and remark != "emulated"]
+    if not of.protection and transport in sentences:
+        sentences.remove(transport)
+    brackets = f" ({', '.join(sentences)})" if sentences else ""
     memory = " to a disk in memory" if column.is_memory and not of.protection else ""
     return f"{f'{origin}: ' if origin and with_setting else ''}{what} over {title}{brackets}{memory}"
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.lab.cli import run_inside
 
-pytestmark = [pytest.mark.lab, pytest.mark.aside]
+pytestmark = [pytest.mark.lab, pytest.mark.multi_host]
 
 
 def test_initiators_measure_together_and_the_faults_of_one_are_its_own() -> None:

@@ -19,9 +19,9 @@ from harness.hosts.runner import Completed
 from harness.model import Io, Latency
 from harness.model.errors import HostLost, RequirementError
 from harness.parse.fio import FioJob, total
-from harness.runs import together
+from harness.runs import distributed
+from harness.runs.distributed import absence_warnings, run_distributed, start_warnings
 from harness.runs.outcome import Done, InitiatorResult
-from harness.runs.together import absence_warnings, run_together, start_warnings
 from tests.unit.fakes import IdleDaemon
 
 S = 1_000_000_000
@@ -91,7 +91,7 @@ def test_what_one_job_did_not_measure_a_total_does_not_have() -> None:
     unmeasured = msgspec.structs.replace(measured(SLOW), latency=Latency())
     read, _ = total([reader(FAST), reader(SLOW, read=unmeasured, read_bins={})])
     assert read is not None
-    assert read.latency == Latency(percentiles="apart")
+    assert read.latency == Latency(percentiles="per-job")
     assert read.ios == 1100
 
 
@@ -231,7 +231,7 @@ def ran(script: Script, *hosts: Reached, timeout_s: float = 60.0) -> Done:
     script.write()
     hosts = hosts or (Reached(name="i0", folder=script.folder), Reached(name="i1", folder=script.folder))
     jobs = [(host, "[a]\n") for host in hosts]
-    return run_together(jobs, folder=script.folder, timeout_s=timeout_s)
+    return run_distributed(jobs, folder=script.folder, timeout_s=timeout_s)
 
 
 def test_each_part_has_its_own_job(script: Script) -> None:
@@ -267,7 +267,7 @@ def reason_beside_a_good_one(script: Script, host: Reached | None = None) -> str
     return "".join(first.reasons)
 
 
-def test_a_server_that_was_killed_is_told_from_its_job(script: Script) -> None:
+def test_a_server_that_was_killed_is_distinguished_from_its_job(script: Script) -> None:
     script.heard(0, "PROBE", "START", "SERVER_START")
     script.gone(0)
     script.then = "exit 1"
@@ -340,7 +340,7 @@ def test_what_hangs_is_stopped_in_time_and_the_rest_kept(script: Script) -> None
 
 
 def test_a_client_that_never_ends_is_killed(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(together, "CUT_S", 0.1)
+    monkeypatch.setattr(distributed, "CUT_S", 0.1)
     script.measures(0)
     script.heard(1, "PROBE", "START", "SERVER_START")
     script.pause = "exec sleep 60"

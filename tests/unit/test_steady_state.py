@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from harness.analysis.shape import BIMODAL, DRIFTING, doubts
-from harness.analysis.steady import assess, in_rounds, settled_after
+from harness.analysis.steady_state import assess, in_rounds, settled_after
 from harness.model.errors import UsageError
 from harness.parse.fiolog import Sample, bandwidth, jobs
 

@@ -11,7 +11,15 @@ import pytest
 from harness.model import Record, Status
 from harness.model.errors import UsageError
 from harness.parse.fiolog import Sample, interval_ms
-from harness.results.overtime import LOG, NOT_STEADY, WARMING_UP, Course, doubts, of_cell, parts
+from harness.results.bandwidth_series import (
+    LOG,
+    NOT_STEADY,
+    WARMING_UP,
+    BandwidthSeries,
+    doubts,
+    of_cell,
+    parts,
+)
 from harness.results.store import RunFolder, open_results
 from tests.unit.test_table import record
 
@@ -135,7 +143,7 @@ def test_the_interval_is_that_of_the_job() -> None:
 
 
 def test_a_picture_has_fewer_intervals_and_hides_no_dip() -> None:
-    fine = Course(
+    fine = BandwidthSeries(
         repeats=2,
         interval_s=0.1,
         median=[10.0, 20.0, 30.0, 40.0, 50.0],

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import msgspec
 
-from harness.analysis import disturbance, stats, steady
-from harness.analysis.steady import SteadyState
+from harness.analysis import disturbance, stats, steady_state
+from harness.analysis.steady_state import SteadyState
 from harness.model import Record
 from harness.model.errors import HarnessError
 from harness.parse import fiolog
@@ -38,7 +38,7 @@ ROUND_S = 1.0
 """The least time of one of the five rounds: in a shorter one, a few slow I/Os count too much."""
 
 
-class Course(msgspec.Struct, frozen=True, kw_only=True):
+class BandwidthSeries(msgspec.Struct, frozen=True, kw_only=True):
     """The bandwidth of a cell in intervals of ``interval_s``: the median of its ``repeats``, in bytes/s.
 
     ``low`` and ``high`` are the lowest and the highest repeat in each interval. ``fifths`` are the means of
@@ -56,7 +56,7 @@ class Course(msgspec.Struct, frozen=True, kw_only=True):
     state: SteadyState | None
     settled_s: float | None
 
-    def coarser(self, most: int) -> Course:
+    def coarser(self, most: int) -> BandwidthSeries:
         """The same in at most so many intervals: means of the median, the lowest and the highest of all in
         one. Those at the end that do not fill one are left out."""
         at_once = -(-len(self.median) // most)
@@ -99,11 +99,15 @@ def doubts(samples: Sequence[Sample]) -> tuple[str, ...]:
     rounds = _rounds(samples)
     if not any(rounds) or _state(samples).attained:
         return ()
-    settled = len(rounds) > steady.WINDOW and any(rounds[-steady.WINDOW :]) and steady.assess(rounds).attained
+    settled = (
+        len(rounds) > steady_state.WINDOW
+        and any(rounds[-steady_state.WINDOW :])
+        and steady_state.assess(rounds).attained
+    )
     return (WARMING_UP if settled else NOT_STEADY,)
 
 
-def of_cell(records: Iterable[Record], folders: Mapping[str, Path]) -> Course | None:
+def of_cell(records: Iterable[Record], folders: Mapping[str, Path]) -> BandwidthSeries | None:
     """The logs of all ok and undisturbed repeats, as far as they match; None if there is none.
 
     ``folders`` are those of the runs, by run id. The intervals are the longest that fio was asked for, or
@@ -124,14 +128,14 @@ def of_cell(records: Iterable[Record], folders: Mapping[str, Path]) -> Course | 
         Sample(round(1e9 * together_s * n / count), stats.median(rates)) for n, rates in enumerate(at_once, 1)
     ]
     rounds = _rounds(median)
-    settled = steady.settled_after(rounds)
-    return Course(
+    settled = steady_state.settled_after(rounds)
+    return BandwidthSeries(
         repeats=len(found),
         interval_s=together_s / count,
         median=[sample.bytes_per_s for sample in median],
         low=[min(rates) for rates in at_once],
         high=[max(rates) for rates in at_once],
-        fifths=parts(median, steady.WINDOW, together_s),
+        fifths=parts(median, steady_state.WINDOW, together_s),
         state=_state(median) if any(rounds) else None,
         settled_s=None if settled is None else settled * together_s / len(rounds),
     )
@@ -142,11 +146,11 @@ def _rounds(samples: Sequence[Sample]) -> list[float]:
     end_s = samples[-1].end_ns / 1e9 if samples else 0.0
     # fio's last interval ends a moment before the time that it was given.
     count = min(int(1.01 * end_s / ROUND_S), len(samples))
-    return parts(samples, count, end_s) if count >= steady.WINDOW else []
+    return parts(samples, count, end_s) if count >= steady_state.WINDOW else []
 
 
 def _state(samples: Sequence[Sample]) -> SteadyState:
-    return steady.assess(parts(samples, steady.WINDOW, samples[-1].end_ns / 1e9))
+    return steady_state.assess(parts(samples, steady_state.WINDOW, samples[-1].end_ns / 1e9))
 
 
 def _of(record: Record, folders: Mapping[str, Path]) -> tuple[int, list[Sample]] | None:

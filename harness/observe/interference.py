@@ -2,7 +2,8 @@
 
 A lab cannot see the machine that it runs on. So the process that booted it watches its processes there,
 several times a second, and leaves the samples in a file of the run's folder, which the lab reads
-(``hostfs``). On real machines a program takes a sample (``programs/neighbours.py``) whenever it is asked to.
+(``hostfs``). On real machines a program takes a sample (``programs/interference.py``) whenever it is asked
+to.
 
 Both also see whether all this was suspended in between: a process that was stopped, or a machine that slept,
 does nothing for a while and does not wait for a processor either (``Standstill``).
@@ -25,13 +26,13 @@ from pathlib import Path
 import msgspec
 
 from harness.analysis import disturbance
-from harness.analysis.disturbance import Core, Look
+from harness.analysis.disturbance import Core, MachineSample
 from harness.hosts import Host, programs
 from harness.model import Plan
-from harness.model.beside import Others
 from harness.model.errors import CommandFailed, RequirementError
+from harness.model.telemetry import Others
 from harness.observe.counters import BOOT_ID
-from harness.observe.programs import neighbours as looks
+from harness.observe.programs import interference as looks
 
 LIVE = "machine.live"
 """The file in a run's folder that has the latest samples, while a lab is up."""
@@ -100,12 +101,12 @@ class _Machine:
     names: tuple[str, ...]
     argv: tuple[str, ...]
 
-    def look(self) -> Look | None:
+    def look(self) -> MachineSample | None:
         try:
-            told = self.host.run(self.argv, input=programs.source(__package__, "neighbours"), check=False)
+            done = self.host.run(self.argv, input=programs.source(__package__, "interference"), check=False)
         except (CommandFailed, RequirementError):
             return None  # not to know about other programs is no reason to lose a figure
-        return _decode(told.stdout.encode()) if told.status == 0 else None
+        return _decode(done.stdout.encode()) if done.status == 0 else None
 
 
 def _machines(hosts: Sequence[Host], proc: Path) -> Iterator[_Machine]:
@@ -129,7 +130,7 @@ class OnMachines(Watching):
 
     def __init__(self, machines: Sequence[_Machine]) -> None:
         self._machines = machines
-        self._looks: list[list[Look | None]] = []
+        self._looks: list[list[MachineSample | None]] = []
         self._still = Standstill()
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._tick, daemon=True)
@@ -175,7 +176,7 @@ class FromOutside(Watching):
 
     def __init__(self, file: Path, hosts: tuple[str, ...]) -> None:
         self._file, self._hosts = file, hosts
-        self._looks: list[Look] = []
+        self._looks: list[MachineSample] = []
         self._began = 0.0
         self._unwatched_s = 0.0
 
@@ -219,7 +220,7 @@ class FromOutside(Watching):
         use = disturbance.between(before[-1] if before else self._looks[0], last, self._hosts, busy)
         return (use,) if use is not None else ()
 
-    def _read(self) -> list[Look]:
+    def _read(self) -> list[MachineSample]:
         """The samples in the file, the oldest first."""
         try:
             data = self._file.read_bytes()
@@ -231,22 +232,22 @@ class FromOutside(Watching):
         )
 
 
-def _decode(data: bytes) -> Look | None:
+def _decode(data: bytes) -> MachineSample | None:
     """A sample; None if it is not one, or was read while it was written."""
     try:
-        look = msgspec.json.decode(data, type=Look)
+        look = msgspec.json.decode(data, type=MachineSample)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
     return look if look.at_ns == look.until_ns else None
 
 
 @contextlib.contextmanager
-def looking(folder: Path, keeper: int | None = None) -> Iterator[None]:
-    """Sample the lab that this process boots, or the process ``keeper``, while the context lasts. It has a
-    thread of its own, because the run's output may have to wait for its reader. ``folder`` is the run's."""
+def looking(folder: Path, lab_daemon: int | None = None) -> Iterator[None]:
+    """Sample the lab that this process boots, or the process ``lab_daemon``, while the context lasts. It has
+    a thread of its own, because the run's output may have to wait for its reader. ``folder`` is the run's."""
     file = folder / LIVE
     end = threading.Event()
-    sampler = Sampler(keeper)
+    sampler = Sampler(lab_daemon)
 
     def look_on() -> None:
         # A full disk, or a machine without these files, ends a run elsewhere with a better message, or not at
@@ -369,14 +370,14 @@ def own_threads() -> dict[str, int]:
 
 
 class Sampler:
-    """Adds up what this process, the lab's keeper if there is one, and all their descendants do: each of them
+    """Adds up what this process, the lab daemon if there is one, and all their descendants do: each of them
     ends sooner or later, with its counters.
 
     Those that are bound to one processor are the lab's kernels, and what runs in them.
     """
 
-    def __init__(self, keeper: int | None = None) -> None:
-        self._roots = [str(os.getpid()), *([] if keeper is None else [str(keeper)])]
+    def __init__(self, lab_daemon: int | None = None) -> None:
+        self._roots = [str(os.getpid()), *([] if lab_daemon is None else [str(lab_daemon)])]
         self._seen: dict[str, tuple[int, int]] = {}
         self._cores: dict[int, _Bound] = {}
         self._siblings: dict[int, tuple[int, ...]] = {}
@@ -396,7 +397,7 @@ class Sampler:
         yield
         self._written_ns += time.monotonic_ns() - began_ns
 
-    def look(self) -> Look:
+    def look(self) -> MachineSample:
         """The machine now."""
         at_ns = time.monotonic_ns()
         stood_ns = self._still.total_ns
@@ -414,7 +415,7 @@ class Sampler:
             for number, bound in self._cores.items()
             if number < len(ticks)
         ]
-        return Look(
+        return MachineSample(
             at_ns=at_ns,
             processors=count,
             idle_ns=sum(idle),

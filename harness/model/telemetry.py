@@ -43,16 +43,16 @@ class RoundTrips(msgspec.Struct, frozen=True, kw_only=True):
 class ProcessorUse(msgspec.Struct, frozen=True, kw_only=True):
     """What the processors of one kernel did for ``wall_ns`` (proc(5), stat), as parts of their time: 0 to 1.
 
-    ``hosts`` are all hosts of the run that share this kernel; each one's own use is unknown. ``hottest`` is
-    the busy part of the busiest core. ``user`` includes nice, ``interrupt`` is that of hardware, ``stolen``
-    is what a hypervisor gave to others. A user-mode kernel counts all busy time as one, so ``user``,
-    ``system``, ``softirq`` and ``interrupt`` are None there. ``energy_j`` is the machine's, from RAPL
-    (Documentation/power/powercap) or an energy counter of hwmon.
+    ``hosts`` are all hosts of the run that share this kernel; each one's own use is unknown. ``busiest_core``
+    is the busy part of the busiest core. ``user`` includes nice, ``interrupt`` is that of hardware,
+    ``stolen`` is what a hypervisor gave to others. A user-mode kernel counts all busy time as one, so
+    ``user``, ``system``, ``softirq`` and ``interrupt`` are None there. ``energy_j`` is the machine's, from
+    RAPL (Documentation/power/powercap) or an energy counter of hwmon.
     """
 
     hosts: tuple[str, ...]
     wall_ns: Count
-    processors: Count
+    cores: Count
     busy: Amount | None = None
     user: Amount | None = None
     system: Amount | None = None
@@ -60,7 +60,7 @@ class ProcessorUse(msgspec.Struct, frozen=True, kw_only=True):
     interrupt: Amount | None = None
     stolen: Amount | None = None
     idle: Amount | None = None
-    hottest: Amount | None = None
+    busiest_core: Amount | None = None
     interrupts: Count | None = None
     context_switches: Count | None = None
     energy_j: Amount | None = None
@@ -96,9 +96,9 @@ class Others(msgspec.Struct, frozen=True, kw_only=True):
     that the run can have lost (``analysis.disturbance``); None: unknown. The other fields are what ``taken``
     is made of, None if the machine does not report them. ``waited`` is the time in which the run's programs
     were ready and did not run. ``stolen`` is what a hypervisor gave to other machines. ``throttled`` is the
-    time in which a limit of the run's control group held it back. ``beside`` is the time in which other
+    time in which a limit of the run's control group held it back. ``sibling_busy`` is the time in which other
     programs kept the second hyperthreads of its cores busy. ``slowed`` is by how much its core worked slower
-    than at its best. ``processors`` is what other processes used of all processors together. ``pressure`` is
+    than at its best. ``used`` is what other processes used of all cores together. ``pressure`` is
     the time in which any program on the machine waited for a processor (/proc/pressure/cpu).
     ``suspended_ns`` is for how long the machine slept, or the run on it was stopped; None in older records.
     With ``taken`` unknown, it is for how long nobody watched.
@@ -111,21 +111,21 @@ class Others(msgspec.Struct, frozen=True, kw_only=True):
     waited: Amount | None = None
     stolen: Amount | None = None
     throttled: Amount | None = None
-    beside: Amount | None = None
+    sibling_busy: Amount | None = None
     slowed: Amount | None = None
-    processors: Amount | None = None
+    used: Amount | None = None
     pressure: Amount | None = None
     suspended_ns: Count | None = None
 
 
-class Beside(msgspec.Struct, frozen=True, kw_only=True):
+class Telemetry(msgspec.Struct, frozen=True, kw_only=True):
     """What was measured beside one cell.
 
     ``round_trips`` were measured just before it on its own path, idle and with its protection;
     ``no_round_trips`` says why there are none. ``emulation_round_trip_ns`` is what the emulation of its link
     adds to a round trip, the least that the run has measured by then; None where nothing is emulated, in
     virtual time, in older records, and where it is unknown. ``processors`` and ``interfaces`` cover the time
-    that fio ran, including its start and end, and so does ``others``, one for each machine. ``unseen`` are
+    that fio ran, including its start and end, and so does ``others``, one for each machine. ``lost_hops`` are
     hops for which they are unknown, each with the reason. A run without probes has only ``others``.
     """
 
@@ -135,7 +135,7 @@ class Beside(msgspec.Struct, frozen=True, kw_only=True):
     processors: tuple[ProcessorUse, ...] = ()
     interfaces: tuple[InterfaceUse, ...] = ()
     others: tuple[Others, ...] = ()
-    unseen: dict[str, str] = {}
+    lost_hops: dict[str, str] = {}
 
 
 class Unit(enum.Enum):
@@ -170,7 +170,7 @@ class Observed(msgspec.Struct, frozen=True):
     name: str
     title: str
     unit: Unit
-    at: Callable[[Beside], Mapping[str, float | None]]
+    at: Callable[[Telemetry], Mapping[str, float | None]]
 
     def joined(self, values: Iterable[float | None]) -> float | None:
         """One value for several places; None if all are unknown."""
@@ -179,34 +179,34 @@ class Observed(msgspec.Struct, frozen=True):
             return None
         return sum(known) if self.unit is Unit.COUNT else max(known)
 
-    def of(self, beside: Beside) -> float | None:
-        return self.joined(self.at(beside).values())
+    def of(self, telemetry: Telemetry) -> float | None:
+        return self.joined(self.at(telemetry).values())
 
 
 def _on_path(
     read: Callable[[RoundTrips], float | None],
-) -> Callable[[Beside], dict[str, float | None]]:
-    return lambda beside: {} if beside.round_trips is None else {"": read(beside.round_trips)}
+) -> Callable[[Telemetry], dict[str, float | None]]:
+    return lambda telemetry: {} if telemetry.round_trips is None else {"": read(telemetry.round_trips)}
 
 
 def _by_kernel(
     read: Callable[[ProcessorUse], float | None],
-) -> Callable[[Beside], dict[str, float | None]]:
-    def at(beside: Beside) -> dict[str, float | None]:
-        known = {name for use in beside.processors for name in use.hosts}
-        lost = dict.fromkeys(name for name in beside.unseen if name not in known)
-        return {use.whose: read(use) for use in beside.processors} | lost
+) -> Callable[[Telemetry], dict[str, float | None]]:
+    def at(telemetry: Telemetry) -> dict[str, float | None]:
+        known = {name for use in telemetry.processors for name in use.hosts}
+        lost = dict.fromkeys(name for name in telemetry.lost_hops if name not in known)
+        return {use.whose: read(use) for use in telemetry.processors} | lost
 
     return at
 
 
 def _by_interface(
     read: Callable[[InterfaceUse], float | None],
-) -> Callable[[Beside], dict[str, float | None]]:
-    return lambda beside: {f"{use.host} {use.interface}": read(use) for use in beside.interfaces}
+) -> Callable[[Telemetry], dict[str, float | None]]:
+    return lambda telemetry: {f"{use.host} {use.interface}": read(use) for use in telemetry.interfaces}
 
 
-BUSIEST_CORE = Observed("busiest_core", "busiest|core", Unit.PART, _by_kernel(lambda use: use.hottest))
+BUSIEST_CORE = Observed("busiest_core", "busiest|core", Unit.PART, _by_kernel(lambda use: use.busiest_core))
 
 OBSERVED = (
     Observed("round_trip_p50_ns", "idle round|trip, p50", Unit.NS, _on_path(lambda trips: trips.p50_ns)),

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from harness.parse import jobfile
-from harness.runs import lean
-from harness.testbeds import started
+from harness.runs import fio_startup
+from harness.testbeds import entry_points
 from harness.testbeds.lab import boot
 
 GONE = re.compile(r"libgone\.so\b")
@@ -32,10 +32,10 @@ int main(int argc, char **argv) {
 """
 
 
-def fresh_fio(folder: Path) -> lean.Fio:
+def fresh_fio(folder: Path) -> fio_startup.Fio:
     """It is made and tried once in a process."""
-    lean.fio.cache_clear()
-    return lean.fio(folder)
+    fio_startup.fio.cache_clear()
+    return fio_startup.fio(folder)
 
 
 @pytest.fixture(scope="module", params=["versions", "none"])
@@ -73,7 +73,7 @@ def program(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 def test_it_starts_without_the_library_and_does_the_rest(program: Path, tmp_path: Path) -> None:
     assert subprocess.run([program, "said"], capture_output=True, check=False).returncode == 127
     copy = tmp_path / "copy"
-    copy.write_bytes(lean.without_libraries(program.read_bytes(), GONE))
+    copy.write_bytes(fio_startup.without_libraries(program.read_bytes(), GONE))
     copy.chmod(0o700)
     done = subprocess.run([copy, "said"], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "said -0.416\n", "")
@@ -83,18 +83,18 @@ def test_it_starts_without_the_library_and_does_the_rest(program: Path, tmp_path
 
 def test_only_the_list_of_libraries_and_symbols_differ(program: Path) -> None:
     whole = program.read_bytes()
-    made = lean.without_libraries(whole, GONE)
+    made = fio_startup.without_libraries(whole, GONE)
     assert len(made) == len(whole)
     assert sum(a != b for a, b in zip(whole, made, strict=True)) < 200
-    assert lean.without_libraries(whole, re.compile("libnothing")) != b""
+    assert fio_startup.without_libraries(whole, re.compile("libnothing")) != b""
 
 
 @pytest.mark.parametrize(
     "text", [b"", b"#!/bin/sh\n", b"\x7fELF\x02\x01\x01", b"\x7fELF\x01\x01\x01" + bytes(64)]
 )
 def test_another_kind_of_program_is_refused(text: bytes) -> None:
-    with pytest.raises(lean.NotUnderstood):
-        lean.without_libraries(text)
+    with pytest.raises(fio_startup.NotUnderstood):
+        fio_startup.without_libraries(text)
 
 
 def test_a_damaged_program_is_refused_or_made_into_one_of_the_same_length(program: Path) -> None:
@@ -102,8 +102,8 @@ def test_a_damaged_program_is_refused_or_made_into_one_of_the_same_length(progra
     for at in range(0, min(len(whole), 4096), 7):
         damaged = whole[:at] + b"\xff" + whole[at + 1 :]
         try:
-            assert len(lean.without_libraries(damaged, GONE)) == len(whole)
-        except lean.NotUnderstood:
+            assert len(fio_startup.without_libraries(damaged, GONE)) == len(whole)
+        except fio_startup.NotUnderstood:
             continue
 
 
@@ -128,12 +128,12 @@ def test_one_that_is_not_understood_is_started_as_it_is_and_tests_its_clock(
 ) -> None:
     fake_fio(tmp_path / "bin", does)
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    assert fresh_fio(tmp_path) == lean.Fio(has_tested_clock=has_tested_clock)
+    assert fresh_fio(tmp_path) == fio_startup.Fio(has_tested_clock=has_tested_clock)
 
 
 def test_without_fio_nothing_fails_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert fresh_fio(tmp_path) == lean.Fio()
+    assert fresh_fio(tmp_path) == fio_startup.Fio()
 
 
 def test_the_machine_s_fio_starts_with_fewer_libraries_and_has_the_engines_of_jobs(tmp_path: Path) -> None:
@@ -155,12 +155,12 @@ def test_the_labs_library_is_in_front_of_fio_s_if_fio_starts_with_it(
     fake_fio(tmp_path / "bin", "echo 'cs: reliable_tsc: yes'")
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:/bin:/usr/bin")
     early = tmp_path / "early.so"
-    monkeypatch.setenv(started.EARLY, str(early))
+    monkeypatch.setenv(entry_points.EARLY, str(early))
     # ld.so(8) says that it is not there, and goes on.
-    assert fresh_fio(tmp_path) == lean.Fio(has_tested_clock=True)
+    assert fresh_fio(tmp_path) == fio_startup.Fio(has_tested_clock=True)
     _build(early)
     found = fresh_fio(tmp_path)
-    assert found == lean.Fio(has_tested_clock=True, env={"LD_PRELOAD": str(early)})
+    assert found == fio_startup.Fio(has_tested_clock=True, env={"LD_PRELOAD": str(early)})
     described = {"is_copy": False, "has_preloaded_library": True, "has_tested_clock": True}
     assert found.described == described
 

@@ -21,8 +21,8 @@ from harness.model import Io
 from harness.parse.fio import total
 from harness.parse.hosts import parse_address
 from harness.parse.jobfile import job_file, parse_jobs
+from harness.runs.distributed import LARGEST_SKEW, run_distributed
 from harness.runs.outcome import Done, InitiatorResult
-from harness.runs.together import LARGEST_SKEW, run_together
 from tests.lab.inside.kernel import arguments, processes, sh, wait_for
 
 WORK = Path("/root/together")
@@ -96,7 +96,7 @@ def run(
     with contextlib.ExitStack() as stack:
         if fault is not None:
             stack.enter_context(once_at_work(folder / "fio-client.txt", fault))
-        done = run_together(jobs, folder=folder, timeout_s=timeout_s)
+        done = run_distributed(jobs, folder=folder, timeout_s=timeout_s)
     took_s = time.monotonic() - began
     for part in done.parts:
         read = part.job.read if part.job else None

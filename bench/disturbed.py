@@ -1,4 +1,4 @@
-"""Is what others spoil marked? Busy loops and an I/O hog come and go beside runs of the lab.
+"""Is what others spoil marked? Busy loops and an I/O hog come and go during runs of the lab.
 
     python bench/disturbed.py                           # all of it, some 20 minutes on a quiet machine
     python bench/disturbed.py --only "2 busy loops" --repeats 1 --runtime 0.7s
@@ -61,7 +61,7 @@ with open(sys.argv[1], "w+b", buffering=0) as file:
 
 @dataclass(frozen=True, kw_only=True)
 class Experiment:
-    """So many busy loops and I/O hogs beside a run, whose disturbed cells are measured again so many
+    """So many busy loops and I/O hogs during a run, whose disturbed cells are measured again so many
     times."""
 
     name: str
@@ -125,7 +125,7 @@ def put_in(experiment: Experiment, scratch: Path) -> Iterator[None]:
 
 
 def measure(experiment: Experiment, folder: Path, repeats: int, runtime: str) -> None:
-    """One run with its experiment beside it."""
+    """One run, and its experiment meanwhile."""
     words = [*WORDS, f"--repeats={repeats}", f"--runtime={runtime}", f"--retries={experiment.retries}"]
     words += [f"--workload={name}" for name in WORKLOADS]
     with (

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""What emulated links carry in real time, beside the same links in virtual time, whose timers are exact.
+"""What emulated links carry in real time, compared with the same links in virtual time, whose timers are
+exact.
 
     python bench/links.py [--link wired --link wifi] [--rounds 3] [--runtime 1s]
 
 Each run boots the lab's own kernel and measures reads of 256K and 4K, one and eight at a time, without a
 protection. Virtual time is measured once, because it repeats to the last digit; no disk and no processor
 takes any of it. So the ratio of `256k-depth8`, for which a link is always full, shows whether the emulation
-lets through what it should; the other ratios show what processors cost. Printed beside it is what a round
+lets through what it should; the other ratios show what processors cost. Printed next to it is what a round
 trip takes in real time beyond the link's profile (``emulation_round_trip_ns``).
 """
 

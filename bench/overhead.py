@@ -1,4 +1,4 @@
-"""What a run does beside measuring: when fio begins, how long it measures, and which programs are started.
+"""What a run does besides measuring: when fio begins, how long it measures, and which programs are started.
 
     python bench/overhead.py trace                         # a traced run of this clone
     python bench/overhead.py trace --of ../before --every  # of another clone, with every program

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""What an initiator more costs the lab: memory of its kernel, time to bring it up, time of a cell beside fio.
+"""What an initiator more costs the lab: memory of its kernel, time to bring it up, time of a cell besides
+fio.
 
     python bench/scale.py [--initiators 16] [--protect off --protect wireguard] [--transport nvme-tcp]
                           [--most-mib 32] [--most-s 10] [--results FOLDER]
@@ -81,7 +82,8 @@ def traced(argv: list[str]) -> None:
 
 
 def measure(transport: str, protect: str, initiators: int, results: Path) -> list[dict[str, float]]:
-    """The notes of one run, by their number of initiators, with the seconds beside fio of each one's cell."""
+    """The notes of one run, by their number of initiators, with the seconds besides fio of each one's
+    cell."""
     before = set(results.iterdir()) if results.is_dir() else set()
     words = ["--lab-initiators", str(initiators), "--link", "wired", "--transport", transport]
     words += ["--protect", protect, "--workload", "rand-read-4k", "--runtime", "1s", "--repeats", "2"]

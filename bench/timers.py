@@ -4,7 +4,7 @@
     python bench/timers.py [--kernel own] [--rounds 5] [--runtime 1s]
 
 Each run boots the lab and measures reads of 256K and 4K, one and eight at a time, over gigabit Ethernet and
-over an unshaped link, without IPsec and with AES-GCM; beside it iperf3 measures the link's goodput. Printed
+over an unshaped link, without IPsec and with AES-GCM; iperf3 measures the link's goodput. Printed
 are the medians of all cells with each kind of timers and their ratio, what a round trip over the emulated
 link takes beyond its profile (``emulation_round_trip_ns``), and with each kind of timers two ratios of reads
 of 256K, eight at a time: to the goodput of iperf3, and with AES-GCM to without.

@@ -65,8 +65,8 @@ def flash(page_us: float) -> str:
 
 
 FAST_US, NEAR_US = 20, 200
-"""Disks that are in nobody's way, the second beside round trips of ms. Memory takes no time, so locally it
-would move more than is worth waiting for."""
+"""Disks that are in nobody's way, the second compared with round trips of ms. Memory takes no time, so
+locally it would move more than is worth waiting for."""
 
 
 @dataclass(frozen=True, kw_only=True)

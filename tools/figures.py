@@ -304,7 +304,7 @@ def waterfall(name: str, workload: str) -> str:
 
 
 def theory() -> str:
-    """Theory beside virtual time, of the reference figures of the tests."""
+    """Theory next to virtual time, of the reference figures of the tests."""
     from tests.lab import references as of_tests
     from tests.lab import test_against_theory as against
 

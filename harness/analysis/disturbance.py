@@ -220,9 +220,9 @@ def share(record: AnyRecord) -> float | None:
 
 def undisturbed(throughput: float, record: AnyRecord) -> tuple[float, float]:
     """The least and the most that a throughput would be if no other program had taken anything; the most is
-    infinite if that cannot be told."""
+    infinite if that is unknown."""
     part = share(record)
-    left = 0.0 if part is None else 1 - LOST_OF_TAKEN * part  # of an unknown part it cannot be told
+    left = 0.0 if part is None else 1 - LOST_OF_TAKEN * part  # unknown, like the part
     return throughput, throughput / left if left > 0 else math.inf
 
 
@@ -241,7 +241,7 @@ def counting(records: Iterable[R]) -> list[R]:
     """The repeats that count: ok and undisturbed. If there are none, all that are ok.
 
     A repeat of which nothing is known, in a run whose others were watched, is not one of the undisturbed: it
-    must not take the place of a figure that is known to be disturbed, nor stand beside a good one.
+    must not take the place of a figure that is known to be disturbed, nor be used together with a good one.
     """
     found = list(records)
     return quiet(found) or [record for record in found if record.status is Status.OK]

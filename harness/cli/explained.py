@@ -77,7 +77,7 @@ def explain_command(
 
 
 def print_answers(found: Sequence[Conclusion], corrections: Sequence[str] = ()) -> None:
-    """What each column reaches and costs, and why; to standard error if nothing can be told. Then what
+    """What each column reaches and costs, and why; to standard error if there is nothing to say. Then what
     answers of earlier versions said wrongly."""
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else NARROW
     if found:

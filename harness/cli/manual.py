@@ -68,7 +68,7 @@ def _described(name: str, command: Any, heading: str) -> Iterator[str]:
 
 
 def _date() -> str:
-    """Today, or the day that a reproducible build is told (reproducible-builds.org)."""
+    """Today, or the day that a reproducible build is given (reproducible-builds.org)."""
     seconds = int(os.environ.get("SOURCE_DATE_EPOCH", time.time()))
     return time.strftime("%Y-%m-%d", time.gmtime(seconds))
 

@@ -361,8 +361,8 @@ def _slope(values: Sequence[float]) -> float:
 
 
 def _cost(ask: Ask, figures: Sequence[float]) -> float:
-    """What the first figure costs beside the second, or each step: a time, or a part that is lost. Per bit or
-    per packet where the figures are rates. Negative: it costs nothing."""
+    """What the first figure costs compared with the second, or each step: a time, or a part that is lost. Per
+    bit or per packet where the figures are rates. Negative: it costs nothing."""
     if isinstance(ask, LinkSteps):
         return _slope(figures)
     of, compared_with = figures
@@ -444,7 +444,7 @@ def _conclusion(ask: Ask, origins: Origins) -> str:
             else f"ours were measured at 1/{measured.slower_by:g} of each rate"
         )
     if measured.is_lab_limited:
-        parts.append("the measured figures are the lab's own, whose one processor does everybody's work")
+        parts.append("the measured figures are limited by the lab, whose one processor does everybody's work")
     return "; ".join(parts) + "."
 
 

@@ -76,8 +76,8 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
 def load(paths: Sequence[Path], names: Sequence[str] = (), reasons: Reasons | None = None) -> list[Document]:
     """The documents of these ``names`` (all if empty), with the runs in ``paths`` that are theirs.
 
-    ``reasons`` are those that are known; without one, the command is told that would measure it. UsageError
-    for a document that there is not, and for results that cannot be read.
+    ``reasons`` are those that are known; without one, the text names the command that would measure it.
+    UsageError for a document that there is not, and for results that cannot be read.
     """
     runs = open_runs(paths)
     made = experiments()
@@ -178,7 +178,7 @@ def _matrices(reference: Reference, runs: Sequence[RunFolder]) -> list[Table]:
 
 
 def _alone(reference: Reference) -> Table:
-    """A published matrix without anything beside it."""
+    """A published matrix without anything next to it."""
     rows = tuple(TableRow(workload=name, direction=None, group="", operation=name) for name in reference.rows)
     table = Table(
         options=Options(reference=reference),

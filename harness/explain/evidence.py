@@ -1,8 +1,8 @@
-"""What is known of a cell, from its own records and those of its neighbours. None means unknown.
+"""What is known of a cell, from its own records and those of related cells. None means unknown.
 
-Neighbours are cells of the same setting and workload. The column ``local`` gives the device's time, the same
-link without IPsec gives what IPsec adds, and the same link with a proposal that does not encrypt gives what
-the cipher adds.
+Related cells are those of the same setting and workload. The column ``local`` gives the device's time, the
+same link without IPsec gives what IPsec adds, and the same link with a proposal that does not encrypt gives
+what the cipher adds.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     trips and for the transfer of all its bytes in turn, in this column's frames; None for greater depths.
 
     ``is_emulated``: the link is, in real time, so both ends share the lab's processor. ``emulation_ns`` is
-    what that adds to the I/O's round trips, as the run calibrated it (``Beside``).
+    what that adds to the I/O's round trips, as the run calibrated it (``Telemetry``).
 
     ``missing`` says what is unknown, and what would tell. If ``is_disturbed``, nothing else is known
     but the size of the blocks and the depth.
@@ -216,7 +216,7 @@ def _idling(samples: Mapping[ColumnKey, Samples]) -> dict[Setting, float]:
 
 
 class _ColumnOf:
-    """A column and its neighbours."""
+    """A column and those that it is compared with."""
 
     def __init__(
         self,
@@ -320,7 +320,7 @@ class _ColumnOf:
         return depth, words
 
     def _round_trip(self, good: Sequence[Record]) -> Span | None:
-        """The idle round trip of the link without IPsec, measured beside the cells.
+        """The idle round trip of the link without IPsec, measured before the cells.
 
         The unprotected round trip is used for protected cells too: cipher time is counted separately.
         """

@@ -1,4 +1,4 @@
-"""What may limit a cell: a rule for each, in the order in which they are told.
+"""What may limit a cell: a rule for each, in the order in which they are shown.
 
 A rule says which part of an I/O's time is its own, what it allows at most, what it is called, how sure a
 verdict is that names it, and what would help. ``verdict`` finds out which of them holds; ``text`` and the
@@ -51,7 +51,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     depths above 1, by the resource's name; None: unknown. ``is_of_link``: it is time that the imitated link
     takes. ``is_sure``: its evidence was measured for it, and is no single profile's figure or difference.
     ``detail`` is what exactly limits, for the brackets behind the verdict; ``change`` what would help, if it
-    can be made and foretold, and ``advice`` what may help, where that cannot be.
+    can be made and forecast, and ``advice`` what may help, where that cannot be.
     """
 
     words: Callable[[Evidence], str]
@@ -125,7 +125,7 @@ def _faster_device(guess: Reading) -> ChangeStep | None:
 
 
 def _is_window_transports(guess: Reading) -> bool:
-    """What a window that the link's profile limits lets through was foretold wrongly."""
+    """What a window that the link's profile limits lets through was forecast wrongly."""
     if guess.path is None:
         return False
     transport = wire.transport(guess.evidence.column.transport or DEFAULT_TRANSPORT)

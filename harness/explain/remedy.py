@@ -1,6 +1,6 @@
 """What would help, and between which rates a cell would then be: operational analysis with one thing changed.
 
-A change is foretold only if it can be made, so that a forecast can be tried (`python bench/remedies.py`).
+A change is forecast only if it can be made, so that a forecast can be tried (`python bench/remedies.py`).
 With N requests in flight, the time between two completions lies between the asymptotic bound, in which
 nothing waits but for the busiest resource, and that of mean value analysis, in which services vary as if by
 chance (Reiser and Lavenberg, Journal of the ACM 27(2), 1980; Lazowska et al., Quantitative System

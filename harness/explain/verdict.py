@@ -319,8 +319,8 @@ def _confidence(evidence: Evidence, limit: Limit) -> Confidence:
 
 
 def _change(guess: Reading, draws: Sequence[Reading], limit: Limit) -> Change | None:
-    """What would help, if it can be made and foretold: a processor twice as fast, or no headers, cannot be
-    made; what a faster cipher gives was foretold as up to 1.4 times too little."""
+    """What would help, if it can be made and forecast: a processor twice as fast, or no headers, cannot be
+    made; what a faster cipher gives was forecast as up to 1.4 times too little."""
     step = limit.rule.change(guess)
     if step is None:
         return None

@@ -632,7 +632,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     random numbers. ``machines`` are real ones, or the lab's hosts with a kernel each. ``links``,
     ``proposals`` and disks have the fields of their files.
 
-    ``probes``: round trips, processors and interfaces are measured beside each cell, and TCP once per column.
+    ``probes``: round trips, processors and interfaces are measured during each cell, and TCP once per column.
     With ``probing`` the run makes these probes, each on every column, and measures no workload.
     ``notes`` say what of the user's job file was replaced or left out. ``wifi_security`` protects links with
     simulated radios. ``iscsi`` are parameters that both ends of an iSCSI session must agree on
@@ -854,7 +854,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     versions. ``proof`` is None without a network. ``raw`` are the outputs of tools, as files in the run's
     folder. With several initiators, ``clients`` has each one's part; ``read`` and ``write`` are their totals,
     with percentiles from the merged histograms. ``wifi`` is the association before, during and after.
-    ``telemetry`` is what was measured beside the cell, None if nothing was.
+    ``telemetry`` is what was measured during the cell, or just before it; None if nothing was.
     """
 
     run_id: str

@@ -527,7 +527,7 @@ class KernelCipher(msgspec.Struct, frozen=True, kw_only=True):
     """A cipher in the kernel of these ends of the path, with its driver there (/proc/crypto).
 
     ``encrypt`` and ``decrypt`` include the integrity check. The cost of system call and copies was measured
-    beside them, in ``turns``, and is subtracted. Times are undisturbed; in all they took ``stretch`` times as
+    in the same ``turns``, and is subtracted. Times are undisturbed; in all they took ``stretch`` times as
     long, because other programs used the machine.
     """
 

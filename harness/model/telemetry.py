@@ -1,5 +1,5 @@
-"""What is measured beside a cell or a probe: round trips, processors, interfaces, and what other programs
-took.
+"""What is measured during a cell or a probe, its telemetry: round trips, processors, interfaces, and what
+other programs took.
 
 ``OBSERVED`` has the figures that tables, exports and the page show of it.
 
@@ -119,7 +119,7 @@ class Others(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Telemetry(msgspec.Struct, frozen=True, kw_only=True):
-    """What was measured beside one cell.
+    """What was measured during one cell, or just before it.
 
     ``round_trips`` were measured just before it on its own path, idle and with its protection;
     ``no_round_trips`` says why there are none. ``emulation_round_trip_ns`` is what the emulation of its link
@@ -159,7 +159,7 @@ class Unit(enum.Enum):
 
 
 class Observed(msgspec.Struct, frozen=True):
-    """A figure of what was measured beside a cell: its ``name`` for programs, its ``title`` for people,
+    """A figure of a cell's telemetry: its ``name`` for programs, its ``title`` for people,
     in lines that ``|`` ends.
 
     ``at`` reads it by place (a kernel, an interface; "" if there is but one), where None is unknown. Counts

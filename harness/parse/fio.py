@@ -5,8 +5,8 @@ Units, after fio's HOWTO ("JSON output"), ``stat.c`` and issues 378 and 422 of a
 ==============  ==================================  ==============================================
 quantity        up to fio 2.19                      from fio 2.99
 ==============  ==================================  ==============================================
-``io_bytes``    KiB                                 bytes (beside ``io_kbytes``, in KiB)
-``bw``          KiB/s, rounded down                 the same, later beside ``bw_bytes``, in bytes/s
+``io_bytes``    KiB                                 bytes (and ``io_kbytes``, in KiB)
+``bw``          KiB/s, rounded down                 the same, later with ``bw_bytes``, in bytes/s
 latencies       microseconds: ``clat``, ``lat``     nanoseconds: ``clat_ns``, ``lat_ns``
 ``runtime``     milliseconds                        milliseconds
 ==============  ==================================  ==============================================

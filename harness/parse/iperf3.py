@@ -5,7 +5,7 @@ esnet/iperf:
 
 - Loss, jitter and order of UDP are what the server saw (with ``-R``: the client).
 - A receiver counts datagrams up to the last one that arrives, so it never hears of those that were lost after
-  that. Beside its counts stands the part of what was *sent*, in sums of several streams and in JSON.
+  that. Next to its counts is the part of what was *sent*, in sums of several streams and in JSON.
   ``loss_percent`` is always the part of the receiver's own count.
 - Up to 3.10 the JSON has one ``sum`` for UDP: its bytes and rate are the sender's, its loss and jitter the
   receiver's. It does not report the bytes received.

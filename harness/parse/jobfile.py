@@ -303,7 +303,7 @@ class _Reading:
 
     @contextlib.contextmanager
     def at(self, line: int) -> Iterator[None]:
-        """Keep an error instead of raising it: the user is told all of them at once, the same one once."""
+        """Keep an error instead of raising it: the message has all of them at once, the same one once."""
         try:
             yield
         except UsageError as error:

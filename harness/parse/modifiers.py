@@ -123,7 +123,7 @@ def _with_controller(openflow: OpenFlow, asked: Mapping[str, str], load: Load) -
     flows = openflow.flows if "controller" not in asked else False
     if openflow.cpu_percent is not None and not openflow.packet_us:
         raise UsageError(
-            f"expected packet_us beside cpu_percent {openflow.cpu_percent}, found none: a packet would take "
+            f"expected packet_us with cpu_percent {openflow.cpu_percent}, found none: a packet would take "
             "no time",
             hint="give the link's file a packet_us, or leave cpu_percent out",
         )

@@ -26,7 +26,7 @@ INITIATOR_CELL_S = 0.1
 """Around the measurement of one cell, for each further initiator: counters, the proof."""
 
 TCP_S, CIPHER_S = throughput.IN_RUN_S + 0.2, 0.45
-"""A probe of a column beside its cells: TCP once, the cipher in each of the first rounds."""
+"""A probe of a column between its cells: TCP once, the cipher in each of the first rounds."""
 
 REAL_PER_VIRTUAL = 3.0
 """Real seconds for a virtual second, about: it depends on how much happens in it."""

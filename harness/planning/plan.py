@@ -130,7 +130,7 @@ def make_plan(request: RunRequest) -> Plan:
         hops=request.hops,
         wifi_security=request.wifi_security,
         iscsi=iscsi.parse(request.iscsi),
-        # In virtual time processors cost nothing, and a run that must repeat exactly does nothing beside its
+        # In virtual time processors cost nothing, and a run that must repeat exactly does nothing besides its
         # cells.
         probes=not request.virtual_time if request.probes is None else request.probes,
         profile=profile,

@@ -27,7 +27,7 @@ SIZES = (64, 1408)
 """Bytes to encrypt: a short packet, and one that almost fills a frame; both are whole cipher blocks."""
 
 IN_RUN_REPEATS = 5
-"""Beside cells, it is measured in this many rounds of the matrix, once for each column. Several rounds,
+"""In a run it is measured in this many rounds of the matrix, once for each column. Several rounds,
 because machines vary over time; more would add little."""
 
 DURATION_S = 0.3

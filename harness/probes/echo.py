@@ -26,7 +26,7 @@ RAMP_S = 1
 
 CELL_COUNT = 20
 CELL_INTERVAL_S = 0.002
-"""Beside a cell: the cadence of I/O, and much shorter than the cell itself."""
+"""Before a cell: the cadence of I/O, and much shorter than the cell itself."""
 
 
 def command(path: LinkPath, count: int, interval_s: float, payload_bytes: int) -> list[str]:

@@ -35,7 +35,7 @@ BUDGET_NS = 100_000_000
 """No exchange begins later than this after the first, but the fewest are made in any case."""
 
 LONGEST_NS = 30_000_000
-"""Of a profile's exchange: beside more than that, what the emulation adds is too little to be told."""
+"""Of a profile's exchange: compared with more than that, what the emulation adds is too little to measure."""
 
 PATIENCE_S = 0.5
 LOOPBACK = "127.0.0.1"

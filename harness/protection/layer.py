@@ -91,7 +91,7 @@ class Tally:
     """What the protection of one end says at one moment. ``out`` and ``into`` have grown since it was made.
 
     ``numbers`` has the number of the last packet sent, by what numbers them (an SPI); it is empty where that
-    is not told. ``faults`` say what is not as it was agreed on.
+    is unknown. ``faults`` say what is not as it was agreed on.
     """
 
     out: Carried = Carried()
@@ -196,7 +196,7 @@ class Layer:
 
     @property
     def header_bytes(self) -> int:
-        """The most that an interface of the path within counts of a frame beside its packet."""
+        """The most that an interface of the path within counts of a frame besides its packet."""
         return HEADER_BYTES
 
     def look(self) -> tuple[EndCounts, EndCounts]:

@@ -1,6 +1,6 @@
 """MACsec (IEEE Std 802.1AE-2018): an interface of the kernel's at both ends of a link, over Ethernet.
 
-Keys are made for the run. Either they are static: one for each direction, told to the two kernels by ip(8)
+Keys are made for the run. Either they are static: one for each direction, given to the two kernels by ip(8)
 (ip-macsec(8)) on its standard input. Or the ends agree on them (``mka``). It takes Ethernet from end to end:
 switches pass it on, routers do not. With static keys it needs nothing but iproute2 and the module ``macsec``.
 
@@ -84,7 +84,7 @@ def tell(within: LinkPath, macs: tuple[str, str], keys: Keys) -> None:
     )
     for (_, host, iface, _, _), (own, others, peer) in zip(links.ends(within), entries, strict=True):
         channel = f"rx port {channel_port(within)} address {peer}"
-        # On standard input: what a process is told on its command line others may read.
+        # On standard input: others may read a process's command line.
         host.run(
             ["ip", "-batch", "-"],
             input=f"macsec add {iface} tx sa 0 pn 1 on key {KEY_ID} {own}\n"

@@ -173,7 +173,7 @@ class Overlay:
     HEADER_BYTES: ClassVar[int]
 
     def words(self, path: LinkPath, /) -> tuple[str, ...]:
-        """What ip-link(8) is told of its interfaces over those of a path."""
+        """What ip-link(8) is given of its interfaces over those of a path."""
         del path
         return ()
 

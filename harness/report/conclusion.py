@@ -4,10 +4,10 @@ A column without protection is held to what its link carries, its goodput, and t
 allows (``bounds``); and to the local disk, unless that is memory, next to which every network looks broken. A
 column with protection is compared with the same link and transport without it.
 
-What is compared is told of all cells together that have blocks of one size and one depth: in each block of
+A comparison is of all cells together that have blocks of one size and one depth: in each block of
 the run, the median of their ratios. These have a 95 % interval, since blocks were measured one after another
-and cells of one block share its noise. A cell whose own interval lies wholly outside that one is told by
-itself; if half of them do, each is. Of disturbed figures only bounds are told: between which two the loss
+and cells of one block share its noise. A cell whose own interval lies wholly outside that one is given
+by itself; if half of them do, each is. Of disturbed figures only bounds are given: between which two the loss
 would be if no other program had taken anything (``disturbance.undisturbed``). A figure that is the lab's own
 is no part of an answer about a protection.
 """
@@ -40,7 +40,7 @@ ABOVE = 1.05
 """A figure that is this much above the goodput is no figure of that link as its plan has it."""
 
 MOST = 4
-"""So many workloads are named, and so many sizes and depths told; others are counted."""
+"""So many workloads are named, and so many sizes and depths; others are counted."""
 
 APART = 0.02
 """A cell that costs less than this more than the others, or less, is worth no sentence of its own."""
@@ -234,7 +234,7 @@ class Conclusion(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def shown(self) -> tuple[Loss, ...]:
-        """Those that are told: all, or of more than ``MOST`` the largest and the smallest blocks, each alone
+        """Those that are shown: all, or of more than ``MOST`` the largest and the smallest blocks, each alone
         and with the most at a time."""
         if len(self.losses) <= MOST:
             return self.losses
@@ -412,7 +412,7 @@ def _related(cell: Explained) -> tuple[object, ...]:
 
 
 def _kept(column: TableColumn, cell: TableCell, explained: Explained) -> float | None:
-    """The part that a cell has of what it is held to; None if it cannot be told."""
+    """The part that a cell has of what it is held to; None if that is unknown."""
     if column.column.protection:
         return cell.ratio_to_no_ipsec
     if not column.is_memory and cell.ratio_to_local is not None:

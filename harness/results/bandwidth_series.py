@@ -1,4 +1,4 @@
-"""Bandwidth over the time of a measurement, from fio's own log beside its output.
+"""Bandwidth over the time of a measurement, from fio's own log next to its output.
 
 There is none with several initiators at once (fio's client writes the servers' logs under names of its own),
 and none in virtual time, where writing a log would change the run.

@@ -26,7 +26,8 @@ class ProbeRecord(msgspec.Struct, frozen=True, kw_only=True):
     folder, unmodified. ``processors``, ``interfaces`` and ``others`` cover the time in which the tools ran.
     ``lost_hops`` are the hops for which they are unknown, each with the reason. ``protected_bytes`` is what
     the protection carried, by the counters of the end that counted less; None without any. ``is_from_run``
-    marks a probe that ``harness run`` made beside its cells, for a shorter time than ``harness probe`` would.
+    marks a probe that ``harness run`` made between its cells, for a shorter time than ``harness probe``
+    would.
     """
 
     run_id: str

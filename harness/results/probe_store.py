@@ -1,4 +1,4 @@
-"""Records of probes on disk, beside those of cells."""
+"""Records of probes on disk, next to those of cells."""
 
 from __future__ import annotations
 

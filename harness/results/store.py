@@ -266,7 +266,7 @@ class RunFolder:
         return folder
 
     def new_raw_folder(self, cell_key: str) -> Path:
-        """The same, empty: what an earlier attempt left there is kept beside it."""
+        """The same, empty: what an earlier attempt left there is kept next to it."""
         set_aside(self.path / "raw" / _safe(cell_key))
         return self.raw_folder(cell_key)
 
@@ -353,7 +353,7 @@ def open_results(paths: Sequence[Path | str]) -> list[Record]:
 
     A record found twice (a copy, a link to the latest run) counts once. In a folder of loose files and below
     it, every file that looks like fio's output is read as that. Of the others, each ``*.json`` must be a
-    record, unless there are run folders beside it. What cannot be read in a folder is noted
+    record, unless there are run folders next to it. What cannot be read in a folder is noted
     (``harness.model.unread``). UsageError for what is named itself, if nothing at all can be read, and for a
     path without anything to read.
     """

@@ -244,7 +244,7 @@ class CellComposer:
             yield
 
     def _tools(self) -> dict[str, str] | None:
-        """The versions of tools, if the machine below the lab has told them."""
+        """The versions of tools, if the machine below the lab has reported them."""
         if not self.plan.traits.boots_one_kernel:
             return None
         tools: object = None

@@ -1,4 +1,4 @@
-"""The probes that ``harness run`` makes on a column's path beside its cells: short, and never fatal for a
+"""The probes that ``harness run`` makes on a column's path between its cells: short, and never fatal for a
 cell."""
 
 from __future__ import annotations

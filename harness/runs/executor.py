@@ -78,7 +78,7 @@ def get_ready() -> None:
 
 @contextlib.contextmanager
 def hosts(plan: Plan, folder: RunFolder, emit: Emit) -> Iterator[Hosts]:
-    """The hosts of a run: this kernel alone, kernels beside it, or machines; each is reached and ready to
+    """The hosts of a run: this kernel alone, several kernels, or machines; each is reached and ready to
     serve.
 
     Raises HarnessError, before anything is brought up, for the first host that cannot take part.

@@ -1,4 +1,4 @@
-"""The program that waits in a persistent lab for runs: ``python -m harness.runs.worker FOLDER RUNS``.
+"""The worker in a persistent lab, which waits for runs: ``python -m harness.runs.worker FOLDER RUNS``.
 
 It finds its orders as files in ``FOLDER``, and has carried out ``RUNS`` before. Each run has a process of its
 own with mounts of its own, forked from this one, which has imported everything: that takes longer in the lab

@@ -134,7 +134,7 @@ class ScratchFilesystem(msgspec.Struct, frozen=True):
 
 
 SCRATCH_OVERHEAD_BYTES = 16 * MIB
-"""What ext4 needs for itself beside the file; generous, because it is only memory of the lab."""
+"""What ext4 needs for itself besides the file; generous, because it is only memory of the lab."""
 
 
 @contextlib.contextmanager

@@ -1,6 +1,6 @@
 """What carries a target's storage to an initiator: the protocol that each transport implements.
 
-A transport is a room beside this file, whose module ``transport`` offers it. Whoever measures, judges or
+A transport is a room next to this file, whose module ``transport`` offers it. Whoever measures, judges or
 explains knows this protocol alone.
 """
 
@@ -44,7 +44,7 @@ class Exported:
 
     ``devices`` is the pattern of the files that have a device's path. ``name`` are the parts of such a file's
     own path that name the export: the first, and the one behind the last. ``as_what`` stands before that name
-    in a sentence. ``enabled`` is a file beside it that has a 1 while it is exported, "" if it always is.
+    in a sentence. ``enabled`` is a file next to it that has a 1 while it is exported, "" if it always is.
     Without ``is_exclusive`` the kernel keeps nobody else from opening the device. ``process`` is a file, by
     its way from the folder of such a file, with the id of the process that exports the device and has that
     file in its command line; "" if the kernel exports it.

@@ -26,13 +26,13 @@ from harness.results.metrics import Direction, Metric, Of
 from harness.table.options import RatioTo, Table, TableCell, TableColumn
 
 DISTURBED_SIGN = "!"
-"""Beside a disturbed value."""
+"""Next to a disturbed value."""
 
 LAB_SIGN = "lab"
-"""Beside a value that the lab limits, and not the link that it imitates."""
+"""Next to a value that the lab limits, and not the link that it imitates."""
 
 SIGNS = {Difference.NONE: "\N{ALMOST EQUAL TO}", Difference.INCONCLUSIVE: "?"}
-"""Beside a value that is not shown to differ from the same link without IPsec."""
+"""Next to a value that is not shown to differ from the same link without IPsec."""
 
 _GRAVITY = (Status.FAILED, Status.INVALID, Status.SKIPPED)
 _MOST_WARNINGS = 10

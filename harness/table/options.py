@@ -42,7 +42,7 @@ Block = tuple[str, int]
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """``ratio`` is shown beside each value; ``reference`` adds its columns after the measured ones."""
+    """``ratio`` is shown next to each value; ``reference`` adds its columns after the measured ones."""
 
     metric: Metric = Metric.MB_S
     ratio: RatioTo = RatioTo.NONE

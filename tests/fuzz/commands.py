@@ -97,7 +97,7 @@ def _watch(event: str, arguments: tuple[Any, ...]) -> None:
 
 def _about_to_write(seen: Seen, place: str) -> None:
     if OF_A_PROCESS.fullmatch(place):
-        # Beside /proc/self/mem, which was asked for: procfs makes no files.
+        # Besides /proc/self/mem, which was asked for: procfs makes no files.
         raise FileNotFoundError(2, "No such file or directory", place)
     # The machine must not suffer from what is looked for: a device that is replaced by a file is gone.
     if not place.startswith((f"{seen.folder}/", "/proc/self/fd/")):

@@ -18,7 +18,7 @@ LONGEST = 20_000
 
 @cache
 def samples() -> dict[str, bytes]:
-    """What ships, and fio's own examples, if there is a collection beside the project."""
+    """What ships, and fio's own examples, if there is a collection next to the project."""
     folders = (data_folder() / "profiles", OUTPUTS / "fio-examples")
     return {file.stem: file.read_bytes() for folder in folders for file in sorted(folder.glob("*.fio"))}
 

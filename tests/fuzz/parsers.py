@@ -24,7 +24,7 @@ ROUNDING = 0.005
 
 @cache
 def samples() -> dict[str, bytes]:
-    """Real outputs by ``tool/folder/name``: our own, and those of a collection beside the project."""
+    """Real outputs by ``tool/folder/name``: our own, and those of a collection next to the project."""
     found = {}
     for folder in (SAMPLES, OUTPUTS):
         for file in sorted(folder.rglob("*")) if folder.is_dir() else ():

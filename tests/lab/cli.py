@@ -208,7 +208,7 @@ def _started(words: list[str]) -> Iterator[subprocess.Popen[str]]:
 
 
 def has_begun(results: Path) -> bool:
-    """Whether a run in this results folder has told of its first event."""
+    """Whether a run in this results folder has reported its first event."""
     return results.is_dir() and any(events(folder) for folder in results.iterdir())
 
 

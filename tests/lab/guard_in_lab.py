@@ -149,7 +149,7 @@ def partitions(disk: str) -> None:
     Path("/run/partition").mkdir()
     run("mount", first, "/run/partition")
     refused("disk of a mounted partition", disk, f"its partition {first} is mounted on /run/partition")
-    allowed("blank partition beside a mounted one", f"{disk}p2")
+    allowed("blank partition next to a mounted one", f"{disk}p2")
 
 
 def mapped_partition(disk: str) -> None:

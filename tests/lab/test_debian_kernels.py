@@ -1,4 +1,4 @@
-"""The bench's kernel beside Debian's: in what the harness uses it has the same, or a reason why not.
+"""The bench's kernel compared with Debian's: in what the harness uses it has the same, or a reason why not.
 
 Under CONFIG_NVME_MULTIPATH, which Debian has, a disk of NVMe/TCP is another thing. The bench lacked it, so
 nobody saw that every such column failed on Debian.

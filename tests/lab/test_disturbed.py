@@ -1,4 +1,4 @@
-"""Busy loops beside a run, and a run that is suspended: what that spoils is marked, and measured again."""
+"""Busy loops during a run, and a run that is suspended: what that spoils is marked, and measured again."""
 
 from __future__ import annotations
 

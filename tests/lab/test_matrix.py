@@ -260,5 +260,5 @@ def test_machine_is_untouched(matrix: Measured, snapshots: list[dict[str, Any]])
     assert matrix.done.status == 0
     before, after = snapshots
     assert machine.differences(before, after) == {}
-    # Beside the results there is nothing in the folder that was named.
+    # Besides the results there is nothing in the folder that was named.
     assert [entry.name for entry in matrix.folder.parent.iterdir()] == [matrix.folder.name]

@@ -1,4 +1,5 @@
-"""Probes on the real stack: every kind on one path, without and with IPsec, and what stands beside a cell."""
+"""Probes on the real stack: every kind on one path, without and with IPsec, and what is measured during a
+cell."""
 
 from __future__ import annotations
 
@@ -149,7 +150,7 @@ def test_a_matrix_of_probes_alone_is_refused(probed: Measured) -> None:
 
 
 def is_drowned(ciphers: ProbeRecord) -> bool:
-    """Whether a busy machine hid the ciphers, which it is told of."""
+    """Whether a busy machine hid the ciphers, which is reported."""
     return ciphers.status is Status.INVALID and "no longer than one that does nothing" in (
         ciphers.reason or ""
     )

@@ -1,4 +1,4 @@
-"""The target that the harness makes: who is told of it, what it can, and what keeps others out."""
+"""The target that the harness makes: who hears of it, what it can, and what keeps others out."""
 
 from __future__ import annotations
 

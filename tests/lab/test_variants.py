@@ -1,4 +1,4 @@
-"""What a run may be asked for beside the default matrix: proposals, modes, links, backings, profiles."""
+"""What a run may be asked for besides the default matrix: proposals, modes, links, backings, profiles."""
 
 from __future__ import annotations
 

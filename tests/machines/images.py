@@ -38,10 +38,10 @@ INSTALLED = (
     *("systemd-sysv", "dbus", "openssh-server", "sudo", "python3", "ifupdown", "apparmor", "nftables"),
     *("lvm2", "mdadm", "multipath-tools", "e2fsprogs", "ca-certificates"),
 )
-"""Beside Debian's packages of the priority `important`; the rest is what a storage machine tends to have."""
+"""Besides Debian's packages of the priority `important`; the rest is what a storage machine tends to have."""
 
 ON_THE_MIRROR = ("strongswan", "targetcli-fb", "network-manager", "ufw", "hostapd", "wpasupplicant")
-"""What users have for themselves, beside what doctor names."""
+"""What users have for themselves, besides what doctor names."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,7 +145,7 @@ iface {storage_interface} inet static
 
 
 def cache_folder() -> Path:
-    """Beside the lab's own kernels."""
+    """Next to the lab's own kernels."""
     return building.cache_folder().with_name("machines")
 
 
@@ -153,7 +153,7 @@ def cache_folder() -> Path:
 class Disks:
     """The disks of one suite, in the cache, and the keys that open the machines.
 
-    Beside those of QEMU stand ``vmlinuz`` and ``initrd.img``.
+    Next to those of QEMU are ``vmlinuz`` and ``initrd.img``.
     """
 
     folder: Path

@@ -1,7 +1,7 @@
 """QEMU, which runs Debian's own kernel: a machine's command, and what took long to come to, kept for later.
 
 Without KVM a boot takes a minute of a processor to itself, and what doctor says to install takes several. So
-each is done once: what memory and disk are like afterwards stands beside the disks, and other machines go on
+each is done once: what memory and disk are like afterwards is next to the disks, and other machines go on
 from there.
 """
 

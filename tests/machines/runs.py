@@ -145,7 +145,7 @@ def refused(said: Said, *words: str) -> str:
 
 @contextlib.contextmanager
 def started(of: Site, *words: str) -> Iterator[subprocess.Popen[str]]:
-    """A run that goes on beside us. What it says is in ``started.log`` of the site's folder."""
+    """A run that goes on meanwhile. What it says is in ``started.log`` of the site's folder."""
     with (of.folder / "started.log").open("w") as log:
         process = subprocess.Popen(
             of.command(*words), stdin=subprocess.DEVNULL, stdout=log, stderr=log, text=True, cwd=of.folder

@@ -1,8 +1,8 @@
-"""A site: stock machines that are switched on, a switch for each of their two networks, and us beside them.
+"""A site: stock machines that are switched on, a switch for each of their two networks, and us.
 
     sh tests/lab/apart.sh FOLDER unshare --net python -m tests.machines.site uml bookworm [COMMAND...]
 
-gives you a shell beside two of them. Whoever imports this sits in such a network namespace, where the
+gives you a shell next to two of them. Whoever imports this sits in such a network namespace, where the
 switches are bridges and the machines' interfaces are taps. The machines are user-mode kernels or QEMU's with
 Debian's own systemd as their first process; what is known of them is known over ssh.
 """
@@ -267,7 +267,7 @@ class Machine:
 
 @dataclass(kw_only=True)
 class Site:
-    """The machines of one suite, and a harness beside them that reaches them by their names."""
+    """The machines of one suite, and a harness that reaches them by their names."""
 
     disks: Disks
     folder: Path

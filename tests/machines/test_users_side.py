@@ -1,4 +1,4 @@
-"""What users have beside us on their machines, and ask of us; nothing is left there, and nothing lost."""
+"""What users have on their machines besides us, and ask of us; nothing is left there, and nothing lost."""
 
 from __future__ import annotations
 

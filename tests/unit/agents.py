@@ -23,7 +23,7 @@ def lasting(state: Path) -> Path:
 
 
 def agent_source(state: Path, *, stop_s: float = PATIENT_S, step_s: float = PATIENT_S) -> str:
-    """The agent's program, keeping its locks and journals in ``state``, and beside it what is lasting.
+    """The agent's program, keeping its locks and journals in ``state``, and next to it what is lasting.
 
     ``stop_s`` is how long it waits for a daemon to end, ``step_s`` for a step that undoes something.
 

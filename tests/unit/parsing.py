@@ -13,7 +13,7 @@ import pytest
 from harness.model.errors import UsageError
 
 OUTPUTS = Path(__file__).parents[3] / "shared" / "real-outputs"
-"""A collection of real outputs that may stand beside the project."""
+"""A collection of real outputs that may stand next to the project."""
 
 
 SAMPLES = Path(__file__).parents[1] / "data" / "outputs"

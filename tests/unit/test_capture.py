@@ -1,4 +1,4 @@
-"""The capture: what is looked for, how frames are told apart, and when a look is complete."""
+"""The capture: what is looked for, how frames are distinguished, and when a look is complete."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def test_a_plain_column_samples_its_own_segments_and_keeps_the_first_and_the_las
     assert text == f"ip src host {NEAR} and ip dst host {FAR} and {wanted}"
 
 
-# How frames are told apart
+# How frames are distinguished
 
 
 def classified(frame: bytes, *, reader: FrameReader = READER, length: int = 100) -> Seen:

@@ -177,7 +177,7 @@ def test_disturbed_or_missing_figures_are_no_answer() -> None:
 
 
 def test_disturbed_figures_give_bounds_and_no_cause() -> None:
-    """5000 ns beside 30 000 ns: a fifth taken of each may have cost 30 % of its throughput."""
+    """5000 ns next to 30 000 ns: a fifth taken of each may have cost 30 % of its throughput."""
     disturbed = [spoilt(r, 0.2) for r in columns()]
     _, null, gcm = concluded(disturbed)
     (loss,) = gcm.losses

@@ -1,4 +1,4 @@
-"""Clock and governor before and after a measurement: a change is told, and nothing else is."""
+"""Clock and governor before and after a measurement: a change is reported, and nothing else is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an old answer said wrongly is told of the runs that it was said of, and of no other."""
+"""What an old answer said wrongly is reported for the runs that it was said of, and of no other."""
 
 from __future__ import annotations
 

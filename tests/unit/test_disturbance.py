@@ -89,7 +89,7 @@ def test_what_others_take_is_what_the_lab_waits_for_them() -> None:
 
 
 def test_where_cores_are_handed_over_fast_what_others_take_is_not_left_out() -> None:
-    """A lab that was 27 % slower beside two loops: it was given its core 190 000 times a second."""
+    """A lab that was 27 % slower next to two loops: it was given its core 190 000 times a second."""
     core = {"idle_ns": 0, "ran_ns": 1.34, "waited_ns": 0.65}
     assert in_lab(after(2, core, idle_ns=0.6, ours_ns=1.34)).taken == pytest.approx(0.325)
 

@@ -1,4 +1,4 @@
-"""What the documents asked: answers follow from the figures, and what is missing is told with its reason."""
+"""What the documents asked: answers follow from the figures, and what is missing is named with its reason."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def test_whom_to_complain_to_is_what_explains_the_documents_loss(
 
 
 def test_what_was_measured_at_a_tenth_of_each_rate_answers_and_says_so() -> None:
-    """Beside full rates, which are the lab's own; round trips are those of the full rates."""
+    """Next to full rates, which are the lab's own; round trips are those of the full rates."""
     links = ("openflow-ethernet:controller", "openflow-ethernet:controller=ethernet")
     tenth = [on(tcp(rate * 1e6), link) for link, rate in zip(links, (9.4, 8.08), strict=True)]
     virtual = controllers((94.0, 80.8), **OWN)

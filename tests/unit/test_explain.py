@@ -1,4 +1,5 @@
-"""Whom to blame: the waterfall adds up, the closed form is theory's, and a verdict is told where it holds."""
+"""Whom to blame: the waterfall adds up, the closed form is theory's, and a verdict is given where it
+holds."""
 
 from __future__ import annotations
 

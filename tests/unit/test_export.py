@@ -204,7 +204,7 @@ def test_a_row_says_which_kernel_and_machines_measured_it() -> None:
 
 
 def test_the_mode_of_esp_stands_with_ipsec_alone() -> None:
-    """Earlier versions wrote it beside every protection."""
+    """Earlier versions wrote it with every protection."""
     (row,) = rows([record(1.0, protection=("wireguard",), ipsec_mode="transport")])
     assert (row["protection"], row["ipsec"], row["ipsec_mode"]) == ("wireguard", "off", None)
 

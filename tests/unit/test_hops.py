@@ -187,7 +187,7 @@ def test_doctor_says_whether_it_answers(tools: Path) -> None:
     assert also.where == "hop2" and not also.ok
 
 
-# Counted beside the hosts
+# Counted next to the hosts
 
 
 class Router:

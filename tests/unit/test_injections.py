@@ -24,7 +24,7 @@ def test_the_verdict_is_what_was_put_in(cells: list[Judged]) -> None:
     found = [(cell.injected, Explained.of(cell.evidence).verdict.limited_by) for cell in cells]
     assert len(found) >= FEWEST
     assert sum(put_in is said for put_in, said in found) >= PART * len(found), confusion(found)
-    # Nothing is blamed for what something else did: what is not told is unknown.
+    # Nothing is blamed for what something else did: what is not named is unknown.
     assert sum(said not in (put_in, Limit.UNKNOWN) for put_in, said in found) == 0, confusion(found)
 
 

@@ -220,7 +220,7 @@ def test_the_barrier_blocks_the_portal_in_both_directions(
 
 
 def test_a_barrier_names_the_port_of_its_path() -> None:
-    """Beside it an SSH connection between the same two addresses goes on."""
+    """An SSH connection between the same two addresses goes on."""
     world = World()
     IpsecBarrier("initiator", NEAR, FAR, 3276).acquire(world.host("initiator"))
     assert ["dport 3276 dir out" in line or "sport 3276 dir in" in line for line in world.said] == [

@@ -1,4 +1,4 @@
-"""Links of IPv6: their addresses and names, what tools are asked for, how frames are told apart."""
+"""Links of IPv6: their addresses and names, what tools are asked for, how frames are distinguished."""
 
 from __future__ import annotations
 

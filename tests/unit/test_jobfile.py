@@ -644,7 +644,7 @@ OTHERWISE = {
 OWN_ENGINE = "option 'ioengine': expected one of"
 
 
-@pytest.mark.skipif(not EXAMPLES.is_dir(), reason="the collection of real outputs is not beside the project")
+@pytest.mark.skipif(not EXAMPLES.is_dir(), reason="the collection of real outputs is not next to the project")
 @pytest.mark.parametrize("file", sorted(EXAMPLES.glob("*.fio")), ids=lambda file: file.stem)
 def test_fios_own_examples_run_or_are_refused_once(file: Path) -> None:
     def jobs() -> str:
@@ -659,7 +659,7 @@ def test_fios_own_examples_run_or_are_refused_once(file: Path) -> None:
     assert refused.value.hint and "\n" not in str(refused.value)
 
 
-@pytest.mark.skipif(not EXAMPLES.is_dir(), reason="the collection of real outputs is not beside the project")
+@pytest.mark.skipif(not EXAMPLES.is_dir(), reason="the collection of real outputs is not next to the project")
 def test_so_many_of_fios_examples_run_and_so_many_have_each_obstacle() -> None:
     runs = set(RUNS.split())
     stems = {file.stem for file in EXAMPLES.glob("*.fio")}

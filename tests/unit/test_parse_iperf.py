@@ -101,7 +101,7 @@ def test_udp_of_one_sum_for_each_end() -> None:
 
 
 def test_what_is_lost_after_the_last_datagram_that_arrives_is_no_contradiction() -> None:
-    """There 3.12 reports the lost as the part of what was sent, beside the receiver's own count."""
+    """There 3.12 reports the lost as the part of what was sent, next to the receiver's own count."""
     output = parse(sample("iperf3/client-udp-tail-lost.json"))
     sent, received = known(output.sent), known(output.received)
     assert (output.invalid, sent.datagrams, sent.loss_percent) == ((), 500, None)

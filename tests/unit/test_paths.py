@@ -125,7 +125,7 @@ def test_nothing_is_left_wherever_it_breaks(spec: str, failure: Failure, tmp_pat
         came_up = False
         with contextlib.suppress(HarnessError, OSError), built(spec, world, place, journal):
             came_up = True
-        # A step of the taking down that fails is told, and what it was to remove stays written down.
+        # A step of the taking down that fails is reported, and what it was to remove stays written down.
         assert bool(journal.leaks) == bool(journal.open_entries())
         if not journal.leaks:
             assert world.left == set(), world.failed

@@ -1,4 +1,5 @@
-"""fio outputs that others made: what they say stands in the table, and what they do not is told as that."""
+"""fio outputs that others made: what they say stands in the table, and what they do not is named as
+missing."""
 
 from __future__ import annotations
 
@@ -48,7 +49,7 @@ def shown(table: Table) -> dict[str, list[float | None]]:
 # Directions
 
 
-@pytest.mark.skipif(not EXAMPLES.is_dir(), reason="the collection of real outputs is not beside the project")
+@pytest.mark.skipif(not EXAMPLES.is_dir(), reason="the collection of real outputs is not next to the project")
 def test_the_figures_of_fio_plots_examples_are_fios_own() -> None:
     """Each cell was n/a: the one job name reads in half of the files, and writes in the others."""
     documents = {file.stem: json.loads(file.read_text("utf-8")) for file in EXAMPLES.glob("*.json")}
@@ -158,7 +159,7 @@ def test_a_sum_of_jobs_that_ran_for_unequal_times_is_doubted(tmp_path: Path) -> 
 
 
 def test_percentiles_say_of_which_latency_they_are(tmp_path: Path) -> None:
-    """p99 of clat stood beside the mean of lat."""
+    """p99 of clat stood next to the mean of lat."""
     job = fio_job()
     job["read"]["lat_ns"] = {key: job["read"]["lat_ns"][key] for key in ("min", "max", "mean")}
     job["read"]["clat_ns"]["percentile"]["50.000000"] = 990000

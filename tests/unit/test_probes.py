@@ -463,7 +463,7 @@ def test_a_broken_round_trip_program_is_invalid(printed: str, reason: str) -> No
 
 
 def free_port() -> str:
-    """One that nobody listens on, nor another of these tests beside this one."""
+    """One that nobody listens on, nor another of these tests meanwhile."""
     with socket.socket(type=socket.SOCK_DGRAM) as taken:
         taken.bind(("127.0.0.1", 0))
         return str(taken.getsockname()[1])
@@ -674,7 +674,7 @@ def test_a_requirement_says_what_mends_it() -> None:
     assert missing.value.hint is not None and "gcc" in missing.value.hint
 
 
-# Beside a run
+# During a run
 
 
 def test_a_run_whose_probes_all_fail_measures_its_cells_nonetheless(tmp_path: Path) -> None:

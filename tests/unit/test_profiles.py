@@ -1,4 +1,4 @@
-"""Links and proposals: what ships loads, what a user writes is checked, what is wrong is told."""
+"""Links and proposals: what ships loads, what a user writes is checked, what is wrong is named."""
 
 from __future__ import annotations
 
@@ -379,7 +379,7 @@ def test_a_share_of_a_switchs_processor_needs_a_price(elsewhere: Path) -> None:
     folder.mkdir(parents=True)
     text = (data_folder() / "profiles/links/openflow.toml").read_text(encoding="utf-8")
     (folder / "slow.toml").write_text(text.replace("packet_us = 55", "cpu_percent = 50"), encoding="utf-8")
-    with pytest.raises(UsageError, match="expected packet_us beside cpu_percent 50, found none"):
+    with pytest.raises(UsageError, match="expected packet_us with cpu_percent 50, found none"):
         load_link("slow")
     (folder / "free.toml").write_text(text.replace("packet_us = 55", ""), encoding="utf-8")
     with pytest.raises(UsageError, match="'cpu=50'"):

@@ -127,7 +127,7 @@ class Way:
     received: int | None = None
     """How many of them ESP counted at the other end, if not all."""
     tx_more: tuple[int, int] = (0, 0)
-    """Frames and bytes that the sender's interface counted beside them."""
+    """Frames and bytes that the sender's interface counted besides them."""
     rx_more: tuple[int, int] = (0, 0)
 
     def sent(self) -> tuple[int, int]:
@@ -145,7 +145,7 @@ class Cell:
     to_target: Way = dataclasses.field(default_factory=lambda: Way(WRITE_PACKETS))
     to_initiator: Way = dataclasses.field(default_factory=lambda: Way(READ_PACKETS))
     seen: tuple[Seen, Seen] = dataclasses.field(default_factory=lambda: (Seen(), Seen()))
-    """Beside the samples that are due."""
+    """Besides the samples that are due."""
     unsampled: tuple[int, int] = (0, 0)
     """How many of the samples each capture lacks."""
     algorithms: tuple[str, ...] = GCM
@@ -312,7 +312,7 @@ def test_the_framing_of_every_proposal_accounts_for_packets_of_every_size(
     cell = Cell(to_target=ways[0], to_initiator=ways[1], algorithms=algorithms, mode=mode.value)
     proof, reasons = cell.judge(guard, read=moved, written=moved)
     assert (reasons, proof.unaccounted_frames, proof.unaccounted_bytes) == ([], 0, 0)
-    # And for no more than the padding of each packet beside: one frame that is larger is seen.
+    # And for no more than the padding of each packet besides: one frame that is larger is seen.
     largest_padding = framing_of(algorithms, mode).block_bytes - 1
     ways[0].tx_more = (0, packets * largest_padding + IN_FLIGHT * SMALL_FRAME_BYTES + 1)
     _, reasons = cell.judge(guard, read=moved, written=moved)

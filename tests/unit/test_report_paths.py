@@ -1,4 +1,4 @@
-"""What the report says of paths: medians of what was beside the cells, and every figure of a probe."""
+"""What the report says of paths: medians of the cells' telemetry, and every figure of a probe."""
 
 from __future__ import annotations
 

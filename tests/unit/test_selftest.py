@@ -1,4 +1,4 @@
-"""What doctor tries on a machine: each part of a run in small, all of it undone, and what fails is told."""
+"""What doctor tries on a machine: each part of a run in small, all of it undone, and what fails is named."""
 
 from __future__ import annotations
 

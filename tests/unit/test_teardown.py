@@ -518,7 +518,7 @@ def test_whatever_step_fails_all_is_released_or_reported(failing_runs: FailingRu
         assert set(USERS) <= set(world.things), where
         assert not [thing for thing in world.left if thing.startswith("daemon ")], where
         left_over = list(outcome.journal.open_entries().values())
-        # A look for leftovers that failed is told as well, but nothing need be left.
+        # A look for leftovers that failed is reported as well, but nothing need be left.
         leaks = [leak for leak in outcome.journal.leaks if not leak.endswith("could not be seen")]
         seen = [leak for leak in leaks if leak.endswith("is still there")]
         assert not seen or left_over, where

@@ -126,7 +126,7 @@ def test_a_large_write() -> None:
     # 48 + 65536 at once: 1 + 46 frames; after the R2T 48 + 196608: 1 + 136.
     assert predicted.to_target.frames == 184
     assert predicted.to_target.frame_bytes == 184 * 66 + 2 * 48 + 256 * KIB
-    # R2T, status, and an ACK for every two frames: 23 and 68, the odd one out is told of by what follows.
+    # R2T, status, and an ACK for every two frames: 23 and 68, the odd one out shows in what follows.
     assert (predicted.to_initiator.frames, predicted.to_initiator.acks) == (93, 91)
     assert predicted.to_initiator.frame_bytes == 93 * 66 + 2 * 48
     wire_bytes = 184 * 90 + 2 * 48 + 256 * KIB + 2 * (90 + 48)

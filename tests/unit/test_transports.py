@@ -70,7 +70,7 @@ def test_whatever_step_fails_nothing_is_left(tmp_path: Path, failure: Failure) -
     for step in range(1, 60, 4):
         world = World(fail_at=step, failure=failure)
         outcome = measure(world, tmp_path / f"{step}", plan)
-        # A step that undoes something may be the one that fails: then it is told of.
+        # A step that undoes something may be the one that fails: then it is reported.
         if not outcome.journal.leaks:
             assert world.left == set(), world.failed
             assert outcome.journal.open_entries() == {}, world.failed

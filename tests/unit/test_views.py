@@ -1,4 +1,4 @@
-"""Views of probes: what stands where, what is n/a, and what is published beside."""
+"""Views of probes: what stands where, what is n/a, and what is published next to it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A report beside a run: written for each new record, and whole at every end."""
+"""A report during a run: written for each new record, and whole at every end."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def follow(
     monkeypatch: pytest.MonkeyPatch,
     steps: Sequence[Callable[[], None]],
 ) -> list[str]:
-    """What is told of the run if these things happen between the looks at it; then its process is gone."""
+    """What is said of the run if these things happen between the looks at it; then its process is gone."""
     left = list(steps)
     reported: list[str] = []
 

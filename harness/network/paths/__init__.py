@@ -25,7 +25,7 @@ MODULES: dict[HopKind, tuple[str, ...]] = {
     HopKind.PPPOE: pppoe.MODULES,
     HopKind.OPENFLOW: openflow.MODULES,
 }
-"""Beside those of the links that a path is made of."""
+"""Besides those of the links that a path is made of."""
 
 
 @dataclass(frozen=True, kw_only=True)

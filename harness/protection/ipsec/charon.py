@@ -1,6 +1,6 @@
 """A charon of the run's own on a host, controlled by VICI, strongSwan's protocol for programs.
 
-It runs beside any IKE daemon of the machine's, and shares only the kernel with it: it has another UDP port,
+It runs next to any IKE daemon of the machine's, and shares only the kernel with it: it has another UDP port,
 its own socket, configuration and list of plugins, and makes no routes, no routing rules and no sysctls. So
 nothing of the user's is stopped, loaded or changed, and figures do not depend on the user's configuration.
 """

@@ -132,8 +132,9 @@ while {RUNS}; do sleep 0.1; done
 class IscsidService(msgspec.Struct, frozen=True):
     """The machine's own iscsid, started by systemd, for a machine whose units were not active before.
 
-    Not a second daemon beside it: iscsiadm reaches the one behind iscsid.socket, and udev starts
-    iscsid.service as soon as there is an iSCSI disk (70-open-iscsi.rules), which fails beside another daemon.
+    Not a second daemon: iscsiadm reaches the one behind iscsid.socket, and udev starts
+    iscsid.service as soon as there is an iSCSI disk (70-open-iscsi.rules), which fails where there is another
+    daemon.
     """
 
     unit: str

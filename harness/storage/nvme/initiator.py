@@ -73,7 +73,7 @@ class NvmeController(msgspec.Struct, frozen=True):
 
     @property
     def _options(self) -> str:
-        """What /dev/nvme-fabrics is told."""
+        """What is written to /dev/nvme-fabrics."""
         asked = [f"{NUMBERS[name]}={value}" for name, value in self.parameters.items() if name in NUMBERS]
         asked += [word for name, word in FLAGS.items() if self.parameters.get(name) == "Yes"]
         return ",".join(

@@ -1,4 +1,4 @@
-"""What was measured beside the cells (``model.beside.OBSERVED``): a row for each column and workload."""
+"""The telemetry of cells (``model.telemetry.OBSERVED``): a row for each column and workload."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def build(records: Sequence[Record], plans: Sequence[Plan] = ()) -> Grid:
 
 
 def lost_hops(records: Iterable[Record]) -> list[str]:
-    """Why the counters of hops are unknown beside some cells, each reason once."""
+    """Why the counters of hops are unknown for some cells, each reason once."""
     return sorted(
         {why for record in records if record.telemetry for why in record.telemetry.lost_hops.values()}
     )

@@ -79,7 +79,7 @@ class GridRow(msgspec.Struct, frozen=True, kw_only=True):
 
 class Grid(msgspec.Struct, frozen=True, kw_only=True):
     """``labels`` are the headings of the rows' labels. ``common`` are further ones that all rows share:
-    people are told once, programs in each row."""
+    people read once, programs in each row."""
 
     title: str
     view: str

@@ -1,7 +1,7 @@
 """Which figures of which probes each view shows, and which records they come from.
 
-A figure is the median over all ok repeats of all runs given. The probes that ``harness run`` makes beside its
-cells count only where there is no probe of ``harness probe``.
+A figure is the median over all ok repeats of all runs given. The probes that ``harness run`` makes between
+its cells count only where there is no probe of ``harness probe``.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def _signed(rows: Sequence[GridRow]) -> tuple[list[GridRow], list[str]]:
         for row in rows
     ]
     note = (
-        f"{LAB_SIGN}: the lab's own figure: links and protocols alone have that of the row in virtual time, "
+        f"{LAB_SIGN}: the lab limits this: links and protocols alone have that of the row in virtual time, "
         "so the lab's one processor made the difference."
     )
     is_any = any(entry.sign == LAB_SIGN for row in found for entry in row.entries.values())

@@ -1,4 +1,4 @@
-"""A run on the machine's own kernel, beside things of the user's that it must not touch."""
+"""A run on the machine's own kernel, with things of the user's that it must not touch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""libiscsi's test suite against the target that the harness makes, and against one made by hand beside it."""
+"""libiscsi's test suite against the target that the harness makes, and against one made by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A machine beside this one: a network namespace with its own sshd, reached by name with a key.
+"""Another machine: a network namespace with its own sshd, reached by name with a key.
 
 ``nas`` is it over the very network that is measured, ``nas-apart`` over another one. Both ends' interfaces
 are "real": they are there before a run, with addresses, and stay. A third way leads through a router, which

@@ -1,4 +1,4 @@
-"""A run beside the user's own strongSwan, which protects all traffic between the same two machines.
+"""A run next to the user's own strongSwan, which protects all traffic between the same two machines.
 
 It is started as Debian starts it: on UDP 500 and 4500, with every plugin that is installed.
 """

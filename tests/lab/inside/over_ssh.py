@@ -174,7 +174,7 @@ def refusals() -> None:
 
 
 def a_router_that_is_watched() -> None:
-    """Its interfaces beside the cell, for whoever may log in there; a lost one costs no cell."""
+    """Its interfaces during the cell, for whoever may log in there; a lost one costs no cell."""
     nas.put_a_router_between()
     hop = "ssh://looker-on@router"
     way = ("--target=ssh://nas", "--initiator=local", f"--link=wired={nas.ROUTED}@{nas.ROUTED_PORTAL}")
@@ -211,7 +211,7 @@ def a_router_that_is_watched() -> None:
 
 
 def seen_of_it(record: dict[str, Any], hop: str) -> None:
-    """What was counted beside a cell: all of them are the lab's kernel, and two of the names one machine."""
+    """What was counted during a cell: all of them are the lab's kernel, and two of the names one machine."""
     assert not record["telemetry"]["lost_hops"], record
     (use,) = record["telemetry"]["processors"]
     assert use["hosts"] == ["initiator", "target", "hop", "hop2"], use
@@ -345,7 +345,7 @@ def over_ipv6() -> None:
 
 def main(part: str) -> None:
     make_the_user_s_own()
-    # The user's own target has port 3260 of every address; a run on machines has to live beside it or say so.
+    # The user's own target has port 3260 of every address; a run on machines has to leave it alone or say so.
     nas.make_network()
     nas.shape("limit 10000 delay 100us rate 300mbit")
     nas.make_keys()

@@ -1,6 +1,6 @@
 """Paths that do not come up: what is said of them, in how long, and that nothing of them is left.
 
-And beside two PPPoE clients that are not believed, one that is.
+And of three PPPoE clients, two that are not believed and one that is.
 """
 
 from __future__ import annotations

@@ -318,7 +318,7 @@ def through_a_router() -> None:
 
 
 def a_vpn_is_passed_by_or_reported() -> None:
-    """A rule behind ours loses, one in front of ours is told of; both stay."""
+    """A rule behind ours loses, one in front of ours is reported; both stay."""
     sh("ip", "link", "add", "vpn0", "type", "dummy")
     sh("ip", "link", "set", "vpn0", "up")
     sh("ip", "route", "add", "10.7.0.0/24", "dev", "vpn0", "table", "99")

@@ -94,7 +94,7 @@ def what_forbids_is_found_by_trying() -> None:
 
 @contextlib.contextmanager
 def bare_machine(script: str) -> Iterator[None]:
-    """A second sshd beside the first, at port 23, that sees what the script does to its files."""
+    """A second sshd, at port 23, that sees what the script does to its files."""
     sshd = "exec nsenter --net=/run/netns/nas -- /usr/sbin/sshd -D -e -p 23 -f /root/nas/sshd_config"
     argv = ["unshare", "--mount", "--propagation", "private", "sh", "-ec", f"{script}\n{sshd}"]
     with Path("/root/nas/bare.log").open("wb") as log:

@@ -44,7 +44,7 @@ class Nbd:
         return {"pid": "77\n", "backend": f"{backend}\n"}.get(path.rpartition("/")[2], "262144\n")
 
     def _nbd(self, request: dict[str, Any]) -> Answer:
-        """Both programs: what they are told to do tells them apart."""
+        """Both programs: they are distinguished by what they are asked to do."""
         match request["do"]:
             case "create":
                 self.world.make(f"export {request['export']}")

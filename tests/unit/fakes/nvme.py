@@ -45,7 +45,7 @@ class Nvme:
         return self._nvme_text(path) if "/nvme" in path else None
 
     def _nvme(self, request: dict[str, Any]) -> Answer:
-        """Both programs: what they are told to do tells them apart."""
+        """Both programs: they are distinguished by what they are asked to do."""
         export, connection = f"subsystem {request['nqn']}", f"connection {request['nqn']}"
         match request["do"]:
             case "create":

@@ -19,7 +19,7 @@ from harness.hosts.programs.answering import answer, wait_until
 
 FILTERS = ("--filter=exportname", "--filter=fua")
 SETTINGS = (
-    # Nobody is told the names of exports, which are all that a portal asks of who connects.
+    # The names of exports are kept secret: a portal asks whoever connects for nothing else.
     "exportname-list=empty",
     # A write is on the disk when it is answered, as with LIO and nvmet, and what was read is read again.
     *("fuamode=force", "cache=none", "fadvise=random"),

@@ -39,7 +39,7 @@ def booted(
     The command starts once ``ssh target``, ``ssh initiator2`` and so on work there. When it ends, everything
     ends. The first initiator's ``trunk_name(0)`` is connected to the target's ``trunk_name(0)``, the second's
     to the target's ``trunk_name(1)``, and so on, with packets of up to ``mtu_bytes``. ``results`` and
-    ``console`` are the first initiator's; beside ``console.log`` there is a ``console-target.log`` for the
+    ``console`` are the first initiator's; next to ``console.log`` there is a ``console-target.log`` for the
     target's, and so on. The storage's memory is the target's; ``kernel`` is as for ``boot.booted``.
     TestbedError if a kernel does not come up.
     """

@@ -90,7 +90,7 @@ class Recipe(msgspec.Struct, frozen=True):
 
 
 class Built(msgspec.Struct, frozen=True, kw_only=True):
-    """``build.json``, beside a built kernel: what it is and what it was built from.
+    """``build.json``, next to a built kernel: what it is and what it was built from.
 
     ``lacks`` is what its source does not have of all that was asked for. ``commit`` is the one that a git
     tree was at when the kernel was built (``source.Tree``), else empty.

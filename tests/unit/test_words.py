@@ -1,0 +1,182 @@
+"""The words are the glossary's: none that it rules out is in a message, an option or a key, and none has two meanings."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.main
+
+from harness.cli import app
+from harness.planning.probe_plan import ProbeRequest
+from harness.planning.request import RunRequest
+from harness.table.export import COLUMNS
+
+PROJECT = Path(__file__).parents[2]
+HARNESS = PROJECT / "harness"
+GLOSSARY = (PROJECT / "docs" / "glossary.md").read_text(encoding="utf-8")
+ROWS = re.compile(r"^\| (?:\*\*)?([^|*`]+?)(?:\*\*)?(?:, or \*\*([^*]+)\*\*)? \|", re.MULTILINE)
+DEFINED, RULED_OUT = (
+    [word for row in ROWS.findall(part) for word in row if word and not set(word) <= {"-"}]
+    for part in GLOSSARY.split("## Words that are not used")
+)
+NOT_USED = [word for word in RULED_OUT if word != "not"]
+
+MEANT_BY_OTHERS = {
+    # A sentence of an earlier version, quoted.
+    'losses "beside the local disk", which is memory',
+}
+
+SEVERAL_TYPES = {
+    "cells": "rows of what is printed: verdicts, figures, or published figures",
+    "direction": "of I/Os; a printed figure may also be that of fsync",
+    "disk": "the modelled disk: its name, or the whole profile in a plan",
+    "hops": "the hops of a link: how many of which kind, their addresses, or what each let through",
+    "initiators": "how many measure at once, or where each is",
+    "ip": "version of IP: of a column, or demanded by a link",
+    "kind": "which one of several; its owner says of what",
+    "proof": "the proof, or the counts of it that a table prints",
+    "round_trips": "round trips: their times, or how many came back",
+    "time_ns": "the time of one I/O: with its range, or alone",
+    "type": "which kind of probe",
+    "workload": "a workload, or its name",
+}
+"""Keys that stand for one thing in several shapes: what that is."""
+
+
+def pattern(words: Iterable[str]) -> re.Pattern[str]:
+    return re.compile(rf"(?<![a-z])(?:{'|'.join(map(re.escape, words))})(?![a-z])", re.IGNORECASE)
+
+
+WORD = pattern(NOT_USED)
+
+
+def docstrings(tree: ast.AST) -> set[ast.AST]:
+    return {node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+
+
+def texts(file: Path) -> Iterator[tuple[int, str]]:
+    """What a module may say to somebody: its strings but for docstrings, with their lines."""
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    prose = docstrings(tree)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in prose:
+            yield node.lineno, node.value
+
+
+def commands(command: Any, name: str) -> Iterator[tuple[str, Any]]:
+    command = getattr(command, "real", command)  # its module is imported when it is typed
+    yield name, command
+    for inner, each in getattr(command, "commands", {}).items():
+        yield from commands(each, f"{name} {inner}")
+
+
+COMMANDS = dict(commands(typer.main.get_command(app), "harness"))
+
+
+def keys(schema: Any) -> Iterator[str]:
+    if isinstance(schema, dict):
+        yield from schema.get("properties", {})
+        for each in schema.values():
+            yield from keys(each)
+    elif isinstance(schema, list):
+        for each in schema:
+            yield from keys(each)
+
+
+def schemas() -> dict[str, Any]:
+    files = sorted((PROJECT / "docs" / "schemas").glob("*.json"))
+    return {file.stem: json.loads(file.read_text(encoding="utf-8")) for file in files}
+
+
+def classes() -> Counter[str]:
+    trees = (ast.parse(file.read_text(encoding="utf-8")) for file in HARNESS.rglob("*.py"))
+    return Counter(node.name for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
+
+
+def test_the_glossary_is_read() -> None:
+    assert {"target", "bait", "positive control", "telemetry"} <= set(DEFINED)
+    assert {"beside", "told", "standing lab"} <= set(NOT_USED)
+    assert (
+        WORD.search("it is told") and WORD.search("is_labs_own") and not WORD.search("besides, a stronghold")
+    )
+
+
+def test_each_word_is_defined_once() -> None:
+    assert [word for word, times in Counter(DEFINED).items() if times > 1 and word != "word"] == []
+
+
+def test_no_word_is_both_used_and_not() -> None:
+    assert not set(DEFINED) & set(NOT_USED)
+
+
+def test_two_classes_have_no_name_in_common() -> None:
+    assert [name for name, times in classes().items() if times > 1] == []
+
+
+@pytest.mark.parametrize(
+    "room", sorted(path.name for path in HARNESS.iterdir() if path.is_dir() and path.name != "__pycache__")
+)
+def test_messages_have_no_such_word(room: str) -> None:
+    found = [
+        f"{file.relative_to(PROJECT)}:{line}: {text[:80]}"
+        for file in sorted((HARNESS / room).rglob("*.py"))
+        if file != HARNESS / "results" / "upgrade.py"  # what keys were called before
+        for line, text in texts(file)
+        if WORD.search(text) and text not in MEANT_BY_OTHERS
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_options_and_their_help_have_no_such_word(name: str) -> None:
+    command = COMMANDS[name]
+    words = [command.help or "", command.epilog or ""]
+    for each in command.params:
+        words += [*each.opts, *each.secondary_opts, getattr(each, "help", None) or "", each.metavar or ""]
+    assert [text for text in words if WORD.search(text)] == []
+
+
+def test_options_in_files_have_no_such_word() -> None:
+    fields = {*RunRequest.__struct_fields__, *ProbeRequest.__struct_fields__}
+    assert [name for name in fields if WORD.search(name)] == []
+
+
+@pytest.mark.parametrize("name", schemas())
+def test_keys_of_json_have_no_such_word(name: str) -> None:
+    found = set(keys(schemas()[name]))
+    assert found and [key for key in found if WORD.search(key)] == []
+
+
+def test_columns_of_exports_have_no_such_word() -> None:
+    assert [name for name in COLUMNS if WORD.search(name)] == []
+
+
+def shape(schema: dict[str, Any]) -> str:
+    """What a key holds, in a word: numbers are alike, and so are a value and the same or null."""
+    if "$ref" in schema:
+        return str(schema["$ref"])
+    if "anyOf" in schema:
+        return "|".join(sorted({shape(each) for each in schema["anyOf"]} - {"null"}))
+    if "enum" in schema:
+        return f"one of {schema['enum']}"
+    kind = schema.get("type")
+    if kind == "array":
+        items = schema.get("items", {})
+        return f"array of {shape(items) if items else 'several'}"
+    return "number" if kind in ("integer", "number") else str(kind)
+
+
+def test_a_key_has_one_type_unless_it_is_one_thing_in_several_shapes() -> None:
+    found: dict[str, set[str]] = defaultdict(set)
+    for schema in schemas().values():
+        for definition in schema["$defs"].values():
+            for key, each in definition.get("properties", {}).items():
+                found[key].add(shape(each))
+    assert {key for key, shapes in found.items() if len(shapes) > 1} == SEVERAL_TYPES.keys()

@@ -105,7 +105,7 @@ def test_a_cost_is_reported_with_what_links_have_of_it() -> None:
     # 5 ns for a bit instead of 2.5, and 1.25 instead of 1: a tenth of what is lost.
     assert found.conclusion == (
         "It costs something here; links and protocols account for 10 % of ours, processors and "
-        "implementation for the rest; the measured figures are the lab's own, whose one processor does "
+        "implementation for the rest; the measured figures are limited by the lab, whose one processor does "
         "everybody's work."
     )
     assert found.whom == (
@@ -141,16 +141,16 @@ def test_whom_to_complain_to_is_what_explains_the_documents_loss(
 
 
 def test_what_was_measured_at_a_tenth_of_each_rate_answers_and_says_so() -> None:
-    """Next to full rates, which are the lab's own; round trips are those of the full rates."""
+    """Next to full rates, which the lab limits; round trips are those of the full rates."""
     links = ("openflow-ethernet:controller", "openflow-ethernet:controller=ethernet")
     tenth = [on(tcp(rate * 1e6), link) for link, rate in zip(links, (9.4, 8.08), strict=True)]
     virtual = controllers((94.0, 80.8), **OWN)
     found = answers(1, *controllers((32.4, 32.9)), *tenth, *virtual)[0]
     assert dict(found.figures)["measured"] == "80.8 instead of 94 Mbit/s (-14 %)"
     assert "at 1/10 of each rate" in found.conclusion and "shown 10 times as high" in found.conclusion
-    assert "the lab's own" not in found.conclusion
+    assert "limited by the lab" not in found.conclusion
     full = answers(1, *controllers((32.4, 32.9)), *virtual)[0]
-    assert "1/10" not in full.conclusion and "the lab's own" in full.conclusion
+    assert "1/10" not in full.conclusion and "limited by the lab" in full.conclusion
 
 
 def test_without_a_loss_there_is_nobody_to_complain_to() -> None:
@@ -265,7 +265,7 @@ def test_a_figure_of_the_lab_s_processor_is_signed_with_virtual_times() -> None:
         made = [on(tcp(real), "routed", **changes), on(tcp(400e6), "routed", **OWN)]
         grid = build_view(View.OPENFLOW, made)
         field = next(field for field in grid.fields if field.key == "tcp_received_mbit_s")
-        has_note = any(note.startswith("lab: the lab's own figure") for note in grid.notes)
+        has_note = any(note.startswith("lab: the lab limits this") for note in grid.notes)
         texts = [row.entries[field.key].text(field) for row in grid.rows]
         assert has_note is any(text.endswith(" lab") for text in texts)
         return texts

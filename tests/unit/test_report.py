@@ -472,9 +472,7 @@ def test_pictures_say_what_is_missing(tmp_path: Path, monkeypatch: pytest.Monkey
         picture(ChartKind.BARS, shown, Metric.MB_S, tmp_path / "x.gif")
     with pytest.raises(UsageError, match="nothing for a picture of roofline") as refused:
         picture(ChartKind.ROOFLINE, shown, Metric.MB_S, tmp_path / "x.svg")
-    assert (refused.value.hint or "").startswith(
-        "it needs a run's plan.json, with a shaped link, and figures"
-    )
+    assert (refused.value.hint or "").startswith("it needs a run's plan.json, a shaped link, and figures")
     with pytest.raises(UsageError, match="no kind of picture"):
         ChartKind("pie")
     monkeypatch.setitem(sys.modules, "resvg_py", None)

@@ -624,7 +624,7 @@ def test_policies_and_states_that_stay_are_reported(tmp_path: Path) -> None:
     world = World(broken=lambda command: stubborn.match(" ".join(command.argv)) is not None)
     outcome = measure(world, tmp_path / "run")
     names = [leak.partition(" ")[0] for leak in outcome.journal.leaks if "was not undone" in leak]
-    assert names == ["SecurityAssociations"] * 8 + ["Barrier"] * 2
+    assert names == ["SecurityAssociations"] * 8 + ["IpsecBarrier"] * 2
     seen = [leak for leak in outcome.journal.leaks if leak.endswith("is still there")]
     assert sum(leak.startswith("the ESP state src 198.18.1.") for leak in seen) == 2
     assert sum(leak.startswith("the IPsec policy src 198.18.1.") for leak in seen) == 3 + 2

@@ -1,4 +1,6 @@
-"""The words are the glossary's: none that it rules out is in a message, an option or a key, and none has two meanings."""
+"""The words are the glossary's: none that it rules out is in a message, an option or a key, and none has two
+meanings.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a volume loses on iSCSI, over which link, with IPsec on, and which layer causes it.
+"""How much throughput a volume loses to iSCSI, its link and IPsec, and which layer causes the loss.
 
 Each folder is a room, and imports go one way between them: docs/architecture.md. Programs have
 ``open_results`` and ``Results`` (docs/api.md), which are loaded when they are used.

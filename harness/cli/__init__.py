@@ -42,7 +42,7 @@ app = typer.Typer(
     cls=Group,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    help="""What a volume loses on iSCSI, over which link, with IPsec on, and which layer causes it.
+    help="""How much throughput a volume loses to iSCSI, its link and IPsec, and which layer causes the loss.
 
     All figures are measured on the real kernel stack: LIO, open-iscsi, strongSwan with ESP, fio. The default
     testbed is the lab, a user-mode kernel that needs no root and cannot touch this machine's disks.""",
@@ -55,9 +55,9 @@ harness table results/ --ratio local       (as ratios to the column local)
 harness explain results/ --summary         (what each column costs, and why)
 harness report results/ -o report.html     (a page to look at)
 
-Exit status: 0 all cells ok; 1 some cell is not; 2 wrong usage, or something
-is missing. `harness --version` tells the version, and `harness COMMAND
---help` the options of a command.""",
+Exit status: 0 all cells ok; 1 a cell is not ok, or something was left
+behind; 2 wrong usage, or something is missing. `harness --version` tells the
+version, and `harness COMMAND --help` the options of a command.""",
 )
 
 

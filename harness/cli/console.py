@@ -38,7 +38,7 @@ T = TypeVar("T")
 ResumeOption = Annotated[
     str | None,
     typer.Option(
-        metavar="RUN", help="Measure what it lacks, and what was disturbed.", rich_help_panel=THE_RUN
+        metavar="RUN", help="Continue RUN: measure what is missing or disturbed.", rich_help_panel=THE_RUN
     ),
 ]
 PlanOption = Annotated[

@@ -44,7 +44,7 @@ def run(
     config: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="These options as TOML; typed ones override it.", rich_help_panel=THE_RUN
+            metavar="FILE", help="Read options from a TOML file; typed options win.", rich_help_panel=THE_RUN
         ),
     ] = None,
     resume: ResumeOption = None,

@@ -99,17 +99,17 @@ class PathRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     testbed: Annotated[str, lab(help="auto, lab, or host (this machine's kernel; root).", leads_out=True)] = (
         AUTO
     )
-    kernels: Annotated[Kernels, lab(help="Do target and initiators share one?")] = Kernels.ONE
-    virtual_time: Annotated[bool, lab(help="Only links and disks take time, on the own kernel.")] = False
+    kernels: Annotated[Kernels, lab(help="One for target and initiators, or one each.")] = Kernels.ONE
+    virtual_time: Annotated[bool, lab(help="Simulated clock without processor time; own kernel.")] = False
     lab_kernel: Annotated[
-        str, lab(help="own: of harness kernel build; auto: for radios; or another's key.", metavar="KERNEL")
+        str, lab(help="auto (own if needed), debian, own (harness kernel build), or a key.", metavar="KERNEL")
     ] = AUTO
     target: Annotated[str | None, machines(help="ssh://[USER@]HOST[:PORT], or local.", leads_out=True)] = None
     initiators: Annotated[
         tuple[str, ...],
         machines(
             flag="--initiator",
-            help="The same; in a run several measure at once.",
+            help="As --target; in a run several measure at once.",
             default="local",
             leads_out=True,
         ),
@@ -139,7 +139,7 @@ class RunRequest(PathRequest, frozen=True, kw_only=True, forbid_unknown_fields=T
     protect: Annotated[
         tuple[str, ...],
         what(
-            help=f"The same, and {', '.join(PROTECTIONS)}; nested, outermost first: "
+            help=f"As --ipsec, and also {', '.join(PROTECTIONS)}; nested, outermost first: "
             f"{NESTING[0][0]}+aes128gcm16."
         ),
     ] = ()
@@ -155,10 +155,12 @@ class RunRequest(PathRequest, frozen=True, kw_only=True, forbid_unknown_fields=T
     workloads: Annotated[
         tuple[str, ...], what(flag="--workload", help="Only this workload of the profile.")
     ] = ()
-    repeats: Annotated[int, often(metavar="N", help="Of each cell; with --confidence, at least.")] = REPEATS
+    repeats: Annotated[int, often(metavar="N", help="Measurements of a cell; --confidence: at least.")] = (
+        REPEATS
+    )
     confidence: Annotated[
         str | None,
-        often(metavar="PERCENT", help="Until the 95 % interval of each median is within, e.g. 5%."),
+        often(metavar="PERCENT", help="Repeat until each median's 95 % interval is within, e.g., 5%."),
     ] = None
     max_repeats: Annotated[
         int | None, often(help="With --confidence: at most.", default=str(DEFAULT_MAX_REPEATS))
@@ -178,16 +180,16 @@ class RunRequest(PathRequest, frozen=True, kw_only=True, forbid_unknown_fields=T
             leads_out=True,
         ),
     ] = None
-    size: Annotated[str, storage(help="How much of it is used, e.g. 1G.")] = "128M"
+    size: Annotated[str, storage(help="Size of the volume (or part used), e.g. 1G.")] = "128M"
     local_device: Annotated[
         str | None, storage(help="The initiator's own, for the column local.", leads_out=True)
     ] = None
     destroy: Annotated[
         tuple[str, ...],
-        storage(metavar="DEVICE", help="Consent to lose what is on it: its name again.", leads_out=True),
+        storage(metavar="DEVICE", help="Repeat its name: everything on it is overwritten.", leads_out=True),
     ] = ()
     shared_lun: Annotated[bool, machines(help="All initiators read one LUN, not one each.")] = False
-    lab_initiators: Annotated[int, lab(help="How many, 64 at most (apart: 16).")] = 1
+    lab_initiators: Annotated[int, lab(help="Their number: at most 64 (--kernels apart: 16).")] = 1
     disk: Annotated[
         str | None,
         storage(
@@ -216,7 +218,7 @@ class RunRequest(PathRequest, frozen=True, kw_only=True, forbid_unknown_fields=T
         ),
     ] = None
     smoke: Annotated[bool, run(help="--runtime 1s --retries 0 --no-probes.")] = False
-    seed: Annotated[int | None, run(help="Of the order of cells and of offsets.", default="random")] = None
+    seed: Annotated[int | None, run(help="For the order of cells and I/O offsets.", default="random")] = None
 
 
 def load_request(path: Path) -> RunRequest:

@@ -72,7 +72,7 @@ class RunOutcome:
 
     @property
     def exit_code(self) -> int:
-        """0: every cell is ok. 1: some cell is not, or something was left behind. 2 and more: see Failed."""
+        """0: every cell is ok. 1: a cell is not, or something was left behind. 2 and more: see Failed."""
         if self.failure is not None:
             return self.failure.exit_code
         return 0 if set(self.counts) <= {Status.OK} and not self.leaks else 1
@@ -93,8 +93,8 @@ class RunOutcome:
             case Ended():
                 self.leaks = event.leaks
 
-    def summary(self, what: str = "cells") -> list[str]:
-        """The lines printed at the end: cells by status, the time, and fio's part of it."""
+    def summary(self, what: str = "measurements") -> list[str]:
+        """The lines printed at the end: ``what`` by status, the time, and fio's part of it."""
         wall_s = self.ended_s - self.started_s
         total = sum(self.counts.values())
         cells = ", ".join(f"{count} {status}" for status, count in sorted(self.counts.items()))
@@ -109,9 +109,9 @@ class RunOutcome:
         disturbed = self.disturbed
         if disturbed:
             worst, key = max(disturbed, key=lambda found: found[0].share)
-            lines.append(
-                f"{len(disturbed)} of {total} {what} disturbed (marked !), {key} most of all: {worst.cause}"
-            )
+            cell, _, repeat = key.rpartition(".r")
+            which = f"{cell}, repeat {repeat} ({worst.cause})"
+            lines.append(f"{len(disturbed)} of {total} {what} disturbed; worst: {which}")
         return lines
 
 

@@ -80,7 +80,8 @@ def changed(before: Mapping[str, Conditions], after: Mapping[str, Conditions]) -
 def saturated(uses: Iterable[ProcessorUse]) -> list[str]:
     """A warning for each kernel with a core that was almost never idle."""
     return [
-        f"CPU saturated: a core of the {use.whose} was busy for {SATURATED:.0%} of the time"
+        f"CPU saturated: a core {f'that {use.whose} share' if len(use.hosts) > 1 else f'of the {use.whose}'} "
+        f"was busy for {100 * SATURATED:.0f} % of the time or more"
         for use in uses
         if use.busiest_core is not None and use.busiest_core >= SATURATED
     ]

@@ -175,7 +175,7 @@ def _goodputs(context: Context, table: Table) -> Iterable[str]:
     }
     rates = [f"{name} {rate / 1e6:.4g} MB/s" for name, rate in most.items() if rate]
     if rates and table.options.metric in (Metric.MB_S, Metric.MIB_S):
-        yield f"Goodput, the most payload that a link carries: {', '.join(rates)}."
+        yield f"Most payload that each link can carry (goodput, calculated): {', '.join(rates)}."
 
 
 def _disturbed(table: Table) -> Iterable[str]:
@@ -204,12 +204,12 @@ def _signs(table: Table) -> Iterable[str]:
     cells, ratio = [cell for _, _, cell in placed(table)], table.options.ratio
     spreads = [cell.n for cell in cells if cell.spread is not None]
     if spreads and ratio is RatioTo.NONE:
-        bound = "end of the 95 % interval of the median"
+        bound = "far end of its 95 % interval"
         if max(spreads) < FEWEST:
-            bound = "sample"
+            bound = "farthest sample"
         elif min(spreads) < FEWEST:
-            bound = f"sample (from {FEWEST} samples on: end of the 95 % interval of the median)"
-        yield f"±: distance from the median to the farthest {bound}."
+            bound += f" (under {FEWEST} samples: to the farthest sample)"
+        yield f"±: distance from the median to the {bound}."
     found = {cell.difference_from_no_ipsec for cell in cells}
     held_to = "the same link without IPsec (95 % interval of the ratios within blocks)"
     if Difference.NONE in found:
@@ -397,8 +397,12 @@ def _undecided(plan: Plan, rule: StoppingRule, records: Sequence[Record]) -> Ite
         )
 
 
-def _named(cells: Sequence[str]) -> str:
-    return ", ".join(cells) if len(cells) <= _MOST_NAMES else f"{len(cells)} cells"
+def _named(cells: Sequence[str], columns: Iterable[str] = ()) -> str:
+    """A few cells by their names, others by their count, and by their column if they are all of one."""
+    if len(cells) <= _MOST_NAMES:
+        return ", ".join(cells)
+    found = [*dict.fromkeys(columns)]
+    return f"{len(cells)} cells{f' of {found[0]}' if len(found) == 1 else ''}"
 
 
 def _warnings(table: Table) -> Iterable[str]:
@@ -413,14 +417,14 @@ def _warnings(table: Table) -> Iterable[str]:
     ]
     if few:
         yield (
-            f"Warning: too few repeats (under {FEWEST}) for a 95 % interval in {_named(few)}; "
-            "try --confidence 5%."
+            f"Warning: {_named(few)} {'has' if len(few) == 1 else 'have'} fewer than {FEWEST} usable "
+            "repeats, too few for a 95 % interval: try --confidence 5%."
         )
-    places: dict[str, dict[str, None]] = {}
-    for place, _, cell in placed(table):
+    places: dict[str, dict[str, str]] = {}
+    for place, column, cell in placed(table):
         for warning in cell.warnings:
-            places.setdefault(warning, {})[place] = None
+            places.setdefault(warning, {})[place] = column.label
     for warning, where in list(places.items())[:_MOST_WARNINGS]:
-        yield f"Warning ({_named(list(where))}): {warning}"
+        yield f"Warning ({_named(list(where), where.values())}): {warning}"
     if len(places) > _MOST_WARNINGS:
         yield f"{len(places) - _MOST_WARNINGS} more warnings: see --format json."

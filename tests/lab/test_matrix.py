@@ -233,7 +233,7 @@ def test_table_has_the_names_that_users_type(matrix: Measured) -> None:
 
 
 def test_summary_tells_how_time_was_spent(matrix: Measured, took_s: list[float]) -> None:
-    assert "10 cells (10 ok)" in matrix.done.err
+    assert "10 measurements (10 ok)" in matrix.done.err
     began = re.search(r"fio began ([\d.]+) s after the start and measured\s+for (\d+)%", matrix.done.err)
     assert began is not None, matrix.done.err
     assert 0 < float(began[1]) < took_s[0]

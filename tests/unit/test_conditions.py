@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import msgspec
 import pytest
 
 from harness.hosts import NamespaceHost
@@ -131,4 +132,7 @@ def test_a_core_without_rest_is_reported() -> None:
         )
 
     found = saturated([use("target", 0.97), use("initiator", 0.94), use("other", None)])
-    assert found == ["CPU saturated: a core of the target and target2 was busy for 95% of the time"]
+    (two,) = found
+    assert two == "CPU saturated: a core that target and target2 share was busy for 95 % of the time or more"
+    (one,) = saturated([msgspec.structs.replace(use("target", 0.97), hosts=("target",))])
+    assert one == "CPU saturated: a core of the target was busy for 95 % of the time or more"

@@ -330,9 +330,9 @@ def test_the_end_of_a_run_names_what_disturbed_it(monkeypatch: pytest.MonkeyPatc
     for event in (ended("a.r1", 0.2, "x"), ended("b.r1", 0.5, hog), ended("c.r1"), ended("a.r1")):
         outcome.take(event)
     assert outcome.summary() == [
-        "3 cells (3 ok) in 10 s",
+        "3 measurements (3 ok) in 10 s",
         "fio began 5.0 s after the start and measured for 40% of the whole time",
-        f"1 of 3 cells disturbed (marked !), b.r1 most of all: {hog}",
+        f"1 of 3 measurements disturbed; worst: b, repeat 1 ({hog})",
     ]
     assert outcome.exit_code == 0
 
@@ -341,7 +341,7 @@ def test_a_cell_that_is_withdrawn_is_not_ok_in_the_end() -> None:
     outcome = RunOutcome(started_s=0.0, ended_s=10.0)
     for event in (ended("a.r1"), ended("b.r1"), CellWithdrawn("a.r1", "4 cleartext segments")):
         outcome.take(event)
-    assert outcome.summary()[0] == "2 cells (1 invalid, 1 ok) in 10 s"
+    assert outcome.summary()[0] == "2 measurements (1 invalid, 1 ok) in 10 s"
     assert outcome.exit_code == 1
 
 

@@ -129,7 +129,7 @@ rand-read-256k   80.00 ±0.6%  81.00 ±0.6%        83.00 ±0.6%  82.00 ±0.6%   
 
 ±: distance from the median to the farthest sample.
 Testbed lab: run r1.
-Warning: too few repeats (under 6) for a 95 % interval in 40 cells; try --confidence 5%."""
+Warning: 40 cells have fewer than 6 usable repeats, too few for a 95 % interval: try --confidence 5%."""
 
 
 def test_the_matrix_is_the_documents_and_fits_into_a_terminal() -> None:
@@ -164,7 +164,7 @@ def test_a_table_says_what_its_links_carry() -> None:
         name="wired", title="x", emulated=True, rate_bit_s=10**9, delay_us=50, frame_overhead_bytes=24
     )
     table = build([record(50.0)], plans={"r1": plan(links={"wired": wired})})
-    assert "Goodput, the most payload that a link carries: wired 117.7 MB/s." in table.notes
+    assert "Most payload that each link can carry (goodput, calculated): wired 117.7 MB/s." in table.notes
     latency = build([record(50.0)], Options(metric=Metric.P99), plans={"r1": plan(links={"wired": wired})})
     assert not any(note.startswith("Goodput") for note in latency.notes)
 
@@ -196,8 +196,8 @@ seq-read-4k     7.00            —            —              —
 [3] 1 of 3 repeats failed: the target vanished
 ±: distance from the median to the farthest sample.
 Testbed lab: run r1.
-Warning: too few repeats (under 6) for a 95 % interval in local seq-write-4k, wifi seq-write-4k, local \
-seq-read-4k; try --confidence 5%."""
+Warning: local seq-write-4k, wifi seq-write-4k, local seq-read-4k have fewer than 6 usable repeats, \
+too few for a 95 % interval: try --confidence 5%."""
     )
     statuses = {
         (cell["column"]["link"], "+".join(cell["column"]["protection"]) or "off", cell["workload"]): cell
@@ -337,7 +337,7 @@ def test_the_median_and_its_bounds_are_of_all_samples() -> None:
     assert (five.n, five.value, five.low, five.high) == (5, 3.0, 1.0, 5.0)
     nine = build(repeats(*map(float, range(1, 10))))
     assert (only(nine).low, only(nine).high) == (2.0, 8.0)
-    assert "farthest end of the 95 % interval of the median" in nine.marks[0]
+    assert nine.marks[0] == "±: distance from the median to the far end of its 95 % interval."
 
 
 def test_runs_are_pooled_and_the_title_says_so() -> None:
@@ -431,7 +431,9 @@ def test_what_does_not_differ_is_marked() -> None:
 
 def test_too_few_repeats_are_warned_about_where_more_can_be_had() -> None:
     def warned(**changes: Any) -> bool:
-        return any("too few repeats" in note for note in build(repeats(1.0, 2.0, 3.0, **changes)).notes)
+        return any(
+            "usable repeats, too few" in note for note in build(repeats(1.0, 2.0, 3.0, **changes)).notes
+        )
 
     assert warned()
     assert not warned(clock="virtual")
@@ -614,6 +616,8 @@ def test_warnings_are_listed_with_what_they_concern() -> None:
     notes = build(found).notes
     assert "Warning (4 cells): hot" in notes
     assert "Warning (wired seq-write-4k): odd" in notes
+    of_one = build([record(workload=f"w{i}", warnings=("hot",)) for i in range(4)]).notes
+    assert "Warning (4 cells of wired): hot" in of_one
     many = build([record(warnings=tuple(f"w{i}" for i in range(30)))])
     assert sum(note.startswith("Warning (wired seq-write-4k): w") for note in many.notes) == 10
     assert "20 more warnings: see --format json." in many.notes

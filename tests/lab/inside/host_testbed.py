@@ -43,21 +43,21 @@ def with_a_busy_loop() -> None:
     print(f"others took {alone} alone, and {telemetry} beside a loop")
     # Where the machine below stands still during a cell, that counts too.
     assert statistics.median(alone) < min(telemetry) and min(telemetry) > 0.3, (alone, telemetry)
-    assert "3 of 3 cells disturbed" in said and "other programs used" in said, said
+    assert "3 of 3 measurements disturbed" in said and "other programs used" in said, said
 
 
 def main() -> None:
     make_the_user_s_own()
     before = snapshot()
     said = harness(*RUN, "--workload=seq-read-256k", "--size=32M", f"--results={RESULTS}")
-    assert "2 cells (2 ok)" in said, said
+    assert "2 measurements (2 ok)" in said, said
     found = records(newest_run())
     assert {record["setting"]["testbed"] for record in found.values()} == {"host"}
     assert {record["status"] for record in found.values()} == {"ok"}
     assert found["wired+aes128gcm16.seq-read-256k.r1"]["proof"]["cleartext_segments"] == 0
     with_a_busy_loop()
     said = harness(*PATHS, "--workload=seq-read-256k", "--size=32M", f"--results={RESULTS}")
-    assert "3 cells (3 ok)" in said, said
+    assert "3 measurements (3 ok)" in said, said
     changed = differences(before, snapshot())
     assert not changed, changed
 

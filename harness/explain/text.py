@@ -70,7 +70,7 @@ class Explained(msgspec.Struct, frozen=True, kw_only=True):
             or evidence.busiest
         ):
             return ""
-        return "in the lab, where both ends share one core: two machines have two"
+        return "lab only: both ends share one core"
 
     def rate(self, time_ns: float | None) -> float | None:
         """MB/s, if an I/O takes this long."""
@@ -107,7 +107,7 @@ def sentence(cell: Explained) -> str:
     if change is None or not cell.lift:
         return words
     how = "; ".join(filter(None, (change.how, cell.where)))
-    return f"{words}; {change.what} would lift it {cell.lift} ({how})"
+    return f"{words}; forecast: with {change.what}, it would rise {cell.lift} ({how})"
 
 
 def text(cells: Sequence[Explained], width: int | None = None, corrections: Sequence[str] = ()) -> str:

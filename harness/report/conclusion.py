@@ -83,7 +83,9 @@ class ThroughputRatio(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def words(self) -> str:
         """``3 % slower (95 %: 2 to 4)``, ``too few repeats to tell: between 1 % faster and 4 % slower``."""
-        changed = f"{_amount(self.ratio)} % {'slower' if self.ratio <= 1 else 'faster'}"
+        is_close = self.interval is not None and len({*map(_amount, self.interval)}) == 1
+        amount = _amount(self.ratio, tenths=is_close and not self.is_exact)
+        changed = f"{amount} % {'slower' if self.ratio <= 1 else 'faster'}"
         if self.is_exact:
             return f"{changed} (exactly: virtual time)"
         if self.interval is None:
@@ -105,15 +107,15 @@ class ThroughputRatio(msgspec.Struct, frozen=True, kw_only=True):
         first, opened, brackets = self.words.partition(" (")
         return first, f"{opened}{brackets}"
 
-    def costs(self, what: str, baseline: str) -> str:
-        """``IPsec costs 3 % compared with wired (95 %: 2 to 4)``; ``baseline`` may be empty."""
+    def costs(self, baseline: str) -> str:
+        """``costs 3 % compared with wired (95 %: 2 to 4)``; ``baseline`` may be empty."""
         first, brackets = self.parts
         against = f" compared with {baseline}" if baseline else ""
         if self.is_reported and self.ratio <= 1:
-            return f"{what} costs {first.removesuffix(' slower')}{against}{brackets}"
+            return f"costs {first.removesuffix(' slower')}{against}{brackets}"
         if self.difference is Difference.INCONCLUSIVE:
-            return f"what {what} costs{against} is not shown ({first})"
-        return f"{what} {'is' if self.is_reported else 'makes'} {first}{against}{brackets}"
+            return f"what it costs{against} is not shown ({first})"
+        return f"{'is' if self.is_reported else 'makes'} {first}{against}{brackets}"
 
     @property
     def than_local(self) -> str:
@@ -170,21 +172,21 @@ class Loss(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def brief(self) -> str:
-        """What stands next to its bar: ``256K: 3 % slower (95 %: 2 to 4)``, ``256K: 86 to 89 %``."""
+        """Next to its bar: ``256K: 3 % slower (95 %: 2 to 4)``, ``256K: 86 to 89 % of the link``."""
         if self.is_disturbed:
             return f"{self.size}: {self.disturbed or 'anything'} (disturbed)"
         if self.compared is not None:
             return f"{self.size}: {'depends on the workload' if self.depends else self.compared.words}"
         parts = dict.fromkeys(f"{100 * part:.0f}" for part in (min(self.kept), max(self.kept)))
-        return f"{self.size}: {' to '.join(parts)} %"
+        return f"{self.size}: {' to '.join(parts)} % of the link"
 
     @property
     def goodput_mb_s(self) -> float | None:
         return next((cell.evidence.goodput_mb_s for cell in self.cells), None)
 
     def rates(self, *, with_both: bool) -> str:
-        """``101 to 105 of the link's goodput of 117.7 MB/s, where one request at a time allows 112.6``; where
-        a request waits rather than transfers, or without ``with_both``, one of the two bounds."""
+        """``101 to 105 MB/s of at most 117.7 over this link (112.6 with one request at a time)``; where a
+        request waits rather than transfers, or without ``with_both``, one of the two bounds."""
         found = [cell.mb_s for cell in self.cells if cell.mb_s is not None]
         if not found or self.is_disturbed:
             return ""
@@ -195,13 +197,14 @@ class Loss(msgspec.Struct, frozen=True, kw_only=True):
         is_alone = len(known) == len(alone)
         ends = " to ".join(dict.fromkeys(_mb_s(most) for most in (*sorted(known)[:1], *sorted(known)[-1:])))
         if is_alone and not (goodput and 2 * max(known) > goodput) and max(found) <= max(known):
-            return f"{rates} of the {ends} MB/s that one request at a time allows"
+            return f"{rates} MB/s of at most {ends} with one request at a time"
         if not goodput:
             return f"{rates} MB/s"
         if max(found) > ABOVE * goodput:
-            return f"{rates} MB/s, above the link's goodput of {_mb_s(goodput)}"
-        both = f", where one request at a time allows {ends}" if is_alone and with_both else ""
-        return f"{rates} of the link's goodput of {_mb_s(goodput)} MB/s{both}"
+            return f"{rates} MB/s, more than this link should carry ({_mb_s(goodput)})"
+        both = f" ({ends} with one request at a time)" if is_alone and with_both else ""
+        most = "at most" if max(found) <= goodput else "about"
+        return f"{rates} MB/s of {most} {_mb_s(goodput)} over this link{both}"
 
     @property
     def is_part(self) -> bool:
@@ -246,7 +249,7 @@ class Conclusion(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def sentences(self) -> str:
-        """What it reaches or costs, and what decides that, in a sentence for each size of block."""
+        """What it reaches or costs, and what limits that, in a sentence for each size of block."""
         if not self.losses:
             why = "a figure is missing"
             if self.is_disturbed:
@@ -254,43 +257,44 @@ class Conclusion(msgspec.Struct, frozen=True, kw_only=True):
             elif self.lab_limited:
                 why = "the lab itself limited its figures, or those that it is compared with"
             return f"no answer on {self.subject}, because {why}."
-        sentences = [capital(self._sentence(loss, is_first=not n)) for n, loss in enumerate(self.shown)]
+        sentences = [self._sentence(loss, is_first=not n) for n, loss in enumerate(self.shown)]
         if others := len(self.losses) - len(sentences):
             sentences.append(f"{others} other sizes and depths are in the table")
-        return " ".join(f"{each}." for each in sentences)
+        words = " ".join(f"{each}." for each in (self.subject, *sentences))
+        return words.replace("(95 %:", "(95 % interval:", 1)
 
     @property
     def whole(self) -> str:
-        """What its bars are parts of."""
+        """What is 100 % of its bars."""
         if self.baseline:
-            return self.baseline
-        return "the link's goodput" if all(loss.compared is None for loss in self.shown) else "the local disk"
+            return f"{self.baseline}, without protection"
+        is_link = all(loss.compared is None for loss in self.shown)
+        return "what the link can carry" if is_link else "the local disk"
 
     def _sentence(self, loss: Loss, *, is_first: bool) -> str:
-        subject = self.subject if is_first else "it"
+        size = loss.size.replace("K", "K blocks")
         baseline = self.baseline if is_first else ""
         rates = loss.rates(with_both=not self.column.column.protection)
-        sentences, parts = rates and f": {rates}", []
+        sentences, parts = rates and f", {rates}", []
         if loss.is_disturbed:
             than = self.baseline or "the local disk"
             if not loss.disturbed:
-                return f"at {loss.size} other programs disturbed {subject} too much to compare it with {than}"
-            return f"at {loss.size} {subject} is {loss.disturbed} than {than} (disturbed)"
+                return capital(f"{size}: other programs disturbed it too much to compare it with {than}")
+            return capital(f"{size}: {loss.disturbed} than {than} (disturbed)")
         if self.column.column.protection and loss.depends:
             against = f" compared with {baseline}" if baseline else ""
-            parts.append(f"what {subject} costs{against} depends on the workload ({loss.depends}){sentences}")
+            parts.append(f"what it costs{against} depends on the workload ({loss.depends}){sentences}")
         elif self.column.column.protection and loss.compared is not None:
-            parts.append(f"{loss.compared.costs(subject, baseline)}{sentences}")
+            parts.append(f"{loss.compared.costs(baseline)}{sentences}")
         else:
-            verb = "nearly fills the link:" if loss.is_nearly_full else "reaches"
-            parts.append(f"{subject} {verb} {rates}")
+            parts.append(f"nearly fills the link, {rates}" if loss.is_nearly_full else rates)
             if loss.depends:
                 parts.append(f"compared with the local disk it depends on the workload ({loss.depends})")
             elif loss.compared is not None:
                 parts.append(loss.compared.than_local)
         if not loss.depends:
             parts += [f"for {workload} alone, {found.words}" for workload, found in loss.apart]
-        return f"at {loss.size} {'; '.join((*parts, decides(loss.cells)))}"
+        return capital(f"{size}: {'; '.join((*parts, decides(loss.cells)))}")
 
     @property
     def left_out(self) -> str:
@@ -318,8 +322,8 @@ class Conclusion(msgspec.Struct, frozen=True, kw_only=True):
             change = cell.verdict.change
             if change is None or not cell.lift:
                 continue
-            lifted = f"{capital(change.what)} would lift {cell.evidence.workload} {cell.lift}"
-            known = f"{', '.join(filter(None, (lifted, cell.where)))}."
+            lifted = f"Forecast: with {change.what}, {cell.evidence.workload} would rise {cell.lift}"
+            known = f"{lifted} ({cell.where})." if cell.where else f"{lifted}."
             return f"{known} {OFFLOAD}" if self._takes_packets_one_by_one else known
         return OFFLOAD if self._takes_packets_one_by_one else ""
 
@@ -503,7 +507,7 @@ def _apart(found: Sequence[_Held], together: ThroughputRatio) -> tuple[tuple[str
 
 
 def _subject(column: TableColumn, *, with_setting: bool) -> str:
-    """``IPsec aes128gcm16 over Gigabit Ethernet``, ``iSCSI over Gigabit Ethernet to a disk in memory``."""
+    """``IPsec aes128gcm16 over Gigabit Ethernet``, ``iSCSI over Gigabit Ethernet (disk in memory)``."""
     origin, title, remarks, protection = column.heading
     of = column.column
     transport = TRANSPORTS.get(of.transport or DEFAULT_TRANSPORT, "")
@@ -511,9 +515,10 @@ def _subject(column: TableColumn, *, with_setting: bool) -> str:
     sentences = [remark for remark in remarks.split(", ") if remark and remark != "emulated"]
     if not of.protection and transport in sentences:
         sentences.remove(transport)
+    if column.is_memory and not of.protection:
+        sentences.append("disk in memory")
     brackets = f" ({', '.join(sentences)})" if sentences else ""
-    memory = " to a disk in memory" if column.is_memory and not of.protection else ""
-    return f"{f'{origin}: ' if origin and with_setting else ''}{what} over {title}{brackets}{memory}"
+    return f"{f'{origin}: ' if origin and with_setting else ''}{what} over {title}{brackets}"
 
 
 def _baseline(table: Table, column: TableColumn) -> str:
@@ -528,11 +533,11 @@ def _baseline(table: Table, column: TableColumn) -> str:
 
 
 def decides(cells: Sequence[Explained]) -> str:
-    """What limits these cells, and how sure that is: ``the round trip decides (confidence high)``."""
+    """What limits these cells, and how sure that is: ``limited by the round trip (confidence high)``."""
     names, part, how = _limits(cells)
     known = {cell.verdict.limited_by for cell in cells} - {Limit.UNKNOWN}
     lab = ", so this says nothing of such a link" if known == {Limit.LAB} else ""
-    return f"{names} decides{part}{lab} ({how})" if names else "what decides is not known"
+    return f"limited by {names}{part}{lab} ({how})" if names else "what limits it is not known"
 
 
 def limits(cells: Sequence[Explained]) -> str:
@@ -561,13 +566,13 @@ def _mb_s(rate: float) -> str:
     return f"{rate:.1f}" if rate >= 10 else f"{rate:.3g}"
 
 
-def _amount(ratio: float) -> str:
-    """The change in percent without its sign: whole, but a tenth below 1 and near 100, which says that all is
-    lost."""
+def _amount(ratio: float, *, tenths: bool = False) -> str:
+    """The change in percent without its sign: whole, but for ``tenths`` a tenth, and below 1 and near 100,
+    which says that all is lost."""
     change = abs(100 * (ratio - 1))
     if 99 < change < 100:
         return f"{min(change, 99.9):.1f}"
-    return f"{change:.1f}" if 0.05 <= change < 0.95 else f"{change:.0f}"
+    return f"{change:.1f}" if tenths or 0.05 <= change < 0.95 else f"{change:.0f}"
 
 
 def _ends(interval: tuple[float, float]) -> str:
@@ -575,8 +580,8 @@ def _ends(interval: tuple[float, float]) -> str:
     least, most = sorted(interval, key=lambda ratio: abs(ratio - 1))
     if (low := _amount(least)) != (high := _amount(most)):
         return f"{low} to {high}"
-    tenths = [f"{abs(100 * (end - 1)):.1f}" for end in (least, most)]
-    return " to ".join(tenths) if len({*tenths}) > 1 else "within 0.1"
+    ends = dict.fromkeys(_amount(end, tenths=True) for end in (least, most))
+    return " to ".join(ends) if len(ends) > 1 else "within 0.1"
 
 
 def _between(interval: tuple[float, float], joint: str) -> str:

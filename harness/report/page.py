@@ -254,7 +254,7 @@ def _answer(results: LoadedResults, facts: Sequence[ColumnFacts]) -> str:
 
 def _cost(answer: Conclusion) -> str:
     bars = "".join(_kept(loss) for loss in answer.shown if loss.is_part)
-    bars = bars and f"<p>Throughput, as a part of {for_page(answer.whole)}</p><ul>{bars}</ul>"
+    bars = bars and f"<p>Throughput: 100 % is {for_page(answer.whole)}</p><ul>{bars}</ul>"
     return (
         f'<div class="answer"><h3>{for_page(answer.column.label)}</h3>'
         f"<div>{bars}</div><p>{for_page(answer.words)}</p></div>"

@@ -57,23 +57,22 @@ def test_each_column_over_a_network_is_compared_with_the_one_below_it() -> None:
     found = concluded(columns(), on_disk())
     assert [(answer.subject, answer.baseline, answer.whole) for answer in found] == [
         ("iSCSI over wired", "", "the local disk"),
-        ("IPsec null-sha256 over wired", "wired", "wired"),
-        ("IPsec aes128gcm16 over wired", "wired", "wired"),
+        ("IPsec null-sha256 over wired", "wired", "wired, without protection"),
+        ("IPsec aes128gcm16 over wired", "wired", "wired, without protection"),
     ]
     kept = [loss.kept for answer in found for loss in answer.losses]
     assert kept == [pytest.approx((part,)) for part in (60 / 2500, 2500 / 5000, 2500 / 30000)]
-    assert "that is 98 % slower than the local disk (95 %: within 0.1)" in found[0].sentences
+    assert "that is 97.6 % slower than the local disk (95 % interval: within 0.1)" in found[0].sentences
 
 
 def test_next_to_memory_a_column_is_held_to_what_its_link_carries() -> None:
     plain, null, _ = concluded(columns())
-    assert plain.subject == "iSCSI over wired to a disk in memory" and plain.whole == "the link's goodput"
+    assert plain.subject == "iSCSI over wired (disk in memory)" and plain.whole == "what the link can carry"
     (loss,) = plain.losses
     assert loss.kept == pytest.approx((262144 / 2500e-6 / 117.69e6,), rel=0.01)
     assert plain.sentences == (
-        "At 256K iSCSI over wired to a disk in memory nearly fills the link: 105 of the link's "
-        "goodput of 117.7 MB/s, where one request at a time allows 112.6; the link's rate decides "
-        "(confidence medium)."
+        "iSCSI over wired (disk in memory). 256K blocks: nearly fills the link, 105 MB/s of at most 117.7 "
+        "over this link (112.6 with one request at a time); limited by the link's rate (confidence medium)."
     )
     assert "memory" not in null.sentences and "disk" not in null.sentences
 
@@ -90,11 +89,13 @@ def test_transport_and_tunnel_mode_are_two_columns() -> None:
 
 def test_a_column_has_its_name_its_cost_its_limit_and_what_helps() -> None:
     wired, *_, gcm = concluded(columns())
-    assert wired.help.startswith("A link of twice the rate would lift seq-read-256k from 105 to between ")
+    assert wired.help.startswith(
+        "Forecast: with a link of twice the rate, seq-read-256k would rise from 105 to between "
+    )
     assert gcm.sentences == (
-        "At 256K IPsec aes128gcm16 over wired costs 92 % compared with wired "
-        "(95 %: within 0.1): 8.72 of the link's goodput of 117.7 MB/s; crypto work decides (confidence "
-        "medium)."
+        "IPsec aes128gcm16 over wired. 256K blocks: costs 91.7 % compared with wired "
+        "(95 % interval: within 0.1), 8.72 MB/s of at most 117.7 over this link; limited by crypto work "
+        "(confidence medium)."
     )
     assert gcm.help == ""
     lines = in_words([gcm], WIDTH).splitlines()
@@ -144,7 +145,7 @@ def test_a_loss_compared_with_a_figure_of_the_lab_is_no_answer() -> None:
     why = "because the lab itself limited its figures, or those that it is compared with."
     assert gcm.sentences == f"no answer on IPsec aes128gcm16 over wired, {why}"
     assert not (gcm.left_out or gcm.help)
-    assert "the lab itself decides, so this says nothing of such a link (confidence " in plain.sentences
+    assert "limited by the lab itself, so this says nothing of such a link (confidence " in plain.sentences
 
 
 def test_a_column_that_the_lab_limits_is_no_answer_and_concerns_no_other() -> None:
@@ -183,11 +184,11 @@ def test_disturbed_figures_give_bounds_and_no_cause() -> None:
     (loss,) = gcm.losses
     assert loss.kept == pytest.approx((2500 / 30000 * 0.7, 2500 / 30000 / 0.7)) and loss.is_disturbed
     assert gcm.sentences == (
-        "At 256K IPsec aes128gcm16 over wired is between 88 and 94 % slower than wired (disturbed)."
+        "IPsec aes128gcm16 over wired. 256K blocks: between 88 and 94 % slower than wired (disturbed)."
     )
     assert loss.brief == "256K: between 88 and 94 % slower (disturbed)"
-    assert "is between 29 and 65 % slower" in null.sentences
-    assert "decides" not in gcm.sentences and not gcm.help
+    assert ": between 29 and 65 % slower" in null.sentences
+    assert "limited by" not in gcm.sentences and not gcm.help
 
 
 def test_one_disturbed_side_widens_one_bound() -> None:
@@ -199,7 +200,7 @@ def test_one_disturbed_side_widens_one_bound() -> None:
 def test_without_the_local_disk_an_unprotected_column_is_held_to_its_link() -> None:
     plain, *rest = concluded([record for record in columns() if record.column.link == "wired"], on_disk())
     assert [answer.column.column.protection for answer in rest] == [("null-sha256",), ("aes128gcm16",)]
-    assert plain.whole == "the link's goodput" and "local disk" not in plain.sentences
+    assert plain.whole == "what the link can carry" and "local disk" not in plain.sentences
 
 
 def test_a_disturbed_cell_of_several_is_named_as_left_out() -> None:
@@ -220,12 +221,13 @@ SAME = [(100.0, 99.9), (101.0, 101.1), (102.0, 102.0), (99.0, 98.9)]
 @pytest.mark.parametrize(
     ("pairs", "words"),
     [
-        (SHOWN, "costs 3 % compared with wired (95 %: "),
-        ([(b, a) for a, b in SHOWN], "is 3 % faster compared with wired (95 %: "),
+        (SHOWN, "costs 3.0 % compared with wired (95 % interval: 2.9 to 3.1)"),
+        ([(b, a) for a, b in SHOWN], "is 3.1 % faster compared with wired (95 % interval: 3.0 to 3.2)"),
         (UNSURE, "is not shown (too few repeats to tell: between 5 % faster and 11 % slower)"),
         (
             SAME,
-            "makes no difference of more than 5 % compared with wired (95 %: 0.1 % faster to 0.2 % slower)",
+            "makes no difference of more than 5 % compared with wired "
+            "(95 % interval: 0.1 % faster to 0.2 % slower)",
         ),
         ([(100.0, 93.0)], "costs 7 % compared with wired (measured once)"),
         ([(100.0, 90.0), (100.0, 40.0)], "is not shown (too few repeats to tell)"),
@@ -236,7 +238,7 @@ def test_a_cost_says_how_sure_it_is(pairs: list[tuple[float, float]], words: str
     cost = of_ipsec(in_repeats(*pairs)).sentences
     assert words in cost
     # The two are opposites, and no figure stands where none was shown.
-    assert ("too few repeats" in cost) + ("no difference" in cost) + ("costs 3 %" in cost) <= 1
+    assert ("too few repeats" in cost) + ("no difference" in cost) + ("costs 3.0 %" in cost) <= 1
     assert "no difference shown" not in cost and "inconclusive" not in cost
 
 
@@ -250,7 +252,7 @@ def test_cells_of_one_size_are_reported_together_by_block() -> None:
     answer = of_ipsec([*first, *second])
     (loss,) = answer.losses
     assert loss.compared is not None and loss.compared.difference is Difference.SHOWN
-    assert "costs 3 % compared with wired (95 %: " in answer.sentences
+    assert "costs 3.0 % compared with wired (95 % interval: " in answer.sentences
 
 
 def test_a_cell_that_differs_from_the_others_is_reported_by_itself() -> None:
@@ -259,17 +261,17 @@ def test_a_cell_that_differs_from_the_others_is_reported_by_itself() -> None:
     ]
     odd = in_repeats(*((a, 0.7 * b) for a, b in SHOWN), workload="rand-write-256k")
     answer = of_ipsec([record for cell in (*most, odd) for record in cell])
-    assert "for rand-write-256k alone, 32 % slower (95 %: " in answer.sentences
+    assert "for rand-write-256k alone, 32.1 % slower (95 %: " in answer.sentences
     assert [name for name, _ in answer.losses[0].apart] == ["rand-write-256k"]
-    assert "costs 3 % compared with wired (95 %: " in answer.sentences
+    assert "costs 3.0 % compared with wired (95 % interval: " in answer.sentences
 
 
 def test_cells_of_which_half_differ_have_no_common_figure() -> None:
     few = in_repeats(*SHOWN)
     odd = in_repeats(*((a, 0.7 * b) for a, b in SHOWN), workload="rand-write-256k")
     cost = of_ipsec([*few, *odd]).sentences
-    assert "what IPsec aes128gcm16 over wired costs compared with wired depends on the workload (" in cost
-    assert "rand-write-256k: 32 % slower (95 %: " in cost and "seq-read-256k: 3 % slower (95 %: " in cost
+    assert "what it costs compared with wired depends on the workload (" in cost
+    assert "rand-write-256k: 32.1 % slower (95 %: " in cost and "seq-read-256k: 3.0 % slower (95 % i" in cost
 
 
 def test_without_a_common_block_the_widest_of_the_intervals_is_reported() -> None:
@@ -309,7 +311,7 @@ def test_cells_of_different_depths_are_not_reported_together() -> None:
     found = [*in_repeats(*SHOWN), *in_repeats(*SHOWN, workload="deep")]
     plain, gcm = concluded(found, plan_of_them(jobs=jobs))
     assert [loss.size for loss in gcm.losses] == ["256K", "256K, 8 at a time"]
-    assert plain.losses[1].rates(with_both=True).endswith("of the link's goodput of 117.7 MB/s")
+    assert plain.losses[1].rates(with_both=True).endswith(" MB/s of at most 117.7 over this link")
 
 
 def test_of_many_sizes_and_depths_the_ends_are_reported() -> None:

@@ -295,7 +295,7 @@ def test_the_commands_mark_it_and_leave_it_out(tmp_path: Path) -> None:
     summary = " ".join(harness("explain", str(tmp_path), "--summary", cwd=tmp_path).stdout.split())
     no_answer = "wired+aes128gcm16: no answer on IPsec aes128gcm16 over wired, because the lab itself limited"
     assert no_answer in summary
-    assert "the lab itself decides, so this says nothing of such a link (confidence " in summary
+    assert "limited by the lab itself, so this says nothing of such a link (confidence " in summary
     assert harness("report", str(tmp_path), "-o", "page.html", cwd=tmp_path).returncode == 0
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
     assert "13.08 lab" in page and "the lab limits it, and not the link that it imitates" in page

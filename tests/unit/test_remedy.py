@@ -142,5 +142,5 @@ def test_the_lab_says_that_two_machines_have_two_cores() -> None:
         is_emulated=True,
     )
     reported = sentence(Explained.of(evidence))
-    assert "would lift it from 22.3 to between " in reported
-    assert reported.endswith("; in the lab, where both ends share one core: two machines have two)")
+    assert "; forecast: with queue depth 4, it would rise from 22.3 to between " in reported
+    assert reported.endswith("; lab only: both ends share one core)")

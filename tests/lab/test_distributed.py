@@ -10,6 +10,6 @@ pytestmark = [pytest.mark.lab, pytest.mark.multi_host]
 
 
 def test_initiators_measure_together_and_the_faults_of_one_are_its_own() -> None:
-    done = run_inside("inside.together")
+    done = run_inside("inside.distributed")
     assert done.status == 0, done
     assert "two initiators measured together" in done.out

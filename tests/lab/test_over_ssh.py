@@ -33,7 +33,7 @@ def test_a_router_on_the_way_is_watched_and_may_be_lost() -> None:
 
 @pytest.mark.long
 def test_ipsec_of_the_user_s_own_between_the_machines_is_left_alone_and_not_measured() -> None:
-    done = run_inside("inside.beside_ike")
+    done = run_inside("inside.other_ike_daemon")
     assert done.status == 0, done
     assert "a run: 4 cells" in done.out and "a killed run: left alone" in done.out
 

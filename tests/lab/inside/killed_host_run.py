@@ -85,7 +85,7 @@ def main(*moments: str) -> None:
         assert not changed, f"killed while {moment.__name__}, then cleaned ({said}):\n{changed}"
         assert "Ramdisk 33554432" in said, said
         if moment in (measuring,):
-            for what in ("IscsiSession", "IscsiTarget", "Backstore", "Barrier"):
+            for what in ("IscsiSession", "IscsiTarget", "Backstore", "IpsecBarrier"):
                 assert f"removed, left by an earlier run: {what}" in said, said
         print(f"{moment.__name__}: {time.monotonic() - began:.1f} s")
     assert "nothing was left behind" in harness("clean")

@@ -23,7 +23,7 @@ def main() -> None:
     make_the_user_s_own()
     before = snapshot()
     said = kill_while(measuring, *WORDS, "--runtime=100s")
-    for what in ("NbdConnection", "NbdExport", "Barrier", "Ramdisk 33554432"):
+    for what in ("NbdConnection", "NbdExport", "IpsecBarrier", "Ramdisk 33554432"):
         assert f"removed, left by an earlier run: {what}" in said, said
     changed = differences(before, snapshot())
     assert not changed, changed

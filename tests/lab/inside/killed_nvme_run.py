@@ -23,7 +23,7 @@ def main() -> None:
     user_s_own()
     before, exports = snapshot(), tree()
     said = kill_while(measuring, *WORDS, "--runtime=100s")
-    for what in ("Connection", "Subsystem", "Barrier", "Ramdisk 33554432"):
+    for what in ("NvmeController", "Subsystem", "IpsecBarrier", "Ramdisk 33554432"):
         assert f"removed, left by an earlier run: {what}" in said, said
     changed = differences(before, snapshot())
     assert not changed, changed

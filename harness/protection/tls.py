@@ -267,12 +267,9 @@ def require(path: LinkPath) -> None:
             "TLS protects the connections of NVMe/TCP, and nothing else has any of its own",
             hint="add --transport nvme-tcp",
         )
-    hint = (
-        "Linux 6.7 or later has it: harness kernel build --source linux-source-6.12, then --lab-kernel "
-        "linux-source-6.12"
-    )
+    hint = "harness kernel build --source linux-source-6.12, then --lab-kernel linux-source-6.12"
     for _, host, *_ in links.ends(path):
-        overlay.require(host, MODULES, "TLS for NVMe/TCP", hint=hint)
+        overlay.require(host, MODULES, "TLS for NVMe/TCP (Linux 6.7 or later)", hint=hint)
         if host.run(["sh", "-c", f"command -v {DAEMON}"], check=False).status != 0:
             raise RequirementError(
                 f"TLS for NVMe/TCP needs {DAEMON}, which is not installed on the {host.name}",

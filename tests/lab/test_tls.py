@@ -72,4 +72,4 @@ def test_without_the_kernel_for_it_the_column_is_skipped_with_the_reason(tmp_pat
     assert found["wired.nvme-tcp"].status is Status.OK, measured.done
     skipped = found["wired+tls.nvme-tcp"]
     assert skipped.status is Status.SKIPPED
-    assert "TLS for NVMe/TCP needs the module nvme_keyring (Linux 6.7 or later)" in (skipped.reason or "")
+    assert "TLS for NVMe/TCP (Linux 6.7 or later) needs the module nvme_keyring" in (skipped.reason or "")

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from harness.analysis import disturbance
 from harness.analysis.schedule import Schedule
-from harness.hosts import LOADED, PRIVATE, Host, NamespaceHost, recovery, remote, signals
+from harness.hosts import LOADED, PRIVATE, Host, NamespaceHost, recovery, remote, runner, signals
 from harness.hosts.footprint import module_name
 from harness.hosts.journal import Journal
 from harness.hosts.runner import last_lines
@@ -47,19 +47,25 @@ _private: set[str] = set()
 """The folders over which this process has mounted a tmpfs."""
 
 
-def mount_private(*more: str) -> None:
+def mount_private(*more: str, virtual_time: bool = False) -> None:
     """Mount a tmpfs over each of ``TMPFS``, ``more``, and the transports' existing folders, once.
 
     Only this process and its children see it.
     """
+    mount = _let_mount if virtual_time else _mount
     for place in (*TMPFS, *more):
         Path(place).mkdir(parents=True, exist_ok=True)
     theirs = dict.fromkeys(place for role in ENDS for place in transports.private_folders(role))
     records = (place for place in theirs if Path(place).is_dir())
     for place in dict.fromkeys((*TMPFS, *records, *more)):
         if place not in _private:
-            _mount(place)
+            mount(place)
             _private.add(place)
+
+
+def _let_mount(place: str) -> None:
+    """By mount(8). The wait for its end takes a moment of virtual time, and all that follows begins later."""
+    runner.run(["mount", "-t", "tmpfs", "-o", "mode=0700", "tmpfs", place])
 
 
 def _mount(place: str) -> None:
@@ -206,7 +212,7 @@ def execute(folder: RunFolder, journal: Journal, emit: Emit) -> None:
     if not plan.traits.has_machines:
         speaks_pppoe = any(link.hops and link.hops.kind is HopKind.PPPOE for link in plan.links.values())
         more = [str(pppoe.CONFIGURATION)] if speaks_pppoe else []
-        mount_private(*more)
+        mount_private(*more, virtual_time=plan.setting.is_virtual)
     emit(Phase("reaching the hosts"))
     heart = beating(folder.path) if plan.setting.is_virtual else contextlib.nullcontext()
     with heart, hosts(plan, folder, emit) as taking_part:

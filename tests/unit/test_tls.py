@@ -240,7 +240,8 @@ def refused(world: World, **changed: object) -> RequirementError:
 
 def test_what_is_missing_is_named_with_what_brings_it() -> None:
     old = refused(World(answers=[(("modprobe", "nvme_keyring"), (1, "", "not found"))]))
-    assert old.message.startswith("TLS for NVMe/TCP (Linux 6.7 or later) needs the module nvme_keyring, which")
+    missing = "TLS for NVMe/TCP (Linux 6.7 or later) needs the module nvme_keyring, which"
+    assert old.message.startswith(missing)
     assert old.hint and "harness kernel build --source linux-source-6.12" in old.hint
     without = refused(World(answers=[(("sh", "-c", "command -v tlshd"), (127, "", ""))]))
     assert "needs tlshd, which is not installed on the initiator" in without.message

@@ -19,7 +19,10 @@ from harness import __version__
 from harness.cli import app
 from harness.cli.help import headings, summary
 
-STATUS = "0: all cells are ok. 1: a cell is not, or something was left behind. 2: wrong usage, or a lack."
+STATUS = (
+    "0: all cells are ok. 1: a cell is not, or something was left behind. "
+    "2: wrong usage, or something is missing."
+)
 
 
 def pages() -> Iterator[tuple[str, str]]:

@@ -7,6 +7,7 @@ So a stack of protections is a fold over a column's names, the outermost on the 
 
 from __future__ import annotations
 
+import abc
 import struct
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
@@ -175,7 +176,7 @@ class Frames(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Layer:
+class Layer(abc.ABC):
     """A protection that is up. ``agreed`` goes into the record, and may be filled in later.
 
     ``inner`` is the path that it makes, None if there are no further addresses.
@@ -186,9 +187,9 @@ class Layer:
     agreed: dict[str, str] = field(default_factory=dict)
 
     @property
+    @abc.abstractmethod
     def title(self) -> str:
         """What its packets are called."""
-        raise NotImplementedError
 
     @property
     def within(self) -> LinkPath:
@@ -199,17 +200,17 @@ class Layer:
         """The most that an interface of the path within counts of a frame besides its packet."""
         return HEADER_BYTES
 
+    @abc.abstractmethod
     def look(self) -> tuple[EndCounts, EndCounts]:
         """Both ends now, the initiator's first. CommandFailed if one does not answer."""
-        raise NotImplementedError
 
     def due(self, before: Tally, after: Tally, one_in: int) -> Due:
         """What the capture of what an end sent has to hold of the time between two of its tallies."""
         return due_by_number(before, after, one_in)
 
+    @abc.abstractmethod
     def frame_bytes(self, carried: Carried, fragments: int, header_bytes: int, /) -> int | None:
         """The most that an interface counts for what was carried; None if that is not known.
 
         ``fragments`` of its packets are further frames; ``header_bytes`` are in front of each packet.
         """
-        raise NotImplementedError

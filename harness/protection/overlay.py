@@ -8,6 +8,7 @@ below.
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import dataclasses
 from collections.abc import Iterator, Sequence
@@ -158,7 +159,7 @@ def reach(path: LinkPath) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Overlay:
+class Overlay(abc.ABC):
     """A kind of protection that is an interface of its own, ``NAME`` for the kernel and in columns.
 
     Of what the kernel counts for each packet, ``SEALED_BYTES`` are not the packet's own, and the interface
@@ -177,13 +178,13 @@ class Overlay:
         del path
         return ()
 
+    @abc.abstractmethod
     def keyed(self, underlay: Underlay, within: LinkPath, /) -> contextlib.AbstractContextManager[None]:
         """The interfaces are up and have keys, for as long as the context lasts."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def agreed(self, reports: Sequence[WitnessReport], underlay: Underlay, /) -> dict[str, str]:
         """What holds between the ends, for the record. CommandFailed if it is not what was asked for."""
-        raise NotImplementedError
 
     def due(self, before: Tally, after: Tally, one_in: int, /) -> Due:
         return due_by_number(before, after, one_in)

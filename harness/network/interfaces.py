@@ -16,7 +16,7 @@ from __future__ import annotations
 import contextlib
 import ipaddress
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import msgspec
@@ -190,23 +190,42 @@ def read_interfaces(host: Host) -> list[Interface]:
 
 @dataclass(frozen=True, kw_only=True)
 class LinkEnd:
-    """One side of a link: packets from ``address`` to ``peer`` leave through ``iface``.
+    """One side of a link: ``all`` interfaces of its host, and ``iface``, the one that it uses.
 
-    ``siblings`` are other interfaces of the host in the same network. ``is_routed``: the kernel's own routing
-    already chooses ``iface``.
+    Packets from ``address`` to ``peer`` leave through that one, by ``gateway`` if there is one.
     """
 
     host: Host
-    iface: str
-    address: str
-    peer: str
-    gateway: str | None
-    siblings: tuple[str, ...]
-    is_routed: bool
+    all: Sequence[Interface]
+    iface: Interface
+    address: str = ""
+    peer: str = ""
+    gateway: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.iface.name} of the {self.host.name}"
 
     @property
     def ip(self) -> Family:
         return addresses.family_of(self.address)
+
+    @property
+    def siblings(self) -> list[str]:
+        """Other interfaces of the host in the same network."""
+        networks = [one.network for one in self.iface.of(self.ip) if one.local == self.address]
+        return [
+            one.name
+            for one in self.all
+            if one.name != self.iface.name and one.is_up and not one.is_loopback
+            if any(_overlap(other.network, each) for other in one.of(self.ip) for each in networks)
+        ]
+
+    @property
+    def chosen(self) -> str:
+        """The interface through which the kernel's own routing sends now; "" if there is none."""
+        words = ["route", "get", self.peer, "from", self.address]
+        routes = _ask_ip(self.host, words, _Route, check=False, family=self.ip)
+        return routes[0].dev if routes else ""
 
 
 def check(initiator: Host, target: Host, profile: LinkProfile) -> None:
@@ -222,18 +241,9 @@ def has_own_addresses(profile: LinkProfile) -> bool:
     return profile.ip == IPV6 and profile.portal is None
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Side:
-    """A host with its interfaces, and the one of them that a link uses."""
-
-    host: Host
-    all: Sequence[Interface]
-    iface: Interface
-
-
 def _find(
     initiator: Host, target: Host, profile: LinkProfile, families: Sequence[Family]
-) -> tuple[_Side, _Side, str]:
+) -> tuple[LinkEnd, LinkEnd, str]:
     """Both sides of a link, and the target's address on it: of the first of ``families`` in which they share
     a network."""
     near, far = read_interfaces(initiator), read_interfaces(target)
@@ -247,7 +257,7 @@ def _find(
             f"{', '.join(one.name for one in near)}",
             hint=f"choose one of them: --link {profile.name}=IFACE",
         )
-    here = _Side(host=initiator, all=near, iface=iface)
+    here = LinkEnd(host=initiator, all=near, iface=iface)
     known = [family for family in families if iface.of(family)] or families
     _require_usable(here, profile, known[0])
     family = next((each for each in known if _common(iface, far, each)), known[0])
@@ -259,13 +269,13 @@ def _find(
             f"it has {_listed(far, family)}",
             hint=f"try --link {profile.name}={iface.name}@ADDRESS with one of them",
         )
-    peer = _Side(host=target, all=far, iface=there)
+    peer = LinkEnd(host=target, all=far, iface=there)
     _require_usable(peer, profile, family)
     _require_different(here, target, portal)
     return here, peer, portal
 
 
-def _find_pair(initiator: Host, target: Host, profile: LinkProfile) -> tuple[_Side, _Side]:
+def _find_pair(initiator: Host, target: Host, profile: LinkProfile) -> tuple[LinkEnd, LinkEnd]:
     """The interfaces of both sides that get addresses of the run's own: they share a network already."""
     near, far, _ = _find(initiator, target, profile, (IPV4, IPV6))
     for side in (near, far):
@@ -273,8 +283,7 @@ def _find_pair(initiator: Host, target: Host, profile: LinkProfile) -> tuple[_Si
         (off,) = side.host.read_files([f"/proc/sys/net/ipv6/conf/{side.iface.name}/disable_ipv6"])
         if off.strip() == "1":
             raise RequirementError(
-                f"link {profile.name}: {side.iface.name} of the {side.host.name} has IPv6 switched off "
-                f"({setting}=1)",
+                f"link {profile.name}: {side} has IPv6 switched off ({setting}=1)",
                 hint=f"sysctl {setting}=0 there, or leave --ip 6 out",
             )
     return near, far
@@ -290,8 +299,8 @@ def _find_ends(initiator: Host, target: Host, profile: LinkProfile) -> tuple[Lin
     _require_different(far, initiator, route.prefsrc)
     back = _route_through(far, route.prefsrc)
     return (
-        _end(near, route.prefsrc, portal, route.gateway),
-        _end(far, portal, route.prefsrc, back.gateway),
+        replace(near, address=route.prefsrc, peer=portal, gateway=route.gateway),
+        replace(far, address=portal, peer=route.prefsrc, gateway=back.gateway),
     )
 
 
@@ -306,9 +315,8 @@ def _listed(interfaces: Sequence[Interface], family: Family = IPV4) -> str:
     return ", ".join(words) or f"no IPv{family} address"
 
 
-def _require_usable(side: _Side, profile: LinkProfile, family: Family) -> None:
-    iface = side.iface
-    what = f"link {profile.name}: {iface.name} of the {side.host.name}"
+def _require_usable(side: LinkEnd, profile: LinkProfile, family: Family) -> None:
+    iface, what = side.iface, f"link {profile.name}: {side}"
     if iface.is_loopback:
         raise UsageError(
             f"{what} is the loopback, which leads to no other machine",
@@ -328,7 +336,7 @@ def _require_usable(side: _Side, profile: LinkProfile, family: Family) -> None:
             raise RequirementError(f"{what} {words}", hint=UNCHANGED)
 
 
-def _require_different(side: _Side, other: Host, address: str) -> None:
+def _require_different(side: LinkEnd, other: Host, address: str) -> None:
     """Check that what one side sends to the other's address does not stay inside it."""
     own = next((one for one in side.all if one.has(address)), None)
     if own is not None:
@@ -350,29 +358,31 @@ def _common(iface: Interface, far: Sequence[Interface], family: Family) -> dict[
     }
 
 
-def _portal(near: _Side, target: Host, far: Sequence[Interface], profile: LinkProfile, family: Family) -> str:
+def _portal(
+    near: LinkEnd, target: Host, far: Sequence[Interface], profile: LinkProfile, family: Family
+) -> str:
     """The only address of the target in a network of the initiator's interface."""
-    iface, whose = near.iface, f"{near.iface.name} of the {near.host.name}"
+    iface = near.iface
     found = _common(iface, far, family)
     # A network that both have, such as Docker's, leads nowhere; it is named only if there is no other.
     own = {address.local for one in near.all for address in one.of(family)}
     others = {address: name for address, name in found.items() if address not in own}
     if not found:
         raise UsageError(
-            f"{whose} ({', '.join(map(str, iface.of(family)))}) and the "
+            f"{near} ({', '.join(map(str, iface.of(family)))}) and the "
             f"{target.name} ({_listed(far, family)}) have no IPv{family} network in common",
             hint=f"if routers lead to it, name its address: --link {profile.name}={iface.name}@ADDRESS",
         )
     if len(others) > 1:
         raise UsageError(
-            f"the {target.name} has several addresses that {whose} reaches: "
+            f"the {target.name} has several addresses that {near} reaches: "
             f"{', '.join(f'{address} ({name})' for address, name in others.items())}",
             hint=f"name one: --link {profile.name}={iface.name}@{next(iter(others))}",
         )
     return next(iter(others or found))
 
 
-def _route_through(side: _Side, destination: str) -> _Route:
+def _route_through(side: LinkEnd, destination: str) -> _Route:
     """The route to an address through a side's interface; RequirementError if there is none."""
     # If an interface is given, the kernel assumes that everything is on its link
     # (ip_route_output_key_hash_rcu() in net/ipv4/route.c). Only fibmatch shows whether there is such a route.
@@ -384,34 +394,6 @@ def _route_through(side: _Side, destination: str) -> _Route:
             hint=f"try `ip route get {destination}` there, and name the interface it says",
         )
     return _ask_ip(host, ["route", "get", *asked], _Route, family=family)[0]
-
-
-def _chosen(host: Host, address: str, peer: str) -> str:
-    """The interface through which the kernel sends from one address to another; "" if there is none."""
-    words, family = ["route", "get", peer, "from", address], addresses.family_of(peer)
-    routes = _ask_ip(host, words, _Route, check=False, family=family)
-    return routes[0].dev if routes else ""
-
-
-def _end(side: _Side, address: str, peer: str, gateway: str | None) -> LinkEnd:
-    family = addresses.family_of(address)
-    networks = [one.network for one in side.iface.of(family) if one.local == address]
-    return LinkEnd(
-        host=side.host,
-        iface=side.iface.name,
-        address=address,
-        peer=peer,
-        gateway=gateway,
-        siblings=tuple(
-            one.name
-            for one in side.all
-            if one.name != side.iface.name
-            and one.is_up
-            and not one.is_loopback
-            and any(_overlap(other.network, each) for other in one.of(family) for each in networks)
-        ),
-        is_routed=_chosen(side.host, address, peer) == side.iface.name,
-    )
 
 
 def _overlap(
@@ -493,7 +475,7 @@ def _arp_sysctls(end: LinkEnd) -> list[Sysctl]:
     if end.ip == IPV6:
         return wanted
     for name, (least, value) in ARP.items():
-        folders = ["all", end.iface, *end.siblings]
+        folders = ["all", end.iface.name, *end.siblings]
         paths = [f"/proc/sys/net/ipv4/conf/{folder}/{name}" for folder in folders]
         # By a program: below /proc/sys/net are the values of the reader's network namespace.
         everywhere, *old = end.host.run(["cat", *paths]).stdout.split()
@@ -539,19 +521,26 @@ def bring_up(
             ends = _find_ends(initiator, target, profile)
         near, far = ends
         for side, end in enumerate(ends):
-            if end.siblings or not end.is_routed:
+            if end.siblings or end.chosen != end.iface.name:
                 table, priority = (first + 2 * index + side for first in (TABLE, PRIORITY))
                 _require_free(end.host, table, priority, end.ip)
-                route = SourceRoute(end.address, end.peer, end.iface, end.gateway, table, priority)
+                route = SourceRoute(end.address, end.peer, end.iface.name, end.gateway, table, priority)
                 stack.enter_context(journal.hold(end.host, route))
-                _require_chosen(end)
+                if (chosen := end.chosen) != end.iface.name:
+                    raise RequirementError(
+                        f"expected packets of the {end.host.name} from {end.address} to {end.peer} to leave "
+                        f"through {end.iface.name}, but they go "
+                        f"{f'through {chosen}' if chosen else 'nowhere'}",
+                        hint="a routing rule before the harness's sends them there; see `ip rule`, and stop "
+                        "that VPN",
+                    )
             for sysctl in _arp_sysctls(end) if end.siblings else ():
                 stack.enter_context(sysctls.held(journal, end.host, sysctl))
         if near.siblings or far.siblings:
             for end in ends:
                 # An earlier entry may name the wrong interface. A new request also informs the peer (RFC 826:
                 # the receiver of a request updates what it knows of the sender).
-                flush = ("neigh", "flush", "to", end.gateway or end.peer, "dev", end.iface)
+                flush = ("neigh", "flush", "to", end.gateway or end.peer, "dev", end.iface.name)
                 end.host.run([*links.ip(end.ip), *flush])
         yield LinkPath(
             profile=profile,
@@ -560,8 +549,8 @@ def bring_up(
             is_shared=True,
             initiator=initiator,
             target=target,
-            initiator_iface=near.iface,
-            target_iface=far.iface,
+            initiator_iface=near.iface.name,
+            target_iface=far.iface.name,
             initiator_address=near.address,
             target_address=far.address,
         )
@@ -586,18 +575,8 @@ def _addressed(
                     hint="if a killed run left it, `harness clean` or the next run removes it",
                 )
             stack.enter_context(journal.hold(side.host, OwnAddress(address, side.iface.name)))
-            ends.append(_end(side, address, peer, None))
+            ends.append(replace(side, address=address, peer=peer))
         yield ends[0], ends[1]
-
-
-def _require_chosen(end: LinkEnd) -> None:
-    chosen = _chosen(end.host, end.address, end.peer)
-    if chosen != end.iface:
-        raise RequirementError(
-            f"expected packets of the {end.host.name} from {end.address} to {end.peer} to leave through "
-            f"{end.iface}, but they go {f'through {chosen}' if chosen else 'nowhere'}",
-            hint="a routing rule before the harness's sends them there; see `ip rule`, and stop that VPN",
-        )
 
 
 # What an interface is

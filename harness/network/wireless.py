@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from harness.hosts import Host
 from harness.model import WifiState
@@ -67,27 +67,17 @@ def _look(host: Host, iface: str) -> str:
     return done.require_success().stdout
 
 
-@dataclass(frozen=True)
-class AssociationWatch:
-    """What was seen of an association so far; ``file`` keeps it as iw printed it."""
-
-    file: Path
-
-    def states(self) -> list[WifiState]:
-        """One state for each report: one before, one every second, and one after the watch has ended."""
-        return samples(self.file.read_text(encoding="utf-8", errors="replace"))
-
-
 @contextlib.contextmanager
-def watch(host: Host, iface: str, file: Path) -> Iterator[AssociationWatch]:
+def watch(host: Host, iface: str, file: Path) -> Iterator[Callable[[], list[WifiState]]]:
     """Query an association every second while the context lasts, and once before and after.
 
+    Yields what reads one state for each report so far; ``file`` keeps them as iw printed them.
     RequirementError if the host has no iw.
     """
     file.write_text(_look(host, iface), encoding="utf-8")
     program = ["sh", "-c", _LOOK_ON, "sh", iface]
     with host.daemon(program, log=file, output=file, ready=lambda: True, deadline_s=5):
-        yield AssociationWatch(file)
+        yield lambda: samples(file.read_text(encoding="utf-8", errors="replace"))
     with file.open("a", encoding="utf-8") as end:
         end.write(_look(host, iface))
 
@@ -117,27 +107,32 @@ def parse(link: str, info: str, stations: str, *, unix_s: float) -> WifiState:
     if joined is not None:
         peers = [peer for peer in peers if peer.startswith(joined[1])]
     texts = (link, peers[0] if len(peers) == 1 else "")
+    address, ssid = _first(r"^\s*addr (\S+)", info), _first(r"^\s*(?:SSID:|ssid) (.+)$", link, info)
+    # Some drivers report 0 dBm for "unknown": nobody receives a milliwatt.
+    signal = _first(r"^\s*signal:\s*(-[\d.]+)", *texts)
     frequency_mhz, channel, width_mhz = _channel(link, info)
-    tx_bit_s, tx_mode = _rate("tx", texts)
-    rx_bit_s, rx_mode = _rate("rx", texts)
+    rates: dict[str, Any] = {}
+    for way in ("tx", "rx"):
+        # A driver that reports nonsense gets "(unknown)".
+        if rate := _first(rf"^\s*{way} bitrate:\s*([\d.]+) MBit/s *(.*)$", *texts):
+            # "VHT-MCS 9 80MHz short GI VHT-NSS 2"; a legacy rate has no mode.
+            rates |= {f"{way}_bit_s": round(float(rate[1]) * 1e6), f"{way}_mode": rate[2].strip() or None}
     return WifiState(
         unix_s=unix_s,
-        bssid=joined[1] if joined else _word(r"^\s*addr (\S+)", info),
-        ssid=_ssid(_word(r"^\s*SSID: (.+)$", link) or _word(r"^\s*ssid (.+)$", info)),
+        bssid=joined[1] if joined else address and address[1],
+        ssid=ssid and _ssid(ssid[1]),
         frequency_mhz=frequency_mhz,
         channel=channel,
         width_mhz=width_mhz,
-        signal_dbm=_signal(texts),
-        tx_bit_s=tx_bit_s,
-        tx_mode=tx_mode,
-        rx_bit_s=rx_bit_s,
-        rx_mode=rx_mode,
+        signal_dbm=signal and float(signal[1]),
+        **rates,
     )
 
 
-def _word(pattern: str, text: str) -> str | None:
-    found = re.search(pattern, text, re.MULTILINE)
-    return found[1] if found else None
+def _first(pattern: str, *texts: str) -> re.Match[str] | None:
+    """Where a pattern first matches, in the first of the texts in which it does."""
+    found = (re.search(pattern, text, re.MULTILINE) for text in texts)
+    return next((match for match in found if match), None)
 
 
 def _channel(link: str, info: str) -> tuple[float | None, int | None, int | None]:
@@ -154,29 +149,8 @@ def _channel(link: str, info: str) -> tuple[float | None, int | None, int | None
     return (frequencies.pop() if len(frequencies) == 1 else None), None, None
 
 
-def _signal(texts: Sequence[str]) -> float | None:
-    for text in texts:
-        # Some drivers report 0 dBm for "unknown": nobody receives a milliwatt.
-        found = _word(r"^\s*signal:\s*(-[\d.]+)", text)
-        if found is not None:
-            return float(found)
-    return None
-
-
-def _rate(direction: str, texts: Sequence[str]) -> tuple[float | None, str | None]:
-    """Bit rate and its modulation ("VHT-MCS 9 80MHz short GI VHT-NSS 2"; None for a legacy rate)."""
-    for text in texts:
-        # A driver that reports nonsense gets "(unknown)".
-        found = re.search(rf"^\s*{direction} bitrate:\s*([\d.]+) MBit/s *(.*)$", text, re.MULTILINE)
-        if found:
-            return round(float(found[1]) * 1e6), found[2].strip() or None
-    return None, None
-
-
-def _ssid(escaped: str | None) -> str | None:
+def _ssid(escaped: str) -> str:
     r"""An SSID from iw's notation (``\xNN`` for all but printable ASCII); unchanged if it is not text."""
-    if escaped is None:
-        return None
     raw = re.sub(
         rb"\\x([0-9a-f]{2})", lambda match: bytes.fromhex(match[1].decode()), escaped.encode("utf-8")
     )

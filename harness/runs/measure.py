@@ -183,7 +183,7 @@ class _Watched:
             part.reasons += wifi.judge(air, moved, self._nexus.link.profile.mtu_bytes)
             part.proof = msgspec.structs.replace(part.proof, air=air)
         if self._association is not None:
-            part.wifi = tuple(self._association.states())
+            part.wifi = tuple(self._association())
             failures, doubts = wireless.judge(part.wifi)
             part.reasons += failures
             part.warnings += doubts

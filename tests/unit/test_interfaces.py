@@ -169,9 +169,9 @@ def test_the_target_s_address_in_the_interface_s_network_is_the_portal() -> None
         "target", device("eth1", "172.17.0.9/16"), device("eth2", "10.0.0.9/24"), LO, prefers="eth2"
     )
     near, end = interfaces._find_ends(ONE_NIC, far, real("eth0"))
-    assert (near.iface, near.address, near.peer) == ("eth0", "10.0.0.1", "10.0.0.9")
-    assert (end.iface, end.address, end.peer) == ("eth2", "10.0.0.9", "10.0.0.1")
-    assert near.siblings == end.siblings == () and near.is_routed and end.is_routed
+    assert (near.iface.name, near.address, near.peer) == ("eth0", "10.0.0.1", "10.0.0.9")
+    assert (end.iface.name, end.address, end.peer) == ("eth2", "10.0.0.9", "10.0.0.1")
+    assert near.siblings == end.siblings == [] and (near.chosen, end.chosen) == ("eth0", "eth2")
 
 
 @pytest.mark.parametrize(

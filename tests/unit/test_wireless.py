@@ -222,12 +222,12 @@ def test_a_watch_sees_before_meanwhile_and_after(tmp_path: Path, monkeypatch: py
     fake_iw(tmp_path, monkeypatch)
     began = time.time()
     with wireless.watch(HOST, "wlan0", tmp_path / "iw.txt") as watch:
-        assert len(watch.states()) == 1
+        assert len(watch()) == 1
         deadline = time.monotonic() + 60
-        while len(watch.states()) < 2 and time.monotonic() < deadline:
+        while len(watch()) < 2 and time.monotonic() < deadline:
             time.sleep(0.02)
         (tmp_path / "link").write_text(NOT_CONNECTED, encoding="utf-8")
-    states = watch.states()
+    states = watch()
     expected = parse(LINK, INFO, STATION)
     assert [msgspec.structs.replace(state, unix_s=1.0) for state in states[:2]] == [expected] * 2
     assert states[-1].bssid is None

@@ -6,18 +6,15 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 
 import msgspec
 
 from harness.analysis import bounds, disturbance, wire
 from harness.model import DEFAULT_TRANSPORT, LinkProfile, Status
 from harness.model.choices import Choice
-from harness.model.histogram import Histogram
 from harness.model.units import format_ns
 from harness.report import draw
 from harness.report.content import ColumnFacts, Origin
-from harness.results import distributions
 from harness.results.columns import TableRow, workload_of
 from harness.results.metrics import Direction, Of
 from harness.table import Metric
@@ -34,12 +31,6 @@ TOP = 12
 _EDGE = 4
 _BAR = 34
 """Height of a column's name with its figure, and of its bar below them."""
-LINEAR_UP_TO = 20
-"""Up to this ratio of highest to lowest value, a linear axis shows both curves. Bars always have one, from
-zero: they are there to be compared."""
-
-PERCENTILES = (1, 5, 10, 25, 50, 75, 90, 95, 99, 99.5, 99.9, 99.95, 99.99, 99.999)
-_MARKED = (50, 90, 99, 99.9, 99.99)
 
 
 class ChartKind(Choice):
@@ -228,18 +219,6 @@ def _to_compare(cells: Sequence[tuple[ColumnFacts, TableCell | None]], metric: M
     return [value for ends in found for value in ends if value is not None]
 
 
-def scale_of(values: Sequence[float], start: float, end: float) -> draw.Scale:
-    """The scale that shows curves through all of ``values``, which are above 0."""
-    if max(values, default=1.0) / min(values, default=1.0) > LINEAR_UP_TO:
-        return draw.logarithmic(values, start, end)
-    return draw.linear(values, start, end)
-
-
-def remark(scale: draw.Scale) -> str:
-    """What the axis of a scale says behind its unit."""
-    return ", logarithmic axis" if scale.log else ""
-
-
 def _inner(scale: draw.Scale) -> list[float]:
     """Ticks whose labels are wholly within the picture."""
     room = draw.width(draw.amount(scale.high)) / 2
@@ -259,58 +238,6 @@ def _figures(cell: TableCell | None, metric: Metric) -> tuple[str, ...]:
     return (*figures, str(cell.n), "; ".join([*cell.reasons, *cell.warnings]))
 
 
-class Curve(msgspec.Struct, frozen=True, kw_only=True):
-    """What is drawn of a column: a line through ``places``, in px, what is around it, and marks with their
-    tooltips. ``figures`` stand behind the column's name in the table below the picture."""
-
-    fact: ColumnFacts
-    places: Sequence[tuple[float, float]]
-    marks: Sequence[tuple[float, float, str]]
-    around: str = ""
-    figures: tuple[str, ...]
-
-
-BOTTOM = 230.0
-"""Of the axis of a picture with curves."""
-
-
-def plotted(
-    curves: Sequence[Curve],
-    behind: Sequence[str],
-    *,
-    row: TableRow,
-    description: str,
-    axis: str,
-    headings: tuple[str, ...],
-) -> list[Chart]:
-    """Pictures of the curves of a row, with what is ``behind`` them: several if one would have two curves of
-    one colour."""
-    found = []
-    groups = [
-        list(group) for _, group in itertools.groupby(curves, lambda curve: curve.fact.place // draw.SERIES)
-    ]
-    for number_of, group in enumerate(groups, 1):
-        part = f", {number_of} of {len(groups)}" if len(groups) > 1 else ""
-        parts = [*behind, draw.text((LEFT + WIDTH) / 2, BOTTOM + 30, axis, "m mu")]
-        for curve in group:
-            fact = curve.fact
-            line = draw.path(curve.places, "li da" if fact.origin is Origin.VIRTUAL else "li")
-            parts.append(series(fact, curve.around, line, draw.marks(fact.place, curve.marks)))
-        marks, high = legend([curve.fact for curve in group], BOTTOM + 50)
-        found.append(
-            Chart(
-                title=f"{row.name}{part}",
-                description=description,
-                height=BOTTOM + 44 + high,
-                body="".join([*parts, *marks]),
-                headings=("column", *headings),
-                lines=tuple((curve.fact.name, *curve.figures) for curve in group),
-                row=row.name,
-            )
-        )
-    return found
-
-
 def legend(facts: Sequence[ColumnFacts], top: float) -> tuple[list[str], float]:
     """The columns of a picture with their marks, in two columns below ``top``; and the height of that."""
     parts = []
@@ -325,77 +252,6 @@ def legend(facts: Sequence[ColumnFacts], top: float) -> tuple[list[str], float]:
 def looks(fact: ColumnFacts) -> str:
     """The classes of what is drawn of a column."""
     return f"{draw.series(fact.place)} {fact.origin.value[:2]}"
-
-
-def percentiles(table: Table, facts: Sequence[ColumnFacts], folders: Mapping[str, Path]) -> list[Chart]:
-    """Latency by percentile for each workload and direction: all I/Os of all repeats together.
-
-    ``table`` has a latency metric, so that reads and writes have rows of their own. More than ``draw.SERIES``
-    columns are split over several pictures with the same axes.
-    """
-    found: list[Chart] = []
-    for row in table.rows:
-        if row.direction not in (Direction.READ, Direction.WRITE):
-            continue
-        writes = row.direction is Direction.WRITE
-        known = [
-            (fact, distribution, _curve(distribution.histogram))
-            for fact in facts
-            if (
-                distribution := distributions.of_cell(
-                    fact.samples.get(row.workload, ()), folders, writes=writes
-                )
-            )
-        ]
-        if not known:
-            continue
-        last = max(q for _, _, curve in known for q in curve)
-        x = draw.Scale(low=0.0, high=_nines(last) * 1.03, start=LEFT, end=WIDTH - 12)
-        y = draw.logarithmic([us for _, _, curve in known for us in curve.values()], BOTTOM, TOP)
-        curves = []
-        for fact, distribution, curve in known:
-            places = {q: (x.at(_nines(q)), y.at(us)) for q, us in curve.items()}
-            value_text = {q: format_ns(1e3 * us) for q, us in curve.items()}
-            curves.append(
-                Curve(
-                    fact=fact,
-                    places=[*places.values()],
-                    marks=[
-                        (*place, f"{q:g} %: {value_text[q]}")
-                        for q, place in places.items()
-                        if q in _MARKED or q == max(places)
-                    ],
-                    figures=(
-                        str(distribution.histogram.count),
-                        f"{distribution.merged} of {distribution.repeats}",
-                        *(value_text.get(q, "") for q in PERCENTILES),
-                    ),
-                )
-            )
-        found += plotted(
-            curves,
-            [
-                *horizontal(y, [(tick, format_ns(1e3 * tick)) for tick in y.ticks()]),
-                *vertical([(x.at(_nines(q)), f"{q:g}") for q in _MARKED if q <= last], TOP, BOTTOM),
-            ],
-            row=row,
-            description="latency by percentile, one curve for each column",
-            axis="percentile of I/Os",
-            headings=("I/Os", "repeats merged", *(f"{q:g} %" for q in PERCENTILES)),
-        )
-    return found
-
-
-def _curve(histogram: Histogram) -> dict[float, float]:
-    """Latencies in µs by percentile, as far as there are I/Os beyond one."""
-    count = histogram.count
-    shown = [q for q in PERCENTILES if q <= 50 or (100 - q) / 100 * count >= 1]
-    return {q: ns / 1000 for q, ns in zip(shown, histogram.percentiles_ns(shown), strict=True)}
-
-
-def _nines(q: float) -> float:
-    """A percentile's position: the median at 0.3, 99 at 2, 99.9 at 3."""
-    return -math.log10(1 - q / 100)
 
 
 def series(fact: ColumnFacts, *drawn: str) -> str:

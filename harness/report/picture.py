@@ -13,10 +13,9 @@ import msgspec
 from harness import __version__
 from harness.model.errors import RequirementError, UsageError, lacks_package
 from harness.model.escape import for_page, printable
-from harness.report import bandwidth_charts, charts, content, draw
+from harness.report import charts, content, curves, draw
 from harness.report.charts import Chart, ChartKind
 from harness.report.content import LoadedResults, Theme, Words
-from harness.report.trends import trends
 from harness.report.waterfalls import waterfalls
 from harness.table import Metric
 
@@ -83,13 +82,13 @@ def drawn(
         case ChartKind.BARS:
             return charts.bars(table, facts)
         case ChartKind.PERCENTILES:
-            return charts.percentiles(table, facts, results.folders)
+            return curves.percentiles(table, facts, results.folders)
         case ChartKind.OVER_TIME:
-            return bandwidth_charts.courses(table, facts, results.folders)
+            return curves.courses(table, facts, results.folders)
         case ChartKind.ROOFLINE:
             return charts.roofline(table, facts)
         case ChartKind.TRENDS:
-            return trends(table, facts, results.plans)
+            return curves.trends(table, facts, results.plans)
 
 
 _METRICS = {

@@ -17,10 +17,10 @@ import pytest
 from harness.model import Record, Status
 from harness.model.errors import RequirementError, UsageError
 from harness.report import ChartKind, Theme, Words, content, draw, load, picture, render
-from harness.report.charts import bars, goodness, percentiles, roofline
+from harness.report.charts import bars, goodness, roofline
 from harness.report.content import LoadedResults, Origin
+from harness.report.curves import percentiles, short, trends
 from harness.report.page import METRICS
-from harness.report.trends import short, trends
 from harness.table import Metric
 from harness.table.options import TableCell
 from tests import flat

@@ -21,6 +21,7 @@ from harness.model import (
     Latency,
     Plan,
     Record,
+    Workload,
     drivers,
     is_unencrypted,
 )
@@ -49,44 +50,48 @@ Row = dict[str, Value]
 
 
 class ExportLine(msgspec.Struct, frozen=True, kw_only=True, dict=True):
-    """One direction of a record, or a record that moved nothing, without a direction.
-
-    ``known`` is what its run's plan and environment say, by the names of the columns.
-    """
+    """One direction of a record, or a record that moved nothing, without a direction; with its run's plan,
+    the machines of both ends, and the kernel that measured."""
 
     record: Record
     direction: str | None
     moved: Io | None
     latency: Latency
-    known: Mapping[str, Value]
+    plan: Plan | None
+    initiator: machine.Machine
+    target: machine.Machine
+    measured_by: machine.Machine
 
     @functools.cached_property
     def others(self) -> Others | None:
         """What other programs took at the end that they disturbed most."""
         return disturbance.worst(self.record)
 
+    @functools.cached_property
+    def workload(self) -> Workload | None:
+        """As the plan has it."""
+        if self.plan is None:
+            return None
+        job = next((each for each in self.plan.jobs if each.name == self.record.workload.name), None)
+        return workload_of(self.record, job)
+
+    @property
+    def initiators(self) -> str:
+        """The machines as they were typed; the lab has none."""
+        machines = self.plan and self.plan.machines
+        return ", ".join(machines.initiators[: self.record.column.initiators]) if machines else ""
+
 
 class ExportColumn(msgspec.Struct, frozen=True):
-    """A column: its name, its type, and how it is read from a line; None: it is what is known by its
-    name.
+    """A column: its name, its type, and how it is read from a line.
 
     A tag tells lines apart, for line protocol.
     """
 
     name: str
     kind: type
-    read: Callable[[ExportLine], Value] | None = None
+    read: Callable[[ExportLine], Value]
     is_tag: bool = False
-
-    def value(self, line: ExportLine) -> Value:
-        return line.known.get(self.name) if self.read is None else self.read(line)
-
-
-_MACHINES = tuple(
-    ExportColumn(f"{host}_{name}", get_args(kind)[0])
-    for host in ENDS
-    for name, kind in get_type_hints(machine.Machine).items()
-)
 
 
 def _observed(each: Observed) -> ExportColumn:
@@ -121,7 +126,11 @@ def _of(
     """Columns of one type that have the names of what they show, a part of a line: ``place`` leads there, by
     attributes from the line on. They are empty where it leads nowhere."""
     for name in names:
-        yield ExportColumn(prefix + name, kind, functools.partial(_at, f"{place}.{name}"), is_tag)
+        yield _named(prefix + name, kind, f"{place}.{name}", is_tag=is_tag)
+
+
+def _named(name: str, kind: type, place: str, *, is_tag: bool = False) -> ExportColumn:
+    return ExportColumn(name, kind, functools.partial(_at, place), is_tag)
 
 
 def _at(path: str, line: ExportLine) -> Value:
@@ -130,7 +139,7 @@ def _at(path: str, line: ExportLine) -> Value:
         if found is None:
             return None
         found = getattr(found, name)
-    return cast(Value, found)
+    return None if found == "" else cast(Value, found)
 
 
 def _encrypted(line: ExportLine) -> bool | None:
@@ -180,17 +189,24 @@ _PLACED = (
     *_of(str, "record.setting", "ciphers"),
     ExportColumn("disturbed", float, lambda of: disturbance.share(of.record)),
     *_of(float, "others", "waited", "stolen", "used", prefix="others_"),
-    *_MACHINES,
-    *(ExportColumn(name, str) for name in ("harness_version", "profile", "storage")),
-    *(ExportColumn(name, int) for name in ("queue_depth", "numjobs")),
+    *(
+        _named(f"{host}_{name}", get_args(kind)[0], f"{host}.{name}")
+        for host in ENDS
+        for name, kind in get_type_hints(machine.Machine).items()
+    ),
+    *_of(str, "plan", "harness_version", "profile"),
+    _named("storage", str, "plan.storage.backing.kind"),
+    _named("queue_depth", int, "workload.depth"),
+    *_of(int, "workload", "numjobs"),
     _OBSERVED.pop("round_trip_p50_ns"),
     _OBSERVED.pop("busiest_core"),
     ExportColumn("column", str, lambda of: of.record.column.label, is_tag=True),
     ExportColumn("is_disturbed", bool, lambda of: disturbance.is_disturbed(of.record)),
     *_of(str, "record.setting", "lab_kernel", is_tag=True),
-    ExportColumn("kernel", str),
-    ExportColumn("disk", str, lambda of: of.record.setting.disk or None, is_tag=True),
-    *(ExportColumn(name, str) for name in ("initiator_host", "target_host")),
+    *_of(str, "measured_by", "kernel"),
+    *_of(str, "record.setting", "disk", is_tag=True),
+    _named("initiator_host", str, "initiators"),
+    _named("target_host", str, "plan.machines.target"),
     ExportColumn("ip", int, lambda of: None if of.record.column.is_local else of.record.column.ip),
     *_of(int, "others", "suspended_ns", prefix="others_"),
     ExportColumn("percentiles_of", str, _percentiles_of),
@@ -226,46 +242,24 @@ def rows(
         parts += [("read", record.read, record.read.latency)] if record.read else []
         parts += [("write", record.write, record.write.latency)] if record.write else []
         parts += [("fsync", None, record.sync_latency)] if record.sync_latency else []
-        known = machines.get(record.run_id, {}) | _planned((plans or {}).get(record.run_id), record)
         for direction, moved, latency in parts or [(None, None, None)]:
             line = ExportLine(
-                record=record, direction=direction, moved=moved, latency=latency or Latency(), known=known
+                record=record,
+                direction=direction,
+                moved=moved,
+                latency=latency or Latency(),
+                plan=(plans or {}).get(record.run_id),
+                **machines.get(record.run_id) or _machines({}),
             )
-            yield {field.name: field.value(line) for field in EXPORTED}
+            yield {field.name: field.read(line) for field in EXPORTED}
 
 
-def _planned(plan: Plan | None, record: Record) -> dict[str, Any]:
-    """What a run's plan says of a record, by the names of the columns."""
-    if plan is None:
-        return {}
-    job = next((each for each in plan.jobs if each.name == record.workload.name), None)
-    workload = workload_of(record, job)
-    return {
-        "harness_version": plan.harness_version or None,
-        "profile": plan.profile or None,
-        "storage": str(plan.storage.backing.kind),
-        "queue_depth": workload.depth,
-        "numjobs": workload.numjobs,
-        **_hosts(plan, record),
-    }
-
-
-def _hosts(plan: Plan, record: Record) -> dict[str, Any]:
-    """The machines as they were typed; the lab has none."""
-    if (machines := plan.machines) is None:
-        return {}
-    initiators = ", ".join(machines.initiators[: record.column.initiators])
-    return {"initiator_host": initiators or None, "target_host": machines.target or None}
-
-
-def _machines(environment: Mapping[str, Any]) -> dict[str, Any]:
-    """What is known of the machines of both ends and of the kernel that measured, by the columns' names."""
+def _machines(environment: Mapping[str, Any]) -> dict[str, machine.Machine]:
+    """The machines of both ends, and what the end that measures says of itself."""
     hosts = {name: fact for name, fact in environment.items() if name != machine.MACHINE}
-    return {
-        f"{host}_{name}": fact
-        for host in ENDS
-        for name, fact in msgspec.structs.asdict(machine.machine_of(environment, host)).items()
-    } | {"kernel": machine.machine_of(hosts, ENDS[0]).kernel}
+    return {host: machine.machine_of(environment, host) for host in ENDS} | {
+        "measured_by": machine.machine_of(hosts, ENDS[0])
+    }
 
 
 def encode(

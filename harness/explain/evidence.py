@@ -85,8 +85,8 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     time is a processor's work.
 
     ``goodput_mb_s`` is the link's goodput: the most TCP payload that it carries, in full frames without any
-    protection. ``one_at_a_time_mb_s`` is the most that one request at a time allows, which pays for its round
-    trips and for the transfer of all its bytes in turn, in this column's frames; None for greater depths.
+    protection. ``bound`` is the most that the link, the session and this column's frames let a cell of these
+    blocks at this depth move.
 
     ``is_emulated``: the link is, in real time, so both ends share the lab's processor. ``emulation_ns`` is
     what that adds to the I/O's round trips, as the run calibrated it (``Telemetry``).
@@ -112,7 +112,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     rtt_ns: Span | None = None
     goodput_bytes_s: float | None = None
     goodput_mb_s: float | None = None
-    one_at_a_time_mb_s: float | None = None
+    bound: bounds.Bound | None = None
     plain: Ladder | None = None
     null: Ladder | None = None
     cipher_ns: Span | None = None
@@ -138,6 +138,14 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_virtual(self) -> bool:
         return self.key.setting.is_virtual
+
+    @property
+    def one_at_a_time_mb_s(self) -> float | None:
+        """The most that one request at a time allows, which pays for its round trips and for the transfer of
+        all its bytes in turn; None for greater depths, and for a mix of directions."""
+        if self.bound is None or not self.bound.alone or self.direction is None:
+            return None
+        return self.bound.bytes_per_s and self.bound.bytes_per_s / 1e6
 
     @property
     def name(self) -> str:
@@ -269,7 +277,7 @@ class _ColumnOf:
         demands, words = self._demands(good[0], direction, block_bytes, rtt_ns)
         missing += words
         faster, _ = self._demands(good[0], direction, block_bytes, rtt_ns, rate=2)
-        goodput_mb_s, one_at_a_time_mb_s = self._most(good[0], direction, block_bytes, depth, rtt_ns)
+        goodput_mb_s, bound = self._most(good[0], direction, block_bytes, depth, rtt_ns)
         device = self._times(self._local(), name)
         if device is None and not self.column.is_local:
             why = disturbance.summary(self._local().get(name, ())) or "not measured"
@@ -294,7 +302,7 @@ class _ColumnOf:
             rtt_ns=rtt_ns,
             goodput_bytes_s=self.goodput_bytes_s,
             goodput_mb_s=goodput_mb_s,
-            one_at_a_time_mb_s=one_at_a_time_mb_s,
+            bound=bound,
             plain=None if virtual else self._ladder(name, direction, encrypts=None),
             null=None if virtual else self._ladder(name, direction, encrypts=False),
             cipher_ns=cipher.work_ns(self._ciphers(), demands.sealed) if demands and not virtual else None,
@@ -420,16 +428,16 @@ class _ColumnOf:
         block_bytes: int | None,
         depth: int | None,
         rtt_ns: Span | None,
-    ) -> tuple[float | None, float | None]:
-        """The link's goodput and the one-at-a-time bound, in MB/s; each None if it is unknown."""
+    ) -> tuple[float | None, bounds.Bound | None]:
+        """The link's goodput in MB/s, and the cell's bound; each None if it is unknown."""
         # The bounds are those of one initiator's link.
         if self.link is None or self.column.is_local or self.column.initiators > 1:
             return None, None
         link = path.measured_link(self.link, rtt_ns, self.goodput_bytes_s)
         goodput = bounds.goodput_bytes_per_s(link)
-        alone = None
-        if depth == 1 and direction is not None and block_bytes is not None:
-            alone = bounds.of_cell(
+        bound = None
+        if depth and block_bytes:
+            bound = bounds.of_cell(
                 link,
                 self._framing(link),
                 record.session,
@@ -437,8 +445,8 @@ class _ColumnOf:
                 depth=depth,
                 block_bytes=block_bytes,
                 writes=direction == "write",
-            ).bytes_per_s
-        return goodput and goodput / 1e6, alone and alone / 1e6
+            )
+        return goodput and goodput / 1e6, bound
 
     def _local(self) -> Samples:
         return next(

@@ -9,14 +9,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from harness.analysis import bounds, disturbance, wire
-from harness.model import DEFAULT_TRANSPORT, LinkProfile, Status
+from harness.analysis import bounds, disturbance
+from harness.explain import Explained
+from harness.explain.evidence import Evidence
+from harness.model import LinkProfile
 from harness.model.choices import Choice
 from harness.model.units import format_ns
 from harness.report import draw
 from harness.report.content import ColumnFacts, Origin
-from harness.results.columns import TableRow, workload_of
-from harness.results.metrics import Direction, Of
+from harness.results.columns import CellKey, TableRow
+from harness.results.metrics import Of
 from harness.table import Metric
 from harness.table.notes import DISTURBED_SIGN, LAB_SIGN
 from harness.table.options import Table, TableCell
@@ -276,27 +278,27 @@ def vertical(ticks: Sequence[tuple[float, str]], top: float, bottom: float) -> l
     ]
 
 
-class _Dot(msgspec.Struct, frozen=True, kw_only=True):
-    """A cell below its roof; rates in bytes per second."""
+class _Dot(msgspec.Struct, frozen=True):
+    """A cell below its roof; ``rate`` is in bytes per second."""
 
     fact: ColumnFacts
     name: str
+    evidence: Evidence
     bound: bounds.Bound
-    depth: int
-    block_bytes: int
     rate: float
 
 
-def roofline(table: Table, facts: Sequence[ColumnFacts]) -> list[Chart]:
+def roofline(table: Table, facts: Sequence[ColumnFacts], cells: Sequence[Explained]) -> list[Chart]:
     """For each link with a profile: its cells by bytes in flight, below what the link lets through.
 
-    ``table`` has the metric MB/s.
+    ``table`` has the metric MB/s; ``cells`` are those of the same records.
     """
+    known = {cell.evidence.cell: cell.evidence for cell in cells}
     by_link: dict[tuple[object, LinkProfile], list[_Dot]] = {}
     for index, fact in enumerate(facts):
         if fact.link is None or fact.column.column.is_local:
             continue
-        dots = list(_dots(table, fact, index))
+        dots = list(_dots(table, fact, index, known))
         if dots and any(dot.bound.bytes_per_s for dot in dots):
             by_link.setdefault((fact.column.setting, fact.link), []).extend(dots)
     alike = Counter((link.title, link.name) for _, link in by_link)
@@ -311,30 +313,12 @@ def roofline(table: Table, facts: Sequence[ColumnFacts]) -> list[Chart]:
     return found
 
 
-def _dots(table: Table, fact: ColumnFacts, index: int) -> Iterator[_Dot]:
-    if fact.column.column.initiators > 1:
-        return  # the bounds are those of one initiator's link
+def _dots(table: Table, fact: ColumnFacts, index: int, known: Mapping[CellKey, Evidence]) -> Iterator[_Dot]:
     for row, cells in zip(table.rows, table.cells, strict=True):
-        cell, job = cells[index], fact.jobs.get(row.workload)
-        records = [r for r in fact.samples.get(row.workload, ()) if r.status is Status.OK]
-        if cell is None or not cell.value or cell.is_disturbed or fact.link is None or not records:
-            continue
-        workload = workload_of(records[0], job)
-        block, depth = workload.block_bytes, workload.in_flight
-        if not block or not depth:
-            continue
-        bound = bounds.of_cell(
-            fact.link,
-            fact.framing,
-            records[0].session,
-            wire.transport(fact.column.column.transport or DEFAULT_TRANSPORT),
-            depth=depth,
-            block_bytes=block,
-            writes=row.direction is Direction.WRITE,
-        )
-        yield _Dot(
-            fact=fact, name=row.name, bound=bound, depth=depth, block_bytes=block, rate=cell.value * 1e6
-        )
+        cell = cells[index]
+        evidence = known.get(CellKey(fact.column.key, row.workload)) if fact.column.key else None
+        if cell and cell.value and not cell.is_disturbed and evidence and evidence.bound:
+            yield _Dot(fact, row.name, evidence, evidence.bound, cell.value * 1e6)
 
 
 def _roof_of(link: LinkProfile, dots: Sequence[_Dot], title: str) -> Chart:
@@ -369,13 +353,13 @@ def _roof_of(link: LinkProfile, dots: Sequence[_Dot], title: str) -> Chart:
 
 def _tip(dot: _Dot) -> str:
     most = dot.bound.bytes_per_s
-    return f"{dot.name}: {draw.amount(dot.rate / 1e6)} MB/s at depth {dot.depth}" + (
+    return f"{dot.name}: {draw.amount(dot.rate / 1e6)} MB/s at depth {dot.evidence.depth}" + (
         f", {_reached(dot)} of the {draw.amount(most / 1e6)} MB/s that {_allows(dot)}" if most else ""
     )
 
 
 def _allows(dot: _Dot) -> str:
-    return "one request at a time allows" if dot.depth == 1 else "the link allows"
+    return "one request at a time allows" if dot.bound.alone else "the link allows"
 
 
 def _reached(dot: _Dot) -> str:
@@ -387,8 +371,8 @@ def _reached(dot: _Dot) -> str:
 _ROOF: Mapping[str, Callable[[_Dot], str]] = {
     "column": lambda dot: dot.fact.name,
     "row": lambda dot: dot.name,
-    "queue depth": lambda dot: str(dot.depth),
-    "block [bytes]": lambda dot: str(dot.block_bytes),
+    "queue depth": lambda dot: str(dot.evidence.depth),
+    "block [bytes]": lambda dot: str(dot.evidence.block_bytes),
     "round trips": lambda dot: str(dot.bound.round_trips),
     "median [MB/s]": lambda dot: in_mb_s(dot.rate),
     "bound by round trip [MB/s]": lambda dot: in_mb_s(dot.bound.by_round_trip),

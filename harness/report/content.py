@@ -11,10 +11,8 @@ from pathlib import Path
 import msgspec
 
 from harness import __version__
-from harness.analysis import theory
-from harness.analysis.wire import framings
 from harness.explain import Explained, corrections, explain, lab_limited, twin
-from harness.model import IPV4, IpsecMode, Job, LinkProfile, Plan, Record
+from harness.model import LinkProfile, Plan, Record
 from harness.model.choices import Choice
 from harness.model.lines import listed
 from harness.report.conclusion import Conclusion, answers
@@ -123,8 +121,7 @@ def planned_s(plan: Plan | None) -> float:
 
 
 class ColumnFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """A column of the matrix with its records by workload; ``link`` is as planned, and ``framing`` that of
-    its protection, if known.
+    """A column of the matrix with its records by workload; ``link`` is as planned.
 
     ``name`` is the column's label, without the setting if that is the same for all columns. ``place`` is its
     place in the matrix, which gives it the same colour in all pictures.
@@ -136,8 +133,6 @@ class ColumnFacts(msgspec.Struct, frozen=True, kw_only=True):
     origin: Origin
     samples: Mapping[str, Sequence[Record]]
     link: LinkProfile | None = None
-    framing: theory.Framing | None = None
-    jobs: Mapping[str, Job] = {}
 
 
 def load(paths: Sequence[Path]) -> LoadedResults:
@@ -170,14 +165,6 @@ def columns(results: LoadedResults, table: Table) -> list[ColumnFacts]:
                 origin=Origin.VIRTUAL if virtual else real,
                 samples=samples[key],
                 link=link,
-                framing=framings.of(
-                    key.column.protection,
-                    {name: proposal for plan in plans for name, proposal in plan.proposals.items()},
-                    key.column.mode or IpsecMode.TRANSPORT,
-                    link.mtu_bytes if link is not None else 0,
-                    link.ip if link is not None else IPV4,
-                ),
-                jobs={job.name: job for plan in plans for job in plan.jobs},
             )
         )
     return facts

@@ -86,7 +86,7 @@ def drawn(
         case ChartKind.OVER_TIME:
             return curves.courses(table, facts, results.folders)
         case ChartKind.ROOFLINE:
-            return charts.roofline(table, facts)
+            return charts.roofline(table, facts, results.explained)
         case ChartKind.TRENDS:
             return curves.trends(table, facts, results.plans)
 

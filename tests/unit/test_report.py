@@ -345,7 +345,7 @@ def test_more_curves_than_colours_make_more_pictures(tmp_path: Path) -> None:
 def test_a_roofline_holds_cells_against_the_link(tmp_path: Path) -> None:
     shown = whole(tmp_path)
     table = shown.table(Metric.MB_S)
-    wired, wifi = roofline(table, content.columns(shown, table))
+    wired, wifi = roofline(table, content.columns(shown, table), shown.explained)
     assert (wired.title, wifi.title) == ("Gigabit Ethernet (wired)", "802.11n (wifi)")
     assert len(wired.lines) == 2 * 8
     known = dict(zip(wired.headings, wired.lines[0], strict=True))

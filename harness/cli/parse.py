@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from harness.model.escape import as_json
-from harness.parse import fio, hping3, iperf3, iperf_text, ping
+from harness.parse import echo, fio, iperf3, iperf_text
 from harness.parse.files import read_bytes
 
 parse_app = typer.Typer(
@@ -19,10 +19,10 @@ parse_app = typer.Typer(
 
 PARSERS: dict[str, tuple[Callable[[bytes], object], str]] = {
     "fio": (lambda text: fio.as_json(fio.parse(text)), "fio: JSON of any version since 2.1"),
-    "ping": (ping.parse, "ping: iputils, busybox, macOS, BSD"),
+    "ping": (echo.parse_ping, "ping: iputils, busybox, macOS, BSD"),
     "iperf3": (iperf3.parse, "iperf3: JSON, or the text of a client"),
     "iperf2": (iperf_text.parse_iperf2, "iperf2: the text of a client"),
-    "hping3": (hping3.parse, "hping3, with or without the output of time"),
+    "hping3": (echo.parse_hping3, "hping3, with or without the output of time"),
 }
 
 

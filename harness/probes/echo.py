@@ -13,7 +13,7 @@ from harness.model.errors import HarnessError, HostLost, UsageError
 from harness.model.probing import Ping, PingFigures, Tcp, TcpFigures
 from harness.model.telemetry import RoundTrips
 from harness.network.links import LinkPath
-from harness.parse import ping as parser
+from harness.parse import echo as parser
 from harness.probes import throughput
 from harness.probes.tools import UNPROTECTED, ProbedPath, ProbeOutcome, keep, require
 
@@ -40,7 +40,7 @@ def command(path: LinkPath, count: int, interval_s: float, payload_bytes: int) -
 
 def round_trips(text: str, interval_s: float, payload_bytes: int) -> tuple[RoundTrips, list[str]]:
     """The round trips in ping's text, and why they must not be used. UsageError if it has no summary."""
-    run = parser.parse(text).runs[0]
+    run = parser.parse_ping(text).runs[0]
     times = sorted(parser.reply_times_ns(text))
     complete = len(times) == run.received
     found = RoundTrips(

@@ -27,8 +27,7 @@ from harness.model.probing import (
 from harness.network import sysctls
 from harness.network.links import LinkPath
 from harness.observe import counters
-from harness.parse import hping3, ping
-from harness.parse.figures import EchoRun
+from harness.parse.echo import EchoRun, parse_hping3, parse_ping
 from harness.probes.tools import ProbedPath, ProbeOutcome, keep, require
 
 LIMITS: dict[Family, tuple[str, ...]] = {
@@ -120,7 +119,7 @@ def _step(
     """So many floods at once. If a tool's output makes no sense, ``outcome`` gets a reason."""
     path = probed.path
     argv = _ping(path, probe) if gap_us is None else _hping3(path, probe, gap_us)
-    parser = ping if gap_us is None else hping3
+    parse = parse_ping if gap_us is None else parse_hping3
 
     def flood(_number: int) -> Completed:
         return path.initiator.run(argv, check=False, timeout_s=probe.duration_s + GRACE_S)
@@ -140,7 +139,7 @@ def _step(
             outcome.warnings.append(f"hping3 every {gap_us} us starved itself and had to be killed")
             continue
         try:
-            one_sent, one_received, seconds = _printed(parser.parse(text).runs[0])
+            one_sent, one_received, seconds = _printed(parse(text).runs[0])
         except UsageError as error:
             outcome.refuse(f"{probe.tool} ended with status {done.status}: {error.message}")
             continue
@@ -197,7 +196,7 @@ def forwarding(probe: Forwarding, probed: ProbedPath) -> ProbeOutcome:
     sent, arrived = max(0, near().tx_packets - sent), max(0, far().rx_packets - arrived)
     text = keep(probed.raw, "hping3", done)
     try:
-        run = hping3.parse(text).runs[0]
+        run = parse_hping3(text).runs[0]
     except UsageError as error:
         return outcome.refuse(f"hping3 ended with status {done.status}: {error.message}")
     if not run.elapsed_ns or not sent:

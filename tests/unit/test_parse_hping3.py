@@ -7,8 +7,8 @@ import time
 import pytest
 
 from harness.model.errors import UsageError
-from harness.parse.figures import EchoRun
-from harness.parse.hping3 import parse
+from harness.parse.echo import EchoRun
+from harness.parse.echo import parse_hping3 as parse
 from tests.unit.parsing import OUTPUTS, real_outputs, sample
 
 HEADER = "HPING host (eth0 10.0.0.2): S set, 40 headers + 0 data bytes\n"

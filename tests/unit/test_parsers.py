@@ -41,7 +41,7 @@ FIO = json.dumps(fio.document(fio.job(), fio.job(jobname="ü")), indent=1, ensur
 UNDERSTOOD = {
     "fio": (Understood(FIO),),
     "ping": (Understood(ping.LINUX, " received"),),
-    "hping3": (Understood(hping3.WHOLE + "real 0m2.635s\n", "packet loss"),),
+    "hping3": (Understood(hping3.WHOLE + "real 0m2.635s\n", " received"),),
     "iperf3": (
         Understood(json.dumps(iperf.tcp(), indent=1)),
         Understood(json.dumps(iperf.udp(server_output_json=iperf.tcp()), indent=1)),
@@ -125,11 +125,10 @@ REFUSED: dict[str, tuple[tuple[str, str], ...]] = {
     ),
     "ping": (
         (ping.LINUX[:90], "ends before it"),
-        (sample("ping/killed.txt"), "ends before it, after 7 replies: 'om"),
-        (sample("ping/killed.txt").partition("\n")[2], "ends before it, after 7 replies"),
-        (ping.WINDOWS, "found that of Windows"),
-        (ping.WINDOWS_IN_GERMAN, "found that of Windows"),
-        (ping.WINDOWS[:60], "found that of Windows"),
+        (sample("ping/killed.txt"), "ends before it: 'om"),
+        (sample("ping/killed.txt").partition("\n")[2], "ends before it"),
+        (ping.WINDOWS, "begins with"),
+        (ping.WINDOWS_IN_GERMAN, "begins with"),
         ("ping: nowhere: Name or service not known\n", "Name or service"),
         ("--- a hping statistic ---\n1 packets transmitted, 1 packets received, 0% packet loss", "hping3"),
         ("1" * 5000 + " packets transmitted, 1 received", "begins with"),
@@ -138,7 +137,7 @@ REFUSED: dict[str, tuple[tuple[str, str], ...]] = {
         ("PING " * 100_000, "ends before it"),
     ),
     "hping3": (
-        (hping3.HEADER + hping3.REPLIES, "begins with"),
+        (hping3.HEADER + hping3.REPLIES, "ends before it"),
         ("[open_sockraw] socket(): Operation not permitted\n[main] can't open raw socket\n", "raw socket"),
         ("--- a ping statistics ---\n1 packets transmitted, 1 packets received, 0% packet loss", "ping's"),
         ("len=1 ip=a " * 50_000, "begins with"),

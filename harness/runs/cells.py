@@ -223,7 +223,7 @@ class CellComposer:
                 for host in {host.kernel: host for host in self.hosts.all}.values():
                     self._fio = fio_startup.Fio(env=calibration.shim(host, self.private))
             elif plan.traits.boots_one_kernel:
-                self._fio = fio_startup.fio(self.private)
+                self._fio = fio_startup.fio()
                 self._facts["fio"] = self._fio.described
             if plan.probes or not plan.setting.is_virtual:
                 self._observer = self.hosts.observer(self.emit, energy=plan.probes)

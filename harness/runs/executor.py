@@ -79,7 +79,7 @@ def get_ready() -> None:
     """On the lab's kernel: do ahead what each run does. A run finds out by itself what could not be done."""
     with contextlib.suppress(HarnessError, OSError):
         mount_private()
-        fio_startup.fio(PRIVATE)
+        fio_startup.fio()
 
 
 @contextlib.contextmanager

@@ -59,7 +59,7 @@ def on_disk(
 ) -> Done:
     """Run one fio job on a host, or those of several ``initiators`` in their order; ``raw`` is the folder for
     its input and output."""
-    argv = [program.program, "--output-format=json+", "-"]
+    argv = ["fio", "--output-format=json+", "-"]
     done = host.run(argv, input=job, timeout_s=timeout_s, check=False, env=program.env)
     for name, text in (("job.fio", job), ("fio.json", done.stdout), ("fio.stderr", done.stderr)):
         if text:

@@ -26,7 +26,7 @@ JOURNAL = "/run/harness/journal.jsonl"
 """A run's journal in the lab. It ends with the kernel, like everything that it names."""
 
 EARLY = "HARNESS_EARLY"
-"""In the lab: the environment variable that names the library by which fio's jobs begin early."""
+"""In the lab: the environment variable that names the folder of libraries by which fio begins early."""
 
 
 def command(module: str, *words: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""A program without the libraries that it does not need: it starts, and does what it did."""
+"""A program with stubs of the libraries that it does not need: it starts, and does what it did."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from harness.model.errors import CommandFailed
 from harness.parse import jobfile
 from harness.runs import fio_startup
 from harness.testbeds import entry_points
 from harness.testbeds.lab import boot
+from harness.testbeds.lab.boot import stubs
 
 GONE = re.compile(r"libgone\.so\b")
 
@@ -32,10 +34,10 @@ int main(int argc, char **argv) {
 """
 
 
-def fresh_fio(folder: Path) -> fio_startup.Fio:
-    """It is made and tried once in a process."""
+def fresh_fio() -> fio_startup.Fio:
+    """It is tried once in a process."""
     fio_startup.fio.cache_clear()
-    return fio_startup.fio(folder)
+    return fio_startup.fio()
 
 
 @pytest.fixture(scope="module", params=["versions", "none"])
@@ -70,41 +72,28 @@ def program(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     return made
 
 
-def test_it_starts_without_the_library_and_does_the_rest(program: Path, tmp_path: Path) -> None:
+def test_it_starts_without_the_library_and_does_the_rest(
+    program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert subprocess.run([program, "said"], capture_output=True, check=False).returncode == 127
-    copy = tmp_path / "copy"
-    copy.write_bytes(fio_startup.without_libraries(program.read_bytes(), GONE))
-    copy.chmod(0o700)
-    done = subprocess.run([copy, "said"], capture_output=True, text=True, check=False)
+    monkeypatch.setattr(stubs, "DISPENSABLE", GONE)
+    monkeypatch.setattr(stubs, "WITHOUT_VERSION", re.compile("gone"))
+    stubs.make(str(program), tmp_path)
+    env = {**os.environ, "LD_LIBRARY_PATH": str(tmp_path)}
+    done = subprocess.run([program, "said"], capture_output=True, text=True, check=False, env=env)
     assert (done.returncode, done.stdout, done.stderr) == (0, "said -0.416\n", "")
-    # What it must not call is a null pointer, and nothing else.
-    assert subprocess.run([copy, "calls", "it"], capture_output=True, check=False).returncode == -11
 
 
-def test_only_the_list_of_libraries_and_symbols_differ(program: Path) -> None:
-    whole = program.read_bytes()
-    made = fio_startup.without_libraries(whole, GONE)
-    assert len(made) == len(whole)
-    assert sum(a != b for a, b in zip(whole, made, strict=True)) < 200
-    assert fio_startup.without_libraries(whole, re.compile("libnothing")) != b""
+def test_a_library_that_is_not_named_has_no_stub(program: Path, tmp_path: Path) -> None:
+    stubs.make(str(program), tmp_path)
+    assert not list(tmp_path.glob("lib*"))
 
 
-@pytest.mark.parametrize(
-    "text", [b"", b"#!/bin/sh\n", b"\x7fELF\x02\x01\x01", b"\x7fELF\x01\x01\x01" + bytes(64)]
-)
-def test_another_kind_of_program_is_refused(text: bytes) -> None:
-    with pytest.raises(fio_startup.NotUnderstood):
-        fio_startup.without_libraries(text)
-
-
-def test_a_damaged_program_is_refused_or_made_into_one_of_the_same_length(program: Path) -> None:
-    whole = program.read_bytes()
-    for at in range(0, min(len(whole), 4096), 7):
-        damaged = whole[:at] + b"\xff" + whole[at + 1 :]
-        try:
-            assert len(fio_startup.without_libraries(damaged, GONE)) == len(whole)
-        except fio_startup.NotUnderstood:
-            continue
+def test_another_kind_of_file_is_refused(tmp_path: Path) -> None:
+    script = tmp_path / "fio"
+    script.write_text("#!/bin/sh\n", encoding="ascii")
+    with pytest.raises(CommandFailed):
+        stubs.make(str(script), tmp_path)
 
 
 def fake_fio(folder: Path, text: str) -> None:
@@ -128,25 +117,31 @@ def test_one_that_is_not_understood_is_started_as_it_is_and_tests_its_clock(
 ) -> None:
     fake_fio(tmp_path / "bin", does)
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    assert fresh_fio(tmp_path) == fio_startup.Fio(has_tested_clock=has_tested_clock)
+    assert fresh_fio() == fio_startup.Fio(has_tested_clock=has_tested_clock)
 
 
 def test_without_fio_nothing_fails_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert fresh_fio(tmp_path) == fio_startup.Fio()
+    assert fresh_fio() == fio_startup.Fio()
 
 
-def test_the_machine_s_fio_starts_with_fewer_libraries_and_has_the_engines_of_jobs(tmp_path: Path) -> None:
-    if shutil.which("fio") is None:
-        pytest.skip("there is no fio")
-    made = fresh_fio(tmp_path).program
-    assert made == str(tmp_path / "fio")
-    said = [
-        subprocess.run([each, "--version"], capture_output=True, check=True).stdout for each in ("fio", made)
-    ]
-    assert said[0] == said[1]
-    listed = subprocess.run([made, "--enghelp"], capture_output=True, text=True, check=True).stdout.split()
-    assert {*jobfile._ENGINES} <= {*listed}
+def test_the_machine_s_fio_starts_with_stubs_and_has_the_engines_of_jobs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if (program := shutil.which("fio")) is None or shutil.which("cc") is None:
+        pytest.skip("there is no fio, or no C compiler")
+    stubs.make(program, tmp_path)
+    monkeypatch.setenv(entry_points.EARLY, str(tmp_path))
+    made = fresh_fio()
+    assert made.env == {"LD_LIBRARY_PATH": str(tmp_path)}  # there is no early.so
+    env = {**os.environ, **made.env}
+    loaded = subprocess.run(
+        ["ldd", program], capture_output=True, text=True, check=True, env=env
+    ).stdout.splitlines()
+    mine = [line for line in loaded if stubs.DISPENSABLE.match(line.strip())]
+    assert mine and all(str(tmp_path) in line for line in mine)
+    listed = subprocess.run(["fio", "--enghelp"], capture_output=True, text=True, check=True, env=env).stdout
+    assert {*jobfile._ENGINES} <= {*listed.split()}
 
 
 def test_the_labs_library_is_in_front_of_fio_s_if_fio_starts_with_it(
@@ -154,15 +149,15 @@ def test_the_labs_library_is_in_front_of_fio_s_if_fio_starts_with_it(
 ) -> None:
     fake_fio(tmp_path / "bin", "echo 'cs: reliable_tsc: yes'")
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:/bin:/usr/bin")
-    early = tmp_path / "early.so"
-    monkeypatch.setenv(entry_points.EARLY, str(early))
+    monkeypatch.setenv(entry_points.EARLY, str(tmp_path))
     # ld.so(8) says that it is not there, and goes on.
-    assert fresh_fio(tmp_path) == fio_startup.Fio(has_tested_clock=True)
+    with_stubs = {"LD_LIBRARY_PATH": str(tmp_path)}
+    assert fresh_fio() == fio_startup.Fio(has_tested_clock=True, env=with_stubs)
+    early = tmp_path / "early.so"
     _build(early)
-    found = fresh_fio(tmp_path)
-    assert found == fio_startup.Fio(has_tested_clock=True, env={"LD_PRELOAD": str(early)})
-    described = {"is_copy": False, "has_preloaded_library": True, "has_tested_clock": True}
-    assert found.described == described
+    found = fresh_fio()
+    assert found == fio_startup.Fio(has_tested_clock=True, env={**with_stubs, "LD_PRELOAD": str(early)})
+    assert found.described == {"has_stubs": True, "has_preloaded_library": True, "has_tested_clock": True}
 
 
 SLEEPS = """

@@ -33,7 +33,7 @@ ALLOWED = {
     "report/page.py": {"iscsi"},  # a sentence of pages that are kept
     "results/rules.py": {"iscsi"},  # `--iscsi`, and the field of plans
     "results/upgrade.py": {"iscsi"},  # the only one of schema 1
-    "runs/fio_startup.py": {"iscsi", "nbd"},  # libraries that fio loads
+    "testbeds/lab/boot/stubs.py": {"iscsi", "nbd"},  # libraries that fio loads
     # A modelled hard disk is served over a socket pair.
     "storage/disks.py": {"nbd", "nbd0", "nbds_max"},
     "storage/programs/harddisk.py": {"nbd0"},

@@ -450,7 +450,7 @@ def test_what_each_run_does_is_done_ahead(monkeypatch: pytest.MonkeyPatch) -> No
         raise CommandFailed("no rights")
 
     monkeypatch.setattr(executor, "mount_private", lambda: done.append("mounts"))
-    monkeypatch.setattr(fio_startup, "fio", lambda _folder: done.append("fio"))
+    monkeypatch.setattr(fio_startup, "fio", lambda: done.append("fio"))
     executor.get_ready()
     assert done == ["mounts", "fio"]
     monkeypatch.setattr(executor, "mount_private", fails)

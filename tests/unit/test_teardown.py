@@ -102,7 +102,7 @@ def measure(
         patch.setattr(secrets, "token_hex", lambda count: CHAP_SECRET[: 2 * count])
         patch.setattr(secrets, "token_bytes", lambda _count: PSK_BYTES)
         # Hundreds of runs are made here, and fio's test of the processor's clock takes 0.1 s.
-        patch.setattr(fio_startup, "fio", lambda _folder: fio_startup.Fio(has_tested_clock=True))
+        patch.setattr(fio_startup, "fio", lambda: fio_startup.Fio(has_tested_clock=True))
         patch.setattr(
             "harness.protection.ipsec.charon.Charon.ask",
             lambda charon, *words, **more: world.ask(charon, *words, **more),

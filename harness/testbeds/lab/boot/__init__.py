@@ -24,14 +24,13 @@ from pathlib import Path
 
 from harness.hosts import NamespaceHost, runner
 from harness.hosts.journal import Journal
-from harness.model.errors import RequirementError
-from harness.testbeds.lab.boot import sandbox, scratch
+from harness.model.errors import HarnessError, RequirementError
+from harness.testbeds.lab.boot import sandbox, scratch, stubs
 from harness.testbeds.lab.boot.scratch import MIB
 
 KERNEL = "linux.uml"
 MODULES = Path("/usr/lib/uml/modules")
 HERE = Path(__file__).parent
-EARLY = "early.so"
 EXIT_MARK = "harness-lab-exit "
 
 PANIC = re.compile("^Kernel panic.*$", re.MULTILINE)
@@ -229,7 +228,7 @@ class Workshop:
     memory_folder: Path
     environment: tuple[str, ...]
     early: Path | None = None
-    """The library that lets fio begin early (``early.c``), in real time."""
+    """The folder of libraries that let fio begin early (``early.c``, ``stubs``), in real time."""
 
     def make_folder(self, name: str) -> Path:
         folder = self.folder / name
@@ -285,23 +284,32 @@ def workshop_for(journal: Journal, kernel: Kernel, memory_bytes: int) -> Iterato
     )
     with journal.hold(machine, files), journal.hold(machine, memory):
         folder = Path(files.path)
-        made = {folder / "shims.so": ["traced.c"]}
-        if not kernel.has_virtual_time:
-            made[folder / "shims.so"].append("interrupts.c")
-            made[folder / EARLY] = ["early.c"]
+        early = None if kernel.has_virtual_time else folder / "early"
         with ThreadPoolExecutor() as pool:  # side by side, because each takes a tenth of a second
-            list(pool.map(_compile, made.keys(), made.values()))
+            if early is not None:
+                early.mkdir()
+                pool.submit(_make_stubs, early)
+                compiling = pool.submit(_compile, early / "early.so", "early.c")
+            _compile(folder / "shims.so", "traced.c", *([] if early is None else ["interrupts.c"]))
+        if early is not None:
+            compiling.result()
         yield Workshop(
             kernel=kernel,
             folder=folder,
             memory_folder=Path(memory.path),
             # Only for the kernel: setpriv and unshare do better without.
             environment=("env", f"LD_PRELOAD={folder / 'shims.so'}"),
-            early=None if kernel.has_virtual_time else folder / EARLY,
+            early=early,
         )
 
 
-def _compile(library: Path, sources: Sequence[str]) -> None:
+def _make_stubs(folder: Path) -> None:
+    """What cannot be made is not used: fio then starts with its own libraries."""
+    with contextlib.suppress(HarnessError, OSError):
+        stubs.make(shutil.which("fio", path=PATH) or "fio", folder)
+
+
+def _compile(library: Path, *sources: str) -> None:
     """Make a library of sources of this folder."""
     words = ["cc", "-O2", "-shared", "-fPIC", "-o", str(library)]
     runner.run([*words, *(str(HERE / source) for source in sources), "-ldl"])

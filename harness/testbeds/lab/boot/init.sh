@@ -7,7 +7,7 @@
 #   NAME      the kernel's host name
 #   COMMAND   what to run, as one shell line
 #   PEERS     kernels that must answer over ssh before that, or empty
-#   EARLY     a library for fio (early.c), or empty
+#   EARLY     the folder of libraries for fio (early.c, stubs.py), or empty
 # The folder may hold `network`, a batch for ip(8), and with it `ssh`, which becomes root's ~/.ssh; and `exchange`, a
 # folder for messages, which the lab may write to.
 # The root file system is the machine's own, read-only through hostfs. An overlay with a tmpfs on top makes

@@ -43,10 +43,6 @@ READ_DEADLINE_S = 300
 """The Makefile is near the beginning of a tarball, but behind a gigabyte of another one."""
 
 
-Copied = Callable[[float], None]
-"""Gets which part of a tree has been copied (0 to 1)."""
-
-
 @dataclass(frozen=True)
 class VersionRange:
     """An option of ``kernel.config`` or a patch that is only for Linux ``since`` one version and ``before``

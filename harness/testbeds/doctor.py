@@ -66,6 +66,9 @@ class FindingState(enum.StrEnum):
     MISSING = "missing"
 
 
+OK, NOTE, MISSING = FindingState
+
+
 @dataclass(frozen=True)
 class Finding:
     """One finding about a testbed or a machine.
@@ -81,7 +84,7 @@ class Finding:
 
     @property
     def ok(self) -> bool:
-        return self.state is not FindingState.MISSING
+        return self.state is not MISSING
 
 
 # This machine, with the lab or its own kernel
@@ -89,10 +92,7 @@ class Finding:
 
 def missing_packages() -> list[Package]:
     """The missing packages of the lab and of `make`."""
-    return _missing_here(_local_facts())
-
-
-def _missing_here(facts: MachineFacts) -> list[Package]:
+    facts = _local_facts()
     return [package for package in packages() if _is_for_here(package, facts) and facts.lacks(package)]
 
 
@@ -117,19 +117,16 @@ def _has_package(facts: MachineFacts) -> bool:
 def _system_finding(facts: MachineFacts) -> Finding:
     system = releases.named(facts.families)
     release = system.release(facts.release) if system is not None else None
-
-    def note(text: str, mend: str = "") -> Finding:
-        return Finding(CONTROLLER, FindingState.NOTE, f"{facts.distribution}: {text}", mend)
-
+    state, mend = NOTE, ""
     if system is None:
-        return note("it is not known how its packages are called", "add a file to releases/")
-    if release is None:
-        return note(f"this release is not among those of {system.title} that are known, but the names are")
-    if not release.was_tried:
-        return note(f"what is known of {release.title} are the names of its packages; it was not tried")
-    return Finding(
-        CONTROLLER, FindingState.OK, f"{facts.distribution}: the harness was tried on {release.title}"
-    )
+        text, mend = "it is not known how its packages are called", "add a file to releases/"
+    elif release is None:
+        text = f"this release is not among those of {system.title} that are known, but the names are"
+    elif not release.was_tried:
+        text = f"what is known of {release.title} are the names of its packages; it was not tried"
+    else:
+        state, text = OK, f"the harness was tried on {release.title}"
+    return Finding(CONTROLLER, state, f"{facts.distribution}: {text}", mend)
 
 
 def _local_facts() -> MachineFacts:
@@ -141,12 +138,7 @@ def findings() -> Iterator[Finding]:
     """Check everything that the testbeds need; one finding each. Nothing is changed."""
     facts = _local_facts()
     yield _system_finding(facts)
-    missing = _missing_here(facts)
-    if missing:
-        yield _missing_packages("both", missing, facts)
-    else:
-        count = sum(_is_for_here(package, facts) for package in packages())
-        yield Finding("both", FindingState.OK, f"all {count} packages are installed")
+    yield _packages_finding("both", [each for each in packages() if _is_for_here(each, facts)], facts)
     yield from _lab_findings()
     yield _kernel_finding(facts)
     yield from _ciphers_findings(facts)
@@ -166,7 +158,7 @@ def _lab_findings() -> Iterator[Finding]:
             yield _refused("lab", error)
         else:
             detail = "" if isinstance(found, list) else f": {found}"
-            yield Finding("lab", FindingState.OK, what + detail)
+            yield Finding("lab", OK, what + detail)
 
 
 BOOT_DEADLINE_S = 60.0
@@ -199,27 +191,22 @@ def try_lab(state: Path) -> Finding:
     except HarnessError as error:
         return _refused("lab", error)
     except subprocess.TimeoutExpired:
-        return Finding(
-            "lab",
-            FindingState.MISSING,
-            f"it did not boot within {BOOT_DEADLINE_S:g} s",
-            "look for what keeps the processor busy",
-            tried=True,
-        )
+        text = f"it did not boot within {BOOT_DEADLINE_S:g} s"
+        return Finding("lab", MISSING, text, "look for what keeps the processor busy", tried=True)
     finally:
         journal.end()
         console.unlink(missing_ok=True)
     took_s = time.monotonic() - began
     if status == 0 and wrote:
         text = f"it boots, and writes to its folder of results ({took_s:.1f} s)"
-        return Finding("lab", FindingState.OK, text, tried=True)
+        return Finding("lab", OK, text, tried=True)
     what = "it ended before its command did" if status is None else f"its command ended with status {status}"
     text = f"expected the lab to boot and to write to its folder of results, but {what}: {words}"
     mend = "docs/lab-kernel.md says what the kernel needs"
     if words == boot.FORBIDS_PTRACE:
         text = words
         mend = f"allow it: sysctl kernel.yama.ptrace_scope=1 on the machine; {sandbox.CONTAINERS}"
-    return Finding("lab", FindingState.MISSING, text, mend, tried=True)
+    return Finding("lab", MISSING, text, mend, tried=True)
 
 
 def _kernel_finding(facts: MachineFacts) -> Finding:
@@ -227,7 +214,7 @@ def _kernel_finding(facts: MachineFacts) -> Finding:
     is_needed = (
         KERNEL_WORD in facts.absent and not _has_package(facts) and kernel.usual() is not LabKernel.OWN
     )
-    state = FindingState.MISSING if is_needed else FindingState.NOTE
+    state = MISSING if is_needed else NOTE
     why = ""
     if is_needed:
         why = "this system has no package user-mode-linux, so the lab needs a kernel of its own; "
@@ -244,7 +231,7 @@ def _kernel_finding(facts: MachineFacts) -> Finding:
         text = f"{why}the lab's own kernel, for {purposes}, is not built"
         return Finding("kernel", state, text, build)
     text = f"the lab's own kernel {found.built.release} is built: {found.folder}"
-    return Finding("kernel", FindingState.OK, text)
+    return Finding("kernel", OK, text)
 
 
 def _ciphers_findings(facts: MachineFacts) -> Iterator[Finding]:
@@ -255,7 +242,7 @@ def _ciphers_findings(facts: MachineFacts) -> Iterator[Finding]:
     if absent := further_packages.missing(ciphers.PACKAGES):
         mend = f"{further_packages.install_command(absent)} && {mend}"
     text = f"{ciphers.WHAT} are not built, so IPsec in the lab is portable code, which is slower"
-    yield Finding("kernel", FindingState.NOTE, text, mend)
+    yield Finding("kernel", NOTE, text, mend)
 
 
 def _paths_finding() -> Finding:
@@ -264,27 +251,19 @@ def _paths_finding() -> Finding:
         names = ", ".join(map(str, absent))
         text = f"links with PPPoE or OpenFlow will be skipped; packages are missing: {names}"
         mend = further_packages.install_command(absent)
-        return Finding("both", FindingState.NOTE, text, mend)
-    return Finding("both", FindingState.OK, "the packages of all links with hops are installed")
+        return Finding("both", NOTE, text, mend)
+    return Finding("both", OK, "the packages of all links with hops are installed")
 
 
 def _host_finding(facts: MachineFacts) -> Finding:
     if os.geteuid() != 0:
-        return Finding(
-            "host",
-            FindingState.MISSING,
-            "only root can use this machine's own kernel",
-            "use the lab, or run as root with --testbed host",
-        )
+        text = "only root can use this machine's own kernel"
+        return Finding("host", MISSING, text, "use the lab, or run as root with --testbed host")
     absent = _absent_modules(facts, HOST_MODULES)
     if absent:
-        return Finding(
-            "host",
-            FindingState.MISSING,
-            f"this machine's kernel lacks {', '.join(absent)}",
-            "use the lab, or a kernel with these modules",
-        )
-    return Finding("host", FindingState.OK, "this machine's kernel has all modules")
+        text = f"this machine's kernel lacks {', '.join(absent)}"
+        return Finding("host", MISSING, text, "use the lab, or a kernel with these modules")
+    return Finding("host", OK, "this machine's kernel has all modules")
 
 
 # The machines of a run
@@ -342,9 +321,8 @@ def _controller_findings(taking_part: Sequence[Participant]) -> Iterator[Finding
     if not asked:
         return
     facts = look_on(NamespaceHost("machine"), [package.word for package in asked])
-    missing = [package for package in asked if facts.lacks(package)]
-    if missing:
-        yield _missing_packages(CONTROLLER, missing, facts)
+    if not (found := _packages_finding(CONTROLLER, asked, facts)).ok:
+        yield found
 
 
 def _try_out(machine: Participant, facts: MachineFacts, asked: Asked) -> Iterator[Finding]:
@@ -370,11 +348,11 @@ def _try_out(machine: Participant, facts: MachineFacts, asked: Asked) -> Iterato
     for outcome in outcomes:
         if outcome.error is not None:
             text = f"{outcome.what} was tried and failed: {outcome.error.message}"
-            yield Finding(machine.name, FindingState.MISSING, text, outcome.error.hint or "")
+            yield Finding(machine.name, MISSING, text, outcome.error.hint or "")
     went_well = [outcome.what for outcome in outcomes if outcome.error is None]
     if went_well:
         text = f"tried, and undone again: {', '.join(went_well)}"
-        yield Finding(machine.name, FindingState.OK, text, tried=True)
+        yield Finding(machine.name, OK, text, tried=True)
 
 
 def hop_findings(addresses: Sequence[HostAddress]) -> Iterator[Finding]:
@@ -389,7 +367,7 @@ def hop_findings(addresses: Sequence[HostAddress]) -> Iterator[Finding]:
         except HarnessError as error:
             yield _refused(name, error)
         else:
-            yield Finding(name, FindingState.OK, f"{address.text}: {text}")
+            yield Finding(name, OK, f"{address.text}: {text}")
 
 
 def _reported_by(hop: hops.Hop) -> str:
@@ -410,17 +388,15 @@ def judge(
     """All findings about a machine. ``said`` is what sudo answered there, if it refused."""
     where, role = machine.name, machine.role
 
-    def finding(state: FindingState, text: str, mend: str = "") -> Finding:
-        return Finding(where, state, text, mend)
-
     rank = "" if facts.login == "root" else ", who may use sudo" if facts.is_root else ""
-    yield finding(
-        FindingState.OK,
+    yield Finding(
+        where,
+        OK,
         f"{machine.address.text}: reached as {facts.login}{rank}; {facts.distribution}, Linux {facts.kernel}",
     )
     if not facts.is_root:
         last = printable((said.strip().splitlines() or ["sudo: refused"])[-1])
-        yield finding(FindingState.MISSING, f"expected root's rights: {last}", remote.advice(last))
+        yield Finding(where, MISSING, f"expected root's rights: {last}", remote.advice(last))
     needs = asked.needs
     optional = {what: [p for p in wanted(role, {what}) if facts.lacks(p)] for what in OPTIONAL}
     others = list(itertools.chain(*optional.values()))
@@ -428,36 +404,36 @@ def judge(
     if others:
         # One command for a machine: if anything has to be installed, that command includes it all.
         is_reported = any(facts.lacks(package) for package in wanted(role, needs))
-        yield finding(
-            FindingState.NOTE,
-            "not every run needs these: "
-            + "; ".join(
-                f"without {', '.join(package.name for package in missing)}, {OPTIONAL[what]}"
-                for what, missing in optional.items()
-                if missing
-            )
-            + "; the command above also installs them" * is_reported,
+        lost = (
+            f"without {', '.join(package.name for package in missing)}, {OPTIONAL[what]}"
+            for what, missing in optional.items()
+            if missing
+        )
+        text = f"not every run needs these: {'; '.join(lost)}"
+        yield Finding(
+            where,
+            NOTE,
+            f"{text}; the command above also installs them" if is_reported else text,
             "" if is_reported else install_command(facts, others),
         )
     if facts.busy:
         runs = ", ".join(f"run {run} ({as_role})" for as_role, run in facts.busy.items())
-        yield finding(FindingState.NOTE, f"it is in use by {runs}", "wait for it")
+        yield Finding(where, NOTE, f"it is in use by {runs}", "wait for it")
     elif facts.listeners and asked.ports(role):
         yield _taken_port(where, facts.listeners, asked.ports(role))
     if role in facts.journals:
-        yield finding(
-            FindingState.NOTE,
+        yield Finding(
+            where,
+            NOTE,
             "a killed run left things there; the next run removes them",
             "harness clean with the same --target and --initiator",
         )
     if role == "target" and facts.free_bytes is not None:
-        yield finding(
-            FindingState.OK, f"{format_size(facts.free_bytes)} are free in /var/tmp, for --backing file"
-        )
+        yield Finding(where, OK, f"{format_size(facts.free_bytes)} are free in /var/tmp, for --backing file")
     if facts.interfaces:
-        yield finding(FindingState.OK, f"interfaces: {', '.join(facts.interfaces)}")
+        yield Finding(where, OK, f"interfaces: {', '.join(facts.interfaces)}")
     for text in _not_possible(role, facts, asked):
-        yield finding(FindingState.NOTE, f"not needed by every run: {text}")
+        yield Finding(where, NOTE, f"not needed by every run: {text}")
 
 
 def _not_possible(role: str, facts: MachineFacts, asked: Asked) -> Iterator[str]:
@@ -521,32 +497,25 @@ def _part_findings(
     The command that installs missing packages installs ``others`` with them.
     """
 
-    def finding(state: FindingState, text: str, mend: str = "") -> Finding:
-        return Finding(where, state, text, mend)
-
-    asked = wanted(role, needs)
-    missing = [package for package in asked if facts.lacks(package)]
-    if missing:
-        yield _missing_packages(where, missing, facts, others)
-    else:
-        yield finding(FindingState.OK, f"all {len(asked)} packages are installed")
+    yield _packages_finding(where, wanted(role, needs), facts, others)
     if facts.python and tuple(map(int, facts.python.split("."))) < OLDEST_PYTHON:
         oldest = ".".join(map(str, OLDEST_PYTHON))
-        yield finding(
-            FindingState.MISSING,
+        yield Finding(
+            where,
+            MISSING,
             f"expected {programs.PYTHON} of version {oldest} or later, found {facts.python}",
             "use a newer release of its distribution",
         )
     if facts.is_root and facts.unshare and "program:unshare" not in facts.absent:
-        yield finding(
-            FindingState.MISSING, f"no namespaces can be made: {facts.unshare}", remote.advice(facts.unshare)
+        yield Finding(
+            where, MISSING, f"no namespaces can be made: {facts.unshare}", remote.advice(facts.unshare)
         )
     absent = _absent_modules(facts, dict.fromkeys(needed))
     if absent:
         text = f"its kernel {facts.kernel} lacks {', '.join(absent)}"
-        yield finding(FindingState.MISSING, text, _modules_advice(facts))
+        yield Finding(where, MISSING, text, _modules_advice(facts))
     elif "program:modprobe" not in facts.absent:
-        yield finding(FindingState.OK, "its kernel has all modules")
+        yield Finding(where, OK, "its kernel has all modules")
 
 
 def _modules_advice(facts: MachineFacts) -> str:
@@ -567,25 +536,20 @@ def _absent_modules(facts: MachineFacts, names: Iterable[str]) -> list[str]:
 
 
 def _taken_port(where: str, listeners: Sequence[str], ports: Mapping[int, str]) -> Finding:
-    return Finding(
-        where,
-        FindingState.MISSING,
-        f"{', '.join(listeners)} uses UDP port "
-        + " or ".join(f"{port}, which {whose} needs" for port, whose in ports.items()),
-        "move it to another port, or leave that protection out",
-    )
+    needed = " or ".join(f"{port}, which {whose} needs" for port, whose in ports.items())
+    text = f"{', '.join(listeners)} uses UDP port {needed}"
+    return Finding(where, MISSING, text, "move it to another port, or leave that protection out")
 
 
-def _missing_packages(
-    where: str, missing: Sequence[Package], facts: MachineFacts, others: Sequence[Package] = ()
+def _packages_finding(
+    where: str, asked: Sequence[Package], facts: MachineFacts, others: Sequence[Package] = ()
 ) -> Finding:
-    return Finding(
-        where,
-        FindingState.MISSING,
-        "packages are missing: " + ", ".join(f"{p.name} ({p.purpose})" for p in missing),
-        install_command(facts, [*missing, *others]),
-    )
+    missing = [package for package in asked if facts.lacks(package)]
+    if not missing:
+        return Finding(where, OK, f"all {len(asked)} packages are installed")
+    text = "packages are missing: " + ", ".join(f"{p.name} ({p.purpose})" for p in missing)
+    return Finding(where, MISSING, text, install_command(facts, [*missing, *others]))
 
 
 def _refused(where: str, error: HarnessError) -> Finding:
-    return Finding(where, FindingState.MISSING, error.message, error.hint or "")
+    return Finding(where, MISSING, error.message, error.hint or "")

@@ -14,10 +14,9 @@ from functools import cache
 from pathlib import Path
 from typing import Protocol
 
-from harness.hosts import runner
-from harness.hosts.namespaces import NotEntered, within
+from harness.hosts import namespaces, runner
 from harness.hosts.programs import here
-from harness.hosts.runner import DEFAULT_TIMEOUT_S, Completed, P
+from harness.hosts.runner import DEFAULT_TIMEOUT_S, Completed
 from harness.hosts.undo import UndoEntry
 from harness.model.errors import CommandFailed
 
@@ -40,28 +39,28 @@ class Ledger(Protocol):
     def close(self, number: int) -> None: ...
 
 
-class ReadableHost(Protocol):
-    """A machine, or part of one, whose files and program outputs can be read."""
+class ReadableHost(abc.ABC):
+    """A machine, or part of one, whose files and program outputs can be read.
+
+    Its ``name`` is for people: ``initiator``, ``target``, ``hop``.
+    """
+
+    name: str
 
     @property
-    def name(self) -> str:
-        """Its name for people: ``initiator``, ``target``, ``hop``."""
-        ...
-
-    @property
+    @abc.abstractmethod
     def kernel(self) -> object:
         """Equal for two hosts that share a kernel."""
-        ...
 
+    @abc.abstractmethod
     def run(
         self, argv: Sequence[str], *, timeout_s: float = DEFAULT_TIMEOUT_S, check: bool = True
     ) -> Completed:
         """Run a program to its end; see ``harness.hosts.runner.run`` for what it raises."""
-        ...
 
+    @abc.abstractmethod
     def read_files(self, paths: Sequence[str]) -> list[str]:
         """The text of small files (procfs, sysfs), as this host sees them; "" for an absent file."""
-        ...
 
 
 class Daemon(Protocol):
@@ -76,17 +75,11 @@ class Daemon(Protocol):
         ...
 
 
-class Host(abc.ABC):
+class Host(ReadableHost):
     """A host of a run: commands run on it, and things are brought up there."""
 
-    name: str
     netns: str | None = None
     """The network namespace of its kernel, None for anything else."""
-
-    @property
-    @abc.abstractmethod
-    def kernel(self) -> object:
-        """Equal for two hosts that share a kernel."""
 
     @property
     def ledger(self) -> Ledger | None:
@@ -108,10 +101,6 @@ class Host(abc.ABC):
         """Its time of day minus its monotonic clock. Only setting the clock, or sleeping, changes this."""
 
     @abc.abstractmethod
-    def read_files(self, paths: Sequence[str]) -> list[str]:
-        """The text of small files (procfs, sysfs), as this host sees them; "" for an absent file."""
-
-    @abc.abstractmethod
     def write_secret(self, path: Path, text: str) -> None:
         """Make a file that only its owner may read, and its folder if necessary."""
 
@@ -128,7 +117,6 @@ class Host(abc.ABC):
         check: bool = True,
         env: Mapping[str, str] | None = None,
     ) -> Completed:
-        """Run a program to its end; see ``harness.hosts.runner.run`` for what it raises."""
         completed = self._run(argv, input, timeout_s, env or {})
         return completed.require_success() if check else completed
 
@@ -210,19 +198,14 @@ class NamespaceHost(Host):
     def clock_offset_ns(self) -> int:
         return here.clock_offset_ns()
 
-    def _starting(self, start: Callable[[], P], kill: Callable[[P], object], /) -> P:
-        return start() if self.netns is None else within(self.netns, start, kill)
-
     def _run(
         self, argv: Sequence[str], input: str | None, timeout_s: float, env: Mapping[str, str]
     ) -> Completed:
         # The command line that a person can repeat.
         entered = () if self.netns is None else ("nsenter", f"--net=/run/netns/{self.netns}", "--")
         try:
-            done = runner.run(
-                argv, input=input, timeout_s=timeout_s, check=False, env=env, starting=self._starting
-            )
-        except NotEntered as error:
+            done = runner.run(argv, input=input, timeout_s=timeout_s, check=False, env=env, netns=self.netns)
+        except namespaces.NotEntered as error:
             done = Completed(argv=tuple(argv), status=1, stdout="", stderr=str(error), seconds=0)
         return dataclasses.replace(done, argv=(*entered, *argv))
 
@@ -230,15 +213,17 @@ class NamespaceHost(Host):
     def _spawned(
         self, argv: Sequence[str], log: Path, output: Path | None, env: Mapping[str, str]
     ) -> Iterator[Daemon]:
-        with runner.spawned(argv, log=log, output=output, env=env, starting=self._starting) as process:
+        with runner.spawned(argv, log=log, output=output, env=env, netns=self.netns) as process:
             yield _Child(process)
 
     def read_files(self, paths: Sequence[str]) -> list[str]:
         netns = self.netns
         if netns is not None and any(path.startswith(OF_ITS_READER) for path in paths):
             try:
-                return within(netns, lambda: here.read_files([_of_this_thread(path) for path in paths]))
-            except NotEntered:
+                return namespaces.within(
+                    netns, lambda: here.read_files([_of_this_thread(path) for path in paths])
+                )
+            except namespaces.NotEntered:
                 return [""] * len(paths)
         return here.read_files(paths)
 

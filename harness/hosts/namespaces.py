@@ -7,6 +7,7 @@ the lab each page fault takes its time, and nsenter has more of them than many p
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import os
@@ -20,7 +21,7 @@ from harness.model.errors import CommandFailed
 
 NETNS = Path("/run/netns")
 CLONE_NEWNET = 0x40000000
-FLAGS = os.O_RDONLY | os.O_CLOEXEC
+OWN_NAMESPACE = Path("/proc/thread-self/ns/net")
 
 T = TypeVar("T")
 
@@ -53,34 +54,24 @@ def _threads() -> ThreadPoolExecutor:
 
 
 @functools.cache
-def _setns() -> Callable[[int, int], int]:
-    function: Callable[[int, int], int] = ctypes.CDLL(None, use_errno=True).setns
-    return function
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)
 
 
 def _enter(file: int) -> None:
-    if _setns()(file, CLONE_NEWNET) != 0:
+    if _libc().setns(file, CLONE_NEWNET) != 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
 def _act(netns: str, act: Callable[[], T]) -> T:
-    try:
-        own = os.open("/proc/thread-self/ns/net", FLAGS)
-    except OSError as error:
-        raise NotEntered(f"expected a network namespace to enter: {error}") from error
-    try:
+    with contextlib.ExitStack() as stack:
         try:
-            there = os.open(NETNS / netns, FLAGS)
-            try:
-                _enter(there)
-            finally:
-                os.close(there)
+            own, there = (
+                stack.enter_context(file.open("rb")).fileno() for file in (OWN_NAMESPACE, NETNS / netns)
+            )
+            _enter(there)
         except OSError as error:
             raise NotEntered(f"expected a network namespace to enter: {error}") from error
-        try:
-            return act()
-        finally:
-            # It must not stay: a namespace that is deleted lives on as long as a thread is in it.
-            _enter(own)
-    finally:
-        os.close(own)
+        # It must not stay: a namespace that is deleted lives on as long as a thread is in it.
+        stack.callback(_enter, own)
+        return act()

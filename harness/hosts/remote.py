@@ -20,12 +20,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, NoReturn, TypeVar
+from typing import IO, Any, NoReturn
 
 import msgspec
 
 from harness.hosts import PRIVATE, Daemon, Host, Ledger, programs, runner, signals
-from harness.hosts.programs.here import Relay
+from harness.hosts.programs.here import RELAY_WINDOW, Relay
 from harness.hosts.runner import DEFAULT_TIMEOUT_S, Completed, command_line
 from harness.hosts.undo import UndoEntry
 from harness.model.errors import (
@@ -51,8 +51,11 @@ LARGEST_GREETING_BYTES = 1 << 16
 """How much a login shell may print before the agent's first message."""
 
 LARGEST_ANSWER_BYTES = 32 << 20
-"""Limit of a line of the agent's, and of the answers that wait for a request. Outputs of programs are
-longest."""
+"""Limit of a line of the agent's. Outputs of programs are longest."""
+
+MOST_ANSWERS = 2 * (RELAY_WINDOW + 1)
+"""How many answers may wait for a request: a relayed connection has a window full of them at most, and with
+each of those as much again to acknowledge."""
 
 LARGEST_LOOK_BYTES = 1 << 20
 """How much of a machine's answer to a single question is read."""
@@ -65,8 +68,7 @@ class AgentMessage(msgspec.Struct):
     """A message of an agent: the number of its request, and what that asked for; or a daemon's output."""
 
     id: int = 0
-    size_bytes: int = 0
-    """Of the line that it came as."""
+    hello: int = 0
     error: str | None = None
     missing: str | None = None
     busy: str | None = None
@@ -86,24 +88,8 @@ class AgentMessage(msgspec.Struct):
     data: bytes | None = None
 
 
-class _Hello(msgspec.Struct):
-    hello: int
-
-
-class Replies(queue.Queue[AgentMessage | None]):
-    """The answers to one request, in order; None once the host is lost. ``held`` bytes of them wait."""
-
-    held = 0
-
-    def _put(self, item: AgentMessage | None) -> None:
-        self.held += item.size_bytes if item else 0
-        super()._put(item)
-
-    def _get(self) -> AgentMessage | None:
-        item: AgentMessage | None = super()._get()
-        self.held -= item.size_bytes if item else 0
-        return item
-
+Replies = queue.Queue[AgentMessage | None]
+"""The answers to one request, in order; None once the host is lost."""
 
 SSH_OPTIONS = {
     # A run has nobody to ask, and an unknown host is never trusted.
@@ -183,7 +169,8 @@ class AgentConnection:
     def __init__(self, name: str, argv: Sequence[str], log: Path) -> None:
         self.name = name
         self._numbers = itertools.count(1)
-        self._waiting: dict[int, Replies] = {}
+        self._hello: Replies = queue.Queue()
+        self._waiting = {0: self._hello}
         self._streams: dict[tuple[int, str], Callable[[bytes], object]] = {}
         self._lock = threading.Lock()
         # A lock of its own: writing may take long, and meanwhile messages must be read.
@@ -191,7 +178,6 @@ class AgentConnection:
         self.lost: str | None = None
         """Why it is gone, once it is."""
         self.dialogue = runner.PipedProgram(argv, log)
-        self._hello: queue.Queue[bool] = queue.Queue()
         self._ended = threading.Event()
         threading.Thread(target=self._listen, daemon=True).start()
         with contextlib.suppress(OSError):
@@ -205,8 +191,8 @@ class AgentConnection:
             hello = self._hello.get(timeout=HELLO_DEADLINE_S)
         except queue.Empty:
             self.lost = f"it said nothing for {HELLO_DEADLINE_S:g} s"
-            hello = False
-        if not hello:
+            hello = None
+        if hello is None:
             self.dialogue.kill()
             raise explain(self.name, self.dialogue.said() or self.lost or "")
         threading.Thread(target=self._beat, daemon=True).start()
@@ -214,11 +200,9 @@ class AgentConnection:
     def _listen(self) -> None:
         try:
             if _has_greeted(self.dialogue.output):
-                self._hello.put(True)
+                self._hello.put(AgentMessage())
                 for line in _lines(self.dialogue.output, LARGEST_ANSWER_BYTES):
-                    answer = _decode(line, AgentMessage)
-                    answer.size_bytes = len(line)
-                    self._take(answer)
+                    self._take(_decode(line))
         except _BadAgentMessage as nonsense:
             self.lost = self.lost or str(nonsense)
             self.dialogue.process.kill()  # otherwise it would go on
@@ -231,7 +215,6 @@ class AgentConnection:
             with self._lock:
                 for waiting in self._waiting.values():
                     waiting.put(None)
-                self._hello.put(False)
 
     def _take(self, answer: AgentMessage) -> None:
         for name, data in (("out", answer.out), ("err", answer.err)):
@@ -243,7 +226,7 @@ class AgentConnection:
         with self._lock:
             waiting = self._waiting.get(answer.id)
         if waiting is not None:
-            if waiting.held + answer.size_bytes > LARGEST_ANSWER_BYTES:
+            if waiting.qsize() > MOST_ANSWERS:
                 raise _BadAgentMessage(TOO_MUCH)
             waiting.put(answer)
 
@@ -280,7 +263,7 @@ class AgentConnection:
         ``streams`` take a daemon's output, by ``out`` and ``err``.
         """
         number = next(self._numbers)
-        answers = Replies()
+        answers: Replies = queue.Queue()
         with self._lock:
             self._waiting[number] = answers
             for name, take in (streams or {}).items():
@@ -360,17 +343,14 @@ def _lines(out: IO[bytes], largest_bytes: int) -> Iterator[bytes]:
         yield line
 
 
-K = TypeVar("K")
-
-
 def _program() -> str:
     """The agent's."""
     return programs.source(__package__, "agent")
 
 
-def _decode(line: bytes, kind: type[K]) -> K:
+def _decode(line: bytes) -> AgentMessage:
     try:
-        return msgspec.json.decode(line, type=kind)
+        return msgspec.json.decode(line, type=AgentMessage)
     except (ValueError, RecursionError) as error:
         raise _BadAgentMessage(NONSENSE) from error
 
@@ -381,8 +361,8 @@ def _has_greeted(out: IO[bytes]) -> bool:
     for line in _lines(out, LARGEST_GREETING_BYTES):
         read += len(line)
         with contextlib.suppress(_BadAgentMessage):
-            _decode(line, _Hello)
-            return True
+            if _decode(line).hello:
+                return True
         if read > LARGEST_GREETING_BYTES:
             break
     return False

@@ -14,9 +14,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Protocol, TypeVar, cast
+from typing import IO, Any, TypeVar, cast
 
-from harness.hosts import signals
+from harness.hosts import namespaces, signals
 from harness.hosts.programs.here import environment
 from harness.model.errors import CommandFailed, RequirementError
 
@@ -75,15 +75,9 @@ def _popen(
         raise missing(str(error.filename or argv[0])) from error
 
 
-class Starting(Protocol):
-    """Where a program is started: calls ``start``, and ``kill`` for a process that nobody will hear of,
-    because the caller was interrupted."""
-
-    def __call__(self, start: Callable[[], P], kill: Callable[[P], object], /) -> P: ...
-
-
-def _here(start: Callable[[], P], _kill: Callable[[P], object], /) -> P:
-    return start()
+def _started(netns: str | None, start: Callable[[], P], kill: Callable[[P], object]) -> P:
+    """What ``start`` starts in a namespace; ``kill`` gets it if the caller is interrupted meanwhile."""
+    return start() if netns is None else namespaces.within(netns, start, kill)
 
 
 def run(
@@ -93,12 +87,13 @@ def run(
     timeout_s: float = DEFAULT_TIMEOUT_S,
     check: bool = True,
     env: Mapping[str, str] | None = None,
-    starting: Starting = _here,
+    netns: str | None = None,
 ) -> Completed:
     """Run a program to its end.
 
     CommandFailed if it fails (with ``check``) or outlives ``timeout_s``; RequirementError if it does not
-    exist or may not be executed. If interrupted, it is killed with all that it started.
+    exist or may not be executed; NotEntered if nothing can be started in ``netns``. If interrupted, it is
+    killed with all that it started.
     """
     started = time.monotonic()
 
@@ -113,7 +108,7 @@ def run(
             errors="replace",
         )
 
-    process = starting(start, _kill)
+    process = _started(netns, start, _kill)
     try:
         stdout, stderr = process.communicate(input, timeout=timeout_s)
     except BaseException as error:
@@ -153,7 +148,7 @@ def missing(program: str) -> RequirementError:
 
 @contextlib.contextmanager
 def spawned(
-    argv: Sequence[str], *, log: Path, output: Path | None, env: Mapping[str, str], starting: Starting
+    argv: Sequence[str], *, log: Path, output: Path | None, env: Mapping[str, str], netns: str | None
 ) -> Iterator[subprocess.Popen[bytes]]:
     """A program that runs while the context lasts; see ``Host.daemon``."""
     with log.open("ab") as errors, (output or log).open("ab") as out:
@@ -161,7 +156,7 @@ def spawned(
         def start() -> subprocess.Popen[bytes]:
             return _popen(argv, env=env, stdout=out, stderr=errors)
 
-        process = starting(start, stop)
+        process = _started(netns, start, stop)
     try:
         yield process
     finally:

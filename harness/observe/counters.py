@@ -309,10 +309,15 @@ def _names(hosts: Sequence[ReadableHost]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(host.name for host in hosts))
 
 
-def _identity(host: ReadableHost, *, with_place: bool) -> tuple[object, object]:
-    """What identifies a host's kernel, and its interfaces: one machine may have two names."""
+def kernel_of(host: ReadableHost) -> object:
+    """What identifies a host's kernel: one machine may have two names."""
     (boot,) = host.read_files([BOOT_ID])
-    kernel: object = boot.strip() or host.kernel
+    return boot.strip() or host.kernel
+
+
+def _identity(host: ReadableHost, *, with_place: bool) -> tuple[object, object]:
+    """What identifies a host's kernel, and its interfaces."""
+    kernel = kernel_of(host)
     if not with_place:
         return kernel, None
     namespace = host.run(["readlink", "/proc/self/ns/net"], check=False).stdout.strip()

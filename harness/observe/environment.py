@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -43,7 +44,8 @@ def describe(
     known: dict[object, dict[str, object]] = {}
     for host in (hosts := tuple(hosts)):
         if (place := (host.kernel, host.netns)) not in known:
-            known[place] = describe_host(host, tools=versions(host, more) if tools is None else tools)
+            told = versions(host, more) if tools is None else dict(tools)
+            known[place] = {**describe_kernel(host), "tools": told}
     return {
         "hosts": {
             **{host.name: known[host.kernel, host.netns] for host in hosts},
@@ -52,15 +54,10 @@ def describe(
     }
 
 
-def describe_host(host: Host, *, tools: Mapping[str, str]) -> dict[str, object]:
-    """Kernel, processor and memory of one host, as it reports them, and the versions of its tools."""
-    return {**_describe_kernel(host), "tools": dict(tools)}
-
-
 def describe_hop(hop: Hop) -> dict[str, object]:
     """Where a hop is, its kernel, processor and memory; or why that is unknown."""
     try:
-        return {"address": hop.address, **_describe_kernel(hop)}
+        return {"address": hop.address, **describe_kernel(hop)}
     except HopLost as lost:
         return {"address": hop.address, "lost": lost.message}
 
@@ -68,11 +65,12 @@ def describe_hop(hop: Hop) -> dict[str, object]:
 def describe_machine(machine: ReadableHost) -> dict[str, object]:
     """The machine that a lab runs on, which the lab cannot see; without facts that say more about its owner
     than about figures."""
-    found = _describe_kernel(machine)
+    found = describe_kernel(machine)
     return {name: fact for name, fact in found.items() if name not in ("kernel_command_line", "uptime")}
 
 
-def _describe_kernel(host: ReadableHost) -> dict[str, object]:
+def describe_kernel(host: ReadableHost) -> dict[str, object]:
+    """Kernel, processor and memory of one host, as it reports them."""
     more = ("/proc/cpuinfo", "/proc/meminfo", "/proc/loadavg", "/etc/os-release")
     values = host.read_files([*FILES.values(), *more])
     cpuinfo, meminfo, load, release = values[len(FILES) :]
@@ -81,12 +79,13 @@ def _describe_kernel(host: ReadableHost) -> dict[str, object]:
     }
     # A user-mode kernel has no real processor, and each program that is started there takes its time.
     seen = host.run(["lscpu"], check=False).stdout if USER_MODE not in cpuinfo else ""
-    mhz = [float(value) for value in _fields(cpuinfo, "cpu MHz") if value.replace(".", "").isdecimal()]
+    mhz = [float(value) for value in re.findall(r"\ncpu MHz\s*: ([0-9]+(?:\.[0-9]+)?)\n", cpuinfo)]
     found: dict[str, object] = {
         "frequency_mhz": round(sum(mhz) / len(mhz), 1) if mhz else "",
         "hypervisor": _field(seen, "Hypervisor vendor") or ("none" if seen else ""),
         "load": load.partition(" ")[0],
-        "distribution": _release(release),
+        # os-release(5)
+        "distribution": _field(release, "PRETTY_NAME", "=").strip("\"'"),
     }
     return {
         **facts,
@@ -97,19 +96,10 @@ def _describe_kernel(host: ReadableHost) -> dict[str, object]:
     }
 
 
-def _release(text: str) -> str:
-    """The name in os-release(5): ``PRETTY_NAME="Debian GNU/Linux 12 (bookworm)"``."""
-    lines = [line.partition("=")[2] for line in text.splitlines() if line.startswith("PRETTY_NAME=")]
-    return lines[0].strip("\"'") if lines else ""
-
-
-def _field(text: str, name: str) -> str:
-    return next(iter(_fields(text, name)), "")
-
-
-def _fields(text: str, name: str) -> list[str]:
-    parts = [line.partition(":") for line in text.splitlines()]
-    return [value.strip() for key, _, value in parts if key.strip() == name]
+def _field(text: str, name: str, separator: str = ":") -> str:
+    """The value of the first line of this name, "" if there is none."""
+    parts = (line.partition(separator) for line in text.splitlines())
+    return next((value.strip() for key, _, value in parts if key.strip() == name), "")
 
 
 VERSIONS = r"""

@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from harness.hosts import runner
+from harness.hosts import ReadableHost, runner
 from harness.hosts.remote import HELLO_DEADLINE_S, SSH_FAILURES, explain, ssh_command
 from harness.hosts.runner import Completed
 from harness.model.errors import HopLost, RequirementError
@@ -35,7 +35,7 @@ NEEDS = "a hop needs sh, cat and Linux's /proc: leave it out if it has none"
 FAILURES = (*SSH_FAILURES, ("not found", NEEDS), ("No such file", NEEDS))
 
 
-class Hop:
+class Hop(ReadableHost):
     """A machine between the ends. ``address`` is for people: where it is."""
 
     def __init__(self, name: str, address: str, argv: Sequence[str], log: Path) -> None:

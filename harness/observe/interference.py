@@ -20,7 +20,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
@@ -31,7 +31,7 @@ from harness.hosts import Host, programs
 from harness.model import Plan
 from harness.model.errors import CommandFailed, RequirementError
 from harness.model.telemetry import Others
-from harness.observe.counters import BOOT_ID
+from harness.observe.counters import kernel_of
 from harness.observe.programs import interference as looks
 
 LIVE = "machine.live"
@@ -113,8 +113,7 @@ def _machines(hosts: Sequence[Host], proc: Path) -> Iterator[_Machine]:
     """The machines of the hosts: two hosts may share one, with a process namespace of the run's for each."""
     kernels: dict[object, list[Host]] = {}
     for host in hosts:
-        (boot,) = host.read_files([BOOT_ID])
-        kernels.setdefault(boot.strip() or host.kernel, []).append(host)
+        kernels.setdefault(kernel_of(host), []).append(host)
     for same in kernels.values():
         asked = (host.run(["readlink", "/proc/self/ns/pid"], check=False).stdout.strip() for host in same)
         yield _Machine(
@@ -276,23 +275,6 @@ def looking(folder: Path, lab_daemon: int | None = None) -> Iterator[None]:
             file.unlink(missing_ok=True)
 
 
-@dataclass(kw_only=True)
-class _Bound:
-    """What the programs that are bound to one processor have done by now, and how long it was idle by the
-    last look."""
-
-    ran_ns: int = 0
-    waited_ns: int = 0
-    looked_at_ns: int = 0
-    idle_ns: int = 0
-
-    def was_busy(self, at_ns: int, idle_ns: int) -> bool:
-        """Whether the core was hardly ever idle since the last look; the first one follows none."""
-        busy = self.looked_at_ns > 0 and idle_ns - self.idle_ns <= IDLE_PART * (at_ns - self.looked_at_ns)
-        self.looked_at_ns, self.idle_ns = at_ns, idle_ns
-        return busy
-
-
 class Pace:
     """How fast a processor works, measured again and again: the processor time of a fixed piece of work. A
     busy second hyperthread of the core makes it longer.
@@ -333,6 +315,24 @@ def _piece_of_work_ns() -> int:
     for number in range(1000):
         total += number & 7
     return max(1, time.thread_time_ns() - began_ns)
+
+
+@dataclass(kw_only=True)
+class _Bound:
+    """What the programs that are bound to one processor have done by now, how fast it works, and how long it
+    was idle by the last look."""
+
+    ran_ns: int = 0
+    waited_ns: int = 0
+    looked_at_ns: int = 0
+    idle_ns: int = 0
+    pace: Pace = field(default_factory=Pace)
+
+    def was_busy(self, at_ns: int, idle_ns: int) -> bool:
+        """Whether the core was hardly ever idle since the last look; the first one follows none."""
+        busy = self.looked_at_ns > 0 and idle_ns - self.idle_ns <= IDLE_PART * (at_ns - self.looked_at_ns)
+        self.looked_at_ns, self.idle_ns = at_ns, idle_ns
+        return busy
 
 
 class Standstill:
@@ -380,10 +380,9 @@ class Sampler:
         self._roots = [str(os.getpid()), *([] if lab_daemon is None else [str(lab_daemon)])]
         self._seen: dict[str, tuple[int, int]] = {}
         self._cores: dict[int, _Bound] = {}
-        self._siblings: dict[int, tuple[int, ...]] = {}
         # A hypervisor hides which hyperthreads share a core. On bare metal that is known, and there the pace
         # mostly follows the core's clock frequency, which follows the load.
-        self._paces: dict[int, Pace] | None = {} if _is_virtual() else None
+        self._takes_paces = _is_virtual()
         self._ours_ns = 0
         self._still = Standstill()
         self._written_ns = 0
@@ -471,15 +470,11 @@ class Sampler:
     def _core(
         self, at_ns: int, number: int, bound: _Bound, idle: Sequence[int], stolen: Sequence[int]
     ) -> Core:
-        if number not in self._siblings:
-            self._siblings[number] = _hyperthreads(number)
-        siblings = [n for n in self._siblings[number] if n < len(idle) and n not in self._cores]
-        pace = Pace()
-        if self._paces is not None:
-            pace = self._paces.setdefault(number, pace)
-            if bound.was_busy(at_ns, idle[number]):
-                with contextlib.suppress(OSError):
-                    pace.take(number)
+        siblings = [n for n in _hyperthreads(number) if n < len(idle) and n not in self._cores]
+        pace = bound.pace
+        if bound.was_busy(at_ns, idle[number]) and self._takes_paces:
+            with contextlib.suppress(OSError):
+                pace.take(number)
         return Core(
             number=number,
             idle_ns=idle[number],
@@ -508,6 +503,7 @@ def _is_virtual() -> bool:
     return flags is not None and "hypervisor" in flags[1].split()
 
 
+@functools.cache
 def _hyperthreads(number: int) -> tuple[int, ...]:
     """The other hyperthreads of a processor's core, as far as a hypervisor shows them: ``0,4`` or ``0-1``
     (sysfs)."""

@@ -80,21 +80,19 @@ def test_what_a_machine_says_of_itself() -> None:
 
 @pytest.mark.parametrize(("lscpu", "hypervisor"), [("Architecture: x86_64\n", "none"), ("", None)])
 def test_bare_metal_is_distinguished_from_what_is_not_known(lscpu: str, hypervisor: str | None) -> None:
-    facts = environment.describe_host(asked(lscpu), tools={})
+    facts = environment.describe_kernel(asked(lscpu))
     assert facts.get("hypervisor") == hypervisor
     found = machine_of({"hosts": {"target": facts}}, "target")
     assert (found.hypervisor, "virtual" in found.in_words()) == (hypervisor, False)
 
 
 def test_a_processor_without_a_name_in_proc_has_that_of_lscpu() -> None:
-    facts = environment.describe_host(asked(cpuinfo="processor\t: 0\nBogoMIPS\t: 50.00\n"), tools={})
+    facts = environment.describe_kernel(asked(cpuinfo="processor\t: 0\nBogoMIPS\t: 50.00\n"))
     assert (facts["cpu"], facts["cpus"]) == ("Some ARM", 1) and "frequency_mhz" not in facts
 
 
 def test_a_user_mode_kernel_is_not_asked_what_its_processor_is() -> None:
-    facts = environment.describe_host(
-        asked(cpuinfo="processor\t: 0\nvendor_id\t: User Mode Linux\n"), tools={}
-    )
+    facts = environment.describe_kernel(asked(cpuinfo="processor\t: 0\nvendor_id\t: User Mode Linux\n"))
     assert "hypervisor" not in facts and facts["cpu"] == ""
 
 

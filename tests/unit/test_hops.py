@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from harness.hosts import ReadableHost
 from harness.hosts.runner import Completed, await_condition
 from harness.model.errors import CommandFailed, HopLost, RequirementError, UsageError
 from harness.model.probing import Ping
@@ -190,7 +191,7 @@ def test_doctor_says_whether_it_answers(tools: Path) -> None:
 # Counted next to the hosts
 
 
-class Router:
+class Router(ReadableHost):
     """A hop whose counters go up with each look, and which is lost after ``looks`` of them."""
 
     def __init__(self, name: str, *, boot: str, place: str = "net:[1]", looks: int = 100) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from harness import hosts
-from harness.hosts import NamespaceHost
+from harness.hosts import NamespaceHost, namespaces
 from harness.hosts.runner import await_condition
 
 PATIENCE_S = 60.0
@@ -22,7 +22,7 @@ def host(monkeypatch: pytest.MonkeyPatch) -> NamespaceHost:
     def within(_netns: str, act: Callable[[], object], *_undo: object) -> object:
         return act()
 
-    monkeypatch.setattr(hosts, "within", within)
+    monkeypatch.setattr(namespaces, "within", within)
     return NamespaceHost("target", "harness-beef-0")
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Callable
 from concurrent.futures import Future
+from pathlib import Path
 
 import pytest
 
@@ -75,10 +75,12 @@ def test_an_absent_namespace_is_not_entered_and_nothing_is_done() -> None:
     assert NamespaceHost("none", "harness-none").run(["true"], check=False).status != 0
 
 
-def test_what_was_made_for_an_interrupted_caller_is_undone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_made_for_an_interrupted_caller_is_undone(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr(namespaces, "_enter", lambda _file: None)
-    monkeypatch.setattr(os, "open", lambda *_: 0)
-    monkeypatch.setattr(os, "close", lambda *_: None)
+    monkeypatch.setattr(namespaces, "NETNS", tmp_path)
+    (tmp_path / "any").touch()
     undone: list[str] = []
 
     class Later(Future[object]):

@@ -163,7 +163,7 @@ class Agent:
         raise NoMoreRequests("")
 
     def do_run(self, request: Message) -> Message | None:
-        process = self.start(request, subprocess.PIPE, subprocess.PIPE)
+        process = self.start(request)
         if process is None:
             return {"missing": request["argv"][0]}
         self.running[request["id"]] = process
@@ -194,7 +194,7 @@ class Agent:
         )
 
     def do_spawn(self, request: Message) -> Message | None:
-        process = self.start(request, subprocess.PIPE, subprocess.PIPE)
+        process = self.start(request)
         if process is None:
             return {"missing": request["argv"][0]}
         number = request["id"]
@@ -302,14 +302,14 @@ class Agent:
 
     # Starting and ending
 
-    def start(self, request: Message, out: int, err: int) -> subprocess.Popen[bytes] | None:
+    def start(self, request: Message) -> subprocess.Popen[bytes] | None:
         """Start a program in a session of its own; None if it does not exist or may not be executed."""
         try:
             return subprocess.Popen(
                 request["argv"],
                 stdin=subprocess.DEVNULL if request.get("input") is None else subprocess.PIPE,
-                stdout=out,
-                stderr=err,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
                 env=environment(request.get("env")),
                 start_new_session=True,
             )

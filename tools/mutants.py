@@ -1,7 +1,7 @@
 """Which changes of a module do its tests not notice? Mutation testing, with the operators of cosmic-ray.
 
     pip install cosmic-ray
-    python tools/mutants.py harness/analysis/stats.py tests/unit/test_stats.py
+    python tools/mutants.py harness/analysis/stats.py tests/unit/analysis/test_stats.py
 
 Each mutant is tried in a fork, without a new interpreter: a second each. It prints those that survive, as
 differences. Of the other operators that can stand at one place, two are tried. Annotations, imports and heads

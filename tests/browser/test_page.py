@@ -19,10 +19,10 @@ from harness.documents import page as documents
 from harness.model.telemetry import ProcessorUse, RoundTrips, Telemetry
 from harness.planning import probe_plan
 from harness.report import load, render
+from tests.unit.documents.test_documents import run_of_probes
 from tests.unit.results_folder import ENVIRONMENT, made_plan, write
-from tests.unit.test_documents import run_of_probes
-from tests.unit.test_table import HOSTILE, matrix, record
-from tests.unit.test_views import tcp
+from tests.unit.table.test_table import HOSTILE, matrix, record
+from tests.unit.table.test_views import tcp
 
 OLD = Path(__file__).parents[1] / "data" / "schema-1" / "results"
 NEEDED = {"chromium": "chromium", "chromedriver": "chromium-driver"}

@@ -47,17 +47,17 @@ from harness.table.options import Table, TableCell
 from harness.table.views import View
 from harness.table.views import build as build_view
 from harness.table.views import render as render_view
-from tests.unit import test_teardown as teardown
 from tests.unit.command import harness
+from tests.unit.explain.test_explain import columns as explained_columns
+from tests.unit.explain.test_explain import plan_of_them
 from tests.unit.fakes import World
+from tests.unit.observe.test_disturbance import HOSTS, disturbed, others
 from tests.unit.results_folder import ENVIRONMENT, made_plan, write
-from tests.unit.test_comparison import run as run_of
-from tests.unit.test_comparison import side
-from tests.unit.test_disturbance import HOSTS, disturbed, others
-from tests.unit.test_explain import columns as explained_columns
-from tests.unit.test_explain import plan_of_them
-from tests.unit.test_table import record, repeats, transfer
-from tests.unit.test_views import tcp
+from tests.unit.runs import test_teardown as teardown
+from tests.unit.table.test_comparison import run as run_of
+from tests.unit.table.test_comparison import side
+from tests.unit.table.test_table import record, repeats, transfer
+from tests.unit.table.test_views import tcp
 
 LAB_ENVIRONMENT: dict[str, Any] = {
     **ENVIRONMENT,

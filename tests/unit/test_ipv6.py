@@ -40,7 +40,7 @@ from harness.testbeds import testbed
 from harness.testbeds.lab import boot
 from tests import flat
 from tests.unit.fakes import ethernet
-from tests.unit.test_results import record
+from tests.unit.results.test_results import record
 
 NEAR, FAR = "2001:2:0:3::1", "2001:2:0:3::2"
 WIRED = over_ip(load_link("wired"), IPV6)

@@ -29,6 +29,12 @@ def test_each_room_is_in_one_layer() -> None:
     assert sorted(found) == [file.parent.name for file in READMES]
 
 
+def test_the_tests_of_a_room_are_in_a_folder_of_its_name() -> None:
+    folders = {file.parent for file in (PROJECT / "tests" / "unit").glob("*/test_*.py")}
+    assert sorted(folder.name for folder in folders) == [file.parent.name for file in READMES]
+    assert all((folder / "__init__.py").exists() for folder in folders)
+
+
 @pytest.mark.parametrize("file", READMES, ids=lambda file: file.parent.name)
 def test_a_room_names_modules_that_it_has(file: Path) -> None:
     _, said, _ = file.read_text(encoding="utf-8").split("\n\n", 2)

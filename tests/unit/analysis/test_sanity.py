@@ -1,0 +1,201 @@
+"""Figures that cannot be are found, and those that are only good are not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from harness.analysis.sanity import Findings, as_found, check, contradictions
+from harness.model import ClientPart, Duplex, Io, Latency, LinkProfile, Proof, Record, Status
+from harness.parse.disks import load_disk
+from harness.parse.profiles import load_link
+from tests import flat
+from tests.unit.table.test_table import record
+
+GIGABIT = LinkProfile(
+    name="wired",
+    title="Gigabit Ethernet",
+    emulated=True,
+    rate_bit_s=10**9,
+    delay_us=50,
+    frame_overhead_bytes=24,
+)
+AIR = LinkProfile(
+    name="wifi",
+    title="WiFi",
+    emulated=True,
+    rate_bit_s=50 * 10**6,
+    duplex=Duplex.HALF,
+    frame_overhead_bytes=0,
+)
+
+
+def side(mb_s: float, **latency: Any) -> Io:
+    moved = round(mb_s * 1e6)
+    return Io(bytes=moved, ios=moved // 4096, runtime_ns=10**9, latency=Latency(**latency))
+
+
+def remote(**changes: Any) -> Record:
+    return record(**{"workload": "w", "write": None, "read": None} | changes)
+
+
+def local(**changes: Any) -> Record:
+    return remote(link="local", **changes)
+
+
+@pytest.mark.parametrize(
+    ("link", "read", "write", "fits"),
+    [
+        (GIGABIT, 123.0, None, True),  # all that a frame carries besides its overhead
+        (GIGABIT, 126.0, None, False),
+        (GIGABIT, None, 126.0, False),
+        (GIGABIT, 120.0, 120.0, True),  # full duplex
+        (AIR, 6.2, None, True),
+        (AIR, 4.0, 4.0, False),  # the air is shared
+        (AIR, 3.0, 3.0, True),
+        (LinkProfile(name="x", title="x", emulated=False), 9000.0, 9000.0, True),  # not shaped
+    ],
+)
+def test_no_link_carries_more_than_its_rate(
+    link: LinkProfile, read: float | None, write: float | None, fits: bool
+) -> None:
+    found = check(
+        remote(read=None if read is None else side(read), write=None if write is None else side(write)),
+        link=link,
+    )
+    assert (found.reasons == ()) is fits
+    assert fits or "but the link carries at most" in found.reasons[0]
+
+
+def test_no_io_is_faster_than_the_round_trip() -> None:
+    assert check(remote(read=side(1.0, min_ns=101_000)), link=GIGABIT) == Findings()
+    (reason,) = check(remote(read=side(1.0, min_ns=90_000)), link=GIGABIT).reasons
+    assert reason == "an I/O took 90.0 us, but the link's round trip alone takes 100 us"
+
+
+def test_several_initiators_have_a_link_each_and_need_not_be_slower_than_one_disk() -> None:
+    parts = [
+        ClientPart(initiator=f"initiator{n}", status=Status.OK, read=side(120.0, min_ns=101_000))
+        for n in "12"
+    ]
+    both = remote(initiators=2, clients=tuple(parts), read=side(240.0, mean_ns=50_000))
+    disk = [local(read=side(130.0, mean_ns=100_000))]
+    assert check(both, link=GIGABIT, local=disk) == Findings()
+    parts[1] = msgspec.structs.replace(parts[1], read=side(130.0))
+    both = msgspec.structs.replace(both, clients=tuple(parts))
+    (reason,) = check(both, link=GIGABIT, local=disk).reasons
+    assert reason.startswith("measured 130.00 MB/s, but the link carries at most")
+
+
+@pytest.mark.parametrize(
+    ("ends", "rate_bit_s"),
+    [
+        ([{"kind": "ethernet", "speed_mbit_s": 1000}, {"kind": "ethernet", "speed_mbit_s": 100}], 10**8),
+        ([{"kind": "ethernet", "speed_mbit_s": 2500}, {"kind": "virtual", "speed_mbit_s": 10}], 25 * 10**8),
+        ([{"kind": "ethernet"}, {}], None),
+    ],
+)
+def test_a_real_link_is_as_fast_as_the_slower_card(
+    ends: list[dict[str, object]], rate_bit_s: int | None
+) -> None:
+    link = LinkProfile(name="eth0", title="eth0", emulated=False, interface="eth0")
+    assert as_found(link, ends).rate_bit_s == rate_bit_s
+
+
+@pytest.mark.parametrize("link", ["local", "wired"])
+@pytest.mark.parametrize(
+    ("name", "most_mb_s"), [("hdd-7200", 78.0), ("sata-ssd", 532.48), ("nvme", 2491.8), ("ram", None)]
+)
+def test_no_modelled_disk_moves_more_than_its_rate(name: str, most_mb_s: float | None, link: str) -> None:
+    disk = load_disk(name)
+    ahead = disk.moving.read_ahead_bytes / 1e6 if disk.moving else 0.0
+    most = (most_mb_s or 90_000.0) + ahead
+    assert check(remote(link=link, write=side(1.01 * most)), disk=disk) == Findings()
+    found = check(remote(link=link, write=side(1.1 * most)), disk=disk).reasons
+    assert len(found) == (0 if most_mb_s is None else 1)
+    assert most_mb_s is None or "but the disk moves at most" in found[0]
+
+
+def test_no_disk_is_faster_behind_a_network() -> None:
+    disk = [
+        local(write=side(100.0)),
+        local(write=side(60.0)),
+        local(write=side(900.0), status=Status.INVALID),
+    ]
+    assert check(remote(write=side(109.0)), link=None, local=disk) == Findings()
+    found = check(remote(write=side(120.0)), link=None, local=disk)
+    assert found.reasons == ()
+    assert found.warnings == (
+        "writes are faster than to the disk without a network: something in between may cache them",
+    )
+    assert check(remote(write=side(900.0)), link=None) == Findings()
+
+
+def test_a_latency_below_the_local_one_is_odd() -> None:
+    disk = [local(read=side(1.0, mean_ns=100_000)), local(read=side(1.0, mean_ns=300_000))]
+    assert check(remote(read=side(1.0, mean_ns=95_000)), link=None, local=disk) == Findings()
+    found = check(remote(read=side(1.0, mean_ns=50_000)), link=None, local=disk)
+    assert found.reasons == ()
+    assert found.warnings == ("a read takes less time than without the network: something may cache it",)
+
+
+def test_of_the_local_disk_nothing_is_impossible() -> None:
+    assert check(local(read=side(9000.0, min_ns=1)), link=None, local=[local(read=side(1.0))]) == Findings()
+
+
+@pytest.mark.parametrize("name", ["wired", "wifi", "fast-ethernet", "10g", "wan"])
+def test_each_link_that_comes_with_the_harness_may_be_used_to_nine_tenths(name: str) -> None:
+    link = load_link(name)
+    assert link is not None and link.rate_bit_s is not None
+    assert check(remote(read=side(0.9 * link.rate_bit_s / 8e6)), link=link) == Findings()
+
+
+MEASURED = remote(
+    read=Io(
+        bytes=8_212_480,
+        ios=2005,
+        runtime_ns=1_001_000_000,
+        latency=Latency(mean_ns=5e5, min_ns=2e5, max_ns=15e6, p50_ns=4e5, p99_ns=18e5, p99_9_ns=33e5),
+    ),
+    fio_ns=1_001_000_000,
+    block_bytes=4096,
+    proof=Proof(link_bytes_initiator=9_828_714, link_bytes_target=9_828_714),
+)
+
+
+def test_what_was_measured_does_not_contradict_itself() -> None:
+    assert MEASURED.read is not None
+    unknown = flat.changed(MEASURED, fio_ns=0, block_bytes=None, proof=None)
+    several = msgspec.structs.replace(
+        MEASURED,
+        proof=None,
+        clients=(ClientPart(initiator="initiator", status=Status.OK, read=MEASURED.read),),
+    )
+    for fine in (
+        MEASURED,
+        unknown,
+        several,
+        local(read=MEASURED.read, proof=Proof(link_bytes_initiator=0, link_bytes_target=0)),
+    ):
+        assert contradictions(fine) == []
+
+
+@pytest.mark.parametrize(
+    ("edited", "words"),
+    [
+        ({"bytes": 9_000_000_000}, "fio moved 9000000000 bytes, but only 9828714 crossed the link"),
+        ({"runtime_ns": 1}, "fio measured for 1001000000 ns, but its I/Os took 1 ns"),
+        ({"ios": 1}, "1 I/Os of 4096 bytes moved 8212480 bytes"),
+        ({"mean_ns": 9e7}, "its mean latency (9e+07 ns) is above its max (1.5e+07 ns)"),
+        ({"p50_ns": 9e7}, "its p50 latency (9e+07 ns) is above its p99 (1.8e+06 ns)"),
+    ],
+)
+def test_one_edited_figure_contradicts_the_others(edited: dict[str, Any], words: str) -> None:
+    io = MEASURED.read
+    assert io is not None
+    latency = {name: value for name, value in edited.items() if name in Latency.__struct_fields__}
+    rest = {name: value for name, value in edited.items() if name not in latency}
+    io = msgspec.structs.replace(io, latency=msgspec.structs.replace(io.latency, **latency), **rest)
+    assert words in contradictions(msgspec.structs.replace(MEASURED, read=io))

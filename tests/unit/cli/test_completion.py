@@ -1,0 +1,120 @@
+"""Completion: what the last word can become, and that the shells ask for it."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+import typer
+
+from harness.cli import COMMANDS, app
+from harness.model import TRANSPORTS
+from harness.parse.jobfile import load_jobs
+from tests.unit.command import harness
+
+
+def offered(cwd: Path, *words: str) -> list[str]:
+    """What fish is told, which takes one candidate a line."""
+    asked = {
+        "_HARNESS_COMPLETE": "complete_fish",
+        "_TYPER_COMPLETE_FISH_ACTION": "get-args",
+        "_TYPER_COMPLETE_ARGS": " ".join(["harness", *words]),
+    }
+    with mock.patch.dict(os.environ, asked):
+        done = harness(cwd=cwd)
+    assert done.stderr == ""
+    return [line.partition("\t")[0] for line in done.stdout.split("\n") if line]
+
+
+@pytest.mark.parametrize(
+    ("typed", "found"),
+    [
+        (["doc"], ["documents", "doctor"]),
+        (["lab", "sta"], ["start", "status"]),
+        (["lab", "start", "--id"], ["--idle"]),
+        (["run", "--link", "wifi-"], ["wifi-ac", "wifi-ax"]),
+        (["run", "--link", "wired", "--protect", "macsec+null"], ["macsec+null-sha256"]),
+        (["run", "--ipsec", "off,null"], ["off,null-sha256"]),
+        (["run", "--ipsec", "wireg"], []),
+        (["run", "--transport", ""], list(TRANSPORTS)),
+        (["run", "--profile", ""], ["document", "modern"]),
+        (["run", "--profile", "modern", "--workload", ""], [w.name for w in load_jobs("modern")[1]]),
+        (["run", "--profile", "./none.fio", "--workload", ""], []),
+        (
+            ["probe", "--profile", "document-00"],
+            [f"document-00{n}" for n in ("0", "1", "1-tenth", "2", "3", "4")],
+        ),
+        (["run", "--auth", ""], ["psk", "cert"]),
+        (["run", "--results", ""], []),
+        (["table", "results"], []),
+        (["no-such-command", "--x"], []),
+    ],
+)
+def test_the_last_word_becomes_what_may_stand_there(
+    typed: list[str], found: list[str], tmp_path: Path
+) -> None:
+    assert offered(tmp_path, *typed) == found
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_option_of_every_command_is_offered(name: str, tmp_path: Path) -> None:
+    main: Any = typer.main.get_command(app)
+    command = main.commands[name].real
+    for words, each in [
+        ([], command),
+        *(([sub], each) for sub, each in getattr(command, "commands", {}).items()),
+    ]:
+        flags = {flag for option in each.params for flag in (*option.opts, *option.secondary_opts)}
+        found = set(offered(tmp_path, name, *words, "-"))
+        assert found == {flag for flag in flags if flag.startswith("-")} | {"--help"}
+        assert not words or words[0] in offered(tmp_path, name, "")
+
+
+def test_links_of_the_users_are_offered(tmp_path: Path) -> None:
+    (tmp_path / "profiles" / "links").mkdir(parents=True)
+    (tmp_path / "profiles" / "links" / "zebra.toml").touch()
+    assert offered(tmp_path, "run", "--link", "z") == ["zebra"]
+
+
+BASH = """
+eval "$(_HARNESS_COMPLETE=source_bash harness)"
+COMP_WORDS=(harness lab sta) COMP_CWORD=2
+_harness_completion harness
+echo "${COMPREPLY[@]}"
+"""
+FISH = """
+_HARNESS_COMPLETE=source_fish harness | source
+complete -C "harness lab sta" | cut -f 1 | string join " "
+"""
+ZSH = """
+compdef() { :; }
+_arguments() { echo $1; }
+eval "$(_HARNESS_COMPLETE=source_zsh harness)"
+words=(harness lab sta) CURRENT=3
+_harness_completion
+"""
+
+
+@pytest.mark.parametrize(("shell", "script"), [("bash", BASH), ("fish", FISH), ("zsh", ZSH)])
+def test_shells_offer_it(tmp_path: Path, shell: str, script: str) -> None:
+    if shutil.which(shell) is None:
+        pytest.skip(f"{shell} is not installed")
+    command = tmp_path / "harness"
+    command.write_text(f'#!/bin/sh\nexec {sys.executable} -m harness "$@"\n', encoding="utf-8")
+    command.chmod(0o755)
+    project = str(Path(__file__).parents[3])
+    env = {
+        **os.environ,
+        "PATH": f"{tmp_path}:{os.environ['PATH']}",
+        "PYTHONPATH": project,
+        "HOME": str(tmp_path),
+    }
+    done = subprocess.run([shell, "-c", script], env=env, capture_output=True, text=True, check=True)
+    assert set(re.findall(r"\bsta\w+", done.stdout)) == {"start", "status"}, done

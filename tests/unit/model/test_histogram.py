@@ -1,0 +1,78 @@
+"""Histograms: against the percentiles that fio itself reports of the same bins, and sorted samples."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.model.histogram import Histogram, merge
+
+# fio 3.33 on a 4 MiB file: two jobs, one of which reads, writes and syncs; cut down to jobs and results.
+REAL = json.loads((Path(__file__).parents[1] / "data" / "fio-3.33-jsonplus.json").read_text(encoding="utf-8"))
+DIRECTIONS: dict[str, dict[str, Any]] = {
+    f"{job['jobname']} {name}": job[name]
+    for job in REAL["jobs"]
+    for name in ("read", "write", "sync")
+    if job[name].get("io_bytes") or job[name]["lat_ns"].get("bins")
+}
+
+
+def histogram_of(direction: dict[str, Any]) -> Histogram:
+    return Histogram({int(ns): count for ns, count in direction["lat_ns"]["bins"].items() if count})
+
+
+LEVELS = (1, 25, 50, 75, 90, 95, 99, 99.9, 99.99, 100)
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS.values(), ids=list(DIRECTIONS))
+def test_percentiles_are_those_that_fio_reports(direction: dict[str, Any]) -> None:
+    histogram = histogram_of(direction)
+    reported = direction["lat_ns"]
+    assert len(reported["percentile"]) == 6
+    for percent, value_ns in reported["percentile"].items():
+        assert histogram.percentile_ns(float(percent)) == value_ns, percent
+    assert histogram.count == reported["N"]
+    mean_ns = sum(ns * count for ns, count in histogram.bins.items()) / histogram.count
+    assert mean_ns == pytest.approx(reported["mean"], rel=1 / 128)
+
+
+def test_percentiles_of_a_union_are_those_of_all_its_samples() -> None:
+    parts = [histogram_of(direction) for direction in DIRECTIONS.values()]
+    union = merge(parts)
+    samples = sorted(value for part in parts for value in Counter(part.bins).elements())
+    assert union.count == len(samples) == sum(part.count for part in parts)
+    for percent in LEVELS:
+        position = -(-round(percent * 100) * len(samples) // 10_000)
+        assert union.percentile_ns(percent) == samples[position - 1], percent
+
+
+def test_the_mean_of_percentiles_is_not_the_percentile() -> None:
+    fast, slow = Histogram({1000: 990, 2000: 10}), Histogram({50_000: 1000})
+    assert merge([fast, slow]).percentile_ns(50) == 2000
+    assert (fast.percentile_ns(50) + slow.percentile_ns(50)) / 2 == 25_500
+
+
+def test_order_and_grouping_of_merges_do_not_matter() -> None:
+    source = random.Random(3)  # noqa: S311 -- no secret
+    parts = [Histogram(dict(Counter(source.choices(range(1, 40), k=200)))) for _ in range(5)]
+    at_once = merge(parts)
+    assert merge(reversed(parts)) == at_once
+    assert merge([merge(parts[:2]), merge(parts[2:])]) == at_once
+    assert merge([]) == Histogram()
+
+
+@pytest.mark.parametrize("q", [0, -1, 100.1, float("nan"), float("inf")])
+def test_a_percentile_is_of_a_hundred(q: float) -> None:
+    with pytest.raises(ValueError, match="percentile"):
+        Histogram({1: 1}).percentile_ns(q)
+
+
+def test_nothing_can_be_said_of_no_ios() -> None:
+    with pytest.raises(ValueError, match="no I/Os"):
+        Histogram().percentile_ns(50)
+    assert Histogram().count == 0

@@ -1,0 +1,718 @@
+"""What others take of a machine: from counters to a share, who is left out for it, and who looks."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from harness.analysis import disturbance
+from harness.analysis.disturbance import THRESHOLD, Core, MachineSample
+from harness.hosts import NamespaceHost, programs
+from harness.model import Clock, Record, Status
+from harness.model.telemetry import Others, Telemetry
+from harness.observe import interference
+from harness.observe.interference import (
+    LIVE,
+    SLOT_BYTES,
+    SLOTS,
+    FromOutside,
+    OnMachines,
+    Pace,
+    Sampler,
+    Standstill,
+    _machines,
+    looking,
+)
+from tests.unit.fakes import World
+from tests.unit.results_folder import made_plan
+from tests.unit.table.test_table import record
+
+S = 10**9
+PATIENCE_S = 60.0
+ZERO = MachineSample(at_ns=0, processors=2, idle_ns=0, stolen_ns=(0, 0), ours_ns=0, until_ns=0)
+CORE = Core(number=1, idle_ns=0, stolen_ns=0, ran_ns=0, waited_ns=0)
+HOSTS = ("initiator", "target")
+
+
+def after(seconds: float, core: dict[str, Any] | None = None, **changes: Any) -> MachineSample:
+    """A look so many seconds after ``ZERO``; times in ``changes`` and ``core`` are in seconds."""
+
+    def in_ns(fields: dict[str, Any]) -> dict[str, Any]:
+        return {name: round(v * S) if name.endswith("_ns") else v for name, v in fields.items()}
+
+    at_ns = round(seconds * S)
+    cores = () if core is None else (msgspec.structs.replace(CORE, **in_ns(core)),)
+    stolen = tuple(round(part * S) for part in changes.pop("stolen_ns", (0, 0)))
+    return msgspec.structs.replace(
+        ZERO, at_ns=at_ns, until_ns=at_ns, cores=cores, stolen_ns=stolen, **in_ns(changes)
+    )
+
+
+def in_lab(last: MachineSample, busy: float = 1.0, **first: Any) -> Others:
+    (core,) = last.cores
+    begin = msgspec.structs.replace(
+        ZERO, cores=(msgspec.structs.replace(CORE, siblings=core.siblings),), **first
+    )
+    use = disturbance.between(begin, last, HOSTS, busy)
+    assert use is not None
+    return use
+
+
+# What is taken of a lab
+
+
+def test_nothing_is_taken_of_a_lab_that_waits_for_itself_alone() -> None:
+    core = {"idle_ns": 0.2, "ran_ns": 1.75, "waited_ns": 0.38}
+    use = in_lab(after(2, core, idle_ns=2.2, ours_ns=1.75))
+    assert use.waited == pytest.approx(0.19)
+    assert use.taken == pytest.approx(0.025), "the core's time that is neither idle nor the lab's"
+    assert use.used == pytest.approx(0.0125)
+    assert (use.hosts, use.cores, use.wall_ns) == (HOSTS, 2, 2 * S)
+
+
+def test_what_others_take_is_what_the_lab_waits_for_them() -> None:
+    # One core of two; a loop has half of it for all the time.
+    core = {"idle_ns": 0, "ran_ns": 1.0, "waited_ns": 1.07}
+    use = in_lab(after(2, core, idle_ns=1.0, ours_ns=1.0))
+    assert use.taken == pytest.approx(0.5) and use.used == pytest.approx(0.5)
+
+
+def test_where_cores_are_handed_over_fast_what_others_take_is_not_left_out() -> None:
+    """A lab that was 27 % slower next to two loops: it was given its core 190 000 times a second."""
+    core = {"idle_ns": 0, "ran_ns": 1.34, "waited_ns": 0.65}
+    assert in_lab(after(2, core, idle_ns=0.6, ours_ns=1.34)).taken == pytest.approx(0.325)
+
+
+def test_others_cannot_take_more_than_they_had() -> None:
+    core = {"idle_ns": 0.5, "ran_ns": 1.3, "waited_ns": 1.9}
+    assert in_lab(after(2, core, idle_ns=2.5, ours_ns=1.3)).taken == pytest.approx(0.1)
+
+
+def test_a_core_that_others_use_while_the_lab_sleeps_is_not_taken() -> None:
+    core = {"idle_ns": 0, "ran_ns": 0.5, "waited_ns": 0.02}
+    use = in_lab(after(2, core, idle_ns=2, ours_ns=0.5))
+    assert use.taken == pytest.approx(0.01)
+    assert use.used == pytest.approx(1.5 / 4)
+
+
+def test_what_a_hypervisor_or_a_limit_takes_counts() -> None:
+    core = {"idle_ns": 0, "ran_ns": 1.4, "waited_ns": 0, "stolen_ns": 0.6}
+    use = in_lab(after(2, core, idle_ns=2, ours_ns=1.4, stolen_ns=(0.0, 0.6)))
+    assert (use.taken, use.stolen, use.used) == pytest.approx((0.3, 0.3, 0.0))
+    held = {"idle_ns": 1.0, "ran_ns": 1.0, "waited_ns": 0.9}
+    use = in_lab(after(2, held, idle_ns=3, ours_ns=1, throttled_ns=0.9), throttled_ns=0)
+    assert (use.taken, use.throttled) == pytest.approx((0.45, 0.45))
+
+
+def test_a_busy_hyperthread_takes_half_at_most() -> None:
+    core = {"idle_ns": 0, "ran_ns": 2, "waited_ns": 0, "siblings": 1, "siblings_idle_ns": 0.5}
+    use = in_lab(after(2, core, idle_ns=0.5, ours_ns=2))
+    assert (use.sibling_busy, use.taken) == pytest.approx((0.75, 0.375))
+
+
+def test_a_core_whose_pace_fell_short_of_its_best_lost_that_part_of_what_it_ran() -> None:
+    """Two looks in the window, at half and at seven tenths of the best pace; the lab ran half of the time."""
+    core = {"idle_ns": 1.0, "ran_ns": 1.0, "waited_ns": 0, "siblings": 1, "siblings_idle_ns": 0}
+    last = after(2, core, idle_ns=1.0, ours_ns=1.0)
+    paces = msgspec.structs.replace(last.cores[0], paces=2, pace_sum=1.2, best_pace=1.0)
+    use = in_lab(msgspec.structs.replace(last, cores=(paces,)))
+    assert (use.slowed, use.taken) == pytest.approx((0.4, 0.2))
+    assert use.sibling_busy == 1.0, "of which a half would be the most that it may be"
+    waiting = in_lab(msgspec.structs.replace(last, cores=(paces,)), busy=0.25)
+    assert waiting.taken == pytest.approx(0.1), "the rest of the time it waited awake"
+    quick = msgspec.structs.replace(paces, pace_sum=2.1)
+    assert in_lab(msgspec.structs.replace(last, cores=(quick,))).taken == 0.0
+
+
+def test_the_pace_of_a_processor_is_that_of_work_that_is_always_the_same() -> None:
+    pace = Pace()
+    assert (len(pace), pace.sum, pace.best) == (0, 0.0, 0.0)
+    before = os.sched_getaffinity(0)
+    for _ in range(40):
+        pace.take(max(before))
+    assert os.sched_getaffinity(0) == before
+    assert len(pace) == 40 and 0 < pace.sum / 40 <= 1.05 * pace.best
+    assert 1_000 < 1 / pace.best < 10_000_000, "nanoseconds"
+    with pytest.raises(OSError, match="Invalid argument"):
+        pace.take(1 << 12)
+    assert os.sched_getaffinity(0) == before
+
+
+@pytest.mark.parametrize(
+    ("cpuinfo", "is_it"),
+    [
+        ("processor\t: 0\nflags\t\t: fpu sse hypervisor lahf_lm\n", True),
+        ("processor\t: 0\nflags\t\t: fpu sse lahf_lm\nbugs\t\t: hypervisor\n", False),
+        ("processor\t: 0\nFeatures\t: fp asimd\n", False),
+        ("", False),
+    ],
+)
+def test_a_machine_is_virtual_where_its_processor_says_so(
+    monkeypatch: pytest.MonkeyPatch, cpuinfo: str, is_it: bool
+) -> None:
+    monkeypatch.setattr("harness.observe.interference.looks.read", lambda _path: cpuinfo)
+    assert interference._is_virtual() is is_it
+
+
+@pytest.mark.usefixtures("bound")
+@pytest.mark.parametrize("is_virtual", [True, False])
+def test_paces_are_taken_on_a_virtual_machine_alone(
+    monkeypatch: pytest.MonkeyPatch, is_virtual: bool
+) -> None:
+    monkeypatch.setattr(interference, "_is_virtual", lambda: is_virtual)
+    sampler = Sampler()
+    cores: list[Core] = []
+    deadline = time.monotonic() + PATIENCE_S
+    # It may have waited for a file when it was first looked at.
+    while len(cores) < 2 or (is_virtual and not cores[-1].paces):
+        assert time.monotonic() < deadline
+        cores += sampler.look().cores
+    assert cores[0].paces == 0 and cores[-1].paces == (1 if is_virtual else 0), cores
+    assert (cores[-1].best_pace > 0) is is_virtual
+
+
+def test_what_a_core_did_before_the_first_look_is_not_known() -> None:
+    bound = interference._Bound()
+    assert not bound.was_busy(10 * S, 0)
+    assert bound.was_busy(11 * S, 0)
+
+
+def test_a_core_that_rested_has_no_pace() -> None:
+    bound = interference._Bound()
+    assert not bound.was_busy(10 * S, 9 * S)
+    assert bound.was_busy(11 * S, 9 * S + S // 10)
+    assert not bound.was_busy(12 * S, 9 * S + 6 * S // 10), "idle for half of the second since"
+    assert bound.was_busy(13 * S, 9 * S + 8 * S // 10)
+
+
+def test_of_several_kernels_the_one_that_lost_most_counts() -> None:
+    first = msgspec.structs.replace(
+        ZERO, processors=4, cores=(CORE, msgspec.structs.replace(CORE, number=0)), stolen_ns=(0,) * 4
+    )
+    busy = msgspec.structs.replace(CORE, ran_ns=S // 2, waited_ns=S // 2)
+    calm = msgspec.structs.replace(CORE, number=0, ran_ns=S // 2, idle_ns=S // 2)
+    new = msgspec.structs.replace(busy, number=2)
+    last = msgspec.structs.replace(
+        first, at_ns=S, until_ns=S, cores=(calm, busy, new), idle_ns=S // 2, ours_ns=S
+    )
+    use = disturbance.between(first, last, HOSTS)
+    assert use is not None and use.taken == pytest.approx(0.5)
+
+
+def test_without_time_nothing_is_known() -> None:
+    assert disturbance.between(ZERO, ZERO, HOSTS) is None
+
+
+# What is taken of a machine
+
+
+def on_machine(last: MachineSample, **first: Any) -> Others:
+    use = disturbance.between(msgspec.structs.replace(ZERO, **first), last, ("nas",))
+    assert use is not None
+    return use
+
+
+def test_who_waits_on_a_machine_counts_as_far_as_others_had_processors() -> None:
+    quiet = after(2, idle_ns=2.9, ours_ns=1.0, pressure_ns=0.6)
+    assert on_machine(quiet, pressure_ns=0).taken == pytest.approx(0.05), "the stack waits for itself"
+    later = after(2, idle_ns=1.0, ours_ns=1.0, pressure_ns=0.04)
+    assert on_machine(later, pressure_ns=0).taken == pytest.approx(0.02), "there are processors for all"
+    busy = after(2, idle_ns=0.0, ours_ns=1.0, pressure_ns=1.9)
+    use = on_machine(busy, pressure_ns=0)
+    assert (use.taken, use.used, use.pressure) == pytest.approx((0.95, 0.75, 0.95))
+
+
+def test_where_nobody_counts_who_waits_it_is_as_often_as_others_are_there() -> None:
+    use = on_machine(after(2, idle_ns=1.0, ours_ns=1.0))
+    assert (use.taken, use.waited) == pytest.approx((0.5, 0.5)) and use.pressure is None
+
+
+def test_steal_limits_and_hyperthreads_of_a_machine() -> None:
+    use = on_machine(after(2, idle_ns=2.4, ours_ns=1.0, stolen_ns=(0.6, 0.0), pressure_ns=0), pressure_ns=0)
+    assert (use.taken, use.stolen) == pytest.approx((0.3, 0.3)), "of the processor that lost most"
+    threads = after(2, idle_ns=2.0, ours_ns=1.0, pressure_ns=0, is_hyperthreaded=True)
+    use = on_machine(threads, pressure_ns=0)
+    assert (use.taken, use.sibling_busy) == pytest.approx((0.125, 0.25))
+    held = after(2, idle_ns=3.0, ours_ns=1.0, pressure_ns=0.5, throttled_ns=0.5)
+    assert on_machine(held, pressure_ns=0, throttled_ns=0).taken == pytest.approx(0.25)
+
+
+# What is made of it
+
+
+def others(taken: float | None, **more: Any) -> Others:
+    return Others(hosts=HOSTS, wall_ns=2 * S, cores=2, taken=taken, **more)
+
+
+def disturbed(taken: float | None, **changes: Any) -> Record:
+    more = {
+        name: changes.pop(name)
+        for name in ("used", "stolen", "throttled", "slowed", "waited")
+        if name in changes
+    }
+    return record(**changes, telemetry=Telemetry(others=(others(taken, **more),)))
+
+
+@pytest.mark.parametrize(
+    ("used", "stolen", "cores", "calm"),
+    [
+        (0.05, 0.0, 2, True),
+        (0.5, 0.0, 2, True),
+        (0.6, 0.0, 2, False),
+        (0.05, 0.2, 2, False),
+        (0.9, 0.0, 16, True),
+        (0.2, 0.0, 1, False),
+        (None, None, 1, True),
+    ],
+)
+def test_it_is_calm_where_a_processor_is_left(
+    used: float | None, stolen: float | None, cores: int, calm: bool
+) -> None:
+    use = Others(hosts=(), wall_ns=1, cores=cores, used=used, stolen=stolen)
+    assert disturbance.is_calm([use]) is calm
+    assert not disturbance.is_calm([msgspec.structs.replace(use, slowed=0.3)])
+
+
+def test_what_is_known_of_a_record() -> None:
+    assert disturbance.share(record()) is None and not disturbance.is_disturbed(record())
+    assert disturbance.share(disturbed(None)) is None
+    assert disturbance.share(disturbed(0.4, clock=Clock.VIRTUAL)) == 0.0
+    assert not disturbance.is_disturbed(disturbed(THRESHOLD))
+    loud = disturbed(0.63, used=0.7)
+    assert disturbance.described(loud) == disturbance.Disturbed(
+        0.63, "other programs used 70 % of the processors"
+    )
+    assert disturbance.described(disturbed(0.63, status=Status.FAILED)) is None
+    assert disturbance.summary([loud, disturbed(0.2)]) == (
+        "disturbed: other programs took up to 63 % of the time (other programs used 70 % of the processors)"
+    )
+    assert disturbance.summary([record()]) == ""
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"used": 0.05, "stolen": 0.2}, "the hypervisor gave 20 % of a processor to other machines"),
+        (
+            {"used": 0.05, "throttled": 0.25},
+            "the limit of a control group held the run for 25 % of the time",
+        ),
+        ({"used": 0.05, "slowed": 0.37}, "the processor was 37 % slower than at its best"),
+        ({"used": 0.71, "slowed": 0.37, "waited": 0.4}, "other programs used 71 % of the processors"),
+    ],
+)
+def test_who_disturbed_is_named(more: dict[str, float], words: str) -> None:
+    assert disturbance.cause(disturbed(0.3, **more)) == words
+    assert disturbance.cause(record()) == "the cause is unknown"
+
+
+def test_of_several_machines_the_one_that_lost_most_is_named() -> None:
+    uses = tuple(
+        Others(hosts=(name,), wall_ns=1, cores=4, taken=taken, used=taken)
+        for name, taken in (("initiator", 0.1), ("target", 0.5))
+    )
+    found = record(telemetry=Telemetry(others=uses))
+    assert disturbance.share(found) == 0.5
+    assert disturbance.cause(found) == "on the target other programs used 50 % of the processors"
+
+
+def test_a_disturbed_repeat_counts_only_where_there_is_no_other() -> None:
+    good, loud, failed = disturbed(0.0), disturbed(0.5, repeat=2), record(status=Status.FAILED, repeat=3)
+    assert disturbance.counting([loud, good, failed]) == [good] == disturbance.quiet([loud, good, failed])
+    assert disturbance.counting([loud, failed]) == [loud] and disturbance.quiet([loud, failed]) == []
+
+
+def test_a_disturbed_record_is_final_only_if_nothing_is_measured_again() -> None:
+    plan = made_plan()
+    assert disturbance.is_final(record(), plan) and not disturbance.is_final(disturbed(0.5), plan)
+    assert disturbance.is_final(disturbed(0.5), msgspec.structs.replace(plan, retries=0))
+    assert not disturbance.is_final(record(status=Status.INVALID), plan)
+
+
+# What is unknown, and what was suspended
+
+
+def suspended(seconds: float, taken: float | None = 0.0, **changes: Any) -> Record:
+    use = msgspec.structs.replace(others(taken), suspended_ns=round(seconds * S))
+    return record(**changes, telemetry=Telemetry(others=(use,)))
+
+
+def test_what_is_unknown_takes_the_place_of_nothing_known() -> None:
+    """A run whose harness was stopped: nobody watched its second repeat, and others disturbed the first."""
+    honest, unknown, good = disturbed(0.2), record(repeat=2), disturbed(0.0, repeat=3)
+    assert disturbance.counting([honest, unknown]) == [honest, unknown], "with a mark"
+    assert disturbance.quiet([honest, unknown]) == []
+    assert disturbance.most_disturbed([unknown, honest]) is honest
+    assert disturbance.counting([honest, unknown, good]) == [good] == disturbance.quiet([unknown, good])
+    partly = record(repeat=2, telemetry=Telemetry(others=(others(None),)))
+    assert disturbance.counting([partly, good]) == [good]
+    elsewhere = record(run_id="r2", repeat=2)
+    assert disturbance.counting([honest, elsewhere]) == [elsewhere], "of a run that nobody watched"
+
+
+def test_what_nobody_ever_watched_counts_as_it_is() -> None:
+    old = [record(repeat=n) for n in range(3)]
+    assert disturbance.counting(old) == old == disturbance.quiet(old)
+    assert disturbance.is_final(old[0], made_plan()) and disturbance.described(old[0]) is None
+    assert disturbance.most_disturbed(old) is old[0] and disturbance.most_disturbed([]) is None
+    assert disturbance.undisturbed(5.0, old[0]) == (5.0, math.inf)
+
+
+def test_a_suspension_disturbs_however_short_it_was() -> None:
+    found = suspended(0.6)
+    assert disturbance.is_disturbed(found) and not disturbance.is_final(found, made_plan())
+    assert disturbance.share(found) == pytest.approx(0.3)
+    assert disturbance.share(suspended(0.6, taken=0.5)) == 0.5
+    assert disturbance.share(suspended(9.0)) == 1.0
+    words = "the run stood still for 0.6 s: it was stopped, or the machine slept"
+    assert disturbance.cause(found) == words
+    assert disturbance.summary([found, disturbed(0.2)]) == f"disturbed: {words}"
+    assert disturbance.quiet([found]) == [] and disturbance.counting([found]) == [found]
+    assert disturbance.most_disturbed([disturbed(0.05), suspended(0.002)]) == suspended(0.002)
+    assert not disturbance.is_disturbed(suspended(0.0))
+    assert not disturbance.is_disturbed(suspended(9.0, clock=Clock.VIRTUAL))
+    assert not disturbance.is_calm(found.others) and disturbance.is_calm(suspended(0.0).others)
+
+
+def test_of_several_machines_the_suspended_one_is_named() -> None:
+    uses = (
+        Others(hosts=("nas",), wall_ns=2 * S, cores=2, taken=0.9, suspended_ns=0),
+        Others(hosts=("laptop",), wall_ns=2 * S, cores=2, taken=0.0, suspended_ns=S),
+    )
+    found = record(telemetry=Telemetry(others=uses))
+    assert disturbance.share(found) == 0.9
+    assert disturbance.cause(found).startswith("on the laptop the run stood still for 1.0 s")
+
+
+def test_between_two_looks_a_suspension_is_the_difference() -> None:
+    first, last = msgspec.structs.replace(ZERO, still_ns=3 * S), after(9, still_ns=8)
+    use = disturbance.between(first, last, HOSTS)
+    assert use is not None and use.suspended_ns == 5 * S
+    use = disturbance.between(last, msgspec.structs.replace(last, at_ns=10 * S, still_ns=0), HOSTS)
+    assert use is not None and use.suspended_ns == 0, "another process began to look"
+
+
+@pytest.mark.parametrize(
+    ("late_s", "own_s", "stolen_s", "kept_s", "still_s"),
+    [
+        (0.0, 0.0, 0.0, 0.0, 0.0),
+        (0.4, 0.0, 0.0, 0.0, 0.0),
+        (5.0, 0.01, 0.0, 0.0, 4.99),
+        (5.0, 4.9, 0.0, 0.0, 0.0),  # a busy machine: it waited for a processor all the time
+        (5.0, 0.0, 4.9, 0.0, 0.0),  # a hypervisor
+        (0.0, 0.0, -0.9, 0.0, 0.0),  # which may take back what it said
+        (5.0, 0.0, 0.0, 4.9, 0.0),  # a slow disk, or a control group
+        (30.0, 4.0, 1.0, 1.0, 24.0),
+    ],
+)
+def test_what_comes_late_without_having_waited_was_suspended(
+    monkeypatch: pytest.MonkeyPatch,
+    late_s: float,
+    own_s: float,
+    stolen_s: float,
+    kept_s: float,
+    still_s: float,
+) -> None:
+    now, own = [100 * S], {"main": 7 * S, "ends": 90 * S}
+    monkeypatch.setattr(time, "clock_gettime_ns", lambda _clock: now[0])
+    monkeypatch.setattr(interference, "own_threads", lambda: dict(own))
+    still, blind = Standstill(), Standstill()
+    still.tick(0.1, [S], 3 * S)
+    now[0] += round((0.1 + late_s) * S)
+    own["main"] += round(own_s * S)
+    del own["ends"]
+    still.tick(0.1, [round((1 + stolen_s) * S)], round((3 + kept_s) * S))
+    assert still.total_ns == pytest.approx(still_s * S)
+    own.clear()
+    for _ in range(2):
+        now[0] += round((0.1 + late_s) * S)
+        blind.tick(0.1, [], 0)
+    assert blind.total_ns == 0, "a kernel that does not count who waits"
+
+
+def test_the_threads_of_this_process_are_counted() -> None:
+    main = f"/proc/self/task/{os.getpid()}"
+    before = interference.own_threads()[main]
+    deadline = time.monotonic() + PATIENCE_S
+    while interference.own_threads()[main] <= before:
+        assert time.monotonic() < deadline
+
+
+TICKING = """
+import sys, threading
+from harness.observe.interference import Standstill
+still = Standstill()
+while True:
+    still.tick(0.05, [], 0)
+    print(still.total_ns, flush=True)
+    threading.Event().wait(0.05)
+"""
+
+
+def test_a_process_sees_that_it_was_stopped() -> None:
+    with subprocess.Popen([sys.executable, "-c", TICKING], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "0\n"
+        process.send_signal(signal.SIGSTOP)
+        time.sleep(1.5)
+        process.send_signal(signal.SIGCONT)
+        deadline = time.monotonic() + PATIENCE_S
+        while int(process.stdout.readline()) < 1.2 * S:
+            assert time.monotonic() < deadline
+        process.kill()
+
+
+def test_a_lab_that_is_stopped_alone_is_seen_from_outside() -> None:
+    core = str(max(os.sched_getaffinity(0)))
+    words = ["taskset", "-c", core, "sh", "-c", "while :; do sleep 0.01; done"]
+    with subprocess.Popen(words) as process:
+        sampler = Sampler()
+        deadline = time.monotonic() + PATIENCE_S
+
+        def until(is_due: Callable[[MachineSample], bool]) -> MachineSample:
+            while not is_due(look := sampler.look()):
+                assert time.monotonic() < deadline
+                time.sleep(0.02)
+            return look
+
+        assert until(lambda look: bool(look.cores)).still_ns == 0
+        process.send_signal(signal.SIGSTOP)
+        until(lambda look: look.still_ns > 0.3 * S)
+        process.send_signal(signal.SIGCONT)
+        runs = sampler.look
+        until(lambda look: runs().still_ns == look.still_ns)
+        process.kill()
+
+
+def test_an_asking_process_that_was_stopped_concerns_all_machines(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = iter([ZERO, after(2, idle_ns=4)])
+    machine = interference._Machine(host=World().host("nas"), names=("nas",), argv=())
+    monkeypatch.setattr(interference._Machine, "look", lambda _machine: next(looks))
+    monkeypatch.setattr(Standstill, "tick", lambda still, *_: setattr(still, "total_ns", 3 * S))
+    with OnMachines([machine]) as watching:
+        pass
+    (use,) = watching.taken()
+    assert use.suspended_ns == 3 * S and use.taken == 0.0
+
+
+# Who looks from outside
+
+
+class Outside:
+    """Writes looks to the file that a lab reads."""
+
+    def __init__(self, folder: Path) -> None:
+        self.file = folder / LIVE
+        self.file.write_bytes(b"")
+        self.slot = 0
+
+    def look(self, seconds: float, waited: float = 0.5, **changes: Any) -> None:
+        """At so many seconds: the lab ran for half of them, and waited for others so long in all."""
+        look = after(seconds, {"ran_ns": seconds / 2, "waited_ns": waited}, idle_ns=seconds)
+        text = msgspec.json.encode(msgspec.structs.replace(look, **changes)).ljust(SLOT_BYTES)
+        with self.file.open("r+b") as file:
+            file.seek(self.slot * SLOT_BYTES)
+            file.write(text)
+        self.slot = (self.slot + 1) % SLOTS
+
+
+def test_a_lab_reads_what_is_seen_of_it_outside(tmp_path: Path) -> None:
+    outside = Outside(tmp_path)
+    outside.look(1, waited=0.2)
+    with FromOutside(tmp_path / LIVE, HOSTS) as watching:
+        outside.look(2, waited=0.2)
+        outside.look(3, waited=1.2)
+    (use,) = watching.taken()
+    assert use.taken == pytest.approx(0.5) and use.wall_ns == 2 * S
+
+
+def test_what_others_took_while_a_tool_started_is_left_out(tmp_path: Path) -> None:
+    outside = Outside(tmp_path)
+    for tenth in range(SLOTS + 10):  # the oldest are written over
+        outside.look(tenth / 10, waited=0.2)
+    with FromOutside(tmp_path / LIVE, HOSTS) as watching:
+        outside.look(7.8, waited=0.6)
+        outside.look(8.4, waited=0.6)
+        outside.look(8.9, waited=0.9)
+    (use,) = watching.taken(S)
+    assert use.wall_ns == pytest.approx(1.1 * S) and use.waited == pytest.approx(0.3 / 1.1)
+    (whole,) = watching.taken()
+    assert whole.wall_ns == pytest.approx(1.6 * S) and whole.waited == pytest.approx(0.7 / 1.6)
+    (longer,) = watching.taken(5 * S)
+    assert longer == whole
+
+
+def test_a_look_that_is_too_old_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interference, "PATIENCE_S", PATIENCE_S)
+    outside = Outside(tmp_path)
+    outside.look(1)
+    with FromOutside(tmp_path / LIVE, HOSTS) as watching:
+        time.sleep(0.2)
+        outside.look(1.05)
+        # However long a busy machine keeps us from it.
+        threading.Timer(0.1, outside.look, [1 + PATIENCE_S]).start()
+    (use,) = watching.taken()
+    assert use.wall_ns == PATIENCE_S * S
+
+
+def test_nothing_is_known_where_nobody_looks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interference, "PATIENCE_S", 0.1)
+
+    def watched(look: Callable[[], None]) -> tuple[Others, ...]:
+        with FromOutside(tmp_path / LIVE, HOSTS) as watching:
+            time.sleep(0.2)
+            look()
+        return watching.taken()
+
+    assert watched(lambda: None) == (), "there is no file"
+    outside = Outside(tmp_path)
+    assert watched(lambda: outside.look(1)) == (), "it began too late"
+    for look in (lambda: None, lambda: outside.look(5, until_ns=1)):  # read while it was written
+        (use,) = watched(look)
+        assert use.taken is None and (use.suspended_ns or 0) >= 0.25 * S, "who looked does so no more"
+        found = record(telemetry=Telemetry(others=(use,)))
+        assert disturbance.is_disturbed(found) and "nobody watched" in disturbance.cause(found)
+    outside.file.write_bytes(b'{"at_ns": ')
+    assert watched(lambda: None) == ()
+
+
+def test_what_ends_in_an_error_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interference, "PATIENCE_S", PATIENCE_S)
+    Outside(tmp_path).look(1)
+    began = time.monotonic()
+    with pytest.raises(KeyError), FromOutside(tmp_path / LIVE, HOSTS) as watching:
+        time.sleep(0.2)
+        raise KeyError
+    assert time.monotonic() - began < PATIENCE_S / 2 and watching.taken() == ()
+
+
+@pytest.fixture
+def bound() -> Iterator[None]:
+    """A process of ours that is always busy, bound to one processor as a lab is."""
+    core = str(max(os.sched_getaffinity(0)))
+    with subprocess.Popen(["taskset", "-c", core, sys.executable, "-c", "while True: pass"]) as process:
+        yield
+        process.send_signal(signal.SIGKILL)
+
+
+@pytest.mark.usefixtures("bound")
+def test_who_boots_a_lab_looks_at_it_and_leaves_nothing(tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.write_text("mine")
+    (tmp_path / LIVE).symlink_to(elsewhere)
+    with looking(tmp_path):
+        deadline = time.monotonic() + PATIENCE_S
+        while time.monotonic() < deadline:
+            with FromOutside(tmp_path / LIVE, HOSTS) as watching:
+                time.sleep(0.5)
+            # It is there from the first look on, and bound a moment later.
+            if (found := watching.taken()) and found[0].taken is not None and found[0].sibling_busy is None:
+                break
+        (use,) = found
+        assert (tmp_path / LIVE).stat().st_size <= SLOTS * SLOT_BYTES
+    assert use.taken is not None and 0 <= use.taken <= 1 and use.wall_ns > 0.3 * S
+    assert use.cores == os.cpu_count()
+    assert list(tmp_path.iterdir()) == [elsewhere] and elsewhere.read_text() == "mine"
+
+
+def test_what_has_ended_is_counted_on() -> None:
+    sampler = Sampler()
+    sampler.look()
+    core = str(max(os.sched_getaffinity(0)))
+    with subprocess.Popen(["taskset", "-c", core, "sh", "-c", "while :; do :; done"]) as process:
+        deadline = time.monotonic() + PATIENCE_S
+        while not (seen := sampler.look()).cores or seen.cores[0].ran_ns <= 10_000_000:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        process.kill()
+    (before,) = seen.cores
+    (now,) = sampler.look().cores
+    assert now.ran_ns >= before.ran_ns
+    assert now.number == int(core) and seen.processors == os.cpu_count()
+
+
+# Who looks on a machine
+
+
+def test_a_machine_explains_what_is_the_kernels_and_our_own() -> None:
+    host = NamespaceHost(name="target")
+    with OnMachines(list(_machines([host, NamespaceHost(name="initiator")], Path("/proc")))) as watching:
+        until = time.monotonic() + 0.6
+        while time.monotonic() < until:
+            pass
+    (use,) = watching.taken()
+    assert use.hosts == ("target", "initiator") and use.wall_ns > 0.5 * S
+    assert use.used is not None and 0 <= use.used <= 1
+    assert use.taken is not None
+
+
+def test_a_machine_without_such_files_is_not_known(tmp_path: Path) -> None:
+    machines = list(_machines([NamespaceHost(name="target")], tmp_path / "none"))
+    with OnMachines(machines) as watching:
+        time.sleep(0.01)
+    assert watching.taken() == ()
+
+
+def write_process(proc: Path, pid: int, *, flags: int = 0, ticks: tuple[int, ...] = (0, 0, 0, 0)) -> Path:
+    folder = proc / str(pid)
+    (folder / "ns").mkdir(parents=True)
+    fields = ["S", "1", "1", "1", "0", "-1", str(flags), "0", "0", "0", "0", *map(str, ticks), "20", "0"]
+    (folder / "stat").write_text(f"{pid} (a) name) {' '.join(fields)}\n")
+    return folder / "ns" / "pid"
+
+
+def test_explained_are_kernel_threads_and_our_namespace(tmp_path: Path) -> None:
+    from harness.observe.programs import interference as program
+
+    ours = ["pid:[7]", "pid:[8]"]
+    (tmp_path / "stat").write_text("cpu 0 0 0 0\ncpu0 1 2 3 4 5 6 7 8 9 10\ncpu1 1 1 1 1 1 1 1 1\n")
+    write_process(tmp_path, 2, flags=program.KERNEL_THREAD, ticks=(0, 5, 0, 0)).symlink_to("pid:[1]")
+    write_process(tmp_path, 10, ticks=(1, 2, 3, 4)).symlink_to(ours[0])
+    write_process(tmp_path, 13, ticks=(0, 0, 0, 5)).symlink_to(ours[1])
+    write_process(tmp_path, 11, ticks=(100, 100, 100, 100)).symlink_to("pid:[1]")
+    (tmp_path / "12").mkdir()
+    assert program.explained_ticks(str(tmp_path), ours) == 5 + 1 + 2 + 3 + 4 + 5
+    reported = program.look(str(tmp_path), *ours)
+    assert reported["ours_ns"] == (20 + 6 + 7 + 1 + 1) * program.TICK_NS
+    assert reported["idle_ns"] == (4 + 5 + 1 + 1) * program.TICK_NS
+    assert reported["stolen_ns"] == [8 * program.TICK_NS, program.TICK_NS] and reported["processors"] == 2
+    assert msgspec.convert(reported, MachineSample).pressure_ns == reported["pressure_ns"]
+
+
+def test_limits_of_all_control_groups_above_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from harness.observe.programs import interference as program
+
+    (tmp_path / "a/b").mkdir(parents=True)
+    (tmp_path / "a/cpu.stat").write_text("usage_usec 9\nthrottled_usec 5\n")
+    (tmp_path / "a/b/cpu.stat").write_text("throttled_usec 7\n")
+    monkeypatch.setattr(program, "CGROUPS", tmp_path)
+    files = {"/proc/self/cgroup": "0::/a/b\n"}
+    read = program.read
+    monkeypatch.setattr(program, "read", lambda path: files.get(str(path)) or read(path))
+    assert program.throttled_ns() == 12_000
+    files["/proc/self/cgroup"] = "4:cpu:/a\n"
+    assert program.throttled_ns() is None
+
+
+def test_the_program_stands_by_itself() -> None:
+    done = subprocess.run(
+        [programs.PYTHON, "-I", "-S", "-", "/proc"],
+        input=programs.source("harness.observe", "interference"),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    look = msgspec.json.decode(done.stdout, type=MachineSample)
+    assert look.at_ns == look.until_ns > 0 and look.processors == len(look.stolen_ns) == os.cpu_count()
+    assert 0 < look.idle_ns < look.at_ns * look.processors * 2

@@ -1,0 +1,696 @@
+"""Probes: what broken tools lead to, what proves a figure, and what a user may ask."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from harness.hosts.journal import Journal
+from harness.hosts.runner import await_condition
+from harness.model import Clock, IpsecMode, LinkProfile, Status, TestbedKind
+from harness.model.errors import RequirementError, UsageError
+from harness.model.probing import (
+    Flood,
+    Forwarding,
+    ForwardingFigures,
+    PacketRate,
+    PacketRateFigures,
+    Ping,
+    PingFigures,
+    Probe,
+    SocketUse,
+    Tcp,
+    TcpFigures,
+    Udp,
+    UdpFigures,
+    UdpLatency,
+    UdpLatencyFigures,
+)
+from harness.model.ranges import out_of_range
+from harness.network.links import LinkPath
+from harness.observe.counters import Observer
+from harness.observe.interference import Watching
+from harness.planning import probe_plan
+from harness.planning.probe_plan import ProbeProfile, ProbeRequest
+from harness.planning.request import RunRequest
+from harness.probes import datagrams, echo, judged, packets, throughput
+from harness.probes.tools import PACKAGES, ProbedPath
+from harness.protection.ipsec.layer import EspLayer
+from harness.protection.witness import Witnesses, WitnessReport
+from harness.results import probe_store
+from harness.results.probe_records import ProbeRecord
+from harness.results.store import RunFolder
+from harness.runs.prober import questions
+from tests import flat
+from tests.unit.fakes import Command, FakeHost, FakeWitness, World
+from tests.unit.fakes.answers import Answer
+from tests.unit.fakes.ipsec import association
+from tests.unit.observe.test_hops import Router
+from tests.unit.runs import test_teardown as teardown
+
+NEAR, FAR = "198.18.0.1", "198.18.0.2"
+
+REPLIES = """\
+PING 198.18.0.2 (198.18.0.2) 56(84) bytes of data.
+64 bytes from 198.18.0.2: icmp_seq=1 ttl=64 time=0.400 ms
+64 bytes from 198.18.0.2: icmp_seq=2 ttl=64 time=0.200 ms
+64 bytes from 198.18.0.2: icmp_seq=3 ttl=64 time=0.300 ms
+64 bytes from 198.18.0.2: icmp_seq=3 ttl=64 time=9.00 ms (DUP!)
+
+--- 198.18.0.2 ping statistics ---
+4 packets transmitted, 3 received, +1 duplicates, 25% packet loss, time 3003ms
+rtt min/avg/max/mdev = 0.200/0.300/0.400/0.081 ms
+"""
+
+ALL_LOST = """\
+PING 198.18.0.2 (198.18.0.2) 56(84) bytes of data.
+
+--- 198.18.0.2 ping statistics ---
+4 packets transmitted, 0 received, 100% packet loss, time 3060ms
+"""
+
+
+def flood(sent: int, received: int, seconds: float = 2.0) -> str:
+    lost = 100 * (sent - received) / sent
+    return (
+        f"PING {FAR} ({FAR}) 1(29) bytes of data.\n\n--- {FAR} ping statistics ---\n"
+        f"{sent} packets transmitted, {received} received, "
+        f"{lost:g}% packet loss, time {seconds * 1000:.0f}ms\n"
+    )
+
+
+def hping(sent: int, received: int, seconds: float = 2.0) -> str:
+    return (
+        f"\n--- {FAR} hping statistic ---\n{sent} packets transmitted, {received} packets received, "
+        f"{-(-100 * (sent - received) // sent)}% packet loss\nround-trip min/avg/max = 0.1/0.2/0.3 ms\n"
+        f"\nreal\t0m{seconds:.3f}s\nuser\t0m0.1s\nsys\t0m0.1s\n"
+    )
+
+
+def iperf3_json(sent: int, received: int) -> str:
+    def total(moved: int) -> dict[str, float]:
+        return {"start": 0, "end": 1, "seconds": 1, "bytes": moved, "bits_per_second": 8 * moved}
+
+    ends = {"sum_sent": {**total(sent), "retransmits": 3}, "sum_received": total(received)}
+    sender = {**total(sent), "mean_rtt": 250, "max_snd_cwnd": 70_000}
+    return json.dumps(
+        {
+            "start": {"connecting_to": {"host": FAR, "port": 1}, "test_start": {"protocol": "TCP"}},
+            "intervals": [],
+            "end": {"streams": [{"sender": sender, "receiver": total(received)}], **ends},
+        }
+    )
+
+
+class Net(World):
+    """A world whose interfaces and listeners are as told, and whose tools answer in turn."""
+
+    listening = True
+    packets = 0
+
+    def text_of(self, path: str) -> str:
+        if path == "/proc/net/dev":
+            self.packets += 1000
+            return "".join(
+                f"{name}: 0 {self.packets}{' 0' * 7} {self.packets}{' 0' * 6}\n" for name in ("i", "t")
+            )
+        if path in ("/proc/net/tcp", "/proc/net/udp"):
+            port = throughput.PORT if path.endswith("tcp") else datagrams.PORT
+            return f"head\n 0: 0212A8C0:{port:04X} 00000000:0000 0A\n" if self.listening else "head\n"
+        if path == "/proc/cpuinfo":
+            return "vendor_id : User Mode Linux\n"
+        return super().text_of(path)
+
+
+KILLED = "Killed"
+"""What a tool prints that SIGKILL ended."""
+
+
+class Turns(Net):
+    """Whose tool ``program`` answers each call with the next of ``texts``, and then with the last."""
+
+    def __init__(self, program: str, *texts: str) -> None:
+        super().__init__()
+        self.program, self.texts = program, list(texts)
+
+    def run(self, host: FakeHost, command: Command, timeout_s: float) -> Answer:
+        if command.argv[:2] == ("cat", packets.LIMITS[4][0]):
+            return 0, "1000\n6168\n", ""
+        if command.argv[0] == self.program:
+            self.commands.append(command)
+            text = self.texts.pop(0) if len(self.texts) > 1 else self.texts[0]
+            return (137 if text == KILLED else 0), text, ""
+        return super().run(host, command, timeout_s)
+
+
+NOTHING_CARRIED = WitnessReport(before="", states=(), after="", snmp="")
+
+
+def probed_path(
+    world: World, tmp_path: Path, *, is_shared: bool = False, reports: Sequence[WitnessReport] | None = None
+) -> ProbedPath:
+    """``reports`` are what the witnesses at either end of a protected path tell, one after another."""
+    layers: tuple[EspLayer, ...] = ()
+    if reports is not None:
+        witnesses = Witnesses(initiator=FakeWitness(*reports), target=FakeWitness(*reports))
+    path = LinkPath(
+        profile=LinkProfile(name="wired", title="Gigabit", emulated=True),
+        index=0,
+        initiator=world.host("initiator"),
+        target=world.host("target", "t"),
+        initiator_iface="i",
+        target_iface="t",
+        initiator_address=NEAR,
+        target_address=FAR,
+        is_shared=is_shared,
+    )
+    if reports is not None:
+        layers = (EspLayer(below=path, algorithms=(), mode=IpsecMode.TRANSPORT, witnesses=witnesses),)
+    raw = tmp_path / "raw"
+    raw.mkdir(exist_ok=True)
+    return ProbedPath(path=path, raw=raw, journal=Journal(tmp_path / "journal"), layers=layers)
+
+
+def blank(probe: Probe, ipsec: str = "off") -> ProbeRecord:
+    return flat.probe_record(
+        run_id="20261121-000000-beef",
+        testbed=TestbedKind.LAB,
+        link="wired",
+        protection=() if ipsec == "off" else (ipsec,),
+        probe=probe,
+        repeat=1,
+        order=0,
+        status=Status.FAILED,
+    )
+
+
+def judge(
+    world: World,
+    tmp_path: Path,
+    probe: Probe,
+    *,
+    ipsec: str = "off",
+    is_shared: bool = False,
+    reports: Sequence[WitnessReport] = (NOTHING_CARRIED,),
+) -> ProbeRecord:
+    it = probed_path(world, tmp_path, is_shared=is_shared, reports=reports if ipsec != "off" else None)
+    return judged.measure(blank(probe, ipsec), it, observer=Observer(), watch=Watching, folder=tmp_path)
+
+
+# ping
+
+
+def test_round_trips_are_those_of_single_replies_without_duplicates() -> None:
+    found, problems = echo.round_trips(REPLIES, 1.0, 56)
+    assert problems == []
+    assert (found.sent, found.received, found.lost_percent) == (4, 3, 25.0)
+    assert (found.p50_ns, found.p99_ns) == (300_000, 400_000)
+    assert (found.min_ns, found.mean_ns, found.max_ns, found.stddev_ns) == (200_000, 300_000, 400_000, 81_000)
+
+
+def test_without_single_replies_there_are_no_percentiles() -> None:
+    summary = REPLIES[REPLIES.index("---") :]
+    found, _ = echo.round_trips(summary, 1.0, 56)
+    assert found.p50_ns is None and found.mean_ns == 300_000
+
+
+@pytest.mark.parametrize(
+    ("printed", "reason"),
+    [
+        ("", "expected a summary of ping"),
+        ("\x00\x1b[31mSegmentation fault", "found a text that begins with"),
+        (REPLIES[: REPLIES.index("---")], "found a text that ends before it"),
+        (ALL_LOST, "none of 4 echo requests was answered"),
+        (REPLIES.replace("0.200/0.300", "0.900/0.300"), "not in this order"),
+    ],
+)
+def test_a_broken_ping_has_no_figures_and_keeps_what_it_printed(
+    tmp_path: Path, printed: str, reason: str
+) -> None:
+    record = judge(Turns("ping", printed), tmp_path, Ping(count=4))
+    assert record.status is Status.INVALID and record.reason is not None and reason in record.reason
+    assert record.raw == (("raw/ping.txt",) if printed else ())
+    telemetry, why = echo.before_cell(probed_path(Turns("ping", printed), tmp_path).path, protected=False)
+    assert telemetry is None and why is not None and reason.replace("4", "4") in why
+
+
+def test_with_a_cell_on_a_shared_link_nothing_is_claimed_of_ipsec(tmp_path: Path) -> None:
+    world = Turns("ping", REPLIES)
+    found, why = echo.before_cell(probed_path(world, tmp_path, is_shared=True).path, protected=True)
+    assert (found, world.commands) == (None, [])
+    assert why is not None and "only the portal's ports are protected" in why
+    record = judge(world, tmp_path, Ping(), ipsec="aes128gcm16", is_shared=True)
+    assert record.status is Status.SKIPPED and record.figures is None
+
+
+@pytest.mark.parametrize("looks", [4, 3])
+def test_a_hop_is_counted_with_a_probe_and_costs_nothing_if_it_is_lost(tmp_path: Path, looks: int) -> None:
+    world = Turns("ping", REPLIES)
+    observer = Observer([], [Router("hop", boot="b", looks=looks)], energy=False)
+    it = probed_path(world, tmp_path)
+    record = judged.measure(blank(Ping(count=4)), it, observer=observer, watch=Watching, folder=tmp_path)
+    assert record.status is Status.OK, record
+    hops = [use.interface for use in record.interfaces if use.host == "hop"]
+    if looks == 4:
+        assert [use.hosts for use in record.processors] == [("hop",)] and hops == ["eth0"]
+        assert record.lost_hops == {}
+    else:
+        assert hops == [] and record.lost_hops == {"hop": "the hop was lost"}
+    assert [use.host for use in record.interfaces[:2]] == ["initiator", "target"]
+
+
+def test_a_shared_link_is_pinged_from_its_own_address(tmp_path: Path) -> None:
+    argv = echo.command(probed_path(World(), tmp_path, is_shared=True).path, 3, 0.002, 56)
+    assert argv[-3:] == ["-I", NEAR, FAR] and argv[argv.index("-i") + 1] == "0.002"
+
+
+# iperf3
+
+
+def test_tcp_is_what_the_receiver_counted(tmp_path: Path) -> None:
+    record = judge(Turns("iperf3", iperf3_json(1_000_000, 990_000)), tmp_path, Tcp(duration_s=1))
+    assert (record.status, record.reason) == (Status.OK, None)
+    assert isinstance(record.figures, TcpFigures)
+    assert (record.figures.received_bit_s, record.figures.sent_bit_s) == (7_920_000, 8_000_000)
+    assert (record.figures.retransmits, record.figures.rtt_mean_ns) == (3, 250_000)
+
+
+@pytest.mark.parametrize(
+    ("printed", "reason"),
+    [
+        ("", "found an empty text"),
+        ('{"start": {}, "intervals": [], "end": {}, "error": "unable to connect"}', "unable to connect"),
+        (iperf3_json(1000, 5000), "5000 bytes were received, but only 1000 sent"),
+        (iperf3_json(1000, 1000)[:200], "expected"),
+    ],
+)
+def test_a_broken_iperf3_is_invalid(tmp_path: Path, printed: str, reason: str) -> None:
+    for probe in (Tcp(duration_s=1), Udp(duration_s=1)):
+        record = judge(Turns("iperf3", printed), tmp_path, probe)
+        assert record.status is Status.INVALID and record.reason is not None and reason in record.reason
+
+
+def test_a_server_that_never_listens_is_given_up(tmp_path: Path) -> None:
+    world = Turns("iperf3", iperf3_json(1000, 1000))
+    world.listening = False
+    record = judge(world, tmp_path, Tcp(duration_s=1))
+    assert record.status is Status.FAILED and record.reason is not None and "in vain" in record.reason
+
+
+# ESP
+
+
+@pytest.mark.parametrize(("carried", "status"), [(2_000_000, Status.OK), (5_000, Status.INVALID)])
+def test_through_ipsec_the_esp_counters_have_to_cover_what_was_moved(
+    tmp_path: Path, carried: int, status: Status
+) -> None:
+    """Also if an association was replaced meanwhile."""
+    before = (association(1, NEAR, FAR, 7_000), association(2, FAR, NEAR, 7_000))
+    after = (
+        association(1, NEAR, FAR, 7_000 + carried // 4, ended=True),
+        association(2, FAR, NEAR, 7_000),
+        association(3, NEAR, FAR, carried - carried // 4),
+    )
+    reports = [msgspec.structs.replace(NOTHING_CARRIED, states=states) for states in (before, after)]
+    world = Turns("iperf3", iperf3_json(1_000_000, 1_000_000))
+    record = judge(world, tmp_path, Tcp(duration_s=1), ipsec="aes128gcm16", reports=reports)
+    assert (record.status, record.protected_bytes) == (status, carried), record.reason
+    if status is Status.INVALID:
+        assert record.reason == "expected ESP to carry the 1000000 bytes moved, found only 5000"
+
+
+def test_counters_that_go_backwards_are_a_replacement_and_no_negative_figure(tmp_path: Path) -> None:
+    reports = [
+        msgspec.structs.replace(NOTHING_CARRIED, states=(association(1, NEAR, FAR, size),))
+        for size in (9_000_000, 7)
+    ]
+    world = Turns("iperf3", iperf3_json(1_000_000, 1_000_000))
+    record = judge(world, tmp_path, Tcp(duration_s=1), ipsec="aes128gcm16", reports=reports)
+    reason = "the counters of ESP went backwards, so what they count was replaced or removed"
+    assert (record.status, record.reason, record.protected_bytes) == (Status.INVALID, reason, 0)
+
+    class Gone(Turns):
+        def text_of(self, path: str) -> str:
+            is_over = path == "/proc/net/dev" and any(c.argv[0] == self.program for c in self.commands)
+            return "" if is_over else super().text_of(path)
+
+    record = judge(Gone("iperf3", iperf3_json(1000, 1000)), tmp_path, Tcp(duration_s=1))
+    assert record.status is Status.INVALID
+    assert record.reason == "; ".join(
+        f"the counters of the {host}'s interface {iface} went backwards, so what they count was replaced or "
+        "removed"
+        for host, iface in (("initiator", "i"), ("target", "t"))
+    )
+    assert out_of_range(record) is None
+    forwarded = judge(Gone("bash", hping(5000, 0)), tmp_path, Forwarding(duration_s=2))
+    assert forwarded.status is not Status.OK and out_of_range(forwarded) is None
+
+
+# Packets per second
+
+
+def test_floods_are_added_until_their_sum_grows_no_more(tmp_path: Path) -> None:
+    # One: 1000/s; two: 800/s each; three: 550/s each, which is 3 % more than two and no growth.
+    texts = [flood(2000, 2000), *[flood(1600, 1600)] * 2, *[flood(1100, 1100)] * 3]
+    record = judge(Turns("ping", *texts), tmp_path, PacketRate(duration_s=2))
+    assert isinstance(record.figures, PacketRateFigures), record.reason
+    figures = record.figures
+    assert [step.at_once for step in figures.steps] == [1, 2, 3]
+    assert (figures.at_once, figures.replies_per_s, figures.packets_per_s) == (2, 1600, 3200)
+    assert figures.is_saturated and record.warnings == ()
+
+
+def test_with_losses_twice_the_answers_is_not_the_rate(tmp_path: Path) -> None:
+    record = judge(Turns("ping", flood(2000, 1900)), tmp_path, PacketRate(duration_s=2, most_at_once=1))
+    assert isinstance(record.figures, PacketRateFigures)
+    assert (record.figures.packets_per_s, record.figures.replies_per_s) == (None, 950)
+    assert "5 % of the requests were lost" in record.warnings[0]
+    assert "still grew" in record.warnings[1]
+
+
+def test_hping3_shortens_its_gap_only_while_answers_grow(tmp_path: Path) -> None:
+    # At 1000, 500, 200 us; the third gap starves the receiver, and two at the second bring no more.
+    texts = [hping(2000, 1999), hping(4000, 3999), hping(9000, 100), hping(2000, 1999)]
+    record = judge(Turns("bash", *texts), tmp_path, PacketRate(tool=Flood.HPING3, duration_s=2))
+    assert isinstance(record.figures, PacketRateFigures), record.reason
+    assert [(step.gap_us, step.at_once) for step in record.figures.steps] == [
+        *((1000, 1), (500, 1), (200, 1)),
+        (500, 2),
+    ]
+    assert record.figures.packets_per_s == pytest.approx(3999)
+
+
+def test_an_hping3_that_starves_itself_was_asked_for_too_much(tmp_path: Path) -> None:
+    probe = PacketRate(tool=Flood.HPING3, duration_s=2, most_at_once=1)
+    record = judge(Turns("bash", hping(2000, 1999), KILLED), tmp_path, probe)
+    assert isinstance(record.figures, PacketRateFigures), record.reason
+    assert [(step.gap_us, step.received) for step in record.figures.steps] == [(1000, 1999), (500, 0)]
+    assert record.figures.replies_per_s == 999.5 and "every 500 us starved itself" in record.warnings[0]
+    at_first = judge(Turns("bash", KILLED), tmp_path, probe)
+    assert (at_first.status, at_first.reason) == (Status.INVALID, "no echo request was answered")
+
+
+@pytest.mark.parametrize("printed", ["", "killed", flood(0 + 5, 5).replace(", time 2000ms", "")])
+def test_a_flood_that_tells_nothing_is_invalid(tmp_path: Path, printed: str) -> None:
+    record = judge(Turns("ping", printed), tmp_path, PacketRate(duration_s=1))
+    assert record.status is Status.INVALID and record.figures is None
+
+
+def test_limits_on_icmp_are_lifted_and_put_back(tmp_path: Path) -> None:
+    world = Net(answers=[(("cat", *packets.LIMITS[4]), (0, "1000\n6168\n", ""))])
+    with packets.unlimited(Journal(tmp_path / "journal"), world.host("target", "t")):
+        lifted = [c for c in world.commands if c.argv[0] == "tee"]
+    restored = [c for c in world.commands if c.argv[0] == "tee"][len(lifted) :]
+    assert [(c.argv[1], c.input) for c in lifted] == [(path, "0") for path in packets.LIMITS[4]]
+    was = zip(packets.LIMITS[4], ("1000", "6168"), strict=True)
+    assert {(c.argv[1], c.input) for c in restored} == set(was)
+
+
+def test_what_is_forwarded_is_counted_on_the_far_side(tmp_path: Path) -> None:
+    record = judge(
+        Turns("bash", hping(5000, 0)),
+        tmp_path,
+        Forwarding(duration_s=2),
+    )
+    assert isinstance(record.figures, ForwardingFigures), record.reason
+    assert record.figures.arrived_per_s > 0 and record.figures.lost_percent == 0
+
+
+def test_hping3_is_not_asked_through_ipsec(tmp_path: Path) -> None:
+    world = Turns("bash", hping(10, 10))
+    record = judge(world, tmp_path, PacketRate(tool=Flood.HPING3), ipsec="aes128gcm16")
+    assert record.status is Status.SKIPPED and record.reason is not None and "no replies" in record.reason
+
+
+# UDP round trips
+
+
+GOOD = (
+    '{"round_trips": 3, "lost": 1, "total_ns": 600, "min_ns": 99, "max_ns": 300, '
+    '"bins": {"100": 2, "301": 1}}'
+)
+
+
+def test_round_trips_of_udp() -> None:
+    outcome = datagrams.understand(GOOD, "", UdpLatency(count=4, payload_bytes=64))
+    figures = outcome.figures
+    assert isinstance(figures, UdpLatencyFigures) and outcome.reasons == []
+    assert (figures.mean_ns, figures.p50_ns, figures.p99_ns) == (200, 100, 301)
+    assert outcome.moved_bytes == 2 * 3 * 64
+    assert outcome.warnings == ["1 of 4 datagrams did not come back"]
+
+
+@pytest.mark.parametrize(
+    ("printed", "reason"),
+    [
+        ("", "expected figures"),
+        ("Killed", "expected figures"),
+        (GOOD[:50], "expected figures"),
+        (GOOD.replace('"100": 2', '"100": 9'), "round trips in the program's bins, found 10"),
+        ('{"round_trips": 0, "lost": 5, "total_ns": 0, "bins": {}}', "no datagram came back"),
+    ],
+)
+def test_a_broken_round_trip_program_is_invalid(printed: str, reason: str) -> None:
+    outcome = datagrams.understand(printed, "", UdpLatency())
+    assert len(outcome.reasons) == 1 and reason in outcome.reasons[0]
+
+
+def free_port() -> str:
+    """One that nobody listens on, nor another of these tests meanwhile."""
+    with socket.socket(type=socket.SOCK_DGRAM) as taken:
+        taken.bind(("127.0.0.1", 0))
+        return str(taken.getsockname()[1])
+
+
+def is_bound(port: str) -> bool:
+    """Whether somebody has this UDP port (proc(5), net/udp)."""
+    return f":{int(port):04X} " in Path("/proc/net/udp").read_text(encoding="utf-8")
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
+@pytest.mark.parametrize("socket", list(SocketUse))
+def test_the_c_program_measures_on_the_loopback(tmp_path: Path, socket: SocketUse) -> None:
+    program = str(tmp_path / "round_trip")
+    subprocess.run(["cc", "-O2", "-Wall", "-Werror", "-o", program, str(datagrams.SOURCE)], check=True)
+    port = free_port()
+    argv = [program, "measure", "127.0.0.1", port, "-", "1024", "500", socket, "60"]
+    echoing = subprocess.Popen([program, "echo", "127.0.0.1", port])
+    try:
+        await_condition(lambda: is_bound(port), deadline_s=60, what="the far side")
+        done = subprocess.run(argv, capture_output=True, text=True, check=True)
+    finally:
+        echoing.kill()
+        echoing.wait()
+    outcome = datagrams.understand(done.stdout, done.stderr, UdpLatency(count=500, socket=socket))
+    figures = outcome.figures
+    assert isinstance(figures, UdpLatencyFigures) and outcome.reasons == []
+    assert figures.round_trips + figures.lost == 500 and figures.round_trips > 490
+    assert figures.min_ns is not None and figures.mean_ns is not None and figures.max_ns is not None
+    assert 0 < figures.min_ns <= figures.mean_ns <= figures.max_ns
+    assert figures.p50_ns is not None and figures.histogram.count == figures.round_trips
+    # The bins' middles are within 1/128 of what was measured.
+    mean_ns = sum(ns * count for ns, count in figures.histogram.bins.items()) / figures.histogram.count
+    assert mean_ns == pytest.approx(figures.mean_ns, rel=1 / 64)
+    alone = subprocess.run(argv, capture_output=True, text=True, check=True)
+    assert datagrams.understand(alone.stdout, "", UdpLatency()).reasons == ["no datagram came back"]
+
+
+# What is missing
+
+
+@pytest.mark.parametrize(
+    ("probe", "program"),
+    [(Ping(), "ping"), (Tcp(), "iperf3"), (PacketRate(tool=Flood.HPING3), "hping3"), (UdpLatency(), "cc")],
+)
+def test_a_missing_program_skips_its_probe_with_the_command_that_installs_it(
+    tmp_path: Path, probe: Probe, program: str
+) -> None:
+    missing = ("sh", "-c", 'command -v "$0"', program)
+    world = Net(answers=[(missing, (127, "", "")), (("test", "-x"), (1, "", ""))])
+    record = judge(world, tmp_path, probe)
+    assert record.status is Status.SKIPPED and record.reason is not None
+    assert f"no program {program}" in record.reason
+    assert f"apt-get install --no-install-recommends {PACKAGES[program]}" in record.reason
+
+
+# What a user may ask
+
+
+def test_every_shipped_profile_can_be_planned() -> None:
+    assert probe_plan.names() == [f"document-00{n}" for n in ("0", "1", "1-tenth", "2", "3", "4")]
+    for name in probe_plan.names():
+        profile = probe_plan.load_profile(name)
+        request = RunRequest(links=profile.links, ipsec=profile.ipsec, repeats=profile.repeats)
+        plan = probe_plan.make_plan(request, profile.probe, name)
+        assert plan.probing == profile.probe and plan.jobs == () and not plan.probes
+        keys = [question.key for question in questions(plan)]
+        assert len(set(keys)) == len(keys) == len(plan.columns) * len(profile.probe)
+
+
+@pytest.mark.parametrize(
+    ("probes", "message"),
+    [
+        ([Ping(count=0)], "count: expected 1"),
+        ([Ping(interval_s=float("nan"))], "interval_s: expected"),
+        ([Ping(count=100_000, interval_s=60)], "count x interval_s"),
+        ([Tcp(duration_s=0)], "duration_s: expected 1"),
+        ([Udp(rate_bit_s=0)], "rate_bit_s"),
+        ([UdpLatency(payload_bytes=7)], "payload_bytes: expected 8"),
+        ([UdpLatency(payload_bytes=65_508)], "payload_bytes"),
+        ([PacketRate(most_at_once=0)], "most_at_once"),
+    ],
+)
+def test_parameters_that_no_tool_could_act_upon_are_refused(probes: list[Probe], message: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        ProbeRequest().asked(ProbeProfile(title="", probe=tuple(probes)))
+    assert message in refused.value.message
+
+
+@pytest.mark.parametrize(
+    ("text", "rate_bit_s"), [("100M", 10**8), ("1.5g", 1_500_000_000), ("64000", 64_000), ("10K", 10_000)]
+)
+def test_rates_are_in_powers_of_1000(text: str, rate_bit_s: int) -> None:
+    (probe,) = ProbeRequest(probes=("udp",), udp_rate=text).asked(None)
+    assert isinstance(probe, Udp) and probe.rate_bit_s == rate_bit_s
+
+
+@pytest.mark.parametrize("text", ["", "fast", "-1M", "1e9", "10Mbit", "nan"])
+def test_what_is_no_rate_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="expected a rate in bit/s"):
+        probe_plan.parse_rate(text)
+
+
+def test_probes_are_named_and_need_a_network() -> None:
+    with pytest.raises(UsageError, match="there is no probe 'pong'"):
+        ProbeRequest(probes=("pong",)).asked(None)
+    with pytest.raises(UsageError, match="link local has none"):
+        probe_plan.make_plan(RunRequest(links=("local",)), [Ping()], "probes")
+    with pytest.raises(UsageError, match="two probes have the name ping-1s"):
+        probe_plan.make_plan(RunRequest(links=("wired",)), [Ping(), Ping(count=3)], "probes")
+
+
+@pytest.mark.parametrize(
+    ("link", "probe", "millions"),
+    [
+        (
+            "wired",
+            Udp(duration_s=10, rate_bit_s=10_000_000_000),
+            "8.3 million for udp-10000m over wired: some 20 min",
+        ),
+        ("wired", Udp(duration_s=3, rate_bit_s=1_000_000_000, payload_bytes=64), "5.9 million"),
+        ("10g", Tcp(duration_s=10), "8.3 million for tcp over 10g"),
+        ("10g", Ping(count=100, interval_s=0.05, loaded=True), "5.8 million"),
+        ("wired", Tcp(duration_s=10), ""),
+        ("wired:unshaped", Tcp(duration_s=10), ""),
+        ("wired", Udp(duration_s=1, rate_bit_s=10_000_000_000), ""),
+        ("10g", Ping(count=100, interval_s=0.05), ""),
+    ],
+)
+def test_in_virtual_time_a_probe_has_to_end(
+    link: str, probe: Probe, millions: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each packet is imitated: 10 Gbit/s for 10 seconds took a quarter of an hour."""
+    monkeypatch.setattr("harness.planning.plan.kernel.own_kernel", lambda: None)
+    request = RunRequest(links=(link,), virtual_time=True)
+    if not millions:
+        assert probe_plan.make_plan(request, [probe], "probes").probing == (probe,)
+        return
+    with pytest.raises(UsageError) as refused:
+        probe_plan.make_plan(request, [probe], "probes")
+    assert millions in refused.value.message and "each packet is simulated" in refused.value.message
+    assert "--duration 1s" in (refused.value.hint or "")
+    assert probe_plan.make_plan(RunRequest(links=(link,)), [probe], "probes").probing == (probe,)
+
+
+def test_named_probes_are_short_in_virtual_time_and_an_estimate_counts_packets(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("harness.planning.plan.kernel.own_kernel", lambda: None)
+    probes = ProbeRequest(probes=("tcp", "udp", "ping"), virtual_time=True).asked(None)
+    assert [probe.name for probe in probes[:2]] == ["tcp", "udp-1000m"]
+    assert [probe.duration_s for probe in probes if isinstance(probe, Tcp | Udp)] == [1, 1]
+    assert probes[2:] == ProbeRequest(probes=("ping",)).asked(None)
+    request = RunRequest(links=("wired",), virtual_time=True, repeats=1)
+    made = probe_plan.make_plan(request, [Tcp(duration_s=10)], "probes")
+    assert probe_plan.estimate_s(made) == pytest.approx(10e9 / 8 / 1500 / 7000)
+    real = probe_plan.make_plan(RunRequest(links=("wired",), repeats=1), [Tcp(duration_s=10)], "probes")
+    assert probe_plan.estimate_s(real) == 11.0
+    with pytest.raises(UsageError, match="there is no profile of probes"):
+        probe_plan.load_profile("document-009")
+
+
+def test_a_users_profile_is_read_strictly(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text('title = "Mine"\n[[probe]]\ntype = "ping"\ncounts = 3\n', encoding="utf-8")
+    with pytest.raises(UsageError, match=r"mine\.toml"):
+        probe_plan.load_profile(str(file))
+    file.write_text('title = "Mine"\n[[probe]]\ntype = "ping"\ncount = 3\n', encoding="utf-8")
+    assert probe_plan.load_profile(str(file)).probe == (Ping(count=3),)
+
+
+# Records
+
+
+def test_records_come_back_as_they_were_kept_and_damage_is_named(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    found, _ = echo.round_trips(REPLIES, 1.0, 56)
+    record = flat.changed(
+        blank(Ping()), figures=PingFigures(round_trips=found), status=Status.OK, clock=Clock.VIRTUAL
+    )
+    file = probe_store.save(folder, record)
+    assert file.name == "wired.ping-1s.r1.json" and probe_store.load(folder) == [record]
+    file.write_bytes(file.read_bytes()[:-40])
+    with pytest.raises(UsageError, match=r"ping-1s\.r1\.json is not a readable record of a probe"):
+        probe_store.load(folder)
+    file.write_bytes(msgspec.json.encode(msgspec.structs.replace(record, schema=99)))
+    with pytest.raises(UsageError, match="a later version"):
+        probe_store.load(folder)
+
+
+def test_the_figures_of_udp_are_the_receivers(tmp_path: Path) -> None:
+    document = json.loads(iperf3_json(1000, 900))
+    document["start"]["test_start"]["protocol"] = "UDP"
+    loss = {"jitter_ms": 0.5, "lost_packets": 10, "packets": 100, "lost_percent": 10}
+    end = document["end"]
+    end["streams"] = []
+    end["sum_received"] |= loss
+    record = judge(Turns("iperf3", json.dumps(document)), tmp_path, Udp(duration_s=1))
+    assert isinstance(record.figures, UdpFigures), record.reason
+    assert (record.figures.lost, record.figures.datagrams, record.figures.jitter_ns) == (10, 100, 500_000)
+
+
+def test_a_requirement_says_what_mends_it() -> None:
+    with pytest.raises(RequirementError) as missing:
+        datagrams.build(
+            Net(answers=[(("test", "-x"), (1, "", "")), (("sh", "-c"), (1, "", ""))]).host("target")
+        )
+    assert missing.value.hint is not None and "gcc" in missing.value.hint
+
+
+# During a run
+
+
+def test_a_run_whose_probes_all_fail_measures_its_cells_nonetheless(tmp_path: Path) -> None:
+    plan = msgspec.structs.replace(teardown.PLAN, probes=True)
+    world = World(answers=[(("/usr/bin/python3", "-I", "-S", "-"), (1, "", "no AF_ALG"))])
+    outcome = teardown.measure(world, tmp_path / "run", plan)
+    assert outcome.error is None and outcome.journal.leaks == []
+    assert {record.status for record in outcome.records} == {Status.OK}
+    for record in outcome.records:
+        assert record.telemetry is not None and record.telemetry.round_trips is None
+        if record.column.link != "local":
+            assert record.telemetry.no_round_trips is not None
+            assert "a summary of ping" in record.telemetry.no_round_trips
+    made = probe_store.load(outcome.folder)
+    assert {record.column.link for record in made} == {record.column.link for record in outcome.records} - {
+        "local"
+    }
+    assert {record.probe.name for record in made} == {"tcp", "cipher"}
+    assert all(record.status is not Status.OK and record.reason for record in made)

@@ -1,0 +1,340 @@
+"""What a column costs and why, in sentences: what is compared, what is left out, what is said of doubt."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from harness.analysis.stats import Difference
+from harness.cli.run import _answer
+from harness.explain import Explained, Limit, explain
+from harness.model import Backing, BackingKind, Job, Plan, Record, Status
+from harness.report import load
+from harness.report.conclusion import Conclusion, ThroughputRatio, answers, in_words
+from harness.results.store import RunFolder
+from harness.table import build
+from tests import flat
+from tests.unit.explain.test_explain import columns, measured, plan_of_them
+from tests.unit.results_folder import write
+from tests.unit.test_disturbed_results import spoilt
+
+WIDTH = 80
+OLD = Path(__file__).parents[2] / "data" / "schema-1" / "results"
+
+
+def concluded(records: list[Record], plan: Plan | None = None) -> list[Conclusion]:
+    plans = {"r1": plan or plan_of_them()}
+    return answers(build(records, plans=plans), explain(records, plans))
+
+
+def on_disk() -> Plan:
+    """The plan with a device of the user's instead of memory."""
+    plan: Plan = plan_of_them(backing=Backing(kind=BackingKind.BLOCK, size_bytes=1 << 30, path="/dev/sdz"))
+    return plan
+
+
+def in_repeats(*rates: tuple[float, float], workload: str = "seq-read-256k") -> list[Record]:
+    """A cell over ``wired`` and the same with aes128gcm16, in MB/s, a pair for each repeat."""
+    found = []
+    for column, place in (("off", 0), ("aes128gcm16", 1)):
+        (one, *_) = measured("wired", column, 2500)
+        for repeat, pair in enumerate(rates, 1):
+            assert one.read is not None and one.workload.block_bytes
+            ns = round(one.read.ios * one.workload.block_bytes / pair[place] * 1e3)
+            read = msgspec.structs.replace(one.read, runtime_ns=ns)
+            found.append(flat.changed(one, workload=workload, repeat=repeat, read=read))
+    return found
+
+
+def of_ipsec(records: list[Record]) -> Conclusion:
+    (answer,) = (answer for answer in concluded(records) if answer.column.column.protection)
+    return answer
+
+
+def test_each_column_over_a_network_is_compared_with_the_one_below_it() -> None:
+    found = concluded(columns(), on_disk())
+    assert [(answer.subject, answer.baseline, answer.whole) for answer in found] == [
+        ("iSCSI over wired", "", "the local disk"),
+        ("IPsec null-sha256 over wired", "wired", "wired, without protection"),
+        ("IPsec aes128gcm16 over wired", "wired", "wired, without protection"),
+    ]
+    kept = [loss.kept for answer in found for loss in answer.losses]
+    assert kept == [pytest.approx((part,)) for part in (60 / 2500, 2500 / 5000, 2500 / 30000)]
+    assert "that is 97.6 % slower than the local disk (95 % interval: within 0.1)" in found[0].sentences
+
+
+def test_next_to_memory_a_column_is_held_to_what_its_link_carries() -> None:
+    plain, null, _ = concluded(columns())
+    assert plain.subject == "iSCSI over wired (disk in memory)" and plain.whole == "what the link can carry"
+    (loss,) = plain.losses
+    assert loss.kept == pytest.approx((262144 / 2500e-6 / 117.69e6,), rel=0.01)
+    assert plain.sentences == (
+        "iSCSI over wired (disk in memory). 256K blocks: nearly fills the link, 105 MB/s of at most 117.7 "
+        "over this link (112.6 with one request at a time); limited by the link's rate (confidence medium)."
+    )
+    assert "memory" not in null.sentences and "disk" not in null.sentences
+
+
+def test_transport_and_tunnel_mode_are_two_columns() -> None:
+    found = load([OLD]).answers
+    subjects = [answer.subject for answer in found]
+    assert {"IPsec aes128gcm16 over Gigabit Ethernet", "IPsec aes128gcm16 tunnel over Gigabit Ethernet"} <= {
+        *subjects
+    }
+    for answer in found:
+        assert {cell.evidence.name for loss in answer.losses for cell in loss.cells} <= {answer.column.label}
+
+
+def test_a_column_has_its_name_its_cost_its_limit_and_what_helps() -> None:
+    wired, *_, gcm = concluded(columns())
+    assert wired.help.startswith(
+        "Forecast: with a link of twice the rate, seq-read-256k would rise from 105 to between "
+    )
+    assert gcm.sentences == (
+        "IPsec aes128gcm16 over wired. 256K blocks: costs 91.7 % compared with wired "
+        "(95 % interval: within 0.1), 8.72 MB/s of at most 117.7 over this link; limited by crypto work "
+        "(confidence medium)."
+    )
+    assert gcm.help == ""
+    lines = in_words([gcm], WIDTH).splitlines()
+    assert max(map(len, lines)) <= WIDTH and all(line.startswith("  ") for line in lines[1:])
+
+
+@pytest.mark.parametrize(
+    ("limit", "either", "name", "is_reported"),
+    [
+        (Limit.CPU, {}, "aes128gcm16", True),
+        (Limit.UNKNOWN, {Limit.CPU: (0.2, 0.4), Limit.CRYPTO: (0.4, 0.6)}, "aes128gcm16", True),
+        (Limit.CRYPTO, {}, "aes128gcm16", False),
+        (Limit.CPU, {}, "null-sha256", False),
+    ],
+)
+def test_segmentation_offload_is_named_where_packets_may_be_what_limits(
+    limit: Limit, either: dict[Limit, tuple[float, float]], name: str, is_reported: bool
+) -> None:
+    cells = [
+        msgspec.structs.replace(
+            cell, verdict=msgspec.structs.replace(cell.verdict, limited_by=limit, either=either)
+        )
+        for cell in explain(columns(), {"r1": plan_of_them()})
+    ]
+    found = answers(build(columns(), plans={"r1": plan_of_them()}), cells)
+    (answer,) = (each for each in found if each.column.column.protection == (name,))
+    assert answer.losses[0].block_bytes == 256 << 10
+    assert ("esp4_offload" in answer.help) is is_reported
+    assert ("esp4_offload" in answer.words) is is_reported
+
+
+def judged_lab_limited(records: list[Record], *labs: str) -> list[Explained]:
+    """The cells, of which those of some columns are the lab's own."""
+    return [
+        msgspec.structs.replace(cell, verdict=msgspec.structs.replace(cell.verdict, limited_by=Limit.LAB))
+        if cell.evidence.name in labs
+        else cell
+        for cell in explain(records, {"r1": plan_of_them()})
+    ]
+
+
+def test_a_loss_compared_with_a_figure_of_the_lab_is_no_answer() -> None:
+    table = build(columns(), plans={"r1": plan_of_them()})
+    plain, _, gcm = answers(table, judged_lab_limited(columns(), "wired"))
+    assert plain.losses and not plain.lab_limited
+    assert gcm.lab_limited == ("seq-read-256k",) and not gcm.losses
+    why = "because the lab itself limited its figures, or those that it is compared with."
+    assert gcm.sentences == f"no answer on IPsec aes128gcm16 over wired, {why}"
+    assert not (gcm.left_out or gcm.help)
+    assert "limited by the lab itself, so this says nothing of such a link (confidence " in plain.sentences
+
+
+def test_a_column_that_the_lab_limits_is_no_answer_and_concerns_no_other() -> None:
+    table = build(columns(), plans={"r1": plan_of_them()})
+    _, null, gcm = answers(table, judged_lab_limited(columns(), "wired+null-sha256"))
+    assert null.lab_limited and not null.losses
+    assert gcm.losses and not gcm.lab_limited
+
+
+def test_an_answer_says_what_it_leaves_out() -> None:
+    (whole,) = [found for found in concluded(columns()) if found.column.column.protection == ("aes128gcm16",)]
+    left = msgspec.structs.replace(whole, lab_limited=("seq-read-4k", "rand-read-4k"))
+    words = (
+        "Left out: seq-read-4k, rand-read-4k, because the lab limits there, not the link that it imitates."
+    )
+    assert left.left_out == words
+    assert words in " ".join(in_words([left], WIDTH).split())
+
+
+def test_disturbed_or_missing_figures_are_no_answer() -> None:
+    disturbed = [spoilt(r) if r.column.ipsec == "off" and r.column.link == "wired" else r for r in columns()]
+    *_, gcm = concluded(disturbed)
+    assert gcm.sentences.endswith("because its figures, or those that it is compared with, are disturbed.")
+    assert not gcm.help
+    failed = [
+        msgspec.structs.replace(r, status=Status.FAILED, reason="x") if r.column.ipsec == "aes128gcm16" else r
+        for r in columns()
+    ]
+    assert concluded(failed)[-1].sentences.endswith("because a figure is missing.")
+
+
+def test_disturbed_figures_give_bounds_and_no_cause() -> None:
+    """5000 ns next to 30 000 ns: a fifth taken of each may have cost 30 % of its throughput."""
+    disturbed = [spoilt(r, 0.2) for r in columns()]
+    _, null, gcm = concluded(disturbed)
+    (loss,) = gcm.losses
+    assert loss.kept == pytest.approx((2500 / 30000 * 0.7, 2500 / 30000 / 0.7)) and loss.is_disturbed
+    assert gcm.sentences == (
+        "IPsec aes128gcm16 over wired. 256K blocks: between 88 and 94 % slower than wired (disturbed)."
+    )
+    assert loss.brief == "256K: between 88 and 94 % slower (disturbed)"
+    assert ": between 29 and 65 % slower" in null.sentences
+    assert "limited by" not in gcm.sentences and not gcm.help
+
+
+def test_one_disturbed_side_widens_one_bound() -> None:
+    bare = [spoilt(r, 0.2) if not r.column.protection else spoilt(r, 0.0) for r in columns()]
+    (loss,) = concluded(bare)[-1].losses
+    assert loss.kept == pytest.approx((2500 / 30000 * 0.7, 2500 / 30000))
+
+
+def test_without_the_local_disk_an_unprotected_column_is_held_to_its_link() -> None:
+    plain, *rest = concluded([record for record in columns() if record.column.link == "wired"], on_disk())
+    assert [answer.column.column.protection for answer in rest] == [("null-sha256",), ("aes128gcm16",)]
+    assert plain.whole == "what the link can carry" and "local disk" not in plain.sentences
+
+
+def test_a_disturbed_cell_of_several_is_named_as_left_out() -> None:
+    calm = in_repeats((100, 97), (101, 98), (100, 97))
+    other = [spoilt(r) for r in in_repeats((100, 97), (100, 97), workload="rand-read-256k")]
+    plain, gcm = concluded([*calm, *other])
+    for answer in (plain, gcm):
+        assert answer.left_out == "Left out: rand-read-256k, because other programs disturbed it."
+    both = msgspec.structs.replace(plain, disturbed=("seq-read-4k", "rand-read-4k"))
+    assert both.left_out == "Left out: seq-read-4k, rand-read-4k, because other programs disturbed them."
+
+
+SHOWN = [(100.0, 97.0), (101.0, 97.9), (102.0, 99.0), (99.0, 96.1)]
+UNSURE = [(100.0, 97.0), (101.0, 103.0), (102.0, 92.0), (99.0, 96.0)]
+SAME = [(100.0, 99.9), (101.0, 101.1), (102.0, 102.0), (99.0, 98.9)]
+
+
+@pytest.mark.parametrize(
+    ("pairs", "words"),
+    [
+        (SHOWN, "costs 3.0 % compared with wired (95 % interval: 2.9 to 3.1)"),
+        ([(b, a) for a, b in SHOWN], "is 3.1 % faster compared with wired (95 % interval: 3.0 to 3.2)"),
+        (UNSURE, "is not shown (too few repeats to tell: between 5 % faster and 11 % slower)"),
+        (
+            SAME,
+            "makes no difference of more than 5 % compared with wired "
+            "(95 % interval: 0.1 % faster to 0.2 % slower)",
+        ),
+        ([(100.0, 93.0)], "costs 7 % compared with wired (measured once)"),
+        ([(100.0, 90.0), (100.0, 40.0)], "is not shown (too few repeats to tell)"),
+    ],
+    ids=["slower", "faster", "inconclusive", "none", "once", "anything"],
+)
+def test_a_cost_says_how_sure_it_is(pairs: list[tuple[float, float]], words: str) -> None:
+    cost = of_ipsec(in_repeats(*pairs)).sentences
+    assert words in cost
+    # The two are opposites, and no figure stands where none was shown.
+    assert ("too few repeats" in cost) + ("no difference" in cost) + ("costs 3.0 %" in cost) <= 1
+    assert "no difference shown" not in cost and "inconclusive" not in cost
+
+
+def test_cells_of_one_size_are_reported_together_by_block() -> None:
+    """Each alone shows nothing: their noise goes opposite ways. In each block together they lose 3 %."""
+    first = in_repeats((100, 94), (100, 100), (100, 97), (100, 97))
+    second = in_repeats((100, 100.1), (100, 94.2), (100, 97), (100, 97), workload="rand-read-256k")
+    table = build([*first, *second])
+    alone = {cell.difference_from_no_ipsec for line in table.cells for cell in line if cell is not None}
+    assert alone == {None, Difference.INCONCLUSIVE}
+    answer = of_ipsec([*first, *second])
+    (loss,) = answer.losses
+    assert loss.compared is not None and loss.compared.difference is Difference.SHOWN
+    assert "costs 3.0 % compared with wired (95 % interval: " in answer.sentences
+
+
+def test_a_cell_that_differs_from_the_others_is_reported_by_itself() -> None:
+    most = [
+        in_repeats(*SHOWN, workload=name) for name in ("seq-read-256k", "rand-read-256k", "seq-write-256k")
+    ]
+    odd = in_repeats(*((a, 0.7 * b) for a, b in SHOWN), workload="rand-write-256k")
+    answer = of_ipsec([record for cell in (*most, odd) for record in cell])
+    assert "for rand-write-256k alone, 32.1 % slower (95 %: " in answer.sentences
+    assert [name for name, _ in answer.losses[0].apart] == ["rand-write-256k"]
+    assert "costs 3.0 % compared with wired (95 % interval: " in answer.sentences
+
+
+def test_cells_of_which_half_differ_have_no_common_figure() -> None:
+    few = in_repeats(*SHOWN)
+    odd = in_repeats(*((a, 0.7 * b) for a, b in SHOWN), workload="rand-write-256k")
+    cost = of_ipsec([*few, *odd]).sentences
+    assert "what it costs compared with wired depends on the workload (" in cost
+    assert "rand-write-256k: 32.1 % slower (95 %: " in cost and "seq-read-256k: 3.0 % slower (95 % i" in cost
+
+
+def test_without_a_common_block_the_widest_of_the_intervals_is_reported() -> None:
+    first = in_repeats(*SHOWN)
+    second = [
+        msgspec.structs.replace(each, repeat=each.repeat + 10)
+        for each in in_repeats(*((a, 0.9 * b) for a, b in SHOWN), workload="rand-read-256k")
+    ]
+    (loss,) = of_ipsec([*first, *second]).losses
+    assert loss.compared is not None and loss.compared.interval == pytest.approx((0.873, 0.971), abs=0.002)
+    assert loss.compared.ratio == pytest.approx(0.97 * 0.9**0.5, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "words"),
+    [
+        (0.78, "22 % slower (measured once)"),
+        (1.1, "10 % faster (measured once)"),
+        (0.998, "0.2 % slower (measured once)"),
+        (0.0032, "99.7 % slower (measured once)"),
+        (0.00001, "99.9 % slower (measured once)"),
+    ],
+)
+def test_losses_have_words_and_no_false_precision(ratio: float, words: str) -> None:
+    assert ThroughputRatio.of([ratio], is_exact=False).words == words
+
+
+def test_virtual_time_is_exact() -> None:
+    assert ThroughputRatio.of([0.98], is_exact=True).words == "2 % slower (exactly: virtual time)"
+
+
+def test_cells_of_different_depths_are_not_reported_together() -> None:
+    jobs = (
+        Job(name="seq-read-256k", options=(("rw", "read"), ("bs", "256k"))),
+        Job(name="deep", options=(("rw", "read"), ("bs", "256k"), ("ioengine", "libaio"), ("iodepth", "8"))),
+    )
+    found = [*in_repeats(*SHOWN), *in_repeats(*SHOWN, workload="deep")]
+    plain, gcm = concluded(found, plan_of_them(jobs=jobs))
+    assert [loss.size for loss in gcm.losses] == ["256K", "256K, 8 at a time"]
+    assert plain.losses[1].rates(with_both=True).endswith(" MB/s of at most 117.7 over this link")
+
+
+def test_of_many_sizes_and_depths_the_ends_are_reported() -> None:
+    names = {f"{size}k-{depth}": (f"{size}k", str(depth)) for size in (4, 64, 256) for depth in (1, 8, 32)}
+    jobs = tuple(
+        Job(name=name, options=(("rw", "read"), ("bs", bs), ("ioengine", "libaio"), ("iodepth", depth)))
+        for name, (bs, depth) in names.items()
+    )
+    found = [
+        flat.changed(record, block_bytes=1024 * int(name.partition("k")[0]))
+        for name in names
+        for record in in_repeats(*SHOWN, workload=name)
+    ]
+    _, gcm = concluded(found, plan_of_them(jobs=jobs))
+    assert len(gcm.losses) == 9
+    assert [loss.size for loss in gcm.shown] == ["256K", "256K, 32 at a time", "4K", "4K, 32 at a time"]
+    assert gcm.sentences.endswith("5 other sizes and depths are in the table.")
+
+
+def test_a_run_counts_though_a_probe_of_it_cannot_be_read(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "r1")
+    write(tmp_path, columns(), plan_of_them())
+    assert _answer(folder).endswith("report.html") and (folder.path / "report.html").exists()
+    (folder.path / "probes").mkdir()
+    (folder.path / "probes" / "wired.tcp.r1.json").write_text("{}", encoding="utf-8")
+    assert _answer(folder).startswith("none (") and "wired.tcp.r1.json" in _answer(folder)

@@ -1,0 +1,148 @@
+"""What the report says of paths: medians of the cells' telemetry, and every figure of a probe."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from harness.model import Status, TestbedKind
+from harness.model.histogram import Histogram
+from harness.model.probing import Ping, PingFigures, Tcp, TcpFigures, UdpLatency, UdpLatencyFigures
+from harness.model.telemetry import OBSERVED, InterfaceUse, ProcessorUse, RoundTrips, Telemetry
+from harness.report import load, paths, render
+from harness.results import probe_store
+from harness.results.probe_records import ProbeRecord
+from harness.results.store import RunFolder
+from harness.table.views.counters import lost_hops
+from tests import flat
+from tests.unit.command import harness
+from tests.unit.results_folder import write
+from tests.unit.table.test_table import record
+
+TRIPS = RoundTrips(interval_ns=10**7, payload_bytes=56, sent=20, received=19, p50_ns=100_000.0)
+
+
+def telemetry_of(p50_us: float, busiest_core: float | None, drops: int) -> Telemetry:
+    return Telemetry(
+        round_trips=msgspec.structs.replace(TRIPS, p50_ns=1000 * p50_us),
+        processors=(ProcessorUse(hosts=("target",), wall_ns=10**9, cores=2, busiest_core=busiest_core),),
+        interfaces=(
+            InterfaceUse(
+                host="target",
+                interface="eth0",
+                rx_bytes=1,
+                tx_bytes=1,
+                rx_packets=1,
+                tx_packets=1,
+                drops=drops,
+                errors=0,
+            ),
+        ),
+    )
+
+
+def probe(**changes: Any) -> ProbeRecord:
+    whole: dict[str, Any] = {
+        "run_id": "r1",
+        "testbed": TestbedKind.LAB,
+        "link": "wired",
+        "protection": (),
+        "probe": Tcp(),
+        "repeat": 1,
+        "order": 0,
+        "status": Status.OK,
+    }
+    return flat.probe_record(**whole | changes)
+
+
+def test_what_was_with_a_cell_is_the_median_of_its_repeats(tmp_path: Path) -> None:
+    found = [
+        record(repeat=n, telemetry=telemetry_of(us, busiest_core, drops))
+        for n, (us, busiest_core, drops) in enumerate([(100, 0.5, 1), (300, 0.9, 0), (200, None, 2)], 1)
+    ]
+    write(tmp_path, [*found, record(link="local")])
+    headings, (line,) = paths.telemetry(load([tmp_path]))
+    assert line[0] == "wired"
+    assert line[2:] == ("3", "n/a", "200 µs", "n/a", "5 %", "70%", "n/a", "3", "0")
+    assert len(line) == len(headings)
+    (row,) = json.loads(harness("table", ".", "--view", "counters", "--format", "json", cwd=tmp_path).stdout)[
+        "rows"
+    ]
+    assert (row["column"], row["values"]["round_trip_p50_ns"], row["values"]["drops"]) == ("wired", 2e5, 3)
+    text = harness("table", ".", "--view", "counters", cwd=tmp_path).stdout
+    assert all(each.title.partition("|")[0] in text for each in OBSERVED)
+
+
+def test_hosts_and_hops_are_distinguished_and_a_lost_one_is_not_zero(tmp_path: Path) -> None:
+    def whole(part: float, *hops: str, lost_hops: dict[str, str]) -> Telemetry:
+        end = telemetry_of(100, part, 1)
+        uses = [msgspec.structs.replace(end.processors[0], hosts=(hop,), busiest_core=0.99) for hop in hops]
+        ports = [msgspec.structs.replace(end.interfaces[0], host=hop, drops=7) for hop in hops]
+        return msgspec.structs.replace(
+            end,
+            processors=(*end.processors, *uses),
+            interfaces=(*end.interfaces, *ports),
+            lost_hops=lost_hops,
+        )
+
+    lost = {"hop2": "the hop2 (ssh://<gw>) was lost: it did not answer in time"}
+    found = [
+        record(repeat=1, telemetry=whole(0.5, "hop", lost_hops=lost)),
+        record(repeat=2, telemetry=whole(0.7, "hop", lost_hops=lost)),
+    ]
+    write(tmp_path, found)
+    results = load([tmp_path])
+    _, (line,) = paths.telemetry(results)
+    assert line[7:] == (
+        "target 60%, hop 99%, hop2 n/a",
+        "target n/a, hop n/a, hop2 n/a",
+        "16 (target eth0 2, hop eth0 14)",
+        "0",
+    )
+    assert lost_hops(results.records) == list(lost.values())
+    assert "<p>n/a: the hop2 (ssh://&lt;gw&gt;) was lost: it did not answer in time.</p>" in render(results)
+
+
+def test_a_probe_is_reported_with_all_its_figures() -> None:
+    tcp = TcpFigures(
+        sent_bytes=None, received_bytes=10**9, sent_bit_s=None, received_bit_s=9.41e8, retransmits=3
+    )
+    latency = UdpLatencyFigures(
+        round_trips=1000,
+        lost=0,
+        mean_ns=None,
+        min_ns=None,
+        max_ns=None,
+        p50_ns=31_000.0,
+        p99_ns=None,
+        p99_9_ns=None,
+        histogram=Histogram({1000: 5}),
+    )
+    lines = paths.probes(
+        [
+            probe(figures=tcp, is_from_run=True),
+            probe(probe=Ping(), figures=PingFigures(round_trips=TRIPS)),
+            probe(probe=UdpLatency(), figures=latency),
+            probe(status=Status.FAILED, reason="no answer"),
+        ]
+    )
+    assert lines[0][:4] == ("wired", "tcp (between cells)", "1", "ok")
+    assert "received: 941 Mbit/s" in lines[0][4]
+    assert "sent: n/a" in lines[0][4] or "sent bit s: n/a" in lines[0][4]
+    assert "retransmits: 3" in lines[0][4]
+    assert "p50: 100 µs" in lines[1][4]
+    assert "p50: 31 µs" in lines[2][4]
+    assert "1000: 5" not in lines[2][4]
+    assert lines[3][3:] == ("failed", "n/a", "no answer")
+
+
+def test_the_page_has_probes_of_its_runs(tmp_path: Path) -> None:
+    folder = write(tmp_path, [record()])
+    assert "nothing was probed" in render(load([tmp_path]))
+    probe_store.save(RunFolder(folder), probe(status=Status.FAILED, reason="<b>no answer"))
+    page = render(load([tmp_path]))
+    assert "nothing was probed" not in page
+    assert "&lt;b&gt;no answer" in page

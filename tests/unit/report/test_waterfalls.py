@@ -1,0 +1,122 @@
+"""The pictures of where the time goes: one axis, a verdict for each bar, colours that all can tell apart."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Sequence
+
+import msgspec
+import pytest
+
+from harness.explain import Explained, explain
+from harness.explain.waterfall import PARTS
+from harness.report import draw
+from harness.report.waterfalls import waterfalls
+from tests.unit.explain.test_explain import columns, plan_of_them
+
+
+def explained() -> list[Explained]:
+    return explain(columns(), {"r1": plan_of_them()})
+
+
+def bars(body: str) -> list[tuple[float, float]]:
+    """Where each bar begins and ends, in px."""
+    found: dict[str, list[tuple[float, float]]] = {}
+    rect = rf'<rect class="[^"]+" x="(\d+)" y="(\d+)" width="(\d+)" height="{18 * draw.FINE}">'
+    for x, y, width in re.findall(rect, body):
+        start = int(x) / draw.FINE
+        found.setdefault(y, []).append((start, start + int(width) / draw.FINE))
+    return [(parts[0][0], parts[-1][1]) for parts in found.values()]
+
+
+def test_bars_are_as_long_as_the_times() -> None:
+    cells = explained()
+    (chart,) = waterfalls(cells)
+    times = [cell.verdict.whole_ns for cell in cells if cell.verdict.whole_ns]
+    lengths = [end - start for start, end in bars(chart.body)]
+    assert len(lengths) == len(times) == 4
+    assert [length / lengths[-1] for length in lengths] == pytest.approx(
+        [time / times[-1] for time in times], abs=0.02
+    )
+    wider = [float(factor) for factor in re.findall(r"--k:([\d.e+]+)", chart.body)]
+    ends = [4 + (end - 4) * factor for (_, end), factor in zip(bars(chart.body), wider, strict=True)]
+    assert ends == pytest.approx([436] * 4, abs=0.5 * max(wider))
+
+
+def test_parts_that_add_up_to_more_go_on_beyond_a_line() -> None:
+    (*_, last) = explained()
+    over = msgspec.structs.replace(
+        last.verdict, whole_ns=10_000, waterfall_ns={"link": 15_000, "crypto": 5_000, "rest": -10_000}
+    )
+    (chart,) = waterfalls([msgspec.structs.replace(last, verdict=over)])
+    ((start, end),) = bars(chart.body)
+    (line,) = re.findall(r'<path class="wh" d="M(\d+) ', chart.body)
+    assert int(line) / draw.FINE - start == pytest.approx((end - start) / 2, abs=0.5)
+    assert "10.0 µs more than was measured" in chart.body
+    assert chart.lines[0][1:-1] == ("10.0", "15.0", "5.0", "-10.0")
+
+
+def test_each_bar_has_its_verdict_below() -> None:
+    (chart,) = waterfalls(explained())
+    assert dict(chart.says)["wired+aes128gcm16"] == "limited by crypto work (confidence medium)"
+    assert len(chart.says) == len(chart.lines)
+
+
+def test_wide_parts_bear_their_names() -> None:
+    (chart,) = waterfalls(explained())
+    assert re.search(r'<text class="in"[^>]*>crypto</text>', chart.body)
+
+
+DICHROMATS = {
+    "protanope": [
+        (0.152286, 1.052583, -0.204868),
+        (0.114503, 0.786281, 0.099216),
+        (-0.003882, -0.048116, 1.051998),
+    ],
+    "deuteranope": [
+        (0.367322, 0.860646, -0.227968),
+        (0.280085, 0.672501, 0.047413),
+        (-0.01182, 0.04294, 0.968881),
+    ],
+    "tritanope": [
+        (1.255528, -0.076749, -0.178779),
+        (-0.078411, 0.930809, 0.147602),
+        (0.004733, 0.691367, 0.3039),
+    ],
+    "nobody": [(1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0)],
+}
+"""What they see of linear red, green and blue: Machado, Oliveira and Fernandes 2009, severity 1."""
+
+
+def lab(colour: str, seen: Sequence[tuple[float, ...]]) -> tuple[float, float, float]:
+    """CIE 1976 L*a*b* (D65) of what is seen of a colour in sRGB."""
+    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    red, green, blue = (
+        min(1.0, max(0.0, sum(a * b for a, b in zip(row, linear, strict=True)))) for row in seen
+    )
+    x, y, z = (
+        value ** (1 / 3) if value > 0.008856 else 7.787 * value + 16 / 116
+        for value in (
+            (0.4124 * red + 0.3576 * green + 0.1805 * blue) / 0.9505,
+            0.2126 * red + 0.7152 * green + 0.0722 * blue,
+            (0.0193 * red + 0.1192 * green + 0.9505 * blue) / 1.089,
+        )
+    )
+    return 116 * y - 16, 500 * (x - y), 200 * (y - z)
+
+
+@pytest.mark.parametrize("who", DICHROMATS)
+def test_parts_are_distinguished_by_everybody(who: str) -> None:
+    seen = DICHROMATS[who]
+    for (one, a), (other, b) in itertools.combinations(draw.PARTS.items(), 2):
+        distance = sum((p - q) ** 2 for p, q in zip(lab(a, seen), lab(b, seen), strict=True)) ** 0.5
+        assert distance >= 15, (one, other)
+    assert set(draw.PARTS) == {*PARTS} - {"queue", "rest"}
+    assert not set(draw.PARTS.values()) & {*draw.LIGHT.values(), *draw.DARK.values()}
+
+
+def test_a_name_on_a_part_can_be_read() -> None:
+    ink = lab(draw.INK, DICHROMATS["nobody"])[0]
+    assert all(lab(colour, DICHROMATS["nobody"])[0] - ink > 45 for colour in draw.PARTS.values())

@@ -1,0 +1,187 @@
+"""Bandwidth within a measurement: what is doubted of it, and what repeats of a cell have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from harness.model import Record, Status
+from harness.model.errors import UsageError
+from harness.parse.fiolog import Sample, interval_ms
+from harness.results.bandwidth_series import (
+    LOG,
+    NOT_STEADY,
+    WARMING_UP,
+    BandwidthSeries,
+    doubts,
+    of_cell,
+    parts,
+)
+from harness.results.store import RunFolder, open_results
+from tests.unit.table.test_table import record
+
+JOB = "[w]\nlog_avg_msec=500\nper_job_logs=0\n"
+
+
+def samples(*mb_s: float, interval_s: float = 0.5) -> list[Sample]:
+    return [Sample(round(1e9 * interval_s * n), 1e6 * rate) for n, rate in enumerate(mb_s, 1)]
+
+
+@pytest.mark.parametrize(
+    ("rates", "expected"),
+    [
+        ([100.0] * 10, ()),
+        ([95.0, 105.0] * 5, ()),
+        ([100.0] * 9 + [99.0] * 3, ()),
+        ([50.0] * 5 + [100.0] * 5, (NOT_STEADY,)),
+        ([10.0 * n for n in range(1, 13)], (NOT_STEADY,)),
+        ([100.0] * 12 + [20.0] * 4, (NOT_STEADY,)),  # it was steady, and is no longer
+        ([20.0] * 4 + [100.0] * 12, (WARMING_UP,)),
+        ([20.0] * 3 + [100.0] * 6, ()),  # less than five seconds: too short to tell
+        ([0.0] * 12, ()),
+        ([], ()),
+    ],
+)
+def test_steady_state_is_looked_for_within_a_measurement(
+    rates: Sequence[float], expected: tuple[str, ...]
+) -> None:
+    assert doubts(samples(*rates)) == expected
+
+
+def test_a_measurement_of_five_seconds_is_judged_although_its_last_interval_ends_early() -> None:
+    made = samples(20.0, 100.0, 100.0, 100.0, 100.0, interval_s=1.0)
+    made[-1] = Sample(4_996_000_000, 1e8)
+    assert doubts(made) == (NOT_STEADY,)
+
+
+def test_equal_parts_are_cut_out_of_intervals_of_any_length() -> None:
+    uneven = [Sample(1_500_000_000, 10.0), Sample(2_000_000_000, 40.0), Sample(4_000_000_000, 20.0)]
+    assert parts(uneven, 4, 4.0) == pytest.approx([10.0, 25.0, 20.0, 20.0])
+    assert parts(uneven, 1, 4.0) == pytest.approx([(15 + 20 + 40) / 4])
+    assert parts(uneven, 2, 2.0) == pytest.approx([10.0, 25.0])
+
+
+def written(folder: Path, repeat: int, *kib_s: int, log: str | None = None, job: str = JOB) -> Record:
+    """A record whose raw folder has a log of reads, one each half second."""
+    raw = folder / "raw" / f"r{repeat}"
+    raw.mkdir(parents=True)
+    text = "".join(f"{500 * n}, {rate}, 0, 0, 0\n" for n, rate in enumerate(kib_s, 1))
+    (raw / LOG).write_text(text if log is None else log)
+    (raw / "job.fio").write_text(job)
+    return record(repeat=repeat, raw=(f"raw/r{repeat}/job.fio", f"raw/r{repeat}/{LOG}"))
+
+
+def test_repeats_are_laid_over_each_other(tmp_path: Path) -> None:
+    records = [
+        written(tmp_path, 1, *[100] * 12),
+        written(tmp_path, 2, *[300] * 12),
+        written(tmp_path, 3, *[80] * 13),
+        msgspec.structs.replace(written(tmp_path, 4, *[9000] * 12), status=Status.INVALID),
+    ]
+    found = of_cell(records, {"r1": tmp_path})
+    assert found is not None
+    assert found.repeats == 3
+    assert found.interval_s == 0.5
+    assert found.median == pytest.approx([102400.0] * 12)
+    assert found.low == pytest.approx([81920.0] * 12)
+    assert found.high == pytest.approx([307200.0] * 12)
+    assert found.state is not None and found.state.attained
+    assert found.settled_s == 5.0
+
+
+def test_what_takes_a_while_to_settle_is_said_to(tmp_path: Path) -> None:
+    found = of_cell([written(tmp_path, 1, *[10] * 4, *[100] * 16)], {"r1": tmp_path})
+    assert found is not None and found.state is not None
+    assert not found.state.attained
+    assert found.settled_s == 7.0
+
+
+def test_of_a_short_measurement_there_is_a_curve_and_no_judgement(tmp_path: Path) -> None:
+    found = of_cell([written(tmp_path, 1, 10, 500, 20)], {"r1": tmp_path})
+    assert found is not None
+    assert found.median == pytest.approx([10240.0, 512000.0, 20480.0])
+    assert (found.state, found.settled_s) == (None, None)
+
+
+BEYOND = "9" * 400
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *({"log": ""}, {"log": "nonsense\n"}, {"job": "[w]\n"}),
+        *({"log": f"500, {BEYOND}, 0, 0, 0\n"}, {"log": f"{BEYOND}, 100, 0, 0, 0\n"}),
+    ],
+)
+def test_without_a_log_that_is_understood_there_is_no_curve(tmp_path: Path, change: dict[str, str]) -> None:
+    assert of_cell([written(tmp_path, 1, 100, **change)], {"r1": tmp_path}) is None
+
+
+def test_a_log_that_tells_of_years_has_no_more_intervals_than_lines(tmp_path: Path) -> None:
+    found = of_cell(
+        [written(tmp_path, 1, log=f"500, 100, 0, 0, 0\n{10**15}, 100, 0, 0, 0\n")], {"r1": tmp_path}
+    )
+    assert found is not None and len(found.median) == 4
+
+
+def test_no_log_outside_of_the_run_is_read(tmp_path: Path) -> None:
+    inside, outside = tmp_path / "run", tmp_path / "elsewhere"
+    inside.mkdir()
+    written(outside, 1, 100)
+    names = tuple(f"../elsewhere/raw/r1/{name}" for name in ("job.fio", LOG))
+    assert of_cell([record(raw=names)], {"r1": inside}) is None
+    assert of_cell([record(raw=names)], {}) is None
+
+
+def test_the_interval_is_that_of_the_job() -> None:
+    assert interval_ms(JOB) == 500
+    with pytest.raises(UsageError, match="expected log_avg_msec"):
+        interval_ms("[w]\n")
+
+
+def test_a_picture_has_fewer_intervals_and_hides_no_dip() -> None:
+    fine = BandwidthSeries(
+        repeats=2,
+        interval_s=0.1,
+        median=[10.0, 20.0, 30.0, 40.0, 50.0],
+        low=[9.0, 1.0, 29.0, 39.0, 49.0],
+        high=[11.0, 21.0, 31.0, 99.0, 51.0],
+        fifths=[1.0] * 5,
+        state=None,
+        settled_s=None,
+    )
+    assert fine.coarser(5) is fine
+    drawn = fine.coarser(3)
+    assert (drawn.interval_s, drawn.median, drawn.low, drawn.high) == (0.2, [15, 35], [1, 29], [21, 99])
+    assert drawn.fifths == fine.fifths
+
+
+# Attempts
+
+
+def test_a_log_of_before_with_two_attempts_shows_the_last_one(tmp_path: Path) -> None:
+    """A retry appended to the log of the disturbed attempt: 200 MB/s on gigabit, and not steady."""
+    both = "".join(f"{500 * n}, {rate}, 0, 0, 0\n" for rate in (90, 100) for n in range(1, 13))
+    stored = msgspec.structs.replace(written(tmp_path, 1, log=both), warnings=(NOT_STEADY, "another"))
+    found = of_cell([stored], {"r1": tmp_path})
+    assert found is not None and found.median == pytest.approx([102400.0] * 12)
+    RunFolder(tmp_path).save_record(stored)
+    (loaded,) = RunFolder(tmp_path).load_records()
+    assert loaded.warnings == ("another",)
+    assert open_results([tmp_path])[0].warnings == ("another",)
+
+
+@pytest.mark.parametrize("rates", [[50] * 6 + [100] * 6, []])
+def test_a_verdict_that_holds_or_cannot_be_judged_stays(tmp_path: Path, rates: list[int]) -> None:
+    stored = msgspec.structs.replace(written(tmp_path, 1, *rates), warnings=(NOT_STEADY,))
+    RunFolder(tmp_path).save_record(stored)
+    assert RunFolder(tmp_path).load_records()[0].warnings == (NOT_STEADY,)
+
+
+def test_the_jobs_of_one_attempt_are_added_up(tmp_path: Path) -> None:
+    log = "".join(f"{500 * n}, {rate}, 0, 0, 0\n" for rate in (1, 2, 30, 40) for n in range(1, 13))
+    found = of_cell([written(tmp_path, 1, log=log, job=f"{JOB}numjobs=2\n")], {"r1": tmp_path})
+    assert found is not None and found.median == pytest.approx([70 * 1024.0] * 12)

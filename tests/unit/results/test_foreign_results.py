@@ -1,0 +1,488 @@
+"""A folder of results that somebody else made is data: it starts nothing, and it chooses nothing."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import stat
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from harness.explain import twin
+from harness.model import (
+    Backing,
+    BackingKind,
+    Column,
+    DiskProfile,
+    Flash,
+    Job,
+    LabKernel,
+    LinkProfile,
+    Machines,
+    Plan,
+    Proposal,
+    StoppingRule,
+    TestbedKind,
+)
+from harness.model.errors import UsageError
+from harness.model.probing import Ping, Tcp
+from harness.parse.files import read_bytes
+from harness.planning.plan import make_plan
+from harness.planning.request import Kernels, RunRequest
+from harness.results import planned, probe_store, rules
+from harness.results.store import FIO_SOURCE, RunFolder, open_results, raw_file, write_atomically, write_out
+from tests.unit.command import harness
+from tests.unit.explain.test_cipher import kernel, measured
+from tests.unit.probes.test_probes import blank
+from tests.unit.results.test_results import record
+from tests.unit.results_folder import WIRED, made_plan
+
+MACHINES = Machines(target="ssh://root@nas", initiators=("local", "ssh://b"))
+PROXY = Machines(target="ssh://-oProxyCommand=x", initiators=("local",))
+ETH0 = LinkProfile(name="wired", title="x", emulated=False, interface="eth0")
+REAL: dict[str, Any] = {
+    "testbed": TestbedKind.MACHINES,
+    "machines": MACHINES,
+    "links": {"wired": ETH0},
+    "columns": (Column("wired"),),
+}
+
+
+def saved(root: Path, plan: Plan) -> RunFolder:
+    folder = RunFolder(root / "theirs")
+    folder.save_plan(plan)
+    return folder
+
+
+# Plans
+
+
+def with_job(*options: tuple[str, str | None], name: str = "job") -> dict[str, Any]:
+    return {"jobs": (Job(name=name, options=options),)}
+
+
+def backed(**changes: Any) -> dict[str, Any]:
+    whole: dict[str, Any] = {"kind": BackingKind.RAMDISK, "size_bytes": 1 << 27}
+    return {"backing": Backing(**whole | changes)}
+
+
+def linked(**changes: Any) -> dict[str, Any]:
+    return {"links": {"wired": msgspec.structs.replace(WIRED, **changes)}, "columns": (Column("wired"),)}
+
+
+def proposed(**changes: Any) -> dict[str, Any]:
+    words = {"name": "x", "title": "x", "esp": "aes", "ike": "aes", "kernel_algorithms": ("x",)}
+    return {
+        "proposals": {"x": Proposal(**words | changes)},
+        **linked(),
+        "columns": (Column("wired", ("x",)),),
+    }
+
+
+IMPOSSIBLE: dict[str, tuple[dict[str, Any], str]] = {
+    "a run id that is a path": ({"run_id": "../../etc/cron.d/x"}, "run_id"),
+    "a command before fio": (with_job(("exec_prerun", "touch /tmp/owned")), "exec_prerun"),
+    "another device": (with_job(("filename", "/dev/sda")), "filename"),
+    "a second line of a job file": (with_job(("ioengine", "psync\nfilename=/dev/sda")), "ioengine"),
+    "a section in a name": (with_job(name="a]\n[b"), "section name"),
+    "an engine with a program": (with_job(("ioengine", "external:/tmp/x.so")), "ioengine"),
+    "blocks of no bytes": (with_job(("bs", "0")), "option 'bs'"),
+    "a path in the lab": (backed(kind=BackingKind.FILE, path="/etc/passwd"), "backing"),
+    "no size": (backed(size_bytes=0), "backing"),
+    "all memory": (backed(size_bytes=1 << 50), "backing"),
+    "a rate of 0": (linked(rate_bit_s=0), "links: wired.rate_bit_s"),
+    "a rate of many digits": (linked(rate_bit_s=10**18), "links: wired.rate_bit_s"),
+    "packets of no bytes": (linked(mtu_bytes=0), "links: wired.mtu_bytes"),
+    "a delay without end": (linked(delay_us=1e308), "links: wired.delay_us"),
+    "a negative delay": (linked(delay_us=-1.0), "links: wired.delay_us"),
+    "an interface in the lab": (linked(interface="eth0"), "links"),
+    "a link of another name": (linked(name="other"), "links"),
+    "words for charon": (proposed(esp="aes\n  file = /etc/shadow"), "proposals: x.esp"),
+    "a plugin": (proposed(charon_plugins=("/tmp/x.so",)), "proposals: x.charon_plugins"),
+    "machines of the lab": ({"machines": MACHINES}, "machines"),
+    "ssh's options": (
+        {**REAL, "machines": PROXY},
+        "machines",
+    ),
+    "other kernels": ({"machines": MACHINES}, "machines"),
+    "a hop in the lab": ({"hops": ("ssh://gateway",)}, "hops"),
+    "a disk of a path": ({"disk": DiskProfile(name="../x", title="")}, "disk"),
+    "iSCSI's words": ({"iscsi": {"MaxBurstLength": "1\nnode.x = y"}}, "iscsi"),
+    "a probe without end": ({"probing": (Ping(count=10**9),), "columns": (Column("wired"),)}, "probing"),
+    "no repeats": ({"repeats": 0}, "repeats"),
+    "a runtime of years": ({"runtime_s": 1e308}, "runtime_s"),
+    "a shared disk that is written": (
+        {"shared_lun": True, **with_job(("rw", "write"))},
+        "shared_lun",
+    ),
+    "a negative seed": ({"seed": -1}, "seed"),
+    "many columns": ({"columns": tuple(Column("wired", initiators=n) for n in range(99))}, "columns"),
+    "a column of no link": ({"columns": (Column("eth0"),)}, "columns, link"),
+    "a rule without end": ({"stop": StoppingRule(width=0.0, max_repeats=5)}, "stop.width"),
+}
+
+
+@pytest.mark.parametrize(("changes", "field"), IMPOSSIBLE.values(), ids=list(IMPOSSIBLE))
+def test_a_plan_that_nobody_could_have_asked_for_is_refused_with_file_and_field(
+    tmp_path: Path, changes: dict[str, Any], field: str
+) -> None:
+    folder = saved(tmp_path, made_plan(**changes))
+    with pytest.raises(UsageError) as refused:
+        folder.load_plan()
+    assert str(folder.path / "plan.json") in refused.value.message
+    assert field in refused.value.message
+
+
+def test_a_disk_that_cannot_be_is_refused() -> None:
+    flash = Flash(page_bytes=0, page_us=1.0, pages_at_once=1)
+    with pytest.raises(UsageError, match="here, setting: disk, page_bytes"):
+        disk = DiskProfile(name="x", title="x", flash=flash)
+        rules.check(made_plan(disk=disk, lab_kernel=LabKernel.OWN), "here")
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        RunRequest(),
+        RunRequest(
+            links=("switched:4", "pppoe", "openflow:flows"), testbed="host", backing="file:/tmp/a b.img"
+        ),
+        RunRequest(profile="modern", confidence="5%", iscsi=("MaxBurstLength=64K", "InitialR2T=no")),
+        RunRequest(target="ssh://root@nas", links=("local", "wired=eth0@192.0.2.1"), hops=("ssh://gateway",)),
+        RunRequest(lab_initiators=2, kernels=Kernels.APART),
+    ],
+)
+def test_what_can_be_asked_for_comes_back(tmp_path: Path, request_: RunRequest) -> None:
+    plan = make_plan(request_)
+    assert saved(tmp_path, plan).load_plan() == plan
+
+
+# Records
+
+
+@pytest.mark.parametrize("value", ["-1", "1e308", "9" * 400, "9223372036854775808"])
+@pytest.mark.parametrize("field", ["runtime_ns", "mean_ns", "wall_ns", "block_bytes", "repeat", "initiators"])
+def test_a_figure_that_nothing_measures_is_refused_with_file_and_field(
+    tmp_path: Path, field: str, value: str
+) -> None:
+    whole = msgspec.json.encode(record(run_id="r1", block_bytes=4096)).decode()
+    damaged, times = re.subn(f'"{field}":[0-9.]+', f'"{field}":{value}', whole, count=1)
+    assert times
+    (tmp_path / "record.json").write_text(damaged, encoding="utf-8")
+    with pytest.raises(UsageError) as refused:
+        open_results([tmp_path / "record.json"])
+    assert "record.json" in refused.value.message and field in refused.value.message
+
+
+def test_a_block_of_nothing_is_refused(tmp_path: Path) -> None:
+    whole = msgspec.json.encode(record(run_id="r1", block_bytes=4096))
+    (tmp_path / "record.json").write_bytes(whole.replace(b'"block_bytes":4096', b'"block_bytes":0'))
+    with pytest.raises(UsageError, match=r"Expected `int` >= 1 - at `\$\.workload\.block_bytes`"):
+        open_results([tmp_path / "record.json"])
+
+
+def test_a_probe_that_no_tool_could_make_is_refused(tmp_path: Path) -> None:
+    folder = saved(tmp_path, made_plan())
+    text = msgspec.json.encode(blank(Tcp())).replace(b'"streams":1', b'"streams":' + b"9" * 400)
+    (folder.path / "probes").mkdir()
+    (folder.path / "probes" / "a.json").write_bytes(text)
+    with pytest.raises(UsageError, match=r"a\.json, probe: a probe's streams: expected 1 to 128"):
+        probe_store.load(folder)
+
+
+def test_ciphers_measured_at_one_size_are_refused(tmp_path: Path) -> None:
+    whole = measured(kernel("initiator", "target"), run_id="r1")
+    text = msgspec.json.encode(whole).replace(b'"short_bytes":64', b'"short_bytes":1408', 1)
+    folder = saved(tmp_path, made_plan())
+    (folder.path / "probes").mkdir()
+    (folder.path / "probes" / "a.json").write_bytes(text)
+    with pytest.raises(UsageError, match=r"a\.json .* expected short_bytes below 1408, found 1408"):
+        probe_store.load(folder)
+
+
+# What reaches outside the lab
+
+
+def test_the_lab_takes_nothing_typed_again() -> None:
+    assert planned.outside(make_plan(RunRequest())) == []
+    planned.require_typed(made_plan(), "r1", [])
+    with pytest.raises(UsageError, match="other options"):
+        planned.require_typed(made_plan(), "r1", [("--target", "local")])
+
+
+def test_what_leads_out_of_the_lab_is_typed_again() -> None:
+    device = Backing(kind=BackingKind.BLOCK, size_bytes=1 << 27, path="/dev/x", destroy="/dev/x")
+    plan = made_plan(**REAL, hops=("ssh://gateway",), backing=device)
+    typed = [
+        *(("--target", "ssh://root@nas"), ("--initiator", "local"), ("--initiator", "ssh://b")),
+        *(("--hop", "ssh://gateway"), ("--link", "wired=eth0")),
+        *(("--backing", "/dev/x"), ("--destroy", "/dev/x")),
+    ]
+    planned.require_typed(plan, "r1", typed)
+    for without in range(len(typed)):
+        with pytest.raises(UsageError, match="reaches outside the lab") as refused:
+            planned.require_typed(plan, "r1", [*typed[:without], *typed[without + 1 :]])
+        assert planned.resume_command(plan, "r1") in (refused.value.hint or "")
+    with pytest.raises(UsageError, match="ssh://other"):
+        planned.require_typed(plan, "r1", [("--target", "ssh://other"), *typed[1:]])
+
+
+def test_a_file_of_the_run_alone_is_not_typed_again() -> None:
+    plan = make_plan(RunRequest(target="ssh://root@nas", links=("wired=eth0",)))
+    assert planned.outside(plan) == [("--target", "ssh://root@nas"), ("--link", "wired=eth0")]
+    typed = [*planned.outside(plan), ("--initiator", "local"), ("--link", "local")]
+    planned.require_typed(plan, "r1", typed)
+
+
+@pytest.mark.parametrize("command", ["run", "probe"])
+def test_a_foreign_folder_does_not_choose_the_machines(tmp_path: Path, command: str) -> None:
+    probing: dict[str, Any] = {"probing": (Ping(),), "jobs": ()} if command == "probe" else {}
+    before = sorted(saved(tmp_path, made_plan(**REAL, **probing)).path.iterdir())
+    done = harness(command, "--resume", "./theirs", cwd=tmp_path)
+    assert done.returncode == 2 and "reaches outside the lab" in done.stderr, done
+    assert "--target ssh://root@nas" in done.stderr
+    assert sorted((tmp_path / "theirs").iterdir()) == before
+    words = ("--target", "ssh://root@nas", "--initiator", "local", "--initiator", "ssh://b", "--link")
+    if command == "run":
+        done = harness(command, "--resume", "./theirs", *words, "wired=eth0", "--plan", cwd=tmp_path)
+        assert done.returncode == 0 and "ssh://root@nas" in done.stdout, done
+
+
+def test_a_resumed_run_says_what_it_is_about_to_run(tmp_path: Path) -> None:
+    folder = saved(
+        tmp_path, make_plan(RunRequest(testbed="host", links=("local",), backing="file:/nowhere/x"))
+    )
+    (folder.path / "planted").symlink_to("/etc")
+    words = ("--testbed", "host", "--backing", "file:/nowhere/x")
+    done = harness("run", "--resume", "./theirs", *words, cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.startswith("testbed host"), done
+    assert "/nowhere/x" in done.stderr
+
+
+def test_the_plan_of_a_resumed_run_says_what_is_left_of_it(tmp_path: Path) -> None:
+    shutil.copytree(
+        Path(__file__).parents[2] / "data" / "results" / "20261121-223206-9146", tmp_path / "theirs"
+    )
+    done = harness("run", "--resume", "./theirs", "--plan", cwd=tmp_path)
+    assert done.stdout.splitlines()[-2:] == [
+        "cells:     2 columns x 8 workloads x 2 repeats = 32, about 49 s",
+        "left:      26, about 42 s",
+    ]
+    assert max(map(len, done.stdout.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("where", ["events.jsonl", "console.log", "cells", "raw/x", "twin"])
+def test_a_folder_with_links_is_not_written_to(tmp_path: Path, where: str) -> None:
+    folder = saved(tmp_path, make_plan(RunRequest(links=("local",), workloads=("rand-read-4k",))))
+    victim = tmp_path / "victim"
+    victim.mkdir()
+    place = folder.path / where
+    place.parent.mkdir(exist_ok=True)
+    place.symlink_to(victim / "new" if "." in where else victim)
+    done = harness("run", "--resume", "./theirs", cwd=tmp_path)
+    assert done.returncode == 2 and "found a symbolic link" in done.stderr, done
+    assert not list(victim.iterdir())
+
+
+def test_a_file_that_has_another_name_is_not_written_to(tmp_path: Path) -> None:
+    folder = saved(tmp_path, make_plan(RunRequest(links=("local",), workloads=("rand-read-4k",))))
+    victim = tmp_path / "victim"
+    victim.write_text("mine", encoding="utf-8")
+    (folder.path / "events.jsonl").hardlink_to(victim)
+    done = harness("run", "--resume", "./theirs", cwd=tmp_path)
+    assert done.returncode == 2 and "expected a file with one name, found one with 2" in done.stderr, done
+    assert "cp -r" in done.stderr and victim.read_text(encoding="utf-8") == "mine"
+
+
+def test_a_twin_is_not_kept_where_a_link_leads(tmp_path: Path) -> None:
+    folder = saved(tmp_path, made_plan())
+    (folder.path / "twin").symlink_to(tmp_path)
+    with pytest.raises(UsageError, match="found a symbolic link"):
+        twin.times(folder)
+
+
+# What is read
+
+
+def pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def link(path: Path) -> None:
+    real = path.with_name("real")
+    path.rename(real)
+    path.symlink_to(real)
+
+
+def device(path: Path) -> None:
+    try:
+        os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(1, 5))
+    except PermissionError:
+        path.symlink_to("/dev/zero")
+
+
+def huge(path: Path) -> None:
+    with path.open("wb") as file:
+        file.truncate(1 << 40)
+
+
+PLANTS = {
+    "a pipe": pipe,
+    "a folder": Path.mkdir,
+    "a device": device,
+    "/proc/kmsg": lambda path: path.symlink_to("/proc/kmsg"),
+    "a loop": lambda path: path.symlink_to(path.name),
+    "huge": huge,
+}
+
+
+@pytest.mark.parametrize("plant", PLANTS.values(), ids=list(PLANTS))
+def test_what_is_no_regular_file_is_refused_at_once(tmp_path: Path, plant: Callable[[Path], None]) -> None:
+    for words in (("table",), ("report",), ("export",), ("parse", "ping"), ("run", "--plan", "--config")):
+        file = tmp_path / "planted.json"
+        if not os.path.lexists(file):
+            plant(file)
+        done = harness(*words, str(file), cwd=tmp_path)
+        assert done.returncode == 2 and done.stderr.startswith("harness: "), (words, done)
+
+
+@pytest.mark.parametrize("name", ["plan.json", "environment.json", "cells/a.json", "probes/a.json"])
+@pytest.mark.parametrize("plant", [*PLANTS.values(), link], ids=[*PLANTS, "a link"])
+def test_nothing_in_a_run_s_folder_is_followed(
+    tmp_path: Path, name: str, plant: Callable[[Path], None]
+) -> None:
+    folder = saved(tmp_path, made_plan())
+    folder.save_record(record(run_id="r1"))
+    place = folder.path / name
+    place.parent.mkdir(exist_ok=True)
+    if plant is link:
+        place.write_bytes(b"{}")
+    else:
+        place.unlink(missing_ok=True)
+    plant(place)
+    with pytest.raises(UsageError, match=r"regular file|at most"):
+        read_bytes(place, follow=False)
+    done = harness("report", "theirs", cwd=tmp_path)
+    assert done.returncode == 2 and str(Path("theirs", name)) in done.stderr, done
+
+
+def test_a_folder_of_the_system_is_no_results(tmp_path: Path) -> None:
+    for folder in ("/proc", "/sys", "/dev"):
+        done = harness("table", folder, cwd=tmp_path)
+        assert done.returncode == 2 and done.stderr.startswith("harness: "), done
+
+
+def test_a_record_names_no_file_elsewhere(tmp_path: Path) -> None:
+    foreign = record(source=FIO_SOURCE, raw=("/dev/zero",))
+    (tmp_path / "foreign.json").write_bytes(msgspec.json.encode(foreign))
+    with pytest.raises(UsageError, match="expected a record of the harness"):
+        open_results([tmp_path / "foreign.json"])
+
+
+# What is written with -o
+
+
+def test_a_loop_of_links_among_raw_outputs_is_nothing_there(tmp_path: Path) -> None:
+    """Path.resolve of Python 3.11 raises RuntimeError for it."""
+    shutil.copytree(
+        Path(__file__).parents[2] / "data" / "results" / "20261121-223206-9146", tmp_path / "theirs"
+    )
+    for file in [*(tmp_path / "theirs" / "raw").glob("*/*")]:
+        file.unlink()
+        file.symlink_to(file.name)
+    done = harness("report", "theirs", "-o", "page.html", cwd=tmp_path)
+    assert done.returncode == 0, done
+
+
+def test_what_cannot_be_looked_at_is_not_taken_for_missing(tmp_path: Path) -> None:
+    """The system may refuse to look, as in a folder of somebody else's; here a name is too long for it."""
+    long = "x" * 300
+    (tmp_path / "r" / "raw").mkdir(parents=True)
+    listed = msgspec.structs.replace(record(), raw=(f"raw/{long}/fio.json",))
+    with pytest.raises(UsageError, match=r"fio\.json cannot be read: File name too long"):
+        raw_file(listed, {listed.run_id: tmp_path / "r"}, "fio.json")
+    with pytest.raises(UsageError, match="cannot be read: File name too long"):
+        RunFolder(tmp_path / long).load_plan()
+
+
+def test_results_that_may_not_be_read_are_refused_in_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not in a box of click's, which has no hint."""
+    monkeypatch.setattr(os, "access", lambda *_, **__: False)
+    for words in (["table", "x"], ["explain", "x"], ["compare", "x", "x"], ["parse", "fio", "x"]):
+        (tmp_path / "x").write_bytes(b"{")
+        done = harness(*words, cwd=tmp_path)
+        assert done.returncode == 2 and done.stderr.startswith("harness: ") and "hint: " in done.stderr, done
+
+
+def test_a_file_keeps_its_mode(tmp_path: Path) -> None:
+    file = tmp_path / "page.html"
+    file.write_text("before", encoding="utf-8")
+    file.chmod(0o604)
+    write_out(file, b"after")
+    assert (file.read_bytes(), stat.S_IMODE(file.stat().st_mode)) == (b"after", 0o604)
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_a_planted_link_is_not_followed(tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("mine", encoding="utf-8")
+    (tmp_path / "page.html").symlink_to(victim)
+    with pytest.raises(OSError, match="symbolic link"):
+        write_out(tmp_path / "page.html", b"theirs")
+    assert victim.read_text(encoding="utf-8") == "mine" and (tmp_path / "page.html").is_symlink()
+
+
+def test_a_scratch_file_is_none_that_could_be_foreseen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("secrets.token_hex", lambda _bytes: "known")
+    (tmp_path / ".known.tmp").symlink_to(tmp_path / "victim")
+    with pytest.raises(FileExistsError):
+        write_atomically(tmp_path / "a.json", b"x")
+    assert not (tmp_path / "victim").exists()
+
+
+def test_a_device_stays_one(tmp_path: Path) -> None:
+    node = tmp_path / "null"
+    try:
+        os.mknod(node, stat.S_IFCHR | 0o666, os.makedev(1, 3))
+    except PermissionError:
+        pytest.skip("to make a device takes root")
+    write_out(node, b"x" * 100_000)
+    assert stat.S_ISCHR(node.lstat().st_mode) and list(tmp_path.iterdir()) == [node]
+
+
+def test_a_pipe_is_written_into_if_somebody_reads_it(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(OSError, match="No such device"):
+        write_out(tmp_path / "pipe", b"x")
+    with (
+        (tmp_path / "read").open("wb") as read,
+        subprocess.Popen(["cat", str(tmp_path / "pipe")], stdout=read) as reader,
+    ):
+        while True:
+            try:
+                write_out(tmp_path / "pipe", b"x" * 200_000)
+            except OSError:
+                continue  # it has not opened it yet
+            break
+        assert reader.wait(timeout=30) == 0
+    assert (tmp_path / "read").read_bytes() == b"x" * 200_000
+    assert stat.S_ISFIFO((tmp_path / "pipe").lstat().st_mode)
+
+
+def test_standard_output_may_be_named(tmp_path: Path) -> None:
+    folder = saved(tmp_path, made_plan())
+    folder.save_record(record(run_id="r1"))
+    done = harness("export", "theirs", "-o", "/dev/stdout", cwd=tmp_path)
+    assert done.returncode == 0 and "seq-read-4k" in done.stdout, done
+    assert harness("export", "theirs", "-o", "theirs", cwd=tmp_path).returncode == 2

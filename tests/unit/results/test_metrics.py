@@ -1,0 +1,53 @@
+"""Figures of records: each is declared once, and tables, exports, the report and the help have it."""
+
+from __future__ import annotations
+
+import pytest
+
+from harness.cli.results import METRIC_HELP
+from harness.model import Record
+from harness.model.telemetry import ProcessorUse, Telemetry
+from harness.report import render as page
+from harness.report.content import LoadedResults
+from harness.results.metrics import Metric
+from harness.table import Options, build
+from harness.table.export import rows
+from tests.unit.table.test_table import cells_of, only, record, transfer
+
+BUSY = Telemetry(
+    processors=tuple(
+        ProcessorUse(hosts=(host,), wall_ns=10**9, cores=4, busiest_core=busiest_core)
+        for host, busiest_core in (("initiator", 0.41), ("target", 0.97))
+    )
+)
+
+
+def whole() -> Record:
+    """A record of reads with all that figures are read from."""
+    times = {"mean_ns": 2000.0, "p50_ns": 1000.0, "p99_ns": 5000.0, "p99_9_ns": 9000.0}
+    return record(workload="seq-read-4k", read=transfer(3.0, **times), telemetry=BUSY)
+
+
+@pytest.mark.parametrize("metric", Metric)
+def test_a_figure_that_is_declared_is_everywhere(metric: Metric) -> None:
+    figure = metric.figure
+    (cell,) = cells_of(build([whole()], Options(metric=metric)))
+    assert (cell["metric"], cell["unit"]) == (metric, figure.unit)
+    (row,) = rows([whole()])
+    exported = row[figure.column]
+    assert exported is not None and cell["value"] == pytest.approx(float(exported) / figure.scale)
+    assert f"{metric}," in METRIC_HELP or f"{metric} (" in METRIC_HELP
+    assert (f"> {figure.title}</label>" in page(LoadedResults(records=[whole()]))) is figure.in_report
+
+
+def test_how_busy_the_busiest_core_was_is_a_figure_of_both_directions() -> None:
+    mixed = record(workload="mixed", read=transfer(3.0), write=transfer(1.0), telemetry=BUSY)
+    table = build([mixed], Options(metric=Metric.CORE))
+    assert [row.name for row in table.rows] == ["mixed (read+write)"]
+    assert only(table).value == pytest.approx(97.0)
+    assert "busy part of the busiest core in %" in table.title
+
+
+def test_a_run_that_watched_no_core_says_so() -> None:
+    bare = only(build([record()], Options(metric=Metric.CORE)))
+    assert bare.reasons == ("busiest core: unknown in 1 of 1 repeats",)

@@ -1,0 +1,164 @@
+"""A record that cannot be read costs itself alone: it is named, with status 1, and the others are shown."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from harness.analysis.schedule import Schedule
+from harness.cli import MOST_NAMED
+from harness.model import unread
+from harness.model.errors import Unreadable
+from harness.results import probe_store
+from harness.results.store import RunFolder, open_results
+from tests.unit.command import harness
+from tests.unit.results_folder import made_plan, write
+from tests.unit.table.test_table import record
+
+RUNS = Path(__file__).parents[2] / "data" / "results"
+RUN, OTHER = "20261121-223206-9146", "other"
+BAD = "wired+aes128gcm16.rand-read-4k.r1.json"
+COMMANDS = {
+    "table": ("table", RUN),
+    "table of a folder of runs": ("table", "."),
+    "compare": ("compare", RUN, OTHER),
+    "explain": ("explain", RUN),
+    "summary": ("explain", RUN, "--summary"),
+    "report": ("report", RUN),
+    "plot": ("plot", "matrix", RUN),
+    "export": ("export", RUN),
+    "what is left": ("run", "--resume", f"./{RUN}", "--plan"),
+}
+
+
+def stored(folder: Path) -> RunFolder:
+    """The run, with records as they are written now."""
+    run = RunFolder(folder / RUN)
+    shutil.copytree(RUNS / RUN, run.path)
+    for found in run.load_records():
+        run.save_record(found)
+    return run
+
+
+def damaged(folder: Path) -> Path:
+    """The run with ``protected_bytes`` below zero in one of its records."""
+    file = stored(folder).path / "cells" / BAD
+    text, count = re.subn(r'"protected_bytes": \d+', '"protected_bytes": -1484', file.read_text(), count=1)
+    assert count
+    file.write_text(text)
+    return file
+
+
+@pytest.mark.parametrize("words", COMMANDS.values(), ids=list(COMMANDS))
+def test_every_command_shows_the_rest_and_names_the_record(tmp_path: Path, words: tuple[str, ...]) -> None:
+    damaged(tmp_path)
+    if OTHER in words:
+        write(
+            tmp_path, [msgspec.structs.replace(r, run_id=OTHER) for r in RunFolder(RUNS / RUN).load_records()]
+        )
+    done = harness(*words, cwd=tmp_path)
+    # The runs to compare have one repeat of each cell, which cannot be judged.
+    assert done.returncode == (3 if words[0] == "compare" else 1), done
+    assert done.stdout or words[0] in ("report", "plot")
+    (named,) = (line for line in done.stderr.splitlines() if BAD in line and "not a readable" in line)
+    assert named.endswith(
+        f"{RUN}/cells/{BAD} is not a readable record: Expected `int` >= 0 - at `$.proof.protected_bytes`"
+    )
+    assert f"measure it again with 'harness run --resume ./{RUN}'" in done.stderr
+
+
+def test_what_is_kept_says_that_it_is_incomplete(tmp_path: Path) -> None:
+    damaged(tmp_path)
+    assert f"Incomplete: {RUN}/cells/{BAD} is not a readable record" in harness(
+        "table", RUN, "--format", "github", cwd=tmp_path
+    ).stdout.replace("\\", "")
+    harness("report", RUN, cwd=tmp_path)
+    assert f"Incomplete: {RUN}/cells/{BAD} is not a readable record" in (tmp_path / "report.html").read_text()
+
+
+def test_a_record_of_a_probe_costs_itself_alone(tmp_path: Path) -> None:
+    shutil.copytree(RUNS / RUN, tmp_path / RUN)
+    first, *others = sorted((tmp_path / RUN / "probes").iterdir())
+    first.write_text("{\n")
+    done = harness("table", RUN, "--view", "link", cwd=tmp_path)
+    assert done.returncode == 1 and "wired" in done.stdout and first.name in done.stderr
+    assert f"harness probe --resume ./{RUN}" in done.stderr
+    with unread.noted() as lost:
+        assert len(probe_store.load(RunFolder(tmp_path / RUN))) == len(others)
+    assert len(lost) == 1
+
+
+def test_a_resumed_run_measures_that_cell_again(tmp_path: Path) -> None:
+    plan = made_plan(repeats=1)
+    folder = RunFolder(write(tmp_path, [record(order=n, repeat=1) for n in range(1)], plan))
+    (file,) = folder.record_files()
+    before = Schedule(plan, folder.load_records()).expected
+    file.write_bytes(file.read_bytes()[:-20])
+    with unread.noted() as lost:
+        assert Schedule(plan, folder.load_records()).expected == before + 1
+    assert [error.message for error in lost] == [f"{file} is not a readable record: Input data was truncated"]
+
+
+def test_many_are_not_named_one_by_one(tmp_path: Path) -> None:
+    folder = RunFolder(write(tmp_path, [record(repeat=n) for n in range(1, 10)]))
+    for file in folder.record_files()[1:]:
+        file.write_bytes(b"")
+    done = harness("table", "r1", cwd=tmp_path)
+    assert done.returncode == 1 and done.stderr.count("the file is empty") == MOST_NAMED
+    assert f"and {8 - MOST_NAMED} more files that are not readable" in done.stderr
+
+
+def test_where_no_record_can_be_read_nothing_is_shown(tmp_path: Path) -> None:
+    for file in RunFolder(write(tmp_path, [record(), record(repeat=2)])).record_files():
+        file.write_bytes(b"{")
+    done = harness("table", "r1", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "r1.json is not a readable record" in done.stderr
+
+
+def test_a_record_that_is_named_itself_is_an_error(tmp_path: Path) -> None:
+    file = damaged(tmp_path)
+    assert harness("table", str(file), RUN, cwd=tmp_path).returncode == 2
+
+
+def test_a_record_that_may_not_be_read_costs_itself_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, [record(), record(repeat=2)])
+    usual = os.open
+
+    def refusing(path: str | Path, *more: int, **names: int) -> int:
+        if str(path).endswith("r2.json"):
+            raise PermissionError(13, "Permission denied")
+        return usual(path, *more, **names)
+
+    monkeypatch.setattr(os, "open", refusing)
+    with unread.noted() as lost:
+        assert [found.repeat for found in open_results([tmp_path / "r1"])] == [1]
+    assert "r2.json cannot be read: Permission denied" in lost[0].message
+
+
+def test_outside_of_commands_the_first_one_is_an_error(tmp_path: Path) -> None:
+    file = damaged(tmp_path)
+    with pytest.raises(Unreadable, match=re.escape(file.name)):
+        open_results([tmp_path])
+
+
+def test_each_is_noted_once_and_passed_on(tmp_path: Path) -> None:
+    file = damaged(tmp_path)
+    with unread.noted() as outer:
+        with unread.passed_on() as inner:
+            RunFolder(tmp_path / RUN).load_records()
+        assert len(inner) == len(outer) == 1
+        RunFolder(tmp_path / RUN).load_records()
+        with unread.noted() as own:
+            RunFolder(tmp_path / RUN).load_records()
+        assert len(own) == 1
+    assert unread.sentences([]) == ()
+    (both,) = unread.sentences([*outer, *outer])
+    assert file.name in both and both.endswith(" (and 1 more).")

@@ -1,0 +1,337 @@
+"""Two sets of results: which cells meet, what is said of them, and of what cannot be compared."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.analysis import stats
+from harness.analysis.ratios import Judgement
+from harness.model import Backing, BackingKind, Clock, LabKernel, OtherKernel, Record, Status, TestbedKind
+from harness.model.errors import UsageError
+from harness.results.measured import Measured
+from harness.results.store import RunFolder
+from harness.table import Metric
+from harness.table.comparison import CompareFormat, Comparison, compare, render
+from tests import flat
+from tests.unit.cli.test_cli import assert_refused
+from tests.unit.command import harness
+from tests.unit.results.test_results import fio_job, write_fio
+from tests.unit.table.test_table import HOSTILE, plan, record, transfer
+
+
+def run(
+    run_id: str, *, repeats: int = 12, factor: float = 1.0, seed: int = 1, noise: float = 0.02, **changes: Any
+) -> list[Record]:
+    """Repeats of one cell, about 100 MB/s, each at the place in the order that ``seed`` gives it."""
+    source = random.Random(f"{run_id}/{seed}")  # noqa: S311 -- no secret
+    places = random.Random(seed).sample(range(100), repeats)  # noqa: S311 -- no secret
+    return [
+        record(
+            factor * 100 * source.lognormvariate(0, noise),
+            **{"run_id": run_id, "repeat": repeat, "order": place, "started_unix_s": 1e9 + repeat} | changes,
+        )
+        for repeat, place in enumerate(places, 1)
+    ]
+
+
+def side(*cells: list[Record], **known: Any) -> Measured:
+    return Measured(records=[found for cell in cells for found in cell], **known)
+
+
+def verdicts(found: Comparison) -> dict[str, Judgement]:
+    return {cell.name: cell.verdict for cell in found.cells}
+
+
+def test_a_cell_that_became_slower_is_distinguished_from_one_that_did_not() -> None:
+    a = side(run("a"), run("a", link="wifi"), run("a", link="local", noise=0.2))
+    b = side(run("b", factor=0.9), run("b", link="wifi"), run("b", link="local", noise=0.2))
+    found = compare(a, b)
+    assert verdicts(found) == {
+        "local seq-write-4k": Judgement.INCONCLUSIVE,
+        "wired seq-write-4k": Judgement.SLOWER,
+        "wifi seq-write-4k": Judgement.NO_DIFFERENCE,
+    }
+    (slower,) = found.slower_by(0.05)
+    assert slower.ratio is not None
+    assert slower.ratio.ratio == pytest.approx(0.9, rel=0.03)
+    assert found.slower_by(0.2) == []
+    assert verdicts(compare(b, a))["wired seq-write-4k"] is Judgement.FASTER
+    assert compare(b, a).slower_by(0.05) == []
+
+
+def test_a_longer_latency_is_slower() -> None:
+    def timed(run_id: str, factor: float) -> list[Record]:
+        source = random.Random(run_id)  # noqa: S311 -- no secret
+        values = [factor * 1e6 * source.lognormvariate(0, 0.01) for _ in range(10)]
+        return [
+            record(run_id=run_id, repeat=repeat, write=transfer(1.0, p99_ns=value))
+            for repeat, value in enumerate(values, 1)
+        ]
+
+    found = compare(side(timed("a", 1.0)), side(timed("b", 1.2)), Metric.P99)
+    assert [cell.verdict for cell in found.cells] == [Judgement.SLOWER]
+    assert found.slower_by(0.1) == list(found.cells)
+    assert found.slower_by(0.5) == []
+
+
+def test_two_kernels_are_compared_and_named() -> None:
+    def of(run_id: str, other: OtherKernel | None, factor: float = 1.0) -> Measured:
+        known = plan(run_id=run_id, lab_kernel=LabKernel.OWN, other_kernel=other)
+        name = "" if other is None else other.name
+        records = run(run_id, factor=factor, lab_kernel=LabKernel.OWN, other_kernel=name)
+        return side(records, plans={run_id: known})
+
+    good = OtherKernel(key="0123456789ab", release="6.1.1-harness", commit="fedcba987654")
+    bad = OtherKernel(key="ba9876543210", release="6.1.2-harness")
+    found = compare(of("a", good), of("b", bad, 0.9))
+    assert list(verdicts(found).values()) == [Judgement.SLOWER]
+    said = "A is of 6.1.1-harness 0123456789ab (commit fedcba987654), B of 6.1.2-harness ba9876543210."
+    assert said in found.notes
+    assert "A is of the lab's own kernel, B of 6.1.2-" in " ".join(compare(of("a", None), of("b", bad)).notes)
+    assert not any(note.startswith("A is of") for note in compare(of("a", good), of("b", good)).notes)
+
+    both = side(of("a", good).records, of("c", bad, 0.8).records)  # type: ignore[arg-type]
+    by_name = compare(both, of("b", bad))
+    assert [cell.n_a for cell in by_name.cells] == [12], "against the kernel of the same name alone"
+    assert verdicts(by_name) == {"wired seq-write-4k": Judgement.FASTER}
+
+
+# What cannot be compared, in part or at all
+
+
+REFUSED: dict[str, tuple[list[Record], list[Record], str]] = {
+    "other links": (run("a"), run("b", link="wifi"), "A is of lab (wired seq-write-4k), B is of lab (wifi"),
+    "another testbed": (
+        run("a"),
+        run("b", testbed=TestbedKind.HOST),
+        "A is of lab (wired seq-write-4k), B is of host (wired seq-write-4k)",
+    ),
+    "another clock": (run("a"), run("b", clock="virtual"), "B is of lab, virtual time"),
+    "other workloads": (run("a"), run("b", workload="x"), "B is of lab (wired x)"),
+    "the same run": (run("a"), run("a"), "found run a in both"),
+    "a run and a folder with it": (run("a"), run("a") + run("b"), "found run a in both"),
+}
+
+
+@pytest.mark.parametrize(("a", "b", "sentence"), REFUSED.values(), ids=list(REFUSED))
+def test_what_does_not_compare_is_refused(a: list[Record], b: list[Record], sentence: str) -> None:
+    with pytest.raises(UsageError) as refusal:
+        compare(side(a), side(b))
+    assert sentence in refusal.value.message
+    assert refusal.value.hint
+
+
+def test_what_is_on_one_side_alone_is_named() -> None:
+    found = compare(side(run("a"), run("a", link="wifi")), side(run("b"), run("b", protection=("x",))))
+    assert "Only in A, and not compared: lab wifi seq-write-4k." in found.notes
+    assert "Only in B, and not compared: lab wired+x seq-write-4k." in found.notes
+    assert [cell.name for cell in found.cells] == ["wired seq-write-4k"]
+
+
+def test_transport_and_tunnel_mode_are_different_cells() -> None:
+    modes = [
+        run("a", protection=("x",), ipsec_mode="transport"),
+        run("a", protection=("x",), ipsec_mode="tunnel"),
+    ]
+    found = compare(side(*modes), side(run("b", protection=("x",), ipsec_mode="tunnel")))
+    assert [cell.name for cell in found.cells] == ["wired+x tunnel seq-write-4k"]
+
+
+def test_too_few_repeats_are_inconclusive_and_said_to_be_too_few() -> None:
+    found = compare(side(run("a", repeats=1)), side(run("b", repeats=12, factor=0.5)))
+    assert [cell.verdict for cell in found.cells] == [Judgement.INCONCLUSIVE]
+    assert not found.is_judged
+    assert found.missing == (
+        "Not one of 1 cells could be judged.",
+        "Fewer than 2 repeats that count on a side cannot show a difference, in 1 cell: wired seq-write-4k "
+        "(A 1, B 12): measure both sides with --repeats 8.",
+    )
+    for format in (CompareFormat.PLAIN, CompareFormat.GITHUB):
+        assert render(found, format).lstrip("*").startswith("Not one of 1 cells could be judged.")
+    assert "inconclusive" in render(found)
+
+
+def test_default_runs_show_a_tenth_and_equal_ones_no_difference() -> None:
+    slow = compare(side(run("a", repeats=stats.REPEATS)), side(run("b", repeats=stats.REPEATS, factor=0.9)))
+    assert verdicts(slow) == {"wired seq-write-4k": Judgement.SLOWER}
+    a, b = (side(run(name, repeats=stats.REPEATS, noise=0.005)) for name in ("a", "b"))
+    assert verdicts(compare(a, b)) == {"wired seq-write-4k": Judgement.NO_DIFFERENCE}
+    assert slow.missing == compare(a, b).missing == ()
+
+
+def test_cells_that_are_not_judged_are_counted_first_with_what_would_help() -> None:
+    a = side(run("a"), run("a", link="local", noise=0.1))
+    found = compare(a, side(run("b", factor=0.8), run("b", link="local", noise=0.1)))
+    assert found.is_judged
+    assert found.missing[0] == "Not all of 2 cells could be judged: 1 are inconclusive."
+    advice = re.fullmatch(
+        "The interval is too wide to tell a difference of 5 % from none, in 1 cell: local seq-write-4k "
+        r"\(A 12, B 12\): measure both sides with --repeats (\d+)\.",
+        found.missing[1],
+    )
+    assert advice and 12 < int(advice[1]) < 1000
+    several = compare(side(run("a", repeats=60)), side(run("b", repeats=60, factor=0.975)))
+    assert several.missing[1].endswith(": compare several runs a side (a folder of them).")
+
+
+def test_runs_vary_more_than_their_repeats_unless_they_repeat_exactly() -> None:
+    a, b = run("a", noise=1e-6), run("b", noise=1e-6, factor=0.99)
+    real = compare(side(a), side(b)).cells[0]
+    virtual = [side([flat.changed(r, clock=Clock.VIRTUAL) for r in found]) for found in (a, b)]
+    exact = compare(virtual[0], virtual[1])
+    assert real.verdict is Judgement.NO_DIFFERENCE
+    assert exact.cells[0].verdict is Judgement.SLOWER
+    memory = compare(side(run("a", factor=20.0)), side(run("b", factor=20.0))).cells[0].ratio
+    assert memory is not None and real.ratio is not None
+    assert memory.more == pytest.approx(3 * real.ratio.more)
+    several = compare(side(run("a"), run("c")), side(run("b"), run("d"))).cells[0]
+    assert real.ratio is not None and several.ratio is not None
+    assert several.ratio.more == pytest.approx(real.ratio.more / math.sqrt(2))
+
+
+def test_a_cell_without_a_number_has_a_reason_and_no_ratio() -> None:
+    broken = run("b", link="wifi", status=Status.INVALID, reason="3 cleartext segments")
+    found = compare(side(run("a"), run("a", link="wifi")), side(run("b"), broken))
+    cell = next(cell for cell in found.cells if cell.name == "wifi seq-write-4k")
+    assert (cell.ratio, cell.verdict, cell.n_b) == (None, Judgement.INCONCLUSIVE, 0)
+    assert cell.reason == "B: invalid: 3 cleartext segments"
+    assert "wifi seq-write-4k has no ratio: B: invalid: 3 cleartext segments." in found.notes
+    assert any(note.startswith("12 of 24 measurements of B do not count") for note in found.notes)
+
+
+def test_runs_that_differ_in_more_than_their_numbers_are_compared_with_a_note() -> None:
+    other = plan("b", backing=Backing(kind=BackingKind.FILE, size_bytes=1 << 27), runtime_s=9.0)
+    machines = {
+        "a": {"hosts": {"target": {"cpu": "x", "governor": "powersave"}}},
+        "b": {"hosts": {"target": {"cpu": "y", "governor": "performance"}}},
+    }
+    found = compare(
+        side(run("a"), plans={"a": plan("a")}, environments={"a": machines["a"]}),
+        side(run("b"), plans={"b": other}, environments={"b": machines["b"]}),
+    )
+    assert "The runs differ in: backing storage, runtime, processor, frequency governor." in found.notes
+
+
+def test_two_plain_fio_outputs_meet_although_their_names_differ(tmp_path: Path) -> None:
+    for name in ("before", "after"):
+        write_fio(tmp_path / f"{name}.json", fio_job())
+    done = harness("compare", "before.json", "after.json", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (3, "")
+    assert "fio job1" in done.stdout
+    assert "inconclusive" in done.stdout
+
+
+# How it looks
+
+
+@pytest.mark.parametrize("format", CompareFormat)
+def test_names_can_harm_no_format(format: CompareFormat) -> None:
+    text = render(compare(side(run("a", workload=HOSTILE)), side(run("b", workload=HOSTILE))), format)
+    assert "\x1b" not in text and "\u202e" not in text
+    assert format is not CompareFormat.GITHUB or "<script>" not in text
+
+
+def test_json_has_every_figure() -> None:
+    found = compare(side(run("a")), side(run("b", factor=0.9)), margin=0.02)
+    data = json.loads(render(found, CompareFormat.JSON))
+    assert (data["a"], data["b"], data["margin"], data["unit"]) == (
+        {"runs": ["a"]},
+        {"runs": ["b"]},
+        0.02,
+        "MB/s",
+    )
+    (cell,) = data["cells"]
+    assert cell["verdict"] == "slower"
+    assert cell["low"] < cell["ratio"] < cell["high"] < 1
+    assert (cell["column"]["link"], cell["column"]["protection"]) == ("wired", [])
+    assert (cell["workload"], cell["setting"]["testbed"]) == ("seq-write-4k", "lab")
+    assert (cell["n_a"], cell["n_b"]) == (12, 12)
+    documentation = (Path(__file__).parents[3] / "docs" / "results.md").read_text(encoding="utf-8")
+    section = documentation.split("### `harness compare --format json`")[1]
+    assert [name for name in [*data, *cell] if f"`{name}`" not in section] == []
+
+
+def test_plain_text() -> None:
+    mixed = [
+        record(run_id=run_id, workload="oltp", repeat=repeat, read=transfer(7.0), write=transfer(3.0))
+        for run_id in ("a", "b")
+        for repeat in range(1, 7)
+    ]
+    found = compare(side(mixed[:6]), side(mixed[6:]))
+    assert render(found).splitlines()[:5] == [
+        "MB/s (10^6 bytes per second): B (b) against A (a)",
+        "",
+        "                             A      B    B/A    95 % interval    repeats  verdict",
+        "-----------------------  -----  -----  -----  ---------------  ---------  -------------------",
+        "wired oltp (read+write)  10.00  10.00  1.000   0.973 to 1.028      6 + 6  no difference shown",
+    ]
+    assert all(len(line) <= 100 for line in render(found, width=100).splitlines())
+    titled = compare(side(run("20261122-204315-44fe")), side(run("20261122-132054-bc0a")))
+    title = render(titled, width=80).split("\n\n")[0].splitlines()
+    assert len(title) == 2 and max(map(len, title)) <= 80
+
+
+# The command
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Callable[..., None]:
+    def write(run_id: str, factor: float, repeats: int = 12) -> None:
+        folder = RunFolder(tmp_path / run_id)
+        for found in run(run_id, factor=factor, repeats=repeats):
+            folder.save_record(found)
+
+    return write
+
+
+def test_the_exit_status_is_that_of_the_gate(results: Callable[..., None], tmp_path: Path) -> None:
+    for run_id, factor in (("a", 1.0), ("same", 1.0), ("slow", 0.9)):
+        results(run_id, factor)
+    good = harness("compare", "a", "same", "--fail-if-slower", "5%", cwd=tmp_path)
+    bad = harness("compare", "a", "slow", "--fail-if-slower", "5%", cwd=tmp_path)
+    lenient = harness("compare", "a", "slow", "--fail-if-slower", "20%", cwd=tmp_path)
+    faster = harness("compare", "slow", "a", "--fail-if-slower", "5%", cwd=tmp_path)
+    assert [done.returncode for done in (good, bad, lenient, faster)] == [0, 1, 0, 0]
+    assert bad.stderr == "slower by 5% or more: wired seq-write-4k\n"
+    assert good.stderr == lenient.stderr == ""
+    assert harness("compare", "a", "slow", cwd=tmp_path).returncode == 0
+
+
+@pytest.mark.parametrize("words", [(), ("--fail-if-slower", "5%"), ("--format", "json")])
+def test_a_comparison_without_any_verdict_has_a_status_of_its_own(
+    results: Callable[..., None], tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    results("a", 1.0, 1)
+    results("b", 0.5, 1)
+    done = harness("compare", "a", "b", *words, cwd=tmp_path)
+    assert done.returncode == 3
+    said = done.stderr if "json" in words else done.stdout
+    assert said.startswith("Not one of 1 cells could be judged.")
+    assert "--repeats 8" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (("a", "missing"), "missing"),
+        (("a", "a"), "found run a in both"),
+        (("a", "b", "--fail-if-slower", "5"), "5%"),
+        (("a", "b", "--fail-if-slower", "-5%"), "-5%"),
+        (("a", "b", "--fail-if-slower", "nan%"), "nan%"),
+        (("a", "b", "--fail-if-slower", "100%"), "100%"),
+        (("a", "b", "--format", "xml"), "xml"),
+        (("a", "b", "--metric", "p98"), "p98"),
+    ],
+)
+def test_bad_usage(results: Callable[..., None], tmp_path: Path, words: tuple[str, ...], named: str) -> None:
+    results("a", 1.0)
+    results("b", 1.0)
+    assert_refused(harness("compare", *words, cwd=tmp_path), named)

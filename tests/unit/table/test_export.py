@@ -1,0 +1,302 @@
+"""Exports: the same rows in four formats, each safe against the names in them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from harness import __version__
+from harness.model import SCHEMA_VERSION, Job, LabKernel, Latency, Machines, Proof, Record, Status
+from harness.model.errors import RequirementError, UsageError
+from harness.model.telemetry import Others, ProcessorUse, RoundTrips, Telemetry
+from harness.table import export
+from harness.table.export import COLUMNS, ExportFormat, encode, rows
+from tests.unit.command import harness
+from tests.unit.results_folder import made_plan
+from tests.unit.table.test_table import HOSTILE, record, transfer
+
+MIXED = record(
+    workload="mixed",
+    read=transfer(3.0, mean_ns=1000.5, p99_ns=5000.0),
+    write=transfer(1.0),
+    sync_latency=Latency(p50_ns=7.0),
+    started_unix_s=1795253576.25,
+    warnings=("one", "two"),
+    proof=Proof(link_bytes_initiator=9, link_bytes_target=8, protected_bytes=7, tcp_retransmits=0),
+    protection=("aes128gcm16",),
+    agreed={"aes128gcm16": {"drivers": "rfc4106(gcm_base(ctr(aes-generic),ghash-generic))"}},
+)
+FAILED = record(status=Status.FAILED, reason="the target vanished", read=None, write=None)
+
+
+def as_dicts(records: list[Record], format: ExportFormat) -> list[dict[str, Any]]:
+    text = encode(records, format).decode()
+    if format is ExportFormat.CSV:
+        return list(csv.DictReader(io.StringIO(text)))
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_a_row_for_each_direction_and_one_for_what_moved_nothing() -> None:
+    rows = as_dicts([MIXED, FAILED], ExportFormat.JSONL)
+    assert [row["direction"] for row in rows] == ["read", "write", "fsync", None]
+    read, write, fsync, failed = rows
+    assert read["bandwidth_bytes_s"] == 3e6
+    assert read["latency_mean_ns"] == 1000.5
+    assert write["latency_p99_ns"] is None
+    assert (fsync["bytes"], fsync["latency_p50_ns"]) == (None, 7.0)
+    assert (failed["status"], failed["reason"], failed["bytes"]) == ("failed", "the target vanished", None)
+    assert failed["started_unix_s"] is None
+    assert {tuple(row) for row in rows} == {COLUMNS}
+
+
+def test_csv_has_the_same_rows_with_nothing_for_null() -> None:
+    rows = as_dicts([MIXED, FAILED], ExportFormat.CSV)
+    assert tuple(rows[0]) == COLUMNS
+    assert (rows[0]["iops"], rows[0]["warnings"], rows[0]["emulated"]) == ("732.0", "one; two", "false")
+    assert rows[3]["bytes"] == rows[3]["direction"] == ""
+
+
+@pytest.mark.parametrize("first", "=+-@|\uff1d\uff0b\uff0d\uff20")
+def test_csv_has_no_formula(first: str) -> None:
+    (row,) = as_dicts([record(status=Status.FAILED, reason=f" {first}cmd|' /C calc'!A0")], ExportFormat.CSV)
+    assert row["reason"].startswith(f"' {first}")
+
+
+def test_the_documentation_has_every_column_in_its_order() -> None:
+    text = (Path(__file__).parents[3] / "docs" / "export.md").read_text(encoding="utf-8")
+    named = [name for cell in re.findall(r"^\| (`[^|]+) \|", text, re.MULTILINE) for name in _names(cell)]
+    assert tuple(named) == COLUMNS
+
+
+def _names(cell: str) -> list[str]:
+    return re.findall(r"`([a-z0-9_]+)`", cell)
+
+
+def points(data: bytes) -> list[tuple[str, dict[str, str], dict[str, str], str]]:
+    """A reader of line protocol after its specification: measurement, tags, fields, time."""
+    found = []
+    for line in data.decode().split("\n")[:-1]:
+        head, rest = _until(line, " ")
+        parts = _split(head, ",")
+        fields, time = _until(rest, " ")
+        pairs = [_until(part, "=") for part in _split(fields, ",")]
+        tags = dict(_until(part, "=") for part in parts[1:])
+        found.append((parts[0], tags, dict(pairs), time))
+    return found
+
+
+def _until(text: str, mark: str) -> tuple[str, str]:
+    quoted = False
+    at = 0
+    while at < len(text):
+        if text[at] == "\\":
+            at += 1
+        elif text[at] == '"':
+            quoted = not quoted
+        elif text[at] == mark and not quoted:
+            return text[:at], text[at + 1 :]
+        at += 1
+    return text, ""
+
+
+def _split(text: str, mark: str) -> list[str]:
+    parts = []
+    while text:
+        part, text = _until(text, mark)
+        parts.append(part)
+    return parts
+
+
+def test_line_protocol_reads_back() -> None:
+    ((name, tags, fields, time), *_) = points(encode([MIXED], ExportFormat.INFLUX))
+    assert name == "harness"
+    assert (tags["workload"], tags["direction"], tags["repeat"]) == ("mixed", "read", "1")
+    assert (fields["bytes"], fields["bandwidth_bytes_s"], fields["emulated"]) == (
+        "3000000i",
+        "3000000.0",
+        "false",
+    )
+    assert fields["warnings"] == '"one; two"'
+    assert time == "1795253576250000000"
+    (failed,) = points(encode([FAILED], ExportFormat.INFLUX))
+    assert "direction" not in failed[1]
+    assert failed[3] == ""
+
+
+@pytest.mark.parametrize("name", [HOSTILE.replace('"', ""), "a,b=c d", "x\\", "two\nlines", "ü\u202e", "\\,"])
+def test_hostile_names_stay_one_point(name: str) -> None:
+    hostile = record(workload=name, link=name, reason=f'{name}"', warnings=(f'"{name}\\',))
+    (found,) = points(encode([hostile], ExportFormat.INFLUX))
+    assert {"workload", "link", "testbed", "status"} <= found[1].keys()
+    assert found[2]["schema"] == f"{SCHEMA_VERSION}i"
+    (row,) = as_dicts([hostile], ExportFormat.CSV)
+    assert "\n" not in row["workload"]
+    assert not row["workload"].startswith(("=", "+", "-", "@"))
+    (line,) = as_dicts([hostile], ExportFormat.JSONL)
+    assert line["workload"] == name
+
+
+def test_parquet_keeps_types_even_of_empty_columns() -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    table = parquet.read_table(io.BytesIO(encode([FAILED], ExportFormat.PARQUET)))
+    assert tuple(table.schema.names) == COLUMNS
+    assert str(table.schema.field("bytes").type) == "int64"
+    assert str(table.schema.field("latency_p99_ns").type) == "double"
+    both = parquet.read_table(io.BytesIO(encode([MIXED, FAILED], ExportFormat.PARQUET)))
+    assert both.schema == table.schema
+    assert table.schema.metadata[b"harness_version"].decode() == __version__
+    assert both.to_pylist() == as_dicts([MIXED, FAILED], ExportFormat.JSONL)
+
+
+def test_a_row_says_how_and_under_what_load_it_was_measured() -> None:
+    telemetry = Telemetry(
+        round_trips=RoundTrips(interval_ns=10**7, payload_bytes=56, sent=9, received=9, p50_ns=2.5e5),
+        processors=tuple(
+            ProcessorUse(hosts=(host,), wall_ns=10**9, cores=4, busiest_core=part)
+            for host, part in (("initiator", 0.25), ("target", 0.75))
+        ),
+    )
+    found = msgspec.structs.replace(record(1.0, workload="w"), telemetry=telemetry)
+    options = (("ioengine", "libaio"), ("iodepth", "32"), ("numjobs", "4"))
+    planned = msgspec.structs.replace(
+        made_plan(), jobs=(Job(name="w", options=options),), harness_version="9.1"
+    )
+    (row,) = rows([found], plans={found.run_id: planned})
+    assert (row["queue_depth"], row["numjobs"], row["storage"], row["harness_version"]) == (
+        32,
+        4,
+        "ramdisk",
+        "9.1",
+    )
+    assert (row["round_trip_p50_ns"], row["busiest_core"]) == (2.5e5, 0.75)
+    (unknown,) = rows([record(1.0)])
+    assert (
+        unknown["queue_depth"],
+        unknown["numjobs"],
+        unknown["harness_version"],
+        unknown["busiest_core"],
+    ) == (None,) * 4
+
+
+def test_a_row_says_which_kernel_and_machines_measured_it() -> None:
+    """In the lab the kernel that measured is not that of the machine."""
+    own = record(1.0, protection=("aes128gcm16",), ipsec_mode="tunnel", lab_kernel=LabKernel.OWN, disk="hdd")
+    machine = {"kernel": "Linux version 6.18.4 (x)", "cpus": 8}
+    in_lab = {"machine": machine, "hosts": {"initiator": {"kernel": "Linux version 6.1.192-harness (y)"}}}
+    real = msgspec.structs.replace(
+        made_plan(), machines=Machines(target="ssh://root@nas", initiators=("local", "ssh://two"))
+    )
+    (row,) = rows([own], {own.run_id: in_lab}, {own.run_id: made_plan()})
+    assert (row["column"], row["lab_kernel"], row["kernel"]) == (own.column.label, "own", "6.1.192-harness")
+    assert (row["initiator_kernel"], row["initiator_cores"], row["disk"]) == ("6.18.4", 8, "hdd")
+    assert (row["initiator_host"], row["target_host"], row["ipsec_mode"]) == (None, None, "tunnel")
+    (row,) = rows([own], {own.run_id: {"hosts": in_lab["hosts"]}}, {own.run_id: real})
+    assert (row["initiator_host"], row["target_host"]) == ("local", "ssh://root@nas")
+    assert row["kernel"] == row["initiator_kernel"] == "6.1.192-harness"
+
+
+def test_the_mode_of_esp_stands_with_ipsec_alone() -> None:
+    """Earlier versions wrote it with every protection."""
+    (row,) = rows([record(1.0, protection=("wireguard",), ipsec_mode="transport")])
+    assert (row["protection"], row["ipsec"], row["ipsec_mode"]) == ("wireguard", "off", None)
+
+
+@pytest.mark.parametrize(("taken", "is_disturbed"), [(0.09, False), (0.11, True), (None, False)])
+def test_a_row_says_whether_it_may_be_used(taken: float | None, is_disturbed: bool) -> None:
+    others = Others(hosts=("initiator", "target"), wall_ns=10**9, cores=1, taken=taken)
+    (row,) = rows([record(1.0, telemetry=Telemetry(others=(others,)))])
+    assert (row["disturbed"], row["is_disturbed"]) == (taken, is_disturbed)
+
+
+def test_integers_that_may_be_null_stay_integers(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    from pyarrow import csv as arrow_csv
+    from pyarrow import json as arrow_json
+
+    for format, read in ((ExportFormat.CSV, arrow_csv.read_csv), (ExportFormat.JSONL, arrow_json.read_json)):
+        file = tmp_path / format
+        file.write_bytes(encode([MIXED, FAILED], format))
+        column = read(file).column("protected_bytes")
+        assert (str(column.type), column.to_pylist()) == ("int64", [7, 7, 7, None]), format
+
+
+def test_a_missing_package_is_named_with_what_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(RequirementError, match="pyarrow") as caught:
+        encode([FAILED], ExportFormat.PARQUET)
+    assert (caught.value.hint or "").startswith(f"{sys.executable} -m pip install pyarrow, or ")
+
+
+def test_an_unknown_format_names_those_there_are() -> None:
+    with pytest.raises(UsageError) as caught:
+        ExportFormat("xls\x1b")
+    assert "parquet" in (caught.value.hint or "")
+    assert export.ExportFormat("csv") is ExportFormat.CSV
+
+
+def test_the_command_prints_or_writes(tmp_path: Path) -> None:
+    from tests.unit.results_folder import write
+
+    write(tmp_path / "results", [record(5.0)])
+    printed = harness("export", "results", "--to", "jsonl", cwd=tmp_path)
+    assert json.loads(printed.stdout)["bytes"] == 5_000_000
+    written = harness("export", "results", "-o", "all.csv", cwd=tmp_path)
+    assert (written.returncode, written.stdout) == (0, "")
+    assert (tmp_path / "all.csv").read_text().startswith("run_id,")
+    nowhere = harness("export", "results", "-o", "no/all.csv", cwd=tmp_path)
+    assert nowhere.returncode == 2
+    assert "hint:" in nowhere.stderr
+
+
+# The dashboard
+
+DASHBOARD = json.loads((Path(__file__).parents[3] / "docs" / "grafana.json").read_text(encoding="utf-8"))
+QUERIES = [target["query"] for panel in DASHBOARD["panels"] for target in panel["targets"]]
+VARIABLES = {each["name"]: each["query"] for each in DASHBOARD["templating"]["list"]}
+NAMES = re.compile(r'"(\w+)"')
+
+
+@pytest.mark.parametrize("query", QUERIES)
+def test_the_dashboard_asks_for_what_is_exported(query: str) -> None:
+    """InfluxQL returns nothing for a name that is not there, and groups by tags alone."""
+    point = next(iter(points(encode([MIXED], ExportFormat.INFLUX))))
+    selected, source, rest = re.split(" FROM | WHERE ", query, maxsplit=2)
+    where, _, groups = rest.partition(" GROUP BY ")
+    assert source == f'"{point[0]}"'
+    assert set(NAMES.findall(selected)) <= {*COLUMNS} and set(NAMES.findall(groups)) <= {*export.TAGS}
+    for name, wanted in re.findall(r'"(\w+)" (?:=~|!=|=) (\S+)', where):
+        # A field is compared with a literal of its type; a tag is text.
+        assert (name in export.TAGS) is (wanted[0] in "'/"), name
+        assert name in export.TAGS or (name, wanted) == ("is_disturbed", "false")
+    assert "$timeFilter" in where
+    assert set(re.findall(r"\$\{(\w+):regex\}", query)) == VARIABLES.keys() - {"datasource"}
+
+
+def test_each_panel_of_figures_says_which_series_is_whose() -> None:
+    assert len(DASHBOARD["panels"]) == len(QUERIES) == 5
+    for panel in DASHBOARD["panels"]:
+        (target,) = panel["targets"]
+        groups = NAMES.findall(target["query"].partition(" GROUP BY ")[2])
+        assert set(re.findall(r"\$tag_(\w+)", target.get("alias", ""))) == {*groups}
+        assert (panel["type"] == "timeseries") is bool(groups)
+    assert {"column", "testbed", "lab_kernel", "clock"} <= {*NAMES.findall(QUERIES[0])}
+
+
+def test_variables_list_the_values_of_tags() -> None:
+    tags = {name: NAMES.findall(query)[-1] for name, query in VARIABLES.items() if name != "datasource"}
+    assert tags == {"run": "run_id", "workload": "workload", "link": "link"}
+    assert set(tags.values()) <= {*export.TAGS}
+
+
+def test_the_documentation_names_the_tags_in_their_order() -> None:
+    text = (Path(__file__).parents[3] / "docs" / "export.md").read_text(encoding="utf-8")
+    reported = re.search(r"tags are ([^;]*);", text)
+    assert reported is not None and tuple(_names(reported[1])) == export.TAGS

@@ -1,0 +1,179 @@
+"""Views of probes: what stands where, what is n/a, and what is published next to it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import get_args
+
+import msgspec
+import pytest
+
+from harness.model import Status
+from harness.model.errors import UsageError
+from harness.model.probing import (
+    KINDS,
+    NAMED,
+    Figures,
+    FloodStep,
+    PacketRate,
+    PacketRateFigures,
+    Ping,
+    PingFigures,
+    SocketUse,
+    Tcp,
+    TcpFigures,
+    UdpLatency,
+    UdpLatencyFigures,
+)
+from harness.model.telemetry import ProcessorUse, RoundTrips
+from harness.parse import references
+from harness.probes import judged
+from harness.results.probe_records import ProbeRecord
+from harness.table import TableFormat
+from harness.table.views import View, build, render
+from tests import flat
+from tests.unit.probes.test_probes import blank
+
+
+def tcp(bit_s: float, *, is_from_run: bool = False, **changes: object) -> ProbeRecord:
+    figures = TcpFigures(
+        sent_bytes=1, received_bytes=1, sent_bit_s=bit_s, received_bit_s=bit_s, retransmits=0
+    )
+    use = ProcessorUse(hosts=("initiator", "target"), wall_ns=1, cores=1, busy=0.5)
+    record = msgspec.structs.replace(
+        blank(Tcp()), status=Status.OK, figures=figures, is_from_run=is_from_run, processors=(use,)
+    )
+    return flat.changed(record, **changes)
+
+
+def ping(mean_ns: float, probe: Ping | None = None) -> ProbeRecord:
+    trips = RoundTrips(interval_ns=1, payload_bytes=56, sent=10, received=10, mean_ns=mean_ns, p50_ns=mean_ns)
+    return msgspec.structs.replace(
+        blank(probe or Ping()), status=Status.OK, figures=PingFigures(round_trips=trips)
+    )
+
+
+def latency(mean_ns: float, socket: SocketUse) -> ProbeRecord:
+    figures = UdpLatencyFigures(
+        round_trips=1, lost=0, mean_ns=mean_ns, min_ns=1, max_ns=1, p50_ns=mean_ns, p99_ns=1, p99_9_ns=1
+    )
+    return msgspec.structs.replace(blank(UdpLatency(socket=socket)), status=Status.OK, figures=figures)
+
+
+def values(view: View, *records: ProbeRecord) -> list[dict[str, float | str | None]]:
+    rows = json.loads(render(build(view, records), TableFormat.JSON))["rows"]
+    return [row["values"] for row in rows]
+
+
+def test_a_path_has_a_row_with_the_medians_of_its_repeats() -> None:
+    (row,) = values(
+        View.LINK, tcp(900e6), tcp(100e6), tcp(300e6), ping(2e6), ping(5e5, Ping(interval_s=0.002))
+    )
+    assert row["tcp_received_mbit_s"] == 300 and row["tcp_cpu_percent"] == 50
+    assert (row["ping_mean_ms"], row["ping_io_p50_ms"], row["ping_lost_percent"]) == (2.0, 0.5, 0.0)
+    assert "udp_received_mbit_s" not in row
+
+
+def test_what_was_measured_on_the_way_gives_way_to_a_probe() -> None:
+    assert values(View.LINK, tcp(1e6, is_from_run=True))[0]["tcp_received_mbit_s"] == 1
+    assert values(View.LINK, tcp(1e6, is_from_run=True), tcp(9e6))[0]["tcp_received_mbit_s"] == 9
+
+
+def test_figures_of_different_places_stand_in_rows_of_their_own() -> None:
+    assert len(values(View.LINK, tcp(1e6), tcp(2e6, testbed="host"))) == 2
+    assert len(values(View.LINK, tcp(1e6), tcp(2e6, protection=("aes128gcm16",)))) == 2
+
+
+def test_a_probe_without_a_figure_shows_why() -> None:
+    broken = msgspec.structs.replace(blank(Tcp()), status=Status.INVALID, reason="iperf3 printed garbage")
+    grid = build(View.LINK, [broken])
+    assert grid.rows[0].entries["tcp_received_mbit_s"].word == "INVALID"
+    assert grid.footnotes == ("iperf3 printed garbage",)
+    text = render(grid, TableFormat.PLAIN)
+    assert "INVALID [1]" in text and "[1] iperf3 printed garbage" in text and " 0.0" not in text
+
+
+def test_packets_per_second_are_not_known_with_losses() -> None:
+    step = FloodStep(at_once=1, sent=9, received=8, replies_per_s=8, lost_percent=11, counted_per_s=17)
+    figures = PacketRateFigures(
+        steps=(step,),
+        at_once=1,
+        replies_per_s=8,
+        packets_per_s=None,
+        counted_per_s=17,
+        lost_percent=11,
+        is_saturated=True,
+    )
+    record = msgspec.structs.replace(blank(PacketRate()), status=Status.OK, figures=figures)
+    (row,) = values(View.PPS, record)
+    assert (row["replies_per_s"], row["packets_per_s"], row["counted_per_s"]) == (8, None, 17)
+
+
+def test_both_kinds_of_socket_stand_next_to_each_other() -> None:
+    (row,) = values(View.UDP_LATENCY, latency(244e3, SocketUse.REOPENED), latency(216e3, SocketUse.KEPT))
+    assert (row["reopened_mean_us"], row["kept_mean_us"]) == (244, 216)
+
+
+@pytest.mark.parametrize("number", [0, 1, 2, 4])
+def test_published_figures_stand_in_columns_of_their_view(number: int) -> None:
+    name = f"document-00{number}"
+    view = View(references.view_of(name) or "none")
+    published = references.load_path_reference(name)
+    grid = build(view, [tcp(1e6)], published)
+    keys = {field.key for field in grid.fields}
+    for row in published.row:
+        assert row.values and row.values.keys() <= keys, row.title
+    assert sum(row.is_published for row in grid.rows) == len(published.row)
+    assert published.source in grid.notes[-1]
+
+
+def test_what_the_documents_published() -> None:
+    def of(name: str, pick: Callable[[dict[str, float]], float]) -> list[float]:
+        return [pick(row.values) for row in references.load_path_reference(name).row]
+
+    assert of("document-004", lambda row: row["kept_mean_us"]) == [216, 271, 291, 316, 339, 1267]
+    assert of("document-001", lambda row: row["tcp_received_mbit_s"]) == [94.1, 80.5, 70.2]
+    assert references.load_path_reference("document-000").row[0].values["udp_lost"] == 4602
+    assert references.load_path_reference("document-002").row[0].values["packets_per_s"] == 2 * 3052
+
+
+def test_every_kind_of_probe_is_measured_and_shown() -> None:
+    assert set(judged.MEASURES) == set(KINDS)
+    for probe in (probe for named in NAMED.values() for probe in named):
+        assert probe.figures_of(probe.VIEW)
+        assert probe.estimate_s > 0 and probe.name
+
+
+def test_every_column_is_of_a_figure_that_its_kind_has() -> None:
+    figures = {each.__struct_config__.tag: each for each in get_args(Figures)}
+    for kind in KINDS:
+        found: type = figures[kind.__struct_config__.tag]
+        for shown in kind.FIGURES:
+            if shown.figure is not None and shown.figure != "replies_per_s":
+                holder = RoundTrips if shown.figure.startswith("round_trips.") else found
+                assert hasattr(holder, shown.figure.rpartition(".")[2]), shown
+
+
+def test_people_see_no_column_of_what_was_not_probed() -> None:
+    grid = build(View.LINK, [tcp(1e6)])
+    assert "jitter" not in render(grid, TableFormat.PLAIN)
+    assert "udp_received_mbit_s" in render(grid, TableFormat.CSV)
+
+
+def test_there_is_no_other_view() -> None:
+    with pytest.raises(UsageError) as refused:
+        View("bandwidth")
+    assert refused.value.hint is not None and "udp-latency" in refused.value.hint
+
+
+@pytest.mark.parametrize("format", list(TableFormat))
+def test_names_cannot_break_a_format(format: TableFormat) -> None:
+    bad = "<b>|\x1b[31m=1+1&\\"
+    broken = flat.changed(blank(Tcp()), link=bad, status=Status.FAILED, reason=bad)
+    text = render(build(View.LINK, [broken]), format)
+    assert "\x1b" not in text
+    if format is TableFormat.HTML:
+        assert "<b>" not in text
+    if format is TableFormat.JSON:
+        assert json.loads(text)["rows"][0]["link"] == bad

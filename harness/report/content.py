@@ -25,29 +25,21 @@ from harness.table.options import Table, TableColumn
 
 
 class Origin(enum.StrEnum):
-    """What the figures of a column are based on."""
+    """What the figures of a column are based on. Each has a ``sign`` that needs no colour: a full circle, one
+    with a ring, a half and an empty one."""
 
-    MEASURED = "measured"
-    MEMORY = "memory"
-    EMULATED = "emulated"
-    VIRTUAL = "virtual"
+    sign: str
+    meaning: str
 
-    @property
-    def sign(self) -> str:
-        """A sign that needs no colour: a full circle, one with a ring, a half and an empty one."""
-        return _SIGNS[self][0]
+    def __new__(cls, name: str, sign: str, meaning: str) -> Origin:
+        made = str.__new__(cls, name)
+        made._value_, made.sign, made.meaning = name, sign, meaning
+        return made
 
-    @property
-    def meaning(self) -> str:
-        return _SIGNS[self][1]
-
-
-_SIGNS = {
-    Origin.MEASURED: ("●", "in real time, over a real link, or on a disk of the machine"),
-    Origin.MEMORY: ("◉", "in real time, without a network, on a ramdisk: no figure of a disk"),
-    Origin.EMULATED: ("◐", "in real time, over a link, or on a disk, that is imitated"),
-    Origin.VIRTUAL: ("○", "in simulated time"),
-}
+    MEASURED = "measured", "●", "in real time, over a real link, or on a disk of the machine"
+    MEMORY = "memory", "◉", "in real time, without a network, on a ramdisk: no figure of a disk"
+    EMULATED = "emulated", "◐", "in real time, over a link, or on a disk, that is imitated"
+    VIRTUAL = "virtual", "○", "in simulated time"
 
 
 class Words(msgspec.Struct, frozen=True, kw_only=True):

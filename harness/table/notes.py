@@ -249,7 +249,7 @@ def _origins(context: Context) -> Iterable[str]:
             "Portable ciphers: the kernel encrypts without the processor's instructions for it, so that "
             "protection costs more than on most machines."
         )
-    kernels = _kernels(context.environments)
+    kernels = _each(context.environments, "kernel", below=False)
     if any(setting.ciphers and not setting.kernel for setting in by_setting) and not (
         kernels and all(map(_keeps_ciphers_closed, kernels))
     ):
@@ -259,7 +259,7 @@ def _origins(context: Context) -> Iterable[str]:
     if kernels:
         yield f"Kernel: {', '.join(kernels)}."
     yield from dict.fromkeys(machines(context.environments))
-    governors = [name for name in _facts(context.environments, "governor") if name != "performance"]
+    governors = [name for name in _each(context.environments, "governor") if name != "performance"]
     if governors:
         yield f"Warning: the frequency governor is {', '.join(governors)}; 'performance' varies less."
 
@@ -280,24 +280,8 @@ def _listed(names: Sequence[str], noun: str) -> str:
     return f"{len(names)} {noun}s ({', '.join(shown)})"
 
 
-def _kernels(environments: Iterable[Mapping[str, Any]]) -> list[str]:
-    """The kernel release of every host, each once."""
-    versions = _facts(environments, "kernel", below=False)
-    return list(dict.fromkeys(map(_release, versions)))
-
-
-def _keeps_ciphers_closed(release: str) -> bool:
-    words = release.split(".")[:2]
-    return all(map(str.isdecimal, words)) and tuple(map(int, words)) >= CIPHERS_CLOSED_SINCE
-
-
-def _release(version: str) -> str:
-    """The third word of ``/proc/version``."""
-    return " ".join(version.removeprefix("Linux version ").split()[:1])
-
-
-def _answers(environment: Mapping[str, Any], fact: str, *, below: bool = True) -> dict[str, str]:
-    """What the hosts of a run report as ``fact``, by their names; a host that reports nothing is left out.
+def _facts(environment: Mapping[str, Any], *names: str, below: bool = True) -> Iterable[tuple[str, str, str]]:
+    """What the hosts of a run report: host, fact and answer. Of a kernel it is the release.
 
     ``below``: include the machine that the lab runs on.
     """
@@ -305,25 +289,30 @@ def _answers(environment: Mapping[str, Any], fact: str, *, below: bool = True) -
     asked = dict(hosts) if isinstance(hosts, Mapping) else {}
     if below:
         asked[machine.MACHINE] = environment.get(machine.MACHINE)
-    found = {name: str(host.get(fact, "")) for name, host in asked.items() if isinstance(host, Mapping)}
-    return {name: answer for name, answer in found.items() if answer}
+    for host, facts in asked.items():
+        for name in names if isinstance(facts, Mapping) else ():
+            answer = str(facts.get(name, ""))
+            if name == "kernel":
+                # The third word of /proc/version.
+                answer = " ".join(answer.removeprefix("Linux version ").split()[:1])
+            if answer:
+                yield host, name, answer
 
 
-def _facts(environments: Iterable[Mapping[str, Any]], fact: str, *, below: bool = True) -> list[str]:
-    """Every answer of any host of any run to ``fact``, each once."""
-    answers = (_answers(environment, fact, below=below).values() for environment in environments)
-    return list(dict.fromkeys(itertools.chain.from_iterable(answers)))
+def _each(environments: Iterable[Mapping[str, Any]], fact: str, *, below: bool = True) -> list[str]:
+    """Every answer of any host of any run, each once."""
+    found = (_facts(environment, fact, below=below) for environment in environments)
+    return list(dict.fromkeys(answer for _, _, answer in itertools.chain.from_iterable(found)))
 
 
-def _differ(answers: Iterable[Mapping[str, str]]) -> bool:
-    """Whether one host answers differently in two runs. Two hosts of one run may well be unlike."""
-    seen: dict[str, str] = {}
-    return any(seen.setdefault(name, answer) != answer for run in answers for name, answer in run.items())
+def _keeps_ciphers_closed(release: str) -> bool:
+    words = release.split(".")[:2]
+    return all(map(str.isdecimal, words)) and tuple(map(int, words)) >= CIPHERS_CLOSED_SINCE
 
 
 def differences(plans: Sequence[Plan], environments: Sequence[Mapping[str, Any]]) -> Iterable[str]:
     """What differs between runs whose samples share cells or are compared."""
-    variants: dict[str, set[object]] = {}
+    variants: dict[tuple[str, str], set[object]] = {}
     for plan in plans:
         backing, disk = plan.storage.backing, plan.storage.disk
         for what, chosen in (
@@ -335,16 +324,13 @@ def differences(plans: Sequence[Plan], environments: Sequence[Mapping[str, Any]]
             ("authentication", plan.ike_auth),
             ("version of the harness", plan.harness_version),
         ):
-            variants.setdefault(what, set()).add(chosen)
-    unlike = [what for what, found in variants.items() if len(found) > 1]
-    kernels = [_answers(environment, "kernel", below=False) for environment in environments]
-    releases = [{host: _release(version) for host, version in run.items()} for run in kernels]
-    unlike += ["kernel"] if _differ(releases) else []
-    unlike += [
-        what
-        for fact, what in _FACTS.items()
-        if _differ(_answers(environment, fact) for environment in environments)
-    ]
+            variants.setdefault((what, ""), set()).add(chosen)
+    # Two hosts of one run may well be unlike.
+    for environment in environments:
+        kernels = _facts(environment, "kernel", below=False)
+        for host, fact, answer in (*kernels, *_facts(environment, *_FACTS)):
+            variants.setdefault((_FACTS.get(fact, fact), host), set()).add(answer)
+    unlike = dict.fromkeys(what for (what, _), found in variants.items() if len(found) > 1)
     if unlike:
         yield f"The runs differ in: {', '.join(unlike)}."
 

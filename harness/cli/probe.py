@@ -79,7 +79,7 @@ def _run(
     if left:
         tell_start(made, folder, f"{left} probes")
         outcome = carry_out(made, folder, state, started_s, left)
-        status, lines = outcome.exit_code, outcome.summary("probes")
+        status, lines = outcome.exit_code, outcome.summary("probe")
     again = f"harness table {shlex.quote(str(folder.path))}"
     for view, reference in _views(made, asked):
         print_view([folder.path], view, reference)

@@ -27,6 +27,7 @@ from rich.text import Text
 from harness.analysis.disturbance import Disturbed
 from harness.model import Status
 from harness.model.escape import printable
+from harness.model.lines import counted
 from harness.model.units import format_duration
 from harness.results.events import CellEnded, CellStarted, CellWithdrawn, Ended, Event, Failed, Phase
 
@@ -93,12 +94,12 @@ class RunOutcome:
             case Ended():
                 self.leaks = event.leaks
 
-    def summary(self, what: str = "measurements") -> list[str]:
-        """The lines printed at the end: ``what`` by status, the time, and fio's part of it."""
+    def summary(self, what: str = "measurement") -> list[str]:
+        """The lines printed at the end: each ``what`` by status, the time, and fio's part of it."""
         wall_s = self.ended_s - self.started_s
         total = sum(self.counts.values())
         cells = ", ".join(f"{count} {status}" for status, count in sorted(self.counts.items()))
-        lines = [f"{total} {what} ({cells or 'none measured'}) in {format_duration(wall_s)}"]
+        lines = [f"{counted(total, what)} ({cells or 'none measured'}) in {format_duration(wall_s)}"]
         if self.virtual_time and self.fio_ns:
             lines.append(f"fio measured for {self.fio_ns / 1e9:.1f} s of virtual time")
         elif self.first_fio_s is not None:
@@ -111,7 +112,7 @@ class RunOutcome:
             worst, key = max(disturbed, key=lambda found: found[0].share)
             cell, _, repeat = key.rpartition(".r")
             which = f"{cell}, repeat {repeat} ({worst.cause})"
-            lines.append(f"{len(disturbed)} of {total} {what} disturbed; worst: {which}")
+            lines.append(f"{len(disturbed)} of {counted(total, what)} disturbed; worst: {which}")
         return lines
 
 

@@ -22,6 +22,7 @@ import msgspec
 from harness.analysis.stats import Difference
 from harness.explain import published
 from harness.model import Clock, TestbedKind
+from harness.model.lines import counted
 from harness.parse.profiles import load_link
 from harness.parse.references import Ask, LinkChange, LinkMost, LinkSteps, PathReference, Reference
 from harness.results.probe_records import ProbeRecord
@@ -340,8 +341,9 @@ def _words(ask: Ask, figures: Figures) -> str:
     )
     if not figures.is_single:
         span = " to ".join(dict.fromkeys(map(_percent, (changes[0], changes[-1]))))
-        many = f"{len(changes)} workloads" if len(changes) > 1 else "1 workload"
-        return f"{span} in {many} (median {_percent(statistics.median(changes))})"
+        return (
+            f"{span} in {counted(len(changes), 'workload')} (median {_percent(statistics.median(changes))})"
+        )
     of, compared_with = figures.rows[""]
     instead = f"{_shown(of)} instead of {_shown(compared_with)} {unit}"
     return instead if unit == PERCENT or not changes else f"{instead} ({_percent(changes[0])})"

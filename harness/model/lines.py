@@ -24,6 +24,11 @@ def listed(names: Sequence[str], most: int = 3, joint: str = ", ") -> str:
     return joint.join(names[:most]) + more
 
 
+def counted(count: int, noun: str) -> str:
+    """``1 repeat``, ``3 repeats``."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
 def capital(words: str) -> str:
     """With a capital letter at the beginning; names behind it keep theirs."""
     return words[:1].upper() + words[1:]

@@ -14,6 +14,7 @@ from harness.explain import Explained
 from harness.explain.evidence import Evidence
 from harness.model import LinkProfile
 from harness.model.choices import Choice
+from harness.model.lines import counted
 from harness.model.units import format_ns
 from harness.report import draw
 from harness.report.content import ColumnFacts, Origin
@@ -100,7 +101,7 @@ def describe(cell: TableCell | None, metric: Metric) -> str:
         kind = "95 % interval of the median: " if cell.n >= 6 else ""
         parts.append(f"{kind}{number(cell.low, metric)} to {number(cell.high, metric)}")
     parts.append(
-        f"{cell.n} repeats" if cell.n == cell.repeats else f"{cell.n} of {cell.repeats} repeats count"
+        counted(cell.n, "repeat") if cell.n == cell.repeats else f"{cell.n} of {cell.repeats} repeats count"
     )
     if cell.ratio_to_local is not None:
         parts.append(f"{cell.ratio_to_local:.3g} times local")

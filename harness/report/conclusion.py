@@ -63,17 +63,16 @@ class ThroughputRatio(msgspec.Struct, frozen=True, kw_only=True):
 
     ratio: float
     interval: tuple[float, float] | None
-    difference: Difference | None
     is_exact: bool = False
 
     @classmethod
     def of(cls, ratios: Sequence[float], *, is_exact: bool) -> ThroughputRatio:
-        return cls(
-            ratio=stats.median(ratios),
-            interval=stats.ratio_interval(ratios),
-            difference=stats.difference(stats.ratio_interval(ratios)),
-            is_exact=is_exact,
-        )
+        interval = stats.ratio_interval(ratios)
+        return cls(ratio=stats.median(ratios), interval=interval, is_exact=is_exact)
+
+    @property
+    def difference(self) -> Difference | None:
+        return stats.difference(self.interval)
 
     @property
     def is_reported(self) -> bool:
@@ -81,31 +80,30 @@ class ThroughputRatio(msgspec.Struct, frozen=True, kw_only=True):
         return self.difference in (Difference.SHOWN, None)
 
     @property
-    def words(self) -> str:
-        """``3 % slower (95 %: 2 to 4)``, ``too few repeats to tell: between 1 % faster and 4 % slower``."""
+    def parts(self) -> tuple[str, str]:
+        """``3 % slower`` and `` (95 %: 2 to 4)``; ``too few repeats to tell: between 1 and 4 % slower`` and
+        nothing."""
         is_close = self.interval is not None and len({*map(_amount, self.interval)}) == 1
         amount = _amount(self.ratio, tenths=is_close and not self.is_exact)
         changed = f"{amount} % {'slower' if self.ratio <= 1 else 'faster'}"
         if self.is_exact:
-            return f"{changed} (exactly: virtual time)"
+            return changed, " (exactly: virtual time)"
         if self.interval is None:
-            return f"{changed} (measured once)"
+            return changed, " (measured once)"
         match self.difference:
             case Difference.SHOWN:
-                return f"{changed} (95 %: {_ends(self.interval)})"
+                return changed, f" (95 %: {_ends(self.interval)})"
             case Difference.NONE:
                 no = f"no difference of more than {MARGIN:.0%}".replace("%", " %")
-                return f"{no} (95 %: {_between(self.interval, 'to')})"
+                return no, f" (95 %: {_between(self.interval, 'to')})"
             case _ if self.interval[1] < WIDEST:
-                return f"too few repeats to tell: between {_between(self.interval, 'and')}"
+                return f"too few repeats to tell: between {_between(self.interval, 'and')}", ""
             case _:
-                return "too few repeats to tell"
+                return "too few repeats to tell", ""
 
     @property
-    def parts(self) -> tuple[str, str]:
-        """The words without their brackets, and these with a blank before them, or nothing."""
-        first, opened, brackets = self.words.partition(" (")
-        return first, f"{opened}{brackets}"
+    def words(self) -> str:
+        return "".join(self.parts)
 
     def costs(self, baseline: str) -> str:
         """``costs 3 % compared with wired (95 %: 2 to 4)``; ``baseline`` may be empty."""
@@ -224,7 +222,8 @@ class Conclusion(msgspec.Struct, frozen=True, kw_only=True):
     ``subject`` says what reaches or costs that much, ``baseline`` compared with what: the name of a column,
     or empty without protection. ``lab_limited`` are the workloads that are left out of the answer about a
     protection, because a figure is not the emulated link's, but the lab's own: the column's, or that which it
-    is compared with. ``disturbed`` are those left out for that; ``is_disturbed``: any figure is.
+    is compared with. ``disturbed`` are those left out for that; ``is_disturbed``: any figure is. ``lacks``
+    says what has too few repeats for any answer.
     """
 
     column: TableColumn
@@ -234,6 +233,7 @@ class Conclusion(msgspec.Struct, frozen=True, kw_only=True):
     lab_limited: tuple[str, ...] = ()
     disturbed: tuple[str, ...] = ()
     is_disturbed: bool = False
+    lacks: str = ""
 
     @property
     def shown(self) -> tuple[Loss, ...]:
@@ -251,7 +251,7 @@ class Conclusion(msgspec.Struct, frozen=True, kw_only=True):
     def sentences(self) -> str:
         """What it reaches or costs, and what limits that, in a sentence for each size of block."""
         if not self.losses:
-            why = "a figure is missing"
+            why = self.lacks or "what it is held to is not known"
             if self.is_disturbed:
                 why = "its figures, or those that it is compared with, are disturbed"
             elif self.lab_limited:
@@ -392,6 +392,7 @@ def answers(table: Table, cells: Sequence[Explained]) -> list[Conclusion]:
                 lab_limited=tuple(left_out),
                 disturbed=tuple(name for name, of in disturbed.items() if of in counted or of not in bounded),
                 is_disturbed=is_disturbed,
+                lacks=_lacks(table, column),
             )
         )
     return found
@@ -474,12 +475,7 @@ def _compared(found: Sequence[_Held]) -> ThroughputRatio | None:
     widest = None
     if len(ends) == len(found):
         widest = min(low for low, _ in ends), max(high for _, high in ends)
-    return ThroughputRatio(
-        ratio=stats.median(known),
-        interval=widest,
-        difference=stats.difference(widest),
-        is_exact=is_exact,
-    )
+    return ThroughputRatio(ratio=stats.median(known), interval=widest, is_exact=is_exact)
 
 
 def _apart(found: Sequence[_Held], together: ThroughputRatio) -> tuple[tuple[str, ThroughputRatio], ...]:
@@ -504,6 +500,22 @@ def _apart(found: Sequence[_Held], together: ThroughputRatio) -> tuple[tuple[str
         and (one.interval[1] < low or one.interval[0] > high)
     ]
     return tuple(own if 2 * len(apart) >= len(found) else apart)
+
+
+def _lacks(table: Table, column: TableColumn) -> str:
+    """Why there is no ratio: what has no repeat that counts, the column or that which it is compared with."""
+    for name, wanted in (("it", column.column), (column.column.bare.label, column.column.bare)):
+        cells = [
+            cell
+            for line in table.cells
+            for other, cell in zip(table.columns, line, strict=True)
+            if cell is not None and (other.setting, other.column) == (column.setting, wanted)
+        ]
+        if not cells:
+            return f"{name} was not measured"
+        if not any(cell.value for cell in cells):
+            return f"{name} has too few repeats: none counts"
+    return ""
 
 
 def _subject(column: TableColumn, *, with_setting: bool) -> str:

@@ -341,7 +341,7 @@ def _listed_marks(marks: Sequence[str]) -> str:
 
 def _of_warnings(note: str) -> bool:
     """Whether a note of the table is about warnings: the page has a complete list of its own for these."""
-    return note.startswith("Warning (") or note.endswith("more warnings: see --format json.")
+    return note.startswith("Warning (") or note.endswith(": see --format json.")
 
 
 def _listed(cells: Sequence[str]) -> str:

@@ -31,7 +31,7 @@ from harness.model import Record
 from harness.model.choices import Choice
 from harness.model.errors import UsageError
 from harness.model.escape import as_json, for_markdown, printable
-from harness.model.lines import listed
+from harness.model.lines import counted, listed
 from harness.results.columns import ColumnKey, TableRow, by_column, in_order, rows_of
 from harness.results.measured import Measured
 from harness.results.metrics import Metric, reader
@@ -297,7 +297,7 @@ def _missing(cells: Sequence[ComparedCell], margin: float) -> Iterable[str]:
 
 
 def _counted(names: Sequence[str]) -> str:
-    return f"{len(names)} cell{'s' if len(names) > 1 else ''}: {listed(names)}"
+    return f"{counted(len(names), 'cell')}: {listed(names)}"
 
 
 def _repeats(cells: Sequence[ComparedCell]) -> str:
@@ -338,7 +338,8 @@ def _notes(
     for name, side in (("A", a), ("B", b)):
         lost = len(side.records) - len(disturbance.quiet(side.records))
         if lost:
-            yield f"{lost} of {len(side.records)} measurements of {name} do not count: see 'harness table'."
+            of = counted(len(side.records), "measurement")
+            yield f"{lost} of {of} of {name} {'does' if lost == 1 else 'do'} not count: see 'harness table'."
     kernels = [notes.kernels_of(side.plans.values()) for side in (a, b)]
     if all(kernels) and kernels[0] != kernels[1]:
         yield f"A is of {kernels[0]}, B of {kernels[1]}."

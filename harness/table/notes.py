@@ -21,6 +21,7 @@ from harness.model import (
     Status,
     StoppingRule,
 )
+from harness.model.lines import counted
 from harness.results import machine
 from harness.results.metrics import Direction, Metric, Of
 from harness.table.options import RatioTo, Table, TableCell, TableColumn
@@ -277,7 +278,7 @@ def _listed(names: Sequence[str], noun: str) -> str:
     if len(names) == 1:
         return f"{noun} {names[0]}"
     shown = list(names[:_MOST_NAMES]) + (["…"] if len(names) > _MOST_NAMES else [])
-    return f"{len(names)} {noun}s ({', '.join(shown)})"
+    return f"{counted(len(names), noun)} ({', '.join(shown)})"
 
 
 def _facts(environment: Mapping[str, Any], *names: str, below: bool = True) -> Iterable[tuple[str, str, str]]:
@@ -360,7 +361,7 @@ def _gaps(context: Context) -> Iterable[str]:
         planned = len(plan.columns) * len(plan.jobs) * plan.repeats
         if len(records) < planned:
             yield (
-                f"Run {plan.run_id} is unfinished: {len(records)} of {planned} measurements made "
+                f"Run {plan.run_id} is unfinished: {len(records)} of {counted(planned, 'measurement')} made "
                 f"('harness run --resume' makes the rest)."
             )
 
@@ -413,4 +414,4 @@ def _warnings(table: Table) -> Iterable[str]:
     for warning, where in list(places.items())[:_MOST_WARNINGS]:
         yield f"Warning ({_named(list(where), where.values())}): {warning}"
     if len(places) > _MOST_WARNINGS:
-        yield f"{len(places) - _MOST_WARNINGS} more warnings: see --format json."
+        yield f"{counted(len(places) - _MOST_WARNINGS, 'more warning')}: see --format json."

@@ -90,7 +90,7 @@ def main(*moments: str) -> None:
         print(f"{moment.__name__}: {time.monotonic() - began:.1f} s")
     assert "nothing was left behind" in harness("clean")
     again = harness(*RUN, "--link=wired", "--runtime=0.1s", f"--results={RESULTS}")
-    assert "1 measurements (1 ok)" in again, again
+    assert "1 measurement (1 ok)" in again, again
     changed = differences(before, snapshot())
     assert not changed, changed
 

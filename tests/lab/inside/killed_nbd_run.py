@@ -29,7 +29,7 @@ def main() -> None:
     assert not changed, changed
     assert not disks() and not servers() and not Path(FOLDER).exists()
     again = harness(*RUN, *WORDS, "--runtime=0.1s", f"--results={RESULTS}")
-    assert "1 measurements (1 ok)" in again, again
+    assert "1 measurement (1 ok)" in again, again
     changed = differences(before, snapshot())
     assert not changed, changed
 

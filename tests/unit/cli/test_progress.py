@@ -33,7 +33,7 @@ def test_names_are_shown_as_they_are_and_drive_nothing(name: str, is_terminal: b
     console = Console(file=file, force_terminal=is_terminal, color_system=None, width=200, emoji=False)
     started_s = time.monotonic() - 4
     outcome = follow(events(name), cells=1, console=console, started_s=started_s)
-    assert outcome.summary()[0].startswith("1 measurements (1 invalid)")
+    assert outcome.summary()[0].startswith("1 measurement (1 invalid)")
     with bar(f"making {name}", console) as report:
         report(f"building {name}", 0.5)
     shown = name.encode("unicode_escape").decode() if not name.isprintable() else name
@@ -55,7 +55,7 @@ def test_a_clock_that_is_set_back_during_a_run_changes_no_duration(monkeypatch: 
     console = Console(file=io.StringIO())
     outcome = follow(cells(), cells=1, console=console, started_s=90.5)
     lines = outcome.summary()
-    assert lines[0] == "1 measurements (1 ok) in 9.5 s"
+    assert lines[0] == "1 measurement (1 ok) in 9.5 s"
     assert lines[1].startswith("fio began 9.5 s after the start and measured for 5%")
 
 

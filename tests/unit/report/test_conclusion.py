@@ -174,7 +174,14 @@ def test_disturbed_or_missing_figures_are_no_answer() -> None:
         msgspec.structs.replace(r, status=Status.FAILED, reason="x") if r.column.ipsec == "aes128gcm16" else r
         for r in columns()
     ]
-    assert concluded(failed)[-1].sentences.endswith("because a figure is missing.")
+    assert concluded(failed)[-1].sentences.endswith("because it has too few repeats: none counts.")
+    without = [r for r in columns() if r.column.protection or r.column.is_local]
+    assert concluded(without)[-1].sentences.endswith("because wired was not measured.")
+    lost = [
+        r if r.column.protection else msgspec.structs.replace(r, status=Status.FAILED, reason="x")
+        for r in columns()
+    ]
+    assert concluded(lost)[-1].sentences.endswith("because wired has too few repeats: none counts.")
 
 
 def test_disturbed_figures_give_bounds_and_no_cause() -> None:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
-
 import msgspec
 
 from harness.hosts import PRIVATE, Host, programs
@@ -42,7 +39,13 @@ def measure(probe: UdpLatency, probed: ProbedPath) -> ProbeOutcome:
     path = probed.path
     for host in {path.initiator.kernel: path.initiator, path.target.kernel: path.target}.values():
         build(host)
-    with echo(probed) as port:
+    port = PORT + path.index
+    with path.target.daemon(
+        [str(BINARY), "echo", path.target_address, str(port)],
+        log=probed.raw / "echo.stderr",
+        ready=lambda: listens("udp", path, port),
+        deadline_s=READY_S,
+    ):
         own = path.initiator_address if path.is_shared else "-"
         argv = [str(BINARY), "measure", path.target_address, str(port), own, str(probe.payload_bytes)]
         argv += [str(probe.count), probe.socket, str(LONGEST_S)]
@@ -64,20 +67,16 @@ def understand(stdout: str, stderr: str, probe: UdpLatency) -> ProbeOutcome:
         return outcome.refuse(
             f"expected {printed.round_trips} round trips in the program's bins, found {histogram.count}"
         )
-    qs = (
-        dict(zip((50, 99, 99.9), histogram.percentiles_ns((50, 99, 99.9)), strict=True))
-        if printed.bins
-        else {}
-    )
+    p50, p99, p99_9 = histogram.percentiles_ns((50, 99, 99.9)) if printed.round_trips else (None, None, None)
     outcome.figures = UdpLatencyFigures(
         round_trips=printed.round_trips,
         lost=printed.lost,
         mean_ns=printed.total_ns / printed.round_trips if printed.round_trips else None,
         min_ns=printed.min_ns,
         max_ns=printed.max_ns,
-        p50_ns=qs.get(50),
-        p99_ns=qs.get(99),
-        p99_9_ns=qs.get(99.9),
+        p50_ns=p50,
+        p99_ns=p99,
+        p99_9_ns=p99_9,
         histogram=histogram,
     )
     outcome.moved_bytes = 2 * printed.round_trips * probe.payload_bytes
@@ -100,21 +99,6 @@ def build(host: Host) -> None:
     require(host, "cc")
     argv = ["cc", "-O2", "-x", "c", "-o", str(BINARY), "-"]
     host.run(argv, input=SOURCE.read_text(encoding="utf-8"), timeout_s=COMPILE_S)
-
-
-@contextlib.contextmanager
-def echo(probed: ProbedPath) -> Iterator[int]:
-    """Run the far end while the context lasts; yields its port."""
-    path = probed.path
-    port = PORT + path.index
-
-    with path.target.daemon(
-        [str(BINARY), "echo", path.target_address, str(port)],
-        log=probed.raw / "echo.stderr",
-        ready=lambda: listens("udp", path, port),
-        deadline_s=READY_S,
-    ):
-        yield port
 
 
 OFFERED = ((UdpLatency, measure),)

@@ -9,18 +9,14 @@ from pathlib import Path
 import msgspec
 
 from harness import probes
-from harness.hosts import Host
 from harness.model import Column, Plan, Status
 from harness.model.errors import CommandFailed, HarnessError, HostLost, RequirementError
 from harness.model.offered import offered
 from harness.model.probing import Probe
 from harness.model.ranges import out_of_range
-from harness.model.telemetry import InterfaceUse
-from harness.network.links import LinkPath
 from harness.observe import counters
-from harness.observe.counters import InterfaceCounters
 from harness.observe.interference import Watch
-from harness.probes.tools import UNPROTECTED, ProbedPath, ProbeOutcome
+from harness.probes.tools import UNPROTECTED, ProbedPath, ProbeOutcome, counted
 from harness.protection.layer import Layer
 from harness.results.probe_records import ProbeRecord
 from harness.results.store import set_aside
@@ -87,14 +83,20 @@ def _measure(
     path = probed.path
     layers = probed.layers if _is_protected(record) else ()
     carried_before = _carried(layers)
-    interfaces = _watch_interfaces(path)
-    counted = observer.watch()
+    ends = ((path.initiator, path.initiator_iface), (path.target, path.target_iface))
+    was = [counted(*end) for end in ends]
+    watched = observer.watch()
     with watch() as watching:
         outcome = MEASURES[type(record.probe)](record.probe, probed)
-    seen, grown = counted(), interfaces(outcome)
+    seen, now = watched(), [counted(*end) for end in ends]
+    grown = []
+    for (host, iface), first, last in zip(ends, was, now, strict=True):
+        grown.append(first.grown(last, host.name, iface))
+        if first.went_back(last):
+            outcome.refuse(_replaced(f"the {host.name}'s interface {iface}"))
     grown_bytes = []
     for layer, before, after in zip(layers, carried_before, _carried(layers), strict=True):
-        least = min(now - was for was, now in zip(before, after, strict=True))
+        least = min(later - sooner for sooner, later in zip(before, after, strict=True))
         if least < 0:
             outcome.refuse(_replaced(layer.title))
         elif least < outcome.moved_bytes:
@@ -130,30 +132,3 @@ def _is_protected(record: ProbeRecord) -> bool:
 def _carried(layers: Sequence[Layer]) -> list[list[int]]:
     """What each layer has carried so far, in both directions, by the counters of both ends."""
     return [[look.tally.out.bytes + look.tally.into.bytes for look in layer.look()] for layer in layers]
-
-
-def _watch_interfaces(path: LinkPath) -> Callable[[ProbeOutcome], tuple[InterfaceUse, ...]]:
-    """Begin to watch the interfaces of both ends; the returned function says by how much their counters
-    grew. If they did not, it refuses the outcome."""
-    seen: list[tuple[Host, str]] = [
-        (path.initiator, path.initiator_iface),
-        (path.target, path.target_iface),
-    ]
-    before = [_counted(*each) for each in seen]
-
-    def done(outcome: ProbeOutcome) -> tuple[InterfaceUse, ...]:
-        after = [_counted(*each) for each in seen]
-        for (host, iface), first, last in zip(seen, before, after, strict=True):
-            if first.went_back(last):
-                outcome.refuse(_replaced(f"the {host.name}'s interface {iface}"))
-        return tuple(
-            first.grown(last, host.name, iface)
-            for (host, iface), first, last in zip(seen, before, after, strict=True)
-        )
-
-    return done
-
-
-def _counted(host: Host, iface: str) -> InterfaceCounters:
-    """What the interface has counted so far: nothing if there is none."""
-    return counters.traffic_of(host).get(iface, counters.NOTHING)

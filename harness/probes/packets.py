@@ -7,7 +7,6 @@ Documentation/networking/ip-sysctl.rst). ``unlimited`` keeps them off for the le
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from harness.hosts import Host
@@ -28,7 +27,7 @@ from harness.network import sysctls
 from harness.network.links import LinkPath
 from harness.observe import counters
 from harness.parse.echo import EchoRun, parse_hping3, parse_ping
-from harness.probes.tools import ProbedPath, ProbeOutcome, keep, require
+from harness.probes.tools import ProbedPath, ProbeOutcome, counted, keep, require
 
 LIMITS: dict[Family, tuple[str, ...]] = {
     IPV4: ("/proc/sys/net/ipv4/icmp_ratelimit", "/proc/sys/net/ipv4/icmp_ratemask"),
@@ -124,11 +123,10 @@ def _step(
     def flood(_number: int) -> Completed:
         return path.initiator.run(argv, check=False, timeout_s=probe.duration_s + GRACE_S)
 
-    count = _counter(path.target, path.target_iface)
-    before = count()
+    before = counted(path.target, path.target_iface)
     with ThreadPoolExecutor(at_once) as pool:
         ended = list(pool.map(flood, range(at_once)))
-    grown = before.grown(count(), path.target.name, path.target_iface)
+    grown = before.grown(counted(path.target, path.target_iface), path.target.name, path.target_iface)
     sent = received = 0
     replies_per_s = longest_s = 0.0
     for number, done in enumerate(ended, 1):
@@ -189,11 +187,11 @@ def forwarding(probe: Forwarding, probed: ProbedPath) -> ProbeOutcome:
     _require_ipv4(path)
     argv = _hping3(path, probe)
     outcome = ProbeOutcome()
-    near, far = _counter(path.initiator, path.initiator_iface), _counter(path.target, path.target_iface)
+    near, far = (path.initiator, path.initiator_iface), (path.target, path.target_iface)
     hops = [(hop, counters.traffic_of(hop)) for hop in path.hops]
-    sent, arrived = near().tx_packets, far().rx_packets
+    sent, arrived = counted(*near).tx_packets, counted(*far).rx_packets
     done = path.initiator.run(argv, check=False, timeout_s=probe.duration_s + GRACE_S)
-    sent, arrived = max(0, near().tx_packets - sent), max(0, far().rx_packets - arrived)
+    sent, arrived = max(0, counted(*near).tx_packets - sent), max(0, counted(*far).rx_packets - arrived)
     text = keep(probed.raw, "hping3", done)
     try:
         run = parse_hping3(text).runs[0]
@@ -222,10 +220,6 @@ def _require_ipv4(path: LinkPath) -> None:
         raise RequirementError(
             "hping3 speaks IPv4 alone, and this link speaks IPv6", hint="use the probe that floods with ping"
         )
-
-
-def _counter(host: Host, iface: str) -> Callable[[], counters.InterfaceCounters]:
-    return lambda: counters.traffic_of(host).get(iface, counters.NOTHING)
 
 
 OFFERED = ((PacketRate, measure), (Forwarding, forwarding))

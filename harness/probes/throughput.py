@@ -6,9 +6,6 @@ user's.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
-
 from harness.model.errors import UsageError
 from harness.model.probing import Tcp, TcpFigures, Udp, UdpFigures
 from harness.network.links import LinkPath
@@ -27,25 +24,6 @@ finish."""
 IN_RUN_S = 1
 
 
-@contextlib.contextmanager
-def server(probed: ProbedPath) -> Iterator[int]:
-    """Run an iperf3 server at the target while the context lasts; yields its port."""
-    path = probed.path
-    for host in {host.kernel: host for host in (path.initiator, path.target)}.values():
-        require(host, "iperf3")
-    port = PORT + path.index
-    probed.raw.mkdir(parents=True, exist_ok=True)
-    argv = ["iperf3", "-s", f"-{path.ip}", "-B", path.target_address, "-p", str(port), "-J", "--forceflush"]
-    with path.target.daemon(
-        argv,
-        log=probed.raw / "iperf3-server.stderr",
-        output=probed.raw / "iperf3-server.json",
-        ready=lambda: listens("tcp", path, port),
-        deadline_s=READY_S,
-    ):
-        yield port
-
-
 def client(path: LinkPath, port: int, duration_s: int) -> list[str]:
     """The beginning of the client's command."""
     argv = ["iperf3", "-c", path.target_address, f"-{path.ip}", "-B", path.initiator_address, "-p", str(port)]
@@ -54,9 +32,8 @@ def client(path: LinkPath, port: int, duration_s: int) -> list[str]:
 
 def tcp(probe: Tcp, probed: ProbedPath) -> ProbeOutcome:
     """TCP for as long as the probe says."""
-    with server(probed) as port:
-        argv = [*client(probed.path, port, probe.duration_s), "-P", str(probe.streams)]
-        output, outcome = _run(probed, argv + ["-R"] * probe.reverse, probe.duration_s)
+    words = ["-P", str(probe.streams), *["-R"] * probe.reverse]
+    output, outcome = _run(probed, words, probe.duration_s)
     if output is None:
         return outcome
     sent, received = output.sent or IperfReport(), output.received or IperfReport()
@@ -79,9 +56,7 @@ def tcp(probe: Tcp, probed: ProbedPath) -> ProbeOutcome:
 def udp(probe: Udp, probed: ProbedPath) -> ProbeOutcome:
     """UDP at the probe's rate, whatever the path lets through."""
     size = [] if probe.payload_bytes is None else ["-l", str(probe.payload_bytes)]
-    with server(probed) as port:
-        argv = [*client(probed.path, port, probe.duration_s), "-u", "-b", str(probe.rate_bit_s), *size]
-        output, outcome = _run(probed, argv, probe.duration_s)
+    output, outcome = _run(probed, ["-u", "-b", str(probe.rate_bit_s), *size], probe.duration_s)
     if output is None:
         return outcome
     sent, received = output.sent or IperfReport(), output.received or IperfReport()
@@ -101,8 +76,22 @@ def udp(probe: Udp, probed: ProbedPath) -> ProbeOutcome:
     return outcome
 
 
-def _run(probed: ProbedPath, argv: list[str], duration_s: int) -> tuple[IperfOutput | None, ProbeOutcome]:
-    done = probed.path.initiator.run(argv, check=False, timeout_s=duration_s + GRACE_S)
+def _run(probed: ProbedPath, words: list[str], duration_s: int) -> tuple[IperfOutput | None, ProbeOutcome]:
+    """A test against a server of its own at the target."""
+    path = probed.path
+    for host in {host.kernel: host for host in (path.initiator, path.target)}.values():
+        require(host, "iperf3")
+    port = PORT + path.index
+    probed.raw.mkdir(parents=True, exist_ok=True)
+    with path.target.daemon(
+        ["iperf3", "-s", f"-{path.ip}", "-B", path.target_address, "-p", str(port), "-J", "--forceflush"],
+        log=probed.raw / "iperf3-server.stderr",
+        output=probed.raw / "iperf3-server.json",
+        ready=lambda: listens("tcp", path, port),
+        deadline_s=READY_S,
+    ):
+        argv = [*client(path, port, duration_s), *words]
+        done = path.initiator.run(argv, check=False, timeout_s=duration_s + GRACE_S)
     keep(probed.raw, "iperf3", done)
     outcome = ProbeOutcome()
     try:

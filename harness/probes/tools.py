@@ -12,6 +12,7 @@ from harness.model import IPV6, Status
 from harness.model.errors import RequirementError
 from harness.model.probing import Figures
 from harness.network.links import LinkPath
+from harness.observe import counters
 from harness.protection.layer import Layer
 
 UNPROTECTED = "only the portal's ports are protected on a real link, so a probe would show it without IPsec"
@@ -57,6 +58,11 @@ def require(host: Host, program: str) -> None:
             f"the {host.name} has no program {program}",
             hint=f"install it with: apt-get install --no-install-recommends {PACKAGES[program]}",
         )
+
+
+def counted(host: Host, iface: str) -> counters.InterfaceCounters:
+    """What the interface has counted so far: nothing if there is none."""
+    return counters.traffic_of(host).get(iface, counters.NOTHING)
 
 
 def listens(protocol: str, path: LinkPath, port: int) -> bool:

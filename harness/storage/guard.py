@@ -230,7 +230,7 @@ def differences(before: Device, now: Device) -> list[str]:
 def describe(path: str, blocks: Sequence[Block], signatures: Sequence[Signature]) -> Device:
     """A survey in words; the first block is the device itself."""
     device = blocks[0]
-    partitions = [block for block in blocks if block.via == "partition" and block.below == device.number]
+    partitions = _partitions(blocks)
     uses = [use for block in blocks for use in _uses(block, blocks)]
     if not uses and any(block.busy for block in blocks):
         uses = [_unseen_holder(signatures)]
@@ -242,6 +242,11 @@ def describe(path: str, blocks: Sequence[Block], signatures: Sequence[Signature]
         uses=tuple(uses),
         signatures=tuple(dict.fromkeys(_in_words(device, partitions, signatures))),
     )
+
+
+def _partitions(blocks: Sequence[Block]) -> list[Block]:
+    """Those of the device itself, not of what lies on it."""
+    return [block for block in blocks if block.via == "partition" and block.below == blocks[0].number]
 
 
 def _enumerate(words: Sequence[str]) -> str:
@@ -401,11 +406,7 @@ def _examine(host: Host, path: str) -> Survey:
 def _signatures(host: Host, blocks: Sequence[Block]) -> tuple[Signature, ...]:
     """The signatures that wipefs(8) finds on the device and its partitions; it only reads."""
     device = blocks[0]
-    nodes = [
-        block.node
-        for block in (device, *(block for block in blocks if block.below == device.number))
-        if block.via in ("", "partition") and block.size_bytes > 0
-    ]
+    nodes = [block.node for block in (device, *_partitions(blocks)) if block.size_bytes]
     if device.problem or not nodes:
         return ()
     columns = "DEVICE,TYPE,USAGE,LABEL"

@@ -39,6 +39,7 @@ VOLUME = Block(
     dm_name="my--vg-home",
     dm_uuid="LVM-0123456789abcdef",
 )
+LOOP = Block(number="7:3", via="loop", below="8:16", node="/dev/loop3")
 
 NVMET = {"over NVMe by the subsystem nqn.x": False}
 
@@ -89,6 +90,8 @@ def ask(
     needed_bytes: int = MIB,
 ) -> Device:
     host: Host = Surveyed("target", None, Survey("", blocks), signatures)
+    # Equal words of a command line are never the same object.
+    destroy = destroy and "".join(list(destroy))
     return guard.require_writable(host, path, destroy=destroy, needed_bytes=needed_bytes)
 
 
@@ -141,13 +144,13 @@ def test_blank_disk_may_be_written() -> None:
             "it is held by bcache0",
         ),
         (
-            [DISK, Block(number="7:3", via="loop", below="8:16", node="/dev/loop3")],
+            [DISK, LOOP],
             "it is behind the loop device loop3",
         ),
         (
             [
                 DISK,
-                Block(number="7:3", via="loop", below="8:16", node="/dev/loop3"),
+                LOOP,
                 Block(
                     number="259:0",
                     via="partition",
@@ -224,10 +227,80 @@ def test_nobody_is_reported_to_unmount_the_root() -> None:
     assert refusal.value.hint == "name another device"
 
 
-def test_many_uses_are_counted() -> None:
-    with pytest.raises(DeviceRefused, match=r"/m3, and 6 more ") as refusal:
-        ask(changed(DISK, mounts={f"/m{number}": "" for number in range(10)}))
-    assert refusal.value.hint == "name another device"
+@pytest.mark.parametrize(
+    ("count", "end", "hint"),
+    [
+        (
+            4,
+            "/m2, it is mounted on /m3",
+            "umount /m3 && umount /m2 && umount /m1 && umount /m0`, or name another device",
+        ),
+        (5, "/m3, and 1 more", "name another device"),
+        (10, "/m3, and 6 more", "name another device"),
+    ],
+)
+def test_many_uses_are_counted(count: int, end: str, hint: str) -> None:
+    with pytest.raises(DeviceRefused) as refusal:
+        ask(changed(DISK, mounts={f"/m{number}": "" for number in range(count)}))
+    assert refusal.value.message.endswith(end)
+    assert (refusal.value.hint or "").removeprefix("free it with `") == hint
+
+
+@pytest.mark.parametrize(
+    ("label", "hint"),
+    [("tank", "free it with `zpool export tank`, or name another device"), (None, "name another device")],
+)
+def test_an_imported_pool_can_be_freed_if_its_name_is_known(label: str | None, hint: str) -> None:
+    with pytest.raises(DeviceRefused) as refusal:
+        ask(changed(DISK, busy=True), signatures=[Signature("sdb", "zfs_member", None, label)])
+    assert refusal.value.hint == hint
+
+
+@pytest.mark.parametrize(
+    ("blocks", "nodes"),
+    [
+        ([DISK], ["/dev/sdb"]),
+        ([DISK, PARTITION], ["/dev/sdb", "/dev/sdb1"]),
+        # wipefs fails at what has no size, such as a reader without a card.
+        ([DISK, changed(PARTITION, size_bytes=0)], ["/dev/sdb"]),
+        ([changed(DISK, size_bytes=0)], None),
+        # What lies on the disk is in use: that alone has it refused.
+        ([DISK, changed(VOLUME, below="8:16", size_bytes=MIB)], ["/dev/sdb"]),
+        ([DISK, PARTITION, changed(VOLUME, size_bytes=MIB)], ["/dev/sdb", "/dev/sdb1"]),
+        ([DISK, LOOP, changed(PARTITION, below="7:3", node="/dev/loop3p1")], ["/dev/sdb"]),
+    ],
+)
+def test_signatures_are_those_of_the_disk_and_of_its_partitions(
+    blocks: list[Block], nodes: list[str] | None
+) -> None:
+    host = Surveyed("target", None, Survey("", tuple(blocks)))
+    guard.inspect(host, "/dev/sdb")
+    asked = [list(argv[argv.index("--") + 1 :]) for argv in host.ran if argv[0] == "wipefs"]
+    assert asked == ([] if nodes is None else [nodes])
+
+
+def test_partitions_are_those_of_the_disk_and_not_of_what_is_on_it() -> None:
+    blocks = (
+        DISK,
+        changed(VOLUME, below="8:16"),
+        PARTITION,
+        LOOP,
+        changed(PARTITION, below="7:3", node="/dev/loop3p1"),
+    )
+    assert guard.inspect(Surveyed("target", None, Survey("", blocks)), "/dev/sdb").partitions == (
+        "/dev/sdb1",
+    )
+
+
+def test_each_signature_is_said_of_the_device_that_bears_it() -> None:
+    found = [Signature("sdb", "dos", "partition-table"), Signature("sdb1", "xfs", "filesystem", "data")]
+    second = changed(PARTITION, number="8:18", node="/dev/sdb2")
+    device = ask(DISK, PARTITION, second, signatures=found, destroy="/dev/sdb")
+    assert device.signatures == (
+        "dos partition table",
+        "xfs file system 'data' on its partition /dev/sdb1",
+        "the partition /dev/sdb2",
+    )
 
 
 def test_mount_points_cannot_drive_a_terminal() -> None:
@@ -326,6 +399,12 @@ def test_what_cannot_be_a_name_never_reaches_the_host(path: str) -> None:
     with pytest.raises(UsageError, match="expected the absolute path"):
         guard.require_writable(host, path, destroy=path, needed_bytes=MIB)
     assert not host.ran
+
+
+@pytest.mark.parametrize("path", ["/dev/" + "a" * 255, "/dev/" + "ä" * 127, "/a" * 2047 + "/"])
+def test_the_longest_name_that_linux_has_may_be_a_device(path: str) -> None:
+    """255 bytes each part, 4095 the whole: PATH_MAX counts the NUL."""
+    assert ask(DISK, path=path).path == path
 
 
 @pytest.mark.parametrize(

@@ -157,17 +157,13 @@ class Radios(msgspec.Struct, frozen=True):
         return (UndoStep(("modprobe", "-r", MODULE)),)
 
 
-def radio_address(number: int) -> str:
-    """The address of the ``number``-th radio, which is the fifth byte (mac80211_hwsim_new_radio())."""
-    return f"02:00:00:00:{number:02x}:00"
-
-
 def place_radio(host: Host, number: int, iface: str, netns: str | None) -> None:
     """Move the ``number``-th radio (from 0) to a network namespace, and name its interface ``iface``.
 
     It comes back by itself when that namespace is removed.
     """
-    address = radio_address(number)
+    # The number is the fifth byte (mac80211_hwsim_new_radio()).
+    address = f"02:00:00:00:{number:02x}:00"
     script = 'grep -lFx -- "$1" /sys/class/net/*/address'
     found: list[str] = []
 
@@ -247,14 +243,10 @@ def parse_association(text: str) -> WifiAssociation:
 def require_agreed(found: WifiAssociation, network: Network) -> None:
     """CommandFailed if the ends agreed on anything other than what was asked for."""
     cipher = "NONE" if network.security is Security.OPEN else CIPHER
-    wanted = (network.ssid, network.frequency_mhz, AGREED[network.security], cipher)
-    agreed = (found.ssid, found.frequency_mhz, found.key_management, found.cipher)
+    wanted = f"{network.ssid}, {network.frequency_mhz} MHz, {AGREED[network.security]}, {cipher}"
+    agreed = f"{found.ssid}, {found.frequency_mhz} MHz, {found.key_management}, {found.cipher}"
     if agreed != wanted:
-        raise CommandFailed(f"expected an association with {_words(wanted)}, found {_words(agreed)}")
-
-
-def _words(what: tuple[str, int, str, str]) -> str:
-    return f"{what[0]}, {what[1]} MHz, {what[2]}, {what[3]}"
+        raise CommandFailed(f"expected an association with {wanted}, found {agreed}")
 
 
 @contextlib.contextmanager
@@ -298,12 +290,28 @@ class Sniffer:
     _offset: int = PCAP_HEADER_BYTES
 
     def look(self) -> Air:
-        """Count what was heard since the last call."""
+        """Count what was heard since the last call: whole records of a pcap, little-endian.
+
+        The radiotap header's length is its third and fourth byte (radiotap.org). The frame control field
+        follows; it has the type in its first byte, and Protected Frame as bit 6 of its second (IEEE Std
+        802.11-2020, 9.2.4.1).
+        """
         with self.file.open("rb") as stream:
             stream.seek(self._offset)
             data = stream.read()
         air = Air()
-        self._offset += count_air(data, air)
+        position = 0
+        while position + 16 <= len(data):
+            (length,) = struct.unpack_from("<I", data, position + 8)
+            if position + 16 + length > len(data):
+                break
+            (radiotap,) = struct.unpack_from("<H", data, position + 18)
+            if data[position + 16 + radiotap + 1] & 0x40:
+                air.protected += 1
+            else:
+                air.clear += 1
+            position += 16 + length
+        self._offset += position
         return air
 
 
@@ -321,13 +329,9 @@ class WifiPath:
     association: WifiAssociation
     listener: Sniffer
 
-    def counters(self) -> tuple[int, int]:
+    def counters(self) -> list[int]:
         """Station bytes at the initiator's and the target's end, up to now."""
-        path = self.path
-        return (
-            station_bytes(path.initiator, path.initiator_iface),
-            station_bytes(path.target, path.target_iface),
-        )
+        return [station_bytes(host, iface) for _, host, iface, _, _ in links.ends(self.path)]
 
 
 @contextlib.contextmanager
@@ -337,15 +341,15 @@ def proved(wifi_path: WifiPath) -> Iterator[list[AirProof]]:
     before = wifi_path.counters()
     found: list[AirProof] = []
     yield found
-    after = wifi_path.counters()
+    # A station that associates anew is counted anew; all that counts is what is missing then.
+    near, far = (max(0, now - was) for was, now in zip(before, wifi_path.counters(), strict=True))
     air = wifi_path.listener.look()
     found.append(
         AirProof(
             key_management=wifi_path.association.key_management,
             cipher=wifi_path.association.cipher,
-            # A station that associates anew is counted anew; all that counts is what is missing then.
-            station_bytes_initiator=max(0, after[0] - before[0]),
-            station_bytes_target=max(0, after[1] - before[1]),
+            station_bytes_initiator=near,
+            station_bytes_target=far,
             protected_frames_sampled=air.protected,
             clear_frames=air.clear,
             sampling=SAMPLING,
@@ -399,25 +403,3 @@ def sniffer(host: Host, iface: str, frequency_mhz: int, bssid: str, *, file: Pat
         deadline_s=DEADLINE_S,
     ):
         yield Sniffer(file=file)
-
-
-def count_air(data: bytes, air: Air) -> int:
-    """Count the whole pcap records in ``data`` (little-endian, 802.11 with radiotap); returns their bytes.
-
-    The radiotap header's length is its third and fourth byte (radiotap.org). The frame control field follows;
-    it has the type in its first byte, and Protected Frame as bit 6 of its second (IEEE Std 802.11-2020,
-    9.2.4.1).
-    """
-    position = 0
-    while position + 16 <= len(data):
-        (length,) = struct.unpack_from("<I", data, position + 8)
-        end = position + 16 + length
-        if end > len(data):
-            break
-        (radiotap,) = struct.unpack_from("<H", data, position + 18)
-        if data[position + 16 + radiotap + 1] & 0x40:
-            air.protected += 1
-        else:
-            air.clear += 1
-        position = end
-    return position

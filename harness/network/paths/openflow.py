@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -61,38 +61,38 @@ def switch(
     CommandFailed with the end of the switch's log if it does not reach its controller in time.
     """
     (hop,) = path.hops
+    own = address(path.index, CONTROL_SEGMENT, 2)
+    env = dict.fromkeys(("OVS_RUNDIR", "OVS_LOGDIR", "OVS_DBDIR", "OVS_SYSCONFDIR"), str(private))
+    database, socket = str(private / "conf.db"), f"unix:{private}/db.sock"
     with contextlib.ExitStack() as stack:
+
+        def start(host: Host, *argv: str, name: str, ready: Callable[[], bool]) -> None:
+            """``name`` is that of its log and of its control socket."""
+            words = [*argv, f"--unixctl={private}/{name}.ctl"]
+            log = logs / f"{name}.log"
+            stack.enter_context(host.daemon(words, log=log, ready=ready, deadline_s=DEADLINE_S, env=env))
+
+        def listens(name: str) -> Callable[[], bool]:
+            return lambda: hop.run(["test", "-S", f"{private}/{name}"], check=False).status == 0
+
         controller = stack.enter_context(_controller(place, path, settings))
         hop.run(["mkdir", "-p", "-m", "700", str(private)])
-        env = dict.fromkeys(("OVS_RUNDIR", "OVS_LOGDIR", "OVS_DBDIR", "OVS_SYSCONFDIR"), str(private))
-        own = address(path.index, CONTROL_SEGMENT, 2)
-        stack.enter_context(
-            controller.daemon(
-                ["ovs-testcontroller", f"ptcp:{PORT}:{own}", *(INSTALLING if settings.flows else FLOODING)]
-                + [f"--unixctl={private}/controller.ctl"],
-                log=logs / "controller.log",
-                ready=lambda: f":{PORT}" in controller.run(["ss", "-ltnH"]).stdout,
-                deadline_s=DEADLINE_S,
-                env=env,
-            )
+        start(
+            controller,
+            *("ovs-testcontroller", f"ptcp:{PORT}:{own}", *(INSTALLING if settings.flows else FLOODING)),
+            name="controller",
+            ready=lambda: f":{PORT}" in controller.run(["ss", "-ltnH"]).stdout,
         )
-        socket = stack.enter_context(_database(hop, private, logs, env))
+        hop.run(["ovsdb-tool", "create", database, SCHEMA], env=env)
+        remote = f"--remote=p{socket}"
+        start(hop, "ovsdb-server", database, remote, name="ovsdb-server", ready=listens("db.sock"))
         if settings.cpu_percent is not None and settings.packet_us:
             _set_price(stack, place.journal, path, settings.packet_us * 100 / settings.cpu_percent)
         time.sleep(max(0.0, UPTIME_S - time.clock_gettime(time.CLOCK_BOOTTIME)))
-        log = logs / "ovs-vswitchd.log"
-        stack.enter_context(
-            hop.daemon(
-                ["ovs-vswitchd", socket, f"--unixctl={private}/vswitchd.ctl"],
-                log=log,
-                ready=lambda: hop.run(["test", "-S", f"{private}/vswitchd.ctl"], check=False).status == 0,
-                deadline_s=DEADLINE_S,
-                env=env,
-            )
-        )
+        start(hop, "ovs-vswitchd", socket, name="ovs-vswitchd", ready=listens("ovs-vswitchd.ctl"))
         ask = ["ovs-vsctl", f"--db={socket}", f"--timeout={DEADLINE_S:.0f}"]
         hop.run([*ask, *_configuration(own)], env=env)
-        _await_controller(hop, ask, env, log)
+        _await_controller(hop, ask, env, logs / "ovs-vswitchd.log")
         if settings.flows:
             # The first packets find no flow and wait for the controller: a ping of them took 7 to 29 ms.
             with contextlib.suppress(HarnessError):
@@ -108,21 +108,6 @@ def _set_price(stack: contextlib.ExitStack, journal: Journal, path: LinkPath, pa
     rate_bit_s = round(8 * CELL_BYTES * 1e6 / packet_us)
     limit = path.profile.queue_packets or links.QUEUE_PACKETS
     links.shape(hop, queue.iface, f"limit {limit} rate {rate_bit_s}bit 0 {CELL_BYTES}")
-
-
-@contextlib.contextmanager
-def _database(hop: Host, private: Path, logs: Path, env: Mapping[str, str]) -> Iterator[str]:
-    """The switch's configuration, served on a socket, whose name is yielded."""
-    database, socket = private / "conf.db", f"unix:{private}/db.sock"
-    hop.run(["ovsdb-tool", "create", str(database), SCHEMA], env=env)
-    with hop.daemon(
-        ["ovsdb-server", str(database), f"--remote=p{socket}", f"--unixctl={private}/ovsdb.ctl"],
-        log=logs / "ovsdb-server.log",
-        ready=lambda: hop.run(["test", "-S", f"{private}/db.sock"], check=False).status == 0,
-        deadline_s=DEADLINE_S,
-        env=env,
-    ):
-        yield socket
 
 
 def _await_controller(hop: Host, ask: Sequence[str], env: Mapping[str, str], log: Path) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
+import math
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, cast
@@ -176,34 +178,61 @@ def _notes(table: Table) -> list[str]:
 
 
 def _plain(table: Table, width: int | None) -> str:
-    blocks = _drawn(table, width, is_narrow=False)
+    blocks = _blocks(table, width, is_narrow=False)
     if len(blocks) > 1:
-        blocks = min(blocks, _drawn(table, width, is_narrow=True), key=len)
+        blocks = min(blocks, _blocks(table, width, is_narrow=True), key=len)
     notes = [line for note in _notes(table) for line in note_lines(printable(note), width)]
-    lines = [printable(table.title), "", "\n\n".join(blocks), "", *notes]
-    return _trimmed("\n".join(lines))
+    return _trimmed("\n".join([printable(table.title), "", "\n\n".join(blocks), "", *notes]))
 
 
-def _drawn(table: Table, width: int | None, *, is_narrow: bool) -> list[str]:
-    """The blocks of a table."""
+class _Drawn(msgspec.Struct, frozen=True):
+    """A column: the lines of each part of its heading, and its cells."""
+
+    column: TableColumn
+    heading: list[list[str]]
+    body: list[str]
+
+    @property
+    def width(self) -> int:
+        return _GAP + max(map(len, (*itertools.chain.from_iterable(self.heading), *self.body)))
+
+
+def _blocks(table: Table, width: int | None, *, is_narrow: bool) -> list[str]:
+    """The columns that are printed side by side: all if they fit, else as many of one setting as fit."""
     labels = [printable(row.name) for row in table.rows]
-    bodies = [_aligned(table, column, is_narrow=is_narrow) for column in range(len(table.columns))]
-    taken = max(map(len, labels)) + _GAP
-    blocks = []
-    room = None if width is None else width - taken
-    for block in _blocks(table.columns, bodies, room, is_narrow=is_narrow):
-        # Not as tabulate's headers, which it makes wider by two blanks.
-        headings = _stacked([table.columns[column] for column in block], is_narrow=is_narrow)
-        lines: list[Any] = [["", *headings], SEPARATING_LINE]
-        lines += [[label, *(bodies[column][row] for column in block)] for row, label in enumerate(labels)]
-        text = tabulate(
-            lines,
-            tablefmt="simple",
-            disable_numparse=True,
-            colalign=["left"] + ["right"] * len(block),
+    room = math.inf if width is None else width - max(map(len, labels))
+    drawn = [
+        _Drawn(column, _heading(column, is_narrow=is_narrow), _aligned(table, place, is_narrow=is_narrow))
+        for place, column in enumerate(table.columns)
+    ]
+    if sum(each.width for each in drawn) <= room:
+        return [_block(labels, drawn)]
+    blocks = [drawn[:1]]
+    for each in drawn[1:]:
+        fits = sum(other.width for other in (*blocks[-1], each)) <= room
+        if fits and each.column.setting == blocks[-1][0].column.setting:
+            blocks[-1].append(each)
+        else:
+            blocks.append([each])
+    return [_block(labels, block) for block in blocks]
+
+
+def _block(labels: Sequence[str], block: Sequence[_Drawn]) -> str:
+    """Origins, names, titles, remarks and IPsec each begin at the same height."""
+    heights = [max(map(len, parts)) for parts in zip(*(each.heading for each in block), strict=True)]
+    headings = [
+        "\n".join(
+            line
+            for part, height in zip(each.heading, heights, strict=True)
+            for line in part + [""] * (height - len(part))
         )
-        blocks.append("\n".join(text.splitlines()[1:-1]).replace(_FILLER, " "))
-    return blocks
+        for each in block
+    ]
+    # Not as tabulate's headers, which it makes wider by two blanks.
+    lines: list[Any] = [["", *headings], SEPARATING_LINE, *zip(labels, *(e.body for e in block), strict=True)]
+    aligned = ["left"] + ["right"] * len(block)
+    text = tabulate(lines, tablefmt="simple", disable_numparse=True, colalign=aligned)
+    return "\n".join(text.splitlines()[1:-1]).replace(_FILLER, " ")
 
 
 def note_lines(note: str, width: int | None) -> list[str]:
@@ -211,7 +240,7 @@ def note_lines(note: str, width: int | None) -> list[str]:
     return [note] if width is None else wrapped(note, width, "    ")
 
 
-def _heading_lines(column: TableColumn, *, is_narrow: bool) -> list[list[str]]:
+def _heading(column: TableColumn, *, is_narrow: bool) -> list[list[str]]:
     """Each part of a heading in lines; in a narrow table a long name has a line for each protection."""
     origin, name, *words = column.headed
     if is_narrow and len(name) > _HEADING_WIDTH:
@@ -220,20 +249,6 @@ def _heading_lines(column: TableColumn, *, is_narrow: bool) -> list[list[str]]:
     return [
         textwrap.wrap(part, _HEADING_WIDTH, break_long_words=False, break_on_hyphens=place != 1)
         for place, part in enumerate(parts)
-    ]
-
-
-def _stacked(columns: Sequence[TableColumn], *, is_narrow: bool) -> list[str]:
-    """Headings of several lines. Origins, names, titles, remarks and IPsec each begin at the same height."""
-    headings = [_heading_lines(column, is_narrow=is_narrow) for column in columns]
-    heights = [max(map(len, parts)) for parts in zip(*headings, strict=True)]
-    return [
-        "\n".join(
-            line
-            for part, height in zip(parts, heights, strict=True)
-            for line in part + [""] * (height - len(part))
-        )
-        for parts in headings
     ]
 
 
@@ -252,32 +267,6 @@ def _aligned(table: Table, column: int, *, is_narrow: bool) -> list[str]:
         padded(*parts) if cell and cell.value is not None else " ".join(filter(None, parts))
         for cell, parts in lines
     ]
-
-
-def _blocks(
-    columns: Sequence[TableColumn],
-    bodies: Sequence[Sequence[str]],
-    room: int | None,
-    *,
-    is_narrow: bool,
-) -> list[list[int]]:
-    """Indexes of the columns printed side by side: all if they fit, else as many of one setting as fit."""
-    widths = []
-    for column, body in zip(columns, bodies, strict=True):
-        lines = [line for part in _heading_lines(column, is_narrow=is_narrow) for line in part]
-        heading = max(map(len, lines), default=0)
-        widths.append(_GAP + max(heading, *map(len, body)))
-    if room is None or sum(widths) - _GAP <= room:
-        return [list(range(len(columns)))]
-    blocks = [[0]]
-    for index in range(1, len(columns)):
-        block = blocks[-1]
-        fits = sum(widths[other] for other in block) + widths[index] - _GAP <= room
-        if fits and columns[index].setting == columns[block[0]].setting:
-            block.append(index)
-        else:
-            blocks.append([index])
-    return blocks
 
 
 def _csv(table: Table) -> str:

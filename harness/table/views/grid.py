@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from harness.model import Status
+from harness.analysis import disturbance
+from harness.model import Record, Status
 from harness.model.escape import as_json, for_csv
+from harness.results.probe_records import ProbeRecord
 from harness.table import TableFormat
+from harness.table.notes import DISTURBED_SIGN
 from harness.table.text import in_csv, laid_out
 
 
@@ -57,6 +60,19 @@ class Footnotes:
         if text not in self.texts:
             self.texts.append(text)
         return self.texts.index(text) + 1
+
+    def figure(
+        self, value: float, good: Sequence[Record | ProbeRecord], doubts: Iterable[str] = ()
+    ) -> GridCell:
+        """The cell of a figure of those records, with its ``doubts`` and with what disturbed them."""
+        disturbed = disturbance.summary(good)
+        texts = sorted({*doubts, f"{DISTURBED_SIGN}: {disturbed}"} if disturbed else doubts)
+        return GridCell(
+            value=value,
+            mark=self.mark("; ".join(texts)) if texts else None,
+            disturbed=max((part for r in good if (part := disturbance.share(r)) is not None), default=None),
+            sign=DISTURBED_SIGN if disturbed else "",
+        )
 
     def without_figure(self, status: Status, reason: str | None) -> GridCell:
         """The cell of something that was not measured."""

@@ -7,24 +7,16 @@ its own run time, the total over the longest.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
 from harness.analysis import disturbance
 from harness.analysis.stats import fairness
-from harness.model import (
-    TRANSPORTS,
-    ClientPart,
-    Column,
-    Io,
-    Record,
-    Setting,
-    is_unencrypted,
-)
+from harness.model import TRANSPORTS, Column, Io, Record, Setting
 from harness.model.probing import TITLES, View
+from harness.results.columns import ColumnKey, by_column
 from harness.results.metrics import Direction
-from harness.table.notes import DISTURBED_SIGN
 from harness.table.views.grid import Footnotes, Grid, GridCell, GridColumn, GridRow
 from harness.table.views.tables import protection_of, runs_note
 
@@ -42,7 +34,6 @@ ADDED_P99 = GridColumn(key="protection_p99_percent", heading="protection:|p99 %"
 FIELDS = (INITIATORS, TOTAL, PER_ONE, SLOWEST, JAIN, P99_MEDIAN, P99_WORST, ADDED_TOTAL, ADDED_P99)
 
 LABELS = ("Link", "Protection", "Transport", "Workload", "Testbed")
-"""Of ``_names``."""
 
 NOTES = (
     "p99: of each initiator's I/Os by itself; the median and the worst of the initiators.",
@@ -52,29 +43,32 @@ NOTES = (
 
 
 class Series(msgspec.Struct, frozen=True):
-    """What the rows of one protection have in common: ``column`` is that of one initiator."""
+    """What rows have in common that differ in how many initiators there are: ``key`` is of one."""
 
-    setting: Setting
-    column: Column
+    key: ColumnKey
     workload: str
     direction: Direction
-    is_unencrypted: bool
 
     @property
     def place(self) -> tuple[Setting, Column, str, Direction]:
         """What it has in common with those of other protections."""
-        return self.setting, self.column.bare, self.workload, self.direction
+        return self.key.setting, self.key.column.bare, self.workload, self.direction
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The texts of ``LABELS``."""
+        column = self.key.column
+        return (
+            column.link,
+            protection_of(column, is_unencrypted=self.key.is_unencrypted),
+            TRANSPORTS.get(column.transport or "", column.transport or ""),
+            f"{self.workload}, {self.direction}",
+            self.key.setting.name,
+        )
 
 
-class Parts(msgspec.Struct, frozen=True):
-    """One repeat: its total in bytes per second, and each initiator's throughput and p99 (None: unknown)."""
-
-    total: float
-    each: tuple[float, ...]
-    p99_ns: tuple[float, ...] | None
-
-
-Counts = dict[int, list[Record]]
+Repeats = list[tuple[Io, Sequence[Io]]]
+"""What counts of a cell: of each repeat the total, and each initiator's part."""
 
 
 def build(records: Sequence[Record]) -> Grid:
@@ -85,11 +79,11 @@ def build(records: Sequence[Record]) -> Grid:
     found = _series(records)
     footnotes = Footnotes()
     shown = [(series, counts) for series, counts in found.items() if max(counts) > 1]
-    names = [_names(series) for series, _ in shown]
-    differing = [n for n, column in enumerate(zip(*names, strict=True)) if n < 2 or len(set(column)) > 1]
+    columns = list(zip(*(series.names for series, _ in shown), strict=True))
+    differing = [n for n, column in enumerate(columns) if n < 2 or len(set(column)) > 1]
     rows = [
-        GridRow(labels=tuple(name[n] for n in differing), entries=entries)
-        for name, (series, counts) in zip(names, shown, strict=True)
+        GridRow(labels=tuple(series.names[n] for n in differing), entries=entries)
+        for series, counts in shown
         for entries in _entries(series, counts, found, footnotes)
     ]
     return Grid(
@@ -98,7 +92,7 @@ def build(records: Sequence[Record]) -> Grid:
         labels=tuple(LABELS[n] for n in differing),
         fields=FIELDS,
         rows=tuple(rows),
-        common={label: names[0][n] for n, label in enumerate(LABELS) if names and n not in differing},
+        common={LABELS[n]: column[0] for n, column in enumerate(columns) if n not in differing},
         footnotes=tuple(footnotes.texts),
         notes=(
             *NOTES,
@@ -107,110 +101,86 @@ def build(records: Sequence[Record]) -> Grid:
     )
 
 
-def _series(records: Iterable[Record]) -> dict[Series, Counts]:
+def _series(records: Iterable[Record]) -> dict[Series, dict[int, list[Record]]]:
     """All records over a network, by series and number of initiators; the counts in order."""
-    found: dict[Series, Counts] = {}
-    for record in records:
-        if record.column.transport is None:
-            continue
-        column = msgspec.structs.replace(record.column, initiators=1)
-        for direction, io in ((Direction.READ, record.read), (Direction.WRITE, record.write)):
-            if io is None:
-                continue
-            is_open = bool(column.protection) and is_unencrypted(record.encrypts, record.agreed)
-            series = Series(record.setting.distinct, column, record.workload.name, direction, is_open)
-            found.setdefault(series, {}).setdefault(record.column.initiators, []).append(record)
-    ordered = sorted(found, key=lambda of: (of.place, len(of.column.protection), of.column.protection))
+    found: dict[Series, dict[int, list[Record]]] = {}
+    for key, cells in by_column(record for record in records if record.column.transport).items():
+        one = msgspec.structs.replace(key, column=msgspec.structs.replace(key.column, initiators=1))
+        for workload, of_cell in cells.items():
+            for direction in (Direction.READ, Direction.WRITE):
+                if moved := [record for record in of_cell if getattr(record, direction) is not None]:
+                    found.setdefault(Series(one, workload, direction), {})[key.column.initiators] = moved
+    ordered = sorted(
+        found, key=lambda of: (of.place, len(of.key.column.protection), of.key.column.protection)
+    )
     return {series: dict(sorted(found[series].items())) for series in ordered}
 
 
-def _names(series: Series) -> tuple[str, ...]:
-    """The texts of ``LABELS``."""
-    column = series.column
-    return (
-        column.link,
-        protection_of(column, is_unencrypted=series.is_unencrypted),
-        TRANSPORTS.get(column.transport or "", column.transport or ""),
-        f"{series.workload}, {series.direction}",
-        series.setting.name,
-    )
-
-
 def _entries(
-    series: Series, counts: Counts, found: dict[Series, Counts], footnotes: Footnotes
+    series: Series,
+    counts: Mapping[int, list[Record]],
+    found: Mapping[Series, Mapping[int, list[Record]]],
+    footnotes: Footnotes,
 ) -> Iterable[dict[str, GridCell]]:
     direction = series.direction
-    alone = _parts(counts.get(1, []), direction)
+    alone = _total(_repeats(counts.get(1, []), direction))
+    is_protected = bool(series.key.column.protection)
     plain = next(
-        (found[other] for other in found if other.place == series.place and not other.column.protection), {}
+        (
+            of
+            for other, of in found.items()
+            if other.place == series.place and not other.key.column.protection
+        ),
+        {},
     )
     for count, records in counts.items():
         entries = {INITIATORS.key: GridCell(value=count)}
-        parts = _parts(records, direction)
-        if not parts:
+        repeats = _repeats(records, direction)
+        total = _total(repeats)
+        if total is None:
             reason = next((record.reason for record in records if record.reason), None)
-            entries[TOTAL.key] = footnotes.without_figure(records[0].status, reason)
-            yield entries
+            yield entries | {TOTAL.key: footnotes.without_figure(records[0].status, reason)}
             continue
-        good = disturbance.counting(records)
-        disturbed = disturbance.summary(good)
-        entries[TOTAL.key] = GridCell(
-            value=_total(parts) / MB,
-            sign=DISTURBED_SIGN if disturbed else "",
-            mark=footnotes.mark(f"{DISTURBED_SIGN}: {disturbed}") if disturbed else None,
-            disturbed=max((share for r in good if (share := disturbance.share(r)) is not None), default=None),
-        )
+        entries[TOTAL.key] = footnotes.figure(total / MB, disturbance.counting(records))
+        rates = [[io.bytes_per_s for io in each] for _, each in repeats]
+        p99_us = _p99_us(repeats, statistics.median)
+        off = _repeats(plain.get(count, []), direction) if is_protected else []
         each = {
-            PER_ONE: 100 * _total(parts) / (count * _total(alone)) if alone and _total(alone) else None,
-            SLOWEST: _median(parts, lambda part: 100 * min(part.each) / max(part.each)),
-            JAIN: _median(parts, lambda part: fairness(part.each)),
-            P99_MEDIAN: _p99_us(parts, statistics.median),
-            P99_WORST: _p99_us(parts, max),
+            PER_ONE: 100 * total / (count * alone) if alone else None,
+            SLOWEST: statistics.median(100 * min(of) / max(of) for of in rates),
+            JAIN: statistics.median(map(fairness, rates)),
+            P99_MEDIAN: p99_us,
+            P99_WORST: _p99_us(repeats, max),
+            ADDED_TOTAL: _change(total, _total(off)),
+            ADDED_P99: _change(p99_us, _p99_us(off, statistics.median)),
         }
-        off = _parts(plain.get(count, []), direction) if series.column.protection else []
-        if off:
-            each[ADDED_TOTAL] = _change(_total(parts), _total(off))
-            each[ADDED_P99] = _change(each[P99_MEDIAN], _p99_us(off, statistics.median))
         yield entries | {
             field.key: GridCell(value=value) for field, value in each.items() if value is not None
         }
 
 
-def _parts(records: Iterable[Record], direction: Direction) -> list[Parts]:
-    """The repeats that count, each initiator apart."""
-    found = []
+def _repeats(records: Iterable[Record], direction: Direction) -> Repeats:
+    found: Repeats = []
     for record in disturbance.counting(records):
-        total = _io(record, direction)
-        each = [_io(part, direction) for part in record.clients] if record.clients else [total]
-        ios = [io for io in each if io is not None]
-        if total is None or len(ios) != len(each) or not all(io.bytes_per_s for io in ios):
-            continue
-        known = [io.latency.p99_ns for io in ios if io.latency.p99_ns is not None]
-        found.append(
-            Parts(
-                total.bytes_per_s,
-                tuple(io.bytes_per_s for io in ios),
-                tuple(known) if len(known) == len(ios) else None,
-            )
-        )
+        total = getattr(record, direction)
+        each = [getattr(part, direction) for part in record.clients] or [total]
+        if total is not None and all(io is not None and io.bytes_per_s for io in each):
+            found.append((total, each))
     return found
 
 
-def _io(of: Record | ClientPart, direction: Direction) -> Io | None:
-    return of.read if direction is Direction.READ else of.write
+def _total(repeats: Repeats) -> float | None:
+    """In bytes per second."""
+    return statistics.median(total.bytes_per_s for total, _ in repeats) if repeats else None
 
 
-def _median(parts: Iterable[Parts], figure: Callable[[Parts], float]) -> float:
-    return statistics.median(map(figure, parts))
-
-
-def _total(parts: Iterable[Parts]) -> float:
-    return _median(parts, lambda part: part.total)
-
-
-def _p99_us(parts: Iterable[Parts], of_each: Callable[[Sequence[float]], float]) -> float | None:
-    known = [of_each(part.p99_ns) / US_NS for part in parts if part.p99_ns is not None]
-    return statistics.median(known) if known else None
+def _p99_us(repeats: Repeats, of_each: Callable[[Sequence[float]], float]) -> float | None:
+    found = []
+    for _, each in repeats:
+        known = [io.latency.p99_ns for io in each if io.latency.p99_ns is not None]
+        if len(known) == len(each):
+            found.append(of_each(known) / US_NS)
+    return statistics.median(found) if found else None
 
 
 def _change(value: float | None, against: float | None) -> float | None:

@@ -27,7 +27,7 @@ from harness.model.lines import listed
 from harness.model.probing import KINDS, ROWS, TITLES, Probe, View
 from harness.parse.references import PathReference
 from harness.results.probe_records import ProbeRecord
-from harness.table.notes import DISTURBED_SIGN, LAB_SIGN
+from harness.table.notes import LAB_SIGN
 from harness.table.views.grid import NOTHING, Footnotes, Grid, GridCell, GridColumn, GridRow
 
 TOLERANCE = disturbance.LOST_OF_TAKEN * disturbance.THRESHOLD
@@ -158,14 +158,7 @@ def _entry(
     values = [number for record in good if (number := value(record)) is not None]
     if values:
         doubts = {warning for record in good for warning in record.warnings}
-        disturbed = disturbance.summary(good)
-        texts = sorted({*doubts, f"{DISTURBED_SIGN}: {disturbed}"} if disturbed else doubts)
-        return GridCell(
-            value=statistics.median(values),
-            mark=notes.mark("; ".join(texts)) if texts else None,
-            disturbed=max((part for r in good if (part := disturbance.share(r)) is not None), default=None),
-            sign=DISTURBED_SIGN if disturbed else "",
-        )
+        return notes.figure(statistics.median(values), good, doubts)
     if good:
         return GridCell()
     first = chosen[0]

@@ -49,7 +49,7 @@ STEPS = (
     "harness.runs.cells:CellComposer._measure",
     "harness.runs.columns:Columns.bring_up",
     "harness.runs.columns:Columns._close",
-    "harness.runs.column_probes:ColumnProbes.after",
+    "harness.runs.cells:CellComposer._probe",
     "harness.runs.measure:over_lanes",
     "harness.runs.measure:on_disk",
     "harness.observe.environment:describe",

@@ -19,7 +19,6 @@ import msgspec
 from harness.analysis import disturbance, sanity
 from harness.analysis.schedule import Schedule
 from harness.hosts import Host
-from harness.hosts.journal import Journal
 from harness.model import (
     LINK_LOCAL,
     PROTECTION_OFF,
@@ -28,7 +27,6 @@ from harness.model import (
     Column,
     Job,
     LinkProfile,
-    Plan,
     Record,
     Status,
 )
@@ -40,10 +38,11 @@ from harness.model.errors import (
     RequirementError,
     UsageError,
 )
+from harness.model.probing import Probe, Tcp
 from harness.model.ranges import out_of_range
 from harness.model.telemetry import Telemetry
 from harness.network import interfaces, links, wireless
-from harness.observe import conditions, counters, environment, interference
+from harness.observe import conditions, environment
 from harness.observe.kernellog import complaints
 from harness.parse.jobfile import (
     described,
@@ -53,16 +52,14 @@ from harness.parse.jobfile import (
     repeat_seed,
     wall_estimate_s,
 )
-from harness.probes import echo
-from harness.results import bandwidth_series
-from harness.results.events import TAKING_DOWN, CellEnded, CellStarted, CellWithdrawn, Emit, Phase, ago_s
+from harness.probes import cipher, echo, judged, throughput
+from harness.results import bandwidth_series, probe_store
+from harness.results.events import TAKING_DOWN, CellEnded, CellStarted, CellWithdrawn, Phase, ago_s
 from harness.results.machine import MACHINE, TOOLS
-from harness.results.store import RunFolder
-from harness.runs import calibration, fio_startup, leftovers, measure
-from harness.runs.column_probes import ColumnProbes
-from harness.runs.columns import ColumnPath, Columns, Hosts
+from harness.runs import calibration, fio_startup, measure
+from harness.runs.columns import ColumnPath
+from harness.runs.composer import Composer
 from harness.runs.measure import Nexus
-from harness.runs.patience import Patience
 from harness.storage import backing, guard, transports
 from harness.storage.backing import ReadyStorage
 from harness.storage.transport import Export, Lun, NoAnswer, Shared, Sides
@@ -108,43 +105,27 @@ class LocalDisk:
     title: str
 
 
-class CellComposer:
-    """One run of a plan. ``private`` is a folder for sockets and secrets, which vanishes with the
-    testbed.
+class CellComposer(Composer):
+    """One run of a plan of cells."""
 
-    ``unavailable`` are the transports that a kernel does not support, and why: their columns are skipped.
-    """
-
-    def __init__(
-        self, plan: Plan, folder: RunFolder, emit: Emit, *, hosts: Hosts, journal: Journal, private: Path
-    ) -> None:
-        self.plan = plan
-        self.folder = folder
-        self.emit = emit
-        self.hosts = hosts
-        self.journal = journal
-        self.private = private
+    def __post_init__(self) -> None:
+        super().__post_init__()
         self.unavailable: Mapping[str, RequirementError] = {}
         """The transports that a kernel does not support, and why: their columns are skipped."""
         self._transports: dict[str, Shared] = {}
-        self._troubles = [line for name in plan.transports for line in transports.named(name).troubles]
-        self._paths = Columns(plan, folder.path, hosts=hosts, journal=journal, private=private)
+        self._troubles = [line for name in self.plan.transports for line in transports.named(name).troubles]
         self._storage: list[ReadyStorage] = []
         self._local: LocalDisk | None = None
         self._columns: dict[Column, ColumnUp] = {}
         self._newest: dict[Column, Record] = {}
         self._broken: dict[Column, tuple[int, Exception | None]] = {}
-        self._jobs = {job.name: job for job in plan.jobs}
-        self._facts: dict[str, object] = {}
+        self._jobs = {job.name: job for job in self.plan.jobs}
         self._lost: HostLost | None = None
         self._fio = fio_startup.Fio()
         self._conditions: conditions.ConditionsWatch | None = None
         self._measured_locally: dict[str, list[Record]] = {}
-        self._observer = counters.Observer()
-        self._watch = interference.watch(plan, folder.path, hosts.all)
-        self._patience = Patience(self._watch, emit)
         self._attempts = itertools.count(1)
-        self._alongside: ColumnProbes | None = None
+        self._probes_made: set[str] = set()
 
     def refuse_storage(self) -> None:
         """DeviceRefused if the storage belongs to somebody else, before anything is brought up."""
@@ -206,7 +187,7 @@ class CellComposer:
         plan, target = self.plan, self.hosts.target
         remote = self._remote
         with contextlib.ExitStack() as stack:
-            stack.callback(leftovers.tell, self.journal, self.hosts.all, plan, self._paths.made)
+            self._tell_what_is_left(stack)
             self.emit(Phase("making and filling the disk"))
             self._storage = self._make_storage(stack)
             if plan.storage.local_device is not None:
@@ -227,10 +208,6 @@ class CellComposer:
                 self._facts["fio"] = self._fio.described
             if plan.probes or not plan.setting.is_virtual:
                 self._observer = self.hosts.observer(self.emit, energy=plan.probes)
-            if plan.probes:
-                self._alongside = ColumnProbes(
-                    plan, self.folder, journal=self.journal, observer=self._observer, watch=self._watch
-                )
             self._facts |= environment.describe(
                 self.hosts.all, self.hosts.hops, tools=self._tools(), more=transports.VERSIONS
             )
@@ -366,7 +343,7 @@ class CellComposer:
             raise
         self._columns[column] = up
         if nexuses:
-            self._facts[f"column {column.label}"] = {
+            facts = {
                 "link": described,
                 "session": [nexus.session for nexus in nexuses],
                 "agreed": [nexus.up.agreed for nexus in nexuses],
@@ -377,7 +354,7 @@ class CellComposer:
                     if nexus.up.wifi_path is not None
                 ],
             }
-            self.folder.save_environment(self._facts)
+            self._note_column(column, facts)
         return up
 
     def take_down(self, column: Column) -> None:
@@ -477,13 +454,31 @@ class CellComposer:
         return msgspec.structs.replace(record, wall_ns=time.monotonic_ns() - began)
 
     def _probe(self, cell: Cell, up: ColumnUp, record: Record) -> None:
-        """Make the probes that are due with a cell, after it: so the first cell of a run begins sooner."""
-        if self._alongside is None or not up.nexuses or record.status is not Status.OK:
+        """Make the probes that are due with a cell, after it: so the first cell of a run begins sooner. They
+        are short, and never fatal for a cell: TCP once for its column, the cipher in each of the first
+        rounds."""
+        if not self.plan.probes or not up.nexuses or record.status is not Status.OK:
             return
-        try:
-            self._alongside.after(cell, up.nexuses[0])
-        except HostLost as error:  # the cell has been measured before
-            self._lost = error
+        due: list[tuple[Probe, int]] = [(Tcp(duration_s=throughput.IN_RUN_S), 1)]
+        of_cipher = cipher.of_protection(cell.column.protection, self.plan.proposals)
+        # In virtual time ciphers cost nothing.
+        if (
+            of_cipher is not None
+            and cell.repeat <= cipher.IN_RUN_REPEATS
+            and not self.plan.setting.is_virtual
+        ):
+            due.append((of_cipher, cell.repeat))
+        for probe, repeat in due:
+            blank = judged.blank(self.plan, cell.column, probe, repeat=repeat)
+            if blank.key in self._probes_made:
+                continue
+            self._probes_made.add(blank.key)
+            blank = msgspec.structs.replace(blank, is_from_run=True)
+            try:
+                probe_store.save(self.folder, self._probed(blank, up.nexuses[0].up))
+            except HostLost as error:  # the cell has been measured before
+                self._lost = error
+                return
 
     def _over_time(self, host: Host, log: Path, raw: Path) -> tuple[str, ...]:
         """Keep fio's bandwidth log from its host, and return the doubts that it raises."""
@@ -579,13 +574,7 @@ class CellComposer:
         elif local is not None:
             path = local.storage.path
             with watching:
-                done = measure.on_disk(
-                    local.host,
-                    job_on(path),
-                    raw,
-                    timeout_s=timeout_s,
-                    program=self._fio,
-                )
+                done = measure.on_disk(local.host, job_on(path), raw, timeout_s=timeout_s, program=self._fio)
         counted = watched()
         done.warnings += conditions.saturated(counted.processors)
         if self._conditions is not None:

@@ -223,13 +223,7 @@ class Columns:
             ssid=f"harness-{self.plan.tag}-{index}", standard=profile.radio, security=plan.wifi_security
         )
         path, association = stack.enter_context(
-            wifi.bring_up(
-                place,
-                network,
-                folder=self.private / f"wifi-{index}",
-                logs=logs,
-                first_radio=radio,
-            )
+            wifi.bring_up(place, network, folder=self.private / f"wifi-{index}", logs=logs, first_radio=radio)
         )
         listening = f"h{self.plan.tag}s{index}"
         wifi.place_radio(host, radio + 2, listening, None)
@@ -265,22 +259,11 @@ class Columns:
             )
         place = self._place(host, profile, index)
         if not plan.traits.shares_kernel:
-            return trunk.bring_up(
-                place,
-                target,
-                initiator_trunk="vec0",
-                target_trunk=f"vec{number}",
-            )
+            return trunk.bring_up(place, target, initiator_trunk="vec0", target_trunk=f"vec{number}")
         if profile.hops is not None:
             folders = paths.Folders(private=self.private / f"path-{index}", logs=logs)
-            return paths.bring_up(
-                place,
-                folders,
-            )
-        return links.bring_up(
-            place,
-            first=index - number if number else None,
-        )
+            return paths.bring_up(place, folders)
+        return links.bring_up(place, first=index - number if number else None)
 
     def _close(
         self,

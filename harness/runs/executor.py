@@ -234,7 +234,7 @@ def run(run_folder: str, journal_path: str) -> int:
     emit = writer(folder.path / "events.jsonl")
     Path(journal_path).parent.mkdir(parents=True, exist_ok=True)
     journal = Journal(Path(journal_path), lasting=lasting_folder())
-    status = 0
+    failed: Failed | None = None
     plan = folder.load_plan()
     go_on = planned.resume_command(plan, plan.run_id)
     try:
@@ -243,23 +243,21 @@ def run(run_folder: str, journal_path: str) -> int:
         finally:
             signals.ignore()  # all that remains is to report the end
     except HostLost as error:
-        emit(Failed(error.message, f"{error.hint}; then go on with: {go_on}", error.exit_code))
-        status = error.exit_code
+        failed = Failed(error.message, f"{error.hint}; then go on with: {go_on}", error.exit_code)
     except HarnessError as error:
-        emit(Failed(error.message, error.hint, error.exit_code))
-        status = error.exit_code
+        failed = Failed(error.message, error.hint, error.exit_code)
     except Interrupted:
-        emit(Failed("interrupted", f"finish it with: {go_on}", INTERRUPTED))
-        status = INTERRUPTED
+        failed = Failed("interrupted", f"finish it with: {go_on}", INTERRUPTED)
     except Exception as error:
         # A host's answer passes through much code. The traceback goes to the console, which is a file.
         traceback.print_exc()
         what = f"the run met an unexpected error: {type(error).__name__}: {last_lines(str(error))}"
-        emit(Failed(what, f"see console.log in the run's folder; then go on with: {go_on}", 1))
-        status = 1
+        failed = Failed(what, f"see console.log in the run's folder; then go on with: {go_on}", 1)
+    if failed is not None:
+        emit(failed)
     journal.end()
     emit(Ended(tuple(journal.leaks)))
-    return status or (1 if journal.leaks else 0)
+    return failed.exit_code if failed is not None else int(bool(journal.leaks))
 
 
 def recover(journal_path: str) -> int:

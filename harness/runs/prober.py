@@ -4,26 +4,21 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from pathlib import Path
 
 import msgspec
 
 from harness.analysis import disturbance
-from harness.hosts.journal import Journal
 from harness.model import Column, Plan, Status
 from harness.model.errors import HarnessError, HostLost, RequirementError
 from harness.model.probing import Probe
 from harness.network import links
-from harness.observe import counters, environment, interference
+from harness.observe import environment
 from harness.probes import judged
-from harness.probes.tools import ProbedPath
 from harness.results import probe_store
-from harness.results.events import TAKING_DOWN, CellEnded, CellStarted, Emit, ago_s
+from harness.results.events import TAKING_DOWN, CellEnded, CellStarted, ago_s
 from harness.results.probe_records import ProbeRecord, probe_key
-from harness.results.store import RunFolder
-from harness.runs import leftovers
-from harness.runs.columns import ColumnPath, Columns, Hosts
-from harness.runs.patience import Patience
+from harness.runs.columns import ColumnPath
+from harness.runs.composer import Composer
 from harness.storage import transports
 
 
@@ -49,23 +44,12 @@ def questions(plan: Plan) -> list[Question]:
     ]
 
 
-class Prober:
+class Prober(Composer):
     """One run of a plan of probes. A column is brought up with its first probe, and stays up."""
 
-    def __init__(
-        self, plan: Plan, folder: RunFolder, emit: Emit, *, hosts: Hosts, journal: Journal, private: Path
-    ) -> None:
-        self.plan = plan
-        self.folder = folder
-        self.emit = emit
-        self.hosts = hosts
-        self.journal = journal
-        self._paths = Columns(plan, folder.path, hosts=hosts, journal=journal, private=private)
+    def __post_init__(self) -> None:
+        super().__post_init__()
         self._up: dict[Column, ColumnPath | HarnessError | OSError] = {}
-        self._observer = counters.Observer()
-        self._watch = interference.watch(plan, folder.path, hosts.all)
-        self._patience = Patience(self._watch, emit)
-        self._facts: dict[str, object] = {}
 
     def execute(self, todo: Sequence[tuple[int, Question]]) -> None:
         """Make the probes in ``todo`` (place in the order, question) and write a record for each. Disturbed
@@ -77,7 +61,7 @@ class Prober:
         if not self.plan.setting.is_virtual:
             self._observer = self.hosts.observer(self.emit)
         with contextlib.ExitStack() as stack:
-            stack.callback(leftovers.tell, self.journal, self.hosts.all, self.plan, self._paths.made)
+            self._tell_what_is_left(stack)
             stack.enter_context(self._paths.shared())
             columns = stack.enter_context(contextlib.ExitStack())
             left = self._make_all(todo, columns)
@@ -111,16 +95,7 @@ class Prober:
             return msgspec.structs.replace(record, status=Status.SKIPPED, reason=str(up))
         if not isinstance(up, ColumnPath):
             return msgspec.structs.replace(record, status=Status.FAILED, reason=str(up))
-        probed = ProbedPath(
-            path=up.path,
-            raw=judged.raw_folder(self.folder.path, record),
-            journal=self.journal,
-            layers=up.layers,
-        )
-        record = msgspec.structs.replace(record, agreed=up.agreed)
-        return judged.measure(
-            record, probed, observer=self._observer, watch=self._watch, folder=self.folder.path
-        )
+        return self._probed(record, up)
 
     def _column(self, column: Column, columns: contextlib.ExitStack) -> ColumnPath | HarnessError | OSError:
         """The path of a column, or why there is none. It is tried once."""
@@ -135,10 +110,10 @@ class Prober:
                 self._up[column] = error
             else:
                 self._up[column] = up
-                self._facts[f"column {column.label}"] = {
+                facts: dict[str, object] = {
                     "link": [links.describe(up.link)],
                     "agreed": [up.agreed],
                     "control": [msgspec.to_builtins(up.control)],
                 }
-                self.folder.save_environment(self._facts)
+                self._note_column(column, facts)
         return self._up[column]

@@ -18,10 +18,10 @@ from typing import NoReturn
 
 from harness.hosts import signals
 from harness.model.errors import Interrupted
-from harness.runs import column_probes, executor  # noqa: F401 -- what runs import later is imported here
+from harness.runs import executor
 from harness.storage import transports
 from harness.testbeds.entry_points import JOURNAL, RESULTS, WORKER, command
-from harness.testbeds.lab.exchange import Exchange, Renewal, WorkerOrder, WorkerReport
+from harness.testbeds.lab.exchange import Exchange, Renewal, WorkerOrder, WorkerReport, run_console
 
 RENEWED = 75
 """The exit status of a process that got a renewal in place of an order."""
@@ -76,9 +76,7 @@ def _in_child(exchange: Exchange, number: int) -> NoReturn:
         if folder is None:
             status = RENEWED
         else:
-            # What it prints belongs to its own run. Not through a link that lies there.
-            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
-            console = os.open(folder / "console.log", flags, 0o644)
+            console = run_console(folder)  # what it prints belongs to its own run
             os.dup2(console, 1)
             os.dup2(console, 2)
             os.close(console)

@@ -88,15 +88,20 @@ def events(plan: Plan, folder: Path, journal: Journal, journal_folder: Path) -> 
     console = folder / "console.log"
     begin = console.stat().st_size if console.exists() else 0
     pulse = Pulse(folder) if plan.setting.is_virtual else None
-    start = STARTS[plan.setting.testbed]
+    starting: contextlib.AbstractContextManager[Process]
     if plan.traits.boots_kernels:
         kept, reason = _persistent_lab(plan, folder, journal_folder)
-        if kept is not None:
-            start = functools.partial(_in_persistent_lab, kept)
-        elif reason:
+        if reason:
             yield Phase(f"booting a lab for this run: the persistent one cannot be used, because {reason}")
+        starting = (
+            _in_lab(plan, folder, console, journal)
+            if kept is None
+            else _in_persistent_lab(kept, folder, journal_folder)
+        )
+    else:
+        starting = _unwinding(plan, folder, console, journal_folder)
     try:
-        with start(plan, folder, console, journal, journal_folder) as process:
+        with starting as process:
             while True:
                 # Checked before reading, so that the last events of an ended process are still read.
                 ended = process.poll() is not None
@@ -106,7 +111,8 @@ def events(plan: Plan, folder: Path, journal: Journal, journal_folder: Path) -> 
                     reported_end = reported_end or isinstance(event, Ended)
                     yield event
                     if reported_end:
-                        _await_exit(process)
+                        with contextlib.suppress(Exception):
+                            process.wait(timeout=5)
                         return
                 if ended:
                     break
@@ -178,11 +184,6 @@ class Pulse:
             )
 
 
-def _await_exit(process: Process) -> None:
-    with contextlib.suppress(Exception):
-        process.wait(timeout=5)
-
-
 class Process(Protocol):
     """What is asked of the process of a run's inside."""
 
@@ -224,10 +225,8 @@ def _persistent_lab(plan: Plan, folder: Path, state: Path) -> tuple[persistent.K
 
 
 @contextlib.contextmanager
-def _in_persistent_lab(
-    kept: persistent.Kept, plan: Plan, folder: Path, console: Path, journal: Journal, journal_folder: Path
-) -> Iterator[Process]:
-    del plan, console, journal  # its daemon has the journal
+def _in_persistent_lab(kept: persistent.Kept, folder: Path, journal_folder: Path) -> Iterator[Process]:
+    """Its daemon has the journal."""
     found = {"up_s": round(kept.up_s, 1), "runs_before": kept.runs}
     with persistent.run(journal_folder, folder, kept) as run:
         _note_machine(RunFolder(folder), {"persistent_lab": found, TOOLS: _tools()})
@@ -261,10 +260,8 @@ def _chosen(plan: Plan) -> boot.Kernel:
 
 
 @contextlib.contextmanager
-def _in_lab(
-    plan: Plan, folder: Path, console: Path, journal: Journal, journal_folder: Path
-) -> Iterator[subprocess.Popen[bytes]]:
-    del journal_folder  # the lab's own journal ends with its kernel, like everything that it names
+def _in_lab(plan: Plan, folder: Path, console: Path, journal: Journal) -> Iterator[Process]:
+    """The lab's own journal ends with its kernel, like everything that it names."""
     boot.require_visible(Path(sys.prefix), "the Python environment")
     boot.require_visible(Path(__file__).resolve(), "the harness")
     command = entry_points.command(entry_points.EXECUTOR, "run", entry_points.RESULTS, entry_points.JOURNAL)
@@ -311,12 +308,9 @@ def _note_machine(folder: RunFolder, more: Mapping[str, object] | None = None) -
 
 
 @contextlib.contextmanager
-def _unwinding(
-    plan: Plan, folder: Path, console: Path, journal: Journal, journal_folder: Path
-) -> Iterator[subprocess.Popen[bytes]]:
+def _unwinding(plan: Plan, folder: Path, console: Path, journal_folder: Path) -> Iterator[Process]:
     """A run's inside on this machine's kernel, or with machines. It gets the time to undo everything if it
-    has to end early."""
-    del journal  # it keeps one of its own; with machines, so do their agents
+    has to end early. It keeps a journal of its own; with machines, so do their agents."""
     inner = journal_folder / f"journal-{folder.name}{INSIDE}.jsonl"
     command = entry_points.command(entry_points.EXECUTOR, "run", str(folder), str(inner))
     if plan.traits.is_users_kernel:
@@ -339,14 +333,6 @@ def _ask_to_end(process: subprocess.Popen[bytes]) -> None:
             os.killpg(process.pid, signal.SIGTERM)
         with contextlib.suppress(Exception):
             process.wait(timeout=UNWIND_DEADLINE_S)
-
-
-Start = Callable[[Plan, Path, Path, Journal, Path], contextlib.AbstractContextManager[Process]]
-STARTS: dict[TestbedKind, Start] = {
-    TestbedKind.LAB: _in_lab,
-    TestbedKind.HOST: _unwinding,
-    TestbedKind.MACHINES: _unwinding,
-}
 
 
 def recover(state: Path) -> tuple[list[str], list[str]]:

@@ -321,7 +321,7 @@ def watched(
         writer(tmp_path / "events.jsonl")(CellStarted("wired.seq-read-4k.r1", 1, 8))
         yield Guest()
 
-    monkeypatch.setitem(testbed.STARTS, made.setting.testbed, start)
+    monkeypatch.setattr(testbed, "_in_lab", start)
     yield tmp_path, testbed.events(made, tmp_path, Journal(tmp_path / "journal.jsonl"), tmp_path)
 
 

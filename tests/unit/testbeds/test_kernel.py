@@ -25,7 +25,7 @@ from harness.testbeds.lab.kernels import building, kernel
 from harness.testbeds.lab.kernels import source as sources
 from harness.testbeds.lab.kernels.building import Report, Steps
 from harness.testbeds.lab.kernels.kernel import Built, Recipe
-from harness.testbeds.lab.kernels.source import Source, Tarball
+from harness.testbeds.lab.kernels.source import Source, Tarball, Tree
 
 RECIPE = Recipe(
     "6.1.192-2", "cc (Debian 12.2.0-14) 12.2.0", {"kernel.config": "CONFIG_NET=y\n", "a.patch": ""}
@@ -351,7 +351,8 @@ def linux(folder: Path, version: str = "6.12.9") -> Path:
 
 def unpacked(source: Source, folder: Path) -> set[str]:
     folder.mkdir()
-    source.unpack(lambda *argv: subprocess.run(argv, check=True, capture_output=True), folder)
+    put = source.renew if isinstance(source, Tree) else source.unpack
+    put(lambda *argv: subprocess.run(argv, check=True, capture_output=True), folder)
     return {
         str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_symlink() or not file.is_dir()
     }

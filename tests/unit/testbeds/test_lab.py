@@ -302,7 +302,7 @@ def test_a_run_whose_kernel_panicked_says_why(tmp_path: Path, monkeypatch: pytes
             console.write(PANICKED)
         yield SimpleNamespace(poll=lambda: 134)
 
-    monkeypatch.setitem(testbed.STARTS, made.setting.testbed, start)
+    monkeypatch.setattr(testbed, "_in_lab", start)
     with pytest.raises(TestbedError) as lost:
         list(testbed.events(made, tmp_path, Journal(tmp_path / "journal"), tmp_path))
     assert lost.value.message == f"the lab testbed ended without finishing the run: {PANICKED_SAYS}"

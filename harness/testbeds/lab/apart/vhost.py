@@ -202,7 +202,6 @@ class Port:
         self.connection = connection
         self.back: socket.socket | None = None
         """Where the driver hears of interrupts."""
-        self.dropped = 0
         self._mac = mac
         self._deliver = deliver
         self._memory = Memory()
@@ -313,11 +312,8 @@ class Port:
 
     def receive(self, frame: bytes) -> None:
         """Take a frame, with its header, for the kernel."""
-        if not self._enabled[RECEIVE]:
-            self.dropped += 1  # an interface that is down
-        elif len(self._waiting) >= MOST_WAITING:
-            self.dropped += 1
-        else:
+        # An interface that is down drops it.
+        if self._enabled[RECEIVE] and len(self._waiting) < MOST_WAITING:
             self._waiting.append(frame)
             self.fill()
 

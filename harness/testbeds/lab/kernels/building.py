@@ -13,6 +13,7 @@ from pathlib import Path
 from harness.hosts import packages, runner
 from harness.model import caches
 from harness.model.errors import BusyError, CommandFailed, RequirementError
+from harness.testbeds.lab.boot import sandbox
 from harness.testbeds.lab.boot.scratch import MIB
 
 HERE = Path(__file__).parent
@@ -117,6 +118,20 @@ class Steps:
     temporary: Path
     log: Path
     report: Report
+
+    @classmethod
+    def within(cls, work: Path, what: str, log: Path, report: Report) -> Steps:
+        """Of a build in ``work``. Programs started here end with this process, and have no network."""
+        temporary = work / "temporary"
+        temporary.mkdir()
+        log.write_bytes(b"")
+        wrapper = (*sandbox.wrapper(), "nice")
+        return cls(what=what, wrapper=wrapper, temporary=temporary, log=log, report=report)
+
+    def patch(self, patch: Path, source: Path, title: str, done: float) -> None:
+        """Apply a patch to a source with this title. The build is ``done`` to that part."""
+        words = ("--no-backup-if-mismatch", f"--directory={source}", f"--input={patch}")
+        self.run(f"applying {patch.name} to {title}", "patch", "-p1", *words, until=(done, done))
 
     def run(
         self, doing: str, *argv: str, until: tuple[float, float], lines: int = 1, env: Mapping[str, str] = {}

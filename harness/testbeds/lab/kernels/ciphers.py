@@ -9,6 +9,7 @@ kernel.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import re
 import subprocess
@@ -19,7 +20,6 @@ from harness.hosts.journal import Journal
 from harness.model import CIPHERS_CLOSED_SINCE, caches
 from harness.model.errors import CommandFailed, RequirementError
 from harness.testbeds.lab import boot
-from harness.testbeds.lab.boot import sandbox
 from harness.testbeds.lab.boot.scratch import MIB
 from harness.testbeds.lab.kernels import kernel
 from harness.testbeds.lab.kernels import source as sources
@@ -88,14 +88,13 @@ def recipe() -> Recipe:
     """
     found = release()
     binary = boot.debian_kernel().binary
-    texts = {name: (HERE / name).read_text(encoding="utf-8") for name in PATCHES if _is_for(name, found)}
+    version = sources.version_of(found)
+    texts = {
+        name: (HERE / name).read_text(encoding="utf-8") for name in PATCHES if sources.is_for(name, version)
+    }
     texts["config"] = runner.run([str(binary), "--showconfig"]).stdout
     texts["options"] = "".join(f"CONFIG_{option}=m\n" for option in MODULES.values())
     return Recipe(source_version=found, compiler="", files=texts)
-
-
-def _is_for(patch: str, found: str) -> bool:
-    return sources.is_for(patch, sources.version_of(found))
 
 
 def cached() -> boot.Kernel | None:
@@ -191,23 +190,16 @@ def _tarball(name: str, version: str, path: Path) -> Tarball:
 
 def _build(wanted: Recipe, work: Path, log: Path, report: Report) -> Path:
     """Build in ``work``; returns the folder in it that is to be kept."""
-    source, result, temporary = (work / name for name in ("source", "result", "temporary"))
-    for folder in (source, result, temporary):
+    source, result = (work / name for name in ("source", "result"))
+    for folder in (source, result):
         folder.mkdir()
-    log.write_bytes(b"")
     origin = _source(wanted, work, report)
-    steps = Steps(
-        what=WHAT, wrapper=(*sandbox.wrapper(), "nice"), temporary=temporary, log=log, report=report
-    )
-
-    def unpacking(*argv: str) -> None:
-        steps.run(f"unpacking {origin.title}", *argv, until=(0.2, 0.5))
-
+    steps = Steps.within(work, WHAT, log, report)
+    unpacking = functools.partial(steps.run, f"unpacking {origin.title}", until=(0.2, 0.5))
     origin.unpack(unpacking, source, without=UNUSED)
     for name in PATCHES:
         if name in wanted.files:
-            patching = ("patch", "-p1", f"--directory={source}", f"--input={HERE / name}")
-            steps.run(f"applying {name}", *patching, until=(0.5, 0.5))
+            steps.patch(HERE / name, source, origin.title, 0.5)
     config = source / ".config"
     config.write_text(wanted.files["config"] + wanted.files["options"], encoding="utf-8")
     make = ("make", "-C", str(source), f"-j{len(os.sched_getaffinity(0))}")

@@ -25,7 +25,6 @@ from harness.hosts import packages
 from harness.model import LabKernel, caches
 from harness.model.errors import RequirementError
 from harness.testbeds.lab import boot
-from harness.testbeds.lab.boot import sandbox
 from harness.testbeds.lab.boot.scratch import MIB
 from harness.testbeds.lab.kernels import source as sources
 from harness.testbeds.lab.kernels.building import (
@@ -137,11 +136,7 @@ def recipe(source: Source | None = None) -> Recipe:
     texts[CONFIG.name] = "".join(
         line for line in lines if sources.is_for(line.partition("=")[0], source.version)
     )
-    return Recipe(
-        source_version=source.identity,
-        compiler=compiler(),
-        files=texts,
-    )
+    return Recipe(source_version=source.identity, compiler=compiler(), files=texts)
 
 
 def cached(wanted: Recipe) -> Cached | None:
@@ -270,18 +265,12 @@ def _build(wanted: Recipe, given: Source | None, work: Path, base: Path, log: Pa
     if isinstance(origin, Upstream):
         origin.fetch(report)
     source, objects = base / "source", base / "objects"
-    patched, installed, result, temporary = (
-        work / name for name in ("patched", "installed", "result", "temporary")
-    )
+    patched, installed, result = (work / name for name in ("patched", "installed", "result"))
     config = work / CONFIG.name
-    for folder in (source, objects, patched, installed, result, temporary):
+    for folder in (source, objects, patched, installed, result):
         folder.mkdir(exist_ok=True)
     config.write_text(wanted.files[CONFIG.name], encoding="utf-8")
-    log.write_bytes(b"")
-    # Programs started here end with this process, and have no network.
-    steps = Steps(
-        what=WHAT, wrapper=(*sandbox.wrapper(), "nice"), temporary=temporary, log=log, report=report
-    )
+    steps = Steps.within(work, WHAT, log, report)
     patches = [patch for patch in PATCHES if patch.name in wanted.files]
     if isinstance(origin, Tree):
         # The patched files are made apart, so that those that are the same as before stay as old as they are.
@@ -291,16 +280,7 @@ def _build(wanted: Recipe, given: Source | None, work: Path, base: Path, log: Pa
         unpacking = partial(steps.run, f"unpacking {origin.title}", until=(0, 0.05))
         origin.unpack(unpacking, source)
     for patch in patches:
-        doing = f"applying {patch.name} to {origin.title}"
-        steps.run(
-            doing,
-            "patch",
-            "-p1",
-            "--no-backup-if-mismatch",
-            f"--directory={patched}",
-            f"--input={patch}",
-            until=(0.05, 0.05),
-        )
+        steps.patch(patch, patched, origin.title, 0.05)
     if isinstance(origin, Tree):
         report(f"copying what differs in {origin.title}", 0.05)
         cleaning = partial(steps.run, f"cleaning the copy of {origin.title}", until=(0.05, 0.05))

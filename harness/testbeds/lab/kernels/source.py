@@ -17,7 +17,6 @@ import stat
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from harness.hosts import packages, releases, runner
 from harness.model.errors import CommandFailed, UsageError
@@ -108,23 +107,6 @@ def missed(version: Version) -> dict[str, str]:
     return {limit.what: limit.why for limit in LIMITS if limit.is_missed and not limit.holds(version)}
 
 
-class Source(Protocol):
-    """A source of Linux. ``identity`` differs for every difference in it, and goes into a kernel's key."""
-
-    @property
-    def title(self) -> str: ...
-
-    @property
-    def version(self) -> Version: ...
-
-    @property
-    def identity(self) -> str: ...
-
-    def unpack(self, run: Callable[..., object], folder: Path) -> None:
-        """Put it into an empty folder. ``run`` runs a program and fails as the build does."""
-        ...
-
-
 @dataclass(frozen=True, kw_only=True)
 class Tarball:
     """An archive that tar(1) knows, with one folder in it."""
@@ -135,7 +117,8 @@ class Tarball:
     path: Path
 
     def unpack(self, run: Callable[..., object], folder: Path, without: Sequence[str] = ()) -> None:
-        """``without`` are patterns of files (tar(1)) that may be left out."""
+        """Put it into an empty folder. ``run`` runs a program and fails as the build does; ``without`` are
+        patterns of files (tar(1)) that may be left out."""
         left_out = (f"--exclude=*/{pattern}" for pattern in without)
         words = ("--extract", f"--file={self.path}", f"--directory={folder}", *STRIPPED)
         run("tar", "--anchored", *left_out, *words)
@@ -155,9 +138,6 @@ class Tree:
     files: tuple[str, ...]
     commit: str = ""
 
-    def unpack(self, run: Callable[..., object], folder: Path) -> None:
-        self.renew(run, folder)
-
     def lend(self, names: Collection[str], folder: Path) -> None:
         """Copy those of its files that have these names into an empty folder."""
         trees.renew(folder, {name: self.path / name for name in self.files if name in names})
@@ -170,6 +150,10 @@ class Tree:
         trees.renew(folder, wanted)
         # What was built in a tree is in the way of a build elsewhere, and without git nothing lists it.
         run("make", "-C", str(folder), "mrproper")
+
+
+Source = Tarball | Tree | upstream.Upstream
+"""What a kernel is built from. ``identity`` differs for every difference in it, and goes into the key."""
 
 
 def is_upstream() -> bool:

@@ -170,19 +170,22 @@ def _digest(files: Iterable[Path]) -> str:
     return hashlib.sha256("\n".join(sorted(stamps)).encode()).hexdigest()[:16]
 
 
+DIFFERENCES = {
+    "program": "the kernel is {}, not {}",
+    "words": "its kernel has {}, not {}",
+    "core": "the processor is {}, not {}",
+    "results": "the results folder is {}, not {}",
+    "python": "the Python is {}, not {}",
+    "code": "what boots it of the harness, or the machine's packages, are no longer the same",
+}
+"""Why a run cannot use a lab with other terms than it needs, as the end of a sentence about the lab."""
+
+
 def why_not(has: LabTerms, needs: LabTerms) -> str | None:
-    """Why a run cannot use a lab, as the end of a sentence about the lab; None if it can."""
-    for kept, wanted, words in (
-        (has.program, needs.program, "the kernel is {}, not {}"),
-        (has.words, needs.words, "its kernel has {}, not {}"),
-        (has.core, needs.core, "the processor is {}, not {}"),
-        (has.results, needs.results, "the results folder is {}, not {}"),
-        (has.python, needs.python, "the Python is {}, not {}"),
-    ):
-        if kept != wanted:
+    """The first of ``DIFFERENCES``, or too little memory; None if a run can use it."""
+    for name, words in DIFFERENCES.items():
+        if (kept := getattr(has, name)) != (wanted := getattr(needs, name)):
             return words.format(kept, wanted)
-    if has.code != needs.code:
-        return "what boots it of the harness, or the machine's packages, are no longer the same"
     if has.storage_bytes < needs.storage_bytes:
         room, wanted_room = format_size(has.storage_bytes), format_size(needs.storage_bytes)
         return f"the memory is for {room} of storage, not for {wanted_room}"
@@ -245,7 +248,7 @@ def start(state: Path, wanted: LabTerms, idle_s: float = IDLE_S) -> Kept:
             hint="`harness doctor` says what the lab needs",
         )
     except BaseException:
-        _end(process)
+        runner.stop(process)
         tidy(state)
         raise
 
@@ -319,13 +322,3 @@ def run(state: Path, folder: Path, kept: Kept) -> Iterator[LabRun]:
         fcntl.flock(file, fcntl.LOCK_EX)  # the daemon holds it for moments, to see whether another does
         Exchange(Path(kept.exchange)).put(WorkerOrder(kept.runs + 1, folder.name))
         yield LabRun(state, kept)
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    if process.poll() is None:
-        process.terminate()
-        try:
-            process.wait(STOP_DEADLINE_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()

@@ -19,7 +19,7 @@ from harness.hosts.state import Owner, is_locked, lasting_folder, locked
 from harness.model.errors import HarnessError, Interrupted, TestbedError
 from harness.testbeds import entry_points
 from harness.testbeds.lab import boot, persistent
-from harness.testbeds.lab.exchange import Exchange, Renewal, WorkerOrder, WorkerReport
+from harness.testbeds.lab.exchange import Exchange, Renewal, WorkerOrder, WorkerReport, run_console
 from harness.testbeds.lab.persistent import Kept, LabTerms
 
 BOOT_DEADLINE_S = 100.0
@@ -173,11 +173,9 @@ class LabDaemon:
 
     def _tell_last_words(self, booted: boot.Lab, folder: str) -> None:
         """Leave the end of the kernel's console in the run's, where it would be if the run had booted it."""
-        with contextlib.suppress(OSError):
-            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
-            console = os.open(Path(self._kept.terms.results, folder, "console.log"), flags, 0o644)
-            with os.fdopen(console, "ab") as file:
-                file.write(booted.said()[-LAST_WORDS_BYTES:])
+        results = Path(self._kept.terms.results, folder)
+        with contextlib.suppress(OSError), os.fdopen(run_console(results), "ab") as file:
+            file.write(booted.said()[-LAST_WORDS_BYTES:])
 
     def _write(self, *, is_ready: bool = True, **changes: object) -> None:
         """Let commands know what is kept now; nothing while it is not ready for them."""

@@ -94,14 +94,14 @@ def read_bytes(
         try:
             state = os.fstat(descriptor)
             if stat.S_ISREG(state.st_mode):
-                if first is not None:
-                    return _read_to_end(descriptor, min(first, state.st_size))
-                if state.st_size > most:
+                if first is None and state.st_size > most:
                     raise UsageError(
                         f"{label}: expected at most {most >> 20} MiB, found {state.st_size >> 20}",
                         hint="is it the right file?",
                     )
-                return _read_to_end(descriptor, state.st_size)
+                # As much as it has by its own size: those of procfs, which may never end, have nothing.
+                with open(descriptor, "rb", closefd=False) as file:
+                    return file.read(state.st_size if first is None else min(first, state.st_size))
             found = kind_of(state.st_mode)
         finally:
             os.close(descriptor)
@@ -117,15 +117,6 @@ def read_bytes(
                 f"{label} cannot be read: {error.strerror}", hint="check the path, who owns it and its mode"
             ) from error
     raise UsageError(f"{label}: expected a regular file, found {found}", hint="check the path")
-
-
-def _read_to_end(descriptor: int, size: int) -> bytes:
-    """What a file has by its own size: those of procfs, which may never end, have nothing."""
-    parts = []
-    while size > 0 and (part := os.read(descriptor, size)):
-        parts.append(part)
-        size -= len(part)
-    return b"".join(parts)
 
 
 def read_text(path: Path, kind: str) -> str:

@@ -261,33 +261,24 @@ def _moments(ios: Sequence[Io]) -> tuple[float | None, float | None]:
     return mean, math.sqrt(squares / (count - 1))
 
 
-def as_json(output: FioOutput) -> dict[str, object]:
+def as_json(output: FioOutput) -> dict[str, Any]:
     """What was parsed, for ``harness parse fio``: units in the keys, null for what is unknown."""
-
-    def shown(job: FioJob) -> dict[str, object]:
-        found = msgspec.structs.asdict(job)
-        for name in ("sync_latency", "read_bins", "write_bins"):
-            del found[name]
-        found |= {name: _io_as_json(found[name]) for name in ("read", "write", "trim")}
-        return {**found, "sync": _latency_as_json(job.sync_latency)}
-
-    return {**msgspec.structs.asdict(output), "jobs": [shown(job) for job in output.jobs]}
-
-
-def _io_as_json(io: Io | None) -> dict[str, object] | None:
-    if io is None:
-        return None
-    figures = msgspec.structs.asdict(io)
-    del figures["latency"]
-    return {"bytes_per_s": io.bytes_per_s, "iops": io.iops, **figures, **(_latency_as_json(io.latency) or {})}
+    shown: dict[str, Any] = msgspec.to_builtins(output)
+    for job, found in zip(output.jobs, shown["jobs"], strict=True):
+        del found["read_bins"], found["write_bins"]
+        for name in ("read", "write", "trim"):
+            io: Io | None = getattr(job, name)
+            if io is not None:
+                latency = _latency_as_json(found[name].pop("latency"))
+                found[name] = {"bytes_per_s": io.bytes_per_s, "iops": io.iops, **found[name], **latency}
+        latency = found.pop("sync_latency")
+        found["sync"] = latency and _latency_as_json(latency)
+    return shown
 
 
-def _latency_as_json(latency: Latency | None) -> dict[str, object] | None:
-    if latency is None:
-        return None
-    figures = msgspec.structs.asdict(latency)
-    del figures["percentiles"]  # which the job says
-    return {f"latency_{name}": value for name, value in figures.items()}
+def _latency_as_json(latency: dict[str, object]) -> dict[str, object]:
+    """Without of what the percentiles are, which the job says."""
+    return {f"latency_{name}": value for name, value in latency.items() if name != "percentiles"}
 
 
 # fio's own form. Figures are Any, so that one of a wrong type only costs its direction and not the file; jobs
@@ -301,6 +292,10 @@ class _Distribution(msgspec.Struct):
     stddev: Any = None
     percentile: dict[str, Any] = {}
     bins: dict[str, Any] = {}
+
+
+_InNs: TypeAlias = tuple[_Distribution | None, int]
+"""A distribution, and how many ns its unit has."""
 
 
 class _Direction(msgspec.Struct):
@@ -318,8 +313,7 @@ class _Direction(msgspec.Struct):
     clat_ns: _Distribution | None = None
     lat_ns: _Distribution | None = None
 
-    def distribution(self, kind: LatencyKind) -> tuple[_Distribution | None, int]:
-        """The distribution, and how many ns its unit has."""
+    def distribution(self, kind: LatencyKind) -> _InNs:
         in_ns, in_us = (self.lat_ns, self.lat) if kind == "lat" else (self.clat_ns, self.clat)
         return (in_us, 1000) if in_ns is None else (in_ns, 1)
 
@@ -508,7 +502,7 @@ def _job(
         warnings.append(f"job {embedded.quote(name)} trimmed {trim.ios} blocks besides its reads and writes")
     if write and options.get("rw") in ("read", "randread"):
         warnings.append(f"job {embedded.quote(name)} counts writes, but its options say that it reads")
-    sync_latency = figures.latency(job.sync.lat_ns, 1, job.sync.lat_ns, 1, "sync")
+    sync_latency = figures.latency((job.sync.lat_ns, 1), (job.sync.lat_ns, 1), "sync")
     group = figures.take(job.groupid, "groupid")
     result = FioJob(
         name=name,
@@ -607,38 +601,31 @@ class _Figures:
                 )
         if len(self.problems) > known_problems:
             return None
-        percentiles = direction.distribution(kind) if kind else (None, 1)
+        percentiles: _InNs = direction.distribution(kind) if kind else (None, 1)
         return Io(
             bytes=moved,
             ios=ios,
             runtime_ns=runtime_ns,
             latency=msgspec.structs.replace(
-                self.latency(*direction.distribution("lat"), *percentiles, where),
+                self.latency(direction.distribution("lat"), percentiles, where),
                 percentiles=COMPLETION if kind == COMPLETION else msgspec.UNSET,
             ),
         )
 
-    def latency(
-        self,
-        moments: _Distribution | None,
-        moments_ns: int,
-        percentiles: _Distribution | None,
-        percentiles_ns: int,
-        where: str,
-    ) -> Latency:
-        """Latency from two distributions, each with the ns of its unit.
+    def latency(self, of_moments: _InNs, of_percentiles: _InNs, where: str) -> Latency:
+        """Latency from two distributions.
 
         A distribution of zeros only was not measured (idle, gtod_reduce, disable_lat): it is left out.
         """
+        (moments, moments_ns), (percentiles, percentiles_ns) = of_moments, of_percentiles
         values: dict[str, Any] = {}
         if moments is not None and moments.max != 0:
             for name in ("mean", "min", "max", "stddev"):
                 value = getattr(moments, name)
                 values[f"{name}_ns"] = self.take(value, f"{where} latency {name}", moments_ns)
         if percentiles is not None and percentiles.max != 0:
-            by_percent = {_percent(key): figure for key, figure in percentiles.percentile.items()}
             for percent, name in _PERCENTILES.items():
-                value = by_percent.get(percent)
+                value = percentiles.percentile.get(f"{percent:f}")
                 values[name] = self.take(value, f"{where} latency percentile {percent:g}", percentiles_ns)
         return Latency(**values)
 
@@ -647,20 +634,11 @@ class _Figures:
         distribution, unit_ns = direction.distribution(kind) if direction and kind else (None, 1)
         if distribution is None or unit_ns != 1:
             return {}
-        # A histogram has hundreds of bins; only those that are not plain counts need a closer look.
-        plain = {
-            int(key): count
-            for key, count in distribution.bins.items()
-            if type(count) is int and 0 < count < 2**63 and _NS.fullmatch(key)
-        }
-        if len(plain) == len(distribution.bins):
-            return plain
-        counts = {key: self.take(count, f"{where} bin {key}") for key, count in distribution.bins.items()}
-        return {int(key): int(count) for key, count in counts.items() if count and re.fullmatch(_NS, key)}
-
-
-def _percent(key: str) -> float | None:
-    try:
-        return float(key)
-    except ValueError:
-        return None
+        counts = {}
+        for key, count in distribution.bins.items():
+            # A histogram has hundreds of bins; only those that are not plain counts need a closer look.
+            is_plain = type(count) is int and 0 < count < 2**63
+            number = count if is_plain else self.take(count, f"{where} bin {key}")
+            if number and _NS.fullmatch(key):
+                counts[int(key)] = int(number)
+        return counts

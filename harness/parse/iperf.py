@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -134,36 +134,23 @@ def report(
 
 def contradictions(
     sent: IperfReport | None, received: IperfReport | None, streams: Sequence[Stream], *, omits: bool
-) -> list[str]:
-    """What is wrong with the totals compared with each other, and with their streams."""
-    found = [
-        _ends_problem(sent, received, omits=omits),
-        _sum_problem(sent, [stream.sent for stream in streams], "sent"),
-        _sum_problem(received, [stream.received for stream in streams], "received"),
-    ]
-    return [problem for problem in found if problem]
-
-
-def _ends_problem(sent: IperfReport | None, received: IperfReport | None, *, omits: bool) -> str | None:
-    """How what arrived contradicts what was sent.
+) -> Iterator[str]:
+    """What is wrong with the totals compared with each other, and with their streams.
 
     With ``omits`` (``-O``) the first seconds are left out, at each end by its own clock: what was sent before
     may arrive after.
     """
-    if sent is None or received is None or sent.bytes is None or received.bytes is None:
-        return None
-    if sent.bytes and not received.bytes:
-        return f"{sent.bytes} bytes were sent, but none received"
-    if not omits and received.bytes > sent.bytes * (1 + TOLERANCE):
-        return f"{received.bytes} bytes were received, but only {sent.bytes} sent"
-    return None
-
-
-def _sum_problem(total: IperfReport | None, parts: Sequence[IperfReport | None], where: str) -> str | None:
-    """How the bytes of the streams contradict their sum."""
-    counts = [part.bytes for part in parts if part is not None and part.bytes is not None]
-    if total is None or total.bytes is None or not counts or len(counts) < len(parts):
-        return None
-    if abs(sum(counts) - total.bytes) <= TOLERANCE * total.bytes:
-        return None
-    return f"{where}: the sum is {total.bytes} bytes, but the streams add up to {sum(counts)}"
+    if sent and received and sent.bytes is not None and received.bytes is not None:
+        if sent.bytes and not received.bytes:
+            yield f"{sent.bytes} bytes were sent, but none received"
+        elif not omits and received.bytes > sent.bytes * (1 + TOLERANCE):
+            yield f"{received.bytes} bytes were received, but only {sent.bytes} sent"
+    for where, total, parts in (
+        ("sent", sent, [stream.sent for stream in streams]),
+        ("received", received, [stream.received for stream in streams]),
+    ):
+        counts = [part.bytes for part in parts if part is not None and part.bytes is not None]
+        if total is None or total.bytes is None or not counts or len(counts) < len(parts):
+            continue
+        if abs(sum(counts) - total.bytes) > TOLERANCE * total.bytes:
+            yield f"{where}: the sum is {total.bytes} bytes, but the streams add up to {sum(counts)}"

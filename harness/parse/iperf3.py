@@ -54,16 +54,12 @@ def parse(text: bytes | str) -> IperfOutput:
     warnings: list[str] = []
     string = embedded.to_string(text, warnings)
     if not string.strip():
-        raise _refusal("an empty text")
+        raise refusal("iperf3", "an empty text")
     output = _of_json(string, warnings) if _JSON.search(string) else iperf_text.parse(string, [])
     return msgspec.structs.replace(output, warnings=tuple(dict.fromkeys((*warnings, *output.warnings))))
 
 
 _JSON = re.compile(r'\{\s*"')
-
-
-def _refusal(found: str) -> UsageError:
-    return refusal("iperf3", found)
 
 
 # JSON. Figures are Any, so that one of a wrong type only costs itself and not the file.
@@ -123,7 +119,7 @@ def _of_json(string: str, warnings: list[str]) -> IperfOutput:
     try:
         document, *others = embedded.find(string, ("intervals",), _DOCUMENT, warnings).documents
     except embedded.NoDocument as error:
-        raise _refusal(str(error)) from None
+        raise refusal("iperf3", str(error)) from None
     if others:
         warnings.append(
             f"{len(others)} further iperf3 documents in the same text were left out: "
@@ -132,7 +128,7 @@ def _of_json(string: str, warnings: list[str]) -> IperfOutput:
     output = _of_document(document)
     if not (output.sent or output.received):
         if document.error is None:
-            raise _refusal("none: it ended without them, and without saying why")
+            raise refusal("iperf3", "none: it ended without them, and without saying why")
         raise nothing_measured("iperf3", document.error)
     return msgspec.structs.replace(output, server=_servers_account(document, warnings))
 

@@ -8,36 +8,18 @@ from __future__ import annotations
 
 import re
 
-import msgspec
-
 _AGREED = re.compile(r"^sent \[LCP ConfAck [^\n]*<auth ([^>\n]+)>", re.MULTILINE)
 _OUTCOME = re.compile(r"^(PAP|CHAP) authentication (succeeded|failed)", re.MULTILINE)
 
 
-class Authentication(msgspec.Struct, frozen=True):
-    """For the last session in a log. ``agreed``: as pppd names it, ``pap`` or ``chap MD5``.
-
-    ``succeeded`` is that of the protocol that was agreed on. What the log does not say is None.
+def authentication(log: str) -> tuple[str | None, bool | None]:
+    """How a client authenticated in its last session, by its log, as pppd names it (``pap``, ``chap MD5``),
+    and whether that succeeded. What the log does not say is None.
     """
-
-    agreed: str | None
-    succeeded: bool | None
-
-    @property
-    def protocol(self) -> str | None:
-        """``pap`` or ``chap``."""
-        return None if self.agreed is None else self.agreed.split()[0]
-
-
-def authentication(log: str) -> Authentication:
-    """The client's last attempted session, by its log."""
-    agreed = [(match.start(), match[1].strip()) for match in _AGREED.finditer(log)]
+    agreed = list(_AGREED.finditer(log))
     if not agreed:
-        return Authentication(None, None)
-    began, words = agreed[-1]
-    outcomes = [
-        match[2] == "succeeded"
-        for match in _OUTCOME.finditer(log, began)
-        if match[1].lower() == words.split()[0]
-    ]
-    return Authentication(words, outcomes[-1] if outcomes else None)
+        return None, None
+    words = agreed[-1][1].strip()
+    outcomes = (match for match in _OUTCOME.finditer(log, agreed[-1].start()))
+    of_it = [match[2] == "succeeded" for match in outcomes if match[1].lower() == words.split()[0]]
+    return words, of_it[-1] if of_it else None

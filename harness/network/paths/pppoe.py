@@ -128,14 +128,14 @@ def _install(host: Host, private: Path) -> tuple[Path, Path]:
 
 def _proved(auth: PppAuth, client_log: Path) -> str:
     """How the client authenticated, in pppd's words; CommandFailed if that is not what was asked for."""
-    found = pppd.authentication(client_log.read_text(encoding="utf-8", errors="replace"))
-    if found.agreed is None or found.protocol != auth or not found.succeeded:
+    agreed, succeeded = pppd.authentication(client_log.read_text(encoding="utf-8", errors="replace"))
+    if agreed is None or agreed.split()[0] != auth or not succeeded:
         raise CommandFailed(
             f"expected the PPPoE client to authenticate by {auth.upper()}, found in its log: "
-            f"{printable(found.agreed or 'nothing')}, {'with' if found.succeeded else 'without'} success",
+            f"{printable(agreed or 'nothing')}, {'with' if succeeded else 'without'} success",
             hint=f"see {client_log.name}",
         )
-    return found.agreed
+    return agreed
 
 
 def _last_words(log: Path) -> str:

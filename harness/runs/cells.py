@@ -343,18 +343,14 @@ class CellComposer(Composer):
             raise
         self._columns[column] = up
         if nexuses:
-            facts = {
-                "link": described,
-                "session": [nexus.session for nexus in nexuses],
-                "agreed": [nexus.up.agreed for nexus in nexuses],
-                "control": [msgspec.to_builtins(nexus.up.control) for nexus in nexuses],
-                "association": [
-                    msgspec.to_builtins(nexus.up.wifi_path.association)
-                    for nexus in nexuses
-                    if nexus.up.wifi_path is not None
-                ],
-            }
-            self._note_column(column, facts)
+            associations = [nexus.up.wifi_path.association for nexus in nexuses if nexus.up.wifi_path]
+            self._note_column(
+                column,
+                paths,
+                link=described,
+                session=[nexus.session for nexus in nexuses],
+                association=msgspec.to_builtins(associations),
+            )
         return up
 
     def take_down(self, column: Column) -> None:

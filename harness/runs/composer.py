@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import msgspec
 
 from harness.hosts.journal import Journal
 from harness.model import Column, Plan
+from harness.network import links
 from harness.observe import counters, interference
 from harness.probes import judged
 from harness.probes.tools import ProbedPath
@@ -46,8 +48,14 @@ class Composer:
         """Once all that is entered into ``stack`` from now on is down."""
         stack.callback(leftovers.tell, self.journal, self.hosts.all, self.plan, self._paths.made)
 
-    def _note_column(self, column: Column, facts: dict[str, object]) -> None:
-        self._facts[f"column {column.label}"] = facts
+    def _note_column(self, column: Column, paths: Sequence[ColumnPath], **more: object) -> None:
+        """Write down what a column that is up has, for each initiator."""
+        self._facts[f"column {column.label}"] = {
+            "link": [links.describe(up.link) for up in paths],
+            "agreed": [up.agreed for up in paths],
+            "control": [msgspec.to_builtins(up.control) for up in paths],
+            **more,
+        }
         self.folder.save_environment(self._facts)
 
     def _probed(self, record: ProbeRecord, up: ColumnPath) -> ProbeRecord:

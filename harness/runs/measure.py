@@ -111,7 +111,8 @@ def over_lanes(
         watched = [_Watched(nexus, raw / f"iw-{number}.txt", stack) for number, nexus in enumerate(nexuses)]
         late = [judge_late(nexus, [each.capture.look() for each in nexus.up.watched]) for nexus in nexuses]
         judge_previous(list(itertools.chain.from_iterable(late)))
-        before = [each.snapshots(begins=True) for each in watched]
+        for each in watched:
+            each.begin()
         with during or contextlib.nullcontext():
             if apart and len(nexuses) > 1:
                 jobs_of = [(nexus.path.initiator, job(nexus.disk.device)) for nexus in nexuses]
@@ -126,10 +127,12 @@ def over_lanes(
                     program=program,
                     initiators=[nexus.path.initiator.name for nexus in nexuses],
                 )
-        after = [each.snapshots(begins=False) for each in watched]
-        seen = [each.collected(first, last) for each, first, last in zip(watched, before, after, strict=True)]
-    for each, part, first, last, found in zip(watched, done.parts, before, after, seen, strict=True):
-        each.judge(part, first, last, found)
+        for each in watched:
+            each.end()
+        for each in watched:
+            each.collect()
+    for each, part in zip(watched, done.parts, strict=True):
+        each.judge(part)
     return done
 
 
@@ -148,36 +151,33 @@ class _Watched:
             stack.enter_context(wifi.proved(nexus.up.wifi_path)) if nexus.up.wifi_path is not None else []
         )
 
-    def snapshots(self, *, begins: bool) -> list[proof.Snapshot]:
-        """The counters of each protection, the outermost first."""
-        return [proof.snapshot(each, begins=begins) for each in self._nexus.up.watched]
+    def begin(self) -> None:
+        """Read the counters of each protection, the outermost first."""
+        self._before = [proof.snapshot(each, begins=True) for each in self._nexus.up.watched]
 
-    def collected(self, before: list[proof.Snapshot], after: list[proof.Snapshot]) -> list[list[Seen]]:
-        """The frames of each protection between two snapshots."""
-        return [proof.collect(*each) for each in zip(self._nexus.up.watched, before, after, strict=True)]
+    def end(self) -> None:
+        """Read them again."""
+        self._after = [proof.snapshot(each, begins=False) for each in self._nexus.up.watched]
 
-    def judge(
-        self,
-        part: InitiatorResult,
-        before: list[proof.Snapshot],
-        after: list[proof.Snapshot],
-        seen: list[list[Seen]],
-    ) -> None:
+    def collect(self) -> None:
+        """Take the frames of each protection that its capture saw meanwhile."""
+        between = zip(self._nexus.up.watched, self._before, self._after, strict=True)
+        self._seen = [proof.collect(*each) for each in between]
+
+    def judge(self, part: InitiatorResult) -> None:
         """Add to a part what proves that its bytes took their path, and what does not."""
         proofs = []
-        for each, was, now, frames in zip(self._nexus.up.watched, before, after, seen, strict=True):
+        between = zip(self._nexus.up.watched, self._before, self._after, self._seen, strict=True)
+        for each in between:
             judged, failures = proof.judge(
-                each,
-                was,
-                now,
-                frames,
+                *each,
                 read_bytes=part.read.bytes if part.read else 0,
                 write_bytes=part.write.bytes if part.write else 0,
             )
             proofs.append(judged)
             part.reasons += failures
         part.proof = proof.of_all(proofs)
-        part.interfaces = proof.interfaces(self._nexus.link, before[0], after[0])
+        part.interfaces = proof.interfaces(self._nexus.link, self._before[0], self._after[0])
         for air in self._airs:
             moved = sum(io.bytes for io in (part.read, part.write) if io is not None)
             part.reasons += wifi.judge(air, moved, self._nexus.link.profile.mtu_bytes)

@@ -11,7 +11,6 @@ from harness.analysis import disturbance
 from harness.model import Column, Plan, Status
 from harness.model.errors import HarnessError, HostLost, RequirementError
 from harness.model.probing import Probe
-from harness.network import links
 from harness.observe import environment
 from harness.probes import judged
 from harness.results import probe_store
@@ -110,10 +109,5 @@ class Prober(Composer):
                 self._up[column] = error
             else:
                 self._up[column] = up
-                facts: dict[str, object] = {
-                    "link": [links.describe(up.link)],
-                    "agreed": [up.agreed],
-                    "control": [msgspec.to_builtins(up.control)],
-                }
-                self._note_column(column, facts)
+                self._note_column(column, [up])
         return self._up[column]

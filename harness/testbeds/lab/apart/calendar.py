@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import enum
 import struct
-from dataclasses import dataclass, field
 
 NEVER_NS = (1 << 63) - 1
 """What a kernel asks for that waits for nothing but interrupts (S64_MAX, time_travel_sleep())."""
@@ -32,35 +31,23 @@ class TimeTravelOperation(enum.IntEnum):
     GET_TOD = 8
 
 
-@dataclass(kw_only=True)
-class Wish:
-    """What one kernel wishes: to run at ``wish_ns``."""
-
-    wish_ns: int = NEVER_NS
-    order: int = 0
-    """Of two wishes for the same time, the one that was made first comes first."""
-
-
-@dataclass(kw_only=True)
 class Calendar:
     """The wishes of all kernels, by their numbers, and what time it is.
 
     A kernel that has not started yet waits for time 0.
     """
 
-    now_ns: int = 0
-    entries: dict[int, Wish] = field(default_factory=dict)
-    _wishes: int = 0
-
-    def add(self, number: int) -> None:
-        self.entries[number] = Wish()
-        self.wish(number, 0)
+    def __init__(self) -> None:
+        self.now_ns = 0
+        self._wishes: dict[int, tuple[int, int]] = {}
+        """When each wishes to run, and how many wishes were made before: of two for the same time, the one
+        that was made first comes first."""
+        self._made = 0
 
     def wish(self, number: int, time_ns: int) -> None:
         """A kernel asks to run at a time; its last wish counts."""
-        self._wishes += 1
-        entry = self.entries[number]
-        entry.wish_ns, entry.order = time_ns, self._wishes
+        self._made += 1
+        self._wishes[number] = time_ns, self._made
 
     def update(self, time_ns: int) -> None:
         """The kernel that runs says how far it is."""
@@ -68,15 +55,14 @@ class Calendar:
 
     def next(self) -> int | None:
         """Let the kernel run whose turn it is, and return its number; None if all wait for ever."""
-        number, entry = min(self.entries.items(), key=lambda item: (item[1].wish_ns, item[1].order))
-        if entry.wish_ns >= NEVER_NS:
+        number = min(self._wishes, key=self._wishes.__getitem__)
+        time_ns, order = self._wishes[number]
+        if time_ns >= NEVER_NS:
             return None
-        self.now_ns = max(self.now_ns, entry.wish_ns)
-        entry.wish_ns = NEVER_NS
+        self.now_ns = max(self.now_ns, time_ns)
+        self._wishes[number] = NEVER_NS, order
         return number
 
     def free_until_ns(self, number: int) -> int:
         """Until when a kernel that runs may set its clock by itself: the next wish of another one."""
-        return min(
-            (entry.wish_ns for other, entry in self.entries.items() if other != number), default=NEVER_NS
-        )
+        return min((wish[0] for other, wish in self._wishes.items() if other != number), default=NEVER_NS)

@@ -90,7 +90,7 @@ class Timekeeper:
         self._handlers: dict[int, Callable[[], None]] = {}
         self._kernels = [KernelClock(clock=socket.socket(fileno=fd)) for fd in wiring.clock_fds]
         for number, kernel in enumerate(self._kernels):
-            self._calendar.add(number)
+            self._calendar.wish(number, 0)
             self._on_message(kernel.clock, partial(self._hear, number))
         for trunk in wiring.trunks:
             self._lay(trunk)

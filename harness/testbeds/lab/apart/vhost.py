@@ -89,11 +89,6 @@ class Region:
     offset: int
     memory: mmap.mmap
 
-    def at(self, address: int, size: int) -> int | None:
-        """Where that is in ``memory``; None if it is not in the region."""
-        is_in = self.begin <= address and address + size <= self.begin + self.size
-        return address - self.begin + self.offset if is_in else None
-
 
 class Memory:
     """The memory that a kernel shares."""
@@ -114,8 +109,8 @@ class Memory:
     def find(self, address: int, size: int) -> tuple[mmap.mmap, int]:
         """The memory at an address, and where it begins in it. ProtocolError if it is not shared."""
         for region in self._regions:
-            if (at := region.at(address, size)) is not None:
-                return region.memory, at
+            if region.begin <= address and address + size <= region.begin + region.size:
+                return region.memory, address - region.begin + region.offset
         raise ProtocolError(f"expected an address in the shared memory, found {address:#x} with {size} bytes")
 
     def read(self, address: int, size: int) -> bytes:

@@ -123,7 +123,7 @@ class Agent:
     def handle(self, request: Message) -> None:
         number = request.get("id", 0)
         try:
-            answer = getattr(self, "do_" + request["do"].replace("-", "_"))(request)
+            answer = getattr(self, "do_" + request["do"])(request)
         except (OSError, ValueError, subprocess.SubprocessError, DamagedJournal) as error:
             # ValueError: a NUL in an argument or a path.
             answer = {"error": f"{type(error).__name__}: {error}"}
@@ -173,25 +173,21 @@ class Agent:
     def finish(self, request: Message, process: subprocess.Popen[bytes]) -> None:
         started = time.monotonic()
         text = request.get("input")
+        answer: Message = {"timeout": True}
         try:
             data = None if text is None else text.encode("utf-8", "surrogateescape")
             out, err = process.communicate(data, timeout=request["timeout_s"])
-        except subprocess.TimeoutExpired:
-            kill(process)
-            self.running.pop(request["id"], None)
-            self.send({"id": request["id"], "timeout": True})
-            process.wait()
-            return
-        self.running.pop(request["id"], None)
-        self.send(
-            {
-                "id": request["id"],
+            answer = {
                 "status": process.returncode,
                 "stdout": out.decode("utf-8", "replace"),
                 "stderr": err.decode("utf-8", "replace"),
                 "seconds": time.monotonic() - started,
             }
-        )
+        except subprocess.TimeoutExpired:
+            kill(process)
+        self.running.pop(request["id"], None)
+        self.send({"id": request["id"], **answer})
+        process.wait()
 
     def do_spawn(self, request: Message) -> Message | None:
         process = self.start(request)
@@ -240,13 +236,11 @@ class Agent:
             kill(process)
 
     def do_signal(self, request: Message) -> None:
-        process = self.running.get(request["of"])
-        if process is not None:
+        if process := self.running.get(request["of"]):
             process.send_signal(request["signal"])
 
     def do_kill(self, request: Message) -> None:
-        process = self.running.get(request["of"])
-        if process is not None:
+        if process := self.running.get(request["of"]):
             kill(process)
 
     def do_read(self, request: Message) -> Message:

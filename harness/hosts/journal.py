@@ -50,7 +50,7 @@ class UnreadableJournal(HarnessError):
 
 
 class Journal:
-    """What a run has brought up on this kernel, in files (``here.Journal``).
+    """What a run has brought up on this kernel, in files (``here.JournalFile``).
 
     A host that can be cut off keeps a ledger of its own, which is then used instead. What survives a reboot
     is written down in the folder ``lasting``, on a disk. Without that folder, or if nothing can be written
@@ -112,7 +112,7 @@ class Journal:
             self.leaks.append(f"{type(resource).__name__} was not undone: {error}")
 
     def open(self, entry: UndoEntry) -> int:
-        """Write down what is about to be brought up; returns its number. Raises Unreadable."""
+        """Write down what is about to be brought up; returns its number. Raises UnreadableJournal."""
         try:
             # A journal is continued if a killed run is: what it names must not count as undone.
             number = max(self._file.pending, default=0) + 1
@@ -134,7 +134,7 @@ class Journal:
                 self._lasting.path.parent.rmdir()
 
     def open_entries(self) -> dict[int, UndoEntry]:
-        """What was brought up and not undone, by number, newest first. Raises Unreadable."""
+        """What was brought up and not undone, by number, newest first. Raises UnreadableJournal."""
         try:
             pending = here.read(self.path)
         except here.DamagedJournal as error:

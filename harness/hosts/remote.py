@@ -72,7 +72,6 @@ class AgentMessage(msgspec.Struct):
     error: str | None = None
     missing: str | None = None
     busy: str | None = None
-    ssh: str = ""
     removed: tuple[str, ...] = ()
     failed: tuple[str, ...] = ()
     timeout: bool = False
@@ -118,7 +117,7 @@ _BOOTSTRAP = (
 _LAUNCH = (
     'if test $(id -u) -eq 0; then s=; else s="sudo -n"; fi; '
     f"exec $s unshare --mount --propagation private --pid --fork {programs.PYTHON} -I -X utf8 -c "
-    '"$0" "$1" "$SSH_CONNECTION"'
+    '"$0" "$1"'
 )
 
 
@@ -130,10 +129,15 @@ def launch_command(program_bytes: int) -> list[str]:
     return ["sh", "-c", _LAUNCH, _BOOTSTRAP, str(program_bytes)]
 
 
-def ssh_command(address: HostAddress, command: Sequence[str], options: Mapping[str, str]) -> list[str]:
-    """An ssh(1) command line. This is the one place where words are quoted for another machine's shell."""
-    words = [f"-o{name}={value}" for name, value in {**SSH_OPTIONS, **options}.items()]
-    return ["ssh", "-T", *words, *address.ssh_words(), "--", shlex.join(command)]
+def reaching(address: HostAddress, command: Sequence[str]) -> list[str]:
+    """What runs a command at an address: ssh(1), or for this machine the command itself.
+
+    This is the one place where words are quoted for another machine's shell.
+    """
+    if address.is_local:
+        return [*command]
+    options = [f"-o{name}={value}" for name, value in SSH_OPTIONS.items()]
+    return ["ssh", "-T", *options, *address.ssh_words(), "--", shlex.join(command)]
 
 
 def asked_once(argv: Sequence[str], text: str, *, within_s: float) -> tuple[str, str] | None:
@@ -455,8 +459,6 @@ class AgentHost(Host):
     name: str
     connection: AgentConnection
     address: str
-    ssh_peer: str = ""
-    """The address at which sshd was reached there, "" if the host is local."""
     recovered: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
     """What killed runs had left there: removed, not removed."""
 
@@ -591,7 +593,6 @@ def connect(
     run_id: str,
     log: Path,
     private: Sequence[str] = (),
-    ssh_options: Mapping[str, str] | None = None,
 ) -> Iterator[AgentHost]:
     """A host while the context lasts; all that is still up there is taken down at the end.
 
@@ -599,8 +600,7 @@ def connect(
     the folders ``private`` that exists there, programs run there see an empty folder in memory instead.
     RequirementError if the host cannot be reached or lacks rights, BusyError if another run has it.
     """
-    command = launch_command(len(_program().encode()))
-    argv = command if address.is_local else ssh_command(address, command, ssh_options or {})
+    argv = reaching(address, launch_command(len(_program().encode())))
     connection = AgentConnection(name, argv, log)
     with contextlib.ExitStack() as stack:
         stack.callback(connection.close)
@@ -623,6 +623,5 @@ def connect(
             name=name,
             connection=connection,
             address=address.text,
-            ssh_peer=(begun.ssh.split() + [""] * 4)[2],
             recovered=(begun.removed, begun.failed),
         )

@@ -14,11 +14,11 @@ import secrets
 import select
 import shlex
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from harness.hosts import ReadableHost, runner
-from harness.hosts.remote import HELLO_DEADLINE_S, SSH_FAILURES, explain, ssh_command
+from harness.hosts.remote import HELLO_DEADLINE_S, SSH_FAILURES, explain, reaching
 from harness.hosts.runner import Completed
 from harness.model.errors import HopLost, RequirementError
 from harness.model.escape import printable
@@ -115,12 +115,9 @@ class Hop(ReadableHost):
 
 
 @contextlib.contextmanager
-def connect(
-    address: HostAddress, *, name: str, log: Path, ssh_options: Mapping[str, str] | None = None
-) -> Iterator[Hop]:
+def connect(address: HostAddress, *, name: str, log: Path) -> Iterator[Hop]:
     """A hop while the context lasts. RequirementError if it cannot be reached or read."""
-    argv = ["sh"] if address.is_local else ssh_command(address, ["sh"], ssh_options or {})
-    hop = Hop(name, address.text, argv, log)
+    hop = Hop(name, address.text, reaching(address, ["sh"]), log)
     with contextlib.closing(hop):
         try:
             hop.run(["true"], timeout_s=HELLO_DEADLINE_S)

@@ -184,16 +184,13 @@ _LAUNCH = (
 )
 
 
-def look_at(
-    address: HostAddress, name: str, words: Iterable[str], options: Mapping[str, str] | None = None
-) -> tuple[MachineFacts, str]:
+def look_at(address: HostAddress, name: str, words: Iterable[str]) -> tuple[MachineFacts, str]:
     """Facts of a machine, reached without the agent, and sudo's message if it refused.
 
     RequirementError with ssh's message if the machine cannot be reached.
     """
     command = ["sh", "-c", _LAUNCH, "sh", programs.PYTHON, *words]
-    argv = command if address.is_local else remote.ssh_command(address, command, options or {})
-    answer = remote.asked_once(argv, _script(), within_s=LOOK_DEADLINE_S)
+    answer = remote.asked_once(remote.reaching(address, command), _script(), within_s=LOOK_DEADLINE_S)
     if answer is None:
         raise RequirementError(
             f"the {name} was reached, but did not answer within {LOOK_DEADLINE_S:g} s",

@@ -7,8 +7,7 @@ nothing comes for ``deadman_s``, or a SIGTERM comes, the agent stops daemons and
 down, newest first. The next agent undoes what a killed one wrote down. ``lasting`` entries are written down
 on a disk, and are undone after a reboot as well.
 
-It runs as process 1 of a process namespace, so its children die with it. Its one argument is the machine's
-``SSH_CONNECTION``, which sudo would not pass on.
+It runs as process 1 of a process namespace, so its children die with it.
 """
 
 from __future__ import annotations
@@ -23,7 +22,6 @@ import select
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -77,7 +75,7 @@ class Agent:
     # Talking
 
     def send(self, message: Message) -> None:
-        """Queue a message to be written, once there is room; raises Ended if there is none for
+        """Queue a message to be written, once there is room; NoMoreRequests if there is none for
         ``deadman_s``."""
         try:
             self.outbox.put(json.dumps(message).encode() + b"\n", timeout=self.deadman_s)
@@ -101,7 +99,7 @@ class Agent:
             self.writer.join(STOP_S)
 
     def serve(self, signals: int) -> None:
-        """Answer requests until there is a reason to stop; raises Ended.
+        """Answer requests until there is a reason to stop; raises NoMoreRequests.
 
         ``signals`` is a file that becomes readable once a SIGTERM has come.
         """
@@ -154,7 +152,7 @@ class Agent:
         # A journal of its own: a resumed run has the same id, and its numbers begin anew.
         journal = f"agent-{self.role}-{time.time_ns()}.jsonl"
         self.journals = (JournalFile(STATE / journal), JournalFile(LASTING / journal, is_shared=True))
-        return {"removed": removed, "failed": failed, "ssh": sys.argv[2]}
+        return {"removed": removed, "failed": failed}
 
     def do_beat(self, _request: Message) -> None:
         """Nothing to do: it was heard."""
@@ -400,7 +398,7 @@ def main() -> None:
     agent.writer.start()
     # On a line of its own, whatever a login shell printed before.
     agent.outbox.put(b"\n")
-    agent.send({"hello": 1, "uid": os.geteuid(), "python": sys.version.split()[0]})
+    agent.send({"hello": 1})
     try:
         agent.serve(signals)
     except NoMoreRequests:

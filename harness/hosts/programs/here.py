@@ -109,7 +109,7 @@ class Exposed(ValueError):
 
 
 def own_folder(folder: Path) -> Path:
-    """A folder that only this user may write to, made if absent; NotOwn or Exposed if it is anything else."""
+    """A folder that only this user may write to, made if absent; FolderNotOwn or Exposed if it is not."""
     while True:
         with contextlib.suppress(FileExistsError):
             folder.mkdir(mode=0o700)
@@ -233,7 +233,7 @@ def append(journal: Path, *lines: Message) -> None:
 
 
 def read(journal: Path) -> dict[int, Message]:
-    """What was brought up and not undone, by number, oldest first. Raises Unreadable."""
+    """What was brought up and not undone, by number, oldest first. Raises DamagedJournal."""
     try:
         found = journal.lstat()
         if not stat.S_ISREG(found.st_mode):  # a folder, a FIFO

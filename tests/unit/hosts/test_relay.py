@@ -26,7 +26,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[remote.Age
     """A host whose agent is a process here, without root."""
     source = agent_source(tmp_path / "state")
     monkeypatch.setattr(programs, "source", lambda *_: source)
-    argv = [programs.PYTHON, "-I", "-c", remote._BOOTSTRAP, str(len(source.encode())), ""]
+    argv = [programs.PYTHON, "-I", "-c", remote._BOOTSTRAP, str(len(source.encode()))]
     connection = remote.AgentConnection("nas", argv, tmp_path / "log")
     with contextlib.closing(connection):
         connection.await_hello()

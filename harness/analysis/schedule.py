@@ -22,7 +22,8 @@ Place = tuple[Column, str]
 def order_of_cells(plan: Plan) -> list[Cell]:
     """All cells that a plan may measure, in their order: a repeat is a shuffled block."""
     cells: list[Cell] = []
-    for repeat in range(1, plan.most_repeats + 1):
+    most = plan.repeats if plan.stop is None else plan.stop.max_repeats
+    for repeat in range(1, most + 1):
         block = [
             Cell(column=column, workload=workload.name, repeat=repeat)
             for column in plan.columns

@@ -27,17 +27,13 @@ class Histogram(msgspec.Struct, frozen=True):
         """The number of all I/Os."""
         return sum(self.bins.values())
 
-    def percentile_ns(self, q: float) -> int:
-        """The lowest bin such that it and the bins below hold at least ``q`` percent (0 < q <= 100) of all
-        I/Os.
+    def percentiles_ns(self, qs: Sequence[float]) -> list[int]:
+        """For each of ``qs``, the lowest bin such that it and the bins below hold at least ``q`` percent (0 <
+        q <= 100) of all I/Os.
 
         fio reports the same for these bins, to the nanosecond (``stat.c``, calc_clat_percentiles). ValueError
         for another ``q``, or if there are no I/Os.
         """
-        return self.percentiles_ns([q])[0]
-
-    def percentiles_ns(self, qs: Sequence[float]) -> list[int]:
-        """``percentile_ns`` for each of ``qs``; the bins are sorted once."""
         for q in qs:
             if not 0 < q <= 100:
                 raise ValueError(f"expected a percentile above 0 and at most 100, found {q}")

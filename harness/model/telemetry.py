@@ -9,7 +9,8 @@ What a machine lacks, or a kernel does not report, is None here and "n/a" in eve
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
+from typing import Literal
 
 import msgspec
 
@@ -162,15 +163,26 @@ class Observed(msgspec.Struct, frozen=True):
     """A figure of a cell's telemetry: its ``name`` for programs, its ``title`` for people,
     in lines that ``|`` ends.
 
-    ``at`` reads it by place (a kernel, an interface; "" if there is but one), where None is unknown. Counts
-    are added up, over places and repeats. Of anything else, the most of all places counts, and the median of
-    the repeats.
+    It is the attribute ``figure`` of each of what ``source`` names in a ``Telemetry``. Counts are added up,
+    over places and repeats. Of anything else, the most of all places counts, and the median of the repeats.
     """
 
     name: str
     title: str
     unit: Unit
-    at: Callable[[Telemetry], Mapping[str, float | None]]
+    source: Literal["round_trips", "processors", "interfaces"]
+    figure: str
+
+    def at(self, telemetry: Telemetry) -> dict[str, float | None]:
+        """By place (a kernel, an interface; "" if there is but one); None is unknown."""
+        if self.source == "round_trips":
+            trips = telemetry.round_trips
+            return {} if trips is None else {"": getattr(trips, self.figure)}
+        if self.source == "interfaces":
+            return {f"{use.host} {use.interface}": getattr(use, self.figure) for use in telemetry.interfaces}
+        known = {name for use in telemetry.processors for name in use.hosts}
+        lost = dict.fromkeys(name for name in telemetry.lost_hops if name not in known)
+        return {use.whose: getattr(use, self.figure) for use in telemetry.processors} | lost
 
     def joined(self, values: Iterable[float | None]) -> float | None:
         """One value for several places; None if all are unknown."""
@@ -183,38 +195,15 @@ class Observed(msgspec.Struct, frozen=True):
         return self.joined(self.at(telemetry).values())
 
 
-def _on_path(
-    read: Callable[[RoundTrips], float | None],
-) -> Callable[[Telemetry], dict[str, float | None]]:
-    return lambda telemetry: {} if telemetry.round_trips is None else {"": read(telemetry.round_trips)}
-
-
-def _by_kernel(
-    read: Callable[[ProcessorUse], float | None],
-) -> Callable[[Telemetry], dict[str, float | None]]:
-    def at(telemetry: Telemetry) -> dict[str, float | None]:
-        known = {name for use in telemetry.processors for name in use.hosts}
-        lost = dict.fromkeys(name for name in telemetry.lost_hops if name not in known)
-        return {use.whose: read(use) for use in telemetry.processors} | lost
-
-    return at
-
-
-def _by_interface(
-    read: Callable[[InterfaceUse], float | None],
-) -> Callable[[Telemetry], dict[str, float | None]]:
-    return lambda telemetry: {f"{use.host} {use.interface}": read(use) for use in telemetry.interfaces}
-
-
-BUSIEST_CORE = Observed("busiest_core", "busiest|core", Unit.PART, _by_kernel(lambda use: use.busiest_core))
+BUSIEST_CORE = Observed("busiest_core", "busiest|core", Unit.PART, "processors", "busiest_core")
 
 OBSERVED = (
-    Observed("round_trip_p50_ns", "idle round|trip, p50", Unit.NS, _on_path(lambda trips: trips.p50_ns)),
-    Observed("round_trip_p99_ns", "p99", Unit.NS, _on_path(lambda trips: trips.p99_ns)),
-    Observed("round_trips_lost_percent", "lost", Unit.PERCENT, _on_path(lambda trips: trips.lost_percent)),
+    Observed("round_trip_p50_ns", "idle round|trip, p50", Unit.NS, "round_trips", "p50_ns"),
+    Observed("round_trip_p99_ns", "p99", Unit.NS, "round_trips", "p99_ns"),
+    Observed("round_trips_lost_percent", "lost", Unit.PERCENT, "round_trips", "lost_percent"),
     BUSIEST_CORE,
-    Observed("all_cores", "all|cores", Unit.PART, _by_kernel(lambda use: use.busy)),
-    Observed("drops", "drops", Unit.COUNT, _by_interface(lambda use: use.drops)),
-    Observed("errors", "errors", Unit.COUNT, _by_interface(lambda use: use.errors)),
+    Observed("all_cores", "all|cores", Unit.PART, "processors", "busy"),
+    Observed("drops", "drops", Unit.COUNT, "interfaces", "drops"),
+    Observed("errors", "errors", Unit.COUNT, "interfaces", "errors"),
 )
 """In the order of columns: an export has them at its end, so new ones come last."""

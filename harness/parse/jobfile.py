@@ -90,19 +90,20 @@ their place."""
 _LIKE = {"windowsaio": "libaio", "solarisaio": "libaio", "mmap": "psync", "splice": "psync"}
 """What takes the place of engines that need another system, or files."""
 
-_REASONS = {
-    "only the harness chooses the device": """
+_REFUSED = _by_option(
+    {
+        "only the harness chooses the device": """
         create_only opendir read_iolog replay_redirect merge_blktrace_file verify_state_load hostname port""",
-    "a job file may not run commands": "exec_prerun exec_postrun program arguments",
-    "it would change the machine, not the I/O": "ioscheduler cgroup cgroup_weight uid gid",
-    "the seed is the run's, so that a run can be repeated": "randseed allrandrepeat",
-    "an I/O error must end the measurement": "ignore_error continue_on_error",
-    "the results keep reads and writes separate": "unified_rw_reporting",
-    "fio must report what it did": "stats",
-    "the testbed chooses the clock": "clocksource",
-    "sizes must mean the same in every file": "kb_base unit_base",
-}
-_REFUSED = _by_option(_REASONS)
+        "a job file may not run commands": "exec_prerun exec_postrun program arguments",
+        "it would change the machine, not the I/O": "ioscheduler cgroup cgroup_weight uid gid",
+        "the seed is the run's, so that a run can be repeated": "randseed allrandrepeat",
+        "an I/O error must end the measurement": "ignore_error continue_on_error",
+        "the results keep reads and writes separate": "unified_rw_reporting",
+        "fio must report what it did": "stats",
+        "the testbed chooses the clock": "clocksource",
+        "sizes must mean the same in every file": "kb_base unit_base",
+    }
+)
 
 _MOST_NAMED = 50
 """Obstacles of one file; fio's own examples have up to 20."""
@@ -144,10 +145,15 @@ def _count(low: int, high: int = 2**31 - 1) -> _Check:
     return check
 
 
-def _sizes(low: int, *, at_most: int = 1, empty: bool = False) -> _Check:
-    """Sizes separated by commas, for reads, writes and trims; ``empty`` ones mean the default."""
+def _sizes(low: int, *, at_most: int = 1, empty: bool = False, percent: bool = False) -> _Check:
+    """Sizes separated by commas, for reads, writes and trims; ``empty`` ones mean the default. Where they may
+    be a ``percent`` of the device, one of 100 % is all of it.
+    """
+    part_of = r"[1-9][0-9]?%|100%" if low else r"[0-9]{1,2}%"
 
     def check(value: str) -> str | None:
+        if percent and re.fullmatch(part_of, value, re.ASCII):
+            return None
         parts = value.split(",")
         sizes = [_size(part) for part in parts if part or not empty]
         if sizes and len(parts) <= at_most and all(s is not None and low <= s <= LARGEST for s in sizes):
@@ -156,12 +162,6 @@ def _sizes(low: int, *, at_most: int = 1, empty: bool = False) -> _Check:
         return f"a size of at least {low} bytes, such as 4k or 1M (powers of 1024; fio takes KiB for 1000)"
 
     return check
-
-
-def _extent(low: int) -> _Check:
-    whole = _sizes(low)
-    percent = _matching(r"[1-9][0-9]?%|100%" if low else r"[0-9]{1,2}%", "")
-    return lambda value: None if percent(value) is None else whole(value)
 
 
 def _time(low_us: int) -> _Check:
@@ -204,8 +204,8 @@ _TABLE: tuple[tuple[_Check, str], ...] = (
     (_sizes(0), "ba offset_align offset_increment verify_interval zoneskip"),
     (_sizes(1), "io_size buffer_compress_chunk zonesize zonerange"),
     (_sizes(1, at_most=3, empty=True), "bs rate rate_min"),
-    (_extent(0), "offset"),
-    (_extent(1), "size"),
+    (_sizes(0, percent=True), "offset"),
+    (_sizes(1, percent=True), "size"),
     (_time(0), "ramp_time thinktime thinktime_spin thinktime_iotime"),
     (_time(0), "steadystate_duration steadystate_ramp_time"),
     (_time(1), "runtime latency_target latency_window max_latency"),

@@ -70,8 +70,8 @@ class ReferenceColumn(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
         return () if self.ipsec == PROTECTION_OFF else (self.ipsec,)
 
 
-class Reference(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A published matrix: for each workload one value per column, in ``unit``."""
+class _Published(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What a document published, and what it asks."""
 
     name: str
     title: str
@@ -79,6 +79,11 @@ class Reference(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     question: str
     source: str
     ask: tuple[Ask, ...]
+
+
+class Reference(_Published, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A published matrix: for each workload one value per column, in ``unit``."""
+
     unit: Literal["MB/s"]
     columns: tuple[ReferenceColumn, ...]
     rows: dict[str, tuple[float, ...]]
@@ -102,15 +107,9 @@ class Slower(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     links: dict[str, str]
 
 
-class PathReference(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class PathReference(_Published, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Published figures of paths, for one of the views of ``harness table --view``."""
 
-    name: str
-    title: str
-    subject: str
-    question: str
-    source: str
-    ask: tuple[Ask, ...]
     view: str
     row: tuple[PublishedRow, ...]
     slower: Slower = Slower(by=1.0, links={})

@@ -177,22 +177,18 @@ def understand(text: str, ends: tuple[str, ...], driver: str) -> KernelCipher:
         # A short message costs a fast cipher less than two measurements differ by.
         return max(0.0, round(times[0, operation, size] - times[1, operation, size], 1))
 
-    def both(operation: str) -> CipherTimes:
-        return CipherTimes(
-            short_bytes=short,
-            short_ns=net(operation, short),
-            long_bytes=long,
-            long_ns=net(operation, long),
-        )
-
+    encrypt, decrypt = (
+        CipherTimes(short_bytes=short, short_ns=net(name, short), long_bytes=long, long_ns=net(name, long))
+        for name in ("encrypt", "decrypt")
+    )
     return KernelCipher(
         ends=ends,
         cores=printed.processors,
         driver=driver,
         turns=printed.turns,
         stretch=printed.stretch,
-        encrypt=both("encrypt"),
-        decrypt=both("decrypt"),
+        encrypt=encrypt,
+        decrypt=decrypt,
     )
 
 

@@ -20,6 +20,7 @@ from harness.analysis import disturbance, sanity
 from harness.analysis.schedule import Schedule
 from harness.hosts import Host
 from harness.model import (
+    ISCSI,
     LINK_LOCAL,
     PROTECTION_OFF,
     BackingKind,
@@ -394,7 +395,7 @@ class CellComposer(Composer):
             bound_to=path.initiator_iface if path.is_shared else None,
             read_only=plan.storage.shared_lun,
             tls=up.has_tls,
-            parameters=plan.parameters_of(transport),
+            parameters=plan.iscsi if transport == ISCSI else {},
         )
         try:
             session = stack.enter_context(self._transports[transport].attach(wanted))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -20,7 +21,6 @@ from harness.protection.capture import PRIMES, Capture, Seen, Tap
 from harness.protection.ipsec.layer import EspLayer
 from harness.protection.layer import Tally
 from harness.protection.proof import (
-    ENOUGH_SAMPLES,
     IN_FLIGHT,
     SMALL_FRAME_BYTES,
     CapturedLayer,
@@ -51,6 +51,9 @@ READ, WRITTEN = READ_PACKETS * DATA_BYTES, WRITE_PACKETS * DATA_BYTES
 
 OLD = 1000
 """Packets that each association had carried before."""
+
+OLD_FRAGMENTS = 2 * OLD
+"""That each end had sent before, and as many that it had received."""
 
 DUE = tuple((OLD + packets) // ONE_IN - OLD // ONE_IN for packets in (WRITE_PACKETS, READ_PACKETS))
 """Samples in the captures of initiator and target: every packet whose number is a multiple of ``ONE_IN``."""
@@ -152,7 +155,7 @@ class Cell:
     mode: str = "transport"
     missing: bool = False
     fragments: int = 0
-    """How many frames more the target made of its packets."""
+    """How many frames more the target made of its packets, and the initiator took for them."""
     is_shared: bool = False
     segments: tuple[tuple[Segments | None, Segments | None], ...] | None = None
     since_start: tuple[int, int] = (1, 1)
@@ -188,10 +191,13 @@ class Cell:
         segments = self.segments or ((None, None), (None, None))
         near = self._end("initiator", guard)
         far = self._end("target", guard)
-        far = dataclasses.replace(far, fragments_sent=self.fragments)
+        near = dataclasses.replace(near, fragments_received=OLD_FRAGMENTS + self.fragments)
+        far = dataclasses.replace(far, fragments_sent=OLD_FRAGMENTS + self.fragments)
         began = EndCounters(
             traffic=InterfaceCounters(rx_bytes=5, rx_packets=5, tx_bytes=5, tx_packets=5),
             retransmits=3,
+            fragments_sent=OLD_FRAGMENTS,
+            fragments_received=OLD_FRAGMENTS,
         )
         old = self._states((OLD, OLD * 50), (OLD, OLD * 50), missing=False)
         ends: tuple[End, End] = ("initiator", "target")
@@ -242,6 +248,8 @@ class Cell:
                 tx_bytes=5 + outward.packets * outward.frame_bytes + outward.tx_more[1],
             ),
             retransmits=4,
+            fragments_sent=OLD_FRAGMENTS,
+            fragments_received=OLD_FRAGMENTS,
             tally=tally(end, self.states(end), guard),
         )
 
@@ -395,6 +403,50 @@ def test_fragments_are_frames_more() -> None:
     cell.to_initiator.rx_more = (0, 0)
     proof, reasons = cell.judge()
     assert (reasons, proof.unaccounted_frames) == ([], 0)
+
+
+def test_so_they_are_for_who_puts_them_together() -> None:
+    cell = Cell(fragments=500)
+    cell.to_initiator.tx_more = cell.to_initiator.rx_more = (500, 500 * 34)
+    proof, reasons = cell.judge()
+    assert (reasons, proof.unaccounted_frames) == ([], 0)
+    cell.fragments = 0
+    proof, reasons = cell.judge()
+    assert [reason.partition(" (")[0] for reason in reasons] == [
+        "the initiator received 500 frames",
+        "the target sent 500 frames",
+    ]
+
+
+def test_few_frames_may_have_as_many_bytes_as_eight_small_ones() -> None:
+    """Whatever the framing leaves open besides: 8 frames of 192 bytes, RFC 7143's NOP and its ACKs."""
+    cell = Cell()
+    cell.to_target.tx_more = (0, MIB)
+    over = cell.judge()[0].unaccounted_bytes - 8 * 192
+    cell.to_target.tx_more = (0, MIB - over)
+    proof, reasons = cell.judge()
+    assert (proof.unaccounted_bytes, reasons) == (1536, [])
+    cell.to_target.tx_more = (0, MIB - over + 1)
+    assert cell.judge()[1] == [
+        "the initiator sent 0 frames (1537 bytes) that neither ESP nor what comes before it accounts for; 8 "
+        "may be on the way"
+    ]
+
+
+def test_what_the_other_end_sent_in_clear_does_not_account_for_what_this_one_sent() -> None:
+    cell = Cell(seen=(Seen(), Seen(control=30, clear_bytes=30 * 42)))
+    cell.to_target.tx_more = (30, 30 * 42)
+    _, reasons = cell.judge()
+    assert [reason.partition(" (")[0] for reason in reasons] == ["the initiator sent 30 frames"]
+
+
+def test_a_frame_that_was_lost_has_at_most_the_bytes_of_a_full_one() -> None:
+    """An interface may count what the protection behind it does not get: header and MTU of each."""
+    way = Way(READ_PACKETS, received=READ_PACKETS - 100, rx_more=(0, MIB))
+    lost = Cell(to_initiator=way).judge()[0].unaccounted_bytes
+    full = 100 * (14 + WIRED.mtu_bytes)
+    way = Way(READ_PACKETS - 100, rx_more=(0, MIB + 100 * way.frame_bytes - full))
+    assert lost == Cell(to_initiator=way).judge()[0].unaccounted_bytes
 
 
 def test_where_the_framing_is_not_known_frames_are_counted_all_the_same() -> None:
@@ -646,6 +698,18 @@ def test_what_never_reached_the_link_is_not_in_the_capture() -> None:
     assert any(f"lacks {DUE[1]} of the {DUE[1]}" in reason for reason in cell.judge(read=0)[1])
 
 
+@pytest.mark.parametrize(("due", "excused"), [(24, 12), (25, 13)])
+def test_a_link_that_lost_everything_excuses_half_of_the_samples(due: int, excused: int) -> None:
+    cell = Cell(to_target=Way(WRITE_PACKETS + (due - DUE[0]) * ONE_IN, received=0))
+    cell.unsampled = (excused, 0)
+    assert cell.judge(written=0)[1] == []
+    cell.unsampled = (excused + 1, 0)
+    assert cell.judge(written=0)[1] == [
+        f"the capture of what the initiator sent lacks {excused + 1} of the {due} ESP packets that must be "
+        "in it"
+    ]
+
+
 def test_of_large_sequence_numbers_the_link_carries_the_lower_half() -> None:
     """RFC 4303, section 2.2.1."""
     start = (1 << 32) - 2 * ONE_IN
@@ -684,9 +748,15 @@ def test_what_waits_in_a_queue_is_waited_for(monkeypatch: pytest.MonkeyPatch) ->
     seen = collect(watched(protection(), captures=late), before, after)
     assert seen == [Seen(numbers={OUT_SPI: {due}}), Seen(cleartext=1)]
     assert late.looks == []
-    monkeypatch.setattr(module, "SETTLE_S", 0.05)
-    never = watched(protection(), captures=Looks())
+    now_s = [100.0]
+    clock = SimpleNamespace(
+        monotonic=lambda: now_s[0], sleep=lambda seconds: now_s.append(now_s.pop() + seconds)
+    )
+    monkeypatch.setattr(module, "time", clock)
+    slow = dataclasses.replace(link(), profile=msgspec.structs.replace(WIRED, delay_us=250_000.0))
+    never = watched(protection(), captures=Looks(), path=slow)
     assert collect(never, before, after) == [Seen(), Seen()], "but not for ever"
+    assert now_s == [pytest.approx(101.5, abs=0.02)], "a second, and the way there and back"
     once = Looks([Seen(), Seen()], [Seen(cleartext=1), Seen()])
     assert collect(watched(captures=once), before, after) == [Seen(), Seen()]
 
@@ -701,13 +771,15 @@ def plain(
     frames: int = 1000,
     is_shared: bool = False,
     moved: int = 1000,
+    written: int = 0,
 ) -> list[str]:
+    """``moved`` bytes each way at most, which the interfaces counted to the byte."""
     empty = EndCounters()
-    used = InterfaceCounters(rx_bytes=2 * moved, tx_bytes=2 * moved, rx_packets=frames, tx_packets=frames)
+    used = InterfaceCounters(rx_bytes=moved, tx_bytes=moved, rx_packets=frames, tx_packets=frames)
     full = EndCounters(traffic=used)
     shots = Snapshot(initiator=empty, target=empty), Snapshot(initiator=full, target=full)
     bare = watched(seen_since_start=since_start, path=link(is_shared=is_shared))
-    proof, reasons = judge(bare, *shots, seen, read_bytes=moved, write_bytes=0)
+    proof, reasons = judge(bare, *shots, seen, read_bytes=moved, write_bytes=written)
     assert proof.protected_bytes == proof.unaccounted_frames == 0
     return reasons
 
@@ -739,7 +811,7 @@ def test_each_capture_has_to_have_seen_the_portal_in_clear(
 
 def test_and_in_each_cell_where_samples_were_due() -> None:
     one_in = PRIMES[ONE_IN]
-    enough = ENOUGH_SAMPLES * one_in
+    enough = 32 * one_in  # Each frame is kept by chance: that none is has a probability of e**-32.
     nothing = (Seen(), Seen())
     assert plain(nothing, frames=enough) == [], "too little to say"
     assert plain(nothing, frames=enough + 1) == [
@@ -749,7 +821,13 @@ def test_and_in_each_cell_where_samples_were_due() -> None:
     ]
     # On a link that others use, what they send says nothing: as many frames as what fio moved takes at least.
     assert plain(nothing, frames=10 * enough, is_shared=True) == []
-    assert len(plain(nothing, frames=10 * enough, is_shared=True, moved=(enough + 1) << 16)) == 2
+    least = (enough + 1) * 65536
+    assert plain(nothing, frames=10 * enough, is_shared=True, moved=least - 1) == []
+    assert plain(nothing, frames=10 * enough, is_shared=True, moved=least - 1, written=1) == [
+        f"expected the portal's TCP segments in the capture of what the {end} sent, found none: it "
+        f"keeps one of {one_in}, of {enough + 1} frames or more"
+        for end in ("initiator", "target")
+    ]
 
 
 # On a link that others use, the portal's connection is held against ESP
@@ -809,6 +887,17 @@ def test_a_connection_that_was_replaced_cannot_be_counted() -> None:
     cell = shared()
     cell.segments = ((None, None), (None, None))
     assert len(cell.judge()[1]) == 2
+
+
+@pytest.mark.parametrize("moment", [0, 1])
+def test_a_connection_that_was_seen_but_once_cannot_be_counted(moment: int) -> None:
+    cell = shared()
+    near, far = cell.segments or ()
+    cell.segments = ((None, near[1]) if moment == 0 else (near[0], None), far)
+    assert cell.judge()[1] == [
+        "expected the same connections to the portal at the initiator from the beginning of the cell to its "
+        "end, found none or others (ss)"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -885,6 +974,15 @@ hbeeft0:7000    10     0     0     0     0     0     0   400     3     0     0  
 class Files(World):
     def text_of(self, path: str) -> str:
         return {"/proc/net/dev": PROC_NET_DEV, "/proc/net/snmp": PROC_NET_SNMP}[path]
+
+
+def test_counts_of_ipv6_are_added_to_those_of_ipv4() -> None:
+    """Their lines are /proc/net/snmp6's, which a witness appends."""
+    more = "Ip6FragOKs 1\nIp6FragCreates    \t6\nIp6ReasmReqds 9\nIp6ReasmOKs 2\nIcmp6InMsgs 77\n"
+    witness = FakeWitness(msgspec.structs.replace(REPORT, snmp=SNMP + more))
+    guard = protection(witnesses=Witnesses(initiator=witness, target=witness))
+    near = snapshot(watched(guard), begins=True).initiator
+    assert (near.fragments_sent, near.fragments_received, near.retransmits) == (6 + 5, 6 + 7, 5)
 
 
 def test_without_ipsec_files_are_read_and_nobody_is_asked() -> None:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 import enum
 
-from harness.model.errors import UsageError
-from harness.model.escape import printable
+from harness.model.units import unknown_name
 
 _ALSO = {"github": ("markdown", "md")}
 """Other words for choices, lower case."""
@@ -23,9 +21,4 @@ class Choice(enum.StrEnum):
         typed = str(value).casefold()
         if typed in named:
             return named[typed]
-        close = difflib.get_close_matches(typed, named, n=1)
-        meant = f"did you mean {named[close[0]]}? " if close else ""
-        raise UsageError(
-            f"'{printable(str(value))}' is no {cls.__doc__}",
-            hint=f"{meant}one of: {', '.join(map(str, cls))}",
-        )
+        raise unknown_name(cls.__doc__ or "choice", str(value), map(str, cls))

@@ -83,13 +83,8 @@ class _Iperf3End(msgspec.Struct):
     sum_sent_bidir_reverse: _Sum | None = None
 
 
-class _IntervalStream(msgspec.Struct):
-    snd_cwnd: Any = None
-    pmtu: Any = None
-
-
 class _Interval(msgspec.Struct):
-    streams: list[_IntervalStream] = []
+    streams: list[_Sum] = []
 
 
 class _Test(msgspec.Struct):
@@ -169,13 +164,12 @@ def _of_document(document: _Iperf3Document, role: End | None = None) -> IperfOut
 
     senders = [stream.sender for stream in end.streams if stream.sender]
     in_intervals = [stream for interval in document.intervals for stream in interval.streams]
-    means = _measured((s.get("mean_rtt") for s in senders), "mean_rtt", problems, US_NS)
-    least = _measured((s.get("min_rtt") for s in senders), "min_rtt", problems, US_NS)
-    most = _measured((s.get("max_rtt") for s in senders), "max_rtt", problems, US_NS)
+    means, least, most = (
+        _measured(senders, name, problems, US_NS) for name in ("mean_rtt", "min_rtt", "max_rtt")
+    )
     # Before 3.1 only the intervals have the window.
-    windows = _measured((s.get("max_snd_cwnd") for s in senders), "max_snd_cwnd", problems)
-    windows = windows or _measured((s.snd_cwnd for s in in_intervals), "snd_cwnd", problems)
-    mtus = _measured((s.pmtu for s in in_intervals), "pmtu", problems)
+    windows = _measured(senders, "max_snd_cwnd", problems) or _measured(in_intervals, "snd_cwnd", problems)
+    mtus = _measured(in_intervals, "pmtu", problems)
     return IperfOutput(
         role=role,
         protocol=protocol,
@@ -202,10 +196,10 @@ def _stream(number: int, stream: _EndStream, role: End | None) -> Stream:
     return Stream(id=str(socket if isinstance(socket, int) else number), sent=ends[0], received=ends[1])
 
 
-def _measured(figures: Iterable[object], where: str, problems: list[str], unit: int = 1) -> list[float]:
-    """The figures that a kernel gave: without TCP_INFO iperf3 prints 0 or -1."""
-    known = (figure for figure in figures if figure not in (0, -1))
-    return [value for figure in known if (value := take(figure, where, problems, unit))]
+def _measured(streams: Iterable[_Sum], name: str, problems: list[str], unit: int = 1) -> list[float]:
+    """What a kernel gave of streams: without TCP_INFO iperf3 prints 0 or -1."""
+    known = (stream.get(name) for stream in streams if stream.get(name) not in (0, -1))
+    return [value for figure in known if (value := take(figure, name, problems, unit))]
 
 
 def _both_ends(

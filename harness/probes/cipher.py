@@ -78,17 +78,15 @@ def of_protection(protection: Sequence[str], proposals: Mapping[str, Proposal]) 
 
 def aead(algorithms: Sequence[str], key_bits: int | None) -> Aead:
     """The AEAD that the protection would ask for. KeyError for unknown algorithms."""
-    if algorithms[0] in BARE:
-        iv_bytes, icv_bytes = BARE[algorithms[0]]
-        key = _key(algorithms[0], key_bits)
-        return Aead(name=algorithms[0], key=key.hex(), iv_bytes=iv_bytes, icv_bytes=icv_bytes)
     encryption = next((name for name in algorithms if name in theory.CIPHERS), algorithms[0])
-    key = _key(encryption, key_bits)
-    name = encryption
+    name, key = encryption, _key(encryption, key_bits)
     if len(algorithms) > 1:
         name, key = _authenc(algorithms[-1], encryption, _key(algorithms[-1], None), key)
-    iv_bytes, _ = theory.CIPHERS[encryption]
-    return Aead(name=name, key=key.hex(), iv_bytes=iv_bytes, icv_bytes=theory.CHECK_VALUES[algorithms[-1]])
+    if encryption in BARE:
+        iv_bytes, icv_bytes = BARE[encryption]
+    else:
+        (iv_bytes, _), icv_bytes = theory.CIPHERS[encryption], theory.CHECK_VALUES[algorithms[-1]]
+    return Aead(name=name, key=key.hex(), iv_bytes=iv_bytes, icv_bytes=icv_bytes)
 
 
 def nothing() -> Aead:

@@ -11,7 +11,6 @@ import msgspec
 
 from harness.hosts.journal import Journal
 from harness.model import Column, Plan
-from harness.network import links
 from harness.observe import counters, interference
 from harness.probes import judged
 from harness.probes.tools import ProbedPath
@@ -49,9 +48,8 @@ class Composer:
         stack.callback(leftovers.tell, self.journal, self.hosts.all, self.plan, self._paths.made)
 
     def _note_column(self, column: Column, paths: Sequence[ColumnPath], **more: object) -> None:
-        """Write down what a column that is up has, for each initiator."""
+        """Write down what a column that is up has, for each initiator, and what is known of it besides."""
         self._facts[f"column {column.label}"] = {
-            "link": [links.describe(up.link) for up in paths],
             "agreed": [up.agreed for up in paths],
             "control": [msgspec.to_builtins(up.control) for up in paths],
             **more,

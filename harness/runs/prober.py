@@ -11,6 +11,7 @@ from harness.analysis import disturbance
 from harness.model import Column, Plan, Status
 from harness.model.errors import HarnessError, HostLost, RequirementError
 from harness.model.probing import Probe
+from harness.network import links
 from harness.observe import environment
 from harness.probes import judged
 from harness.results import probe_store
@@ -109,5 +110,5 @@ class Prober(Composer):
                 self._up[column] = error
             else:
                 self._up[column] = up
-                self._note_column(column, [up])
+                self._note_column(column, [up], link=[links.describe(up.link)])
         return self._up[column]

@@ -15,6 +15,7 @@ import functools
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from harness.hosts import runner
 from harness.model.errors import HarnessError
@@ -55,7 +56,7 @@ def fio() -> Fio:
     """fio on this kernel, with what lets it begin early there, if it starts with that. It is tried once."""
     ways: list[dict[str, str]] = [{}]
     if folder := os.environ.get(EARLY):
-        stubs = {LIBRARIES: folder}
+        stubs = {LIBRARIES: folder} if Path(folder, "stubs.so").exists() else {}
         ways = [{**stubs, PRELOAD: f"{folder}/early.so"}, stubs, {}]
     for env in ways:
         # It also shows that the program starts. A missing fio is reported by whoever starts it.

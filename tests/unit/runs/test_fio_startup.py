@@ -151,6 +151,8 @@ def test_the_labs_library_is_in_front_of_fio_s_if_fio_starts_with_it(
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:/bin:/usr/bin")
     monkeypatch.setenv(entry_points.EARLY, str(tmp_path))
     # ld.so(8) says that it is not there, and goes on.
+    assert fresh_fio() == fio_startup.Fio(has_tested_clock=True)
+    (tmp_path / "stubs.so").touch()
     with_stubs = {"LD_LIBRARY_PATH": str(tmp_path)}
     assert fresh_fio() == fio_startup.Fio(has_tested_clock=True, env=with_stubs)
     early = tmp_path / "early.so"

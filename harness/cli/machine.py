@@ -18,7 +18,6 @@ from harness.cli import options
 from harness.cli.console import holding, tell_recovery
 from harness.cli.progress import bar
 from harness.cli.streams import err, out, say, tell_error
-from harness.hosts import remote
 from harness.hosts.journal import Journal
 from harness.hosts.state import lasting_folder
 from harness.model import MOST_INITIATORS, LabKernel
@@ -27,12 +26,12 @@ from harness.model.escape import printable
 from harness.model.units import format_duration
 from harness.parse.hosts import parse_address
 from harness.planning.request import RunRequest
-from harness.storage import transports
 from harness.testbeds import doctor, testbed
 from harness.testbeds.lab import apart as several
 from harness.testbeds.lab import boot, persistent
 from harness.testbeds.lab.kernels import ciphers, kernel
 from harness.testbeds.lab.kernels import source as sources
+from harness.testbeds.participants import Participant, machines
 from harness.testbeds.requirements import asked_for
 
 kernel_app = typer.Typer(
@@ -143,26 +142,19 @@ def clean(**typed: object) -> None:
         raise typer.Exit(status)
 
 
-def _recover_on(machine: doctor.Participant) -> tuple[list[str], list[str]]:
+def _recover_on(machine: Participant) -> tuple[list[str], list[str]]:
     """Start a machine's agent, which first undoes what a killed one left: what it removed, and what it could
     not."""
     with (
         tempfile.TemporaryDirectory(prefix="harness-") as folder,
-        remote.connect(
-            machine.address,
-            role=machine.role,
-            name=machine.name,
-            run_id="harness clean",
-            log=Path(folder, "log"),
-            private=transports.private_folders(machine.role),
-        ) as host,
+        machine.reached("harness clean", Path(folder, "log")) as host,
     ):
         return list(host.recovered[0]), list(host.recovered[1])
 
 
-def _machines(request: RunRequest) -> list[doctor.Participant]:
+def _machines(request: RunRequest) -> list[Participant]:
     """The machines that `harness run` would use with the same options."""
-    return doctor.machines(request.target, request.initiators or (["local"] if request.target else []))
+    return machines(request.target, request.initiators or (["local"] if request.target else []))
 
 
 @kernel_app.command("build")

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from harness.analysis import disturbance
 from harness.analysis.schedule import Schedule
-from harness.hosts import LOADED, PRIVATE, Host, NamespaceHost, recovery, remote, runner, signals
+from harness.hosts import LOADED, PRIVATE, Host, NamespaceHost, recovery, runner, signals
 from harness.hosts.footprint import module_name
 from harness.hosts.journal import Journal
 from harness.hosts.runner import last_lines
@@ -28,7 +28,7 @@ from harness.model.errors import CommandFailed, HarnessError, HostLost, Interrup
 from harness.network import interfaces
 from harness.network.paths import pppoe
 from harness.observe import hops
-from harness.parse.hosts import LOCAL, parse_address
+from harness.parse.hosts import parse_address
 from harness.results import planned, probe_store
 from harness.results.events import Emit, Ended, Failed, Phase, writer
 from harness.results.store import RunFolder
@@ -37,7 +37,9 @@ from harness.runs.cells import CellComposer
 from harness.runs.columns import Hosts
 from harness.runs.prober import Prober, questions
 from harness.storage import transports
+from harness.testbeds import participants
 from harness.testbeds.heartbeat import beating
+from harness.testbeds.participants import Participant
 
 TMPFS = (str(PRIVATE), "/run/netns")
 INTERRUPTED = 130
@@ -101,23 +103,15 @@ def hosts(plan: Plan, folder: RunFolder, emit: Emit) -> Iterator[Hosts]:
         if machines is None:
             # All in one network namespace, because open-iscsi knows no other; each has links of its own.
             count = max((column.initiators for column in plan.columns), default=1)
-            near = tuple(map(NamespaceHost, _names(count)))
+            near = tuple(map(NamespaceHost, participants.names("initiator", count)))
             yield Hosts(target=NamespaceHost("target"), initiators=near, hops=between)
             return
 
-        def reach(text: str, role: str, name: str) -> Host:
-            if plan.traits.boots_kernels and text == LOCAL:
+        def reach(machine: Participant) -> Host:
+            name = machine.name
+            if plan.traits.boots_kernels and machine.address.is_local:
                 return NamespaceHost(name)
-            host = stack.enter_context(
-                remote.connect(
-                    parse_address(text, role),
-                    role=role,
-                    name=name,
-                    run_id=plan.run_id,
-                    log=folder.path / f"{name}.log",
-                    private=transports.private_folders(role),
-                )
-            )
+            host = stack.enter_context(machine.reached(plan.run_id, folder.path / f"{name}.log"))
             removed, failed = host.recovered
             for what in removed:
                 emit(Phase(f"removed on the {name}, left by an earlier run: {what}"))
@@ -126,25 +120,19 @@ def hosts(plan: Plan, folder: RunFolder, emit: Emit) -> Iterator[Hosts]:
             if plan.traits.has_machines:
                 from harness.testbeds import doctor  # here, because its import takes its time in the lab
 
-                doctor.require(host, role, plan)
+                doctor.require(host, machine.role, plan)
             return host
 
         # The initiators first: a session that a killed run left can be ended only while its target is still
         # there.
-        asked = machines.initiators
-        initiators = tuple(
-            reach(text, "initiator", name) for text, name in zip(asked, _names(len(asked)), strict=True)
-        )
-        target = reach(machines.target, "target", "target")
+        named, *others = participants.machines(machines.target, machines.initiators)
+        initiators = tuple(map(reach, others))
+        target = reach(named)
         for link in plan.links.values():
             if link.interface is not None:
                 for initiator in initiators:
                     interfaces.check(initiator, target, link)
         yield Hosts(target=target, initiators=initiators, hops=between)
-
-
-def _names(initiators: int) -> list[str]:
-    return ["initiator", *(f"initiator{number}" for number in range(2, initiators + 1))]
 
 
 def prepare(plan: Plan, taking_part: Hosts) -> dict[str, RequirementError]:

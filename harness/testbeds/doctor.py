@@ -26,7 +26,7 @@ from harness.model.units import format_size
 from harness.network import links
 from harness.network.paths import switches
 from harness.observe import counters, hops
-from harness.parse.hosts import HostAddress, parse_address
+from harness.parse.hosts import HostAddress
 from harness.parse.profiles import data_folder
 from harness.protection import kinds
 from harness.storage import backing, transports
@@ -37,6 +37,7 @@ from harness.testbeds.lab.boot import sandbox
 from harness.testbeds.lab.boot.scratch import DISK_FOLDERS, MEMORY_FOLDERS, MIB, roomy_folder
 from harness.testbeds.lab.kernels import ciphers, kernel
 from harness.testbeds.lab.kernels import source as sources
+from harness.testbeds.participants import Participant
 from harness.testbeds.requirements import (
     ALWAYS,
     Asked,
@@ -269,26 +270,6 @@ def _host_finding(facts: MachineFacts) -> Finding:
 # The machines of a run
 
 
-@dataclass(frozen=True, kw_only=True)
-class Participant:
-    """A machine that takes part: its role (``target``, ``initiator``), its name in a run, and its address."""
-
-    role: str
-    name: str
-    address: HostAddress
-
-
-def machines(target: str | None, initiators: Sequence[str]) -> list[Participant]:
-    """The machines that ``--target`` and ``--initiator`` name. UsageError if an address is not valid."""
-    texts = ([("target", target)] if target else []) + [("initiator", text) for text in initiators]
-    found: list[Participant] = []
-    for role, text in texts:
-        number = sum(machine.role == role for machine in found) + 1
-        name = role if number == 1 else f"{role}{number}"
-        found.append(Participant(role=role, name=name, address=parse_address(text, role)))
-    return found
-
-
 def machine_findings(taking_part: Sequence[Participant], asked: Asked = AS_BY_DEFAULT) -> Iterator[Finding]:
     """Check everything that the machines need for what is asked for, and try what is there.
 
@@ -332,14 +313,7 @@ def _try_out(machine: Participant, facts: MachineFacts, asked: Asked) -> Iterato
     try:
         with (
             tempfile.TemporaryDirectory(prefix="harness-") as folder,
-            remote.connect(
-                machine.address,
-                role=machine.role,
-                name=machine.name,
-                run_id="harness doctor",
-                log=Path(folder, "log"),
-                private=transports.private_folders(machine.role),
-            ) as host,
+            machine.reached("harness doctor", Path(folder, "log")) as host,
         ):
             outcomes = list(selftest.of(host, machine.role, Path(folder), asked))
     except HarnessError as error:

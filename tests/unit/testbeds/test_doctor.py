@@ -22,10 +22,11 @@ from harness.parse.profiles import data_folder
 from harness.planning.plan import make_plan
 from harness.planning.request import RunRequest
 from harness.testbeds import doctor, requirements, selftest
-from harness.testbeds.doctor import Participant, judge, machine_findings, machines, require
+from harness.testbeds.doctor import judge, machine_findings, require
 from harness.testbeds.lab import boot
 from harness.testbeds.lab.kernels import ciphers, kernel
 from harness.testbeds.lab.kernels import source as sources
+from harness.testbeds.participants import Participant, machines
 from harness.testbeds.requirements import Asked, asked_for, parse_facts
 from harness.testbeds.selftest import SelftestOutcome
 from tests.unit.agents import agent_source

@@ -140,27 +140,26 @@ def prepare(plan: Plan, taking_part: Hosts) -> dict[str, RequirementError]:
 
     RequirementError names every module that a kernel lacks, if every column needs one of them.
     """
-    wanted, of_transports = modules.of(plan), modules.of_transports(plan)
+    # By transport; first what all columns need.
+    needs: dict[str, Mapping[str, Sequence[str]]] = {"": modules.of(plan), **modules.of_transports(plan)}
     roles = {host: "target" if host is taking_part.target else "initiator" for host in taking_part.all}
     needed: dict[object, tuple[Host, list[str]]] = {}
     for host, role in roles.items():  # several may share a kernel
         names = needed.setdefault(host.kernel, (host, []))[1]
-        names += wanted[role]
-        names += itertools.chain.from_iterable(needs[role] for needs in of_transports.values())
+        names += itertools.chain.from_iterable(each[role] for each in needs.values())
     absent = {kernel: _absent(host, names) for kernel, (host, names) in needed.items()}
-
-    def lacking(needs: Mapping[str, Sequence[str]], purpose: str = "") -> RequirementError | None:
-        """Of the first host that lacks any of these."""
+    hint = "run in the lab with --testbed lab, or install a kernel that has these modules"
+    if plan.setting.lab_kernel is LabKernel.DEBIAN:
+        hint = "the lab's own kernel has them: harness kernel build, then --lab-kernel own"
+    unavailable: dict[str, RequirementError] = {}
+    for name, each in needs.items():
+        purpose = f" for {TRANSPORTS[name]}" if name else ""
         for host, role in roles.items():
-            if missing := [module_name(name) for name in needs[role] if name in absent[host.kernel]]:
-                return _lacking(host, missing, purpose, plan)
-        return None
-
-    if error := lacking(wanted):
-        raise error
-    found = {name: lacking(needs, f" for {TRANSPORTS[name]}") for name, needs in of_transports.items()}
-    unavailable = {name: error for name, error in found.items() if error is not None}
-    if unavailable and unavailable.keys() == set(plan.transports):
+            missing = [module_name(module) for module in each[role] if module in absent[host.kernel]]
+            if missing and name not in unavailable:
+                text = f"the {host.name}'s kernel lacks {', '.join(missing)}{purpose}"
+                unavailable[name] = RequirementError(text, hint=hint)
+    if unavailable and ("" in unavailable or unavailable.keys() == set(plan.transports)):
         raise next(iter(unavailable.values()))
     return unavailable
 
@@ -181,13 +180,6 @@ def _absent(host: Host, names: Sequence[str]) -> set[str]:
 def _has(host: Host, module: str) -> bool:
     how = ["-n"] if module in modules.ONLY_LOOKED_FOR else []
     return host.run(["modprobe", *how, *module.split()], check=False).status == 0
-
-
-def _lacking(host: Host, names: Sequence[str], purpose: str, plan: Plan) -> RequirementError:
-    hint = "run in the lab with --testbed lab, or install a kernel that has these modules"
-    if plan.setting.lab_kernel is LabKernel.DEBIAN:
-        hint = "the lab's own kernel has them: harness kernel build, then --lab-kernel own"
-    return RequirementError(f"the {host.name}'s kernel lacks {', '.join(names)}{purpose}", hint=hint)
 
 
 def execute(folder: RunFolder, journal: Journal, emit: Emit) -> None:

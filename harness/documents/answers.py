@@ -28,7 +28,7 @@ from harness.parse.references import Ask, LinkChange, LinkMost, LinkSteps, PathR
 from harness.results.probe_records import ProbeRecord
 from harness.table.notes import DISTURBED_SIGN
 from harness.table.options import Table, TableCell, TableColumn
-from harness.table.views import TOLERANCE, TOLERANCE_POINTS, View, build, differ, setting_of, unit_of
+from harness.table.views import TOLERANCE, TOLERANCE_POINTS, View, build, differ, unit_of
 from harness.table.views.grid import Grid, GridColumn
 
 MB_S = "MB/s"
@@ -207,7 +207,7 @@ def _probed(ask: Ask, reference: PathReference, records: Sequence[ProbeRecord], 
     """What the reference's view of these records says, which are of one clock."""
     if not records:
         return Figures(why="there are no figures")
-    if len({setting_of(record) for record in records}) > 1:
+    if len({record.setting.distinct for record in records}) > 1:
         return Figures(why="they come from several testbeds or kernels: name the runs of one")
     found, failed, by = dict[str, float](), list[Figures](), 1.0
     for link in ask.links:

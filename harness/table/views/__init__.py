@@ -5,7 +5,7 @@ from harness.model.probing import View
 from harness.table.views.counters import build as build_counters
 from harness.table.views.grid import render
 from harness.table.views.scale import build as build_scale
-from harness.table.views.tables import TOLERANCE, TOLERANCE_POINTS, build, differ, setting_of, unit_of
+from harness.table.views.tables import TOLERANCE, TOLERANCE_POINTS, build, differ, unit_of
 
 __all__ = [
     "TOLERANCE",
@@ -16,6 +16,5 @@ __all__ = [
     "build_scale",
     "differ",
     "render",
-    "setting_of",
     "unit_of",
 ]

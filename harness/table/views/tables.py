@@ -16,10 +16,10 @@ from harness.analysis import disturbance
 from harness.model import (
     PROTECTION_OFF,
     UNENCRYPTED,
-    Clock,
     Column,
     IpsecMode,
     Record,
+    Setting,
     TestbedKind,
     is_unencrypted,
 )
@@ -57,25 +57,27 @@ def differ(key: str, one: float, other: float, tolerance: float = TOLERANCE) -> 
     return abs(one - other) > tolerance * max(one, other)
 
 
-VIRTUAL = ", virtual"
-"""In the name of a place (``setting_of``) where time is virtual."""
-
-
 def build(view: View, records: Sequence[ProbeRecord], reference: PathReference | None = None) -> Grid:
     """The table of a view. Without a record that it could show, it has no rows."""
     notes = Footnotes()
     records = [record for record in records if record.probe.FIGURES]
     found = _groups(records)
     several = [ROWS[view]] if view in ROWS else []
-    labels = ("Link", *several, "IPsec", *(["Testbed"] if any(len(key) > 2 for key in found) else []))
+    places = {setting for _, _, setting in found}
+    labels = ("Link", *several, "IPsec", *(["Testbed"] if len(places) > 1 else []))
     fields = _fields(view)
-    rows = [
-        GridRow(labels=(link, *([name] if several else []), *rest), entries=_marked_once(entries))
-        for (link, *rest), group in found.items()
+    shown = [
+        (setting, (link, *([name] if several else []), protection), _marked_once(entries))
+        for (link, protection, setting), group in found.items()
         for name, made in _rows(group, view).items()
         if (entries := _entries(made, view, fields, notes))
     ]
-    rows, lab_limited = _signed(rows)
+    shown, lab_limited = _signed(shown)
+    # If all are of one place, only the notes name it.
+    rows = [
+        GridRow(labels=(*path, setting.name) if len(places) > 1 else path, entries=entries)
+        for setting, path, entries in shown
+    ]
     if reference is not None:
         rows += [
             GridRow(
@@ -96,50 +98,45 @@ def build(view: View, records: Sequence[ProbeRecord], reference: PathReference |
     )
 
 
-def _signed(rows: Sequence[GridRow]) -> tuple[list[GridRow], list[str]]:
+_Shown = tuple[Setting, tuple[str, ...], dict[str, GridCell]]
+"""A row: where it was measured, its other labels, and its entries."""
+
+
+def _signed(rows: Sequence[_Shown]) -> tuple[list[_Shown], list[str]]:
     """The rows with a sign at each figure of the lab's that is another one in virtual time, where processors
     cost nothing; and what to say of that."""
-    virtual = {row.labels[:-1]: row.entries for row in rows if VIRTUAL in row.labels[-1]}
+    virtual = {path: entries for setting, path, entries in rows if setting.is_virtual}
 
-    def signed(row: GridRow, key: str, entry: GridCell) -> GridCell:
-        place, other = row.labels[-1], virtual.get(row.labels[:-1], {}).get(key, NOTHING)
-        is_lab = place.startswith(TestbedKind.LAB) and VIRTUAL not in place
-        if not is_lab or entry.sign or unit_of(key) is None or None in (entry.value, other.value):
+    def signed(entry: GridCell, key: str, other: GridCell) -> GridCell:
+        if entry.sign or unit_of(key) is None or entry.value is None or other.value is None:
             return entry
-        is_own = differ(key, entry.value or 0.0, other.value or 0.0)
+        is_own = differ(key, entry.value, other.value)
         return msgspec.structs.replace(entry, sign=LAB_SIGN if is_own else "")
 
-    found = [
-        msgspec.structs.replace(row, entries={k: signed(row, k, each) for k, each in row.entries.items()})
-        for row in rows
-    ]
+    found = []
+    for setting, path, entries in rows:
+        if setting.testbed is TestbedKind.LAB and not setting.is_virtual:
+            ideal = virtual.get(path, {})
+            entries = {key: signed(each, key, ideal.get(key, NOTHING)) for key, each in entries.items()}
+        found.append((setting, path, entries))
     note = (
         f"{LAB_SIGN}: the lab limits this: links and protocols alone have that of the row in virtual time, "
         "so the lab's one processor made the difference."
     )
-    is_any = any(entry.sign == LAB_SIGN for row in found for entry in row.entries.values())
+    is_any = any(entry.sign == LAB_SIGN for _, _, entries in found for entry in entries.values())
     return found, [note] if is_any else []
 
 
-def _groups(records: Iterable[ProbeRecord]) -> dict[tuple[str, ...], list[ProbeRecord]]:
+def _groups(records: Iterable[ProbeRecord]) -> dict[tuple[str, str, Setting], list[ProbeRecord]]:
     """The records of each path. Figures of different testbeds, clocks and kernels are never mixed."""
-    found: dict[tuple[str, ...], list[ProbeRecord]] = {}
+    found: dict[tuple[str, str, Setting], list[ProbeRecord]] = {}
     for record in records:
         emulated = " (emulated)" if record.emulated else ""
         is_open = bool(record.column.protection) and is_unencrypted(record.encrypts, record.agreed)
         protection = protection_of(record.column, is_unencrypted=is_open)
-        key = (f"{record.column.link}{emulated}", protection, setting_of(record))
+        key = (f"{record.column.link}{emulated}", protection, record.setting.distinct)
         found.setdefault(key, []).append(record)
-    places = {key[2] for key in found}
-    # If all are of one place, only the notes name it.
-    return found if len(places) > 1 else {key[:2]: group for key, group in found.items()}
-
-
-def setting_of(record: ProbeRecord) -> str:
-    """Where a probe was made: testbed, clock and kernel."""
-    place = record.setting.testbed + ("" if record.setting.clock is Clock.REAL else VIRTUAL)
-    place += ", own kernel" if record.setting.is_own else ""
-    return place + (f" {record.setting.release}" if record.setting.release else "")
+    return found
 
 
 def protection_of(column: Column, *, is_unencrypted: bool) -> str:

@@ -15,19 +15,19 @@ from __future__ import annotations
 
 import itertools
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from harness.analysis.stats import Difference
 from harness.explain import published
-from harness.model import Clock, TestbedKind
+from harness.model import TestbedKind
 from harness.model.lines import counted
 from harness.parse.profiles import load_link
 from harness.parse.references import Ask, LinkChange, LinkMost, LinkSteps, PathReference, Reference
 from harness.results.probe_records import ProbeRecord
 from harness.table.notes import DISTURBED_SIGN
-from harness.table.options import Table, TableCell, TableColumn
+from harness.table.options import Table, TableCell
 from harness.table.views import TOLERANCE, TOLERANCE_POINTS, View, build, differ, unit_of
 from harness.table.views.grid import Grid, GridColumn
 
@@ -118,7 +118,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 def of_paths(reference: PathReference, records: Sequence[ProbeRecord]) -> list[Answer]:
     """An answer to each question about paths, in the reference's order."""
     real, virtual = (
-        [r for r in records if (r.setting.clock is Clock.REAL) is is_real] for is_real in (True, False)
+        [r for r in records if r.setting.is_virtual is is_virtual] for is_virtual in (False, True)
     )
     is_lab = all(record.setting.testbed is TestbedKind.LAB for record in real)
     headings = {field.key: _heading(field) for field in build(View(reference.view), []).fields}
@@ -156,15 +156,11 @@ def of_matrix(reference: Reference, table: Table | None) -> list[Answer]:
         origins = Origins(
             title=reference.title,
             published=_of_reference(ask, reference, noise),
-            measured=_of_cells(ask, table, lambda column: _clock(column) == Clock.REAL),
-            virtual=_of_cells(ask, table, lambda column: _clock(column) not in (None, Clock.REAL)),
+            measured=_of_cells(ask, table, is_virtual=False),
+            virtual=_of_cells(ask, table, is_virtual=True),
         )
         answers.append(_answer(ask, origins, f"{ask.what}, in %"))
     return answers
-
-
-def _clock(column: TableColumn) -> str | None:
-    return column.setting.clock if column.setting is not None else None
 
 
 def _is_shown(ask: Ask, figures: Sequence[float], tolerance: float) -> bool:
@@ -262,9 +258,13 @@ def _parts(rows: Mapping[str, tuple[float, ...]]) -> dict[str, float]:
     return {row: 100 * of / compared_with for row, (of, compared_with) in rows.items() if compared_with}
 
 
-def _of_cells(ask: LinkChange, table: Table | None, is_of: Callable[[TableColumn], bool]) -> Figures:
+def _of_cells(ask: LinkChange, table: Table | None, *, is_virtual: bool) -> Figures:
     """The figures of the columns of one clock. Their ratio is the table's, within blocks."""
-    columns = [] if table is None else [n for n, column in enumerate(table.columns) if is_of(column)]
+    columns = [
+        n
+        for n, column in enumerate(table.columns if table is not None else ())
+        if column.setting is not None and column.setting.is_virtual is is_virtual
+    ]
     if table is None or not columns:
         return Figures(why="there are no figures")
     if len({table.columns[n].setting for n in columns}) > 1:

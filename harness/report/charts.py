@@ -172,10 +172,7 @@ def _bars_of(row: TableRow, cells: Sequence[tuple[ColumnFacts, TableCell | None]
     lines, names, figures, whiskers, cuts = [], [], [], [], []
     for place, (fact, cell) in enumerate(cells):
         y = TOP + _BAR * place
-        if cell is None:
-            value_text = "not measured"
-        else:
-            value_text = marked_value(cell, metric) if cell.value is not None else cell.status.upper()
+        value_text = "not measured" if cell is None else marked_value(cell, metric)
         label = draw.shortened(
             f"{fact.origin.sign} {fact.name}", draw.fits(WIDTH - 4 * _EDGE) - len(value_text)
         )

@@ -16,7 +16,7 @@ from harness.model import LinkProfile, Plan, Record
 from harness.model.choices import Choice
 from harness.model.lines import listed
 from harness.report.conclusion import Conclusion, answers
-from harness.results.columns import CellKey, by_column, in_order
+from harness.results.columns import CellKey, by_column
 from harness.results.measured import Measured
 from harness.results.store import RunFolder
 from harness.table import Metric, Options, build
@@ -135,17 +135,14 @@ def load(paths: Sequence[Path]) -> LoadedResults:
 def columns(results: LoadedResults, table: Table) -> list[ColumnFacts]:
     """The measured columns of a table of ``results``, in its order."""
     samples = by_column(results.records)
-    runs = results.runs
-    keys = in_order(samples, [results.plans[run] for run in runs if run in results.plans])
-    measured = [column for column in table.columns if column.setting is not None]
-    alike = len({column.setting for column in measured}) == 1
+    alike = len({column.setting for column in table.columns if column.key}) == 1
     facts = []
-    for place, (key, column) in enumerate(zip(keys, measured, strict=True)):
+    for place, column in enumerate(table.columns):
+        if (key := column.key) is None:
+            continue
         found = [record for cell in samples[key].values() for record in cell]
         plans = [results.plans[run] for run in dict.fromkeys(r.run_id for r in found) if run in results.plans]
         name = key.column.link
-        link = next((plan.links[name] for plan in plans if name in plan.links), None)
-        virtual = any(record.setting.clock != "real" for record in found)
         emulated = any(record.emulated or record.setting.disk for record in found)
         memory = key.column.is_local and column.is_memory
         real = Origin.MEMORY if memory else Origin.EMULATED if emulated else Origin.MEASURED
@@ -153,10 +150,10 @@ def columns(results: LoadedResults, table: Table) -> list[ColumnFacts]:
             ColumnFacts(
                 column=column,
                 place=place,
-                name=column.label.removeprefix(column.heading[0]).strip() if alike else column.label,
-                origin=Origin.VIRTUAL if virtual else real,
+                name=column.name if alike else column.label,
+                origin=Origin.VIRTUAL if key.setting.is_virtual else real,
                 samples=samples[key],
-                link=link,
+                link=next((plan.links[name] for plan in plans if name in plan.links), None),
             )
         )
     return facts

@@ -16,6 +16,7 @@ import msgspec
 
 from harness.model import TRANSPORTS, Plan
 from harness.model.escape import as_json, for_page
+from harness.model.lines import listed
 from harness.model.protections import protocol
 from harness.report import charts, content, draw, paths
 from harness.report.charts import Chart, ChartKind
@@ -317,7 +318,8 @@ def _table(table: Table, facts: Sequence[ColumnFacts], prefix: str) -> str:
         f'<li id="{prefix}r{n}">[{n}] {for_page(text)}</li>' for n, text in enumerate(table.footnotes, 1)
     )
     doubts = "".join(
-        f'<li id="{prefix}w{n}">⚠{n} {for_page(text)} <small>({for_page(_listed(cells))})</small></li>'
+        f'<li id="{prefix}w{n}">⚠{n} {for_page(text)} '
+        f"<small>({for_page(listed(cells, 8, '; '))})</small></li>"
         for n, (text, cells) in enumerate(warnings.items(), 1)
     )
     notes = "".join(f"<li>{for_page(note)}</li>" for note in table.notes if not _of_warnings(note))
@@ -342,10 +344,6 @@ def _listed_marks(marks: Sequence[str]) -> str:
 def _of_warnings(note: str) -> bool:
     """Whether a note of the table is about warnings: the page has a complete list of its own for these."""
     return note.startswith("Warning (") or note.endswith(": see --format json.")
-
-
-def _listed(cells: Sequence[str]) -> str:
-    return "; ".join(cells) if len(cells) <= 8 else f"{'; '.join(cells[:8])} and {len(cells) - 8} more cells"
 
 
 def _heading(fact: ColumnFacts) -> str:

@@ -377,19 +377,12 @@ def render(found: Comparison, format: CompareFormat = CompareFormat.PLAIN, width
 
 
 def _line(cell: ComparedCell, metric: Metric) -> list[str]:
-    ratio = cell.ratio
     values = ["—" if value is None else number(value, metric) for value in (cell.a, cell.b)]
-    if ratio is None:
-        return [cell.name, *values, "—", "—", f"{cell.n_a} + {cell.n_b}", cell.verdict]
-    bounded = ratio.low is not None and ratio.high is not None
-    return [
-        cell.name,
-        *values,
-        f"{ratio.ratio:.3f}",
-        f"{ratio.low:.3f} to {ratio.high:.3f}" if bounded else "—",
-        f"{ratio.n_a} + {ratio.n_b}",
-        cell.verdict,
-    ]
+    counting, shown, interval = cell.ratio or cell, "—", "—"
+    if ratio := cell.ratio:
+        shown = f"{ratio.ratio:.3f}"
+        interval = "—" if ratio.low is None else f"{ratio.low:.3f} to {ratio.high:.3f}"
+    return [cell.name, *values, shown, interval, f"{counting.n_a} + {counting.n_b}", cell.verdict]
 
 
 _OF_CELL = ("n_a", "n_b", "a", "b", "verdict", "reason", "is_disturbed")

@@ -82,18 +82,14 @@ class TableColumn(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TableCell(msgspec.Struct, frozen=True, kw_only=True):
-    """``value`` is the median of the ``n`` samples that count, out of ``repeats``; None if none counts.
+    """What ``printed.PrintedCell`` describes, and what only other views show.
 
     ``low`` and ``high`` are as in ``stats.Summary``; ``spread`` is a part of the value. Ratios are medians of
-    the ratios within blocks (the same repeat of the same run), and ``difference_from_no_ipsec`` is what
-    ``stats.difference`` says about them. ``within_blocks`` are these ratios: to the same link without
-    protection or, in a column without any, to the local disk. ``proof`` adds up ``Proof`` over the repeats
-    behind the value, or over all repeats if there is no value. ``disturbed`` is the largest part that other
-    programs took of one of the repeats behind the value (None: unknown). ``is_disturbed``: that is too much
-    for the value to be used, and ``cause`` says who took it. Instead of a ratio, such a cell has ``bounds``:
-    between which two that of ``within_blocks`` would be undisturbed. ``blocks`` are the values behind it,
-    each with the most that it would be undisturbed. ``is_lab_limited``: the lab limits it, and not the link
-    that it imitates, as ``explain`` says. ``mark`` is the number of the cell's footnote.
+    the ratios within blocks, and ``difference_from_no_ipsec`` is what ``stats.difference`` says about them.
+    ``within_blocks`` are these ratios: to the same link without protection or, in a column without any, to
+    the local disk. ``blocks`` are the values behind the cell's, each with the most that it would be
+    undisturbed. ``cause`` says who disturbed it; instead of a ratio it then has ``bounds``, between which
+    two that of ``within_blocks`` would be undisturbed. ``mark`` is the number of the cell's footnote.
     """
 
     status: Status

@@ -199,7 +199,7 @@ def test_every_warning_is_listed_once_and_marked_in_its_cells() -> None:
     page = Page(render(results(found)))
     said = "".join(page.text)
     assert all(said.count(f"doubt {n:02} (") == len(METRICS) for n in range(15))  # one of each metric
-    assert "and 7 more cells" in said
+    assert "and 7 more)" in said
     assert "--format json" not in said
     marks = [a["href"] for tag, a in page.tags if tag == "a" and (a["href"] or "").startswith("#m0w")]
     assert len(marks) == 2 * 15

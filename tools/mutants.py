@@ -4,8 +4,8 @@
     python tools/mutants.py harness/analysis/stats.py tests/unit/analysis/test_stats.py
 
 Each mutant is tried in a fork, without a new interpreter: a second each. It prints those that survive, as
-differences. Of the other operators that can stand at one place, two are tried. Annotations, imports and heads
-of classes are left as they are.
+differences. Of the other operators that can stand at one place, two are tried. Annotations, imports, heads of
+classes with their decorators, and ``strict`` of zip() are left as they are.
 """
 
 from __future__ import annotations
@@ -88,6 +88,10 @@ def _left_alone(tree: ast.Module) -> Iterator[tuple[int, int]]:
             yield from _places(node)
         elif isinstance(node, ast.ClassDef):
             yield from ((node.lineno, column) for column in range(node.col_offset, 200))
+            for decorator in node.decorator_list:
+                yield from _places(decorator)
+        elif isinstance(node, ast.keyword) and node.arg == "strict":
+            yield from _places(node.value)
         elif isinstance(node, ast.AnnAssign | ast.arg) and node.annotation:
             yield from _places(node.annotation)
         elif isinstance(node, ast.FunctionDef) and node.returns:

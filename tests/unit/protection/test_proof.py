@@ -745,14 +745,21 @@ def test_what_waits_in_a_queue_is_waited_for(monkeypatch: pytest.MonkeyPatch) ->
     before, after = cell.snapshots()
     due = OLD // ONE_IN * ONE_IN + ONE_IN
     late = Looks([Seen(), Seen()], [Seen(), Seen()], [Seen(numbers={OUT_SPI: {due}}), Seen(cleartext=1)])
+    now_s = [100.0]
+
+    def sleep(seconds: float) -> None:
+        now_s[0] += seconds
+
+    def monotonic() -> float:
+        sleep(1e-6)
+        return now_s[0]
+
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=monotonic, sleep=sleep))
     seen = collect(watched(protection(), captures=late), before, after)
     assert seen == [Seen(numbers={OUT_SPI: {due}}), Seen(cleartext=1)]
     assert late.looks == []
-    now_s = [100.0]
-    clock = SimpleNamespace(
-        monotonic=lambda: now_s[0], sleep=lambda seconds: now_s.append(now_s.pop() + seconds)
-    )
-    monkeypatch.setattr(module, "time", clock)
+    assert now_s[0] < 100.1, "and no longer"
+    now_s[0] = 100.0
     slow = dataclasses.replace(link(), profile=msgspec.structs.replace(WIRED, delay_us=250_000.0))
     never = watched(protection(), captures=Looks(), path=slow)
     assert collect(never, before, after) == [Seen(), Seen()], "but not for ever"
@@ -1008,7 +1015,9 @@ REPORT = WitnessReport(before=DEV, states=STATES, after=DEV.replace("1000", "200
 def test_esp_is_counted_for_longer_than_the_interfaces(begins: bool, counted: int) -> None:
     """Where a cell begins its interfaces are read last, where it ends first."""
     guard = protection(witnesses=Witnesses(initiator=FakeWitness(REPORT), target=FakeWitness(REPORT)))
-    near = snapshot(watched(guard), begins=begins).initiator
+    world = World()
+    near = snapshot(watched(guard, path=link(world=world)), begins=begins).initiator
+    assert world.commands == [], "ss is asked only where others use the link"
     assert near == EndCounters(
         traffic=InterfaceCounters(rx_bytes=counted, rx_packets=10, tx_bytes=30, tx_packets=3),
         retransmits=5,

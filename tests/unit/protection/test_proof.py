@@ -983,15 +983,6 @@ class Files(World):
         return {"/proc/net/dev": PROC_NET_DEV, "/proc/net/snmp": PROC_NET_SNMP}[path]
 
 
-def test_counts_of_ipv6_are_added_to_those_of_ipv4() -> None:
-    """Their lines are /proc/net/snmp6's, which a witness appends."""
-    more = "Ip6FragOKs 1\nIp6FragCreates    \t6\nIp6ReasmReqds 9\nIp6ReasmOKs 2\nIcmp6InMsgs 77\n"
-    witness = FakeWitness(msgspec.structs.replace(REPORT, snmp=SNMP + more))
-    guard = protection(witnesses=Witnesses(initiator=witness, target=witness))
-    near = snapshot(watched(guard), begins=True).initiator
-    assert (near.fragments_sent, near.fragments_received, near.retransmits) == (6 + 5, 6 + 7, 5)
-
-
 def test_without_ipsec_files_are_read_and_nobody_is_asked() -> None:
     world = Files()
     now = snapshot(watched(path=link(world=world)), begins=True)
@@ -1009,6 +1000,22 @@ def test_an_interface_that_is_gone_has_carried_nothing() -> None:
 SNMP = "Ip: FragOKs FragCreates ReasmReqds ReasmOKs\nIp: 3 9 8 2\nTcp: RetransSegs\nTcp: 5\n"
 STATES = (association(OUT_SPI, NEAR, FAR, 10),)
 REPORT = WitnessReport(before=DEV, states=STATES, after=DEV.replace("1000", "2000"), snmp=SNMP)
+SNMP6 = "Ip6FragOKs 1\nIp6FragCreates    \t6\nIp6ReasmReqds 9\nIp6ReasmOKs 2\nIcmp6InMsgs 77\n"
+
+
+@pytest.mark.parametrize(
+    ("snmp", "sent", "received", "retransmits"),
+    [(SNMP, 6, 6, 5), (SNMP + SNMP6, 6 + 5, 6 + 7, 5), (SNMP6, 5, 7, 0), ("", 0, 0, 0)],
+    ids=["IPv4", "both", "IPv6", "none"],
+)
+def test_counts_of_ipv6_are_added_to_those_of_ipv4(
+    snmp: str, sent: int, received: int, retransmits: int
+) -> None:
+    """Their lines are /proc/net/snmp6's, which a witness appends."""
+    witness = FakeWitness(msgspec.structs.replace(REPORT, snmp=snmp))
+    guard = protection(witnesses=Witnesses(initiator=witness, target=witness))
+    near = snapshot(watched(guard), begins=True).initiator
+    assert (near.fragments_sent, near.fragments_received, near.retransmits) == (sent, received, retransmits)
 
 
 @pytest.mark.parametrize(("begins", "counted"), [(True, 2000), (False, 1000)])

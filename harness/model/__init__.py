@@ -676,6 +676,10 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         found = (column.transport for column in self.columns)
         return tuple(dict.fromkeys(name for name in found if name is not None))
 
+    def parameters_of(self, transport: str) -> dict[str, str]:
+        """The parameters on which the ends of every session of a transport must agree."""
+        return self.iscsi if transport == ISCSI else {}
+
     @property
     def traits(self) -> Traits:
         """What its testbed is. KeyError if its kind has no machines and the plan has, or the other way."""

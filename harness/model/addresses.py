@@ -27,9 +27,6 @@ LINK_BITS: dict[Family, int] = {IPV4: 24, IPV6: 64}
 PAIR_BITS: dict[Family, int] = {IPV4: 30, IPV6: 126}
 """Prefix length of a network for two."""
 
-HOST_BITS: dict[Family, int] = {IPV4: 32, IPV6: 128}
-"""Prefix length of a single address."""
-
 ANY: dict[Family, str] = {IPV4: "0.0.0.0/0", IPV6: "::/0"}
 """All addresses, as a network."""
 
@@ -67,7 +64,7 @@ def family_of(address: str) -> Family:
 
 def alone(address: str) -> str:
     """The network that has only this address."""
-    return f"{address}/{HOST_BITS[family_of(address)]}"
+    return str(ipaddress.ip_network(address))
 
 
 def pair_of(address: str) -> str:

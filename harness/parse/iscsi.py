@@ -9,51 +9,42 @@ from dataclasses import dataclass
 from harness.model.errors import UsageError
 from harness.model.units import parse_size, shown, unknown_name
 
-_LARGEST_BYTES = 2**24 - 1
-"""RFC 7143, sections 13.12 to 13.14: the limit of every length."""
+_LEAST_BYTES, _MOST_BYTES = 512, 2**24 - 1
+"""RFC 7143, sections 13.12 to 13.14: the limits of every length."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Key:
-    """One parameter. ``node`` is open-iscsi's name of it (iscsid.conf), ``sysfs`` that of the negotiated
-    value.
-
-    ``least`` and ``most`` bound a number; without them the value is Yes or No.
+    """One parameter, a length in bytes or Yes or No. ``node`` is open-iscsi's name of it (iscsid.conf),
+    ``sysfs`` that of the negotiated value.
     """
 
     node: str
     sysfs: str
-    least: int = 0
-    most: int | None = None
+    is_length: bool
 
     def value(self, text: str) -> str | None:
         """``text`` as RFC 7143 writes it, with sizes such as 64K in bytes; None if it is out of range."""
-        if self.most is None:
+        if not self.is_length:
             word = text.capitalize()
             return word if word in ("Yes", "No") else None
         number = int(text) if re.fullmatch(r"[0-9]{1,9}", text) else parse_size(text)
-        return str(number) if self.least <= number <= self.most else None
+        return str(number) if _LEAST_BYTES <= number <= _MOST_BYTES else None
 
     @property
     def expected(self) -> str:
-        return "Yes or No" if self.most is None else f"{self.least} to {self.most}"
+        return f"{_LEAST_BYTES} to {_MOST_BYTES}" if self.is_length else "Yes or No"
 
 
 KEYS = {
-    "InitialR2T": Key(node="node.session.iscsi.InitialR2T", sysfs="initial_r2t"),
-    "ImmediateData": Key(node="node.session.iscsi.ImmediateData", sysfs="immediate_data"),
-    "FirstBurstLength": Key(
-        node="node.session.iscsi.FirstBurstLength", sysfs="first_burst_len", least=512, most=_LARGEST_BYTES
-    ),
-    "MaxBurstLength": Key(
-        node="node.session.iscsi.MaxBurstLength", sysfs="max_burst_len", least=512, most=_LARGEST_BYTES
-    ),
-    "MaxRecvDataSegmentLength": Key(
-        node="node.conn[0].iscsi.MaxRecvDataSegmentLength",
-        sysfs="max_recv_dlength",
-        least=512,
-        most=_LARGEST_BYTES,
-    ),
+    name: Key(node=f"node.{level}.iscsi.{name}", sysfs=sysfs, is_length=is_length)
+    for name, level, sysfs, is_length in (
+        ("InitialR2T", "session", "initial_r2t", False),
+        ("ImmediateData", "session", "immediate_data", False),
+        ("FirstBurstLength", "session", "first_burst_len", True),
+        ("MaxBurstLength", "session", "max_burst_len", True),
+        ("MaxRecvDataSegmentLength", "conn[0]", "max_recv_dlength", True),
+    )
 }
 
 

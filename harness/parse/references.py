@@ -70,7 +70,7 @@ class ReferenceColumn(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
         return () if self.ipsec == PROTECTION_OFF else (self.ipsec,)
 
 
-class _Published(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class _AnyReference(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What a document published, and what it asks."""
 
     name: str
@@ -81,7 +81,7 @@ class _Published(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     ask: tuple[Ask, ...]
 
 
-class Reference(_Published, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class Reference(_AnyReference, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A published matrix: for each workload one value per column, in ``unit``."""
 
     unit: Literal["MB/s"]
@@ -107,7 +107,7 @@ class Slower(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     links: dict[str, str]
 
 
-class PathReference(_Published, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class PathReference(_AnyReference, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Published figures of paths, for one of the views of ``harness table --view``."""
 
     view: str

@@ -20,7 +20,6 @@ from harness.analysis import disturbance, sanity
 from harness.analysis.schedule import Schedule
 from harness.hosts import Host
 from harness.model import (
-    ISCSI,
     LINK_LOCAL,
     PROTECTION_OFF,
     BackingKind,
@@ -395,7 +394,7 @@ class CellComposer(Composer):
             bound_to=path.initiator_iface if path.is_shared else None,
             read_only=plan.storage.shared_lun,
             tls=up.has_tls,
-            parameters=plan.iscsi if transport == ISCSI else {},
+            parameters=plan.parameters_of(transport),
         )
         try:
             session = stack.enter_context(self._transports[transport].attach(wanted))

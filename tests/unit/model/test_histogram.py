@@ -64,15 +64,3 @@ def test_order_and_grouping_of_merges_do_not_matter() -> None:
     assert merge(reversed(parts)) == at_once
     assert merge([merge(parts[:2]), merge(parts[2:])]) == at_once
     assert merge([]) == Histogram()
-
-
-@pytest.mark.parametrize("q", [0, -1, 100.1, float("nan"), float("inf")])
-def test_a_percentile_is_of_a_hundred(q: float) -> None:
-    with pytest.raises(ValueError, match="percentile"):
-        Histogram({1: 1}).percentiles_ns([q])[0]
-
-
-def test_nothing_can_be_said_of_no_ios() -> None:
-    with pytest.raises(ValueError, match="no I/Os"):
-        Histogram().percentiles_ns([50])[0]
-    assert Histogram().count == 0

@@ -300,6 +300,14 @@ def test_what_went_through_esp_is_proved() -> None:
     )
 
 
+def test_without_a_retransmission_there_is_none() -> None:
+    guard = protection()
+    before, after = Cell().snapshots(guard)
+    same = Snapshot(*(dataclasses.replace(end, retransmits=3) for end in after))
+    proof, _ = judge(watched(guard), before, same, [Seen(), Seen()], read_bytes=READ, write_bytes=WRITTEN)
+    assert proof.tcp_retransmits == 0
+
+
 @pytest.mark.parametrize("mode", list(IpsecMode))
 @pytest.mark.parametrize(
     "algorithms",
@@ -459,6 +467,8 @@ def test_where_the_framing_is_not_known_frames_are_counted_all_the_same() -> Non
 
 
 def test_over_a_radio_headers_are_longer() -> None:
+    """QoS data, CCMP, LLC with SNAP, and what aligns them (IEEE Std 802.11, 9.3.2.1)."""
+    assert module.RADIO_HEADER_BYTES == 26 + 8 + 8 + 2
     cell = Cell()
     for way in (cell.to_target, cell.to_initiator):
         way.frame_bytes += module.RADIO_HEADER_BYTES - 14

@@ -16,6 +16,7 @@ LARGEST = 2**63 - 1
 _NUMBER = r"([0-9]{1,30}(?:\.[0-9]{1,30})?)"
 _SIZE = re.compile(_NUMBER + r" ?(?:([KMGTP]?)|([KMGTP])iB|B)", re.ASCII | re.IGNORECASE)
 _DECIMAL_SIZE = re.compile(_NUMBER + r" ?([KMGTP])B", re.ASCII | re.IGNORECASE)
+_RATE = re.compile(_NUMBER + r" ?([KMGT]?)(?:bit/s)?", re.ASCII | re.IGNORECASE)
 _DURATION = re.compile(_NUMBER + r" ?(us|ms|s|m|h|d)?")
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 _SECONDS = {
@@ -66,6 +67,20 @@ def parse_size(text: str, *, what: str = "size") -> int:
     return int(size)
 
 
+def parse_rate_bit_s(text: str, *, what: str = "rate") -> int:
+    """Bit/s for ``2.5G``, ``100M``, ``64kbit/s``: K, M, G and T are powers of 1000, as of links.
+
+    UsageError for anything else, and for what is not a whole number of bit/s.
+    """
+    match = _RATE.fullmatch(text.strip(" "))
+    rate = Fraction(match[1]) * 1000 ** " KMGT".index((match[2] or " ").upper()) if match else None
+    if rate is None or rate.denominator != 1 or not 0 < rate <= LARGEST:
+        raise UsageError(
+            f"{what}: expected a number of bits per second, found {shown(text)}", hint="try 100M or 2.5G"
+        )
+    return int(rate)
+
+
 def parse_duration_s(text: str, *, what: str = "time") -> float:
     """Seconds for ``1.5s``, ``250ms``, ``2m``, ``1h``, ``1d``, ``20us`` or ``90`` (seconds).
 
@@ -105,6 +120,21 @@ def format_size(size_bytes: float) -> str:
             return f"{value:.4g} {unit}"
         value /= 1024
     return f"{value:.4g} PiB"
+
+
+def format_percent(part: float) -> str:
+    """``0.1%`` for 0.001; four significant digits. ValueError if negative or not finite."""
+    return f"{100 * _finite(part):.4g}%"
+
+
+def format_rate(bit_s: float) -> str:
+    """``2.5 Gbit/s``, ``100 Mbit/s``. ValueError if negative or not finite."""
+    value = _finite(bit_s)
+    for unit in ("bit/s", "kbit/s", "Mbit/s", "Gbit/s"):
+        if value < 999.95:
+            return f"{value:.4g} {unit}"
+        value /= 1000
+    return f"{value:.4g} Tbit/s"
 
 
 def format_duration(seconds: float) -> str:

@@ -1,19 +1,30 @@
-"""The modifiers after a link's name, separated by colons: ``wired:jumbo``, ``switched:3``,
-``openflow:flows``."""
+"""The modifiers after a link's name, separated by colons or commas: ``wired:jumbo``,
+``wired:rate=2.5G,rtt=5ms``, ``switched:3``, ``openflow:flows``."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import msgspec
 
 from harness.model import Duplex, HopKind, Hops, LinkProfile, OpenFlow, PppAuth
 from harness.model.errors import UsageError
-from harness.model.units import check_name, shown
+from harness.model.units import (
+    check_name,
+    format_duration,
+    format_percent,
+    format_rate,
+    format_size,
+    parse_duration_s,
+    parse_percent,
+    parse_rate_bit_s,
+    parse_size,
+    shown,
+)
 
 MTU_JUMBO = 9000
-MTU_RANGE = (576, 65535)
 
 _PATTERNS = {
     "count": r"([0-9]{1,4})",
@@ -22,9 +33,46 @@ _PATTERNS = {
     "auth": r"(pap|chap)",
     "cpu": r"cpu=([0-9]{1,3})",
     "unshaped": r"unshaped()",
-    "mtu": r"mtu=([0-9]{1,9})",
 }
 """By what they change; the group is the value."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Quantity:
+    """A quantity of a profile that a modifier sets: ``rtt=5ms``.
+
+    ``parse`` reads it in its own unit, ``shown`` writes that for people; ``field`` has ``scale`` of it.
+    """
+
+    field: str
+    parse: Callable[..., float]
+    shown: Callable[[float], str]
+    title: str
+    scale: float = 1
+
+
+def _count(text: str, *, what: str) -> float:
+    if not re.fullmatch(r"[0-9]{1,9}", text, re.ASCII):
+        raise UsageError(f"{what}: expected a whole number, found {shown(text)}", hint="try mtu=9000")
+    return int(text)
+
+
+QUANTITIES = {
+    "rate": Quantity(field="rate_bit_s", parse=parse_rate_bit_s, shown=format_rate, title="{}"),
+    "rtt": Quantity(
+        field="delay_us", parse=parse_duration_s, shown=format_duration, title="round trip {}", scale=1e6 / 2
+    ),
+    "jitter": Quantity(
+        field="jitter_us", parse=parse_duration_s, shown=format_duration, title="jitter {}", scale=1e6
+    ),
+    "loss": Quantity(
+        field="loss_percent", parse=parse_percent, shown=format_percent, title="loss {}", scale=100
+    ),
+    "window": Quantity(field="tcp_window_bytes", parse=parse_size, shown=format_size, title="window {}"),
+    "queue": Quantity(field="queue_packets", parse=_count, shown="{:g}".format, title="queue {} packets"),
+    "mtu": Quantity(field="mtu_bytes", parse=_count, shown="{:g}".format, title="MTU {}"),
+}
+"""By the word before ``=``, in the order in which they stand in a link's name."""
 
 _NOUNS = {HopKind.SWITCH: ("switch", "switches"), HopKind.ROUTER: ("router", "routers")}
 
@@ -43,24 +91,34 @@ def modify(profile: LinkProfile, spec: str, words: Sequence[str], load: Load) ->
         profile = _with_hops(profile, profile.hops, asked, load)
     if "unshaped" in asked:
         profile = _unshaped(profile)
-    if "mtu" in asked:
-        mtu_bytes = int(asked["mtu"])
-        profile = msgspec.structs.replace(
-            profile,
-            name=f"{profile.name}-mtu{mtu_bytes}",
-            title=f"{profile.title}, MTU {mtu_bytes}",
-            mtu_bytes=mtu_bytes,
-        )
+    for word, quantity in QUANTITIES.items():
+        if word in asked:
+            profile = _with_quantity(profile, spec, word, quantity, asked[word])
     return profile
+
+
+def _with_quantity(profile: LinkProfile, spec: str, word: str, quantity: Quantity, text: str) -> LinkProfile:
+    value = quantity.parse(text, what=f"link {shown(spec)}: {word}")
+    amount = round(float(value * quantity.scale), 9)
+    if word == "rtt" and profile.hops is not None:
+        # What is left for the rest of the path.
+        amount -= profile.hops.count * profile.hops.delay_us
+    said = quantity.shown(value)
+    in_name = re.sub(r"bit/s|ib|[^a-z0-9.]", "", said.lower())
+    return msgspec.structs.replace(
+        profile,
+        name=check_name("link", f"{profile.name}-{word}{in_name}"),
+        title=f"{profile.title}, {quantity.title.format(said)}",
+        **{quantity.field: int(amount) if amount.is_integer() else amount},
+    )
 
 
 def _read(profile: LinkProfile, spec: str, words: Sequence[str]) -> dict[str, str]:
     """The value of each modifier by what it changes."""
     hops = profile.hops
-    low, high = MTU_RANGE
-    ranges = {"mtu": MTU_RANGE, "cpu": (1, 100)}
+    ranges = {"cpu": (1, 100)}
     expected = {}
-    example = "jumbo"
+    example = "rtt=5ms"
     if hops is not None and hops.least < hops.most:
         ranges["count"] = (hops.least, hops.most)
         expected["count"] = f"a number of {_NOUNS[hops.kind][1]} ({hops.least} to {hops.most})"
@@ -74,11 +132,15 @@ def _read(profile: LinkProfile, spec: str, words: Sequence[str]) -> dict[str, st
         expected["auth"] = "'pap' or 'chap'"
         example = "pap"
     expected["unshaped"] = "'unshaped'"
-    expected["mtu"] = f"'jumbo' or 'mtu=N' ({low} to {high})"
+    expected |= {word: f"'{word}='" for word in QUANTITIES}
     asked: dict[str, str] = {}
-    for word in words:
-        typed = f"mtu={MTU_JUMBO}" if word == "jumbo" else word
-        found = {key: match[1] or "" for key in expected if (match := re.fullmatch(_PATTERNS[key], typed))}
+    for typed in (part for word in words for part in word.split(",")):
+        key, _, value = (f"mtu={MTU_JUMBO}" if typed == "jumbo" else typed).partition("=")
+        if key in QUANTITIES and value:
+            found = {key: value}
+        else:
+            matches = {key: re.fullmatch(_PATTERNS[key], typed) for key in expected if key in _PATTERNS}
+            found = {key: match[1] or "" for key, match in matches.items() if match}
         # `controller` and `flows` exclude each other.
         is_taken = any(expected[key] == expected[other] for key in found for other in asked)
         in_range = all(
@@ -87,7 +149,7 @@ def _read(profile: LinkProfile, spec: str, words: Sequence[str]) -> dict[str, st
         if not found or is_taken or not in_range:
             raise UsageError(
                 f"link {shown(spec)}: expected each of {', '.join(dict.fromkeys(expected.values()))} "
-                f"at most once after the name, found {shown(word)}",
+                f"at most once after the name, found {shown(typed)}",
                 hint=f"try {profile.name}:unshaped or {profile.name}:{example}",
             )
         asked |= found

@@ -29,7 +29,7 @@ from harness.model import (
 from harness.model.errors import UsageError
 from harness.model.units import check_name, shown, unknown_name
 from harness.parse.files import TomlFile, read_text
-from harness.parse.modifiers import MTU_RANGE, modify
+from harness.parse.modifiers import modify
 
 DEFAULT_PROPOSAL = "aes128gcm16"
 """What ``--ipsec on`` means."""
@@ -41,7 +41,7 @@ _RANGES: dict[str, tuple[float, float, str]] = {
     "delay_us": (0, 60_000_000, "us"),
     "jitter_us": (0, 60_000_000, "us"),
     "loss_percent": (0, 100, "%"),
-    "mtu_bytes": (*MTU_RANGE, "bytes"),
+    "mtu_bytes": (576, 65535, "bytes"),
     "frame_overhead_bytes": (0, 1000, "bytes"),
     # RFC 9293, section 3.7.1: a segment of the default size fits; RFC 7323, section 2.3: the largest.
     "tcp_window_bytes": (536, 2**30, "bytes"),
@@ -154,9 +154,9 @@ def over_ip(profile: LinkProfile, family: Family) -> LinkProfile:
 def load_link(spec: str, folders: Sequence[Path] | None = None) -> LinkProfile:
     """The link profile of ``spec``: ``NAME`` or ``FILE.toml``, then modifiers after colons.
 
-    ``:unshaped`` removes rate, delay, jitter, loss, window and half duplex; ``:mtu=N`` sets the MTU in bytes;
-    ``:jumbo`` is ``:mtu=9000``. Links with hops have more modifiers (``harness.parse.modifiers``). The
-    profile's name says what it is, and is valid in file names: ``wired:jumbo:unshaped`` is called
+    ``:unshaped`` removes rate, delay, jitter, loss, window and half duplex; ``:rate=2.5G,rtt=5ms`` and so on
+    (``modifiers.QUANTITIES``) set a quantity; ``:jumbo`` is ``:mtu=9000``. Links with hops have more of them.
+    The profile's name says what it is, and is valid in file names: ``wired:jumbo:unshaped`` is called
     ``wired-unshaped-mtu9000``.
 
     ``folders`` replaces ``search_folders("profiles", "links")``. ``LINK_LOCAL`` has no profile: callers treat
@@ -175,7 +175,13 @@ def load_link(spec: str, folders: Sequence[Path] | None = None) -> LinkProfile:
     # Profiles are those of emulated links: real interfaces are named on the command line.
     profile = file.load_named(LinkProfile, interface=None, portal=None)
     check_link(profile, file.refuse)
-    return modify(profile, spec, modifiers, lambda name: load_link(name, folders))
+    profile = modify(profile, spec, modifiers, lambda name: load_link(name, folders))
+
+    def refuse(key: str, message: str, hint: str) -> UsageError:
+        return UsageError(f"link {shown(spec)}: {key}: {message}", hint=hint)
+
+    check_link(profile, refuse)
+    return profile
 
 
 def load_proposal(name: str, folders: Sequence[Path] | None = None) -> Proposal:

@@ -38,7 +38,8 @@ def refusal(folder: Path, content: str | bytes) -> str:
 
 
 def test_what_ships_is_complete() -> None:
-    single = ["10g", "ethernet", "fast-ethernet", "wan", "wifi", "wifi-ac", "wifi-ax", "wired"]
+    cables = ["2.5g", "5g", "10g", "25g", "ethernet", "fast-ethernet", "wired"]
+    single = [*cables, "wan", "wifi", "wifi-ac", "wifi-ax"]
     assert sorted(LINKS) == sorted([*single, "openflow", "openflow-ethernet", "pppoe", "routed", "switched"])
     assert PROPOSALS == [
         "aes128-sha256",
@@ -103,6 +104,24 @@ def test_modifiers(spec: str, name: str, mtu_bytes: int, rate_bit_s: int | None)
     profile = load_link(spec)
     assert (profile.name, profile.mtu_bytes, profile.rate_bit_s) == (name, mtu_bytes, rate_bit_s)
     assert check_name("link", profile.name) == name
+
+
+def test_every_quantity_can_be_set_and_several_at_once() -> None:
+    profile = load_link("wired:mtu=9000,rate=2.5G:rtt=5ms,window=64K")
+    assert profile.name == "wired-rate2.5g-rtt5ms-window64k-mtu9000"
+    assert profile.title == "Gigabit Ethernet, 2.5 Gbit/s, round trip 5 ms, window 64 KiB, MTU 9000"
+    assert (profile.rate_bit_s, profile.delay_us) == (2_500_000_000, 2500)
+    assert (profile.tcp_window_bytes, profile.mtu_bytes) == (65536, 9000)
+    lossy = load_link("wired:loss=0.1%,jitter=20us,queue=100")
+    assert (lossy.name, lossy.loss_percent) == ("wired-jitter20us-loss0.1-queue100", 0.1)
+    assert (lossy.jitter_us, lossy.queue_packets) == (20, 100)
+
+
+def test_a_round_trip_is_that_of_the_whole_path() -> None:
+    assert load_link("switched:4:rtt=1ms").path_delay_us == pytest.approx(500)
+    assert load_link("wired:unshaped:rtt=5000us").name == "wired-unshaped-rtt5ms"
+    with pytest.raises(UsageError, match="delay_us: expected 0 to"):
+        load_link("switched:4:rtt=20us")
 
 
 @pytest.mark.parametrize(
@@ -191,14 +210,35 @@ def test_unshaped_wifi_is_a_bare_wire() -> None:
 @pytest.mark.parametrize(
     "modifiers",
     [
-        *("", "fast", "mtu", "mtu=", "mtu=-1", "mtu=575", "mtu=65536", "mtu=1e3", "mtu=nan", "mtu=٩٠٠٠"),
-        *("mtu=9" + "0" * 99, "jumbo:mtu=1500", "jumbo:jumbo", "unshaped:unshaped", "unshaped:"),
-        *("JUMBO", "a\nb"),
+        *("", "fast", "mtu", "mtu=", "jumbo:mtu=1500", "jumbo:jumbo", "unshaped:unshaped", "unshaped:"),
+        *("JUMBO", "a\nb", "rtt", "rtt=", "rtt=5ms,", "rtt=5ms,rtt=5ms", "rate=1G:rate=2G", "delay=5ms"),
     ],
 )
 def test_modifiers_refused(modifiers: str) -> None:
     with pytest.raises(UsageError, match="at most once"):
         load_link(f"wired:{modifiers}")
+
+
+@pytest.mark.parametrize(
+    ("modifiers", "said"),
+    [
+        *((f"mtu={text}", "mtu") for text in ("-1", "575", "65536", "1e3", "nan", "٩٠٠٠", "9" + "0" * 99)),
+        ("rate=999", "rate_bit_s: expected 1000 to"),
+        ("rate=fast", "rate: expected a number of bits per second"),
+        ("rate=1.5", "rate: expected a number of bits per second"),
+        ("rtt=0ms", "rtt: "),
+        ("rtt=1000m", "delay_us: expected 0 to"),
+        ("loss=1", "loss: expected a percentage above"),
+        ("loss=100%", "loss: expected a percentage above"),
+        ("window=100", "tcp_window_bytes: expected 536 to"),
+        ("queue=0", "queue_packets: expected 1 to"),
+        ("jitter=1ms", "expected at most delay_us, which is 50"),
+    ],
+)
+def test_values_of_modifiers_refused(modifiers: str, said: str) -> None:
+    with pytest.raises(UsageError) as error:
+        load_link(f"wired:{modifiers}")
+    assert said in error.value.message and error.value.hint
 
 
 @pytest.mark.parametrize("spec", ["local", "local:jumbo", "local.toml", "x/local.toml"])
@@ -213,8 +253,8 @@ def test_unknown_names_say_what_there_is(elsewhere: Path) -> None:
     with pytest.raises(UsageError) as error:
         load_link("wierd")
     assert error.value.hint == (
-        "did you mean wired? there are 10g, ethernet, fast-ethernet, lab-5, local, openflow, "
-        "openflow-ethernet, pppoe, routed, switched, wan, wifi, wifi-ac, wifi-ax, wired"
+        "did you mean wired? there are 10g, 2.5g, 25g, 5g, ethernet, fast-ethernet, lab-5, local, "
+        "openflow, openflow-ethernet, pppoe, routed, switched, wan, wifi, wifi-ac, wifi-ax, wired"
     )
     with pytest.raises(UsageError, match="did you mean aes128gcm16"):
         load_proposal("aes128gcm")

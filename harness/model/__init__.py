@@ -457,6 +457,14 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     options: tuple[tuple[str, str | None], ...]
 
 
+def block_word(size_bytes: int) -> str:
+    """The size of a block in a workload's name: ``4k``, ``1m``, ``512``."""
+    for unit, word in ((1 << 20, "m"), (1 << 10, "k")):
+        if size_bytes % unit == 0:
+            return f"{size_bytes // unit}{word}"
+    return str(size_bytes)
+
+
 class Workload(msgspec.Struct, frozen=True, kw_only=True):
     """What a job does, by its name and in numbers; what its options, or fio's report, do not say is None.
 
@@ -476,6 +484,15 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     def in_flight(self) -> int | None:
         """How many I/Os all jobs together keep in flight."""
         return None if self.depth is None else self.depth * (self.numjobs or 1)
+
+    @property
+    def base(self) -> str:
+        """Its name without its own numbers, ``rand-read`` for ``rand-read-4k-qd16``: what the points of a
+        curve have in common."""
+        own = {f"qd{self.depth}", f"j{self.numjobs}"}
+        if self.block_bytes is not None:
+            own.add(block_word(self.block_bytes))
+        return "-".join(word for word in self.name.split("-") if word not in own) or self.name
 
 
 class Column(msgspec.Struct, frozen=True, order=True, forbid_unknown_fields=True):
@@ -635,9 +652,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     ``probes``: round trips, processors and interfaces are measured during each cell, and TCP once per column.
     With ``probing`` the run makes these probes, each on every column, and measures no workload.
     ``notes`` say what of the user's job file was replaced or left out. ``wifi_security`` protects links with
-    simulated radios. ``iscsi`` are parameters that both ends of an iSCSI session must agree on
-    (``harness.storage.iscsi``). ``hops`` are the addresses, as in ``machines``, of machines between the ends
-    whose counters the run reads.
+    simulated radios. ``iscsi`` and ``nvme`` are parameters of sessions that were asked for
+    (``parse.parameters``). ``hops`` are the addresses, as in ``machines``, of machines between the ends whose
+    counters the run reads.
     """
 
     run_id: str
@@ -654,6 +671,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     hops: tuple[str, ...] = ()
     wifi_security: Security = Security.WPA2
     iscsi: dict[str, str] = {}
+    nvme: dict[str, str] = {}
     probes: bool = False
     probing: tuple[Probe, ...] = ()
     profile: str = "document"
@@ -678,7 +696,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     def parameters_of(self, transport: str) -> dict[str, str]:
         """The parameters on which the ends of every session of a transport must agree."""
-        return self.iscsi if transport == ISCSI else {}
+        return {ISCSI: self.iscsi, NVME_TCP: self.nvme}.get(transport, {})
 
     @property
     def traits(self) -> Traits:

@@ -398,11 +398,16 @@ def _check_value(option: str, key: str, value: str) -> None:
             f"the harness does not pass option {shown(key)} on to fio",
             hint=f"did you mean {near}?" if near else "remove it; profiles/README.md says what is accepted",
         )
-    if expected := _CHECKS[option](value):
+    if expected := refusal(option, value):
         raise UsageError(
             f"option {shown(key)}: expected {expected}, found {shown(value)}",
             hint=f"'fio --cmdhelp={option}' describes it",
         )
+
+
+def refusal(option: str, value: str) -> str | None:
+    """What was expected of an option that is accepted; None if it can have this value."""
+    return _CHECKS[option](value)
 
 
 def check_job(job: Job) -> None:
@@ -554,16 +559,20 @@ def described(job: Job) -> Workload:
     options = dict(job.options)
     word = _direction(job)
     reads, writes = moves_read(job), moves_write(job)
-    is_synchronous = (options.get("ioengine") or "psync") in _SYNCHRONOUS
     return Workload(
         name=job.name,
         direction="both" if reads and writes else "read" if reads else "write" if writes else None,
         pattern=None if not (reads or writes) else "random" if word.startswith("rand") else "sequential",
         block_bytes=block_bytes(job),
-        depth=1 if is_synchronous else positive(options, "iodepth") or 1,
+        depth=1 if is_synchronous(job) else positive(options, "iodepth") or 1,
         numjobs=positive(options, "numjobs") or 1,
         rate_bytes_s=_size(options.get("rate") or ""),
     )
+
+
+def is_synchronous(job: Job) -> bool:
+    """Whether its engine does one I/O at a time, whatever ``iodepth`` says."""
+    return (dict(job.options).get("ioengine") or "psync") in _SYNCHRONOUS
 
 
 def block_bytes(job: Job) -> int | None:

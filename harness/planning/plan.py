@@ -20,6 +20,7 @@ from harness.model import (
     ISCSI,
     LAB_INITIATORS,
     LINK_LOCAL,
+    NVME_TCP,
     TRAITS,
     TRANSPORTS,
     Backing,
@@ -54,7 +55,7 @@ from harness.model.units import (
     shown,
     unknown_name,
 )
-from harness.parse import disks, iscsi
+from harness.parse import disks, parameters
 from harness.parse.hosts import LOCAL
 from harness.parse.jobfile import job_file, load_jobs, shortened
 from harness.parse.profiles import (
@@ -66,6 +67,7 @@ from harness.parse.profiles import (
     over_ip,
     real_link,
 )
+from harness.planning import axes
 from harness.planning.request import (
     DEFAULT_MAX_REPEATS,
     DEFAULT_VIRTUAL_DISK,
@@ -90,7 +92,13 @@ def make_plan(request: RunRequest) -> Plan:
         request = msgspec.structs.replace(request, runtime=runtime, retries=0, probes=bool(request.probes))
     notes: list[str] = []
     profile, jobs = load_jobs(request.profile, notes)
-    jobs = _pick(jobs, request.workloads)
+    jobs = axes.varied(
+        _pick(jobs, request.workloads),
+        depths=request.depths,
+        blocks=request.blocks,
+        numjobs=request.numjobs,
+        notes=notes,
+    )
     runtime_s = None if request.runtime is None else parse_duration_s(request.runtime, what="runtime")
     run_id = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
     kind, machines = _testbed(request)
@@ -129,7 +137,8 @@ def make_plan(request: RunRequest) -> Plan:
         machines=machines,
         hops=request.hops,
         wifi_security=request.wifi_security,
-        iscsi=iscsi.parse(request.iscsi),
+        iscsi=parameters.parse(ISCSI, request.iscsi),
+        nvme=parameters.parse(NVME_TCP, request.nvme),
         # In virtual time processors cost nothing, and a run that must repeat exactly does nothing besides its
         # cells.
         probes=not request.virtual_time if request.probes is None else request.probes,
@@ -400,11 +409,12 @@ def _transports(request: RunRequest, links: Collection[str]) -> tuple[str, ...]:
             hint="add --link wired, or leave --transport out",
         )
     found = tuple(dict.fromkeys(request.transports)) or (DEFAULT_TRANSPORT,)
-    if request.iscsi and ISCSI not in found:
-        raise UsageError(
-            f"--iscsi {request.iscsi[0]} is for {TRANSPORTS[ISCSI]}, found --transport {' '.join(found)}",
-            hint="add --transport iscsi, or leave --iscsi out",
-        )
+    for option, typed, transport in (("--iscsi", request.iscsi, ISCSI), ("--nvme", request.nvme, NVME_TCP)):
+        if typed and transport not in found:
+            raise UsageError(
+                f"{option} {typed[0]} is for {TRANSPORTS[transport]}, found --transport {' '.join(found)}",
+                hint=f"add --transport {transport}, or leave {option} out",
+            )
     return found
 
 

@@ -11,9 +11,19 @@ from typing import Annotated
 import msgspec
 
 from harness.analysis.stats import REPEATS
-from harness.model import DEFAULT_TRANSPORT, TRANSPORTS, Ciphers, IkeAuth, IpsecMode, Security
+from harness.model import (
+    DEFAULT_TRANSPORT,
+    ISCSI,
+    NVME_TCP,
+    TRANSPORTS,
+    Ciphers,
+    IkeAuth,
+    IpsecMode,
+    Security,
+)
 from harness.model.protections import NESTING, PROTECTIONS
 from harness.parse.files import TomlFile, read_text
+from harness.parse.parameters import KEYS
 from harness.results.store import RESULTS
 from harness.testbeds import testbed
 
@@ -155,6 +165,16 @@ class RunRequest(PathRequest, frozen=True, kw_only=True, forbid_unknown_fields=T
     workloads: Annotated[
         tuple[str, ...], what(flag="--workload", help="Only this workload of the profile.")
     ] = ()
+    depths: Annotated[
+        tuple[str, ...],
+        what(flag="--depth", help="I/Os in flight, e.g. 1,4,16: each is a row.", default="profile's"),
+    ] = ()
+    blocks: Annotated[
+        tuple[str, ...], what(flag="--block", help="Sizes of an I/O, e.g. 4K,64K,256K.", default="profile's")
+    ] = ()
+    numjobs: Annotated[
+        tuple[str, ...], what(flag="--jobs", help="fio's jobs at once, e.g. 1,4.", default="profile's")
+    ] = ()
     repeats: Annotated[int, often(metavar="N", help="Measurements of a cell; --confidence: at least.")] = (
         REPEATS
     )
@@ -205,9 +225,11 @@ class RunRequest(PathRequest, frozen=True, kw_only=True, forbid_unknown_fields=T
         tuple[str, ...],
         settings(
             metavar="NAME=VALUE",
-            help="Both ends must agree on it: InitialR2T, ImmediateData, FirstBurstLength, MaxBurstLength, "
-            "MaxRecvDataSegmentLength.",
+            help=f"Both ends must agree on it: {', '.join(KEYS[ISCSI])}.",
         ),
+    ] = ()
+    nvme: Annotated[
+        tuple[str, ...], settings(metavar="NAME=VALUE", help=f"{', '.join(KEYS[NVME_TCP])}.")
     ] = ()
     probes: Annotated[
         bool | None,

@@ -15,8 +15,10 @@ from harness.model import (
     HARNESS_SOURCE,
     IPV4,
     IPV6,
+    ISCSI,
     LINK_LOCAL,
     MOST_INITIATORS,
+    NVME_TCP,
     TRAITS,
     TRANSPORTS,
     Backing,
@@ -30,7 +32,7 @@ from harness.model.errors import UsageError
 from harness.model.escape import printable
 from harness.model.protections import PROTECTIONS
 from harness.model.units import LARGEST, check_name, format_size, shown
-from harness.parse import disks, iscsi, jobfile, profiles
+from harness.parse import disks, jobfile, parameters, profiles
 from harness.parse.hosts import LOCAL, parse_address
 
 MIB = 1 << 20
@@ -93,6 +95,11 @@ def _columns(plan: Plan) -> None:
             hint="use fewer links, proposals or initiators, or measure them in several runs, which "
             "`harness table` shows together",
         )
+
+
+def _parameters(plan: Plan, transport: str) -> None:
+    asked = plan.parameters_of(transport)
+    _same(parameters.parse(transport, [f"{name}={value}" for name, value in asked.items()]), asked)
 
 
 def _column_names(plan: Plan) -> None:
@@ -339,7 +346,8 @@ RULES: tuple[tuple[str, Callable[[Plan], object]], ...] = (
     ("columns and machines, initiators", _initiators),
     ("workloads and probing", _workloads),
     ("shared_lun", _shared_lun),
-    ("iscsi", lambda plan: _same(iscsi.parse([f"{n}={v}" for n, v in plan.iscsi.items()]), plan.iscsi)),
+    ("iscsi", lambda plan: _parameters(plan, ISCSI)),
+    ("nvme", lambda plan: _parameters(plan, NVME_TCP)),
 )
 """Each with the field of the plan that it is about, in the order in which they are asked."""
 

@@ -19,7 +19,7 @@ from harness.storage import transports
 HARNESS = Path(__file__).parents[2] / "harness"
 
 HOMES = (
-    *("storage/iscsi/", "storage/nvme/", "storage/nbd/", "parse/iscsi.py", "analysis/wire/"),
+    *("storage/iscsi/", "storage/nvme/", "storage/nbd/", "parse/parameters.py", "analysis/wire/"),
     *("protection/ipsec/", "protection/macsec.py", "protection/mka.py", "protection/tls.py"),
     *("protection/wireguard.py", "protection/programs/overlay.py"),
 )
@@ -31,14 +31,14 @@ ALLOWED = {
     "observe/environment.py": {"strongswan"},  # versions that each record has
     "parse/profiles.py": {"charon", "strongswan"},  # a proposal is in strongSwan's words
     "report/page.py": {"iscsi"},  # a sentence of pages that are kept
-    "results/rules.py": {"iscsi"},  # `--iscsi`, and the field of plans
+    "results/rules.py": {"iscsi", "nvme", "nvme_tcp"},  # `--iscsi`, `--nvme`, and the fields of plans
     "results/upgrade.py": {"iscsi"},  # the only one of schema 1
     "testbeds/lab/boot/stubs.py": {"iscsi", "nbd"},  # libraries that fio loads
     # A modelled hard disk is served over a socket pair.
     "storage/disks.py": {"nbd", "nbd0", "nbds_max"},
     "storage/programs/harddisk.py": {"nbd0"},
-    "planning/plan.py": {"iscsi"},  # `--iscsi`
-    "planning/request.py": {"nvme"},  # a disk of profiles/disks/
+    "planning/plan.py": {"iscsi", "nvme", "nvme_tcp"},  # `--iscsi`, `--nvme`
+    "planning/request.py": {"iscsi", "nvme", "nvme_tcp"},  # the same; and a disk of profiles/disks/
     "testbeds/lab/kernels/ciphers.py": {"macsec"},  # kernel modules that use ciphers
     "testbeds/lab/kernels/source.py": {
         "nvme_tcp_tls",
@@ -52,9 +52,7 @@ WORD = re.compile(
     r"(?<![a-z])(?:open-iscsi|iscsi\w*|nvme\w*|nbd\w*|lio|wireguard|macsec|mka|tls\w*|charon|strongswan)(?![a-z])",
     re.IGNORECASE,
 )
-MODULE = re.compile(
-    r"harness\.(?:storage\.(iscsi|nvme|nbd)|protection\.(ipsec|macsec|mka|tls|wireguard)|parse\.(iscsi))\b"
-)
+MODULE = re.compile(r"harness\.(?:storage\.(iscsi|nvme|nbd)|protection\.(ipsec|macsec|mka|tls|wireguard))\b")
 CONSTANT = {"ISCSI", "NVME_TCP", "NBD", "MACSEC", "MACSEC_MKA", "TLS", "WIREGUARD"}
 
 

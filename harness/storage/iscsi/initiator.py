@@ -23,7 +23,7 @@ from harness.hosts.runner import Completed
 from harness.hosts.undo import UndoStep
 from harness.model import addresses
 from harness.model.errors import CommandFailed
-from harness.parse.iscsi import KEYS
+from harness.storage.iscsi import KEYS
 from harness.storage.transport import Disk, Expected, NoAnswer
 
 MODULES = ("iscsi_tcp", "sd_mod")
@@ -243,7 +243,7 @@ class IscsiSession(msgspec.Struct, frozen=True):
         host.run(["unshare", "--mount", "sh", "-euc", MAKE_IFACE, "sh", self._interface, *words])
         self._make_record(host)
         for name, value in self.parameters.items():
-            self._node(host, "--op", "update", "--name", KEYS[name].node, "--value", value)
+            self._node(host, "--op", "update", "--name", KEYS[name].typed_as, "--value", value)
         done = self._node(host, "--login", check=False)
         if done.status in NOT_REACHED:
             raise NoAnswer(f"expected the portal {self._portal} to answer within {LOGIN_S} s, but it did not")

@@ -16,6 +16,7 @@ from harness.hosts.footprint import Leftover, Trouble
 from harness.hosts.undo import UndoStep
 from harness.model import BackingKind, addresses
 from harness.storage import requests
+from harness.storage.iscsi import KEYS
 
 MODULES = ("target_core_mod", "iscsi_target_mod")
 FILE_MODULES, BLOCK_MODULES = ("target_core_file",), ("target_core_iblock",)
@@ -119,7 +120,11 @@ class IscsiTarget(msgspec.Struct, frozen=True):
 
     def acquire(self, host: Host) -> None:
         # As LIO writes a portal's address.
-        request = {**msgspec.to_builtins(self), "address": addresses.bracketed(self.address)}
+        request = {
+            **msgspec.to_builtins(self),
+            "address": addresses.bracketed(self.address),
+            "parameters": {name: v for name, v in self.parameters.items() if not KEYS[name].is_initiators},
+        }
         _ask(host, _lio("create-target", **request))
 
     def undo(self) -> tuple[UndoStep, ...]:

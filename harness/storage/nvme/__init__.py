@@ -10,7 +10,9 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 
+from harness.model import NVME_TCP
 from harness.model.errors import RequirementError
+from harness.parse import parameters
 from harness.storage import requests
 
 PORT = 4420
@@ -21,10 +23,9 @@ PREFIX = "nqn.2026-11.net.storage-harness"
 TARGET_PARAMETERS = ("inline_data_bytes",)
 """Up to how many bytes of a write go with its command, and need no R2T (ICDOFF and IOCCSZ)."""
 
-NUMBERS = {"queues": "nr_io_queues", "queue_size": "queue_size"}
-FLAGS = {"header_digest": "hdr_digest", "data_digest": "data_digest"}
-"""What an initiator may ask for, with the kernel's words (drivers/nvme/host/fabrics.c). All else is up to the
-kernel: a queue for each processor, 128 commands each, no digests, 16 KiB with a command."""
+KEYS = parameters.KEYS[NVME_TCP]
+"""What an initiator may ask for (drivers/nvme/host/fabrics.c). All else is up to the kernel: a queue for each
+processor, 128 commands each, no digests, 16 KiB with a command."""
 
 
 def nqn(tag: str, name: str) -> str:

@@ -13,7 +13,7 @@ from harness.hosts.footprint import Leftover, Trouble
 from harness.hosts.undo import UndoStep
 from harness.model import addresses
 from harness.model.errors import CommandFailed
-from harness.storage.nvme import FLAGS, NUMBERS, step
+from harness.storage.nvme import KEYS, step
 from harness.storage.requests import ask, reported
 from harness.storage.transport import Disk, Expected
 
@@ -74,8 +74,11 @@ class NvmeController(msgspec.Struct, frozen=True):
     @property
     def _options(self) -> str:
         """What is written to /dev/nvme-fabrics."""
-        asked = [f"{NUMBERS[name]}={value}" for name, value in self.parameters.items() if name in NUMBERS]
-        asked += [word for name, word in FLAGS.items() if self.parameters.get(name) == "Yes"]
+        asked = [
+            key.typed_as if key.words else f"{key.typed_as}={self.parameters[name]}"
+            for name, key in KEYS.items()
+            if self.parameters.get(name, "No") != "No"
+        ]
         return ",".join(
             (
                 "transport=tcp",
@@ -137,7 +140,7 @@ def negotiated(host: Host, connection: NvmeController) -> dict[str, str]:
     only if the target agrees to what was asked for (``nvme_tcp_init_connection()``).
     """
     agreed: dict[str, str] = _reported(host, connection)["agreed"]
-    digests = {name: connection.parameters.get(name, "No") for name in FLAGS}
+    digests = {name: connection.parameters.get(name, "No") for name, key in KEYS.items() if key.words}
     # The key of the controller's connections (nvme_tcp_setup_ctrl()); its number differs each time.
     has_key = agreed.pop("tls_key", "") != ""
     if has_key is not connection.tls:

@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import pytest
 
+from harness.model import ISCSI, NVME_TCP
 from harness.model.errors import RequirementError, UsageError
-from harness.parse import iscsi
+from harness.parse import parameters
 from harness.storage.iscsi import require_agreed
 from harness.storage.iscsi.initiator import IscsiSession
+from harness.storage.iscsi.target import IscsiTarget
 from tests.unit.fakes import World
 
 
 def test_parameters_are_read_as_rfc_7143_writes_them() -> None:
     words = ["InitialR2T=no", "immediatedata=Yes", "MaxBurstLength=64K", "FirstBurstLength=4096"]
-    assert iscsi.parse(words) == {
+    assert parameters.parse(ISCSI, words) == {
         "InitialR2T": "No",
         "ImmediateData": "Yes",
         "MaxBurstLength": "65536",
         "FirstBurstLength": "4096",
     }
-    assert iscsi.parse([]) == {}
-    assert iscsi.parse(["MaxBurstLength=64K", "MaxBurstLength=65536"]) == {"MaxBurstLength": "65536"}
+    assert parameters.parse(ISCSI, []) == {}
+    assert parameters.parse(ISCSI, ["MaxBurstLength=64K", "MaxBurstLength=65536"]) == {
+        "MaxBurstLength": "65536"
+    }
 
 
 @pytest.mark.parametrize(
@@ -32,7 +36,9 @@ def test_parameters_are_read_as_rfc_7143_writes_them() -> None:
         ["MaxBurstLength="],
         ["MaxBurstLength"],
         ["InitialR2T=1"],
-        ["HeaderDigest=None"],
+        ["HeaderDigest=MD5"],
+        ["MaxOutstandingR2T=0"],
+        ["queue_depth=129"],
         ["=Yes"],
         ["InitialR2T=Yes; reboot"],
         ["InitialR2T=Yes", "InitialR2T=No"],
@@ -41,13 +47,40 @@ def test_parameters_are_read_as_rfc_7143_writes_them() -> None:
 )
 def test_what_cannot_be_is_refused(words: list[str]) -> None:
     with pytest.raises(UsageError) as refused:
-        iscsi.parse(words)
+        parameters.parse(ISCSI, words)
     assert refused.value.hint
+
+
+def test_what_the_target_has_no_word_for_is_the_initiators() -> None:
+    asked = parameters.parse(ISCSI, ["queue_depth=64", "datadigest=crc32c", "MaxOutstandingR2T=8"])
+    assert asked == {"queue_depth": "64", "DataDigest": "CRC32C", "MaxOutstandingR2T": "8"}
+    require_agreed(asked, {"queue_depth": "64", "data_digest": "1", "max_outstanding_r2t": "8"})
+    with pytest.raises(RequirementError, match="expected DataDigest=CRC32C, but the two ends agreed on 0"):
+        require_agreed(asked, {"queue_depth": "64", "data_digest": "0", "max_outstanding_r2t": "8"})
+    world = World()
+    target = IscsiTarget(
+        "iqn.x:y", "harness-beef-0", "198.18.0.2", 3260, "iqn.x:i", "user", "secret", parameters=asked
+    )
+    target.acquire(world.host("target"))
+    (made,) = [command.input for command in world.commands if "create-target" in (command.input or "")]
+    assert (
+        made is not None and '"MaxOutstandingR2T":"8"' in made.replace(" ", "") and "queue_depth" not in made
+    )
+
+
+def test_parameters_of_nvme_have_names_of_their_own() -> None:
+    assert parameters.parse(NVME_TCP, ["queue_size=64", "Header_Digest=yes"]) == {
+        "queue_size": "64",
+        "header_digest": "Yes",
+    }
+    for words in (["queue_size=8"], ["InitialR2T=No"], ["queues=0"]):
+        with pytest.raises(UsageError):
+            parameters.parse(NVME_TCP, words)
 
 
 def test_a_near_miss_is_named() -> None:
     with pytest.raises(UsageError) as refused:
-        iscsi.parse(["MaxBurstLenght=64K"])
+        parameters.parse(ISCSI, ["MaxBurstLenght=64K"])
     assert "MaxBurstLength" in f"{refused.value.message}{refused.value.hint}"
 
 

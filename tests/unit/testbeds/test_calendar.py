@@ -8,7 +8,6 @@ from harness.testbeds.lab.apart.calendar import NEVER_NS, Calendar
 def calendar(*wishes_ns: int) -> Calendar:
     made = Calendar()
     for number, wish_ns in enumerate(wishes_ns):
-        made.add(number)
         made.wish(number, wish_ns)
     return made
 
@@ -28,7 +27,7 @@ def test_of_two_wishes_for_one_time_the_first_that_was_made() -> None:
 def test_all_begin_at_time_0_in_their_order() -> None:
     made = Calendar()
     for number in (0, 1, 2):
-        made.add(number)
+        made.wish(number, 0)
     assert [made.next() for _ in range(3)] == [0, 1, 2]
     assert made.now_ns == 0
 

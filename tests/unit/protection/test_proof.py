@@ -898,6 +898,11 @@ def test_each_segment_has_to_be_an_esp_packet_at_each_end(end: str, number: int,
             ]
 
 
+def test_esp_is_counted_for_longer_than_the_connection() -> None:
+    proof, reasons = shared(near=(-3, -3), far=(-3, -3)).judge()
+    assert (reasons, proof.unaccounted_frames) == ([], 0)
+
+
 def test_a_connection_that_was_replaced_cannot_be_counted() -> None:
     wanted = "expected the same connections to the portal at the initiator from the beginning of the cell to"
     assert wanted in shared(port=40001).judge()[1][0]

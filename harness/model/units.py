@@ -123,13 +123,13 @@ def format_size(size_bytes: float) -> str:
 
 
 def format_percent(part: float) -> str:
-    """``0.1%`` for 0.001; four significant digits. ValueError if negative or not finite."""
-    return f"{100 * _finite(part):.4g}%"
+    """``0.1%`` for 0.001; four significant digits."""
+    return f"{100 * part:.4g}%"
 
 
 def format_rate(bit_s: float) -> str:
-    """``2.5 Gbit/s``, ``100 Mbit/s``. ValueError if negative or not finite."""
-    value = _finite(bit_s)
+    """``2.5 Gbit/s``, ``100 Mbit/s``."""
+    value = bit_s
     for unit in ("bit/s", "kbit/s", "Mbit/s", "Gbit/s"):
         if value < 999.95:
             return f"{value:.4g} {unit}"

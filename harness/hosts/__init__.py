@@ -206,7 +206,7 @@ class NamespaceHost(Host):
         try:
             done = runner.run(argv, input=input, timeout_s=timeout_s, check=False, env=env, netns=self.netns)
         except namespaces.NotEntered as error:
-            done = Completed(argv=tuple(argv), status=1, stdout="", stderr=str(error), seconds=0)
+            done = Completed(argv=tuple(argv), status=1, stdout="", stderr=str(error))
         return dataclasses.replace(done, argv=(*entered, *argv))
 
     @contextlib.contextmanager

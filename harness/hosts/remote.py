@@ -78,7 +78,6 @@ class AgentMessage(msgspec.Struct):
     status: int = -1
     stdout: str = ""
     stderr: str = ""
-    seconds: float = 0.0
     texts: list[str] = []
     lines: list[str] = []
     offset_ns: int = 0
@@ -489,13 +488,7 @@ class AgentHost(Host):
             raise CommandFailed(
                 f"`{command_line(argv)}` on the {self.name} did not end within {timeout_s:g} s"
             )
-        return Completed(
-            argv=tuple(argv),
-            status=answer.status,
-            stdout=answer.stdout,
-            stderr=answer.stderr,
-            seconds=answer.seconds,
-        )
+        return Completed(argv=tuple(argv), status=answer.status, stdout=answer.stdout, stderr=answer.stderr)
 
     @contextlib.contextmanager
     def _spawned(

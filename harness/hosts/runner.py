@@ -37,7 +37,6 @@ class Completed:
     status: int
     stdout: str
     stderr: str
-    seconds: float
 
     def require_success(self) -> Completed:
         """Return itself, or raise CommandFailed with a command line to copy and the program's last lines."""
@@ -95,7 +94,6 @@ def run(
     exist or may not be executed; NotEntered if nothing can be started in ``netns``. If interrupted, it is
     killed with all that it started.
     """
-    started = time.monotonic()
 
     def start() -> subprocess.Popen[str]:
         return _popen(
@@ -116,13 +114,7 @@ def run(
         if isinstance(error, subprocess.TimeoutExpired):
             raise CommandFailed(f"`{command_line(argv)}` did not end within {timeout_s:g} s") from error
         raise
-    completed = Completed(
-        argv=tuple(argv),
-        status=process.returncode,
-        stdout=stdout,
-        stderr=stderr,
-        seconds=time.monotonic() - started,
-    )
+    completed = Completed(argv=tuple(argv), status=process.returncode, stdout=stdout, stderr=stderr)
     return completed.require_success() if check else completed
 
 

@@ -230,10 +230,8 @@ class LinkEnd:
 
 def check(initiator: Host, target: Host, profile: LinkProfile) -> None:
     """UsageError or RequirementError if a link cannot be brought up, with the reason. Nothing is changed."""
-    if has_own_addresses(profile):
-        _find_pair(initiator, target, profile)
-    else:
-        _find_ends(initiator, target, profile)
+    find = _find_pair if has_own_addresses(profile) else _find_ends
+    find(initiator, target, profile)
 
 
 def has_own_addresses(profile: LinkProfile) -> bool:
@@ -583,6 +581,7 @@ def _addressed(
 
 
 KINDS = ("bridge", "bond", "vlan")
+NO_ERRORS = ("bytes", "packets", "multicast")
 
 
 def describe(host: Host, iface: str) -> dict[str, object]:
@@ -596,7 +595,12 @@ def describe(host: Host, iface: str) -> dict[str, object]:
     for device in _ask_ip(host, ["-s", "link", "show", "dev", iface], Interface):
         wifi = is_wireless(host, iface)
         found |= {"kind": "wifi" if wifi else _kind(device), "mtu_bytes": device.mtu}
-        found["errors"] = _errors(device.stats64)
+        found["errors"] = {
+            f"{direction}_{name}": value
+            for direction, values in msgspec.structs.asdict(device.stats64).items()
+            for name, value in values.items()
+            if name not in NO_ERRORS
+        }
     found |= ethtool.settings(_ethtool(host, iface))
     found |= ethtool.driver(_ethtool(host, "-i", iface))
     found["offloads"] = ethtool.offloads(_ethtool(host, "-k", iface))
@@ -608,16 +612,6 @@ def _kind(device: Interface) -> str:
     if not kind and device.link_type == "ether":
         return "ethernet"
     return kind if kind in KINDS else "virtual"
-
-
-def _errors(counters: _Counters) -> dict[str, int]:
-    no_errors = ("bytes", "packets", "multicast")
-    return {
-        f"{direction}_{name}": value
-        for direction, values in (("rx", counters.rx), ("tx", counters.tx))
-        for name, value in values.items()
-        if name not in no_errors
-    }
 
 
 def _ethtool(host: Host, *words: str) -> str:

@@ -336,21 +336,12 @@ _OF_BLOCK: dict[Family, str] = {IPV4: r"198\.1[89]\.[\d./]+", IPV6: r"2001:2:[0-
 
 def describe(path: LinkPath) -> dict[str, str]:
     """The link as the kernel has it, its ends and its hops: the output of ip(8) and tc(8)."""
-    asked: list[tuple[str, Host, dict[str, list[str]]]] = [
-        (
-            end,
-            host,
-            {
-                "interface": ["ip", "-d", "address", "show", "dev", iface],
-                "qdisc": ["tc", "-s", "qdisc", "show", "dev", iface],
-            },
-        )
-        for end, host, iface, _, _ in ends(path)
-    ]
-    of_hop = {"interfaces": ["ip", "-d", "address"], "qdiscs": ["tc", "-s", "qdisc"]}
-    of_hop["routes"] = [*ip(path.ip), "route"]
-    asked += [(hop.name, hop, of_hop) for hop in path.hops]
-    reported = {
-        f"{who}_{what}": host.run(argv).stdout for who, host, of in asked for what, argv in of.items()
-    }
+    reported = {}
+    for end, host, iface, _, _ in ends(path):
+        reported[f"{end}_interface"] = host.run(["ip", "-d", "address", "show", "dev", iface]).stdout
+        reported[f"{end}_qdisc"] = host.run(["tc", "-s", "qdisc", "show", "dev", iface]).stdout
+    for hop in path.hops:
+        reported[f"{hop.name}_interfaces"] = hop.run(["ip", "-d", "address"]).stdout
+        reported[f"{hop.name}_qdiscs"] = hop.run(["tc", "-s", "qdisc"]).stdout
+        reported[f"{hop.name}_routes"] = hop.run([*ip(path.ip), "route"]).stdout
     return {**reported, **path.agreed}

@@ -53,10 +53,8 @@ class Hop(ReadableHost):
 
     def run(self, argv: Sequence[str], *, timeout_s: float = ANSWER_S, check: bool = True) -> Completed:
         """Run a program there; HopLost if it does not answer. Its standard error goes to ssh's log."""
-        began = time.monotonic()
         status, said = self._ask(shlex.join(argv), timeout_s)
-        seconds = time.monotonic() - began
-        done = Completed(argv=tuple(argv), status=status, stdout=said, stderr="", seconds=seconds)
+        done = Completed(argv=tuple(argv), status=status, stdout=said, stderr="")
         return done.require_success() if check else done
 
     def read_files(self, paths: Sequence[str]) -> list[str]:

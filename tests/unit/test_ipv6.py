@@ -202,7 +202,7 @@ class Without(NamespaceHost):
     """A host whose kernel has no IPv6."""
 
     def run(self, argv: Sequence[str], **_more: Any) -> Completed:
-        return Completed(argv=tuple(argv), status=1, stdout="", stderr="", seconds=0)
+        return Completed(argv=tuple(argv), status=1, stdout="", stderr="")
 
 
 def test_a_kernel_without_ipv6_is_refused_in_one_sentence() -> None:

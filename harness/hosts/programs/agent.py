@@ -169,7 +169,6 @@ class Agent:
         return None
 
     def finish(self, request: Message, process: subprocess.Popen[bytes]) -> None:
-        started = time.monotonic()
         text = request.get("input")
         answer: Message = {"timeout": True}
         try:
@@ -179,7 +178,6 @@ class Agent:
                 "status": process.returncode,
                 "stdout": out.decode("utf-8", "replace"),
                 "stderr": err.decode("utf-8", "replace"),
-                "seconds": time.monotonic() - started,
             }
         except subprocess.TimeoutExpired:
             kill(process)

@@ -95,7 +95,7 @@ class FakeHost(NamespaceHost):
     ) -> Completed:
         del env
         status, stdout, stderr = self.world.run(self, Command(self.name, tuple(argv), input), timeout_s)
-        return Completed(argv=tuple(argv), status=status, stdout=stdout, stderr=stderr, seconds=0.0)
+        return Completed(argv=tuple(argv), status=status, stdout=stdout, stderr=stderr)
 
     @contextlib.contextmanager
     def daemon(

@@ -178,7 +178,6 @@ def is_alive(pid: int) -> bool:
 def test_a_program_is_run_to_its_end(worker: Agent) -> None:
     done = worker.run("sh", "-c", "cat; echo oops >&2; exit 3", input="in")
     assert (done["status"], done["stdout"], done["stderr"]) == (3, "in", "oops\n")
-    assert 0 <= done["seconds"] < PATIENCE_S
 
 
 def test_a_program_without_input_has_none_and_does_not_eat_requests(worker: Agent) -> None:

@@ -47,7 +47,6 @@ def test_a_program_that_ends_well_gives_its_output() -> None:
     done = run(["sh", "-c", "echo out; echo err >&2"])
     assert (done.status, done.stdout, done.stderr) == (0, "out\n", "err\n")
     assert done.argv == ("sh", "-c", "echo out; echo err >&2")
-    assert 0 < done.seconds < 5
 
 
 def test_a_program_that_fails_is_an_error_with_its_command_line_and_last_words() -> None:
@@ -143,10 +142,10 @@ def test_an_interrupted_program_is_killed_with_its_children(
 
 
 def test_success_is_returned_and_failure_raised_by_what_completed() -> None:
-    good = Completed(argv=("true",), status=0, stdout="", stderr="", seconds=0.1)
+    good = Completed(argv=("true",), status=0, stdout="", stderr="")
     assert good.require_success() is good
     with pytest.raises(CommandFailed, match="`false` ended with status -15: it printed nothing"):
-        Completed(argv=("false",), status=-15, stdout="", stderr=" \n", seconds=0.1).require_success()
+        Completed(argv=("false",), status=-15, stdout="", stderr=" \n").require_success()
 
 
 # A host's daemons

@@ -60,7 +60,7 @@ class Machine(NamespaceHost):
     ) -> Completed:
         del timeout_s, env
         text = self._answer(list(argv), input or "")
-        return Completed(argv=tuple(argv), status=text is None, stdout=text or "", stderr="no", seconds=0)
+        return Completed(argv=tuple(argv), status=text is None, stdout=text or "", stderr="no")
 
     def _answer(self, argv: list[str], text: str) -> str | None:
         match argv:

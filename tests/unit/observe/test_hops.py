@@ -205,7 +205,7 @@ class Router(ReadableHost):
     def run(self, argv: Sequence[str], *, timeout_s: float = 1.0, check: bool = True) -> Completed:
         del timeout_s, check
         said = self.place if argv[0] == "readlink" else ""
-        return Completed(argv=tuple(argv), status=0, stdout=said, stderr="", seconds=0.0)
+        return Completed(argv=tuple(argv), status=0, stdout=said, stderr="")
 
     def read_files(self, paths: Sequence[str]) -> list[str]:
         return [self._text(path) for path in paths]

@@ -145,7 +145,7 @@ class Reached(NamespaceHost):
     def run(self, argv: Sequence[str], **_options: Any) -> Completed:
         if self.is_lost:
             raise HostLost("the host was lost in the middle of the run")
-        return Completed(argv=tuple(argv), status=0, stdout=f"{self.version}\n", stderr="", seconds=0)
+        return Completed(argv=tuple(argv), status=0, stdout=f"{self.version}\n", stderr="")
 
     @contextlib.contextmanager
     def daemon(self, argv: Sequence[str], **_options: Any) -> Iterator[Daemon]:

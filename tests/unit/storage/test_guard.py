@@ -79,7 +79,7 @@ class Surveyed(NamespaceHost):
         reported = self.signatures if argv[0] == "wipefs" else self.survey
         wrapped = reported if isinstance(reported, Survey) else {"signatures": reported}
         answer = reported if isinstance(reported, str) else msgspec.json.encode(wrapped).decode()
-        return Completed(argv=tuple(argv), status=0, stdout=answer, stderr="", seconds=0.0)
+        return Completed(argv=tuple(argv), status=0, stdout=answer, stderr="")
 
 
 def ask(

@@ -83,7 +83,7 @@ class Workshop:
             return self._usual_run(argv, **more)
         # It would wait for whatever else is written to the same disk.
         self.synced.append(argv[2])
-        return runner.Completed(argv=tuple(argv), status=0, stdout="", stderr="", seconds=0.0)
+        return runner.Completed(argv=tuple(argv), status=0, stdout="", stderr="")
 
     def _recipe(self, source: Source | None = None) -> Recipe:
         return RECIPE if source is None else msgspec.structs.replace(RECIPE, source_version=source.identity)

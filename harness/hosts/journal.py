@@ -16,9 +16,9 @@ from typing import ClassVar, Protocol, TypeVar
 
 import msgspec
 
-from harness.hosts import Host, Ledger, signals, state
+from harness.hosts import Host, Ledger, NamespaceHost, signals, state
 from harness.hosts.programs import here
-from harness.hosts.undo import UndoEntry, UndoStep, carry_out
+from harness.hosts.undo import UndoEntry, Undone, UndoStep, carry_out
 from harness.model.errors import DeviceRefused, HarnessError, HostLost
 
 
@@ -140,6 +140,24 @@ class Journal:
         except here.DamagedJournal as error:
             raise UnreadableJournal(error) from error
         return {number: msgspec.convert(pending[number], UndoEntry) for number in reversed(pending)}
+
+    def recover(self) -> tuple[list[str], list[str]]:
+        """Undo what it names; returns (what was removed, what could not be), and deletes it if all was."""
+
+        def undo(entry: here.Message) -> Undone:
+            found = msgspec.convert(entry, UndoEntry)
+            return carry_out(found.steps, reachable(found).run)
+
+        return here.recover(self.path, undo)
+
+
+def reachable(entry: UndoEntry) -> Host:
+    """Where to undo it: in its namespace, or on this machine if the namespace ended with its processes.
+
+    LIO's objects belong to no namespace, and whatever belonged to one has gone with it.
+    """
+    gone = entry.netns is not None and not Path(f"/run/netns/{entry.netns}").exists()
+    return NamespaceHost(name="machine", netns=None if gone else entry.netns)
 
 
 def left_on_disk(folder: Path) -> Iterator[Journal]:

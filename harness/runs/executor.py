@@ -18,7 +18,7 @@ from pathlib import Path
 
 from harness.analysis import disturbance
 from harness.analysis.schedule import Schedule
-from harness.hosts import LOADED, PRIVATE, Host, NamespaceHost, recovery, runner, signals
+from harness.hosts import LOADED, PRIVATE, Host, NamespaceHost, runner, signals
 from harness.hosts.footprint import module_name
 from harness.hosts.journal import Journal
 from harness.hosts.runner import last_lines
@@ -244,7 +244,7 @@ def recover(journal_path: str) -> int:
     """Undo what a killed run on this kernel left. Prints what was removed; what was not removed is an
     error."""
     mount_private()
-    removed, failed = recovery.recover(Journal(Path(journal_path)))
+    removed, failed = Journal(Path(journal_path)).recover()
     for line in removed:
         sys.stdout.write(f"{line}\n")
     for line in failed:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Protocol
 
 import harness
-from harness.hosts import NamespaceHost, recovery, runner, signals
+from harness.hosts import NamespaceHost, runner, signals
 from harness.hosts.journal import Journal, UnreadableJournal, left_on_disk
 from harness.hosts.state import lasting_folder
 from harness.model import LINK_LOCAL, Ciphers, LabKernel, Plan, TestbedKind
@@ -352,12 +352,12 @@ def recover(state: Path) -> tuple[list[str], list[str]]:
             removed += done.stdout.splitlines()
             failed += done.stderr.splitlines()
         else:
-            gone, left = recovery.recover(Journal(path))
+            gone, left = Journal(path).recover()
             removed += gone
             failed += left
     # After what depended on it: a reboot leaves these names behind.
     for journal in left_on_disk(lasting_folder()):
-        gone, left = recovery.recover(journal)
+        gone, left = journal.recover()
         removed += gone
         failed += left
     return removed, failed

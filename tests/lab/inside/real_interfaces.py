@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from harness.hosts import Host, NamespaceHost, recovery, remote
+from harness.hosts import Host, NamespaceHost, remote
 from harness.hosts.journal import Journal
 from harness.model import LinkProfile
 from harness.model.errors import HarnessError, RequirementError, UsageError
@@ -284,7 +284,7 @@ def a_killed_run_is_recovered() -> None:
         done = subprocess.run([sys.executable, "-m", __spec__.name, "die"], check=False)
         assert done.returncode == -signal.SIGKILL
         assert sysctls("nic0/arp_ignore") == {"nic0/arp_ignore": "1"}
-        removed, failed = recovery.recover(Journal(JOURNAL))
+        removed, failed = Journal(JOURNAL).recover()
         assert not failed and len(removed) == 10, (removed, failed)
         assert not JOURNAL.exists()
     print(f"a killed run: {'; '.join(removed)}")

@@ -13,8 +13,8 @@ from unittest.mock import ANY
 import msgspec
 import pytest
 
-from harness.hosts import Host, NamespaceHost, recovery
-from harness.hosts.journal import Journal, UnreadableJournal, left_on_disk
+from harness.hosts import Host, NamespaceHost
+from harness.hosts.journal import Journal, UnreadableJournal, left_on_disk, reachable
 from harness.hosts.programs.here import LARGEST_JOURNAL_BYTES
 from harness.hosts.undo import UndoEntry, UndoStep, carry_out
 from harness.model.errors import CommandFailed, DeviceRefused, HostLost, Interrupted, RequirementError
@@ -403,7 +403,7 @@ def test_zeroes_that_a_power_cut_left_are_passed_over(
     for damage in (b"\0" * 512, whole[:9] + b"\0" * 500):
         journal.path.write_bytes(whole + damage)
         assert names(Journal(journal.path)) == ["Thing a"]
-        assert recovery.recover(Journal(journal.path)) == (["Thing a"], [])
+        assert Journal(journal.path).recover() == (["Thing a"], [])
         assert not journal.path.exists()
 
 
@@ -521,7 +521,7 @@ def test_a_host_with_a_ledger_is_reported_what_outlives_a_reboot(journal: Journa
 
 @pytest.fixture
 def recovering(monkeypatch: pytest.MonkeyPatch, world: World) -> World:
-    monkeypatch.setattr("harness.hosts.recovery.NamespaceHost", world.host)
+    monkeypatch.setattr("harness.hosts.journal.NamespaceHost", world.host)
     return world
 
 
@@ -532,7 +532,7 @@ def test_what_a_killed_run_left_is_undone_newest_first(
         kept = journal.path.read_bytes()
     recovering.commands.clear()
     journal.path.write_bytes(kept)
-    assert recovery.recover(journal) == (["Thing b", "Thing a"], [])
+    assert journal.recover() == (["Thing b", "Thing a"], [])
     assert said(recovering) == ["break b", "sweep b", "break a", "sweep a"]
     assert [c.input for c in recovering.commands] == ["", "dust", "", "dust"]
     assert not journal.path.exists()
@@ -547,7 +547,7 @@ def test_what_is_not_there_any_more_is_not_reported_to_have_been_removed(
     line = {"id": 9, "entry": {"what": "Thing c", **steps}}
     journal.path.write_bytes(kept + msgspec.json.encode(line) + b"\n")
     recovering.answers = [(("sweep", "a"), (1, "", "sweep: a is clean"))]
-    assert recovery.recover(journal) == (["Thing b", "Thing a"], [])
+    assert journal.recover() == (["Thing b", "Thing a"], [])
 
 
 def test_what_cannot_be_undone_is_named_and_stays_written_down(
@@ -557,21 +557,21 @@ def test_what_cannot_be_undone_is_named_and_stays_written_down(
         kept = journal.path.read_bytes()
     journal.path.write_bytes(kept)
     recovering.broken = lambda command: command.argv[1] == "b"
-    removed, failed = recovery.recover(journal)
+    removed, failed = journal.recover()
     assert removed == ["Thing a"]
     reasons = [f"`{verb} b` ended with status 1: it was made to fail" for verb in ("break", "sweep")]
     assert failed == [f"Thing b: {'; '.join(reasons)}"]
     assert names(journal) == ["Thing b"]
     recovering.commands.clear()
     recovering.broken = lambda _command: False
-    assert recovery.recover(Journal(journal.path)) == (["Thing b"], [])
+    assert Journal(journal.path).recover() == (["Thing b"], [])
     assert said(recovering) == ["break b", "sweep b"], "what is undone may be somebody else's by now"
     assert not journal.path.exists()
 
 
 def test_a_namespace_that_has_gone_is_recovered_on_the_machine() -> None:
-    assert recovery.reachable(UndoEntry("x", (), "harness-none-0")) == NamespaceHost("machine")
-    assert recovery.reachable(UndoEntry("x", ())) == NamespaceHost("machine")
+    assert reachable(UndoEntry("x", (), "harness-none-0")) == NamespaceHost("machine")
+    assert reachable(UndoEntry("x", ())) == NamespaceHost("machine")
 
 
 def make_folder(path: Path) -> None:
@@ -626,5 +626,5 @@ def test_what_cannot_be_set_aside_is_reported_too(
         raise OSError(30, "Read-only file system")
 
     monkeypatch.setattr(Path, "rename", read_only)
-    removed, (reported,) = recovery.recover(journal)
+    removed, (reported,) = journal.recover()
     assert removed == [] and "remove it by hand" in reported and "Read-only file system" in reported

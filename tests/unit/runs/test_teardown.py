@@ -18,7 +18,6 @@ import msgspec
 import pytest
 
 from harness.analysis.schedule import Schedule
-from harness.hosts import recovery
 from harness.hosts.journal import Journal
 from harness.model import (
     Backing,
@@ -506,8 +505,8 @@ def failing_runs(request: pytest.FixtureRequest) -> Iterator[FailingRuns]:
 def recovered(world: World, journal: Journal) -> tuple[list[str], list[str]]:
     """What a later process removes on the hosts of ``world``, by what is written down alone."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("harness.hosts.recovery.reachable", lambda entry: world.host("machine", entry.netns))
-        return recovery.recover(Journal(journal.path))
+        patch.setattr("harness.hosts.journal.reachable", lambda entry: world.host("machine", entry.netns))
+        return Journal(journal.path).recover()
 
 
 def test_whatever_step_fails_all_is_released_or_reported(failing_runs: FailingRuns) -> None:

@@ -25,7 +25,7 @@ from pathlib import Path
 
 import msgspec
 
-from harness.hosts import recovery, runner
+from harness.hosts import runner
 from harness.hosts.journal import Journal
 from harness.hosts.state import Owner, is_locked
 from harness.model import LabKernel
@@ -277,7 +277,7 @@ def tidy(state: Path) -> tuple[list[str], list[str]]:
     """Undo what a killed daemon left, by its journal; (removed, not removed). Nothing while it lives."""
     if is_up(state) or not any((state / name).exists() for name in FILES):
         return [], []
-    result = recovery.recover(Journal(state / JOURNAL))
+    result = Journal(state / JOURNAL).recover()
     for name in FILES:
         if name != JOURNAL:
             (state / name).unlink(missing_ok=True)

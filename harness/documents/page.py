@@ -212,9 +212,9 @@ def _lines(document: Document, width: int | None) -> list[str]:
     return lines + ([""] if document.missing else []) + [wrapped(words) for words in document.missing]
 
 
-def render_page(found: Sequence[Document], words: Words | None = None) -> str:
+def render_page(found: Sequence[Document]) -> str:
     """All documents as one page, with the report's looks."""
-    words = words or Words(title=TITLE)
+    words = Words(title=TITLE)
     runs = list(dict.fromkeys(run for document in found for run in document.runs))
     source = f"{len(found)} documents; {len(runs) or 'no'} {'run' if len(runs) == 1 else 'runs'} of ours"
     places = [(document.name, for_html(capital(document.title))) for document in found]

@@ -382,12 +382,16 @@ def answers(table: Table, cells: Sequence[Explained]) -> list[Conclusion]:
                 disturbed[row.workload] = group
         is_compared = is_protected or not column.is_memory
         sentences = [_loss(group, held, is_compared=is_compared) for group, held in counted.items()]
-        sentences += [_bounded(group, held) for group, held in bounded.items() if group not in counted]
+        sentences += [
+            _loss(group, held, is_compared=is_compared, is_disturbed=True)
+            for group, held in bounded.items()
+            if group not in counted
+        ]
         found.append(
             Conclusion(
                 column=column,
                 subject=_subject(column, with_setting=several),
-                baseline=_baseline(table, column),
+                baseline=column.column.bare.label if is_protected else "",
                 losses=tuple(sorted(sentences, key=lambda loss: (-(loss.block_bytes or 0), loss.depth or 0))),
                 lab_limited=tuple(left_out),
                 disturbed=tuple(name for name, of in disturbed.items() if of in counted or of not in bounded),
@@ -434,24 +438,18 @@ def in_words(found: Sequence[Conclusion], width: int) -> str:
     return "\n".join(line for words in sentences for line in wrapped(words, width, "  "))
 
 
-def _loss(group: _Group, found: Sequence[_Held], *, is_compared: bool) -> Loss:
+def _loss(group: _Group, found: Sequence[_Held], *, is_compared: bool, is_disturbed: bool = False) -> Loss:
     size, depth = group
-    compared = _compared(found) if is_compared else None
+    compared = _compared(found) if is_compared and not is_disturbed else None
     return Loss(
         block_bytes=size,
         depth=depth,
-        kept=tuple(held.kept[0] for held in found),
+        kept=tuple(part for held in found for part in held.kept),
         cells=tuple(held.explained for held in found),
         compared=compared,
         apart=_apart(found, compared) if compared is not None else (),
+        is_disturbed=is_disturbed,
     )
-
-
-def _bounded(group: _Group, found: Sequence[_Held]) -> Loss:
-    lows, highs = zip(*(held.kept for held in found), strict=True)
-    cells = tuple(held.explained for held in found)
-    kept = (min(lows), max(highs))
-    return Loss(block_bytes=group[0], depth=group[1], kept=kept, cells=cells, is_disturbed=True)
 
 
 def _compared(found: Sequence[_Held]) -> ThroughputRatio | None:
@@ -531,17 +529,6 @@ def _subject(column: TableColumn, *, with_setting: bool) -> str:
         sentences.append("disk in memory")
     brackets = f" ({', '.join(sentences)})" if sentences else ""
     return f"{f'{origin}: ' if origin and with_setting else ''}{what} over {title}{brackets}"
-
-
-def _baseline(table: Table, column: TableColumn) -> str:
-    """The name of the column that a column with protection is compared with."""
-    wanted = column.column.bare
-    if column.column == wanted:
-        return ""
-    names = [
-        other.name for other in table.columns if (other.setting, other.column) == (column.setting, wanted)
-    ]
-    return names[0] if names else wanted.label
 
 
 def decides(cells: Sequence[Explained]) -> str:

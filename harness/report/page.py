@@ -429,13 +429,8 @@ def _column(fact: ColumnFacts) -> str:
         )
         if known
     ]
-    network = not fact.column.column.is_local
-    none = (
-        "Nothing is known of its link, session or protection."
-        if network
-        else "The storage, without a network."
-    )
-    return _details(f"{fact.origin.sign} {fact.origin}: {fact.name}", *(parts or [f"<p>{none}</p>"]))
+    name = f"{fact.origin.sign} {fact.origin}: {fact.name}"
+    return _details(name, *(parts or ["<p>Nothing is known of a link, session or protection.</p>"]))
 
 
 def _run(run: str, plan: Plan | None, environment: Mapping[str, Any]) -> str:

@@ -21,7 +21,7 @@ from harness.model import (
     Status,
     StoppingRule,
 )
-from harness.model.lines import counted
+from harness.model.lines import counted, listed
 from harness.results import machine
 from harness.results.metrics import Direction, Metric, Of
 from harness.table.options import RatioTo, Table, TableCell, TableColumn
@@ -275,10 +275,8 @@ def machines(environments: Iterable[Mapping[str, Any]]) -> Iterable[str]:
 
 
 def _listed(names: Sequence[str], noun: str) -> str:
-    if len(names) == 1:
-        return f"{noun} {names[0]}"
-    shown = list(names[:_MOST_NAMES]) + (["…"] if len(names) > _MOST_NAMES else [])
-    return f"{counted(len(names), noun)} ({', '.join(shown)})"
+    several = f"{counted(len(names), noun)} ({listed(names, _MOST_NAMES)})"
+    return several if len(names) > 1 else f"{noun} {names[0]}"
 
 
 def _facts(environment: Mapping[str, Any], *names: str, below: bool = True) -> Iterable[tuple[str, str, str]]:

@@ -302,11 +302,9 @@ def _counted(names: Sequence[str]) -> str:
 
 def _repeats(cells: Sequence[ComparedCell]) -> str:
     """The numbers of repeats on both sides: ``A 3, B 2 to 3``."""
-    sides = [("A", [cell.n_a for cell in cells]), ("B", [cell.n_b for cell in cells])]
-    return ", ".join(
-        f"{name} {min(found)}" + (f" to {max(found)}" if min(found) < max(found) else "")
-        for name, found in sides
-    )
+    sides = {"A": [cell.n_a for cell in cells], "B": [cell.n_b for cell in cells]}
+    ends = {name: dict.fromkeys(map(str, (min(found), max(found)))) for name, found in sides.items()}
+    return ", ".join(f"{name} {' to '.join(each)}" for name, each in ends.items())
 
 
 def _notes(

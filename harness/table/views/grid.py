@@ -151,8 +151,7 @@ def _for_people(grid: Grid, format: TableFormat) -> str:
 
 def _csv(grid: Grid) -> str:
     keys = (field.key for field in grid.fields)
-    labels = (*grid.labels, *grid.common)
-    lines = [[*(label.lower() for label in labels), *keys, "disturbed"]]
+    lines = [[*(label.lower() for label in (*grid.labels, *grid.common)), *keys, "disturbed"]]
     for row in grid.rows:
         entries = [row.entries.get(field.key, NOTHING) for field in grid.fields]
         # A figure below 0 is none that a spreadsheet would take for a formula.
@@ -172,7 +171,7 @@ def _json(grid: Grid) -> str:
             "title": grid.title,
             "rows": [
                 {
-                    **{name.lower(): text for name, text in zip(grid.labels, row.labels, strict=True)},
+                    **dict(zip(map(str.lower, grid.labels), row.labels, strict=True)),
                     **{name.lower(): text for name, text in grid.common.items()},
                     "published": row.is_published,
                     "disturbed": row.disturbed,

@@ -417,17 +417,16 @@ def _unprotected(
 class Balance:
     """What one end counted in one direction minus what accounts for it; ``bytes`` is None if unknown.
 
-    Up to ``IN_FLIGHT`` frames may be on the way, with at most ``frame_bytes`` each.
+    Up to ``IN_FLIGHT`` frames may be on the way, with at most ``SMALL_FRAME_BYTES`` each.
     """
 
     what: str
     frames: int
     bytes: int | None
-    frame_bytes: int
     units: str = "frames"
 
     def reasons(self, title: str) -> Iterator[str]:
-        is_more = self.bytes is not None and self.bytes > IN_FLIGHT * self.frame_bytes
+        is_more = self.bytes is not None and self.bytes > IN_FLIGHT * SMALL_FRAME_BYTES
         if self.frames > IN_FLIGHT or is_more:
             size = "" if self.bytes is None else f" ({max(0, self.bytes)} bytes)"
             yield (
@@ -459,7 +458,6 @@ def _balances(watched: CapturedLayer, layer: Layer, near: EndChange, far: EndCha
                 what=f"the {end.name} {what}",
                 frames=packets - accounted,
                 bytes=None if most is None else size_bytes - most,
-                frame_bytes=SMALL_FRAME_BYTES,
             )
 
 
@@ -479,6 +477,5 @@ def _connection(end: EndChange) -> Iterator[Balance]:
             what=f"the portal's connections of the {end.name} {what}",
             frames=segments - carried.packets,
             bytes=None,
-            frame_bytes=0,
             units="segments",
         )

@@ -440,3 +440,4 @@ def test_what_the_labs_core_would_limit_is_no_forecast_for_a_faster_link_alone()
     assert remedy.forecast(worked(**full, is_emulated=True), [], FASTER) is None
     assert remedy.forecast(worked(**full | {"core": 5}, is_emulated=True), [], FASTER) is not None
     assert remedy.forecast(worked(is_emulated=True), [], DEEPER) is not None
+    assert remedy.forecast(worked(is_emulated=True), [], FASTER) is not None, "too few I/Os in flight"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -373,6 +374,72 @@ def test_each_interface_is_held_against_esp_in_each_direction(way: str, counter:
         if not is_proved:
             assert [reason.startswith(f"{what} {frames} frames (") for reason in reasons] == [True]
             assert f"{IN_FLIGHT} may be on the way" in reasons[0]
+
+
+@pytest.mark.parametrize(
+    ("frames", "size_bytes", "said"),
+    [(9, 0, r"9 frames \(0 bytes\)"), (-3, MIB, r"0 frames \(10\d{5} bytes\)")],
+)
+def test_a_reason_has_no_negative_figure(frames: int, size_bytes: int, said: str) -> None:
+    """ESP is counted for longer than the interfaces, and its framing may take less than its bound."""
+    cell = Cell()
+    cell.to_target.tx_more = (frames, size_bytes)
+    (reason,) = cell.judge()[1]
+    assert re.fullmatch(f"the initiator sent {said} that neither ESP .*", reason)
+
+
+def test_what_arrives_while_counters_are_read_is_nothing_lost() -> None:
+    cell = Cell(to_target=Way(WRITE_PACKETS, received=WRITE_PACKETS + 3))
+    proof, reasons = cell.judge()
+    assert (reasons, proof.unaccounted_frames) == ([], 0)
+
+
+def test_a_path_of_two_layers_carried_what_the_lesser_of_them_did() -> None:
+    outer = Proof(
+        link_bytes_initiator=900,
+        link_bytes_target=800,
+        protected_bytes=700,
+        protected_bytes_initiator=710,
+        protected_bytes_target=720,
+        packets_sampled=5,
+        packets_due=6,
+        sampling=64,
+        control_frames=1,
+        unaccounted_frames=2,
+        unaccounted_bytes=300,
+        rekeys=1,
+        tcp_retransmits=4,
+    )
+    inner = msgspec.structs.replace(
+        outer,
+        link_bytes_initiator=901,
+        link_bytes_target=801,
+        protected_bytes=600,
+        protected_bytes_initiator=610,
+        protected_bytes_target=730,
+        unaccounted_frames=3,
+        unaccounted_bytes=200,
+        cleartext_segments=7,
+        other_frames=8,
+        tcp_retransmits=9,
+    )
+    assert module.of_all([outer, inner]) == Proof(
+        link_bytes_initiator=900,
+        link_bytes_target=800,
+        protected_bytes=600,
+        protected_bytes_initiator=610,
+        protected_bytes_target=720,
+        packets_sampled=10,
+        packets_due=12,
+        sampling=64,
+        cleartext_segments=7,
+        control_frames=2,
+        other_frames=8,
+        unaccounted_frames=3,
+        unaccounted_bytes=300,
+        rekeys=2,
+        tcp_retransmits=4,
+    )
 
 
 def test_super_packets_in_clear_are_few_frames_and_many_bytes() -> None:

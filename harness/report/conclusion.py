@@ -348,11 +348,10 @@ def answers(table: Table, cells: Sequence[Explained]) -> list[Conclusion]:
     ``table`` is of MB/s; ``cells`` are those of the same records.
     """
     of = {cell.evidence.cell: cell for cell in cells}
-    lab_limited = [cell for cell in cells if cell.verdict.is_lab_limited]
     baselines = {
-        (_related(cell), cell.evidence.workload)
-        for cell in lab_limited
-        if not cell.evidence.column.protection
+        (cell.evidence.key.setting, cell.evidence.column.bare, cell.evidence.workload)
+        for cell in cells
+        if cell.verdict.is_lab_limited and not cell.evidence.column.protection
     }
     several = len({column.heading[0] for column in table.columns}) > 1
     found = []
@@ -369,7 +368,8 @@ def answers(table: Table, cells: Sequence[Explained]) -> list[Conclusion]:
                 continue
             is_disturbed |= any(other is not None and other.is_disturbed for other in line)
             group = explained.evidence.block_bytes, explained.evidence.depth
-            is_own = explained.verdict.is_lab_limited or (_related(explained), row.workload) in baselines
+            compared_with = column.setting, column.column.bare, row.workload
+            is_own = explained.verdict.is_lab_limited or compared_with in baselines
             kept = _kept(column, cell, explained)
             if is_protected and is_own:
                 left_out.append(row.workload)
@@ -412,12 +412,6 @@ class _Held(msgspec.Struct, frozen=True):
     cell: TableCell
     explained: Explained
     kept: tuple[float, ...]
-
-
-def _related(cell: Explained) -> tuple[object, ...]:
-    """What a column has in common with its baseline."""
-    key = cell.evidence.key
-    return key.setting, key.column.bare
 
 
 def _kept(column: TableColumn, cell: TableCell, explained: Explained) -> float | None:

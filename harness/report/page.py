@@ -454,7 +454,7 @@ def _value(value: object, depth: int = 0) -> str:
     if depth < _DEEPEST and isinstance(value, Mapping):
         items = (f"<dt>{for_page(str(k))}</dt><dd>{_value(v, depth + 1)}</dd>" for k, v in value.items())
         return f'<dl class="facts">{"".join(items)}</dl>'
-    if depth < _DEEPEST and isinstance(value, list):
+    if depth < _DEEPEST and isinstance(value, list | tuple):
         return "".join(f"<div>{_value(part, depth + 1)}</div>" for part in value)
     text = value if isinstance(value, str) else as_json(value)
     lines = [for_page(line) for line in text.splitlines()]

@@ -219,10 +219,10 @@ class NamespaceHost(Host):
     def read_files(self, paths: Sequence[str]) -> list[str]:
         netns = self.netns
         if netns is not None and any(path.startswith(OF_ITS_READER) for path in paths):
+            # As this thread sees them: /proc/net is that of the process's first thread.
+            seen = [path.replace("/proc/net/", "/proc/thread-self/net/", 1) for path in paths]
             try:
-                return namespaces.within(
-                    netns, lambda: here.read_files([_of_this_thread(path) for path in paths])
-                )
+                return namespaces.within(netns, lambda: here.read_files(seen))
             except namespaces.NotEntered:
                 return [""] * len(paths)
         return here.read_files(paths)
@@ -239,8 +239,3 @@ class NamespaceHost(Host):
 def _kernel_log() -> here.KernelLog:
     """One log for the process, because it runs on one kernel."""
     return here.KernelLog()
-
-
-def _of_this_thread(path: str) -> str:
-    """The same file as this thread sees it: /proc/net is that of the process's first thread."""
-    return path.replace("/proc/net/", "/proc/thread-self/net/", 1)

@@ -212,17 +212,12 @@ class KernelCounters:
     def __init__(self, same: Sequence[ReadableHost], *, energy: bool) -> None:
         self._host = same[0]
         self.names = _names(same)
-        self._counts_busy_as_one = USER_MODE in self._host.read_files([CPUINFO])[0]
+        self.counts_busy_as_one = USER_MODE in self._host.read_files([CPUINFO])[0]
         self._energy = energy_files(self._host) if energy else ()
 
     def look(self) -> Processors:
         texts = self._host.read_files([*FILES, *self._energy])
         return processors(dict(zip(FILES, texts, strict=False)), time.monotonic_ns(), texts[len(FILES) :])
-
-    def used(self, first: Processors, last: Processors) -> ProcessorUse:
-        """What its processors did between two readings."""
-        as_one = self._counts_busy_as_one
-        return processor_use(first, last, hosts=self.names, counts_busy_as_one=as_one)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -285,7 +280,8 @@ class Observer:
             for kernel, first in reversed(looks):
                 last = self._try(kernel.look, kernel.names)
                 if first is not None and last is not None:
-                    uses.append(kernel.used(first, last))
+                    as_one = kernel.counts_busy_as_one
+                    uses.append(processor_use(first, last, hosts=kernel.names, counts_busy_as_one=as_one))
             for hop, was in traffics:
                 now = self._try(partial(traffic_of, hop), [hop.name])
                 if was is not None and now is not None:

@@ -344,21 +344,15 @@ def await_disk(host: Host, session: IscsiSession, *, serial: str) -> tuple[str, 
     return name, disk
 
 
+LIST_DISKS = 'ls -d "$0"/target*/*:0/block/*/queue'
+"""For sh(1). The name of LUN 0 ends in :0. The kernel makes ``queue`` after all that is read of a disk here
+(device_add_disk())."""
+
+
 def _disks(host: Host, session: str) -> list[str]:
     """The disk that is LUN 0 of a session, once it is whole; both as folders of sysfs."""
-    # The name of LUN 0 ends in :0. The kernel makes `queue` after all that is read of a disk here
-    # (device_add_disk()).
-    found = [session]
-    with contextlib.suppress(CommandFailed):  # it is being made
-        for begins, ends in (("target", ""), ("", ":0"), ("block", ""), ("", "")):
-            found = [
-                f"{folder}/{name}"
-                for folder in found
-                for name in host.list_folder(folder)
-                if name.startswith(begins) and name.endswith(ends)
-            ]
-        return [disk for disk in found if "queue" in host.list_folder(disk)]
-    return []
+    found = host.run(["sh", "-c", LIST_DISKS, session], check=False).stdout.splitlines()
+    return [queue.removesuffix("/queue") for queue in found]
 
 
 def negotiated(session: str, disk: Disk) -> dict[str, str]:

@@ -15,14 +15,6 @@ if TYPE_CHECKING:
     from tests.unit.fakes import World
 
 LIO, LOGOUT = (programs.source("harness.storage.iscsi", name) for name in ("lio", "logout"))
-SYSFS = {
-    "device": "target0:0:0\npower\n",
-    "target0:0:0": "0:0:0:0\n0:0:0:1\n",
-    "0:0:0:0": "block\nmodel\n",
-    "block": "sda\n",
-    "sda": "queue\nsize\n",
-}
-"""What is in each folder of a session's disk."""
 
 
 @dataclass
@@ -56,7 +48,9 @@ class Iscsi:
             case ["ls", initiator.SESSIONS]:
                 return 0, "".join(f"session{n}\n" for n, _ in enumerate(self.sessions, 1)), ""
             case ["ls", path] if path.startswith(f"{initiator.SESSIONS}/"):
-                return 0, SYSFS.get(path.rpartition("/")[2], ""), ""
+                return DONE  # nothing holds the disk
+            case ["sh", "-c", initiator.LIST_DISKS, session]:
+                return 0, f"{session}/target0:0:0/0:0:0:0/block/sda/queue\n", ""
         return None
 
     def text_of(self, path: str) -> str | None:

@@ -185,7 +185,7 @@ def _plain(table: Table, width: int | None) -> str:
     return _trimmed("\n".join([printable(table.title), "", "\n\n".join(blocks), "", *notes]))
 
 
-class _Drawn(msgspec.Struct, frozen=True):
+class _PrintedColumn(msgspec.Struct, frozen=True):
     """A column: the lines of each part of its heading, and its cells."""
 
     column: TableColumn
@@ -202,7 +202,9 @@ def _blocks(table: Table, width: int | None, *, is_narrow: bool) -> list[str]:
     labels = [printable(row.name) for row in table.rows]
     room = math.inf if width is None else width - max(map(len, labels))
     drawn = [
-        _Drawn(column, _heading(column, is_narrow=is_narrow), _aligned(table, place, is_narrow=is_narrow))
+        _PrintedColumn(
+            column, _heading(column, is_narrow=is_narrow), _aligned(table, place, is_narrow=is_narrow)
+        )
         for place, column in enumerate(table.columns)
     ]
     if sum(each.width for each in drawn) <= room:
@@ -217,7 +219,7 @@ def _blocks(table: Table, width: int | None, *, is_narrow: bool) -> list[str]:
     return [_block(labels, block) for block in blocks]
 
 
-def _block(labels: Sequence[str], block: Sequence[_Drawn]) -> str:
+def _block(labels: Sequence[str], block: Sequence[_PrintedColumn]) -> str:
     """Origins, names, titles, remarks and IPsec each begin at the same height."""
     heights = [max(map(len, parts)) for parts in zip(*(each.heading for each in block), strict=True)]
     headings = [

@@ -360,7 +360,8 @@ def test_the_cores_work_is_that_of_the_parts_where_it_was_not_measured(
 
 
 @pytest.mark.parametrize(
-    ("depth", "core", "deeper"), [(1, 35, 8), (1, 5, 4), (2, 5, 4), (4, 5, 8), (16, 1, 32), (32, 1, None)]
+    ("depth", "core", "deeper"),
+    [(1, 90, 2), (8, 5, 16), (1, 35, 8), (1, 5, 4), (2, 5, 4), (4, 5, 8), (16, 1, 32), (32, 1, None)],
 )
 def test_the_queue_is_made_deeper_than_it_is_or_not(depth: int, core: float, deeper: int | None) -> None:
     found = worked(depth=depth, time=100 / depth, core=core)

@@ -29,7 +29,7 @@ class Resource(Protocol):
     changed nothing, and is not undone. The steps of ``undo`` identify what they remove by its own name or the
     run's, and tolerate that it is absent. A class variable ``lasting`` that is true says that the resource
     lies on a disk and survives a reboot. Something of somebody else's may have taken its place by then, and
-    is kept.
+    is kept. An attribute ``what`` is what it is called, in place of its class.
     """
 
     __struct_fields__: ClassVar[tuple[str, ...]]
@@ -40,6 +40,10 @@ class Resource(Protocol):
 
 
 R = TypeVar("R", bound=Resource)
+
+
+def _called(resource: Resource) -> str:
+    return str(getattr(resource, "what", type(resource).__name__))
 
 
 class UnreadableJournal(HarnessError):
@@ -71,7 +75,7 @@ class Journal:
     @contextlib.contextmanager
     def hold(self, host: Host, resource: R) -> Iterator[R]:
         """Acquire a resource while the context lasts; it is written down before the first act."""
-        what = f"{type(resource).__name__} {getattr(resource, resource.__struct_fields__[0])}"
+        what = f"{_called(resource)} {getattr(resource, resource.__struct_fields__[0])}"
         lasting: bool = getattr(resource, "lasting", False)
         entry = UndoEntry(what=what, steps=resource.undo(), netns=host.netns, lasting=lasting)
         ledger, number = self._write_down(host, entry)
@@ -104,12 +108,12 @@ class Journal:
             problems = carry_out(resource.undo(), host.run).problems
             if not problems:
                 ledger.close(number)
-            self.leaks += [f"{type(resource).__name__} was not undone: {problem}" for problem in problems]
+            self.leaks += [f"{_called(resource)} was not undone: {problem}" for problem in problems]
         except HostLost:
             # A lost host undoes everything by itself; the composer says so, once for the host.
             return
         except (HarnessError, OSError) as error:
-            self.leaks.append(f"{type(resource).__name__} was not undone: {error}")
+            self.leaks.append(f"{_called(resource)} was not undone: {error}")
 
     def open(self, entry: UndoEntry) -> int:
         """Write down what is about to be brought up; returns its number. Raises UnreadableJournal."""

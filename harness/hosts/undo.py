@@ -40,7 +40,7 @@ class UndoEntry(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 STEP_TIMEOUT_S = 60.0
-"""Logging out of a target that has gone takes time; see ``programs/logout.py``."""
+"""Logging out of a target that has gone takes time; see ``programs/session.py``."""
 
 
 RunOnHost = Callable[..., Completed]

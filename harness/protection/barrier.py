@@ -46,6 +46,7 @@ class InterfaceBarrier(msgspec.Struct, frozen=True):
 
     ACTION: ClassVar[str] = "block"
     PRIORITY: ClassVar[int] = BARRIER_PRIORITY
+    DIRECTION: ClassVar[str] = "out"
 
     @property
     def _device(self) -> tuple[str, ...]:
@@ -56,10 +57,11 @@ class InterfaceBarrier(msgspec.Struct, frozen=True):
         return ("src", addresses.ANY[addresses.family_of(self.peer)], "dst", addresses.alone(self.peer))
 
     def acquire(self, host: Host) -> None:
-        port = ("dport" if self.end == "initiator" else "sport", str(self.port))
+        goes_there = (self.end == "initiator") is (self.DIRECTION == "out")
+        port = ("dport" if goes_there else "sport", str(self.port))
         host.run(
-            ["ip", "xfrm", "policy", "add", *self._ends, *self._device]
-            + ["proto", xfrm.TCP, *port, "dir", "out", "action", self.ACTION, "priority", str(self.PRIORITY)]
+            ["ip", "xfrm", "policy", "add", *self._ends, *self._device, "proto", xfrm.TCP, *port]
+            + ["dir", self.DIRECTION, "action", self.ACTION, "priority", str(self.PRIORITY)]
         )
 
     def undo(self) -> tuple[UndoStep, ...]:
@@ -117,13 +119,7 @@ class AllowInbound(InterfaceBarrier, frozen=True):
 
     ACTION: ClassVar[str] = "allow"
     PRIORITY: ClassVar[int] = PASSAGE_PRIORITY
-
-    def acquire(self, host: Host) -> None:
-        port = ("sport" if self.end == "initiator" else "dport", str(self.port))
-        host.run(
-            ["ip", "xfrm", "policy", "add", *self._ends]
-            + ["proto", xfrm.TCP, *port, "dir", "in", "action", self.ACTION, "priority", str(self.PRIORITY)]
-        )
+    DIRECTION: ClassVar[str] = "in"
 
 
 class Connections(msgspec.Struct, frozen=True):
@@ -168,10 +164,9 @@ def left_over(host: Host, paths: Sequence[LinkPath]) -> list[str]:
         for address in (path.initiator_address, path.target_address)
     }
     sources = {*addresses.ANY.values(), *(addresses.link_of(end.partition("/")[0]) for end in ends)}
-    text = host.run(["ip", "xfrm", "policy", "list"], check=False).stdout
     return [
         f"the policy {policy.text} dir {policy.direction}"
-        for policy in xfrm.parse_policies(text)
+        for policy in xfrm.policies_of(host)
         if policy.source in sources
         and policy.priority in (PASSAGE_PRIORITY, BARRIER_PRIORITY)
         and policy.destination in ends

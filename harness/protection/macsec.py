@@ -13,7 +13,7 @@ import contextlib
 import secrets
 import struct
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import msgspec
 
@@ -50,20 +50,6 @@ def channel_port(path: LinkPath) -> int:
     return path.index + 1
 
 
-@dataclass(frozen=True, kw_only=True)
-class Keys:
-    """One for what each end sends, hexadecimal: in memory alone."""
-
-    cipher: str
-    initiator: str = field(repr=False)
-    target: str = field(repr=False)
-
-
-def make_keys(cipher: str) -> Keys:
-    key_bytes, _ = CIPHERS[cipher]
-    return Keys(cipher=cipher, initiator=secrets.token_hex(key_bytes), target=secrets.token_hex(key_bytes))
-
-
 def _macs(path: LinkPath) -> tuple[str, str]:
     """Those of the interfaces at both ends, the initiator's first."""
     near, far = (_mac(host, iface) for _, host, iface, _, _ in links.ends(path))
@@ -76,12 +62,10 @@ def _mac(host: Host, iface: str) -> str:
     return str(entries["address"])
 
 
-def tell(within: LinkPath, macs: tuple[str, str], keys: Keys) -> None:
-    """Tell both ends a key for each direction; ``macs`` as in ``MacsecFrames``."""
-    entries = (
-        (keys.initiator, keys.target, macs[1]),
-        (keys.target, keys.initiator, macs[0]),
-    )
+def tell(within: LinkPath, macs: tuple[str, str], cipher: str) -> None:
+    """Tell both ends a key for each direction, made for that; ``macs`` as in ``MacsecFrames``."""
+    near, far = (secrets.token_hex(CIPHERS[cipher][0]) for _ in ENDS)
+    entries = ((near, far, macs[1]), (far, near, macs[0]))
     for (_, host, iface, _, _), (own, others, peer) in zip(links.ends(within), entries, strict=True):
         channel = f"rx port {channel_port(within)} address {peer}"
         # On standard input: others may read a process's command line.
@@ -177,7 +161,7 @@ class MacsecDriver(Overlay):
                     )
                 )
             else:
-                tell(within, _macs(underlay.below), make_keys(self.cipher))
+                tell(within, _macs(underlay.below), self.cipher)
             overlay.open_up(within)
             yield
 

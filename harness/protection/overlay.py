@@ -13,7 +13,6 @@ import contextlib
 import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar
 
 import msgspec
@@ -206,7 +205,15 @@ class Overlay(abc.ABC):
                     journal.hold(host, OverlayInterface(iface, self.NAME, mtu_bytes, over, words))
                 )
             stack.enter_context(self.keyed(underlay, within))
-            watching = stack.enter_context(watchers(below, within, self.NAME, underlay.raw))
+            watched = [
+                (self.NAME, iface, under, below.ip)
+                for (_, _, iface, *_), (_, _, under, *_) in zip(
+                    links.ends(within), links.ends(below), strict=True
+                )
+            ]
+            watching = stack.enter_context(
+                witness.started(within, "overlay", watched, underlay.raw, self.NAME)
+            )
             agreed = {**self.agreed(watching.look(), underlay), "mtu_bytes": str(mtu_bytes)}
             yield OverlayLayer(kind=self, below=below, inner=within, watchers=watching, agreed=agreed)
 
@@ -250,14 +257,3 @@ class OverlayLayer(Layer):
         made = PROTECTIONS[self.kind.NAME]
         around = made.around_bytes + (theory.IP_HEADER_BYTES[self.below.ip] if made.has_ip else 0)
         return carried.bytes + carried.packets * (header_bytes + around)
-
-
-def watchers(
-    below: LinkPath, path: LinkPath, kind: str, folder: Path
-) -> contextlib.AbstractContextManager[Witnesses]:
-    """Keep a watcher at both ends of an overlay; ``below`` is its link. Answers stay as raw output."""
-    words = [
-        (kind, iface, under, below.ip)
-        for (_, _, iface, *_), (_, _, under, *_) in zip(links.ends(path), links.ends(below), strict=True)
-    ]
-    return witness.started(path, "overlay", words, folder, kind)

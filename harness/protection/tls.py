@@ -1,8 +1,8 @@
 """TLS 1.3 within the connections of NVMe/TCP: the innermost protection, brought up by the transport itself.
 
-A daemon of ktls-utils (tlshd) at each end negotiates, with a key of the session's own (``storage.nvme.tls``).
-Then the two kernels encrypt. Whether they do is read from the sockets (``ss``, the upper-layer protocol
-``tls``), which also count what they carried.
+A daemon of ktls-utils (tlshd) at each end negotiates, with a key of the session's own
+(``storage.nvme.transport``). Then the two kernels encrypt. Whether they do is read from the sockets (``ss``,
+the upper-layer protocol ``tls``), which also count what they carried.
 
 TLS leaves addresses and ports as they are, so no policy can tell its segments from others. As long as it is
 up, cleartext is kept out by the ends themselves: the target's portal refuses connections that do not begin
@@ -30,7 +30,7 @@ from harness.protection import layer, overlay
 from harness.protection.barrier import AllowInbound
 from harness.protection.kind import Protection, ProtectionContext, Underlay
 from harness.protection.layer import Carried, Due, EndCounts, Layer, Tally, of_ip, within_ip
-from harness.storage import nvme
+from harness.storage.nvme import transport as nvme
 
 MODULES = ("tls", "nvme_keyring")
 TITLE = "TLS"

@@ -18,14 +18,13 @@ from harness.hosts.journal import Journal
 from harness.hosts.undo import UndoStep
 from harness.model import DiskProfile, Flash
 from harness.model.errors import DeviceRefused, RequirementError
+from harness.storage.transport import SECTOR_BYTES
 
 FLASH_DEVICE = "/dev/nullb0"
 HARD_DISK_DEVICE = "/dev/nbd0"
 MIB = 1 << 20
 START_S = 30
 """How long the program of a disk with moving parts may take to start; an overloaded lab took over 10."""
-
-SECTOR_BYTES = 512
 
 LARGEST_COMMAND_SECTORS = 2048
 """1 MiB, in sectors of 512 bytes: the largest command of the device, so LIO does not split any."""

@@ -34,3 +34,26 @@ def reported(host: Host, request: UndoStep, what: str) -> dict[str, Any]:
     """The same, read."""
     answer: dict[str, Any] = msgspec.json.decode(ask(host, request, what))
     return answer
+
+
+class Made(msgspec.Struct, frozen=True):
+    """A resource that one of a room's programs makes on a host, and removes again by its own name.
+
+    ``what`` is what the journal calls it, and ``refused`` begins the sentence that says that it was not made.
+    """
+
+    name: str
+    what: str
+    make: UndoStep
+    remove: UndoStep
+    refused: str
+    within_s: float = 60
+
+    def __repr__(self) -> str:
+        return f"{self.what}({self.name!r})"  # without the secrets of what it is made of
+
+    def acquire(self, host: Host) -> None:
+        ask(host, self.make, self.refused, timeout_s=self.within_s)
+
+    def undo(self) -> tuple[UndoStep, ...]:
+        return (self.remove,)

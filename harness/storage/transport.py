@@ -6,22 +6,27 @@ explains knows this protocol alone.
 
 from __future__ import annotations
 
+import abc
 import contextlib
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from harness.hosts import Host
 from harness.hosts.footprint import Leftover, Trouble
-from harness.hosts.journal import Journal
+from harness.hosts.journal import Journal, Resource
 from harness.model import BackingKind
 from harness.model.errors import CellInvalid, CommandFailed
 
 
 class NoAnswer(CommandFailed):
     """Nothing answers at a target's portal. Whoever knows the way there can say what may be in it."""
+
+
+SECTOR_BYTES = 512
+"""Of sysfs, which counts a disk's size in them whatever its own blocks are."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,26 +153,54 @@ class Session:
     agreed: dict[str, str]
 
 
-class Shared(Protocol):
-    """What all columns of a transport share, up."""
+@dataclass(frozen=True)
+class Shared(abc.ABC):
+    """What all columns of a transport share, up: both sides of a run."""
 
-    def export(self, wanted: Export) -> AbstractContextManager[None]:
-        """Export a LUN. CommandFailed if the target refuses."""
-        ...
+    sides: Sides
 
-    def connect(self, wanted: Export) -> AbstractContextManager[Session]:
-        """Have the initiator connect to an export.
+    @abc.abstractmethod
+    def exports(self, wanted: Export) -> Sequence[Resource]:
+        """What the target has of an export. RequirementError if it lacks a program."""
 
-        Raises NoAnswer if nobody answers at the portal, RequirementError if the two ends agreed on something
-        else than was asked for, CommandFailed for all else.
+    @abc.abstractmethod
+    def connections(self, wanted: Export) -> Sequence[Resource]:
+        """What the initiator has of its way to an export."""
+
+    @abc.abstractmethod
+    def session(self, host: Host, wanted: Export) -> Session:
+        """What an initiator's connection, which is up, has come to.
+
+        Raises RequirementError if the two ends agreed on something else than was asked for, CommandFailed for
+        all else.
         """
-        ...
+
+    @contextlib.contextmanager
+    def export(self, wanted: Export) -> Iterator[None]:
+        """Export a LUN. CommandFailed if the target refuses."""
+        with self._held(wanted.target, self.exports(wanted)):
+            yield
+
+    @contextlib.contextmanager
+    def connect(self, wanted: Export) -> Iterator[Session]:
+        """Have the initiator connect to an export; raises what ``session`` does, and NoAnswer if nobody
+        answers at the portal."""
+        host = self.sides.initiators[wanted.number]
+        with self._held(host, self.connections(wanted)):
+            yield self.session(host, wanted)
 
     @contextlib.contextmanager
     def attach(self, wanted: Export) -> Iterator[Session]:
         """Both."""
         with self.export(wanted), self.connect(wanted) as session:
             yield session
+
+    @contextlib.contextmanager
+    def _held(self, host: Host, resources: Sequence[Resource]) -> Iterator[None]:
+        with contextlib.ExitStack() as stack:
+            for each in resources:
+                stack.enter_context(self.sides.journal.hold(host, each))
+            yield
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -217,7 +250,3 @@ class Transport:
         of_devices = self.block_modules if {*kinds} - {BackingKind.FILE} else ()
         of_files = self.file_modules if BackingKind.FILE in kinds else ()
         return (*self.target_modules, *of_devices, *of_files)
-
-    def private_folders(self, role: str) -> tuple[str, ...]:
-        """What a run hides on a machine for its part: what it writes there is its own."""
-        return self.initiator_folders if role == "initiator" else ()

@@ -27,5 +27,6 @@ def needs_own_kernel(column: Column) -> bool:
 
 
 def private_folders(role: str) -> tuple[str, ...]:
-    """What a run by any of them hides on a machine for its part."""
-    return tuple(dict.fromkeys(folder for each in ALL for folder in each.private_folders(role)))
+    """What a run by any of them hides on a machine for its part: what it writes there is its own."""
+    folders = (folder for each in ALL if role == "initiator" for folder in each.initiator_folders)
+    return tuple(dict.fromkeys(folders))

@@ -19,7 +19,8 @@ from harness.model import BackingKind
 from harness.model.errors import CellInvalid, DeviceRefused, HarnessError
 from harness.storage import guard
 from harness.storage.guard import Device
-from harness.storage.iscsi.target import Backstore
+from harness.storage.iscsi.transport import backstore
+from harness.storage.transport import Lun
 
 MIB = 1 << 20
 SIZE_MIB = 32
@@ -202,7 +203,8 @@ def loop(disk: str) -> None:
 
 def exported(disk: str) -> None:
     device = allowed("disk before LIO has it", disk)
-    Backstore("mine", BackingKind.BLOCK, disk, SIZE_MIB * MIB, "serial").acquire(HOST)
+    lun = Lun(serial="mine", kind=BackingKind.BLOCK, path=disk, size_bytes=SIZE_MIB * MIB)
+    backstore(lun).acquire(HOST)
     refused("exported by LIO", disk, "is exported by LIO as the backstore iblock_", "/mine")
     if device is not None:
         guard.recheck(HOST, device)

@@ -17,9 +17,10 @@ import pytest
 from harness.analysis import bounds, theory
 from harness.analysis.wire import framings
 from harness.hosts import NamespaceHost
+from harness.hosts.journal import Journal
 from harness.hosts.programs import netlink
 from harness.hosts.runner import Completed
-from harness.model import IPV4, IPV6, Family, IpsecMode, LinkProfile, Plan, Record, addresses
+from harness.model import IPV4, IPV6, BackingKind, Family, IpsecMode, LinkProfile, Plan, Record, addresses
 from harness.model.errors import RequirementError, UsageError
 from harness.network import links
 from harness.network.links import LinkPath
@@ -35,7 +36,8 @@ from harness.protection.layer import Frames
 from harness.protection.programs import witness as program
 from harness.results import planned, rules
 from harness.runs import modules
-from harness.storage.iscsi.initiator import IscsiSession
+from harness.storage.iscsi.transport import IscsiSides
+from harness.storage.transport import Export, Lun, Sides
 from harness.testbeds import testbed
 from harness.testbeds.lab import boot
 from tests import flat
@@ -246,9 +248,16 @@ def test_a_passage_of_ipv6_is_a_route_and_not_an_interface() -> None:
 
 
 def test_a_portals_port_is_distinguished_from_its_address() -> None:
-    session = IscsiSession("iqn.x", FAR, 3260, "iqn.y")
-    assert session._portal == f"[{FAR}]:3260"
-    assert session._interface == "harness-2001-2-0-3--2-3260"
+    host = path().target
+    sides = Sides(
+        journal=Journal(Path("unused")), tag="beef", target=host, initiators=(host,), luns=(), logs=Path()
+    )
+    lun = Lun(serial="s", kind=BackingKind.BLOCK, path="/dev/ram0", size_bytes=1 << 27)
+    wanted = Export(name="x", number=0, lun=lun, target=host, address=FAR, port=3260, parameters={})
+    (session,) = IscsiSides(sides, secret="s", nonce="n").connections(wanted)  # noqa: S106 (of no target)
+    asked = json.loads(session.make.input)
+    assert asked["portal"] == f"[{FAR}]:3260"
+    assert asked["interface"] == "harness-2001-2-0-3--2-3260"
     assert throughput.client(path(), 52010, 1)[3] == "-6"
 
 

@@ -26,7 +26,7 @@ from harness.parse import proc_crypto
 from harness.protection import xfrm
 from harness.protection.ipsec.charon import Charon
 from harness.protection.witness import REQID, WitnessReport
-from harness.storage.iscsi.target import PORT
+from harness.storage.iscsi.transport import PORT
 
 MODULES = ("xfrm_user", "esp4")
 IPV6_MODULES = ("esp6",)
@@ -97,48 +97,27 @@ class SecurityAssociations(msgspec.Struct, frozen=True):
         return tuple(steps)
 
 
-@dataclass(frozen=True, kw_only=True)
-class EspState:
-    """One xfrm state (an SA of one direction)."""
-
-    spi: str
-    source: str
-    destination: str
-    reqid: int
-
-    def is_of(self, path: LinkPath) -> bool:
-        """Whether the run made it for this path; larval states count only if nobody else has the
-        addresses."""
-        is_marked = self.reqid == REQID + path.index
-        is_between = {self.source, self.destination} == {*xfrm.addresses_of(path)}
-        return is_between and (is_marked or not path.is_shared)
-
-
-_STATE = re.compile(
-    r"^src (?P<source>\S+) dst (?P<destination>\S+)\n"
-    r"\s+proto esp spi (?P<spi>0x[0-9a-f]+)\S* reqid (?P<reqid>\d+)\b",
-    re.MULTILINE,
-)
-
-
-def parse_states(text: str) -> list[EspState]:
-    """Read the output of ``ip xfrm state list nokeys``."""
-    return [msgspec.convert(match.groupdict(), EspState, strict=False) for match in _STATE.finditer(text)]
+_STATE = re.compile(r"^src (\S+) dst (\S+)\n\s+proto esp spi (0x[0-9a-f]+)\S* reqid (\d+)\b", re.MULTILINE)
+"""Of `ip xfrm state list nokeys`: one state, which is an SA of one direction."""
 
 
 def left_over(host: Host, paths: Sequence[LinkPath]) -> list[str]:
     """The ESP states and policies of these paths that a host still has; nothing of anybody else's."""
-    states = parse_states(host.run(["ip", "xfrm", "state", "list", "nokeys"], check=False).stdout)
-    policies = xfrm.policies_of(host)
+    states = _STATE.findall(host.run(["ip", "xfrm", "state", "list", "nokeys"], check=False).stdout)
     return [
-        f"the ESP state src {state.source} dst {state.destination} spi {state.spi}"
-        for state in states
-        if any(state.is_of(path) for path in paths)
+        f"the ESP state src {source} dst {destination} spi {spi}"
+        for source, destination, spi, reqid in states
+        if any(_is_of(path, {source, destination}, int(reqid)) for path in paths)
     ] + [
         f"the IPsec policy {policy.text} dir {policy.direction}"
-        for policy in policies
+        for policy in xfrm.policies_of(host)
         if any(policy.is_of(path) for path in paths)
     ]
+
+
+def _is_of(path: LinkPath, ends: set[str], reqid: int) -> bool:
+    """Whether the run made a state for this path; larval ones count only if nobody else has the addresses."""
+    return ends == {*xfrm.addresses_of(path)} and (reqid == REQID + path.index or not path.is_shared)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,18 +24,13 @@ class CharonDaemons:
 
     run: ProtectionContext
     _charons: dict[str, charon.Charon] = field(default_factory=dict)
-    _credentials: ipsec.Credentials | None = None
 
-    @property
+    @functools.cached_property
     def credentials(self) -> ipsec.Credentials:
-        if self._credentials is None:
-            self._credentials = ipsec.make_credentials(
-                self.run.initiator,
-                self.run.plan.ike_auth,
-                self.run.private / "certificates",
-                paths=self.run.paths,
-            )
-        return self._credentials
+        folder = self.run.private / "certificates"
+        return ipsec.make_credentials(
+            self.run.initiator, self.run.plan.ike_auth, folder, paths=self.run.paths
+        )
 
     def charon(self, host: Host, port: int, stack: contextlib.ExitStack, logs: Path) -> charon.Charon:
         """The charon of a host or network namespace, started if it does not run (any more)."""

@@ -1,28 +1,101 @@
-"""iSCSI as a transport: LIO at the target, open-iscsi at the initiator."""
+"""iSCSI as a transport: LIO at the target, open-iscsi at the initiator.
+
+``programs/lio.py`` makes backstores and targets in configfs, a small program that runs on the target host
+under the distribution's Python. So nothing has to be installed there. It only makes and removes objects whose
+names have the run's id.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import functools
+import re
 import secrets
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
 
-from harness.model import ISCSI
-from harness.storage import configfs, iscsi
+from harness.hosts import Host
+from harness.hosts.footprint import Leftover
+from harness.model import ISCSI, addresses
+from harness.model.errors import RequirementError
+from harness.parse import parameters
+from harness.storage import configfs, requests
 from harness.storage.configfs import CONFIGFS
-from harness.storage.iscsi import initiator, target
-from harness.storage.iscsi.initiator import IscsiSession
-from harness.storage.iscsi.target import Backstore, DiscoveryLogin, IscsiTarget, iqn
-from harness.storage.transport import Export, Exported, Session, Shared, Sides, Transport
+from harness.storage.iscsi import initiator
+from harness.storage.requests import Made
+from harness.storage.transport import (
+    Disk,
+    Expected,
+    Export,
+    Exported,
+    Lun,
+    Session,
+    Shared,
+    Sides,
+    Transport,
+)
+
+PORT = 3260
+"""RFC 7143, section 4.2.7.1."""
+
+KEYS = parameters.KEYS[ISCSI]
 
 CHAP_USER = "harness"
+CONNECT_S = 180
+"""How long the commands for a session may take: iscsid may have to start, and reads all others."""
+
+FILES = (
+    (
+        *("initial_r2t", "immediate_data", "first_burst_len", "max_burst_len", "max_outstanding_r2t"),
+        *("data_pdu_in_order", "data_seq_in_order", "erl", "recovery_tmo"),
+    ),
+    ("max_recv_dlength", "max_xmit_dlength", "header_digest", "data_digest"),
+    ("device/queue_depth", "queue/scheduler", "queue/max_sectors_kb", "queue/nr_requests"),
+)
+"""What is read of a session, of its connection and of its disk, by the names of their files in sysfs."""
+
+_step = functools.partial(requests.step, __package__)
+
+
+def iqn(tag: str, name: str) -> str:
+    """An iSCSI qualified name (RFC 7143, section 4.2.7.4) of the harness, in lower case.
+
+    Names of links may have an underscore, names of targets may not (section 4.2.7.2).
+    """
+    return f"iqn.2026-11.net.storage-harness:{tag}.{name.replace('_', '-')}"
+
+
+def _of_lio(what: str, thing: str, make: Mapping[str, object], *named_by: str) -> Made:
+    """A ``thing`` of ``programs/lio.py``, which is removed by the parts of its request that name it."""
+    request = _step("lio", f"create-{thing}", **make)
+    names = {name: make[name] for name in named_by}
+    remove = _step("lio", f"delete-{thing}", **names)
+    return Made(str(make[named_by[0]]), what, request, remove, "LIO refused")
+
+
+def discovery_login(name: str, secret: str) -> Made:
+    """Discovery asks for CHAP with this name, as a session does.
+
+    LIO has one such setting for all targets of a machine. If the machine has other targets or a discovery
+    login, the setting is somebody else's, and is left as it is. What discovery shows of the harness's targets
+    does not depend on it (``IscsiSides.exports``).
+    """
+    return _of_lio("DiscoveryLogin", "discovery-login", {"name": name, "secret": secret}, "name")
+
+
+def backstore(lun: Lun) -> Made:
+    """An LIO storage object: iblock for a block device, fileio (write-through) for a file.
+
+    The LUN's serial is its name, and becomes the unit serial number (SPC-4, page 80h), by which the initiator
+    identifies the disk.
+    """
+    return _of_lio("Backstore", "backstore", asdict(lun), "serial")
 
 
 @dataclass(frozen=True)
 class IscsiSides(Shared):
     """Both sides of a run's iSCSI, up."""
 
-    sides: Sides
     secret: str
     nonce: str
 
@@ -34,38 +107,76 @@ class IscsiSides(Shared):
         takes."""
         return iqn(self.sides.tag, f"initiator{number + 1}.{self.nonce}")
 
-    @contextlib.contextmanager
-    def export(self, wanted: Export) -> Iterator[None]:
-        made = IscsiTarget(
-            iqn=iqn(self.sides.tag, wanted.name),
-            backstore=wanted.lun.serial,
-            address=wanted.address,
-            port=wanted.port,
-            initiator_iqn=self.initiator_iqn(wanted.number),
-            chap_user=CHAP_USER,
-            secret=self.secret,
-            read_only=wanted.read_only,
-            parameters=dict(wanted.parameters),
-        )
-        with self.sides.journal.hold(wanted.target, made):
-            yield
+    def exports(self, wanted: Export) -> tuple[Made, ...]:
+        """One target with one portal, one LUN and an ACL for one initiator; demo mode is off.
 
-    @contextlib.contextmanager
-    def connect(self, wanted: Export) -> Iterator[Session]:
-        host = self.sides.initiators[wanted.number]
-        session = IscsiSession(
-            iqn(self.sides.tag, wanted.name),
-            wanted.address,
-            wanted.port,
-            self.initiator_iqn(wanted.number),
-            bound_to=wanted.bound_to,
-            parameters=dict(wanted.parameters),
+        Discovery shows it to that initiator alone. Parameters that nobody asked for stay LIO's. CHAP (RFC
+        7143, section 12.1) is on.
+        """
+        request = {
+            "iqn": iqn(self.sides.tag, wanted.name),
+            "backstore": wanted.lun.serial,
+            # As LIO writes a portal's address.
+            "address": addresses.bracketed(wanted.address),
+            "port": wanted.port,
+            "initiator_iqn": self.initiator_iqn(wanted.number),
+            "chap_user": CHAP_USER,
+            "secret": self.secret,
+            "read_only": wanted.read_only,
+            "parameters": {name: v for name, v in wanted.parameters.items() if not KEYS[name].is_initiators},
+        }
+        return (_of_lio("IscsiTarget", "target", request, "iqn"),)
+
+    def _session(self, wanted: Export) -> dict[str, str]:
+        """What identifies a session, for ``programs/session.py``."""
+        return {
+            "iqn": iqn(self.sides.tag, wanted.name),
+            "portal": addresses.at_port(wanted.address, wanted.port),
+            # No two sessions of a host have the same portal. It becomes a file's name and part of others'
+            # words, where a colon would mean something.
+            "interface": f"harness-{wanted.address.replace(':', '-')}-{wanted.port}",
+            "bound_to": wanted.bound_to or "",
+            "initiator_iqn": self.initiator_iqn(wanted.number),
+        }
+
+    def connections(self, wanted: Export) -> tuple[Made, ...]:
+        """A session that is logged in to one portal of one target; its records are removed when it ends."""
+        names = self._session(wanted)
+        asked = {KEYS[name].typed_as: value for name, value in wanted.parameters.items()}
+        make = _step("session", "connect", **names, parameters=asked, within_s=initiator.LOGIN_S)
+        remove, refused = _step("session", "disconnect", **names), f"no iSCSI session at {names['portal']}"
+        return (Made(names["iqn"], "IscsiSession", make, remove, refused, within_s=CONNECT_S),)
+
+    def session(self, host: Host, wanted: Export) -> Session:
+        """Its disk is LUN 0, and is identified by its serial number."""
+        request = _step("session", "tell", **self._session(wanted), files=FILES)
+        found = requests.reported(host, request, "the iSCSI session cannot be read")
+        disk = Disk(
+            host=host,
+            sysfs=found["disk"],
+            device=f"/dev/{found['disk'].rpartition('/')[2]}",
+            expected=(
+                Expected("session state", f"{found['session']}/state", "LOGGED_IN"),
+                Expected(
+                    "serial number", f"{found['disk']}/device/vpd_pg80", wanted.lun.serial, is_part=True
+                ),
+            ),
         )
-        with self.sides.journal.hold(host, session):
-            name, disk = initiator.await_disk(host, session, serial=wanted.lun.serial)
-            agreed = initiator.negotiated(name, disk)
-            iscsi.require_agreed(wanted.parameters, agreed)
-            yield Session(disk=disk, agreed=agreed)
+        disk.check()
+        require_agreed(wanted.parameters, found["agreed"])
+        return Session(disk=disk, agreed=found["agreed"])
+
+
+def require_agreed(asked: Mapping[str, str], negotiated: Mapping[str, str]) -> None:
+    """RequirementError if the two ends agreed on anything other than what was asked for: what the initiator's
+    kernel says."""
+    for name, value in asked.items():
+        agreed = negotiated.get(KEYS[name].sysfs, "")
+        if agreed != KEYS[name].in_sysfs(value):
+            raise RequirementError(
+                f"expected {name}={value}, but the two ends agreed on {agreed or 'nothing'}",
+                hint="leave it out, or ask for a value that both ends accept",
+            )
 
 
 @contextlib.contextmanager
@@ -75,11 +186,10 @@ def shared(sides: Sides) -> Iterator[IscsiSides]:
     with contextlib.ExitStack() as stack:
         if sides.luns:
             configfs.mount(sides.target, "target")
-            login = DiscoveryLogin(f"harness-{sides.tag}", up.secret)
+            login = discovery_login(f"harness-{sides.tag}", up.secret)
             stack.enter_context(sides.journal.hold(sides.target, login))
         for lun in sides.luns:
-            store = Backstore(lun.serial, lun.kind, lun.path, lun.size_bytes, lun.serial)
-            stack.enter_context(sides.journal.hold(sides.target, store))
+            stack.enter_context(sides.journal.hold(sides.target, backstore(lun)))
         for number, host in enumerate(sides.initiators):
             stack.enter_context(
                 initiator.iscsid(
@@ -97,11 +207,33 @@ def shared(sides: Sides) -> Iterator[IscsiSides]:
 OFFERED = (
     Transport(
         name=ISCSI,
-        port=target.PORT,
+        port=PORT,
         shared=shared,
-        leaves=(*initiator.LEAVES, *target.LEAVES),
-        troubles=(*initiator.TROUBLES, *target.TROUBLES),
-        lists=(initiator.SESSIONS, f"{CONFIGFS}/target"),
+        leaves=(
+            Leftover(
+                what="the iSCSI session to",
+                names='cat /sys/class/iscsi_session/*/targetname 2>/dev/null | grep -F ":$1."',
+                where="/sys/class/iscsi_session/*",
+            ),
+            Leftover(
+                what="the iSCSI target",
+                names='ls /sys/kernel/config/target/iscsi 2>/dev/null | grep -F ":$1."',
+                where='/sys/kernel/config/target/iscsi/*:"$1".*',
+            ),
+            Leftover(
+                what="the backstore",
+                names='ls -d /sys/kernel/config/target/core/*/harness-"$1"* 2>/dev/null',
+                where='/sys/kernel/config/target/core/*/harness-"$1"*',
+            ),
+        ),
+        troubles=(
+            (
+                re.compile(r"detected conn error.*|session recovery timed out.*"),
+                "the iSCSI session dropped",
+            ),
+            (re.compile(r"Unable to (recover from|locate) .*", re.I), "LIO error"),
+        ),
+        lists=("/sys/class/iscsi_session", f"{CONFIGFS}/target"),
         exported=(
             Exported(
                 devices=f"{CONFIGFS}/target/core/*/*/udev_path",
@@ -111,14 +243,12 @@ OFFERED = (
             ),
         ),
         column_s=0.7,
-        initiator_modules=initiator.MODULES,
-        target_modules=target.MODULES,
-        file_modules=target.FILE_MODULES,
-        block_modules=target.BLOCK_MODULES,
-        initiator_folders=iscsi.RECORDS,
-        versions={
-            "open-iscsi": ("iscsiadm", "--version"),
-        },
+        initiator_modules=("iscsi_tcp", "sd_mod"),
+        target_modules=("target_core_mod", "iscsi_target_mod"),
+        file_modules=("target_core_file",),
+        block_modules=("target_core_iblock",),
+        initiator_folders=initiator.RECORDS,
+        versions={"open-iscsi": ("iscsiadm", "--version")},
         export_title="an iSCSI target",
         session_title="an iSCSI session",
         server="LIO",

@@ -1,58 +1,127 @@
-"""NBD as a transport. Neither side has anything that all columns share."""
+"""NBD as a transport (doc/proto.md of NetworkBlockDevice/nbd): nbdkit's file plugin, and the disk of the
+kernel's client.
+
+Two small programs do it on the hosts, under the distribution's Python: ``programs/target.py`` has nbdkit
+serve exports, ``programs/initiator.py`` does the handshake and hands the connection to the kernel. nbd-client
+is not needed. Only objects whose names carry the run's id are made and removed. Neither side has anything
+that all columns share.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import functools
+import re
 import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from harness.model import NBD
-from harness.storage import nbd
-from harness.storage.nbd import initiator, target
-from harness.storage.nbd.initiator import NbdConnection
-from harness.storage.nbd.target import NbdExport
-from harness.storage.transport import Export, Session, Shared, Sides, Transport
+from harness.hosts import Host
+from harness.hosts.footprint import Leftover
+from harness.model import NBD, addresses
+from harness.storage import requests
+from harness.storage.requests import Made
+from harness.storage.transport import (
+    SECTOR_BYTES,
+    Disk,
+    Expected,
+    Export,
+    Exported,
+    Session,
+    Shared,
+    Sides,
+    Transport,
+)
+
+PORT = 10809
+"""IANA's for NBD."""
+
+SOFTWARE = ("nbdkit", "--version")
+
+FOLDER = "/run/harness/nbd"
+"""On the target: has a folder for each run, by its tag."""
+
+BACKENDS = "/sys/block/nbd*/backend"
+"""What is behind each disk, in the words of who connected it (drivers/block/nbd.c, Linux 5.14)."""
+
+CONNECT_S = 8
+"""How long the target is waited for."""
+
+LOSS_S = 10
+"""How long an answer is waited for, before I/O fails."""
+
+step = functools.partial(requests.step, __package__)
 
 
 @dataclass(frozen=True)
 class NbdSides(Shared):
     """Both sides of a run's NBD."""
 
-    sides: Sides
     nonce: str
+
+    def _qualified(self, wanted: Export) -> str:
+        """What the run calls one of its exports; NBD itself asks for no form of names."""
+        return f"net.storage-harness:{self.sides.tag}.{wanted.name}"
 
     def export_name(self, wanted: Export) -> str:
         """Not to be guessed: it is all that a server asks of who connects."""
-        return f"{nbd.qualified(self.sides.tag, wanted.name)}.{self.nonce}"
+        return f"{self._qualified(wanted)}.{self.nonce}"
 
-    @contextlib.contextmanager
-    def export(self, wanted: Export) -> Iterator[None]:
-        made = NbdExport(
-            export=self.export_name(wanted),
-            path=wanted.lun.path,
-            address=wanted.address,
-            port=wanted.port,
-            folder=f"{target.FOLDER}/{self.sides.tag}",
-            read_only=wanted.read_only,
-        )
-        with self.sides.journal.hold(wanted.target, made):
-            yield
+    def backend(self, wanted: Export) -> str:
+        """By which a disk is known: NBD has no names for disks, but the kernel keeps one for who connected
+        it."""
+        return f"{self._qualified(wanted)}:{wanted.lun.serial}"
 
-    @contextlib.contextmanager
-    def connect(self, wanted: Export) -> Iterator[Session]:
-        host = self.sides.initiators[wanted.number]
-        connection = NbdConnection(
-            backend=initiator.backend(self.sides.tag, wanted.name, wanted.lun.serial),
+    def exports(self, wanted: Export) -> tuple[Made, ...]:
+        """Exports of a portal are all ``read_only`` or none."""
+        wanted.target.run(SOFTWARE)  # RequirementError if there is none
+        names = {
+            "export": self.export_name(wanted),
+            "address": wanted.address,
+            "port": wanted.port,
+            "folder": f"{FOLDER}/{self.sides.tag}",
+        }
+        make = step("target", "create", **names, path=wanted.lun.path, read_only=wanted.read_only)
+        remove = step("target", "delete", **names)
+        return (Made(self.export_name(wanted), "NbdExport", make, remove, "nbdkit refused"),)
+
+    def connections(self, wanted: Export) -> tuple[Made, ...]:
+        """A server that takes writes is refused where none are wanted."""
+        backend = self.backend(wanted)
+        make = step(
+            "initiator",
+            "connect",
+            backend=backend,
             export=self.export_name(wanted),
             address=wanted.address,
             port=wanted.port,
             bound_to=wanted.bound_to,
             read_only=wanted.read_only,
+            within_s=CONNECT_S,
+            loss_s=LOSS_S,
         )
-        with self.sides.journal.hold(host, connection):
-            disk, agreed = initiator.await_disk(host, connection, size_bytes=wanted.lun.size_bytes)
-            yield Session(disk=disk, agreed=agreed)
+        remove = step("initiator", "disconnect", backend=backend)
+        refused = f"no NBD connection to {addresses.at_port(wanted.address, wanted.port)}"
+        return (Made(backend, "NbdConnection", make, remove, refused),)
+
+    def session(self, host: Host, wanted: Export) -> Session:
+        """Its disk is identified by its backend and size."""
+        backend = self.backend(wanted)
+        asked = step("initiator", "tell", backend=backend)
+        found = requests.reported(host, asked, "the NBD connection cannot be read")
+        sysfs = f"/sys/block/{found['disk']}"
+        disk = Disk(
+            host=host,
+            sysfs=sysfs,
+            device=f"/dev/{found['disk']}",
+            expected=(
+                Expected("process", f"{sysfs}/pid"),
+                Expected("backend", f"{sysfs}/backend", backend),
+                Expected("number of sectors", f"{sysfs}/size", str(wanted.lun.size_bytes // SECTOR_BYTES)),
+            ),
+        )
+        disk.check()
+        return Session(disk=disk, agreed=found["agreed"])
 
 
 @contextlib.contextmanager
@@ -64,16 +133,48 @@ def shared(sides: Sides) -> Iterator[NbdSides]:
 OFFERED = (
     Transport(
         name=NBD,
-        port=nbd.PORT,
+        port=PORT,
         shared=shared,
-        leaves=(*initiator.LEAVES, *target.LEAVES),
-        troubles=initiator.TROUBLES,
-        lists=(target.FOLDER,),
-        exported=(target.EXPORTED,),
+        leaves=(
+            Leftover(
+                what="the NBD connection to",
+                names=f'cat {BACKENDS} 2>/dev/null | grep -F ":$1."',
+                where=BACKENDS,
+            ),
+            Leftover(
+                what="the NBD portal",
+                names=f'ls {FOLDER}/"$1" 2>/dev/null',
+                where=f'{FOLDER}/"$1"',
+            ),
+        ),
+        troubles=(
+            # nbd_xmit_timeout(), nbd_handle_reply(), sock_xmit(), nbd_handle_cmd() and others of
+            # drivers/block/nbd.c
+            (
+                re.compile(
+                    r"block nbd\d+: (Connection timed out.*|Possible stuck request.*"
+                    r"|Receive (control|data) failed.*|Send (control|data) failed.*"
+                    r"|Other side returned error.*|Dead connection.*|Wrong magic.*"
+                    r"|Unexpected reply.*|Double reply.*|Attempted send on invalid socket.*)"
+                ),
+                "the NBD connection dropped",
+            ),
+        ),
+        lists=(FOLDER,),
+        # By run, portal and export: a file with the path of what is exported.
+        exported=(
+            Exported(
+                devices=f"{FOLDER}/*/*/devices/*",
+                name=(5, 6),
+                as_what="over NBD at the portal",
+                process="../process",
+            ),
+        ),
         column_s=0.7,
-        initiator_modules=initiator.MODULES,
-        target_software=target.SOFTWARE,
-        versions={"nbdkit": target.SOFTWARE},
+        # Without the parameter it makes sixteen disks.
+        initiator_modules=("nbd nbds_max=0",),
+        target_software=SOFTWARE,
+        versions={"nbdkit": SOFTWARE},
         export_title="an NBD export",
         session_title="an NBD connection",
         server="nbdkit",

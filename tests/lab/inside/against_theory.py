@@ -30,16 +30,13 @@ from harness.protection.ipsec import charon
 from harness.runs import calibration, executor
 from harness.storage import disks
 from harness.storage.disks import MIB, FlashDisk
-from harness.storage.iscsi import initiator
-from harness.storage.iscsi.initiator import IscsiSession
-from harness.storage.iscsi.target import Backstore, IscsiTarget, iqn
-from harness.storage.transport import Disk
+from harness.storage.iscsi.transport import shared
+from harness.storage.transport import Disk, Export, Lun, Sides
 from tests.lab.square import square
 
 FOLDER = Path("/run/theory")
 SIZE_BYTES = 64 * MIB
 DISK = Flash(page_bytes=1 << 20, page_us=100, pages_at_once=1)
-CHAP_SECRET = "of this lab alone"  # noqa: S105
 
 MTUS = (1500, 9000)
 PROPOSALS = ("null-sha256", "aes128gcm16", "aes128-sha256")
@@ -145,21 +142,22 @@ class Lab:
         self.tag, self.stack = tag, stack
         self.near = NamespaceHost("initiator")
         self.journal = Journal(FOLDER / "journal.jsonl")
-        self.name = iqn(tag, "initiator")
-        self.store = f"harness-{tag}-0"
         stack.enter_context(self.journal.hold(self.near, FlashDisk(SIZE_BYTES, DISK)))
-        backstore = Backstore(self.store, BackingKind.BLOCK, disks.FLASH_DEVICE, SIZE_BYTES, self.store)
-        stack.enter_context(self.journal.hold(self.near, backstore))
-        stack.enter_context(
-            initiator.iscsid(
-                self.journal,
-                self.near,
-                initiator_iqn=self.name,
-                chap_user="harness",
-                secret=CHAP_SECRET,
-                log=FOLDER / "iscsid.log",
-            )
+        self.lun = Lun(
+            serial=f"harness-{tag}-0",
+            kind=BackingKind.BLOCK,
+            path=disks.FLASH_DEVICE,
+            size_bytes=SIZE_BYTES,
         )
+        self.sides = Sides(
+            journal=self.journal,
+            tag=tag,
+            target=self.near,
+            initiators=(self.near,),
+            luns=(self.lun,),
+            logs=FOLDER,
+        )
+        self.iscsi = stack.enter_context(shared(self.sides))
         self.charon = self._charon(self.near, "near", charon.ANY_PORT)
         self.credentials = ipsec.make_credentials(self.near, IkeAuth.PSK, FOLDER, paths=len(FRAMINGS))
 
@@ -210,20 +208,17 @@ class Lab:
 
     def log_in(self, framing: Framing, path: links.LinkPath) -> Up:
         """An iSCSI disk over a path."""
-        target = IscsiTarget(
-            iqn=iqn(self.tag, framing.name),
-            backstore=self.store,
+        wanted = Export(
+            name=framing.name,
+            number=0,
+            lun=self.lun,
+            target=path.target,
             address=path.target_address,
             port=path.port,
-            initiator_iqn=self.name,
-            chap_user="harness",
-            secret=CHAP_SECRET,
+            parameters={},
         )
-        self.stack.enter_context(self.journal.hold(path.target, target))
-        session = IscsiSession(target.iqn, path.target_address, path.port, self.name)
-        self.stack.enter_context(self.journal.hold(self.near, session))
-        name, disk = initiator.await_disk(self.near, session, serial=self.store)
-        return Up(framing=framing, path=path, disk=disk, session=initiator.negotiated(name, disk))
+        session = self.stack.enter_context(self.iscsi.attach(wanted))
+        return Up(framing=framing, path=path, disk=session.disk, session=session.agreed)
 
 
 def chosen(names: Sequence[str], how_many: str) -> dict[str, list[str]]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from harness.model import ENDS, NBD
 from harness.storage import transports
-from harness.storage.nbd.target import FOLDER
+from harness.storage.nbd.transport import FOLDER
 from tests.lab.inside.kernel import RESULTS, differences, harness, make_the_user_s_own, sh, snapshot
 from tests.lab.inside.killed_host_run import RUN, kill_while, measuring
 from tests.lab.inside.nbd import disks, servers

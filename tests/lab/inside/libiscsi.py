@@ -14,14 +14,15 @@ from harness.hosts import NamespaceHost, programs
 from harness.hosts.journal import Journal
 from harness.model import BackingKind
 from harness.storage.backing import Ramdisk
-from harness.storage.iscsi.target import Backstore, DiscoveryLogin, IscsiTarget, iqn
+from harness.storage.iscsi.transport import IscsiSides, backstore, discovery_login, iqn
+from harness.storage.transport import Export, Lun, Sides
 from tests.lab.inside.kernel import LIO, sh
 
 TAG = "ab12"
 SECRET = "0123456789abcdef"  # noqa: S105 (of no other target)
 SIZE_BYTES = 64 << 20
 OURS, BY_HAND = iqn(TAG, "wired"), "iqn.2003-01.org.example:by-hand"
-FIRST, SECOND = iqn(TAG, "initiator"), "iqn.2003-01.org.example:second"
+FIRST, SECOND = iqn(TAG, "initiator1.x"), "iqn.2003-01.org.example:second"
 OUR_URL = f"iscsi://harness%{SECRET}@127.0.0.1:3260/{OURS}/0"
 RESERVATIONS = Path("/var/target/pr")
 
@@ -58,13 +59,17 @@ def targets() -> Iterator[None]:
     if not LIO.is_dir():
         sh("mount", "-t", "configfs", "configfs", "/sys/kernel/config")
     sh("ip", "link", "set", "lo", "up")
-    host, journal, name = NamespaceHost("target"), Journal(Path("/run/journal")), f"harness-{TAG}-0"
-    target = IscsiTarget(OURS, name, "127.0.0.1", 3260, FIRST, "harness", SECRET)
+    host, journal, logs = NamespaceHost("target"), Journal(Path("/run/journal")), Path("/run")
+    lun = Lun(serial=f"harness-{TAG}-0", kind=BackingKind.BLOCK, path="/dev/ram0", size_bytes=SIZE_BYTES)
+    sides = Sides(journal=journal, tag=TAG, target=host, initiators=(), luns=(lun,), logs=logs)
+    wanted = Export(
+        name="wired", number=0, lun=lun, target=host, address="127.0.0.1", port=3260, parameters={}
+    )
     with (
         journal.hold(host, Ramdisk(SIZE_BYTES, 2)),
-        journal.hold(host, DiscoveryLogin(f"harness-{TAG}", SECRET)),
-        journal.hold(host, Backstore(name, BackingKind.BLOCK, "/dev/ram0", SIZE_BYTES, name)),
-        journal.hold(host, target),
+        journal.hold(host, discovery_login(f"harness-{TAG}", SECRET)),
+        journal.hold(host, backstore(lun)),
+        IscsiSides(sides, secret=SECRET, nonce="x").export(wanted),
     ):
         yield
     assert journal.leaks == []

@@ -13,8 +13,6 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
-import msgspec
-
 from harness.hosts import NamespaceHost
 from harness.hosts.journal import Journal
 from harness.model import NBD, BackingKind
@@ -23,10 +21,9 @@ from harness.network import links
 from harness.network.links import LinkPath
 from harness.parse.profiles import load_link
 from harness.runs import executor, leftovers
-from harness.storage import guard, nbd, transports
-from harness.storage.nbd.initiator import NbdConnection, backend
-from harness.storage.nbd.target import FOLDER as PORTALS
-from harness.storage.nbd.target import NbdExport
+from harness.storage import guard, transports
+from harness.storage.nbd import transport as nbd
+from harness.storage.nbd.transport import FOLDER as PORTALS
 from harness.storage.nbd.transport import NbdSides, shared
 from harness.storage.transport import Export, Lun, NoAnswer, Sides
 from tests.lab.inside.kernel import sh
@@ -108,17 +105,16 @@ def a_disk_comes_and_goes(up: NbdSides, path: LinkPath) -> None:
         assert session.agreed["read_only"] == "1"
 
 
-def who_is_refused(journal: Journal, path: LinkPath) -> None:
-    made = NbdExport("secret", DEVICE, path.target_address, nbd.PORT, f"{PORTALS}/{TAG}")
-    stranger = NbdConnection(backend(TAG, "x", "s"), "guessed", made.address, made.port)
-    with journal.hold(path.target, made):
-        with refused("no NBD connection to"), journal.hold(path.initiator, stranger):
+def who_is_refused(up: NbdSides, path: LinkPath) -> None:
+    made, stranger = export(path, "secret"), dataclasses.replace(up, nonce="guessed")
+    with up.export(made):
+        with refused("no NBD connection to"), stranger.connect(made):
             pass
-        reader = msgspec.structs.replace(stranger, export="secret", read_only=True)
-        with refused("expected a server that refuses writes"), journal.hold(path.initiator, reader):
+        reader = dataclasses.replace(made, read_only=True)
+        with refused("expected a server that refuses writes"), up.connect(reader):
             pass
     # Nobody listens any more.
-    with refused("Connection refused", NoAnswer), journal.hold(path.initiator, stranger):
+    with refused("Connection refused", NoAnswer), stranger.connect(made):
         pass
     assert not disks()
 
@@ -135,20 +131,18 @@ def what_vanishes(up: NbdSides, path: LinkPath) -> None:
     assert not disks() and not Path(PORTALS).exists()
 
 
-def what_a_crash_leaves(path: LinkPath) -> None:
+def what_a_crash_leaves(up: NbdSides, path: LinkPath) -> None:
     """As after SIGKILL: the journal is all that is known, and half of an export is there too."""
-    folder = f"{PORTALS}/{TAG}"
-    of = NbdExport("crash", DEVICE, path.target_address, nbd.PORT, folder)
-    made = NbdConnection(backend(TAG, "crash", LUN.serial), of.export, of.address, of.port)
-    half = NbdExport("half", DEVICE, path.target_address, nbd.PORT + 1, folder)
+    whole, part = export(path, "crash"), export(path, "half", port=nbd.PORT + 1)
+    (of,), (made,), (half,) = up.exports(whole), up.connections(whole), up.exports(part)
     of.acquire(path.target)
     made.acquire(path.initiator)
-    Path(folder, f"{half.address}-{half.port}", "exports").mkdir(parents=True)
+    Path(PORTALS, TAG, f"{part.address}-{part.port}", "exports").mkdir(parents=True)
     found = [line for line in leftovers.find(path.initiator, TAG) if "NBD" in line]
     assert found == [
-        f"the NBD connection to {made.backend} is still there",
-        f"the NBD portal {of.address}-{of.port} is still there",
-        f"the NBD portal {half.address}-{half.port} is still there",
+        f"the NBD connection to {made.name} is still there",
+        f"the NBD portal {whole.address}-{whole.port} is still there",
+        f"the NBD portal {part.address}-{part.port} is still there",
     ], found
     for _ in range(2):  # what is absent is no error
         for host, resource in ((path.initiator, made), (path.target, of), (path.target, half)):
@@ -174,9 +168,9 @@ def main() -> None:
     ):
         path = dataclasses.replace(path, port=transport.port)
         a_disk_comes_and_goes(up, path)
-        who_is_refused(journal, path)
+        who_is_refused(up, path)
         what_vanishes(up, path)
-        what_a_crash_leaves(path)
+        what_a_crash_leaves(up, path)
     assert not journal.leaks and not journal.open_entries(), journal.leaks
 
 

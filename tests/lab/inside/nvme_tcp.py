@@ -20,9 +20,8 @@ from harness.network import links
 from harness.network.links import LinkPath
 from harness.parse.profiles import load_link
 from harness.runs import executor, leftovers
-from harness.storage import guard, nvme, transports
-from harness.storage.nvme.initiator import NvmeController
-from harness.storage.nvme.target import Subsystem
+from harness.storage import guard, transports
+from harness.storage.nvme import transport as nvme
 from harness.storage.nvme.transport import NvmeSides, shared
 from harness.storage.transport import Export, Lun, NoAnswer, Session, Sides
 from tests.lab.inside.kernel import sh, wait_for
@@ -110,21 +109,17 @@ def a_disk_comes_and_goes(up: NvmeSides, path: LinkPath) -> None:
         assert "Read-only" in done or "not permitted" in done, done
 
 
-def what_is_asked_for_is_agreed_on(journal: Journal, up: NvmeSides, path: LinkPath) -> None:
+def what_is_asked_for_is_agreed_on(up: NvmeSides, path: LinkPath) -> None:
     asked = {"queue_size": "32", "header_digest": "Yes", "data_digest": "Yes", "inline_data_bytes": "8192"}
     with up.attach(export(path, "asked", parameters=asked)) as session:
         agreed = session.agreed
         assert (agreed["sqsize"], agreed["in_capsule_bytes"]) == ("31", "8192"), agreed
         assert moves(session.disk.device, "randwrite") >= 8 << 20
-    made = Subsystem(
-        nvme.nqn(TAG, "mine"), LUN.serial, DEVICE, path.target_address, nvme.PORT, up.host_nqn(0)
-    )
-    with journal.hold(path.target, made):
-        stranger = NvmeController(made.nqn, made.address, made.port, nvme.nqn(TAG, "stranger"))
-        with refused("no NVMe/TCP connection to"), journal.hold(path.initiator, stranger):
-            pass
+    made, stranger = export(path, "mine"), dataclasses.replace(up, nonce="stranger")
+    with up.export(made), refused("no NVMe/TCP connection to"), stranger.connect(made):
+        pass
     # Nobody listens any more.
-    with refused("Connection refused", NoAnswer), journal.hold(path.initiator, stranger):
+    with refused("Connection refused", NoAnswer), stranger.connect(made):
         pass
 
 
@@ -140,9 +135,7 @@ def what_vanishes(up: NvmeSides, path: LinkPath) -> None:
         return False
 
     with up.attach(export(path, "gone")) as session:
-        made = Subsystem(
-            nvme.nqn(TAG, "gone"), LUN.serial, DEVICE, path.target_address, nvme.PORT, up.host_nqn(0)
-        )
+        (made,) = up.exports(export(path, "gone"))
         (step,) = made.undo()
         path.target.run(step.argv, input=step.input)
         wait_for(lambda: is_noticed(session), "the disk's loss", deadline_s=10)
@@ -155,12 +148,11 @@ def what_vanishes(up: NvmeSides, path: LinkPath) -> None:
 
 def what_a_crash_leaves(up: NvmeSides, path: LinkPath) -> None:
     """As after SIGKILL: the journal is all that is known, and half of an export is there too."""
-    of = Subsystem(nvme.nqn(TAG, "crash"), LUN.serial, DEVICE, path.target_address, nvme.PORT, up.host_nqn(0))
-    made = NvmeController(of.nqn, of.address, of.port, of.host_nqn)
+    whole = export(path, "crash")
+    (of,), (made,), (half,) = up.exports(whole), up.connections(whole), up.exports(export(path, "half"))
     of.acquire(path.target)
     made.acquire(path.initiator)
-    half = Subsystem(nvme.nqn(TAG, "half"), *(of.serial, of.path, of.address, of.port, of.host_nqn))
-    (NVMET / "subsystems" / half.nqn).mkdir()
+    (NVMET / "subsystems" / half.name).mkdir()
     found = [line for line in leftovers.find(path.initiator, TAG) if "NVMe" in line or "nvmet" in line]
     assert [line.split(" nqn.")[0] for line in found] == [
         "the NVMe/TCP connection to",
@@ -191,7 +183,7 @@ def main() -> None:
         with links.bring_up(links.LinkPlace(journal, near, load_link("wired"), tag=TAG, index=3)) as path:
             path = dataclasses.replace(path, port=transport.port)
             a_disk_comes_and_goes(up, path)
-            what_is_asked_for_is_agreed_on(journal, up, path)
+            what_is_asked_for_is_agreed_on(up, path)
             what_vanishes(up, path)
             what_a_crash_leaves(up, path)
     assert not journal.leaks and not journal.open_entries(), journal.leaks

@@ -17,9 +17,9 @@ from harness.planning.plan import make_plan
 from harness.planning.request import RunRequest
 from harness.protection import kinds, overlay, witness
 from harness.protection.kind import ProtectionContext, ProtectionDriver, Underlay
-from harness.storage import disks, transports
-from harness.storage.transport import Export, Lun, Shared, Sides
-from tests.lab.inside.against_theory import FOLDER, SIZE_BYTES, Framing, Lab, Up, measure
+from harness.storage import transports
+from harness.storage.transport import Export, Shared
+from tests.lab.inside.against_theory import FOLDER, Framing, Lab, Up, measure
 from tests.lab.inside.kernel import sh
 
 STACKS = ("wireguard", "macsec", "macsec+aes128gcm16", "macsec+wireguard", "wireguard+aes128gcm16")
@@ -80,17 +80,8 @@ def bring_up(lab: Lab) -> list[Up]:
             paths=len(FRAMINGS),
         )
     )
-    lun = Lun(serial=lab.store, kind=BackingKind.BLOCK, path=disks.FLASH_DEVICE, size_bytes=SIZE_BYTES)
-    sides = Sides(
-        journal=lab.journal,
-        tag=lab.tag,
-        target=lab.near,
-        initiators=(lab.near,),
-        luns=(lun,),
-        logs=FOLDER,
-    )
     shared: dict[str, Shared] = {
-        "nvme-tcp": lab.stack.enter_context(transports.named("nvme-tcp").shared(sides))
+        "nvme-tcp": lab.stack.enter_context(transports.named("nvme-tcp").shared(lab.sides))
     }
     ups = []
     for index, framing in enumerate(FRAMINGS):
@@ -103,7 +94,7 @@ def bring_up(lab: Lab) -> list[Up]:
         wanted = Export(
             name=framing.name,
             number=0,
-            lun=lun,
+            lun=lab.lun,
             target=path.target,
             address=path.target_address,
             port=path.port,

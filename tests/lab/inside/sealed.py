@@ -24,9 +24,7 @@ from harness.protection import tls, witness
 from harness.protection.kind import ProtectionContext, Underlay
 from harness.runs import executor
 from harness.storage import transports
-from harness.storage.nvme.initiator import NvmeController
-from harness.storage.nvme.target import Subsystem
-from harness.storage.transport import Export, Lun, Sides
+from harness.storage.transport import Export, Lun, Shared, Sides
 from tests.lab.inside.kernel import sh
 
 FOLDER = Path("/run/sealed")
@@ -118,21 +116,16 @@ def main() -> None:
                     session.agreed.get("tls"),
                     reported,
                 )
-        refuse_clear(journal, path)
+        refuse_clear(shared, dataclasses.replace(wanted, tls=True))
     left = [line for line in Path("/proc/keys").read_text(encoding="utf-8").splitlines() if " psk " in line]
     assert left == [], left
 
 
-def refuse_clear(journal: Journal, path: links.LinkPath) -> None:
+def refuse_clear(shared: Shared, wanted: Export) -> None:
     """A portal with TLS has no connection for who does not ask for TLS."""
-    made = Subsystem(
-        "nqn.2026-11.x:abcd.s", "s", "/dev/ram0", path.target_address, path.port, "nqn.h", tls=True
-    )
-    with journal.hold(path.target, made):
+    with shared.export(wanted):
         try:
-            with journal.hold(
-                path.initiator, NvmeController(made.nqn, made.address, made.port, made.host_nqn)
-            ):
+            with shared.connect(dataclasses.replace(wanted, tls=False)):
                 raise AssertionError("a connection in clear was expected to be refused")
         except CommandFailed as error:
             print("refused:", error.message)

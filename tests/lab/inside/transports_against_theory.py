@@ -10,10 +10,10 @@ import dataclasses
 import functools
 import sys
 
-from harness.model import BackingKind, IpsecMode
-from harness.storage import disks, transports
-from harness.storage.transport import Export, Lun, Sides, Transport
-from tests.lab.inside.against_theory import FOLDER, MTUS, SIZE_BYTES, Framing, Lab, Up, measure
+from harness.model import IpsecMode
+from harness.storage import transports
+from harness.storage.transport import Export, Transport
+from tests.lab.inside.against_theory import MTUS, Framing, Lab, Up, measure
 from tests.lab.inside.kernel import sh
 
 FRAMINGS = (
@@ -25,23 +25,14 @@ FRAMINGS = (
 def bring_up(transport: Transport, lab: Lab) -> list[Up]:
     for module in {*transport.modules("target", ()), *transport.modules("initiator", ())}:
         sh("modprobe", *module.split())
-    lun = Lun(serial=lab.store, kind=BackingKind.BLOCK, path=disks.FLASH_DEVICE, size_bytes=SIZE_BYTES)
-    sides = Sides(
-        journal=lab.journal,
-        tag=lab.tag,
-        target=lab.near,
-        initiators=(lab.near,),
-        luns=(lun,),
-        logs=FOLDER,
-    )
-    shared = lab.stack.enter_context(transport.shared(sides))
+    shared = lab.stack.enter_context(transport.shared(lab.sides))
     ups = []
     for index, framing in enumerate(FRAMINGS):
         path = dataclasses.replace(lab.link(framing, index), port=transport.port)
         wanted = Export(
             name=framing.name,
             number=0,
-            lun=lun,
+            lun=lab.lun,
             target=path.target,
             address=path.target_address,
             port=path.port,

@@ -14,9 +14,6 @@ from harness.planning.request import RunRequest
 from harness.protection import ipsec
 from harness.runs import leftovers, modules
 from harness.storage import transports
-from harness.storage.iscsi import initiator, target
-from harness.storage.nvme import initiator as nvme_initiator
-from harness.storage.nvme import target as nvme_target
 
 
 def said_by(script: str, tag: str) -> list[str]:
@@ -62,8 +59,11 @@ def test_a_plan_takes_the_modules_of_what_it_brings_up() -> None:
     assert set(wanted["initiator"]) == both
     assert set(wanted["target"]) == both, "each of the lab's kernels has a ramdisk"
     assert modules.of_transports(made) == {
-        "iscsi": {"initiator": initiator.MODULES, "target": (*target.MODULES, *target.BLOCK_MODULES)},
-        "nvme-tcp": {"initiator": nvme_initiator.MODULES, "target": nvme_target.MODULES},
+        "iscsi": {
+            "initiator": ("iscsi_tcp", "sd_mod"),
+            "target": ("target_core_mod", "iscsi_target_mod", "target_core_iblock"),
+        },
+        "nvme-tcp": {"initiator": ("nvme_fabrics", "nvme_tcp"), "target": ("nvmet", "nvmet_tcp")},
     }
 
 

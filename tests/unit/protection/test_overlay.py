@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from pathlib import Path
 from typing import cast
 
@@ -22,7 +23,7 @@ from harness.protection.kind import ProtectionContext, Underlay
 from harness.protection.layer import ETHERTYPE_IPV4 as IPV4
 from harness.protection.layer import Tally
 from harness.protection.witness import OverlayCounters, Witnesses, WitnessReport
-from tests.unit.fakes import FakeWitness
+from tests.unit.fakes import FakeWitness, World
 
 ETHERNET_HEADER_BYTES = 14
 
@@ -142,8 +143,14 @@ def test_a_channel_that_is_not_what_was_asked_for_is_refused(wrong: dict[str, in
 
 
 def test_keys_are_in_no_text() -> None:
-    keys = macsec.make_keys("gcm-aes-128")
-    assert len(keys.initiator) == 32 and keys.initiator not in repr(keys) and keys.target not in repr(keys)
+    world = World()
+    path = dataclasses.replace(PATH, initiator=world.host("initiator"), target=world.host("target", "far"))
+    macsec.tell(path, ("02:00:00:00:00:01", "02:00:00:00:00:02"), "gcm-aes-128")
+    # The fake lists the lines of a batch as commands, too.
+    processes = [command for command in world.commands if command.input]
+    near, far = (re.findall(r"\b[0-9a-f]{32}\b", command.input or "") for command in processes)
+    assert len(set(near)) == 2 and near == far[::-1], "one for each direction"
+    assert not any(key in word for key in near for command in processes for word in command.argv)
     secret = mka.Secret()
     assert len(secret.key) == 32 and secret.key not in repr(secret)
     text = mka.configuration(secret, priority=2, port=1, socket=Path("/run/x"))

@@ -27,11 +27,9 @@ from harness.protection.barrier import AllowInbound
 from harness.protection.capture import FrameReader, Seen
 from harness.protection.layer import Carried, Due
 from harness.protection.programs import witness as program
-from harness.storage import nvme
-from harness.storage.nvme import tls as keys
-from harness.storage.nvme.initiator import NvmeController, negotiated
-from harness.storage.nvme.target import Subsystem
+from harness.storage.nvme import transport as nvme
 from tests.unit.fakes import World
+from tests.unit.storage.test_nvme import up, wanted
 
 PORT = nvme.PORT
 FRAMES = tls.TlsFrames(port=PORT)
@@ -284,35 +282,38 @@ def test_what_lets_tls_in_goes_by_its_priority_and_its_own_address() -> None:
 def test_both_ends_are_asked_for_tls() -> None:
     world = World(answers=[(("/usr/bin/python3",), (0, "{}", ""))])
     target = world.host("target")
-    for wanted in (False, True):
+    for has_tls in (False, True):
         world.commands.clear()
-        Subsystem("nqn.x", "serial", "/dev/ram0", "198.18.7.2", PORT, "nqn.h", tls=wanted).acquire(target)
-        assert json.loads(world.commands[-1].input or "")["tls"] is wanted
-        options = NvmeController("nqn.x", "198.18.7.2", PORT, "nqn.h", tls=wanted)._options.split(",")
-        assert ("tls" in options) is wanted
+        export = wanted(world, tls=has_tls)
+        up(world).exports(export)[-1].acquire(target)
+        assert json.loads(world.commands[-1].input or "")["tls"] is has_tls
+        assert ("tls" in up(world).options(export).split(",")) is has_tls
 
 
 @pytest.mark.parametrize(("asked", "key"), [(True, ""), (False, "0a1b2c3d")])
 def test_a_connection_is_what_was_asked_for(asked: bool, key: str) -> None:
-    answer = json.dumps({"agreed": {"queue_count": "2", "tls_key": key}})
-    host = World(answers=[(("/usr/bin/python3",), (0, answer, ""))]).host("initiator")
+    world, reported = World(), {"queue_count": "2", "sqsize": "127", "tls_key": key}
     with pytest.raises(CommandFailed, match="TLS was expected"):
-        negotiated(host, NvmeController("nqn.x", "198.18.7.2", PORT, "nqn.h", tls=asked))
-    found = negotiated(host, NvmeController("nqn.x", "198.18.7.2", PORT, "nqn.h", tls=not asked))
+        nvme.negotiated(reported, wanted(world, tls=asked))
+    found = nvme.negotiated(reported, wanted(world, tls=not asked))
     assert found.get("tls") == ("1.3" if key else None) and "tls_key" not in found
 
 
 def test_a_key_is_reported_on_standard_input_and_nowhere_else(tmp_path: Path) -> None:
     world = World(answers=[(("/usr/bin/python3",), (0, "", ""))])
-    made = keys.make_key("nqn.h", "nqn.x")
-    assert made.identity == "NVMe0R01 nqn.h nqn.x" and len(made.secret) == 2 * keys.SECRET_BYTES
+    sides, export = up(world), wanted(world, tls=True)
+    made, _ = sides.exports(export)
+    identity = f"NVMe0R01 {sides.host_nqn(0)} {sides.nqn(export)}"
+    secret = json.loads(made.make.input)["secret"]
+    assert made.name == identity and len(secret) == 2 * nvme.SECRET_BYTES
+    assert sides.connections(export)[0] == made
     journal = Journal(tmp_path / "journal.jsonl")
     with journal.hold(world.host("initiator"), made):
-        assert made.secret not in (tmp_path / "journal.jsonl").read_text(encoding="utf-8")
-        assert not any(made.secret in word for word in world.commands[-1].argv)
-        assert made.secret in (world.commands[-1].input or "")
-    assert json.loads(world.commands[-1].input or "") == {"do": "remove", "identity": made.identity}
-    assert made.secret not in repr(made)
+        assert secret not in (tmp_path / "journal.jsonl").read_text(encoding="utf-8")
+        assert not any(secret in word for word in world.commands[-1].argv)
+        assert secret in (world.commands[-1].input or "")
+    assert json.loads(world.commands[-1].input or "") == {"do": "remove", "identity": identity}
+    assert secret not in repr(made) and secret not in repr(sides)
 
 
 @pytest.mark.parametrize(("stream", "sealed"), [(72, 94), (16384, 16406), (16385, 16429), (262168, 262542)])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,101 +10,11 @@ from pathlib import Path
 import pytest
 
 from harness.hosts.journal import Journal
-from harness.model.errors import CommandFailed
 from harness.storage.iscsi import initiator
-from harness.storage.iscsi.initiator import IscsidService, IscsiSession, WokenIscsid
-from harness.storage.transport import NoAnswer
+from harness.storage.iscsi.initiator import IscsidService, WokenIscsid
 from tests.unit.fakes import Command, World
 
 OURS = "iqn.2026-11.net.storage-harness:beef.initiator"
-SESSION = IscsiSession("iqn.x:y", "198.18.0.2", 3264, OURS, bound_to="eth0")
-IFACE = "--mode iface --interface harness-198.18.0.2-3264"
-NODE = (
-    "iscsiadm --mode node --targetname iqn.x:y --portal 198.18.0.2:3264 --interface harness-198.18.0.2-3264"
-)
-SECRET_NAME = re.compile("password|secret")
-
-
-# The session's name
-
-
-def make_iface(tmp_path: Path, *, status: int = 0) -> tuple[int, list[str], World]:
-    """What iscsiadm is told of the session's iface record, if it answers so that it is to be made."""
-    world = World()
-    SESSION.acquire(world.host("initiator"))
-    iscsiadm = f'echo "$*" >> {tmp_path}/said\ncase "$*" in *new) exit {status};; esac\n'
-    for name, text in (("mount", "exit 1\n"), ("iscsiadm", iscsiadm)):
-        (tmp_path / name).write_text(f"#!/bin/sh\n{text}", encoding="ascii")
-        (tmp_path / name).chmod(0o755)
-    unshare, mount, *argv = world.commands[0].argv
-    assert (unshare, mount) == ("unshare", "--mount")
-    path = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    done = subprocess.run(argv, check=False, env=path)
-    return done.returncode, (tmp_path / "said").read_text(encoding="ascii").splitlines(), world
-
-
-def test_a_session_has_an_iface_record_that_names_it_whoever_logs_it_in(tmp_path: Path) -> None:
-    status, said, world = make_iface(tmp_path)
-    assert status == 0
-    assert said == [
-        f"{IFACE} --op new",
-        f"{IFACE} --op update --name iface.initiatorname --value {OURS}",
-        f"{IFACE} --op update --name iface.net_ifacename --value eth0",
-    ]
-    assert world.said[1:] == [f"{NODE} --op new", NODE, f"{NODE} --login"]
-
-
-def test_a_record_that_was_made_before_iscsid_answered_is_made_again() -> None:
-    """A second without an answer gives one without CHAP, with a login that is tried eight times for 15 s."""
-    world = World()
-    world.iscsi.ignored_commands = 2
-    SESSION.acquire(world.host("initiator"))
-    again = [f"{NODE} --op new", NODE, f"{NODE} --op delete"]
-    assert world.said[1:] == [*again, *again, f"{NODE} --op new", NODE, f"{NODE} --login"]
-    assert not SECRET_NAME.search(" ".join(world.said)), "others can read a command line"
-
-
-def test_an_iscsid_that_never_answers_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(initiator, "START_DEADLINE_S", 0.3)
-    world = World()
-    world.iscsi.ignored_commands = 1_000
-    with pytest.raises(CommandFailed, match=r"expected iscsid to answer within 0\.3 s") as failed:
-        SESSION.acquire(world.host("initiator"))
-    assert failed.value.hint is not None and "systemctl status iscsid" in failed.value.hint
-
-
-@pytest.mark.parametrize(("status", "is_taken"), [(15, True), (6, False)])
-def test_a_record_that_is_left_of_an_earlier_cell_is_taken(
-    tmp_path: Path, status: int, is_taken: bool
-) -> None:
-    ended, said, _ = make_iface(tmp_path, status=status)
-    assert (ended == 0) is is_taken
-    assert len(said) == (3 if is_taken else 1)
-
-
-@pytest.mark.parametrize("name", ["iqn.1993-08.org.debian:01:abc", ""])
-def test_a_session_under_another_name_is_not_taken(name: str) -> None:
-    world = World()
-    world.iscsi.exported = {SESSION.iqn: "harness-beef-0"}
-    host = world.host("initiator")
-    SESSION.acquire(host)
-    name, disk = initiator.await_disk(host, SESSION, serial="harness-beef-0")
-    assert (name, disk.device) == ("session1", "/dev/sda")
-    world.iscsi.initiator = name
-    with pytest.raises(CommandFailed, match=f"expected session1 to be {OURS}'s, found {name or 'no name'}"):
-        initiator.await_disk(host, SESSION, serial="harness-beef-0")
-
-
-@pytest.mark.parametrize(("status", "kind"), [(8, NoAnswer), (4, NoAnswer), (24, CommandFailed)])
-def test_a_portal_that_does_not_answer_is_distinguished_from_one_that_refuses(
-    status: int, kind: type
-) -> None:
-    node = ("iscsiadm", "--mode", "node", "--targetname", SESSION.iqn, "--portal", "198.18.0.2:3264")
-    login = (*node, "--interface", "harness-198.18.0.2-3264", "--login")
-    world = World(answers=[(login, (status, "", "iscsiadm: it failed"))])
-    with pytest.raises(CommandFailed) as caught:
-        SESSION.acquire(world.host("initiator"))
-    assert type(caught.value) is kind
 
 
 # Which iscsid

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from harness.model import ISCSI, NVME_TCP
 from harness.model.errors import RequirementError, UsageError
 from harness.parse import parameters
-from harness.storage.iscsi import require_agreed
-from harness.storage.iscsi.initiator import IscsiSession
-from harness.storage.iscsi.target import IscsiTarget
+from harness.storage.iscsi.transport import IscsiSides, require_agreed
 from tests.unit.fakes import World
+from tests.unit.storage.test_nvme import up, wanted
 
 
 def test_parameters_are_read_as_rfc_7143_writes_them() -> None:
@@ -58,14 +59,10 @@ def test_what_the_target_has_no_word_for_is_the_initiators() -> None:
     with pytest.raises(RequirementError, match="expected DataDigest=CRC32C, but the two ends agreed on 0"):
         require_agreed(asked, {"queue_depth": "64", "data_digest": "0", "max_outstanding_r2t": "8"})
     world = World()
-    target = IscsiTarget(
-        "iqn.x:y", "harness-beef-0", "198.18.0.2", 3260, "iqn.x:i", "user", "secret", parameters=asked
-    )
-    target.acquire(world.host("target"))
-    (made,) = [command.input for command in world.commands if "create-target" in (command.input or "")]
-    assert (
-        made is not None and '"MaxOutstandingR2T":"8"' in made.replace(" ", "") and "queue_depth" not in made
-    )
+    sides = IscsiSides(up(world).sides, secret="s", nonce="n")  # noqa: S106 (of no target)
+    (target,) = sides.exports(wanted(world, parameters=asked))
+    made = json.loads(target.make.input)["parameters"]
+    assert made["MaxOutstandingR2T"] == "8" and "queue_depth" not in made
 
 
 def test_parameters_of_nvme_have_names_of_their_own() -> None:
@@ -82,17 +79,6 @@ def test_a_near_miss_is_named() -> None:
     with pytest.raises(UsageError) as refused:
         parameters.parse(ISCSI, ["MaxBurstLenght=64K"])
     assert "MaxBurstLength" in f"{refused.value.message}{refused.value.hint}"
-
-
-def test_the_initiator_asks_before_it_logs_in() -> None:
-    world = World()
-    asked = {"MaxBurstLength": "65536", "InitialR2T": "No"}
-    IscsiSession("iqn.x:y", "198.18.0.2", 3260, "iqn.x:i", parameters=asked).acquire(world.host("initiator"))
-    said = [" ".join(command.argv) for command in world.commands if "iscsiadm" in command.argv[0]]
-    (login,) = [place for place, line in enumerate(said) if line.endswith("--login")]
-    for key, value in (("MaxBurstLength", "65536"), ("InitialR2T", "No")):
-        (place,) = [n for n, line in enumerate(said) if f"node.session.iscsi.{key} --value {value}" in line]
-        assert place < login
 
 
 def test_what_was_agreed_on_has_to_be_what_was_asked_for() -> None:

@@ -19,10 +19,9 @@ from harness.hosts.programs import netlink
 from harness.hosts.programs.answering import NOT_REACHED
 from harness.model import NBD, BackingKind, LinkProfile
 from harness.model.errors import CellInvalid, RequirementError
-from harness.storage import nbd, transports
-from harness.storage.nbd.initiator import NbdConnection
+from harness.storage import transports
+from harness.storage.nbd import transport as nbd
 from harness.storage.nbd.programs import initiator as program
-from harness.storage.nbd.target import NbdExport
 from harness.storage.transport import Export, Lun, NoAnswer, Sides
 from tests.unit.fakes import Command, World
 
@@ -99,21 +98,23 @@ def test_a_disk_that_is_another_is_found_out(tmp_path: Path, answers: Mapping[st
             session.disk.check()
 
 
-def test_without_nbdkit_the_target_lacks_a_requirement() -> None:
+def test_without_nbdkit_the_target_lacks_a_requirement(tmp_path: Path) -> None:
     def missing(command: Command) -> bool:
         if command.argv[0] == "nbdkit":
             raise RequirementError("expected the program nbdkit")
         return False
 
-    made = NbdExport("x", "/dev/ram0", "198.18.7.2", nbd.PORT, "/run/harness/nbd/beef")
-    with pytest.raises(RequirementError, match="nbdkit"):
-        made.acquire(World(broken=missing).host("target"))
+    world = World(broken=missing)
+    up = nbd.NbdSides(sides(world, tmp_path), nonce="n")
+    with pytest.raises(RequirementError, match="nbdkit"), up.export(wanted(world)):
+        pass
 
 
-def test_a_portal_that_does_not_answer_is_reported() -> None:
+def test_a_portal_that_does_not_answer_is_reported(tmp_path: Path) -> None:
     world = World(answers=[(("/usr/bin/python3",), (NOT_REACHED, "", "Connection refused\n"))])
+    (made,) = nbd.NbdSides(sides(world, tmp_path), nonce="n").connections(wanted(world))
     with pytest.raises(NoAnswer, match=r"^no NBD connection to 198\.18\.7\.2:10809: Connection refused"):
-        NbdConnection("b", "x", "198.18.7.2", nbd.PORT).acquire(world.host("initiator"))
+        made.acquire(world.host("initiator"))
 
 
 @pytest.mark.parametrize(("name", "do"), [("initiator", "disconnect"), ("target", "delete")])

@@ -5,33 +5,49 @@ from __future__ import annotations
 import json
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from harness.analysis import theory
 from harness.analysis.wire.nvme import NvmeDialogue
+from harness.hosts.journal import Journal
 from harness.hosts.programs.answering import NOT_REACHED
-from harness.model import LinkProfile
+from harness.model import BackingKind, LinkProfile
 from harness.model.errors import CommandFailed, RequirementError
-from harness.storage import nvme
-from harness.storage.nvme.initiator import NvmeController
+from harness.storage.nvme import transport as nvme
 from harness.storage.nvme.programs import initiator as program
-from harness.storage.nvme.target import Subsystem
-from harness.storage.transport import NoAnswer
+from harness.storage.transport import Export, Lun, NoAnswer, Sides
 from tests.unit.fakes import World
 
 LINK = LinkProfile(name="wired", title="wired", emulated=True)
+LUN = Lun(serial="serial", kind=BackingKind.BLOCK, path="/dev/ram0", size_bytes=1 << 27)
+
+
+def up(world: World) -> nvme.NvmeSides:
+    host = world.host("initiator")
+    sides = Sides(
+        journal=Journal(Path("unused")), tag="beef", target=host, initiators=(host,), luns=(), logs=Path()
+    )
+    return nvme.NvmeSides(sides, nonce="n")
+
+
+def wanted(world: World, **more: Any) -> Export:
+    fields: dict[str, Any] = {"name": "x", "number": 0, "lun": LUN, "target": world.host("target")}
+    return Export(**fields | {"address": "198.18.7.2", "port": nvme.PORT, "parameters": {}} | more)
 
 
 def test_nvme_asks_for_what_was_asked_and_holds_the_target_to_it() -> None:
     asked = {"queues": "2", "queue_size": "64", "header_digest": "Yes", "data_digest": "No"}
-    made = NvmeController("nqn.x", "198.18.7.2", 4420, "nqn.h", bound_to="near0", parameters=asked)
-    words = made._options.split(",")
-    assert {"nr_io_queues=2", "queue_size=64", "hdr_digest", "host_iface=near0", "nqn=nqn.x"} <= set(words)
+    world = World()
+    export = wanted(world, bound_to="near0", parameters=asked)
+    words = up(world).options(export).split(",")
+    name = "nqn=nqn.2026-11.net.storage-harness:beef.x"
+    assert {"nr_io_queues=2", "queue_size=64", "hdr_digest", "host_iface=near0", name} <= set(words)
     assert "data_digest" not in words
-    nvme.require_agreed(asked, {"queue_count": "3", "sqsize": "63"})
+    nvme.negotiated({"queue_count": "3", "sqsize": "63"}, export)
     with pytest.raises(RequirementError, match="queues=2 was asked for, but the two ends agreed on 1"):
-        nvme.require_agreed(asked, {"queue_count": "2", "sqsize": "63"})
+        nvme.negotiated({"queue_count": "2", "sqsize": "63"}, export)
 
 
 @pytest.mark.parametrize(("status", "kind"), [(1, CommandFailed), (NOT_REACHED, NoAnswer)])
@@ -39,17 +55,24 @@ def test_a_portal_that_does_not_answer_is_distinguished_from_one_that_refuses(
     status: int, kind: type[CommandFailed]
 ) -> None:
     world = World(answers=[(("/usr/bin/python3",), (status, "", "Traceback\nConnection refused\n"))])
+    (made,) = up(world).connections(wanted(world))
     with pytest.raises(CommandFailed) as refused:
-        NvmeController("nqn.x", "198.18.7.2", 4420, "nqn.h").acquire(world.host("initiator"))
+        made.acquire(world.host("initiator"))
     assert type(refused.value) is kind
     assert refused.value.message == "no NVMe/TCP connection to 198.18.7.2:4420: Connection refused"
 
 
 def test_an_export_is_undone_by_its_own_name_alone() -> None:
-    made = Subsystem("nqn.x", "serial", "/dev/ram0", "198.18.7.2", 4420, "nqn.h")
+    world = World()
+    (made,) = up(world).exports(wanted(world))
     (step,) = made.undo()
-    wanted = {"do": "delete", "nqn": "nqn.x", "address": "198.18.7.2", "port": 4420, "host_nqn": "nqn.h"}
-    assert json.loads(step.input) == wanted
+    assert json.loads(step.input) == {
+        "do": "delete",
+        "nqn": "nqn.2026-11.net.storage-harness:beef.x",
+        "address": "198.18.7.2",
+        "port": 4420,
+        "host_nqn": "nqn.2026-11.net.storage-harness:beef.initiator1.n",
+    }
 
 
 NVME = NvmeDialogue(in_capsule_bytes=16384, window_bytes=1 << 20)

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
 
 import pytest
 
 from harness.hosts import programs
+from harness.hosts.programs.answering import NOT_REACHED
 from harness.model.errors import HostLost, RequirementError
 from harness.storage import transports
 from harness.testbeds import doctor, selftest
 from harness.testbeds.requirements import Asked
 from harness.testbeds.selftest import SelftestOutcome
 from tests.unit.fakes import Command, FakeHost, World
+from tests.unit.fakes.iscsi import SESSION
 
 HAS_LIO = ("modprobe", "--dry-run", "--quiet", "iscsi_target_mod")
 NO_FILE = (("sh", "-c", 'test -e "$1" || test -L "$1"'), (1, "", ""))
@@ -62,23 +65,22 @@ def test_an_initiator_with_lio_logs_in_to_itself(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "problem"),
+    ("do", "status", "problem"),
     [
-        (8, ""),
-        (4, ""),
-        (20, "ended with status 20: could not connect to iscsid"),
-        (24, "ended with status 24: could not connect to iscsid"),
-        (0, "the kernel has no such session"),
+        ("connect", NOT_REACHED, ""),
+        ("connect", 1, "iscsiadm ended with status 20: could not connect to iscsid"),
+        ("tell", 1, "the kernel has no such session"),
     ],
 )
-def test_an_initiator_without_lio_has_iscsid_refused(tmp_path: Path, status: int, problem: str) -> None:
+def test_an_initiator_without_lio_has_iscsid_refused(
+    tmp_path: Path, do: str, status: int, problem: str
+) -> None:
     world = World(answers=[(HAS_LIO, (1, "", ""))])
     act = world._act
 
     def answer(netns: str | None, argv: tuple[str, ...], text: str) -> tuple[int, str, str]:
-        return (
-            (status, "", "could not connect to iscsid") if argv[-1] == "--login" else act(netns, argv, text)
-        )
+        is_it = argv[-1] == SESSION and json.loads(text)["do"] == do
+        return (status, "", problem or "nothing answered") if is_it else act(netns, argv, text)
 
     world._act = answer  # type: ignore[method-assign]
     (session, *others) = tried(world, "initiator", tmp_path)

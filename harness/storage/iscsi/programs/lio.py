@@ -67,7 +67,7 @@ def create_backstore(request: dict[str, Any]) -> None:
     plugin, path = PLUGINS.get(request["kind"], "iblock"), request["path"]
     used = {int(adapter.name.rpartition("_")[2]) for adapter in CORE.glob("*_*")}
     number = next(n for n in itertools.count() if n not in used)
-    store = made(made(CORE / f"{plugin}_{number}") / request["name"])
+    store = made(made(CORE / f"{plugin}_{number}") / request["serial"])
     # A file is written through, as long as nobody asks for buffers.
     of_file = f"fd_dev_name={path},fd_dev_size={request['size_bytes']}"
     write(store, control=of_file if plugin == "fileio" else f"udev_path={path}")
@@ -77,7 +77,7 @@ def create_backstore(request: dict[str, Any]) -> None:
 
 
 def delete_backstore(request: dict[str, Any]) -> None:
-    for store in stores(request["name"]):
+    for store in stores(request["serial"]):
         remove(store)
         store.parent.rmdir()
     # The file in which LIO keeps its reservations.

@@ -1,16 +1,20 @@
-"""The program that ends a session: by the iscsid that knows it, or the kernel; what is absent is no error."""
+"""The program of a session, which iscsid opens. It ends by the iscsid that knows it, or the kernel; what is
+absent is no error."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from harness.hosts import programs
+from harness.hosts.programs.answering import NOT_REACHED
 
 IQN = "iqn.2026-11.net.storage-harness:beef.wired.off"
 REQUEST = {
@@ -36,6 +40,11 @@ case "$*" in
     test "$status" = 0 && rm -r "$HERE"/sessions/session1
     exit "$status";;
 *"node "*"--op delete") exit "$(cat "$HERE/delete")";;
+*"iface "*"--op new") exit "$(cat "$HERE/new")";;
+*--login) exit "$(cat "$HERE/login")";;
+*"--interface harness-me")
+    head -n 1 "$HERE/records"
+    sed -i 1d "$HERE/records";;
 esac
 """
 MULTIPATH = """\
@@ -55,17 +64,38 @@ class Machine:
             folder.mkdir(parents=True)
             (folder / "targetname").write_text(f"{iqn}\n", encoding="utf-8")
 
-    def answer(self, *, logout: tuple[int, ...] = (0,), delete: int = 0) -> None:
+    def answer(
+        self,
+        *,
+        logout: tuple[int, ...] = (0,),
+        delete: int = 0,
+        new: int = 0,
+        login: int = 0,
+        unknown: int = 0,
+    ) -> None:
+        """Exit statuses; and how many records are made before iscsid has told where its configuration is."""
+        records = "# BEGIN RECORD 2.1.8\n" * unknown + "node.session.auth.authmethod = CHAP\n"
+        (self.here / "records").write_text(records, encoding="utf-8")
+        (self.here / "new").write_text(str(new), encoding="utf-8")
+        (self.here / "login").write_text(str(login), encoding="utf-8")
         (self.here / "logout").write_text("".join(f"{status}\n" for status in logout), encoding="utf-8")
         (self.here / "delete").write_text(str(delete), encoding="utf-8")
 
     def run_iscsid(self) -> None:
         (self.here / "unix").write_text("0: 2 0 0 @ISCSIADM_ABSTRACT_NAMESPACE\n", encoding="utf-8")
 
-    def log_out(self, *, deadline_s: float = 60.0, **changes: str) -> tuple[int, str]:
-        source = programs.source("harness.storage.iscsi", "logout")
+    def log_out(self, *, deadline_s: float = 60.0, **changes: Any) -> tuple[int, str]:
+        status, said, error = self.carry_out("disconnect", deadline_s=deadline_s, **changes)
+        assert said == ("null" if status == 0 else "")
+        return status, error
+
+    def carry_out(
+        self, do: str, *, deadline_s: float = 60.0, record_s: float = 60.0, **changes: Any
+    ) -> tuple[int, str, str]:
+        source = programs.source("harness.storage.iscsi", "session")
         for path, name in (
             ("/sys/class/iscsi_session", "sessions"),
+            ("/sys/class/iscsi_connection", "connections"),
             ("/proc/net/unix", "unix"),
             ("/etc/iscsi", "etc"),
             ("/var/lib/iscsi", "var"),
@@ -76,7 +106,8 @@ class Machine:
             assert source.count(f'"{path}"') == 1
             source = source.replace(f'"{path}"', f'"{self.here / name}"')
         source = source.replace("DEADLINE_S = 10.0", f"DEADLINE_S = {deadline_s}")
-        request = json.dumps(REQUEST | changes)
+        source = source.replace("RECORD_S = 60.0", f"RECORD_S = {record_s}")
+        request = json.dumps(REQUEST | {"do": do} | changes)
         done = subprocess.run(
             [programs.PYTHON, "-I", "-S", "-c", source],
             input=request,
@@ -86,8 +117,7 @@ class Machine:
             timeout=120,
             check=False,
         )
-        assert done.stdout == ""
-        return done.returncode, done.stderr
+        return done.returncode, done.stdout, done.stderr
 
     @property
     def said(self) -> list[str]:
@@ -97,7 +127,12 @@ class Machine:
 
 @pytest.fixture
 def machine(tmp_path: Path) -> Machine:
-    for name, text in (("iscsiadm", ISCSIADM), ("multipath", MULTIPATH)):
+    for name, text in (
+        ("iscsiadm", ISCSIADM),
+        ("multipath", MULTIPATH),
+        ("unshare", 'shift\nexec "$@"\n'),
+        ("mount", "exit 1\n"),
+    ):
         (tmp_path / name).write_text(f"#!/bin/sh\n{text}", encoding="utf-8")
         (tmp_path / name).chmod(0o755)
     (tmp_path / "etc").mkdir()
@@ -233,3 +268,100 @@ def test_a_session_that_was_bound_to_an_interface_is_found_by_that(machine: Mach
         f"{NODE} --op delete",
         GONE,
     ]
+
+
+# Opened
+
+
+ASKED: dict[str, Any] = {"parameters": {}, "within_s": 8, "bound_to": "eth0"}
+IFACE_MADE = [*MADE, f"{IFACE} --op update --name iface.net_ifacename --value eth0"]
+SECRET_NAME = re.compile("password|secret")
+
+
+def test_a_session_has_an_iface_record_that_names_it_whoever_logs_it_in(machine: Machine) -> None:
+    assert machine.carry_out("connect", **ASKED) == (0, "null", "")
+    assert machine.said == [*IFACE_MADE, f"{NODE} --op new", NODE, f"{NODE} --login"]
+
+
+def test_the_initiator_asks_before_it_logs_in(machine: Machine) -> None:
+    asked = {"node.session.iscsi.MaxBurstLength": "65536", "node.session.iscsi.InitialR2T": "No"}
+    assert machine.carry_out("connect", **ASKED | {"parameters": asked}) == (0, "null", "")
+    updates = [f"{NODE} --op update --name {name} --value {value}" for name, value in asked.items()]
+    assert machine.said[-3:] == [*updates, f"{NODE} --login"]
+
+
+def test_a_record_that_was_made_before_iscsid_answered_is_made_again(machine: Machine) -> None:
+    """A second without an answer gives one without CHAP, with a login that is tried eight times for 15 s."""
+    machine.answer(unknown=2)
+    assert machine.carry_out("connect", **ASKED)[0] == 0
+    again = [f"{NODE} --op new", NODE, f"{NODE} --op delete"]
+    assert machine.said == [*IFACE_MADE, *again, *again, f"{NODE} --op new", NODE, f"{NODE} --login"]
+    assert not SECRET_NAME.search(" ".join(machine.said)), "others can read a command line"
+
+
+def test_an_iscsid_that_never_answers_is_named(machine: Machine) -> None:
+    machine.answer(unknown=1_000)
+    status, _, error = machine.carry_out("connect", record_s=0.3, **ASKED)
+    assert status == 1 and "expected iscsid to answer within 0.3 s" in error
+    assert "systemctl status iscsid" in error
+
+
+@pytest.mark.parametrize(("status", "is_taken"), [(15, True), (6, False)])
+def test_a_record_that_is_left_of_an_earlier_cell_is_taken(
+    machine: Machine, status: int, is_taken: bool
+) -> None:
+    machine.answer(new=status)
+    ended, *_ = machine.carry_out("connect", **ASKED)
+    assert (ended == 0) is is_taken
+    assert len(machine.said) == (6 if is_taken else 1)
+
+
+@pytest.mark.parametrize(("status", "ends"), [(8, NOT_REACHED), (4, NOT_REACHED), (24, 1)])
+def test_a_portal_that_does_not_answer_is_distinguished_from_one_that_refuses(
+    machine: Machine, status: int, ends: int
+) -> None:
+    machine.answer(login=status)
+    assert machine.carry_out("connect", **ASKED)[0] == ends
+
+
+def session(machine: Machine, name: str) -> str:
+    """A session with a disk, by its initiator's name; the disk."""
+    machine.have_sessions(IQN)
+    folder = machine.here / "sessions/session1"
+    (folder / "initiatorname").write_text(f"{name}\n", encoding="utf-8")
+    (folder / "erl").write_text("0\n", encoding="utf-8")
+    disk = folder / "device/target0:0:0/0:0:0:0/block/sda"
+    (disk / "queue").mkdir(parents=True)
+    (disk / "queue/scheduler").write_text("[none]\n", encoding="utf-8")
+    connection = machine.here / "connections/connection1:0"
+    connection.mkdir(parents=True)
+    (connection / "header_digest").write_text("\n", encoding="utf-8")
+    return str(disk)
+
+
+FILES: Any = (("erl", "recovery_tmo"), ("header_digest",), ("queue/scheduler",))
+
+
+def test_what_a_session_has_come_to_is_told(machine: Machine) -> None:
+    disk = session(machine, "iqn.x:me")
+    status, said, _ = machine.carry_out("tell", files=FILES)
+    assert status == 0 and json.loads(said) == {
+        "session": str(machine.here / "sessions/session1"),
+        "disk": disk,
+        "agreed": {"erl": "0", "scheduler": "[none]"},
+    }
+
+
+@pytest.mark.parametrize("name", ["iqn.1993-08.org.debian:01:abc", ""])
+def test_a_session_under_another_name_is_not_taken(machine: Machine, name: str) -> None:
+    session(machine, name)
+    status, _, error = machine.carry_out("tell", files=FILES)
+    assert status == 1
+    assert f"expected session1 to be iqn.x:me's, found {name or 'no name'}" in error
+
+
+def test_a_session_that_gets_no_disk_or_is_none_is_reported(machine: Machine) -> None:
+    assert "the kernel has no such session" in machine.carry_out("tell", files=FILES)[2]
+    (Path(session(machine, "iqn.x:me")) / "queue/scheduler").unlink()
+    (machine.here / "sessions/session1/device/target0:0:0/0:0:0:0/block/sda/queue").rmdir()
+    assert f"LUN 0 of {IQN} did not become a disk" in machine.carry_out("tell", files=FILES)[2]

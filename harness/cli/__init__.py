@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import errno
+import functools
 import gc
 import sys
-from functools import cached_property
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -67,7 +68,7 @@ class LazyCommand(TyperCommand):
     All modules together take half a second to import, which `harness --help` need not wait for.
     """
 
-    @cached_property
+    @functools.cached_property
     def real(self) -> Any:
         """The command itself, with its options; or a group, with its commands."""
         return self.callback()  # type: ignore[misc]  # (each has one: see _add)
@@ -76,10 +77,19 @@ class LazyCommand(TyperCommand):
         return self.real.make_context(*args, **more)
 
 
-def _add(name: str, place: str, summary: str) -> None:
+@functools.cache
+def _docstrings(module: str) -> dict[str, str]:
+    """What the functions of a module here say of themselves. To read it takes a few ms, to import it more."""
+    tree = ast.parse(Path(__file__).with_name(f"{module}.py").read_bytes())
+    return {
+        each.name: ast.get_docstring(each) or "" for each in tree.body if isinstance(each, ast.FunctionDef)
+    }
+
+
+def _add(name: str, place: str) -> None:
     module, member = place.split(":")
 
-    @app.command(name, cls=LazyCommand, help=summary)
+    @app.command(name, cls=LazyCommand, help=GROUPS.get(name) or _docstrings(module)[member])
     def load() -> object:
         found = getattr(import_module(f"{__package__}.{module}"), member)
         if not isinstance(found, typer.Typer):
@@ -88,60 +98,36 @@ def _add(name: str, place: str, summary: str) -> None:
             alone.command(name, epilog=examples and f"\b\nExamples:\n{examples}")(found)
             found = alone
         found.info.cls = Group
+        found.info.help = GROUPS.get(name)
         for command in found.registered_commands:
             command.cls = Command
         return typer.main.get_command(found)
 
 
 COMMANDS = {
-    "run": (
-        "run:run",
-        "Measure every workload on every column, repeatedly, in a random order that is stored.",
-    ),
-    "probe": (
-        "probe:probe",
-        "Measure paths without storage: ping, TCP, UDP, packets per second, UDP round trips.",
-    ),
-    "table": (
-        "results:table",
-        "Print the matrix of one run, of several, or of fio outputs that you already have; or a view of "
-        "probes.",
-    ),
-    "compare": (
-        "results:compare",
-        "Say for each cell whether B is faster or slower than A, by how much, or that it is inconclusive.",
-    ),
-    "explain": (
-        "explained:explain_command",
-        "Say for each cell what limits it, how sure that is, where the time goes, and what would help.",
-    ),
-    "report": (
-        "explained:report_command",
-        "Write one page to look at: matrix, distributions, roofline, environment. It needs no network.",
-    ),
-    "plot": (
-        "explained:plot",
-        "Draw one of the report's pictures as SVG or PNG. It says where its figures come from.",
-    ),
-    "documents": (
-        "documents:documents_command",
-        "Write one page on five published measurements: what they asked, their figures next to ours, and the "
-        "answers.",
-    ),
-    "export": (
-        "results:export_command",
-        "Print all records, a row for each direction, for other programs to draw or store.",
-    ),
-    "doctor": (
-        "machine:doctor_command",
-        "Say what each testbed can do here, what is missing, and which command installs it.",
-    ),
-    "clean": ("machine:clean", "Remove what a killed run left behind: exactly what its journal names."),
-    "lab": ("lab:lab_app", "Use the lab's kernel by hand, or keep one up."),
-    "kernel": ("machine:kernel_app", "The lab's own kernel: WiFi, disks, virtual time."),
-    "parse": ("parse:parse_app", "Print a tool's output as parsed, in JSON."),
+    "run": "run:run",
+    "probe": "probe:probe",
+    "table": "results:table",
+    "compare": "results:compare",
+    "explain": "explained:explain_command",
+    "report": "explained:report_command",
+    "plot": "explained:plot",
+    "documents": "documents:documents_command",
+    "export": "results:export_command",
+    "doctor": "machine:doctor_command",
+    "clean": "machine:clean",
+    "lab": "lab:lab_app",
+    "kernel": "machine:kernel_app",
+    "parse": "parse:parse_app",
 }
-"""Where each command is (module and name), and the first paragraph of its help."""
+"""Where each command is: module and name. What it does is the function's docstring."""
+
+GROUPS = {
+    "lab": "Use the lab's kernel by hand, or keep one up.",
+    "kernel": "The lab's own kernel: WiFi, disks, virtual time.",
+    "parse": "Print a tool's output as parsed, in JSON.",
+}
+"""The same of those that are several commands."""
 
 EXAMPLES = {
     "run": """harness run --ipsec on --link wifi
@@ -165,8 +151,8 @@ harness documents results/documents -o documents.html""",
 }
 """Below each command's help, a line each."""
 
-for _name, _command in COMMANDS.items():
-    _add(_name, *_command)
+for _name, _place in COMMANDS.items():
+    _add(_name, _place)
 
 
 def _version(wanted: bool) -> None:

@@ -34,9 +34,7 @@ from harness.testbeds.lab.kernels import source as sources
 from harness.testbeds.participants import Participant, machines
 from harness.testbeds.requirements import asked_for
 
-kernel_app = typer.Typer(
-    no_args_is_help=True, add_completion=False, help="The lab's own kernel: WiFi, disks, virtual time."
-)
+kernel_app = typer.Typer(no_args_is_help=True, add_completion=False)
 
 USUAL = "debian, or own where that is not installed"
 MARKS = {

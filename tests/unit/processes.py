@@ -22,7 +22,7 @@ from harness import cli
 from tests.unit import forkserver
 
 PATIENCE_S = 60.0
-COMMANDS = tuple(f"harness.cli.{place.partition(':')[0]}" for place, _ in cli.COMMANDS.values())
+COMMANDS = tuple(f"harness.cli.{place.partition(':')[0]}" for place in cli.COMMANDS.values())
 ERRORS = ("typer.rich_utils", "typer._adapters")
 """What Typer imports when it refuses or reads an option. Which of them there is depends on its version."""
 

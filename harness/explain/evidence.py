@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TypeVar
 
 import msgspec
 
 from harness.analysis import bounds, disturbance, stats, wire
-from harness.analysis.theory import Framing, IoDirection
+from harness.analysis.theory import IoDirection
 from harness.analysis.wire import framings
 from harness.explain import cipher, path, span
 from harness.explain.path import Demands
@@ -24,10 +25,8 @@ from harness.model import (
     Column,
     IpsecMode,
     Job,
-    LinkProfile,
     Plan,
     Record,
-    Setting,
     Workload,
     drivers,
 )
@@ -55,6 +54,7 @@ LARGEST_BLOCK_BYTES = 16 << 20
 """Of larger blocks no packets are computed: there are millions, or as many as a damaged record says."""
 
 Samples = Mapping[str, Sequence[Record]]
+K = TypeVar("K")
 
 
 class Ladder(msgspec.Struct, frozen=True, kw_only=True):
@@ -165,7 +165,14 @@ def collect(
     known = [plans[run] for run in runs if run in plans]
     keys = in_order(samples, known)
     names = list(dict.fromkeys(row.workload for row in rows_of(records, Metric.MB_S, known)))
-    named, idling = origins(keys), _idling(samples)
+    named = origins(keys)
+    # How long a core idles while fio starts and ends: at most as long as in the cell that idled least.
+    idling = _least(
+        (key.setting, idling_ns(record))
+        for key, cells in samples.items()
+        for cell in cells.values()
+        for record in cell
+    )
     found = []
     for key in keys:
         column = _ColumnOf(key, samples, plans, probes, idling.get(key.setting, 0.0))
@@ -181,50 +188,46 @@ better known from another link."""
 def _with_work(found: Sequence[Evidence]) -> list[Evidence]:
     """The same with the core's work for one I/O: over the link itself, or over that on which it idles least
     above ``IDLE``."""
-    alike: dict[object, list[Evidence]] = {}
+    alike: dict[object, tuple[float, Span]] = {}
     for each in found:
-        if (
-            each.busy is not None
-            and each.time_ns is not None
-            and each.busy.mid >= IDLE
-            and not each.column.is_local
-        ):
-            alike.setdefault(_work_of(each), []).append(each)
-    made = []
-    for each in found:
-        others = alike.get(_work_of(each), [])
-        if each.busy is not None and each.busy.mid < IDLE and others:
-            other = min(others, key=lambda one: one.busy.mid if one.busy is not None else 1.0)
-            each = msgspec.structs.replace(each, work_ns=_product(other))
-        made.append(each)
-    return made
+        busy, time_ns, of = each.busy, each.time_ns, _work_of(each)
+        if busy is None or time_ns is None or busy.mid < IDLE or each.column.is_local:
+            continue
+        if of not in alike or busy.mid < alike[of][0]:
+            low, high = busy.low * time_ns.low, busy.high * time_ns.high
+            alike[of] = busy.mid, Span(low, busy.mid * time_ns.mid, high)
+    return [
+        msgspec.structs.replace(each, work_ns=alike[_work_of(each)][1])
+        if each.busy is not None and each.busy.mid < IDLE and _work_of(each) in alike
+        else each
+        for each in found
+    ]
 
 
 def _work_of(each: Evidence) -> object:
     """What the work for one I/O depends on, whatever the link."""
-    column = msgspec.structs.replace(each.column, link="")
-    return each.key.setting, column, each.key.column.mode, each.workload
+    return each.key.setting, msgspec.structs.replace(each.column, link=""), each.workload
 
 
-def _product(each: Evidence) -> Span | None:
-    if each.busy is None or each.time_ns is None:
-        return None
-    low, high = each.busy.low * each.time_ns.low, each.busy.high * each.time_ns.high
-    return Span(low, each.busy.mid * each.time_ns.mid, high)
+def _least(found: Iterable[tuple[K, float | None]]) -> dict[K, float]:
+    """The least of what is known, by key."""
+    least: dict[K, float] = {}
+    for key, value in found:
+        if value is not None:
+            least[key] = min(value, least.get(key, value))
+    return least
 
 
-def _idling(samples: Mapping[ColumnKey, Samples]) -> dict[Setting, float]:
-    """How long a core idles while fio starts and ends: at most as long as in the cell that idled least."""
-    found: dict[Setting, float] = {}
-    for key, cells in samples.items():
-        for record in (record for cell in cells.values() for record in cell):
-            if (idle_ns := idling_ns(record)) is not None:
-                found[key.setting] = min(idle_ns, found.get(key.setting, idle_ns))
-    return found
+def _emulation_ns(record: Record) -> float | None:
+    return record.telemetry.emulation_round_trip_ns if record.telemetry is not None else None
 
 
 class _ColumnOf:
-    """A column and those that it is compared with."""
+    """A column and those that it is compared with.
+
+    ``emulations_ns`` is what each run found that the link's emulation adds to a round trip: the least, as
+    others add to it.
+    """
 
     def __init__(
         self,
@@ -237,82 +240,41 @@ class _ColumnOf:
         self.key, self.samples, self.probes, self.idling_ns = key, samples, probes, idling_ns
         self.column = column = key.column
         self.goodput_bytes_s = goodputs_of(probes).get((column.link, ()))
-        of_key = [record for cell in samples[key].values() for record in cell]
-        self.plans = [plans[run] for run in dict.fromkeys(r.run_id for r in of_key) if run in plans]
+        runs = dict.fromkeys(record.run_id for cell in samples[key].values() for record in cell)
+        self.plans = [plans[run] for run in runs if run in plans]
         self.link = next((p.links[column.link] for p in self.plans if column.link in p.links), None)
         self.proposals = {name: p for plan in self.plans for name, p in plan.proposals.items()}
         self.jobs = {job.name: job for plan in self.plans for job in plan.jobs}
-        self.emulations_ns = _emulations_ns(
-            record
+        # The stand-alone ciphers of this proposal in the column's runs, over any link.
+        self.ciphers = [p for p in probes if p.column.protection == column.protection and p.run_id in runs]
+        self.local: Samples = next(
+            (of for other, of in samples.items() if other.column.is_local and other.setting == key.setting),
+            {},
+        )
+        self.emulations_ns = _least(
+            (record.run_id, _emulation_ns(record))
             for other, cells in samples.items()
             if (other.setting, other.column.link) == (key.setting, column.link)
             for cell in cells.values()
             for record in cell
-        )
+        ).values()
 
     def evidence(self, name: str, origin: str) -> Evidence:
         good = measured(self.samples[self.key][name])
         bare = Evidence(key=self.key, workload=name, origin=origin)
-        if not good:
-            disturbed = disturbance.summary(self.samples[self.key][name])
-            counted = disturbance.counting(self.samples[self.key][name])
-            return msgspec.structs.replace(
-                bare,
-                block_bytes=counted[0].workload.block_bytes if counted else None,
-                depth=self._depth(name, counted[0])[0] if counted else None,
-                missing=(disturbed or "no repeat of this cell gave a figure",),
-                is_disturbed=bool(disturbed),
-            )
-        missing: list[str] = []
-        direction = direction_of(good[0])
-        if direction is None:
-            missing.append("reads and writes share the cell's time, so neither has a time of its own")
-        depth, words = self._depth(name, good[0])
-        missing += words
-        block_bytes = good[0].workload.block_bytes
-        if block_bytes is None:
-            of_fio = good[0].setting.source == FIO_SOURCE
-            missing.append("the size of its blocks is unknown" if of_fio else "its blocks have several sizes")
-        rtt_ns = self._round_trip(good)
-        demands, words = self._demands(good[0], direction, block_bytes, rtt_ns)
-        missing += words
-        faster, _ = self._demands(good[0], direction, block_bytes, rtt_ns, rate=2)
-        goodput_mb_s, bound = self._most(good[0], direction, block_bytes, depth, rtt_ns)
-        device = self._times(self._local(), name)
-        if device is None and not self.column.is_local:
-            why = disturbance.summary(self._local().get(name, ())) or "not measured"
-            missing.append(f"the device's own time is unknown: the column local was {why}")
-        missing += [f"no stand-alone ciphers: {reason}" for reason in cipher.reasons(self._ciphers())]
-        virtual = self.key.setting.is_virtual
+        if good:
+            return _CellOf(self, name, good).evidence(bare)
+        disturbed = disturbance.summary(self.samples[self.key][name])
+        counted = disturbance.counting(self.samples[self.key][name])
         return msgspec.structs.replace(
             bare,
-            direction=direction,
-            is_emulated=good[0].emulated and not virtual,
-            emulation_ns=None if virtual or demands is None else self._emulation(demands.round_trips, depth),
-            block_bytes=block_bytes,
-            depth=depth,
-            time_ns=times(good),
-            repeats=len(good),
-            device_ns=device,
-            device_alone_ns=self._device_alone(name, depth),
-            path=demands,
-            faster=faster,
-            is_memory=is_memory(self.key, self.plans),
-            rate_bit_s=self.link.rate_bit_s if self.link else None,
-            rtt_ns=rtt_ns,
-            goodput_bytes_s=self.goodput_bytes_s,
-            goodput_mb_s=goodput_mb_s,
-            bound=bound,
-            plain=None if virtual else self._ladder(name, direction, encrypts=None),
-            null=None if virtual else self._ladder(name, direction, encrypts=False),
-            cipher_ns=cipher.work_ns(self._ciphers(), demands.sealed) if demands and not virtual else None,
-            busy=None if virtual else busy_of(good, self.idling_ns),
-            busiest="" if virtual else busiest_of(good),
-            driver=drivers(good[0].agreed),
-            missing=tuple(missing),
+            block_bytes=counted[0].workload.block_bytes if counted else None,
+            depth=self.depth(name, counted[0])[0] if counted else None,
+            missing=(disturbed or "no repeat of this cell gave a figure",),
+            is_disturbed=bool(disturbed),
         )
 
-    def _depth(self, name: str, record: Record) -> tuple[int | None, list[str]]:
+    def depth(self, name: str, record: Record) -> tuple[int | None, list[str]]:
         """How many I/Os are in flight, and why that is unknown."""
         words = []
         depth = depth_of(workload_of(record, self.jobs.get(name)), record)
@@ -327,16 +289,126 @@ class _ColumnOf:
             return None, [*words, "several initiators share the cell's time"]
         return depth, words
 
-    def _round_trip(self, good: Sequence[Record]) -> Span | None:
+    def device_times(self, name: str) -> Span | None:
+        """The time of one I/O in the column ``local``."""
+        good = measured(self.local.get(name, ()))
+        return times(good) if good else None
+
+    def device_alone(self, name: str, depth: int | None) -> Span | None:
+        """The device's time at depth 1, from a workload that differs in nothing but its depth."""
+        asked = self.jobs.get(name)
+        if asked is None or depth is None:
+            return None
+        for other, job in self.jobs.items():
+            same = _without_depth(job) == _without_depth(asked)
+            if same and described(job).in_flight == 1 and (found := self.device_times(other)):
+                return found
+        return None
+
+    def is_null(self, column: Column) -> bool:
+        """Whether a column has the same protections, but for a proposal that does not encrypt."""
+        if len(column.protection) != len(self.column.protection):
+            return False
+        pairs = zip(column.protection, self.column.protection, strict=True)
+        differ = [pair for pair in pairs if len({*pair}) == 2]
+        if len(differ) != 1:
+            return False
+        theirs, own = (self.proposals.get(name) for name in differ[0])
+        return theirs is not None and not theirs.encrypts and own is not None
+
+    def next_to(self, key: ColumnKey) -> _ColumnOf:
+        """Another column, as this one's runs planned it."""
+        plans = {plan.run_id: plan for plan in self.plans}
+        return _ColumnOf(key, self.samples, plans, self.probes, self.idling_ns)
+
+    def of_same_link(self) -> Iterator[tuple[ColumnKey, Samples]]:
+        own = self.key
+        for key, found in self.samples.items():
+            if key != own and (key.setting, key.column.bare) == (own.setting, own.column.bare):
+                yield key, found
+
+
+class _CellOf:
+    """A cell of a column, from its good records. ``missing`` gathers what is unknown, each reason once."""
+
+    def __init__(self, of: _ColumnOf, name: str, good: Sequence[Record]) -> None:
+        self.of, self.name, self.good, self.record = of, name, good, good[0]
+        self.column = of.column
+        self.missing: dict[str, None] = {}
+        self.direction = direction_of(self.record)
+        self.block_bytes = self.record.workload.block_bytes
+        self.rtt_ns = self._round_trip()
+        self.link, self.framing = of.link, None
+        if self.link is not None:
+            mode = self.column.mode or IpsecMode.TRANSPORT
+            if self.column.protection:
+                self.framing = framings.of(
+                    self.column.protection, of.proposals, mode, self.link.mtu_bytes, self.link.ip
+                )
+            self.link = path.measured_link(self.link, self.rtt_ns, of.goodput_bytes_s)
+
+    def evidence(self, bare: Evidence) -> Evidence:
+        of, record, is_virtual = self.of, self.record, self.of.key.setting.is_virtual
+        if self.direction is None:
+            self._miss("reads and writes share the cell's time, so neither has a time of its own")
+        depth, words = of.depth(self.name, record)
+        self._miss(*words)
+        if self.block_bytes is None:
+            of_fio = record.setting.source == FIO_SOURCE
+            self._miss("the size of its blocks is unknown" if of_fio else "its blocks have several sizes")
+        demands = self.demands()
+        goodput_mb_s, bound = self._most(depth)
+        device = of.device_times(self.name)
+        if device is None and not self.column.is_local:
+            why = disturbance.summary(of.local.get(self.name, ())) or "not measured"
+            self._miss(f"the device's own time is unknown: the column local was {why}")
+        self._miss(*(f"no stand-alone ciphers: {reason}" for reason in cipher.reasons(of.ciphers)))
+        found = msgspec.structs.replace(
+            bare,
+            direction=self.direction,
+            block_bytes=self.block_bytes,
+            depth=depth,
+            time_ns=times(self.good),
+            repeats=len(self.good),
+            device_ns=device,
+            device_alone_ns=of.device_alone(self.name, depth),
+            path=demands,
+            faster=self.demands(rate=2),
+            is_memory=is_memory(of.key, of.plans),
+            rate_bit_s=of.link.rate_bit_s if of.link else None,
+            rtt_ns=self.rtt_ns,
+            goodput_bytes_s=of.goodput_bytes_s,
+            goodput_mb_s=goodput_mb_s,
+            bound=bound,
+            driver=drivers(record.agreed),
+            missing=tuple(self.missing),
+        )
+        if is_virtual:
+            return found
+        return msgspec.structs.replace(
+            found,
+            is_emulated=record.emulated,
+            emulation_ns=self._emulation(demands.round_trips, depth) if demands else None,
+            plain=self._ladder(encrypts=None),
+            null=self._ladder(encrypts=False),
+            cipher_ns=cipher.work_ns(of.ciphers, demands.sealed) if demands else None,
+            busy=busy_of(self.good, of.idling_ns),
+            busiest=busiest_of(self.good),
+        )
+
+    def _miss(self, *words: str) -> None:
+        self.missing |= dict.fromkeys(words)
+
+    def _round_trip(self) -> Span | None:
         """The idle round trip of the link without IPsec, measured before the cells.
 
         The unprotected round trip is used for protected cells too: cipher time is counted separately.
         """
-        pings = [
-            r.telemetry.round_trips
-            for r in self._without_ipsec(good)
-            if r.telemetry and r.telemetry.round_trips
-        ]
+        records = self.good
+        if self.column.protection:
+            plain = (of.get(self.name) for key, of in self.of.of_same_link() if not key.column.protection)
+            records = next(filter(None, plain), records)
+        pings = [r.telemetry.round_trips for r in records if r.telemetry and r.telemetry.round_trips]
         found = [ping for ping in pings if ping.min_ns is not None and ping.p50_ns is not None]
         if not found:
             return None
@@ -349,183 +421,91 @@ class _ColumnOf:
         With more than one I/O in flight, it may be nothing: where others keep the processor awake, and netem
         has the next packet due, no timer and no wake-up is waited for.
         """
-        if not self.emulations_ns:
+        found_ns = self.of.emulations_ns
+        if not found_ns:
             return None
-        low_ns = min(self.emulations_ns) / CALIBRATION if depth == 1 else 0.0
-        high_ns = max(self.emulations_ns) * CALIBRATION
-        mid_ns = stats.median(self.emulations_ns)
+        low_ns = min(found_ns) / CALIBRATION if depth == 1 else 0.0
+        high_ns, mid_ns = max(found_ns) * CALIBRATION, stats.median(found_ns)
         return Span(low_ns * round_trips, mid_ns * round_trips, high_ns * round_trips)
 
-    def _without_ipsec(self, good: Sequence[Record]) -> Sequence[Record]:
-        if not self.column.protection:
-            return good
-        for key, samples in self._of_same_link():
-            if not key.column.protection and (found := samples.get(good[0].workload.name)):
-                return found
-        return good
-
-    def _demands(
-        self,
-        record: Record,
-        direction: IoDirection | None,
-        block_bytes: int | None,
-        rtt_ns: Span | None,
-        *,
-        rate: int = 1,
-    ) -> tuple[Demands | None, list[str]]:
-        """What the path takes at so many times its rate, and why that is unknown."""
-        column = self.column
-        if column.is_local or direction is None or block_bytes is None:
-            return None, []
-        if self.link is None:
-            return None, ["the link's profile is unknown: the run's plan is missing"]
-        link = path.measured_link(self.link, rtt_ns, self.goodput_bytes_s)
+    def demands(self, rate: int = 1) -> Demands | None:
+        """What the path takes at so many times its rate; None if that is unknown, for ``missing``."""
+        column, link, session = self.column, self.link, self.record.session
+        if column.is_local or self.direction is None or self.block_bytes is None:
+            return None
+        if link is None:
+            self._miss("the link's profile is unknown: the run's plan is missing")
+            return None
         if rate != 1:
             if link.rate_bit_s is None:
-                return None, []
+                return None
             link = msgspec.structs.replace(link, rate_bit_s=rate * link.rate_bit_s)
-        if self.link.interface is not None and rtt_ns is None:
-            return None, ["the real link's round trip is unknown: no pings were made before the cells"]
+        if link.interface is not None and self.rtt_ns is None:
+            self._miss("the real link's round trip is unknown: no pings were made before the cells")
+            return None
         transport = column.transport or DEFAULT_TRANSPORT
-        window_bytes = self.link.tcp_window_bytes
-        if window_bytes is None and record.emulated:
+        window_bytes = link.tcp_window_bytes
+        if window_bytes is None and self.record.emulated:
             # Here both ends are Linux with its defaults; on real machines that is not known.
             window_bytes = wire.transport(transport).window_bytes
-        dialogue = path.dialogue_of(transport, record.session, direction, window_bytes)
+        dialogue = path.dialogue_of(transport, session, self.direction, window_bytes)
         if dialogue is None:
             title = TRANSPORTS.get(column.transport or "", "session")
-            return None, [f"the record does not have the negotiated {title} parameters"]
-        framing = self._framing(self.link)
-        words = []
-        if column.protection and framing is None:
-            words = [f"the framing of {'+'.join(column.protection)} is unknown"]
-        if block_bytes > LARGEST_BLOCK_BYTES:
-            return None, [f"blocks above {LARGEST_BLOCK_BYTES >> 20} MiB are not computed"]
-        command_bytes = positive(record.session, "max_sectors_kb") * 1024 or None
-        return (
-            path.demands(
-                link,
-                framing,
-                dialogue,
-                direction,
-                block_bytes,
-                command_bytes=command_bytes,
-                window_bytes=window_bytes,
-            ),
-            words,
+            self._miss(f"the record does not have the negotiated {title} parameters")
+            return None
+        if self.block_bytes > LARGEST_BLOCK_BYTES:
+            self._miss(f"blocks above {LARGEST_BLOCK_BYTES >> 20} MiB are not computed")
+            return None
+        if column.protection and self.framing is None:
+            self._miss(f"the framing of {'+'.join(column.protection)} is unknown")
+        return path.demands(
+            link,
+            self.framing,
+            dialogue,
+            self.direction,
+            self.block_bytes,
+            command_bytes=positive(session, "max_sectors_kb") * 1024 or None,
+            window_bytes=window_bytes,
         )
 
-    def _framing(self, link: LinkProfile) -> Framing | None:
-        if not self.column.protection:
-            return None
-        mode = self.key.column.mode or IpsecMode.TRANSPORT
-        return framings.of(self.column.protection, self.proposals, mode, link.mtu_bytes, link.ip)
-
-    def _most(
-        self,
-        record: Record,
-        direction: IoDirection | None,
-        block_bytes: int | None,
-        depth: int | None,
-        rtt_ns: Span | None,
-    ) -> tuple[float | None, bounds.Bound | None]:
+    def _most(self, depth: int | None) -> tuple[float | None, bounds.Bound | None]:
         """The link's goodput in MB/s, and the cell's bound; each None if it is unknown."""
         # The bounds are those of one initiator's link.
         if self.link is None or self.column.is_local or self.column.initiators > 1:
             return None, None
-        link = path.measured_link(self.link, rtt_ns, self.goodput_bytes_s)
-        goodput = bounds.goodput_bytes_per_s(link)
+        goodput = bounds.goodput_bytes_per_s(self.link)
         bound = None
-        if depth and block_bytes:
+        if depth and self.block_bytes:
             bound = bounds.of_cell(
-                link,
-                self._framing(link),
-                record.session,
+                self.link,
+                self.framing,
+                self.record.session,
                 wire.transport(self.column.transport or DEFAULT_TRANSPORT),
                 depth=depth,
-                block_bytes=block_bytes,
-                writes=direction == "write",
+                block_bytes=self.block_bytes,
+                writes=self.direction == "write",
             )
         return goodput and goodput / 1e6, bound
 
-    def _local(self) -> Samples:
-        return next(
-            (
-                found
-                for key, found in self.samples.items()
-                if key.column.is_local and key.setting == self.key.setting
-            ),
-            {},
-        )
-
-    @staticmethod
-    def _times(samples: Samples, name: str) -> Span | None:
-        good = measured(samples.get(name, ()))
-        return times(good) if good else None
-
-    def _device_alone(self, name: str, depth: int | None) -> Span | None:
-        """The device's time at depth 1, from a workload that differs in nothing but its depth."""
-        asked = self.jobs.get(name)
-        if asked is None or depth is None:
-            return None
-        for other, job in self.jobs.items():
-            same = _without_depth(job) == _without_depth(asked)
-            if same and described(job).in_flight == 1 and (found := self._times(self._local(), other)):
-                return found
-        return None
-
-    def _ladder(self, name: str, direction: IoDirection | None, *, encrypts: bool | None) -> Ladder | None:
+    def _ladder(self, *, encrypts: bool | None) -> Ladder | None:
         """The next lower step: without IPsec (``encrypts`` None), or with a proposal that does not
         encrypt."""
+        of = self.of
         if not self.column.protection:
             return None
-        for key, found in self._of_same_link():
-            good = measured(found.get(name, ()))
-            if not good or not (not key.column.protection if encrypts is None else self._is_null(key.column)):
+        for key, found in of.of_same_link():
+            good = measured(found.get(self.name, ()))
+            if not good or not (not key.column.protection if encrypts is None else of.is_null(key.column)):
                 continue
-            plans = {plan.run_id: plan for plan in self.plans}
-            step = _ColumnOf(key, self.samples, plans, self.probes, self.idling_ns)
-            demands, _ = step._demands(
-                good[0], direction, good[0].workload.block_bytes, self._round_trip(good)
-            )
+            step = _CellOf(of.next_to(key), self.name, good)
+            step.direction = self.direction
+            demands = step.demands()
             return Ladder(
                 time_ns=times(good),
                 framing_ns=demands.framing_ns if demands else 0.0,
-                busy=busy_of(good, self.idling_ns),
+                busy=busy_of(good, of.idling_ns),
             )
         return None
-
-    def _is_null(self, column: Column) -> bool:
-        """Whether a column has the same protections, but for a proposal that does not encrypt."""
-        if len(column.protection) != len(self.column.protection):
-            return False
-        pairs = zip(column.protection, self.column.protection, strict=True)
-        differ = [pair for pair in pairs if len({*pair}) == 2]
-        if len(differ) != 1:
-            return False
-        theirs, own = (self.proposals.get(name) for name in differ[0])
-        return theirs is not None and not theirs.encrypts and own is not None
-
-    def _ciphers(self) -> list[ProbeRecord]:
-        """The stand-alone ciphers of this proposal in the column's runs, over any link."""
-        runs = {record.run_id for cell in self.samples[self.key].values() for record in cell}
-        return [p for p in self.probes if p.column.protection == self.column.protection and p.run_id in runs]
-
-    def _of_same_link(self) -> Iterator[tuple[ColumnKey, Samples]]:
-        own = self.key
-        for key, found in self.samples.items():
-            if key != own and (key.setting, key.column.bare) == (own.setting, own.column.bare):
-                yield key, found
-
-
-def _emulations_ns(of_link: Iterable[Record]) -> tuple[float, ...]:
-    """What each run found that the link's emulation adds to a round trip: the least, as others add to it."""
-    found: dict[str, float] = {}
-    for record in of_link:
-        ns = record.telemetry.emulation_round_trip_ns if record.telemetry is not None else None
-        if ns is not None:
-            found[record.run_id] = min(ns, found.get(record.run_id, ns))
-    return tuple(found.values())
 
 
 def goodputs_of(probes: Sequence[ProbeRecord]) -> dict[tuple[str, tuple[str, ...]], float]:

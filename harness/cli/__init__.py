@@ -16,15 +16,7 @@ from typer.core import TyperCommand
 
 from harness import __version__
 from harness.cli.help import Command, Group
-from harness.cli.streams import (
-    hint,
-    prepare_streams,
-    say,
-    silence,
-    tell,
-    tell_error,
-    tell_interruption,
-)
+from harness.cli.streams import hint, prepare_streams, say, silence, tell, tell_error, tell_interruption
 from harness.hosts import signals
 from harness.model import unread
 from harness.model.errors import HarnessError, Interrupted, Unreadable
@@ -43,6 +35,7 @@ app = typer.Typer(
     cls=Group,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,
     help="""How much throughput a volume loses to iSCSI, its link and IPsec, and which layer causes the loss.
 
     All figures are measured on the real kernel stack: LIO, open-iscsi, strongSwan with ESP, fio. The default
@@ -93,7 +86,7 @@ def _add(name: str, place: str) -> None:
     def load() -> object:
         found = getattr(import_module(f"{__package__}.{module}"), member)
         if not isinstance(found, typer.Typer):
-            alone = typer.Typer(add_completion=False)
+            alone = typer.Typer(add_completion=False, rich_markup_mode=None)
             examples = EXAMPLES.get(name)
             alone.command(name, epilog=examples and f"\b\nExamples:\n{examples}")(found)
             found = alone

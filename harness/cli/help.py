@@ -1,6 +1,6 @@
 """The help of commands: by click's plain formatter, with each heading's options below it.
 
-Not by rich, as Typer would: to import that takes as long as a small table.
+Not by rich (``rich_markup_mode``), as Typer would: to import that takes as long as a small table.
 """
 
 from __future__ import annotations
@@ -16,9 +16,6 @@ SECOND_COLUMN = 22
 class Command(TyperCommand):
     """A command, its options under the headings that they declare (``rich_help_panel``)."""
 
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        super(TyperCommand, self).format_help(ctx, formatter)
-
     def format_options(self, ctx: Any, formatter: Any) -> None:
         for heading, parameters in headings(self).items():
             with formatter.section(heading):
@@ -27,9 +24,6 @@ class Command(TyperCommand):
 
 class Group(TyperGroup):
     """Commands, each with the whole of what it does."""
-
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        super(TyperGroup, self).format_help(ctx, formatter)
 
     def format_options(self, _ctx: Any, formatter: Any) -> None:
         with formatter.section("Commands"):

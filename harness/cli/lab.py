@@ -20,7 +20,7 @@ from harness.testbeds import testbed
 from harness.testbeds.lab import boot, persistent
 from harness.testbeds.lab.kernels import kernel as kernels
 
-lab_app = typer.Typer(no_args_is_help=True, add_completion=False)
+lab_app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None)
 lab_app.command("exec", context_settings={"ignore_unknown_options": True})(machine.lab_exec)
 
 

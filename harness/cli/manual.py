@@ -25,17 +25,12 @@ STATUS = (
 )
 
 
-def pages() -> Iterator[tuple[str, str]]:
-    """The name of each page's file, and its text."""
-    main: Any = typer.main.get_command(app)
-    yield "harness.1", "\n".join(_page("harness", main)) + "\n"
-    for name, later in main.commands.items():
-        yield f"harness-{name}.1", "\n".join(_page(f"harness {name}", later.real)) + "\n"
-
-
 def _page(name: str, command: Any) -> Iterator[str]:
     called = _escaped(name.replace(" ", "-"))
-    yield f'.TH {called.upper()} 1 {_date()} "harness {__version__}" "User Commands"'
+    # Today, or the day that a reproducible build is given (reproducible-builds.org).
+    seconds = int(os.environ.get("SOURCE_DATE_EPOCH", time.time()))
+    date = time.strftime("%Y-%m-%d", time.gmtime(seconds))
+    yield f'.TH {called.upper()} 1 {date} "harness {__version__}" "User Commands"'
     yield from (".SH NAME", f"{called} \\- {_escaped(summary(command)).rstrip('.')}", ".SH SYNOPSIS")
     yield from _synopsis(name, command)
     yield from (".SH DESCRIPTION", *_described(name, command, ".SS"))
@@ -70,12 +65,6 @@ def _described(name: str, command: Any, heading: str) -> Iterator[str]:
             yield from (".TP", f".B {_escaped(typed)}", _escaped(does) or "What to take.")
 
 
-def _date() -> str:
-    """Today, or the day that a reproducible build is given (reproducible-builds.org)."""
-    seconds = int(os.environ.get("SOURCE_DATE_EPOCH", time.time()))
-    return time.strftime("%Y-%m-%d", time.gmtime(seconds))
-
-
 def _escaped(text: str) -> str:
     """As man(7) reads it: a hyphen that is typed as such, and no line that begins like a request."""
     made = text.replace("\\", "\\e").replace("-", "\\-")
@@ -84,8 +73,11 @@ def _escaped(text: str) -> str:
 
 def main(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    for name, text in pages():
-        (folder / name).write_text(text, encoding="utf-8")
+    whole: Any = typer.main.get_command(app)
+    named = {"harness": whole, **{f"harness {name}": later.real for name, later in whole.commands.items()}}
+    for name, command in named.items():
+        text = "".join(f"{line}\n" for line in _page(name, command))
+        (folder / f"{name.replace(' ', '-')}.1").write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from harness.model.escape import as_json
 from harness.parse import echo, fio, iperf3, iperf_text
 from harness.parse.files import read_bytes
 
-parse_app = typer.Typer(no_args_is_help=True, add_completion=False)
+parse_app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None)
 
 PARSERS: dict[str, tuple[Callable[[bytes], object], str]] = {
     "fio": (lambda text: fio.as_json(fio.parse(text)), "fio: JSON of any version since 2.1"),

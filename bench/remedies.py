@@ -30,8 +30,7 @@ from harness.analysis import stats
 from harness.explain import Explained, explain
 from harness.explain.remedy import ChangeKind, ChangeStep, LimitingResource
 from harness.parse.profiles import load_link
-from harness.results.probe_store import open_probes
-from harness.results.store import open_plans, open_results
+from harness.results.store import open_plans, open_probes, open_results
 
 CLOSE, FAR, PART = 1.15, 1.3, 0.9
 """This part of the forecasts has to be right within the first factor, and all within the second."""

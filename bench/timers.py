@@ -30,7 +30,6 @@ from bench.in_turns import (
 )
 from harness.analysis.stats import summarise
 from harness.model.probing import TcpFigures
-from harness.results.probe_store import load
 from harness.results.store import RunFolder
 
 MACHINE, OWN = "the machine's", "the lab's own"
@@ -75,7 +74,7 @@ def goodput_mb_s(harness: list[str], kernel: str) -> float:
         profile.write_text(GOODPUT, encoding="utf-8")
         words = ["probe", "--profile", str(profile), "--lab-kernel", kernel, "--results", str(results)]
         done = subprocess.run([*harness, *words], capture_output=True, text=True, check=False)
-        found = [one.figures for run in results.glob("*/") for one in load(RunFolder(run))]
+        found = [one.figures for run in results.glob("*/") for one in RunFolder(run).load_probes()]
     if len(found) != 1 or not isinstance(found[0], TcpFigures) or found[0].received_bit_s is None:
         sys.exit(f"iperf3 measured nothing: {done.stderr[-1000:]}")
     return found[0].received_bit_s / 8e6

@@ -30,8 +30,7 @@ from tabulate import tabulate
 from harness.explain import Explained, Limit, explain, sentence
 from harness.explain.evidence import Evidence
 from harness.model.telemetry import Telemetry
-from harness.results.probe_store import open_probes
-from harness.results.store import open_plans, open_results
+from harness.results.store import open_plans, open_probes, open_results
 
 HARNESS = str(Path(sys.executable).with_name("harness"))
 PART = 0.95

@@ -26,7 +26,6 @@ from harness.model.errors import BusyError, HarnessError, RequirementError, Usag
 from harness.model.units import unknown_name
 from harness.parse import references
 from harness.parse.files import shown_path
-from harness.results import probe_store
 from harness.results.probe_records import ProbeRecord
 from harness.results.store import RESULTS, RunFolder, open_runs
 from harness.testbeds.lab.kernels import kernel
@@ -147,7 +146,7 @@ def _last(experiment: Experiment, folder: Path, *, virtual: bool) -> RunFolder |
 
 
 def _records(run: RunFolder) -> Sequence[Record | ProbeRecord]:
-    return probe_store.load(run) if run.load_plan().probing else run.load_records()
+    return run.load_probes() if run.load_plan().probing else run.load_records()
 
 
 def _is_done(run: RunFolder) -> bool:

@@ -30,7 +30,7 @@ from harness.parse import references
 from harness.parse.files import shown_path
 from harness.parse.profiles import load_link
 from harness.report.conclusion import Conclusion, in_words
-from harness.results import probe_store, rules
+from harness.results import rules
 from harness.results.store import RESULTS, RunFolder, open_runs
 from harness.table import Metric
 
@@ -92,7 +92,7 @@ def _measure_twin(run: RunFolder) -> None:
     """Measure a run's twin, unless it has one or is in virtual time itself."""
     run.require_plain()
     plan_of_run = run.load_plan()
-    evidence = collect(run.load_records(), {plan_of_run.run_id: plan_of_run}, probe_store.load(run))
+    evidence = collect(run.load_records(), {plan_of_run.run_id: plan_of_run}, run.load_probes())
     made = twin.plan_of(plan_of_run, evidence)
     if made is None or twin.is_current(run, made):
         return

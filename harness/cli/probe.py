@@ -30,7 +30,6 @@ from harness.model.errors import UsageError
 from harness.model.units import format_duration
 from harness.planning import probe_plan
 from harness.planning.probe_plan import ProbeRequest
-from harness.results import probe_store
 from harness.results.store import RunFolder
 from harness.runs.prober import questions
 from harness.table.views import View
@@ -71,7 +70,7 @@ def probe(
 def _run(
     made: Plan, folder: RunFolder, state: Path, started_s: float, asked: probe_plan.ProbeProfile | None
 ) -> int:
-    records = measured_again(lambda: probe_store.load(folder))
+    records = measured_again(lambda: folder.load_probes())
     done = {record.key for record in records if disturbance.is_final(record, made)}
     left = sum(question.key not in done for question in questions(made))
     status = 0

@@ -21,9 +21,8 @@ from harness.model.probing import NAMED
 from harness.model.units import parse_percent
 from harness.parse import references
 from harness.parse.files import shown_path
-from harness.results import probe_store
 from harness.results.measured import Measured
-from harness.results.store import RESULTS, open_plans, open_results, write_out
+from harness.results.store import RESULTS, open_plans, open_probes, open_results, write_out
 from harness.table import Metric, Options, RatioTo, TableFormat, comparison, export, render
 from harness.table.views import View, build_counters, build_scale
 from harness.table.views import build as build_view
@@ -179,7 +178,7 @@ def print_view(
         records = open_results(paths)
         found, what, remedy = build_counters(records, [*open_plans(paths).values()]), "cells", "harness run"
     else:
-        found, what = build_view(view, probe_store.open_probes(paths), published), "probes"
+        found, what = build_view(view, open_probes(paths), published), "probes"
         shown = [name for name, probes in NAMED.items() if any(probe.figures_of(view) for probe in probes)]
         remedy = f"harness probe --probe {' --probe '.join(shown)}"
     if not any(not row.is_published for row in found.rows):

@@ -18,7 +18,6 @@ from harness.parse.references import Reference
 from harness.report import draw, page
 from harness.report.charts import TOP, WIDTH, Chart
 from harness.report.content import Words
-from harness.results import probe_store
 from harness.results.columns import TableRow
 from harness.results.store import RunFolder, open_runs
 from harness.table import Options, TableFormat, build, render
@@ -112,7 +111,7 @@ def _document(name: str, made: Sequence[Experiment], runs: Sequence[RunFolder], 
         ]
         for command in ("run", "probe")
     )
-    records = [record for run in probes for record in probe_store.load(run)]
+    records = [record for run in probes for record in run.load_probes()]
     tables: list[Grid | Table] = []
     reference: Reference | references.PathReference
     if view is not None:

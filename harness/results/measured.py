@@ -11,7 +11,6 @@ import msgspec
 from harness.model import Plan, Record, unread
 from harness.results import store
 from harness.results.probe_records import ProbeRecord
-from harness.results.probe_store import open_probes
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True, dict=True):
@@ -36,7 +35,7 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         (``harness.model.unread``).
         """
         with unread.passed_on() as lost:
-            records, probes = store.open_results(paths), open_probes(paths)
+            records, probes = store.open_results(paths), store.open_probes(paths)
         return cls(
             records=records,
             probes=probes,

@@ -170,12 +170,10 @@ def reader(direction: Direction | None, metric: Metric) -> Callable[[Record], fl
     names = (str(direction),) if direction in (Direction.READ, Direction.WRITE) else ("read", "write")
 
     def of_record(record: Record) -> float | None:
-        value = read(record)
-        return None if value is None else value / scale
-
-    def latency(record: Record) -> float | None:
-        found: Latency | None = record.sync_latency
-        if direction is not Direction.SYNC:
+        found: Record | Latency | None = record
+        if metric.figure.of is Of.LATENCY and direction is Direction.SYNC:
+            found = record.sync_latency
+        elif metric.figure.of is Of.LATENCY:
             io = record.read if direction is Direction.READ else record.write
             found = io.latency if io is not None else None
         value = None if found is None else read(found)
@@ -187,4 +185,4 @@ def reader(direction: Direction | None, metric: Metric) -> Callable[[Record], fl
             return None
         return sum((read(io) or 0.0) / scale for io in sides)
 
-    return {Of.RECORD: of_record, Of.LATENCY: latency, Of.TRANSFER: transfer}[metric.figure.of]
+    return transfer if metric.figure.of is Of.TRANSFER else of_record

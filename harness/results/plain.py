@@ -12,16 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from harness.model import (
-    Column,
-    Io,
-    Job,
-    Record,
-    Setting,
-    Status,
-    TestbedKind,
-    Workload,
-)
+from harness.model import Column, Io, Job, Record, Setting, Status, TestbedKind, Workload
 from harness.model.errors import UsageError
 from harness.model.units import positive
 from harness.parse import fio

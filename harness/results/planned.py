@@ -37,19 +37,13 @@ def outside(plan: Plan) -> list[Option]:
             if link.ip == IPV6:
                 # It gives the interface an address.
                 found.append(("--ip", str(link.ip)))
-    for option, backing in (
-        ("--backing", plan.storage.backing),
-        ("--local-device", plan.storage.local_device),
-    ):
-        if backing is not None and backing.path not in (None, default_file(plan.run_id)):
-            found.append((option, f"{backing.kind}:{backing.path}"))
-    agreed = {
-        backing.destroy
-        for backing in (plan.storage.backing, plan.storage.local_device)
-        if backing is not None
-    }
-    found = list(dict.fromkeys(found))
-    return found + [("--destroy", path) for path in sorted(filter(None, agreed))]
+    agreed = set()
+    for option, of in (("--backing", plan.storage.backing), ("--local-device", plan.storage.local_device)):
+        if of is not None and of.path not in (None, default_file(plan.run_id)):
+            found.append((option, f"{of.kind}:{of.path}"))
+        if of is not None and of.destroy is not None:
+            agreed.add(of.destroy)
+    return [*dict.fromkeys(found), *(("--destroy", path) for path in sorted(agreed))]
 
 
 def resume_command(plan: Plan, name: str) -> str:

@@ -7,13 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from harness.model import (
-    SCHEMA_VERSION,
-    Column,
-    Setting,
-    Status,
-    is_unencrypted,
-)
+from harness.model import SCHEMA_VERSION, Column, Setting, Status, is_unencrypted
 from harness.model.probing import Figures, Probe
 from harness.model.ranges import Amount, Count
 from harness.model.telemetry import InterfaceUse, Others, ProcessorUse

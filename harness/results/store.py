@@ -23,19 +23,13 @@ from typing import Any, TypeVar
 import msgspec
 
 from harness.analysis import sanity
-from harness.model import (
-    SCHEMA_VERSION,
-    Cell,
-    Plan,
-    Record,
-    Status,
-    unread,
-)
+from harness.model import SCHEMA_VERSION, Cell, Plan, Record, Status, probing, unread
 from harness.model.errors import Unreadable, UsageError
 from harness.model.escape import printable
-from harness.parse.files import kind_of, read_bytes
+from harness.parse.files import kind_of, read_bytes, shown_path
 from harness.results import upgrade
 from harness.results.machine import MACHINE
+from harness.results.probe_records import ProbeRecord
 
 RESULTS = "results"
 """The folder of runs, unless another is named."""
@@ -49,6 +43,7 @@ _RESTORE = "restore the file from a copy, or move it elsewhere to go on without 
 _CALLED = {"record": "record", "plan": "plan", "probe": "record of a probe"}
 _RECORD_DECODER = msgspec.json.Decoder(Record)
 _PLAN_DECODER = msgspec.json.Decoder(Plan)
+_PROBE_DECODER = msgspec.json.Decoder(ProbeRecord)
 _UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _SNIFFED_BYTES = 1 << 20
 
@@ -56,19 +51,11 @@ _SNIFFED_BYTES = 1 << 20
 T = TypeVar("T")
 
 
-class _OfRun(msgspec.Struct):
-    """What the records of cells and of probes have in common."""
-
-    run_id: str
-
-
-class _Versioned(msgspec.Struct):
+class _AnyFile(msgspec.Struct):
     """What records and plans of every version have in common."""
 
+    run_id: str = ""
     schema: int = 0
-
-
-_VERSION_DECODER = msgspec.json.Decoder(_Versioned)
 
 
 def write_atomically(path: Path, data: bytes) -> None:
@@ -155,10 +142,11 @@ class RunFolder:
             return self.load_plan().run_id
         # A folder may have been renamed, or copied without its plan.
         first = next((file for kind in ("cells", "probes") for file in self.entries(kind)), None)
+        found = ""
         with contextlib.suppress(*_UNDECODABLE):
             if first is not None:
-                return msgspec.json.decode(read_bytes(first, follow=False), type=_OfRun).run_id
-        return self.path.resolve().name
+                found = msgspec.json.decode(read_bytes(first, follow=False), type=_AnyFile).run_id
+        return found or self.path.resolve().name
 
     @property
     def has_plan(self) -> bool:
@@ -180,13 +168,13 @@ class RunFolder:
         file = self.path / "plan.json"
         if not self.has_plan:
             raise UsageError(
-                f"expected a run's folder, found no plan.json in {_shown(self.path)}",
+                f"expected a run's folder, found no plan.json in {shown_path(self.path)}",
                 hint="name a folder like results/RUN-ID",
             )
         plan = decode(_PLAN_DECODER, "plan", file, read_bytes(file, follow=False))
         from harness.results import rules  # here, because most readers of results do not read a plan
 
-        rules.check(plan, _shown(file))
+        rules.check(plan, shown_path(file))
         return plan
 
     def require_plain(self) -> None:
@@ -246,13 +234,13 @@ class RunFolder:
             return []
         if folder.is_symlink() or not folder.is_dir():
             raise UsageError(
-                f"{_shown(folder)}: expected a folder, found {kind_of(folder.lstat().st_mode)}",
+                f"{shown_path(folder)}: expected a folder, found {kind_of(folder.lstat().st_mode)}",
                 hint="a run's folder may not have links: copy what it points to",
             )
         return [file for file in _entries(folder) if file.name.endswith(".json")]
 
     def has_records(self) -> bool:
-        """Whether anything was measured, cells or probes (``harness.results.probe_store``)."""
+        """Whether anything was measured, cells or probes."""
         return any(any((self.path / kind).glob("*.json")) for kind in ("cells", "probes"))
 
     def load_records(self) -> list[Record]:
@@ -269,6 +257,16 @@ class RunFolder:
         """The same, empty: what an earlier attempt left there is kept next to it."""
         set_aside(self.path / "raw" / _safe(cell_key))
         return self.raw_folder(cell_key)
+
+    def save_probe(self, record: ProbeRecord) -> Path:
+        """The same of one probe."""
+        file = self.path / "probes" / f"{record.key}.json"
+        self.write(file, msgspec.json.encode(record))
+        return file
+
+    def load_probes(self) -> list[ProbeRecord]:
+        """All records of probes, as ``load_records``."""
+        return list(unread.each(self.entries("probes"), _probe_of_run))
 
     @staticmethod
     def write(file: Path, data: bytes) -> None:
@@ -294,6 +292,16 @@ def _of_run(file: Path) -> Record:
     return bandwidth_series.judged_anew(record, file.parent.parent)
 
 
+def _probe_of_run(file: Path) -> ProbeRecord:
+    record = decode(_PROBE_DECODER, "probe", file, read_bytes(file, follow=False))
+    if record.probe.SENDS:  # a cipher probe has no parameters to check
+        try:
+            probing.check(record.probe)
+        except UsageError as error:
+            raise Unreadable(f"{shown_path(file)}, probe: {error.message}", hint=error.hint) from error
+    return record
+
+
 def load_record(file: Path, *, follow: bool = True) -> Record:
     """One record; INVALID if its figures contradict one another.
 
@@ -303,7 +311,7 @@ def load_record(file: Path, *, follow: bool = True) -> Record:
     if record.setting.source == FIO_SOURCE:
         # The ``raw`` of these names files anywhere, which a record may not choose.
         raise Unreadable(
-            f"{_shown(file)}: expected a record of the harness, found the source {FIO_SOURCE}",
+            f"{shown_path(file)}: expected a record of the harness, found the source {FIO_SOURCE}",
             hint="name fio's output itself",
         )
     if record.status is Status.OK and (against := sanity.contradictions(record)):
@@ -366,7 +374,7 @@ def open_results(paths: Sequence[Path | str]) -> list[Record]:
         in_runs = [file for run in runs for file in run.record_files()]
         if not records and not fio and not in_runs:
             raise UsageError(
-                f"{_shown(path)} holds no results",
+                f"{shown_path(path)} holds no results",
                 hint="measure some with 'harness run', or name a run's folder, a record or a fio output; "
                 "for probes add --view",
             )
@@ -395,6 +403,11 @@ def open_runs(paths: Iterable[Path | str]) -> list[RunFolder]:
         for run in _runs_in(path):
             folders.setdefault(run.path.resolve(), run)
     return list(folders.values())
+
+
+def open_probes(paths: Iterable[Path | str]) -> list[ProbeRecord]:
+    """The records of probes of the runs in ``paths``."""
+    return [record for run in open_runs(paths) for record in run.load_probes()]
 
 
 def open_plans(paths: Iterable[Path | str]) -> dict[str, Plan]:
@@ -430,13 +443,15 @@ def below(folder: Path) -> Iterator[tuple[str, list[str]]]:
     files.
     """
     count = 0
-    for place, folders, files in os.walk(folder, onerror=lambda error: unread.note(_closed(error))):
+    for place, folders, files in os.walk(
+        folder, onerror=lambda error: unread.note(_unreadable(error.filename, error))
+    ):
         folders[:] = sorted(name for name in folders if name[0] != "." and not _is_run(Path(place, name)))
         found = sorted(name for name in files if name[0] != ".")
         count += len(found)
         if count > _MOST_FILES:
             raise UsageError(
-                f"{_shown(folder)}: expected results, found more than {_MOST_FILES} files",
+                f"{shown_path(folder)}: expected results, found more than {_MOST_FILES} files",
                 hint="name the folder that has fio's outputs",
             )
         yield place, found
@@ -453,11 +468,13 @@ def _require(path: Path) -> None:
     try:
         path.stat()
     except FileNotFoundError as error:
-        raise UsageError(f"{_shown(path)} does not exist", hint="'harness run' makes results/") from error
+        raise UsageError(f"{shown_path(path)} does not exist", hint="'harness run' makes results/") from error
     except OSError as error:
         raise _unreadable(path, error) from error
     except ValueError as error:  # a NUL in the name
-        raise UsageError(f"expected a path, found '{_shown(path)}'", hint="name a file or folder") from error
+        raise UsageError(
+            f"expected a path, found '{shown_path(path)}'", hint="name a file or folder"
+        ) from error
 
 
 def _is_fio_output(file: Path) -> bool:
@@ -506,10 +523,10 @@ def _without_copies(records: Iterable[Record]) -> list[Record]:
 def decode(decoder: msgspec.json.Decoder[T], kind: upgrade.FileKind, file: Path, data: bytes) -> T:
     """Decode a file of this or an earlier version. UsageError if it is damaged, or of a later version."""
     try:
-        version = _VERSION_DECODER.decode(data).schema
+        version = msgspec.json.decode(data, type=_AnyFile).schema
         if version > SCHEMA_VERSION:
             raise Unreadable(
-                f"{_shown(file)} was written by a later version "
+                f"{shown_path(file)} was written by a later version "
                 f"(schema {version}, this one knows {SCHEMA_VERSION})",
                 hint="read it with the version of the harness that wrote it, or a later one",
             )
@@ -535,7 +552,7 @@ def _upgraded(kind: upgrade.FileKind, data: bytes, version: int) -> upgrade.Json
 
 def _damaged(file: Path, what: str, data: bytes, error: Exception) -> Unreadable:
     found = printable(str(error)) if data else "the file is empty"
-    return Unreadable(f"{_shown(file)} is not a readable {what}: {found}", hint=_remedy(file))
+    return Unreadable(f"{shown_path(file)} is not a readable {what}: {found}", hint=_remedy(file))
 
 
 def _remedy(file: Path) -> str:
@@ -551,17 +568,12 @@ def _remedy(file: Path) -> str:
 def _raise(error: OSError) -> None:
     if isinstance(error, FileNotFoundError):
         return  # it is about to be made, or has just been removed
-    raise _unreadable(Path(error.filename), error) from error
+    raise _unreadable(error.filename, error) from error
 
 
-def _closed(error: OSError) -> Unreadable:
-    found = _unreadable(Path(error.filename), error)
-    return Unreadable(found.message, hint=found.hint)
-
-
-def _unreadable(path: Path, error: OSError) -> UsageError:
-    return UsageError(
-        f"{_shown(path)} cannot be read: {error.strerror}", hint="check who owns it and its mode"
+def _unreadable(path: Path | str, error: OSError) -> Unreadable:
+    return Unreadable(
+        f"{shown_path(path)} cannot be read: {error.strerror}", hint="check who owns it and its mode"
     )
 
 
@@ -572,7 +584,3 @@ def _safe(key: str) -> str:
             f"'{printable(key)}' cannot name a file", hint="use letters, digits, '-', '_' and '.' in names"
         )
     return key
-
-
-def _shown(path: Path) -> str:
-    return printable(str(path))

@@ -53,7 +53,7 @@ from harness.parse.jobfile import (
     wall_estimate_s,
 )
 from harness.probes import cipher, echo, judged, throughput
-from harness.results import bandwidth_series, probe_store
+from harness.results import bandwidth_series
 from harness.results.events import TAKING_DOWN, CellEnded, CellStarted, CellWithdrawn, Phase, ago_s
 from harness.results.machine import MACHINE, TOOLS
 from harness.runs import calibration, fio_startup, measure
@@ -471,7 +471,7 @@ class CellComposer(Composer):
             self._probes_made.add(blank.key)
             blank = msgspec.structs.replace(blank, is_from_run=True)
             try:
-                probe_store.save(self.folder, self._probed(blank, up.nexuses[0].up))
+                self.folder.save_probe(self._probed(blank, up.nexuses[0].up))
             except HostLost as error:  # the cell has been measured before
                 self._lost = error
                 return
@@ -491,8 +491,7 @@ class CellComposer(Composer):
     def _sane(self, record: Record, up: ColumnUp) -> Record:
         """The record, checked against what its link and its disk can do."""
         local = self._measured_locally.setdefault(record.workload.name, [])
-        found = sanity.check(record, link=up.link, disk=self.plan.storage.disk, local=local)
-        record = sanity.with_findings(record, found)
+        record = sanity.check(record, link=up.link, disk=self.plan.storage.disk, local=local)
         # The initiator's own disk says nothing about the target's.
         if record.column.link == LINK_LOCAL and self.plan.storage.local_device is None:
             local.append(record)

@@ -29,7 +29,7 @@ from harness.network import interfaces
 from harness.network.paths import pppoe
 from harness.observe import hops
 from harness.parse.hosts import parse_address
-from harness.results import planned, probe_store
+from harness.results import planned
 from harness.results.events import Emit, Ended, Failed, Phase, writer
 from harness.results.store import RunFolder
 from harness.runs import fio_startup, modules
@@ -188,7 +188,7 @@ def execute(folder: RunFolder, journal: Journal, emit: Emit) -> None:
     # What cannot be read is measured again; the command that began this run has named it.
     with unread.noted():
         schedule = Schedule(plan, folder.load_records())
-        probed = {record.key for record in probe_store.load(folder) if disturbance.is_final(record, plan)}
+        probed = {record.key for record in folder.load_probes() if disturbance.is_final(record, plan)}
     if not plan.traits.has_machines:
         speaks_pppoe = any(link.hops and link.hops.kind is HopKind.PPPOE for link in plan.links.values())
         more = [str(pppoe.CONFIGURATION)] if speaks_pppoe else []

@@ -14,7 +14,6 @@ from harness.model.probing import Probe
 from harness.network import links
 from harness.observe import environment
 from harness.probes import judged
-from harness.results import probe_store
 from harness.results.events import TAKING_DOWN, CellEnded, CellStarted, ago_s
 from harness.results.probe_records import ProbeRecord, probe_key
 from harness.runs.columns import ColumnPath
@@ -78,7 +77,7 @@ class Prober(Composer):
         for number, (order, question) in enumerate(todo, 1):
             self.emit(CellStarted(question.key, number, len(todo)))
             record = self._make(question, order, columns)
-            probe_store.save(self.folder, record)
+            self.folder.save_probe(record)
             disturbance_found = disturbance.described(record)
             if disturbance_found is not None:
                 disturbed.append((order, question))

@@ -10,7 +10,6 @@ from harness.analysis import theory
 from harness.analysis.wire import framings
 from harness.explain import path
 from harness.model import IPV4, IPV6, LINK_LOCAL, Record, Status
-from harness.results import probe_store
 from harness.results.store import RunFolder
 from tests.lab.cli import Measured, harness, is_sampled, measure, only_run, run_inside
 
@@ -91,7 +90,7 @@ def test_probes_speak_ipv6(tmp_path: Path) -> None:
     words = ("--ip", "6", "--link", "wired", "--ipsec", "both", *kinds, "--count", "10", "--duration", "1s")
     done = harness("probe", *words, "--results", str(tmp_path))
     assert done.status == 0, done
-    records = list(probe_store.load(RunFolder(only_run(tmp_path))))
+    records = list(RunFolder(only_run(tmp_path)).load_probes())
     assert {record.key: record.reason for record in records if record.status is not Status.OK} == {}
     assert {record.column.link for record in records} == {"wired-ip6"} and len(records) > 8
 

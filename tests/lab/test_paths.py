@@ -15,7 +15,6 @@ from harness.hosts.packages import PATHS
 from harness.model import Record, Status
 from harness.parse import references
 from harness.parse.profiles import load_link
-from harness.results import probe_store
 from harness.results.store import RunFolder
 from harness.table.views import View
 from harness.table.views import build as build_view
@@ -154,7 +153,7 @@ def of_document_001(
     words = (*words, *(f"--link={link}" for link in ours.values()))
     done = harness("probe", "--virtual-time", f"--profile={profile}", f"--results={results}", *words)
     assert done.status == 0, done
-    records = probe_store.load(RunFolder(only_run(results)))
+    records = RunFolder(only_run(results)).load_probes()
     published = {row.link: row.values for row in reference.row}
     found = {}
     for link in links:

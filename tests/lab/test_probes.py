@@ -23,7 +23,6 @@ from harness.model.probing import (
     UdpLatencyFigures,
 )
 from harness.model.telemetry import Telemetry
-from harness.results import probe_store
 from harness.results.probe_records import ProbeRecord
 from harness.results.store import RunFolder
 from tests.lab.cli import Measured, harness, harness_once, in_lab_that_is_up, measure, only_run
@@ -47,7 +46,7 @@ def probed(tmp_path_factory: pytest.TempPathFactory) -> Measured:
 
 @pytest.fixture(scope="module")
 def records(probed: Measured) -> dict[str, ProbeRecord]:
-    return {record.key: record for record in probe_store.load(RunFolder(probed.folder))}
+    return {record.key: record for record in RunFolder(probed.folder).load_probes()}
 
 
 def test_every_probe_ends_with_a_figure_or_a_reason(
@@ -180,7 +179,7 @@ def test_with_each_cell_stand_round_trips_processors_and_interfaces(tmp_path: Pa
     # machine stood still, it is not known.
     known_ns = [each for each in added_ns if each is not None]
     assert known_ns and 0 <= min(known_ns) <= max(known_ns) < 50_000_000, added_ns
-    made = {record.key: record for record in probe_store.load(RunFolder(measured.folder))}
+    made = {record.key: record for record in RunFolder(measured.folder).load_probes()}
     assert set(made) == {"wired.tcp.r1", f"{PROTECTED}.tcp.r1", f"{PROTECTED}.cipher.r1"}
     ciphers = made[f"{PROTECTED}.cipher.r1"]
     assert all(
@@ -209,7 +208,7 @@ def test_no_probes_means_none(tmp_path: Path) -> None:
         found.append(record.telemetry.others)
     # What others took is asked of nobody: it is seen, unless who looks gets no processor for seconds.
     assert len(found) == 3 and any(found)
-    assert probe_store.load(RunFolder(measured.folder)) == []
+    assert RunFolder(measured.folder).load_probes() == []
 
 
 @pytest.mark.own_kernel
@@ -219,7 +218,7 @@ def test_in_virtual_time_each_switch_adds_the_same_to_a_datagram(tmp_path: Path)
     words = ["--virtual-time", *links, "--probe=udp-latency", "--count=500", f"--results={tmp_path}"]
     done = harness("probe", *words)
     assert done.status == 0, done
-    records = {record.key: record for record in probe_store.load(RunFolder(only_run(tmp_path)))}
+    records = {record.key: record for record in RunFolder(only_run(tmp_path)).load_probes()}
     growth = {}
     for size in SIZES:
         figures = [records[f"switched-{n}.udp-latency-{size}-kept.r1"].figures for n in range(5)]

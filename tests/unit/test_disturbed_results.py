@@ -29,7 +29,6 @@ from harness.observe.interference import Watching
 from harness.planning import probe_plan
 from harness.planning.request import RunRequest
 from harness.probes import judged
-from harness.results import probe_store
 from harness.results.bandwidth_series import of_cell as course
 from harness.results.distributions import of_cell as distribution
 from harness.results.events import CellEnded, CellWithdrawn, Event, Phase
@@ -425,4 +424,4 @@ def test_a_probe_that_was_disturbed_is_made_again_after_the_others(
         True,
         False,
     ]
-    assert not any(disturbance.is_disturbed(record) for record in probe_store.load(folder))
+    assert not any(disturbance.is_disturbed(record) for record in folder.load_probes())

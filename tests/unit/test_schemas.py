@@ -11,14 +11,14 @@ import jsonschema
 import msgspec
 import pytest
 
-from harness.results import probe_store, store
+from harness.results import store
 from tests.unit.command import harness
 from tools import schemas
 
 FIGURES = Path(__file__).parents[2] / "docs" / "figures"
 STORED: dict[str, Callable[[], Iterable[Any]]] = {
     "record": lambda: store.open_results([FIGURES]),
-    "probe-record": lambda: probe_store.open_probes([FIGURES]),
+    "probe-record": lambda: store.open_probes([FIGURES]),
     "plan": lambda: store.open_plans([FIGURES]).values(),
 }
 

@@ -23,7 +23,6 @@ from harness.parse.profiles import load_link
 from harness.planning import plan, probe_plan
 from harness.planning.probe_plan import ProbeRequest
 from harness.planning.request import RunRequest
-from harness.results import probe_store
 from harness.results.probe_records import ProbeRecord
 from harness.results.store import RunFolder
 from harness.runs.prober import questions
@@ -343,8 +342,7 @@ def run_of_probes(
         known = figures(link)
         same = type(known.probe) is type(question.probe)
         record = known if same else blank(question.probe)
-        probe_store.save(
-            run,
+        run.save_probe(
             flat.changed(
                 record,
                 probe=question.probe,
@@ -354,7 +352,7 @@ def run_of_probes(
                 status=Status.OK if same else Status.SKIPPED,
                 reason=None if same else "iperf3 <b>is missing</b>",
                 **(OWN if virtual else {}),
-            ),
+            )
         )
     return run.path
 

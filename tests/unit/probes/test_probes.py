@@ -44,7 +44,6 @@ from harness.probes import datagrams, echo, judged, packets, throughput
 from harness.probes.tools import PACKAGES, ProbedPath
 from harness.protection.ipsec.layer import EspLayer
 from harness.protection.witness import Witnesses, WitnessReport
-from harness.results import probe_store
 from harness.results.probe_records import ProbeRecord
 from harness.results.store import RunFolder
 from harness.runs.prober import questions
@@ -644,14 +643,14 @@ def test_records_come_back_as_they_were_kept_and_damage_is_named(tmp_path: Path)
     record = flat.changed(
         blank(Ping()), figures=PingFigures(round_trips=found), status=Status.OK, clock=Clock.VIRTUAL
     )
-    file = probe_store.save(folder, record)
-    assert file.name == "wired.ping-1s.r1.json" and probe_store.load(folder) == [record]
+    file = folder.save_probe(record)
+    assert file.name == "wired.ping-1s.r1.json" and folder.load_probes() == [record]
     file.write_bytes(file.read_bytes()[:-40])
     with pytest.raises(UsageError, match=r"ping-1s\.r1\.json is not a readable record of a probe"):
-        probe_store.load(folder)
+        folder.load_probes()
     file.write_bytes(msgspec.json.encode(msgspec.structs.replace(record, schema=99)))
     with pytest.raises(UsageError, match="a later version"):
-        probe_store.load(folder)
+        folder.load_probes()
 
 
 def test_the_figures_of_udp_are_the_receivers(tmp_path: Path) -> None:
@@ -688,7 +687,7 @@ def test_a_run_whose_probes_all_fail_measures_its_cells_nonetheless(tmp_path: Pa
         if record.column.link != "local":
             assert record.telemetry.no_round_trips is not None
             assert "a summary of ping" in record.telemetry.no_round_trips
-    made = probe_store.load(outcome.folder)
+    made = outcome.folder.load_probes()
     assert {record.column.link for record in made} == {record.column.link for record in outcome.records} - {
         "local"
     }

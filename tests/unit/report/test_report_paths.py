@@ -13,7 +13,6 @@ from harness.model.histogram import Histogram
 from harness.model.probing import Ping, PingFigures, Tcp, TcpFigures, UdpLatency, UdpLatencyFigures
 from harness.model.telemetry import OBSERVED, InterfaceUse, ProcessorUse, RoundTrips, Telemetry
 from harness.report import load, paths, render
-from harness.results import probe_store
 from harness.results.probe_records import ProbeRecord
 from harness.results.store import RunFolder
 from harness.table.views.counters import lost_hops
@@ -142,7 +141,7 @@ def test_a_probe_is_reported_with_all_its_figures() -> None:
 def test_the_page_has_probes_of_its_runs(tmp_path: Path) -> None:
     folder = write(tmp_path, [record()])
     assert "nothing was probed" in render(load([tmp_path]))
-    probe_store.save(RunFolder(folder), probe(status=Status.FAILED, reason="<b>no answer"))
+    RunFolder(folder).save_probe(probe(status=Status.FAILED, reason="<b>no answer"))
     page = render(load([tmp_path]))
     assert "nothing was probed" not in page
     assert "&lt;b&gt;no answer" in page

@@ -35,7 +35,7 @@ from harness.model.probing import Ping, Tcp
 from harness.parse.files import read_bytes
 from harness.planning.plan import make_plan
 from harness.planning.request import Kernels, RunRequest
-from harness.results import planned, probe_store, rules
+from harness.results import planned, rules
 from harness.results.store import FIO_SOURCE, RunFolder, open_results, raw_file, write_atomically, write_out
 from tests.unit.command import harness
 from tests.unit.explain.test_cipher import kernel, measured
@@ -193,7 +193,7 @@ def test_a_probe_that_no_tool_could_make_is_refused(tmp_path: Path) -> None:
     (folder.path / "probes").mkdir()
     (folder.path / "probes" / "a.json").write_bytes(text)
     with pytest.raises(UsageError, match=r"a\.json, probe: a probe's streams: expected 1 to 128"):
-        probe_store.load(folder)
+        folder.load_probes()
 
 
 def test_ciphers_measured_at_one_size_are_refused(tmp_path: Path) -> None:
@@ -203,7 +203,7 @@ def test_ciphers_measured_at_one_size_are_refused(tmp_path: Path) -> None:
     (folder.path / "probes").mkdir()
     (folder.path / "probes" / "a.json").write_bytes(text)
     with pytest.raises(UsageError, match=r"a\.json .* expected short_bytes below 1408, found 1408"):
-        probe_store.load(folder)
+        folder.load_probes()
 
 
 # What reaches outside the lab

@@ -14,7 +14,6 @@ from harness.analysis.schedule import Schedule
 from harness.cli import MOST_NAMED
 from harness.model import unread
 from harness.model.errors import Unreadable
-from harness.results import probe_store
 from harness.results.store import RunFolder, open_results
 from tests.unit.command import harness
 from tests.unit.results_folder import made_plan, write
@@ -89,7 +88,7 @@ def test_a_record_of_a_probe_costs_itself_alone(tmp_path: Path) -> None:
     assert done.returncode == 1 and "wired" in done.stdout and first.name in done.stderr
     assert f"harness probe --resume ./{RUN}" in done.stderr
     with unread.noted() as lost:
-        assert len(probe_store.load(RunFolder(tmp_path / RUN))) == len(others)
+        assert len(RunFolder(tmp_path / RUN).load_probes()) == len(others)
     assert len(lost) == 1
 
 

@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 from harness.cli import app
 from harness.model import SCHEMA_VERSION, Column, IpsecMode, LabKernel
 from harness.model.errors import UsageError
-from harness.results import probe_store, upgrade
-from harness.results.store import RunFolder, open_results
+from harness.results import upgrade
+from harness.results.store import RunFolder, open_probes, open_results
 
 SCHEMA_1 = Path(__file__).parents[2] / "data" / "schema-1"
 RUN = "20261101-120000-0a1b"
@@ -75,7 +75,7 @@ def test_plans_and_probes_are_read_as_well() -> None:
     plan = RunFolder(SCHEMA_1 / "results" / RUN).load_plan()
     assert Column("local") in plan.columns and plan.columns[0].transport is None
     assert Column("wired", ("aes128gcm16",), initiators=2, mode=IpsecMode.TUNNEL) in plan.columns
-    probes = probe_store.open_probes([SCHEMA_1 / "results"])
+    probes = open_probes([SCHEMA_1 / "results"])
     protected = {probe.column.protection for probe in probes}
     assert protected == {(), ("aes128gcm16",)}
     moved = [probe for probe in probes if probe.column.protection and probe.probe.name == "tcp"]

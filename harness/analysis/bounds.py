@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from harness.analysis.theory import ETHERNET_HEADER_BYTES, Framing, Wire
+from harness.analysis.theory import Framing, Wire
 from harness.model import LinkProfile
 from harness.model.units import positive
 
@@ -85,10 +85,7 @@ def goodput_bytes_per_s(link: LinkProfile, framing: Framing | None = None) -> fl
     """
     if link.rate_bit_s is None:
         return None
-    packet = inner = link.mtu_bytes
-    if framing is not None:
-        inner = framing.inner_mtu_bytes(link.mtu_bytes)
-        packet = framing.packet_bytes(inner)
-    payload = inner - Wire(link=link).headers_bytes
-    frame = packet + ETHERNET_HEADER_BYTES + link.frame_overhead_bytes
+    wire = Wire(link=link, framing=framing)
+    payload = wire.mss_bytes
+    frame = wire.frame_bytes(payload) + link.frame_overhead_bytes
     return link.rate_bit_s / 8 * payload / frame if payload > 0 else None

@@ -288,14 +288,5 @@ def _rank_sums(m: int, n: int) -> Cumulative:
             counts[total] -= counts[total - n - i]
         for total in range(i, m * n + 1):
             counts[total] += counts[total - i]
-    return _cumulative(counts)
-
-
-def _cumulative(counts: Sequence[int]) -> Cumulative:
     whole = sum(counts)
-    totals = []
-    sum_so_far = 0
-    for count in counts:
-        sum_so_far += count
-        totals.append(sum_so_far / whole)
-    return totals.__getitem__
+    return [below / whole for below in itertools.accumulate(counts)].__getitem__

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import msgspec
 
 from harness.analysis import disturbance
+from harness.analysis.theory import ETHERNET_HEADER_BYTES
 from harness.model import (
     LINK_LOCAL,
     ClientPart,
@@ -25,20 +26,11 @@ from harness.model import (
     Status,
 )
 
-ETHERNET_HEADER_BYTES = 14
 TOLERANCE = 0.02
 """What clocks, and frames at the beginning and end of a measurement, may add to a link's figure."""
 
 LOCAL_MARGIN = 0.10
 """How much faster than the local disk a figure must be to be more than noise."""
-
-
-class Findings(msgspec.Struct, frozen=True, kw_only=True):
-    """``reasons`` make a cell invalid, ``warnings`` stay with its figure. Both are sentences without a full
-    stop."""
-
-    reasons: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()
 
 
 def check(
@@ -47,8 +39,8 @@ def check(
     link: LinkProfile | None = None,
     disk: DiskProfile | None = None,
     local: Sequence[Record] = (),
-) -> Findings:
-    """What is impossible or unlikely about a measured record.
+) -> Record:
+    """The record with what is impossible or unlikely about it: reasons, which make it invalid, and warnings.
 
     ``link`` is the profile of its link, or None; ``disk`` is the modelled disk below the target, or None.
     ``local`` are the run's records so far of the same workload on the same storage without a network, in any
@@ -56,15 +48,20 @@ def check(
     uses the disk itself.
     """
     reasons = _beyond_model(record, disk) if disk is not None else []
-    if record.column.link == LINK_LOCAL:
-        return Findings(reasons=tuple(reasons))
-    for part in record.clients or (record,):
-        reasons += _beyond_link(part, link) if link is not None else []
-    good = [other for other in disturbance.quiet(local) if other.column.link == LINK_LOCAL]
-    warnings = (
-        [] if record.column.initiators > 1 else [*_beyond_disk(record, good), *_below_local(record, good)]
+    warnings: list[str] = []
+    if record.column.link != LINK_LOCAL:
+        for part in record.clients or (record,):
+            reasons += _beyond_link(part, link) if link is not None else []
+        if record.column.initiators == 1:
+            good = [other for other in disturbance.quiet(local) if other.column.link == LINK_LOCAL]
+            warnings = _beyond_disk(record, good) + _below_local(record, good)
+    known = [record.reason] if record.reason is not None else []
+    return msgspec.structs.replace(
+        record,
+        status=Status.INVALID if reasons and record.status is Status.OK else record.status,
+        reason="; ".join([*known, *dict.fromkeys(reasons)]) or None,
+        warnings=(*record.warnings, *warnings),
     )
-    return Findings(reasons=tuple(dict.fromkeys(reasons)), warnings=tuple(warnings))
 
 
 def contradictions(record: Record) -> list[str]:
@@ -103,17 +100,6 @@ def _out_of_order(latency: Latency) -> Iterator[str]:
         # fio prints the mean with six decimals.
         if low is not None and high is not None and low > high + 1:
             yield f"its {name} latency ({low:g} ns) is above its {other} ({high:g} ns)"
-
-
-def with_findings(record: Record, found: Findings) -> Record:
-    """The record with the findings: its status, reasons and warnings."""
-    reasons = [record.reason] if record.reason is not None else []
-    return msgspec.structs.replace(
-        record,
-        status=Status.INVALID if found.reasons and record.status is Status.OK else record.status,
-        reason="; ".join([*reasons, *found.reasons]) or None,
-        warnings=(*record.warnings, *found.warnings),
-    )
 
 
 def as_found(link: LinkProfile, ends: Iterable[Mapping[str, object]]) -> LinkProfile:

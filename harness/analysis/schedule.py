@@ -49,7 +49,7 @@ class Schedule:
         self._position = 0
         self._done: set[Cell] = set()
         self._disturbed: set[Cell] = set()
-        self._measured: dict[Place, dict[int, Record]] = {
+        self.measured: dict[Place, dict[int, Record]] = {
             (column, workload.name): {} for column in plan.columns for workload in plan.jobs
         }
         self._in_vain: Counter[Place] = Counter()
@@ -68,17 +68,17 @@ class Schedule:
     def take(self, record: Record) -> None:
         """Note a record. A record of a place that the plan does not have is ignored."""
         place = (record.column, record.workload.name)
-        if place not in self._measured:
+        if place not in self.measured:
             return
         cell = Cell(*place, record.repeat)
         self._spent_ns += record.wall_ns
-        self._measured[place].pop(record.repeat, None)
+        self.measured[place].pop(record.repeat, None)
         self._done.discard(cell)
         self._disturbed.discard(cell)
         if record.status is not Status.OK:
             self._in_vain[place] += 1
             return
-        self._measured[place][record.repeat] = record
+        self.measured[place][record.repeat] = record
         self._done.add(cell)
         if not disturbance.is_final(record, self.plan):
             self._disturbed.add(cell)
@@ -92,7 +92,7 @@ class Schedule:
         self._retries = 0
 
     def __iter__(self) -> Iterator[tuple[int, Cell]]:
-        block = len(self._measured)
+        block = len(self.measured)
         while self._position < len(self._order):
             place = self._position
             self._position += 1
@@ -111,7 +111,7 @@ class Schedule:
 
     def _values(self, place: Place) -> list[float]:
         """The values of a place that count so far."""
-        return [throughput_bytes_s(record) for record in disturbance.counting(self._measured[place].values())]
+        return [throughput_bytes_s(record) for record in disturbance.counting(self.measured[place].values())]
 
     @property
     def expected(self) -> int:
@@ -121,27 +121,23 @@ class Schedule:
         if rule is None:
             return self._left - max(0, self._handed_out - 1)
         if self._time_is_up:
-            return sum(map(self._wants, self._order[max(0, self._position - 1) : len(self._measured)]))
+            return sum(map(self._wants, self._order[max(0, self._position - 1) : len(self.measured)]))
         return sum(
             max(0, max(self.plan.repeats, stats.repeats_expected(values, rule)) - len(values))
-            for place in self._measured
+            for place in self.measured
             if (values := self._values(place)) or self._in_vain[place] < stats.FEWEST
         )
-
-    def decisions(self) -> dict[Place, Decision]:
-        """What the plan's rule says about each place so far; empty without a rule."""
-        return {} if self.plan.stop is None else {place: self._decision(place) for place in self._measured}
 
     @property
     def _time_is_up(self) -> bool:
         limit_s = self.plan.stop.max_s if self.plan.stop is not None else None
         return limit_s is not None and self._spent_ns / 1e9 >= limit_s
 
-    def _decision(self, place: Place) -> Decision:
+    def decision(self, place: Place) -> Decision:
         rule, values = self.plan.stop, self._values(place)
         if rule is None:
             return Decision.GO_ON
-        made = len(self._measured[place]) + self._in_vain[place]
+        made = len(self.measured[place]) + self._in_vain[place]
         return stats.decide(values, rule, made=made, spent_s=self._spent_ns / 1e9)
 
     def _wants(self, cell: Cell) -> bool:
@@ -151,7 +147,7 @@ class Schedule:
             return True
         if cell.repeat <= self.plan.repeats:
             return not self._time_is_up
-        return self._decision((cell.column, cell.workload)) is Decision.GO_ON
+        return self.decision((cell.column, cell.workload)) is Decision.GO_ON
 
 
 def throughput_bytes_s(record: Record) -> float:
@@ -160,8 +156,11 @@ def throughput_bytes_s(record: Record) -> float:
 
 
 def decisions(plan: Plan, records: Iterable[Record]) -> dict[Place, Decision]:
-    """What the plan's rule says about each place of a run with these records; GO_ON if it is unfinished."""
+    """What the plan's rule says about each place of a run with these records; GO_ON if it is unfinished.
+
+    Empty without a rule.
+    """
     schedule = Schedule(plan)
     for record in records:
         schedule.take(record)
-    return schedule.decisions()
+    return {place: schedule.decision(place) for place in schedule.measured} if plan.stop is not None else {}

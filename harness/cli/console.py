@@ -66,18 +66,19 @@ def prepare_results(folder: Path) -> None:
             f"expected a results folder that takes files, found {folder}: {error.strerror}",
             hint="choose another with --results",
         ) from error
-    lacking = ""
     room = Room.of(folder)
     if room.free_bytes < LEAST_FREE_BYTES:
-        lacking = f"expected {format_size(LEAST_FREE_BYTES)} of free space in {folder}, found "
-        lacking += format_size(room.free_bytes)
+        wanted, found = f"{format_size(LEAST_FREE_BYTES)} of free space", format_size(room.free_bytes)
     elif room.files is not None and room.files < LEAST_FREE_FILES:
-        lacking = f"expected room for {LEAST_FREE_FILES} files in {folder}, found "
-        lacking += f"{room.files} free inodes"
-    if lacking:
-        with contextlib.suppress(OSError):
-            folder.rmdir()
-        raise UsageError(lacking, hint="make room, or choose another folder with --results")
+        wanted, found = f"room for {LEAST_FREE_FILES} files", f"{room.files} free inodes"
+    else:
+        return
+    with contextlib.suppress(OSError):
+        folder.rmdir()
+    raise UsageError(
+        f"expected {wanted} in {folder}, found {found}",
+        hint="make room, or choose another folder with --results",
+    )
 
 
 def resumed(name: str, request: PathRequest, *, probing: bool) -> tuple[RunFolder, Plan]:
@@ -130,11 +131,12 @@ def measuring(made: Plan, folder: RunFolder, *, is_resumed: bool) -> Iterator[Pa
             raise
 
 
-def tell_recovery(removed: list[str], failed: list[str]) -> None:
+def tell_recovery(removed: Sequence[str], failed: Sequence[str], of: str = "") -> None:
+    """Say what recovery removed, and what it could not, of a machine or of this one."""
     for line in removed:
-        tell(f"removed, left by an earlier run: {line}")
+        tell(f"removed, left by an earlier run: {of}{line}")
     for line in failed:
-        tell(f"could not be removed: {line}")
+        tell(f"could not be removed: {of}{line}")
 
 
 def measured_again(load: Callable[[], Sequence[T]]) -> Sequence[T]:
@@ -169,29 +171,24 @@ def machines_of(made: Plan) -> str:
 
 def print_plan(made: Plan, to: Callable[[str], None] = say) -> None:
     """Say what a plan of cells would do, where, and for how long."""
-    storage = (
-        made.storage.backing.kind
-        if made.storage.disk is None
-        else f"{made.storage.disk.name} ({made.storage.disk.title})"
+    backing, disk, local = made.storage.backing, made.storage.disk, made.storage.local_device
+    storage = f"{disk.name} ({disk.title})" if disk is not None else backing.kind
+    size = format_size(backing.size_bytes)
+    to(f"testbed {_setting(made)}, storage {storage} of {size}, seed {made.seed}")
+    # Names of columns and workloads have no space to wrap at, but paths may.
+    lines = (
+        ("columns", ", ".join(map(made.shown, made.columns)), NARROW),
+        ("machines", machines_of(made), None),
+        ("storage", f"{backing.kind} {backing.path}" if backing.path else "", None),
+        ("local", f"{local.kind} {local.path}" if local and local.path else "", None),
+        ("hops", ", ".join(made.hops), None),
+        ("workloads", ", ".join(each.name for each in made.jobs), NARROW),
+        *(("note", note, NARROW) for note in made.notes),
     )
-    to(
-        f"testbed {_setting(made)}, storage {storage} "
-        f"of {format_size(made.storage.backing.size_bytes)}, seed {made.seed}",
-    )
-    for line in wrapped("columns:   " + ", ".join(map(made.shown, made.columns)), NARROW, " " * 11):
-        to(line)
-    if machines := machines_of(made):
-        to(f"machines:  {machines}")
-    for what, backing in (("storage:   ", made.storage.backing), ("local:     ", made.storage.local_device)):
-        if backing is not None and backing.path is not None:
-            to(f"{what}{backing.kind} {backing.path}")
-    if made.hops:
-        to("hops:      " + ", ".join(made.hops))
-    for line in wrapped("workloads: " + ", ".join(each.name for each in made.jobs), NARROW, " " * 11):
-        to(line)
-    for note in made.notes:
-        for line in wrapped(f"note:      {note}", NARROW, " " * 11):
-            to(line)
+    for name, words, width in lines:
+        line = f"{name + ':':11}{words}"
+        for each in (wrapped(line, width, " " * 11) if width else [line]) if words else ():
+            to(each)
     block, rule = len(made.columns) * len(made.jobs), made.stop
     fewest = made.repeats if rule is None else max(made.repeats, FEWEST)
     counts = [fewest] if rule is None else [fewest, rule.max_repeats]
@@ -203,12 +200,10 @@ def print_plan(made: Plan, to: Callable[[str], None] = say) -> None:
     to(
         f"cells:     {len(made.columns)} columns x {len(made.jobs)} workloads x "
         f"{' to '.join(map(str, counts))} repeats = {' to '.join(str(block * count) for count in counts)}, "
-        f"about {' to '.join(dict.fromkeys(format_duration(round(time_s)) for time_s in times))}",
+        f"about {' to '.join(dict.fromkeys(format_duration(round(time_s)) for time_s in times))}"
     )
     if rule is not None:
-        to(
-            f"until:     the 95 % interval of a cell's median is within {100 * rule.width:g} % of it",
-        )
+        to(f"until:     the 95 % interval of a cell's median is within {100 * rule.width:g} % of it")
 
 
 def carry_out(made: Plan, folder: RunFolder, state: Path, started_s: float, cells: int) -> RunOutcome:

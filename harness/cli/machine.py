@@ -7,6 +7,7 @@ import itertools
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -34,7 +35,7 @@ from harness.testbeds.lab.kernels import source as sources
 from harness.testbeds.participants import Participant, machines
 from harness.testbeds.requirements import asked_for
 
-kernel_app = typer.Typer(no_args_is_help=True, add_completion=False)
+kernel_app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None)
 
 USUAL = "debian, or own where that is not installed"
 MARKS = {
@@ -58,8 +59,9 @@ def doctor_command(**typed: object) -> None:
     taking_part = _machines(request)
     asked = asked_for(request.transports, request.protect)
     between = [parse_address(text, "hop") for text in request.hops]
+    has_machines = bool(taking_part or between)
     found = doctor.findings()
-    if taking_part or between:
+    if has_machines:
         found = itertools.chain(doctor.machine_findings(taking_part, asked), doctor.hop_findings(between))
     width = max((len(machine.name) for machine in taking_part), default=5)
     healthy = True
@@ -69,18 +71,18 @@ def doctor_command(**typed: object) -> None:
         healthy = healthy and (finding.ok or finding.where == "host")
         if finding.tried:
             untried.discard(finding.where)
-    if healthy and not (taking_part or between):
+    if healthy and not has_machines:
         tried = _try_lab()
         _tell(tried, width)
         healthy = tried.ok
-    if healthy and untried:
-        say(f"nothing is missing, but doctor could not try the {' and the '.join(sorted(untried))}")
-    elif taking_part or between:
-        say("the machines are ready: harness run" if healthy else "the machines are not ready")
-    else:
-        say("the lab is ready: harness run" if healthy else "the lab is not ready")
+    what = "the machines are" if has_machines else "the lab is"
     if not healthy:
+        say(f"{what} not ready")
         raise typer.Exit(2)
+    if untried:
+        say(f"nothing is missing, but doctor could not try the {' and the '.join(sorted(untried))}")
+    else:
+        say(f"{what} ready: harness run")
 
 
 def _tell(finding: doctor.Finding, width: int) -> None:
@@ -125,29 +127,27 @@ def clean(**typed: object) -> None:
     # The target last: a session can be logged out only as long as its target is there.
     for machine in reversed(taking_part):
         try:
-            removed, failed = _recover_on(machine)
+            found = _recover_on(machine)
         except HarnessError as error:
             tell_error(error)
             status = max(status, error.exit_code)
             continue
-        tell_recovery(
-            [f"{machine.name}: {line}" for line in removed], [f"{machine.name}: {line}" for line in failed]
-        )
-        status = max(status, 1 if failed else 0)
-        if not removed and not failed:
+        tell_recovery(*found, f"{machine.name}: ")
+        status = max(status, 1 if found[1] else 0)
+        if not any(found):
             say(f"{machine.name}: nothing was left behind")
     if status:
         raise typer.Exit(status)
 
 
-def _recover_on(machine: Participant) -> tuple[list[str], list[str]]:
+def _recover_on(machine: Participant) -> tuple[Sequence[str], Sequence[str]]:
     """Start a machine's agent, which first undoes what a killed one left: what it removed, and what it could
     not."""
     with (
         tempfile.TemporaryDirectory(prefix="harness-") as folder,
         machine.reached("harness clean", Path(folder, "log")) as host,
     ):
-        return list(host.recovered[0]), list(host.recovered[1])
+        return host.recovered
 
 
 def _machines(request: RunRequest) -> list[Participant]:

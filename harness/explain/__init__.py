@@ -45,8 +45,8 @@ def explain(
 
     ``probes`` are those of the same paths. ``twin_ns`` are the cells' times in virtual time (``twin.times``).
     """
-    evidence = collect(records, plans, probes)
-    return [Explained.of(twin.with_twin(found, twin_ns or {})) for found in evidence]
+    evidence = (twin.with_twin(found, twin_ns or {}) for found in collect(records, plans, probes))
+    return [Explained.of(found) for found in evidence]
 
 
 def lab_limited(

@@ -6,41 +6,34 @@ A run's folder keeps no answer but that in its report.html, so this goes by the 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from harness.model import LINK_LOCAL, Plan
 
-
-def _has_network(plan: Plan) -> bool:
-    return any(column.link != LINK_LOCAL for column in plan.columns)
-
-
-def _is_next_to_memory(plan: Plan) -> bool:
-    return plan.storage.is_memory(LINK_LOCAL) and any(column.link == LINK_LOCAL for column in plan.columns)
+SINCE = "0.1.1"
+"""The first version whose answers say none of it."""
 
 
-WRONG: tuple[tuple[str, Callable[[Plan], bool], str], ...] = (
-    ("0.1.1", _is_next_to_memory, 'losses "beside the local disk", which is memory'),
-    (
-        "0.1.1",
-        lambda plan: any(column.protection for column in plan.columns),
-        '"no difference shown" of cells of which some were inconclusive',
-    ),
-    ("0.1.1", _has_network, '"would lift ... to about ...", up to 1.9 times too high'),
-)
-"""The first version that does not say it, the runs of which it was said, and what was said."""
+def _wrong(plan: Plan) -> list[str]:
+    """What an answer about a run over a network said, of what the run has."""
+    has_local = any(column.is_local for column in plan.columns)
+    if all(column.is_local for column in plan.columns) or _order(plan.harness_version) >= _order(SINCE):
+        return []
+    said = {
+        'losses "beside the local disk", which is memory': has_local and plan.storage.is_memory(LINK_LOCAL),
+        '"no difference shown" of cells of which some were inconclusive': any(
+            column.protection for column in plan.columns
+        ),
+        '"would lift ... to about ...", up to 1.9 times too high': True,
+    }
+    return [words for words, is_concerned in said.items() if is_concerned]
 
 
 def corrections(plans: Iterable[Plan]) -> list[str]:
     """A sentence for each version whose answers about some of these runs had wrong sentences."""
     found: dict[str, tuple[list[str], dict[str, None]]] = {}
     for plan in plans:
-        wrong = [
-            words
-            for since, is_concerned, words in WRONG
-            if _order(plan.harness_version) < _order(since) and _has_network(plan) and is_concerned(plan)
-        ]
-        if wrong:
+        if wrong := _wrong(plan):
             runs, said = found.setdefault(plan.harness_version, ([], {}))
             runs.append(plan.run_id)
             said.update(dict.fromkeys(wrong))

@@ -35,10 +35,6 @@ def _always(_reading: Reading) -> bool:
     return True
 
 
-def _is_round_trip_known(evidence: Evidence) -> bool:
-    return evidence.rtt_ns is not None
-
-
 def _is_work_known(evidence: Evidence) -> bool:
     return evidence.busy is not None and (not evidence.column.protection or is_crypto_known(evidence))
 
@@ -47,8 +43,8 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that may limit.
 
     ``words`` is how people call it. ``parts`` are those of the waterfall that are its time, each with when it
-    is; the first rule that claims a part has it. ``bounds`` are the least times per I/O that it allows at
-    depths above 1, by the resource's name; None: unknown. ``is_of_link``: it is time that the imitated link
+    is; the first rule that claims a part has it. ``bound`` is the resource whose least time per I/O it is at
+    depths above 1 (``BOUNDS``). ``is_of_link``: it is time that the imitated link
     takes. ``is_sure``: its evidence was measured for it, and is no single profile's figure or difference.
     ``detail`` is what exactly limits, for the brackets behind the verdict; ``change`` what would help, if it
     can be made and forecast, and ``advice`` what may help, where that cannot be.
@@ -56,9 +52,9 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
 
     words: Callable[[Evidence], str]
     parts: Mapping[str, Callable[[Reading], bool]]
-    bounds: Mapping[str, Callable[[Reading], float | None]] = {}
+    bound: str = ""
     is_of_link: bool = False
-    is_sure: Callable[[Evidence], bool] = _is_round_trip_known
+    is_sure: Callable[[Evidence], bool] = lambda evidence: evidence.rtt_ns is not None
     detail: Callable[[Evidence], str] = lambda _: ""
     change: Callable[[Reading], ChangeStep | None] = lambda _: None
     advice: Callable[[Evidence], str] = lambda _: ""
@@ -78,8 +74,7 @@ def _rate(evidence: Evidence) -> str:
 
 
 def _round_trip(evidence: Evidence) -> str:
-    path = evidence.path
-    if path is None:
+    if (path := evidence.path) is None:
         return ""
     window = f"TCP window {format_size(path.window_bytes or 0)}"
     is_narrow = path.is_window_narrow(evidence.depth or 1)
@@ -87,8 +82,7 @@ def _round_trip(evidence: Evidence) -> str:
 
 
 def _dialogue(evidence: Evidence) -> str:
-    path = evidence.path
-    if path is None:
+    if (path := evidence.path) is None:
         return ""
     return f"{path.r2ts} R2T for each command" if path.r2ts else "headers"
 
@@ -109,14 +103,6 @@ def _emulation(evidence: Evidence) -> str:
     added = evidence.emulation_ns
     emulation = f"its emulation some {added.mid / 1000:.0f} us of each I/O" if added and added.mid else ""
     return _in_brackets(emulation, _busy(evidence))
-
-
-def _busy_link(reading: Reading) -> float | None:
-    return reading.path.busy_ns if reading.path is not None else None
-
-
-def _windows(reading: Reading) -> float | None:
-    return (reading.path.window_each_ns or None) if reading.path is not None else None
 
 
 def _faster_device(guess: Reading) -> ChangeStep | None:
@@ -174,14 +160,14 @@ RULES = {
     Limit.DEVICE: Rule(
         words=lambda _: "the device",
         parts={"device": _always},
-        bounds={"device": lambda reading: reading.device_ns},
+        bound="device",
         is_sure=lambda _: True,
         change=_faster_device,
     ),
     Limit.LINK: Rule(
         words=lambda _: "the link's rate",
         parts={"link": _always},
-        bounds={"link": _busy_link},
+        bound="link",
         is_of_link=True,
         detail=_rate,
         change=_faster_link,
@@ -189,7 +175,7 @@ RULES = {
     Limit.ROUND_TRIP: Rule(
         words=lambda _: "the round trip",
         parts={"round_trip": _always, "window": _always},
-        bounds={"window": _windows},
+        bound="window",
         is_of_link=True,
         detail=_round_trip,
         change=_deeper_queue,
@@ -227,8 +213,18 @@ RULES = {
     Limit.UNKNOWN: Rule(words=lambda _: "something unexplained", parts={"rest": _always}),
 }
 
-BOUNDS = {name: (limit, least) for limit in Limit for name, least in limit.rule.bounds.items()}
-"""Of each resource the limit that it belongs to, and the least time per I/O that it allows."""
+BOUNDS = {limit.rule.bound: limit for limit in Limit if limit.rule.bound}
+"""Of each resource the limit that it belongs to."""
+
+
+def bounds(reading: Reading) -> dict[str, float]:
+    """The least time per I/O that each resource allows at depths above 1, as far as it is known."""
+    found = {} if reading.device_ns is None else {"device": reading.device_ns}
+    if reading.path is not None:
+        found |= {"link": reading.path.busy_ns, "window": reading.path.window_each_ns}
+    # Without a window there is no bound by it.
+    return {name: bound_ns for name, bound_ns in found.items() if bound_ns or name != "window"}
+
 
 _CLAIMS = {
     name: [(limit.rule.parts[name], limit) for limit in Limit if name in limit.rule.parts] for name in PARTS

@@ -68,28 +68,25 @@ class Published(msgspec.Struct, frozen=True, kw_only=True):
 
 def conclude(reference: Reference, links: dict[str, LinkProfile]) -> Published:
     """What the matrix shows; ``links`` are by the names of its columns, for their rate and MTU."""
-    noise = {
-        link: max((ratio for ratio in _ratios(reference, link) if ratio > 1), default=1.0)
-        for link in dict.fromkeys(column.link for column in reference.columns if column.link != LINK_LOCAL)
+    columns = {n: each for n, each in enumerate(reference.columns) if each.link != LINK_LOCAL}
+    noise: dict[str, float] = {}
+    for place, column in columns.items():
+        before = _before(reference, place)
+        ratios = [row[place] / row[before] for row in reference.rows.values()] if before is not None else []
+        noise[column.link] = max([noise.get(column.link, 1.0), *ratios])
+    cells = {
+        place: [_cell(reference, workload, place, noise, links) for workload in reference.rows]
+        for place in columns
     }
-    cells = [
-        _cell(reference, workload, place, noise, links)
-        for place, column in enumerate(reference.columns)
-        if column.link != LINK_LOCAL
-        for workload in reference.rows
-    ]
-    sentences = [_of_noise(link, factor) for link, factor in noise.items()]
-    sentences += [
-        _of_column(column, [cell for cell in cells if cell.column == _place(column)], noise)
-        for column in reference.columns
-        if column.link != LINK_LOCAL
-    ]
     return Published(
         reference=reference.title,
         source=reference.source,
         noise=noise,
-        cells=tuple(cells),
-        sentences=tuple(sentences),
+        cells=tuple(cell for of in cells.values() for cell in of),
+        sentences=(
+            *(_of_noise(link, factor) for link, factor in noise.items()),
+            *(_of_column(column, cells[place], noise) for place, column in columns.items()),
+        ),
     )
 
 
@@ -102,16 +99,6 @@ def _before(reference: Reference, place: int) -> int | None:
     column = reference.columns[place]
     wanted = Column(column.link if column.protection else LINK_LOCAL)
     return next((n for n, c in enumerate(reference.columns) if _place(c) == wanted), None)
-
-
-def _ratios(reference: Reference, link: str) -> list[float]:
-    """The ratio of each figure of the link's columns to the one with a layer less."""
-    return [
-        row[place] / row[before]
-        for place, column in enumerate(reference.columns)
-        if column.link == link and (before := _before(reference, place)) is not None
-        for row in reference.rows.values()
-    ]
 
 
 def _cell(
@@ -155,10 +142,9 @@ def _limit(
     protected = bool(column.protection)
     step = "without IPsec" if protected else "without the network"
     if ratio > 1 / noise:
+        words = f"{ratio:.2f} of the figure {step}, which is within the noise of this link"
         if ratio > 1:
             words = f"{ratio:.2f} times as fast as {step}, which only chance or a cache explains"
-        else:
-            words = f"{ratio:.2f} of the figure {step}, which is within the noise of this link"
         if protected:
             return Limit.UNKNOWN, f"{words}: it shows nothing about IPsec"
         return Limit.DEVICE, f"{words}: the disk limits"

@@ -63,14 +63,9 @@ class Explained(msgspec.Struct, frozen=True, kw_only=True):
     def where(self) -> str:
         """Where alone the forecast holds; "" if it does anywhere."""
         change, evidence = self.verdict.change, self.evidence
-        if (
-            change is None
-            or change.then is not LimitingResource.CORE
-            or not evidence.is_emulated
-            or evidence.busiest
-        ):
-            return ""
-        return "lab only: both ends share one core"
+        is_by_core = change is not None and change.then is LimitingResource.CORE
+        is_of_lab = is_by_core and evidence.is_emulated and not evidence.busiest
+        return "lab only: both ends share one core" if is_of_lab else ""
 
     def rate(self, time_ns: float | None) -> float | None:
         """MB/s, if an I/O takes this long."""
@@ -162,15 +157,11 @@ def _untold(cells: Sequence[Explained]) -> list[str]:
         if not either:
             parts.append(f"no verdict: {names}")
             continue
-        shares = {}
-        for limit in either:
-            lows, highs = zip(*(cell.verdict.either[limit] for cell in found), strict=True)
-            shares[limit] = (min(lows), max(highs))
+        ranges = {limit: [cell.verdict.either[limit] for cell in found] for limit in either}
+        shares = {limit: (min(of)[0], max(high for _, high in of)) for limit, of in ranges.items()}
         words = " or ".join(limit.rule.words(found[0].evidence) for limit in either)
-        which = "the evidence does not say which"
-        parts.append(
-            f"limited by {words}, {which}: {names} ({in_words(shares, found[0].evidence)} of the time)"
-        )
+        which = f"the evidence does not say which: {names}"
+        parts.append(f"limited by {words}, {which} ({in_words(shares, found[0].evidence)} of the time)")
     return parts
 
 

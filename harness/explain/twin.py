@@ -156,14 +156,14 @@ def with_twin(found: Evidence, twin: Mapping[Cell, float]) -> Evidence:
     without = twin.get((found.workload, found.column.bare))
     if found.is_virtual or found.column.is_local or own is None:
         return found
-    implementation = None
-    if found.time_ns is not None and found.device_ns is not None and device is not None:
-        more_ns = own - device
-        implementation = Span(
-            found.time_ns.low - found.device_ns.high - more_ns,
-            found.time_ns.mid - found.device_ns.mid - more_ns,
-            found.time_ns.high - found.device_ns.low - more_ns,
+    implementation, time_ns, device_ns = None, found.time_ns, found.device_ns
+    if time_ns is not None and device_ns is not None and device is not None:
+        low, mid, high = (
+            time_ns.low - device_ns.high,
+            time_ns.mid - device_ns.mid,
+            time_ns.high - device_ns.low,
         )
+        implementation = Span(*(ns - (own - device) for ns in (low, mid, high)))
     return msgspec.structs.replace(
         found,
         twin_ns=implementation,

@@ -89,34 +89,39 @@ def judge(evidence: Evidence) -> Verdict:
         return Verdict(limited_by=Limit.UNKNOWN, confidence=Confidence.NONE, reason=reason)
     if evidence.column.is_local:
         return _of_device(evidence, guess)
-    parts = waterfall.parts(guess)
-    bounds = _bounds(guess, parts)
+    bounds = _bounds(guess)
     limit, share = _limit(guess)
     # Where nothing is known but the time, all draws would say so.
     draws = [] if _is_bare(guess) else _draws(evidence)
     counts = Counter(_limit(reading)[0] for reading in draws)
     # The limits that the draws give, the most frequent first, each with its part of the draws.
-    said = [(each, count / DRAWS) for each, count in counts.most_common()]
-    said = [(Limit.UNKNOWN, 1.0)] if _is_bare(guess) else said
-    holds, rivals = said[0][1], [limit for limit, _ in said]
+    said = [(each, count / DRAWS) for each, count in counts.most_common()] or [(Limit.UNKNOWN, 1.0)]
+    first, holds = said[0]
     either = _either(said, draws)
-    named = limit if rivals[0] is limit and holds >= SURE else Limit.UNKNOWN
+    named = limit if first is limit and holds >= SURE else Limit.UNKNOWN
     tightest = _tightest(guess, bounds)
-    saturated = tightest not in (None, ALONE)
-    verdict = Verdict(
+    if named is Limit.UNKNOWN:
+        reason = _untold(evidence, guess, bounds, said, either)
+    elif guess.depth == 1:
+        reason = f"{share:.0%} of the time of one I/O"
+    elif tightest == ALONE:
+        reason = f"{guess.depth} I/Os in flight are too few to hide it"
+    else:
+        reason = f"busy for {share:.0%} of the time"
+    return Verdict(
         limited_by=named,
         confidence=_confidence(evidence, named),
-        reason=_reason(evidence, guess, named, share, holds, rivals, either),
+        reason=reason,
         either=either if named is Limit.UNKNOWN else {},
         doubt=_doubt(evidence),
         share=share if named is not Limit.UNKNOWN else None,
         holds=holds,
         detail=named.rule.detail(evidence),
         whole_ns=round(guess.whole_ns),
-        waterfall_ns=waterfall.in_ns(parts, guess.whole_ns, saturated=saturated),
+        waterfall_ns=waterfall.in_ns(guess, saturated=tightest not in (None, ALONE)),
         bounds_ns={name: round(bound) for name, bound in bounds.items()},
+        change=_change(guess, draws, named),
     )
-    return msgspec.structs.replace(verdict, change=_change(guess, draws, named))
 
 
 def is_lab_limited(evidence: Evidence) -> bool:
@@ -157,20 +162,21 @@ def _either(
     first = said[:2]
     if any(limit is Limit.UNKNOWN for limit, _ in first) or sum(part for _, part in first) < SURE:
         return {}
-    shares = [_shares(reading) for reading in draws]
+    # At depths above 1, the part of the time for which a limit's work keeps it busy.
+    shares = [_by_limit(waterfall.parts(reading), reading) for reading in draws]
     found = {}
     for limit in sorted((limit for limit, _ in first), key=list(Limit).index):
-        ordered = sorted(share[limit] for share in shares)
+        ordered = sorted(share[limit] / reading.time_ns for share, reading in zip(shares, draws, strict=True))
         outer = round((1 - SURE) * len(ordered))
         found[limit] = (ordered[outer], ordered[-1 - outer])
     return found
 
 
-def _shares(reading: Reading) -> dict[Limit, float]:
-    """Each limit's part of the time; at depths above 1, how long its work keeps it busy."""
+def _by_limit(parts: Mapping[str, float], reading: Reading) -> dict[Limit, float]:
+    """How much of an I/O's time is each limit's, in ns; 0 of those that have none."""
     added = dict.fromkeys(Limit, 0.0)
-    for name, part in waterfall.parts(reading).items():
-        added[limits.of_part(name, reading)] += part / reading.time_ns
+    for name, part in parts.items():
+        added[limits.of_part(name, reading)] += part
     return added
 
 
@@ -179,7 +185,7 @@ def _limit(reading: Reading) -> tuple[Limit, float]:
     parts = waterfall.parts(reading)
     if reading.depth == 1:
         return _largest(parts, reading.whole_ns, reading)
-    bounds = _bounds(reading, parts)
+    bounds = _bounds(reading)
     first = _tightest(reading, bounds)
     if first is None:
         return Limit.UNKNOWN, 0.0
@@ -190,30 +196,25 @@ def _limit(reading: Reading) -> tuple[Limit, float]:
     if first == CORE:
         secret = reading.crypto_ns or 0.0
         return limits.of_part("crypto" if secret > bounds[CORE] - secret else "cpu", reading), share
-    return limits.BOUNDS[first][0], share
+    return limits.BOUNDS[first], share
 
 
 def _largest(parts: Mapping[str, float], whole_ns: float, reading: Reading) -> tuple[Limit, float]:
     """The limit with the largest sum of parts; the lab only if it takes longer than all of the link."""
-    added: dict[Limit, float] = {}
-    for name, part in parts.items():
-        limit = limits.of_part(name, reading)
-        added[limit] = added.get(limit, 0.0) + part
-    if added.get(Limit.UNKNOWN, 0.0) < (1 - IMPOSSIBLE) * whole_ns:
+    added = _by_limit(parts, reading)
+    if added[Limit.UNKNOWN] < (1 - IMPOSSIBLE) * whole_ns:
         return Limit.UNKNOWN, 0.0
-    if added.get(Limit.LAB, 0.0) <= sum(ns for limit, ns in added.items() if limit.rule.is_of_link):
+    if added[Limit.LAB] <= sum(ns for limit, ns in added.items() if limit.rule.is_of_link):
         added.pop(Limit.LAB, None)
     limit = max(added, key=added.__getitem__)
     return limit, added[limit] / whole_ns
 
 
-def _bounds(reading: Reading, parts: Mapping[str, float]) -> dict[str, float]:
-    """The least time per I/O that each resource allows, as far as known; none at depth 1. ``parts`` are those
-    of the reading."""
+def _bounds(reading: Reading) -> dict[str, float]:
+    """The least time per I/O that each resource allows, as far as known; none at depth 1."""
     if reading.depth == 1:
         return {}
-    found = ((name, least(reading)) for name, (_, least) in limits.BOUNDS.items())
-    bounds = {name: bound_ns for name, bound_ns in found if bound_ns is not None}
+    bounds = limits.bounds(reading)
     if reading.core_ns is not None:
         bounds[CORE] = reading.core_ns
     elif max(reading.above_plain_ns or 0.0, reading.implementation_ns or 0.0) > reading.time_ns / 2:
@@ -221,7 +222,8 @@ def _bounds(reading: Reading, parts: Mapping[str, float]) -> dict[str, float]:
         # is most of the cell, the processors are full.
         bounds[CORE] = reading.time_ns
     if reading.path is not None and reading.device_alone_ns is not None:
-        bounds[ALONE] = sum(part for name, part in parts.items() if name != "rest") / reading.depth
+        known = (part for name, part in waterfall.parts(reading).items() if name != "rest")
+        bounds[ALONE] = sum(known) / reading.depth
     return bounds
 
 
@@ -233,24 +235,17 @@ def _tightest(reading: Reading, bounds: Mapping[str, float]) -> str | None:
     return first if NEAR <= bounds[first] / reading.time_ns <= IMPOSSIBLE else None
 
 
-def _reason(
+def _untold(
     evidence: Evidence,
     guess: Reading,
-    named: Limit,
-    share: float,
-    holds: float,
-    rivals: Sequence[Limit],
+    bounds: Mapping[str, float],
+    said: Sequence[tuple[Limit, float]],
     either: Mapping[Limit, tuple[float, float]],
 ) -> str:
-    if named is not Limit.UNKNOWN:
-        if guess.depth == 1:
-            return f"{share:.0%} of the time of one I/O"
-        if _tightest(guess, _bounds(guess, waterfall.parts(guess))) == ALONE:
-            return f"{guess.depth} I/Os in flight are too few to hide it"
-        return f"busy for {share:.0%} of the time"
-    found = rivals[0]
-    if found is not Limit.UNKNOWN or holds < SURE:
-        names = " or ".join(limit.rule.words(evidence) for limit in sorted(rivals[:3], key=list(Limit).index))
+    """Why there is no verdict, and what would tell."""
+    if said[0][0] is not Limit.UNKNOWN or said[0][1] < SURE:
+        rivals = sorted((limit for limit, _ in said[:3]), key=list(Limit).index)
+        names = " or ".join(limit.rule.words(evidence) for limit in rivals)
         parts = f" ({in_words(either, evidence)})" if either else ""
         words = f"the evidence allows {names}{parts}"
     elif guess.depth == 1:
@@ -259,13 +254,11 @@ def _reason(
             words = f"the known parts add up to {1 - left:.0%} of what was measured, so some are wrong"
         else:
             words = f"nothing known explains {left:.0%} of the time of one I/O"
+    elif bounds:
+        first = max(bounds, key=bounds.__getitem__)
+        words = f"the tightest bound ({first}) explains {bounds[first] / guess.time_ns:.0%} of the time"
     else:
-        bounds = _bounds(guess, waterfall.parts(guess))
-        first = max(bounds, key=bounds.__getitem__, default=None)
         words = "no bound is known"
-        if first is not None:
-            share = bounds[first] / guess.time_ns
-            words = f"the tightest bound ({first}) explains {share:.0%} of the time"
     return "; ".join((words, *evidence.missing, *_lacking(evidence)))
 
 

@@ -23,10 +23,8 @@ from harness.explain.span import Span, exact
 MODEL = 0.02
 """How far the closed form is trusted: virtual time agrees with it within 0.75 % (docs/theory.md)."""
 
-PARTS = (
-    *("device", "link", "round_trip", "window", "transport"),
-    *("framing", "emulation", "crypto", "cpu", "queue", "rest"),
-)
+OF_PATH = ("link", "round_trip", "window", "transport", "framing")
+PARTS = ("device", *OF_PATH, "emulation", "crypto", "cpu", "queue", "rest")
 
 At = Callable[[Span], float]
 
@@ -192,15 +190,9 @@ def parts(reading: Reading) -> dict[str, float]:
     found: dict[str, float] = {}
     if reading.device_alone_ns is not None:
         found["device"] = reading.device_alone_ns
-    if reading.path is not None:
-        path = {
-            "link": reading.path.link_ns,
-            "round_trip": reading.path.round_trip_ns,
-            "window": reading.path.window_ns,
-            "transport": reading.path.transport_ns,
-            "framing": reading.path.framing_ns,
-        }
-        found |= {name: value for name, value in path.items() if value > 0}
+    for name in OF_PATH if reading.path is not None else ():
+        if (value := getattr(reading.path, f"{name}_ns")) > 0:
+            found[name] = value
     if reading.crypto_ns:
         found["crypto"] = reading.crypto_ns
     left = reading.whole_ns - sum(found.values())
@@ -224,11 +216,12 @@ def parts(reading: Reading) -> dict[str, float]:
     return found
 
 
-def in_ns(found: dict[str, float], whole_ns: float, *, saturated: bool = False) -> dict[str, int]:
+def in_ns(reading: Reading, *, saturated: bool = False) -> dict[str, int]:
     """The parts in whole ns; ``rest`` takes the rounding error, so that they add up to the whole.
 
     ``saturated``: a resource is known to be full, so the remainder is waiting for it, ``queue``.
     """
+    found = parts(reading)
     named = {name: round(found[name]) for name in PARTS if name in found and name != "rest"}
-    left = round(whole_ns) - sum(named.values())
+    left = round(reading.whole_ns) - sum(named.values())
     return {**named, "queue": left, "rest": 0} if saturated else {**named, "rest": left}

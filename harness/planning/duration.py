@@ -7,7 +7,9 @@ measured again, and a run that waits for these to end takes up to a minute more;
 
 from __future__ import annotations
 
-from harness.model import DEFAULT_TRANSPORT, LINK_LOCAL, Column, Job, Plan
+from statistics import fmean
+
+from harness.model import DEFAULT_TRANSPORT, LINK_LOCAL, Column, Plan
 from harness.parse.jobfile import wall_estimate_s
 from harness.probes import cipher, throughput
 from harness.protection import kinds
@@ -39,26 +41,20 @@ def run_s(plan: Plan, repeats: int | None = None) -> float:
 
 
 def left_s(plan: Plan, cells: int, repeats: int | None = None) -> float:
-    """How long a run takes that has so many cells left to measure; 0 for none."""
-    columns_s = _mean_column_s(plan, repeats) * len(plan.columns)
-    return START_S + columns_s + _mean_cell_s(plan) * cells if cells else 0.0
+    """How long a run takes that has so many cells left to measure; 0 for none.
 
-
-def _mean_cell_s(plan: Plan) -> float:
-    """How long a cell takes from its start to its record."""
-    around_s = sum(_around_s(plan, column) for column in plan.columns) / len(plan.columns)
-    return around_s + sum(_fio_s(plan, job) for job in plan.jobs) / len(plan.jobs)
-
-
-def _mean_column_s(plan: Plan, repeats: int | None = None) -> float:
-    """What comes once for a column: to bring it up, and its probes."""
-    found = [_column_s(plan, column, repeats or plan.repeats) for column in plan.columns]
-    return sum(found) / len(found)
-
-
-def _fio_s(plan: Plan, job: Job) -> float:
-    estimate_s = wall_estimate_s(job, plan.runtime_s)
-    return REAL_PER_VIRTUAL * estimate_s if plan.setting.is_virtual else estimate_s
+    A column is brought up, and probed, once; a cell takes what its column and its workload do on average.
+    """
+    if not cells:
+        return 0.0
+    columns_s = sum(_column_s(plan, column, repeats or plan.repeats) for column in plan.columns)
+    fio_s = fmean(wall_estimate_s(job, plan.runtime_s) for job in plan.jobs)
+    around_s = fmean(_around_s(plan, column) for column in plan.columns)
+    return (
+        START_S
+        + columns_s
+        + cells * (around_s + (REAL_PER_VIRTUAL if plan.setting.is_virtual else 1) * fio_s)
+    )
 
 
 def _around_s(plan: Plan, column: Column) -> float:

@@ -6,7 +6,7 @@ import contextlib
 import functools
 import secrets
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -47,14 +47,7 @@ from harness.model import (
 )
 from harness.model.errors import RequirementError, UsageError
 from harness.model.protections import PROTECTIONS
-from harness.model.units import (
-    check_name,
-    parse_duration_s,
-    parse_percent,
-    parse_size,
-    shown,
-    unknown_name,
-)
+from harness.model.units import check_name, parse_duration_s, parse_percent, parse_size, shown, unknown_name
 from harness.parse import disks, parameters
 from harness.parse.hosts import LOCAL
 from harness.parse.jobfile import job_file, load_jobs, shortened
@@ -68,12 +61,7 @@ from harness.parse.profiles import (
     real_link,
 )
 from harness.planning import axes
-from harness.planning.request import (
-    DEFAULT_MAX_REPEATS,
-    DEFAULT_VIRTUAL_DISK,
-    Kernels,
-    RunRequest,
-)
+from harness.planning.request import DEFAULT_MAX_REPEATS, DEFAULT_VIRTUAL_DISK, Kernels, RunRequest
 from harness.protection import kinds
 from harness.results import rules
 from harness.results.planned import default_file
@@ -88,7 +76,7 @@ DEFAULT_VIRTUAL_SEED = 1
 def make_plan(request: RunRequest) -> Plan:
     """Check and resolve a request. UsageError for the first thing that is wrong."""
     if request.smoke:
-        runtime = request.runtime or SMOKE_RUNTIME
+        runtime = request.runtime or "1s"
         request = msgspec.structs.replace(request, runtime=runtime, retries=0, probes=bool(request.probes))
     notes: list[str] = []
     profile, jobs = load_jobs(request.profile, notes)
@@ -114,6 +102,7 @@ def make_plan(request: RunRequest) -> Plan:
             columns, links = _on_the_air(columns, links, request.wifi_security)
         else:  # emulated, as on Debian's kernel
             links = {name: msgspec.structs.replace(link, radio=None) for name, link in links.items()}
+    seed = DEFAULT_VIRTUAL_SEED if request.virtual_time else secrets.randbelow(2**31)
     plan = Plan(
         run_id=run_id,
         setting=Setting(
@@ -129,7 +118,7 @@ def make_plan(request: RunRequest) -> Plan:
         repeats=request.repeats,
         stop=_stopping_rule(request),
         retries=request.retries,
-        seed=_seed(request),
+        seed=request.seed if request.seed is not None else seed,
         storage=Storage(backing=backing, disk=disk, local_device=local_device, shared_lun=request.shared_lun),
         links=links,
         proposals=proposals,
@@ -151,12 +140,6 @@ def make_plan(request: RunRequest) -> Plan:
     rules.check(plan)
     _try_job_files(jobs, backing.size_bytes, runtime_s)
     return plan
-
-
-def _seed(request: RunRequest) -> int:
-    if request.seed is not None:
-        return request.seed
-    return DEFAULT_VIRTUAL_SEED if request.virtual_time else secrets.randbelow(2**31)
 
 
 def _stopping_rule(request: RunRequest) -> StoppingRule | None:
@@ -287,34 +270,22 @@ def _ciphers(request: RunRequest, traits: Traits, lab_kernel: LabKernel | None) 
     return request.cipher_driver
 
 
-SMOKE_RUNTIME = "1s"
-
-
 def _on_the_air(
     columns: Sequence[Column], links: Mapping[str, LinkProfile], security: Security
 ) -> tuple[tuple[Column, ...], dict[str, LinkProfile]]:
     """Columns and links. Links over simulated radios get the name of their security; with WPA2, wifi stays
     wifi."""
-    renamed = {
-        name: msgspec.structs.replace(
-            link,
-            name=name if security is Security.WPA2 else check_name("link", f"{name}-{security}"),
-            title=f"WiFi (hwsim, {security.upper() if security is not Security.OPEN else security})"
-            + (IPV6_TITLE if link.ip == IPV6 else ""),
-        )
-        if link.radio is not None
-        else link
-        for name, link in links.items()
-    }
-    return (
-        tuple(
-            column
-            if column.link == LINK_LOCAL
-            else msgspec.structs.replace(column, link=renamed[column.link].name)
-            for column in columns
-        ),
-        {link.name: link for link in renamed.values()},
-    )
+    shown_as = security if security is Security.OPEN else security.upper()
+    found, names = {}, {LINK_LOCAL: LINK_LOCAL}
+    for name, link in links.items():
+        if link.radio is not None:
+            link = msgspec.structs.replace(
+                link,
+                name=name if security is Security.WPA2 else check_name("link", f"{name}-{security}"),
+                title=f"WiFi (hwsim, {shown_as})" + (IPV6_TITLE if link.ip == IPV6 else ""),
+            )
+        found[link.name], names[name] = link, link.name
+    return tuple(msgspec.structs.replace(each, link=names[each.link]) for each in columns), found
 
 
 def _storage(request: RunRequest, traits: Traits, run_id: str) -> tuple[Backing, Backing | None]:
@@ -374,7 +345,7 @@ def _columns(
     names = dict.fromkeys(name for protection in protections for name in protection)
     proposals = {name: load_proposal(name) for name in names if name not in PROTECTIONS}
     columns = [Column(LINK_LOCAL)] if local else []
-    carried_by = _transports(request, links)
+    carried_by = _transports(request)
     columns += [
         Column(link, protection, transport, count, profile.ip, request.ipsec_mode)
         for protection in protections
@@ -382,11 +353,15 @@ def _columns(
         for transport in carried_by
         for count in _counts(len(machines.initiators) if machines else request.lab_initiators)
     ]
-    if (request.ipsec or request.protect) and names and not links:
-        raise UsageError(
-            f"--ipsec needs a network, but the only link is {LINK_LOCAL}",
-            hint="add --link wired, or leave --ipsec out",
-        )
+    for option, is_asked in (
+        ("--transport", request.transports),
+        ("--ipsec", (request.ipsec or request.protect) and names),
+    ):
+        if is_asked and not links:
+            raise UsageError(
+                f"{option} needs a network, but the only link is {LINK_LOCAL}",
+                hint=f"add --link wired, or leave {option} out",
+            )
     return tuple(columns), links, proposals
 
 
@@ -398,16 +373,11 @@ def _families(profile: LinkProfile, asked: Sequence[str]) -> list[LinkProfile]:
     return [over_ip(profile, family) for family in families]
 
 
-def _transports(request: RunRequest, links: Collection[str]) -> tuple[str, ...]:
+def _transports(request: RunRequest) -> tuple[str, ...]:
     """The transports over each link."""
     for name in request.transports:
         if name not in TRANSPORTS:
             raise unknown_name("transport", name, TRANSPORTS)
-    if request.transports and not links:
-        raise UsageError(
-            f"--transport needs a network, but the only link is {LINK_LOCAL}",
-            hint="add --link wired, or leave --transport out",
-        )
     found = tuple(dict.fromkeys(request.transports)) or (DEFAULT_TRANSPORT,)
     for option, typed, transport in (("--iscsi", request.iscsi, ISCSI), ("--nvme", request.nvme, NVME_TCP)):
         if typed and transport not in found:

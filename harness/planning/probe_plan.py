@@ -9,14 +9,7 @@ from typing import Annotated
 
 import msgspec
 
-from harness.model import (
-    LINK_LOCAL,
-    Backing,
-    BackingKind,
-    LinkProfile,
-    Plan,
-    Storage,
-)
+from harness.model import LINK_LOCAL, Backing, BackingKind, LinkProfile, Plan, Storage
 from harness.model.errors import UsageError
 from harness.model.probing import NAMED, Probe, check
 from harness.model.units import parse_duration_s, shown, unknown_name

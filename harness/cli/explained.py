@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -18,11 +19,11 @@ from harness.cli.console import NARROW, carry_out, measuring, print_plan
 from harness.cli.progress import process_started_s
 from harness.cli.results import METRIC_HELP, RESULTS_ARGUMENT, write
 from harness.cli.streams import tell
-from harness.cli.watch import watch
 from harness.explain import published, twin
 from harness.explain.evidence import collect
+from harness.hosts.state import owner
 from harness.model import LINK_LOCAL
-from harness.model.errors import UsageError
+from harness.model.errors import Interrupted, UsageError
 from harness.model.escape import as_json
 from harness.model.lines import wrapped
 from harness.model.units import shown
@@ -33,6 +34,12 @@ from harness.report.conclusion import Conclusion, in_words
 from harness.results import rules
 from harness.results.store import RESULTS, RunFolder, open_runs
 from harness.table import Metric
+
+PAUSE_S = 3.0
+"""Between two looks at the folders."""
+
+SHARE = 0.1
+"""The most of a processor's time that pages may take away from a run that goes on."""
 
 
 def explain_command(
@@ -156,6 +163,47 @@ def report_command(
     else:
         write_page("")
     tell(f"the report: {shown_path(output)}")
+
+
+def watch(paths: Sequence[Path], write: Callable[[str], None]) -> None:
+    """Calls ``write`` with how far the run in ``paths`` is, whenever it has a new record.
+
+    The last call, once the run has ended or at an interruption, has no words: then the page is as usual.
+    """
+    seen = ""
+    try:
+        while words := going(paths):
+            began = time.monotonic()
+            if words != seen and _has_records(paths):
+                write(words)
+                tell(words)
+                seen = words
+            took_s = time.monotonic() - began
+            time.sleep(max(PAUSE_S, took_s / SHARE))
+    except Interrupted:
+        if _has_records(paths):
+            write("")
+        raise
+    write("")
+
+
+def going(paths: Sequence[Path]) -> str:
+    """How far the run is that this user's testbed is in use by; empty if none in ``paths`` goes on."""
+    holder = owner()
+    if holder is None:
+        return ""
+    for run in open_runs(paths):
+        if run.has_plan and (plan := run.load_plan()).run_id == holder.run_id:
+            records = run.load_records()
+            left = Schedule(plan, records).expected
+            about = "about " if plan.stop else ""
+            done = len(records)
+            return f"{run.run_id} goes on: {done} of {about}{done + left} cells" if left else ""
+    return ""
+
+
+def _has_records(paths: Sequence[Path]) -> bool:
+    return any(run.record_files() for run in open_runs(paths))
 
 
 def plot(

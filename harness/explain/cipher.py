@@ -26,7 +26,11 @@ def work_ns(probes: Iterable[ProbeRecord], sealed: Sequence[Sealed]) -> Span | N
     found = [[_parts(kernel, sealed) for kernel in kernels] for kernels in measured if kernels]
     if not found or not sealed:
         return None
-    least = span.of_samples([max(_on_one_core_ns(*each) for each in kernels) for kernels in found])
+    # A connection's packets are not encrypted on two cores at once: with several, the longest part is one's.
+    on_one_core = (
+        [sum(parts) if kernel.cores == 1 else max(parts) for kernel, parts in kernels] for kernels in found
+    )
+    least = span.of_samples([max(each) for each in on_one_core])
     most = span.of_samples([sum(sum(parts) * one.stretch for one, parts in kernels) for kernels in found])
     return Span(least.low, max(least.low, most.mid), AMPLE * most.high)
 
@@ -52,9 +56,3 @@ def _parts(kernel: KernelCipher, sealed: Sequence[Sealed]) -> tuple[KernelCipher
         for part in sealed
         for operation in [kernel.encrypt if part.by == end else kernel.decrypt]
     ]
-
-
-def _on_one_core_ns(kernel: KernelCipher, parts: Sequence[float]) -> float:
-    """The least that falls to one of a kernel's cores. With several it is the longest part, because a
-    connection's packets are not encrypted on two cores at once."""
-    return sum(parts) if kernel.cores == 1 else max(parts)

@@ -116,8 +116,7 @@ def demands(
     commands = list(cut(block_bytes, command_bytes or block_bytes))
     without = [dialogue.bursts(plain, direction, length) for length in commands]
     within = [dialogue.bursts(wire, direction, length) for length in commands]
-    bare_s = _stored_s(plain, without) + sum(_serial_s(plain, bursts) for bursts in without)
-    alone_s = _stored_s(wire, within) + sum(_serial_s(wire, bursts) for bursts in within)
+    bare_s, alone_s = _sent_s(plain, without), _sent_s(wire, within)
     # On a shared medium the ACKs take their turn; otherwise they pass in the other direction.
     shared = link.duplex is Duplex.HALF
     acks_s = sum(_acks_s(plain, bursts) for bursts in without) if shared else 0.0
@@ -176,8 +175,10 @@ def _stored_s(wire: Wire, dialogues: list[list[Burst]]) -> float:
     return sum(wire.stored_s(burst.segments) for dialogue in dialogues for burst in dialogue)
 
 
-def _serial_s(wire: Wire, dialogue: list[Burst]) -> float:
-    return sum(wire.serialisation_s(burst.segments) for burst in dialogue)
+def _sent_s(wire: Wire, dialogues: list[list[Burst]]) -> float:
+    """How long bursts take from the first byte sent until the last has arrived, without propagation."""
+    serial_s = sum(wire.serialisation_s(burst.segments) for dialogue in dialogues for burst in dialogue)
+    return serial_s + _stored_s(wire, dialogues)
 
 
 def _acks_s(wire: Wire, dialogue: list[Burst]) -> float:

@@ -138,15 +138,11 @@ def is_current(run: RunFolder, wanted: Plan) -> bool:
 def times(run: RunFolder) -> dict[Cell, float]:
     """The twin's time for each I/O, in ns, for the cells that it has."""
     folder = folder_of(run)
-    records = folder.load_records() if RunFolder.is_at(folder.path) else []
-    if not records:
+    if not RunFolder.is_at(folder.path) or not (records := folder.load_records()):
         return {}
     plan = folder.load_plan()
-    return {
-        (found.workload, found.column): found.time_ns.mid
-        for found in collect(records, {plan.run_id: plan})
-        if found.time_ns is not None
-    }
+    found = collect(records, {plan.run_id: plan})
+    return {(each.workload, each.column): each.time_ns.mid for each in found if each.time_ns is not None}
 
 
 def with_twin(found: Evidence, twin: Mapping[Cell, float]) -> Evidence:

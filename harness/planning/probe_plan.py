@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -14,7 +15,7 @@ from harness.model.errors import UsageError
 from harness.model.probing import NAMED, Probe, check
 from harness.model.units import parse_duration_s, shown, unknown_name
 from harness.parse.files import TomlFile, read_text
-from harness.parse.profiles import data_folder
+from harness.parse.profiles import data_folder, find
 from harness.planning import plan as plans
 from harness.planning.request import PathRequest, RunRequest, often, what
 from harness.results.rules import MIB
@@ -129,10 +130,8 @@ class ProbeRequest(PathRequest, frozen=True, kw_only=True):
 
 def load_profile(name: str) -> ProbeProfile:
     """A shipped profile by its name, or a TOML file. UsageError says what is wrong with it."""
-    path = Path(name) if "/" in name or name.endswith(".toml") else _folder() / f"{name}.toml"
-    if path.parent == _folder() and name not in names():
-        raise unknown_name("profile of probes", name, names())
-    kind = "profile of probes"
+    kind, is_file = "profile of probes", "/" in name or name.endswith(".toml")
+    path = Path(name) if is_file else find(kind, name, [_folder()], known=())
     profile = TomlFile(kind, path, read_text(path, kind)).load(ProbeProfile)
     for probe in profile.probe:
         check(probe)
@@ -172,9 +171,8 @@ def make_plan(request: RunRequest, probes: Sequence[Probe], profile: str) -> Pla
         )
     if request.lab_initiators != 1 or len(request.initiators) > 1:
         raise UsageError("expected one initiator for probes, found more", hint="name one")
-    names = [probe.name for probe in probes]
-    for name in names:
-        if names.count(name) > 1:
+    for name, count in Counter(probe.name for probe in probes).items():
+        if count > 1:
             raise UsageError(f"two probes have the name {name}", hint="leave one of them out")
     links = request.links or (() if request.target else DEFAULT_LINKS)
     # The smallest workload: a plan without one would be refused. It is never run.

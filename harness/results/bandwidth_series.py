@@ -160,7 +160,8 @@ def _of(record: Record, folders: Mapping[str, Path]) -> tuple[int, list[Sample]]
     if log is None or job is None:
         return None
     try:
-        interval_ms, samples = of_log(_text(log), _text(job))
+        texts = (read_bytes(file, follow=False).decode("utf-8", "replace") for file in (log, job))
+        interval_ms, samples = of_log(*texts)
     except HarnessError:
         return None
     return (interval_ms, samples) if samples and samples[-1].end_ns else None
@@ -185,7 +186,3 @@ def judged_anew(record: Record, folder: Path) -> Record:
         return record
     others = tuple(warning for warning in record.warnings if warning not in (NOT_STEADY, WARMING_UP))
     return msgspec.structs.replace(record, warnings=(*others, *doubts(found[1])))
-
-
-def _text(file: Path) -> str:
-    return read_bytes(file, follow=False).decode("utf-8", "replace")

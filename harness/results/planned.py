@@ -18,6 +18,7 @@ def default_file(run_id: str) -> str:
 
 
 Option = tuple[str, str]
+DISKS = ("--backing", "--local-device")
 
 
 def outside(plan: Plan) -> list[Option]:
@@ -38,7 +39,7 @@ def outside(plan: Plan) -> list[Option]:
                 # It gives the interface an address.
                 found.append(("--ip", str(link.ip)))
     agreed = set()
-    for option, of in (("--backing", plan.storage.backing), ("--local-device", plan.storage.local_device)):
+    for option, of in zip(DISKS, (plan.storage.backing, plan.storage.local_device), strict=True):
         if of is not None and of.path not in (None, default_file(plan.run_id)):
             found.append((option, f"{of.kind}:{of.path}"))
         if of is not None and of.destroy is not None:
@@ -55,7 +56,10 @@ def resume_command(plan: Plan, name: str) -> str:
 def require_typed(plan: Plan, name: str, typed: Sequence[Option]) -> None:
     """UsageError unless all options that reach outside the lab were typed, and no others."""
     # Defaults, and what stays within the lab, may be typed but need not be.
-    given = {_normal(option) for option in typed} - {("--link", LINK_LOCAL), ("--ip", "4")}
+    given = {
+        (name, f"{BackingKind.BLOCK}:{value}" if name in DISKS and value.startswith("/dev/") else value)
+        for name, value in typed
+    } - {("--link", LINK_LOCAL), ("--ip", "4")}
     if plan.machines is not None and plan.machines.initiators == (LOCAL,):
         given -= {("--initiator", LOCAL)}
     wanted = set(outside(plan))
@@ -71,12 +75,6 @@ def require_typed(plan: Plan, name: str, typed: Sequence[Option]) -> None:
         f"{_listed(wanted)}, found {_listed(given) or 'none'}",
         hint=f"if you want that: {printable(resume_command(plan, name))}",
     )
-
-
-def _normal(option: Option) -> Option:
-    name, value = option
-    is_device = name in ("--backing", "--local-device") and value.startswith("/dev/")
-    return name, f"{BackingKind.BLOCK}:{value}" if is_device else value
 
 
 def _listed(options: Collection[Option]) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from harness.cli import watch as watching
+from harness.cli import explained as watching
 from harness.hosts import state
 from harness.hosts.state import Owner
 from harness.model import Record

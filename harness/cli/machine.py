@@ -7,7 +7,6 @@ import itertools
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -127,7 +126,12 @@ def clean(**typed: object) -> None:
     # The target last: a session can be logged out only as long as its target is there.
     for machine in reversed(taking_part):
         try:
-            found = _recover_on(machine)
+            # Its agent first undoes what a killed one left.
+            with (
+                tempfile.TemporaryDirectory(prefix="harness-") as folder,
+                machine.reached("harness clean", Path(folder, "log")) as host,
+            ):
+                found = host.recovered
         except HarnessError as error:
             tell_error(error)
             status = max(status, error.exit_code)
@@ -138,16 +142,6 @@ def clean(**typed: object) -> None:
             say(f"{machine.name}: nothing was left behind")
     if status:
         raise typer.Exit(status)
-
-
-def _recover_on(machine: Participant) -> tuple[Sequence[str], Sequence[str]]:
-    """Start a machine's agent, which first undoes what a killed one left: what it removed, and what it could
-    not."""
-    with (
-        tempfile.TemporaryDirectory(prefix="harness-") as folder,
-        machine.reached("harness clean", Path(folder, "log")) as host,
-    ):
-        return host.recovered
 
 
 def _machines(request: RunRequest) -> list[Participant]:

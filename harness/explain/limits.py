@@ -8,7 +8,7 @@ report print what it declares.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import msgspec
 
@@ -16,7 +16,7 @@ from harness.analysis import wire
 from harness.explain import remedy
 from harness.explain.evidence import Evidence
 from harness.explain.remedy import ChangeKind, ChangeStep
-from harness.explain.waterfall import PARTS, Reading
+from harness.explain.waterfall import Reading
 from harness.model import DEFAULT_TRANSPORT, TRANSPORTS
 from harness.model.units import format_size
 
@@ -31,10 +31,6 @@ def is_crypto_known(evidence: Evidence) -> bool:
     return evidence.null is not None or (found is not None and found.high <= DISTURBED * found.low)
 
 
-def _always(_reading: Reading) -> bool:
-    return True
-
-
 def _is_work_known(evidence: Evidence) -> bool:
     return evidence.busy is not None and (not evidence.column.protection or is_crypto_known(evidence))
 
@@ -42,16 +38,16 @@ def _is_work_known(evidence: Evidence) -> bool:
 class Rule(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that may limit.
 
-    ``words`` is how people call it. ``parts`` are those of the waterfall that are its time, each with when it
-    is; the first rule that claims a part has it. ``bound`` is the resource whose least time per I/O it is at
-    depths above 1 (``BOUNDS``). ``is_of_link``: it is time that the imitated link
-    takes. ``is_sure``: its evidence was measured for it, and is no single profile's figure or difference.
+    ``words`` is how people call it. ``parts`` are those of the waterfall that are its time (``of_part``).
+    ``bound`` is the resource whose least time per I/O it is at depths above 1 (``BOUNDS``). ``is_of_link``:
+    it is time that the imitated link takes. ``is_sure``: its evidence was measured for it, and is no single
+    profile's figure or difference.
     ``detail`` is what exactly limits, for the brackets behind the verdict; ``change`` what would help, if it
     can be made and forecast, and ``advice`` what may help, where that cannot be.
     """
 
     words: Callable[[Evidence], str]
-    parts: Mapping[str, Callable[[Reading], bool]]
+    parts: tuple[str, ...]
     bound: str = ""
     is_of_link: bool = False
     is_sure: Callable[[Evidence], bool] = lambda evidence: evidence.rtt_ns is not None
@@ -159,14 +155,14 @@ class Limit(enum.StrEnum):
 RULES = {
     Limit.DEVICE: Rule(
         words=lambda _: "the device",
-        parts={"device": _always},
+        parts=("device",),
         bound="device",
         is_sure=lambda _: True,
         change=_faster_device,
     ),
     Limit.LINK: Rule(
         words=lambda _: "the link's rate",
-        parts={"link": _always},
+        parts=("link",),
         bound="link",
         is_of_link=True,
         detail=_rate,
@@ -174,7 +170,7 @@ RULES = {
     ),
     Limit.ROUND_TRIP: Rule(
         words=lambda _: "the round trip",
-        parts={"round_trip": _always, "window": _always},
+        parts=("round_trip", "window"),
         bound="window",
         is_of_link=True,
         detail=_round_trip,
@@ -182,35 +178,35 @@ RULES = {
     ),
     Limit.TRANSPORT: Rule(
         words=_transport,
-        parts={"transport": _always},
+        parts=("transport",),
         is_of_link=True,
         detail=_dialogue,
         advice=_of_transport,
     ),
     Limit.FRAMING: Rule(
         words=lambda evidence: f"{evidence.column.framed or 'the protection'}'s framing",
-        parts={"framing": _always},
+        parts=("framing",),
         is_of_link=True,
     ),
     Limit.CRYPTO: Rule(
         words=lambda _: "crypto work",
-        parts={"crypto": _always},
+        parts=("crypto",),
         is_sure=_is_work_known,
         detail=_cipher,
     ),
     Limit.CPU: Rule(
         words=lambda evidence: f"processor work{' outside crypto' if evidence.column.protection else ''}",
-        parts={"cpu": lambda reading: not reading.is_bare_emulation},
+        parts=("cpu",),
         is_sure=_is_work_known,
         detail=_work,
     ),
     Limit.LAB: Rule(
         words=lambda _: "the lab itself",
-        parts={"emulation": _always, "cpu": _always},
+        parts=("emulation",),
         is_sure=lambda evidence: evidence.busy is not None or evidence.emulation_ns is not None,
         detail=_emulation,
     ),
-    Limit.UNKNOWN: Rule(words=lambda _: "something unexplained", parts={"rest": _always}),
+    Limit.UNKNOWN: Rule(words=lambda _: "something unexplained", parts=("rest",)),
 }
 
 BOUNDS = {limit.rule.bound: limit for limit in Limit if limit.rule.bound}
@@ -226,14 +222,10 @@ def bounds(reading: Reading) -> dict[str, float]:
     return {name: bound_ns for name, bound_ns in found.items() if bound_ns or name != "window"}
 
 
-_CLAIMS = {
-    name: [(limit.rule.parts[name], limit) for limit in Limit if name in limit.rule.parts] for name in PARTS
-}
+_OWNERS = {name: limit for limit in Limit for name in limit.rule.parts}
 
 
 def of_part(name: str, reading: Reading) -> Limit:
-    """The limit that a part of the time belongs to."""
-    for when, limit in _CLAIMS[name]:
-        if when(reading):
-            return limit
-    return Limit.UNKNOWN
+    """The limit that a part of the time belongs to. If a link is emulated and nothing is protected, what
+    processors do is the lab's own."""
+    return Limit.LAB if name == "cpu" and reading.is_bare_emulation else _OWNERS.get(name, Limit.UNKNOWN)

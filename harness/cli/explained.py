@@ -17,7 +17,7 @@ from harness.analysis.schedule import Schedule
 from harness.cli.completion import VALUES
 from harness.cli.console import NARROW, carry_out, measuring, print_plan
 from harness.cli.progress import process_started_s
-from harness.cli.results import METRIC_HELP, RESULTS_ARGUMENT, write
+from harness.cli.results import METRIC_HELP, ResultsPaths, write
 from harness.cli.streams import tell
 from harness.explain import published, twin
 from harness.explain.evidence import collect
@@ -43,7 +43,7 @@ SHARE = 0.1
 
 
 def explain_command(
-    paths: Annotated[list[Path] | None, RESULTS_ARGUMENT] = None,
+    paths: ResultsPaths = None,
     format: Annotated[str, typer.Option(help="text or json.")] = "text",
     summary: Annotated[bool, typer.Option("--summary", help="What each column costs, and why.")] = False,
     with_twin: Annotated[
@@ -138,7 +138,7 @@ NotesOption = Annotated[
 
 
 def report_command(
-    paths: Annotated[list[Path] | None, RESULTS_ARGUMENT] = None,
+    paths: ResultsPaths = None,
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The page.")] = Path(
         "report.html"
     ),
@@ -208,7 +208,7 @@ def _has_records(paths: Sequence[Path]) -> bool:
 
 def plot(
     kind: Annotated[str, typer.Argument(metavar="KIND", help=f"{', '.join(report.ChartKind)}.")],
-    paths: Annotated[list[Path] | None, RESULTS_ARGUMENT] = None,
+    paths: ResultsPaths = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="FILE.svg or FILE.png.")
     ] = None,

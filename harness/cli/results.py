@@ -31,19 +31,19 @@ from harness.table.views import render as render_view
 NOT_JUDGED = 3
 """Exit status of a comparison in which not one cell could be judged."""
 
-RESULTS_ARGUMENT = typer.Argument(
-    help="Run folders, folders of runs, records, or plain fio JSON outputs.",
-    show_default="results/",
-    readable=False,  # who reads them says what to try, click does not
-)
+ResultsPaths = Annotated[
+    list[Path] | None,
+    typer.Argument(
+        help="Run folders, folders of runs, records, or plain fio JSON outputs.",
+        show_default="results/",
+        readable=False,  # who reads them says what to try, click does not
+    ),
+]
 METRIC_HELP = f"{', '.join(Metric)} (mean and percentiles: latency)."
 
 
 def table(
-    paths: Annotated[
-        list[Path] | None,
-        RESULTS_ARGUMENT,
-    ] = None,
+    paths: ResultsPaths = None,
     metric: Annotated[str, typer.Option(help=METRIC_HELP)] = "MB/s",
     format: Annotated[
         str, typer.Option(help="plain, github (markdown), html, csv, latex or json.")
@@ -128,7 +128,7 @@ def compare(
 
 
 def export_command(
-    paths: Annotated[list[Path] | None, RESULTS_ARGUMENT] = None,
+    paths: ResultsPaths = None,
     to: Annotated[str, typer.Option(help=f"{', '.join(export.ExportFormat)}.")] = "csv",
     output: Annotated[
         Path | None,

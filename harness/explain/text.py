@@ -20,9 +20,6 @@ from harness.model.choices import Choice
 from harness.model.escape import in_ascii, printable
 from harness.model.lines import wrapped
 
-_SHORT = {"round_trip": "round trip"}
-"""Headings of the parts whose names are not words."""
-
 _HYPHENATED = {"device": "de- vice", "framing": "fram- ing", "emulation": "emu- lation"}
 """Words of headings that are too long for a narrow table of many parts."""
 
@@ -82,7 +79,7 @@ def short(name: str, cells: Sequence[Explained]) -> str:
     framed = {cell.evidence.column.framed for cell in cells} - {""}
     if name == "framing" and len(framed) == 1:
         return f"{framed.pop()} framing"
-    return _SHORT.get(name, name)
+    return name.replace("_", " ")
 
 
 def sentence(cell: Explained) -> str:
@@ -111,7 +108,8 @@ def text(cells: Sequence[Explained], width: int | None = None, corrections: Sequ
 
     ``width`` is that of the terminal in characters; None: lines are as long as their sentences.
     """
-    blocks = [_column(found, width) for _, found in _columns(cells)]
+    columns = groupby(cells, key=lambda cell: cell.evidence.name)
+    blocks = [_column(list(found), width) for _, found in columns]
     blocks += [[line] for line in corrections]
     return "\n\n".join("\n".join(_wrapped(printable(line), width) for line in lines) for lines in blocks)
 
@@ -124,10 +122,6 @@ def _wrapped(line: str, width: int | None) -> str:
     return "\n".join(wrapped(line, width, f"{indent}  "))
 
 
-def _columns(cells: Sequence[Explained]) -> list[tuple[str, list[Explained]]]:
-    return [(name, list(found)) for name, found in groupby(cells, key=lambda cell: cell.evidence.name)]
-
-
 def _headline(name: str, cells: Sequence[Explained]) -> str:
     counts = Counter(cell.verdict.limited_by for cell in cells)
     limits = sorted(counts, key=lambda limit: (limit is Limit.UNKNOWN, -counts[limit]))
@@ -138,7 +132,8 @@ def _headline(name: str, cells: Sequence[Explained]) -> str:
         if limit is Limit.UNKNOWN:
             parts += _untold(found)
             continue
-        common = _common([cell.verdict.detail for cell in found])
+        first, *others = (cell.verdict.detail.split(", ") for cell in found)
+        common = ", ".join(word for word in first if all(word in other for other in others))
         detail = f" ({common})" if common else ""
         sure = min((cell.verdict.confidence for cell in found), key=list(Confidence).index)
         least = list(Confidence)[max(list(Confidence).index(cell.verdict.confidence) for cell in found)]
@@ -163,13 +158,6 @@ def _untold(cells: Sequence[Explained]) -> list[str]:
         which = f"the evidence does not say which: {names}"
         parts.append(f"limited by {words}, {which} ({in_words(shares, found[0].evidence)} of the time)")
     return parts
-
-
-def _common(details: Sequence[str]) -> str:
-    """The details that all of them share."""
-    return ", ".join(
-        word for word in details[0].split(", ") if all(word in other.split(", ") for other in details)
-    )
 
 
 def _shares(cells: Sequence[Explained]) -> str:

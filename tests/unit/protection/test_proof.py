@@ -1144,7 +1144,7 @@ def test_on_a_link_that_others_use_ss_is_asked_for_the_portal_s_connection(begin
     ids=["none", "no counters", "no counters of one", "no ss"],
 )
 def test_any_other_answer_of_ss_is_none(text: str) -> None:
-    world = World(answers=[(("ss",), (0, text, ""))])
+    world = World(answers=[(("ss",), (127 if "not found" in text else 0, text, ""))])
     guard = protection(witnesses=Witnesses(initiator=FakeWitness(REPORT), target=FakeWitness(REPORT)))
     assert (
         snapshot(watched(guard, path=link(is_shared=True, world=world)), begins=True).initiator.segments

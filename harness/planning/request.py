@@ -13,8 +13,6 @@ import msgspec
 from harness.analysis.stats import REPEATS
 from harness.model import (
     DEFAULT_TRANSPORT,
-    ISCSI,
-    NVME_TCP,
     TRANSPORTS,
     Ciphers,
     IkeAuth,
@@ -23,7 +21,6 @@ from harness.model import (
 )
 from harness.model.protections import NESTING, PROTECTIONS
 from harness.parse.files import TomlFile, read_text
-from harness.parse.parameters import KEYS
 from harness.results.store import RESULTS
 from harness.testbeds import testbed
 
@@ -97,8 +94,8 @@ class PathRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         tuple[str, ...],
         what(
             flag="--link",
-            help="Of profiles/links/, or a file; wired:unshaped, wired:jumbo, wired:mtu=9000. With --target "
-            "an interface of the initiator: wired=eth0, wifi=wlan0@TARGET-ADDRESS.",
+            help="Of profiles/links/, or a file; wired:rate=2.5G,rtt=5ms. With --target an "
+            "interface: wired=eth0, wifi=wlan0@TARGET-ADDRESS.",
             default="local, wired, wifi",
             leads_out=True,
         ),
@@ -161,26 +158,22 @@ class RunRequest(PathRequest, frozen=True, kw_only=True, forbid_unknown_fields=T
             default=DEFAULT_TRANSPORT,
         ),
     ] = ()
-    profile: Annotated[str, what(help="Workloads: document, modern, a fio job file.")] = "document"
+    profile: Annotated[str, what(help="Workloads: document, modern, a job file.")] = "document"
     workloads: Annotated[
         tuple[str, ...], what(flag="--workload", help="Only this workload of the profile.")
     ] = ()
     depths: Annotated[
         tuple[str, ...],
-        what(flag="--depth", help="I/Os in flight, e.g. 1,4,16: each is a row.", default="profile's"),
+        what(flag="--depth", help="I/Os in flight: 1,4,16. [profile's]"),
     ] = ()
-    blocks: Annotated[
-        tuple[str, ...], what(flag="--block", help="Sizes of an I/O, e.g. 4K,64K,256K.", default="profile's")
-    ] = ()
-    numjobs: Annotated[
-        tuple[str, ...], what(flag="--jobs", help="fio's jobs at once, e.g. 1,4.", default="profile's")
-    ] = ()
+    blocks: Annotated[tuple[str, ...], what(flag="--block", help="Of an I/O: 4K,64K,256K. [profile's]")] = ()
+    numjobs: Annotated[tuple[str, ...], what(flag="--jobs", help="Of fio, at once: 1,4. [profile's]")] = ()
     repeats: Annotated[int, often(metavar="N", help="Measurements of a cell; --confidence: at least.")] = (
         REPEATS
     )
     confidence: Annotated[
         str | None,
-        often(metavar="PERCENT", help="Repeat until each median's 95 % interval is within, e.g., 5%."),
+        often(metavar="PERCENT", help="Repeat until 95 % intervals are within, e.g., 5%."),
     ] = None
     max_repeats: Annotated[
         int | None, often(help="With --confidence: at most.", default=str(DEFAULT_MAX_REPEATS))
@@ -225,12 +218,10 @@ class RunRequest(PathRequest, frozen=True, kw_only=True, forbid_unknown_fields=T
         tuple[str, ...],
         settings(
             metavar="NAME=VALUE",
-            help=f"Both ends must agree on it: {', '.join(KEYS[ISCSI])}.",
+            help="Both ends must agree on it: MaxBurstLength=64K.",
         ),
     ] = ()
-    nvme: Annotated[
-        tuple[str, ...], settings(metavar="NAME=VALUE", help=f"{', '.join(KEYS[NVME_TCP])}.")
-    ] = ()
+    nvme: Annotated[tuple[str, ...], settings(metavar="NAME=VALUE", help="The same: queue_size=64.")] = ()
     probes: Annotated[
         bool | None,
         run(

@@ -9,20 +9,23 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from importlib.resources import files
 from typing import Any
 
 import msgspec
 
-from harness.model import TRANSPORTS, Plan
+from harness.model import TRANSPORTS, LinkProfile, Plan
 from harness.model.escape import as_json, for_page
 from harness.model.lines import listed
 from harness.model.protections import protocol
+from harness.model.units import format_size
 from harness.report import charts, content, draw, paths
 from harness.report.charts import Chart, ChartKind
 from harness.report.conclusion import Conclusion, Loss
-from harness.report.content import ColumnFacts, LoadedResults, Origin, Words
+from harness.report.content import ColumnFacts, LoadedResults, Origin, Words, planned_s
 from harness.report.picture import NEEDS, drawn
+from harness.results.machine import MACHINE
 from harness.table import Metric
 from harness.table.notes import sign_of
 from harness.table.options import Table, TableCell
@@ -421,41 +424,99 @@ def _column(fact: ColumnFacts) -> str:
     session = next((record.session for record in records if record.session), {})
     agreed = next((record.agreed for record in records if record.agreed), {})
     parts = [
-        f"<h4>{name}</h4>{_value(known)}"
+        f"<h4>{name}</h4>{_facts(known)}"
         for name, known in (
-            ("Link", msgspec.to_builtins(fact.link)),
+            ("Link", _profile(fact.link) if fact.link else {}),
             *((protocol(name), words) for name, words in agreed.items()),
             (f"{TRANSPORTS.get(fact.column.column.transport or '', '')} session", session),
         )
         if known
     ]
-    name = f"{fact.origin.sign} {fact.origin}: {fact.name}"
-    return _details(name, *(parts or ["<p>Nothing is known of a link, session or protection.</p>"]))
+    network = not fact.column.column.is_local
+    none = (
+        "Nothing is known of its link, session or protection."
+        if network
+        else "The storage, without a network."
+    )
+    found = "".join(parts) or f"<p>{none}</p>"
+    name = for_page(f"{fact.origin.sign} {fact.origin}: {fact.name}")
+    return f"<details><summary>{name}</summary>{found}</details>"
+
+
+def _profile(link: LinkProfile) -> dict[str, Any]:
+    rate = (
+        "unshaped" if link.rate_bit_s is None else f"{link.rate_bit_s / 1e6:g} Mbit/s, {link.duplex} duplex"
+    )
+    return {
+        "name": f"{link.title} ({link.name})",
+        "kind": "emulated" if link.emulated else "real",
+        "rate": rate,
+        "delay each way": f"{link.path_delay_us:g} µs, jitter {link.jitter_us:g} µs",
+        "loss": f"{link.loss_percent:g} %",
+        "MTU": f"{link.mtu_bytes} bytes, {link.frame_overhead_bytes} more on the medium",
+        "description": link.description,
+        "source": link.source,
+    }
 
 
 def _run(run: str, plan: Plan | None, environment: Mapping[str, Any]) -> str:
-    """What a run planned, and what was found on its machines, by the names in its files."""
-    planned = "<p>The run's folder has no plan.</p>"
-    if plan is not None:
-        jobs = {
+    planned = _facts(_planned(plan)) if plan else "<p>The run's folder has no plan.</p>"
+    rest = {key: value for key, value in environment.items() if key not in ("hosts", MACHINE)}
+    known = f"<h4>Probes</h4>{_facts(rest)}" if rest else ""
+    if MACHINE in environment:
+        known = f"<h4>Machine that the lab runs on</h4>{_value(environment[MACHINE], 0)}{known}"
+    return (
+        f"<details><summary>{for_page(run)}</summary>{planned}{_hosts(run, environment.get('hosts'))}{known}"
+        "</details>"
+    )
+
+
+def _planned(plan: Plan) -> dict[str, Any]:
+    made_s = planned_s(plan)
+    made = f"{datetime.fromtimestamp(made_s, UTC):%Y-%m-%d %H:%M:%S} UTC" if made_s else ""
+    return {
+        "testbed": plan.setting.testbed.value,
+        "planned": made,
+        "profile": plan.profile,
+        "repeats": plan.repeats,
+        "run time of a cell": "the profile's" if plan.runtime_s is None else f"{plan.runtime_s:g} s",
+        "seed": plan.seed,
+        "storage": f"{plan.storage.backing.kind}, {format_size(max(0, plan.storage.backing.size_bytes))}",
+        "IPsec mode": plan.ipsec_mode.value,
+        "authentication": plan.ike_auth.value,
+        "harness": plan.harness_version,
+        "workloads": {
             job.name: " ".join(k if v is None else f"{k}={v}" for k, v in job.options) for job in plan.jobs
-        }
-        columns = ", ".join(map(plan.shown, plan.columns))
-        planned = _value(msgspec.to_builtins(plan) | {"columns": columns, "jobs": jobs})
-    return _details(run, planned, _value(environment))
+        },
+    }
 
 
-def _details(summary: str, *parts: str) -> str:
-    return f"<details><summary>{for_page(summary)}</summary>{''.join(parts)}</details>"
+def _hosts(run: str, hosts: object) -> str:
+    """A table of the facts on the hosts of a run, side by side."""
+    if not isinstance(hosts, Mapping) or not all(isinstance(host, Mapping) for host in hosts.values()):
+        return "" if hosts is None else _value(hosts, 0)
+    names = list(dict.fromkeys(fact for host in hosts.values() for fact in host))
+    lines = [[name, *(_plain(host.get(name, "")) for host in hosts.values())] for name in names]
+    return f"<h4>Hosts</h4>{_data(f'Hosts of {run}', ['fact', *hosts], lines, ' facts')}" if lines else ""
 
 
-def _value(value: object, depth: int = 0) -> str:
-    """Any value that JSON can hold, laid out; what lies too deep in it as JSON."""
+def _plain(value: object) -> str:
+    if isinstance(value, Mapping):
+        return "; ".join(f"{key}: {_plain(part)}" for key, part in value.items())
+    return value if isinstance(value, str) else as_json(value)
+
+
+def _facts(known: Mapping[str, Any], depth: int = 0) -> str:
+    items = "".join(f"<dt>{for_page(str(k))}</dt><dd>{_value(v, depth)}</dd>" for k, v in known.items())
+    return f'<dl class="facts">{items}</dl>'
+
+
+def _value(value: object, depth: int) -> str:
+    """Any value that JSON can hold, laid out."""
     if depth < _DEEPEST and isinstance(value, Mapping):
-        items = (f"<dt>{for_page(str(k))}</dt><dd>{_value(v, depth + 1)}</dd>" for k, v in value.items())
-        return f'<dl class="facts">{"".join(items)}</dl>'
+        return _facts(value, depth + 1)
     if depth < _DEEPEST and isinstance(value, list | tuple):
-        return "".join(f"<div>{_value(part, depth + 1)}</div>" for part in value)
+        return "".join(_value(part, depth + 1) for part in value)
     text = value if isinstance(value, str) else as_json(value)
     lines = [for_page(line) for line in text.splitlines()]
     return f"<pre>{chr(10).join(lines)}</pre>" if len(lines) > 1 else "".join(lines)

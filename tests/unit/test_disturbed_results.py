@@ -259,7 +259,7 @@ def test_the_page_marks_what_was_disturbed_and_says_what_it_was_measured_on(tmp_
     page = report.render(report.load([tmp_path]))
     assert page.count("4.00 !") >= 3, "in the matrix, the bar and its figures"
     assert "other programs took up to 63 % of the time (other programs used 71 % of the processors)" in page
-    assert "<dt>machine</dt>" in page and "Fast CPU &lt;5&gt;" in page and "bookworm" in page
+    assert "Machine that the lab runs on" in page and "Fast CPU &lt;5&gt;" in page and "bookworm" in page
     assert "other programs took" in page
 
 

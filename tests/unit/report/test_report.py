@@ -126,12 +126,12 @@ def test_the_page_has_every_section_and_needs_nothing_else(tmp_path: Path) -> No
         "What limits each cell",
     ):
         assert heading in said
-    for fact in ("Linux version 6.1.176", "qdisc netem", "1000000000", "fio-3.33", "psync"):
+    for fact in ("Linux version 6.1.176", "qdisc netem", "1000 Mbit/s", "fio: fio-3.33", "psync"):
         assert fact in said
     assert not re.search(r"""(src|href|url)\s*[=(]\s*["']?(?!#)[\w/.]""", text)
     assert text.count("<script") == 1
-    # 4 answers; matrices; 8 each of bars, percentiles, over time, waterfalls; 2 rooflines
-    assert page.count("table") == len(METRICS) + 4 * 8 + 2
+    # 4 answers; matrices; 8 each of bars, percentiles, over time, waterfalls; 2 rooflines; the hosts' table
+    assert page.count("table") == len(METRICS) + 4 * 8 + 2 + 1
     assert page.count("caption") == page.count("table")
     shown = [a for t, a in page.tags if t == "svg"]
     assert len(shown) == 4 + 4 * 8 + 2

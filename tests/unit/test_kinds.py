@@ -38,7 +38,7 @@ ALLOWED = {
     "storage/disks.py": {"nbd", "nbd0", "nbds_max"},
     "storage/programs/harddisk.py": {"nbd0"},
     "planning/plan.py": {"iscsi", "nvme", "nvme_tcp"},  # `--iscsi`, `--nvme`
-    "planning/request.py": {"iscsi", "nvme", "nvme_tcp"},  # the same; and a disk of profiles/disks/
+    "planning/request.py": {"nvme"},  # a disk of profiles/disks/
     "testbeds/lab/kernels/ciphers.py": {"macsec"},  # kernel modules that use ciphers
     "testbeds/lab/kernels/source.py": {
         "nvme_tcp_tls",

@@ -9,11 +9,12 @@ from collections.abc import Sequence
 
 import pytest
 
+from tests.machines.conftest import install
 from tests.machines.runs import ONE, TOGETHER, as_before, good, meanwhile, snapshot, wired
 from tests.machines.site import Site
 
 pytestmark = pytest.mark.short
-TRANSPORTS = ("iscsi", "nvme-tcp")
+TRANSPORTS = ("iscsi", "nvme-tcp", "nbd")
 PROTECTIONS = ("off", "aes128gcm16", "wireguard")
 
 OWN = "/sys/kernel/config/nvmet"
@@ -39,6 +40,7 @@ def each(option: str, values: Sequence[str]) -> list[str]:
 def test_each_transport_and_protection(installed: Site) -> None:
     nas, client = installed.machines["nas"], installed.machines["client"]
     words = (*each("--transport", TRANSPORTS), *each("--protect", PROTECTIONS))
+    install(installed, *TOGETHER, *words)  # what a target of NBD takes besides
     with meanwhile(nas, OWN_NVMET, NO_NVMET):
         before = snapshot(nas)
         assert any("192.0.2.99" in line for line in before["nvmet"]), before["nvmet"]

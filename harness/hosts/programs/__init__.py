@@ -7,6 +7,7 @@ folder ``programs`` of the room that sends it. Programs in C are compiled where 
 
 from __future__ import annotations
 
+import functools
 import importlib
 import re
 from pathlib import Path
@@ -31,6 +32,7 @@ exec({program!r})
 """
 
 
+@functools.cache
 def source(room: str, name: str) -> str:
     """The text of a program of a room's, with the modules of such folders that it imports."""
     text = path(room, f"{name}.py").read_text(encoding="utf-8")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from harness.analysis import disturbance, stats
 from harness.analysis.stats import Decision
@@ -102,7 +102,7 @@ class Schedule:
             if self._position % block == 0:
                 yield from self._again(range(self._position - block, self._position))
 
-    def _again(self, places: range) -> Iterator[tuple[int, Cell]]:
+    def _again(self, places: Sequence[int]) -> Iterator[tuple[int, Cell]]:
         """The disturbed cells of a block."""
         for attempt in range(self.plan.retries):
             for place in places:

@@ -99,6 +99,7 @@ def _add(name: str, place: str) -> None:
 
 COMMANDS = {
     "run": "run:run",
+    "sweep": "run:sweep",
     "probe": "probe:probe",
     "table": "results:table",
     "compare": "results:compare",
@@ -123,6 +124,8 @@ GROUPS = {
 """The same of those that are several commands."""
 
 EXAMPLES = {
+    "sweep": """harness sweep --over depth=1..64 --link wired
+harness sweep --over rtt=0.1ms..50ms --over depth=1,16 --workload rand-read-4k""",
     "run": """harness run --ipsec on --link wifi
 harness run --link wired --protect both --protect wireguard --repeats 6
 harness run --target ssh://root@nas --link local --link wired=eth0""",

@@ -192,6 +192,9 @@ def print_plan(made: Plan, to: Callable[[str], None] = say) -> None:
     block, rule = len(made.columns) * len(made.jobs), made.stop
     fewest = made.repeats if rule is None else max(made.repeats, FEWEST)
     counts = [fewest] if rule is None else [fewest, rule.max_repeats]
+    if made.sweep is not None:
+        to(f"points:    up to {block}, until the others are known within {100 * made.sweep.error:g} %")
+        return
     times = [duration.run_s(made, repeats) for repeats in counts]
     if rule is not None and rule.max_s is not None:
         # No cell begins after that time, and each cell is measured at least once.

@@ -19,7 +19,7 @@ from harness.cli.console import NARROW, carry_out, measuring, print_plan
 from harness.cli.progress import process_started_s
 from harness.cli.results import METRIC_HELP, ResultsPaths, write
 from harness.cli.streams import tell
-from harness.explain import published, twin
+from harness.explain import curves, published, twin
 from harness.explain.evidence import collect
 from harness.hosts.state import owner
 from harness.model import LINK_LOCAL
@@ -31,7 +31,8 @@ from harness.parse import references
 from harness.parse.files import shown_path
 from harness.parse.profiles import load_link
 from harness.report.conclusion import Conclusion, in_words
-from harness.results import rules
+from harness.results import rules, sweep
+from harness.results.measured import Measured
 from harness.results.store import RESULTS, RunFolder, open_runs
 from harness.table import Metric
 
@@ -77,10 +78,20 @@ def explain_command(
     if shape is explain.ExplainFormat.JSON:
         sys.stdout.write(explain.as_json(results.explained, results.corrections) + "\n")
     elif summary:
+        print_curves(results)
         print_answers(results.answers, results.corrections)
     else:
+        print_curves(results)
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
         sys.stdout.write(explain.text(results.explained, width, results.corrections) + "\n")
+
+
+def print_curves(results: Measured) -> None:
+    """What the curves of sweeps say; nothing of other runs."""
+    for plan in results.plans.values():
+        found = sweep.measured(plan, results.records) if plan.sweep else []
+        for sentence in curves.sentences(plan, found):
+            sys.stdout.write("\n".join(wrapped(sentence, NARROW, "  ")) + "\n")
 
 
 def print_answers(found: Sequence[Conclusion], corrections: Sequence[str] = ()) -> None:

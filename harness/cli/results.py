@@ -21,9 +21,10 @@ from harness.model.probing import NAMED
 from harness.model.units import parse_percent
 from harness.parse import references
 from harness.parse.files import shown_path
+from harness.results import sweep
 from harness.results.measured import Measured
 from harness.results.store import RESULTS, open_plans, open_probes, open_results, write_out
-from harness.table import Metric, Options, RatioTo, TableFormat, comparison, export, render
+from harness.table import Metric, Options, RatioTo, TableFormat, comparison, curves, export, render
 from harness.table.views import View, build_counters, build_scale
 from harness.table.views import build as build_view
 from harness.table.views import render as render_view
@@ -190,6 +191,12 @@ def print_view(
 
 
 def print_table(paths: list[Path], options: Options, format: TableFormat) -> None:
-    found = Results.read(paths).table_of(options)
+    """The matrix; of a sweep its curves, unless more is asked for."""
+    results = Results.read(paths)
+    sweeps = [plan for plan in results.plans.values() if plan.sweep]
+    if len(sweeps) == len(results.runs) == 1 and options == Options() and format is TableFormat.PLAIN:
+        sys.stdout.write(curves.render(sweep.measured(sweeps[0], results.records)) + "\n")
+        return
+    found = results.table_of(options)
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     sys.stdout.write(render(found, format, width).rstrip("\n") + "\n")

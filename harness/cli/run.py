@@ -10,7 +10,6 @@ from typing import Annotated
 import msgspec
 import typer
 
-from harness.analysis.schedule import Schedule
 from harness.cli import options
 from harness.cli.console import (
     PlanOption,
@@ -31,8 +30,11 @@ from harness.model.units import format_duration
 from harness.parse.files import shown_path
 from harness.planning import duration, plan
 from harness.planning.request import THE_RUN, RunRequest, load_request
+from harness.planning.sweep import SweepRequest
+from harness.planning.sweep import make_plan as planned_sweep
 from harness.results import planned
 from harness.results.store import RunFolder, write_out
+from harness.results.sweep import schedule
 from harness.testbeds import testbed
 
 DEFAULTS = RunRequest()
@@ -71,34 +73,57 @@ def run(
         folder, made = resumed(resume, request, probing=False)
         if not plan_only:
             print_plan(made, tell)
+    begin(made, folder, started_s, plan_only=plan_only, is_resumed=resume is not None)
+
+
+@options.taking(SweepRequest)
+def sweep(*, plan_only: PlanOption = False, **typed: object) -> None:
+    """Measure curves over depth, block, round trip and so on: as many points as each of them takes."""
+    started_s = process_started_s()
+    made = planned_sweep(SweepRequest(**options.given(typed)))
+    begin(
+        made,
+        RunFolder(Path(str(typed["results"] or DEFAULTS.results)) / made.run_id),
+        started_s,
+        plan_only=plan_only,
+    )
+
+
+def begin(
+    made: Plan, folder: RunFolder, started_s: float, *, plan_only: bool, is_resumed: bool = False
+) -> None:
+    """Carry a plan out and exit with its status, or only say what it would do."""
     testbed.require_rights(made)
     if plan_only:
         require_disk(made)
         print_plan(made)
-        if resume is not None:
+        if is_resumed:
             _print_left(made, folder)
         return
-    with measuring(made, folder, is_resumed=resume is not None) as state:
+    with measuring(made, folder, is_resumed=is_resumed) as state:
         status = _run(made, folder, state, started_s)
     raise typer.Exit(status)
 
 
 def _print_left(made: Plan, folder: RunFolder) -> None:
     """Say how much of a plan the run has not measured yet, or has to measure again."""
-    cells = Schedule(made, folder.load_records()).expected
-    about = "about " if made.stop else ""
+    cells = schedule(made, folder.load_records()).expected
     time = f", about {format_duration(round(duration.left_s(made, cells)))}" if cells else ""
-    say(f"left:      {about}{cells}{time}")
+    say(f"left:      {_about(made)}{cells}{time}")
+
+
+def _about(made: Plan) -> str:
+    return "about " if made.stop else "at first " if made.sweep else ""
 
 
 def _run(made: Plan, folder: RunFolder, state: Path, started_s: float) -> int:
-    schedule = Schedule(made, measured_again(folder.load_records))
-    cells = schedule.expected
-    if next(iter(schedule), None) is None:
+    todo = schedule(made, measured_again(folder.load_records))
+    cells = todo.expected
+    if next(iter(todo), None) is None:
         _print_table(folder)
         tell("nothing is left to measure")
         return 0
-    tell_start(made, folder, f"{'about ' if made.stop else ''}{cells} cells")
+    tell_start(made, folder, f"{_about(made)}{cells} cells")
     outcome = carry_out(made, folder, state, started_s, cells)
     _print_table(folder)
     page = _answer(folder)
@@ -126,7 +151,7 @@ def _answer(folder: RunFolder) -> str:
     What was measured counts, whatever goes wrong here.
     """
     from harness import report
-    from harness.cli.explained import print_answers
+    from harness.cli.explained import print_answers, print_curves
 
     file = folder.path / "report.html"
     try:
@@ -135,7 +160,10 @@ def _answer(folder: RunFolder) -> str:
     except HarnessError as error:
         return f"none ({error.message})"
     sys.stdout.write("\n")
-    print_answers(results.answers)
+    if results.plans[folder.load_plan().run_id].sweep:
+        print_curves(results)
+    else:
+        print_answers(results.answers)
     sys.stdout.flush()
     try:
         write_out(file, page.encode())

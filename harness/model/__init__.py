@@ -355,8 +355,8 @@ class LinkProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     With ``interface`` it is not a profile but a real link: the initiator's network interface of that name, as
     it is, to the target's address ``portal`` (None: the one in the interface's network).
 
-    ``family`` is written only where it is IPv6's, as ``ip``: without it a link is what it was before there
-    were two.
+    ``base`` is the link of which it is a point in a sweep, by its name; "" for all others. ``family`` is
+    written only where it is IPv6's, as ``ip``: without it a link is what it was before there were two.
     """
 
     name: str
@@ -377,6 +377,7 @@ class LinkProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     hops: Hops | None = None
     interface: str | None = None
     portal: str | None = None
+    base: str = ""
     family: Literal[6] | msgspec.UnsetType = msgspec.field(default=msgspec.UNSET, name="ip")
 
     @property
@@ -640,14 +641,26 @@ class StoppingRule(msgspec.Struct, frozen=True, kw_only=True):
     max_s: float | None = None
 
 
+class Sweep(msgspec.Struct, frozen=True, kw_only=True):
+    """A run that measures as many points of its grid as its curves take, not all of them.
+
+    ``over`` are the axes (``results.axes``). It ends when the points that are not measured are known within
+    ``error`` (0.05: 5 %, of 90 % of them), or after ``max_s``, by the clock that cells are measured with.
+    """
+
+    over: tuple[str, ...]
+    error: float = 0.05
+    max_s: float | None = None
+
+
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """All that a run needs, resolved: nothing is looked up again inside the testbed.
 
     Each cell is measured ``repeats`` times; with ``stop`` that is the least, and it is repeated until the
-    rule is met. A disturbed cell is measured again up to ``retries`` times. ``runtime_s`` overrides how long
-    each of the ``jobs`` of the ``profile`` measures. ``seed`` is that of the order of cells and of fio's
-    random numbers. ``machines`` are real ones, or the lab's hosts with a kernel each. ``links``,
-    ``proposals`` and disks have the fields of their files.
+    rule is met; with ``sweep`` some of the cells are. A disturbed cell is measured again up to
+    ``retries`` times. ``runtime_s`` overrides how long each of the ``jobs`` of the ``profile`` measures.
+    ``seed`` is that of the order of cells and of fio's random numbers. ``machines`` are real ones, or the
+    lab's hosts with a kernel each. ``links``, ``proposals`` and disks have the fields of their files.
 
     ``probes``: round trips, processors and interfaces are measured during each cell, and TCP once per column.
     With ``probing`` the run makes these probes, each on every column, and measures no workload.
@@ -678,6 +691,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
     runtime_s: float | None = None
     stop: StoppingRule | None = None
+    sweep: Sweep | None = None
     retries: int = 2
     created_unix_s: float = 0.0
     harness_version: str = ""

@@ -173,7 +173,7 @@ def load_link(spec: str, folders: Sequence[Path] | None = None) -> LinkProfile:
     path = Path(base) if base.endswith(".toml") else find("link", base, folders, known=(LINK_LOCAL,))
     file = TomlFile("link", path, read_text(path, "link"))
     # Profiles are those of emulated links: real interfaces are named on the command line.
-    profile = file.load_named(LinkProfile, interface=None, portal=None)
+    profile = file.load_named(LinkProfile, interface=None, portal=None, base="")
     check_link(profile, file.refuse)
     profile = modify(profile, spec, modifiers, lambda name: load_link(name, folders))
 

@@ -31,9 +31,10 @@ from harness.model import (
 from harness.model.errors import UsageError
 from harness.model.escape import printable
 from harness.model.protections import PROTECTIONS
-from harness.model.units import LARGEST, check_name, format_size, shown
+from harness.model.units import LARGEST, check_name, format_size, shown, unknown_name
 from harness.parse import disks, jobfile, parameters, profiles
 from harness.parse.hosts import LOCAL, parse_address
+from harness.results.axes import AXES
 
 MIB = 1 << 20
 SMALLEST_BACKING_BYTES = 16 * MIB
@@ -95,6 +96,17 @@ def _columns(plan: Plan) -> None:
             hint="use fewer links, proposals or initiators, or measure them in several runs, which "
             "`harness table` shows together",
         )
+
+
+def _sweep(plan: Plan) -> None:
+    if plan.sweep is None:
+        return
+    for axis in plan.sweep.over:
+        if axis not in AXES:
+            raise unknown_name("axis", axis, AXES)
+    _same(plan.repeats, 1)
+    _same(plan.stop, None)
+    _same(0 < plan.sweep.error < 1, True)
 
 
 def _parameters(plan: Plan, transport: str) -> None:
@@ -346,6 +358,7 @@ RULES: tuple[tuple[str, Callable[[Plan], object]], ...] = (
     ("columns and machines, initiators", _initiators),
     ("workloads and probing", _workloads),
     ("shared_lun", _shared_lun),
+    ("sweep", _sweep),
     ("iscsi", lambda plan: _parameters(plan, ISCSI)),
     ("nvme", lambda plan: _parameters(plan, NVME_TCP)),
 )

@@ -17,7 +17,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from harness.analysis import disturbance
-from harness.analysis.schedule import Schedule
 from harness.hosts import LOADED, PRIVATE, Host, NamespaceHost, runner, signals
 from harness.hosts.footprint import module_name
 from harness.hosts.journal import Journal
@@ -32,6 +31,7 @@ from harness.parse.hosts import parse_address
 from harness.results import planned
 from harness.results.events import Emit, Ended, Failed, Phase, writer
 from harness.results.store import RunFolder
+from harness.results.sweep import schedule
 from harness.runs import fio_startup, modules
 from harness.runs.cells import CellComposer
 from harness.runs.columns import Hosts
@@ -187,7 +187,7 @@ def execute(folder: RunFolder, journal: Journal, emit: Emit) -> None:
     plan = folder.load_plan()
     # What cannot be read is measured again; the command that began this run has named it.
     with unread.noted():
-        schedule = Schedule(plan, folder.load_records())
+        todo = schedule(plan, folder.load_records())
         probed = {record.key for record in folder.load_probes() if disturbance.is_final(record, plan)}
     if not plan.traits.has_machines:
         speaks_pppoe = any(link.hops and link.hops.kind is HopKind.PPPOE for link in plan.links.values())
@@ -205,7 +205,7 @@ def execute(folder: RunFolder, journal: Journal, emit: Emit) -> None:
             composer = CellComposer(plan, folder, emit, hosts=taking_part, journal=journal, private=PRIVATE)
             composer.refuse_storage()
             composer.unavailable = prepare(plan, taking_part)
-            composer.execute(schedule)
+            composer.execute(todo)
 
 
 def run(run_folder: str, journal_path: str) -> int:

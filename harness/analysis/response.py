@@ -1,0 +1,307 @@
+"""A response surface: throughput over depth, block, round trip and so on, from a part of a grid's points.
+
+Two parts are fitted, both to the logarithm. First the two asymptotes of a closed queueing network (Lazowska
+and others, Quantitative System Performance, 1984, chapter 5): with ``N`` I/Os in flight no more than
+``N / latency`` come through, and no more than ``1 / occupancy`` of the busiest part; between them a smooth
+bend. Then what is left of each point, as a Gaussian process over the logarithms of the axes (Rasmussen and
+Williams, Gaussian Processes for Machine Learning, 2006, chapter 2). It also says how sure a point is that was
+not measured, by its distance from the others and by what they tell of the asymptotes.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+Point = Mapping[str, float]
+"""Where a point is, by the names of its axes: ``depth`` (I/Os in flight of a job), ``jobs``, ``block``
+(bytes), ``rtt`` (seconds), ``rate`` (bit/s). Others count for what is left alone."""
+
+TYPICAL_BLOCK_BYTES, TYPICAL_RATE_BIT_S = 16384.0, 1e9
+FEWEST = 5
+"""Points below which asymptotes are not looked for: each point is as good as its neighbours."""
+
+COVERED = 1.645
+"""Standard deviations to either side that have 90 % of a normal distribution."""
+
+LARGEST_RESIDUAL = 0.5
+"""Beyond it a point pulls the asymptotes no further: it is a step that they do not know."""
+
+LENGTHS = (1.5, 3.0, 6.0)
+"""Over how many doublings of an axis what is left stays alike."""
+
+DEVIATIONS = (0.03, 0.1, 0.3)
+NOISES = (0.01, 0.03, 0.08)
+
+STEP = 1e-3
+UNSURE = 0.5
+"""Standard deviation of each weight's logarithm before anything is known of it."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Throughput at a point, in bytes/s, with the interval that has 90 % of what would be measured."""
+
+    value: float
+    low: float
+    high: float
+
+    @property
+    def error(self) -> float:
+        """How far the interval reaches, as a part of the value."""
+        return max(self.high / self.value - 1, 1 - self.low / self.value)
+
+
+@dataclass(frozen=True)
+class Asymptotes:
+    """The two bounds of a closed network as functions of a point. ``weights`` are logarithms, by their names.
+
+    ``latency`` and ``latency_block`` (for a typical block) are the time of one I/O alone, with ``trips`` of
+    round trips. ``occupancy`` and ``occupancy_block`` are what it takes of the busiest part, ``wire`` on
+    the link. ``bend`` is how sharp the knee is, ``most`` how many I/Os the initiator lets out at all.
+    """
+
+    weights: Mapping[str, float]
+
+    def latency_s(self, at: Point) -> float:
+        """The time that one I/O takes alone."""
+        return self._sum(("latency", 1.0), ("latency_block", _blocks(at)), ("trips", at.get("rtt")))
+
+    def occupancy_s(self, at: Point) -> float:
+        """How long the busiest part is busy for one I/O."""
+        wire = TYPICAL_RATE_BIT_S / at["rate"] * (_blocks(at) or 1.0) if "rate" in at else None
+        return self._sum(("occupancy", 1.0), ("occupancy_block", _blocks(at)), ("wire", wire))
+
+    def _sum(self, *parts: tuple[str, float | None]) -> float:
+        return sum(
+            math.exp(self.weights[name]) * x for name, x in parts if x is not None and name in self.weights
+        )
+
+    def in_flight(self, at: Point) -> float:
+        """How many I/Os are on their way: as many as asked for, or as the initiator lets out."""
+        asked = _asked(at)
+        return min(asked, math.exp(self.weights["most"])) if "most" in self.weights else asked
+
+    def log_rate(self, at: Point) -> float:
+        """The logarithm of the throughput, in bytes/s."""
+        waiting, busy = self.latency_s(at) / self.in_flight(at), self.occupancy_s(at)
+        sharpness = 1 + math.exp(self.weights["bend"])
+        most = max(waiting, busy)
+        bent = ((waiting / most) ** sharpness + (busy / most) ** sharpness) ** (1 / sharpness)
+        return math.log(at.get("block", TYPICAL_BLOCK_BYTES) / (most * bent))
+
+    def is_latency(self, at: Point) -> bool:
+        """Whether latency, and not what is busy, bounds a point."""
+        return self.latency_s(at) / self.in_flight(at) > self.occupancy_s(at)
+
+
+def _blocks(at: Point) -> float | None:
+    return at["block"] / TYPICAL_BLOCK_BYTES if "block" in at else None
+
+
+@dataclass(frozen=True)
+class Response:
+    """A fitted surface. ``known`` is whether the asymptotes had enough points to be looked for."""
+
+    asymptotes: Asymptotes | None
+    rest: GaussianProcess
+    axes: tuple[str, ...]
+
+    def at(self, point: Point) -> Estimate:
+        """What would be measured at a point."""
+        mean, variance = self.rest.at(_features(point, self.axes, self.asymptotes))
+        middle = mean + (self.asymptotes.log_rate(point) if self.asymptotes is not None else 0.0)
+        reach = COVERED * math.sqrt(variance)
+        return Estimate(*(math.exp(middle + each) for each in (0.0, -reach, reach)))
+
+
+def fit(points: Sequence[Point], rates_bytes_s: Sequence[float], axes: Sequence[str]) -> Response:
+    """The surface through measured points, with ``axes`` that differ between them. ValueError without any."""
+    if not points:
+        raise ValueError("a surface takes a point")
+    logs = [math.log(max(rate, 1e-9)) for rate in rates_bytes_s]
+    asymptotes = _asymptotes(points, logs, axes) if len(points) >= FEWEST else None
+    rest = [y - asymptotes.log_rate(p) for p, y in zip(points, logs, strict=True)] if asymptotes else logs
+    places = [_features(point, axes, asymptotes) for point in points]
+    candidates = (
+        GaussianProcess.through(places, rest, length=length, deviation=deviation, noise=noise)
+        for length, deviation, noise in itertools.product(
+            LENGTHS, DEVIATIONS if asymptotes else (1.0, 3.0), NOISES
+        )
+    )
+    return Response(asymptotes, max(candidates, key=lambda each: each.likelihood), tuple(axes))
+
+
+@dataclass(frozen=True)
+class Features:
+    """Where a point is in doublings along each axis, and how much each weight of the asymptotes moves it."""
+
+    doublings: tuple[float, ...]
+    pulls: tuple[float, ...]
+
+
+def _features(point: Point, axes: Sequence[str], asymptotes: Asymptotes | None) -> Features:
+    # Losses begin at none, which has no logarithm.
+    doublings = tuple(math.log2(point[axis] + (1e-4 if axis == "loss" else 0.0)) for axis in axes)
+    if asymptotes is None:
+        return Features(doublings, ())
+    here = asymptotes.log_rate(point)
+    return Features(
+        doublings,
+        tuple(
+            (Asymptotes({**asymptotes.weights, name: weight + STEP}).log_rate(point) - here) / STEP
+            for name, weight in asymptotes.weights.items()
+        ),
+    )
+
+
+def _asymptotes(points: Sequence[Point], logs: Sequence[float], axes: Sequence[str]) -> Asymptotes:
+    """Those with the least squares of what is left."""
+    each_s = [
+        point.get("block", TYPICAL_BLOCK_BYTES) / math.exp(y) for point, y in zip(points, logs, strict=True)
+    ]
+    alone_s, per_block_s = _line(points, [t * _asked(p) for p, t in zip(points, each_s, strict=True)], min)
+    busy_s, busy_block_s = _line(points, each_s, max)
+    start = {"latency": math.log(alone_s), "occupancy": math.log(busy_s), "bend": 1.0}
+    if "block" in axes:
+        start |= {"latency_block": math.log(per_block_s), "occupancy_block": math.log(busy_block_s)}
+    if "depth" in axes or "jobs" in axes:
+        start["most"] = math.log(max(map(_asked, points)))
+    if "rtt" in axes:
+        start["trips"] = 0.0
+    if "rate" in axes:
+        start["wire"] = math.log(8 * TYPICAL_BLOCK_BYTES / TYPICAL_RATE_BIT_S)
+    names = tuple(start)
+
+    def badness(values: Sequence[float]) -> float:
+        made = Asymptotes(dict(zip(names, values, strict=True)))
+        # Weights that the points say nothing of stay where they are.
+        drift = sum((v - start[n]) ** 2 for n, v in zip(names, values, strict=True))
+        if any(abs(v - start[n]) > 25 for n, v in zip(names, values, strict=True)):
+            return math.inf
+        squares = ((made.log_rate(p) - y) ** 2 for p, y in zip(points, logs, strict=True))
+        return sum(min(each, LARGEST_RESIDUAL**2) for each in squares) + 1e-4 * drift
+
+    values = [start[name] for name in names]
+    for _ in range(3):
+        values = minimised(badness, values)
+    return Asymptotes(dict(zip(names, values, strict=True)))
+
+
+def _asked(at: Point) -> float:
+    return at.get("depth", 1.0) * at.get("jobs", 1.0)
+
+
+def _line(
+    points: Sequence[Point], times_s: Sequence[float], extreme: Callable[[Iterable[float]], float]
+) -> tuple[float, float]:
+    """What an I/O takes at first sight, fixed and for a typical block, by the points with the fewest or the
+    most I/Os in flight."""
+    there = extreme(map(_asked, points))
+    near = sorted((_blocks(p) or 0.0, t) for p, t in zip(points, times_s, strict=True) if _asked(p) == there)
+    (few, short_s), (many, long_s) = near[0], near[-1]
+    slope_s = (long_s - short_s) / (many - few) if many > few else 0.0
+    return max(short_s - slope_s * few, short_s / 10), max(slope_s, short_s / 100)
+
+
+def minimised(
+    of: Callable[[Sequence[float]], float], start: Sequence[float], steps: int = 400
+) -> list[float]:
+    """A minimum near ``start``: the simplex of Nelder and Mead (The Computer Journal 7, 1965)."""
+    corners = [list(start)] + [
+        [v + (0.7 if i == j else 0.0) for j, v in enumerate(start)] for i in range(len(start))
+    ]
+    simplex = sorted((of(corner), corner) for corner in corners)
+    for _ in range(steps):
+        (best, _), (second, _), (worst, last) = simplex[0], simplex[-2], simplex[-1]
+        if worst - best < 1e-9:
+            break
+        centre = [sum(axis) / (len(simplex) - 1) for axis in zip(*(c for _, c in simplex[:-1]), strict=True)]
+
+        def towards(
+            factor: float, centre: list[float] = centre, last: list[float] = last
+        ) -> tuple[float, list[float]]:
+            moved = [c + factor * (c - v) for c, v in zip(centre, last, strict=True)]
+            return of(moved), moved
+
+        tried = towards(1.0)
+        if tried[0] < best:
+            tried = min(tried, towards(2.0))
+        elif tried[0] >= second:
+            tried = min(towards(0.5), towards(-0.5))
+        if tried[0] < worst:
+            simplex[-1] = tried
+        else:
+            shrunk = [[(a + b) / 2 for a, b in zip(c, simplex[0][1], strict=True)] for _, c in simplex[1:]]
+            simplex = [simplex[0], *((of(corner), corner) for corner in shrunk)]
+        simplex.sort()
+    return simplex[0][1]
+
+
+@dataclass(frozen=True)
+class GaussianProcess:
+    """A Gaussian process with Matérn's kernel of 3/2, whose mean is that of its points, fitted to them."""
+
+    places: Sequence[Features]
+    length: float
+    deviation: float
+    noise: float
+    factor: list[list[float]] = field(repr=False)
+    """Cholesky's, of the covariance of the points."""
+    whitened: list[float] = field(repr=False)
+    mean: float
+    likelihood: float
+
+    @classmethod
+    def through(
+        cls,
+        places: Sequence[Features],
+        values: Sequence[float],
+        *,
+        length: float,
+        deviation: float,
+        noise: float,
+    ) -> GaussianProcess:
+        """The process through values at places, and how likely they are by it."""
+        mean = sum(values) / len(values)
+        factor: list[list[float]] = []
+        for i, place in enumerate(places):
+            row: list[float] = []
+            for j in range(i):
+                covered = sum(map(float.__mul__, row, factor[j]))
+                row.append((_matern(place, places[j], length, deviation) - covered) / factor[j][j])
+            left = _matern(place, place, length, deviation) + noise**2 - sum(x * x for x in row)
+            factor.append([*row, math.sqrt(max(left, 1e-12))])
+        whitened = _solved(factor, [value - mean for value in values])
+        likelihood = -sum(x * x for x in whitened) / 2 - sum(math.log(row[-1]) for row in factor)
+        return cls(places, length, deviation, noise, factor, whitened, mean, likelihood)
+
+    def at(self, place: Features) -> tuple[float, float]:
+        """Mean and variance of what would be measured at a place."""
+        near = _solved(
+            self.factor, [_matern(place, each, self.length, self.deviation) for each in self.places]
+        )
+        left = _matern(place, place, self.length, self.deviation) + self.noise**2 - sum(x * x for x in near)
+        return self.mean + sum(map(float.__mul__, near, self.whitened)), max(left, self.noise**2)
+
+
+def _matern(a: Features, b: Features, length: float, deviation: float) -> float:
+    """How alike two points are: by their distance, and by what they share of weights that are not sure."""
+    distance = math.sqrt(3) * math.dist(a.doublings, b.doublings) / length
+    shared = sum(map(float.__mul__, a.pulls, b.pulls))
+    return deviation**2 * (1 + distance) * math.exp(-distance) + UNSURE**2 * shared
+
+
+def _solved(factor: Sequence[Sequence[float]], values: Sequence[float]) -> list[float]:
+    """``factor`` is lower triangular."""
+    found: list[float] = []
+    for row, value in zip(factor, values, strict=True):
+        found.append((value - sum(map(float.__mul__, found, row[:-1]))) / row[-1])
+    return found
+
+
+def grid(axes: Mapping[str, Sequence[float]]) -> Iterator[dict[str, float]]:
+    """All points of a grid."""
+    return (dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values()))

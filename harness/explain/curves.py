@@ -1,0 +1,123 @@
+"""What the curves of a sweep say, in sentences: from where more of something helps no more, and what a
+protection costs where."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+
+from harness.analysis import bounds
+from harness.analysis.response import Estimate
+from harness.analysis.schedule import Place
+from harness.model import Plan
+from harness.results.axes import AXES
+from harness.results.sweep import MeasuredCurve
+
+NEARLY = 0.95
+"""Of the most: what is left is less than two runs differ by."""
+
+FULL = 0.97
+"""Of a link's goodput: it is full."""
+
+LESS_IS_BETTER = frozenset({"rtt", "loss"})
+
+
+def sentences(plan: Plan, curves: Sequence[MeasuredCurve]) -> Iterator[str]:
+    """What each curve says, then what each protection costs."""
+    for curve in curves:
+        for axis in curve.axes:
+            yield from _along(plan, curve, axis)
+    bare = {(each.curve.column, each.curve.workload, each.curve.fixed): each for each in curves}
+    for curve in curves:
+        key = (curve.curve.column.bare, curve.curve.workload, curve.curve.fixed)
+        if curve.curve.column.protection and key in bare:
+            yield _cost(bare[key], curve)
+
+
+def _along(plan: Plan, curve: MeasuredCurve, axis: str) -> Iterator[str]:
+    """Where the curve bends along an axis, at the ends of the others."""
+    others = [name for name in curve.axes if name != axis]
+    ends = []
+    for name in others:
+        values = sorted({point[name] for point in curve.grid.values()})
+        ends.append((values[0], values[-1]))
+    for fixed in itertools.product(*ends):
+        there = dict(zip(others, fixed, strict=True))
+        line = sorted(
+            (point[axis], place)
+            for place, point in curve.grid.items()
+            if all(point[name] == value for name, value in there.items())
+        )
+        if len(line) > 1:
+            yield _bend(plan, curve, axis, there, line)
+
+
+def _bend(
+    plan: Plan,
+    curve: MeasuredCurve,
+    axis: str,
+    there: Mapping[str, float],
+    line: Sequence[tuple[float, Place]],
+) -> str:
+    found = [(value, curve.at(place)) for value, place in line]
+    best = max((each for _, each in found), key=lambda each: each.value)
+    where = "".join(f", {name} {AXES[name].shown(value)}" for name, value in there.items())
+    begin = f"{curve.curve.name}{where}: "
+    shown = AXES[axis].shown
+    if axis in LESS_IS_BETTER:
+        half = [(value, each) for value, each in found if each.value <= best.value / 2]
+        if not half:
+            return f"{begin}up to {axis} {shown(line[-1][0])} more than half of {_rate(best)} is left."
+        return f"{begin}half of {_rate(best)} is lost from {axis} {shown(half[0][0])} on."
+    first = next(value for value, each in found if each.value >= NEARLY * best.value)
+    low = next((value for value, each in found if each.high >= NEARLY * best.value), first)
+    high = next((value for value, each in found if each.low >= NEARLY * best.value), line[-1][0])
+    goodput = bounds.goodput_bytes_per_s(plan.links[line[0][1][0].link])
+    full = (
+        f", the link is full ({best.value / 1e6:.4g} of {goodput / 1e6:.4g} MB/s)"
+        if goodput and not curve.curve.column.protection and best.value >= FULL * goodput
+        else f" {_percent(NEARLY)} of the most is reached ({_rate(best)})"
+    )
+    if first == line[-1][0]:
+        return f"{begin}more helps up to {axis} {shown(first)}, the end of the range ({_rate(best)})."
+    span = f" ({shown(low)} to {shown(high)})" if low != high else ""
+    return f"{begin}from {axis} {shown(first)}{span} on{full}."
+
+
+def _cost(bare: MeasuredCurve, protected: MeasuredCurve) -> str:
+    """Where a protection costs most, and least."""
+    by_point = {tuple(point.items()): place for place, point in bare.grid.items()}
+    losses = []
+    for place, point in protected.grid.items():
+        if (other := by_point.get(tuple(point.items()))) is not None:
+            with_it, without = protected.at(place), bare.at(other)
+            lost = (
+                1 - with_it.value / without.value,
+                1 - with_it.high / without.low,
+                1 - with_it.low / without.high,
+            )
+            losses.append((*lost, point))
+    most, least = max(losses, key=lambda each: each[0]), min(losses, key=lambda each: each[0])
+    title = protected.curve.column.title
+    return (
+        f"{title} costs {bare.curve.name} most at {_named(most[3])} ({_loss(most)}) and least at "
+        f"{_named(least[3])} ({_loss(least)})."
+    )
+
+
+def _named(point: Mapping[str, float]) -> str:
+    return " and ".join(f"{name} {AXES[name].shown(value)}" for name, value in point.items())
+
+
+def _loss(loss: tuple[float, float, float, object]) -> str:
+    if loss[1] <= 0:
+        return f"nothing that shows: at most {_percent(max(loss[2], 0))}"
+    return f"{_percent(loss[0])}, {_percent(loss[1])} to {_percent(loss[2])}"
+
+
+def _percent(part: float) -> str:
+    return f"{100 * part:.0f} %"
+
+
+def _rate(of: Estimate) -> str:
+    return f"{of.value / 1e6:.4g} MB/s"

@@ -1,0 +1,140 @@
+"""From ``harness sweep --over depth=1..64`` to a plan with a grid, of which a run measures a part."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+from typing import Annotated
+
+import msgspec
+
+from harness.model import LINK_LOCAL, Plan, Sweep
+from harness.model.errors import UsageError
+from harness.model.units import (
+    format_percent,
+    parse_duration_s,
+    parse_percent,
+    parse_rate_bit_s,
+    parse_size,
+    shown,
+    unknown_name,
+)
+from harness.parse.profiles import load_link
+from harness.planning import plan
+from harness.planning.request import RunRequest, often, what
+from harness.results import rules
+from harness.results.axes import AXES
+
+OF_WORKLOADS = {"depth": "depths", "block": "blocks", "jobs": "numjobs"}
+"""The fields of a request for axes of workloads; the others are links' modifiers (``parse.modifiers``)."""
+
+RATIOS = {"depth": math.sqrt(2), "jobs": math.sqrt(2)}
+"""From each point of a range to the next; 2 on the other axes."""
+
+
+class SweepRequest(RunRequest, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What ``harness sweep`` is asked for."""
+
+    over: Annotated[
+        tuple[str, ...],
+        what(metavar="AXIS=VALUES", help=f"depth=1..64, rtt=0.1ms..50ms, block=4K,64K; {', '.join(AXES)}."),
+    ] = ()
+    error: Annotated[
+        str, often(metavar="PERCENT", help="Points are measured until the others are known so well.")
+    ] = "5%"
+    repeats: Annotated[int, often(metavar="N", help="Measurements of a point.")] = 1
+
+
+def make_plan(request: SweepRequest) -> Plan:
+    """Check and resolve a request. UsageError for the first thing that is wrong."""
+    axes = dict(map(_axis, request.over))
+    if len(axes) < len(request.over) or not axes:
+        raise UsageError(
+            f"expected each axis once after --over, found {' '.join(request.over) or 'none'}",
+            hint="try --over depth=1..64 --over block=4K..1M",
+        )
+    for option, is_given in (("--confidence", request.confidence), ("--repeats", request.repeats != 1)):
+        if is_given:
+            raise UsageError(
+                f"{option} is for harness run, found it with a sweep",
+                hint="a sweep measures each point once, and --error says how well all others are to be known",
+            )
+    specs = [spec for spec in request.links or ("wired",) if spec != LINK_LOCAL]
+    of_links = [
+        [f"{name}={text}" for text in texts] for name, texts in axes.items() if name not in OF_WORKLOADS
+    ]
+    points = {
+        spec: [":".join((spec, *changes)) for changes in itertools.product(*of_links)] for spec in specs
+    }
+    local = [LINK_LOCAL] if LINK_LOCAL in request.links else []
+    changes = {field: (",".join(axes[name]),) for name, field in OF_WORKLOADS.items() if name in axes}
+    made = plan.make_plan(
+        msgspec.structs.replace(
+            request, links=(*local, *itertools.chain.from_iterable(points.values())), max_time=None, **changes
+        )
+    )
+    bases = {load_link(each).name: load_link(spec).name for spec, found in points.items() for each in found}
+    max_s = None if request.max_time is None else parse_duration_s(request.max_time, what="--max-time")
+    made = msgspec.structs.replace(
+        made,
+        links={
+            name: msgspec.structs.replace(link, base=_base(link.name, bases)) if of_links else link
+            for name, link in made.links.items()
+        },
+        sweep=Sweep(over=tuple(axes), error=parse_percent(request.error, what="--error"), max_s=max_s),
+    )
+    rules.check(made)
+    return made
+
+
+def _base(name: str, bases: dict[str, str]) -> str:
+    """Links get endings that say their version of IP, or how they are secured."""
+    point = max((each for each in bases if name.startswith(each)), key=len, default=name)
+    return bases.get(point, name) + name[len(point) :]
+
+
+def _axis(text: str) -> tuple[str, list[str]]:
+    """The axis of ``depth=1..64``, and its values as they are typed."""
+    name, _, values = text.partition("=")
+    if name not in AXES:
+        raise unknown_name("axis", name, AXES)
+    first, dots, last = values.partition("..")
+    if not dots:
+        return name, list(dict.fromkeys(word.strip() for word in values.split(",")))
+    low, high = (_number(name, word) for word in (first, last))
+    if not 0 < low < high:
+        raise UsageError(
+            f"--over {shown(text)}: expected a range from less to more",
+            hint=f"try --over {name}={last}..{first}",
+        )
+    return name, _between(name, low, high)
+
+
+def _number(name: str, text: str) -> float:
+    parse: dict[str, Callable[..., float]] = {
+        "block": parse_size,
+        "window": parse_size,
+        "rtt": parse_duration_s,
+        "rate": parse_rate_bit_s,
+        "loss": parse_percent,
+    }
+    if name in parse:
+        return parse[name](text, what=f"--over {name}")
+    if not (text.isascii() and text.isdecimal()):
+        raise UsageError(
+            f"--over {name}: expected a whole number, found {shown(text)}", hint=f"try {name}=1..64"
+        )
+    return int(text)
+
+
+def _between(name: str, low: float, high: float) -> list[str]:
+    """The values from the one to the other, each typed as ``harness run`` takes it."""
+    steps = max(1, math.ceil(math.log(high / low, RATIOS.get(name, 2)) - 1e-9))
+    values = [low * (high / low) ** (step / steps) for step in range(steps + 1)]
+    if name in ("rtt", "loss"):
+        values = [float(f"{value:.2g}") for value in values]
+        written = [f"{value * 1e6:.0f}us" if name == "rtt" else format_percent(value) for value in values]
+    else:
+        written = [str(round(value)) for value in values]
+    return list(dict.fromkeys(written))

@@ -1,0 +1,190 @@
+"""Which point of a sweep is measured next: where its curve is least sure, until it is sure enough.
+
+First the ends and the middle of each axis. Then, in blocks of a few points of each curve in a random order,
+those that ``analysis.response`` knows least of; until it knows all others within the error that was asked
+for, and has foretold two blocks of points within it before they were measured.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from harness.analysis import disturbance, response
+from harness.analysis.response import Estimate
+from harness.analysis.schedule import Place, Schedule, throughput_bytes_s
+from harness.model import Cell, Plan, Record
+from harness.results.axes import Curve, curve_of, workloads
+
+AT_ONCE = 3
+"""Points of a curve in a block: to fit one takes a tenth of a second or more."""
+
+RIGHT_BLOCKS = 2
+"""How many blocks have to be foretold, one after the other."""
+
+IN_VAIN = 2
+"""How often a point that fails is tried."""
+
+
+@dataclass
+class Surface:
+    """A curve as far as it is known: its grid, what was measured, and the blocks that were foretold."""
+
+    grid: dict[Place, dict[str, float]]
+    foretold: dict[Place, Estimate] = field(default_factory=dict)
+    right_blocks: int = 0
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """Those along which its points differ."""
+        points = list(self.grid.values())
+        return tuple(name for name in points[0] if len({point[name] for point in points}) > 1)
+
+    def first(self) -> list[Place]:
+        """The ends and the middle of each axis."""
+        kept = {}
+        for axis in self.axes:
+            values = sorted({point[axis] for point in self.grid.values()})
+            kept[axis] = {values[0], values[len(values) // 2], values[-1]}
+        return [
+            place
+            for place, point in self.grid.items()
+            if all(point[axis] in values for axis, values in kept.items())
+        ]
+
+    def estimates(self, measured: Mapping[Place, float]) -> dict[Place, Estimate]:
+        """Of each point that was not measured. ``measured`` are throughputs in bytes/s."""
+        known = [place for place in self.grid if place in measured]
+        if not known:
+            return {}
+        fitted = response.fit(
+            [self.grid[each] for each in known], [measured[each] for each in known], self.axes
+        )
+        return {place: fitted.at(point) for place, point in self.grid.items() if place not in measured}
+
+
+def surfaces(plan: Plan) -> dict[Curve, Surface]:
+    """The curves of a sweep with their grids, by the plan alone."""
+    found: dict[Curve, Surface] = {}
+    known = workloads(plan.jobs)
+    for column in plan.columns:
+        for name, workload in known.items():
+            if (of := curve_of(plan, column, workload)) is not None:
+                found.setdefault(of[0], Surface({})).grid[column, name] = of[1]
+    return found
+
+
+class SweepSchedule(Schedule):
+    """The cells of a sweep, each once: those that its curves take. Cells on no curve are measured first.
+
+    A resumed sweep takes the way that it took, by its records, and goes on at its end.
+    """
+
+    def __init__(self, plan: Plan, records: Iterable[Record] = ()) -> None:
+        super().__init__(plan, records)
+        self._surfaces = surfaces(plan)
+        self._orders = {(cell.column, cell.workload): place for place, cell in enumerate(self._order)}
+        self._reached: set[Place] = set()
+        """The places of all blocks so far: what else was measured is not looked at yet."""
+        self._ahead = len(self._next_block())
+
+    def __iter__(self) -> Iterator[tuple[int, Cell]]:
+        block = 0
+        while places := self._next_block():
+            self._reached.update(places)
+            # Not for secrecy: a stored seed must give the same order again.
+            random.Random(f"{self.plan.seed}/{block}").shuffle(places)  # noqa: S311
+            block += 1
+            orders = [self._orders[place] for place in places if Cell(*place, 1) not in self._done]
+            for passed, order in enumerate(orders):
+                self._ahead = len(orders) - passed
+                yield order, self._order[order]
+            yield from self._again(orders)
+
+    @property
+    def expected(self) -> int:
+        """How many cells remain at least: those of the present block."""
+        return self._ahead
+
+    def _next_block(self) -> list[Place]:
+        sweep = self.plan.sweep
+        if sweep is None or (sweep.max_s is not None and self._spent_ns / 1e9 >= sweep.max_s):
+            return []
+        rates = {
+            place: throughput_bytes_s(record)
+            for place in self.measured
+            if place in self._reached
+            for record in disturbance.counting(self.measured[place].values())[:1]
+        }
+        on_curves = {place for surface in self._surfaces.values() for place in surface.grid}
+        block = [place for place in self.measured if place not in on_curves]
+        for surface in self._surfaces.values():
+            block += self._of(surface, rates, sweep.error)
+        return [place for place in block if place not in rates and self._in_vain[place] < IN_VAIN]
+
+    def _of(self, surface: Surface, rates: Mapping[Place, float], error: float) -> list[Place]:
+        """The next points of a curve; none if it is sure enough."""
+        first = [each for each in surface.first() if each not in rates and self._in_vain[each] < IN_VAIN]
+        if first or len(rates.keys() & surface.grid.keys()) == len(surface.grid):
+            return first
+        tried = [place for place in surface.foretold if place in rates]
+        if tried:
+            was_right = all(
+                abs(math.log(rates[place] / surface.foretold[place].value)) <= error for place in tried
+            )
+            surface.right_blocks = surface.right_blocks + 1 if was_right else 0
+            surface.foretold = {}
+        estimates = surface.estimates(rates)
+        left = sorted(
+            (place for place in estimates if self._in_vain[place] < IN_VAIN),
+            key=lambda each: -estimates[each].error,
+        )
+        unsure = [place for place in left if estimates[place].error > error]
+        if not unsure and surface.right_blocks >= RIGHT_BLOCKS:
+            return []
+        surface.foretold = {place: estimates[place] for place in left[:AT_ONCE]}
+        return left[:AT_ONCE]
+
+
+def schedule(plan: Plan, records: Iterable[Record] = ()) -> Schedule:
+    """What a plan measures next: a sweep's points, or all cells."""
+    return Schedule(plan, records) if plan.sweep is None else SweepSchedule(plan, records)
+
+
+@dataclass(frozen=True)
+class MeasuredCurve:
+    """A curve of a sweep with what was measured of it: ``rates`` in bytes/s, and what the others would be."""
+
+    curve: Curve
+    grid: Mapping[Place, dict[str, float]]
+    axes: tuple[str, ...]
+    rates: Mapping[Place, float]
+    estimates: Mapping[Place, Estimate]
+
+    def at(self, place: Place) -> Estimate:
+        """A point: what was measured, with how far the same point would be another time; or the estimate."""
+        if place in self.rates:
+            rate = self.rates[place]
+            return Estimate(rate, rate * (1 - SCATTER), rate * (1 + SCATTER))
+        return self.estimates[place]
+
+
+SCATTER = 0.03
+"""By how much two measurements of a point differ, where nothing says better."""
+
+
+def measured(plan: Plan, records: Iterable[Record]) -> list[MeasuredCurve]:
+    """The curves of a sweep of which something was measured, in the plan's order."""
+    todo = Schedule(plan, records)
+    found = []
+    for curve, surface in surfaces(plan).items():
+        rates = {
+            place: throughput_bytes_s(record)
+            for place in surface.grid
+            for record in disturbance.counting(todo.measured[place].values())[:1]
+        }
+        if rates:
+            found.append(MeasuredCurve(curve, surface.grid, surface.axes, rates, surface.estimates(rates)))
+    return found

@@ -1,0 +1,50 @@
+"""The curves of a sweep as text: a table for each, with what was measured and what lies between."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from tabulate import tabulate
+
+from harness.results.axes import AXES
+from harness.results.sweep import MeasuredCurve
+
+BETWEEN = "~"
+"""The sign of what was not measured."""
+
+MOST_COLUMNS = 12
+
+
+def render(curves: Sequence[MeasuredCurve]) -> str:
+    """MB/s along the first axis, with a column for each value of the second."""
+    tables = [table for curve in curves for table in _tables(curve)]
+    return "\n\n".join([*tables, f"{BETWEEN}: between points that were measured"])
+
+
+def _tables(curve: MeasuredCurve) -> Iterator[str]:
+    rows_of, columns_of, *others = (*curve.axes, "", "")[: max(2, len(curve.axes))]
+    fixed = sorted({tuple(point[name] for name in others if name) for point in curve.grid.values()})
+    for there in fixed:
+        places = {
+            (point[rows_of], point[columns_of] if columns_of else 0.0): place
+            for place, point in curve.grid.items()
+            if tuple(point[name] for name in others if name) == there
+        }
+        rows = sorted({row for row, _ in places})
+        columns = sorted({column for _, column in places})[:MOST_COLUMNS]
+        heading = [rows_of, *(AXES[columns_of].shown(c) if columns_of else "MB/s" for c in columns)]
+        lines = [
+            [AXES[rows_of].shown(row), *(_cell(curve, places.get((row, column))) for column in columns)]
+            for row in rows
+        ]
+        name = "".join(f", {n} {AXES[n].shown(v)}" for n, v in zip(others, there, strict=False))
+        unit = f" (MB/s; {columns_of} in columns)" if columns_of else ""
+        table = tabulate(lines, heading, disable_numparse=True, stralign="right")
+        yield f"{curve.curve.name}{name}{unit}\n{table}"
+
+
+def _cell(curve: MeasuredCurve, place: object) -> str:
+    if place is None:
+        return ""
+    found = curve.at(place)  # type: ignore[arg-type]
+    return f"{'' if place in curve.rates else BETWEEN}{found.value / 1e6:.4g}"

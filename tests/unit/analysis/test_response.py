@@ -1,0 +1,101 @@
+"""Response surfaces through a few points of networks whose every point is known."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Mapping
+
+import pytest
+
+from harness.analysis import response
+from harness.analysis.response import Point
+
+DEPTHS = [1, 2, 3, 4, 6, 8, 11, 16, 23, 32, 45, 64]
+BLOCKS = [4096 << power for power in range(9)]
+GRID = list(response.grid({"depth": DEPTHS, "block": BLOCKS}))
+FEW = [p for p in GRID if p["depth"] in (1, 3, 8, 16, 64) and p["block"] in (4096, 16384, 65536, 1 << 20)]
+
+
+def network(
+    *, latency_s: float, core_s: float, byte_s: float, queue: int, sharpness: float
+) -> Callable[[Point], float]:
+    """Throughput of a closed network with a knee; a queue of the initiator's bounds the I/Os in flight."""
+
+    def rate(at: Point) -> float:
+        waiting = (latency_s + 2 * byte_s * at["block"]) / min(at["depth"], queue)
+        busy = core_s + byte_s * at["block"]
+        return float(at["block"] / (waiting**sharpness + busy**sharpness) ** (1 / sharpness))
+
+    return rate
+
+
+NETWORKS = {
+    "gigabit": network(latency_s=160e-6, core_s=9e-6, byte_s=8.5e-9, queue=32, sharpness=4),
+    "far": network(latency_s=5.1e-3, core_s=12e-6, byte_s=8.5e-9, queue=32, sharpness=3),
+    "slow core": network(latency_s=200e-6, core_s=55e-6, byte_s=4e-9, queue=128, sharpness=2),
+    "smooth": network(latency_s=1e-3, core_s=3e-6, byte_s=40e-9, queue=32, sharpness=1.2),
+}
+
+
+@pytest.mark.parametrize("rate", NETWORKS.values(), ids=NETWORKS)
+def test_points_that_were_not_measured_are_where_they_are_foretold(rate: Callable[[Point], float]) -> None:
+    noise = random.Random(3)  # noqa: S311
+    fitted = response.fit(FEW, [rate(p) * math.exp(noise.gauss(0, 0.01)) for p in FEW], ("depth", "block"))
+    others = [p for p in GRID if p not in FEW]
+    errors = [abs(fitted.at(p).value / rate(p) - 1) for p in others]
+    assert sum(error <= 0.05 for error in errors) >= 0.9 * len(others)
+    inside = [fitted.at(p).low <= rate(p) <= fitted.at(p).high for p in others]
+    assert sum(inside) >= 0.8 * len(others)
+
+
+def test_the_asymptotes_say_which_of_them_bounds_a_point() -> None:
+    rate = NETWORKS["far"]
+    fitted = response.fit(FEW, list(map(rate, FEW)), ("depth", "block")).asymptotes
+    assert fitted is not None
+    assert fitted.is_latency({"depth": 1, "block": 4096})
+    assert not fitted.is_latency({"depth": 64, "block": 1 << 20})
+    assert fitted.in_flight({"depth": 64, "block": 4096}) == pytest.approx(32, rel=0.15)
+    assert fitted.latency_s({"depth": 1, "block": 4096}) == pytest.approx(5.1e-3, rel=0.1)
+
+
+def test_a_round_trip_and_a_rate_are_axes_too() -> None:
+    def rate(at: Point) -> float:
+        latency_s = 150e-6 + 1.0 * at["rtt"] + 65536 * 8 / at["rate"]
+        return float(65536 / ((latency_s / 4) ** 4 + (65536 * 8.4 / at["rate"]) ** 4) ** 0.25)
+
+    axes = {"rtt": [1e-4 * 2**power for power in range(10)], "rate": [1e8, 1e9, 2.5e9, 1e10]}
+    points = list(response.grid(axes))
+    fitted = response.fit(points[::3], list(map(rate, points[::3])), ("rtt", "rate"))
+    errors = [abs(fitted.at(p).value / rate(p) - 1) for p in points]
+    assert sum(error <= 0.05 for error in errors) >= 0.9 * len(points)
+    lone = {"rtt": 5.0, "rate": 1e9}
+    assert fitted.at(lone).error > fitted.at(points[0]).error, "far from all points nothing is sure"
+
+
+def test_a_step_that_no_asymptote_knows_is_followed() -> None:
+    """As where a write of more than FirstBurstLength waits for an R2T."""
+    rate = NETWORKS["gigabit"]
+
+    def stepped(at: Mapping[str, float]) -> float:
+        return rate(at) * (0.7 if at["block"] > 65536 and at["depth"] < 16 else 1.0)
+
+    fitted = response.fit(GRID[::2], list(map(stepped, GRID[::2])), ("depth", "block"))
+    errors = [abs(fitted.at(p).value / stepped(p) - 1) for p in GRID[::2]]
+    assert max(errors) < 0.2
+    near = {"depth": 8, "block": 131072}
+    assert fitted.at(near).value == pytest.approx(stepped(near), rel=0.1)
+
+
+def test_few_points_and_none() -> None:
+    one = response.fit([{"depth": 1.0}], [1e6], ("depth",))
+    assert one.asymptotes is None
+    assert one.at({"depth": 1.0}).value == pytest.approx(1e6)
+    assert one.at({"depth": 64.0}).error > 1
+    with pytest.raises(ValueError, match="a point"):
+        response.fit([], [], ("depth",))
+
+
+def test_a_simplex_finds_a_minimum() -> None:
+    found = response.minimised(lambda v: (v[0] - 3) ** 2 + (v[1] + 1) ** 4, [0.0, 0.0])
+    assert found == pytest.approx([3, -1], abs=0.05)

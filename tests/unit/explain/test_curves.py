@@ -1,0 +1,78 @@
+"""What sweeps say, of networks of which it is known where they bend."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from harness.explain import curves
+from harness.model import Plan
+from harness.results import sweep
+from harness.results.axes import curve_of, workloads
+from harness.results.sweep import MeasuredCurve
+from harness.table.curves import render
+from tests.unit.planning.test_sweep import measure, planned
+
+Rate = Callable[[dict[str, float], bool], float]
+
+
+def measured(plan: Plan, rate: Rate) -> list[MeasuredCurve]:
+    """The curves of a sweep that measured all that it takes."""
+    todo = sweep.schedule(plan)
+    known = workloads(plan.jobs)
+    records = []
+    for order, cell in todo:
+        found = curve_of(plan, cell.column, known[cell.workload])
+        assert found is not None
+        records.append(measure(plan, cell, order, rate(found[1], bool(cell.column.protection))))
+        todo.take(records[-1])
+    return sweep.measured(plan, records)
+
+
+def gigabit(at: dict[str, float], is_protected: bool) -> float:
+    """4K reads: 23 MB/s one at a time, and the link's 117.5 MB/s from depth 6 on; protected, 80."""
+    return min(at["depth"] * 23e6, 80e6 if is_protected else 117.5e6)
+
+
+DEPTHS = planned("depth=1..64", ipsec=("both",))
+
+
+def test_a_depth_from_which_the_link_is_full_is_named() -> None:
+    found = measured(DEPTHS, gigabit)
+    said = list(curves.sentences(DEPTHS, found))
+    assert said == [
+        "wired rand-read, block 4K: from depth 6 on, the link is full (117.5 of 117.7 MB/s).",
+        "wired+aes128gcm16 rand-read, block 4K: from depth 4 on 95 % of the most is reached (80 MB/s).",
+        "IPsec aes128gcm16 costs wired rand-read, block 4K most at depth 6 (32 %, 28 % to 36 %) and least at "
+        "depth 1 (nothing that shows: at most 6 %).",
+    ]
+
+
+def test_more_that_helps_to_the_end_is_not_called_enough() -> None:
+    few = planned("depth=1,2,3", ipsec=("off",))
+    (said,) = curves.sentences(few, measured(few, gigabit))
+    assert said == ("wired rand-read, block 4K: more helps up to depth 3, the end of the range (69 MB/s).")
+
+
+@pytest.mark.parametrize(
+    ("decay", "said"),
+    [
+        (1e3, "half of 90.91 MB/s is lost from rtt 1.6 ms on."),
+        (1.0, "up to rtt 50 ms more than half of 99.99 MB/s is left."),
+    ],
+)
+def test_of_round_trips_it_says_where_half_is_lost(decay: float, said: str) -> None:
+    made = planned("rtt=0.1ms..50ms", ipsec=("off",))
+    (sentence,) = curves.sentences(made, measured(made, lambda at, _: 100e6 / (1 + decay * at["rtt"])))
+    assert sentence == f"wired rand-read, depth 1, block 4K: {said}"
+
+
+def test_tables_tell_what_was_measured_from_what_lies_between() -> None:
+    made = planned("depth=1..64", "block=4K,64K", ipsec=("off",))
+    found = measured(made, lambda at, _: min(at["depth"] * at["block"] / 180e-6, 117e6))
+    lines = render(found).splitlines()
+    assert lines[0] == "wired rand-read (MB/s; block in columns)"
+    assert lines[1].split() == ["depth", "4K", "64K"]
+    assert lines[3].split() == ["1", "22.76", "117"]
+    assert any("~" in line for line in lines[3:-2]) and lines[-1] == "~: between points that were measured"

@@ -1,0 +1,160 @@
+"""Sweeps: from what is typed to a grid, and from a grid to the points that its curves take."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Sequence
+
+import msgspec
+import pytest
+
+from harness.model import Cell, Io, Latency, Plan, Record, Status
+from harness.model.errors import UsageError
+from harness.planning.sweep import SweepRequest, make_plan
+from harness.results import sweep
+from harness.results.axes import curve_of, workloads
+
+READS = {"workloads": ("rand-read-4k",), "seed": 5, "lab_kernel": "debian"}
+
+
+def planned(*over: str, **more: object) -> Plan:
+    return make_plan(SweepRequest(over=over, **{**READS, **more}))  # type: ignore[arg-type]
+
+
+SURFACE = planned("depth=1..64", "block=4K..1M", ipsec=("off",))
+Network = Callable[[dict[str, float]], float]
+
+
+def network(at: dict[str, float]) -> float:
+    """Bytes/s over gigabit, as an initiator with a queue of 32 gets them."""
+    waiting = (160e-6 + 17e-9 * at["block"]) / min(at["depth"], 32)
+    return float(at["block"] / (waiting**4 + (9e-6 + 8.5e-9 * at["block"]) ** 4) ** 0.25)
+
+
+def measure(plan: Plan, cell: Cell, order: int, rate: float, status: Status = Status.OK) -> Record:
+    io = Io(bytes=round(rate), ios=1, runtime_ns=10**9, latency=Latency())
+    return Record(
+        run_id=plan.run_id,
+        setting=plan.setting,
+        column=cell.column,
+        workload=workloads(plan.jobs)[cell.workload],
+        repeat=cell.repeat,
+        order=order,
+        status=status,
+        read=io if status is Status.OK else None,
+        wall_ns=10**9,
+    )
+
+
+def carried_out(
+    plan: Plan, of: Network, records: Sequence[Record] = (), *, most: int = 10_000, noise: float = 0.01
+) -> list[Record]:
+    """What a sweep measures of a network whose every point is known."""
+    todo = sweep.schedule(plan, records)
+    made = list(records)
+    known = workloads(plan.jobs)
+    for order, cell in todo:
+        if len(made) >= most:
+            break
+        found = curve_of(plan, cell.column, known[cell.workload])
+        assert found is not None
+        drawn = random.Random(cell.key).gauss(0, noise)  # noqa: S311 -- the same point scatters as before
+        made.append(measure(plan, cell, order, of(found[1]) * math.exp(drawn)))
+        todo.take(made[-1])
+    return made
+
+
+def test_a_range_is_a_grid_of_equal_steps_and_a_list_is_itself() -> None:
+    assert SURFACE.sweep is not None
+    assert SURFACE.sweep.over == ("depth", "block")
+    known = workloads(SURFACE.jobs).values()
+    assert list(dict.fromkeys(each.depth for each in known)) == [1, 2, 3, 4, 6, 8, 11, 16, 23, 32, 45, 64]
+    assert list(dict.fromkeys(each.block_bytes for each in known)) == [4096 << power for power in range(9)]
+    far = planned("rtt=0.1ms..50ms", "depth=1,16", ipsec=("both",))
+    assert [link.path_delay_us * 2 for link in far.links.values()][:4] == [100, 200, 400, 790]
+    assert {link.base for link in far.links.values()} == {"wired"}
+    assert len(far.columns) == 20 and len(far.jobs) == 2
+
+
+def test_points_of_a_curve_have_in_common_what_is_not_swept() -> None:
+    made = planned(
+        "rtt=1ms,5ms", "depth=1..8", links=("wired", "wired:rate=2.5G"), ipsec=("both",), ip=("6",)
+    )
+    found = sweep.surfaces(made)
+    assert [(of.column.label, of.workload) for of in found] == [
+        ("wired-ip6", "rand-read"),
+        ("wired-rate2.5g-ip6", "rand-read"),
+        ("wired-ip6+aes128gcm16", "rand-read"),
+        ("wired-rate2.5g-ip6+aes128gcm16", "rand-read"),
+    ]
+    assert all(len(surface.grid) == 2 * 6 for surface in found.values())
+    assert {tuple(point) for surface in found.values() for point in surface.grid.values()} == {
+        ("rtt", "depth")
+    }
+
+
+def test_it_measures_a_fifth_of_the_grid_and_knows_the_rest() -> None:
+    made = carried_out(SURFACE, network)
+    assert len({(each.column, each.workload.name) for each in made}) == len(made), "each point once"
+    ((_, surface),) = sweep.surfaces(SURFACE).items()
+    assert len(made) <= 0.4 * len(surface.grid)
+    rates = {(each.column, each.workload.name): each.read.bytes_per_s for each in made if each.read}
+    estimates = surface.estimates(rates)
+    errors = [abs(estimates[place].value / network(surface.grid[place]) - 1) for place in estimates]
+    assert sum(error <= 0.05 for error in errors) >= 0.9 * len(errors)
+
+
+def test_the_ends_and_the_middle_come_first_and_the_same_again_with_the_same_seed() -> None:
+    made = carried_out(SURFACE, network, most=9)
+    assert {(each.workload.depth, each.workload.block_bytes) for each in made} == {
+        (depth, block) for depth in (1, 11, 64) for block in (4096, 65536, 1 << 20)
+    }
+    again = carried_out(SURFACE, network, most=9)
+    assert [each.workload.name for each in again] == [each.workload.name for each in made]
+
+
+def test_a_resumed_sweep_measures_nothing_twice() -> None:
+    half = carried_out(SURFACE, network, most=14)
+    whole = carried_out(SURFACE, network, half)
+    assert len({each.workload.name for each in whole}) == len(whole) > 14
+    assert [each.workload.name for each in whole] == [
+        each.workload.name for each in carried_out(SURFACE, network)
+    ]
+    assert next(iter(sweep.schedule(SURFACE, whole)), None) is None, "nothing is left"
+
+
+def test_time_ends_it() -> None:
+    short = msgspec.structs.replace(SURFACE, sweep=msgspec.structs.replace(SURFACE.sweep, max_s=5.0))  # type: ignore[type-var]
+    assert len(carried_out(short, network)) == 9, "the first block, and no other"
+
+
+def test_points_that_fail_are_left_out() -> None:
+    todo = sweep.schedule(SURFACE)
+    tried: list[str] = []
+    for order, cell in todo:
+        tried.append(cell.workload)
+        todo.take(measure(SURFACE, cell, order, 0, Status.FAILED))
+    assert len(tried) == 18, "twice each of the first nine, and nothing is known of the others"
+
+
+@pytest.mark.parametrize(
+    ("over", "more", "said"),
+    [
+        ((), {}, "expected each axis once after --over, found none"),
+        (("depth=1,2", "depth=4"), {}, "each axis once"),
+        (("dept=1..4",), {}, "there is no axis 'dept'"),
+        (("depth=4..1",), {}, "a range from less to more"),
+        (("depth=one..4",), {}, "expected a whole number, found 'one'"),
+        (("rtt=1..x",), {}, "--over rtt: expected a number of seconds"),
+        (("depth=0,1",), {}, "--depth: expected a whole number from 1"),
+        (("mtu=100..9000",), {}, "mtu_bytes: expected 576"),
+        (("depth=1..4",), {"confidence": "5%"}, "--confidence is for harness run"),
+        (("depth=1..4",), {"repeats": 3}, "--repeats is for harness run"),
+        (("depth=1..4",), {"error": "0%"}, "--error: expected a percentage"),
+    ],
+)
+def test_what_cannot_be_swept_is_refused(over: tuple[str, ...], more: dict[str, object], said: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        planned(*over, **more)
+    assert said in refused.value.message and refused.value.hint

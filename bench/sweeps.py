@@ -1,0 +1,74 @@
+"""How many points sweeps save, and how far the others are from where they were foretold.
+
+    python bench/sweeps.py [--folder FOLDER] [HARNESS-OPTION...]
+
+It measures a surface over depth and block as a sweep, then each point of the same grid, with the same options
+(default: virtual time, wired, four access patterns), and prints a line for each curve.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+
+from harness.analysis.schedule import throughput_bytes_s
+from harness.model import Record
+from harness.results import sweep
+from harness.results.store import RunFolder
+
+PATTERNS = ("seq-write-4k", "seq-read-4k", "rand-write-4k", "rand-read-4k")
+OPTIONS = ("--virtual-time", "--link", "wired", "--protect", "off")
+DEPTHS = "1,2,3,4,6,8,11,16,23,32,45,64"
+BLOCKS = "4K,8K,16K,32K,64K,128K,256K,512K,1M"
+ERROR = 0.05
+
+
+def measured(results: Path, *words: str) -> RunFolder:
+    """The folder of a run of these words; it is left where it is if there is one already."""
+    if not results.is_dir():
+        command = [str(Path(sys.executable).parent / "harness"), *words, "--results", str(results)]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    (folder,) = [each for each in results.iterdir() if (each / "plan.json").is_file()]
+    return RunFolder(folder)
+
+
+def score(curve: sweep.MeasuredCurve, truth: Sequence[Record]) -> str:
+    """A line: what was measured, and how right the rest is."""
+    rates = {(each.column, each.workload.name): throughput_bytes_s(each) for each in truth}
+    found = [(estimate, rates[place]) for place, estimate in curve.estimates.items()]
+    errors = [abs(estimate.value / rate - 1) for estimate, rate in found]
+    right = sum(error <= ERROR for error in errors) / len(errors)
+    covered = sum(estimate.low <= rate <= estimate.high for estimate, rate in found) / len(found)
+    return (
+        f"{curve.curve.name:40} {len(curve.rates):4} of {len(curve.grid)}   {right:7.1%} "
+        f"{median(errors):8.2%} {max(errors):8.1%} {covered:9.0%}"
+    )
+
+
+def main() -> None:
+    """See above."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--folder", type=Path, help="keep the runs there, and use those that are")
+    asked, options = parser.parse_known_args()
+    folder = asked.folder or Path(tempfile.mkdtemp(prefix="sweeps-"))
+    words = [*(options or OPTIONS), *(word for name in PATTERNS for word in ("--workload", name))]
+    few = measured(
+        folder / "sweep", "sweep", "--over", "depth=1..64", "--over", "block=4K..1M", "--seed", "1", *words
+    )
+    grid = measured(
+        folder / "grid", "run", "--depth", DEPTHS, "--block", BLOCKS, "--repeats", "1", "--no-probes", *words
+    )
+    sys.stdout.write(f"{'':40}   measured   within 5% median worst in interval\n")
+    for curve in sweep.measured(few.load_plan(), few.load_records()):
+        sys.stdout.write(score(curve, grid.load_records()) + "\n")
+
+
+if __name__ == "__main__":
+    main()

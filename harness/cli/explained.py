@@ -13,7 +13,6 @@ import msgspec
 import typer
 
 from harness import explain, report
-from harness.analysis.schedule import Schedule
 from harness.cli.completion import VALUES
 from harness.cli.console import NARROW, carry_out, measuring, print_plan
 from harness.cli.progress import process_started_s
@@ -119,7 +118,7 @@ def _measure_twin(run: RunFolder) -> None:
     tell(f"the twin of {made.run_id} in virtual time, kept in {shown_path(folder.path)}")
     print_plan(made, tell)
     with measuring(made, folder, is_resumed=False) as state:
-        cells = Schedule(made, folder.load_records()).expected
+        cells = sweep.schedule(made, folder.load_records()).expected
         outcome = carry_out(made, folder, state, process_started_s(), cells)
     for line in outcome.summary():
         tell(line)
@@ -206,7 +205,7 @@ def going(paths: Sequence[Path]) -> str:
     for run in open_runs(paths):
         if run.has_plan and (plan := run.load_plan()).run_id == holder.run_id:
             records = run.load_records()
-            left = Schedule(plan, records).expected
+            left = sweep.schedule(plan, records).expected
             about = "about " if plan.stop else ""
             done = len(records)
             return f"{run.run_id} goes on: {done} of {about}{done + left} cells" if left else ""

@@ -103,7 +103,7 @@ def _blocks(at: Point) -> float | None:
 
 @dataclass(frozen=True)
 class Response:
-    """A fitted surface. ``known`` is whether the asymptotes had enough points to be looked for."""
+    """A fitted surface; without ``asymptotes`` where too few points are known to look for them."""
 
     asymptotes: Asymptotes | None
     rest: GaussianProcess

@@ -72,7 +72,9 @@ def _bend(
     first = next(value for value, each in found if each.value >= NEARLY * best.value)
     low = next((value for value, each in found if each.high >= NEARLY * best.value), first)
     high = next((value for value, each in found if each.low >= NEARLY * best.value), line[-1][0])
-    goodput = bounds.goodput_bytes_per_s(plan.links[line[0][1][0].link])
+    # The local disk has no link, and along an axis of links each point has another.
+    link = plan.links.get(line[0][1][0].link) if AXES[axis].of_link is None else None
+    goodput = bounds.goodput_bytes_per_s(link) if link is not None else None
     full = (
         f", the link is full ({best.value / 1e6:.4g} of {goodput / 1e6:.4g} MB/s)"
         if goodput and not curve.curve.column.protection and best.value >= FULL * goodput

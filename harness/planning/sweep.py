@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
 from typing import Annotated
 
 import msgspec
@@ -15,11 +14,11 @@ from harness.model.units import (
     format_percent,
     parse_duration_s,
     parse_percent,
-    parse_rate_bit_s,
     parse_size,
     shown,
     unknown_name,
 )
+from harness.parse.modifiers import QUANTITIES
 from harness.parse.profiles import load_link
 from harness.planning import plan
 from harness.planning.request import RunRequest, often, what
@@ -48,12 +47,12 @@ class SweepRequest(RunRequest, frozen=True, kw_only=True, forbid_unknown_fields=
 
 def make_plan(request: SweepRequest) -> Plan:
     """Check and resolve a request. UsageError for the first thing that is wrong."""
-    axes = dict(map(_axis, request.over))
-    if len(axes) < len(request.over) or not axes:
+    if not request.over or len({text.partition("=")[0] for text in request.over}) < len(request.over):
         raise UsageError(
             f"expected each axis once after --over, found {' '.join(request.over) or 'none'}",
             hint="try --over depth=1..64 --over block=4K..1M",
         )
+    axes = dict(map(_axis, request.over))
     for option, is_given in (("--confidence", request.confidence), ("--repeats", request.repeats != 1)):
         if is_given:
             raise UsageError(
@@ -101,7 +100,12 @@ def _axis(text: str) -> tuple[str, list[str]]:
         raise unknown_name("axis", name, AXES)
     first, dots, last = values.partition("..")
     if not dots:
-        return name, list(dict.fromkeys(word.strip() for word in values.split(",")))
+        listed = list(dict.fromkeys(word.strip() for word in values.split(",")))
+        if len(listed) < 2:
+            raise UsageError(
+                f"--over {shown(text)}: expected several values", hint=f"try --over {name}=VALUE,VALUE"
+            )
+        return name, listed
     low, high = (_number(name, word) for word in (first, last))
     if not 0 < low < high:
         raise UsageError(
@@ -112,15 +116,10 @@ def _axis(text: str) -> tuple[str, list[str]]:
 
 
 def _number(name: str, text: str) -> float:
-    parse: dict[str, Callable[..., float]] = {
-        "block": parse_size,
-        "window": parse_size,
-        "rtt": parse_duration_s,
-        "rate": parse_rate_bit_s,
-        "loss": parse_percent,
-    }
-    if name in parse:
-        return parse[name](text, what=f"--over {name}")
+    if name == "block":
+        return parse_size(text, what="--over block")
+    if name in QUANTITIES:
+        return QUANTITIES[name].parse(text, what=f"--over {name}")
     if not (text.isascii() and text.isdecimal()):
         raise UsageError(
             f"--over {name}: expected a whole number, found {shown(text)}", hint=f"try {name}=1..64"

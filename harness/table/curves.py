@@ -12,8 +12,6 @@ from harness.results.sweep import MeasuredCurve
 BETWEEN = "~"
 """The sign of what was not measured."""
 
-MOST_COLUMNS = 12
-
 
 def render(curves: Sequence[MeasuredCurve]) -> str:
     """MB/s along the first axis, with a column for each value of the second."""
@@ -31,7 +29,7 @@ def _tables(curve: MeasuredCurve) -> Iterator[str]:
             if tuple(point[name] for name in others if name) == there
         }
         rows = sorted({row for row, _ in places})
-        columns = sorted({column for _, column in places})[:MOST_COLUMNS]
+        columns = sorted({column for _, column in places})
         heading = [rows_of, *(AXES[columns_of].shown(c) if columns_of else "MB/s" for c in columns)]
         lines = [
             [AXES[rows_of].shown(row), *(_cell(curve, places.get((row, column))) for column in columns)]

@@ -76,3 +76,15 @@ def test_tables_tell_what_was_measured_from_what_lies_between() -> None:
     assert lines[1].split() == ["depth", "4K", "64K"]
     assert lines[3].split() == ["1", "22.76", "117"]
     assert any("~" in line for line in lines[3:-2]) and lines[-1] == "~: between points that were measured"
+
+
+def test_along_links_a_link_is_full_by_its_own_goodput_and_the_local_disk_by_none() -> None:
+    made = planned("rate=100M,1G", ipsec=("off",))
+    (said,) = curves.sentences(made, measured(made, lambda at, _: at["rate"] / 8 * 0.94))
+    assert said.endswith("more helps up to rate 1 Gbit/s, the end of the range (117.5 MB/s).")
+    flat = planned("rate=1G,10G", ipsec=("off",))
+    (said,) = curves.sentences(flat, measured(flat, lambda _at, _: 117e6))
+    assert said.endswith("95 % of the most is reached (117 MB/s).") and "full" not in said
+    local = planned("depth=1,2,3", links=("local", "wired"), ipsec=("off",))
+    first, _ = curves.sentences(local, measured(local, gigabit))
+    assert first.startswith("local rand-read, block 4K: more helps up to depth 3")

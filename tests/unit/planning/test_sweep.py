@@ -145,6 +145,7 @@ def test_points_that_fail_are_left_out() -> None:
         (("depth=1,2", "depth=4"), {}, "each axis once"),
         (("dept=1..4",), {}, "there is no axis 'dept'"),
         (("depth=4..1",), {}, "a range from less to more"),
+        (("depth=4",), {}, "expected several values"),
         (("depth=one..4",), {}, "expected a whole number, found 'one'"),
         (("rtt=1..x",), {}, "--over rtt: expected a number of seconds"),
         (("depth=0,1",), {}, "--depth: expected a whole number from 1"),

@@ -25,6 +25,11 @@ LESS_IS_BETTER = frozenset({"rtt", "loss"})
 def sentences(plan: Plan, curves: Sequence[MeasuredCurve]) -> Iterator[str]:
     """What each curve says, then what each protection costs."""
     for curve in curves:
+        if curve.disturbed:
+            yield (
+                f"{curve.curve.name}: {len(curve.disturbed)} of {len(curve.rates)} points are disturbed, so "
+                "what follows of it is not sure."
+            )
         for axis in curve.axes:
             yield from _along(plan, curve, axis)
     bare = {(each.curve.column, each.curve.workload, each.curve.fixed): each for each in curves}

@@ -162,6 +162,7 @@ class MeasuredCurve:
     axes: tuple[str, ...]
     rates: Mapping[Place, float]
     estimates: Mapping[Place, Estimate]
+    disturbed: frozenset[Place] = frozenset()
 
     def at(self, place: Place) -> Estimate:
         """A point: what was measured, with how far the same point would be another time; or the estimate."""
@@ -186,5 +187,9 @@ def measured(plan: Plan, records: Iterable[Record]) -> list[MeasuredCurve]:
             for record in disturbance.counting(todo.measured[place].values())[:1]
         }
         if rates:
-            found.append(MeasuredCurve(curve, surface.grid, surface.axes, rates, surface.estimates(rates)))
+            disturbed = frozenset(
+                place for place in rates if not disturbance.quiet(todo.measured[place].values())
+            )
+            estimates = surface.estimates(rates)
+            found.append(MeasuredCurve(curve, surface.grid, surface.axes, rates, estimates, disturbed))
     return found

@@ -16,6 +16,8 @@ BETWEEN = "~"
 def render(curves: Sequence[MeasuredCurve]) -> str:
     """MB/s along the first axis, with a column for each value of the second."""
     tables = [table for curve in curves for table in _tables(curve)]
+    if any(curve.disturbed for curve in curves):
+        tables.append("!: disturbed by other programs; what lies between rests on it as well")
     return "\n\n".join([*tables, f"{BETWEEN}: between points that were measured"])
 
 
@@ -45,4 +47,5 @@ def _cell(curve: MeasuredCurve, place: object) -> str:
     if place is None:
         return ""
     found = curve.at(place)  # type: ignore[arg-type]
-    return f"{'' if place in curve.rates else BETWEEN}{found.value / 1e6:.4g}"
+    sign = "" if place in curve.rates else BETWEEN
+    return f"{sign}{found.value / 1e6:.4g}{'!' if place in curve.disturbed else ''}"

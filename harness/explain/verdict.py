@@ -97,8 +97,8 @@ def judge(evidence: Evidence) -> Verdict:
     # The limits that the draws give, the most frequent first, each with its part of the draws.
     said = [(each, count / DRAWS) for each, count in counts.most_common()] or [(Limit.UNKNOWN, 1.0)]
     first, holds = said[0]
-    either = _either(said, draws)
     named = limit if first is limit and holds >= SURE else Limit.UNKNOWN
+    either = _either(said, draws) if named is Limit.UNKNOWN else {}
     tightest = _tightest(guess, bounds)
     if named is Limit.UNKNOWN:
         reason = _untold(evidence, guess, bounds, said, either)
@@ -112,7 +112,7 @@ def judge(evidence: Evidence) -> Verdict:
         limited_by=named,
         confidence=_confidence(evidence, named),
         reason=reason,
-        either=either if named is Limit.UNKNOWN else {},
+        either=either,
         doubt=_doubt(evidence),
         share=share if named is not Limit.UNKNOWN else None,
         holds=holds,

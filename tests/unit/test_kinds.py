@@ -6,7 +6,6 @@ modules and programs are looked for.
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +14,7 @@ from harness.model import TRANSPORTS
 from harness.model.protections import NESTING, PROTECTIONS
 from harness.protection import kinds
 from harness.storage import transports
+from tests.unit import sources
 
 HARNESS = Path(__file__).parents[2] / "harness"
 
@@ -56,35 +56,24 @@ MODULE = re.compile(r"harness\.(?:storage\.(iscsi|nvme|nbd)|protection\.(ipsec|m
 CONSTANT = {"ISCSI", "NVME_TCP", "NBD", "MACSEC", "MACSEC_MKA", "TLS", "WIREGUARD"}
 
 
-def docstrings(tree: ast.AST) -> set[ast.AST]:
-    return {node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-
-
-def named(text: str) -> Iterator[str]:
+def named(module: sources.Source) -> Iterator[str]:
     """The kinds that a module names: in its strings but for docstrings, by constants, by what it imports."""
-    tree = ast.parse(text)
-    prose = docstrings(tree)
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in prose:
-            yield from map(str.lower, WORD.findall(node.value))
-        elif isinstance(node, ast.Name) and node.id in CONSTANT:
-            yield node.id.lower()
-        elif isinstance(node, ast.Import | ast.ImportFrom):
-            room = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
-            for name in (room + each.name for each in node.names):
-                if found := MODULE.match(name):
-                    yield next(filter(None, found.groups()))
+    for _, text in module.strings:
+        yield from map(str.lower, WORD.findall(text))
+    yield from (name.lower() for name in module.names if name in CONSTANT)
+    for found in filter(None, map(MODULE.match, module.imports)):
+        yield next(filter(None, found.groups()))
 
 
 def test_what_is_looked_for_is_found() -> None:
     text = "'''iscsi'''\nfrom harness.protection import tls\nuse(MACSEC, 'by NVMe/TCP', settle)\n"
-    assert sorted(named(text)) == ["macsec", "nvme", "tls"]
+    assert sorted(named(sources.parse(text))) == ["macsec", "nvme", "tls"]
 
 
 def test_no_kind_is_named_away_from_its_home() -> None:
     places = {str(file.relative_to(HARNESS)): file for file in HARNESS.rglob("*.py")}
     found = {
-        place: set(named(file.read_text(encoding="utf-8")))
+        place: set(named(sources.read(file)))
         for place, file in places.items()
         if place not in LISTS and not place.startswith(HOMES)
     }

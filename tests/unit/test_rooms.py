@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import doctest
 import re
 from importlib.util import find_spec
@@ -12,6 +11,7 @@ import pytest
 
 from harness.testbeds import entry_points
 from harness.testbeds.lab import boot
+from tests.unit import sources
 from tools import rooms
 from tools.identity import MEASURING
 
@@ -50,8 +50,7 @@ def test_the_example_of_a_room_runs(file: Path, monkeypatch: pytest.MonkeyPatch)
 
 def starts_programs(path: Path) -> bool:
     """Whether a module calls a function of ``subprocess`` or its ``Popen``."""
-    calls = (node.func for node in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(node, ast.Call))
-    return any(re.match(r"subprocess\.([a-z_]+|Popen)$", ast.unparse(call)) for call in calls)
+    return any(re.match(r"subprocess\.([a-z_]+|Popen)$", call) for call in sources.read(path).calls)
 
 
 def test_one_module_starts_programs() -> None:
@@ -62,12 +61,11 @@ def test_one_module_starts_programs() -> None:
 
 def named(path: Path) -> set[str]:
     """The modules of the harness that are named in the strings and commands of a file."""
-    text = path.read_text(encoding="utf-8")
     if path.suffix == ".py":
-        strings = [node.value for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Constant)]
-        words = [word for word in strings if isinstance(word, str) and not word.count(" ")]
+        words = [text for _, text in sources.read(path).strings if not text.count(" ")]
     else:
-        words = [line for line in text.splitlines() if not line.lstrip().startswith(("#", "*"))]
+        lines = path.read_text(encoding="utf-8").splitlines()
+        words = [line for line in lines if not line.lstrip().startswith(("#", "*"))]
     found = {name for word in words for name in re.findall(r"\bharness\.[a-z_]+(?:\.[a-z_]+)*", word)}
     return {name for name in found if (PACKAGE / name.split(".")[1]).is_dir()}
 

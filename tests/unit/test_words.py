@@ -4,7 +4,6 @@ meanings.
 
 from __future__ import annotations
 
-import ast
 import json
 import re
 from collections import Counter, defaultdict
@@ -19,6 +18,7 @@ from harness.cli import app
 from harness.planning.probe_plan import ProbeRequest
 from harness.planning.request import RunRequest
 from harness.table.export import COLUMNS
+from tests.unit import sources
 
 PROJECT = Path(__file__).parents[2]
 HARNESS = PROJECT / "harness"
@@ -59,19 +59,6 @@ def pattern(words: Iterable[str]) -> re.Pattern[str]:
 WORD = pattern(NOT_USED)
 
 
-def docstrings(tree: ast.AST) -> set[ast.AST]:
-    return {node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-
-
-def texts(file: Path) -> Iterator[tuple[int, str]]:
-    """What a module may say to somebody: its strings but for docstrings, with their lines."""
-    tree = ast.parse(file.read_text(encoding="utf-8"))
-    prose = docstrings(tree)
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in prose:
-            yield node.lineno, node.value
-
-
 def commands(command: Any, name: str) -> Iterator[tuple[str, Any]]:
     command = getattr(command, "real", command)  # its module is imported when it is typed
     yield name, command
@@ -98,8 +85,7 @@ def schemas() -> dict[str, Any]:
 
 
 def classes() -> Counter[str]:
-    trees = (ast.parse(file.read_text(encoding="utf-8")) for file in HARNESS.rglob("*.py"))
-    return Counter(node.name for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
+    return Counter(name for file in HARNESS.rglob("*.py") for name in sources.read(file).classes)
 
 
 def test_the_glossary_is_read() -> None:
@@ -130,7 +116,7 @@ def test_messages_have_no_such_word(room: str) -> None:
         f"{file.relative_to(PROJECT)}:{line}: {text[:80]}"
         for file in sorted((HARNESS / room).rglob("*.py"))
         if file != HARNESS / "results" / "upgrade.py"  # what keys were called before
-        for line, text in texts(file)
+        for line, text in sources.read(file).strings
         if WORD.search(text) and text not in MEANT_BY_OTHERS
     ]
     assert found == []

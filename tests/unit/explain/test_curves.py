@@ -35,12 +35,9 @@ def gigabit(at: dict[str, float], is_protected: bool) -> float:
     return min(at["depth"] * 23e6, 80e6 if is_protected else 117.5e6)
 
 
-DEPTHS = planned("depth=1..64", ipsec=("both",))
-
-
 def test_a_depth_from_which_the_link_is_full_is_named() -> None:
-    found = measured(DEPTHS, gigabit)
-    said = list(curves.sentences(DEPTHS, found))
+    plan = planned("depth=1..64", ipsec=("both",))
+    said = list(curves.sentences(plan, measured(plan, gigabit)))
     assert said == [
         "wired rand-read, block 4K: from depth 6 on, the link is full (117.5 of 117.7 MB/s).",
         "wired+aes128gcm16 rand-read, block 4K: from depth 4 on 95 % of the most is reached (80 MB/s).",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import base64
 import contextlib
 import json
@@ -22,6 +21,7 @@ import pytest
 
 import harness
 from harness.hosts import programs, remote
+from tests.unit import sources
 from tests.unit.agents import PATIENT_S, SHORT_S, agent_source, lasting
 
 PATIENCE_S = 60.0
@@ -816,15 +816,9 @@ PROGRAMS = [
 
 @pytest.mark.parametrize("file", PROGRAMS, ids=lambda file: file.stem)
 def test_what_is_sent_needs_nothing_but_the_standard_library(file: Path) -> None:
-    imported = {
-        module
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Import | ast.ImportFrom)
-        for module in (
-            [node.module or ""] if isinstance(node, ast.ImportFrom) else [n.name for n in node.names]
-        )
-    }
+    imported = set(sources.read(file).imports)
     assert imported
     # These go with it (``programs.source``), and are in the list themselves.
-    imported -= {f"{of}.programs.{name}" for of, name in programs.SHARED.findall(file.read_text())}
-    assert {module.partition(".")[0] for module in imported} <= sys.stdlib_module_names
+    shared = tuple(f"{of}.programs.{name}." for of, name in programs.SHARED.findall(file.read_text()))
+    others = {module.partition(".")[0] for module in imported if not module.startswith(shared)}
+    assert others <= sys.stdlib_module_names

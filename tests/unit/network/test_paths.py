@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +19,8 @@ from harness.parse import pppd
 from harness.parse.profiles import load_link
 from tests.unit.fakes import Failure, World
 from tests.unit.fakes.answers import Answer
+
+profile = functools.cache(load_link)
 
 SPECS = (
     "switched:0",
@@ -75,7 +78,7 @@ def built(
             links.LinkPlace(
                 journal,
                 world.host("initiator"),
-                load_link(spec),
+                profile(spec),
                 tag="beef",
                 index=3,
                 frame_by_frame=is_virtual,

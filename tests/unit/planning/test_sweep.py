@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import random
 from collections.abc import Callable, Sequence
@@ -22,7 +23,11 @@ def planned(*over: str, **more: object) -> Plan:
     return make_plan(SweepRequest(over=over, **{**READS, **more}))  # type: ignore[arg-type]
 
 
-SURFACE = planned("depth=1..64", "block=4K..1M", ipsec=("off",))
+@functools.cache
+def grid() -> Plan:
+    return planned("depth=1..64", "block=4K..1M", ipsec=("off",))
+
+
 Network = Callable[[dict[str, float]], float]
 
 
@@ -66,9 +71,10 @@ def carried_out(
 
 
 def test_a_range_is_a_grid_of_equal_steps_and_a_list_is_itself() -> None:
-    assert SURFACE.sweep is not None
-    assert SURFACE.sweep.over == ("depth", "block")
-    known = workloads(SURFACE.jobs).values()
+    plan = grid()
+    assert plan.sweep is not None
+    assert plan.sweep.over == ("depth", "block")
+    known = workloads(grid().jobs).values()
     assert list(dict.fromkeys(each.depth for each in known)) == [1, 2, 3, 4, 6, 8, 11, 16, 23, 32, 45, 64]
     assert list(dict.fromkeys(each.block_bytes for each in known)) == [4096 << power for power in range(9)]
     far = planned("rtt=0.1ms..50ms", "depth=1,16", ipsec=("both",))
@@ -95,9 +101,9 @@ def test_points_of_a_curve_have_in_common_what_is_not_swept() -> None:
 
 
 def test_it_measures_a_fifth_of_the_grid_and_knows_the_rest() -> None:
-    made = carried_out(SURFACE, network)
+    made = carried_out(grid(), network)
     assert len({(each.column, each.workload.name) for each in made}) == len(made), "each point once"
-    ((_, surface),) = sweep.surfaces(SURFACE).items()
+    ((_, surface),) = sweep.surfaces(grid()).items()
     assert len(made) <= 0.4 * len(surface.grid)
     rates = {(each.column, each.workload.name): each.read.bytes_per_s for each in made if each.read}
     estimates = surface.estimates(rates)
@@ -106,35 +112,36 @@ def test_it_measures_a_fifth_of_the_grid_and_knows_the_rest() -> None:
 
 
 def test_the_ends_and_the_middle_come_first_and_the_same_again_with_the_same_seed() -> None:
-    made = carried_out(SURFACE, network, most=9)
+    made = carried_out(grid(), network, most=9)
     assert {(each.workload.depth, each.workload.block_bytes) for each in made} == {
         (depth, block) for depth in (1, 11, 64) for block in (4096, 65536, 1 << 20)
     }
-    again = carried_out(SURFACE, network, most=9)
+    again = carried_out(grid(), network, most=9)
     assert [each.workload.name for each in again] == [each.workload.name for each in made]
 
 
 def test_a_resumed_sweep_measures_nothing_twice() -> None:
-    half = carried_out(SURFACE, network, most=14)
-    whole = carried_out(SURFACE, network, half)
+    half = carried_out(grid(), network, most=14)
+    whole = carried_out(grid(), network, half)
     assert len({each.workload.name for each in whole}) == len(whole) > 14
     assert [each.workload.name for each in whole] == [
-        each.workload.name for each in carried_out(SURFACE, network)
+        each.workload.name for each in carried_out(grid(), network)
     ]
-    assert next(iter(sweep.schedule(SURFACE, whole)), None) is None, "nothing is left"
+    assert next(iter(sweep.schedule(grid(), whole)), None) is None, "nothing is left"
 
 
 def test_time_ends_it() -> None:
-    short = msgspec.structs.replace(SURFACE, sweep=msgspec.structs.replace(SURFACE.sweep, max_s=5.0))  # type: ignore[type-var]
+    plan = grid()
+    short = msgspec.structs.replace(plan, sweep=msgspec.structs.replace(plan.sweep, max_s=5.0))  # type: ignore[type-var]
     assert len(carried_out(short, network)) == 9, "the first block, and no other"
 
 
 def test_points_that_fail_are_left_out() -> None:
-    todo = sweep.schedule(SURFACE)
+    todo = sweep.schedule(grid())
     tried: list[str] = []
     for order, cell in todo:
         tried.append(cell.workload)
-        todo.take(measure(SURFACE, cell, order, 0, Status.FAILED))
+        todo.take(measure(grid(), cell, order, 0, Status.FAILED))
     assert len(tried) == 18, "twice each of the first nine, and nothing is known of the others"
 
 

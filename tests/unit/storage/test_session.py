@@ -364,4 +364,6 @@ def test_a_session_that_gets_no_disk_or_is_none_is_reported(machine: Machine) ->
     assert "the kernel has no such session" in machine.carry_out("tell", files=FILES)[2]
     (Path(session(machine, "iqn.x:me")) / "queue/scheduler").unlink()
     (machine.here / "sessions/session1/device/target0:0:0/0:0:0:0/block/sda/queue").rmdir()
-    assert f"LUN 0 of {IQN} did not become a disk" in machine.carry_out("tell", files=FILES)[2]
+    assert (
+        f"LUN 0 of {IQN} did not become a disk" in machine.carry_out("tell", deadline_s=0.1, files=FILES)[2]
+    )

@@ -67,38 +67,67 @@ class Asymptotes:
 
     def latency_s(self, at: Point) -> float:
         """The time that one I/O takes alone."""
-        return self._sum(("latency", 1.0), ("latency_block", _blocks(at)), ("trips", at.get("rtt")))
+        return _demands(self.weights, [_known(at)])[0][0]
 
     def occupancy_s(self, at: Point) -> float:
         """How long the busiest part is busy for one I/O."""
-        wire = TYPICAL_RATE_BIT_S / at["rate"] * (_blocks(at) or 1.0) if "rate" in at else None
-        return self._sum(("occupancy", 1.0), ("occupancy_block", _blocks(at)), ("wire", wire))
-
-    def _sum(self, *parts: tuple[str, float | None]) -> float:
-        return sum(
-            math.exp(self.weights[name]) * x for name, x in parts if x is not None and name in self.weights
-        )
+        return _demands(self.weights, [_known(at)])[0][1]
 
     def in_flight(self, at: Point) -> float:
         """How many I/Os are on their way: as many as asked for, or as the initiator lets out."""
-        asked = _asked(at)
-        return min(asked, math.exp(self.weights["most"])) if "most" in self.weights else asked
+        return _demands(self.weights, [_known(at)])[0][2]
+
+    def bounds_bytes_s(self, at: Point) -> tuple[float, float]:
+        """The most throughput by latency, and by the busiest part."""
+        ((latency_s, busy_s, flying),) = _demands(self.weights, [_known(at)])
+        block = at.get("block", TYPICAL_BLOCK_BYTES)
+        return block * flying / latency_s, block / busy_s
 
     def log_rate(self, at: Point) -> float:
         """The logarithm of the throughput, in bytes/s."""
-        waiting, busy = self.latency_s(at) / self.in_flight(at), self.occupancy_s(at)
-        sharpness = 1 + math.exp(self.weights["bend"])
-        most = max(waiting, busy)
-        bent = ((waiting / most) ** sharpness + (busy / most) ** sharpness) ** (1 / sharpness)
-        return math.log(at.get("block", TYPICAL_BLOCK_BYTES) / (most * bent))
+        return _log_rates(self.weights, [_known(at)])[0]
 
     def is_latency(self, at: Point) -> bool:
         """Whether latency, and not what is busy, bounds a point."""
-        return self.latency_s(at) / self.in_flight(at) > self.occupancy_s(at)
+        by_latency, by_busy = self.bounds_bytes_s(at)
+        return by_latency < by_busy
 
 
-def _blocks(at: Point) -> float | None:
-    return at["block"] / TYPICAL_BLOCK_BYTES if "block" in at else None
+_Known = tuple[float, float, float, float, float]
+"""What the asymptotes take of a point: typical blocks, round trip, typical transfers, I/Os asked for, and the
+logarithm of its block."""
+
+
+def _known(at: Point) -> _Known:
+    blocks = at["block"] / TYPICAL_BLOCK_BYTES if "block" in at else 0.0
+    wire = TYPICAL_RATE_BIT_S / at["rate"] * (blocks or 1.0) if "rate" in at else 0.0
+    return blocks, at.get("rtt", 0.0), wire, _asked(at), math.log(at.get("block", TYPICAL_BLOCK_BYTES))
+
+
+def _demands(weights: Mapping[str, float], points: Iterable[_Known]) -> list[tuple[float, float, float]]:
+    """Latency, occupancy and I/Os in flight of each point, for all points at once: fits are made of this."""
+    of = {name: math.exp(weight) for name, weight in weights.items()}
+    fixed, by_block, trips = of["latency"], of.get("latency_block", 0.0), of.get("trips", 0.0)
+    busy, busy_block, wire = of["occupancy"], of.get("occupancy_block", 0.0), of.get("wire", 0.0)
+    most = of.get("most", math.inf)
+    return [
+        (
+            fixed + by_block * blocks + trips * rtt,
+            busy + busy_block * blocks + wire * transfers,
+            min(asked, most),
+        )
+        for blocks, rtt, transfers, asked, _ in points
+    ]
+
+
+def _log_rates(weights: Mapping[str, float], points: Sequence[_Known]) -> list[float]:
+    sharpness = 1 + math.exp(weights["bend"])
+    found = []
+    for (latency_s, busy_s, flying), point in zip(_demands(weights, points), points, strict=True):
+        waiting_s = latency_s / flying
+        low, high = (waiting_s, busy_s) if waiting_s < busy_s else (busy_s, waiting_s)
+        found.append(point[-1] - math.log(high) - math.log1p((low / high) ** sharpness) / sharpness)
+    return found
 
 
 @dataclass(frozen=True)
@@ -126,10 +155,10 @@ def fit(points: Sequence[Point], rates_bytes_s: Sequence[float], axes: Sequence[
     rest = [y - asymptotes.log_rate(p) for p, y in zip(points, logs, strict=True)] if asymptotes else logs
     places = [_features(point, axes, asymptotes) for point in points]
     candidates = (
-        GaussianProcess.through(places, rest, length=length, deviation=deviation, noise=noise)
-        for length, deviation, noise in itertools.product(
-            LENGTHS, DEVIATIONS if asymptotes else (1.0, 3.0), NOISES
-        )
+        GaussianProcess.through(places, rest, alike, length=length, deviation=deviation, noise=noise)
+        for length in LENGTHS
+        for alike in [[[_alike(a, b, length) for b in places[: i + 1]] for i, a in enumerate(places)]]
+        for deviation, noise in itertools.product(DEVIATIONS if asymptotes else (1.0, 3.0), NOISES)
     )
     return Response(asymptotes, max(candidates, key=lambda each: each.likelihood), tuple(axes))
 
@@ -174,14 +203,15 @@ def _asymptotes(points: Sequence[Point], logs: Sequence[float], axes: Sequence[s
     if "rate" in axes:
         start["wire"] = math.log(8 * TYPICAL_BLOCK_BYTES / TYPICAL_RATE_BIT_S)
     names = tuple(start)
+    known = [_known(point) for point in points]
 
     def badness(values: Sequence[float]) -> float:
-        made = Asymptotes(dict(zip(names, values, strict=True)))
         # Weights that the points say nothing of stay where they are.
         drift = sum((v - start[n]) ** 2 for n, v in zip(names, values, strict=True))
         if any(abs(v - start[n]) > 25 for n, v in zip(names, values, strict=True)):
             return math.inf
-        squares = ((made.log_rate(p) - y) ** 2 for p, y in zip(points, logs, strict=True))
+        rates = _log_rates(dict(zip(names, values, strict=True)), known)
+        squares = ((rate - y) ** 2 for rate, y in zip(rates, logs, strict=True))
         return sum(min(each, LARGEST_RESIDUAL**2) for each in squares) + 1e-4 * drift
 
     values = [start[name] for name in names]
@@ -200,7 +230,7 @@ def _line(
     """What an I/O takes at first sight, fixed and for a typical block, by the points with the fewest or the
     most I/Os in flight."""
     there = extreme(map(_asked, points))
-    near = sorted((_blocks(p) or 0.0, t) for p, t in zip(points, times_s, strict=True) if _asked(p) == there)
+    near = sorted((_known(p)[0], t) for p, t in zip(points, times_s, strict=True) if _asked(p) == there)
     (few, short_s), (many, long_s) = near[0], near[-1]
     slope_s = (long_s - short_s) / (many - few) if many > few else 0.0
     return max(short_s - slope_s * few, short_s / 10), max(slope_s, short_s / 100)
@@ -259,20 +289,23 @@ class GaussianProcess:
         cls,
         places: Sequence[Features],
         values: Sequence[float],
+        alike: Sequence[Sequence[tuple[float, float]]],
         *,
         length: float,
         deviation: float,
         noise: float,
     ) -> GaussianProcess:
-        """The process through values at places, and how likely they are by it."""
+        """The process through values at places, of which each is ``alike`` to those up to it, and how likely
+        they are by it."""
         mean = sum(values) / len(values)
         factor: list[list[float]] = []
-        for i, place in enumerate(places):
+        for i, of_place in enumerate(alike):
+            covariances = [deviation**2 * near + shared for near, shared in of_place]
             row: list[float] = []
             for j in range(i):
                 covered = sum(map(float.__mul__, row, factor[j]))
-                row.append((_matern(place, places[j], length, deviation) - covered) / factor[j][j])
-            left = _matern(place, place, length, deviation) + noise**2 - sum(x * x for x in row)
+                row.append((covariances[j] - covered) / factor[j][j])
+            left = covariances[i] + noise**2 - sum(x * x for x in row)
             factor.append([*row, math.sqrt(max(left, 1e-12))])
         whitened = _solved(factor, [value - mean for value in values])
         likelihood = -sum(x * x for x in whitened) / 2 - sum(math.log(row[-1]) for row in factor)
@@ -280,18 +313,18 @@ class GaussianProcess:
 
     def at(self, place: Features) -> tuple[float, float]:
         """Mean and variance of what would be measured at a place."""
-        near = _solved(
-            self.factor, [_matern(place, each, self.length, self.deviation) for each in self.places]
-        )
-        left = _matern(place, place, self.length, self.deviation) + self.noise**2 - sum(x * x for x in near)
+        known = [_alike(place, each, self.length) for each in self.places]
+        near = _solved(self.factor, [self.deviation**2 * close + shared for close, shared in known])
+        itself, shared = _alike(place, place, self.length)
+        left = self.deviation**2 * itself + shared + self.noise**2 - sum(x * x for x in near)
         return self.mean + sum(map(float.__mul__, near, self.whitened)), max(left, self.noise**2)
 
 
-def _matern(a: Features, b: Features, length: float, deviation: float) -> float:
-    """How alike two points are: by their distance, and by what they share of weights that are not sure."""
+def _alike(a: Features, b: Features, length: float) -> tuple[float, float]:
+    """How alike two points are: by their distance (Matérn's), and by what they share of weights that are not
+    sure."""
     distance = math.sqrt(3) * math.dist(a.doublings, b.doublings) / length
-    shared = sum(map(float.__mul__, a.pulls, b.pulls))
-    return deviation**2 * (1 + distance) * math.exp(-distance) + UNSURE**2 * shared
+    return (1 + distance) * math.exp(-distance), UNSURE**2 * sum(map(float.__mul__, a.pulls, b.pulls))
 
 
 def _solved(factor: Sequence[Sequence[float]], values: Sequence[float]) -> list[float]:

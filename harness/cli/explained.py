@@ -87,10 +87,8 @@ def explain_command(
 
 def print_curves(results: Measured) -> None:
     """What the curves of sweeps say; nothing of other runs."""
-    for plan in results.plans.values():
-        found = sweep.measured(plan, results.records) if plan.sweep else []
-        for sentence in curves.sentences(plan, found):
-            sys.stdout.write("\n".join(wrapped(sentence, NARROW, "  ")) + "\n")
+    for sentence in curves.sentences(results.curves):
+        sys.stdout.write("\n".join(wrapped(sentence, NARROW, "  ")) + "\n")
 
 
 def print_answers(found: Sequence[Conclusion], corrections: Sequence[str] = ()) -> None:

@@ -21,7 +21,6 @@ from harness.model.probing import NAMED
 from harness.model.units import parse_percent
 from harness.parse import references
 from harness.parse.files import shown_path
-from harness.results import sweep
 from harness.results.measured import Measured
 from harness.results.store import RESULTS, open_plans, open_probes, open_results, write_out
 from harness.table import Metric, Options, RatioTo, TableFormat, comparison, curves, export, render
@@ -193,10 +192,12 @@ def print_view(
 def print_table(paths: list[Path], options: Options, format: TableFormat) -> None:
     """The matrix; of a sweep its curves, unless more is asked for."""
     results = Results.read(paths)
-    sweeps = [plan for plan in results.plans.values() if plan.sweep]
-    if len(sweeps) == len(results.runs) == 1 and options == Options() and format is TableFormat.PLAIN:
-        sys.stdout.write(curves.render(sweep.measured(sweeps[0], results.records)) + "\n")
-        return
+    if options == Options() and format is TableFormat.PLAIN and results.curves:
+        sys.stdout.write(curves.render(results.curves) + "\n")
+        results = results.rest
+        if not results.records:
+            return
+        sys.stdout.write("\n")
     found = results.table_of(options)
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     sys.stdout.write(render(found, format, width).rstrip("\n") + "\n")

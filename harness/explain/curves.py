@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from harness.analysis import bounds
 from harness.analysis.response import Estimate
 from harness.analysis.schedule import Place
-from harness.model import Plan
 from harness.results.axes import AXES
 from harness.results.sweep import MeasuredCurve
 
@@ -22,7 +21,7 @@ FULL = 0.97
 LESS_IS_BETTER = frozenset({"rtt", "loss"})
 
 
-def sentences(plan: Plan, curves: Sequence[MeasuredCurve]) -> Iterator[str]:
+def sentences(curves: Sequence[MeasuredCurve]) -> Iterator[str]:
     """What each curve says, then what each protection costs."""
     for curve in curves:
         if curve.disturbed:
@@ -31,7 +30,7 @@ def sentences(plan: Plan, curves: Sequence[MeasuredCurve]) -> Iterator[str]:
                 "what follows of it is not sure."
             )
         for axis in curve.axes:
-            yield from _along(plan, curve, axis)
+            yield from _along(curve, axis)
     bare = {(each.curve.column, each.curve.workload, each.curve.fixed): each for each in curves}
     for curve in curves:
         key = (curve.curve.column.bare, curve.curve.workload, curve.curve.fixed)
@@ -39,7 +38,7 @@ def sentences(plan: Plan, curves: Sequence[MeasuredCurve]) -> Iterator[str]:
             yield _cost(bare[key], curve)
 
 
-def _along(plan: Plan, curve: MeasuredCurve, axis: str) -> Iterator[str]:
+def _along(curve: MeasuredCurve, axis: str) -> Iterator[str]:
     """Where the curve bends along an axis, at the ends of the others."""
     others = [name for name in curve.axes if name != axis]
     ends = []
@@ -54,11 +53,10 @@ def _along(plan: Plan, curve: MeasuredCurve, axis: str) -> Iterator[str]:
             if all(point[name] == value for name, value in there.items())
         )
         if len(line) > 1:
-            yield _bend(plan, curve, axis, there, line)
+            yield _bend(curve, axis, there, line)
 
 
 def _bend(
-    plan: Plan,
     curve: MeasuredCurve,
     axis: str,
     there: Mapping[str, float],
@@ -78,7 +76,7 @@ def _bend(
     low = next((value for value, each in found if each.high >= NEARLY * best.value), first)
     high = next((value for value, each in found if each.low >= NEARLY * best.value), line[-1][0])
     # The local disk has no link, and along an axis of links each point has another.
-    link = plan.links.get(line[0][1][0].link) if AXES[axis].of_link is None else None
+    link = curve.links.get(line[0][1][0].link) if AXES[axis].of_link is None else None
     goodput = bounds.goodput_bytes_per_s(link) if link is not None else None
     full = (
         f", the link is full ({best.value / 1e6:.4g} of {goodput / 1e6:.4g} MB/s)"

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
 from harness.model import Plan, Record, unread
 from harness.results import store
 from harness.results.probe_records import ProbeRecord
+
+if TYPE_CHECKING:
+    from harness.results.sweep import MeasuredCurve
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True, dict=True):
@@ -49,3 +53,30 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def runs(self) -> list[str]:
         """The ids of the runs that have records."""
         return list(dict.fromkeys(record.run_id for record in self.records))
+
+    @functools.cached_property
+    def curves(self) -> list[MeasuredCurve]:
+        """Those of sweeps, and of fio outputs that differ in depth, block or jobs alone."""
+        found = []
+        # Here, because most results have none.
+        if any(plan.sweep for plan in self.plans.values()):
+            from harness.results import sweep
+
+            sweeps = [plan for plan in self.plans.values() if plan.sweep]
+            found += [curve for plan in sweeps for curve in sweep.measured(plan, self.records)]
+        if any(record.setting.source == store.FIO_SOURCE for record in self.records):
+            from harness.results import plain
+
+            found += plain.curves(self.records)
+        return found
+
+    @functools.cached_property
+    def rest(self) -> Self:
+        """The same without the points of curves."""
+        points = {
+            (curve.records.get(place, next(iter(curve.records.values()))).run_id, place)
+            for curve in self.curves
+            for place in curve.grid
+        }
+        left = [r for r in self.records if (r.run_id, (r.column, r.workload.name)) not in points]
+        return msgspec.structs.replace(self, records=left)

@@ -7,11 +7,15 @@ group them: they make one record. Jobs of one name that ran one after another ma
 from __future__ import annotations
 
 import contextlib
+import functools
+import os
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
+from harness.analysis.schedule import Place, throughput_bytes_s
 from harness.model import Column, Io, Job, Record, Setting, Status, TestbedKind, Workload
 from harness.model.errors import UsageError
 from harness.model.units import positive
@@ -19,7 +23,9 @@ from harness.parse import fio
 from harness.parse.files import read_bytes, shown_path
 from harness.parse.fio import FioJob
 from harness.parse.jobfile import described
+from harness.results.axes import AXES, Curve
 from harness.results.store import FIO_SOURCE
+from harness.results.sweep import MeasuredCurve
 
 NEARLY = 0.02
 """How much two figures may differ that should be the same."""
@@ -66,10 +72,72 @@ def records(file: Path, link: str) -> list[Record]:
 
 def jobs_of(record: Record) -> list[FioJob]:
     """The jobs that a record was made of; none if its file is not there any more."""
-    for file in map(Path, record.raw):
-        with contextlib.suppress(UsageError):
-            return _by_name(fio.parse(read_bytes(file)).jobs, file).get(record.workload.name, [])
+    for file in record.raw:
+        with contextlib.suppress(UsageError, OSError):
+            return _jobs(file, Path(file).stat().st_mtime_ns).get(record.workload.name, [])
     return []
+
+
+@functools.lru_cache(1)  # of the file as it is
+def _jobs(file: str, _mtime_ns: int) -> dict[str, list[FioJob]]:
+    return _by_name(fio.parse(read_bytes(Path(file))).jobs, Path(file))
+
+
+AXES_OF_JOBS = frozenset({"iodepth", "bs", "numjobs"})
+"""Options in which the points of a curve may differ; and in the names of the logs that they write."""
+
+FEWEST = 3
+"""Points of a curve."""
+
+
+def curves(records: Sequence[Record]) -> list[MeasuredCurve]:
+    """The curves in fio outputs that the harness did not make: jobs that differ in ``AXES_OF_JOBS`` alone,
+    and in the numbers within the names of files and jobs."""
+    named: dict[tuple[Path, str, str], list[Record]] = {}
+    for record in records:
+        if record.setting.source == FIO_SOURCE and throughput_bytes_s(record) > 0:
+            file, name = Path(record.run_id), record.workload.name
+            key = (file.parent, _without_numbers(file.stem), _without_numbers(name))
+            named.setdefault(key, []).append(record)
+    groups: dict[tuple[object, ...], dict[Place, Record]] = {}
+    for key, found in named.items():
+        for record in found if len(found) >= FEWEST else ():
+            options = next((job.options for job in jobs_of(record)), {})
+            alike = frozenset(
+                (name, value)
+                for name, value in options.items()
+                if name not in AXES_OF_JOBS and not re.fullmatch("write_.*_log", name)
+            )
+            if options and record.status is Status.OK:
+                groups.setdefault((key, alike), {})[record.column, record.workload.name] = record
+    return [curve for group in groups.values() if (curve := _curve(group)) is not None]
+
+
+def _curve(group: Mapping[Place, Record]) -> MeasuredCurve | None:
+    """The curve of records that differ in nothing else; None if there are too few, or two at one point."""
+    read = {name: axis.of_workload for name, axis in AXES.items() if axis.of_workload is not None}
+    points = {
+        place: {name: float(of(record.workload) or 0) for name, of in read.items()}
+        for place, record in group.items()
+    }
+    axes = tuple(name for name in read if len({point[name] for point in points.values()}) > 1)
+    grid = {place: {name: point[name] for name in axes} for place, point in points.items()}
+    is_known = all(point[name] for point in points.values() for name in axes)
+    if len({tuple(point.values()) for point in grid.values()}) < max(FEWEST, len(grid)) or not is_known:
+        return None
+    (column, name), *_ = group
+    stems = [Path(record.run_id).stem for record in group.values()]
+    common = os.path.commonprefix(stems)  # noqa: RUF071 -- of characters
+    if len(set(stems)) > 1:
+        common = re.sub(r"[^-_. ]*$", "", common).rstrip("-_. ")
+    fixed = tuple((axis, value) for axis, value in points[column, name].items() if axis not in axes and value)
+    workload = next(iter(group.values())).workload
+    of = Curve(Column(common or _without_numbers(stems[0]), transport=None), workload.base, fixed)
+    return MeasuredCurve(of, grid, axes, group)
+
+
+def _without_numbers(name: str) -> str:
+    return re.sub(r"\d+[kKmM]?", "", name).strip("-_. ")
 
 
 def _by_name(jobs: Sequence[FioJob], file: Path) -> dict[str, list[FioJob]]:

@@ -7,15 +7,16 @@ for, and has foretold two blocks of points within it before they were measured.
 
 from __future__ import annotations
 
+import functools
 import math
 import random
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from harness.analysis import disturbance, response
-from harness.analysis.response import Estimate
+from harness.analysis.response import Estimate, Response
 from harness.analysis.schedule import Place, Schedule, throughput_bytes_s
-from harness.model import Cell, Plan, Record
+from harness.model import Cell, LinkProfile, Plan, Record
 from harness.results.axes import Curve, curve_of, workloads
 
 AT_ONCE = 3
@@ -54,14 +55,18 @@ class Surface:
             if all(point[axis] in values for axis, values in kept.items())
         ]
 
-    def estimates(self, measured: Mapping[Place, float]) -> dict[Place, Estimate]:
-        """Of each point that was not measured. ``measured`` are throughputs in bytes/s."""
+    def fitted(self, measured: Mapping[Place, float]) -> Response:
+        """The surface through ``measured``, throughputs in bytes/s; ValueError without any."""
         known = [place for place in self.grid if place in measured]
-        if not known:
-            return {}
-        fitted = response.fit(
+        return response.fit(
             [self.grid[each] for each in known], [measured[each] for each in known], self.axes
         )
+
+    def estimates(self, measured: Mapping[Place, float]) -> dict[Place, Estimate]:
+        """Of each point that was not measured."""
+        if not self.grid.keys() & measured.keys():
+            return {}
+        fitted = self.fitted(measured)
         return {place: fitted.at(point) for place, point in self.grid.items() if place not in measured}
 
 
@@ -155,14 +160,33 @@ def schedule(plan: Plan, records: Iterable[Record] = ()) -> Schedule:
 
 @dataclass(frozen=True)
 class MeasuredCurve:
-    """A curve of a sweep with what was measured of it: ``rates`` in bytes/s, and what the others would be."""
+    """A curve with what was measured of it, ``records``, and what the others would be.
+
+    ``links`` are those of its plan; none of fio outputs that the harness did not make.
+    """
 
     curve: Curve
     grid: Mapping[Place, dict[str, float]]
     axes: tuple[str, ...]
-    rates: Mapping[Place, float]
-    estimates: Mapping[Place, Estimate]
+    records: Mapping[Place, Record]
+    links: Mapping[str, LinkProfile] = field(default_factory=dict)
     disturbed: frozenset[Place] = frozenset()
+
+    @functools.cached_property
+    def rates(self) -> Mapping[Place, float]:
+        """What was measured, in bytes/s."""
+        return {place: throughput_bytes_s(record) for place, record in self.records.items()}
+
+    @functools.cached_property
+    def fitted(self) -> Response:
+        """The surface through what was measured."""
+        return Surface(dict(self.grid)).fitted(self.rates)
+
+    @functools.cached_property
+    def estimates(self) -> Mapping[Place, Estimate]:
+        """Of each point that was not measured."""
+        left = [place for place in self.grid if place not in self.records]
+        return {place: self.fitted.at(self.grid[place]) for place in left}
 
     def at(self, place: Place) -> Estimate:
         """A point: what was measured, with how far the same point would be another time; or the estimate."""
@@ -171,6 +195,10 @@ class MeasuredCurve:
             return Estimate(rate, rate * (1 - SCATTER), rate * (1 + SCATTER))
         return self.estimates[place]
 
+    def values(self, axis: str) -> list[float]:
+        """The places of its points on an axis."""
+        return sorted({point[axis] for point in self.grid.values()})
+
 
 SCATTER = 0.03
 """By how much two measurements of a point differ, where nothing says better."""
@@ -178,18 +206,17 @@ SCATTER = 0.03
 
 def measured(plan: Plan, records: Iterable[Record]) -> list[MeasuredCurve]:
     """The curves of a sweep of which something was measured, in the plan's order."""
-    todo = Schedule(plan, records)
+    todo = Schedule(plan, (record for record in records if record.run_id == plan.run_id))
     found = []
     for curve, surface in surfaces(plan).items():
-        rates = {
-            place: throughput_bytes_s(record)
+        known = {
+            place: record
             for place in surface.grid
             for record in disturbance.counting(todo.measured[place].values())[:1]
         }
-        if rates:
+        if known:
             disturbed = frozenset(
-                place for place in rates if not disturbance.quiet(todo.measured[place].values())
+                place for place in known if not disturbance.quiet(todo.measured[place].values())
             )
-            estimates = surface.estimates(rates)
-            found.append(MeasuredCurve(curve, surface.grid, surface.axes, rates, estimates, disturbed))
+            found.append(MeasuredCurve(curve, surface.grid, surface.axes, known, plan.links, disturbed))
     return found

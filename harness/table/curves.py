@@ -18,7 +18,9 @@ def render(curves: Sequence[MeasuredCurve]) -> str:
     tables = [table for curve in curves for table in _tables(curve)]
     if any(curve.disturbed for curve in curves):
         tables.append("!: disturbed by other programs; what lies between rests on it as well")
-    return "\n\n".join([*tables, f"{BETWEEN}: between points that were measured"])
+    if any(curve.estimates for curve in curves):
+        tables.append(f"{BETWEEN}: between points that were measured")
+    return "\n\n".join(tables)
 
 
 def _tables(curve: MeasuredCurve) -> Iterator[str]:

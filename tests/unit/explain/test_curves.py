@@ -37,7 +37,7 @@ def gigabit(at: dict[str, float], is_protected: bool) -> float:
 
 def test_a_depth_from_which_the_link_is_full_is_named() -> None:
     plan = planned("depth=1..64", ipsec=("both",))
-    said = list(curves.sentences(plan, measured(plan, gigabit)))
+    said = list(curves.sentences(measured(plan, gigabit)))
     assert said == [
         "wired rand-read, block 4K: from depth 6 on, the link is full (117.5 of 117.7 MB/s).",
         "wired+aes128gcm16 rand-read, block 4K: from depth 4 on 95 % of the most is reached (80 MB/s).",
@@ -48,7 +48,7 @@ def test_a_depth_from_which_the_link_is_full_is_named() -> None:
 
 def test_more_that_helps_to_the_end_is_not_called_enough() -> None:
     few = planned("depth=1,2,3", ipsec=("off",))
-    (said,) = curves.sentences(few, measured(few, gigabit))
+    (said,) = curves.sentences(measured(few, gigabit))
     assert said == ("wired rand-read, block 4K: more helps up to depth 3, the end of the range (69 MB/s).")
 
 
@@ -61,7 +61,7 @@ def test_more_that_helps_to_the_end_is_not_called_enough() -> None:
 )
 def test_of_round_trips_it_says_where_half_is_lost(decay: float, said: str) -> None:
     made = planned("rtt=0.1ms..50ms", ipsec=("off",))
-    (sentence,) = curves.sentences(made, measured(made, lambda at, _: 100e6 / (1 + decay * at["rtt"])))
+    (sentence,) = curves.sentences(measured(made, lambda at, _: 100e6 / (1 + decay * at["rtt"])))
     assert sentence == f"wired rand-read, depth 1, block 4K: {said}"
 
 
@@ -77,11 +77,11 @@ def test_tables_tell_what_was_measured_from_what_lies_between() -> None:
 
 def test_along_links_a_link_is_full_by_its_own_goodput_and_the_local_disk_by_none() -> None:
     made = planned("rate=100M,1G", ipsec=("off",))
-    (said,) = curves.sentences(made, measured(made, lambda at, _: at["rate"] / 8 * 0.94))
+    (said,) = curves.sentences(measured(made, lambda at, _: at["rate"] / 8 * 0.94))
     assert said.endswith("more helps up to rate 1 Gbit/s, the end of the range (117.5 MB/s).")
     flat = planned("rate=1G,10G", ipsec=("off",))
-    (said,) = curves.sentences(flat, measured(flat, lambda _at, _: 117e6))
+    (said,) = curves.sentences(measured(flat, lambda _at, _: 117e6))
     assert said.endswith("95 % of the most is reached (117 MB/s).") and "full" not in said
     local = planned("depth=1,2,3", links=("local", "wired"), ipsec=("off",))
-    first, _ = curves.sentences(local, measured(local, gigabit))
+    first, _ = curves.sentences(measured(local, gigabit))
     assert first.startswith("local rand-read, block 4K: more helps up to depth 3")

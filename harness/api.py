@@ -75,7 +75,7 @@ class Results(Measured, frozen=True, kw_only=True, dict=True):
             raise RequirementError(
                 "expected pandas, found none", hint="pip install pandas, or use harness export"
             ) from error
-        found = rows(self.records, self.environments, self.plans)
+        found = rows(self.records, self.environments, self.plans, self.curves)
         return pandas.DataFrame(found, columns=list(COLUMNS))
 
 

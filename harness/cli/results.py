@@ -141,7 +141,7 @@ def export_command(
         raise UsageError("Parquet cannot go to a terminal", hint="name a file with -o")
     files = paths or [Path(RESULTS)]
     found = Measured.read(files)
-    data = export.encode(found.records, format, found.environments, found.plans)
+    data = export.encode(found.records, format, found.environments, found.plans, found.curves)
     if output is None:
         sys.stdout.buffer.write(data)
     else:

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from harness.analysis.schedule import Place
 from harness.explain import twin
 from harness.explain.corrections import corrections
 from harness.explain.evidence import collect
 from harness.explain.limits import Limit
 from harness.explain.text import Explained, ExplainFormat, as_json, sentence, text
-from harness.explain.verdict import is_lab_limited
+from harness.explain.verdict import is_lab_limited, likely
 from harness.model import Clock, Plan, Record
 from harness.results.columns import CellKey
 from harness.results.probe_records import ProbeRecord
@@ -30,6 +31,7 @@ __all__ = [
     "corrections",
     "explain",
     "lab_limited",
+    "likely_limits",
     "sentence",
     "text",
 ]
@@ -47,6 +49,15 @@ def explain(
     """
     evidence = (twin.with_twin(found, twin_ns or {}) for found in collect(records, plans, probes))
     return [Explained.of(found) for found in evidence]
+
+
+def likely_limits(
+    records: Sequence[Record], plans: Mapping[str, Plan], probes: Sequence[ProbeRecord] = ()
+) -> dict[Place, Limit]:
+    """What likely limits each cell, by the middle of the evidence: without how sure that is, which takes a
+    hundred times as long."""
+    found = collect(records, plans, probes)
+    return {(each.key.column, each.workload): likely(each) for each in found}
 
 
 def lab_limited(

@@ -43,16 +43,11 @@ def _along(curve: MeasuredCurve, axis: str) -> Iterator[str]:
     others = [name for name in curve.axes if name != axis]
     ends = []
     for name in others:
-        values = sorted({point[name] for point in curve.grid.values()})
+        values = curve.values(name)
         ends.append((values[0], values[-1]))
     for fixed in itertools.product(*ends):
         there = dict(zip(others, fixed, strict=True))
-        line = sorted(
-            (point[axis], place)
-            for place, point in curve.grid.items()
-            if all(point[name] == value for name, value in there.items())
-        )
-        if len(line) > 1:
+        if len(line := curve.along(axis, there)) > 1:
             yield _bend(curve, axis, there, line)
 
 

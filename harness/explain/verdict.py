@@ -124,6 +124,12 @@ def judge(evidence: Evidence) -> Verdict:
     )
 
 
+def likely(evidence: Evidence) -> Limit:
+    """The limit by the middle of the evidence, without the draws that say how sure it is."""
+    guess = waterfall.best_guess(evidence)
+    return Limit.UNKNOWN if guess is None else Limit.DEVICE if evidence.column.is_local else _limit(guess)[0]
+
+
 def is_lab_limited(evidence: Evidence) -> bool:
     """Whether the verdict is that the lab limits; without the draws, where the best guess is another."""
     guess = waterfall.best_guess(evidence) if evidence.is_emulated else None

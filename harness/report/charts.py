@@ -46,6 +46,9 @@ class ChartKind(Choice):
     ROOFLINE = "roofline"
     WATERFALL = "waterfall"
     TRENDS = "trends"
+    CURVES = "curves"
+    RESPONSE = "response"
+    HEAT_MAP = "heat-map"
 
 
 class Chart(msgspec.Struct, frozen=True, kw_only=True):
@@ -240,13 +243,17 @@ def _figures(cell: TableCell | None, metric: Metric) -> tuple[str, ...]:
 
 def legend(facts: Sequence[ColumnFacts], top: float) -> tuple[list[str], float]:
     """The columns of a picture with their marks, in two columns below ``top``; and the height of that."""
+    return keyed([(looks(fact), fact.place, f"{fact.origin.sign} {fact.name}") for fact in facts], top)
+
+
+def keyed(entries: Sequence[tuple[str, int, str]], top: float) -> tuple[list[str], float]:
+    """The same of anything: the classes of a mark, its shape, and its name."""
     parts = []
-    for number_of, fact in enumerate(facts):
+    for number_of, (classes, shape, name) in enumerate(entries):
         x, y = 16 + (number_of % 2) * (WIDTH - 30) / 2, top + 16 * (number_of // 2)
-        label = draw.shortened(f"{fact.origin.sign} {fact.name}", draw.fits((WIDTH - 30) / 2 - 24))
-        parts.append(draw.group(looks(fact), "", draw.marks(fact.place, [(x, y - 4, "")], 4)))
-        parts.append(draw.text(x + 10, y, label))
-    return parts, 16.0 * -(-len(facts) // 2)
+        parts.append(draw.group(classes, "", draw.marks(shape, [(x, y - 4, "")], 4)))
+        parts.append(draw.text(x + 10, y, draw.shortened(name, draw.fits((WIDTH - 30) / 2 - 24))))
+    return parts, 16.0 * -(-len(entries) // 2)
 
 
 def looks(fact: ColumnFacts) -> str:

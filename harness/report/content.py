@@ -11,7 +11,8 @@ from pathlib import Path
 import msgspec
 
 from harness import __version__
-from harness.explain import Explained, corrections, explain, lab_limited, twin
+from harness.analysis.schedule import Place
+from harness.explain import Explained, Limit, corrections, explain, lab_limited, likely_limits, twin
 from harness.model import LinkProfile, Plan, Record
 from harness.model.choices import Choice
 from harness.model.lines import listed
@@ -95,6 +96,11 @@ class LoadedResults(Measured, frozen=True, kw_only=True, dict=True):
         runs = [RunFolder(folder) for folder in self.folders.values()]
         twins = {cell: time_ns for run in reversed(runs) for cell, time_ns in twin.times(run).items()}
         return explain(self.records, self.plans, self.probes, twins)
+
+    @functools.cached_property
+    def limits(self) -> dict[Place, Limit]:
+        """What likely limits each cell."""
+        return likely_limits(self.records, self.plans, self.probes)
 
     @property
     def corrections(self) -> list[str]:

@@ -11,7 +11,7 @@ document.getElementById('theme').addEventListener('change', (event) => {
 // Show one table at a time.
 const metrics = all('input[name=metric]');
 const chooseMetric = () => {
-  const chosen = metrics.find((input) => input.checked).value;
+  const chosen = metrics.find((input) => input.checked)?.value;
   all('.metric').forEach((part) => { part.hidden = part.dataset.metric !== chosen; });
 };
 metrics.forEach((input) => input.addEventListener('change', chooseMetric));
@@ -62,7 +62,7 @@ const filter = () => {
   said.textContent = `${rows.filter((row) => !row.hidden).length} of ${rows.length} rows, `
     + `${shown.filter(Boolean).length} of ${shown.length} columns shown`;
 };
-search.addEventListener('input', filter);
+search?.addEventListener('input', filter);
 boxes.forEach((box) => box.addEventListener('change', filter));
 
 // Arrow keys move between the cells of a matrix. One of them is in the tab order.

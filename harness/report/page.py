@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from harness.explain.curves import sentences
 from harness.model import TRANSPORTS, LinkProfile, Plan
 from harness.model.escape import as_json, for_page
 from harness.model.lines import listed
@@ -24,7 +25,7 @@ from harness.report import charts, content, draw, paths
 from harness.report.charts import Chart, ChartKind
 from harness.report.conclusion import Conclusion, Loss
 from harness.report.content import ColumnFacts, LoadedResults, Origin, Words, planned_s
-from harness.report.picture import NEEDS, drawn
+from harness.report.picture import NEEDS, SWEPT, drawn
 from harness.results.machine import MACHINE
 from harness.table import Metric
 from harness.table.notes import sign_of
@@ -51,6 +52,11 @@ class _Drawn(msgspec.Struct, frozen=True):
 
 
 _DRAWN = (
+    _Drawn(ChartKind.CURVES, "curves", "Curves", "Curves", f"<p>{SWEPT[ChartKind.CURVES]}</p>"),
+    _Drawn(
+        ChartKind.RESPONSE, "response", "Response", "Response curves", f"<p>{SWEPT[ChartKind.RESPONSE]}</p>"
+    ),
+    _Drawn(ChartKind.HEAT_MAP, "heat", "Heat maps", "Heat maps", f"<p>{SWEPT[ChartKind.HEAT_MAP]}</p>"),
     _Drawn(
         ChartKind.TRENDS,
         "trends",
@@ -120,18 +126,15 @@ def render(results: LoadedResults, words: Words | None = None, *, going: str = "
     """
     words = words or Words()
     words = msgspec.structs.replace(words, notes=(*results.lacks, *words.notes))
-    tables = {metric: results.table(metric) for metric in METRICS}
-    table = tables[Metric.MB_S]
-    facts = content.columns(results, table)
-    sections = [
-        ("answer", "Answer", _answer(results, facts)),
-        ("matrix", "Matrix", _matrix(tables, facts)),
+    facts = content.columns(results, results.table(Metric.MB_S))
+    sections = [("answer", "Answer", _answer(results, facts))]
+    sections += [
+        (part.anchor, part.place, _section(part, found, ""))
+        for part in _DRAWN
+        if part.kind in SWEPT and (found := drawn(part.kind, results))
     ]
-    for part in _DRAWN:
-        found = drawn(part.kind, results)
-        more = _listed_marks(charts.signs(table)) if part.kind is ChartKind.BARS else ""
-        if found or part.kind is not ChartKind.TRENDS:
-            sections.append((part.anchor, part.place, _section(part, found, more)))
+    if (rest := results.rest).records:
+        sections += _of_cells(rest)
     sections += [
         ("paths", "Paths", _paths(results)),
         ("environment", "Environment", _environment(results, facts)),
@@ -145,6 +148,20 @@ def render(results: LoadedResults, words: Words | None = None, *, going: str = "
         _file("page.js"),
         going=going,
     )
+
+
+def _of_cells(results: LoadedResults) -> list[tuple[str, str, str]]:
+    """The sections with each cell: of a sweep's points there are none."""
+    tables = {metric: results.table(metric) for metric in METRICS}
+    table = tables[Metric.MB_S]
+    sections = [("matrix", "Matrix", _matrix(tables, content.columns(results, table)))]
+    for part in _DRAWN:
+        if part.kind not in SWEPT and (
+            (found := drawn(part.kind, results)) or part.kind is not ChartKind.TRENDS
+        ):
+            more = _listed_marks(charts.signs(table)) if part.kind is ChartKind.BARS else ""
+            sections.append((part.anchor, part.place, _section(part, found, more)))
+    return sections
 
 
 def whole(words: Words, body: str, script: str = "", style: str = "", *, going: str = "") -> str:
@@ -240,10 +257,9 @@ def _legend(facts: Iterable[ColumnFacts]) -> str:
 
 def _answer(results: LoadedResults, facts: Sequence[ColumnFacts]) -> str:
     """What each column costs and why, and where the figures come from."""
-    found = results.answers
-    reported = "".join(map(_cost, found[:_ANSWERS]))
-    if rest := "".join(map(_cost, found[_ANSWERS:])):
-        reported += f"<details><summary>{len(found) - _ANSWERS} more columns</summary>{rest}</details>"
+    said = [f"<li>{for_page(line)}</li>" for line in sentences(results.curves)]
+    found = results.rest.answers if results.rest.records else []
+    reported = _first(said, "sentences", "<ul>", "</ul>") + _first(list(map(_cost, found)), "columns")
     if not reported:
         reported = (
             "<p>No column over a network has a figure, or can be compared with another one. "
@@ -251,6 +267,15 @@ def _answer(results: LoadedResults, facts: Sequence[ColumnFacts]) -> str:
         )
     reported += "".join(f"<p>{for_page(line)}</p>" for line in results.corrections)
     return f'<section id="answer"><h2>What it costs, and why</h2>{reported}{_legend(facts)}</section>'
+
+
+def _first(found: Sequence[str], what: str, before: str = "", after: str = "") -> str:
+    """What is in sight of several things, and the others behind a click."""
+    if not found:
+        return ""
+    shown, rest = (f"{before}{''.join(part)}{after}" for part in (found[:_ANSWERS], found[_ANSWERS:]))
+    left = len(found) - _ANSWERS
+    return shown + (f"<details><summary>{left} more {what}</summary>{rest}</details>" if left > 0 else "")
 
 
 def _cost(answer: Conclusion) -> str:

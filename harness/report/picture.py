@@ -13,7 +13,7 @@ import msgspec
 from harness import __version__
 from harness.model.errors import RequirementError, UsageError, lacks_package
 from harness.model.escape import for_page, printable
-from harness.report import charts, content, curves, draw
+from harness.report import charts, content, curves, draw, sweeps
 from harness.report.charts import Chart, ChartKind
 from harness.report.content import LoadedResults, Theme, Words
 from harness.report.waterfalls import waterfalls
@@ -51,6 +51,8 @@ def picture(
     if not found:
         raise UsageError(f"these results have nothing for a picture of {kind}", hint=NEEDS[kind])
     words = words or Words(title="")
+    if kind in SWEPT:
+        words = msgspec.structs.replace(words, notes=(*words.notes, SWEPT[kind]))
     if kind in (ChartKind.MATRIX, ChartKind.BARS):
         words = msgspec.structs.replace(words, notes=(*words.notes, *charts.signs(results.table(metric))))
     document = _document(found, words, results.source, colours)
@@ -72,8 +74,15 @@ def drawn(
     colours: Mapping[str, str] = draw.LIGHT,
 ) -> list[Chart]:
     """The pictures of a kind; none if the results lack what it needs. Some kinds show one metric alone."""
-    if kind is ChartKind.WATERFALL:
-        return waterfalls(results.explained)
+    match kind:
+        case ChartKind.WATERFALL:
+            return waterfalls(results.explained)
+        case ChartKind.CURVES:
+            return sweeps.curves(results.curves)
+        case ChartKind.RESPONSE:
+            return sweeps.responses(results.curves)
+        case ChartKind.HEAT_MAP:
+            return sweeps.heat_maps(results.curves, results.limits)
     table = results.table(_METRICS.get(kind, metric))
     facts = content.columns(results, table)
     match kind:
@@ -90,6 +99,9 @@ def drawn(
         case ChartKind.TRENDS:
             return curves.trends(table, facts, results.plans)
 
+
+SWEPT = dict(zip((ChartKind.CURVES, ChartKind.RESPONSE, ChartKind.HEAT_MAP), sweeps.LEGENDS, strict=True))
+"""The pictures of sweeps, with what is said of each."""
 
 _METRICS = {
     ChartKind.PERCENTILES: Metric.P99,
@@ -155,6 +167,9 @@ NEEDS = {
     ChartKind.ROOFLINE: "it needs a run's plan.json, a shaped link, and figures of it that are not disturbed",
     ChartKind.WATERFALL: "it needs a run's plan.json, and cells that are ok and not disturbed",
     ChartKind.TRENDS: "it needs two runs of the same cells",
+    ChartKind.CURVES: "it needs a sweep, or fio outputs that differ in depth, block or jobs alone",
+    ChartKind.RESPONSE: "it needs a sweep over depth or jobs",
+    ChartKind.HEAT_MAP: "it needs a sweep over two axes",
 }
 """What a picture takes that a folder of results may lack."""
 

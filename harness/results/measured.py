@@ -73,10 +73,8 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     @functools.cached_property
     def rest(self) -> Self:
         """The same without the points of curves."""
-        points = {
-            (curve.records.get(place, next(iter(curve.records.values()))).run_id, place)
-            for curve in self.curves
-            for place in curve.grid
-        }
+        if not self.curves:
+            return self
+        points = {(curve.run_of(place), place) for curve in self.curves for place in curve.grid}
         left = [r for r in self.records if (r.run_id, (r.column, r.workload.name)) not in points]
         return msgspec.structs.replace(self, records=left)

@@ -195,9 +195,21 @@ class MeasuredCurve:
             return Estimate(rate, rate * (1 - SCATTER), rate * (1 + SCATTER))
         return self.estimates[place]
 
+    def run_of(self, place: Place) -> str:
+        """The id of the run that has a point, or would have it."""
+        return self.records.get(place, next(iter(self.records.values()))).run_id
+
     def values(self, axis: str) -> list[float]:
         """The places of its points on an axis."""
         return sorted({point[axis] for point in self.grid.values()})
+
+    def along(self, axis: str, there: Mapping[str, float]) -> list[tuple[float, Place]]:
+        """Its points along an axis, where the others are ``there``."""
+        return sorted(
+            (point[axis], place)
+            for place, point in self.grid.items()
+            if all(point[name] == value for name, value in there.items())
+        )
 
 
 SCATTER = 0.03

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from tabulate import tabulate
 
+from harness.analysis.schedule import Place
 from harness.results.axes import AXES
 from harness.results.sweep import MeasuredCurve
 
@@ -36,7 +37,7 @@ def _tables(curve: MeasuredCurve) -> Iterator[str]:
         columns = sorted({column for _, column in places})
         heading = [rows_of, *(AXES[columns_of].shown(c) if columns_of else "MB/s" for c in columns)]
         lines = [
-            [AXES[rows_of].shown(row), *(_cell(curve, places.get((row, column))) for column in columns)]
+            [AXES[rows_of].shown(row), *(cell(curve, places.get((row, column))) for column in columns)]
             for row in rows
         ]
         name = "".join(f", {n} {AXES[n].shown(v)}" for n, v in zip(others, there, strict=False))
@@ -45,9 +46,10 @@ def _tables(curve: MeasuredCurve) -> Iterator[str]:
         yield f"{curve.curve.name}{name}{unit}\n{table}"
 
 
-def _cell(curve: MeasuredCurve, place: object) -> str:
+def cell(curve: MeasuredCurve, place: Place | None) -> str:
+    """MB/s at a point, with its signs; empty for none."""
     if place is None:
         return ""
-    found = curve.at(place)  # type: ignore[arg-type]
+    found = curve.at(place)
     sign = "" if place in curve.rates else BETWEEN
     return f"{sign}{found.value / 1e6:.4g}{'!' if place in curve.disturbed else ''}"

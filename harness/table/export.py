@@ -14,13 +14,17 @@ import msgspec
 
 from harness import __version__
 from harness.analysis import disturbance
+from harness.analysis.response import Estimate
+from harness.analysis.schedule import Place
 from harness.model import (
     COMPLETION,
     ENDS,
     Io,
     Latency,
+    LinkProfile,
     Plan,
     Record,
+    Status,
     Workload,
     drivers,
     is_unencrypted,
@@ -30,8 +34,10 @@ from harness.model.errors import lacks_package
 from harness.model.escape import for_csv, in_ascii, printable
 from harness.model.telemetry import OBSERVED, Observed, Others, Unit
 from harness.results import machine
+from harness.results.axes import AXES, workloads
 from harness.results.columns import workload_of
 from harness.results.metrics import Metric, Of
+from harness.results.sweep import MeasuredCurve
 from harness.table.text import in_csv
 
 
@@ -51,7 +57,8 @@ Row = dict[str, Value]
 
 class ExportLine(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """One direction of a record, or a record that moved nothing, without a direction; with its run's plan,
-    the machines of both ends, and the kernel that measured."""
+    the machines of both ends, the kernel that measured, and the curve of a sweep. With ``estimate`` the
+    record is a point of the curve that was not measured."""
 
     record: Record
     direction: str | None
@@ -61,6 +68,13 @@ class ExportLine(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     initiator: machine.Machine
     target: machine.Machine
     measured_by: machine.Machine
+    curve: str | None = None
+    estimate: Estimate | None = None
+
+    @property
+    def link(self) -> LinkProfile | None:
+        """As the plan has it."""
+        return self.plan.links.get(self.record.column.link) if self.plan is not None else None
 
     @functools.cached_property
     def others(self) -> Others | None:
@@ -153,6 +167,16 @@ def _percentiles_of(line: ExportLine) -> str | None:
     return COMPLETION if line.latency.percentiles == COMPLETION else "lat"
 
 
+def _axis(name: str, read: Callable[[LinkProfile], float | None]) -> ExportColumn:
+    """The place of a link on an axis of sweeps, in the unit of ``AXES``; those of workloads have columns."""
+
+    def value(of: ExportLine) -> float | None:
+        found = read(of.link) if of.link is not None else None
+        return None if found is None else float(found)
+
+    return ExportColumn(f"link_{name}", float, value)
+
+
 _PLACED = (
     *_of(str, "record", "run_id", is_tag=True),
     *_of(str, "record.setting", "testbed", "source", "clock", is_tag=True),
@@ -211,6 +235,10 @@ _PLACED = (
     *_of(int, "others", "suspended_ns", prefix="others_"),
     ExportColumn("percentiles_of", str, _percentiles_of),
     *_OBSERVED.values(),
+    ExportColumn("curve", str, lambda of: of.curve),
+    _named("bandwidth_low_bytes_s", float, "estimate.low"),
+    _named("bandwidth_high_bytes_s", float, "estimate.high"),
+    *(_axis(name, axis.of_link) for name, axis in AXES.items() if axis.of_link is not None),
 )
 """The columns whose place is known: before another one is added here, figures that stand behind them are."""
 
@@ -231,11 +259,14 @@ def rows(
     records: Iterable[Record],
     environments: Mapping[str, Mapping[str, Any]] | None = None,
     plans: Mapping[str, Plan] | None = None,
+    curves: Sequence[MeasuredCurve] = (),
 ) -> Iterator[Row]:
-    """The rows of each record, by ``COLUMNS``: its reads, its writes, its synchronisations.
+    """The rows of each record, by ``COLUMNS``: its reads, its writes, its synchronisations. Then those of the
+    points of ``curves`` that were not measured.
 
     ``environments`` and ``plans``, by run id, say on which machines the records were made, and how.
     """
+    names = {(each.run_of(place), place): each.curve.name for each in curves for place in each.grid}
     machines = {run: _machines(environment) for run, environment in (environments or {}).items()}
     for record in records:
         parts: list[tuple[str | None, Io | None, Latency | None]] = []
@@ -249,9 +280,57 @@ def rows(
                 moved=moved,
                 latency=latency or Latency(),
                 plan=(plans or {}).get(record.run_id),
+                curve=names.get((record.run_id, (record.column, record.workload.name))),
+                estimate=None,
                 **machines.get(record.run_id) or _machines({}),
             )
             yield {field.name: field.read(line) for field in EXPORTED}
+    for each in curves:
+        for place, estimate in each.estimates.items():
+            plan = (plans or {})[each.run_of(place)]
+            yield _estimated(each, place, estimate, plan, machines.get(plan.run_id) or _machines({}))
+
+
+ESTIMATED = "estimated"
+"""The status of a point that was not measured."""
+
+
+def _estimated(
+    curve: MeasuredCurve,
+    place: Place,
+    estimate: Estimate,
+    plan: Plan,
+    machines: Mapping[str, machine.Machine],
+) -> Row:
+    """The row of a point that was not measured: its throughput, and nothing that a measurement has."""
+    workload, like = workloads(plan.jobs)[place[1]], next(iter(curve.records.values()))
+    record = Record(
+        run_id=plan.run_id,
+        setting=like.setting,
+        column=place[0],
+        workload=workload,
+        repeat=0,
+        order=0,
+        status=Status.SKIPPED,
+        emulated=like.emulated,
+        link_title=plan.links[place[0].link].title if place[0].link in plan.links else like.link_title,
+        encrypts=like.encrypts,
+    )
+    direction = None if workload.direction == "both" else workload.direction
+    line = ExportLine(
+        record=record,
+        direction=direction,
+        moved=None,
+        latency=Latency(),
+        plan=plan,
+        curve=curve.curve.name,
+        estimate=estimate,
+        **machines,
+    )
+    row = {field.name: field.read(line) for field in EXPORTED}
+    iops = estimate.value / workload.block_bytes if workload.block_bytes else None
+    row |= dict.fromkeys(("repeat", "order", "wall_ns", "fio_ns", "disturbed", "is_disturbed"))
+    return row | {"status": ESTIMATED, "bandwidth_bytes_s": estimate.value, "iops": iops}
 
 
 def _machines(environment: Mapping[str, Any]) -> dict[str, machine.Machine]:
@@ -267,9 +346,10 @@ def encode(
     format: ExportFormat,
     environments: Mapping[str, Mapping[str, Any]] | None = None,
     plans: Mapping[str, Plan] | None = None,
+    curves: Sequence[MeasuredCurve] = (),
 ) -> bytes:
     """All rows in ``format``. RequirementError if the package that writes the format is missing."""
-    found = list(rows(records, environments, plans))
+    found = list(rows(records, environments, plans, curves))
     match format:
         case ExportFormat.CSV:
             return _csv(found)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from harness.explain import curves
-from harness.model import Plan
+from harness.model import Plan, Record
 from harness.results import sweep
 from harness.results.axes import curve_of, workloads
 from harness.results.sweep import MeasuredCurve
@@ -17,8 +17,8 @@ from tests.unit.planning.test_sweep import measure, planned
 Rate = Callable[[dict[str, float], bool], float]
 
 
-def measured(plan: Plan, rate: Rate) -> list[MeasuredCurve]:
-    """The curves of a sweep that measured all that it takes."""
+def records_of(plan: Plan, rate: Rate) -> list[Record]:
+    """What a sweep measures: all that its curves take."""
     todo = sweep.schedule(plan)
     known = workloads(plan.jobs)
     records = []
@@ -27,7 +27,12 @@ def measured(plan: Plan, rate: Rate) -> list[MeasuredCurve]:
         assert found is not None
         records.append(measure(plan, cell, order, rate(found[1], bool(cell.column.protection))))
         todo.take(records[-1])
-    return sweep.measured(plan, records)
+    return records
+
+
+def measured(plan: Plan, rate: Rate) -> list[MeasuredCurve]:
+    """The curves of a sweep that measured all that it takes."""
+    return sweep.measured(plan, records_of(plan, rate))
 
 
 def gigabit(at: dict[str, float], is_protected: bool) -> float:

@@ -21,6 +21,7 @@ from harness.report.charts import bars, goodness, roofline
 from harness.report.content import LoadedResults, Origin
 from harness.report.curves import percentiles, short, trends
 from harness.report.page import METRICS
+from harness.report.picture import SWEPT
 from harness.table import Metric
 from harness.table.options import TableCell
 from tests import flat
@@ -406,6 +407,10 @@ def test_every_picture_is_drawn_as_a_file(kind: ChartKind, tmp_path: Path) -> No
     if kind is ChartKind.TRENDS:
         again = [msgspec.structs.replace(each, run_id="r2") for each in shown.records]
         shown = msgspec.structs.replace(shown, records=[*shown.records, *again])
+    if kind in SWEPT:
+        from tests.unit.report.test_sweeps import surfaces
+
+        shown = surfaces()
     svg = picture(kind, shown, Metric.MB_S, tmp_path / "x.svg")
     root = ET.fromstring(svg)  # noqa: S314 -- our own
     assert root.get("role") == "img"

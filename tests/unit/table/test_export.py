@@ -17,9 +17,12 @@ from harness import __version__
 from harness.model import SCHEMA_VERSION, Job, LabKernel, Latency, Machines, Proof, Record, Status
 from harness.model.errors import RequirementError, UsageError
 from harness.model.telemetry import Others, ProcessorUse, RoundTrips, Telemetry
+from harness.results.measured import Measured
 from harness.table import export
 from harness.table.export import COLUMNS, ExportFormat, encode, rows
 from tests.unit.command import harness
+from tests.unit.explain.test_curves import records_of
+from tests.unit.planning.test_sweep import planned
 from tests.unit.results_folder import made_plan
 from tests.unit.table.test_table import HOSTILE, record, transfer
 
@@ -300,3 +303,33 @@ def test_the_documentation_names_the_tags_in_their_order() -> None:
     text = (Path(__file__).parents[3] / "docs" / "export.md").read_text(encoding="utf-8")
     reported = re.search(r"tags are ([^;]*);", text)
     assert reported is not None and tuple(_names(reported[1])) == export.TAGS
+
+
+# Sweeps
+
+
+def test_a_sweep_has_its_axes_and_the_points_that_were_not_measured() -> None:
+    plan = planned("rtt=0.1ms..50ms", "depth=1..16", ipsec=("off",))
+    found = Measured(
+        records=records_of(plan, lambda at, _: 4096 * at["depth"] / (100e-6 + at["rtt"])),
+        plans={plan.run_id: plan},
+    )
+    (curve,) = found.curves
+    exported = list(rows(found.records, plans=found.plans, curves=found.curves))
+    assert {row["curve"] for row in exported} == {"wired rand-read, block 4K"}
+    places = {(row["link_rtt"], row["queue_depth"]) for row in exported}
+    assert places == {(point["rtt"], point["depth"]) for point in curve.grid.values()}
+    estimated = [row for row in exported if row["status"] == "estimated"]
+    assert len(estimated) == len(curve.estimates) == len(exported) - len(found.records) > 0
+    for row in estimated:
+        low, value, high = (row[f"bandwidth_{each}bytes_s"] for each in ("low_", "", "high_"))
+        assert isinstance(low, float) and isinstance(value, float) and isinstance(high, float)
+        assert low < value < high and row["iops"] == pytest.approx(value / 4096)
+        assert (row["repeat"], row["bytes"], row["is_disturbed"], row["direction"]) == (
+            None,
+            None,
+            None,
+            "read",
+        )
+    for format in ExportFormat:
+        assert encode(found.records, format, plans=found.plans, curves=found.curves).count(b"estimated") > 0

@@ -1,0 +1,162 @@
+"""The pictures and the page of a sweep, of networks of which it is known where they bend."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from harness.explain import Limit
+from harness.model import Latency, Plan, Record
+from harness.model.errors import UsageError
+from harness.report import ChartKind, load, picture, render, sweeps
+from harness.report.content import LoadedResults
+from harness.report.picture import drawn
+from harness.table import Metric
+from tests.unit.explain.test_curves import Rate, records_of
+from tests.unit.planning.test_sweep import planned
+from tests.unit.report.test_report import Page
+from tests.unit.results.test_plain_curves import job
+from tests.unit.results.test_results import write_fio
+from tests.unit.table.test_table import HOSTILE, matrix
+
+
+def surface(at: dict[str, float], _is_protected: bool) -> float:
+    """Over gigabit, as an initiator with a queue of 32 gets it."""
+    waiting = (160e-6 + 17e-9 * at["block"]) / min(at["depth"], 32)
+    return float(at["block"] / (waiting**4 + (9e-6 + 8.5e-9 * at["block"]) ** 4) ** 0.25)
+
+
+def timed(record: Record) -> Record:
+    """With the latency that its throughput has by Little's law, at 4K."""
+    assert record.read is not None and record.workload.in_flight is not None
+    mean_ns = record.workload.in_flight * 4096e9 / record.read.bytes
+    latency = Latency(mean_ns=mean_ns, p99_ns=3 * mean_ns)
+    return msgspec.structs.replace(record, read=msgspec.structs.replace(record.read, latency=latency))
+
+
+def results(plan: Plan, rate: Rate) -> LoadedResults:
+    return LoadedResults(records=list(map(timed, records_of(plan, rate))), plans={plan.run_id: plan})
+
+
+def over_depth(at: dict[str, float], is_protected: bool) -> float:
+    """The same of 4K; protected, it takes the busiest part half as long again."""
+    waiting = 178e-6 / min(at["depth"], 32)
+    return float(4096 / (waiting**4 + (35e-6 * (1.5 if is_protected else 1.0)) ** 4) ** 0.25)
+
+
+@functools.cache
+def depths() -> LoadedResults:
+    """A sweep over depth that has measured half of its points."""
+    found = results(planned("depth=1..64", ipsec=("both",)), over_depth)
+    kept = [each for each in found.records if each.workload.depth in (1, 2, 6, 16, 32, 64)]
+    return msgspec.structs.replace(found, records=kept)
+
+
+@functools.cache
+def surfaces() -> LoadedResults:
+    """A sweep over depth and block."""
+    return results(planned("depth=1..64", "block=4K..1M", ipsec=("off",)), surface)
+
+
+def test_a_curve_has_marks_where_it_was_measured_and_dashes_between() -> None:
+    (chart,) = drawn(ChartKind.CURVES, depths())
+    assert chart.title == "wired rand-read, block 4K"
+    assert chart.headings == ("queue depth", "wired [MB/s]", "wired+aes128gcm16 [MB/s]")
+    for curve in depths().curves:
+        known = [place for place in curve.grid if place in curve.rates]
+        assert 3 <= len(known) < len(curve.grid)
+        assert sum(f">depth {curve.grid[place]['depth']:g}: " in chart.body for place in known) == len(known)
+    assert chart.body.count('class="li da"') >= 2 and chart.body.count('class="ra"') == 2
+    assert chart.body.count("bound by latency") == chart.body.count("bound by the busiest part") == 2
+    first, *_, last = chart.lines
+    assert first[:2] == ("1", "23 [22.31, 23.69]") and last[0] == "64"
+    assert any(line[1].startswith("~") for line in chart.lines)
+    assert ">without protection</text>" in chart.body and ">IPsec aes128gcm16</text>" in chart.body
+
+
+def test_a_surface_is_cut_at_the_ends_and_the_middle() -> None:
+    titles = [chart.title for chart in drawn(ChartKind.CURVES, surfaces())]
+    assert titles == [f"wired rand-read, block {block}" for block in ("4K", "64K", "1M")]
+    assert [chart.title for chart in drawn(ChartKind.RESPONSE, surfaces())] == titles
+
+
+def test_a_response_curve_has_mean_and_p99_of_what_was_measured() -> None:
+    (chart,) = drawn(ChartKind.RESPONSE, depths())
+    assert {line[0]: line[1] for line in chart.lines}["1"] == "23 MB/s, 178 µs, 534 µs"
+    points = sum(len(curve.rates) for curve in depths().curves)
+    assert chart.body.count("<title>depth ") == 2 * points
+    (plan,) = depths().plans.values()
+    untimed = LoadedResults(records=records_of(plan, over_depth), plans=depths().plans)
+    assert drawn(ChartKind.RESPONSE, untimed) == []
+
+
+def test_of_round_trips_there_is_a_curve_and_no_response_curve() -> None:
+    plan = planned("rtt=0.1ms..50ms", ipsec=("off",))
+    found = results(plan, lambda at, _: 100e6 / (1 + 1e3 * at["rtt"]))
+    (chart,) = drawn(ChartKind.CURVES, found)
+    assert ">100 us</text>" in chart.body and ">50 ms</text>" in chart.body
+    assert drawn(ChartKind.RESPONSE, found) == drawn(ChartKind.HEAT_MAP, found) == []
+
+
+def test_a_heat_map_says_what_limits_by_colour_and_by_letter() -> None:
+    (curve,) = surfaces().curves
+    limits = {place: Limit.ROUND_TRIP if curve.rates[place] < 100e6 else Limit.LINK for place in curve.rates}
+    (chart,) = sweeps.heat_maps([curve], limits)
+    assert chart.headings[0] == "depth \\ block" and len(chart.lines) == 12 and len(chart.headings) == 10
+    cells = chart.body.count("<title>depth ")
+    assert cells == len(curve.grid)
+    assert chart.body.count('class="link pa"') + chart.body.count('class="round_trip pa"') == cells + 2
+    assert chart.body.count(">L</text>") + chart.body.count(">R</text>") == cells + 2
+    assert chart.body.count(">~") == len(curve.estimates)
+    assert ">round trip</text>" in chart.body and ">link</text>" in chart.body
+
+
+def test_a_heat_map_without_limits_has_shades_alone() -> None:
+    (chart,) = sweeps.heat_maps(surfaces().curves, {})
+    assert "fill-opacity:0.54" in chart.body and ">?</text>" not in chart.body
+    assert " pa" not in chart.body
+
+
+def test_many_columns_make_a_heat_map_wider() -> None:
+    values = ",".join(str(depth) for depth in range(1, 17))
+    plan = planned(f"depth={values}", f"jobs={values}", ipsec=("off",))
+    (chart,) = sweeps.heat_maps(results(plan, lambda at, _: 1e6 * at["depth"]).curves, {})
+    assert chart.width > 16 * 30
+
+
+def test_the_page_of_a_sweep_has_curves_and_no_matrix() -> None:
+    html = render(surfaces())
+    page = Page(html)
+    anchors = [attrs["id"] for tag, attrs in page.tags if tag == "section"]
+    assert anchors == ["answer", "curves", "response", "heat", "paths", "environment"]
+    assert "wired rand-read, block 4K: from depth" in html
+    assert len([tag for tag, _ in page.tags if tag == "figure"]) == 7
+
+
+def test_what_is_on_no_curve_stands_below_as_ever() -> None:
+    both = LoadedResults(records=[*depths().records, *matrix()], plans=depths().plans)
+    html = render(both)
+    Page(html)
+    assert html.index('id="curves"') < html.index('id="matrix"') < html.index('id="bars"')
+    assert "qd64" not in html[html.index('id="matrix"') : html.index('id="bars"')]
+
+
+def test_names_in_fio_outputs_of_others_are_text(tmp_path: Path) -> None:
+    for depth in (1, 4, 16):
+        write_fio(tmp_path / f"a-{depth}.json", job(HOSTILE, iodepth=depth))
+    found = load([tmp_path])
+    assert len(found.curves) == 1
+    Page(render(found))
+
+
+@pytest.mark.parametrize("kind", [ChartKind.CURVES, ChartKind.RESPONSE, ChartKind.HEAT_MAP])
+def test_a_picture_alone_says_what_its_marks_mean(kind: ChartKind) -> None:
+    svg = picture(kind, surfaces(), Metric.MB_S, Path("sweep.svg")).decode()
+    assert "measured" in svg[svg.index("<desc>") : svg.index("</desc>")]
+    plain = LoadedResults(records=matrix())
+    with pytest.raises(UsageError, match="nothing for a picture") as caught:
+        picture(kind, plain, Metric.MB_S, Path("sweep.svg"))
+    assert "sweep" in (caught.value.hint or "")

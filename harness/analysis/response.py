@@ -14,6 +14,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import mul
 
 Point = Mapping[str, float]
 """Where a point is, by the names of its axes: ``depth`` (I/Os in flight of a job), ``jobs``, ``block``
@@ -67,19 +68,19 @@ class Asymptotes:
 
     def latency_s(self, at: Point) -> float:
         """The time that one I/O takes alone."""
-        return _demands(self.weights, [_known(at)])[0][0]
+        return _demands(self.weights, at)[0]
 
     def occupancy_s(self, at: Point) -> float:
         """How long the busiest part is busy for one I/O."""
-        return _demands(self.weights, [_known(at)])[0][1]
+        return _demands(self.weights, at)[1]
 
     def in_flight(self, at: Point) -> float:
         """How many I/Os are on their way: as many as asked for, or as the initiator lets out."""
-        return _demands(self.weights, [_known(at)])[0][2]
+        return _demands(self.weights, at)[2]
 
     def bounds_bytes_s(self, at: Point) -> tuple[float, float]:
         """The most throughput by latency, and by the busiest part."""
-        ((latency_s, busy_s, flying),) = _demands(self.weights, [_known(at)])
+        latency_s, busy_s, flying = _demands(self.weights, at)
         block = at.get("block", TYPICAL_BLOCK_BYTES)
         return block * flying / latency_s, block / busy_s
 
@@ -104,29 +105,35 @@ def _known(at: Point) -> _Known:
     return blocks, at.get("rtt", 0.0), wire, _asked(at), math.log(at.get("block", TYPICAL_BLOCK_BYTES))
 
 
-def _demands(weights: Mapping[str, float], points: Iterable[_Known]) -> list[tuple[float, float, float]]:
-    """Latency, occupancy and I/Os in flight of each point, for all points at once: fits are made of this."""
+def _factors(weights: Mapping[str, float]) -> tuple[float, ...]:
+    """What weighs the numbers of a point: three parts of latency, three of occupancy, and the most I/Os."""
     of = {name: math.exp(weight) for name, weight in weights.items()}
-    fixed, by_block, trips = of["latency"], of.get("latency_block", 0.0), of.get("trips", 0.0)
-    busy, busy_block, wire = of["occupancy"], of.get("occupancy_block", 0.0), of.get("wire", 0.0)
-    most = of.get("most", math.inf)
-    return [
-        (
-            fixed + by_block * blocks + trips * rtt,
-            busy + busy_block * blocks + wire * transfers,
-            min(asked, most),
-        )
-        for blocks, rtt, transfers, asked, _ in points
-    ]
+    parts = ("latency", "latency_block", "trips", "occupancy", "occupancy_block", "wire")
+    return (*(of.get(name, 0.0) for name in parts), of.get("most", math.inf))
 
 
-def _log_rates(weights: Mapping[str, float], points: Sequence[_Known]) -> list[float]:
-    sharpness = 1 + math.exp(weights["bend"])
+def _demands(weights: Mapping[str, float], at: Point) -> tuple[float, float, float]:
+    """Latency, occupancy and I/Os in flight of a point."""
+    blocks, rtt, transfers, asked, _ = _known(at)
+    fixed, by_block, trips, busy, busy_block, wire, most = _factors(weights)
+    return (
+        fixed + by_block * blocks + trips * rtt,
+        busy + busy_block * blocks + wire * transfers,
+        min(asked, most),
+    )
+
+
+def _log_rates(weights: Mapping[str, float], points: Iterable[_Known]) -> list[float]:
+    """Of all points at once, in a loop without calls: a fit evaluates it thousands of times."""
+    fixed, by_block, trips, busy, busy_block, wire, most = _factors(weights)
+    sharpness, log, log1p = 1 + math.exp(weights["bend"]), math.log, math.log1p
     found = []
-    for (latency_s, busy_s, flying), point in zip(_demands(weights, points), points, strict=True):
-        waiting_s = latency_s / flying
-        low, high = (waiting_s, busy_s) if waiting_s < busy_s else (busy_s, waiting_s)
-        found.append(point[-1] - math.log(high) - math.log1p((low / high) ** sharpness) / sharpness)
+    for blocks, rtt, transfers, asked, log_block in points:
+        low = (fixed + by_block * blocks + trips * rtt) / (asked if asked < most else most)
+        high = busy + busy_block * blocks + wire * transfers
+        if low > high:
+            low, high = high, low
+        found.append(log_block - log(high) - log1p((low / high) ** sharpness) / sharpness)
     return found
 
 
@@ -211,12 +218,15 @@ def _asymptotes(points: Sequence[Point], logs: Sequence[float], axes: Sequence[s
         if any(abs(v - start[n]) > 25 for n, v in zip(names, values, strict=True)):
             return math.inf
         rates = _log_rates(dict(zip(names, values, strict=True)), known)
-        squares = ((rate - y) ** 2 for rate, y in zip(rates, logs, strict=True))
-        return sum(min(each, LARGEST_RESIDUAL**2) for each in squares) + 1e-4 * drift
+        squares = [(rate - y) ** 2 for rate, y in zip(rates, logs, strict=True)]
+        return sum([min(each, LARGEST_RESIDUAL**2) for each in squares]) + 1e-4 * drift
 
     values = [start[name] for name in names]
+    # A simplex may have collapsed before it was at the bottom.
     for _ in range(3):
-        values = minimised(badness, values)
+        before, values = badness(values), minimised(badness, values)
+        if badness(values) > before * (1 - 1e-6):
+            break
     return Asymptotes(dict(zip(names, values, strict=True)))
 
 
@@ -303,7 +313,7 @@ class GaussianProcess:
             covariances = [deviation**2 * near + shared for near, shared in of_place]
             row: list[float] = []
             for j in range(i):
-                covered = sum(map(float.__mul__, row, factor[j]))
+                covered = sum(map(mul, row, factor[j]))
                 row.append((covariances[j] - covered) / factor[j][j])
             left = covariances[i] + noise**2 - sum(x * x for x in row)
             factor.append([*row, math.sqrt(max(left, 1e-12))])
@@ -317,21 +327,21 @@ class GaussianProcess:
         near = _solved(self.factor, [self.deviation**2 * close + shared for close, shared in known])
         itself, shared = _alike(place, place, self.length)
         left = self.deviation**2 * itself + shared + self.noise**2 - sum(x * x for x in near)
-        return self.mean + sum(map(float.__mul__, near, self.whitened)), max(left, self.noise**2)
+        return self.mean + sum(map(mul, near, self.whitened)), max(left, self.noise**2)
 
 
 def _alike(a: Features, b: Features, length: float) -> tuple[float, float]:
     """How alike two points are: by their distance (Matérn's), and by what they share of weights that are not
     sure."""
     distance = math.sqrt(3) * math.dist(a.doublings, b.doublings) / length
-    return (1 + distance) * math.exp(-distance), UNSURE**2 * sum(map(float.__mul__, a.pulls, b.pulls))
+    return (1 + distance) * math.exp(-distance), UNSURE**2 * sum(map(mul, a.pulls, b.pulls))
 
 
 def _solved(factor: Sequence[Sequence[float]], values: Sequence[float]) -> list[float]:
     """``factor`` is lower triangular."""
     found: list[float] = []
     for row, value in zip(factor, values, strict=True):
-        found.append((value - sum(map(float.__mul__, found, row[:-1]))) / row[-1])
+        found.append((value - sum(map(mul, found, row[:-1]))) / row[-1])
     return found
 
 

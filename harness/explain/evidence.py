@@ -297,7 +297,7 @@ class _ColumnOf:
     def device_alone(self, name: str, depth: int | None) -> Span | None:
         """The device's time at depth 1, from a workload that differs in nothing but its depth."""
         asked = self.jobs.get(name)
-        if asked is None or depth is None:
+        if asked is None or depth is None or not self.local:
             return None
         for other, job in self.jobs.items():
             same = _without_depth(job) == _without_depth(asked)

@@ -282,13 +282,14 @@ def heat_maps(found: Sequence[MeasuredCurve], limits: Mapping[Place, Limit]) -> 
         if len(curve.axes) < 2:
             continue
         first, second, *others = curve.axes
+        of_points = _limits(curve, limits)
         rows, columns = (
             (first, second) if len(curve.values(first)) >= len(curve.values(second)) else (second, first)
         )
         ends = [dict.fromkeys((v[0], v[len(v) // 2], v[-1])) for v in map(curve.values, others)]
         for values in itertools.product(*ends):
             there = dict(zip(others, values, strict=True))
-            charts.append(_heat_map(curve, rows, columns, there, limits))
+            charts.append(_heat_map(curve, rows, columns, there, of_points))
     return charts
 
 
@@ -306,8 +307,7 @@ def _heat_map(
     wide = max(_ROOM_PX, (WIDTH - left - 2) / len(across))
     top = 34.0
     best = max(curve.at(place).value for place in places.values())
-    limited = {place: _limit(curve, place, limits) for place in places.values()}
-    seen = [limit for limit in LETTERS if limit in limited.values()]
+    seen = [limit for limit in LETTERS if limit in {limits[place] for place in places.values()}]
     parts = [draw.text(0, 12, rows, "mu"), draw.text(left + wide * len(across) / 2, 12, columns, "m mu")]
     step = math.ceil(max(draw.width(AXES[columns].shown(value)) for value in across) / wide)
     heads = [(left + (n + 0.5) * wide, top - 6, AXES[columns].shown(value)) for n, value in enumerate(across)]
@@ -317,7 +317,7 @@ def _heat_map(
     )
     for (row, column), place in places.items():
         x, y = left + across.index(column) * wide, top + down.index(row) * _HIGH_PX
-        limit = limited[place]
+        limit = limits[place]
         letter = LETTERS.get(limit, "?" if seen else "")
         part = 0.04 + 0.5 * curve.at(place).value / best
         shade = "gr" if seen else f'f0" style="fill-opacity:{part:.2f};stroke-opacity:.4'
@@ -357,19 +357,21 @@ def _short(value: float) -> str:
     return f"{value / 1000:.1f}k" if value >= 999.5 else f"{value:.0f}" if value >= 9.95 else f"{value:.1f}"
 
 
-def _limit(curve: MeasuredCurve, place: Place, limits: Mapping[Place, Limit]) -> Limit:
-    """The limit of a point: its own, or that of the nearest one that the same asymptote bounds."""
-    if place in curve.rates:
-        return limits.get(place, Limit.UNKNOWN)
+def _limits(curve: MeasuredCurve, limits: Mapping[Place, Limit]) -> dict[Place, Limit]:
+    """The limit of each point: its own, or that of the nearest one that the same asymptote bounds."""
     asymptotes = curve.fitted.asymptotes
-    ranks = {axis: curve.values(axis).index for axis in curve.axes}
+    ranks = {axis: {value: n for n, value in enumerate(curve.values(axis))} for axis in curve.axes}
+    at = {place: [ranks[axis][point[axis]] for axis in curve.axes] for place, point in curve.grid.items()}
+    sides: dict[bool, list[Place]] = {False: [], True: []}
 
-    def is_latency(each: Place) -> bool:
-        return asymptotes is not None and asymptotes.is_latency(curve.grid[each])
+    def side(place: Place) -> bool:
+        return asymptotes is not None and asymptotes.is_latency(curve.grid[place])
 
-    def distance(each: Place) -> float:
-        a, b = curve.grid[each], curve.grid[place]
-        return math.dist([ranks[axis](a[axis]) for axis in ranks], [ranks[axis](b[axis]) for axis in ranks])
-
-    alike = [each for each in curve.rates if is_latency(each) == is_latency(place)]
-    return limits.get(min(alike, key=distance), Limit.UNKNOWN) if alike else Limit.UNKNOWN
+    for place in curve.rates:
+        sides[side(place)].append(place)
+    found = {place: limits.get(place, Limit.UNKNOWN) for place in curve.rates}
+    for place in curve.estimates:
+        alike = sides[side(place)]
+        near = min(alike, key=lambda each: math.dist(at[each], at[place]), default=place)
+        found[place] = found.get(near, Limit.UNKNOWN)
+    return found

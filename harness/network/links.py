@@ -50,6 +50,11 @@ QUEUE_PACKETS = 10_000
 ``loss_percent`` drops packets."""
 
 
+AVERAGED_BYTES = 100
+"""The most ``frame_overhead_bytes`` that may be taken off the rate (``netem``). Where frames have more, the
+medium is so slow that the processor can make them one by one."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class LinkPath:
     """A link that is up: the interface and address at both ends, and the host behind each.
@@ -162,7 +167,7 @@ def netem(profile: LinkProfile, *, frame_by_frame: bool = False) -> str | None:
     small frame is charged up to ``frame_overhead_bytes`` too little, 0.2 us at 1 Gbit/s. (Forbidding
     super-packets would be exact for all frames, but costs the lab's processor a fifth of the throughput to be
     measured.) In virtual time, where the processor costs nothing, super-packets are forbidden:
-    ``frame_by_frame``.
+    ``frame_by_frame``. So they are for profiles beyond ``AVERAGED_BYTES``.
     """
     words: list[str] = []
     if profile.delay_us or profile.jitter_us:
@@ -256,12 +261,13 @@ def adding(address: str, prefix_bits: int, iface: str) -> str:
 def ready(place: LinkPlace, path: LinkPath, *, prefix_bits: int | None = None) -> Iterator[LinkPath]:
     """Give both ends of an existing link their addresses, and shape it as its profile says."""
     prefix_bits = addresses.LINK_BITS[path.ip] if prefix_bits is None else prefix_bits
+    frame_by_frame = place.frame_by_frame or path.profile.frame_overhead_bytes > AVERAGED_BYTES
     for _, host, iface, address, _ in ends(path):
         settle(host, iface, path.ip)
         host.run(
             ["ip", "-batch", "-"],
             input=f"link set dev {iface} up\n{adding(address, prefix_bits, iface)}"
-            + (f"link set dev {iface} gso_max_segs 1\n" if place.frame_by_frame else "")
+            + (f"link set dev {iface} gso_max_segs 1\n" if frame_by_frame else "")
             + _window(path.profile, iface, f"{address}/{prefix_bits}"),
         )
     if path.profile.tcp_window_bytes is not None:
@@ -277,7 +283,7 @@ def ready(place: LinkPlace, path: LinkPath, *, prefix_bits: int | None = None) -
         if path.profile.duplex is Duplex.HALF:
             airtime = Airtime(f"h{place.tag}a{path.index}", (path.target_iface,))
             queues = [(path.target, stack.enter_context(place.journal.hold(path.target, airtime)).iface)]
-        parameters = netem(path.profile, frame_by_frame=place.frame_by_frame)
+        parameters = netem(path.profile, frame_by_frame=frame_by_frame)
         if parameters is not None:
             for host, iface in queues:
                 shape(host, iface, parameters)

@@ -42,7 +42,7 @@ _RANGES: dict[str, tuple[float, float, str]] = {
     "jitter_us": (0, 60_000_000, "us"),
     "loss_percent": (0, 100, "%"),
     "mtu_bytes": (576, 65535, "bytes"),
-    "frame_overhead_bytes": (0, 1000, "bytes"),
+    "frame_overhead_bytes": (0, 2000, "bytes"),
     # RFC 9293, section 3.7.1: a segment of the default size fits; RFC 7323, section 2.3: the largest.
     "tcp_window_bytes": (536, 2**30, "bytes"),
     "queue_packets": (1, 10**6, "packets"),

@@ -39,7 +39,7 @@ def offered(cwd: Path, *words: str) -> list[str]:
         (["doc"], ["documents", "doctor"]),
         (["lab", "sta"], ["start", "status"]),
         (["lab", "start", "--id"], ["--idle"]),
-        (["run", "--link", "wifi-"], ["wifi-ac", "wifi-ax"]),
+        (["run", "--link", "wifi-"], ["wifi-ac", "wifi-ax", "wifi-b"]),
         (["run", "--link", "wired", "--protect", "macsec+null"], ["macsec+null-sha256"]),
         (["run", "--ipsec", "off,null"], ["off,null-sha256"]),
         (["run", "--ipsec", "wireg"], []),

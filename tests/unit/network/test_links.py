@@ -129,6 +129,20 @@ def test_a_half_duplex_profile_without_a_delay_shares_its_rate_all_the_same(tmp_
         assert "tc qdisc add dev hbeefa3 root netem limit 10000 rate 10000000bit" in said(world, "target")
 
 
+def test_each_frame_of_80211b_pays_for_its_own_airtime(tmp_path: Path) -> None:
+    """1927 us for a packet of 1500 bytes (6.2 Mbit/s), where the overhead alone takes 810."""
+    world, link = World(), shipped("wifi-b")
+    with built(link, world, tmp_path):
+        far = said(world, "target")
+    assert "tc qdisc add dev hbeefa3 root netem limit 10000 delay 700us rate 11000000bit 1136" in far
+    assert "link set dev hbeeft3 gso_max_segs 1" in far
+    mac_bytes = 24 + 8 + 4
+    difs, backoff, preamble, sifs, ack = 50, 15.5 * 20, 192, 10, 192 + 8 * 14 / 2
+    airtime_us = difs + backoff + preamble + sifs + ack + 8 * (mac_bytes + 1500) / 11
+    charged_us = 8e6 * (14 + 1500 + link.frame_overhead_bytes) / (link.rate_bit_s or 0)
+    assert charged_us == pytest.approx(airtime_us, rel=1e-3)
+
+
 def test_interface_names_fit_the_kernel_at_the_highest_index(tmp_path: Path) -> None:
     world = World()
     journal = Journal(tmp_path / "journal.jsonl")

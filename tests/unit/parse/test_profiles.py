@@ -39,7 +39,7 @@ def refusal(folder: Path, content: str | bytes) -> str:
 
 def test_what_ships_is_complete() -> None:
     cables = ["2.5g", "5g", "10g", "25g", "ethernet", "fast-ethernet", "wired"]
-    single = [*cables, "wan", "wifi", "wifi-ac", "wifi-ax"]
+    single = [*cables, "wan", "wifi", "wifi-ac", "wifi-ax", "wifi-b"]
     assert sorted(LINKS) == sorted([*single, "openflow", "openflow-ethernet", "pppoe", "routed", "switched"])
     assert PROPOSALS == [
         "aes128-sha256",
@@ -254,7 +254,7 @@ def test_unknown_names_say_what_there_is(elsewhere: Path) -> None:
         load_link("wierd")
     assert error.value.hint == (
         "did you mean wired? there are 10g, 2.5g, 25g, 5g, ethernet, fast-ethernet, lab-5, local, "
-        "openflow, openflow-ethernet, pppoe, routed, switched, wan, wifi, wifi-ac, wifi-ax, wired"
+        "openflow, openflow-ethernet, pppoe, routed, switched, wan, wifi, wifi-ac, wifi-ax, wifi-b, wired"
     )
     with pytest.raises(UsageError, match="did you mean aes128gcm16"):
         load_proposal("aes128gcm")

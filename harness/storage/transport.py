@@ -115,13 +115,17 @@ class Expected(NamedTuple):
 class Disk:
     """The initiator's block device of a session, as found through sysfs: never by assuming a name.
 
-    ``device`` is its node, ``sysfs`` its folder there.
+    ``sysfs`` is its folder there.
     """
 
     host: Host
-    device: str
     sysfs: str
     expected: tuple[Expected, ...]
+
+    @property
+    def device(self) -> str:
+        """Its node."""
+        return f"/dev/{self.sysfs.rpartition('/')[2]}"
 
     def check(self) -> None:
         """Make sure, just before a job, that the device still is what was connected to.
@@ -169,7 +173,7 @@ class Shared(abc.ABC):
 
     @abc.abstractmethod
     def session(self, host: Host, wanted: Export) -> Session:
-        """What an initiator's connection, which is up, has come to.
+        """What an initiator's connection, which is up, has come to. Nothing of its disk is checked yet.
 
         Raises RequirementError if the two ends agreed on something else than was asked for, CommandFailed for
         all else.
@@ -183,11 +187,13 @@ class Shared(abc.ABC):
 
     @contextlib.contextmanager
     def connect(self, wanted: Export) -> Iterator[Session]:
-        """Have the initiator connect to an export; raises what ``session`` does, and NoAnswer if nobody
-        answers at the portal."""
+        """Have the initiator connect to an export; raises what ``session`` and ``Disk.check`` do,
+        and NoAnswer if nobody answers at the portal."""
         host = self.sides.initiators[wanted.number]
         with self._held(host, self.connections(wanted)):
-            yield self.session(host, wanted)
+            session = self.session(host, wanted)
+            session.disk.check()
+            yield session
 
     @contextlib.contextmanager
     def attach(self, wanted: Export) -> Iterator[Session]:

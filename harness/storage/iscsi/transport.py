@@ -151,20 +151,13 @@ class IscsiSides(Shared):
         """Its disk is LUN 0, and is identified by its serial number."""
         request = _step("session", "tell", **self._session(wanted), files=FILES)
         found = requests.reported(host, request, "the iSCSI session cannot be read")
-        disk = Disk(
-            host=host,
-            sysfs=found["disk"],
-            device=f"/dev/{found['disk'].rpartition('/')[2]}",
-            expected=(
-                Expected("session state", f"{found['session']}/state", "LOGGED_IN"),
-                Expected(
-                    "serial number", f"{found['disk']}/device/vpd_pg80", wanted.lun.serial, is_part=True
-                ),
-            ),
-        )
-        disk.check()
         require_agreed(wanted.parameters, found["agreed"])
-        return Session(disk=disk, agreed=found["agreed"])
+        sysfs = found["disk"]
+        expected = (
+            Expected("session state", f"{found['session']}/state", "LOGGED_IN"),
+            Expected("serial number", f"{sysfs}/device/vpd_pg80", wanted.lun.serial, is_part=True),
+        )
+        return Session(disk=Disk(host=host, sysfs=sysfs, expected=expected), agreed=found["agreed"])
 
 
 def require_agreed(asked: Mapping[str, str], negotiated: Mapping[str, str]) -> None:

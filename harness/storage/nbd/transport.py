@@ -110,18 +110,12 @@ class NbdSides(Shared):
         asked = step("initiator", "tell", backend=backend)
         found = requests.reported(host, asked, "the NBD connection cannot be read")
         sysfs = f"/sys/block/{found['disk']}"
-        disk = Disk(
-            host=host,
-            sysfs=sysfs,
-            device=f"/dev/{found['disk']}",
-            expected=(
-                Expected("process", f"{sysfs}/pid"),
-                Expected("backend", f"{sysfs}/backend", backend),
-                Expected("number of sectors", f"{sysfs}/size", str(wanted.lun.size_bytes // SECTOR_BYTES)),
-            ),
+        expected = (
+            Expected("process", f"{sysfs}/pid"),
+            Expected("backend", f"{sysfs}/backend", backend),
+            Expected("number of sectors", f"{sysfs}/size", str(wanted.lun.size_bytes // SECTOR_BYTES)),
         )
-        disk.check()
-        return Session(disk=disk, agreed=found["agreed"])
+        return Session(disk=Disk(host=host, sysfs=sysfs, expected=expected), agreed=found["agreed"])
 
 
 @contextlib.contextmanager

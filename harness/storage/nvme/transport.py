@@ -167,18 +167,13 @@ class NvmeSides(Shared):
         asked = step("initiator", "tell", nqn=name)
         found = requests.reported(host, asked, "the NVMe/TCP connection cannot be read")
         sysfs = f"/sys/block/{found['disk']}"
-        disk = Disk(
-            host=host,
-            sysfs=sysfs,
-            device=f"/dev/{found['disk']}",
-            expected=(
-                Expected("state", f"/sys/class/nvme/{found['controller']}/state", "live"),
-                Expected("subsystem", f"{sysfs}/device/subsysnqn", name),
-                Expected("serial number", f"{sysfs}/device/serial", wanted.lun.serial),
-            ),
+        expected = (
+            Expected("state", f"/sys/class/nvme/{found['controller']}/state", "live"),
+            Expected("subsystem", f"{sysfs}/device/subsysnqn", name),
+            Expected("serial number", f"{sysfs}/device/serial", wanted.lun.serial),
         )
-        disk.check()
-        return Session(disk=disk, agreed=negotiated(found["agreed"], wanted))
+        agreed = negotiated(found["agreed"], wanted)
+        return Session(disk=Disk(host=host, sysfs=sysfs, expected=expected), agreed=agreed)
 
 
 def negotiated(reported: Mapping[str, str], wanted: Export) -> dict[str, str]:

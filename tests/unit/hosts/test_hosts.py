@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from harness import hosts
-from harness.hosts import NamespaceHost, namespaces
+from harness.hosts import Host, NamespaceHost, namespaces
 from harness.hosts.runner import await_condition
 
 PATIENCE_S = 60.0
@@ -47,9 +47,7 @@ def test_counters_of_the_namespace_are_read_as_they_are(host: NamespaceHost) -> 
     assert snmp.startswith("Ip: Forwarding") and "RetransSegs" in snmp
 
 
-def test_a_daemon_can_be_asked_by_signals_and_says_whether_it_has_ended(
-    host: NamespaceHost, tmp_path: Path
-) -> None:
+def test_a_daemon_can_be_asked_by_signals_and_says_whether_it_has_ended(host: Host, tmp_path: Path) -> None:
     log = tmp_path / "log"
     script = "trap 'echo asked' USR1; trap 'exit 3' USR2; echo ready; while :; do sleep 0.02; done"
 
@@ -65,3 +63,4 @@ def test_a_daemon_can_be_asked_by_signals_and_says_whether_it_has_ended(
         daemon.signal(signal.SIGUSR2)
         await_condition(daemon.ended, deadline_s=PATIENCE_S, what="its end")
         daemon.signal(signal.SIGUSR1)
+        assert daemon.ended()

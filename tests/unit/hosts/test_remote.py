@@ -37,6 +37,9 @@ from harness.model.errors import (
 )
 from harness.parse.hosts import HostAddress, parse_address
 from tests.unit.agents import agent_source
+from tests.unit.hosts.test_hosts import (
+    test_a_daemon_can_be_asked_by_signals_and_says_whether_it_has_ended,  # noqa: F401  (on a host of here)
+)
 
 NAS = "ssh://root@nas:2222"
 PATIENCE_S = 60.0
@@ -404,27 +407,6 @@ def test_a_daemon_runs_for_the_length_of_the_context(host: AgentHost, tmp_path: 
         pass
     assert output.read_bytes() == b"\0\xffbye\n", "its last words are heard"
     assert log.read_text(encoding="utf-8") == "ready\n"
-
-
-def test_a_daemon_can_be_asked_by_signals_and_says_whether_it_has_ended(
-    host: AgentHost, tmp_path: Path
-) -> None:
-    log = tmp_path / "log"
-    script = "trap 'echo asked' USR1; trap 'exit 3' USR2; echo ready; while :; do sleep 0.02; done"
-
-    def says(words: str) -> bool:
-        return words in log.read_text(encoding="utf-8")
-
-    with host.daemon(
-        ["sh", "-c", script], log=log, ready=lambda: says("ready"), deadline_s=PATIENCE_S
-    ) as daemon:
-        daemon.signal(signal.SIGUSR1)
-        await_condition(lambda: says("asked"), deadline_s=PATIENCE_S, what="its answer")
-        assert not daemon.ended()
-        daemon.signal(signal.SIGUSR2)
-        await_condition(daemon.ended, deadline_s=PATIENCE_S, what="its end")
-        daemon.signal(signal.SIGUSR1)
-        assert daemon.ended()
 
 
 def test_without_an_output_of_its_own_all_goes_to_the_log(host: AgentHost, tmp_path: Path) -> None:

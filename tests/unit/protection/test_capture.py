@@ -39,6 +39,7 @@ from tests.unit.fakes import (
     udp,
     vlan,
 )
+from tests.unit.fakes.paths import link_path
 
 NEAR, FAR = "198.18.3.1", "198.18.3.2"
 FRAMES = EspFrames(addresses=(bytes([198, 18, 3, 1]), bytes([198, 18, 3, 2])))
@@ -53,18 +54,8 @@ def profile(rate_bit_s: int | None = 10**9, delay_us: float = 0.0) -> LinkProfil
 
 
 def path(world: World, *, is_shared: bool = False) -> LinkPath:
-    return LinkPath(
-        profile=profile(),
-        index=3,
-        port=3264 if is_shared else 3260,
-        is_shared=is_shared,
-        initiator=world.host("initiator"),
-        target=world.host("target", "harness-beef-3"),
-        initiator_iface="hbeefi3",
-        target_iface="hbeeft3",
-        initiator_address=NEAR,
-        target_address=FAR,
-    )
+    port = 3264 if is_shared else 3260
+    return link_path(world, profile=profile(), port=port, is_shared=is_shared)
 
 
 @pytest.mark.parametrize(

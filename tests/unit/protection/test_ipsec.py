@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from harness.hosts.undo import carry_out
-from harness.model import ENDS, IkeAuth, IpsecMode, LinkProfile, Proposal
+from harness.model import ENDS, IkeAuth, IpsecMode, Proposal
 from harness.model.errors import CommandFailed
 from harness.network.links import LinkPath
 from harness.parse import proc_crypto
@@ -23,6 +23,7 @@ from harness.protection.witness import REQID, WitnessReport
 from harness.protection.xfrm import Clearance, IpsecBarrier
 from tests.unit.fakes import Command, World
 from tests.unit.fakes.ipsec import association, state_text
+from tests.unit.fakes.paths import link_path
 
 NEAR, FAR = "198.18.3.1", "198.18.3.2"
 GCM = Proposal(
@@ -87,18 +88,7 @@ Connection = dict[str, Any]
 
 
 def path(world: World, *, is_shared: bool = False) -> LinkPath:
-    return LinkPath(
-        profile=LinkProfile(name="wired", title="wired", emulated=True),
-        index=3,
-        port=3276 if is_shared else 3260,
-        is_shared=is_shared,
-        initiator=world.host("initiator"),
-        target=world.host("target", "harness-beef-3"),
-        initiator_iface="hbeefi3",
-        target_iface="hbeeft3",
-        initiator_address=NEAR,
-        target_address=FAR,
-    )
+    return link_path(world, port=3276 if is_shared else 3260, is_shared=is_shared)
 
 
 # What the kernel says

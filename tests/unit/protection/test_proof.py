@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from harness.analysis.theory import Esp, Wire, esp
-from harness.model import ENDS, End, IpsecMode, LinkProfile, Proof
+from harness.model import ENDS, End, IpsecMode, Proof
 from harness.model.ranges import out_of_range
 from harness.network.links import LinkPath
 from harness.observe.counters import InterfaceCounters
@@ -35,12 +35,12 @@ from harness.protection.proof import (
 from harness.protection.witness import SaCounters, Witnesses, WitnessReport
 from tests.unit.fakes import PROC_NET_SNMP, FakeWitness, IdleDaemon, World
 from tests.unit.fakes.ipsec import association
+from tests.unit.fakes.paths import WIRED, link_path
 
 MIB = 1 << 20
 NEAR, FAR = "198.18.0.1", "198.18.0.2"
 GCM = ("rfc4106(gcm(aes))",)
 CBC = ("cbc(aes)", "hmac(sha256)")
-WIRED = LinkProfile(name="wired", title="wired", emulated=True)
 ONE_IN = 64
 OUT_SPI, IN_SPI = 1, 2
 """Of the initiator's association to the target, and of the one back."""
@@ -67,18 +67,7 @@ def framing_of(algorithms: Sequence[str], mode: IpsecMode) -> Esp:
 
 
 def link(*, is_shared: bool = False, world: World | None = None) -> LinkPath:
-    world = world or World()
-    return LinkPath(
-        profile=WIRED,
-        index=0,
-        is_shared=is_shared,
-        initiator=world.host("initiator"),
-        target=world.host("target", "harness-beef-0"),
-        initiator_iface="hbeefi0",
-        target_iface="hbeeft0",
-        initiator_address=NEAR,
-        target_address=FAR,
-    )
+    return link_path(world or World(), 0, is_shared=is_shared)
 
 
 def protection(

@@ -29,6 +29,7 @@ from harness.protection.layer import Carried, Due
 from harness.protection.programs import witness as program
 from harness.storage.nvme import transport as nvme
 from tests.unit.fakes import World
+from tests.unit.fakes.paths import link_path
 from tests.unit.storage.test_nvme import up, wanted
 
 PORT = nvme.PORT
@@ -36,17 +37,7 @@ FRAMES = tls.TlsFrames(port=PORT)
 
 
 def path(world: World) -> LinkPath:
-    return LinkPath(
-        profile=LinkProfile(name="wired", title="wired", emulated=True),
-        index=7,
-        initiator=world.host("initiator"),
-        target=world.host("target", "far"),
-        initiator_iface="near0",
-        target_iface="far0",
-        initiator_address="198.18.7.1",
-        target_address="198.18.7.2",
-        port=PORT,
-    )
+    return link_path(world, 7, port=PORT)
 
 
 # On the wire

@@ -17,9 +17,7 @@ import pytest
 
 from harness.hosts import programs
 from harness.hosts.programs import netlink
-from harness.model import LinkProfile
 from harness.model.errors import CommandFailed
-from harness.network.links import LinkPath
 from harness.protection import witness as module
 from harness.protection.layer import Carried
 from harness.protection.programs import watching
@@ -35,6 +33,7 @@ from harness.protection.witness import (
 )
 from tests.unit.fakes import FakeDaemon, World
 from tests.unit.fakes.ipsec import association
+from tests.unit.fakes.paths import link_path
 
 NEAR, FAR = "198.18.0.1", "198.18.0.2"
 GCM = {
@@ -457,16 +456,7 @@ def test_one_that_does_not_answer_is_given_up(tmp_path: Path, monkeypatch: pytes
 def test_there_is_one_at_each_end_for_as_long_as_the_path_is_watched(tmp_path: Path) -> None:
     world = World()
     world.things |= {"link hbeefi3": (), "netns harness-beef-3": ()}
-    path = LinkPath(
-        profile=LinkProfile(name="wired", title="wired", emulated=True),
-        index=3,
-        initiator=world.host("initiator"),
-        target=world.host("target", "harness-beef-3"),
-        initiator_iface="hbeefi3",
-        target_iface="hbeeft3",
-        initiator_address=NEAR,
-        target_address=FAR,
-    )
+    path = link_path(world, initiator_address=NEAR, target_address=FAR)
     for number in (1, 2):
         with witnesses(path, tmp_path) as both:
             assert [type(report) for report in both.look()] == [WitnessReport, WitnessReport]

@@ -24,11 +24,7 @@ def order_of_cells(plan: Plan) -> list[Cell]:
     cells: list[Cell] = []
     most = plan.repeats if plan.stop is None else plan.stop.max_repeats
     for repeat in range(1, most + 1):
-        block = [
-            Cell(column=column, workload=workload.name, repeat=repeat)
-            for column in plan.columns
-            for workload in plan.jobs
-        ]
+        block = [Cell(*place, repeat) for place in plan.places]
         # Not for secrecy: a stored seed must give the same order again.
         random.Random(f"{plan.seed}/{repeat}").shuffle(block)  # noqa: S311
         cells += block
@@ -49,9 +45,7 @@ class Schedule:
         self._position = 0
         self._done: set[Cell] = set()
         self._disturbed: set[Cell] = set()
-        self.measured: dict[Place, dict[int, Record]] = {
-            (column, workload.name): {} for column in plan.columns for workload in plan.jobs
-        }
+        self.measured: dict[Place, dict[int, Record]] = {place: {} for place in plan.places}
         self._in_vain: Counter[Place] = Counter()
         self._spent_ns = 0
         self._retries = plan.retries

@@ -189,7 +189,7 @@ def print_plan(made: Plan, to: Callable[[str], None] = say) -> None:
         line = f"{name + ':':11}{words}"
         for each in (wrapped(line, width, " " * 11) if width else [line]) if words else ():
             to(each)
-    block, rule = len(made.columns) * len(made.jobs), made.stop
+    block, rule = len(made.places), made.stop
     fewest = made.repeats if rule is None else max(made.repeats, FEWEST)
     counts = [fewest] if rule is None else [fewest, rule.max_repeats]
     if made.sweep is not None:
@@ -200,8 +200,9 @@ def print_plan(made: Plan, to: Callable[[str], None] = say) -> None:
         # No cell begins after that time, and each cell is measured at least once.
         least = duration.run_s(made, 1)
         times = [max(least, min(time_s, rule.max_s + duration.START_S)) for time_s in times]
+    cells = str(block) if made.trials else f"{len(made.columns)} columns x {len(made.jobs)} workloads"
     to(
-        f"cells:     {len(made.columns)} columns x {len(made.jobs)} workloads x "
+        f"cells:     {cells} x "
         f"{' to '.join(map(str, counts))} repeats = {' to '.join(str(block * count) for count in counts)}, "
         f"about {' to '.join(dict.fromkeys(format_duration(round(time_s)) for time_s in times))}"
     )

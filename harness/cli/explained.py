@@ -21,16 +21,17 @@ from harness.cli.streams import tell
 from harness.explain import curves, published, twin
 from harness.explain.evidence import collect
 from harness.hosts.state import owner
-from harness.model import LINK_LOCAL
+from harness.model import LINK_LOCAL, Plan
 from harness.model.errors import Interrupted, UsageError
-from harness.model.escape import as_json
+from harness.model.escape import as_json, printable
 from harness.model.lines import wrapped
-from harness.model.units import shown
+from harness.model.units import shown, unknown_name
 from harness.parse import references
 from harness.parse.files import shown_path
 from harness.parse.profiles import load_link
+from harness.planning import trial
 from harness.report.conclusion import Conclusion, in_words
-from harness.results import rules, sweep
+from harness.results import planned, rules, sweep
 from harness.results.measured import Measured
 from harness.results.store import RESULTS, RunFolder, open_runs
 from harness.table import Metric
@@ -54,6 +55,23 @@ def explain_command(
             "is the processors' cost.",
         ),
     ] = False,
+    with_trials: Annotated[
+        bool,
+        typer.Option(
+            "--try",
+            help="Then make each change that is forecast, measure the cell with it and without in turns, and "
+            "print said next to measured.",
+        ),
+    ] = False,
+    cells: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--cell",
+            metavar="CELL",
+            help="With --try: only this column, this workload, or 'COLUMN WORKLOAD'.",
+            show_default=False,
+        ),
+    ] = None,
     reference: Annotated[
         str | None,
         typer.Option(
@@ -73,16 +91,28 @@ def explain_command(
     if with_twin:
         for run in open_runs(files):
             _measure_twin(run)
+    if cells and not with_trials:
+        raise UsageError("--cell is for --try, but only one of the two was given", hint="add --try")
+    if with_trials:
+        _try(files, cells or ())
     results = report.load(files)
     if shape is explain.ExplainFormat.JSON:
-        sys.stdout.write(explain.as_json(results.explained, results.corrections) + "\n")
+        sys.stdout.write(explain.as_json(results.explained, results.corrections, results.tried) + "\n")
     elif summary:
         print_curves(results)
         print_answers(results.answers, results.corrections)
+        print_tried(results)
     else:
         print_curves(results)
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
         sys.stdout.write(explain.text(results.explained, width, results.corrections) + "\n")
+        print_tried(results)
+
+
+def print_tried(results: report.LoadedResults) -> None:
+    """What was said and what was measured, of forecasts that were tried; nothing of other runs."""
+    if lines := explain.said_and_measured(results.tried):
+        sys.stdout.write("\n".join(["", *map(printable, lines), ""]))
 
 
 def print_curves(results: Measured) -> None:
@@ -103,6 +133,39 @@ def print_answers(found: Sequence[Conclusion], corrections: Sequence[str] = ()) 
         tell("nothing to compare: measure a link, or protected columns together with --protect off")
 
 
+def _try(paths: Sequence[Path], wanted: Sequence[str]) -> None:
+    """Carry out the changes that are forecast of these cells of a run, as a run next to it. What reaches
+    outside the lab has to be typed, so of that only the plan is made."""
+    runs = open_runs(paths)
+    if len(runs) != 1:
+        raise UsageError(f"expected one run to try, found {len(runs)}", hint="name it: results/RUN-ID")
+    cells = report.load(paths).explained
+    found = [cell for cell in cells if not wanted or _names(cell) & {*wanted}]
+    if unknown := [each for each in wanted if not any(each in _names(cell) for cell in cells)]:
+        raise unknown_name("cell", unknown[0], sorted({name for cell in cells for name in _names(cell)}))
+    plans = trial.make_plans(runs[0].load_plan(), found)
+    if not plans:
+        raise UsageError(
+            "no change is forecast of these cells that can be made here",
+            hint="harness explain says of each cell what would help",
+        )
+    for made in plans:
+        folder = RunFolder(runs[0].path.parent / made.run_id)
+        if outside := planned.outside(made):
+            folder.save_plan(made)
+            what = " ".join(dict.fromkeys(option for option, _ in outside))
+            tell(f"it reaches outside the lab ({what}), so that has to be typed:")
+            tell(planned.resume_command(made, str(folder.path)))
+            continue
+        _measure(made, folder)
+
+
+def _names(cell: explain.Explained) -> set[str]:
+    """As which it may be asked for."""
+    column, workload = cell.evidence.column.label, cell.evidence.workload
+    return {column, workload, f"{column} {workload}"}
+
+
 def _measure_twin(run: RunFolder) -> None:
     """Measure a run's twin, unless it has one or is in virtual time itself."""
     run.require_plain()
@@ -114,6 +177,11 @@ def _measure_twin(run: RunFolder) -> None:
     folder = twin.folder_of(run)
     rules.check(made, f"the twin of {shown(str(run.path))}")
     tell(f"the twin of {made.run_id} in virtual time, kept in {shown_path(folder.path)}")
+    _measure(made, folder)
+
+
+def _measure(made: Plan, folder: RunFolder) -> None:
+    """Carry out a plan that was made of another run's."""
     print_plan(made, tell)
     with measuring(made, folder, is_resumed=False) as state:
         cells = sweep.schedule(made, folder.load_records()).expected

@@ -151,7 +151,7 @@ def _answer(folder: RunFolder) -> str:
     What was measured counts, whatever goes wrong here.
     """
     from harness import report
-    from harness.cli.explained import print_answers, print_curves
+    from harness.cli.explained import print_answers, print_curves, print_tried
 
     file = folder.path / "report.html"
     try:
@@ -164,6 +164,7 @@ def _answer(folder: RunFolder) -> str:
         print_curves(results)
     else:
         print_answers(results.answers)
+    print_tried(results)
     sys.stdout.flush()
     try:
         write_out(file, page.encode())

@@ -3,8 +3,8 @@
 ``evidence`` collects what is known of a cell. ``path`` computes the times of framing and round trips in
 closed form, ``cipher`` the work of the stand-alone ciphers. ``waterfall`` splits the time into parts.
 ``limits`` declares what may limit, and ``verdict`` finds out which of it does. ``published`` does the same
-for a matrix of which only the figures are known. ``text`` has the words, and ``corrections`` what earlier
-versions said wrongly.
+for a matrix of which only the figures are known, and ``trial`` holds forecasts to what was measured. ``text``
+has the words, and ``corrections`` what earlier versions said wrongly.
 docs/explain.md gives the reasoning.
 """
 
@@ -17,7 +17,7 @@ from harness.explain import twin
 from harness.explain.corrections import corrections
 from harness.explain.evidence import collect
 from harness.explain.limits import Limit
-from harness.explain.text import Explained, ExplainFormat, as_json, sentence, text
+from harness.explain.text import Explained, ExplainFormat, as_json, said_and_measured, sentence, text
 from harness.explain.verdict import is_lab_limited, likely
 from harness.model import Clock, Plan, Record
 from harness.results.columns import CellKey
@@ -32,6 +32,7 @@ __all__ = [
     "explain",
     "lab_limited",
     "likely_limits",
+    "said_and_measured",
     "sentence",
     "text",
 ]

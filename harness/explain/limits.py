@@ -15,9 +15,8 @@ import msgspec
 from harness.analysis import wire
 from harness.explain import remedy
 from harness.explain.evidence import Evidence
-from harness.explain.remedy import ChangeKind, ChangeStep
 from harness.explain.waterfall import Reading
-from harness.model import DEFAULT_TRANSPORT, TRANSPORTS
+from harness.model import DEFAULT_TRANSPORT, TRANSPORTS, ChangeKind, ChangeStep
 from harness.model.units import format_size
 
 DISTURBED = 2.0

@@ -16,20 +16,13 @@ import msgspec
 
 from harness.explain.path import Demands
 from harness.explain.waterfall import Reading, parts
+from harness.model import ChangeKind, ChangeStep
 
 DEEPEST = 32
 """The queue depth that open-iscsi gives a disk (node.session.queue_depth)."""
 
 ENOUGH = 1.1
 """A depth suffices if a deeper queue would gain no more than this factor."""
-
-
-class ChangeKind(enum.StrEnum):
-    """What is changed."""
-
-    DEPTH = "depth"
-    RATE = "rate"
-    DEVICE = "device"
 
 
 class LimitingResource(enum.StrEnum):
@@ -40,22 +33,6 @@ class LimitingResource(enum.StrEnum):
     WINDOW = "window"
     DEVICE = "device"
     ALONE = "alone"
-
-
-class ChangeStep(msgspec.Struct, frozen=True):
-    """One thing changed: to ``value`` for a depth, else by this factor."""
-
-    kind: ChangeKind
-    value: float
-
-    @property
-    def words(self) -> str:
-        """``queue depth 8``"""
-        return {
-            ChangeKind.DEPTH: f"queue depth {self.value:.0f}",
-            ChangeKind.RATE: "a link of twice the rate",
-            ChangeKind.DEVICE: "a device that takes half the time",
-        }[self.kind]
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
@@ -173,7 +150,8 @@ def after(reading: Reading, step: ChangeStep, chances: Chances) -> tuple[float, 
     # takes its part of any time: while TCP's congestion window grows, everything takes longer.
     known_ns = sum(ns for name, ns in found.items() if name != "rest")
     slower = max(1.0, reading.whole_ns / known_ns) if reading.depth == 1 and known_ns else 1.0
-    alone_ns = (known_ns - gained) * slower
+    # Without the device's own time, what nothing explains may be that, which no other link shortens.
+    alone_ns = known_ns * slower - gained * (1.0 if reading.device_ns is None else slower)
     if step.kind is ChangeKind.DEPTH and reading.depth == 1 and reading.evidence.is_memory:
         core_ns += QUEUED * (reading.device_ns or 0.0)
     core_ns *= _between(WORK.get((step.kind, reading.depth == 1), STEADY), chances.work)

@@ -9,10 +9,12 @@ from typing import cast
 
 import msgspec
 
+from harness.explain import trial
 from harness.explain.evidence import Evidence
 from harness.explain.limits import Limit
 from harness.explain.printed import PrintedChange, PrintedTime, PrintedVerdict, PrintedVerdicts
 from harness.explain.remedy import LimitingResource
+from harness.explain.trial import Tried
 from harness.explain.verdict import Confidence, Verdict, in_words, judge
 from harness.explain.waterfall import PARTS
 from harness.model import TRANSPORTS
@@ -219,9 +221,21 @@ def _us(time_ns: int, most_us: float | None) -> str:
     return f"{us:.0f}" if most_us is not None and us >= most_us else f"{us:.1f}"
 
 
-def as_json(cells: Sequence[Explained], corrections: Sequence[str] = ()) -> str:
+def said_and_measured(found: Sequence[Tried]) -> list[str]:
+    """The lines of a table of what was tried, and how often it came true; none of nothing."""
+    if not found:
+        return []
+    headings = [[each] for each in trial.HEADINGS]
+    return [*_in_columns(headings, trial.rows(found), gap=2), "", *wrapped(trial.summary(found), 80)]
+
+
+def as_json(cells: Sequence[Explained], corrections: Sequence[str] = (), tried: Sequence[Tried] = ()) -> str:
     """``{"cells": [{…}]}``; docs/explain.md describes the keys. What is unknown is null."""
-    found: PrintedVerdicts = {"cells": [_plain(cell) for cell in cells], "corrections": list(corrections)}
+    found: PrintedVerdicts = {
+        "cells": [_plain(cell) for cell in cells],
+        "corrections": list(corrections),
+        "tried": list(tried),
+    }
     return in_ascii(msgspec.json.format(msgspec.json.encode(found), indent=1).decode())
 
 

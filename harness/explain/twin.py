@@ -84,6 +84,7 @@ def plan_of(plan: Plan, evidence: Sequence[Evidence]) -> Plan | None:
         columns=tuple(column for column in plan.columns if column.initiators == 1),
         repeats=1,
         stop=None,
+        trials=(),
         probes=False,
         seed=1,
         storage=Storage(
@@ -130,7 +131,7 @@ def is_current(run: RunFolder, wanted: Plan) -> bool:
         return False
     if folder.load_plan() == wanted:
         good = sum(record.status is Status.OK for record in folder.load_records())
-        return good == len(wanted.columns) * len(wanted.jobs)
+        return good == len(wanted.places)
     shutil.rmtree(folder.path)
     return False
 

@@ -653,11 +653,66 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True):
     max_s: float | None = None
 
 
+class ChangeKind(enum.StrEnum):
+    """What is changed."""
+
+    DEPTH = "depth"
+    RATE = "rate"
+    DEVICE = "device"
+
+
+class ChangeStep(msgspec.Struct, frozen=True):
+    """One thing changed: to ``value`` for a depth, else by this factor."""
+
+    kind: ChangeKind
+    value: float
+
+    @property
+    def words(self) -> str:
+        """``queue depth 8``"""
+        return {
+            ChangeKind.DEPTH: f"queue depth {self.value:.0f}",
+            ChangeKind.RATE: "a link of twice the rate",
+            ChangeKind.DEVICE: "a device that takes half the time",
+        }[self.kind]
+
+
+class Trial(msgspec.Struct, frozen=True, kw_only=True):
+    """A forecast of ``harness explain`` that a run tries: what was said of a cell of the run ``run_id``.
+
+    ``column`` and ``workload`` are that cell, ``changed_column`` and ``changed_workload`` the one with the
+    step. ``before_mb_s`` is what the cell was, ``said_mb_s`` what it would be, from ``least_mb_s`` to
+    ``most_mb_s``, all in 10^6 bytes per second.
+    """
+
+    run_id: str
+    step: ChangeStep
+    column: Column
+    workload: str
+    changed_column: Column
+    changed_workload: str
+    before_mb_s: Figure
+    said_mb_s: Figure
+    least_mb_s: Figure
+    most_mb_s: Figure
+
+    @property
+    def changed(self) -> tuple[Column, str]:
+        """The cell with the step."""
+        return self.changed_column, self.changed_workload
+
+    @property
+    def unchanged(self) -> tuple[Column, str] | None:
+        """The cell without it; None if the run has another disk, and so cannot measure that in turns."""
+        return None if self.step.kind is ChangeKind.DEVICE else (self.column, self.workload)
+
+
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """All that a run needs, resolved: nothing is looked up again inside the testbed.
 
     Each cell is measured ``repeats`` times; with ``stop`` that is the least, and it is repeated until the
-    rule is met; with ``sweep`` some of the cells are. A disturbed cell is measured again up to
+    rule is met; with ``sweep`` some of the cells are, and with ``trials`` those which these need. A disturbed
+    cell is measured again up to
     ``retries`` times. ``runtime_s`` overrides how long each of the ``jobs`` of the ``profile`` measures.
     ``seed`` is that of the order of cells and of fio's random numbers. ``machines`` are real ones, or the
     lab's hosts with a kernel each. ``links``, ``proposals`` and disks have the fields of their files.
@@ -692,6 +747,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     runtime_s: float | None = None
     stop: StoppingRule | None = None
     sweep: Sweep | None = None
+    trials: tuple[Trial, ...] = ()
     retries: int = 2
     created_unix_s: float = 0.0
     harness_version: str = ""
@@ -707,6 +763,15 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         """The transports of its columns, in the columns' order."""
         found = (column.transport for column in self.columns)
         return tuple(dict.fromkeys(name for name in found if name is not None))
+
+    @property
+    def places(self) -> tuple[tuple[Column, str], ...]:
+        """The cells that it may measure, column by column: all, or those of its trials."""
+        places = ((column, job.name) for column in self.columns for job in self.jobs)
+        if not self.trials:
+            return tuple(places)
+        wanted = {place for trial in self.trials for place in (trial.changed, trial.unchanged)}
+        return tuple(place for place in places if place in wanted)
 
     def parameters_of(self, transport: str) -> dict[str, str]:
         """The parameters on which the ends of every session of a transport must agree."""

@@ -37,7 +37,7 @@ REAL_PER_VIRTUAL = 3.0
 def run_s(plan: Plan, repeats: int | None = None) -> float:
     """How long a run of so many repeats (default: the plan's) takes."""
     repeats = repeats or plan.repeats
-    return left_s(plan, len(plan.columns) * len(plan.jobs) * repeats, repeats)
+    return left_s(plan, len(plan.places) * repeats, repeats)
 
 
 def left_s(plan: Plan, cells: int, repeats: int | None = None) -> float:

@@ -88,7 +88,7 @@ def make_plan(request: RunRequest) -> Plan:
         notes=notes,
     )
     runtime_s = None if request.runtime is None else parse_duration_s(request.runtime, what="runtime")
-    run_id = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
+    run_id = new_run_id()
     kind, machines = _testbed(request)
     traits = TRAITS[kind, machines is not None]
     disk = _disk(request)
@@ -140,6 +140,11 @@ def make_plan(request: RunRequest) -> Plan:
     rules.check(plan)
     _try_job_files(jobs, backing.size_bytes, runtime_s)
     return plan
+
+
+def new_run_id() -> str:
+    """When it was planned, and a few random letters."""
+    return f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
 
 
 def _stopping_rule(request: RunRequest) -> StoppingRule | None:

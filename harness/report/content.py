@@ -12,7 +12,8 @@ import msgspec
 
 from harness import __version__
 from harness.analysis.schedule import Place
-from harness.explain import Explained, Limit, corrections, explain, lab_limited, likely_limits, twin
+from harness.explain import Explained, Limit, corrections, explain, lab_limited, likely_limits, trial, twin
+from harness.explain.trial import Tried
 from harness.model import LinkProfile, Plan, Record
 from harness.model.choices import Choice
 from harness.model.lines import listed
@@ -101,6 +102,11 @@ class LoadedResults(Measured, frozen=True, kw_only=True, dict=True):
     def limits(self) -> dict[Place, Limit]:
         """What likely limits each cell."""
         return likely_limits(self.records, self.plans, self.probes)
+
+    @functools.cached_property
+    def tried(self) -> list[Tried]:
+        """Forecasts that were tried, by these runs or by those next to them."""
+        return trial.stored(self)
 
     @property
     def corrections(self) -> list[str]:

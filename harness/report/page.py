@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from harness.explain import trial
 from harness.explain.curves import sentences
 from harness.model import TRANSPORTS, LinkProfile, Plan
 from harness.model.escape import as_json, for_page
@@ -266,6 +267,9 @@ def _answer(results: LoadedResults, facts: Sequence[ColumnFacts]) -> str:
             "<code>--protect off</code> adds each link without protection.</p>"
         )
     reported += "".join(f"<p>{for_page(line)}</p>" for line in results.corrections)
+    if tried := results.tried:
+        reported += f"<h3>Said and measured</h3><p>{for_page(trial.summary(tried))}</p>"
+        reported += _data("Forecasts that were tried", trial.HEADINGS, trial.rows(tried))
     return f'<section id="answer"><h2>What it costs, and why</h2>{reported}{_legend(facts)}</section>'
 
 

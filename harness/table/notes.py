@@ -356,7 +356,7 @@ def _gaps(context: Context) -> Iterable[str]:
         if plan.stop is not None:
             yield from _undecided(plan, plan.stop, records)
             continue
-        planned = len(plan.columns) * len(plan.jobs) * plan.repeats
+        planned = len(plan.places) * plan.repeats
         if len(records) < planned:
             yield (
                 f"Run {plan.run_id} is unfinished: {len(records)} of {counted(planned, 'measurement')} made "

@@ -13,11 +13,11 @@ from harness.analysis.wire.iscsi import WINDOW_BYTES
 from harness.explain import Explained, remedy, sentence, waterfall
 from harness.explain.limits import Limit
 from harness.explain.path import Demands
-from harness.explain.remedy import LIKELY, Chances, ChangeKind, ChangeStep, LimitingResource, after
+from harness.explain.remedy import LIKELY, Chances, LimitingResource, after
 from harness.explain.span import exact, within
 from harness.explain.verdict import judge
 from harness.explain.waterfall import Reading
-from harness.model import LinkProfile
+from harness.model import ChangeKind, ChangeStep, LinkProfile
 from tests.unit.explain.test_explain import US, asked, cell
 
 

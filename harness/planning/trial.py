@@ -1,0 +1,124 @@
+"""From a stored run and what was forecast of its cells to plans that try it.
+
+A plan has each of these cells with its change and without, so that both are measured in turns.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import msgspec
+
+from harness import __version__
+from harness.explain import Explained
+from harness.model import ChangeKind, ChangeStep, Column, DiskProfile, Job, LinkProfile, Plan, Trial
+from harness.model.lines import counted
+from harness.model.units import check_name
+from harness.parse import modifiers
+from harness.parse.jobfile import described
+from harness.parse.profiles import load_link
+from harness.planning import axes
+from harness.planning.plan import new_run_id
+from harness.results import rules
+from harness.results.planned import default_file
+
+
+def make_plans(plan: Plan, cells: Sequence[Explained]) -> list[Plan]:
+    """The plans that try what was forecast of these cells of a run; none for what cannot be made there.
+
+    A disk cannot change between two cells, so its changes have a plan of their own. UsageError as for any
+    plan.
+    """
+    jobs, links = {job.name: job for job in plan.jobs}, dict(plan.links)
+    disk = plan.storage.disk and _faster_disk(plan.storage.disk)
+    found: dict[bool, list[Trial]] = {}
+    for cell in cells:
+        change, column, name = cell.verdict.change, cell.evidence.column, cell.evidence.workload
+        if change is None or not cell.mb_s or (column, name) not in plan.places:
+            continue
+        changed, workload = column, name
+        if change.step.kind is ChangeKind.DEPTH:
+            job = _deeper(jobs[name], change.step)
+            if job is None or jobs.setdefault(job.name, job) != job:
+                continue
+            workload = job.name
+        elif change.step.kind is ChangeKind.RATE:
+            link = _faster_link(plan, plan.links[column.link], change.step)
+            if link is None or links.setdefault(link.name, link) != link:
+                continue
+            changed = msgspec.structs.replace(column, link=link.name)
+        elif disk is None:
+            continue
+        found.setdefault(change.step.kind is ChangeKind.DEVICE, []).append(
+            Trial(
+                run_id=plan.run_id,
+                step=change.step,
+                column=column,
+                workload=name,
+                changed_column=changed,
+                changed_workload=workload,
+                before_mb_s=cell.mb_s,
+                said_mb_s=cell.rate(change.time_ns) or 0.0,
+                least_mb_s=cell.rate(change.most_ns) or 0.0,
+                most_mb_s=cell.rate(change.least_ns) or 0.0,
+            )
+        )
+    return [
+        _plan(plan, trials, jobs, links, disk if is_of_disk else plan.storage.disk)
+        for is_of_disk, trials in found.items()
+    ]
+
+
+def _plan(
+    plan: Plan,
+    trials: Sequence[Trial],
+    jobs: dict[str, Job],
+    links: dict[str, LinkProfile],
+    disk: DiskProfile | None,
+) -> Plan:
+    places = {place: None for trial in trials for place in (trial.unchanged, trial.changed) if place}
+    columns: tuple[Column, ...] = tuple(dict.fromkeys(column for column, _ in places))
+    run_id, storage = new_run_id(), plan.storage
+    if storage.backing.path == default_file(plan.run_id):
+        backing = msgspec.structs.replace(storage.backing, path=default_file(run_id))
+        storage = msgspec.structs.replace(storage, backing=backing)
+    made = msgspec.structs.replace(
+        plan,
+        run_id=run_id,
+        setting=msgspec.structs.replace(plan.setting, disk=disk.name if disk is not None else ""),
+        columns=columns,
+        jobs=tuple(jobs[name] for name in dict.fromkeys(name for _, name in places)),
+        storage=msgspec.structs.replace(storage, disk=disk),
+        links={column.link: links[column.link] for column in columns},
+        sweep=None,
+        trials=tuple(trials),
+        notes=(*plan.notes, f"it tries {counted(len(trials), 'forecast')} of {plan.run_id}"),
+        created_unix_s=time.time(),
+        harness_version=__version__,
+    )
+    rules.check(made)
+    return made
+
+
+def _deeper(job: Job, step: ChangeStep) -> Job | None:
+    """The job with so many I/Os in flight; None if its number of jobs does not divide that."""
+    depth, rest = divmod(round(step.value), described(job).numjobs or 1)
+    return None if rest else axes.varied([job], depths=[str(depth)], notes=[])[0]
+
+
+def _faster_link(plan: Plan, link: LinkProfile, step: ChangeStep) -> LinkProfile | None:
+    """None for a real interface, and for radios, whose rate is their standard's."""
+    if link.rate_bit_s is None or link.interface or (link.radio and plan.setting.is_own):
+        return None
+    faster = modifiers.modify(link, link.name, [f"rate={round(step.value * link.rate_bit_s)}"], load_link)
+    return msgspec.structs.replace(faster, base="")
+
+
+def _faster_disk(disk: DiskProfile) -> DiskProfile | None:
+    """A disk of chips that take half the time; None for others."""
+    if disk.flash is None:
+        return None
+    flash = msgspec.structs.replace(disk.flash, page_us=disk.flash.page_us / 2)
+    name = check_name("disk", f"{disk.name}-half")
+    return msgspec.structs.replace(disk, name=name, title=f"{disk.title}, half the time", flash=flash)

@@ -1,0 +1,111 @@
+"""Said and tried: a forecast is held to the ratio of what was measured in turns."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from harness.explain import said_and_measured, trial
+from harness.model import ChangeKind, ChangeStep, Column, Job, Plan, Record, Status, Trial
+from harness.results.measured import Measured
+from tests.unit.observe.test_disturbance import disturbed
+from tests.unit.results_folder import made_plan, write
+from tests.unit.table.test_table import record
+
+FIRST = "first"
+
+
+def trying(run: str = FIRST, **changes: Any) -> Plan:
+    """A plan that tries that 4K reads rise from 20 MB/s to 50, from 40 to 60."""
+    whole: dict[str, Any] = {
+        "run_id": run,
+        "step": ChangeStep(ChangeKind.DEPTH, 8),
+        "column": Column("wired"),
+        "workload": "rand-read-4k",
+        "changed_column": Column("wired"),
+        "changed_workload": "rand-read-4k-qd8",
+        "before_mb_s": 20.0,
+        "said_mb_s": 50.0,
+        "least_mb_s": 40.0,
+        "most_mb_s": 60.0,
+    }
+    jobs = tuple(
+        Job(name=name, options=(("bs", "4k"), ("iodepth", depth)))
+        for name, depth in (("rand-read-4k", "1"), ("rand-read-4k-qd8", "8"))
+    )
+    return made_plan(jobs=jobs, columns=(Column("wired"),), trials=(Trial(**whole | changes),))
+
+
+def measured(*pairs: tuple[float, float]) -> list[Record]:
+    """The rounds: MB/s without the change and with it."""
+    return [
+        record(rate, workload=name, repeat=repeat)
+        for repeat, rates in enumerate(pairs, 1)
+        for name, rate in zip(("rand-read-4k", "rand-read-4k-qd8"), rates, strict=True)
+    ]
+
+
+def only(plan: Plan, records: list[Record]) -> trial.Tried:
+    (found,) = trial.tried(plan, records)
+    return found
+
+
+def test_what_the_machine_did_meanwhile_is_in_both() -> None:
+    # Half as fast as before, but the change helps as much as was said.
+    found = only(trying(), measured((10, 25), (12, 30), (8, 20)))
+    assert (found.now_mb_s, found.said_mb_s, found.mb_s) == pytest.approx((10, 25, 25))
+    assert (found.least_mb_s, found.most_mb_s, found.error) == pytest.approx((20, 30, 1))
+    assert found.is_within and not found.is_disturbed and found.tried_by == "r1"
+
+
+def test_a_forecast_that_was_wrong_says_so() -> None:
+    found = only(trying(), measured((20, 30), (20, 30)))
+    assert not found.is_within and found.error == pytest.approx(50 / 30)
+    lines = said_and_measured([found])
+    assert "wired rand-read-4k" in lines[2] and "50 (40 to 60)" in lines[2] and "outside" in lines[2]
+    assert "0 of 1 forecast that was tried" in " ".join(lines[3:])
+    assert "said is 1.67 of measured" in " ".join(lines[3:])
+    assert said_and_measured([]) == [] and trial.summary([]) == ""
+
+
+def test_rounds_that_lack_one_of_the_two_do_not_count_in_the_ratio() -> None:
+    records = [*measured((20, 50), (20, 50)), record(5.0, workload="rand-read-4k", repeat=3)]
+    assert only(trying(), records).mb_s == pytest.approx(50)
+    assert list(trial.tried(trying(), measured((20, 50))[:1])) == []
+    failed = [msgspec.structs.replace(each, status=Status.FAILED) for each in measured((20, 50))]
+    assert list(trial.tried(trying(), failed)) == []
+    of_another = [msgspec.structs.replace(each, run_id="r2") for each in measured((20, 50))]
+    assert list(trial.tried(trying(), of_another)) == []
+
+
+def test_what_was_disturbed_is_marked() -> None:
+    records = measured((20, 50))
+    records[1] = msgspec.structs.replace(records[1], telemetry=disturbed(0.5).telemetry)
+    found = only(trying(), records)
+    assert found.is_disturbed and trial.rows([found])[0][-1] == "within, disturbed"
+
+
+def test_another_disk_is_held_to_the_figure_of_the_first_run() -> None:
+    step = ChangeStep(ChangeKind.DEVICE, 0.5)
+    plan = trying(step=step, changed_workload="rand-read-4k")
+    assert plan.places == ((Column("wired"), "rand-read-4k"),)
+    found = only(plan, measured((45, 1))[:1])
+    assert (found.now_mb_s, found.said_mb_s, found.mb_s) == (20, 50, 45)
+
+
+def test_the_first_run_knows_what_was_tried_next_to_it(tmp_path: Path) -> None:
+    records = measured((20, 50))
+    first = write(tmp_path, [msgspec.structs.replace(r, run_id=FIRST) for r in records], made_plan(FIRST))
+    write(tmp_path, records, trying())
+    # Another run, of another first one, and a damaged one.
+    others = [msgspec.structs.replace(r, run_id="r2") for r in records]
+    write(tmp_path, others, msgspec.structs.replace(trying(run="another"), run_id="r2"))
+    (tmp_path / "damaged").mkdir()
+    (tmp_path / "damaged" / "plan.json").write_text(f'{{"trials":[{{"run_id":"{FIRST}"')
+    assert [each.tried_by for each in trial.stored(Measured.read([first]))] == ["r1"]
+    assert [each.tried_by for each in trial.stored(Measured.read([tmp_path / "r1"]))] == ["r1"]
+    both = trial.stored(Measured.read([first, tmp_path / "r1", tmp_path / "r2"]))
+    assert sorted(each.tried_by for each in both) == ["r1", "r2"]

@@ -76,7 +76,8 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     and ``busiest`` names the host of that core (empty if there is only one kernel). ``twin_ns`` is the cell's
     time beyond its device, minus the digital twin's time beyond its own device.
 
-    ``work_ns`` is the core's work for one I/O as another link shows it, where the core idles here.
+    ``work_ns`` is the core's work for one I/O as another link shows it, where the core idles here, and
+    ``least_work_ns`` over the link where it is least: where it idles, or imitates radios, it does more.
     ``cipher_ns`` is the stand-alone time of cipher and check on the core that does most of it. ``rtt_ns`` and
     ``goodput_bytes_s`` (TCP's without IPsec) were measured on the link between the cells. ``ipsec_itself_ns``
     is how much longer the twin takes with IPsec.
@@ -119,6 +120,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     busy: Span | None = None
     busiest: str = ""
     work_ns: Span | None = None
+    least_work_ns: Span | None = None
     driver: str = ""
     twin_ns: Span | None = None
     ipsec_itself_ns: float | None = None
@@ -188,20 +190,24 @@ better known from another link."""
 def _with_work(found: Sequence[Evidence]) -> list[Evidence]:
     """The same with the core's work for one I/O: over the link itself, or over that on which it idles least
     above ``IDLE``."""
-    alike: dict[object, tuple[float, Span]] = {}
+    alike: dict[object, list[tuple[float, Span]]] = {}
     for each in found:
-        busy, time_ns, of = each.busy, each.time_ns, _work_of(each)
+        busy, time_ns = each.busy, each.time_ns
         if busy is None or time_ns is None or busy.mid < IDLE or each.column.is_local:
             continue
-        if of not in alike or busy.mid < alike[of][0]:
-            low, high = busy.low * time_ns.low, busy.high * time_ns.high
-            alike[of] = busy.mid, Span(low, busy.mid * time_ns.mid, high)
-    return [
-        msgspec.structs.replace(each, work_ns=alike[_work_of(each)][1])
-        if each.busy is not None and each.busy.mid < IDLE and _work_of(each) in alike
-        else each
-        for each in found
-    ]
+        low, high = busy.low * time_ns.low, busy.high * time_ns.high
+        alike.setdefault(_work_of(each), []).append((busy.mid, Span(low, busy.mid * time_ns.mid, high)))
+    made = []
+    for each in found:
+        works = alike.get(_work_of(each))
+        if works is not None and each.busy is not None:
+            each = msgspec.structs.replace(
+                each,
+                work_ns=min(works)[1] if each.busy.mid < IDLE else None,
+                least_work_ns=min((work for _, work in works), key=lambda work: work.mid),
+            )
+        made.append(each)
+    return made
 
 
 def _work_of(each: Evidence) -> object:

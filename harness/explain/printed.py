@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TypedDict
 
+from harness.explain.headroom import Headroom
 from harness.explain.limits import Limit
 from harness.explain.remedy import Change
 from harness.explain.span import Span
+from harness.explain.trial import Tried
 from harness.explain.verdict import Confidence
 from harness.model import Column, Setting
 
@@ -43,7 +45,8 @@ class PrintedVerdict(TypedDict):
     per second. ``goodput_mb_s`` is the most TCP payload that the link carries. ``one_at_a_time_mb_s`` is the
     most that one request at a time allows, at depth 1. ``time_ns`` is run time divided by the number of I/Os,
     ``whole_ns`` the time that one I/O is in flight. ``waterfall_ns`` are its parts. ``bounds_ns`` are the
-    least times per I/O that each resource allows, at depths above 1. ``implementation_ns`` is the time beyond
+    least times per I/O that each resource allows, at depths above 1. ``headroom``: what limits hides what the
+    protection costs, up to which load; null if it does not. ``implementation_ns`` is the time beyond
     the digital twin's. ``ipsec_itself_ns`` is how much longer the twin takes with IPsec. ``cipher_ns`` is the
     time of the stand-alone ciphers. ``missing`` says what is unknown, and what would tell. If
     ``is_disturbed``, other programs spoiled all of its repeats.
@@ -73,6 +76,7 @@ class PrintedVerdict(TypedDict):
     waterfall_ns: dict[str, int]
     bounds_ns: dict[str, int]
     change: PrintedChange | None
+    headroom: Headroom | None
     implementation_ns: Span | None
     ipsec_itself_ns: float | None
     cipher_ns: Span | None
@@ -81,7 +85,9 @@ class PrintedVerdict(TypedDict):
 
 
 class PrintedVerdicts(TypedDict):
-    """Each cell, and in ``corrections`` what earlier versions said wrongly."""
+    """Each cell, in ``corrections`` what earlier versions said wrongly, and in ``tried`` the forecasts that
+    were tried."""
 
     cells: list[PrintedVerdict]
     corrections: list[str]
+    tried: list[Tried]

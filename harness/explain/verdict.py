@@ -16,8 +16,9 @@ from random import Random
 
 import msgspec
 
-from harness.explain import limits, remedy, waterfall
+from harness.explain import headroom, limits, remedy, waterfall
 from harness.explain.evidence import Evidence
+from harness.explain.headroom import Headroom
 from harness.explain.limits import Limit
 from harness.explain.remedy import Chances, Change
 from harness.explain.waterfall import Reading
@@ -54,7 +55,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     Without a verdict, ``either`` has the two limits of which it is one, if that is known, each with the part
     of the time that it explains: from the 5th to the 95th percentile of all draws. ``doubt`` is what makes
     the evidence doubtful. ``waterfall_ns`` adds up to ``whole_ns``, the time that one I/O is in flight.
-    ``bounds_ns`` are the least times per I/O that each resource allows, at depths above 1.
+    ``bounds_ns`` are the least times per I/O that each resource allows, at depths above 1. ``headroom``: the
+    limit hides what the protection costs.
     """
 
     limited_by: Limit
@@ -69,6 +71,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     waterfall_ns: dict[str, int] = {}
     bounds_ns: dict[str, int] = {}
     change: Change | None = None
+    headroom: Headroom | None = None
 
     @property
     def is_lab_limited(self) -> bool:
@@ -121,6 +124,7 @@ def judge(evidence: Evidence) -> Verdict:
         waterfall_ns=waterfall.in_ns(guess, saturated=tightest not in (None, ALONE)),
         bounds_ns={name: round(bound) for name, bound in bounds.items()},
         change=_change(guess, draws, named),
+        headroom=headroom.of(evidence, named),
     )
 
 

@@ -20,6 +20,7 @@ import msgspec
 
 from harness.analysis import stats
 from harness.analysis.stats import MARGIN, Difference
+from harness.explain import headroom
 from harness.explain.limits import Limit
 from harness.explain.text import Explained
 from harness.explain.verdict import Confidence
@@ -311,7 +312,18 @@ class Conclusion(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def words(self) -> str:
         """All of it, as the command and the page print it behind the column's name."""
-        return " ".join(filter(None, (self.sentences, self.left_out, self.help)))
+        return " ".join(filter(None, (self.sentences, self.left_out, self.hidden, self.help)))
+
+    @property
+    def hidden(self) -> str:
+        """Up to which load a link hides what the protection costs, of the largest and deepest I/Os, as a
+        sentence; empty if it shows."""
+        for loss in sorted(self.losses, key=lambda loss: (-(loss.block_bytes or 0), -(loss.depth or 0))):
+            for cell in loss.cells if not loss.is_disturbed else ():
+                if found := cell.verdict.headroom:
+                    size = loss.size.replace("K", "K blocks")
+                    return headroom.sentence(cell.evidence, cell.verdict.limited_by, found, size)
+        return ""
 
     @property
     def help(self) -> str:

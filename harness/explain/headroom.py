@@ -1,0 +1,98 @@
+"""Up to which load a link or a disk hides what a protection costs, and from which on that shows.
+
+A core that encrypts while the link sends the packet before costs nothing, until the core is full. So a small
+cost over a slow link says nothing of a greater load. A core is full at a block for each time that it works
+for an I/O; how much that work changes with the load is known from forecasts that were tried (``WORK``).
+"""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+
+from harness.analysis.stats import MARGIN
+from harness.explain.evidence import Evidence
+from harness.explain.limits import Limit
+from harness.explain.remedy import QUEUED, WORK
+from harness.model import ChangeKind
+
+
+class Headroom(msgspec.Struct, frozen=True, kw_only=True):
+    """A protection whose cost is hidden by what limits the cell.
+
+    ``mb_s`` is the load at which a core would be full, from ``least_mb_s`` to ``most_mb_s``, and
+    ``cipher_mb_s`` the one at which cipher and check alone would fill it, all in 10^6 bytes per second of
+    such I/Os; None if the core was not watched, or the cipher not measured.
+    """
+
+    mb_s: float | None = None
+    least_mb_s: float | None = None
+    most_mb_s: float | None = None
+    cipher_mb_s: float | None = None
+
+
+def of(evidence: Evidence, limit: Limit) -> Headroom | None:
+    """None if nothing hides the cost: something else limits, or more is lost than framing takes."""
+    time_ns, plain, block_bytes = evidence.time_ns, evidence.plain, evidence.block_bytes
+    is_hidden = limit is Limit.DEVICE or (limit.rule.is_of_link and limit is not Limit.FRAMING)
+    if not is_hidden or evidence.is_virtual or time_ns is None or plain is None or block_bytes is None:
+        return None
+    framing_ns = evidence.path.framing_ns if evidence.path is not None else 0.0
+    if (time_ns.mid - framing_ns) * (1 - MARGIN) > plain.time_ns.mid:
+        return None
+    made = Headroom()
+    if evidence.cipher_ns is not None and evidence.cipher_ns.low:
+        made = Headroom(cipher_mb_s=block_bytes / evidence.cipher_ns.low * 1e3)
+    work = evidence.least_work_ns
+    if work is None or not work.low:
+        return made
+    is_alone = evidence.depth == 1
+    least, most = zip(*(WORK[kind, is_alone] for kind in (ChangeKind.DEPTH, ChangeKind.RATE)), strict=True)
+    # Whoever queues I/Os to memory works longer for each (``remedy``).
+    queued_ns = (
+        QUEUED * evidence.device_ns.mid if is_alone and evidence.is_memory and evidence.device_ns else 0
+    )
+    now_mb_s, of_ns = block_bytes / time_ns.mid * 1e3, (max(most), (min(least) + max(most)) / 2, min(least))
+    loads = [
+        max(now_mb_s, block_bytes / (factor * (ns + queued_ns)) * 1e3)
+        for factor, ns in zip(of_ns, (work.high, work.mid, work.low), strict=True)
+    ]
+    return msgspec.structs.replace(made, least_mb_s=loads[0], mb_s=loads[1], most_mb_s=loads[2])
+
+
+def sentence(evidence: Evidence, limit: Limit, found: Headroom, size: str) -> str:
+    """``The link's rate hides what IPsec costs: a core has room for 121 to 203 MB/s of 256K blocks ...``"""
+    words, how = limit.rule.words(evidence), _how(evidence, limit, found)
+    begin = f"{words[:1].upper()}{words[1:]} hides what {evidence.column.title} costs"
+    core = "the core of both ends" if evidence.is_emulated and not evidence.busiest else "a core"
+    alone = _mb_s(found.cipher_mb_s)
+    if found.least_mb_s and found.most_mb_s:
+        room = f"{_mb_s(found.least_mb_s)} to {_mb_s(found.most_mb_s)} MB/s of {size}"
+        room += f" (the cipher alone: {alone})" if alone else ""
+        begin += f": {core} has room for {room}, and above that it would show"
+    elif alone:
+        begin += (
+            f": the cipher alone fills {core} at {alone} MB/s of {size}, and it shows there at the latest"
+        )
+    else:
+        begin += ", and from which load on it would show is not known"
+    return f"{begin}; '{how}' finds out." if how else f"{begin}."
+
+
+def _mb_s(rate: float | None) -> str:
+    return "" if rate is None else f"{rate:.3g}" if rate < 1000 else f"{rate:.0f}"
+
+
+def _how(evidence: Evidence, limit: Limit, found: Headroom) -> str:
+    """What to type to find out; empty where the harness cannot make the load greater."""
+    if limit in (Limit.ROUND_TRIP, Limit.TRANSPORT):
+        return "harness sweep --over depth=1..32"
+    if limit is not Limit.LINK or not evidence.is_emulated:
+        return ""
+    least = found.least_mb_s or (evidence.rate_bit_s or 1e9) / 8e6
+    most = found.most_mb_s or found.cipher_mb_s or 10 * least
+    # Powers of two of Gbit/s around it.
+    powers = math.floor(0.25 + math.log2(8e-3 * least)), math.ceil(math.log2(8e-3 * most)) + 1
+    first, last = (f"{2**power}G" if power >= 0 else f"{1000 * 2.0**power:.3g}M" for power in powers)
+    return f"harness sweep --over rate={first}..{last}"

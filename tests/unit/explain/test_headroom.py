@@ -1,0 +1,97 @@
+"""What a slow link hides: up to which load a protection's cost does not show, and how to find out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from harness.explain import Explained, as_json, headroom
+from harness.explain.evidence import Evidence, Ladder
+from harness.explain.limits import Limit
+from harness.explain.span import exact, within
+from harness.explain.verdict import judge
+from harness.model import Clock
+from tests.unit.explain.test_explain import GCM_ESP, US, asked, key, protected
+
+CIPHER_US = 500
+
+
+def hidden(**changes: Any) -> Evidence:
+    """A 256K read with GCM that the link limits: 2.6 ms, of which the core works 1.3 and the cipher 0.5."""
+    whole: dict[str, Any] = {
+        "time_ns": exact(2600 * US),
+        "plain": Ladder(time_ns=exact(2500 * US)),
+        "null": None,
+        "busy": exact(0.5),
+        "least_work_ns": within(1300 * US, 0.1),
+        "cipher_ns": within(CIPHER_US * US, 0.1),
+    }
+    return protected(**whole | changes)
+
+
+def test_a_core_has_room_for_as_much_as_it_works() -> None:
+    evidence = hidden()
+    found = headroom.of(evidence, Limit.LINK)
+    assert found is not None and found.least_mb_s and found.mb_s and found.most_mb_s
+    # 262144 bytes in 1.3 ms are 202 MB/s; the work for one of many is 0.85 to 1.18 of that.
+    assert found.least_mb_s == pytest.approx(262144 / 1430e3 * 1e3 / 1.18)
+    assert found.most_mb_s == pytest.approx(262144 / 1170e3 * 1e3 / 0.85)
+    assert found.least_mb_s < found.mb_s < found.most_mb_s
+    assert found.cipher_mb_s == pytest.approx(262144 / (0.9 * CIPHER_US))
+    assert headroom.sentence(evidence, Limit.LINK, found, "256K blocks") == (
+        "The link's rate hides what IPsec aes128gcm16 costs: a core has room for 155 to 264 MB/s of 256K "
+        "blocks (the cipher alone: 583), and above that it would show."
+    )
+    # It is no less than what was measured.
+    full = headroom.of(hidden(least_work_ns=exact(2600 * US)), Limit.LINK)
+    assert full is not None and full.least_mb_s == pytest.approx(262144 / 2600)
+
+
+def test_what_is_not_known_is_said_with_what_finds_out() -> None:
+    evidence = hidden(least_work_ns=None, is_emulated=True)
+    found = headroom.of(evidence, Limit.LINK)
+    assert found == headroom.Headroom(cipher_mb_s=262144 / (0.9 * CIPHER_US))
+    said = headroom.sentence(evidence, Limit.LINK, found, "256K blocks")
+    assert "the cipher alone fills the core of both ends at 583 MB/s of 256K blocks" in said
+    assert said.endswith("shows there at the latest; 'harness sweep --over rate=1G..16G' finds out.")
+    evidence = hidden(least_work_ns=None, cipher_ns=None)
+    found = headroom.of(evidence, Limit.ROUND_TRIP)
+    assert found == headroom.Headroom()
+    assert headroom.sentence(evidence, Limit.ROUND_TRIP, found, "4K blocks") == (
+        "The round trip hides what IPsec aes128gcm16 costs, and from which load on it would show is not "
+        "known; 'harness sweep --over depth=1..32' finds out."
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "limit"),
+    [
+        ({}, Limit.CRYPTO),
+        ({}, Limit.CPU),
+        ({}, Limit.FRAMING),
+        ({}, Limit.LAB),
+        ({}, Limit.UNKNOWN),
+        ({"time_ns": exact(2800 * US)}, Limit.LINK),
+        ({"plain": None}, Limit.LINK),
+        ({"key": key("aes128gcm16", clock=Clock.VIRTUAL)}, Limit.LINK),
+    ],
+    ids=["crypto", "cpu", "framing", "lab", "unknown", "it costs 12 %", "nothing to compare with", "virtual"],
+)
+def test_a_cost_that_shows_or_is_not_known_is_not_hidden(changes: dict[str, Any], limit: Limit) -> None:
+    assert headroom.of(hidden(**changes), limit) is None
+
+
+def test_framing_is_no_cost_that_a_link_hides() -> None:
+    # 2.75 ms are a tenth more than without, and twice as much on the wire is framing.
+    path = asked(framing=GCM_ESP)
+    assert path.framing_ns > 50 * US
+    assert headroom.of(hidden(time_ns=exact(2630 * US + path.framing_ns), path=path), Limit.LINK) is not None
+
+
+def test_the_verdict_and_json_have_it() -> None:
+    evidence = hidden()
+    verdict = judge(evidence)
+    assert verdict.limited_by is Limit.LINK and verdict.headroom == headroom.of(evidence, Limit.LINK)
+    assert '"headroom": {' in as_json([Explained.of(evidence)])
+    assert judge(protected()).headroom is None

@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import json
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 from harness.hosts import NamespaceHost
 from harness.hosts.journal import Journal
-from harness.model import NBD, BackingKind
-from harness.model.errors import CommandFailed
+from harness.model import NBD
 from harness.network import links
 from harness.network.links import LinkPath
 from harness.parse.profiles import load_link
@@ -25,28 +24,13 @@ from harness.storage import guard, transports
 from harness.storage.nbd import transport as nbd
 from harness.storage.nbd.transport import FOLDER as PORTALS
 from harness.storage.nbd.transport import NbdSides, shared
-from harness.storage.transport import Export, Lun, NoAnswer, Sides
+from harness.storage.transport import NoAnswer, Sides
+from tests.lab.inside import nvme_tcp
 from tests.lab.inside.kernel import sh
-from tests.lab.inside.nvme_tcp import moves
+from tests.lab.inside.nvme_tcp import DEVICE, LUN, SIZE_MIB, TAG, moves, refused
 
-TAG = "beef"
 FOLDER = Path("/run/nbd-in-lab")
-DEVICE = "/dev/ram0"
-SIZE_MIB = 64
-LUN = Lun(serial=f"harness-{TAG}-0", kind=BackingKind.BLOCK, path=DEVICE, size_bytes=SIZE_MIB << 20)
-
-
-def export(path: LinkPath, name: str = "t", **more: object) -> Export:
-    wanted = Export(
-        name=name,
-        number=0,
-        lun=LUN,
-        target=path.target,
-        address=path.target_address,
-        port=nbd.PORT,
-        parameters={},
-    )
-    return dataclasses.replace(wanted, **more)  # type: ignore[arg-type]
+export = functools.partial(nvme_tcp.export, port=nbd.PORT)
 
 
 def disks() -> list[Path]:
@@ -61,17 +45,6 @@ def servers() -> list[str]:
             if file.read_text() == "nbdkit\n":
                 found.append(file.parent.name)
     return found
-
-
-@contextlib.contextmanager
-def refused(words: str, kind: type[CommandFailed] = CommandFailed) -> Iterator[None]:
-    try:
-        yield
-    except CommandFailed as error:
-        assert type(error) is kind and words in error.message, repr(error)
-        print(error.message)
-    else:
-        raise AssertionError(f"expected to be refused: {words}")
 
 
 def a_disk_comes_and_goes(up: NbdSides, path: LinkPath) -> None:

@@ -111,11 +111,18 @@ RUNS: Mapping[str, tuple[str, ...]] = {
         *("run", "--virtual-time", "--disk", "ram", "--repeats", "1", "--runtime", "0.1s", "--size", "16M"),
         *("--ipsec", "off", *_4K, *(word for link in _HOPS for word in ("--link", link))),
     ),
+    "sweep-virtual": (
+        *("sweep", "--lab-kernel", "own", "--virtual-time"),
+        *("--over", "depth=1..64", "--over", "block=4K..1M"),
+        *("--link", "wired:rtt=1ms", "--protect", "both", "--workload", "rand-write-4k", "--seed", "1"),
+    ),
 }
 """What is measured under each name, in this order: words behind `harness`."""
 
-DRAWN = ("bars", "waterfall", "matrix", "percentiles", "over-time", "roofline")
-"""The pictures of make-run. Two of them need what fio printed, which is stored of this run alone."""
+DRAWN = dict.fromkeys(
+    ("bars", "waterfall", "matrix", "percentiles", "over-time", "roofline"), "make-run"
+) | dict.fromkeys(("curves", "response", "heat-map"), "sweep-virtual")
+"""The pictures, each with its run. Two of them need what fio printed, which is stored of make-run alone."""
 
 WIDE = 118
 """Characters of a line of a block; tables may be wider."""
@@ -456,7 +463,7 @@ def picture(kind: str) -> str:
     """The SVG."""
     with tempfile.TemporaryDirectory() as scratch:
         file = Path(scratch, f"{kind}.svg")
-        harness_prints(["plot", kind, "make-run", "-o", str(file)])
+        harness_prints(["plot", kind, DRAWN[kind], "-o", str(file)])
         return file.read_text(encoding="utf-8")
 
 

@@ -224,11 +224,18 @@ def figure(chart: Chart, section: str) -> str:
     name = for_page(f"{chart.title}: {chart.description}")
     row = f' data-row="{for_page(chart.row)}"' if chart.row else ""
     data = _data(f"{section}: {chart.title}", chart.headings, chart.lines)
+    # What is wider than a telephone is scrolled there.
+    is_wide = chart.width > charts.WIDTH
+    size = f' style="min-width:{chart.width:g}px;max-width:none"' if is_wide else ""
+    drawn = (
+        f'<svg role="img" aria-label="{name}"{size} '
+        f'viewBox="0 0 {draw.FINE * chart.width:g} {draw.FINE * chart.height:g}">{chart.body}</svg>'
+    )
+    if is_wide:
+        drawn = f'<div class="data" tabindex="0" role="region" aria-label="{name}">{drawn}</div>'
     return (
-        f"<figure{row}><figcaption>{for_page(chart.title)}</figcaption>"
-        f'<svg role="img" aria-label="{name}" '
-        f'viewBox="0 0 {draw.FINE * chart.width:g} {draw.FINE * chart.height:g}">'
-        f"{chart.body}</svg>{_says(chart)}<details><summary>Figures</summary>{data}</details></figure>"
+        f"<figure{row}><figcaption>{for_page(chart.title)}</figcaption>{drawn}{_says(chart)}"
+        f"<details><summary>Figures</summary>{data}</details></figure>"
     )
 
 

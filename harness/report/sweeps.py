@@ -38,6 +38,7 @@ LETTERS = {
     Limit.CRYPTO: "C",
     Limit.CPU: "P",
     Limit.LAB: "E",
+    Limit.UNKNOWN: "?",
 }
 """What stands in a cell for a limit, for who cannot tell the colours apart."""
 
@@ -308,6 +309,9 @@ def _heat_map(
     top = 34.0
     best = max(curve.at(place).value for place in places.values())
     seen = [limit for limit in LETTERS if limit in {limits[place] for place in places.values()}]
+    if seen == [Limit.UNKNOWN]:
+        seen = []
+    told: dict[tuple[float, float], str] = {}
     parts = [draw.text(0, 12, rows, "mu"), draw.text(left + wide * len(across) / 2, 12, columns, "m mu")]
     step = math.ceil(max(draw.width(AXES[columns].shown(value)) for value in across) / wide)
     heads = [(left + (n + 0.5) * wide, top - 6, AXES[columns].shown(value)) for n, value in enumerate(across)]
@@ -318,22 +322,22 @@ def _heat_map(
     for (row, column), place in places.items():
         x, y = left + across.index(column) * wide, top + down.index(row) * _HIGH_PX
         limit = limits[place]
-        letter = LETTERS.get(limit, "?" if seen else "")
         part = 0.04 + 0.5 * curve.at(place).value / best
-        shade = "gr" if seen else f'f0" style="fill-opacity:{part:.2f};stroke-opacity:.4'
-        kind = f"{limit.rule.parts[0]} pa" if limit in seen else shade
-        tip = f"{_where(rows, curve, place)}, {_where(columns, curve, place)}: {_interval(curve, place)} MB/s"
-        parts.append(draw.rect(x, y, wide, _HIGH_PX, kind, f"{tip}; {_words(limit)}"))
-        ink, is_known = "m in" if limit in seen else "m", place in curve.rates
+        kind, ink = _looks(limit) if seen else (f'f0" style="fill-opacity:{part:.2f};stroke-opacity:.4', "m")
+        told[row, column] = f"{_interval(curve, place)}, {_words(limit)}"
+        tip = f"{_where(rows, curve, place)}, {_where(columns, curve, place)}: {told[row, column]}"
+        parts.append(draw.rect(x, y, wide, _HIGH_PX, kind, tip))
+        is_known = place in curve.rates
         sign = "!" if place in curve.disturbed else "" if is_known else BETWEEN
         value = f"{sign}{_short(curve.at(place).value / 1e6)}"
         parts.append(draw.text(x + wide / 2, y + 13, value, f"{ink} b" if is_known else ink))
-        parts.append(draw.text(x + wide / 2, y + 27, letter, ink))
+        parts.append(draw.text(x + wide / 2, y + 27, LETTERS[limit] if seen else "", ink))
     bottom = top + len(down) * _HIGH_PX
     for number, limit in enumerate(seen):
         x, y = 4 + (number % 2) * WIDTH / 2, bottom + 10 + 20 * (number // 2)
-        parts.append(draw.rect(x, y, 16, 16, f"{limit.rule.parts[0]} pa"))
-        parts += [draw.text(x + 8, y + 12, LETTERS[limit], "m in"), draw.text(x + 22, y + 12, _words(limit))]
+        kind, ink = _looks(limit)
+        parts += [draw.rect(x, y, 16, 16, kind), draw.text(x + 8, y + 12, LETTERS[limit], ink)]
+        parts.append(draw.text(x + 22, y + 12, _words(limit)))
     where = "".join(f", {name} {AXES[name].shown(value)}" for name, value in there.items())
     return Chart(
         title=f"{curve.curve.name}{where}",
@@ -343,14 +347,20 @@ def _heat_map(
         body="".join(parts),
         headings=(f"{rows} \\ {columns}", *(AXES[columns].shown(value) for value in across)),
         lines=tuple(
-            (name, *(_interval(curve, places[row, c]) if (row, c) in places else "" for c in across))
+            (name, *(told.get((row, column), "") for column in across))
             for name, row in zip(names, down, strict=True)
         ),
     )
 
 
+def _looks(limit: Limit) -> tuple[str, str]:
+    """The classes of a limit's cell, and of text on it."""
+    return ("gr", "m") if limit is Limit.UNKNOWN else (f"{limit.rule.parts[0]} pa", "m in")
+
+
 def _words(limit: Limit) -> str:
-    return {Limit.CPU: "processor", Limit.LAB: "the lab itself"}.get(limit, limit.value.replace("-", " "))
+    others = {Limit.CPU: "processor", Limit.LAB: "the lab itself", Limit.UNKNOWN: "unexplained"}
+    return others.get(limit, limit.value.replace("-", " "))
 
 
 def _short(value: float) -> str:

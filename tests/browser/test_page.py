@@ -20,6 +20,7 @@ from harness.model.telemetry import ProcessorUse, RoundTrips, Telemetry
 from harness.planning import probe_plan
 from harness.report import load, render
 from tests.unit.documents.test_documents import run_of_probes
+from tests.unit.report.test_sweeps import surfaces
 from tests.unit.results_folder import ENVIRONMENT, made_plan, write
 from tests.unit.table.test_table import HOSTILE, matrix, record
 from tests.unit.table.test_views import tcp
@@ -240,7 +241,7 @@ def test_arrow_keys_move_among_the_marks_of_a_picture(opened: Any) -> None:
 
 
 @pytest.mark.parametrize("width", [390, 1400])
-@pytest.mark.parametrize("which", ["page", "old"])
+@pytest.mark.parametrize("which", ["page", "old", "sweep"])
 def test_text_in_pictures_is_large_enough(
     driver: Any, page: Path, tmp_path: Path, which: str, width: int
 ) -> None:
@@ -248,6 +249,8 @@ def test_text_in_pictures_is_large_enough(
     file = page if which == "page" else tmp_path / "report.html"
     if which == "old":
         file.write_text(render(load([OLD])), encoding="utf-8")
+    elif which == "sweep":
+        file.write_text(render(surfaces()), encoding="utf-8")
     with window(driver, width):
         driver.get(file.as_uri())
         found = driver.execute_script(
@@ -325,6 +328,26 @@ def test_a_page_of_a_run_that_goes_on_loads_itself_again(driver: Any, tmp_path: 
     waiting.until(lambda found: "1 of 2 cells" not in _find(found, "header").text)
 
 
+def test_the_page_of_a_sweep_needs_no_matrix(driver: Any, tmp_path: Path) -> None:
+    """Its script goes without one, no picture is cut off at 390 px, and arrow keys tell each point."""
+    file = tmp_path / "sweep.html"
+    file.write_text(render(surfaces()), encoding="utf-8")
+    driver.get_log("browser")
+    with window(driver, 390):
+        driver.get(file.as_uri())
+        driver.execute_script("document.querySelectorAll('details').forEach((part) => { part.open = true; })")
+        assert driver.execute_script("return document.documentElement.scrollWidth") <= 390
+        picture = _find(driver, "#curves figure svg")
+        told = []
+        for _ in range(3):
+            picture.send_keys("\ue014")  # right
+            told.append(_find(driver, "#tip").text)
+        assert told[:2] == ["wired, bound by latency", "wired, bound by the busiest part"]
+        assert re.fullmatch(r"wired, depth 1: [0-9.]+ MB/s", told[2])
+        assert len(driver.find_elements("css selector", "#heat figure")) == 1
+    assert driver.get_log("browser") == []
+
+
 @pytest.mark.parametrize("width", [480, 1280])
 def test_nothing_is_wider_than_the_window(opened: Any, width: int) -> None:
     with window(opened, width):
@@ -355,7 +378,7 @@ def test_at_1400_px_nothing_of_the_documents_is_cut_off(driver: Any, tmp_path: P
 
 
 @pytest.mark.parametrize(("theme", "width"), [("light", 1400), ("dark", 1400), ("light", 390)])
-@pytest.mark.parametrize("which", ["page", "old", "documents"])
+@pytest.mark.parametrize("which", ["page", "old", "documents", "sweep"])
 def test_everybody_can_use_it(
     driver: Any, page: Path, tmp_path: Path, which: str, theme: str, width: int
 ) -> None:
@@ -363,6 +386,8 @@ def test_everybody_can_use_it(
     file = page if which == "page" else tmp_path / "report.html"
     if which == "old":
         file.write_text(render(load([OLD])), encoding="utf-8")
+    elif which == "sweep":
+        file.write_text(render(surfaces()), encoding="utf-8")
     elif which == "documents":
         file.write_text(documents.render_page(documents.load([OLD])), encoding="utf-8")
     with window(driver, width):

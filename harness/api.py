@@ -61,7 +61,8 @@ class Results(Measured, frozen=True, kw_only=True, dict=True):
         return compare(self, other, Metric(metric), MARGIN if margin is None else margin)
 
     def to_pandas(self) -> pandas.DataFrame:
-        """A row for each record and direction, with the columns of ``harness export``.
+        """A row for each record and direction, and for each point of a sweep that was not measured, with the
+        columns of ``harness export``.
 
         RequirementError without pandas, which the harness does not install.
         """

@@ -219,7 +219,8 @@ def _asymptotes(points: Sequence[Point], logs: Sequence[float], axes: Sequence[s
             return math.inf
         rates = _log_rates(dict(zip(names, values, strict=True)), known)
         squares = [(rate - y) ** 2 for rate, y in zip(rates, logs, strict=True)]
-        return sum([min(each, LARGEST_RESIDUAL**2) for each in squares]) + 1e-4 * drift
+        most = LARGEST_RESIDUAL**2
+        return sum([each if each < most else most for each in squares]) + 1e-4 * drift
 
     values = [start[name] for name in names]
     # A simplex may have collapsed before it was at the bottom.
@@ -309,13 +310,12 @@ class GaussianProcess:
         they are by it."""
         mean = sum(values) / len(values)
         factor: list[list[float]] = []
-        for i, of_place in enumerate(alike):
+        for of_place in alike:
             covariances = [deviation**2 * near + shared for near, shared in of_place]
             row: list[float] = []
-            for j in range(i):
-                covered = sum(map(mul, row, factor[j]))
-                row.append((covariances[j] - covered) / factor[j][j])
-            left = covariances[i] + noise**2 - sum(x * x for x in row)
+            for covariance, other in zip(covariances, factor, strict=False):
+                row.append((covariance - sum(map(mul, row, other))) / other[-1])
+            left = covariances[-1] + noise**2 - sum(map(mul, row, row))
             factor.append([*row, math.sqrt(max(left, 1e-12))])
         whitened = _solved(factor, [value - mean for value in values])
         likelihood = -sum(x * x for x in whitened) / 2 - sum(math.log(row[-1]) for row in factor)

@@ -99,9 +99,13 @@ class LoadedResults(Measured, frozen=True, kw_only=True, dict=True):
         return explain(self.records, self.plans, self.probes, twins)
 
     @functools.cached_property
-    def limits(self) -> dict[Place, Limit]:
-        """What likely limits each cell."""
-        return likely_limits(self.records, self.plans, self.probes)
+    def limits(self) -> dict[str, dict[Place, Limit]]:
+        """What likely limits each point of each sweep, by run id."""
+        records: dict[str, list[Record]] = {run: [] for run, plan in self.plans.items() if plan.sweep}
+        for record in self.records:
+            if record.run_id in records:
+                records[record.run_id].append(record)
+        return {run: likely_limits(of, self.plans, self.probes) for run, of in records.items()}
 
     @functools.cached_property
     def tried(self) -> list[Tried]:

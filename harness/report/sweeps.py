@@ -276,14 +276,16 @@ def _latency(curve: MeasuredCurve, place: Place) -> tuple[float | None, float | 
     return slower.mean_ns, slower.p99_ns
 
 
-def heat_maps(found: Sequence[MeasuredCurve], limits: Mapping[Place, Limit]) -> list[Chart]:
-    """For each curve with two axes or more, its figures in a grid, in the colours of what limits them."""
+def heat_maps(found: Sequence[MeasuredCurve], limits: Mapping[str, Mapping[Place, Limit]]) -> list[Chart]:
+    """For each curve with two axes or more, its figures in a grid, in the colours of what limits them:
+    ``limits`` of the points of each run."""
     charts = []
     for curve in found:
         if len(curve.axes) < 2:
             continue
         first, second, *others = curve.axes
-        of_points = _limits(curve, limits)
+        run = next(iter(curve.records.values())).run_id
+        of_points = _limits(curve, limits.get(run, {}))
         rows, columns = (
             (first, second) if len(curve.values(first)) >= len(curve.values(second)) else (second, first)
         )

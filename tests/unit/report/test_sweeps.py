@@ -104,7 +104,8 @@ def test_of_round_trips_there_is_a_curve_and_no_response_curve() -> None:
 def test_a_heat_map_says_what_limits_by_colour_and_by_letter() -> None:
     (curve,) = surfaces().curves
     limits = {place: Limit.ROUND_TRIP if curve.rates[place] < 100e6 else Limit.LINK for place in curve.rates}
-    (chart,) = sweeps.heat_maps([curve], limits)
+    (run,) = surfaces().plans
+    (chart,) = sweeps.heat_maps([curve], {run: limits})
     assert chart.headings[0] == "depth \\ block" and len(chart.lines) == 12 and len(chart.headings) == 10
     cells = chart.body.count("<title>depth ")
     assert cells == len(curve.grid)

@@ -100,6 +100,7 @@ def _add(name: str, place: str) -> None:
 COMMANDS = {
     "run": "run:run",
     "sweep": "run:sweep",
+    "knee": "run:knee",
     "probe": "probe:probe",
     "table": "results:table",
     "compare": "results:compare",
@@ -124,6 +125,8 @@ GROUPS = {
 """The same of those that are several commands."""
 
 EXAMPLES = {
+    "knee": """harness knee --p99 2ms --link wired --workload rand-read-4k
+harness knee --p99 2ms --p99.9 10ms --link wired --protect both --virtual-time""",
     "sweep": """harness sweep --over depth=1..64 --link wired
 harness sweep --over rtt=0.1ms..50ms --over depth=1,16 --workload rand-read-4k""",
     "run": """harness run --ipsec on --link wifi

@@ -19,12 +19,13 @@ from harness.cli.streams import err, say, tell
 from harness.hosts import NamespaceHost
 from harness.hosts.journal import Journal
 from harness.hosts.state import exclusive, lasting_folder
-from harness.model import BackingKind, Plan, unread
+from harness.model import BackingKind, Job, Plan, unread
 from harness.model.errors import HarnessError, Interrupted, UsageError
 from harness.model.escape import printable
 from harness.model.lines import wrapped
 from harness.model.units import check_name, format_duration, format_size
 from harness.parse.files import Room
+from harness.parse.jobfile import described
 from harness.planning import duration
 from harness.planning.request import THE_RUN, PathRequest
 from harness.results import planned
@@ -182,7 +183,7 @@ def print_plan(made: Plan, to: Callable[[str], None] = say) -> None:
         ("storage", f"{backing.kind} {backing.path}" if backing.path else "", None),
         ("local", f"{local.kind} {local.path}" if local and local.path else "", None),
         ("hops", ", ".join(made.hops), None),
-        ("workloads", ", ".join(each.name for each in made.jobs), NARROW),
+        ("workloads", ", ".join(dict.fromkeys(map(_name, made.jobs))), NARROW),
         *(("note", note, NARROW) for note in made.notes),
     )
     for name, words, width in lines:
@@ -192,6 +193,9 @@ def print_plan(made: Plan, to: Callable[[str], None] = say) -> None:
     block, rule = len(made.places), made.stop
     fewest = made.repeats if rule is None else max(made.repeats, FEWEST)
     counts = [fewest] if rule is None else [fewest, rule.max_repeats]
+    if made.sweep is not None and made.sweep.goals:
+        to(f"trials:    at some of {block} loads, a few of each column and workload")
+        return
     if made.sweep is not None:
         to(f"points:    up to {block}, until the others are known within {100 * made.sweep.error:g} %")
         return
@@ -208,6 +212,11 @@ def print_plan(made: Plan, to: Callable[[str], None] = say) -> None:
     )
     if rule is not None:
         to(f"until:     the 95 % interval of a cell's median is within {100 * rule.width:g} % of it")
+
+
+def _name(job: Job) -> str:
+    """Of an open loop without its load."""
+    return job.name.removesuffix(f"-{described(job).rate_iops}iops")
 
 
 def carry_out(made: Plan, folder: RunFolder, state: Path, started_s: float, cells: int) -> RunOutcome:

@@ -18,7 +18,7 @@ from harness.cli.console import NARROW, carry_out, measuring, print_plan
 from harness.cli.progress import process_started_s
 from harness.cli.results import METRIC_HELP, ResultsPaths, write
 from harness.cli.streams import tell
-from harness.explain import curves, published, twin
+from harness.explain import curves, knees, published, twin
 from harness.explain.evidence import collect
 from harness.hosts.state import owner
 from harness.model import LINK_LOCAL, Plan
@@ -98,12 +98,14 @@ def explain_command(
     results = report.load(files)
     if shape is explain.ExplainFormat.JSON:
         sys.stdout.write(explain.as_json(results.explained, results.corrections, results.tried) + "\n")
-    elif summary:
-        print_curves(results)
+        return
+    print_curves(results)
+    if results.trials and not (results := results.rest).records:
+        return
+    if summary:
         print_answers(results.answers, results.corrections)
         print_tried(results)
     else:
-        print_curves(results)
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
         sys.stdout.write(explain.text(results.explained, width, results.corrections) + "\n")
         print_tried(results)
@@ -116,8 +118,8 @@ def print_tried(results: report.LoadedResults) -> None:
 
 
 def print_curves(results: Measured) -> None:
-    """What the curves of sweeps say; nothing of other runs."""
-    for sentence in curves.sentences(results.curves):
+    """What the curves of sweeps say, and searches for knees; nothing of other runs."""
+    for sentence in (*curves.sentences(results.curves), *knees.sentences(results.knees)):
         sys.stdout.write("\n".join(wrapped(sentence, NARROW, "  ")) + "\n")
 
 

@@ -190,10 +190,12 @@ def print_view(
 
 
 def print_table(paths: list[Path], options: Options, format: TableFormat) -> None:
-    """The matrix; of a sweep its curves, unless more is asked for."""
+    """The matrix; of a sweep its curves, and of a search its trials, unless more is asked for."""
     results = Results.read(paths)
-    if options == Options() and format is TableFormat.PLAIN and results.curves:
-        sys.stdout.write(curves.render(results.curves) + "\n")
+    if options == Options() and format is TableFormat.PLAIN and (results.curves or results.trials):
+        tables = [curves.render(results.curves)] if results.curves else []
+        tables += [curves.trials(results.trials)] if results.trials else []
+        sys.stdout.write("\n\n".join(tables) + "\n")
         results = results.rest
         if not results.records:
             return

@@ -29,6 +29,8 @@ from harness.model.errors import HarnessError, UsageError
 from harness.model.units import format_duration
 from harness.parse.files import shown_path
 from harness.planning import duration, plan
+from harness.planning.knee import KneeRequest
+from harness.planning.knee import make_plan as planned_knee
 from harness.planning.request import THE_RUN, RunRequest, load_request
 from harness.planning.sweep import SweepRequest
 from harness.planning.sweep import make_plan as planned_sweep
@@ -81,6 +83,19 @@ def sweep(*, plan_only: PlanOption = False, **typed: object) -> None:
     """Measure curves over depth, block, round trip and so on: as many points as each of them takes."""
     started_s = process_started_s()
     made = planned_sweep(SweepRequest(**options.given(typed)))
+    begin(
+        made,
+        RunFolder(Path(str(typed["results"] or DEFAULTS.results)) / made.run_id),
+        started_s,
+        plan_only=plan_only,
+    )
+
+
+@options.taking(KneeRequest)
+def knee(*, plan_only: PlanOption = False, **typed: object) -> None:
+    """Find the highest load at which latency stays below a goal, counted from when requests were due."""
+    started_s = process_started_s()
+    made = planned_knee(KneeRequest(**options.given(typed)))
     begin(
         made,
         RunFolder(Path(str(typed["results"] or DEFAULTS.results)) / made.run_id),

@@ -470,7 +470,8 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     """What a job does, by its name and in numbers; what its options, or fio's report, do not say is None.
 
     ``depth`` is how many I/Os each of its ``numjobs`` fio jobs keeps in flight. ``rate_bytes_s`` is what each
-    may do at most, None: as much as it can.
+    may do at most, None: as much as it can. With ``rate_iops`` so many requests a second are due at random
+    times (an open loop), whatever became of those before, and latency counts from these times.
     """
 
     name: str
@@ -480,6 +481,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     depth: Size | None = None
     numjobs: Size | None = None
     rate_bytes_s: Size | None = None
+    rate_iops: Size | None = None
 
     @property
     def in_flight(self) -> int | None:
@@ -490,7 +492,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     def base(self) -> str:
         """Its name without its own numbers, ``rand-read`` for ``rand-read-4k-qd16``: what the points of a
         curve have in common."""
-        own = {f"qd{self.depth}", f"j{self.numjobs}"}
+        own = {f"qd{self.depth}", f"j{self.numjobs}", f"{self.rate_iops}iops"}
         if self.block_bytes is not None:
             own.add(block_word(self.block_bytes))
         return "-".join(word for word in self.name.split("-") if word not in own) or self.name
@@ -641,16 +643,25 @@ class StoppingRule(msgspec.Struct, frozen=True, kw_only=True):
     max_s: float | None = None
 
 
+class Goal(msgspec.Struct, frozen=True):
+    """What latency may be at most: ``of`` is ``mean`` or a percentile, as ``p99.9``."""
+
+    of: str
+    at_most_ns: Count
+
+
 class Sweep(msgspec.Struct, frozen=True, kw_only=True):
     """A run that measures as many points of its grid as its curves take, not all of them.
 
     ``over`` are the axes (``results.axes``). It ends when the points that are not measured are known within
     ``error`` (0.05: 5 %, of 90 % of them), or after ``max_s``, by the clock that cells are measured with.
+    With ``goals`` it looks for the highest loads that meet them (``results.knee``), over no axis.
     """
 
-    over: tuple[str, ...]
+    over: tuple[str, ...] = ()
     error: float = 0.05
     max_s: float | None = None
+    goals: tuple[Goal, ...] = ()
 
 
 class ChangeKind(enum.StrEnum):

@@ -555,8 +555,10 @@ def is_repeatable(job: Job) -> bool:
 
 
 def described(job: Job) -> Workload:
-    """What a job does. With synchronous engines its depth is always 1."""
+    """What a job does. With synchronous engines its depth is always 1; an open loop (``planning.knee``) has
+    none."""
     options = dict(job.options)
+    rate_iops = positive(options, "rate_iops") if is_open_loop(job) else None
     word = _direction(job)
     reads, writes = moves_read(job), moves_write(job)
     return Workload(
@@ -564,10 +566,18 @@ def described(job: Job) -> Workload:
         direction="both" if reads and writes else "read" if reads else "write" if writes else None,
         pattern=None if not (reads or writes) else "random" if word.startswith("rand") else "sequential",
         block_bytes=block_bytes(job),
-        depth=1 if is_synchronous(job) else positive(options, "iodepth") or 1,
+        depth=None if rate_iops else 1 if is_synchronous(job) else positive(options, "iodepth") or 1,
         numjobs=positive(options, "numjobs") or 1,
         rate_bytes_s=_size(options.get("rate") or ""),
+        rate_iops=rate_iops,
     )
+
+
+def is_open_loop(job: Job) -> bool:
+    """Whether requests are due at random times, in fio's words. No job file has these together (``_job``),
+    because fio cannot do it: such jobs are carried out by ``runs/programs/open_loop.py``."""
+    options = dict(job.options)
+    return (options.get("io_submit_mode"), options.get("rate_process")) == ("offload", "poisson")
 
 
 def is_synchronous(job: Job) -> bool:

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from harness.explain import trial
+from harness.explain import knees, trial
 from harness.explain.curves import sentences
 from harness.model import TRANSPORTS, LinkProfile, Plan
 from harness.model.escape import as_json, for_page
@@ -265,7 +265,9 @@ def _legend(facts: Iterable[ColumnFacts]) -> str:
 
 def _answer(results: LoadedResults, facts: Sequence[ColumnFacts]) -> str:
     """What each column costs and why, and where the figures come from."""
-    said = [f"<li>{for_page(line)}</li>" for line in sentences(results.curves)]
+    said = [
+        f"<li>{for_page(line)}</li>" for line in (*sentences(results.curves), *knees.sentences(results.knees))
+    ]
     found = results.rest.answers if results.rest.records else []
     reported = _first(said, "sentences", "<ul>", "</ul>") + _first(list(map(_cost, found)), "columns")
     if not reported:

@@ -14,6 +14,7 @@ from harness.results import store
 from harness.results.probe_records import ProbeRecord
 
 if TYPE_CHECKING:
+    from harness.results.knee import Knee
     from harness.results.sweep import MeasuredCurve
 
 
@@ -59,10 +60,9 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """Those of sweeps, and of fio outputs that differ in depth, block or jobs alone."""
         found = []
         # Here, because most results have none.
-        if any(plan.sweep for plan in self.plans.values()):
+        if sweeps := [plan for plan in self.plans.values() if plan.sweep and plan.sweep.over]:
             from harness.results import sweep
 
-            sweeps = [plan for plan in self.plans.values() if plan.sweep]
             found += [curve for plan in sweeps for curve in sweep.measured(plan, self.records)]
         if any(record.setting.source == store.FIO_SOURCE for record in self.records):
             from harness.results import plain
@@ -70,11 +70,29 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             found += plain.curves(self.records)
         return found
 
+    @property
+    def trials(self) -> list[Record]:
+        """Those of searches for knees."""
+        return [record for record in self.records if record.workload.rate_iops is not None]
+
+    @functools.cached_property
+    def knees(self) -> list[Knee]:
+        """What searches found."""
+        if not self.trials:
+            return []
+        from harness.results import knee
+
+        return [found for plan in self.plans.values() for found in knee.knees(plan, self.records)]
+
     @functools.cached_property
     def rest(self) -> Self:
-        """The same without the points of curves."""
-        if not self.curves:
+        """The same without the points of curves, and without trials."""
+        if not self.curves and not self.trials:
             return self
         points = {(curve.run_of(place), place) for curve in self.curves for place in curve.grid}
-        left = [r for r in self.records if (r.run_id, (r.column, r.workload.name)) not in points]
+        left = [
+            r
+            for r in self.records
+            if (r.run_id, (r.column, r.workload.name)) not in points and r.workload.rate_iops is None
+        ]
         return msgspec.structs.replace(self, records=left)

@@ -35,6 +35,7 @@ from harness.model.units import LARGEST, check_name, format_size, shown, unknown
 from harness.parse import disks, jobfile, parameters, profiles
 from harness.parse.hosts import LOCAL, parse_address
 from harness.results.axes import AXES
+from harness.results.knee import FIGURES, TRIALS
 
 MIB = 1 << 20
 SMALLEST_BACKING_BYTES = 16 * MIB
@@ -47,7 +48,7 @@ MOST_PATHS = 256
 MOST_WIFI_PATHS = 30
 """Each takes three radios, and mac80211_hwsim makes at most a hundred."""
 
-MOST_WORKLOADS = 1000
+MOST_WORKLOADS = 2000
 MOST_HOPS = 16
 LONGEST_S = LARGEST / 1e9
 
@@ -99,12 +100,19 @@ def _columns(plan: Plan) -> None:
 
 
 def _sweep(plan: Plan) -> None:
+    goals = () if plan.sweep is None else plan.sweep.goals
+    if not plan.probing:
+        _same({jobfile.is_open_loop(job) for job in plan.jobs}, {bool(goals)})
     if plan.sweep is None:
         return
     for axis in plan.sweep.over:
         if axis not in AXES:
             raise unknown_name("axis", axis, AXES)
-    _same(plan.repeats, 1)
+    for goal in goals:
+        if goal.of not in FIGURES:
+            raise unknown_name("goal", goal.of, FIGURES)
+    _same(bool(plan.sweep.over), not goals)
+    _same(plan.repeats, TRIALS if goals else 1)
     _same(plan.stop, None)
     _same(0 < plan.sweep.error < 1, True)
 

@@ -18,6 +18,7 @@ from harness.analysis.response import Estimate, Response
 from harness.analysis.schedule import Place, Schedule, throughput_bytes_s
 from harness.model import Cell, LinkProfile, Plan, Record
 from harness.results.axes import Curve, curve_of, workloads
+from harness.results.knee import KneeSchedule
 
 AT_ONCE = 3
 """Points of a curve in a block: to fit one takes a tenth of a second or more."""
@@ -154,8 +155,10 @@ class SweepSchedule(Schedule):
 
 
 def schedule(plan: Plan, records: Iterable[Record] = ()) -> Schedule:
-    """What a plan measures next: a sweep's points, or all cells."""
-    return Schedule(plan, records) if plan.sweep is None else SweepSchedule(plan, records)
+    """What a plan measures next: a sweep's points, the trials of a search for knees, or all cells."""
+    if plan.sweep is None:
+        return Schedule(plan, records)
+    return (KneeSchedule if plan.sweep.goals else SweepSchedule)(plan, records)
 
 
 @dataclass(frozen=True)

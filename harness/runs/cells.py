@@ -46,6 +46,7 @@ from harness.observe import conditions, environment
 from harness.observe.kernellog import complaints
 from harness.parse.jobfile import (
     described,
+    is_open_loop,
     is_repeatable,
     job_file,
     moves_write,
@@ -55,6 +56,7 @@ from harness.parse.jobfile import (
 from harness.probes import cipher, echo, judged, throughput
 from harness.results import bandwidth_series
 from harness.results.events import TAKING_DOWN, CellEnded, CellStarted, CellWithdrawn, Phase, ago_s
+from harness.results.knee import trial_s
 from harness.results.machine import MACHINE, TOOLS
 from harness.runs import calibration, fio_startup, measure
 from harness.runs.columns import ColumnPath
@@ -535,12 +537,13 @@ class CellComposer(Composer):
                 device=device,
                 size_bytes=plan.storage.backing.size_bytes,
                 seed=repeat_seed(plan.seed, cell.repeat, cell.workload),
-                runtime_s=plan.runtime_s,
+                runtime_s=trial_s(job, cell.repeat) if is_open_loop(job) else plan.runtime_s,
                 clock=plan.setting.clock,
                 has_tested_clock=self._fio.has_tested_clock,
                 log=None if log is None else str(log),
             )
 
+        program = fio_startup.open_loop() if is_open_loop(job) else self._fio
         timeout_s = wall_estimate_s(job, plan.runtime_s) + FIO_GRACE_S
         protected = bool(cell.column.protection)
         telemetry = Telemetry()
@@ -562,14 +565,14 @@ class CellComposer(Composer):
                 raw,
                 timeout_s=timeout_s,
                 apart=not plan.traits.shares_kernel,
-                program=self._fio,
+                program=program,
                 during=watching,
                 judge_previous=functools.partial(self._judge_newest, cell.column),
             )
         elif local is not None:
             path = local.storage.path
             with watching:
-                done = measure.on_disk(local.host, job_on(path), raw, timeout_s=timeout_s, program=self._fio)
+                done = measure.on_disk(local.host, job_on(path), raw, timeout_s=timeout_s, program=program)
         counted = watched()
         done.warnings += conditions.saturated(counted.processors)
         if self._conditions is not None:

@@ -13,11 +13,11 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from harness.hosts import runner
+from harness.hosts import programs, runner
 from harness.model.errors import HarnessError
 from harness.testbeds.entry_points import EARLY
 
@@ -35,9 +35,11 @@ class Fio:
     """What fio is started with on a kernel.
 
     ``has_tested_clock``: there fio has tested the processor's clock and would choose it, so it need not be
-    tested at each start, which takes some 0.1 s. ``env`` lets it start and its jobs begin early.
+    tested at each start, which takes some 0.1 s. ``env`` lets it start and its jobs begin early. ``argv`` is
+    fio itself, or what does an open loop in its place.
     """
 
+    argv: Sequence[str] = ("fio", "--output-format=json+", "-")
     has_tested_clock: bool = False
     env: Mapping[str, str] = field(default_factory=dict)
 
@@ -49,6 +51,11 @@ class Fio:
             "has_preloaded_library": PRELOAD in self.env,
             "has_tested_clock": self.has_tested_clock,
         }
+
+
+def open_loop() -> Fio:
+    """What reads a job file of an open loop and prints a report as fio's."""
+    return Fio(argv=(programs.PYTHON, "-I", "-S", "-c", programs.source(__package__, "open_loop")))
 
 
 @functools.cache

@@ -59,8 +59,7 @@ def on_disk(
 ) -> Done:
     """Run one fio job on a host, or those of several ``initiators`` in their order; ``raw`` is the folder for
     its input and output."""
-    argv = ["fio", "--output-format=json+", "-"]
-    done = host.run(argv, input=job, timeout_s=timeout_s, check=False, env=program.env)
+    done = host.run(program.argv, input=job, timeout_s=timeout_s, check=False, env=program.env)
     for name, text in (("job.fio", job), ("fio.json", done.stdout), ("fio.stderr", done.stderr)):
         if text:
             (raw / name).write_text(text, encoding="utf-8")
@@ -69,6 +68,8 @@ def on_disk(
     whole = Done(parts=parts)
     # What concerns fio as a whole is a lone part's, as if there were no others to share it.
     reasons, warnings = (whole.reasons, whole.warnings) if several else (parts[0].reasons, parts[0].warnings)
+    if program.argv[0] != "fio":
+        warnings += done.stderr.splitlines()
     if done.status != 0:
         last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
         reasons.append(f"fio ended with status {done.status}: {last}")

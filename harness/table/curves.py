@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from tabulate import tabulate
 
 from harness.analysis.schedule import Place
+from harness.model import Record
 from harness.results.axes import AXES
+from harness.results.knee import FIGURES
 from harness.results.sweep import MeasuredCurve
 
 BETWEEN = "~"
@@ -22,6 +24,26 @@ def render(curves: Sequence[MeasuredCurve]) -> str:
     if any(curve.estimates for curve in curves):
         tables.append(f"{BETWEEN}: between points that were measured")
     return "\n\n".join(tables)
+
+
+def trials(records: Iterable[Record]) -> str:
+    """What each trial of a search for knees found, by load: latencies in ms."""
+    lines = sorted(
+        (record.column.label, record.workload.base, record.workload.rate_iops or 0, record.repeat, name, io)
+        for record in records
+        for name, io in (("read", record.read), ("write", record.write))
+        if io is not None
+    )
+    rows = [
+        [column, base, load, name, io.ios, *(_ms(getattr(io.latency, field)) for field in FIGURES.values())]
+        for column, base, load, _, name, io in lines
+    ]
+    heading = ["column", "workload", "load", "", "requests", *(f"{of} ms" for of in FIGURES)]
+    return tabulate(rows, heading, disable_numparse=True, stralign="right")
+
+
+def _ms(latency_ns: float | None) -> str:
+    return "" if latency_ns is None else f"{latency_ns / 1e6:.4g}"
 
 
 def _tables(curve: MeasuredCurve) -> Iterator[str]:

@@ -56,7 +56,7 @@ def test_every_page_is_reached_from_the_readme() -> None:
 
 _TYPED = re.compile(r"^ {4,}(harness [a-z].*)$|`(harness [a-z][^`]*)`", re.MULTILINE)
 _GROUPS = {"lab", "kernel", "parse"}
-_OPTION = re.compile(r"(?:^|[\s,])(--?[a-z][a-z-]*)")
+_OPTION = re.compile(r"(?:^|[\s,])(--?[a-z](?:[a-z0-9.-]*[a-z0-9])?)")
 
 
 @cache

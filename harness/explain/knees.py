@@ -1,0 +1,42 @@
+"""What a search for knees found, in sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from harness.model import Goal
+from harness.model.units import format_duration
+from harness.results.knee import Knee
+
+
+def sentences(knees: Iterable[Knee]) -> Iterator[str]:
+    """One for each knee."""
+    for knee in knees:
+        begin, met = f"{knee.curve.name}: ", _goal(knee.goal)
+        if knee.low is None:
+            yield f"{begin}even at {_load(knee, knee.high or 0)} not {met}."
+            continue
+        if knee.high is None:
+            said = f"at {_load(knee, knee.low)}, the highest load that was tried, still {met}"
+        else:
+            said = f"up to {_load(knee, knee.load)} {met} ({_count(knee.low)} to {_count(knee.high)})"
+        said += "" if knee.is_known else "; the search has not come to its end"
+        yield f"{begin}{said}{'; not sure, for trials have warnings' if knee.is_doubtful else ''}."
+
+
+def _goal(goal: Goal) -> str:
+    time = format_duration(goal.at_most_ns / 1e9)
+    if goal.of == "mean":
+        return f"requests end within {time} on average"
+    return f"{goal.of[1:]} % of requests end within {time}"
+
+
+def _load(knee: Knee, load: float) -> str:
+    block = dict(knee.curve.fixed).get("block")
+    rate = f", {load * block / 1e6:.3g} MB/s" if block else ""
+    return f"{_count(load)} IOPS{rate}"
+
+
+def _count(load: float) -> str:
+    """``18 700``: four digits are more than a search knows."""
+    return f"{float(f'{load:.3g}'):,.0f}".replace(",", " ")

@@ -1,0 +1,138 @@
+"""From ``harness knee --p99 2ms`` to a plan of trials at loads of a grid, of which a run makes some."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated
+
+import msgspec
+
+from harness.model import Goal, Job, Plan, Sweep
+from harness.model.errors import UsageError
+from harness.model.units import check_name, parse_duration_s, shown
+from harness.parse import jobfile
+from harness.planning import plan
+from harness.planning.request import RunRequest, often, what
+from harness.results import rules
+from harness.results.knee import FIGURES, RATIO, TRIALS
+
+EXCEEDING = 800
+"""So many requests of a full trial are above the percentile: next to a knee they come in groups."""
+
+FEWEST = 80_000
+LEAST_S, MOST_S = 0.1, 30.0
+
+IN_FLIGHT = 1024
+"""The most; a queue of more has missed any goal."""
+
+LEFT_OUT = (
+    "rate",
+    "rate_min",
+    "rate_iops_min",
+    "thinktime",
+    "number_ios",
+    "io_size",
+    "ramp_time",
+    "steadystate",
+)
+"""Options that would make a request wait, or a trial end, for another reason."""
+
+REFUSED = ("verify", "offset", "ba", "zonemode", "rw_sequencer", "random_distribution")
+
+
+class KneeRequest(RunRequest, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What ``harness knee`` is asked for."""
+
+    p99: Annotated[str | None, what(metavar="TIME", help="99 % of requests are to be faster: 2ms.")] = None
+    p99_9: Annotated[str | None, what(flag="--p99.9", metavar="TIME", help="The same of 99.9 %.")] = None
+    p50: Annotated[str | None, what(metavar="TIME", help="The same of half of them.")] = None
+    mean: Annotated[str | None, what(metavar="TIME", help="What latency is to be on average.")] = None
+    load: Annotated[str, what(metavar="LOW..HIGH", help="Loads to look among, in I/Os a second.")] = (
+        "10..1000000"
+    )
+    max_time: Annotated[str | None, often(metavar="TIME", help="No trial begins later, e.g. 30m.")] = None
+
+
+def make_plan(request: KneeRequest) -> Plan:
+    """Check and resolve a request. UsageError for the first thing that is wrong."""
+    typed = {of: getattr(request, of.replace(".", "_")) for of in FIGURES}
+    goals = tuple(
+        Goal(of, round(1e9 * parse_duration_s(text, what=f"--{of}")))
+        for of, text in typed.items()
+        if text is not None
+    )
+    if not goals:
+        raise UsageError("expected a goal, found none", hint="try --p99 2ms")
+    loads = _loads(request.load)
+    default = RunRequest()
+    for option, is_given in (
+        ("--confidence", request.confidence),
+        ("--repeats", request.repeats != default.repeats),
+        ("--depth", request.depths),
+        ("--jobs", request.numjobs),
+        ("--initiators of the lab", request.lab_initiators > 1),
+    ):
+        if is_given:
+            raise UsageError(
+                f"{option} is for harness run, found it with a search for a knee",
+                hint="a load says how many requests a second there are; leave it out",
+            )
+    most_s = MOST_S if request.runtime is None else parse_duration_s(request.runtime, what="runtime")
+    max_s = None if request.max_time is None else parse_duration_s(request.max_time, what="--max-time")
+    made = plan.make_plan(msgspec.structs.replace(request, runtime=None, max_time=None, repeats=1))
+    if any(column.initiators > 1 for column in made.columns):
+        raise UsageError("expected one initiator, found several", hint="leave all but one --initiator out")
+    made = msgspec.structs.replace(
+        made,
+        jobs=tuple(_at(job, load, goals, most_s) for job in made.jobs for load in loads),
+        repeats=TRIALS,
+        sweep=Sweep(goals=goals, max_s=max_s),
+    )
+    rules.check(made)
+    return made
+
+
+def _loads(text: str) -> list[int]:
+    """The grid from ``100..20000``."""
+    low, _, high = text.partition("..")
+    if not (low.isascii() and low.isdecimal() and high.isascii() and high.isdecimal()):
+        raise UsageError(f"--load: expected a range, found {shown(text)}", hint="try --load 100..100000")
+    if not 0 < int(low) < int(high) <= 10_000_000:
+        raise UsageError(
+            f"--load: expected a range from less to more, up to 10000000, found {shown(text)}",
+            hint="try --load 100..100000",
+        )
+    steps = math.ceil(math.log(int(high) / int(low)) / math.log(RATIO))
+    return sorted({round(int(low) * (int(high) / int(low)) ** (step / steps)) for step in range(steps + 1)})
+
+
+def _at(job: Job, load: int, goals: tuple[Goal, ...], most_s: float) -> Job:
+    """The job as an open loop of so many requests a second."""
+    options = dict(job.options)
+    block_bytes = jobfile.block_bytes(job)
+    if block_bytes is None or (found := next((option for option in REFUSED if option in options), None)):
+        raise UsageError(
+            f"{job.name}: expected requests of one size anywhere on the disk, found "
+            f"{'several' if block_bytes is None else found}",
+            hint="choose another workload with --workload",
+        )
+    parts = [1 - float(goal.of[1:]) / 100 for goal in goals if goal.of.startswith("p")]
+    requests = max(FEWEST, *(EXCEEDING / part for part in parts), 0)
+    time_s = min(most_s, max(LEAST_S, requests / load))
+    kept = {option: value for option, value in options.items() if option not in LEFT_OUT}
+    changes = {
+        "bs": str(block_bytes),
+        "ioengine": "libaio",
+        "iodepth": str(IN_FLIGHT),
+        "numjobs": "1",
+        "io_submit_mode": "offload",
+        "rate_process": "poisson",
+        "rate_iops": str(load),
+        "runtime": f"{round(time_s * 1e6)}us",
+        "time_based": None,
+    }
+    made = msgspec.structs.replace(job, options=tuple({**kept, **changes}.items()))
+    words = [word for word in job.name.split("-") if not word.startswith("qd")]
+    made = msgspec.structs.replace(made, name=check_name("workload", "-".join((*words, f"{load}iops"))))
+    jobfile.check_job(made)
+    return made

@@ -1,0 +1,257 @@
+"""Requests that are due at random times, whatever became of those before: an open loop, by Linux's AIO.
+
+This program runs by itself under the distribution's Python. It reads fio's job file of one job, which says
+``rate_iops``, and prints a report as fio's json+. Latency counts from the time at which a request was due. A
+request that is not out yet when the time is over counts with the time that it has waited, so a queue that
+grows cannot look short. ``iodepth`` is the most that may be in flight.
+
+fio 3.33 cannot do this. Before it waits for the next request it waits for all that are out (rate_ddir() in
+io_u.c). With io_submit_mode=offload a worker that starts before its creator goes on makes workqueue_init()
+wait forever, because start_worker() in workqueue.c sets its flags anew. Its replay of a log does not look at
+completions while it sleeps (iolog_delay() in iolog.c).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import json
+import math
+import mmap
+import os
+import platform
+import random
+import sys
+import time
+from typing import Any
+
+SETUP, SUBMIT, GETEVENTS = (0, 2, 4) if platform.machine() in ("aarch64", "riscv64") else (206, 209, 208)
+"""System calls, by include/uapi/asm-generic/unistd.h and arch/x86/entry/syscalls/syscall_64.tbl."""
+
+PREAD, PWRITE = 0, 1
+PR_SET_TIMERSLACK = 29
+SETTLING = 0.05
+"""The part of the time at the beginning that is not counted: a queue begins empty."""
+
+LATE = 0.05
+"""The generator was late if this part of a percentile, or more, is its own."""
+
+
+class Iocb(ctypes.Structure):
+    """include/uapi/linux/aio_abi.h, little-endian."""
+
+    _fields_ = [
+        ("data", ctypes.c_uint64),
+        ("key", ctypes.c_uint32),
+        ("rw_flags", ctypes.c_int32),
+        ("opcode", ctypes.c_uint16),
+        ("priority", ctypes.c_int16),
+        ("fd", ctypes.c_uint32),
+        ("buffer", ctypes.c_uint64),
+        ("length", ctypes.c_uint64),
+        ("offset", ctypes.c_int64),
+        ("reserved", ctypes.c_uint64),
+        ("flags", ctypes.c_uint32),
+        ("eventfd", ctypes.c_uint32),
+    ]
+
+
+class Event(ctypes.Structure):
+    """struct io_event."""
+
+    _fields_ = [("data", ctypes.c_uint64), ("iocb", ctypes.c_uint64), ("result", ctypes.c_int64 * 2)]
+
+
+class Timespec(ctypes.Structure):
+    """struct timespec."""
+
+    _fields_ = [("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long)]
+
+
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+def call(number: int, *arguments: Any) -> int:
+    """A system call; OSError if it fails."""
+    found: int = libc.syscall(ctypes.c_long(number), *arguments)
+    if found < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return found
+
+
+def options_of(text: str) -> dict[str, str]:
+    """The options of a job file of one job, as fio's own job file of the harness writes them."""
+    pairs = (line.partition("=") for line in text.splitlines()[1:] if line)
+    return {name: value for name, _, value in pairs}
+
+
+def percentile(ranked: list[int], part: float) -> int:
+    """As fio: the least value that so large a part of all does not exceed."""
+    return ranked[max(0, math.ceil(part * len(ranked) - 1e-9) - 1)]
+
+
+def direction(responses: list[int], block: int, span_ns: int, percentiles: list[float]) -> dict[str, object]:
+    """What fio's json+ has of reads or of writes; ``responses`` in ns."""
+    ranked = sorted(responses)
+    mean = sum(ranked) / len(ranked)
+    bins: dict[int, int] = {}
+    for value in ranked:
+        shift = max(0, value.bit_length() - 7)
+        key = (value >> shift << shift) + (1 << shift >> 1)
+        bins[key] = bins.get(key, 0) + 1
+    return {
+        "io_bytes": len(ranked) * block,
+        "total_ios": len(ranked),
+        "runtime": round(span_ns / 1e6, 6),
+        "bw_bytes": len(ranked) * block * 1e9 / span_ns,
+        "iops": len(ranked) * 1e9 / span_ns,
+        "lat_ns": {
+            "min": ranked[0],
+            "max": ranked[-1],
+            "mean": mean,
+            "stddev": math.sqrt(sum((value - mean) ** 2 for value in ranked) / max(1, len(ranked) - 1)),
+            "percentile": {f"{part:f}": percentile(ranked, part / 100) for part in percentiles},
+            "bins": bins,
+        },
+    }
+
+
+class Slots:
+    """The disk, with a slot for each request that may be in flight: its control block and its buffer."""
+
+    def __init__(self, options: dict[str, str]) -> None:
+        self.block, self.most = int(options["bs"]), int(options["iodepth"])
+        pattern = options["rw"]
+        self.reads = {"r": 100, "w": 0}.get(pattern.replace("rand", "")[0], 100)
+        if pattern in ("rw", "randrw"):
+            self.reads = int(options.get("rwmixread", "50"))
+        self.is_random = pattern.startswith("rand")
+        self.blocks = int(options["size"]) // self.block
+        flags = (os.O_RDWR if self.reads < 100 else os.O_RDONLY) | (
+            os.O_DIRECT if options.get("direct") == "1" else 0
+        )
+        self.fd = os.open(options["filename"].replace("\\:", ":"), flags)
+        step = -(-self.block // 4096) * 4096
+        self.memory = mmap.mmap(-1, step * self.most)
+        if self.reads < 100:
+            self.memory[:] = os.urandom(len(self.memory))
+        base = ctypes.addressof(ctypes.c_char.from_buffer(self.memory))
+        self.iocbs = (Iocb * self.most)()
+        for slot, iocb in enumerate(self.iocbs):
+            iocb.data, iocb.fd, iocb.buffer, iocb.length = slot, self.fd, base + slot * step, self.block
+        first = ctypes.addressof(self.iocbs)
+        self.addresses = [first + slot * ctypes.sizeof(Iocb) for slot in range(self.most)]
+        self.context = ctypes.c_ulong(0)
+        call(SETUP, ctypes.c_int(self.most), ctypes.byref(self.context))
+        self.events = (Event * self.most)()
+
+    def submit(self, slots: list[int]) -> None:
+        """Send out the requests of these slots."""
+        pointers = (ctypes.c_void_p * len(slots))(*[self.addresses[slot] for slot in slots])
+        done = 0
+        while done < len(slots):
+            at = ctypes.byref(pointers, done * ctypes.sizeof(ctypes.c_void_p))
+            done += call(SUBMIT, self.context, ctypes.c_long(len(slots) - done), at)
+
+    def completed(self, wait_ns: int) -> list[int]:
+        """The slots whose requests have ended, after so many ns at most."""
+        limit = Timespec(*divmod(max(0, wait_ns), 10**9))
+        found = call(
+            GETEVENTS,
+            self.context,
+            ctypes.c_long(1),
+            ctypes.c_long(self.most),
+            self.events,
+            ctypes.byref(limit),
+        )
+        for event in self.events[:found]:
+            if event.result[0] != self.block:
+                raise OSError(max(0, -event.result[0]), "expected a whole block, found an error or a part")
+        return [event.data for event in self.events[:found]]
+
+
+def arrivals(rate: int, seconds: float, generator: random.Random) -> list[int]:
+    """When requests are due, in ns from the start: exponential times between them."""
+    due, end = 0.0, seconds * 1e9
+    found: list[int] = []
+    while (due := due + generator.expovariate(rate) * 1e9) < end:
+        found.append(round(due))
+    return found
+
+
+def measure(
+    device: Slots, due: list[int], generator: random.Random
+) -> tuple[list[bool], list[int], list[int]]:
+    """Of all requests whether they read, and the response times in ns; and by how much each was sent too late
+    by this program: not for want of a free slot, or because the disk took no more."""
+    reads = [generator.random() * 100 < device.reads for _ in due]
+    blocks = [
+        generator.randrange(device.blocks) if device.is_random else n % device.blocks for n in range(len(due))
+    ]
+    responses, late = [0] * len(due), list[int]()
+    free, holds = list(range(device.most)), [0] * device.most
+    clock = time.monotonic_ns
+    start, sent, submitted, waited = clock() + 10**7, 0, 0, False
+    end = due[-1] if due else 0
+    while sent < len(due) or len(free) < device.most:
+        now = clock() - start
+        if now > end and not free:
+            break
+        slots = []
+        while sent < len(due) and due[sent] <= now and free:
+            slot = free.pop()
+            iocb = device.iocbs[slot]
+            iocb.opcode, iocb.offset = (PREAD if reads[sent] else PWRITE), blocks[sent] * device.block
+            holds[slot] = sent
+            late.append(0 if waited else now - max(due[sent], submitted))
+            slots.append(slot)
+            sent += 1
+        waited = not free
+        if slots:
+            device.submit(slots)  # it waits while the disk's own queue is full
+            submitted = clock() - start
+        wait_ns = due[sent] + start - clock() if sent < len(due) and free else 10**8
+        if sent < len(due) and free and wait_ns <= 0:
+            wait_ns = 0
+        for slot in device.completed(wait_ns):
+            responses[holds[slot]] = clock() - start - due[holds[slot]]
+            free.append(slot)
+    now = clock() - start
+    out = set(range(device.most)) - set(free)
+    for number in (*(holds[slot] for slot in out), *range(sent, len(due))):
+        responses[number] = now - due[number]
+    while len(free) < device.most:
+        free += device.completed(10**8)
+    return reads, responses, late
+
+
+def main() -> None:
+    """See above."""
+    options = options_of(sys.stdin.read())
+    device = Slots(options)
+    generator = random.Random(int(options["randseed"]))  # noqa: S311 -- arrivals are to be repeated
+    seconds = int(options["runtime"].removesuffix("us")) / 1e6
+    due = arrivals(int(options["rate_iops"]), seconds, generator)
+    libc.prctl(PR_SET_TIMERSLACK, ctypes.c_ulong(1), 0, 0, 0)
+    gc.disable()
+    reads, responses, late = measure(device, due, generator)
+    first = round(SETTLING * seconds * 1e9)
+    counted = [number for number, at in enumerate(due) if at >= first]
+    span_ns = max((due[number] + responses[number] for number in counted), default=first) - first
+    parts = [float(part) for part in options["percentile_list"].split(":")]
+    found = {}
+    for name, is_read in (("read", True), ("write", False)):
+        if own := [responses[number] for number in counted if reads[number] == is_read]:
+            found[name] = direction(own, device.block, span_ns, parts)
+    lateness = percentile(sorted(late), 0.99) if late else 0
+    whole = percentile(sorted(responses), 0.99) if responses else 0
+    if lateness > LATE * whole:
+        sys.stderr.write(
+            f"requests were sent {lateness / 1e3:.0f} us late, of {whole / 1e3:.0f} us (99 % of them)\n"
+        )
+    report = {"jobname": "open_loop", "groupid": 0, "error": 0, "elapsed": math.ceil(span_ns / 1e9), **found}
+    json.dump({"fio version": "open_loop", "jobs": [report]}, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

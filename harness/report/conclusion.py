@@ -24,7 +24,7 @@ from harness.explain import headroom
 from harness.explain.limits import Limit
 from harness.explain.text import Explained
 from harness.explain.verdict import Confidence
-from harness.model import DEFAULT_TRANSPORT, TRANSPORTS
+from harness.model import DEFAULT_TRANSPORT, TRANSPORTS, Setting
 from harness.model.escape import printable
 from harness.model.lines import capital, listed, wrapped
 from harness.parse.profiles import DEFAULT_PROPOSAL
@@ -224,7 +224,8 @@ class Conclusion(msgspec.Struct, frozen=True, kw_only=True):
     or empty without protection. ``lab_limited`` are the workloads that are left out of the answer about a
     protection, because a figure is not the emulated link's, but the lab's own: the column's, or that which it
     is compared with. ``disturbed`` are those left out for that; ``is_disturbed``: any figure is. ``lacks``
-    says what has too few repeats for any answer.
+    says what has too few repeats for any answer. ``hidden`` is the sentence on a protection whose cost a link
+    hides; as it is about a core, the first link's answer has it.
     """
 
     column: TableColumn
@@ -235,6 +236,7 @@ class Conclusion(msgspec.Struct, frozen=True, kw_only=True):
     disturbed: tuple[str, ...] = ()
     is_disturbed: bool = False
     lacks: str = ""
+    hidden: str = ""
 
     @property
     def shown(self) -> tuple[Loss, ...]:
@@ -315,17 +317,6 @@ class Conclusion(msgspec.Struct, frozen=True, kw_only=True):
         return " ".join(filter(None, (self.sentences, self.left_out, self.hidden, self.help)))
 
     @property
-    def hidden(self) -> str:
-        """Up to which load a link hides what the protection costs, of the largest and deepest I/Os, as a
-        sentence; empty if it shows."""
-        for loss in sorted(self.losses, key=lambda loss: (-(loss.block_bytes or 0), -(loss.depth or 0))):
-            for cell in loss.cells if not loss.is_disturbed else ():
-                if found := cell.verdict.headroom:
-                    size = loss.size.replace("K", "K blocks")
-                    return headroom.sentence(cell.evidence, cell.verdict.limited_by, found, size)
-        return ""
-
-    @property
     def help(self) -> str:
         """What would help where the loss is largest, as a sentence; empty if that is not known."""
         sure = [loss for loss in self.losses if not loss.is_disturbed]
@@ -367,6 +358,7 @@ def answers(table: Table, cells: Sequence[Explained]) -> list[Conclusion]:
     }
     several = len({column.heading[0] for column in table.columns}) > 1
     found = []
+    rooms: set[tuple[Setting | None, str | None, tuple[str, ...]]] = set()
     for place, column in enumerate(table.columns):
         if column.key is None or column.column.is_local:
             continue
@@ -399,12 +391,17 @@ def answers(table: Table, cells: Sequence[Explained]) -> list[Conclusion]:
             for group, held in bounded.items()
             if group not in counted
         ]
+        losses = tuple(sorted(sentences, key=lambda loss: (-(loss.block_bytes or 0), loss.depth or 0)))
+        room = (column.setting, column.column.transport, column.column.protection)
+        hidden = "" if room in rooms else _hidden(losses)
+        rooms |= {room} if hidden else set()
         found.append(
             Conclusion(
                 column=column,
                 subject=_subject(column, with_setting=several),
                 baseline=column.column.bare.label if is_protected else "",
-                losses=tuple(sorted(sentences, key=lambda loss: (-(loss.block_bytes or 0), loss.depth or 0))),
+                losses=losses,
+                hidden=hidden,
                 lab_limited=tuple(left_out),
                 disturbed=tuple(name for name, of in disturbed.items() if of in counted or of not in bounded),
                 is_disturbed=is_disturbed,
@@ -436,6 +433,17 @@ def _kept(column: TableColumn, cell: TableCell, explained: Explained) -> float |
         return None
     goodput = explained.evidence.goodput_mb_s
     return explained.mb_s / goodput if goodput else 1.0
+
+
+def _hidden(losses: Sequence[Loss]) -> str:
+    """Up to which load a link hides what the protection costs, of the largest and deepest I/Os;
+    empty if it shows."""
+    for loss in sorted(losses, key=lambda loss: (-(loss.block_bytes or 0), -(loss.depth or 0))):
+        for cell in loss.cells if not loss.is_disturbed else ():
+            if found := cell.verdict.headroom:
+                size = loss.size.replace("K", "K blocks")
+                return headroom.sentence(cell.evidence, cell.verdict.limited_by, found, size)
+    return ""
 
 
 def in_words(found: Sequence[Conclusion], width: int) -> str:

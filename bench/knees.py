@@ -64,7 +64,7 @@ def bisected(is_high: Callable[[float], bool], low: float, high: float) -> float
 
 def wait_s(part: float, load: float, service_s: float) -> float:
     """M/D/1: the wait that so large a part of requests does not exceed."""
-    return bisected(lambda wait: below(load, service_s, wait) >= part, 0, 60 * service_s)
+    return bisected(lambda wait: below(load, service_s, wait) >= part, 0, 120 * service_s)
 
 
 def queued(plan: Plan, record: Record, service_s: float, alone_s: float) -> float:

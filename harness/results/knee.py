@@ -136,14 +136,22 @@ class Search:
         load = between(found, goal, self.loads)
         is_known = next_trial(found, len(self.loads)) is None
         trials = [self.records[each] for each in self.records if each[0] in (found.lower, found.upper)]
-        return Knee(self.curve, goal, load, low, high, is_known, any(each.warnings for each in trials))
+        return Knee(
+            self.curve,
+            goal,
+            load,
+            low,
+            high,
+            is_known,
+            any(each.warnings or disturbance.is_disturbed(each) for each in trials),
+        )
 
 
 @dataclass(frozen=True)
 class Knee:
     """The highest load that meets a goal, in I/Os a second, between the highest that did and the lowest that
     did not (None: none of the grid). ``is_known``: the search has come to its end. ``is_doubtful``: a trial
-    that it rests on has a warning."""
+    that it rests on was disturbed, or has a warning."""
 
     curve: Curve
     goal: Goal

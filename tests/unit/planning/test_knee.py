@@ -122,7 +122,8 @@ def test_loads_beyond_the_grid() -> None:
     (found,) = knee.knees(low, carried_out(low))
     assert (found.low, found.high, found.load, found.is_known) == (None, 20000, 0.0, True)
     assert list(said.sentences([found])) == [
-        "wired rand-read, block 4K: even at 20 000 IOPS, 81.9 MB/s not 99 % of requests end within 2 ms."
+        "wired rand-read, block 4K: even at 20 000 IOPS, 81.9 MB/s, "
+        "fewer than 99 % of requests end within 2 ms."
     ]
     high = planned(load="10..1000")
     (found,) = knee.knees(high, carried_out(high))
@@ -137,9 +138,9 @@ def test_sentences_and_trials_are_shown() -> None:
     records = carried_out(plan)
     first, second = said.sentences(knee.knees(plan, records))
     assert first.startswith(
-        "wired rand-read, block 4K: up to 5 000 IOPS, 20.5 MB/s requests end within 200 us on"
+        "wired rand-read, block 4K: up to 5 000 IOPS, 20.5 MB/s, requests end within 200 us on"
     )
-    assert " IOPS, 31.5 MB/s 99 % of requests end within 2 ms (7 " in second and second.endswith(").")
+    assert " IOPS, 31.5 MB/s, 99 % of requests end within 2 ms (7 " in second and second.endswith(").")
     assert len(curves.trials(records).splitlines()) == len(records) + 2
 
 
@@ -170,7 +171,7 @@ def test_what_fails_is_tried_twice_and_warnings_are_told() -> None:
         measure(plan, Cell(r.column, r.workload.name, r.repeat), 0, warned="late") for r in carried_out(plan)
     ]
     (found,) = knee.knees(plan, records)
-    assert found.is_doubtful and next(iter(said.sentences([found]))).endswith("trials have warnings.")
+    assert found.is_doubtful and next(iter(said.sentences([found]))).endswith("disturbed or have warnings.")
 
 
 def test_no_trial_begins_after_max_time() -> None:
@@ -235,7 +236,7 @@ def test_what_a_run_says(tmp_path: Path) -> None:
     folder.save_plan(plan)
     for record in carried_out(plan):
         folder.save_record(record)
-    knee_of = "up to 7 690 IOPS, 31.5 MB/s 99 % of requests end within 2 ms"
+    knee_of = "up to 7 690 IOPS, 31.5 MB/s, 99 % of requests end within 2 ms"
     for words in (("table",), ("explain",), ("explain", "--summary")):
         done = harness(*words, str(tmp_path), cwd=tmp_path)
         assert done.returncode == 0, done

@@ -105,6 +105,12 @@ SERIES = (
         )
         for transport in ("iscsi", "nvme-tcp")
     ),
+    Series(
+        name="virtual-modified",
+        words=("--virtual-time", "--disk=ram", "--protect=off", "--transport=nvme-tcp", "--transport=nbd"),
+        links=("wan:rtt=5ms", "fast-ethernet:rtt=1ms", "wired:rate=200M"),
+        repeats=1,
+    ),
     *(
         Series(
             name=f"{name}-{transport}",

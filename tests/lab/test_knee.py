@@ -14,7 +14,7 @@ from tests.lab.cli import harness, only_run
 pytestmark = [pytest.mark.lab, pytest.mark.own_kernel]
 
 HOW = ("--virtual-time", "--link", "wired", "--protect", "off", "--workload", "rand-read-4k", "--size", "32M")
-WHAT = ("--p99", "1ms", "--mean", "0.3ms", "--load", "10000..40000", "--runtime", "0.2s", "--disk", "ram")
+WHAT = ("--p99", "1ms", "--mean", "0.3ms", "--load", "20000..30000", "--runtime", "0.2s", "--disk", "ram")
 
 SERVICE_S = 36.6e-6
 """What the answer to a read takes on gigabit, with its headers."""

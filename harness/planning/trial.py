@@ -16,7 +16,7 @@ from harness.model import ChangeKind, ChangeStep, Column, DiskProfile, Job, Link
 from harness.model.lines import counted
 from harness.model.units import check_name
 from harness.parse import modifiers
-from harness.parse.jobfile import described
+from harness.parse.jobfile import described, is_open_loop
 from harness.parse.profiles import load_link
 from harness.planning import axes
 from harness.planning.plan import new_run_id
@@ -36,6 +36,8 @@ def make_plans(plan: Plan, cells: Sequence[Explained]) -> list[Plan]:
     for cell in cells:
         change, column, name = cell.verdict.change, cell.evidence.column, cell.evidence.workload
         if change is None or not cell.mb_s or (column, name) not in plan.places:
+            continue
+        if is_open_loop(jobs[name]):  # its load is what was asked for
             continue
         changed, workload = column, name
         if change.step.kind is ChangeKind.DEPTH:

@@ -21,6 +21,7 @@ from harness.model import (
     Column,
     DiskProfile,
     Flash,
+    Job,
     LabKernel,
     Machines,
     Plan,
@@ -151,6 +152,10 @@ def test_a_cell_of_another_run_or_without_a_forecast_is_not_tried() -> None:
     found = said(plan, DEPTH)
     bare = msgspec.structs.replace(found, verdict=msgspec.structs.replace(found.verdict, change=None))
     assert make_plans(plan, [bare, said(plan, DEPTH, "wan"), said(plan, DEPTH, workload="other")]) == []
+    # The load of an open loop is what was asked for, whatever would help.
+    options = (("bs", "4k"), ("io_submit_mode", "offload"), ("rate_process", "poisson"))
+    open_loop = made_plan(jobs=(Job(name="rand-read-4k", options=options),))
+    assert make_plans(open_loop, [said(open_loop, DEPTH)]) == []
 
 
 def test_real_machines_try_a_deeper_queue_with_the_options_typed_again() -> None:

@@ -25,19 +25,14 @@ LEAST_S, MOST_S = 0.1, 30.0
 IN_FLIGHT = 1024
 """The most; a queue of more has missed any goal."""
 
-LEFT_OUT = (
-    "rate",
-    "rate_min",
-    "rate_iops_min",
-    "thinktime",
-    "number_ios",
-    "io_size",
-    "ramp_time",
-    "steadystate",
-)
-"""Options that would make a request wait, or a trial end, for another reason."""
-
-REFUSED = ("verify", "offset", "ba", "zonemode", "rw_sequencer", "random_distribution")
+_KEPT = "direct buffered size rwmixread"
+_LEFT_OUT = """
+    rw bs ioengine iodepth iodepth_batch iodepth_batch_complete_min iodepth_batch_complete_max iodepth_low
+    numjobs runtime time_based ramp_time loops number_ios io_size steadystate rate rate_min rate_iops
+    rate_iops_min rate_process thinktime norandommap randrepeat refill_buffers scramble_buffers invalidate
+    thread mem disk_util"""
+KEPT, LEFT_OUT = frozenset(_KEPT.split()), frozenset(_LEFT_OUT.split())
+"""Options that a load takes the place of, or that change nothing here. All others are refused."""
 
 
 class KneeRequest(RunRequest, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -109,19 +104,21 @@ def _loads(text: str) -> list[int]:
 def _at(job: Job, load: int, goals: tuple[Goal, ...], most_s: float) -> Job:
     """The job as an open loop of so many requests a second."""
     options = dict(job.options)
-    block_bytes = jobfile.block_bytes(job)
-    if block_bytes is None or (found := next((option for option in REFUSED if option in options), None)):
+    workload = jobfile.described(job)
+    others = [option for option in options if option not in KEPT | LEFT_OUT]
+    if workload.block_bytes is None or others or ":" in (options["rw"] or ""):
         raise UsageError(
-            f"{job.name}: expected requests of one size anywhere on the disk, found "
-            f"{'several' if block_bytes is None else found}",
-            hint="choose another workload with --workload",
+            f"{job.name}: expected only reads and writes of one size, found {', '.join(others) or 'others'}",
+            hint="choose other workloads with --workload",
         )
     parts = [1 - float(goal.of[1:]) / 100 for goal in goals if goal.of.startswith("p")]
     requests = max(FEWEST, *(EXCEEDING / part for part in parts), 0)
     time_s = min(most_s, max(LEAST_S, requests / load))
-    kept = {option: value for option, value in options.items() if option not in LEFT_OUT}
+    kept = {option: value for option, value in options.items() if option in KEPT}
     changes = {
-        "bs": str(block_bytes),
+        "rw": ("rand" if workload.pattern == "random" else "")
+        + str(workload.direction).replace("both", "rw"),
+        "bs": str(workload.block_bytes),
         "ioengine": "libaio",
         "iodepth": str(IN_FLIGHT),
         "numjobs": "1",

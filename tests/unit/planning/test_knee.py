@@ -207,6 +207,10 @@ def test_the_jobs_are_open_loops() -> None:
         ({"depths": ("4",)}, "--depth is for harness run"),
         ({"repeats": 3}, "--repeats is for"),
         ({"lab_initiators": 2}, "--initiators"),
+        (
+            {"profile": "modern", "workloads": ("fsync-4k",)},
+            "only reads and writes of one size, found fdatasync",
+        ),
     ],
 )
 def test_what_is_refused(more: dict[str, object], message: str) -> None:
@@ -245,3 +249,10 @@ def test_what_a_run_says(tmp_path: Path) -> None:
         assert ("p99.9 ms" in said_there) == (words[0] == "table")
     done = harness("report", str(tmp_path), "-o", str(tmp_path / "report.html"), cwd=tmp_path)
     assert done.returncode == 0 and knee_of in (tmp_path / "report.html").read_text(encoding="utf-8"), done
+
+
+def test_a_mix_is_a_mix() -> None:
+    plan = planned(profile="modern", workloads=("mixed-70-30-4k-qd32",))
+    options = dict(plan.jobs[0].options)
+    assert plan.jobs[0].name == "mixed-70-30-4k-10iops"
+    assert (options["rw"], options["rwmixread"], options["direct"]) == ("randrw", "70", "1")

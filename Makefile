@@ -1,7 +1,7 @@
 # `make run` measures the whole matrix, `make test` runs every test, `make check` those that need no lab and end within
 # a minute. All install what is missing first.
 .DEFAULT_GOAL := help
-.PHONY: help kernel run documents test long check lint types style format imports shell unit docs site lab-kernel release install packages clean
+.PHONY: help kernel run documents test long check lint types style format imports shell unit pure docs site lab-kernel release install packages clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -14,7 +14,8 @@ help:
 	@echo 'make documents   install what is missing, measure what five published documents measured, write one page (half an hour)'
 	@echo 'make test   install what is missing, run every test'
 	@echo 'make long   the tests that `make test` has no time for (an hour more)'
-	@echo 'make check  install what is missing, then format, lint, types, import rules and unit tests (a minute; no lab)'
+	@echo 'make check  install what is missing, then format, lint, types, import rules and the unit tests that start no programs (a minute)'
+	@echo 'make unit   all unit tests (two minutes)'
 	@echo 'make docs   install what is missing, build the docs as a site in site/'
 	@echo 'make release   build source, wheel, Debian package and container image in dist/, and try each as installed'
 	@echo 'make lab-kernel   install what it needs, build the lab'"'"'s own kernel (about 5 minutes, once)'
@@ -52,7 +53,7 @@ long: install $(VENV)/check
 
 # Side by side, so that no processor waits. `tox -e lint` and the hooks of .pre-commit-config.yaml make parts of it.
 check: install $(VENV)/check
-	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target unit lint
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target pure lint
 
 lint: types imports style format shell
 
@@ -72,8 +73,12 @@ shell:
 	shellcheck --severity=warning $(SCRIPTS)
 
 # Four processes, because half of the time a test waits for another program or a clock.
-unit:
+unit: install $(VENV)/check
 	$(VENV)/bin/pytest -q -n 4 --dist worksteal tests/unit
+
+# Without those that start programs, which take half of the processors' time.
+pure:
+	$(VENV)/bin/pytest -q -n 3 --dist worksteal -m "not programs" tests/unit
 
 docs: install $(VENV)/docs
 	@$(MAKE) --no-print-directory site

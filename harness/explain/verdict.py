@@ -182,9 +182,13 @@ def _either(
     return found
 
 
+_NOTHING = dict.fromkeys(Limit, 0.0)
+_OF_LINK = [limit for limit in Limit if limit.rule.is_of_link]
+
+
 def _by_limit(parts: Mapping[str, float], reading: Reading) -> dict[Limit, float]:
     """How much of an I/O's time is each limit's, in ns; 0 of those that have none."""
-    added = dict.fromkeys(Limit, 0.0)
+    added = _NOTHING.copy()
     for name, part in parts.items():
         added[limits.of_part(name, reading)] += part
     return added
@@ -214,7 +218,7 @@ def _largest(parts: Mapping[str, float], whole_ns: float, reading: Reading) -> t
     added = _by_limit(parts, reading)
     if added[Limit.UNKNOWN] < (1 - IMPOSSIBLE) * whole_ns:
         return Limit.UNKNOWN, 0.0
-    if added[Limit.LAB] <= sum(ns for limit, ns in added.items() if limit.rule.is_of_link):
+    if added[Limit.LAB] <= sum(added[limit] for limit in _OF_LINK):
         added.pop(Limit.LAB, None)
     limit = max(added, key=added.__getitem__)
     return limit, added[limit] / whole_ns

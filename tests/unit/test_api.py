@@ -17,6 +17,8 @@ import harness
 from harness.model.errors import RequirementError, UsageError
 from harness.table import render
 
+pytestmark = pytest.mark.programs
+
 ROOT = Path(__file__).parents[2]
 FIGURES = ROOT / "docs" / "figures"
 

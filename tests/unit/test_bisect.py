@@ -37,7 +37,10 @@ case "$1 $2" in
 esac
 """
 
-pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
+pytestmark = [
+    pytest.mark.programs,
+    pytest.mark.skipif(shutil.which("git") is None, reason="needs git"),
+]
 
 Call = Callable[..., "subprocess.CompletedProcess[str]"]
 

@@ -27,6 +27,8 @@ from tests.unit import command
 from tests.unit.processes import Server
 from tests.unit.results_folder import run_of_a_cell
 
+pytestmark = pytest.mark.programs
+
 Given = Callable[[Callable[[], Any]], None]
 HARNESS = str(Path(sys.executable).with_name("harness"))
 

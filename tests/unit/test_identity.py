@@ -5,7 +5,11 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from tools import identity
+
+pytestmark = pytest.mark.programs
 
 SPELLS = """
 class Cell(msgspec.Struct):

@@ -15,6 +15,8 @@ from tests.lanes import changes, recorder
 from tests.lanes.__main__ import Attempt, Outcome, Ran
 from tests.lanes.recorder import Result, Session
 
+pytestmark = pytest.mark.programs
+
 GREEN, RED = (
     Session(0, {"t::a": Result("passed", 1.0)}),
     Session(1, {"t::a": Result("passed", 1.0), "t::b": Result("failed", 2.0), "t::s": Result("skipped")}),

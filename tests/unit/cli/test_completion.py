@@ -19,6 +19,8 @@ from harness.model import TRANSPORTS
 from harness.parse.jobfile import load_jobs
 from tests.unit.command import harness
 
+pytestmark = pytest.mark.programs
+
 
 def offered(cwd: Path, *words: str) -> list[str]:
     """What fish is told, which takes one candidate a line."""

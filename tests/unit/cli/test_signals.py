@@ -15,6 +15,8 @@ import pytest
 from harness.hosts import signals
 from tests.unit.processes import Process, Server
 
+pytestmark = pytest.mark.programs
+
 HARNESS = str(Path(sys.executable).with_name("harness"))
 PATIENCE_S = 60.0
 

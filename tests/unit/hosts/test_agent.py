@@ -24,6 +24,8 @@ from harness.hosts import programs, remote
 from tests.unit import sources
 from tests.unit.agents import PATIENT_S, SHORT_S, agent_source, lasting
 
+pytestmark = pytest.mark.programs
+
 PATIENCE_S = 60.0
 Message = dict[str, Any]
 

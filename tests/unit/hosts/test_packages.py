@@ -13,6 +13,8 @@ from harness.hosts import packages
 from harness.hosts.packages import Package
 from harness.parse.profiles import data_folder
 
+pytestmark = pytest.mark.programs
+
 
 def test_every_line_of_the_list_is_a_package() -> None:
     lines = (data_folder() / packages.KERNEL).read_text(encoding="utf-8").splitlines()

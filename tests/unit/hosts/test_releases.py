@@ -18,6 +18,8 @@ from harness.hosts.releases import LinuxDistribution
 from harness.testbeds import requirements
 from harness.testbeds.lab.kernels import source as sources
 
+pytestmark = pytest.mark.programs
+
 PROJECT = Path(__file__).parents[3]
 SCRIPT = PROJECT / "tools" / "install-packages.sh"
 LISTS = sorted(PROJECT.glob("packages*.txt"))

@@ -15,6 +15,8 @@ import pytest
 from harness.hosts import state
 from harness.model.errors import BusyError, RequirementError
 
+pytestmark = pytest.mark.programs
+
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

@@ -38,6 +38,8 @@ from tests.unit.fakes import World
 from tests.unit.results_folder import made_plan
 from tests.unit.table.test_table import record
 
+pytestmark = pytest.mark.programs
+
 S = 10**9
 PATIENCE_S = 60.0
 ZERO = MachineSample(at_ns=0, processors=2, idle_ns=0, stolen_ns=(0, 0), ours_ns=0, until_ns=0)

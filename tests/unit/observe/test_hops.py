@@ -31,6 +31,8 @@ from harness.testbeds import doctor
 from tests.unit.fakes import World
 from tests.unit.hosts.test_remote import script
 
+pytestmark = pytest.mark.programs
+
 ROUTER = parse_address("ssh://admin@router", "hop")
 SSH = """\
 printf '%s\\n' "$@" > "$(dirname "$0")/ssh.words"

@@ -19,6 +19,8 @@ from harness.testbeds import entry_points
 from harness.testbeds.lab import boot
 from harness.testbeds.lab.boot import stubs
 
+pytestmark = pytest.mark.programs
+
 GONE = re.compile(r"libgone\.so\b")
 
 LIBRARY = "int gone(void) { return 40; }"

@@ -19,6 +19,8 @@ from harness.planning.knee import KneeRequest, make_plan
 from harness.runs import fio_startup
 from harness.runs.programs import open_loop
 
+pytestmark = pytest.mark.programs
+
 SIZE = 1 << 24
 
 

@@ -16,6 +16,8 @@ import pytest
 from harness.hosts import programs
 from harness.hosts.programs.answering import NOT_REACHED
 
+pytestmark = pytest.mark.programs
+
 IQN = "iqn.2026-11.net.storage-harness:beef.wired.off"
 REQUEST = {
     "iqn": IQN,

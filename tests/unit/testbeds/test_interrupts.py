@@ -10,6 +10,8 @@ import pytest
 
 from harness.testbeds.lab import boot
 
+pytestmark = pytest.mark.programs
+
 DRIVER = Path(__file__).with_name("interrupts.c")
 
 

@@ -30,6 +30,8 @@ from harness.testbeds.lab import boot, persistent
 from harness.testbeds.lab.exchange import Exchange, Renewal, WorkerOrder, WorkerReport
 from harness.testbeds.lab.persistent import Kept, LabTerms, daemon
 
+pytestmark = pytest.mark.programs
+
 PATIENCE_S = 60.0
 
 TERMS = LabTerms(

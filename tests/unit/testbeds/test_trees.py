@@ -18,6 +18,8 @@ from harness.testbeds.lab.kernels.source import Tree
 from harness.testbeds.lab.kernels.trees import TREES, kept_folder, patched_files, renew
 from tests.unit.testbeds.test_kernel import Workshop, ignore, linux, workshop
 
+pytestmark = pytest.mark.programs
+
 __all__ = ["workshop"]
 
 LONG_AGO = 1_000_000_000

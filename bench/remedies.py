@@ -26,9 +26,9 @@ from tabulate import tabulate
 from bench.in_turns import HARNESS
 from harness import report
 from harness.analysis import stats
-from harness.explain import trial
+from harness.explain import forecasts
+from harness.explain.forecasts import Tried
 from harness.explain.remedy import LimitingResource
-from harness.explain.trial import Tried
 from harness.results.store import open_runs
 
 CLOSE = 1.15
@@ -157,7 +157,7 @@ class Scored:
     @property
     def is_kept_out(self) -> bool:
         """Whether a cell was kept out while the model was made: half of them, by their names."""
-        return zlib.crc32(f"{self.column} {self.tried.trial.workload}".encode()) % 2 == 1
+        return zlib.crc32(f"{self.column} {self.tried.forecast.workload}".encode()) % 2 == 1
 
 
 def tried(series: Series, folder: Path) -> list[Scored]:
@@ -187,12 +187,12 @@ def tried(series: Series, folder: Path) -> list[Scored]:
     of = {
         (cell.evidence.column, cell.evidence.workload): cell
         for run in open_runs([base / "results"])
-        if not run.load_plan().trials
+        if not run.load_plan().forecasts
         for cell in report.load([run.path]).explained
     }
     found = []
     for each in report.load([base / "results"]).tried:
-        cell = of[each.trial.column, each.trial.workload]
+        cell = of[each.forecast.column, each.forecast.workload]
         if cell.verdict.change is not None:
             found.append(Scored(series.name, cell.evidence.name, cell.verdict.change.then, each))
     return found
@@ -225,7 +225,7 @@ def by_link(found: Sequence[Scored], style: str) -> str:
     """A line for each kind of change on each link."""
     groups: dict[tuple[str, str], list[Scored]] = {}
     for one in found:
-        groups.setdefault((one.tried.trial.step.kind, one.tried.trial.column.link), []).append(one)
+        groups.setdefault((one.tried.forecast.step.kind, one.tried.forecast.column.link), []).append(one)
     rows = [
         [
             kind,
@@ -247,14 +247,14 @@ def table(found: Sequence[Scored], style: str) -> str:
         [
             one.series,
             one.column,
-            one.tried.trial.workload,
-            *trial.rows([one.tried])[0][1:6],
+            one.tried.forecast.workload,
+            *forecasts.rows([one.tried])[0][1:6],
             one.then,
             "kept out" if one.is_kept_out else "",
         ]
         for one in found
     ]
-    heads = ["series", "column", "workload", *trial.HEADINGS[1:6], "then", ""]
+    heads = ["series", "column", "workload", *forecasts.HEADINGS[1:6], "then", ""]
     return tabulate(rows, heads, tablefmt=style, disable_numparse=True)
 
 

@@ -204,7 +204,7 @@ def print_plan(made: Plan, to: Callable[[str], None] = say) -> None:
         # No cell begins after that time, and each cell is measured at least once.
         least = duration.run_s(made, 1)
         times = [max(least, min(time_s, rule.max_s + duration.START_S)) for time_s in times]
-    cells = str(block) if made.trials else f"{len(made.columns)} columns x {len(made.jobs)} workloads"
+    cells = str(block) if made.forecasts else f"{len(made.columns)} columns x {len(made.jobs)} workloads"
     to(
         f"cells:     {cells} x "
         f"{' to '.join(map(str, counts))} repeats = {' to '.join(str(block * count) for count in counts)}, "

@@ -29,7 +29,7 @@ from harness.model.units import shown, unknown_name
 from harness.parse import references
 from harness.parse.files import shown_path
 from harness.parse.profiles import load_link
-from harness.planning import trial
+from harness.planning import forecasts
 from harness.report.conclusion import Conclusion, in_words
 from harness.results import planned, rules, sweep
 from harness.results.measured import Measured
@@ -55,7 +55,7 @@ def explain_command(
             "is the processors' cost.",
         ),
     ] = False,
-    with_trials: Annotated[
+    is_tried: Annotated[
         bool,
         typer.Option(
             "--try",
@@ -91,9 +91,9 @@ def explain_command(
     if with_twin:
         for run in open_runs(files):
             _measure_twin(run)
-    if cells and not with_trials:
+    if cells and not is_tried:
         raise UsageError("--cell is for --try, but only one of the two was given", hint="add --try")
-    if with_trials:
+    if is_tried:
         _try(files, cells or ())
     results = report.load(files)
     if shape is explain.ExplainFormat.JSON:
@@ -145,7 +145,7 @@ def _try(paths: Sequence[Path], wanted: Sequence[str]) -> None:
     found = [cell for cell in cells if not wanted or _names(cell) & {*wanted}]
     if unknown := [each for each in wanted if not any(each in _names(cell) for cell in cells)]:
         raise unknown_name("cell", unknown[0], sorted({name for cell in cells for name in _names(cell)}))
-    plans = trial.make_plans(runs[0].load_plan(), found)
+    plans = forecasts.make_plans(runs[0].load_plan(), found)
     if not plans:
         raise UsageError(
             "no change is forecast of these cells that can be made here",

@@ -3,7 +3,7 @@
 ``evidence`` collects what is known of a cell. ``path`` computes the times of framing and round trips in
 closed form, ``cipher`` the work of the stand-alone ciphers. ``waterfall`` splits the time into parts.
 ``limits`` declares what may limit, and ``verdict`` finds out which of it does. ``published`` does the same
-for a matrix of which only the figures are known, and ``trial`` holds forecasts to what was measured. ``text``
+for a matrix of which only the figures are known, and ``forecasts`` holds them to what was measured. ``text``
 has the words, and ``corrections`` what earlier versions said wrongly.
 docs/explain.md gives the reasoning.
 """

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TypedDict
 
+from harness.explain.forecasts import Tried
 from harness.explain.headroom import Headroom
 from harness.explain.limits import Limit
 from harness.explain.remedy import Change
 from harness.explain.span import Span
-from harness.explain.trial import Tried
 from harness.explain.verdict import Confidence
 from harness.model import Column, Setting
 

@@ -9,12 +9,12 @@ from typing import cast
 
 import msgspec
 
-from harness.explain import trial
+from harness.explain import forecasts
 from harness.explain.evidence import Evidence
+from harness.explain.forecasts import Tried
 from harness.explain.limits import Limit
 from harness.explain.printed import PrintedChange, PrintedTime, PrintedVerdict, PrintedVerdicts
 from harness.explain.remedy import LimitingResource
-from harness.explain.trial import Tried
 from harness.explain.verdict import Confidence, Verdict, in_words, judge
 from harness.explain.waterfall import PARTS
 from harness.model import TRANSPORTS
@@ -225,8 +225,8 @@ def said_and_measured(found: Sequence[Tried]) -> list[str]:
     """The lines of a table of what was tried, and how often it came true; none of nothing."""
     if not found:
         return []
-    headings = [[each] for each in trial.HEADINGS]
-    return [*_in_columns(headings, trial.rows(found), gap=2), "", *wrapped(trial.summary(found), 80)]
+    headings = [[each] for each in forecasts.HEADINGS]
+    return [*_in_columns(headings, forecasts.rows(found), gap=2), "", *wrapped(forecasts.summary(found), 80)]
 
 
 def as_json(cells: Sequence[Explained], corrections: Sequence[str] = (), tried: Sequence[Tried] = ()) -> str:

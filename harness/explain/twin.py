@@ -84,7 +84,7 @@ def plan_of(plan: Plan, evidence: Sequence[Evidence]) -> Plan | None:
         columns=tuple(column for column in plan.columns if column.initiators == 1),
         repeats=1,
         stop=None,
-        trials=(),
+        forecasts=(),
         probes=False,
         seed=1,
         storage=Storage(

@@ -688,7 +688,7 @@ class ChangeStep(msgspec.Struct, frozen=True):
         }[self.kind]
 
 
-class Trial(msgspec.Struct, frozen=True, kw_only=True):
+class Forecast(msgspec.Struct, frozen=True, kw_only=True):
     """A forecast of ``harness explain`` that a run tries: what was said of a cell of the run ``run_id``.
 
     ``column`` and ``workload`` are that cell, ``changed_column`` and ``changed_workload`` the one with the
@@ -722,9 +722,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """All that a run needs, resolved: nothing is looked up again inside the testbed.
 
     Each cell is measured ``repeats`` times; with ``stop`` that is the least, and it is repeated until the
-    rule is met; with ``sweep`` some of the cells are, and with ``trials`` those which these need. A disturbed
-    cell is measured again up to
-    ``retries`` times. ``runtime_s`` overrides how long each of the ``jobs`` of the ``profile`` measures.
+    rule is met; with ``sweep`` some of the cells are, and with ``forecasts`` those which these need. A
+    disturbed cell is measured again up to ``retries`` times. ``runtime_s`` overrides how long each of the
+    ``jobs`` of the ``profile`` measures.
     ``seed`` is that of the order of cells and of fio's random numbers. ``machines`` are real ones, or the
     lab's hosts with a kernel each. ``links``, ``proposals`` and disks have the fields of their files.
 
@@ -758,7 +758,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     runtime_s: float | None = None
     stop: StoppingRule | None = None
     sweep: Sweep | None = None
-    trials: tuple[Trial, ...] = ()
+    forecasts: tuple[Forecast, ...] = ()
     retries: int = 2
     created_unix_s: float = 0.0
     harness_version: str = ""
@@ -777,11 +777,11 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def places(self) -> tuple[tuple[Column, str], ...]:
-        """The cells that it may measure, column by column: all, or those of its trials."""
+        """The cells that it may measure, column by column: all, or those of its forecasts."""
         places = ((column, job.name) for column in self.columns for job in self.jobs)
-        if not self.trials:
+        if not self.forecasts:
             return tuple(places)
-        wanted = {place for trial in self.trials for place in (trial.changed, trial.unchanged)}
+        wanted = {place for forecast in self.forecasts for place in (forecast.changed, forecast.unchanged)}
         return tuple(place for place in places if place in wanted)
 
     def parameters_of(self, transport: str) -> dict[str, str]:

@@ -12,8 +12,17 @@ import msgspec
 
 from harness import __version__
 from harness.analysis.schedule import Place
-from harness.explain import Explained, Limit, corrections, explain, lab_limited, likely_limits, trial, twin
-from harness.explain.trial import Tried
+from harness.explain import (
+    Explained,
+    Limit,
+    corrections,
+    explain,
+    forecasts,
+    lab_limited,
+    likely_limits,
+    twin,
+)
+from harness.explain.forecasts import Tried
 from harness.model import LinkProfile, Plan, Record
 from harness.model.choices import Choice
 from harness.model.lines import listed
@@ -110,7 +119,7 @@ class LoadedResults(Measured, frozen=True, kw_only=True, dict=True):
     @functools.cached_property
     def tried(self) -> list[Tried]:
         """Forecasts that were tried, by these runs or by those next to them."""
-        return trial.stored(self)
+        return forecasts.stored(self)
 
     @property
     def corrections(self) -> list[str]:

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from harness.explain import knees, trial
+from harness.explain import forecasts, knees
 from harness.explain.curves import sentences
 from harness.model import TRANSPORTS, LinkProfile, Plan
 from harness.model.escape import as_json, for_page
@@ -277,8 +277,8 @@ def _answer(results: LoadedResults, facts: Sequence[ColumnFacts]) -> str:
         )
     reported += "".join(f"<p>{for_page(line)}</p>" for line in results.corrections)
     if tried := results.tried:
-        reported += f"<h3>Said and measured</h3><p>{for_page(trial.summary(tried))}</p>"
-        reported += _data("Forecasts that were tried", trial.HEADINGS, trial.rows(tried))
+        reported += f"<h3>Said and measured</h3><p>{for_page(forecasts.summary(tried))}</p>"
+        reported += _data("Forecasts that were tried", forecasts.HEADINGS, forecasts.rows(tried))
     return f'<section id="answer"><h2>What it costs, and why</h2>{reported}{_legend(facts)}</section>'
 
 

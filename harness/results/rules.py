@@ -117,13 +117,13 @@ def _sweep(plan: Plan) -> None:
     _same(0 < plan.sweep.error < 1, True)
 
 
-def _trials(plan: Plan) -> None:
+def _forecasts(plan: Plan) -> None:
     """What it tries is of another run, and among its own cells; it tries no part of a sweep."""
     own = {(column, job.name) for column in plan.columns for job in plan.jobs}
-    for trial in plan.trials:
-        check_name("run", trial.run_id)
-        _same({trial.changed, trial.unchanged or trial.changed} <= own, True)
-        _same(min(trial.before_mb_s, trial.least_mb_s, trial.said_mb_s) > 0, True)
+    for forecast in plan.forecasts:
+        check_name("run", forecast.run_id)
+        _same({forecast.changed, forecast.unchanged or forecast.changed} <= own, True)
+        _same(min(forecast.before_mb_s, forecast.least_mb_s, forecast.said_mb_s) > 0, True)
         _same(None if plan.sweep is None else "a sweep", None)
 
 
@@ -377,7 +377,7 @@ RULES: tuple[tuple[str, Callable[[Plan], object]], ...] = (
     ("workloads and probing", _workloads),
     ("shared_lun", _shared_lun),
     ("sweep", _sweep),
-    ("trials", _trials),
+    ("forecasts", _forecasts),
     ("iscsi", lambda plan: _parameters(plan, ISCSI)),
     ("nvme", lambda plan: _parameters(plan, NVME_TCP)),
 )

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from harness.model import Backing, BackingKind, Column, Machines, Plan, TestbedKind
-from harness.planning import trial
+from harness.planning import forecasts
 from harness.results.store import RunFolder
 from tests.unit.cli.test_cli import assert_refused
 from tests.unit.command import harness
@@ -51,7 +51,7 @@ def test_what_reaches_outside_the_lab_is_planned_and_has_to_be_typed(
         machines=Machines(target="ssh://root@nas", initiators=("local",)),
         backing=Backing(kind=BackingKind.RAMDISK, size_bytes=1 << 27),
     )
-    monkeypatch.setattr(trial, "make_plans", lambda *_: [outside])
+    monkeypatch.setattr(forecasts, "make_plans", lambda *_: [outside])
     done = harness("explain", str(folder), "--try", cwd=tmp_path)
     assert done.returncode == 0, done
     assert f"harness run --resume {tmp_path}/r9 --target ssh://root@nas" in done.stderr

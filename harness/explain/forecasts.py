@@ -1,8 +1,8 @@
 """Said and tried: what was forecast of a run's cells next to what was measured with the change made.
 
-A run that tries (``Plan.trials``) measures each cell with its change and without, in turns. So what a machine
-did meanwhile is in both, and a forecast is held to their ratio: said is what the cell without the change was
-in these turns, times by how much the forecast had it rise.
+A run that tries them (``Plan.forecasts``) measures each cell with its change and without, in turns. So what a
+machine did meanwhile is in both, and a forecast is held to their ratio: said is what the cell without the
+change was in these turns, times by how much the forecast had it rise.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import msgspec
 
 from harness.analysis import disturbance, stats
 from harness.analysis.schedule import Place, throughput_bytes_s
-from harness.model import Plan, Record, Trial
+from harness.model import Forecast, Plan, Record
 from harness.model.errors import HarnessError
 from harness.model.lines import counted
 from harness.parse.files import read_bytes
@@ -31,7 +31,7 @@ class Tried(msgspec.Struct, frozen=True, kw_only=True):
     ``is_disturbed``: other programs disturbed all repeats of one of the two.
     """
 
-    trial: Trial
+    forecast: Forecast
     tried_by: str
     now_mb_s: float
     said_mb_s: float
@@ -48,7 +48,7 @@ class Tried(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        return f"{self.trial.column.label} {self.trial.workload}"
+        return f"{self.forecast.column.label} {self.forecast.workload}"
 
 
 def tried(plan: Plan, records: Iterable[Record]) -> Iterator[Tried]:
@@ -57,28 +57,28 @@ def tried(plan: Plan, records: Iterable[Record]) -> Iterator[Tried]:
     for record in records:
         if record.run_id == plan.run_id:
             found.setdefault((record.column, record.workload.name), []).append(record)
-    for trial in plan.trials:
-        after = _by_repeat(found.get(trial.changed, ()))
-        before = {} if trial.unchanged is None else _by_repeat(found.get(trial.unchanged, ()))
-        if not after or (trial.unchanged and not before):
+    for forecast in plan.forecasts:
+        after = _by_repeat(found.get(forecast.changed, ()))
+        before = {} if forecast.unchanged is None else _by_repeat(found.get(forecast.unchanged, ()))
+        if not after or (forecast.unchanged and not before):
             continue
         now_mb_s, mb_s = (
-            stats.median([*before.values()] or [trial.before_mb_s]),
+            stats.median([*before.values()] or [forecast.before_mb_s]),
             stats.median([*after.values()]),
         )
         if common := before.keys() & after.keys():
             mb_s = now_mb_s * stats.median([after[repeat] / before[repeat] for repeat in common])
-        now = now_mb_s / trial.before_mb_s
-        places = [place for place in (trial.unchanged, trial.changed) if place]
+        now = now_mb_s / forecast.before_mb_s
+        places = [place for place in (forecast.unchanged, forecast.changed) if place]
         yield Tried(
-            trial=trial,
+            forecast=forecast,
             tried_by=plan.run_id,
             now_mb_s=now_mb_s,
-            said_mb_s=now * trial.said_mb_s,
-            least_mb_s=now * trial.least_mb_s,
-            most_mb_s=now * trial.most_mb_s,
+            said_mb_s=now * forecast.said_mb_s,
+            least_mb_s=now * forecast.least_mb_s,
+            most_mb_s=now * forecast.most_mb_s,
             mb_s=mb_s,
-            is_within=now * trial.least_mb_s <= mb_s <= now * trial.most_mb_s,
+            is_within=now * forecast.least_mb_s <= mb_s <= now * forecast.most_mb_s,
             is_disturbed=any(not disturbance.quiet(found[place]) for place in places),
         )
 
@@ -91,7 +91,7 @@ def _by_repeat(records: Iterable[Record]) -> dict[int, float]:
 
 def stored(found: Measured) -> list[Tried]:
     """What these runs tried, and what was tried of them by runs whose folders are next to theirs."""
-    own = [plan for plan in found.plans.values() if plan.trials]
+    own = [plan for plan in found.plans.values() if plan.forecasts]
     of = [(plan, found.records) for plan in own] + [
         (plan, run.load_records()) for run, plan in _next_to(found)
     ]
@@ -109,7 +109,7 @@ def _next_to(found: Measured) -> Iterator[tuple[RunFolder, Plan]]:
                 if any(run_id in text for run_id in ids):
                     run = RunFolder(file.parent)
                     plan = run.load_plan()
-                    if any(trial.run_id in found.plans for trial in plan.trials):
+                    if any(forecast.run_id in found.plans for forecast in plan.forecasts):
                         yield run, plan
 
 
@@ -121,7 +121,7 @@ def rows(found: Sequence[Tried]) -> list[list[str]]:
     return [
         [
             each.name,
-            each.trial.step.words,
+            each.forecast.step.words,
             f"{each.now_mb_s:.4g}",
             f"{each.said_mb_s:.4g} ({each.least_mb_s:.4g} to {each.most_mb_s:.4g})",
             f"{each.mb_s:.4g}",
@@ -140,6 +140,6 @@ def summary(found: Sequence[Tried]) -> str:
     worst = max(found, key=lambda each: max(each.error, 1 / each.error))
     return (
         f"{right} of {counted(len(found), 'forecast')} that {'was' if len(found) == 1 else 'were'} tried: "
-        f"measured is within what was said. Furthest off is {worst.name} with {worst.trial.step.words}: "
+        f"measured is within what was said. Furthest off is {worst.name} with {worst.forecast.step.words}: "
         f"said is {worst.error:.2f} of measured. Said is of the cell as it was in the same rounds (now)."
     )

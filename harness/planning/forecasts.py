@@ -12,7 +12,7 @@ import msgspec
 
 from harness import __version__
 from harness.explain import Explained
-from harness.model import ChangeKind, ChangeStep, Column, DiskProfile, Job, LinkProfile, Plan, Trial
+from harness.model import ChangeKind, ChangeStep, Column, DiskProfile, Forecast, Job, LinkProfile, Plan
 from harness.model.lines import counted
 from harness.model.units import check_name
 from harness.parse import modifiers
@@ -32,7 +32,7 @@ def make_plans(plan: Plan, cells: Sequence[Explained]) -> list[Plan]:
     """
     jobs, links = {job.name: job for job in plan.jobs}, dict(plan.links)
     disk = plan.storage.disk and _faster_disk(plan.storage.disk)
-    found: dict[bool, list[Trial]] = {}
+    found: dict[bool, list[Forecast]] = {}
     for cell in cells:
         change, column, name = cell.verdict.change, cell.evidence.column, cell.evidence.workload
         if change is None or not cell.mb_s or (column, name) not in plan.places:
@@ -53,7 +53,7 @@ def make_plans(plan: Plan, cells: Sequence[Explained]) -> list[Plan]:
         elif disk is None:
             continue
         found.setdefault(change.step.kind is ChangeKind.DEVICE, []).append(
-            Trial(
+            Forecast(
                 run_id=plan.run_id,
                 step=change.step,
                 column=column,
@@ -67,19 +67,19 @@ def make_plans(plan: Plan, cells: Sequence[Explained]) -> list[Plan]:
             )
         )
     return [
-        _plan(plan, trials, jobs, links, disk if is_of_disk else plan.storage.disk)
-        for is_of_disk, trials in found.items()
+        _plan(plan, forecasts, jobs, links, disk if is_of_disk else plan.storage.disk)
+        for is_of_disk, forecasts in found.items()
     ]
 
 
 def _plan(
     plan: Plan,
-    trials: Sequence[Trial],
+    forecasts: Sequence[Forecast],
     jobs: dict[str, Job],
     links: dict[str, LinkProfile],
     disk: DiskProfile | None,
 ) -> Plan:
-    places = {place: None for trial in trials for place in (trial.unchanged, trial.changed) if place}
+    places = {place: None for each in forecasts for place in (each.unchanged, each.changed) if place}
     columns: tuple[Column, ...] = tuple(dict.fromkeys(column for column, _ in places))
     run_id, storage = new_run_id(), plan.storage
     if storage.backing.path == default_file(plan.run_id):
@@ -94,8 +94,8 @@ def _plan(
         storage=msgspec.structs.replace(storage, disk=disk),
         links={column.link: links[column.link] for column in columns},
         sweep=None,
-        trials=tuple(trials),
-        notes=(*plan.notes, f"it tries {counted(len(trials), 'forecast')} of {plan.run_id}"),
+        forecasts=tuple(forecasts),
+        notes=(*plan.notes, f"it tries {counted(len(forecasts), 'forecast')} of {plan.run_id}"),
         created_unix_s=time.time(),
         harness_version=__version__,
     )

@@ -32,7 +32,7 @@ def test_a_change_is_made_and_said_stands_next_to_measured(tmp_path: Path) -> No
     done = harness("explain", str(first.folder), "--try", "--format", "json")
     assert done.status == 0, done
     tried = json.loads(done.out)["tried"]
-    assert {each["trial"]["step"]["kind"] for each in tried} >= {"rate"}
+    assert {each["forecast"]["step"]["kind"] for each in tried} >= {"rate"}
     assert all(each["is_within"] for each in tried), tried
 
     (folder,) = {first.folder.parent / each["tried_by"] for each in tried}

@@ -30,7 +30,7 @@ from harness.model import (
 from harness.model.errors import UsageError
 from harness.parse.jobfile import described
 from harness.planning import duration
-from harness.planning.trial import make_plans
+from harness.planning.forecasts import make_plans
 from harness.results import planned, rules
 from harness.results.columns import ColumnKey
 from tests import flat
@@ -77,7 +77,7 @@ def test_a_deeper_queue_and_a_faster_link_share_a_plan_of_just_their_cells() -> 
     plan = made_plan()
     cells = [said(plan, DEPTH), said(plan, RATE, "wifi", "seq-read-256k", "aes128gcm16")]
     made = only(make_plans(plan, cells))
-    assert made.run_id != plan.run_id and made.trials[0].run_id == plan.run_id
+    assert made.run_id != plan.run_id and made.forecasts[0].run_id == plan.run_id
     assert [(column.label, workload) for column, workload in made.places] == [
         ("wired", "rand-read-4k"),
         ("wired", "rand-read-4k-qd8"),
@@ -89,7 +89,7 @@ def test_a_deeper_queue_and_a_faster_link_share_a_plan_of_just_their_cells() -> 
         "wifi": 50_000_000,
         "wifi-rate100m": 100_000_000,
     }
-    first = made.trials[0]
+    first = made.forecasts[0]
     assert (first.before_mb_s, first.said_mb_s, first.least_mb_s, first.most_mb_s) == pytest.approx(
         (40.96, 102.4, 81.92, 136.53), abs=0.01
     )
@@ -106,16 +106,16 @@ def test_its_rounds_have_each_cell_once_with_the_change_and_without() -> None:
     for repeat in range(3):
         block = cells[3 * repeat : 3 * repeat + 3]
         assert {(each.column, each.workload) for each in block} == {*made.places}
-    assert duration.run_s(made) < duration.run_s(msgspec.structs.replace(made, trials=()))
+    assert duration.run_s(made) < duration.run_s(msgspec.structs.replace(made, forecasts=()))
 
 
 def test_another_disk_has_a_plan_of_its_own() -> None:
     plan = made_plan(disk=FLASH, lab_kernel="own")
     first, second = make_plans(plan, [said(plan, DEPTH), said(plan, DEVICE, workload="seq-read-4k")])
-    assert first.storage.disk == FLASH and first.trials[0].unchanged is not None
+    assert first.storage.disk == FLASH and first.forecasts[0].unchanged is not None
     assert second.storage.disk is not None and second.storage.disk.flash is not None
     assert (second.storage.disk.flash.page_us, second.setting.disk) == (50, "slow-half")
-    assert second.trials[0].unchanged is None and len(second.places) == 1
+    assert second.forecasts[0].unchanged is None and len(second.places) == 1
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ def test_real_machines_try_a_deeper_queue_with_the_options_typed_again() -> None
 def test_a_plan_that_tries_what_it_does_not_measure_is_refused() -> None:
     plan = made_plan()
     made = only(make_plans(plan, [said(plan, DEPTH)]))
-    (trial,) = made.trials
+    (forecast,) = made.forecasts
     for wrong in (
         {"workload": "other"},
         {"changed_column": Column("elsewhere")},
@@ -184,6 +184,6 @@ def test_a_plan_that_tries_what_it_does_not_measure_is_refused() -> None:
         {"before_mb_s": 0.0},
         {"least_mb_s": -1.0},
     ):
-        damaged = flat.changed(made, trials=(msgspec.structs.replace(trial, **wrong),))
+        damaged = flat.changed(made, forecasts=(msgspec.structs.replace(forecast, **wrong),))
         with pytest.raises(UsageError):
             rules.check(damaged)

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from harness.explain import said_and_measured, trial
-from harness.model import ChangeKind, ChangeStep, Column, Job, Plan, Record, Status, Trial
+from harness.explain import forecasts, said_and_measured
+from harness.model import ChangeKind, ChangeStep, Column, Forecast, Job, Plan, Record, Status
 from harness.results.measured import Measured
 from tests.unit.observe.test_disturbance import disturbed
 from tests.unit.results_folder import made_plan, write
@@ -36,7 +36,7 @@ def trying(run: str = FIRST, **changes: Any) -> Plan:
         Job(name=name, options=(("bs", "4k"), ("iodepth", depth)))
         for name, depth in (("rand-read-4k", "1"), ("rand-read-4k-qd8", "8"))
     )
-    return made_plan(jobs=jobs, columns=(Column("wired"),), trials=(Trial(**whole | changes),))
+    return made_plan(jobs=jobs, columns=(Column("wired"),), forecasts=(Forecast(**whole | changes),))
 
 
 def measured(*pairs: tuple[float, float]) -> list[Record]:
@@ -48,8 +48,8 @@ def measured(*pairs: tuple[float, float]) -> list[Record]:
     ]
 
 
-def only(plan: Plan, records: list[Record]) -> trial.Tried:
-    (found,) = trial.tried(plan, records)
+def only(plan: Plan, records: list[Record]) -> forecasts.Tried:
+    (found,) = forecasts.tried(plan, records)
     return found
 
 
@@ -68,24 +68,24 @@ def test_a_forecast_that_was_wrong_says_so() -> None:
     assert "wired rand-read-4k" in lines[2] and "50 (40 to 60)" in lines[2] and "outside" in lines[2]
     assert "0 of 1 forecast that was tried" in " ".join(lines[3:])
     assert "said is 1.67 of measured" in " ".join(lines[3:])
-    assert said_and_measured([]) == [] and trial.summary([]) == ""
+    assert said_and_measured([]) == [] and forecasts.summary([]) == ""
 
 
 def test_rounds_that_lack_one_of_the_two_do_not_count_in_the_ratio() -> None:
     records = [*measured((20, 50), (20, 50)), record(5.0, workload="rand-read-4k", repeat=3)]
     assert only(trying(), records).mb_s == pytest.approx(50)
-    assert list(trial.tried(trying(), measured((20, 50))[:1])) == []
+    assert list(forecasts.tried(trying(), measured((20, 50))[:1])) == []
     failed = [msgspec.structs.replace(each, status=Status.FAILED) for each in measured((20, 50))]
-    assert list(trial.tried(trying(), failed)) == []
+    assert list(forecasts.tried(trying(), failed)) == []
     of_another = [msgspec.structs.replace(each, run_id="r2") for each in measured((20, 50))]
-    assert list(trial.tried(trying(), of_another)) == []
+    assert list(forecasts.tried(trying(), of_another)) == []
 
 
 def test_what_was_disturbed_is_marked() -> None:
     records = measured((20, 50))
     records[1] = msgspec.structs.replace(records[1], telemetry=disturbed(0.5).telemetry)
     found = only(trying(), records)
-    assert found.is_disturbed and trial.rows([found])[0][-1] == "within, disturbed"
+    assert found.is_disturbed and forecasts.rows([found])[0][-1] == "within, disturbed"
 
 
 def test_another_disk_is_held_to_the_figure_of_the_first_run() -> None:
@@ -104,8 +104,8 @@ def test_the_first_run_knows_what_was_tried_next_to_it(tmp_path: Path) -> None:
     others = [msgspec.structs.replace(r, run_id="r2") for r in records]
     write(tmp_path, others, msgspec.structs.replace(trying(run="another"), run_id="r2"))
     (tmp_path / "damaged").mkdir()
-    (tmp_path / "damaged" / "plan.json").write_text(f'{{"trials":[{{"run_id":"{FIRST}"')
-    assert [each.tried_by for each in trial.stored(Measured.read([first]))] == ["r1"]
-    assert [each.tried_by for each in trial.stored(Measured.read([tmp_path / "r1"]))] == ["r1"]
-    both = trial.stored(Measured.read([first, tmp_path / "r1", tmp_path / "r2"]))
+    (tmp_path / "damaged" / "plan.json").write_text(f'{{"forecasts":[{{"run_id":"{FIRST}"')
+    assert [each.tried_by for each in forecasts.stored(Measured.read([first]))] == ["r1"]
+    assert [each.tried_by for each in forecasts.stored(Measured.read([tmp_path / "r1"]))] == ["r1"]
+    both = forecasts.stored(Measured.read([first, tmp_path / "r1", tmp_path / "r2"]))
     assert sorted(each.tried_by for each in both) == ["r1", "r2"]

@@ -12,6 +12,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 ITSELF = re.compile(
@@ -27,6 +28,9 @@ TRANSIENT_UNITS = re.compile(
     r"|systemd-hostnamed|systemd-timedated|NetworkManager-dispatcher"
     r"|sys-|dev-|sshd@|ssh@|proc-sys-fs-binfmt|systemd-journald@)"
 )
+BETWEEN_STATES = {"activating", "deactivating", "reloading", "refreshing"}
+"""Of systemd: udev's daemon is reloading where a package that was just installed brought rules."""
+
 COUNTERS = re.compile(
     r"^(?:kernel\.random\.|fs\.(?:dentry-state|inode-|file-nr|aio-nr|quota|binfmt_misc)|kernel\.ns_last_pid"
     r"|kernel\.pty\.nr|net\.netfilter\.nf_conntrack_count|kernel\.tainted|net\.ipv4\.tcp_fastopen_key)"
@@ -57,10 +61,14 @@ def files(top: str, *, contents: bool) -> list[str]:
 
 
 def units() -> list[str]:
-    rows = [line.split() for line in said("systemctl", "list-units", "--all", "--plain", "--no-legend")]
-    return sorted(
-        f"{row[0]} {row[2]} {row[3]}" for row in rows if len(row) > 3 and not TRANSIENT_UNITS.match(row[0])
-    )
+    """Each with its state, once none is between two states; after a minute as they are."""
+    end = time.monotonic() + 60
+    while True:
+        rows = [line.split() for line in said("systemctl", "list-units", "--all", "--plain", "--no-legend")]
+        rows = [row for row in rows if len(row) > 3 and not TRANSIENT_UNITS.match(row[0])]
+        if time.monotonic() > end or not any(row[2] in BETWEEN_STATES for row in rows):
+            return sorted(f"{row[0]} {row[2]} {row[3]}" for row in rows)
+        time.sleep(0.5)
 
 
 def listening() -> list[str]:

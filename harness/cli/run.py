@@ -70,7 +70,7 @@ def run(
         )
     if resume is None:
         made = plan.make_plan(request)
-        folder = RunFolder(Path(request.results) / made.run_id)
+        folder = _new_folder(request, made)
     else:
         folder, made = resumed(resume, request, probing=False)
         if not plan_only:
@@ -82,26 +82,22 @@ def run(
 def sweep(*, plan_only: PlanOption = False, **typed: object) -> None:
     """Measure curves over depth, block, round trip and so on: as many points as each of them takes."""
     started_s = process_started_s()
-    made = planned_sweep(SweepRequest(**options.given(typed)))
-    begin(
-        made,
-        RunFolder(Path(str(typed["results"] or DEFAULTS.results)) / made.run_id),
-        started_s,
-        plan_only=plan_only,
-    )
+    request = SweepRequest(**options.given(typed))
+    made = planned_sweep(request)
+    begin(made, _new_folder(request, made), started_s, plan_only=plan_only)
 
 
 @options.taking(KneeRequest)
 def knee(*, plan_only: PlanOption = False, **typed: object) -> None:
     """Find the highest load at which latency stays below a goal, counted from when requests were due."""
     started_s = process_started_s()
-    made = planned_knee(KneeRequest(**options.given(typed)))
-    begin(
-        made,
-        RunFolder(Path(str(typed["results"] or DEFAULTS.results)) / made.run_id),
-        started_s,
-        plan_only=plan_only,
-    )
+    request = KneeRequest(**options.given(typed))
+    made = planned_knee(request)
+    begin(made, _new_folder(request, made), started_s, plan_only=plan_only)
+
+
+def _new_folder(request: RunRequest, made: Plan) -> RunFolder:
+    return RunFolder(Path(request.results) / made.run_id)
 
 
 def begin(

@@ -211,8 +211,6 @@ def measure(
             device.submit(slots)  # it waits while the disk's own queue is full
             submitted = clock() - start
         wait_ns = due[sent] + start - clock() if sent < len(due) and free else 10**8
-        if sent < len(due) and free and wait_ns <= 0:
-            wait_ns = 0
         for slot in device.completed(wait_ns):
             responses[holds[slot]] = clock() - start - due[holds[slot]]
             free.append(slot)

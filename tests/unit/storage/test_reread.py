@@ -1,0 +1,293 @@
+"""What is sampled of a volume, on files and devices that answer as they would."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import json
+import os
+import random
+import struct
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.hosts import NamespaceHost
+from harness.hosts.runner import Completed
+from harness.model.errors import CommandFailed
+from harness.storage import reread
+from harness.storage.programs import reread as program
+from harness.storage.programs.reread import (
+    CONTENT,
+    LEAD,
+    LONGER,
+    PAGE_BYTES,
+    TURNS,
+    Turns,
+    Volume,
+    content,
+    places,
+)
+
+MIB = 1 << 20
+
+
+@pytest.fixture(autouse=True)
+def cached(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not every file system of a developer's can read past the page cache."""
+    monkeypatch.setattr(os, "O_DIRECT", 0)
+
+
+def rng(seed: int = 1) -> random.Random:
+    return random.Random(seed)  # noqa: S311 -- it chooses places
+
+
+def volume(tmp_path: Path, data: bytes) -> Volume:
+    file = tmp_path / "volume"
+    file.write_bytes(data)
+    return Volume(str(file))
+
+
+def taken(of: Volume, seconds: float = 60) -> dict[str, Any]:
+    return Turns(of, rng()).take(time.monotonic() + seconds)
+
+
+def looked_at(of: Volume, region_bytes: int = 64 * MIB) -> dict[str, Any]:
+    return content(of, region_bytes, rng(), time.monotonic() + 60)
+
+
+# Places
+
+
+def test_places_are_spread_over_all_of_it_in_no_order() -> None:
+    found = places(GIB := 1 << 30, 4096, 512, rng())
+    assert sorted(offset * 512 // GIB for offset in found) == list(range(512))
+    assert found != sorted(found) and all(offset % 4096 == 0 for offset in found)
+    assert found == places(GIB, 4096, 512, rng())
+    assert found != places(GIB, 4096, 512, rng(2))
+
+
+@pytest.mark.parametrize("size_bytes", [0, 4095, 4096, 3 * 4096 + 1])
+def test_a_small_volume_has_as_many_as_fit(size_bytes: int) -> None:
+    found = places(size_bytes, 4096, 512, rng())
+    assert sorted(found) == [n * 4096 for n in range(size_bytes // 4096)]
+
+
+# Turns
+
+
+class Logged(Volume):
+    """Remembers what is read."""
+
+    log: list[tuple[int, int]]
+
+    def read(self, offset: int, length: int) -> memoryview:
+        self.log.append((offset, length))
+        return super().read(offset, length)
+
+
+def logged(tmp_path: Path, data: bytes) -> Logged:
+    file = tmp_path / "volume"
+    file.write_bytes(data)
+    made = Logged(str(file))
+    made.log = []
+    return made
+
+
+def test_a_block_is_read_first_then_again_and_then_with_its_neighbours(tmp_path: Path) -> None:
+    of = logged(tmp_path, os.urandom(32 * MIB))
+    found = taken(of)
+    assert len(found["first_ns"]) == TURNS and not found["none_ns"]
+    assert TURNS - 1 <= len(found["longer_ns"]) <= len(found["again_ns"]) == TURNS
+    short = [offset for offset, length in of.log if length == PAGE_BYTES]
+    once = dict.fromkeys(short)
+    assert len(once) == TURNS + LEAD and all(short.count(offset) <= 2 for offset in once)
+    # In turns: neither kind is much later than the other one.
+    again = [n for n, offset in enumerate(short) if offset in short[:n]]
+    assert abs(sum(again) / len(again) - len(short) / 2) < 2 * LEAD
+    for n, (offset, length) in enumerate(of.log):
+        if length == LONGER * PAGE_BYTES:
+            assert of.log[:n].count((offset, PAGE_BYTES)) == 2
+
+
+def test_zeros_are_not_timed(tmp_path: Path) -> None:
+    piece = LONGER * PAGE_BYTES
+    found = taken(volume(tmp_path, b"".join(os.urandom(piece) + bytes(piece) for _ in range(TURNS))))
+    assert len(found["first_ns"]) == TURNS - LEAD
+    empty = taken(volume(tmp_path, bytes(8 * MIB)))
+    assert not any(empty[f"{kind}_ns"] for kind in ("first", "again", "longer"))
+
+
+def test_it_ends_when_the_time_is_up(tmp_path: Path) -> None:
+    assert not taken(volume(tmp_path, os.urandom(MIB)), seconds=-1)["first_ns"]
+
+
+# Content
+
+
+def test_what_is_in_the_blocks(tmp_path: Path) -> None:
+    same = os.urandom(PAGE_BYTES)
+    words = " ".join(map(str, range(100_000))).encode()
+    pieces = [os.urandom(MIB), bytes(MIB), same * (MIB // PAGE_BYTES), words[:MIB].ljust(MIB, b"x")]
+    found = looked_at(volume(tmp_path, b"".join(pieces)))
+    quarter = CONTENT // 4
+    assert found["blocks"] == CONTENT and found["zeros"] == quarter and found["copies"] >= quarter - 1
+    assert found["reported"] == CONTENT
+    assert 0.5 < found["compressed_to"] < 0.9
+    assert looked_at(volume(tmp_path, os.urandom(MIB)))["compressed_to"] == 1
+
+
+def test_only_what_will_be_measured_is_looked_at(tmp_path: Path) -> None:
+    found = looked_at(volume(tmp_path, os.urandom(4 * MIB) + bytes(4 * MIB)), region_bytes=4 * MIB)
+    assert found["blocks"] == CONTENT and not found["zeros"]
+
+
+def test_holes_of_a_file_are_deallocated(tmp_path: Path) -> None:
+    file = tmp_path / "volume"
+    with file.open("wb") as opened:
+        opened.write(os.urandom(MIB))
+        opened.truncate(4 * MIB)
+    found = looked_at(Volume(str(file)))
+    assert found["reported"] == found["blocks"]
+    # Unless the file system has no holes.
+    assert found["deallocated"] in (0, 3 * CONTENT // 4) and found["zeros"] == 3 * CONTENT // 4
+
+
+# Devices
+
+
+HEADER = struct.Struct("@iiBBHIPPPIIiPBBBBHHiII0P")
+
+
+def device(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: Callable[[bytes], bytes | None]
+) -> Volume:
+    """A volume that answers SCSI commands; None: with a check condition."""
+
+    def ioctl(_descriptor: int, request: int, argument: bytearray) -> int:
+        if request != program.SG_IO:
+            raise OSError(errno.ENOTTY, "no such request")
+        fields = list(HEADER.unpack(argument))
+        assert (fields[0], len(argument)) == (ord("S"), 88)
+        said = answer(ctypes.string_at(fields[7], fields[2]))
+        ctypes.memmove(fields[6], said or b"", len(said or b""))
+        fields[13], fields[19] = (2 if said is None else 0), fields[5] - len(said or b"")
+        argument[:] = HEADER.pack(*fields)
+        return 0
+
+    of = volume(tmp_path, os.urandom(MIB))
+    monkeypatch.setattr(fcntl, "ioctl", ioctl)
+    of._is_file = False
+    return of
+
+
+def status(lba: int, kind: int) -> bytes:
+    """SBC-4, GET LBA STATUS parameter data, with one descriptor."""
+    return struct.pack(">I4xQIB3x", 20, lba, 8, kind)
+
+
+def test_scsi_says_what_is_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def answer(command: bytes) -> bytes | None:
+        asked.append(command)
+        lba = int.from_bytes(command[2:10], "big")
+        return status(lba, kind=lba % 2)
+
+    of = device(tmp_path, monkeypatch, answer)
+    assert of.is_deallocated(PAGE_BYTES, PAGE_BYTES) and not of.is_deallocated(2 * PAGE_BYTES, PAGE_BYTES)
+    assert asked[0].hex(" ") == "9e 12 00 00 00 00 00 00 00 01 00 00 00 18 00 00"
+
+
+def test_scsi_says_how_it_is_provisioned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def answer(command: bytes) -> bytes | None:
+        asked.append(command)
+        return bytes([0, 0xB2, 0, 4, 0, 0x80, 2, 0])
+
+    assert device(tmp_path, monkeypatch, answer).provisioning() == 2
+    assert asked[0].hex(" ") == "12 01 b2 00 ff 00"
+
+
+def test_a_target_that_refuses_has_said_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    of = device(tmp_path, monkeypatch, lambda _command: None)
+    assert of.is_deallocated(0, PAGE_BYTES) is None and of.provisioning() is None
+    assert of.without_medium() is None
+    found = looked_at(of)
+    assert found["blocks"] == CONTENT and found["reported"] == 0
+    short = device(tmp_path, monkeypatch, lambda _command: b"\0" * 4)
+    assert short.is_deallocated(0, PAGE_BYTES) is None and short.provisioning() is None
+
+
+def test_a_command_without_medium_is_timed_in_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bytes] = []
+
+    def answer(command: bytes) -> bytes | None:
+        asked.append(command)
+        return b"" if len(asked) > 1 else None  # the first time there is a unit attention
+
+    found = taken(device(tmp_path, monkeypatch, answer))
+    assert {*asked} == {bytes(6)} and found["none_bytes"] == 0
+    assert len(found["none_ns"]) == len(found["first_ns"]) > 0
+
+
+def test_a_controller_identifies_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bytes] = []
+
+    def ioctl(_descriptor: int, request: int, argument: bytearray) -> int:
+        if request != program.NVME_IOCTL_ADMIN_CMD:
+            raise OSError(errno.ENOTTY, "no such request")
+        asked.append(bytes(argument))
+        return 0
+
+    of = volume(tmp_path, os.urandom(MIB))
+    monkeypatch.setattr(fcntl, "ioctl", ioctl)
+    other = of.without_medium()
+    assert other is not None and other[1] == PAGE_BYTES
+    (command,) = asked
+    assert len(command) == 72 and command[0] == 0x06
+    assert struct.unpack_from("=QIII", command, 24)[1:] == (0, PAGE_BYTES, 1)
+
+
+# The question and its answer
+
+
+@dataclass(frozen=True, eq=False)
+class Asked(NamespaceHost):
+    """Has the program do what it is asked, or says what it is given."""
+
+    says: str | None = None
+
+    def _run(
+        self, argv: Sequence[str], input: str | None, timeout_s: float, env: Mapping[str, str]
+    ) -> Completed:
+        del timeout_s, env
+        request = json.loads(input or "")
+        assert request.pop("do") == "sample"
+        if self.says is None and not Path(request["path"]).exists():
+            return Completed(argv=tuple(argv), status=1, stdout="", stderr="FileNotFoundError: no such file")
+        said = self.says if self.says is not None else json.dumps(program.sample(request))
+        return Completed(argv=tuple(argv), status=0, stdout=said, stderr="")
+
+
+def test_the_host_is_asked(tmp_path: Path) -> None:
+    file = tmp_path / "volume"
+    file.write_bytes(os.urandom(MIB) + bytes(MIB))
+    found = reread.sample(Asked("initiator"), str(file), region_bytes=2 * MIB, seed=1)
+    assert found.blocks == CONTENT and found.zeros == CONTENT // 2 and found.block_bytes == PAGE_BYTES
+    assert found.first_ns and found.provisioning is None
+
+
+@pytest.mark.parametrize(
+    ("says", "words"),
+    [(None, "could not be sampled: FileNotFoundError"), ("{}", "cannot be understood"), ("?", "cannot be")],
+)
+def test_a_volume_that_cannot_be_read(says: str | None, words: str) -> None:
+    with pytest.raises(CommandFailed, match=words):
+        reread.sample(Asked("initiator", says=says), "/nowhere/at all", region_bytes=MIB, seed=1)

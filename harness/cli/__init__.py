@@ -109,6 +109,7 @@ COMMANDS = {
     "plot": "explained:plot",
     "documents": "documents:documents_command",
     "export": "results:export_command",
+    "share": "results:share_command",
     "doctor": "machine:doctor_command",
     "clean": "machine:clean",
     "lab": "lab:lab_app",
@@ -146,6 +147,8 @@ harness report results/ --watch            (during a run)""",
 harness documents --run --quick --document document-000
 harness documents results/documents -o documents.html""",
     "export": "harness export results/ --to parquet -o results.parquet",
+    "share": """harness share results/RUN --to mine.zip
+harness compare mine.zip results/RUN       (as a run's folder)""",
     "doctor": "harness doctor --target ssh://root@nas --initiator local",
 }
 """Below each command's help, a line each."""

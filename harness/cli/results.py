@@ -1,4 +1,4 @@
-"""The commands that show figures: table, compare, export.
+"""The commands that show figures, or pass them on: table, compare, export, share.
 
 They import nothing that measures: a table should be there at once.
 """
@@ -15,14 +15,16 @@ import typer
 
 from harness.api import Results
 from harness.cli.completion import VALUES
-from harness.cli.streams import tell
+from harness.cli.streams import say, tell
 from harness.model.errors import UsageError
+from harness.model.escape import printable
+from harness.model.lines import wrapped
 from harness.model.probing import NAMED
 from harness.model.units import parse_percent
 from harness.parse import references
 from harness.parse.files import shown_path
 from harness.results.measured import Measured
-from harness.results.store import RESULTS, open_plans, open_probes, open_results, write_out
+from harness.results.store import RESULTS, open_plans, open_probes, open_results, open_runs, write_out
 from harness.table import Metric, Options, RatioTo, TableFormat, comparison, curves, export, render
 from harness.table.views import View, build_counters, build_scale
 from harness.table.views import build as build_view
@@ -34,7 +36,7 @@ NOT_JUDGED = 3
 ResultsPaths = Annotated[
     list[Path] | None,
     typer.Argument(
-        help="Run folders, folders of runs, records, or plain fio JSON outputs.",
+        help="Run folders, shared runs, folders of those, records, or plain fio JSON outputs.",
         show_default="results/",
         readable=False,  # who reads them says what to try, click does not
     ),
@@ -146,6 +148,40 @@ def export_command(
         sys.stdout.buffer.write(data)
     else:
         write(output, data)
+
+
+def share_command(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.", readable=False)],
+    to: Annotated[
+        Path | None,
+        typer.Option("--to", metavar="FILE", help="Where to.", show_default="RUN-ID.zip"),
+    ] = None,
+    is_listed: Annotated[
+        bool, typer.Option("--list", help="Print what would be in it, and write nothing.")
+    ] = False,
+) -> None:
+    """Make one file of a run for others: its figures, without addresses, names, serials and keys.
+
+    First it prints every text that the file has, what stands for which name, and what is left out. table,
+    compare, explain, report and export take the file as they take a run's folder.
+    """
+    from harness.results import archive, share  # here, because who reads results need not wait for them
+
+    found = open_runs([run])
+    if len(found) != 1:
+        raise UsageError(
+            f"{shown_path(run)}: expected one run, found {len(found)}", hint="name it: results/RUN-ID"
+        )
+    shared = share.shared(found[0])
+    width = shutil.get_terminal_size().columns
+    for line in shared.listing:
+        say("\n".join(wrapped(printable(line), width, "  ")))
+    if is_listed:
+        return
+    data = archive.packed(shared.files)
+    file = to or Path(f"{shared.run_id}{archive.SUFFIX}")
+    write(file, data)
+    tell(f"{shown_path(file)}: {len(data) / 1000:.0f} kB. Nothing was sent anywhere.")
 
 
 def write(file: Path, data: bytes) -> None:

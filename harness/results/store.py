@@ -27,7 +27,7 @@ from harness.model import SCHEMA_VERSION, Cell, Plan, Record, Status, probing, u
 from harness.model.errors import Unreadable, UsageError
 from harness.model.escape import printable
 from harness.parse.files import kind_of, read_bytes, shown_path
-from harness.results import upgrade
+from harness.results import archive, upgrade
 from harness.results.machine import MACHINE
 from harness.results.probe_records import ProbeRecord
 
@@ -357,7 +357,8 @@ def raw_file(record: Record, folders: Mapping[str, Path], name: str) -> Path | N
 
 
 def open_results(paths: Sequence[Path | str]) -> list[Record]:
-    """All records in ``paths``: run folders, folders of those, records, fio's JSON outputs, folders of them.
+    """All records in ``paths``: run folders, shared runs, folders of those, records, fio's JSON outputs,
+    folders of them.
 
     A record found twice (a copy, a link to the latest run) counts once. In a folder of loose files and below
     it, every file that looks like fio's output is read as that. Of the others, each ``*.json`` must be a
@@ -368,7 +369,7 @@ def open_results(paths: Sequence[Path | str]) -> list[Record]:
     loose: list[Path] = []
     of_runs: list[Path] = []
     fio_files: list[Path] = []
-    for path in map(Path, paths):
+    for path in map(_opened, paths):
         runs = _runs_in(path)
         records, fio = ([], []) if runs and runs[0].path == path else _files_in(path, with_runs=bool(runs))
         in_runs = [file for run in runs for file in run.record_files()]
@@ -399,7 +400,7 @@ def open_results(paths: Sequence[Path | str]) -> list[Record]:
 def open_runs(paths: Iterable[Path | str]) -> list[RunFolder]:
     """The run folders in ``paths``, each once, for what they have besides the records."""
     folders: dict[Path, RunFolder] = {}
-    for path in map(Path, paths):
+    for path in map(_opened, paths):
         for run in _runs_in(path):
             folders.setdefault(run.path.resolve(), run)
     return list(folders.values())
@@ -483,11 +484,20 @@ def _is_fio_output(file: Path) -> bool:
     return any(mark in begins for mark in _FIO_MARKS)
 
 
+def _opened(path: Path | str) -> Path:
+    """What is named, or the folder with what a shared run has."""
+    _require(Path(path))
+    return archive.unpacked(Path(path))
+
+
 def _runs_in(path: Path) -> list[RunFolder]:
-    _require(path)
     if RunFolder.is_at(path):
         return [RunFolder(path)]
-    return [RunFolder(entry) for entry in _entries(path) if RunFolder.is_at(entry)] if path.is_dir() else []
+    if not path.is_dir():
+        return []
+    entries = _entries(path)
+    shared = unread.each((entry for entry in entries if entry.suffix == archive.SUFFIX), archive.unpacked)
+    return [RunFolder(entry) for entry in (*entries, *shared) if RunFolder.is_at(entry)]
 
 
 def _entries(folder: Path) -> list[Path]:

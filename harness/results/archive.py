@@ -1,0 +1,74 @@
+"""A shared run as a file: a ZIP archive of what a run's folder has as JSON."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import io
+import re
+import shutil
+import tempfile
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from harness.model.errors import Unreadable
+from harness.model.escape import printable
+from harness.parse.files import LARGEST_DATA_BYTES, read_bytes, shown_path
+
+SUFFIX = ".zip"
+
+_BEGINS = b"PK\x03\x04"
+_MEMBER = re.compile(r"(?:plan|environment)\.json|(?:cells|probes)/[^./\\\0][^/\\\0]*\.json")
+_DATE = (1980, 1, 1, 0, 0, 0)
+"""Of all that is in it: the earliest that the format has."""
+
+
+def packed(files: Mapping[str, object]) -> bytes:
+    """The archive of files by name, each with what it has as JSON. It is the same for the same run."""
+    import zipfile  # here and below, because most results are folders
+
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
+        for name, content in files.items():
+            text = msgspec.json.format(msgspec.json.encode(content), indent=1)
+            archive.writestr(zipfile.ZipInfo(name, _DATE), text, zipfile.ZIP_DEFLATED)
+    return data.getvalue()
+
+
+@functools.cache
+def unpacked(path: Path) -> Path:
+    """A folder with what an archive has, until this program ends; ``path`` itself if it is none.
+
+    It may be anybody's: nothing but the files of a run is unpacked, and of no more bytes than a file may
+    have. Unreadable if it has others, or is damaged.
+    """
+    if not path.is_file() or read_bytes(path, first=len(_BEGINS)) != _BEGINS:
+        return path
+    import zipfile
+
+    wrong = "it is damaged"
+    try:
+        with zipfile.ZipFile(io.BytesIO(read_bytes(path))) as archive:
+            members = archive.infolist()
+            other = next((each.filename for each in members if not _MEMBER.fullmatch(each.filename)), None)
+            is_small = sum(each.file_size for each in members) <= LARGEST_DATA_BYTES
+            if members and other is None and is_small:
+                made = Path(tempfile.mkdtemp(prefix="harness-"))
+                atexit.register(shutil.rmtree, made, ignore_errors=True)
+                folder = made / "run"
+                for member in members:
+                    file = folder / member.filename
+                    file.parent.mkdir(parents=True, exist_ok=True)
+                    # No more than it says: a member may unpack to more.
+                    file.write_bytes(archive.open(member).read(member.file_size))
+                return folder
+            wrong = f"it has {printable(other)}" if other is not None else "it has nothing, or is too large"
+    except (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError, OSError) as error:
+        wrong = printable(str(error)) or wrong
+    raise Unreadable(
+        f"{shown_path(path)}: expected a file that 'harness share' wrote: {wrong}",
+        hint="a run's folder is read as it is",
+    )

@@ -1,0 +1,322 @@
+"""A shared run: every command reads it, and nothing in it tells whose it is."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import json
+import re
+import shutil
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec import inspect
+
+from harness.model import (
+    Backing,
+    BackingKind,
+    Column,
+    LinkProfile,
+    Machines,
+    Plan,
+    Setting,
+    Storage,
+    TestbedKind,
+)
+from harness.model.errors import Unreadable, UsageError
+from harness.observe import environment as facts_of
+from harness.results import archive, share
+from harness.results.store import RunFolder, open_probes, open_results
+from harness.storage.iscsi.transport import FILES
+from tests.unit.command import harness
+from tests.unit.results_folder import made_plan
+
+PROJECT = Path(__file__).parents[3]
+STORED = sorted(file.parent for file in (PROJECT / "docs" / "figures").glob("*/plan.json"))
+MAKE_RUN = PROJECT / "docs" / "figures" / "make-run"
+
+SECRETS = {
+    "IPv4": "198.51.100.77",
+    "IPv4 with dashes": "ip-198-51-100-77",
+    "IPv6": "fd12:3456:789a::77",
+    "MAC": "00:11:32:c4:77:ee",
+    "host": "vault7.example.lan",
+    "short host": "zaphod",
+    "IQN": "iqn.2005-10.org.freenas.ctl:zaphod",
+    "NQN": "nqn.2014-08.org.nvmexpress:uuid:0f0e77",
+    "serial": "S4EVNX0R123456",
+    "digits": "2170912345678",
+    "user": "trillian",
+    "path": "/srv/zaphod/trillian.img",
+    "key": "PSK0x5eba77aabbcc",
+    "message": "sd 3:0:0:0: [sdq] zaphod SYNOLOGY serial S4EVNX0R123456",
+}
+
+
+def filled(kind: inspect.Type, text: str) -> Iterator[Any]:
+    """Values of a type, one for each variant of it, with ``text`` wherever any text may stand."""
+    match kind:
+        case inspect.StructType():
+            variants = {field.name: list(filled(field.type, text)) for field in kind.fields}
+            for number in range(max(map(len, variants.values()), default=1)):
+                chosen = {name: values[number % len(values)] for name, values in variants.items()}
+                try:
+                    yield kind.cls(**chosen)
+                except ValueError:  # CipherTimes: the second is longer
+                    yield kind.cls(**{**chosen, "long_bytes": 2})
+        case inspect.UnionType():
+            for each in kind.types:
+                yield from filled(each, text)
+        case inspect.StrType():
+            yield "iscsi" if kind.pattern else text
+        case inspect.LiteralType():
+            yield kind.values[0]
+        case inspect.EnumType():
+            yield next(iter(kind.cls))
+        case inspect.VarTupleType():
+            yield tuple(filled(kind.item_type, text))
+        case inspect.TupleType():
+            yield from itertools.product(*(filled(each, text) for each in kind.item_types))
+        case inspect.DictType():
+            values = itertools.product(filled(kind.key_type, text), filled(kind.value_type, text))
+            yield from ({key: value} for key, value in values)
+        case inspect.NoneType():
+            yield None
+        case inspect.BoolType():
+            yield True
+        case inspect.IntType() | inspect.FloatType():
+            yield 1
+        case _:
+            raise AssertionError(f"no value for {kind}")
+
+
+def test_each_field_with_text_has_a_rule() -> None:
+    """Whoever adds one decides whether others may read it."""
+    assert share.free_texts() == {*share.TEXTS, *share.WHOLE}
+
+
+@pytest.mark.parametrize("secret", SECRETS.values(), ids=SECRETS)
+@pytest.mark.parametrize("root", share.ROOTS, ids=lambda root: root.__name__)
+def test_no_text_of_any_field_comes_through(root: type, secret: str) -> None:
+    kind = inspect.type_info(root)
+    planted = list(filled(kind, secret))
+    assert any(secret.encode() in msgspec.json.encode(value) for value in planted)
+    for value in planted:
+        shared = msgspec.json.encode(share.Cleaner().clean(value)).decode()
+        for part in re.findall(r"[a-z0-9]{4,}", secret.lower()):
+            assert part not in shared.lower() or part in TELL_NOTHING
+
+
+TELL_NOTHING = {"2014", "2005", "uuid", "serial", "synology", "freenas", "nvmexpress", "example"}
+
+
+def planted_environment(secret: str) -> dict[str, Any]:
+    """With a text in every fact that a host, a machine and a run have."""
+    facts: dict[str, Any] = dict.fromkeys((*share.FACTS, "cpu_serial"), f"{secret} {secret}")
+    facts["tools"] = {"fio": secret, secret: secret}
+    others = ("device", "local_device", f"column {secret}", "fio", secret)
+    return {"hosts": {"target": facts, secret: facts}, "machine": facts, **dict.fromkeys(others, facts)}
+
+
+@pytest.mark.parametrize("secret", SECRETS.values(), ids=SECRETS)
+def test_no_fact_of_an_environment_comes_through(tmp_path: Path, secret: str) -> None:
+    run = RunFolder(tmp_path / "run")
+    run.save_plan(made_plan())
+    run.save_environment(planted_environment(secret))
+    assert secret not in json.dumps(share.shared(run).environment)
+
+
+def test_each_fact_about_a_machine_has_a_rule() -> None:
+    """All that a host is asked for, and all that docs/results.md has of an environment."""
+
+    class Silent:
+        def read_files(self, paths: list[str]) -> list[str]:
+            return ["cpu MHz\t: 1.0\n" if "cpuinfo" in path else "1 kB" for path in paths]
+
+        def run(self, *_argv: object, **_more: object) -> Any:
+            return type("Result", (), {"stdout": "Hypervisor vendor: KVM"})
+
+    found = facts_of.describe_kernel(Silent())  # type: ignore[arg-type]
+    assert {*found, *facts_of.FILES, "tools"} <= {*share.FACTS}
+    docs = (PROJECT / "docs" / "results.md").read_text(encoding="utf-8")
+    section = docs.split("## Environment")[1].split("\n## ")[0]
+    keys = {
+        word for row in re.findall(r"^\| (`.*?) \|", section, re.M) for word in re.findall(r"`(\w+)", row)
+    }
+    assert keys == {"device", "local_device", "fio", "machine", "hosts", "column"}
+
+
+def test_what_a_session_agreed_on_is_known() -> None:
+    names = {name.rpartition("/")[2] for part in FILES for name in part}
+    assert names <= set(share.SESSION.split())
+
+
+@pytest.mark.parametrize("folder", STORED, ids=lambda folder: folder.name)
+def test_nothing_of_a_run_in_the_lab_is_a_name(folder: Path) -> None:
+    """So all names of columns, workloads, ciphers and processors are as they were."""
+    shared = share.shared(RunFolder(folder))
+    assert not shared.replaced
+    assert {"Record.session", "Record.agreed"}.isdisjoint(
+        field for field, count in shared.left_out.items() if count > 100
+    )
+
+
+def archived(folder: Path, file: Path) -> Path:
+    file.write_bytes(archive.packed(share.shared(RunFolder(folder)).files))
+    return file
+
+
+def without_raw(folder: Path, to: Path) -> Path:
+    """A run's folder as it was measured, without the outputs of tools and the words of kernels."""
+    shutil.copytree(folder, to, ignore=shutil.ignore_patterns("raw", "measured.json"))
+    return to
+
+
+@pytest.mark.parametrize("words", (("table",), ("explain", "--summary"), ("explain",), ("export",)), ids=str)
+@pytest.mark.parametrize("name", ("make-run", "protections", "sweep-virtual"))
+def test_commands_print_the_same_of_it(tmp_path: Path, name: str, words: tuple[str, ...]) -> None:
+    folder = PROJECT / "docs" / "figures" / name
+    own = harness(*words, str(without_raw(folder, tmp_path / "own")), cwd=tmp_path)
+    theirs = harness(*words, str(archived(folder, tmp_path / "theirs.zip")), cwd=tmp_path)
+    assert (own.returncode, theirs.returncode) == (0, 0), theirs.stderr
+    plain = re.sub(r"(6\.18\.44)-fc-v\d+", r"\1", own.stdout)
+    assert theirs.stdout == plain
+
+
+def test_it_is_compared_reported_and_drawn(tmp_path: Path) -> None:
+    archived(MAKE_RUN, tmp_path / "theirs.zip")
+    compared = harness("compare", "theirs.zip", str(MAKE_RUN), cwd=tmp_path)
+    assert "no difference shown" in compared.stdout
+    assert harness("report", "theirs.zip", "-o", "r.html", cwd=tmp_path).returncode == 0
+    assert harness("plot", "bars", "theirs.zip", "-o", "b.svg", cwd=tmp_path).returncode == 0
+
+
+def test_probes_are_in_it(tmp_path: Path) -> None:
+    file = archived(PROJECT / "docs" / "figures" / "document-000", tmp_path / "theirs.zip")
+    assert len(open_probes([file])) == 6
+
+
+def test_a_folder_of_shared_runs_is_a_folder_of_runs(tmp_path: Path) -> None:
+    for name in ("ladder", "portable"):
+        archived(PROJECT / "docs" / "figures" / name, tmp_path / f"{name}.zip")
+    assert len({record.run_id for record in open_results([tmp_path])}) == 2
+
+
+REAL = {
+    "machines": Machines(target="ssh://trillian@zaphod:2222", initiators=("local",)),
+    "hops": ("ssh://admin@vault7.example.lan",),
+    "setting": Setting(testbed=TestbedKind.MACHINES),
+    "links": {
+        "zaphod": LinkProfile(
+            name="zaphod",
+            title="zaphod (enx001132c477ee)",
+            emulated=False,
+            interface="enx001132c477ee",
+            portal="198.51.100.77",
+        )
+    },
+    "columns": (Column("zaphod"),),
+    "storage": Storage(backing=Backing(kind=BackingKind.BLOCK, path="/dev/zaphod", size_bytes=1 << 30)),
+    "notes": ("trillian: left out",),
+}
+
+
+def of_machines(root: Path) -> RunFolder:
+    """A run on machines, whose plan and records have names, addresses and messages."""
+    plan: Plan = msgspec.structs.replace(made_plan("20261126-010203-abcd"), **REAL)
+    run = RunFolder(root / "run")
+    run.save_plan(plan)
+    for record in open_results([MAKE_RUN]):
+        if record.column.label == "wired" and record.repeat < 3:
+            moved = msgspec.structs.replace(
+                record,
+                run_id=plan.run_id,
+                setting=plan.setting,
+                column=Column("zaphod"),
+                link_title="zaphod (enx001132c477ee)",
+                warnings=("trillian saw 198.51.100.77",),
+                session={**record.session, "targetname": "iqn.2005-10.org.freenas.ctl:zaphod"},
+            )
+            run.save_record(moved)
+    run.save_environment(planted_environment("vault7.example.lan"))
+    (run.path / "raw").mkdir()
+    (run.path / "raw" / "console.log").write_text("zaphod")
+    return run
+
+
+def test_a_run_on_machines_is_shared_without_a_name(tmp_path: Path) -> None:
+    run = of_machines(tmp_path)
+    listed = harness("share", str(run.path), "--list", cwd=tmp_path)
+    assert listed.returncode == 0
+    assert not (tmp_path / f"{run.run_id}.zip").exists()
+    told = harness("share", str(run.path), cwd=tmp_path)
+    assert told.stdout == listed.stdout
+    with zipfile.ZipFile(tmp_path / f"{run.run_id}.zip") as shared:
+        held = "".join(shared.read(name).decode() + name for name in shared.namelist()).lower()
+    for secret in ("zaphod", "trillian", "198.51", "vault7", "001132", "enx", "iqn", ":2222"):
+        assert secret not in held
+    # Every text of it was printed before.
+    texts = share.shared(run).texts
+    assert all(text in told.stdout.replace("\n  ", " ") for text in texts)
+    assert "zaphod is name1" in told.stdout
+    table = harness("table", f"{run.run_id}.zip", cwd=tmp_path)
+    own = harness("table", str(run.path), cwd=tmp_path)
+    figures = [re.findall(r"^(\w+-\w+-\w+) +(.*)", done.stdout, re.MULTILINE) for done in (table, own)]
+    assert figures[0] == figures[1] != []
+    assert harness("report", f"{run.run_id}.zip", "-o", "r.html", cwd=tmp_path).returncode == 0
+    page = (tmp_path / "r.html").read_text()
+    assert "zaphod" not in page
+
+
+def test_the_same_run_gives_the_same_file(tmp_path: Path) -> None:
+    first, second = (archived(MAKE_RUN, tmp_path / name).read_bytes() for name in ("a.zip", "b.zip"))
+    assert first == second
+
+
+def test_several_runs_are_refused(tmp_path: Path) -> None:
+    done = harness("share", str(PROJECT / "docs" / "figures"), cwd=tmp_path)
+    assert done.returncode == 2
+    assert "expected one run" in done.stderr
+
+
+def made_archive(**members: bytes) -> bytes:
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w", zipfile.ZIP_DEFLATED) as made:
+        for name, content in members.items():
+            made.writestr(name, content)
+    return data.getvalue()
+
+
+@pytest.mark.parametrize(
+    "data",
+    (
+        b"PK\x03\x04 and nothing else",
+        made_archive(**{"../plan.json": b"{}"}),
+        made_archive(**{"/etc/passwd": b"x"}),
+        made_archive(**{"cells/../../x.json": b"{}"}),
+        made_archive(**{"cells/.hidden.json": b"{}"}),
+        made_archive(**{"raw/x/fio.json": b"{}"}),
+        made_archive(**{"plan.json": b" " * 5000}),
+        made_archive(**{"plan.json": bytes(range(256))}).replace(b"\x80", b"\x00"),
+    ),
+    ids=("cut", "above", "absolute", "around", "hidden", "raw", "bomb", "damaged"),
+)
+def test_an_archive_of_others_chooses_nothing(
+    tmp_path: Path, data: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(archive, "LARGEST_DATA_BYTES", 4000)
+    file = tmp_path / "theirs.zip"
+    file.write_bytes(data)
+    with pytest.raises(Unreadable, match="expected a file that 'harness share' wrote"):
+        archive.unpacked(file)
+    assert [each.name for each in tmp_path.iterdir()] == ["theirs.zip"]
+
+
+def test_an_archive_of_nothing_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "theirs.zip").write_bytes(made_archive(**{"plan.json": b"{}"}))
+    with pytest.raises(UsageError):
+        open_results([tmp_path / "theirs.zip"])

@@ -31,6 +31,7 @@ from harness.model import (
     drivers,
 )
 from harness.model.probing import TcpFigures
+from harness.model.reread import Reread
 from harness.model.units import positive
 from harness.parse.jobfile import described
 from harness.results.columns import (
@@ -92,6 +93,8 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     ``is_emulated``: the link is, in real time, so both ends share the lab's processor. ``emulation_ns`` is
     what that adds to the I/O's round trips, as the run calibrated it (``Telemetry``).
 
+    ``reread`` is that of reads that may come from the target's memory and not from its disk.
+
     ``missing`` says what is unknown, and what would tell. If ``is_disturbed``, nothing else is known
     but the size of the blocks and the depth.
     """
@@ -128,6 +131,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     is_disturbed: bool = False
     is_emulated: bool = False
     emulation_ns: Span | None = None
+    reread: Reread | None = None
 
     @property
     def cell(self) -> CellKey:
@@ -387,6 +391,7 @@ class _CellOf:
             goodput_mb_s=goodput_mb_s,
             bound=bound,
             driver=drivers(record.agreed),
+            reread=next((r.reread for r in self.good if r.reread and r.reread.is_from_memory), None),
             missing=tuple(self.missing),
         )
         if is_virtual:

@@ -17,6 +17,7 @@ from harness.explain import remedy
 from harness.explain.evidence import Evidence
 from harness.explain.waterfall import Reading
 from harness.model import DEFAULT_TRANSPORT, TRANSPORTS, ChangeKind, ChangeStep
+from harness.model.reread import Suspicion
 from harness.model.units import format_size
 
 DISTURBED = 2.0
@@ -62,6 +63,13 @@ def _in_brackets(*parts: str) -> str:
 def _busy(evidence: Evidence) -> str:
     core = f"core of the {evidence.busiest}" if evidence.busiest else "core"
     return f"{core} {evidence.busy.mid:.0%} busy" if evidence.busy is not None else ""
+
+
+def _device(evidence: Evidence) -> str:
+    if evidence.reread is None:
+        return "the device"
+    is_suspected = evidence.reread.verdict is Suspicion.SUSPECTED
+    return "the target's memory" if is_suspected else "the target's disk or its memory"
 
 
 def _rate(evidence: Evidence) -> str:
@@ -153,7 +161,8 @@ class Limit(enum.StrEnum):
 
 RULES = {
     Limit.DEVICE: Rule(
-        words=lambda _: "the device",
+        words=_device,
+        detail=lambda evidence: evidence.reread.words if evidence.reread is not None else "",
         parts=("device",),
         bound="device",
         is_sure=lambda _: True,

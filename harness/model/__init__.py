@@ -15,6 +15,7 @@ import msgspec
 from harness.model.probing import Probe
 from harness.model.protections import PROTECTIONS, protocol
 from harness.model.ranges import Amount, Count, Figure, Size
+from harness.model.reread import Reread
 from harness.model.telemetry import Others, Telemetry
 
 SCHEMA_VERSION = 4
@@ -958,7 +959,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     versions. ``proof`` is None without a network. ``raw`` are the outputs of tools, as files in the run's
     folder. With several initiators, ``clients`` has each one's part; ``read`` and ``write`` are their totals,
     with percentiles from the merged histograms. ``wifi`` is the association before, during and after.
-    ``telemetry`` is what was measured during the cell, or just before it; None if nothing was.
+    ``telemetry`` is what was measured during the cell, or just before it; None if nothing was. ``reread``
+    says whether reads of a target that is only reached come from its disk; None where that is known.
     """
 
     run_id: str
@@ -986,6 +988,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     clients: tuple[ClientPart, ...] = ()
     wifi: tuple[WifiState, ...] = ()
     telemetry: Telemetry | None = None
+    reread: Reread | None = None
     schema: int = SCHEMA_VERSION
 
     @property

@@ -225,7 +225,8 @@ class Conclusion(msgspec.Struct, frozen=True, kw_only=True):
     protection, because a figure is not the emulated link's, but the lab's own: the column's, or that which it
     is compared with. ``disturbed`` are those left out for that; ``is_disturbed``: any figure is. ``lacks``
     says what has too few repeats for any answer. ``hidden`` is the sentence on a protection whose cost a link
-    hides; as it is about a core, the first link's answer has it.
+    hides; as it is about a core, the first link's answer has it. ``memory`` says, in the first answer, that
+    reads may come from the target's memory.
     """
 
     column: TableColumn
@@ -237,6 +238,7 @@ class Conclusion(msgspec.Struct, frozen=True, kw_only=True):
     is_disturbed: bool = False
     lacks: str = ""
     hidden: str = ""
+    memory: str = ""
 
     @property
     def shown(self) -> tuple[Loss, ...]:
@@ -314,7 +316,7 @@ class Conclusion(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def words(self) -> str:
         """All of it, as the command and the page print it behind the column's name."""
-        return " ".join(filter(None, (self.sentences, self.left_out, self.hidden, self.help)))
+        return " ".join(filter(None, (self.sentences, self.memory, self.left_out, self.hidden, self.help)))
 
     @property
     def help(self) -> str:
@@ -357,7 +359,7 @@ def answers(table: Table, cells: Sequence[Explained]) -> list[Conclusion]:
         if cell.verdict.is_lab_limited and not cell.evidence.column.protection
     }
     several = len({column.heading[0] for column in table.columns}) > 1
-    found = []
+    found: list[Conclusion] = []
     rooms: set[tuple[Setting | None, str | None, tuple[str, ...]]] = set()
     for place, column in enumerate(table.columns):
         if column.key is None or column.column.is_local:
@@ -402,6 +404,7 @@ def answers(table: Table, cells: Sequence[Explained]) -> list[Conclusion]:
                 baseline=column.column.bare.label if is_protected else "",
                 losses=losses,
                 hidden=hidden,
+                memory="" if any(each.memory for each in found) else _memory(column, cells),
                 lab_limited=tuple(left_out),
                 disturbed=tuple(name for name, of in disturbed.items() if of in counted or of not in bounded),
                 is_disturbed=is_disturbed,
@@ -433,6 +436,12 @@ def _kept(column: TableColumn, cell: TableCell, explained: Explained) -> float |
         return None
     goodput = explained.evidence.goodput_mb_s
     return explained.mb_s / goodput if goodput else 1.0
+
+
+def _memory(column: TableColumn, cells: Sequence[Explained]) -> str:
+    """That its reads may come from the target's memory, as a sentence; empty if nothing says so."""
+    found = [cell.evidence.reread for cell in cells if cell.evidence.key == column.key]
+    return next((f"{capital(reread.words)}." for reread in found if reread is not None), "")
 
 
 def _hidden(losses: Sequence[Loss]) -> str:

@@ -129,6 +129,7 @@ def legend(context: Context, table: Table) -> tuple[str, ...]:
     reference = table.options.reference
     return (
         *_memory(table),
+        *_rereads(context),
         *_goodputs(context, table),
         *_origins(context),
         *differences(context.plans, context.environments),
@@ -165,6 +166,13 @@ def completions(records: Iterable[Record], metric: Metric) -> Iterable[str]:
 def _memory(table: Table) -> Iterable[str]:
     if any(column.is_memory for column in table.columns):
         yield "memory: the storage is a ramdisk, so no figure is that of a disk."
+
+
+def _rereads(context: Context) -> Iterable[str]:
+    """Of reads that may have come from a target's memory, what tells so."""
+    found = [record.reread for record in context.records if record.reread is not None]
+    for words in dict.fromkeys(reread.words for reread in found if reread.is_from_memory):
+        yield f"No figure of reads is known to be a disk's: {words}."
 
 
 def _goodputs(context: Context, table: Table) -> Iterable[str]:

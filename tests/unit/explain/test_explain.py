@@ -16,6 +16,7 @@ from harness.explain import Explained, Limit, as_json, explain, limits, path, sp
 from harness.explain.evidence import Evidence, Ladder, busiest_of, busy_of, collect
 from harness.explain.path import Demands
 from harness.explain.span import Span, exact, within
+from harness.explain.text import sentence
 from harness.explain.verdict import Confidence, judge
 from harness.explain.waterfall import PARTS
 from harness.model import (
@@ -33,6 +34,7 @@ from harness.model import (
     Setting,
     TestbedKind,
 )
+from harness.model.reread import Reread, Sign, Suspicion
 from harness.results.columns import ColumnKey
 from harness.results.store import FIO_SOURCE
 from tests import flat
@@ -254,6 +256,27 @@ def reading_of(evidence: Evidence) -> waterfall.Reading:
 def test_what_takes_most_limits(evidence: Evidence, limit: Limit) -> None:
     verdict = judge(evidence)
     assert verdict.limited_by is limit, verdict
+
+
+@pytest.mark.parametrize(
+    ("verdict", "words"),
+    [
+        (Suspicion.SUSPECTED, "limited by the target's memory (these reads come from the target's memory, "),
+        (Suspicion.CANNOT_TELL, "limited by the target's disk or its memory (it is not clear whether "),
+    ],
+)
+def test_what_memory_may_have_answered_is_not_called_the_disk(verdict: Suspicion, words: str) -> None:
+    reread = Reread(verdict=verdict, signs=(Sign.AGAIN,) * (verdict is Suspicion.SUSPECTED))
+    slow = {"device_ns": within(9000 * US, 0.01), "time_ns": within(11500 * US, 0.01)}
+    assert sentence(Explained.of(cell(**slow, reread=reread))).startswith(words)
+    assert sentence(Explained.of(cell(**slow))).startswith("limited by the device: ")
+
+
+def test_the_evidence_of_a_disk_has_no_reread() -> None:
+    for verdict in Suspicion:
+        records = [msgspec.structs.replace(each, reread=Reread(verdict=verdict)) for each in columns()]
+        found = {each.reread is not None for each in collect(records, {"r1": plan_of_them()})}
+        assert found == {verdict is not Suspicion.NOT_SUSPECTED}
 
 
 def test_a_lab_that_limits_is_not_the_link_that_it_emulates() -> None:

@@ -11,6 +11,7 @@ from harness.analysis.stats import Difference
 from harness.cli.run import _answer
 from harness.explain import Explained, Limit, explain
 from harness.model import Backing, BackingKind, Job, Plan, Record, Status
+from harness.model.reread import Reread, Sign, Suspicion
 from harness.report import load
 from harness.report.conclusion import Conclusion, ThroughputRatio, answers, in_words
 from harness.results.store import RunFolder
@@ -75,6 +76,22 @@ def test_next_to_memory_a_column_is_held_to_what_its_link_carries() -> None:
         "over this link (112.6 with one request at a time); limited by the link's rate (confidence medium)."
     )
     assert "memory" not in null.sentences and "disk" not in null.sentences
+
+
+def test_the_first_answer_says_that_memory_may_have_answered() -> None:
+    reread = Reread(verdict=Suspicion.SUSPECTED, signs=(Sign.COMPRESSIBLE,), compressed_to=0.25)
+    wired, *others = concluded(
+        [msgspec.structs.replace(each, reread=reread) for each in columns()], on_disk()
+    )
+    assert wired.memory == (
+        "The target's disk may read less than these reads carry: the data shrink to 25% where they are "
+        "compressed."
+    )
+    assert wired.memory in wired.words
+    assert not any(answer.memory for answer in (*others, *concluded(columns())))
+    not_suspected = Reread(verdict=Suspicion.NOT_SUSPECTED)
+    records = [msgspec.structs.replace(each, reread=not_suspected) for each in columns()]
+    assert not any(answer.memory for answer in concluded(records))
 
 
 def test_transport_and_tunnel_mode_are_two_columns() -> None:

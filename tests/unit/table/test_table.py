@@ -30,6 +30,7 @@ from harness.model import (
     TestbedKind,
 )
 from harness.model.errors import UsageError
+from harness.model.reread import Reread, Sign, Suspicion
 from harness.parse.references import load_reference, names
 from harness.results.columns import DOCUMENT_WORKLOADS
 from harness.table import Metric, Options, RatioTo, TableFormat, build, render
@@ -157,6 +158,17 @@ def test_a_ramdisk_is_called_memory_and_a_disk_is_not() -> None:
     assert "memory: the storage is a ramdisk, so no figure is that of a disk." in of_memory.notes
     assert not any(note.startswith("memory") for note in of_disk.notes)
     assert all(column.is_memory for column in of_memory.columns)
+
+
+def test_reads_that_may_come_from_a_target_s_memory_are_no_disk_s() -> None:
+    suspected, fine, unclear = (
+        Reread(verdict=verdict, zeros=0.5, signs=(Sign.ZEROS,)) for verdict in Suspicion
+    )
+    for reread, words in ((suspected, "50% of the blocks are zeros"), (unclear, "it is not clear whether")):
+        notes = build([record(workload="seq-read-4k", repeat=n, reread=reread) for n in (1, 2)]).notes
+        (note,) = (note for note in notes if note.startswith("No figure of reads is known to be a disk's: "))
+        assert words in note
+    assert not any("a disk's" in note for note in build([record(reread=fine)]).notes)
 
 
 def test_a_table_says_what_its_links_carry() -> None:

@@ -10,7 +10,7 @@ import typer
 
 from harness.model import PROTECTION_OFF, TRANSPORTS, TestbedKind
 from harness.model.errors import HarnessError
-from harness.model.protections import PROTECTIONS
+from harness.model.protections import MADE
 from harness.parse.jobfile import load_jobs
 from harness.parse.profiles import data_folder, search_folders
 
@@ -49,7 +49,7 @@ def _workloads(ctx: typer.Context, incomplete: str) -> list[str]:
 VALUES: dict[str, Offer] = {
     "--link": _offering(lambda: ["local", *_files("profiles", "links")]),
     "--ipsec": _offering(_ipsec),
-    "--protect": _offering(lambda: [*_ipsec(), *PROTECTIONS]),
+    "--protect": _offering(lambda: [*_ipsec(), *MADE]),
     "--transport": _offering(lambda: TRANSPORTS),
     "--profile": _offering(lambda: sorted(file.stem for file in (data_folder() / "profiles").glob("*.fio"))),
     "--workload": _workloads,

@@ -93,6 +93,7 @@ class InterfaceAddress(msgspec.Struct):
 
 class _LinkInfo(msgspec.Struct):
     info_kind: str = ""
+    info_data: dict[str, object] = {}
     info_slave_kind: str = ""
 
 
@@ -102,14 +103,19 @@ class _Counters(msgspec.Struct):
 
 
 class Interface(msgspec.Struct):
-    """A device in the output of ``ip -d -s -j address`` and ``link``; old versions leave some of it out."""
+    """A device in the output of ``ip -d -s -j address`` and ``link``; old versions leave some of it out.
+
+    ``link`` is the device that it was made over.
+    """
 
     name: str = msgspec.field(default="", name="ifname")
     flags: list[str] = []
     link_type: str = ""
+    address: str = ""
     operstate: str = ""
     mtu: int | None = None
     master: str | None = None
+    link: str | None = None
     linkinfo: _LinkInfo = msgspec.field(default_factory=_LinkInfo)
     addr_info: list[InterfaceAddress] = []
     stats64: _Counters = msgspec.field(default_factory=_Counters)
@@ -183,6 +189,22 @@ def _ask_ip(
 def read_interfaces(host: Host) -> list[Interface]:
     """All interfaces of a host."""
     return [device for device in _ask_ip(host, ["address"], Interface) if device.name]
+
+
+def way(host: Host, address: str, *words: str) -> tuple[str, str] | None:
+    """By which interface a host sends to an address now, and from which address; None if it cannot.
+
+    ``words`` are further ones for ``ip route get``.
+    """
+    family = addresses.family_of(address)
+    found = _ask_ip(host, ["route", "get", address, *words], _Route, check=False, family=family)
+    return (found[0].dev, found[0].prefsrc or "") if found else None
+
+
+def default_interface(host: Host, family: Family = IPV4) -> str:
+    """The interface of the main table's default route, which VPNs leave there; "" without one."""
+    found = _ask_ip(host, ["route", "show", "default"], _Route, check=False, family=family)
+    return found[0].dev if found else ""
 
 
 # Which interfaces and addresses a link is made of

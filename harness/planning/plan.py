@@ -46,7 +46,7 @@ from harness.model import (
     stack,
 )
 from harness.model.errors import RequirementError, UsageError
-from harness.model.protections import PROTECTIONS
+from harness.model.protections import MADE
 from harness.model.units import check_name, parse_duration_s, parse_percent, parse_size, shown, unknown_name
 from harness.parse import disks, parameters
 from harness.parse.hosts import LOCAL
@@ -348,7 +348,7 @@ def _columns(
             links[profile.name] = profile
     protections = _protections(request)
     names = dict.fromkeys(name for protection in protections for name in protection)
-    proposals = {name: load_proposal(name) for name in names if name not in PROTECTIONS}
+    proposals = {name: load_proposal(name) for name in names if name not in MADE}
     columns = [Column(LINK_LOCAL)] if local else []
     carried_by = _transports(request)
     columns += [

@@ -19,7 +19,7 @@ from harness.model import (
     IpsecMode,
     Security,
 )
-from harness.model.protections import NESTING, PROTECTIONS
+from harness.model.protections import MADE, NESTING
 from harness.parse.files import TomlFile, read_text
 from harness.results.store import RESULTS
 from harness.testbeds import testbed
@@ -146,7 +146,7 @@ class RunRequest(PathRequest, frozen=True, kw_only=True, forbid_unknown_fields=T
     protect: Annotated[
         tuple[str, ...],
         what(
-            help=f"As --ipsec, and also {', '.join(PROTECTIONS)}; nested, outermost first: "
+            help=f"As --ipsec, and also {', '.join(MADE)}; nested, outermost first: "
             f"{NESTING[0][0]}+aes128gcm16."
         ),
     ] = ()

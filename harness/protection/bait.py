@@ -8,6 +8,8 @@ captures must not see it. The same captures then prove the column's cells.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from harness.model import ENDS
@@ -66,7 +68,7 @@ def stop(captures: Capture, witnesses: Witnesses) -> tuple[int | None, int | Non
     return near.blocked, far.blocked
 
 
-def _words(attempts: tuple[ConnectAttempt, ConnectAttempt]) -> str:
+def _words(attempts: Sequence[ConnectAttempt]) -> str:
     return ", ".join(
         f"the {end}'s attempt ended with {attempt.error or 'a connection'}, "
         f"{'an unknown number of' if attempt.blocked is None else attempt.blocked} packets blocked"

@@ -10,8 +10,9 @@ from typing import Protocol
 
 from harness.hosts import Host
 from harness.hosts.journal import Journal
-from harness.model import Plan
+from harness.model import Plan, Proposal
 from harness.model.probing import Cipher
+from harness.network.interfaces import Interface
 from harness.network.links import LinkPath
 from harness.protection.layer import Frames, Layer
 from harness.protection.witness import Witnesses
@@ -62,12 +63,55 @@ class ProtectionDriver(Protocol):
         ...
 
 
+@dataclass(frozen=True, kw_only=True)
+class Leg:
+    """How a host sends to an address now: by ``device``, from ``source``, with the firewall ``mark``.
+
+    ``port`` is the portal's for its own packets over TCP, and 0 for those of a protection. The kernel looks
+    for policies of IPsec unless ``is_past_policies``: ESP meets none a second time.
+    """
+
+    host: Host
+    address: str
+    source: str
+    device: Interface
+    port: int = 0
+    mark: int = 0
+    is_past_policies: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """A protection that was there before the run, as the kernel of one end tells of it; ``name`` is what
+    columns call it.
+
+    Its packets go to the address ``peer`` with the firewall ``mark``, or by the interface ``below``, where
+    routing does not decide. Both are "" where that is unknown. ``watch`` makes a layer of it, given the path
+    below and the one within, and a folder for outputs. ``agreed`` goes into the record, and ``proposal`` into
+    the plan.
+    """
+
+    name: str
+    frames: Frames
+    watch: Callable[[LinkPath, LinkPath, Path], contextlib.AbstractContextManager[Layer]]
+    peer: str = ""
+    mark: int = 0
+    below: str = ""
+    agreed: dict[str, str] = field(default_factory=dict)
+    proposal: Proposal | None = None
+    is_past_policies: bool = False
+
+
 Attempt = tuple[str, Callable[[], str | None]]
 """What is tried on a machine, as the end of a sentence, and how; that may return a better description."""
 
 
 def _none(*_: object) -> tuple[()]:
     return ()
+
+
+def _never(_: object) -> None:
+    return None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,6 +125,9 @@ class Protection:
     it encrypts with, None if each proposal has its own. With ``is_transports`` it is within the transport's
     own connections. ``column_s`` is how much longer it takes to bring up a column: keys, barrier, bait.
 
+    ``recognise`` finds it on a leg where somebody else has set it up: a string says why it protects nothing
+    there. CommandFailed if that cannot be read.
+
     ``need`` is its word in packages.txt, where it has one. ``ports`` are those of UDP that have to be free in
     a role, for ``listener``.
     """
@@ -91,6 +138,7 @@ class Protection:
     trials: Callable[[Host, str, Path], tuple[Attempt, ...]]
     cipher: Cipher | None = None
     loaded_first: Callable[[Plan], Sequence[str]] = _none
+    recognise: Callable[[Leg], Found | str | None] = _never
     left_over: Callable[[Host, Sequence[LinkPath]], Sequence[str]] = _none
     needs_own_kernel: bool = False
     is_transports: bool = False

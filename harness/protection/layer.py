@@ -201,8 +201,8 @@ class Layer(abc.ABC):
         return HEADER_BYTES
 
     @abc.abstractmethod
-    def look(self) -> tuple[EndCounts, EndCounts]:
-        """Both ends now, the initiator's first. CommandFailed if one does not answer."""
+    def look(self) -> tuple[EndCounts, ...]:
+        """The ends of ``links.ends`` now, the initiator's first. CommandFailed if one does not answer."""
 
     def due(self, before: Tally, after: Tally, one_in: int) -> Due:
         """What the capture of what an end sent has to hold of the time between two of its tallies."""

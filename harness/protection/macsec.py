@@ -26,7 +26,7 @@ from harness.network import links
 from harness.network.links import LinkPath
 from harness.parse import proc_crypto
 from harness.protection import layer, mka, overlay
-from harness.protection.kind import Protection, Underlay
+from harness.protection.kind import Found, Leg, Protection, Underlay
 from harness.protection.layer import HEADER_BYTES
 from harness.protection.overlay import Overlay
 from harness.protection.witness import WitnessReport
@@ -84,7 +84,8 @@ def tell(within: LinkPath, macs: tuple[str, str], cipher: str) -> None:
 class MacsecFrames(layer.Frames):
     """Frames of one EtherType, numbered by association and packet number (802.1AE, clause 9.3).
 
-    ``macs`` are the addresses of both ends' interfaces, the initiator's first.
+    ``macs`` are the addresses of both ends' interfaces, the initiator's first. The target's is "" if there
+    may be several.
     """
 
     macs: tuple[str, str]
@@ -98,7 +99,8 @@ class MacsecFrames(layer.Frames):
 
     def received(self, end: End) -> str:
         peer = self.macs[1 - ENDS.index(end)]
-        return f"({self.own} and ether src {peer})"
+        others = f"ether src {peer}" if peer else f"not ether src {self.macs[ENDS.index(end)]}"
+        return f"({self.own} and {others})"
 
     def number(self, ethertype: int, packet: bytes) -> tuple[int, int] | None:
         if ethertype != ETHERTYPE:
@@ -166,6 +168,22 @@ class MacsecDriver(Overlay):
             yield
 
 
+def recognise(leg: Leg) -> Found | str | None:
+    device = leg.device
+    if device.linkinfo.info_kind != MACSEC:
+        return None
+    told = device.linkinfo.info_data
+    if not (told.get("protect") and told.get("encrypt")):
+        return f"{device.name} is MACsec that does not encrypt"
+    return Found(
+        name=MACSEC,
+        frames=MacsecFrames(macs=(device.address, "")),
+        watch=MacsecDriver.watched,
+        below=device.link or "",
+        agreed={"algorithm": str(told.get("cipher_suite", "")).lower(), "interface": device.name},
+    )
+
+
 _INTERFACE = """
 ip link add name below type veth peer name other
 ip link add link below name above type macsec encrypt on validate strict
@@ -177,6 +195,7 @@ OFFERED = (
         name=MACSEC,
         kinds=lambda run: {MACSEC: MacsecDriver(run=run)},
         modules=(MACSEC,),
+        recognise=recognise,
         trials=lambda host, _role, _folder: overlay.trial(host, MACSEC, (MACSEC,), _INTERFACE),
         cipher=_CIPHER,
     ),

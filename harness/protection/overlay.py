@@ -13,6 +13,7 @@ import contextlib
 import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 import msgspec
@@ -185,8 +186,24 @@ class Overlay(abc.ABC):
     def agreed(self, reports: Sequence[WitnessReport], underlay: Underlay, /) -> dict[str, str]:
         """What holds between the ends, for the record. CommandFailed if it is not what was asked for."""
 
-    def due(self, before: Tally, after: Tally, one_in: int, /) -> Due:
+    @staticmethod
+    def due(before: Tally, after: Tally, one_in: int, /) -> Due:
         return due_by_number(before, after, one_in)
+
+    @classmethod
+    @contextlib.contextmanager
+    def watched(
+        cls, below: LinkPath, within: LinkPath, raw: Path, agreed: dict[str, str] | None = None
+    ) -> Iterator[OverlayLayer]:
+        """The layer of interfaces that are up."""
+        words = [
+            (cls.NAME, iface, under, below.ip)
+            for (_, _, iface, *_), (_, _, under, *_) in zip(
+                links.ends(within), links.ends(below), strict=True
+            )
+        ]
+        with witness.started(within, "overlay", words, raw, cls.NAME) as watchers:
+            yield OverlayLayer(kind=cls, below=below, inner=within, watchers=watchers, agreed=agreed or {})
 
     @contextlib.contextmanager
     def protect(self, underlay: Underlay) -> Iterator[OverlayLayer]:
@@ -205,24 +222,16 @@ class Overlay(abc.ABC):
                     journal.hold(host, OverlayInterface(iface, self.NAME, mtu_bytes, over, words))
                 )
             stack.enter_context(self.keyed(underlay, within))
-            watched = [
-                (self.NAME, iface, under, below.ip)
-                for (_, _, iface, *_), (_, _, under, *_) in zip(
-                    links.ends(within), links.ends(below), strict=True
-                )
-            ]
-            watching = stack.enter_context(
-                witness.started(within, "overlay", watched, underlay.raw, self.NAME)
-            )
-            agreed = {**self.agreed(watching.look(), underlay), "mtu_bytes": str(mtu_bytes)}
-            yield OverlayLayer(kind=self, below=below, inner=within, watchers=watching, agreed=agreed)
+            layer = stack.enter_context(self.watched(below, within, underlay.raw))
+            layer.agreed.update(self.agreed(layer.watchers.look(), underlay), mtu_bytes=str(mtu_bytes))
+            yield layer
 
 
 @dataclass(frozen=True, kw_only=True)
 class OverlayLayer(Layer):
     """Interfaces over ``below``, whose path is ``inner``."""
 
-    kind: Overlay
+    kind: type[Overlay]
     watchers: Witnesses
 
     @property
@@ -233,9 +242,8 @@ class OverlayLayer(Layer):
     def header_bytes(self) -> int:
         return self.kind.HEADER_BYTES
 
-    def look(self) -> tuple[EndCounts, EndCounts]:
-        near, far = self.watchers.look()
-        return self._look(near), self._look(far)
+    def look(self) -> tuple[EndCounts, ...]:
+        return tuple(map(self._look, self.watchers.look()))
 
     def _look(self, report: WitnessReport) -> EndCounts:
         counted = report.carried

@@ -11,11 +11,12 @@ A killed run leaves the interface, which takes its keys, addresses and routes al
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from harness.model import IPV4, Family
+from harness.model import IPV4, Family, addresses
 from harness.model.errors import CommandFailed
 from harness.model.probing import Cipher
 from harness.model.protections import (
@@ -28,7 +29,7 @@ from harness.model.protections import (
 from harness.network import links, sysctls
 from harness.network.links import LinkPath
 from harness.protection import layer, overlay
-from harness.protection.kind import Protection, Underlay
+from harness.protection.kind import Found, Leg, Protection, Underlay
 from harness.protection.layer import Due, Tally, of_ip, within_ip
 from harness.protection.overlay import Overlay
 from harness.protection.witness import WitnessReport
@@ -58,14 +59,20 @@ def port(path: LinkPath, level: int) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class WireGuardFrames(layer.Frames):
-    """UDP between one port and the same, numbered by the receiver's index and a counter (section 5.4.6)."""
+    """UDP from ``port`` to ``peer_port``, or to the same, numbered by the receiver's index and a counter
+    (section 5.4.6)."""
 
     port: int
+    peer_port: int = 0
     family: Family = IPV4
 
     @property
+    def _ports(self) -> tuple[int, int]:
+        return self.port, self.peer_port or self.port
+
+    @property
     def own(self) -> str:
-        return f"udp and src port {self.port} and dst port {self.port}"
+        return "udp and src port {} and dst port {}".format(*self._ports)
 
     def sample(self, one_in: int) -> str:
         # By the lowest byte of the counter, which is behind the UDP header, the type and the index.
@@ -88,7 +95,7 @@ class WireGuardFrames(layer.Frames):
         found = of_ip(ethertype, packet, (self.family,))
         if found is None or found[0] != IPPROTO_UDP or found[2]:
             return None
-        if struct.unpack_from("!HH", found[1]) != (self.port, self.port):
+        if struct.unpack_from("!HH", found[1]) != self._ports:
             return None
         return found[1][UDP_HEADER_BYTES:]
 
@@ -140,11 +147,40 @@ class WireGuardDriver(Overlay):
             raise CommandFailed("a WireGuard handshake was expected at both ends, found none")
         return {"algorithm": CIPHER}
 
-    def due(self, before: Tally, after: Tally, one_in: int) -> Due:
+    @staticmethod
+    def due(before: Tally, after: Tally, one_in: int) -> Due:
         """The kernel does not tell its counters, so as many samples as there have to be among so many
         packets."""
         packets = before.out.grown(after.out).packets
         return Due(count=max(0, (packets - UNNUMBERED) // one_in - 1))
+
+
+def recognise(leg: Leg) -> Found | str | None:
+    """The peer of an interface to which packets to an address go: that of the longest prefix."""
+    iface = leg.device.name
+    if leg.device.linkinfo.info_kind != WIREGUARD or not leg.address:
+        return None
+    told, there = overlay.ask(leg.host, "found", interface=iface), ipaddress.ip_address(leg.address)
+    fits = [
+        (network.prefixlen, peer)
+        for peer in told["peers"]
+        for network in map(ipaddress.ip_network, peer["networks"])
+        if there in network
+    ]
+    if not fits:
+        return f"{iface} has no peer for {leg.address}"
+    _, peer = max(fits, key=lambda each: each[0])
+    if not peer["address"]:
+        return f"{iface} does not know where its peer for {leg.address} is"
+    family = addresses.family_of(peer["address"])
+    return Found(
+        name=WIREGUARD,
+        frames=WireGuardFrames(port=told["port"], peer_port=peer["port"], family=family),
+        watch=WireGuardDriver.watched,
+        peer=peer["address"],
+        mark=told["mark"],
+        agreed={"algorithm": CIPHER, "interface": iface},
+    )
 
 
 OFFERED = (
@@ -157,6 +193,7 @@ OFFERED = (
         ),
         # The kernel's WireGuard calls its library, not the crypto API: the same code, called differently.
         cipher=Cipher(algorithms=("rfc7539(chacha20,poly1305)",)),
+        recognise=recognise,
         needs_own_kernel=True,
     ),
 )

@@ -44,7 +44,8 @@ class SaCounters(msgspec.Struct, frozen=True, kw_only=True):
 
     ``bytes`` are what it protects, without padding and trailer. ``sequence`` is the number of the last ESP
     packet sent with it (RFC 4303, section 2.2); it means nothing at the receiver. ``missing``: it is gone,
-    and the kernel did not report what it had carried.
+    and the kernel did not report what it had carried. ``cipher_bits`` is the length of its first algorithm's
+    key, with its salt, and ``udp_ports`` are the sender's and the receiver's where ESP is in UDP (RFC 3948).
     """
 
     spi: int
@@ -55,6 +56,8 @@ class SaCounters(msgspec.Struct, frozen=True, kw_only=True):
     sequence: int
     algorithms: tuple[str, ...]
     mode: str
+    cipher_bits: tuple[int, ...] = ()
+    udp_ports: tuple[int, ...] = ()
     ended: bool = False
     missing: bool = False
 
@@ -170,36 +173,38 @@ class Witness:
 
 @dataclass(frozen=True, kw_only=True)
 class Witnesses:
-    """The witnesses of a path. Both ends are asked at the same time."""
+    """The witnesses of a path's ends, the initiator's first. All are asked at the same time."""
 
-    initiator: Witness
-    target: Witness
+    ends: tuple[Witness, ...]
 
     def begin(self) -> None:
-        """Wait until both have started."""
-        self.initiator.begin()
-        self.target.begin()
+        """Wait until they have started."""
+        for each in self.ends:
+            each.begin()
 
-    def look(self) -> tuple[WitnessReport, WitnessReport]:
-        """What both ends have counted by now, the initiator's first."""
-        self.initiator.ask()
-        self.target.ask()
-        return self.initiator.report(), self.target.report()
+    def look(self) -> tuple[WitnessReport, ...]:
+        """What the ends have counted by now."""
+        for each in self.ends:
+            each.ask()
+        return tuple(each.report() for each in self.ends)
 
-    def try_connect(self, what: int = TRY_CONNECT) -> tuple[ConnectAttempt, ConnectAttempt]:
-        """Make both try to connect like the portal's traffic does, or CONVERSE in clear."""
-        self.initiator.ask(what)
-        self.target.ask(what)
-        return self.initiator.attempted(), self.target.attempted()
+    def try_connect(self, what: int = TRY_CONNECT) -> tuple[ConnectAttempt, ...]:
+        """Make them try to connect like the portal's traffic does, or CONVERSE in clear."""
+        for each in self.ends:
+            each.ask(what)
+        return tuple(each.attempted() for each in self.ends)
 
 
-def witnesses(path: LinkPath, folder: Path) -> contextlib.AbstractContextManager[Witnesses]:
-    """Keep a witness at both ends of a path; their answers stay in ``folder`` as raw output."""
+def witnesses(
+    path: LinkPath, folder: Path, reqid: int | None = None
+) -> contextlib.AbstractContextManager[Witnesses]:
+    """Keep a witness at the ends of a path; their answers stay in ``folder`` as raw output. ``reqid`` is that
+    of the associations, by default the run's own."""
     near, far = path.initiator_address, path.target_address
     attempts = ((near, ANY_PORT, far, path.port), (far, path.port, near, CLOSED_PORT))
     words = [
-        (iface, REQID + path.index, *attempt)
-        for (_, _, iface, _, _), attempt in zip(links.ends(path), attempts, strict=True)
+        (iface, REQID + path.index if reqid is None else reqid, *attempt)
+        for (_, _, iface, _, _), attempt in zip(links.ends(path), attempts, strict=False)
     ]
     return started(path, "witness", words, folder, "witness")
 
@@ -208,17 +213,18 @@ def witnesses(path: LinkPath, folder: Path) -> contextlib.AbstractContextManager
 def started(
     path: LinkPath, program: str, words: Sequence[Sequence[object]], folder: Path, stem: str
 ) -> Iterator[Witnesses]:
-    """Run a program of this room's at both ends of a path, with these arguments, until the context ends."""
+    """Run a program of this room's at the ends of a path, with these arguments, until the context ends."""
     source = programs.source(__package__, program)
     with contextlib.ExitStack() as stack:
-        near, far = (
-            stack.enter_context(_witness(host, source, each, folder, f"{stem}-{host.name}"))
-            for (_, host, *_), each in zip(links.ends(path), words, strict=True)
+        all_ends = Witnesses(
+            ends=tuple(
+                stack.enter_context(_witness(host, source, each, folder, f"{stem}-{host.name}"))
+                for (_, host, *_), each in zip(links.ends(path), words, strict=True)
+            )
         )
-        both = Witnesses(initiator=near, target=far)
         # Only now: each takes a while to start.
-        both.begin()
-        yield both
+        all_ends.begin()
+        yield all_ends
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import msgspec
@@ -96,13 +96,15 @@ class Clearance(OfThePortal, frozen=True):
 
 @dataclass(frozen=True, kw_only=True)
 class Policy:
-    """One xfrm policy. ``text`` is its first line, with all of its selector."""
+    """One xfrm policy. ``text`` is its first line, with all of its selector, ``rest`` what follows its
+    direction."""
 
     text: str
     source: str
     destination: str
     direction: str
     priority: int
+    rest: str = field(default="", compare=False)
 
     def is_of(self, path: LinkPath) -> bool:
         """Whether the run made it for this path."""
@@ -122,7 +124,7 @@ class Policy:
 
 _POLICY = re.compile(
     r"^(?P<text>src (?P<source>\S+) dst (?P<destination>\S+).*?) *\n"
-    r"\s+dir (?P<direction>\w+)\b.*\bpriority (?P<priority>\d+)",
+    r"\s+dir (?P<direction>\w+)\b(?P<rest>.*\bpriority (?P<priority>\d+).*\n?(?:[ \t]+.*\n?)*)",
     re.MULTILINE,
 )
 """Policies of sockets have no such direction: they let an IKE daemon's own packets pass."""

@@ -21,7 +21,7 @@ HARNESS = Path(__file__).parents[2] / "harness"
 HOMES = (
     *("storage/iscsi/", "storage/nvme/", "storage/nbd/", "parse/parameters.py", "analysis/wire/"),
     *("protection/ipsec/", "protection/macsec.py", "protection/mka.py", "protection/tls.py"),
-    *("protection/wireguard.py", "protection/programs/overlay.py"),
+    *("protection/wireguard.py", "protection/programs/overlay.py", "protection/tunnel.py"),
 )
 LISTS = {"model/__init__.py", "model/protections.py", "protection/kinds.py"}
 

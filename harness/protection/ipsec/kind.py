@@ -13,7 +13,7 @@ from harness.model import Plan, Proposal
 from harness.model.errors import CommandFailed
 from harness.network import links
 from harness.protection import ipsec
-from harness.protection.ipsec import charon, offload
+from harness.protection.ipsec import charon, found, offload
 from harness.protection.ipsec.layer import EspFrames, EspLayer
 from harness.protection.kind import Attempt, Protection, ProtectionContext, ProtectionDriver, Underlay
 
@@ -139,6 +139,7 @@ OFFERED = (
         modules=ipsec.MODULES,
         trials=_trials,
         loaded_first=_loaded_first,
+        recognise=found.recognise,
         left_over=ipsec.left_over,
         need="ipsec",
         ports={"target": (ipsec.IKE_PORT,)},

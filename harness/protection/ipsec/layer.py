@@ -7,8 +7,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from ipaddress import ip_address
 
+import msgspec
+
 from harness.analysis import theory
 from harness.model import IPV4, IPV6, End, Family, IpsecMode
+from harness.model.protections import UDP_HEADER_BYTES
+from harness.network import links
 from harness.network.links import LinkPath
 from harness.protection.ipsec import IKE_PORT
 from harness.protection.layer import (
@@ -33,10 +37,14 @@ TCP_HEADER_BYTES = 60
 
 @dataclass(frozen=True, kw_only=True)
 class EspFrames(Frames):
-    """IP protocol 50, numbered by SPI (RFC 4303, section 2), and IKE, between two ``addresses``."""
+    """IP protocol 50, numbered by SPI (RFC 4303, section 2), and IKE, between two ``addresses``.
+
+    ``udp_ports`` are the sender's and the receiver's where it is in UDP (RFC 3948).
+    """
 
     addresses: tuple[bytes, bytes]
     family: Family = IPV4
+    udp_ports: tuple[int, ...] = ()
 
     @classmethod
     def between(cls, path: LinkPath) -> EspFrames:
@@ -45,10 +53,16 @@ class EspFrames(Frames):
 
     @property
     def own(self) -> str:
+        if self.udp_ports:
+            return "udp and src port {} and dst port {}".format(*self.udp_ports)
         # This finds it in IPv6's fragments as well.
         return "ip6 proto 50" if self.family == IPV6 else "ip proto 50"
 
     def sample(self, one_in: int) -> str:
+        if self.udp_ports:
+            # IKE's messages have zeros where ESP has its SPI.
+            spi, number = (within_ip(self.family, "udp", at, 4) for at in (8, 12))
+            return f"({self.own} and {spi} != 0 and {number} & {one_in - 1:#x} = 0)"
         if self.family == IPV6:
             number = within_ip(self.family, "esp", 4, 4)
             whole = f"ip6[6] = {IPPROTO_ESP} and {number} & {one_in - 1:#x} = 0"
@@ -60,9 +74,13 @@ class EspFrames(Frames):
     def number(self, ethertype: int, packet: bytes) -> tuple[int, int] | None:
         """SPI and sequence number; 0 and 0 for a fragment after the first."""
         found = of_ip(ethertype, packet, (self.family,))
-        if found is None or found[0] != IPPROTO_ESP:
+        if found is None or found[0] != (IPPROTO_UDP if self.udp_ports else IPPROTO_ESP):
             return None
         _, rest, offset = found
+        if self.udp_ports:
+            if offset or struct.unpack_from("!HH", rest) != self.udp_ports or not any(rest[8:12]):
+                return None
+            rest = rest[UDP_HEADER_BYTES:]
         if offset:
             return 0, 0
         spi, number = struct.unpack_from("!II", rest)
@@ -90,15 +108,17 @@ class EspLayer(Layer):
     def title(self) -> str:
         return TITLE
 
-    def look(self) -> tuple[EndCounts, EndCounts]:
-        near, far = self.witnesses.look()
-        return (
-            self._look("initiator", near, self.below.initiator_address),
-            self._look("target", far, self.below.target_address),
+    def look(self) -> tuple[EndCounts, ...]:
+        return tuple(
+            self._look(end, report, own)
+            for (end, _, _, own, _), report in zip(links.ends(self.below), self.witnesses.look(), strict=True)
         )
 
     def _look(self, end: End, report: WitnessReport, own: str) -> EndCounts:
-        states = report.states
+        # Somebody else's associations may have the same reqid, such as none, and other ends.
+        ends = {self.below.initiator_address, self.below.target_address}
+        states = [state for state in report.states if {state.source, state.destination} == ends]
+        report = msgspec.structs.replace(report, states=tuple(states))
         out, into = sent(states, own), received(states, own)
         tally = Tally(
             out=out,

@@ -7,6 +7,7 @@ no wireguard-tools: it configures and reads the kernel by generic netlink
 ``open``   gives a WireGuard interface a fresh private key, which never leaves its host; prints the public one
 ``peer``   gives it its peer
 ``reach``  sends a packet to the peer through the interface, and receives one
+``found``  tells an interface's port, its firewall mark and its peers, as somebody else has set them
 
 With arguments (kind, interface, the one below it, and 4 or 6 for that link's IP) it tells on SIGUSR1 what the
 interface has carried, and what the one below it has counted.
@@ -35,7 +36,7 @@ from harness.protection.programs.watching import family_of, lines_of, report, wa
 
 KEY_BYTES = 32
 WG_GET, WG_SET = 0, 1
-WG_IFNAME, WG_PRIVATE, WG_PUBLIC, WG_FLAGS, WG_PORT, WG_PEERS = 2, 3, 4, 5, 6, 8
+WG_IFNAME, WG_PRIVATE, WG_PUBLIC, WG_FLAGS, WG_PORT, WG_MARK, WG_PEERS = 2, 3, 4, 5, 6, 7, 8
 WG_REPLACE_PEERS = 1
 PEER_PUBLIC, PEER_FLAGS, PEER_ENDPOINT, PEER_HANDSHAKE, PEER_RX, PEER_TX, PEER_ALLOWED = 1, 3, 4, 6, 7, 8, 9
 PEER_REPLACE_ALLOWED = 2
@@ -106,6 +107,28 @@ def add_peer(request: dict[str, Any]) -> None:
     body = attribute(WG_IFNAME, request["interface"].encode() + b"\0")
     body += attribute(WG_FLAGS, struct.pack("=I", WG_REPLACE_PEERS)) + nested(WG_PEERS, peer)
     NetlinkFamily("wireguard").ask(WG_SET, body, NLM_F_ACK)
+
+
+def found(request: dict[str, Any]) -> dict[str, Any]:
+    """An interface's port and mark; of each peer its networks, and where it is, "" if that is unknown."""
+    answers = wireguard(request["interface"])
+    peers = []
+    # The kernel splits a long list over several answers, and a long peer as well.
+    for _, text in (each for answered in answers for each in attributes(answered.get(WG_PEERS, b""))):
+        peer = dict(attributes(text))
+        allowed = [dict(attributes(each)) for _, each in attributes(peer.get(PEER_ALLOWED, b""))]
+        where = peer.get(PEER_ENDPOINT, b"")
+        address, port = "", 0
+        if where:
+            family, port = struct.unpack_from("=H", where)[0], struct.unpack_from("!H", where, 2)[0]
+            at, size = (4, 4) if family == socket.AF_INET else (8, 16)
+            address = socket.inet_ntop(family, where[at : at + size])
+        networks = [
+            f"{socket.inet_ntop(number(each[ALLOWED_FAMILY]), each[ALLOWED_ADDRESS])}/{each[ALLOWED_BITS][0]}"
+            for each in allowed
+        ]
+        peers.append({"networks": networks, "address": address, "port": port})
+    return {"port": number(answers[0][WG_PORT]), "mark": number(answers[0][WG_MARK]), "peers": peers}
 
 
 def reach(request: dict[str, Any]) -> None:
@@ -202,4 +225,4 @@ if __name__ == "__main__":
     if sys.argv[1:]:
         watch_interface(*sys.argv[1:])
     else:
-        answer({"open": open_wireguard, "peer": add_peer, "reach": reach})
+        answer({"open": open_wireguard, "peer": add_peer, "reach": reach, "found": found})

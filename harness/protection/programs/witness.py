@@ -1,8 +1,10 @@
 """A witness at one end of a protected path: what ESP carried, what the interface counted, what is blocked.
 
 It runs on the host as root under the distribution's Python, in the network namespace of the end, as long as
-the path is up. SIGUSR1: report what all security associations of the path have carried. SIGUSR2: a knock, one
-attempt to connect like the portal's traffic does. SIGURG: the same, and a dialogue in clear.
+the path is up. Without arguments it carries out one request, ``associations``: all that there are of a reqid.
+
+SIGUSR1: report what all security associations of the path have carried. SIGUSR2: a knock, one attempt to
+connect like the portal's traffic does. SIGURG: the same, and a dialogue in clear.
 
 A security association that a rekey replaces takes its counters with it, but the kernel's last report of it
 has them (xfrm_notify_sa() and build_expire() in net/xfrm/xfrm_user.c). `ip xfrm monitor` would print the
@@ -21,6 +23,7 @@ import sys
 import time
 from typing import Any
 
+from harness.hosts.programs.answering import answer
 from harness.hosts.programs.netlink import (
     NLM_F_DUMP,
     NLMSG_DONE,
@@ -39,7 +42,7 @@ GROUPS = 1 << (2 - 1) | 1 << (3 - 1)
 """XFRMNLGRP_EXPIRE and XFRMNLGRP_SA."""
 
 USERSA_INFO_BYTES, USERSA_ID_BYTES = 224, 24
-XFRMA_ALG_AUTH, XFRMA_ALG_CRYPT, XFRMA_SA, XFRMA_REPLAY = 1, 2, 6, 10
+XFRMA_ALG_AUTH, XFRMA_ALG_CRYPT, XFRMA_ENCAP, XFRMA_SA, XFRMA_REPLAY = 1, 2, 4, 6, 10
 XFRMA_ALG_AEAD, XFRMA_ALG_AUTH_TRUNC, XFRMA_REPLAY_ESN = 18, 20, 23
 MODES = ("transport", "tunnel")
 PATIENCE_S = 0.1
@@ -106,6 +109,7 @@ class Associations:
             (sent,) = struct.unpack_from("=I", more[XFRMA_REPLAY])
         spi, destination = key_of(info)
         carried, packets = counters(info)
+        encap = struct.unpack_from("!2xHH", more[XFRMA_ENCAP]) if XFRMA_ENCAP in more else ()
         return {
             "spi": spi,
             "source": address(info, 80),
@@ -114,6 +118,9 @@ class Associations:
             "packets": packets,
             "sequence": sent,
             "algorithms": [name[:64].split(b"\0")[0].decode() for name in names],
+            # Never the key itself, which follows.
+            "cipher_bits": [*struct.unpack_from("=I", names[0], 64)],
+            "udp_ports": list(encap),
             "mode": MODES[mode] if mode < len(MODES) else str(mode),
         }
 
@@ -272,5 +279,12 @@ def main(interface: str, reqid: str, own_address: str, own_port: str, address: s
     )
 
 
+def associations(request: dict[str, Any]) -> dict[str, Any]:
+    return {"states": Associations(request["reqid"], family_of(request["peer"])).tell()}
+
+
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    if sys.argv[1:]:
+        main(*sys.argv[1:])
+    else:
+        answer({"associations": associations})

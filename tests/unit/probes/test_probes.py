@@ -158,7 +158,7 @@ def probed_path(
     """``reports`` are what the witnesses at either end of a protected path tell, one after another."""
     layers: tuple[EspLayer, ...] = ()
     if reports is not None:
-        witnesses = Witnesses(initiator=FakeWitness(*reports), target=FakeWitness(*reports))
+        witnesses = Witnesses(ends=(FakeWitness(*reports), FakeWitness(*reports)))
     path = LinkPath(
         profile=LinkProfile(name="wired", title="Gigabit", emulated=True),
         index=0,

@@ -30,9 +30,7 @@ class Looks(Capture):
 
 
 def knocking(near: ConnectAttempt, far: ConnectAttempt, times: int = 1) -> Witnesses:
-    return Witnesses(
-        initiator=FakeWitness(attempts=[near] * times), target=FakeWitness(attempts=[far] * times)
-    )
+    return Witnesses(ends=(FakeWitness(attempts=[near] * times), FakeWitness(attempts=[far] * times)))
 
 
 def test_both_captures_have_to_see_what_both_ends_sent_in_clear() -> None:

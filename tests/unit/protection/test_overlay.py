@@ -208,10 +208,10 @@ def test_a_peer_that_vanishes_takes_its_counters_back() -> None:
     def tally(counted: OverlayCounters) -> Tally:
         witness = FakeWitness(reported(counted))
         made = overlay.OverlayLayer(
-            kind=wireguard.WireGuardDriver(run=run()),
+            kind=wireguard.WireGuardDriver,
             below=PATH,
             inner=PATH,
-            watchers=Witnesses(initiator=witness, target=witness),
+            watchers=Witnesses(ends=(witness, witness)),
             agreed={},
         )
         return made.look()[0].tally

@@ -80,7 +80,7 @@ def protection(
         below=link(),
         algorithms=algorithms,
         mode=mode,
-        witnesses=witnesses or Witnesses(initiator=nobody, target=nobody),
+        witnesses=witnesses or Witnesses(ends=(nobody, nobody)),
     )
 
 
@@ -105,7 +105,7 @@ def tally(end: End, states: Sequence[SaCounters], guard: EspLayer | None = None)
     """What ESP tells of one end that has these associations."""
     report = WitnessReport(before="", states=tuple(states), after="", snmp="")
     witness = FakeWitness(report)
-    asked = dataclasses.replace(guard or protection(), witnesses=Witnesses(initiator=witness, target=witness))
+    asked = dataclasses.replace(guard or protection(), witnesses=Witnesses(ends=(witness, witness)))
     return asked.look()[ENDS.index(end)].tally
 
 
@@ -1084,7 +1084,7 @@ def test_counts_of_ipv6_are_added_to_those_of_ipv4(
 ) -> None:
     """Their lines are /proc/net/snmp6's, which a witness appends."""
     witness = FakeWitness(msgspec.structs.replace(REPORT, snmp=snmp))
-    guard = protection(witnesses=Witnesses(initiator=witness, target=witness))
+    guard = protection(witnesses=Witnesses(ends=(witness, witness)))
     near = snapshot(watched(guard), begins=True).initiator
     assert (near.fragments_sent, near.fragments_received, near.retransmits) == (sent, received, retransmits)
 
@@ -1092,7 +1092,7 @@ def test_counts_of_ipv6_are_added_to_those_of_ipv4(
 @pytest.mark.parametrize(("begins", "counted"), [(True, 2000), (False, 1000)])
 def test_esp_is_counted_for_longer_than_the_interfaces(begins: bool, counted: int) -> None:
     """Where a cell begins its interfaces are read last, where it ends first."""
-    guard = protection(witnesses=Witnesses(initiator=FakeWitness(REPORT), target=FakeWitness(REPORT)))
+    guard = protection(witnesses=Witnesses(ends=(FakeWitness(REPORT), FakeWitness(REPORT))))
     world = World()
     near = snapshot(watched(guard, path=link(world=world)), begins=begins).initiator
     assert world.commands == [], "ss is asked only where others use the link"
@@ -1114,7 +1114,7 @@ SS = """\
 @pytest.mark.parametrize("begins", [True, False])
 def test_on_a_link_that_others_use_ss_is_asked_for_the_portal_s_connection(begins: bool) -> None:
     world = World(answers=[(("ss",), (0, SS, ""))])
-    guard = protection(witnesses=Witnesses(initiator=FakeWitness(REPORT), target=FakeWitness(REPORT)))
+    guard = protection(witnesses=Witnesses(ends=(FakeWitness(REPORT), FakeWitness(REPORT))))
     now = snapshot(watched(guard, path=link(is_shared=True, world=world)), begins=begins)
     assert (
         now.initiator.segments
@@ -1134,7 +1134,7 @@ def test_on_a_link_that_others_use_ss_is_asked_for_the_portal_s_connection(begin
 )
 def test_any_other_answer_of_ss_is_none(text: str) -> None:
     world = World(answers=[(("ss",), (127 if "not found" in text else 0, text, ""))])
-    guard = protection(witnesses=Witnesses(initiator=FakeWitness(REPORT), target=FakeWitness(REPORT)))
+    guard = protection(witnesses=Witnesses(ends=(FakeWitness(REPORT), FakeWitness(REPORT))))
     assert (
         snapshot(watched(guard, path=link(is_shared=True, world=world)), begins=True).initiator.segments
         is None
@@ -1143,7 +1143,7 @@ def test_any_other_answer_of_ss_is_none(text: str) -> None:
 
 def test_nvme_tcp_has_a_connection_for_each_queue() -> None:
     world = World(answers=[(("ss",), (0, SS + SS.replace("43210", "43212"), ""))])
-    guard = protection(witnesses=Witnesses(initiator=FakeWitness(REPORT), target=FakeWitness(REPORT)))
+    guard = protection(witnesses=Witnesses(ends=(FakeWitness(REPORT), FakeWitness(REPORT))))
     found = snapshot(watched(guard, path=link(is_shared=True, world=world)), begins=True).initiator.segments
     assert found == Segments(ports=frozenset({43210, 43212}), sent=24, received=68)
 
@@ -1152,7 +1152,7 @@ def test_an_interface_s_name_may_be_that_of_an_alias() -> None:
     """ss(8) shows an address with the interface that a socket is bound to."""
     bound = SS.replace("198.18.0.1:", "198.18.0.1%eth0:")
     world = World(answers=[(("ss",), (0, bound, ""))])
-    guard = protection(witnesses=Witnesses(initiator=FakeWitness(REPORT), target=FakeWitness(REPORT)))
+    guard = protection(witnesses=Witnesses(ends=(FakeWitness(REPORT), FakeWitness(REPORT))))
     found = snapshot(watched(guard, path=link(is_shared=True, world=world)), begins=True).initiator.segments
     assert found == Segments(ports=frozenset({43210}), sent=12, received=34)
 

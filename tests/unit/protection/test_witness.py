@@ -147,12 +147,15 @@ def test_associations_are_reported_by_name_and_number(kernel: Kernel) -> None:
     ]
     found = msgspec.convert(program.Associations(7).tell(), list[module.SaCounters])
     assert found == [
-        association(0xC0FFEE01, NEAR, FAR, 1_099_832, packets=21_153),
+        msgspec.structs.replace(
+            association(0xC0FFEE01, NEAR, FAR, 1_099_832, packets=21_153), cipher_bits=(160,)
+        ),
         msgspec.structs.replace(
             association(0xC0FFEE02, FAR, NEAR, 117_964_800, packets=81_920),
             sequence=0,
             algorithms=("cbc(aes)", "hmac(sha256)"),
             mode="tunnel",
+            cipher_bits=(128,),
         ),
     ]
 
@@ -460,7 +463,7 @@ def test_there_is_one_at_each_end_for_as_long_as_the_path_is_watched(tmp_path: P
     for number in (1, 2):
         with witnesses(path, tmp_path) as both:
             assert [type(report) for report in both.look()] == [WitnessReport, WitnessReport]
-            daemons = [both.initiator.daemon, both.target.daemon]
+            daemons = [each.daemon for each in both.ends]
             assert all(isinstance(daemon, FakeDaemon) for daemon in daemons)
             assert len(world.left) == 2 + 2
         assert (tmp_path / f"witness-target-{number}.jsonl").read_bytes().count(b"\n") == 2

@@ -1,0 +1,223 @@
+"""What protects the way to an address, recognised from what one end's kernel tells.
+
+``recorded/lab-*.json`` are outputs of iproute2 6.1 and of our programs in the lab's kernels (6.1), where the
+interfaces and policies were made by hand. Outputs of Tailscale, ZeroTier and OpenVPN are those of their
+public documentation and bug reports, in iproute2's JSON; so is the interface of the kind xfrm, which neither
+kernel has.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from harness.hosts import NamespaceHost
+from harness.hosts.runner import Completed
+from harness.model.errors import RequirementError
+from harness.protection import as_found, kinds, tunnel
+from harness.protection.as_found import FoundWay
+from harness.protection.ipsec.layer import EspFrames
+from harness.protection.layer import ETHERTYPE_IPV4
+
+RECORDED = Path(__file__).parent / "recorded"
+CRYPTO = "name         : rfc4106(gcm(aes))\ndriver       : rfc4106-gcm-aesni\npriority     : 400\n"
+
+
+@dataclass(frozen=True, eq=False)
+class RecordedHost(NamespaceHost):
+    """One that says what was recorded, and refuses all else."""
+
+    said: Mapping[str, str] = field(kw_only=True)
+
+    def _run(
+        self, argv: Sequence[str], input: str | None, timeout_s: float, env: Mapping[str, str]
+    ) -> Completed:
+        del timeout_s, env
+        text = self.said.get(input or " ".join(argv))
+        return Completed(argv=tuple(argv), status=0 if text else 2, stdout=text or "", stderr="")
+
+    def read_files(self, paths: Sequence[str]) -> list[str]:
+        assert list(paths) == ["/proc/crypto"]
+        return [CRYPTO]
+
+
+def recorded(name: str) -> RecordedHost:
+    said = json.loads((RECORDED / f"{name}.json").read_text(encoding="utf-8"))
+    return RecordedHost("initiator", said=said)
+
+
+def way(name: str, address: str) -> FoundWay:
+    return as_found.way_to(recorded(name), address, 3260)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "address", "names", "below"),
+    [
+        ("own", "10.9.0.2", ("wireguard", "chacha20poly1305"), "nic0 192.0.2.2"),
+        ("own", "192.0.2.2", (), ""),
+        ("own", "192.0.2.9", ("aes128gcm16",), "nic0 192.0.2.9"),
+        ("own", "10.77.0.5", ("aes256-sha256",), "nic0 192.0.2.3"),
+        ("own", "10.8.0.2", ("macsec",), "nic0 "),
+        ("own", "10.5.0.2", ("macsec",), "nic0 "),  # through a VLAN of the MACsec interface
+        ("debian", "10.70.0.1", ("aes128gcm16",), "nic0 192.0.2.3"),  # vti
+        ("debian", "10.71.0.1", ("aes256gcm16",), "nic0 192.0.2.9"),  # GRE within ESP
+        ("debian", "10.72.0.1", (), ""),  # a bare IPIP tunnel
+        ("debian", "192.0.2.3", (), ""),  # its end: the policy is for marked packets
+    ],
+)
+def test_what_the_lab_s_kernels_told(kernel: str, address: str, names: tuple[str, ...], below: str) -> None:
+    found = way(f"lab-{kernel}-kernel", address)
+    assert found.names == names and not found.notes
+    outermost = [f"{step.below.device.name} {step.found.peer}" for step in found.steps[:1] if step.below]
+    assert outermost == ([below] if below else [])
+
+
+@pytest.mark.parametrize(
+    ("address", "note"),
+    [
+        ("10.9.0.3", "wg0 has no peer for 10.9.0.3"),
+        ("192.0.2.7", "IPsec to 192.0.2.7 has no security association"),
+        ("10.18.0.2", "macsec1 is MACsec that does not encrypt"),
+        ("10.66.0.5", "tun7 is a tunnel of a program that is not known"),
+    ],
+)
+def test_what_looks_like_a_protection_and_is_none_is_said(address: str, note: str) -> None:
+    found = way("lab-own-kernel", address)
+    assert (found.names, found.notes) == ((), (note,))
+
+
+def test_without_a_route_there_is_no_way() -> None:
+    with pytest.raises(RequirementError, match=r"no route to 203\.0\.113\.1"):
+        way("lab-own-kernel", "203.0.113.1")
+
+
+def test_what_the_kernel_agreed_on_is_said() -> None:
+    outer, inner = way("lab-own-kernel", "10.9.0.2").steps
+    assert outer.found.agreed == {"algorithm": "chacha20poly1305", "interface": "wg0"}
+    assert inner.found.agreed["mode"] == "transport"
+    (only,) = way("lab-own-kernel", "192.0.2.9").steps
+    assert only.found.agreed["drivers"] == "rfc4106-gcm-aesni"
+    assert only.found.proposal is not None and only.found.proposal.encrypts
+
+
+def test_esp_in_udp_is_known_by_its_ports_and_ike_is_none_of_it() -> None:
+    frames = way("lab-own-kernel", "10.77.0.5").steps[0].found.frames
+    assert isinstance(frames, EspFrames) and frames.udp_ports == (4500, 4500)
+    assert frames.sample(64) == (
+        "(udp and src port 4500 and dst port 4500 and udp[8:4] != 0 and udp[12:4] & 0x3f = 0)"
+    )
+
+    def datagram(payload: bytes) -> bytes:
+        return (
+            bytes([0x45])
+            + bytes(8)
+            + bytes([17])
+            + bytes(10)
+            + 2 * (4500).to_bytes(2, "big")
+            + bytes(4)
+            + payload
+        )
+
+    esp = (0x97).to_bytes(4, "big") + (128).to_bytes(4, "big") + bytes(32)
+    assert frames.number(ETHERTYPE_IPV4, datagram(esp)) == (0x97, 128)
+    assert frames.number(ETHERTYPE_IPV4, datagram(bytes(4) + esp)) is None
+
+
+# As documented
+
+
+def device(name: str, kind: str, **data: object) -> dict[str, object]:
+    info = {"linkinfo": {"info_kind": kind, "info_data": data}} if kind else {}
+    return {"ifname": name, "flags": ["UP", "LOWER_UP"], "link_type": "none", **info, "addr_info": []}
+
+
+def documented(
+    address: str, routed: Mapping[str, object], *devices: dict[str, object], **more: str
+) -> RecordedHost:
+    ethernet = device("eth0", "")
+    route = [{"dst": address, "flags": [], "uid": 0, "cache": [], **routed}]
+    owner = {f"sh -c {tunnel.OWNER} sh {name}": f"{program}\n" for name, program in more.items()}
+    return RecordedHost(
+        "initiator",
+        said={
+            "ip -d -j address": json.dumps([ethernet, *devices]),
+            f"ip -d -j route get {address}": json.dumps(route),
+            "ip -d -j route show default": json.dumps(
+                [{"dst": "default", "gateway": "10.0.2.1", "dev": "eth0"}]
+            ),
+            **owner,
+        },
+    )
+
+
+TUN = {"type": "tun", "pi": False, "vnet_hdr": True, "multi_queue": False, "persist": False}
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "owner", "title"),
+    [
+        ("tailscale0", "tun", "", "Tailscale (WireGuard in user space)"),  # its process in a container
+        ("tailscale0", "tun", "tailscaled", "Tailscale (WireGuard in user space)"),
+        ("ztmjfbsomh", "tun", "", "ZeroTier"),
+        ("tun0", "tun", "openvpn", "OpenVPN"),
+        ("tun0", "ovpn-dco", "", "OpenVPN (in the kernel)"),
+        ("wg0", "tun", "wireguard-go", "WireGuard in user space"),
+    ],
+)
+def test_tunnels_of_programs_have_their_name_and_no_kind(
+    name: str, kind: str, owner: str, title: str
+) -> None:
+    routed = {"dev": name, "table": "52", "prefsrc": "100.86.4.17"}
+    host = documented("10.0.0.1", routed, device(name, kind, **TUN), **({name: owner} if owner else {}))
+    found = as_found.way_to(host, "10.0.0.1", 3260)
+    (step,) = found.steps
+    assert found.names == ("tunnel",) and step.found.agreed["tunnel"] == title
+    assert step.below is not None and step.below.device.name == "eth0" and not step.found.peer
+
+
+def test_a_tunnel_of_a_program_that_is_not_known_protects_nothing() -> None:
+    routed = {"dev": "tun0", "prefsrc": "10.1.0.1"}
+    host = documented("10.0.0.1", routed, device("tun0", "tun", **TUN), tun0="slirp4netns")
+    found = as_found.way_to(host, "10.0.0.1", 3260)
+    assert not found.steps and found.notes == ("tun0 is a tunnel of a program that is not known",)
+
+
+def test_an_interface_of_ipsec_takes_the_policies_of_its_number() -> None:
+    routed = {"dev": "ipsec0", "prefsrc": "10.2.0.1"}
+    host = documented("10.3.0.9", routed, device("ipsec0", "xfrm", if_id="0x2a"))
+    request = {"do": "associations", "reqid": 4, "peer": "198.51.100.7"}
+    state = {
+        "spi": 1,
+        "source": "10.0.2.15",
+        "destination": "198.51.100.7",
+        "bytes": 0,
+        "packets": 0,
+        "sequence": 0,
+        "algorithms": ["rfc4106(gcm(aes))"],
+        "cipher_bits": [288],
+        "udp_ports": [],
+        "mode": "tunnel",
+    }
+    policy = "src 0.0.0.0/0 dst 0.0.0.0/0 \n\tdir out priority 399999 ptype main \n"
+    template = "\ttmpl src 10.0.2.15 dst 198.51.100.7\n\t\tproto esp spi 0xc1 reqid 4 mode tunnel\n"
+    outer = [{"dst": "198.51.100.7", "gateway": "10.0.2.1", "dev": "eth0", "prefsrc": "10.0.2.15"}]
+    said = {
+        **host.said,
+        json.dumps(request, separators=(",", ":")): json.dumps({"states": [state]}),
+        "ip -d -j route get 198.51.100.7": json.dumps(outer),
+    }
+    for number, names in (("0x2a", ("aes256gcm16",)), ("0x2b", ())):
+        policies = {"ip xfrm policy list": f"{policy}{template}\tif_id {number}\n"}
+        found = as_found.way_to(RecordedHost("initiator", said={**said, **policies}), "10.3.0.9", 3260)
+        assert found.names == names
+
+
+def test_a_bare_interface_protects_nothing() -> None:
+    host = documented("10.0.0.1", {"dev": "eth0", "prefsrc": "10.0.2.15"})
+    found = as_found.way_to(host, "10.0.0.1", 3260)
+    assert not found.steps and not found.notes
+    assert [each.name for each in kinds.ALL if each.recognise(found.leg)] == []

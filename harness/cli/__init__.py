@@ -142,7 +142,8 @@ harness table results/RUN --format github""",
 harness explain --reference document-003""",
     "report": """harness report results/RUN -o report.html
 harness report results/ --watch            (during a run)""",
-    "plot": "harness plot roofline results/RUN -o roofline.svg",
+    "plot": """harness plot answer results/RUN -o answer.png
+harness plot roofline results/RUN -o roofline.svg""",
     "documents": """harness documents --run
 harness documents --run --quick --document document-000
 harness documents results/documents -o documents.html""",

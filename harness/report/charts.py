@@ -39,6 +39,7 @@ _BAR = 34
 class ChartKind(Choice):
     """kind of picture"""
 
+    ANSWER = "answer"
     MATRIX = "matrix"
     BARS = "bars"
     PERCENTILES = "percentiles"

@@ -1,4 +1,4 @@
-"""Pictures of a report as separate files: SVG, and PNG if the optional package for it is installed."""
+"""Pictures of a report as separate files, SVG and PNG."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from harness import __version__
 from harness.model.errors import RequirementError, UsageError, lacks_package
 from harness.model.escape import for_page, printable
 from harness.report import charts, content, curves, draw, sweeps
+from harness.report.answer import answer
 from harness.report.charts import Chart, ChartKind
 from harness.report.content import LoadedResults, Theme, Words
 from harness.report.waterfalls import waterfalls
@@ -75,6 +76,8 @@ def drawn(
 ) -> list[Chart]:
     """The pictures of a kind; none if the results lack what it needs. Some kinds show one metric alone."""
     match kind:
+        case ChartKind.ANSWER:
+            return answer(results)
         case ChartKind.WATERFALL:
             return waterfalls(results.explained)
         case ChartKind.CURVES:
@@ -160,6 +163,7 @@ def with_text(png: bytes, metadata: Mapping[str, str]) -> bytes:
 
 
 NEEDS = {
+    ChartKind.ANSWER: "no column over a network has a figure, or can be compared with another one",
     ChartKind.MATRIX: "no cell has a figure (harness table says why)",
     ChartKind.BARS: "no cell has a figure (harness table says why)",
     ChartKind.PERCENTILES: "it needs the raw outputs of a run (raw/CELL/fio.json)",

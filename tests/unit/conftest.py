@@ -15,6 +15,13 @@ from tests.unit.processes import Server
 NUMBERS = itertools.count()
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not read what `make check` leaves out: each of its processes would take half a second for it."""
+    if config.option.markexpr != "not programs" or collection_path.suffix != ".py":
+        return None
+    return "\npytestmark = pytest.mark.programs\n" in collection_path.read_text(encoding="utf-8") or None
+
+
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
     """What can be made again is kept in a folder of the test's own, and not in the user's."""

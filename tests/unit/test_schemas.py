@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-import jsonschema
+import jsonschema_rs
 import msgspec
 import pytest
 
@@ -23,14 +23,14 @@ STORED: dict[str, Callable[[], Iterable[Any]]] = {
 }
 
 
-def strict(name: str) -> Any:
+def strict(name: str) -> jsonschema_rs.Draft202012Validator:
     """A validator to which a field that the schema does not name is an error."""
     schema = schemas.schema(name)
     for definition in schema["$defs"].values():
         if "properties" in definition:
             definition["additionalProperties"] = False
-    jsonschema.Draft202012Validator.check_schema(schema)
-    return jsonschema.Draft202012Validator(schema)
+    jsonschema_rs.meta.validate(schema)
+    return jsonschema_rs.Draft202012Validator(schema)
 
 
 def test_what_is_published_is_made_from_the_types() -> None:
@@ -58,8 +58,7 @@ def test_what_is_stored_is_as_published(name: str) -> None:
     validator = strict(name)
     found = list(STORED[name]())
     assert found
-    # Many hundreds are alike, and a validator takes a millisecond for each.
-    for each in found[:: len(found) // 100 + 1]:
+    for each in found:
         validator.validate(json.loads(msgspec.json.encode(each)))
 
 
@@ -79,5 +78,5 @@ def test_so_is_what_was_published_by_others() -> None:
     strict("table").validate(found)
     assert found["reference"]["cells"]
     del found["cells"][0]["unit"]
-    with pytest.raises(jsonschema.ValidationError, match="'unit' is a required property"):
+    with pytest.raises(jsonschema_rs.ValidationError, match='"unit" is a required property'):
         strict("table").validate(found)

@@ -246,6 +246,8 @@ def test_servers_that_take_longer_than_one_request_leave_no_time_between() -> No
         # Without a path that is known to be faster, no time is gained.
         ({"faster": None}, {}, 100, "alone"),
         ({"path": None}, {}, 100, "alone"),
+        # What nothing explains may be the device, where its time is not known: then the gain is not more.
+        ({"time": 120, "device": None}, {}, 120 - 17.5, "alone"),
     ],
 )
 def test_one_io_at_a_time_over_a_faster_link(

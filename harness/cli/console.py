@@ -30,6 +30,7 @@ from harness.planning import duration
 from harness.planning.request import THE_RUN, PathRequest
 from harness.results import planned
 from harness.results.store import RunFolder
+from harness.results.sweep import axes_of, surfaces
 from harness.storage.backing import require_device
 from harness.testbeds import testbed
 from harness.testbeds.lab.kernels import kernel
@@ -176,14 +177,20 @@ def print_plan(made: Plan, to: Callable[[str], None] = say) -> None:
     storage = f"{disk.name} ({disk.title})" if disk is not None else backing.kind
     size = format_size(backing.size_bytes)
     to(f"testbed {_setting(made)}, storage {storage} of {size}, seed {made.seed}")
+    found = {} if made.sweep is not None and made.sweep.goals else surfaces(made)
+    on_curves = {column for surface in found.values() for column, _ in surface.grid}
+    columns = [*map(made.shown, (column for column in made.columns if column not in on_curves))]
+    columns += [curve.column.label for curve in found]
+    workloads = [curve.workload for curve in found] or [_name(job) for job in made.jobs]
     # Names of columns and workloads have no space to wrap at, but paths may.
     lines = (
-        ("columns", ", ".join(map(made.shown, made.columns)), NARROW),
+        ("columns", ", ".join(dict.fromkeys(columns)), NARROW),
         ("machines", machines_of(made), None),
         ("storage", f"{backing.kind} {backing.path}" if backing.path else "", None),
         ("local", f"{local.kind} {local.path}" if local and local.path else "", None),
         ("hops", ", ".join(made.hops), None),
-        ("workloads", ", ".join(dict.fromkeys(map(_name, made.jobs))), NARROW),
+        ("workloads", ", ".join(dict.fromkeys(workloads)), NARROW),
+        *((name, words, NARROW) for name, words in axes_of(found).items()),
         *(("note", note, NARROW) for note in made.notes),
     )
     for name, words, width in lines:

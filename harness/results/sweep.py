@@ -8,6 +8,7 @@ for, and has foretold two blocks of points within it before they were measured.
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import random
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,7 +18,7 @@ from harness.analysis import disturbance, response
 from harness.analysis.response import Estimate, Response
 from harness.analysis.schedule import Place, Schedule, throughput_bytes_s
 from harness.model import Cell, LinkProfile, Plan, Record
-from harness.results.axes import Curve, curve_of, workloads
+from harness.results.axes import AXES, Curve, curve_of, workloads
 from harness.results.knee import KneeSchedule
 
 AT_ONCE = 3
@@ -80,6 +81,15 @@ def surfaces(plan: Plan) -> dict[Curve, Surface]:
             if (of := curve_of(plan, column, workload)) is not None:
                 found.setdefault(of[0], Surface({})).grid[column, name] = of[1]
     return found
+
+
+def axes_of(found: Mapping[Curve, Surface]) -> dict[str, str]:
+    """The axes along which curves lie and what is fixed on them: ``depth``, its values as they are typed."""
+    values: dict[str, set[float]] = {}
+    for curve, surface in found.items():
+        for name, value in itertools.chain(curve.fixed, *(point.items() for point in surface.grid.values())):
+            values.setdefault(name, set()).add(value)
+    return {name: ", ".join(map(AXES[name].shown, sorted(each))) for name, each in values.items()}
 
 
 class SweepSchedule(Schedule):

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 import pytest
 
+from harness.cli.console import print_plan
 from harness.model import Cell, Io, Latency, Plan, Record, Status
 from harness.model.errors import UsageError
 from harness.planning.sweep import SweepRequest, make_plan
@@ -98,6 +99,21 @@ def test_points_of_a_curve_have_in_common_what_is_not_swept() -> None:
     assert {tuple(point) for surface in found.values() for point in surface.grid.values()} == {
         ("rtt", "depth")
     }
+
+
+def test_a_plan_names_curves_and_axes_and_not_a_thousand_workloads() -> None:
+    over = planned("rtt=0.1ms..50ms", "depth=1,16", ipsec=("both",), links=("wired", "local"))
+    said: list[str] = []
+    print_plan(over, said.append)
+    assert said[1:7] == [
+        "columns:   local, wired, wired+aes128gcm16",
+        "workloads: rand-read",
+        "block:     4K",
+        "jobs:      1",
+        "rtt:       100 us, 200 us, 400 us, 790 us, 1.6 ms, 3.2 ms, 6.3 ms, 13 ms, 25 ms,",
+        "           50 ms",
+    ]
+    assert said[7] == "depth:     1, 16" and said[-1].startswith("points:    up to 42, ")
 
 
 def test_it_measures_a_fifth_of_the_grid_and_knows_the_rest() -> None:

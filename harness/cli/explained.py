@@ -100,7 +100,9 @@ def explain_command(
         sys.stdout.write(explain.as_json(results.explained, results.corrections, results.tried) + "\n")
         return
     print_curves(results)
-    if results.trials and not (results := results.rest).records:
+    # Of fio outputs without a plan nothing is known that their curves do not show.
+    is_shown = results.trials or (results.curves and not any(curve.links for curve in results.curves))
+    if is_shown and not (results := results.rest).records:
         return
     if summary:
         print_answers(results.answers, results.corrections)

@@ -36,6 +36,14 @@ def test_the_files_of_fio_plot_are_two_curves_over_depth() -> None:
     assert next(sentences(found.curves)).startswith("randread random-io, block 4K: more helps up to")
 
 
+def test_of_files_without_a_plan_nothing_is_said_that_their_curves_do_not_show(tmp_path: Path) -> None:
+    for depth in (1, 4, 16):
+        write_fio(tmp_path / f"a-{depth}.json", job(iodepth=depth))
+    done = harness("explain", ".", cwd=tmp_path)
+    assert "from depth 1 on 95 % of the most is reached" in " ".join(done.stdout.split())
+    assert "no verdict" not in done.stdout
+
+
 def test_other_options_and_other_names_are_other_curves(tmp_path: Path) -> None:
     for depth in (1, 4, 16):
         write_fio(tmp_path / f"nvme0-{depth}.json", job(iodepth=depth, filename="/dev/nvme0n1"))

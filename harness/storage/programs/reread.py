@@ -32,9 +32,9 @@ SG_NONE, SG_FROM_DEVICE = -1, -3
 COMMAND_MS = 5000
 
 PAGE_BYTES = 4096
-PLACES, TURNS, LEAD = 512, 128, 8
-"""Places that may be read, each in its own part of the volume; turns of the re-read test; and how many blocks
-are read before the first is read again."""
+PLACES, TURNS, LEAD = 512, 128, 64
+"""Places that may be read, each in its own part of the volume; turns of the re-read test; and how many other
+blocks are read before one is read again: more than the segments of a hard disk's own buffer."""
 
 LONGER = 8
 """The longer reads have so many blocks: their time beyond that of one block is what bytes take on the way."""
@@ -162,7 +162,7 @@ class Turns:
 
     def again(self) -> None:
         if self.once:
-            offset = self.once.pop(self.rng.randrange(len(self.once)))
+            offset = self.once.pop(0)
             self.timed("again", lambda: self.volume.read(offset, self.volume.block_bytes))
             self.twice.append(offset)
 

@@ -1,0 +1,45 @@
+"""Targets with a cache are found out by reads alone, those without one are not (docs/caches.md)."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from harness.model.reread import Suspicion
+from tests.lab.cli import harness, python_inside
+from tests.lab.inside.caches import TARGETS, Judged
+
+pytestmark = [pytest.mark.lab, pytest.mark.own_kernel]
+
+SLOW = ("sata-ssd", "hdd-7200")
+"""Disks that take longer than memory behind a slow core may."""
+
+
+def judged(link: str, names: str = "", *, virtual_time: bool = True) -> list[Judged]:
+    clock = ["--virtual-time"] if virtual_time else []
+    words = python_inside("inside.caches", link, *filter(None, [names]))
+    done = harness("lab", "exec", "--kernel", "own", "--memory", "640", *clock, "--", *words)
+    assert done.status == 0, done
+    found = [msgspec.json.decode(line, type=Judged) for line in done.out.splitlines()]
+    assert [each.target for each in found] == [each for each in TARGETS if each.name.startswith(names)]
+    for each in found:
+        assert (each.found.verdict is Suspicion.SUSPECTED) is each.target.has_cache, each
+    return found
+
+
+def test_disks_and_caches_of_one_transport() -> None:
+    for each in judged("wired", "iscsi sata-ssd"):
+        assert each.target.has_cache or each.found.verdict is Suspicion.NOT_SUSPECTED, each
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("link", ["wired", "wired:rtt=5ms", "wifi"])
+def test_disks_and_caches_over_links(link: str) -> None:
+    for each in judged(link):
+        is_slow = each.target.disk in SLOW and not each.target.has_cache
+        assert (each.found.verdict is Suspicion.NOT_SUSPECTED) is is_slow, each
+
+
+@pytest.mark.long
+def test_disks_and_caches_in_real_time() -> None:
+    judged("wired", virtual_time=False)

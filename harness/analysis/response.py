@@ -30,6 +30,12 @@ COVERED = 1.645
 LARGEST_RESIDUAL = 0.5
 """Beyond it a point pulls the asymptotes no further: it is a step that they do not know."""
 
+DRIFT, FARTHEST = 1e-2, 25.0
+"""How much it counts that a weight is not where it began, against a residual; and how far it may be."""
+
+SMALL, MOST_DAMPING = 1e-5, 1e8
+"""Of least squares: the step to a slope, and what is not damped further."""
+
 LENGTHS = (1.5, 3.0, 6.0)
 """Over how many doublings of an axis what is left stays alike."""
 
@@ -212,23 +218,22 @@ def _asymptotes(points: Sequence[Point], logs: Sequence[float], axes: Sequence[s
     names = tuple(start)
     known = [_known(point) for point in points]
 
-    def badness(values: Sequence[float]) -> float:
-        # Weights that the points say nothing of stay where they are.
-        drift = sum((v - start[n]) ** 2 for n, v in zip(names, values, strict=True))
-        if any(abs(v - start[n]) > 25 for n, v in zip(names, values, strict=True)):
-            return math.inf
+    def left(values: Sequence[float], most: float = LARGEST_RESIDUAL) -> list[float]:
+        drifts = [v - start[name] for name, v in zip(names, values, strict=True)]
+        if max(map(abs, drifts)) > FARTHEST:
+            return [math.inf] * (len(known) + len(names))
         rates = _log_rates(dict(zip(names, values, strict=True)), known)
-        squares = [(rate - y) ** 2 for rate, y in zip(rates, logs, strict=True)]
-        most = LARGEST_RESIDUAL**2
-        return sum([each if each < most else most for each in squares]) + 1e-4 * drift
+        residuals = [max(-most, min(most, rate - y)) for rate, y in zip(rates, logs, strict=True)]
+        # Weights that the points say nothing of stay where they are.
+        return residuals + [DRIFT * drift for drift in drifts]
 
-    values = [start[name] for name in names]
-    # A simplex may have collapsed before it was at the bottom.
-    for _ in range(3):
-        before, values = badness(values), minimised(badness, values)
-        if badness(values) > before * (1 - 1e-6):
-            break
-    return Asymptotes(dict(zip(names, values, strict=True)))
+    # Nothing depends on how many I/Os are let out at all while that is more than are asked for.
+    lower = (0.0, 0.7, 1.4) if "most" in start else (0.0,)
+    begins = ([v - by * (n == "most") for n, v in start.items()] for by in lower)
+    # Where all residuals are too large, none says which way is down.
+    nearer = (least_squares(lambda values: left(values, math.inf), begin)[1] for begin in begins)
+    found = [least_squares(left, values) for values in nearer]
+    return Asymptotes(dict(zip(names, min(found)[1], strict=True)))
 
 
 def _asked(at: Point) -> float:
@@ -247,38 +252,36 @@ def _line(
     return max(short_s - slope_s * few, short_s / 10), max(slope_s, short_s / 100)
 
 
-def minimised(
-    of: Callable[[Sequence[float]], float], start: Sequence[float], steps: int = 400
-) -> list[float]:
-    """A minimum near ``start``: the simplex of Nelder and Mead (The Computer Journal 7, 1965)."""
-    corners = [list(start)] + [
-        [v + (0.7 if i == j else 0.0) for j, v in enumerate(start)] for i in range(len(start))
-    ]
-    simplex = sorted((of(corner), corner) for corner in corners)
+def least_squares(
+    left: Callable[[Sequence[float]], list[float]], start: Sequence[float], steps: int = 60
+) -> tuple[float, list[float]]:
+    """The least sum of the squares of what is ``left`` near ``start``, and where it is: Levenberg's and
+    Marquardt's way (SIAM Journal on Applied Mathematics 11, 1963). Infinite residuals are out of bounds."""
+    here, damping = (_squares(left(start)), list(start)), 1e-2
     for _ in range(steps):
-        (best, _), (second, _), (worst, last) = simplex[0], simplex[-2], simplex[-1]
-        if worst - best < 1e-9:
+        now = left(here[1])
+        moved = [[v + SMALL * (i == j) for j, v in enumerate(here[1])] for i in range(len(start))]
+        slopes = [[(b - a) / SMALL for a, b in zip(now, left(values), strict=True)] for values in moved]
+        downhill = [-sum(map(mul, slope, now)) for slope in slopes]
+        before = here[0]
+        while here[0] == before and damping < MOST_DAMPING:
+            # Only what is up to the diagonal is looked at.
+            normal = [[sum(map(mul, a, b)) for b in slopes[: i + 1]] for i, a in enumerate(slopes)]
+            for i, row in enumerate(normal):
+                row[i] += damping * row[i] + 1e-12
+            factor = _factored(normal)
+            step = _solved_back(factor, _solved(factor, downhill))
+            there = [v + by for v, by in zip(here[1], step, strict=True)]
+            here = min(here, (_squares(left(there)), there))
+            damping *= 4
+        damping /= 32
+        if before - here[0] <= 1e-7 * before:
             break
-        centre = [sum(axis) / (len(simplex) - 1) for axis in zip(*(c for _, c in simplex[:-1]), strict=True)]
+    return here
 
-        def towards(
-            factor: float, centre: list[float] = centre, last: list[float] = last
-        ) -> tuple[float, list[float]]:
-            moved = [c + factor * (c - v) for c, v in zip(centre, last, strict=True)]
-            return of(moved), moved
 
-        tried = towards(1.0)
-        if tried[0] < best:
-            tried = min(tried, towards(2.0))
-        elif tried[0] >= second:
-            tried = min(towards(0.5), towards(-0.5))
-        if tried[0] < worst:
-            simplex[-1] = tried
-        else:
-            shrunk = [[(a + b) / 2 for a, b in zip(c, simplex[0][1], strict=True)] for _, c in simplex[1:]]
-            simplex = [simplex[0], *((of(corner), corner) for corner in shrunk)]
-        simplex.sort()
-    return simplex[0][1]
+def _squares(values: Iterable[float]) -> float:
+    return sum(value * value for value in values)
 
 
 @dataclass(frozen=True)
@@ -309,14 +312,10 @@ class GaussianProcess:
         """The process through values at places, of which each is ``alike`` to those up to it, and how likely
         they are by it."""
         mean = sum(values) / len(values)
-        factor: list[list[float]] = []
-        for of_place in alike:
-            covariances = [deviation**2 * near + shared for near, shared in of_place]
-            row: list[float] = []
-            for covariance, other in zip(covariances, factor, strict=False):
-                row.append((covariance - sum(map(mul, row, other))) / other[-1])
-            left = covariances[-1] + noise**2 - sum(map(mul, row, row))
-            factor.append([*row, math.sqrt(max(left, 1e-12))])
+        covariances = [[deviation**2 * near + shared for near, shared in of_place] for of_place in alike]
+        for row in covariances:
+            row[-1] += noise**2
+        factor = _factored(covariances)
         whitened = _solved(factor, [value - mean for value in values])
         likelihood = -sum(x * x for x in whitened) / 2 - sum(math.log(row[-1]) for row in factor)
         return cls(places, length, deviation, noise, factor, whitened, mean, likelihood)
@@ -335,6 +334,24 @@ def _alike(a: Features, b: Features, length: float) -> tuple[float, float]:
     sure."""
     distance = math.sqrt(3) * math.dist(a.doublings, b.doublings) / length
     return (1 + distance) * math.exp(-distance), UNSURE**2 * sum(map(mul, a.pulls, b.pulls))
+
+
+def _factored(matrix: Sequence[Sequence[float]]) -> list[list[float]]:
+    """Cholesky's factor of a symmetric matrix, whose rows end at the diagonal, as its own do."""
+    factor: list[list[float]] = []
+    for wanted in matrix:
+        row: list[float] = []
+        for value, other in zip(wanted, factor, strict=False):
+            row.append((value - sum(map(mul, row, other))) / other[-1])
+        factor.append([*row, math.sqrt(max(wanted[-1] - sum(map(mul, row, row)), 1e-12))])
+    return factor
+
+
+def _solved_back(factor: Sequence[Sequence[float]], values: Sequence[float]) -> list[float]:
+    """The same by the transpose of ``factor``."""
+    last = range(len(factor) - 1, -1, -1)
+    found = _solved([[factor[j][i] for j in last if j >= i] for i in last], values[::-1])
+    return found[::-1]
 
 
 def _solved(factor: Sequence[Sequence[float]], values: Sequence[float]) -> list[float]:

@@ -96,6 +96,25 @@ def test_few_points_and_none() -> None:
         response.fit([], [], ("depth",))
 
 
-def test_a_simplex_finds_a_minimum() -> None:
-    found = response.minimised(lambda v: (v[0] - 3) ** 2 + (v[1] + 1) ** 4, [0.0, 0.0])
-    assert found == pytest.approx([3, -1], abs=0.05)
+def test_least_squares_of_a_line_and_of_a_valley() -> None:
+    least, (slope, start) = response.least_squares(
+        lambda v: [v[0] * x + v[1] - y for x, y in ((0, 1), (1, 3), (2, 5), (3, 7.4))], [0.0, 0.0]
+    )
+    # By the normal equations.
+    assert (slope, start) == (pytest.approx(2.12), pytest.approx(0.92)) and least == pytest.approx(0.048)
+    # Rosenbrock's (The Computer Journal 3, 1960).
+    least, found = response.least_squares(lambda v: [10 * (v[1] - v[0] ** 2), 1 - v[0]], [-1.2, 1.0])
+    assert found == pytest.approx([1, 1], abs=1e-3) and least < 1e-9
+
+
+def test_weights_stay_within_bounds() -> None:
+    beyond = [math.inf]
+    least, (found,) = response.least_squares(lambda v: beyond if v[0] > 2 else [v[0] - 3], [0.0])
+    assert found <= 2 and least < 9
+
+
+def test_a_queue_that_lets_out_fewer_than_are_asked_for_is_found() -> None:
+    points = [{"depth": float(depth)} for depth in (1, 2, 4, 8, 16, 32, 64, 128, 256)]
+    fitted = response.fit(points, [min(at["depth"], 32) * 1e5 for at in points], ("depth",))
+    assert fitted.asymptotes is not None
+    assert fitted.asymptotes.in_flight({"depth": 256.0}) == pytest.approx(32, rel=0.1)

@@ -74,7 +74,7 @@ def contradictions(record: Record) -> list[str]:
     for part in record.clients or (record,):
         moved = sum(io.bytes for io in _sides(part))
         if part.proof is not None and record.column.link != LINK_LOCAL:
-            crossed = min(part.proof.link_bytes_initiator, part.proof.link_bytes_target)
+            crossed = min(part.proof.link_bytes)
             if moved > crossed:
                 found.append(f"fio moved {moved} bytes, but only {crossed} crossed the link")
     sides = _sides(record)

@@ -888,7 +888,9 @@ class Proof(msgspec.Struct, frozen=True, kw_only=True):
     ARP and the like in the captures, ``other_frames`` frames that are neither. ``unaccounted_frames`` (on a
     real interface, segments of the portal's connection) and ``unaccounted_bytes`` (there 0) are what an
     interface carried beyond all of that, at the end and in the direction with the most. ``rekeys`` is how
-    often the security associations were replaced. ``tcp_retransmits`` is what both ends sent again.
+    often the security associations were replaced. ``tcp_retransmits`` is what both ends sent again. With
+    ``at_one_end`` all of it is the initiator's, because of the target only the portal is known; the target's
+    own figures are 0.
     """
 
     link_bytes_initiator: Count
@@ -907,6 +909,13 @@ class Proof(msgspec.Struct, frozen=True, kw_only=True):
     rekeys: Count = 0
     tcp_retransmits: Count | None = None
     air: AirProof | None = None
+    at_one_end: bool = False
+
+    @property
+    def link_bytes(self) -> tuple[int, ...]:
+        """What the interface of each end that was seen counted."""
+        ends = (self.link_bytes_initiator, self.link_bytes_target)
+        return ends[:1] if self.at_one_end else ends
 
 
 class WifiState(msgspec.Struct, frozen=True, kw_only=True):

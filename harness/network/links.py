@@ -20,6 +20,7 @@ from harness.hosts import Host
 from harness.hosts.footprint import Leftover
 from harness.hosts.journal import Journal
 from harness.hosts.undo import UndoStep
+from harness.hosts.unseen import Unseen
 from harness.model import IPV4, IPV6, Duplex, End, Family, LinkProfile, addresses
 from harness.model.errors import RequirementError
 from harness.storage import transports
@@ -83,6 +84,11 @@ class LinkPath:
         """The version of IP that it speaks."""
         return addresses.family_of(self.initiator_address)
 
+    @property
+    def sees_target(self) -> bool:
+        """Whether both ends are hosts of the run; if not, of the target only the portal is known."""
+        return not isinstance(self.target, Unseen)
+
 
 @dataclass(frozen=True)
 class LinkPlace:
@@ -119,12 +125,13 @@ class LinkPlace:
 
 
 def ends(path: LinkPath) -> tuple[tuple[End, Host, str, str, str], ...]:
-    """Both ends of a path, the initiator's first: its host, interface and address, and the peer's address."""
+    """The ends of a path that are seen, the initiator's first: the host, interface and address of each, and
+    the peer's address. Of a target that is only reached there is no second one."""
     near, far = path.initiator_address, path.target_address
-    return (
-        ("initiator", path.initiator, path.initiator_iface, near, far),
-        ("target", path.target, path.target_iface, far, near),
-    )
+    first: tuple[End, Host, str, str, str] = ("initiator", path.initiator, path.initiator_iface, near, far)
+    if not path.sees_target:
+        return (first,)
+    return first, ("target", path.target, path.target_iface, far, near)
 
 
 class NetworkNamespace(msgspec.Struct, frozen=True):

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness.hosts import Daemon, Host, runner
-from harness.model import ENDS, IPV6, End, LinkProfile
+from harness.model import IPV6, End, LinkProfile
 from harness.model.errors import CommandFailed, HostLost
 from harness.network import links
 from harness.network.links import LinkPath
@@ -134,7 +134,7 @@ def expression(path: LinkPath, end: End, frames: Frames, *, protected: bool, one
     the capture looks only at the portal's traffic: a capture of the SSH connection that carries the capture
     would never end.
     """
-    *_, own, peer = links.ends(path)[ENDS.index(end)]
+    own, peer = next((own, peer) for each, _, _, own, peer in links.ends(path) if each == end)
     ip = "ip6" if path.ip == IPV6 else "ip"
     sent = f"{ip} src host {own} and {ip} dst host {peer}"
     # Fragments after the first have no ports (RFC 791, section 3.2; RFC 8200, section 4.5).
@@ -376,9 +376,9 @@ class Tap:
 
 @dataclass(kw_only=True)
 class Capture:
-    """The captures of both ends, the initiator's first; they keep one frame in ``one_in``."""
+    """The captures of the ends that are seen, the initiator's first; they keep one frame in ``one_in``."""
 
-    taps: tuple[Tap, Tap]
+    taps: tuple[Tap, ...]
     one_in: int
     since_start: list[int] = field(default_factory=lambda: [0, 0])
     """The portal's segments in clear that each end has sent since the capture began."""
@@ -386,7 +386,7 @@ class Capture:
     """What was seen by ``finish``, and after that until the captures ended."""
 
     def look(self) -> list[Seen]:
-        """What both ends have sent since the last time, up to now and without a gap."""
+        """What the ends have sent since the last time, up to now and without a gap."""
         for tap in self.taps:
             tap.ask()
         return self._counted([tap.look() for tap in self.taps])
@@ -398,7 +398,7 @@ class Capture:
             self.last += self.look()
 
     def read_rest(self) -> None:
-        """Read what is left, once both tcpdumps have ended."""
+        """Read what is left, once the tcpdumps have ended."""
         self.last += self._counted([tap.read_rest() for tap in self.taps])
 
     def _counted(self, found: list[Seen]) -> list[Seen]:
@@ -464,6 +464,5 @@ def capture(path: LinkPath, folder: Path, frames: Frames, *, protected: bool) ->
         ]
         for tap in taps:
             tap.settle()
-        near, far = taps
-        made = Capture(taps=(near, far), one_in=one_in)
+        made = Capture(taps=tuple(taps), one_in=one_in)
         yield made

@@ -1,4 +1,4 @@
-"""Proof that a cell's bytes took the path its column names: counters of both ends, and the captures.
+"""Proof that a cell's bytes took the path its column names: counters of its ends, and the captures.
 
 Each layer of protection is proved by itself, on the path below it. The proof is closed: whatever an interface
 carried must be the layer's, by the kernel's own count of what it protected, or a frame that the captures have
@@ -12,7 +12,6 @@ import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import msgspec
 
@@ -91,34 +90,25 @@ class EndCounters:
     segments: Segments | None = None
 
 
-class Snapshot(NamedTuple):
-    """Both ends at one moment."""
-
-    initiator: EndCounters
-    target: EndCounters
-
-
-def snapshot(watched: CapturedLayer, *, begins: bool) -> Snapshot:
-    """Read all counters that a proof compares, at the beginning or at the end of a cell.
+def snapshot(watched: CapturedLayer, *, begins: bool) -> tuple[EndCounters, ...]:
+    """Read all counters that a proof compares, at the beginning or at the end of a cell: of each end that is
+    seen, the initiator's first.
 
     Interfaces are read last at the beginning and first at the end, so the protection is counted for longer.
     So a frame that passes while they are read never looks as if the protection did not account for it.
     """
     path, layer = watched.path, watched.layer
-    segments: list[Segments | None] = [None, None]
+    ends = links.ends(path)
+    segments: list[Segments | None] = [None] * len(ends)
     wants_segments = path.is_shared and layer is not None
     if wants_segments and not begins:
         segments = _segments(watched.portal or path)
-    looks = (
-        layer.look() if layer is not None else [_unprotected_end(host) for _, host, *_ in links.ends(path)]
-    )
+    looks = layer.look() if layer is not None else [_unprotected_end(host) for _, host, *_ in ends]
     if wants_segments and begins:
         segments = _segments(watched.portal or path)
-    return Snapshot(
-        *(
-            _counters(look, iface, begins=begins, segments=found)
-            for look, (_, _, iface, *_), found in zip(looks, links.ends(path), segments, strict=True)
-        )
+    return tuple(
+        _counters(look, iface, begins=begins, segments=found)
+        for look, (_, _, iface, *_), found in zip(looks, ends, segments, strict=True)
     )
 
 
@@ -158,10 +148,8 @@ def _segments(path: LinkPath) -> list[Segments | None]:
     portal = addresses.at_port(path.target_address, path.port)
     near = addresses.bracketed(path.initiator_address)
     found: list[Segments | None] = []
-    for host, words in (
-        (path.initiator, ["src", near, "dst", portal]),
-        (path.target, ["src", portal, "dst", near]),
-    ):
+    ways = (["src", near, "dst", portal], ["src", portal, "dst", near])
+    for (_, host, *_), words in zip(links.ends(path), ways, strict=False):
         text = host.run(["ss", "-tinH", "state", "established", *words], check=False).stdout
         ports = re.findall(rf"(?<![\d.]){re.escape(near)}(?:%\S+)?:(\d+)\b", text)
         sent, received = ([int(n) for n in re.findall(rf"\bsegs_{way}:(\d+)", text)] for way in ("out", "in"))
@@ -174,8 +162,10 @@ def _segments(path: LinkPath) -> list[Segments | None]:
     return found
 
 
-def interfaces(path: LinkPath, before: Snapshot, after: Snapshot) -> tuple[InterfaceUse, ...]:
-    """What the interfaces of both ends counted between two snapshots."""
+def interfaces(
+    path: LinkPath, before: Sequence[EndCounters], after: Sequence[EndCounters]
+) -> tuple[InterfaceUse, ...]:
+    """What the interfaces of its ends counted between two snapshots."""
     return tuple(
         was.traffic.grown(now.traffic, host.name, iface)
         for was, now, (_, host, iface, *_) in zip(before, after, links.ends(path), strict=True)
@@ -212,15 +202,17 @@ class EndChange:
 
 
 def _ends(
-    watched: CapturedLayer, before: Snapshot, after: Snapshot, seen: Sequence[Seen]
-) -> tuple[EndChange, EndChange]:
-    """Both ends, the initiator's first."""
+    watched: CapturedLayer,
+    before: Sequence[EndCounters],
+    after: Sequence[EndCounters],
+    seen: Sequence[Seen],
+) -> tuple[EndChange, ...]:
+    """Each end that is seen, the initiator's first."""
     found = []
     uses = interfaces(watched.path, before, after)
     one_in = watched.capture.one_in
     title = watched.layer.title if watched.layer is not None else ""
-    for number, name in enumerate(ENDS):
-        was, now = before[number], after[number]
+    for number, (name, was, now) in enumerate(zip(ENDS, before, after, strict=False)):
         due = watched.layer.due(was.tally, now.tally, one_in) if watched.layer is not None else Due()
         pairs = ((was.tally.out, now.tally.out), (was.tally.into, now.tally.into))
         went_back = [f"the interface {uses[number].interface}"] * was.traffic.went_back(now.traffic)
@@ -242,16 +234,22 @@ def _ends(
                 retransmits=max(0, now.retransmits - was.retransmits),
             )
         )
-    return found[0], found[1]
+    return tuple(found)
 
 
-def collect(watched: CapturedLayer, before: Snapshot, after: Snapshot) -> list[Seen]:
-    """What the captures of both ends have seen of a cell, up to all that its counters say was sent."""
+def _pairs(ends: Sequence[EndChange]) -> list[tuple[EndChange, EndChange | None]]:
+    """Each end with its peer, None if that is not seen."""
+    return list(zip(ends, [*ends[1:], *ends[:1]] if len(ends) > 1 else [None], strict=True))
+
+
+def collect(
+    watched: CapturedLayer, before: Sequence[EndCounters], after: Sequence[EndCounters]
+) -> list[Seen]:
+    """What the captures have seen of a cell, up to all that its counters say was sent."""
     seen = watched.capture.look()
     until = time.monotonic() + SETTLE_S + 2e-6 * watched.path.profile.path_delay_us
     while watched.layer is not None and time.monotonic() < until:
-        near, far = _ends(watched, before, after, seen)
-        if not any(_lacks_samples(end, peer) for end, peer in ((near, far), (far, near))):
+        if not any(_lacks_samples(*pair) for pair in _pairs(_ends(watched, before, after, seen))):
             break
         time.sleep(0.01)
         for sofar, later in zip(seen, watched.capture.look(), strict=True):
@@ -259,12 +257,12 @@ def collect(watched: CapturedLayer, before: Snapshot, after: Snapshot) -> list[S
     return seen
 
 
-def _lost(end: EndChange, peer: EndChange) -> int:
-    """How many of the protected packets that an end sent did not reach the other."""
-    return max(0, end.out.packets - peer.into.packets)
+def _lost(end: EndChange | None, peer: EndChange | None) -> int:
+    """How many of the protected packets that an end sent did not reach the other, as far as both are seen."""
+    return max(0, end.out.packets - peer.into.packets) if end is not None and peer is not None else 0
 
 
-def _lacks_samples(end: EndChange, peer: EndChange) -> bool:
+def _lacks_samples(end: EndChange, peer: EndChange | None) -> bool:
     """Whether a capture lacks more of its due packets than the link can have lost before them."""
     excused = min(_lost(end, peer), -(-end.samples_due // 2))
     return end.samples_missing > excused
@@ -272,8 +270,8 @@ def _lacks_samples(end: EndChange, peer: EndChange) -> bool:
 
 def judge(
     watched: CapturedLayer,
-    before: Snapshot,
-    after: Snapshot,
+    before: Sequence[EndCounters],
+    after: Sequence[EndCounters],
     seen: Sequence[Seen],
     *,
     read_bytes: int,
@@ -282,19 +280,20 @@ def judge(
     """Compare what fio moved with what the path saw; ``seen`` is what ``collect`` collected.
 
     Returns the proof and the reasons why it fails (empty: it holds). Data that fio read flows from target to
-    initiator, and that direction's counters at both ends must cover it.
+    initiator, and that direction's counters at both ends must cover it; where only one end is seen, at that.
     """
     path, layer, capture = watched.path, watched.layer, watched.capture
-    near, far = _ends(watched, before, after, seen)
-    reasons = [end.seen.fault for end in (near, far) if end.seen.fault]
-    balances = list(_balances(watched, layer, near, far)) if layer is not None else []
-    proof = _proof(near, far, capture, balances)
-    if went_back := list(_went_back((near, far))):
+    ends = _ends(watched, before, after, seen)
+    reasons = [end.seen.fault for end in ends if end.seen.fault]
+    balances = list(_balances(watched, layer, ends)) if layer is not None else []
+    proof = _proof(ends, capture, balances)
+    if went_back := list(_went_back(ends)):
         # Nothing can be compared with these, but what the captures saw counts.
-        clear = _unprotected_frames(path, layer, near, far, proof) if layer is not None else ()
+        clear = _unprotected_frames(path, layer, ends, proof) if layer is not None else ()
         return proof, [*reasons, *went_back, *clear]
     moved = f"fio read {read_bytes} and wrote {write_bytes} bytes"
-    flows = ((near, read_bytes, write_bytes), (far, write_bytes, read_bytes))
+    moves = ((read_bytes, write_bytes), (write_bytes, read_bytes))
+    flows = [(end, *move) for end, move in zip(ends, moves, strict=False)]
     for end, got, gave in flows:
         if end.use.rx_bytes < got or end.use.tx_bytes < gave:
             reasons.append(
@@ -302,7 +301,7 @@ def judge(
                 f"{end.use.tx_bytes}"
             )
     if layer is None:
-        reasons += _unprotected(path, (near, far), capture, read_bytes + write_bytes)
+        reasons += _unprotected(path, ends, capture, read_bytes + write_bytes)
         return proof, reasons
     for end, got, gave in flows:
         reasons += end.faults
@@ -311,12 +310,12 @@ def judge(
                 f"{moved}, but {layer.title} carried only {end.into.bytes} to the {end.name} and only "
                 f"{end.out.bytes} from it"
             )
-    reasons += _unprotected_frames(path, layer, near, far, proof)
+    reasons += _unprotected_frames(path, layer, ends, proof)
     reasons += [reason for balance in balances for reason in balance.reasons(layer.title)]
     return proof, reasons
 
 
-def _went_back(ends: tuple[EndChange, EndChange]) -> Iterator[str]:
+def _went_back(ends: Sequence[EndChange]) -> Iterator[str]:
     """Reasons for counters that went backwards, each with the ends where they did."""
     for what in dict.fromkeys(what for end in ends for what in end.went_back):
         where = " and the ".join(end.name for end in ends if what in end.went_back)
@@ -346,38 +345,41 @@ OF_ALL: tuple[tuple[Callable[[list[int]], int], tuple[str, ...]], ...] = (
 """How a path's figures come of its layers'; all others are the outermost's."""
 
 
-def _proof(near: EndChange, far: EndChange, capture: Capture, balances: Sequence[Balance]) -> Proof:
+def _proof(ends: Sequence[EndChange], capture: Capture, balances: Sequence[Balance]) -> Proof:
+    linked = [end.use.rx_bytes + end.use.tx_bytes for end in ends]
+    protected = [end.out.bytes + end.into.bytes for end in ends]
     return Proof(
-        link_bytes_initiator=near.use.rx_bytes + near.use.tx_bytes,
-        link_bytes_target=far.use.rx_bytes + far.use.tx_bytes,
-        protected_bytes=min(end.out.bytes + end.into.bytes for end in (near, far)),
-        protected_bytes_initiator=near.out.bytes + near.into.bytes,
-        protected_bytes_target=far.out.bytes + far.into.bytes,
-        packets_sampled=sum(end.seen.sampled for end in (near, far)),
-        packets_due=sum(end.samples_due for end in (near, far)),
+        at_one_end=len(ends) == 1,
+        link_bytes_initiator=linked[0],
+        link_bytes_target=sum(linked[1:]),
+        protected_bytes=min(protected),
+        protected_bytes_initiator=protected[0],
+        protected_bytes_target=sum(protected[1:]),
+        packets_sampled=sum(end.seen.sampled for end in ends),
+        packets_due=sum(end.samples_due for end in ends),
         sampling=capture.one_in,
-        cleartext_segments=sum(end.seen.cleartext for end in (near, far)),
-        control_frames=sum(end.seen.control for end in (near, far)),
-        other_frames=sum(end.seen.other for end in (near, far)),
+        cleartext_segments=sum(end.seen.cleartext for end in ends),
+        control_frames=sum(end.seen.control for end in ends),
+        other_frames=sum(end.seen.other for end in ends),
         unaccounted_frames=max([0, *(balance.frames for balance in balances)]),
         unaccounted_bytes=max([0, *(balance.bytes or 0 for balance in balances)]),
-        rekeys=near.rekeys,
-        tcp_retransmits=near.retransmits + far.retransmits,
+        rekeys=ends[0].rekeys,
+        tcp_retransmits=sum(end.retransmits for end in ends),
     )
 
 
 def _unprotected_frames(
-    path: LinkPath, layer: Layer, near: EndChange, far: EndChange, proof: Proof
+    path: LinkPath, layer: Layer, ends: Sequence[EndChange], proof: Proof
 ) -> Iterator[str]:
     """Reasons against a protected column: frames that may not be on the link, or packets that are missing."""
     if proof.cleartext_segments:
         yield f"{proof.cleartext_segments} cleartext segments of the portal were on the link"
     if proof.other_frames:
         what = f"neither {layer.title} nor IKE, ARP or the like"
-        first = next((end.seen.first_other for end in (near, far) if end.seen.first_other), "")
+        first = next((end.seen.first_other for end in ends if end.seen.first_other), "")
         first_words = f" (the first was {first})" if first else ""
         yield f"{proof.other_frames} frames on the link were {what}{first_words}"
-    for end, peer in ((near, far), (far, near)):
+    for end, peer in _pairs(ends):
         if _lacks_samples(end, peer):
             yield (
                 f"the capture of what the {end.name} sent lacks {end.samples_missing} of the "
@@ -385,7 +387,7 @@ def _unprotected_frames(
             )
     if not path.is_shared:
         return
-    for end in (near, far):
+    for end in ends:
         if None in end.segments or len({each.ports for each in end.segments if each}) != 1:
             yield (
                 f"expected the same connections to the portal at the {end.name} from the beginning of the "
@@ -393,16 +395,14 @@ def _unprotected_frames(
             )
 
 
-def _unprotected(
-    path: LinkPath, ends: tuple[EndChange, EndChange], capture: Capture, moved: int
-) -> Iterator[str]:
+def _unprotected(path: LinkPath, ends: Sequence[EndChange], capture: Capture, moved: int) -> Iterator[str]:
     """Reasons against an unprotected column: ESP on the link, or a capture that does not see cleartext."""
     protected = sum(end.seen.sampled for end in ends)
     # On a shared path ESP may belong to another column, or to somebody else.
     if protected and not path.is_shared:
         yield f"IPsec is off, but {protected} ESP packets were on the link"
     one_in = PRIMES[capture.one_in]
-    for end, in_all in zip(ends, capture.since_start, strict=True):
+    for end, in_all in zip(ends, capture.since_start, strict=False):
         frames = moved // LARGEST_FRAME_BYTES if path.is_shared else end.use.tx_packets
         if not in_all:
             yield f"the capture of what the {end.name} sent lacks the beginning of the portal's connection"
@@ -435,11 +435,11 @@ class Balance:
             )
 
 
-def _balances(watched: CapturedLayer, layer: Layer, near: EndChange, far: EndChange) -> Iterator[Balance]:
+def _balances(watched: CapturedLayer, layer: Layer, ends: Sequence[EndChange]) -> Iterator[Balance]:
     """What interfaces counted one way, without what was seen in clear, compared with the layer; on a link
     that others use the portal's segments."""
-    for end, peer in ((near, far), (far, near)):
-        if watched.path.is_shared:
+    for end, peer in _pairs(ends):
+        if watched.path.is_shared or peer is None:
             yield from _connection(end)
             continue
         use, received, lost_here = end.use, [end.seen, peer.seen], _lost(peer, end)

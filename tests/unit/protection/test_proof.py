@@ -7,12 +7,13 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import pytest
 
 from harness.analysis.theory import Esp, Wire, esp
+from harness.hosts.unseen import Unseen
 from harness.model import ENDS, End, IpsecMode, Proof
 from harness.model.ranges import out_of_range
 from harness.network.links import LinkPath
@@ -27,7 +28,6 @@ from harness.protection.proof import (
     CapturedLayer,
     EndCounters,
     Segments,
-    Snapshot,
     collect,
     judge,
     snapshot,
@@ -58,6 +58,17 @@ OLD_FRAGMENTS = 2 * OLD
 
 DUE = tuple((OLD + packets) // ONE_IN - OLD // ONE_IN for packets in (WRITE_PACKETS, READ_PACKETS))
 """Samples in the captures of initiator and target: every packet whose number is a multiple of ``ONE_IN``."""
+
+
+class Snapshot(NamedTuple):
+    """Both ends at one moment."""
+
+    initiator: EndCounters
+    target: EndCounters
+
+
+def looked(watched: CapturedLayer, *, begins: bool) -> Snapshot:
+    return Snapshot(*snapshot(watched, begins=begins))
 
 
 def framing_of(algorithms: Sequence[str], mode: IpsecMode) -> Esp:
@@ -1056,7 +1067,7 @@ class Files(World):
 
 def test_without_ipsec_files_are_read_and_nobody_is_asked() -> None:
     world = Files()
-    now = snapshot(watched(path=link(world=world)), begins=True)
+    now = looked(watched(path=link(world=world)), begins=True)
     assert world.commands == []
     assert now.initiator.traffic == InterfaceCounters(rx_bytes=1000, rx_packets=10, tx_bytes=30, tx_packets=3)
     assert (now.target.traffic.rx_bytes, now.target.traffic.tx_bytes) == (7000, 400)
@@ -1065,7 +1076,7 @@ def test_without_ipsec_files_are_read_and_nobody_is_asked() -> None:
 
 def test_an_interface_that_is_gone_has_carried_nothing() -> None:
     gone = dataclasses.replace(link(world=Files()), initiator_iface="hbeefi9")
-    assert snapshot(watched(path=gone), begins=True).initiator.traffic == InterfaceCounters()
+    assert looked(watched(path=gone), begins=True).initiator.traffic == InterfaceCounters()
 
 
 SNMP = "Ip: FragOKs FragCreates ReasmReqds ReasmOKs\nIp: 3 9 8 2\nTcp: RetransSegs\nTcp: 5\n"
@@ -1085,7 +1096,7 @@ def test_counts_of_ipv6_are_added_to_those_of_ipv4(
     """Their lines are /proc/net/snmp6's, which a witness appends."""
     witness = FakeWitness(msgspec.structs.replace(REPORT, snmp=snmp))
     guard = protection(witnesses=Witnesses(ends=(witness, witness)))
-    near = snapshot(watched(guard), begins=True).initiator
+    near = looked(watched(guard), begins=True).initiator
     assert (near.fragments_sent, near.fragments_received, near.retransmits) == (sent, received, retransmits)
 
 
@@ -1094,7 +1105,7 @@ def test_esp_is_counted_for_longer_than_the_interfaces(begins: bool, counted: in
     """Where a cell begins its interfaces are read last, where it ends first."""
     guard = protection(witnesses=Witnesses(ends=(FakeWitness(REPORT), FakeWitness(REPORT))))
     world = World()
-    near = snapshot(watched(guard, path=link(world=world)), begins=begins).initiator
+    near = looked(watched(guard, path=link(world=world)), begins=begins).initiator
     assert world.commands == [], "ss is asked only where others use the link"
     assert near == EndCounters(
         traffic=InterfaceCounters(rx_bytes=counted, rx_packets=10, tx_bytes=30, tx_packets=3),
@@ -1115,7 +1126,7 @@ SS = """\
 def test_on_a_link_that_others_use_ss_is_asked_for_the_portal_s_connection(begins: bool) -> None:
     world = World(answers=[(("ss",), (0, SS, ""))])
     guard = protection(witnesses=Witnesses(ends=(FakeWitness(REPORT), FakeWitness(REPORT))))
-    now = snapshot(watched(guard, path=link(is_shared=True, world=world)), begins=begins)
+    now = looked(watched(guard, path=link(is_shared=True, world=world)), begins=begins)
     assert (
         now.initiator.segments
         == now.target.segments
@@ -1136,15 +1147,14 @@ def test_any_other_answer_of_ss_is_none(text: str) -> None:
     world = World(answers=[(("ss",), (127 if "not found" in text else 0, text, ""))])
     guard = protection(witnesses=Witnesses(ends=(FakeWitness(REPORT), FakeWitness(REPORT))))
     assert (
-        snapshot(watched(guard, path=link(is_shared=True, world=world)), begins=True).initiator.segments
-        is None
+        looked(watched(guard, path=link(is_shared=True, world=world)), begins=True).initiator.segments is None
     )
 
 
 def test_nvme_tcp_has_a_connection_for_each_queue() -> None:
     world = World(answers=[(("ss",), (0, SS + SS.replace("43210", "43212"), ""))])
     guard = protection(witnesses=Witnesses(ends=(FakeWitness(REPORT), FakeWitness(REPORT))))
-    found = snapshot(watched(guard, path=link(is_shared=True, world=world)), begins=True).initiator.segments
+    found = looked(watched(guard, path=link(is_shared=True, world=world)), begins=True).initiator.segments
     assert found == Segments(ports=frozenset({43210, 43212}), sent=24, received=68)
 
 
@@ -1153,7 +1163,7 @@ def test_an_interface_s_name_may_be_that_of_an_alias() -> None:
     bound = SS.replace("198.18.0.1:", "198.18.0.1%eth0:")
     world = World(answers=[(("ss",), (0, bound, ""))])
     guard = protection(witnesses=Witnesses(ends=(FakeWitness(REPORT), FakeWitness(REPORT))))
-    found = snapshot(watched(guard, path=link(is_shared=True, world=world)), begins=True).initiator.segments
+    found = looked(watched(guard, path=link(is_shared=True, world=world)), begins=True).initiator.segments
     assert found == Segments(ports=frozenset({43210}), sent=12, received=34)
 
 
@@ -1161,3 +1171,46 @@ def test_a_proof_of_before_can_be_read() -> None:
     """Records of older runs lack the newer counts."""
     old = b'{"link_bytes_initiator":1,"link_bytes_target":2,"protected_bytes":3,"rekeys":1}'
     assert msgspec.json.decode(old, type=Proof).unaccounted_frames == 0
+
+
+def at_one_end(
+    *, received: int = READ, in_clear: int = 1, layer: EspLayer | None = None, before_this: int = 1
+) -> tuple[Proof, list[str]]:
+    """A cell that read, and the proof of it at the initiator's end, where the target is only reached."""
+    path = link_path(World(), 0, is_shared=True, target=Unseen())
+    captures = Capture(taps=(), one_in=1, since_start=[before_this])
+    carried = tally("initiator", [association(IN_SPI, FAR, NEAR, 1, packets=READ_PACKETS)])
+    segments = [Segments(ports=frozenset({4444}), sent=n, received=n) for n in (0, READ_PACKETS)]
+    before = EndCounters(segments=segments[0])
+    after = EndCounters(
+        traffic=InterfaceCounters(rx_bytes=received, tx_packets=10_000, rx_packets=10_000),
+        tally=carried if layer else Tally(),
+        segments=segments[1],
+    )
+    one = CapturedLayer(path=path, capture=captures, layer=layer)
+    return judge(one, (before,), (after,), [Seen(cleartext=in_clear)], read_bytes=READ, write_bytes=0)
+
+
+def test_a_target_that_is_only_reached_leaves_the_proof_of_one_end() -> None:
+    proof, reasons = at_one_end()
+    assert reasons == []
+    assert proof.at_one_end and proof.link_bytes == (READ,) and proof.link_bytes_target == 0
+
+
+def test_one_end_proves_as_strictly_as_two() -> None:
+    _, (less,) = at_one_end(received=READ - 1)
+    assert "the initiator's interface received only" in less and "target" not in less
+    _, (nothing,) = at_one_end(in_clear=0)
+    assert "expected the portal's TCP segments" in nothing
+    _, (late,) = at_one_end(before_this=0)
+    assert "lacks the beginning of the portal's connection" in late
+    proof, reasons = at_one_end(layer=protection(), in_clear=2)
+    assert proof.at_one_end and "2 cleartext segments of the portal were on the link" in reasons
+
+
+def test_nothing_is_read_of_the_end_that_is_not_seen() -> None:
+    world = World()
+    path = link_path(world, 0, is_shared=True, target=Unseen())
+    (near,) = snapshot(CapturedLayer(path=path, capture=capture(1, 1)), begins=True)
+    assert near.segments is None
+    assert len(module.interfaces(path, (near,), (near,))) == 1

@@ -168,13 +168,17 @@ def machines_of(made: Plan) -> str:
     if (machines := made.machines) is None:
         return ""
     initiators = (f"initiator {name}" for name in machines.initiators)
-    return ", ".join([f"target {machines.target}", *initiators])
+    target = machines.target or f"only reached: {made.storage.reached.typed if made.storage.reached else ''}"
+    return ", ".join([f"target {target}", *initiators])
 
 
 def print_plan(made: Plan, to: Callable[[str], None] = say) -> None:
     """Say what a plan of cells would do, where, and for how long."""
     backing, disk, local = made.storage.backing, made.storage.disk, made.storage.local_device
-    storage = f"{disk.name} ({disk.title})" if disk is not None else backing.kind
+    storage = f"{disk.name} ({disk.title})" if disk is not None else str(backing.kind)
+    portal = made.storage.reached
+    if portal is not None:
+        storage = f"LUN {portal.lun} of {portal.name}"
     size = format_size(backing.size_bytes)
     to(f"testbed {_setting(made)}, storage {storage} of {size}, seed {made.seed}")
     found = {} if made.sweep is not None and made.sweep.goals else surfaces(made)

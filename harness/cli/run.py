@@ -27,7 +27,7 @@ from harness.cli.streams import say, tell
 from harness.model import Plan
 from harness.model.errors import HarnessError, UsageError
 from harness.model.units import format_duration
-from harness.parse.files import shown_path
+from harness.parse.files import read_text, shown_path
 from harness.planning import duration, plan
 from harness.planning.knee import KneeRequest
 from harness.planning.knee import make_plan as planned_knee
@@ -37,6 +37,7 @@ from harness.planning.sweep import make_plan as planned_sweep
 from harness.results import planned
 from harness.results.store import RunFolder, write_out
 from harness.results.sweep import schedule
+from harness.storage import chap
 from harness.testbeds import testbed
 
 DEFAULTS = RunRequest()
@@ -62,12 +63,13 @@ def run(
     # Typed options override the file's.
     request = msgspec.structs.replace(request, **given)
     if resume is not None and (
-        config is not None or given.keys() - {"results", *options.that_lead_out(RunRequest)}
+        config is not None or given.keys() - {"results", "chap_secret", *options.that_lead_out(RunRequest)}
     ):
         raise UsageError(
             "expected no other options with --resume, because a resumed run follows its plan",
             hint="leave them out, or begin a new run without --resume",
         )
+    _learn_secret(request)
     if resume is None:
         made = plan.make_plan(request)
         folder = _new_folder(request, made)
@@ -94,6 +96,18 @@ def knee(*, plan_only: PlanOption = False, **typed: object) -> None:
     request = KneeRequest(**options.given(typed))
     made = planned_knee(request)
     begin(made, _new_folder(request, made), started_s, plan_only=plan_only)
+
+
+def _learn_secret(request: RunRequest) -> None:
+    """Read CHAP's secret for a target that is only reached, from its file or from the terminal."""
+    if request.chap is None:
+        if request.chap_secret is not None:
+            raise UsageError("--chap-secret needs --chap, but none was given", hint="add --chap USER")
+        return
+    if request.chap_secret is not None:
+        chap.keep(read_text(Path(request.chap_secret), "CHAP secret"))
+    else:
+        chap.keep(typer.prompt(f"CHAP secret of {request.chap}", hide_input=True, err=True))
 
 
 def _new_folder(request: RunRequest, made: Plan) -> RunFolder:

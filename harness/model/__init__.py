@@ -593,18 +593,41 @@ class Backing(msgspec.Struct, frozen=True, kw_only=True):
     destroy: str | None = None
 
 
+class ReachedTarget(msgspec.Struct, frozen=True, kw_only=True):
+    """A target that is only reached: nothing of it is known but its portal (RFC 7143, section 3), and nothing
+    runs there. What is measured is the logical unit ``lun`` of the target ``name`` (an IQN), as it is.
+
+    ``typed`` is the portal in the user's words, ``address`` and ``port`` are where the connection goes; if
+    the target redirects logins, that is not where it is asked, ``login``. ``wwid`` identifies the LUN as its
+    initiator's kernel shows it, "" if it shows nothing. The initiator logs in as ``chap_user``, "" for
+    nobody; the secret is in no plan.
+    """
+
+    transport: TransportName
+    typed: str
+    address: str
+    port: int
+    login: str = ""
+    name: str
+    lun: int = 0
+    wwid: str = ""
+    chap_user: str = ""
+
+
 class Storage(msgspec.Struct, frozen=True, kw_only=True):
     """What is measured: the target's storage, and the initiator's own.
 
     ``disk`` is the modelled disk that replaces ``backing``, which then only has the size. ``local_device`` is
     a disk of the initiator's, which the column ``local`` measures instead of the target's storage. With
-    ``shared_lun`` all initiators read one LUN.
+    ``shared_lun`` all initiators read one LUN. With ``reached`` it is a LUN that is there, and ``backing`` is
+    a block device without a path, which has its size.
     """
 
     backing: Backing
     disk: DiskProfile | None = None
     local_device: Backing | None = None
     shared_lun: bool = False
+    reached: ReachedTarget | None = None
 
     def is_memory(self, link: str) -> bool:
         """Whether what is behind a link is a ramdisk: no disk, nor the model of one."""
@@ -613,9 +636,10 @@ class Storage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Machines(msgspec.Struct, frozen=True, kw_only=True):
-    """Real machines: ``local`` or ``ssh://[USER@]HOST[:PORT]`` for each; see ``parse.hosts``."""
+    """Real machines: ``local`` or ``ssh://[USER@]HOST[:PORT]`` for each; see ``parse.hosts``. Without
+    ``target`` of that only the portal is known (``Storage.reached``)."""
 
-    target: str
+    target: str | None
     initiators: tuple[str, ...]
 
 
@@ -793,6 +817,11 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     def traits(self) -> Traits:
         """What its testbed is. KeyError if its kind has no machines and the plan has, or the other way."""
         return TRAITS[self.setting.testbed, self.machines is not None]
+
+    @property
+    def sees_target(self) -> bool:
+        """Whether the target is a host of the run; if not, of it only the portal is known."""
+        return self.storage.reached is None
 
     @property
     def ipsec_mode(self) -> IpsecMode:

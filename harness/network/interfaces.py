@@ -25,6 +25,7 @@ from harness.hosts import Host
 from harness.hosts.footprint import Leftover
 from harness.hosts.journal import Journal
 from harness.hosts.undo import UndoStep
+from harness.hosts.unseen import Unseen
 from harness.model import IPV4, IPV6, Family, LinkProfile, addresses
 from harness.model.errors import RequirementError, UsageError
 from harness.network import links, sysctls
@@ -414,6 +415,54 @@ def _route_through(side: LinkEnd, destination: str) -> _Route:
             hint=f"try `ip route get {destination}` there, and name the interface it says",
         )
     return _ask_ip(host, ["route", "get", *asked], _Route, family=family)[0]
+
+
+def towards(host: Host, address: str) -> str:
+    """The interface through which a host sends to an address now. RequirementError if there is no route."""
+    family = addresses.family_of(address)
+    routes = _ask_ip(host, ["route", "get", address], _Route, check=False, family=family)
+    if not routes or not routes[0].dev:
+        raise RequirementError(
+            f"the {host.name} has no route to {address}",
+            hint=f"`ip route get {address}` there says why",
+        )
+    return routes[0].dev
+
+
+def to_portal(initiator: Host, profile: LinkProfile, *, index: int, port: int) -> LinkPath:
+    """The way to a portal of which only this end is seen, through the interface that ``profile`` names.
+
+    Nothing is changed for it. UsageError if there is no such interface, RequirementError if it is not up or
+    leads nowhere.
+    """
+    portal, found = profile.portal or "", read_interfaces(initiator)
+    iface = next((one for one in found if one.name == profile.interface), None)
+    if iface is None:
+        raise UsageError(
+            f"the {initiator.name} has no interface {profile.interface}, only "
+            f"{', '.join(one.name for one in found)}",
+            hint=f"choose one of them: --link {profile.name}=IFACE",
+        )
+    side = LinkEnd(host=initiator, all=found, iface=iface)
+    if not (iface.is_up and (iface.has_carrier or iface.is_loopback)):
+        raise RequirementError(f"link {profile.name}: {side} is down, or has no carrier", hint=UNCHANGED)
+    route = _route_through(side, portal)
+    if route.prefsrc is None:
+        raise RequirementError(
+            f"the {initiator.name} has no address to reach {portal} from through {iface.name}"
+        )
+    return LinkPath(
+        profile=profile,
+        index=index,
+        port=port,
+        is_shared=True,
+        initiator=initiator,
+        target=Unseen(),
+        initiator_iface=iface.name,
+        target_iface="",
+        initiator_address=route.prefsrc,
+        target_address=portal,
+    )
 
 
 def _overlap(

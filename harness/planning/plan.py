@@ -7,6 +7,7 @@ import functools
 import secrets
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import msgspec
 
@@ -21,6 +22,7 @@ from harness.model import (
     LAB_INITIATORS,
     LINK_LOCAL,
     NVME_TCP,
+    PROTECTION_OFF,
     TRAITS,
     TRANSPORTS,
     Backing,
@@ -47,10 +49,18 @@ from harness.model import (
 )
 from harness.model.errors import RequirementError, UsageError
 from harness.model.protections import MADE
-from harness.model.units import check_name, parse_duration_s, parse_percent, parse_size, shown, unknown_name
+from harness.model.units import (
+    check_name,
+    format_size,
+    parse_duration_s,
+    parse_percent,
+    parse_size,
+    shown,
+    unknown_name,
+)
 from harness.parse import disks, parameters
-from harness.parse.hosts import LOCAL
-from harness.parse.jobfile import job_file, load_jobs, shortened
+from harness.parse.hosts import LOCAL, parse_portal
+from harness.parse.jobfile import job_file, load_jobs, moves_write, shortened
 from harness.parse.profiles import (
     IPV6_TITLE,
     expand_ipsec,
@@ -61,12 +71,19 @@ from harness.parse.profiles import (
     real_link,
 )
 from harness.planning import axes
-from harness.planning.request import DEFAULT_MAX_REPEATS, DEFAULT_VIRTUAL_DISK, Kernels, RunRequest
+from harness.planning.request import (
+    DEFAULT_MAX_REPEATS,
+    DEFAULT_SIZE,
+    DEFAULT_VIRTUAL_DISK,
+    Kernels,
+    RunRequest,
+    Version,
+)
 from harness.protection import kinds
 from harness.results import rules
 from harness.results.planned import default_file
 from harness.storage import transports
-from harness.testbeds import testbed
+from harness.testbeds import portals, testbed
 from harness.testbeds.lab.kernels import ciphers, kernel
 
 DEFAULT_VIRTUAL_SEED = 1
@@ -80,8 +97,14 @@ def make_plan(request: RunRequest) -> Plan:
         request = msgspec.structs.replace(request, runtime=runtime, retries=0, probes=bool(request.probes))
     notes: list[str] = []
     profile, jobs = load_jobs(request.profile, notes)
+    jobs = _pick(jobs, request.workloads)
+    found = None
+    if request.portal is not None:
+        jobs, found = _reading(jobs, notes), _found(request)
+        request = _towards(found, request)
+        notes.append(f"LUN {found.portal.lun} of {found.portal.name}: {found.title}; it is only read")
     jobs = axes.varied(
-        _pick(jobs, request.workloads),
+        jobs,
         depths=request.depths,
         blocks=request.blocks,
         numjobs=request.numjobs,
@@ -92,8 +115,14 @@ def make_plan(request: RunRequest) -> Plan:
     kind, machines = _testbed(request)
     traits = TRAITS[kind, machines is not None]
     disk = _disk(request)
-    backing, local_device = _storage(request, traits, run_id)
+    backing, local_device = _storage(request, traits, run_id, found)
     columns, links, proposals = _columns(request, traits, machines)
+    if found is not None:
+        where = found.portal.typed
+        links = {
+            name: msgspec.structs.replace(link, title=f"{where} ({link.interface})")
+            for name, link in links.items()
+        }
     lab_kernel = _lab_kernel(request, traits, links, disk, columns)
     other_kernel = _other_kernel(request) if lab_kernel is LabKernel.OWN else None
     if lab_kernel is LabKernel.OWN and any(link.radio for link in links.values()):
@@ -119,7 +148,13 @@ def make_plan(request: RunRequest) -> Plan:
         stop=_stopping_rule(request),
         retries=request.retries,
         seed=request.seed if request.seed is not None else seed,
-        storage=Storage(backing=backing, disk=disk, local_device=local_device, shared_lun=request.shared_lun),
+        storage=Storage(
+            backing=backing,
+            disk=disk,
+            local_device=local_device,
+            shared_lun=request.shared_lun,
+            reached=found.portal if found is not None else None,
+        ),
         links=links,
         proposals=proposals,
         ike_auth=request.auth,
@@ -179,10 +214,67 @@ def _pick(jobs: tuple[Job, ...], names: Sequence[str]) -> tuple[Job, ...]:
     return tuple(known[name] for name in dict.fromkeys(names)) or jobs
 
 
+def _reading(jobs: Sequence[Job], notes: list[str]) -> tuple[Job, ...]:
+    """The jobs that only read; the others get a note. UsageError if there are none."""
+    found = tuple(job for job in jobs if not moves_write(job))
+    others = [job.name for job in jobs if job not in found]
+    how = "for writing, name a machine with --target, which makes a file of its own"
+    if others:
+        notes.append(
+            f"not measured, because nothing is written to a LUN that is there: {', '.join(others)}; {how}"
+        )
+    if not found:
+        raise UsageError(f"expected workloads that read behind --portal, found {', '.join(others)}", hint=how)
+    return found
+
+
+def _found(request: RunRequest) -> portals.FoundUnit:
+    """What is behind the portal that was named; the first link that was, leads there."""
+    asked = parse_portal(request.portal or "")
+    named = [real_link(spec) for spec in request.links if spec != LINK_LOCAL and is_real(spec)]
+    first = next(iter(named), None)
+    return portals.look(
+        replace(asked, host=first.portal) if first is not None and first.portal else asked,
+        name=request.iqn or "",
+        lun=request.lun,
+        chap_user=request.chap or "",
+        iface=first.interface if first is not None else None,
+        initiator=(request.initiators or (LOCAL,))[0],
+    )
+
+
+def _towards(found: portals.FoundUnit, request: RunRequest) -> RunRequest:
+    """The request, with all that follows from what was found. UsageError for what cannot be had there."""
+    for option, is_asked in (
+        ("--target", request.target is not None),
+        ("--backing", request.backing is not None),
+        ("--disk", request.disk is not None),
+        ("--transport", request.transports),
+        ("--link local without --local-device", LINK_LOCAL in request.links and not request.local_device),
+    ):
+        if is_asked:
+            raise UsageError(
+                f"expected --portal or {option}, found both: behind a portal is what was there",
+                hint="leave one out",
+            )
+    portal = found.portal
+    specs = [spec for spec in request.links if spec != LINK_LOCAL] or [f"portal={found.iface}"]
+    links = [spec if "@" in spec else f"{spec}@{portal.address}" for spec in specs]
+    local = [LINK_LOCAL] if request.local_device else []
+    return msgspec.structs.replace(
+        request,
+        links=(*local, *links),
+        ip=(Version.FOUR, Version.SIX),
+        transports=(portal.transport,),
+        protect=request.protect if request.protect or request.ipsec else (PROTECTION_OFF,),
+        shared_lun=True,
+    )
+
+
 def _testbed(request: RunRequest) -> tuple[TestbedKind, Machines | None]:
     """Where to measure, and the machines if there are any."""
     apart = request.kernels is Kernels.APART
-    if request.target is None:
+    if request.target is None and request.portal is None:
         if request.initiators:
             raise UsageError(
                 "--initiator needs --target, but none was named", hint="add --target ssh://root@HOST or local"
@@ -204,7 +296,8 @@ def _testbed(request: RunRequest) -> tuple[TestbedKind, Machines | None]:
         return kind, Machines(target="ssh://target", initiators=(LOCAL, *others))
     if request.testbed not in (testbed.AUTO, TestbedKind.MACHINES):
         raise UsageError(
-            f"expected --target or --testbed, found both: {request.target}, {request.testbed}",
+            f"expected --target or --testbed, found both: {request.target or request.portal}, "
+            f"{request.testbed}",
             hint="leave one out",
         )
     if apart or request.lab_initiators != 1:
@@ -293,16 +386,29 @@ def _on_the_air(
     return tuple(msgspec.structs.replace(each, link=names[each.link]) for each in columns), found
 
 
-def _storage(request: RunRequest, traits: Traits, run_id: str) -> tuple[Backing, Backing | None]:
-    """The target's storage, and the initiator's own disk for the column ``local`` if one was named."""
+def _storage(
+    request: RunRequest, traits: Traits, run_id: str, found: portals.FoundUnit | None
+) -> tuple[Backing, Backing | None]:
+    """The target's storage, which may be there already, and the initiator's own disk for the column ``local``
+    if one was named."""
     wanted = request.backing
     if wanted is None:
         # On a user's machine the safe default is a new file, which cannot be mistaken for a disk.
         wanted = f"file:{default_file(run_id)}" if traits.has_machines else "ramdisk"
-    backing = parse_backing(wanted, request.size, request.destroy)
+    if found is None:
+        backing = parse_backing(wanted, request.size or DEFAULT_SIZE, request.destroy)
+    else:
+        size_bytes = found.size_bytes // rules.MIB * rules.MIB
+        asked_bytes = parse_size(request.size) if request.size else size_bytes
+        if asked_bytes > size_bytes:
+            raise UsageError(
+                f"expected --size of at most {format_size(size_bytes)}, the LUN's own, found {request.size}",
+                hint="leave it out to read the whole LUN",
+            )
+        backing = Backing(kind=BackingKind.BLOCK, size_bytes=asked_bytes)
     local_device = None
     if request.local_device is not None:
-        local_device = parse_backing(request.local_device, request.size, request.destroy)
+        local_device = parse_backing(request.local_device, request.size or DEFAULT_SIZE, request.destroy)
     asked = {b.destroy for b in (backing, local_device) if b is not None}
     for name in request.destroy:
         if name not in asked:

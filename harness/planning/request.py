@@ -35,6 +35,9 @@ DEFAULT_MAX_REPEATS = 30
 DEFAULT_VIRTUAL_DISK = "sata-ssd"
 """The default storage of virtual time: with one that takes no time, a cell would hardly ever end."""
 
+DEFAULT_SIZE = "128M"
+"""Of a volume that is made; one that is there is measured whole."""
+
 WHAT = "What is measured"
 HOW_OFTEN = "How often, and how long"
 STORAGE = "Storage"
@@ -94,29 +97,27 @@ class PathRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         tuple[str, ...],
         what(
             flag="--link",
-            help="Of profiles/links/, or a file; wired:rate=2.5G,rtt=5ms. With --target an "
-            "interface: wired=eth0, wifi=wlan0@TARGET-ADDRESS.",
+            help="Of profiles/links/, or a file; wired:rate=2.5G,rtt=5ms. With --target "
+            "wired=eth0 or wifi=wlan0@ADDRESS.",
             default="local, wired, wifi",
             leads_out=True,
         ),
     ] = ()
     ipsec: Annotated[
-        tuple[str, ...], what(help="off, on (aes128gcm16), both, or a proposal of ipsec/.", default="both")
+        tuple[str, ...], what(help="off, on (aes128gcm16), both, or one of ipsec/.", default="both")
     ] = ()
-    testbed: Annotated[str, lab(help="auto, lab, or host (this machine's kernel; root).", leads_out=True)] = (
-        AUTO
-    )
+    testbed: Annotated[str, lab(help="auto, lab, or host (this kernel; as root).", leads_out=True)] = AUTO
     kernels: Annotated[Kernels, lab(help="One for target and initiators, or one each.")] = Kernels.ONE
     virtual_time: Annotated[bool, lab(help="Simulated clock without processor time; own kernel.")] = False
     lab_kernel: Annotated[
-        str, lab(help="auto (own if needed), debian, own (harness kernel build), or a key.", metavar="KERNEL")
+        str, lab(help="auto, debian, own (if it is built), or a key.", metavar="KERNEL")
     ] = AUTO
     target: Annotated[str | None, machines(help="ssh://[USER@]HOST[:PORT], or local.", leads_out=True)] = None
     initiators: Annotated[
         tuple[str, ...],
         machines(
             flag="--initiator",
-            help="As --target; in a run several measure at once.",
+            help="As --target; several measure at once.",
             default="local",
             leads_out=True,
         ),
@@ -193,7 +194,9 @@ class RunRequest(PathRequest, frozen=True, kw_only=True, forbid_unknown_fields=T
             leads_out=True,
         ),
     ] = None
-    size: Annotated[str, storage(help="Size of the volume (or part used), e.g. 1G.")] = "128M"
+    size: Annotated[
+        str | None, storage(help="Size of the volume (or part used), e.g. 1G.", default=DEFAULT_SIZE)
+    ] = None
     local_device: Annotated[
         str | None, storage(help="The initiator's own, for the column local.", leads_out=True)
     ] = None
@@ -202,6 +205,20 @@ class RunRequest(PathRequest, frozen=True, kw_only=True, forbid_unknown_fields=T
         storage(metavar="DEVICE", help="Repeat its name: everything on it is overwritten.", leads_out=True),
     ] = ()
     shared_lun: Annotated[bool, machines(help="All initiators read one LUN, not one each.")] = False
+    portal: Annotated[
+        str | None,
+        machines(metavar="HOST[:PORT]", help="A target that is only reached; reads alone.", leads_out=True),
+    ] = None
+    iqn: Annotated[
+        str | None, machines(metavar="NAME", help="Of its targets, this one. [the only one]", leads_out=True)
+    ] = None
+    lun: Annotated[
+        int | None, machines(metavar="N", help="Of its disks, this one. [the only one]", leads_out=True)
+    ] = None
+    chap: Annotated[str | None, machines(metavar="USER", help="Log in there so.", leads_out=True)] = None
+    chap_secret: Annotated[str | None, machines(metavar="FILE", help="With the secret, else asked for.")] = (
+        None
+    )
     lab_initiators: Annotated[int, lab(help="Their number: at most 64 (--kernels apart: 16).")] = 1
     disk: Annotated[
         str | None,
@@ -226,7 +243,7 @@ class RunRequest(PathRequest, frozen=True, kw_only=True, forbid_unknown_fields=T
         bool | None,
         run(
             flag="--probes/--no-probes",
-            help="Measure paths and processors during the cells.",
+            help="Measure paths, processors.",
             default="yes; in virtual time no",
         ),
     ] = None

@@ -28,14 +28,18 @@ def outside(plan: Plan) -> list[Option]:
     if traits.is_users_kernel:
         found.append(("--testbed", plan.setting.testbed))
     if traits.has_machines and machines is not None:
-        found.append(("--target", machines.target))
+        if machines.target is not None:
+            found.append(("--target", machines.target))
         if machines.initiators != (LOCAL,):
             found += [("--initiator", text) for text in machines.initiators]
+    if (portal := plan.storage.reached) is not None:
+        found += [("--portal", portal.typed), ("--iqn", portal.name), ("--lun", str(portal.lun))]
+        found += [("--chap", portal.chap_user)] if portal.chap_user else []
     found += [("--hop", text) for text in plan.hops]
     for link in plan.links.values():
         if link.interface is not None:
             found.append(("--link", link_typed(link)))
-            if link.ip == IPV6:
+            if link.ip == IPV6 and portal is None:
                 # It gives the interface an address.
                 found.append(("--ip", str(link.ip)))
     agreed = set()

@@ -33,7 +33,7 @@ from harness.model.escape import printable
 from harness.model.protections import PROTECTIONS
 from harness.model.units import LARGEST, check_name, format_size, shown, unknown_name
 from harness.parse import disks, jobfile, parameters, profiles
-from harness.parse.hosts import LOCAL, parse_address
+from harness.parse.hosts import LOCAL, parse_address, parse_portal
 from harness.results.axes import AXES
 from harness.results.knee import FIGURES, TRIALS
 
@@ -50,6 +50,9 @@ MOST_WIFI_PATHS = 30
 
 MOST_WORKLOADS = 2000
 MOST_HOPS = 16
+MOST_LUNS = 1 << 14
+"""In the flat space of SAM-5, section 4.7.7.3."""
+
 LONGEST_S = LARGEST / 1e9
 
 RANGES = (
@@ -164,7 +167,9 @@ def _initiators(plan: Plan) -> None:
     if kernels:
         others = [f"ssh://initiator{number}" for number in range(2, most + 1)]
         _same((machines.target, *machines.initiators), ("ssh://target", LOCAL, *others))
-    parse_address(machines.target, "target")
+    _same(machines.target is None, plan.storage.reached is not None)
+    if machines.target is not None:
+        parse_address(machines.target, "target")
     for text in machines.initiators:
         parse_address(text, "initiator")
 
@@ -191,15 +196,21 @@ def _wifi(plan: Plan) -> None:
         )
 
 
-def check_backing(backing: Backing) -> None:
-    """UsageError for impossible storage: by its size, or by its path."""
-    size, path, kind = backing.size_bytes, backing.path, backing.kind
+def check_size(backing: Backing) -> None:
+    """UsageError for storage of an impossible size."""
+    size = backing.size_bytes
     if size % MIB or not SMALLEST_BACKING_BYTES <= size <= LARGEST:
         raise UsageError(
             f"expected a size in whole MiB from {format_size(SMALLEST_BACKING_BYTES)} on, "
             f"found {shown(str(size))} bytes",
             hint="try --size 128M",
         )
+
+
+def check_backing(backing: Backing) -> None:
+    """UsageError for impossible storage: by its size, or by its path."""
+    check_size(backing)
+    size, path, kind = backing.size_bytes, backing.path, backing.kind
     if kind is not BackingKind.BLOCK and path is None and size > LARGEST_RAM_BACKING_BYTES:
         raise UsageError(
             f"expected at most {format_size(LARGEST_RAM_BACKING_BYTES)} for storage in memory, "
@@ -224,6 +235,11 @@ def check_backing(backing: Backing) -> None:
 
 def _backing(plan: Plan) -> None:
     backing = plan.storage.backing
+    if plan.storage.reached is not None:
+        # A LUN that is there; only what was found out of it is known.
+        _same((backing.kind, backing.path, backing.destroy), (BackingKind.BLOCK, None, None))
+        check_size(backing)
+        return
     check_backing(backing)
     if backing.path is not None and plan.traits.boots_kernels:
         raise UsageError(
@@ -262,6 +278,26 @@ def _local_device(plan: Plan) -> None:
             hint="try --local-device /dev/NAME or --local-device file:/var/tmp/local.img",
         )
     check_backing(device)
+
+
+def _portal(plan: Plan) -> None:
+    """Of a target that is only reached everybody reads one LUN, over links that say where it is."""
+    portal = plan.storage.reached
+    if portal is None:
+        return
+    parse_portal(portal.typed)
+    for word in (portal.name, portal.chap_user, portal.wwid, portal.login):
+        _same(word.isprintable(), True)
+    _same(0 < portal.port < 65536 and 0 <= portal.lun < MOST_LUNS, True)
+    _same((plan.storage.shared_lun, plan.storage.disk, plan.probing), (True, None, ()))
+    _same({portal.transport}, set(plan.transports))
+    for link in plan.links.values():
+        _same((link.interface is None, link.portal is None), (False, False))
+    if any(column.protection for column in plan.columns):
+        raise UsageError(
+            f"expected no protection on the way to {portal.typed}, where nothing can be set up, found some",
+            hint="add --protect off",
+        )
 
 
 def _hops(plan: Plan) -> None:
@@ -366,6 +402,7 @@ RULES: tuple[tuple[str, Callable[[Plan], object]], ...] = (
     ("setting", _setting),
     *((figure[0], functools.partial(_figure, *figure)) for figure in RANGES),
     ("hops", _hops),
+    ("portal", _portal),
     ("backing", _backing),
     ("local_device", _local_device),
     ("columns", _columns),

@@ -7,6 +7,7 @@ column with the column's first cell and leaves it up, so that cells of all colum
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import itertools
 import time
@@ -62,7 +63,7 @@ from harness.runs import calibration, fio_startup, measure
 from harness.runs.columns import ColumnPath
 from harness.runs.composer import Composer
 from harness.runs.measure import Nexus
-from harness.storage import backing, guard, transports
+from harness.storage import backing, chap, guard, transports
 from harness.storage.backing import ReadyStorage
 from harness.storage.transport import Export, Lun, NoAnswer, Shared, Sides
 
@@ -81,6 +82,7 @@ def _describe(path: links.LinkPath) -> dict[str, object]:
     described: dict[str, object] = {**links.describe(path)}
     if path.profile.interface is not None:
         described[HARDWARE[0]] = interfaces.describe(path.initiator, path.initiator_iface)
+    if path.profile.interface is not None and path.sees_target:
         described[HARDWARE[1]] = interfaces.describe(path.target, path.target_iface)
     return described
 
@@ -131,7 +133,7 @@ class CellComposer(Composer):
 
     def refuse_storage(self) -> None:
         """DeviceRefused if the storage belongs to somebody else, before anything is brought up."""
-        if self.plan.storage.disk is None:
+        if self.plan.storage.disk is None and self.plan.storage.reached is None:
             backing.refuse_foreign(self.hosts.target, self.plan.storage.backing, count=self._luns)
         if self.plan.storage.local_device is not None:
             backing.refuse_foreign(self.hosts.initiators[0], self.plan.storage.local_device)
@@ -190,13 +192,14 @@ class CellComposer(Composer):
         remote = self._remote
         with contextlib.ExitStack() as stack:
             self._tell_what_is_left(stack)
-            self.emit(Phase("making and filling the disk"))
-            self._storage = self._make_storage(stack)
+            if plan.storage.reached is None:
+                self.emit(Phase("making and filling the disk"))
+                self._storage = self._make_storage(stack)
             if plan.storage.local_device is not None:
                 host = self.hosts.initiators[0]
                 (own,) = stack.enter_context(backing.bring_up(self.journal, host, plan.storage.local_device))
                 self._local = LocalDisk(host=host, storage=own, title=f"{own.path} of the initiator")
-            else:
+            elif self._storage:
                 title = "local disk" if target.kernel == self.hosts.initiators[0].kernel else "target's disk"
                 title = plan.storage.disk.title if plan.storage.disk is not None else title
                 self._local = LocalDisk(host=target, storage=self._storage[0], title=title)
@@ -213,8 +216,9 @@ class CellComposer(Composer):
             self._facts |= environment.describe(
                 self.hosts.all, self.hosts.hops, tools=self._tools(), more=transports.VERSIONS
             )
-            for name, storage in (("device", self._storage[0]), ("local_device", self._local.storage)):
-                if storage.device is not None:
+            local = self._local.storage if self._local is not None else None
+            for name, storage in (("device", next(iter(self._storage), None)), ("local_device", local)):
+                if storage is not None and storage.device is not None:
                     self._facts[name] = msgspec.to_builtins(storage.device)
             self.folder.save_environment(self._facts)
             if remote:
@@ -295,12 +299,17 @@ class CellComposer(Composer):
                 initiators=self.hosts.initiators[:initiators],
                 luns=tuple(map(self._lun, range(len(self._storage)))),
                 logs=self.folder.path,
+                reached=self.plan.storage.reached,
+                secrets=chap.known(),
             )
             self._transports[name] = stack.enter_context(transports.named(name).shared(sides))
         stack.enter_context(self._paths.shared())
 
     def _lun(self, number: int) -> Lun:
-        """A piece of storage as it is exported."""
+        """A piece of storage as it is exported; of somebody else's target only its size is known."""
+        if not self._storage:
+            size_bytes = self.plan.storage.backing.size_bytes
+            return Lun(serial="", kind=BackingKind.BLOCK, path="", size_bytes=size_bytes)
         storage = self._storage[number]
         kind = BackingKind.FILE if self.plan.storage.backing.kind is BackingKind.FILE else BackingKind.BLOCK
         serial = f"harness-{self.plan.tag}-{number}"
@@ -457,7 +466,8 @@ class CellComposer(Composer):
         rounds."""
         if not self.plan.probes or not up.nexuses or record.status is not Status.OK:
             return
-        due: list[tuple[Probe, int]] = [(Tcp(duration_s=throughput.IN_RUN_S), 1)]
+        # A probe of TCP takes a program at the target.
+        due: list[tuple[Probe, int]] = [(Tcp(duration_s=throughput.IN_RUN_S), 1)] * self.plan.sees_target
         of_cipher = cipher.of_protection(cell.column.protection, self.plan.proposals)
         # In virtual time ciphers cost nothing.
         if (
@@ -516,10 +526,10 @@ class CellComposer(Composer):
     def _recheck_device(self, up: ColumnUp, job: Job) -> None:
         """Check before each job that writes that a device of the user's is still the one that was named."""
         local = self._local
-        host, storage = self.hosts.target, self._storage[0]
+        host, storage = self.hosts.target, next(iter(self._storage), None)
         if not up.nexuses and local is not None:
             host, storage = local.host, local.storage
-        if storage.device is not None and moves_write(job):
+        if storage is not None and storage.device is not None and moves_write(job):
             guard.recheck(host, storage.device)
 
     def _measure(self, cell: Cell, job: Job, up: ColumnUp, record: Record) -> Record:
@@ -544,6 +554,9 @@ class CellComposer(Composer):
             )
 
         program = fio_startup.open_loop() if is_open_loop(job) else self._fio
+        if plan.storage.reached is not None and not is_open_loop(job):
+            # What is read there is somebody's, and stays as it is (fio(1)).
+            program = dataclasses.replace(program, argv=(*program.argv[:-1], "--readonly", program.argv[-1]))
         timeout_s = wall_estimate_s(job, plan.runtime_s) + FIO_GRACE_S
         protected = bool(cell.column.protection)
         telemetry = Telemetry()

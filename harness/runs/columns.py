@@ -13,6 +13,7 @@ from pathlib import Path
 from harness.analysis.wire import framings
 from harness.hosts import Host
 from harness.hosts.journal import Journal
+from harness.hosts.unseen import Unseen
 from harness.model import ENDS, LINK_LOCAL, Column, LinkProfile, Plan
 from harness.network import interfaces, links, paths, trunk, wifi
 from harness.observe import counters
@@ -39,7 +40,8 @@ class Hosts:
 
     @property
     def all(self) -> tuple[Host, ...]:
-        return (*self.initiators, self.target)
+        """Those that are seen."""
+        return self.initiators if isinstance(self.target, Unseen) else (*self.initiators, self.target)
 
     def observer(self, emit: Emit, *, energy: bool = True) -> counters.Observer:
         """What watches all of them, including hops. It reports a lost hop through ``emit``."""
@@ -130,7 +132,7 @@ class Columns:
         if self.plan.probes and not self.plan.setting.is_virtual and not number:
             self._calibrate(column.link, link)
         if not column.protection:
-            if link.is_shared:
+            if link.is_shared and link.sees_target:
                 self._clear(link, stack)
             frames = kinds.foreign_frames(link)
             watching = stack.enter_context(capture.capture(link, raw, frames, protected=False))
@@ -249,6 +251,9 @@ class Columns:
         plan, host, target = self.plan, self.hosts.initiators[number], self.hosts.target
         profile = plan.links[column.link]
         index = self._paths.index((column, number))
+        if plan.storage.reached is not None:
+            port = plan.storage.reached.port
+            return contextlib.nullcontext(interfaces.to_portal(host, profile, index=index, port=port))
         if profile.interface is not None:
             # All columns of an interface share its address, so each has a port, and policies separate them by
             # it. Not the first port: the machine may have a target of its own, which listens on every

@@ -22,6 +22,7 @@ from harness.hosts.footprint import module_name
 from harness.hosts.journal import Journal
 from harness.hosts.runner import last_lines
 from harness.hosts.state import lasting_folder
+from harness.hosts.unseen import Unseen
 from harness.model import ENDS, TRANSPORTS, HopKind, LabKernel, Plan, unread
 from harness.model.errors import CommandFailed, HarnessError, HostLost, Interrupted, RequirementError
 from harness.network import interfaces
@@ -36,7 +37,7 @@ from harness.runs import fio_startup, modules
 from harness.runs.cells import CellComposer
 from harness.runs.columns import Hosts
 from harness.runs.prober import Prober, questions
-from harness.storage import transports
+from harness.storage import chap, transports
 from harness.testbeds import participants
 from harness.testbeds.heartbeat import beating
 from harness.testbeds.participants import Participant
@@ -125,13 +126,14 @@ def hosts(plan: Plan, folder: RunFolder, emit: Emit) -> Iterator[Hosts]:
 
         # The initiators first: a session that a killed run left can be ended only while its target is still
         # there.
-        named, *others = participants.machines(machines.target, machines.initiators)
-        initiators = tuple(map(reach, others))
-        target = reach(named)
-        for link in plan.links.values():
-            if link.interface is not None:
-                for initiator in initiators:
-                    interfaces.check(initiator, target, link)
+        named = participants.machines(machines.target, machines.initiators)
+        initiators = tuple(reach(each) for each in named if each.role == "initiator")
+        target = next((reach(each) for each in named if each.role == "target"), Unseen())
+        for initiator, link in itertools.product(initiators, plan.links.values()):
+            if plan.storage.reached is not None:
+                interfaces.to_portal(initiator, link, index=0, port=plan.storage.reached.port)
+            elif link.interface is not None:
+                interfaces.check(initiator, target, link)
         yield Hosts(target=target, initiators=initiators, hops=between)
 
 
@@ -255,6 +257,7 @@ def recover(journal_path: str) -> int:
 def main(argv: list[str]) -> int:
     """``run RUN_FOLDER JOURNAL`` or ``recover JOURNAL``."""
     signals.unwind()
+    chap.take()
     return run(*argv[1:]) if argv[0] == "run" else recover(*argv[1:])
 
 

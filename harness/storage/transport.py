@@ -12,13 +12,14 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from harness.hosts import Host
 from harness.hosts.footprint import Leftover, Trouble
 from harness.hosts.journal import Journal, Resource
-from harness.model import BackingKind
-from harness.model.errors import CellInvalid, CommandFailed
+from harness.model import BackingKind, ReachedTarget
+from harness.model.errors import CellInvalid, CommandFailed, RequirementError
+from harness.storage.chap import Secrets
 
 
 class NoAnswer(CommandFailed):
@@ -67,7 +68,8 @@ class Exported:
 class Sides:
     """Who takes part in a run by one transport. ``logs`` is the folder for what daemons print.
 
-    Without ``luns`` nothing is exported: initiators find somebody else's target, or nobody.
+    Without ``luns`` nothing is exported: initiators find somebody else's target, or nobody. With ``reached``
+    they find that one, whose CHAP secrets are ``secrets``.
     """
 
     journal: Journal
@@ -76,6 +78,8 @@ class Sides:
     initiators: tuple[Host, ...]
     luns: tuple[Lun, ...]
     logs: Path
+    reached: ReachedTarget | None = None
+    secrets: Secrets | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,6 +183,28 @@ class Shared(abc.ABC):
         all else.
         """
 
+    def discover(self, wanted: Export) -> Mapping[str, Sequence[str]]:
+        """The targets that a portal shows, by their names, each with its portals; NoAnswer if nobody does."""
+        raise self._only_its_own(wanted)
+
+    def luns(self, wanted: Export) -> dict[str, Any]:
+        """The disks (``luns``) of a target that is connected to, each with what its kernel says of it, and
+        the ``address`` and ``port`` of the connection."""
+        raise self._only_its_own(wanted)
+
+    @staticmethod
+    def _only_its_own(wanted: Export) -> RequirementError:
+        return RequirementError(
+            f"expected a transport that can look for targets, found another for {wanted.address}",
+            hint="leave the scheme of --portal out",
+        )
+
+    @contextlib.contextmanager
+    def connection(self, wanted: Export) -> Iterator[None]:
+        """What an initiator connects by, while the context lasts; no disk is chosen yet."""
+        with self._held(self.sides.initiators[wanted.number], self.connections(wanted)):
+            yield
+
     @contextlib.contextmanager
     def export(self, wanted: Export) -> Iterator[None]:
         """Export a LUN. CommandFailed if the target refuses."""
@@ -189,16 +215,16 @@ class Shared(abc.ABC):
     def connect(self, wanted: Export) -> Iterator[Session]:
         """Have the initiator connect to an export; raises what ``session`` and ``Disk.check`` do,
         and NoAnswer if nobody answers at the portal."""
-        host = self.sides.initiators[wanted.number]
-        with self._held(host, self.connections(wanted)):
-            session = self.session(host, wanted)
+        with self.connection(wanted):
+            session = self.session(self.sides.initiators[wanted.number], wanted)
             session.disk.check()
             yield session
 
     @contextlib.contextmanager
     def attach(self, wanted: Export) -> Iterator[Session]:
-        """Both."""
-        with self.export(wanted), self.connect(wanted) as session:
+        """Both; of a target that is only reached, the second."""
+        exported = contextlib.nullcontext() if self.sides.reached else self.export(wanted)
+        with exported, self.connect(wanted) as session:
             yield session
 
     @contextlib.contextmanager

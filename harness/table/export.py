@@ -156,6 +156,12 @@ def _at(path: str, line: ExportLine) -> Value:
     return None if found == "" else cast(Value, found)
 
 
+def _seen_at_target(line: ExportLine) -> int | None:
+    """Nothing, if of the target only the portal is known."""
+    proof = line.record.proof
+    return None if proof is None or proof.at_one_end else proof.link_bytes_target
+
+
 def _encrypted(line: ExportLine) -> bool | None:
     record = line.record
     return not is_unencrypted(record.encrypts, record.agreed) if record.column.protection else None
@@ -206,7 +212,9 @@ _PLACED = (
     _figure(Metric.P50),
     _figure(Metric.P99),
     _figure(Metric.P99_9),
-    *_of(int, "record.proof", "link_bytes_initiator", "link_bytes_target", "protected_bytes"),
+    *_of(int, "record.proof", "link_bytes_initiator"),
+    ExportColumn("link_bytes_target", int, _seen_at_target),
+    *_of(int, "record.proof", "protected_bytes"),
     ExportColumn("cipher_driver", str, lambda of: drivers(of.record.agreed) or None),
     *_of(int, "record.proof", "cleartext_segments", "rekeys", "tcp_retransmits"),
     *_of(int, "record", "schema"),

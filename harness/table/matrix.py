@@ -31,7 +31,7 @@ from harness.table.options import Block, Options, Table, TableCell, TableColumn
 _ADDED_UP = tuple(
     field.name
     for field in msgspec.structs.fields(Proof)
-    if field.name not in ("sampling", "tcp_retransmits", "air")
+    if field.name not in ("sampling", "tcp_retransmits", "air", "at_one_end")
 )
 
 
@@ -195,6 +195,8 @@ def _added_up(proofs: Sequence[Proof]) -> dict[str, int | None] | None:
     total["tcp_retransmits"] = sum(retransmits) if len(retransmits) == len(proofs) else None
     samplings = {proof.sampling for proof in proofs}
     total["sampling"] = samplings.pop() if len(samplings) == 1 else None
+    if at_one_end := sum(proof.at_one_end for proof in proofs):
+        total |= {"at_one_end": at_one_end, "link_bytes_target": None, "protected_bytes_target": None}
     return total
 
 

@@ -130,6 +130,7 @@ def legend(context: Context, table: Table) -> tuple[str, ...]:
     return (
         *_memory(table),
         *_rereads(context),
+        *one_end(context.records),
         *_goodputs(context, table),
         *_origins(context),
         *differences(context.plans, context.environments),
@@ -173,6 +174,21 @@ def _rereads(context: Context) -> Iterable[str]:
     found = [record.reread for record in context.records if record.reread is not None]
     for words in dict.fromkeys(reread.words for reread in found if reread.is_from_memory):
         yield f"No figure of reads is known to be a disk's: {words}."
+
+
+def one_end(records: Iterable[Record]) -> Iterable[str]:
+    """Which columns were proved at the initiator alone, because of the target only the portal is known."""
+    columns = dict.fromkeys(
+        record.column.label
+        for record in records
+        for proof in (record.proof, *(part.proof for part in record.clients))
+        if proof is not None and proof.at_one_end
+    )
+    if columns:
+        yield (
+            f"Proved at one end ({', '.join(columns)}): this end's counters cover all that was read, and a "
+            "capture here saw the portal's segments; of the target nothing is known but its portal."
+        )
 
 
 def _goodputs(context: Context, table: Table) -> Iterable[str]:

@@ -431,16 +431,21 @@ OPTIONAL = {
 
 
 def require(host: Host, role: str, plan: Plan) -> None:
-    """RequirementError naming all that a host lacks for its role in a plan, and how to get it.
-
-    A process that listens on a port that a protection needs counts as well. The kernel may lack one of
-    several transports: its columns are skipped.
-    """
+    """The same of a plan."""
     protections = dict.fromkeys(name for column in plan.columns for name in column.protection)
     asked = Asked(transports=plan.transports, protections=tuple(protections))
-    needs, ports, needed = asked.needs, asked.ports(role), kinds.loaded_first(plan)
-    if len(plan.transports) == 1:
-        needed += transports.named(plan.transports[0]).modules(role, ())
+    require_all(host, role, asked, kinds.loaded_first(plan))
+
+
+def require_all(host: Host, role: str, asked: Asked, loaded_first: Sequence[str] = ()) -> None:
+    """RequirementError naming all that a host lacks for its role in what is asked, and how to get it.
+
+    A process that listens on a port that a protection needs counts as well. The kernel may lack one of
+    several transports: its columns are skipped. ``loaded_first`` are modules that protections need.
+    """
+    needs, ports, needed = asked.needs, asked.ports(role), tuple(loaded_first)
+    if len(asked.transports) == 1:
+        needed += transports.named(asked.transports[0]).modules(role, ())
     words = [package.word for package in wanted(role, needs)]
     words += [f"module:{module_name(each)}" for each in needed]
     words += [f"udp:{port}" for port in ports]

@@ -34,7 +34,7 @@ from harness.results.events import CellEnded, CellStarted, Ended, Event, EventRe
 from harness.results.machine import MACHINE, TOOLS
 from harness.results.planned import resume_command
 from harness.results.store import RunFolder
-from harness.storage import transports
+from harness.storage import chap, transports
 from harness.testbeds import entry_points
 from harness.testbeds.heartbeat import HEARTBEAT
 from harness.testbeds.lab import apart, boot, persistent
@@ -320,7 +320,8 @@ def _unwinding(plan: Plan, folder: Path, console: Path, journal_folder: Path) ->
         outer = [*PRIVATE_MOUNTS, "sh", "-c", keep, str(interference.MACHINES_PROC)]
         spaces = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
         command = [*outer, *spaces, *command]
-    with runner.piped(["setpriv", "--pdeathsig", "KILL", *command], output=console) as process:
+    command = ["setpriv", "--pdeathsig", "KILL", *command]
+    with runner.piped(command, output=console, env=chap.environment()) as process:
         try:
             yield process
         finally:

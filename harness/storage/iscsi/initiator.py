@@ -18,6 +18,7 @@ from harness.hosts import Host
 from harness.hosts.journal import Journal
 from harness.hosts.undo import UndoStep
 from harness.model.errors import CommandFailed
+from harness.storage.chap import Secrets
 
 RECORDS = ("/etc/iscsi", "/var/lib/iscsi")
 """The folders of open-iscsi's configuration and, in Debian 13, of its records of nodes, with their
@@ -31,15 +32,39 @@ START_DEADLINE_S = 60.0
 """For a unit that waits for others, including the network's."""
 
 
-def configuration(chap_user: str, secret: str) -> str:
-    """iscsid.conf of a run: manual start, CHAP, and failures reported after seconds instead of minutes."""
+OWN_NAME = "/proc/1/root/etc/iscsi/initiatorname.iscsi"
+"""The machine's own name, past what the run has put over that folder."""
+
+
+def own_name(host: Host) -> str:
+    """The machine's name as an initiator, which the ACL of a target may know; "" if it has none."""
+    (text,) = host.read_files([OWN_NAME])
+    names = (
+        line.partition("=")[2].strip() for line in text.splitlines() if line.startswith("InitiatorName=")
+    )
+    return next(names, "")
+
+
+def _chap(user: str, secrets: Secrets) -> list[str]:
+    """How sessions and discovery authenticate: in both directions if the target has a secret."""
+    lines = []
+    for of in ("node.session", "discovery.sendtargets"):
+        lines += [f"{of}.auth.authmethod = CHAP", f"{of}.auth.username = {user}"]
+        lines += [f"{of}.auth.password = {secrets.own}"]
+        if secrets.target:
+            lines += [f"{of}.auth.username_in = {secrets.target_user}"]
+            lines += [f"{of}.auth.password_in = {secrets.target}"]
+    return lines
+
+
+def configuration(chap_user: str, secrets: Secrets | None) -> str:
+    """iscsid.conf of a run: manual start, CHAP if there are secrets, and failures reported after seconds
+    instead of minutes."""
     return "\n".join(
         (
             "node.startup = manual",
             "node.leading_login = No",
-            "node.session.auth.authmethod = CHAP",
-            f"node.session.auth.username = {chap_user}",
-            f"node.session.auth.password = {secret}",
+            *(_chap(chap_user, secrets) if secrets is not None else ["node.session.auth.authmethod = None"]),
             "node.session.initial_login_retry_max = 1",
             f"node.conn[0].timeo.login_timeout = {LOGIN_S}",
             "node.conn[0].timeo.logout_timeout = 5",
@@ -120,11 +145,11 @@ class WokenIscsid(msgspec.Struct, frozen=True):
 
 @contextlib.contextmanager
 def iscsid(
-    journal: Journal, host: Host, *, initiator_iqn: str, chap_user: str, secret: str, log: Path
+    journal: Journal, host: Host, *, initiator_iqn: str, chap_user: str, secrets: Secrets | None, log: Path
 ) -> Iterator[None]:
     """Make sure that an iscsid answers: the machine's, which is left as it was found, or one of the run's
     own."""
-    host.write_secret(CONFIGURATION, configuration(chap_user, secret))
+    host.write_secret(CONFIGURATION, configuration(chap_user, secrets))
     host.write_secret(CONFIGURATION.with_name("initiatorname.iscsi"), f"InitiatorName={initiator_iqn}\n")
     with contextlib.ExitStack() as stack:
         service = _service(host)

@@ -13,6 +13,7 @@ import re
 import secrets
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
+from typing import Any
 
 from harness.hosts import Host
 from harness.hosts.footprint import Leftover
@@ -20,6 +21,7 @@ from harness.model import ISCSI, addresses
 from harness.model.errors import RequirementError
 from harness.parse import parameters
 from harness.storage import configfs, requests
+from harness.storage.chap import Secrets
 from harness.storage.configfs import CONFIGFS
 from harness.storage.iscsi import initiator
 from harness.storage.requests import Made
@@ -98,13 +100,17 @@ class IscsiSides(Shared):
 
     secret: str
     nonce: str
+    own_names: tuple[str, ...] = ()
+    """Of the machines, as initiators, if the target is somebody else's, which may have an ACL with them."""
 
     def __repr__(self) -> str:
         return f"IscsiSides({self.sides.tag!r})"  # without the secret
 
     def initiator_iqn(self, number: int) -> str:
-        """A name that nobody can guess: LIO serves one login of known names at a time, however long it
-        takes."""
+        """A name that nobody can guess: LIO serves one login of known names at a time, however long it takes.
+        For somebody else's target it is the machine's own."""
+        if any(self.own_names[number : number + 1]):
+            return self.own_names[number]
         return iqn(self.sides.tag, f"initiator{number + 1}.{self.nonce}")
 
     def exports(self, wanted: Export) -> tuple[Made, ...]:
@@ -127,36 +133,61 @@ class IscsiSides(Shared):
         }
         return (_of_lio("IscsiTarget", "target", request, "iqn"),)
 
-    def _session(self, wanted: Export) -> dict[str, str]:
+    def _session(self, wanted: Export) -> dict[str, Any]:
         """What identifies a session, for ``programs/session.py``."""
+        portal = self.sides.reached
+        at = addresses.at_port(wanted.address, wanted.port)
         return {
-            "iqn": iqn(self.sides.tag, wanted.name),
-            "portal": addresses.at_port(wanted.address, wanted.port),
-            # No two sessions of a host have the same portal. It becomes a file's name and part of others'
-            # words, where a colon would mean something.
-            "interface": f"harness-{wanted.address.replace(':', '-')}-{wanted.port}",
+            "iqn": portal.name if portal is not None else iqn(self.sides.tag, wanted.name),
+            "portal": portal.login or at if portal is not None else at,
+            # No two sessions of a run at a host have the same portal. It becomes a file's name and part of
+            # others' words, where a colon would mean something.
+            "interface": f"harness-{self.sides.tag}-{wanted.address.replace(':', '-')}-{wanted.port}",
             "bound_to": wanted.bound_to or "",
             "initiator_iqn": self.initiator_iqn(wanted.number),
+            "lun": portal.lun if portal is not None else 0,
+            "within_s": initiator.LOGIN_S,
         }
+
+    def discover(self, wanted: Export) -> dict[str, list[str]]:
+        """The targets that a portal shows, by their names, each with its portals (``ADDRESS:PORT``).
+
+        NoAnswer if nobody answers there, CommandFailed if nothing is shown to this initiator.
+        """
+        request = _step("session", "discover", **self._session(wanted))
+        host, what = self.sides.initiators[wanted.number], f"no targets are shown at {wanted.address}"
+        found: dict[str, list[str]] = requests.reported(host, request, what)["targets"]
+        return found
+
+    def luns(self, wanted: Export) -> dict[str, Any]:
+        """The logical units of a target that is connected to, and where: see ``programs/session.py``."""
+        request = _step("session", "luns", **self._session(wanted))
+        host = self.sides.initiators[wanted.number]
+        return requests.reported(host, request, f"the LUNs of {wanted.address} cannot be listed")
 
     def connections(self, wanted: Export) -> tuple[Made, ...]:
         """A session that is logged in to one portal of one target; its records are removed when it ends."""
         names = self._session(wanted)
         asked = {KEYS[name].typed_as: value for name, value in wanted.parameters.items()}
-        make = _step("session", "connect", **names, parameters=asked, within_s=initiator.LOGIN_S)
+        make = _step("session", "connect", **names, parameters=asked)
         remove, refused = _step("session", "disconnect", **names), f"no iSCSI session at {names['portal']}"
         return (Made(names["iqn"], "IscsiSession", make, remove, refused, within_s=CONNECT_S),)
 
     def session(self, host: Host, wanted: Export) -> Session:
-        """Its disk is LUN 0, and is identified by its serial number."""
+        """Its disk is identified by its serial number; of somebody else's target, by what it was when the run
+        was planned, and the kernel lets nobody write to it."""
         request = _step("session", "tell", **self._session(wanted), files=FILES)
         found = requests.reported(host, request, "the iSCSI session cannot be read")
         require_agreed(wanted.parameters, found["agreed"])
         sysfs = found["disk"]
-        expected = (
-            Expected("session state", f"{found['session']}/state", "LOGGED_IN"),
-            Expected("serial number", f"{sysfs}/device/vpd_pg80", wanted.lun.serial, is_part=True),
-        )
+        portal = self.sides.reached
+        identity = Expected("serial number", f"{sysfs}/device/vpd_pg80", wanted.lun.serial, is_part=True)
+        if portal is not None:
+            identity = Expected(
+                "identity", f"{sysfs}/device/wwid" if portal.wwid else f"{sysfs}/ro", portal.wwid
+            )
+            host.run(["blockdev", "--setro", f"/dev/{sysfs.rpartition('/')[2]}"])
+        expected = (Expected("session state", f"{found['session']}/state", "LOGGED_IN"), identity)
         return Session(disk=Disk(host=host, sysfs=sysfs, expected=expected), agreed=found["agreed"])
 
 
@@ -175,7 +206,11 @@ def require_agreed(asked: Mapping[str, str], negotiated: Mapping[str, str]) -> N
 @contextlib.contextmanager
 def shared(sides: Sides) -> Iterator[IscsiSides]:
     """Backstores, and an iscsid for each initiator."""
-    up = IscsiSides(sides, secret=secrets.token_hex(8), nonce=secrets.token_hex(6))
+    names = tuple(initiator.own_name(host) for host in sides.initiators if sides.reached is not None)
+    up = IscsiSides(sides, secret=secrets.token_hex(8), nonce=secrets.token_hex(6), own_names=names)
+    known: Secrets | None = Secrets(own=up.secret)
+    if sides.reached is not None:
+        known = sides.secrets
     with contextlib.ExitStack() as stack:
         if sides.luns:
             configfs.mount(sides.target, "target")
@@ -189,8 +224,8 @@ def shared(sides: Sides) -> Iterator[IscsiSides]:
                     sides.journal,
                     host,
                     initiator_iqn=up.initiator_iqn(number),
-                    chap_user=CHAP_USER,
-                    secret=up.secret,
+                    chap_user=CHAP_USER if sides.reached is None else sides.reached.chap_user,
+                    secrets=known,
                     log=sides.logs / f"iscsid-{host.name}.log",
                 )
             )
@@ -205,7 +240,8 @@ OFFERED = (
         leaves=(
             Leftover(
                 what="the iSCSI session to",
-                names='cat /sys/class/iscsi_session/*/targetname 2>/dev/null | grep -F ":$1."',
+                names='for of in $(grep -slF "harness-$1-" /sys/class/iscsi_session/*/ifacename); '
+                'do cat "${of%/*}/targetname"; done',
                 where="/sys/class/iscsi_session/*",
             ),
             Leftover(

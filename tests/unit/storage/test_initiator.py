@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from harness.hosts.journal import Journal
+from harness.storage.chap import Secrets
 from harness.storage.iscsi import initiator
 from harness.storage.iscsi.initiator import IscsidService, WokenIscsid
 from tests.unit.fakes import Command, World
@@ -43,9 +44,8 @@ def use_iscsid(tmp_path: Path, shown: str, *, listens: bool = False, runs: bool 
         world.secret_files["/proc/net/unix"] = initiator.SOCKET
     host = world.host("initiator")
     journal = Journal(tmp_path / "journal.jsonl")
-    secret = "s"  # noqa: S105 (of no target)
     with initiator.iscsid(
-        journal, host, initiator_iqn=OURS, chap_user="me", secret=secret, log=tmp_path / "log"
+        journal, host, initiator_iqn=OURS, chap_user="me", secrets=Secrets(own="s"), log=tmp_path / "log"
     ):
         world.commands.append(Command("initiator", ("use",)))
     assert not journal.leaks and not world.left

@@ -19,12 +19,14 @@ from harness.hosts.programs.answering import NOT_REACHED
 pytestmark = pytest.mark.programs
 
 IQN = "iqn.2026-11.net.storage-harness:beef.wired.off"
-REQUEST = {
+REQUEST: dict[str, Any] = {
     "iqn": IQN,
     "portal": "198.18.0.2:3260",
     "interface": "harness-me",
     "bound_to": "",
     "initiator_iqn": "iqn.x:me",
+    "lun": 0,
+    "within_s": 8,
 }
 NODE = f"--mode node --targetname {IQN} --portal 198.18.0.2:3260 --interface harness-me"
 IFACE = "--mode iface --interface harness-me"
@@ -65,6 +67,7 @@ class Machine:
             folder = self.here / "sessions" / f"session{number}"
             folder.mkdir(parents=True)
             (folder / "targetname").write_text(f"{iqn}\n", encoding="utf-8")
+            (folder / "ifacename").write_text("harness-me\n", encoding="utf-8")
 
     def answer(
         self,
@@ -76,7 +79,7 @@ class Machine:
         unknown: int = 0,
     ) -> None:
         """Exit statuses; and how many records are made before iscsid has told where its configuration is."""
-        records = "# BEGIN RECORD 2.1.8\n" * unknown + "node.session.auth.authmethod = CHAP\n"
+        records = "# BEGIN RECORD 2.1.8\n" * unknown + "node.conn[0].timeo.login_timeout = 8\n"
         (self.here / "records").write_text(records, encoding="utf-8")
         (self.here / "new").write_text(str(new), encoding="utf-8")
         (self.here / "login").write_text(str(login), encoding="utf-8")

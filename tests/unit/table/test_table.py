@@ -657,7 +657,7 @@ def test_the_proof_of_a_cell_adds_up_the_repeats_that_count() -> None:
     assert cell["proof"]["link_bytes_target"] == 40
     assert cell["proof"]["cleartext_segments"] == 0
     assert cell["proof"]["tcp_retransmits"] == 3
-    counters = {field.name for field in msgspec.structs.fields(Proof)} - {"air"}
+    counters = {field.name for field in msgspec.structs.fields(Proof)} - {"air", "at_one_end"}
     assert set(cell["proof"]) == counters, "what went through the air is in the records"
     (condemned,) = cells_of(build(found[2:]))
     assert condemned["proof"]["cleartext_segments"] == 9
@@ -863,3 +863,12 @@ def test_choices_take_other_words_and_suggest_the_nearest() -> None:
     with pytest.raises(UsageError) as refused:
         TableFormat("xyz")
     assert (refused.value.hint or "").startswith("there are csv, ")
+
+
+def test_what_was_proved_at_one_end_says_nothing_of_the_other() -> None:
+    one = Proof(link_bytes_initiator=10, link_bytes_target=0, at_one_end=True)
+    found = [record(repeat=repeat, proof=one) for repeat in (1, 2)]
+    table = build(found)
+    (cell,) = cells_of(table)
+    assert (cell["proof"]["at_one_end"], cell["proof"]["link_bytes_target"]) == (2, None)
+    assert "Proved at one end (wired)" in render(table)

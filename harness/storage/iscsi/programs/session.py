@@ -29,12 +29,20 @@ RECORD_S = 60.0
 
 EXISTS, NOTHING_FOUND = 15, 21
 """iscsiadm(8), exit status: such a record exists; no records, targets or sessions found."""
-NOT_REACHED = (4, 8)
-"""The same: no connection to the portal, or none in time."""
+NOT_REACHED = (4, 8, 11)
+"""The same: no connection to the portal, or none in time, or no answer."""
 UNKNOWN, NOT_CONNECTED = 2, 32
 """include/iscsi_err.h of open-iscsi: ISCSI_ERR_SESS_NOT_FOUND, ISCSI_ERR_SESSION_NOT_CONNECTED."""
-WITH_CHAP = "node.session.auth.authmethod = CHAP"
-"""In each record that was made from the run's iscsid.conf."""
+FROM_CONFIGURATION = "node.conn[0].timeo.login_timeout = {within_s}\n"
+"""In each record that was made from the run's iscsid.conf, by the fields of a request."""
+REFUSED = {
+    24: "it refuses the login: expected another name or secret of CHAP, or an ACL with this initiator's name",
+    19: "it ended the login: perhaps it wants CHAP, or knows no target of this name",
+    21: "it shows no target to this initiator",
+}
+"""The same of targets that answer: include/iscsi_err.h of open-iscsi."""
+
+Request = dict[str, Any]
 
 SESSIONS = Path("/sys/class/iscsi_session")
 CONFIGURATION = Path("/etc/iscsi")
@@ -50,10 +58,12 @@ EVENT_BYTES = 512
 """include/scsi/iscsi_if.h of Linux: events from user space, and room for any struct iscsi_uevent."""
 
 
-def find_session(iqn: str) -> str:
-    """The kernel's name of the session to a target, "" if there is none."""
-    found = folders_that_say(SESSIONS.glob("*/targetname"), iqn)
-    return found[0].name if found else ""
+def find_session(request: Request) -> str:
+    """The kernel's name of the request's session, "" if there is none. The user may have one to the same
+    target, by another iface record."""
+    found = folders_that_say(SESSIONS.glob("*/targetname"), request["iqn"])
+    mine = [each.name for each in found if (each / "ifacename").read_text().strip() == request["interface"]]
+    return mine[0] if mine else ""
 
 
 def iscsid_answers() -> bool:
@@ -80,9 +90,6 @@ def forget(session: str) -> None:
                 raise OSError(-refused, f"event {kind} was refused")
 
 
-Request = dict[str, Any]
-
-
 def ran(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True)
 
@@ -95,6 +102,8 @@ def node(request: Request, *words: str) -> subprocess.CompletedProcess[str]:
 def require(done: subprocess.CompletedProcess[str]) -> None:
     if done.returncode:
         said = done.stderr.strip().splitlines() or ["it said nothing"]
+        if done.returncode in REFUSED:
+            raise OSError(REFUSED[done.returncode])
         raise OSError(f"iscsiadm ended with status {done.returncode}: {said[-1]}")
 
 
@@ -136,7 +145,7 @@ def make_record(request: Request) -> None:
     until = time.monotonic() + RECORD_S
     while True:
         require(node(request, "--op", "new"))
-        if WITH_CHAP in node(request).stdout:
+        if FROM_CONFIGURATION.format_map(request) in node(request).stdout:
             return
         if time.monotonic() > until:
             raise TimeoutError(
@@ -145,6 +154,22 @@ def make_record(request: Request) -> None:
             )
         require(node(request, "--op", "delete"))
         time.sleep(0.1)
+
+
+def discover(request: Request) -> dict[str, Any]:
+    """The targets that a portal shows (SendTargets, RFC 7143, appendix C), each with its portals."""
+    make_iface(request)
+    words = ("--type", "sendtargets", "--portal", request["portal"], "--interface", request["interface"])
+    done = ran("iscsiadm", "--mode", "discovery", *words, "--op", "nonpersistent")
+    ran("iscsiadm", "--mode", "iface", "--interface", request["interface"], "--op", "delete")
+    if done.returncode in NOT_REACHED:
+        raise PortalSilent(f"nothing answered within {request['within_s']} s")
+    require(done)
+    found: dict[str, list[str]] = {}
+    for line in done.stdout.splitlines():
+        portal, _, name = line.partition(" ")
+        found.setdefault(name.strip(), []).append(portal.rpartition(",")[0])
+    return {"targets": found}
 
 
 def connect(request: Request) -> None:
@@ -162,17 +187,52 @@ def connect(request: Request) -> None:
     require(done)
 
 
-def disk_of(session: Path) -> Path | None:
-    """The disk that is LUN 0 of a session, once it is whole: the kernel makes ``queue`` after all that is
+def disk_of(session: Path, lun: int) -> Path | None:
+    """The disk that is that LUN of a session, once it is whole: the kernel makes ``queue`` after all that is
     read of a disk here (device_add_disk())."""
-    found = session.glob("device/target*/*:0/block/*")
+    found = session.glob(f"device/target*/*:{lun}/block/*")
     return next((disk for disk in found if (disk / "queue").exists()), None)
+
+
+def luns(request: Request) -> dict[str, Any]:
+    """The logical units that are disks (type 0 of SPC-4, 6.6.2), each with its number and what it says of
+    itself; and where the session's connection goes."""
+    name = find_session(request)
+    session, connection = SESSIONS / name, CONNECTIONS / f"connection{name.removeprefix('session')}:0"
+
+    def disks() -> dict[int, Path | None]:
+        units = folders_that_say(session.glob("device/target*/*/type"), "0")
+        return {number: disk_of(session, number) for number in (int(u.name.split(":")[3]) for u in units)}
+
+    with contextlib.suppress(TimeoutError):
+        wait_until(lambda: bool(disks()) and None not in disks().values(), "")
+    found = []
+    for number, disk in sorted(disks().items()):
+        if disk is not None:
+            facts = {"lun": number, "node": f"/dev/{disk.name}"}
+            for key, file in ABOUT.items():
+                with contextlib.suppress(OSError):
+                    facts[key] = (disk / file).read_text().strip()
+            found.append(facts)
+    where = [(connection / each).read_text().strip() for each in ("address", "port")]
+    return {"luns": found, "address": where[0], "port": int(where[1])}
+
+
+ABOUT = {
+    "vendor": "device/vendor",
+    "model": "device/model",
+    "wwid": "device/wwid",
+    "sectors": "size",
+    "block_bytes": "queue/logical_block_size",
+    "read_only": "ro",
+}
+"""What a disk says of itself, by the names of its files."""
 
 
 def tell(request: Request) -> dict[str, Any]:
     """What the two ends negotiated (RFC 7143, section 13), and the queue of the session's disk, once there is
     one. ``files`` are their names below the session, its connection, and the disk."""
-    name = find_session(request["iqn"])
+    name = find_session(request)
     if not name:
         raise FileNotFoundError(f"iscsiadm logged in to {request['iqn']}, but the kernel has no such session")
     session = SESSIONS / name
@@ -181,8 +241,11 @@ def tell(request: Request) -> dict[str, Any]:
         raise PermissionError(
             f"expected {name} to be {request['initiator_iqn']}'s, found {mine or 'no name'}"
         )
-    wait_until(lambda: disk_of(session) is not None, f"LUN 0 of {request['iqn']} did not become a disk")
-    disk = disk_of(session)
+    lun = request["lun"]
+    wait_until(
+        lambda: disk_of(session, lun) is not None, f"LUN {lun} of {request['iqn']} did not become a disk"
+    )
+    disk = disk_of(session, lun)
     connection = CONNECTIONS / f"connection{name.removeprefix('session')}:0"
     agreed = {}
     for folder, names in zip((session, connection, disk), request["files"], strict=True):
@@ -198,22 +261,22 @@ def log_out(request: Request) -> int:
     end = time.monotonic() + DEADLINE_S
     # An iscsid that finds a session at its start reconnects it, and does not end it in the meantime.
     while (status := node(request, "--logout").returncode) in (UNKNOWN, NOT_CONNECTED):
-        if not find_session(request["iqn"]) or time.monotonic() > end:
+        if not find_session(request) or time.monotonic() > end:
             break
         time.sleep(0.1)
     return status
 
 
-def end(request: dict[str, str], session: str) -> None:
+def end(request: Request, session: str) -> None:
     """End the session, or exit with the reason why it goes on."""
     # An iscsid that was started again drops a session that it cannot log in to, say for want of its secret.
     status, why = log_out(request) if iscsid_answers() else UNKNOWN, ""
-    if status == UNKNOWN and find_session(request["iqn"]):
+    if status == UNKNOWN and find_session(request):
         try:
             forget(session)
         except OSError as error:
             why = f", and the kernel did not end it: {error}"
-    if status != 0 and find_session(request["iqn"]):
+    if status != 0 and find_session(request):
         sys.exit(f"{session} to {request['iqn']} could not be logged out (iscsiadm said {status}){why}")
 
 
@@ -232,7 +295,7 @@ def leave_multipath(session: str) -> None:
 
 
 def disconnect(request: Request) -> None:
-    session = find_session(request["iqn"])
+    session = find_session(request)
     # A killed run leaves no records: their folder went with it. Without its iface record, iscsiadm finds no
     # other record, not even to report that it is absent.
     has_records = any((folder / "ifaces" / request["interface"]).exists() for folder in RECORDS)
@@ -251,4 +314,4 @@ def disconnect(request: Request) -> None:
 
 
 if __name__ == "__main__":
-    answer({"connect": connect, "tell": tell, "disconnect": disconnect})
+    answer({"discover": discover, "connect": connect, "luns": luns, "tell": tell, "disconnect": disconnect})

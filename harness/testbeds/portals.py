@@ -1,0 +1,161 @@
+"""What is behind a portal, before a run is planned: discovery, a login, and a look at the logical units.
+
+Nothing is written, and the session ends with the look.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import secrets
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from harness.hosts import Host
+from harness.hosts.journal import Journal
+from harness.hosts.unseen import Unseen
+from harness.model import BackingKind, ReachedTarget, addresses
+from harness.model.errors import RequirementError, UsageError
+from harness.model.escape import printable
+from harness.model.units import format_size
+from harness.network import interfaces
+from harness.parse.hosts import PortalAddress
+from harness.storage import chap, transports
+from harness.storage.transport import SECTOR_BYTES, Export, Lun, NoAnswer, Shared, Sides
+from harness.testbeds import doctor, participants
+from harness.testbeds.requirements import Asked
+
+
+@dataclass(frozen=True, kw_only=True)
+class FoundUnit:
+    """A logical unit behind a portal: what the initiator's kernel says of it, and by which of its interfaces
+    the portal is reached."""
+
+    portal: ReachedTarget
+    iface: str
+    size_bytes: int
+    title: str
+
+
+def look(
+    asked: PortalAddress, *, name: str, lun: int | None, chap_user: str, iface: str | None, initiator: str
+) -> FoundUnit:
+    """The logical unit that is meant: the only one if ``lun`` is None, of the only target if ``name`` is "".
+
+    UsageError lists those there are, if there are several. RequirementError or CommandFailed if the initiator
+    or the portal cannot be reached, or the target lets nobody in.
+    """
+    (machine,) = participants.machines(None, [initiator])
+    transport = transports.named(asked.transport)
+    with (
+        tempfile.TemporaryDirectory(prefix="harness-") as folder,
+        machine.reached("harness run --portal", Path(folder, "log")) as host,
+    ):
+        doctor.require_all(host, machine.role, Asked(transports=(asked.transport,), protections=()))
+        host.run(["modprobe", "-a", *transport.initiator_modules])
+        address, port = _resolved(host, asked.host), asked.port or transport.port
+        portal = ReachedTarget(
+            transport=asked.transport,
+            typed=asked.typed,
+            address=address,
+            port=port,
+            name=name or asked.name,
+            chap_user=chap_user,
+        )
+        wanted = Export(
+            name="look",
+            number=0,
+            lun=Lun(serial="", kind=BackingKind.BLOCK, path="", size_bytes=0),
+            target=Unseen(),
+            address=address,
+            port=port,
+            bound_to=iface or interfaces.towards(host, address),
+            read_only=True,
+            parameters={},
+        )
+        sides = Sides(
+            journal=Journal(Path(folder, "journal.jsonl")),
+            tag=secrets.token_hex(2),
+            target=Unseen(),
+            initiators=(host,),
+            luns=(),
+            logs=Path(folder),
+            reached=portal,
+            secrets=chap.known(),
+        )
+        try:
+            with transport.shared(sides) as up:
+                return _look(up, portal, wanted, host, lun=lun, iface=iface)
+        except NoAnswer as error:
+            raise RequirementError(
+                f"nobody answers at {asked.typed} ({addresses.at_port(address, port)}): "
+                f"{error.message.rpartition(': ')[2]}",
+                hint="is the target's service on, and does a firewall let that port through?",
+            ) from error
+
+
+def _look(
+    up: Shared, portal: ReachedTarget, wanted: Export, host: Host, *, lun: int | None, iface: str | None
+) -> FoundUnit:
+    if not portal.name:
+        portal = msgspec.structs.replace(portal, name=_only(up.discover(wanted), portal))
+    up = replace(up, sides=replace(up.sides, reached=portal))
+    with up.connection(wanted):
+        found = up.luns(wanted)
+    unit = _unit(found["luns"], lun, portal)
+    at = addresses.at_port(portal.address, portal.port)
+    where = (found["address"], found["port"])
+    if where != (portal.address, portal.port):
+        portal = msgspec.structs.replace(portal, address=where[0], port=where[1], login=at)
+    return FoundUnit(
+        portal=msgspec.structs.replace(portal, lun=unit["lun"], wwid=unit.get("wwid", "")),
+        iface=iface or interfaces.towards(host, portal.address),
+        size_bytes=int(unit["sectors"]) * SECTOR_BYTES,
+        title=_title(unit),
+    )
+
+
+def _only(targets: Mapping[str, Sequence[str]], portal: ReachedTarget) -> str:
+    """The target's name, if there is one alone."""
+    if len(targets) == 1:
+        return next(iter(targets))
+    names = "; ".join(printable(name) for name in targets) or "none"
+    hint = "does its list of initiators (ACL) have this machine's name as an initiator?"
+    if targets:
+        hint = f"name one: --iqn {printable(next(iter(targets)))}"
+    raise UsageError(f"expected one target at {portal.typed}, found {len(targets)}: {names}", hint=hint)
+
+
+def _unit(units: Sequence[dict[str, Any]], lun: int | None, portal: ReachedTarget) -> dict[str, Any]:
+    """The logical unit that is meant."""
+    found = [unit for unit in units if lun is None or unit["lun"] == lun]
+    if len(found) == 1:
+        return found[0]
+    listed = "; ".join(f"LUN {unit['lun']}, {_title(unit)}" for unit in units) or "none"
+    wanted = "one logical unit" if lun is None else f"LUN {lun}"
+    hint = f"name one: --lun {units[0]['lun']}" if units else "give it one there, or let this machine see it"
+    raise UsageError(f"expected {wanted} of {printable(portal.name)}, found {listed}", hint=hint)
+
+
+def _title(unit: Mapping[str, str]) -> str:
+    """Size and maker (INQUIRY's vendor and product: SPC-4, section 6.6.2) for people."""
+    makers = " ".join(word for key in ("vendor", "model") if (word := unit.get(key, "").strip()))
+    return printable(f"{format_size(int(unit['sectors']) * SECTOR_BYTES)} {makers}".strip())
+
+
+def _resolved(host: Host, name: str) -> str:
+    """The address of a portal, as its initiator knows it."""
+    try:
+        return str(ipaddress.ip_address(name))
+    except ValueError:
+        said = host.run(["getent", "ahosts", name], check=False).stdout.split()
+    if not said:
+        raise RequirementError(
+            f"the {host.name} knows no address of {printable(name)}",
+            hint="is the name right? An address will do: --portal 192.168.1.10",
+        )
+    return said[0]

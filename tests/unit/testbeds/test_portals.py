@@ -1,0 +1,82 @@
+"""What is chosen behind a portal, and what is asked back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from harness.model import ISCSI, NBD, NVME_TCP, ReachedTarget
+from harness.model.errors import RequirementError, UsageError
+from harness.parse.hosts import parse_portal
+from harness.testbeds import portals
+from tests.unit.fakes import World
+
+PORTAL = ReachedTarget(transport=ISCSI, typed="nas.lan", address="192.0.2.2", port=3260, name="iqn.x:a")
+
+
+@pytest.mark.parametrize(
+    ("text", "transport", "host", "port", "name"),
+    [
+        ("nas.lan", ISCSI, "nas.lan", None, ""),
+        ("192.0.2.2:3261", ISCSI, "192.0.2.2", 3261, ""),
+        ("fd00::2", ISCSI, "fd00::2", None, ""),
+        ("[fd00::2]:3260", ISCSI, "fd00::2", 3260, ""),
+        ("iscsi://nas/iqn.2004-04.com.example:a", ISCSI, "nas", None, "iqn.2004-04.com.example:a"),
+        ("nvme-tcp://nas:4420", NVME_TCP, "nas", 4420, ""),
+        ("nvme-tcp://[fd00::2]:8009", NVME_TCP, "fd00::2", 8009, ""),
+        ("nbd://nas/export", NBD, "nas", None, "export"),
+    ],
+)
+def test_a_portal_is_read_as_it_is_typed(
+    text: str, transport: str, host: str, port: int | None, name: str
+) -> None:
+    found = parse_portal(text)
+    assert (found.typed, found.transport, found.host, found.port, found.name) == (
+        *(text, transport, host, port, name),
+    )
+
+
+@pytest.mark.parametrize(
+    "text", ["", "nas:0", "nas:65536", "nas lan", "smb://nas/x", "nas;reboot", "a\nb", ":1"]
+)
+def test_what_is_no_portal_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="expected a portal as HOST") as refused:
+        parse_portal(text)
+    assert refused.value.hint
+
+
+def test_the_only_target_is_taken_and_of_several_one_is_asked_for() -> None:
+    assert portals._only({"iqn.x:a": ["192.0.2.2:3260"]}, PORTAL) == "iqn.x:a"
+    with pytest.raises(UsageError, match=r"found 2: iqn\.x:a; iqn\.x:b") as several:
+        portals._only({"iqn.x:a": [], "iqn.x:b": []}, PORTAL)
+    assert several.value.hint == "name one: --iqn iqn.x:a"
+    with pytest.raises(UsageError, match="found 0: none") as nothing:
+        portals._only({}, PORTAL)
+    assert "ACL" in (nothing.value.hint or "")
+
+
+def unit(number: int, **facts: str) -> dict[str, Any]:
+    return {"lun": number, "sectors": "2097152", "vendor": "IET     ", "model": "VIRTUAL-DISK", **facts}
+
+
+def test_the_only_lun_is_taken_and_of_several_one_is_asked_for() -> None:
+    assert portals._unit([unit(1)], None, PORTAL)["lun"] == 1
+    assert portals._unit([unit(0), unit(1)], 1, PORTAL)["lun"] == 1
+    listed = "LUN 0, 1 GiB IET VIRTUAL-DISK; LUN 1, 1 GiB IET VIRTUAL-DISK"
+    with pytest.raises(UsageError, match=f"expected one logical unit of iqn.x:a, found {listed}") as several:
+        portals._unit([unit(0), unit(1)], None, PORTAL)
+    assert several.value.hint == "name one: --lun 0"
+    with pytest.raises(UsageError, match=r"expected LUN 7 of iqn\.x:a, found LUN 0"):
+        portals._unit([unit(0)], 7, PORTAL)
+    with pytest.raises(UsageError, match="found none"):
+        portals._unit([], None, PORTAL)
+
+
+def test_a_name_is_looked_up_where_the_initiator_is() -> None:
+    world = World(answers=[(("getent", "ahosts", "nas.lan"), (0, "192.0.2.2  STREAM nas.lan\n", ""))])
+    assert portals._resolved(world.host("initiator"), "nas.lan") == "192.0.2.2"
+    assert portals._resolved(world.host("initiator"), "FD00:0::2") == "fd00::2"
+    nobody = World(answers=[(("getent", "ahosts", "nas.lan"), (2, "", ""))])
+    with pytest.raises(RequirementError, match=r"knows no address of nas\.lan"):
+        portals._resolved(nobody.host("initiator"), "nas.lan")

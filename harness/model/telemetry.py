@@ -89,6 +89,26 @@ class InterfaceUse(msgspec.Struct, frozen=True, kw_only=True):
     errors: Count
 
 
+class TcpUse(msgspec.Struct, frozen=True, kw_only=True):
+    """What one end's TCP says of all its connections to the portal (tcp_info): by how much its counters grew,
+    and how it is after fio.
+
+    ``busy_ns`` is for how long it had something to send that was not acknowledged; in ``peer_window_ns`` of
+    that the other end's window held it back, in ``buffer_ns`` its own buffer. ``round_trip_ns`` is that of
+    what it sent, smoothed (RFC 6298), and ``window_bytes`` the most that it lets the other end send at once.
+    """
+
+    host: str
+    sent_bytes: Count
+    received_bytes: Count
+    retransmitted_bytes: Count
+    busy_ns: Count
+    peer_window_ns: Count
+    buffer_ns: Count
+    round_trip_ns: Amount | None = None
+    window_bytes: Count | None = None
+
+
 class Others(msgspec.Struct, frozen=True, kw_only=True):
     """How much of one machine's processors other programs used for ``wall_ns``, as parts of that time: 0 to
     1.
@@ -126,8 +146,9 @@ class Telemetry(msgspec.Struct, frozen=True, kw_only=True):
     ``no_round_trips`` says why there are none. ``emulation_round_trip_ns`` is what the emulation of its link
     adds to a round trip, the least that the run has measured by then; None where nothing is emulated, in
     virtual time, in older records, and where it is unknown. ``processors`` and ``interfaces`` cover the time
-    that fio ran, including its start and end, and so does ``others``, one for each machine. ``lost_hops`` are
-    hops for which they are unknown, each with the reason. A run without probes has only ``others``.
+    that fio ran, including its start and end, and so does ``others``, one for each machine. ``tcp`` is of the
+    initiators' connections, where ss(8) tells; empty in older records. ``lost_hops`` are hops for which they
+    are unknown, each with the reason. A run without probes has only ``others``.
     """
 
     round_trips: RoundTrips | None = None
@@ -136,6 +157,7 @@ class Telemetry(msgspec.Struct, frozen=True, kw_only=True):
     processors: tuple[ProcessorUse, ...] = ()
     interfaces: tuple[InterfaceUse, ...] = ()
     others: tuple[Others, ...] = ()
+    tcp: tuple[TcpUse, ...] = ()
     lost_hops: dict[str, str] = {}
 
 

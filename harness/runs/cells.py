@@ -43,7 +43,7 @@ from harness.model.probing import Probe, Tcp
 from harness.model.ranges import out_of_range
 from harness.model.telemetry import Telemetry
 from harness.network import interfaces, links, wireless
-from harness.observe import conditions, environment
+from harness.observe import conditions, connections, environment
 from harness.observe.kernellog import complaints
 from harness.parse.jobfile import (
     described,
@@ -509,6 +509,15 @@ class CellComposer(Composer):
             local.append(record)
         return record
 
+    def _connections(self, nexuses: tuple[Nexus, ...]) -> list[str]:
+        """What TCP says of each nexus; nothing in a run without probes."""
+        return [
+            connections.look(path.initiator, path.initiator_address, path.target_address, path.port)
+            if self.plan.probes
+            else ""
+            for path in (nexus.path for nexus in nexuses)
+        ]
+
     def _sources_of_randomness(self, cell: Cell, job: Job) -> list[str]:
         """Why a cell would not repeat exactly in virtual time."""
         if not self.plan.setting.is_virtual:
@@ -569,6 +578,7 @@ class CellComposer(Composer):
             )
         record = msgspec.structs.replace(record, started_unix_s=time.time())
         before = self._conditions.look() if self._conditions is not None else {}
+        tcp_before = self._connections(nexuses)
         watching = self._watch()
         watched = self._observer.watch()
         if nexuses:
@@ -587,6 +597,7 @@ class CellComposer(Composer):
             with watching:
                 done = measure.on_disk(local.host, job_on(path), raw, timeout_s=timeout_s, program=program)
         counted = watched()
+        tcp_after = self._connections(nexuses)
         done.warnings += conditions.saturated(counted.processors)
         if self._conditions is not None:
             done.warnings += conditions.changed(before, self._conditions.look())
@@ -597,6 +608,11 @@ class CellComposer(Composer):
                 telemetry,
                 processors=counted.processors,
                 interfaces=(*(use for part in done.parts for use in part.interfaces), *counted.interfaces),
+                tcp=tuple(
+                    use
+                    for nexus, *looks in zip(nexuses, tcp_before, tcp_after, strict=True)
+                    if (use := connections.between(nexus.path.initiator.name, *looks)) is not None
+                ),
                 lost_hops=dict(counted.lost_hops),
             )
         done.warnings += self._sources_of_randomness(cell, job)

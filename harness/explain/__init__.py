@@ -2,9 +2,10 @@
 
 ``evidence`` collects what is known of a cell. ``path`` computes the times of framing and round trips in
 closed form, ``cipher`` the work of the stand-alone ciphers. ``waterfall`` splits the time into parts.
-``limits`` declares what may limit, and ``verdict`` finds out which of it does. ``published`` does the same
-for a matrix of which only the figures are known, and ``forecasts`` holds them to what was measured. ``text``
-has the words, and ``corrections`` what earlier versions said wrongly.
+``one_end`` says what a target that was not watched takes. ``limits`` declares what may limit, and
+``verdict`` finds out which of it does. ``published`` does the same for a matrix of which only the figures are
+known, and ``forecasts`` holds them to what was measured. ``text`` has the words, and ``corrections`` what
+earlier versions said wrongly.
 docs/explain.md gives the reasoning.
 """
 
@@ -13,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from harness.analysis.schedule import Place
-from harness.explain import twin
+from harness.explain import one_end, twin
 from harness.explain.corrections import corrections
 from harness.explain.evidence import collect
 from harness.explain.limits import Limit
@@ -48,7 +49,10 @@ def explain(
 
     ``probes`` are those of the same paths. ``twin_ns`` are the cells' times in virtual time (``twin.times``).
     """
-    evidence = (twin.with_twin(found, twin_ns or {}) for found in collect(records, plans, probes))
+    evidence = (
+        twin.with_twin(found, twin_ns or {})
+        for found in one_end.with_targets(collect(records, plans, probes))
+    )
     return [Explained.of(found) for found in evidence]
 
 
@@ -57,7 +61,7 @@ def likely_limits(
 ) -> dict[Place, Limit]:
     """What likely limits each cell, by the middle of the evidence: without how sure that is, which takes a
     hundred times as long."""
-    found = collect(records, plans, probes)
+    found = one_end.with_targets(collect(records, plans, probes))
     return {(each.key.column, each.workload): likely(each) for each in found}
 
 

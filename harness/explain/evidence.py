@@ -54,6 +54,13 @@ CALIBRATION = 2.0
 LARGEST_BLOCK_BYTES = 16 << 20
 """Of larger blocks no packets are computed: there are millions, or as many as a damaged record says."""
 
+CACHED = 2.0
+"""Repeats in the lab lie up to 12 % from their median (README)."""
+
+TARGET = "target"
+"""How that end is called in records."""
+UNSEEN = "of the target nothing was watched, neither its disk nor its processor"
+
 Samples = Mapping[str, Sequence[Record]]
 K = TypeVar("K")
 
@@ -95,6 +102,13 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
 
     ``reread`` is that of reads that may come from the target's memory and not from its disk.
 
+    ``is_one_end``: of the target nothing was watched. ``device_ns`` is then all that the target takes, and
+    ``limit_of_target`` what of it that is, "" if its disk and its processor cannot be told apart
+    (``one_end``), ``is_target_shown`` if other cells show that. ``command_ns`` is a command without data,
+    which reaches no disk. ``is_full_alone``: more in flight was no quicker, so a resource is full with one
+    I/O already. ``is_random``: the blocks lie in no order. ``first_ns`` is the time in the first repeat, if
+    all others took far less.
+
     ``missing`` says what is unknown, and what would tell. If ``is_disturbed``, nothing else is known
     but the size of the blocks and the depth.
     """
@@ -132,6 +146,13 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     is_emulated: bool = False
     emulation_ns: Span | None = None
     reread: Reread | None = None
+    is_one_end: bool = False
+    limit_of_target: str = ""
+    is_target_shown: bool = False
+    command_ns: float | None = None
+    is_full_alone: bool = False
+    is_random: bool = False
+    first_ns: float | None = None
 
     @property
     def cell(self) -> CellKey:
@@ -344,6 +365,10 @@ class _CellOf:
     def __init__(self, of: _ColumnOf, name: str, good: Sequence[Record]) -> None:
         self.of, self.name, self.good, self.record = of, name, good, good[0]
         self.column = of.column
+        self.is_one_end = not self.column.is_local and is_one_end(good)
+        self.first_ns = first_alone_ns(good) if self.is_one_end else None
+        if self.first_ns is not None:
+            self.good = [each for each in good if each is not min(good, key=_started)]
         self.missing: dict[str, None] = {}
         self.direction = direction_of(self.record)
         self.block_bytes = self.record.workload.block_bytes
@@ -371,7 +396,9 @@ class _CellOf:
         device = of.device_times(self.name)
         if device is None and not self.column.is_local:
             why = disturbance.summary(of.local.get(self.name, ())) or "not measured"
-            self._miss(f"the device's own time is unknown: the column local was {why}")
+            self._miss(
+                UNSEEN if self.is_one_end else f"the device's own time is unknown: the column local was {why}"
+            )
         self._miss(*(f"no stand-alone ciphers: {reason}" for reason in cipher.reasons(of.ciphers)))
         found = msgspec.structs.replace(
             bare,
@@ -392,6 +419,10 @@ class _CellOf:
             bound=bound,
             driver=drivers(record.agreed),
             reread=next((r.reread for r in self.good if r.reread and r.reread.is_from_memory), None),
+            is_one_end=self.is_one_end,
+            command_ns=next((r.reread.none_ns for r in self.good if r.reread is not None), None),
+            is_random=record.workload.pattern == "random",
+            first_ns=self.first_ns,
             missing=tuple(self.missing),
         )
         if is_virtual:
@@ -403,8 +434,10 @@ class _CellOf:
             plain=self._ladder(encrypts=None),
             null=self._ladder(encrypts=False),
             cipher_ns=cipher.work_ns(of.ciphers, demands.sealed) if demands else None,
-            busy=busy_of(self.good, of.idling_ns),
-            busiest=busiest_of(self.good),
+            busy=busy_at_one_end(self.good, of.idling_ns)
+            if self.is_one_end
+            else busy_of(self.good, of.idling_ns),
+            busiest=busiest_of(self.good) or ("initiator" if self.is_one_end else ""),
         )
 
     def _miss(self, *words: str) -> None:
@@ -459,6 +492,8 @@ class _CellOf:
         if window_bytes is None and self.record.emulated:
             # Here both ends are Linux with its defaults; on real machines that is not known.
             window_bytes = wire.transport(transport).window_bytes
+        elif window_bytes is None and self.is_one_end and self.direction == "read":
+            window_bytes = let_in_bytes(self.good)
         dialogue = path.dialogue_of(transport, session, self.direction, window_bytes)
         if dialogue is None:
             title = TRANSPORTS.get(column.transport or "", "session")
@@ -519,6 +554,31 @@ class _CellOf:
         return None
 
 
+def is_one_end(records: Sequence[Record]) -> bool:
+    """Whether processors were watched, and none of the target's."""
+    uses = [use for record in records if record.telemetry is not None for use in record.telemetry.processors]
+    return bool(uses) and not any(TARGET in use.hosts for use in uses)
+
+
+def let_in_bytes(records: Sequence[Record]) -> int | None:
+    """The most that the initiator's TCP let the target have in flight; None if it did not say."""
+    found = [use.window_bytes for record in records if record.telemetry for use in record.telemetry.tcp]
+    return max((window for window in found if window), default=None)
+
+
+def first_alone_ns(records: Sequence[Record]) -> float | None:
+    """How long an I/O took in the first of several repeats, if it was ``CACHED`` times as long in the others:
+    they read what the first had read."""
+    if len(records) < 2 or direction_of(records[0]) != "read":
+        return None
+    first, *others = (times([record]).mid for record in sorted(records, key=_started))
+    return first if first >= CACHED * max(others) else None
+
+
+def _started(record: Record) -> float:
+    return record.started_unix_s or 0.0
+
+
 def goodputs_of(probes: Sequence[ProbeRecord]) -> dict[tuple[str, tuple[str, ...]], float]:
     """The median goodput of single TCP streams, in bytes/s, by link and protection."""
     found: dict[tuple[str, tuple[str, ...]], list[float]] = {}
@@ -571,6 +631,15 @@ def busy_of(records: Sequence[Record], around_ns: float) -> Span | None:
         most.append(max(0.0, min(1.0, 1 - (idle_ns - around_ns) / record.fio_ns)))
     low, high = span.of_samples(least), span.of_samples(most)
     return Span(low.low, high.mid, min(1.0, high.high))
+
+
+def busy_at_one_end(records: Sequence[Record], around_ns: float) -> Span | None:
+    """The same where this end may idle in every cell of a run: no longer than it was watched around the I/O,
+    and as likely within it."""
+    walls = [use.wall_ns for each in records if each.telemetry for use in each.telemetry.processors]
+    beyond_ns = max(walls, default=0) - min(each.fio_ns or 0 for each in records)
+    found = busy_of(records, max(0.0, min(around_ns, beyond_ns)))
+    return found and Span(found.low, (found.low + found.high) / 2, found.high)
 
 
 def busiest_of(records: Sequence[Record]) -> str:

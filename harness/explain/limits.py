@@ -67,7 +67,7 @@ def _busy(evidence: Evidence) -> str:
 
 def _device(evidence: Evidence) -> str:
     if evidence.reread is None:
-        return "the device"
+        return "the target's disk" if evidence.is_one_end else "the device"
     is_suspected = evidence.reread.verdict is Suspicion.SUSPECTED
     return "the target's memory" if is_suspected else "the target's disk or its memory"
 
@@ -100,6 +100,12 @@ def _work(evidence: Evidence) -> str:
     whole, ciphers = evidence.time_ns, evidence.cipher_ns
     most = f"{min(1.0, ciphers.high / whole.low):.0%}" if ciphers and whole else ""
     return _in_brackets(_busy(evidence), f"ciphers at most {most} of the time" if most else "")
+
+
+def _processor(evidence: Evidence) -> str:
+    if evidence.limit_of_target == "cpu":
+        return "the target's processor"
+    return f"processor work{' outside crypto' if evidence.column.protection else ''}"
 
 
 def _emulation(evidence: Evidence) -> str:
@@ -142,9 +148,11 @@ def _transport(evidence: Evidence) -> str:
 
 
 class Limit(enum.StrEnum):
-    """What limits a cell. ``lab``: what emulates the link, and not the link that it imitates."""
+    """What limits a cell. ``lab``: what emulates the link, and not the link that it imitates. ``target``: its
+    disk or its processor, which cannot be told apart from the initiator."""
 
     DEVICE = "device"
+    TARGET = "target"
     LINK = "link"
     ROUND_TRIP = "round-trip"
     TRANSPORT = "transport"
@@ -167,6 +175,13 @@ RULES = {
         bound="device",
         is_sure=lambda _: True,
         change=_faster_device,
+    ),
+    Limit.TARGET: Rule(
+        words=lambda _: "the target",
+        parts=("target",),
+        is_sure=lambda _: False,
+        detail=lambda _: "its disk or its processor",
+        advice=lambda _: TELLS_APART,
     ),
     Limit.LINK: Rule(
         words=lambda _: "the link's rate",
@@ -203,7 +218,7 @@ RULES = {
         detail=_cipher,
     ),
     Limit.CPU: Rule(
-        words=lambda evidence: f"processor work{' outside crypto' if evidence.column.protection else ''}",
+        words=_processor,
         parts=("cpu",),
         is_sure=_is_work_known,
         detail=_work,
@@ -220,6 +235,11 @@ RULES = {
 BOUNDS = {limit.rule.bound: limit for limit in Limit if limit.rule.bound}
 """Of each resource the limit that it belongs to."""
 
+TELLS_APART = (
+    "the target's own counters or a login there (--target) tell its disk from its processor, and so may the "
+    "same blocks in sequence and at random, one at a time"
+)
+
 
 def bounds(reading: Reading) -> dict[str, float]:
     """The least time per I/O that each resource allows at depths above 1, as far as it is known."""
@@ -235,5 +255,7 @@ _OWNERS = {name: limit for limit in Limit for name in limit.rule.parts}
 
 def of_part(name: str, reading: Reading) -> Limit:
     """The limit that a part of the time belongs to. If a link is emulated and nothing is protected, what
-    processors do is the lab's own."""
+    processors do is the lab's own; of a target of which nothing was watched, "device" is all of it."""
+    if name == "device" and reading.evidence.is_one_end:
+        return Limit(reading.evidence.limit_of_target or Limit.TARGET)
     return Limit.LAB if name == "cpu" and reading.is_bare_emulation else _OWNERS.get(name, Limit.UNKNOWN)

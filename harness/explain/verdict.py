@@ -30,6 +30,9 @@ bottleneck this busy: with N requests at two resources that take equally long, f
 IMPOSSIBLE = 1.1
 """A bound, or the sum of all parts, that reaches this part of the measured time is wrong."""
 
+MOST = 0.9
+"""Of a target that was not watched: what limits is sure if it takes at least so much of the time."""
+
 DRAWS = 200
 SURE = 0.95
 """The part of the draws in which a verdict must hold to count."""
@@ -105,7 +108,7 @@ def judge(evidence: Evidence) -> Verdict:
     tightest = _tightest(guess, bounds)
     if named is Limit.UNKNOWN:
         reason = _untold(evidence, guess, bounds, said, either)
-    elif guess.depth == 1:
+    elif guess.is_alone:
         reason = f"{share:.0%} of the time of one I/O"
     elif tightest == ALONE:
         reason = f"{guess.depth} I/Os in flight are too few to hide it"
@@ -113,7 +116,7 @@ def judge(evidence: Evidence) -> Verdict:
         reason = f"busy for {share:.0%} of the time"
     return Verdict(
         limited_by=named,
-        confidence=_confidence(evidence, named),
+        confidence=_confidence(evidence, named, share),
         reason=reason,
         either=either,
         doubt=_doubt(evidence),
@@ -149,7 +152,7 @@ def _of_device(evidence: Evidence, guess: Reading) -> Verdict:
     whole_ns = round(guess.whole_ns)
     return Verdict(
         limited_by=Limit.DEVICE,
-        confidence=_confidence(evidence, Limit.DEVICE),
+        confidence=_confidence(evidence, Limit.DEVICE, 1.0),
         reason="the disk is the only part involved",
         share=1.0,
         holds=1.0,
@@ -197,7 +200,7 @@ def _by_limit(parts: Mapping[str, float], reading: Reading) -> dict[Limit, float
 def _limit(reading: Reading) -> tuple[Limit, float]:
     """The limit in one draw, and the part of the time that it explains."""
     parts = waterfall.parts(reading)
-    if reading.depth == 1:
+    if reading.is_alone:
         return _largest(parts, reading.whole_ns, reading)
     bounds = _bounds(reading)
     first = _tightest(reading, bounds)
@@ -210,7 +213,7 @@ def _limit(reading: Reading) -> tuple[Limit, float]:
     if first == CORE:
         secret = reading.crypto_ns or 0.0
         return limits.of_part("crypto" if secret > bounds[CORE] - secret else "cpu", reading), share
-    return limits.BOUNDS[first], share
+    return limits.of_part("device", reading) if first == "device" else limits.BOUNDS[first], share
 
 
 def _largest(parts: Mapping[str, float], whole_ns: float, reading: Reading) -> tuple[Limit, float]:
@@ -225,8 +228,8 @@ def _largest(parts: Mapping[str, float], whole_ns: float, reading: Reading) -> t
 
 
 def _bounds(reading: Reading) -> dict[str, float]:
-    """The least time per I/O that each resource allows, as far as known; none at depth 1."""
-    if reading.depth == 1:
+    """The least time per I/O that each resource allows, as far as known; none of one I/O alone."""
+    if reading.is_alone:
         return {}
     bounds = limits.bounds(reading)
     if reading.core_ns is not None:
@@ -235,7 +238,7 @@ def _bounds(reading: Reading) -> dict[str, float]:
         # What IPsec adds beyond its bytes is processor work, and so is what the twin does not take. If that
         # is most of the cell, the processors are full.
         bounds[CORE] = reading.time_ns
-    if reading.path is not None and reading.device_alone_ns is not None:
+    if reading.depth > 1 and reading.path is not None and reading.device_alone_ns is not None:
         known = (part for name, part in waterfall.parts(reading).items() if name != "rest")
         bounds[ALONE] = sum(known) / reading.depth
     return bounds
@@ -262,7 +265,7 @@ def _untold(
         names = " or ".join(limit.rule.words(evidence) for limit in rivals)
         parts = f" ({in_words(either, evidence)})" if either else ""
         words = f"the evidence allows {names}{parts}"
-    elif guess.depth == 1:
+    elif guess.is_alone:
         left = waterfall.parts(guess)["rest"] / guess.whole_ns
         if left < 1 - IMPOSSIBLE:
             words = f"the known parts add up to {1 - left:.0%} of what was measured, so some are wrong"
@@ -285,6 +288,12 @@ def in_words(either: Mapping[Limit, tuple[float, float]], evidence: Evidence) ->
 
 
 def _doubt(evidence: Evidence) -> str:
+    if evidence.first_ns is not None and evidence.time_ns is not None:
+        first, others = (f"{time_ns / 1000:.0f} us" for time_ns in (evidence.first_ns, evidence.time_ns.mid))
+        return (
+            f"a cache of the target's answered all repeats but the first (an I/O took {first}, then "
+            f"{others}), so this is no figure of its disk"
+        )
     excess_ns = waterfall.excess_ns(evidence)
     if not excess_ns:
         return ""
@@ -308,21 +317,26 @@ def _lacking(evidence: Evidence) -> list[str]:
         lacking.append(
             "other programs slowed the stand-alone ciphers: a measurement on a quiet machine would tell more"
         )
-    if evidence.busy is None and evidence.twin_ns is None:
+    if evidence.is_one_end:
+        lacking.append(limits.TELLS_APART)
+    elif evidence.busy is None and evidence.twin_ns is None:
         lacking.append("the processor's busy time is unknown (--twin would tell what it costs)")
     if evidence.repeats < 2:
         lacking.append("it was measured only once")
     return lacking
 
 
-def _confidence(evidence: Evidence, limit: Limit) -> Confidence:
+def _confidence(evidence: Evidence, limit: Limit, share: float) -> Confidence:
     if limit is Limit.UNKNOWN:
         return Confidence.NONE
-    if evidence.is_virtual:
+    if evidence.is_virtual and not evidence.is_one_end:
         return Confidence.HIGH
-    if evidence.repeats < 2 or _doubt(evidence):
+    if (evidence.repeats < 2 and not evidence.is_virtual) or _doubt(evidence):
         return Confidence.LOW
-    return Confidence.HIGH if limit.rule.is_sure(evidence) else Confidence.MEDIUM
+    # What was not watched may hide in what else there is of the time.
+    is_of_target = limit == evidence.limit_of_target
+    hides = evidence.is_one_end and (not evidence.is_target_shown if is_of_target else share < MOST)
+    return Confidence.HIGH if limit.rule.is_sure(evidence) and not hides else Confidence.MEDIUM
 
 
 def _change(guess: Reading, draws: Sequence[Reading], limit: Limit) -> Change | None:

@@ -62,6 +62,11 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
         return self.evidence.is_emulated and not self.evidence.column.protection
 
     @property
+    def is_alone(self) -> bool:
+        """An I/O pays for everything in sequence: one is in flight, and no resource is full with it."""
+        return self.depth == 1 and not self.evidence.is_full_alone
+
+    @property
     def whole_ns(self) -> float:
         """How long one I/O is in flight."""
         return self.time_ns * self.depth

@@ -31,6 +31,7 @@ LEGENDS = (
 
 LETTERS = {
     Limit.DEVICE: "D",
+    Limit.TARGET: "G",
     Limit.LINK: "L",
     Limit.ROUND_TRIP: "R",
     Limit.TRANSPORT: "T",

@@ -204,6 +204,7 @@ def test_what_is_left_is_named_and_may_be_negative() -> None:
 
 def test_each_part_of_the_time_has_one_limit() -> None:
     owned = {name: limits.of_part(name, reading_of(cell())) for name in PARTS if name != "queue"}
+    owned["target"] = limits.of_part("device", reading_of(cell(is_one_end=True)))
     assert {*owned.values()} == {*Limit}
     assert limits.of_part("cpu", reading_of(cell(is_emulated=True))) is Limit.LAB
     assert limits.of_part("cpu", reading_of(protected(is_emulated=True))) is Limit.CPU

@@ -1,0 +1,144 @@
+"""What the target takes of an I/O's time where only this end was watched: by elimination.
+
+At depth 1 it is what the path and this end's core leave. At greater depths a resource of the target is full,
+if none that is known comes near, and more in flight than one I/O alone explains does not help.
+
+Its disk and its processor have no counters here. But a processor, and whatever is slow on the way, works
+alike for the same bytes, wherever they lie. So what was quicker with as much for another cell of the column
+is not what limits this one, and only the disk is left (the demand law: Lazowska et al., Quantitative System
+Performance, chapter 3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from harness.explain.evidence import Evidence
+from harness.explain.limits import Limit
+from harness.explain.path import Demands
+from harness.explain.span import Span
+from harness.explain.verdict import NEAR
+from harness.explain.waterfall import MODEL
+
+NO_QUICKER = 0.9
+"""The part of the time that is left of a resource that is not full: at least two I/Os are served in turn."""
+
+SMALL_BYTES, LITTLE = 16384, 0.1
+"""For blocks up to this size a processor works about as long as for a command without data, hardly ten times
+that."""
+
+HALF = 0.5
+"""What took at most this part of the time for as much cannot be what takes most of it."""
+
+
+def with_targets(found: Sequence[Evidence]) -> list[Evidence]:
+    """The same, with the target's time in cells of which only this end was watched."""
+    return [_with_target(each, _alike(each, found)) if each.is_one_end else each for each in found]
+
+
+def _alike(cell: Evidence, found: Sequence[Evidence]) -> list[Evidence]:
+    """The cells of its column that move data in its direction, itself included."""
+    return [
+        each
+        for each in found
+        if (each.key, each.direction) == (cell.key, cell.direction) and each.time_ns and each.block_bytes
+    ]
+
+
+def _with_target(cell: Evidence, alike: Sequence[Evidence]) -> Evidence:
+    if cell.path is None or cell.time_ns is None or not cell.depth or not cell.block_bytes:
+        return cell
+    same = [e for e in alike if (e.block_bytes, e.is_random) == (cell.block_bytes, cell.is_random)]
+    alone = next((_left(e, e.path, alike) for e in same if e.depth == 1 and e.path is not None), None)
+    is_full_alone = cell.depth == 1 and any(
+        e.time_ns.low >= NO_QUICKER * cell.time_ns.high for e in same if e.time_ns and (e.depth or 1) > 1
+    )
+    is_alone, is_shown = cell.depth == 1 and not is_full_alone, _is_disk(cell, alike)
+    return msgspec.structs.replace(
+        cell,
+        device_ns=alone if is_alone else _full(cell, cell.path, alone, alike),
+        device_alone_ns=alone,
+        is_full_alone=is_full_alone,
+        limit_of_target=Limit.DEVICE if is_shown else _by_command(cell, same, alike) or "",
+        is_target_shown=is_shown,
+    )
+
+
+def _left(cell: Evidence, path: Demands, alike: Sequence[Evidence]) -> Span | None:
+    """What is left of one I/O's time at depth 1. None if that may be nothing."""
+    time_ns = cell.time_ns
+    assert time_ns is not None  # noqa: S101 -- ``_with_target``
+    core = _core(cell)
+    unknown_ns = max(0.0, _way_ns(cell, alike) - path.link_ns - path.transport_ns)
+    low = time_ns.low - path.alone_ns * (1 + MODEL) - core.high - unknown_ns
+    mid, high = time_ns.mid - path.alone_ns - core.mid, time_ns.high - path.alone_ns * (1 - MODEL) - core.low
+    return Span(max(0.0, low), max(0.0, low, mid), high) if high > 0 else None
+
+
+def _full(cell: Evidence, path: Demands, alone: Span | None, alike: Sequence[Evidence]) -> Span | None:
+    """How long one I/O occupies what is full at the target; None if something else may be."""
+    time_ns, depth = cell.time_ns, cell.depth
+    assert time_ns is not None and depth is not None  # noqa: S101 -- ``_with_target``
+    known_ns = max(path.busy_ns, path.window_each_ns, _core(cell).high, _way_ns(cell, alike))
+    by_depth_ns = 0.0 if alone is None or depth == 1 else (path.alone_ns + alone.high) / depth
+    return None if max(known_ns, by_depth_ns) >= NEAR * time_ns.low else time_ns
+
+
+def _core(cell: Evidence) -> Span:
+    """How long this end's busiest core works for one I/O; nothing in virtual time."""
+    busy, time_ns = cell.busy, cell.time_ns
+    if busy is None or time_ns is None:
+        return Span(0.0, 0.0, 0.0)
+    return Span(busy.low * time_ns.low, busy.mid * time_ns.mid, busy.high * time_ns.high)
+
+
+def _way_ns(cell: Evidence, alike: Sequence[Evidence]) -> float:
+    """The most that the way takes for the bytes of one I/O, however narrow it is where this end does not see
+    it: as long as in the quickest cell. 0 if its rate was measured."""
+    if cell.goodput_bytes_s is not None:
+        return 0.0
+    quickest = min(
+        each.time_ns.high / each.block_bytes for each in alike if each.time_ns and each.block_bytes
+    )
+    return quickest * (cell.block_bytes or 0)
+
+
+def _is_disk(cell: Evidence, alike: Sequence[Evidence]) -> bool:
+    """Whether as many bytes or more went through everything but the disk in at most half of the time, with
+    no more in flight."""
+    time_ns, depth, block_bytes = cell.time_ns, cell.depth, cell.block_bytes
+    assert time_ns is not None and depth and block_bytes  # noqa: S101 -- ``_with_target``
+    if cell.first_ns is not None:
+        return False
+    return any(
+        each.time_ns.high <= HALF * time_ns.low
+        for each in alike
+        # Neighbours that are queued become one command, which takes a processor less.
+        if each.time_ns and (each.depth == 1 or (each.is_random and (each.depth or depth + 1) <= depth))
+        if (each.block_bytes or 0) >= block_bytes
+    )
+
+
+def _by_command(cell: Evidence, same: Sequence[Evidence], alike: Sequence[Evidence]) -> Limit | None:
+    """What of the target limits, by what it takes for a command that moves no data and reaches no disk; None
+    if that does not tell.
+
+    Of larger blocks and of deeper queues that holds as far as they take as long: what a processor does for
+    each byte is in no such command.
+    """
+    small = [e for e in alike if e.depth == 1 and e.is_random == cell.is_random and e.path and e.command_ns]
+    first = min(small, key=lambda e: e.block_bytes or 0, default=None)
+    alone = next((e for e in same if e.depth == 1), None)
+    if first is None or (first.block_bytes or 0) > SMALL_BYTES or alone is None or cell.first_ns is not None:
+        return None
+    of_first, of_alone = (_left(e, e.path, alike) if e.path else None for e in (first, alone))
+    if of_first is None or of_alone is None or cell.time_ns is None or first.command_ns is None:
+        return None
+    if of_alone.high > of_first.low / HALF or cell.time_ns.high < of_first.low * HALF:
+        return None
+    trip_ns = first.path.round_trip_ns if first.path else 0.0
+    if first.command_ns - trip_ns <= LITTLE * of_first.low:
+        return Limit.DEVICE
+    return Limit.CPU if first.command_ns - trip_ns >= HALF * of_first.high else None

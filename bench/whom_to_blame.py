@@ -4,21 +4,31 @@ the lab.
     python bench/whom_to_blame.py                        # all of them, some 10 minutes
     python bench/whom_to_blame.py --only rate --only r2t
     python bench/whom_to_blame.py --save FILE.json       # keep the evidence: a unit test judges it again
+    python bench/whom_to_blame.py --one-end             # other cells, judged with what the initiator sees
 
 Each experiment makes one thing far slower than all others and names it; everything else is as fast as the
 lab has it. Rates, delays, disks, windows, R2Ts and depths are put in in virtual time, where nothing else
 takes any; ciphers and the processor in real time. Printed is what was put in against what was said; the exit
 status is 1 if less than 95 % agree.
+
+With `--one-end` all is taken away that nobody at the initiator would know: the column local, the target's
+counters, what the profiles say of delay and window, and of "narrow" the rate. Then the exit status is 1 if
+less than 90 % of the answers are right, if less than 60 % of the cells have one, or if a wrong one is of high
+confidence.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import enum
 import os
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -29,10 +39,15 @@ from tabulate import tabulate
 
 from harness.explain import Explained, Limit, explain, sentence
 from harness.explain.evidence import Evidence
+from harness.explain.verdict import Confidence
+from harness.model import BackingKind, Plan, Record
 from harness.model.telemetry import Telemetry
 from harness.results.store import open_plans, open_probes, open_results
 
 HARNESS = str(Path(sys.executable).with_name("harness"))
+RIGHT, ANSWERED = 0.9, 0.6
+"""With what one end sees: how many answers have to be right, and how many cells have to have one."""
+
 PART = 0.95
 """How many of the verdicts have to be what was put in."""
 
@@ -49,8 +64,8 @@ direct=1
 time_based
 runtime=1s
 """ + "".join(
-    f"[{way}-{size}{suffix}]\nrw=rand{way}\nbs={size}\n{engine}\n"
-    for way in ("read", "write")
+    f"[{order}{way}-{size}{suffix}]\nrw={'' if order else 'rand'}{way}\nbs={size}\n{engine}\n"
+    for order, way in (("", "read"), ("", "write"), ("seq-", "read"))
     for size in ("4k", "64k", "128k", "256k")
     for suffix, engine in (
         ("", "ioengine=psync"),
@@ -86,6 +101,12 @@ class Experiment:
     proposals: Mapping[str, str] = field(default_factory=dict)
     core_part: float = 1.0
     """How much of a core the lab gets."""
+    target_part: float = 1.0
+    """How much of the time the target's kernel runs, in turns of ``TURN_S``."""
+    again: str = ""
+    """The experiment whose cells are the second repeat: what a cache would have answered."""
+    of: str = ""
+    """The experiment whose records are judged, with a rate that this end does not know."""
 
 
 def link(rate_bit_s: int | None = 10**10, delay_us: float = 10, **more: int) -> str:
@@ -187,6 +208,97 @@ EXPERIMENTS = (
 )
 
 
+def moving(rpm: int, mb_s: int) -> str:
+    return (
+        f'title = "put in"\n[moving]\nrpm = {rpm}\nrate_bytes_s = {mb_s * 10**6}\ncommand_us = 50\n'
+        "track_seek_us = 800\naverage_seek_us = 8500\ncapacity_bytes = 320_000_000_000\n"
+        "read_ahead_bytes = 16_000_000\n"
+    )
+
+
+LAN = {"lan": link(10**9, delay_us=50)}
+SEEN = (*VIRTUAL, "--probes")
+RANDOM = ("read-4k", "read-64k", "read-256k", "read-4k-qd8", "read-256k-qd8")
+LARGE = ("read-256k", "seq-read-256k", "read-256k-qd8", "read-64k-qd8")
+SEQUENTIAL = ("seq-read-4k", "seq-read-256k")
+ONE_END = (
+    *(
+        Experiment(
+            name=f"moving{rpm}",
+            limit=Limit.DEVICE,
+            links=LAN,
+            workloads=(*RANDOM, "seq-read-256k"),
+            words=SEEN,
+            disk=moving(rpm, mb_s),
+        )
+        for rpm, mb_s in ((7200, 60), (5400, 40))
+    ),
+    Experiment(
+        name="flash",
+        limit=Limit.DEVICE,
+        links=LAN,
+        workloads=(*RANDOM, "seq-read-256k"),
+        words=SEEN,
+        disk=flash(8000),
+    ),
+    Experiment(
+        name="slow-link",
+        limit=Limit.LINK,
+        links={f"slow{rate}": link(rate * MBIT, delay_us=50) for rate in (50, 100, 200)},
+        workloads=LARGE,
+        words=SEEN,
+    ),
+    Experiment(
+        name="narrow",
+        limit=Limit.LINK,
+        links={f"slow{rate}": "" for rate in (50, 100, 200)},
+        workloads=LARGE,
+        of="slow-link",
+    ),
+    Experiment(
+        name="small-window",
+        limit=Limit.ROUND_TRIP,
+        links={f"window{kib}": link(delay_us=1500, tcp_window_bytes=kib << 10) for kib in (24, 48)},
+        workloads=(*LARGE, "read-128k-qd8", "read-128k-qd32"),
+        words=(*LONG, "--probes"),
+        disk=flash(NEAR_US),
+    ),
+    *(
+        Experiment(
+            name=f"target-core{part}",
+            limit=Limit.CPU,
+            links=LAN,
+            workloads=(*RANDOM, *SEQUENTIAL),
+            words=(*REAL, "--kernels=apart", "--lab-kernel=own", "--ipsec=off", "--retries=0"),
+            target_part=part / 100,
+        )
+        for part in (10, 25)
+    ),
+    Experiment(
+        name="memory",
+        limit=Limit.UNKNOWN,
+        links=LAN,
+        workloads=RANDOM,
+        words=SEEN,
+        disk='title = "put in"\n',
+    ),
+    *(
+        Experiment(
+            name=f"cache{rpm}",
+            limit=Limit.UNKNOWN,
+            links=LAN,
+            workloads=RANDOM,
+            of=f"moving{rpm}",
+            again="memory",
+        )
+        for rpm in (7200, 5400)
+    ),
+)
+"""Those of ``--one-end``; "memory" is judged only as what a cache answers."""
+
+TURN_S = 1e-3
+
+
 class Judged(msgspec.Struct, frozen=True, kw_only=True):
     """A cell, and what was put in."""
 
@@ -208,12 +320,65 @@ def held_down(part: float) -> Iterator[None]:
         yield
 
 
-def measure(experiment: Experiment, folder: Path) -> list[Judged]:
+@contextlib.contextmanager
+def slowed(part: float, done: threading.Event) -> Iterator[None]:
+    """Let the target's kernel, of those that this process has started, run for so much of the time, in turns
+    of ``TURN_S``, as a slow core works slowly on everything."""
+
+    def take_turns() -> None:
+        found: int | None = None
+        while not done.is_set():
+            if found is None:
+                found = kernel_of("target", os.getpid())
+                time.sleep(0.1)
+                continue
+            with contextlib.suppress(ProcessLookupError):
+                for signal_number, turn_s in ((signal.SIGSTOP, 1 - part), (signal.SIGCONT, part)):
+                    os.kill(found, signal_number)
+                    time.sleep(turn_s * TURN_S)
+                continue
+            found = None
+
+    taking = threading.Thread(target=take_turns)
+    if part < 1:
+        taking.start()
+    try:
+        yield
+    finally:
+        done.set()
+        if part < 1:
+            taking.join()
+
+
+def kernel_of(host: str, ancestor: int) -> int | None:
+    """The process of a host's user-mode kernel below ``ancestor``."""
+    parents: dict[int, int] = {}
+    kernels = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            pid, words = int(folder.name), (folder / "cmdline").read_bytes().split(b"\0")
+            parents[pid] = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+            is_kernel = words[0].endswith(b"/linux")
+            if is_kernel and any(
+                w.startswith(b"uml_dir=") and w.endswith(f"/{host}/".encode()) for w in words
+            ):
+                kernels.append(pid)
+    for pid in sorted(kernels):
+        above = pid
+        while above in parents and above != ancestor:
+            above = parents[above]
+        if above == ancestor and parents[pid] not in kernels:
+            return pid
+    return None
+
+
+def measure(experiment: Experiment, folder: Path) -> None:
     """Run one experiment, its results in ``folder``."""
     folder = folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "jobs.fio").write_text(JOBS, encoding="utf-8")
-    words = [f"--profile={folder / 'jobs.fio'}", "--link=local", f"--results={folder / 'results'}"]
+    words = [f"--profile={folder / 'jobs.fio'}", f"--results={folder / 'results'}"]
+    words += [] if experiment in ONE_END else ["--link=local"]
     for name, text in experiment.links.items():
         if text:
             (folder / f"{name}.toml").write_text(text, encoding="utf-8")
@@ -228,20 +393,81 @@ def measure(experiment: Experiment, folder: Path) -> list[Judged]:
         (folder / "ipsec" / f"{name}.toml").write_text(text, encoding="utf-8")
     # Proposals of the user's are looked for where the command is run.
     command = [HARNESS, "run", *words, *experiment.words]
-    with held_down(experiment.core_part):
+    with held_down(experiment.core_part), slowed(experiment.target_part, threading.Event()):
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
     if done.returncode != 0:
         raise SystemExit(f"{experiment.name}: {done.stdout}\n{done.stderr}")
-    return judged(experiment, folder / "results")
 
 
 def judged(experiment: Experiment, results: Path) -> list[Judged]:
     """The cells of an experiment that count."""
-    records = open_results([results])
+    records = list(open_results([results]))
     if experiment.core_part < 1:
         # Who holds the core down was put in: to explain nothing of what others disturbed would hide it.
         records = [msgspec.structs.replace(record, telemetry=_alone(record.telemetry)) for record in records]
     cells = explain(records, open_plans([results]), open_probes([results]))
+    return _that_count(experiment, cells)
+
+
+def judged_at_one_end(experiment: Experiment, results: Path, again: Path | None) -> list[Judged]:
+    """The same with what the initiator knows."""
+    records, plans = list(open_results([results])), open_plans([results])
+    if again is not None:
+        records += [
+            msgspec.structs.replace(
+                each,
+                run_id=records[0].run_id,
+                setting=records[0].setting,
+                repeat=2,
+                started_unix_s=each.started_unix_s + 10**9,
+            )
+            for each in open_results([again])
+        ]
+    plans = {run: _reached(plan, knows_rate=not experiment.of or bool(again)) for run, plan in plans.items()}
+    cells = explain([_seen(each) for each in records if each.column.link != "local"], plans)
+    return _that_count(experiment, cells)
+
+
+def _reached(plan: Plan, *, knows_rate: bool) -> Plan:
+    """A plan whose links are the initiator's interface: what is behind it is not known."""
+    links = {
+        name: msgspec.structs.replace(
+            profile,
+            emulated=False,
+            interface="eth0",
+            delay_us=0.0,
+            tcp_window_bytes=None,
+            rate_bit_s=profile.rate_bit_s if knows_rate else 10**10,
+        )
+        for name, profile in plan.links.items()
+    }
+    storage = msgspec.structs.replace(
+        plan.storage, disk=None, backing=msgspec.structs.replace(plan.storage.backing, kind=BackingKind.BLOCK)
+    )
+    return msgspec.structs.replace(plan, links=links, storage=storage)
+
+
+def _seen(record: Record) -> Record:
+    """A record without what is counted at the target. In virtual time processors idle, so one kernel of both
+    ends is as good as the initiator's."""
+    found = record.telemetry or Telemetry()
+    own = [use for use in found.processors if "initiator" in use.hosts]
+    telemetry = msgspec.structs.replace(
+        found,
+        emulation_round_trip_ns=None,
+        processors=tuple(msgspec.structs.replace(use, hosts=("initiator",)) for use in own),
+        interfaces=tuple(use for use in found.interfaces if use.host == "initiator"),
+        others=(),
+    )
+    return msgspec.structs.replace(
+        record,
+        emulated=False,
+        telemetry=telemetry,
+        setting=msgspec.structs.replace(record.setting, disk=""),
+    )
+
+
+def _that_count(experiment: Experiment, cells: Sequence[Explained]) -> list[Judged]:
     return [
         Judged(experiment=experiment.name, injected=experiment.limit, evidence=cell.evidence)
         for cell in cells
@@ -253,6 +479,53 @@ def judged(experiment: Experiment, results: Path) -> list[Judged]:
 
 def _alone(telemetry: Telemetry | None) -> Telemetry | None:
     return None if telemetry is None else msgspec.structs.replace(telemetry, others=())
+
+
+class Score(enum.StrEnum):
+    """``half``: it is the target, but which part of it is not said."""
+
+    RIGHT = "right"
+    HALF = "half"
+    ABSTAINED = "abstained"
+    WRONG = "wrong"
+
+
+def scored(injected: Limit, said: Explained) -> Score:
+    """How right a verdict of one end is. With UNKNOWN put in, a cache answered."""
+    verdict = said.verdict
+    if injected is Limit.UNKNOWN:
+        if verdict.limited_by is Limit.DEVICE:
+            return Score.WRONG
+        return Score.RIGHT if "cache" in verdict.doubt else Score.ABSTAINED
+    if verdict.limited_by is injected:
+        return Score.RIGHT
+    if verdict.limited_by is Limit.UNKNOWN:
+        return Score.ABSTAINED
+    is_half = verdict.limited_by is Limit.TARGET and injected in (Limit.DEVICE, Limit.CPU)
+    return Score.HALF if is_half else Score.WRONG
+
+
+def scores(found: Sequence[tuple[str, Score, Confidence]]) -> str:
+    """The table: how many of each kind are how right, and how sure they were."""
+    kinds = list(dict.fromkeys(kind for kind, _, _ in found))
+    rows = []
+    for kind in (*kinds, "all"):
+        of = [(score, sure) for each, score, sure in found if kind in (each, "all")]
+        counts = Counter(score for score, _ in of)
+        sure = Counter(f"{score} {sure}" for score, sure in of if score in (Score.RIGHT, Score.WRONG))
+        words = ", ".join(f"{count} {name}" for name, count in sorted(sure.items()))
+        rows.append([kind, len(of), *(counts[score] for score in Score), words])
+    return tabulate(rows, ["put in", "cells", *Score, "confidence"], tablefmt="simple")
+
+
+def is_good_enough(found: Sequence[tuple[str, Score, Confidence]]) -> bool:
+    """Whether the goals of one end are met."""
+    counts = Counter(score for _, score, _ in found)
+    answers = counts[Score.RIGHT] + counts[Score.WRONG]
+    is_sure_and_wrong = any((score, sure) == (Score.WRONG, Confidence.HIGH) for _, score, sure in found)
+    return (
+        counts[Score.RIGHT] >= RIGHT * answers and answers >= ANSWERED * len(found) and not is_sure_and_wrong
+    )
 
 
 def confusion(found: Sequence[tuple[Limit, Limit]]) -> str:
@@ -269,32 +542,43 @@ def confusion(found: Sequence[tuple[Limit, Limit]]) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument(
-        "--only", action="append", choices=[e.name for e in EXPERIMENTS], help="again for more"
+        "--only", action="append", choices=[e.name for e in (*EXPERIMENTS, *ONE_END)], help="again for more"
     )
     parser.add_argument(
         "--results", type=Path, help="where the runs are kept; what is there is not run again"
     )
+    parser.add_argument("--one-end", action="store_true", help="with what the initiator alone sees")
     parser.add_argument("--save", type=Path, help="write the evidence to this file")
     chosen = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as scratch:
         found = []
-        for experiment in EXPERIMENTS:
+        place = chosen.results or Path(scratch)
+        for experiment in ONE_END if chosen.one_end else EXPERIMENTS:
             if chosen.only and experiment.name not in chosen.only:
                 continue
-            folder = (chosen.results or Path(scratch)) / experiment.name
-            if (folder / "results").is_dir():
-                found += judged(experiment, folder / "results")
-            else:
-                found += measure(experiment, folder)
+            results = place / (experiment.of or experiment.name) / "results"
+            if not results.is_dir():
+                measure(experiment, results.parent)
+            again = place / experiment.again / "results" if experiment.again else None
+            if not chosen.one_end:
+                found += judged(experiment, results)
+            elif experiment.name != "memory":
+                found += judged_at_one_end(experiment, results, again)
     if chosen.save:
         chosen.save.write_bytes(msgspec.json.format(msgspec.json.encode(found), indent=1) + b"\n")
-    verdicts = []
+    verdicts, of_one_end = [], []
     for cell in found:
         said = Explained.of(cell.evidence)
         verdicts.append((cell.injected, said.verdict.limited_by))
+        score = scored(cell.injected, said)
+        of_one_end.append((cell.experiment.rstrip("0123456789"), score, said.verdict.confidence))
         mark = "  " if said.verdict.limited_by is cell.injected else "! "
+        mark = f"{score}: " if chosen.one_end else mark
         name = f"{cell.experiment}: {cell.evidence.name} {cell.evidence.workload}"
         print(f"{mark}{name}: {sentence(said)}")
+    if chosen.one_end:
+        print("\n" + scores(of_one_end))
+        return 0 if is_good_enough(of_one_end) else 1
     print("\n" + confusion(verdicts))
     agreed = sum(injected is verdict for injected, verdict in verdicts)
     return 0 if agreed >= PART * len(verdicts) else 1

@@ -226,18 +226,6 @@ def free_texts() -> frozenset[str]:
     return frozenset(name for name, is_free in found.items() if is_free)
 
 
-def _name(cleaner: Cleaner, text: str) -> str:
-    return cleaner.name(text)
-
-
-def _nothing(_cleaner: Cleaner, _text: str) -> str:
-    return ""
-
-
-def _unknown(_cleaner: Cleaner, _text: str) -> None:
-    return None
-
-
 def _withheld(cleaner: Cleaner, _text: str) -> str:
     cleaner.left_out["sentences of messages"] += 1
     return WITHHELD
@@ -247,20 +235,12 @@ def _warning(cleaner: Cleaner, text: str) -> str:
     return text if _WARNING.fullmatch(text) else _withheld(cleaner, text)
 
 
-def _asked(_cleaner: Cleaner, text: str) -> str:
-    return text if text in {*AXES, *FIGURES} else "unknown"
+def _unless(kind: str, known: re.Pattern[str]) -> Rule:
+    """A text of that form stays; another one is counted."""
+    return lambda cleaner, text: text if known.fullmatch(text) else cleaner.numbered(kind, text)
 
 
-def _run(cleaner: Cleaner, text: str) -> str:
-    return text if _RUN.fullmatch(text) else cleaner.numbered("run", text)
-
-
-def _host(cleaner: Cleaner, text: str) -> str:
-    return text if _ROLE.fullmatch(text) else cleaner.numbered("host", text)
-
-
-def _interface(cleaner: Cleaner, text: str) -> str:
-    return text if _INTERFACE.fullmatch(text) else cleaner.numbered("if", text)
+_host = _unless("host", _ROLE)
 
 
 def _machine(cleaner: Cleaner, text: str) -> str:
@@ -273,80 +253,60 @@ def _address(cleaner: Cleaner, text: str) -> str:
     return cleaner.numbered("address", text, form)
 
 
-def _path(cleaner: Cleaner, text: str) -> str:
-    return cleaner.numbered("path", text, "/dev/shared{number}")
-
-
-def _cipher(_cleaner: Cleaner, text: str) -> str:
-    return text if _known(_CIPHER_WORDS, text) else "unknown"
-
-
 def _version(_cleaner: Cleaner, text: str) -> str:
     found = _VERSION.match(text)
     return found[0] if found else ""
 
 
-def _source(_cleaner: Cleaner, text: str) -> str:
-    return text if text in ("harness", "fio") else "harness"
-
-
-def _key(cleaner: Cleaner, text: str) -> str:
-    return text and cleaner.numbered("kernel", text)
+def _all(rule: Rule, fields: str) -> dict[str, Rule]:
+    return dict.fromkeys(fields.split(), rule)
 
 
 TEXTS: Mapping[str, Rule] = {
-    **dict.fromkeys(
-        (
-            *("Plan.links", "Plan.proposals", "Plan.profile", "Setting.disk", "Column.link", "Workload.name"),
-            *("Column.protection", "DiskProfile.name", "DiskProfile.title", "LinkProfile.name"),
-            *("LinkProfile.title", "LinkProfile.base", "OpenFlow.controller", "Proposal.name"),
-            *("Proposal.title", "Forecast.workload", "Forecast.changed_workload", "Job.name"),
-            *("Record.link_title", "ProbeRecord.link_title"),
-        ),
-        _name,
+    **_all(
+        Cleaner.name,
+        """Plan.links Plan.proposals Plan.profile Setting.disk Column.link Column.protection Workload.name
+        DiskProfile.name DiskProfile.title LinkProfile.name LinkProfile.title LinkProfile.base
+        OpenFlow.controller Proposal.name Proposal.title Forecast.workload Forecast.changed_workload Job.name
+        Record.link_title ProbeRecord.link_title""",
     ),
-    **dict.fromkeys(("Plan.run_id", "Forecast.run_id", "Record.run_id", "ProbeRecord.run_id"), _run),
-    **dict.fromkeys(
-        (
-            *("ProcessorUse.hosts", "InterfaceUse.host", "Others.hosts", "HopRate.host", "KernelCipher.ends"),
-            "ClientPart.initiator",
-        ),
+    **_all(_unless("run", _RUN), "Plan.run_id Forecast.run_id Record.run_id ProbeRecord.run_id"),
+    **_all(
         _host,
+        """ProcessorUse.hosts InterfaceUse.host Others.hosts HopRate.host KernelCipher.ends
+        ClientPart.initiator""",
     ),
-    **dict.fromkeys(("InterfaceUse.interface", "HopRate.interface", "LinkProfile.interface"), _interface),
-    **dict.fromkeys(("Machines.target", "Machines.initiators", "Plan.hops"), _machine),
-    "LinkProfile.portal": _address,
-    **dict.fromkeys(("Backing.path", "Backing.destroy"), _path),
-    **dict.fromkeys(
-        (
-            *("Proposal.esp", "Proposal.ike", "Proposal.kernel_algorithms", "Proposal.charon_plugins"),
-            *("Cipher.algorithms", "KernelCipher.driver", "AirProof.key_management", "AirProof.cipher"),
-        ),
-        _cipher,
+    **_all(_unless("if", _INTERFACE), "InterfaceUse.interface HopRate.interface LinkProfile.interface"),
+    **_all(_machine, "Machines.target Machines.initiators Plan.hops"),
+    **_all(_address, "LinkProfile.portal"),
+    **_all(
+        lambda cleaner, text: cleaner.numbered("path", text, "/dev/shared{number}"),
+        "Backing.path Backing.destroy",
     ),
-    **dict.fromkeys(
-        ("DiskProfile.description", "DiskProfile.source", "LinkProfile.description", "LinkProfile.source"),
-        _nothing,
+    **_all(
+        lambda _cleaner, text: text if _known(_CIPHER_WORDS, text) else "unknown",
+        """Proposal.esp Proposal.ike Proposal.kernel_algorithms Proposal.charon_plugins Cipher.algorithms
+        KernelCipher.driver AirProof.key_management AirProof.cipher""",
     ),
-    **dict.fromkeys(("Proposal.description", "OtherKernel.commit"), _nothing),
-    **dict.fromkeys(
-        ("WifiState.bssid", "WifiState.ssid", "WifiState.tx_mode", "WifiState.rx_mode"), _unknown
+    **_all(
+        lambda _cleaner, _text: "",
+        """DiskProfile.description DiskProfile.source LinkProfile.description LinkProfile.source
+        Proposal.description OtherKernel.commit""",
     ),
-    **dict.fromkeys(
-        ("Record.reason", "ClientPart.reason", "ProbeRecord.reason", "Telemetry.no_round_trips"), _withheld
+    **_all(
+        lambda _cleaner, _text: None,
+        "WifiState.bssid WifiState.ssid WifiState.tx_mode WifiState.rx_mode",
     ),
-    **dict.fromkeys(("Record.warnings", "ProbeRecord.warnings"), _warning),
-    **dict.fromkeys(("Plan.harness_version", "OtherKernel.release"), _version),
-    "OtherKernel.key": _key,
-    "Setting.source": _source,
-    "Sweep.over": _asked,
-    "Goal.of": _asked,
+    **_all(_withheld, "Record.reason ClientPart.reason ProbeRecord.reason Telemetry.no_round_trips"),
+    **_all(_warning, "Record.warnings ProbeRecord.warnings"),
+    **_all(_version, "Plan.harness_version OtherKernel.release"),
+    **_all(lambda cleaner, text: text and cleaner.numbered("kernel", text), "OtherKernel.key"),
+    **_all(
+        lambda _cleaner, text: text if text in {*AXES, *FIGURES, "harness", "fio"} else "harness",
+        "Setting.source Sweep.over Goal.of",
+    ),
 }
 """What becomes of each text in a field, and of the keys of one that is a table."""
-
-
-def _none(_cleaner: Cleaner, _value: object) -> tuple[()]:
-    return ()
 
 
 def _options(
@@ -385,11 +345,11 @@ def _agreed(cleaner: Cleaner, found: Mapping[str, Mapping[str, str]]) -> dict[st
 
 
 def _lost(cleaner: Cleaner, found: Mapping[str, str]) -> dict[str, str]:
-    return {_host(cleaner, name): WITHHELD for name in found}
+    return {_host(cleaner, name) or "": WITHHELD for name in found}
 
 
 WHOLE: Mapping[str, Callable[[Cleaner, Any], Any]] = {
-    **dict.fromkeys(("Plan.notes", "Record.raw", "ProbeRecord.raw"), _none),
+    **dict.fromkeys(("Plan.notes", "Record.raw", "ProbeRecord.raw"), lambda _cleaner, _value: ()),
     "Job.options": _options,
     **dict.fromkeys(("Plan.iscsi", "Plan.nvme", "Record.session"), _parameters),
     **dict.fromkeys(("Record.agreed", "ProbeRecord.agreed"), _agreed),
@@ -463,7 +423,7 @@ def _environment(cleaner: Cleaner, found: Mapping[str, Any]) -> dict[str, Any]:
         cleaner.left_out[f"environment: {key.split()[0]}"] += 1
     kept: dict[str, Any] = {}
     if isinstance(hosts := found.get("hosts"), Mapping):
-        kept["hosts"] = {_host(cleaner, name): facts(of) for name, of in hosts.items()}
+        kept["hosts"] = {_host(cleaner, name) or "": facts(of) for name, of in hosts.items()}
     if MACHINE in found:
         kept[MACHINE] = facts(found[MACHINE])
     return kept

@@ -273,12 +273,16 @@ TEXTS: Mapping[str, Rule] = {
     **_all(_unless("run", _RUN), "Plan.run_id Forecast.run_id Record.run_id ProbeRecord.run_id"),
     **_all(
         _host,
-        """ProcessorUse.hosts InterfaceUse.host Others.hosts HopRate.host KernelCipher.ends
+        """ProcessorUse.hosts InterfaceUse.host Others.hosts HopRate.host KernelCipher.ends TcpUse.host
         ClientPart.initiator""",
     ),
     **_all(_unless("if", _INTERFACE), "InterfaceUse.interface HopRate.interface LinkProfile.interface"),
     **_all(_machine, "Machines.target Machines.initiators Plan.hops"),
-    **_all(_address, "LinkProfile.portal"),
+    **_all(_address, "LinkProfile.portal ReachedTarget.typed ReachedTarget.address ReachedTarget.login"),
+    **_all(
+        lambda cleaner, text: cleaner.numbered("target", text, "iqn.2001-04.com.example:target{number}"),
+        "ReachedTarget.name",
+    ),
     **_all(
         lambda cleaner, text: cleaner.numbered("path", text, "/dev/shared{number}"),
         "Backing.path Backing.destroy",
@@ -291,7 +295,7 @@ TEXTS: Mapping[str, Rule] = {
     **_all(
         lambda _cleaner, _text: "",
         """DiskProfile.description DiskProfile.source LinkProfile.description LinkProfile.source
-        Proposal.description OtherKernel.commit""",
+        Proposal.description OtherKernel.commit ReachedTarget.wwid ReachedTarget.chap_user""",
     ),
     **_all(
         lambda _cleaner, _text: None,

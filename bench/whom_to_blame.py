@@ -95,6 +95,8 @@ class Experiment:
     limit: Limit
     links: Mapping[str, str]
     workloads: Sequence[str]
+    companions: Sequence[str] = ()
+    """What else of a short sweep there is, whose own limit was not put in."""
     words: Sequence[str] = VIRTUAL
     disk: str = flash(FAST_US)
     blamed: Sequence[str] = ("off",)
@@ -228,10 +230,11 @@ ONE_END = (
             limit=Limit.DEVICE,
             links=LAN,
             workloads=(*RANDOM, "seq-read-256k"),
+            companions=("seq-read-4k",),
             words=SEEN,
             disk=moving(rpm, mb_s),
         )
-        for rpm, mb_s in ((7200, 60), (5400, 40))
+        for rpm, mb_s in ((10_000, 85), (5900, 35))
     ),
     Experiment(
         name="flash",
@@ -291,7 +294,7 @@ ONE_END = (
             of=f"moving{rpm}",
             again="memory",
         )
-        for rpm in (7200, 5400)
+        for rpm in (10_000, 5900)
     ),
 )
 """Those of ``--one-end``; "memory" is judged only as what a cache answers."""
@@ -387,7 +390,7 @@ def measure(experiment: Experiment, folder: Path) -> None:
         disk = folder / "disk.toml"
         disk.write_text(experiment.disk, encoding="utf-8")
         words.append(f"--disk={disk}")
-    words += [f"--workload={name}" for name in experiment.workloads]
+    words += [f"--workload={name}" for name in (*experiment.workloads, *experiment.companions)]
     (folder / "ipsec").mkdir()
     for name, text in experiment.proposals.items():
         (folder / "ipsec" / f"{name}.toml").write_text(text, encoding="utf-8")

@@ -60,6 +60,7 @@ CACHED = 2.0
 TARGET = "target"
 """How that end is called in records."""
 UNSEEN = "of the target nothing was watched, neither its disk nor its processor"
+UNMEASURED = "what the way carries was not measured, and iperf3 with a server near the target would tell"
 
 Samples = Mapping[str, Sequence[Record]]
 K = TypeVar("K")
@@ -399,6 +400,8 @@ class _CellOf:
             self._miss(
                 UNSEEN if self.is_one_end else f"the device's own time is unknown: the column local was {why}"
             )
+        if self.is_one_end and of.goodput_bytes_s is None:
+            self._miss(UNMEASURED)
         self._miss(*(f"no stand-alone ciphers: {reason}" for reason in cipher.reasons(of.ciphers)))
         found = msgspec.structs.replace(
             bare,

@@ -81,6 +81,8 @@ def short(name: str, cells: Sequence[Explained]) -> str:
     framed = {cell.evidence.column.framed for cell in cells} - {""}
     if name == "framing" and len(framed) == 1:
         return f"{framed.pop()} framing"
+    if name == "device" and all(cell.evidence.is_one_end for cell in cells):
+        return "target"
     return name.replace("_", " ")
 
 

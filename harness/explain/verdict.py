@@ -224,7 +224,14 @@ def _largest(parts: Mapping[str, float], whole_ns: float, reading: Reading) -> t
     if added[Limit.LAB] <= sum(added[limit] for limit in _OF_LINK):
         added.pop(Limit.LAB, None)
     limit = max(added, key=added.__getitem__)
-    return limit, added[limit] / whole_ns
+    share = added[limit] / whole_ns
+    return (Limit.UNKNOWN, 0.0) if _may_overlap(reading.evidence) and share < NEAR else (limit, share)
+
+
+def _may_overlap(evidence: Evidence) -> bool:
+    """Whether the target, which nobody watched, may read ahead or write behind while the path carries
+    something else."""
+    return evidence.is_one_end and not (evidence.is_random and evidence.direction == "read")
 
 
 def _bounds(reading: Reading) -> dict[str, float]:
@@ -269,6 +276,8 @@ def _untold(
         left = waterfall.parts(guess)["rest"] / guess.whole_ns
         if left < 1 - IMPOSSIBLE:
             words = f"the known parts add up to {1 - left:.0%} of what was measured, so some are wrong"
+        elif _may_overlap(evidence) and left < NEAR:
+            words = "no part takes most of the time, and the target may read ahead or write behind meanwhile"
         else:
             words = f"nothing known explains {left:.0%} of the time of one I/O"
     elif bounds:
@@ -318,7 +327,7 @@ def _lacking(evidence: Evidence) -> list[str]:
             "other programs slowed the stand-alone ciphers: a measurement on a quiet machine would tell more"
         )
     if evidence.is_one_end:
-        lacking.append(limits.TELLS_APART)
+        lacking.append("a login on the target (--target) or its own counters would tell more")
     elif evidence.busy is None and evidence.twin_ns is None:
         lacking.append("the processor's busy time is unknown (--twin would tell what it costs)")
     if evidence.repeats < 2:

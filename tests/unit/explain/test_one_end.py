@@ -104,6 +104,7 @@ def test_where_the_order_makes_no_difference_it_may_be_the_target_s_processor() 
     found = said(reads("random", 4, *SLOW), reads("sequential", 4, *SLOW), reads("random", 64, *QUICK[:0]))
     # The same bytes were never quicker, so the way may be that narrow as well.
     assert found["random-4k-1"].verdict.limited_by is Limit.UNKNOWN
+    assert "iperf3 with a server near the target would tell" in sentence(found["random-4k-1"])
     wide = said(reads("random", 4, *SLOW), reads("sequential", 64, 5_100.0, 5_110.0, 5_120.0))
     verdict = wide["random-4k-1"].verdict
     assert (verdict.limited_by, verdict.confidence) == (Limit.TARGET, Confidence.MEDIUM)
@@ -146,6 +147,12 @@ def test_what_more_in_flight_does_not_make_quicker_is_full_with_one() -> None:
         reads("sequential", 256, 3_400, 3_401, 3_402), reads("sequential", 256, 3_399, 3_400, 3_401, depth=8)
     )
     assert {cell.verdict.limited_by for cell in found.values()} == {Limit.UNKNOWN}
+
+
+def test_where_the_target_may_have_read_ahead_half_of_the_time_is_no_limit() -> None:
+    ahead = said(reads("sequential", 256, 4_400, 4_401, 4_402))["sequential-256k-1"]
+    assert ahead.verdict.limited_by is Limit.UNKNOWN
+    assert "the target may read ahead" in sentence(ahead)
 
 
 @pytest.mark.parametrize("others", [(200.0, 210.0), (205.0,)], ids=["two", "one"])

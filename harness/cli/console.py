@@ -168,7 +168,8 @@ def machines_of(made: Plan) -> str:
     if (machines := made.machines) is None:
         return ""
     initiators = (f"initiator {name}" for name in machines.initiators)
-    target = machines.target or f"only reached: {made.storage.reached.typed if made.storage.reached else ''}"
+    reached = made.storage.reached
+    target = machines.target or (f"only reached: {reached.typed}" if reached is not None else "none")
     return ", ".join([f"target {target}", *initiators])
 
 
@@ -179,6 +180,8 @@ def print_plan(made: Plan, to: Callable[[str], None] = say) -> None:
     portal = made.storage.reached
     if portal is not None:
         storage = f"LUN {portal.lun} of {portal.name}"
+    if made.storage.volume is not None:
+        storage = made.storage.volume.title
     size = format_size(backing.size_bytes)
     to(f"testbed {_setting(made)}, storage {storage} of {size}, seed {made.seed}")
     found = {} if made.sweep is not None and made.sweep.goals else surfaces(made)

@@ -614,13 +614,25 @@ class ReachedTarget(msgspec.Struct, frozen=True, kw_only=True):
     chap_user: str = ""
 
 
+class AttachedVolume(msgspec.Struct, frozen=True, kw_only=True):
+    """What is attached to the initiator already: a block device or a file at ``path``, and in ``title`` what
+    attached it. ``identity`` is what its kernel shows of it, "" if nothing; an ``is_new`` file is made for
+    the run and removed again, everything else is only read."""
+
+    path: str
+    title: str
+    identity: str = ""
+    is_new: bool = False
+
+
 class Storage(msgspec.Struct, frozen=True, kw_only=True):
     """What is measured: the target's storage, and the initiator's own.
 
     ``disk`` is the modelled disk that replaces ``backing``, which then only has the size. ``local_device`` is
     a disk of the initiator's, which the column ``local`` measures instead of the target's storage. With
     ``shared_lun`` all initiators read one LUN. With ``reached`` it is a LUN that is there, and ``backing`` is
-    a block device without a path, which has its size.
+    a block device without a path, which has its size. So it is with ``volume``, the column ``local`` of a run
+    that has no target.
     """
 
     backing: Backing
@@ -628,6 +640,7 @@ class Storage(msgspec.Struct, frozen=True, kw_only=True):
     local_device: Backing | None = None
     shared_lun: bool = False
     reached: ReachedTarget | None = None
+    volume: AttachedVolume | None = None
 
     def is_memory(self, link: str) -> bool:
         """Whether what is behind a link is a ramdisk: no disk, nor the model of one."""
@@ -637,7 +650,7 @@ class Storage(msgspec.Struct, frozen=True, kw_only=True):
 
 class Machines(msgspec.Struct, frozen=True, kw_only=True):
     """Real machines: ``local`` or ``ssh://[USER@]HOST[:PORT]`` for each; see ``parse.hosts``. Without
-    ``target`` of that only the portal is known (``Storage.reached``)."""
+    ``target`` of that only the portal is known (``Storage.reached``), or there is none."""
 
     target: str | None
     initiators: tuple[str, ...]
@@ -820,8 +833,14 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def sees_target(self) -> bool:
-        """Whether the target is a host of the run; if not, of it only the portal is known."""
-        return self.storage.reached is None
+        """Whether the target is a host of the run. If not, only its portal is known, or there is none."""
+        return self.storage.reached is None and self.storage.volume is None
+
+    @property
+    def only_reads(self) -> bool:
+        """Whether what it measures was there, and stays as it is."""
+        volume = self.storage.volume
+        return not self.sees_target and not (volume is not None and volume.is_new)
 
     @property
     def ipsec_mode(self) -> IpsecMode:

@@ -100,9 +100,17 @@ def make_plan(request: RunRequest) -> Plan:
     jobs = _pick(jobs, request.workloads)
     found = None
     if request.portal is not None:
-        jobs, found = _reading(jobs, notes), _found(request)
+        jobs, found = _reading(jobs, notes, "a LUN"), _found(request)
         request = _towards(found, request)
         notes.append(f"LUN {found.portal.lun} of {found.portal.name}: {found.title}; it is only read")
+    volume = None
+    if request.volume is not None:
+        refused = ("--target", request.target), ("--portal", request.portal), ("--backing", request.backing)
+        _require_alone("--volume", (*refused, ("--link", request.links), ("--disk", request.disk)))
+        volume = portals.look_at(request.volume, initiator=(request.initiators or (LOCAL,))[0])
+        request = msgspec.structs.replace(request, links=(LINK_LOCAL,))
+        if not volume[0].is_new:
+            jobs = _reading(jobs, notes, "a volume")
     jobs = axes.varied(
         jobs,
         depths=request.depths,
@@ -115,7 +123,13 @@ def make_plan(request: RunRequest) -> Plan:
     kind, machines = _testbed(request)
     traits = TRAITS[kind, machines is not None]
     disk = _disk(request)
-    backing, local_device = _storage(request, traits, run_id, found)
+    backing, local_device = _storage(request, traits, run_id)
+    if found is not None:
+        backing = _part(BackingKind.BLOCK, found.size_bytes, request.size)
+    elif volume is not None and not volume[0].is_new:
+        backing = _part(*volume[1:], request.size)
+    elif volume is not None:
+        backing = Backing(kind=BackingKind.FILE, size_bytes=parse_size(request.size or DEFAULT_SIZE))
     columns, links, proposals = _columns(request, traits, machines)
     if found is not None:
         where = found.portal.typed
@@ -154,6 +168,7 @@ def make_plan(request: RunRequest) -> Plan:
             local_device=local_device,
             shared_lun=request.shared_lun,
             reached=found.portal if found is not None else None,
+            volume=volume[0] if volume is not None else None,
         ),
         links=links,
         proposals=proposals,
@@ -214,17 +229,39 @@ def _pick(jobs: tuple[Job, ...], names: Sequence[str]) -> tuple[Job, ...]:
     return tuple(known[name] for name in dict.fromkeys(names)) or jobs
 
 
-def _reading(jobs: Sequence[Job], notes: list[str]) -> tuple[Job, ...]:
+def _part(kind: BackingKind, size_bytes: int, asked: str | None) -> Backing:
+    """Storage that is there, or so much of its beginning as is asked for, in whole MiB."""
+    size_bytes = size_bytes // rules.MIB * rules.MIB
+    asked_bytes = parse_size(asked) if asked else size_bytes
+    if asked_bytes > size_bytes:
+        raise UsageError(
+            f"expected --size of at most {format_size(size_bytes)}, its own, found {asked}",
+            hint="leave it out to read the whole",
+        )
+    return Backing(kind=kind, size_bytes=asked_bytes)
+
+
+def _require_alone(option: str, others: Sequence[tuple[str, object]]) -> None:
+    """UsageError if one of the others was asked for as well."""
+    for other, is_asked in others:
+        if is_asked:
+            raise UsageError(
+                f"expected {option} or {other}, found both: {option} names what is there",
+                hint="leave one out",
+            )
+
+
+def _reading(jobs: Sequence[Job], notes: list[str], what: str) -> tuple[Job, ...]:
     """The jobs that only read; the others get a note. UsageError if there are none."""
     found = tuple(job for job in jobs if not moves_write(job))
     others = [job.name for job in jobs if job not in found]
-    how = "for writing, name a machine with --target, which makes a file of its own"
+    how = "for writing, name a machine with --target, or a new file with --volume"
     if others:
         notes.append(
-            f"not measured, because nothing is written to a LUN that is there: {', '.join(others)}; {how}"
+            f"not measured, because nothing is written to {what} that is there: {', '.join(others)}; {how}"
         )
     if not found:
-        raise UsageError(f"expected workloads that read behind --portal, found {', '.join(others)}", hint=how)
+        raise UsageError(f"expected workloads that read {what}, found {', '.join(others)}", hint=how)
     return found
 
 
@@ -245,25 +282,17 @@ def _found(request: RunRequest) -> portals.FoundUnit:
 
 def _towards(found: portals.FoundUnit, request: RunRequest) -> RunRequest:
     """The request, with all that follows from what was found. UsageError for what cannot be had there."""
-    for option, is_asked in (
-        ("--target", request.target is not None),
-        ("--backing", request.backing is not None),
-        ("--disk", request.disk is not None),
-        ("--transport", request.transports),
-        ("--link local without --local-device", LINK_LOCAL in request.links and not request.local_device),
-    ):
-        if is_asked:
-            raise UsageError(
-                f"expected --portal or {option}, found both: behind a portal is what was there",
-                hint="leave one out",
-            )
+    is_local = LINK_LOCAL in request.links and not request.local_device
+    local = "--link local without --local-device", is_local
+    others = ("--target", request.target), ("--backing", request.backing), ("--disk", request.disk), local
+    _require_alone("--portal", (*others, ("--transport", request.transports)))
     portal = found.portal
     specs = [spec for spec in request.links if spec != LINK_LOCAL] or [f"portal={found.iface}"]
     links = [spec if "@" in spec else f"{spec}@{portal.address}" for spec in specs]
-    local = [LINK_LOCAL] if request.local_device else []
+    own = [LINK_LOCAL] if request.local_device else []
     return msgspec.structs.replace(
         request,
-        links=(*local, *links),
+        links=(*own, *links),
         ip=(Version.FOUR, Version.SIX),
         transports=(portal.transport,),
         protect=request.protect if request.protect or request.ipsec else (PROTECTION_OFF,),
@@ -274,7 +303,7 @@ def _towards(found: portals.FoundUnit, request: RunRequest) -> RunRequest:
 def _testbed(request: RunRequest) -> tuple[TestbedKind, Machines | None]:
     """Where to measure, and the machines if there are any."""
     apart = request.kernels is Kernels.APART
-    if request.target is None and request.portal is None:
+    if request.target is None and request.portal is None and request.volume is None:
         if request.initiators:
             raise UsageError(
                 "--initiator needs --target, but none was named", hint="add --target ssh://root@HOST or local"
@@ -296,7 +325,8 @@ def _testbed(request: RunRequest) -> tuple[TestbedKind, Machines | None]:
         return kind, Machines(target="ssh://target", initiators=(LOCAL, *others))
     if request.testbed not in (testbed.AUTO, TestbedKind.MACHINES):
         raise UsageError(
-            f"expected --target or --testbed, found both: {request.target or request.portal}, "
+            f"expected --target or --testbed, found both: "
+            f"{request.target or request.portal or request.volume}, "
             f"{request.testbed}",
             hint="leave one out",
         )
@@ -386,26 +416,13 @@ def _on_the_air(
     return tuple(msgspec.structs.replace(each, link=names[each.link]) for each in columns), found
 
 
-def _storage(
-    request: RunRequest, traits: Traits, run_id: str, found: portals.FoundUnit | None
-) -> tuple[Backing, Backing | None]:
-    """The target's storage, which may be there already, and the initiator's own disk for the column ``local``
-    if one was named."""
+def _storage(request: RunRequest, traits: Traits, run_id: str) -> tuple[Backing, Backing | None]:
+    """The target's storage, and the initiator's own disk for the column ``local`` if one was named."""
     wanted = request.backing
     if wanted is None:
         # On a user's machine the safe default is a new file, which cannot be mistaken for a disk.
         wanted = f"file:{default_file(run_id)}" if traits.has_machines else "ramdisk"
-    if found is None:
-        backing = parse_backing(wanted, request.size or DEFAULT_SIZE, request.destroy)
-    else:
-        size_bytes = found.size_bytes // rules.MIB * rules.MIB
-        asked_bytes = parse_size(request.size) if request.size else size_bytes
-        if asked_bytes > size_bytes:
-            raise UsageError(
-                f"expected --size of at most {format_size(size_bytes)}, the LUN's own, found {request.size}",
-                hint="leave it out to read the whole LUN",
-            )
-        backing = Backing(kind=BackingKind.BLOCK, size_bytes=asked_bytes)
+    backing = parse_backing(wanted, request.size or DEFAULT_SIZE, request.destroy)
     local_device = None
     if request.local_device is not None:
         local_device = parse_backing(request.local_device, request.size or DEFAULT_SIZE, request.destroy)

@@ -215,6 +215,10 @@ class RunRequest(PathRequest, frozen=True, kw_only=True, forbid_unknown_fields=T
     lun: Annotated[
         int | None, machines(metavar="N", help="Of its disks, this one. [the only one]", leads_out=True)
     ] = None
+    volume: Annotated[
+        str | None,
+        machines(metavar="PATH", help="Attached already: a disk, a file, or a new file.", leads_out=True),
+    ] = None
     chap: Annotated[str | None, machines(metavar="USER", help="Log in there so.", leads_out=True)] = None
     chap_secret: Annotated[str | None, machines(metavar="FILE", help="With the secret, else asked for.")] = (
         None
@@ -223,8 +227,7 @@ class RunRequest(PathRequest, frozen=True, kw_only=True, forbid_unknown_fields=T
     disk: Annotated[
         str | None,
         storage(
-            help="A modelled one: hdd-7200, sata-ssd, nvme, ram, another of profiles/disks/, or a file; on "
-            "the own kernel.",
+            help="A modelled one: hdd-7200, sata-ssd, nvme, ram, or a file; own kernel.",
             default=f"none; in virtual time {DEFAULT_VIRTUAL_DISK}",
         ),
     ] = None

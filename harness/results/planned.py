@@ -35,6 +35,8 @@ def outside(plan: Plan) -> list[Option]:
     if (portal := plan.storage.reached) is not None:
         found += [("--portal", portal.typed), ("--iqn", portal.name), ("--lun", str(portal.lun))]
         found += [("--chap", portal.chap_user)] if portal.chap_user else []
+    if plan.storage.volume is not None:
+        found.append(("--volume", plan.storage.volume.path))
     found += [("--hop", text) for text in plan.hops]
     for link in plan.links.values():
         if link.interface is not None:

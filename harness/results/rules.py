@@ -167,7 +167,7 @@ def _initiators(plan: Plan) -> None:
     if kernels:
         others = [f"ssh://initiator{number}" for number in range(2, most + 1)]
         _same((machines.target, *machines.initiators), ("ssh://target", LOCAL, *others))
-    _same(machines.target is None, plan.storage.reached is not None)
+    _same(machines.target is None, not plan.sees_target)
     if machines.target is not None:
         parse_address(machines.target, "target")
     for text in machines.initiators:
@@ -235,9 +235,9 @@ def check_backing(backing: Backing) -> None:
 
 def _backing(plan: Plan) -> None:
     backing = plan.storage.backing
-    if plan.storage.reached is not None:
-        # A LUN that is there; only what was found out of it is known.
-        _same((backing.kind, backing.path, backing.destroy), (BackingKind.BLOCK, None, None))
+    if not plan.sees_target:
+        # It is there, and has no name or consent here.
+        _same((backing.kind is BackingKind.RAMDISK, backing.path, backing.destroy), (False, None, None))
         check_size(backing)
         return
     check_backing(backing)
@@ -278,6 +278,19 @@ def _local_device(plan: Plan) -> None:
             hint="try --local-device /dev/NAME or --local-device file:/var/tmp/local.img",
         )
     check_backing(device)
+
+
+def _volume(plan: Plan) -> None:
+    """A volume is the one column of the one initiator, and what was there is only read."""
+    volume = plan.storage.volume
+    if volume is None:
+        return
+    storage, machines = plan.storage, plan.machines
+    _same((storage.reached, storage.local_device, storage.disk), (None, None, None))
+    _same(([column.link for column in plan.columns], plan.hops), ([LINK_LOCAL], ()))
+    _same(machines is not None and len(machines.initiators), 1)
+    _same(volume.path.startswith("/") and (volume.path + volume.title + volume.identity).isprintable(), True)
+    _same(plan.only_reads and any(map(jobfile.moves_write, plan.jobs)), False)
 
 
 def _portal(plan: Plan) -> None:
@@ -403,6 +416,7 @@ RULES: tuple[tuple[str, Callable[[Plan], object]], ...] = (
     *((figure[0], functools.partial(_figure, *figure)) for figure in RANGES),
     ("hops", _hops),
     ("portal", _portal),
+    ("volume", _volume),
     ("backing", _backing),
     ("local_device", _local_device),
     ("columns", _columns),

@@ -23,6 +23,8 @@ from harness.hosts import Host
 from harness.model import (
     LINK_LOCAL,
     PROTECTION_OFF,
+    AttachedVolume,
+    Backing,
     BackingKind,
     Cell,
     Column,
@@ -63,7 +65,7 @@ from harness.runs import calibration, fio_startup, measure
 from harness.runs.columns import ColumnPath
 from harness.runs.composer import Composer
 from harness.runs.measure import Nexus
-from harness.storage import backing, chap, guard, transports
+from harness.storage import attached, backing, chap, guard, transports
 from harness.storage.backing import ReadyStorage
 from harness.storage.transport import Export, Lun, NoAnswer, Shared, Sides
 
@@ -133,7 +135,7 @@ class CellComposer(Composer):
 
     def refuse_storage(self) -> None:
         """DeviceRefused if the storage belongs to somebody else, before anything is brought up."""
-        if self.plan.storage.disk is None and self.plan.storage.reached is None:
+        if self.plan.storage.disk is None and self.plan.sees_target:
             backing.refuse_foreign(self.hosts.target, self.plan.storage.backing, count=self._luns)
         if self.plan.storage.local_device is not None:
             backing.refuse_foreign(self.hosts.initiators[0], self.plan.storage.local_device)
@@ -192,10 +194,14 @@ class CellComposer(Composer):
         remote = self._remote
         with contextlib.ExitStack() as stack:
             self._tell_what_is_left(stack)
-            if plan.storage.reached is None:
+            if plan.sees_target:
                 self.emit(Phase("making and filling the disk"))
                 self._storage = self._make_storage(stack)
-            if plan.storage.local_device is not None:
+            if (volume := plan.storage.volume) is not None:
+                host, size_bytes = self.hosts.initiators[0], plan.storage.backing.size_bytes
+                there = stack.enter_context(self._volume(host, volume, size_bytes))
+                self._local = LocalDisk(host=host, storage=there, title=volume.title)
+            elif plan.storage.local_device is not None:
                 host = self.hosts.initiators[0]
                 (own,) = stack.enter_context(backing.bring_up(self.journal, host, plan.storage.local_device))
                 self._local = LocalDisk(host=host, storage=own, title=f"{own.path} of the initiator")
@@ -225,6 +231,18 @@ class CellComposer(Composer):
                 self._start_sides(stack)
             stack.callback(self._close_columns)
             yield
+
+    @contextlib.contextmanager
+    def _volume(self, host: Host, volume: AttachedVolume, size_bytes: int) -> Iterator[ReadyStorage]:
+        """What is attached already, or a new file there."""
+        if not volume.is_new:
+            with attached.reading(host, volume, size_bytes) as ready:
+                yield ready
+            return
+        self.emit(Phase("making and filling the file"))
+        new = Backing(kind=BackingKind.FILE, size_bytes=size_bytes, path=volume.path)
+        with backing.bring_up(self.journal, host, new) as (ready,):
+            yield ready
 
     def _tools(self) -> dict[str, str] | None:
         """The versions of tools, if the machine below the lab has reported them."""
@@ -563,7 +581,7 @@ class CellComposer(Composer):
             )
 
         program = fio_startup.open_loop() if is_open_loop(job) else self._fio
-        if plan.storage.reached is not None and not is_open_loop(job):
+        if plan.only_reads and not is_open_loop(job):
             # What is read there is somebody's, and stays as it is (fio(1)).
             program = dataclasses.replace(program, argv=(*program.argv[:-1], "--readonly", program.argv[-1]))
         timeout_s = wall_estimate_s(job, plan.runtime_s) + FIO_GRACE_S

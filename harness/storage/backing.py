@@ -111,7 +111,11 @@ class BackingFile(msgspec.Struct, frozen=True):
     identity: str
 
     def acquire(self, host: Host) -> None:
-        host.run(["fallocate", "-l", str(self.size_bytes), self.path])
+        done = host.run(["fallocate", "-l", str(self.size_bytes), self.path], check=False)
+        if "not supported" in done.stderr:  # as by NFS 3; all of it is written in any case
+            host.run(["truncate", "-s", str(self.size_bytes), self.path])
+        else:
+            done.require_success()
 
     def undo(self) -> tuple[UndoStep, ...]:
         remove = ("sh", "-c", REMOVE_IF_SAME, "sh", self.path, self.identity, IDENTITY)

@@ -15,19 +15,25 @@ from typing import Any
 
 import msgspec
 
-from harness.hosts import Host
+from harness.hosts import Host, programs
 from harness.hosts.journal import Journal
 from harness.hosts.unseen import Unseen
-from harness.model import BackingKind, ReachedTarget, addresses
+from harness.model import AttachedVolume, BackingKind, ReachedTarget, addresses
 from harness.model.errors import RequirementError, UsageError
 from harness.model.escape import printable
 from harness.model.units import format_size
 from harness.network import interfaces
 from harness.parse.hosts import PortalAddress
-from harness.storage import chap, transports
+from harness.storage import attached, chap, transports
 from harness.storage.transport import SECTOR_BYTES, Export, Lun, NoAnswer, Shared, Sides
 from harness.testbeds import doctor, participants
 from harness.testbeds.requirements import Asked
+
+TRY_CONNECT = (
+    *(programs.PYTHON, "-I", "-S", "-c"),
+    "import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv[2])), 3)",
+)
+"""Succeeds if a TCP connection is made; its arguments are the address and the port."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,11 +97,35 @@ def look(
             with transport.shared(sides) as up:
                 return _look(up, portal, wanted, host, lun=lun, iface=iface)
         except NoAnswer as error:
+            if host.run([*TRY_CONNECT, address, str(port)], check=False).status == 0:
+                raise RequirementError(
+                    f"{asked.typed} takes connections, but no login was over in time",
+                    hint="does it know a target of this name, and this machine's name as an initiator (ACL)?",
+                ) from error
             raise RequirementError(
                 f"nobody answers at {asked.typed} ({addresses.at_port(address, port)}): "
                 f"{error.message.rpartition(': ')[2]}",
                 hint="is the target's service on, and does a firewall let that port through?",
             ) from error
+
+
+def look_at(path: str, *, initiator: str) -> tuple[AttachedVolume, BackingKind, int]:
+    """A volume that is attached to the initiator already, its kind, and its size in bytes. UsageError if it
+    is none."""
+    (machine,) = participants.machines(None, [initiator])
+    with (
+        tempfile.TemporaryDirectory(prefix="harness-") as folder,
+        machine.reached("harness run --volume", Path(folder, "log")) as host,
+    ):
+        found = attached.look(host, path)
+    words = [path if path == found.node else f"{path} ({found.node})", f"({found.by})", found.makers]
+    volume = AttachedVolume(
+        path=path,
+        title=printable(" ".join(filter(None, words))),
+        identity=printable(found.identity),
+        is_new=found.kind == "new",
+    )
+    return volume, BackingKind.BLOCK if found.kind == "device" else BackingKind.FILE, found.size_bytes
 
 
 def _look(

@@ -1,0 +1,116 @@
+"""Tells what a path is, and what attached it to this machine: by sysfs and the table of mounts alone.
+
+One request on standard input (JSON), an answer on standard output. It runs by itself under the distribution's
+Python. Nothing is opened but these files.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import stat
+from pathlib import Path
+from typing import Any
+
+from harness.hosts.programs.answering import answer
+
+SYSFS, MOUNTS = Path("/sys"), Path("/proc/self/mountinfo")
+NETWORK = ("nfs", "nfs4", "cifs", "smb3", "ceph", "9p", "glusterfs", "fuse.glusterfs", "fuse.sshfs", "afs")
+"""File systems whose storage is another machine's."""
+
+
+def text(path: Path) -> str:
+    """A file of sysfs, "" if it does not exist or is not readable."""
+    try:
+        return path.read_text(errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def disk(number: str) -> dict[str, Any]:
+    """A block device by its major:minor: its node, what it says of itself, and what attached it."""
+    folder = Path(os.path.realpath(SYSFS / "dev/block" / number))
+    whole = folder.parent if (folder / "partition").exists() else folder
+    makers = [text(whole / "device" / name) for name in ("vendor", "model")]
+    return {
+        "node": f"/dev/{folder.name.replace('!', '/')}",
+        "size_bytes": int(text(folder / "size") or 0) * 512,
+        "identity": next(filter(None, (text(whole / n) for n in ("wwid", "device/wwid", "dm/uuid"))), ""),
+        "makers": " ".join(word for word in makers if word and not word.startswith("0x")),
+        "by": by(whole),
+    }
+
+
+def by(whole: Path) -> str:
+    """What attached a disk: its session, its bus, or what it is made of."""
+    if session := re.search(r"/(session[0-9]+)/", f"{whole}/"):
+        target = text(SYSFS / "class/iscsi_session" / session[1] / "targetname")
+        connection = SYSFS / "class/iscsi_connection" / f"connection{session[1][7:]}:0"
+        return f"iSCSI from {text(connection / 'address')}:{text(connection / 'port')}, {target}"
+    if text(whole / "device/transport") not in ("", "pcie"):
+        where = dict(word.partition("=")[::2] for word in text(whole / "device/address").split(","))
+        at = f"{where.get('traddr', '?')}:{where.get('trsvcid', '?')}"
+        return (
+            f"NVMe/{text(whole / 'device/transport').upper()} from {at}, {text(whole / 'device/subsysnqn')}"
+        )
+    if whole.name.startswith("nbd"):
+        return f"NBD {text(whole / 'backend')}".strip()
+    if (whole / "slaves").is_dir() and (below := sorted(p.name for p in (whole / "slaves").iterdir())):
+        first = Path(os.path.realpath(SYSFS / "class/block" / below[0]))
+        kind = text(whole / "dm/uuid").partition("-")[0] or ("md" if (whole / "md").exists() else "")
+        return f"{kind.lower() or 'made'} of {', '.join(below)} ({by(first)})"
+    for part, bus in (
+        ("/usb", "USB"),
+        ("/ata", "SATA"),
+        ("/nvme", "NVMe"),
+        ("/virtio", "virtio"),
+        ("/mmc", "MMC"),
+    ):
+        if part in str(whole):
+            return bus
+    return "loop device" if whole.name.startswith("loop") else "this machine's own"
+
+
+def mount_of(path: str) -> tuple[str, str, str]:
+    """The file system on which a path lies: its type, its source and its major:minor."""
+    found: tuple[int, tuple[str, str, str]] = (-1, ("", "", ""))
+    for line in MOUNTS.read_text(errors="replace").splitlines():
+        mount, _, rest = line.partition(" - ")
+        number, _, point = mount.split(" ")[2:5]
+        point = re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), point)
+        within = path == point or path.startswith(point.rstrip("/") + "/")
+        if within and len(point) >= found[0]:
+            kind, source = rest.split(" ")[:2]
+            found = (len(point), (kind, source, number))
+    return found[1]
+
+
+def look(request: dict[str, Any]) -> dict[str, Any]:
+    """``kind`` is device, file, folder, new (nothing, in a folder that is there) or another word."""
+    path = Path(os.path.realpath(request["path"]))
+    kind, size_bytes, identity = "new" if path.parent.is_dir() else "nothing", 0, ""
+    with contextlib.suppress(FileNotFoundError):
+        status = path.stat()
+        kinds = {stat.S_IFBLK: "device", stat.S_IFREG: "file", stat.S_IFDIR: "folder"}
+        kind = kinds.get(stat.S_IFMT(status.st_mode), "socket or the like")
+        if kind == "device":
+            return {"kind": kind, **disk(f"{os.major(status.st_rdev)}:{os.minor(status.st_rdev)}")}
+        size_bytes, identity = status.st_size, str(status.st_ino)
+    filesystem, source, number = mount_of(str(path))
+    attached = f"{filesystem} of {source}"
+    if filesystem not in NETWORK and not number.startswith("0:"):
+        with contextlib.suppress(OSError, ValueError):
+            attached = f"{filesystem} on {source}, {disk(number)['by']}"
+    return {
+        "kind": kind,
+        "node": str(path),
+        "size_bytes": size_bytes,
+        "identity": identity,
+        "makers": "",
+        "by": attached,
+    }
+
+
+if __name__ == "__main__":
+    answer({"look": look})

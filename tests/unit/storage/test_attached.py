@@ -1,0 +1,162 @@
+"""What attached a volume, by the files of sysfs and the table of mounts; and that it still is the same."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.hosts import programs
+from harness.model import AttachedVolume
+from harness.model.errors import CellInvalid, UsageError
+from harness.storage import attached
+from tests.unit.fakes import World
+
+SOURCE = programs.source("harness.storage", "attached")
+MOUNTS = """\
+22 1 254:1 / / rw - ext4 /dev/vda1 rw
+30 22 0:45 / /mnt/nas rw - nfs4 nas.lan:/export rw
+31 22 0:46 / /mnt/nas\\040two rw - cifs //nas/share rw
+32 22 8:16 / /mnt/usb rw - ext4 /dev/sdb rw
+"""
+
+
+def disk(sysfs: Path, number: str, place: str, **files: str) -> None:
+    """A disk at a place below the devices of sysfs, with what its files say."""
+    folder = sysfs / "devices" / place
+    folder.mkdir(parents=True)
+    for name, text in {"size": "2048", **files}.items():
+        file = folder / name.replace("__", "/")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(f"{text}\n", encoding="utf-8")
+    for index, name in (("dev/block", number), ("class/block", folder.name)):
+        (sysfs / index).mkdir(parents=True, exist_ok=True)
+        (sysfs / index / name).symlink_to(folder)
+
+
+@pytest.fixture
+def sysfs(tmp_path: Path) -> Path:
+    found = tmp_path / "sys"
+    session, connection = (
+        found / "class/iscsi_session/session3",
+        found / "class/iscsi_connection/connection3:0",
+    )
+    for folder, files in (
+        (session, {"targetname": "iqn.x:a"}),
+        (connection, {"address": "192.0.2.2", "port": "3260"}),
+    ):
+        folder.mkdir(parents=True)
+        for name, text in files.items():
+            (folder / name).write_text(f"{text}\n", encoding="utf-8")
+    place = "platform/host2/session3/target2:0:0/2:0:0:0/block/sdc"
+    disk(found, "8:32", place, device__vendor="IET", device__model="VIRTUAL-DISK", device__wwid="t10.IET 1")
+    disk(found, "8:16", "pci0/usb1/1-1/block/sdb")
+    disk(found, "8:0", "pci0/ata1/block/sda")
+    address = "traddr=192.0.2.3,trsvcid=4420"
+    disk(
+        *(found, "259:1", "virtual/nvme-fabrics/ctl/nvme1/nvme1n1"),
+        device__transport="tcp",
+        device__address=address,
+        device__subsysnqn="nqn.x",
+        wwid="eui.1",
+    )
+    disk(found, "43:0", "virtual/block/nbd0", backend="mine")
+    disk(found, "253:0", "virtual/block/dm-0", dm__uuid="mpath-3600", slaves__sdc__x="")
+    disk(found, "254:1", "pci0/virtio1/block/vda1")
+    (tmp_path / "mountinfo").write_text(MOUNTS, encoding="utf-8")
+    return found
+
+
+def told(sysfs: Path, *words: str) -> str:
+    """What the program's functions say, by their source in another process."""
+    source = SOURCE.replace('Path("/sys")', f'Path("{sysfs}")')
+    source = source.replace('"/proc/self/mountinfo"', f'"{sysfs.parent}/mountinfo"')
+    source = source.replace('if __name__ == "__main__":', "if False:")
+    call = f"{source}\nimport json, sys\nprint(json.dumps(globals()[sys.argv[1]](sys.argv[2])))"
+    argv = [programs.PYTHON, "-I", "-S", "-c", call, *words]
+    return subprocess.run(argv, capture_output=True, text=True, check=True).stdout
+
+
+@pytest.mark.programs
+@pytest.mark.parametrize(
+    ("number", "by"),
+    [
+        ("8:32", "iSCSI from 192.0.2.2:3260, iqn.x:a"),
+        ("8:16", "USB"),
+        ("8:0", "SATA"),
+        ("259:1", "NVMe/TCP from 192.0.2.3:4420, nqn.x"),
+        ("43:0", "NBD mine"),
+        ("253:0", "mpath of sdc (iSCSI from 192.0.2.2:3260, iqn.x:a)"),
+        ("254:1", "virtio"),
+    ],
+)
+def test_a_disk_says_what_attached_it(sysfs: Path, number: str, by: str) -> None:
+    found: dict[str, Any] = json.loads(told(sysfs, "disk", number))
+    assert (found["by"], found["size_bytes"]) == (by, 1 << 20)
+    if number == "8:32":
+        assert (found["node"], found["identity"]) == ("/dev/sdc", "t10.IET 1")
+        assert found["makers"] == "IET VIRTUAL-DISK"
+
+
+@pytest.mark.programs
+@pytest.mark.parametrize(
+    ("path", "mount"),
+    [
+        ("/mnt/nas/a", ["nfs4", "nas.lan:/export", "0:45"]),
+        ("/mnt/nas two/a", ["cifs", "//nas/share", "0:46"]),
+        ("/mnt/nasty", ["ext4", "/dev/vda1", "254:1"]),
+        ("/mnt/usb/a/b", ["ext4", "/dev/sdb", "8:16"]),
+    ],
+)
+def test_a_file_lies_on_the_nearest_mount(sysfs: Path, path: str, mount: list[str]) -> None:
+    assert json.loads(told(sysfs, "mount_of", path)) == mount
+
+
+def host(kind: str, *, identity: str = "7", size_bytes: int = 1 << 20) -> World:
+    found = {"kind": kind, "node": "/mnt/x", "size_bytes": size_bytes, "identity": identity}
+    text = json.dumps({**found, "makers": "", "by": "nfs4 of nas:/export"})
+    return World(answers=[((programs.PYTHON, "-I", "-S", "-c", SOURCE), (0, text, ""))])
+
+
+@pytest.mark.parametrize(("kind", "hint"), [("folder", "/mnt/x/bench.img"), ("nothing", "lsblk")])
+def test_what_is_no_volume_is_refused_with_what_is_one(kind: str, hint: str) -> None:
+    with pytest.raises(UsageError, match="a block device, a file, or a new file's name") as refused:
+        attached.look(host(kind).host("initiator"), "/mnt/x")
+    assert hint in (refused.value.hint or "")
+    with pytest.raises(UsageError):
+        attached.look(host("file").host("initiator"), "relative")
+
+
+def test_a_volume_is_read_only_if_it_is_the_one_that_was_planned_with() -> None:
+    volume = AttachedVolume(path="/mnt/x", title="x", identity="7")
+    with attached.reading(host("file").host("initiator"), volume, 1 << 20) as ready:
+        assert (ready.path, ready.device) == ("/mnt/x", None)
+    for other in (host("file", identity="8"), host("new", identity=""), host("file", size_bytes=4096)):
+        with (
+            pytest.raises(CellInvalid, match="still to be the same volume"),
+            attached.reading(other.host("initiator"), volume, 1 << 20),
+        ):
+            raise AssertionError
+
+
+@pytest.mark.programs
+def test_it_says_of_a_path_what_it_is(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(bytes(4096))
+    for path, kind in (
+        (file, "file"),
+        (tmp_path, "folder"),
+        (tmp_path / "new", "new"),
+        (tmp_path / "a/b", "nothing"),
+    ):
+        request = json.dumps({"do": "look", "path": str(path)})
+        argv = [programs.PYTHON, "-I", "-S", "-c", SOURCE]
+        found = json.loads(
+            subprocess.run(argv, input=request, capture_output=True, text=True, check=True).stdout
+        )
+        assert (found["kind"], found["node"]) == (kind, os.path.realpath(path))
+        assert found["size_bytes"] == (4096 if path == file else found["size_bytes"])

@@ -40,7 +40,10 @@ INSTALLED = (
 )
 """Besides Debian's packages of the priority `important`; the rest is what a storage machine tends to have."""
 
-ON_THE_MIRROR = ("strongswan", "targetcli-fb", "network-manager", "ufw", "hostapd", "wpasupplicant")
+ON_THE_MIRROR = (
+    *("strongswan", "targetcli-fb", "network-manager", "ufw", "hostapd", "wpasupplicant"),
+    *("tgt", "nbdkit"),
+)
 """What users have for themselves, besides what doctor names."""
 
 

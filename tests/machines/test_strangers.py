@@ -1,0 +1,97 @@
+"""Targets of somebody else, on a machine that is not logged in to: they are read, and nothing changes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from tests.machines.images import STORAGE_NETWORK, address
+from tests.machines.runs import SHORT, as_before, good, meanwhile
+from tests.machines.site import Machine, Site
+
+pytestmark = pytest.mark.short
+DISK = "/srv/lun.img"
+MAKE_DISK = f"test -e {DISK} || dd if=/dev/urandom of={DISK} bs=1M count=64 2>/dev/null"
+USER, SECRET, BACK_USER, BACK_SECRET = "reader", "reader-secret-1", "target", "target-secret-2"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stranger:
+    """A target: how it is installed, made and removed on the machine ``nas``, and the words that reach it."""
+
+    packages: str = ""
+    make: str
+    remove: str
+    portal: str = "{portal}"
+    words: tuple[str, ...] = ()
+    has_chap: bool = False
+
+
+STRANGERS = {
+    "tgt": Stranger(
+        packages="tgt",
+        make=f"""
+systemctl start tgt
+tgtadm --lld iscsi --mode target --op new --tid 1 --targetname iqn.2001-04.org.example:tgt
+tgtadm --lld iscsi --mode logicalunit --op new --tid 1 --lun 1 --backing-store {DISK}
+tgtadm --lld iscsi --mode target --op bind --tid 1 --initiator-address ALL
+""",
+        remove="tgtadm --lld iscsi --mode target --op delete --force --tid 1; systemctl stop tgt",
+    ),
+    "LIO with CHAP in both directions, and another target": Stranger(
+        packages="targetcli-fb",
+        make=f"""
+python3 - <<'END'
+import rtslib_fb as lio
+store = lio.FileIOStorageObject("own", dev="{DISK}", size=64 << 20, wwn="own-serial")
+for name in "own", "other":
+    target = lio.Target(lio.FabricModule("iscsi"), f"iqn.2003-01.org.example:{{name}}", mode="create")
+    group = lio.TPG(target, 1, mode="create")
+    lio.LUN(group, 0, store)
+    lio.NetworkPortal(group, "0.0.0.0", 3260, mode="create")
+    group.set_attribute("generate_node_acls", "1")
+    group.set_attribute("authentication", "1")
+    group.chap_userid, group.chap_password = "{USER}", "{SECRET}"
+    group.chap_mutual_userid, group.chap_mutual_password = "{BACK_USER}", "{BACK_SECRET}"
+    group.enable = True
+END
+""",
+        remove="""
+python3 - <<'END'
+import rtslib_fb as lio
+for name in "own", "other":
+    lio.Target(lio.FabricModule("iscsi"), f"iqn.2003-01.org.example:{name}", mode="lookup").delete()
+lio.FileIOStorageObject("own").delete()
+END
+""",
+        words=("--iqn", "iqn.2003-01.org.example:own", "--chap", USER),
+        has_chap=True,
+    ),
+}
+
+
+def checksum(machine: Machine) -> str:
+    return machine.sh(f"sync; sha256sum {DISK}")
+
+
+@pytest.mark.on_ci("trixie")
+@pytest.mark.parametrize("name", STRANGERS)
+def test_it_is_read_and_nothing_is_written(installed: Site, name: str) -> None:
+    stranger, nas = STRANGERS[name], installed.machines["nas"]
+    nas.sh(f"apt-get install --quiet=2 --yes {stranger.packages} >/dev/null; {MAKE_DISK}")
+    secret = installed.folder / "secret"
+    secret.write_text(f"{SECRET}\n{BACK_USER} {BACK_SECRET}\n", encoding="utf-8")
+    words = [*stranger.words, *(("--chap-secret", str(secret)) if stranger.has_chap else ())]
+    portal = stranger.portal.format(portal=address("nas", STORAGE_NETWORK))
+    reached = ("--portal", portal, "--initiator", "ssh://root@client", *words)
+    with meanwhile(nas, stranger.make, stranger.remove):
+        before = checksum(nas)
+        with as_before(installed):
+            said = installed.harness("run", *reached, *SHORT)
+            found = good(installed, said)
+        assert checksum(nas) == before
+    assert {cell["workload"]["direction"] for cell in found.values()} == {"read"}
+    assert all(cell["proof"]["at_one_end"] for cell in found.values()), said.text
+    assert "roved at one end" in said.out, said.text
+    assert SECRET not in said.text and BACK_SECRET not in said.text

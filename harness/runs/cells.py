@@ -43,6 +43,7 @@ from harness.model.errors import (
 )
 from harness.model.probing import Probe, Tcp
 from harness.model.ranges import out_of_range
+from harness.model.reread import Reread
 from harness.model.telemetry import Telemetry
 from harness.network import interfaces, links, wireless
 from harness.observe import conditions, connections, environment
@@ -61,7 +62,7 @@ from harness.results import bandwidth_series
 from harness.results.events import TAKING_DOWN, CellEnded, CellStarted, CellWithdrawn, Phase, ago_s
 from harness.results.knee import trial_s
 from harness.results.machine import MACHINE, TOOLS
-from harness.runs import calibration, fio_startup, measure
+from harness.runs import calibration, fio_startup, measure, reread
 from harness.runs.columns import ColumnPath
 from harness.runs.composer import Composer
 from harness.runs.measure import Nexus
@@ -132,6 +133,7 @@ class CellComposer(Composer):
         self._measured_locally: dict[str, list[Record]] = {}
         self._attempts = itertools.count(1)
         self._probes_made: set[str] = set()
+        self._reread: Reread | None = None
 
     def refuse_storage(self) -> None:
         """DeviceRefused if the storage belongs to somebody else, before anything is brought up."""
@@ -461,7 +463,9 @@ class CellComposer(Composer):
             self._kernel_messages()
             if up.nexuses:
                 first = up.nexuses[0]
-                record = msgspec.structs.replace(record, session=first.session, agreed=first.up.agreed)
+                record = msgspec.structs.replace(
+                    record, session=first.session, agreed=first.up.agreed, reread=self._reread_of(first)
+                )
             self._recheck_device(up, job)
             record = self._measure(cell, job, up, record)
             self._probe(cell, up, record)
@@ -477,6 +481,13 @@ class CellComposer(Composer):
             # ended before the one before it was judged, what the captures see until then counts for that one.
             self.take_down(column)
         return msgspec.structs.replace(record, wall_ns=time.monotonic_ns() - began)
+
+    def _reread_of(self, nexus: Nexus) -> Reread | None:
+        """Whether a disk answers reads of a target that is only reached; None for the run's own storage."""
+        if self._reread is None and not self.plan.sees_target:
+            host, device = nexus.path.initiator, nexus.disk.device
+            self._reread = reread.of_volume(host, device, self.plan, self.folder.path, self.emit)
+        return self._reread
 
     def _probe(self, cell: Cell, up: ColumnUp, record: Record) -> None:
         """Make the probes that are due with a cell, after it: so the first cell of a run begins sooner. They

@@ -102,6 +102,9 @@ def read_back() -> None:
     page = Path("/root/report.html")
     harness("report", folder, "-o", str(page))
     assert "one end" in page.read_text(encoding="utf-8")
+    # The file is in memory.
+    assert all(each["reread"]["verdict"] != "not suspected" for each in records(newest_run()).values())
+    assert "No figure of reads is known to be a disk's" in table, table
     plan = json.loads((newest_run() / "plan.json").read_bytes())
     assert plan["storage"]["reached"]["name"] == IQN and plan["machines"]["target"] is None, plan
     print("read back: table, explain, export, report")

@@ -17,7 +17,7 @@ from harness.explain import remedy
 from harness.explain.evidence import Evidence
 from harness.explain.waterfall import Reading
 from harness.model import DEFAULT_TRANSPORT, TRANSPORTS, ChangeKind, ChangeStep
-from harness.model.reread import Suspicion
+from harness.model.reread import Sign
 from harness.model.units import format_size
 
 DISTURBED = 2.0
@@ -68,8 +68,8 @@ def _busy(evidence: Evidence) -> str:
 def _device(evidence: Evidence) -> str:
     if evidence.reread is None:
         return "the target's disk" if evidence.is_one_end else "the device"
-    is_suspected = evidence.reread.verdict is Suspicion.SUSPECTED
-    return "the target's memory" if is_suspected else "the target's disk or its memory"
+    is_memory = Sign.AGAIN in evidence.reread.signs and not evidence.is_target_shown
+    return "the target's memory" if is_memory else "the target's disk or its memory"
 
 
 def _rate(evidence: Evidence) -> str:
@@ -116,7 +116,8 @@ def _emulation(evidence: Evidence) -> str:
 
 def _faster_device(guess: Reading) -> ChangeStep | None:
     # Memory that takes half the time is advice for nobody.
-    return None if guess.evidence.is_memory else ChangeStep(ChangeKind.DEVICE, 0.5)
+    is_memory = guess.evidence.is_memory or guess.evidence.reread is not None
+    return None if is_memory else ChangeStep(ChangeKind.DEVICE, 0.5)
 
 
 def _is_window_transports(guess: Reading) -> bool:
@@ -180,7 +181,7 @@ RULES = {
         words=lambda _: "the target",
         parts=("target",),
         is_sure=lambda _: False,
-        detail=lambda _: "its disk or its processor",
+        detail=lambda e: f"its disk{'' if e.reread is None else ', its memory'} or its processor",
         advice=lambda _: TELLS_APART,
     ),
     Limit.LINK: Rule(

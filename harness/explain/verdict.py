@@ -153,7 +153,7 @@ def _of_device(evidence: Evidence, guess: Reading) -> Verdict:
     return Verdict(
         limited_by=Limit.DEVICE,
         confidence=_confidence(evidence, Limit.DEVICE, 1.0),
-        reason="the disk is the only part involved",
+        reason="the disk is the only part involved" if evidence.reread is None else "no other part is known",
         share=1.0,
         holds=1.0,
         whole_ns=whole_ns,

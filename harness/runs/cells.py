@@ -463,9 +463,8 @@ class CellComposer(Composer):
             self._kernel_messages()
             if up.nexuses:
                 first = up.nexuses[0]
-                record = msgspec.structs.replace(
-                    record, session=first.session, agreed=first.up.agreed, reread=self._reread_of(first)
-                )
+                record = msgspec.structs.replace(record, session=first.session, agreed=first.up.agreed)
+            record = msgspec.structs.replace(record, reread=self._reread_of(up))
             self._recheck_device(up, job)
             record = self._measure(cell, job, up, record)
             self._probe(cell, up, record)
@@ -482,11 +481,18 @@ class CellComposer(Composer):
             self.take_down(column)
         return msgspec.structs.replace(record, wall_ns=time.monotonic_ns() - began)
 
-    def _reread_of(self, nexus: Nexus) -> Reread | None:
-        """Whether a disk answers reads of a target that is only reached; None for the run's own storage."""
-        if self._reread is None and not self.plan.sees_target:
-            host, device = nexus.path.initiator, nexus.disk.device
-            self._reread = reread.of_volume(host, device, self.plan, self.folder.path, self.emit)
+    def _reread_of(self, up: ColumnUp) -> Reread | None:
+        """Whether a disk answers reads of a target that is only reached; None for storage that is known."""
+        if self.plan.sees_target:
+            return None
+        if up.nexuses:
+            host, path = up.nexuses[0].path.initiator, up.nexuses[0].disk.device
+        elif self.plan.storage.volume is not None and self._local is not None:
+            host, path = self._local.host, self._local.storage.path
+        else:
+            return None
+        if self._reread is None:
+            self._reread = reread.of_volume(host, path, self.plan, self.folder.path, self.emit)
         return self._reread
 
     def _probe(self, cell: Cell, up: ColumnUp, record: Record) -> None:

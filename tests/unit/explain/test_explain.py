@@ -271,6 +271,13 @@ def test_what_memory_may_have_answered_is_not_called_the_disk(verdict: Suspicion
     slow = {"device_ns": within(9000 * US, 0.01), "time_ns": within(11500 * US, 0.01)}
     assert sentence(Explained.of(cell(**slow, reread=reread))).startswith(words)
     assert sentence(Explained.of(cell(**slow))).startswith("limited by the device: ")
+    # What was slower than as much of the same column is on a disk, whatever else memory has.
+    shown = Explained.of(cell(**slow, reread=reread, is_target_shown=True))
+    assert sentence(shown).startswith("limited by the target's disk or its memory")
+    assert shown.verdict.change is None and Explained.of(cell(**slow)).verdict.change is not None
+    rule = Limit.TARGET.rule
+    assert rule.detail(cell(reread=reread)) == "its disk, its memory or its processor"
+    assert rule.detail(cell()) == "its disk or its processor"
 
 
 def test_the_evidence_of_a_disk_has_no_reread() -> None:

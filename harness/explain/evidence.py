@@ -366,7 +366,9 @@ class _CellOf:
     def __init__(self, of: _ColumnOf, name: str, good: Sequence[Record]) -> None:
         self.of, self.name, self.good, self.record = of, name, good, good[0]
         self.column = of.column
-        self.is_one_end = not self.column.is_local and is_one_end(good)
+        self.is_one_end = not self.column.is_local and (
+            is_one_end(good) or not all(plan.sees_target for plan in of.plans)
+        )
         self.first_ns = first_alone_ns(good) if self.is_one_end else None
         if self.first_ns is not None:
             self.good = [each for each in good if each is not min(good, key=_started)]

@@ -134,7 +134,11 @@ def make_plan(request: RunRequest) -> Plan:
     if found is not None:
         where = found.portal.typed
         links = {
-            name: msgspec.structs.replace(link, title=f"{where} ({link.interface})")
+            name: msgspec.structs.replace(
+                link,
+                title=f"{where} ({link.interface})",
+                rate_bit_s=found.rate_bit_s if link.interface == found.iface else None,
+            )
             for name, link in links.items()
         }
     lab_kernel = _lab_kernel(request, traits, links, disk, columns)

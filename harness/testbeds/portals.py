@@ -15,10 +15,11 @@ from typing import Any
 
 import msgspec
 
+from harness.analysis import sanity
 from harness.hosts import Host, programs
 from harness.hosts.journal import Journal
 from harness.hosts.unseen import Unseen
-from harness.model import AttachedVolume, BackingKind, ReachedTarget, addresses
+from harness.model import AttachedVolume, BackingKind, LinkProfile, ReachedTarget, addresses
 from harness.model.errors import RequirementError, UsageError
 from harness.model.escape import printable
 from harness.model.units import format_size
@@ -39,12 +40,13 @@ TRY_CONNECT = (
 @dataclass(frozen=True, kw_only=True)
 class FoundUnit:
     """A logical unit behind a portal: what the initiator's kernel says of it, and by which of its interfaces
-    the portal is reached."""
+    the portal is reached. ``rate_bit_s`` is that interface's, None unless it is an Ethernet card."""
 
     portal: ReachedTarget
     iface: str
     size_bytes: int
     title: str
+    rate_bit_s: int | None = None
 
 
 def look(
@@ -141,11 +143,14 @@ def _look(
     where = (found["address"], found["port"])
     if where != (portal.address, portal.port):
         portal = msgspec.structs.replace(portal, address=where[0], port=where[1], login=at)
+    iface = iface or interfaces.towards(host, portal.address)
+    bare = LinkProfile(name=iface, title=iface, emulated=False)
     return FoundUnit(
         portal=msgspec.structs.replace(portal, lun=unit["lun"], wwid=unit.get("wwid", "")),
-        iface=iface or interfaces.towards(host, portal.address),
+        iface=iface,
         size_bytes=int(unit["sectors"]) * SECTOR_BYTES,
         title=_title(unit),
+        rate_bit_s=sanity.as_found(bare, [interfaces.describe(host, iface)]).rate_bit_s,
     )
 
 

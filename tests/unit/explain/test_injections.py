@@ -8,8 +8,18 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from bench.whom_to_blame import EXPERIMENTS, PART, Judged, confusion
+from bench.whom_to_blame import (
+    EXPERIMENTS,
+    PART,
+    Judged,
+    Score,
+    confusion,
+    is_good_enough,
+    scored,
+    scores,
+)
 from harness.explain import Explained, Limit, waterfall
+from harness.explain.verdict import Confidence
 
 FILE = Path(__file__).parents[2] / "data" / "injections.json"
 FEWEST = 40
@@ -59,3 +69,38 @@ def test_the_confusion_table_shows_what_is_confused() -> None:
     assert "2 of 3 verdicts are what was put in (66.7%)" in drawn
     (row,) = [line.split() for line in drawn.splitlines() if line.startswith("link")]
     assert row == ["link", "1", "1"]
+
+
+# With one end
+
+
+@pytest.mark.parametrize(
+    ("injected", "said", "doubt", "score"),
+    [
+        (Limit.LINK, Limit.LINK, "", Score.RIGHT),
+        (Limit.LINK, Limit.TARGET, "", Score.WRONG),
+        (Limit.DEVICE, Limit.TARGET, "", Score.HALF),
+        (Limit.CPU, Limit.UNKNOWN, "", Score.ABSTAINED),
+        (Limit.UNKNOWN, Limit.LINK, "a cache of the target's answered", Score.RIGHT),
+        (Limit.UNKNOWN, Limit.LINK, "", Score.ABSTAINED),
+        (Limit.UNKNOWN, Limit.DEVICE, "a cache of the target's answered", Score.WRONG),
+    ],
+)
+def test_the_target_is_half_of_an_answer_and_a_cache_s_disk_a_wrong_one(
+    cells: list[Judged], injected: Limit, said: Limit, doubt: str, score: Score
+) -> None:
+    cell = Explained.of(cells[0].evidence)
+    verdict = msgspec.structs.replace(cell.verdict, limited_by=said, doubt=doubt)
+    assert scored(injected, msgspec.structs.replace(cell, verdict=verdict)) is score
+
+
+def test_the_goals_of_one_end() -> None:
+    right, wrong = ("disk", Score.RIGHT, Confidence.HIGH), ("disk", Score.WRONG, Confidence.MEDIUM)
+    unsaid = ("disk", Score.HALF, Confidence.MEDIUM)
+    assert is_good_enough([*[right] * 9, wrong])
+    assert not is_good_enough([*[right] * 8, wrong, wrong])
+    assert not is_good_enough([*[right] * 99, ("disk", Score.WRONG, Confidence.HIGH)])
+    assert is_good_enough([*[right] * 6, *[unsaid] * 4]) and not is_good_enough([right, unsaid])
+    assert is_good_enough([right, ("narrow", Score.ABSTAINED, Confidence.NONE)])
+    (row,) = [line.split() for line in scores([right, wrong, unsaid]).splitlines() if line.startswith("disk")]
+    assert row[:6] == ["disk", "3", "1", "1", "0", "1"]

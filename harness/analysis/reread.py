@@ -58,7 +58,8 @@ def judge(samples: Samples, region_bytes: int) -> Reread:
         copies=copies,
         deallocated=deallocated,
         compressed_to=compressed_to,
-        is_thin=None if samples.provisioning is None else samples.provisioning == 2,
+        # 0: provisioned in full, or not reported.
+        is_thin={1: False, 2: True}.get(samples.provisioning or 0),
         **times,
     )
 

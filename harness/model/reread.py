@@ -19,7 +19,7 @@ class Samples(msgspec.Struct, frozen=True, kw_only=True):
     where the transport has none. ``blocks`` were looked at among those that will be measured: ``zeros`` are
     zeros, ``copies`` are like another one, and ``reported`` are those of which the volume says whether they
     are ``deallocated``; the others can be compressed to the part ``compressed_to``. ``provisioning`` is the
-    type that SCSI's VPD page B2h has (2: thin).
+    type that SCSI's VPD page B2h has (0: not reported, 1: resource, 2: thin).
     """
 
     block_bytes: Count

@@ -5,8 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from harness.model.reread import Suspicion
-from tests.lab.cli import harness, python_inside
+from harness.analysis.reread import judge
+from harness.model.reread import Samples, Sign, Suspicion
+from tests.lab.cli import harness, python_inside, run_inside
 from tests.lab.inside.caches import TARGETS, Judged
 
 pytestmark = [pytest.mark.lab, pytest.mark.own_kernel]
@@ -38,6 +39,15 @@ def test_disks_and_caches_over_links(link: str) -> None:
     for each in judged(link):
         is_slow = each.target.disk in SLOW and not each.target.has_cache
         assert (each.found.verdict is Suspicion.NOT_SUSPECTED) is is_slow, each
+
+
+def test_a_disk_says_what_it_has_stored() -> None:
+    done = run_inside("inside.provisioned")
+    assert done.status == 0, done
+    found = msgspec.json.decode(done.out, type=Samples)
+    assert found.reported == found.blocks and found.deallocated == found.zeros == 3 * found.blocks // 4
+    assert found.provisioning is not None and found.none_ns
+    assert Sign.ZEROS in judge(found, 64 << 20).signs
 
 
 @pytest.mark.long

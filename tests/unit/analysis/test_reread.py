@@ -154,5 +154,5 @@ def test_in_virtual_time_memory_may_take_no_time() -> None:
 
 
 def test_what_is_thin_says_so() -> None:
-    for provisioning, is_thin in ((None, None), (0, False), (2, True)):
+    for provisioning, is_thin in ((None, None), (0, None), (1, False), (2, True)):
         assert judge(Samples(block_bytes=512, provisioning=provisioning), GIB).is_thin is is_thin

@@ -150,7 +150,8 @@ harness documents results/documents -o documents.html""",
     "export": "harness export results/ --to parquet -o results.parquet",
     "share": """harness share results/RUN --to mine.zip
 harness compare mine.zip results/RUN       (as a run's folder)""",
-    "doctor": "harness doctor --target ssh://root@nas --initiator local",
+    "doctor": """harness doctor --target ssh://root@nas --initiator local
+harness doctor --portal nas.lan""",
 }
 """Below each command's help, a line each."""
 

@@ -7,6 +7,7 @@ import itertools
 import sys
 import tempfile
 import time
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -17,6 +18,7 @@ from rich.text import Text
 from harness.cli import options
 from harness.cli.console import holding, tell_recovery
 from harness.cli.progress import bar
+from harness.cli.run import learn_secret
 from harness.cli.streams import err, out, say, tell_error
 from harness.hosts.journal import Journal
 from harness.hosts.state import lasting_folder
@@ -24,15 +26,15 @@ from harness.model import MOST_INITIATORS, LabKernel
 from harness.model.errors import BusyError, HarnessError, TestbedError, UsageError
 from harness.model.escape import printable
 from harness.model.units import format_duration
-from harness.parse.hosts import parse_address
+from harness.parse.hosts import LOCAL, parse_address, parse_portal
 from harness.planning.request import RunRequest
-from harness.testbeds import doctor, testbed
+from harness.testbeds import doctor, portals, testbed
 from harness.testbeds.lab import apart as several
 from harness.testbeds.lab import boot, persistent
 from harness.testbeds.lab.kernels import ciphers, kernel
 from harness.testbeds.lab.kernels import source as sources
 from harness.testbeds.participants import Participant, machines
-from harness.testbeds.requirements import asked_for
+from harness.testbeds.requirements import Asked, asked_for
 
 kernel_app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None)
 
@@ -44,7 +46,13 @@ MARKS = {
 }
 
 
-@options.taking(RunRequest, only=("target", "initiators", "hops", "transports", "protect"))
+@options.taking(
+    RunRequest,
+    only=(
+        *("target", "initiators", "hops", "transports", "protect"),
+        *("portal", "iqn", "lun", "chap", "chap_secret"),
+    ),
+)
 def doctor_command(**typed: object) -> None:
     """Say what each testbed can do here, what is missing, and which command installs it.
 
@@ -53,23 +61,47 @@ def doctor_command(**typed: object) -> None:
     With --target, --initiator and --hop, say so for those machines, and for the transports and protections of
     a run with the same options. A machine that lacks nothing is tried with each of them, which takes
     seconds. Doctor undoes all of it.
+
+    With --portal, say what the initiator lacks, log in to that target and out again, and say which LUN a run
+    would read, and what protects the way. Nothing is written.
     """
     request = RunRequest(**options.given(typed))
     taking_part = _machines(request)
+    portal = None if request.portal is None else parse_portal(request.portal)
     asked = asked_for(request.transports, request.protect)
+    if portal is not None:
+        asked = Asked(transports=(portal.transport,), protections=())
+        learn_secret(request)
     between = [parse_address(text, "hop") for text in request.hops]
     has_machines = bool(taking_part or between)
     found = doctor.findings()
     if has_machines:
         found = itertools.chain(doctor.machine_findings(taking_part, asked), doctor.hop_findings(between))
     width = max((len(machine.name) for machine in taking_part), default=5)
-    healthy = True
     untried = {machine.name for machine in taking_part}
-    for finding in found:
-        _tell(finding, width)
-        healthy = healthy and (finding.ok or finding.where == "host")
-        if finding.tried:
-            untried.discard(finding.where)
+
+    def told(findings: Iterable[doctor.Finding]) -> bool:
+        """Whether all is well, of what is printed as it is found."""
+        is_well = True
+        for finding in findings:
+            _tell(finding, width)
+            is_well = is_well and (finding.ok or finding.where == "host")
+            if finding.tried:
+                untried.discard(finding.where)
+        return is_well
+
+    healthy = told(found)
+    if healthy and portal is not None:
+        healthy = told(
+            portals.findings(
+                portal,
+                name=request.iqn or "",
+                lun=request.lun,
+                chap_user=request.chap or "",
+                iface=None,
+                initiator=(request.initiators or (LOCAL,))[0],
+            )
+        )
     if healthy and not has_machines:
         tried = _try_lab()
         _tell(tried, width)
@@ -81,7 +113,7 @@ def doctor_command(**typed: object) -> None:
     if untried:
         say(f"nothing is missing, but doctor could not try the {' and the '.join(sorted(untried))}")
     else:
-        say(f"{what} ready: harness run")
+        say(f"{what} ready: harness run{f' --portal {request.portal}' if request.portal else ''}")
 
 
 def _tell(finding: doctor.Finding, width: int) -> None:
@@ -146,7 +178,8 @@ def clean(**typed: object) -> None:
 
 def _machines(request: RunRequest) -> list[Participant]:
     """The machines that `harness run` would use with the same options."""
-    return machines(request.target, request.initiators or (["local"] if request.target else []))
+    has_machines = request.target is not None or request.portal is not None
+    return machines(request.target, request.initiators or ([LOCAL] if has_machines else []))
 
 
 @kernel_app.command("build")

@@ -69,7 +69,7 @@ def run(
             "expected no other options with --resume, because a resumed run follows its plan",
             hint="leave them out, or begin a new run without --resume",
         )
-    _learn_secret(request)
+    learn_secret(request)
     if resume is None:
         made = plan.make_plan(request)
         folder = _new_folder(request, made)
@@ -98,7 +98,7 @@ def knee(*, plan_only: PlanOption = False, **typed: object) -> None:
     begin(made, _new_folder(request, made), started_s, plan_only=plan_only)
 
 
-def _learn_secret(request: RunRequest) -> None:
+def learn_secret(request: RunRequest) -> None:
     """Read CHAP's secret for a target that is only reached, from its file or from the terminal."""
     if request.chap is None:
         if request.chap_secret is not None:

@@ -285,7 +285,7 @@ TEXTS: Mapping[str, Rule] = {
     ),
     **_all(
         lambda cleaner, text: cleaner.numbered("path", text, "/dev/shared{number}"),
-        "Backing.path Backing.destroy",
+        "Backing.path Backing.destroy AttachedVolume.path",
     ),
     **_all(
         lambda _cleaner, text: text if _known(_CIPHER_WORDS, text) else "unknown",
@@ -295,7 +295,8 @@ TEXTS: Mapping[str, Rule] = {
     **_all(
         lambda _cleaner, _text: "",
         """DiskProfile.description DiskProfile.source LinkProfile.description LinkProfile.source
-        Proposal.description OtherKernel.commit ReachedTarget.wwid ReachedTarget.chap_user""",
+        Proposal.description OtherKernel.commit ReachedTarget.wwid ReachedTarget.chap_user
+        AttachedVolume.title AttachedVolume.identity""",
     ),
     **_all(
         lambda _cleaner, _text: None,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ipaddress
 import secrets
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,14 +20,16 @@ from harness.hosts import Host, programs
 from harness.hosts.journal import Journal
 from harness.hosts.unseen import Unseen
 from harness.model import AttachedVolume, BackingKind, LinkProfile, ReachedTarget, addresses
-from harness.model.errors import RequirementError, UsageError
+from harness.model.errors import HarnessError, RequirementError, UsageError
 from harness.model.escape import printable
 from harness.model.units import format_size
 from harness.network import interfaces
 from harness.parse.hosts import PortalAddress
+from harness.protection import as_found
 from harness.storage import attached, chap, transports
 from harness.storage.transport import SECTOR_BYTES, Export, Lun, NoAnswer, Shared, Sides
 from harness.testbeds import doctor, participants
+from harness.testbeds.doctor import Finding
 from harness.testbeds.requirements import Asked
 
 TRY_CONNECT = (
@@ -128,6 +130,28 @@ def look_at(path: str, *, initiator: str) -> tuple[AttachedVolume, BackingKind, 
         is_new=found.kind == "new",
     )
     return volume, BackingKind.BLOCK if found.kind == "device" else BackingKind.FILE, found.size_bytes
+
+
+def findings(asked: PortalAddress, **meant: Any) -> Iterator[Finding]:
+    """Whether a run finds its LUN there, and what protects the way, by ``look`` with the same words."""
+    try:
+        found = look(asked, **meant)
+        portal = found.portal
+        (machine,) = participants.machines(None, [meant["initiator"]])
+        with (
+            tempfile.TemporaryDirectory(prefix="harness-") as folder,
+            machine.reached("harness doctor", Path(folder, "log")) as host,
+        ):
+            way = as_found.way_to(host, portal.address, portal.port, found.iface)
+    except HarnessError as error:
+        yield Finding("portal", doctor.MISSING, error.message, error.hint or "")
+        return
+    login = f"as {portal.chap_user}" if portal.chap_user else "without CHAP"
+    text = f"LUN {portal.lun} of {portal.name}: {found.title}; logged in {login}, and out again"
+    yield Finding("portal", doctor.OK, text, tried=True)
+    at = addresses.at_port(portal.address, portal.port)
+    text = f"{' + '.join(way.names) or 'nothing'} protects the way to {at}, by {found.iface}"
+    yield Finding("portal", doctor.NOTE, "; ".join((text, *way.notes)))
 
 
 def _look(

@@ -9,6 +9,7 @@ import hashlib
 import json
 import random
 import sys
+import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -151,7 +152,48 @@ def with_chap() -> None:
     print("CHAP: refused twice")
 
 
-PARTS: dict[str, Callable[[], None]] = {"plain": plain, "chap": with_chap}
+def doctored() -> None:
+    """What doctor says of a portal is what a run then finds, and it leaves nothing."""
+    before, portal = snapshot(), ("doctor", f"--portal={PORTAL}")
+    make("doctored")
+    was = snapshot()
+    said = harness(*portal)
+    assert f"LUN 0 of {IQN}: 64 MiB" in said and f"nothing protects the way to {PORTAL}:3260" in said, said
+    assert f"ready: harness run --portal {PORTAL}" in said, said
+    said = harness("doctor", "--portal=192.0.2.3", status=2)
+    assert "nobody answers at 192.0.2.3" in said and "are not ready" in said, said
+    assert not differences(was, snapshot()), differences(was, snapshot())
+    remove()
+    make("wants", chap=SECRET)
+    said = harness(*portal, f"--iqn={IQN}", status=2)
+    assert "refuses the login" in said or "ended the login" in said, said
+    print("doctor: found, not answered, refused", len(before))
+
+
+def shared() -> None:
+    """A run's file tells figures, and nothing of the portal."""
+    make("shared")
+    harness(*RUN, f"--portal={PORTAL}")
+    folder, file = newest_run(), Path("/root/shared.zip")
+    said = harness("share", str(folder), "--to", str(file))
+    with zipfile.ZipFile(file) as archive:
+        held = "".join(archive.read(name).decode() for name in archive.namelist())
+    for secret in (IQN, PORTAL, f"{PORTAL}/", "192.0.2.129", "nic0", "uuid", "naa."):
+        assert secret not in held or secret in said.split("names replaced")[0], secret
+    assert IQN not in held and "nic0" not in held, held[:2000]
+    own, theirs = (harness("table", str(path)).splitlines() for path in (folder, file))
+    rows = [[line.split()[1:] for line in lines if "-read-" in line] for lines in (own, theirs)]
+    assert rows[0] == rows[1] != [], (own, theirs)
+    harness("explain", str(file), "--summary")
+    print("shared:", len(rows[0]), "rows as the run's own")
+
+
+PARTS: dict[str, Callable[[], None]] = {
+    "plain": plain,
+    "chap": with_chap,
+    "doctor": doctored,
+    "share": shared,
+}
 
 
 def main(parts: list[str]) -> None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,7 +13,9 @@ import pytest
 from harness.model import ISCSI, NBD, NVME_TCP, ReachedTarget
 from harness.model.errors import RequirementError, UsageError
 from harness.parse.hosts import parse_portal
-from harness.testbeds import portals
+from harness.testbeds import doctor, portals
+from harness.testbeds.requirements import Asked
+from tests.unit.command import harness
 from tests.unit.fakes import World
 
 PORTAL = ReachedTarget(transport=ISCSI, typed="nas.lan", address="192.0.2.2", port=3260, name="iqn.x:a")
@@ -80,3 +86,66 @@ def test_a_name_is_looked_up_where_the_initiator_is() -> None:
     nobody = World(answers=[(("getent", "ahosts", "nas.lan"), (2, "", ""))])
     with pytest.raises(RequirementError, match=r"knows no address of nas\.lan"):
         portals._resolved(nobody.host("initiator"), "nas.lan")
+
+
+FOUND = portals.FoundUnit(portal=PORTAL, iface="eth0", size_bytes=1 << 30, title="1 GiB IET VIRTUAL-DISK")
+MEANT: dict[str, Any] = {"name": "", "lun": None, "chap_user": "", "iface": None, "initiator": "local"}
+
+
+def ways(monkeypatch: pytest.MonkeyPatch, *names: str, notes: Sequence[str] = ()) -> None:
+    """A portal is found, and what protects the way to it has these names."""
+
+    @contextlib.contextmanager
+    def reached(_run_id: str, _log: Path) -> Iterator[None]:
+        yield
+
+    monkeypatch.setattr(portals, "look", lambda _asked, **_meant: FOUND)
+    machine = SimpleNamespace(reached=reached)
+    monkeypatch.setattr("harness.testbeds.participants.machines", lambda _target, _initiators: [machine])
+    way = SimpleNamespace(names=names, notes=notes)
+    monkeypatch.setattr("harness.protection.as_found.way_to", lambda *_words: way)
+
+
+def test_doctor_says_which_lun_a_run_would_read_and_what_protects_the_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ways(monkeypatch, "wireguard", notes=("tun0 is not known",))
+    lun, way = portals.findings(parse_portal("nas.lan"), **MEANT)
+    assert (lun.where, lun.state, lun.tried) == ("portal", doctor.OK, True)
+    assert lun.text == "LUN 0 of iqn.x:a: 1 GiB IET VIRTUAL-DISK; logged in without CHAP, and out again"
+    assert way.state is doctor.NOTE
+    assert way.text == "wireguard protects the way to 192.0.2.2:3260, by eth0; tun0 is not known"
+    ways(monkeypatch)
+    assert list(portals.findings(parse_portal("nas.lan"), **MEANT))[1].text.startswith("nothing protects")
+
+
+def test_doctor_says_why_a_portal_cannot_be_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    def look(*_words: object, **_meant: object) -> None:
+        raise RequirementError("nobody answers at nas.lan", hint="is the target's service on?")
+
+    monkeypatch.setattr(portals, "look", look)
+    (finding,) = portals.findings(parse_portal("nas.lan"), **MEANT)
+    assert (finding.ok, finding.text) == (False, "nobody answers at nas.lan")
+    assert finding.mend == "is the target's service on?"
+
+
+@pytest.mark.parametrize("is_healthy", [True, False])
+def test_the_command_asks_the_portal_if_the_initiator_lacks_nothing(
+    is_healthy: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = doctor.Finding("portal", doctor.OK, "LUN 0 of iqn.x:a")
+    monkeypatch.setattr(portals, "findings", lambda _asked, **_meant: iter([there]))
+    state = doctor.OK if is_healthy else doctor.MISSING
+    asked: list[object] = []
+
+    def machine_findings(taking_part: Sequence[Any], of: object) -> Iterator[doctor.Finding]:
+        asked.append(of)
+        assert [machine.role for machine in taking_part] == ["initiator"]
+        yield doctor.Finding("initiator", state, "all packages", tried=True)
+
+    monkeypatch.setattr(doctor, "machine_findings", machine_findings)
+    done = harness("doctor", "--portal", "nbd://nas.lan", cwd=tmp_path)
+    assert asked == [Asked(transports=(NBD,), protections=())]
+    assert ("LUN 0 of iqn.x:a" in done.stdout) is is_healthy
+    assert done.returncode == (0 if is_healthy else 2)
+    assert ("the machines are ready: harness run --portal nbd://nas.lan" in done.stdout) is is_healthy

@@ -460,7 +460,7 @@ class _CellOf:
         pings = [r.telemetry.round_trips for r in records if r.telemetry and r.telemetry.round_trips]
         found = [ping for ping in pings if ping.min_ns is not None and ping.p50_ns is not None]
         if not found:
-            return None
+            return least_round_trip(records) if self.is_one_end else None
         half = stats.median([ping.p50_ns or 0.0 for ping in found])
         return Span(min(ping.min_ns or 0.0 for ping in found), half, half)
 
@@ -563,6 +563,14 @@ def is_one_end(records: Sequence[Record]) -> bool:
     """Whether processors were watched, and none of the target's."""
     uses = [use for record in records if record.telemetry is not None for use in record.telemetry.processors]
     return bool(uses) and not any(TARGET in use.hosts for use in uses)
+
+
+def least_round_trip(records: Sequence[Record]) -> Span | None:
+    """Where no ping is answered: what TCP saw at least. An acknowledgement may have waited for the answer
+    that it came with, so the round trip may be shorter."""
+    uses = [use for record in records if record.telemetry for use in record.telemetry.tcp]
+    found = [use.least_round_trip_ns for use in uses if use.least_round_trip_ns]
+    return Span(min(found) / 2, min(found), min(found)) if found else None
 
 
 def let_in_bytes(records: Sequence[Record]) -> int | None:

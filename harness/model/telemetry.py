@@ -95,7 +95,8 @@ class TcpUse(msgspec.Struct, frozen=True, kw_only=True):
 
     ``busy_ns`` is for how long it had something to send that was not acknowledged; in ``peer_window_ns`` of
     that the other end's window held it back, in ``buffer_ns`` its own buffer. ``round_trip_ns`` is that of
-    what it sent, smoothed (RFC 6298), and ``window_bytes`` the most that it lets the other end send at once.
+    what it sent, smoothed (RFC 6298), and ``least_round_trip_ns`` the least of late. ``window_bytes`` is the
+    most that it lets the other end send at once.
     """
 
     host: str
@@ -106,6 +107,7 @@ class TcpUse(msgspec.Struct, frozen=True, kw_only=True):
     peer_window_ns: Count
     buffer_ns: Count
     round_trip_ns: Amount | None = None
+    least_round_trip_ns: Amount | None = None
     window_bytes: Count | None = None
 
 

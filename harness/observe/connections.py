@@ -14,6 +14,7 @@ from harness.model.telemetry import TcpUse
 
 _COUNT = re.compile(r"\b(bytes_sent|bytes_received|bytes_retrans|busy|rwnd_limited|sndbuf_limited):(\d+)")
 _RTT_MS = re.compile(r"\brtt:([\d.]+)/")
+_LEAST_MS = re.compile(r"\bminrtt:([\d.]+)")
 _WINDOW = re.compile(r"\brcv_ssthresh:(\d+)")
 
 MS_NS = 10**6
@@ -32,7 +33,7 @@ def between(host: str, before: str, after: str) -> TcpUse | None:
         return None
     was, now = _counts(before), _counts(after)
     grown = {name: max(0, now.get(name, 0) - was.get(name, 0)) for name in now}
-    trips = [float(each) for each in _RTT_MS.findall(after)]
+    trips, least = ([float(each) for each in found.findall(after)] for found in (_RTT_MS, _LEAST_MS))
     windows = [int(each) for each in _WINDOW.findall(after)]
     return TcpUse(
         host=host,
@@ -43,6 +44,7 @@ def between(host: str, before: str, after: str) -> TcpUse | None:
         peer_window_ns=grown.get("rwnd_limited", 0) * MS_NS,
         buffer_ns=grown.get("sndbuf_limited", 0) * MS_NS,
         round_trip_ns=max(trips) * MS_NS if trips else None,
+        least_round_trip_ns=min(least) * MS_NS if least else None,
         window_bytes=max(windows) if windows else None,
     )
 

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from harness.explain import Explained, Limit, explain, one_end, sentence
+from harness.explain.span import Span
 from harness.explain.verdict import Confidence
 from harness.model import Io, Job, Latency, LinkProfile, Record
 from harness.model.reread import Reread, Suspicion
@@ -139,6 +140,19 @@ def test_the_window_is_the_one_that_this_end_s_tcp_lets_in() -> None:
     (found,) = said(cells).values()
     assert found.verdict.limited_by is Limit.ROUND_TRIP
     assert "TCP window 64 KiB" in found.verdict.detail
+
+
+def test_where_no_ping_is_answered_tcp_saw_the_round_trip() -> None:
+    cells = []
+    for each in reads("random", 4, 160, 161, 162):
+        assert each.telemetry is not None
+        (tcp,) = each.telemetry.tcp
+        saw = (msgspec.structs.replace(tcp, least_round_trip_ns=110_000.0),)
+        telemetry = msgspec.structs.replace(each.telemetry, round_trips=None, tcp=saw)
+        cells.append(msgspec.structs.replace(each, telemetry=telemetry))
+    (found,) = said(cells).values()
+    assert found.evidence.rtt_ns == Span(55_000, 110_000, 110_000)
+    assert found.verdict.limited_by is Limit.ROUND_TRIP
 
 
 def test_what_more_in_flight_does_not_make_quicker_is_full_with_one() -> None:

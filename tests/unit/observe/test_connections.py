@@ -29,6 +29,7 @@ def test_counters_are_what_they_grew_by_and_the_rest_is_as_it_is_then() -> None:
         peer_window_ns=596_000_000,
         buffer_ns=3_000_000,
         round_trip_ns=1_736_000,
+        least_round_trip_ns=25_000,
         window_bytes=95232,
     )
 

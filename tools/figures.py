@@ -120,7 +120,7 @@ RUNS: Mapping[str, tuple[str, ...]] = {
 """What is measured under each name, in this order: words behind `harness`."""
 
 DRAWN = dict.fromkeys(
-    ("bars", "waterfall", "matrix", "percentiles", "over-time", "roofline"), "make-run"
+    ("answer", "bars", "waterfall", "matrix", "percentiles", "over-time", "roofline"), "make-run"
 ) | dict.fromkeys(("curves", "response", "heat-map"), "sweep-virtual")
 """The pictures, each with its run. Two of them need what fio printed, which is stored of make-run alone."""
 

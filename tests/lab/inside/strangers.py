@@ -154,7 +154,7 @@ def with_chap() -> None:
 
 def doctored() -> None:
     """What doctor says of a portal is what a run then finds, and it leaves nothing."""
-    before, portal = snapshot(), ("doctor", f"--portal={PORTAL}")
+    portal = ("doctor", f"--portal={PORTAL}")
     make("doctored")
     was = snapshot()
     said = harness(*portal)
@@ -167,7 +167,7 @@ def doctored() -> None:
     make("wants", chap=SECRET)
     said = harness(*portal, f"--iqn={IQN}", status=2)
     assert "refuses the login" in said or "ended the login" in said, said
-    print("doctor: found, not answered, refused", len(before))
+    print("doctor: found, not answered, refused")
 
 
 def shared() -> None:

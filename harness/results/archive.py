@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from harness.model.errors import Unreadable
+from harness.model.errors import Unreadable, UsageError
 from harness.model.escape import printable
 from harness.parse.files import LARGEST_DATA_BYTES, read_bytes, shown_path
 
@@ -43,13 +43,13 @@ def unpacked(path: Path) -> Path:
     """A folder with what an archive has, until this program ends; ``path`` itself if it is none.
 
     It may be anybody's: nothing but the files of a run is unpacked, and of no more bytes than a file may
-    have. Unreadable if it has others, or is damaged.
+    have. Unreadable if it is damaged, UsageError if it has others.
     """
     if not path.is_file() or read_bytes(path, first=len(_BEGINS)) != _BEGINS:
         return path
     import zipfile
 
-    wrong = "it is damaged"
+    kind: type[UsageError] = UsageError
     try:
         with zipfile.ZipFile(io.BytesIO(read_bytes(path))) as archive:
             members = archive.infolist()
@@ -67,8 +67,8 @@ def unpacked(path: Path) -> Path:
                 return folder
             wrong = f"it has {printable(other)}" if other is not None else "it has nothing, or is too large"
     except (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError, OSError) as error:
-        wrong = printable(str(error)) or wrong
-    raise Unreadable(
+        kind, wrong = Unreadable, printable(str(error)) or "it is damaged"
+    raise kind(
         f"{shown_path(path)}: expected a file that 'harness share' wrote: {wrong}",
         hint="a run's folder is read as it is",
     )

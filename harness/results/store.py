@@ -496,8 +496,24 @@ def _runs_in(path: Path) -> list[RunFolder]:
     if not path.is_dir():
         return []
     entries = _entries(path)
-    shared = unread.each((entry for entry in entries if entry.suffix == archive.SUFFIX), archive.unpacked)
-    return [RunFolder(entry) for entry in (*entries, *shared) if RunFolder.is_at(entry)]
+    runs = [RunFolder(entry) for entry in entries if RunFolder.is_at(entry)]
+    own = {run.run_id for run in runs} if (shared := list(_shared_in(entries))) else set()
+    return [*runs, *(run for run in shared if run.run_id not in own)]
+
+
+def _shared_in(entries: Iterable[Path]) -> Iterator[RunFolder]:
+    """The shared runs among the entries of a folder; other archives are none of ours."""
+    for entry in entries:
+        if entry.suffix == archive.SUFFIX:
+            try:
+                folder = archive.unpacked(entry)
+            except Unreadable as error:
+                unread.note(error)
+            except UsageError:
+                continue
+            else:
+                if RunFolder.is_at(folder):
+                    yield RunFolder(folder)
 
 
 def _entries(folder: Path) -> list[Path]:

@@ -26,11 +26,12 @@ from harness.model import (
     Setting,
     Storage,
     TestbedKind,
+    unread,
 )
-from harness.model.errors import Unreadable, UsageError
+from harness.model.errors import UsageError
 from harness.observe import environment as facts_of
 from harness.results import archive, share
-from harness.results.store import RunFolder, open_probes, open_results
+from harness.results.store import RunFolder, open_probes, open_results, open_runs
 from harness.storage.iscsi.transport import FILES
 from tests.unit.command import harness
 from tests.unit.results_folder import made_plan
@@ -322,9 +323,23 @@ def test_an_archive_of_others_chooses_nothing(
     monkeypatch.setattr(archive, "LARGEST_DATA_BYTES", 4000)
     file = tmp_path / "theirs.zip"
     file.write_bytes(data)
-    with pytest.raises(Unreadable, match="expected a file that 'harness share' wrote"):
+    with pytest.raises(UsageError, match="expected a file that 'harness share' wrote"):
         archive.unpacked(file)
     assert [each.name for each in tmp_path.iterdir()] == ["theirs.zip"]
+
+
+def test_in_a_folder_of_runs_other_archives_and_copies_do_not_count(tmp_path: Path) -> None:
+    ladder = PROJECT / "docs" / "figures" / "ladder"
+    shutil.copytree(ladder, tmp_path / "run")
+    archived(ladder, tmp_path / "own.zip")
+    (tmp_path / "photos.zip").write_bytes(made_archive(**{"a.jpg": b"x"}))
+    (tmp_path / "none.zip").write_bytes(b"no archive at all")
+    assert len(open_results([tmp_path])) == len(open_results([ladder]))
+    assert len(open_runs([tmp_path])) == 1
+    (tmp_path / "cut.zip").write_bytes(made_archive(**{"plan.json": b"{}"})[:-9])
+    with unread.noted() as lost:
+        open_results([tmp_path])
+    assert [error.message for error in lost] and "cut.zip" in lost[0].message
 
 
 def test_an_archive_of_nothing_is_refused(tmp_path: Path) -> None:

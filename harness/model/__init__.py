@@ -265,6 +265,9 @@ class Security(enum.StrEnum):
 PROTECTION_OFF = "off"
 """The word for no protection, as typed and as shown."""
 
+AS_FOUND: Final = "as-found"
+"""The word for what protects the way to a portal already, as typed."""
+
 ISCSI = "iscsi"
 NVME_TCP = "nvme-tcp"
 NBD = "nbd"

@@ -199,7 +199,7 @@ def way(host: Host, address: str, *words: str) -> tuple[str, str] | None:
     """
     family = addresses.family_of(address)
     found = _ask_ip(host, ["route", "get", address, *words], _Route, check=False, family=family)
-    return (found[0].dev, found[0].prefsrc or "") if found else None
+    return (found[0].dev, found[0].prefsrc or "") if found and found[0].dev else None
 
 
 def default_interface(host: Host, family: Family = IPV4) -> str:
@@ -419,14 +419,13 @@ def _route_through(side: LinkEnd, destination: str) -> _Route:
 
 def towards(host: Host, address: str) -> str:
     """The interface through which a host sends to an address now. RequirementError if there is no route."""
-    family = addresses.family_of(address)
-    routes = _ask_ip(host, ["route", "get", address], _Route, check=False, family=family)
-    if not routes or not routes[0].dev:
+    found = way(host, address)
+    if found is None:
         raise RequirementError(
             f"the {host.name} has no route to {address}",
             hint=f"`ip route get {address}` there says why",
         )
-    return routes[0].dev
+    return found[0]
 
 
 def to_portal(initiator: Host, profile: LinkProfile, *, index: int, port: int) -> LinkPath:

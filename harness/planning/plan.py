@@ -15,6 +15,7 @@ from harness import __version__
 from harness.analysis.stats import FEWEST
 from harness.hosts import runner
 from harness.model import (
+    AS_FOUND,
     DEFAULT_TRANSPORT,
     IPV4,
     IPV6,
@@ -31,6 +32,7 @@ from harness.model import (
     Clock,
     Column,
     DiskProfile,
+    IpsecMode,
     Job,
     LabKernel,
     LinkProfile,
@@ -38,6 +40,7 @@ from harness.model import (
     OtherKernel,
     Plan,
     Proposal,
+    ReachedTarget,
     Security,
     Setting,
     StoppingRule,
@@ -141,6 +144,7 @@ def make_plan(request: RunRequest) -> Plan:
             )
             for name, link in links.items()
         }
+        columns, proposals = _as_found(columns, links, found.portal, request, notes)
     lab_kernel = _lab_kernel(request, traits, links, disk, columns)
     other_kernel = _other_kernel(request) if lab_kernel is LabKernel.OWN else None
     if lab_kernel is LabKernel.OWN and any(link.radio for link in links.values()):
@@ -299,9 +303,40 @@ def _towards(found: portals.FoundUnit, request: RunRequest) -> RunRequest:
         links=(*own, *links),
         ip=(Version.FOUR, Version.SIX),
         transports=(portal.transport,),
-        protect=request.protect if request.protect or request.ipsec else (PROTECTION_OFF,),
+        protect=request.protect if request.protect or request.ipsec else (AS_FOUND,),
         shared_lun=True,
     )
+
+
+def _as_found(
+    columns: Sequence[Column],
+    links: Mapping[str, LinkProfile],
+    portal: ReachedTarget,
+    request: RunRequest,
+    notes: list[str],
+) -> tuple[tuple[Column, ...], dict[str, Proposal]]:
+    """Columns with what protects their links' way to a portal, and its proposals; each link without any gets
+    a note."""
+    wanted = {column.link for column in columns if column.protection == (AS_FOUND,)}
+    asked = {name: link for name, link in links.items() if name in wanted}
+    ways = portals.ways((request.initiators or (LOCAL,))[0], asked, portal.port) if asked else {}
+    steps = [step.found for way in ways.values() for step in way.steps]
+    for name, way in ways.items():
+        if not way.steps:
+            notes.append("; ".join([f"{name}: nothing was found that protects this way", *way.notes]))
+    modes = {found.agreed["mode"] for found in steps if found.proposal is not None}
+    if len(modes) > 1:
+        raise UsageError(
+            f"expected IPsec of one mode in a run, found {' and '.join(sorted(modes))}",
+            hint="measure these links in a run each",
+        )
+    mode = IpsecMode(next(iter(modes), request.ipsec_mode))
+    of_each = [
+        (column, ways[column.link].names if column.link in ways and column.protection else column.protection)
+        for column in columns
+    ]
+    made = (msgspec.structs.replace(column, protection=names, mode=mode) for column, names in of_each)
+    return tuple(dict.fromkeys(made)), {each.name: each.proposal for each in steps if each.proposal}
 
 
 def _testbed(request: RunRequest) -> tuple[TestbedKind, Machines | None]:
@@ -475,7 +510,7 @@ def _columns(
             links[profile.name] = profile
     protections = _protections(request)
     names = dict.fromkeys(name for protection in protections for name in protection)
-    proposals = {name: load_proposal(name) for name in names if name not in MADE}
+    proposals = {name: load_proposal(name) for name in names if name not in (*MADE, AS_FOUND)}
     columns = [Column(LINK_LOCAL)] if local else []
     carried_by = _transports(request)
     columns += [
@@ -522,8 +557,19 @@ def _transports(request: RunRequest) -> tuple[str, ...]:
 
 def _protections(request: RunRequest) -> tuple[tuple[str, ...], ...]:
     """The columns' protections: each stack once, in the order asked. The empty stack is for none."""
-    words = [*request.ipsec, *request.protect] or ["both"]
-    return tuple(dict.fromkeys(stack.split(word) for word in expand_ipsec(words)))
+    words = expand_ipsec([*request.ipsec, *request.protect] or ["both"])
+    if request.portal is not None and not {*words} <= {AS_FOUND, PROTECTION_OFF}:
+        raise UsageError(
+            f"expected --protect {AS_FOUND} or {PROTECTION_OFF} with --portal, because nothing can be set up "
+            f"there, found {', '.join(words)}",
+            hint=f"leave it out: {AS_FOUND} is the default",
+        )
+    if request.portal is None and AS_FOUND in words:
+        raise UsageError(
+            f"--protect {AS_FOUND} needs --portal, but none was named",
+            hint="name a target that is only reached, or a protection that the run brings up",
+        )
+    return tuple(dict.fromkeys(stack.split(word) for word in words))
 
 
 def parse_backing(text: str, size: str, destroy: Sequence[str] = ()) -> Backing:

@@ -147,8 +147,8 @@ class RunRequest(PathRequest, frozen=True, kw_only=True, forbid_unknown_fields=T
     protect: Annotated[
         tuple[str, ...],
         what(
-            help=f"As --ipsec, and also {', '.join(MADE)}; nested, outermost first: "
-            f"{NESTING[0][0]}+aes128gcm16."
+            help=f"As --ipsec, and {', '.join(MADE)}; nested: "
+            f"{NESTING[0][0]}+aes128gcm16. --portal: as-found, off."
         ),
     ] = ()
     transports: Annotated[

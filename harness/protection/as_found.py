@@ -15,6 +15,7 @@ from harness.hosts import Host
 from harness.model.errors import RequirementError
 from harness.network import interfaces
 from harness.network.interfaces import Interface
+from harness.network.links import LinkPath
 from harness.protection import kinds
 from harness.protection.kind import Found, Leg
 
@@ -32,6 +33,20 @@ class FoundStep:
     found: Found
     leg: Leg
     below: Leg | None
+    is_hidden: bool = False
+    """Whether a protection further out takes its packets before they leave by the interface of ``below``."""
+
+    def path_below(self, within: LinkPath) -> LinkPath:
+        """The path that its packets take; ``within`` is the one that it protects."""
+        if self.below is None:
+            raise AssertionError(f"nothing is known of what {self.found.name} sends")
+        is_known = bool(self.found.peer)
+        return dataclasses.replace(
+            within,
+            initiator_iface=self.below.device.name,
+            initiator_address=self.below.source if is_known else within.initiator_address,
+            target_address=self.found.peer if is_known else within.target_address,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,6 +84,8 @@ def way_to(host: Host, address: str, port: int, interface: str = "") -> FoundWay
         found = _recognised(leg, notes)
         if found is not None:
             below = _below(leg, found, devices)
+            if steps and steps[0].below == leg and found.is_past_policies:
+                steps[0] = dataclasses.replace(steps[0], is_hidden=True)
             steps.insert(0, FoundStep(found=found, leg=leg, below=below))
             leg = below
         else:

@@ -126,22 +126,36 @@ def sampling(profile: LinkProfile) -> int:
     return min(MOST_SPARSE, 1 << (sparse.bit_length() - 1))
 
 
-def expression(path: LinkPath, end: End, frames: Frames, *, protected: bool, one_in: int) -> str:
+def _portal(path: LinkPath) -> str:
+    """The pcap-filter(7) of a portal's segments, whatever their addresses."""
+    # Fragments after the first have no ports (RFC 791, section 3.2; RFC 8200, section 4.5).
+    later = "ip proto 6 and ip[6:2] & 0x1fff != 0"
+    if path.ip == IPV6:
+        later = f"ip6[6] = {IPPROTO_FRAGMENT} and ip6[40] = {IPPROTO_TCP} and ip6[42:2] & 0xfff8 != 0"
+    return f"(tcp port {path.port} or ({later}))"
+
+
+def expression(
+    path: LinkPath,
+    end: End,
+    frames: Frames,
+    *,
+    protected: bool,
+    one_in: int,
+    within: LinkPath | None = None,
+) -> str:
     """The pcap-filter(7) of a column at one end.
 
     It selects what the end sends by address. `outbound` would select all frames, but libpcap filters the
     first ones again in user space, where it does not know their direction. Where others use the link as well,
     the capture looks only at the portal's traffic: a capture of the SSH connection that carries the capture
-    would never end.
+    would never end. What somebody else has set up sends to other addresses than the portal's, which is that
+    of the path ``within``; in clear it may leave from any address, if a route is gone.
     """
     own, peer = next((own, peer) for each, _, _, own, peer in links.ends(path) if each == end)
     ip = "ip6" if path.ip == IPV6 else "ip"
     sent = f"{ip} src host {own} and {ip} dst host {peer}"
-    # Fragments after the first have no ports (RFC 791, section 3.2; RFC 8200, section 4.5).
-    portal = f"(tcp port {path.port} or (ip proto 6 and ip[6:2] & 0x1fff != 0))"
-    if path.ip == IPV6:
-        later = f"ip6[6] = {IPPROTO_FRAGMENT} and ip6[40] = {IPPROTO_TCP} and ip6[42:2] & 0xfff8 != 0"
-        portal = f"(tcp port {path.port} or ({later}))"
+    portal = _portal(path)
     if not protected:
         # The first and the last segments of every connection, and a sample of the others.
         sample = f"(tcp[tcpflags] & (tcp-syn|tcp-fin|tcp-rst) != 0 or ip[4:2] % {PRIMES[one_in]} = 0)"
@@ -150,6 +164,10 @@ def expression(path: LinkPath, end: End, frames: Frames, *, protected: bool, one
         clear = f"(tcp port {path.port} and {sample})"
         return f"{sent} and {clear}" if path.is_shared else f"{sent} and ({frames.own} or {clear})"
     sample, others = frames.sample(one_in), frames.received(end)
+    if within is not None:
+        to = f"{'ip6' if within.ip == IPV6 else 'ip'} dst host {within.target_address}"
+        clear = f"({to} and {_portal(within)})"
+        return f"({f'not {others}' if others else sent} and {sample}) or {clear} or (vlan and {clear})"
     if path.is_shared:
         mine = f"({sent} and ({sample} or {portal}))"
         if others:
@@ -429,10 +447,13 @@ def _begun(reader: FrameReader, host: Host, file: Path, daemon: Daemon) -> Frame
 
 
 @contextlib.contextmanager
-def capture(path: LinkPath, folder: Path, frames: Frames, *, protected: bool) -> Iterator[Capture]:
+def capture(
+    path: LinkPath, folder: Path, frames: Frames, *, protected: bool, within: LinkPath | None = None
+) -> Iterator[Capture]:
     """Watch both ends of a path while the context lasts; the files stay as raw output.
 
-    ``frames`` are those of the protection above it, or of one that must be absent.
+    ``frames`` are those of the protection above it, or of one that must be absent. ``within`` is as for
+    ``expression``.
     """
     one_in = sampling(path.profile)
     # A column that comes up again, after a bad cell or in a resumed run, gets new files: in the earlier ones,
@@ -445,7 +466,7 @@ def capture(path: LinkPath, folder: Path, frames: Frames, *, protected: bool) ->
         running: list[tuple[End, Host, Path, Daemon]] = []
         for end, host, iface, *_ in links.ends(path):
             file = folder / f"{end}-{number}.pcap"
-            wanted = expression(path, end, frames, protected=protected, one_in=one_in)
+            wanted = expression(path, end, frames, protected=protected, one_in=one_in, within=within)
             daemon = stack.enter_context(
                 host.daemon(
                     ["tcpdump", "-i", iface, "-p", "-n", "-U", "--immediate-mode", "-Z", "root"]

@@ -36,7 +36,10 @@ def of_run(run: ProtectionContext) -> dict[str, ProtectionDriver]:
 
 
 def loaded_first(plan: Plan) -> list[str]:
-    """The kernel modules that a plan's protections need before its first column."""
+    """The kernel modules that a plan's protections need before its first column. What is found on the way to
+    a portal has its own."""
+    if not plan.sees_target:
+        return []
     found = each_of(name for column in plan.columns for name in column.protection)
     return [*(xfrm.MODULES if found else ()), *(name for each in found for name in each.loaded_first(plan))]
 

@@ -200,6 +200,11 @@ class Layer(abc.ABC):
         """The most that an interface of the path within counts of a frame besides its packet."""
         return HEADER_BYTES
 
+    @property
+    def counts_segments(self) -> bool:
+        """Whether it counts each segment of TCP that it carries as a packet."""
+        return True
+
     @abc.abstractmethod
     def look(self) -> tuple[EndCounts, ...]:
         """The ends of ``links.ends`` now, the initiator's first. CommandFailed if one does not answer."""

@@ -55,7 +55,8 @@ class CapturedLayer:
     """One layer of a column's path, with the capture below it; without protection, the whole path.
 
     ``portal`` is the path on which the portal's connection runs, within all layers. ``header_bytes`` is the
-    most that an interface of ``path`` counts of a frame before its packet.
+    most that an interface of ``path`` counts of a frame before its packet. If ``is_hidden``, its packets are
+    protected again before they leave by that interface, so no capture sees them.
     """
 
     path: LinkPath
@@ -63,6 +64,7 @@ class CapturedLayer:
     layer: Layer | None = None
     portal: LinkPath | None = None
     header_bytes: int = HEADER_BYTES
+    is_hidden: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -211,9 +213,12 @@ def _ends(
     found = []
     uses = interfaces(watched.path, before, after)
     one_in = watched.capture.one_in
-    title = watched.layer.title if watched.layer is not None else ""
+    layer = watched.layer
+    title = layer.title if layer is not None else ""
     for number, (name, was, now) in enumerate(zip(ENDS, before, after, strict=False)):
-        due = watched.layer.due(was.tally, now.tally, one_in) if watched.layer is not None else Due()
+        due = Due()
+        if layer is not None and not watched.is_hidden:
+            due = layer.due(was.tally, now.tally, one_in)
         pairs = ((was.tally.out, now.tally.out), (was.tally.into, now.tally.into))
         went_back = [f"the interface {uses[number].interface}"] * was.traffic.went_back(now.traffic)
         went_back += [title] * any(first.went_back(last) for first, last in pairs)
@@ -440,7 +445,7 @@ def _balances(watched: CapturedLayer, layer: Layer, ends: Sequence[EndChange]) -
     that others use the portal's segments."""
     for end, peer in _pairs(ends):
         if watched.path.is_shared or peer is None:
-            yield from _connection(end)
+            yield from _connection(end) if layer.counts_segments else ()
             continue
         use, received, lost_here = end.use, [end.seen, peer.seen], _lost(peer, end)
         # What the peer sent in clear is received here, and so is what routers and switches send. The peer

@@ -108,8 +108,8 @@ class TunnelLayer(Layer):
         return "the tunnel"
 
     @property
-    def counts_packets(self) -> bool:
-        # Those of TCP that it takes may be super-packets (IFF_VNET_HDR).
+    def counts_segments(self) -> bool:
+        # It may take super-packets (IFF_VNET_HDR).
         return False
 
     def look(self) -> tuple[EndCounts, ...]:

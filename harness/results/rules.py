@@ -144,7 +144,10 @@ def _column_names(plan: Plan) -> None:
         for name, names in (*known, *((each, protections) for each in column.protection)):
             if name not in names:
                 raise UsageError(f"expected a name that the plan describes, found {shown(str(name))}")
-        stack.check(column.protection)
+        # What is found on the way to a portal is as it is.
+        if plan.sees_target:
+            stack.check(column.protection)
+            _same(any(PROTECTIONS[name].as_found for name in column.protection if name in PROTECTIONS), False)
         _same(column.ip, IPV4 if column.is_local else plan.links[column.link].ip)
         _same(column.mode, plan.ipsec_mode if column.has_ipsec else None)
         if column.is_local and (column.protection or plan.probing):
@@ -306,11 +309,6 @@ def _portal(plan: Plan) -> None:
     _same({portal.transport}, set(plan.transports))
     for link in plan.links.values():
         _same((link.interface is None, link.portal is None), (False, False))
-    if any(column.protection for column in plan.columns):
-        raise UsageError(
-            f"expected no protection on the way to {portal.typed}, where nothing can be set up, found some",
-            hint="add --protect off",
-        )
 
 
 def _hops(plan: Plan) -> None:

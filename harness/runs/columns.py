@@ -14,12 +14,13 @@ from harness.analysis.wire import framings
 from harness.hosts import Host
 from harness.hosts.journal import Journal
 from harness.hosts.unseen import Unseen
-from harness.model import ENDS, LINK_LOCAL, Column, LinkProfile, Plan
+from harness.model import ENDS, LINK_LOCAL, PROTECTION_OFF, Column, LinkProfile, Plan
+from harness.model.errors import CommandFailed
 from harness.network import interfaces, links, paths, trunk, wifi
 from harness.observe import counters
 from harness.observe.hops import Hop
 from harness.probes import emulation
-from harness.protection import bait, barrier, capture, kinds, overlay, proof, witness, xfrm
+from harness.protection import as_found, bait, barrier, capture, kinds, overlay, proof, witness, xfrm
 from harness.protection.kind import ProtectionContext, ProtectionDriver, Underlay
 from harness.protection.layer import HEADER_BYTES, Layer
 from harness.results.events import Emit, Phase
@@ -131,6 +132,8 @@ class Columns:
         # it would be nothing, and to measure it would change the run.
         if self.plan.probes and not self.plan.setting.is_virtual and not number:
             self._calibrate(column.link, link)
+        if column.protection and not link.sees_target:
+            return self._as_found(column, link, stack, raw)
         if not column.protection:
             if link.is_shared and link.sees_target:
                 self._clear(link, stack)
@@ -139,6 +142,47 @@ class Columns:
             watched = proof.CapturedLayer(path=link, capture=watching)
             return ColumnPath(link=link, path=link, watched=(watched,), wifi_path=wifi_path)
         return self._protected(column, link, wifi_path, stack, raw)
+
+    def _as_found(
+        self, column: Column, path: links.LinkPath, stack: contextlib.ExitStack, raw: Path
+    ) -> ColumnPath:
+        """Watch the protections that somebody else has set up on the way to a portal; nothing is changed.
+
+        CommandFailed if they are not those of the plan any more.
+        """
+        way = as_found.way_to(path.initiator, path.target_address, path.port, path.initiator_iface)
+        if way.names != column.protection or None in (step.below for step in way.steps):
+            found = "; ".join(["+".join(way.names) or PROTECTION_OFF, *way.notes])
+            raise CommandFailed(
+                f"expected {'+'.join(column.protection)} on the way to {path.target_address}, as it was when "
+                f"the run was planned, found {found}",
+                hint="bring it up as it was, and resume the run, or begin a new one",
+            )
+        watched: list[proof.CapturedLayer] = []
+        within = path
+        for step in reversed(way.steps):
+            folder = raw / step.found.name if watched else raw
+            folder.mkdir(exist_ok=True)
+            below = step.path_below(within)
+            watching = stack.enter_context(
+                capture.capture(below, folder, step.found.frames, protected=True, within=path)
+            )
+            stack.callback(watching.finish)
+            layer = stack.enter_context(step.found.watch(below, within, folder))
+            layer.agreed.update(step.found.agreed)
+            watched.insert(
+                0,
+                proof.CapturedLayer(
+                    path=below, capture=watching, layer=layer, portal=path, is_hidden=step.is_hidden
+                ),
+            )
+            within = below
+        return ColumnPath(
+            link=within,
+            path=path,
+            watched=tuple(watched),
+            agreed={step.found.name: step.found.agreed for step in way.steps},
+        )
 
     def _calibrate(self, name: str, link: links.LinkPath) -> None:
         """Measure what a link's emulation costs. The least counts: other programs only add to it."""

@@ -176,19 +176,36 @@ def _rereads(context: Context) -> Iterable[str]:
         yield f"No figure of reads is known to be a disk's: {words}."
 
 
-def one_end(records: Iterable[Record]) -> Iterable[str]:
-    """Which columns were proved at the initiator alone, because of the target only the portal is known."""
-    columns = dict.fromkeys(
-        record.column.label
+def one_end(records: Sequence[Record]) -> Iterable[str]:
+    """Which columns were proved at the initiator alone, because of the target only the portal is known; and
+    of which programs tunnels are."""
+    columns: dict[bool, dict[str, None]] = {False: {}, True: {}}
+    for record in records:
+        for proof in (record.proof, *(part.proof for part in record.clients)):
+            if proof is not None and proof.at_one_end:
+                columns[bool(record.column.protection)][record.column.label] = None
+    for is_protected, words in (
+        (False, "this end's counters cover all that was read, and a capture here saw the portal's segments"),
+        (
+            True,
+            "by its counters this end protected all that was read, and a capture saw none of it in clear",
+        ),
+    ):
+        if labels := ", ".join(columns[is_protected]):
+            yield f"Proved at one end ({labels}): {words}; of the target nothing is known but its portal."
+    yield from _tunnels(records)
+
+
+def _tunnels(records: Iterable[Record]) -> Iterable[str]:
+    """By its own counters such a tunnel carried all, but what left by the interface below is not told."""
+    found = {
+        f"{record.column.label}: {agreed['tunnel']}"
         for record in records
-        for proof in (record.proof, *(part.proof for part in record.clients))
-        if proof is not None and proof.at_one_end
-    )
-    if columns:
-        yield (
-            f"Proved at one end ({', '.join(columns)}): this end's counters cover all that was read, and a "
-            "capture here saw the portal's segments; of the target nothing is known but its portal."
-        )
+        for agreed in record.agreed.values()
+        if "tunnel" in agreed
+    }
+    for words in sorted(found):
+        yield f"{words}: its packets are not counted; the capture alone shows that nothing was in clear."
 
 
 def _goodputs(context: Context, table: Table) -> Iterable[str]:

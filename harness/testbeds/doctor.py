@@ -432,7 +432,8 @@ OPTIONAL = {
 
 def require(host: Host, role: str, plan: Plan) -> None:
     """The same of a plan."""
-    protections = dict.fromkeys(name for column in plan.columns for name in column.protection)
+    made = plan.columns if plan.sees_target else ()
+    protections = dict.fromkeys(name for column in made for name in column.protection)
     asked = Asked(transports=plan.transports, protections=tuple(protections))
     require_all(host, role, asked, kinds.loaded_first(plan))
 

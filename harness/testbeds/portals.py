@@ -26,6 +26,7 @@ from harness.model.units import format_size
 from harness.network import interfaces
 from harness.parse.hosts import PortalAddress
 from harness.protection import as_found
+from harness.protection.as_found import FoundWay
 from harness.storage import attached, chap, transports
 from harness.storage.transport import SECTOR_BYTES, Export, Lun, NoAnswer, Shared, Sides
 from harness.testbeds import doctor, participants
@@ -152,6 +153,30 @@ def findings(asked: PortalAddress, **meant: Any) -> Iterator[Finding]:
     at = addresses.at_port(portal.address, portal.port)
     text = f"{' + '.join(way.names) or 'nothing'} protects the way to {at}, by {found.iface}"
     yield Finding("portal", doctor.NOTE, "; ".join((text, *way.notes)))
+
+
+def ways(initiator: str, links: Mapping[str, LinkProfile], port: int) -> dict[str, FoundWay]:
+    """What protects the way of each link to a portal, by the link's name.
+
+    RequirementError if that cannot be watched, or a link leads nowhere; CommandFailed if it cannot be read.
+    """
+    (machine,) = participants.machines(None, [initiator])
+    with (
+        tempfile.TemporaryDirectory(prefix="harness-") as folder,
+        machine.reached("harness run --portal", Path(folder, "log")) as host,
+    ):
+        found = {
+            name: as_found.way_to(host, link.portal or "", port, link.interface or "")
+            for name, link in links.items()
+        }
+    for name, way in found.items():
+        if blind := [step.found.name for step in way.steps if step.below is None]:
+            raise RequirementError(
+                f"link {name}: by which interface {' and '.join(blind)} sends is not known, so it cannot be "
+                "watched",
+                hint="give it a default route, or one to its peer",
+            )
+    return found
 
 
 def _look(

@@ -8,6 +8,7 @@ kernel has.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,11 +18,21 @@ import pytest
 
 from harness.hosts import NamespaceHost
 from harness.hosts.runner import Completed
+from harness.hosts.unseen import Unseen
+from harness.model import LinkProfile, Proof
 from harness.model.errors import RequirementError
-from harness.protection import as_found, kinds, tunnel
+from harness.network.links import LinkPath
+from harness.observe.counters import InterfaceCounters
+from harness.protection import as_found, kinds, proof, tunnel
 from harness.protection.as_found import FoundWay
+from harness.protection.capture import Capture, Seen, expression
 from harness.protection.ipsec.layer import EspFrames
-from harness.protection.layer import ETHERTYPE_IPV4
+from harness.protection.layer import ETHERTYPE_IPV4, Carried, Layer, Tally
+from harness.protection.macsec import MacsecFrames
+from harness.protection.overlay import OverlayLayer
+from harness.protection.proof import CapturedLayer, EndCounters, Segments
+from harness.protection.wireguard import WireGuardDriver
+from harness.protection.witness import Witnesses
 
 RECORDED = Path(__file__).parent / "recorded"
 CRYPTO = "name         : rfc4106(gcm(aes))\ndriver       : rfc4106-gcm-aesni\npriority     : 400\n"
@@ -125,6 +136,105 @@ def test_esp_in_udp_is_known_by_its_ports_and_ike_is_none_of_it() -> None:
     esp = (0x97).to_bytes(4, "big") + (128).to_bytes(4, "big") + bytes(32)
     assert frames.number(ETHERTYPE_IPV4, datagram(esp)) == (0x97, 128)
     assert frames.number(ETHERTYPE_IPV4, datagram(bytes(4) + esp)) is None
+
+
+# As paths
+
+
+def portal(address: str, iface: str, own: str) -> LinkPath:
+    return LinkPath(
+        profile=LinkProfile(name="way", title="way", emulated=False, interface=iface, portal=address),
+        index=0,
+        is_shared=True,
+        initiator=recorded("lab-own-kernel"),
+        target=Unseen(),
+        initiator_iface=iface,
+        target_iface="",
+        initiator_address=own,
+        target_address=address,
+    )
+
+
+def test_a_capture_below_knows_what_is_protected_and_sees_the_portal_s_segments_from_any_address() -> None:
+    path = portal("10.9.0.2", "wg0", "10.9.0.1")
+    outer, inner = way("lab-own-kernel", "10.9.0.2").steps
+    assert inner.path_below(path) == path and not inner.is_hidden
+    below = outer.path_below(path)
+    assert (below.initiator_iface, below.initiator_address, below.target_address) == (
+        *("nic0", "192.0.2.1", "192.0.2.2"),
+    )
+    clear = "(ip dst host 10.9.0.2 and (tcp port 3260 or (ip proto 6 and ip[6:2] & 0x1fff != 0)))"
+    assert expression(below, "initiator", outer.found.frames, protected=True, one_in=64, within=path) == (
+        "(ip src host 192.0.2.1 and ip dst host 192.0.2.2 and (udp and src port 41820 and dst port 51820 and "
+        f"udp[8] = 4 and udp[16] & 0x3f = 0)) or {clear} or (vlan and {clear})"
+    )
+
+
+def test_frames_of_macsec_are_this_end_s_by_their_sender() -> None:
+    path = portal("10.8.0.2", "macsec0", "10.8.0.1")
+    (step,) = way("lab-own-kernel", "10.8.0.2").steps
+    below = step.path_below(path)
+    assert (below.initiator_iface, below.target_address) == ("nic0", "10.8.0.2")
+    text = expression(below, "initiator", step.found.frames, protected=True, one_in=64, within=path)
+    mac = step.found.frames.macs[0] if isinstance(step.found.frames, MacsecFrames) else ""
+    assert text.startswith(f"(not (ether proto 0x88e5 and not ether src {mac}) and (ether proto 0x88e5 and ")
+
+
+def test_a_tunnel_s_own_counters_are_what_it_carried() -> None:
+    class Counting(RecordedHost):
+        def read_files(self, paths: Sequence[str]) -> list[str]:
+            assert list(paths) == ["/proc/net/dev", "/proc/net/snmp"]
+            return [f"\n\ntun0: 1000 10 {'0 ' * 6}300 3 {'0 ' * 6}\n", ""]
+
+    path = dataclasses.replace(portal("10.0.0.1", "tun0", "10.0.0.2"), initiator=Counting("i", said={}))
+    below = dataclasses.replace(path, initiator_iface="eth0")
+    (end,) = tunnel.TunnelLayer(below=below, inner=path).look()
+    assert (end.tally.into.bytes, end.tally.out.bytes) == (1000, 300)
+    assert not tunnel.TunnelLayer(below=below, inner=path).counts_segments
+
+
+def judged(
+    *, carried: int = 1 << 20, in_clear: int = 0, segments: int = 1000, hidden: bool = False
+) -> tuple[Proof, list[str]]:
+    """A cell that read a MiB through a tunnel of a program's, or through a hidden WireGuard."""
+    path = portal("10.9.0.2", "wg0", "10.9.0.1")
+    below = way("lab-own-kernel", "10.9.0.2").steps[0].path_below(path)
+    layer: Layer = tunnel.TunnelLayer(below=below, inner=path)
+    if hidden:
+        layer = OverlayLayer(
+            kind=WireGuardDriver, below=below, inner=path, watchers=Witnesses(ends=()), agreed={}
+        )
+    ports = frozenset({40000})
+    # A tunnel may take 44 segments of TCP as one packet.
+    packets = segments if hidden else segments // 44
+    before = EndCounters(segments=Segments(ports=ports, sent=0, received=0))
+    after = EndCounters(
+        traffic=InterfaceCounters(rx_bytes=2 << 20),
+        tally=Tally(into=Carried(packets=packets, bytes=carried), out=Carried(packets=10_000)),
+        segments=Segments(ports=ports, sent=0, received=segments),
+    )
+    watched = CapturedLayer(
+        path=below, capture=Capture(taps=(), one_in=64), layer=layer, portal=path, is_hidden=hidden
+    )
+    return proof.judge(
+        watched, (before,), (after,), [Seen(cleartext=in_clear)], read_bytes=1 << 20, write_bytes=0
+    )
+
+
+def test_a_tunnel_that_nobody_counts_is_proved_by_its_bytes_and_the_capture() -> None:
+    found, reasons = judged()
+    assert not reasons and found.at_one_end and (found.packets_due, found.protected_bytes) == (0, 1 << 20)
+    _, (less,) = judged(carried=1000)
+    assert "the tunnel carried only 1000 to the initiator" in less
+    _, (clear,) = judged(in_clear=3)
+    assert clear == "3 cleartext segments of the portal were on the link"
+
+
+def test_of_packets_that_are_protected_again_no_sample_is_due() -> None:
+    found, reasons = judged(hidden=True)
+    assert not reasons and not found.packets_due
+    _, (more,) = judged(hidden=True, carried=1000)
+    assert "WireGuard carried only 1000" in more
 
 
 # As documented

@@ -33,7 +33,7 @@ from harness.model.errors import UsageError
 from harness.model.reread import Reread, Sign, Suspicion
 from harness.parse.references import load_reference, names
 from harness.results.columns import DOCUMENT_WORKLOADS
-from harness.table import Metric, Options, RatioTo, TableFormat, build, render
+from harness.table import Metric, Options, RatioTo, TableFormat, build, notes, render
 from harness.table.options import Table, TableCell
 from tests import flat
 
@@ -145,6 +145,24 @@ def test_a_workload_and_a_column_have_one_name_in_every_format() -> None:
         assert "seq-write-4k" in text and ("aes128gcm16" in text if format is TableFormat.JSON else True)
         assert format in (TableFormat.JSON, TableFormat.LATEX) or "wired+aes128gcm16" in text
         assert "Uncached" not in text or format is TableFormat.CSV, "CSV keeps the old names for a release"
+
+
+def test_what_was_proved_at_one_end_is_said_with_what_that_shows() -> None:
+    proof = Proof(link_bytes_initiator=1, link_bytes_target=0, at_one_end=True)
+    bare = record(proof=proof)
+    within = record(
+        protection=("tunnel",),
+        proof=proof,
+        agreed={"tunnel": {"tunnel": "Tailscale (WireGuard in user space)"}},
+    )
+    found = list(notes.one_end([bare, bare, within]))
+    assert [line.partition(":")[0] for line in found] == [
+        "Proved at one end (wired)",
+        "Proved at one end (wired+tunnel)",
+        "wired+tunnel",
+    ]
+    assert "saw the portal's segments" in found[0] and "none of it in clear" in found[1]
+    assert "Tailscale (WireGuard in user space)" in found[2] and "the capture alone" in found[2]
 
 
 def test_a_ramdisk_is_called_memory_and_a_disk_is_not() -> None:

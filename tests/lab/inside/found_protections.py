@@ -1,0 +1,313 @@
+"""Protections that are there before a run, on the way to a target of somebody else's, proved at one end.
+
+The target is in the namespace ``nas``, to which nobody logs in. Tunnels are made by hand.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from harness.hosts import NamespaceHost
+from harness.protection import overlay
+from tests.lab.inside import nas, strangers
+from tests.lab.inside.kernel import (
+    LIO,
+    RESULTS,
+    differences,
+    harness,
+    newest_run,
+    processes,
+    records,
+    sh,
+    snapshot,
+    started,
+    wait_for,
+)
+
+HERE, NAS = NamespaceHost("initiator"), NamespaceHost("nas", "nas")
+MOVED = 2 << 20
+KEY = f"0x{'42' * 20}"
+RUN = ("run", f"--results={RESULTS}", "--workload=seq-read-256k", "--repeats=1", "--no-probes")
+SHORT = (*RUN, "--runtime=1s")
+LONG = (*RUN, "--runtime=4s")
+
+
+def both(*words: str) -> None:
+    """ip(8) at both ends."""
+    for host in (HERE, NAS):
+        host.run(["ip", *words])
+
+
+def tunnel(name: str, near: str, far: str) -> None:
+    """A WireGuard interface at both ends, over the cable that is measured."""
+    keys = {}
+    both("link", "add", name, "type", "wireguard")
+    for host, port in ((HERE, 41820), (NAS, 51820)):
+        keys[host.name] = overlay.ask(host, "open", interface=name, port=port)["public_key"]
+    for host, peer, allowed, address, port in (
+        (HERE, NAS, far, "192.0.2.2", 51820),
+        (NAS, HERE, near, "", 0),
+    ):
+        key = keys[peer.name]
+        overlay.ask(host, "peer", interface=name, public_key=key, address=address, port=port, allowed=allowed)
+    for host, own in ((HERE, near), (NAS, far)):
+        host.run(["ip", "address", "add", f"{own}/24", "dev", name])
+        host.run(["ip", "link", "set", name, "up"])
+
+
+def associations(near: str, far: str, *, add: bool = True, mode: str = "transport") -> None:
+    """ESP between two addresses by static keys, at both ends; policies for all that is between them."""
+    for host, own in ((HERE, near), (NAS, far)):
+        for number, (source, destination, way) in enumerate(((near, far, "out"), (far, near, "in"))):
+            ends = ("src", source, "dst", destination)
+            state = (*ends, "proto", "esp", "spi", hex(0x1000 + number))
+            direction = way if own == near else {"out": "in", "in": "out"}[way]
+            policy = (*ends, "dir", direction)
+            if not add:
+                host.run(["ip", "xfrm", "policy", "delete", *policy])
+                continue
+            how = ("reqid", "7", "mode", mode, "aead", "rfc4106(gcm(aes))", KEY, "128")
+            host.run(["ip", "xfrm", "state", "add", *state, *how])
+            template = ("tmpl", *ends, "proto", "esp", "reqid", "7", "mode", mode)
+            host.run(["ip", "xfrm", "policy", "add", *policy, *template])
+
+
+def lasting() -> dict[str, Any]:
+    """The state of this end, but for the numbers of the packets that its associations have carried."""
+    found = snapshot()
+    found["xfrm states"] = [line for line in found["xfrm states"].splitlines() if "anti-replay" not in line]
+    return found
+
+
+def measured(what: str, *words: str) -> tuple[str, dict[str, dict[str, Any]]]:
+    """A run that changes nothing at this end, and its records."""
+    before = lasting()
+    said = harness(*SHORT, *words)
+    assert not differences(before, lasting()), f"{what}: {differences(before, lasting())}"
+    return said, records(newest_run())
+
+
+def proved(what: str, found: dict[str, dict[str, Any]], protection: Sequence[str]) -> None:
+    """Each cell is ok in the column that says so, with the evidence of one end."""
+    assert found, what
+    for record in found.values():
+        proof = record["proof"]
+        assert record["status"] == "ok" and record["column"]["protection"] == list(protection), record
+        assert proof["at_one_end"] and not proof["cleartext_segments"], proof
+        moved = record["read"]["bytes"]
+        assert min(proof["protected_bytes"], proof["link_bytes_initiator"]) >= moved, proof
+        assert proof["packets_sampled"] >= proof["packets_due"], proof
+    due = sum(record["proof"]["packets_due"] for record in found.values())
+    assert due or "tunnel" in protection, what
+    print(f"{what}: {'+'.join(protection)} proved at one end by {len(found)} cells, {due} samples due")
+
+
+def received() -> int:
+    return int(Path(f"/sys/class/net/{nas.NIC}/statistics/rx_bytes").read_text(encoding="ascii"))
+
+
+def broken(what: str, words: Sequence[str], act: Callable[[], None], *, label: str) -> dict[str, Any]:
+    """A run of one cell, in whose middle something happens; its record."""
+    with started((*LONG, *words)) as process:
+        wait_for(lambda: "fio" in processes().values() or process.poll() is not None, what, deadline_s=120)
+        before = received()
+        wait_for(lambda: received() > before + MOVED or process.poll() is not None, what, deadline_s=60)
+        assert process.poll() is None, f"{what}: the run has ended before"
+        act()
+        process.wait(180)
+    (record,) = records(newest_run()).values() or [{}]
+    assert record["column"]["protection"], record
+    assert record["status"] != "ok", record
+    print(f"{what}: {label}: {record['status']}, {record['reason']}")
+    return record
+
+
+def wireguard() -> None:
+    tunnel("wg0", "10.9.0.1", "10.9.0.2")
+    strangers.make("wg", portals="10.9.0.2 192.0.2.2")
+    iqn = f"--iqn={strangers.IQN}"
+    _, found = measured("WireGuard by route alone", "--portal=10.9.0.2", iqn)
+    proved("WireGuard by route alone", found, ["wireguard"])
+    said, found = measured(
+        "with and without",
+        "--portal=10.9.0.2",
+        iqn,
+        f"--link=wired={nas.NIC}@192.0.2.2",
+        "--link=wg0=wg0@10.9.0.2",
+    )
+    columns = {record["column"]["link"]: record for record in found.values()}
+    assert columns["wired"]["column"]["protection"] == [] and "nothing was found that protects" in said, said
+    assert all(record["status"] == "ok" for record in found.values()), found
+    proved(
+        "with and without", {k: r for k, r in found.items() if r["column"]["link"] == "wg0"}, ["wireguard"]
+    )
+    print(harness("table", str(newest_run())), harness("explain", str(newest_run())))
+
+    def replaced() -> None:
+        """By a bare interface of the same name and addresses."""
+        both("link", "delete", "wg0")
+        sh("ip", "link", "add", "wg0", "type", "veth", "peer", "name", "bare0", "netns", "nas")
+        for host, own, iface in ((HERE, "10.9.0.1", "wg0"), (NAS, "10.9.0.2", "bare0")):
+            host.run(["ip", "address", "add", f"{own}/24", "dev", iface])
+            host.run(["ip", "link", "set", iface, "up"])
+
+    broken("WireGuard", ("--portal=10.9.0.2", iqn), replaced, label="the tunnel is replaced in the middle")
+    said, found = measured("the tunnel is gone", "--portal=10.9.0.2", iqn)
+    assert all(record["column"]["protection"] == [] for record in found.values()), found
+    assert "nothing was found that protects this way" in said, said
+    print("the tunnel is gone: no column has its name")
+    sh("ip", "link", "delete", "wg0")
+
+
+def esp() -> None:
+    strangers.make("esp")
+    associations("192.0.2.1", "192.0.2.2")
+    _, found = measured("ESP by static keys", f"--portal={strangers.PORTAL}")
+    proved("ESP by static keys", found, ["aes128gcm16"])
+    agreed = next(iter(found.values()))["agreed"]["aes128gcm16"]
+    assert agreed["mode"] == "transport" and agreed["drivers"], agreed
+
+    def without() -> None:
+        associations("192.0.2.1", "192.0.2.2", add=False)
+
+    record = broken("ESP", (f"--portal={strangers.PORTAL}",), without, label="the policies go in the middle")
+    assert "cleartext segments of the portal were on the link" in record["reason"], record
+    sh("ip", "xfrm", "state", "flush")
+    NAS.run(["ip", "xfrm", "state", "flush"])
+
+
+def nested() -> None:
+    """ESP within WireGuard, and WireGuard within ESP."""
+    tunnel("wg0", "10.9.0.1", "10.9.0.2")
+    strangers.make("nested", portals="10.9.0.2")
+    associations("10.9.0.1", "10.9.0.2")
+    _, found = measured("ESP within WireGuard", "--portal=10.9.0.2")
+    proved("ESP within WireGuard", found, ["wireguard", "aes128gcm16"])
+    associations("10.9.0.1", "10.9.0.2", add=False)
+    for host in (HERE, NAS):
+        host.run(["ip", "xfrm", "state", "flush"])
+    associations("192.0.2.1", "192.0.2.2")
+    _, found = measured("WireGuard within ESP", "--portal=10.9.0.2")
+    proved("WireGuard within ESP", found, ["aes128gcm16", "wireguard"])
+    associations("192.0.2.1", "192.0.2.2", add=False)
+    for host in (HERE, NAS):
+        host.run(["ip", "xfrm", "state", "flush"])
+    both("link", "delete", "wg0")
+
+
+FORWARDER = """
+import fcntl, os, select, socket, struct, sys
+name, own, peer = sys.argv[1:]
+device = os.open("/dev/net/tun", os.O_RDWR)
+fcntl.ioctl(device, 0x400454CA, struct.pack("16sH22x", name.encode(), 0x1001))
+outside = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+outside.bind((own, 41641))
+outside.connect((peer, 41641))
+turned = bytes(range(256))[::-1]
+while True:
+    for ready in select.select([device, outside], [], [])[0]:
+        if ready is device:
+            outside.send(os.read(device, 2048).translate(turned))
+        else:
+            try:
+                os.write(device, outside.recv(2048).translate(turned))
+            except ConnectionRefusedError:
+                pass
+"""
+"""A program whose tunnel nobody can read at a glance. TUNSETIFF with IFF_TUN and IFF_NO_PI (tuntap.rst)."""
+
+
+def has_device(host: NamespaceHost) -> bool:
+    return host.run(["ip", "link", "show", "tailscale0"], check=False).status == 0
+
+
+def userspace() -> None:
+    """A tunnel whose device is called as Tailscale's."""
+    sh("ip", "route", "add", "default", "via", "192.0.2.2")
+    strangers.make("userspace", portals="100.64.0.2")
+    with contextlib.ExitStack() as stack:
+        for host, own, peer, address in (
+            (HERE, "192.0.2.1", "192.0.2.2", "100.64.0.1"),
+            (NAS, "192.0.2.2", "192.0.2.1", "100.64.0.2"),
+        ):
+            argv = [sys.executable, "-c", FORWARDER, "tailscale0", own, peer]
+            log, ready = Path(f"/root/{host.name}.log"), functools.partial(has_device, host)
+            stack.enter_context(host.daemon(argv, log=log, ready=ready, deadline_s=30))
+            host.run(["ip", "address", "add", f"{address}/24", "dev", "tailscale0"])
+            host.run(["ip", "link", "set", "tailscale0", "mtu", "1280", "up"])
+        _, found = measured("a tunnel in user space", "--portal=100.64.0.2")
+        proved("a tunnel in user space", found, ["tunnel"])
+        table = harness("table", str(newest_run()))
+        assert "Tailscale (WireGuard in user space)" in table and "the capture alone" in table, table
+        print(table)
+
+
+def macsec() -> None:
+    """Static keys; the tunnel's address is that of a VLAN over it."""
+    macs = {
+        host: json.loads(host.run(["ip", "-j", "link", "show", "dev", nic]).stdout)[0]["address"]
+        for host, nic in ((HERE, nas.NIC), (NAS, "nas0"))
+    }
+    for host, nic, own, peer, address in (
+        (HERE, nas.NIC, "11", NAS, "10.8.0.1"),
+        (NAS, "nas0", "22", HERE, "10.8.0.2"),
+    ):
+        other = {"11": "22", "22": "11"}[own]
+        channel = f"rx port 1 address {macs[peer]}"
+        host.run(
+            ["ip", "-batch", "-"],
+            input=f"link add link {nic} macsec0 type macsec encrypt on\n"
+            f"macsec add macsec0 tx sa 0 pn 1 on key 01 {own * 16}\n"
+            f"macsec add macsec0 {channel}\n"
+            f"macsec add macsec0 {channel} sa 0 pn 1 on key 01 {other * 16}\n"
+            "link set macsec0 up\n"
+            "link add link macsec0 name macsec0.5 type vlan id 5\n"
+            f"address add {address}/24 dev macsec0.5\n"
+            "link set macsec0.5 up\n",
+        )
+    strangers.make("macsec", portals="10.8.0.2")
+    _, found = measured("MACsec below a VLAN", "--portal=10.8.0.2")
+    proved("MACsec below a VLAN", found, ["macsec"])
+    both("link", "delete", "macsec0")
+
+
+PARTS: dict[str, Callable[[], None]] = {
+    "wireguard": wireguard,
+    "esp": esp,
+    "nested": nested,
+    "userspace": userspace,
+    "macsec": macsec,
+}
+
+
+def main(parts: list[str]) -> None:
+    for module in (
+        "target_core_mod",
+        "target_core_file",
+        "iscsi_target_mod",
+        "iscsi_tcp",
+        "sd_mod",
+        *("macsec", "8021q", "tun"),
+        "xfrm_user",
+    ):
+        sh("modprobe", module)
+    if not LIO.is_dir():
+        sh("mount", "-t", "configfs", "configfs", "/sys/kernel/config")
+    Path("/etc/rtslib-fb-target").mkdir(exist_ok=True)
+    # As nas.make_network(), but for IPv6, which the own kernel has only where it is asked for.
+    sh("ip", "-batch", "-", input=nas.NETWORK)
+    sh("ip", "-n", "nas", "-batch", "-", input=nas.FAR_NETWORK)
+    sh("ip", "netns", "add", "own")  # which snapshots look into
+    for part in parts:
+        PARTS[part]()
+        strangers.remove()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -318,7 +318,9 @@ def _as_found(
     """Columns with what protects their links' way to a portal, and its proposals; each link without any gets
     a note."""
     wanted = {column.link for column in columns if column.protection == (AS_FOUND,)}
-    asked = {name: link for name, link in links.items() if name in wanted}
+    asked = {
+        name: (link.portal or "", link.interface or "") for name, link in links.items() if name in wanted
+    }
     ways = portals.ways((request.initiators or (LOCAL,))[0], asked, portal.port) if asked else {}
     steps = [step.found for way in ways.values() for step in way.steps]
     for name, way in ways.items():

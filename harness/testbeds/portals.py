@@ -138,12 +138,7 @@ def findings(asked: PortalAddress, **meant: Any) -> Iterator[Finding]:
     try:
         found = look(asked, **meant)
         portal = found.portal
-        (machine,) = participants.machines(None, [meant["initiator"]])
-        with (
-            tempfile.TemporaryDirectory(prefix="harness-") as folder,
-            machine.reached("harness doctor", Path(folder, "log")) as host,
-        ):
-            way = as_found.way_to(host, portal.address, portal.port, found.iface)
+        (way,) = ways(meant["initiator"], {"portal": (portal.address, found.iface)}, portal.port).values()
     except HarnessError as error:
         yield Finding("portal", doctor.MISSING, error.message, error.hint or "")
         return
@@ -155,8 +150,9 @@ def findings(asked: PortalAddress, **meant: Any) -> Iterator[Finding]:
     yield Finding("portal", doctor.NOTE, "; ".join((text, *way.notes)))
 
 
-def ways(initiator: str, links: Mapping[str, LinkProfile], port: int) -> dict[str, FoundWay]:
-    """What protects the way of each link to a portal, by the link's name.
+def ways(initiator: str, links: Mapping[str, tuple[str, str]], port: int) -> dict[str, FoundWay]:
+    """What protects the way of each link to a portal, by the link's name; of each the portal's address, and
+    the interface of the initiator.
 
     RequirementError if that cannot be watched, or a link leads nowhere; CommandFailed if it cannot be read.
     """
@@ -166,8 +162,7 @@ def ways(initiator: str, links: Mapping[str, LinkProfile], port: int) -> dict[st
         machine.reached("harness run --portal", Path(folder, "log")) as host,
     ):
         found = {
-            name: as_found.way_to(host, link.portal or "", port, link.interface or "")
-            for name, link in links.items()
+            name: as_found.way_to(host, address, port, iface) for name, (address, iface) in links.items()
         }
     for name, way in found.items():
         if blind := [step.found.name for step in way.steps if step.below is None]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from harness.model import LinkProfile, Plan, ReachedTarget
+from harness.model import Plan, ReachedTarget
 from harness.model.errors import UsageError
 from harness.planning.plan import make_plan
 from harness.planning.request import RunRequest
@@ -27,10 +27,10 @@ def _nas(monkeypatch: pytest.MonkeyPatch) -> None:
     def look(*_asked: object, **_more: object) -> portals.FoundUnit:
         return portals.FoundUnit(portal=TARGET, iface="wg0", size_bytes=64 << 20, title="64M LIO")
 
-    def ways(_initiator: str, links: Mapping[str, LinkProfile], port: int) -> dict[str, FoundWay]:
+    def ways(_initiator: str, links: Mapping[str, tuple[str, str]], port: int) -> dict[str, FoundWay]:
         host = recorded("lab-own-kernel")
         # Which interface a route leads to is recorded, not what another one would do.
-        return {name: as_found.way_to(host, link.portal or "", port) for name, link in links.items()}
+        return {name: as_found.way_to(host, address, port) for name, (address, _) in links.items()}
 
     monkeypatch.setattr(portals, "look", look)
     monkeypatch.setattr(portals, "ways", ways)

@@ -102,7 +102,7 @@ def ways(monkeypatch: pytest.MonkeyPatch, *names: str, notes: Sequence[str] = ()
     monkeypatch.setattr(portals, "look", lambda _asked, **_meant: FOUND)
     machine = SimpleNamespace(reached=reached)
     monkeypatch.setattr("harness.testbeds.participants.machines", lambda _target, _initiators: [machine])
-    way = SimpleNamespace(names=names, notes=notes)
+    way = SimpleNamespace(names=names, notes=notes, steps=())
     monkeypatch.setattr("harness.protection.as_found.way_to", lambda *_words: way)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -86,6 +87,39 @@ def test_a_name_is_looked_up_where_the_initiator_is() -> None:
     nobody = World(answers=[(("getent", "ahosts", "nas.lan"), (2, "", ""))])
     with pytest.raises(RequirementError, match=r"knows no address of nas\.lan"):
         portals._resolved(nobody.host("initiator"), "nas.lan")
+
+
+@pytest.mark.parametrize(
+    ("facts", "rate_bit_s"),
+    [
+        ({"kind": "ethernet", "speed_mbit_s": 2500}, 2_500_000_000),
+        ({"kind": "ethernet"}, None),
+        ({"kind": "virtual", "speed_mbit_s": 10_000}, None),
+    ],
+    ids=["a card", "a card that does not say", "a tunnel"],
+)
+def test_an_ethernet_card_says_what_the_way_carries_at_most(
+    facts: dict[str, object], rate_bit_s: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @dataclass(frozen=True)
+    class Up:
+        sides: Any
+
+        def connection(self, _wanted: object) -> contextlib.nullcontext[None]:
+            return contextlib.nullcontext()
+
+        def luns(self, _wanted: object) -> dict[str, Any]:
+            return {"address": PORTAL.address, "port": PORTAL.port, "luns": [unit(0)]}
+
+    @dataclass(frozen=True)
+    class Ends:
+        reached: ReachedTarget
+
+    monkeypatch.setattr("harness.network.interfaces.describe", lambda _host, _iface: facts)
+    up: Any = Up(Ends(PORTAL))
+    wanted: Any = None
+    found = portals._look(up, PORTAL, wanted, World().host("initiator"), lun=None, iface="eth0")
+    assert (found.iface, found.rate_bit_s) == ("eth0", rate_bit_s)
 
 
 FOUND = portals.FoundUnit(portal=PORTAL, iface="eth0", size_bytes=1 << 30, title="1 GiB IET VIRTUAL-DISK")

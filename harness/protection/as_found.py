@@ -36,6 +36,11 @@ class FoundStep:
     is_hidden: bool = False
     """Whether a protection further out takes its packets before they leave by the interface of ``below``."""
 
+    @property
+    def is_ethernet(self) -> bool:
+        """Whether the interface of ``below`` is one of Ethernet."""
+        return self.below is not None and self.below.device.link_type == "ether"
+
     def path_below(self, within: LinkPath) -> LinkPath:
         """The path that its packets take; ``within`` is the one that it protects."""
         if self.below is None:

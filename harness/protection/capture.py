@@ -143,6 +143,7 @@ def expression(
     protected: bool,
     one_in: int,
     within: LinkPath | None = None,
+    has_tags: bool = True,
 ) -> str:
     """The pcap-filter(7) of a column at one end.
 
@@ -150,7 +151,8 @@ def expression(
     first ones again in user space, where it does not know their direction. Where others use the link as well,
     the capture looks only at the portal's traffic: a capture of the SSH connection that carries the capture
     would never end. What somebody else has set up sends to other addresses than the portal's, which is that
-    of the path ``within``; in clear it may leave from any address, if a route is gone.
+    of the path ``within``; in clear it may leave from any address, if a route is gone. Without ``has_tags``
+    the interface is not of Ethernet, and libpcap refuses to look for VLANs.
     """
     own, peer = next((own, peer) for each, _, _, own, peer in links.ends(path) if each == end)
     ip = "ip6" if path.ip == IPV6 else "ip"
@@ -167,7 +169,8 @@ def expression(
     if within is not None:
         to = f"{'ip6' if within.ip == IPV6 else 'ip'} dst host {within.target_address}"
         clear = f"({to} and {_portal(within)})"
-        return f"({f'not {others}' if others else sent} and {sample}) or {clear} or (vlan and {clear})"
+        tagged = f" or (vlan and {clear})" if has_tags else ""
+        return f"({f'not {others}' if others else sent} and {sample}) or {clear}{tagged}"
     if path.is_shared:
         mine = f"({sent} and ({sample} or {portal}))"
         if others:
@@ -448,12 +451,18 @@ def _begun(reader: FrameReader, host: Host, file: Path, daemon: Daemon) -> Frame
 
 @contextlib.contextmanager
 def capture(
-    path: LinkPath, folder: Path, frames: Frames, *, protected: bool, within: LinkPath | None = None
+    path: LinkPath,
+    folder: Path,
+    frames: Frames,
+    *,
+    protected: bool,
+    within: LinkPath | None = None,
+    has_tags: bool = True,
 ) -> Iterator[Capture]:
     """Watch both ends of a path while the context lasts; the files stay as raw output.
 
-    ``frames`` are those of the protection above it, or of one that must be absent. ``within`` is as for
-    ``expression``.
+    ``frames`` are those of the protection above it, or of one that must be absent. ``within`` and
+    ``has_tags`` are as for ``expression``.
     """
     one_in = sampling(path.profile)
     # A column that comes up again, after a bad cell or in a resumed run, gets new files: in the earlier ones,
@@ -466,7 +475,9 @@ def capture(
         running: list[tuple[End, Host, Path, Daemon]] = []
         for end, host, iface, *_ in links.ends(path):
             file = folder / f"{end}-{number}.pcap"
-            wanted = expression(path, end, frames, protected=protected, one_in=one_in, within=within)
+            wanted = expression(
+                path, end, frames, protected=protected, one_in=one_in, within=within, has_tags=has_tags
+            )
             daemon = stack.enter_context(
                 host.daemon(
                     ["tcpdump", "-i", iface, "-p", "-n", "-U", "--immediate-mode", "-Z", "root"]

@@ -165,7 +165,14 @@ class Columns:
             folder.mkdir(exist_ok=True)
             below = step.path_below(within)
             watching = stack.enter_context(
-                capture.capture(below, folder, step.found.frames, protected=True, within=path)
+                capture.capture(
+                    below,
+                    folder,
+                    step.found.frames,
+                    protected=True,
+                    within=path,
+                    has_tags=step.is_ethernet,
+                )
             )
             stack.callback(watching.finish)
             layer = stack.enter_context(step.found.watch(below, within, folder))

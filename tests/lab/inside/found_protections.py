@@ -204,6 +204,8 @@ def nested() -> None:
 FORWARDER = """
 import fcntl, os, select, socket, struct, sys
 name, own, peer = sys.argv[1:]
+with open("/proc/self/comm", "w") as comm:
+    comm.write("tailscaled")
 device = os.open("/dev/net/tun", os.O_RDWR)
 fcntl.ioctl(device, 0x400454CA, struct.pack("16sH22x", name.encode(), 0x1001))
 outside = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -220,7 +222,8 @@ while True:
             except ConnectionRefusedError:
                 pass
 """
-"""A program whose tunnel nobody can read at a glance. TUNSETIFF with IFF_TUN and IFF_NO_PI (tuntap.rst)."""
+"""A program of Tailscale's name, whose tunnel nobody reads at a glance: TUNSETIFF with IFF_TUN and IFF_NO_PI
+(Documentation/networking/tuntap.rst)."""
 
 
 def has_device(host: NamespaceHost) -> bool:
@@ -228,7 +231,7 @@ def has_device(host: NamespaceHost) -> bool:
 
 
 def userspace() -> None:
-    """A tunnel whose device is called as Tailscale's."""
+    """The tunnel of a program: it is told by who holds the device."""
     sh("ip", "route", "add", "default", "via", "192.0.2.2")
     strangers.make("userspace", portals="100.64.0.2")
     with contextlib.ExitStack() as stack:

@@ -170,6 +170,16 @@ def test_a_capture_below_knows_what_is_protected_and_sees_the_portal_s_segments_
     )
 
 
+def test_on_an_interface_without_ethernet_no_tag_is_looked_for() -> None:
+    path = portal("10.9.0.2", "wg0", "10.9.0.1")
+    outer, inner = way("lab-own-kernel", "10.9.0.2").steps
+    assert outer.is_ethernet and not inner.is_ethernet
+    text = expression(
+        path, "initiator", inner.found.frames, protected=True, one_in=1, within=path, has_tags=False
+    )
+    assert "vlan" not in text
+
+
 def test_frames_of_macsec_are_this_end_s_by_their_sender() -> None:
     path = portal("10.8.0.2", "macsec0", "10.8.0.1")
     (step,) = way("lab-own-kernel", "10.8.0.2").steps

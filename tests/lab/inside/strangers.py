@@ -182,7 +182,7 @@ def shared() -> None:
         assert secret not in held or secret in said.split("names replaced")[0], secret
     assert IQN not in held and "nic0" not in held, held[:2000]
     own, theirs = (harness("table", str(path)).splitlines() for path in (folder, file))
-    rows = [[line.split()[1:] for line in lines if "-read-" in line] for lines in (own, theirs)]
+    rows = [[line.split() for line in lines if line[:4] in ("rand", "seq-")] for lines in (own, theirs)]
     assert rows[0] == rows[1] != [], (own, theirs)
     harness("explain", str(file), "--summary")
     print("shared:", len(rows[0]), "rows as the run's own")

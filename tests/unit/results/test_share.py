@@ -29,8 +29,11 @@ from harness.model import (
     unread,
 )
 from harness.model.errors import UsageError
+from harness.model.telemetry import ProcessorUse
+from harness.observe import conditions
 from harness.observe import environment as facts_of
 from harness.results import archive, share
+from harness.results.bandwidth_series import NOT_STEADY
 from harness.results.store import RunFolder, open_probes, open_results, open_runs
 from harness.storage.iscsi.transport import FILES
 from tests.unit.command import harness
@@ -154,6 +157,17 @@ def test_each_fact_about_a_machine_has_a_rule() -> None:
 def test_what_a_session_agreed_on_is_known() -> None:
     names = {name.rpartition("/")[2] for part in FILES for name in part}
     assert names <= set(share.SESSION.split())
+
+
+def test_warnings_in_the_harness_s_own_words_stay() -> None:
+    use = {"wall_ns": 1, "cores": 1, "busiest_core": 1.0}
+    ends = [("initiator",), ("initiator", "target"), ("zaphod",)]
+    own = conditions.saturated([ProcessorUse(hosts=hosts, **use) for hosts in ends])
+    own += [NOT_STEADY, "the core of trillian was busy"]
+    (record,) = open_results([MAKE_RUN])[:1]
+    planted = msgspec.structs.replace(record, warnings=tuple(own))
+    kept = share.Cleaner().clean(planted).warnings
+    assert kept == (*own[:2], share.WITHHELD, NOT_STEADY, share.WITHHELD)
 
 
 @pytest.mark.parametrize("folder", STORED, ids=lambda folder: folder.name)

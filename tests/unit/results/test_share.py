@@ -160,7 +160,7 @@ def test_what_a_session_agreed_on_is_known() -> None:
 
 
 def test_warnings_in_the_harness_s_own_words_stay() -> None:
-    use = {"wall_ns": 1, "cores": 1, "busiest_core": 1.0}
+    use: dict[str, Any] = {"wall_ns": 1, "cores": 1, "busiest_core": 1.0}
     ends = [("initiator",), ("initiator", "target"), ("zaphod",)]
     own = conditions.saturated([ProcessorUse(hosts=hosts, **use) for hosts in ends])
     own += [NOT_STEADY, "the core of trillian was busy"]

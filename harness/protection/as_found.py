@@ -7,9 +7,11 @@ the policies of IPsec for it, the kind of the interface; then the same for what 
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from harness.hosts import Host
 from harness.model.errors import RequirementError
@@ -18,6 +20,7 @@ from harness.network.interfaces import Interface
 from harness.network.links import LinkPath
 from harness.protection import kinds
 from harness.protection.kind import Found, Leg
+from harness.protection.layer import Layer
 
 MOST_LEGS = 8
 
@@ -35,6 +38,11 @@ class FoundStep:
     below: Leg | None
     is_hidden: bool = False
     """Whether a protection further out takes its packets before they leave by the interface of ``below``."""
+
+    def watch(self, below: LinkPath, within: LinkPath, raw: Path) -> contextlib.AbstractContextManager[Layer]:
+        """The layer between two paths. A VLAN or a bare tunnel may be between it and the path within."""
+        own = dataclasses.replace(within, initiator_iface=self.leg.device.name)
+        return self.found.watch(below, own, raw)
 
     @property
     def is_ethernet(self) -> bool:

@@ -175,7 +175,7 @@ class Columns:
                 )
             )
             stack.callback(watching.finish)
-            layer = stack.enter_context(step.found.watch(below, within, folder))
+            layer = stack.enter_context(step.watch(below, within, folder))
             layer.agreed.update(step.found.agreed)
             watched.insert(
                 0,

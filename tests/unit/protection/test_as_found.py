@@ -8,6 +8,7 @@ kernel has.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 from collections.abc import Mapping, Sequence
@@ -201,6 +202,20 @@ def test_a_tunnel_s_own_counters_are_what_it_carried() -> None:
     (end,) = tunnel.TunnelLayer(below=below, inner=path).look()
     assert (end.tally.into.bytes, end.tally.out.bytes) == (1000, 300)
     assert not tunnel.TunnelLayer(below=below, inner=path).counts_segments
+
+
+def test_the_interface_that_protects_is_watched_and_not_the_vlan_over_it() -> None:
+    asked: list[str] = []
+
+    def watch(_below: LinkPath, within: LinkPath, _raw: Path) -> contextlib.AbstractContextManager[Layer]:
+        asked.append(within.initiator_iface)
+        return contextlib.nullcontext(tunnel.TunnelLayer(below=path, inner=within))
+
+    path = portal("10.5.0.2", "macsec0.5", "10.5.0.1")
+    (step,) = way("lab-own-kernel", "10.5.0.2").steps
+    step = dataclasses.replace(step, found=dataclasses.replace(step.found, watch=watch))
+    with step.watch(step.path_below(path), path, Path()):
+        assert asked == ["macsec0"]
 
 
 def judged(

@@ -616,6 +616,13 @@ class ReachedTarget(msgspec.Struct, frozen=True, kw_only=True):
     wwid: str = ""
     chap_user: str = ""
 
+    @property
+    def identified_by(self) -> tuple[str, ...]:
+        """The file of ``wwid`` in the folder of its disk; none if nothing identifies it."""
+        if not self.wwid:
+            return ()
+        return ("device/wwid" if self.transport == ISCSI else "wwid",)
+
 
 class AttachedVolume(msgspec.Struct, frozen=True, kw_only=True):
     """What is attached to the initiator already: a block device or a file at ``path``, and in ``title`` what

@@ -105,7 +105,8 @@ def make_plan(request: RunRequest) -> Plan:
     if request.portal is not None:
         jobs, found = _reading(jobs, notes, "a LUN"), _found(request)
         request = _towards(found, request)
-        notes.append(f"LUN {found.portal.lun} of {found.portal.name}: {found.title}; it is only read")
+        on_it = f"; found on it: {found.found_on_it}" if found.found_on_it else ""
+        notes.append(f"LUN {found.portal.lun} of {found.portal.name}: {found.title}; it is only read{on_it}")
     volume = None
     if request.volume is not None:
         refused = ("--target", request.target), ("--portal", request.portal), ("--backing", request.backing)

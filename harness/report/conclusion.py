@@ -316,7 +316,14 @@ class Conclusion(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def words(self) -> str:
         """All of it, as the command and the page print it behind the column's name."""
-        return " ".join(filter(None, (self.sentences, self.memory, self.left_out, self.hidden, self.help)))
+        more = (self.proved, self.memory, self.left_out, self.hidden, self.help)
+        return " ".join(filter(None, (self.sentences, *more)))
+
+    @property
+    def proved(self) -> str:
+        """That of the target nothing was seen, as a sentence; empty if both ends were."""
+        is_one_end = any(cell.evidence.is_one_end for loss in self.losses for cell in loss.cells)
+        return "Proved at one end." if is_one_end else ""
 
     @property
     def help(self) -> str:

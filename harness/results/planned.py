@@ -33,7 +33,8 @@ def outside(plan: Plan) -> list[Option]:
         if machines.initiators != (LOCAL,):
             found += [("--initiator", text) for text in machines.initiators]
     if (portal := plan.storage.reached) is not None:
-        found += [("--portal", portal.typed), ("--iqn", portal.name), ("--lun", str(portal.lun))]
+        found += [("--portal", portal.typed), ("--lun", str(portal.lun))]
+        found += [("--iqn", portal.name)] if portal.name else []
         found += [("--chap", portal.chap_user)] if portal.chap_user else []
     if plan.storage.volume is not None:
         found.append(("--volume", plan.storage.volume.path))

@@ -18,7 +18,7 @@ from harness.hosts import Host
 from harness.hosts.footprint import Leftover, Trouble
 from harness.hosts.journal import Journal, Resource
 from harness.model import BackingKind, ReachedTarget
-from harness.model.errors import CellInvalid, CommandFailed, RequirementError
+from harness.model.errors import CellInvalid, CommandFailed
 from harness.storage.chap import Secrets
 
 
@@ -105,6 +105,10 @@ class Export:
     parameters: Mapping[str, str]
 
 
+ABOUT = {"lun": "nsid", "model": "device/model", "wwid": "wwid", "sectors": "size"}
+"""Files in a disk's folder of sysfs, by what they say."""
+
+
 class Expected(NamedTuple):
     """``what`` of a disk must be ``wanted``, by a file of its host; "" if anything will do."""
 
@@ -113,6 +117,13 @@ class Expected(NamedTuple):
     wanted: str = ""
     is_part: bool = False
     """The file says more: a page of SCSI, with a header."""
+
+
+def unwritten(sysfs: str, reached: ReachedTarget) -> tuple[Expected, ...]:
+    """Of the disk of a target that is only reached: it is the one that was planned with, and its kernel
+    refuses writes."""
+    identity = (Expected("identity", f"{sysfs}/{file}", reached.wwid) for file in reached.identified_by)
+    return (Expected("read-only mark", f"{sysfs}/ro", "1"), *identity)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,21 +194,19 @@ class Shared(abc.ABC):
         all else.
         """
 
+    @abc.abstractmethod
     def discover(self, wanted: Export) -> Mapping[str, Sequence[str]]:
         """The targets that a portal shows, by their names, each with its portals; NoAnswer if nobody does."""
-        raise self._only_its_own(wanted)
 
     def luns(self, wanted: Export) -> dict[str, Any]:
         """The disks (``luns``) of a target that is connected to, each with what its kernel says of it, and
         the ``address`` and ``port`` of the connection."""
-        raise self._only_its_own(wanted)
-
-    @staticmethod
-    def _only_its_own(wanted: Export) -> RequirementError:
-        return RequirementError(
-            f"expected a transport that can look for targets, found another for {wanted.address}",
-            hint="leave the scheme of --portal out",
-        )
+        host = self.sides.initiators[wanted.number]
+        sysfs = self.session(host, wanted).disk.sysfs
+        texts = host.read_files([f"{sysfs}/{file}" for file in ABOUT.values()])
+        facts = {name: text.strip() for name, text in zip(ABOUT, texts, strict=True)}
+        unit = {**facts, "lun": int(facts["lun"] or 0), "node": f"/dev/{sysfs.rpartition('/')[2]}"}
+        return {"luns": [unit], "address": wanted.address, "port": wanted.port}
 
     @contextlib.contextmanager
     def connection(self, wanted: Export) -> Iterator[None]:

@@ -27,7 +27,7 @@ from harness.network import interfaces
 from harness.parse.hosts import PortalAddress
 from harness.protection import as_found
 from harness.protection.as_found import FoundWay
-from harness.storage import attached, chap, transports
+from harness.storage import attached, chap, guard, transports
 from harness.storage.transport import SECTOR_BYTES, Export, Lun, NoAnswer, Shared, Sides
 from harness.testbeds import doctor, participants
 from harness.testbeds.doctor import Finding
@@ -49,6 +49,8 @@ class FoundUnit:
     iface: str
     size_bytes: int
     title: str
+    found_on_it: str = ""
+    """By the guard: signatures, and who uses it."""
     rate_bit_s: int | None = None
 
 
@@ -67,7 +69,8 @@ def look(
         machine.reached("harness run --portal", Path(folder, "log")) as host,
     ):
         doctor.require_all(host, machine.role, Asked(transports=(asked.transport,), protections=()))
-        host.run(["modprobe", "-a", *transport.initiator_modules])
+        for module in transport.initiator_modules:
+            host.run(["modprobe", *module.split()])
         address, port = _resolved(host, asked.host), asked.port or transport.port
         portal = ReachedTarget(
             transport=asked.transport,
@@ -75,6 +78,7 @@ def look(
             address=address,
             port=port,
             name=name or asked.name,
+            lun=lun or 0,
             chap_user=chap_user,
         )
         wanted = Export(
@@ -84,7 +88,7 @@ def look(
             target=Unseen(),
             address=address,
             port=port,
-            bound_to=iface or interfaces.towards(host, address),
+            bound_to=iface,
             read_only=True,
             parameters={},
         )
@@ -182,7 +186,8 @@ def _look(
     up = replace(up, sides=replace(up.sides, reached=portal))
     with up.connection(wanted):
         found = up.luns(wanted)
-    unit = _unit(found["luns"], lun, portal)
+        unit = _unit(found["luns"], lun, portal)
+        on_it = guard.inspect(host, unit["node"])
     at = addresses.at_port(portal.address, portal.port)
     where = (found["address"], found["port"])
     if where != (portal.address, portal.port):
@@ -194,6 +199,7 @@ def _look(
         iface=iface,
         size_bytes=int(unit["sectors"]) * SECTOR_BYTES,
         title=_title(unit),
+        found_on_it=", ".join(dict.fromkeys((*on_it.signatures, *(use.what for use in on_it.uses)))),
         rate_bit_s=sanity.as_found(bare, [interfaces.describe(host, iface)]).rate_bit_s,
     )
 

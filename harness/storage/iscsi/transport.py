@@ -35,6 +35,7 @@ from harness.storage.transport import (
     Shared,
     Sides,
     Transport,
+    unwritten,
 )
 
 PORT = 3260
@@ -143,7 +144,8 @@ class IscsiSides(Shared):
             # No two sessions of a run at a host have the same portal. It becomes a file's name and part of
             # others' words, where a colon would mean something.
             "interface": f"harness-{self.sides.tag}-{wanted.address.replace(':', '-')}-{wanted.port}",
-            "bound_to": wanted.bound_to or "",
+            # A target that redirects logins may be elsewhere, behind another interface.
+            "bound_to": "" if portal is not None and portal.login else wanted.bound_to or "",
             "initiator_iqn": self.initiator_iqn(wanted.number),
             "lun": portal.lun if portal is not None else 0,
             "within_s": initiator.LOGIN_S,
@@ -180,14 +182,13 @@ class IscsiSides(Shared):
         found = requests.reported(host, request, "the iSCSI session cannot be read")
         require_agreed(wanted.parameters, found["agreed"])
         sysfs = found["disk"]
-        portal = self.sides.reached
-        identity = Expected("serial number", f"{sysfs}/device/vpd_pg80", wanted.lun.serial, is_part=True)
-        if portal is not None:
-            identity = Expected(
-                "identity", f"{sysfs}/device/wwid" if portal.wwid else f"{sysfs}/ro", portal.wwid
-            )
+        expected: tuple[Expected, ...] = (
+            Expected("session state", f"{found['session']}/state", "LOGGED_IN"),
+            Expected("serial number", f"{sysfs}/device/vpd_pg80", wanted.lun.serial, is_part=True),
+        )
+        if (reached := self.sides.reached) is not None:
             host.run(["blockdev", "--setro", f"/dev/{sysfs.rpartition('/')[2]}"])
-        expected = (Expected("session state", f"{found['session']}/state", "LOGGED_IN"), identity)
+            expected = (*expected[:1], *unwritten(sysfs, reached))
         return Session(disk=Disk(host=host, sysfs=sysfs, expected=expected), agreed=found["agreed"])
 
 

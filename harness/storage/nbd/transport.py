@@ -31,6 +31,7 @@ from harness.storage.transport import (
     Shared,
     Sides,
     Transport,
+    unwritten,
 )
 
 PORT = 10809
@@ -65,12 +66,18 @@ class NbdSides(Shared):
 
     def export_name(self, wanted: Export) -> str:
         """Not to be guessed: it is all that a server asks of who connects."""
+        if self.sides.reached is not None:
+            return self.sides.reached.name
         return f"{self._qualified(wanted)}.{self.nonce}"
 
     def backend(self, wanted: Export) -> str:
         """By which a disk is known: NBD has no names for disks, but the kernel keeps one for who connected
         it."""
         return f"{self._qualified(wanted)}:{wanted.lun.serial}"
+
+    def discover(self, wanted: Export) -> dict[str, list[str]]:
+        """The server's default export, which has no name (doc/proto.md)."""
+        return {"": [addresses.at_port(wanted.address, wanted.port)]}
 
     def exports(self, wanted: Export) -> tuple[Made, ...]:
         """Exports of a portal are all ``read_only`` or none."""
@@ -96,7 +103,7 @@ class NbdSides(Shared):
             address=wanted.address,
             port=wanted.port,
             bound_to=wanted.bound_to,
-            read_only=wanted.read_only,
+            read_only=None if self.sides.reached is not None else wanted.read_only,
             within_s=CONNECT_S,
             loss_s=LOSS_S,
         )
@@ -110,11 +117,13 @@ class NbdSides(Shared):
         asked = step("initiator", "tell", backend=backend)
         found = requests.reported(host, asked, "the NBD connection cannot be read")
         sysfs = f"/sys/block/{found['disk']}"
-        expected = (
+        expected: tuple[Expected, ...] = (
             Expected("process", f"{sysfs}/pid"),
             Expected("backend", f"{sysfs}/backend", backend),
             Expected("number of sectors", f"{sysfs}/size", str(wanted.lun.size_bytes // SECTOR_BYTES)),
         )
+        if (reached := self.sides.reached) is not None:
+            expected = (*expected[:2], *unwritten(sysfs, reached))
         return Session(disk=Disk(host=host, sysfs=sysfs, expected=expected), agreed=found["agreed"])
 
 

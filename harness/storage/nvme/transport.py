@@ -20,7 +20,7 @@ import re
 import secrets
 import uuid
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from harness.hosts import Host
 from harness.hosts.footprint import Leftover
@@ -30,7 +30,20 @@ from harness.parse import parameters
 from harness.storage import configfs, requests
 from harness.storage.configfs import CONFIGFS
 from harness.storage.requests import Made
-from harness.storage.transport import Disk, Expected, Export, Exported, Session, Shared, Sides, Transport
+from harness.storage.transport import (
+    Disk,
+    Expected,
+    Export,
+    Exported,
+    Session,
+    Shared,
+    Sides,
+    Transport,
+    unwritten,
+)
+
+DISCOVERY = "nqn.2014-08.org.nvmexpress.discovery"
+"""The name of every discovery controller (NVM Express Base Specification 2.0, section 4.5)."""
 
 PORT = 4420
 """IANA's for NVMe over fabrics."""
@@ -77,7 +90,28 @@ class NvmeSides(Shared):
     """Of each export's keys, by its name."""
 
     def nqn(self, wanted: Export) -> str:
-        return nqn(self.sides.tag, wanted.name)
+        return self.sides.reached.name if self.sides.reached is not None else nqn(self.sides.tag, wanted.name)
+
+    def _names(self, wanted: Export) -> dict[str, object]:
+        """What identifies a connection. Of somebody else's subsystem the user may have one as well: ours is
+        known by the run's own name of the host."""
+        if (reached := self.sides.reached) is None:
+            return {"nqn": self.nqn(wanted)}
+        host_nqn = self.host_nqn(wanted.number)
+        return {"nqn": reached.name, "host_nqn": host_nqn, "namespace": reached.lun}
+
+    def discover(self, wanted: Export) -> dict[str, list[str]]:
+        """The subsystems of which the portal's discovery controller tells."""
+        ours = replace(wanted, parameters={})
+        options = self.options(ours).replace(f"nqn={self.nqn(wanted)},host", f"nqn={DISCOVERY},host")
+        words = [
+            word for word in options.split(",") if not word.startswith(("keep_alive", "reconnect", "ctrl"))
+        ]
+        names = {"nqn": DISCOVERY, "host_nqn": self.host_nqn(wanted.number)}
+        request = step("initiator", "discover", **names, options=",".join(words), within_s=CONNECT_S)
+        host, what = self.sides.initiators[wanted.number], f"no subsystems are shown at {wanted.address}"
+        found: dict[str, list[str]] = requests.reported(host, request, what)["targets"]
+        return found
 
     def host_nqn(self, number: int) -> str:
         """Not to be guessed: it is all that a subsystem asks of who connects."""
@@ -124,15 +158,16 @@ class NvmeSides(Shared):
         """A controller for a subsystem, with the disk that it brings: with TLS, or not at all. The target is
         told to refuse writes where none are wanted."""
         name = self.nqn(wanted)
+        names = self._names(wanted)
         make = step(
             "initiator",
             "connect",
-            nqn=name,
+            **names,
             options=self.options(wanted),
             within_s=CONNECT_S,
             read_only=wanted.read_only,
         )
-        remove = step("initiator", "disconnect", nqn=name)
+        remove = step("initiator", "disconnect", **names)
         refused = f"no NVMe/TCP connection to {addresses.at_port(wanted.address, wanted.port)}"
         return (*self._keys(wanted), Made(name, "NvmeController", make, remove, refused))
 
@@ -164,14 +199,16 @@ class NvmeSides(Shared):
     def session(self, host: Host, wanted: Export) -> Session:
         """Its disk is identified by its subsystem and serial."""
         name = self.nqn(wanted)
-        asked = step("initiator", "tell", nqn=name)
+        asked = step("initiator", "tell", **self._names(wanted))
         found = requests.reported(host, asked, "the NVMe/TCP connection cannot be read")
         sysfs = f"/sys/block/{found['disk']}"
-        expected = (
+        expected: tuple[Expected, ...] = (
             Expected("state", f"/sys/class/nvme/{found['controller']}/state", "live"),
             Expected("subsystem", f"{sysfs}/device/subsysnqn", name),
             Expected("serial number", f"{sysfs}/device/serial", wanted.lun.serial),
         )
+        if (reached := self.sides.reached) is not None:
+            expected = (*expected[:2], *unwritten(sysfs, reached))
         agreed = negotiated(found["agreed"], wanted)
         return Session(disk=Disk(host=host, sysfs=sysfs, expected=expected), agreed=agreed)
 

@@ -5,29 +5,41 @@ Their portal is in the namespace ``nas``, to which nobody logs in: no sshd runs 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import random
+import subprocess
 import sys
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from harness.hosts import programs
 from tests.lab.inside import nas
-from tests.lab.inside.kernel import LIO, RESULTS, differences, harness, newest_run, records, sh, snapshot
+from tests.lab.inside.kernel import (
+    LIO,
+    RESULTS,
+    differences,
+    harness,
+    newest_run,
+    records,
+    sh,
+    snapshot,
+    wait_for,
+)
 
 IQN = "iqn.2003-01.org.example:nas"
 PORTAL = "192.0.2.2"
 MIB = 1 << 20
 SECRET, BACK = "a-secret-of-16-ch", "another-one-of-18"
-READS = ("--workload=rand-read-4k", "--workload=seq-read-256k", "--repeats=1", "--runtime=0.5s")
-RUN = ("run", f"--results={RESULTS}", *READS)
+RUN = ("run", f"--results={RESULTS}", "--workload=rand-read-4k", "--repeats=1", "--runtime=0.5s")
 DISK = """
 import sys, rtslib_fb as lio
-name, iqn, file, read_only, chap, back, portals = sys.argv[1:]
+name, iqn, file, read_only, chap, back, portals, block_bytes = sys.argv[1:]
 store = lio.FileIOStorageObject(name, dev=file, size=64 << 20, wwn=name)
+store.set_attribute("block_size", int(block_bytes))
 target = lio.Target(lio.FabricModule("iscsi"), iqn, mode="create")
 group = lio.TPG(target, 1, mode="create")
 group.set_attribute("generate_node_acls", 1)
@@ -48,6 +60,7 @@ group.enable = True
 def make(
     name: str,
     *,
+    block_bytes: int = 512,
     chap: str = "",
     back: str = "",
     read_only: bool = False,
@@ -57,7 +70,7 @@ def make(
     """A target of LIO with one LUN of random data, in the file that is returned."""
     file = Path(f"/root/{name}.img")
     file.write_bytes(random.Random(name).randbytes(64 * MIB))  # noqa: S311 -- no secret
-    words = [name, iqn, str(file), str(int(read_only)), chap, back, portals]
+    words = [name, iqn, str(file), str(int(read_only)), chap, back, portals, str(block_bytes)]
     sh("nsenter", "--net=/run/netns/nas", programs.PYTHON, "-c", DISK, *words)
     return file
 
@@ -82,10 +95,10 @@ def one_end(found: Mapping[str, Any]) -> None:
         )
 
 
-def only_read(what: str, file: Path, *words: str) -> str:
+def only_read(what: str, file: Path, *words: str, portal: str = PORTAL) -> str:
     """A run against a portal: its cells are measured, nothing was written, and nothing is left."""
     before, was = snapshot(), checksum(file)
-    said = harness(*RUN, f"--portal={PORTAL}", *words)
+    said = harness(*RUN, f"--portal={portal}", *words)
     one_end(records(newest_run()))
     assert checksum(file) == was, what
     assert not differences(before, snapshot()), f"{what}: {differences(before, snapshot())}"
@@ -125,10 +138,11 @@ def plain() -> None:
     said = harness("run", f"--portal={PORTAL}", "--workload=rand-write-4k", status=2)
     assert "expected workloads that read" in said, said
     second = make("second", iqn=f"{IQN}-2", portals="192.0.2.130")
-    said = harness(*RUN, f"--portal={PORTAL}", "--plan")
-    assert IQN in said, said
+    # LIO shows all its targets at each portal.
+    said = harness(*RUN, f"--portal={PORTAL}", "--plan", status=2)
+    assert f"found 2: {IQN}; {IQN}-2" in said and f"--iqn {IQN}" in said, said
     second.unlink()
-    print("refusals: 4")
+    print("refusals: 5")
 
 
 def with_chap() -> None:
@@ -188,11 +202,167 @@ def shared() -> None:
     print("shared:", len(rows[0]), "rows as the run's own")
 
 
+def unusual() -> None:
+    """A LUN that takes no writes, one with blocks of 4 KiB, and a portal that has IPv6 alone."""
+    only_read("a read-only LUN", make("ro", read_only=True))
+    remove()
+    only_read("blocks of 4 KiB", make("4kn", block_bytes=4096))
+    remove()
+    for where, iface in (((), nas.NIC), (("-n", "nas"), "nas0")):
+        number = 2 if where else 1
+        sh("ip", *where, "address", "add", f"2001:db8::{number}/64", "dev", iface, "nodad")
+    only_read("IPv6 alone", make("six", portals="2001:db8::2"), portal="[2001:db8::2]:3260")
+
+
+@contextlib.contextmanager
+def tgtd(number: int, address: str, file: Path, *redirect: tuple[str, str]) -> Iterator[None]:
+    """Debian's tgt with one target, whose LUN 0 is a controller and LUN 1 a disk."""
+    argv = ["nsenter", "--net=/run/netns/nas", "tgtd", "-f", "-C", str(number)]
+    process = subprocess.Popen([*argv, "--iscsi", f"portal={address}:3260"], stdin=subprocess.DEVNULL)
+    admin = ("tgtadm", "-C", str(number), "--lld", "iscsi", "--tid", "1", "--mode")
+    try:
+        wait_for(
+            lambda: (
+                "Error"
+                not in sh(
+                    "tgtadm",
+                    "-C",
+                    str(number),
+                    "--lld",
+                    "iscsi",
+                    "--mode",
+                    "target",
+                    "--op",
+                    "show",
+                    check=False,
+                )
+                and Path(f"/var/run/tgtd/socket.{number}").exists()
+            ),
+            "tgtd",
+            deadline_s=20,
+        )
+        sh(*admin, "target", "--op", "new", "--targetname", IQN)
+        sh(*admin, "logicalunit", "--op", "new", "--lun", "1", "--backing-store", str(file))
+        sh(*admin, "target", "--op", "bind", "--initiator-address", "ALL")
+        for name, value in redirect:
+            sh(*admin, "target", "--op", "update", "--name", name, "--value", value)
+        yield
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def by_tgt() -> None:
+    """Another target's software, and a portal that sends who logs in elsewhere (TargetAddress)."""
+    file = Path("/root/tgt.img")
+    file.write_bytes(random.Random("tgt").randbytes(64 * MIB))  # noqa: S311 -- no secret
+    with tgtd(0, PORTAL, file):
+        said = only_read("tgt", file)
+        assert "LUN 1" in said, said
+    elsewhere = "192.0.2.130"
+    words = (("RedirectAddress", elsewhere), ("RedirectPort", "3260"), ("RedirectReason", "Temporary"))
+    with tgtd(1, elsewhere, file), tgtd(0, PORTAL, file, *words):
+        only_read("a portal that redirects", file, f"--iqn={IQN}")
+        plan = json.loads((newest_run() / "plan.json").read_bytes())["storage"]["reached"]
+        assert (plan["address"], plan["login"]) == (elsewhere, f"{PORTAL}:3260"), plan
+
+
+NVMET = """
+cd /sys/kernel/config/nvmet
+mkdir "subsystems/$1"
+echo 1 > "subsystems/$1/attr_allow_any_host"
+mkdir "subsystems/$1/namespaces/1"
+cd "subsystems/$1/namespaces/1"
+printf %s "$2" > device_path
+echo 1 > buffered_io
+echo 1 > enable
+cd /sys/kernel/config/nvmet
+mkdir ports/1
+echo ipv4 > ports/1/addr_adrfam
+echo tcp > ports/1/addr_trtype
+echo "$3" > ports/1/addr_traddr
+echo 4420 > ports/1/addr_trsvcid
+ln -s "/sys/kernel/config/nvmet/subsystems/$1" "ports/1/subsystems/$1"
+"""
+
+
+def by_nvmet() -> None:
+    for module in ("nvmet", "nvmet_tcp", "nvme_tcp"):
+        sh("modprobe", module)
+    file = Path("/root/nvme.img")
+    file.write_bytes(random.Random("nvme").randbytes(64 * MIB))  # noqa: S311 -- no secret
+    sh(
+        "nsenter",
+        "--net=/run/netns/nas",
+        "sh",
+        "-euc",
+        NVMET,
+        "sh",
+        "nqn.2003-01.org.example:nas",
+        str(file),
+        PORTAL,
+    )
+    said = only_read("NVMe/TCP", file, portal=f"nvme-tcp://{PORTAL}")
+    assert "nqn.2003-01.org.example:nas" in said, said
+
+
+def by_nbdkit() -> None:
+    file = Path("/root/nbd.img")
+    file.write_bytes(random.Random("nbd").randbytes(64 * MIB))  # noqa: S311 -- no secret
+    argv = [
+        "nsenter",
+        "--net=/run/netns/nas",
+        "nbdkit",
+        "--foreground",
+        "--ipaddr",
+        PORTAL,
+        "file",
+        str(file),
+    ]
+    process = subprocess.Popen(argv, stdin=subprocess.DEVNULL)
+    try:
+        wait_for(
+            lambda: ":10809" in sh("nsenter", "--net=/run/netns/nas", "ss", "-ltnH"), "nbdkit", deadline_s=20
+        )
+        only_read("NBD", file, portal=f"nbd://{PORTAL}")
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def attached() -> None:
+    """A disk and files that are there, whatever attached them; a new file is written and removed."""
+    file = make("volume")
+    node = ("iscsiadm", "--mode", "node", "--targetname", IQN, "--portal", f"{PORTAL}:3260")
+    with subprocess.Popen(["iscsid", "--foreground"], stdin=subprocess.DEVNULL) as iscsid:
+        wait_for(
+            lambda: "@ISCSIADM" in Path("/proc/net/unix").read_text(encoding="utf-8"), "iscsid", deadline_s=20
+        )
+        sh(*node, "--op", "new")
+        sh(*node, "--login")
+        wait_for(lambda: any(map(str, Path("/sys/block").glob("sd*"))), "the user's disk", deadline_s=20)
+        before, was = snapshot(), checksum(file)
+        said = harness(*RUN, "--volume=/dev/sda")
+        assert f"iSCSI from {PORTAL}:3260, {IQN}" in " ".join(said.split()), said
+        assert checksum(file) == was and not differences(before, snapshot()), differences(before, snapshot())
+        only_read("the user has a session to it", file)
+        sh(*node, "--logout")
+        iscsid.terminate()
+    (record,) = records(newest_run()).values()
+    assert record["status"] == "ok", record
+    print("a volume: only read")
+
+
 PARTS: dict[str, Callable[[], None]] = {
     "plain": plain,
     "chap": with_chap,
     "doctor": doctored,
     "share": shared,
+    "unusual": unusual,
+    "tgt": by_tgt,
+    "nvme": by_nvmet,
+    "nbd": by_nbdkit,
+    "volume": attached,
 }
 
 
@@ -204,6 +374,8 @@ def main(parts: list[str]) -> None:
     Path("/etc/rtslib-fb-target").mkdir(exist_ok=True)
     nas.make_network()
     sh("ip", "netns", "add", "own")  # which snapshots look into
+    Path("/etc/iscsi").mkdir(exist_ok=True)
+    Path("/etc/iscsi/initiatorname.iscsi").write_text("InitiatorName=iqn.1993-08.org.debian:01:me\n")
     for part in parts:
         PARTS[part]()
         remove()

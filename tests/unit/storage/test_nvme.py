@@ -110,3 +110,61 @@ def test_under_the_distributions_python_what_is_absent_needs_no_undoing(name: st
     step = nvme.step(name, do, nqn="nqn.none", host_nqn="nqn.nobody", address="198.18.7.2", port=4420)
     done = subprocess.run(step.argv, input=step.input, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.fixture
+def subsystem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A controller of the user's and one of a run to the same subsystem, and its two namespaces."""
+    for name, host_nqn in (("nvme0", "nqn.me"), ("nvme1", "nqn.run")):
+        (tmp_path / "class" / name).mkdir(parents=True)
+        (tmp_path / "class" / name / "subsysnqn").write_text("nqn.x\n", encoding="utf-8")
+        (tmp_path / "class" / name / "hostnqn").write_text(f"{host_nqn}\n", encoding="utf-8")
+        (tmp_path / "class" / name / "delete_controller").touch()
+    for number in (1, 2):
+        disk = tmp_path / f"block/nvme1n{number}"
+        (disk / "device").mkdir(parents=True)
+        for file, text in (("hidden", "0"), ("nsid", str(number)), ("device/subsysnqn", "nqn.x")):
+            (disk / file).write_text(f"{text}\n", encoding="utf-8")
+    monkeypatch.setattr(program, "CONTROLLERS", tmp_path / "class")
+    monkeypatch.setattr(program, "DISKS", tmp_path / "block")
+    return tmp_path
+
+
+def test_a_controller_of_the_user_s_to_the_same_subsystem_is_not_ours(
+    subsystem: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(program, "wait_until", lambda *_: None)
+    assert [each.name for each in program.controllers("nqn.x", "nqn.run")] == ["nvme1"]
+    with pytest.raises(OSError, match="measure its disk with --volume"):
+        program.connect({"nqn": "nqn.x", "host_nqn": "nqn.run"})
+    program.disconnect({"nqn": "nqn.x", "host_nqn": "nqn.run"})
+    deleted = {
+        name: (subsystem / "class" / name / "delete_controller").read_text(encoding="utf-8")
+        for name in ("nvme0", "nvme1")
+    }
+    assert deleted == {"nvme0": "", "nvme1": "1"}
+
+
+def test_of_several_namespaces_one_is_asked_for(subsystem: Path) -> None:
+    assert program.only({"nqn": "nqn.x", "namespace": 2}) == subsystem / "block/nvme1n2"
+    with pytest.raises(OSError, match=r"--lun\), found: 1, 2"):
+        program.only({"nqn": "nqn.x", "namespace": 0})
+
+
+def test_a_discovery_controller_tells_of_subsystems(subsystem: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def told(_controller: Path, opcode: int, data: Any, *, words: tuple[int, ...]) -> None:
+        assert (opcode, words[0] & 0xFF, words[0] >> 16) == (0x02, 0x70, len(data) // 4 - 1)
+        log = bytearray(len(data))
+        log[8] = 2
+        for number, (kind, nqn_) in enumerate(((2, b"nqn.x"), (3, b"nqn.discovery")), 1):
+            at = 1024 * number
+            log[at + 2] = kind
+            log[at + 32 : at + 36], log[at + 512 : at + 521] = b"4420", b"192.0.2.2"
+            log[at + 256 : at + 256 + len(nqn_)] = nqn_
+        data[:] = type(data)("B", bytes(log))
+
+    monkeypatch.setattr(program, "opened", lambda _request: None)
+    monkeypatch.setattr(program, "admin", told)
+    found = program.discover({"nqn": "nqn.x", "host_nqn": "nqn.run"})
+    assert found == {"targets": {"nqn.x": ["192.0.2.2 4420"]}}
+    assert (subsystem / "class/nvme1/delete_controller").read_text(encoding="utf-8") == "1"

@@ -372,3 +372,58 @@ def test_a_session_that_gets_no_disk_or_is_none_is_reported(machine: Machine) ->
     assert (
         f"LUN 0 of {IQN} did not become a disk" in machine.carry_out("tell", deadline_s=0.1, files=FILES)[2]
     )
+
+
+def test_a_session_of_the_user_s_to_the_same_target_is_not_ours(machine: Machine) -> None:
+    machine.have_sessions(IQN, IQN)
+    (machine.here / "sessions/session1/ifacename").write_text("default\n", encoding="utf-8")
+    machine.run_iscsid()
+    machine.answer(logout=(2,))
+    status, said = machine.log_out()
+    assert status == 1 and "session2 to " in said
+    assert (machine.here / "sessions/session1").exists()
+
+
+SHOWN = """\
+192.0.2.2:3260,1 iqn.x:a
+[fd00::2]:3260,1 iqn.x:a
+192.0.2.2:3260,1 iqn.x:b
+"""
+
+
+@pytest.mark.parametrize(
+    ("status", "ends", "word"),
+    [(0, 0, ""), (8, NOT_REACHED, "8 s"), (11, NOT_REACHED, "8 s"), (24, 1, "refuses")],
+)
+def test_a_portal_is_asked_for_its_targets(machine: Machine, status: int, ends: int, word: str) -> None:
+    answer = f"case \"$*\" in *discovery*) printf '{SHOWN}'; exit {status};; esac\n"
+    (machine.here / "iscsiadm").write_text(f"#!/bin/sh\n{answer}{ISCSIADM}", encoding="utf-8")
+    ended, said, error = machine.carry_out("discover")
+    assert ended == ends and word in error
+    if not status:
+        assert json.loads(said)["targets"] == {
+            "iqn.x:a": ["192.0.2.2:3260", "[fd00::2]:3260"],
+            "iqn.x:b": ["192.0.2.2:3260"],
+        }
+        assert machine.said == [*MADE, f"{IFACE} --op delete"]
+
+
+def test_the_luns_of_a_session_are_its_disks(machine: Machine) -> None:
+    """Of tgt's target LUN 0 is a controller, of type 12."""
+    machine.have_sessions(IQN)
+    connection = machine.here / "connections/connection1:0"
+    connection.mkdir(parents=True)
+    for name, text in (("address", "192.0.2.130"), ("port", "3261")):
+        (connection / name).write_text(f"{text}\n", encoding="utf-8")
+    for lun, kind in ((0, 12), (1, 0), (2, 0)):
+        unit = machine.here / f"sessions/session1/device/target2:0:0/2:0:0:{lun}"
+        (unit / f"block/sd{lun}/queue").mkdir(parents=True)
+        (unit / "type").write_text(f"{kind}\n", encoding="utf-8")
+        (unit / f"block/sd{lun}/size").write_text("2048\n", encoding="utf-8")
+    _, said, _ = machine.carry_out("luns")
+    found = json.loads(said)
+    assert (found["address"], found["port"]) == ("192.0.2.130", 3261)
+    assert [(unit["lun"], unit["node"], unit["sectors"]) for unit in found["luns"]] == [
+        (1, "/dev/sd1", "2048"),
+        (2, "/dev/sd2", "2048"),
+    ]

@@ -64,7 +64,14 @@ def test_the_only_target_is_taken_and_of_several_one_is_asked_for() -> None:
 
 
 def unit(number: int, **facts: str) -> dict[str, Any]:
-    return {"lun": number, "sectors": "2097152", "vendor": "IET     ", "model": "VIRTUAL-DISK", **facts}
+    return {
+        "lun": number,
+        "node": "/dev/sda",
+        "sectors": "2097152",
+        "vendor": "IET     ",
+        "model": "VIRTUAL-DISK",
+        **facts,
+    }
 
 
 def test_the_only_lun_is_taken_and_of_several_one_is_asked_for() -> None:
@@ -116,10 +123,13 @@ def test_an_ethernet_card_says_what_the_way_carries_at_most(
         reached: ReachedTarget
 
     monkeypatch.setattr("harness.network.interfaces.describe", lambda _host, _iface: facts)
+    on_it = SimpleNamespace(signatures=("ext4 file system",), uses=())
+    monkeypatch.setattr("harness.storage.guard.inspect", lambda _host, _node: on_it)
     up: Any = Up(Ends(PORTAL))
     wanted: Any = None
     found = portals._look(up, PORTAL, wanted, World().host("initiator"), lun=None, iface="eth0")
     assert (found.iface, found.rate_bit_s) == ("eth0", rate_bit_s)
+    assert found.found_on_it == "ext4 file system"
 
 
 FOUND = portals.FoundUnit(portal=PORTAL, iface="eth0", size_bytes=1 << 30, title="1 GiB IET VIRTUAL-DISK")

@@ -123,10 +123,13 @@ def open_portal(request: dict[str, Any]) -> socket.socket:
 
 
 def connect(request: dict[str, Any]) -> None:
-    """Connect, hand the connection to the kernel, and wait for the disk."""
+    """Connect, hand the connection to the kernel, and wait for the disk. Where ``read_only`` is null, the
+    server may be of either kind, and the kernel takes no writes."""
     with open_portal(request) as connection:
         found = handshake(connection, request["export"])
-        if bool(found["flags"] & READ_ONLY) is not request["read_only"]:
+        if request["read_only"] is None:
+            found["flags"] |= READ_ONLY
+        elif bool(found["flags"] & READ_ONLY) is not request["read_only"]:
             wanted = "refuses" if request["read_only"] else "takes"
             raise ConnectionError(f"expected a server that {wanted} writes, found another")
         connection.settimeout(None)

@@ -1,0 +1,56 @@
+"""Targets that the harness did not make, of which only the portal is known: read, and left as they were."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.lab.cli import run_inside
+
+pytestmark = [pytest.mark.lab, pytest.mark.multi_host]
+
+
+def test_a_lun_behind_a_portal_is_read_and_proved_at_one_end() -> None:
+    done = run_inside("inside.strangers", "plain")
+    assert done.status == 0, done
+    assert "one target, discovered: 1 cells, not written to, nothing left" in done.out
+    assert "read back: table, explain, export, report" in done.out
+    assert "refusals: 5" in done.out
+
+
+@pytest.mark.long
+def test_chap_in_both_directions() -> None:
+    done = run_inside("inside.strangers", "chap")
+    assert done.status == 0, done
+    assert "CHAP, 1 of 2 directions: " in done.out and "CHAP, 2 of 2 directions: " in done.out
+
+
+@pytest.mark.long
+def test_a_read_only_lun_blocks_of_4_kib_and_ipv6_alone() -> None:
+    done = run_inside("inside.strangers", "unusual")
+    assert done.status == 0, done
+    for what in ("a read-only LUN", "blocks of 4 KiB", "IPv6 alone"):
+        assert f"{what}: 1 cells, not written to, nothing left" in done.out
+
+
+@pytest.mark.long
+def test_another_target_and_one_that_redirects() -> None:
+    done = run_inside("inside.strangers", "tgt")
+    assert done.status == 0, done
+    for what in ("tgt", "a portal that redirects"):
+        assert f"{what}: 1 cells, not written to, nothing left" in done.out
+
+
+@pytest.mark.long
+def test_a_disk_of_the_user_s_is_read_as_a_volume_and_by_its_portal() -> None:
+    done = run_inside("inside.strangers", "volume")
+    assert done.status == 0, done
+    assert "a volume: only read" in done.out
+
+
+@pytest.mark.long
+@pytest.mark.own_kernel
+def test_nvme_tcp_and_nbd() -> None:
+    done = run_inside("inside.strangers", "nvme", "nbd", kernel="own")
+    assert done.status == 0, done
+    for what in ("NVMe/TCP", "NBD"):
+        assert f"{what}: 1 cells, not written to, nothing left" in done.out

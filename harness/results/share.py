@@ -190,7 +190,7 @@ class Cleaner:
             found = WHOLE[field](self, value)
             self.left_out[field] += len(value) - len(found)  # type: ignore[arg-type]
         elif isinstance(value, str) and field in TEXTS:
-            found = TEXTS[field](self, value)
+            found = TEXTS[field](self, value) if value else value
             self.left_out[field] += bool(value) and not found
         elif isinstance(value, Mapping):
             found = {self.clean(key, field): self.clean(each, field) for key, each in value.items()}
@@ -305,7 +305,7 @@ TEXTS: Mapping[str, Rule] = {
     **_all(_withheld, "Record.reason ClientPart.reason ProbeRecord.reason Telemetry.no_round_trips"),
     **_all(_warning, "Record.warnings ProbeRecord.warnings"),
     **_all(_version, "Plan.harness_version OtherKernel.release"),
-    **_all(lambda cleaner, text: text and cleaner.numbered("kernel", text), "OtherKernel.key"),
+    **_all(lambda cleaner, text: cleaner.numbered("kernel", text), "OtherKernel.key"),
     **_all(
         lambda _cleaner, text: text if text in {*AXES, *FIGURES, "harness", "fio"} else "harness",
         "Setting.source Sweep.over Goal.of",

@@ -23,6 +23,7 @@ from harness.model import (
     LinkProfile,
     Machines,
     Plan,
+    ReachedTarget,
     Setting,
     Storage,
     TestbedKind,
@@ -157,6 +158,14 @@ def test_each_fact_about_a_machine_has_a_rule() -> None:
 def test_what_a_session_agreed_on_is_known() -> None:
     names = {name.rpartition("/")[2] for part in FILES for name in part}
     assert names <= set(share.SESSION.split())
+
+
+def test_an_empty_text_stands_for_nothing() -> None:
+    cleaner = share.Cleaner()
+    reached = ReachedTarget(transport="iscsi", typed="nas", address="fd00::2", port=3260, name="iqn.x:a")
+    shared = cleaner.clean(reached)
+    assert (shared.login, shared.typed, shared.address) == ("", "192.0.2.1", "2001:db8::2")
+    assert cleaner.replaced["target"] == {"iqn.x:a": "iqn.2001-04.com.example:target1"}
 
 
 def test_warnings_in_the_harness_s_own_words_stay() -> None:

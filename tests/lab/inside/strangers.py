@@ -221,26 +221,8 @@ def tgtd(number: int, address: str, file: Path, *redirect: tuple[str, str]) -> I
     process = subprocess.Popen([*argv, "--iscsi", f"portal={address}:3260"], stdin=subprocess.DEVNULL)
     admin = ("tgtadm", "-C", str(number), "--lld", "iscsi", "--tid", "1", "--mode")
     try:
-        wait_for(
-            lambda: (
-                "Error"
-                not in sh(
-                    "tgtadm",
-                    "-C",
-                    str(number),
-                    "--lld",
-                    "iscsi",
-                    "--mode",
-                    "target",
-                    "--op",
-                    "show",
-                    check=False,
-                )
-                and Path(f"/var/run/tgtd/socket.{number}").exists()
-            ),
-            "tgtd",
-            deadline_s=20,
-        )
+        show = ("tgtadm", "-C", str(number), "--lld", "iscsi", "--mode", "target", "--op", "show")
+        wait_for(lambda: "failed" not in sh(*show, check=False), "tgtd", deadline_s=20)
         sh(*admin, "target", "--op", "new", "--targetname", IQN)
         sh(*admin, "logicalunit", "--op", "new", "--lun", "1", "--backing-store", str(file))
         sh(*admin, "target", "--op", "bind", "--initiator-address", "ALL")
@@ -248,7 +230,7 @@ def tgtd(number: int, address: str, file: Path, *redirect: tuple[str, str]) -> I
             sh(*admin, "target", "--op", "update", "--name", name, "--value", value)
         yield
     finally:
-        process.terminate()
+        process.kill()  # it takes SIGTERM only once it has no targets
         process.wait()
 
 
@@ -289,7 +271,7 @@ ln -s "/sys/kernel/config/nvmet/subsystems/$1" "ports/1/subsystems/$1"
 def by_nvmet() -> None:
     for module in ("nvmet", "nvmet_tcp", "nvme_tcp"):
         sh("modprobe", module)
-    file = Path("/root/nvme.img")
+    file = Path("/run/nvme.img")  # nvmet takes the size of a file on tmpfs, and not of one on an overlay
     file.write_bytes(random.Random("nvme").randbytes(64 * MIB))  # noqa: S311 -- no secret
     sh(
         "nsenter",

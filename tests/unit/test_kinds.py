@@ -32,6 +32,10 @@ ALLOWED = {
     "parse/profiles.py": {"charon", "strongswan"},  # a proposal is in strongSwan's words
     "report/page.py": {"iscsi"},  # a sentence of pages that are kept
     "results/rules.py": {"iscsi", "nvme", "nvme_tcp"},  # `--iscsi`, `--nvme`, and the fields of plans
+    # What others may read of a run: the words of ciphers, tools and sessions, and the fields of plans.
+    "results/share.py": {
+        *("charon", "iscsi", "iscsiadm", "macsec", "mka", "nbdkit", "nvme", "strongswan", "tls", "tlsv1"),
+    },
     "results/upgrade.py": {"iscsi"},  # the only one of schema 1
     "testbeds/lab/boot/stubs.py": {"iscsi", "nbd"},  # libraries that fio loads
     # A modelled hard disk is served over a socket pair.

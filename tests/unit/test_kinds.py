@@ -38,6 +38,8 @@ ALLOWED = {
     },
     "results/upgrade.py": {"iscsi"},  # the only one of schema 1
     "testbeds/lab/boot/stubs.py": {"iscsi", "nbd"},  # libraries that fio loads
+    # It says what attached a volume, by sysfs's names.
+    "storage/programs/attached.py": {"iscsi", "iscsi_connection", "iscsi_session", "nbd", "nvme"},
     # A modelled hard disk is served over a socket pair.
     "storage/disks.py": {"nbd", "nbd0", "nbds_max"},
     "storage/programs/harddisk.py": {"nbd0"},

@@ -211,7 +211,7 @@ def unusual() -> None:
     for where, iface in (((), nas.NIC), (("-n", "nas"), "nas0")):
         number = 2 if where else 1
         sh("ip", *where, "address", "add", f"2001:db8::{number}/64", "dev", iface, "nodad")
-    only_read("IPv6 alone", make("six", portals="2001:db8::2"), portal="[2001:db8::2]:3260")
+    only_read("IPv6 alone", make("six", portals="[2001:db8::2]"), portal="[2001:db8::2]:3260")
 
 
 @contextlib.contextmanager
@@ -316,7 +316,9 @@ def attached() -> None:
     """A disk and files that are there, whatever attached them; a new file is written and removed."""
     file = make("volume")
     node = ("iscsiadm", "--mode", "node", "--targetname", IQN, "--portal", f"{PORTAL}:3260")
-    with subprocess.Popen(["iscsid", "--foreground"], stdin=subprocess.DEVNULL) as iscsid:
+    with subprocess.Popen(
+        ["iscsid", "--foreground"], stdin=subprocess.DEVNULL, start_new_session=True
+    ) as iscsid:
         wait_for(
             lambda: "@ISCSIADM" in Path("/proc/net/unix").read_text(encoding="utf-8"), "iscsid", deadline_s=20
         )

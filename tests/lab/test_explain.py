@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bench.whom_to_blame import EXPERIMENTS, measure
+from bench.whom_to_blame import EXPERIMENTS, judged, measure
 from harness.explain import Explained, sentence
 from tests.lab import cli
 from tests.lab.cli import harness
@@ -26,7 +26,9 @@ PART = {"rate": ("read-256k",), "r2t8": ("write-128k",), "disk": ("read-4k",)}
 def test_the_verdict_is_what_was_put_in(name: str, tmp_path: Path) -> None:
     (whole,) = [experiment for experiment in EXPERIMENTS if experiment.name == name]
     first = dict(list(whole.links.items())[:1])
-    found = measure(dataclasses.replace(whole, links=first, workloads=PART[name]), tmp_path)
+    part = dataclasses.replace(whole, links=first, workloads=PART[name])
+    measure(part, tmp_path)
+    found = judged(part, tmp_path / "results")
     assert len(found) == len(PART[name])
     for cell in found:
         said = Explained.of(cell.evidence)

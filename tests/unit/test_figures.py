@@ -30,6 +30,7 @@ BY_HAND = {
         "docs/explain.md",
         "| debian | wired | rand-write-256k-depth1 |",
     ): "printed by bench/remedies.py --markdown",
+    ("docs/explain.md", "| link of 50 to 200 Mbit/s |"): "printed by bench/whom_to_blame.py --one-end",
     ("docs/knees.md", "up to 26 500 IOPS, 108 MB/s"): "an example of a sentence",
     ("docs/results.md", "moves more than 1 GB/s"): "a threshold",
     ("docs/explain.md", "rates of 30 to\n300 Mbit/s"): "what a script injects",

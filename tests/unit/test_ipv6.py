@@ -257,7 +257,7 @@ def test_a_portals_port_is_distinguished_from_its_address() -> None:
     (session,) = IscsiSides(sides, secret="s", nonce="n").connections(wanted)  # noqa: S106 (of no target)
     asked = json.loads(session.make.input)
     assert asked["portal"] == f"[{FAR}]:3260"
-    assert asked["interface"] == "harness-2001-2-0-3--2-3260"
+    assert asked["interface"] == "harness-beef-2001-2-0-3--2-3260"
     assert throughput.client(path(), 52010, 1)[3] == "-6"
 
 

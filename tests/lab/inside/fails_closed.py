@@ -45,6 +45,7 @@ from harness.results.store import RunFolder
 from harness.runs import executor
 from harness.runs.cells import CellComposer
 from harness.runs.measure import Nexus
+from harness.storage.chap import Secrets
 from harness.storage.iscsi import initiator
 from tests.lab.cli import is_sampled
 from tests.lab.inside.kernel import arguments, processes, sh, wait_for
@@ -408,9 +409,14 @@ def matrix(composer: CellComposer, column: Column, at_once: int, in_turn: Sequen
     )
 
 
-def faster(chap_user: str, secret: str, *, usual: Callable[[str, str], str] = initiator.configuration) -> str:
+def faster(
+    chap_user: str,
+    secrets: Secrets | None,
+    *,
+    usual: Callable[[str, Secrets | None], str] = initiator.configuration,
+) -> str:
     """open-iscsi's configuration with which a session without an answer fails in 3 s instead of 20."""
-    return usual(chap_user, secret) + (
+    return usual(chap_user, secrets) + (
         "node.conn[0].timeo.noop_out_interval = 1\n"
         "node.conn[0].timeo.noop_out_timeout = 1\n"
         "node.conn[0].timeo.logout_timeout = 1\n"

@@ -101,7 +101,7 @@ def test_least_squares_of_a_line_and_of_a_valley() -> None:
         lambda v: [v[0] * x + v[1] - y for x, y in ((0, 1), (1, 3), (2, 5), (3, 7.4))], [0.0, 0.0]
     )
     # By the normal equations.
-    assert (slope, start) == (pytest.approx(2.12), pytest.approx(0.92)) and least == pytest.approx(0.048)
+    assert [slope, start, least] == pytest.approx([2.12, 0.92, 0.048])
     # Rosenbrock's (The Computer Journal 3, 1960).
     least, found = response.least_squares(lambda v: [10 * (v[1] - v[0] ** 2), 1 - v[0]], [-1.2, 1.0])
     assert found == pytest.approx([1, 1], abs=1e-3) and least < 1e-9

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from tests.machines.images import STORAGE_NETWORK, address
-from tests.machines.runs import SHORT, as_before, good, meanwhile
+from tests.machines.runs import ONE, SHORT, as_before, good, meanwhile
 from tests.machines.site import Machine, Site
 
 pytestmark = pytest.mark.short
@@ -71,6 +71,16 @@ END
 }
 
 
+A_MEMBER = f"""
+modprobe loop
+losetup /dev/loop7 {DISK}
+mdadm --create /dev/md7 --run --force --level=1 --raid-devices=1 --metadata=1.2 /dev/loop7
+mdadm --stop /dev/md7
+losetup --detach /dev/loop7
+"""
+"""An array that every machine assembles on which it appears, and writes to."""
+
+
 def checksum(machine: Machine) -> str:
     return machine.sh(f"sync; sha256sum {DISK}")
 
@@ -95,3 +105,17 @@ def test_it_is_read_and_nothing_is_written(installed: Site, name: str) -> None:
     assert all(cell["proof"]["at_one_end"] for cell in found.values()), said.text
     assert "roved at one end" in said.out, said.text
     assert SECRET not in said.text and BACK_SECRET not in said.text
+
+
+@pytest.mark.on_ci("trixie")
+def test_what_lies_on_it_is_not_woken(installed: Site) -> None:
+    """udev(7) assembles arrays, which writes to each member: the disk is read-only before it looks."""
+    stranger, nas = STRANGERS["tgt"], installed.machines["nas"]
+    nas.sh(f"apt-get install --quiet=2 --yes {stranger.packages} >/dev/null; {MAKE_DISK}")
+    nas.sh(A_MEMBER)
+    portal = ("--portal", address("nas", STORAGE_NETWORK), "--initiator", "ssh://root@client")
+    with meanwhile(nas, stranger.make, stranger.remove):
+        before = checksum(nas)
+        with as_before(installed):
+            good(installed, installed.harness("run", *portal, *ONE))
+        assert checksum(nas) == before

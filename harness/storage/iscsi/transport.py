@@ -37,6 +37,7 @@ from harness.storage.transport import (
     Transport,
     unwritten,
 )
+from harness.storage.untouched import UdevRule
 
 PORT = 3260
 """RFC 7143, section 4.2.7.1."""
@@ -167,13 +168,18 @@ class IscsiSides(Shared):
         host = self.sides.initiators[wanted.number]
         return requests.reported(host, request, f"the LUNs of {wanted.address} cannot be listed")
 
-    def connections(self, wanted: Export) -> tuple[Made, ...]:
-        """A session that is logged in to one portal of one target; its records are removed when it ends."""
+    def connections(self, wanted: Export) -> tuple[Made | UdevRule, ...]:
+        """A session that is logged in to one portal of one target; its records are removed when it ends.
+        Disks of somebody else are left alone."""
         names = self._session(wanted)
         asked = {KEYS[name].typed_as: value for name, value in wanted.parameters.items()}
         make = _step("session", "connect", **names, parameters=asked)
         remove, refused = _step("session", "disconnect", **names), f"no iSCSI session at {names['portal']}"
-        return (Made(names["iqn"], "IscsiSession", make, remove, refused, within_s=CONNECT_S),)
+        session = Made(names["iqn"], "IscsiSession", make, remove, refused, within_s=CONNECT_S)
+        if self.sides.reached is None:
+            return (session,)
+        of_session = f"/bin/grep -qxF {names['interface']} /sys/class/iscsi_session/%b/ifacename"
+        return (UdevRule(names["interface"], f'KERNELS=="session[0-9]*", PROGRAM=="{of_session}"'), session)
 
     def session(self, host: Host, wanted: Export) -> Session:
         """Its disk is identified by its serial number; of somebody else's target, by what it was when the run

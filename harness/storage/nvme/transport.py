@@ -41,6 +41,7 @@ from harness.storage.transport import (
     Transport,
     unwritten,
 )
+from harness.storage.untouched import UdevRule
 
 DISCOVERY = "nqn.2014-08.org.nvmexpress.discovery"
 """The name of every discovery controller (NVM Express Base Specification 2.0, section 4.5)."""
@@ -154,7 +155,7 @@ class NvmeSides(Shared):
         made = Made(self.nqn(wanted), "Subsystem", make, remove, "nvmet refused")
         return (*self._keys(wanted), made)
 
-    def connections(self, wanted: Export) -> tuple[Made, ...]:
+    def connections(self, wanted: Export) -> tuple[Made | UdevRule, ...]:
         """A controller for a subsystem, with the disk that it brings: with TLS, or not at all. The target is
         told to refuse writes where none are wanted."""
         name = self.nqn(wanted)
@@ -169,7 +170,13 @@ class NvmeSides(Shared):
         )
         remove = step("initiator", "disconnect", **names)
         refused = f"no NVMe/TCP connection to {addresses.at_port(wanted.address, wanted.port)}"
-        return (*self._keys(wanted), Made(name, "NvmeController", make, remove, refused))
+        controller = (*self._keys(wanted), Made(name, "NvmeController", make, remove, refused))
+        if self.sides.reached is None:
+            return controller
+        return (
+            UdevRule(f"harness-{self.sides.tag}-nvme-{wanted.number}", f'ATTRS{{subsysnqn}}=="{name}"'),
+            *controller,
+        )
 
     def options(self, wanted: Export) -> str:
         """What is written to /dev/nvme-fabrics."""

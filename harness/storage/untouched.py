@@ -1,0 +1,56 @@
+"""Disks of somebody else that no program of the initiator's machine may touch, from their first event on.
+
+A disk that appears is looked at by udev(7) at once: arrays are assembled, which writes to each of their
+members, volume groups are activated, file systems are mounted. A rule that comes before all others makes the
+disk read-only in the kernel, partitions included, and says that it is nobody's.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from harness.hosts import Host
+from harness.hosts.undo import UndoStep
+
+MAKE = """
+test -d /run/udev || exit 0
+mkdir -p "${1%/*}"
+cat >"$1"
+udevadm control --reload || true
+"""
+"""For sh(1): without udev nobody looks. udev itself looks for new rules every three seconds only."""
+REMOVE = """
+test -e "$1" || exit 0
+rm -f "$1"
+rmdir --ignore-fail-on-non-empty "${1%/*}"
+udevadm control --reload || true
+"""
+
+RULE = """\
+ACTION=="remove", GOTO="{name}_end"
+SUBSYSTEM!="block", GOTO="{name}_end"
+{match}, ENV{{HARNESS_READS}}="1"
+ENV{{HARNESS_READS}}!="1", GOTO="{name}_end"
+PROGRAM=="/bin/sh -c 'blockdev --setro $devnode'"
+ENV{{UDEV_DISABLE_PERSISTENT_STORAGE_RULES_FLAG}}="1", ENV{{SYSTEMD_READY}}="0"
+ENV{{UDISKS_IGNORE}}="1", ENV{{DM_MULTIPATH_DEVICE_PATH}}="0", OPTIONS+="nowatch"
+LABEL="{name}_end"
+"""
+
+
+class UdevRule(msgspec.Struct, frozen=True):
+    """The disks that ``match``, in words of udev(7), are only read. ``name`` is a word."""
+
+    name: str
+    match: str
+
+    @property
+    def path(self) -> str:
+        return f"/run/udev/rules.d/00-{self.name}.rules"
+
+    def acquire(self, host: Host) -> None:
+        text = RULE.format(name=self.name.replace("-", "_"), match=self.match)
+        host.run(["sh", "-euc", MAKE, "sh", self.path], input=text)
+
+    def undo(self) -> tuple[UndoStep, ...]:
+        return (UndoStep(("sh", "-euc", REMOVE, "sh", self.path)),)

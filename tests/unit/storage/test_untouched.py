@@ -1,0 +1,80 @@
+"""The rule that keeps the initiator's machine from what is on somebody else's disk."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from harness.hosts.journal import Journal
+from harness.hosts.unseen import Unseen
+from harness.model import BackingKind, ReachedTarget
+from harness.storage.iscsi.transport import IscsiSides
+from harness.storage.transport import Export, Lun, Sides
+from harness.storage.untouched import MAKE, REMOVE, UdevRule
+from tests.unit.fakes import World
+
+RULE = UdevRule("harness-beef-192.0.2.1-3260", 'KERNELS=="session[0-9]*"')
+
+
+def text(rule: UdevRule) -> str:
+    world = World()
+    rule.acquire(world.host("initiator"))
+    (command,) = world.commands
+    assert command.argv[-1] == rule.path
+    return command.input or ""
+
+
+def test_every_jump_has_its_end_and_nothing_else_is_looked_at() -> None:
+    lines = text(RULE).splitlines()
+    jumps = {match[1] for line in lines if (match := re.search(r'GOTO="(.*?)"', line))}
+    assert jumps == {"harness_beef_192.0.2.1_3260_end"}
+    assert lines[-1] == f'LABEL="{jumps.pop()}"'
+    assert lines.index('ENV{HARNESS_READS}!="1", GOTO="harness_beef_192.0.2.1_3260_end"') < lines.index(
+        "PROGRAM==\"/bin/sh -c 'blockdev --setro $devnode'\""
+    )
+
+
+def test_the_rule_goes_with_its_folder_and_leaves_others(tmp_path: Path) -> None:
+    mine, other = tmp_path / "rules.d" / "00-a.rules", tmp_path / "rules.d" / "other.rules"
+    mine.parent.mkdir()
+    for rules in ([mine], [mine, other]):
+        for file in rules:
+            file.parent.mkdir(exist_ok=True)
+            file.write_text("")
+        subprocess.run(["sh", "-euc", REMOVE, "sh", str(mine)], check=True, env={"PATH": "/usr/bin:/bin"})
+        assert not mine.exists() and mine.parent.exists() is (other in rules)
+    subprocess.run(["sh", "-euc", REMOVE, "sh", str(mine)], check=True)
+
+
+@pytest.mark.skipif(Path("/run/udev").is_dir(), reason="this machine has udev")
+def test_without_udev_nothing_is_made(tmp_path: Path) -> None:
+    subprocess.run(["sh", "-euc", MAKE, "sh", str(tmp_path / "a" / "b")], check=True)
+    assert not list(tmp_path.iterdir()) and shutil.which("sh")
+
+
+def test_it_stands_before_the_login_to_somebody_else_s_target() -> None:
+    host = World().host("initiator")
+    reached = ReachedTarget(
+        transport="iscsi", typed="nas", address="192.0.2.1", port=3260, name="iqn.2001-04.org.example:a"
+    )
+    sides = Sides(
+        journal=Journal(Path("unused")),
+        tag="beef",
+        target=Unseen(),
+        initiators=(host,),
+        luns=(),
+        logs=Path(),
+        reached=reached,
+    )
+    lun = Lun(serial="", kind=BackingKind.BLOCK, path="", size_bytes=0)
+    wanted = Export(
+        name="x", number=0, lun=lun, target=Unseen(), address="192.0.2.1", port=3260, parameters={}
+    )
+    sides_up = IscsiSides(sides, secret="s", nonce="n", own_names=("iqn.own",))  # noqa: S106 (of no target)
+    rule, session = sides_up.connections(wanted)
+    assert isinstance(rule, UdevRule) and not isinstance(session, UdevRule)
+    assert f'-qxF {rule.name} /sys/class/iscsi_session/%b/ifacename"' in rule.match

@@ -28,12 +28,13 @@ pytestmark = [pytest.mark.lab, pytest.mark.own_kernel]
                 "the policies go in the middle: invalid",
             ),
         ),
-        (
+        pytest.param(
             "nested",
             (
                 "ESP within WireGuard: wireguard+aes128gcm16 proved at one end",
                 "WireGuard within ESP: aes128gcm16+wireguard proved at one end",
             ),
+            marks=pytest.mark.long,
         ),
     ],
 )

@@ -13,4 +13,4 @@ def test_doctor_says_what_a_run_finds_and_its_file_tells_nothing_of_the_portal()
     done = run_inside("inside.strangers", "doctor", "share")
     assert done.status == 0, done
     assert "doctor: found, not answered, refused" in done.out
-    assert "shared: 2 rows as the run's own" in done.out
+    assert "shared: 1 rows as the run's own" in done.out

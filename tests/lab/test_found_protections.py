@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.lab, pytest.mark.own_kernel]
 @pytest.mark.parametrize(
     ("part", "said"),
     [
-        (
+        pytest.param(
             "wireguard",
             (
                 "WireGuard by route alone: wireguard proved at one end",
@@ -20,6 +20,7 @@ pytestmark = [pytest.mark.lab, pytest.mark.own_kernel]
                 "the tunnel is replaced in the middle: ",
                 "the tunnel is gone: no column has its name",
             ),
+            marks=pytest.mark.long,
         ),
         (
             "esp",

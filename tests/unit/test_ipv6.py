@@ -37,6 +37,7 @@ from harness.protection.programs import witness as program
 from harness.results import planned, rules
 from harness.runs import modules
 from harness.storage.iscsi.transport import IscsiSides
+from harness.storage.requests import Made
 from harness.storage.transport import Export, Lun, Sides
 from harness.testbeds import testbed
 from harness.testbeds.lab import boot
@@ -255,6 +256,7 @@ def test_a_portals_port_is_distinguished_from_its_address() -> None:
     lun = Lun(serial="s", kind=BackingKind.BLOCK, path="/dev/ram0", size_bytes=1 << 27)
     wanted = Export(name="x", number=0, lun=lun, target=host, address=FAR, port=3260, parameters={})
     (session,) = IscsiSides(sides, secret="s", nonce="n").connections(wanted)  # noqa: S106 (of no target)
+    assert isinstance(session, Made)
     asked = json.loads(session.make.input)
     assert asked["portal"] == f"[{FAR}]:3260"
     assert asked["interface"] == "harness-beef-2001-2-0-3--2-3260"

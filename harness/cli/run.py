@@ -26,7 +26,7 @@ from harness.cli.progress import process_started_s
 from harness.cli.streams import say, tell
 from harness.model import Plan
 from harness.model.errors import HarnessError, UsageError
-from harness.model.units import format_duration
+from harness.model.units import format_duration, shown
 from harness.parse.files import read_text, shown_path
 from harness.planning import duration, plan
 from harness.planning.knee import KneeRequest
@@ -85,6 +85,7 @@ def sweep(*, plan_only: PlanOption = False, **typed: object) -> None:
     """Measure curves over depth, block, round trip and so on: as many points as each of them takes."""
     started_s = process_started_s()
     request = SweepRequest(**options.given(typed))
+    learn_secret(request)
     made = planned_sweep(request)
     begin(made, _new_folder(request, made), started_s, plan_only=plan_only)
 
@@ -94,6 +95,7 @@ def knee(*, plan_only: PlanOption = False, **typed: object) -> None:
     """Find the highest load at which latency stays below a goal, counted from when requests were due."""
     started_s = process_started_s()
     request = KneeRequest(**options.given(typed))
+    learn_secret(request)
     made = planned_knee(request)
     begin(made, _new_folder(request, made), started_s, plan_only=plan_only)
 
@@ -106,6 +108,11 @@ def learn_secret(request: RunRequest) -> None:
         return
     if request.chap_secret is not None:
         chap.keep(read_text(Path(request.chap_secret), "CHAP secret"))
+    elif not sys.stdin.isatty():
+        raise UsageError(
+            f"expected the CHAP secret of {shown(request.chap)} to be typed, but there is no terminal",
+            hint="write it into a file of your own (chmod 600), and name that with --chap-secret",
+        )
     else:
         chap.keep(typer.prompt(f"CHAP secret of {request.chap}", hide_input=True, err=True))
 

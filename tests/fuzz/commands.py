@@ -125,12 +125,15 @@ def run(argv: Sequence[str], folder: Path) -> Done:
     with _as_a_program(["harness", *argv], folder) as (out, err):
         status: object = None
         _seen = Seen(os.path.realpath(folder))
+        # What a command keeps while it runs is in its folder as well.
+        usual, tempfile.tempdir = tempfile.tempdir, str(folder)
         try:
             harness.cli.main()
         except SystemExit as ended:
             status = ended.code
         finally:
             seen, _seen = _seen, None
+            tempfile.tempdir = usual
         sys.stdout.flush()
         sys.stderr.flush()
         texts = [Path(f"/proc/self/fd/{file.fileno()}").read_bytes() for file in (out, err)]

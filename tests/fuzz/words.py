@@ -22,8 +22,8 @@ READING = ("table", "compare", "explain", "report", "plot", "export", "parse")
 PLANNING = ("run", "probe")
 """With --plan they do nothing."""
 
-NEVER = ("--twin", "--help")
-"""It measures; it is not of the harness."""
+NEVER = ("--twin", "--try", "--help")
+"""Two measure; the third is not of the harness."""
 
 VALUES: dict[str, tuple[str, ...]] = {
     "link": (

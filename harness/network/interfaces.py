@@ -262,6 +262,19 @@ def has_own_addresses(profile: LinkProfile) -> bool:
     return profile.ip == IPV6 and profile.portal is None
 
 
+def _named(initiator: Host, found: Sequence[Interface], profile: LinkProfile) -> LinkEnd:
+    """The initiator's side of a link: of its interfaces the one that ``profile`` names; UsageError without
+    it."""
+    iface = next((one for one in found if one.name == profile.interface), None)
+    if iface is None:
+        raise UsageError(
+            f"the {initiator.name} has no interface {profile.interface}, only "
+            f"{', '.join(one.name for one in found)}",
+            hint=f"choose one of them: --link {profile.name}=IFACE",
+        )
+    return LinkEnd(host=initiator, all=found, iface=iface)
+
+
 def _find(
     initiator: Host, target: Host, profile: LinkProfile, families: Sequence[Family]
 ) -> tuple[LinkEnd, LinkEnd, str]:
@@ -271,14 +284,8 @@ def _find(
     if profile.ip == IPV6:
         for host in (initiator, target):
             links.require_ipv6(host)
-    iface = next((one for one in near if one.name == profile.interface), None)
-    if iface is None:
-        raise UsageError(
-            f"the {initiator.name} has no interface {profile.interface}, only "
-            f"{', '.join(one.name for one in near)}",
-            hint=f"choose one of them: --link {profile.name}=IFACE",
-        )
-    here = LinkEnd(host=initiator, all=near, iface=iface)
+    here = _named(initiator, near, profile)
+    iface = here.iface
     known = [family for family in families if iface.of(family)] or families
     _require_usable(here, profile, known[0])
     family = next((each for each in known if _common(iface, far, each)), known[0])
@@ -312,17 +319,23 @@ def _find_pair(initiator: Host, target: Host, profile: LinkProfile) -> tuple[Lin
 
 def _find_ends(initiator: Host, target: Host, profile: LinkProfile) -> tuple[LinkEnd, LinkEnd]:
     near, far, portal = _find(initiator, target, profile, (profile.ip,))
-    route = _route_through(near, portal)
+    address, gateway = _source(near, portal)
+    _require_different(far, initiator, address)
+    back = _route_through(far, address)
+    return (
+        replace(near, address=address, peer=portal, gateway=gateway),
+        replace(far, address=portal, peer=address, gateway=back.gateway),
+    )
+
+
+def _source(side: LinkEnd, portal: str) -> tuple[str, str | None]:
+    """The address from which a side reaches a portal through its interface, and by which gateway."""
+    route = _route_through(side, portal)
     if route.prefsrc is None:
         raise RequirementError(
-            f"the {initiator.name} has no address to reach {portal} from through {near.iface.name}"
+            f"the {side.host.name} has no address to reach {portal} from through {side.iface.name}"
         )
-    _require_different(far, initiator, route.prefsrc)
-    back = _route_through(far, route.prefsrc)
-    return (
-        replace(near, address=route.prefsrc, peer=portal, gateway=route.gateway),
-        replace(far, address=portal, peer=route.prefsrc, gateway=back.gateway),
-    )
+    return route.prefsrc, route.gateway
 
 
 def _listed(interfaces: Sequence[Interface], family: Family = IPV4) -> str:
@@ -434,22 +447,12 @@ def to_portal(initiator: Host, profile: LinkProfile, *, index: int, port: int) -
     Nothing is changed for it. UsageError if there is no such interface, RequirementError if it is not up or
     leads nowhere.
     """
-    portal, found = profile.portal or "", read_interfaces(initiator)
-    iface = next((one for one in found if one.name == profile.interface), None)
-    if iface is None:
-        raise UsageError(
-            f"the {initiator.name} has no interface {profile.interface}, only "
-            f"{', '.join(one.name for one in found)}",
-            hint=f"choose one of them: --link {profile.name}=IFACE",
-        )
-    side = LinkEnd(host=initiator, all=found, iface=iface)
+    portal = profile.portal or ""
+    side = _named(initiator, read_interfaces(initiator), profile)
+    iface = side.iface
     if not (iface.is_up and (iface.has_carrier or iface.is_loopback)):
         raise RequirementError(f"link {profile.name}: {side} is down, or has no carrier", hint=UNCHANGED)
-    route = _route_through(side, portal)
-    if route.prefsrc is None:
-        raise RequirementError(
-            f"the {initiator.name} has no address to reach {portal} from through {iface.name}"
-        )
+    address, _ = _source(side, portal)
     return LinkPath(
         profile=profile,
         index=index,
@@ -459,7 +462,7 @@ def to_portal(initiator: Host, profile: LinkProfile, *, index: int, port: int) -
         target=Unseen(),
         initiator_iface=iface.name,
         target_iface="",
-        initiator_address=route.prefsrc,
+        initiator_address=address,
         target_address=portal,
     )
 

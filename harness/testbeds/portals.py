@@ -5,6 +5,7 @@ Nothing is written, and the session ends with the look.
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import secrets
 import tempfile
@@ -54,6 +55,17 @@ class FoundUnit:
     rate_bit_s: int | None = None
 
 
+@contextlib.contextmanager
+def _reached(initiator: str, option: str) -> Iterator[tuple[Host, Path]]:
+    """The initiator, for a look before a run with that option; and a folder for its logs, as long."""
+    (machine,) = participants.machines(None, [initiator])
+    with (
+        tempfile.TemporaryDirectory(prefix="harness-") as folder,
+        machine.reached(f"harness run {option}", Path(folder, "log")) as host,
+    ):
+        yield host, Path(folder)
+
+
 def look(
     asked: PortalAddress, *, name: str, lun: int | None, chap_user: str, iface: str | None, initiator: str
 ) -> FoundUnit:
@@ -62,13 +74,9 @@ def look(
     UsageError lists those there are, if there are several. RequirementError or CommandFailed if the initiator
     or the portal cannot be reached, or the target lets nobody in.
     """
-    (machine,) = participants.machines(None, [initiator])
     transport = transports.named(asked.transport)
-    with (
-        tempfile.TemporaryDirectory(prefix="harness-") as folder,
-        machine.reached("harness run --portal", Path(folder, "log")) as host,
-    ):
-        doctor.require_all(host, machine.role, Asked(transports=(asked.transport,), protections=()))
+    with _reached(initiator, "--portal") as (host, folder):
+        doctor.require_all(host, "initiator", Asked(transports=(asked.transport,), protections=()))
         for module in transport.initiator_modules:
             host.run(["modprobe", *module.split()])
         address, port = _resolved(host, asked.host), asked.port or transport.port
@@ -93,12 +101,12 @@ def look(
             parameters={},
         )
         sides = Sides(
-            journal=Journal(Path(folder, "journal.jsonl")),
+            journal=Journal(folder / "journal.jsonl"),
             tag=secrets.token_hex(2),
             target=Unseen(),
             initiators=(host,),
             luns=(),
-            logs=Path(folder),
+            logs=folder,
             reached=portal,
             secrets=chap.known(),
         )
@@ -121,11 +129,7 @@ def look(
 def look_at(path: str, *, initiator: str) -> tuple[AttachedVolume, BackingKind, int]:
     """A volume that is attached to the initiator already, its kind, and its size in bytes. UsageError if it
     is none."""
-    (machine,) = participants.machines(None, [initiator])
-    with (
-        tempfile.TemporaryDirectory(prefix="harness-") as folder,
-        machine.reached("harness run --volume", Path(folder, "log")) as host,
-    ):
+    with _reached(initiator, "--volume") as (host, _):
         found = attached.look(host, path)
     words = [path if path == found.node else f"{path} ({found.node})", f"({found.by})", found.makers]
     volume = AttachedVolume(
@@ -160,11 +164,7 @@ def ways(initiator: str, links: Mapping[str, tuple[str, str]], port: int) -> dic
 
     RequirementError if that cannot be watched, or a link leads nowhere; CommandFailed if it cannot be read.
     """
-    (machine,) = participants.machines(None, [initiator])
-    with (
-        tempfile.TemporaryDirectory(prefix="harness-") as folder,
-        machine.reached("harness run --portal", Path(folder, "log")) as host,
-    ):
+    with _reached(initiator, "--portal") as (host, _):
         found = {
             name: as_found.way_to(host, address, port, iface) for name, (address, iface) in links.items()
         }

@@ -18,7 +18,7 @@ from harness.cli.console import NARROW, carry_out, measuring, print_plan
 from harness.cli.progress import process_started_s
 from harness.cli.results import METRIC_HELP, ResultsPaths, write
 from harness.cli.streams import tell
-from harness.explain import curves, knees, published, twin
+from harness.explain import curves, knees, oracle, published, twin
 from harness.explain.evidence import collect
 from harness.hosts.state import owner
 from harness.model import LINK_LOCAL, Plan
@@ -26,7 +26,7 @@ from harness.model.errors import Interrupted, UsageError
 from harness.model.escape import as_json, printable
 from harness.model.lines import wrapped
 from harness.model.units import shown, unknown_name
-from harness.parse import references
+from harness.parse import references, reported
 from harness.parse.files import shown_path
 from harness.parse.profiles import load_link
 from harness.planning import forecasts
@@ -79,13 +79,29 @@ def explain_command(
             autocompletion=VALUES["--reference"],
         ),
     ] = None,
+    figures: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.toml",
+            help="Figures of others instead of results: what limits them, by what was told.",
+            show_default=False,
+        ),
+    ] = None,
+    ask: Annotated[
+        bool, typer.Option("--ask", help="The same of one figure, asking for what is known, one by one.")
+    ] = False,
 ) -> None:
     """Say for each cell what limits it, how sure that is, where the time goes, and what would help."""
     shape = explain.ExplainFormat(format)
-    if reference is not None:
-        if paths:
-            raise UsageError("expected results or --reference, found both", hint="leave one out")
-        sys.stdout.write(_concluded(reference, shape) + "\n")
+    instead = [("--reference", reference), ("--figures", figures), ("--ask", ask or None)]
+    if given := [name for name, value in instead if value is not None]:
+        if paths or len(given) > 1:
+            both = " and ".join(given) if len(given) > 1 else f"results or {given[0]}, found both"
+            raise UsageError(f"expected one of {both}", hint="leave one out")
+        if reference is not None:
+            sys.stdout.write(_concluded(reference, shape) + "\n")
+        else:
+            _judge(_asked() if figures is None else reported.load(figures), shape)
         return
     files = paths or [Path(RESULTS)]
     if with_twin:
@@ -192,6 +208,35 @@ def _measure(made: Plan, folder: RunFolder) -> None:
         outcome = carry_out(made, folder, state, process_started_s(), cells)
     for line in outcome.summary():
         tell(line)
+
+
+def _judge(told: Sequence[reported.Reported], shape: explain.ExplainFormat) -> None:
+    """What limits figures of others."""
+    found = oracle.judge_all(told)
+    if shape is explain.ExplainFormat.JSON:
+        sys.stdout.write(as_json({"figures": found}) + "\n")
+        return
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else NARROW
+    for line in oracle.lines(found):
+        # Commands stay whole, to be copied.
+        cut = [printable(line)] if line.startswith(" ") else wrapped(printable(line), width, "    ")
+        sys.stdout.write("\n".join(cut) + "\n")
+
+
+def _asked() -> tuple[reported.Reported, ...]:
+    """One figure, as answered at the terminal; what is wrong is asked again."""
+    if not sys.stdin.isatty():
+        raise UsageError("--ask asks, and there is no terminal", hint="write a file: --figures FILE.toml")
+    tell("what is not known stays empty")
+    found = {}
+    for key, question in reported.QUESTIONS.items():
+        while answer := typer.prompt(question, default="", show_default=False, err=True).strip():
+            try:
+                found[key] = reported.entry(key, answer)[1]
+                break
+            except UsageError as error:
+                tell(str(error))
+    return (reported.Reported(**found),)
 
 
 def _concluded(name: str, shape: explain.ExplainFormat) -> str:

@@ -22,8 +22,8 @@ READING = ("table", "compare", "explain", "report", "plot", "export", "parse")
 PLANNING = ("run", "probe")
 """With --plan they do nothing."""
 
-NEVER = ("--twin", "--try", "--help")
-"""Two measure; the third is not of the harness."""
+NEVER = ("--twin", "--try", "--ask", "--help")
+"""Two measure, one asks; the last is not of the harness."""
 
 VALUES: dict[str, tuple[str, ...]] = {
     "link": (

@@ -1,0 +1,535 @@
+"""What limits a figure that somebody else measured, by what was told of the machine.
+
+Each resource has a share: how full it is by the figure itself (the link: the data in full frames, with the
+protection's; a window: the data of a round trip; one request at a time: the round trip in the time of one;
+the disk: the same without a network) or by its load as told. A full one limits. What is above one is
+impossible. Where something else than a processor is full, a protection was not loaded, and the figure says
+nothing of it. Without enough of that, the answer is what would decide it, with the command that measures it.
+
+docs/oracle.md has the rules, and how often they were right.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+import re
+from collections.abc import Sequence
+
+import msgspec
+
+from harness.analysis import bounds, theory, wire
+from harness.analysis.wire import framings
+from harness.explain.verdict import NEAR, Confidence
+from harness.model import TRANSPORTS, IpsecMode, LinkProfile
+from harness.model.protections import PROTECTIONS
+from harness.model.units import format_rate, format_size
+from harness.parse.reported import Amount, Reported
+
+FULL, NEARLY = 0.93, 0.85
+"""From which part on a link is full, and may be; TCP's own losses are within the first."""
+
+BUSY = 0.95
+"""From which part on a core is full for sure; below ``NEAR`` it is not what a transfer waits for."""
+
+ALIKE, COSTS = 0.95, 0.8
+"""With a protection this part of the clear figure is no difference, and below that one it is more than
+framing and the scatter of one measurement of each."""
+
+TOO_DEAR = 0.1
+"""No usual cipher takes more next to TCP on the same core: losses, fragments or an offload at fault do."""
+
+PING = 2.0
+"""How many times the round trip of I/Os in a row a ping takes at most: it wakes idle processors up."""
+
+RADIO = 0.5
+"""The part of a radio's rate that TCP gets at least where the air is full (802.11n to ax)."""
+
+SEEKS = 250
+"""The most random I/Os per second of a disk that turns."""
+
+WIDE = 1e6
+"""More bytes than this in a round trip are as many as Linux's buffers let one stream have."""
+
+
+class Answer(enum.StrEnum):
+    """``masked``: nothing can be said of the protection, for something else is full."""
+
+    LIMITED = "limited"
+    IMPOSSIBLE = "impossible"
+    MASKED = "masked"
+    NOT_ENOUGH = "not enough said"
+
+
+class Cause(enum.StrEnum):
+    """What limits. ``cpu``: a core's work with packets, or all of its work where the figures do not separate
+    a cipher; ``crypto``: the cipher's. ``one-at-a-time``: each request waits for the one before it, and no
+    part of that time that is known is most of it."""
+
+    LINK = "link"
+    CPU = "cpu"
+    CRYPTO = "crypto"
+    WINDOW = "window"
+    LOSS = "loss"
+    ROUND_TRIP = "round-trip"
+    DEVICE = "device"
+    ONE_AT_A_TIME = "one-at-a-time"
+    UNKNOWN = "unknown"
+
+
+class Decides(msgspec.Struct, frozen=True):
+    """What would decide it, and the command that measures it."""
+
+    what: str
+    command: str
+
+
+class Judged(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer on one figure. ``shares`` are how full each resource is, as far as that is known; 1 is full.
+    Of a masked figure ``limited_by`` is what limits in place of the protection."""
+
+    title: str
+    answer: Answer
+    limited_by: Cause
+    confidence: Confidence
+    reason: str
+    shares: dict[str, float] = {}
+    decides: tuple[Decides, ...] = ()
+
+    @property
+    def sentence(self) -> str:
+        by = " by" if self.answer is Answer.LIMITED else ":"
+        is_sure = self.answer in (Answer.LIMITED, Answer.MASKED)
+        return f"{self.answer}{by} {self.reason}" + (f"; confidence {self.confidence}" if is_sure else "")
+
+
+class _Found(msgspec.Struct, frozen=True):
+    """Something that limits by itself, how full it is, how sure that is, and in words."""
+
+    cause: Cause
+    share: float
+    sure: Confidence
+    words: str
+
+
+def judge_all(told: Sequence[Reported]) -> list[Judged]:
+    """All figures of a file. Where a clear one is told with all else alike, protected ones are compared with
+    it."""
+    clear = {_alike(each): each for each in told if each.protection and not _is_protected(each)}
+    found = []
+    for each in told:
+        other = clear.get(_alike(each)) if _is_protected(each) and each.unprotected is None else None
+        taken = other and (other.throughput or other.iops)
+        found.append(_Figure(msgspec.structs.replace(each, unprotected=taken) if taken else each).judged())
+    return found
+
+
+def _alike(told: Reported) -> tuple[object, ...]:
+    of = (told.link, told.mtu, told.machine, told.transport, told.workload)
+    return (*of, told.block, told.depth, told.jobs, told.streams)
+
+
+def _is_protected(told: Reported) -> bool:
+    return told.protection.strip().lower() not in {
+        *("", "off", "none", "no", "clear", "plain", "plaintext", "false", "unencrypted"),
+    }
+
+
+_ESP = re.compile("ipsec|esp|swan|ike")
+_CIPHERS = (
+    ("gcm", ("rfc4106(gcm(aes))",)),
+    ("chacha", ("rfc7539esp(chacha20,poly1305)",)),
+    ("null", ("ecb(cipher_null)", "hmac(sha1)")),
+    ("3des", ("cbc(des3_ede)", "hmac(sha1)")),
+    ("sha2|sha-?256|sha-?512", ("cbc(aes)", "hmac(sha256)")),
+    ("sha|cbc|aes", ("cbc(aes)", "hmac(sha1)")),
+    ("", ("rfc4106(gcm(aes))",)),
+)
+"""By what a protection's words have, the first that fits: the kernel's algorithms of ESP. Where none is named
+it is one with few bytes, and transport mode, so that nothing is called impossible by mistake."""
+
+
+def _framing(told: Reported, mtu_bytes: int) -> theory.Framing | None:
+    words = told.protection.lower()
+    mode = IpsecMode.TUNNEL if "tunnel" in words else IpsecMode.TRANSPORT
+    for name, each in PROTECTIONS.items():
+        if name in words and not each.as_found:
+            return framings.of((name,), {}, mode, mtu_bytes)
+    if not _is_protected(told) or not _ESP.search(words):
+        return None
+    return next((theory.esp(of, mode) for pattern, of in _CIPHERS if re.search(pattern, words)), None)
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds * 1e3:.3g} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.3g} us"
+
+
+def _rate(bytes_s: float) -> str:
+    return format_rate(8 * bytes_s)
+
+
+class _Figure:
+    """One figure with what follows from it; rates are in bytes of data per second."""
+
+    def __init__(self, told: Reported) -> None:
+        self.told = told
+        words = f"{told.workload} {told.transport}".lower()
+        named = re.search(r"(?<![0-9.])([0-9]+) ?([km])i?b?(?![a-z])", words)
+        self.block = told.block or (int(named[1]) * 1024 ** " km".index(named[2]) if named else None)
+        self.is_random = "rand" in words
+        self.is_both = re.search(r"\brw\b|mix|bidir|both|read.*write|write.*read", words) is not None
+        known = next((name for name in TRANSPORTS if name.split("-")[0] in words), None)
+        self.transport = wire.transport(known) if known else None
+        self.is_storage = bool(known or self.block or re.search("fio|read|write|disk|volume", words))
+        about = f"{words} {told.machine} {told.note}".lower()
+        self.is_polling = re.search("spdk|dpdk|vpp|poll", about) is not None
+        self.is_protected = _is_protected(told)
+        self.protection = told.protection.strip() or "the protection"
+        self.rate = self.bytes_s(told.throughput or told.iops)
+        self.in_flight = told.depth and told.depth * (told.jobs or 1)
+        self.streams = told.streams or 1
+        self.link = format_rate(told.link.rate_bit_s) if told.link and told.link.rate_bit_s else "the link"
+        self.carried = self.carries(told.mtu or 1500)
+        self.local, self.cipher = self.bytes_s(told.local), self.bytes_s(told.cipher)
+        clear = self.bytes_s(told.unprotected)
+        self.ratio = self.rate / clear if self.rate and clear and self.is_protected else None
+        ends = (told.busiest_core, told.processor), (told.target_busiest_core, told.target_processor)
+        loads = [self.core(*each) for each in ends]
+        self.core_load = max((load for load in loads if load is not None), default=None)
+        self.whose = "the target's " if self.core_load is not None and loads[0] != self.core_load else ""
+        self.shares: dict[str, float] = {}
+        self.found: list[_Found] = []
+
+    def bytes_s(self, amount: Amount | None) -> float | None:
+        if amount is None or (amount.is_io and self.block is None):
+            return None
+        return amount.value * (self.block or 0) if amount.is_io else amount.value
+
+    def carries(self, mtu_bytes: int, *, protected: bool = True, most: bool = False) -> float | None:
+        """Data in full frames of TCP. ``most``: of any packets of that size, such as UDP's."""
+        told = self.told.link
+        if told is None or told.rate_bit_s is None:
+            return None
+        rate_bit_s = round(told.rate_bit_s)
+        link = LinkProfile(name="told", title="", emulated=False, rate_bit_s=rate_bit_s, mtu_bytes=mtu_bytes)
+        framing = _framing(self.told, mtu_bytes) if protected else None
+        goodput = bounds.goodput_bytes_per_s(link, framing)
+        if told.is_radio or goodput is None:
+            return rate_bit_s / 8
+        if most:
+            goodput *= 1 + (theory.TCP_HEADER_BYTES - 8) / theory.Wire(link=link, framing=framing).mss_bytes
+        elif self.transport is not None and self.block:
+            goodput *= self.block / (self.block + self.transport.header_bytes({}, self.block))
+        return goodput * (2 if self.is_both else 1)
+
+    def core(self, busiest: float | None, whole: float | None) -> float | None:
+        """How full an end's busiest core is, as far as known. 0.9 where the load of all of its cores is that
+        of one that is full."""
+        if self.is_polling or (busiest is None and whole is None):
+            return None
+        if busiest is not None or whole is None:
+            return min(1.0, busiest or 0.0)
+        together = whole * self.told.cores if self.told.cores else None
+        if whole >= NEARLY:
+            return 1.0
+        if together is None:
+            return whole if whole < 0.05 else None
+        return together if together < NEAR else (0.9 if NEARLY <= together < 1.3 else None)
+
+    def impossible(self) -> str:
+        """Which figure cannot be, and by how much; empty if all can."""
+        told = self.told
+        jumbo = "" if told.mtu else ", even in frames of 9000 bytes"
+        framed = f" in {self.protection}" if self.is_protected else ""
+        cache = "a cache on this side answered, or " if self.is_storage else ""
+        for name, figure, within in (
+            ("", told.throughput or told.iops, framed),
+            ("the clear figure, ", told.unprotected, ""),
+            ("TCP by itself, ", told.network, ""),
+            ("several at once, ", told.in_parallel, framed),
+        ):
+            most = self.carries(told.mtu or 9000, protected=bool(within), most=True)
+            rate = self.bytes_s(figure)
+            if most and figure and rate and rate * (1 - figure.step / figure.value / 2) > most * 1.002:
+                return (
+                    f"{name}{_rate(rate)} is {rate / most - 1:.1%} more than the {_rate(most)} of data that "
+                    f"{self.link} carries{within}{jumbo}; {cache}the link or the unit is another than told"
+                )
+        if told.throughput and told.iops and self.block and not told.throughput.is_io:
+            by_ios, rate = told.iops.value * self.block, told.throughput.value
+            if not 0.9 < by_ios / rate < 1.1:
+                size = format_size(self.block)
+                return f"{told.iops.value:g} I/Os of {size} per second are {_rate(by_ios)}, not {_rate(rate)}"
+        if self.rate and self.block and self.in_flight:
+            each_s = self.in_flight * self.block / self.rate
+            held = f"{self.in_flight} at a time, each I/O takes {_time(each_s)} at this rate"
+            if told.latency and told.latency > 1.25 * each_s:
+                return f"{held} (Little's law), and {_time(told.latency)} were told"
+            if told.round_trip and told.round_trip > PING * each_s:
+                return (
+                    f"{held}, and a round trip {_time(told.round_trip)}: a cache answered, or more at a time"
+                )
+        for load in (told.busiest_core, told.target_busiest_core):
+            if load and told.cores and load > told.cores * 1.05:
+                return f"{load:.0%} of a core is more than {told.cores} cores have"
+        for load in (told.processor, told.target_processor):
+            if load and load > 1.05 * (told.cores or 1):
+                return f"{load:.0%} of all cores is more than there are; is it a core's, or a process's?"
+        return ""
+
+    def add(self, cause: Cause, share: float, sure: Confidence, words: str) -> None:
+        self.found.append(_Found(cause, min(1.0, share), sure, words))
+
+    def look(self) -> None:
+        """Collect the shares, and in ``found`` all that is full, the surest first."""
+        told, rate, core = self.told, self.rate, self.core_load
+        link = rate / self.carried if rate and self.carried else None
+        is_radio = told.link is not None and told.link.is_radio
+        is_far = link is not None and link < NEARLY
+        is_only = is_far and core is not None and core < NEARLY
+        sure, maybe = (Confidence.HIGH if is_only else Confidence.MEDIUM), Confidence.MEDIUM
+        if rate and link is not None:
+            self.shares["link"] = link
+            if link >= (RADIO if is_radio else NEARLY):
+                words = (
+                    f"the link's rate ({_rate(rate)} of the {_rate(self.carried or 0)} of data it carries)"
+                )
+                self.add(Cause.LINK, link, maybe if link < FULL or is_radio else Confidence.HIGH, words)
+        if core is not None:
+            self.shares["core"] = core
+            if core >= NEARLY:
+                self.add(*self.work(core), Confidence.HIGH if core >= BUSY and is_far else maybe, self.busy())
+        if rate and told.round_trip:
+            if told.window:
+                share = self.shares["window"] = rate * told.round_trip / (told.window * self.streams)
+                if share >= COSTS:
+                    words = f"the window ({format_size(told.window)} in {_time(told.round_trip)} a stream)"
+                    self.add(Cause.WINDOW, share, sure if share < 1.2 else maybe, words)
+            if self.block and self.in_flight:
+                share = self.shares["round trip"] = rate * told.round_trip / (self.block * self.in_flight)
+                if share >= (0.5 if self.in_flight == 1 else NEAR):
+                    each = f"{_time(told.round_trip)} of the {_time(told.round_trip / share)} of each I/O"
+                    words = f"the round trip ({each}, {self.in_flight} at a time)"
+                    self.add(Cause.ROUND_TRIP, share, sure if COSTS <= share <= 1.2 else maybe, words)
+            if told.loss and not self.is_storage:
+                # Mathis et al., 1997: what Reno reaches; CUBIC is near it where round trips are short.
+                segment = (told.mtu or 1500) - theory.IP_HEADER_BYTES[4] - theory.TCP_HEADER_BYTES
+                most = self.streams * 1.22 * segment / (told.round_trip * math.sqrt(told.loss))
+                share = self.shares["loss"] = rate / most
+                if NEAR <= share <= PING:
+                    words = f"losses (of {told.loss:.2%}, with which TCP reaches {_rate(most)} there)"
+                    self.add(Cause.LOSS, share, maybe, words)
+        if rate and self.local:
+            share = self.shares["disk"] = rate / self.local
+            if NEARLY <= share <= 1.2:
+                self.add(Cause.DEVICE, share, sure, f"the disk ({share:.2f} of what it gives by itself)")
+        network = self.bytes_s(told.network)
+        if rate and network and not self.is_protected:
+            share = self.shares["TCP by itself"] = rate / network
+            if share >= NEARLY and not self.found:
+                self.add(Cause.LINK, share, maybe, f"what TCP reaches there by itself ({_rate(network)})")
+        turns = re.search(r"hdd|spinning|rotat|[57][.,]?[24]00|1[05]k", told.disk.lower())
+        if turns and self.is_random and self.block and rate and rate / self.block <= SEEKS:
+            self.add(Cause.DEVICE, 1.0, maybe, "the disk's seeks (75 to 200 I/Os a second and disk)")
+        order = list(Confidence)
+        self.found.sort(key=lambda each: (order.index(each.sure), -each.share))
+        if len(self.found) > 1 and self.found[1].sure is Confidence.HIGH:
+            self.found[0] = msgspec.structs.replace(self.found[0], sure=maybe)
+
+    def work(self, core: float) -> tuple[Cause, float]:
+        """What a full core works at, as far as the figures separate that."""
+        if self.rate and self.cipher and self.is_protected and not self.is_offloaded:
+            self.shares["cipher"] = self.rate / self.cipher
+        return (Cause.CRYPTO if self.shares.get("cipher", 0.0) >= 0.5 else Cause.CPU), core
+
+    @property
+    def is_offloaded(self) -> bool:
+        return bool(self.told.offload) or "null" in self.told.protection.lower()
+
+    def busy(self) -> str:
+        told = self.told
+        busiest = told.target_busiest_core if self.whose else told.busiest_core
+        whole = (told.target_processor if self.whose else told.processor) or 0.0
+        full = f"of {self.whose}busiest core {self.core_load:.0%}" if busiest else f"all cores {whole:.0%}"
+        words = f"{full} busy" if busiest or whole >= NEARLY else f"{full} busy, as much as one full core"
+        if not self.is_protected:
+            return f"{self.whose}processor: packets and requests ({words})"
+        if self.is_offloaded:
+            return f"{self.whose}processor: packets ({words}; no cipher is its own)"
+        if (cipher := self.shares.get("cipher")) is not None:
+            what = "the cipher" if cipher >= 0.5 else "packets"
+            return f"{self.whose}processor: {what} ({words}, {min(1.0, cipher):.0%} of it with the cipher)"
+        least = f", at least {1 - self.ratio:.0%} of it with that" if self.ratio and self.ratio < 1 else ""
+        return f"{self.whose}processor: packets and cipher of {self.protection} ({words}{least})"
+
+    def judged(self) -> Judged:
+        if words := self.impossible():
+            return self.answer(Answer.IMPOSSIBLE, Cause.UNKNOWN, Confidence.HIGH, words)
+        if self.rate is None and self.told.throughput is None and self.told.iops is None:
+            return self.not_enough("no figure was told")
+        self.look()
+        first = self.found[0] if self.found else None
+        # One at a time, what a protection adds is in the time of each.
+        is_in_turn = self.in_flight == 1 and self.ratio is not None and self.ratio < COSTS
+        if first is not None and self.is_protected and not is_in_turn:
+            if first.cause not in (Cause.CPU, Cause.CRYPTO):
+                return self.masked(first)
+        elif first is not None and not is_in_turn:
+            return self.limited(first)
+        if first is not None and first.cause in (Cause.CPU, Cause.CRYPTO):
+            return self.limited(first)
+        if (by_ratio := self.by_ratio(self.ratio, is_in_turn=is_in_turn)) is not None:
+            return by_ratio
+        if self.is_protected and self.rate and self.cipher and not self.is_offloaded:
+            share = self.shares["cipher"] = self.rate / self.cipher
+            if NEAR <= share <= 1.1:
+                words = f"one core's cipher ({share:.0%} of what it does by itself)"
+                return self.limited(_Found(Cause.CRYPTO, share, Confidence.MEDIUM, words))
+        return self.by_more_at_once() or self.alone() or self.not_enough(self.nothing_full())
+
+    def by_ratio(self, ratio: float | None, *, is_in_turn: bool) -> Judged | None:
+        """What the clear figure says of the protected one, where nothing is known to be full."""
+        if ratio is None:
+            return None
+        core, link = self.core_load, self.shares.get("link", 0.0)
+        mtu = self.told.mtu or 1500
+        framed = min(1.0, (self.carries(mtu) or 1.0) / (self.carries(mtu, protected=False) or 1.0))
+        if ratio >= ALIKE * framed:
+            words = f"with it, it is {ratio:.2f} of the clear figure, so something else limits both"
+            return self.masked(_Found(Cause.UNKNOWN, 0.0, Confidence.MEDIUM, words))
+        takes = f"{self.protection} takes {1 - ratio:.0%}"
+        if not is_in_turn and ratio < TOO_DEAR:
+            words = f"{takes}, more than a cipher does: losses, fragments or an offload at fault"
+            return self.not_enough(words, "losses", "offload")
+        if not is_in_turn and core is not None and core < NEAR:
+            words = f"{takes}, and the busiest core that was told is {core:.0%} busy"
+            return self.not_enough(words, "load", "losses", "offload")
+        if ratio >= COSTS and link / ratio * framed < NEARLY:
+            return None
+        sure = Confidence.MEDIUM if ratio < COSTS and 0 < link < COSTS else Confidence.LOW
+        how = "each request waits for that" if is_in_turn else "the link is not full"
+        words = f"the processors' work for {self.protection} ({ratio:.2f} of the clear figure; {how})"
+        return self.limited(_Found(Cause.CPU, 1 - ratio, sure, words))
+
+    def by_more_at_once(self) -> Judged | None:
+        """What several at once say of one."""
+        together, core, low = self.bytes_s(self.told.in_parallel), self.core_load, Confidence.LOW
+        if not together or not self.rate or together < 1.5 * self.rate:
+            return None
+        grows = (
+            f"several at once reach {together / self.rate:.1f} times as much, so nothing they share is full"
+        )
+        flying = self.rate * (self.told.round_trip or 0.0)
+        if self.is_storage:
+            words = f"how few requests are in flight ({grows})"
+            return self.limited(_Found(Cause.ONE_AT_A_TIME, 1.0, Confidence.MEDIUM, words))
+        if flying >= WIDE and (core is None or core < NEAR):
+            words = f"one stream's window ({format_size(flying)} in a round trip; {grows})"
+            return self.limited(_Found(Cause.WINDOW, 1.0, low, words))
+        if core is not None and core < NEAR:
+            return None
+        words = f"one core's work for one {'tunnel' if self.is_protected else 'stream'} ({grows})"
+        sure = Confidence.MEDIUM if self.is_protected else low
+        return self.limited(_Found(Cause.CPU, 1.0, sure, words))
+
+    def alone(self) -> Judged | None:
+        """One request at a time: the parts of its time."""
+        if self.in_flight != 1 or not self.block or not self.rate or self.shares.get("link", 0.0) >= NEAR:
+            return None
+        time_s = self.block / self.rate
+        parts = {
+            Cause.DEVICE: ("the disk", self.block / self.local if self.local else 0.0),
+            Cause.ROUND_TRIP: ("the round trip", self.told.round_trip or 0.0),
+            Cause.LINK: ("sending", self.block / self.carried if self.carried else 0.0),
+        }
+        most = max(parts, key=lambda cause: parts[cause][1])
+        said = "".join(f", {name} {_time(part)}" for name, part in parts.values() if part)
+        share = parts[most][1] / time_s
+        cause = most if share >= 0.5 else Cause.ONE_AT_A_TIME
+        words = f"one request at a time ({_time(time_s)} each{said})"
+        return self.limited(_Found(cause, share, Confidence.MEDIUM, words))
+
+    def nothing_full(self) -> str:
+        parts = [f"{_rate(self.rate)} of data" if self.rate else "I/Os of unknown size"]
+        parts += [f"{name} {share:.0%}" for name, share in self.shares.items()]
+        if self.is_polling and (self.told.busiest_core or self.told.processor):
+            parts.append("a core that polls is always busy")
+        return f"{', '.join(parts)}: nothing that was told is full"
+
+    def limited(self, first: _Found) -> Judged:
+        decides = () if first.sure is Confidence.HIGH else self.decides()[:2]
+        return self.answer(Answer.LIMITED, first.cause, first.sure, first.words, decides)
+
+    def masked(self, first: _Found) -> Judged:
+        words = f"{first.words}: {self.protection} was not loaded, and nothing can be said of it"
+        return self.answer(Answer.MASKED, first.cause, first.sure, words, self.decides("faster")[:2])
+
+    def not_enough(self, words: str, *first: str) -> Judged:
+        return self.answer(Answer.NOT_ENOUGH, Cause.UNKNOWN, Confidence.NONE, words, self.decides(*first)[:4])
+
+    def answer(
+        self, kind: Answer, cause: Cause, sure: Confidence, words: str, decides: Sequence[Decides] = ()
+    ) -> Judged:
+        return Judged(
+            title=self.told.title or self.told.workload,
+            answer=kind,
+            limited_by=cause,
+            confidence=sure,
+            reason=words,
+            shares={name: round(share, 4) for name, share in self.shares.items()},
+            decides=tuple(decides),
+        )
+
+    def decides(self, *first: str) -> tuple[Decides, ...]:
+        """What would tell more: ``first``, then all that was not told, the most telling first."""
+        told = self.told
+        lacks = {
+            "load": told.busiest_core is None or told.target_busiest_core is None,
+            "link": self.carried is None,
+            "clear": self.is_protected and self.ratio is None,
+            "local": self.is_storage and told.local is None,
+            "depth": self.is_storage and self.in_flight is None,
+            "parallel": told.in_parallel is None,
+            "round trip": told.round_trip is None,
+            "cipher": self.is_protected and told.cipher is None and not self.is_offloaded,
+            "window": told.window is None and not self.is_storage,
+        }
+        names = [*first, *(name for name, is_lacking in lacks.items() if is_lacking and name not in first)]
+        return tuple(self.decider(name) for name in names)
+
+    def decider(self, name: str) -> Decides:
+        what, network, storage = DECIDES[name]
+        rw = f"--rw={'rand' if self.is_random else ''}read --bs={self.block or 4096}"
+        command = (storage if self.is_storage and storage else network).replace("RW", rw)
+        return Decides(what.replace("PROTECTION", self.protection), command)
+
+
+_FIO = "fio --name=x --filename=DISK --readonly --direct=1 RW"
+DECIDES = {
+    "load": ("each core's load at both ends meanwhile", "mpstat -P ALL 1", ""),
+    "link": ("the link's rate and MTU", "ethtool DEV; ip link show DEV", ""),
+    "clear": ("the same without PROTECTION", "iperf3 -c HOST -P 8", "harness run --protect off,..."),
+    "local": ("the disk by itself, on the target", _FIO, ""),
+    "depth": ("how many requests are in flight", "iostat -x 1", ""),
+    "parallel": ("more at once", "iperf3 -c HOST -P 8", f"{_FIO} --ioengine=libaio --iodepth=32"),
+    "round trip": ("the round trip in a row", "ping -i 0.002 -c 1000 HOST", ""),
+    "cipher": ("the cipher by itself on one core", "openssl speed -evp aes-128-gcm -bytes 1420", ""),
+    "window": ("the window, and what is in flight", "ss -ti", ""),
+    "losses": ("retransmissions and fragments", "nstat -az TcpRetransSegs IpFragCreates IpReasmFails", ""),
+    "offload": ("the same without segmentation offloads", "ethtool -K DEV gro off gso off tso off", ""),
+    "faster": (
+        "PROTECTION where nothing else is full",
+        "harness run --link wired:unshaped --protect ...",
+        "",
+    ),
+}
+"""What would decide it, and the command that measures it, of a network and of storage."""
+
+
+def lines(found: Sequence[Judged]) -> list[str]:
+    """Each figure with its answer, and what would decide it."""
+    said = []
+    for each in found:
+        said.append(f"{each.title}: {each.sentence}" if each.title else each.sentence)
+        said += [f"  would tell more: {decides.what}: {decides.command}" for decides in each.decides]
+    return said

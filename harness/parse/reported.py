@@ -1,0 +1,334 @@
+"""Figures that somebody else measured, and what was told of the machine: TOML of ten lines, any usual unit.
+
+All keys may be missing. A file has one figure, or several as ``[[figure]]``, which share the keys above.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from harness.model.errors import UsageError
+from harness.model.units import closest, parse_duration_s, parse_rate_bit_s, parse_size, shown
+from harness.parse.files import TomlFile, read_text
+
+KIND = "figures"
+
+
+class Amount(msgspec.Struct, frozen=True):
+    """A throughput: bytes per second of data, or with ``is_io`` I/Os per second. ``step`` is one step of the
+    last digit that was printed."""
+
+    value: float
+    step: float = 0.0
+    is_io: bool = False
+
+
+class ToldLink(msgspec.Struct, frozen=True):
+    """``rate_bit_s`` is None where the words have none; ``is_radio``: both directions share the air, and the
+    rate is the radio's."""
+
+    words: str
+    rate_bit_s: float | None = None
+    is_radio: bool = False
+
+
+class Reported(msgspec.Struct, frozen=True, kw_only=True):
+    """One figure as told; times in seconds, sizes in bytes.
+
+    Loads are parts of one core (``busiest_core``; above 1 it is so many full ones) or of all (``processor``),
+    at the end that sends or asks, and at the ``target``, which receives or serves. Other figures of the same
+    machines: ``unprotected``, ``local`` (the disk by itself), ``network`` (TCP by itself), ``in_parallel``
+    (streams, tunnels or requests at once, in sum) and ``cipher`` (the algorithm on one core, no packets).
+    """
+
+    title: str = ""
+    source: str = ""
+    machine: str = ""
+    note: str = ""
+    link: ToldLink | None = None
+    mtu: int | None = None
+    protection: str = ""
+    offload: str = ""
+    transport: str = ""
+    workload: str = ""
+    disk: str = ""
+    throughput: Amount | None = None
+    iops: Amount | None = None
+    unprotected: Amount | None = None
+    local: Amount | None = None
+    network: Amount | None = None
+    in_parallel: Amount | None = None
+    cipher: Amount | None = None
+    round_trip: float | None = None
+    latency: float | None = None
+    window: int | None = None
+    block: int | None = None
+    depth: int | None = None
+    jobs: int | None = None
+    streams: int | None = None
+    cores: int | None = None
+    busiest_core: float | None = None
+    target_busiest_core: float | None = None
+    processor: float | None = None
+    target_processor: float | None = None
+    loss: float | None = None
+
+
+_NUMBER = re.compile(r"(?:~|≈|about |ca\.? )?\s*([0-9][0-9.,]*(?:e[-+]?[0-9]+)?)\s*(.*)", re.IGNORECASE)
+_PER = r"(?:ps|/s(?:ec(?:ond)?)?|\s*per\s*second)?"
+_BYTES_OR_BITS = re.compile(rf"([kKMGTmgt]?)(i?)((?:[bB]it|[bB]yte)s?|[bB])({_PER})")
+_IOPS = re.compile(r"([kKM]?)\s*(?:iops|ios?/s(?:ec)?|io/s)", re.IGNORECASE)
+_POWERS = " kmgt"
+_SIZE = re.compile(r"(?:\bqd\s*)?([0-9][0-9.]*)\s*([kmgt]?)(?:i?b(?:ytes?)?)?", re.IGNORECASE)
+_LARGEST = 1e18
+
+
+def number(text: str, what: str) -> tuple[float, float, str]:
+    """The number that ``text`` begins with, one step of its last digit, and what follows. UsageError for any
+    that is not above 0 and finite."""
+    found = _NUMBER.fullmatch(text.strip())
+    digits = found[1].rstrip(".,") if found else ""
+    if re.fullmatch(r"[0-9]{1,3},[0-9]{3}", digits):
+        raise UsageError(
+            f"{what}: {shown(text)} could mean {digits.replace(',', '')} or {digits.replace(',', '.')}",
+            hint="write it with a point, or without the comma",
+        )
+    digits = digits.replace(",", ".")
+    try:
+        value = float(digits)
+    except ValueError:
+        value = math.nan
+    if found is None or not 0 < value <= _LARGEST:
+        raise UsageError(
+            f"{what}: expected a number above 0 with its unit, found {shown(text)}",
+            hint='try "1.8 Gbit/s", "110 MB/s", "0.2 ms" or "95 %"',
+        )
+    mantissa, _, exponent = digits.lower().partition("e")
+    decimals = len(mantissa.partition(".")[2])
+    return value, 10.0 ** (int(exponent or 0) - decimals), found[2].strip()
+
+
+def amount(value: object, what: str) -> Amount:
+    """``1.8 Gbit/s``, ``110 MB/s``, ``105 MiB/s``, ``940 Mbps``, ``52k IOPS``."""
+    figure, step, unit = number(_text(value, what), what)
+    if found := _IOPS.fullmatch(unit):
+        factor = 1000.0 ** _POWERS.index(found[1].lower() or " ")
+        return Amount(figure * factor, step * factor, is_io=True)
+    match = _BYTES_OR_BITS.fullmatch(unit)
+    if match is None:
+        raise UsageError(
+            f"{what}: expected a unit such as MB/s, MiB/s, Mbit/s, Gbit/s or IOPS, found {shown(str(value))}",
+            hint=f'try "{figure:g} MB/s" or "{figure:g} Mbit/s"',
+        )
+    prefix, binary, of, per = match.groups()
+    if of == "b" and prefix in {"k", "m", "g", "t"} and per != "ps":
+        raise UsageError(
+            f"{what}: {shown(str(value))} could mean bits or bytes",
+            hint=f"write {prefix.upper()}B/s for bytes, {prefix.upper()}bit/s for bits",
+        )
+    factor = (1024.0 if binary else 1000.0) ** _POWERS.index(prefix.lower() or " ")
+    factor /= 1 if of == "B" or "yte" in of else 8
+    return Amount(figure * factor, step * factor)
+
+
+def part(value: object, what: str) -> float:
+    """``100 %``, 100 or ``1.0``: a part of one core, or of all. A number up to 1 is a part."""
+    if isinstance(value, str) and value.strip().lower() in {"idle", "full"}:
+        return 0.05 if value.strip().lower() == "idle" else 1.0
+    text = _text(value, what)
+    if re.fullmatch(r"0*\.?0*\s*%?", text.strip()):
+        return 0.0
+    figure, _, unit = number(text, what)
+    if unit not in {"", "%", "percent"} or figure > 100_000:
+        raise UsageError(f"{what}: expected a percentage, found {shown(text)}", hint='try "95 %"')
+    return figure / 100 if unit or figure > 1 else figure
+
+
+def duration(value: object, what: str) -> float:
+    """Seconds for ``0.2 ms``, ``150us``, ``1 s``."""
+    text = _text(value, what).replace("µ", "u").replace("μ", "u").replace("usec", "us").replace("msec", "ms")
+    figure, _, unit = number(text, what)
+    if unit == "ns":
+        return figure * 1e-9
+    if not unit:
+        raise UsageError(
+            f"{what}: expected a time with its unit, found {shown(text)}", hint=f'try "{figure:g} ms"'
+        )
+    return parse_duration_s(f"{figure:.12f}{unit}", what=what)
+
+
+def count(value: object, what: str) -> int:
+    """A whole number from 1, also as ``QD32``."""
+    text = re.sub(
+        r"^\s*(qd|x)\s*|\s*(x|streams?|jobs?|cores?|threads?)\s*$", "", _text(value, what), flags=re.I
+    )
+    if not re.fullmatch(r"[0-9]{1,7}", text) or not int(text):
+        raise UsageError(
+            f"{what}: expected a whole number from 1, found {shown(str(value))}", hint="try 1 or 32"
+        )
+    return int(text)
+
+
+def size(value: object, what: str) -> int:
+    """Bytes for ``4k``, ``128 KB``, ``64KiB``, ``1M``: K is 1024, as in fio."""
+    text = _text(value, what)
+    found = _SIZE.fullmatch(text.strip())
+    return parse_size(f"{found[1]}{found[2]}" if found else text, what=what)
+
+
+def link(value: object, what: str) -> ToldLink:
+    """``10 Gbit/s``, ``2x25GbE``, ``1000BASE-T``, ``gigabit``, ``WiFi 866 Mbit/s``, or no rate at all."""
+    words = _text(value, what)
+    is_radio = re.search(r"wi-?fi|wlan|802\.11|radio", words, re.IGNORECASE) is not None
+    plain = re.sub(r"802\.11\w*|wi-?fi ?[4-7]\w?", "", words, flags=re.IGNORECASE)
+    if re.search(r"-\s*[0-9]+\s*[GM]|\bnan\b|\binf", plain, re.IGNORECASE):
+        raise UsageError(
+            f"{what}: expected the link's rate, found {shown(words)}", hint="try 10 Gbit/s or 2x25GbE"
+        )
+    found = re.search(
+        r"(?:([0-9]{1,3}) ?[x*] ?)?([0-9]+(?:\.[0-9]+)?)[ -]?(?:([GMT])(?-i:(i?B(?:ytes)?/s)?)|(base))",
+        plain,
+        re.IGNORECASE,
+    )
+    if found:
+        times, digits, prefix, of_bytes, base = found.groups()
+        rate = parse_rate_bit_s(digits + ("M" if base else prefix), what=what)
+        return ToldLink(words, float(rate * int(times or 1) * (8 if of_bytes else 1)), is_radio)
+    named = {"gigabit": 1e9, "gbe": 1e9, "fast ethernet": 1e8}
+    return ToldLink(words, next((r for n, r in named.items() if n in plain.lower()), None), is_radio)
+
+
+def _text(value: Any, what: str) -> str:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    # TOML's hexadecimal integers have no limit, and Python writes none of more than 4300 digits.
+    if not isinstance(value, str) and (not is_number or abs(value) > _LARGEST):
+        kind = "a number" if is_number else type(value).__name__
+        raise UsageError(f"{what}: expected a text or a number below 1e18, found {kind}", hint="use quotes")
+    text = str(value)
+    if len(text) > 2000 or not text.isprintable():
+        raise UsageError(
+            f"{what}: expected one line of visible characters, found {shown(text)}", hint="shorten it"
+        )
+    return text
+
+
+_READ: Mapping[Callable[[Any, str], Any], str] = {
+    _text: "title source machine note protection offload transport workload disk",
+    amount: "throughput iops unprotected local network in_parallel cipher",
+    count: "depth jobs streams cores",
+    part: "busiest_core target_busiest_core processor target_processor loss",
+    duration: "round_trip latency",
+    size: "window block mtu",
+    link: "link",
+}
+READ = {key: read for read, keys in _READ.items() for key in keys.split()}
+"""By key: how its value is read."""
+
+_ALSO = {
+    "throughput": "speed rate bandwidth bw goodput result measured",
+    "round_trip": "rtt ping",
+    "block": "bs block_size blocksize io_size",
+    "depth": "iodepth qd queue_depth outstanding",
+    "jobs": "numjobs threads",
+    "streams": "connections sessions flows parallel tunnels",
+    "unprotected": "clear plain baseline unencrypted without_protection",
+    "local": "storage local_disk disk_alone",
+    "network": "tcp iperf iperf3",
+    "busiest_core": "core core_load sender_core client_core initiator_core initiator_busiest_core",
+    "target_busiest_core": "target_core receiver_core server_core receiver_busiest_core server_busiest_core",
+    "processor": "cpu load cpu_load initiator_processor sender_processor",
+    "target_processor": "target_cpu target_load server_cpu receiver_processor",
+    "protection": "ipsec vpn encryption",
+    "title": "name what",
+    "source": "url",
+    "transport": "protocol",
+    "machine": "hardware cpu_model",
+    "loss": "packet_loss retransmits",
+    "window": "tcp_window",
+}
+ALSO = {name: key for key, names in _ALSO.items() for name in names.split()}
+"""Other names that people give to keys."""
+
+QUESTIONS = {
+    "throughput": "The figure, such as 1.8 Gbit/s, 110 MB/s or 50k IOPS",
+    "link": "The link, such as 10 Gbit/s or 2x25GbE",
+    "mtu": "Its MTU, such as 1500 or 9000",
+    "workload": "What was done, such as iperf3, or fio randread 4k",
+    "transport": "Over which transport, such as iSCSI",
+    "block": "The block, such as 4k",
+    "depth": "How many requests at a time",
+    "protection": "The protection, such as off, WireGuard or ESP AES-GCM",
+    "unprotected": "The figure without it",
+    "local": "The figure of the disk by itself",
+    "in_parallel": "The figure of several streams or of more requests at a time, in sum",
+    "busiest_core": "How busy the busiest core was, such as 100 %",
+    "target_busiest_core": "How busy the busiest core of the target or receiver was",
+    "processor": "How busy all cores were, such as 12 %",
+    "cores": "How many cores there are",
+    "round_trip": "The round trip, such as 0.2 ms",
+    "window": "TCP's window, such as 64K",
+}
+"""What ``harness explain --ask`` asks, by key."""
+
+_UNITS = {
+    "percent": "%",
+    "bytes": "",
+    "mbit_s": "Mbit/s",
+    "gbit_s": "Gbit/s",
+    "ms": "ms",
+    "us": "us",
+    "s": "s",
+}
+_UNITS |= {"mb_s": "MB/s", "mib_s": "MiB/s", "gb_s": "GB/s", "gib_s": "GiB/s"}
+"""What keys of tables end in, as in ``round_trip_ms``: their units."""
+
+
+def entry(key: str, value: object) -> tuple[str, Any]:
+    """A key's own name, and its value as read. UsageError if there is no such key, or the value is none."""
+    name = re.sub(r"[\s-]+", "_", key.strip())
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    ends = re.fullmatch(rf"(?:(.+?)_)??({'|'.join(_UNITS)})", name.lower())
+    if is_number and _BYTES_OR_BITS.fullmatch(name):
+        name, value = "throughput", f"{value} {name}"
+    elif is_number and ends and name.lower() not in READ:
+        name, value = ends[1] or "throughput", f"{value} {_UNITS[ends[2]]}"
+    elif is_number and name.lower() == "iops":
+        value = f"{value} IOPS"
+    name = ALSO.get(name.lower(), name.lower())
+    if name not in READ:
+        near = closest(name, [*READ, *ALSO])
+        hint = f"did you mean {ALSO.get(near, near)}?" if near else f"there are {', '.join(READ)}"
+        raise UsageError(f"there is no key {shown(key)}", hint=hint)
+    return name, READ[name](value, key.strip())
+
+
+def load(path: Path) -> tuple[Reported, ...]:
+    """The figures of a file. UsageError, with the line, for all that is not as above."""
+    file = TomlFile(KIND, path, read_text(path, KIND))
+    data = file.parse()
+    rows = data.pop("figure", [{}])
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise file.refuse("figure", "expected tables", "write [[figure]] above each figure")
+    if len(rows) > 1000:
+        raise file.refuse("figure", f"expected at most 1000 figures, found {len(rows)}", "split the file")
+    shared = _entries(file, data)
+    return tuple(Reported(**{**shared, **_entries(file, row)}) for row in rows)
+
+
+def _entries(file: TomlFile, data: Mapping[str, object]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in data.items():
+        try:
+            name, read = entry(key, value)
+        except UsageError as error:
+            raise file.refuse(key, error.message, error.hint or "") from error
+        if name in found:
+            raise file.refuse(key, f"{name} is there twice", "remove one")
+        found[name] = read
+    return found

@@ -1,0 +1,159 @@
+"""Figures of others: units as people write them, other names of keys, and one sentence for all else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from harness.model.errors import UsageError
+from harness.parse import reported
+
+
+@pytest.mark.parametrize(
+    ("text", "bytes_s"),
+    [
+        ("1.8 Gbit/s", 225e6),
+        ("1.8Gbps", 225e6),
+        ("940 Mbits/sec", 117.5e6),
+        ("940 mbps", 117.5e6),
+        ("110 MB/s", 110e6),
+        ("105 MiB/s", 105 * 2**20),
+        ("105MBps", 105e6),
+        ("~5 Gb/s", 625e6),
+        ("1,8 Gbit/s", 225e6),
+        ("64 kB/s", 64e3),
+        ("64 KiB/s", 65536),
+        ("3 Gbits per second", 375e6),
+        ("120 MBytes/sec", 120e6),
+    ],
+)
+def test_units_of_throughput(text: str, bytes_s: float) -> None:
+    found = reported.amount(text, "throughput")
+    assert found.value == pytest.approx(bytes_s) and not found.is_io
+
+
+def test_ios_and_the_last_digit() -> None:
+    assert reported.amount("52.5k IOPS", "iops") == reported.Amount(52500, 100, is_io=True)
+    assert reported.amount("1.8 Gbit/s", "x").step == pytest.approx(12.5e6)
+
+
+@pytest.mark.parametrize(
+    ("words", "rate_bit_s"),
+    [
+        ("10G X520", 10e9),
+        ("2x25GbE", 50e9),
+        ("1000BASE-T", 1e9),
+        ("gigabit ethernet", 1e9),
+        ("100 Mbit/s", 1e8),
+        ("1Gb", 1e9),
+        ("ConnectX-7, 400 GbE", 4e11),
+        ("125 MB/s", 1e9),
+        ("the internet", None),
+        ("WiFi 6, 1200 Mbit/s", 1.2e9),
+    ],
+)
+def test_links(words: str, rate_bit_s: float | None) -> None:
+    found = reported.link(words, "link")
+    assert found.rate_bit_s == rate_bit_s and found.is_radio == words.startswith("WiFi")
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "name", "read"),
+    [
+        ("rtt", "0.2 ms", "round_trip", 2e-4),
+        ("round_trip_us", 150, "round_trip", 1.5e-4),
+        ("Queue Depth", "QD32", "depth", 32),
+        ("busiest-core", "99.5 %", "busiest_core", 0.995),
+        ("cpu", 12, "processor", 0.12),
+        ("cpu", 1.0, "processor", 1.0),
+        ("cpu_percent", 1, "processor", 0.01),
+        ("cpu", "idle", "processor", 0.05),
+        ("bs", "128KB", "block", 131072),
+        ("gbit_s", 8, "throughput", reported.Amount(1e9, 1.25e8)),
+        ("MB/s", 110, "throughput", reported.Amount(110e6, 1e6)),
+        ("unprotected_mbit_s", 940.0, "unprotected", reported.Amount(117.5e6, 12.5e3)),
+        ("iops", 50000, "iops", reported.Amount(50000, 1, is_io=True)),
+    ],
+)
+def test_keys_and_other_names_of_them(key: str, value: object, name: str, read: object) -> None:
+    found, got = reported.entry(key, value)
+    assert found == name
+    assert got == (pytest.approx(read) if isinstance(read, float) else read)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        ("thruput", "1 Gbit/s", "did you mean throughput"),
+        ("busyest_core", "1 %", "did you mean busiest_core"),
+        ("xyzzyq", 1, "there are title"),
+        ("throughput", "-5 MB/s", "above 0"),
+        ("throughput", "0 MB/s", "above 0"),
+        ("throughput", float("nan"), "above 0"),
+        ("throughput", float("inf"), "below 1e18"),
+        ("throughput", "1e99 MB/s", "above 0"),
+        ("throughput", int("9" * 4000), "below 1e18"),
+        ("throughput", 5, "MB/s, MiB/s"),
+        ("throughput", "5 parsec", "MB/s, MiB/s"),
+        ("throughput", "100 mb/s", "bits or bytes"),
+        ("throughput", "1,234 MB/s", "1234 or 1.234"),
+        ("throughput", ["1 MB/s"], "a text or a number below"),
+        ("throughput", True, "a text or a number below"),
+        ("throughput", "1 MB/s\x1b[2J", "visible"),
+        ("round_trip", 5, "a time with its unit"),
+        ("round_trip", "-1 ms", "above 0"),
+        ("depth", 0, "from 1"),
+        ("depth", 1.5, "from 1"),
+        ("block", "-4k", "number of bytes"),
+        ("busiest_core", "-3 %", "above 0"),
+        ("busiest_core", "99 furlongs", "percentage"),
+        ("link", "-10G", "the link's rate"),
+        ("link", float("nan"), "the link's rate"),
+        ("link", "0G", "bits per second"),
+        ("mtu", 2**70, "below 1e18"),
+    ],
+)
+def test_what_is_no_figure_is_refused_in_a_sentence(key: str, value: object, words: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        reported.entry(key, value)
+    assert words in str(refused.value) and "\n" not in str(refused.value)
+
+
+def told(tmp_path: Path, text: str) -> tuple[reported.Reported, ...]:
+    file = tmp_path / "mine.toml"
+    file.write_text(text, encoding="utf-8")
+    return reported.load(file)
+
+
+def test_figures_share_what_stands_above_them(tmp_path: Path) -> None:
+    first, second = told(
+        tmp_path,
+        'link = "10G"\ncores = 8\n[[figure]]\nMB_s = 5\n[[figure]]\nMB_s = 6\nlink = "25G"\n',
+    )
+    assert (first.cores, second.cores) == (8, 8)
+    assert first.link and second.link and (first.link.rate_bit_s, second.link.rate_bit_s) == (10e9, 25e9)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("figure = 3", "expected tables"),
+        ("figure = [1]", "expected tables"),
+        ('speed = "1 MB/s"\nthroughput = "1 MB/s"', "twice"),
+        ("speed = ", "valid TOML"),
+        ("\0", "NUL"),
+        ('lnik = "10G"', "line 1, lnik: there is no key"),
+        ("[throughput]\na = 1", "a text or a number below"),
+        (f"block = 0x{'f' * 9000}", "below 1e18"),
+    ],
+)
+def test_damaged_files(tmp_path: Path, text: str, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        told(tmp_path, text)
+    with pytest.raises(UsageError, match="a folder"):
+        reported.load(tmp_path)
+
+
+def test_all_that_is_asked_is_a_key() -> None:
+    assert set(reported.QUESTIONS) < set(reported.READ) == set(reported.Reported.__struct_fields__)

@@ -45,6 +45,10 @@ PING = 2.0
 RADIO = 0.5
 """The part of a radio's rate that TCP gets at least where the air is full (802.11n to ax)."""
 
+MORE, MANY = 1.1, 1.5
+"""Several at once that reach no more than the first times what one does share what is full; from the second
+on they do not."""
+
 SEEKS = 250
 """The most random I/Os per second of a disk that turns."""
 
@@ -182,7 +186,7 @@ class _Figure:
         self.transport = wire.transport(known) if known else None
         self.is_storage = bool(known or self.block or re.search("fio|read|write|disk|volume", words))
         about = f"{words} {told.machine} {told.note}".lower()
-        self.is_polling = re.search("spdk|dpdk|vpp|poll", about) is not None
+        self.is_polling = re.search("spdk|dpdk|vpp|mayastor|poll", about) is not None
         self.is_protected = _is_protected(told)
         self.protection = told.protection.strip() or "the protection"
         self.rate = self.bytes_s(told.throughput or told.iops)
@@ -294,7 +298,9 @@ class _Figure:
                 words = (
                     f"the link's rate ({_rate(rate)} of the {_rate(self.carried or 0)} of data it carries)"
                 )
-                self.add(Cause.LINK, link, maybe if link < FULL or is_radio else Confidence.HIGH, words)
+                # Who waits for the link is not busy all the time: a full core is what fills it nearly.
+                is_doubtful = link < FULL or is_radio or (core is not None and core >= BUSY)
+                self.add(Cause.LINK, link, maybe if is_doubtful else Confidence.HIGH, words)
         if core is not None:
             self.shares["core"] = core
             if core >= NEARLY:
@@ -328,6 +334,9 @@ class _Figure:
             share = self.shares["TCP by itself"] = rate / network
             if share >= NEARLY and not self.found:
                 self.add(Cause.LINK, share, maybe, f"what TCP reaches there by itself ({_rate(network)})")
+        if told.link and told.link.is_memory and not self.is_storage and not self.found:
+            words = f"the processors' work{self.for_protection}, for nothing else is on the path"
+            self.add(Cause.CPU, 1.0, maybe, words)
         turns = re.search(r"hdd|spinning|rotat|[57][.,]?[24]00|1[05]k", told.disk.lower())
         if turns and self.is_random and self.block and rate and rate / self.block <= SEEKS:
             self.add(Cause.DEVICE, 1.0, maybe, "the disk's seeks (75 to 200 I/Os a second and disk)")
@@ -341,6 +350,10 @@ class _Figure:
         if self.rate and self.cipher and self.is_protected and not self.is_offloaded:
             self.shares["cipher"] = self.rate / self.cipher
         return (Cause.CRYPTO if self.shares.get("cipher", 0.0) >= 0.5 else Cause.CPU), core
+
+    @property
+    def for_protection(self) -> str:
+        return f" for {self.protection}" if self.is_protected else ""
 
     @property
     def is_offloaded(self) -> bool:
@@ -365,10 +378,10 @@ class _Figure:
     def judged(self) -> Judged:
         if words := self.impossible():
             return self.answer(Answer.IMPOSSIBLE, Cause.UNKNOWN, Confidence.HIGH, words)
-        if self.rate is None and self.told.throughput is None and self.told.iops is None:
-            return self.not_enough("no figure was told")
         self.look()
         first = self.found[0] if self.found else None
+        if first is None and self.told.throughput is None and self.told.iops is None:
+            return self.not_enough("no figure was told")
         # One at a time, what a protection adds is in the time of each.
         is_in_turn = self.in_flight == 1 and self.ratio is not None and self.ratio < COSTS
         if first is not None and self.is_protected and not is_in_turn:
@@ -414,7 +427,12 @@ class _Figure:
     def by_more_at_once(self) -> Judged | None:
         """What several at once say of one."""
         together, core, low = self.bytes_s(self.told.in_parallel), self.core_load, Confidence.LOW
-        if not together or not self.rate or together < 1.5 * self.rate:
+        if not together or not self.rate:
+            return None
+        if together <= MORE * self.rate and self.is_protected and 0 < self.shares.get("link", 0.0) < NEARLY:
+            words = "one core's work for one tunnel (more streams in it are no faster, the link is not full)"
+            return self.limited(_Found(Cause.CPU, 1.0, low if core is None else Confidence.MEDIUM, words))
+        if together < MANY * self.rate:
             return None
         grows = (
             f"several at once reach {together / self.rate:.1f} times as much, so nothing they share is full"

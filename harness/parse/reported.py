@@ -31,11 +31,12 @@ class Amount(msgspec.Struct, frozen=True):
 
 class ToldLink(msgspec.Struct, frozen=True):
     """``rate_bit_s`` is None where the words have none; ``is_radio``: both directions share the air, and the
-    rate is the radio's."""
+    rate is the radio's; ``is_memory``: it is none, but a path within one machine."""
 
     words: str
     rate_bit_s: float | None = None
     is_radio: bool = False
+    is_memory: bool = False
 
 
 class Reported(msgspec.Struct, frozen=True, kw_only=True):
@@ -200,8 +201,12 @@ def link(value: object, what: str) -> ToldLink:
         times, digits, prefix, of_bytes, base = found.groups()
         rate = parse_rate_bit_s(digits + ("M" if base else prefix), what=what)
         return ToldLink(words, float(rate * int(times or 1) * (8 if of_bytes else 1)), is_radio)
+    is_memory = re.search(
+        r"\bveth|loopback|localhost|namespace|netns|same (?:host|machine)", words, re.IGNORECASE
+    )
     named = {"gigabit": 1e9, "gbe": 1e9, "fast ethernet": 1e8}
-    return ToldLink(words, next((r for n, r in named.items() if n in plain.lower()), None), is_radio)
+    rate_bit_s = next((rate for name, rate in named.items() if name in plain.lower()), None)
+    return ToldLink(words, rate_bit_s, is_radio, is_memory is not None)
 
 
 def _text(value: Any, what: str) -> str:

@@ -37,6 +37,20 @@ READ_4K = {"link": "gigabit", "transport": "iSCSI", "workload": "rand-read-4k"}
         (TEN | {"speed": "260 MB/s", "target_busiest_core": 99}, LIMITED, "cpu", HIGH),
         (TEN | {"speed": "2 Gbps", "core": 1.0, "cipher": "300 MB/s"}, LIMITED, "crypto", HIGH),
         (TEN | {"speed": "2 Gbps", "core": 1.0, "cipher": "3 GB/s"}, LIMITED, "cpu", HIGH),
+        # A core is full, whatever came of it.
+        (TEN | {"core": "99 %"}, LIMITED, "cpu", MEDIUM),
+        # Nearly full both: who waits for a link is not busy all the time.
+        ({"link": "1G", "protection": "ipsec", "mbit_s": 881, "core": "100%"}, LIMITED, "cpu", MEDIUM),
+        # A path within one machine is work.
+        (
+            {"link": "veth, two network namespaces", "protection": "wg", "speed": "3 Gbps"},
+            LIMITED,
+            "cpu",
+            MEDIUM,
+        ),
+        # Streams in one tunnel, and several tunnels.
+        (TEN | {"speed": "1.5 Gbps", "in_parallel": "1.53 Gbps"}, LIMITED, "cpu", LOW),
+        ({"protection": "wg", "speed": "1.5 Gbps", "in_parallel": "1.53 Gbps"}, NOT_ENOUGH, "unknown", NONE),
         # The link is not known, so it may be full as well.
         ({"protection": "wg", "speed": "900 Mbps", "core": "100 %"}, LIMITED, "cpu", MEDIUM),
         # Of eight cores an eighth is busy: one full core has that load.

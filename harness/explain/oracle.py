@@ -37,7 +37,11 @@ ALIKE, COSTS = 0.95, 0.8
 framing and the scatter of one measurement of each."""
 
 TOO_DEAR = 0.1
-"""No usual cipher takes more next to TCP on the same core: losses, fragments or an offload at fault do."""
+"""A protected figure below this part of the clear one is seldom a cipher's work alone, but that of losses,
+fragments or an offload at fault."""
+
+FILLED_BIT_S, NEAR_BY_S = 25e9, 1e-3
+"""Up to this rate and round trip TCP in clear fills a link by itself, as far as nothing else was told."""
 
 PING = 2.0
 """How many times the round trip of I/Os in a row a ping takes at most: it wakes idle processors up."""
@@ -295,9 +299,8 @@ class _Figure:
         if rate and link is not None:
             self.shares["link"] = link
             if link >= (RADIO if is_radio else NEARLY):
-                words = (
-                    f"the link's rate ({_rate(rate)} of the {_rate(self.carried or 0)} of data it carries)"
-                )
+                carried = f"{_rate(self.carried or 0)} that {self.link} carries"
+                words = f"the link's rate ({_rate(rate)} of the {carried})"
                 # Who waits for the link is not busy all the time: a full core is what fills it nearly.
                 is_doubtful = link < FULL or is_radio or (core is not None and core >= BUSY)
                 self.add(Cause.LINK, link, maybe if is_doubtful else Confidence.HIGH, words)
@@ -398,7 +401,8 @@ class _Figure:
             if NEAR <= share <= 1.1:
                 words = f"one core's cipher ({share:.0%} of what it does by itself)"
                 return self.limited(_Found(Cause.CRYPTO, share, Confidence.MEDIUM, words))
-        return self.by_more_at_once() or self.alone() or self.not_enough(self.nothing_full())
+        by_others = self.by_more_at_once() or self.alone() or self.by_link()
+        return by_others or self.not_enough(self.nothing_full())
 
     def by_ratio(self, ratio: float | None, *, is_in_turn: bool) -> Judged | None:
         """What the clear figure says of the protected one, where nothing is known to be full."""
@@ -412,7 +416,7 @@ class _Figure:
             return self.masked(_Found(Cause.UNKNOWN, 0.0, Confidence.MEDIUM, words))
         takes = f"{self.protection} takes {1 - ratio:.0%}"
         if not is_in_turn and ratio < TOO_DEAR:
-            words = f"{takes}, more than a cipher does: losses, fragments or an offload at fault"
+            words = f"{takes}, more than most ciphers: losses, fragments or an offload may be at fault"
             return self.not_enough(words, "losses", "offload")
         if not is_in_turn and core is not None and core < NEAR:
             words = f"{takes}, and the busiest core that was told is {core:.0%} busy"
@@ -423,6 +427,21 @@ class _Figure:
         how = "each request waits for that" if is_in_turn else "the link is not full"
         words = f"the processors' work for {self.protection} ({ratio:.2f} of the clear figure; {how})"
         return self.limited(_Found(Cause.CPU, 1 - ratio, sure, words))
+
+    def by_link(self) -> Judged | None:
+        """What a protected figure far below the link's rate suggests, where nothing else was told."""
+        told, share = self.told.link, self.shares.get("link", 0.0)
+        is_filled = told is not None and 0 < (told.rate_bit_s or 0.0) <= FILLED_BIT_S
+        is_work = self.is_protected and not self.is_offloaded and not self.is_storage
+        idle = self.core_load is not None and self.core_load < NEAR
+        if (
+            not (is_filled and is_work and TOO_DEAR <= share < COSTS)
+            or idle
+            or (self.told.round_trip or 0.0) > NEAR_BY_S
+        ):
+            return None
+        words = f"the processors' work for {self.protection}, if the clear figure fills the link"
+        return self.limited(_Found(Cause.CPU, 1 - share, Confidence.LOW, words))
 
     def by_more_at_once(self) -> Judged | None:
         """What several at once say of one."""

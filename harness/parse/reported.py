@@ -303,7 +303,7 @@ def entry(key: str, value: object) -> tuple[str, Any]:
         name, value = "throughput", f"{value} {name}"
     elif is_number and ends and name.lower() not in READ:
         name, value = ends[1] or "throughput", f"{value} {_UNITS[ends[2]]}"
-    elif is_number and name.lower() == "iops":
+    elif name.lower() == "iops" and re.fullmatch(r"[0-9.e+]+ ?k?", str(value)[:99]):
         value = f"{value} IOPS"
     name = ALSO.get(name.lower(), name.lower())
     if name not in READ:

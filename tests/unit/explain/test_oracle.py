@@ -51,13 +51,19 @@ READ_4K = {"link": "gigabit", "transport": "iSCSI", "workload": "rand-read-4k"}
         # Streams in one tunnel, and several tunnels.
         (TEN | {"speed": "1.5 Gbps", "in_parallel": "1.53 Gbps"}, LIMITED, "cpu", LOW),
         ({"protection": "wg", "speed": "1.5 Gbps", "in_parallel": "1.53 Gbps"}, NOT_ENOUGH, "unknown", NONE),
+        # TCP in clear fills such a link, as far as nothing else was told.
+        (TEN | {"speed": "5 Gbps"}, LIMITED, "cpu", LOW),
+        (TEN | {"speed": "0.2 Gbps"}, NOT_ENOUGH, "unknown", NONE),
+        (TEN | {"speed": "5 Gbps", "core": "20 %"}, NOT_ENOUGH, "unknown", NONE),
+        (TEN | {"speed": "5 Gbps", "offload": "crypto"}, NOT_ENOUGH, "unknown", NONE),
         # The link is not known, so it may be full as well.
         ({"protection": "wg", "speed": "900 Mbps", "core": "100 %"}, LIMITED, "cpu", MEDIUM),
         # Of eight cores an eighth is busy: one full core has that load.
         (TEN | {"speed": "2 Gbps", "cpu": "12.5 %", "cores": 8}, LIMITED, "cpu", MEDIUM),
         (TEN | {"speed": "2 Gbps", "cpu": "3 %", "cores": 8}, NOT_ENOUGH, "unknown", NONE),
         # A core that polls is always busy.
-        (TEN | {"speed": "2 Gbps", "core": 1.0, "machine": "SPDK target"}, NOT_ENOUGH, "unknown", NONE),
+        (TEN | {"speed": "2 Gbps", "core": 1.0, "machine": "SPDK target"}, LIMITED, "cpu", LOW),
+        ({"speed": "2 Gbps", "core": 1.0, "machine": "SPDK target"}, NOT_ENOUGH, "unknown", NONE),
         # The clear figure, and nothing else.
         (TEN | {"speed": "3 Gbps", "clear": "9.4 Gbps"}, LIMITED, "cpu", MEDIUM),
         ({"protection": "wireguard", "mbit_s": 300, "clear": "940 Mbps"}, LIMITED, "cpu", LOW),
@@ -141,10 +147,10 @@ def test_the_last_digit_is_not_taken_for_more_than_it_says() -> None:
 
 
 def test_what_would_decide_has_its_command() -> None:
-    found = judged(**TEN, speed="2 Gbps")
+    found = judged(link="100G", protection="ESP", speed="2 Gbps")
     assert found.answer is NOT_ENOUGH
     assert [each.command for each in found.decides][:2] == ["mpstat -P ALL 1", "iperf3 -c HOST -P 8"]
-    assert found.decides[1].what == "the same without ESP AES-GCM"
+    assert found.decides[1].what == "the same without ESP"
     storage = judged(**READ_4K, **{"MB/s": 20}, core="10 %", target_core="10 %")
     assert [each.command.split()[0] for each in storage.decides] == ["fio", "iostat", "fio", "ping"]
 

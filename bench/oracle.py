@@ -4,8 +4,9 @@
     python bench/oracle.py --write    # fix the verdicts anew
 
 `profiles/references/public/` has a file of figures for each set, made from what was reported alone. The
-verdicts were fixed in `verdicts.toml` before `explanations.toml`, with what the authors found, was written (the
-history shows it). An explanation that names no cause counts for nothing; "not enough said" is an abstention.
+verdicts were fixed in `verdicts.toml` before `explanations.toml`, with what the authors found, was written
+(the history shows it). An explanation that names no cause counts for nothing; "not enough said" is an
+abstention.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ RIGHT, ANSWERED = 0.8, 0.6
 
 
 class Explained(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the authors found: ``right`` are the verdicts that say the same ("limited cpu"), none if they named
-    no cause; ``said`` is that in short."""
+    """What the authors found: ``right`` are the verdicts that say the same ("limited cpu"), none if they
+    named no cause; ``said`` is that in short."""
 
     said: str
     right: tuple[str, ...] = ()

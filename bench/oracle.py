@@ -20,7 +20,7 @@ from collections.abc import Iterator
 import msgspec
 
 from harness.explain import oracle
-from harness.explain.oracle import Answer, Judged
+from harness.explain.oracle import AnswerKind, Judged
 from harness.explain.verdict import Confidence
 from harness.parse import reported
 from harness.parse.profiles import data_folder
@@ -48,7 +48,7 @@ def sets() -> Iterator[tuple[str, list[Judged]]]:
 
 def in_short(judged: Judged) -> str:
     """``limited cpu``; without the cause where the answer has none."""
-    is_bare = judged.answer in (Answer.IMPOSSIBLE, Answer.NOT_ENOUGH)
+    is_bare = judged.answer in (AnswerKind.IMPOSSIBLE, AnswerKind.NOT_ENOUGH)
     return str(judged.answer) if is_bare else f"{judged.answer} {judged.limited_by}"
 
 
@@ -73,7 +73,7 @@ def score(judged: Judged, explained: Explained | None) -> str:
         return ""
     if in_short(judged) in explained.right:
         return "hit"
-    return "abstention" if judged.answer is Answer.NOT_ENOUGH else "miss"
+    return "abstention" if judged.answer is AnswerKind.NOT_ENOUGH else "miss"
 
 
 def rows() -> Iterator[tuple[str, Judged, str, str]]:
@@ -87,9 +87,7 @@ def rows() -> Iterator[tuple[str, Judged, str, str]]:
 
 def write() -> None:
     """Fix the verdicts."""
-    lines = [
-        "# The oracle's verdict on each figure, and its confidence: fixed by `python bench/oracle.py --write`."
-    ]
+    lines = ["# The verdict on each figure, and its confidence: fixed by `python bench/oracle.py --write`."]
     for name, found in sets():
         lines += ["", f"[{name}]"]
         lines += [f"{json.dumps(e.title)} = {json.dumps([in_short(e), str(e.confidence)])}" for e in found]
@@ -112,6 +110,15 @@ def summary(found: list[tuple[str, Judged, str, str]]) -> tuple[str, bool]:
     return words, is_right and not sure
 
 
+def table(found: list[tuple[str, Judged, str, str]]) -> list[str]:
+    """In Markdown, as in docs/oracle.md."""
+    out = ["| set | figure | verdict | confidence | the authors | score |", "|---|---|---|---|---|---|"]
+    for name, judged, scored, said in found:
+        verdict = f"{in_short(judged)} | {judged.confidence}"
+        out.append(f"| {name} | {judged.title} | {verdict} | {said} | {scored} |")
+    return out
+
+
 def main() -> int:
     """See above."""
     parser = argparse.ArgumentParser(
@@ -121,15 +128,13 @@ def main() -> int:
     if parser.parse_args().write:
         write()
     found, known = list(rows()), fixed()
-    out = ["| set | figure | verdict | confidence | the authors | score |", "|---|---|---|---|---|---|"]
-    changed = []
-    for name, judged, scored, said in found:
-        verdict = (in_short(judged), str(judged.confidence))
-        out.append(f"| {name} | {judged.title} | {verdict[0]} | {verdict[1]} | {said} | {scored} |")
-        if known.get(name, {}).get(judged.title) != verdict:
-            changed.append(f"{name}, {judged.title}: another verdict than was fixed")
+    changed = [
+        f"{name}, {judged.title}: another verdict than was fixed"
+        for name, judged, _, _ in found
+        if known.get(name, {}).get(judged.title) != (in_short(judged), str(judged.confidence))
+    ]
     words, is_met = summary(found)
-    sys.stdout.write("\n".join([*out, "", words, *changed]) + "\n")
+    sys.stdout.write("\n".join([*table(found), "", words, *changed]) + "\n")
     return 0 if is_met and not changed else 1
 
 

@@ -83,7 +83,7 @@ def explain_command(
         Path | None,
         typer.Option(
             metavar="FILE.toml",
-            help="Figures of others instead of results: what limits them, by what was told.",
+            help="Figures of others instead of results: what limits them.",
             show_default=False,
         ),
     ] = None,

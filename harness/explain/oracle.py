@@ -23,22 +23,15 @@ from harness.analysis.wire import framings
 from harness.explain.verdict import NEAR, Confidence
 from harness.model import TRANSPORTS, IpsecMode, LinkProfile
 from harness.model.protections import PROTECTIONS
-from harness.model.units import format_rate, format_size
+from harness.model.units import format_duration, format_rate, format_size
 from harness.parse.reported import Amount, Reported
 
-FULL, NEARLY = 0.93, 0.85
-"""From which part on a link is full, and may be; TCP's own losses are within the first."""
+FULL, NEARLY, BUSY = 0.93, 0.85, 0.95
+"""From which part on a link is full, and may be, and a core is full; below ``NEAR`` it is not waited for."""
 
-BUSY = 0.95
-"""From which part on a core is full for sure; below ``NEAR`` it is not what a transfer waits for."""
-
-ALIKE, COSTS = 0.95, 0.8
-"""With a protection this part of the clear figure is no difference, and below that one it is more than
-framing and the scatter of one measurement of each."""
-
-TOO_DEAR = 0.1
-"""A protected figure below this part of the clear one is seldom a cipher's work alone, but that of losses,
-fragments or an offload at fault."""
+ALIKE, COSTS, TOO_DEAR = 0.95, 0.8, 0.1
+"""With a protection this part of the clear figure is no difference; below the second one it is more than
+framing and scatter; below the third it is seldom a cipher alone: losses, fragments or an offload at fault."""
 
 FILLED_BIT_S, NEAR_BY_S = 25e9, 1e-3
 """Up to this rate and round trip TCP in clear fills a link by itself, as far as nothing else was told."""
@@ -50,17 +43,16 @@ RADIO = 0.5
 """The part of a radio's rate that TCP gets at least where the air is full (802.11n to ax)."""
 
 MORE, MANY = 1.1, 1.5
-"""Several at once that reach no more than the first times what one does share what is full; from the second
-on they do not."""
+"""Several at once that reach at most so many times what one does share what is full; from the second on they
+do not."""
 
 SEEKS = 250
 """The most random I/Os per second of a disk that turns."""
 
-WIDE = 1e6
-"""More bytes than this in a round trip are as many as Linux's buffers let one stream have."""
+HIGH, MEDIUM, LOW, NONE = Confidence
 
 
-class Answer(enum.StrEnum):
+class AnswerKind(enum.StrEnum):
     """``masked``: nothing can be said of the protection, for something else is full."""
 
     LIMITED = "limited"
@@ -85,44 +77,32 @@ class Cause(enum.StrEnum):
     UNKNOWN = "unknown"
 
 
-class Decides(msgspec.Struct, frozen=True):
-    """What would decide it, and the command that measures it."""
-
-    what: str
-    command: str
-
-
 class Judged(msgspec.Struct, frozen=True, kw_only=True):
     """The answer on one figure. ``shares`` are how full each resource is, as far as that is known; 1 is full.
-    Of a masked figure ``limited_by`` is what limits in place of the protection."""
+    Of a masked figure ``limited_by`` is what limits in place of the protection. ``decides`` are what would
+    tell more, with the command that measures it."""
 
     title: str
-    answer: Answer
+    answer: AnswerKind
     limited_by: Cause
     confidence: Confidence
     reason: str
     shares: dict[str, float] = {}
-    decides: tuple[Decides, ...] = ()
+    decides: dict[str, str] = {}
 
     @property
     def sentence(self) -> str:
-        by = " by" if self.answer is Answer.LIMITED else ":"
-        is_sure = self.answer in (Answer.LIMITED, Answer.MASKED)
+        by = " by" if self.answer is AnswerKind.LIMITED else ":"
+        is_sure = self.answer in (AnswerKind.LIMITED, AnswerKind.MASKED)
         return f"{self.answer}{by} {self.reason}" + (f"; confidence {self.confidence}" if is_sure else "")
 
 
-class _Found(msgspec.Struct, frozen=True):
-    """Something that limits by itself, how full it is, how sure that is, and in words."""
-
-    cause: Cause
-    share: float
-    sure: Confidence
-    words: str
+_Found = tuple[Cause, float, Confidence, str]
+"""Something that limits by itself, how full it is, how sure that is, and in words."""
 
 
 def judge_all(told: Sequence[Reported]) -> list[Judged]:
-    """All figures of a file. Where a clear one is told with all else alike, protected ones are compared with
-    it."""
+    """All figures of a file. A protected one is compared with a clear one that has all else alike."""
     clear = {_alike(each): each for each in told if each.protection and not _is_protected(each)}
     found = []
     for each in told:
@@ -137,22 +117,22 @@ def _alike(told: Reported) -> tuple[object, ...]:
     return (*of, told.block, told.depth, told.jobs, told.streams)
 
 
+_CLEAR = {"", "off", "none", "no", "clear", "plain", "plaintext", "false", "unencrypted"}
+
+
 def _is_protected(told: Reported) -> bool:
-    return told.protection.strip().lower() not in {
-        *("", "off", "none", "no", "clear", "plain", "plaintext", "false", "unencrypted"),
-    }
+    return told.protection.strip().lower() not in _CLEAR
 
 
-_ESP = re.compile("ipsec|esp|swan|ike")
-_CIPHERS = (
-    ("gcm", ("rfc4106(gcm(aes))",)),
-    ("chacha", ("rfc7539esp(chacha20,poly1305)",)),
-    ("null", ("ecb(cipher_null)", "hmac(sha1)")),
-    ("3des", ("cbc(des3_ede)", "hmac(sha1)")),
-    ("sha2|sha-?256|sha-?512", ("cbc(aes)", "hmac(sha256)")),
-    ("sha|cbc|aes", ("cbc(aes)", "hmac(sha1)")),
-    ("", ("rfc4106(gcm(aes))",)),
-)
+_CIPHERS = {
+    "gcm": ("rfc4106(gcm(aes))",),
+    "chacha": ("rfc7539esp(chacha20,poly1305)",),
+    "null": ("ecb(cipher_null)", "hmac(sha1)"),
+    "3des": ("cbc(des3_ede)", "hmac(sha1)"),
+    "sha2|sha-?256|sha-?512": ("cbc(aes)", "hmac(sha256)"),
+    "sha|cbc|aes": ("cbc(aes)", "hmac(sha1)"),
+    "ipsec|esp|swan|ike": ("rfc4106(gcm(aes))",),
+}
 """By what a protection's words have, the first that fits: the kernel's algorithms of ESP. Where none is named
 it is one with few bytes, and transport mode, so that nothing is called impossible by mistake."""
 
@@ -163,13 +143,8 @@ def _framing(told: Reported, mtu_bytes: int) -> theory.Framing | None:
     for name, each in PROTECTIONS.items():
         if name in words and not each.as_found:
             return framings.of((name,), {}, mode, mtu_bytes)
-    if not _is_protected(told) or not _ESP.search(words):
-        return None
-    return next((theory.esp(of, mode) for pattern, of in _CIPHERS if re.search(pattern, words)), None)
-
-
-def _time(seconds: float) -> str:
-    return f"{seconds * 1e3:.3g} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.3g} us"
+    is_esp = _is_protected(told) and re.search("ipsec|esp|swan|ike", words)
+    return next((theory.esp(a, mode) for p, a in _CIPHERS.items() if is_esp and re.search(p, words)), None)
 
 
 def _rate(bytes_s: float) -> str:
@@ -193,9 +168,9 @@ class _Figure:
         self.is_polling = re.search("spdk|dpdk|vpp|mayastor|poll", about) is not None
         self.is_protected = _is_protected(told)
         self.protection = told.protection.strip() or "the protection"
+        self.is_offloaded = bool(told.offload) or "null" in told.protection.lower()
         self.rate = self.bytes_s(told.throughput or told.iops)
         self.in_flight = told.depth and told.depth * (told.jobs or 1)
-        self.streams = told.streams or 1
         self.link = format_rate(told.link.rate_bit_s) if told.link and told.link.rate_bit_s else "the link"
         self.carried = self.carries(told.mtu or 1500)
         self.local, self.cipher = self.bytes_s(told.local), self.bytes_s(told.cipher)
@@ -203,8 +178,11 @@ class _Figure:
         self.ratio = self.rate / clear if self.rate and clear and self.is_protected else None
         ends = (told.busiest_core, told.processor), (told.target_busiest_core, told.target_processor)
         loads = [self.core(*each) for each in ends]
-        self.core_load = max((load for load in loads if load is not None), default=None)
-        self.whose = "the target's " if self.core_load is not None and loads[0] != self.core_load else ""
+        self.load = max((load for load in loads if load is not None), default=None)
+        self.whose = "the target's " if self.load is not None and loads[0] != self.load else ""
+        self.is_idle = self.load is not None and self.load < NEAR
+        # One at a time, what a protection adds is in the time of each.
+        self.is_in_turn = self.in_flight == 1 and self.ratio is not None and self.ratio < COSTS
         self.shares: dict[str, float] = {}
         self.found: list[_Found] = []
 
@@ -219,7 +197,9 @@ class _Figure:
         if told is None or told.rate_bit_s is None:
             return None
         rate_bit_s = round(told.rate_bit_s)
-        link = LinkProfile(name="told", title="", emulated=False, rate_bit_s=rate_bit_s, mtu_bytes=mtu_bytes)
+        link = LinkProfile(
+            name="reported", title="", emulated=False, rate_bit_s=rate_bit_s, mtu_bytes=mtu_bytes
+        )
         framing = _framing(self.told, mtu_bytes) if protected else None
         goodput = bounds.goodput_bytes_per_s(link, framing)
         if told.is_radio or goodput is None:
@@ -237,18 +217,17 @@ class _Figure:
             return None
         if busiest is not None or whole is None:
             return min(1.0, busiest or 0.0)
-        together = whole * self.told.cores if self.told.cores else None
-        if whole >= NEARLY:
-            return 1.0
-        if together is None:
-            return whole if whole < 0.05 else None
-        return together if together < NEAR else (0.9 if NEARLY <= together < 1.3 else None)
+        together = whole * (self.told.cores or math.inf)
+        if whole >= NEARLY or together < NEAR:
+            return 1.0 if whole >= NEARLY else together
+        if self.told.cores is None and whole < 0.05:
+            return whole
+        return 0.9 if NEARLY <= together < 1.3 else None
 
     def impossible(self) -> str:
         """Which figure cannot be, and by how much; empty if all can."""
-        told = self.told
+        told, framed = self.told, f" in {self.protection}" if self.is_protected else ""
         jumbo = "" if told.mtu else ", even in frames of 9000 bytes"
-        framed = f" in {self.protection}" if self.is_protected else ""
         cache = "a cache on this side answered, or " if self.is_storage else ""
         for name, figure, within in (
             ("", told.throughput or told.iops, framed),
@@ -256,218 +235,187 @@ class _Figure:
             ("TCP by itself, ", told.network, ""),
             ("several at once, ", told.in_parallel, framed),
         ):
-            most = self.carries(told.mtu or 9000, protected=bool(within), most=True)
-            rate = self.bytes_s(figure)
+            most, rate = (
+                self.carries(told.mtu or 9000, protected=bool(within), most=True),
+                self.bytes_s(figure),
+            )
             if most and figure and rate and rate * (1 - figure.step / figure.value / 2) > most * 1.002:
-                return (
-                    f"{name}{_rate(rate)} is {rate / most - 1:.1%} more than the {_rate(most)} of data that "
-                    f"{self.link} carries{within}{jumbo}; {cache}the link or the unit is another than told"
-                )
+                more = f"{rate / most - 1:.1%} more than the {_rate(most)} of data that {self.link} carries"
+                return f"{name}{_rate(rate)} is {more}{within}{jumbo}; {cache}the link or the unit is another"
         if told.throughput and told.iops and self.block and not told.throughput.is_io:
             by_ios, rate = told.iops.value * self.block, told.throughput.value
             if not 0.9 < by_ios / rate < 1.1:
-                size = format_size(self.block)
-                return f"{told.iops.value:g} I/Os of {size} per second are {_rate(by_ios)}, not {_rate(rate)}"
+                ios = f"{told.iops.value:g} I/Os of {format_size(self.block)} per second"
+                return f"{ios} are {_rate(by_ios)}, not {_rate(rate)}"
         if self.rate and self.block and self.in_flight:
             each_s = self.in_flight * self.block / self.rate
-            held = f"{self.in_flight} at a time, each I/O takes {_time(each_s)} at this rate"
+            held = f"{self.in_flight} at a time, each I/O takes {format_duration(each_s)} at this rate"
             if told.latency and told.latency > 1.25 * each_s:
-                return f"{held} (Little's law), and {_time(told.latency)} were told"
+                return f"{held} (Little's law), and {format_duration(told.latency)} were reported"
             if told.round_trip and told.round_trip > PING * each_s:
-                return (
-                    f"{held}, and a round trip {_time(told.round_trip)}: a cache answered, or more at a time"
-                )
-        for load in (told.busiest_core, told.target_busiest_core):
-            if load and told.cores and load > told.cores * 1.05:
-                return f"{load:.0%} of a core is more than {told.cores} cores have"
-        for load in (told.processor, told.target_processor):
-            if load and load > 1.05 * (told.cores or 1):
-                return f"{load:.0%} of all cores is more than there are; is it a core's, or a process's?"
+                trip = format_duration(told.round_trip)
+                return f"{held}, and a round trip {trip}: a cache answered, or more at a time"
+        loads = [(load, math.inf) for load in (told.busiest_core, told.target_busiest_core)]
+        for load, most in [*loads, (told.processor, 1), (told.target_processor, 1)]:
+            if load and load > 1.05 * (told.cores or most):
+                return f"a load of {load:.0%} is more than {told.cores or 'all'} cores have"
         return ""
-
-    def add(self, cause: Cause, share: float, sure: Confidence, words: str) -> None:
-        self.found.append(_Found(cause, min(1.0, share), sure, words))
 
     def look(self) -> None:
         """Collect the shares, and in ``found`` all that is full, the surest first."""
-        told, rate, core = self.told, self.rate, self.core_load
+        told, rate, core = self.told, self.rate, self.load
         link = rate / self.carried if rate and self.carried else None
-        is_radio = told.link is not None and told.link.is_radio
         is_far = link is not None and link < NEARLY
-        is_only = is_far and core is not None and core < NEARLY
-        sure, maybe = (Confidence.HIGH if is_only else Confidence.MEDIUM), Confidence.MEDIUM
+        sure = HIGH if is_far and core is not None and core < NEARLY else MEDIUM
         if rate and link is not None:
             self.shares["link"] = link
+            is_radio = told.link is not None and told.link.is_radio
             if link >= (RADIO if is_radio else NEARLY):
-                carried = f"{_rate(self.carried or 0)} that {self.link} carries"
-                words = f"the link's rate ({_rate(rate)} of the {carried})"
                 # Who waits for the link is not busy all the time: a full core is what fills it nearly.
                 is_doubtful = link < FULL or is_radio or (core is not None and core >= BUSY)
-                self.add(Cause.LINK, link, maybe if is_doubtful else Confidence.HIGH, words)
+                carried = f"{_rate(self.carried or 0)} that {self.link} carries"
+                words = f"the link's rate ({_rate(rate)} of the {carried})"
+                self.found.append((Cause.LINK, link, MEDIUM if is_doubtful else HIGH, words))
         if core is not None:
             self.shares["core"] = core
             if core >= NEARLY:
-                self.add(*self.work(core), Confidence.HIGH if core >= BUSY and is_far else maybe, self.busy())
+                self.found.append(self.work(core, HIGH if core >= BUSY and is_far else MEDIUM))
         if rate and told.round_trip:
+            trip = format_duration(told.round_trip)
             if told.window:
-                share = self.shares["window"] = rate * told.round_trip / (told.window * self.streams)
+                share = rate * told.round_trip / (told.window * (told.streams or 1))
+                self.shares["window"] = share
+                words = f"the window ({format_size(told.window)} in {trip} a stream)"
                 if share >= COSTS:
-                    words = f"the window ({format_size(told.window)} in {_time(told.round_trip)} a stream)"
-                    self.add(Cause.WINDOW, share, sure if share < 1.2 else maybe, words)
+                    self.found.append((Cause.WINDOW, share, sure if share < 1.2 else MEDIUM, words))
             if self.block and self.in_flight:
                 share = self.shares["round trip"] = rate * told.round_trip / (self.block * self.in_flight)
+                each = format_duration(told.round_trip / share)
+                words = f"the round trip ({trip} of the {each} of each I/O, {self.in_flight} at a time)"
                 if share >= (0.5 if self.in_flight == 1 else NEAR):
-                    each = f"{_time(told.round_trip)} of the {_time(told.round_trip / share)} of each I/O"
-                    words = f"the round trip ({each}, {self.in_flight} at a time)"
-                    self.add(Cause.ROUND_TRIP, share, sure if COSTS <= share <= 1.2 else maybe, words)
+                    is_near = COSTS <= share <= 1.2
+                    self.found.append((Cause.ROUND_TRIP, share, sure if is_near else MEDIUM, words))
             if told.loss and not self.is_storage:
                 # Mathis et al., 1997: what Reno reaches; CUBIC is near it where round trips are short.
                 segment = (told.mtu or 1500) - theory.IP_HEADER_BYTES[4] - theory.TCP_HEADER_BYTES
-                most = self.streams * 1.22 * segment / (told.round_trip * math.sqrt(told.loss))
+                most = (told.streams or 1) * 1.22 * segment / (told.round_trip * math.sqrt(told.loss))
                 share = self.shares["loss"] = rate / most
+                words = f"losses (of {told.loss:.2%}, with which TCP reaches {_rate(most)} there)"
                 if NEAR <= share <= PING:
-                    words = f"losses (of {told.loss:.2%}, with which TCP reaches {_rate(most)} there)"
-                    self.add(Cause.LOSS, share, maybe, words)
+                    self.found.append((Cause.LOSS, share, MEDIUM, words))
         if rate and self.local:
             share = self.shares["disk"] = rate / self.local
             if NEARLY <= share <= 1.2:
-                self.add(Cause.DEVICE, share, sure, f"the disk ({share:.2f} of what it gives by itself)")
+                words = f"the disk ({share:.2f} of what it gives by itself)"
+                self.found.append((Cause.DEVICE, share, sure, words))
         network = self.bytes_s(told.network)
         if rate and network and not self.is_protected:
             share = self.shares["TCP by itself"] = rate / network
             if share >= NEARLY and not self.found:
-                self.add(Cause.LINK, share, maybe, f"what TCP reaches there by itself ({_rate(network)})")
+                words = f"what TCP reaches there by itself ({_rate(network)})"
+                self.found.append((Cause.LINK, share, MEDIUM, words))
         if told.link and told.link.is_memory and not self.is_storage and not self.found:
-            words = f"the processors' work{self.for_protection}, for nothing else is on the path"
-            self.add(Cause.CPU, 1.0, maybe, words)
+            work = f" for {self.protection}" if self.is_protected else ""
+            self.found.append(
+                (Cause.CPU, 1.0, MEDIUM, f"the processors' work{work}: nothing else is on the path")
+            )
         turns = re.search(r"hdd|spinning|rotat|[57][.,]?[24]00|1[05]k", told.disk.lower())
         if turns and self.is_random and self.block and rate and rate / self.block <= SEEKS:
-            self.add(Cause.DEVICE, 1.0, maybe, "the disk's seeks (75 to 200 I/Os a second and disk)")
-        order = list(Confidence)
-        self.found.sort(key=lambda each: (order.index(each.sure), -each.share))
-        if len(self.found) > 1 and self.found[1].sure is Confidence.HIGH:
-            self.found[0] = msgspec.structs.replace(self.found[0], sure=maybe)
+            self.found.append((Cause.DEVICE, 1.0, MEDIUM, "the disk's seeks (75 to 200 I/Os a second)"))
+        self.found.sort(key=lambda each: (list(Confidence).index(each[2]), -min(1.0, each[1])))
+        if len(self.found) > 1 and self.found[1][2] is HIGH:
+            self.found[0] = (*self.found[0][:2], MEDIUM, self.found[0][3])
 
-    def work(self, core: float) -> tuple[Cause, float]:
+    def work(self, core: float, sure: Confidence) -> _Found:
         """What a full core works at, as far as the figures separate that."""
-        if self.rate and self.cipher and self.is_protected and not self.is_offloaded:
-            self.shares["cipher"] = self.rate / self.cipher
-        return (Cause.CRYPTO if self.shares.get("cipher", 0.0) >= 0.5 else Cause.CPU), core
-
-    @property
-    def for_protection(self) -> str:
-        return f" for {self.protection}" if self.is_protected else ""
-
-    @property
-    def is_offloaded(self) -> bool:
-        return bool(self.told.offload) or "null" in self.told.protection.lower()
-
-    def busy(self) -> str:
         told = self.told
+        cipher = self.rate / self.cipher if self.rate and self.cipher and not self.is_offloaded else None
         busiest = told.target_busiest_core if self.whose else told.busiest_core
         whole = (told.target_processor if self.whose else told.processor) or 0.0
-        full = f"of {self.whose}busiest core {self.core_load:.0%}" if busiest else f"all cores {whole:.0%}"
-        words = f"{full} busy" if busiest or whole >= NEARLY else f"{full} busy, as much as one full core"
-        if not self.is_protected:
-            return f"{self.whose}processor: packets and requests ({words})"
-        if self.is_offloaded:
-            return f"{self.whose}processor: packets ({words}; no cipher is its own)"
-        if (cipher := self.shares.get("cipher")) is not None:
-            what = "the cipher" if cipher >= 0.5 else "packets"
-            return f"{self.whose}processor: {what} ({words}, {min(1.0, cipher):.0%} of it with the cipher)"
-        least = f", at least {1 - self.ratio:.0%} of it with that" if self.ratio and self.ratio < 1 else ""
-        return f"{self.whose}processor: packets and cipher of {self.protection} ({words}{least})"
+        busy = f"busiest core {core:.0%} busy" if busiest else f"all cores {whole:.0%} busy"
+        busy += "" if busiest or whole >= NEARLY else ", as one full core would make them"
+        if not self.is_protected or self.is_offloaded:
+            what = f"packets{'' if self.is_protected else ' and requests'} ({busy})"
+        elif cipher is not None:
+            self.shares["cipher"] = cipher
+            what = (
+                f"{'the cipher' if cipher >= 0.5 else 'packets'} ({busy}, the cipher {min(1.0, cipher):.0%})"
+            )
+        else:
+            least = f", at least {1 - self.ratio:.0%} with that" if self.ratio and self.ratio < 1 else ""
+            what = f"packets and cipher of {self.protection} ({busy}{least})"
+        is_cipher = self.is_protected and cipher is not None and cipher >= 0.5
+        return Cause.CRYPTO if is_cipher else Cause.CPU, core, sure, f"{self.whose}processor: {what}"
 
     def judged(self) -> Judged:
         if words := self.impossible():
-            return self.answer(Answer.IMPOSSIBLE, Cause.UNKNOWN, Confidence.HIGH, words)
+            return self.say(AnswerKind.IMPOSSIBLE, Cause.UNKNOWN, HIGH, words)
         self.look()
-        first = self.found[0] if self.found else None
-        if first is None and self.told.throughput is None and self.told.iops is None:
-            return self.not_enough("no figure was told")
-        # One at a time, what a protection adds is in the time of each.
-        is_in_turn = self.in_flight == 1 and self.ratio is not None and self.ratio < COSTS
-        if first is not None and self.is_protected and not is_in_turn:
-            if first.cause not in (Cause.CPU, Cause.CRYPTO):
-                return self.masked(first)
-        elif first is not None and not is_in_turn:
-            return self.limited(first)
-        if first is not None and first.cause in (Cause.CPU, Cause.CRYPTO):
-            return self.limited(first)
-        if (by_ratio := self.by_ratio(self.ratio, is_in_turn=is_in_turn)) is not None:
-            return by_ratio
-        if self.is_protected and self.rate and self.cipher and not self.is_offloaded:
-            share = self.shares["cipher"] = self.rate / self.cipher
-            if NEAR <= share <= 1.1:
-                words = f"one core's cipher ({share:.0%} of what it does by itself)"
-                return self.limited(_Found(Cause.CRYPTO, share, Confidence.MEDIUM, words))
-        by_others = self.by_more_at_once() or self.alone() or self.by_link()
-        return by_others or self.not_enough(self.nothing_full())
+        if self.found:
+            cause, _, sure, words = self.found[0]
+            if cause in (Cause.CPU, Cause.CRYPTO) or not self.is_protected:
+                return self.say(AnswerKind.LIMITED, cause, sure, words)
+            if not self.is_in_turn:
+                return self.masked(cause, sure, words)
+        elif self.told.throughput is None and self.told.iops is None:
+            return self.not_enough("no figure was reported")
+        by_clear = self.by_ratio(self.ratio) or self.by_cipher() or self.by_more_at_once()
+        return by_clear or self.alone() or self.by_link() or self.not_enough(self.nothing_full())
 
-    def by_ratio(self, ratio: float | None, *, is_in_turn: bool) -> Judged | None:
+    def by_ratio(self, ratio: float | None) -> Judged | None:
         """What the clear figure says of the protected one, where nothing is known to be full."""
         if ratio is None:
             return None
-        core, link = self.core_load, self.shares.get("link", 0.0)
-        mtu = self.told.mtu or 1500
+        link, mtu = self.shares.get("link", 0.0), self.told.mtu or 1500
         framed = min(1.0, (self.carries(mtu) or 1.0) / (self.carries(mtu, protected=False) or 1.0))
         if ratio >= ALIKE * framed:
             words = f"with it, it is {ratio:.2f} of the clear figure, so something else limits both"
-            return self.masked(_Found(Cause.UNKNOWN, 0.0, Confidence.MEDIUM, words))
+            return self.masked(Cause.UNKNOWN, MEDIUM, words)
         takes = f"{self.protection} takes {1 - ratio:.0%}"
-        if not is_in_turn and ratio < TOO_DEAR:
-            words = f"{takes}, more than most ciphers: losses, fragments or an offload may be at fault"
-            return self.not_enough(words, "losses", "offload")
-        if not is_in_turn and core is not None and core < NEAR:
-            words = f"{takes}, and the busiest core that was told is {core:.0%} busy"
-            return self.not_enough(words, "load", "losses", "offload")
+        if not self.is_in_turn and (ratio < TOO_DEAR or self.is_idle):
+            why = "more than most ciphers: losses, fragments or an offload may be at fault"
+            if ratio >= TOO_DEAR:
+                why = f"and the busiest core that was reported is {self.load:.0%} busy"
+            return self.not_enough(f"{takes}, {why}", "losses", "offload")
         if ratio >= COSTS and link / ratio * framed < NEARLY:
             return None
-        sure = Confidence.MEDIUM if ratio < COSTS and 0 < link < COSTS else Confidence.LOW
-        how = "each request waits for that" if is_in_turn else "the link is not full"
+        how = "each request waits for that" if self.is_in_turn else "the link is not full"
         words = f"the processors' work for {self.protection} ({ratio:.2f} of the clear figure; {how})"
-        return self.limited(_Found(Cause.CPU, 1 - ratio, sure, words))
+        return self.say(
+            AnswerKind.LIMITED, Cause.CPU, MEDIUM if ratio < COSTS and 0 < link < COSTS else LOW, words
+        )
 
-    def by_link(self) -> Judged | None:
-        """What a protected figure far below the link's rate suggests, where nothing else was told."""
-        told, share = self.told.link, self.shares.get("link", 0.0)
-        is_filled = told is not None and 0 < (told.rate_bit_s or 0.0) <= FILLED_BIT_S
-        is_work = self.is_protected and not self.is_offloaded and not self.is_storage
-        idle = self.core_load is not None and self.core_load < NEAR
-        if (
-            not (is_filled and is_work and TOO_DEAR <= share < COSTS)
-            or idle
-            or (self.told.round_trip or 0.0) > NEAR_BY_S
-        ):
+    def by_cipher(self) -> Judged | None:
+        if not self.is_protected or not self.rate or not self.cipher or self.is_offloaded:
             return None
-        words = f"the processors' work for {self.protection}, if the clear figure fills the link"
-        return self.limited(_Found(Cause.CPU, 1 - share, Confidence.LOW, words))
+        share = self.shares["cipher"] = self.rate / self.cipher
+        words = f"one core's cipher ({share:.0%} of what it does by itself)"
+        return self.say(AnswerKind.LIMITED, Cause.CRYPTO, MEDIUM, words) if NEAR <= share <= 1.1 else None
 
     def by_more_at_once(self) -> Judged | None:
         """What several at once say of one."""
-        together, core, low = self.bytes_s(self.told.in_parallel), self.core_load, Confidence.LOW
+        together, link = self.bytes_s(self.told.in_parallel), self.shares.get("link", 0.0)
         if not together or not self.rate:
             return None
-        if together <= MORE * self.rate and self.is_protected and 0 < self.shares.get("link", 0.0) < NEARLY:
+        if together <= MORE * self.rate and self.is_protected and 0 < link < NEARLY:
             words = "one core's work for one tunnel (more streams in it are no faster, the link is not full)"
-            return self.limited(_Found(Cause.CPU, 1.0, low if core is None else Confidence.MEDIUM, words))
+            return self.say(AnswerKind.LIMITED, Cause.CPU, LOW if self.load is None else MEDIUM, words)
         if together < MANY * self.rate:
             return None
         grows = (
             f"several at once reach {together / self.rate:.1f} times as much, so nothing they share is full"
         )
-        flying = self.rate * (self.told.round_trip or 0.0)
         if self.is_storage:
             words = f"how few requests are in flight ({grows})"
-            return self.limited(_Found(Cause.ONE_AT_A_TIME, 1.0, Confidence.MEDIUM, words))
-        if flying >= WIDE and (core is None or core < NEAR):
-            words = f"one stream's window ({format_size(flying)} in a round trip; {grows})"
-            return self.limited(_Found(Cause.WINDOW, 1.0, low, words))
-        if core is not None and core < NEAR:
+            return self.say(AnswerKind.LIMITED, Cause.ONE_AT_A_TIME, MEDIUM, words)
+        if (self.told.round_trip or 0.0) > NEAR_BY_S:
+            return self.say(
+                AnswerKind.LIMITED, Cause.WINDOW, LOW, f"one stream's window, or losses ({grows})"
+            )
+        if self.is_idle:
             return None
         words = f"one core's work for one {'tunnel' if self.is_protected else 'stream'} ({grows})"
-        sure = Confidence.MEDIUM if self.is_protected else low
-        return self.limited(_Found(Cause.CPU, 1.0, sure, words))
+        return self.say(AnswerKind.LIMITED, Cause.CPU, MEDIUM if self.is_protected else LOW, words)
 
     def alone(self) -> Judged | None:
         """One request at a time: the parts of its time."""
@@ -480,65 +428,69 @@ class _Figure:
             Cause.LINK: ("sending", self.block / self.carried if self.carried else 0.0),
         }
         most = max(parts, key=lambda cause: parts[cause][1])
-        said = "".join(f", {name} {_time(part)}" for name, part in parts.values() if part)
-        share = parts[most][1] / time_s
-        cause = most if share >= 0.5 else Cause.ONE_AT_A_TIME
-        words = f"one request at a time ({_time(time_s)} each{said})"
-        return self.limited(_Found(cause, share, Confidence.MEDIUM, words))
+        said = "".join(f", {name} {format_duration(part)}" for name, part in parts.values() if part)
+        cause = most if parts[most][1] >= 0.5 * time_s else Cause.ONE_AT_A_TIME
+        words = f"one request at a time ({format_duration(time_s)} each{said})"
+        return self.say(AnswerKind.LIMITED, cause, MEDIUM, words)
+
+    def by_link(self) -> Judged | None:
+        """What a protected figure far below the link's rate suggests, where nothing else was told."""
+        told, share = self.told.link, self.shares.get("link", 0.0)
+        is_filled = told is not None and 0 < (told.rate_bit_s or 0.0) <= FILLED_BIT_S
+        is_work = self.is_protected and not self.is_offloaded and not self.is_storage and not self.is_idle
+        is_far = (self.told.round_trip or 0.0) > NEAR_BY_S
+        if not (is_filled and is_work and TOO_DEAR <= share < COSTS) or is_far:
+            return None
+        words = f"the processors' work for {self.protection}, if the clear figure fills the link"
+        return self.say(AnswerKind.LIMITED, Cause.CPU, LOW, words)
 
     def nothing_full(self) -> str:
         parts = [f"{_rate(self.rate)} of data" if self.rate else "I/Os of unknown size"]
         parts += [f"{name} {share:.0%}" for name, share in self.shares.items()]
         if self.is_polling and (self.told.busiest_core or self.told.processor):
             parts.append("a core that polls is always busy")
-        return f"{', '.join(parts)}: nothing that was told is full"
+        return f"{', '.join(parts)}: nothing that was reported is full"
 
-    def limited(self, first: _Found) -> Judged:
-        decides = () if first.sure is Confidence.HIGH else self.decides()[:2]
-        return self.answer(Answer.LIMITED, first.cause, first.sure, first.words, decides)
-
-    def masked(self, first: _Found) -> Judged:
-        words = f"{first.words}: {self.protection} was not loaded, and nothing can be said of it"
-        return self.answer(Answer.MASKED, first.cause, first.sure, words, self.decides("faster")[:2])
+    def masked(self, cause: Cause, sure: Confidence, words: str) -> Judged:
+        said = f"{words}: {self.protection} was not loaded, and nothing can be said of it"
+        return self.say(AnswerKind.MASKED, cause, sure, said, "faster")
 
     def not_enough(self, words: str, *first: str) -> Judged:
-        return self.answer(Answer.NOT_ENOUGH, Cause.UNKNOWN, Confidence.NONE, words, self.decides(*first)[:4])
+        return self.say(AnswerKind.NOT_ENOUGH, Cause.UNKNOWN, NONE, words, *first)
 
-    def answer(
-        self, kind: Answer, cause: Cause, sure: Confidence, words: str, decides: Sequence[Decides] = ()
-    ) -> Judged:
+    def say(self, answer: AnswerKind, cause: Cause, sure: Confidence, words: str, *first: str) -> Judged:
+        is_open = sure is not HIGH or answer is AnswerKind.MASKED
         return Judged(
             title=self.told.title or self.told.workload,
-            answer=kind,
+            answer=answer,
             limited_by=cause,
             confidence=sure,
             reason=words,
             shares={name: round(share, 4) for name, share in self.shares.items()},
-            decides=tuple(decides),
+            decides=self.decides(first, 4 if answer is AnswerKind.NOT_ENOUGH else 2) if is_open else {},
         )
 
-    def decides(self, *first: str) -> tuple[Decides, ...]:
-        """What would tell more: ``first``, then all that was not told, the most telling first."""
-        told = self.told
+    def decides(self, first: Sequence[str], most: int) -> dict[str, str]:
+        """What would tell more: ``first``, then what was not told, the most telling first."""
+        told, storage = self.told, self.is_storage
         lacks = {
             "load": told.busiest_core is None or told.target_busiest_core is None,
             "link": self.carried is None,
             "clear": self.is_protected and self.ratio is None,
-            "local": self.is_storage and told.local is None,
-            "depth": self.is_storage and self.in_flight is None,
+            "local": storage and told.local is None,
+            "depth": storage and self.in_flight is None,
             "parallel": told.in_parallel is None,
             "round trip": told.round_trip is None,
             "cipher": self.is_protected and told.cipher is None and not self.is_offloaded,
-            "window": told.window is None and not self.is_storage,
+            "window": told.window is None and not storage,
         }
         names = [*first, *(name for name, is_lacking in lacks.items() if is_lacking and name not in first)]
-        return tuple(self.decider(name) for name in names)
-
-    def decider(self, name: str) -> Decides:
-        what, network, storage = DECIDES[name]
         rw = f"--rw={'rand' if self.is_random else ''}read --bs={self.block or 4096}"
-        command = (storage if self.is_storage and storage else network).replace("RW", rw)
-        return Decides(what.replace("PROTECTION", self.protection), command)
+        told_more = [DECIDES[name] for name in names[:most]]
+        return {
+            what.replace("PROTECTION", self.protection): (of_disks if storage else of_links).replace("RW", rw)
+            for what, of_links, of_disks in ((w, n, d or n) for w, n, d in told_more)
+        }
 
 
 _FIO = "fio --name=x --filename=DISK --readonly --direct=1 RW"
@@ -568,5 +520,5 @@ def lines(found: Sequence[Judged]) -> list[str]:
     said = []
     for each in found:
         said.append(f"{each.title}: {each.sentence}" if each.title else each.sentence)
-        said += [f"  would tell more: {decides.what}: {decides.command}" for decides in each.decides]
+        said += [f"  would tell more: {what}: {command}" for what, command in each.decides.items()]
     return said

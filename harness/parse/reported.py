@@ -90,6 +90,10 @@ _SIZE = re.compile(r"(?:\bqd\s*)?([0-9][0-9.]*)\s*([kmgt]?)(?:i?b(?:ytes?)?)?", 
 _LARGEST = 1e18
 
 
+def _wrong(what: str, expected: str, found: str, hint: str) -> UsageError:
+    return UsageError(f"{what}: expected {expected}, found {shown(found)}", hint=hint)
+
+
 def number(text: str, what: str) -> tuple[float, float, str]:
     """The number that ``text`` begins with, one step of its last digit, and what follows. UsageError for any
     that is not above 0 and finite."""
@@ -106,10 +110,8 @@ def number(text: str, what: str) -> tuple[float, float, str]:
     except ValueError:
         value = math.nan
     if found is None or not 0 < value <= _LARGEST:
-        raise UsageError(
-            f"{what}: expected a number above 0 with its unit, found {shown(text)}",
-            hint='try "1.8 Gbit/s", "110 MB/s", "0.2 ms" or "95 %"',
-        )
+        hint = 'try "1.8 Gbit/s", "110 MB/s", "0.2 ms" or "95 %"'
+        raise _wrong(what, "a number above 0 with its unit", text, hint)
     mantissa, _, exponent = digits.lower().partition("e")
     decimals = len(mantissa.partition(".")[2])
     return value, 10.0 ** (int(exponent or 0) - decimals), found[2].strip()
@@ -123,10 +125,8 @@ def amount(value: object, what: str) -> Amount:
         return Amount(figure * factor, step * factor, is_io=True)
     match = _BYTES_OR_BITS.fullmatch(unit)
     if match is None:
-        raise UsageError(
-            f"{what}: expected a unit such as MB/s, MiB/s, Mbit/s, Gbit/s or IOPS, found {shown(str(value))}",
-            hint=f'try "{figure:g} MB/s" or "{figure:g} Mbit/s"',
-        )
+        units = "a unit such as MB/s, MiB/s, Mbit/s, Gbit/s or IOPS"
+        raise _wrong(what, units, str(value), f'try "{figure:g} MB/s" or "{figure:g} Mbit/s"')
     prefix, binary, of, per = match.groups()
     if of == "b" and prefix in {"k", "m", "g", "t"} and per != "ps":
         raise UsageError(
@@ -147,7 +147,7 @@ def part(value: object, what: str) -> float:
         return 0.0
     figure, _, unit = number(text, what)
     if unit not in {"", "%", "percent"} or figure > 100_000:
-        raise UsageError(f"{what}: expected a percentage, found {shown(text)}", hint='try "95 %"')
+        raise _wrong(what, "a percentage", text, 'try "95 %"')
     return figure / 100 if unit or figure > 1 else figure
 
 
@@ -158,21 +158,16 @@ def duration(value: object, what: str) -> float:
     if unit == "ns":
         return figure * 1e-9
     if not unit:
-        raise UsageError(
-            f"{what}: expected a time with its unit, found {shown(text)}", hint=f'try "{figure:g} ms"'
-        )
+        raise _wrong(what, "a time with its unit", text, f'try "{figure:g} ms"')
     return parse_duration_s(f"{figure:.12f}{unit}", what=what)
 
 
 def count(value: object, what: str) -> int:
     """A whole number from 1, also as ``QD32``."""
-    text = re.sub(
-        r"^\s*(qd|x)\s*|\s*(x|streams?|jobs?|cores?|threads?)\s*$", "", _text(value, what), flags=re.I
-    )
+    ends = r"^\s*(qd|x)\s*|\s*(x|streams?|jobs?|cores?|threads?)\s*$"
+    text = re.sub(ends, "", _text(value, what), flags=re.IGNORECASE)
     if not re.fullmatch(r"[0-9]{1,7}", text) or not int(text):
-        raise UsageError(
-            f"{what}: expected a whole number from 1, found {shown(str(value))}", hint="try 1 or 32"
-        )
+        raise _wrong(what, "a whole number from 1", str(value), "try 1 or 32")
     return int(text)
 
 
@@ -189,9 +184,7 @@ def link(value: object, what: str) -> ToldLink:
     is_radio = re.search(r"wi-?fi|wlan|802\.11|radio", words, re.IGNORECASE) is not None
     plain = re.sub(r"802\.11\w*|wi-?fi ?[4-7]\w?", "", words, flags=re.IGNORECASE)
     if re.search(r"-\s*[0-9]+\s*[GM]|\bnan\b|\binf", plain, re.IGNORECASE):
-        raise UsageError(
-            f"{what}: expected the link's rate, found {shown(words)}", hint="try 10 Gbit/s or 2x25GbE"
-        )
+        raise _wrong(what, "the link's rate", words, "try 10 Gbit/s or 2x25GbE")
     found = re.search(
         r"(?:([0-9]{1,3}) ?[x*] ?)?([0-9]+(?:\.[0-9]+)?)[ -]?(?:([GMT])(?-i:(i?B(?:ytes)?/s)?)|(base))",
         plain,
@@ -217,9 +210,7 @@ def _text(value: Any, what: str) -> str:
         raise UsageError(f"{what}: expected a text or a number below 1e18, found {kind}", hint="use quotes")
     text = str(value)
     if len(text) > 2000 or not text.isprintable():
-        raise UsageError(
-            f"{what}: expected one line of visible characters, found {shown(text)}", hint="shorten it"
-        )
+        raise _wrong(what, "one line of visible characters", text, "shorten it")
     return text
 
 
@@ -261,23 +252,21 @@ ALSO = {name: key for key, names in _ALSO.items() for name in names.split()}
 """Other names that people give to keys."""
 
 QUESTIONS = {
-    "throughput": "The figure, such as 1.8 Gbit/s, 110 MB/s or 50k IOPS",
-    "link": "The link, such as 10 Gbit/s or 2x25GbE",
-    "mtu": "Its MTU, such as 1500 or 9000",
-    "workload": "What was done, such as iperf3, or fio randread 4k",
-    "transport": "Over which transport, such as iSCSI",
-    "block": "The block, such as 4k",
-    "depth": "How many requests at a time",
-    "protection": "The protection, such as off, WireGuard or ESP AES-GCM",
-    "unprotected": "The figure without it",
-    "local": "The figure of the disk by itself",
-    "in_parallel": "The figure of several streams or of more requests at a time, in sum",
-    "busiest_core": "How busy the busiest core was, such as 100 %",
-    "target_busiest_core": "How busy the busiest core of the target or receiver was",
-    "processor": "How busy all cores were, such as 12 %",
-    "cores": "How many cores there are",
-    "round_trip": "The round trip, such as 0.2 ms",
-    "window": "TCP's window, such as 64K",
+    "throughput": "the figure (1.8 Gbit/s, 110 MB/s, 50k IOPS)",
+    "link": "the link (10 Gbit/s, 2x25GbE)",
+    "mtu": "its MTU (1500, 9000)",
+    "workload": "what was done (iperf3, fio randread 4k)",
+    "depth": "how many requests at a time",
+    "protection": "the protection (off, or by name, ESP AES-GCM)",
+    "unprotected": "the figure without it",
+    "local": "the figure of the disk by itself",
+    "in_parallel": "the figure of several streams, tunnels or requests at once, in sum",
+    "busiest_core": "how busy the busiest core was (100 %)",
+    "target_busiest_core": "the same of the target or receiver",
+    "processor": "how busy all cores were (12 %)",
+    "cores": "how many cores there are",
+    "round_trip": "the round trip (0.2 ms)",
+    "window": "TCP's window (64K)",
 }
 """What ``harness explain --ask`` asks, by key."""
 

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import io
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 
+from harness.cli import explained
 from harness.explain import oracle
-from harness.explain.oracle import Answer, Cause, Judged
+from harness.explain.oracle import AnswerKind, Cause, Judged
 from harness.explain.verdict import Confidence
 from harness.parse import reported
 from tests.unit.cli.test_cli import assert_refused
 from tests.unit.command import harness
 
-LIMITED, IMPOSSIBLE, MASKED, NOT_ENOUGH = Answer
+LIMITED, IMPOSSIBLE, MASKED, NOT_ENOUGH = AnswerKind
 HIGH, MEDIUM, LOW, NONE = Confidence
 
 
@@ -123,7 +127,9 @@ READ_4K = {"link": "gigabit", "transport": "iSCSI", "workload": "rand-read-4k"}
         ({"speed": "1e17 GB/s", "rtt": "1 ns", "window": 1, "block": 1, "depth": 1}, None, None, None),
     ],
 )
-def test_answers(told: dict[str, Any], answer: Answer | None, cause: str | None, sure: Confidence) -> None:
+def test_answers(
+    told: dict[str, Any], answer: AnswerKind | None, cause: str | None, sure: Confidence
+) -> None:
     found = judged(**told)
     if answer is not None and cause is not None:
         assert (found.answer, found.limited_by, found.confidence) == (answer, Cause(cause), sure)
@@ -149,10 +155,10 @@ def test_the_last_digit_is_not_taken_for_more_than_it_says() -> None:
 def test_what_would_decide_has_its_command() -> None:
     found = judged(link="100G", protection="ESP", speed="2 Gbps")
     assert found.answer is NOT_ENOUGH
-    assert [each.command for each in found.decides][:2] == ["mpstat -P ALL 1", "iperf3 -c HOST -P 8"]
-    assert found.decides[1].what == "the same without ESP"
+    assert [*found.decides.values()][:2] == ["mpstat -P ALL 1", "iperf3 -c HOST -P 8"]
+    assert "the same without ESP" in found.decides
     storage = judged(**READ_4K, **{"MB/s": 20}, core="10 %", target_core="10 %")
-    assert [each.command.split()[0] for each in storage.decides] == ["fio", "iostat", "fio", "ping"]
+    assert [each.split()[0] for each in storage.decides.values()] == ["fio", "iostat", "fio", "ping"]
 
 
 def test_a_clear_figure_of_the_file_is_compared_with(tmp_path: Path) -> None:
@@ -169,7 +175,29 @@ def test_a_clear_figure_of_the_file_is_compared_with(tmp_path: Path) -> None:
     as_json = harness("explain", "--figures", str(file), "--format", "json", cwd=tmp_path)
     first, second = json.loads(as_json.stdout)["figures"]
     assert (first["answer"], first["limited_by"], first["confidence"]) == ("limited", "link", "high")
-    assert second["shares"] == {"link": pytest.approx(0.329, abs=0.01)} and second["decides"][0]["command"]
+    assert (
+        second["shares"] == {"link": pytest.approx(0.329, abs=0.01)}
+        and "mpstat -P ALL 1" in second["decides"].values()
+    )
+
+
+def test_what_is_asked_and_answered_wrongly_is_asked_again(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answers = {
+        "throughput": ["5", "2.1 Gbps"],
+        "link": ["10G"],
+        "busiest_core": ["full"],
+        "protection": ["wg"],
+    }
+    asked = {question: iter(answers.get(key, ())) for key, question in reported.QUESTIONS.items()}
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(typer, "prompt", lambda question, **_: next(asked[question], ""))
+    explained.explain_command(ask=True)
+    printed = capsys.readouterr()
+    assert printed.out.startswith("limited by processor: packets and cipher of wg (busiest core 100% busy")
+    assert "MB/s, MiB/s" in printed.err
 
 
 def test_what_is_no_file_of_figures_is_refused_in_a_sentence(tmp_path: Path) -> None:

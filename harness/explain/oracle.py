@@ -26,8 +26,9 @@ from harness.model.protections import PROTECTIONS
 from harness.model.units import format_duration, format_rate, format_size
 from harness.parse.reported import Amount, Reported
 
-FULL, NEARLY, BUSY = 0.93, 0.85, 0.95
-"""From which part on a link is full, and may be, and a core is full; below ``NEAR`` it is not waited for."""
+FULL, NEARLY, BUSY = 0.965, 0.85, 0.95
+"""From which part on a link is full (TCP's options, VLANs and ESP's mode are within it), and may be, and a
+core is full; below ``NEAR`` it is not waited for."""
 
 ALIKE, COSTS, TOO_DEAR = 0.95, 0.8, 0.1
 """With a protection this part of the clear figure is no difference; below the second one it is more than
@@ -160,22 +161,29 @@ class _Figure:
         named = re.search(r"(?<![0-9.])([0-9]+) ?([km])i?b?(?![a-z])", words)
         self.block = told.block or (int(named[1]) * 1024 ** " km".index(named[2]) if named else None)
         self.is_random = "rand" in words
-        self.is_both = re.search(r"\brw\b|mix|bidir|both|read.*write|write.*read", words) is not None
+        self.is_both = re.search(r"\brw\b|mix|bidir|duplex|both|read.*write|write.*read", words) is not None
         known = next((name for name in TRANSPORTS if name.split("-")[0] in words), None)
         self.transport = wire.transport(known) if known else None
-        self.is_storage = bool(known or self.block or re.search("fio|read|write|disk|volume", words))
+        self.is_storage = bool(
+            known or self.block or re.search(r"fio|read|write|disk|volume|\bdd\b|copy|nfs|smb|ceph", words)
+        )
         about = f"{words} {told.machine} {told.note}".lower()
         self.is_polling = re.search("spdk|dpdk|vpp|mayastor|poll", about) is not None
         self.is_protected = _is_protected(told)
         self.protection = told.protection.strip() or "the protection"
         self.is_offloaded = bool(told.offload) or "null" in told.protection.lower()
-        self.rate = self.bytes_s(told.throughput or told.iops)
+        self.figure = told.throughput or told.iops
+        self.rate = self.bytes_s(self.figure)
         self.in_flight = told.depth and told.depth * (told.jobs or 1)
         self.link = format_rate(told.link.rate_bit_s) if told.link and told.link.rate_bit_s else "the link"
-        self.carried = self.carries(told.mtu or 1500)
+        words_of_mtu = re.search(
+            r"mtu\D{0,3}([0-9]{3,5})|(jumbo)", f"{words} {told.link.words if told.link else ''}".lower()
+        )
+        named_mtu = (9000 if words_of_mtu[2] else int(words_of_mtu[1])) if words_of_mtu else None
+        self.mtu = told.mtu or named_mtu
+        self.carried = self.carries(self.mtu or 1500)
         self.local, self.cipher = self.bytes_s(told.local), self.bytes_s(told.cipher)
-        clear = self.bytes_s(told.unprotected)
-        self.ratio = self.rate / clear if self.rate and clear and self.is_protected else None
+        self.ratio = self.times(told.unprotected) if self.is_protected else None
         ends = (told.busiest_core, told.processor), (told.target_busiest_core, told.target_processor)
         loads = [self.core(*each) for each in ends]
         self.load = max((load for load in loads if load is not None), default=None)
@@ -190,6 +198,15 @@ class _Figure:
         if amount is None or (amount.is_io and self.block is None):
             return None
         return amount.value * (self.block or 0) if amount.is_io else amount.value
+
+    def times(self, other: Amount | None) -> float | None:
+        """How many times ``other`` the figure is; of two in I/Os whatever their size."""
+        if self.figure is None or other is None:
+            return None
+        if self.figure.is_io and other.is_io:
+            return self.figure.value / other.value
+        rate, compared = self.rate, self.bytes_s(other)
+        return rate / compared if rate and compared else None
 
     def carries(self, mtu_bytes: int, *, protected: bool = True, most: bool = False) -> float | None:
         """Data in full frames of TCP. ``most``: of any packets of that size, such as UDP's."""
@@ -219,7 +236,7 @@ class _Figure:
             return min(1.0, busiest or 0.0)
         together = whole * (self.told.cores or math.inf)
         if whole >= NEARLY or together < NEAR:
-            return 1.0 if whole >= NEARLY else together
+            return min(1.0, whole) if whole >= NEARLY else together
         if self.told.cores is None and whole < 0.05:
             return whole
         return 0.9 if NEARLY <= together < 1.3 else None
@@ -227,7 +244,7 @@ class _Figure:
     def impossible(self) -> str:
         """Which figure cannot be, and by how much; empty if all can."""
         told, framed = self.told, f" in {self.protection}" if self.is_protected else ""
-        jumbo = "" if told.mtu else ", even in frames of 9000 bytes"
+        jumbo = "" if self.mtu else ", even in frames of 9000 bytes"
         cache = "a cache on this side answered, or " if self.is_storage else ""
         for name, figure, within in (
             ("", told.throughput or told.iops, framed),
@@ -236,7 +253,7 @@ class _Figure:
             ("several at once, ", told.in_parallel, framed),
         ):
             most, rate = (
-                self.carries(told.mtu or 9000, protected=bool(within), most=True),
+                self.carries(self.mtu or 9000, protected=bool(within), most=True),
                 self.bytes_s(figure),
             )
             if most and figure and rate and rate * (1 - figure.step / figure.value / 2) > most * 1.002:
@@ -250,7 +267,7 @@ class _Figure:
         if self.rate and self.block and self.in_flight:
             each_s = self.in_flight * self.block / self.rate
             held = f"{self.in_flight} at a time, each I/O takes {format_duration(each_s)} at this rate"
-            if told.latency and told.latency > 1.25 * each_s:
+            if told.latency and told.latency > 1.5 * each_s:
                 return f"{held} (Little's law), and {format_duration(told.latency)} were reported"
             if told.round_trip and told.round_trip > PING * each_s:
                 trip = format_duration(told.round_trip)
@@ -297,14 +314,14 @@ class _Figure:
                     self.found.append((Cause.ROUND_TRIP, share, sure if is_near else MEDIUM, words))
             if told.loss and not self.is_storage:
                 # Mathis et al., 1997: what Reno reaches; CUBIC is near it where round trips are short.
-                segment = (told.mtu or 1500) - theory.IP_HEADER_BYTES[4] - theory.TCP_HEADER_BYTES
+                segment = (self.mtu or 1500) - theory.IP_HEADER_BYTES[4] - theory.TCP_HEADER_BYTES
                 most = (told.streams or 1) * 1.22 * segment / (told.round_trip * math.sqrt(told.loss))
                 share = self.shares["loss"] = rate / most
                 words = f"losses (of {told.loss:.2%}, with which TCP reaches {_rate(most)} there)"
                 if NEAR <= share <= PING:
                     self.found.append((Cause.LOSS, share, MEDIUM, words))
-        if rate and self.local:
-            share = self.shares["disk"] = rate / self.local
+        if (share := self.times(told.local) or 0.0) > 0:
+            self.shares["disk"] = share
             if NEARLY <= share <= 1.2:
                 words = f"the disk ({share:.2f} of what it gives by itself)"
                 self.found.append((Cause.DEVICE, share, sure, words))
@@ -366,7 +383,7 @@ class _Figure:
         """What the clear figure says of the protected one, where nothing is known to be full."""
         if ratio is None:
             return None
-        link, mtu = self.shares.get("link", 0.0), self.told.mtu or 1500
+        link, mtu = self.shares.get("link", 0.0), self.mtu or 1500
         framed = min(1.0, (self.carries(mtu) or 1.0) / (self.carries(mtu, protected=False) or 1.0))
         if ratio >= ALIKE * framed:
             words = f"with it, it is {ratio:.2f} of the clear figure, so something else limits both"
@@ -376,7 +393,7 @@ class _Figure:
             why = "more than most ciphers: losses, fragments or an offload may be at fault"
             if ratio >= TOO_DEAR:
                 why = f"and the busiest core that was reported is {self.load:.0%} busy"
-            return self.not_enough(f"{takes}, {why}", "losses", "offload")
+            return self.not_enough(f"{takes}, {why}", "load", "losses", "offload")
         if ratio >= COSTS and link / ratio * framed < NEARLY:
             return None
         how = "each request waits for that" if self.is_in_turn else "the link is not full"
@@ -394,17 +411,15 @@ class _Figure:
 
     def by_more_at_once(self) -> Judged | None:
         """What several at once say of one."""
-        together, link = self.bytes_s(self.told.in_parallel), self.shares.get("link", 0.0)
-        if not together or not self.rate:
+        part, link = self.times(self.told.in_parallel), self.shares.get("link", 0.0)
+        if not part:
             return None
-        if together <= MORE * self.rate and self.is_protected and 0 < link < NEARLY:
+        if part >= 1 / MORE and self.is_protected and 0 < link < NEARLY:
             words = "one core's work for one tunnel (more streams in it are no faster, the link is not full)"
             return self.say(AnswerKind.LIMITED, Cause.CPU, LOW if self.load is None else MEDIUM, words)
-        if together < MANY * self.rate:
+        if part > 1 / MANY:
             return None
-        grows = (
-            f"several at once reach {together / self.rate:.1f} times as much, so nothing they share is full"
-        )
+        grows = f"several at once reach {1 / part:.1f} times as much, so nothing they share is full"
         if self.is_storage:
             words = f"how few requests are in flight ({grows})"
             return self.say(AnswerKind.LIMITED, Cause.ONE_AT_A_TIME, MEDIUM, words)
@@ -434,12 +449,16 @@ class _Figure:
         return self.say(AnswerKind.LIMITED, cause, MEDIUM, words)
 
     def by_link(self) -> Judged | None:
-        """What a protected figure far below the link's rate suggests, where nothing else was told."""
+        """What a figure far below the link's rate suggests, where nothing else was told."""
         told, share = self.told.link, self.shares.get("link", 0.0)
         is_filled = told is not None and 0 < (told.rate_bit_s or 0.0) <= FILLED_BIT_S
         is_work = self.is_protected and not self.is_offloaded and not self.is_storage and not self.is_idle
-        is_far = (self.told.round_trip or 0.0) > NEAR_BY_S
-        if not (is_filled and is_work and TOO_DEAR <= share < COSTS) or is_far:
+        trip, is_full = self.told.round_trip or 0.0, share >= COSTS
+        if trip > NEAR_BY_S and not (is_full or self.is_protected or self.is_storage) and share > 0:
+            flying = format_size((self.rate or 0.0) * trip)
+            words = f"one stream's window, or losses ({flying} in each {format_duration(trip)})"
+            return self.say(AnswerKind.LIMITED, Cause.WINDOW, LOW, words)
+        if not (is_filled and is_work and TOO_DEAR <= share < COSTS) or trip > NEAR_BY_S:
             return None
         words = f"the processors' work for {self.protection}, if the clear figure fills the link"
         return self.say(AnswerKind.LIMITED, Cause.CPU, LOW, words)
@@ -484,7 +503,8 @@ class _Figure:
             "cipher": self.is_protected and told.cipher is None and not self.is_offloaded,
             "window": told.window is None and not storage,
         }
-        names = [*first, *(name for name, is_lacking in lacks.items() if is_lacking and name not in first)]
+        names = [name for name in first if lacks.get(name, True)]
+        names += (name for name, is_lacking in lacks.items() if is_lacking and name not in first)
         rw = f"--rw={'rand' if self.is_random else ''}read --bs={self.block or 4096}"
         told_more = [DECIDES[name] for name in names[:most]]
         return {

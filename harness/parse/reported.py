@@ -82,6 +82,7 @@ class Reported(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _NUMBER = re.compile(r"(?:~|≈|about |ca\.? )?\s*([0-9][0-9.,]*(?:e[-+]?[0-9]+)?)\s*(.*)", re.IGNORECASE)
+_RANGE = re.compile(r"(?:~|≈|about )?\s*([0-9.]+)\s*(?:-|\u2013|to)\s*([0-9.]+)\s*([^0-9].*)")
 _PER = r"(?:ps|/s(?:ec(?:ond)?)?|\s*per\s*second)?"
 _BYTES_OR_BITS = re.compile(rf"([kKMGTmgt]?)(i?)((?:[bB]it|[bB]yte)s?|[bB])({_PER})")
 _IOPS = re.compile(r"([kKM]?)\s*(?:iops|ios?/s(?:ec)?|io/s)", re.IGNORECASE)
@@ -97,6 +98,10 @@ def _wrong(what: str, expected: str, found: str, hint: str) -> UsageError:
 def number(text: str, what: str) -> tuple[float, float, str]:
     """The number that ``text`` begins with, one step of its last digit, and what follows. UsageError for any
     that is not above 0 and finite."""
+    if between := _RANGE.fullmatch(text.strip()):
+        # The middle, as uncertain as the range is wide.
+        (low, *_), (high, *_) = number(between[1], what), number(between[2], what)
+        return (low + high) / 2, abs(high - low), between[3]
     found = _NUMBER.fullmatch(text.strip())
     digits = found[1].rstrip(".,") if found else ""
     if re.fullmatch(r"[0-9]{1,3},[0-9]{3}", digits):
@@ -146,7 +151,7 @@ def part(value: object, what: str) -> float:
     if re.fullmatch(r"0*\.?0*\s*%?", text.strip()):
         return 0.0
     figure, _, unit = number(text, what)
-    if unit not in {"", "%", "percent"} or figure > 100_000:
+    if not re.fullmatch(r"(%|percent)?( of (one|a|1) (core|cpu))?", unit) or figure > 100_000:
         raise _wrong(what, "a percentage", text, 'try "95 %"')
     return figure / 100 if unit or figure > 1 else figure
 
@@ -295,6 +300,8 @@ def entry(key: str, value: object) -> tuple[str, Any]:
     elif name.lower() == "iops" and re.fullmatch(r"[0-9.e+]+ ?k?", str(value)[:99]):
         value = f"{value} IOPS"
     name = ALSO.get(name.lower(), name.lower())
+    if name.endswith("processor") and re.search(r"of (one|a|1) (core|cpu)", str(value)[:99]):
+        name = name.replace("processor", "busiest_core")
     if name not in READ:
         near = closest(name, [*READ, *ALSO])
         hint = f"did you mean {ALSO.get(near, near)}?" if near else f"there are {', '.join(READ)}"

@@ -98,7 +98,14 @@ READ_4K = {"link": "gigabit", "transport": "iSCSI", "workload": "rand-read-4k"}
             {"link": "10G", "speed": "1 Gbps", "rtt": "40 ms", "in_parallel": "8 Gbps"},
             *(LIMITED, "window", LOW),
         ),
+        ({"link": "1G", "speed": "60 Mbps", "rtt": "80 ms"}, LIMITED, "window", LOW),
+        ({"link": "10GbE, MTU 9000", "speed": "9.6 Gbps"}, LIMITED, "link", HIGH),
+        ({"link": "10GbE, MTU 1500", "speed": "9.8 Gbps"}, IMPOSSIBLE, "unknown", HIGH),
+        ({"link": "10GbE jumbo frames", "speed": "9.2 Gbps"}, LIMITED, "link", MEDIUM),
         # Disks.
+        ({"workload": "volume", "iops": 5000, "local": "5200 IOPS"}, LIMITED, "device", MEDIUM),
+        ({"protection": "dm-crypt", "iops": 70000, "clear": "71k IOPS"}, MASKED, "unknown", MEDIUM),
+        ({"protection": "dm-crypt", "iops": 150000, "clear": "300k IOPS"}, LIMITED, "cpu", LOW),
         (
             {"link": "25GbE", "workload": "fio write 1M", "MB/s": 200, "local": "205 MB/s", "core": "10%"},
             *(LIMITED, "device", HIGH),

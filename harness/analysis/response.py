@@ -10,6 +10,7 @@ not measured, by its distance from the others and by what they tell of the asymp
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -39,7 +40,9 @@ SMALL, MOST_DAMPING = 1e-5, 1e8
 LENGTHS = (1.5, 3.0, 6.0)
 """Over how many doublings of an axis what is left stays alike."""
 
-DEVIATIONS = (0.03, 0.1, 0.3)
+DEVIATIONS, FREE_DEVIATIONS = (0.03, 0.1, 0.3), (1.0, 3.0)
+"""Of what is left, and of throughput itself where there are no asymptotes."""
+
 NOISES = (0.01, 0.03, 0.08)
 
 STEP = 1e-3
@@ -167,13 +170,37 @@ def fit(points: Sequence[Point], rates_bytes_s: Sequence[float], axes: Sequence[
     asymptotes = _asymptotes(points, logs, axes) if len(points) >= FEWEST else None
     rest = [y - asymptotes.log_rate(p) for p, y in zip(points, logs, strict=True)] if asymptotes else logs
     places = [_features(point, axes, asymptotes) for point in points]
-    candidates = (
-        GaussianProcess.through(places, rest, alike, length=length, deviation=deviation, noise=noise)
-        for length in LENGTHS
-        for alike in [[[_alike(a, b, length) for b in places[: i + 1]] for i, a in enumerate(places)]]
-        for deviation, noise in itertools.product(DEVIATIONS if asymptotes else (1.0, 3.0), NOISES)
+    alike = functools.cache(
+        lambda length: [[_alike(a, b, length) for b in places[: i + 1]] for i, a in enumerate(places)]
     )
-    return Response(asymptotes, max(candidates, key=lambda each: each.likelihood), tuple(axes))
+    scales = (LENGTHS, DEVIATIONS if asymptotes else FREE_DEVIATIONS, NOISES)
+
+    @functools.cache
+    def through(where: tuple[int, ...]) -> GaussianProcess:
+        length, deviation, noise = (scale[i] for scale, i in zip(scales, where, strict=True))
+        return GaussianProcess.through(
+            places, rest, alike(length), length=length, deviation=deviation, noise=noise
+        )
+
+    likeliest = uphill(lambda where: through(where).likelihood, [len(scale) for scale in scales])
+    return Response(asymptotes, through(likeliest), tuple(axes))
+
+
+def uphill(height: Callable[[tuple[int, ...]], float], sizes: Sequence[int]) -> tuple[int, ...]:
+    """From the middle of a grid of so many places along each axis, by its highest neighbours, to a place that
+    has none higher."""
+    here = tuple(size // 2 for size in sizes)
+    while True:
+        near = [
+            (*here[:axis], here[axis] + step, *here[axis + 1 :])
+            for axis, size in enumerate(sizes)
+            for step in (-1, 1)
+            if 0 <= here[axis] + step < size
+        ]
+        there = max(near, key=height)
+        if height(there) <= height(here):
+            return here
+        here = there
 
 
 @dataclass(frozen=True)

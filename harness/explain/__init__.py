@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from harness.analysis.schedule import Place
 from harness.explain import one_end, twin
 from harness.explain.corrections import corrections
-from harness.explain.evidence import collect
+from harness.explain.evidence import Evidence, collect
 from harness.explain.limits import Limit
 from harness.explain.text import Explained, ExplainFormat, as_json, said_and_measured, sentence, text
 from harness.explain.verdict import is_lab_limited, likely
@@ -56,21 +56,22 @@ def explain(
     return [Explained.of(found) for found in evidence]
 
 
-def likely_limits(
-    records: Sequence[Record], plans: Mapping[str, Plan], probes: Sequence[ProbeRecord] = ()
-) -> dict[Place, Limit]:
+def likely_limits(evidence: Sequence[Evidence]) -> dict[Place, Limit]:
     """What likely limits each cell, by the middle of the evidence: without how sure that is, which takes a
     hundred times as long."""
-    found = one_end.with_targets(collect(records, plans, probes))
-    return {(each.key.column, each.workload): likely(each) for each in found}
+    return {(each.key.column, each.workload): likely(each) for each in one_end.with_targets(evidence)}
 
 
 def lab_limited(
-    records: Sequence[Record], plans: Mapping[str, Plan], probes: Sequence[ProbeRecord] = ()
+    records: Sequence[Record],
+    plans: Mapping[str, Plan],
+    probes: Sequence[ProbeRecord] = (),
+    evidence: Sequence[Evidence] | None = None,
 ) -> frozenset[CellKey]:
     """The cells that the lab limits, and not the link that it imitates, for a table's marks. Without digital
-    twins, which no table reads.
+    twins, which no table reads. ``evidence`` is that of ``collect``, where it is known.
     """
     if not any(record.emulated and record.setting.clock is Clock.REAL for record in records):
         return frozenset()
-    return frozenset(found.cell for found in collect(records, plans, probes) if is_lab_limited(found))
+    found = collect(records, plans, probes) if evidence is None else evidence
+    return frozenset(each.cell for each in found if is_lab_limited(each))

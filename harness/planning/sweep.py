@@ -43,6 +43,7 @@ class SweepRequest(RunRequest, frozen=True, kw_only=True, forbid_unknown_fields=
         str, often(metavar="PERCENT", help="Points are measured until the others are known so well.")
     ] = "5%"
     repeats: Annotated[int, often(metavar="N", help="Measurements of a point.")] = 1
+    max_time: Annotated[str | None, often(metavar="TIME", help="No point begins later, e.g. 30m.")] = None
 
 
 def make_plan(request: SweepRequest) -> Plan:

@@ -22,6 +22,7 @@ from harness.explain import (
     likely_limits,
     twin,
 )
+from harness.explain.evidence import Evidence, collect
 from harness.explain.forecasts import Tried
 from harness.model import LinkProfile, Plan, Record
 from harness.model.choices import Choice
@@ -87,7 +88,11 @@ class LoadedResults(Measured, frozen=True, kw_only=True, dict=True):
 
     @functools.cached_property
     def _lab_limited(self) -> frozenset[CellKey]:
-        return lab_limited(self.records, self.plans, self.probes)
+        return lab_limited(self.records, self.plans, self.probes, self._evidence)
+
+    @functools.cached_property
+    def _evidence(self) -> list[Evidence]:
+        return collect(self.records, self.plans, self.probes)
 
     @property
     def source(self) -> str:
@@ -110,11 +115,11 @@ class LoadedResults(Measured, frozen=True, kw_only=True, dict=True):
     @functools.cached_property
     def limits(self) -> dict[str, dict[Place, Limit]]:
         """What likely limits each point of each sweep, by run id."""
-        records: dict[str, list[Record]] = {run: [] for run, plan in self.plans.items() if plan.sweep}
-        for record in self.records:
-            if record.run_id in records:
-                records[record.run_id].append(record)
-        return {run: likely_limits(of, self.plans, self.probes) for run, of in records.items()}
+        return {
+            run: likely_limits([each for each in self._evidence if each.key.setting == plan.setting])
+            for run, plan in self.plans.items()
+            if plan.sweep
+        }
 
     @functools.cached_property
     def tried(self) -> list[Tried]:

@@ -8,6 +8,8 @@ import signal
 import pytest
 
 from harness.protection.ipsec import IKE_PORT
+from harness.results import sweep
+from harness.results.store import RunFolder
 from tests.machines.conftest import install
 from tests.machines.images import STORAGE_NETWORK, UML, address
 from tests.machines.runs import (
@@ -86,6 +88,18 @@ def test_two_initiators(installed: Site) -> None:
             )
         found = good(installed, said)
         assert {cell["column"]["initiators"] for cell in found.values()} == {1, 2}
+
+
+def test_a_sweep(installed: Site) -> None:
+    curves = ("--over", "depth=1..16", "--over", "block=4K..256K", "--max-time", "5m")
+    _, *words = wired(installed, "--ipsec", "both", *curves, *ONE)
+    with as_before(installed):
+        said = installed.harness("sweep", *words)
+    good(installed, said)
+    folder = RunFolder(newest_run(installed))
+    off, on = sweep.measured(folder.load_plan(), folder.load_records())
+    assert all(curve.rates.keys() | curve.estimates.keys() == set(curve.grid) for curve in (off, on))
+    assert "~: between points" in said.out, said.text
 
 
 # WiFi

@@ -43,7 +43,7 @@ LENGTHS = (1.5, 3.0, 6.0)
 DEVIATIONS, FREE_DEVIATIONS = (0.03, 0.1, 0.3), (1.0, 3.0)
 """Of what is left, and of throughput itself where there are no asymptotes."""
 
-NOISES = (0.01, 0.03, 0.08)
+NOISES = (0.01, 0.02, 0.04, 0.08)
 
 STEP = 1e-3
 UNSURE = 0.5

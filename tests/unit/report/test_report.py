@@ -100,21 +100,24 @@ def results(records: list[Record], **changes: Any) -> LoadedResults:
     return LoadedResults(records=records, **changes)
 
 
-def whole(tmp_path: Path) -> LoadedResults:
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> LoadedResults:
+    """A matrix with all that a report shows."""
+    folder = tmp_path_factory.mktemp("results")
     found = [flat.changed(record, block_bytes=4096) for record in matrix()]
     write(
-        tmp_path,
+        folder,
         found,
         made_plan(),
         ENVIRONMENT,
         bins={1000: 900, 2000: 95, 9000: 5},
         log_kib_s=[900, 1000, 1100],
     )
-    return load([tmp_path])
+    return load([folder])
 
 
-def test_the_page_has_every_section_and_needs_nothing_else(tmp_path: Path) -> None:
-    text = render(whole(tmp_path))
+def test_the_page_has_every_section_and_needs_nothing_else(whole: LoadedResults) -> None:
+    text = render(whole)
     page = Page(text)
     said = "".join(page.text)
     for heading in (
@@ -294,8 +297,8 @@ def test_signs_are_explained_where_they_stand(tmp_path: Path) -> None:
         assert "disturbed" not in calm
 
 
-def test_columns_have_their_names_in_headings_and_answers(tmp_path: Path) -> None:
-    text = render(whole(tmp_path))
+def test_columns_have_their_names_in_headings_and_answers(whole: LoadedResults) -> None:
+    text = render(whole)
     assert "<span>wired<wbr>+aes128gcm16</span>" in text
     assert "<h3>wired+aes128gcm16</h3>" in text
 
@@ -321,11 +324,10 @@ def test_missing_cells_have_no_bar_and_say_why() -> None:
     assert chart.lines[1][-1] == "failed: gone"
 
 
-def test_percentiles_are_of_merged_repeats_and_no_further_than_they_reach(tmp_path: Path) -> None:
-    shown = whole(tmp_path)
-    table = shown.table(Metric.P99)
-    facts = content.columns(shown, table)
-    charts = percentiles(table, facts, shown.folders)
+def test_percentiles_are_of_merged_repeats_and_no_further_than_they_reach(whole: LoadedResults) -> None:
+    table = whole.table(Metric.P99)
+    facts = content.columns(whole, table)
+    charts = percentiles(table, facts, whole.folders)
     assert len(charts) == 8
     known = dict(zip(charts[0].headings, charts[0].lines[0], strict=True))
     assert (known["I/Os"], known["repeats merged"]) == ("3000", "3 of 3")
@@ -343,10 +345,9 @@ def test_more_curves_than_colours_make_more_pictures(tmp_path: Path) -> None:
     assert charts[2].title.endswith(", 3 of 3")
 
 
-def test_a_roofline_holds_cells_against_the_link(tmp_path: Path) -> None:
-    shown = whole(tmp_path)
-    table = shown.table(Metric.MB_S)
-    wired, wifi = roofline(table, content.columns(shown, table), shown.explained)
+def test_a_roofline_holds_cells_against_the_link(whole: LoadedResults) -> None:
+    table = whole.table(Metric.MB_S)
+    wired, wifi = roofline(table, content.columns(whole, table), whole.explained)
     assert (wired.title, wifi.title) == ("Gigabit Ethernet (wired)", "802.11n (wifi)")
     assert len(wired.lines) == 2 * 8
     known = dict(zip(wired.headings, wired.lines[0], strict=True))
@@ -402,8 +403,8 @@ def test_names_are_shortened_in_the_middle() -> None:
 
 
 @pytest.mark.parametrize("kind", ChartKind)
-def test_every_picture_is_drawn_as_a_file(kind: ChartKind, tmp_path: Path) -> None:
-    shown = whole(tmp_path / "results")
+def test_every_picture_is_drawn_as_a_file(kind: ChartKind, whole: LoadedResults, tmp_path: Path) -> None:
+    shown = whole
     if kind is ChartKind.TRENDS:
         again = [msgspec.structs.replace(each, run_id="r2") for each in shown.records]
         shown = msgspec.structs.replace(shown, records=[*shown.records, *again])
@@ -448,8 +449,10 @@ def test_runs_of_the_same_cells_are_drawn_one_after_the_other() -> None:
 WORDS = Words(title="My <NAS>", author="A. Person", notes=("After the new switch.", "1 & 2"))
 
 
-def test_a_page_and_its_pictures_bear_the_words_of_who_shows_them(tmp_path: Path) -> None:
-    shown = whole(tmp_path)
+def test_a_page_and_its_pictures_bear_the_words_of_who_shows_them(
+    whole: LoadedResults, tmp_path: Path
+) -> None:
+    shown = whole
     page = Page(render(shown, WORDS))
     said = "".join(page.text)
     assert said.count("My <NAS>") == 2 and "A. Person" in said and "After the new switch." in said

@@ -203,9 +203,9 @@ def without_raw(folder: Path, to: Path) -> Path:
 @pytest.mark.parametrize(
     ("name", "words"),
     (
-        ("make-run", ("table", "--ratio", "ipsec")),
-        ("protections", ("explain", "--summary")),
-        ("ladder", ("explain",)),
+        ("emulation", ("table", "--ratio", "ipsec")),
+        ("ladder", ("explain", "--summary")),
+        ("portable", ("explain",)),
         ("sweep-virtual", ("table",)),
         ("portable", ("export",)),
         ("document-000", ("table", "--view", "pppoe")),

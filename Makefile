@@ -78,7 +78,7 @@ unit: install $(VENV)/check
 
 # Without those that start programs, which take half of the processors' time.
 pure:
-	$(VENV)/bin/pytest -q -n 3 --dist worksteal -m "not programs" tests/unit
+	$(VENV)/bin/pytest -q -n 3 --dist worksteal -m "not thorough" tests/unit
 
 docs: install $(VENV)/docs
 	@$(MAKE) --no-print-directory site

@@ -52,14 +52,11 @@ def of_cell(
     writes: bool,
 ) -> Bound:
     """The bound of I/Os of ``block_bytes``, ``depth`` at a time, in a session as negotiated."""
-    # The block layer splits a request that is larger than the target's commands; the pieces travel side by
-    # side.
-    limit_kib = positive(session, "max_sectors_kb")
-    piece = min(block_bytes, limit_kib * 1024) if limit_kib else block_bytes
+    piece = _piece_bytes(session, block_bytes)
     in_flight = depth * block_bytes
     if queue := transport.most_commands(session):
         in_flight = min(in_flight, queue * piece)
-    trips = transport.write_round_trips(session, piece) if writes else 1
+    trips = write_round_trips(session, transport, block_bytes) if writes else 1
     rtt_s = round_trip_s(link)
     goodput = goodput_bytes_per_s(link, framing)
     data = block_bytes / (block_bytes + transport.header_bytes(session, block_bytes))
@@ -70,6 +67,18 @@ def of_cell(
         by_rate=goodput * data if goodput else None,
         alone=depth == 1,
     )
+
+
+def write_round_trips(session: Mapping[str, str], transport: WireProtocol, block_bytes: int) -> int:
+    """How often a write of ``block_bytes`` crosses the link and back, in a session as negotiated."""
+    return transport.write_round_trips(session, _piece_bytes(session, block_bytes))
+
+
+def _piece_bytes(session: Mapping[str, str], block_bytes: int) -> int:
+    """The block layer splits a request that is larger than the target's commands; the pieces travel side by
+    side."""
+    limit_kib = positive(session, "max_sectors_kb")
+    return min(block_bytes, limit_kib * 1024) if limit_kib else block_bytes
 
 
 def round_trip_s(link: LinkProfile) -> float | None:

@@ -19,7 +19,8 @@ from operator import mul
 
 Point = Mapping[str, float]
 """Where a point is, by the names of its axes: ``depth`` (I/Os in flight of a job), ``jobs``, ``block``
-(bytes), ``rtt`` (seconds), ``rate`` (bit/s). Others count for what is left alone."""
+(bytes), ``rtt`` (seconds), ``rate`` (bit/s). Others count for what is left alone. ``waits`` is no axis: how
+many round trips an I/O takes beyond the first, as a write that waits for R2Ts does."""
 
 TYPICAL_BLOCK_BYTES, TYPICAL_RATE_BIT_S = 16384.0, 1e9
 FEWEST = 5
@@ -52,16 +53,16 @@ UNSURE = 0.5
 
 @dataclass(frozen=True)
 class Estimate:
-    """Throughput at a point, in bytes/s, with the interval that has 90 % of what would be measured."""
+    """Throughput at a point, in bytes/s, with the interval that has 90 % of what would be measured.
+
+    ``error`` is how far off ``value`` may be, as a part of it: the interval without the scatter that each
+    measurement has, so that more points elsewhere make it smaller.
+    """
 
     value: float
     low: float
     high: float
-
-    @property
-    def error(self) -> float:
-        """How far the interval reaches, as a part of the value."""
-        return max(self.high / self.value - 1, 1 - self.low / self.value)
+    error: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -69,8 +70,9 @@ class Asymptotes:
     """The two bounds of a closed network as functions of a point. ``weights`` are logarithms, by their names.
 
     ``latency`` and ``latency_block`` (for a typical block) are the time of one I/O alone, with ``trips`` of
-    round trips. ``occupancy`` and ``occupancy_block`` are what it takes of the busiest part, ``wire`` on
-    the link. ``bend`` is how sharp the knee is, ``most`` how many I/Os the initiator lets out at all.
+    round trips, and ``waits`` for each round trip beyond the first. ``occupancy`` and ``occupancy_block`` are
+    what it takes of the busiest part, ``wire`` on the link. ``bend`` is how sharp the knee is, ``most`` how
+    many I/Os the initiator lets out at all.
     """
 
     weights: Mapping[str, float]
@@ -103,30 +105,31 @@ class Asymptotes:
         return by_latency < by_busy
 
 
-_Known = tuple[float, float, float, float, float]
-"""What the asymptotes take of a point: typical blocks, round trip, typical transfers, I/Os asked for, and the
-logarithm of its block."""
+_Known = tuple[float, float, float, float, float, float]
+"""What the asymptotes take of a point: typical blocks, round trip, typical transfers, I/Os asked for, the
+logarithm of its block, and how often it waits for the target."""
 
 
 def _known(at: Point) -> _Known:
     blocks = at["block"] / TYPICAL_BLOCK_BYTES if "block" in at else 0.0
     wire = TYPICAL_RATE_BIT_S / at["rate"] * (blocks or 1.0) if "rate" in at else 0.0
-    return blocks, at.get("rtt", 0.0), wire, _asked(at), math.log(at.get("block", TYPICAL_BLOCK_BYTES))
+    log_block = math.log(at.get("block", TYPICAL_BLOCK_BYTES))
+    return blocks, at.get("rtt", 0.0), wire, _asked(at), log_block, at.get("waits", 0.0)
 
 
 def _factors(weights: Mapping[str, float]) -> tuple[float, ...]:
     """What weighs the numbers of a point: three parts of latency, three of occupancy, and the most I/Os."""
     of = {name: math.exp(weight) for name, weight in weights.items()}
-    parts = ("latency", "latency_block", "trips", "occupancy", "occupancy_block", "wire")
+    parts = ("latency", "latency_block", "trips", "waits", "occupancy", "occupancy_block", "wire")
     return (*(of.get(name, 0.0) for name in parts), of.get("most", math.inf))
 
 
 def _demands(weights: Mapping[str, float], at: Point) -> tuple[float, float, float]:
     """Latency, occupancy and I/Os in flight of a point."""
-    blocks, rtt, transfers, asked, _ = _known(at)
-    fixed, by_block, trips, busy, busy_block, wire, most = _factors(weights)
+    blocks, rtt, transfers, asked, _, waits = _known(at)
+    fixed, by_block, trips, wait, busy, busy_block, wire, most = _factors(weights)
     return (
-        fixed + by_block * blocks + trips * rtt,
+        fixed + by_block * blocks + trips * rtt * (1 + waits) + wait * waits,
         busy + busy_block * blocks + wire * transfers,
         min(asked, most),
     )
@@ -134,11 +137,13 @@ def _demands(weights: Mapping[str, float], at: Point) -> tuple[float, float, flo
 
 def _log_rates(weights: Mapping[str, float], points: Iterable[_Known]) -> list[float]:
     """Of all points at once, in a loop without calls: a fit evaluates it thousands of times."""
-    fixed, by_block, trips, busy, busy_block, wire, most = _factors(weights)
+    fixed, by_block, trips, wait, busy, busy_block, wire, most = _factors(weights)
     sharpness, log, log1p = 1 + math.exp(weights["bend"]), math.log, math.log1p
     found = []
-    for blocks, rtt, transfers, asked, log_block in points:
-        low = (fixed + by_block * blocks + trips * rtt) / (asked if asked < most else most)
+    for blocks, rtt, transfers, asked, log_block, waits in points:
+        low = (fixed + by_block * blocks + trips * rtt * (1 + waits) + wait * waits) / (
+            asked if asked < most else most
+        )
         high = busy + busy_block * blocks + wire * transfers
         if low > high:
             low, high = high, low
@@ -158,8 +163,10 @@ class Response:
         """What would be measured at a point."""
         mean, variance = self.rest.at(_features(point, self.axes, self.asymptotes))
         middle = mean + (self.asymptotes.log_rate(point) if self.asymptotes is not None else 0.0)
-        reach = COVERED * math.sqrt(variance)
-        return Estimate(*(math.exp(middle + each) for each in (0.0, -reach, reach)))
+        scatter = self.rest.noise**2
+        reach, unsure = (COVERED * math.sqrt(each) for each in (variance + scatter, variance))
+        value, low, high = (math.exp(middle + each) for each in (0.0, -reach, reach))
+        return Estimate(value, low, high, math.expm1(unsure))
 
 
 def fit(points: Sequence[Point], rates_bytes_s: Sequence[float], axes: Sequence[str]) -> Response:
@@ -240,6 +247,8 @@ def _asymptotes(points: Sequence[Point], logs: Sequence[float], axes: Sequence[s
         start["most"] = math.log(max(map(_asked, points)))
     if "rtt" in axes:
         start["trips"] = 0.0
+    if any(point.get("waits") for point in points):
+        start["waits"] = math.log(alone_s)
     if "rate" in axes:
         start["wire"] = math.log(8 * TYPICAL_BLOCK_BYTES / TYPICAL_RATE_BIT_S)
     names = tuple(start)
@@ -348,12 +357,12 @@ class GaussianProcess:
         return cls(places, length, deviation, noise, factor, whitened, mean, likelihood)
 
     def at(self, place: Features) -> tuple[float, float]:
-        """Mean and variance of what would be measured at a place."""
+        """Mean of what would be measured at a place, and how sure it is: its variance without noise."""
         known = [_alike(place, each, self.length) for each in self.places]
         near = _solved(self.factor, [self.deviation**2 * close + shared for close, shared in known])
         itself, shared = _alike(place, place, self.length)
-        left = self.deviation**2 * itself + shared + self.noise**2 - sum(x * x for x in near)
-        return self.mean + sum(map(mul, near, self.whitened)), max(left, self.noise**2)
+        left = self.deviation**2 * itself + shared - sum(x * x for x in near)
+        return self.mean + sum(map(mul, near, self.whitened)), max(left, 0.0)
 
 
 def _alike(a: Features, b: Features, length: float) -> tuple[float, float]:

@@ -84,12 +84,16 @@ def _bend(
     return f"{begin}from {axis} {shown(first)}{span} on{full}."
 
 
+def _on(axes: Sequence[str], point: Mapping[str, float]) -> tuple[float, ...]:
+    return tuple(point[axis] for axis in axes)
+
+
 def _cost(bare: MeasuredCurve, protected: MeasuredCurve) -> str:
     """Where a protection costs most, and least."""
-    by_point = {tuple(point.items()): place for place, point in bare.grid.items()}
+    by_point = {_on(bare.axes, point): place for place, point in bare.grid.items()}
     losses = []
     for place, point in protected.grid.items():
-        if (other := by_point.get(tuple(point.items()))) is not None:
+        if (other := by_point.get(_on(bare.axes, point))) is not None:
             with_it, without = protected.at(place), bare.at(other)
             lost = (
                 1 - with_it.value / without.value,

@@ -14,7 +14,7 @@ import random
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from harness.analysis import disturbance, response
+from harness.analysis import bounds, disturbance, response, wire
 from harness.analysis.response import Estimate, Response
 from harness.analysis.schedule import Place, Schedule, throughput_bytes_s
 from harness.model import Cell, LinkProfile, Plan, Record
@@ -43,7 +43,18 @@ class Surface:
     def axes(self) -> tuple[str, ...]:
         """Those along which its points differ."""
         points = list(self.grid.values())
-        return tuple(name for name in points[0] if len({point[name] for point in points}) > 1)
+        return tuple(name for name in AXES if len({point.get(name) for point in points}) > 1)
+
+    def learn(self, known: Mapping[Place, Record]) -> None:
+        """Take from a record of it how often writes wait for the target, by what the session agreed on."""
+        record = next((known[place] for place in self.grid if place in known), None)
+        if record is None or record.workload.direction != "write" or record.column.transport is None:
+            return
+        transport = wire.transport(record.column.transport)
+        for point in self.grid.values():
+            if "block" in point:
+                trips = bounds.write_round_trips(record.session, transport, round(point["block"]))
+                point["waits"] = trips - 1.0
 
     def first(self) -> list[Place]:
         """The ends and the middle of each axis."""
@@ -128,12 +139,15 @@ class SweepSchedule(Schedule):
         sweep = self.plan.sweep
         if sweep is None or (sweep.max_s is not None and self._spent_ns / 1e9 >= sweep.max_s):
             return []
-        rates = {
-            place: throughput_bytes_s(record)
+        known = {
+            place: record
             for place in self.measured
             if place in self._reached
             for record in disturbance.counting(self.measured[place].values())[:1]
         }
+        rates = {place: throughput_bytes_s(record) for place, record in known.items()}
+        for surface in self._surfaces.values():
+            surface.learn(known)
         on_curves = {place for surface in self._surfaces.values() for place in surface.grid}
         block = [place for place in self.measured if place not in on_curves]
         for surface in self._surfaces.values():
@@ -240,6 +254,7 @@ def measured(plan: Plan, records: Iterable[Record]) -> list[MeasuredCurve]:
             for record in disturbance.counting(todo.measured[place].values())[:1]
         }
         if known:
+            surface.learn(known)
             disturbed = frozenset(
                 place for place in known if not disturbance.quiet(todo.measured[place].values())
             )

@@ -17,9 +17,9 @@ NUMBERS = itertools.count()
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Do not read what `make check` leaves out: each of its processes would take half a second for it."""
-    if config.option.markexpr != "not programs" or collection_path.suffix != ".py":
+    if config.option.markexpr != "not thorough" or collection_path.suffix != ".py":
         return None
-    return "\npytestmark = pytest.mark.programs\n" in collection_path.read_text(encoding="utf-8") or None
+    return "\npytestmark = pytest.mark.thorough\n" in collection_path.read_text(encoding="utf-8") or None
 
 
 @pytest.fixture(autouse=True)

@@ -17,7 +17,7 @@ import harness
 from harness.model.errors import RequirementError, UsageError
 from harness.table import render
 
-pytestmark = pytest.mark.programs
+pytestmark = pytest.mark.thorough
 
 ROOT = Path(__file__).parents[2]
 FIGURES = ROOT / "docs" / "figures"

@@ -38,7 +38,7 @@ esac
 """
 
 pytestmark = [
-    pytest.mark.programs,
+    pytest.mark.thorough,
     pytest.mark.skipif(shutil.which("git") is None, reason="needs git"),
 ]
 

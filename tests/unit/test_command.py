@@ -27,7 +27,7 @@ from tests.unit import command
 from tests.unit.processes import Server
 from tests.unit.results_folder import run_of_a_cell
 
-pytestmark = pytest.mark.programs
+pytestmark = pytest.mark.thorough
 
 Given = Callable[[Callable[[], Any]], None]
 HARNESS = str(Path(sys.executable).with_name("harness"))

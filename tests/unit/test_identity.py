@@ -9,7 +9,7 @@ import pytest
 
 from tools import identity
 
-pytestmark = pytest.mark.programs
+pytestmark = pytest.mark.thorough
 
 SPELLS = """
 class Cell(msgspec.Struct):

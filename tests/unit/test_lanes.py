@@ -15,7 +15,7 @@ from tests.lanes import changes, recorder
 from tests.lanes.__main__ import Attempt, Outcome, Ran
 from tests.lanes.recorder import Result, Session
 
-pytestmark = pytest.mark.programs
+pytestmark = pytest.mark.thorough
 
 GREEN, RED = (
     Session(0, {"t::a": Result("passed", 1.0)}),

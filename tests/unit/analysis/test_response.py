@@ -87,6 +87,44 @@ def test_a_step_that_no_asymptote_knows_is_followed() -> None:
     assert fitted.at(near).value == pytest.approx(stepped(near), rel=0.1)
 
 
+def test_round_trips_beyond_the_first_take_their_time() -> None:
+    """As those of a write of more than FirstBurstLength, which waits for an R2T."""
+
+    def rate(at: Point) -> float:
+        waiting = ((1 + at["waits"]) * 5e-3 + 17e-9 * at["block"]) / min(at["depth"], 32)
+        return float(at["block"] / (waiting**6 + (12e-6 + 8.5e-9 * at["block"]) ** 6) ** (1 / 6))
+
+    points = [{**point, "waits": float(point["block"] > 65536)} for point in GRID]
+    few = [point for point, at in zip(points, GRID, strict=True) if at in FEW]
+    rates = list(map(rate, few))
+    known = response.fit(few, rates, ("depth", "block"))
+    plain = response.fit(
+        [{k: v for k, v in p.items() if k != "waits"} for p in few], rates, ("depth", "block")
+    )
+    unseen = {"depth": 1, "block": 131072, "waits": 1.0}
+    assert known.at(unseen).value == pytest.approx(rate(unseen), rel=0.05)
+    assert abs(plain.at(unseen).value / rate(unseen) - 1) > 0.1
+
+
+def test_scatter_is_in_the_interval_and_no_error_of_its_middle() -> None:
+    noise = random.Random(5)  # noqa: S311
+    some, rate = GRID[::2], NETWORKS["gigabit"]
+    fitted = response.fit(some, [rate(p) * math.exp(noise.gauss(0, 0.06)) for p in some], ("depth", "block"))
+    found = fitted.at(GRID[51])
+    assert found.error < 0.05 < found.high / found.value - 1
+
+
+def test_uphill_from_the_middle() -> None:
+    seen = []
+
+    def height(at: tuple[int, ...]) -> float:
+        seen.append(at)
+        return -abs(at[0] - 4) - abs(at[1] - 0)
+
+    assert response.uphill(height, (5, 3)) == (4, 0)
+    assert (0, 2) not in seen
+
+
 def test_few_points_and_none() -> None:
     one = response.fit([{"depth": 1.0}], [1e6], ("depth",))
     assert one.asymptotes is None

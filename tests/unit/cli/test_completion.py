@@ -19,7 +19,7 @@ from harness.model import TRANSPORTS
 from harness.parse.jobfile import load_jobs
 from tests.unit.command import harness
 
-pytestmark = pytest.mark.programs
+pytestmark = pytest.mark.thorough
 
 
 def offered(cwd: Path, *words: str) -> list[str]:

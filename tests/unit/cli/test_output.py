@@ -23,7 +23,7 @@ from tests.unit.command import harness
 from tests.unit.processes import Server
 from tests.unit.results_folder import fio_json, run_of_a_cell
 
-pytestmark = pytest.mark.programs
+pytestmark = pytest.mark.thorough
 
 HARNESS = str(Path(sys.executable).with_name("harness"))
 NO_UTF8 = (

@@ -15,7 +15,7 @@ import pytest
 from harness.hosts import signals
 from tests.unit.processes import Process, Server
 
-pytestmark = pytest.mark.programs
+pytestmark = pytest.mark.thorough
 
 HARNESS = str(Path(sys.executable).with_name("harness"))
 PATIENCE_S = 60.0

@@ -24,7 +24,7 @@ from harness.hosts import programs, remote
 from tests.unit import sources
 from tests.unit.agents import PATIENT_S, SHORT_S, agent_source, lasting
 
-pytestmark = pytest.mark.programs
+pytestmark = pytest.mark.thorough
 
 PATIENCE_S = 60.0
 Message = dict[str, Any]

@@ -13,7 +13,7 @@ from harness.hosts import packages
 from harness.hosts.packages import Package
 from harness.parse.profiles import data_folder
 
-pytestmark = pytest.mark.programs
+pytestmark = pytest.mark.thorough
 
 
 def test_every_line_of_the_list_is_a_package() -> None:

@@ -17,7 +17,7 @@ from harness.hosts.programs.here import CHUNK_BYTES, RELAY_WINDOW
 from harness.model.errors import RequirementError, UsageError
 from tests.unit.agents import agent_source
 
-pytestmark = pytest.mark.programs
+pytestmark = pytest.mark.thorough
 
 PATIENCE_S = 60.0
 SEVERAL_WINDOWS = 4 * RELAY_WINDOW * CHUNK_BYTES

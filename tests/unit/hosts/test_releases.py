@@ -18,7 +18,7 @@ from harness.hosts.releases import LinuxDistribution
 from harness.testbeds import requirements
 from harness.testbeds.lab.kernels import source as sources
 
-pytestmark = pytest.mark.programs
+pytestmark = pytest.mark.thorough
 
 PROJECT = Path(__file__).parents[3]
 SCRIPT = PROJECT / "tools" / "install-packages.sh"

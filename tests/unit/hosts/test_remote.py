@@ -41,7 +41,7 @@ from tests.unit.hosts.test_hosts import (
     test_a_daemon_can_be_asked_by_signals_and_says_whether_it_has_ended,  # noqa: F401  (on a host of here)
 )
 
-pytestmark = pytest.mark.programs
+pytestmark = pytest.mark.thorough
 
 NAS = "ssh://root@nas:2222"
 PATIENCE_S = 60.0

@@ -15,7 +15,7 @@ import pytest
 from harness.hosts import state
 from harness.model.errors import BusyError, RequirementError
 
-pytestmark = pytest.mark.programs
+pytestmark = pytest.mark.thorough
 
 
 @pytest.fixture

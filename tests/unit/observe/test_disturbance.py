@@ -38,7 +38,7 @@ from tests.unit.fakes import World
 from tests.unit.results_folder import made_plan
 from tests.unit.table.test_table import record
 
-pytestmark = pytest.mark.programs
+pytestmark = pytest.mark.thorough
 
 S = 10**9
 PATIENCE_S = 60.0

@@ -31,7 +31,7 @@ from harness.testbeds import doctor
 from tests.unit.fakes import World
 from tests.unit.hosts.test_remote import script
 
-pytestmark = pytest.mark.programs
+pytestmark = pytest.mark.thorough
 
 ROUTER = parse_address("ssh://admin@router", "hop")
 SSH = """\

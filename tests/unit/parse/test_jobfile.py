@@ -39,7 +39,7 @@ from harness.planning.request import RunRequest
 from tests.unit.command import harness
 from tests.unit.parsing import OUTPUTS
 
-pytestmark = pytest.mark.programs
+pytestmark = pytest.mark.thorough
 
 SHIPPED = [(profile, workload) for profile in ("document", "modern") for workload in load_jobs(profile)[1]]
 MIB = 1 << 20

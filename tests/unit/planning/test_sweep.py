@@ -146,6 +146,18 @@ def test_a_resumed_sweep_measures_nothing_twice() -> None:
     assert next(iter(sweep.schedule(grid(), whole)), None) is None, "nothing is left"
 
 
+def test_what_a_session_agreed_on_says_which_writes_wait_for_the_target() -> None:
+    plan = planned("block=32K..1M", "depth=1,2", workloads=("rand-write-4k",), ipsec=("off",))
+    ((_, surface),) = sweep.surfaces(plan).items()
+    place = next(iter(surface.grid))
+    record = measure(plan, Cell(*place, 1), 0, 1e6)
+    agreed = {"first_burst_len": "65536", "max_burst_len": "262144", "initial_r2t": "0"}
+    surface.learn({place: msgspec.structs.replace(record, session=agreed)})
+    waits = {int(point["block"]) >> 10: point["waits"] for point in surface.grid.values()}
+    assert waits == {32: 0, 64: 0, 128: 1, 256: 1, 512: 2, 1024: 4}
+    assert surface.axes == ("depth", "block")
+
+
 def test_time_ends_it() -> None:
     plan = grid()
     short = msgspec.structs.replace(plan, sweep=msgspec.structs.replace(plan.sweep, max_s=5.0))  # type: ignore[type-var]

@@ -13,7 +13,7 @@ from harness.hosts.runner import await_condition
 from harness.model.probing import SocketUse, UdpLatency, UdpLatencyFigures
 from harness.probes import datagrams
 
-pytestmark = pytest.mark.programs
+pytestmark = pytest.mark.thorough
 
 
 def free_port() -> str:

@@ -19,7 +19,7 @@ from harness.testbeds import entry_points
 from harness.testbeds.lab import boot
 from harness.testbeds.lab.boot import stubs
 
-pytestmark = pytest.mark.programs
+pytestmark = pytest.mark.thorough
 
 GONE = re.compile(r"libgone\.so\b")
 

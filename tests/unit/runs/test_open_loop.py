@@ -19,7 +19,7 @@ from harness.planning.knee import KneeRequest, make_plan
 from harness.runs import fio_startup
 from harness.runs.programs import open_loop
 
-pytestmark = pytest.mark.programs
+pytestmark = pytest.mark.thorough
 
 SIZE = 1 << 24
 

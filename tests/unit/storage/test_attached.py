@@ -81,7 +81,7 @@ def told(sysfs: Path, *words: str) -> str:
     return subprocess.run(argv, capture_output=True, text=True, check=True).stdout
 
 
-@pytest.mark.programs
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("number", "by"),
     [
@@ -102,7 +102,7 @@ def test_a_disk_says_what_attached_it(sysfs: Path, number: str, by: str) -> None
         assert found["makers"] == "IET VIRTUAL-DISK"
 
 
-@pytest.mark.programs
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("path", "mount"),
     [
@@ -143,7 +143,7 @@ def test_a_volume_is_read_only_if_it_is_the_one_that_was_planned_with() -> None:
             raise AssertionError
 
 
-@pytest.mark.programs
+@pytest.mark.thorough
 def test_it_says_of_a_path_what_it_is(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_bytes(bytes(4096))

@@ -16,7 +16,7 @@ import pytest
 from harness.hosts import programs
 from harness.hosts.programs.answering import NOT_REACHED
 
-pytestmark = pytest.mark.programs
+pytestmark = pytest.mark.thorough
 
 IQN = "iqn.2026-11.net.storage-harness:beef.wired.off"
 REQUEST: dict[str, Any] = {

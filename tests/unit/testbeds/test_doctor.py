@@ -33,7 +33,7 @@ from tests.unit.agents import agent_source
 from tests.unit.fakes import World
 from tests.unit.hosts.test_remote import SSH, UNSHARE, script
 
-pytestmark = pytest.mark.programs
+pytestmark = pytest.mark.thorough
 
 FINE = """\
 Welcome to nas! 3 updates can be applied.

@@ -10,7 +10,7 @@ import pytest
 
 from harness.testbeds.lab import boot
 
-pytestmark = pytest.mark.programs
+pytestmark = pytest.mark.thorough
 
 DRIVER = Path(__file__).with_name("interrupts.c")
 

@@ -27,7 +27,7 @@ from harness.testbeds.lab.kernels.building import Report, Steps
 from harness.testbeds.lab.kernels.kernel import Built, Recipe
 from harness.testbeds.lab.kernels.source import Source, Tarball, Tree
 
-pytestmark = pytest.mark.programs
+pytestmark = pytest.mark.thorough
 
 RECIPE = Recipe(
     "6.1.192-2", "cc (Debian 12.2.0-14) 12.2.0", {"kernel.config": "CONFIG_NET=y\n", "a.patch": ""}

@@ -30,7 +30,7 @@ from harness.testbeds.lab import boot, persistent
 from harness.testbeds.lab.exchange import Exchange, Renewal, WorkerOrder, WorkerReport
 from harness.testbeds.lab.persistent import Kept, LabTerms, daemon
 
-pytestmark = pytest.mark.programs
+pytestmark = pytest.mark.thorough
 
 PATIENCE_S = 60.0
 

@@ -18,7 +18,7 @@ from harness.testbeds.lab.kernels.source import Tree
 from harness.testbeds.lab.kernels.trees import TREES, kept_folder, patched_files, renew
 from tests.unit.testbeds.test_kernel import Workshop, ignore, linux, workshop
 
-pytestmark = pytest.mark.programs
+pytestmark = pytest.mark.thorough
 
 __all__ = ["workshop"]
 

@@ -1,10 +1,8 @@
 """What would help, and between which rates a cell would then be: operational analysis with one thing changed.
 
 A change is forecast only if it can be made, so that a forecast can be tried (`python bench/remedies.py`).
-With N requests in flight, the time between two completions lies between the asymptotic bound, in which
-nothing waits but for the busiest resource, and that of mean value analysis, in which services vary as if by
-chance (Reiser and Lavenberg, Journal of the ACM 27(2), 1980; Lazowska et al., Quantitative System
-Performance, chapters 5 and 6).
+With N requests in flight, the time between two completions lies between the asymptotic bound and that of mean
+value analysis (``analysis.queueing``).
 """
 
 from __future__ import annotations
@@ -14,6 +12,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from harness.analysis.queueing import mean_value_ns
 from harness.explain.path import Demands
 from harness.explain.waterfall import Reading, parts
 from harness.model import ChangeKind, ChangeStep
@@ -175,7 +174,7 @@ def after(reading: Reading, step: ChangeStep, chances: Chances) -> tuple[float, 
         bounds = {name: ns if name is LimitingResource.CORE else clumps * ns for name, ns in bounds.items()}
     then = max(bounds, key=bounds.__getitem__)
     least_ns = bounds[then]
-    most_ns = max(least_ns, _mean_value_ns(alone_ns, list(servers.values()), depth))
+    most_ns = max(least_ns, mean_value_ns(alone_ns, list(servers.values()), depth))
     return least_ns + _between(WAITS, chances.waits) * (most_ns - least_ns), then
 
 
@@ -203,19 +202,6 @@ def _core_ns(reading: Reading, found: Mapping[str, float], chances: Chances) -> 
     if reading.evidence.is_memory:
         work += reading.device_ns or 0.0
     return work + (chances.work * max(0.0, found.get("rest", 0.0)) if reading.depth == 1 else 0.0)
-
-
-def _mean_value_ns(alone_ns: float, servers: Sequence[float], depth: int) -> float:
-    """The time between two completions of ``depth`` requests, each of which takes ``alone_ns`` by itself, by
-    exact mean value analysis. What is not a server's delays all of them alike."""
-    think_ns = max(0.0, alone_ns - sum(servers))
-    queues = [0.0] * len(servers)
-    each_ns = alone_ns
-    for requests in range(1, depth + 1):
-        times = [server * (1 + queue) for server, queue in zip(servers, queues, strict=True)]
-        each_ns = (think_ns + sum(times)) / requests
-        queues = [time_ns / each_ns for time_ns in times]
-    return each_ns
 
 
 def _how(guess: Reading, step: ChangeStep, then: LimitingResource) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from harness.analysis import queueing
 from harness.analysis.wire.iscsi import WINDOW_BYTES
 from harness.explain import Explained, remedy, sentence, waterfall
 from harness.explain.limits import Limit
@@ -65,7 +66,7 @@ def test_queues_lie_between_the_bounds_of_operational_analysis() -> None:
 def test_mean_value_analysis_of_a_balanced_network() -> None:
     # Without think time, K equal servers of D and N requests: X = N / (D (N + K - 1)) (Lazowska, table 5.2).
     for depth in (1, 2, 5, 32):
-        assert remedy._mean_value_ns(30.0, [10.0, 10.0, 10.0], depth) == pytest.approx(
+        assert queueing.mean_value_ns(30.0, [10.0, 10.0, 10.0], depth) == pytest.approx(
             10 * (depth + 2) / depth
         )
 
@@ -218,14 +219,14 @@ def at(reading: Reading, step: ChangeStep, **chances: float) -> tuple[float, str
 def test_mean_value_analysis_agrees_with_normalising_constants(
     think: float, servers: list[float], requests: int
 ) -> None:
-    found = remedy._mean_value_ns(think + sum(servers), servers, requests)
+    found = queueing.mean_value_ns(think + sum(servers), servers, requests)
     assert found == pytest.approx(each_us(think, servers, requests))
 
 
 def test_servers_that_take_longer_than_one_request_leave_no_time_between() -> None:
     """A core and a link that work side by side on one I/O may take longer in all than it does."""
-    assert remedy._mean_value_ns(10.0, [30.0], 3) == pytest.approx(30.0)
-    assert remedy._mean_value_ns(10.5, [10.0], 2) == pytest.approx(each_us(0.5, [10.0], 2))
+    assert queueing.mean_value_ns(10.0, [30.0], 3) == pytest.approx(30.0)
+    assert queueing.mean_value_ns(10.5, [10.0], 2) == pytest.approx(each_us(0.5, [10.0], 2))
 
 
 @pytest.mark.parametrize(

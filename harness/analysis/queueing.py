@@ -1,0 +1,35 @@
+"""Closed queueing networks: how long a request takes when several of them wait for each other.
+
+Exact mean value analysis (Reiser and Lavenberg, Journal of the ACM 27(2), 1980; Lazowska and others,
+Quantitative System Performance, 1984, chapter 6) is for services that vary as if by chance; the asymptotic
+bound (chapter 5) is for services that never do. What is measured lies between the two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def mean_value_ns(alone_ns: float, servers: Sequence[float], depth: int) -> float:
+    """The time between two completions of ``depth`` requests, each of which takes ``alone_ns`` by itself.
+    ``servers`` are what it takes of each; what is not a server's delays all requests alike."""
+    think_ns = max(0.0, alone_ns - sum(servers))
+    queues = [0.0] * len(servers)
+    each_ns = alone_ns
+    for requests in range(1, depth + 1):
+        times = [server * (1 + queue) for server, queue in zip(servers, queues, strict=True)]
+        each_ns = (think_ns + sum(times)) / requests
+        queues = [time_ns / each_ns for time_ns in times]
+    return each_ns
+
+
+def asymptotic_ns(alone_ns: float, servers: Sequence[float], depth: int) -> float:
+    """The least time between two completions: nothing waits but for the busiest server."""
+    return max(alone_ns / depth, *servers) if servers else alone_ns / depth
+
+
+def overlapped_ns(delay_ns: float, servers: Sequence[float], pieces: float) -> float:
+    """How long one request takes that crosses the servers in so many equal pieces: while one works on a
+    piece, the one before it works on the next. With one piece it is the sum of all."""
+    busiest_ns = max(servers, default=0.0)
+    return delay_ns + sum(servers) / pieces + (1 - 1 / pieces) * busiest_ns

@@ -36,6 +36,8 @@ class Demands(msgspec.Struct, frozen=True, kw_only=True):
       with protection.
     - ``busy_ns``: how long the busier direction is occupied; both together if they share the medium.
     - ``window_each_ns``: the least time per I/O that the window allows, at any depth.
+    - ``packets``: how many the ends hand to the link, both ways with bare ACKs; a super-packet of TCP is one,
+      but what is protected is cut up before.
     - ``sealed``: what there is to encrypt; empty without protection.
     """
 
@@ -49,6 +51,7 @@ class Demands(msgspec.Struct, frozen=True, kw_only=True):
     r2ts: int
     mss_bytes: int
     window_bytes: int | None
+    packets: int = 0
     sealed: tuple[Sealed, ...] = ()
 
     @property
@@ -155,8 +158,28 @@ def demands(
         r2ts=longest // 2 - 1,
         mss_bytes=wire.mss_bytes,
         window_bytes=window_bytes,
+        packets=_packets(link, framing, dialogue, direction, commands),
         sealed=tuple(_sealed(wire, framing, end, within) for end in ENDS) if framing is not None else (),
     )
+
+
+SUPER_PACKET_BYTES = 65535
+"""The longest packet of IPv4, and of GSO (GSO_LEGACY_MAX_SIZE in include/linux/netdevice.h)."""
+
+
+def _packets(
+    link: LinkProfile,
+    framing: Framing | None,
+    dialogue: Dialogue,
+    direction: IoDirection,
+    commands: list[int],
+) -> int:
+    if framing is None:
+        link = msgspec.structs.replace(link, mtu_bytes=SUPER_PACKET_BYTES)
+    wire = Wire(link=link, framing=framing)
+    found = [dialogue.bursts(wire, direction, length) for length in commands]
+    bare = sum(sum(theory.acks(bursts, wire.mss_bytes)[0].values()) for bursts in found)
+    return bare + sum(len(burst.segments) for bursts in found for burst in bursts)
 
 
 def _sealed(wire: Wire, framing: Framing, end: End, dialogues: list[list[Burst]]) -> Sealed:

@@ -522,6 +522,11 @@ class CipherTimes(msgspec.Struct, frozen=True, kw_only=True):
         """The time of a packet besides that of its bytes."""
         return max(0.0, self.short_ns - self.short_bytes * self.each_byte_ns)
 
+    @property
+    def prices_ns(self) -> dict[str, float]:
+        """Both, by what they are of."""
+        return {"packet": self.each_packet_ns, "byte": self.each_byte_ns}
+
 
 class KernelCipher(msgspec.Struct, frozen=True, kw_only=True):
     """A cipher in the kernel of these ends of the path, with its driver there (/proc/crypto).

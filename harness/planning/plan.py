@@ -100,7 +100,7 @@ def make_plan(request: RunRequest) -> Plan:
         request = msgspec.structs.replace(request, runtime=runtime, retries=0, probes=bool(request.probes))
     notes: list[str] = []
     profile, jobs = load_jobs(request.profile, notes)
-    jobs = _pick(jobs, request.workloads)
+    jobs = picked(jobs, request.workloads)
     found = None
     if request.portal is not None:
         jobs, found = _reading(jobs, notes, "a LUN"), _found(request)
@@ -134,7 +134,7 @@ def make_plan(request: RunRequest) -> Plan:
         backing = _part(*volume[1:], request.size)
     elif volume is not None:
         backing = Backing(kind=BackingKind.FILE, size_bytes=parse_size(request.size or DEFAULT_SIZE))
-    columns, links, proposals = _columns(request, traits, machines)
+    columns, links, proposals = columns_of(request, traits, machines)
     if found is not None:
         where = found.portal.typed
         links = {
@@ -230,7 +230,7 @@ def _stopping_rule(request: RunRequest) -> StoppingRule | None:
     )
 
 
-def _pick(jobs: tuple[Job, ...], names: Sequence[str]) -> tuple[Job, ...]:
+def picked(jobs: tuple[Job, ...], names: Sequence[str]) -> tuple[Job, ...]:
     known = {job.name: job for job in jobs}
     for name in names:
         if name not in known:
@@ -483,7 +483,7 @@ def _counts(initiators: int) -> list[int]:
     return sorted({*(1 << power for power in range(initiators.bit_length())), initiators})
 
 
-def _columns(
+def columns_of(
     request: RunRequest, traits: Traits, machines: Machines | None
 ) -> tuple[tuple[Column, ...], dict[str, LinkProfile], dict[str, Proposal]]:
     """The matrix's columns, in the order of the document: first without IPsec, then with."""

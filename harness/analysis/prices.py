@@ -1,0 +1,228 @@
+"""Prices: how long a processor works for one operation, as they follow from what whole I/Os took of it.
+
+Each I/O is so many operations (``operations``), and what a core worked for it is their number times their
+prices. Cells that differ in one thing, such as a longer block or a protection, tell the prices apart: by
+least squares of the relative errors, none below 0 (Lawson and Hanson, Solving Least Squares Problems, 1974,
+chapter 23). How sure a price is, is what leaving out each cell in turn makes of it: the jackknife (Efron,
+The Jackknife, the Bootstrap and Other Resampling Plans, 1982, chapter 3).
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Mapping, Sequence
+from operator import mul
+from typing import Annotated, NamedTuple
+
+import msgspec
+
+COVERED = 1.645
+"""Standard deviations to either side that have 90 % of a normal distribution."""
+
+VERSION = 1
+"""Of the file."""
+
+LARGEST_NS = 1e12
+
+Nanoseconds = Annotated[float, msgspec.Meta(ge=0, le=LARGEST_NS)]
+Line = Annotated[str, msgspec.Meta(max_length=200)]
+Part = Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
+
+
+class Whose(enum.StrEnum):
+    """Which end of a path works; ``BOTH``: one kernel has both, and of each nothing is known."""
+
+    INITIATOR = "initiator"
+    TARGET = "target"
+    BOTH = "both"
+    NONE = "none"
+    """No end: a processor idles meanwhile, or the operation was timed by itself."""
+
+
+class Per(enum.StrEnum):
+    """What a price is of. A wake-up is that of an I/O that is alone; of several at once fewer are waited
+    for."""
+
+    IO = "I/O"
+    BYTE = "byte"
+    PACKET = "packet"
+    CALL = "system call"
+    WAKE_UP = "wake-up"
+    ROUND_TRIP = "round trip"
+
+
+class Operation(NamedTuple):
+    """What has a price: a part of the path, what of it is counted, and for I/Os of which direction ("" is
+    both)."""
+
+    part: str
+    per: Per
+    direction: str = ""
+
+
+class Price(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How long a core of the end ``at`` works for one operation: most likely ``ns``, with 90 % from ``low``
+    to ``high``. ``rests_on`` says in words what was measured."""
+
+    part: Part
+    per: Per
+    at: Whose
+    ns: Nanoseconds
+    low: Nanoseconds
+    high: Nanoseconds
+    direction: Line = ""
+    rests_on: Line = ""
+
+    def __post_init__(self) -> None:
+        if not self.low <= self.ns <= self.high:  # so that NaN is refused as well
+            raise ValueError(f"expected low <= ns <= high, found {self.low}, {self.ns} and {self.high}")
+
+    @property
+    def operation(self) -> Operation:
+        return Operation(self.part, self.per, self.direction)
+
+
+class Fit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How well the prices say what was measured: of so many ``cells``, the ``error`` of the middle one that
+    was left out of the fit, as a part of it."""
+
+    cells: int
+    repeats: int
+    error: Annotated[float, msgspec.Meta(ge=0, le=10)]
+
+
+class PriceList(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The prices of a machine (``profiles/prices/*.toml``), without any name or address of it.
+
+    ``title`` is for people. ``sessions`` has the numbers on which the ends of each transport agreed.
+    ``cores`` counts those of each end's kernel. ``drivers`` are those of the ciphers, by protection.
+    """
+
+    name: str
+    version: int
+    title: Line
+    processor: Line = ""
+    kernel: Line = ""
+    cores: int = 1
+    governor: Line = ""
+    measured: Line = ""
+    drivers: dict[Part, Line] = {}
+    sessions: dict[Part, dict[Part, Annotated[int, msgspec.Meta(ge=-1, le=2**53)]]] = {}
+    fit: Fit | None = None
+    prices: tuple[Price, ...] = ()
+
+    def at(self, whose: Whose) -> dict[Operation, Price]:
+        """The prices of one end."""
+        return {price.operation: price for price in self.prices if price.at is whose}
+
+
+class Fitted(NamedTuple):
+    """A price, and its standard deviation by the jackknife."""
+
+    ns: float
+    deviation_ns: float
+
+    @property
+    def reach_ns(self) -> float:
+        return COVERED * self.deviation_ns
+
+
+Counts = Mapping[Operation, float]
+"""How many of each operation there are in one I/O."""
+
+
+def fit(cells: Sequence[tuple[Counts, float]]) -> tuple[dict[Operation, Fitted], float]:
+    """The prices by which these I/Os took so many ns of a core, and the median relative error of a cell that
+    was left out. An operation that no cell has, has no price. ValueError without cells."""
+    if not cells:
+        raise ValueError("expected cells, found none")
+    names = list(dict.fromkeys(name for counts, _ in cells for name, count in counts.items() if count))
+    rows = [[counts.get(name, 0.0) / ns for name in names] for counts, ns in cells]
+    # Columns of about one size: a byte's price is a millionth of an I/O's.
+    scales = [max(row[i] for row in rows) for i in range(len(names))]
+    rows = [[value / scale for value, scale in zip(row, scales, strict=True)] for row in rows]
+    gram = [[sum(row[i] * row[j] for row in rows) for j in range(len(names))] for i in range(len(names))]
+    towards = [sum(row[i] for row in rows) for i in range(len(names))]
+    whole = _non_negative(gram, towards)
+    without, errors = [], []
+    for row in rows:
+        left = [
+            [cell - a * b for cell, b in zip(line, row, strict=True)]
+            for line, a in zip(gram, row, strict=True)
+        ]
+        found = _non_negative(left, [value - a for value, a in zip(towards, row, strict=True)], whole)
+        errors.append(abs(sum(map(mul, row, found)) - 1))
+        without.append(found)
+    n = len(rows)
+    prices = {}
+    for i, name in enumerate(names):
+        mean = sum(found[i] for found in without) / n
+        variance = (n - 1) / n * sum((found[i] - mean) ** 2 for found in without)
+        prices[name] = Fitted(whole[i] / scales[i], math.sqrt(variance) / scales[i])
+    return prices, sorted(errors)[n // 2]
+
+
+RIDGE = 1e-9
+"""Of what no cell tells apart, each has a part."""
+
+
+def _non_negative(
+    gram: Sequence[Sequence[float]], towards: Sequence[float], begin: Sequence[float] = ()
+) -> list[float]:
+    """The x without anything below 0 that makes x'Gx - 2 x'towards the least, by Lawson and Hanson's active
+    set. ``begin`` is a solution of a problem much like it."""
+    count = len(towards)
+    active = [i for i in range(count) if begin and begin[i] > 0]
+    x = [0.0] * count
+    for _ in range(3 * count + 3):
+        while active:
+            solved = _solve(
+                [[gram[i][j] + RIDGE * (i == j) for j in active] for i in active],
+                [towards[i] for i in active],
+            )
+            if min(solved) > 0:
+                x = [0.0] * count
+                for i, value in zip(active, solved, strict=True):
+                    x[i] = value
+                break
+            # As far towards it as nothing falls below 0; what does so first leaves.
+            steps = [
+                x[i] / (x[i] - v) if x[i] > 0 else 0.0 for i, v in zip(active, solved, strict=True) if v <= 0
+            ]
+            step = min(steps)
+            moved = [x[i] + step * (v - x[i]) for i, v in zip(active, solved, strict=True)]
+            kept = [(i, m) for i, m, v in zip(active, moved, solved, strict=True) if m > 1e-12 or v > 0]
+            x = [0.0] * count
+            for i, m in kept:
+                x[i] = max(m, 0.0)
+            active = [i for i, _ in kept]
+        slopes = [towards[i] - sum(map(mul, gram[i], x)) for i in range(count)]
+        best = max((i for i in range(count) if i not in active), key=slopes.__getitem__, default=None)
+        if best is None or slopes[best] <= 1e-9:
+            break
+        active = sorted([*active, best])
+    return x
+
+
+def _solve(matrix: Sequence[Sequence[float]], values: Sequence[float]) -> list[float]:
+    """By elimination; the matrix is symmetric and positive definite."""
+    rows = [[*row, value] for row, value in zip(matrix, values, strict=True)]
+    count = len(rows)
+    for i in range(count):
+        for j in range(i + 1, count):
+            factor = rows[j][i] / rows[i][i]
+            if factor:
+                rows[j] = [b - factor * a for a, b in zip(rows[i], rows[j], strict=True)]
+    found = [0.0] * count
+    for i in reversed(range(count)):
+        found[i] = (rows[i][count] - sum(map(mul, rows[i][i + 1 : count], found[i + 1 :]))) / rows[i][i]
+    return found
+
+
+def demand_ns(counts: Counts, prices: Mapping[Operation, Price]) -> tuple[float, float]:
+    """How long a core works for one I/O, and how far its 90 % interval reaches. KeyError for an operation
+    without a price."""
+    terms = [(count, prices[name]) for name, count in counts.items() if count]
+    reach = math.sqrt(sum((count * (price.high - price.low) / 2) ** 2 for count, price in terms))
+    return sum(count * price.ns for count, price in terms), reach

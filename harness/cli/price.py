@@ -1,0 +1,112 @@
+"""The command ``harness price``."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from tabulate import tabulate
+
+from harness.analysis.prices import PriceList
+from harness.cli import options
+from harness.cli.console import PlanOption, carry_out, measuring, print_plan, tell_start
+from harness.cli.progress import process_started_s
+from harness.cli.results import write
+from harness.cli.streams import tell
+from harness.explain import compared, priced
+from harness.model import Plan
+from harness.model.errors import UsageError
+from harness.model.units import format_percent
+from harness.parse.files import shown_path
+from harness.parse.hosts import LOCAL, parse_address
+from harness.parse.prices import load_prices, written
+from harness.planning.price import PriceRequest, make_plan
+from harness.probes import by_itself
+from harness.results.measured import Measured
+from harness.results.store import RunFolder
+from harness.testbeds import testbed
+
+OPTIONS = (
+    *("links", "ipsec", "protect", "transports", "testbed", "kernels", "lab_kernel", "target", "initiators"),
+    *("repeats", "runtime", "cipher_driver", "backing", "results", "seed"),
+)
+"""Those of ``harness run`` that matter to prices."""
+
+
+@options.taking(PriceRequest, only=OPTIONS)
+def price(
+    *,
+    what: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[WHAT]…",
+            help="Nothing: measure the lab, or the machines of --target. ssh://[USER@]HOST or local: single "
+            "operations there, without root. Folders of runs: the prices by these. Two lists: compared.",
+            show_default=False,
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="FILE.toml.", show_default=False)
+    ] = None,
+    plan_only: PlanOption = False,
+    **typed: object,
+) -> None:
+    """Measure what operations cost a processor: ns per packet, byte, system call, wake-up and I/O."""
+    named = what or []
+    if any(name.endswith(".toml") for name in named):
+        if len(named) != 2:
+            raise UsageError(
+                f"expected two price lists to compare, found {len(named)}", hint="name two files, NAME.toml"
+            )
+        sys.stdout.write(_compared(*map(load_prices, named)) + "\n")
+        return
+    place = named[0] if len(named) == 1 else ""
+    if place == LOCAL or place.startswith("ssh://"):
+        found = by_itself.measure(parse_address(place, "WHAT"))
+    elif named:
+        found = priced.price_list(Measured.read([Path(name) for name in named]))
+    else:
+        made = make_plan(PriceRequest(**options.given(typed)))
+        testbed.require_rights(made)
+        if plan_only:
+            print_plan(made)
+            return
+        found = _measured(
+            made, keep=typed.get("results") is not None, results=Path(str(typed.get("results")))
+        )
+    _print(found, output)
+
+
+def _measured(made: Plan, *, keep: bool, results: Path) -> PriceList:
+    """Carry the plan out; its run is kept only where somebody asked for its folder."""
+    with tempfile.TemporaryDirectory(prefix="harness-price-") as private:
+        folder = RunFolder((results if keep else Path(private)) / made.run_id)
+        with measuring(made, folder, is_resumed=False) as state:
+            cells = len(made.places) * made.repeats
+            tell_start(made, folder, f"{cells} cells")
+            outcome = carry_out(made, folder, state, process_started_s(), cells)
+        for line in outcome.summary():
+            tell(line)
+        return priced.price_list(Measured.read([folder.path]))
+
+
+def _print(found: PriceList, output: Path | None) -> None:
+    text = written(found)
+    if output is None:
+        sys.stdout.write(text)
+    else:
+        write(output, text.encode())
+        tell(f"the price list: {shown_path(output)}")
+    if found.fit is not None:
+        tell(
+            f"{len(found.prices)} prices from {found.fit.cells} cells; the middle one of these is off by "
+            f"{format_percent(found.fit.error)} where it is left out"
+        )
+
+
+def _compared(a: PriceList, b: PriceList) -> str:
+    table, sentence = compared.of_lists(a, b)
+    return tabulate(table, compared.HEADINGS, disable_numparse=True) + f"\n\n{sentence}"

@@ -1,0 +1,37 @@
+"""Two price lists, price by price: do they agree?"""
+
+from __future__ import annotations
+
+from harness.analysis import stats
+from harness.analysis.prices import Price, PriceList, Whose
+
+HEADINGS = ("price of", "for each", "at", "first", "second", "second/first", "")
+
+
+def of_lists(a: PriceList, b: PriceList) -> tuple[list[list[str]], str]:
+    """A line of a table for each price of either, in ns, and what all of them say."""
+    of_each = [{(price.at, price.operation): price for price in found.prices} for found in (a, b)]
+    table, ratios, apart = [], [], 0
+    for key in dict.fromkeys([*of_each[0], *of_each[1]]):
+        first, second = (found.get(key) for found in of_each)
+        at, operation = key
+        row = [f"{operation.part} {operation.direction}".strip(), operation.per.value]
+        row += ["" if at is Whose.NONE else at.value, _shown(first), _shown(second), "", ""]
+        if first is not None and second is not None:
+            differ = first.high < second.low or second.high < first.low
+            apart += differ
+            if first.ns and second.ns:
+                ratios.append(second.ns / first.ns)
+                row[5] = f"{ratios[-1]:.2f}"
+            row[6] = "differ" if differ else ""
+        table.append(row)
+    both = sum(key in of_each[1] for key in of_each[0])
+    words = f"{both - apart} of {both} prices agree: their 90 % intervals overlap."
+    if ratios:
+        off = stats.median([max(ratio, 1 / ratio) for ratio in ratios])
+        words += f" The middle one of those above 0 differs by a factor of {off:.2f}."
+    return table, words
+
+
+def _shown(price: Price | None) -> str:
+    return "" if price is None else f"{price.ns:.4g} ({price.low:.4g} to {price.high:.4g})"

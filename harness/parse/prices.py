@@ -1,0 +1,75 @@
+"""Price lists (``profiles/prices/*.toml``): read with suspicion, and written so that two can be compared by
+diff(1)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from harness.analysis.prices import VERSION, PriceList
+from harness.parse import profiles
+from harness.parse.files import TomlFile, read_text
+
+KIND = "price list"
+HEAD = """\
+# What operations cost a processor: ns of a core for each, most likely and with 90 % from low to high.
+# docs/prices.md says what each part is. at: which end's core; both: one kernel has both ends.
+"""
+
+
+def load_prices(name: str, folders: Sequence[Path] | None = None) -> PriceList:
+    """The list of that name, or of a file ``NAME.toml``. UsageError if it is unknown or wrong."""
+    if folders is None:
+        folders = profiles.search_folders("profiles", "prices")
+    path = Path(name) if name.endswith(".toml") else profiles.find(KIND, name, folders, known=())
+    file = TomlFile(KIND, path, read_text(path, KIND))
+    found = file.load_named(PriceList)
+    if found.version != VERSION:
+        raise file.refuse("version", f"expected {VERSION}, found {found.version}", "measure it again")
+    seen = set()
+    for price in found.prices:
+        for text in (price.part, price.direction, price.rests_on):
+            if not text.isprintable():
+                raise file.refuse("prices", "expected visible characters", "remove control characters")
+        if (key := (price.at, price.operation)) in seen:
+            raise file.refuse("prices", f"{price.part} for each {price.per} is there twice", "remove one")
+        seen.add(key)
+    return found
+
+
+def written(found: PriceList) -> str:
+    """The file's text."""
+    return HEAD + "\n".join(_lines(msgspec.to_builtins(found))) + "\n"
+
+
+def _lines(data: Mapping[str, Any]) -> Iterator[str]:
+    tables = {name: value for name, value in data.items() if isinstance(value, dict)}
+    for name, value in data.items():
+        if name not in ("name", "prices", *tables) and value is not None:
+            yield f"{name} = {_value(value)}"
+    for name, value in tables.items():
+        yield f"{name} = {_value(value)}"
+    # One line for each, so that diff(1) shows which differ.
+    yield "prices = ["
+    for price in data["prices"]:
+        yield f"  {_value({key: value for key, value in price.items() if value != ''})},"
+    yield "]"
+
+
+def _value(value: Any) -> str:
+    """TOML's inline form. Its basic strings are JSON's, where all is ASCII."""
+    if isinstance(value, Mapping):
+        return (
+            "{ " + ", ".join(f"{_key(name)} = {_value(of)}" for name, of in value.items()) + " }"
+            if value
+            else "{}"
+        )
+    return f"{value:.4g}" if isinstance(value, float) and 1e-3 <= value < 1e4 else json.dumps(value)
+
+
+def _key(name: str) -> str:
+    return name if name.replace("_", "").replace("-", "").isalnum() and name.isascii() else json.dumps(name)

@@ -1,0 +1,70 @@
+"""From ``harness price`` to a plan, a small ordinary run whose cells differ in one thing each; and from
+``harness predict`` to the cells of a matrix that nobody measures."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from harness.explain.predicted import Way
+from harness.model import LINK_LOCAL, TRAITS, Column, Job, Plan, TestbedKind
+from harness.parse.jobfile import load_jobs
+from harness.parse.profiles import data_folder
+from harness.planning import axes, duration, plan
+from harness.planning.request import RunRequest, often
+from harness.results import rules
+
+PROFILE = data_folder() / "profiles" / "prices" / "price.fio"
+LINKS = (LINK_LOCAL, "wired:unshaped", "wired")
+"""Of the lab: without a network, without what an emulated link costs, and with it."""
+
+PROTECT = ("off", "on")
+
+REPEATS, MOST_S = 2, 60.0
+"""Measurements of a cell; one where a list would take longer than that."""
+
+
+class PriceRequest(RunRequest, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What ``harness price`` is asked for."""
+
+    profile: str = str(PROFILE)
+    retries: int = 0
+    repeats: Annotated[int, often(metavar="N", help="Measurements of a cell.")] = REPEATS
+
+
+def make_plan(request: PriceRequest) -> Plan:
+    """Check and resolve a request. UsageError as for any run.
+
+    Each protection is measured on the first link alone, and the first of them on all.
+    """
+    in_lab = not (request.target or request.portal)
+    made = plan.make_plan(
+        msgspec.structs.replace(
+            request,
+            links=request.links or (LINKS if in_lab else ()),
+            protect=request.protect or (() if request.ipsec else PROTECT),
+        )
+    )
+    networks = [name for name in made.links if name != LINK_LOCAL]
+    protections = list(dict.fromkeys(column.protection for column in made.columns if column.protection))
+
+    def counts(column: Column) -> bool:
+        return column.link in (LINK_LOCAL, *networks[:1]) or column.protection in ((), *protections[:1])
+
+    made = msgspec.structs.replace(made, columns=tuple(filter(counts, made.columns)))
+    if request.repeats == REPEATS and duration.run_s(made) > MOST_S:
+        made = msgspec.structs.replace(made, repeats=1)
+    rules.check(made)
+    return made
+
+
+def ways(request: RunRequest) -> tuple[list[Way], tuple[Job, ...], list[str]]:
+    """The columns of a matrix of the lab, its workloads, and notes on these. UsageError as for any run."""
+    notes: list[str] = []
+    jobs = plan.picked(load_jobs(request.profile, notes)[1], request.workloads)
+    jobs = axes.varied(
+        jobs, depths=request.depths, blocks=request.blocks, numjobs=request.numjobs, notes=notes
+    )
+    columns, links, proposals = plan.columns_of(request, TRAITS[TestbedKind.LAB, False], None)
+    return [Way(column=each, link=links.get(each.link), proposals=proposals) for each in columns], jobs, notes

@@ -1,0 +1,87 @@
+"""Prices by least squares: exact demands give exact prices, and noise gives intervals that hold the truth."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from harness.analysis import prices
+from harness.analysis.prices import Operation, Per, Price, Whose
+
+CALL, BYTE = Operation("block layer", Per.CALL), Operation("block layer", Per.BYTE)
+IO, PACKET = Operation("carried", Per.IO), Operation("ESP", Per.PACKET)
+TRUTH = {CALL: 9000.0, BYTE: 0.3, IO: 14000.0, PACKET: 5200.0}
+
+
+def cells(noise: float = 0.0) -> list[tuple[dict[Operation, float], float]]:
+    """I/Os that differ in one thing each: no network, a network, protection; short and long."""
+    chance, found = random.Random(4), []  # noqa: S311 (a test's)
+    for block in (4096.0, 65536.0, 262144.0):
+        for more in ({}, {IO: 1.0}, {IO: 1.0, PACKET: block / 1400 + 2}):
+            counts = {CALL: 1.0, BYTE: block, **more}
+            ns = sum(count * TRUTH[name] for name, count in counts.items())
+            found.append((counts, ns * chance.lognormvariate(0, noise) if noise else ns))
+    return found
+
+
+def test_exact_demands_give_exact_prices() -> None:
+    found, error = prices.fit(cells())
+    assert {name: price.ns for name, price in found.items()} == pytest.approx(TRUTH, rel=1e-5)
+    assert error < 1e-6 and all(price.reach_ns < 1 for price in found.values())
+
+
+def test_a_price_is_never_below_nothing() -> None:
+    # A long block was cheaper than a short one.
+    found, error = prices.fit([({CALL: 1.0, BYTE: 4096.0}, 10_000.0), ({CALL: 1.0, BYTE: 65536.0}, 9_000.0)])
+    assert found[BYTE].ns == 0 and 9_000 <= found[CALL].ns <= 10_000 and error > 0
+
+
+def test_intervals_are_wide_where_cells_scatter() -> None:
+    found, error = prices.fit(cells(0.05))
+    assert 0 < error < 0.3
+    within = [abs(found[name].ns - ns) <= 2 * found[name].reach_ns for name, ns in TRUTH.items()]
+    assert sum(within) >= 3
+    assert found[PACKET].ns == pytest.approx(TRUTH[PACKET], rel=0.2)
+
+
+def test_an_operation_that_no_cell_has_has_no_price() -> None:
+    found, _ = prices.fit([({CALL: 1.0, IO: 0.0}, 10.0)])
+    assert found.keys() == {CALL}
+    with pytest.raises(ValueError, match="expected cells"):
+        prices.fit([])
+
+
+def test_two_operations_that_no_cell_tells_apart_share_what_they_cost() -> None:
+    found, _ = prices.fit([({CALL: 1.0, IO: 1.0}, 10_000.0), ({CALL: 2.0, IO: 2.0}, 20_000.0)])
+    assert found[CALL].ns + found[IO].ns == pytest.approx(10_000, rel=1e-6)
+
+
+def price(operation: Operation, ns: float, reach: float = 0.0) -> Price:
+    return Price(
+        part=operation.part,
+        per=operation.per,
+        direction=operation.direction,
+        at=Whose.BOTH,
+        ns=ns,
+        low=ns - reach,
+        high=ns + reach,
+    )
+
+
+def test_the_demand_of_an_io_is_its_operations_times_their_prices() -> None:
+    known = {CALL: price(CALL, 100.0, 30.0), BYTE: price(BYTE, 0.5, 0.04)}
+    assert prices.demand_ns({CALL: 2.0, BYTE: 1000.0}, known) == pytest.approx(
+        (700.0, (60**2 + 40**2) ** 0.5)
+    )
+    with pytest.raises(KeyError):
+        prices.demand_ns({PACKET: 1.0}, known)
+    # What does not happen needs no price.
+    assert prices.demand_ns({CALL: 1.0, PACKET: 0.0}, known)[0] == 100.0
+
+
+@pytest.mark.parametrize("bounds", [(2.0, 1.0, 3.0), (0.0, 3.0, 2.0), (float("nan"), 1.0, 2.0)])
+def test_bounds_that_do_not_hold_the_price_are_refused(bounds: tuple[float, float, float]) -> None:
+    low, ns, high = bounds
+    with pytest.raises(ValueError, match="low <= ns <= high"):
+        Price(part="x", per=Per.IO, at=Whose.BOTH, ns=ns, low=low, high=high)

@@ -1,0 +1,90 @@
+"""Price lists as files: what is written is read again, and what is wrong is refused in a sentence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from harness.analysis.prices import Fit, Per, Price, PriceList, Whose
+from harness.model.errors import UsageError
+from harness.parse.prices import load_prices, written
+from harness.parse.profiles import data_folder
+
+SHIPPED = sorted(data_folder().joinpath("profiles", "prices").glob("*.toml"))
+MADE = PriceList(
+    name="mine",
+    version=1,
+    title='a "quoted" title',
+    processor="a processor",
+    cores=2,
+    drivers={"aes128gcm16": "rfc4106-gcm-aesni"},
+    sessions={"iscsi": {"queue_depth": 32}},
+    fit=Fit(cells=40, repeats=2, error=0.034),
+    prices=(
+        Price(part="iscsi", per=Per.IO, at=Whose.BOTH, direction="read", ns=14000, low=12.5e3, high=2e9),
+        Price(part="iscsi", per=Per.BYTE, at=Whose.BOTH, ns=0.0001234, low=0, high=1, rests_on="8 cells"),
+    ),
+)
+
+
+def test_what_is_written_is_read_again(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text(written(MADE), encoding="utf-8")
+    assert load_prices(str(file)) == MADE
+    # One line for each price: diff(1) shows which differ.
+    assert sum("part =" in line for line in file.read_text(encoding="utf-8").splitlines()) == 2
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_shipped_lists_are_read_and_name_nothing(path: Path) -> None:
+    found = load_prices(path.stem)
+    assert found.prices and found.fit is not None and found.sessions
+    text = path.read_text(encoding="utf-8")
+    assert not any(word in text for word in ("ssh://", "/home", "/work", "/tmp", "/root"))
+
+
+PRICE = '{ part = "x", per = "I/O", at = "both", ns = 2.0, low = 1.0, high = 3.0 }'
+HEAD = 'version = 1\ntitle = "x"\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "version"),
+        ('version = 2\ntitle = "x"\n', "expected 1, found 2"),
+        (HEAD + "extra = 1\n", "extra"),
+        (HEAD + 'name = "x"\n', "the name is the file's"),
+        (HEAD + f"prices = [{PRICE.replace('2.0', '4.0')}]\n", "low <= ns <= high"),
+        (HEAD + f"prices = [{PRICE.replace('2.0', 'nan')}]\n", "prices"),
+        (HEAD + f"prices = [{PRICE.replace('3.0', 'inf')}]\n", "prices"),
+        (HEAD + f"prices = [{PRICE.replace('1.0', '-1.0')}]\n", "prices"),
+        (HEAD + f"prices = [{PRICE.replace('I/O', 'mile')}]\n", "prices"),
+        (HEAD + f"prices = [{PRICE}, {PRICE}]\n", "twice"),
+        (HEAD + f"prices = [{PRICE.replace('x', chr(92) + 'u001b')}]\n", "visible"),
+        (HEAD + "prices = 3\n", "prices"),
+        (HEAD + "cores = 'two'\n", "cores"),
+        (HEAD + 'sessions = { x = { y = "z" } }\n', "sessions"),
+        (HEAD + "fit = { cells = 1, repeats = 1, error = 99.0 }\n", "fit"),
+        ("version = [" * 2000, "valid TOML"),
+    ],
+)
+def test_what_is_wrong_is_refused_in_a_sentence(text: str, said: str, tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(UsageError) as refused:
+        load_prices(str(file))
+    assert said in refused.value.message and "\n" not in refused.value.message
+    assert "mine.toml" in refused.value.message and refused.value.hint
+
+
+def test_an_unknown_list_names_those_there_are(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="price list"):
+        load_prices("nowhere", folders=[tmp_path])
+
+
+def test_a_list_has_prices_of_an_end() -> None:
+    assert MADE.at(Whose.TARGET) == {}
+    assert [price.ns for price in MADE.at(Whose.BOTH).values()] == [14000, 0.0001234]
+    assert msgspec.to_builtins(MADE)["prices"][0]["at"] == "both"

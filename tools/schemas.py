@@ -17,6 +17,7 @@ from typing import Any
 
 import msgspec
 
+from harness.explain.predicted import PrintedPrediction
 from harness.explain.printed import PrintedVerdicts
 from harness.model import Plan, Record
 from harness.results.probe_records import ProbeRecord
@@ -29,6 +30,7 @@ TYPES: Mapping[str, tuple[Any, str]] = {
     "probe-record": (ProbeRecord, "One probe of one path: probes/KEY.json"),
     "plan": (Plan, "All that a run was to measure: plan.json"),
     "table": (PrintedTable, "What `harness table --format json` prints"),
+    "predict": (PrintedPrediction, "What `harness predict --format json` prints"),
     "explain": (PrintedVerdicts, "What `harness explain --format json` prints"),
 }
 """By name: the type of the whole document, and its title."""

@@ -107,6 +107,8 @@ COMMANDS = {
     "explain": "explained:explain_command",
     "report": "explained:report_command",
     "plot": "explained:plot",
+    "price": "price:price",
+    "predict": "predict:predict_command",
     "documents": "documents:documents_command",
     "export": "results:export_command",
     "share": "results:share_command",
@@ -144,6 +146,11 @@ harness explain --reference document-003""",
 harness report results/ --watch            (during a run)""",
     "plot": """harness plot answer results/RUN -o answer.png
 harness plot roofline results/RUN -o roofline.svg""",
+    "price": """harness price -o lab.toml
+harness price ssh://nas                    (single operations, without root)
+harness price monday.toml tuesday.toml     (do they agree?)""",
+    "predict": """harness predict --machine lab-debian --link wired:rtt=2ms --protect both
+harness predict --machine nas.toml --initiator-machine laptop.toml""",
     "documents": """harness documents --run
 harness documents --run --quick --document document-000
 harness documents results/documents -o documents.html""",

@@ -18,7 +18,7 @@ from tests.fuzz.driver import Case, several
 from tests.fuzz.folders import KINDS, RUN, a_run
 from tests.fuzz.mutate import NUMBERS, TEXTS, edit
 
-READING = ("table", "compare", "explain", "report", "plot", "export", "parse")
+READING = ("table", "compare", "explain", "report", "plot", "predict", "export", "parse")
 PLANNING = ("run", "probe")
 """With --plan they do nothing."""
 
@@ -78,6 +78,8 @@ VALUES: dict[str, tuple[str, ...]] = {
         ".",
     ),
     "disk": ("hdd-7200", "sata-ssd", "ram", "FILE.toml"),
+    "machine": ("lab-debian", "lab-own", "FILE.toml"),
+    "initiator_machine": ("lab-own", "FILE.toml"),
     "probe": ("ping", "tcp", "udp", "pps", "udp-latency", "cipher", "forwarding"),
     "kind": KINDS,
     "paths": ("RUN", "."),

@@ -1,0 +1,301 @@
+"""How right is `harness predict`? Prices are taken, a prediction is written down, and only then measured.
+
+    python bench/predictions.py --results FOLDER           # all series, some 20 minutes; what is there stays
+    python bench/predictions.py --results FOLDER --only own
+    python bench/predictions.py --results FOLDER --write   # what `harness predict --score` prints
+
+A series takes a price list of a kernel of the lab (FOLDER/SERIES/lab-SERIES.toml), writes what it predicts
+of cells at other blocks, depths and links than those that the prices rest on (prediction.json), and then
+measures these (results/). Printed are errors, widths and coverage of the 90 % intervals, by what limits, and
+what the bounds of the link alone would have said. It is a score, and no test.
+
+`--held-out` needs no lab: of stored runs on a quiet machine (docs/figures) each column is left out in turn,
+the prices come from the others, and what they predict of it is compared with what was measured. The column
+local is not, because no other has the price of a local disk alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+from tabulate import tabulate
+
+from bench.in_turns import HARNESS
+from harness.analysis import disturbance, stats
+from harness.analysis.schedule import throughput_bytes_s
+from harness.explain import priced, scored
+from harness.explain.predicted import Ends, Predicted, PrintedPrediction, Way, predict
+from harness.explain.scored import Kind, Score
+from harness.model import Column, Status, Workload
+from harness.parse.jobfile import described, parse_jobs
+from harness.parse.profiles import data_folder
+from harness.results.measured import Measured
+from harness.results.store import open_runs
+
+JOBS = "[global]\ndirect=1\ntime_based\nruntime=400ms\n" + "".join(
+    f"[{rw}-{bs}-qd{depth}]\nrw=rand{rw}\nbs={bs}\n"
+    + ("ioengine=psync\n" if depth == 1 else f"ioengine=libaio\niodepth={depth}\n")
+    for rw, bs, depth in (
+        ("read", "8k", 1),
+        ("write", "16k", 2),
+        ("read", "64k", 1),
+        ("write", "4k", 32),
+        ("read", "1m", 2),
+        ("read", "16k", 8),
+        ("write", "128k", 4),
+        ("read", "4k", 4),
+    )
+)
+"""Blocks of 4K to 1M and depths of 1 to 32: none of them is a cell of profiles/prices/price.fio."""
+
+PROJECT = Path(__file__).parents[1]
+UNSHAPED = "wired:unshaped"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Series:
+    """``words`` are for the price list and the run, ``protect`` as well; ``links`` are the run's."""
+
+    name: str
+    words: Sequence[str]
+    protect: Sequence[str] = ("off", "aes128gcm16")
+    transport: str = "iscsi"
+    links: Sequence[str] = (UNSHAPED, "wired", "2.5g")
+
+    @property
+    def of_both(self) -> list[str]:
+        return [f"--transport={self.transport}", *(f"--protect={name}" for name in self.protect)]
+
+
+SERIES = (
+    Series(
+        name="debian",
+        words=("--lab-kernel=debian",),
+        protect=("off", "aes128gcm16", "macsec"),
+        links=(UNSHAPED, "wired", "2.5g", "wan", "fast-ethernet"),
+    ),
+    Series(
+        name="own",
+        words=("--lab-kernel=own",),
+        protect=("off", "aes128gcm16", "wireguard"),
+        links=(UNSHAPED, "wired", "2.5g"),
+    ),
+    Series(name="own-portable", words=("--lab-kernel=own", "--cipher-driver=portable")),
+    Series(
+        name="own-nvme", words=("--lab-kernel=own",), transport="nvme-tcp", links=(UNSHAPED, "wired", "10g")
+    ),
+)
+
+REPEATS = 3
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell that was predicted, and then measured, or held out. ``name`` is the price list's."""
+
+    series: str
+    name: str
+    column: Column
+    workload: Workload
+    predicted: Predicted
+    mb_s: float
+    is_quiet: bool
+    is_held_out: bool = False
+
+    @property
+    def error(self) -> float:
+        return abs((self.predicted.mb_s or 0.0) / self.mb_s - 1)
+
+    @property
+    def is_covered(self) -> bool:
+        return (self.predicted.low_mb_s or 0.0) <= self.mb_s <= (self.predicted.high_mb_s or 0.0)
+
+    @property
+    def half_width(self) -> float:
+        each = self.predicted
+        return ((each.high_mb_s or 0.0) - (each.low_mb_s or 0.0)) / 2 / (each.mb_s or 1.0)
+
+    @property
+    def bounds_error(self) -> float | None:
+        bound = self.predicted.bound_mb_s
+        return None if bound is None else abs(bound / self.mb_s - 1)
+
+
+def cells(series: Series, folder: Path) -> list[Cell]:
+    """Take prices, predict, measure, in this order, unless that is there."""
+    base = folder / series.name
+    results, prices, said = base / "results", base / f"lab-{series.name}.toml", base / "prediction.json"
+    jobs = base / "jobs.fio"
+    base.mkdir(parents=True, exist_ok=True)
+    jobs.write_text(JOBS, encoding="utf-8")
+    if not prices.exists():
+        _harness(
+            "price", *series.words, *series.of_both, "--results", str(base / "priced"), "-o", str(prices)
+        )
+    matrix = [f"--profile={jobs}", *series.of_both, *(f"--link={name}" for name in series.links)]
+    if not results.is_dir():
+        said.write_text(
+            _harness("predict", "--machine", str(prices), *matrix, "--format=json"), encoding="utf-8"
+        )
+        words = [*series.words, f"--repeats={REPEATS}", "--retries=1", f"--results={results}"]
+        _harness("run", *matrix, *words, may_fail=True)
+    document = msgspec.json.decode(said.read_bytes(), type=PrintedPrediction)
+    found: dict[tuple[str, str], list[tuple[float, bool]]] = {}
+    columns: dict[str, Column] = {}
+    for run in open_runs([results]):
+        for record in run.load_records():
+            rate = throughput_bytes_s(record)
+            if record.status is Status.OK and rate:
+                quiet = bool(disturbance.quiet([record]))
+                columns[record.column.label] = record.column
+                found.setdefault((record.column.label, record.workload.name), []).append((rate / 1e6, quiet))
+    made = []
+    workloads = {job.name: described(job) for job in parse_jobs(JOBS, "bench")}
+    for each in document.cells:
+        measured = found.get((each.name, each.workload), [])
+        best = [rate for rate, quiet in measured if quiet]
+        if measured and each.mb_s is not None:
+            rates = best or [rate for rate, _ in measured]
+            cell = columns[each.name], workloads[each.workload], each, stats.median(rates), bool(best)
+            made.append(Cell(series.name, prices.stem, *cell))
+    return made
+
+
+STORED: Mapping[str, Sequence[str]] = {
+    "lab-debian": ("make-run",),
+    "lab-own": ("ladder", "ciphers", "emulation", "protections"),
+}
+"""Stored runs of one kernel each, which the shipped lists are from as well."""
+
+
+def held_out(name: str) -> Iterator[Cell]:
+    """The cells of each column, as the prices of all other columns predict them."""
+    whole = Measured.read([PROJECT / "docs" / "figures" / run for run in STORED[name]])
+    links = {name: link for plan in whole.plans.values() for name, link in plan.links.items()}
+    proposals = {name: each for plan in whole.plans.values() for name, each in plan.proposals.items()}
+    jobs = {job.name: job for plan in whole.plans.values() for job in plan.jobs}
+    for column in dict.fromkeys(record.column for record in whole.records):
+        link = links.get(column.link)
+        if column.is_local or (name == "lab-own" and link is not None and link.radio is not None):
+            continue  # simulated radios have no prices either
+        without = [record for record in whole.records if record.column != column]
+        probes = [probe for probe in whole.probes if probe.column != column]
+        known = priced.price_list(msgspec.structs.replace(whole, records=without, probes=probes), name)
+        way = Way(column=column, link=link, proposals=proposals)
+        own = [record for record in whole.records if record.column == column]
+        asked = [jobs[workload] for workload in dict.fromkeys(record.workload.name for record in own)]
+        for each in predict(Ends(target=known), [way], asked):
+            rates = [
+                rate / 1e6
+                for record in disturbance.quiet(own)
+                if record.workload.name == each.workload and (rate := throughput_bytes_s(record))
+            ]
+            if rates and each.mb_s is not None:
+                workload = described(jobs[each.workload])
+                yield Cell("held out", name, column, workload, each, stats.median(rates), True, True)
+
+
+def _harness(*words: str, may_fail: bool = False) -> str:
+    done = subprocess.run([*HARNESS, *words], capture_output=True, text=True, check=False)
+    if done.returncode and not may_fail:
+        sys.exit(f"{' '.join(words)}: {done.stderr[-2000:]}")
+    return done.stdout
+
+
+def kinds(found: Sequence[Cell]) -> Iterator[Kind]:
+    """The score by what limits, and of all."""
+    names = list(dict.fromkeys(str(cell.predicted.then) for cell in found))
+    groups = {name: [cell for cell in found if cell.predicted.then == name] for name in sorted(names)}
+    for name, own in {**groups, "all": list(found)}.items():
+        errors = sorted(cell.error for cell in own)
+        bounds = [error for cell in own if (error := cell.bounds_error) is not None]
+        yield Kind(
+            limits=name,
+            cells=len(own),
+            median_error=round(stats.median(errors), 4),
+            p90_error=round(errors[min(len(errors) - 1, round(0.9 * len(errors)))], 4),
+            half_width=round(stats.median([cell.half_width for cell in own]), 4),
+            covered=round(sum(cell.is_covered for cell in own) / len(own), 4),
+            bounds_error=round(stats.median(bounds), 4) if bounds else -1.0,
+            bounds_cells=len(bounds),
+        )
+
+
+def score(found: Sequence[Cell]) -> Score:
+    """All that is stored of it."""
+    worst = sorted(found, key=lambda cell: -cell.error)[:5]
+    after = [cell for cell in found if not cell.is_held_out]
+    quiet, held = sum(cell.is_quiet for cell in after), len(found) - len(after)
+    words = [f"{len(after)} cells were measured after they had been predicted, {quiet} of them undisturbed"]
+    words += [f"{held} cells are those of stored runs whose column was held out of the prices"]
+    columns = [cell.column for cell in found]
+    return Score(
+        measured="; ".join(words[1:] if not after else words[: 1 + bool(held)]),
+        machines=tuple(dict.fromkeys(cell.name for cell in found)),
+        links=tuple(dict.fromkeys(column.link for column in columns)),
+        protections=tuple(dict.fromkeys(name for column in columns for name in column.protection)),
+        transports=tuple(dict.fromkeys(column.transport or "" for column in columns)),
+        deepest=max(cell.workload.in_flight or 1 for cell in found),
+        largest_block_bytes=max(cell.workload.block_bytes or 0 for cell in found),
+        worst=tuple(
+            f"{cell.series} {cell.predicted.name} {cell.predicted.workload}: predicted "
+            f"{cell.predicted.mb_s:.4g}, measured {cell.mb_s:.4g} MB/s"
+            for cell in worst
+        ),
+        kinds=tuple(kinds(found)),
+    )
+
+
+def written(found: Score) -> str:
+    """As ``profiles/predictions.toml``."""
+    data = msgspec.to_builtins(found)
+    head = "# How right predictions were (`harness predict --score`): by `python bench/predictions.py`.\n"
+    lines = [f"{name} = {json.dumps(value)}" for name, value in data.items() if name != "kinds"]
+    for kind in data["kinds"]:
+        lines += ["", "[[kinds]]", *(f"{name} = {json.dumps(value)}" for name, value in kind.items())]
+    return head + "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--results", type=Path, help="where the series are; without, none is measured")
+    parser.add_argument("--held-out", action="store_true", help="also columns of stored runs, held out")
+    parser.add_argument("--only", action="append", choices=[each.name for each in SERIES])
+    parser.add_argument("--cells", action="store_true", help="also a line for each cell")
+    parser.add_argument("--write", action="store_true", help="into profiles/predictions.toml")
+    asked = parser.parse_args()
+    wanted = [each for each in SERIES if not asked.only or each.name in asked.only]
+    found = [cell for series in wanted for cell in cells(series, asked.results)] if asked.results else []
+    found += [cell for name in STORED for cell in held_out(name)] if asked.held_out else []
+    if asked.cells:
+        rows = [
+            [
+                cell.series,
+                cell.predicted.name,
+                cell.predicted.workload,
+                f"{cell.predicted.mb_s:.4g}",
+                f"{cell.predicted.low_mb_s:.4g} to {cell.predicted.high_mb_s:.4g}",
+                f"{cell.mb_s:.4g}",
+                f"{(cell.predicted.mb_s or 0) / cell.mb_s:.2f}",
+                "" if cell.is_covered else "outside",
+                f"{cell.predicted.then}",
+                "" if cell.is_quiet else "disturbed",
+            ]
+            for cell in found
+        ]
+        print(tabulate(rows, disable_numparse=True), end="\n\n")
+    made = score(found)
+    print(scored.text(made))
+    if asked.write:
+        data_folder().joinpath(*scored.FILE).write_text(written(made), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

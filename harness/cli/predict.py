@@ -1,0 +1,76 @@
+"""The command ``harness predict``."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+from tabulate import tabulate
+
+from harness.cli import options
+from harness.cli.streams import tell
+from harness.explain import predicted, scored
+from harness.explain.predicted import Ends
+from harness.model.choices import Choice
+from harness.model.errors import UsageError
+from harness.model.escape import as_json
+from harness.parse.prices import load_prices
+from harness.planning.price import ways
+from harness.planning.request import RunRequest
+
+OPTIONS = (
+    *("links", "ipsec", "protect", "transports", "profile", "workloads", "depths", "blocks", "numjobs"),
+    *("ip", "ipsec_mode"),
+)
+"""Those of ``harness run`` that say which matrix."""
+
+
+class PredictFormat(Choice):
+    """format"""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+@options.taking(RunRequest, only=OPTIONS)
+def predict_command(
+    *,
+    machine: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LIST", help="The target's prices: a file, or of profiles/prices/.", show_default=False
+        ),
+    ] = None,
+    initiator_machine: Annotated[
+        str | None,
+        typer.Option(metavar="LIST", help="The initiator's, if it is another machine.", show_default=False),
+    ] = None,
+    format: Annotated[str, typer.Option(help="text or json.")] = "text",
+    score: Annotated[
+        bool, typer.Option("--score", help="How right predictions were that were measured afterwards.")
+    ] = False,
+    **typed: object,
+) -> None:
+    """Say what a matrix would be, from price lists alone: predicted, with intervals, and never measured."""
+    shape = PredictFormat(format)
+    if score:
+        sys.stdout.write(scored.text(scored.load()) + "\n")
+        return
+    if machine is None:
+        raise UsageError(
+            "expected prices to predict from, found none", hint="add --machine LIST; harness price makes one"
+        )
+    ends = Ends(
+        target=load_prices(machine), initiator=load_prices(initiator_machine) if initiator_machine else None
+    )
+    columns, jobs, notes = ways(RunRequest(**options.given(typed)))
+    found = predicted.predict(ends, columns, jobs)
+    outside = scored.outside(scored.load(), ends, columns, jobs)
+    if shape is PredictFormat.JSON:
+        sys.stdout.write(as_json(predicted.document(ends, found, outside)) + "\n")
+        return
+    lines = tabulate(list(predicted.rows(found)), predicted.HEADINGS, disable_numparse=True)
+    sys.stdout.write("\n".join([predicted.sentence(ends), "", lines, *outside, ""]))
+    for note in notes:
+        tell(f"note: {note}")

@@ -1,0 +1,344 @@
+"""What a machine would reach, from prices alone: predicted, and never measured.
+
+A closed queueing network has each end's core (one for both where they share a kernel) and the busier
+direction of the link as servers; round trips and what TCP's window waits are a delay. One I/O at a time is
+computed as it crosses them in pieces; with several in flight the time lies between the asymptotic bound and
+mean value analysis (``analysis.queueing``).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+
+from harness.analysis import bounds, prices, queueing, wire
+from harness.analysis.prices import Operation, PriceList, Whose
+from harness.analysis.theory import IoDirection
+from harness.analysis.wire import framings
+from harness.explain import path, priced
+from harness.explain.remedy import LimitingResource
+from harness.model import Column, IpsecMode, Job, LinkProfile, Proposal
+from harness.model.errors import UsageError
+from harness.parse.jobfile import described
+
+PREDICTED = "predicted"
+"""The mark of everything here: nothing of it was measured."""
+
+PIECE_BYTES = 16 << 10
+"""In pieces of about this size an I/O crosses cores and link: less than TCP's super-packets of up to 64 KiB,
+which netem and windows cut."""
+
+WAITS = 0.5
+"""How far from the asymptotic bound towards mean value analysis: services vary less than by chance."""
+
+WHOLE_OF_MIDDLE = 2.44
+"""How far 90 % of normal errors reach, if the middle one is 1."""
+
+MOST_LEFT_OPEN = 2.0
+"""How much more than the fit's error the prices may leave open: away from the cells that they are from."""
+
+LEAST = 0.2
+"""Of the cores' work an interval takes no smaller part: no least squares are as unsure as that."""
+
+UNSURE = {
+    LimitingResource.CORE: 0.1,
+    LimitingResource.LINK: 0.045,
+    LimitingResource.WINDOW: 0.1,
+    LimitingResource.ALONE: 0.07,
+}
+"""By how much the model itself errs, besides its prices: the standard deviation of the logarithm, by what
+limits (`python bench/predictions.py`)."""
+
+
+class Ends(msgspec.Struct, frozen=True, kw_only=True):
+    """Whose prices count: those of one kernel that has both ends (``target`` alone), or of two machines."""
+
+    target: PriceList
+    initiator: PriceList | None = None
+
+    def of_each(self) -> dict[Whose, PriceList]:
+        """The list of each core. UsageError if a list has no prices of that end."""
+        if self.initiator is None and self.target.at(Whose.BOTH):
+            return {Whose.BOTH: self.target}
+        found = {Whose.INITIATOR: self.initiator or self.target, Whose.TARGET: self.target}
+        for at, known in found.items():
+            if not known.at(at):
+                what = "both ends in one kernel" if known.at(Whose.BOTH) else "single operations alone"
+                raise UsageError(
+                    f"expected prices of the {at}'s end, found those of {what} in {known.name}",
+                    hint="harness price --kernels apart, or with --target, has a list with both",
+                )
+        return found
+
+
+class Way(msgspec.Struct, frozen=True, kw_only=True):
+    """A column that is to be predicted: ``link`` is None for the initiator's own disk."""
+
+    column: Column
+    link: LinkProfile | None = None
+    proposals: Mapping[str, Proposal] = {}
+
+
+class Predicted(msgspec.Struct, frozen=True, kw_only=True):
+    """A cell: the throughput in 10^6 bytes per second, with 90 % from ``low_mb_s`` to ``high_mb_s``.
+
+    ``name`` is its column's label, ``then`` what limits. ``bound_mb_s`` is what the link alone would let
+    through. ``rests_on`` are the parts of the time and how large each is, in ns per I/O, and ``unsure`` what
+    the interval is made of, as parts of the figure. ``why_not`` says why there is no figure. ``mark`` is
+    ``PREDICTED``, always.
+    """
+
+    name: str
+    workload: str
+    mark: str = PREDICTED
+    mb_s: float | None = None
+    low_mb_s: float | None = None
+    high_mb_s: float | None = None
+    then: LimitingResource | None = None
+    bound_mb_s: float | None = None
+    rests_on: dict[str, float] = {}
+    unsure: dict[str, float] = {}
+    why_not: str = ""
+
+
+class PrintedPrediction(msgspec.Struct, frozen=True, kw_only=True):
+    """A matrix that nobody measured: ``predicted`` is always true. ``machine`` and ``initiator_machine`` are
+    names of price lists, ``outside`` says what of it was never scored (``harness predict --score``)."""
+
+    machine: str
+    initiator_machine: str
+    predicted: bool = True
+    outside: tuple[str, ...] = ()
+    cells: tuple[Predicted, ...] = ()
+
+
+class _Unpriced(Exception):
+    """What lacks a price, in words."""
+
+
+def predict(ends: Ends, ways: Sequence[Way], jobs: Sequence[Job]) -> list[Predicted]:
+    """All cells, column by column. UsageError if the lists are not of the ends that are needed."""
+    lists = ends.of_each()
+    return [_cell(lists, way, job) for way in ways for job in jobs]
+
+
+def _cell(lists: Mapping[Whose, PriceList], way: Way, job: Job) -> Predicted:
+    made = Predicted(name=way.column.label, workload=job.name)
+    try:
+        parts = [(share, _one(lists, way, job, direction)) for share, direction in _directions(job)]
+    except _Unpriced as error:
+        return msgspec.structs.replace(made, why_not=str(error))
+    # Of a mix each I/O waits its turn, whatever the direction of the one before.
+    each_ns = sum(share * one.each_ns for share, one in parts)
+    low, high = (
+        sum(share * bound for share, bound in zip([s for s, _ in parts], found, strict=True))
+        for found in zip(*((one.least_ns, one.most_ns) for _, one in parts), strict=True)
+    )
+    _, main = max(parts, key=lambda part: part[0])
+    mb = (described(job).block_bytes or 0) * 1e3
+    boundary = [one.bound_mb_s for _, one in parts if one.bound_mb_s]
+    return msgspec.structs.replace(
+        made,
+        mb_s=mb / each_ns,
+        low_mb_s=mb / high,
+        high_mb_s=mb / low,
+        then=main.then,
+        bound_mb_s=min(boundary, default=None),
+        rests_on=main.parts,
+        unsure=main.unsure,
+    )
+
+
+def _directions(job: Job) -> list[tuple[float, IoDirection]]:
+    """The directions of a job's I/Os, with the part of each. ``_Unpriced`` for what has no price."""
+    options, workload = dict(job.options), described(job)
+    if any(options.get(name) not in (None, "0") for name in ("fsync", "fdatasync", "sync", "end_fsync")):
+        raise _Unpriced("flushes have no price")
+    if workload.block_bytes is None or workload.in_flight is None:
+        raise _Unpriced("its blocks have several sizes, or its depth is unknown")
+    if workload.rate_iops or workload.rate_bytes_s:
+        raise _Unpriced("its load is what was asked for")
+    if workload.direction == "both":
+        reads = float(options.get("rwmixread") or 50) / 100
+        return [(reads, "read"), (1 - reads, "write")]
+    return [(1.0, "write" if workload.direction == "write" else "read")]
+
+
+class _One(msgspec.Struct, frozen=True, kw_only=True):
+    each_ns: float
+    least_ns: float
+    most_ns: float
+    then: LimitingResource
+    bound_mb_s: float | None
+    parts: dict[str, float]
+    unsure: dict[str, float]
+
+
+def _one(lists: Mapping[Whose, PriceList], way: Way, job: Job, direction: IoDirection) -> _One:
+    workload = described(job)
+    block_bytes, depth = workload.block_bytes or 1, workload.in_flight or 1
+    demands, bound = None, None
+    link, transport = way.link, way.column.transport
+    if link is not None and transport is not None:
+        known = next(iter(lists.values())).sessions.get(transport)
+        if known is None:
+            raise _Unpriced(f"{transport} has no prices here")
+        session = {name: str(value) for name, value in known.items()}
+        protocol = wire.transport(transport)
+        depth = min(depth, protocol.most_commands(session) or depth)
+        framing = None
+        if way.column.protection:
+            mode = way.column.mode or IpsecMode.TRANSPORT
+            framing = framings.of(way.column.protection, way.proposals, mode, link.mtu_bytes, link.ip)
+        window_bytes = link.tcp_window_bytes or protocol.window_bytes
+        dialogue = path.dialogue_of(transport, session, direction, window_bytes)
+        if dialogue is None or (way.column.protection and framing is None):
+            raise _Unpriced("what goes over the wire is unknown")
+        command_bytes = int(session.get("max_sectors_kb", "0")) * 1024 or None
+        demands = path.demands(
+            link,
+            framing,
+            dialogue,
+            direction,
+            block_bytes,
+            command_bytes=command_bytes,
+            window_bytes=window_bytes,
+        )
+        bound = bounds.of_cell(
+            link,
+            framing,
+            session,
+            protocol,
+            depth=depth,
+            block_bytes=block_bytes,
+            writes=direction == "write",
+        ).bytes_per_s
+    elif not way.column.is_local:
+        raise _Unpriced("its link is unknown")
+    shaped = priced.is_shaped(link)
+    works: dict[str, tuple[float, float]] = {}
+    fit_error = 0.0
+    for at, found in lists.items():
+        if way.column.is_local and at is Whose.TARGET:
+            continue
+        counts = priced.counts_of(
+            at,
+            way.column,
+            direction,
+            block_bytes,
+            in_flight=depth,
+            calls=priced.calls_of(job),
+            path=demands,
+            is_emulated=shaped,
+            proposals=way.proposals,
+        )
+        try:
+            works["core" if at is Whose.BOTH else f"{at}'s core"] = prices.demand_ns(counts, found.at(at))
+        except KeyError as error:
+            operation: Operation = error.args[0]
+            raise _Unpriced(f"no price of {operation.part} for each {operation.per}".rstrip()) from error
+        fit_error = max(fit_error, found.fit.error if found.fit is not None else 0.5)
+    idle = [
+        price.ns
+        for price in next(iter(lists.values())).at(Whose.NONE).values()
+        if price.part == (priced.EMULATED if shaped else priced.LINK)
+    ]
+    idle_ns = idle[0] * demands.round_trips if idle and demands is not None else 0.0
+
+    def each_ns(scale: float) -> tuple[float, LimitingResource]:
+        """The time per I/O, if the cores' work is so many of its reaches from its best guess."""
+        cores = {name: max(LEAST * ns, ns + scale * reach, 1.0) for name, (ns, reach) in works.items()}
+        return _time_ns(cores, demands, idle_ns, depth, block_bytes)
+
+    mid_ns, then = each_ns(0.0)
+    worked_ns = sum(ns for ns, _ in works.values())
+    fit = WHOLE_OF_MIDDLE * fit_error * worked_ns / max(mid_ns, worked_ns)
+    # What the prices leave open, as seen in the time. Where one is too high another is too low, so of their
+    # sum that is too much, and cells that were left out of the fit show by how much.
+    left_open = abs(math.log(each_ns(1.0)[0] / each_ns(-1.0)[0])) / 2
+    unsure = {
+        "prices": min(left_open, MOST_LEFT_OPEN * fit),
+        "fit": fit,
+        "model": prices.COVERED * UNSURE[then],
+    }
+    half = math.exp(math.hypot(*unsure.values()))
+    parts = {name: ns for name, (ns, _) in works.items()}
+    if demands is not None:
+        parts |= {
+            "link": demands.busy_ns,
+            "round trips": demands.round_trip_ns + demands.window_ns,
+            "idle": idle_ns,
+        }
+    return _One(
+        each_ns=mid_ns,
+        least_ns=mid_ns / half,
+        most_ns=mid_ns * half,
+        then=then,
+        bound_mb_s=bound / 1e6 if bound else None,
+        parts=parts,
+        unsure=unsure,
+    )
+
+
+def _time_ns(
+    cores: Mapping[str, float], demands: path.Demands | None, idle_ns: float, depth: int, block_bytes: int
+) -> tuple[float, LimitingResource]:
+    """The time per I/O, and what limits."""
+    busiest = {LimitingResource.CORE: max(cores.values())}
+    servers, delay_ns = [*cores.values()], 0.0
+    if demands is not None:
+        busiest[LimitingResource.LINK] = demands.busy_ns
+        servers.append(demands.busy_ns)
+        delay_ns = max(0.0, demands.alone_ns - demands.busy_ns) + idle_ns
+    alone_ns = queueing.overlapped_ns(delay_ns, servers, max(1.0, block_bytes / PIECE_BYTES))
+    if depth == 1:
+        busiest[LimitingResource.ALONE] = delay_ns
+        return alone_ns, max(busiest, key=busiest.__getitem__)
+    busiest[LimitingResource.ALONE] = alone_ns / depth
+    busiest[LimitingResource.WINDOW] = demands.window_each_ns if demands is not None else 0.0
+    then = max(busiest, key=busiest.__getitem__)
+    most_ns = max(busiest[then], queueing.mean_value_ns(alone_ns, servers, depth))
+    return busiest[then] + WAITS * (most_ns - busiest[then]), then
+
+
+def rows(found: Sequence[Predicted]) -> Iterator[list[str]]:
+    """A line of a table for each."""
+    for each in found:
+        if each.mb_s is None:
+            yield [each.name, each.workload, "n/a", "", "", each.why_not]
+            continue
+        parts = ", ".join(f"{name} {ns / 1000:.3g}" for name, ns in each.rests_on.items() if ns >= 50)
+        rests = ", ".join(f"{name} {100 * part:.0f} %" for name, part in each.unsure.items() if part >= 0.005)
+        yield [
+            each.name,
+            each.workload,
+            f"{each.mb_s:.4g} ({each.low_mb_s:.4g} to {each.high_mb_s:.4g})",
+            f"{each.then}",
+            parts,
+            rests,
+        ]
+
+
+HEADINGS = (PREDICTED, "workload", "MB/s, 90 %", "limits", "us of an I/O", "the interval rests on")
+
+
+def sentence(ends: Ends) -> str:
+    """What stands above the table: that nothing of it was measured, and what it is from."""
+    initiator = ends.initiator or ends.target
+    one = Whose.BOTH in ends.of_each()
+    whose = f"the target's prices of {ends.target.name}, the initiator's of {initiator.name}"
+    return f"{PREDICTED}, not measured: in closed form, from " + (
+        f"the prices of {ends.target.name}, where one core has both ends" if one else whose
+    )
+
+
+def document(ends: Ends, found: Sequence[Predicted], outside: Sequence[str]) -> PrintedPrediction:
+    """What ``harness predict --format json`` prints."""
+    return PrintedPrediction(
+        machine=ends.target.name,
+        initiator_machine=(ends.initiator or ends.target).name,
+        outside=tuple(outside),
+        cells=tuple(found),
+    )

@@ -1,0 +1,58 @@
+"""Prices of the lab's core by a short run, and a matrix that is predicted from them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from harness.analysis.prices import Operation, Per, Whose
+from harness.explain.predicted import PREDICTED, PrintedPrediction
+from harness.parse.prices import load_prices
+from tests.lab.cli import harness
+
+LINKS = ("--link", "local", "--link", "wired:unshaped")
+SHORT = ("--repeats", "1", "--runtime", "0.2s", "--seed", "1")
+
+
+def test_a_short_price_list_predicts_a_matrix(tmp_path: Path) -> None:
+    file = tmp_path / "lab.toml"
+    words = ("--lab-kernel", "debian", *LINKS, "--protect", "off,on", *SHORT)
+    done = harness("price", *words, "-o", str(file))
+    assert done.status == 0, done
+    assert "off by" in done.err and not [path for path in tmp_path.iterdir() if path != file], done
+    found = load_prices(str(file))
+    known = found.at(Whose.BOTH)
+    parts = {price.part for price in found.prices}
+    assert {"block layer", "iscsi", "ESP", "aes128gcm16"} <= parts
+    assert found.fit is not None and found.fit.cells == 24 and found.kernel and found.drivers
+    assert found.sessions["iscsi"]["queue_depth"] > 0
+    # Ceilings, however busy the machine is.
+    of_io = [price for price in found.prices if price.per in (Per.IO, Per.CALL, Per.PACKET, Per.WAKE_UP)]
+    assert all(price.ns < 1e7 for price in of_io)
+    assert known[Operation("aes128gcm16", Per.BYTE, "encrypt")].ns < 1000
+    text = file.read_text(encoding="utf-8")
+    assert str(tmp_path) not in text and "10." not in found.title
+
+    done = harness("predict", "--machine", str(file), "--protect", "both", *LINKS, "--format", "json")
+    assert done.status == 0, done
+    said = msgspec.json.decode(done.out, type=PrintedPrediction)
+    assert said.predicted and len(said.cells) == 3 * 8
+    for cell in said.cells:
+        assert cell.mark == PREDICTED and cell.low_mb_s and cell.mb_s and cell.high_mb_s, cell
+        assert 0 < cell.low_mb_s < cell.mb_s < cell.high_mb_s
+    # Protection costs, whatever else the machine does.
+    of = {(cell.name, cell.workload): cell.mb_s or 0.0 for cell in said.cells}
+    bare, protected = "wired-unshaped", "wired-unshaped+aes128gcm16"
+    assert of[protected, "rand-read-256k"] < of[bare, "rand-read-256k"] < of["local", "rand-read-256k"]
+
+
+def test_single_operations_take_no_lab(tmp_path: Path) -> None:
+    file = tmp_path / "here.toml"
+    done = harness("price", "local", "-o", str(file))
+    assert done.status == 0, done
+    found = load_prices(str(file))
+    assert {price.at for price in found.prices} == {Whose.NONE}
+    assert {"kernel", "copy", "checksum", "TCP/IP"} <= {price.part for price in found.prices}
+    done = harness("predict", "--machine", str(file))
+    assert done.status == 2 and "single operations alone" in done.err, done

@@ -1,0 +1,250 @@
+"""Predictions from price lists: what limits, how sure, and that they are never taken for a measurement."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from harness.analysis.prices import Fit, Operation, Per, Price, PriceList, Whose
+from harness.explain import compared, predicted, priced, scored
+from harness.explain.predicted import Ends, Predicted, Way
+from harness.explain.remedy import LimitingResource
+from harness.model import Column, Job
+from harness.model.errors import UsageError
+from harness.parse.prices import written
+from harness.parse.profiles import load_link, load_proposal
+from harness.results.measured import Measured
+from tests.unit.command import harness
+
+RUN = Path(__file__).parents[3] / "docs" / "figures" / "make-run"
+SESSION = {
+    "initial_r2t": 1,
+    "immediate_data": 1,
+    "first_burst_len": 65536,
+    "max_burst_len": 262144,
+    "max_recv_dlength": 262144,
+    "max_xmit_dlength": 262144,
+    "queue_depth": 32,
+    "max_sectors_kb": 1024,
+}
+GCM = load_proposal("aes128gcm16")
+
+
+def job(bs: str, depth: int = 1, rw: str = "randread", **more: str) -> Job:
+    engine = {"ioengine": "libaio", "iodepth": str(depth)} if depth > 1 else {"ioengine": "psync"}
+    options = {"rw": rw, "bs": bs, "direct": "1", **engine, **more}
+    return Job(name=f"{rw}-{bs}-qd{depth}", options=tuple(options.items()))
+
+
+def price_list(at: tuple[Whose, ...] = (Whose.BOTH,), scale: float = 1.0, **changes: Any) -> PriceList:
+    """A machine that takes a few us for each operation; an ESP packet is dear."""
+    per = {Per.BYTE: 0.1, Per.CALL: 1000.0, Per.WAKE_UP: 2000.0, Per.IO: 5000.0, Per.PACKET: 3000.0}
+    operations = [
+        *(Operation("block layer", each, d) for each in (Per.CALL, Per.BYTE) for d in ("read", "write")),
+        Operation("block layer", Per.WAKE_UP),
+        *(Operation("iscsi", each) for each in (Per.IO, Per.BYTE, Per.PACKET, Per.WAKE_UP)),
+        *(Operation("emulated link", each) for each in (Per.PACKET, Per.WAKE_UP)),
+        Operation("ESP", Per.PACKET),
+        *(
+            Operation("aes128gcm16", each, d)
+            for each in (Per.PACKET, Per.BYTE)
+            for d in ("encrypt", "decrypt")
+        ),
+    ]
+    made = [
+        Price(
+            part=each.part,
+            per=each.per,
+            direction=each.direction,
+            at=end,
+            ns=scale * per[each.per],
+            low=0.9 * scale * per[each.per],
+            high=1.1 * scale * per[each.per],
+        )
+        for end in at
+        for each in operations
+    ]
+    whole: dict[str, Any] = {"fit": Fit(cells=40, repeats=2, error=0.03), "sessions": {"iscsi": SESSION}}
+    return PriceList(name="x", version=1, title="x", prices=tuple(made), **whole | changes)
+
+
+def way(link: str = "wired", *protection: str) -> Way:
+    profile = load_link(link)
+    return Way(column=Column(profile.name, protection), link=profile, proposals={"aes128gcm16": GCM})
+
+
+def one(ends: Ends, of: Way, asked: Job) -> Predicted:
+    (found,) = predicted.predict(ends, [of], [asked])
+    assert found.why_not or (found.mb_s and found.low_mb_s and found.high_mb_s)
+    return found
+
+
+def rate(ends: Ends, of: Way, asked: Job) -> float:
+    found = one(ends, of, asked).mb_s
+    assert found is not None
+    return found
+
+
+def test_what_limits_is_what_is_full() -> None:
+    ends = Ends(target=price_list())
+    assert one(ends, way(), job("4k")).then is LimitingResource.ALONE
+    assert one(ends, way(), job("1m", 8)).then is LimitingResource.LINK
+    assert one(ends, way("wired:unshaped", "aes128gcm16"), job("64k", 8)).then is LimitingResource.CORE
+    # No more than the link carries, and more in flight is no slower.
+    deep = one(ends, way(), job("4k", 32))
+    assert deep.bound_mb_s is not None and deep.mb_s is not None and deep.mb_s <= 1.001 * deep.bound_mb_s
+    assert rate(ends, way(), job("4k", 32)) > rate(ends, way(), job("4k", 8)) > rate(ends, way(), job("4k"))
+
+
+def test_a_local_disk_takes_what_the_core_works() -> None:
+    ends = Ends(target=price_list())
+    found = one(ends, Way(column=Column("local")), job("4k"))
+    # A system call, a wake-up and 4096 bytes.
+    assert found.mb_s == pytest.approx(4096e3 / (1000 + 2000 + 409.6))
+    assert found.then is LimitingResource.CORE and found.bound_mb_s is None
+
+
+def test_intervals_hold_the_figure_and_grow_with_what_prices_leave_open() -> None:
+    sure = one(Ends(target=price_list()), way(), job("4k", 32))
+    vague = price_list(fit=Fit(cells=40, repeats=2, error=0.3))
+    unsure = one(Ends(target=vague), way(), job("4k", 32))
+    for each in (sure, unsure):
+        assert each.low_mb_s and each.mb_s and each.high_mb_s
+        assert each.low_mb_s < each.mb_s < each.high_mb_s
+    assert unsure.low_mb_s and sure.low_mb_s and unsure.low_mb_s < sure.low_mb_s
+    assert sure.unsure.keys() == {"prices", "fit", "model"}
+
+
+def test_two_machines_have_a_core_each() -> None:
+    both = (Whose.INITIATOR, Whose.TARGET)
+    fast, slow = price_list(both, 0.2), price_list(both, 4.0)
+    protected, asked = way("wired:unshaped", "aes128gcm16"), job("64k", 16)
+    alike = rate(Ends(target=slow, initiator=slow), protected, asked)
+    assert rate(Ends(target=slow, initiator=fast), protected, asked) == pytest.approx(alike, rel=0.3)
+    assert rate(Ends(target=fast, initiator=fast), protected, asked) > 4 * alike
+    found = one(Ends(target=fast, initiator=slow), protected, asked)
+    assert found.rests_on["initiator's core"] > 10 * found.rests_on["target's core"]
+
+
+def test_lists_without_an_end_are_refused() -> None:
+    with pytest.raises(UsageError, match="both ends in one kernel"):
+        predicted.predict(Ends(target=price_list(), initiator=price_list()), [way()], [job("4k")])
+    with pytest.raises(UsageError, match="single operations alone"):
+        predicted.predict(Ends(target=price_list(())), [way()], [job("4k")])
+
+
+@pytest.mark.parametrize(
+    ("of", "asked", "why"),
+    [
+        (way(), job("4k", rw="randwrite", fdatasync="1"), "flushes"),
+        (way(), job("4k", bsrange="4k-64k"), "several sizes"),
+        (way("wired", "aes256gcm16"), job("4k"), "over the wire is unknown"),
+        (
+            Way(column=Column("wired", transport="nbd"), link=load_link("wired")),
+            job("4k"),
+            "nbd has no prices",
+        ),
+        (way("wired", "macsec"), job("4k"), "no price of MACsec"),
+    ],
+)
+def test_what_has_no_price_says_why(of: Way, asked: Job, why: str) -> None:
+    found = one(Ends(target=price_list()), of, asked)
+    assert why in found.why_not and found.mb_s is None
+    (line,) = predicted.rows([found])
+    assert "n/a" in line and why in line[-1]
+
+
+def test_a_mix_lies_between_its_directions() -> None:
+    ends = Ends(target=price_list())
+    mixed = rate(ends, way(), job("4k", 8, rw="randrw", rwmixread="70"))
+    reads, writes = (rate(ends, way(), job("4k", 8, rw=rw)) for rw in ("randread", "randwrite"))
+    assert min(reads, writes) <= mixed <= max(reads, writes)
+
+
+def test_a_stored_run_gives_prices_that_predict_it() -> None:
+    found = priced.price_list(Measured.read([RUN]))
+    assert found.fit is not None and found.fit.cells == 40 and found.fit.error < 0.1
+    known = found.at(Whose.BOTH)
+    assert 1000 < known[Operation("ESP", Per.PACKET)].ns < 20_000
+    assert {"iscsi", "block layer", "aes128gcm16"} <= {price.part for price in found.prices}
+    said = one(Ends(target=found), way(), job("4k"))
+    assert said.mb_s == pytest.approx(24, rel=0.1)  # the table of that run
+    assert all(price.rests_on for price in found.prices)
+    assert not any(text in written(found) for text in ("54c5", "ssh:", "make-run"))
+
+
+def test_runs_without_prices_are_refused() -> None:
+    for folder, said in (("scale-virtual", "virtual time"), ("document-002", "no results")):
+        with pytest.raises(UsageError, match=said):
+            priced.price_list(Measured.read([RUN.parent / folder]))
+
+
+def test_two_lists_are_compared_price_by_price() -> None:
+    a, b = price_list(), price_list(scale=1.05)
+    lines, said = compared.of_lists(a, b)
+    assert len(lines) == len(a.prices) and all(line[5] == "1.05" for line in lines)
+    assert said.startswith(f"{len(lines)} of {len(lines)} prices agree") and "1.05" in said
+    lines, said = compared.of_lists(a, price_list(scale=2.0))
+    assert said.startswith("0 of") and all(line[6] == "differ" for line in lines)
+    lines, said = compared.of_lists(a, price_list(()))
+    assert said.startswith("0 of 0") and all(line[4] == "" for line in lines)
+
+
+def test_the_command_marks_all_of_it_as_predicted(tmp_path: Path) -> None:
+    for name, scale in (("nas", 1.0), ("laptop", 2.0)):
+        ends = (Whose.INITIATOR, Whose.TARGET)
+        (tmp_path / f"{name}.toml").write_text(written(price_list(ends, scale)), encoding="utf-8")
+    machines = ("--machine", "nas.toml", "--initiator-machine", "laptop.toml")
+    words = (
+        "predict",
+        *machines,
+        "--link",
+        "wired:rtt=0.3ms",
+        "--protect",
+        "aes128gcm16",
+        "--profile",
+        "modern",
+    )
+    done = harness(*words, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("predicted, not measured") and "wired-rtt300us+aes128gcm16" in done.stdout
+    assert "outside what was ever scored" in done.stdout and "flushes have no price" in done.stdout
+    done = harness(*words, "--format", "json", cwd=tmp_path)
+    found = json.loads(done.stdout)
+    assert found["predicted"] is True and found["outside"]
+    assert {cell["mark"] for cell in found["cells"]} == {"predicted"}
+    assert msgspec.json.decode(done.stdout, type=predicted.PrintedPrediction).machine == "nas"
+    done = harness("predict", cwd=tmp_path)
+    assert done.returncode == 2 and "expected prices to predict from" in done.stderr
+    done = harness("predict", "--machine", "nas.toml", "--link", "nowhere", cwd=tmp_path)
+    assert done.returncode == 2 and "nowhere" in done.stderr
+
+
+def test_the_command_makes_a_list_of_a_run_and_compares(tmp_path: Path) -> None:
+    done = harness("price", str(RUN), "-o", "a.toml", cwd=tmp_path)
+    assert done.returncode == 0 and "off by" in done.stderr, done.stderr
+    done = harness("price", "a.toml", "a.toml", cwd=tmp_path)
+    assert done.returncode == 0 and "prices agree" in done.stdout, done.stderr
+    assert harness("price", "a.toml", "a.toml", "a.toml", cwd=tmp_path).returncode == 2
+    assert harness("price", "nowhere", cwd=tmp_path).returncode == 2
+
+
+def test_the_score_is_printed(tmp_path: Path) -> None:
+    done = harness("predict", "--score", cwd=tmp_path)
+    assert done.returncode == 0 and "median error" in done.stdout, done.stderr
+    known = scored.Score(
+        machines=("x",),
+        links=("wired",),
+        protections=(),
+        transports=("iscsi",),
+        deepest=8,
+        largest_block_bytes=1 << 20,
+    )
+    ends = Ends(target=price_list())
+    assert scored.outside(known, ends, [way()], [job("4k", 8)]) == []
+    (said,) = scored.outside(known, ends, [way("wan", "aes128gcm16")], [job("2m", 32)])
+    assert all(word in said for word in ("wan", "aes128gcm16", "32 I/Os", "2 MiB"))

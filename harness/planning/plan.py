@@ -7,7 +7,6 @@ import functools
 import secrets
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 
 import msgspec
 
@@ -32,7 +31,6 @@ from harness.model import (
     Clock,
     Column,
     DiskProfile,
-    IpsecMode,
     Job,
     LabKernel,
     LinkProfile,
@@ -40,7 +38,6 @@ from harness.model import (
     OtherKernel,
     Plan,
     Proposal,
-    ReachedTarget,
     Security,
     Setting,
     StoppingRule,
@@ -54,7 +51,6 @@ from harness.model.errors import RequirementError, UsageError
 from harness.model.protections import MADE
 from harness.model.units import (
     check_name,
-    format_size,
     parse_duration_s,
     parse_percent,
     parse_size,
@@ -62,8 +58,8 @@ from harness.model.units import (
     unknown_name,
 )
 from harness.parse import disks, parameters
-from harness.parse.hosts import LOCAL, parse_portal
-from harness.parse.jobfile import job_file, load_jobs, moves_write, shortened
+from harness.parse.hosts import LOCAL
+from harness.parse.jobfile import job_file, load_jobs, shortened
 from harness.parse.profiles import (
     IPV6_TITLE,
     expand_ipsec,
@@ -73,20 +69,19 @@ from harness.parse.profiles import (
     over_ip,
     real_link,
 )
-from harness.planning import axes
+from harness.planning import axes, existing
 from harness.planning.request import (
     DEFAULT_MAX_REPEATS,
     DEFAULT_SIZE,
     DEFAULT_VIRTUAL_DISK,
     Kernels,
     RunRequest,
-    Version,
 )
 from harness.protection import kinds
 from harness.results import rules
 from harness.results.planned import default_file
 from harness.storage import transports
-from harness.testbeds import portals, testbed
+from harness.testbeds import testbed
 from harness.testbeds.lab.kernels import ciphers, kernel
 
 DEFAULT_VIRTUAL_SEED = 1
@@ -101,20 +96,8 @@ def make_plan(request: RunRequest) -> Plan:
     notes: list[str] = []
     profile, jobs = load_jobs(request.profile, notes)
     jobs = picked(jobs, request.workloads)
-    found = None
-    if request.portal is not None:
-        jobs, found = _reading(jobs, notes, "a LUN"), _found(request)
-        request = _towards(found, request)
-        on_it = f"; found on it: {found.found_on_it}" if found.found_on_it else ""
-        notes.append(f"LUN {found.portal.lun} of {found.portal.name}: {found.title}; it is only read{on_it}")
-    volume = None
-    if request.volume is not None:
-        refused = ("--target", request.target), ("--portal", request.portal), ("--backing", request.backing)
-        _require_alone("--volume", (*refused, ("--link", request.links), ("--disk", request.disk)))
-        volume = portals.look_at(request.volume, initiator=(request.initiators or (LOCAL,))[0])
-        request = msgspec.structs.replace(request, links=(LINK_LOCAL,))
-        if not volume[0].is_new:
-            jobs = _reading(jobs, notes, "a volume")
+    there = existing.find(request, jobs, notes)
+    request, jobs = there.request, there.jobs
     jobs = axes.varied(
         jobs,
         depths=request.depths,
@@ -127,25 +110,8 @@ def make_plan(request: RunRequest) -> Plan:
     kind, machines = _testbed(request)
     traits = TRAITS[kind, machines is not None]
     disk = _disk(request)
-    backing, local_device = _storage(request, traits, run_id)
-    if found is not None:
-        backing = _part(BackingKind.BLOCK, found.size_bytes, request.size)
-    elif volume is not None and not volume[0].is_new:
-        backing = _part(*volume[1:], request.size)
-    elif volume is not None:
-        backing = Backing(kind=BackingKind.FILE, size_bytes=parse_size(request.size or DEFAULT_SIZE))
-    columns, links, proposals = columns_of(request, traits, machines)
-    if found is not None:
-        where = found.portal.typed
-        links = {
-            name: msgspec.structs.replace(
-                link,
-                title=f"{where} ({link.interface})",
-                rate_bit_s=found.rate_bit_s if link.interface == found.iface else None,
-            )
-            for name, link in links.items()
-        }
-        columns, proposals = _as_found(columns, links, found.portal, request, notes)
+    backing, local_device = _storage(request, traits, run_id, there)
+    columns, links, proposals = there.as_found(columns_of(request, traits, machines), notes)
     lab_kernel = _lab_kernel(request, traits, links, disk, columns)
     other_kernel = _other_kernel(request) if lab_kernel is LabKernel.OWN else None
     if lab_kernel is LabKernel.OWN and any(link.radio for link in links.values()):
@@ -176,8 +142,8 @@ def make_plan(request: RunRequest) -> Plan:
             disk=disk,
             local_device=local_device,
             shared_lun=request.shared_lun,
-            reached=found.portal if found is not None else None,
-            volume=volume[0] if volume is not None else None,
+            reached=there.reached,
+            volume=there.volume,
         ),
         links=links,
         proposals=proposals,
@@ -238,114 +204,11 @@ def picked(jobs: tuple[Job, ...], names: Sequence[str]) -> tuple[Job, ...]:
     return tuple(known[name] for name in dict.fromkeys(names)) or jobs
 
 
-def _part(kind: BackingKind, size_bytes: int, asked: str | None) -> Backing:
-    """Storage that is there, or so much of its beginning as is asked for, in whole MiB."""
-    size_bytes = size_bytes // rules.MIB * rules.MIB
-    asked_bytes = parse_size(asked) if asked else size_bytes
-    if asked_bytes > size_bytes:
-        raise UsageError(
-            f"expected --size of at most {format_size(size_bytes)}, its own, found {asked}",
-            hint="leave it out to read the whole",
-        )
-    return Backing(kind=kind, size_bytes=asked_bytes)
-
-
-def _require_alone(option: str, others: Sequence[tuple[str, object]]) -> None:
-    """UsageError if one of the others was asked for as well."""
-    for other, is_asked in others:
-        if is_asked:
-            raise UsageError(
-                f"expected {option} or {other}, found both: {option} names what is there",
-                hint="leave one out",
-            )
-
-
-def _reading(jobs: Sequence[Job], notes: list[str], what: str) -> tuple[Job, ...]:
-    """The jobs that only read; the others get a note. UsageError if there are none."""
-    found = tuple(job for job in jobs if not moves_write(job))
-    others = [job.name for job in jobs if job not in found]
-    how = "for writing, name a machine with --target, or a new file with --volume"
-    if others:
-        notes.append(
-            f"not measured, because nothing is written to {what} that is there: {', '.join(others)}; {how}"
-        )
-    if not found:
-        raise UsageError(f"expected workloads that read {what}, found {', '.join(others)}", hint=how)
-    return found
-
-
-def _found(request: RunRequest) -> portals.FoundUnit:
-    """What is behind the portal that was named; the first link that was, leads there."""
-    asked = parse_portal(request.portal or "")
-    named = [real_link(spec) for spec in request.links if spec != LINK_LOCAL and is_real(spec)]
-    first = next(iter(named), None)
-    return portals.look(
-        replace(asked, host=first.portal) if first is not None and first.portal else asked,
-        name=request.iqn or "",
-        lun=request.lun,
-        chap_user=request.chap or "",
-        iface=first.interface if first is not None else None,
-        initiator=(request.initiators or (LOCAL,))[0],
-    )
-
-
-def _towards(found: portals.FoundUnit, request: RunRequest) -> RunRequest:
-    """The request, with all that follows from what was found. UsageError for what cannot be had there."""
-    is_local = LINK_LOCAL in request.links and not request.local_device
-    local = "--link local without --local-device", is_local
-    others = ("--target", request.target), ("--backing", request.backing), ("--disk", request.disk), local
-    _require_alone("--portal", (*others, ("--transport", request.transports)))
-    portal = found.portal
-    specs = [spec for spec in request.links if spec != LINK_LOCAL] or [f"portal={found.iface}"]
-    links = [spec if "@" in spec else f"{spec}@{portal.address}" for spec in specs]
-    own = [LINK_LOCAL] if request.local_device else []
-    return msgspec.structs.replace(
-        request,
-        links=(*own, *links),
-        ip=(Version.FOUR, Version.SIX),
-        transports=(portal.transport,),
-        protect=request.protect if request.protect or request.ipsec else (AS_FOUND,),
-        shared_lun=True,
-    )
-
-
-def _as_found(
-    columns: Sequence[Column],
-    links: Mapping[str, LinkProfile],
-    portal: ReachedTarget,
-    request: RunRequest,
-    notes: list[str],
-) -> tuple[tuple[Column, ...], dict[str, Proposal]]:
-    """Columns with what protects their links' way to a portal, and its proposals; each link without any gets
-    a note."""
-    wanted = {column.link for column in columns if column.protection == (AS_FOUND,)}
-    asked = {
-        name: (link.portal or "", link.interface or "") for name, link in links.items() if name in wanted
-    }
-    ways = portals.ways((request.initiators or (LOCAL,))[0], asked, portal.port) if asked else {}
-    steps = [step.found for way in ways.values() for step in way.steps]
-    for name, way in ways.items():
-        if not way.steps:
-            notes.append("; ".join([f"{name}: nothing was found that protects this way", *way.notes]))
-    modes = {found.agreed["mode"] for found in steps if found.proposal is not None}
-    if len(modes) > 1:
-        raise UsageError(
-            f"expected IPsec of one mode in a run, found {' and '.join(sorted(modes))}",
-            hint="measure these links in a run each",
-        )
-    mode = IpsecMode(next(iter(modes), request.ipsec_mode))
-    of_each = [
-        (column, ways[column.link].names if column.link in ways and column.protection else column.protection)
-        for column in columns
-    ]
-    made = (msgspec.structs.replace(column, protection=names, mode=mode) for column, names in of_each)
-    return tuple(dict.fromkeys(made)), {each.name: each.proposal for each in steps if each.proposal}
-
-
 def _testbed(request: RunRequest) -> tuple[TestbedKind, Machines | None]:
     """Where to measure, and the machines if there are any."""
     apart = request.kernels is Kernels.APART
-    if request.target is None and request.portal is None and request.volume is None:
+    named = request.target or request.portal or request.volume
+    if named is None:
         if request.initiators:
             raise UsageError(
                 "--initiator needs --target, but none was named", hint="add --target ssh://root@HOST or local"
@@ -367,9 +230,7 @@ def _testbed(request: RunRequest) -> tuple[TestbedKind, Machines | None]:
         return kind, Machines(target="ssh://target", initiators=(LOCAL, *others))
     if request.testbed not in (testbed.AUTO, TestbedKind.MACHINES):
         raise UsageError(
-            f"expected --target or --testbed, found both: "
-            f"{request.target or request.portal or request.volume}, "
-            f"{request.testbed}",
+            f"expected --target or --testbed, found both: {named}, {request.testbed}",
             hint="leave one out",
         )
     if apart or request.lab_initiators != 1:
@@ -458,13 +319,15 @@ def _on_the_air(
     return tuple(msgspec.structs.replace(each, link=names[each.link]) for each in columns), found
 
 
-def _storage(request: RunRequest, traits: Traits, run_id: str) -> tuple[Backing, Backing | None]:
+def _storage(
+    request: RunRequest, traits: Traits, run_id: str, there: existing.Existing
+) -> tuple[Backing, Backing | None]:
     """The target's storage, and the initiator's own disk for the column ``local`` if one was named."""
     wanted = request.backing
     if wanted is None:
         # On a user's machine the safe default is a new file, which cannot be mistaken for a disk.
         wanted = f"file:{default_file(run_id)}" if traits.has_machines else "ramdisk"
-    backing = parse_backing(wanted, request.size or DEFAULT_SIZE, request.destroy)
+    backing = there.backing or parse_backing(wanted, request.size or DEFAULT_SIZE, request.destroy)
     local_device = None
     if request.local_device is not None:
         local_device = parse_backing(request.local_device, request.size or DEFAULT_SIZE, request.destroy)

@@ -1,0 +1,200 @@
+"""What a run measures that is there already: a LUN behind a portal, or a volume that is attached."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import msgspec
+
+from harness.model import (
+    AS_FOUND,
+    LINK_LOCAL,
+    AttachedVolume,
+    Backing,
+    BackingKind,
+    Column,
+    IpsecMode,
+    Job,
+    LinkProfile,
+    Proposal,
+    ReachedTarget,
+)
+from harness.model.errors import UsageError
+from harness.model.units import format_size, parse_size
+from harness.parse.hosts import LOCAL, parse_portal
+from harness.parse.jobfile import moves_write
+from harness.parse.profiles import is_real, real_link
+from harness.planning.request import DEFAULT_SIZE, RunRequest, Version
+from harness.results import rules
+from harness.testbeds import portals
+
+Ways = tuple[tuple[Column, ...], dict[str, LinkProfile], dict[str, Proposal]]
+"""Columns with their links and proposals."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Existing:
+    """What is there, if anything is: a ``unit`` behind a portal or a ``volume``, and the part of it that is
+    measured, ``backing``. ``request`` has all that follows from it, ``jobs`` are those that it may have."""
+
+    request: RunRequest
+    jobs: tuple[Job, ...]
+    backing: Backing | None = None
+    unit: portals.FoundUnit | None = None
+    volume: AttachedVolume | None = None
+
+    @property
+    def reached(self) -> ReachedTarget | None:
+        return self.unit.portal if self.unit is not None else None
+
+    def as_found(self, ways: Ways, notes: list[str]) -> Ways:
+        """The ways to a portal with what is known of them, and what protects them; other ways as they are."""
+        if self.unit is None:
+            return ways
+        columns, links, _ = ways
+        where, iface, rate_bit_s = self.unit.portal.typed, self.unit.iface, self.unit.rate_bit_s
+        titled = {
+            name: msgspec.structs.replace(
+                link,
+                title=f"{where} ({link.interface})",
+                rate_bit_s=rate_bit_s if link.interface == iface else None,
+            )
+            for name, link in links.items()
+        }
+        columns, proposals = _as_found(columns, titled, self.unit.portal, self.request, notes)
+        return columns, titled, proposals
+
+
+def find(request: RunRequest, jobs: tuple[Job, ...], notes: list[str]) -> Existing:
+    """What a request names that is there. UsageError for what cannot be had there."""
+    if request.volume is not None:
+        return _attached(request, jobs, notes)
+    if request.portal is not None:
+        return _behind_portal(request, jobs, notes)
+    return Existing(request=request, jobs=jobs)
+
+
+def _behind_portal(request: RunRequest, jobs: tuple[Job, ...], notes: list[str]) -> Existing:
+    jobs, unit = _reading(jobs, notes, "a LUN"), _found(request)
+    on_it = f"; found on it: {unit.found_on_it}" if unit.found_on_it else ""
+    notes.append(f"LUN {unit.portal.lun} of {unit.portal.name}: {unit.title}; it is only read{on_it}")
+    backing = _part(BackingKind.BLOCK, unit.size_bytes, request.size)
+    return Existing(request=_towards(unit, request), jobs=jobs, unit=unit, backing=backing)
+
+
+def _attached(request: RunRequest, jobs: tuple[Job, ...], notes: list[str]) -> Existing:
+    path, initiator = request.volume or "", (request.initiators or (LOCAL,))[0]
+    refused = ("--target", request.target), ("--portal", request.portal), ("--backing", request.backing)
+    _require_alone("--volume", (*refused, ("--link", request.links), ("--disk", request.disk)))
+    volume, kind, size_bytes = portals.look_at(path, initiator=initiator)
+    request = msgspec.structs.replace(request, links=(LINK_LOCAL,))
+    if volume.is_new:
+        backing = Backing(kind=kind, size_bytes=parse_size(request.size or DEFAULT_SIZE))
+    else:
+        jobs, backing = _reading(jobs, notes, "a volume"), _part(kind, size_bytes, request.size)
+    return Existing(request=request, jobs=jobs, volume=volume, backing=backing)
+
+
+def _part(kind: BackingKind, size_bytes: int, asked: str | None) -> Backing:
+    """Storage that is there, or so much of its beginning as is asked for, in whole MiB."""
+    size_bytes = size_bytes // rules.MIB * rules.MIB
+    asked_bytes = parse_size(asked) if asked else size_bytes
+    if asked_bytes > size_bytes:
+        raise UsageError(
+            f"expected --size of at most {format_size(size_bytes)}, its own, found {asked}",
+            hint="leave it out to read the whole",
+        )
+    return Backing(kind=kind, size_bytes=asked_bytes)
+
+
+def _require_alone(option: str, others: Sequence[tuple[str, object]]) -> None:
+    """UsageError if one of the others was asked for as well."""
+    for other, is_asked in others:
+        if is_asked:
+            raise UsageError(
+                f"expected {option} or {other}, found both: {option} names what is there",
+                hint="leave one out",
+            )
+
+
+def _reading(jobs: Sequence[Job], notes: list[str], what: str) -> tuple[Job, ...]:
+    """The jobs that only read; the others get a note. UsageError if there are none."""
+    found = tuple(job for job in jobs if not moves_write(job))
+    others = [job.name for job in jobs if job not in found]
+    how = "for writing, name a machine with --target, or a new file with --volume"
+    if others:
+        notes.append(
+            f"not measured, because nothing is written to {what} that is there: {', '.join(others)}; {how}"
+        )
+    if not found:
+        raise UsageError(f"expected workloads that read {what}, found {', '.join(others)}", hint=how)
+    return found
+
+
+def _found(request: RunRequest) -> portals.FoundUnit:
+    """What is behind the portal that was named; the first link that was, leads there."""
+    asked = parse_portal(request.portal or "")
+    named = [real_link(spec) for spec in request.links if spec != LINK_LOCAL and is_real(spec)]
+    first = next(iter(named), None)
+    return portals.look(
+        replace(asked, host=first.portal) if first is not None and first.portal else asked,
+        name=request.iqn or "",
+        lun=request.lun,
+        chap_user=request.chap or "",
+        iface=first.interface if first is not None else None,
+        initiator=(request.initiators or (LOCAL,))[0],
+    )
+
+
+def _towards(found: portals.FoundUnit, request: RunRequest) -> RunRequest:
+    """The request, with all that follows from what was found. UsageError for what cannot be had there."""
+    is_local = LINK_LOCAL in request.links and not request.local_device
+    local = "--link local without --local-device", is_local
+    others = ("--target", request.target), ("--backing", request.backing), ("--disk", request.disk), local
+    _require_alone("--portal", (*others, ("--transport", request.transports)))
+    portal = found.portal
+    specs = [spec for spec in request.links if spec != LINK_LOCAL] or [f"portal={found.iface}"]
+    links = [spec if "@" in spec else f"{spec}@{portal.address}" for spec in specs]
+    own = [LINK_LOCAL] if request.local_device else []
+    return msgspec.structs.replace(
+        request,
+        links=(*own, *links),
+        ip=(Version.FOUR, Version.SIX),
+        transports=(portal.transport,),
+        protect=request.protect if request.protect or request.ipsec else (AS_FOUND,),
+        shared_lun=True,
+    )
+
+
+def _as_found(
+    columns: Sequence[Column],
+    links: Mapping[str, LinkProfile],
+    portal: ReachedTarget,
+    request: RunRequest,
+    notes: list[str],
+) -> tuple[tuple[Column, ...], dict[str, Proposal]]:
+    """Columns with what protects their links' way to a portal, and its proposals; each link without any gets
+    a note."""
+    wanted = {column.link for column in columns if column.protection == (AS_FOUND,)}
+    asked = {
+        name: (link.portal or "", link.interface or "") for name, link in links.items() if name in wanted
+    }
+    ways = portals.ways((request.initiators or (LOCAL,))[0], asked, portal.port) if asked else {}
+    steps = [step.found for way in ways.values() for step in way.steps]
+    for name, way in ways.items():
+        if not way.steps:
+            notes.append("; ".join([f"{name}: nothing was found that protects this way", *way.notes]))
+    modes = {found.agreed["mode"] for found in steps if found.proposal is not None}
+    if len(modes) > 1:
+        raise UsageError(
+            f"expected IPsec of one mode in a run, found {' and '.join(sorted(modes))}",
+            hint="measure these links in a run each",
+        )
+    mode = IpsecMode(next(iter(modes), request.ipsec_mode))
+    of_each = [
+        (column, ways[column.link].names if column.link in ways and column.protection else column.protection)
+        for column in columns
+    ]
+    made = (msgspec.structs.replace(column, protection=names, mode=mode) for column, names in of_each)
+    return tuple(dict.fromkeys(made)), {each.name: each.proposal for each in steps if each.proposal}

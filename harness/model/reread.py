@@ -111,7 +111,9 @@ class Reread(msgspec.Struct, frozen=True, kw_only=True):
     def _sign_in_words(self, sign: Sign) -> str:
         if sign is Sign.ZEROS:
             empty = max(self.zeros or 0.0, self.deallocated or 0.0)
-            return f"{empty:.0%} of the blocks are zeros or were never written, so no disk is read for them"
+            where = " of a thin LUN" if self.is_thin else ""
+            never = f"of the blocks{where} are zeros or were never written, so no disk is read for them"
+            return f"{empty:.0%} {never}"
         if sign is Sign.COPIES:
             return f"{self.copies or 0.0:.0%} of the blocks are copies of others, which it may store once"
         if sign is Sign.COMPRESSIBLE:

@@ -587,13 +587,20 @@ def is_unencrypted(encrypts: bool | None, agreed: Agreed) -> bool:
 class Backing(msgspec.Struct, frozen=True, kw_only=True):
     """The storage behind the target. ``path`` is the user's file or device; None: made for the run.
 
-    ``destroy`` is what the user typed as consent to lose what is on a device.
+    ``destroy`` is what the user typed as consent to lose what is on a device. Of what was there before,
+    the part that begins at ``offset_bytes`` is measured.
     """
 
     kind: BackingKind
     size_bytes: int
+    offset_bytes: int = 0
     path: str | None = None
     destroy: str | None = None
+
+    @property
+    def end_bytes(self) -> int:
+        """Where the part ends that is measured."""
+        return self.offset_bytes + self.size_bytes
 
 
 class ReachedTarget(msgspec.Struct, frozen=True, kw_only=True):
@@ -617,6 +624,16 @@ class ReachedTarget(msgspec.Struct, frozen=True, kw_only=True):
     chap_user: str = ""
 
     @property
+    def is_export(self) -> bool:
+        """Whether the portal alone names it: NBD has no LUNs, and a portal is typed with its export."""
+        return self.transport == NBD
+
+    @property
+    def unit(self) -> str:
+        """The name of the logical unit, as consent to write to it repeats it."""
+        return self.name or self.typed if self.is_export else f"{self.name}:{self.lun}"
+
+    @property
     def identified_by(self) -> tuple[str, ...]:
         """The file of ``wwid`` in the folder of its disk; none if nothing identifies it."""
         if not self.wwid:
@@ -627,7 +644,7 @@ class ReachedTarget(msgspec.Struct, frozen=True, kw_only=True):
 class AttachedVolume(msgspec.Struct, frozen=True, kw_only=True):
     """What is attached to the initiator already: a block device or a file at ``path``, and in ``title`` what
     attached it. ``identity`` is what its kernel shows of it, "" if nothing; an ``is_new`` file is made for
-    the run and removed again, everything else is only read."""
+    the run and removed again; everything else is only read, unless there is consent to lose what is on it."""
 
     path: str
     title: str
@@ -641,8 +658,8 @@ class Storage(msgspec.Struct, frozen=True, kw_only=True):
     ``disk`` is the modelled disk that replaces ``backing``, which then only has the size. ``local_device`` is
     a disk of the initiator's, which the column ``local`` measures instead of the target's storage. With
     ``shared_lun`` all initiators read one LUN. With ``reached`` it is a LUN that is there, and ``backing`` is
-    a block device without a path, which has its size. So it is with ``volume``, the column ``local`` of a run
-    that has no target.
+    a block device without a path: the part of it that is measured. So it is with ``volume``, the column
+    ``local`` of a run that has no target.
     """
 
     backing: Backing
@@ -849,8 +866,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def only_reads(self) -> bool:
         """Whether what it measures was there, and stays as it is."""
-        volume = self.storage.volume
-        return not self.sees_target and not (volume is not None and volume.is_new)
+        volume, consent = self.storage.volume, self.storage.backing.destroy
+        return not (self.sees_target or consent is not None or (volume is not None and volume.is_new))
 
     @property
     def ipsec_mode(self) -> IpsecMode:

@@ -455,6 +455,7 @@ def job_file(
     *,
     device: str,
     size_bytes: int,
+    offset_bytes: int = 0,
     seed: int,
     runtime_s: float | None = None,
     clock: Clock = Clock.REAL,
@@ -464,7 +465,8 @@ def job_file(
     """The job file of one cell: one section, for ``fio FILE`` or ``fio -``.
 
     ``device`` is an absolute path and ``size_bytes`` its size; a job without ``size``, or with a larger one,
-    gets all of it after ``offset``. ``seed`` is fio's ``randseed`` (see ``repeat_seed``). A profile's
+    gets all of it after ``offset``. All that it does is from ``offset_bytes`` on, as if the device began
+    there. ``seed`` is fio's ``randseed`` (see ``repeat_seed``). A profile's
     randrepeat=0 asks for fresh randomness and gets no seed, so such a cell is not repeatable. ``runtime_s``
     makes the job run for that many seconds, whatever the profile says. In virtual time fio must ask the
     kernel for the time: its own clock is the processor's (tsc), which goes on while virtual time stands
@@ -486,6 +488,8 @@ def job_file(
         options |= {"runtime": f"{round(runtime_s * 1e6)}us", "time_based": None}
     size = _size_on(size_bytes, options, label)
     settings: dict[str, str | None] = {"filename": device.replace(":", "\\:"), **options, "size": str(size)}
+    if offset_bytes:
+        settings["offset"] = str(offset_bytes + _bytes(options.get("offset"), size_bytes))
     if not {"direct", "buffered"} & options.keys():
         settings["direct"] = "1"
     if settings.setdefault("randrepeat", "1") == "1":

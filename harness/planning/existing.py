@@ -21,13 +21,16 @@ from harness.model import (
     ReachedTarget,
 )
 from harness.model.errors import UsageError
-from harness.model.units import format_size, parse_size
+from harness.model.units import format_size, parse_size, shown
 from harness.parse.hosts import LOCAL, parse_portal
 from harness.parse.jobfile import moves_write
 from harness.parse.profiles import is_real, real_link
 from harness.planning.request import DEFAULT_SIZE, RunRequest, Version
 from harness.results import rules
+from harness.storage import guard
 from harness.testbeds import portals
+
+ZONES = frozenset(("zonemode", "zonerange", "zonesize", "zoneskip"))
 
 Ways = tuple[tuple[Column, ...], dict[str, LinkProfile], dict[str, Proposal]]
 """Columns with their links and proposals."""
@@ -67,7 +70,8 @@ class Existing:
 
 
 def find(request: RunRequest, jobs: tuple[Job, ...], notes: list[str]) -> Existing:
-    """What a request names that is there. UsageError for what cannot be had there."""
+    """What a request names that is there. UsageError for what cannot be had there, DeviceRefused if the guard
+    lets nobody write there."""
     if request.volume is not None:
         return _attached(request, jobs, notes)
     if request.portal is not None:
@@ -76,11 +80,38 @@ def find(request: RunRequest, jobs: tuple[Job, ...], notes: list[str]) -> Existi
 
 
 def _behind_portal(request: RunRequest, jobs: tuple[Job, ...], notes: list[str]) -> Existing:
-    jobs, unit = _reading(jobs, notes, "a LUN"), _found(request)
-    on_it = f"; found on it: {unit.found_on_it}" if unit.found_on_it else ""
-    notes.append(f"LUN {unit.portal.lun} of {unit.portal.name}: {unit.title}; it is only read{on_it}")
-    backing = _part(BackingKind.BLOCK, unit.size_bytes, request.size)
-    return Existing(request=_towards(unit, request), jobs=jobs, unit=unit, backing=backing)
+    unit = _found(request)
+    portal, title = unit.portal, f"LUN {unit.portal.lun} of {unit.portal.name}: {unit.title}"
+    again = f"--destroy {portal.unit}"
+    if not portal.is_export:
+        again = f"--iqn {portal.name} --lun {portal.lun} {again}"
+    consent = portal.unit if portal.unit in request.destroy else None
+    request = _towards(unit, request, writes=consent is not None)
+    if consent is None:
+        on_it = f"; found on it: {unit.found_on_it}" if unit.found_on_it else ""
+        how = f"a new file with --volume, or, if all on it may be lost, {again}"
+        jobs = _reading(jobs, notes, "a LUN", how)
+        notes.append(f"{title}; it is only read{on_it}")
+        return Existing(
+            request=request, jobs=jobs, unit=unit, backing=_part(BackingKind.BLOCK, unit.size_bytes, request)
+        )
+    _require_within(jobs)
+    asked = parse_portal(portal.typed)
+    if not portal.is_export and (not (request.iqn or asked.name) or request.lun is None):
+        raise UsageError(
+            f"expected the LUN that is written to to be named twice, found --destroy {shown(consent)} alone",
+            hint=f"if all on it may be lost: {again}",
+        )
+    if len(request.initiators) > 1:
+        raise UsageError(
+            "expected one initiator to write to a LUN, found several: they would write over each other",
+            hint="name one --initiator, or leave --destroy out: several may read",
+        )
+    backing = _part(BackingKind.BLOCK, unit.size_bytes, request, consent)
+    if unit.device is not None and (refusal := guard.judge_unit(unit.device, needed_bytes=backing.end_bytes)):
+        raise refusal
+    notes.append(f"{title}; {_overwritten(backing)}")
+    return Existing(request=request, jobs=jobs, unit=unit, backing=backing)
 
 
 def _attached(request: RunRequest, jobs: tuple[Job, ...], notes: list[str]) -> Existing:
@@ -91,21 +122,49 @@ def _attached(request: RunRequest, jobs: tuple[Job, ...], notes: list[str]) -> E
     request = msgspec.structs.replace(request, links=(LINK_LOCAL,))
     if volume.is_new:
         backing = Backing(kind=kind, size_bytes=parse_size(request.size or DEFAULT_SIZE))
-    else:
-        jobs, backing = _reading(jobs, notes, "a volume"), _part(kind, size_bytes, request.size)
-    return Existing(request=request, jobs=jobs, volume=volume, backing=backing)
+        return Existing(request=request, jobs=jobs, volume=volume, backing=backing)
+    if path in request.destroy and kind is BackingKind.BLOCK:
+        _require_within(jobs)
+        backing = _part(kind, size_bytes, request, path)
+        portals.require_unit(path, initiator=initiator, needed_bytes=backing.end_bytes)
+        notes.append(f"{volume.title}; {_overwritten(backing)}")
+        return Existing(request=request, jobs=jobs, volume=volume, backing=backing)
+    how = "a new file with --volume"
+    if kind is BackingKind.BLOCK:
+        how += f", or, if all on it may be lost, --destroy {path}"
+    jobs = _reading(jobs, notes, "a volume", how)
+    return Existing(request=request, jobs=jobs, volume=volume, backing=_part(kind, size_bytes, request))
 
 
-def _part(kind: BackingKind, size_bytes: int, asked: str | None) -> Backing:
-    """Storage that is there, or so much of its beginning as is asked for, in whole MiB."""
-    size_bytes = size_bytes // rules.MIB * rules.MIB
-    asked_bytes = parse_size(asked) if asked else size_bytes
-    if asked_bytes > size_bytes:
+def _require_within(jobs: Sequence[Job]) -> None:
+    """UsageError for jobs that leave the part that may be overwritten: fio's zones go on to a disk's end."""
+    if leaving := [job.name for job in jobs if moves_write(job) and ZONES & dict(job.options).keys()]:
         raise UsageError(
-            f"expected --size of at most {format_size(size_bytes)}, its own, found {asked}",
-            hint="leave it out to read the whole",
+            f"{', '.join(leaving)}: expected writes in one region, found zones",
+            hint=f"leave out {', '.join(sorted(ZONES))}",
         )
-    return Backing(kind=kind, size_bytes=asked_bytes)
+
+
+def _overwritten(backing: Backing) -> str:
+    first, last = format_size(backing.offset_bytes), format_size(backing.end_bytes)
+    return f"what it has from {first} to {last} is overwritten"
+
+
+def _part(kind: BackingKind, size_bytes: int, request: RunRequest, consent: str | None = None) -> Backing:
+    """Storage that is there, or so much of it as is asked for, in whole MiB. Where it is written to, less has
+    to be filled."""
+    size_bytes = size_bytes // rules.MIB * rules.MIB
+    most_bytes = size_bytes if consent is None else min(size_bytes, parse_size(DEFAULT_SIZE))
+    first, dots, last = (request.size or "").rpartition("..")
+    offset_bytes = parse_size(first) if dots else 0
+    end_bytes = parse_size(last) if request.size else most_bytes
+    if end_bytes > size_bytes or offset_bytes >= end_bytes or offset_bytes % rules.MIB:
+        raise UsageError(
+            f"expected --size of at most {format_size(size_bytes)}, its own, from whole MiB on, "
+            f"found {request.size}",
+            hint="leave it out to read the whole; 1G..2G is what lies between",
+        )
+    return Backing(kind=kind, size_bytes=end_bytes - offset_bytes, offset_bytes=offset_bytes, destroy=consent)
 
 
 def _require_alone(option: str, others: Sequence[tuple[str, object]]) -> None:
@@ -118,11 +177,11 @@ def _require_alone(option: str, others: Sequence[tuple[str, object]]) -> None:
             )
 
 
-def _reading(jobs: Sequence[Job], notes: list[str], what: str) -> tuple[Job, ...]:
-    """The jobs that only read; the others get a note. UsageError if there are none."""
+def _reading(jobs: Sequence[Job], notes: list[str], what: str, how: str) -> tuple[Job, ...]:
+    """The jobs that only read; the others get a note, ``how`` they are had. UsageError if there are none."""
     found = tuple(job for job in jobs if not moves_write(job))
     others = [job.name for job in jobs if job not in found]
-    how = "for writing, name a machine with --target, or a new file with --volume"
+    how = f"for writing, name {how}"
     if others:
         notes.append(
             f"not measured, because nothing is written to {what} that is there: {', '.join(others)}; {how}"
@@ -147,7 +206,7 @@ def _found(request: RunRequest) -> portals.FoundUnit:
     )
 
 
-def _towards(found: portals.FoundUnit, request: RunRequest) -> RunRequest:
+def _towards(found: portals.FoundUnit, request: RunRequest, *, writes: bool) -> RunRequest:
     """The request, with all that follows from what was found. UsageError for what cannot be had there."""
     is_local = LINK_LOCAL in request.links and not request.local_device
     local = "--link local without --local-device", is_local
@@ -163,7 +222,7 @@ def _towards(found: portals.FoundUnit, request: RunRequest) -> RunRequest:
         ip=(Version.FOUR, Version.SIX),
         transports=(portal.transport,),
         protect=request.protect if request.protect or request.ipsec else (AS_FOUND,),
-        shared_lun=True,
+        shared_lun=not writes,
     )
 
 

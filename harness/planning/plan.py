@@ -336,7 +336,8 @@ def _storage(
         if name not in asked:
             raise UsageError(
                 f"--destroy {name} is consent for a block device, but the run uses none of this name",
-                hint="name it as --backing or --local-device does, or leave --destroy out",
+                hint="name it as --backing, --local-device or --volume does"
+                + (f", or the LUN: {there.reached.unit}" if there.reached is not None else ""),
             )
     return backing, local_device
 

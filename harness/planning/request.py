@@ -195,7 +195,7 @@ class RunRequest(PathRequest, frozen=True, kw_only=True, forbid_unknown_fields=T
         ),
     ] = None
     size: Annotated[
-        str | None, storage(help="Size of the volume (or part used), e.g. 1G.", default=DEFAULT_SIZE)
+        str | None, storage(help="Of the volume, or a part: 1G, 1G..2G.", default=DEFAULT_SIZE)
     ] = None
     local_device: Annotated[
         str | None, storage(help="The initiator's own, for the column local.", leads_out=True)

@@ -212,6 +212,7 @@ def check_size(backing: Backing) -> None:
 
 def check_backing(backing: Backing) -> None:
     """UsageError for impossible storage: by its size, or by its path."""
+    _same(backing.offset_bytes, 0)
     check_size(backing)
     size, path, kind = backing.size_bytes, backing.path, backing.kind
     if kind is not BackingKind.BLOCK and path is None and size > LARGEST_RAM_BACKING_BYTES:
@@ -239,8 +240,13 @@ def check_backing(backing: Backing) -> None:
 def _backing(plan: Plan) -> None:
     backing = plan.storage.backing
     if not plan.sees_target:
-        # It is there, and has no name or consent here.
-        _same((backing.kind is BackingKind.RAMDISK, backing.path, backing.destroy), (False, None, None))
+        # It is there, and has no path here. Whoever writes to it has named it twice.
+        reached, volume = plan.storage.reached, plan.storage.volume
+        name = reached.unit if reached is not None else volume.path if volume is not None else None
+        _same((backing.kind is BackingKind.RAMDISK, backing.path), (False, None))
+        _same(backing.destroy in (None, name), True)
+        _same(backing.destroy is not None and backing.kind is not BackingKind.BLOCK, False)
+        _same((backing.offset_bytes >= 0, backing.offset_bytes % MIB), (True, 0))
         check_size(backing)
         return
     check_backing(backing)
@@ -305,7 +311,8 @@ def _portal(plan: Plan) -> None:
     for word in (portal.name, portal.chap_user, portal.wwid, portal.login):
         _same(word.isprintable(), True)
     _same(0 < portal.port < 65536 and 0 <= portal.lun < MOST_LUNS, True)
-    _same((plan.storage.shared_lun, plan.storage.disk, plan.probing), (True, None, ()))
+    _same((plan.storage.shared_lun, plan.storage.disk, plan.probing), (plan.only_reads, None, ()))
+    _same(plan.only_reads or len(plan.machines.initiators if plan.machines else ()) == 1, True)
     _same({portal.transport}, set(plan.transports))
     for link in plan.links.values():
         _same((link.interface is None, link.portal is None), (False, False))

@@ -68,7 +68,7 @@ from harness.runs.composer import Composer
 from harness.runs.measure import Nexus
 from harness.storage import attached, backing, chap, guard, transports
 from harness.storage.backing import ReadyStorage
-from harness.storage.transport import Export, Lun, NoAnswer, Shared, Sides
+from harness.storage.transport import Disk, Export, Lun, NoAnswer, Shared, Sides
 
 FIO_GRACE_S = 30.0
 """How long fio may take beyond its own run time before it counts as hung."""
@@ -76,6 +76,7 @@ FIO_GRACE_S = 30.0
 HARDWARE = ("initiator_hardware", "target_hardware")
 """The environment's keys for what real interfaces report about themselves."""
 
+FILLING = "filling what is overwritten"
 BRING_UP_ATTEMPTS = 2
 """How often a column is brought up before all its remaining cells are given up."""
 
@@ -134,6 +135,7 @@ class CellComposer(Composer):
         self._attempts = itertools.count(1)
         self._probes_made: set[str] = set()
         self._reread: Reread | None = None
+        self._is_filled = False
 
     def refuse_storage(self) -> None:
         """DeviceRefused if the storage belongs to somebody else, before anything is brought up."""
@@ -200,8 +202,8 @@ class CellComposer(Composer):
                 self.emit(Phase("making and filling the disk"))
                 self._storage = self._make_storage(stack)
             if (volume := plan.storage.volume) is not None:
-                host, size_bytes = self.hosts.initiators[0], plan.storage.backing.size_bytes
-                there = stack.enter_context(self._volume(host, volume, size_bytes))
+                host = self.hosts.initiators[0]
+                there = stack.enter_context(self._volume(host, volume, plan.storage.backing))
                 self._local = LocalDisk(host=host, storage=there, title=volume.title)
             elif plan.storage.local_device is not None:
                 host = self.hosts.initiators[0]
@@ -235,14 +237,16 @@ class CellComposer(Composer):
             yield
 
     @contextlib.contextmanager
-    def _volume(self, host: Host, volume: AttachedVolume, size_bytes: int) -> Iterator[ReadyStorage]:
+    def _volume(self, host: Host, volume: AttachedVolume, part: Backing) -> Iterator[ReadyStorage]:
         """What is attached already, or a new file there."""
         if not volume.is_new:
-            with attached.reading(host, volume, size_bytes) as ready:
+            if part.destroy is not None:
+                self.emit(Phase(FILLING))
+            with attached.there(host, volume, part) as ready:
                 yield ready
             return
         self.emit(Phase("making and filling the file"))
-        new = Backing(kind=BackingKind.FILE, size_bytes=size_bytes, path=volume.path)
+        new = Backing(kind=BackingKind.FILE, size_bytes=part.size_bytes, path=volume.path)
         with backing.bring_up(self.journal, host, new) as (ready,):
             yield ready
 
@@ -432,12 +436,32 @@ class CellComposer(Composer):
         except NoAnswer as error:
             what = " or ".join(layer.title for layer in up.layers) or f"TCP port {path.port}"
             raise CommandFailed(error.message, hint=f"does a firewall in between drop {what}?") from error
+        disk, device = session.disk, None
+        if plan.storage.reached is not None and not plan.only_reads:
+            disk, device = self._open(host, disk)
         return Nexus(
             up=up,
-            disk=session.disk,
+            disk=disk,
+            device=device,
             session=session.agreed,
             is_wireless=wireless.is_wireless(host, up.link.initiator_iface),
         )
+
+    def _open(self, host: Host, disk: Disk) -> tuple[Disk, guard.Device]:
+        """A LUN of somebody else's that is written to: guarded, and filled once in a run."""
+        part = self.plan.storage.backing
+        disk, device = attached.opened(host, disk, part, ours=self._own_paths)
+        if not self._is_filled:
+            self.emit(Phase(FILLING))
+            backing.fill(host, disk.device, part.size_bytes, offset_bytes=part.offset_bytes)
+            self._is_filled = True
+        disk.check()
+        return disk, device
+
+    @property
+    def _own_paths(self) -> list[str]:
+        """The disks of all sessions that are up."""
+        return [nexus.disk.device for up in self._columns.values() for nexus in up.nexuses]
 
     def measure(self, cell: Cell, order: int) -> Record:
         """Measure one cell. Whatever goes wrong becomes the cell's status and reason."""
@@ -573,8 +597,13 @@ class CellComposer(Composer):
         host, storage = self.hosts.target, next(iter(self._storage), None)
         if not up.nexuses and local is not None:
             host, storage = local.host, local.storage
-        if storage is not None and storage.device is not None and moves_write(job):
-            guard.recheck(host, storage.device)
+        if not moves_write(job):
+            return
+        if up.nexuses and (device := up.nexuses[0].device) is not None:
+            guard.recheck(up.nexuses[0].disk.host, device, ours=self._own_paths)
+        elif storage is not None and storage.device is not None:
+            is_unit = self.plan.storage.volume is not None
+            guard.recheck(host, storage.device, ours=() if is_unit else None)
 
     def _measure(self, cell: Cell, job: Job, up: ColumnUp, record: Record) -> Record:
         """Let fio do the workload on the column's disk, and add the result to the record."""
@@ -590,6 +619,7 @@ class CellComposer(Composer):
                 job,
                 device=device,
                 size_bytes=plan.storage.backing.size_bytes,
+                offset_bytes=plan.storage.backing.offset_bytes,
                 seed=repeat_seed(plan.seed, cell.repeat, cell.workload),
                 runtime_s=trial_s(job, cell.repeat) if is_open_loop(job) else plan.runtime_s,
                 clock=plan.setting.clock,

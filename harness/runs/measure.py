@@ -22,6 +22,7 @@ from harness.protection.capture import Seen
 from harness.runs import distributed, fio_startup
 from harness.runs.columns import ColumnPath
 from harness.runs.outcome import Done, InitiatorResult
+from harness.storage import guard
 from harness.storage.transport import Disk
 
 
@@ -33,6 +34,8 @@ class Nexus:
     disk: Disk
     session: dict[str, str]
     is_wireless: bool = False
+    device: guard.Device | None = None
+    """Of somebody else's LUN that is written to."""
 
     @property
     def path(self) -> LinkPath:

@@ -33,7 +33,11 @@ def of_volume(host: Host, path: str, plan: Plan, folder: Path, emit: Emit) -> Re
     salt = "" if plan.setting.is_virtual else plan.run_id
     try:
         samples = reread.sample(
-            host, path, region_bytes=region_bytes, seed=repeat_seed(plan.seed, 0, f"reread {salt}")
+            host,
+            path,
+            start=plan.storage.backing.offset_bytes,
+            region_bytes=region_bytes,
+            seed=repeat_seed(plan.seed, 0, f"reread {salt}"),
         )
     except CommandFailed as error:
         emit(Phase(error.message))

@@ -1,21 +1,30 @@
-"""Volumes that are attached to the initiator already, whatever attached them: only read, or a new file in
-them."""
+"""What is attached to the initiator already, whatever attached it, and LUNs of somebody else's: only read,
+or, with consent, overwritten in part; or a new file."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from dataclasses import replace
 
 import msgspec
 
 from harness.hosts import Host
-from harness.model import AttachedVolume
-from harness.model.errors import CellInvalid, UsageError
+from harness.model import AttachedVolume, Backing
+from harness.model.errors import CellInvalid, DeviceRefused, UsageError
 from harness.model.escape import printable
-from harness.storage import requests
-from harness.storage.backing import ReadyStorage
+from harness.storage import guard, requests
+from harness.storage.backing import ReadyStorage, fill
 from harness.storage.guard import check_path
+from harness.storage.transport import Disk
+
+OPEN = """
+! command -v udevadm >/dev/null || udevadm settle --timeout=10
+blockdev --setrw "$1"
+test "$(blockdev --getro "$1")" = 0
+"""
+"""For sh(1): nobody looks at the disk any more, whose rule makes it read-only (``untouched``)."""
 
 _step = functools.partial(requests.step, __package__)
 
@@ -29,10 +38,12 @@ class Looked(msgspec.Struct, frozen=True, kw_only=True):
     identity: str
     makers: str
     by: str
+    is_direct: bool = True
 
 
 def look(host: Host, path: str) -> Looked:
-    """UsageError unless the path is a block device, a file, or a new name in a folder."""
+    """UsageError unless the path is a block device, a file, or a new name in a folder, and takes direct
+    I/O."""
     check_path(path)
     reported = requests.reported(host, _step("attached", "look", path=path), f"{path} cannot be looked at")
     found = msgspec.convert(reported, Looked)
@@ -43,16 +54,40 @@ def look(host: Host, path: str) -> Looked:
             printable(f"expected {path} to be a block device, a file, or a new file's name, found {what}"),
             hint=printable(hint) if found.kind == "folder" else "`lsblk --paths` lists the devices",
         )
+    if not found.is_direct:
+        raise UsageError(
+            printable(f"{found.by} takes no direct I/O, so this machine's memory would be measured"),
+            hint="name a file of a file system on a disk or of another machine",
+        )
     return found
 
 
 @contextlib.contextmanager
-def reading(host: Host, volume: AttachedVolume, size_bytes: int) -> Iterator[ReadyStorage]:
-    """A volume to be read, if it still is the one that was planned with; CellInvalid if not."""
+def there(host: Host, volume: AttachedVolume, part: Backing) -> Iterator[ReadyStorage]:
+    """A part of a volume, if that still is the one that was planned with; CellInvalid if not. With consent it
+    is filled, to be written to."""
     found = look(host, volume.path)
-    if (found.identity, found.kind == "new") != (volume.identity, False) or found.size_bytes < size_bytes:
+    if (found.identity, found.kind == "new") != (volume.identity, False) or found.size_bytes < part.end_bytes:
         raise CellInvalid(
             printable(f"expected {volume.path} still to be the same volume, found another or a smaller one"),
             hint="begin a new run",
         )
-    yield ReadyStorage(path=found.node, size_bytes=size_bytes)
+    device = None
+    if part.destroy is not None:
+        device = guard.require_unit(host, volume.path, needed_bytes=part.end_bytes)
+        if device.node != found.node:
+            raise CellInvalid(printable(f"expected {volume.path} to be {found.node}, found {device.node}"))
+        fill(host, device.node, part.size_bytes, offset_bytes=part.offset_bytes)
+    yield ReadyStorage(path=found.node, size_bytes=part.size_bytes, device=device)
+
+
+def opened(host: Host, disk: Disk, part: Backing, *, ours: Collection[str]) -> tuple[Disk, guard.Device]:
+    """The disk of a session that may be written to: the kernel takes writes from now on. DeviceRefused if the
+    guard or the target refuses them."""
+    device = guard.require_unit(host, disk.device, needed_bytes=part.end_bytes, ours=ours)
+    if host.run(["sh", "-euc", OPEN, "sh", device.node], check=False).status != 0:
+        raise DeviceRefused(f"{device.title} takes no writes from this machine: its target refuses them")
+    expected = (
+        each._replace(wanted="0") if each.path == f"{disk.sysfs}/ro" else each for each in disk.expected
+    )
+    return replace(disk, expected=tuple(expected)), device

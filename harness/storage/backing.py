@@ -165,7 +165,7 @@ def bring_up(
             paths = [device.node]
         for path in paths:
             random_mib = RANDOM_MIB if backing.kind is BackingKind.RAMDISK else None
-            _fill(host, path, backing.size_bytes, random_mib=random_mib)
+            fill(host, path, backing.size_bytes, random_mib=random_mib)
         yield [ReadyStorage(path=path, size_bytes=backing.size_bytes, device=device) for path in paths]
 
 
@@ -209,7 +209,7 @@ def model(
     ``disks.bring_up``."""
     with disks.bring_up(journal, host, disk, size_bytes, count=count, folder=folder, log=log) as paths:
         for path in paths:
-            _fill(host, path, size_bytes)
+            fill(host, path, size_bytes)
         yield [ReadyStorage(path=path, size_bytes=size_bytes) for path in paths]
 
 
@@ -234,27 +234,31 @@ def _scratch_file(stack: contextlib.ExitStack, journal: Journal, host: Host, siz
 
 
 FILL = """
-path=$1 have=$2 size=$3
-dd if=/dev/urandom "of=$path" bs=1M "count=$have" iflag=fullblock oflag=direct conv=notrunc,fsync || exit
+path=$1 have=$2 size=$3 from=$4
+dd if=/dev/urandom "of=$path" bs=1M "count=$have" "seek=$from" \
+    iflag=fullblock oflag=direct conv=notrunc,fsync || exit
 while [ "$have" -lt "$size" ]; do
     more=$((size - have < have ? size - have : have))
-    dd "if=$path" "of=$path" bs=1M "count=$more" "seek=$have" \
+    dd "if=$path" "of=$path" bs=1M "count=$more" "skip=$from" "seek=$((from + have))" \
         iflag=fullblock,direct oflag=direct conv=notrunc,fsync || exit
     have=$((have + more))
 done
 """
-"""For sh(1). Arguments: a device, how many MiB of it shall be random, and how many there shall be."""
+"""For sh(1). Arguments: a device, how many MiB of it shall be random, how many there shall be, and how many
+are left alone before these."""
 
 RANDOM_MIB = 8
 """So much of a ramdisk is random, and then copied: it neither compresses nor looks for what is equal, and
 random numbers take the lab longer than copies."""
 
 
-def _fill(host: Host, path: str, size_bytes: int, *, random_mib: int | None = None) -> None:
-    """Fill it with random data, or with so many MiB of it again and again."""
+def fill(
+    host: Host, path: str, size_bytes: int, *, random_mib: int | None = None, offset_bytes: int = 0
+) -> None:
+    """Fill it from an offset on with random data, or with so many MiB of it again and again."""
     size_mib = size_bytes // MIB
     first_mib = min(size_mib, random_mib or size_mib)
-    argv = ["sh", "-c", FILL, "sh", path, str(first_mib), str(size_mib)]
+    argv = ["sh", "-c", FILL, "sh", path, str(first_mib), str(size_mib), str(offset_bytes // MIB)]
     done = host.run(argv, timeout_s=60 + size_bytes / (10 * MIB), check=False)
     if done.status != 0:
         raise CommandFailed(f"{path} could not be filled: {(done.stderr.strip().splitlines() or ['?'])[0]}")

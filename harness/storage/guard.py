@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -25,7 +25,7 @@ from harness.hosts import Host, programs
 from harness.model.errors import CellInvalid, CommandFailed, DeviceRefused, UsageError
 from harness.model.escape import printable
 from harness.model.units import format_size, shown
-from harness.storage import transports
+from harness.storage import reservations, transports
 
 MOST_BYTES_OF_PATH = 4095
 MOST_BYTES_OF_NAME = 255
@@ -89,13 +89,17 @@ class Block(msgspec.Struct, frozen=True, kw_only=True):
 class Device(Block, frozen=True, kw_only=True):
     """The block that was named, with what is on it. ``path`` is what the user typed.
 
-    ``signatures`` are those on the device and its partitions, which ``partitions`` names.
+    ``signatures`` are those on the device and its partitions, which ``partitions`` names. ``twins`` are the
+    nodes of other paths to the same disk. ``reserved`` is who else uses a logical unit, as the end of a
+    sentence, by what its target says (``inspect_unit``).
     """
 
     path: str
     partitions: tuple[str, ...] = ()
     uses: tuple[Use, ...] = ()
     signatures: tuple[str, ...] = ()
+    twins: tuple[str, ...] = ()
+    reserved: str = ""
 
     @property
     def title(self) -> str:
@@ -144,15 +148,30 @@ def require_writable(host: Host, path: str, *, destroy: str | None, needed_bytes
     return device
 
 
-def recheck(host: Host, device: Device) -> None:
+def require_unit(host: Host, path: str, *, needed_bytes: int, ours: Collection[str] = ()) -> Device:
+    """A logical unit that may be written to, of whose contents the user has agreed to lose that part: see
+    ``judge_unit``. Raises DeviceRefused, and what ``inspect`` raises."""
+    device = inspect(host, path)
+    device = msgspec.structs.replace(device, reserved=reservations.of(host, device.node).in_use)
+    if refusal := judge_unit(device, needed_bytes=needed_bytes, ours=ours):
+        raise refusal
+    return device
+
+
+def recheck(host: Host, device: Device, *, ours: Collection[str] | None = None) -> None:
     """Check, just before a job writes, that the node still is the same disk and that only exports hold it.
+    Of a logical unit also that nobody else has come: ``ours`` are the run's own paths to it.
 
     Raises CellInvalid naming what has changed.
     """
     survey = _examine(host, device.node)
     if survey.found:
         raise CellInvalid(printable(f"expected {device.title} still to be the same disk, but it is gone"))
-    changes = differences(device, describe(device.path, survey.blocks, ()))
+    now = describe(device.path, survey.blocks, ())
+    changes = differences(device, now)
+    if ours is not None:
+        changes += [f"{_OTHERS} {node}" for node in now.twins if node not in ours]
+        changes += filter(None, [reservations.of(host, device.node).in_use])
     if changes:
         raise CellInvalid(
             printable(f"expected {device.title} still to be the same disk, but {', '.join(changes)}"),
@@ -206,6 +225,29 @@ def judge(device: Device, *, destroy: str | None, needed_bytes: int) -> DeviceRe
     return DeviceRefused(printable(f"{device.title} {reason}"), hint=printable(hint))
 
 
+_OTHERS = "it has another path here,"
+
+
+def judge_unit(device: Device, *, needed_bytes: int, ours: Collection[str] = ()) -> DeviceRefused | None:
+    """The same of a logical unit. Nobody here knows who else has it, so consent is not enough: it must be
+    blank, and no path to it but ``ours`` is there. That the kernel takes no writes yet is the run's doing."""
+    bare = msgspec.structs.replace(device, signatures=(), read_only=False)
+    if refusal := judge(bare, destroy=None, needed_bytes=needed_bytes):
+        return refusal
+    others = [node for node in device.twins if node not in ours]
+    if device.reserved:
+        reason, hint = f"is in use: {device.reserved}", "name another LUN, or end that use there"
+    elif others:
+        reason = f"is in use: {_OTHERS} {_enumerate(others)}"
+        hint = "log out of its other sessions, and let go of it with `multipath -f`"
+    elif device.signatures:
+        reason = f"is not blank; found on it: {_enumerate(device.signatures)}"
+        hint = "another machine may use that: make an empty LUN, or remove it where it is used (wipefs)"
+    else:
+        return None
+    return DeviceRefused(printable(f"{device.title} {reason}"), hint=hint)
+
+
 def differences(before: Device, now: Device) -> list[str]:
     """What has changed between two surveys, each as the end of a sentence. Exports do not count."""
     changes = [
@@ -241,6 +283,7 @@ def describe(path: str, blocks: Sequence[Block], signatures: Sequence[Signature]
         partitions=tuple(block.node for block in partitions),
         uses=tuple(uses),
         signatures=tuple(dict.fromkeys(_in_words(device, partitions, signatures))),
+        twins=tuple(block.node for block in blocks if block.via == "twin"),
     )
 
 

@@ -13,14 +13,17 @@ SECONDS = 10.0
 """The longest that it may read; on a path without a hard disk it takes a tenth of that."""
 
 
-def sample(host: Host, path: str, *, region_bytes: int, seed: int, seconds: float = SECONDS) -> Samples:
+def sample(
+    host: Host, path: str, *, region_bytes: int, seed: int, start: int = 0, seconds: float = SECONDS
+) -> Samples:
     """Reads single blocks all over a block device or a file, of which cells will read ``region_bytes`` from
-    its beginning, and nothing twice of what the run has read before. CommandFailed if it cannot be read.
+    the byte ``start`` on, and nothing twice of what the run has read before. CommandFailed if it cannot be
+    read.
 
     What is read depends on ``seed`` alone: with the same one, a second run would find what the first one has
     brought into the target's memory.
     """
-    wanted = {"path": path, "region_bytes": region_bytes, "seed": seed, "seconds": seconds}
+    wanted = {"path": path, "start": start, "region_bytes": region_bytes, "seed": seed, "seconds": seconds}
     answer = requests.ask(
         host,
         requests.step(__package__, "reread", "sample", **wanted),

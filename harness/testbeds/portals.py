@@ -28,7 +28,7 @@ from harness.network import interfaces
 from harness.parse.hosts import PortalAddress
 from harness.protection import as_found
 from harness.protection.as_found import FoundWay
-from harness.storage import attached, chap, guard, transports
+from harness.storage import attached, chap, guard, reservations, transports
 from harness.storage.transport import SECTOR_BYTES, Export, Lun, NoAnswer, Shared, Sides
 from harness.testbeds import doctor, participants
 from harness.testbeds.doctor import Finding
@@ -52,6 +52,8 @@ class FoundUnit:
     title: str
     found_on_it: str = ""
     """By the guard: signatures, and who uses it."""
+    device: guard.Device | None = None
+    """As the guard found it."""
     rate_bit_s: int | None = None
 
 
@@ -141,6 +143,12 @@ def look_at(path: str, *, initiator: str) -> tuple[AttachedVolume, BackingKind, 
     return volume, BackingKind.BLOCK if found.kind == "device" else BackingKind.FILE, found.size_bytes
 
 
+def require_unit(path: str, *, initiator: str, needed_bytes: int) -> None:
+    """DeviceRefused unless that much of an attached device may be overwritten: ``guard.judge_unit``."""
+    with _reached(initiator, "--volume") as (host, _):
+        guard.require_unit(host, path, needed_bytes=needed_bytes)
+
+
 def findings(asked: PortalAddress, **meant: Any) -> Iterator[Finding]:
     """Whether a run finds its LUN there, and what protects the way, by ``look`` with the same words."""
     try:
@@ -187,6 +195,12 @@ def _look(
     with up.connection(wanted):
         found = up.luns(wanted)
         unit = _unit(found["luns"], lun, portal)
+        held = reservations.of(host, unit["node"])
+        if held.keeps_readers_out:
+            raise RequirementError(
+                f"LUN {unit['lun']} of {printable(portal.name)} lets nobody else read: {held.in_use}",
+                hint="name another LUN, or end that use there",
+            )
         on_it = guard.inspect(host, unit["node"])
     at = addresses.at_port(portal.address, portal.port)
     where = (found["address"], found["port"])
@@ -199,7 +213,12 @@ def _look(
         iface=iface,
         size_bytes=int(unit["sectors"]) * SECTOR_BYTES,
         title=_title(unit),
-        found_on_it=", ".join(dict.fromkeys((*on_it.signatures, *(use.what for use in on_it.uses)))),
+        found_on_it=", ".join(
+            dict.fromkeys(
+                (*on_it.signatures, *(use.what for use in on_it.uses), *filter(None, [held.in_use]))
+            )
+        ),
+        device=msgspec.structs.replace(on_it, reserved=held.in_use),
         rate_bit_s=sanity.as_found(bare, [interfaces.describe(host, iface)]).rate_bit_s,
     )
 

@@ -54,3 +54,42 @@ def test_nvme_tcp_and_nbd() -> None:
     assert done.status == 0, done
     for what in ("NVMe/TCP", "NBD"):
         assert f"{what}: 1 cells, not written to, nothing left" in done.out
+
+
+def test_a_lun_is_written_to_in_its_part_if_it_is_named_twice_and_nobody_else_has_it() -> None:
+    done = run_inside("inside.strangers", "write")
+    assert done.status == 0, done
+    assert "32 of 64 MiB: written to" in done.out and "refused: registered" in done.out
+
+
+@pytest.mark.long
+def test_reservations_other_paths_and_what_is_on_a_lun() -> None:
+    done = run_inside("inside.strangers", "held")
+    assert done.status == 0, done
+    for what in ("somebody has registered", "reserved: Write Exclusive", "another initiator has a session"):
+        assert f"{what}: 1 cells, not written to, nothing left" in done.out
+    assert "released: written to" in done.out and "refused: 7" in done.out
+
+
+@pytest.mark.long
+def test_a_thin_lun_and_a_portal_behind_a_nat() -> None:
+    done = run_inside("inside.strangers", "thin", "nat")
+    assert done.status == 0, done
+    for what in ("a thin LUN by one of its two portals", "behind a NAT"):
+        assert f"{what}: 1 cells, not written to, nothing left" in done.out
+
+
+@pytest.mark.long
+def test_file_systems_that_are_mounted_and_a_machine_without_systemd() -> None:
+    done = run_inside("inside.strangers", "mounted", "minimal")
+    assert done.status == 0, done
+    assert "tmpfs: as it should be" in done.out and "ext4: as it should be" in done.out
+    assert "without systemd: 1 cells, not written to, nothing left" in done.out
+
+
+@pytest.mark.long
+@pytest.mark.own_kernel
+def test_nvme_tcp_and_nbd_are_written_to() -> None:
+    done = run_inside("inside.strangers", "write-others", kernel="own")
+    assert done.status == 0, done
+    assert "NVMe/TCP: written to" in done.out and "NBD: written to" in done.out

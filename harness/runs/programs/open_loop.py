@@ -126,7 +126,7 @@ class Slots:
         if pattern in ("rw", "randrw"):
             self.reads = int(options.get("rwmixread", "50"))
         self.is_random = pattern.startswith("rand")
-        self.blocks = int(options["size"]) // self.block
+        self.blocks, self.offset = int(options["size"]) // self.block, int(options.get("offset", "0"))
         flags = (os.O_RDWR if self.reads < 100 else os.O_RDONLY) | (
             os.O_DIRECT if options.get("direct") == "1" else 0
         )
@@ -201,7 +201,10 @@ def measure(
         while sent < len(due) and due[sent] <= now and free:
             slot = free.pop()
             iocb = device.iocbs[slot]
-            iocb.opcode, iocb.offset = (PREAD if reads[sent] else PWRITE), blocks[sent] * device.block
+            iocb.opcode, iocb.offset = (
+                (PREAD if reads[sent] else PWRITE),
+                device.offset + blocks[sent] * device.block,
+            )
             holds[slot] = sent
             late.append(0 if waited else now - max(due[sent], submitted))
             slots.append(slot)

@@ -33,6 +33,7 @@ from harness.storage.transport import (
     Transport,
     unwritten,
 )
+from harness.storage.untouched import UdevRule
 
 PORT = 10809
 """IANA's for NBD."""
@@ -92,7 +93,7 @@ class NbdSides(Shared):
         remove = step("target", "delete", **names)
         return (Made(self.export_name(wanted), "NbdExport", make, remove, "nbdkit refused"),)
 
-    def connections(self, wanted: Export) -> tuple[Made, ...]:
+    def connections(self, wanted: Export) -> tuple[Made | UdevRule, ...]:
         """A server that takes writes is refused where none are wanted."""
         backend = self.backend(wanted)
         make = step(
@@ -103,13 +104,17 @@ class NbdSides(Shared):
             address=wanted.address,
             port=wanted.port,
             bound_to=wanted.bound_to,
-            read_only=None if self.sides.reached is not None else wanted.read_only,
+            read_only=None if self.sides.reached is not None and wanted.read_only else wanted.read_only,
             within_s=CONNECT_S,
             loss_s=LOSS_S,
         )
         remove = step("initiator", "disconnect", backend=backend)
         refused = f"no NBD connection to {addresses.at_port(wanted.address, wanted.port)}"
-        return (Made(backend, "NbdConnection", make, remove, refused),)
+        connection = Made(backend, "NbdConnection", make, remove, refused)
+        if self.sides.reached is None:
+            return (connection,)
+        name = f"harness-{self.sides.tag}-nbd-{wanted.number}"
+        return (UdevRule(name, f'KERNEL=="nbd*", ATTRS{{backend}}=="{backend}"'), connection)
 
     def session(self, host: Host, wanted: Export) -> Session:
         """Its disk is identified by its backend and size."""
@@ -123,6 +128,7 @@ class NbdSides(Shared):
             Expected("number of sectors", f"{sysfs}/size", str(wanted.lun.size_bytes // SECTOR_BYTES)),
         )
         if (reached := self.sides.reached) is not None:
+            host.run(["blockdev", "--setro", f"/dev/{found['disk']}"])
             expected = (*expected[:2], *unwritten(sysfs, reached))
         return Session(disk=Disk(host=host, sysfs=sysfs, expected=expected), agreed=found["agreed"])
 

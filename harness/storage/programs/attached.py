@@ -7,6 +7,7 @@ Python. Nothing is opened but these files.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import stat
@@ -86,6 +87,17 @@ def mount_of(path: str) -> tuple[str, str, str]:
     return found[1]
 
 
+def is_direct(path: Path) -> bool:
+    """Whether a file, or a new one in a folder, can be opened past the page cache. A file without a name is
+    gone when it is closed (open(2), O_TMPFILE); file systems without those are not asked."""
+    flags = os.O_TMPFILE | os.O_RDWR if path.is_dir() else os.O_RDONLY
+    try:
+        os.close(os.open(path, flags | os.O_DIRECT | os.O_CLOEXEC, 0o600))
+    except OSError as error:
+        return error.errno != errno.EINVAL
+    return True
+
+
 def look(request: dict[str, Any]) -> dict[str, Any]:
     """``kind`` is device, file, folder, new (nothing, in a folder that is there) or another word."""
     path = Path(os.path.realpath(request["path"]))
@@ -104,6 +116,7 @@ def look(request: dict[str, Any]) -> dict[str, Any]:
             attached = f"{filesystem} on {source}, {disk(number)['by']}"
     return {
         "kind": kind,
+        "is_direct": is_direct(path if kind == "file" else path.parent),
         "node": str(path),
         "size_bytes": size_bytes,
         "identity": identity,

@@ -71,6 +71,11 @@ class Volume:
 
     def scsi(self, command: bytes, length: int = 0) -> bytes | None:
         """What a SCSI command answers, b"" without data; None where it is refused."""
+        status, data = self.command(command, length)
+        return data if status == 0 else None
+
+    def command(self, command: bytes, length: int = 0) -> tuple[int, bytes]:
+        """A SCSI command's status and its data; -1 where it does not get there."""
         self._command.raw = command.ljust(32, b"\0")
         addresses = map(ctypes.addressof, (self._page, self._command, self._sense))
         direction = SG_FROM_DEVICE if length else SG_NONE
@@ -83,9 +88,11 @@ class Volume:
         try:
             fcntl.ioctl(self._descriptor, SG_IO, header)
         except OSError:
-            return None
+            return -1, b""
         status, _, _, _, at_host, of_driver, left, _, _ = SG_HEADER.unpack(header)[-9:]
-        return self._page.raw[: length - left] if (status, at_host, of_driver) == (0, 0, 0) else None
+        if (status, at_host, of_driver) == (0, 0, 0):
+            return 0, self._page.raw[: length - left]
+        return status or -1, b""
 
     def is_deallocated(self, offset: int, length: int) -> bool | None:
         """Whether nothing is stored at a place; None where nobody says so."""
@@ -191,16 +198,19 @@ class Turns:
         }
 
 
-def content(volume: Volume, region_bytes: int, rng: random.Random, until: float) -> dict[str, Any]:
+def content(
+    volume: Volume, start: int, region_bytes: int, rng: random.Random, until: float
+) -> dict[str, Any]:
     """What is in a sample of the blocks that will be measured: how many are zeros, copies of others, or
     deallocated (of those about which the volume says so), and how far the rest can be compressed."""
     length = max(PAGE_BYTES, volume.block_bytes)
     counts = {"blocks": 0, "zeros": 0, "copies": 0, "reported": 0, "deallocated": 0}
     seen: set[bytes] = set()
     whole = packed = 0
-    for offset in places(min(region_bytes, volume.size_bytes), length, CONTENT, rng):
+    for place in places(min(region_bytes, volume.size_bytes - start), length, CONTENT, rng):
         if time.monotonic() > until:
             break
+        offset = start + place
         data = volume.read(offset, length)
         counts["blocks"] += 1
         digest = hashlib.blake2b(data, digest_size=16).digest()
@@ -227,7 +237,7 @@ def sample(request: dict[str, Any]) -> dict[str, Any]:
     return {
         "block_bytes": volume.block_bytes,
         **Turns(volume, rng).take(began + half_s),
-        **content(volume, request["region_bytes"], rng, began + 2 * half_s),
+        **content(volume, request["start"], request["region_bytes"], rng, began + 2 * half_s),
         "provisioning": volume.provisioning(),
     }
 

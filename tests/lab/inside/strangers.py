@@ -37,12 +37,15 @@ SECRET, BACK = "a-secret-of-16-ch", "another-one-of-18"
 RUN = ("run", f"--results={RESULTS}", "--workload=rand-read-4k", "--repeats=1", "--runtime=0.5s")
 DISK = """
 import sys, rtslib_fb as lio
-name, iqn, file, read_only, chap, back, portals, block_bytes = sys.argv[1:]
+name, iqn, file, read_only, chap, back, portals, block_bytes, thin = sys.argv[1:]
 store = lio.FileIOStorageObject(name, dev=file, size=64 << 20, wwn=name)
 store.set_attribute("block_size", int(block_bytes))
+if int(thin):
+    store.set_attribute("emulate_tpu", 1)
 target = lio.Target(lio.FabricModule("iscsi"), iqn, mode="create")
 group = lio.TPG(target, 1, mode="create")
 group.set_attribute("generate_node_acls", 1)
+group.set_attribute("cache_dynamic_acls", 1)  # who has registered stays known
 group.set_attribute("demo_mode_write_protect", int(read_only))
 group.set_attribute("authentication", int(bool(chap)))
 if chap:
@@ -66,11 +69,15 @@ def make(
     read_only: bool = False,
     portals: str = PORTAL,
     iqn: str = IQN,
+    thin: bool = False,
 ) -> Path:
-    """A target of LIO with one LUN of random data, in the file that is returned."""
+    """A target of LIO with one LUN of random data, in the file that is returned; a ``thin`` one is empty."""
     file = Path(f"/root/{name}.img")
-    file.write_bytes(random.Random(name).randbytes(64 * MIB))  # noqa: S311 -- no secret
-    words = [name, iqn, str(file), str(int(read_only)), chap, back, portals, str(block_bytes)]
+    with file.open("wb") as written:
+        if not thin:
+            written.write(random.Random(name).randbytes(64 * MIB))  # noqa: S311 -- no secret
+        written.truncate(64 * MIB)
+    words = [name, iqn, str(file), str(int(read_only)), chap, back, portals, str(block_bytes), str(int(thin))]
     sh("nsenter", "--net=/run/netns/nas", programs.PYTHON, "-c", DISK, *words)
     return file
 
@@ -249,6 +256,7 @@ def by_tgt() -> None:
         assert (plan["address"], plan["login"]) == (elsewhere, f"{PORTAL}:3260"), plan
 
 
+NQN = "nqn.2003-01.org.example:nas"
 NVMET = """
 cd /sys/kernel/config/nvmet
 mkdir "subsystems/$1"
@@ -268,7 +276,8 @@ ln -s "/sys/kernel/config/nvmet/subsystems/$1" "ports/1/subsystems/$1"
 """
 
 
-def by_nvmet() -> None:
+def nvmet() -> Path:
+    """A subsystem with one namespace, made by hand."""
     for module in ("nvmet", "nvmet_tcp", "nvme_tcp"):
         sh("modprobe", module)
     file = Path("/run/nvme.img")  # nvmet takes the size of a file on tmpfs, and not of one on an overlay
@@ -280,15 +289,21 @@ def by_nvmet() -> None:
         "-euc",
         NVMET,
         "sh",
-        "nqn.2003-01.org.example:nas",
+        NQN,
         str(file),
         PORTAL,
     )
-    said = only_read("NVMe/TCP", file, portal=f"nvme-tcp://{PORTAL}")
-    assert "nqn.2003-01.org.example:nas" in said, said
+    return file
 
 
-def by_nbdkit() -> None:
+def by_nvmet() -> None:
+    said = only_read("NVMe/TCP", nvmet(), portal=f"nvme-tcp://{PORTAL}")
+    assert NQN in said, said
+
+
+@contextlib.contextmanager
+def nbdkit() -> Iterator[Path]:
+    """An export of a file."""
     file = Path("/root/nbd.img")
     file.write_bytes(random.Random("nbd").randbytes(64 * MIB))  # noqa: S311 -- no secret
     argv = [
@@ -306,10 +321,23 @@ def by_nbdkit() -> None:
         wait_for(
             lambda: ":10809" in sh("nsenter", "--net=/run/netns/nas", "ss", "-ltnH"), "nbdkit", deadline_s=20
         )
-        only_read("NBD", file, portal=f"nbd://{PORTAL}")
+        yield file
     finally:
         process.terminate()
         process.wait()
+
+
+def by_nbdkit() -> None:
+    with nbdkit() as file:
+        only_read("NBD", file, portal=f"nbd://{PORTAL}")
+
+
+def other_transports_written() -> None:
+    """The same for a namespace and an export, each named twice."""
+    namespace = nvmet()
+    written("NVMe/TCP", namespace, f"nvme-tcp://{PORTAL}", f"--iqn={NQN}", "--lun=1", f"--destroy={NQN}:1")
+    with nbdkit() as export:
+        written("NBD", export, f"nbd://{PORTAL}", f"--destroy=nbd://{PORTAL}")
 
 
 def attached() -> None:
@@ -337,6 +365,186 @@ def attached() -> None:
     print("a volume: only read")
 
 
+OTHER = "iqn.1993-08.org.debian:01:other"
+
+
+@contextlib.contextmanager
+def somebody(portal: str = PORTAL) -> Iterator[Path]:
+    """Another initiator's disk, by a session of its own."""
+    iface = ("iscsiadm", "--mode", "iface", "--interface", "other")
+    node = ("iscsiadm", "--mode", "node", "--targetname", IQN, "--portal", f"{portal}:3260")
+    before = {*Path("/sys/block").glob("sd*")}
+    with subprocess.Popen(
+        ["iscsid", "--foreground"], stdin=subprocess.DEVNULL, start_new_session=True
+    ) as iscsid:
+        wait_for(
+            lambda: "@ISCSIADM" in Path("/proc/net/unix").read_text(encoding="utf-8"), "iscsid", deadline_s=20
+        )
+        sh(*iface, "--op", "new")
+        sh(*iface, "--op", "update", "--name", "iface.initiatorname", "--value", OTHER)
+        sh(*node, "--interface", "other", "--op", "new")
+        sh(*node, "--interface", "other", "--login")
+        wait_for(lambda: {*Path("/sys/block").glob("sd*")} > before, "the other's disk", deadline_s=20)
+        (disk,) = {*Path("/sys/block").glob("sd*")} - before
+        yield Path("/dev", disk.name)
+        sh(*node, "--interface", "other", "--logout")
+        sh(*node, "--interface", "other", "--op", "delete")
+        sh(*iface, "--op", "delete")
+        iscsid.terminate()
+
+
+def persist(*commands: str) -> None:
+    """What another initiator asks a LUN for by sg_persist(8), with its key, which it registers first."""
+    with somebody() as node:
+        for words in ("--register-ignore --param-sark=abc", *commands):
+            sh("sg_persist", "--out", "--param-rk=abc", *words.split(), str(node))
+
+
+TWICE = ("--iqn", IQN, "--lun=0", f"--destroy={IQN}:0")
+
+
+def refused(file: Path, sentence: str, *words: str, status: int = 2) -> None:
+    was = checksum(file)
+    said = harness(*RUN, f"--portal={PORTAL}", *words, status=status)
+    assert sentence in " ".join(said.split()), said
+    assert checksum(file) == was, sentence
+
+
+def written(what: str, file: Path, portal: str, *twice: str) -> None:
+    """A run that writes to one part of a LUN; what is outside stays, and nothing is left."""
+    before, was = snapshot(), file.read_bytes()
+    run = (*(word for word in RUN if "--workload" not in word), "--workload=rand-write-4k", "--size=16M..48M")
+    harness(*run, f"--portal={portal}", *twice)
+    (record,) = records(newest_run()).values()
+    assert record["status"] == "ok" and record["proof"]["at_one_end"], record
+    assert record["write"]["bytes"] > 0, record
+    now = file.read_bytes()
+    assert now[: 16 * MIB] == was[: 16 * MIB] and now[48 * MIB :] == was[48 * MIB :], what
+    for number in range(16, 48):
+        assert now[number * MIB : (number + 1) * MIB] != was[number * MIB : (number + 1) * MIB], number
+    assert not differences(before, snapshot()), differences(before, snapshot())
+    print(f"{what}: written to")
+
+
+def overwritten() -> None:
+    """A LUN that was named twice is written to, in the part that was asked for; whoever else has it keeps
+    it."""
+    file = make("written")
+    written("32 of 64 MiB", file, PORTAL, *TWICE)
+    persist()
+    refused(file, f"1 key for reservations registered by {OTHER}", *TWICE)
+    print("refused: registered")
+
+
+def held() -> None:
+    """What others have of a LUN: they keep it."""
+    file = make("held")
+    persist()
+    only_read("somebody has registered", file)
+    persist("--reserve --prout-type=1")
+    refused(file, f"it has a persistent reservation (Write Exclusive) by {OTHER}", *TWICE)
+    said = only_read("reserved: Write Exclusive", file)
+    assert f"(Write Exclusive) by {OTHER}" in " ".join(said.split()), said
+    persist("--clear")
+    persist("--reserve --prout-type=3")
+    refused(file, "lets nobody else read: it has a persistent reservation (Exclusive Access)")
+    persist("--clear")
+    with somebody():
+        refused(file, "it has another path here, /dev/sd", *TWICE)
+        only_read("another initiator has a session", file)
+    was = checksum(file)
+    harness(*RUN, f"--portal={PORTAL}", *TWICE, "--size=16M")
+    assert checksum(file) != was
+    print("released: written to")
+    refused(file, "named twice", *TWICE[2:])
+    again = ("run", f"--results={RESULTS}", "--resume", newest_run().name, f"--portal={PORTAL}", *TWICE[:3])
+    said = harness(*again, f"--link=portal={nas.NIC}@{PORTAL}", status=2)
+    assert "expected exactly the options" in said and f"--destroy {IQN}:0" in said, said
+    remove()
+    file = make("ext4")
+    sh("mkfs.ext4", "-q", "-F", str(file))
+    refused(file, "is not blank; found on it: ext4 file system", *TWICE)
+    remove()
+    refused(make("protected", read_only=True), "its target refuses them", *TWICE, status=1)
+    print("refused: 7")
+
+
+def thin() -> None:
+    """Blocks that nobody wrote are zeros from memory, and two portals lead to one LUN."""
+    file = make("thin", thin=True, portals=f"{PORTAL} 192.0.2.130")
+    only_read("a thin LUN by one of its two portals", file)
+    (record,) = records(newest_run()).values()
+    assert (record["reread"]["verdict"], record["reread"]["is_thin"]) == ("suspected", True), record["reread"]
+    said = harness("table", str(newest_run()))
+    assert "100% of the blocks of a thin LUN are zeros or were never written" in " ".join(said.split()), said
+
+
+FORWARD = """
+import socket, sys, threading
+there = socket.create_server((sys.argv[1], 3260))
+def copy(one, other):
+    while data := one.recv(1 << 16):
+        other.sendall(data)
+    other.shutdown(socket.SHUT_WR)
+while True:
+    near, far = there.accept()[0], socket.create_connection((sys.argv[2], 3260))
+    for pair in ((near, far), (far, near)):
+        threading.Thread(target=copy, args=pair, daemon=True).start()
+"""
+"""A portal that answers at one address, and whose target knows itself by another one, as behind a NAT."""
+
+
+def behind_nat() -> None:
+    inner = "203.0.113.9"
+    sh("ip", "-n", "nas", "address", "add", f"{inner}/32", "dev", "lo")
+    file = make("nat", portals=inner)
+    argv = ["nsenter", "--net=/run/netns/nas", programs.PYTHON, "-c", FORWARD, PORTAL, inner]
+    with subprocess.Popen(argv, stdin=subprocess.DEVNULL) as process:
+        wait_for(
+            lambda: f"{PORTAL}:3260" in sh("nsenter", "--net=/run/netns/nas", "ss", "-ltnH"),
+            "the way in",
+            deadline_s=20,
+        )
+        only_read("behind a NAT", file)
+        process.terminate()
+
+
+def mounted() -> None:
+    """Files of file systems that are mounted, and one that takes no direct I/O."""
+    image = Path("/root/mounted.img")
+    image.write_bytes(bytes(64 * MIB))
+    sh("mkfs.ext4", "-q", "-F", str(image))
+    for kind, what in (("tmpfs", "none"), ("ext4", str(image))):
+        place = Path(f"/mnt/{kind}")
+        place.mkdir(parents=True)
+        sh("mount", "-t", kind, *(("-o", "loop") if kind == "ext4" else ()), what, str(place))
+        written = ("run", f"--results={RESULTS}", "--workload=rand-write-4k", "--repeats=1", "--runtime=0.5s")
+        words = (*written, f"--volume={place}/new", "--size=16M")
+        if kind == "tmpfs":
+            assert "tmpfs of none takes no direct I/O" in " ".join(harness(*words, status=2).split())
+        else:
+            harness(*words)
+            (record,) = records(newest_run()).values()
+            assert record["status"] == "ok" and "(ext4 on " in record["link_title"], record
+        print(f"{kind}: as it should be")
+        assert not any(each.name == "new" for each in place.iterdir())
+        sh("umount", str(place))
+        place.rmdir()
+
+
+def without_systemd() -> None:
+    """The machine has neither systemctl nor D-Bus, nor udev's programs."""
+    empty = Path("/root/nothing")
+    empty.write_bytes(b"")
+    gone = ["systemctl", "busctl", "dbus-send", "dbus-daemon", "udevadm", "resolvectl"]
+    found = [path for name in gone for path in (Path("/usr/bin", name),) if path.exists()]
+    for path in found:
+        sh("mount", "--bind", str(empty), str(path))
+    only_read("without systemd", make("minimal"))
+    for path in found:
+        sh("umount", str(path))
+
+
 PARTS: dict[str, Callable[[], None]] = {
     "plain": plain,
     "chap": with_chap,
@@ -347,6 +555,13 @@ PARTS: dict[str, Callable[[], None]] = {
     "nvme": by_nvmet,
     "nbd": by_nbdkit,
     "volume": attached,
+    "write": overwritten,
+    "write-others": other_transports_written,
+    "held": held,
+    "thin": thin,
+    "nat": behind_nat,
+    "mounted": mounted,
+    "minimal": without_systemd,
 }
 
 

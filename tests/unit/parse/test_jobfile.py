@@ -60,6 +60,17 @@ def rendered(workload: Job, size_bytes: int = 64 * MIB, **more: Any) -> dict[str
     return {key: value if equals else None for key, equals, value in options}
 
 
+def test_a_part_of_a_device_is_as_a_device_of_its_own() -> None:
+    """fio adds the increment to the offset for each job, and a percentage is of the whole device."""
+    assert "offset" not in rendered(one("[a]"))
+    for text, offset in (("", 0), ("offset=1m\n", MIB), ("offset=25%\n", 16 * MIB)):
+        found = rendered(one(f"[a]\n{text}"), offset_bytes=128 * MIB)
+        assert (found["offset"], found["size"]) == (str(128 * MIB + offset), str(64 * MIB - offset))
+    found = rendered(one("[a]\nnumjobs=3\noffset_increment=8m\n"), offset_bytes=128 * MIB)
+    assert (found["offset"], found["offset_increment"]) == (str(128 * MIB), "8m")
+    assert found["size"] == str(48 * MIB)
+
+
 def fio(*arguments: str, job: str = "") -> subprocess.CompletedProcess[str]:
     """fio is a package of the project: without it these tests fail."""
     return subprocess.run(

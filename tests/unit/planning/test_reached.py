@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,17 +13,20 @@ import pytest
 from harness.model import (
     ISCSI,
     LINK_LOCAL,
+    NBD,
+    NVME_TCP,
     AttachedVolume,
     BackingKind,
     Machines,
     Plan,
     ReachedTarget,
 )
-from harness.model.errors import UsageError
+from harness.model.errors import DeviceRefused, UsageError
 from harness.parse.jobfile import load_jobs, moves_write
 from harness.planning import plan as planning
 from harness.planning.request import RunRequest
 from harness.results import planned, rules
+from harness.storage.guard import Device
 from harness.testbeds import portals
 
 TARGET = ReachedTarget(
@@ -38,7 +43,12 @@ def nobody_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     def look_at(path: str, **_more: Any) -> tuple[AttachedVolume, BackingKind, int]:
         is_new = path.endswith("new")
         volume = AttachedVolume(path=path, title=f"{path} (nfs4 of nas:/x)", is_new=is_new)
-        return volume, BackingKind.FILE, 0 if is_new else 1 << 30
+        kind = BackingKind.BLOCK if path.startswith("/dev/") else BackingKind.FILE
+        return volume, kind, 0 if is_new else 1 << 30
+
+    def require_unit(path: str, *, needed_bytes: int, **_more: Any) -> None:
+        if path == "/dev/used":
+            raise DeviceRefused(f"used up to {needed_bytes}")
 
     def ways(_initiator: str, asked: dict[str, Any], _port: int) -> dict[str, Any]:
         return dict.fromkeys(asked, SimpleNamespace(names=(), notes=(), steps=()))
@@ -46,6 +56,7 @@ def nobody_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(portals, "ways", ways)
     monkeypatch.setattr(portals, "look", look)
     monkeypatch.setattr(portals, "look_at", look_at)
+    monkeypatch.setattr(portals, "require_unit", require_unit)
 
 
 def made(**asked: Any) -> Plan:
@@ -108,6 +119,120 @@ def test_a_volume_is_read_and_a_new_file_is_written_as_well() -> None:
     assert planned.resume_command(there, "R") == "harness run --resume R --volume /mnt/x"
     with pytest.raises(UsageError, match="expected --volume or --link, found both"):
         made(volume="/mnt/x", links=("wired=eth0",))
+
+
+TWICE = {"portal": "nas.lan", "iqn": "iqn.x:a", "lun": 1, "destroy": ("iqn.x:a:1",)}
+
+
+def test_a_lun_that_is_named_twice_is_written_to_in_the_part_that_is_asked_for() -> None:
+    plan = made(**TWICE)
+    backing = plan.storage.backing
+    assert (backing.kind, backing.path, backing.destroy) == (BackingKind.BLOCK, None, "iqn.x:a:1")
+    assert (backing.offset_bytes, backing.size_bytes) == (0, 128 << 20)
+    assert any(map(moves_write, plan.jobs)) and not plan.only_reads and not plan.storage.shared_lun
+    assert any("from 0 B to 128 MiB is overwritten" in note for note in plan.notes), plan.notes
+    assert planned.resume_command(plan, "R").endswith("--destroy iqn.x:a:1")
+    backing = made(**TWICE, size="256M..512M").storage.backing
+    assert (backing.offset_bytes, backing.size_bytes, backing.end_bytes) == (256 << 20, 256 << 20, 512 << 20)
+    reading = made(portal="nas.lan", size="256M..1G")
+    assert reading.only_reads and not any(map(moves_write, reading.jobs))
+    assert reading.storage.backing.offset_bytes == 256 << 20 and reading.storage.backing.destroy is None
+
+
+def test_a_lun_that_is_smaller_than_the_part_s_default_is_written_whole(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    small = dataclasses.replace(UNIT, size_bytes=64 << 20)
+    monkeypatch.setattr(portals, "look", lambda _asked, **_more: small)
+    assert made(**TWICE).storage.backing.end_bytes == 64 << 20
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"iqn": None}, "named twice, found --destroy 'iqn.x:a:1' alone"),
+        ({"lun": None}, "named twice, found --destroy 'iqn.x:a:1' alone"),
+        ({"iqn": None, "lun": None}, "named twice"),
+        ({"destroy": ("iqn.x:a:2",)}, "--destroy iqn.x:a:2 is consent"),
+        ({"destroy": ("iqn.x:a",)}, "--destroy iqn.x:a is consent"),
+        ({"destroy": ("nas.lan",)}, "--destroy nas.lan is consent"),
+        ({"destroy": ("iqn.x:a:1", "/dev/sdb")}, "--destroy /dev/sdb is consent"),
+        ({"initiators": ("local", "ssh://a")}, "expected one initiator to write to a LUN"),
+        ({"size": "512M..2G"}, "expected --size of at most 1 GiB"),
+        ({"size": "512M..512M"}, "expected --size of at most 1 GiB"),
+        ({"size": "1K..512M"}, "from whole MiB on"),
+    ],
+)
+def test_what_is_not_named_twice_is_not_written_to(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message) as refused:
+        made(**TWICE | changes)
+    assert refused.value.hint
+
+
+def test_writes_stay_within_one_region(tmp_path: Path) -> None:
+    profile = tmp_path / "zones.fio"
+    profile.write_text("[z]\nrw=write\nzonesize=4k\nzoneskip=1m\n", encoding="utf-8")
+    for where in (TWICE, {"volume": "/dev/sdx", "destroy": ("/dev/sdx",)}):
+        with pytest.raises(UsageError, match="z: expected writes in one region, found zones"):
+            made(**where, profile=str(profile))
+
+
+def test_a_lun_on_which_the_guard_finds_somebody_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = Device(number="8:0", node="/dev/sda", path="/dev/sda", size_bytes=1 << 30, read_only=True)
+    free = dataclasses.replace(UNIT, device=device)
+    monkeypatch.setattr(portals, "look", lambda _asked, **_more: free)
+    assert not made(**TWICE).only_reads
+    used = dataclasses.replace(UNIT, device=msgspec.structs.replace(device, signatures=("ext4",)))
+    monkeypatch.setattr(portals, "look", lambda _asked, **_more: used)
+    with pytest.raises(DeviceRefused, match="is not blank; found on it: ext4"):
+        made(**TWICE)
+    assert made(portal="nas.lan").only_reads
+
+
+@pytest.mark.parametrize(
+    ("portal", "unit"),
+    [
+        (TARGET, "iqn.x:a:1"),
+        (msgspec.structs.replace(TARGET, transport=NVME_TCP, name="nqn.x"), "nqn.x:1"),
+        (msgspec.structs.replace(TARGET, transport=NBD, name="disk", lun=0), "disk"),
+        (msgspec.structs.replace(TARGET, transport=NBD, name="", lun=0, typed="nbd://nas"), "nbd://nas"),
+    ],
+)
+def test_a_unit_has_a_name_that_can_be_typed_again(portal: ReachedTarget, unit: str) -> None:
+    assert portal.unit == unit
+
+
+def test_a_device_that_is_attached_is_written_to_if_it_is_named_twice() -> None:
+    plan = made(volume="/dev/sdx", destroy=("/dev/sdx",), size="1M..65M")
+    assert plan.storage.backing.destroy == "/dev/sdx" and not plan.only_reads
+    assert (plan.storage.backing.offset_bytes, plan.storage.backing.size_bytes) == (1 << 20, 64 << 20)
+    assert any(map(moves_write, plan.jobs))
+    resumed = planned.resume_command(plan, "R")
+    assert resumed == "harness run --resume R --volume /dev/sdx --destroy /dev/sdx"
+    assert any("--destroy /dev/sdx" in note for note in made(volume="/dev/sdx").notes)
+    with pytest.raises(DeviceRefused, match=f"used up to {128 << 20}"):
+        made(volume="/dev/used", destroy=("/dev/used",))
+    for volume, destroy in (("/mnt/x", "/mnt/x"), ("/dev/sdx", "/dev/sdy")):
+        with pytest.raises(UsageError, match=f"--destroy {destroy} is consent for a block device"):
+            made(volume=volume, destroy=(destroy,))
+
+
+def test_consent_in_a_plan_is_for_the_very_unit_and_one_initiator() -> None:
+    plan = made(**TWICE)
+    rules.check(plan)
+    storage, replace = plan.storage, msgspec.structs.replace
+    for wrong in (
+        {"backing": replace(storage.backing, destroy="iqn.x:a:2")},
+        {"backing": replace(storage.backing, destroy=None)},
+        {"backing": replace(storage.backing, offset_bytes=-(1 << 20))},
+        {"backing": replace(storage.backing, offset_bytes=512)},
+        {"backing": replace(storage.backing, kind=BackingKind.FILE)},
+        {"shared_lun": True},
+    ):
+        with pytest.raises(UsageError):
+            rules.check(replace(plan, storage=replace(storage, **wrong)))
+    with pytest.raises(UsageError):
+        rules.check(replace(plan, machines=Machines(target=None, initiators=("local", "ssh://a"))))
 
 
 def test_who_edits_a_plan_cannot_make_it_write() -> None:

@@ -68,6 +68,9 @@ def test_it_writes_what_cannot_be_compressed(tmp_path: Path) -> None:
     assert job.write is not None and job.read is None
     written = (tmp_path / "disk").read_bytes()
     assert len(set(written)) == 256
+    report(tmp_path, "rand-write-4k", 500, offset=str(SIZE // 2), size=str(SIZE // 4))
+    written = (tmp_path / "disk").read_bytes()
+    assert any(written[SIZE // 2 :]) and not any(written[: SIZE // 2]) and not any(written[3 * SIZE // 4 :])
 
 
 def test_requests_that_never_got_out_count(tmp_path: Path) -> None:

@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 
 from harness.hosts import programs
-from harness.model import AttachedVolume
-from harness.model.errors import CellInvalid, UsageError
-from harness.storage import attached
+from harness.model import AttachedVolume, Backing, BackingKind
+from harness.model.errors import CellInvalid, DeviceRefused, UsageError
+from harness.storage import attached, guard
+from harness.storage.guard import Device
+from harness.storage.transport import Disk, Expected
 from tests.unit.fakes import World
 
 SOURCE = programs.source("harness.storage", "attached")
@@ -116,8 +118,16 @@ def test_a_file_lies_on_the_nearest_mount(sysfs: Path, path: str, mount: list[st
     assert json.loads(told(sysfs, "mount_of", path)) == mount
 
 
-def host(kind: str, *, identity: str = "7", size_bytes: int = 1 << 20) -> World:
-    found = {"kind": kind, "node": "/mnt/x", "size_bytes": size_bytes, "identity": identity}
+def host(
+    kind: str,
+    *,
+    identity: str = "7",
+    size_bytes: int = 2 << 20,
+    node: str = "/mnt/x",
+    is_direct: bool = True,
+) -> World:
+    found = {"kind": kind, "node": node, "size_bytes": size_bytes, "identity": identity}
+    found["is_direct"] = is_direct
     text = json.dumps({**found, "makers": "", "by": "nfs4 of nas:/export"})
     return World(answers=[((programs.PYTHON, "-I", "-S", "-c", SOURCE), (0, text, ""))])
 
@@ -133,14 +143,86 @@ def test_what_is_no_volume_is_refused_with_what_is_one(kind: str, hint: str) -> 
 
 def test_a_volume_is_read_only_if_it_is_the_one_that_was_planned_with() -> None:
     volume = AttachedVolume(path="/mnt/x", title="x", identity="7")
-    with attached.reading(host("file").host("initiator"), volume, 1 << 20) as ready:
+    part = Backing(kind=BackingKind.FILE, size_bytes=1 << 19, offset_bytes=1 << 19)
+    with attached.there(host("file").host("initiator"), volume, part) as ready:
         assert (ready.path, ready.device) == ("/mnt/x", None)
-    for other in (host("file", identity="8"), host("new", identity=""), host("file", size_bytes=4096)):
+    small = host("file", size_bytes=(1 << 20) - 1)
+    for other in (host("file", identity="8"), host("new", identity=""), small):
         with (
             pytest.raises(CellInvalid, match="still to be the same volume"),
-            attached.reading(other.host("initiator"), volume, 1 << 20),
+            attached.there(other.host("initiator"), volume, part),
         ):
             raise AssertionError
+
+
+UNIT = Device(number="8:0", node="/dev/sda", path="/dev/x", size_bytes=1 << 30)
+PART = Backing(kind=BackingKind.BLOCK, size_bytes=1 << 20, offset_bytes=1 << 20, destroy="/dev/x")
+
+
+def guarded(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
+    """What the guard is asked, which allows all."""
+    asked: list[tuple[Any, ...]] = []
+
+    def require_unit(_host: object, path: str, *, needed_bytes: int, ours: Any = ()) -> Device:
+        asked.append((path, needed_bytes, tuple(ours)))
+        return UNIT
+
+    monkeypatch.setattr(guard, "require_unit", require_unit)
+    return asked
+
+
+def test_what_may_be_lost_is_guarded_and_then_filled(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, volume = guarded(monkeypatch), AttachedVolume(path="/dev/x", title="x", identity="7")
+    world = host("device", node="/dev/sda")
+    with attached.there(world.host("initiator"), volume, PART) as ready:
+        assert (ready.path, ready.size_bytes, ready.device) == ("/dev/sda", 1 << 20, UNIT)
+    assert asked == [("/dev/x", 2 << 20, ())]
+    (filled,) = [command.argv for command in world.commands if "urandom" in " ".join(command.argv)]
+    assert filled[-4:] == ("/dev/sda", "1", "1", "1")
+    world = host("device", node="/dev/sdb")
+    with (
+        pytest.raises(CellInvalid, match="to be /dev/sdb, found /dev/sda"),
+        attached.there(world.host("initiator"), volume, PART),
+    ):
+        raise AssertionError
+    assert not [command for command in world.commands if "urandom" in " ".join(command.argv)]
+
+
+def test_a_session_s_disk_is_guarded_and_then_takes_writes(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, sysfs = guarded(monkeypatch), "/sys/block/sda"
+    identity = Expected("identity", f"{sysfs}/wwid", "naa.6")
+    expected = (Expected("read-only mark", f"{sysfs}/ro", "1"), identity)
+    for status in (0, 1):
+        world = World(answers=[(("sh", "-euc", attached.OPEN), (status, "", ""))])
+        disk = Disk(host=world.host("initiator"), sysfs=sysfs, expected=expected)
+        if status:
+            with pytest.raises(DeviceRefused, match="its target refuses them"):
+                attached.opened(disk.host, disk, PART, ours=["/dev/sdb"])
+            continue
+        found, device = attached.opened(disk.host, disk, PART, ours=["/dev/sdb"])
+        assert found.expected == (Expected("read-only mark", f"{sysfs}/ro", "0"), identity)
+        assert device == UNIT and found.device == "/dev/sda"
+    assert asked == [("/dev/sda", 2 << 20, ("/dev/sdb",))] * 2
+
+
+def test_a_file_system_without_direct_io_is_refused() -> None:
+    with pytest.raises(UsageError, match="nfs4 of nas:/export takes no direct I/O"):
+        attached.look(host("new", is_direct=False).host("initiator"), "/mnt/x")
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(("number", "is_direct"), [("EINVAL", False), ("EOPNOTSUPP", True), ("", True)])
+@pytest.mark.parametrize("name", ["file", ""])
+def test_direct_io_is_tried_without_a_trace(tmp_path: Path, number: str, is_direct: bool, name: str) -> None:
+    (tmp_path / "file").write_bytes(b"x")
+    refusing = f"raise OSError(errno.{number}, '')" if number else "return 0"
+    patch = f"os.close = lambda _: None\ndef refuse(*_): {refusing}\nos.open = refuse\n"
+    source = SOURCE.replace('if __name__ == "__main__":', "if False:")
+    call = f"{source}\n{patch}print(is_direct(Path({str(tmp_path / name)!r})))"
+    argv = [programs.PYTHON, "-I", "-S", "-c", call]
+    said = subprocess.run(argv, capture_output=True, text=True, check=True).stdout
+    assert said == f"{is_direct}\n"
+    assert [each.name for each in tmp_path.iterdir()] == ["file"]
 
 
 @pytest.mark.thorough

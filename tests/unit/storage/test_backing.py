@@ -102,13 +102,17 @@ def test_both_are_written_down_for_after_a_reboot() -> None:
     assert NewFile.lasting and BackingFile.lasting
 
 
-@pytest.mark.parametrize(("have", "size"), [(3, 10), (3, 3), (4, 5), (1, 16)])
-def test_a_ramdisk_is_filled_with_copies_of_what_is_random(path: Path, have: int, size: int) -> None:
-    path.write_bytes(bytes(size << 10))
+@pytest.mark.parametrize(("have", "size", "after"), [(3, 10, 0), (3, 3, 2), (4, 5, 7), (1, 16, 0)])
+def test_a_ramdisk_is_filled_with_copies_of_what_is_random(
+    path: Path, have: int, size: int, after: int
+) -> None:
+    path.write_bytes(bytes((after + size + 1) << 10))
     # Without O_DIRECT, which not every file system has.
     script = backing.FILL.replace("bs=1M", "bs=1K").replace(",direct", "").replace("oflag=direct", "")
-    HOST.run(["sh", "-c", script, "sh", str(path), str(have), str(size)])
-    found = path.read_bytes()
+    HOST.run(["sh", "-c", script, "sh", str(path), str(have), str(size), str(after)])
+    whole = path.read_bytes()
+    assert not any(whole[: after << 10]) and not any(whole[(after + size) << 10 :])
+    found = whole[after << 10 : (after + size) << 10]
     first = found[: have << 10]
     assert len(set(first)) > 200, "it is random"
     assert found == (first * size)[: size << 10]
@@ -116,7 +120,10 @@ def test_a_ramdisk_is_filled_with_copies_of_what_is_random(path: Path, have: int
 
 def test_only_a_ramdisk_has_copies() -> None:
     world = World()
-    backing._fill(world.host("target"), "/dev/ram0", 128 << 20, random_mib=8)
-    backing._fill(world.host("target"), "/dev/sdx", 128 << 20)
+    backing.fill(world.host("target"), "/dev/ram0", 128 << 20, random_mib=8)
+    backing.fill(world.host("target"), "/dev/sdx", 128 << 20, offset_bytes=3 << 20)
     copies, whole = (c.argv for c in world.commands)
-    assert (copies[4:], whole[4:]) == (("/dev/ram0", "8", "128"), ("/dev/sdx", "128", "128"))
+    assert (copies[4:], whole[4:]) == (
+        ("/dev/ram0", "8", "128", "0"),
+        ("/dev/sdx", "128", "128", "3"),
+    )

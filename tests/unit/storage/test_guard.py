@@ -63,6 +63,10 @@ false, "mounts": {"/run/volume": ""}, "exports": {}, "writers": {}}]}"""
 """As the lab's kernel reported it: ext4 on a device mapper volume on a partition."""
 
 
+UNRESERVED = '{"keys": [0, "0000000000000000"], "reservation": [0, "0000000000000000"], "full": [0, ""]}'
+REGISTERED = UNRESERVED.replace("0000000000000000", "00000001000000080000000000abcdef", 1)
+
+
 @dataclass(frozen=True, eq=False)
 class Surveyed(NamespaceHost):
     """Answers the survey and wipefs with what it is given, and remembers what was run."""
@@ -70,12 +74,16 @@ class Surveyed(NamespaceHost):
     survey: Survey | str = ""
     signatures: Sequence[Signature] | str = ()
     ran: list[tuple[str, ...]] = field(default_factory=list)
+    reserved: list[str] = field(default_factory=lambda: [UNRESERVED])
 
     def _run(
         self, argv: Sequence[str], input: str | None, timeout_s: float, env: Mapping[str, str]
     ) -> Completed:
         del input, timeout_s, env
         self.ran.append(tuple(argv))
+        if "-c" in argv:
+            answer = self.reserved.pop(0) if len(self.reserved) > 1 else self.reserved[0]
+            return Completed(argv=tuple(argv), status=0, stdout=answer, stderr="")
         reported = self.signatures if argv[0] == "wipefs" else self.survey
         wrapped = reported if isinstance(reported, Survey) else {"signatures": reported}
         answer = reported if isinstance(reported, str) else msgspec.json.encode(wrapped).decode()
@@ -513,3 +521,76 @@ def test_a_process_that_exports_a_device_is_no_other_writer(
         others = survey._exports([dataclasses.asdict(kind)])
     assert found == ({"8:16": {"at devices": False}}, {"8:16": {str(server.pid)}})
     assert others == ({}, {})
+
+
+TWIN = Block(number="8:32", via="twin", below="8:16", node="/dev/sdc")
+
+
+def unit(*blocks: Block, signatures: Sequence[Signature] = (), reserved: str = UNRESERVED) -> Surveyed:
+    return Surveyed("initiator", None, Survey("", blocks), signatures, reserved=[reserved])
+
+
+def test_a_blank_unit_that_nobody_else_has_may_be_written_though_the_kernel_takes_no_writes_yet() -> None:
+    host = unit(changed(DISK, read_only=True))
+    device = guard.require_unit(host, "/dev/sdb", needed_bytes=64 * MIB)
+    assert (device.node, device.reserved, device.twins) == ("/dev/sdb", "", ())
+    assert [argv[0] for argv in host.ran if argv[0] == "wipefs"] == ["wipefs"]
+
+
+@pytest.mark.parametrize(
+    ("host", "message", "hint"),
+    [
+        (
+            unit(DISK, signatures=[Signature("sdb", "ext4", "filesystem")]),
+            "/dev/sdb is not blank; found on it: ext4 file system",
+            "another machine may use that: make an empty LUN, or remove it where it is used (wipefs)",
+        ),
+        (
+            unit(DISK, signatures=[Signature("sdb", "LVM2_member", "raid")]),
+            "/dev/sdb is not blank; found on it: LVM2_member (a part of a larger volume)",
+            None,
+        ),
+        (unit(DISK, PARTITION), "/dev/sdb is not blank; found on it: the partition /dev/sdb1", None),
+        (
+            unit(DISK, TWIN, changed(TWIN, number="8:48", node="/dev/sdd")),
+            "/dev/sdb is in use: it has another path here, /dev/sdd",
+            "log out of its other sessions, and let go of it with `multipath -f`",
+        ),
+        (
+            unit(DISK, reserved=REGISTERED),
+            "/dev/sdb is in use: 1 key for reservations registered",
+            "name another LUN, or end that use there",
+        ),
+        (unit(changed(DISK, mounts={"/a": ""})), "/dev/sdb is in use: it is mounted on /a", None),
+        (unit(changed(DISK, problem="No medium found")), "/dev/sdb could not be opened", None),
+        (unit(changed(DISK, size_bytes=63 * MIB)), "/dev/sdb has 63 MiB, but 64 MiB are needed", None),
+    ],
+)
+def test_a_unit_that_somebody_has_is_refused_whatever_is_typed(
+    host: Surveyed, message: str, hint: str | None
+) -> None:
+    with pytest.raises(DeviceRefused) as refusal:
+        guard.require_unit(host, "/dev/sdb", needed_bytes=64 * MIB, ours=["/dev/sdc"])
+    assert refusal.value.message.startswith(message), refusal.value.message
+    assert refusal.value.hint == hint if hint else refusal.value.hint
+
+
+def test_the_run_s_own_paths_to_a_unit_are_no_others() -> None:
+    assert guard.require_unit(unit(DISK, TWIN), "/dev/sdb", needed_bytes=MIB, ours=["/dev/sdc"]).twins == (
+        "/dev/sdc",
+    )
+    with pytest.raises(DeviceRefused, match="another path here, /dev/sdc"):
+        guard.require_unit(unit(DISK, TWIN), "/dev/sdb", needed_bytes=MIB)
+    # Of a disk of one's own another path is no reason: whether anybody uses it is seen here.
+    assert ask(DISK, TWIN).twins == ("/dev/sdc",)
+
+
+def test_before_each_write_nobody_else_may_have_come_to_a_unit() -> None:
+    device = guard.require_unit(unit(DISK), "/dev/sdb", needed_bytes=MIB)
+    guard.recheck(unit(DISK, TWIN), device, ours=["/dev/sdc"])
+    with pytest.raises(CellInvalid, match="same disk, but it has another path here, /dev/sdc"):
+        guard.recheck(unit(DISK, TWIN), device, ours=["/dev/sdd"])
+    with pytest.raises(CellInvalid, match="but 1 key for reservations registered"):
+        guard.recheck(unit(DISK, reserved=REGISTERED), device, ours=())
+    # A disk of one's own is asked for neither.
+    guard.recheck(unit(DISK, TWIN, reserved=REGISTERED), device)

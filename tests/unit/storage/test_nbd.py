@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import socket
 import struct
@@ -17,12 +18,14 @@ from harness.analysis import theory, wire
 from harness.hosts.journal import Journal
 from harness.hosts.programs import netlink
 from harness.hosts.programs.answering import NOT_REACHED
-from harness.model import NBD, BackingKind, LinkProfile
+from harness.model import NBD, BackingKind, LinkProfile, ReachedTarget
 from harness.model.errors import CellInvalid, RequirementError
 from harness.storage import transports
 from harness.storage.nbd import transport as nbd
 from harness.storage.nbd.programs import initiator as program
+from harness.storage.requests import Made
 from harness.storage.transport import Export, Lun, NoAnswer, Sides
+from harness.storage.untouched import UdevRule
 from tests.unit.fakes import Command, World
 
 LINK = LinkProfile(name="x", title="", emulated=True, rate_bit_s=10**9, delay_us=50)
@@ -115,6 +118,20 @@ def test_a_portal_that_does_not_answer_is_reported(tmp_path: Path) -> None:
     (made,) = nbd.NbdSides(sides(world, tmp_path), nonce="n").connections(wanted(world))
     with pytest.raises(NoAnswer, match=r"^no NBD connection to 198\.18\.7\.2:10809: Connection refused"):
         made.acquire(world.host("initiator"))
+
+
+@pytest.mark.parametrize(("read_only", "asked"), [(True, None), (False, False)])
+def test_somebody_else_s_export_is_left_alone_by_others_and_takes_writes_if_that_is_meant(
+    tmp_path: Path, read_only: bool, asked: bool | None
+) -> None:
+    world = World()
+    reached = ReachedTarget(transport=NBD, typed="nbd://nas", address="192.0.2.2", port=10809, name="x")
+    up = nbd.NbdSides(dataclasses.replace(sides(world, tmp_path), reached=reached), nonce="n")
+    export = dataclasses.replace(wanted(world), read_only=read_only)
+    rule, made = up.connections(export)
+    assert isinstance(rule, UdevRule) and isinstance(made, Made)
+    assert f'ATTRS{{backend}}=="{up.backend(export)}"' in rule.match
+    assert json.loads(made.make.input or "")["read_only"] is asked
 
 
 @pytest.mark.parametrize(("name", "do"), [("initiator", "disconnect"), ("target", "delete")])

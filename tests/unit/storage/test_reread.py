@@ -57,8 +57,8 @@ def taken(of: Volume, seconds: float = 60) -> dict[str, Any]:
     return Turns(of, rng()).take(time.monotonic() + seconds)
 
 
-def looked_at(of: Volume, region_bytes: int = 64 * MIB) -> dict[str, Any]:
-    return content(of, region_bytes, rng(), time.monotonic() + 60)
+def looked_at(of: Volume, region_bytes: int = 64 * MIB, start: int = 0) -> dict[str, Any]:
+    return content(of, start, region_bytes, rng(), time.monotonic() + 60)
 
 
 # Places
@@ -162,6 +162,8 @@ def test_what_is_in_the_blocks(tmp_path: Path) -> None:
 
 def test_only_what_will_be_measured_is_looked_at(tmp_path: Path) -> None:
     found = looked_at(volume(tmp_path, os.urandom(4 * MIB) + bytes(4 * MIB)), region_bytes=4 * MIB)
+    assert found["blocks"] == CONTENT and not found["zeros"]
+    found = looked_at(volume(tmp_path, bytes(4 * MIB) + os.urandom(4 * MIB)), 4 * MIB, start=4 * MIB)
     assert found["blocks"] == CONTENT and not found["zeros"]
 
 

@@ -9,11 +9,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
 from harness.model import ISCSI, NBD, NVME_TCP, ReachedTarget
 from harness.model.errors import RequirementError, UsageError
 from harness.parse.hosts import parse_portal
+from harness.storage.guard import Device
+from harness.storage.reservations import Reservations
 from harness.testbeds import doctor, portals
 from harness.testbeds.requirements import Asked
 from tests.unit.command import harness
@@ -123,13 +126,20 @@ def test_an_ethernet_card_says_what_the_way_carries_at_most(
         reached: ReachedTarget
 
     monkeypatch.setattr("harness.network.interfaces.describe", lambda _host, _iface: facts)
-    on_it = SimpleNamespace(signatures=("ext4 file system",), uses=())
+    on_it = Device(number="8:0", node="/dev/sda", path="/dev/sda", signatures=("ext4 file system",))
     monkeypatch.setattr("harness.storage.guard.inspect", lambda _host, _node: on_it)
+    held = Reservations(keys=("00",), type=1)
+    monkeypatch.setattr("harness.storage.reservations.of", lambda _host, _node: held)
     up: Any = Up(Ends(PORTAL))
     wanted: Any = None
     found = portals._look(up, PORTAL, wanted, World().host("initiator"), lun=None, iface="eth0")
     assert (found.iface, found.rate_bit_s) == ("eth0", rate_bit_s)
-    assert found.found_on_it == "ext4 file system"
+    reserved = "it has a persistent reservation (Write Exclusive)"
+    assert found.found_on_it == f"ext4 file system, {reserved}"
+    assert found.device == msgspec.structs.replace(on_it, reserved=reserved)
+    held = Reservations(keys=("00",), type=3)
+    with pytest.raises(RequirementError, match=r"LUN 0 of iqn\.x:a lets nobody else read: it has a persi"):
+        portals._look(up, PORTAL, wanted, World().host("initiator"), lun=None, iface="eth0")
 
 
 FOUND = portals.FoundUnit(portal=PORTAL, iface="eth0", size_bytes=1 << 30, title="1 GiB IET VIRTUAL-DISK")

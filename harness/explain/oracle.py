@@ -290,7 +290,8 @@ class _Figure:
             if link >= (RADIO if is_radio else NEARLY):
                 # Who waits for the link is not busy all the time: a full core is what fills it nearly.
                 is_doubtful = link < FULL or is_radio or (core is not None and core >= BUSY)
-                carried = f"{_rate(self.carried or 0)} that {self.link} carries"
+                carried = f"{self.link} of the radio"
+                carried = carried if is_radio else f"{_rate(self.carried or 0)} that {self.link} carries"
                 words = f"the link's rate ({_rate(rate)} of the {carried})"
                 self.found.append((Cause.LINK, link, MEDIUM if is_doubtful else HIGH, words))
         if core is not None:
@@ -376,7 +377,8 @@ class _Figure:
                 return self.masked(cause, sure, words)
         elif self.told.throughput is None and self.told.iops is None:
             return self.not_enough("no figure was reported")
-        by_clear = self.by_ratio(self.ratio) or self.by_cipher() or self.by_more_at_once()
+        by_cipher = self.by_cipher() if self.ratio is None or self.ratio < COSTS else None
+        by_clear = by_cipher or self.by_ratio(self.ratio) or self.by_more_at_once()
         return by_clear or self.alone() or self.by_link() or self.not_enough(self.nothing_full())
 
     def by_ratio(self, ratio: float | None) -> Judged | None:
@@ -396,7 +398,8 @@ class _Figure:
             return self.not_enough(f"{takes}, {why}", "load", "losses", "offload")
         if ratio >= COSTS and link / ratio * framed < NEARLY:
             return None
-        how = "each request waits for that" if self.is_in_turn else "the link is not full"
+        how = "the link is not full" if link else "nothing else is known to be full"
+        how = "each request waits for that" if self.is_in_turn else how
         words = f"the processors' work for {self.protection} ({ratio:.2f} of the clear figure; {how})"
         return self.say(
             AnswerKind.LIMITED, Cause.CPU, MEDIUM if ratio < COSTS and 0 < link < COSTS else LOW, words
@@ -517,7 +520,7 @@ _FIO = "fio --name=x --filename=DISK --readonly --direct=1 RW"
 DECIDES = {
     "load": ("each core's load at both ends meanwhile", "mpstat -P ALL 1", ""),
     "link": ("the link's rate and MTU", "ethtool DEV; ip link show DEV", ""),
-    "clear": ("the same without PROTECTION", "iperf3 -c HOST -P 8", "harness run --protect off,..."),
+    "clear": ("the same without PROTECTION", "iperf3 -c HOST", "harness run --protect off,..."),
     "local": ("the disk by itself, on the target", _FIO, ""),
     "depth": ("how many requests are in flight", "iostat -x 1", ""),
     "parallel": ("more at once", "iperf3 -c HOST -P 8", f"{_FIO} --ioengine=libaio --iodepth=32"),

@@ -186,8 +186,8 @@ def size(value: object, what: str) -> int:
 def link(value: object, what: str) -> ToldLink:
     """``10 Gbit/s``, ``2x25GbE``, ``1000BASE-T``, ``gigabit``, ``WiFi 866 Mbit/s``, or no rate at all."""
     words = _text(value, what)
-    is_radio = re.search(r"wi-?fi|wlan|802\.11|radio", words, re.IGNORECASE) is not None
-    plain = re.sub(r"802\.11\w*|wi-?fi ?[4-7]\w?", "", words, flags=re.IGNORECASE)
+    is_radio = re.search(r"wi-?fi|wlan|802\.11|radio|mobile|\blte", words, re.IGNORECASE) is not None
+    plain = re.sub(r"802\.11\w*|wi-?fi ?[4-7]\w?|[345]g (?=mobile)", "", words, flags=re.IGNORECASE)
     if re.search(r"-\s*[0-9]+\s*[GM]|\bnan\b|\binf", plain, re.IGNORECASE):
         raise _wrong(what, "the link's rate", words, "try 10 Gbit/s or 2x25GbE")
     found = re.search(

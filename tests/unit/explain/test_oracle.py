@@ -105,6 +105,10 @@ READ_4K = {"link": "gigabit", "transport": "iSCSI", "workload": "rand-read-4k"}
         # Disks.
         ({"workload": "volume", "iops": 5000, "local": "5200 IOPS"}, LIMITED, "device", MEDIUM),
         ({"protection": "dm-crypt", "iops": 70000, "clear": "71k IOPS"}, MASKED, "unknown", MEDIUM),
+        (
+            {"protection": "LUKS", "MB/s": 900, "clear": "2.4 GB/s", "cipher": "1.1 GB/s", "workload": "fio"},
+            *(LIMITED, "crypto", MEDIUM),
+        ),
         ({"protection": "dm-crypt", "iops": 150000, "clear": "300k IOPS"}, LIMITED, "cpu", LOW),
         (
             {"link": "25GbE", "workload": "fio write 1M", "MB/s": 200, "local": "205 MB/s", "core": "10%"},
@@ -162,7 +166,7 @@ def test_the_last_digit_is_not_taken_for_more_than_it_says() -> None:
 def test_what_would_decide_has_its_command() -> None:
     found = judged(link="100G", protection="ESP", speed="2 Gbps")
     assert found.answer is NOT_ENOUGH
-    assert [*found.decides.values()][:2] == ["mpstat -P ALL 1", "iperf3 -c HOST -P 8"]
+    assert [*found.decides.values()][:2] == ["mpstat -P ALL 1", "iperf3 -c HOST"]
     assert "the same without ESP" in found.decides
     storage = judged(**READ_4K, **{"MB/s": 20}, core="10 %", target_core="10 %")
     assert [each.split()[0] for each in storage.decides.values()] == ["fio", "iostat", "fio", "ping"]

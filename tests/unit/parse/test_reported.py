@@ -52,12 +52,13 @@ def test_ios_and_the_last_digit() -> None:
         ("ConnectX-7, 400 GbE", 4e11),
         ("125 MB/s", 1e9),
         ("the internet", None),
+        ("5G mobile", None),
         ("WiFi 6, 1200 Mbit/s", 1.2e9),
     ],
 )
 def test_links(words: str, rate_bit_s: float | None) -> None:
     found = reported.link(words, "link")
-    assert found.rate_bit_s == rate_bit_s and found.is_radio == words.startswith("WiFi")
+    assert found.rate_bit_s == rate_bit_s and found.is_radio == ("WiFi" in words or "mobile" in words)
 
 
 @pytest.mark.parametrize(

@@ -141,7 +141,8 @@ harness probe --profile document-004 --count 5000""",
 harness table results/RUN --format github""",
     "compare": "harness compare results/A results/B --fail-if-slower 5%",
     "explain": """harness explain results/RUN --summary
-harness explain --reference document-003""",
+harness explain --reference document-003
+harness explain --figures mine.toml""",
     "report": """harness report results/RUN -o report.html
 harness report results/ --watch            (during a run)""",
     "plot": """harness plot answer results/RUN -o answer.png

@@ -176,11 +176,9 @@ class _Figure:
         self.rate = self.bytes_s(self.figure)
         self.in_flight = told.depth and told.depth * (told.jobs or 1)
         self.link = format_rate(told.link.rate_bit_s) if told.link and told.link.rate_bit_s else "the link"
-        words_of_mtu = re.search(
-            r"mtu\D{0,3}([0-9]{3,5})|(jumbo)", f"{words} {told.link.words if told.link else ''}".lower()
-        )
-        named_mtu = (9000 if words_of_mtu[2] else int(words_of_mtu[1])) if words_of_mtu else None
-        self.mtu = told.mtu or named_mtu
+        frames = f"{words} {told.link.words if told.link else ''}".lower()
+        mtu = re.search(r"mtu\D{0,3}([0-9]{3,5})", frames)
+        self.mtu = told.mtu or (int(mtu[1]) if mtu else 9000 if "jumbo" in frames else None)
         self.carried = self.carries(self.mtu or 1500)
         self.local, self.cipher = self.bytes_s(told.local), self.bytes_s(told.cipher)
         self.ratio = self.times(told.unprotected) if self.is_protected else None
@@ -252,10 +250,8 @@ class _Figure:
             ("TCP by itself, ", told.network, ""),
             ("several at once, ", told.in_parallel, framed),
         ):
-            most, rate = (
-                self.carries(self.mtu or 9000, protected=bool(within), most=True),
-                self.bytes_s(figure),
-            )
+            rate = self.bytes_s(figure)
+            most = self.carries(self.mtu or 9000, protected=bool(within), most=True)
             if most and figure and rate and rate * (1 - figure.step / figure.value / 2) > most * 1.002:
                 more = f"{rate / most - 1:.1%} more than the {_rate(most)} of data that {self.link} carries"
                 return f"{name}{_rate(rate)} is {more}{within}{jumbo}; {cache}the link or the unit is another"
@@ -278,6 +274,15 @@ class _Figure:
                 return f"a load of {load:.0%} is more than {told.cores or 'all'} cores have"
         return ""
 
+    def share(
+        self, name: str, cause: Cause, share: float, sure: Confidence, words: str, *within: float
+    ) -> None:
+        """How full something is. It limits from the first of ``within`` on, up to the second."""
+        self.shares[name] = share
+        least, most = (*within, math.inf)[:2]
+        if least <= share <= most:
+            self.found.append((cause, share, sure, words))
+
     def look(self) -> None:
         """Collect the shares, and in ``found`` all that is full, the surest first."""
         told, rate, core = self.told, self.rate, self.load
@@ -285,58 +290,47 @@ class _Figure:
         is_far = link is not None and link < NEARLY
         sure = HIGH if is_far and core is not None and core < NEARLY else MEDIUM
         if rate and link is not None:
-            self.shares["link"] = link
             is_radio = told.link is not None and told.link.is_radio
-            if link >= (RADIO if is_radio else NEARLY):
-                # Who waits for the link is not busy all the time: a full core is what fills it nearly.
-                is_doubtful = link < FULL or is_radio or (core is not None and core >= BUSY)
-                carried = f"{self.link} of the radio"
-                carried = carried if is_radio else f"{_rate(self.carried or 0)} that {self.link} carries"
-                words = f"the link's rate ({_rate(rate)} of the {carried})"
-                self.found.append((Cause.LINK, link, MEDIUM if is_doubtful else HIGH, words))
+            # Who waits for the link is not busy all the time: a full core is what fills it nearly.
+            is_doubtful = link < FULL or is_radio or (core is not None and core >= BUSY)
+            of = "of the radio" if is_radio else f"is {_rate(self.carried or 0)} of data"
+            words = f"the link's rate ({_rate(rate)}; {self.link} {of})"
+            least = RADIO if is_radio else NEARLY
+            self.share("link", Cause.LINK, link, MEDIUM if is_doubtful else HIGH, words, least)
         if core is not None:
             self.shares["core"] = core
             if core >= NEARLY:
                 self.found.append(self.work(core, HIGH if core >= BUSY and is_far else MEDIUM))
-        if rate and told.round_trip:
-            trip = format_duration(told.round_trip)
+        if rate and (trip_s := told.round_trip):
+            trip, streams = format_duration(trip_s), told.streams or 1
             if told.window:
-                share = rate * told.round_trip / (told.window * (told.streams or 1))
-                self.shares["window"] = share
+                share = rate * trip_s / (told.window * streams)
                 words = f"the window ({format_size(told.window)} in {trip} a stream)"
-                if share >= COSTS:
-                    self.found.append((Cause.WINDOW, share, sure if share < 1.2 else MEDIUM, words))
+                self.share("window", Cause.WINDOW, share, sure if share < 1.2 else MEDIUM, words, COSTS)
             if self.block and self.in_flight:
-                share = self.shares["round trip"] = rate * told.round_trip / (self.block * self.in_flight)
-                each = format_duration(told.round_trip / share)
-                words = f"the round trip ({trip} of the {each} of each I/O, {self.in_flight} at a time)"
-                if share >= (0.5 if self.in_flight == 1 else NEAR):
-                    is_near = COSTS <= share <= 1.2
-                    self.found.append((Cause.ROUND_TRIP, share, sure if is_near else MEDIUM, words))
+                share = rate * trip_s / (self.block * self.in_flight)
+                each = f"{trip} of the {format_duration(trip_s / share)} of each I/O"
+                words = f"the round trip ({each}, {self.in_flight} at a time)"
+                near = sure if COSTS <= share <= 1.2 else MEDIUM
+                least = 0.5 if self.in_flight == 1 else NEAR
+                self.share("round trip", Cause.ROUND_TRIP, share, near, words, least)
             if told.loss and not self.is_storage:
                 # Mathis et al., 1997: what Reno reaches; CUBIC is near it where round trips are short.
                 segment = (self.mtu or 1500) - theory.IP_HEADER_BYTES[4] - theory.TCP_HEADER_BYTES
-                most = (told.streams or 1) * 1.22 * segment / (told.round_trip * math.sqrt(told.loss))
-                share = self.shares["loss"] = rate / most
+                most = streams * 1.22 * segment / (trip_s * math.sqrt(told.loss))
                 words = f"losses (of {told.loss:.2%}, with which TCP reaches {_rate(most)} there)"
-                if NEAR <= share <= PING:
-                    self.found.append((Cause.LOSS, share, MEDIUM, words))
-        if (share := self.times(told.local) or 0.0) > 0:
-            self.shares["disk"] = share
-            if NEARLY <= share <= 1.2:
-                words = f"the disk ({share:.2f} of what it gives by itself)"
-                self.found.append((Cause.DEVICE, share, sure, words))
+                self.share("loss", Cause.LOSS, rate / most, MEDIUM, words, NEAR, PING)
+        if share := self.times(told.local) or 0.0:
+            words = f"the disk ({share:.2f} of what it gives by itself)"
+            self.share("disk", Cause.DEVICE, share, sure, words, NEARLY, 1.2)
         network = self.bytes_s(told.network)
         if rate and network and not self.is_protected:
-            share = self.shares["TCP by itself"] = rate / network
-            if share >= NEARLY and not self.found:
-                words = f"what TCP reaches there by itself ({_rate(network)})"
-                self.found.append((Cause.LINK, share, MEDIUM, words))
+            words = f"what TCP reaches there by itself ({_rate(network)})"
+            least = math.inf if self.found else NEARLY
+            self.share("TCP by itself", Cause.LINK, rate / network, MEDIUM, words, least)
         if told.link and told.link.is_memory and not self.is_storage and not self.found:
-            work = f" for {self.protection}" if self.is_protected else ""
-            self.found.append(
-                (Cause.CPU, 1.0, MEDIUM, f"the processors' work{work}: nothing else is on the path")
-            )
+            work = f"the processors' work{f' for {self.protection}' if self.is_protected else ''}"
+            self.found.append((Cause.CPU, 1.0, MEDIUM, f"{work}: nothing else is on the path"))
         turns = re.search(r"hdd|spinning|rotat|[57][.,]?[24]00|1[05]k", told.disk.lower())
         if turns and self.is_random and self.block and rate and rate / self.block <= SEEKS:
             self.found.append((Cause.DEVICE, 1.0, MEDIUM, "the disk's seeks (75 to 200 I/Os a second)"))

@@ -78,6 +78,15 @@ class Price(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         if not self.low <= self.ns <= self.high:  # so that NaN is refused as well
             raise ValueError(f"expected low <= ns <= high, found {self.low}, {self.ns} and {self.high}")
 
+    @classmethod
+    def of(cls, operation: Operation, at: Whose, low: float, ns: float, high: float, rests_on: str) -> Price:
+        """With four digits, so that a file can be read; rounding leaves bounds in order."""
+        low, ns, high = (float(f"{max(0.0, value):.4g}") for value in (low, ns, high))
+        part, per, direction = operation
+        return cls(
+            part=part, per=per, direction=direction, at=at, ns=ns, low=low, high=high, rests_on=rests_on
+        )
+
     @property
     def operation(self) -> Operation:
         return Operation(self.part, self.per, self.direction)
@@ -118,14 +127,10 @@ class PriceList(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class Fitted(NamedTuple):
-    """A price, and its standard deviation by the jackknife."""
+    """A price, and how far its interval reaches to either side."""
 
     ns: float
-    deviation_ns: float
-
-    @property
-    def reach_ns(self) -> float:
-        return COVERED * self.deviation_ns
+    reach_ns: float
 
 
 Counts = Mapping[Operation, float]
@@ -147,19 +152,23 @@ def fit(cells: Sequence[tuple[Counts, float]]) -> tuple[dict[Operation, Fitted],
     whole = _non_negative(gram, towards)
     without, errors = [], []
     for row in rows:
-        left = [
+        less = [
             [cell - a * b for cell, b in zip(line, row, strict=True)]
             for line, a in zip(gram, row, strict=True)
         ]
-        found = _non_negative(left, [value - a for value, a in zip(towards, row, strict=True)], whole)
+        found = _non_negative(less, [value - a for value, a in zip(towards, row, strict=True)], whole)
         errors.append(abs(sum(map(mul, row, found)) - 1))
         without.append(found)
     n = len(rows)
+    squares = sum((sum(map(mul, row, whole)) - 1) ** 2 for row in rows)
+    left = math.sqrt(squares / max(1, n - sum(value > 0 for value in whole)))
     prices = {}
     for i, name in enumerate(names):
         mean = sum(found[i] for found in without) / n
         variance = (n - 1) / n * sum((found[i] - mean) ** 2 for found in without)
-        prices[name] = Fitted(whole[i] / scales[i], math.sqrt(variance) / scales[i])
+        # A price at 0 may be there without any cell: what all cells leave is the least that it may be off by.
+        deviation = max(math.sqrt(variance), left / math.sqrt(gram[i][i]))
+        prices[name] = Fitted(whole[i] / scales[i], COVERED * deviation / scales[i])
     return prices, sorted(errors)[n // 2]
 
 

@@ -39,6 +39,9 @@ WHOLE_OF_MIDDLE = 2.44
 MOST_LEFT_OPEN = 2.0
 """How much more than the fit's error the prices may leave open: away from the cells that they are from."""
 
+OTHER, BORROWED = {"read": "write", "write": "read"}, 0.1
+"""Where a list has prices of one direction alone they stand for both, with so much more of a deviation."""
+
 LEAST = 0.2
 """Of the cores' work an interval takes no smaller part: no least squares are as unsure as that."""
 
@@ -182,10 +185,10 @@ def _one(lists: Mapping[Whose, PriceList], way: Way, job: Job, direction: IoDire
     demands, bound = None, None
     link, transport = way.link, way.column.transport
     if link is not None and transport is not None:
-        known = next(iter(lists.values())).sessions.get(transport)
-        if known is None:
+        agreed = next(iter(lists.values())).sessions.get(transport)
+        if agreed is None:
             raise _Unpriced(f"{transport} has no prices here")
-        session = {name: str(value) for name, value in known.items()}
+        session = {name: str(value) for name, value in agreed.items()}
         protocol = wire.transport(transport)
         depth = min(depth, protocol.most_commands(session) or depth)
         framing = None
@@ -219,7 +222,7 @@ def _one(lists: Mapping[Whose, PriceList], way: Way, job: Job, direction: IoDire
         raise _Unpriced("its link is unknown")
     shaped = priced.is_shaped(link)
     works: dict[str, tuple[float, float]] = {}
-    fit_error = 0.0
+    fit_error, borrowed = 0.0, False
     for at, found in lists.items():
         if way.column.is_local and at is Whose.TARGET:
             continue
@@ -234,18 +237,18 @@ def _one(lists: Mapping[Whose, PriceList], way: Way, job: Job, direction: IoDire
             is_emulated=shaped,
             proposals=way.proposals,
         )
+        known = found.at(at)
+        others = {name: name._replace(direction=OTHER.get(name.direction, "")) for name in counts}
+        borrowed |= any(name not in known and other in known for name, other in others.items())
+        counts = {name if name in known else others[name]: count for name, count in counts.items()}
         try:
-            works["core" if at is Whose.BOTH else f"{at}'s core"] = prices.demand_ns(counts, found.at(at))
+            works["core" if at is Whose.BOTH else f"{at}'s core"] = prices.demand_ns(counts, known)
         except KeyError as error:
             operation: Operation = error.args[0]
             raise _Unpriced(f"no price of {operation.part} for each {operation.per}".rstrip()) from error
         fit_error = max(fit_error, found.fit.error if found.fit is not None else 0.5)
-    idle = [
-        price.ns
-        for price in next(iter(lists.values())).at(Whose.NONE).values()
-        if price.part == (priced.EMULATED if shaped else priced.LINK)
-    ]
-    idle_ns = idle[0] * demands.round_trips if idle and demands is not None else 0.0
+    idle = next(iter(lists.values())).at(Whose.NONE).get(priced.idle_of(link))
+    idle_ns = idle.ns * demands.round_trips if idle and demands is not None else 0.0
 
     def each_ns(scale: float) -> tuple[float, LimitingResource]:
         """The time per I/O, if the cores' work is so many of its reaches from its best guess."""
@@ -254,7 +257,8 @@ def _one(lists: Mapping[Whose, PriceList], way: Way, job: Job, direction: IoDire
 
     mid_ns, then = each_ns(0.0)
     worked_ns = sum(ns for ns, _ in works.values())
-    fit = WHOLE_OF_MIDDLE * fit_error * worked_ns / max(mid_ns, worked_ns)
+    share = worked_ns / max(mid_ns, worked_ns)
+    fit = WHOLE_OF_MIDDLE * fit_error * share
     # What the prices leave open, as seen in the time. Where one is too high another is too low, so of their
     # sum that is too much, and cells that were left out of the fit show by how much.
     left_open = abs(math.log(each_ns(1.0)[0] / each_ns(-1.0)[0])) / 2
@@ -262,6 +266,7 @@ def _one(lists: Mapping[Whose, PriceList], way: Way, job: Job, direction: IoDire
         "prices": min(left_open, MOST_LEFT_OPEN * fit),
         "fit": fit,
         "model": prices.COVERED * UNSURE[then],
+        "the other direction's prices": prices.COVERED * BORROWED * share * borrowed,
     }
     half = math.exp(math.hypot(*unsure.values()))
     parts = {name: ns for name, (ns, _) in works.items()}
@@ -273,7 +278,8 @@ def _one(lists: Mapping[Whose, PriceList], way: Way, job: Job, direction: IoDire
         }
     return _One(
         each_ns=mid_ns,
-        least_ns=mid_ns / half,
+        # Nothing goes faster than the link lets it.
+        least_ns=min(mid_ns, max(mid_ns / half, 1e9 * block_bytes / bound if bound else 0.0)),
         most_ns=mid_ns * half,
         then=then,
         bound_mb_s=bound / 1e6 if bound else None,

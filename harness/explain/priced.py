@@ -11,9 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from harness.analysis import prices, stats
+from harness.analysis import prices
 from harness.analysis.prices import Counts, Fit, Fitted, Operation, Per, Price, PriceList, Whose
 from harness.analysis.theory import IoDirection
+from harness.explain import span
 from harness.explain.evidence import Evidence, collect, depth_of
 from harness.explain.path import Demands, Sealed
 from harness.model import Column, Job, LinkProfile, Plan, Proposal, Record, Status
@@ -30,7 +31,7 @@ from harness.results.probe_records import ProbeRecord
 BLOCKS, EMULATED, LINK = "block layer", "emulated link", "link"
 """Parts of a path besides transports and protections, which have their own names."""
 
-AROUND = Operation("fio", Per.CALL)
+AROUND, NOTHING = Operation("fio", Per.CALL), Fitted(0.0, 0.0)
 
 MOST_AROUND = 1.2
 """For what part of the time around fio's I/Os a core works: for all of it at most, and fio itself works a
@@ -98,7 +99,8 @@ def calls_of(job: Job) -> float:
 
 
 def price_list(found: Measured, name: str = "prices") -> PriceList:
-    """The prices of the machine, or machines, of a run. UsageError if it has too little for any."""
+    """The prices of the kernel, or of the two machines, of some runs. UsageError if these have too little for
+    any, or are of several."""
     plans = [*found.plans.values()]
     settings = {plan.setting.distinct for plan in plans}
     if len(settings) != 1 or plans[0].setting.is_virtual:
@@ -107,50 +109,50 @@ def price_list(found: Measured, name: str = "prices") -> PriceList:
             + (f" on {' and '.join(sorted(each.name for each in settings))}" if plans else ""),
             hint="harness price measures one",
         )
-    plan = _joined(plans)
-    environment = found.environments.get(plans[0].run_id, {})
+    plan, environment = _joined(plans), found.environments.get(plans[0].run_id, {})
     records = [record for record in found.records if record.status is Status.OK]
     # A disturbed figure is wrong, a demand is not: what was waited for is taken off.
-    calm = [msgspec.structs.replace(record, telemetry=_alone(record.telemetry)) for record in records]
+    alone = [msgspec.structs.replace(record, telemetry=_alone(record.telemetry)) for record in records]
+    jobs = {job.name: job for job in plan.jobs}
     cells = [
         each
-        for each in collect(calm, found.plans, found.probes)
+        for each in collect(alone, found.plans, found.probes)
+        if each.workload in jobs
+        and (each.path is not None or (each.column.is_local and each.direction and each.block_bytes))
         # Simulated radios are neither a link nor its emulation.
-        if each.direction and each.block_bytes and not (plan.setting.is_own and _has_radio(plan, each.column))
+        and not (plan.setting.is_own and _has_radio(plan.links.get(each.column.link)))
     ]
-    made: list[Price] = list(_of_ciphers(found.probes))
-    errors, most = [], 0
+    made, errors, most = list(_of_ciphers(found.probes)), [], 0
     for at in (Whose.BOTH, Whose.INITIATOR, Whose.TARGET):
-        of_end = [price for price in made if price.at is at]
-        fitted, error, many = _fitted(at, plan, cells, records, of_end)
-        if not fitted:
-            continue
-        errors.append(error)
-        most = max(most, many)
-        words = f"{counted(many, 'cell')}, {counted(plan.repeats, 'repeat')} each, by least squares"
-        made += [_price(operation, at, price, words) for operation, price in fitted.items()]
+        known = {price.operation: price for price in made if price.at is at}
+        demands = [
+            each for cell in cells if (each := _demand(at, plan, cell, jobs[cell.workload], records, known))
+        ]
+        if demands:
+            fitted, error = _fitted(demands)
+            errors.append(error)
+            most = max(most, len(demands))
+            words = f"{counted(len(demands), 'cell')}, {counted(plan.repeats, 'repeat')} each, least squares"
+            made += [
+                Price.of(operation, at, each.ns - each.reach_ns, each.ns, each.ns + each.reach_ns, words)
+                for operation, each in fitted.items()
+            ]
     if not errors:
         raise UsageError(
             "expected cells with the use of the processors, found none",
             hint="measure with probes: without --no-probes, and in real time",
         )
     made += _idle(cells, made, plan)
-    machines = machine.machines_of(environment)
-    own = machine.machine_of(environment, "target")
-    kernels = (
-        environment.get("hosts", {}).get("target", {})
-        if isinstance(environment.get("hosts"), Mapping)
-        else {}
-    )
+    own, hosts = machine.machine_of(environment, "target"), {"hosts": environment.get("hosts")}
     return PriceList(
         name=name,
         version=prices.VERSION,
         title=plan.setting.name,
         processor=own.processor or "",
-        kernel=machine.machine_of({"hosts": {"target": kernels}}, "target").kernel or "",
+        kernel=machine.machine_of(hosts, "target").kernel or "",
         cores=next((use.cores for r in records if r.telemetry for use in r.telemetry.processors), 1),
         governor=own.governor or "",
-        measured=f"{counted(len(records), 'cell')} in {counted(len(machines) or 1, 'kernel')}",
+        measured=f"{counted(len(records), 'repeat')} of {counted(len(cells), 'cell')}",
         drivers=_drivers(found.probes),
         sessions=_sessions(records),
         fit=Fit(cells=most, repeats=plan.repeats, error=round(min(10.0, max(errors)), 4)),
@@ -175,70 +177,7 @@ def _alone(found: Telemetry | None) -> Telemetry | None:
     return found and msgspec.structs.replace(found, others=())
 
 
-def _price(operation: Operation, at: Whose, fitted: Fitted, words: str) -> Price:
-    ns, reach = fitted.ns, fitted.reach_ns
-    return Price(
-        part=operation.part,
-        per=operation.per,
-        direction=operation.direction,
-        at=at,
-        ns=_rounded(ns),
-        low=_rounded(max(0.0, min(ns, ns - reach))),
-        high=_rounded(ns + reach),
-        rests_on=words,
-    )
-
-
-def _rounded(ns: float) -> float:
-    """Four digits, so that a file can be read; monotonic, so that bounds stay in order."""
-    return float(f"{ns:.4g}")
-
-
-def _fitted(
-    at: Whose, plan: Plan, cells: Sequence[Evidence], records: Sequence[Record], known: Sequence[Price]
-) -> tuple[dict[Operation, Fitted], float, int]:
-    """The prices of one end, their error, and how many cells they rest on; none where no kernel is that."""
-    jobs = {job.name: job for job in plan.jobs}
-    ciphers = {price.operation: price for price in known}
-    made: list[tuple[Counts, float]] = []
-    for cell in cells:
-        job = jobs.get(cell.workload)
-        own = [r for r in records if (r.column, r.workload.name) == (cell.column, cell.workload)]
-        used = [each for record in own for each in _used(record, at)]
-        if job is None or not used or (not cell.column.is_local and cell.path is None):
-            continue
-        counts = counts_of(
-            at,
-            cell.column,
-            cell.direction or "read",
-            cell.block_bytes or 0,
-            in_flight=max(1, depth_of(described(job), own[0]) or 1),
-            calls=calls_of(job),
-            path=cell.path,
-            is_emulated=is_shaped(plan.links.get(cell.column.link)),
-            proposals=plan.proposals,
-        )
-        demand_ns, around_ns = sorted(used)[len(used) // 2]
-        # What is known by itself is no matter of the fit; what has no price is one.
-        demand_ns -= sum(count * ciphers[name].ns for name, count in counts.items() if name in ciphers)
-        counts = {name: count for name, count in counts.items() if name not in ciphers}
-        # What fio works around its I/Os is found out with the prices, and belongs to none.
-        counts[AROUND] = around_ns
-        if demand_ns > 0:
-            made.append((counts, demand_ns))
-    if not made:
-        return {}, 0.0, 0
-    found, error = prices.fit(made)
-    if (around := found.pop(AROUND, None)) is not None and around.ns > MOST_AROUND:
-        # Where every cell fills the core, its whole work would do for an explanation.
-        least = [(counts, ns - MOST_AROUND * counts[AROUND]) for counts, ns in made]
-        rest = [({**counts, AROUND: 0.0}, ns) for counts, ns in least if ns > 0]
-        found, error = prices.fit(rest or made)
-    return found, error, len(made)
-
-
-def _has_radio(plan: Plan, column: Column) -> bool:
-    link = plan.links.get(column.link)
+def _has_radio(link: LinkProfile | None) -> bool:
     return link is not None and link.radio is not None
 
 
@@ -247,17 +186,64 @@ def is_shaped(link: LinkProfile | None) -> bool:
     return link is not None and link.emulated and bool(link.rate_bit_s or link.path_delay_us)
 
 
+def _counts(at: Whose, plan: Plan, cell: Evidence, job: Job, in_flight: int) -> dict[Operation, float]:
+    return counts_of(
+        at,
+        cell.column,
+        cell.direction or "read",
+        cell.block_bytes or 0,
+        in_flight=in_flight,
+        calls=calls_of(job),
+        path=cell.path,
+        is_emulated=is_shaped(plan.links.get(cell.column.link)),
+        proposals=plan.proposals,
+    )
+
+
+def _demand(
+    at: Whose,
+    plan: Plan,
+    cell: Evidence,
+    job: Job,
+    records: Sequence[Record],
+    ciphers: Mapping[Operation, Price],
+) -> tuple[Counts, float] | None:
+    """What an I/O of a cell took of an end's core besides what is known by itself, and which operations that
+    was; None where it is not known."""
+    own = [r for r in records if (r.column, r.workload.name) == (cell.column, cell.workload)]
+    used = sorted(each for record in own for each in _used(record, at))
+    if not used:
+        return None
+    counts = _counts(at, plan, cell, job, max(1, depth_of(described(job), own[0]) or 1))
+    demand_ns, around_ns = used[len(used) // 2]
+    demand_ns -= sum(count * ciphers[name].ns for name, count in counts.items() if name in ciphers)
+    rest = {name: count for name, count in counts.items() if name not in ciphers}
+    return ({**rest, AROUND: around_ns}, demand_ns) if demand_ns > 0 else None
+
+
+def _fitted(demands: Sequence[tuple[Counts, float]]) -> tuple[dict[Operation, Fitted], float]:
+    """The prices, and the error of the fit. What fio works around its I/Os is found out too, and is none of
+    them."""
+    found, error = prices.fit(demands)
+    if found.get(AROUND, NOTHING).ns > MOST_AROUND:
+        # Where every cell fills the core, its whole work would do for an explanation.
+        least = [(counts, ns - MOST_AROUND * counts[AROUND]) for counts, ns in demands]
+        rest = [({**counts, AROUND: 0.0}, ns) for counts, ns in least if ns > 0]
+        found, error = prices.fit(rest or demands)
+    return {name: price for name, price in found.items() if name != AROUND}, error
+
+
 def _used(record: Record, at: Whose) -> Iterator[tuple[float, float]]:
     """How long the busiest core of an end worked while it was watched, and for how long that was before fio's
     start and after its end; both for each I/O."""
     ios = sum(io.ios for io in (record.read, record.write) if io is not None)
     waited = max((other.waited or 0.0 for other in record.others), default=0.0)
+    # A user-mode kernel takes for its own what its process waited for the machine's processor.
+    own = 1 - min(MOST_WAITED, waited if record.setting.lab_kernel else 0.0)
     for use in record.telemetry.processors if record.telemetry is not None and ios else ():
         ends = {*use.hosts} & {Whose.INITIATOR, Whose.TARGET}
         whose = Whose.BOTH if len(ends) > 1 else next(map(Whose, ends), None)
         if whose is at and use.busiest_core and record.fio_ns:
-            # A user-mode kernel takes for its own what its process waited for the machine's processor.
-            own = 1 - min(MOST_WAITED, waited if record.setting.lab_kernel else 0.0)
             around_ns = 0.0 if at is Whose.TARGET else own * max(0, use.wall_ns - record.fio_ns)
             yield own * use.busiest_core * use.wall_ns / ios, around_ns / ios
 
@@ -266,66 +252,42 @@ def _of_ciphers(probes: Sequence[ProbeRecord]) -> Iterator[Price]:
     """The ciphers, measured by themselves, at each end."""
     found: dict[tuple[Operation, Whose], list[float]] = {}
     for probe in probes:
-        if probe.status is not Status.OK or not isinstance(probe.figures, CipherFigures):
-            continue
-        (name,) = probe.column.protection
-        for kernel in probe.figures.kernels:
-            both = len(kernel.ends) > 1
-            for end in (Whose.BOTH,) if both else map(Whose, kernel.ends):
+        for kernel in probe.figures.kernels if isinstance(probe.figures, CipherFigures) else ():
+            for end in (Whose.BOTH,) if len(kernel.ends) > 1 else map(Whose, kernel.ends):
                 for does, times in (("encrypt", kernel.encrypt), ("decrypt", kernel.decrypt)):
                     for per, ns in times.prices_ns.items():
-                        found.setdefault((Operation(name, Per(per), does), end), []).append(ns)
+                        operation = Operation("+".join(probe.column.protection), Per(per), does)
+                        found.setdefault((operation, end), []).append(ns)
     for (operation, at), samples in found.items():
-        summary = stats.summarise(samples)
-        yield Price(
-            part=operation.part,
-            per=operation.per,
-            direction=operation.direction,
-            at=at,
-            ns=_rounded(summary.median),
-            low=_rounded(summary.low),
-            high=_rounded(summary.high),
-            rests_on=f"the cipher by itself (AF_ALG), measured {counted(summary.n, 'time')}",
-        )
+        of = span.of_samples(samples)
+        words = f"the cipher by itself (AF_ALG), measured {counted(len(samples), 'time')}"
+        yield Price.of(operation, at, of.low, of.mid, of.high, words)
 
 
 def _idle(cells: Sequence[Evidence], made: Sequence[Price], plan: Plan) -> Iterator[Price]:
     """What a round trip takes besides link and work, because nothing runs until somebody is woken up."""
-    jobs = {job.name: job for job in plan.jobs}
-    left: dict[str, list[float]] = {}
+    jobs, left = {job.name: job for job in plan.jobs}, dict[Operation, list[float]]()
     for cell in cells:
         path, time_ns = cell.path, cell.time_ns
         if path is None or time_ns is None or cell.depth != 1 or (cell.block_bytes or 0) > SHORT_BYTES:
             continue
-        shaped = is_shaped(plan.links.get(cell.column.link))
-        work_ns = 0.0
+        rest_ns = time_ns.mid - path.alone_ns
         for at in {price.at for price in made} - {Whose.NONE}:
-            known = {price.operation: price for price in made if price.at is at}
-            counts = counts_of(
-                at,
-                cell.column,
-                cell.direction or "read",
-                cell.block_bytes or 0,
-                in_flight=1,
-                calls=calls_of(jobs[cell.workload]),
-                path=path,
-                is_emulated=shaped,
-                proposals=plan.proposals,
-            )
-            work_ns += sum(count * known[name].ns for name, count in counts.items() if name in known)
-        rest_ns = max(0.0, time_ns.mid - path.alone_ns - work_ns)
-        left.setdefault(EMULATED if shaped else LINK, []).append(rest_ns / path.round_trips)
-    for part, samples in left.items():
-        found = stats.summarise(samples)
-        yield Price(
-            part=part,
-            per=Per.ROUND_TRIP,
-            at=Whose.NONE,
-            ns=_rounded(found.median),
-            low=_rounded(found.low),
-            high=_rounded(found.high),
-            rests_on=f"what is left of {counted(found.n, 'cell')} with one I/O at a time",
-        )
+            known = {price.operation: price.ns for price in made if price.at is at}
+            counts = _counts(at, plan, cell, jobs[cell.workload], 1)
+            rest_ns -= sum(count * known.get(name, 0.0) for name, count in counts.items())
+        operation = idle_of(plan.links.get(cell.column.link))
+        left.setdefault(operation, []).append(max(0.0, rest_ns) / path.round_trips)
+    for operation, samples in left.items():
+        words = f"what is left of {counted(len(samples), 'cell')} at depth 1, lower quartile"
+        # Work that goes on while packets travel hides some of it.
+        least, *_, most = ranked = [*sorted(samples), max(samples)]
+        yield Price.of(operation, Whose.NONE, least, ranked[len(samples) // 4], most, words)
+
+
+def idle_of(link: LinkProfile | None) -> Operation:
+    """What a round trip takes besides link and work."""
+    return Operation(EMULATED if is_shaped(link) else LINK, Per.ROUND_TRIP)
 
 
 def _drivers(probes: Sequence[ProbeRecord]) -> dict[str, str]:

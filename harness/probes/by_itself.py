@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from harness.analysis.prices import VERSION, Per, Price, PriceList, Whose
+from harness.analysis.prices import VERSION, Operation, Per, Price, PriceList, Whose
 from harness.hosts import programs, remote
 from harness.model.errors import RequirementError
 from harness.model.escape import printable
@@ -46,16 +46,16 @@ def measure(address: HostAddress) -> PriceList:
     text, said = _asked(address, "operations")
     try:
         printed = msgspec.json.decode(text, type=_Printed)
-    except msgspec.DecodeError as error:
+        found = [
+            Price.of(Operation(o.part, o.per), Whose.NONE, o.low, o.ns, o.high, o.what)
+            for o in printed.operations
+        ]
+    except (msgspec.DecodeError, ValueError) as error:
         raise RequirementError(
             f"expected the times of operations from {address.text}, found "
             f"{printable(said.strip()[-160:]) or error}",
             hint=f"it takes {programs.PYTHON} there, and ssh that asks for no password",
         ) from error
-    found = [
-        Price(part=o.part, per=o.per, at=Whose.NONE, ns=o.ns, low=o.low, high=o.high, rests_on=o.what)
-        for o in printed.operations
-    ]
     for name in PROPOSALS:
         probe = cipher.of(load_proposal(name))
         aeads = [cipher.aead(probe.algorithms, probe.key_bits), cipher.nothing()]
@@ -78,19 +78,11 @@ def measure(address: HostAddress) -> PriceList:
 
 
 def _of_cipher(name: str, kernel: KernelCipher) -> Iterator[Price]:
+    words = f"the cipher by itself (AF_ALG), {kernel.turns} turns"
     for does, times in (("encrypt", kernel.encrypt), ("decrypt", kernel.decrypt)):
         for per, ns in times.prices_ns.items():
-            low, high = (float(f"{value:.4g}") for value in (ns, ns * max(1.0, kernel.stretch)))
-            yield Price(
-                part=name,
-                per=Per(per),
-                direction=does,
-                at=Whose.NONE,
-                ns=low,
-                low=low,
-                high=high,
-                rests_on=f"the cipher by itself (AF_ALG), {kernel.turns} turns",
-            )
+            most = ns * max(1.0, kernel.stretch)
+            yield Price.of(Operation(name, Per(per), does), Whose.NONE, ns, ns, most, words)
 
 
 def _asked(address: HostAddress, name: str, *words: str) -> tuple[str, str]:

@@ -116,7 +116,17 @@ def test_intervals_hold_the_figure_and_grow_with_what_prices_leave_open() -> Non
         assert each.low_mb_s and each.mb_s and each.high_mb_s
         assert each.low_mb_s < each.mb_s < each.high_mb_s
     assert unsure.low_mb_s and sure.low_mb_s and unsure.low_mb_s < sure.low_mb_s
-    assert sure.unsure.keys() == {"prices", "fit", "model"}
+    assert {name for name, part in sure.unsure.items() if part} == {"prices", "fit", "model"}
+
+
+def test_prices_of_one_direction_stand_for_both_with_a_wider_interval() -> None:
+    whole = price_list()
+    reads = msgspec.structs.replace(
+        whole, prices=tuple(price for price in whole.prices if price.direction != "write")
+    )
+    known, borrowed = (one(Ends(target=each), way(), job("4k", 8, rw="randwrite")) for each in (whole, reads))
+    assert borrowed.mb_s == known.mb_s and (borrowed.low_mb_s or 0) < (known.low_mb_s or 0)
+    assert borrowed.unsure["the other direction's prices"] > 0
 
 
 def test_two_machines_have_a_core_each() -> None:

@@ -1,0 +1,57 @@
+"""Which cells tell prices apart, and which matrix is predicted."""
+
+from __future__ import annotations
+
+import pytest
+
+from harness.model import Column, Plan
+from harness.model.errors import UsageError
+from harness.planning import duration
+from harness.planning.price import MOST_S, PriceRequest, make_plan, ways
+from harness.planning.request import RunRequest
+
+
+def planned(*protect: str, **more: object) -> Plan:
+    return make_plan(PriceRequest(protect=protect, lab_kernel="debian", **more))  # type: ignore[arg-type]
+
+
+def labels(plan: Plan) -> list[str]:
+    return [column.label for column in plan.columns]
+
+
+def test_columns_differ_in_one_thing_each() -> None:
+    plan = planned()
+    assert labels(plan) == [
+        "local",
+        "wired-unshaped",
+        "wired",
+        "wired-unshaped+aes128gcm16",
+        "wired+aes128gcm16",
+    ]
+    assert plan.repeats == 2 and plan.retries == 0 and len(plan.jobs) == 8
+    assert duration.run_s(plan) <= MOST_S
+
+
+def test_further_protections_are_measured_on_one_link_and_in_a_minute() -> None:
+    plan = planned("off,aes128gcm16,macsec,chacha20poly1305")
+    assert Column("wired", ("macsec",)) not in plan.columns and Column("wired", ()) in plan.columns
+    assert "wired-unshaped+macsec" in labels(plan) and "wired+aes128gcm16" in labels(plan)
+    assert plan.repeats == 1 and duration.run_s(plan) <= MOST_S
+    # Who asks for more repeats has the time.
+    assert planned("off,aes128gcm16,macsec,chacha20poly1305", repeats=3).repeats == 3
+
+
+def test_links_and_workloads_may_be_others() -> None:
+    plan = planned("off", links=("local", "10g"), workloads=("rand-read-4k",))
+    assert labels(plan) == ["local", "10g"] and [job.name for job in plan.jobs] == ["rand-read-4k"]
+
+
+def test_a_matrix_is_that_of_a_run() -> None:
+    found, jobs, notes = ways(RunRequest())
+    assert len(found) * len(jobs) == 40 and not notes
+    assert [way.column.label for way in found][:3] == ["local", "wired", "wifi"]
+    assert found[0].link is None and all(way.link for way in found[1:])
+    found, jobs, notes = ways(RunRequest(links=("wired",), depths=("1,8",), workloads=("rand-read-4k",)))
+    assert len(jobs) == 2 and notes  # what replaced an engine
+    with pytest.raises(UsageError, match="expected an interface with real machines"):
+        ways(RunRequest(links=("wired=eth0",)))

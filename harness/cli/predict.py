@@ -10,7 +10,7 @@ from tabulate import tabulate
 
 from harness.cli import options
 from harness.cli.streams import tell
-from harness.explain import predicted, scored
+from harness.explain import predicted, scored, what_if
 from harness.explain.predicted import Ends
 from harness.model.choices import Choice
 from harness.model.errors import UsageError
@@ -50,6 +50,16 @@ def predict_command(
     score: Annotated[
         bool, typer.Option("--score", help="How right predictions were that were measured afterwards.")
     ] = False,
+    if_faster: Annotated[
+        str | None,
+        typer.Option(
+            "--what-if",
+            metavar="PART=2x,…",
+            help="What each part is worth, if it alone were so many times as fast: cipher=2x,rtt=0.5x. 2x: "
+            "all of them in turn.",
+            show_default=False,
+        ),
+    ] = None,
     **typed: object,
 ) -> None:
     """Say what a matrix would be, from price lists alone: predicted, with intervals, and never measured."""
@@ -72,5 +82,10 @@ def predict_command(
         return
     lines = tabulate(list(predicted.rows(found)), predicted.HEADINGS, disable_numparse=True)
     sys.stdout.write("\n".join([predicted.sentence(ends), "", lines, *outside, ""]))
+    if if_faster is not None:
+        changes = what_if.parse(if_faster, ends)
+        rows, bars = what_if.table(ends, columns, jobs, found, changes)
+        lines = tabulate(rows, "firstrow", disable_numparse=True, stralign="right")
+        sys.stdout.write("\n".join(["", lines, "", f"{predicted.PREDICTED}, the middle cell:", *bars, ""]))
     for note in notes:
         tell(f"note: {note}")

@@ -139,7 +139,7 @@ it is one with few bytes, and transport mode, so that nothing is called impossib
 
 
 def _framing(told: Reported, mtu_bytes: int) -> theory.Framing | None:
-    words = told.protection.lower()
+    words = f"{told.protection} {told.algorithm}".lower()
     mode = IpsecMode.TUNNEL if "tunnel" in words else IpsecMode.TRANSPORT
     for name, each in PROTECTIONS.items():
         if name in words and not each.as_found:
@@ -171,7 +171,7 @@ class _Figure:
         self.is_polling = re.search("spdk|dpdk|vpp|mayastor|poll", about) is not None
         self.is_protected = _is_protected(told)
         self.protection = told.protection.strip() or "the protection"
-        self.is_offloaded = bool(told.offload) or "null" in told.protection.lower()
+        self.is_offloaded = bool(told.offload) or "null" in f"{told.protection} {told.algorithm}".lower()
         self.figure = told.throughput or told.iops
         self.rate = self.bytes_s(self.figure)
         self.in_flight = told.depth and told.depth * (told.jobs or 1)

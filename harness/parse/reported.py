@@ -55,6 +55,7 @@ class Reported(msgspec.Struct, frozen=True, kw_only=True):
     link: ToldLink | None = None
     mtu: int | None = None
     protection: str = ""
+    algorithm: str = ""
     offload: str = ""
     transport: str = ""
     workload: str = ""
@@ -104,6 +105,8 @@ def number(text: str, what: str) -> tuple[float, float, str]:
         return (low + high) / 2, abs(high - low), between[3]
     found = _NUMBER.fullmatch(text.strip())
     digits = found[1].rstrip(".,") if found else ""
+    if found and _IOPS.fullmatch(found[2].strip()):
+        digits = digits.replace(",", "")  # no I/O is done by parts
     if re.fullmatch(r"[0-9]{1,3},[0-9]{3}", digits):
         raise UsageError(
             f"{what}: {shown(text)} could mean {digits.replace(',', '')} or {digits.replace(',', '.')}",
@@ -220,7 +223,7 @@ def _text(value: Any, what: str) -> str:
 
 
 _READ: Mapping[Callable[[Any, str], Any], str] = {
-    _text: "title source machine note protection offload transport workload disk",
+    _text: "title source machine note protection algorithm offload transport workload disk",
     amount: "throughput iops unprotected local network in_parallel cipher",
     count: "depth jobs streams cores",
     part: "busiest_core target_busiest_core processor target_processor loss",
@@ -232,20 +235,22 @@ READ = {key: read for read, keys in _READ.items() for key in keys.split()}
 """By key: how its value is read."""
 
 _ALSO = {
-    "throughput": "speed rate bandwidth bw goodput result measured",
+    "throughput": "speed rate bandwidth bw goodput result measured figure",
     "round_trip": "rtt ping",
     "block": "bs block_size blocksize io_size",
     "depth": "iodepth qd queue_depth outstanding",
     "jobs": "numjobs threads",
     "streams": "connections sessions flows parallel tunnels",
-    "unprotected": "clear plain baseline unencrypted without_protection",
+    "unprotected": "clear plain baseline unencrypted without without_protection no_protection clear_figure",
     "local": "storage local_disk disk_alone",
     "network": "tcp iperf iperf3",
-    "busiest_core": "core core_load sender_core client_core initiator_core initiator_busiest_core",
+    "busiest_core": "core core_load one_core sender_core client_core initiator_core initiator_busiest_core",
     "target_busiest_core": "target_core receiver_core server_core receiver_busiest_core server_busiest_core",
-    "processor": "cpu load cpu_load initiator_processor sender_processor",
+    "processor": "cpu load cpu_load processor_load cpu_usage cpu_utilization sender_processor",
     "target_processor": "target_cpu target_load server_cpu receiver_processor",
     "protection": "ipsec vpn encryption",
+    "algorithm": "algorithms proposal esp cipher_suite",
+    "note": "kernel os nic driver software tool date direction comment author",
     "title": "name what",
     "source": "url",
     "transport": "protocol",
@@ -297,11 +302,13 @@ def entry(key: str, value: object) -> tuple[str, Any]:
         name, value = "throughput", f"{value} {name}"
     elif is_number and ends and name.lower() not in READ:
         name, value = ends[1] or "throughput", f"{value} {_UNITS[ends[2]]}"
-    elif name.lower() == "iops" and re.fullmatch(r"[0-9.e+]+ ?k?", str(value)[:99]):
+    elif name.lower() == "iops" and re.fullmatch(r"[0-9.,e+]+ ?k?", str(value)[:99]):
         value = f"{value} IOPS"
     name = ALSO.get(name.lower(), name.lower())
     if name.endswith("processor") and re.search(r"of (one|a|1) (core|cpu)", str(value)[:99]):
         name = name.replace("processor", "busiest_core")
+    if name == "cipher" and re.match(r"\s*[a-z]", str(value)[:9], re.IGNORECASE):
+        name = "algorithm"
     if name not in READ:
         near = closest(name, [*READ, *ALSO])
         hint = f"did you mean {ALSO.get(near, near)}?" if near else f"there are {', '.join(READ)}"
@@ -313,7 +320,7 @@ def load(path: Path) -> tuple[Reported, ...]:
     """The figures of a file. UsageError, with the line, for all that is not as above."""
     file = TomlFile(KIND, path, read_text(path, KIND))
     data = file.parse()
-    rows = data.pop("figure", [{}])
+    rows: Any = data.pop("figure", [{}]) if isinstance(data.get("figure"), list | dict) else [{}]
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise file.refuse("figure", "expected tables", "write [[figure]] above each figure")
     if len(rows) > 1000:
@@ -329,6 +336,8 @@ def _entries(file: TomlFile, data: Mapping[str, object]) -> dict[str, Any]:
             name, read = entry(key, value)
         except UsageError as error:
             raise file.refuse(key, error.message, error.hint or "") from error
+        if name == "note":
+            read = f"{found.pop(name, '')} {read}".strip()
         if name in found:
             raise file.refuse(key, f"{name} is there twice", "remove one")
         found[name] = read

@@ -85,6 +85,7 @@ VALUES: dict[str, tuple[str, ...]] = {
     "paths": ("RUN", "."),
     "a": ("RUN",),
     "b": ("RUN",),
+    "figures": ("FILE.toml",),
     "file": ("FILE.toml", "RUN/raw/wired.rand-read-4k.r1/fio.json"),
 }
 """Values that may make sense, by the parameter's name. FILE is a user's own, damaged; RUN a run's folder."""

@@ -78,6 +78,10 @@ def test_links(words: str, rate_bit_s: float | None) -> None:
         ("gbit_s", 8, "throughput", reported.Amount(1e9, 1.25e8)),
         ("MB/s", 110, "throughput", reported.Amount(110e6, 1e6)),
         ("unprotected_mbit_s", 940.0, "unprotected", reported.Amount(117.5e6, 12.5e3)),
+        ("iops", "25,412", "iops", reported.Amount(25412, 1, is_io=True)),
+        ("cipher", "aes-128-gcm", "algorithm", "aes-128-gcm"),
+        ("cipher", "1.1 GB/s", "cipher", reported.Amount(1.1e9, 1e8)),
+        ("figure", "5 MB/s", "throughput", reported.Amount(5e6, 1e6)),
         ("iops", 50000, "iops", reported.Amount(50000, 1, is_io=True)),
     ],
 )
@@ -143,7 +147,8 @@ def test_figures_share_what_stands_above_them(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("figure = 3", "expected tables"),
+        ("figure = {a = 1}", "expected tables"),
+        ("figure = 3", "a unit such as"),
         ("figure = [1]", "expected tables"),
         ('speed = "1 MB/s"\nthroughput = "1 MB/s"', "twice"),
         ("speed = ", "valid TOML"),
@@ -158,6 +163,11 @@ def test_damaged_files(tmp_path: Path, text: str, words: str) -> None:
         told(tmp_path, text)
     with pytest.raises(UsageError, match="a folder"):
         reported.load(tmp_path)
+
+
+def test_words_that_decide_nothing_are_kept_together(tmp_path: Path) -> None:
+    (found,) = told(tmp_path, 'kernel = "6.12"\nnic = "E810"\nfigure = "5 MB/s"\n')
+    assert found.note == "6.12 E810" and found.throughput == reported.Amount(5e6, 1e6)
 
 
 def test_all_that_is_asked_is_a_key() -> None:

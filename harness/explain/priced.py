@@ -62,7 +62,7 @@ def counts_of(
     found: dict[Operation, float] = {}
     if at is not Whose.TARGET:
         found |= {Operation(BLOCKS, Per.CALL, direction): calls, Operation(BLOCKS, Per.WAKE_UP): alone}
-    if at is Whose.BOTH or column.is_local:
+    if at is Whose.BOTH or (column.is_local and at is Whose.INITIATOR):
         found[Operation(BLOCKS, Per.BYTE, direction)] = float(block_bytes)
     if path is None or column.transport is None:
         return found
@@ -212,7 +212,7 @@ def _demand(
     was; None where it is not known."""
     own = [r for r in records if (r.column, r.workload.name) == (cell.column, cell.workload)]
     used = sorted(each for record in own for each in _used(record, at))
-    if not used:
+    if not used or (cell.column.is_local and at is Whose.TARGET):
         return None
     counts = _counts(at, plan, cell, job, max(1, depth_of(described(job), own[0]) or 1))
     demand_ns, around_ns = used[len(used) // 2]

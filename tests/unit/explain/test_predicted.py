@@ -15,6 +15,7 @@ from harness.explain.predicted import Ends, Predicted, Way
 from harness.explain.remedy import LimitingResource
 from harness.model import Column, Job
 from harness.model.errors import UsageError
+from harness.model.probing import CipherFigures
 from harness.parse.prices import written
 from harness.parse.profiles import load_link, load_proposal
 from harness.results.measured import Measured
@@ -185,6 +186,39 @@ def test_a_stored_run_gives_prices_that_predict_it() -> None:
     assert said.mb_s == pytest.approx(24, rel=0.1)  # the table of that run
     assert all(price.rests_on for price in found.prices)
     assert not any(text in written(found) for text in ("54c5", "ssh:", "make-run"))
+
+
+def test_kernels_apart_have_prices_of_each_end() -> None:
+    whole = Measured.read([RUN])
+    records = []
+    for record in whole.records:
+        assert record.telemetry is not None
+        (both,) = record.telemetry.processors
+        # Three quarters of the work is the initiator's; locally it has all.
+        own = 1.0 if record.column.is_local else 0.75
+        busy = both.busiest_core or 0.0
+        ends = [
+            msgspec.structs.replace(both, hosts=(end,), busiest_core=busy * part)
+            for end, part in (("initiator", own), ("target", 1 - own))
+        ]
+        telemetry = msgspec.structs.replace(record.telemetry, processors=tuple(ends))
+        records.append(msgspec.structs.replace(record, telemetry=telemetry))
+    probes = []
+    for probe in whole.probes:
+        if isinstance(probe.figures, CipherFigures):
+            (kernel,) = probe.figures.kernels
+            kernels = [msgspec.structs.replace(kernel, ends=(end,)) for end in kernel.ends]
+            figures = msgspec.structs.replace(probe.figures, kernels=tuple(kernels))
+            probe = msgspec.structs.replace(probe, figures=figures)
+        probes.append(probe)
+    found = priced.price_list(msgspec.structs.replace(whole, records=records, probes=probes))
+    assert {price.at for price in found.prices} == {Whose.INITIATOR, Whose.TARGET, Whose.NONE}
+    assert not any(price.part == "block layer" for price in found.at(Whose.TARGET).values())
+    said = one(Ends(target=found), way("wired", "aes128gcm16"), job("256k"))
+    assert said.rests_on["initiator's core"] > said.rests_on["target's core"] > 0
+    assert said.mb_s == pytest.approx(102, rel=0.1)  # the table of that run
+    # Each end encrypts what it sends: the target most of what is read.
+    assert found.at(Whose.TARGET).keys() >= {Operation("aes128gcm16", Per.BYTE, "encrypt")}
 
 
 def test_runs_without_prices_are_refused() -> None:

@@ -94,11 +94,13 @@ class Price(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 class Fit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How well the prices say what was measured: of so many ``cells``, the ``error`` of the middle one that
-    was left out of the fit, as a part of it."""
+    was left out of the fit, as a part of it. Other programs took the part ``taken`` of the processors' time
+    in the middle measurement."""
 
     cells: int
     repeats: int
     error: Annotated[float, msgspec.Meta(ge=0, le=10)]
+    taken: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.0
 
 
 class PriceList(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

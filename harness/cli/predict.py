@@ -76,7 +76,7 @@ def predict_command(
     )
     columns, jobs, notes = ways(RunRequest(**options.given(typed)))
     found = predicted.predict(ends, columns, jobs)
-    outside = scored.outside(scored.load(), ends, columns, jobs)
+    outside = [*predicted.doubts(ends), *scored.outside(scored.load(), ends, columns, jobs)]
     if shape is PredictFormat.JSON:
         sys.stdout.write(as_json(predicted.document(ends, found, outside)) + "\n")
         return

@@ -16,9 +16,9 @@ from harness.cli.console import PlanOption, carry_out, measuring, print_plan, te
 from harness.cli.progress import process_started_s
 from harness.cli.results import write
 from harness.cli.streams import tell
-from harness.explain import compared, priced
+from harness.explain import compared, predicted, priced
 from harness.model import Plan
-from harness.model.errors import UsageError
+from harness.model.errors import Interrupted, UsageError
 from harness.model.units import format_percent
 from harness.parse.files import shown_path
 from harness.parse.hosts import LOCAL, parse_address
@@ -84,10 +84,15 @@ def _measured(made: Plan, *, keep: bool, results: Path) -> PriceList:
     """Carry the plan out; its run is kept only where somebody asked for its folder."""
     with tempfile.TemporaryDirectory(prefix="harness-price-") as private:
         folder = RunFolder((results if keep else Path(private)) / made.run_id)
-        with measuring(made, folder, is_resumed=False) as state:
-            cells = len(made.places) * made.repeats
-            tell_start(made, folder, f"{cells} cells")
-            outcome = carry_out(made, folder, state, process_started_s(), cells)
+        try:
+            with measuring(made, folder, is_resumed=False) as state:
+                cells = len(made.places) * made.repeats
+                tell_start(made, folder, f"{cells} cells")
+                outcome = carry_out(made, folder, state, process_started_s(), cells)
+        except Interrupted as interruption:
+            if not keep:
+                interruption.hint = "nothing of it is kept; with --results FOLDER it can be resumed"
+            raise
         for line in outcome.summary():
             tell(line)
         return priced.price_list(Measured.read([folder.path]))
@@ -105,6 +110,8 @@ def _print(found: PriceList, output: Path | None) -> None:
             f"{len(found.prices)} prices from {found.fit.cells} cells; the middle one of these is off by "
             f"{format_percent(found.fit.error)} where it is left out"
         )
+        for doubt in predicted.doubts(predicted.Ends(target=found)):
+            tell(doubt)
 
 
 def _compared(a: PriceList, b: PriceList) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from harness.analysis import bounds, prices, queueing, wire
+from harness.analysis import bounds, disturbance, prices, queueing, wire
 from harness.analysis.prices import Operation, PriceList, Whose
 from harness.analysis.theory import IoDirection
 from harness.analysis.wire import framings
@@ -108,7 +108,8 @@ class Predicted(msgspec.Struct, frozen=True, kw_only=True):
 
 class PrintedPrediction(msgspec.Struct, frozen=True, kw_only=True):
     """A matrix that nobody measured: ``predicted`` is always true. ``machine`` and ``initiator_machine`` are
-    names of price lists, ``outside`` says what of it was never scored (``harness predict --score``)."""
+    names of price lists, ``outside`` says what of it was never scored (``harness predict --score``), and
+    which lists are of a busy machine."""
 
     machine: str
     initiator_machine: str
@@ -338,6 +339,17 @@ def sentence(ends: Ends) -> str:
     return f"{PREDICTED}, not measured: in closed form, from " + (
         f"the prices of {ends.target.name}, where one core has both ends" if one else whose
     )
+
+
+def doubts(ends: Ends) -> list[str]:
+    """What is wrong with the lists themselves: on a busy machine a round trip waits for other programs."""
+    lists = [found for found in (ends.target, ends.initiator) if found is not None]
+    return [
+        f"the prices of {found.name} were measured while other programs took {found.fit.taken:.0%} of the "
+        "processors: what limits may be right, the figures are not; measure them again on a quieter machine"
+        for found in lists
+        if found.fit is not None and found.fit.taken > disturbance.THRESHOLD
+    ]
 
 
 def document(ends: Ends, found: Sequence[Predicted], outside: Sequence[str]) -> PrintedPrediction:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from harness.analysis import prices
+from harness.analysis import prices, stats
 from harness.analysis.prices import Counts, Fit, Fitted, Operation, Per, Price, PriceList, Whose
 from harness.analysis.theory import IoDirection
 from harness.explain import span
@@ -155,9 +155,18 @@ def price_list(found: Measured, name: str = "prices") -> PriceList:
         measured=f"{counted(len(records), 'repeat')} of {counted(len(cells), 'cell')}",
         drivers=_drivers(found.probes),
         sessions=_sessions(records),
-        fit=Fit(cells=most, repeats=plan.repeats, error=round(min(10.0, max(errors)), 4)),
+        fit=Fit(
+            cells=most,
+            repeats=plan.repeats,
+            error=round(min(10.0, max(errors)), 4),
+            taken=round(stats.median([_taken(record) for record in records]), 3),
+        ),
         prices=tuple(made),
     )
+
+
+def _taken(record: Record) -> float:
+    return min(1.0, max((other.taken or 0.0 for other in record.others), default=0.0))
 
 
 def _joined(plans: Sequence[Plan]) -> Plan:

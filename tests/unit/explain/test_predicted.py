@@ -130,6 +130,12 @@ def test_prices_of_one_direction_stand_for_both_with_a_wider_interval() -> None:
     assert borrowed.unsure["the other direction's prices"] > 0
 
 
+def test_a_list_of_a_busy_machine_is_doubted() -> None:
+    busy = price_list(fit=Fit(cells=40, repeats=2, error=0.03, taken=0.6))
+    (doubt,) = predicted.doubts(Ends(target=busy, initiator=price_list()))
+    assert "60%" in doubt and "measure them again" in doubt
+
+
 def test_two_machines_have_a_core_each() -> None:
     both = (Whose.INITIATOR, Whose.TARGET)
     fast, slow = price_list(both, 0.2), price_list(both, 4.0)

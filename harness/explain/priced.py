@@ -98,7 +98,7 @@ def calls_of(job: Job) -> float:
     return 1.0 if is_synchronous(job) else 2.0
 
 
-def price_list(found: Measured, name: str = "prices") -> PriceList:
+def price_list(found: Measured, name: str = "this list") -> PriceList:
     """The prices of the kernel, or of the two machines, of some runs. UsageError if these have too little for
     any, or are of several."""
     plans = [*found.plans.values()]

@@ -66,7 +66,7 @@ def measure(address: HostAddress) -> PriceList:
         except (msgspec.DecodeError, KeyError):
             continue  # this kernel lacks it, or does not offer its ciphers to programs
     return PriceList(
-        name="prices",
+        name="this list",
         version=VERSION,
         title="single operations of a machine, without root",
         processor=printed.processor,

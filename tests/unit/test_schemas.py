@@ -80,3 +80,11 @@ def test_so_is_what_was_published_by_others() -> None:
     del found["cells"][0]["unit"]
     with pytest.raises(jsonschema_rs.ValidationError, match='"unit" is a required property'):
         strict("table").validate(found)
+
+
+def test_what_is_predicted_is_as_published() -> None:
+    done = harness("predict", "--machine", "lab-debian", "--format", "json", cwd=FIGURES)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    strict("predict").validate(found)
+    assert found["predicted"] is True and len(found["cells"]) == 40

@@ -12,11 +12,12 @@ import argparse
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 
-from harness.analysis.schedule import throughput_bytes_s
+from harness.analysis.schedule import Place, throughput_bytes_s
+from harness.explain.curves import NEARLY
 from harness.model import Record
 from harness.results import sweep
 from harness.results.store import RunFolder
@@ -37,6 +38,20 @@ def measured(results: Path, *words: str) -> RunFolder:
     return RunFolder(folder)
 
 
+def bends(curve: sweep.MeasuredCurve, rates: Mapping[Place, float]) -> Iterator[int]:
+    """How many points lie between where the curve bends and where it bends in truth (``rates``), along each
+    axis at each place of the others."""
+    for axis in curve.axes:
+        for there in {tuple(p[o] for o in curve.axes if o != axis) for p in curve.grid.values()}:
+            others = dict(zip((o for o in curve.axes if o != axis), there, strict=True))
+            line = [place for _, place in curve.along(axis, others)]
+            said, true = (
+                next(n for n, each in enumerate(found) if each >= NEARLY * max(found))
+                for found in ([curve.at(place).value for place in line], [rates[place] for place in line])
+            )
+            yield abs(said - true)
+
+
 def score(curve: sweep.MeasuredCurve, truth: Sequence[Record]) -> str:
     """A line: what was measured, and how right the rest is."""
     rates = {(each.column, each.workload.name): throughput_bytes_s(each) for each in truth}
@@ -44,9 +59,11 @@ def score(curve: sweep.MeasuredCurve, truth: Sequence[Record]) -> str:
     errors = [abs(estimate.value / rate - 1) for estimate, rate in found]
     right = sum(error <= ERROR for error in errors) / len(errors)
     covered = sum(estimate.low <= rate <= estimate.high for estimate, rate in found) / len(found)
+    away = list(bends(curve, rates))
     return (
         f"{curve.curve.name:40} {len(curve.rates):4} of {len(curve.grid)}   {right:7.1%} "
-        f"{median(errors):8.2%} {max(errors):8.1%} {covered:9.0%}"
+        f"{median(errors):8.2%} {max(errors):8.1%} {covered:9.0%} "
+        f"{sum(each <= 1 for each in away):4} of {len(away)}"
     )
 
 
@@ -65,7 +82,7 @@ def main() -> None:
     grid = measured(
         folder / "grid", "run", "--depth", DEPTHS, "--block", BLOCKS, "--repeats", "1", "--no-probes", *words
     )
-    sys.stdout.write(f"{'':40}   measured   within 5% median worst in interval\n")
+    sys.stdout.write(f"{'':40}   measured   within 5% median worst in interval bends within a step\n")
     for curve in sweep.measured(few.load_plan(), few.load_records()):
         sys.stdout.write(score(curve, grid.load_records()) + "\n")
 

@@ -110,7 +110,8 @@ def _cost(bare: MeasuredCurve, protected: MeasuredCurve) -> str:
 
 
 def _named(point: Mapping[str, float]) -> str:
-    return " and ".join(f"{name} {AXES[name].shown(value)}" for name, value in point.items())
+    found = ((AXES[name], name, value) for name, value in point.items() if name in AXES)
+    return " and ".join(f"{name} {axis.shown(value)}" for axis, name, value in found)
 
 
 def _loss(loss: tuple[float, float, float, object]) -> str:

@@ -43,7 +43,9 @@ class Surface:
     def axes(self) -> tuple[str, ...]:
         """Those along which its points differ."""
         points = list(self.grid.values())
-        return tuple(name for name in AXES if len({point.get(name) for point in points}) > 1)
+        return tuple(
+            name for name in points[0] if name in AXES and len({point[name] for point in points}) > 1
+        )
 
     def learn(self, known: Mapping[Place, Record]) -> None:
         """Take from a record of it how often writes wait for the target, by what the session agreed on."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
 import pytest
 
 from harness.explain import curves
@@ -17,7 +18,7 @@ from tests.unit.planning.test_sweep import measure, planned
 Rate = Callable[[dict[str, float], bool], float]
 
 
-def records_of(plan: Plan, rate: Rate) -> list[Record]:
+def records_of(plan: Plan, rate: Rate, session: dict[str, str] | None = None) -> list[Record]:
     """What a sweep measures: all that its curves take."""
     todo = sweep.schedule(plan)
     known = workloads(plan.jobs)
@@ -25,7 +26,8 @@ def records_of(plan: Plan, rate: Rate) -> list[Record]:
     for order, cell in todo:
         found = curve_of(plan, cell.column, known[cell.workload])
         assert found is not None
-        records.append(measure(plan, cell, order, rate(found[1], bool(cell.column.protection))))
+        made = measure(plan, cell, order, rate(found[1], bool(cell.column.protection)))
+        records.append(msgspec.structs.replace(made, session=session or {}))
         todo.take(records[-1])
     return records
 
@@ -68,6 +70,15 @@ def test_of_round_trips_it_says_where_half_is_lost(decay: float, said: str) -> N
     made = planned("rtt=0.1ms..50ms", ipsec=("off",))
     (sentence,) = curves.sentences(measured(made, lambda at, _: 100e6 / (1 + decay * at["rtt"])))
     assert sentence == f"wired rand-read, depth 1, block 4K: {said}"
+
+
+def test_points_are_named_by_their_axes_alone() -> None:
+    """And not by how often their writes wait for the target."""
+    made = planned("block=4K,64K,256K", "depth=1,4", workloads=("rand-write-4k",), ipsec=("both",))
+    session = {"first_burst_len": "65536", "max_burst_len": "262144", "initial_r2t": "0"}
+    records = records_of(made, lambda at, is_protected: 1e6 * at["depth"] / (1 + is_protected), session)
+    *_, cost = curves.sentences(sweep.measured(made, records))
+    assert "most at block 4K and depth 1 (50 %" in cost
 
 
 def test_tables_tell_what_was_measured_from_what_lies_between() -> None:

@@ -155,7 +155,7 @@ def test_what_a_session_agreed_on_says_which_writes_wait_for_the_target() -> Non
     surface.learn({place: msgspec.structs.replace(record, session=agreed)})
     waits = {int(point["block"]) >> 10: point["waits"] for point in surface.grid.values()}
     assert waits == {32: 0, 64: 0, 128: 1, 256: 1, 512: 2, 1024: 4}
-    assert surface.axes == ("depth", "block")
+    assert surface.axes == ("block", "depth")
 
 
 def test_time_ends_it() -> None:

@@ -40,6 +40,7 @@ import typer
 import harness
 from harness.analysis import disturbance, stats
 from harness.cli import app
+from harness.explain import curves
 from harness.explain.waterfall import PARTS
 from harness.model import TRANSPORTS, Record
 from harness.model.errors import HarnessError
@@ -48,6 +49,7 @@ from harness.model.units import format_duration
 from harness.parse import references
 from harness.probes.emulation import profile_ns
 from harness.report.picture import with_text
+from harness.results import sweep
 from harness.results.store import RunFolder
 from tools import notebook
 
@@ -114,10 +116,13 @@ RUNS: Mapping[str, tuple[str, ...]] = {
     "sweep-virtual": (
         *("sweep", "--lab-kernel", "own", "--virtual-time"),
         *("--over", "depth=1..64", "--over", "block=4K..1M"),
-        *("--link", "wired:rtt=1ms", "--protect", "both", "--workload", "rand-write-4k", "--seed", "1"),
+        *("--link", "wired", "--link", "wired:rtt=5ms", "--protect", "off", "--protect", "aes128gcm16"),
     ),
 }
 """What is measured under each name, in this order: words behind `harness`."""
+
+KEPT = {"sweep-virtual": "rand-write"}
+"""Of what workloads the cells are stored, where it is not all of them: sixteen surfaces fill no page."""
 
 DRAWN = dict.fromkeys(
     ("answer", "bars", "waterfall", "matrix", "percentiles", "over-time", "roofline"), "make-run"
@@ -232,6 +237,13 @@ def said(name: str) -> str:
     return "\n".join(measured(name)["said"])
 
 
+def sentences(name: str) -> str:
+    """What the curves of a sweep say."""
+    run = RunFolder(folder(name))
+    said = curves.sentences(sweep.measured(run.load_plan(), run.load_records()))
+    return "\n".join(line for each in said for line in wrapped(each, WIDE, "  "))
+
+
 def protections(measured_name: str, virtual_name: str) -> str:
     """Measured / in virtual time: rows of transport, link and workload, a column for each protection."""
     real, virtual = mb_s(measured_name), mb_s(virtual_name)
@@ -342,6 +354,7 @@ PRINTERS: Mapping[str, Callable[..., str]] = {
     "protections": protections,
     "runs": runs,
     "said": said,
+    "sentences": sentences,
     "theory": theory,
     "value": value,
     "waterfall": waterfall,
@@ -558,14 +571,15 @@ def measure(name: str, also: Sequence[str] = ()) -> float:
         "took_s": round(took_s, 1),
         "said": reported,
     }
-    store(found[0], folder(name), about, with_raw=name == "make-run")
+    store(found[0], folder(name), about, with_raw=name == "make-run", kept=KEPT.get(name, ""))
     for line in reported:
         print(f"    {line}")
     return took_s
 
 
-def store(run: Path, to: Path, about: dict[str, Any], *, with_raw: bool) -> None:
-    """Copy what is read of a run's folder to ``to``, in place of what is there."""
+def store(run: Path, to: Path, about: dict[str, Any], *, with_raw: bool, kept: str = "") -> None:
+    """Copy what is read of a run's folder to ``to``, in place of what is there: the cells of workloads that
+    have ``kept`` in their names."""
     shutil.rmtree(to, ignore_errors=True)
     to.mkdir(parents=True)
     environment = json.loads((run / "environment.json").read_bytes())
@@ -581,7 +595,7 @@ def store(run: Path, to: Path, about: dict[str, Any], *, with_raw: bool) -> None
     _save(to / "environment.json", environment)
     _save(to / "plan.json", json.loads((run / "plan.json").read_bytes()))
     for kind in ("cells", "probes"):
-        for file in (run / kind).glob("*.json"):
+        for file in (run / kind).glob(f"*{kept}*.json"):
             record = json.loads(file.read_bytes())
             wanted = [name for name in record.get("raw", ()) if with_raw and kind == "cells"]
             _save(to / kind / file.name, record)

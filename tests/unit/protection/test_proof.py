@@ -392,6 +392,13 @@ def test_what_arrives_while_counters_are_read_is_nothing_lost() -> None:
     cell = Cell(to_target=Way(WRITE_PACKETS, received=WRITE_PACKETS + 3))
     proof, reasons = cell.judge()
     assert (reasons, proof.unaccounted_frames) == ([], 0)
+    # Each end's own figures: the target's ESP counted three packets more.
+    assert proof.protected_bytes_target - proof.protected_bytes_initiator == 3 * (DATA_BYTES + 32)
+
+
+def test_the_bytes_on_the_link_are_each_end_s_own() -> None:
+    proof, _ = Cell(to_target=Way(WRITE_PACKETS, tx_more=(0, 100))).judge()
+    assert proof.link_bytes_initiator == proof.link_bytes_target + 100
 
 
 def test_a_path_of_two_layers_carried_what_the_lesser_of_them_did() -> None:
@@ -1206,6 +1213,12 @@ def test_one_end_proves_as_strictly_as_two() -> None:
     assert "lacks the beginning of the portal's connection" in late
     proof, reasons = at_one_end(layer=protection(), in_clear=2)
     assert proof.at_one_end and "2 cleartext segments of the portal were on the link" in reasons
+
+
+def test_no_peer_excuses_what_an_end_that_is_seen_alone_lacks() -> None:
+    alone: Any = object()
+    assert module._pairs([alone]) == [(alone, None)]
+    assert module._lost(alone, None) == 0
 
 
 def test_nothing_is_read_of_the_end_that_is_not_seen() -> None:

@@ -34,6 +34,7 @@ BY_HAND = {
     ("docs/oracle.md", 'throughput = "1.8 Gbit/s"'): "what somebody else saw and published",
     ("docs/oracle.md", "| key | what | such as |"): "how keys are written",
     ("docs/oracle.md", "| set | figure | verdict |"): "printed by bench/oracle.py",
+    ("docs/sweeps.md", "writes reach 33 to 36 MB/s"): "printed by bench/sweeps.py, exact in virtual time",
     ("docs/knees.md", "up to 26 500 IOPS, 108 MB/s"): "an example of a sentence",
     ("docs/results.md", "moves more than 1 GB/s"): "a threshold",
     ("docs/explain.md", "rates of 30 to\n300 Mbit/s"): "what a script injects",

@@ -2,7 +2,9 @@
 
 A disk that appears is looked at by udev(7) at once: arrays are assembled, which writes to each of their
 members, volume groups are activated, file systems are mounted. A rule that comes before all others makes the
-disk read-only in the kernel, partitions included, and says that it is nobody's.
+disk read-only in the kernel, partitions included, and says that it is nobody's. Of a disk that is written to
+after all (``attached.opened``), each close makes an event, as 60-block.rules has udev watch it; with that it
+does not become read-only again.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ ACTION=="remove", GOTO="{name}_end"
 SUBSYSTEM!="block", GOTO="{name}_end"
 {match}, ENV{{HARNESS_READS}}="1"
 ENV{{HARNESS_READS}}!="1", GOTO="{name}_end"
-PROGRAM=="/bin/sh -c 'blockdev --setro $devnode'"
+ACTION=="add", PROGRAM=="/bin/sh -c 'blockdev --setro $devnode'"
 ENV{{UDEV_DISABLE_PERSISTENT_STORAGE_RULES_FLAG}}="1", ENV{{SYSTEMD_READY}}="0"
 ENV{{UDISKS_IGNORE}}="1", ENV{{DM_MULTIPATH_DEVICE_PATH}}="0", OPTIONS+="nowatch"
 LABEL="{name}_end"

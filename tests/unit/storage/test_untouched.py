@@ -34,7 +34,7 @@ def test_every_jump_has_its_end_and_nothing_else_is_looked_at() -> None:
     assert jumps == {"harness_beef_192.0.2.1_3260_end"}
     assert lines[-1] == f'LABEL="{jumps.pop()}"'
     assert lines.index('ENV{HARNESS_READS}!="1", GOTO="harness_beef_192.0.2.1_3260_end"') < lines.index(
-        "PROGRAM==\"/bin/sh -c 'blockdev --setro $devnode'\""
+        'ACTION=="add", PROGRAM=="/bin/sh -c \'blockdev --setro $devnode\'"'
     )
 
 

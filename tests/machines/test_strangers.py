@@ -125,7 +125,7 @@ def test_what_lies_on_it_is_not_woken(installed: Site) -> None:
 def test_a_lun_that_is_named_twice_is_written_to_past_udev(installed: Site) -> None:
     """Its rule has made the disk read-only, and does not do so again when the run has lifted that."""
     stranger, nas, name = STRANGERS["tgt"], installed.machines["nas"], "iqn.2001-04.org.example:tgt"
-    nas.sh(f"apt-get install --quiet=2 --yes {stranger.packages} >/dev/null; {MAKE_DISK}")
+    nas.sh(f"apt-get install --quiet=2 --yes {stranger.packages} >/dev/null; rm -f {DISK}; {MAKE_DISK}")
     words = ("--iqn", name, "--lun", "1", "--destroy", f"{name}:1", "--workload", "rand-write-4k")
     reached = ("--portal", address("nas", STORAGE_NETWORK), "--initiator", "ssh://root@client", *words)
     outside = f"sync; head -c 16M {DISK} | sha256sum; tail -c 16M {DISK} | sha256sum"

@@ -74,7 +74,13 @@ def make_plan(request: SweepRequest) -> Plan:
             request, links=(*local, *itertools.chain.from_iterable(points.values())), max_time=None, **changes
         )
     )
-    bases = {load_link(each).name: load_link(spec).name for spec, found in points.items() for each in found}
+    # Links of real machines, which are no profiles alone, are swept over workloads only.
+    bases = {
+        load_link(each).name: load_link(spec).name
+        for spec, found in points.items()
+        for each in found
+        if of_links
+    }
     max_s = None if request.max_time is None else parse_duration_s(request.max_time, what="--max-time")
     made = msgspec.structs.replace(
         made,

@@ -101,6 +101,14 @@ def test_points_of_a_curve_have_in_common_what_is_not_swept() -> None:
     }
 
 
+def test_depth_and_block_are_swept_over_a_link_of_real_machines() -> None:
+    made = planned(
+        "depth=1,4", target="ssh://root@nas", links=("wired=eth1",), ipsec=("off",), lab_kernel="auto"
+    )
+    ((curve, surface),) = sweep.surfaces(made).items()
+    assert (curve.column.label, len(surface.grid)) == ("wired", 2)
+
+
 def test_a_plan_names_curves_and_axes_and_not_a_thousand_workloads() -> None:
     over = planned("rtt=0.1ms..50ms", "depth=1,16", ipsec=("both",), links=("wired", "local"))
     said: list[str] = []

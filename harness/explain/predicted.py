@@ -310,13 +310,18 @@ def _time_ns(
     return busiest[then] + WAITS * (most_ns - busiest[then]), then
 
 
+def _us(ns: float) -> str:
+    """In us, three digits at least."""
+    return f"{ns / 1000:.0f}" if ns >= 1e5 else f"{ns / 1000:.3g}"
+
+
 def rows(found: Sequence[Predicted]) -> Iterator[list[str]]:
     """A line of a table for each."""
     for each in found:
         if each.mb_s is None:
             yield [each.name, each.workload, "n/a", "", "", each.why_not]
             continue
-        parts = ", ".join(f"{name} {ns / 1000:.3g}" for name, ns in each.rests_on.items() if ns >= 50)
+        parts = ", ".join(f"{name} {_us(ns)}" for name, ns in each.rests_on.items() if ns >= 50)
         rests = ", ".join(f"{name} {100 * part:.0f} %" for name, part in each.unsure.items() if part >= 0.005)
         yield [
             each.name,

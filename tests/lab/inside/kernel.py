@@ -162,7 +162,12 @@ def processes() -> dict[int, str]:
 
 
 def arguments(pid: int) -> list[str]:
-    return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")[:-1]
+    """Those of a process; none of one that is gone."""
+    try:
+        line = Path(f"/proc/{pid}/cmdline").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+    return line.decode(errors="replace").split("\0")[:-1]
 
 
 def environment(pid: int) -> list[str]:

@@ -11,6 +11,8 @@ import pytest
 from harness.analysis.reread import FEWEST, MEDIUM_NS, SAVED_NS, judge
 from harness.model.reread import Reread, Samples, Sign, Suspicion
 
+pytestmark = pytest.mark.thorough
+
 US, MS = 1_000, 1_000_000
 GIB = 1 << 30
 N = 128

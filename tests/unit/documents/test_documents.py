@@ -39,6 +39,8 @@ from tests.unit.report.test_report import Page
 from tests.unit.table.test_table import repeats
 from tests.unit.table.test_views import latency, ping, tcp
 
+pytestmark = pytest.mark.thorough
+
 OWN = {"clock": Clock.VIRTUAL, "lab_kernel": LabKernel.OWN}
 
 

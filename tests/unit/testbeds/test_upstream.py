@@ -23,6 +23,8 @@ from harness.testbeds.lab.kernels import building, kernel, upstream
 from harness.testbeds.lab.kernels import source as sources
 from harness.testbeds.lab.kernels.upstream import Upstream
 
+pytestmark = pytest.mark.thorough
+
 
 def archive() -> bytes:
     """A tarball of Linux, as far as anybody looks."""

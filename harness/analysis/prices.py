@@ -17,8 +17,8 @@ from typing import Annotated, NamedTuple
 
 import msgspec
 
-COVERED = 1.645
-"""Standard deviations to either side that have 90 % of a normal distribution."""
+from harness.analysis import cholesky
+from harness.analysis.response import COVERED
 
 VERSION = 1
 """Of the file."""
@@ -188,7 +188,7 @@ def _non_negative(
     x = [0.0] * count
     for _ in range(3 * count + 3):
         while active:
-            solved = _solve(
+            solved = cholesky.solved(
                 [[gram[i][j] + RIDGE * (i == j) for j in active] for i in active],
                 [towards[i] for i in active],
             )
@@ -214,21 +214,6 @@ def _non_negative(
             break
         active = sorted([*active, best])
     return x
-
-
-def _solve(matrix: Sequence[Sequence[float]], values: Sequence[float]) -> list[float]:
-    """By elimination; the matrix is symmetric and positive definite."""
-    rows = [[*row, value] for row, value in zip(matrix, values, strict=True)]
-    count = len(rows)
-    for i in range(count):
-        for j in range(i + 1, count):
-            factor = rows[j][i] / rows[i][i]
-            if factor:
-                rows[j] = [b - factor * a for a, b in zip(rows[i], rows[j], strict=True)]
-    found = [0.0] * count
-    for i in reversed(range(count)):
-        found[i] = (rows[i][count] - sum(map(mul, rows[i][i + 1 : count], found[i + 1 :]))) / rows[i][i]
-    return found
 
 
 def demand_ns(counts: Counts, prices: Mapping[Operation, Price]) -> tuple[float, float]:

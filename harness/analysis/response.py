@@ -17,6 +17,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import mul
 
+from harness.analysis import cholesky
+
 Point = Mapping[str, float]
 """Where a point is, by the names of its axes: ``depth`` (I/Os in flight of a job), ``jobs``, ``block``
 (bytes), ``rtt`` (seconds), ``rate`` (bit/s). Others count for what is left alone. ``waits`` is no axis: how
@@ -305,8 +307,8 @@ def least_squares(
             normal = [[sum(map(mul, a, b)) for b in slopes[: i + 1]] for i, a in enumerate(slopes)]
             for i, row in enumerate(normal):
                 row[i] += damping * row[i] + 1e-12
-            factor = _factored(normal)
-            step = _solved_back(factor, _solved(factor, downhill))
+            factor = cholesky.factored(normal)
+            step = cholesky.backward(factor, cholesky.forward(factor, downhill))
             there = [v + by for v, by in zip(here[1], step, strict=True)]
             here = min(here, (_squares(left(there)), there))
             damping *= 4
@@ -351,15 +353,15 @@ class GaussianProcess:
         covariances = [[deviation**2 * near + shared for near, shared in of_place] for of_place in alike]
         for row in covariances:
             row[-1] += noise**2
-        factor = _factored(covariances)
-        whitened = _solved(factor, [value - mean for value in values])
+        factor = cholesky.factored(covariances)
+        whitened = cholesky.forward(factor, [value - mean for value in values])
         likelihood = -sum(x * x for x in whitened) / 2 - sum(math.log(row[-1]) for row in factor)
         return cls(places, length, deviation, noise, factor, whitened, mean, likelihood)
 
     def at(self, place: Features) -> tuple[float, float]:
         """Mean of what would be measured at a place, and how sure it is: its variance without noise."""
         known = [_alike(place, each, self.length) for each in self.places]
-        near = _solved(self.factor, [self.deviation**2 * close + shared for close, shared in known])
+        near = cholesky.forward(self.factor, [self.deviation**2 * close + shared for close, shared in known])
         itself, shared = _alike(place, place, self.length)
         left = self.deviation**2 * itself + shared - sum(x * x for x in near)
         return self.mean + sum(map(mul, near, self.whitened)), max(left, 0.0)
@@ -370,32 +372,6 @@ def _alike(a: Features, b: Features, length: float) -> tuple[float, float]:
     sure."""
     distance = math.sqrt(3) * math.dist(a.doublings, b.doublings) / length
     return (1 + distance) * math.exp(-distance), UNSURE**2 * sum(map(mul, a.pulls, b.pulls))
-
-
-def _factored(matrix: Sequence[Sequence[float]]) -> list[list[float]]:
-    """Cholesky's factor of a symmetric matrix, whose rows end at the diagonal, as its own do."""
-    factor: list[list[float]] = []
-    for wanted in matrix:
-        row: list[float] = []
-        for value, other in zip(wanted, factor, strict=False):
-            row.append((value - sum(map(mul, row, other))) / other[-1])
-        factor.append([*row, math.sqrt(max(wanted[-1] - sum(map(mul, row, row)), 1e-12))])
-    return factor
-
-
-def _solved_back(factor: Sequence[Sequence[float]], values: Sequence[float]) -> list[float]:
-    """The same by the transpose of ``factor``."""
-    last = range(len(factor) - 1, -1, -1)
-    found = _solved([[factor[j][i] for j in last if j >= i] for i in last], values[::-1])
-    return found[::-1]
-
-
-def _solved(factor: Sequence[Sequence[float]], values: Sequence[float]) -> list[float]:
-    """``factor`` is lower triangular."""
-    found: list[float] = []
-    for row, value in zip(factor, values, strict=True):
-        found.append((value - sum(map(mul, found, row[:-1]))) / row[-1])
-    return found
 
 
 def grid(axes: Mapping[str, Sequence[float]]) -> Iterator[dict[str, float]]:

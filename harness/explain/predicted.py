@@ -15,6 +15,7 @@ import msgspec
 
 from harness.analysis import bounds, disturbance, prices, queueing, wire
 from harness.analysis.prices import Operation, PriceList, Whose
+from harness.analysis.response import COVERED
 from harness.analysis.theory import IoDirection
 from harness.analysis.wire import framings
 from harness.explain import path, priced
@@ -266,8 +267,8 @@ def _one(lists: Mapping[Whose, PriceList], way: Way, job: Job, direction: IoDire
     unsure = {
         "prices": min(left_open, MOST_LEFT_OPEN * fit),
         "fit": fit,
-        "model": prices.COVERED * UNSURE[then],
-        "the other direction's prices": prices.COVERED * BORROWED * share * borrowed,
+        "model": COVERED * UNSURE[then],
+        "the other direction's prices": COVERED * BORROWED * share * borrowed,
     }
     half = math.exp(math.hypot(*unsure.values()))
     parts = {name: ns for name, (ns, _) in works.items()}

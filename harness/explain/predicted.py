@@ -22,6 +22,7 @@ from harness.explain import path, priced
 from harness.explain.remedy import LimitingResource
 from harness.model import Column, IpsecMode, Job, LinkProfile, Proposal
 from harness.model.errors import UsageError
+from harness.model.units import positive
 from harness.parse.jobfile import described
 
 PREDICTED = "predicted"
@@ -201,7 +202,7 @@ def _one(lists: Mapping[Whose, PriceList], way: Way, job: Job, direction: IoDire
         dialogue = path.dialogue_of(transport, session, direction, window_bytes)
         if dialogue is None or (way.column.protection and framing is None):
             raise _Unpriced("what goes over the wire is unknown")
-        command_bytes = int(session.get("max_sectors_kb", "0")) * 1024 or None
+        command_bytes = positive(session, "max_sectors_kb") * 1024 or None
         demands = path.demands(
             link,
             framing,

@@ -18,7 +18,7 @@ from harness.cli.console import NARROW, carry_out, measuring, print_plan
 from harness.cli.progress import process_started_s
 from harness.cli.results import METRIC_HELP, ResultsPaths, write
 from harness.cli.streams import tell
-from harness.explain import curves, knees, oracle, published, twin
+from harness.explain import curves, knees, oracle, published, twin, what_if
 from harness.explain.evidence import collect
 from harness.hosts.state import owner
 from harness.model import LINK_LOCAL, Plan
@@ -72,6 +72,16 @@ def explain_command(
             show_default=False,
         ),
     ] = None,
+    if_faster: Annotated[
+        str | None,
+        typer.Option(
+            "--what-if",
+            metavar="PART=2x,…",
+            help="What each part of these cells is worth, if it alone were so many times as fast "
+            "(cipher=2x,rtt=0.5x; 2x: all in turn).",
+            show_default=False,
+        ),
+    ] = None,
     reference: Annotated[
         str | None,
         typer.Option(
@@ -94,6 +104,9 @@ def explain_command(
     """Say for each cell what limits it, how sure that is, where the time goes, and what would help."""
     shape = explain.ExplainFormat(format)
     instead = [("--reference", reference), ("--figures", figures), ("--ask", ask or None)]
+    others = [("--summary", summary), ("--twin", with_twin), ("--try", is_tried), ("--cell", cells)]
+    if if_faster is not None and (given := [name for name, value in (*others, *instead) if value]):
+        raise UsageError(f"expected one of --what-if and {given[0]}, found both", hint="leave one out")
     if given := [name for name, value in instead if value is not None]:
         if paths or len(given) > 1:
             both = " and ".join(given) if len(given) > 1 else f"results or {given[0]}, found both"
@@ -104,6 +117,9 @@ def explain_command(
             _judge(_asked() if figures is None else reported.load(figures), shape)
         return
     files = paths or [Path(RESULTS)]
+    if if_faster is not None:
+        _change(what_if.of_run(Measured.read(files), if_faster), shape)
+        return
     if with_twin:
         for run in open_runs(files):
             _measure_twin(run)
@@ -208,6 +224,15 @@ def _measure(made: Plan, folder: RunFolder) -> None:
         outcome = carry_out(made, folder, state, process_started_s(), cells)
     for line in outcome.summary():
         tell(line)
+
+
+def _change(found: what_if.PrintedWhatIf, shape: explain.ExplainFormat) -> None:
+    """What changes would give that nobody made."""
+    if shape is explain.ExplainFormat.JSON:
+        sys.stdout.write(as_json(found) + "\n")
+        return
+    said = [what_if.sentence(found), "", *what_if.lines(found), *found.outside]
+    sys.stdout.write("\n".join(map(printable, said)) + "\n")
 
 
 def _judge(told: Sequence[reported.Reported], shape: explain.ExplainFormat) -> None:

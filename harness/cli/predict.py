@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Annotated
 
+import msgspec
 import typer
 from tabulate import tabulate
 
@@ -77,15 +78,15 @@ def predict_command(
     columns, jobs, notes = ways(RunRequest(**options.given(typed)))
     found = predicted.predict(ends, columns, jobs)
     outside = [*predicted.doubts(ends), *scored.outside(scored.load(), ends, columns, jobs)]
+    changed = None if if_faster is None else what_if.worked_out(ends, columns, jobs, if_faster)
     if shape is PredictFormat.JSON:
-        sys.stdout.write(as_json(predicted.document(ends, found, outside)) + "\n")
+        as_it_is = predicted.document(ends, found, outside)
+        shown = as_it_is if changed is None else msgspec.structs.replace(changed, outside=tuple(outside))
+        sys.stdout.write(as_json(shown) + "\n")
         return
     lines = tabulate(list(predicted.rows(found)), predicted.HEADINGS, disable_numparse=True)
     sys.stdout.write("\n".join([predicted.sentence(ends), "", lines, *outside, ""]))
-    if if_faster is not None:
-        changes = what_if.parse(if_faster, ends)
-        rows, bars = what_if.table(ends, columns, jobs, found, changes)
-        lines = tabulate(rows, "firstrow", disable_numparse=True, stralign="right")
-        sys.stdout.write("\n".join(["", lines, "", f"{predicted.PREDICTED}, the middle cell:", *bars, ""]))
+    if changed is not None:
+        sys.stdout.write("\n".join(["", *what_if.lines(changed), ""]))
     for note in notes:
         tell(f"note: {note}")

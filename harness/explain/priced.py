@@ -109,7 +109,7 @@ def price_list(found: Measured, name: str = "this list") -> PriceList:
             + (f" on {' and '.join(sorted(each.name for each in settings))}" if plans else ""),
             hint="harness price measures one",
         )
-    plan, environment = _joined(plans), found.environments.get(plans[0].run_id, {})
+    plan, environment = joined(plans), found.environments.get(plans[0].run_id, {})
     records = [record for record in found.records if record.status is Status.OK]
     # A disturbed figure is wrong, a demand is not: what was waited for is taken off.
     alone = [msgspec.structs.replace(record, telemetry=_alone(record.telemetry)) for record in records]
@@ -169,7 +169,7 @@ def _taken(record: Record) -> float:
     return min(1.0, max((other.taken or 0.0 for other in record.others), default=0.0))
 
 
-def _joined(plans: Sequence[Plan]) -> Plan:
+def joined(plans: Sequence[Plan]) -> Plan:
     """One plan with the jobs, links and proposals of all of them."""
     jobs = {job.name: job for plan in plans for job in plan.jobs}
     return msgspec.structs.replace(

@@ -1,0 +1,334 @@
+"""What is a change worth: said from the side before it, against what was measured after it.
+
+    python bench/what_if.py                      # real changes between stored runs (docs/figures)
+    python bench/what_if.py --results FOLDER     # and between the series of bench/predictions.py
+    python bench/what_if.py --changes            # also a line for each change
+
+Two cells are a change if they differ in one thing alone (``kind_of``): the cipher's driver, the kernel, the
+link, the transport, a protection, or the depth. Said is what was measured before it, times the ratio of two
+predictions, as `harness explain --what-if` does. The prices are those of the side before it, without any cell
+that has what is new (of stored runs), or were taken before both sides were measured (of series: `harness
+price`). Only what the change itself brings has other prices: ciphers, measured by themselves, for a driver,
+the transport's own for a transport, and all of them for a kernel.
+
+The error is in points: of the time that an I/O takes on the slower side, which is 100, how far apart the two
+times after the change are, said and measured (Coz gives what a part is worth so, of a program's time). Next
+to it is how far the throughput after the change is off, in percent of what was measured.
+
+What stored runs say is not blind: the model was made with these runs in view, though not with this ratio.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+from tabulate import tabulate
+
+from bench.predictions import PROJECT, SERIES
+from harness.analysis import disturbance, stats
+from harness.analysis.prices import PriceList
+from harness.analysis.schedule import throughput_bytes_s
+from harness.explain import priced, what_if
+from harness.explain.predicted import Ends, Predicted, Way, predict
+from harness.model import Column, Job, LinkProfile, Plan
+from harness.model.units import format_percent
+from harness.parse.jobfile import described
+from harness.parse.prices import load_prices
+from harness.results.measured import Measured
+
+WITHIN = 3.0
+"""Points that a change may be off by."""
+
+STORED: Mapping[str, Sequence[str]] = {
+    "debian": ("make-run",),
+    "debian-portable": ("portable",),
+    "own": ("ladder", "ciphers", "emulation", "protections"),
+    "own-portable": ("ciphers-portable",),
+}
+"""Runs of docs/figures in real time, by kernel and cipher driver."""
+
+DRIVER, KERNEL, LINK, TRANSPORT, PROTECTION, DEPTH = (
+    *("cipher driver", "kernel", "link", "transport"),
+    *("protection", "depth"),
+)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What was measured of a column and a workload. ``scatter`` is how far its repeats lie from the middle
+    one at most, as a part of it."""
+
+    column: Column
+    job: Job
+    mb_s: float
+    scatter: float
+
+
+class Pool:
+    """Runs of one kernel with one cipher driver: cells of undisturbed repeats, and prices."""
+
+    def __init__(self, name: str, folders: Sequence[Path], prices: Path | None = None) -> None:
+        self.name, self._prices = name, prices
+        self.kernel, self.driver = name.split("-")[0], "portable" if name.endswith("portable") else "machine"
+        self.whole = Measured.read(folders)
+        self.plan: Plan = priced.joined([*self.whole.plans.values()])
+        jobs = {job.name: job for job in self.plan.jobs}
+        found: dict[tuple[Column, str], list[float]] = {}
+        for record in disturbance.quiet(self.whole.records):
+            if (rate := throughput_bytes_s(record)) and not self._is_left_out(record.column):
+                found.setdefault((record.column, record.workload.name), []).append(rate / 1e6)
+        self.cells = [
+            Cell(column, jobs[name], mid, max(abs(rate / mid - 1) for rate in rates))
+            for (column, name), rates in found.items()
+            for mid in (stats.median(rates),)
+        ]
+
+    def _is_left_out(self, column: Column) -> bool:
+        """The disk itself, and simulated radios, which have no prices."""
+        link = self.plan.links.get(column.link)
+        return column.is_local or (self.kernel == "own" and link is not None and link.radio is not None)
+
+    @functools.cache  # noqa: B019
+    def prices(self, without: Column | str | None = None) -> PriceList:
+        """The list that was taken before the run, or that of the run without a column or a workload."""
+        if self._prices is not None:
+            return load_prices(str(self._prices))
+        records = [r for r in self.whole.records if without not in (r.column, r.workload.name)]
+        probes = [probe for probe in self.whole.probes if probe.column != without]
+        return priced.price_list(msgspec.structs.replace(self.whole, records=records, probes=probes))
+
+    def predicted(self, cell: Cell, prices: PriceList) -> Predicted:
+        link = self.plan.links.get(cell.column.link)
+        way = Way(column=cell.column, link=link, proposals=self.plan.proposals)
+        return predict(Ends(target=prices), [way], [cell.job])[0]
+
+
+def _speed(link: LinkProfile | None) -> tuple[float, float]:
+    """The greater, the faster: by its rate, and then by its round trip."""
+    if link is None:
+        return 0.0, 0.0
+    return float(link.rate_bit_s or math.inf), -link.path_delay_us
+
+
+def kind_of(before: Pool, a: Cell, after: Pool, b: Cell) -> str:
+    """The one thing by which two cells differ, "" if it is none or several.
+
+    The rule was fixed before any result was looked at: portable to the machine's ciphers, Debian's to the own
+    kernel, a link to the next faster one, iSCSI to NVMe/TCP, a protection to none, fewer to more in flight.
+    Links, protections and depths are of the same runs.
+    """
+    work_a, work_b = (msgspec.structs.replace(described(each.job), name="", depth=None) for each in (a, b))
+    rest_a, rest_b = (
+        msgspec.structs.replace(each.column, link="", protection=(), transport="iscsi", mode=None)
+        for each in (a, b)
+    )
+    depth_a, depth_b = (described(each.job).depth or 1 for each in (a, b))
+    has_cipher = bool(a.column.protection or b.column.protection)
+    differ = {
+        DRIVER: before.driver != after.driver and has_cipher,
+        KERNEL: before.kernel != after.kernel,
+        LINK: a.column.link != b.column.link,
+        TRANSPORT: a.column.transport != b.column.transport,
+        PROTECTION: a.column.protection != b.column.protection,
+        DEPTH: depth_a != depth_b,
+    }
+    found = [kind for kind, is_other in differ.items() if is_other]
+    if len(found) != 1 or work_a != work_b or rest_a != rest_b:
+        return ""
+    (kind,) = found
+    if kind in (LINK, PROTECTION, DEPTH) and before is not after:
+        return ""
+    is_so = {
+        DRIVER: before.driver == "portable",
+        KERNEL: before.kernel == "debian",
+        LINK: b.column.link == _next_faster(before, a),
+        TRANSPORT: (a.column.transport, b.column.transport) == ("iscsi", "nvme-tcp"),
+        PROTECTION: not b.column.protection,
+        DEPTH: depth_a < depth_b,
+    }
+    return kind if is_so[kind] else ""
+
+
+def _next_faster(pool: Pool, cell: Cell) -> str | None:
+    """Of the links over which the same was measured, the slowest that is faster."""
+    links = pool.plan.links
+    same = {
+        each.column.link
+        for each in pool.cells
+        if each.job.name == cell.job.name
+        and msgspec.structs.replace(each.column, link=cell.column.link) == cell.column
+    }
+    own = _speed(links.get(cell.column.link))
+    return min(
+        (name for name in same if _speed(links.get(name)) > own),
+        key=lambda name: _speed(links.get(name)),
+        default=None,
+    )
+
+
+@dataclass(frozen=True)
+class Change:
+    """A real change: throughputs in 10^6 bytes per second before, as said, and as measured after it."""
+
+    kind: str
+    words: str
+    is_blind: bool
+    before_mb_s: float
+    said_mb_s: float
+    after_mb_s: float
+    scatter: float
+
+    @property
+    def slower_mb_s(self) -> float:
+        return min(self.before_mb_s, self.after_mb_s)
+
+    def worth(self, mb_s: float) -> float:
+        """The time that is saved, in points of the slower side's; below 0 if it is lost."""
+        return 100 * self.slower_mb_s * (1 / self.before_mb_s - 1 / mb_s)
+
+    @property
+    def points(self) -> float:
+        return abs(self.worth(self.said_mb_s) - self.worth(self.after_mb_s))
+
+    @property
+    def noise(self) -> float:
+        """By how many points the repeats of both sides scatter."""
+        return self.scatter * 100 * self.slower_mb_s / self.after_mb_s
+
+    @property
+    def off(self) -> float:
+        return abs(self.said_mb_s / self.after_mb_s - 1)
+
+
+def changes(pools: Sequence[Pool], *, are_blind: bool) -> Iterator[Change]:
+    """All real changes between the cells of some pools that prices say something of."""
+    for before in pools:
+        for after in pools:
+            for a in before.cells:
+                for b in after.cells:
+                    if (kind := kind_of(before, a, after, b)) and (
+                        ratio := _ratio(kind, before, a, after, b)
+                    ):
+                        own = f"{before.name} {a.column.label} {a.job.name}"
+                        yield Change(
+                            kind=kind,
+                            words=f"{own} -> {after.name} {b.column.label} {b.job.name}",
+                            is_blind=are_blind,
+                            before_mb_s=a.mb_s,
+                            said_mb_s=a.mb_s * ratio,
+                            after_mb_s=b.mb_s,
+                            scatter=math.hypot(a.scatter, b.scatter),
+                        )
+
+
+def _ratio(kind: str, before: Pool, a: Cell, after: Pool, b: Cell) -> float | None:
+    """How many times as fast it is said to be."""
+    new: Column | str = b.job.name if kind == DEPTH else b.column
+    known = before.prices(new if before is after else None)
+    changed = _changed(kind, known, after, b)
+    gain = what_if.gain(before.predicted(a, known), after.predicted(b, changed))
+    return None if gain is None else 1 + gain
+
+
+def _changed(kind: str, known: PriceList, after: Pool, b: Cell) -> PriceList:
+    """The prices after a change."""
+    if kind == KERNEL:
+        return after.prices(b.column)
+    if kind == DRIVER:
+        return _with(known, after.prices(), b.column.protection)
+    if kind == TRANSPORT and b.column.transport not in known.sessions:
+        return _with(known, after.prices(), (b.column.transport or "",))
+    return known
+
+
+def _with(known: PriceList, other: PriceList, names: Sequence[str]) -> PriceList:
+    """A list with some parts of another one."""
+    kept = [price for price in known.prices if price.part not in names]
+    new = [price for price in other.prices if price.part in names]
+    sessions = {**other.sessions, **known.sessions}
+    return msgspec.structs.replace(known, prices=(*kept, *new), sessions=sessions)
+
+
+def stored() -> list[Pool]:
+    folder = PROJECT / "docs" / "figures"
+    return [Pool(name, [folder / run for run in runs]) for name, runs in STORED.items()]
+
+
+def series(folder: Path) -> list[Pool]:
+    """Those series of bench/predictions.py that are there."""
+    return [
+        Pool(each.name, [folder / each.name / "results"], folder / each.name / f"lab-{each.name}.toml")
+        for each in SERIES
+        if (folder / each.name / "results").is_dir()
+    ]
+
+
+HEADINGS = (
+    *("what changed", "blind", "changes", "worth", "median error", "within 3 points", "or their scatter"),
+    "off, median",
+)
+
+
+def rows(found: Sequence[Change]) -> Iterator[list[str]]:
+    """The score by what changed, and of all."""
+    groups: dict[tuple[bool, str], list[Change]] = {}
+    for each in found:
+        for name in (each.kind, "all"):
+            groups.setdefault((each.is_blind, name), []).append(each)
+    for (is_blind, name), own in sorted(groups.items()):
+        near = sum(each.points <= WITHIN for each in own)
+        or_noise = sum(each.points <= max(WITHIN, each.noise) for each in own)
+        yield [
+            name,
+            "yes" if is_blind else "no",
+            str(len(own)),
+            f"{stats.median([abs(each.worth(each.after_mb_s)) for each in own]):.1f}",
+            f"{stats.median([each.points for each in own]):.1f}",
+            f"{near} ({near / len(own):.0%})",
+            f"{or_noise} ({or_noise / len(own):.0%})",
+            format_percent(stats.median([each.off for each in own])),
+        ]
+
+
+def line(each: Change) -> list[str]:
+    """One change, for people."""
+    return [
+        each.kind,
+        each.words,
+        f"{each.before_mb_s:.4g}",
+        f"{each.said_mb_s:.4g}",
+        f"{each.after_mb_s:.4g}",
+        f"{each.worth(each.said_mb_s):+.1f}",
+        f"{each.worth(each.after_mb_s):+.1f}",
+        f"{each.points:.1f}",
+        f"{each.noise:.1f}",
+        format_percent(each.off),
+    ]
+
+
+OF_EACH = ("what", "change", "before", "said", "measured", "said", "measured", "points", "scatter", "off")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--results", type=Path, help="where the series of bench/predictions.py are")
+    parser.add_argument("--changes", action="store_true", help="also a line for each change")
+    asked = parser.parse_args()
+    found = [*changes(stored(), are_blind=False)]
+    if asked.results is not None:
+        found += changes(series(asked.results), are_blind=True)
+    if asked.changes:
+        print(tabulate([line(each) for each in found], OF_EACH, disable_numparse=True), end="\n\n")
+    print(tabulate([*rows(found)], HEADINGS, disable_numparse=True))
+    worst = sorted(found, key=lambda each: -each.points)[:5]
+    print("\n" + tabulate([line(each) for each in worst], OF_EACH, disable_numparse=True))
+
+
+if __name__ == "__main__":
+    main()

@@ -18,7 +18,8 @@ from typing import Any
 import msgspec
 
 from harness.explain.predicted import PrintedPrediction
-from harness.explain.printed import PrintedVerdicts
+from harness.explain.printed import PrintedFigures, PrintedVerdicts
+from harness.explain.what_if import PrintedWhatIf
 from harness.model import Plan, Record
 from harness.results.probe_records import ProbeRecord
 from harness.table.printed import PrintedTable
@@ -32,6 +33,8 @@ TYPES: Mapping[str, tuple[Any, str]] = {
     "table": (PrintedTable, "What `harness table --format json` prints"),
     "predict": (PrintedPrediction, "What `harness predict --format json` prints"),
     "explain": (PrintedVerdicts, "What `harness explain --format json` prints"),
+    "explain-figures": (PrintedFigures, "What `harness explain --figures FILE --format json` prints"),
+    "what-if": (PrintedWhatIf, "What `harness explain` and `predict` print with --what-if --format json"),
 }
 """By name: the type of the whole document, and its title."""
 

@@ -20,6 +20,7 @@ from harness.cli.results import METRIC_HELP, ResultsPaths, write
 from harness.cli.streams import tell
 from harness.explain import curves, knees, oracle, published, twin, what_if
 from harness.explain.evidence import collect
+from harness.explain.printed import PrintedFigures
 from harness.hosts.state import owner
 from harness.model import LINK_LOCAL, Plan
 from harness.model.errors import Interrupted, UsageError
@@ -239,7 +240,7 @@ def _judge(told: Sequence[reported.Reported], shape: explain.ExplainFormat) -> N
     """What limits figures of others."""
     found = oracle.judge_all(told)
     if shape is explain.ExplainFormat.JSON:
-        sys.stdout.write(as_json({"figures": found}) + "\n")
+        sys.stdout.write(as_json(PrintedFigures(figures=found)) + "\n")
         return
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else NARROW
     for line in oracle.lines(found):

@@ -1,4 +1,4 @@
-"""What ``harness explain --format json`` prints, as types: docs/schemas/explain.json is made from them."""
+"""What ``harness explain --format json`` prints, as types: schemas in docs/schemas are made from them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TypedDict
 from harness.explain.forecasts import Tried
 from harness.explain.headroom import Headroom
 from harness.explain.limits import Limit
+from harness.explain.oracle import Judged
 from harness.explain.remedy import Change
 from harness.explain.span import Span
 from harness.explain.verdict import Confidence
@@ -91,3 +92,9 @@ class PrintedVerdicts(TypedDict):
     cells: list[PrintedVerdict]
     corrections: list[str]
     tried: list[Tried]
+
+
+class PrintedFigures(TypedDict):
+    """The answer on each figure of a file, in its order."""
+
+    figures: list[Judged]

@@ -293,6 +293,10 @@ def sentence(found: PrintedWhatIf) -> str:
     )
 
 
+def _rate(mb_s: float | None) -> str:
+    return "n/a" if mb_s is None else f"{mb_s:.4g}" if mb_s < 1e4 else f"{mb_s:.0f}"
+
+
 def lines(found: PrintedWhatIf) -> list[str]:
     """A line for each cell, then a bar for each change: first what gives most."""
     names = [worth.words for worth in found.parts]
@@ -302,16 +306,15 @@ def lines(found: PrintedWhatIf) -> list[str]:
         row = [f"{cell.name} {cell.workload}"]
         if is_measured:
             disturbed = "!" if cell.is_disturbed else ""
-            row += [f"{cell.measured_mb_s:.4g}{disturbed}"]
-            row += ["n/a" if cell.predicted_mb_s is None else f"{cell.predicted_mb_s:.4g}"]
+            row += [f"{_rate(cell.measured_mb_s)}{disturbed}", _rate(cell.predicted_mb_s)]
         for name in names:
-            part, mb_s = cell.gains.get(name), cell.would_be_mb_s.get(name, 0.0)
-            shown_too = f" {mb_s:.4g}" if is_measured else ""
-            row.append("" if part is None else f"{part:+.1%}{shown_too}")
+            part, would_be = cell.gains.get(name), cell.would_be_mb_s.get(name)
+            rate = f" {_rate(would_be)}" if is_measured else ""
+            row.append("" if part is None else f"{part:+.1%}{rate}")
         rows.append(row)
     most, width = max([each.gain for each in found.parts] + [1e-9]), max(map(len, names), default=0)
-    said = [tabulate(rows, "firstrow", disable_numparse=True, stralign="right"), ""]
-    said += [f"{PREDICTED}, the middle cell of those that have it:"]
+    said = tabulate(rows, "firstrow", disable_numparse=True, stralign="right").splitlines()
+    said += ["", f"{PREDICTED}, the middle cell of those that have it:"]
     for each in found.parts:
         bar = "#" * round(WIDEST * max(0.0, each.gain) / most)
         said.append(f"{each.words:{width}}  {each.gain:+7.1%}  {bar}".rstrip())

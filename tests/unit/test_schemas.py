@@ -16,6 +16,7 @@ from tests.unit.command import harness
 from tools import schemas
 
 FIGURES = Path(__file__).parents[2] / "docs" / "figures"
+PUBLIC = FIGURES.parents[1] / "profiles" / "references" / "public"
 STORED: dict[str, Callable[[], Iterable[Any]]] = {
     "record": lambda: store.open_results([FIGURES]),
     "probe-record": lambda: store.open_probes([FIGURES]),
@@ -88,3 +89,19 @@ def test_what_is_predicted_is_as_published() -> None:
     found = json.loads(done.stdout)
     strict("predict").validate(found)
     assert found["predicted"] is True and len(found["cells"]) == 40
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("what-if", ("explain", str(FIGURES / "ladder"), "--what-if", "2x")),
+        ("what-if", ("predict", "--machine", "lab-own", "--what-if", "cipher=2x")),
+        ("explain-figures", ("explain", "--figures", str(PUBLIC / "libreswan-252.toml"))),
+    ],
+)
+def test_so_is_what_was_not_measured(name: str, words: tuple[str, ...]) -> None:
+    done = harness(*words, "--format", "json", cwd=FIGURES)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    strict(name).validate(found)
+    assert found["figures"] if name == "explain-figures" else found["predicted"] and found["cells"]

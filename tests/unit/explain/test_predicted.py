@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from harness.analysis.prices import Fit, Operation, Per, Price, PriceList, Whose
-from harness.explain import compared, predicted, priced, scored, what_if
+from harness.explain import compared, predicted, priced, scored
 from harness.explain.predicted import Ends, Predicted, Way
 from harness.explain.remedy import LimitingResource
 from harness.model import Column, Job
@@ -231,34 +231,6 @@ def test_runs_without_prices_are_refused() -> None:
     for folder, said in (("scale-virtual", "virtual time"), ("document-002", "no results")):
         with pytest.raises(UsageError, match=said):
             priced.price_list(Measured.read([RUN.parent / folder]))
-
-
-def test_what_a_part_is_worth_is_what_limits() -> None:
-    ends, ways, jobs = Ends(target=price_list()), [way(), way("wired:unshaped", "aes128gcm16")], [job("4k")]
-    base = predicted.predict(ends, ways, jobs)
-
-    def worth(text: str) -> list[float | None]:
-        (change,) = what_if.parse(text, ends)
-        return what_if.gains(ends, ways, jobs, base, change)
-
-    # Nothing waits for what is not there; and twice as fast is half of its part of the time.
-    waits, works = worth("rtt=0.5x"), worth("ESP=2x")
-    assert waits[0] and waits[0] > 0.1 and waits[1] == 0
-    assert works[0] == 0 and works[1]
-    protected = base[1]
-    assert protected.mb_s is not None
-    each_ns = 4096e3 / protected.mb_s
-    assert works[1] == pytest.approx(each_ns / (each_ns - 7 * 3000 / 2) - 1, rel=0.01)
-    assert worth("ESP=1x") == [0, 0] and (worth("ESP=0.5x")[1] or 0) < 0
-    every = what_if.parse("2x", ends)
-    assert {"iscsi 2x", "block layer 2x", "cipher 2x", "rate 2x", "rtt 0.5x"} <= {
-        each.words for each in every
-    }
-    lines, bars = what_if.table(ends, ways, jobs, base, every)
-    assert len(lines) == 1 + len(base) and len(bars) == len(every) and bars[0].endswith("#" * what_if.WIDEST)
-    for text in ("cipher", "cipher=2", "cipher=0x", "speed=2x", "cipher=nanx", ""):
-        with pytest.raises(UsageError):
-            what_if.parse(text, ends)
 
 
 def test_two_lists_are_compared_price_by_price() -> None:

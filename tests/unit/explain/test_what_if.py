@@ -1,0 +1,134 @@
+"""What a part is worth if it alone were faster, of price lists and of runs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from harness.explain import predicted, what_if
+from harness.explain.predicted import Ends, Way
+from harness.explain.what_if import FasterPart
+from harness.model import Column
+from harness.model.errors import UsageError
+from harness.model.telemetry import Others
+from harness.results.measured import Measured
+from tests.unit.cli.test_cli import assert_refused
+from tests.unit.command import harness
+from tests.unit.explain.test_predicted import job, price_list, way
+
+FIGURES = Path(__file__).parents[3] / "docs" / "figures"
+LADDER = FIGURES / "ladder"
+ENDS = Ends(target=price_list())
+
+
+def test_what_a_part_is_worth_is_what_limits() -> None:
+    ways, jobs = [way(), way("wired:unshaped", "aes128gcm16")], [job("4k")]
+    base = predicted.predict(ENDS, ways, jobs)
+
+    def worth(text: str) -> list[float | None]:
+        (change,) = what_if.parse(text, ENDS)
+        return what_if.gains(ENDS, ways, jobs, base, change)
+
+    # A cell without a round trip or a protection has no such part; twice as fast is half of its time.
+    waits, works = worth("rtt=0.5x"), worth("ESP=2x")
+    assert waits[0] and waits[0] > 0.1 and waits[1] is None
+    assert works[0] is None and works[1]
+    protected = base[1]
+    assert protected.mb_s is not None
+    each_ns = 4096e3 / protected.mb_s
+    assert works[1] == pytest.approx(each_ns / (each_ns - 7 * 3000 / 2) - 1, rel=0.01)
+    assert worth("ESP=1x") == [None, 0] and (worth("ESP=0.5x")[1] or 0) < 0
+    every = {each.words for each in what_if.parse("2x", ENDS)}
+    assert {"iscsi 2x", "block layer 2x", "cipher 2x", "rate 2x", "rtt 0.5x"} <= every
+    for text in ("cipher", "cipher=2", "cipher=0x", "speed=2x", "cipher=nanx", ""):
+        with pytest.raises(UsageError):
+            what_if.parse(text, ENDS)
+
+
+def test_what_has_room_is_worth_nothing_and_is_there_all_the_same() -> None:
+    found = what_if.worked_out(ENDS, [way()], [job("1m", 32)], "2x")
+    worth = {each.part: each.gain for each in found.parts}
+    assert worth["rate"] > 0.5 and worth["block layer"] == pytest.approx(0, abs=0.02)
+    assert "ESP" not in worth and "cipher" not in worth
+    assert [each.gain for each in found.parts] == sorted(worth.values(), reverse=True)
+
+
+def test_bars_are_in_the_order_of_what_parts_give() -> None:
+    ways = [way(), way("wired:unshaped", "aes128gcm16"), Way(column=Column("local"))]
+    found = what_if.worked_out(ENDS, ways, [job("4k"), job("4k", bsrange="4k-64k")], "2x")
+    lines = what_if.lines(found)
+    bars = lines[lines.index("predicted, the middle cell of those that have it:") + 1 :]
+    assert len(bars) == len(found.parts) and bars[0].endswith("#" * what_if.WIDEST)
+    assert all(bar.startswith(each.words) for bar, each in zip(bars, found.parts, strict=True))
+    (local,) = (cell for cell in found.cells if cell.name == "local" and cell.predicted_mb_s)
+    assert {*local.gains} == {"block layer 2x"} and local.measured_mb_s is None
+    assert local.would_be_mb_s["block layer 2x"] == pytest.approx(2 * (local.predicted_mb_s or 0))
+    assert sum(bool(cell.why_not) for cell in found.cells) == 3
+    # Each change counts once, however often it is named, and what no cell has is worth nothing to any.
+    assert len(what_if.worked_out(ENDS, ways, [job("4k")], "rtt=0.5x,rtt=0.5x").parts) == 1
+    assert what_if.worked_out(ENDS, ways[:1], [job("4k")], "ESP=2x").parts == ()
+
+
+def test_nothing_is_said_where_no_cell_has_prices() -> None:
+    with pytest.raises(UsageError, match="several sizes"):
+        what_if.worked_out(ENDS, [way()], [job("4k", bsrange="4k-64k")], "2x")
+
+
+def test_of_a_run_what_was_measured_is_multiplied_by_the_ratio() -> None:
+    found = what_if.of_run(Measured.read([LADDER]), "cipher=2x,rate=2x")
+    assert found.machine == "20261125-005004-467b" and len(found.cells) == 8
+    protected = [cell for cell in found.cells if "+" in cell.name]
+    for cell in protected:
+        assert cell.measured_mb_s == pytest.approx(cell.predicted_mb_s, rel=0.1)
+        for words, gain in cell.gains.items():
+            assert cell.would_be_mb_s[words] == pytest.approx((cell.measured_mb_s or 0) * (1 + gain))
+        assert {*cell.gains} == {"cipher 2x", "rate 2x"} and not cell.is_disturbed
+    assert [each.words for each in found.parts] == ["rate 2x", "cipher 2x"] and found.parts[1].cells == 4
+
+
+def test_disturbed_cells_and_radios_are_said() -> None:
+    run = Measured.read([LADDER])
+    busy = Others(hosts=("machine",), wall_ns=10**9, cores=2, taken=0.5)
+    records = []
+    for record in run.records:
+        assert record.telemetry is not None
+        telemetry = msgspec.structs.replace(record.telemetry, others=(busy,))
+        records.append(msgspec.structs.replace(record, telemetry=telemetry))
+    found = what_if.of_run(msgspec.structs.replace(run, records=records), "rate=2x")
+    assert all(cell.is_disturbed for cell in found.cells) and any("50%" in each for each in found.outside)
+    assert any("!" in line for line in what_if.lines(found))
+    found = what_if.of_run(Measured.read([FIGURES / "protections"]), "rate=2x")
+    assert not any(cell.name.startswith("wifi") for cell in found.cells)
+    assert any("radios" in each and "wifi" in each for each in found.outside)
+
+
+@pytest.mark.parametrize(("run", "said"), [("scale-virtual", "virtual"), ("document-002", "no results")])
+def test_a_run_without_prices_says_what_is_missing(run: str, said: str) -> None:
+    done = harness("explain", str(FIGURES / run), "--what-if", "2x", cwd=FIGURES)
+    assert done.returncode == 2 and said in done.stderr and len(done.stderr.splitlines()) <= 2
+
+
+def test_the_command_prints_a_chart_and_nothing_else_with_it() -> None:
+    done = harness("explain", str(LADDER), "--what-if", "cipher=2x,rtt=0.5x", cwd=FIGURES)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("predicted, not measured") and "rtt 0.5x" in done.stdout
+    done = harness("explain", str(LADDER), "--what-if", "2x", "--summary", cwd=FIGURES)
+    assert_refused(done, "--what-if", "--summary", status=2)
+    words = (
+        "predict",
+        "--machine",
+        "lab-own",
+        "--link",
+        "2.5g",
+        "--what-if",
+        "cipher=2x",
+        "--format",
+        "json",
+    )
+    found = json.loads(harness(*words, cwd=FIGURES).stdout)
+    assert found["machine"] == "lab-own" and "2.5g" in found["outside"][0]
+    assert {cell["measured_mb_s"] for cell in found["cells"]} == {None}
+    assert FasterPart("cipher", 2.0).words == "cipher 2x"

@@ -20,7 +20,7 @@ from harness.analysis.theory import IoDirection
 from harness.analysis.wire import framings
 from harness.explain import path, priced
 from harness.explain.remedy import LimitingResource
-from harness.model import Column, IpsecMode, Job, LinkProfile, Proposal
+from harness.model import Column, IpsecMode, Job, LinkProfile, Proposal, protections
 from harness.model.errors import UsageError
 from harness.model.units import positive
 from harness.parse.jobfile import described
@@ -225,6 +225,7 @@ def _one(lists: Mapping[Whose, PriceList], way: Way, job: Job, direction: IoDire
         raise _Unpriced("its link is unknown")
     shaped = priced.is_shaped(link)
     works: dict[str, tuple[float, float]] = {}
+    packet_works: list[float] = []
     fit_error, borrowed = 0.0, False
     for at, found in lists.items():
         if way.column.is_local and at is Whose.TARGET:
@@ -244,8 +245,11 @@ def _one(lists: Mapping[Whose, PriceList], way: Way, job: Job, direction: IoDire
         others = {name: name._replace(direction=OTHER.get(name.direction, "")) for name in counts}
         borrowed |= any(name not in known and other in known for name, other in others.items())
         counts = {name if name in known else others[name]: count for name, count in counts.items()}
+        own = {*way.column.protection, *map(protections.protocol, way.column.protection)}
+        sealing = {name: count for name, count in counts.items() if name.part in own}
         try:
             works["core" if at is Whose.BOTH else f"{at}'s core"] = prices.demand_ns(counts, known)
+            packet_works.append(prices.demand_ns(sealing, known)[0])
         except KeyError as error:
             operation: Operation = error.args[0]
             raise _Unpriced(f"no price of {operation.part} for each {operation.per}".rstrip()) from error
@@ -256,7 +260,7 @@ def _one(lists: Mapping[Whose, PriceList], way: Way, job: Job, direction: IoDire
     def each_ns(scale: float) -> tuple[float, LimitingResource]:
         """The time per I/O, if the cores' work is so many of its reaches from its best guess."""
         cores = {name: max(LEAST * ns, ns + scale * reach, 1.0) for name, (ns, reach) in works.items()}
-        return _time_ns(cores, demands, idle_ns, depth, block_bytes)
+        return _time_ns(cores, demands, idle_ns, depth, block_bytes, packet_works)
 
     mid_ns, then = each_ns(0.0)
     worked_ns = sum(ns for ns, _ in works.values())
@@ -292,9 +296,14 @@ def _one(lists: Mapping[Whose, PriceList], way: Way, job: Job, direction: IoDire
 
 
 def _time_ns(
-    cores: Mapping[str, float], demands: path.Demands | None, idle_ns: float, depth: int, block_bytes: int
+    cores: Mapping[str, float],
+    demands: path.Demands | None,
+    idle_ns: float,
+    depth: int,
+    block_bytes: int,
+    packet_works: Sequence[float] = (),
 ) -> tuple[float, LimitingResource]:
-    """The time per I/O, and what limits."""
+    """The time per I/O, and what limits. ``packet_works`` is what protections have of each core's work."""
     busiest = {LimitingResource.CORE: max(cores.values())}
     servers, delay_ns = [*cores.values()], 0.0
     if demands is not None:
@@ -302,6 +311,11 @@ def _time_ns(
         servers.append(demands.busy_ns)
         delay_ns = max(0.0, demands.alone_ns - demands.busy_ns) + idle_ns
     alone_ns = queueing.overlapped_ns(delay_ns, servers, max(1.0, block_bytes / PIECE_BYTES))
+    if demands is not None and demands.sealed and block_bytes <= PIECE_BYTES:
+        # What is protected is cut up before: a packet is encrypted while the one before it is on its way.
+        stages = [*packet_works, demands.busy_ns]
+        packets = max(1, *(sealed.packets for sealed in demands.sealed))
+        alone_ns -= sum(stages) - queueing.overlapped_ns(0.0, stages, packets)
     if depth == 1:
         busiest[LimitingResource.ALONE] = delay_ns
         return alone_ns, max(busiest, key=busiest.__getitem__)

@@ -11,6 +11,7 @@ import pytest
 
 from harness.analysis.prices import Fit, Operation, Per, Price, PriceList, Whose
 from harness.explain import compared, predicted, priced, scored
+from harness.explain.path import Demands, Sealed
 from harness.explain.predicted import Ends, Predicted, Way
 from harness.explain.remedy import LimitingResource
 from harness.model import Column, Job
@@ -298,3 +299,16 @@ def test_the_score_is_printed(tmp_path: Path) -> None:
     assert scored.outside(known, ends, [way()], [job("4k", 8)]) == []
     (said,) = scored.outside(known, ends, [way("wan", "aes128gcm16")], [job("2m", 32)])
     assert all(word in said for word in ("wan", "aes128gcm16", "32 I/Os", "2 MiB"))
+
+
+def test_a_packet_is_encrypted_while_the_one_before_it_is_on_its_way() -> None:
+    """Of three packets two thirds of the shorter stage cost no time; of one, and of none cut up, all does."""
+    times = {name: 0.0 for name in Demands.__struct_fields__ if name.endswith("_ns")}
+    fixed = {"r2ts": 0, "mss_bytes": 1400, "window_bytes": None}
+    for packets, hidden in ((3, 2 / 3), (1, 0.0), (0, 0.0)):
+        sealed = (Sealed("target", packets, 4096),) if packets else ()
+        demands = msgspec.convert({**times, **fixed, "busy_ns": 30e3, "link_ns": 40e3}, Demands)
+        demands = msgspec.structs.replace(demands, sealed=sealed)
+        for work_ns, shorter_ns in ((9e3, 9e3), (60e3, 30e3)):
+            of = predicted._time_ns({"core": 80e3}, demands, 0.0, 1, 4096, [work_ns])
+            assert of[0] == pytest.approx(40e3 + 80e3 - hidden * shorter_ns)

@@ -146,7 +146,7 @@ def kind_of(before: Pool, a: Cell, after: Pool, b: Cell) -> str:
         return ""
     is_so = {
         DRIVER: before.driver == "portable",
-        KERNEL: before.kernel == "debian",
+        KERNEL: (before.kernel, after.kernel) == ("debian", "own"),
         LINK: b.column.link == _next_faster(before, a),
         TRANSPORT: (a.column.transport, b.column.transport) == ("iscsi", "nvme-tcp"),
         PROTECTION: not b.column.protection,

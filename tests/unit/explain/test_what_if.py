@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from bench import what_if as score
 from harness.explain import predicted, what_if
 from harness.explain.predicted import Ends, Way
 from harness.explain.what_if import FasterPart
@@ -132,3 +133,45 @@ def test_the_command_prints_a_chart_and_nothing_else_with_it() -> None:
     assert found["machine"] == "lab-own" and "2.5g" in found["outside"][0]
     assert {cell["measured_mb_s"] for cell in found["cells"]} == {None}
     assert FasterPart("cipher", 2.0).words == "cipher 2x"
+
+
+def test_two_cells_are_a_change_if_one_thing_differs() -> None:
+    pool = score.Pool("own-portable", [FIGURES / "ciphers-portable"])
+    other = score.Pool("own", [FIGURES / "ciphers"])
+    debian = score.Pool("debian-portable", [FIGURES / "portable"])
+    cells = {(cell.column.label, cell.job.name): cell for cell in pool.cells}
+    names = ("wired-unshaped", "wired-unshaped+aes128gcm16", "wired-unshaped+aes128gcm16-gso")
+    clear, protected, offloaded = (cells[name, "4k-depth1"] for name in names)
+    deeper, longer = cells["wired-unshaped", "4k-depth8"], cells["wired-unshaped", "256k-depth1"]
+
+    def kind(a: score.Cell, b: score.Cell, after: score.Pool = pool) -> str:
+        return score.kind_of(pool, a, after, b)
+
+    assert kind(protected, clear) == score.PROTECTION and kind(clear, protected) == ""
+    assert kind(clear, deeper) == score.DEPTH and kind(deeper, clear) == ""
+    assert {kind(clear, longer), kind(protected, deeper), kind(clear, clear), kind(protected, offloaded)} == {
+        ""
+    }
+    after = {(cell.column.label, cell.job.name): cell for cell in other.cells}
+    assert kind(protected, after[protected.column.label, "4k-depth1"], other) == score.DRIVER
+    # The same column without a cipher is no change, and a driver is not changed back.
+    assert kind(clear, after[clear.column.label, "4k-depth1"], other) == ""
+    assert score.kind_of(other, after[protected.column.label, "4k-depth1"], pool, protected) == ""
+    assert not any(score.kind_of(debian, a, pool, b) for a in debian.cells for b in pool.cells)
+
+
+def test_points_are_parts_of_the_slower_side_s_time() -> None:
+    faster = score.Change("link", "", False, before_mb_s=50.0, said_mb_s=90.0, after_mb_s=100.0, scatter=0.1)
+    assert faster.worth(100.0) == pytest.approx(50) and faster.points == pytest.approx(5.56, abs=0.01)
+    slower = score.Change(
+        "depth", "", False, before_mb_s=100.0, said_mb_s=100.0, after_mb_s=50.0, scatter=0.1
+    )
+    assert slower.worth(50.0) == pytest.approx(-50) and slower.points == pytest.approx(50)
+    assert slower.off == pytest.approx(1) and slower.noise == pytest.approx(10)
+
+
+@pytest.mark.thorough
+def test_the_page_has_the_score_of_the_script() -> None:
+    page = (FIGURES.parent / "prices.md").read_text(encoding="utf-8")
+    for _, _, count, worth, error, near, *_ in score.rows([*score.changes(score.stored(), are_blind=False)]):
+        assert f"| {count} | {worth} | {error} | {near.split()[0]} |" in page

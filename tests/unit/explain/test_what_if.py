@@ -175,3 +175,15 @@ def test_the_page_has_the_score_of_the_script() -> None:
     page = (FIGURES.parent / "prices.md").read_text(encoding="utf-8")
     for _, _, count, worth, error, near, *_ in score.rows([*score.changes(score.stored(), are_blind=False)]):
         assert f"| {count} | {worth} | {error} | {near.split()[0]} |" in page
+
+
+def test_a_real_link_is_as_fast_as_it_was_measured() -> None:
+    run = Measured.read([LADDER])
+    plans = {}
+    for run_id, plan in run.plans.items():
+        real = {"interface": "eth0", "emulated": False, "rate_bit_s": None, "delay_us": 0.0}
+        links = {name: msgspec.structs.replace(link, **real) for name, link in plan.links.items()}
+        plans[run_id] = msgspec.structs.replace(plan, links=links)
+    found = what_if.of_run(msgspec.structs.replace(run, plans=plans), "rate=2x,rtt=0.5x")
+    assert {each.words for each in found.parts} == {"rate 2x", "rtt 0.5x"}
+    assert all(cell.gains["rate 2x"] > 0.05 for cell in found.cells if cell.name != "local")

@@ -3,11 +3,13 @@
     python bench/predictions.py --results FOLDER           # all series, some 20 minutes; what is there stays
     python bench/predictions.py --results FOLDER --only own
     python bench/predictions.py --results FOLDER --write   # what `harness predict --score` prints
+    sh tests/lab/apart.sh APART unshare --net python bench/predictions.py --results FOLDER --only trixie
 
 A series takes a price list of a kernel of the lab (FOLDER/SERIES/lab-SERIES.toml), writes what it predicts
 of cells at other blocks, depths and links than those that the prices rest on (prediction.json), and then
-measures these (results/). Printed are errors, widths and coverage of the 90 % intervals, by what limits, and
-what the bounds of the link alone would have said. It is a score, and no test.
+measures these (results/). The last is of two stock machines (user-mode kernels of Debian 13, a wire between
+them; tests/machines), with the prices of each end. Printed are errors, widths and coverage of the 90 %
+intervals, by what limits, and what the bounds of the link alone would have said. It is a score, and no test.
 
 `--held-out` needs no lab: of stored runs on a quiet machine (docs/figures) each column is left out in turn,
 the prices come from the others, and what they predict of it is compared with what was measured. The column
@@ -17,9 +19,11 @@ local is not, because no other has the price of a local disk alone.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,17 +33,22 @@ from tabulate import tabulate
 
 from bench.in_turns import HARNESS
 from harness.analysis import disturbance, stats
+from harness.analysis.prices import PriceList, Whose
 from harness.analysis.schedule import throughput_bytes_s
 from harness.explain import priced, scored
 from harness.explain.predicted import Ends, Predicted, PrintedPrediction, Way, predict
 from harness.explain.scored import Kind, Score
-from harness.model import Column, Status, Workload
-from harness.parse.jobfile import described, parse_jobs
+from harness.model import Column, Record, Workload
+from harness.parse.jobfile import described
+from harness.parse.prices import load_prices
 from harness.parse.profiles import data_folder
 from harness.results.measured import Measured
-from harness.results.store import open_runs
+from tests.machines.conftest import install
+from tests.machines.images import UML, disks
+from tests.machines.runs import TOGETHER
+from tests.machines.site import site
 
-JOBS = "[global]\ndirect=1\ntime_based\nruntime=400ms\n" + "".join(
+JOBS = "[global]\ndirect=1\ntime_based\nruntime=1s\n" + "".join(
     f"[{rw}-{bs}-qd{depth}]\nrw=rand{rw}\nbs={bs}\n"
     + ("ioengine=psync\n" if depth == 1 else f"ioengine=libaio\niodepth={depth}\n")
     for rw, bs, depth in (
@@ -59,15 +68,23 @@ PROJECT = Path(__file__).parents[1]
 UNSHAPED = "wired:unshaped"
 
 
+PROTECTIONS = ("off", "aes128gcm16", "aes256gcm16", "wireguard", "macsec")
+"""Of the stock machines: five times eight are 40 cells."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Series:
-    """``words`` are for the price list and the run, ``protect`` as well; ``links`` are the run's."""
+    """``words`` are for the price list and the run, ``protect`` as well; ``links`` are the run's.
+
+    ``suite`` is the Debian release of two stock machines, whose wire nothing shapes; "" is the lab.
+    """
 
     name: str
     words: Sequence[str]
     protect: Sequence[str] = ("off", "aes128gcm16")
     transport: str = "iscsi"
     links: Sequence[str] = (UNSHAPED, "wired", "2.5g")
+    suite: str = ""
 
     @property
     def of_both(self) -> list[str]:
@@ -90,15 +107,20 @@ SERIES = (
     Series(
         name="own-nvme", words=("--lab-kernel=own",), transport="nvme-tcp", links=(UNSHAPED, "wired", "10g")
     ),
+    Series(name="trixie", words=TOGETHER, protect=PROTECTIONS, links=(UNSHAPED,), suite="trixie"),
 )
 
-REPEATS = 2
-"""Of each cell, in the price list and in the run."""
+REPEATS, RETRIES = 2, 2
+"""Of each cell, in the price list and in the run; what others disturb is measured again so often."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Cell:
-    """A cell that was predicted, and then measured, or held out. ``name`` is the price list's."""
+    """A cell that was predicted, and then measured, or held out. ``name`` is the price list's.
+
+    ``predicted`` is for a core of which others take what they took while the cell was measured, and
+    ``committed_mb_s`` what was written down before that, for one that nobody disturbs.
+    """
 
     series: str
     name: str
@@ -108,6 +130,7 @@ class Cell:
     mb_s: float
     is_quiet: bool
     is_held_out: bool = False
+    committed_mb_s: float | None = None
 
     @property
     def error(self) -> float:
@@ -130,40 +153,79 @@ class Cell:
 
 def cells(series: Series, folder: Path, repeats: int) -> list[Cell]:
     """Take prices, predict, measure, in this order, unless that is there."""
-    base = folder / series.name
+    base = (folder / series.name).absolute()
+    with contextlib.ExitStack() as stack:
+        wire = []
+        if series.suite and not (base / "results").is_dir():
+            place = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            machines = stack.enter_context(site(disks(series.suite, UML), place))
+            install(machines, *TOGETHER)
+            wire = [f"--link=wired={machines.wire}"]
+        return _cells(series, base, repeats, wire)
+
+
+def _cells(series: Series, base: Path, repeats: int, wire: Sequence[str]) -> list[Cell]:
+    """The same, where the machines of a series are on. ``wire`` is theirs, as an option."""
     results, prices, said = base / "results", base / f"lab-{series.name}.toml", base / "prediction.json"
     jobs = base / "jobs.fio"
     base.mkdir(parents=True, exist_ok=True)
     jobs.write_text(JOBS, encoding="utf-8")
+    often = [f"--repeats={repeats}", f"--retries={RETRIES}"]
     if not prices.exists():
-        _harness("price", *series.words, *series.of_both, f"--repeats={repeats}", "-o", str(prices))
-    matrix = [f"--profile={jobs}", *series.of_both, *(f"--link={name}" for name in series.links)]
+        _harness("price", *series.words, *series.of_both, *wire, *often, "-o", str(prices))
+    matrix, links = [f"--profile={jobs}", *series.of_both], [f"--link={name}" for name in series.links]
     if not results.is_dir():
         said.write_text(
-            _harness("predict", "--machine", str(prices), *matrix, "--format=json"), encoding="utf-8"
+            _harness("predict", f"--machine={prices}", *matrix, *links, "--format=json"), encoding="utf-8"
         )
-        words = [*series.words, f"--repeats={repeats}", "--retries=0", f"--results={results}"]
-        _harness("run", *matrix, *words, may_fail=True)
-    document = msgspec.json.decode(said.read_bytes(), type=PrintedPrediction)
-    found: dict[tuple[str, str], list[tuple[float, bool]]] = {}
-    columns: dict[str, Column] = {}
-    for run in open_runs([results]):
-        for record in run.load_records():
-            rate = throughput_bytes_s(record)
-            if record.status is Status.OK and rate:
-                quiet = bool(disturbance.quiet([record]))
-                columns[record.column.label] = record.column
-                found.setdefault((record.column.label, record.workload.name), []).append((rate / 1e6, quiet))
-    made = []
-    workloads = {job.name: described(job) for job in parse_jobs(JOBS, "bench")}
-    for each in document.cells:
-        measured = found.get((each.name, each.workload), [])
-        best = [rate for rate, quiet in measured if quiet]
-        if measured and each.mb_s is not None:
-            rates = best or [rate for rate, _ in measured]
-            cell = columns[each.name], workloads[each.workload], each, stats.median(rates), bool(best)
-            made.append(Cell(series.name, prices.stem, *cell))
-    return made
+        _harness(
+            "run", *matrix, *series.words, *(wire or links), *often, f"--results={results}", may_fail=True
+        )
+    return list(_compared(series.name, load_prices(str(prices)), said, Measured.read([results])))
+
+
+def _compared(series: str, known: PriceList, said: Path, whole: Measured) -> Iterator[Cell]:
+    """What was said of each cell, for a core of which others take what they took while it was measured."""
+    committed = {
+        (each.name, each.workload): each.mb_s
+        for each in msgspec.json.decode(said.read_bytes(), type=PrintedPrediction).cells
+    }
+    cells: dict[tuple[Column, str], list[Record]] = {}
+    for record in whole.records:
+        cells.setdefault((record.column, record.workload.name), []).append(record)
+    (plan,) = whole.plans.values()
+    jobs = {job.name: job for job in plan.jobs}
+    for (column, workload), repeats in cells.items():
+        counting = [record for record in disturbance.counting(repeats) if throughput_bytes_s(record)]
+        if not counting:
+            continue
+        taken = stats.median([disturbance.share(record) or 0.0 for record in counting])
+        way = Way(column=column, link=plan.links.get(column.link), proposals=plan.proposals)
+        (then,) = predict(Ends(target=_of_a_busy_core(known, taken)), [way], [jobs[workload]])
+        rate = stats.median([throughput_bytes_s(record) or 0.0 for record in counting]) / 1e6
+        if then.mb_s is not None:
+            yield Cell(
+                series=series,
+                name=known.name,
+                column=column,
+                workload=described(jobs[workload]),
+                predicted=then,
+                committed_mb_s=committed.get((column.label, workload)),
+                mb_s=rate,
+                is_quiet=bool(disturbance.quiet(counting)),
+            )
+
+
+def _of_a_busy_core(known: PriceList, taken: float) -> PriceList:
+    """The same machine while others take a part of its cores: all work takes as much longer."""
+    times = 1 / (1 - min(0.9, taken))
+    made = [
+        each
+        if each.at is Whose.NONE
+        else msgspec.structs.replace(each, ns=each.ns * times, low=each.low * times, high=each.high * times)
+        for each in known.prices
+    ]
+    return msgspec.structs.replace(known, prices=tuple(made))
 
 
 STORED: Mapping[str, Sequence[str]] = {
@@ -196,8 +258,16 @@ def held_out(name: str) -> Iterator[Cell]:
                 if record.workload.name == each.workload and (rate := throughput_bytes_s(record))
             ]
             if rates and each.mb_s is not None:
-                workload = described(jobs[each.workload])
-                yield Cell("held out", name, column, workload, each, stats.median(rates), True, True)
+                yield Cell(
+                    series="held out",
+                    name=name,
+                    column=column,
+                    workload=described(jobs[each.workload]),
+                    predicted=each,
+                    mb_s=stats.median(rates),
+                    is_quiet=True,
+                    is_held_out=True,
+                )
 
 
 def _harness(*words: str, may_fail: bool = False) -> str:
@@ -283,6 +353,7 @@ def main() -> None:
                 cell.series,
                 cell.predicted.name,
                 cell.predicted.workload,
+                f"{cell.committed_mb_s or 0:.4g}",
                 f"{cell.predicted.mb_s:.4g}",
                 f"{cell.predicted.low_mb_s:.4g} to {cell.predicted.high_mb_s:.4g}",
                 f"{cell.mb_s:.4g}",

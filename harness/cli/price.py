@@ -31,7 +31,7 @@ from harness.testbeds import testbed
 
 OPTIONS = (
     *("links", "ipsec", "protect", "transports", "testbed", "kernels", "lab_kernel", "target", "initiators"),
-    *("repeats", "runtime", "cipher_driver", "backing", "results", "seed"),
+    *("repeats", "retries", "runtime", "cipher_driver", "backing", "results", "seed"),
 )
 """Those of ``harness run`` that matter to prices."""
 

@@ -8,16 +8,17 @@ them; what its programs waited for a processor is taken off.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
-from harness.analysis import prices, stats
+from harness.analysis import disturbance, prices, stats
 from harness.analysis.prices import Counts, Fit, Fitted, Operation, Per, Price, PriceList, Whose
 from harness.analysis.theory import IoDirection
 from harness.explain import span
 from harness.explain.evidence import Evidence, collect, depth_of
 from harness.explain.path import Demands, Sealed
-from harness.model import Column, Job, LinkProfile, Plan, Proposal, Record, Status
+from harness.model import Column, Job, LinkProfile, Plan, Proposal, Record
 from harness.model.errors import UsageError
 from harness.model.lines import counted
 from harness.model.probing import CipherFigures
@@ -32,10 +33,6 @@ BLOCKS, EMULATED, LINK = "block layer", "emulated link", "link"
 """Parts of a path besides transports and protections, which have their own names."""
 
 AROUND, NOTHING = Operation("fio", Per.CALL), Fitted(0.0, 0.0)
-
-MOST_AROUND = 1.2
-"""For what part of the time around fio's I/Os a core works: for all of it at most, and fio itself works a
-little within as well."""
 
 MOST_WAITED = 0.95
 """Of a cell whose programs waited for longer than this part of the time, that part is not known."""
@@ -69,11 +66,12 @@ def counts_of(
     name = column.transport
     found |= {
         Operation(name, Per.IO): 1.0,
-        Operation(name, Per.BYTE): float(block_bytes),
+        Operation(name, Per.BYTE, direction): float(block_bytes),
         Operation(name, Per.PACKET): float(path.packets),
         Operation(name, Per.WAKE_UP): alone,
     }
     if is_emulated:
+        found[Operation(EMULATED, Per.IO)] = 1.0
         found[Operation(EMULATED, Per.PACKET)] = float(path.packets)
         found[Operation(EMULATED, Per.WAKE_UP)] = alone * path.round_trips
     for each in column.protection:
@@ -110,8 +108,8 @@ def price_list(found: Measured, name: str = "this list") -> PriceList:
             hint="harness price measures one",
         )
     plan, environment = joined(plans), found.environments.get(plans[0].run_id, {})
-    records = [record for record in found.records if record.status is Status.OK]
-    # A disturbed figure is wrong, a demand is not: what was waited for is taken off.
+    records = _counting(found.records)
+    # Of a cell that was never undisturbed what was waited for is taken off; a slower processor stays.
     alone = [msgspec.structs.replace(record, telemetry=_alone(record.telemetry)) for record in records]
     jobs = {job.name: job for job in plan.jobs}
     cells = [
@@ -165,6 +163,14 @@ def price_list(found: Measured, name: str = "this list") -> PriceList:
     )
 
 
+def _counting(records: Sequence[Record]) -> list[Record]:
+    """The repeats of each cell that count: the undisturbed ones, or all if there are none."""
+    cells: dict[tuple[Column, str], list[Record]] = {}
+    for record in records:
+        cells.setdefault((record.column, record.workload.name), []).append(record)
+    return [record for own in cells.values() for record in disturbance.counting(own)]
+
+
 def _taken(record: Record) -> float:
     return min(1.0, max((other.taken or 0.0 for other in record.others), default=0.0))
 
@@ -209,6 +215,23 @@ def _counts(at: Whose, plan: Plan, cell: Evidence, job: Job, in_flight: int) -> 
     )
 
 
+class _Used(NamedTuple):
+    """For each I/O: how long the busiest core of an end worked while it was watched, for how long that was
+    before fio's start and after its end, and how long I/Os took."""
+
+    busy_ns: float
+    around_ns: float
+    each_ns: float
+
+
+class _Demand(NamedTuple):
+    """Which operations an I/O of a cell was, what it took of a core, and what of that is known by itself."""
+
+    counts: Counts
+    used: _Used
+    known_ns: float
+
+
 def _demand(
     at: Whose,
     plan: Plan,
@@ -216,35 +239,37 @@ def _demand(
     job: Job,
     records: Sequence[Record],
     ciphers: Mapping[Operation, Price],
-) -> tuple[Counts, float] | None:
-    """What an I/O of a cell took of an end's core besides what is known by itself, and which operations that
-    was; None where it is not known."""
+) -> _Demand | None:
+    """What an I/O of a cell took of an end's core; None where it is not known."""
     own = [r for r in records if (r.column, r.workload.name) == (cell.column, cell.workload)]
     used = sorted(each for record in own for each in _used(record, at))
     if not used or (cell.column.is_local and at is Whose.TARGET):
         return None
     counts = _counts(at, plan, cell, job, max(1, depth_of(described(job), own[0]) or 1))
-    demand_ns, around_ns = used[len(used) // 2]
-    demand_ns -= sum(count * ciphers[name].ns for name, count in counts.items() if name in ciphers)
+    known_ns = sum(count * ciphers[name].ns for name, count in counts.items() if name in ciphers)
     rest = {name: count for name, count in counts.items() if name not in ciphers}
-    return ({**rest, AROUND: around_ns}, demand_ns) if demand_ns > 0 else None
+    return _Demand(rest, used[len(used) // 2], known_ns)
 
 
-def _fitted(demands: Sequence[tuple[Counts, float]]) -> tuple[dict[Operation, Fitted], float]:
+def _fitted(demands: Sequence[_Demand]) -> tuple[dict[Operation, Fitted], float]:
     """The prices, and the error of the fit. What fio works around its I/Os is found out too, and is none of
-    them."""
-    found, error = prices.fit(demands)
-    if found.get(AROUND, NOTHING).ns > MOST_AROUND:
-        # Where every cell fills the core, its whole work would do for an explanation.
-        least = [(counts, ns - MOST_AROUND * counts[AROUND]) for counts, ns in demands]
-        rest = [({**counts, AROUND: 0.0}, ns) for counts, ns in least if ns > 0]
-        found, error = prices.fit(rest or demands)
+    them; no core works for longer than there is time."""
+
+    def cells(part: float) -> list[tuple[Counts, float]]:
+        found = []
+        for counts, used, known_ns in demands:
+            ns = min(used.busy_ns - part * used.around_ns, used.each_ns + (1 - part) * used.around_ns)
+            found.append(({**counts, AROUND: (1 - part) * used.around_ns}, ns - known_ns))
+        return [(counts, ns) for counts, ns in found if ns > 0]
+
+    found, error = prices.fit(cells(0.0))
+    if found.get(AROUND, NOTHING).ns > 1:
+        found, error = prices.fit(cells(1.0))
     return {name: price for name, price in found.items() if name != AROUND}, error
 
 
-def _used(record: Record, at: Whose) -> Iterator[tuple[float, float]]:
-    """How long the busiest core of an end worked while it was watched, and for how long that was before fio's
-    start and after its end; both for each I/O."""
+def _used(record: Record, at: Whose) -> Iterator[_Used]:
+    """What the busiest core of an end did."""
     ios = sum(io.ios for io in (record.read, record.write) if io is not None)
     waited = max((other.waited or 0.0 for other in record.others), default=0.0)
     # A user-mode kernel takes for its own what its process waited for the machine's processor.
@@ -254,7 +279,9 @@ def _used(record: Record, at: Whose) -> Iterator[tuple[float, float]]:
         whose = Whose.BOTH if len(ends) > 1 else next(map(Whose, ends), None)
         if whose is at and use.busiest_core and record.fio_ns:
             around_ns = 0.0 if at is Whose.TARGET else own * max(0, use.wall_ns - record.fio_ns)
-            yield own * use.busiest_core * use.wall_ns / ios, around_ns / ios
+            yield _Used(
+                own * use.busiest_core * use.wall_ns / ios, around_ns / ios, own * record.fio_ns / ios
+            )
 
 
 def _of_ciphers(probes: Sequence[ProbeRecord]) -> Iterator[Price]:

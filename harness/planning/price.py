@@ -29,7 +29,7 @@ class PriceRequest(RunRequest, frozen=True, kw_only=True, forbid_unknown_fields=
     """What ``harness price`` is asked for."""
 
     profile: str = str(PROFILE)
-    retries: int = 0
+    retries: Annotated[int, often(help="How often a disturbed cell is measured again.")] = 0
     repeats: Annotated[int, often(metavar="N", help="Measurements of a cell.")] = REPEATS
 
 

@@ -5,7 +5,8 @@ Debian's kernel). It takes mmdebstrap, and root or subordinate user ids (subuid(
 whom they belong on a machine.
 
 A machine can reach no mirror, so its disk has one: the packages that `harness doctor` can name stand in a
-folder, which is the one source of its apt. They are not installed.
+folder, which is the one source of its apt, and those that `make install` has pip fetch in another. They are
+not installed.
 """
 
 from __future__ import annotations
@@ -15,10 +16,12 @@ import fcntl
 import hashlib
 import io
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
 import tempfile
+import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,7 +33,9 @@ from tests.lab.cli import ON_CI
 from tests.lab.conftest import build_kernel
 
 ROOT = Path(__file__).parents[2]
-SUITES = ("bookworm", "trixie")
+SUITES = {"bookworm": "3.11", "trixie": "3.13"}
+"""Debian's releases, each with the Python that it has."""
+
 NAMES = ("nas", "client", "client2")
 """The machines of a site: each suite has a disk for each."""
 
@@ -42,9 +47,12 @@ INSTALLED = (
 
 ON_THE_MIRROR = (
     *("strongswan", "targetcli-fb", "network-manager", "ufw", "hostapd", "wpasupplicant"),
-    *("tgt", "nbdkit"),
+    *("tgt", "nbdkit", "git", "make", "python3-venv"),
 )
 """What users have for themselves, besides what doctor names."""
+
+MAKE_INSTALL = ("hatchling", "editables", "tox>=4.18")
+"""What `make install` has pip fetch, besides the dependencies."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,6 +96,8 @@ chroot "$1" sh -c 'cd /srv/debian && apt-ftparchive packages . >Packages 2>/dev/
 rm -f "$1"/etc/apt/sources.list.d/*
 echo 'deb [trusted=yes] file:/srv/debian ./' >"$1/etc/apt/sources.list"
 chroot "$1" apt-get update --quiet=2
+cp -r {wheels} "$1/srv/wheels"
+printf '[global]\\nno-index = true\\nfind-links = /srv/wheels\\n' >"$1/etc/pip.conf"
 """
 
 DISKS = """
@@ -232,14 +242,21 @@ def make(suite: str, hardware: Hardware = UML) -> Disks:
 def _archive(suite: str, hardware: Hardware, cache: Path) -> Path:
     """The root that all machines of a suite begin with."""
     installed = (*INSTALLED, *hardware.packages)
-    names = (*installed, "|", *_wanted())
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    fetched = (*project["dependencies"], *MAKE_INSTALL)
+    names = (*installed, "|", *_wanted(), "|", *fetched)
     key = hashlib.sha256(f"{' '.join(names)}{MIRROR}".encode()).hexdigest()[:12]
     archive = cache / f"{suite}-{key}.tar"
     if not archive.exists():
         unfinished = archive.with_suffix(".unfinished.tar")
         unfinished.unlink(missing_ok=True)
+        wheels = cache / f"{archive.stem}.wheels"
+        release = ("--only-binary=:all:", f"--python-version={SUITES[suite]}")
+        pip = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "download")
+        _run([*pip, f"--dest={wheels}", *release, *fetched])
         hook = cache / f"{archive.stem}.hook"
-        hook.write_text(MIRROR.format(packages=" ".join(_wanted())), encoding="utf-8")
+        mirror = MIRROR.format(packages=" ".join(_wanted()), wheels=wheels)
+        hook.write_text(mirror, encoding="utf-8")
         words = [
             "--variant=important",
             "--format=tar",
@@ -249,6 +266,7 @@ def _archive(suite: str, hardware: Hardware, cache: Path) -> Path:
         words.append(f'--customize-hook=sh {hook} "$1"')
         _run(["sh", str(ROOT / "tools/make-root.sh"), suite, str(unfinished), *words])
         hook.unlink()
+        shutil.rmtree(wheels)
         unfinished.rename(archive)
     return archive
 

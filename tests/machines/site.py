@@ -224,9 +224,9 @@ class Machine:
         )
         return Said(status=done.returncode, out=done.stdout, err=done.stderr)
 
-    def sh(self, script: str, *, user: str = "root", input: str | None = None) -> str:
+    def sh(self, script: str, *, user: str = "root", input: str | None = None, timeout_s: float = 300) -> str:
         """The same for what has to go well; its output."""
-        said = self.run(script, user=user, input=input)
+        said = self.run(script, user=user, input=input, timeout_s=timeout_s)
         assert said.status == 0, f"{self.name}: {script}: {said.text}"
         return said.out
 
@@ -250,6 +250,14 @@ class Machine:
     def reset(self) -> None:
         """Off and on again, without warning."""
         self.cut_the_power()
+        self.switch_on()
+        self.await_ssh()
+
+    def renew(self) -> None:
+        """Be as new again: what it has written to its disk is lost."""
+        if self.process is not None:
+            self.cut_the_power()
+        self.changes.unlink(missing_ok=True)
         self.switch_on()
         self.await_ssh()
 

@@ -195,6 +195,22 @@ def test_a_stored_run_gives_prices_that_predict_it() -> None:
     assert not any(text in written(found) for text in ("54c5", "ssh:", "make-run"))
 
 
+def test_disturbed_repeats_do_not_count_where_there_are_others() -> None:
+    whole = Measured.read([RUN])
+    slower = []
+    for record in whole.records:
+        assert record.telemetry is not None
+        (use,) = record.telemetry.processors
+        twice = msgspec.structs.replace(use, wall_ns=2 * use.wall_ns)
+        others = [msgspec.structs.replace(each, taken=0.5, slowed=0.5) for each in record.others]
+        seen = msgspec.structs.replace(record.telemetry, processors=(twice,), others=tuple(others))
+        slower.append(msgspec.structs.replace(record, telemetry=seen))
+    more = msgspec.structs.replace(whole, records=[*whole.records, *slower])
+    assert priced.price_list(more).prices == priced.price_list(whole).prices
+    alone = priced.price_list(msgspec.structs.replace(whole, records=slower))
+    assert alone.prices != priced.price_list(whole).prices
+
+
 def test_kernels_apart_have_prices_of_each_end() -> None:
     whole = Measured.read([RUN])
     records = []

@@ -139,30 +139,32 @@ Counts = Mapping[Operation, float]
 """How many of each operation there are in one I/O."""
 
 
-def fit(cells: Sequence[tuple[Counts, float]]) -> tuple[dict[Operation, Fitted], float]:
-    """The prices by which these I/Os took so many ns of a core, and the median relative error of a cell that
-    was left out. An operation that no cell has, has no price. ValueError without cells."""
+def fit(cells: Sequence[tuple[Counts, float, float]]) -> tuple[dict[Operation, Fitted], float]:
+    """The prices by which these I/Os took so many ns of a core, of so many that it worked in all, and the
+    median error of a cell that was left out, as a part of all. An operation that no cell has, has no price.
+    ValueError without cells."""
     if not cells:
         raise ValueError("expected cells, found none")
-    names = list(dict.fromkeys(name for counts, _ in cells for name, count in counts.items() if count))
-    rows = [[counts.get(name, 0.0) / ns for name in names] for counts, ns in cells]
+    names = list(dict.fromkeys(name for counts, *_ in cells for name, count in counts.items() if count))
+    rows = [[counts.get(name, 0.0) / all_ns for name in names] for counts, _, all_ns in cells]
+    wanted = [ns / all_ns for _, ns, all_ns in cells]
     # Columns of about one size: a byte's price is a millionth of an I/O's.
     scales = [max(row[i] for row in rows) for i in range(len(names))]
     rows = [[value / scale for value, scale in zip(row, scales, strict=True)] for row in rows]
     gram = [[sum(row[i] * row[j] for row in rows) for j in range(len(names))] for i in range(len(names))]
-    towards = [sum(row[i] for row in rows) for i in range(len(names))]
+    towards = [sum(row[i] * part for row, part in zip(rows, wanted, strict=True)) for i in range(len(names))]
     whole = _non_negative(gram, towards)
     without, errors = [], []
-    for row in rows:
+    for row, part in zip(rows, wanted, strict=True):
         less = [
             [cell - a * b for cell, b in zip(line, row, strict=True)]
             for line, a in zip(gram, row, strict=True)
         ]
-        found = _non_negative(less, [value - a for value, a in zip(towards, row, strict=True)], whole)
-        errors.append(abs(sum(map(mul, row, found)) - 1))
+        found = _non_negative(less, [value - a * part for value, a in zip(towards, row, strict=True)], whole)
+        errors.append(abs(sum(map(mul, row, found)) - part))
         without.append(found)
     n = len(rows)
-    squares = sum((sum(map(mul, row, whole)) - 1) ** 2 for row in rows)
+    squares = sum((sum(map(mul, row, whole)) - part) ** 2 for row, part in zip(rows, wanted, strict=True))
     left = math.sqrt(squares / max(1, n - sum(value > 0 for value in whole)))
     prices = {}
     for i, name in enumerate(names):

@@ -255,12 +255,13 @@ def _fitted(demands: Sequence[_Demand]) -> tuple[dict[Operation, Fitted], float]
     """The prices, and the error of the fit. What fio works around its I/Os is found out too, and is none of
     them; no core works for longer than there is time."""
 
-    def cells(part: float) -> list[tuple[Counts, float]]:
-        found = []
+    def cells(part: float) -> list[tuple[Counts, float, float]]:
+        found: list[tuple[Counts, float, float]] = []
         for counts, used, known_ns in demands:
-            ns = min(used.busy_ns - part * used.around_ns, used.each_ns + (1 - part) * used.around_ns)
-            found.append(({**counts, AROUND: (1 - part) * used.around_ns}, ns - known_ns))
-        return [(counts, ns) for counts, ns in found if ns > 0]
+            left_ns = (1 - part) * used.around_ns
+            ns = min(used.busy_ns - part * used.around_ns, used.each_ns + left_ns) - known_ns
+            found.append(({**counts, AROUND: left_ns}, max(0.0, ns), used.busy_ns))
+        return found
 
     found, error = prices.fit(cells(0.0))
     if found.get(AROUND, NOTHING).ns > 1:

@@ -14,14 +14,14 @@ IO, PACKET = Operation("carried", Per.IO), Operation("ESP", Per.PACKET)
 TRUTH = {CALL: 9000.0, BYTE: 0.3, IO: 14000.0, PACKET: 5200.0}
 
 
-def cells(noise: float = 0.0) -> list[tuple[dict[Operation, float], float]]:
+def cells(noise: float = 0.0) -> list[tuple[dict[Operation, float], float, float]]:
     """I/Os that differ in one thing each: no network, a network, protection; short and long."""
     chance, found = random.Random(4), []  # noqa: S311 (a test's)
     for block in (4096.0, 65536.0, 262144.0):
         for more in ({}, {IO: 1.0}, {IO: 1.0, PACKET: block / 1400 + 2}):
             counts = {CALL: 1.0, BYTE: block, **more}
             ns = sum(count * TRUTH[name] for name, count in counts.items())
-            found.append((counts, ns * chance.lognormvariate(0, noise) if noise else ns))
+            found.append((counts, ns * chance.lognormvariate(0, noise) if noise else ns, ns))
     return found
 
 
@@ -33,7 +33,8 @@ def test_exact_demands_give_exact_prices() -> None:
 
 def test_a_price_is_never_below_nothing() -> None:
     # A long block was cheaper than a short one.
-    found, error = prices.fit([({CALL: 1.0, BYTE: 4096.0}, 10_000.0), ({CALL: 1.0, BYTE: 65536.0}, 9_000.0)])
+    short, long = {CALL: 1.0, BYTE: 4096.0}, {CALL: 1.0, BYTE: 65536.0}
+    found, error = prices.fit([(short, 10_000.0, 10_000.0), (long, 9_000.0, 9_000.0)])
     assert found[BYTE].ns == 0 and 9_000 <= found[CALL].ns <= 10_000 and error > 0
 
 
@@ -46,15 +47,22 @@ def test_intervals_are_wide_where_cells_scatter() -> None:
 
 
 def test_an_operation_that_no_cell_has_has_no_price() -> None:
-    found, _ = prices.fit([({CALL: 1.0, IO: 0.0}, 10.0)])
+    found, _ = prices.fit([({CALL: 1.0, IO: 0.0}, 10.0, 10.0)])
     assert found.keys() == {CALL}
     with pytest.raises(ValueError, match="expected cells"):
         prices.fit([])
 
 
 def test_two_operations_that_no_cell_tells_apart_share_what_they_cost() -> None:
-    found, _ = prices.fit([({CALL: 1.0, IO: 1.0}, 10_000.0), ({CALL: 2.0, IO: 2.0}, 20_000.0)])
+    one, two = {CALL: 1.0, IO: 1.0}, {CALL: 2.0, IO: 2.0}
+    found, _ = prices.fit([(one, 10_000.0, 10_000.0), (two, 20_000.0, 20_000.0)])
     assert found[CALL].ns + found[IO].ns == pytest.approx(10_000, rel=1e-6)
+
+
+def test_a_cell_counts_for_less_where_most_of_the_work_was_other_work() -> None:
+    one = {CALL: 1.0}
+    found, error = prices.fit([(one, 100.0, 100.0), (one, 200.0, 10_000.0)])
+    assert found[CALL].ns == pytest.approx(100, rel=0.01) and error < 1
 
 
 def price(operation: Operation, ns: float, reach: float = 0.0) -> Price:

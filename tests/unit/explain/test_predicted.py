@@ -48,8 +48,9 @@ def price_list(at: tuple[Whose, ...] = (Whose.BOTH,), scale: float = 1.0, **chan
     operations = [
         *(Operation("block layer", each, d) for each in (Per.CALL, Per.BYTE) for d in ("read", "write")),
         Operation("block layer", Per.WAKE_UP),
-        *(Operation("iscsi", each) for each in (Per.IO, Per.BYTE, Per.PACKET, Per.WAKE_UP)),
-        *(Operation("emulated link", each) for each in (Per.PACKET, Per.WAKE_UP)),
+        *(Operation("iscsi", each) for each in (Per.IO, Per.PACKET, Per.WAKE_UP)),
+        *(Operation("iscsi", Per.BYTE, d) for d in ("read", "write")),
+        *(Operation("emulated link", each) for each in (Per.IO, Per.PACKET, Per.WAKE_UP)),
         Operation("ESP", Per.PACKET),
         *(
             Operation("aes128gcm16", each, d)

@@ -13,7 +13,9 @@ the transport's own for a transport, and all of them for a kernel.
 
 The error is in points: of the time that an I/O takes on the slower side, which is 100, how far apart the two
 times after the change are, said and measured (Coz gives what a part is worth so, of a program's time). Next
-to it is how far the throughput after the change is off, in percent of what was measured.
+to it is how far the throughput after the change is off, in percent of what was measured. The last columns
+are the same where a second measurement is taken for what is said, the odd repeats of both sides for the even
+ones: that near is what was measured to itself.
 
 What stored runs say is not blind: the model was made with these runs in view, though not with this ratio.
 """
@@ -61,13 +63,13 @@ DRIVER, KERNEL, LINK, TRANSPORT, PROTECTION, DEPTH = (
 
 @dataclass(frozen=True)
 class Cell:
-    """What was measured of a column and a workload. ``scatter`` is how far its repeats lie from the middle
-    one at most, as a part of it."""
+    """What was measured of a column and a workload, and the same of odd and of even repeats, if there are
+    both."""
 
     column: Column
     job: Job
     mb_s: float
-    scatter: float
+    halves: tuple[float, float] | None
 
 
 class Pool:
@@ -79,15 +81,15 @@ class Pool:
         self.whole = Measured.read(folders)
         self.plan: Plan = priced.joined([*self.whole.plans.values()])
         jobs = {job.name: job for job in self.plan.jobs}
-        found: dict[tuple[Column, str], list[float]] = {}
+        found: dict[tuple[Column, str], tuple[list[float], list[float]]] = {}
         for record in disturbance.quiet(self.whole.records):
             if (rate := throughput_bytes_s(record)) and not self._is_left_out(record.column):
-                found.setdefault((record.column, record.workload.name), []).append(rate / 1e6)
-        self.cells = [
-            Cell(column, jobs[name], mid, max(abs(rate / mid - 1) for rate in rates))
-            for (column, name), rates in found.items()
-            for mid in (stats.median(rates),)
-        ]
+                of_cell = found.setdefault((record.column, record.workload.name), ([], []))
+                of_cell[record.repeat % 2].append(rate / 1e6)
+        self.cells = []
+        for (column, name), (even, odd) in found.items():
+            halves = (stats.median(odd), stats.median(even)) if even and odd else None
+            self.cells.append(Cell(column, jobs[name], stats.median([*even, *odd]), halves))
 
     def _is_left_out(self, column: Column) -> bool:
         """The disk itself, and simulated radios, which have no prices."""
@@ -174,7 +176,9 @@ def _next_faster(pool: Pool, cell: Cell) -> str | None:
 
 @dataclass(frozen=True)
 class Change:
-    """A real change: throughputs in 10^6 bytes per second before, as said, and as measured after it."""
+    """A real change: throughputs in 10^6 bytes per second before, as said, and as measured after it.
+
+    ``again`` is the change of the even repeats, as the odd ones say it."""
 
     kind: str
     words: str
@@ -182,7 +186,7 @@ class Change:
     before_mb_s: float
     said_mb_s: float
     after_mb_s: float
-    scatter: float
+    again: Change | None = None
 
     @property
     def slower_mb_s(self) -> float:
@@ -195,11 +199,6 @@ class Change:
     @property
     def points(self) -> float:
         return abs(self.worth(self.said_mb_s) - self.worth(self.after_mb_s))
-
-    @property
-    def noise(self) -> float:
-        """By how many points the repeats of both sides scatter."""
-        return self.scatter * 100 * self.slower_mb_s / self.after_mb_s
 
     @property
     def off(self) -> float:
@@ -216,15 +215,12 @@ def changes(pools: Sequence[Pool], *, are_blind: bool) -> Iterator[Change]:
                         ratio := _ratio(kind, before, a, after, b)
                     ):
                         own = f"{before.name} {a.column.label} {a.job.name}"
-                        yield Change(
-                            kind=kind,
-                            words=f"{own} -> {after.name} {b.column.label} {b.job.name}",
-                            is_blind=are_blind,
-                            before_mb_s=a.mb_s,
-                            said_mb_s=a.mb_s * ratio,
-                            after_mb_s=b.mb_s,
-                            scatter=math.hypot(a.scatter, b.scatter),
-                        )
+                        words = f"{own} -> {after.name} {b.column.label} {b.job.name}"
+                        again = None
+                        if a.halves is not None and b.halves is not None:
+                            said = a.halves[1] * b.halves[0] / a.halves[0]
+                            again = Change(kind, words, are_blind, a.halves[1], said, b.halves[1])
+                        yield Change(kind, words, are_blind, a.mb_s, a.mb_s * ratio, b.mb_s, again)
 
 
 def _ratio(kind: str, before: Pool, a: Cell, after: Pool, b: Cell) -> float | None:
@@ -270,8 +266,8 @@ def series(folder: Path) -> list[Pool]:
 
 
 HEADINGS = (
-    *("what changed", "blind", "changes", "worth", "median error", "within 3 points", "or their scatter"),
-    "off, median",
+    *("what changed", "blind", "changes", "worth", "median error", "within 3 points", "off, median"),
+    *("measured again: error", "within 3 points"),
 )
 
 
@@ -282,18 +278,21 @@ def rows(found: Sequence[Change]) -> Iterator[list[str]]:
         for name in (each.kind, "all"):
             groups.setdefault((each.is_blind, name), []).append(each)
     for (is_blind, name), own in sorted(groups.items()):
-        near = sum(each.points <= WITHIN for each in own)
-        or_noise = sum(each.points <= max(WITHIN, each.noise) for each in own)
+        again = [each.again for each in own if each.again is not None]
         yield [
             name,
             "yes" if is_blind else "no",
             str(len(own)),
             f"{stats.median([abs(each.worth(each.after_mb_s)) for each in own]):.1f}",
-            f"{stats.median([each.points for each in own]):.1f}",
-            f"{near} ({near / len(own):.0%})",
-            f"{or_noise} ({or_noise / len(own):.0%})",
+            *_errors(own),
             format_percent(stats.median([each.off for each in own])),
+            *(_errors(again) if again else ("n/a", "")),
         ]
+
+
+def _errors(found: Sequence[Change]) -> tuple[str, str]:
+    near = sum(each.points <= WITHIN for each in found)
+    return f"{stats.median([each.points for each in found]):.1f}", f"{near} ({near / len(found):.0%})"
 
 
 def line(each: Change) -> list[str]:
@@ -307,12 +306,12 @@ def line(each: Change) -> list[str]:
         f"{each.worth(each.said_mb_s):+.1f}",
         f"{each.worth(each.after_mb_s):+.1f}",
         f"{each.points:.1f}",
-        f"{each.noise:.1f}",
+        "n/a" if each.again is None else f"{each.again.points:.1f}",
         format_percent(each.off),
     ]
 
 
-OF_EACH = ("what", "change", "before", "said", "measured", "said", "measured", "points", "scatter", "off")
+OF_EACH = ("what", "change", "before", "said", "measured", "said", "measured", "points", "again", "off")
 
 
 def main() -> None:

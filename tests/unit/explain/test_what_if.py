@@ -161,13 +161,11 @@ def test_two_cells_are_a_change_if_one_thing_differs() -> None:
 
 
 def test_points_are_parts_of_the_slower_side_s_time() -> None:
-    faster = score.Change("link", "", False, before_mb_s=50.0, said_mb_s=90.0, after_mb_s=100.0, scatter=0.1)
+    faster = score.Change("link", "", False, before_mb_s=50.0, said_mb_s=90.0, after_mb_s=100.0)
     assert faster.worth(100.0) == pytest.approx(50) and faster.points == pytest.approx(5.56, abs=0.01)
-    slower = score.Change(
-        "depth", "", False, before_mb_s=100.0, said_mb_s=100.0, after_mb_s=50.0, scatter=0.1
-    )
+    slower = score.Change("depth", "", False, before_mb_s=100.0, said_mb_s=100.0, after_mb_s=50.0)
     assert slower.worth(50.0) == pytest.approx(-50) and slower.points == pytest.approx(50)
-    assert slower.off == pytest.approx(1) and slower.noise == pytest.approx(10)
+    assert slower.off == pytest.approx(1)
 
 
 @pytest.mark.thorough

@@ -268,6 +268,9 @@ PROTECTION_OFF = "off"
 AS_FOUND: Final = "as-found"
 """The word for what protects the way to a portal already, as typed."""
 
+SWANCTL: Final = "swanctl:"
+"""As typed, the beginning of the name of a swanctl.conf(5) whose connection protects the way to a portal."""
+
 ISCSI = "iscsi"
 NVME_TCP = "nvme-tcp"
 NBD = "nbd"
@@ -610,7 +613,8 @@ class ReachedTarget(msgspec.Struct, frozen=True, kw_only=True):
     ``typed`` is the portal in the user's words, ``address`` and ``port`` are where the connection goes; if
     the target redirects logins, that is not where it is asked, ``login``. ``wwid`` identifies the LUN as its
     initiator's kernel shows it, "" if it shows nothing. The initiator logs in as ``chap_user``, "" for
-    nobody; the secret is in no plan.
+    nobody; the secret is in no plan. What protects columns is there already, or the connection of the file
+    ``swanctl``, with ``#CHILD`` if that is named: it is up in these columns.
     """
 
     transport: TransportName
@@ -622,6 +626,7 @@ class ReachedTarget(msgspec.Struct, frozen=True, kw_only=True):
     lun: int = 0
     wwid: str = ""
     chap_user: str = ""
+    swanctl: str = ""
 
     @property
     def is_export(self) -> bool:

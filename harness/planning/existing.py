@@ -10,6 +10,7 @@ import msgspec
 from harness.model import (
     AS_FOUND,
     LINK_LOCAL,
+    SWANCTL,
     AttachedVolume,
     Backing,
     BackingKind,
@@ -72,15 +73,36 @@ class Existing:
 def find(request: RunRequest, jobs: tuple[Job, ...], notes: list[str]) -> Existing:
     """What a request names that is there. UsageError for what cannot be had there, DeviceRefused if the guard
     lets nobody write there."""
+    request, swanctl = _with_connection(request)
     if request.volume is not None:
         return _attached(request, jobs, notes)
     if request.portal is not None:
-        return _behind_portal(request, jobs, notes)
+        return _behind_portal(request, swanctl, jobs, notes)
     return Existing(request=request, jobs=jobs)
 
 
-def _behind_portal(request: RunRequest, jobs: tuple[Job, ...], notes: list[str]) -> Existing:
-    unit = _found(request)
+def _with_connection(request: RunRequest) -> tuple[RunRequest, str]:
+    """The request, with what is found in place of a connection of the user's; and that connection, or ""."""
+    words = [word.strip(" ") for text in request.protect for word in text.split(",")]
+    named = list(dict.fromkeys(word for word in words if word.startswith(SWANCTL)))
+    if not named:
+        return request, ""
+    if request.portal is None:
+        raise UsageError(
+            f"--protect {shown(named[0])} needs --portal, but none was named",
+            hint="name a target that is only reached, or a protection that the run brings up",
+        )
+    if len(named) > 1 or AS_FOUND in words:
+        raise UsageError(
+            f"expected one connection, or {AS_FOUND}, in a run, found {', '.join(words)}",
+            hint="measure each in a run of its own, with --protect off in each",
+        )
+    words = [AS_FOUND if word in named else word for word in words]
+    return msgspec.structs.replace(request, protect=tuple(words)), named[0].removeprefix(SWANCTL)
+
+
+def _behind_portal(request: RunRequest, swanctl: str, jobs: tuple[Job, ...], notes: list[str]) -> Existing:
+    unit = _found(request, swanctl)
     portal, title = unit.portal, f"LUN {unit.portal.lun} of {unit.portal.name}: {unit.title}"
     again = f"--destroy {portal.unit}"
     if not portal.is_export:
@@ -191,7 +213,7 @@ def _reading(jobs: Sequence[Job], notes: list[str], what: str, how: str) -> tupl
     return found
 
 
-def _found(request: RunRequest) -> portals.FoundUnit:
+def _found(request: RunRequest, swanctl: str) -> portals.FoundUnit:
     """What is behind the portal that was named; the first link that was, leads there."""
     asked = parse_portal(request.portal or "")
     named = [real_link(spec) for spec in request.links if spec != LINK_LOCAL and is_real(spec)]
@@ -203,6 +225,7 @@ def _found(request: RunRequest) -> portals.FoundUnit:
         chap_user=request.chap or "",
         iface=first.interface if first is not None else None,
         initiator=(request.initiators or (LOCAL,))[0],
+        swanctl=swanctl,
     )
 
 
@@ -239,7 +262,8 @@ def _as_found(
     asked = {
         name: (link.portal or "", link.interface or "") for name, link in links.items() if name in wanted
     }
-    ways = portals.ways((request.initiators or (LOCAL,))[0], asked, portal.port) if asked else {}
+    initiator = (request.initiators or (LOCAL,))[0]
+    ways = portals.ways(initiator, asked, portal.port, swanctl=portal.swanctl) if asked else {}
     steps = [step.found for way in ways.values() for step in way.steps]
     for name, way in ways.items():
         if not way.steps:

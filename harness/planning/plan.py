@@ -23,6 +23,7 @@ from harness.model import (
     LINK_LOCAL,
     NVME_TCP,
     PROTECTION_OFF,
+    SWANCTL,
     TRAITS,
     TRANSPORTS,
     Backing,
@@ -427,8 +428,8 @@ def _protections(request: RunRequest) -> tuple[tuple[str, ...], ...]:
     words = expand_ipsec([*request.ipsec, *request.protect] or ["both"])
     if request.portal is not None and not {*words} <= {AS_FOUND, PROTECTION_OFF}:
         raise UsageError(
-            f"expected --protect {AS_FOUND} or {PROTECTION_OFF} with --portal, because nothing can be set up "
-            f"there, found {', '.join(words)}",
+            f"expected --protect {AS_FOUND}, {SWANCTL}FILE or {PROTECTION_OFF} with --portal, because "
+            f"nothing can be set up there, found {', '.join(words)}",
             hint=f"leave it out: {AS_FOUND} is the default",
         )
     if request.portal is None and AS_FOUND in words:

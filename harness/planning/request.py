@@ -13,6 +13,7 @@ import msgspec
 from harness.analysis.stats import REPEATS
 from harness.model import (
     DEFAULT_TRANSPORT,
+    SWANCTL,
     TRANSPORTS,
     Ciphers,
     IkeAuth,
@@ -148,7 +149,7 @@ class RunRequest(PathRequest, frozen=True, kw_only=True, forbid_unknown_fields=T
         tuple[str, ...],
         what(
             help=f"As --ipsec, and {', '.join(MADE)}; nested: "
-            f"{NESTING[0][0]}+aes128gcm16. --portal: as-found, off."
+            f"{NESTING[0][0]}+aes128gcm16. --portal: {SWANCTL}FILE."
         ),
     ] = ()
     transports: Annotated[

@@ -11,6 +11,7 @@ from harness.model.offered import offered
 from harness.model.protections import NESTING
 from harness.network.links import LinkPath
 from harness.protection import barrier, xfrm
+from harness.protection.ipsec import connection
 from harness.protection.ipsec.layer import EspFrames
 from harness.protection.kind import Protection, ProtectionContext, ProtectionDriver
 
@@ -18,6 +19,9 @@ _BY_NAME: dict[str, Protection] = {
     each.name: each for within in (None, "kind") for each in offered(protection.__name__, within=within)
 }
 ALL = tuple(_BY_NAME[name] for name in (*(name for place in NESTING for name in place), ""))
+
+connected = connection.up
+"""Brings up what a file of the user's says, whose other end is not the run's."""
 
 
 def named(name: str) -> Protection:

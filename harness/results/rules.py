@@ -308,7 +308,7 @@ def _portal(plan: Plan) -> None:
     if portal is None:
         return
     parse_portal(portal.typed)
-    for word in (portal.name, portal.chap_user, portal.wwid, portal.login):
+    for word in (portal.name, portal.chap_user, portal.wwid, portal.login, portal.swanctl):
         _same(word.isprintable(), True)
     _same(0 < portal.port < 65536 and 0 <= portal.lun < MOST_LUNS, True)
     _same((plan.storage.shared_lun, plan.storage.disk, plan.probing), (plan.only_reads, None, ()))

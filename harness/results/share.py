@@ -296,7 +296,7 @@ TEXTS: Mapping[str, Rule] = {
         lambda _cleaner, _text: "",
         """DiskProfile.description DiskProfile.source LinkProfile.description LinkProfile.source
         Proposal.description OtherKernel.commit ReachedTarget.wwid ReachedTarget.chap_user
-        AttachedVolume.title AttachedVolume.identity""",
+        ReachedTarget.swanctl AttachedVolume.title AttachedVolume.identity""",
     ),
     **_all(
         lambda _cleaner, _text: None,

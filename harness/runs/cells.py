@@ -355,6 +355,10 @@ class CellComposer(Composer):
         if attempts >= BRING_UP_ATTEMPTS:
             kind = RequirementError if isinstance(broken, RequirementError) else CommandFailed
             raise kind(f"given up after {attempts} attempts: {broken}")
+        if (reached := self.plan.storage.reached) is not None and reached.swanctl:
+            # A connection protects all ways to the portal: also that of a column that is without.
+            for other in [*self._columns]:
+                self.take_down(other)
         try:
             profile = self.plan.links.get(column.link)
             with contextlib.ExitStack() as stack:

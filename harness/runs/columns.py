@@ -146,10 +146,23 @@ class Columns:
     def _as_found(
         self, column: Column, path: links.LinkPath, stack: contextlib.ExitStack, raw: Path
     ) -> ColumnPath:
-        """Watch the protections that somebody else has set up on the way to a portal; nothing is changed.
+        """Watch the protections that somebody else has set up on the way to a portal; nothing is changed, but
+        that a connection of the user's comes up for the column.
 
         CommandFailed if they are not those of the plan any more.
         """
+        if (reached := self.plan.storage.reached) is not None and reached.swanctl:
+            host, journal, place = path.initiator, self.journal, self.private / f"ike-{path.index}"
+            stack.enter_context(
+                kinds.connected(
+                    host,
+                    reached.swanctl,
+                    index=path.index,
+                    journal=journal,
+                    folder=place,
+                    log=self.folder / f"ike-{host.name}.log",
+                )
+            )
         way = as_found.way_to(path.initiator, path.target_address, path.port, path.initiator_iface)
         if way.names != column.protection or None in (step.below for step in way.steps):
             found = "; ".join(["+".join(way.names) or PROTECTION_OFF, *way.notes])

@@ -9,7 +9,7 @@ import contextlib
 import ipaddress
 import secrets
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from harness.analysis import sanity
-from harness.hosts import Host, programs
+from harness.hosts import PRIVATE, Host, programs
 from harness.hosts.journal import Journal
 from harness.hosts.unseen import Unseen
 from harness.model import AttachedVolume, BackingKind, LinkProfile, ReachedTarget, addresses
@@ -26,7 +26,8 @@ from harness.model.escape import printable
 from harness.model.units import format_size
 from harness.network import interfaces
 from harness.parse.hosts import PortalAddress
-from harness.protection import as_found
+from harness.parse.profiles import DEFAULT_PROPOSAL
+from harness.protection import as_found, kinds
 from harness.protection.as_found import FoundWay
 from harness.storage import attached, chap, guard, reservations, transports
 from harness.storage.transport import SECTOR_BYTES, Export, Lun, NoAnswer, Shared, Sides
@@ -69,16 +70,25 @@ def _reached(initiator: str, option: str) -> Iterator[tuple[Host, Path]]:
 
 
 def look(
-    asked: PortalAddress, *, name: str, lun: int | None, chap_user: str, iface: str | None, initiator: str
+    asked: PortalAddress,
+    *,
+    name: str,
+    lun: int | None,
+    chap_user: str,
+    iface: str | None,
+    initiator: str,
+    swanctl: str = "",
 ) -> FoundUnit:
     """The logical unit that is meant: the only one if ``lun`` is None, of the only target if ``name`` is "".
+    ``swanctl`` is a connection of the user's, by which the target may have to be asked.
 
     UsageError lists those there are, if there are several. RequirementError or CommandFailed if the initiator
     or the portal cannot be reached, or the target lets nobody in.
     """
     transport = transports.named(asked.transport)
     with _reached(initiator, "--portal") as (host, folder):
-        doctor.require_all(host, "initiator", Asked(transports=(asked.transport,), protections=()))
+        ipsec = (DEFAULT_PROPOSAL,) if swanctl else ()
+        doctor.require_all(host, "initiator", Asked(transports=(asked.transport,), protections=ipsec))
         for module in transport.initiator_modules:
             host.run(["modprobe", *module.split()])
         address, port = _resolved(host, asked.host), asked.port or transport.port
@@ -90,6 +100,7 @@ def look(
             name=name or asked.name,
             lun=lun or 0,
             chap_user=chap_user,
+            swanctl=swanctl,
         )
         wanted = Export(
             name="look",
@@ -113,7 +124,10 @@ def look(
             secrets=chap.known(),
         )
         try:
-            with transport.shared(sides) as up:
+            with (
+                _connected(host, folder, swanctl, [(address, port, iface or "")]),
+                transport.shared(sides) as up,
+            ):
                 return _look(up, portal, wanted, host, lun=lun, iface=iface)
         except NoAnswer as error:
             if host.run([*TRY_CONNECT, address, str(port)], check=False).status == 0:
@@ -166,17 +180,54 @@ def findings(asked: PortalAddress, **meant: Any) -> Iterator[Finding]:
     yield Finding("portal", doctor.NOTE, "; ".join((text, *way.notes)))
 
 
-def ways(initiator: str, links: Mapping[str, tuple[str, str]], port: int) -> dict[str, FoundWay]:
+@contextlib.contextmanager
+def _connected(
+    host: Host, folder: Path, swanctl: str, ends: Iterable[tuple[str, int, str]]
+) -> Iterator[None]:
+    """Have a connection of the user's up, if one is named: over ways that have no IPsec yet, each to an
+    address and a port by an interface."""
+    if not swanctl:
+        yield
+        return
+    for address, port, iface in ends:
+        if _has_ipsec(as_found.way_to(host, address, port, iface)):
+            raise RequirementError(
+                f"IPsec protects the way to {addresses.at_port(address, port)} already",
+                hint="measure that with --protect as-found, or take it down first",
+            )
+    place, log = PRIVATE / "ike-look", folder / "ike.log"
+    journal = Journal(folder / "connection.jsonl")
+    with kinds.connected(host, swanctl, index=0, journal=journal, folder=place, log=log):
+        yield
+
+
+def _has_ipsec(way: FoundWay) -> bool:
+    return any(step.found.proposal is not None for step in way.steps)
+
+
+def ways(
+    initiator: str, links: Mapping[str, tuple[str, str]], port: int, *, swanctl: str = ""
+) -> dict[str, FoundWay]:
     """What protects the way of each link to a portal, by the link's name; of each the portal's address, and
-    the interface of the initiator.
+    the interface of the initiator. With ``swanctl`` that connection of the user's does.
 
     RequirementError if that cannot be watched, or a link leads nowhere; CommandFailed if it cannot be read.
     """
-    with _reached(initiator, "--portal") as (host, _):
-        found = {
-            name: as_found.way_to(host, address, port, iface) for name, (address, iface) in links.items()
-        }
+    ends = [(address, port, iface) for address, iface in links.values()]
+    with _reached(initiator, "--portal") as (host, folder), _connected(host, folder, swanctl, ends):
+        found = {name: as_found.way_to(host, *end) for name, end in zip(links, ends, strict=True)}
     for name, way in found.items():
+        if swanctl and not _has_ipsec(way):
+            at = addresses.at_port(links[name][0], port)
+            raise RequirementError(
+                "; ".join(
+                    [
+                        f"link {name}: {swanctl} comes up, but its traffic selectors do not cover {at}",
+                        *way.notes,
+                    ]
+                ),
+                hint="its local_ts and remote_ts have to, for TCP from this machine's address on that link",
+            )
         if blind := [step.found.name for step in way.steps if step.below is None]:
             raise RequirementError(
                 f"link {name}: by which interface {' and '.join(blind)} sends is not known, so it cannot be "

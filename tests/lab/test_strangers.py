@@ -47,6 +47,20 @@ def test_a_disk_of_the_user_s_is_read_as_a_volume_and_by_its_portal() -> None:
     assert "a volume: only read" in done.out
 
 
+def test_ipsec_with_a_responder_of_the_user_s() -> None:
+    done = run_inside("inside.users_connection", "transport", "killed")
+    assert done.status == 0, done
+    assert "transport: off and " in done.out and "a killed run: nothing left" in done.out
+    assert "the LUN is the same" in done.out
+
+
+@pytest.mark.long
+def test_what_of_the_user_s_ipsec_cannot_be_had_is_told_in_a_sentence() -> None:
+    done = run_inside("inside.users_connection", "refusals", "tunnel")
+    assert done.status == 0, done
+    assert "tunnel: off and " in done.out and done.out.count("refused: ") == 5
+
+
 @pytest.mark.long
 @pytest.mark.own_kernel
 def test_nvme_tcp_and_nbd() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
 import pytest
 
 from harness.model import Plan, ReachedTarget
@@ -24,10 +25,14 @@ TARGET = ReachedTarget(transport="iscsi", typed="nas.lan", address="10.9.0.2", p
 def _nas(monkeypatch: pytest.MonkeyPatch) -> None:
     """A LUN at an address, and this end as it was recorded in the lab."""
 
-    def look(*_asked: object, **_more: object) -> portals.FoundUnit:
-        return portals.FoundUnit(portal=TARGET, iface="wg0", size_bytes=64 << 20, title="64M LIO")
+    def look(*_asked: object, swanctl: str, **_more: object) -> portals.FoundUnit:
+        target = msgspec.structs.replace(TARGET, swanctl=swanctl)
+        return portals.FoundUnit(portal=target, iface="wg0", size_bytes=64 << 20, title="64M LIO")
 
-    def ways(_initiator: str, links: Mapping[str, tuple[str, str]], port: int) -> dict[str, FoundWay]:
+    def ways(
+        _initiator: str, links: Mapping[str, tuple[str, str]], port: int, *, swanctl: str
+    ) -> dict[str, FoundWay]:
+        assert swanctl in ("", "/etc/nas.conf#disks")
         host = recorded("lab-own-kernel")
         # Which interface a route leads to is recorded, not what another one would do.
         return {name: as_found.way_to(host, address, port) for name, (address, _) in links.items()}
@@ -75,9 +80,33 @@ def test_two_modes_of_ipsec_are_two_runs() -> None:
 
 
 def test_nothing_can_be_set_up_behind_a_portal() -> None:
-    with pytest.raises(UsageError, match=r"as-found or off with --portal.* found wireguard"):
+    with pytest.raises(UsageError, match=r"as-found, swanctl:FILE or off with --portal.* found wireguard"):
         planned(protect=("wireguard",))
     with pytest.raises(UsageError, match="as-found needs --portal"):
         make_plan(RunRequest(protect=("as-found",)))
     with pytest.raises(UsageError, match="tunnel"):
         make_plan(RunRequest(protect=("tunnel",)))
+
+
+def test_a_connection_of_the_user_s_is_up_in_the_columns_that_it_protects() -> None:
+    made = planned(links=("ipsec=nic0@192.0.2.9",), protect=("off,swanctl:/etc/nas.conf#disks",))
+    assert [column.protection for column in made.columns] == [(), ("aes128gcm16",)]
+    assert made.storage.reached is not None and made.storage.reached.swanctl == "/etc/nas.conf#disks"
+    rules.check(made)
+
+
+@pytest.mark.parametrize(
+    ("protect", "sentence"),
+    [
+        (("swanctl:/a", "swanctl:/b"), "one connection, or as-found, in a run, found swanctl:/a, swanctl:/b"),
+        (("as-found", "swanctl:/a"), "one connection, or as-found, in a run, found as-found, swanctl:/a"),
+    ],
+)
+def test_one_connection_is_up_in_a_run(protect: tuple[str, ...], sentence: str) -> None:
+    with pytest.raises(UsageError, match=sentence):
+        planned(protect=protect)
+
+
+def test_a_connection_leads_to_a_portal() -> None:
+    with pytest.raises(UsageError, match=r"--protect 'swanctl:/etc/nas\.conf' needs --portal"):
+        make_plan(RunRequest(protect=("swanctl:/etc/nas.conf",)))

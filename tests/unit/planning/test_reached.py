@@ -50,7 +50,7 @@ def nobody_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
         if path == "/dev/used":
             raise DeviceRefused(f"used up to {needed_bytes}")
 
-    def ways(_initiator: str, asked: dict[str, Any], _port: int) -> dict[str, Any]:
+    def ways(_initiator: str, asked: dict[str, Any], _port: int, **_more: Any) -> dict[str, Any]:
         return dict.fromkeys(asked, SimpleNamespace(names=(), notes=(), steps=()))
 
     monkeypatch.setattr(portals, "ways", ways)
@@ -98,7 +98,7 @@ def test_several_ways_lead_to_a_portal_and_a_part_of_the_lun_may_do() -> None:
         ({"workloads": ("rand-write-4k",)}, "expected workloads that read a LUN, found rand-write-4k"),
         ({"size": "2G"}, "expected --size of at most 1 GiB"),
         ({"testbed": "lab"}, "expected --target or --testbed, found both: nas.lan"),
-        ({"protect": ("wireguard",)}, "expected --protect as-found or off"),
+        ({"protect": ("wireguard",)}, "expected --protect as-found, swanctl:FILE or off"),
     ],
 )
 def test_what_cannot_be_had_behind_a_portal_is_refused(asked: dict[str, Any], message: str) -> None:

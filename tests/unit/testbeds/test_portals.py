@@ -15,6 +15,7 @@ import pytest
 from harness.model import ISCSI, NBD, NVME_TCP, ReachedTarget
 from harness.model.errors import RequirementError, UsageError
 from harness.parse.hosts import parse_portal
+from harness.protection import kinds
 from harness.storage.guard import Device
 from harness.storage.reservations import Reservations
 from harness.testbeds import doctor, portals
@@ -171,6 +172,34 @@ def test_doctor_says_which_lun_a_run_would_read_and_what_protects_the_way(
     assert way.text == "wireguard protects the way to 192.0.2.2:3260, by eth0; tun0 is not known"
     ways(monkeypatch)
     assert list(portals.findings(parse_portal("nas.lan"), **MEANT))[1].text.startswith("nothing protects")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "sentence"),
+    [
+        ((), ("wireguard",), r"nas\.conf comes up, but its traffic selectors do not cover 192\.0\.2\.2:3260"),
+        (("aes128gcm16",), (), r"IPsec protects the way to 192\.0\.2\.2:3260 already"),
+    ],
+)
+def test_a_connection_of_the_user_s_has_to_cover_a_portal_that_has_no_ipsec(
+    before: Sequence[str], after: Sequence[str], sentence: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = [before, after]
+
+    def way_to(*_words: object) -> SimpleNamespace:
+        has_ipsec = [name != "wireguard" or None for name in said.pop(0)]
+        steps = [SimpleNamespace(below="", found=SimpleNamespace(proposal=each)) for each in has_ipsec]
+        return SimpleNamespace(steps=steps, notes=())
+
+    @contextlib.contextmanager
+    def up(*_words: object, **_more: object) -> Iterator[None]:
+        yield
+
+    ways(monkeypatch)
+    monkeypatch.setattr("harness.protection.as_found.way_to", way_to)
+    monkeypatch.setattr(kinds, "connected", up)
+    with pytest.raises(RequirementError, match=sentence):
+        portals.ways("local", {"wired": ("192.0.2.2", "eth0")}, 3260, swanctl="/etc/nas.conf")
 
 
 def test_doctor_says_why_a_portal_cannot_be_used(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -366,7 +366,7 @@ class _Figure:
         if self.found:
             cause, _, sure, words = self.found[0]
             if cause in (Cause.CPU, Cause.CRYPTO) or not self.is_protected:
-                return self.say(AnswerKind.LIMITED, cause, sure, words)
+                return self.limited(cause, sure, words)
             if not self.is_in_turn:
                 return self.masked(cause, sure, words)
         elif self.told.throughput is None and self.told.iops is None:
@@ -395,16 +395,14 @@ class _Figure:
         how = "the link is not full" if link else "nothing else is known to be full"
         how = "each request waits for that" if self.is_in_turn else how
         words = f"the processors' work for {self.protection} ({ratio:.2f} of the clear figure; {how})"
-        return self.say(
-            AnswerKind.LIMITED, Cause.CPU, MEDIUM if ratio < COSTS and 0 < link < COSTS else LOW, words
-        )
+        return self.limited(Cause.CPU, MEDIUM if ratio < COSTS and 0 < link < COSTS else LOW, words)
 
     def by_cipher(self) -> Judged | None:
         if not self.is_protected or not self.rate or not self.cipher or self.is_offloaded:
             return None
         share = self.shares["cipher"] = self.rate / self.cipher
         words = f"one core's cipher ({share:.0%} of what it does by itself)"
-        return self.say(AnswerKind.LIMITED, Cause.CRYPTO, MEDIUM, words) if NEAR <= share <= 1.1 else None
+        return self.limited(Cause.CRYPTO, MEDIUM, words) if NEAR <= share <= 1.1 else None
 
     def by_more_at_once(self) -> Judged | None:
         """What several at once say of one."""
@@ -413,21 +411,19 @@ class _Figure:
             return None
         if part >= 1 / MORE and self.is_protected and 0 < link < NEARLY:
             words = "one core's work for one tunnel (more streams in it are no faster, the link is not full)"
-            return self.say(AnswerKind.LIMITED, Cause.CPU, LOW if self.load is None else MEDIUM, words)
+            return self.limited(Cause.CPU, LOW if self.load is None else MEDIUM, words)
         if part > 1 / MANY:
             return None
         grows = f"several at once reach {1 / part:.1f} times as much, so nothing they share is full"
         if self.is_storage:
             words = f"how few requests are in flight ({grows})"
-            return self.say(AnswerKind.LIMITED, Cause.ONE_AT_A_TIME, MEDIUM, words)
+            return self.limited(Cause.ONE_AT_A_TIME, MEDIUM, words)
         if (self.told.round_trip or 0.0) > NEAR_BY_S:
-            return self.say(
-                AnswerKind.LIMITED, Cause.WINDOW, LOW, f"one stream's window, or losses ({grows})"
-            )
+            return self.limited(Cause.WINDOW, LOW, f"one stream's window, or losses ({grows})")
         if self.is_idle:
             return None
         words = f"one core's work for one {'tunnel' if self.is_protected else 'stream'} ({grows})"
-        return self.say(AnswerKind.LIMITED, Cause.CPU, MEDIUM if self.is_protected else LOW, words)
+        return self.limited(Cause.CPU, MEDIUM if self.is_protected else LOW, words)
 
     def alone(self) -> Judged | None:
         """One request at a time: the parts of its time."""
@@ -443,7 +439,7 @@ class _Figure:
         said = "".join(f", {name} {format_duration(part)}" for name, part in parts.values() if part)
         cause = most if parts[most][1] >= 0.5 * time_s else Cause.ONE_AT_A_TIME
         words = f"one request at a time ({format_duration(time_s)} each{said})"
-        return self.say(AnswerKind.LIMITED, cause, MEDIUM, words)
+        return self.limited(cause, MEDIUM, words)
 
     def by_link(self) -> Judged | None:
         """What a figure far below the link's rate suggests, where nothing else was told."""
@@ -454,11 +450,11 @@ class _Figure:
         if trip > NEAR_BY_S and not (is_full or self.is_protected or self.is_storage) and share > 0:
             flying = format_size((self.rate or 0.0) * trip)
             words = f"one stream's window, or losses ({flying} in each {format_duration(trip)})"
-            return self.say(AnswerKind.LIMITED, Cause.WINDOW, LOW, words)
+            return self.limited(Cause.WINDOW, LOW, words)
         if not (is_filled and is_work and TOO_DEAR <= share < COSTS) or trip > NEAR_BY_S:
             return None
         words = f"the processors' work for {self.protection}, if the clear figure fills the link"
-        return self.say(AnswerKind.LIMITED, Cause.CPU, LOW, words)
+        return self.limited(Cause.CPU, LOW, words)
 
     def nothing_full(self) -> str:
         parts = [f"{_rate(self.rate)} of data" if self.rate else "I/Os of unknown size"]
@@ -470,6 +466,9 @@ class _Figure:
     def masked(self, cause: Cause, sure: Confidence, words: str) -> Judged:
         said = f"{words}: {self.protection} was not loaded, and nothing can be said of it"
         return self.say(AnswerKind.MASKED, cause, sure, said, "faster")
+
+    def limited(self, cause: Cause, sure: Confidence, words: str) -> Judged:
+        return self.say(AnswerKind.LIMITED, cause, sure, words)
 
     def not_enough(self, words: str, *first: str) -> Judged:
         return self.say(AnswerKind.NOT_ENOUGH, Cause.UNKNOWN, NONE, words, *first)

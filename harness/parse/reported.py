@@ -280,16 +280,9 @@ QUESTIONS = {
 }
 """What ``harness explain --ask`` asks, by key."""
 
-_UNITS = {
-    "percent": "%",
-    "bytes": "",
-    "mbit_s": "Mbit/s",
-    "gbit_s": "Gbit/s",
-    "ms": "ms",
-    "us": "us",
-    "s": "s",
+_UNITS = {"percent": "%", "bytes": ""} | {
+    unit.lower().replace("/", "_"): unit for unit in "Mbit/s Gbit/s MB/s MiB/s GB/s GiB/s ms us s".split()
 }
-_UNITS |= {"mb_s": "MB/s", "mib_s": "MiB/s", "gb_s": "GB/s", "gib_s": "GiB/s"}
 """What keys of tables end in, as in ``round_trip_ms``: their units."""
 
 

@@ -281,7 +281,8 @@ QUESTIONS = {
 """What ``harness explain --ask`` asks, by key."""
 
 _UNITS = {"percent": "%", "bytes": ""} | {
-    unit.lower().replace("/", "_"): unit for unit in "Mbit/s Gbit/s MB/s MiB/s GB/s GiB/s ms us s".split()
+    unit.lower().replace("/", "_"): unit
+    for unit in ["Mbit/s", "Gbit/s", "MB/s", "MiB/s", "GB/s", "GiB/s", "ms", "us", "s"]
 }
 """What keys of tables end in, as in ``round_trip_ms``: their units."""
 

@@ -297,11 +297,12 @@ def kinds(found: Sequence[Cell]) -> Iterator[Kind]:
 
 
 def score(found: Sequence[Cell]) -> Score:
-    """All that is stored of it."""
+    """All that is stored of it. What others disturbed was not measured, and is no part of it."""
+    found = [cell for cell in found if cell.is_quiet]
     worst = sorted(found, key=lambda cell: -cell.error)[:5]
-    after = [cell for cell in found if not cell.is_held_out]
-    quiet, held = sum(cell.is_quiet for cell in after), len(found) - len(after)
-    words = [f"{len(after)} cells were measured after they had been predicted, {quiet} of them undisturbed"]
+    after = sum(not cell.is_held_out for cell in found)
+    held = len(found) - after
+    words = [f"{after} cells were measured after they had been predicted, undisturbed"]
     words += [f"{held} cells are those of stored runs whose column was held out of the prices"]
     columns = [cell.column for cell in found]
     return Score(

@@ -32,7 +32,10 @@ from harness.results.probe_records import ProbeRecord
 BLOCKS, EMULATED, LINK = "block layer", "emulated link", "link"
 """Parts of a path besides transports and protections, which have their own names."""
 
-AROUND, NOTHING = Operation("fio", Per.CALL), Fitted(0.0, 0.0)
+AROUND, MEANWHILE, NOTHING = Operation("fio", Per.CALL), Operation("fio", Per.IO), Fitted(0.0, 0.0)
+MOST: Mapping[Operation, float] = {AROUND: 1.0, MEANWHILE: 0.03}
+"""What a core works besides I/Os, found out with the prices and none of them: what fio works before the first
+and after the last, at most for this part of that time, and what goes on all the while, such as timers."""
 
 MOST_WAITED = 0.95
 """Of a cell whose programs waited for longer than this part of the time, that part is not known."""
@@ -231,6 +234,16 @@ class _Demand(NamedTuple):
     used: _Used
     known_ns: float
 
+    def besides(self, known: Mapping[Operation, float]) -> tuple[Counts, float, float]:
+        """The same for ``prices.fit``: the operations with those of ``MOST`` that are not known yet, what is
+        left for them, and all. No core works for longer than there is time."""
+        times_ns = {AROUND: self.used.around_ns, MEANWHILE: self.used.each_ns}
+        taken_ns = self.known_ns + sum(part * times_ns[name] for name, part in known.items())
+        left_ns = {name: ns for name, ns in times_ns.items() if name not in known}
+        most_ns = self.used.each_ns + left_ns.get(AROUND, 0.0)
+        ns = min(self.used.busy_ns - taken_ns, most_ns - self.known_ns)
+        return {**self.counts, **left_ns}, max(0.0, ns), self.used.busy_ns
+
 
 def _demand(
     at: Whose,
@@ -252,21 +265,15 @@ def _demand(
 
 
 def _fitted(demands: Sequence[_Demand]) -> tuple[dict[Operation, Fitted], float]:
-    """The prices, and the error of the fit. What fio works around its I/Os is found out too, and is none of
-    them; no core works for longer than there is time."""
-
-    def cells(part: float) -> list[tuple[Counts, float, float]]:
-        found: list[tuple[Counts, float, float]] = []
-        for counts, used, known_ns in demands:
-            left_ns = (1 - part) * used.around_ns
-            ns = min(used.busy_ns - part * used.around_ns, used.each_ns + left_ns) - known_ns
-            found.append(({**counts, AROUND: left_ns}, max(0.0, ns), used.busy_ns))
-        return found
-
-    found, error = prices.fit(cells(0.0))
-    if found.get(AROUND, NOTHING).ns > 1:
-        found, error = prices.fit(cells(1.0))
-    return {name: price for name, price in found.items() if name != AROUND}, error
+    """The prices, and the error of the fit."""
+    known: dict[Operation, float] = {}
+    while True:
+        found, error = prices.fit([each.besides(known) for each in demands])
+        over = [each for each in MOST if each not in known and found.get(each, NOTHING).ns > MOST[each]]
+        if not over:
+            return {name: price for name, price in found.items() if name not in MOST}, error
+        # Where every cell fills the core, its whole work would do for an explanation.
+        known[over[0]] = MOST[over[0]]
 
 
 def _used(record: Record, at: Whose) -> Iterator[_Used]:

@@ -46,7 +46,8 @@ def test_the_two_commands_of_who_owns_a_nas(stock: Site, tmp_path: Path) -> None
         client.sh("git clone --quiet harness.bundle harness")
         client.sh(f"cd harness && {install}", timeout_s=900)
         said = client.sh(f"cd harness && {run.replace('nas.lan', 'nas')}", timeout_s=1800)
-        assert "limited by" in said and "MB/s" in said, said
+        # Either what limits, or that it is not known.
+        assert "limit" in said and "MB/s" in said, said
         found = json.loads(client.sh(f"cd harness && python3 -c '{ALL_CELLS}'"))
         assert found and {cell["status"] for cell in found} == {"ok"}, said
         assert not any(cell.get("write") for cell in found)

@@ -2,7 +2,7 @@
 (after Curtsinger and Berger, Coz, SOSP 2015, where all else is slowed down; prices can be changed exactly).
 
 Of cells that were measured (``of_run``), prices come from the run itself, and what was measured is multiplied
-by the ratio of two predictions, with the change and without. By what the model errs in both, it cancels.
+by the ratio of two predictions, with the change and without: what the model errs in both cancels.
 """
 
 from __future__ import annotations

@@ -62,6 +62,14 @@ def test_what_of_the_user_s_ipsec_cannot_be_had_is_told_in_a_sentence() -> None:
 
 
 @pytest.mark.long
+def test_files_mounted_by_nfs_and_smb_are_volumes() -> None:
+    done = run_inside("inside.shares", "nfs", "smb")
+    assert done.status == 0, done
+    for kind in ("nfs", "smb"):
+        assert f"{kind}: read, and a new file written and removed" in done.out
+
+
+@pytest.mark.long
 @pytest.mark.own_kernel
 def test_nvme_tcp_and_nbd() -> None:
     done = run_inside("inside.strangers", "nvme", "nbd", kernel="own")

@@ -19,6 +19,8 @@ from harness.hosts.programs.answering import answer
 SYSFS, MOUNTS = Path("/sys"), Path("/proc/self/mountinfo")
 NETWORK = ("nfs", "nfs4", "cifs", "smb3", "ceph", "9p", "glusterfs", "fuse.glusterfs", "fuse.sshfs", "afs")
 """File systems whose storage is another machine's."""
+TOLD = ("vers", "rsize", "wsize", "proto", "nconnect", "sec", "hard", "soft", "sync", "cache", "seal")
+"""What the mount of such a file system tells of the way there, in its own words: nfs(5), mount.cifs(8)."""
 
 
 def text(path: Path) -> str:
@@ -73,18 +75,29 @@ def by(whole: Path) -> str:
     return "loop device" if whole.name.startswith("loop") else "this machine's own"
 
 
-def mount_of(path: str) -> tuple[str, str, str]:
-    """The file system on which a path lies: its type, its source and its major:minor."""
-    found: tuple[int, tuple[str, str, str]] = (-1, ("", "", ""))
+def mount_of(path: str) -> tuple[str, str, str, str]:
+    """The file system on which a path lies: its type, its source, its major:minor, and its options."""
+    found: tuple[int, tuple[str, str, str, str]] = (-1, ("", "", "", ""))
     for line in MOUNTS.read_text(errors="replace").splitlines():
         mount, _, rest = line.partition(" - ")
-        number, _, point = mount.split(" ")[2:5]
+        number, _, point, own = mount.split(" ")[2:6]
         point = re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), point)
         within = path == point or path.startswith(point.rstrip("/") + "/")
         if within and len(point) >= found[0]:
-            kind, source = rest.split(" ")[:2]
-            found = (len(point), (kind, source, number))
+            kind, source, common = rest.split(" ")[:3]
+            found = (len(point), (kind, source, number, f"{own},{common}"))
     return found[1]
+
+
+def behind(path: str) -> str:
+    """What is behind a file: the file system and its disk, or the other machine's storage and how it is
+    mounted."""
+    filesystem, source, number, options = mount_of(path)
+    if filesystem not in NETWORK and not number.startswith("0:"):
+        with contextlib.suppress(OSError, ValueError):
+            return f"{filesystem} on {source}, {disk(number)['by']}"
+    told = [word for word in options.split(",") if word.partition("=")[0] in TOLD]
+    return ", ".join([f"{filesystem} of {source}", *dict.fromkeys(told)])
 
 
 def is_direct(path: Path) -> bool:
@@ -109,11 +122,6 @@ def look(request: dict[str, Any]) -> dict[str, Any]:
         if kind == "device":
             return {"kind": kind, **disk(f"{os.major(status.st_rdev)}:{os.minor(status.st_rdev)}")}
         size_bytes, identity = status.st_size, str(status.st_ino)
-    filesystem, source, number = mount_of(str(path))
-    attached = f"{filesystem} of {source}"
-    if filesystem not in NETWORK and not number.startswith("0:"):
-        with contextlib.suppress(OSError, ValueError):
-            attached = f"{filesystem} on {source}, {disk(number)['by']}"
     return {
         "kind": kind,
         "is_direct": is_direct(path if kind == "file" else path.parent),
@@ -121,7 +129,7 @@ def look(request: dict[str, Any]) -> dict[str, Any]:
         "size_bytes": size_bytes,
         "identity": identity,
         "makers": "",
-        "by": attached,
+        "by": behind(str(path)),
     }
 
 

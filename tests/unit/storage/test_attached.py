@@ -21,10 +21,13 @@ from tests.unit.fakes import World
 SOURCE = programs.source("harness.storage", "attached")
 MOUNTS = """\
 22 1 254:1 / / rw - ext4 /dev/vda1 rw
-30 22 0:45 / /mnt/nas rw - nfs4 nas.lan:/export rw
+30 22 0:45 / /mnt/nas rw,sync - nfs4 nas.lan:/export rw,sync,vers=4.2,rsize=1048576,hard,addr=192.0.2.2
 31 22 0:46 / /mnt/nas\\040two rw - cifs //nas/share rw
 32 22 8:16 / /mnt/usb rw - ext4 /dev/sdb rw
 """
+
+
+NFS = "rw,sync,rw,sync,vers=4.2,rsize=1048576,hard,addr=192.0.2.2"
 
 
 def disk(sysfs: Path, number: str, place: str, **files: str) -> None:
@@ -108,14 +111,27 @@ def test_a_disk_says_what_attached_it(sysfs: Path, number: str, by: str) -> None
 @pytest.mark.parametrize(
     ("path", "mount"),
     [
-        ("/mnt/nas/a", ["nfs4", "nas.lan:/export", "0:45"]),
-        ("/mnt/nas two/a", ["cifs", "//nas/share", "0:46"]),
-        ("/mnt/nasty", ["ext4", "/dev/vda1", "254:1"]),
-        ("/mnt/usb/a/b", ["ext4", "/dev/sdb", "8:16"]),
+        ("/mnt/nas/a", ["nfs4", "nas.lan:/export", "0:45", NFS]),
+        ("/mnt/nas two/a", ["cifs", "//nas/share", "0:46", "rw,rw"]),
+        ("/mnt/nasty", ["ext4", "/dev/vda1", "254:1", "rw,rw"]),
+        ("/mnt/usb/a/b", ["ext4", "/dev/sdb", "8:16", "rw,rw"]),
     ],
 )
 def test_a_file_lies_on_the_nearest_mount(sysfs: Path, path: str, mount: list[str]) -> None:
     assert json.loads(told(sysfs, "mount_of", path)) == mount
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("/mnt/nas/a", "nfs4 of nas.lan:/export, sync, vers=4.2, rsize=1048576, hard"),
+        ("/mnt/nas two/a", "cifs of //nas/share"),
+        ("/mnt/usb/a/b", "ext4 on /dev/sdb, USB"),
+    ],
+)
+def test_a_file_says_what_is_behind_it_and_how_it_is_mounted(sysfs: Path, path: str, text: str) -> None:
+    assert json.loads(told(sysfs, "behind", path)) == text
 
 
 def host(

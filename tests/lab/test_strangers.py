@@ -62,6 +62,13 @@ def test_what_of_the_user_s_ipsec_cannot_be_had_is_told_in_a_sentence() -> None:
 
 
 @pytest.mark.long
+def test_a_map_of_multipath_is_read_and_its_paths_are_not_written_to() -> None:
+    done = run_inside("inside.strangers", "multipath")
+    assert done.status == 0, done
+    assert "a multipath map: only read" in done.out
+
+
+@pytest.mark.long
 def test_files_mounted_by_nfs_and_smb_are_volumes() -> None:
     done = run_inside("inside.shares", "nfs", "smb")
     assert done.status == 0, done

@@ -338,26 +338,76 @@ def other_transports_written() -> None:
         written("NBD", export, f"nbd://{PORTAL}", f"--destroy=nbd://{PORTAL}")
 
 
-def attached() -> None:
-    """A disk and files that are there, whatever attached them; a new file is written and removed."""
-    file = make("volume")
-    node = ("iscsiadm", "--mode", "node", "--targetname", IQN, "--portal", f"{PORTAL}:3260")
+@contextlib.contextmanager
+def logged_in(*portals: str) -> Iterator[list[str]]:
+    """The user's own disks, by a session to each portal; their names."""
+    nodes = [
+        ("iscsiadm", "--mode", "node", "--targetname", IQN, "--portal", f"{each}:3260") for each in portals
+    ]
     with subprocess.Popen(
         ["iscsid", "--foreground"], stdin=subprocess.DEVNULL, start_new_session=True
     ) as iscsid:
-        wait_for(
-            lambda: "@ISCSIADM" in Path("/proc/net/unix").read_text(encoding="utf-8"), "iscsid", deadline_s=20
-        )
-        sh(*node, "--op", "new")
-        sh(*node, "--login")
-        wait_for(lambda: any(map(str, Path("/sys/block").glob("sd*"))), "the user's disk", deadline_s=20)
+        try:
+            wait_for(
+                lambda: "@ISCSIADM" in Path("/proc/net/unix").read_text(encoding="utf-8"),
+                "iscsid",
+                deadline_s=20,
+            )
+            for node in nodes:
+                sh(*node, "--op", "new")
+                sh(*node, "--login")
+            wait_for(
+                lambda: len([*Path("/sys/block").glob("sd*")]) == len(nodes),
+                "the user's disks",
+                deadline_s=20,
+            )
+            yield sorted(path.name for path in Path("/sys/block").glob("sd*"))
+            for node in nodes:
+                sh(*node, "--logout")
+        finally:
+            iscsid.terminate()
+
+
+def multipath() -> None:
+    """Two paths to a LUN below a map of dm-multipath: the map is read, and neither it nor a path is written
+    to by whoever names a path."""
+    file = make("mpath", portals=f"{PORTAL} 192.0.2.130")
+    for module in ("dm_mod", "dm_multipath", "dm_round_robin"):
+        sh("modprobe", module)
+    with logged_in(PORTAL, "192.0.2.130") as disks:
+        numbers = [Path(f"/sys/block/{name}/dev").read_text(encoding="ascii").strip() for name in disks]
+        paths = " 1 ".join(numbers)
+        table = f"0 {64 * MIB // 512} multipath 0 0 1 1 round-robin 0 {len(numbers)} 1 {paths} 1"
+        words = ("mpatha", "--uuid", "mpath-36001405mpath", "--noudevsync", "--table", table)
+        sh("dmsetup", "create", *words)
+        sh("dmsetup", "mknodes")  # udev does not run here
+        before, was = snapshot(), checksum(file)
+        said = " ".join(harness(*RUN, "--volume=/dev/mapper/mpatha").split())
+        assert f"mpath of {', '.join(disks)} (iSCSI from {PORTAL}:3260, {IQN})" in said, said
+        (record,) = records(newest_run()).values()
+        assert record["status"] == "ok", record
+        for words in (
+            (f"--volume=/dev/{disks[0]}", f"--destroy=/dev/{disks[0]}"),
+            (f"--portal={PORTAL}", *TWICE),
+        ):
+            said = " ".join(harness(*RUN, *words, status=2).split())
+            assert "is a path of the multipath device mpatha (holder dm-0)" in said, said
+            assert "multipath -f mpatha" in said, said
+        assert checksum(file) == was and not differences(before, snapshot()), differences(before, snapshot())
+        only_read("below a multipath map", file, f"--iqn={IQN}")
+        sh("dmsetup", "remove", "--noudevsync", "mpatha")
+    print("a multipath map: only read")
+
+
+def attached() -> None:
+    """A disk and files that are there, whatever attached them; a new file is written and removed."""
+    file = make("volume")
+    with logged_in(PORTAL):
         before, was = snapshot(), checksum(file)
         said = harness(*RUN, "--volume=/dev/sda")
         assert f"iSCSI from {PORTAL}:3260, {IQN}" in " ".join(said.split()), said
         assert checksum(file) == was and not differences(before, snapshot()), differences(before, snapshot())
         only_read("the user has a session to it", file)
-        sh(*node, "--logout")
-        iscsid.terminate()
     (record,) = records(newest_run()).values()
     assert record["status"] == "ok", record
     print("a volume: only read")
@@ -561,6 +611,7 @@ PARTS: dict[str, Callable[[], None]] = {
     "nvme": by_nvmet,
     "nbd": by_nbdkit,
     "volume": attached,
+    "multipath": multipath,
     "write": overwritten,
     "write-others": other_transports_written,
     "held": held,

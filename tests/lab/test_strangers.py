@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.lab.cli import run_inside
+from tests.lab.cli import harness, python_inside, run_inside
 
 pytestmark = [pytest.mark.lab, pytest.mark.multi_host]
 
@@ -66,6 +66,14 @@ def test_a_map_of_multipath_is_read_and_its_paths_are_not_written_to() -> None:
     done = run_inside("inside.strangers", "multipath")
     assert done.status == 0, done
     assert "a multipath map: only read" in done.out
+
+
+@pytest.mark.long
+def test_two_initiators_read_a_lun_behind_a_portal() -> None:
+    command = ("lab", "exec", "--memory", "256", "--apart", "2", "--")
+    done = harness(*command, *python_inside("inside.portal_apart"))
+    assert done.status == 0, done
+    assert "1 and 2 initiators: proved at one end, nothing written, nothing left" in done.out
 
 
 @pytest.mark.long

@@ -386,11 +386,11 @@ def multipath() -> None:
         assert f"mpath of {', '.join(disks)} (iSCSI from {PORTAL}:3260, {IQN})" in said, said
         (record,) = records(newest_run()).values()
         assert record["status"] == "ok", record
-        for words in (
+        for named in (
             (f"--volume=/dev/{disks[0]}", f"--destroy=/dev/{disks[0]}"),
             (f"--portal={PORTAL}", *TWICE),
         ):
-            said = " ".join(harness(*RUN, *words, status=2).split())
+            said = " ".join(harness(*RUN, *named, status=2).split())
             assert "is a path of the multipath device mpatha (holder dm-0)" in said, said
             assert "multipath -f mpatha" in said, said
         assert checksum(file) == was and not differences(before, snapshot()), differences(before, snapshot())

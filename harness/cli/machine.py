@@ -191,6 +191,9 @@ def build_kernel(
             show_default="Debian's, as installed, or kernel.org's",
         ),
     ] = None,
+    priced: Annotated[
+        bool, typer.Option("--priced", help="The one for virtual time by a price list (run --priced).")
+    ] = False,
 ) -> None:
     """Build the lab's own kernel from Debian's source of Linux, unless it is there already.
 
@@ -201,7 +204,7 @@ def build_kernel(
     """
     with bar("checking what the build needs", err()) as report:
         origin = sources.of(source)
-        found, new = kernel.build(report, None if source is None else origin)
+        found, new = kernel.build(report, None if source is None else origin, priced=priced)
     built = found.built
     took = f"built in {format_duration(built.seconds)}" if new else "was built before"
     at = f", commit {built.commit}" if built.commit else ""

@@ -93,6 +93,8 @@ def runs_of(experiment: Experiment, runs: Sequence[RunFolder], *, virtual: bool)
         plan = run.load_plan() if run.has_plan else None
         if plan is None or plan.profile != experiment.profile or plan.setting.is_virtual is not virtual:
             continue
+        if plan.setting.predicted_from:  # nothing of it was measured
+            continue
         if bool(plan.probing) is (experiment.command == "probe"):
             found.append(run)
     return found

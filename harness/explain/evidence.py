@@ -188,6 +188,8 @@ def collect(
 
     ``probes`` are those of the same paths: TCP, and stand-alone ciphers.
     """
+    # What a price list says is explained by that list.
+    records = [record for record in records if not record.setting.predicted_from]
     samples = by_column(records)
     runs = dict.fromkeys(record.run_id for record in records)
     known = [plans[run] for run in runs if run in plans]

@@ -176,7 +176,8 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     ``source`` is what measured it. ``lab_kernel`` and ``ciphers`` are None outside the lab; ``ciphers`` also
     in records of older versions, when Debian's kernel had portable ones alone. ``other_kernel`` is the one of
     the lab's own that was named, None for the default one. ``disk`` is the name of the modelled disk below
-    the target, "" if there is none.
+    the target, "" if there is none. ``predicted_from`` is the price list by which virtual time passes while a
+    processor works, "" where such work takes none: nothing of it was measured.
     """
 
     testbed: TestbedKind
@@ -186,6 +187,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     other_kernel: OtherKernel | None = None
     ciphers: Ciphers | None = None
     disk: str = ""
+    predicted_from: str = ""
 
     @property
     def is_harness(self) -> bool:
@@ -196,6 +198,11 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     def is_virtual(self) -> bool:
         """Whether time passed only while everything waited."""
         return self.clock is Clock.VIRTUAL
+
+    @property
+    def time(self) -> str:
+        """The clock, or what virtual time was predicted from."""
+        return f"predicted from {self.predicted_from}" if self.predicted_from else str(self.clock)
 
     @property
     def is_own(self) -> bool:
@@ -233,7 +240,10 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def _place(self) -> tuple[str, ...]:
-        return self.source, self.testbed, self.clock, self.kernel, self.disk, str(self.has_portable)
+        return (
+            *(self.source, self.testbed, self.clock, self.kernel, self.disk),
+            *(str(self.has_portable), self.predicted_from),
+        )
 
     def __lt__(self, other: Setting) -> bool:
         """The order in which settings are shown."""
@@ -246,9 +256,9 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
             return f"{self.source} output"
         words = [str(self.testbed)]
         # In virtual time it is the lab's own anyway, but not always the same one.
-        is_reported = self.is_own and (self.release or not self.is_virtual)
+        is_reported = self.is_own and (self.release or not self.is_virtual) and not self.predicted_from
         words += [f"own kernel {self.release}".strip()] if is_reported else []
-        words += [f"{self.clock} time"] if self.is_virtual else []
+        words += [self.time if self.predicted_from else f"{self.time} time"] if self.is_virtual else []
         words += [self.disk] if self.disk else []
         words += [f"{self.ciphers} ciphers"] if self.has_portable else []
         return ", ".join(words)
@@ -276,6 +286,9 @@ NVME_TCP = "nvme-tcp"
 NBD = "nbd"
 TRANSPORTS = {ISCSI: "iSCSI", NVME_TCP: "NVMe/TCP", NBD: "NBD"}
 """Each with its title for people."""
+
+KERNEL_TARGETS = (ISCSI, NVME_TCP)
+"""Those whose target is in the kernel; NBD's is a program."""
 
 DEFAULT_TRANSPORT = ISCSI
 
@@ -788,6 +801,10 @@ class Forecast(msgspec.Struct, frozen=True, kw_only=True):
         return None if self.step.kind is ChangeKind.DEVICE else (self.column, self.workload)
 
 
+Charges = tuple[Annotated[int, msgspec.Meta(ge=0, lt=2**32)], ...]
+"""What the lab's own kernel takes for its operations, in ps and in the order of ``charge.patch``."""
+
+
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """All that a run needs, resolved: nothing is looked up again inside the testbed.
 
@@ -803,7 +820,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     ``notes`` say what of the user's job file was replaced or left out. ``wifi_security`` protects links with
     simulated radios. ``iscsi`` and ``nvme`` are parameters of sessions that were asked for
     (``parse.parameters``). ``hops`` are the addresses, as in ``machines``, of machines between the ends whose
-    counters the run reads.
+    counters the run reads. ``charges`` are the prices of virtual time, for each column by its label, and for
+    each end's kernel and direction of I/Os: ``both read`` if that is one kernel.
     """
 
     run_id: str
@@ -829,6 +847,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     stop: StoppingRule | None = None
     sweep: Sweep | None = None
     forecasts: tuple[Forecast, ...] = ()
+    charges: dict[str, dict[str, Charges]] = {}
     retries: int = 2
     created_unix_s: float = 0.0
     harness_version: str = ""

@@ -61,6 +61,7 @@ from harness.model.units import (
 from harness.parse import disks, parameters
 from harness.parse.hosts import LOCAL
 from harness.parse.jobfile import job_file, load_jobs, shortened
+from harness.parse.prices import load_prices
 from harness.parse.profiles import (
     IPV6_TITLE,
     expand_ipsec,
@@ -70,7 +71,7 @@ from harness.parse.profiles import (
     over_ip,
     real_link,
 )
-from harness.planning import axes, existing
+from harness.planning import axes, charges, existing
 from harness.planning.request import (
     DEFAULT_MAX_REPEATS,
     DEFAULT_SIZE,
@@ -163,6 +164,8 @@ def make_plan(request: RunRequest) -> Plan:
         created_unix_s=time.time(),
         harness_version=__version__,
     )
+    if request.priced is not None:
+        plan = charges.charged(plan, load_prices(request.priced))
     rules.check(plan)
     _try_job_files(jobs, backing.size_bytes, runtime_s)
     return plan
@@ -285,10 +288,11 @@ def _lab_kernel(
 
 
 def _other_kernel(request: RunRequest) -> OtherKernel | None:
-    """The one of the lab's own kernels that was named; None for the default one."""
-    if request.lab_kernel in (testbed.AUTO, *LabKernel):
+    """The one of the lab's own kernels that was named, or the one with prices; None for the default one."""
+    is_named = request.lab_kernel not in (testbed.AUTO, *LabKernel)
+    if not is_named and request.priced is None:
         return None
-    built = kernel.named(request.lab_kernel).built
+    built = kernel.named(request.lab_kernel).built if is_named else kernel.with_prices()
     return OtherKernel(key=built.key, release=built.release, commit=built.commit)
 
 

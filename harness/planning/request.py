@@ -105,7 +105,7 @@ class PathRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         ),
     ] = ()
     ipsec: Annotated[
-        tuple[str, ...], what(help="off, on (aes128gcm16), both, or one of ipsec/.", default="both")
+        tuple[str, ...], what(help="off, on (aes128gcm16), both, one of ipsec/.", default="both")
     ] = ()
     testbed: Annotated[str, lab(help="auto, lab, or host (this kernel; as root).", leads_out=True)] = AUTO
     kernels: Annotated[Kernels, lab(help="One for target and initiators, or one each.")] = Kernels.ONE
@@ -224,6 +224,9 @@ class RunRequest(PathRequest, frozen=True, kw_only=True, forbid_unknown_fields=T
     chap_secret: Annotated[str | None, machines(metavar="FILE", help="With the secret, else asked for.")] = (
         None
     )
+    priced: Annotated[
+        str | None, lab(metavar="PRICES", help="Virtual time by a price list: predicted figures.")
+    ] = None
     lab_initiators: Annotated[int, lab(help="Their number: at most 64 (--kernels apart: 16).")] = 1
     disk: Annotated[
         str | None,

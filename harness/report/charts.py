@@ -259,7 +259,7 @@ def keyed(entries: Sequence[tuple[str, int, str]], top: float) -> tuple[list[str
 
 def looks(fact: ColumnFacts) -> str:
     """The classes of what is drawn of a column."""
-    return f"{draw.series(fact.place)} {fact.origin.value[:2]}"
+    return f"{draw.series(fact.place)} {fact.origin.look.value[:2]}"
 
 
 def series(fact: ColumnFacts, *drawn: str) -> str:

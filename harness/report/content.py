@@ -52,6 +52,12 @@ class Origin(enum.StrEnum):
     MEMORY = "memory", "◉", "in real time, without a network, on a ramdisk: no figure of a disk"
     EMULATED = "emulated", "◐", "in real time, over a link, or on a disk, that is imitated"
     VIRTUAL = "virtual", "○", "in simulated time"
+    PREDICTED = "predicted", "◌", "in simulated time, with prices for what a processor works: not measured"
+
+    @property
+    def look(self) -> Origin:
+        """How it is drawn: neither of two was measured, and words and signs tell them apart."""
+        return Origin.VIRTUAL if self is Origin.PREDICTED else self
 
 
 class Words(msgspec.Struct, frozen=True, kw_only=True):
@@ -175,13 +181,14 @@ def columns(results: LoadedResults, table: Table) -> list[ColumnFacts]:
         name = key.column.link
         emulated = any(record.emulated or record.setting.disk for record in found)
         memory = key.column.is_local and column.is_memory
+        simulated = Origin.PREDICTED if key.setting.predicted_from else Origin.VIRTUAL
         real = Origin.MEMORY if memory else Origin.EMULATED if emulated else Origin.MEASURED
         facts.append(
             ColumnFacts(
                 column=column,
                 place=place,
                 name=column.name if alike else column.label,
-                origin=Origin.VIRTUAL if key.setting.is_virtual else real,
+                origin=simulated if key.setting.is_virtual else real,
                 samples=samples[key],
                 link=next((plan.links[name] for plan in plans if name in plan.links), None),
             )

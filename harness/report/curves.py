@@ -82,7 +82,7 @@ def _plotted(
         parts = [*behind, draw.text((LEFT + WIDTH) / 2, BOTTOM + 30, axis, "m mu")]
         for curve in group:
             fact = curve.fact
-            line = draw.path(curve.places, "li da" if fact.origin is Origin.VIRTUAL else "li")
+            line = draw.path(curve.places, "li da" if fact.origin.look is Origin.VIRTUAL else "li")
             parts.append(series(fact, curve.around, line, draw.marks(fact.place, curve.marks)))
         marks, high = legend([curve.fact for curve in group], BOTTOM + 50)
         found.append(

@@ -392,7 +392,7 @@ def _heading(fact: ColumnFacts) -> str:
     said = dict.fromkeys(filter(None, (origin, name, title, *_remarks(fact), protection)))
     spans = "".join(f"<span>{for_page(part).replace('+', '<wbr>+')}</span>" for part in said)
     return (
-        f'<th scope="col" class="{fact.origin}" aria-sort="none"><button type="button" class="sort">'
+        f'<th scope="col" class="{fact.origin.look}" aria-sort="none"><button type="button" class="sort">'
         f'<span class="muted">{for_page(f"{fact.origin.sign} {fact.origin}")}</span>{spans}</button></th>'
     )
 

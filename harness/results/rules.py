@@ -393,8 +393,11 @@ def _setting(plan: Plan) -> None:
     if disk is not None:
         check_name("disk", disk.name)
         disks.check(disk, functools.partial(_refuse, "disk, "))
+    if setting.predicted_from and not setting.is_virtual:
+        raise UsageError("--priced needs --virtual-time, but time is real", hint="add --virtual-time")
     own = {
         "--virtual-time": setting.is_virtual,
+        "--priced": bool(setting.predicted_from),
         "--disk": disk is not None,
         f"--lab-kernel {setting.release}": setting.other_kernel is not None,
     }
@@ -412,6 +415,8 @@ def _setting(plan: Plan) -> None:
             f"{option} needs the lab's own kernel, found --lab-kernel {setting.lab_kernel or 'none'}",
             hint="leave --lab-kernel out",
         )
+    # What others shared has none.
+    _same({*plan.charges} <= {column.label for column in plan.columns if setting.predicted_from}, True)
 
 
 RULES: tuple[tuple[str, Callable[[Plan], object]], ...] = (

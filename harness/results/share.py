@@ -306,6 +306,7 @@ TEXTS: Mapping[str, Rule] = {
     **_all(_warning, "Record.warnings ProbeRecord.warnings"),
     **_all(_version, "Plan.harness_version OtherKernel.release"),
     **_all(lambda cleaner, text: cleaner.numbered("kernel", text), "OtherKernel.key"),
+    **_all(lambda cleaner, text: text and cleaner.numbered("prices", text), "Setting.predicted_from"),
     **_all(
         lambda _cleaner, text: text if text in {*AXES, *FIGURES, "harness", "fio"} else "harness",
         "Setting.source Sweep.over Goal.of",
@@ -355,6 +356,7 @@ def _lost(cleaner: Cleaner, found: Mapping[str, str]) -> dict[str, str]:
 
 WHOLE: Mapping[str, Callable[[Cleaner, Any], Any]] = {
     **dict.fromkeys(("Plan.notes", "Record.raw", "ProbeRecord.raw"), lambda _cleaner, _value: ()),
+    "Plan.charges": lambda _cleaner, _value: {},
     "Job.options": _options,
     **dict.fromkeys(("Plan.iscsi", "Plan.nvme", "Record.session"), _parameters),
     **dict.fromkeys(("Record.agreed", "ProbeRecord.agreed"), _agreed),

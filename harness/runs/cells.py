@@ -76,6 +76,9 @@ FIO_GRACE_S = 30.0
 HARDWARE = ("initiator_hardware", "target_hardware")
 """The environment's keys for what real interfaces report about themselves."""
 
+CHARGES = "/sys/module/charge/parameters/prices"
+"""Of kernels with ``charge.patch``: what each operation takes, for virtual time with a priced processor."""
+
 FILLING = "filling what is overwritten"
 BRING_UP_ATTEMPTS = 2
 """How often a column is brought up before all its remaining cells are given up."""
@@ -496,6 +499,7 @@ class CellComposer(Composer):
                 record = msgspec.structs.replace(record, session=first.session, agreed=first.up.agreed)
             record = msgspec.structs.replace(record, reread=self._reread_of(up))
             self._recheck_device(up, job)
+            self._charge(column, job)
             record = self._measure(cell, job, up, record)
             self._probe(cell, up, record)
         except RequirementError as error:
@@ -610,6 +614,24 @@ class CellComposer(Composer):
         elif storage is not None and storage.device is not None:
             is_unit = self.plan.storage.volume is not None
             guard.recheck(host, storage.device, ours=() if is_unit else None)
+
+    def _charge(self, column: Column, job: Job) -> None:
+        """Tell each kernel what its operations take in this cell. RequirementError if one cannot."""
+        if not self.plan.setting.predicted_from:
+            return
+        charges, direction = self.plan.charges.get(column.label, {}), described(job).direction
+        hosts = (self.hosts.target, *self.hosts.initiators[: column.initiators])
+        for host in {host.kernel: host for host in hosts}.values():
+            end = "target" if host is self.hosts.target else "initiator"
+            prices = charges.get(f"both {direction}") or charges.get(f"{end} {direction}") or ()
+            text = ",".join(map(str, prices))
+            argv = ["sh", "-euc", 'echo "$1" > "$2"', "sh", text, CHARGES]
+            if not prices or host.run(argv, check=False).status != 0:
+                raise RequirementError(
+                    f"expected prices for {column.label} in the plan and {CHARGES} in the {host.name}'s "
+                    "kernel, but one of them is not there",
+                    hint="plan it anew, with --priced and without --lab-kernel",
+                )
 
     def _measure(self, cell: Cell, job: Job, up: ColumnUp, record: Record) -> Record:
         """Let fio do the workload on the column's disk, and add the result to the record."""

@@ -185,7 +185,9 @@ def _axis(name: str, read: Callable[[LinkProfile], float | None]) -> ExportColum
 
 _PLACED = (
     *_of(str, "record", "run_id", is_tag=True),
-    *_of(str, "record.setting", "testbed", "source", "clock", is_tag=True),
+    *_of(str, "record.setting", "testbed", "source", is_tag=True),
+    # A column that everybody reads already: no row of another clock is compared with it.
+    ExportColumn("clock", str, lambda of: of.record.setting.time, is_tag=True),
     *_of(str, "record.column", "link", is_tag=True),
     *_of(str, "record", "link_title"),
     *_of(bool, "record", "emulated"),

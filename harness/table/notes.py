@@ -281,7 +281,12 @@ def _origins(context: Context) -> Iterable[str]:
         disks = dict.fromkeys(plans[run].storage.disk for run in runs if run in plans)
         about += [f"disk {disk.title}: {disk.description}" for disk in disks if disk is not None]
         yield f"Testbed {setting.name}: {'; '.join([_listed(runs, 'run'), *about])}."
-    if any(setting.is_virtual for setting in by_setting):
+    if lists := [setting.predicted_from for setting in sorted(by_setting) if setting.predicted_from]:
+        yield (
+            "Predicted, not measured: in virtual time in which a processor's work takes what a price list "
+            f"says ({', '.join(lists)}); see docs/prices.md for what it leaves out."
+        )
+    if any(setting.is_virtual and not setting.predicted_from for setting in by_setting):
         yield (
             "Virtual time: processor work takes no time, only links and disks do. These figures are the "
             "costs of the protocols, not measurements of a machine."

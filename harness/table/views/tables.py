@@ -105,7 +105,9 @@ _Shown = tuple[Setting, tuple[str, ...], dict[str, GridCell]]
 def _signed(rows: Sequence[_Shown]) -> tuple[list[_Shown], list[str]]:
     """The rows with a sign at each figure of the lab's that is another one in virtual time, where processors
     cost nothing; and what to say of that."""
-    virtual = {path: entries for setting, path, entries in rows if setting.is_virtual}
+    virtual = {
+        path: entries for setting, path, entries in rows if setting.is_virtual and not setting.predicted_from
+    }
 
     def signed(entry: GridCell, key: str, other: GridCell) -> GridCell:
         if entry.sign or unit_of(key) is None or entry.value is None or other.value is None:

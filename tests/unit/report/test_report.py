@@ -244,6 +244,7 @@ def test_origins_are_distinguished_by_words_and_signs() -> None:
         record(1.0, link="local", testbed="host"),
         record(1.0, link="wifi", emulated=True),
         record(1.0, link="twin", clock="virtual"),
+        record(1.0, link="priced", clock="virtual", predicted_from="lab-own 012345"),
     ]
     shown = results(found, plans={"r1": made_plan()})
     facts = sorted(
@@ -253,7 +254,8 @@ def test_origins_are_distinguished_by_words_and_signs() -> None:
     said = "".join(Page(render(shown)).text)
     assert all(f"{origin.sign} {origin}" in said for origin in Origin)
     (chart,) = bars(shown.table(Metric.MB_S), content.columns(shown, shown.table(Metric.MB_S)))
-    assert all(f'f{fact.place} {fact.origin.value[:2]}"' in chart.body for fact in facts)
+    classes = ["me", "me", "em", "vi", "vi"]
+    assert all(f'f{fact.place} {of}"' in chart.body for fact, of in zip(facts, classes, strict=True))
 
 
 def test_a_ramdisk_is_never_called_measured_with_nothing_emulated() -> None:

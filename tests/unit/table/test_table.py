@@ -562,6 +562,22 @@ def test_virtual_time_is_named_where_it_is_alone() -> None:
     assert any(note.startswith("Virtual time: processor work takes no time") for note in table.notes)
 
 
+def test_what_is_predicted_has_columns_of_its_own_and_says_from_what() -> None:
+    common: dict[str, Any] = {"clock": "virtual", "lab_kernel": LabKernel.OWN}
+    lists = ("lab-own 012345", "lab-own 6789ab")
+    found = [record(1.0, **common), *(record(2.0, **common, predicted_from=name) for name in lists)]
+    table = build(found)
+    assert [column.heading[0] for column in table.columns] == [
+        "lab, virtual time",
+        *(f"lab, predicted from {name}" for name in lists),
+    ]
+    assert [cell["setting"]["predicted_from"] for cell in cells_of(table)] == ["", *lists]
+    predicted = [note for note in table.notes if note.startswith("Predicted, not measured: ")]
+    assert len(predicted) == 1 and ", ".join(lists) in predicted[0]
+    alone = build(found[1:])
+    assert not any(note.startswith("Virtual time: ") for note in alone.notes)
+
+
 def test_transport_and_tunnel_mode_never_share_a_column() -> None:
     table = build(
         [record(protection=("a",), ipsec_mode="tunnel"), record(protection=("a",), ipsec_mode="transport")]

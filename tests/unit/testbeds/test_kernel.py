@@ -147,7 +147,9 @@ def test_a_recipe_is_of_the_shipped_files(dpkg: dict[str, str]) -> None:
     dpkg["linux-source-6.1"] = "6.1.192-2"
     found = kernel.recipe()
     assert (found.source_version, found.compiler) == ("6.1.192-2", "cc 12")
-    assert set(found.files) == {"kernel.config", *(patch.name for patch in kernel.PATCHES)}
+    shipped = {"kernel.config", *(patch.name for patch in kernel.PATCHES)}
+    assert set(found.files) == shipped - {kernel.PRICED}
+    assert set(kernel.recipe(priced=True).files) == shipped
     assert left_out(found) == {
         "CONFIG_NVME_TCP_TLS",
         "CONFIG_NVME_TARGET_TCP_TLS",

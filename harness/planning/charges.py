@@ -1,0 +1,137 @@
+"""Virtual time with a priced processor: from a price list to what the lab's own kernel lets time pass for.
+
+Figures of such a run are predicted. ``explain.predicted`` says the same in closed form, from the same prices.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+
+import msgspec
+
+from harness.analysis.prices import Operation, Per, Price, PriceList, Whose
+from harness.explain import priced
+from harness.explain.path import SUPER_PACKET_BYTES
+from harness.explain.predicted import OTHER, Ends
+from harness.model import KERNEL_TARGETS, TRANSPORTS, Charges, Column, Plan
+from harness.model.errors import UsageError
+from harness.model.protections import protocol
+from harness.parse.jobfile import described
+
+PLACES = (
+    *("read_call", "write_call", "wake_up", "read_byte", "write_byte", "command", "command_wake_up"),
+    *("request", "xmit_packet", "xmit_byte", "rcv_packet", "rcv_byte", "packet_bytes", "link_wake_up"),
+    "link_delay",
+)
+"""What ``charge.patch`` charges, in its order."""
+
+
+def charged(plan: Plan, found: PriceList) -> Plan:
+    """The plan with these prices. UsageError if the kernel has no place for what it does, or the list no
+    price."""
+    digest = hashlib.sha256(msgspec.json.encode([(p.at, p.operation, p.ns) for p in found.prices]))
+    setting = msgspec.structs.replace(plan.setting, predicted_from=f"{found.name} {digest.hexdigest()[:6]}")
+    plan = msgspec.structs.replace(plan, setting=setting)
+    if not (setting.is_virtual and setting.is_own and plan.traits.boots_kernels):
+        return plan  # which ``rules`` refuse
+    lists = Ends(target=found).of_each()
+    if (Whose.BOTH in lists) is not plan.traits.shares_kernel:
+        is_apart = Whose.BOTH not in lists
+        what = "one kernel for each end" if is_apart else "both ends in one kernel"
+        raise UsageError(
+            f"expected a lab like that of {found.name}, whose prices are those of {what}",
+            hint="add --kernels apart" if is_apart else "leave --kernels apart out",
+        )
+    directions = dict.fromkeys(described(job).direction for job in plan.jobs)
+    charges = {
+        column.label: {
+            f"{at} {direction}": _charges(plan, column, at, found, direction)
+            for at in lists
+            for direction in directions
+        }
+        for column in plan.columns
+    }
+    return msgspec.structs.replace(plan, charges=charges)
+
+
+def _charges(plan: Plan, column: Column, at: Whose, of: PriceList, direction: str | None) -> Charges:
+    if column.is_local and at is Whose.TARGET:
+        at = Whose.INITIATOR  # where several kernels are, the disk itself is measured there
+    known, link, transport = of.at(at), plan.links.get(column.link), column.transport
+    _require(plan, column, at, of.name, known)
+
+    def ns(part: str | None, per: Per, direction: str = "") -> float:
+        # Where a list has prices of one direction alone they stand for both, as in ``explain.predicted``.
+        for each in (direction, OTHER.get(direction, ""), ""):
+            if (price := known.get(Operation(part or "", per, each))) is not None:
+                return price.ns
+        return 0.0
+
+    # A packet passes one kernel with both ends twice: as it is sent, and as it arrives.
+    share = 0.5 if at is Whose.BOTH else 1.0
+    shaped = priced.is_shaped(link)
+    own = [_own(plan, each) for each in column.protection]
+    emulated = [priced.EMULATED] * shaped
+    packet = share * sum(ns(part, Per.PACKET) for part in (transport, *own, *emulated))
+    ciphers = {
+        (per, does): sum(ns(each, per, does) for each in column.protection)
+        for per in (Per.PACKET, Per.BYTE)
+        for does in ("encrypt", "decrypt")
+    }
+    # Of a mix half is taken for reads.
+    ways = [direction] if direction in OTHER else [*OTHER]
+    byte = share * sum(ns(transport, Per.BYTE, way) for way in ways) / len(ways)
+    per_io, per_wake_up = (
+        ns(transport, Per.IO) + shaped * ns(priced.EMULATED, Per.IO),
+        ns(transport, Per.WAKE_UP),
+    )
+    is_target, has_disk = at is not Whose.INITIATOR, at is Whose.BOTH or column.is_local
+    idle = of.at(Whose.NONE).get(Operation(priced.EMULATED, Per.ROUND_TRIP))
+    found = {
+        "read_call": ns(priced.BLOCKS, Per.CALL, "read"),
+        "write_call": ns(priced.BLOCKS, Per.CALL, "write"),
+        "wake_up": ns(priced.BLOCKS, Per.WAKE_UP) + (0.0 if is_target else per_wake_up),
+        "read_byte": has_disk * ns(priced.BLOCKS, Per.BYTE, "read"),
+        "write_byte": has_disk * ns(priced.BLOCKS, Per.BYTE, "write"),
+        "command": is_target * per_io,
+        "command_wake_up": is_target * per_wake_up,
+        "request": (not is_target) * per_io,
+        "xmit_packet": packet + ciphers[Per.PACKET, "encrypt"],
+        "xmit_byte": byte + ciphers[Per.BYTE, "encrypt"],
+        "rcv_packet": packet + ciphers[Per.PACKET, "decrypt"],
+        "rcv_byte": byte + ciphers[Per.BYTE, "decrypt"],
+        # The kernel cuts up what is protected. Of the rest a price is of a super-packet, which virtual time,
+        # where each frame is sent by itself, has none of.
+        "packet_bytes": 0.0 if column.protection else SUPER_PACKET_BYTES / 1000,
+        "link_wake_up": share * shaped * ns(priced.EMULATED, Per.WAKE_UP),
+        "link_delay": idle.ns / 2 if idle is not None and shaped else 0.0,
+    }
+    return tuple(min(2**32 - 1, round(1000 * found[place])) for place in PLACES)
+
+
+def _own(plan: Plan, protection: str) -> str:
+    """The part that a protection's packets are in a list, as ``priced.counts_of`` has it."""
+    proposal = plan.proposals.get(protection)
+    return protection if proposal is not None and proposal.segmentation_offload else protocol(protection)
+
+
+def _require(plan: Plan, column: Column, at: Whose, name: str, known: Mapping[Operation, Price]) -> None:
+    """UsageError for the first thing that a column does and that has no price."""
+    if column.transport not in (None, *KERNEL_TARGETS):
+        raise UsageError(
+            f"expected --transport {' or '.join(KERNEL_TARGETS)} with --priced, found {column.transport}: "
+            f"the target of {TRANSPORTS[column.transport]} is a program, and the kernel charges its own work",
+            hint="harness predict says it in closed form",
+        )
+    parts = {(price.part, price.per) for price in known.values()}
+    needed = [(priced.BLOCKS, Per.CALL)] * (at is not Whose.TARGET)
+    needed += [(column.transport, Per.BYTE)] if column.transport else []
+    for each in column.protection:
+        needed += [(_own(plan, each), Per.PACKET), (each, Per.BYTE)]
+    for part, per in needed:
+        if (part, per) not in parts:
+            raise UsageError(
+                f"expected a price of {part} for each {per} in {name}, found none",
+                hint=f"harness price measures one (--protect, --transport); or leave {column.label} out",
+            )

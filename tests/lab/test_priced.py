@@ -1,0 +1,113 @@
+"""Virtual time by a price list: a processor takes its time, and every run the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from harness.model import Io, Record, Status
+from harness.model.errors import RequirementError
+from harness.parse import prices
+from harness.testbeds.lab.kernels import kernel
+from tests.lab.cli import ON_CI, Measured, harness_once, measure
+
+pytestmark = [pytest.mark.lab, pytest.mark.own_kernel, pytest.mark.long]
+"""Long, because it takes a kernel of its own."""
+
+LIST = "lab-own"
+DEEP = ("1", "8", "32")
+WORDS = (
+    *("--virtual-time", "--runtime", "0.1s", "--size", "16M", "--link", "wired", "--ipsec", "both"),
+    *("--workload", "rand-read-4k", "--depth", ",".join(DEEP)),
+)
+CELLS = 2 * len(DEEP)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def kernel_with_prices() -> None:
+    try:
+        kernel.with_prices()
+    except RequirementError as error:
+        if not ON_CI:
+            pytest.skip(str(error))
+        kernel.build(lambda *_: None, priced=True)
+
+
+SPREAD_TOLERANCE = 1e-4
+"""Of two runs one cell of four had a standard deviation that differed by 7e-6, and all else was the same."""
+
+
+def assert_same(one: Measured, other: Measured) -> None:
+    """To the last digit, but for standard deviations."""
+    found, expected = figures(one), figures(other)
+    assert found.keys() == expected.keys()
+    for key, ios in found.items():
+        for io, like in zip(ios, expected[key], strict=True):
+            assert (io is None) is (like is None)
+            if io is None or like is None:
+                continue
+            spreads = (io.latency.stddev_ns, like.latency.stddev_ns)
+            assert spreads[0] == pytest.approx(spreads[1], rel=SPREAD_TOLERANCE), key
+            latency = msgspec.structs.replace(io.latency, stddev_ns=spreads[1])
+            assert msgspec.structs.replace(io, latency=latency) == like, key
+
+
+def figures(measured: Measured) -> dict[str, tuple[Io | None, Io | None]]:
+    found = measured.records
+    assert len(found) == CELLS, measured.done
+    assert {(record.status, record.reason) for record in found.values()} == {(Status.OK, None)}, found
+    return {key: (record.read, record.write) for key, record in found.items()}
+
+
+@pytest.fixture(scope="module")
+def priced(tmp_path_factory: pytest.TempPathFactory) -> Measured:
+    return measure(tmp_path_factory.mktemp("priced"), *WORDS, "--priced", LIST)
+
+
+@pytest.fixture(scope="module")
+def free(tmp_path_factory: pytest.TempPathFactory) -> Measured:
+    return measure(tmp_path_factory.mktemp("free"), *WORDS)
+
+
+def test_here_the_same_prices_have_the_same_figures_to_the_last_digit(
+    priced: Measured, tmp_path: Path
+) -> None:
+    assert_same(priced, measure(tmp_path, *WORDS, "--priced", LIST))
+
+
+def test_with_prices_of_nothing_the_figures_are_those_of_virtual_time(free: Measured, tmp_path: Path) -> None:
+    known = prices.load_prices(LIST)
+    nothing = [msgspec.structs.replace(price, ns=0.0, low=0.0, high=0.0) for price in known.prices]
+    file = tmp_path / "nothing.toml"
+    file.write_text(prices.written(msgspec.structs.replace(known, prices=tuple(nothing))))
+    assert_same(measure(tmp_path / "runs", *WORDS, "--priced", str(file)), free)
+
+
+def test_a_core_fills_up(priced: Measured, free: Measured) -> None:
+    def rates(of: Measured, column: str) -> list[float]:
+        records = [record for record in of.records.values() if record.column.label == column]
+        return [rate(record) for record in sorted(records, key=lambda record: record.workload.depth or 0)]
+
+    for column in ("wired", "wired+aes128gcm16"):
+        alone, eight, most = rates(priced, column)
+        assert alone < eight and most == pytest.approx(eight, rel=0.1), "more at once get nothing more"
+        assert most < 0.9 * rates(free, column)[-1], "where nothing but the link would limit it"
+    plain, gcm = (rates(priced, column) for column in ("wired", "wired+aes128gcm16"))
+    assert all(of < 0.95 * other for of, other in zip(gcm, plain, strict=True))
+
+
+def rate(record: Record) -> float:
+    assert record.read is not None
+    return record.read.bytes_per_s
+
+
+def test_nothing_lets_it_be_taken_for_measured(priced: Measured) -> None:
+    table = harness_once("table", str(priced.folder))
+    assert "predicted from lab-own" in " ".join(table.out.split()), table
+    assert "Predicted, not measured: " in table.out
+    settings = [cell["setting"] for cell in priced.table()["cells"]]
+    assert {each["predicted_from"].partition(" ")[0] for each in settings} == {LIST}
+    explained = harness_once("explain", str(priced.folder))
+    assert "limits" not in explained.out, explained

@@ -1,0 +1,217 @@
+"""Virtual time by a price list: what the kernel charges, and what is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from harness.analysis.prices import Per, Price, PriceList, Whose
+from harness.explain.evidence import collect
+from harness.hosts.journal import Journal
+from harness.model import Job, LabKernel, OtherKernel, Plan, Status
+from harness.model.errors import RequirementError, UsageError
+from harness.parse import prices
+from harness.planning import charges
+from harness.planning.plan import make_plan
+from harness.planning.request import Kernels, RunRequest
+from harness.results import rules
+from harness.results.store import RunFolder
+from harness.runs import cells
+from harness.runs.columns import Hosts
+from harness.table import export
+from harness.testbeds.lab.boot import Kernel
+from harness.testbeds.lab.kernels import building, kernel, source, upstream
+from tests import flat
+from tests.unit.fakes import World
+
+NS = {
+    ("block layer", "system call", "read"): 6000,
+    ("block layer", "wake-up", ""): 100,
+    ("block layer", "byte", "read"): 0.2,
+    ("block layer", "byte", "write"): 0.4,
+    ("iscsi", "I/O", ""): 1000,
+    ("iscsi", "byte", "read"): 0.4,
+    ("iscsi", "byte", "write"): 0.6,
+    ("iscsi", "packet", ""): 400,
+    ("iscsi", "wake-up", ""): 5000,
+    ("emulated link", "I/O", ""): 500,
+    ("emulated link", "packet", ""): 1200,
+    ("emulated link", "wake-up", ""): 4000,
+    ("ESP", "packet", ""): 1600,
+    ("aes128gcm16", "packet", "encrypt"): 70,
+    ("aes128gcm16", "byte", "encrypt"): 0.1,
+    ("aes128gcm16", "packet", "decrypt"): 80,
+    ("aes128gcm16", "byte", "decrypt"): 0.2,
+}
+
+
+def price_list(*ends: str, without: str = "") -> PriceList:
+    found = [
+        Price(part=part, per=Per(per), at=Whose(at), ns=ns, low=ns, high=ns, direction=direction)
+        for at in ends
+        for (part, per, direction), ns in NS.items()
+        if part != without
+    ]
+    idle = Price(part="emulated link", per=Per.ROUND_TRIP, at=Whose.NONE, ns=900, low=0, high=1000)
+    return PriceList(name="mine", version=1, title="Mine", prices=(*found, idle))
+
+
+@pytest.fixture(autouse=True)
+def own_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    def own_kernel(key: str = "") -> Kernel:
+        del key
+        return Kernel(binary=Path("/linux"), modules=Path("/modules"))
+
+    monkeypatch.setattr(kernel, "own_kernel", own_kernel)
+    built = OtherKernel(key="0123456789ab", release="6.1.192-harness")
+    monkeypatch.setattr(kernel, "with_prices", lambda: built)
+
+
+def planned(tmp_path: Path, known: PriceList, **changes: Any) -> Plan:
+    (tmp_path / "mine.toml").write_text(prices.written(known))
+    options: dict[str, Any] = {"links": ("local", "wired"), "ipsec": ("both",), "virtual_time": True}
+    return make_plan(RunRequest(**(options | changes), priced=str(tmp_path / "mine.toml")))
+
+
+def of(made: Plan, column: str, end: str) -> dict[str, int]:
+    return dict(zip(charges.PLACES, made.charges[column][f"{end} read"], strict=True))
+
+
+def test_one_kernel_with_both_ends_pays_half_as_it_sends_and_half_as_it_receives(tmp_path: Path) -> None:
+    made = planned(tmp_path, price_list("both"))
+    assert re.fullmatch("mine [0-9a-f]{6}", made.setting.predicted_from)
+    assert made.setting.name == f"lab, predicted from {made.setting.predicted_from}, sata-ssd"
+    assert {*made.charges} == {"local", "wired", "wired+aes128gcm16"}
+    local, plain, gcm = (of(made, column, "both") for column in made.charges)
+    block = {"read_call": 6_000_000, "write_call": 6_000_000, "wake_up": 100_000}
+    block |= {"read_byte": 200, "write_byte": 400}
+    assert {name: ps for name, ps in local.items() if ps and name != "packet_bytes"} == block
+    assert plain == {
+        **block,
+        "command": 1_500_000,
+        "command_wake_up": 5_000_000,
+        "request": 0,
+        "xmit_packet": 800_000,
+        "xmit_byte": 200,
+        "rcv_packet": 800_000,
+        "rcv_byte": 200,
+        "packet_bytes": 65535,
+        "link_wake_up": 2_000_000,
+        "link_delay": 450_000,
+    }
+    assert gcm == plain | {
+        "xmit_packet": 1_670_000,
+        "xmit_byte": 300,
+        "rcv_packet": 1_680_000,
+        "rcv_byte": 400,
+        "packet_bytes": 0,
+    }
+
+
+def test_bytes_of_writes_are_a_transport_s_own(tmp_path: Path) -> None:
+    made = planned(tmp_path, price_list("both"))
+    wired = made.charges["wired"]
+    assert {*wired} == {"both read", "both write"}
+    byte = charges.PLACES.index("xmit_byte")
+    assert [wired[f"both {way}"][byte] for way in ("read", "write")] == [200, 300]
+
+
+def test_kernels_apart_pay_their_own(tmp_path: Path) -> None:
+    made = planned(tmp_path, price_list("initiator", "target"), kernels=Kernels.APART)
+    initiator, target = (of(made, "wired", end) for end in ("initiator", "target"))
+    assert (initiator["request"], initiator["command"], initiator["wake_up"]) == (1_500_000, 0, 5_100_000)
+    assert (target["request"], target["command"], target["command_wake_up"]) == (0, 1_500_000, 5_000_000)
+    assert initiator["xmit_packet"] == target["rcv_packet"] == 1_600_000
+    assert target["read_byte"] == 0, "its bytes are part of the transport's"
+    assert of(made, "local", "target")["read_byte"] == 200, "where the disk itself is measured"
+
+
+@pytest.mark.parametrize(
+    ("changes", "known", "words"),
+    [
+        ({"virtual_time": False}, ("both",), "--priced needs --virtual-time"),
+        ({"virtual_time": False, "testbed": "host"}, ("both",), "--priced needs --virtual-time"),
+        ({"transports": ("nbd",)}, ("both",), "expected --transport iscsi or nvme-tcp with --priced"),
+        ({"transports": ("nvme-tcp",)}, ("both",), "a price of nvme-tcp for each byte in mine"),
+        ({"ipsec": ("null-sha256",)}, ("both",), "a price of null-sha256 for each byte in mine"),
+        ({"kernels": Kernels.APART}, ("both",), "whose prices are those of both ends in one kernel"),
+        ({}, ("initiator", "target"), "whose prices are those of one kernel for each end"),
+        ({}, ("none",), "expected prices of the initiator's end"),
+    ],
+)
+def test_what_has_no_price_is_refused(
+    tmp_path: Path, changes: dict[str, Any], known: tuple[str, ...], words: str
+) -> None:
+    with pytest.raises(UsageError) as refused:
+        planned(tmp_path, price_list(*known), **changes)
+    assert words in refused.value.message and "\n" not in refused.value.message
+
+
+def test_only_the_kernel_with_prices_has_the_patch(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.undo()
+    monkeypatch.setattr(kernel, "cache_folder", lambda: tmp_path)
+    monkeypatch.setattr(source, "of", lambda _: upstream.LINUX)
+    monkeypatch.setattr(kernel, "compiler", lambda: "cc")
+    assert {*kernel.recipe(priced=True).files} - {*kernel.recipe().files} == {kernel.PRICED}
+    with pytest.raises(RequirementError, match="with prices, but it has not been built"):
+        kernel.with_prices()
+    newer = dataclasses.replace(upstream.LINUX, release="6.12.1")
+    with pytest.raises(RequirementError, match=r"expected Linux 6\.1, of which alone"):
+        kernel.recipe(newer, priced=True)
+
+
+def test_a_plan_that_was_read_has_prices_for_each_column(tmp_path: Path) -> None:
+    made = planned(tmp_path, price_list("both"))
+    assert msgspec.json.decode(msgspec.json.encode(made), type=Plan) == made
+    for broken in (
+        msgspec.structs.replace(made, charges={"wifi": made.charges["wired"]}),
+        msgspec.structs.replace(made, setting=msgspec.structs.replace(made.setting, predicted_from="")),
+    ):
+        with pytest.raises(UsageError):
+            rules.check(broken)
+
+
+def test_the_order_is_that_of_the_patch() -> None:
+    patch = (building.HERE / kernel.PRICED).read_text(encoding="utf-8")
+    assert tuple(re.findall(r"^\+\tUM_([A-Z_]+),", patch, re.MULTILINE)) == tuple(
+        place.upper() for place in charges.PLACES
+    )
+
+
+def test_a_cell_charges_its_column_and_a_kernel_that_cannot_is_named(tmp_path: Path) -> None:
+    made = planned(tmp_path, price_list("both"))
+    world = World()
+    host = world.host("initiator")
+    composer = cells.CellComposer(
+        made,
+        RunFolder(tmp_path),
+        lambda _event: None,
+        hosts=Hosts(target=host, initiators=(host,)),
+        journal=Journal(tmp_path / "journal.jsonl"),
+        private=tmp_path,
+    )
+    composer._charge(made.columns[0], Job(name="x", options=(("rw", "write"), ("bs", "4k"))))
+    argv = world.commands[-1].argv
+    assert list(argv)[-2:] == [",".join(map(str, made.charges["local"]["both write"])), cells.CHARGES]
+
+
+def test_what_is_predicted_is_no_evidence() -> None:
+    record = flat.record(
+        run_id="r1",
+        testbed="lab",
+        lab_kernel=LabKernel.OWN,
+        clock="virtual",
+        predicted_from="mine 0123ab",
+        workload="x",
+        repeat=1,
+        order=0,
+        status=Status.OK,
+        link="wired",
+    )
+    assert collect([record], {}) == []
+    assert [row["clock"] for row in export.rows([record])] == ["predicted from mine 0123ab"]

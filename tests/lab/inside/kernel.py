@@ -187,11 +187,14 @@ def is_running(program: str, word: str) -> bool:
     return False
 
 
+BUSY = 10
+
+
 def wait_for(condition: Callable[[], bool], what: str, *, deadline_s: float) -> None:
-    """Waits for what comes within ``deadline_s`` on a quiet machine: on a busy one, three times as long."""
-    end = time.monotonic() + 3 * deadline_s
+    """Waits for what comes within ``deadline_s`` on a quiet machine: on a busy one, ten times as long."""
+    end = time.monotonic() + BUSY * deadline_s
     while not condition():
-        assert time.monotonic() < end, f"waited {3 * deadline_s:g} s in vain for {what}"
+        assert time.monotonic() < end, f"waited {BUSY * deadline_s:g} s in vain for {what}"
         time.sleep(0.02)
 
 

@@ -93,8 +93,7 @@ class Pool:
 
     def _is_left_out(self, column: Column) -> bool:
         """The disk itself, and simulated radios, which have no prices."""
-        link = self.plan.links.get(column.link)
-        return column.is_local or (self.kernel == "own" and link is not None and link.radio is not None)
+        return column.is_local or self.plan.has_radio(self.plan.links.get(column.link))
 
     @functools.cache  # noqa: B019
     def prices(self, without: Column | str | None = None) -> PriceList:

@@ -78,12 +78,17 @@ def counts_of(
         found[Operation(EMULATED, Per.PACKET)] = float(path.packets)
         found[Operation(EMULATED, Per.WAKE_UP)] = alone * path.round_trips
     for each in column.protection:
-        proposal = proposals.get(each)
-        # Super-packets are fewer than the packets that are counted, so they have prices of their own.
-        own = proposal is not None and proposal.segmentation_offload
-        found[Operation(each if own else protocol(each), Per.PACKET)] = float(path.packets)
+        found[Operation(part_of(each, proposals), Per.PACKET)] = float(path.packets)
         found |= dict(_ciphers(at, each, path.sealed))
     return found
+
+
+def part_of(protection: str, proposals: Mapping[str, Proposal]) -> str:
+    """The part of a list that has the price of a protection's packets."""
+    proposal = proposals.get(protection)
+    # Super-packets are fewer than the packets that are counted, so they have prices of their own.
+    has_own = proposal is not None and proposal.segmentation_offload
+    return protection if has_own else protocol(protection)
 
 
 def _ciphers(at: Whose, name: str, sealed: Sequence[Sealed]) -> Iterator[tuple[Operation, float]]:
@@ -121,7 +126,7 @@ def price_list(found: Measured, name: str = "this list") -> PriceList:
         if each.workload in jobs
         and (each.path is not None or (each.column.is_local and each.direction and each.block_bytes))
         # Simulated radios are neither a link nor its emulation.
-        and not (plan.setting.is_own and _has_radio(plan.links.get(each.column.link)))
+        and not plan.has_radio(plan.links.get(each.column.link))
     ]
     made, errors, most = list(_of_ciphers(found.probes)), [], 0
     for at in (Whose.BOTH, Whose.INITIATOR, Whose.TARGET):
@@ -193,10 +198,6 @@ def joined(plans: Sequence[Plan]) -> Plan:
 def _alone(found: Telemetry | None) -> Telemetry | None:
     """The same as if nobody had looked at other programs."""
     return found and msgspec.structs.replace(found, others=())
-
-
-def _has_radio(link: LinkProfile | None) -> bool:
-    return link is not None and link.radio is not None
 
 
 def is_shaped(link: LinkProfile | None) -> bool:

@@ -197,7 +197,7 @@ def of_run(found: Measured, text: str) -> PrintedWhatIf:
     measured, ways, left_out = {}, [], []
     for column in dict.fromkeys(record.column for record in found.records):
         link = _link_of(column, plan, found)
-        if column.initiators > 1 or (plan.setting.is_own and link is not None and link.radio is not None):
+        if column.initiators > 1 or plan.has_radio(link):
             left_out.append(column.label)
             continue
         ways.append(Way(column=column, link=link, proposals=plan.proposals))

@@ -913,9 +913,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         """Whether one of its links does."""
         return any(link.ip == IPV6 for link in self.links.values())
 
-    def has_radio(self, link: LinkProfile) -> bool:
+    def has_radio(self, link: LinkProfile | None) -> bool:
         """Whether a link is 802.11 over simulated radios: only the lab's own kernel has them."""
-        return link.radio is not None and self.setting.is_own
+        return link is not None and link.radio is not None and self.setting.is_own
 
 
 COMPLETION: Final = "clat"

@@ -16,7 +16,6 @@ from harness.explain.path import SUPER_PACKET_BYTES
 from harness.explain.predicted import OTHER, Ends
 from harness.model import KERNEL_TARGETS, TRANSPORTS, Charges, Column, Plan
 from harness.model.errors import UsageError
-from harness.model.protections import protocol
 from harness.parse.jobfile import described
 
 PLACES = (
@@ -71,7 +70,7 @@ def _charges(plan: Plan, column: Column, at: Whose, of: PriceList, direction: st
     # A packet passes one kernel with both ends twice: as it is sent, and as it arrives.
     share = 0.5 if at is Whose.BOTH else 1.0
     shaped = priced.is_shaped(link)
-    own = [_own(plan, each) for each in column.protection]
+    own = [priced.part_of(each, plan.proposals) for each in column.protection]
     emulated = [priced.EMULATED] * shaped
     packet = share * sum(ns(part, Per.PACKET) for part in (transport, *own, *emulated))
     ciphers = {
@@ -110,12 +109,6 @@ def _charges(plan: Plan, column: Column, at: Whose, of: PriceList, direction: st
     return tuple(min(2**32 - 1, round(1000 * found[place])) for place in PLACES)
 
 
-def _own(plan: Plan, protection: str) -> str:
-    """The part that a protection's packets are in a list, as ``priced.counts_of`` has it."""
-    proposal = plan.proposals.get(protection)
-    return protection if proposal is not None and proposal.segmentation_offload else protocol(protection)
-
-
 def _require(plan: Plan, column: Column, at: Whose, name: str, known: Mapping[Operation, Price]) -> None:
     """UsageError for the first thing that a column does and that has no price."""
     if column.transport not in (None, *KERNEL_TARGETS):
@@ -128,7 +121,7 @@ def _require(plan: Plan, column: Column, at: Whose, name: str, known: Mapping[Op
     needed = [(priced.BLOCKS, Per.CALL)] * (at is not Whose.TARGET)
     needed += [(column.transport, Per.BYTE)] if column.transport else []
     for each in column.protection:
-        needed += [(_own(plan, each), Per.PACKET), (each, Per.BYTE)]
+        needed += [(priced.part_of(each, plan.proposals), Per.PACKET), (each, Per.BYTE)]
     for part, per in needed:
         if (part, per) not in parts:
             raise UsageError(

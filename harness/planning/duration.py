@@ -60,21 +60,15 @@ def left_s(plan: Plan, cells: int, repeats: int | None = None) -> float:
 def _around_s(plan: Plan, column: Column) -> float:
     if column.link == LINK_LOCAL:
         return LOCAL_CELL_S
-    around_s = WIFI_CELL_S if _is_wifi(plan, column) else CELL_S
+    around_s = WIFI_CELL_S if plan.has_radio(plan.links.get(column.link)) else CELL_S
     return around_s + INITIATOR_CELL_S * (column.initiators - 1)
-
-
-def _is_wifi(plan: Plan, column: Column) -> bool:
-    """Over simulated radios, which only the lab's own kernel has."""
-    link = plan.links.get(column.link)
-    return link is not None and link.radio is not None and plan.setting.is_own
 
 
 def _column_s(plan: Plan, column: Column, repeats: int) -> float:
     if column.link == LINK_LOCAL:
         return 0.0
     found_s = transports.named(column.transport or DEFAULT_TRANSPORT).column_s
-    found_s += WIFI_COLUMN_S if _is_wifi(plan, column) else 0.0
+    found_s += WIFI_COLUMN_S if plan.has_radio(plan.links.get(column.link)) else 0.0
     found_s += max((each.column_s for each in kinds.each_of(column.protection)), default=0.0)
     found_s *= column.initiators  # one after another
     if plan.probes:

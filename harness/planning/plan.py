@@ -71,7 +71,7 @@ from harness.parse.profiles import (
     over_ip,
     real_link,
 )
-from harness.planning import axes, charges, existing
+from harness.planning import axes, existing
 from harness.planning.request import (
     DEFAULT_MAX_REPEATS,
     DEFAULT_SIZE,
@@ -165,6 +165,9 @@ def make_plan(request: RunRequest) -> Plan:
         harness_version=__version__,
     )
     if request.priced is not None:
+        # Prices come from explain, which no other run needs before its first fio.
+        from harness.planning import charges
+
         plan = charges.charged(plan, load_prices(request.priced))
     rules.check(plan)
     _try_job_files(jobs, backing.size_bytes, runtime_s)

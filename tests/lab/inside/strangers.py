@@ -622,7 +622,8 @@ PARTS: dict[str, Callable[[], None]] = {
 }
 
 
-def main(parts: list[str]) -> None:
+def prepare() -> None:
+    """Two ends with a network between them, and what targets and sessions take of the kernel."""
     for module in ("target_core_mod", "target_core_file", "iscsi_target_mod", "iscsi_tcp", "sd_mod"):
         sh("modprobe", module)
     if not LIO.is_dir():
@@ -632,6 +633,10 @@ def main(parts: list[str]) -> None:
     sh("ip", "netns", "add", "own")  # which snapshots look into
     Path("/etc/iscsi").mkdir(exist_ok=True)
     Path("/etc/iscsi/initiatorname.iscsi").write_text("InitiatorName=iqn.1993-08.org.debian:01:me\n")
+
+
+def main(parts: list[str]) -> None:
+    prepare()
     for part in parts:
         PARTS[part]()
         remove()

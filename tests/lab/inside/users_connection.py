@@ -11,10 +11,9 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from tests.lab.inside import nas, other_ike_daemon, strangers
+from tests.lab.inside import other_ike_daemon, strangers
 from tests.lab.inside.found_protections import proved
 from tests.lab.inside.kernel import (
-    LIO,
     differences,
     harness,
     newest_run,
@@ -139,14 +138,7 @@ PARTS: dict[str, Callable[[], None]] = {
 
 
 def main(parts: list[str]) -> None:
-    for module in ("target_core_mod", "target_core_file", "iscsi_target_mod", "iscsi_tcp", "sd_mod"):
-        sh("modprobe", module)
-    if not LIO.is_dir():
-        sh("mount", "-t", "configfs", "configfs", "/sys/kernel/config")
-    Path("/etc/rtslib-fb-target").mkdir(exist_ok=True)
-    nas.make_network()
-    sh("ip", "netns", "add", "own")  # which snapshots look into
-    Path("/etc/iscsi/initiatorname.iscsi").write_text("InitiatorName=iqn.1993-08.org.debian:01:me\n")
+    strangers.prepare()
     FILE.parent.mkdir(exist_ok=True)
     file = strangers.make("ipsec")
     was = strangers.checksum(file)

@@ -40,6 +40,12 @@ and after the last, at most for this part of that time, and what goes on all the
 MOST_WAITED = 0.95
 """Of a cell whose programs waited for longer than this part of the time, that part is not known."""
 
+WORKERS = frozenset({"WireGuard"})
+"""Protections whose packets wait for a kernel's thread (drivers/net/wireguard/queueing.h)."""
+
+MANY = 8
+"""Up to so many I/Os in flight, packets hardly come together: each I/O wakes up who delays or encrypts them."""
+
 SHORT_BYTES = 16 << 10
 """Of an I/O that is no longer nothing overlaps, so what is left of its time is idle time."""
 
@@ -58,7 +64,7 @@ def counts_of(
 ) -> dict[Operation, float]:
     """How many operations an end's core does for one I/O. ``calls`` are fio's, ``path`` is None without a
     network."""
-    alone = 1 / in_flight
+    alone, apart = 1 / in_flight, min(1.0, MANY / in_flight)
     found: dict[Operation, float] = {}
     if at is not Whose.TARGET:
         found |= {Operation(BLOCKS, Per.CALL, direction): calls, Operation(BLOCKS, Per.WAKE_UP): alone}
@@ -76,9 +82,11 @@ def counts_of(
     if is_emulated:
         found[Operation(EMULATED, Per.IO)] = 1.0
         found[Operation(EMULATED, Per.PACKET)] = float(path.packets)
-        found[Operation(EMULATED, Per.WAKE_UP)] = alone * path.round_trips
+        found[Operation(EMULATED, Per.WAKE_UP)] = apart * path.round_trips
     for each in column.protection:
         found[Operation(part_of(each, proposals), Per.PACKET)] = float(path.packets)
+        if protocol(each) in WORKERS:
+            found[Operation(part_of(each, proposals), Per.WAKE_UP)] = apart
         found |= dict(_ciphers(at, each, path.sealed))
     return found
 
@@ -262,7 +270,8 @@ def _demand(
     counts = _counts(at, plan, cell, job, max(1, depth_of(described(job), own[0]) or 1))
     known_ns = sum(count * ciphers[name].ns for name, count in counts.items() if name in ciphers)
     rest = {name: count for name, count in counts.items() if name not in ciphers}
-    return _Demand(rest, used[len(used) // 2], known_ns)
+    # Contention only adds work, and does so in most repeats at times: so it is not the middle one.
+    return _Demand(rest, used[len(used) // 4], known_ns)
 
 
 def _fitted(demands: Sequence[_Demand]) -> tuple[dict[Operation, Fitted], float]:

@@ -95,7 +95,7 @@ SERIES = (
     Series(
         name="debian",
         words=("--lab-kernel=debian",),
-        links=(UNSHAPED, "wired", "wan"),
+        links=(UNSHAPED, "wired", "wired:rtt=2ms"),
     ),
     Series(
         name="own",

@@ -48,8 +48,8 @@ LEAST = 0.2
 """Of the cores' work an interval takes no smaller part: no least squares are as unsure as that."""
 
 UNSURE = {
-    LimitingResource.CORE: 0.1,
-    LimitingResource.LINK: 0.045,
+    LimitingResource.CORE: 0.08,
+    LimitingResource.LINK: 0.07,
     LimitingResource.WINDOW: 0.1,
     LimitingResource.ALONE: 0.07,
 }

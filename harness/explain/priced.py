@@ -2,7 +2,7 @@
 
 A run that asks for prices (``planning.price``) has cells that differ in one thing; any other run with
 telemetry gives as much as it has. Demands are processor time, so what else a machine does hardly changes
-them; what its programs waited for a processor is taken off.
+them; what its programs waited for a processor while others ran is taken off.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ WORKERS = frozenset({"WireGuard"})
 """Protections whose packets wait for a kernel's thread (drivers/net/wireguard/queueing.h)."""
 
 MANY = 8
-"""Up to so many I/Os in flight, packets hardly come together: each I/O wakes up who delays or encrypts them."""
+"""Packets of up to so many I/Os in flight hardly come together: each wakes up who delays or encrypts them."""
 
 SHORT_BYTES = 16 << 10
 """Of an I/O that is no longer nothing overlaps, so what is left of its time is idle time."""
@@ -281,7 +281,10 @@ def _fitted(demands: Sequence[_Demand]) -> tuple[dict[Operation, Fitted], float]
         found, error = prices.fit([each.besides(known) for each in demands])
         over = [each for each in MOST if each not in known and found.get(each, NOTHING).ns > MOST[each]]
         if not over:
-            return {name: price for name, price in found.items() if name not in MOST}, error
+            # A full core has no more than the rest of its time for I/Os.
+            rest = 1 - known.get(MEANWHILE, found.get(MEANWHILE, NOTHING).ns)
+            own = {name: price for name, price in found.items() if name not in MOST}
+            return {name: Fitted(each.ns / rest, each.reach_ns / rest) for name, each in own.items()}, error
         # Where every cell fills the core, its whole work would do for an explanation.
         known[over[0]] = MOST[over[0]]
 
@@ -289,9 +292,10 @@ def _fitted(demands: Sequence[_Demand]) -> tuple[dict[Operation, Fitted], float]
 def _used(record: Record, at: Whose) -> Iterator[_Used]:
     """What the busiest core of an end did."""
     ios = sum(io.ios for io in (record.read, record.write) if io is not None)
-    waited = max((other.waited or 0.0 for other in record.others), default=0.0)
-    # A user-mode kernel takes for its own what its process waited for the machine's processor.
-    own = 1 - min(MOST_WAITED, waited if record.setting.lab_kernel else 0.0)
+    # A user-mode kernel takes for its own what its process waited while others ran; that its threads wait for
+    # one another is work of it (``taken`` has the slower pace of a shared core as well).
+    waited = max(((other.taken or 0.0) - (other.slowed or 0.0) for other in record.others), default=0.0)
+    own = 1 - min(MOST_WAITED, max(0.0, waited) if record.setting.lab_kernel else 0.0)
     for use in record.telemetry.processors if record.telemetry is not None and ios else ():
         ends = {*use.hosts} & {Whose.INITIATOR, Whose.TARGET}
         whose = Whose.BOTH if len(ends) > 1 else next(map(Whose, ends), None)

@@ -105,10 +105,10 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
 
     ``is_one_end``: of the target nothing was watched. ``device_ns`` is then all that the target takes, and
     ``limit_of_target`` what of it that is, "" if its disk and its processor cannot be told apart
-    (``one_end``), ``is_target_shown`` if other cells show that. ``command_ns`` is a command without data,
-    which reaches no disk. ``is_full_alone``: more in flight was no quicker, so a resource is full with one
-    I/O already. ``is_random``: the blocks lie in no order. ``first_ns`` is the time in the first repeat, if
-    all others took far less.
+    (``one_end``), ``is_target_shown`` if other cells show that. ``command_ns`` is the time of a command that
+    reaches no disk, and its answer has ``command_bytes``. ``is_full_alone``: more in flight was no quicker,
+    so a resource is full with one I/O already. ``is_random``: the blocks lie in no order. ``first_ns`` is the
+    time in the first repeat, if all others took far less.
 
     ``missing`` says what is unknown, and what would tell. If ``is_disturbed``, nothing else is known
     but the size of the blocks and the depth.
@@ -150,7 +150,8 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     is_one_end: bool = False
     limit_of_target: str = ""
     is_target_shown: bool = False
-    command_ns: float | None = None
+    command_ns: Span | None = None
+    command_bytes: int = 0
     is_full_alone: bool = False
     is_random: bool = False
     first_ns: float | None = None
@@ -281,6 +282,12 @@ class _ColumnOf:
         self.jobs = {job.name: job for plan in self.plans for job in plan.jobs}
         # The stand-alone ciphers of this proposal in the column's runs, over any link.
         self.ciphers = [p for p in probes if p.column.protection == column.protection and p.run_id in runs]
+        self.commands = [
+            record.telemetry.commands
+            for cell in samples[key].values()
+            for record in cell
+            if record.telemetry is not None and record.telemetry.commands is not None
+        ]
         self.local: Samples = next(
             (of for other, of in samples.items() if other.column.is_local and other.setting == key.setting),
             {},
@@ -322,6 +329,11 @@ class _ColumnOf:
         if self.column.initiators > 1:
             return None, [*words, "several initiators share the cell's time"]
         return depth, words
+
+    def command_ns(self) -> Span | None:
+        """The mean time of a command that reaches no disk, over the rounds in which it was taken."""
+        found = [each.mean_ns for each in self.commands if each.mean_ns is not None]
+        return span.of_samples(found, repeats_exactly=self.key.setting.is_virtual) if found else None
 
     def device_times(self, name: str) -> Span | None:
         """The time of one I/O in the column ``local``."""
@@ -427,7 +439,8 @@ class _CellOf:
             driver=drivers(record.agreed),
             reread=next((r.reread for r in self.good if r.reread and r.reread.is_from_memory), None),
             is_one_end=self.is_one_end,
-            command_ns=next((r.reread.none_ns for r in self.good if r.reread is not None), None),
+            command_ns=of.command_ns(),
+            command_bytes=max((each.payload_bytes for each in of.commands), default=0),
             is_random=record.workload.pattern == "random",
             first_ns=self.first_ns,
             missing=tuple(self.missing),

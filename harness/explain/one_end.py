@@ -6,7 +6,7 @@ if none that is known comes near, and more in flight than one I/O alone explains
 Its disk and its processor have no counters here. But a processor, and whatever is slow on the way, works
 alike for the same bytes, wherever they lie. So what was quicker with as much for another cell of the column
 is not what limits this one, and only the disk is left (the demand law: Lazowska et al., Quantitative System
-Performance, chapter 3).
+Performance, chapter 3). And a command without data costs the target's processor, but not its disk.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from harness.analysis.reread import MEDIUM_NS
 from harness.explain.evidence import Evidence
 from harness.explain.limits import Limit
 from harness.explain.path import Demands
@@ -25,9 +26,9 @@ from harness.explain.waterfall import MODEL
 NO_QUICKER = 0.9
 """The part of the time that is left of a resource that is not full: at least two I/Os are served in turn."""
 
-SMALL_BYTES, LITTLE = 16384, 0.1
-"""For blocks up to this size a processor works about as long as for a command without data, hardly ten times
-that."""
+LITTLE = 0.1
+"""Without its bytes, a processor works about as long for a read as for a command without data, hardly ten
+times that."""
 
 HALF = 0.5
 """What took at most this part of the time for as much cannot be what takes most of it."""
@@ -51,27 +52,32 @@ def _with_target(cell: Evidence, alike: Sequence[Evidence]) -> Evidence:
     if cell.path is None or cell.time_ns is None or not cell.depth or not cell.block_bytes:
         return cell
     same = [e for e in alike if (e.block_bytes, e.is_random) == (cell.block_bytes, cell.is_random)]
-    alone = next((_left(e, e.path, alike) for e in same if e.depth == 1 and e.path is not None), None)
+    of_alone = next((e for e in same if e.depth == 1), None)
+    alone = _left(of_alone, _way_ns(of_alone, alike)) if of_alone is not None else None
     is_full_alone = cell.depth == 1 and any(
         e.time_ns.low >= NO_QUICKER * cell.time_ns.high for e in same if e.time_ns and (e.depth or 1) > 1
     )
     is_alone, is_shown = cell.depth == 1 and not is_full_alone, _is_disk(cell, alike)
+    by_command = _by_command(cell, of_alone, alone, alike)
+    # If both are shown, one of them was measured wrong.
+    limit = (by_command or "") if not is_shown else "" if by_command is Limit.CPU else Limit.DEVICE
     return msgspec.structs.replace(
         cell,
         device_ns=alone if is_alone else _full(cell, cell.path, alone, alike),
         device_alone_ns=alone,
         is_full_alone=is_full_alone,
-        limit_of_target=Limit.DEVICE if is_shown else _by_command(cell, same, alike) or "",
-        is_target_shown=is_shown,
+        limit_of_target=limit,
+        is_target_shown=is_shown and limit is Limit.DEVICE,
     )
 
 
-def _left(cell: Evidence, path: Demands, alike: Sequence[Evidence]) -> Span | None:
-    """What is left of one I/O's time at depth 1. None if that may be nothing."""
-    time_ns = cell.time_ns
-    assert time_ns is not None  # noqa: S101 -- ``_with_target``
-    core = _core(cell)
-    unknown_ns = max(0.0, _way_ns(cell, alike) - path.link_ns - path.transport_ns)
+def _left(cell: Evidence, way_ns: float) -> Span | None:
+    """What is left of one I/O's time at depth 1, of which the way may take so much. None if that may be
+    nothing."""
+    time_ns, path, core = cell.time_ns, cell.path, _core(cell)
+    if time_ns is None or path is None:
+        return None
+    unknown_ns = max(0.0, way_ns - path.link_ns - path.transport_ns)
     low = time_ns.low - path.alone_ns * (1 + MODEL) - core.high - unknown_ns
     mid, high = time_ns.mid - path.alone_ns - core.mid, time_ns.high - path.alone_ns * (1 - MODEL) - core.low
     return Span(max(0.0, low), max(0.0, low, mid), high) if high > 0 else None
@@ -96,13 +102,23 @@ def _core(cell: Evidence) -> Span:
 
 def _way_ns(cell: Evidence, alike: Sequence[Evidence]) -> float:
     """The most that the way takes for the bytes of one I/O, however narrow it is where this end does not see
-    it: as long as in the quickest cell. 0 if its rate was measured."""
-    if cell.goodput_bytes_s is not None:
-        return 0.0
-    quickest = min(
-        each.time_ns.high / each.block_bytes for each in alike if each.time_ns and each.block_bytes
-    )
-    return quickest * (cell.block_bytes or 0)
+    it. 0 if its rate was measured."""
+    return 0.0 if cell.goodput_bytes_s is not None else _each_byte_ns(alike) * (cell.block_bytes or 0)
+
+
+def _each_byte_ns(alike: Sequence[Evidence]) -> float:
+    """The most that anything but the command itself takes for a byte: as long as in the quickest cell, and
+    no longer than what the largest random read, alone, takes beyond the smallest."""
+    found = [(e.block_bytes, e.time_ns, e) for e in alike if e.time_ns and e.block_bytes]
+    each_ns = min(time_ns.high / block_bytes for block_bytes, time_ns, _ in found)
+    alone = [
+        (size, time) for size, time, e in found if e.is_random and e.depth == 1 and e.direction == "read"
+    ]
+    if not alone:
+        return each_ns
+    least, quick = min(alone, key=lambda each: each[0])
+    most, slow = max(alone, key=lambda each: each[0])
+    return min(each_ns, max(0.0, slow.high - quick.low) / (most - least)) if most > least else each_ns
 
 
 def _is_disk(cell: Evidence, alike: Sequence[Evidence]) -> bool:
@@ -121,24 +137,31 @@ def _is_disk(cell: Evidence, alike: Sequence[Evidence]) -> bool:
     )
 
 
-def _by_command(cell: Evidence, same: Sequence[Evidence], alike: Sequence[Evidence]) -> Limit | None:
+def _by_command(
+    cell: Evidence, of_alone: Evidence | None, alone: Span | None, alike: Sequence[Evidence]
+) -> Limit | None:
     """What of the target limits, by what it takes for a command that moves no data and reaches no disk; None
-    if that does not tell.
+    if that does not tell. ``alone`` is what the target takes of one such I/O alone.
 
-    Of larger blocks and of deeper queues that holds as far as they take as long: what a processor does for
-    each byte is in no such command.
+    The disk, if most of the time is neither the bytes' nor what a processor may take. The processor, if the
+    command alone takes as long as half of what one I/O leaves; in deeper queues also if the disk cannot be
+    what is full.
     """
-    small = [e for e in alike if e.depth == 1 and e.is_random == cell.is_random and e.path and e.command_ns]
-    first = min(small, key=lambda e: e.block_bytes or 0, default=None)
-    alone = next((e for e in same if e.depth == 1), None)
-    if first is None or (first.block_bytes or 0) > SMALL_BYTES or alone is None or cell.first_ns is not None:
+    command, trip, time_ns = cell.command_ns, cell.rtt_ns, cell.time_ns
+    if command is None or trip is None or time_ns is None or cell.first_ns is not None:
         return None
-    of_first, of_alone = (_left(e, e.path, alike) if e.path else None for e in (first, alone))
-    if of_first is None or of_alone is None or cell.time_ns is None or first.command_ns is None:
-        return None
-    if of_alone.high > of_first.low / HALF or cell.time_ns.high < of_first.low * HALF:
-        return None
-    trip_ns = first.path.round_trip_ns if first.path else 0.0
-    if first.command_ns - trip_ns <= LITTLE * of_first.low:
+    if command.high < HALF * trip.high:
+        return None  # It goes there and back as well, so other programs had the processor.
+    each_byte_ns, is_deep = _each_byte_ns(alike), cell.depth != 1
+    bytes_ns = each_byte_ns * (cell.block_bytes or 0)
+    without = _left(cell, bytes_ns)
+    low = time_ns.low - bytes_ns if is_deep else without.low if without else 0.0
+    high = time_ns.high if is_deep else without.high if without else 0.0
+    if low > 0 and low >= HALF * high and command.high - trip.low <= LITTLE * low:
         return Limit.DEVICE
-    return Limit.CPU if first.command_ns - trip_ns >= HALF * of_first.high else None
+    if of_alone is None or alone is None:
+        return None
+    least_ns = command.low - trip.high - _core(of_alone).high - each_byte_ns * cell.command_bytes
+    if least_ns < max(MEDIUM_NS, HALF * alone.high):
+        return None
+    return None if is_deep and alone.high - least_ns > NEAR * time_ns.low else Limit.CPU

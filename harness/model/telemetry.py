@@ -19,10 +19,11 @@ from harness.model.units import format_ns
 
 
 class RoundTrips(msgspec.Struct, frozen=True, kw_only=True):
-    """Echo requests (RFC 792), one every ``interval_ns``, and the times of those that were answered.
+    """Echo requests (RFC 792), one every ``interval_ns``, and the times of those that were answered; or
+    commands of a transport, each sent when the last one was answered (``interval_ns`` is 0).
 
-    ``payload_bytes`` is what each carried after its ICMP header. Percentiles are over the single replies,
-    None if the tool printed only a summary. All times are None if nothing came back.
+    ``payload_bytes`` is what each carried after its ICMP header, or had for an answer. Percentiles are over
+    the single replies, None if the tool printed only a summary. All times are None if nothing came back.
     """
 
     interval_ns: Count
@@ -149,8 +150,10 @@ class Telemetry(msgspec.Struct, frozen=True, kw_only=True):
     adds to a round trip, the least that the run has measured by then; None where nothing is emulated, in
     virtual time, in older records, and where it is unknown. ``processors`` and ``interfaces`` cover the time
     that fio ran, including its start and end, and so does ``others``, one for each machine. ``tcp`` is of the
-    initiators' connections, where ss(8) tells; empty in older records. ``lost_hops`` are hops for which they
-    are unknown, each with the reason. A run without probes has only ``others``.
+    initiators' connections, where ss(8) tells; empty in older records. ``commands`` need no disk (TEST UNIT
+    READY of SCSI, Identify Controller of NVMe), and were timed after the cell, the first of its column in
+    each of the first rounds; None where both ends share a kernel in real time. ``lost_hops`` are hops for
+    which they are unknown, each with the reason. A run without probes has only ``others``.
     """
 
     round_trips: RoundTrips | None = None
@@ -160,6 +163,7 @@ class Telemetry(msgspec.Struct, frozen=True, kw_only=True):
     interfaces: tuple[InterfaceUse, ...] = ()
     others: tuple[Others, ...] = ()
     tcp: tuple[TcpUse, ...] = ()
+    commands: RoundTrips | None = None
     lost_hops: dict[str, str] = {}
 
 

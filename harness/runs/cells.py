@@ -44,7 +44,7 @@ from harness.model.errors import (
 from harness.model.probing import Probe, Tcp
 from harness.model.ranges import out_of_range
 from harness.model.reread import Reread
-from harness.model.telemetry import Telemetry
+from harness.model.telemetry import RoundTrips, Telemetry
 from harness.network import interfaces, links, wireless
 from harness.observe import conditions, connections, environment
 from harness.observe.kernellog import complaints
@@ -78,6 +78,9 @@ HARDWARE = ("initiator_hardware", "target_hardware")
 
 CHARGES = "/sys/module/charge/parameters/prices"
 """Of kernels with ``charge.patch``: what each operation takes, for virtual time with a priced processor."""
+
+COMMAND_REPEATS = 5
+"""In so many rounds commands that need no disk are timed."""
 
 FILLING = "filling what is overwritten"
 BRING_UP_ATTEMPTS = 2
@@ -138,6 +141,7 @@ class CellComposer(Composer):
         self._attempts = itertools.count(1)
         self._probes_made: set[str] = set()
         self._reread: Reread | None = None
+        self._commanded: set[tuple[Column, int]] = set()
         self._is_filled = False
 
     def refuse_storage(self) -> None:
@@ -529,6 +533,16 @@ class CellComposer(Composer):
             self._reread = reread.of_volume(host, path, self.plan, self.folder.path, self.emit)
         return self._reread
 
+    def _commands(self, cell: Cell, nexuses: tuple[Nexus, ...]) -> RoundTrips | None:
+        """How long commands take that need no disk, once for a column in each of the first rounds; None where
+        it was taken, the transport has none, or both ends are one core in real time."""
+        due = cell.column, cell.repeat
+        is_one_core = self.plan.traits.shares_kernel and not self.plan.setting.is_virtual
+        if not nexuses or due in self._commanded or cell.repeat > COMMAND_REPEATS or is_one_core:
+            return None
+        self._commanded.add(due)
+        return reread.of_commands(nexuses[0].path.initiator, nexuses[0].disk.device)
+
     def _probe(self, cell: Cell, up: ColumnUp, record: Record) -> None:
         """Make the probes that are due with a cell, after it: so the first cell of a run begins sooner. They
         are short, and never fatal for a cell: TCP once for its column, the cipher in each of the first
@@ -706,6 +720,7 @@ class CellComposer(Composer):
                     for nexus, *looks in zip(nexuses, tcp_before, tcp_after, strict=True)
                     if (use := connections.between(nexus.path.initiator.name, *looks)) is not None
                 ),
+                commands=self._commands(cell, nexuses),
                 lost_hops=dict(counted.lost_hops),
             )
         done.warnings += self._sources_of_randomness(cell, job)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import msgspec
@@ -11,6 +12,7 @@ from harness.hosts import Host
 from harness.model import Plan
 from harness.model.errors import CommandFailed
 from harness.model.reread import Reread, Samples
+from harness.model.telemetry import RoundTrips
 from harness.parse.jobfile import repeat_seed
 from harness.results.events import Emit, Phase
 from harness.results.store import write_atomically
@@ -44,3 +46,10 @@ def of_volume(host: Host, path: str, plan: Plan, folder: Path, emit: Emit) -> Re
         return rule.judge(Samples(block_bytes=0), region_bytes)
     write_atomically(file, msgspec.json.encode(samples))
     return rule.judge(samples, region_bytes)
+
+
+def of_commands(host: Host, path: str) -> RoundTrips | None:
+    """What commands to a volume take that need no disk; None where nobody answers them."""
+    with contextlib.suppress(CommandFailed):
+        return reread.commands(host, path)
+    return None

@@ -39,6 +39,9 @@ blocks are read before one is read again: more than the segments of a hard disk'
 LONGER = 8
 """The longer reads have so many blocks: their time beyond that of one block is what bytes take on the way."""
 
+COMMANDS, FEWEST = 200, 20
+"""How many commands without a medium are timed, and how many even if that takes longer than asked."""
+
 CONTENT = 256
 """Blocks whose content is looked at."""
 
@@ -242,5 +245,21 @@ def sample(request: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def commands(request: dict[str, Any]) -> dict[str, Any]:
+    """How long commands take that need no medium, one after another, in the form of samples; none if there is
+    no such command."""
+    volume = Volume(request["path"])
+    command, answer_bytes = volume.without_medium() or (None, 0)
+    taken: list[int] = []
+    until = time.monotonic() + request["seconds"]
+    while command is not None and len(taken) < COMMANDS:
+        if len(taken) >= FEWEST and time.monotonic() > until:
+            break
+        began = time.monotonic_ns()
+        command()
+        taken.append(time.monotonic_ns() - began)
+    return {"block_bytes": volume.block_bytes, "none_ns": taken, "none_bytes": answer_bytes}
+
+
 if __name__ == "__main__":
-    answer({"sample": sample})
+    answer({"sample": sample, "commands": commands})

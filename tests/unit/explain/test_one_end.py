@@ -11,7 +11,6 @@ from harness.explain import Explained, Limit, explain, one_end, sentence
 from harness.explain.span import Span
 from harness.explain.verdict import Confidence
 from harness.model import Io, Job, Latency, LinkProfile, Record
-from harness.model.reread import Reread, Suspicion
 from harness.model.telemetry import ProcessorUse, RoundTrips, TcpUse, Telemetry
 from tests.unit.explain.test_explain import SESSION
 from tests.unit.results_folder import WIRED, made_plan
@@ -33,6 +32,7 @@ def reads(
     busiest_core: float = 0.05,
     window_bytes: int | None = None,
     command_us: float | None = None,
+    command_bytes: int = 0,
 ) -> list[Record]:
     """Repeats of a cell whose I/Os end so many us after one another."""
     use = msgspec.structs.replace(IDLE, busiest_core=busiest_core)
@@ -46,6 +46,11 @@ def reads(
         buffer_ns=0,
         window_bytes=window_bytes,
     )
+    commands = None
+    if command_us is not None:
+        commands = msgspec.structs.replace(
+            PINGS, interval_ns=0, payload_bytes=command_bytes, mean_ns=command_us * 1000
+        )
     block_bytes = block_kib * KIB
     return [
         record(
@@ -58,10 +63,7 @@ def reads(
             session=SESSION,
             started_unix_s=float(number),
             fio_ns=10**9,
-            reread=None
-            if command_us is None
-            else Reread(verdict=Suspicion.NOT_SUSPECTED, none_ns=command_us * 1000),
-            telemetry=Telemetry(round_trips=PINGS, processors=(use,), tcp=(tcp,)),
+            telemetry=Telemetry(round_trips=PINGS, processors=(use,), tcp=(tcp,), commands=commands),
             read=Io(
                 bytes=100 * block_bytes, ios=100, runtime_ns=round(100 * time_us * 1000), latency=Latency()
             ),
@@ -231,8 +233,58 @@ def test_a_command_that_reaches_no_disk_tells_it_from_the_processor(
 def test_of_what_takes_longer_for_more_bytes_such_a_command_says_nothing() -> None:
     found = said(
         reads("random", 4, 1_000, 1_001, 1_002, command_us=110.0),
-        reads("random", 64, 9_000, 9_001, 9_002, command_us=110.0),
-        reads("sequential", 256, 9_300, 9_301, 9_302, command_us=110.0),
+        reads("random", 64, 9_000, 9_001, 9_002),
+        reads("sequential", 256, 18_000, 18_001, 18_002),
     )
-    assert found["random-64k-1"].verdict.limited_by is Limit.TARGET
+    assert found["random-64k-1"].verdict.limited_by not in (Limit.DEVICE, Limit.CPU)
     assert found["random-4k-1"].verdict.limited_by is Limit.DEVICE
+
+
+def test_what_bytes_take_is_told_from_what_each_read_takes() -> None:
+    """Flash that takes 8 ms for anything up to 256 KiB, one at a time."""
+    found = said(
+        reads("random", 4, 8_100, 8_101, 8_102, command_us=110.0),
+        reads("random", 256, 10_300, 10_301, 10_302),
+        reads("random", 256, 8_010, 8_011, 8_012, depth=8),
+    )
+    assert {cell.verdict.limited_by for cell in found.values()} == {Limit.DEVICE}
+    assert {cell.verdict.confidence for cell in found.values()} == {Confidence.MEDIUM}
+
+
+@pytest.mark.parametrize(
+    ("command_us", "each_us", "limit"),
+    [
+        (110.0, 5_000, Limit.DEVICE),
+        (4_000.0, 4_800, Limit.CPU),
+        # A disk that takes what the command leaves of one I/O may be full as well.
+        (4_000.0, 1_500, Limit.TARGET),
+    ],
+)
+def test_in_a_deeper_queue_the_processor_is_full_only_if_the_disk_is_not(
+    command_us: float, each_us: float, limit: Limit
+) -> None:
+    found = said(
+        reads("random", 4, *SLOW, command_us=command_us),
+        reads("random", 4, each_us, each_us + 1, each_us + 2, depth=8),
+        reads("random", 64, 5_100.0, 5_110.0, 5_120.0),
+    )
+    assert found["random-4k-8"].verdict.limited_by is limit
+
+
+def test_what_a_command_s_own_answer_takes_on_the_way_is_no_processor_s() -> None:
+    """NVMe's comes with 4 KiB, which take 3.3 ms at 10 Mbit/s."""
+    found = said(
+        reads("random", 4, 3_500, 3_501, 3_502, command_us=3_400.0, command_bytes=4096),
+        reads("random", 64, 53_000, 53_001, 53_002),
+    )
+    assert {cell.verdict.limited_by for cell in found.values()} == {Limit.UNKNOWN}
+
+
+def test_a_command_that_takes_little_may_be_a_program_that_wakes_up() -> None:
+    found = said(reads("random", 4, 300, 301, 302, command_us=170.0), reads("random", 64, 850, 851, 852))
+    assert Limit.CPU not in {cell.verdict.limited_by for cell in found.values()}
+
+
+def test_a_command_far_quicker_than_a_ping_tells_nothing() -> None:
+    found = said(reads("random", 4, *SLOW, command_us=50.0), reads("random", 64, 5_100.0, 5_110.0, 5_120.0))
+    assert {cell.verdict.limited_by for cell in found.values()} == {Limit.TARGET}

@@ -70,3 +70,11 @@ def test_a_volume_that_cannot_be_sampled_is_measured_all_the_same(
     assert found.verdict is Suspicion.CANNOT_TELL and Phase("it is gone") in events
     assert len(asked) == 1 and not (tmp_path / reread.SAMPLES).exists()
     assert msgspec.json.decode(msgspec.json.encode(found), type=type(found)) == found
+
+
+def test_a_disk_that_answers_no_command_is_measured_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    def commands(_host: Host, path: str) -> None:
+        raise CommandFailed(f"{path} is gone")
+
+    monkeypatch.setattr(storage_reread, "commands", commands)
+    assert reread.of_commands(HOST, "/gone") is None

@@ -289,10 +289,10 @@ class Asked(NamespaceHost):
     ) -> Completed:
         del timeout_s, env
         request = json.loads(input or "")
-        assert request.pop("do") == "sample"
+        do = getattr(program, request.pop("do"))
         if self.says is None and not Path(request["path"]).exists():
             return Completed(argv=tuple(argv), status=1, stdout="", stderr="FileNotFoundError: no such file")
-        said = self.says if self.says is not None else json.dumps(program.sample(request))
+        said = self.says if self.says is not None else json.dumps(do(request))
         return Completed(argv=tuple(argv), status=0, stdout=said, stderr="")
 
 
@@ -311,3 +311,25 @@ def test_the_host_is_asked(tmp_path: Path) -> None:
 def test_a_volume_that_cannot_be_read(says: str | None, words: str) -> None:
     with pytest.raises(CommandFailed, match=words):
         reread.sample(Asked("initiator", says=says), "/nowhere/at all", region_bytes=MIB, seed=1)
+
+
+def test_commands_that_need_no_disk_are_timed_one_after_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "volume"
+    file.write_bytes(bytes(MIB))
+    assert reread.commands(Asked("initiator"), str(file)) is None  # a file has none
+    monkeypatch.setattr(Volume, "without_medium", lambda _self: (lambda: time.sleep(1e-4), 4096))
+    found = reread.commands(Asked("initiator"), str(file))
+    assert found is not None and found.p50_ns is not None and found.min_ns is not None
+    assert found.payload_bytes == 4096 and found.interval_ns == 0
+    assert program.FEWEST <= found.sent == found.received <= program.COMMANDS
+    assert 1e5 <= found.min_ns <= found.p50_ns
+    monkeypatch.setattr(reread, "COMMANDS_S", 0.0)
+    few = reread.commands(Asked("initiator"), str(file))
+    assert few is not None and few.sent == program.FEWEST
+
+
+def test_commands_to_a_disk_that_is_gone() -> None:
+    with pytest.raises(CommandFailed, match="could not be sampled"):
+        reread.commands(Asked("initiator"), "/nowhere/at all")

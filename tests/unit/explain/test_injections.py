@@ -104,3 +104,12 @@ def test_the_goals_of_one_end() -> None:
     assert is_good_enough([right, ("narrow", Score.ABSTAINED, Confidence.NONE)])
     (row,) = [line.split() for line in scores([right, wrong, unsaid]).splitlines() if line.startswith("disk")]
     assert row[:6] == ["disk", "3", "1", "1", "0", "1"]
+
+
+def test_with_one_end_flash_that_is_slow_in_any_order_is_named_and_no_answer_is_wrong() -> None:
+    cells = msgspec.json.decode((FILE.parent / "one-end.json").read_bytes(), type=list[Judged])
+    found = [(cell.experiment, scored(cell.injected, Explained.of(cell.evidence))) for cell in cells]
+    assert Counter(found)["flash", Score.RIGHT] == 6 and Counter(found)["moving10000", Score.RIGHT] == 5
+    assert Score.WRONG not in {score for _, score in found}
+    assert all(cell.evidence.command_ns is not None for cell in cells)
+    assert {cell.experiment for cell in cells} == {"flash", "moving10000", "target-core10"}

@@ -81,10 +81,8 @@ def _charges(plan: Plan, column: Column, at: Whose, of: PriceList, direction: st
     # Of a mix half is taken for reads.
     ways = [direction] if direction in OTHER else [*OTHER]
     byte = share * sum(ns(transport, Per.BYTE, way) for way in ways) / len(ways)
-    per_io, per_wake_up = (
-        ns(transport, Per.IO) + shaped * ns(priced.EMULATED, Per.IO),
-        ns(transport, Per.WAKE_UP),
-    )
+    per_io = ns(transport, Per.IO) + shaped * ns(priced.EMULATED, Per.IO)
+    per_wake_up = ns(transport, Per.WAKE_UP)
     is_target, has_disk = at is not Whose.INITIATOR, at is Whose.BOTH or column.is_local
     idle = of.at(Whose.NONE).get(Operation(priced.EMULATED, Per.ROUND_TRIP))
     found = {

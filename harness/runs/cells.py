@@ -76,7 +76,7 @@ FIO_GRACE_S = 30.0
 HARDWARE = ("initiator_hardware", "target_hardware")
 """The environment's keys for what real interfaces report about themselves."""
 
-CHARGES = "/sys/module/charge/parameters/prices"
+CHARGES = Path("/sys/module/charge/parameters/prices")
 """Of kernels with ``charge.patch``: what each operation takes, for virtual time with a priced processor."""
 
 COMMAND_REPEATS = 5
@@ -503,8 +503,8 @@ class CellComposer(Composer):
                 record = msgspec.structs.replace(record, session=first.session, agreed=first.up.agreed)
             record = msgspec.structs.replace(record, reread=self._reread_of(up))
             self._recheck_device(up, job)
-            self._charge(column, job)
-            record = self._measure(cell, job, up, record)
+            with self._charged(column, job):
+                record = self._measure(cell, job, up, record)
             self._probe(cell, up, record)
         except RequirementError as error:
             record = msgspec.structs.replace(record, status=Status.SKIPPED, reason=str(error))
@@ -629,23 +629,25 @@ class CellComposer(Composer):
             is_unit = self.plan.storage.volume is not None
             guard.recheck(host, storage.device, ours=() if is_unit else None)
 
-    def _charge(self, column: Column, job: Job) -> None:
-        """Tell each kernel what its operations take in this cell. RequirementError if one cannot."""
-        if not self.plan.setting.predicted_from:
-            return
+    @contextlib.contextmanager
+    def _charged(self, column: Column, job: Job) -> Iterator[None]:
+        """Have each kernel charge what operations take in this cell, and nothing before and after it; without
+        a program, because one more to start is another order in it. RequirementError if a kernel cannot."""
         charges, direction = self.plan.charges.get(column.label, {}), described(job).direction
         hosts = (self.hosts.target, *self.hosts.initiators[: column.initiators])
-        for host in {host.kernel: host for host in hosts}.values():
-            end = "target" if host is self.hosts.target else "initiator"
-            prices = charges.get(f"both {direction}") or charges.get(f"{end} {direction}") or ()
-            text = ",".join(map(str, prices))
-            argv = ["sh", "-euc", 'echo "$1" > "$2"', "sh", text, CHARGES]
-            if not prices or host.run(argv, check=False).status != 0:
-                raise RequirementError(
-                    f"expected prices for {column.label} in the plan and {CHARGES} in the {host.name}'s "
-                    "kernel, but one of them is not there",
-                    hint="plan it anew, with --priced and without --lab-kernel",
-                )
+        with contextlib.ExitStack() as stack:
+            for host in {host.kernel: host for host in hosts if self.plan.setting.predicted_from}.values():
+                end = "target" if host is self.hosts.target else "initiator"
+                prices = charges.get(f"both {direction}") or charges.get(f"{end} {direction}") or ("none",)
+                try:
+                    host.write_secret(CHARGES, ",".join(map(str, prices)))
+                except (CommandFailed, OSError) as error:
+                    raise RequirementError(
+                        f"expected {CHARGES} for {column.label} in the {host.name}'s kernel: {error}",
+                        hint="plan it anew, with --priced and without --lab-kernel",
+                    ) from error
+                stack.callback(host.write_secret, CHARGES, ",".join("0" * len(prices)))
+            yield
 
     def _measure(self, cell: Cell, job: Job, up: ColumnUp, record: Record) -> Record:
         """Let fio do the workload on the column's disk, and add the result to the record."""

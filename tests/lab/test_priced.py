@@ -36,7 +36,8 @@ def kernel_with_prices() -> None:
 
 
 SPREAD_TOLERANCE = 1e-4
-"""Of two runs one cell of six had a standard deviation that differed by 6e-5, and all else was the same."""
+"""By the same prices one of two cells over NVMe/TCP had a standard deviation that differed by 6e-5,
+and all else was the same: of two I/Os another one had come first."""
 
 
 def assert_same(one: Measured, other: Measured) -> None:
@@ -71,12 +72,8 @@ def free(tmp_path_factory: pytest.TempPathFactory) -> Measured:
     return measure(tmp_path_factory.mktemp("free"), *WORDS)
 
 
-def test_the_same_prices_have_the_same_rates_within_one_percent(priced: Measured, tmp_path: Path) -> None:
-    """The last digit is not reached: what keeps two runs apart at a depth of 8 was not found."""
-    again = measure(tmp_path, *WORDS, "--priced", LIST)
-    assert again.records.keys() == priced.records.keys() and len(priced.records) == CELLS
-    for key, record in priced.records.items():
-        assert rate(again.records[key]) == pytest.approx(rate(record), rel=0.01), key
+def test_the_same_prices_give_the_same_figures(priced: Measured, tmp_path: Path) -> None:
+    assert_same(measure(tmp_path, *WORDS, "--priced", LIST), priced)
 
 
 def test_with_prices_of_nothing_the_figures_are_those_of_virtual_time(free: Measured, tmp_path: Path) -> None:

@@ -195,9 +195,16 @@ def test_a_cell_charges_its_column_and_a_kernel_that_cannot_is_named(tmp_path: P
         journal=Journal(tmp_path / "journal.jsonl"),
         private=tmp_path,
     )
-    composer._charge(made.columns[0], Job(name="x", options=(("rw", "write"), ("bs", "4k"))))
-    argv = world.commands[-1].argv
-    assert list(argv)[-2:] == [",".join(map(str, made.charges["local"]["both write"])), cells.CHARGES]
+    file, job = str(cells.CHARGES), Job(name="x", options=(("rw", "write"), ("bs", "4k")))
+    with composer._charged(made.columns[0], job):
+        assert world.secret_files == {file: ",".join(map(str, made.charges["local"]["both write"]))}
+    assert world.secret_files == {file: ",".join(["0"] * len(charges.PLACES))}, "and nothing after it"
+    world.broken = lambda command: command.argv == ("write", file)
+    with (
+        pytest.raises(RequirementError, match="in the initiator's kernel"),
+        composer._charged(made.columns[0], job),
+    ):
+        pass
 
 
 def test_what_is_predicted_is_no_evidence() -> None:

@@ -22,7 +22,7 @@ from harness.model import Column, Job, LinkProfile, Plan, Proposal, Record
 from harness.model.errors import UsageError
 from harness.model.lines import counted
 from harness.model.probing import CipherFigures
-from harness.model.protections import protocol
+from harness.model.protections import PROTECTIONS, protocol
 from harness.model.telemetry import Telemetry
 from harness.parse.jobfile import described, is_synchronous
 from harness.results import machine
@@ -39,9 +39,6 @@ and after the last, at most for this part of that time, and what goes on all the
 
 MOST_WAITED = 0.95
 """Of a cell whose programs waited for longer than this part of the time, that part is not known."""
-
-WORKERS = frozenset({"WireGuard"})
-"""Protections whose packets wait for a kernel's thread (drivers/net/wireguard/queueing.h)."""
 
 MANY = 8
 """Packets of up to so many I/Os in flight hardly come together: each wakes up who delays or encrypts them."""
@@ -85,7 +82,7 @@ def counts_of(
         found[Operation(EMULATED, Per.WAKE_UP)] = apart * path.round_trips
     for each in column.protection:
         found[Operation(part_of(each, proposals), Per.PACKET)] = float(path.packets)
-        if protocol(each) in WORKERS:
+        if each in PROTECTIONS and PROTECTIONS[each].is_queued:
             found[Operation(part_of(each, proposals), Per.WAKE_UP)] = apart
         found |= dict(_ciphers(at, each, path.sealed))
     return found

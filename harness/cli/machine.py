@@ -26,7 +26,7 @@ from harness.model import MOST_INITIATORS, LabKernel
 from harness.model.errors import BusyError, HarnessError, TestbedError, UsageError
 from harness.model.escape import printable
 from harness.model.units import format_duration
-from harness.parse.hosts import LOCAL, parse_address, parse_portal
+from harness.parse.hosts import LOCAL, parse_hop, parse_portal
 from harness.planning.request import RunRequest
 from harness.testbeds import doctor, portals, testbed
 from harness.testbeds.lab import apart as several
@@ -72,7 +72,7 @@ def doctor_command(**typed: object) -> None:
     if portal is not None:
         asked = Asked(transports=(portal.transport,), protections=())
         learn_secret(request)
-    between = [parse_address(text, "hop") for text in request.hops]
+    between = [parse_hop(text) for text in request.hops]
     has_machines = bool(taking_part or between)
     found = doctor.findings()
     if has_machines:

@@ -819,9 +819,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     With ``probing`` the run makes these probes, each on every column, and measures no workload.
     ``notes`` say what of the user's job file was replaced or left out. ``wifi_security`` protects links with
     simulated radios. ``iscsi`` and ``nvme`` are parameters of sessions that were asked for
-    (``parse.parameters``). ``hops`` are the addresses, as in ``machines``, of machines between the ends whose
-    counters the run reads. ``charges`` are the prices of virtual time, for each column by its label, and for
-    each end's kernel and direction of I/Os: ``both read`` if that is one kernel.
+    (``parse.parameters``). ``hops`` are the addresses, as in ``machines`` or by SNMP, of what is between the
+    ends and whose counters the run reads. ``charges`` are the prices of virtual time, for each column by its
+    label, and for each end's kernel and direction of I/Os: ``both read`` if that is one kernel.
     """
 
     run_id: str

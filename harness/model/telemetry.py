@@ -74,8 +74,8 @@ class ProcessorUse(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class InterfaceUse(msgspec.Struct, frozen=True, kw_only=True):
-    """By how much an interface's counters (/proc/net/dev) grew; drops and errors are those of both
-    directions.
+    """By how much an interface's counters (/proc/net/dev, or IF-MIB by SNMP) grew; drops and errors are those
+    of both directions.
 
     For initiators and target these are the path's interfaces, for hops all interfaces that counted anything.
     """

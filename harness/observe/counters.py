@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import partial
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from harness.hosts import Host, ReadableHost
 from harness.model.errors import HopLost
@@ -33,13 +33,13 @@ USER_MODE = "User Mode Linux"
 
 MICRO = 1e-6
 
-_COUNT = re.compile("[0-9]{1,20}")
+COUNT = re.compile("[0-9]{1,20}")
 """The largest 64-bit counter; a hop may print anything."""
 
 
 def _first_of(name: str) -> Callable[[str], int | None]:
     """The first number of the line of a text that begins with ``name``."""
-    line = re.compile(rf"^{name} ({_COUNT.pattern})\b", re.MULTILINE)
+    line = re.compile(rf"^{name} ({COUNT.pattern})\b", re.MULTILINE)
     return lambda text: int(found[1]) if (found := line.search(text)) else None
 
 
@@ -107,7 +107,7 @@ def traffic(proc_net_dev: str) -> dict[str, InterfaceCounters]:
     for line in proc_net_dev.splitlines():
         name, colon, rest = line.rpartition(":")
         fields = rest.split()
-        if colon and len(fields) >= 12 and all(map(_COUNT.fullmatch, fields)):
+        if colon and len(fields) >= 12 and all(map(COUNT.fullmatch, fields)):
             count = [int(field) for field in fields]
             found[name.strip()] = InterfaceCounters(
                 rx_bytes=count[0],
@@ -144,7 +144,7 @@ def processors(texts: Mapping[str, str], at_ns: int, energy: Sequence[str] = ())
     each: list[dict[str, int]] = []
     for line in texts[STAT].splitlines():
         name, _, rest = line.partition(" ")
-        values = [int(word) for word in rest.split() if _COUNT.fullmatch(word)]
+        values = [int(word) for word in rest.split() if COUNT.fullmatch(word)]
         if name == "cpu":
             total = dict(zip(FIELDS, values, strict=False))
         elif re.fullmatch(r"cpu[0-9]+", name):
@@ -154,7 +154,7 @@ def processors(texts: Mapping[str, str], at_ns: int, energy: Sequence[str] = ())
         total=total,
         ticks=tuple(each),
         counts={name: read(texts.get(file, "")) for name, (file, read) in COUNTS.items()},
-        energy=tuple(int(text) if _COUNT.fullmatch(text.strip()) else None for text in energy),
+        energy=tuple(int(text) if COUNT.fullmatch(text.strip()) else None for text in energy),
     )
 
 
@@ -222,13 +222,24 @@ class KernelCounters:
 
 @dataclass(frozen=True, kw_only=True)
 class Counted:
-    """What was counted between two readings. ``interfaces`` are those of the hops. ``lost_hops`` says, by the
-    name of a hop, why its counters are unknown.
+    """What was counted between two readings. ``interfaces`` are those of the hops, and ``warnings`` about
+    them. ``lost_hops`` says, by the name of a hop, why its counters are unknown.
     """
 
     processors: tuple[ProcessorUse, ...] = ()
     interfaces: tuple[InterfaceUse, ...] = ()
     lost_hops: Mapping[str, str] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+
+
+class InterfaceReader(Protocol):
+    """A hop whose interfaces alone can be read."""
+
+    name: str
+
+    def watch(self) -> Callable[[], Counted]:
+        """Begin to watch; the returned function says what was counted until it is called. HopLost."""
+        ...
 
 
 class Observer:
@@ -241,18 +252,21 @@ class Observer:
     def __init__(
         self,
         hosts: Sequence[Host] = (),
-        hops: Sequence[ReadableHost] = (),
+        hops: Sequence[ReadableHost | InterfaceReader] = (),
         *,
         energy: bool = True,
         tell: Callable[[str], object] = lambda _text: None,
     ) -> None:
         self._tell = tell
         self._unseen: dict[str, str] = {}
-        self._hops: list[ReadableHost] = []
+        self._hops: list[ReadableHost | InterfaceReader] = []
         by_kernel: dict[object, list[ReadableHost]] = {}
         places: set[object] = set()
         # The hosts first: a kernel that a hop shares with a host is read through the host.
         for host in (*hosts, *hops):
+            if not isinstance(host, ReadableHost):
+                self._hops.append(host)
+                continue
             found = self._try(partial(_identity, host, with_place=bool(hops)), [host.name])
             if found is None:
                 continue
@@ -271,22 +285,26 @@ class Observer:
         """Begin to watch; the returned function says what was counted until it is called."""
         # Hops are read outside the hosts' interval, so their SSH latency is not counted: first here, last
         # below.
-        traffics = [(hop, self._try(partial(traffic_of, hop), [hop.name])) for hop in self._hops]
+        begun = [(hop.name, self._try(partial(_watch_interfaces, hop), [hop.name])) for hop in self._hops]
         looks = [(kernel, self._try(kernel.look, kernel.names)) for kernel in reversed(self._kernels)]
 
         def done() -> Counted:
             uses: list[ProcessorUse] = []
-            interfaces: list[InterfaceUse] = []
+            grown: list[Counted] = []
             for kernel, first in reversed(looks):
                 last = self._try(kernel.look, kernel.names)
                 if first is not None and last is not None:
                     as_one = kernel.counts_busy_as_one
                     uses.append(processor_use(first, last, hosts=kernel.names, counts_busy_as_one=as_one))
-            for hop, was in traffics:
-                now = self._try(partial(traffic_of, hop), [hop.name])
-                if was is not None and now is not None:
-                    interfaces += _grown(hop.name, was, now)
-            return Counted(processors=tuple(uses), interfaces=tuple(interfaces), lost_hops=dict(self._unseen))
+            for name, ended in begun:
+                if ended is not None and (counted := self._try(ended, [name])) is not None:
+                    grown.append(counted)
+            return Counted(
+                processors=tuple(uses),
+                interfaces=tuple(use for each in grown for use in each.interfaces),
+                lost_hops=dict(self._unseen),
+                warnings=tuple(text for each in grown for text in each.warnings),
+            )
 
         return done
 
@@ -323,6 +341,13 @@ def _identity(host: ReadableHost, *, with_place: bool) -> tuple[object, object]:
 def energy_files(host: ReadableHost) -> tuple[str, ...]:
     """The energy counters of a host that the caller may read."""
     return tuple(host.run(["sh", "-c", _ENERGY], check=False).stdout.split())
+
+
+def _watch_interfaces(hop: ReadableHost | InterfaceReader) -> Callable[[], Counted]:
+    if not isinstance(hop, ReadableHost):
+        return hop.watch()
+    was = traffic_of(hop)
+    return lambda: Counted(interfaces=tuple(_grown(hop.name, was, traffic_of(hop))))
 
 
 def _grown(

@@ -10,6 +10,7 @@ from harness.hosts import Host, ReadableHost
 from harness.model.errors import HopLost
 from harness.observe.counters import USER_MODE
 from harness.observe.hops import Hop
+from harness.observe.snmp import SnmpHop
 
 TOOLS: dict[str, list[str]] = {
     "fio": ["fio", "--version"],
@@ -33,7 +34,7 @@ FILES: dict[str, str] = {
 
 def describe(
     hosts: Iterable[Host],
-    hops: Iterable[Hop] = (),
+    hops: Iterable[Hop | SnmpHop] = (),
     *,
     tools: Mapping[str, str] | None = None,
     more: Mapping[str, Sequence[str]] = {},
@@ -54,8 +55,11 @@ def describe(
     }
 
 
-def describe_hop(hop: Hop) -> dict[str, object]:
+def describe_hop(hop: Hop | SnmpHop) -> dict[str, object]:
     """Where a hop is, its kernel, processor and memory; or why that is unknown."""
+    if isinstance(hop, SnmpHop):
+        told = {"system": hop.system, "refresh_s": round(hop.refresh_s, 2), "speeds_mbit_s": hop.speeds}
+        return {"address": hop.address, **told}
     try:
         return {"address": hop.address, **describe_kernel(hop)}
     except HopLost as lost:

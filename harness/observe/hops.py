@@ -1,4 +1,5 @@
-"""Machines between the ends, routers and switches with a shell: reached over ssh, and only read.
+"""Machines between the ends, routers and switches with a shell: reached over ssh, and only read. ``snmp`` has
+those that answer SNMP.
 
 A hop needs sh, cat and Linux's /proc, which the smallest router has, and no root. The harness sends only
 commands there, one after the other, to one shell, which ends with the connection. A hop that is lost costs
@@ -15,6 +16,7 @@ import select
 import shlex
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from harness.hosts import ReadableHost, runner
@@ -22,8 +24,10 @@ from harness.hosts.remote import HELLO_DEADLINE_S, SSH_FAILURES, explain, reachi
 from harness.hosts.runner import Completed
 from harness.model.errors import HopLost, RequirementError
 from harness.model.escape import printable
+from harness.observe import snmp
 from harness.observe.counters import NET_DEV, STAT
-from harness.parse.hosts import HostAddress
+from harness.observe.snmp import SnmpHop
+from harness.parse.hosts import HostAddress, SnmpAddress
 
 ANSWER_S = 10.0
 """How long a hop may take to answer. One that forwards at its limit answers late, but it answers."""
@@ -110,6 +114,15 @@ class Hop(ReadableHost):
             self.lost = why
             self.dialogue.kill()
         return HopLost(f"the {self.name} ({self.address}) was lost: {self.lost}")
+
+
+def reached(
+    address: HostAddress | SnmpAddress, *, name: str, log: Path
+) -> AbstractContextManager[Hop | SnmpHop]:
+    """A hop while the context lasts, in whichever way its address says; as ``connect``."""
+    if isinstance(address, SnmpAddress):
+        return snmp.connect(address, name=name)
+    return connect(address, name=name, log=log)
 
 
 @contextlib.contextmanager

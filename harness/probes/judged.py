@@ -89,6 +89,7 @@ def _measure(
     with watch() as watching:
         outcome = MEASURES[type(record.probe)](record.probe, probed)
     seen, now = watched(), [counted(*end) for end in ends]
+    outcome.warnings += seen.warnings
     grown = []
     for (host, iface), first, last in zip(ends, was, now, strict=True):
         grown.append(first.grown(last, host.name, iface))

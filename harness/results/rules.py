@@ -33,7 +33,7 @@ from harness.model.escape import printable
 from harness.model.protections import PROTECTIONS
 from harness.model.units import LARGEST, check_name, format_size, shown, unknown_name
 from harness.parse import disks, jobfile, parameters, profiles
-from harness.parse.hosts import LOCAL, parse_address, parse_portal
+from harness.parse.hosts import LOCAL, parse_address, parse_hop, parse_portal
 from harness.results.axes import AXES
 from harness.results.knee import FIGURES, TRIALS
 
@@ -333,7 +333,7 @@ def _hops(plan: Plan) -> None:
             hint="name each router or switch once",
         )
     for text in hops:
-        parse_address(text, "hop")
+        parse_hop(text)
 
 
 def _links(plan: Plan) -> None:

@@ -707,7 +707,7 @@ class CellComposer(Composer):
                 done = measure.on_disk(local.host, job_on(path), raw, timeout_s=timeout_s, program=program)
         counted = watched()
         tcp_after = self._connections(nexuses)
-        done.warnings += conditions.saturated(counted.processors)
+        done.warnings += (*conditions.saturated(counted.processors), *counted.warnings)
         if self._conditions is not None:
             done.warnings += conditions.changed(before, self._conditions.look())
         if log is not None and local is not None:

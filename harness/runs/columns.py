@@ -19,6 +19,7 @@ from harness.model.errors import CommandFailed
 from harness.network import interfaces, links, paths, trunk, wifi
 from harness.observe import counters
 from harness.observe.hops import Hop
+from harness.observe.snmp import SnmpHop
 from harness.probes import emulation
 from harness.protection import as_found, bait, barrier, capture, kinds, overlay, proof, witness, xfrm
 from harness.protection.kind import ProtectionContext, ProtectionDriver, Underlay
@@ -37,7 +38,7 @@ class Hosts:
 
     target: Host
     initiators: tuple[Host, ...]
-    hops: tuple[Hop, ...] = ()
+    hops: tuple[Hop | SnmpHop, ...] = ()
 
     @property
     def all(self) -> tuple[Host, ...]:

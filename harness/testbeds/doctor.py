@@ -26,7 +26,8 @@ from harness.model.units import format_size
 from harness.network import links
 from harness.network.paths import switches
 from harness.observe import counters, hops
-from harness.parse.hosts import HostAddress
+from harness.observe.snmp import SnmpHop
+from harness.parse.hosts import HostAddress, SnmpAddress
 from harness.parse.profiles import data_folder
 from harness.protection import kinds
 from harness.storage import backing, transports
@@ -247,7 +248,8 @@ def _ciphers_findings(facts: MachineFacts) -> Iterator[Finding]:
 
 
 def _paths_finding() -> Finding:
-    absent = further_packages.missing(further_packages.PATHS)
+    missing = further_packages.missing(further_packages.PATHS)
+    absent = [each for each in missing if not each.purpose.startswith("snmp:")]
     if absent:
         names = ", ".join(map(str, absent))
         text = f"links with PPPoE or OpenFlow will be skipped; packages are missing: {names}"
@@ -329,13 +331,13 @@ def _try_out(machine: Participant, facts: MachineFacts, asked: Asked) -> Iterato
         yield Finding(machine.name, OK, text, tried=True)
 
 
-def hop_findings(addresses: Sequence[HostAddress]) -> Iterator[Finding]:
+def hop_findings(addresses: Sequence[HostAddress | SnmpAddress]) -> Iterator[Finding]:
     """Whether each hop answers, and what it reports; nothing is changed on any."""
     for address, name in zip(addresses, hops.names(len(addresses)), strict=True):
         try:
             with (
                 tempfile.TemporaryDirectory(prefix="harness-") as folder,
-                hops.connect(address, name=name, log=Path(folder, "log")) as hop,
+                hops.reached(address, name=name, log=Path(folder, "log")) as hop,
             ):
                 text = _reported_by(hop)
         except HarnessError as error:
@@ -344,7 +346,12 @@ def hop_findings(addresses: Sequence[HostAddress]) -> Iterator[Finding]:
             yield Finding(name, OK, f"{address.text}: {text}")
 
 
-def _reported_by(hop: hops.Hop) -> str:
+def _reported_by(hop: hops.Hop | SnmpHop) -> str:
+    if isinstance(hop, SnmpHop):
+        known = [
+            printable(name) + (f" ({speed} Mbit/s)" if speed else "") for name, speed in hop.speeds.items()
+        ]
+        return f"answers SNMP: {hop.system}; {hop.freshness}; interfaces: {', '.join(known)}"
     login = hop.run(["id", "-un"], check=False).stdout.strip() or "a user"
     stat, net_dev, release = hop.read_files([counters.STAT, counters.NET_DEV, "/proc/sys/kernel/osrelease"])
     interfaces = sorted(counters.traffic(net_dev).keys() - {counters.LOOPBACK})

@@ -56,7 +56,7 @@ VALUES: dict[str, tuple[str, ...]] = {
     "size": ("128M", "1G", "0", "1E", "7", "4096P"),
     "target": ("ssh://root@nas", "local"),
     "initiators": ("local", "ssh://a", "ssh://a:22", "ssh://-oX@b"),
-    "hops": ("ssh://me@gateway",),
+    "hops": ("ssh://me@gateway", "snmp://switch.lan/gi1,2"),
     "iscsi": ("MaxBurstLength=64K", "InitialR2T=No", "FirstBurstLength=0", "=", "X=Y"),
     "results": ("results", "RUN", "."),
     "resume": ("RUN", "./RUN"),

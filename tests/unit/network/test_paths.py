@@ -334,4 +334,4 @@ def test_a_package_that_is_missing_is_named_with_what_installs_it(
 
 def test_every_package_of_the_list_belongs_to_a_kind_of_hop() -> None:
     kinds = {package.purpose.partition(":")[0] for package in listed(PATHS)}
-    assert kinds == {"pppoe", "openflow"}
+    assert kinds == {"pppoe", "openflow", "snmp"}

@@ -285,7 +285,7 @@ REAL = RunRequest(target="ssh://root@nas", links=("wired=eth0",), ipsec=("off",)
 
 
 def test_hops_are_planned_as_they_were_named() -> None:
-    names = ("ssh://me@gateway", "ssh://switch:2222", "local")
+    names = ("ssh://me@gateway", "ssh://switch:2222", "local", "snmp://switch/gi1,gi2")
     assert make_plan(msgspec.structs.replace(REAL, hops=names)).hops == names
     on_host = RunRequest(testbed="host", links=("wired",), ipsec=("off",), hops=names)
     assert make_plan(on_host).hops == names

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
 
-from tests.lab.cli import run_inside
+from tests.lab.cli import ON_CI, run_inside
 
 pytestmark = [pytest.mark.lab, pytest.mark.multi_host]
 
@@ -29,6 +31,14 @@ def test_a_router_on_the_way_is_watched_and_may_be_lost() -> None:
     done = run_inside("inside.over_ssh", "hop")
     assert done.status == 0, done
     assert "a hop: carried " in done.out and "a hop: lost after " in done.out
+
+
+@pytest.mark.long
+@pytest.mark.skipif(shutil.which("snmpbulkwalk") is None and not ON_CI, reason="snmp is not installed")
+def test_a_switch_is_asked_by_snmp_alone() -> None:
+    done = run_inside("inside.over_ssh", "snmp")
+    assert done.status == 0, done
+    assert "a switch: carried " in done.out
 
 
 @pytest.mark.long

@@ -8,7 +8,9 @@ somebody without rights can log in to.
 from __future__ import annotations
 
 import contextlib
+import socket
 import subprocess
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -128,6 +130,46 @@ def make_keys() -> None:
     (mine / "known_hosts").write_text(known, encoding="utf-8")
     (mine / "config").write_text(CLIENT_CONFIG, encoding="utf-8")
     (place / "sshd_config").write_text(SSHD_CONFIG, encoding="utf-8")
+
+
+@contextlib.contextmanager
+def snmpd(community: str) -> Iterator[None]:
+    """Net-SNMP's agent in the router: a switch that answers whoever knows the community."""
+    conf = Path("/root/nas/snmpd.conf")
+    conf.write_text(f"rocommunity {community}\n", encoding="utf-8")
+    argv = ["nsenter", "--net=/run/netns/router", "--", "/usr/sbin/snmpd", "-f", "-Lo", "-C"]
+    argv += ["-c", str(conf), f"udp:{ROUTER}:161"]
+    with Path("/root/nas/snmpd.log").open("wb") as log:
+        process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+    ask = ("snmpget", "-v2c", "-c", community, "-m", "", ROUTER, ".1.3.6.1.2.1.1.1.0")
+    try:
+        wait_for(lambda: "Linux" in sh(*ask, check=False), "snmpd of the router", deadline_s=30)
+        yield
+    finally:
+        process.terminate()
+        process.wait()
+
+
+@contextlib.contextmanager
+def frames_that_nobody_takes(iface: str) -> Iterator[None]:
+    """One each 20 ms to the other end of a cable, whose kernel drops it for want of a protocol."""
+    ended = threading.Event()
+    # A group address, and a type for experiments (IEEE 802).
+    frame = bytes.fromhex("01005e7f000102000000000188b5") + bytes(46)
+
+    def send() -> None:
+        with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as raw:
+            raw.bind((iface, 0))
+            while not ended.wait(0.02):
+                raw.send(frame)
+
+    sender = threading.Thread(target=send)
+    sender.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        sender.join()
 
 
 @contextlib.contextmanager

@@ -210,6 +210,55 @@ def a_router_that_is_watched() -> None:
     print(f"a hop: lost after {lost_after} of 4 cells")
 
 
+def a_switch_that_is_asked() -> None:
+    """The router by SNMP alone: the cell's octets, drops with their interface, and no secret left."""
+    nas.put_a_router_between()
+    nas.await_addresses(nas.ROUTED)
+    hop, community = f"snmp://{nas.ROUTER}/left0,right0", "not-for-all-7"
+    way = ("--target=ssh://nas", "--initiator=local", f"--link=wired={nas.ROUTED}@{nas.ROUTED_PORTAL}")
+    cell = ("--repeats=1", "--workload=rand-read-4k", "--ipsec=off")
+    words = ("run", *way, "--backing=ramdisk", *SHORT, *cell, f"--hop={hop}")
+    with nas.snmpd(community):
+        said = harness("doctor", f"--hop={hop}", status=2)
+        assert "could not be reached: Timeout: No Response" in said and "defCommunity" in said, said
+        settings = Path.home() / ".snmp"
+        settings.mkdir(mode=0o700)
+        (settings / "snmp.conf").write_text(f"defCommunity {community}\n", encoding="utf-8")
+        before = snapshot()
+        said = harness("doctor", f"--hop={hop}")
+        assert f"hop   {hop}: answers SNMP: Linux " in said and "interfaces: left0 (" in said, said
+        print(said)
+        said = harness("doctor", f"--hop=snmp://{nas.ROUTER}/left7", status=2)
+        assert "expected the interface left7" in said and "found lo, left0, right0" in said, said
+        with nas.frames_that_nobody_takes(nas.ROUTED):
+            harness(*words, "--runtime=6s")
+        (record,) = records(newest_run()).values()
+        counted_at_it(record)
+        harness(*words, "--runtime=0.3s")
+        (short,) = records(newest_run()).values()
+        assert short["status"] == "ok" and "try --runtime " in short["telemetry"]["lost_hops"]["hop"], short
+        changed = differences(before, snapshot())
+        assert not changed, changed
+    for file in RESULTS.rglob("*"):
+        assert not file.is_file() or community.encode() not in file.read_bytes(), file
+
+
+def counted_at_it(record: dict[str, Any]) -> None:
+    telemetry = record["telemetry"]
+    assert record["status"] == "ok" and not telemetry["lost_hops"], record
+    carried = {i["interface"]: i for i in telemetry["interfaces"] if i["host"] == "hop"}
+    ends = {i["host"]: i for i in telemetry["interfaces"] if i["host"] != "hop"}
+    assert set(carried) == {"left0", "right0"}, telemetry
+    received, sent = carried["right0"]["rx_bytes"], carried["left0"]["tx_bytes"]
+    moved = ends["target"]["tx_bytes"]
+    # The questions are counted as well, and what belongs to no cell but passes just before and after it.
+    assert moved <= min(received, sent) and max(received, sent) < 1.02 * moved + 200_000, telemetry
+    dropped = carried["left0"]["drops"]
+    assert dropped > 100 and carried["right0"]["drops"] == 0, telemetry
+    assert f"packets dropped: {dropped} by the hop's interface left0" in record["warnings"], record
+    print(f"a switch: carried {sent} bytes of {moved}, dropped {dropped}")
+
+
 def seen_of_it(record: dict[str, Any], hop: str) -> None:
     """What was counted during a cell: all of them are the lab's kernel, and two of the names one machine."""
     assert not record["telemetry"]["lost_hops"], record
@@ -358,6 +407,8 @@ def main(part: str) -> None:
             over_ipv6()
         elif part == "hop":
             a_router_that_is_watched()
+        elif part == "snmp":
+            a_switch_that_is_asked()
         elif part == "kill_ssh":
             broken_in_the_middle(kill_ssh, lambda: None, survives=True)
         elif part == "cut_the_cable":

@@ -1,6 +1,6 @@
 """How right is `harness predict`? Prices are taken, a prediction is written down, and only then measured.
 
-    python bench/predictions.py --results FOLDER           # all series, some 20 minutes; what is there stays
+    python bench/predictions.py --results FOLDER           # all series, 9 minutes each, the last 40
     python bench/predictions.py --results FOLDER --only own
     python bench/predictions.py --results FOLDER --write   # what `harness predict --score` prints
     sh tests/lab/apart.sh APART unshare --net python bench/predictions.py --results FOLDER --only trixie

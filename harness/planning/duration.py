@@ -13,7 +13,7 @@ from harness.model import DEFAULT_TRANSPORT, LINK_LOCAL, Column, Plan
 from harness.parse.jobfile import wall_estimate_s
 from harness.probes import cipher, throughput
 from harness.protection import kinds
-from harness.storage import transports
+from harness.storage import reread, transports
 
 START_S = 4.0
 """Until the first column: the lab's boot, the disk."""
@@ -27,8 +27,9 @@ WIFI_COLUMN_S = 1.0
 INITIATOR_CELL_S = 0.1
 """Around the measurement of one cell, for each further initiator: counters, the proof."""
 
-TCP_S, CIPHER_S = throughput.IN_RUN_S + 0.2, 0.45
-"""A probe of a column between its cells: TCP once, the cipher in each of the first rounds."""
+TCP_S, CIPHER_S, COMMANDS_S = throughput.IN_RUN_S + 0.2, 0.45, reread.COMMANDS_S + 0.1
+"""A probe of a column between its cells: TCP once, the cipher, and commands that need no disk, in each of the
+first rounds."""
 
 REAL_PER_VIRTUAL = 3.0
 """Real seconds for a virtual second, about: it depends on how much happens in it."""
@@ -78,4 +79,6 @@ def _column_s(plan: Plan, column: Column, repeats: int) -> float:
             and cipher.of_protection(column.protection, plan.proposals) is not None
         ):
             found_s += CIPHER_S * min(repeats, cipher.IN_RUN_REPEATS)
+        if not plan.setting.is_virtual and not plan.traits.shares_kernel:
+            found_s += COMMANDS_S * min(repeats, reread.COMMAND_REPEATS)
     return found_s

@@ -68,6 +68,7 @@ from harness.runs.composer import Composer
 from harness.runs.measure import Nexus
 from harness.storage import attached, backing, chap, guard, transports
 from harness.storage.backing import ReadyStorage
+from harness.storage.reread import COMMAND_REPEATS
 from harness.storage.transport import Disk, Export, Lun, NoAnswer, Shared, Sides
 
 FIO_GRACE_S = 30.0
@@ -78,9 +79,6 @@ HARDWARE = ("initiator_hardware", "target_hardware")
 
 CHARGES = Path("/sys/module/charge/parameters/prices")
 """Of kernels with ``charge.patch``: what each operation takes, for virtual time with a priced processor."""
-
-COMMAND_REPEATS = 5
-"""In so many rounds commands that need no disk are timed."""
 
 FILLING = "filling what is overwritten"
 BRING_UP_ATTEMPTS = 2

@@ -15,8 +15,8 @@ from harness.storage import requests
 SECONDS = 10.0
 """The longest that it may read; on a path without a hard disk it takes a tenth of that."""
 
-COMMANDS_S = 0.2
-"""For so long commands are sent that need no disk."""
+COMMANDS_S, COMMAND_REPEATS = 0.2, 5
+"""For so long commands are sent that need no disk, once for a column in each of so many rounds of a run."""
 
 
 def sample(

@@ -3,7 +3,8 @@
     python bench/predictions.py --results FOLDER           # all series, 9 minutes each, the last 40
     python bench/predictions.py --results FOLDER --only own
     python bench/predictions.py --results FOLDER --write   # what `harness predict --score` prints
-    sh tests/lab/apart.sh APART unshare --net python bench/predictions.py --results FOLDER --only trixie
+    sh tests/lab/apart.sh APART \
+      unshare --net python bench/predictions.py --results FOLDER --only trixie --repeats 1
 
 A series takes a price list of a kernel of the lab (FOLDER/SERIES/lab-SERIES.toml), writes what it predicts
 of cells at other blocks, depths and links than those that the prices rest on (prediction.json), and then
@@ -76,7 +77,8 @@ PROTECTIONS = ("off", "aes128gcm16", "aes256gcm16", "wireguard", "macsec")
 class Series:
     """``words`` are for the price list and the run, ``protect`` as well; ``links`` are the run's.
 
-    ``suite`` is the Debian release of two stock machines, whose wire nothing shapes; "" is the lab.
+    ``suite`` is the Debian release of two stock machines, whose wire nothing shapes; "" is the lab. Over ssh
+    their counters are read for seconds around a cell, so theirs are long.
     """
 
     name: str
@@ -107,7 +109,13 @@ SERIES = (
     Series(
         name="own-nvme", words=("--lab-kernel=own",), transport="nvme-tcp", links=(UNSHAPED, "wired", "10g")
     ),
-    Series(name="trixie", words=TOGETHER, protect=PROTECTIONS, links=(UNSHAPED,), suite="trixie"),
+    Series(
+        name="trixie",
+        words=(*TOGETHER, "--runtime=8s"),
+        protect=PROTECTIONS,
+        links=(UNSHAPED,),
+        suite="trixie",
+    ),
 )
 
 REPEATS = 5
@@ -188,10 +196,15 @@ def _cells(series: Series, base: Path, repeats: int, wire: Sequence[str]) -> lis
 
 def _compared(series: str, known: PriceList, said: Path, whole: Measured) -> Iterator[Cell]:
     """What was said of each cell, for a core of which others take what they took while it was measured."""
-    committed = {
-        (each.name, each.workload): each.mb_s
-        for each in msgspec.json.decode(said.read_bytes(), type=PrintedPrediction).cells
-    }
+    predictions = msgspec.json.decode(said.read_bytes(), type=PrintedPrediction).cells
+    links = {each.name.partition("+")[0] for each in predictions}
+    # A wire between machines has the name that the run gives it.
+    is_wire = len(links) == 1
+
+    def named(label: str) -> str:
+        return label.partition("+")[2] if is_wire else label
+
+    committed = {(named(each.name), each.workload): each.mb_s for each in predictions}
     cells: dict[tuple[Column, str], list[Record]] = {}
     for record in whole.records:
         cells.setdefault((record.column, record.workload.name), []).append(record)
@@ -212,7 +225,7 @@ def _compared(series: str, known: PriceList, said: Path, whole: Measured) -> Ite
                 column=column,
                 workload=described(jobs[workload]),
                 predicted=then,
-                committed_mb_s=committed.get((column.label, workload)),
+                committed_mb_s=committed.get((named(column.label), workload)),
                 mb_s=(throughput_bytes_s(fast) or 0.0) / 1e6,
                 is_quiet=bool(disturbance.quiet(counting)),
             )

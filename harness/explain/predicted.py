@@ -28,9 +28,9 @@ from harness.parse.jobfile import described
 PREDICTED = "predicted"
 """The mark of everything here: nothing of it was measured."""
 
-PIECE_BYTES = 16 << 10
-"""In pieces of about this size an I/O crosses cores and link: less than TCP's super-packets of up to 64 KiB,
-which netem and windows cut."""
+PIECE_BYTES, SEALED_PIECE_BYTES = 32 << 10, 16 << 10
+"""In pieces of about this size an I/O crosses cores and link: TCP's super-packets have up to 64 KiB, but no
+more than a third of a window (``tcp_tso_win_divisor``); what is protected is cut up before."""
 
 WAITS = 0.5
 """How far from the asymptotic bound towards mean value analysis: services vary less than by chance."""
@@ -38,8 +38,9 @@ WAITS = 0.5
 WHOLE_OF_MIDDLE = 2.44
 """How far 90 % of normal errors reach, if the middle one is 1."""
 
-MOST_LEFT_OPEN = 2.0
-"""How much more than the fit's error the prices may leave open: away from the cells that they are from."""
+MOST_LEFT_OPEN = 0.5
+"""How much of the fit's error the prices may leave open besides it: of prices fitted together one is too high
+where another is too low, so that their sum is known better than any of them."""
 
 OTHER, BORROWED = {"read": "write", "write": "read"}, 0.1
 """Where a list has prices of one direction alone they stand for both, with so much more of a deviation."""
@@ -49,9 +50,9 @@ LEAST = 0.2
 
 UNSURE = {
     LimitingResource.CORE: 0.08,
-    LimitingResource.LINK: 0.07,
+    LimitingResource.LINK: 0.1,
     LimitingResource.WINDOW: 0.1,
-    LimitingResource.ALONE: 0.07,
+    LimitingResource.ALONE: 0.1,
 }
 """By how much the model itself errs, besides its prices: the standard deviation of the logarithm, by what
 limits (`python bench/predictions.py`)."""
@@ -310,8 +311,10 @@ def _time_ns(
         busiest[LimitingResource.LINK] = demands.busy_ns
         servers.append(demands.busy_ns)
         delay_ns = max(0.0, demands.alone_ns - demands.busy_ns) + idle_ns
-    alone_ns = queueing.overlapped_ns(delay_ns, servers, max(1.0, block_bytes / PIECE_BYTES))
-    if demands is not None and demands.sealed and block_bytes <= PIECE_BYTES:
+    is_sealed = demands is not None and bool(demands.sealed)
+    piece_bytes = SEALED_PIECE_BYTES if is_sealed else PIECE_BYTES
+    alone_ns = queueing.overlapped_ns(delay_ns, servers, max(1.0, block_bytes / piece_bytes))
+    if demands is not None and is_sealed and block_bytes <= piece_bytes:
         # What is protected is cut up before: a packet is encrypted while the one before it is on its way.
         stages = [*packet_works, demands.busy_ns]
         packets = max(1, *(sealed.packets for sealed in demands.sealed))

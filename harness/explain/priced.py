@@ -35,10 +35,15 @@ BLOCKS, EMULATED, LINK = "block layer", "emulated link", "link"
 AROUND, MEANWHILE, NOTHING = Operation("fio", Per.CALL), Operation("fio", Per.IO), Fitted(0.0, 0.0)
 MOST: Mapping[Operation, float] = {AROUND: 1.0, MEANWHILE: 0.03}
 """What a core works besides I/Os, found out with the prices and none of them: what fio works before the first
-and after the last, at most for this part of that time, and what goes on all the while, such as timers."""
+and after the last, or sshd while counters are read, at most for this part of that time, and what goes on all
+the while, such as timers."""
 
 MOST_WAITED = 0.95
 """Of a cell whose programs waited for longer than this part of the time, that part is not known."""
+
+MOST_WATCHED = 3.0
+"""Where cores were watched for longer than so many times as long as fio ran, what they worked for it is not
+known: reading counters over a slow ssh, and starting fio, took most of that time."""
 
 MANY = 8
 """Packets of up to so many I/Os in flight hardly come together: each wakes up who delays or encrypts them."""
@@ -150,8 +155,9 @@ def price_list(found: Measured, name: str = "this list") -> PriceList:
             ]
     if not errors:
         raise UsageError(
-            "expected cells with the use of the processors, found none",
-            hint="measure with probes: without --no-probes, and in real time",
+            "expected cells with the use of the processors, watched for at most "
+            f"{MOST_WATCHED:.0f} times as long as fio ran, found none",
+            hint="measure in real time, without --no-probes, and for longer, such as --runtime 8s",
         )
     made += _idle(cells, made, plan)
     own, hosts = machine.machine_of(environment, "target"), {"hosts": environment.get("hosts")}
@@ -296,8 +302,9 @@ def _used(record: Record, at: Whose) -> Iterator[_Used]:
     for use in record.telemetry.processors if record.telemetry is not None and ios else ():
         ends = {*use.hosts} & {Whose.INITIATOR, Whose.TARGET}
         whose = Whose.BOTH if len(ends) > 1 else next(map(Whose, ends), None)
-        if whose is at and use.busiest_core and record.fio_ns:
-            around_ns = 0.0 if at is Whose.TARGET else own * max(0, use.wall_ns - record.fio_ns)
+        is_most_fio = use.wall_ns <= MOST_WATCHED * (record.fio_ns or 0)
+        if whose is at and use.busiest_core and record.fio_ns and is_most_fio:
+            around_ns = own * max(0, use.wall_ns - record.fio_ns)
             yield _Used(
                 own * use.busiest_core * use.wall_ns / ios, around_ns / ios, own * record.fio_ns / ios
             )

@@ -11,7 +11,7 @@ from harness.explain.predicted import Way
 from harness.model import LINK_LOCAL, TRAITS, Column, Job, Plan, TestbedKind
 from harness.parse.jobfile import load_jobs
 from harness.parse.profiles import data_folder
-from harness.planning import axes, duration, plan
+from harness.planning import axes, plan
 from harness.planning.request import RunRequest, often
 from harness.results import rules
 
@@ -21,8 +21,9 @@ LINKS = (LINK_LOCAL, "wired:unshaped", "wired")
 
 PROTECT = ("off", "on")
 
-REPEATS, MOST_S = 2, 60.0
-"""Measurements of a cell; one where a list would take longer than that."""
+RUNTIME_OF_MACHINES = "2s"
+"""Counters of machines are read over ssh, and fio starts there, while they count: a cell has to be long
+compared with that."""
 
 
 class PriceRequest(RunRequest, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -30,7 +31,7 @@ class PriceRequest(RunRequest, frozen=True, kw_only=True, forbid_unknown_fields=
 
     profile: str = str(PROFILE)
     retries: Annotated[int, often(help="How often a disturbed cell is measured again.")] = 0
-    repeats: Annotated[int, often(metavar="N", help="Measurements of a cell.")] = REPEATS
+    repeats: Annotated[int, often(metavar="N", help="Measurements of a cell.")] = 1
 
 
 def make_plan(request: PriceRequest) -> Plan:
@@ -43,6 +44,7 @@ def make_plan(request: PriceRequest) -> Plan:
         msgspec.structs.replace(
             request,
             links=request.links or (LINKS if in_lab else ()),
+            runtime=request.runtime or (None if in_lab else RUNTIME_OF_MACHINES),
             protect=request.protect or (() if request.ipsec else PROTECT),
         )
     )
@@ -53,8 +55,6 @@ def make_plan(request: PriceRequest) -> Plan:
         return column.link in (LINK_LOCAL, *networks[:1]) or column.protection in ((), *protections[:1])
 
     made = msgspec.structs.replace(made, columns=tuple(filter(counts, made.columns)))
-    if request.repeats == REPEATS and duration.run_s(made) > MOST_S:
-        made = msgspec.structs.replace(made, repeats=1)
     rules.check(made)
     return made
 

@@ -245,6 +245,21 @@ def test_kernels_apart_have_prices_of_each_end() -> None:
     assert found.at(Whose.TARGET).keys() >= {Operation("aes128gcm16", Per.BYTE, "encrypt")}
 
 
+def test_what_was_watched_for_far_longer_than_fio_ran_gives_no_price() -> None:
+    """As over a slow ssh, where counters are read for seconds around a short cell."""
+    whole = Measured.read([RUN])
+    records = []
+    for record in whole.records:
+        assert record.telemetry is not None and record.fio_ns is not None
+        (use,) = record.telemetry.processors
+        long = msgspec.structs.replace(use, wall_ns=round(priced.MOST_WATCHED * record.fio_ns) + 1)
+        telemetry = msgspec.structs.replace(record.telemetry, processors=(long,))
+        records.append(msgspec.structs.replace(record, telemetry=telemetry))
+    with pytest.raises(UsageError, match="at most 3 times as long as fio ran, found none") as refused:
+        priced.price_list(msgspec.structs.replace(whole, records=records))
+    assert "--runtime" in (refused.value.hint or "")
+
+
 def test_runs_without_prices_are_refused() -> None:
     for folder, said in (("scale-virtual", "virtual time"), ("document-002", "no results")):
         with pytest.raises(UsageError, match=said):

@@ -311,10 +311,9 @@ def _time_ns(
         busiest[LimitingResource.LINK] = demands.busy_ns
         servers.append(demands.busy_ns)
         delay_ns = max(0.0, demands.alone_ns - demands.busy_ns) + idle_ns
-    is_sealed = demands is not None and bool(demands.sealed)
-    piece_bytes = SEALED_PIECE_BYTES if is_sealed else PIECE_BYTES
+    piece_bytes = SEALED_PIECE_BYTES if demands is not None and demands.sealed else PIECE_BYTES
     alone_ns = queueing.overlapped_ns(delay_ns, servers, max(1.0, block_bytes / piece_bytes))
-    if demands is not None and is_sealed and block_bytes <= piece_bytes:
+    if demands is not None and demands.sealed and block_bytes <= piece_bytes:
         # What is protected is cut up before: a packet is encrypted while the one before it is on its way.
         stages = [*packet_works, demands.busy_ns]
         packets = max(1, *(sealed.packets for sealed in demands.sealed))

@@ -302,8 +302,7 @@ def _used(record: Record, at: Whose) -> Iterator[_Used]:
     for use in record.telemetry.processors if record.telemetry is not None and ios else ():
         ends = {*use.hosts} & {Whose.INITIATOR, Whose.TARGET}
         whose = Whose.BOTH if len(ends) > 1 else next(map(Whose, ends), None)
-        is_most_fio = use.wall_ns <= MOST_WATCHED * (record.fio_ns or 0)
-        if whose is at and use.busiest_core and record.fio_ns and is_most_fio:
+        if whose is at and use.busiest_core and record.fio_ns and use.wall_ns <= MOST_WATCHED * record.fio_ns:
             around_ns = own * max(0, use.wall_ns - record.fio_ns)
             yield _Used(
                 own * use.busiest_core * use.wall_ns / ios, around_ns / ios, own * record.fio_ns / ios

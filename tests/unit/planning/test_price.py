@@ -12,7 +12,7 @@ from harness.planning.price import PriceRequest, make_plan, ways
 from harness.planning.request import RunRequest
 
 MOST_S = 60.0
-"""A price list is asked for in passing."""
+"""A list of the lab takes no more by its estimate, which is for a quiet machine."""
 
 
 def planned(*protect: str, **more: object) -> Plan:
@@ -43,7 +43,7 @@ def test_further_protections_are_measured_on_one_link_and_in_a_minute() -> None:
     assert duration.run_s(plan) <= MOST_S
 
 
-def test_cells_of_machines_are_long_beside_what_ssh_takes() -> None:
+def test_cells_of_machines_are_long_compared_with_what_ssh_takes() -> None:
     assert planned().runtime_s is None
     machines = PriceRequest(protect=("off",), target="ssh://root@nas", links=("wired=eth0",))
     assert make_plan(machines).runtime_s == 2.0

@@ -3,7 +3,7 @@
 A closed queueing network has each end's core (one for both where they share a kernel) and the busier
 direction of the link as servers; round trips and what TCP's window waits are a delay. One I/O at a time is
 computed as it crosses them in pieces; with several in flight the time lies between the asymptotic bound and
-mean value analysis (``analysis.queueing``).
+that of a batch, whose I/Os wait for one another (``analysis.queueing``).
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ PIECE_BYTES, SEALED_PIECE_BYTES = 32 << 10, 16 << 10
 more than a third of a window (``tcp_tso_win_divisor``); what is protected is cut up before."""
 
 WAITS = 0.5
-"""How far from the asymptotic bound towards mean value analysis: services vary less than by chance."""
+"""How far from the asymptotic bound towards a batch: interrupts and kernel threads come before who sends the
+next request, so that what arrives together leaves together, but not all of it does."""
 
 WHOLE_OF_MIDDLE = 2.44
 """How far 90 % of normal errors reach, if the middle one is 1."""
@@ -312,7 +313,8 @@ def _time_ns(
         servers.append(demands.busy_ns)
         delay_ns = max(0.0, demands.alone_ns - demands.busy_ns) + idle_ns
     piece_bytes = SEALED_PIECE_BYTES if demands is not None and demands.sealed else PIECE_BYTES
-    alone_ns = queueing.overlapped_ns(delay_ns, servers, max(1.0, block_bytes / piece_bytes))
+    pieces = max(1.0, block_bytes / piece_bytes)
+    alone_ns = queueing.overlapped_ns(delay_ns, servers, pieces)
     if demands is not None and demands.sealed and block_bytes <= piece_bytes:
         # What is protected is cut up before: a packet is encrypted while the one before it is on its way.
         stages = [*packet_works, demands.busy_ns]
@@ -324,7 +326,8 @@ def _time_ns(
     busiest[LimitingResource.ALONE] = alone_ns / depth
     busiest[LimitingResource.WINDOW] = demands.window_each_ns if demands is not None else 0.0
     then = max(busiest, key=busiest.__getitem__)
-    most_ns = max(busiest[then], queueing.mean_value_ns(alone_ns, servers, depth))
+    batch_ns = queueing.overlapped_ns(delay_ns, [depth * each for each in servers], depth * pieces)
+    most_ns = max(busiest[then], batch_ns / depth)
     return busiest[then] + WAITS * (most_ns - busiest[then]), then
 
 

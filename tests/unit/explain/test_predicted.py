@@ -344,3 +344,17 @@ def test_a_packet_is_encrypted_while_the_one_before_it_is_on_its_way() -> None:
         for work_ns, shorter_ns in ((9e3, 9e3), (60e3, 30e3)):
             of = predicted._time_ns({"core": 80e3}, demands, 0.0, 1, 4096, [work_ns])
             assert of[0] == pytest.approx(40e3 + 80e3 - hidden * shorter_ns)
+
+
+def test_of_ios_in_flight_some_wait_for_the_whole_batch() -> None:
+    """Half way from the asymptotic bound to a batch, which takes its work in turn and the round trip once."""
+    times = {name: 0.0 for name in Demands.__struct_fields__ if name.endswith("_ns")}
+    fixed = {"r2ts": 0, "mss_bytes": 1400, "window_bytes": None, "busy_ns": 40e3, "link_ns": 2040e3}
+    demands = msgspec.convert({**times, **fixed}, Demands)
+    alone_ns, core_ns = 2040e3 + 160e3, 160e3
+    batch_ns = 2000e3 + 40e3 + 4 * core_ns
+    each_ns, then = predicted._time_ns({"core": core_ns}, demands, 0.0, 4, 4096)
+    assert each_ns == pytest.approx((alone_ns + batch_ns) / 2 / 4) and then == "alone"
+    # A core that is full hides the round trip of all but the batch.
+    each_ns, then = predicted._time_ns({"core": core_ns}, demands, 0.0, 64, 4096)
+    assert each_ns == pytest.approx(core_ns + 2040e3 / 64 / 2) and then == "core"

@@ -645,7 +645,11 @@ class CellComposer(Composer):
                         hint="plan it anew, with --priced and without --lab-kernel",
                     ) from error
                 stack.callback(host.write_secret, CHARGES, ",".join("0" * len(prices)))
-            yield
+            try:
+                yield
+            except HostLost:
+                stack.pop_all()  # a kernel that is lost charges nothing, and who asks it hides why
+                raise
 
     def _measure(self, cell: Cell, job: Job, up: ColumnUp, record: Record) -> Record:
         """Let fio do the workload on the column's disk, and add the result to the record."""

@@ -14,7 +14,7 @@ from harness.analysis.prices import Per, Price, PriceList, Whose
 from harness.explain.evidence import collect
 from harness.hosts.journal import Journal
 from harness.model import Job, LabKernel, OtherKernel, Plan, Status
-from harness.model.errors import RequirementError, UsageError
+from harness.model.errors import HostLost, RequirementError, UsageError
 from harness.parse import prices
 from harness.planning import charges
 from harness.planning.plan import make_plan
@@ -205,6 +205,10 @@ def test_a_cell_charges_its_column_and_a_kernel_that_cannot_is_named(tmp_path: P
         composer._charged(made.columns[0], job),
     ):
         pass
+    world.broken = lambda _: False
+    with pytest.raises(HostLost, match="its kernel ended"), composer._charged(made.columns[0], job):
+        world.broken = lambda _: True
+        raise HostLost("its kernel ended")
 
 
 def test_what_is_predicted_is_no_evidence() -> None:

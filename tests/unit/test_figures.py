@@ -88,6 +88,7 @@ def test_the_picture_of_the_report_is_of_the_same_run() -> None:
     ), HINT
 
 
+@pytest.mark.thorough
 def test_the_notebook_s_cells_print_what_is_stored() -> None:
     stored = notebook.load()
     assert notebook.printed(notebook.executed(stored)) == notebook.printed(stored), HINT

@@ -94,6 +94,7 @@ def test_it_costs_less_than_half_of_a_grid() -> None:
     assert lengths.count(knee.FULL) <= 4 and lengths == sorted(lengths)
 
 
+@pytest.mark.thorough
 def test_several_goals_share_trials() -> None:
     both = planned(p99_9="1.5ms", mean="0.2ms")
     records = carried_out(both)

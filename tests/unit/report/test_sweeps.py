@@ -121,6 +121,7 @@ def test_a_heat_map_without_limits_has_shades_alone() -> None:
     assert " pa" not in chart.body
 
 
+@pytest.mark.thorough
 def test_many_columns_make_a_heat_map_wider() -> None:
     values = ",".join(str(depth) for depth in range(1, 13))
     plan = planned(f"depth={values}", f"jobs={values}", ipsec=("off",))

@@ -157,6 +157,7 @@ def test_a_left_over_temporary_file_is_no_record(tmp_path: Path) -> None:
 # What is damaged is named
 
 
+@pytest.mark.thorough
 def test_a_record_cut_at_any_byte_is_refused_by_name(tmp_path: Path) -> None:
     run = RunFolder(tmp_path)
     file = run.save_record(record())

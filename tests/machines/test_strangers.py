@@ -6,13 +6,16 @@ from dataclasses import dataclass
 
 import pytest
 
+from tests.machines.conftest import install
 from tests.machines.images import STORAGE_NETWORK, address
-from tests.machines.runs import ONE, SHORT, as_before, good, meanwhile
+from tests.machines.runs import ONE, SHORT, TOGETHER, as_before, good, meanwhile
 from tests.machines.site import Machine, Site
 
 pytestmark = pytest.mark.short
+PORTAL = address("nas", STORAGE_NETWORK)
 DISK = "/srv/lun.img"
 MAKE_DISK = f"test -e {DISK} || dd if=/dev/urandom of={DISK} bs=1M count=64 2>/dev/null"
+NQN = "nqn.2003-01.org.example:nas"
 USER, SECRET, BACK_USER, BACK_SECRET = "reader", "reader-secret-1", "target", "target-secret-2"
 
 
@@ -23,9 +26,13 @@ class Stranger:
     packages: str = ""
     make: str
     remove: str
-    portal: str = "{portal}"
+    transport: str = "iscsi"
     words: tuple[str, ...] = ()
     has_chap: bool = False
+
+    @property
+    def portal(self) -> str:
+        return PORTAL if self.transport == "iscsi" else f"{self.transport}://{PORTAL}"
 
 
 STRANGERS = {
@@ -68,7 +75,37 @@ END
         words=("--iqn", "iqn.2003-01.org.example:own", "--chap", USER),
         has_chap=True,
     ),
+    "nvmet": Stranger(
+        transport="nvme-tcp",
+        make=f"""
+modprobe nvmet_tcp
+mountpoint -q /sys/kernel/config || mount -t configfs configfs /sys/kernel/config
+cd /sys/kernel/config/nvmet
+mkdir subsystems/{NQN} subsystems/{NQN}/namespaces/1 ports/1
+echo 1 >subsystems/{NQN}/attr_allow_any_host
+echo {DISK} >subsystems/{NQN}/namespaces/1/device_path
+echo 1 >subsystems/{NQN}/namespaces/1/enable
+echo ipv4 >ports/1/addr_adrfam
+echo tcp >ports/1/addr_trtype
+echo {PORTAL} >ports/1/addr_traddr
+echo 4420 >ports/1/addr_trsvcid
+ln -s /sys/kernel/config/nvmet/subsystems/{NQN} ports/1/subsystems/{NQN}
+""",
+        remove=f"""
+cd /sys/kernel/config/nvmet
+rm ports/1/subsystems/{NQN}
+rmdir ports/1 subsystems/{NQN}/namespaces/1 subsystems/{NQN}
+""",
+    ),
+    "nbdkit": Stranger(
+        packages="nbdkit",
+        transport="nbd",
+        make=f"nbdkit --ipaddr {PORTAL} --pidfile /run/nbdkit.pid file {DISK}",
+        remove="kill $(cat /run/nbdkit.pid); rm -f /run/nbdkit.pid",
+    ),
 }
+IN_CI = ("tgt", "LIO with CHAP in both directions, and another target")
+"""The others take minutes too, and CI has them in the lab."""
 
 
 A_MEMBER = f"""
@@ -86,15 +123,18 @@ def checksum(machine: Machine) -> str:
 
 
 @pytest.mark.on_ci("trixie")
-@pytest.mark.parametrize("name", STRANGERS)
+@pytest.mark.parametrize(
+    "name", [name if name in IN_CI else pytest.param(name, marks=pytest.mark.long) for name in STRANGERS]
+)
 def test_it_is_read_and_nothing_is_written(installed: Site, name: str) -> None:
     stranger, nas = STRANGERS[name], installed.machines["nas"]
     nas.sh(f"apt-get install --quiet=2 --yes {stranger.packages} >/dev/null; {MAKE_DISK}")
     secret = installed.folder / "secret"
     secret.write_text(f"{SECRET}\n{BACK_USER} {BACK_SECRET}\n", encoding="utf-8")
     words = [*stranger.words, *(("--chap-secret", str(secret)) if stranger.has_chap else ())]
-    portal = stranger.portal.format(portal=address("nas", STORAGE_NETWORK))
-    reached = ("--portal", portal, "--initiator", "ssh://root@client", *words)
+    reached = ("--portal", stranger.portal, "--initiator", "ssh://root@client", *words)
+    if stranger.transport != "iscsi":  # which is installed
+        install(installed, *TOGETHER, "--transport", stranger.transport)
     with meanwhile(nas, stranger.make, stranger.remove):
         before = checksum(nas)
         with as_before(installed):
@@ -113,7 +153,7 @@ def test_what_lies_on_it_is_not_woken(installed: Site) -> None:
     stranger, nas = STRANGERS["tgt"], installed.machines["nas"]
     nas.sh(f"apt-get install --quiet=2 --yes {stranger.packages} >/dev/null; {MAKE_DISK}")
     nas.sh(A_MEMBER)
-    portal = ("--portal", address("nas", STORAGE_NETWORK), "--initiator", "ssh://root@client")
+    portal = ("--portal", PORTAL, "--initiator", "ssh://root@client")
     with meanwhile(nas, stranger.make, stranger.remove):
         before = checksum(nas)
         with as_before(installed):
@@ -127,7 +167,7 @@ def test_a_lun_that_is_named_twice_is_written_to_past_udev(installed: Site) -> N
     stranger, nas, name = STRANGERS["tgt"], installed.machines["nas"], "iqn.2001-04.org.example:tgt"
     nas.sh(f"apt-get install --quiet=2 --yes {stranger.packages} >/dev/null; rm -f {DISK}; {MAKE_DISK}")
     words = ("--iqn", name, "--lun", "1", "--destroy", f"{name}:1", "--workload", "rand-write-4k")
-    reached = ("--portal", address("nas", STORAGE_NETWORK), "--initiator", "ssh://root@client", *words)
+    reached = ("--portal", PORTAL, "--initiator", "ssh://root@client", *words)
     outside = f"sync; head -c 16M {DISK} | sha256sum; tail -c 16M {DISK} | sha256sum"
     with meanwhile(nas, stranger.make, stranger.remove):
         before, was = nas.sh(outside), checksum(nas)

@@ -54,7 +54,8 @@ def make_plan(request: PriceRequest) -> Plan:
     def counts(column: Column) -> bool:
         return column.link in (LINK_LOCAL, *networks[:1]) or column.protection in ((), *protections[:1])
 
-    made = msgspec.structs.replace(made, columns=tuple(filter(counts, made.columns)))
+    # No price is of TCP alone, and a second for each column is a tenth of the minute.
+    made = msgspec.structs.replace(made, columns=tuple(filter(counts, made.columns)), probes_tcp=False)
     rules.check(made)
     return made
 

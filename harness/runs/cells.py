@@ -548,7 +548,8 @@ class CellComposer(Composer):
         if not self.plan.probes or not up.nexuses or record.status is not Status.OK:
             return
         # A probe of TCP takes a program at the target.
-        due: list[tuple[Probe, int]] = [(Tcp(duration_s=throughput.IN_RUN_S), 1)] * self.plan.sees_target
+        has_tcp = self.plan.probes_tcp and self.plan.sees_target
+        due: list[tuple[Probe, int]] = [(Tcp(duration_s=throughput.IN_RUN_S), 1)] * has_tcp
         of_cipher = cipher.of_protection(cell.column.protection, self.plan.proposals)
         # In virtual time ciphers cost nothing.
         if (

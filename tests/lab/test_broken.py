@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.lab.cli import run_inside
+from tests.lab.cli import COMMAND_DEADLINE_S, run_inside
 
 pytestmark = [pytest.mark.lab, pytest.mark.broken]
 
@@ -39,7 +39,7 @@ def test_ipsec_fails_closed() -> None:
     "at_once", ["some", *(pytest.param(many, marks=pytest.mark.long) for many in ("one", "three"))]
 )
 def test_no_cell_is_ok_that_had_cleartext_whatever_breaks_under_it(at_once: str) -> None:
-    done = run_inside("inside.fails_closed", at_once)
+    done = run_inside("inside.fails_closed", at_once, deadline_s=3 * COMMAND_DEADLINE_S)
     assert done.status == 0, done
     assert "of which ok: 0" in done.out
 

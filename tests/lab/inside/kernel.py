@@ -228,6 +228,11 @@ def started(words: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
         process.wait()
 
 
+def newest_events() -> list[dict[str, Any]]:
+    """Those of the newest run, as far as it has come: none before it has a folder."""
+    return events(newest_run()) if any(RESULTS.glob("*")) else []
+
+
 def newest_run() -> Path:
     return max(RESULTS.iterdir(), key=lambda folder: folder.stat().st_mtime_ns)
 

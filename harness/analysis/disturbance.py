@@ -30,6 +30,10 @@ HYPERTHREAD = 0.5
 """The most that a busy hyperthread takes from the other one of its core: each has an equal share."""
 
 
+LEAST_SLEEP_NS = 10_000_000
+"""No machine sleeps for less. A sleep is the difference of two clocks, between whose readings others may have had
+the processor."""
+
 STOOD_STILL = "stood still"
 """In the causes that are suspensions, and in no other."""
 
@@ -182,10 +186,16 @@ def _anywhere(use: Others, last: MachineSample) -> Others:
     )
 
 
+def slept_ns(use: Others) -> int:
+    """For how long a machine slept, or the run on it was stopped; 0 if that is unknown."""
+    found = use.suspended_ns or 0
+    return found if found >= LEAST_SLEEP_NS else 0
+
+
 def is_calm(others: Iterable[Others]) -> bool:
     """Whether all machines have room for a run: a processor that no other program needs or slows."""
     return all(
-        not use.suspended_ns
+        not slept_ns(use)
         and max(use.stolen or 0.0, use.slowed or 0.0) <= THRESHOLD
         and (1 - (use.used or 0.0)) * use.cores >= 1 - THRESHOLD
         for use in others
@@ -194,16 +204,16 @@ def is_calm(others: Iterable[Others]) -> bool:
 
 def lost(use: Others) -> float | None:
     """The most that a run can have lost of a machine, 0 to 1; None: unknown."""
-    if not use.suspended_ns:
+    if not slept_ns(use):
         return use.taken
-    return max(use.taken or 0.0, min(1.0, use.suspended_ns / max(1, use.wall_ns)))
+    return max(use.taken or 0.0, min(1.0, slept_ns(use) / max(1, use.wall_ns)))
 
 
 def worst(record: AnyRecord) -> Others | None:
     """The machine that lost most; None if nothing is known."""
     known = [(part, number) for number, use in enumerate(record.others) if (part := lost(use)) is not None]
     # A suspension is the graver cause, however short it was.
-    suspended = [(part, number) for part, number in known if record.others[number].suspended_ns]
+    suspended = [(part, number) for part, number in known if slept_ns(record.others[number])]
     return record.others[max(suspended or known)[1]] if known else None
 
 
@@ -234,7 +244,7 @@ def is_disturbed(record: AnyRecord) -> bool:
     if record.setting.is_virtual:
         return False
     part = share(record)
-    return part is not None and (part > THRESHOLD or any(use.suspended_ns for use in record.others))
+    return part is not None and (part > THRESHOLD or any(map(slept_ns, record.others)))
 
 
 def counting(records: Iterable[R]) -> list[R]:
@@ -305,8 +315,8 @@ def cause(record: AnyRecord) -> str:
     if use is None:
         return "the cause is unknown"
     where = f"on the {' and '.join(use.hosts)} " if len(record.others) > 1 else ""
-    if use.suspended_ns:
-        time = f"{use.suspended_ns / 1e9:.1f} s"
+    if still_ns := slept_ns(use):
+        time = f"{still_ns / 1e9:.1f} s"
         if use.taken is None:
             return f"{where}the harness {STOOD_STILL} for {time}, or had no processor: nobody watched"
         return f"{where}the run {STOOD_STILL} for {time}: it was stopped, or the machine slept"

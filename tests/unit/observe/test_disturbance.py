@@ -371,7 +371,7 @@ def test_what_nobody_ever_watched_counts_as_it_is() -> None:
     assert disturbance.undisturbed(5.0, old[0]) == (5.0, math.inf)
 
 
-def test_a_suspension_disturbs_however_short_it_was() -> None:
+def test_a_suspension_disturbs_though_it_was_short() -> None:
     found = suspended(0.6)
     assert disturbance.is_disturbed(found) and not disturbance.is_final(found, made_plan())
     assert disturbance.share(found) == pytest.approx(0.3)
@@ -381,10 +381,19 @@ def test_a_suspension_disturbs_however_short_it_was() -> None:
     assert disturbance.cause(found) == words
     assert disturbance.summary([found, disturbed(0.2)]) == f"disturbed: {words}"
     assert disturbance.quiet([found]) == [] and disturbance.counting([found]) == [found]
-    assert disturbance.most_disturbed([disturbed(0.05), suspended(0.002)]) == suspended(0.002)
+    assert disturbance.most_disturbed([disturbed(0.05), suspended(0.02)]) == suspended(0.02)
     assert not disturbance.is_disturbed(suspended(0.0))
     assert not disturbance.is_disturbed(suspended(9.0, clock=Clock.VIRTUAL))
     assert not disturbance.is_calm(found.others) and disturbance.is_calm(suspended(0.0).others)
+
+
+def test_clocks_that_were_read_one_after_the_other_are_no_suspension() -> None:
+    """On two stock machines 64 of 80 cells had 20 to 150 us of it, and were disturbed by nothing else."""
+    found = suspended(150e-6)
+    assert not disturbance.is_disturbed(found) and disturbance.is_calm(found.others)
+    assert disturbance.share(found) == 0.0 and disturbance.quiet([found]) == [found]
+    busy = suspended(0.004, taken=0.5)
+    assert disturbance.share(busy) == 0.5 and disturbance.STOOD_STILL not in disturbance.cause(busy)
 
 
 def test_of_several_machines_the_suspended_one_is_named() -> None:

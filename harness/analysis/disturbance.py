@@ -31,8 +31,8 @@ HYPERTHREAD = 0.5
 
 
 LEAST_SLEEP_NS = 10_000_000
-"""No machine sleeps for less. A sleep is the difference of two clocks, between whose readings others may have had
-the processor."""
+"""No machine sleeps for less. A sleep is the difference of two clocks, between whose readings others may have
+had the processor."""
 
 STOOD_STILL = "stood still"
 """In the causes that are suspensions, and in no other."""

@@ -101,8 +101,8 @@ def throttled_ns() -> int | None:
 
 
 def slept_ns() -> int:
-    """For how long this machine has slept since it started. Others may have the processor between the readings
-    of its clocks, so the largest of several is the nearest."""
+    """For how long this machine has slept since it started. Others may have the processor between the
+    readings of its clocks, so the largest of several is the nearest."""
     return max(
         time.clock_gettime_ns(time.CLOCK_BOOTTIME) - time.clock_gettime_ns(time.CLOCK_MONOTONIC)
         for _ in range(3)

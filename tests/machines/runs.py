@@ -118,6 +118,7 @@ def wired(of: Site, *words: str) -> tuple[str, ...]:
 def good(of: Site, said: Said) -> Cells:
     """The cells of a run that has to have gone well: each is ok, and what was protected is proved."""
     assert said.status == 0, said.text
+    assert "stood still for 0.0 s" not in said.text, said.text
     found = cells(of)
     for name, cell in found.items():
         assert cell["status"] == "ok", f"{name}: {cell['reason']}"

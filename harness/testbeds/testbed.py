@@ -196,8 +196,12 @@ def room_bytes(plan: Plan) -> int:
     """The memory of the lab that a run's storage takes, and what keeps its columns up."""
     initiators = max((column.initiators for column in plan.columns), default=1)
     storage_bytes = plan.storage.backing.size_bytes * (1 if plan.storage.shared_lun else initiators)
-    paths = sum(column.initiators for column in plan.columns if column.link != LINK_LOCAL)
-    return storage_bytes + max(0, paths - boot.BASE_PATHS) * boot.PATH_BYTES
+    layers = sum(
+        column.initiators * (1 + len(column.protection))
+        for column in plan.columns
+        if column.link != LINK_LOCAL
+    )
+    return storage_bytes + max(0, layers - boot.BASE_LAYERS) * boot.LAYER_BYTES
 
 
 def _persistent_lab(plan: Plan, folder: Path, state: Path) -> tuple[persistent.Kept | None, str]:

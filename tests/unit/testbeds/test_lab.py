@@ -509,9 +509,12 @@ def test_kernels_that_do_not_reach_each_other_are_an_error_with_their_words(
     assert "target: no room; initiator1: Connection refused" in lost.value.message
 
 
-def test_many_columns_have_more_memory() -> None:
-    """Sixteen filled what eight are content with, and the kernel killed the run."""
+def test_many_layers_have_more_memory() -> None:
+    """Sixteen links filled what eight are content with, and so did seven with nine protections."""
     links = [Column("local"), *(Column(f"link{number}") for number in range(16))]
     few, many = (made_plan(columns=tuple(links[:count])) for count in (9, 17))
     assert testbed.room_bytes(few) == few.storage.backing.size_bytes
-    assert testbed.room_bytes(many) == many.storage.backing.size_bytes + 8 * boot.PATH_BYTES
+    assert testbed.room_bytes(many) == many.storage.backing.size_bytes + 4 * boot.LAYER_BYTES
+    stacks = (("macsec",), ("macsec", "wireguard"), ("macsec", "aes128gcm16"), ("wireguard", "aes128gcm16"))
+    stacked = made_plan(columns=tuple(Column(link, stack) for link in ("wired", "wifi") for stack in stacks))
+    assert testbed.room_bytes(stacked) == stacked.storage.backing.size_bytes + 10 * boot.LAYER_BYTES

@@ -42,7 +42,7 @@ BASE_MEMORY_BYTES = 384 * MIB
 """Kernel, daemons, fio and the page cache of hostfs; storage comes on top."""
 
 BASE_LAYERS = 12
-LAYER_BYTES = 32 * MIB
+LAYER_BYTES = 24 * MIB
 """The base has room for so many links and protections of columns, and each further one takes so much:
 captures, witnesses, daemons. With 16 paths over NVMe/TCP and WiFi the base's memory was full, with 7 columns
 over WiFi and 9 protections as well, and the kernel killed the run."""

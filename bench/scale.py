@@ -115,7 +115,7 @@ def main() -> int:
     parser.add_argument("--initiators", type=int, default=16)
     parser.add_argument("--transport", action="append")
     parser.add_argument("--protect", action="append")
-    parser.add_argument("--most-mib", type=float, default=boot.PATH_BYTES / MIB)
+    parser.add_argument("--most-mib", type=float, default=2 * boot.LAYER_BYTES / MIB)
     parser.add_argument("--most-s", type=float, default=10.0)
     parser.add_argument("--results", type=Path)
     options = parser.parse_args()

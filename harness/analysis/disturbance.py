@@ -186,7 +186,7 @@ def _anywhere(use: Others, last: MachineSample) -> Others:
     )
 
 
-def slept_ns(use: Others) -> int:
+def stood_still_ns(use: Others) -> int:
     """For how long a machine slept, or the run on it was stopped; 0 if that is unknown."""
     found = use.suspended_ns or 0
     return found if found >= LEAST_SLEEP_NS else 0
@@ -195,7 +195,7 @@ def slept_ns(use: Others) -> int:
 def is_calm(others: Iterable[Others]) -> bool:
     """Whether all machines have room for a run: a processor that no other program needs or slows."""
     return all(
-        not slept_ns(use)
+        not stood_still_ns(use)
         and max(use.stolen or 0.0, use.slowed or 0.0) <= THRESHOLD
         and (1 - (use.used or 0.0)) * use.cores >= 1 - THRESHOLD
         for use in others
@@ -204,16 +204,16 @@ def is_calm(others: Iterable[Others]) -> bool:
 
 def lost(use: Others) -> float | None:
     """The most that a run can have lost of a machine, 0 to 1; None: unknown."""
-    if not slept_ns(use):
+    if not stood_still_ns(use):
         return use.taken
-    return max(use.taken or 0.0, min(1.0, slept_ns(use) / max(1, use.wall_ns)))
+    return max(use.taken or 0.0, min(1.0, stood_still_ns(use) / max(1, use.wall_ns)))
 
 
 def worst(record: AnyRecord) -> Others | None:
     """The machine that lost most; None if nothing is known."""
     known = [(part, number) for number, use in enumerate(record.others) if (part := lost(use)) is not None]
     # A suspension is the graver cause, however short it was.
-    suspended = [(part, number) for part, number in known if slept_ns(record.others[number])]
+    suspended = [(part, number) for part, number in known if stood_still_ns(record.others[number])]
     return record.others[max(suspended or known)[1]] if known else None
 
 
@@ -244,7 +244,7 @@ def is_disturbed(record: AnyRecord) -> bool:
     if record.setting.is_virtual:
         return False
     part = share(record)
-    return part is not None and (part > THRESHOLD or any(map(slept_ns, record.others)))
+    return part is not None and (part > THRESHOLD or any(map(stood_still_ns, record.others)))
 
 
 def counting(records: Iterable[R]) -> list[R]:
@@ -315,7 +315,7 @@ def cause(record: AnyRecord) -> str:
     if use is None:
         return "the cause is unknown"
     where = f"on the {' and '.join(use.hosts)} " if len(record.others) > 1 else ""
-    if still_ns := slept_ns(use):
+    if still_ns := stood_still_ns(use):
         time = f"{still_ns / 1e9:.1f} s"
         if use.taken is None:
             return f"{where}the harness {STOOD_STILL} for {time}, or had no processor: nobody watched"

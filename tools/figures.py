@@ -232,11 +232,6 @@ def losses(name: str) -> str:
     return f"{min(parts):.0f} to {max(parts):.0f} %"
 
 
-def said(name: str) -> str:
-    """The last lines of a run, on standard error."""
-    return "\n".join(measured(name)["said"])
-
-
 def sentences(name: str) -> str:
     """What the curves of a sweep say."""
     run = RunFolder(folder(name))
@@ -353,7 +348,6 @@ PRINTERS: Mapping[str, Callable[..., str]] = {
     "matrix": matrix,
     "protections": protections,
     "runs": runs,
-    "said": said,
     "sentences": sentences,
     "theory": theory,
     "value": value,

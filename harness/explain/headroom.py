@@ -65,11 +65,11 @@ def sentence(evidence: Evidence, limit: Limit, found: Headroom, size: str) -> st
     """``The link's rate hides what IPsec costs: a core has room for 121 to 203 MB/s of 256K blocks ...``"""
     words, how = limit.rule.words(evidence), _how(evidence, limit, found)
     begin = f"{words[:1].upper()}{words[1:]} hides what {evidence.column.title} costs"
-    core = "the core of both ends" if evidence.is_emulated and not evidence.busiest else "a core"
+    core = "the core that both ends share" if evidence.is_emulated and not evidence.busiest else "a core"
     alone = _mb_s(found.cipher_mb_s)
     if found.least_mb_s and found.most_mb_s:
         room = f"{_mb_s(found.least_mb_s)} to {_mb_s(found.most_mb_s)} MB/s of {size}"
-        room += f" (the cipher alone: {alone})" if alone else ""
+        room += f" (the cipher alone: {alone} MB/s)" if alone else ""
         begin += f": {core} has room for {room}, and above that it would show"
     elif alone:
         begin += (

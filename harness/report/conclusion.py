@@ -183,13 +183,22 @@ class Loss(msgspec.Struct, frozen=True, kw_only=True):
     def goodput_mb_s(self) -> float | None:
         return next((cell.evidence.goodput_mb_s for cell in self.cells), None)
 
+    @property
+    def most_mb_s(self) -> float | None:
+        """What the link carries in the frames of this column's protection."""
+        for cell in self.cells:
+            bound, is_protected = cell.evidence.bound, bool(cell.evidence.column.protection)
+            if is_protected and bound is not None and bound.by_rate is not None:
+                return bound.by_rate / 1e6
+        return self.goodput_mb_s
+
     def rates(self, *, with_both: bool) -> str:
         """``101 to 105 MB/s of at most 117.7 over this link (112.6 with one request at a time)``; where a
         request waits rather than transfers, or without ``with_both``, one of the two bounds."""
         found = [cell.mb_s for cell in self.cells if cell.mb_s is not None]
         if not found or self.is_disturbed:
             return ""
-        goodput = self.goodput_mb_s
+        goodput = self.most_mb_s
         rates = " to ".join(dict.fromkeys(f"{rate:.3g}" for rate in (min(found), max(found))))
         alone = [cell.evidence.one_at_a_time_mb_s for cell in self.cells]
         known = [most for most in alone if most is not None]

@@ -302,13 +302,14 @@ def _cost(answer: Conclusion) -> str:
 
 def _kept(loss: Loss) -> str:
     """A bar from zero as long as the part that is left; the whole outline is 100 %. Of several cells the
-    least is filled."""
+    least is filled. Who is held to a link has one colour, who is compared with a column another."""
+    series = draw.series(loss.compared is not None)
     least, most = (min(1.0, part(loss.kept)) * 100 for part in (min, max))
     label = f"{' to '.join(dict.fromkeys((f'{least:.0f}', f'{most:.0f}')))} %"
     return (
         f'<li><svg role="img" aria-label="{label}" viewBox="0 0 {100 * draw.FINE} {8 * draw.FINE}" '
-        f'preserveAspectRatio="none">{draw.rect(0, 0, least, 8, "f0 me")}'
-        f"{draw.rect(least, 0, most - least, 8, 'f0 em')}{draw.rect(0, 0, 100, 8, 'bo')}"
+        f'preserveAspectRatio="none">{draw.rect(0, 0, least, 8, series + " me")}'
+        f"{draw.rect(least, 0, most - least, 8, series + ' em')}{draw.rect(0, 0, 100, 8, 'bo')}"
         f"</svg> <span>{for_page(loss.brief)}</span></li>"
     )
 

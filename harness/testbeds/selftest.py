@@ -99,7 +99,7 @@ def _connect(transport: Transport, journal: Journal, host: Host, tag: str, folde
         transport.shared(sides(luns=(lun,))) as up,
         up.attach(_wanted(transport, host, lun)) as session,
     ):
-        return f"{transport.session_title} to itself, which was {session.disk.device}"
+        return f"{transport.session_title} to itself, which appeared as {session.disk.device}"
 
 
 def _load(host: Host, role: str, transport: Transport) -> None:

@@ -122,6 +122,7 @@ def test_file_systems_that_are_mounted_and_a_machine_without_systemd() -> None:
     assert done.status == 0, done
     assert "tmpfs: as it should be" in done.out and "ext4: as it should be" in done.out
     assert "without systemd: 1 cells, not written to, nothing left" in done.out
+    assert "a volume: only read" in done.out
 
 
 @pytest.mark.long

@@ -161,8 +161,8 @@ def test_a_figure_that_differs_is_named_and_mended() -> None:
 
 def test_lines_are_a_block_of_code_and_rows_a_table() -> None:
     asked = "<!-- figures: {} -->\n<!-- end -->\n"
-    code = figures.page_with(asked.format("said make-run"), lambda _: None)
-    assert code.splitlines()[1] == "" and " cells (" in code.splitlines()[2]
+    code = figures.page_with(asked.format("command protections"), lambda _: None)
+    assert code.splitlines()[1] == "" and "harness run" in code.splitlines()[2]
     table = figures.page_with(asked.format("hops hops-virtual"), lambda _: None)
     assert table.splitlines()[2].startswith("| link |")
 
@@ -173,9 +173,9 @@ def test_lines_are_a_block_of_code_and_rows_a_table() -> None:
         ("table nothing", "nothing"),
         ("value make-run wired nothing", "expected a cell"),
         ("value make-run", "missing"),
-        ("said make-run | paragraph 9", "expected paragraph 1 to"),
+        ("command protections | paragraph 9", "expected paragraph 1 to"),
         ("nothing make-run", "No such command"),
-        ("said make-run", "more than a line"),
+        ("command protections", "more than a line"),
     ],
 )
 def test_what_cannot_be_printed_stays_and_says_why(asked: str, why: str) -> None:
@@ -187,5 +187,5 @@ def test_what_cannot_be_printed_stays_and_says_why(asked: str, why: str) -> None
 
 def test_a_marker_in_a_sentence_does_not_begin_a_line() -> None:
     differing: list[str] = []
-    figures.page_with("It was\n<!-- figures: said make-run -->1<!-- end --> there.\n", differing.append)
-    assert differing == ["said make-run: a marker within a sentence may not begin a line"]
+    figures.page_with("It was\n<!-- figures: command protections -->1<!-- end --> there.\n", differing.append)
+    assert differing == ["command protections: a marker within a sentence may not begin a line"]

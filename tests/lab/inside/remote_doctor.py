@@ -63,7 +63,7 @@ def all_is_well() -> None:
     assert "tried, and undone again: an iSCSI target, an IKE daemon, an ESP packet and its capture" in said, (
         said
     )
-    assert "tried, and undone again: an iSCSI session to itself, which was /dev/sd" in said, said
+    assert "tried, and undone again: an iSCSI session to itself, which appeared as /dev/sd" in said, said
     assert "the machines are ready" in said, said
 
 

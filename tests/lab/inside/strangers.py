@@ -597,6 +597,8 @@ def without_systemd() -> None:
     for path in found:
         sh("mount", "--bind", str(empty), str(path))
     only_read("without systemd", make("minimal"))
+    remove()
+    attached()
     for path in found:
         sh("umount", str(path))
 

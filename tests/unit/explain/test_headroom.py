@@ -41,7 +41,7 @@ def test_a_core_has_room_for_as_much_as_it_works() -> None:
     assert found.cipher_mb_s == pytest.approx(262144 / (0.9 * CIPHER_US))
     assert headroom.sentence(evidence, Limit.LINK, found, "256K blocks") == (
         "The link's rate hides what IPsec aes128gcm16 costs: a core has room for 155 to 264 MB/s of 256K "
-        "blocks (the cipher alone: 583), and above that it would show."
+        "blocks (the cipher alone: 583 MB/s), and above that it would show."
     )
     # It is no less than what was measured.
     full = headroom.of(hidden(least_work_ns=exact(2600 * US)), Limit.LINK)
@@ -53,7 +53,7 @@ def test_what_is_not_known_is_said_with_what_finds_out() -> None:
     found = headroom.of(evidence, Limit.LINK)
     assert found == headroom.Headroom(cipher_mb_s=262144 / (0.9 * CIPHER_US))
     said = headroom.sentence(evidence, Limit.LINK, found, "256K blocks")
-    assert "the cipher alone fills the core of both ends at 583 MB/s of 256K blocks" in said
+    assert "the cipher alone fills the core that both ends share at 583 MB/s of 256K blocks" in said
     assert said.endswith("shows there at the latest; 'harness sweep --over rate=1G..16G' finds out.")
     evidence = hidden(least_work_ns=None, cipher_ns=None)
     found = headroom.of(evidence, Limit.ROUND_TRIP)

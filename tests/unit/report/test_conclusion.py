@@ -111,7 +111,7 @@ def test_a_column_has_its_name_its_cost_its_limit_and_what_helps() -> None:
     )
     assert gcm.sentences == (
         "IPsec aes128gcm16 over wired. 256K blocks: costs 91.7 % compared with wired "
-        "(95 % interval: within 0.1), 8.72 MB/s of at most 117.7 over this link; limited by crypto work "
+        "(95 % interval: within 0.1), 8.72 MB/s of at most 114.9 over this link; limited by crypto work "
         "(confidence medium)."
     )
     assert gcm.help == ""

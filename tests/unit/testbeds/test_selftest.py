@@ -59,7 +59,7 @@ def test_an_initiator_with_lio_logs_in_to_itself(tmp_path: Path) -> None:
     world = World()
     outcomes = tried(world, "initiator", tmp_path)
     assert problems(outcomes) == {}
-    assert outcomes[0].what == "an iSCSI session to itself, which was /dev/sda"
+    assert outcomes[0].what == "an iSCSI session to itself, which appeared as /dev/sda"
     assert {"backstore", "target", "session", "daemon"} <= made(world)
     assert not world.left
 
@@ -99,7 +99,7 @@ BOTH = Asked(transports=("iscsi", "nvme-tcp"), protections=("wireguard", "macsec
     ("role", "nvme"),
     [
         ("target", "an NVMe/TCP subsystem"),
-        ("initiator", "an NVMe/TCP connection to itself, which was /dev/nvme0n1"),
+        ("initiator", "an NVMe/TCP connection to itself, which appeared as /dev/nvme0n1"),
     ],
 )
 def test_each_transport_and_protection_that_is_asked_for_is_tried(

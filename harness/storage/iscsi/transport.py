@@ -170,16 +170,15 @@ class IscsiSides(Shared):
 
     def connections(self, wanted: Export) -> tuple[Made | UdevRule, ...]:
         """A session that is logged in to one portal of one target; its records are removed when it ends.
-        Disks of somebody else are left alone."""
+        Nobody else looks at its disks."""
         names = self._session(wanted)
         asked = {KEYS[name].typed_as: value for name, value in wanted.parameters.items()}
         make = _step("session", "connect", **names, parameters=asked)
         remove, refused = _step("session", "disconnect", **names), f"no iSCSI session at {names['portal']}"
         session = Made(names["iqn"], "IscsiSession", make, remove, refused, within_s=CONNECT_S)
-        if self.sides.reached is None:
-            return (session,)
         of_session = f"/bin/grep -qxF {names['interface']} /sys/class/iscsi_session/%b/ifacename"
-        return (UdevRule(names["interface"], f'KERNELS=="session[0-9]*", PROGRAM=="{of_session}"'), session)
+        match = f'KERNELS=="session[0-9]*", PROGRAM=="{of_session}"'
+        return (UdevRule(names["interface"], match, is_own=self.sides.reached is None), session)
 
     def session(self, host: Host, wanted: Export) -> Session:
         """Its disk is identified by its serial number; of somebody else's target, by what it was when the run

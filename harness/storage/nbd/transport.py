@@ -111,10 +111,12 @@ class NbdSides(Shared):
         remove = step("initiator", "disconnect", backend=backend)
         refused = f"no NBD connection to {addresses.at_port(wanted.address, wanted.port)}"
         connection = Made(backend, "NbdConnection", make, remove, refused)
-        if self.sides.reached is None:
-            return (connection,)
-        name = f"harness-{self.sides.tag}-nbd-{wanted.number}"
-        return (UdevRule(name, f'KERNEL=="nbd*", ATTRS{{backend}}=="{backend}"'), connection)
+        rule = UdevRule(
+            f"harness-{self.sides.tag}-nbd-{wanted.number}",
+            f'KERNEL=="nbd*", ATTRS{{backend}}=="{backend}"',
+            is_own=self.sides.reached is None,
+        )
+        return (rule, connection)
 
     def session(self, host: Host, wanted: Export) -> Session:
         """Its disk is identified by its backend and size."""

@@ -170,13 +170,12 @@ class NvmeSides(Shared):
         )
         remove = step("initiator", "disconnect", **names)
         refused = f"no NVMe/TCP connection to {addresses.at_port(wanted.address, wanted.port)}"
-        controller = (*self._keys(wanted), Made(name, "NvmeController", make, remove, refused))
-        if self.sides.reached is None:
-            return controller
-        return (
-            UdevRule(f"harness-{self.sides.tag}-nvme-{wanted.number}", f'ATTRS{{subsysnqn}}=="{name}"'),
-            *controller,
+        rule = UdevRule(
+            f"harness-{self.sides.tag}-nvme-{wanted.number}",
+            f'ATTRS{{subsysnqn}}=="{name}"',
+            is_own=self.sides.reached is None,
         )
+        return (rule, *self._keys(wanted), Made(name, "NvmeController", make, remove, refused))
 
     def options(self, wanted: Export) -> str:
         """What is written to /dev/nvme-fabrics."""

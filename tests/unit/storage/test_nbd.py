@@ -115,7 +115,7 @@ def test_without_nbdkit_the_target_lacks_a_requirement(tmp_path: Path) -> None:
 
 def test_a_portal_that_does_not_answer_is_reported(tmp_path: Path) -> None:
     world = World(answers=[(("/usr/bin/python3",), (NOT_REACHED, "", "Connection refused\n"))])
-    (made,) = nbd.NbdSides(sides(world, tmp_path), nonce="n").connections(wanted(world))
+    _, made = nbd.NbdSides(sides(world, tmp_path), nonce="n").connections(wanted(world))
     with pytest.raises(NoAnswer, match=r"^no NBD connection to 198\.18\.7\.2:10809: Connection refused"):
         made.acquire(world.host("initiator"))
 

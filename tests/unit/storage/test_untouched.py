@@ -38,6 +38,11 @@ def test_every_jump_has_its_end_and_nothing_else_is_looked_at() -> None:
     )
 
 
+def test_of_a_disk_of_the_run_closing_it_alone_is_no_event() -> None:
+    own = text(UdevRule("harness-beef-nvme-0", 'KERNEL=="nvme*"', is_own=True))
+    assert own == 'ACTION!="remove", SUBSYSTEM=="block", KERNEL=="nvme*", OPTIONS:="nowatch"\n'
+
+
 def test_the_rule_goes_with_its_folder_and_leaves_others(tmp_path: Path) -> None:
     mine, other = tmp_path / "rules.d" / "00-a.rules", tmp_path / "rules.d" / "other.rules"
     mine.parent.mkdir()

@@ -38,8 +38,11 @@ from harness.analysis import disturbance, stats
 from harness.analysis.prices import PriceList, Whose
 from harness.analysis.schedule import throughput_bytes_s
 from harness.explain import priced, scored
+from harness.explain.evidence import collect
+from harness.explain.path import measured_link
 from harness.explain.predicted import Ends, Predicted, PrintedPrediction, Way, predict
 from harness.explain.scored import Kind, Score
+from harness.explain.span import Span
 from harness.model import Column, Record, Workload
 from harness.parse.jobfile import described
 from harness.parse.prices import load_prices
@@ -190,26 +193,40 @@ def _bind(machine: Machine, core: int) -> None:
 def _cells(series: Series, base: Path, repeats: int, wire: Sequence[str]) -> list[Cell]:
     """The same, where the machines of a series are on. ``wire`` is theirs, as an option."""
     results, prices, said = base / "results", base / f"lab-{series.name}.toml", base / "prediction.json"
-    jobs = base / "jobs.fio"
+    jobs, priced_run = base / "jobs.fio", base / "prices"
     base.mkdir(parents=True, exist_ok=True)
     jobs.write_text(JOBS, encoding="utf-8")
     often = [f"--repeats={repeats}", "--retries=0"]
     if not prices.exists():
-        kept = f"--results={base / 'prices'}"
-        _harness("price", *series.words, *series.of_both, *wire, *often, kept, "-o", str(prices))
+        kept = f"--results={priced_run}"
+        run_harness("price", *series.words, *series.of_both, *wire, *often, kept, "-o", str(prices))
+    rtt_ns = _wire_s_rtt_ns(priced_run) if series.suite else None
     matrix, links = [f"--profile={jobs}", *series.of_both], [f"--link={name}" for name in series.links]
     if not results.is_dir():
+        if rtt_ns is not None:
+            links = [f"--link={UNSHAPED},rtt={rtt_ns.mid / 1000:.0f}us"]
         said.write_text(
-            _harness("predict", f"--machine={prices}", *matrix, *links, "--format=json"), encoding="utf-8"
+            run_harness("predict", f"--machine={prices}", *matrix, *links, "--format=json"), encoding="utf-8"
         )
-        _harness(
+        run_harness(
             "run", *matrix, *series.words, *(wire or links), *often, f"--results={results}", may_fail=True
         )
-    return list(_compared(series.name, load_prices(str(prices)), said, Measured.read([results])))
+    return list(_compared(series.name, load_prices(str(prices)), said, Measured.read([results]), rtt_ns))
 
 
-def _compared(series: str, known: PriceList, said: Path, whole: Measured) -> Iterator[Cell]:
-    """What was said of each cell, for a core of which others take what they took while it was measured."""
+def _wire_s_rtt_ns(folder: Path) -> Span:
+    """A round trip of the wire between two machines, from the middle one of their prices' cells."""
+    whole = Measured.read([folder])
+    found = collect(whole.records, whole.plans, whole.probes)
+    known = [each.rtt_ns for each in found if each.rtt_ns is not None]
+    return sorted(known, key=lambda span: span.mid)[len(known) // 2]
+
+
+def _compared(
+    series: str, known: PriceList, said: Path, whole: Measured, rtt_ns: Span | None = None
+) -> Iterator[Cell]:
+    """What was said of each cell, for a core of which others take what they took while it was measured.
+    ``rtt_ns`` is a real link's, which others are not asked about."""
     predictions = msgspec.json.decode(said.read_bytes(), type=PrintedPrediction).cells
     links = {each.name.partition("+")[0] for each in predictions}
     # A wire between machines has the name that the run gives it.
@@ -230,7 +247,9 @@ def _compared(series: str, known: PriceList, said: Path, whole: Measured) -> Ite
             continue
         fast = _fast(counting)
         taken = disturbance.share(fast) or 0.0
-        way = Way(column=column, link=plan.links.get(column.link), proposals=plan.proposals)
+        link = plan.links.get(column.link)
+        link = link and measured_link(link, rtt_ns, None)
+        way = Way(column=column, link=link, proposals=plan.proposals)
         (then,) = predict(Ends(target=_of_a_busy_core(known, taken)), [way], [jobs[workload]])
         if then.mb_s is not None:
             yield Cell(
@@ -304,7 +323,8 @@ def held_out(name: str) -> Iterator[Cell]:
                 )
 
 
-def _harness(*words: str, may_fail: bool = False) -> str:
+def run_harness(*words: str, may_fail: bool = False) -> str:
+    """What a harness prints; unless it may fail, a failure ends the script."""
     done = subprocess.run([*HARNESS, *words], capture_output=True, text=True, check=False)
     if done.returncode and not may_fail:
         sys.exit(f"{' '.join(words)}: {done.stderr[-2000:]}")

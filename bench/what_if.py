@@ -2,6 +2,7 @@
 
     python bench/what_if.py                      # real changes between stored runs (docs/figures)
     python bench/what_if.py --results FOLDER     # and between the series of bench/predictions.py
+    python bench/what_if.py --virtual FOLDER     # and in virtual time by the prices of lab-own
     python bench/what_if.py --changes            # also a line for each change
 
 Two cells are a change if they differ in one thing alone (``kind_of``): the cipher's driver, the kernel, the
@@ -18,6 +19,10 @@ are the same where a second measurement is taken for what is said, the odd repea
 ones: that near is what was measured to itself.
 
 What stored runs say is not blind: the model was made with these runs in view, though not with this ratio.
+
+In virtual time (`harness run --priced`) the real stack takes what a price list says and nothing else, so the
+closed form alone is tried, to the last digit and on any machine: whether it foretells what queues, windows,
+pieces and wake-ups make of a change. A price that is changed is a change there, as `--what-if` means it.
 """
 
 from __future__ import annotations
@@ -32,7 +37,7 @@ from pathlib import Path
 import msgspec
 from tabulate import tabulate
 
-from bench.predictions import PROJECT, SERIES
+from bench.predictions import PROJECT, SERIES, run_harness
 from harness.analysis import disturbance, stats
 from harness.analysis.prices import PriceList
 from harness.analysis.schedule import throughput_bytes_s
@@ -41,7 +46,7 @@ from harness.explain.predicted import Ends, Predicted, Way, predict
 from harness.model import Column, Job, LinkProfile, Plan
 from harness.model.units import format_percent
 from harness.parse.jobfile import described
-from harness.parse.prices import load_prices
+from harness.parse.prices import load_prices, written
 from harness.results.measured import Measured
 
 WITHIN = 3.0
@@ -55,10 +60,30 @@ STORED: Mapping[str, Sequence[str]] = {
 }
 """Runs of docs/figures in real time, by kernel and cipher driver."""
 
-DRIVER, KERNEL, LINK, TRANSPORT, PROTECTION, DEPTH = (
+DRIVER, KERNEL, LINK, TRANSPORT, PROTECTION, DEPTH, PRICE = (
     *("cipher driver", "kernel", "link", "transport"),
-    *("protection", "depth"),
+    *("protection", "depth", "price"),
 )
+
+STORED_RUNS, BLIND, VIRTUAL = "stored", "blind", "virtual"
+
+LIST = "lab-own"
+FASTER = ("cipher=2x", "ESP=2x", "iscsi=2x", "block layer=2x", "emulated link=2x")
+"""Prices that are changed in virtual time."""
+
+JOBS = "[global]\ndirect=1\nioengine=libaio\nrw=randread\n" + "".join(
+    f"[{size}-depth{depth}]\nbs={size}\niodepth={depth}\n"
+    for size, depth in (("4k", 1), ("4k", 8), ("4k", 32), ("64k", 1), ("256k", 1), ("256k", 8))
+)
+BOTH_WAYS = ("--link=wired", "--link=10g", "--protect=off", "--protect=aes128gcm16")
+MORE_WAYS = (
+    "--link=wired:rtt=2ms",
+    "--link=2.5g",
+    "--protect=wireguard",
+    "--transport=iscsi",
+    "--transport=nvme-tcp",
+)
+"""Of the run by the list as it is alone."""
 
 
 @dataclass(frozen=True)
@@ -73,10 +98,13 @@ class Cell:
 
 
 class Pool:
-    """Runs of one kernel with one cipher driver: cells of undisturbed repeats, and prices."""
+    """Runs of one kernel with one cipher driver: cells of undisturbed repeats, and prices. ``faster`` says
+    which of these were changed."""
 
-    def __init__(self, name: str, folders: Sequence[Path], prices: Path | None = None) -> None:
-        self.name, self._prices = name, prices
+    def __init__(
+        self, name: str, folders: Sequence[Path], prices: Path | None = None, faster: str = ""
+    ) -> None:
+        self.name, self._prices, self.faster = name, prices, faster
         self.kernel, self.driver = name.split("-")[0], "portable" if name.endswith("portable") else "machine"
         self.whole = Measured.read(folders)
         self.plan: Plan = priced.joined([*self.whole.plans.values()])
@@ -138,12 +166,13 @@ def kind_of(before: Pool, a: Cell, after: Pool, b: Cell) -> str:
         TRANSPORT: a.column.transport != b.column.transport,
         PROTECTION: a.column.protection != b.column.protection,
         DEPTH: depth_a != depth_b,
+        PRICE: before.faster != after.faster,
     }
     found = [kind for kind, is_other in differ.items() if is_other]
     if len(found) != 1 or work_a != work_b or rest_a != rest_b:
         return ""
     (kind,) = found
-    if kind in (LINK, PROTECTION, DEPTH) and before is not after:
+    if kind in (LINK, PROTECTION, DEPTH) and (before is not after or before.faster):
         return ""
     is_so = {
         DRIVER: before.driver == "portable",
@@ -152,6 +181,7 @@ def kind_of(before: Pool, a: Cell, after: Pool, b: Cell) -> str:
         TRANSPORT: (a.column.transport, b.column.transport) == ("iscsi", "nvme-tcp"),
         PROTECTION: not b.column.protection,
         DEPTH: depth_a < depth_b,
+        PRICE: not before.faster,
     }
     return kind if is_so[kind] else ""
 
@@ -177,11 +207,12 @@ def _next_faster(pool: Pool, cell: Cell) -> str | None:
 class Change:
     """A real change: throughputs in 10^6 bytes per second before, as said, and as measured after it.
 
+    ``where`` it was is ``STORED_RUNS``, ``BLIND`` or ``VIRTUAL``.
     ``again`` is the change of the even repeats, as the odd ones say it."""
 
     kind: str
     words: str
-    is_blind: bool
+    where: str
     before_mb_s: float
     said_mb_s: float
     after_mb_s: float
@@ -204,7 +235,7 @@ class Change:
         return abs(self.said_mb_s / self.after_mb_s - 1)
 
 
-def changes(pools: Sequence[Pool], *, are_blind: bool) -> Iterator[Change]:
+def changes(pools: Sequence[Pool], where: str) -> Iterator[Change]:
     """All real changes between the cells of some pools that prices say something of."""
     for before in pools:
         for after in pools:
@@ -214,12 +245,13 @@ def changes(pools: Sequence[Pool], *, are_blind: bool) -> Iterator[Change]:
                         ratio := _ratio(kind, before, a, after, b)
                     ):
                         own = f"{before.name} {a.column.label} {a.job.name}"
-                        words = f"{own} -> {after.name} {b.column.label} {b.job.name}"
+                        new = f"{after.name} {b.column.label} {b.job.name} {after.faster}"
+                        words = f"{own} -> {new}".rstrip()
                         again = None
                         if a.halves is not None and b.halves is not None:
                             said = a.halves[1] * b.halves[0] / a.halves[0]
-                            again = Change(kind, words, are_blind, a.halves[1], said, b.halves[1])
-                        yield Change(kind, words, are_blind, a.mb_s, a.mb_s * ratio, b.mb_s, again)
+                            again = Change(kind, words, where, a.halves[1], said, b.halves[1])
+                        yield Change(kind, words, where, a.mb_s, a.mb_s * ratio, b.mb_s, again)
 
 
 def _ratio(kind: str, before: Pool, a: Cell, after: Pool, b: Cell) -> float | None:
@@ -235,6 +267,8 @@ def _changed(kind: str, known: PriceList, after: Pool, b: Cell) -> PriceList:
     """The prices after a change."""
     if kind == KERNEL:
         return after.prices(b.column)
+    if kind == PRICE:
+        return after.prices()
     if kind == DRIVER:
         return _with(known, after.prices(), b.column.protection)
     if kind == TRANSPORT and b.column.transport not in known.sessions:
@@ -264,23 +298,41 @@ def series(folder: Path) -> list[Pool]:
     ]
 
 
+def virtual(folder: Path) -> Iterator[Pool]:
+    """Runs in virtual time by the prices of a list, as they are and with each of ``FASTER``."""
+    known = load_prices(LIST)
+    folder.mkdir(parents=True, exist_ok=True)
+    (jobs := folder / "jobs.fio").write_text(JOBS, encoding="utf-8")
+    for faster in ("", *FASTER):
+        changed, ways = known, BOTH_WAYS if faster else (*BOTH_WAYS, *MORE_WAYS)
+        for change in what_if.parse(faster, Ends(target=known)) if faster else ():
+            changed = what_if.with_prices(changed, change)
+        results = folder / (faster.partition("=")[0].replace(" ", "-") or "as-it-is")
+        prices = results.with_suffix(".toml")
+        prices.write_text(written(changed), encoding="utf-8")
+        if not results.is_dir():
+            words = ("--virtual-time", f"--priced={prices}", "--runtime=100ms", "--disk=ram", *ways)
+            run_harness("run", f"--profile={jobs}", *words, f"--results={results}")
+        yield Pool("own", [results], prices, faster)
+
+
 HEADINGS = (
-    *("what changed", "blind", "changes", "worth", "median error", "within 3 points", "off, median"),
+    *("what changed", "where", "changes", "worth", "median error", "within 3 points", "off, median"),
     *("measured again: error", "within 3 points"),
 )
 
 
 def rows(found: Sequence[Change]) -> Iterator[list[str]]:
     """The score by what changed, and of all."""
-    groups: dict[tuple[bool, str], list[Change]] = {}
+    groups: dict[tuple[str, str], list[Change]] = {}
     for each in found:
         for name in (each.kind, "all"):
-            groups.setdefault((each.is_blind, name), []).append(each)
-    for (is_blind, name), own in sorted(groups.items()):
+            groups.setdefault((each.where, name), []).append(each)
+    for (where, name), own in sorted(groups.items()):
         again = [each.again for each in own if each.again is not None]
         yield [
             name,
-            "yes" if is_blind else "no",
+            where,
             str(len(own)),
             f"{stats.median([abs(each.worth(each.after_mb_s)) for each in own]):.1f}",
             *_errors(own),
@@ -316,11 +368,14 @@ OF_EACH = ("what", "change", "before", "said", "measured", "said", "measured", "
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--results", type=Path, help="where the series of bench/predictions.py are")
+    parser.add_argument("--virtual", type=Path, help="where runs in virtual time are, or go")
     parser.add_argument("--changes", action="store_true", help="also a line for each change")
     asked = parser.parse_args()
-    found = [*changes(stored(), are_blind=False)]
+    found = [*changes(stored(), STORED_RUNS)]
     if asked.results is not None:
-        found += changes(series(asked.results), are_blind=True)
+        found += changes(series(asked.results), BLIND)
+    if asked.virtual is not None:
+        found += changes([*virtual(asked.virtual)], VIRTUAL)
     if asked.changes:
         print(tabulate([line(each) for each in found], OF_EACH, disable_numparse=True), end="\n\n")
     print(tabulate([*rows(found)], HEADINGS, disable_numparse=True))

@@ -225,7 +225,7 @@ def _one(lists: Mapping[Whose, PriceList], way: Way, job: Job, direction: IoDire
         ).bytes_per_s
     elif not way.column.is_local:
         raise _Unpriced("its link is unknown")
-    shaped = priced.is_shaped(link)
+    is_emulated = priced.is_shaped(link) and any(map(priced.has_emulation, lists.values()))
     works: dict[str, tuple[float, float]] = {}
     packet_works: list[float] = []
     fit_error, borrowed = 0.0, False
@@ -240,7 +240,7 @@ def _one(lists: Mapping[Whose, PriceList], way: Way, job: Job, direction: IoDire
             in_flight=depth,
             calls=priced.calls_of(job),
             path=demands,
-            is_emulated=shaped,
+            is_emulated=is_emulated,
             proposals=way.proposals,
         )
         known = found.at(at)
@@ -256,7 +256,7 @@ def _one(lists: Mapping[Whose, PriceList], way: Way, job: Job, direction: IoDire
             operation: Operation = error.args[0]
             raise _Unpriced(f"no price of {operation.part} for each {operation.per}".rstrip()) from error
         fit_error = max(fit_error, found.fit.error if found.fit is not None else 0.5)
-    idle = next(iter(lists.values())).at(Whose.NONE).get(priced.idle_of(link))
+    idle = next(iter(lists.values())).at(Whose.NONE).get(priced.idle_of(is_emulated))
     idle_ns = idle.ns * demands.round_trips if idle and demands is not None else 0.0
 
     def each_ns(scale: float) -> tuple[float, LimitingResource]:

@@ -216,6 +216,11 @@ def is_shaped(link: LinkProfile | None) -> bool:
     return link is not None and link.emulated and bool(link.rate_bit_s or link.path_delay_us)
 
 
+def has_emulation(known: PriceList) -> bool:
+    """Whether a list has prices of emulated links: one of machines with a cable between them has none."""
+    return any(price.part == EMULATED for price in known.prices)
+
+
 def _counts(at: Whose, plan: Plan, cell: Evidence, job: Job, in_flight: int) -> dict[Operation, float]:
     return counts_of(
         at,
@@ -328,27 +333,29 @@ def _of_ciphers(probes: Sequence[ProbeRecord]) -> Iterator[Price]:
 def _idle(cells: Sequence[Evidence], made: Sequence[Price], plan: Plan) -> Iterator[Price]:
     """What a round trip takes besides link and work, because nothing runs until somebody is woken up."""
     jobs, left = {job.name: job for job in plan.jobs}, dict[Operation, list[float]]()
+    ends = {price.at for price in made} - {Whose.NONE}
+    # In one kernel others' work may go on meanwhile, and hides some of it. Between machines each waits.
+    part, words_of_part = (4, "lower quartile") if Whose.BOTH in ends else (2, "middle")
     for cell in cells:
         path, time_ns = cell.path, cell.time_ns
         if path is None or time_ns is None or cell.depth != 1 or (cell.block_bytes or 0) > SHORT_BYTES:
             continue
         rest_ns = time_ns.mid - path.alone_ns
-        for at in {price.at for price in made} - {Whose.NONE}:
+        for at in ends:
             known = {price.operation: price.ns for price in made if price.at is at}
             counts = _counts(at, plan, cell, jobs[cell.workload], 1)
             rest_ns -= sum(count * known.get(name, 0.0) for name, count in counts.items())
-        operation = idle_of(plan.links.get(cell.column.link))
+        operation = idle_of(is_shaped(plan.links.get(cell.column.link)))
         left.setdefault(operation, []).append(max(0.0, rest_ns) / path.round_trips)
     for operation, samples in left.items():
-        words = f"what is left of {counted(len(samples), 'cell')} at depth 1, lower quartile"
-        # Work that goes on while packets travel hides some of it.
+        words = f"what is left of {counted(len(samples), 'cell')} at depth 1, {words_of_part}"
         least, *_, most = ranked = [*sorted(samples), max(samples)]
-        yield Price.of(operation, Whose.NONE, least, ranked[len(samples) // 4], most, words)
+        yield Price.of(operation, Whose.NONE, least, ranked[len(samples) // part], most, words)
 
 
-def idle_of(link: LinkProfile | None) -> Operation:
+def idle_of(is_emulated: bool) -> Operation:
     """What a round trip takes besides link and work."""
-    return Operation(EMULATED if is_shaped(link) else LINK, Per.ROUND_TRIP)
+    return Operation(EMULATED if is_emulated else LINK, Per.ROUND_TRIP)
 
 
 def _drivers(probes: Sequence[ProbeRecord]) -> dict[str, str]:

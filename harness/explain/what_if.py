@@ -146,7 +146,8 @@ def is_cipher(found: PriceList, part: str) -> bool:
     return any(price.part == part and price.direction == "encrypt" for price in found.prices)
 
 
-def _priced(found: PriceList, change: FasterPart) -> PriceList:
+def with_prices(found: PriceList, change: FasterPart) -> PriceList:
+    """The list after a change."""
     if change.part in (RATE, ROUND_TRIP):
         return found
     made = []
@@ -180,8 +181,8 @@ def gains(
     """By what part each cell would be faster, with this change alone; None where it has no such part."""
 
     def with_it(each: FasterPart) -> list[float | None]:
-        initiator = None if ends.initiator is None else _priced(ends.initiator, each)
-        changed = Ends(target=_priced(ends.target, each), initiator=initiator)
+        initiator = None if ends.initiator is None else with_prices(ends.initiator, each)
+        changed = Ends(target=with_prices(ends.target, each), initiator=initiator)
         other = [msgspec.structs.replace(way, link=_linked(way.link, each)) for way in ways]
         return [*map(gain, base, predict(changed, other, jobs))]
 

@@ -103,6 +103,18 @@ def test_what_limits_is_what_is_full() -> None:
     assert rate(ends, way(), job("4k", 32)) > rate(ends, way(), job("4k", 8)) > rate(ends, way(), job("4k"))
 
 
+def test_a_link_between_two_machines_is_a_cable_and_needs_no_price_of_emulation() -> None:
+    of_both = price_list((Whose.INITIATOR, Whose.TARGET))
+    prices = tuple(price for price in of_both.prices if price.part != "emulated link")
+    prices += (Price(part="link", per=Per.ROUND_TRIP, at=Whose.NONE, ns=7000, low=7000, high=7000),)
+    ends = Ends(target=msgspec.structs.replace(of_both, prices=prices))
+    near, far = (
+        4096e3 / rate(ends, way(link), job("4k")) for link in ("wired:unshaped", "wired:unshaped,rtt=300us")
+    )
+    assert far - near == pytest.approx(300_000)
+    assert one(ends, way("wired:rtt=300us"), job("4k")).rests_on["idle"] == 7000
+
+
 def test_a_local_disk_takes_what_the_core_works() -> None:
     ends = Ends(target=price_list())
     found = one(ends, Way(column=Column("local")), job("4k"))

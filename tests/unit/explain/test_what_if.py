@@ -160,10 +160,22 @@ def test_two_cells_are_a_change_if_one_thing_differs() -> None:
     assert not any(score.kind_of(debian, a, pool, b) for a in debian.cells for b in pool.cells)
 
 
+def test_a_price_that_is_changed_is_a_change_and_there_alone() -> None:
+    pools = [score.Pool("own", [FIGURES / "ciphers"], faster=faster) for faster in ("", "cipher=2x")]
+    kinds = [
+        {score.kind_of(one, a, other, b) for a in one.cells for b in other.cells}
+        for one in pools
+        for other in pools
+    ]
+    within, faster, back, other_within = kinds
+    assert {score.PROTECTION, score.DEPTH} <= within and score.PRICE not in within
+    assert faster == {"", score.PRICE} and back == other_within == {""}
+
+
 def test_points_are_parts_of_the_slower_side_s_time() -> None:
-    faster = score.Change("link", "", False, before_mb_s=50.0, said_mb_s=90.0, after_mb_s=100.0)
+    faster = score.Change("link", "", score.BLIND, before_mb_s=50.0, said_mb_s=90.0, after_mb_s=100.0)
     assert faster.worth(100.0) == pytest.approx(50) and faster.points == pytest.approx(5.56, abs=0.01)
-    slower = score.Change("depth", "", False, before_mb_s=100.0, said_mb_s=100.0, after_mb_s=50.0)
+    slower = score.Change("depth", "", score.BLIND, before_mb_s=100.0, said_mb_s=100.0, after_mb_s=50.0)
     assert slower.worth(50.0) == pytest.approx(-50) and slower.points == pytest.approx(50)
     assert slower.off == pytest.approx(1)
 
@@ -171,7 +183,9 @@ def test_points_are_parts_of_the_slower_side_s_time() -> None:
 @pytest.mark.thorough
 def test_the_page_has_the_score_of_the_script() -> None:
     page = (FIGURES.parent / "prices.md").read_text(encoding="utf-8")
-    for _, _, count, worth, error, near, *_ in score.rows([*score.changes(score.stored(), are_blind=False)]):
+    for _, _, count, worth, error, near, *_ in score.rows(
+        [*score.changes(score.stored(), score.STORED_RUNS)]
+    ):
         assert f"| {count} | {worth} | {error} | {near.split()[0]} |" in page
 
 

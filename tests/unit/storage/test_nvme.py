@@ -55,7 +55,7 @@ def test_a_portal_that_does_not_answer_is_distinguished_from_one_that_refuses(
     status: int, kind: type[CommandFailed]
 ) -> None:
     world = World(answers=[(("/usr/bin/python3",), (status, "", "Traceback\nConnection refused\n"))])
-    (made,) = up(world).connections(wanted(world))
+    _, made = up(world).connections(wanted(world))
     with pytest.raises(CommandFailed) as refused:
         made.acquire(world.host("initiator"))
     assert type(refused.value) is kind

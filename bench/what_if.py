@@ -75,14 +75,8 @@ JOBS = "[global]\ndirect=1\nioengine=libaio\nrw=randread\n" + "".join(
     f"[{size}-depth{depth}]\nbs={size}\niodepth={depth}\n"
     for size, depth in (("4k", 1), ("4k", 8), ("4k", 32), ("64k", 1), ("256k", 1), ("256k", 8))
 )
-BOTH_WAYS = ("--link=wired", "--link=10g", "--protect=off", "--protect=aes128gcm16")
-MORE_WAYS = (
-    "--link=wired:rtt=2ms",
-    "--link=2.5g",
-    "--protect=wireguard",
-    "--transport=iscsi",
-    "--transport=nvme-tcp",
-)
+WAYS = ("--link=10g", "--protect=off", "--protect=aes128gcm16", "--transport=iscsi")
+MORE_WAYS = ("--link=wired", "--link=wired:rtt=2ms", "--transport=nvme-tcp")
 """Of the run by the list as it is alone."""
 
 
@@ -304,7 +298,7 @@ def virtual(folder: Path) -> Iterator[Pool]:
     folder.mkdir(parents=True, exist_ok=True)
     (jobs := folder / "jobs.fio").write_text(JOBS, encoding="utf-8")
     for faster in ("", *FASTER):
-        changed, ways = known, BOTH_WAYS if faster else (*BOTH_WAYS, *MORE_WAYS)
+        changed, ways = known, WAYS if faster else (*WAYS, *MORE_WAYS)
         for change in what_if.parse(faster, Ends(target=known)) if faster else ():
             changed = what_if.with_prices(changed, change)
         results = folder / (faster.partition("=")[0].replace(" ", "-") or "as-it-is")

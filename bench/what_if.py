@@ -305,7 +305,14 @@ def virtual(folder: Path) -> Iterator[Pool]:
         prices = results.with_suffix(".toml")
         prices.write_text(written(changed), encoding="utf-8")
         if not results.is_dir():
-            words = ("--virtual-time", f"--priced={prices}", "--runtime=100ms", "--disk=ram", *ways)
+            words = (
+                "--virtual-time",
+                f"--priced={prices}",
+                "--runtime=100ms",
+                "--repeats=1",
+                "--disk=ram",
+                *ways,
+            )
             run_harness("run", f"--profile={jobs}", *words, f"--results={results}")
         yield Pool("own", [results], prices, faster)
 

@@ -255,7 +255,7 @@ def test_a_portals_port_is_distinguished_from_its_address() -> None:
     )
     lun = Lun(serial="s", kind=BackingKind.BLOCK, path="/dev/ram0", size_bytes=1 << 27)
     wanted = Export(name="x", number=0, lun=lun, target=host, address=FAR, port=3260, parameters={})
-    (session,) = IscsiSides(sides, secret="s", nonce="n").connections(wanted)  # noqa: S106 (of no target)
+    _, session = IscsiSides(sides, secret="s", nonce="n").connections(wanted)  # noqa: S106 (of no target)
     assert isinstance(session, Made)
     asked = json.loads(session.make.input)
     assert asked["portal"] == f"[{FAR}]:3260"

@@ -107,7 +107,7 @@ def what_vanishes(up: NbdSides, path: LinkPath) -> None:
 def what_a_crash_leaves(up: NbdSides, path: LinkPath) -> None:
     """As after SIGKILL: the journal is all that is known, and half of an export is there too."""
     whole, part = export(path, "crash"), export(path, "half", port=nbd.PORT + 1)
-    (of,), (made,), (half,) = up.exports(whole), up.connections(whole), up.exports(part)
+    (of,), (_, made), (half,) = up.exports(whole), up.connections(whole), up.exports(part)
     of.acquire(path.target)
     made.acquire(path.initiator)
     Path(PORTALS, TAG, f"{part.address}-{part.port}", "exports").mkdir(parents=True)

@@ -149,7 +149,7 @@ def what_vanishes(up: NvmeSides, path: LinkPath) -> None:
 def what_a_crash_leaves(up: NvmeSides, path: LinkPath) -> None:
     """As after SIGKILL: the journal is all that is known, and half of an export is there too."""
     whole = export(path, "crash")
-    (of,), (made,), (half,) = up.exports(whole), up.connections(whole), up.exports(export(path, "half"))
+    (of,), (_, made), (half,) = up.exports(whole), up.connections(whole), up.exports(export(path, "half"))
     of.acquire(path.target)
     made.acquire(path.initiator)
     (NVMET / "subsystems" / half.name).mkdir()

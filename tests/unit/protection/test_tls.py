@@ -297,7 +297,7 @@ def test_a_key_is_reported_on_standard_input_and_nowhere_else(tmp_path: Path) ->
     identity = f"NVMe0R01 {sides.host_nqn(0)} {sides.nqn(export)}"
     secret = json.loads(made.make.input)["secret"]
     assert made.name == identity and len(secret) == 2 * nvme.SECRET_BYTES
-    assert sides.connections(export)[0] == made
+    assert sides.connections(export)[1] == made
     journal = Journal(tmp_path / "journal.jsonl")
     with journal.hold(world.host("initiator"), made):
         assert secret not in (tmp_path / "journal.jsonl").read_text(encoding="utf-8")

@@ -301,7 +301,7 @@ def virtual(folder: Path) -> Iterator[Pool]:
         changed, ways = known, WAYS if faster else (*WAYS, *MORE_WAYS)
         for change in what_if.parse(faster, Ends(target=known)) if faster else ():
             changed = what_if.with_prices(changed, change)
-        results = folder / (faster.partition("=")[0].replace(" ", "-") or "as-it-is")
+        results = folder / (faster.partition("=")[0].replace(" ", "-").lower() or "as-it-is")
         prices = results.with_suffix(".toml")
         prices.write_text(written(changed), encoding="utf-8")
         if not results.is_dir():

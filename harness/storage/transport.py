@@ -20,6 +20,7 @@ from harness.hosts.journal import Journal, Resource
 from harness.model import BackingKind, ReachedTarget
 from harness.model.errors import CellInvalid, CommandFailed
 from harness.storage.chap import Secrets
+from harness.storage.untouched import UdevRule
 
 
 class NoAnswer(CommandFailed):
@@ -80,6 +81,10 @@ class Sides:
     logs: Path
     reached: ReachedTarget | None = None
     secrets: Secrets | None = field(default=None, repr=False)
+
+    def udev_rule(self, name: str, match: str) -> UdevRule:
+        """Keeps the initiator's machine from disks that are measured: see ``untouched``."""
+        return UdevRule(name, match, is_own=self.reached is None)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -178,7 +178,7 @@ class IscsiSides(Shared):
         session = Made(names["iqn"], "IscsiSession", make, remove, refused, within_s=CONNECT_S)
         of_session = f"/bin/grep -qxF {names['interface']} /sys/class/iscsi_session/%b/ifacename"
         match = f'KERNELS=="session[0-9]*", PROGRAM=="{of_session}"'
-        return (UdevRule(names["interface"], match, is_own=self.sides.reached is None), session)
+        return (self.sides.udev_rule(names["interface"], match), session)
 
     def session(self, host: Host, wanted: Export) -> Session:
         """Its disk is identified by its serial number; of somebody else's target, by what it was when the run

@@ -111,12 +111,8 @@ class NbdSides(Shared):
         remove = step("initiator", "disconnect", backend=backend)
         refused = f"no NBD connection to {addresses.at_port(wanted.address, wanted.port)}"
         connection = Made(backend, "NbdConnection", make, remove, refused)
-        rule = UdevRule(
-            f"harness-{self.sides.tag}-nbd-{wanted.number}",
-            f'KERNEL=="nbd*", ATTRS{{backend}}=="{backend}"',
-            is_own=self.sides.reached is None,
-        )
-        return (rule, connection)
+        name = f"harness-{self.sides.tag}-nbd-{wanted.number}"
+        return (self.sides.udev_rule(name, f'KERNEL=="nbd*", ATTRS{{backend}}=="{backend}"'), connection)
 
     def session(self, host: Host, wanted: Export) -> Session:
         """Its disk is identified by its backend and size."""

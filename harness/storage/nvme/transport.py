@@ -170,10 +170,8 @@ class NvmeSides(Shared):
         )
         remove = step("initiator", "disconnect", **names)
         refused = f"no NVMe/TCP connection to {addresses.at_port(wanted.address, wanted.port)}"
-        rule = UdevRule(
-            f"harness-{self.sides.tag}-nvme-{wanted.number}",
-            f'ATTRS{{subsysnqn}}=="{name}"',
-            is_own=self.sides.reached is None,
+        rule = self.sides.udev_rule(
+            f"harness-{self.sides.tag}-nvme-{wanted.number}", f'ATTRS{{subsysnqn}}=="{name}"'
         )
         return (rule, *self._keys(wanted), Made(name, "NvmeController", make, remove, refused))
 

@@ -108,6 +108,8 @@ class Pool:
             if (rate := throughput_bytes_s(record)) and not self._is_left_out(record.column):
                 of_cell = found.setdefault((record.column, record.workload.name), ([], []))
                 of_cell[record.repeat % 2].append(rate / 1e6)
+        columns = dict.fromkeys(column for column, _ in found)
+        self.links = {column: what_if.link_of(column, self.plan, self.whole) for column in columns}
         self.cells = []
         for (column, name), (even, odd) in found.items():
             halves = (stats.median(odd), stats.median(even)) if even and odd else None
@@ -127,8 +129,7 @@ class Pool:
         return priced.price_list(msgspec.structs.replace(self.whole, records=records, probes=probes))
 
     def predicted(self, cell: Cell, prices: PriceList) -> Predicted:
-        link = self.plan.links.get(cell.column.link)
-        way = Way(column=cell.column, link=link, proposals=self.plan.proposals)
+        way = Way(column=cell.column, link=self.links[cell.column], proposals=self.plan.proposals)
         return predict(Ends(target=prices), [way], [cell.job])[0]
 
 
@@ -299,8 +300,9 @@ def virtual(folder: Path) -> Iterator[Pool]:
     (jobs := folder / "jobs.fio").write_text(JOBS, encoding="utf-8")
     for faster in ("", *FASTER):
         changed, ways = known, WAYS if faster else (*WAYS, *MORE_WAYS)
-        for change in what_if.parse(faster, Ends(target=known)) if faster else ():
-            changed = what_if.with_prices(changed, change)
+        if faster:
+            (change,) = what_if.parse(faster, Ends(target=known))
+            changed = what_if.with_prices(known, change)
         results = folder / (faster.partition("=")[0].replace(" ", "-").lower() or "as-it-is")
         prices = results.with_suffix(".toml")
         prices.write_text(written(changed), encoding="utf-8")

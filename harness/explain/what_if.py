@@ -197,7 +197,7 @@ def of_run(found: Measured, text: str) -> PrintedWhatIf:
     plan = priced.joined([*found.plans.values()])
     measured, ways, left_out = {}, [], []
     for column in dict.fromkeys(record.column for record in found.records):
-        link = _link_of(column, plan, found)
+        link = link_of(column, plan, found)
         if column.initiators > 1 or plan.has_radio(link):
             left_out.append(column.label)
             continue
@@ -224,7 +224,7 @@ def of_run(found: Measured, text: str) -> PrintedWhatIf:
     return msgspec.structs.replace(made, outside=tuple(outside))
 
 
-def _link_of(column: Column, plan: Plan, found: Measured) -> LinkProfile | None:
+def link_of(column: Column, plan: Plan, found: Measured) -> LinkProfile | None:
     """A column's link; a real one as it was measured with the cells."""
     link = plan.links.get(column.link)
     if link is None or link.interface is None:

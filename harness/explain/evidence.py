@@ -18,7 +18,7 @@ from harness.analysis.theory import IoDirection
 from harness.analysis.wire import framings
 from harness.explain import cipher, path, span
 from harness.explain.path import Demands
-from harness.explain.span import Span
+from harness.explain.span import Span, exact
 from harness.model import (
     DEFAULT_TRANSPORT,
     TRANSPORTS,
@@ -54,6 +54,9 @@ CALIBRATION = 2.0
 LARGEST_BLOCK_BYTES = 16 << 20
 """Of larger blocks no packets are computed: there are millions, or as many as a damaged record says."""
 
+LEAST_TIMEOUT_NS = 200e6
+"""Linux's TCP waits so long at least before it sends again what nobody acknowledged (TCP_RTO_MIN, tcp(7))."""
+
 CACHED = 2.0
 """Repeats in the lab lie up to 12 % from their median (README)."""
 
@@ -72,6 +75,15 @@ class Ladder(msgspec.Struct, frozen=True, kw_only=True):
     time_ns: Span
     framing_ns: float = 0.0
     busy: Span | None = None
+
+
+class Loss(msgspec.Struct, frozen=True, kw_only=True):
+    """That TCP sent ``resent_bytes`` again after a timeout: what waiting for it took of one I/O, and how long
+    the slowest one took."""
+
+    time_ns: Span
+    resent_bytes: int
+    slowest_ns: float
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,6 +112,8 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
 
     ``is_emulated``: the link is, in real time, so both ends share the lab's processor. ``emulation_ns`` is
     what that adds to the I/O's round trips, as the run calibrated it (``Telemetry``).
+
+    ``loss`` is known of one I/O at a time, where packets were lost.
 
     ``reread`` is that of reads that may come from the target's memory and not from its disk.
 
@@ -146,6 +160,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     is_disturbed: bool = False
     is_emulated: bool = False
     emulation_ns: Span | None = None
+    loss: Loss | None = None
     reread: Reread | None = None
     is_one_end: bool = False
     limit_of_target: str = ""
@@ -437,6 +452,7 @@ class _CellOf:
             goodput_mb_s=goodput_mb_s,
             bound=bound,
             driver=drivers(record.agreed),
+            loss=loss_of(self.good) if depth == 1 else None,
             reread=next((r.reread for r in self.good if r.reread and r.reread.is_from_memory), None),
             is_one_end=self.is_one_end,
             command_ns=of.command_ns(),
@@ -642,6 +658,44 @@ def times(records: Sequence[Record]) -> Span:
         ios = [io for io in (record.read, record.write) if io is not None and io.ios and io.runtime_ns]
         found.append(max(io.runtime_ns for io in ios) / sum(io.ios for io in ios))
     return span.of_samples(found, repeats_exactly=records[0].setting.is_virtual)
+
+
+def loss_of(records: Sequence[Record]) -> Loss | None:
+    """What I/Os waited for TCP's timeouts; None if no repeat has one."""
+    found = [_loss_of(record) for record in records]
+    had = [each for each in found if each is not None]
+    if not had:
+        return None
+    times = [each.time_ns if each is not None else exact(0.0) for each in found]
+    return Loss(
+        time_ns=Span(
+            min(each.low for each in times),
+            stats.median([each.mid for each in times]),
+            max(each.high for each in times),
+        ),
+        resent_bytes=max(each.resent_bytes for each in had),
+        slowest_ns=max(each.slowest_ns for each in had),
+    )
+
+
+def _loss_of(record: Record) -> Loss | None:
+    """Those that waited are the longest, so the squares of what they took are nearly all of the variance, and
+    what they took together is between that divided by the longest time and by the least timeout."""
+    uses = record.telemetry.tcp if record.telemetry is not None else ()
+    resent_bytes = sum(use.retransmitted_bytes for use in uses)
+    latency = next((io.latency for io in (record.read, record.write) if io is not None and io.ios), None)
+    slowest_ns, deviation_ns = (latency.max_ns, latency.stddev_ns) if latency is not None else (None, None)
+    if not resent_bytes or slowest_ns is None or deviation_ns is None or slowest_ns < LEAST_TIMEOUT_NS:
+        return None
+    # The other I/Os deviate as well, by no more than what 99 % of all take.
+    others_ns = (latency.p99_ns if latency is not None else None) or 0.0
+    others_ns = others_ns if others_ns < LEAST_TIMEOUT_NS else 0.0
+    least_ns, mid_ns, most_ns = (
+        max(0.0, deviation_ns**2 - others_ns**2) / slowest_ns,
+        deviation_ns**2 / slowest_ns,
+        deviation_ns**2 / LEAST_TIMEOUT_NS,
+    )
+    return Loss(time_ns=Span(least_ns, mid_ns, most_ns), resent_bytes=resent_bytes, slowest_ns=slowest_ns)
 
 
 def busy_of(records: Sequence[Record], around_ns: float) -> Span | None:

@@ -108,6 +108,12 @@ def _processor(evidence: Evidence) -> str:
     return f"processor work{' outside crypto' if evidence.column.protection else ''}"
 
 
+def _loss(evidence: Evidence) -> str:
+    if (loss := evidence.loss) is None:
+        return ""
+    return f"TCP sent {loss.resent_bytes} bytes again, the slowest I/O took {loss.slowest_ns / 1e6:.0f} ms"
+
+
 def _emulation(evidence: Evidence) -> str:
     added = evidence.emulation_ns
     emulation = f"its emulation some {added.mid / 1000:.0f} us of each I/O" if added and added.mid else ""
@@ -158,6 +164,7 @@ class Limit(enum.StrEnum):
     ROUND_TRIP = "round-trip"
     TRANSPORT = "transport"
     FRAMING = "framing"
+    LOSS = "loss"
     CRYPTO = "crypto"
     CPU = "cpu"
     LAB = "lab"
@@ -211,6 +218,15 @@ RULES = {
         words=lambda evidence: f"{evidence.column.framed or 'the protection'}'s framing",
         parts=("framing",),
         is_of_link=True,
+    ),
+    Limit.LOSS: Rule(
+        words=lambda _: "lost packets",
+        parts=("loss",),
+        is_sure=lambda _: True,
+        detail=_loss,
+        advice=lambda _: (
+            "who drops them is in the counters of both ends (ip -s link, ethtool -S) and switches"
+        ),
     ),
     Limit.CRYPTO: Rule(
         words=lambda _: "crypto work",

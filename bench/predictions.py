@@ -115,7 +115,7 @@ SERIES = (
     ),
     Series(
         name="trixie",
-        words=(*TOGETHER, "--runtime=8s"),
+        words=(*TOGETHER, "--runtime=5s"),
         protect=PROTECTIONS,
         links=(UNSHAPED,),
         suite="trixie",
@@ -175,6 +175,7 @@ def cells(series: Series, folder: Path, repeats: int) -> list[Cell]:
             install(machines, *TOGETHER)
             for core, machine in enumerate(machines.machines.values()):
                 _bind(machine, core)
+                stack.enter_context(_awake(machine))
             wire = [f"--link=wired={machines.wire}"]
         return _cells(series, base, repeats, wire)
 
@@ -182,12 +183,49 @@ def cells(series: Series, folder: Path, repeats: int) -> list[Cell]:
 def _bind(machine: Machine, core: int) -> None:
     """Give a machine a processor for itself, as far as there are enough: moved to and fro, two machines on
     two processors do not repeat themselves (8K was read slower without a protection than with one)."""
-    assert machine.process is not None
     cores = sorted(os.sched_getaffinity(0))
-    for task in Path("/proc").glob("[0-9]*/task/[0-9]*"):
-        with contextlib.suppress(ProcessLookupError):
-            if os.getpgid(int(task.parts[2])) == machine.process.pid:
+    for process in _processes(machine):
+        for task in Path("/proc", str(process), "task").glob("*"):
+            with contextlib.suppress(ProcessLookupError):
                 os.sched_setaffinity(int(task.name), {cores[core % len(cores)]})
+
+
+SIGNALS = """
+import os, signal, sys, time
+while True:
+    os.kill(int(sys.argv[1]), signal.SIGIO)
+    time.sleep(float(sys.argv[2]))
+"""
+
+AWAKE_S = 0.002
+"""A packet that a user-mode machine has not heard of waits no longer."""
+
+
+@contextlib.contextmanager
+def _awake(machine: Machine) -> Iterator[None]:
+    """Have a machine's kernel look for packets now and then. A tap signals a packet before it wakes who waits
+    for its descriptor (``tun_net_xmit()``), so on another processor the signal may be handled too early; then
+    the packet was heard of with the next one, at depth 1 after TCP's timeout of 200 ms (one of 500 commands).
+    """
+    _, own, *_ = _processes(machine)  # below a shell
+    with subprocess.Popen([sys.executable, "-c", SIGNALS, str(own), str(AWAKE_S)]) as sender:
+        try:
+            yield
+        finally:
+            sender.kill()
+
+
+def _processes(machine: Machine) -> list[int]:
+    """Those below the one that was started, each before its own."""
+    assert machine.process is not None
+    found, left = [], [machine.process.pid]
+    while left:
+        for file in Path("/proc", str(left.pop()), "task").glob("*/children"):
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                own = [int(word) for word in file.read_text(encoding="utf-8").split()]
+                found += own
+                left += own
+    return found
 
 
 def _cells(series: Series, base: Path, repeats: int, wire: Sequence[str]) -> list[Cell]:

@@ -77,7 +77,7 @@ class Ladder(msgspec.Struct, frozen=True, kw_only=True):
     busy: Span | None = None
 
 
-class Loss(msgspec.Struct, frozen=True, kw_only=True):
+class LostPackets(msgspec.Struct, frozen=True, kw_only=True):
     """That TCP sent ``resent_bytes`` again after a timeout: what waiting for it took of one I/O, and how long
     the slowest one took."""
 
@@ -160,7 +160,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     is_disturbed: bool = False
     is_emulated: bool = False
     emulation_ns: Span | None = None
-    loss: Loss | None = None
+    loss: LostPackets | None = None
     reread: Reread | None = None
     is_one_end: bool = False
     limit_of_target: str = ""
@@ -660,14 +660,14 @@ def times(records: Sequence[Record]) -> Span:
     return span.of_samples(found, repeats_exactly=records[0].setting.is_virtual)
 
 
-def loss_of(records: Sequence[Record]) -> Loss | None:
+def loss_of(records: Sequence[Record]) -> LostPackets | None:
     """What I/Os waited for TCP's timeouts; None if no repeat has one."""
     found = [_loss_of(record) for record in records]
     had = [each for each in found if each is not None]
     if not had:
         return None
     times = [each.time_ns if each is not None else exact(0.0) for each in found]
-    return Loss(
+    return LostPackets(
         time_ns=Span(
             min(each.low for each in times),
             stats.median([each.mid for each in times]),
@@ -678,7 +678,7 @@ def loss_of(records: Sequence[Record]) -> Loss | None:
     )
 
 
-def _loss_of(record: Record) -> Loss | None:
+def _loss_of(record: Record) -> LostPackets | None:
     """Those that waited are the longest, so the squares of what they took are nearly all of the variance, and
     what they took together is between that divided by the longest time and by the least timeout."""
     uses = record.telemetry.tcp if record.telemetry is not None else ()
@@ -695,7 +695,9 @@ def _loss_of(record: Record) -> Loss | None:
         deviation_ns**2 / slowest_ns,
         deviation_ns**2 / LEAST_TIMEOUT_NS,
     )
-    return Loss(time_ns=Span(least_ns, mid_ns, most_ns), resent_bytes=resent_bytes, slowest_ns=slowest_ns)
+    return LostPackets(
+        time_ns=Span(least_ns, mid_ns, most_ns), resent_bytes=resent_bytes, slowest_ns=slowest_ns
+    )
 
 
 def busy_of(records: Sequence[Record], around_ns: float) -> Span | None:

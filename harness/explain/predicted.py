@@ -32,9 +32,10 @@ PIECE_BYTES, SEALED_PIECE_BYTES = 32 << 10, 16 << 10
 """In pieces of about this size an I/O crosses cores and link: TCP's super-packets have up to 64 KiB, but no
 more than a third of a window (``tcp_tso_win_divisor``); what is protected is cut up before."""
 
-WAITS = 0.5
+WAITS, WAITS_APART = 0.5, 1.0
 """How far from the asymptotic bound towards a batch: interrupts and kernel threads come before who sends the
-next request, so that what arrives together leaves together, but not all of it does."""
+next request, so that what arrives together leaves together. In one kernel not all of it does, and between two
+all: a batch is at one end while the other idles (found in three series of two machines)."""
 
 WHOLE_OF_MIDDLE = 2.44
 """How far 90 % of normal errors reach, if the middle one is 1."""
@@ -262,7 +263,8 @@ def _one(lists: Mapping[Whose, PriceList], way: Way, job: Job, direction: IoDire
     def each_ns(scale: float) -> tuple[float, LimitingResource]:
         """The time per I/O, if the cores' work is so many of its reaches from its best guess."""
         cores = {name: max(LEAST * ns, ns + scale * reach, 1.0) for name, (ns, reach) in works.items()}
-        return _time_ns(cores, demands, idle_ns, depth, block_bytes, packet_works)
+        waits = WAITS if Whose.BOTH in lists else WAITS_APART
+        return _time_ns(cores, demands, idle_ns, depth, block_bytes, packet_works, waits)
 
     mid_ns, then = each_ns(0.0)
     worked_ns = sum(ns for ns, _ in works.values())
@@ -304,8 +306,10 @@ def _time_ns(
     depth: int,
     block_bytes: int,
     packet_works: Sequence[float] = (),
+    waits: float = WAITS,
 ) -> tuple[float, LimitingResource]:
-    """The time per I/O, and what limits. ``packet_works`` is what protections have of each core's work."""
+    """The time per I/O, and what limits. ``packet_works`` is what protections have of each core's work, and
+    ``waits`` how far I/Os wait for one another."""
     busiest = {LimitingResource.CORE: max(cores.values())}
     servers, delay_ns = [*cores.values()], 0.0
     if demands is not None:
@@ -328,7 +332,7 @@ def _time_ns(
     then = max(busiest, key=busiest.__getitem__)
     batch_ns = queueing.overlapped_ns(delay_ns, [depth * each for each in servers], depth * pieces)
     most_ns = max(busiest[then], batch_ns / depth)
-    return busiest[then] + WAITS * (most_ns - busiest[then]), then
+    return busiest[then] + waits * (most_ns - busiest[then]), then
 
 
 def _us(ns: float) -> str:

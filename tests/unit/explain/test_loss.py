@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from harness.explain import Explained, Limit, sentence
-from harness.explain.evidence import LEAST_TIMEOUT_NS, Loss, loss_of
+from harness.explain.evidence import LEAST_TIMEOUT_NS, LostPackets, loss_of
 from harness.explain.span import exact, within
 from harness.explain.verdict import Confidence
 from harness.model import Record
@@ -78,7 +78,7 @@ def test_a_repeat_without_any_counts() -> None:
 
 def test_they_limit_a_cell_that_waits_for_them_most_of_the_time() -> None:
     """4K over gigabit: 18 of 9000 commands came late, as measured on two machines whose wire forgot them."""
-    loss = Loss(time_ns=within(6000 * US, 0.1), resent_bytes=864, slowest_ns=LEAST_TIMEOUT_NS + 2e7)
+    loss = LostPackets(time_ns=within(6000 * US, 0.1), resent_bytes=864, slowest_ns=LEAST_TIMEOUT_NS + 2e7)
     found = Explained.of(cell(time_ns=within(8500 * US, 0.01), busy=within(0.02, 0.05), loss=loss))
     verdict = found.verdict
     assert (verdict.limited_by, verdict.confidence) == (Limit.LOSS, Confidence.HIGH)

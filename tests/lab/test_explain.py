@@ -75,6 +75,16 @@ def test_a_run_has_a_digital_twin_and_keeps_it(tmp_path: Path) -> None:
     assert len(measured.table()["cells"]) == 3
 
 
+def test_packets_that_are_lost_are_named(tmp_path: Path) -> None:
+    words = ("--link", "wired:loss=1%", "--ipsec", "off", "--workload", "rand-read-4k", "--size", "32M")
+    measured = cli.measure(tmp_path, *words, "--runtime", "3s")
+    assert measured.done.status == 0, measured.done
+    measured.forget_others()
+    (cell,) = explained(measured.folder)
+    # Each waits for 200 ms, and of a hundred packets one is lost; how many there are is the machine's matter.
+    assert 0 < cell["waterfall_ns"]["loss"] < cell["whole_ns"] == sum(cell["waterfall_ns"].values())
+
+
 def test_the_two_ends_agree_on_what_was_asked_for(tmp_path: Path) -> None:
     words = ("--link", "wired", "--ipsec", "off", "--workload", "rand-read-4k", "--size", "32M")
     asked = cli.measure(

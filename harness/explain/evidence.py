@@ -55,7 +55,8 @@ LARGEST_BLOCK_BYTES = 16 << 20
 """Of larger blocks no packets are computed: there are millions, or as many as a damaged record says."""
 
 LEAST_TIMEOUT_NS = 200e6
-"""Linux's TCP waits so long at least before it sends again what nobody acknowledged (TCP_RTO_MIN, tcp(7))."""
+"""Linux's TCP waits so long at least before it sends again what nobody acknowledged (TCP_RTO_MIN,
+include/net/tcp.h; RFC 6298 says a second)."""
 
 CACHED = 2.0
 """Repeats in the lab lie up to 12 % from their median (README)."""

@@ -114,7 +114,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     ``is_emulated``: the link is, in real time, so both ends share the lab's processor. ``emulation_ns`` is
     what that adds to the I/O's round trips, as the run calibrated it (``Telemetry``).
 
-    ``loss`` is known of one I/O at a time, where packets were lost.
+    ``lost_packets`` is known of one I/O at a time, where packets were lost.
 
     ``reread`` is that of reads that may come from the target's memory and not from its disk.
 
@@ -161,7 +161,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     is_disturbed: bool = False
     is_emulated: bool = False
     emulation_ns: Span | None = None
-    loss: LostPackets | None = None
+    lost_packets: LostPackets | None = None
     reread: Reread | None = None
     is_one_end: bool = False
     limit_of_target: str = ""
@@ -453,7 +453,7 @@ class _CellOf:
             goodput_mb_s=goodput_mb_s,
             bound=bound,
             driver=drivers(record.agreed),
-            loss=loss_of(self.good) if depth == 1 else None,
+            lost_packets=lost_packets_of(self.good) if depth == 1 else None,
             reread=next((r.reread for r in self.good if r.reread and r.reread.is_from_memory), None),
             is_one_end=self.is_one_end,
             command_ns=of.command_ns(),
@@ -661,9 +661,9 @@ def times(records: Sequence[Record]) -> Span:
     return span.of_samples(found, repeats_exactly=records[0].setting.is_virtual)
 
 
-def loss_of(records: Sequence[Record]) -> LostPackets | None:
+def lost_packets_of(records: Sequence[Record]) -> LostPackets | None:
     """What I/Os waited for TCP's timeouts; None if no repeat has one."""
-    found = [_loss_of(record) for record in records]
+    found = [_lost_packets_of(record) for record in records]
     had = [each for each in found if each is not None]
     if not had:
         return None
@@ -679,7 +679,7 @@ def loss_of(records: Sequence[Record]) -> LostPackets | None:
     )
 
 
-def _loss_of(record: Record) -> LostPackets | None:
+def _lost_packets_of(record: Record) -> LostPackets | None:
     """Those that waited are the longest, so the squares of what they took are nearly all of the variance, and
     what they took together is between that divided by the longest time and by the least timeout."""
     uses = record.telemetry.tcp if record.telemetry is not None else ()

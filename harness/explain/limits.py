@@ -108,10 +108,10 @@ def _processor(evidence: Evidence) -> str:
     return f"processor work{' outside crypto' if evidence.column.protection else ''}"
 
 
-def _loss(evidence: Evidence) -> str:
-    if (loss := evidence.loss) is None:
+def _lost_packets(evidence: Evidence) -> str:
+    if (lost := evidence.lost_packets) is None:
         return ""
-    return f"TCP sent {loss.resent_bytes} bytes again, the slowest I/O took {loss.slowest_ns / 1e6:.0f} ms"
+    return f"TCP sent {lost.resent_bytes} bytes again, the slowest I/O took {lost.slowest_ns / 1e6:.0f} ms"
 
 
 def _emulation(evidence: Evidence) -> str:
@@ -164,7 +164,7 @@ class Limit(enum.StrEnum):
     ROUND_TRIP = "round-trip"
     TRANSPORT = "transport"
     FRAMING = "framing"
-    LOSS = "loss"
+    LOST_PACKETS = "lost-packets"
     CRYPTO = "crypto"
     CPU = "cpu"
     LAB = "lab"
@@ -219,11 +219,11 @@ RULES = {
         parts=("framing",),
         is_of_link=True,
     ),
-    Limit.LOSS: Rule(
+    Limit.LOST_PACKETS: Rule(
         words=lambda _: "lost packets",
-        parts=("loss",),
+        parts=("lost_packets",),
         is_sure=lambda _: True,
-        detail=_loss,
+        detail=_lost_packets,
         advice=lambda _: (
             "who drops them is in the counters of both ends (ip -s link, ethtool -S) and switches"
         ),

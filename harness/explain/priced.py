@@ -340,7 +340,11 @@ def _idle(cells: Sequence[Evidence], made: Sequence[Price], plan: Plan) -> Itera
         path, time_ns = cell.path, cell.time_ns
         if path is None or time_ns is None or cell.depth != 1 or (cell.block_bytes or 0) > SHORT_BYTES:
             continue
-        rest_ns = time_ns.mid - path.alone_ns - (cell.loss.time_ns.mid if cell.loss is not None else 0.0)
+        rest_ns = (
+            time_ns.mid
+            - path.alone_ns
+            - (cell.lost_packets.time_ns.mid if cell.lost_packets is not None else 0.0)
+        )
         for at in ends:
             known = {price.operation: price.ns for price in made if price.at is at}
             counts = _counts(at, plan, cell, jobs[cell.workload], 1)

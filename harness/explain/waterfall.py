@@ -24,7 +24,7 @@ MODEL = 0.02
 """How far the closed form is trusted: virtual time agrees with it within 0.75 % (docs/theory.md)."""
 
 OF_PATH = ("link", "round_trip", "window", "transport", "framing")
-PARTS = ("device", *OF_PATH, "loss", "emulation", "crypto", "cpu", "queue", "rest")
+PARTS = ("device", *OF_PATH, "lost_packets", "emulation", "crypto", "cpu", "queue", "rest")
 
 At = Callable[[Span], float]
 
@@ -37,7 +37,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
     is how long these keep a core busy, whether or not anything waits for it. ``core_ns`` is how long the
     busiest core works for one I/O, and ``work_ns`` the same as far as it is known better from another link.
     ``implementation_ns`` is what the digital twin does not take.
-    ``emulation_ns`` is what the emulation of the link adds, and ``loss_ns`` what waiting for lost packets
+    ``emulation_ns`` is what the emulation of the link adds, and ``lost_packets_ns`` what waiting for these
     does. ``faster`` is the path at twice the rate. ``evidence`` is what it is read from.
     """
 
@@ -54,7 +54,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
     work_ns: float | None
     implementation_ns: float | None
     emulation_ns: float | None = None
-    loss_ns: float | None = None
+    lost_packets_ns: float | None = None
     faster: Demands | None = None
 
     @property
@@ -126,7 +126,7 @@ def _reading(evidence: Evidence, at: At, *, model: float, split: float, waited: 
         work_ns=at(evidence.work_ns) if evidence.work_ns is not None else None,
         implementation_ns=at(evidence.twin_ns) if evidence.twin_ns is not None else None,
         emulation_ns=at(evidence.emulation_ns) if evidence.emulation_ns is not None else None,
-        loss_ns=at(evidence.loss.time_ns) if evidence.loss is not None else None,
+        lost_packets_ns=at(evidence.lost_packets.time_ns) if evidence.lost_packets is not None else None,
         faster=evidence.faster.scaled(model) if evidence.faster is not None else None,
     )
 
@@ -190,7 +190,7 @@ def _step(evidence: Evidence, below: Ladder, time_ns: float, busy: float | None,
 def parts(reading: Reading) -> dict[str, float]:
     """The parts of ``reading.whole_ns``, in ns; unknown ones are left out.
 
-    ``loss`` and ``emulation`` are no more than the link, the device and crypto leave. ``cpu`` is the
+    ``lost_packets`` and ``emulation`` are no more than the link, the device and crypto leave. ``cpu`` is the
     processors' part besides crypto: at depth 1, no more than the others leave. ``rest`` is what nothing
     explains. It is below zero if the others add up to more than was measured.
     """
@@ -203,9 +203,9 @@ def parts(reading: Reading) -> dict[str, float]:
     if reading.crypto_ns:
         found["crypto"] = reading.crypto_ns
     left = reading.whole_ns - sum(found.values())
-    if reading.loss_ns:
-        found["loss"] = min(reading.loss_ns, max(0.0, left))
-        left -= found["loss"]
+    if reading.lost_packets_ns:
+        found["lost_packets"] = min(reading.lost_packets_ns, max(0.0, left))
+        left -= found["lost_packets"]
     if reading.emulation_ns:
         # Before the processors' part: a core that is woken to send what netem held back counts as busy.
         found["emulation"] = min(reading.emulation_ns, max(0.0, left))

@@ -39,7 +39,7 @@ PARTS: Mapping[str, str] = {
     "window": "#bbbb11",
     "transport": "#22bb88",
     "framing": "#eedd88",
-    "loss": "#ddff33",
+    "lost_packets": "#ddff33",
     "emulation": "#aa77ff",
     "crypto": "#ee7744",
     "cpu": "#ffaabb",

@@ -36,7 +36,7 @@ LETTERS = {
     Limit.ROUND_TRIP: "R",
     Limit.TRANSPORT: "T",
     Limit.FRAMING: "F",
-    Limit.LOSS: "S",
+    Limit.LOST_PACKETS: "S",
     Limit.CRYPTO: "C",
     Limit.CPU: "P",
     Limit.LAB: "E",

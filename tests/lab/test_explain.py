@@ -82,7 +82,7 @@ def test_packets_that_are_lost_are_named(tmp_path: Path) -> None:
     measured.forget_others()
     (cell,) = explained(measured.folder)
     # Each waits for 200 ms, and of a hundred packets one is lost; how many there are is the machine's matter.
-    assert 0 < cell["waterfall_ns"]["loss"] < cell["whole_ns"] == sum(cell["waterfall_ns"].values())
+    assert 0 < cell["waterfall_ns"]["lost_packets"] < cell["whole_ns"] == sum(cell["waterfall_ns"].values())
 
 
 def test_the_two_ends_agree_on_what_was_asked_for(tmp_path: Path) -> None:

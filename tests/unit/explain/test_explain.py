@@ -616,7 +616,7 @@ def test_the_parts_of_the_time_fit_a_terminal() -> None:
         for one in explain(columns(), {"r1": plan_of_them()})
         if one.evidence.column.protection == ("aes128gcm16",)
     )
-    names = [name for name in PARTS if name not in ("window", "loss", "emulation", "queue")]
+    names = [name for name in PARTS if name not in ("window", "lost_packets", "emulation", "queue")]
     above, heading, _, row = lines_of(whole, names)[:4]
     assert above.split() == ["round", "ESP"]
     assert heading.split()[6:] == ["device", "link", "trip", "iSCSI", "framing", "crypto", "cpu", "rest"]

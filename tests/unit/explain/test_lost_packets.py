@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from harness.explain import Explained, Limit, sentence
-from harness.explain.evidence import LEAST_TIMEOUT_NS, LostPackets, loss_of
+from harness.explain.evidence import LEAST_TIMEOUT_NS, LostPackets, lost_packets_of
 from harness.explain.span import exact, within
 from harness.explain.verdict import Confidence
 from harness.model import Record
@@ -52,12 +52,12 @@ def repeats(waits_ms: list[int], resent_bytes: int = 48) -> list[Record]:
     ids=["one", "five", "longer each time", "2 %"],
 )
 def test_what_was_waited_is_within_the_bounds(waits_ms: list[int]) -> None:
-    loss = loss_of(repeats(waits_ms))
-    assert loss is not None and loss.resent_bytes == 48
+    lost = lost_packets_of(repeats(waits_ms))
+    assert lost is not None and lost.resent_bytes == 48
     waited_ns = sum(waits_ms) * 1e6 / 1000
-    assert 0.9 * loss.time_ns.low <= waited_ns <= 1.1 * loss.time_ns.high
+    assert 0.9 * lost.time_ns.low <= waited_ns <= 1.1 * lost.time_ns.high
     if max(waits_ms) < 300:
-        assert loss.time_ns.mid == pytest.approx(waited_ns, rel=0.05)
+        assert lost.time_ns.mid == pytest.approx(waited_ns, rel=0.05)
 
 
 @pytest.mark.parametrize(
@@ -66,29 +66,30 @@ def test_what_was_waited_is_within_the_bounds(waits_ms: list[int]) -> None:
     ids=["soon", "sooner", "not sent again"],
 )
 def test_without_a_timeout_nothing_was_waited_for(waits_ms: list[int], resent_bytes: int) -> None:
-    assert loss_of(repeats(waits_ms, resent_bytes)) is None
+    assert lost_packets_of(repeats(waits_ms, resent_bytes)) is None
 
 
 def test_a_repeat_without_any_counts() -> None:
     first, second, third = repeats([200])
-    loss = loss_of([first, *repeats([])[1:]])
-    assert loss is not None and loss.time_ns.low == loss.time_ns.mid == 0 < loss.time_ns.high
-    assert loss_of([]) is None and loss_of([first, second, third]) is not None
+    lost = lost_packets_of([first, *repeats([])[1:]])
+    assert lost is not None and lost.time_ns.low == lost.time_ns.mid == 0 < lost.time_ns.high
+    assert lost_packets_of([]) is None and lost_packets_of([first, second, third]) is not None
 
 
 def test_they_limit_a_cell_that_waits_for_them_most_of_the_time() -> None:
     """4K over gigabit: 18 of 9000 commands came late, as measured on two machines whose wire forgot them."""
-    loss = LostPackets(time_ns=within(6000 * US, 0.1), resent_bytes=864, slowest_ns=LEAST_TIMEOUT_NS + 2e7)
-    found = Explained.of(cell(time_ns=within(8500 * US, 0.01), busy=within(0.02, 0.05), loss=loss))
+    lost = LostPackets(time_ns=within(6000 * US, 0.1), resent_bytes=864, slowest_ns=LEAST_TIMEOUT_NS + 2e7)
+    found = Explained.of(cell(time_ns=within(8500 * US, 0.01), busy=within(0.02, 0.05), lost_packets=lost))
     verdict = found.verdict
-    assert (verdict.limited_by, verdict.confidence) == (Limit.LOSS, Confidence.HIGH)
+    assert (verdict.limited_by, verdict.confidence) == (Limit.LOST_PACKETS, Confidence.HIGH)
     assert (
-        verdict.waterfall_ns["loss"] == 6_000_000 and sum(verdict.waterfall_ns.values()) == verdict.whole_ns
+        verdict.waterfall_ns["lost_packets"] == 6_000_000
+        and sum(verdict.waterfall_ns.values()) == verdict.whole_ns
     )
     assert "limited by lost packets (TCP sent 864 bytes again, the slowest I/O took 220 ms)" in sentence(
         found
     )
     # No more is theirs than nothing else takes.
-    short = Explained.of(cell(loss=msgspec.structs.replace(loss, time_ns=exact(9000 * US))))
+    short = Explained.of(cell(lost_packets=msgspec.structs.replace(lost, time_ns=exact(9000 * US))))
     assert sum(short.verdict.waterfall_ns.values()) == short.verdict.whole_ns
-    assert short.verdict.limited_by is not Limit.LOSS
+    assert short.verdict.limited_by is not Limit.LOST_PACKETS

@@ -48,6 +48,7 @@ from harness.parse.jobfile import described
 from harness.parse.prices import load_prices
 from harness.parse.profiles import data_folder
 from harness.results.measured import Measured
+from tests.lab.machine import below
 from tests.machines.conftest import install
 from tests.machines.images import UML, disks
 from tests.machines.runs import TOGETHER
@@ -216,16 +217,9 @@ def _awake(machine: Machine) -> Iterator[None]:
 
 
 def _processes(machine: Machine) -> list[int]:
-    """Those below the one that was started, each before its own."""
+    """Those below the one that was started: a kernel leaves its process group."""
     assert machine.process is not None
-    found, left = [], [machine.process.pid]
-    while left:
-        for file in Path("/proc", str(left.pop()), "task").glob("*/children"):
-            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-                own = [int(word) for word in file.read_text(encoding="utf-8").split()]
-                found += own
-                left += own
-    return found
+    return below(machine.process.pid)
 
 
 def _cells(series: Series, base: Path, repeats: int, wire: Sequence[str]) -> list[Cell]:

@@ -684,12 +684,12 @@ def _lost_packets_of(record: Record) -> LostPackets | None:
     what they took together is between that divided by the longest time and by the least timeout."""
     uses = record.telemetry.tcp if record.telemetry is not None else ()
     resent_bytes = sum(use.retransmitted_bytes for use in uses)
-    latency = next((io.latency for io in (record.read, record.write) if io is not None and io.ios), None)
-    slowest_ns, deviation_ns = (latency.max_ns, latency.stddev_ns) if latency is not None else (None, None)
-    if not resent_bytes or slowest_ns is None or deviation_ns is None or slowest_ns < LEAST_TIMEOUT_NS:
+    latency = next(io.latency for io in (record.read, record.write) if io is not None and io.ios)
+    slowest_ns, deviation_ns = latency.max_ns or 0.0, latency.stddev_ns
+    if not resent_bytes or deviation_ns is None or slowest_ns < LEAST_TIMEOUT_NS:
         return None
     # The other I/Os deviate as well, by no more than what 99 % of all take.
-    others_ns = (latency.p99_ns if latency is not None else None) or 0.0
+    others_ns = latency.p99_ns or 0.0
     others_ns = others_ns if others_ns < LEAST_TIMEOUT_NS else 0.0
     least_ns, mid_ns, most_ns = (
         max(0.0, deviation_ns**2 - others_ns**2) / slowest_ns,

@@ -1,7 +1,8 @@
-"""What the harness must leave as it was on the machine."""
+"""What the harness must leave as it was on the machine, and which processes something started there."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -14,6 +15,16 @@ COUNTING = ("valid_life_time", "preferred_life_time")
 
 OURS = ("/run/harness",)
 """The lock and its folder stay, by design."""
+
+
+def below(process: int) -> list[int]:
+    """All that a process started and that these did, each before its own."""
+    found = [process]
+    for each in found:
+        with contextlib.suppress(OSError):  # it has ended
+            texts = [file.read_text() for file in Path(f"/proc/{each}/task").glob("*/children")]
+            found += [int(word) for text in texts for word in text.split()]
+    return found[1:]
 
 
 def snapshot() -> dict[str, Any]:

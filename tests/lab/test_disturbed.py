@@ -18,6 +18,7 @@ from harness.model import Status
 from harness.results.machine import MACHINE
 from harness.results.store import RunFolder
 from tests.lab.cli import COMMAND_DEADLINE_S, events, harness_once, running, wait_for
+from tests.lab.machine import below
 
 pytestmark = pytest.mark.lab
 
@@ -71,11 +72,9 @@ def test_what_others_spoil_is_marked_and_measured_again(tmp_path: Path) -> None:
 def of_run(pid: int, *, kernels_alone: bool) -> list[int]:
     """The processes of a run: the command, its helpers, the lab's kernels, and what those trace; or only the
     kernels, which are bound to one processor."""
-    found, kernels = [pid], list[int]()
+    found, kernels = [pid, *below(pid)], list[int]()
     for each in found:
         with contextlib.suppress(OSError):  # it has ended
-            texts = [file.read_text() for file in Path(f"/proc/{each}/task").glob("*/children")]
-            found += [int(word) for text in texts for word in text.split()]
             status = Path(f"/proc/{each}/status").read_text()
             if len(os.sched_getaffinity(each)) == 1 and "TracerPid:\t0\n" in status:
                 kernels.append(each)

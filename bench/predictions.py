@@ -116,7 +116,7 @@ SERIES = (
     ),
     Series(
         name="trixie",
-        words=(*TOGETHER, "--runtime=5s"),
+        words=(*TOGETHER, "--runtime=3s"),
         protect=PROTECTIONS,
         links=(UNSHAPED,),
         suite="trixie",

@@ -85,10 +85,11 @@ def _measure(
     carried_before = _carried(layers)
     ends = ((path.initiator, path.initiator_iface), (path.target, path.target_iface))
     was = [counted(*end) for end in ends]
-    watched = observer.watch()
     with watch() as watching:
+        watched = observer.watch()
         outcome = MEASURES[type(record.probe)](record.probe, probed)
-    seen, now = watched(), [counted(*end) for end in ends]
+        seen = watched()
+    now = [counted(*end) for end in ends]
     outcome.warnings += seen.warnings
     grown = []
     for (host, iface), first, last in zip(ends, was, now, strict=True):

@@ -47,6 +47,7 @@ from harness.model.reread import Reread
 from harness.model.telemetry import RoundTrips, Telemetry
 from harness.network import interfaces, links, wireless
 from harness.observe import conditions, connections, environment
+from harness.observe.counters import Counted
 from harness.observe.kernellog import complaints
 from harness.parse.jobfile import (
     described,
@@ -691,8 +692,16 @@ class CellComposer(Composer):
         record = msgspec.structs.replace(record, started_unix_s=time.time())
         before = self._conditions.look() if self._conditions is not None else {}
         tcp_before = self._connections(nexuses)
-        watching = self._watch()
-        watched = self._observer.watch()
+        watching, counts = self._watch(), list[Counted]()
+
+        @contextlib.contextmanager
+        def during() -> Iterator[None]:
+            # Inside of who looks at other programs: on real machines that is a program, which works there.
+            with watching:
+                count = self._observer.watch()
+                yield
+                counts.append(count())
+
         if nexuses:
             done = measure.over_lanes(
                 nexuses,
@@ -701,14 +710,14 @@ class CellComposer(Composer):
                 timeout_s=timeout_s,
                 apart=not plan.traits.shares_kernel,
                 program=program,
-                during=watching,
+                during=during(),
                 judge_previous=functools.partial(self._judge_newest, cell.column),
             )
         elif local is not None:
             path = local.storage.path
-            with watching:
+            with during():
                 done = measure.on_disk(local.host, job_on(path), raw, timeout_s=timeout_s, program=program)
-        counted = watched()
+        (counted,) = counts
         tcp_after = self._connections(nexuses)
         done.warnings += (*conditions.saturated(counted.processors), *counted.warnings)
         if self._conditions is not None:

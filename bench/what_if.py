@@ -254,7 +254,7 @@ def _ratio(kind: str, before: Pool, a: Cell, after: Pool, b: Cell) -> float | No
     new: Column | str = b.job.name if kind == DEPTH else b.column
     known = before.prices(new if before is after else None)
     changed = _changed(kind, known, after, b)
-    gain = what_if.gain(before.predicted(a, known), after.predicted(b, changed))
+    gain = what_if.gain(before.predicted(a, known), after.predicted(b, changed), a.mb_s)
     return None if gain is None else 1 + gain
 
 

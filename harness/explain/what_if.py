@@ -57,8 +57,6 @@ class MeasuredCell(msgspec.Struct, frozen=True, kw_only=True):
 FAR = math.log(1.2)
 """Where prices miss what was measured by more, what they say of a change is doubtful."""
 
-NOTHING = MeasuredCell(mb_s=0.0)
-
 
 class ChangedCell(msgspec.Struct, frozen=True, kw_only=True):
     """A cell, as it is and as it would be; rates are in 10^6 bytes per second.
@@ -170,21 +168,34 @@ def _linked(link: LinkProfile | None, change: FasterPart) -> LinkProfile | None:
     return msgspec.structs.replace(link, delay_us=link.delay_us * change.factor, hops=hops)
 
 
-def gain(before: Predicted, after: Predicted) -> float | None:
-    """By what part a cell is faster after a change, as two predictions of it say; None without either."""
-    return after.mb_s / before.mb_s - 1 if after.mb_s and before.mb_s else None
+def gain(before: Predicted, after: Predicted, mb_s: float | None) -> float | None:
+    """By what part a cell is faster after a change, as two predictions of it say; None without either.
+    Nothing that was measured with ``mb_s`` becomes faster than the link lets it."""
+    if not after.mb_s or not before.mb_s:
+        return None
+    ratio = after.mb_s / before.mb_s
+    if after.bound_mb_s and mb_s:
+        # What is measured may be a little above what the link was said to carry.
+        ratio = min(ratio, after.bound_mb_s / min(mb_s, before.bound_mb_s or mb_s))
+    return ratio - 1
 
 
 def gains(
-    ends: Ends, ways: Sequence[Way], jobs: Sequence[Job], base: Sequence[Predicted], change: FasterPart
+    ends: Ends,
+    ways: Sequence[Way],
+    jobs: Sequence[Job],
+    base: Sequence[Predicted],
+    rates: Sequence[float | None],
+    change: FasterPart,
 ) -> list[float | None]:
-    """By what part each cell would be faster, with this change alone; None where it has no such part."""
+    """By what part each cell would be faster, with this change alone; None where it has no such part. They
+    were measured with ``rates``, in 10^6 bytes per second."""
 
     def with_it(each: FasterPart) -> list[float | None]:
         initiator = None if ends.initiator is None else with_prices(ends.initiator, each)
         changed = Ends(target=with_prices(ends.target, each), initiator=initiator)
         other = [msgspec.structs.replace(way, link=_linked(way.link, each)) for way in ways]
-        return [*map(gain, base, predict(changed, other, jobs))]
+        return [*map(gain, base, predict(changed, other, jobs), rates)]
 
     slower = FasterPart(change.part, MUCH if change.part == ROUND_TRIP else 1 / MUCH)
     return [found if felt else None for found, felt in zip(with_it(change), with_it(slower), strict=True)]
@@ -252,11 +263,12 @@ def worked_out(
             f"expected a cell that prices tell something of, found none: {why}",
             hint="harness price measures what is missing",
         )
-    of_each = {change: gains(ends, ways, jobs, base, change) for change in dict.fromkeys(changes)}
+    known = [None if measured is None else measured.get((each.name, each.workload)) for each in base]
+    rates = [None if cell is None else cell.mb_s for cell in known]
+    of_each = {change: gains(ends, ways, jobs, base, rates, change) for change in dict.fromkeys(changes)}
     cells = []
-    for place, each in enumerate(base):
-        cell = MeasuredCell(mb_s=each.mb_s or 0.0)
-        if measured is not None and (cell := measured.get((each.name, each.workload), NOTHING)) is NOTHING:
+    for place, (each, cell) in enumerate(zip(base, known, strict=True)):
+        if measured is not None and cell is None:
             continue
         own = {change.words: g for change, found in of_each.items() if (g := found[place]) is not None}
         cells.append(
@@ -264,10 +276,12 @@ def worked_out(
                 name=each.name,
                 workload=each.workload,
                 predicted_mb_s=each.mb_s,
-                measured_mb_s=None if measured is None else cell.mb_s,
-                is_disturbed=cell.is_disturbed,
+                measured_mb_s=rates[place],
+                is_disturbed=cell is not None and cell.is_disturbed,
                 gains=own,
-                would_be_mb_s={words: cell.mb_s * (1 + g) for words, g in own.items()},
+                would_be_mb_s={
+                    words: (rates[place] or each.mb_s or 0.0) * (1 + g) for words, g in own.items()
+                },
                 why_not=each.why_not,
             )
         )

@@ -31,7 +31,7 @@ def test_what_a_part_is_worth_is_what_limits() -> None:
 
     def worth(text: str) -> list[float | None]:
         (change,) = what_if.parse(text, ENDS)
-        return what_if.gains(ENDS, ways, jobs, base, change)
+        return what_if.gains(ENDS, ways, jobs, base, [None] * len(base), change)
 
     # A cell without a round trip or a protection has no such part; twice as fast is half of its time.
     waits, works = worth("rtt=0.5x"), worth("ESP=2x")
@@ -55,6 +55,22 @@ def test_what_has_room_is_worth_nothing_and_is_there_all_the_same() -> None:
     assert worth["rate"] > 0.5 and worth["block layer"] == pytest.approx(0, abs=0.02)
     assert "ESP" not in worth and "cipher" not in worth
     assert [each.gain for each in found.parts] == sorted(worth.values(), reverse=True)
+
+
+def test_nothing_becomes_faster_than_the_link_lets_it() -> None:
+    before, after = (
+        predicted.Predicted(name="wired", workload="4k", mb_s=mb_s, bound_mb_s=bound)
+        for mb_s, bound in ((60.0, 110.0), (90.0, 110.0))
+    )
+    for measured, gain in (
+        (None, 0.5),
+        (60.0, 0.5),
+        (100.0, 0.1),  # and not 150
+        (112.0, 0.0),  # the bound is what it was, and so a little too low
+    ):
+        assert what_if.gain(before, after, measured) == pytest.approx(gain)
+    faster = msgspec.structs.replace(after, bound_mb_s=220.0)
+    assert what_if.gain(before, faster, 112.0) == pytest.approx(0.5)
 
 
 def test_bars_are_in_the_order_of_what_parts_give() -> None:
@@ -123,14 +139,14 @@ def test_the_command_prints_a_chart_and_nothing_else_with_it() -> None:
         "--machine",
         "lab-own",
         "--link",
-        "2.5g",
+        "5g",
         "--what-if",
         "cipher=2x",
         "--format",
         "json",
     )
     found = json.loads(harness(*words, cwd=FIGURES).stdout)
-    assert found["machine"] == "lab-own" and "2.5g" in found["outside"][0]
+    assert found["machine"] == "lab-own" and "5g" in found["outside"][0]
     assert {cell["measured_mb_s"] for cell in found["cells"]} == {None}
     assert FasterPart("cipher", 2.0).words == "cipher 2x"
 

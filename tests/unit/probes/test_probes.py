@@ -244,6 +244,26 @@ def test_with_a_cell_on_a_shared_link_nothing_is_claimed_of_ipsec(tmp_path: Path
     assert record.status is Status.SKIPPED and record.figures is None
 
 
+def test_who_looks_at_other_programs_is_not_counted(tmp_path: Path) -> None:
+    """On real machines it is a program, which works there."""
+    world, hop = Turns("ping", REPLIES), Router("hop", boot="b")
+    looks = []
+
+    class Looking(Watching):
+        def __enter__(self) -> Looking:
+            looks.append(hop.looks)
+            return self
+
+        def end(self) -> None:
+            looks.append(hop.looks)
+
+    observer = Observer([], [hop], energy=False)
+    it = probed_path(world, tmp_path)
+    record = judged.measure(blank(Ping(count=4)), it, observer=observer, watch=Looking, folder=tmp_path)
+    assert record.status is Status.OK and record.processors
+    assert looks == [0, hop.looks]
+
+
 @pytest.mark.parametrize("looks", [4, 3])
 def test_a_hop_is_counted_with_a_probe_and_costs_nothing_if_it_is_lost(tmp_path: Path, looks: int) -> None:
     world = Turns("ping", REPLIES)

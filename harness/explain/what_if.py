@@ -2,7 +2,8 @@
 (after Curtsinger and Berger, Coz, SOSP 2015, where all else is slowed down; prices can be changed exactly).
 
 Of cells that were measured (``of_run``), prices come from the run itself, and what was measured is multiplied
-by the ratio of two predictions, with the change and without: what the model errs in both cancels.
+by the ratio of two predictions, with the change and without, up to what the link carries after it: what the
+model errs in both cancels.
 """
 
 from __future__ import annotations
@@ -271,6 +272,7 @@ def worked_out(
         if measured is not None and cell is None:
             continue
         own = {change.words: g for change, found in of_each.items() if (g := found[place]) is not None}
+        mb_s = (each.mb_s or 0.0) if cell is None else cell.mb_s
         cells.append(
             ChangedCell(
                 name=each.name,
@@ -279,9 +281,7 @@ def worked_out(
                 measured_mb_s=rates[place],
                 is_disturbed=cell is not None and cell.is_disturbed,
                 gains=own,
-                would_be_mb_s={
-                    words: (rates[place] or each.mb_s or 0.0) * (1 + g) for words, g in own.items()
-                },
+                would_be_mb_s={words: mb_s * (1 + g) for words, g in own.items()},
                 why_not=each.why_not,
             )
         )
@@ -304,7 +304,7 @@ def sentence(found: PrintedWhatIf) -> str:
     """What stands above the lines of a run."""
     return (
         f"{PREDICTED}, not measured: MB/s as measured, times the ratio of two predictions, with each change "
-        f"and without, from the prices of {found.machine}"
+        f"and without, up to what the link carries, from the prices of {found.machine}"
     )
 
 

@@ -815,9 +815,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     ``seed`` is that of the order of cells and of fio's random numbers. ``machines`` are real ones, or the
     lab's hosts with a kernel each. ``links``, ``proposals`` and disks have the fields of their files.
 
-    ``probes``: round trips, processors and interfaces are measured during each cell, and with ``probes_tcp``
-    TCP once per column. With ``probing`` the run makes these probes, each on every column, and measures no
-    workload.
+    ``probes``: round trips, processors and interfaces are measured with each cell, and TCP once per column.
+    Without ``probes_paths`` no TCP is, nor round trips of emulated links. With ``probing`` the run makes
+    these probes, each on every column, and measures no workload.
     ``notes`` say what of the user's job file was replaced or left out. ``wifi_security`` protects links with
     simulated radios. ``iscsi`` and ``nvme`` are parameters of sessions that were asked for
     (``parse.parameters``). ``hops`` are the addresses, as in ``machines`` or by SNMP, of what is between the
@@ -841,7 +841,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     iscsi: dict[str, str] = {}
     nvme: dict[str, str] = {}
     probes: bool = False
-    probes_tcp: bool = True
+    probes_paths: bool = True
     probing: tuple[Probe, ...] = ()
     profile: str = "document"
     notes: tuple[str, ...] = ()

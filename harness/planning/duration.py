@@ -73,7 +73,7 @@ def _column_s(plan: Plan, column: Column, repeats: int) -> float:
     found_s += max((each.column_s for each in kinds.each_of(column.protection)), default=0.0)
     found_s *= column.initiators  # one after another
     if plan.probes:
-        found_s += TCP_S * plan.probes_tcp
+        found_s += TCP_S * plan.probes_paths
         if (
             not plan.setting.is_virtual
             and cipher.of_protection(column.protection, plan.proposals) is not None

@@ -54,8 +54,8 @@ def make_plan(request: PriceRequest) -> Plan:
     def counts(column: Column) -> bool:
         return column.link in (LINK_LOCAL, *networks[:1]) or column.protection in ((), *protections[:1])
 
-    # No price is of TCP alone, and a second for each column is a tenth of the minute.
-    made = msgspec.structs.replace(made, columns=tuple(filter(counts, made.columns)), probes_tcp=False)
+    # No price is of TCP alone, or of what is known of an emulated link: a sixth of the minute.
+    made = msgspec.structs.replace(made, columns=tuple(filter(counts, made.columns)), probes_paths=False)
     rules.check(made)
     return made
 

@@ -549,7 +549,7 @@ class CellComposer(Composer):
         if not self.plan.probes or not up.nexuses or record.status is not Status.OK:
             return
         # A probe of TCP takes a program at the target.
-        has_tcp = self.plan.probes_tcp and self.plan.sees_target
+        has_tcp = self.plan.probes_paths and self.plan.sees_target
         due: list[tuple[Probe, int]] = [(Tcp(duration_s=throughput.IN_RUN_S), 1)] * has_tcp
         of_cipher = cipher.of_protection(cell.column.protection, self.plan.proposals)
         # In virtual time ciphers cost nothing.
@@ -683,7 +683,10 @@ class CellComposer(Composer):
         protected = bool(cell.column.protection)
         telemetry = Telemetry()
         if plan.probes and nexuses:
-            found, reason = echo.before_cell(nexuses[0].path, protected=protected)
+            if plan.probes_paths or not record.emulated:
+                found, reason = echo.before_cell(nexuses[0].path, protected=protected)
+            else:
+                found, reason = None, "the run asks for none of emulated links"
             telemetry = Telemetry(
                 round_trips=found,
                 no_round_trips=reason,

@@ -32,7 +32,7 @@ def test_columns_differ_in_one_thing_each() -> None:
         "wired-unshaped+aes128gcm16",
         "wired+aes128gcm16",
     ]
-    assert plan.repeats == 1 and plan.retries == 0 and len(plan.jobs) == 8 and not plan.probes_tcp
+    assert plan.repeats == 1 and plan.retries == 0 and len(plan.jobs) == 7 and not plan.probes_paths
     assert duration.run_s(plan) <= MOST_S
 
 

@@ -172,12 +172,19 @@ def fit(cells: Sequence[tuple[Counts, float, float]]) -> tuple[dict[Operation, F
         variance = (n - 1) / n * sum((found[i] - mean) ** 2 for found in without)
         # A price at 0 may be there without any cell: what all cells leave is the least that it may be off by.
         deviation = max(math.sqrt(variance), left / math.sqrt(gram[i][i]))
-        prices[name] = Fitted(whole[i] / scales[i], COVERED * deviation / scales[i])
+        # What no cell tells apart from it may be its own.
+        same = [whole[j] for j in range(len(names)) if j != i and _is_same(gram, i, j)]
+        prices[name] = Fitted(whole[i] / scales[i], max(COVERED * deviation, sum(same)) / scales[i])
     return prices, sorted(errors)[n // 2]
 
 
 RIDGE = 1e-9
 """Of what no cell tells apart, each has a part."""
+
+
+def _is_same(gram: Sequence[Sequence[float]], i: int, j: int) -> bool:
+    """Whether all cells have of two operations the same multiple (Cauchy and Schwarz: they are parallel)."""
+    return gram[i][j] ** 2 >= (1 - RIDGE) * gram[i][i] * gram[j][j]
 
 
 def _non_negative(

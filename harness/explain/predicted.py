@@ -127,16 +127,18 @@ class _Unpriced(Exception):
     """What lacks a price, in words."""
 
 
-def predict(ends: Ends, ways: Sequence[Way], jobs: Sequence[Job]) -> list[Predicted]:
-    """All cells, column by column. UsageError if the lists are not of the ends that are needed."""
+def predict(ends: Ends, ways: Sequence[Way], jobs: Sequence[Job], *, further: float = 0.0) -> list[Predicted]:
+    """All cells, column by column; ``further`` is how much further towards a batch than is likely. UsageError
+    if the lists are not of the ends that are needed."""
     lists = ends.of_each()
-    return [_cell(lists, way, job) for way in ways for job in jobs]
+    waits = min(1.0, max(0.0, further + (WAITS if Whose.BOTH in lists else WAITS_APART)))
+    return [_cell(lists, way, job, waits) for way in ways for job in jobs]
 
 
-def _cell(lists: Mapping[Whose, PriceList], way: Way, job: Job) -> Predicted:
+def _cell(lists: Mapping[Whose, PriceList], way: Way, job: Job, waits: float) -> Predicted:
     made = Predicted(name=way.column.label, workload=job.name)
     try:
-        parts = [(share, _one(lists, way, job, direction)) for share, direction in _directions(job)]
+        parts = [(share, _one(lists, way, job, direction, waits)) for share, direction in _directions(job)]
     except _Unpriced as error:
         return msgspec.structs.replace(made, why_not=str(error))
     # Of a mix each I/O waits its turn, whatever the direction of the one before.
@@ -185,7 +187,7 @@ class _One(msgspec.Struct, frozen=True, kw_only=True):
     unsure: dict[str, float]
 
 
-def _one(lists: Mapping[Whose, PriceList], way: Way, job: Job, direction: IoDirection) -> _One:
+def _one(lists: Mapping[Whose, PriceList], way: Way, job: Job, direction: IoDirection, waits: float) -> _One:
     workload = described(job)
     block_bytes, depth = workload.block_bytes or 1, workload.in_flight or 1
     demands, bound = None, None
@@ -263,7 +265,6 @@ def _one(lists: Mapping[Whose, PriceList], way: Way, job: Job, direction: IoDire
     def each_ns(scale: float) -> tuple[float, LimitingResource]:
         """The time per I/O, if the cores' work is so many of its reaches from its best guess."""
         cores = {name: max(LEAST * ns, ns + scale * reach, 1.0) for name, (ns, reach) in works.items()}
-        waits = WAITS if Whose.BOTH in lists else WAITS_APART
         return _time_ns(cores, demands, idle_ns, depth, block_bytes, packet_works, waits)
 
     mid_ns, then = each_ns(0.0)

@@ -3,20 +3,22 @@
 
 Of cells that were measured (``of_run``), prices come from the run itself, and what was measured is multiplied
 by the ratio of two predictions, with the change and without, up to what the link carries after it: what the
-model errs in both cancels.
+model errs in both cancels. What does not is the interval of it (``variants``).
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 from tabulate import tabulate
 
 from harness.analysis import disturbance, stats
-from harness.analysis.prices import Per, PriceList
+from harness.analysis.prices import Per, Price, PriceList
 from harness.analysis.schedule import throughput_bytes_s
 from harness.explain import predicted, priced
 from harness.explain.evidence import collect
@@ -46,6 +48,11 @@ class FasterPart(msgspec.Struct, frozen=True):
     def words(self) -> str:
         return f"{self.part} {self.factor:g}x"
 
+    @property
+    def saves(self) -> float:
+        """Which part of the time that a part takes it saves, or adds; 1 at most."""
+        return min(1.0, abs(1 - (self.factor if self.part == ROUND_TRIP else 1 / self.factor)))
+
 
 class MeasuredCell(msgspec.Struct, frozen=True, kw_only=True):
     """The throughput of a cell's middle repeat, in 10^6 bytes per second. If ``is_disturbed``, other programs
@@ -66,7 +73,8 @@ class ChangedCell(msgspec.Struct, frozen=True, kw_only=True):
     measured is ``measured_mb_s``, null of a matrix that nobody measured; if ``is_disturbed``, other programs
     spoiled all of its repeats. ``gains`` are by what part it would be faster, by the words of each change of
     something that it has. ``would_be_mb_s`` are the rates with it: what was measured, or else predicted, that
-    much faster. ``why_not`` says why nothing is predicted. ``mark`` is always ``predicted``.
+    much faster; with 90 % from ``would_be_low_mb_s`` to ``would_be_high_mb_s``. ``why_not`` says why nothing
+    is predicted. ``mark`` is always ``predicted``.
     """
 
     name: str
@@ -77,19 +85,23 @@ class ChangedCell(msgspec.Struct, frozen=True, kw_only=True):
     is_disturbed: bool = False
     gains: dict[str, float] = {}
     would_be_mb_s: dict[str, float] = {}
+    would_be_low_mb_s: dict[str, float] = {}
+    would_be_high_mb_s: dict[str, float] = {}
     why_not: str = ""
 
 
 class Worth(msgspec.Struct, frozen=True, kw_only=True):
     """What a ``part`` is worth if it alone were ``factor`` times as fast (of ``rtt``: as long).
 
-    ``gain`` is by what part the middle one of the ``cells`` that have it would be faster.
+    ``gain`` is by what part the middle one of the ``cells`` that have it would be faster, and
+    ``half_width`` how far to either side the middle interval of these reaches.
     """
 
     part: str
     factor: float
     gain: float
     cells: int
+    half_width: float = 0.0
 
     @property
     def words(self) -> str:
@@ -169,37 +181,131 @@ def _linked(link: LinkProfile | None, change: FasterPart) -> LinkProfile | None:
     return msgspec.structs.replace(link, delay_us=link.delay_us * change.factor, hops=hops)
 
 
-def gain(before: Predicted, after: Predicted, mb_s: float | None) -> float | None:
-    """By what part a cell is faster after a change, as two predictions of it say; None without either.
-    Nothing that was measured with ``mb_s`` becomes faster than the link lets it."""
+class Gain(NamedTuple):
+    """By what part a cell is faster after a change, with 90 % from ``low`` to ``high``."""
+
+    part: float
+    low: float
+    high: float
+
+    @property
+    def half_width(self) -> float:
+        """How far the interval reaches to either side."""
+        return (self.high - self.low) / 2
+
+
+def gain(before: Predicted, after: Predicted, mb_s: float | None, reach: float = 0.0) -> Gain | None:
+    """By what part a cell that was measured with ``mb_s``, or else predicted, is faster after a change, as
+    two predictions of it say; None without either. ``reach`` is how far their ratio may be off, as a
+    logarithm. Nothing becomes faster than the link lets it."""
     if not after.mb_s or not before.mb_s:
         return None
-    ratio = after.mb_s / before.mb_s
-    if after.bound_mb_s and mb_s:
+    most, rate = math.inf, mb_s or before.mb_s
+    if after.bound_mb_s:
         # What is measured may be a little above what the link was said to carry.
-        ratio = min(ratio, after.bound_mb_s / min(mb_s, before.bound_mb_s or mb_s))
-    return ratio - 1
+        most = after.bound_mb_s / min(rate, before.bound_mb_s or rate)
+    ratio = min(after.mb_s / before.mb_s, most)
+    return Gain(ratio - 1, ratio / math.exp(reach) - 1, min(ratio * math.exp(reach), most) - 1)
 
 
-def gains(
-    ends: Ends,
-    ways: Sequence[Way],
-    jobs: Sequence[Job],
-    base: Sequence[Predicted],
-    rates: Sequence[float | None],
-    change: FasterPart,
-) -> list[float | None]:
-    """By what part each cell would be faster, with this change alone; None where it has no such part. They
-    were measured with ``rates``, in 10^6 bytes per second."""
+class Variant(NamedTuple):
+    """What may be so as well: prices as ``edit`` has them, and I/Os that wait for one another so much
+    ``further`` than is likely."""
 
-    def with_it(each: FasterPart) -> list[float | None]:
-        initiator = None if ends.initiator is None else with_prices(ends.initiator, each)
-        changed = Ends(target=with_prices(ends.target, each), initiator=initiator)
-        other = [msgspec.structs.replace(way, link=_linked(way.link, each)) for way in ways]
-        return [*map(gain, base, predict(changed, other, jobs), rates)]
+    edit: Callable[[Price], Price]
+    further: float
 
-    slower = FasterPart(change.part, MUCH if change.part == ROUND_TRIP else 1 / MUCH)
-    return [found if felt else None for found, felt in zip(with_it(change), with_it(slower), strict=True)]
+    def of(self, found: PriceList) -> PriceList:
+        return msgspec.structs.replace(found, prices=tuple(map(self.edit, found.prices)))
+
+
+AS_IT_IS = Variant(lambda price: price, 0.0)
+
+OWN, HALF_WAY = 0.5, 0.5
+"""A price is off by so much of its interval by itself, as those that were fitted together err together; and
+several I/Os wait for one another by so much less, or more."""
+
+OF_THE_REST = 0.08
+"""By how much the model errs of what takes the place of the time that is saved."""
+
+
+def variants(known: Iterable[Price]) -> Iterator[tuple[Variant, Variant]]:
+    """What may be otherwise, to either side, each independently of the others."""
+    for price in dict.fromkeys(known):
+        if price.low < price.high:
+            yield _moved(price, price.low), _moved(price, price.high)
+    yield Variant(AS_IT_IS.edit, -HALF_WAY), Variant(AS_IT_IS.edit, HALF_WAY)
+
+
+def _moved(price: Price, towards_ns: float) -> Variant:
+    other = msgspec.structs.replace(price, ns=price.ns + OWN * (towards_ns - price.ns))
+    return Variant(lambda each: other if each == price else each, 0.0)
+
+
+def reach_of(
+    ratio: Callable[[Variant], float], pairs: Iterable[tuple[Variant, Variant]], missed: float
+) -> float:
+    """How far the ratio of two predictions may be off with 90 %, as a logarithm: by what may be otherwise, by
+    what the model errs, and by ``missed``, the part of the time that the prices do not account for."""
+    middle = ratio(AS_IT_IS)
+    changed = 1 - min(middle, 1 / middle)
+    moved = (max(abs(math.log(ratio(each) / middle)) for each in pair) for pair in pairs)
+    return math.hypot(missed, OF_THE_REST * changed, *moved)
+
+
+class Matrix:
+    """Cells, and what is predicted of them; ``rates`` are what was measured, in 10^6 bytes per second."""
+
+    def __init__(
+        self,
+        ends: Ends,
+        ways: Sequence[Way],
+        jobs: Sequence[Job],
+        rates: Mapping[tuple[str, str], float],
+    ) -> None:
+        self._ends, self._ways, self._jobs = ends, ways, jobs
+        lists = [ends.target, *([ends.initiator] if ends.initiator is not None else [])]
+        self._found: dict[tuple[FasterPart | None, Variant], list[Predicted]] = {}
+        self.base = self.predicted()
+        pairs = variants(price for found in lists for price in found.prices)
+        # Most lists have prices of what no cell has.
+        self._pairs = [
+            pair for pair in pairs if any(self.predicted(None, each) != self.base for each in pair)
+        ]
+        self._rates = [rates.get((each.name, each.workload)) for each in self.base]
+
+    def predicted(self, change: FasterPart | None = None, variant: Variant = AS_IT_IS) -> list[Predicted]:
+        """All cells after a change, column by column."""
+        if (change, variant) not in self._found:
+            target, initiator, ways = self._ends.target, self._ends.initiator, self._ways
+            target, initiator = variant.of(target), initiator and variant.of(initiator)
+            if change is not None:
+                target, initiator = with_prices(target, change), initiator and with_prices(initiator, change)
+                ways = [msgspec.structs.replace(way, link=_linked(way.link, change)) for way in ways]
+            ends = Ends(target=target, initiator=initiator)
+            self._found[change, variant] = predict(ends, ways, self._jobs, further=variant.further)
+        return self._found[change, variant]
+
+    def gains(self, change: FasterPart) -> list[Gain | None]:
+        """By what part each cell would be faster, with this change alone; None where it has no such part."""
+        slower = FasterPart(change.part, MUCH if change.part == ROUND_TRIP else 1 / MUCH)
+        has_it = [self._ratio(place, slower) not in (None, 1.0) for place in range(len(self.base))]
+        return [self._gain(place, change) if felt else None for place, felt in enumerate(has_it)]
+
+    def _ratio(self, place: int, change: FasterPart, variant: Variant = AS_IT_IS) -> float | None:
+        before, after = (self.predicted(each, variant)[place].mb_s for each in (None, change))
+        return after / before if before and after else None
+
+    def _gain(self, place: int, change: FasterPart) -> Gain | None:
+        before, rate = self.base[place], self._rates[place]
+        # Of what nobody measured, what the prices miss is what they miss of the cells that they are from.
+        missed = before.unsure.get("fit", 0.0) / predicted.WHOLE_OF_MIDDLE
+        if rate and before.mb_s:
+            missed = abs(math.log(rate / before.mb_s))
+        reach = reach_of(
+            lambda variant: self._ratio(place, change, variant) or 1.0, self._pairs, missed * change.saves
+        )
+        return gain(before, self.predicted(change)[place], rate, reach)
 
 
 def of_run(found: Measured, text: str) -> PrintedWhatIf:
@@ -257,47 +363,56 @@ def worked_out(
 ) -> PrintedWhatIf:
     """What the changes of ``text`` give (``parse``), of all cells or of those that were measured. UsageError
     for others, and if no cell has a prediction."""
-    changes, base = parse(text, ends), predict(ends, ways, jobs)
-    if not any(each.mb_s for each in base):
-        why = "; ".join(dict.fromkeys(each.why_not for each in base))
+    rates = {place: cell.mb_s for place, cell in (measured or {}).items()}
+    changes, matrix = parse(text, ends), Matrix(ends, ways, jobs, rates)
+    if not any(each.mb_s for each in matrix.base):
+        why = "; ".join(dict.fromkeys(each.why_not for each in matrix.base))
         raise UsageError(
             f"expected a cell that prices tell something of, found none: {why}",
             hint="harness price measures what is missing",
         )
-    known = [None if measured is None else measured.get((each.name, each.workload)) for each in base]
-    rates = [None if cell is None else cell.mb_s for cell in known]
-    of_each = {change: gains(ends, ways, jobs, base, rates, change) for change in dict.fromkeys(changes)}
-    cells = []
-    for place, (each, cell) in enumerate(zip(base, known, strict=True)):
+    of_each = {change: matrix.gains(change) for change in dict.fromkeys(changes)}
+    cells, worth = [], dict[FasterPart, list[Gain]]()
+    for place, each in enumerate(matrix.base):
+        cell = None if measured is None else measured.get((each.name, each.workload))
         if measured is not None and cell is None:
             continue
-        own = {change.words: g for change, found in of_each.items() if (g := found[place]) is not None}
+        own = {}
+        for change, found in of_each.items():
+            if (of_cell := found[place]) is not None:
+                own[change.words] = of_cell
+                worth.setdefault(change, []).append(of_cell)
         mb_s = (each.mb_s or 0.0) if cell is None else cell.mb_s
         cells.append(
             ChangedCell(
                 name=each.name,
                 workload=each.workload,
                 predicted_mb_s=each.mb_s,
-                measured_mb_s=rates[place],
+                measured_mb_s=None if cell is None else cell.mb_s,
                 is_disturbed=cell is not None and cell.is_disturbed,
-                gains=own,
-                would_be_mb_s={words: mb_s * (1 + g) for words, g in own.items()},
+                gains={words: g.part for words, g in own.items()},
+                would_be_mb_s={words: mb_s * (1 + g.part) for words, g in own.items()},
+                would_be_low_mb_s={words: mb_s * (1 + g.low) for words, g in own.items()},
+                would_be_high_mb_s={words: mb_s * (1 + g.high) for words, g in own.items()},
                 why_not=each.why_not,
             )
         )
     return PrintedWhatIf(
         machine=ends.target.name,
         initiator_machine=(ends.initiator or ends.target).name,
-        parts=tuple(sorted(_worth(of_each, cells), key=lambda worth: -worth.gain)),
+        parts=tuple(sorted(itertools.starmap(_worth, worth.items()), key=lambda each: -each.gain)),
         cells=tuple(cells),
     )
 
 
-def _worth(changes: Iterable[FasterPart], cells: Sequence[ChangedCell]) -> Iterator[Worth]:
-    for change in changes:
-        if found := [cell.gains[change.words] for cell in cells if change.words in cell.gains]:
-            gain_of_middle = stats.median(found)
-            yield Worth(part=change.part, factor=change.factor, gain=gain_of_middle, cells=len(found))
+def _worth(change: FasterPart, found: Sequence[Gain]) -> Worth:
+    return Worth(
+        part=change.part,
+        factor=change.factor,
+        gain=stats.median([each.part for each in found]),
+        cells=len(found),
+        half_width=stats.median([each.half_width for each in found]),
+    )
 
 
 def sentence(found: PrintedWhatIf) -> str:
@@ -312,6 +427,10 @@ def _rate(mb_s: float | None) -> str:
     return "n/a" if mb_s is None else f"{mb_s:.4g}" if mb_s < 1e4 else f"{mb_s:.0f}"
 
 
+def _percent(part: float, half_width: float) -> str:
+    return f"{100 * part:+.1f} ±{100 * half_width:.1f}%"
+
+
 def lines(found: PrintedWhatIf) -> list[str]:
     """A line for each cell, then a bar for each change: first what gives most."""
     names = [worth.words for worth in found.parts]
@@ -323,14 +442,18 @@ def lines(found: PrintedWhatIf) -> list[str]:
             disturbed = "!" if cell.is_disturbed else ""
             row += [f"{_rate(cell.measured_mb_s)}{disturbed}", _rate(cell.predicted_mb_s)]
         for name in names:
-            part, would_be = cell.gains.get(name), cell.would_be_mb_s.get(name)
-            rate = f" {_rate(would_be)}" if is_measured else ""
-            row.append("" if part is None else f"{part:+.1%}{rate}")
+            if name not in cell.gains:
+                row.append("")
+                continue
+            mb_s = cell.measured_mb_s or cell.predicted_mb_s or math.inf
+            half_width = (cell.would_be_high_mb_s[name] - cell.would_be_low_mb_s[name]) / 2 / mb_s
+            rate = f" {_rate(cell.would_be_mb_s[name])}" if is_measured else ""
+            row.append(f"{_percent(cell.gains[name], half_width)}{rate}")
         rows.append(row)
     most, width = max([each.gain for each in found.parts] + [1e-9]), max(map(len, names), default=0)
     said = tabulate(rows, "firstrow", disable_numparse=True, stralign="right").splitlines()
-    said += ["", f"{PREDICTED}, the middle cell of those that have it:"]
+    said += ["", f"{PREDICTED}, the middle cell of those that have it, and how far it may be off with 90 %:"]
     for each in found.parts:
         bar = "#" * round(WIDEST * max(0.0, each.gain) / most)
-        said.append(f"{each.words:{width}}  {each.gain:+7.1%}  {bar}".rstrip())
+        said.append(f"{each.words:{width}}  {_percent(each.gain, each.half_width):>14}  {bar}".rstrip())
     return said

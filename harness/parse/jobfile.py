@@ -9,6 +9,7 @@ HOWTO, ``init.c`` and ``parse.c``).
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -558,6 +559,7 @@ def is_repeatable(job: Job) -> bool:
     return dict(job.options).get("randrepeat", "1") == "1"
 
 
+@functools.lru_cache(maxsize=4096)
 def described(job: Job) -> Workload:
     """What a job does. With synchronous engines its depth is always 1; an open loop (``planning.knee``) has
     none."""

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from bench import what_if as score
+from harness.analysis.prices import PriceList
 from harness.explain import predicted, what_if
 from harness.explain.predicted import Ends, Way
-from harness.explain.what_if import FasterPart
+from harness.explain.what_if import FasterPart, Matrix
 from harness.model import Column
 from harness.model.errors import UsageError
 from harness.model.telemetry import Others
@@ -27,17 +29,17 @@ ENDS = Ends(target=price_list())
 
 def test_what_a_part_is_worth_is_what_limits() -> None:
     ways, jobs = [way(), way("wired:unshaped", "aes128gcm16")], [job("4k")]
-    base = predicted.predict(ENDS, ways, jobs)
+    matrix = Matrix(ENDS, ways, jobs, {})
 
     def worth(text: str) -> list[float | None]:
         (change,) = what_if.parse(text, ENDS)
-        return what_if.gains(ENDS, ways, jobs, base, [None] * len(base), change)
+        return [each and each.part for each in matrix.gains(change)]
 
     # A cell without a round trip or a protection has no such part; twice as fast is half of its time.
     waits, works = worth("rtt=0.5x"), worth("ESP=2x")
     assert waits[0] and waits[0] > 0.1 and waits[1] is None
     assert works[0] is None and works[1]
-    protected = base[1]
+    protected = matrix.base[1]
     assert protected.mb_s is not None
     each_ns = 4096e3 / protected.mb_s
     assert works[1] == pytest.approx(each_ns / (each_ns - 7 * 3000 / 2) - 1, rel=0.01)
@@ -68,16 +70,51 @@ def test_nothing_becomes_faster_than_the_link_lets_it() -> None:
         (100.0, 0.1),  # and not 150
         (112.0, 0.0),  # the bound is what it was, and so a little too low
     ):
-        assert what_if.gain(before, after, measured) == pytest.approx(gain)
-    faster = msgspec.structs.replace(after, bound_mb_s=220.0)
-    assert what_if.gain(before, faster, 112.0) == pytest.approx(0.5)
+        found = what_if.gain(before, after, measured, 0.1)
+        assert found is not None and found.part == pytest.approx(gain)
+        assert found.low < found.part <= found.high <= 110.0 / (measured or 60.0) - 1 + 0.02
+    faster = what_if.gain(before, msgspec.structs.replace(after, bound_mb_s=220.0), 112.0, 0.1)
+    assert faster is not None and faster.part == pytest.approx(0.5)
+    assert (faster.low, faster.high) == pytest.approx((1.5 / math.exp(0.1) - 1, 1.5 * math.exp(0.1) - 1))
+
+
+def test_a_gain_is_as_sure_as_what_it_is_from() -> None:
+    (change,) = what_if.parse("ESP=2x", ENDS)
+    cells = [way("wired:unshaped", "aes128gcm16")], [job("4k")]
+    (as_it_is,) = predicted.predict(ENDS, *cells)
+
+    def half_width(known: PriceList, measured: float) -> float:
+        rates = {(as_it_is.name, as_it_is.workload): measured}
+        (found,) = Matrix(Ends(target=known), *cells, rates).gains(change)
+        assert found is not None and found.low < found.part < found.high
+        return found.half_width
+
+    known = ENDS.target
+    mb_s = as_it_is.mb_s or 0.0
+    assert half_width(known, mb_s) < half_width(known, 0.8 * mb_s)  # prices miss a fifth
+    esp = next(price for price in known.prices if price.part == "ESP")
+    wider = msgspec.structs.replace(esp, low=esp.ns / 2, high=esp.ns * 2)
+    prices = tuple(wider if price == esp else price for price in known.prices)
+    assert half_width(known, mb_s) < half_width(msgspec.structs.replace(known, prices=prices), mb_s)
+
+
+def test_what_may_be_otherwise_is_each_price_and_how_long_ios_wait() -> None:
+    of_prices = [price for price in ENDS.target.prices if price.low < price.high]
+    *pairs, (less, more) = what_if.variants([*ENDS.target.prices, *ENDS.target.prices])
+    assert len(pairs) == len(dict.fromkeys(of_prices)) and less.further == -more.further < 0
+    for price, (low, high) in zip(of_prices, pairs, strict=True):
+        place = ENDS.target.prices.index(price)
+        low_ns, high_ns = (each.of(ENDS.target).prices[place].ns for each in (low, high))
+        assert price.low < low_ns < price.ns < high_ns < price.high
+    # One I/O at a time waits for nobody; the ratio 1 is sure but for what the prices miss.
+    assert what_if.reach_of(lambda _: 1.0, pairs, 0.05) == pytest.approx(0.05)
 
 
 def test_bars_are_in_the_order_of_what_parts_give() -> None:
     ways = [way(), way("wired:unshaped", "aes128gcm16"), Way(column=Column("local"))]
     found = what_if.worked_out(ENDS, ways, [job("4k"), job("4k", bsrange="4k-64k")], "2x")
     lines = what_if.lines(found)
-    bars = lines[lines.index("predicted, the middle cell of those that have it:") + 1 :]
+    bars = lines[lines.index("") + 2 :]
     assert len(bars) == len(found.parts) and bars[0].endswith("#" * what_if.WIDEST)
     assert all(bar.startswith(each.words) for bar, each in zip(bars, found.parts, strict=True))
     (local,) = (cell for cell in found.cells if cell.name == "local" and cell.predicted_mb_s)
@@ -102,8 +139,11 @@ def test_of_a_run_what_was_measured_is_multiplied_by_the_ratio() -> None:
         assert cell.measured_mb_s == pytest.approx(cell.predicted_mb_s, rel=0.1)
         for words, gain in cell.gains.items():
             assert cell.would_be_mb_s[words] == pytest.approx((cell.measured_mb_s or 0) * (1 + gain))
+            assert cell.would_be_low_mb_s[words] < cell.would_be_mb_s[words] < cell.would_be_high_mb_s[words]
         assert {*cell.gains} == {"cipher 2x", "rate 2x"} and not cell.is_disturbed
     assert [each.words for each in found.parts] == ["rate 2x", "cipher 2x"] and found.parts[1].cells == 4
+    assert all(0 < each.half_width < 0.1 for each in found.parts)
+    assert all("±" in line for line in what_if.lines(found)[-2:])
 
 
 def test_disturbed_cells_and_radios_are_said() -> None:
@@ -199,10 +239,13 @@ def test_points_are_parts_of_the_slower_side_s_time() -> None:
 @pytest.mark.thorough
 def test_the_page_has_the_score_of_the_script() -> None:
     page = (FIGURES.parent / "prices.md").read_text(encoding="utf-8")
-    for _, _, count, worth, error, near, *_ in score.rows(
+    for _, _, count, worth, error, near, _, half_width, covered, *sure in score.rows(
         [*score.changes(score.stored(), score.STORED_RUNS)]
     ):
         assert f"| {count} | {worth} | {error} | {near.split()[0]} |" in page
+        said, right = sure[0], sure[1].split()[0]
+        of = f"{right} of {said}" if int(said) else right
+        assert f"| {half_width} | {covered.replace('%', ' %')} | {of} |" in page
 
 
 def test_a_real_link_is_as_fast_as_it_was_measured() -> None:

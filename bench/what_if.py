@@ -1,14 +1,14 @@
 """What is a change worth: said from the side before it, against what was measured after it.
 
     python bench/what_if.py                      # real changes between stored runs (docs/figures)
-    python bench/what_if.py --results FOLDER     # and between the series of bench/predictions.py
+    python bench/what_if.py --real FOLDER        # and blind: prices first, then both sides (22 min)
     python bench/what_if.py --virtual FOLDER     # and in virtual time by the prices of lab-own
     python bench/what_if.py --changes            # also a line for each change
 
 Two cells are a change if they differ in one thing alone (``kind_of``): the cipher's driver, the kernel, the
 link, the transport, a protection, or the depth. Said is what was measured before it, times the ratio of two
 predictions, as `harness explain --what-if` does. The prices are those of the side before it, without any cell
-that has what is new (of stored runs), or were taken before both sides were measured (of series: `harness
+that has what is new (of stored runs), or were taken before both sides were measured (``--real``: `harness
 price`). Only what the change itself brings has other prices: ciphers, measured by themselves, for a driver,
 the transport's own for a transport, and all of them for a kernel.
 
@@ -37,12 +37,13 @@ from pathlib import Path
 import msgspec
 from tabulate import tabulate
 
-from bench.predictions import PROJECT, SERIES, run_harness
+from bench.predictions import PROJECT, run_harness
 from harness.analysis import disturbance, stats
 from harness.analysis.prices import PriceList
 from harness.analysis.schedule import throughput_bytes_s
 from harness.explain import priced, what_if
 from harness.explain.predicted import Ends, Predicted, Way, predict
+from harness.explain.what_if import Variant
 from harness.model import Column, Job, LinkProfile, Plan
 from harness.model.units import format_percent
 from harness.parse.jobfile import described
@@ -78,6 +79,10 @@ JOBS = "[global]\ndirect=1\nioengine=libaio\nrw=randread\n" + "".join(
 WAYS = ("--link=10g", "--protect=off", "--protect=aes128gcm16", "--transport=iscsi")
 MORE_WAYS = ("--link=wired", "--link=wired:rtt=2ms", "--transport=nvme-tcp")
 """Of the run by the list as it is alone."""
+
+REAL = ("--lab-kernel=own", "--protect=off", "--protect=aes128gcm16", "--retries=0")
+"""Of prices and cells in real time. A cell is short and measured often: the rates of half seconds scatter by
+8 % on a machine that others use, and independently of one another."""
 
 
 @dataclass(frozen=True)
@@ -128,9 +133,9 @@ class Pool:
         probes = [probe for probe in self.whole.probes if probe.column != without]
         return priced.price_list(msgspec.structs.replace(self.whole, records=records, probes=probes))
 
-    def predicted(self, cell: Cell, prices: PriceList) -> Predicted:
+    def predicted(self, cell: Cell, prices: PriceList, further: float) -> Predicted:
         way = Way(column=cell.column, link=self.links[cell.column], proposals=self.plan.proposals)
-        return predict(Ends(target=prices), [way], [cell.job])[0]
+        return predict(Ends(target=prices), [way], [cell.job], further=further)[0]
 
 
 def _speed(link: LinkProfile | None) -> tuple[float, float]:
@@ -202,8 +207,8 @@ def _next_faster(pool: Pool, cell: Cell) -> str | None:
 class Change:
     """A real change: throughputs in 10^6 bytes per second before, as said, and as measured after it.
 
-    ``where`` it was is ``STORED_RUNS``, ``BLIND`` or ``VIRTUAL``.
-    ``again`` is the change of the even repeats, as the odd ones say it."""
+    ``where`` it was is ``STORED_RUNS``, ``BLIND`` or ``VIRTUAL``. What is said is with 90 % from ``low_mb_s``
+    to ``high_mb_s``. ``again`` is the change of the even repeats, as the odd ones say it."""
 
     kind: str
     words: str
@@ -211,6 +216,8 @@ class Change:
     before_mb_s: float
     said_mb_s: float
     after_mb_s: float
+    low_mb_s: float = 0.0
+    high_mb_s: float = math.inf
     again: Change | None = None
 
     @property
@@ -226,6 +233,15 @@ class Change:
         return abs(self.worth(self.said_mb_s) - self.worth(self.after_mb_s))
 
     @property
+    def half_width(self) -> float:
+        """Of the interval, in points."""
+        return (self.worth(self.high_mb_s) - self.worth(self.low_mb_s)) / 2
+
+    @property
+    def is_covered(self) -> bool:
+        return self.low_mb_s <= self.after_mb_s <= self.high_mb_s
+
+    @property
     def off(self) -> float:
         return abs(self.said_mb_s / self.after_mb_s - 1)
 
@@ -236,9 +252,7 @@ def changes(pools: Sequence[Pool], where: str) -> Iterator[Change]:
         for after in pools:
             for a in before.cells:
                 for b in after.cells:
-                    if (kind := kind_of(before, a, after, b)) and (
-                        ratio := _ratio(kind, before, a, after, b)
-                    ):
+                    if (kind := kind_of(before, a, after, b)) and (gain := _gain(kind, before, a, after, b)):
                         own = f"{before.name} {a.column.label} {a.job.name}"
                         new = f"{after.name} {b.column.label} {b.job.name} {after.faster}"
                         words = f"{own} -> {new}".rstrip()
@@ -246,16 +260,36 @@ def changes(pools: Sequence[Pool], where: str) -> Iterator[Change]:
                         if a.halves is not None and b.halves is not None:
                             said = a.halves[1] * b.halves[0] / a.halves[0]
                             again = Change(kind, words, where, a.halves[1], said, b.halves[1])
-                        yield Change(kind, words, where, a.mb_s, a.mb_s * ratio, b.mb_s, again)
+                        said, low, high = (a.mb_s * (1 + part) for part in gain)
+                        yield Change(kind, words, where, a.mb_s, said, b.mb_s, low, high, again)
 
 
-def _ratio(kind: str, before: Pool, a: Cell, after: Pool, b: Cell) -> float | None:
-    """How many times as fast it is said to be."""
+def _gain(kind: str, before: Pool, a: Cell, after: Pool, b: Cell) -> what_if.Gain | None:
+    """What is said of a change."""
     new: Column | str = b.job.name if kind == DEPTH else b.column
     known = before.prices(new if before is after else None)
-    changed = _changed(kind, known, after, b)
-    gain = what_if.gain(before.predicted(a, known), after.predicted(b, changed), a.mb_s)
-    return None if gain is None else 1 + gain
+
+    def told(variant: Variant) -> tuple[Predicted, Predicted]:
+        own = variant.of(known)
+        changed = variant.of(_changed(kind, own, after, b))
+        return before.predicted(a, own, variant.further), after.predicted(b, changed, variant.further)
+
+    was, will_be = told(what_if.AS_IT_IS)
+    if not was.mb_s or not will_be.mb_s:
+        return None
+
+    def ratio(variant: Variant) -> float:
+        was, will_be = told(variant)
+        return (will_be.mb_s or 1.0) / (was.mb_s or 1.0)
+
+    missed = abs(math.log(a.mb_s / was.mb_s)) * (_change_of(after, known).saves if kind == PRICE else 1.0)
+    pairs = what_if.variants([*known.prices, *_changed(kind, known, after, b).prices])
+    return what_if.gain(was, will_be, a.mb_s, what_if.reach_of(ratio, pairs, missed))
+
+
+def _change_of(after: Pool, known: PriceList) -> what_if.FasterPart:
+    (change,) = what_if.parse(after.faster, Ends(target=known))
+    return change
 
 
 def _changed(kind: str, known: PriceList, after: Pool, b: Cell) -> PriceList:
@@ -263,7 +297,7 @@ def _changed(kind: str, known: PriceList, after: Pool, b: Cell) -> PriceList:
     if kind == KERNEL:
         return after.prices(b.column)
     if kind == PRICE:
-        return after.prices()
+        return what_if.with_prices(known, _change_of(after, known))
     if kind == DRIVER:
         return _with(known, after.prices(), b.column.protection)
     if kind == TRANSPORT and b.column.transport not in known.sessions:
@@ -284,13 +318,17 @@ def stored() -> list[Pool]:
     return [Pool(name, [folder / run for run in runs]) for name, runs in STORED.items()]
 
 
-def series(folder: Path) -> list[Pool]:
-    """Those series of bench/predictions.py that are there."""
-    return [
-        Pool(each.name, [folder / each.name / "results"], folder / each.name / f"lab-{each.name}.toml")
-        for each in SERIES
-        if (folder / each.name / "results").is_dir()
-    ]
+def real(folder: Path) -> Pool:
+    """Prices, and then cells in real time, unless they are there."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (jobs := folder / "jobs.fio").write_text(JOBS, encoding="utf-8")
+    prices, results = folder / "own.toml", folder / "own"
+    if not prices.exists():
+        run_harness("price", *REAL, "--repeats=8", "-o", str(prices))
+    if not results.is_dir():
+        often = ("--repeats=32", "--runtime=500ms", f"--results={results}")
+        run_harness("run", f"--profile={jobs}", *REAL, "--link=10g", "--link=wired", *often, may_fail=True)
+    return Pool("own", [results], prices)
 
 
 def virtual(folder: Path) -> Iterator[Pool]:
@@ -321,6 +359,7 @@ def virtual(folder: Path) -> Iterator[Pool]:
 
 HEADINGS = (
     *("what changed", "where", "changes", "worth", "median error", "within 3 points", "off, median"),
+    *("half width", "within 90 %", "said to 3 points", "within 3 points"),
     *("measured again: error", "within 3 points"),
 )
 
@@ -340,6 +379,10 @@ def rows(found: Sequence[Change]) -> Iterator[list[str]]:
             f"{stats.median([abs(each.worth(each.after_mb_s)) for each in own]):.1f}",
             *_errors(own),
             format_percent(stats.median([each.off for each in own])),
+            f"{stats.median([each.half_width for each in own]):.1f}",
+            f"{sum(each.is_covered for each in own) / len(own):.0%}",
+            str(len(sure := [each for each in own if each.half_width <= WITHIN])),
+            _errors(sure)[1] if sure else "n/a",
             *(_errors(again) if again else ("n/a", "")),
         ]
 
@@ -360,23 +403,36 @@ def line(each: Change) -> list[str]:
         f"{each.worth(each.said_mb_s):+.1f}",
         f"{each.worth(each.after_mb_s):+.1f}",
         f"{each.points:.1f}",
+        f"{each.half_width:.1f}",
         "n/a" if each.again is None else f"{each.again.points:.1f}",
         format_percent(each.off),
     ]
 
 
-OF_EACH = ("what", "change", "before", "said", "measured", "said", "measured", "points", "again", "off")
+OF_EACH = (
+    "what",
+    "change",
+    "before",
+    "said",
+    "measured",
+    "said",
+    "measured",
+    "points",
+    "half width",
+    "again",
+    "off",
+)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--results", type=Path, help="where the series of bench/predictions.py are")
+    parser.add_argument("--real", type=Path, help="where blind runs in real time are, or go")
     parser.add_argument("--virtual", type=Path, help="where runs in virtual time are, or go")
     parser.add_argument("--changes", action="store_true", help="also a line for each change")
     asked = parser.parse_args()
     found = [*changes(stored(), STORED_RUNS)]
-    if asked.results is not None:
-        found += changes(series(asked.results), BLIND)
+    if asked.real is not None:
+        found += changes([real(asked.real)], BLIND)
     if asked.virtual is not None:
         found += changes([*virtual(asked.virtual)], VIRTUAL)
     if asked.changes:

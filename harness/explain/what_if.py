@@ -194,7 +194,7 @@ class Gain(NamedTuple):
         return (self.high - self.low) / 2
 
 
-def gain(before: Predicted, after: Predicted, mb_s: float | None, reach: float = 0.0) -> Gain | None:
+def gain(before: Predicted, after: Predicted, mb_s: float | None, reach: float) -> Gain | None:
     """By what part a cell that was measured with ``mb_s``, or else predicted, is faster after a change, as
     two predictions of it say; None without either. ``reach`` is how far their ratio may be off, as a
     logarithm. Nothing becomes faster than the link lets it."""

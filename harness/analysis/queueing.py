@@ -23,11 +23,6 @@ def mean_value_ns(alone_ns: float, servers: Sequence[float], depth: int) -> floa
     return each_ns
 
 
-def asymptotic_ns(alone_ns: float, servers: Sequence[float], depth: int) -> float:
-    """The least time between two completions: nothing waits but for the busiest server."""
-    return max(alone_ns / depth, *servers) if servers else alone_ns / depth
-
-
 def overlapped_ns(delay_ns: float, servers: Sequence[float], pieces: float) -> float:
     """How long one request takes that crosses the servers in so many equal pieces: while one works on a
     piece, the one before it works on the next. With one piece it is the sum of all."""

@@ -83,10 +83,6 @@ class Asymptotes:
         """The time that one I/O takes alone."""
         return _demands(self.weights, at)[0]
 
-    def occupancy_s(self, at: Point) -> float:
-        """How long the busiest part is busy for one I/O."""
-        return _demands(self.weights, at)[1]
-
     def in_flight(self, at: Point) -> float:
         """How many I/Os are on their way: as many as asked for, or as the initiator lets out."""
         return _demands(self.weights, at)[2]

@@ -37,7 +37,8 @@ class Demands(msgspec.Struct, frozen=True, kw_only=True):
     - ``busy_ns``: how long the busier direction is occupied; both together if they share the medium.
     - ``window_each_ns``: the least time per I/O that the window allows, at any depth.
     - ``packets``: how many the ends hand to the link, both ways with bare ACKs; a super-packet of TCP is one,
-      but what is protected is cut up before.
+      but what is protected is cut up before. ``full_packets``: the same while others still wait for the link,
+      so that TCP fills up what it adds (tcp_autocorking).
     - ``sealed``: what there is to encrypt; empty without protection.
     """
 
@@ -52,6 +53,7 @@ class Demands(msgspec.Struct, frozen=True, kw_only=True):
     mss_bytes: int
     window_bytes: int | None
     packets: int = 0
+    full_packets: int = 0
     sealed: tuple[Sealed, ...] = ()
 
     @property
@@ -147,6 +149,9 @@ def demands(
         if not shared:
             for end, count in theory.acks(bursts, wire.mss_bytes)[0].items():
                 ways[end] = ways.get(end, 0.0) + wire.serialisation_s([0] * count)
+    packets = full_packets = _cut_up(wire, within)
+    if framing is None:
+        packets, full_packets = _super_packets(link, dialogue, direction, commands)
     return Demands(
         round_trip_ns=2 * delay_s * 1e9,
         window_ns=stalls_s * 1e9,
@@ -158,7 +163,8 @@ def demands(
         r2ts=longest // 2 - 1,
         mss_bytes=wire.mss_bytes,
         window_bytes=window_bytes,
-        packets=_packets(link, framing, dialogue, direction, commands),
+        packets=packets,
+        full_packets=full_packets,
         sealed=tuple(_sealed(wire, framing, end, within) for end in ENDS) if framing is not None else (),
     )
 
@@ -167,19 +173,25 @@ SUPER_PACKET_BYTES = 65535
 """The longest packet of IPv4, and of GSO (GSO_LEGACY_MAX_SIZE in include/linux/netdevice.h)."""
 
 
-def _packets(
-    link: LinkProfile,
-    framing: Framing | None,
-    dialogue: Dialogue,
-    direction: IoDirection,
-    commands: list[int],
-) -> int:
-    if framing is None:
-        link = msgspec.structs.replace(link, mtu_bytes=SUPER_PACKET_BYTES)
-    wire = Wire(link=link, framing=framing)
-    found = [dialogue.bursts(wire, direction, length) for length in commands]
-    bare = sum(sum(theory.acks(bursts, wire.mss_bytes)[0].values()) for bursts in found)
-    return bare + sum(len(burst.segments) for bursts in found for burst in bursts)
+def _cut_up(wire: Wire, dialogues: list[list[Burst]]) -> int:
+    """How many packets these are, with their ACKs."""
+    bare = sum(sum(theory.acks(bursts, wire.mss_bytes)[0].values()) for bursts in dialogues)
+    return bare + sum(len(burst.segments) for bursts in dialogues for burst in bursts)
+
+
+def _super_packets(
+    link: LinkProfile, dialogue: Dialogue, direction: IoDirection, commands: list[int]
+) -> tuple[int, int]:
+    """The same of super-packets, as they are written, and if TCP fills up all after a burst's first. What is
+    longer than a segment is acknowledged at once (``theory.Receiver``)."""
+    wire = Wire(link=msgspec.structs.replace(link, mtu_bytes=SUPER_PACKET_BYTES))
+    bursts = [burst.segments for length in commands for burst in dialogue.bursts(wire, direction, length)]
+    filled = [(first, *cut(sum(rest), wire.mss_bytes)) for first, *rest in bursts]
+    segment_bytes = Wire(link=link).mss_bytes
+    written, full = (
+        sum(1 + (length > segment_bytes) for burst in each for length in burst) for each in (bursts, filled)
+    )
+    return written, full
 
 
 def _sealed(wire: Wire, framing: Framing, end: End, dialogues: list[list[Burst]]) -> Sealed:

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
 from harness.analysis import bounds, disturbance, prices, queueing, wire
-from harness.analysis.prices import Operation, PriceList, Whose
+from harness.analysis.prices import Operation, Price, PriceList, Whose
 from harness.analysis.response import COVERED
 from harness.analysis.theory import IoDirection
 from harness.analysis.wire import framings
@@ -130,12 +131,20 @@ class _Unpriced(Exception):
 def predict(ends: Ends, ways: Sequence[Way], jobs: Sequence[Job], *, further: float = 0.0) -> list[Predicted]:
     """All cells, column by column; ``further`` is how much further towards a batch than is likely. UsageError
     if the lists are not of the ends that are needed."""
-    lists = ends.of_each()
+    lists = {at: _End(found, found.at(at), found.at(Whose.NONE)) for at, found in ends.of_each().items()}
     waits = min(1.0, max(0.0, further + (WAITS if Whose.BOTH in lists else WAITS_APART)))
     return [_cell(lists, way, job, waits) for way in ways for job in jobs]
 
 
-def _cell(lists: Mapping[Whose, PriceList], way: Way, job: Job, waits: float) -> Predicted:
+class _End(NamedTuple):
+    """A list, and of its prices those of an end and of idling."""
+
+    known: PriceList
+    work: Mapping[Operation, Price]
+    idle: Mapping[Operation, Price]
+
+
+def _cell(lists: Mapping[Whose, _End], way: Way, job: Job, waits: float) -> Predicted:
     made = Predicted(name=way.column.label, workload=job.name)
     try:
         parts = [(share, _one(lists, way, job, direction, waits)) for share, direction in _directions(job)]
@@ -187,13 +196,13 @@ class _One(msgspec.Struct, frozen=True, kw_only=True):
     unsure: dict[str, float]
 
 
-def _one(lists: Mapping[Whose, PriceList], way: Way, job: Job, direction: IoDirection, waits: float) -> _One:
+def _one(lists: Mapping[Whose, _End], way: Way, job: Job, direction: IoDirection, waits: float) -> _One:
     workload = described(job)
     block_bytes, depth = workload.block_bytes or 1, workload.in_flight or 1
     demands, bound = None, None
     link, transport = way.link, way.column.transport
     if link is not None and transport is not None:
-        agreed = next(iter(lists.values())).sessions.get(transport)
+        agreed = next(iter(lists.values())).known.sessions.get(transport)
         if agreed is None:
             raise _Unpriced(f"{transport} has no prices here")
         session = {name: str(value) for name, value in agreed.items()}
@@ -228,11 +237,12 @@ def _one(lists: Mapping[Whose, PriceList], way: Way, job: Job, direction: IoDire
         ).bytes_per_s
     elif not way.column.is_local:
         raise _Unpriced("its link is unknown")
-    is_emulated = priced.is_shaped(link) and any(map(priced.has_emulation, lists.values()))
+    is_emulated = priced.is_shaped(link) and any(priced.has_emulation(end.known) for end in lists.values())
     works: dict[str, tuple[float, float]] = {}
     packet_works: list[float] = []
+    whole_ns = 0.0
     fit_error, borrowed = 0.0, False
-    for at, found in lists.items():
+    for at, (found, known, _) in lists.items():
         if way.column.is_local and at is Whose.TARGET:
             continue
         counts = priced.counts_of(
@@ -246,7 +256,6 @@ def _one(lists: Mapping[Whose, PriceList], way: Way, job: Job, direction: IoDire
             is_emulated=is_emulated,
             proposals=way.proposals,
         )
-        known = found.at(at)
         others = {name: name._replace(direction=OTHER.get(name.direction, "")) for name in counts}
         borrowed |= any(name not in known and other in known for name, other in others.items())
         counts = {name if name in known else others[name]: count for name, count in counts.items()}
@@ -255,20 +264,22 @@ def _one(lists: Mapping[Whose, PriceList], way: Way, job: Job, direction: IoDire
         try:
             works["core" if at is Whose.BOTH else f"{at}'s core"] = prices.demand_ns(counts, known)
             packet_works.append(prices.demand_ns(sealing, known)[0])
+            whole_ns += prices.demand_ns(priced.of_whole(counts), known)[0]
         except KeyError as error:
             operation: Operation = error.args[0]
             raise _Unpriced(f"no price of {operation.part} for each {operation.per}".rstrip()) from error
         fit_error = max(fit_error, found.fit.error if found.fit is not None else 0.5)
-    idle = next(iter(lists.values())).at(Whose.NONE).get(priced.idle_of(is_emulated))
+    idle = next(iter(lists.values())).idle.get(priced.idle_of(is_emulated))
     idle_ns = idle.ns * demands.round_trips if idle and demands is not None else 0.0
+    worked_ns = sum(ns for ns, _ in works.values())
+    whole = whole_ns / max(1.0, worked_ns)
 
     def each_ns(scale: float) -> tuple[float, LimitingResource]:
         """The time per I/O, if the cores' work is so many of its reaches from its best guess."""
         cores = {name: max(LEAST * ns, ns + scale * reach, 1.0) for name, (ns, reach) in works.items()}
-        return _time_ns(cores, demands, idle_ns, depth, block_bytes, packet_works, waits)
+        return _time_ns(cores, demands, idle_ns, depth, block_bytes, packet_works, waits, whole)
 
     mid_ns, then = each_ns(0.0)
-    worked_ns = sum(ns for ns, _ in works.values())
     share = worked_ns / max(mid_ns, worked_ns)
     fit = WHOLE_OF_MIDDLE * fit_error * share
     # What the prices leave open, as seen in the time. Where one is too high another is too low, so of their
@@ -308,18 +319,22 @@ def _time_ns(
     block_bytes: int,
     packet_works: Sequence[float] = (),
     waits: float = WAITS,
+    whole: float = 0.0,
 ) -> tuple[float, LimitingResource]:
-    """The time per I/O, and what limits. ``packet_works`` is what protections have of each core's work, and
-    ``waits`` how far I/Os wait for one another."""
+    """The time per I/O, and what limits. ``packet_works`` is what protections have of each core's work,
+    ``waits`` how far I/Os wait for one another, and ``whole`` which part of the work is of a whole I/O:
+    before its first packet or after the last."""
     busiest = {LimitingResource.CORE: max(cores.values())}
-    servers, delay_ns = [*cores.values()], 0.0
+    servers, moving, delay_ns = [*cores.values()], [(1 - whole) * each for each in cores.values()], 0.0
     if demands is not None:
         busiest[LimitingResource.LINK] = demands.busy_ns
         servers.append(demands.busy_ns)
+        moving.append(demands.busy_ns)
         delay_ns = max(0.0, demands.alone_ns - demands.busy_ns) + idle_ns
     piece_bytes = SEALED_PIECE_BYTES if demands is not None and demands.sealed else PIECE_BYTES
     pieces = max(1.0, block_bytes / piece_bytes)
-    alone_ns = queueing.overlapped_ns(delay_ns, servers, pieces)
+    still_ns = whole * sum(cores.values())
+    alone_ns = first_ns = queueing.overlapped_ns(delay_ns + still_ns, moving, pieces)
     if demands is not None and demands.sealed and block_bytes <= piece_bytes:
         # What is protected is cut up before: a packet is encrypted while the one before it is on its way.
         stages = [*packet_works, demands.busy_ns]
@@ -331,7 +346,7 @@ def _time_ns(
     busiest[LimitingResource.ALONE] = alone_ns / depth
     busiest[LimitingResource.WINDOW] = demands.window_each_ns if demands is not None else 0.0
     then = max(busiest, key=busiest.__getitem__)
-    batch_ns = queueing.overlapped_ns(delay_ns, [depth * each for each in servers], depth * pieces)
+    batch_ns = first_ns + (depth - 1) * max(servers)
     most_ns = max(busiest[then], batch_ns / depth)
     return busiest[then] + waits * (most_ns - busiest[then]), then
 

@@ -75,22 +75,34 @@ def counts_of(
     if path is None or column.transport is None:
         return found
     name = column.transport
+    waits_for_link = is_emulated and in_flight > 1 and not column.protection
+    packets = float(path.full_packets if waits_for_link else path.packets)
     found |= {
         Operation(name, Per.IO): 1.0,
         Operation(name, Per.BYTE, direction): float(block_bytes),
-        Operation(name, Per.PACKET): float(path.packets),
+        Operation(name, Per.PACKET): packets,
         Operation(name, Per.WAKE_UP): alone,
     }
     if is_emulated:
         found[Operation(EMULATED, Per.IO)] = 1.0
-        found[Operation(EMULATED, Per.PACKET)] = float(path.packets)
+        found[Operation(EMULATED, Per.PACKET)] = packets
         found[Operation(EMULATED, Per.WAKE_UP)] = apart * path.round_trips
     for each in column.protection:
-        found[Operation(part_of(each, proposals), Per.PACKET)] = float(path.packets)
+        found[Operation(part_of(each, proposals), Per.PACKET)] = packets
         if each in PROTECTIONS and PROTECTIONS[each].is_queued:
             found[Operation(part_of(each, proposals), Per.WAKE_UP)] = apart
         found |= dict(_ciphers(at, each, path.sealed))
     return found
+
+
+def of_whole(counts: Counts) -> Counts:
+    """Those operations of an I/O that are done before its first packet or after its last: what fio, the block
+    layer and the disk do, and what each command takes."""
+    return {
+        name: count
+        for name, count in counts.items()
+        if name.part == BLOCKS or name.per not in (Per.BYTE, Per.PACKET)
+    }
 
 
 def part_of(protection: str, proposals: Mapping[str, Proposal]) -> str:

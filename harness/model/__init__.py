@@ -822,7 +822,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     simulated radios. ``iscsi`` and ``nvme`` are parameters of sessions that were asked for
     (``parse.parameters``). ``hops`` are the addresses, as in ``machines`` or by SNMP, of what is between the
     ends and whose counters the run reads. ``charges`` are the prices of virtual time, for each column by its
-    label, and for each end's kernel and direction of I/Os: ``both read`` if that is one kernel.
+    label, and for each end's kernel and workload: ``both rand-read-4k`` if that is one kernel.
     """
 
     run_id: str

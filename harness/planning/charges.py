@@ -11,11 +11,12 @@ from collections.abc import Mapping
 import msgspec
 
 from harness.analysis.prices import Operation, Per, Price, PriceList, Whose
-from harness.explain import priced
-from harness.explain.path import SUPER_PACKET_BYTES
+from harness.analysis.theory import IoDirection
+from harness.explain import path, priced
 from harness.explain.predicted import OTHER, Ends
-from harness.model import KERNEL_TARGETS, TRANSPORTS, Charges, Column, Plan
+from harness.model import KERNEL_TARGETS, TRANSPORTS, Charges, Column, Job, LinkProfile, Plan
 from harness.model.errors import UsageError
+from harness.model.units import positive
 from harness.parse.jobfile import described
 
 PLACES = (
@@ -24,6 +25,10 @@ PLACES = (
     "link_delay",
 )
 """What ``charge.patch`` charges, in its order."""
+
+
+LONG_BYTES = 1 << 20
+"""Of an I/O so long every second packet is an ACK."""
 
 
 def charged(plan: Plan, found: PriceList) -> Plan:
@@ -42,19 +47,16 @@ def charged(plan: Plan, found: PriceList) -> Plan:
             f"expected a lab like that of {found.name}, whose prices are those of {what}",
             hint="add --kernels apart" if is_apart else "leave --kernels apart out",
         )
-    directions = dict.fromkeys(described(job).direction for job in plan.jobs)
     charges = {
         column.label: {
-            f"{at} {direction}": _charges(plan, column, at, found, direction)
-            for at in lists
-            for direction in directions
+            f"{at} {job.name}": _charges(plan, column, at, found, job) for at in lists for job in plan.jobs
         }
         for column in plan.columns
     }
     return msgspec.structs.replace(plan, charges=charges)
 
 
-def _charges(plan: Plan, column: Column, at: Whose, of: PriceList, direction: str | None) -> Charges:
+def _charges(plan: Plan, column: Column, at: Whose, of: PriceList, job: Job) -> Charges:
     if column.is_local and at is Whose.TARGET:
         at = Whose.INITIATOR  # where several kernels are, the disk itself is measured there
     known, link, transport = of.at(at), plan.links.get(column.link), column.transport
@@ -79,8 +81,15 @@ def _charges(plan: Plan, column: Column, at: Whose, of: PriceList, direction: st
         for does in ("encrypt", "decrypt")
     }
     # Of a mix half is taken for reads.
-    ways = [direction] if direction in OTHER else [*OTHER]
-    byte = share * sum(ns(transport, Per.BYTE, way) for way in ways) / len(ways)
+    direction = described(job).direction
+    ways: tuple[IoDirection, ...] = ("read", "write")
+    if direction is not None and direction != "both":
+        ways = (direction,)
+    byte = sum(share * ns(transport, Per.BYTE, way) for way in ways) / len(ways)
+    if not column.protection:
+        # The kernel charges no ACK, of which so long a packet has one.
+        waits = shaped and (described(job).in_flight or 1) > 1
+        byte += packet * sum(_acks_per_byte(link, transport, of, way, waits) for way in ways) / len(ways)
     per_io = ns(transport, Per.IO) + shaped * ns(priced.EMULATED, Per.IO)
     per_wake_up = ns(transport, Per.WAKE_UP)
     is_target, has_disk = at is not Whose.INITIATOR, at is Whose.BOTH or column.is_local
@@ -100,11 +109,30 @@ def _charges(plan: Plan, column: Column, at: Whose, of: PriceList, direction: st
         "rcv_byte": byte + ciphers[Per.BYTE, "decrypt"],
         # The kernel cuts up what is protected. Of the rest a price is of a super-packet, which virtual time,
         # where each frame is sent by itself, has none of.
-        "packet_bytes": 0.0 if column.protection else SUPER_PACKET_BYTES / 1000,
+        "packet_bytes": 0.0 if column.protection else path.SUPER_PACKET_BYTES / 1000,
         "link_wake_up": share * shaped * ns(priced.EMULATED, Per.WAKE_UP),
         "link_delay": idle.ns / 2 if idle is not None and shaped else 0.0,
     }
     return tuple(min(2**32 - 1, round(1000 * found[place])) for place in PLACES)
+
+
+def _acks_per_byte(
+    link: LinkProfile | None, transport: str | None, of: PriceList, direction: IoDirection, waits: bool
+) -> float:
+    """How many ACKs there are for each byte of a long I/O, while packets wait for the link or not."""
+    session = {name: str(value) for name, value in of.sessions.get(transport or "", {}).items()}
+    if link is None or transport is None:
+        return 0.0
+    dialogue = path.dialogue_of(transport, session, direction, None)
+    if dialogue is None:
+        return 0.0
+    command_bytes = positive(session, "max_sectors_kb") * 1024 or None
+    shorter, longer = (
+        path.demands(link, None, dialogue, direction, size, command_bytes=command_bytes)
+        for size in (LONG_BYTES, 2 * LONG_BYTES)
+    )
+    more = longer.full_packets - shorter.full_packets if waits else longer.packets - shorter.packets
+    return more / 2 / LONG_BYTES
 
 
 def _require(plan: Plan, column: Column, at: Whose, name: str, known: Mapping[Operation, Price]) -> None:

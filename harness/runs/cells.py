@@ -633,12 +633,12 @@ class CellComposer(Composer):
     def _charged(self, column: Column, job: Job) -> Iterator[None]:
         """Have each kernel charge what operations take in this cell, and nothing before and after it; without
         a program, because one more to start is another order in it. RequirementError if a kernel cannot."""
-        charges, direction = self.plan.charges.get(column.label, {}), described(job).direction
+        charges = self.plan.charges.get(column.label, {})
         hosts = (self.hosts.target, *self.hosts.initiators[: column.initiators])
         with contextlib.ExitStack() as stack:
             for host in {host.kernel: host for host in hosts if self.plan.setting.predicted_from}.values():
                 end = "target" if host is self.hosts.target else "initiator"
-                prices = charges.get(f"both {direction}") or charges.get(f"{end} {direction}") or ("none",)
+                prices = charges.get(f"both {job.name}") or charges.get(f"{end} {job.name}") or ("none",)
                 try:
                     host.write_secret(CHARGES, ",".join(map(str, prices)))
                 except (CommandFailed, OSError) as error:

@@ -131,6 +131,25 @@ def test_commands_side_by_side_pay_for_one_round_trip() -> None:
     assert split.transport_ns > whole.transport_ns and split.link_ns == whole.link_ns
 
 
+@pytest.mark.parametrize(
+    ("transport", "direction", "counted", "while_others_wait"),
+    [("iscsi", "read", 134, 13), ("iscsi", "write", 21, 23), ("nvme-tcp", "read", 10, 11)],
+)
+def test_packets_are_those_that_interfaces_counted(
+    transport: str, direction: IoDirection, counted: int, while_others_wait: int
+) -> None:
+    """Of 256K over the unshaped link (NVMe/TCP: 10g), and four or eight at a time over wired: the own kernel,
+    both ways with ACKs. LIO hands TCP a page at a time."""
+    agreed = path.dialogue_of(transport, SESSION | {"in_capsule_bytes": "16384"}, direction, None)
+    assert agreed is not None
+    command_bytes = 124 << 10 if transport == "iscsi" else 1280 << 10
+    found = path.demands(WIRED, None, agreed, direction, 262144, command_bytes=command_bytes)
+    assert found.packets == pytest.approx(counted, abs=1)
+    assert found.full_packets == pytest.approx(while_others_wait, abs=3)
+    sealed = path.demands(WIRED, GCM_ESP, agreed, direction, 262144, command_bytes=command_bytes)
+    assert sealed.full_packets == sealed.packets > 270, "segments, with every second acknowledged"
+
+
 def test_an_emulated_link_is_its_profile_and_a_real_one_what_was_found() -> None:
     rtt = Span(200 * US, 300 * US, 300 * US)
     assert path.measured_link(WIRED, rtt, 1e8) == WIRED

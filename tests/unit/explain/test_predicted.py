@@ -358,6 +358,17 @@ def test_a_packet_is_encrypted_while_the_one_before_it_is_on_its_way() -> None:
             assert of[0] == pytest.approx(40e3 + 80e3 - hidden * shorter_ns)
 
 
+def test_what_is_done_of_a_whole_io_overlaps_with_nothing() -> None:
+    """256K move in eight pieces: one crosses the core before the link starts or after it ends, and so does
+    all work that is not theirs."""
+    times = {name: 0.0 for name in Demands.__struct_fields__ if name.endswith("_ns")}
+    fixed = {"r2ts": 0, "mss_bytes": 1400, "window_bytes": None, "busy_ns": 2000e3, "link_ns": 2000e3}
+    demands = msgspec.convert({**times, **fixed}, Demands)
+    for whole, besides_ns in ((0.0, 200e3 / 8), (0.5, 100e3 + 100e3 / 8), (1.0, 200e3)):
+        each_ns, _ = predicted._time_ns({"core": 200e3}, demands, 0.0, 1, 262144, whole=whole)
+        assert each_ns == pytest.approx(2000e3 + besides_ns)
+
+
 def test_of_ios_in_flight_some_wait_for_the_whole_batch() -> None:
     """Half way from the asymptotic bound to a batch, which takes its work in turn and the round trip once."""
     times = {name: 0.0 for name in Demands.__struct_fields__ if name.endswith("_ns")}

@@ -13,7 +13,7 @@ import pytest
 from harness.analysis.prices import Per, Price, PriceList, Whose
 from harness.explain.evidence import collect
 from harness.hosts.journal import Journal
-from harness.model import Job, LabKernel, OtherKernel, Plan, Status
+from harness.model import LabKernel, OtherKernel, Plan, Status
 from harness.model.errors import HostLost, RequirementError, UsageError
 from harness.parse import prices
 from harness.planning import charges
@@ -79,7 +79,7 @@ def planned(tmp_path: Path, known: PriceList, **changes: Any) -> Plan:
 
 
 def of(made: Plan, column: str, end: str) -> dict[str, int]:
-    return dict(zip(charges.PLACES, made.charges[column][f"{end} read"], strict=True))
+    return dict(zip(charges.PLACES, made.charges[column][f"{end} seq-read-4k"], strict=True))
 
 
 def test_one_kernel_with_both_ends_pays_half_as_it_sends_and_half_as_it_receives(tmp_path: Path) -> None:
@@ -116,9 +116,25 @@ def test_one_kernel_with_both_ends_pays_half_as_it_sends_and_half_as_it_receives
 def test_bytes_of_writes_are_a_transport_s_own(tmp_path: Path) -> None:
     made = planned(tmp_path, price_list("both"))
     wired = made.charges["wired"]
-    assert {*wired} == {"both read", "both write"}
+    assert {*wired} == {f"both {job.name}" for job in made.jobs}
     byte = charges.PLACES.index("xmit_byte")
-    assert [wired[f"both {way}"][byte] for way in ("read", "write")] == [200, 300]
+    assert [wired[f"both seq-{way}-4k"][byte] for way in ("read", "write")] == [200, 300]
+
+
+def test_bytes_pay_for_their_acks_which_the_kernel_does_not_charge(tmp_path: Path) -> None:
+    """LIO sends a page at a time, each with an ACK, unless earlier ones wait; open-iscsi 64 KiB."""
+    agreed = {"initial_r2t": 0, "immediate_data": 1, "first_burst_len": 65536, "max_burst_len": 262144}
+    agreed |= {"max_recv_dlength": 262144, "max_xmit_dlength": 262144, "max_sectors_kb": 124}
+    known = msgspec.structs.replace(price_list("both"), sessions={"iscsi": agreed})
+    byte, workloads = charges.PLACES.index("xmit_byte"), ("seq-read-4k", "seq-write-4k")
+    alone = planned(tmp_path, known, workloads=workloads).charges
+    read, write = (alone["wired"][f"both {name}"][byte] for name in workloads)
+    assert read == pytest.approx(200 + 800_000 / 4096, rel=0.02)
+    assert 300 + 800_000 / 65536 <= write < 300 + 800_000 / 20_000
+    deep = planned(tmp_path, known, workloads=workloads, depths=("8",)).charges["wired"]
+    assert deep["both seq-read-4k-qd8"][byte] < 200 + 800_000 / 20_000
+    cut_up = alone["wired+aes128gcm16"]["both seq-read-4k"][byte]
+    assert cut_up == 300, "ACKs are packets there, of which each has a price"
 
 
 def test_kernels_apart_pay_their_own(tmp_path: Path) -> None:
@@ -195,9 +211,9 @@ def test_a_cell_charges_its_column_and_a_kernel_that_cannot_is_named(tmp_path: P
         journal=Journal(tmp_path / "journal.jsonl"),
         private=tmp_path,
     )
-    file, job = str(cells.CHARGES), Job(name="x", options=(("rw", "write"), ("bs", "4k")))
+    file, job = str(cells.CHARGES), made.jobs[0]
     with composer._charged(made.columns[0], job):
-        assert world.secret_files == {file: ",".join(map(str, made.charges["local"]["both write"]))}
+        assert world.secret_files == {file: ",".join(map(str, made.charges["local"][f"both {job.name}"]))}
     assert world.secret_files == {file: ",".join(["0"] * len(charges.PLACES))}, "and nothing after it"
     world.broken = lambda command: command.argv == ("write", file)
     with (

@@ -55,27 +55,29 @@ from tests.machines.runs import TOGETHER
 from tests.machines.site import Machine, site
 
 JOBS = "[global]\ndirect=1\ntime_based\nruntime=500ms\n" + "".join(
-    f"[{rw}-{bs}-qd{depth}]\nrw=rand{rw}\nbs={bs}\n"
-    + ("ioengine=psync\n" if depth == 1 else f"ioengine=libaio\niodepth={depth}\n")
-    for rw, bs, depth in (
-        ("read", "8k", 1),
-        ("write", "16k", 2),
-        ("read", "64k", 1),
-        ("write", "4k", 32),
-        ("read", "1m", 2),
-        ("read", "16k", 8),
-        ("write", "128k", 4),
-        ("read", "4k", 4),
+    f"[{rw}-{bs}-qd{depth}]\nrw=rand{rw}\nbs={bs}\nioengine={engine}\niodepth={depth}\n"
+    for rw, bs, depth, engine in (
+        ("read", "8k", 1, "psync"),
+        ("write", "16k", 2, "libaio"),
+        ("read", "64k", 1, "psync"),
+        ("write", "4k", 32, "libaio"),
+        ("read", "1m", 2, "libaio"),
+        ("read", "16k", 1, "libaio"),
+        ("read", "16k", 8, "libaio"),
+        ("write", "128k", 1, "libaio"),
+        ("write", "128k", 4, "libaio"),
+        ("read", "4k", 4, "libaio"),
     )
 )
-"""Blocks of 4K to 1M and depths of 1 to 32: none of them is a cell of profiles/prices/price.fio."""
+"""Blocks of 4K to 1M and depths of 1 to 32: none of them is a cell of profiles/prices/price.fio. Two differ
+from another one in the depth alone."""
 
 PROJECT = Path(__file__).parents[1]
 UNSHAPED = "wired:unshaped"
 
 
 PROTECTIONS = ("off", "aes128gcm16", "aes256gcm16", "wireguard", "macsec")
-"""Of the stock machines: five times eight are 40 cells."""
+"""Of the stock machines: five times ten are 50 cells."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,7 +125,7 @@ SERIES = (
     ),
 )
 
-REPEATS = 5
+REPEATS = 4
 """Of each cell, in the price list and in the run. Prices are those of the lower quartile of the undisturbed
 ones, and so is what was measured: other programs can only add to what an I/O takes."""
 
@@ -181,6 +183,10 @@ def cells(series: Series, folder: Path, repeats: int) -> list[Cell]:
         return _cells(series, base, repeats, wire)
 
 
+def price_list_of(series: Series, folder: Path) -> Path:
+    return folder / series.name / f"lab-{series.name}.toml"
+
+
 def _bind(machine: Machine, core: int) -> None:
     """Give a machine a processor for itself, as far as there are enough: moved to and fro, two machines on
     two processors do not repeat themselves (8K was read slower without a protection than with one)."""
@@ -224,7 +230,7 @@ def _processes(machine: Machine) -> list[int]:
 
 def _cells(series: Series, base: Path, repeats: int, wire: Sequence[str]) -> list[Cell]:
     """The same, where the machines of a series are on. ``wire`` is theirs, as an option."""
-    results, prices, said = base / "results", base / f"lab-{series.name}.toml", base / "prediction.json"
+    results, prices, said = base / "results", price_list_of(series, base.parent), base / "prediction.json"
     jobs, priced_run = base / "jobs.fio", base / "prices"
     base.mkdir(parents=True, exist_ok=True)
     jobs.write_text(JOBS, encoding="utf-8")

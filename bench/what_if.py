@@ -1,16 +1,16 @@
 """What is a change worth: said from the side before it, against what was measured after it.
 
     python bench/what_if.py                      # real changes between stored runs (docs/figures)
-    python bench/what_if.py --real FOLDER        # and blind: prices first, then both sides (22 min)
+    python bench/what_if.py --blind FOLDER       # and between the series of bench/predictions.py
     python bench/what_if.py --virtual FOLDER     # and in virtual time by the prices of lab-own
     python bench/what_if.py --changes            # also a line for each change
 
 Two cells are a change if they differ in one thing alone (``kind_of``): the cipher's driver, the kernel, the
 link, the transport, a protection, or the depth. Said is what was measured before it, times the ratio of two
 predictions, as `harness explain --what-if` does. The prices are those of the side before it, without any cell
-that has what is new (of stored runs), or were taken before both sides were measured (``--real``: `harness
-price`). Only what the change itself brings has other prices: ciphers, measured by themselves, for a driver,
-the transport's own for a transport, and all of them for a kernel.
+that has what is new (of stored runs), or were taken before both sides were measured (``--blind``). Only what
+the change itself brings has other prices: ciphers, measured by themselves, for a driver, the transport's own
+for a transport, and all of them for a kernel.
 
 The error is in points: of the time that an I/O takes on the slower side, which is 100, how far apart the two
 times after the change are, said and measured (Coz gives what a part is worth so, of a program's time). Next
@@ -37,7 +37,7 @@ from pathlib import Path
 import msgspec
 from tabulate import tabulate
 
-from bench.predictions import PROJECT, run_harness
+from bench.predictions import PROJECT, SERIES, price_list_of, run_harness
 from harness.analysis import disturbance, stats
 from harness.analysis.prices import PriceList
 from harness.analysis.schedule import throughput_bytes_s
@@ -79,10 +79,6 @@ JOBS = "[global]\ndirect=1\nioengine=libaio\nrw=randread\n" + "".join(
 WAYS = ("--link=10g", "--protect=off", "--protect=aes128gcm16", "--transport=iscsi")
 MORE_WAYS = ("--link=wired", "--link=wired:rtt=2ms", "--transport=nvme-tcp")
 """Of the run by the list as it is alone."""
-
-REAL = ("--lab-kernel=own", "--protect=off", "--protect=aes128gcm16", "--retries=0")
-"""Of prices and cells in real time. A cell is short and measured often: the rates of half seconds scatter by
-8 % on a machine that others use, and independently of one another."""
 
 
 @dataclass(frozen=True)
@@ -318,17 +314,11 @@ def stored() -> list[Pool]:
     return [Pool(name, [folder / run for run in runs]) for name, runs in STORED.items()]
 
 
-def real(folder: Path) -> Pool:
-    """Prices, and then cells in real time, unless they are there."""
-    folder.mkdir(parents=True, exist_ok=True)
-    (jobs := folder / "jobs.fio").write_text(JOBS, encoding="utf-8")
-    prices, results = folder / "own.toml", folder / "own"
-    if not prices.exists():
-        run_harness("price", *REAL, "--repeats=8", "-o", str(prices))
-    if not results.is_dir():
-        often = ("--repeats=32", "--runtime=500ms", f"--results={results}")
-        run_harness("run", f"--profile={jobs}", *REAL, "--link=10g", "--link=wired", *often, may_fail=True)
-    return Pool("own", [results], prices)
+def blind(folder: Path) -> Iterator[Pool]:
+    """The series of ``bench/predictions.py`` in the lab that are there, by the prices that came first."""
+    for series in SERIES:
+        if not series.suite and (results := folder / series.name / "results").is_dir():
+            yield Pool(series.name, [results], price_list_of(series, folder))
 
 
 def virtual(folder: Path) -> Iterator[Pool]:
@@ -426,13 +416,13 @@ OF_EACH = (
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--real", type=Path, help="where blind runs in real time are, or go")
+    parser.add_argument("--blind", type=Path, help="where bench/predictions.py has its results")
     parser.add_argument("--virtual", type=Path, help="where runs in virtual time are, or go")
     parser.add_argument("--changes", action="store_true", help="also a line for each change")
     asked = parser.parse_args()
     found = [*changes(stored(), STORED_RUNS)]
-    if asked.real is not None:
-        found += changes([real(asked.real)], BLIND)
+    if asked.blind is not None:
+        found += changes([*blind(asked.blind)], BLIND)
     if asked.virtual is not None:
         found += changes([*virtual(asked.virtual)], VIRTUAL)
     if asked.changes:

@@ -1,10 +1,10 @@
 """How right is `harness predict`? Prices are taken, a prediction is written down, and only then measured.
 
-    python bench/predictions.py --results FOLDER           # all series, 9 minutes each
+    python bench/predictions.py --results FOLDER           # all series, 6 to 9 minutes each
     python bench/predictions.py --results FOLDER --only own
     python bench/predictions.py --results FOLDER --write   # what `harness predict --score` prints
     sh tests/lab/apart.sh APART \
-      unshare --net python bench/predictions.py --results FOLDER --only trixie --repeats 2   # 22 minutes
+      unshare --net python bench/predictions.py --results FOLDER --only trixie --repeats 2
 
 A series takes a price list of a kernel of the lab (FOLDER/SERIES/lab-SERIES.toml), writes what it predicts
 of cells at other blocks, depths and links than those that the prices rest on (prediction.json), and then
@@ -184,6 +184,7 @@ def cells(series: Series, folder: Path, repeats: int) -> list[Cell]:
 
 
 def price_list_of(series: Series, folder: Path) -> Path:
+    """Where a series has the prices that it began with."""
     return folder / series.name / f"lab-{series.name}.toml"
 
 

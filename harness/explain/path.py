@@ -17,6 +17,7 @@ from harness.analysis.theory import Burst, Dialogue, Framing, IoDirection, Wire
 from harness.analysis.wire.iscsi import WINDOW_BYTES, cut
 from harness.explain.span import Span
 from harness.model import ENDS, Duplex, End, LinkProfile
+from harness.model.units import positive
 
 
 class Sealed(msgspec.Struct, frozen=True):
@@ -105,6 +106,31 @@ def dialogue_of(
     return wire.transport(transport).dialogue(agreed, direction, window_bytes or WINDOW_BYTES)
 
 
+def agreed_demands(
+    link: LinkProfile,
+    framing: Framing | None,
+    transport: str,
+    session: Mapping[str, str],
+    direction: IoDirection,
+    block_bytes: int,
+) -> Demands | None:
+    """``demands`` by what the ends agreed on, and the window of the link or of the transport's sockets; None
+    if too little of it is known."""
+    window_bytes = link.tcp_window_bytes or wire.transport(transport).window_bytes
+    dialogue = dialogue_of(transport, session, direction, window_bytes)
+    if dialogue is None:
+        return None
+    return demands(
+        link,
+        framing,
+        dialogue,
+        direction,
+        block_bytes,
+        command_bytes=positive(session, "max_sectors_kb") * 1024 or None,
+        window_bytes=window_bytes,
+    )
+
+
 @functools.lru_cache(maxsize=1024)
 def demands(
     link: LinkProfile,
@@ -143,15 +169,18 @@ def demands(
         )
         each_s = block_bytes / window_bytes * rtt_s
     ways = {"initiator": acks_framed_s / 2, "target": acks_framed_s / 2} if shared else {}
-    for bursts in within:
+    bare = [theory.acks(bursts, wire.mss_bytes)[0] for bursts in within]
+    for bursts, counts in zip(within, bare, strict=True):
         for burst in bursts:
             ways[burst.by] = ways.get(burst.by, 0.0) + wire.serialisation_s(burst.segments)
         if not shared:
-            for end, count in theory.acks(bursts, wire.mss_bytes)[0].items():
+            for end, count in counts.items():
                 ways[end] = ways.get(end, 0.0) + wire.serialisation_s([0] * count)
-    packets = full_packets = _cut_up(wire, within)
     if framing is None:
         packets, full_packets = _super_packets(link, dialogue, direction, commands)
+    else:
+        packets = sum(len(burst.segments) for bursts in within for burst in bursts)
+        packets = full_packets = packets + sum(sum(counts.values()) for counts in bare)
     return Demands(
         round_trip_ns=2 * delay_s * 1e9,
         window_ns=stalls_s * 1e9,
@@ -173,17 +202,11 @@ SUPER_PACKET_BYTES = 65535
 """The longest packet of IPv4, and of GSO (GSO_LEGACY_MAX_SIZE in include/linux/netdevice.h)."""
 
 
-def _cut_up(wire: Wire, dialogues: list[list[Burst]]) -> int:
-    """How many packets these are, with their ACKs."""
-    bare = sum(sum(theory.acks(bursts, wire.mss_bytes)[0].values()) for bursts in dialogues)
-    return bare + sum(len(burst.segments) for bursts in dialogues for burst in bursts)
-
-
 def _super_packets(
     link: LinkProfile, dialogue: Dialogue, direction: IoDirection, commands: list[int]
 ) -> tuple[int, int]:
-    """The same of super-packets, as they are written, and if TCP fills up all after a burst's first. What is
-    longer than a segment is acknowledged at once (``theory.Receiver``)."""
+    """How many super-packets with their ACKs, as they are written, and if TCP fills up all after a burst's
+    first. What is longer than a segment is acknowledged at once (``theory.Receiver``)."""
     wire = Wire(link=msgspec.structs.replace(link, mtu_bytes=SUPER_PACKET_BYTES))
     bursts = [burst.segments for length in commands for burst in dialogue.bursts(wire, direction, length)]
     filled = [(first, *cut(sum(rest), wire.mss_bytes)) for first, *rest in bursts]

@@ -23,7 +23,6 @@ from harness.explain import path, priced
 from harness.explain.remedy import LimitingResource
 from harness.model import Column, IpsecMode, Job, LinkProfile, Proposal, protections
 from harness.model.errors import UsageError
-from harness.model.units import positive
 from harness.parse.jobfile import described
 
 PREDICTED = "predicted"
@@ -212,20 +211,9 @@ def _one(lists: Mapping[Whose, _End], way: Way, job: Job, direction: IoDirection
         if way.column.protection:
             mode = way.column.mode or IpsecMode.TRANSPORT
             framing = framings.of(way.column.protection, way.proposals, mode, link.mtu_bytes, link.ip)
-        window_bytes = link.tcp_window_bytes or protocol.window_bytes
-        dialogue = path.dialogue_of(transport, session, direction, window_bytes)
-        if dialogue is None or (way.column.protection and framing is None):
+        demands = path.agreed_demands(link, framing, transport, session, direction, block_bytes)
+        if demands is None or (way.column.protection and framing is None):
             raise _Unpriced("what goes over the wire is unknown")
-        command_bytes = positive(session, "max_sectors_kb") * 1024 or None
-        demands = path.demands(
-            link,
-            framing,
-            dialogue,
-            direction,
-            block_bytes,
-            command_bytes=command_bytes,
-            window_bytes=window_bytes,
-        )
         bound = bounds.of_cell(
             link,
             framing,
@@ -325,15 +313,14 @@ def _time_ns(
     ``waits`` how far I/Os wait for one another, and ``whole`` which part of the work is of a whole I/O:
     before its first packet or after the last."""
     busiest = {LimitingResource.CORE: max(cores.values())}
-    servers, moving, delay_ns = [*cores.values()], [(1 - whole) * each for each in cores.values()], 0.0
+    moving, delay_ns = [(1 - whole) * each for each in cores.values()], 0.0
     if demands is not None:
         busiest[LimitingResource.LINK] = demands.busy_ns
-        servers.append(demands.busy_ns)
         moving.append(demands.busy_ns)
         delay_ns = max(0.0, demands.alone_ns - demands.busy_ns) + idle_ns
     piece_bytes = SEALED_PIECE_BYTES if demands is not None and demands.sealed else PIECE_BYTES
     pieces = max(1.0, block_bytes / piece_bytes)
-    still_ns = whole * sum(cores.values())
+    still_ns, fullest_ns = whole * sum(cores.values()), max(busiest.values())
     alone_ns = first_ns = queueing.overlapped_ns(delay_ns + still_ns, moving, pieces)
     if demands is not None and demands.sealed and block_bytes <= piece_bytes:
         # What is protected is cut up before: a packet is encrypted while the one before it is on its way.
@@ -346,7 +333,7 @@ def _time_ns(
     busiest[LimitingResource.ALONE] = alone_ns / depth
     busiest[LimitingResource.WINDOW] = demands.window_each_ns if demands is not None else 0.0
     then = max(busiest, key=busiest.__getitem__)
-    batch_ns = first_ns + (depth - 1) * max(servers)
+    batch_ns = first_ns + (depth - 1) * fullest_ns
     most_ns = max(busiest[then], batch_ns / depth)
     return busiest[then] + waits * (most_ns - busiest[then]), then
 

@@ -16,7 +16,6 @@ from harness.explain import path, priced
 from harness.explain.predicted import OTHER, Ends
 from harness.model import KERNEL_TARGETS, TRANSPORTS, Charges, Column, Job, LinkProfile, Plan
 from harness.model.errors import UsageError
-from harness.model.units import positive
 from harness.parse.jobfile import described
 
 PLACES = (
@@ -87,7 +86,7 @@ def _charges(plan: Plan, column: Column, at: Whose, of: PriceList, job: Job) -> 
         ways = (direction,)
     byte = sum(share * ns(transport, Per.BYTE, way) for way in ways) / len(ways)
     if not column.protection:
-        # The kernel charges no ACK, of which so long a packet has one.
+        # The kernel charges nothing for an ACK, so bytes pay for theirs.
         waits = shaped and (described(job).in_flight or 1) > 1
         byte += packet * sum(_acks_per_byte(link, transport, of, way, waits) for way in ways) / len(ways)
     per_io = ns(transport, Per.IO) + shaped * ns(priced.EMULATED, Per.IO)
@@ -120,17 +119,15 @@ def _acks_per_byte(
     link: LinkProfile | None, transport: str | None, of: PriceList, direction: IoDirection, waits: bool
 ) -> float:
     """How many ACKs there are for each byte of a long I/O, while packets wait for the link or not."""
-    session = {name: str(value) for name, value in of.sessions.get(transport or "", {}).items()}
     if link is None or transport is None:
         return 0.0
-    dialogue = path.dialogue_of(transport, session, direction, None)
-    if dialogue is None:
-        return 0.0
-    command_bytes = positive(session, "max_sectors_kb") * 1024 or None
+    session = {name: str(value) for name, value in of.sessions.get(transport, {}).items()}
     shorter, longer = (
-        path.demands(link, None, dialogue, direction, size, command_bytes=command_bytes)
+        path.agreed_demands(link, None, transport, session, direction, size)
         for size in (LONG_BYTES, 2 * LONG_BYTES)
     )
+    if shorter is None or longer is None:
+        return 0.0
     more = longer.full_packets - shorter.full_packets if waits else longer.packets - shorter.packets
     return more / 2 / LONG_BYTES
 

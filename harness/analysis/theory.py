@@ -157,11 +157,15 @@ class Dialogue(Hashable, Protocol):
     """A transport's dialogue: what its ends negotiated, and so what each sends for one I/O.
 
     ``window_bytes`` is what the target may have in flight: the smaller of the initiator's receive window and
-    its own congestion window.
+    its own congestion window. ``threads`` are the ends that take what arrives in a thread, and not while it
+    is received: on a full core that comes late, for all of a burst at once, and TCP acknowledges that alone.
     """
 
     @property
     def window_bytes(self) -> int: ...
+
+    @property
+    def threads(self) -> tuple[End, ...]: ...
 
     def bursts(self, wire: Wire, direction: IoDirection, block_bytes: int) -> list[Burst]:
         """What the ends send for one I/O, in order."""

@@ -38,8 +38,9 @@ class Demands(msgspec.Struct, frozen=True, kw_only=True):
     - ``busy_ns``: how long the busier direction is occupied; both together if they share the medium.
     - ``window_each_ns``: the least time per I/O that the window allows, at any depth.
     - ``packets``: how many the ends hand to the link, both ways with bare ACKs; a super-packet of TCP is one,
-      but what is protected is cut up before. ``full_packets``: the same while others still wait for the link,
-      so that TCP fills up what it adds (tcp_autocorking).
+      but what is protected is cut up before. ``full_packets``: the same where others wait. Without protection
+      these wait for the link, so that TCP fills up what it adds (tcp_autocorking); with one they wait for a
+      core, so that who receives in a thread (``theory.Dialogue``) acknowledges a burst once at most.
     - ``sealed``: what there is to encrypt; empty without protection.
     """
 
@@ -179,8 +180,13 @@ def demands(
     if framing is None:
         packets, full_packets = _super_packets(link, dialogue, direction, commands)
     else:
-        packets = sum(len(burst.segments) for bursts in within for burst in bursts)
-        packets = full_packets = packets + sum(sum(counts.values()) for counts in bare)
+        segments = sum(len(burst.segments) for bursts in within for burst in bursts)
+        packets = segments + sum(sum(counts.values()) for counts in bare)
+        full_packets = segments + sum(
+            min(count, sum(burst.by != end for burst in bursts)) if end in dialogue.threads else count
+            for bursts, counts in zip(within, bare, strict=True)
+            for end, count in counts.items()
+        )
     return Demands(
         round_trip_ns=2 * delay_s * 1e9,
         window_ns=stalls_s * 1e9,

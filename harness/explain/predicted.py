@@ -8,6 +8,7 @@ that of a batch, whose I/Os wait for one another (``analysis.queueing``).
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -226,45 +227,31 @@ def _one(lists: Mapping[Whose, _End], way: Way, job: Job, direction: IoDirection
     elif not way.column.is_local:
         raise _Unpriced("its link is unknown")
     is_emulated = priced.is_shaped(link) and any(priced.has_emulation(end.known) for end in lists.values())
-    works: dict[str, tuple[float, float]] = {}
-    packet_works: list[float] = []
-    whole_ns = 0.0
-    fit_error, borrowed = 0.0, False
+    works: dict[str, _Work] = {}
+    fit_error = 0.0
     for at, (found, known, _) in lists.items():
         if way.column.is_local and at is Whose.TARGET:
             continue
-        counts = priced.counts_of(
-            at,
-            way.column,
-            direction,
-            block_bytes,
-            in_flight=depth,
-            calls=priced.calls_of(job),
-            path=demands,
-            is_emulated=is_emulated,
-            proposals=way.proposals,
+        worked = functools.partial(
+            _work, known, at, way, job, direction, demands, depth=depth, is_emulated=is_emulated
         )
-        others = {name: name._replace(direction=OTHER.get(name.direction, "")) for name in counts}
-        borrowed |= any(name not in known and other in known for name, other in others.items())
-        counts = {name if name in known else others[name]: count for name, count in counts.items()}
-        own = {*way.column.protection, *map(protections.protocol, way.column.protection)}
-        sealing = {name: count for name, count in counts.items() if name.part in own}
-        try:
-            works["core" if at is Whose.BOTH else f"{at}'s core"] = prices.demand_ns(counts, known)
-            packet_works.append(prices.demand_ns(sealing, known)[0])
-            whole_ns += prices.demand_ns(priced.of_whole(counts), known)[0]
-        except KeyError as error:
-            operation: Operation = error.args[0]
-            raise _Unpriced(f"no price of {operation.part} for each {operation.per}".rstrip()) from error
+        work = worked(keeps_up=False)
+        if demands is not None and work.ns < demands.busy_ns:
+            work = worked(keeps_up=True)
+        works["core" if at is Whose.BOTH else f"{at}'s core"] = work
         fit_error = max(fit_error, found.fit.error if found.fit is not None else 0.5)
     idle = next(iter(lists.values())).idle.get(priced.idle_of(is_emulated))
     idle_ns = idle.ns * demands.round_trips if idle and demands is not None else 0.0
-    worked_ns = sum(ns for ns, _ in works.values())
-    whole = whole_ns / max(1.0, worked_ns)
+    worked_ns = sum(work.ns for work in works.values())
+    whole = sum(work.whole_ns for work in works.values()) / max(1.0, worked_ns)
+    packet_works = [work.sealing_ns for work in works.values()]
+    is_borrowed = any(work.is_borrowed for work in works.values())
 
     def each_ns(scale: float) -> tuple[float, LimitingResource]:
         """The time per I/O, if the cores' work is so many of its reaches from its best guess."""
-        cores = {name: max(LEAST * ns, ns + scale * reach, 1.0) for name, (ns, reach) in works.items()}
+        cores = {
+            name: max(LEAST * work.ns, work.ns + scale * work.reach_ns, 1.0) for name, work in works.items()
+        }
         return _time_ns(cores, demands, idle_ns, depth, block_bytes, packet_works, waits, whole)
 
     mid_ns, then = each_ns(0.0)
@@ -277,10 +264,10 @@ def _one(lists: Mapping[Whose, _End], way: Way, job: Job, direction: IoDirection
         "prices": min(left_open, MOST_LEFT_OPEN * fit),
         "fit": fit,
         "model": COVERED * UNSURE[then],
-        "the other direction's prices": COVERED * BORROWED * share * borrowed,
+        "the other direction's prices": COVERED * BORROWED * share * is_borrowed,
     }
     half = math.exp(math.hypot(*unsure.values()))
-    parts = {name: ns for name, (ns, _) in works.items()}
+    parts = {name: work.ns for name, work in works.items()}
     if demands is not None:
         parts |= {
             "link": demands.busy_ns,
@@ -297,6 +284,60 @@ def _one(lists: Mapping[Whose, _End], way: Way, job: Job, direction: IoDirection
         parts=parts,
         unsure=unsure,
     )
+
+
+class _Work(NamedTuple):
+    """What an end's core works for one I/O, and how far the interval of that reaches. ``sealing_ns`` is what
+    protections have of it, and ``whole_ns`` what is before an I/O's first packet or after the last. If it
+    ``is_borrowed``, some prices are of the other direction."""
+
+    ns: float
+    reach_ns: float
+    sealing_ns: float
+    whole_ns: float
+    is_borrowed: bool
+
+
+def _work(
+    known: Mapping[Operation, Price],
+    at: Whose,
+    way: Way,
+    job: Job,
+    direction: IoDirection,
+    demands: path.Demands | None,
+    *,
+    depth: int,
+    is_emulated: bool,
+    keeps_up: bool,
+) -> _Work:
+    """``_Unpriced`` for what lacks a price."""
+    counts = priced.counts_of(
+        at,
+        way.column,
+        direction,
+        described(job).block_bytes or 1,
+        in_flight=depth,
+        calls=priced.calls_of(job),
+        path=demands,
+        is_emulated=is_emulated,
+        keeps_up=keeps_up,
+        proposals=way.proposals,
+    )
+    others = {name: name._replace(direction=OTHER.get(name.direction, "")) for name in counts}
+    is_borrowed = any(name not in known and other in known for name, other in others.items())
+    counts = {name if name in known else others[name]: count for name, count in counts.items()}
+    own = {*way.column.protection, *map(protections.protocol, way.column.protection)}
+    sealing = {name: count for name, count in counts.items() if name.part in own}
+    try:
+        return _Work(
+            *prices.demand_ns(counts, known),
+            sealing_ns=prices.demand_ns(sealing, known)[0],
+            whole_ns=prices.demand_ns(priced.of_whole(counts), known)[0],
+            is_borrowed=is_borrowed,
+        )
+    except KeyError as error:
+        operation: Operation = error.args[0]
+        raise _Unpriced(f"no price of {operation.part} for each {operation.per}".rstrip()) from error
 
 
 def _time_ns(

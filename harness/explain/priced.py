@@ -62,10 +62,11 @@ def counts_of(
     calls: float,
     path: Demands | None = None,
     is_emulated: bool = False,
+    keeps_up: bool = False,
     proposals: Mapping[str, Proposal] = {},
 ) -> dict[Operation, float]:
     """How many operations an end's core does for one I/O. ``calls`` are fio's, ``path`` is None without a
-    network."""
+    network. If the core ``keeps_up``, it works for less time than the link is busy."""
     alone, apart = 1 / in_flight, min(1.0, MANY / in_flight)
     found: dict[Operation, float] = {}
     if at is not Whose.TARGET:
@@ -75,8 +76,8 @@ def counts_of(
     if path is None or column.transport is None:
         return found
     name = column.transport
-    waits_for_link = is_emulated and in_flight > 1 and not column.protection
-    packets = float(path.full_packets if waits_for_link else path.packets)
+    others_wait = not keeps_up if column.protection else is_emulated and in_flight > 1
+    packets = float(path.full_packets if others_wait else path.packets)
     found |= {
         Operation(name, Per.IO): 1.0,
         Operation(name, Per.BYTE, direction): float(block_bytes),
@@ -233,7 +234,9 @@ def has_emulation(known: PriceList) -> bool:
     return any(price.part == EMULATED for price in known.prices)
 
 
-def _counts(at: Whose, plan: Plan, cell: Evidence, job: Job, in_flight: int) -> dict[Operation, float]:
+def _counts(
+    at: Whose, plan: Plan, cell: Evidence, job: Job, in_flight: int, *, keeps_up: bool = False
+) -> dict[Operation, float]:
     return counts_of(
         at,
         cell.column,
@@ -243,6 +246,7 @@ def _counts(at: Whose, plan: Plan, cell: Evidence, job: Job, in_flight: int) -> 
         calls=calls_of(job),
         path=cell.path,
         is_emulated=is_shaped(plan.links.get(cell.column.link)),
+        keeps_up=keeps_up,
         proposals=plan.proposals,
     )
 
@@ -284,14 +288,17 @@ def _demand(
 ) -> _Demand | None:
     """What an I/O of a cell took of an end's core; None where it is not known."""
     own = [r for r in records if (r.column, r.workload.name) == (cell.column, cell.workload)]
-    used = sorted(each for record in own for each in _used(record, at))
-    if not used or (cell.column.is_local and at is Whose.TARGET):
+    all_used = sorted(each for record in own for each in _used(record, at))
+    if not all_used or (cell.column.is_local and at is Whose.TARGET):
         return None
-    counts = _counts(at, plan, cell, job, max(1, depth_of(described(job), own[0]) or 1))
+    # Contention only adds work, and does so in most repeats at times: so it is not the middle one.
+    used = all_used[len(all_used) // 4]
+    keeps_up = cell.path is not None and used.busy_ns - used.around_ns < cell.path.busy_ns
+    in_flight = max(1, depth_of(described(job), own[0]) or 1)
+    counts = _counts(at, plan, cell, job, in_flight, keeps_up=keeps_up)
     known_ns = sum(count * ciphers[name].ns for name, count in counts.items() if name in ciphers)
     rest = {name: count for name, count in counts.items() if name not in ciphers}
-    # Contention only adds work, and does so in most repeats at times: so it is not the middle one.
-    return _Demand(rest, used[len(used) // 4], known_ns)
+    return _Demand(rest, used, known_ns)
 
 
 def _fitted(demands: Sequence[_Demand]) -> tuple[dict[Operation, Fitted], float]:

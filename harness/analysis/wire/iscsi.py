@@ -31,8 +31,11 @@ class IscsiDialogue:
 
     ``max_recv_bytes`` is the MaxRecvDataSegmentLength of the receiver. ``window_bytes`` is what the target
     may have in flight: the smaller of the initiator's receive window and its own congestion window.
+    LIO receives in a thread (iscsi_target_rx_thread()), open-iscsi in TCP's callback
+    (iscsi_sw_tcp_data_ready()).
     """
 
+    threads: ClassVar[tuple[End, ...]] = ("target",)
     initial_r2t: bool
     immediate_data: bool
     first_burst_bytes: int

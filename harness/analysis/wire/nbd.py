@@ -9,7 +9,7 @@ from typing import ClassVar
 from harness.analysis import theory
 from harness.analysis.theory import Burst
 from harness.analysis.wire import WireProtocol
-from harness.model import NBD, End
+from harness.model import ENDS, NBD, End
 from harness.model.units import positive
 
 REQUEST_BYTES = 28
@@ -23,9 +23,11 @@ REPLY_BYTES = 16
 class NbdDialogue:
     """Requests of at most ``largest_bytes``, all at once, and their replies.
 
-    Both ends send a header and its data together (MSG_MORE), and a server takes what a write brings.
+    Both ends send a header and its data together (MSG_MORE), and a server takes what a write brings. The
+    kernel receives in a work queue (recv_work()), and a server is a program.
     """
 
+    threads: ClassVar[tuple[End, ...]] = ENDS
     largest_bytes: int
     window_bytes: int
 

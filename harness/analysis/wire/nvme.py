@@ -9,7 +9,7 @@ from typing import ClassVar
 from harness.analysis import theory
 from harness.analysis.theory import Burst
 from harness.analysis.wire import WireProtocol
-from harness.model import NVME_TCP, End
+from harness.model import ENDS, NVME_TCP, End
 from harness.model.units import positive, whole
 
 CAPSULE_BYTES = 8 + 64
@@ -35,9 +35,11 @@ class NvmeDialogue:
 
     Without ``disable_sqflow`` each read's data is followed by a response capsule. Digests are off.
     ``in_capsule_bytes`` is as in ``initiator.negotiated``, ``window_bytes`` as in ``theory.Dialogue``. With
-    ``tls`` all of it is in records, as few as can be.
+    ``tls`` all of it is in records, as few as can be. Both ends receive in a work queue (nvme_tcp_io_work(),
+    nvmet_tcp_io_work()).
     """
 
+    threads: ClassVar[tuple[End, ...]] = ENDS
     in_capsule_bytes: int
     window_bytes: int
     tls: bool = False

@@ -132,14 +132,15 @@ def test_commands_side_by_side_pay_for_one_round_trip() -> None:
 
 
 @pytest.mark.parametrize(
-    ("transport", "direction", "counted", "while_others_wait"),
-    [("iscsi", "read", 134, 13), ("iscsi", "write", 21, 23), ("nvme-tcp", "read", 10, 11)],
+    ("transport", "direction", "counted", "while_others_wait", "sealed_on_a_full_core"),
+    [("iscsi", "read", 134, 13, 293), ("iscsi", "write", 21, 23, 202), ("nvme-tcp", "read", 10, 11, 189)],
 )
 def test_packets_are_those_that_interfaces_counted(
-    transport: str, direction: IoDirection, counted: int, while_others_wait: int
+    transport: str, direction: IoDirection, counted: int, while_others_wait: int, sealed_on_a_full_core: int
 ) -> None:
     """Of 256K over the unshaped link (NVMe/TCP: 10g), and four or eight at a time over wired: the own kernel,
-    both ways with ACKs. LIO hands TCP a page at a time."""
+    both ways with ACKs. LIO hands TCP a page at a time. With AES-GCM over the unshaped link, one at a time:
+    only open-iscsi receives in no thread."""
     agreed = path.dialogue_of(transport, SESSION | {"in_capsule_bytes": "16384"}, direction, None)
     assert agreed is not None
     command_bytes = 124 << 10 if transport == "iscsi" else 1280 << 10
@@ -147,7 +148,8 @@ def test_packets_are_those_that_interfaces_counted(
     assert found.packets == pytest.approx(counted, abs=1)
     assert found.full_packets == pytest.approx(while_others_wait, abs=3)
     sealed = path.demands(WIRED, GCM_ESP, agreed, direction, 262144, command_bytes=command_bytes)
-    assert sealed.full_packets == sealed.packets > 270, "segments, with every second acknowledged"
+    assert sealed.packets > 270, "segments, with every second acknowledged"
+    assert sealed.full_packets == pytest.approx(sealed_on_a_full_core, abs=3)
 
 
 def test_an_emulated_link_is_its_profile_and_a_real_one_what_was_found() -> None:

@@ -52,7 +52,7 @@ LEAST = 0.2
 """Of the cores' work an interval takes no smaller part: no least squares are as unsure as that."""
 
 UNSURE = {
-    LimitingResource.CORE: 0.09,
+    LimitingResource.CORE: 0.08,
     LimitingResource.LINK: 0.1,
     LimitingResource.WINDOW: 0.1,
     LimitingResource.ALONE: 0.1,

@@ -278,7 +278,7 @@ def _gain(kind: str, before: Pool, a: Cell, after: Pool, b: Cell) -> what_if.Gai
         was, will_be = told(variant)
         return (will_be.mb_s or 1.0) / (was.mb_s or 1.0)
 
-    missed = abs(math.log(a.mb_s / was.mb_s)) * (_change_of(after, known).saves if kind == PRICE else 1.0)
+    missed = what_if.missed_of(was, a.mb_s) * (_change_of(after, known).saves if kind == PRICE else 1.0)
     pairs = what_if.variants([*known.prices, *_changed(kind, known, after, b).prices])
     return what_if.gain(was, will_be, a.mb_s, what_if.reach_of(ratio, pairs, missed))
 

@@ -242,11 +242,18 @@ def _moved(price: Price, towards_ns: float) -> Variant:
     return Variant(lambda each: other if each == price else each, 0.0)
 
 
+def missed_of(before: Predicted, mb_s: float | None) -> float:
+    """Which part of a cell's time the prices do not account for: what they miss of what was measured, and in
+    any case of the middle cell that they are from, because one that they hit is no surer than that."""
+    of_middle = before.unsure.get("fit", 0.0) / predicted.WHOLE_OF_MIDDLE
+    return max(of_middle, abs(math.log(mb_s / before.mb_s))) if mb_s and before.mb_s else of_middle
+
+
 def reach_of(
     ratio: Callable[[Variant], float], pairs: Iterable[tuple[Variant, Variant]], missed: float
 ) -> float:
     """How far the ratio of two predictions may be off with 90 %, as a logarithm: by what may be otherwise, by
-    what the model errs, and by ``missed``, the part of the time that the prices do not account for."""
+    what the model errs, and by what is ``missed`` (``missed_of``)."""
     middle = ratio(AS_IT_IS)
     changed = 1 - min(middle, 1 / middle)
     moved = (max(abs(math.log(ratio(each) / middle)) for each in pair) for pair in pairs)
@@ -298,12 +305,10 @@ class Matrix:
 
     def _gain(self, place: int, change: FasterPart) -> Gain | None:
         before, rate = self.base[place], self._rates[place]
-        # Of what nobody measured, what the prices miss is what they miss of the cells that they are from.
-        missed = before.unsure.get("fit", 0.0) / predicted.WHOLE_OF_MIDDLE
-        if rate and before.mb_s:
-            missed = abs(math.log(rate / before.mb_s))
         reach = reach_of(
-            lambda variant: self._ratio(place, change, variant) or 1.0, self._pairs, missed * change.saves
+            lambda variant: self._ratio(place, change, variant) or 1.0,
+            self._pairs,
+            missed_of(before, rate) * change.saves,
         )
         return gain(before, self.predicted(change)[place], rate, reach)
 

@@ -236,6 +236,14 @@ def test_points_are_parts_of_the_slower_side_s_time() -> None:
     assert slower.off == pytest.approx(1)
 
 
+def test_a_cell_that_prices_hit_is_no_surer_than_those_that_they_are_from() -> None:
+    (before, *_) = predicted.predict(ENDS, [way()], [job("1m", 32)])
+    of_middle = before.unsure["fit"] / predicted.WHOLE_OF_MIDDLE
+    assert before.mb_s and of_middle > 0
+    assert what_if.missed_of(before, before.mb_s) == what_if.missed_of(before, None) == of_middle
+    assert what_if.missed_of(before, before.mb_s / 2) == pytest.approx(math.log(2))
+
+
 @pytest.mark.thorough
 def test_the_page_has_the_score_of_the_script() -> None:
     page = (FIGURES.parent / "prices.md").read_text(encoding="utf-8")

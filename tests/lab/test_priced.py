@@ -94,7 +94,8 @@ def test_a_core_fills_up(priced: Measured, free: Measured) -> None:
     assert 4 * alone < eight < most < 1.15 * eight, "more at once get little more"
     assert most < 0.95 * rates(free, column)[-1], "where nothing but the link would limit it"
     plain, gcm = (rates(priced, column) for column in ("wired", "wired+aes128gcm16"))
-    assert all(of < 0.98 * other for of, other in zip(gcm, plain, strict=True))
+    assert gcm[0] < 0.99 * plain[0], "alone most of the time is the round trip's"
+    assert all(of < 0.9 * other for of, other in zip(gcm[1:], plain[1:], strict=True)), "and on a full core"
 
 
 def rate(record: Record) -> float:

@@ -236,7 +236,8 @@ def _one(lists: Mapping[Whose, _End], way: Way, job: Job, direction: IoDirection
             _work, known, at, way, job, direction, demands, depth=depth, is_emulated=is_emulated
         )
         work = worked(keeps_up=False)
-        if demands is not None and work.ns < demands.busy_ns:
+        # Only what is protected is counted otherwise where a core keeps up.
+        if way.column.protection and demands is not None and work.ns < demands.busy_ns:
             work = worked(keeps_up=True)
         works["core" if at is Whose.BOTH else f"{at}'s core"] = work
         fit_error = max(fit_error, found.fit.error if found.fit is not None else 0.5)

@@ -7,6 +7,7 @@ and never stored rounded. ``docs/results.md`` describes the files.
 from __future__ import annotations
 
 import enum
+import re
 from collections.abc import Mapping
 from typing import Annotated, Final, Literal
 
@@ -129,6 +130,10 @@ class LabKernel(enum.StrEnum):
 
     DEBIAN = "debian"
     OWN = "own"
+
+
+KERNEL_KEY = re.compile("[0-9a-f]{12}")
+"""The name of a kernel's folder in the cache."""
 
 
 class OtherKernel(msgspec.Struct, frozen=True, kw_only=True):
@@ -298,8 +303,8 @@ TransportName = Annotated[str, msgspec.Meta(pattern=rf"^(?:{'|'.join(TRANSPORTS)
 UNENCRYPTED = "not encrypted"
 """What every table says instead of "IPsec" if the ESP proposal does not encrypt."""
 
-NO_CIPHER = "ecb(cipher_null)"
-"""/proc/crypto's name of the null cipher (RFC 2410)."""
+IN_CLEAR = frozenset({"ecb(cipher_null)", "rfc4543(gcm(aes))"})
+"""/proc/crypto's names of what only authenticates in ESP (RFC 2410, RFC 4543)."""
 
 LINK_LOCAL = "local"
 
@@ -414,7 +419,8 @@ class LinkProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 class Proposal(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """An ESP proposal as data (``ipsec/*.toml``), in strongSwan's words.
 
-    ``kernel_algorithms`` are /proc/crypto's names of what the kernel must use. ``charon_plugins`` is what
+    ``kernel_algorithms`` are /proc/crypto's names of what the kernel must use. ``encrypts`` is false exactly
+    if one of them is of ``IN_CLEAR``, which ``parse.profiles`` checks. ``charon_plugins`` is what
     charon needs beyond its base list to negotiate it. ``segmentation_offload``: TCP and ESP hand each other
     super-packets (``harness/protection/ipsec/offload.py``).
     """
@@ -592,12 +598,12 @@ def drivers(agreed: Agreed) -> str:
 
 
 def is_unencrypted(encrypts: bool | None, agreed: Agreed) -> bool:
-    """Whether protection leaves data readable, by a record's ``encrypts``, or else by the negotiated
-    algorithms."""
-    algorithms = (each.get("algorithm", "").split(" + ") for each in agreed.values())
-    return encrypts is False or (
-        encrypts is None and bool(agreed) and all(NO_CIPHER in names for names in algorithms)
-    )
+    """Whether protection leaves data readable: by the algorithms that the kernels agreed on, and only where
+    these are unknown by a record's ``encrypts``."""
+    algorithms = [each.get("algorithm", "") for each in agreed.values()]
+    if not algorithms or not all(algorithms):
+        return encrypts is False
+    return all(IN_CLEAR.intersection(names.split(" + ")) for names in algorithms)
 
 
 class Backing(msgspec.Struct, frozen=True, kw_only=True):
@@ -822,7 +828,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     simulated radios. ``iscsi`` and ``nvme`` are parameters of sessions that were asked for
     (``parse.parameters``). ``hops`` are the addresses, as in ``machines`` or by SNMP, of what is between the
     ends and whose counters the run reads. ``charges`` are the prices of virtual time, for each column by its
-    label, and for each end's kernel and workload: ``both rand-read-4k`` if that is one kernel.
+    label, and for each end's kernel and workload: ``both rand-read-4k`` if that is one kernel. ``stand_ins``
+    are the files of the user's that were taken in place of shipped ones: ``proposal aes128gcm16:
+    ipsec/aes128gcm16.toml``.
     """
 
     run_id: str
@@ -845,6 +853,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     probing: tuple[Probe, ...] = ()
     profile: str = "document"
     notes: tuple[str, ...] = ()
+    stand_ins: tuple[str, ...] = ()
     runtime_s: float | None = None
     stop: StoppingRule | None = None
     sweep: Sweep | None = None
@@ -1071,6 +1080,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     with percentiles from the merged histograms. ``wifi`` is the association before, during and after.
     ``telemetry`` is what was measured during the cell, or just before it; None if nothing was. ``reread``
     says whether reads of a target that is only reached come from its disk; None where that is known.
+    ``stand_ins`` are those of its plan.
     """
 
     run_id: str
@@ -1099,6 +1109,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     wifi: tuple[WifiState, ...] = ()
     telemetry: Telemetry | None = None
     reread: Reread | None = None
+    stand_ins: tuple[str, ...] = ()
     schema: int = SCHEMA_VERSION
 
     @property

@@ -19,7 +19,7 @@ def load_disk(name: str, folders: Sequence[Path] | None = None) -> DiskProfile:
     ``folders`` replaces ``search_folders("profiles", "disks")``.
     """
     if folders is None:
-        folders = profiles.search_folders("profiles", "disks")
+        folders = profiles.search_folders(*profiles.FOLDERS["disk"])
     path = Path(name) if name.endswith(".toml") else profiles.find("disk", name, folders, known=())
     file = TomlFile("disk", path, read_text(path, "disk"))
     profile = file.load_named(DiskProfile)

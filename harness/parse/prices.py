@@ -24,7 +24,7 @@ HEAD = """\
 def load_prices(name: str, folders: Sequence[Path] | None = None) -> PriceList:
     """The list of that name, or of a file ``NAME.toml``. UsageError if it is unknown or wrong."""
     if folders is None:
-        folders = profiles.search_folders("profiles", "prices")
+        folders = profiles.search_folders(*profiles.FOLDERS[KIND])
     path = Path(name) if name.endswith(".toml") else profiles.find(KIND, name, folders, known=())
     file = TomlFile(KIND, path, read_text(path, KIND))
     found = file.load_named(PriceList)

@@ -9,12 +9,13 @@ import contextlib
 import ipaddress
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
 
 from harness.model import (
+    IN_CLEAR,
     IPV4,
     IPV6,
     LINK_LOCAL,
@@ -28,7 +29,7 @@ from harness.model import (
 )
 from harness.model.errors import UsageError
 from harness.model.units import check_name, shown, unknown_name
-from harness.parse.files import TomlFile, read_text
+from harness.parse.files import TomlFile, read_bytes, read_text, shown_path
 from harness.parse.modifiers import modify
 
 DEFAULT_PROPOSAL = "aes128gcm16"
@@ -151,6 +152,30 @@ def over_ip(profile: LinkProfile, family: Family) -> LinkProfile:
     )
 
 
+FOLDERS = {
+    "link": ("profiles", "links"),
+    "proposal": ("ipsec",),
+    "disk": ("profiles", "disks"),
+    "price list": ("profiles", "prices"),
+    "profile": ("profiles",),
+}
+"""Where files of a kind are, for ``search_folders``."""
+
+SUFFIXES = (".toml", ".fio")
+
+
+def stand_ins(kind: str, names: Iterable[str]) -> Iterator[str]:
+    """Those of names, or of files, that are not what is shipped by that name: ``link wired:
+    profiles/links/wired.toml``."""
+    parts = FOLDERS[kind]
+    for name in dict.fromkeys(names):
+        is_file = name.endswith(SUFFIXES)
+        path = Path(name) if is_file else find(kind, name, search_folders(*parts), known=())
+        shipped = data_folder().joinpath(*parts, path.name)
+        if shipped.is_file() and read_bytes(path) != read_bytes(shipped):
+            yield f"{kind} {path.stem}: {shown_path(path)}"
+
+
 def load_link(spec: str, folders: Sequence[Path] | None = None) -> LinkProfile:
     """The link profile of ``spec``: ``NAME`` or ``FILE.toml``, then modifiers after colons.
 
@@ -169,7 +194,7 @@ def load_link(spec: str, folders: Sequence[Path] | None = None) -> LinkProfile:
             hint=f"use plain '{LINK_LOCAL}', or put the modifiers on another link",
         )
     if folders is None:
-        folders = search_folders("profiles", "links")
+        folders = search_folders(*FOLDERS["link"])
     path = Path(base) if base.endswith(".toml") else find("link", base, folders, known=(LINK_LOCAL,))
     file = TomlFile("link", path, read_text(path, "link"))
     # Profiles are those of emulated links: real interfaces are named on the command line.
@@ -190,7 +215,7 @@ def load_proposal(name: str, folders: Sequence[Path] | None = None) -> Proposal:
     UsageError for unknown names (the message lists the known ones) and for files that are wrong.
     """
     if folders is None:
-        folders = search_folders("ipsec")
+        folders = search_folders(*FOLDERS["proposal"])
     path = find("proposal", name, folders, known=(PROTECTION_OFF, *_MEANINGS))
     file = TomlFile("proposal", path, read_text(path, "proposal"))
     proposal = file.load_named(Proposal)
@@ -316,3 +341,11 @@ def check_proposal(proposal: Proposal, refuse: Refuse) -> None:
                     f"expected names as strongSwan and the kernel spell them, found {shown(value)}",
                     "compare it with a shipped file, such as ipsec/aes128gcm16.toml",
                 )
+    in_clear = sorted(IN_CLEAR.intersection(proposal.kernel_algorithms))
+    if proposal.encrypts is bool(in_clear):
+        found = f"{in_clear[0]} leaves" if in_clear else f"{' + '.join(proposal.kernel_algorithms)} leaves no"
+        raise refuse(
+            "encrypts",
+            f"expected {str(not in_clear).lower()}, because {found} data readable",
+            "say so in the file, and do not call it by the name of a cipher",
+        )

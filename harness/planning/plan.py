@@ -6,7 +6,7 @@ import contextlib
 import functools
 import secrets
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -70,6 +70,7 @@ from harness.parse.profiles import (
     load_proposal,
     over_ip,
     real_link,
+    stand_ins,
 )
 from harness.planning import axes, existing
 from harness.planning.request import (
@@ -86,6 +87,7 @@ from harness.storage import transports
 from harness.testbeds import testbed
 from harness.testbeds.lab.kernels import ciphers, kernel
 
+DEFAULT_LINKS = (LINK_LOCAL, "wired", "wifi")
 DEFAULT_VIRTUAL_SEED = 1
 """Virtual time is meant to be repeated, and so is the order, unless a seed is given."""
 
@@ -160,6 +162,7 @@ def make_plan(request: RunRequest) -> Plan:
         probes=not request.virtual_time if request.probes is None else request.probes,
         profile=profile,
         notes=(*notes, *_shortened(jobs, backing.size_bytes)),
+        stand_ins=tuple(_stand_ins(request, () if there.reached else proposals, disk)),
         runtime_s=runtime_s,
         created_unix_s=time.time(),
         harness_version=__version__,
@@ -172,6 +175,20 @@ def make_plan(request: RunRequest) -> Plan:
     rules.check(plan)
     _try_job_files(jobs, backing.size_bytes, runtime_s)
     return plan
+
+
+def _stand_ins(request: RunRequest, proposals: Iterable[str], disk: DiskProfile | None) -> Iterator[str]:
+    """The files of the user's that have the names of shipped ones."""
+    links = (spec for spec in request.links or DEFAULT_LINKS if spec != LINK_LOCAL and not is_real(spec))
+    named = {
+        "link": [spec.partition(":")[0] for spec in links],
+        "proposal": proposals,
+        "disk": [request.disk or DEFAULT_VIRTUAL_DISK] if disk is not None else [],
+        "price list": [request.priced] if request.priced is not None else [],
+        "profile": [request.profile] if request.profile.endswith(".fio") else [],
+    }
+    for kind, names in named.items():
+        yield from stand_ins(kind, names)
 
 
 def new_run_id() -> str:
@@ -366,7 +383,7 @@ def columns_of(
             "expected the interfaces of the initiator to measure over, found none",
             hint="try --link local --link wired=eth0; `harness doctor` with the same --initiator lists them",
         )
-    for spec in request.links or (LINK_LOCAL, "wired", "wifi"):
+    for spec in request.links or DEFAULT_LINKS:
         if spec == LINK_LOCAL:
             local = True
             continue

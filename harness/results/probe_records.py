@@ -21,7 +21,7 @@ class ProbeRecord(msgspec.Struct, frozen=True, kw_only=True):
     ``lost_hops`` are the hops for which they are unknown, each with the reason. ``protected_bytes`` is what
     the protection carried, by the counters of the end that counted less; None without any. ``is_from_run``
     marks a probe that ``harness run`` made between its cells, for a shorter time than ``harness probe``
-    would.
+    would. ``stand_ins`` are those of its plan.
     """
 
     run_id: str
@@ -47,6 +47,7 @@ class ProbeRecord(msgspec.Struct, frozen=True, kw_only=True):
     agreed: dict[str, dict[str, str]] = {}
     raw: tuple[str, ...] = ()
     is_from_run: bool = False
+    stand_ins: tuple[str, ...] = ()
     schema: int = SCHEMA_VERSION
 
     @property

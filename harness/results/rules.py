@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import ipaddress
+import re
 from collections.abc import Callable
 
 from harness.model import (
@@ -16,6 +17,7 @@ from harness.model import (
     IPV4,
     IPV6,
     ISCSI,
+    KERNEL_KEY,
     LINK_LOCAL,
     MOST_INITIATORS,
     NVME_TCP,
@@ -54,6 +56,8 @@ MOST_LUNS = 1 << 14
 """In the flat space of SAM-5, section 4.7.7.3."""
 
 LONGEST_S = LARGEST / 1e9
+_RELEASE = re.compile(r"[0-9][\w.+~-]{0,63}", re.ASCII)
+"""Of Linux, as uname(1) has it."""
 
 RANGES = (
     ("repeats", 1, MOST_REPEATS, "--repeats 3"),
@@ -414,6 +418,12 @@ def _setting(plan: Plan) -> None:
         raise UsageError(
             f"{option} needs the lab's own kernel, found --lab-kernel {setting.lab_kernel or 'none'}",
             hint="leave --lab-kernel out",
+        )
+    other = setting.other_kernel
+    if other is not None and not (KERNEL_KEY.fullmatch(other.key) and _RELEASE.fullmatch(other.release)):
+        raise UsageError(
+            f"expected the key of a kernel, 12 of 0-9 and a-f, and its release, found {shown(other.name)}",
+            hint="name its source: --lab-kernel SOURCE",
         )
     # What others shared has none.
     _same({*plan.charges} <= {column.label for column in plan.columns if setting.predicted_from}, True)

@@ -305,7 +305,7 @@ TEXTS: Mapping[str, Rule] = {
     **_all(_withheld, "Record.reason ClientPart.reason ProbeRecord.reason Telemetry.no_round_trips"),
     **_all(_warning, "Record.warnings ProbeRecord.warnings"),
     **_all(_version, "Plan.harness_version OtherKernel.release"),
-    **_all(lambda cleaner, text: cleaner.numbered("kernel", text), "OtherKernel.key"),
+    **_all(lambda cleaner, text: cleaner.numbered("kernel", text, "{number:012x}"), "OtherKernel.key"),
     **_all(lambda cleaner, text: text and cleaner.numbered("prices", text), "Setting.predicted_from"),
     **_all(
         lambda _cleaner, text: text if text in {*AXES, *FIGURES, "harness", "fio"} else "harness",
@@ -357,6 +357,10 @@ def _lost(cleaner: Cleaner, found: Mapping[str, str]) -> dict[str, str]:
 WHOLE: Mapping[str, Callable[[Cleaner, Any], Any]] = {
     **dict.fromkeys(("Plan.notes", "Record.raw", "ProbeRecord.raw"), lambda _cleaner, _value: ()),
     "Plan.charges": lambda _cleaner, _value: {},
+    **dict.fromkeys(
+        ("Plan.stand_ins", "Record.stand_ins", "ProbeRecord.stand_ins"),
+        lambda cleaner, found: [cleaner.name(text.partition(":")[0]) for text in found],
+    ),
     "Job.options": _options,
     **dict.fromkeys(("Plan.iscsi", "Plan.nvme", "Record.session"), _parameters),
     **dict.fromkeys(("Record.agreed", "ProbeRecord.agreed"), _agreed),

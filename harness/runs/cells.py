@@ -493,6 +493,7 @@ class CellComposer(Composer):
             emulated=profile.emulated if profile else False,
             link_title=profile.title if profile else self._local.title if self._local else "",
             encrypts=plan.encrypts(column),
+            stand_ins=plan.stand_ins,
         )
         try:
             up = self.column(column)

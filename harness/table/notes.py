@@ -281,6 +281,8 @@ def _origins(context: Context) -> Iterable[str]:
         disks = dict.fromkeys(plans[run].storage.disk for run in runs if run in plans)
         about += [f"disk {disk.title}: {disk.description}" for disk in disks if disk is not None]
         yield f"Testbed {setting.name}: {'; '.join([_listed(runs, 'run'), *about])}."
+    for text in dict.fromkeys(text for record in context.records for text in record.stand_ins):
+        yield f"Warning: a file of the user's took the place of a shipped one: {text}."
     if lists := [setting.predicted_from for setting in sorted(by_setting) if setting.predicted_from]:
         yield (
             "Predicted, not measured: in virtual time in which a processor's work takes what a price list "

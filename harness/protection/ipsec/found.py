@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from harness.model import IpsecMode, Proposal, addresses
+from harness.model import IN_CLEAR, IpsecMode, Proposal, addresses
 from harness.network.links import LinkPath
 from harness.parse import proc_crypto
 from harness.protection import witness, xfrm
@@ -40,9 +40,6 @@ WORDS = {
 }
 """strongSwan's words for the kernel's algorithms (crypto/proposal/proposal_keywords_static.txt), and how many
 bits of a key are its salt."""
-
-IN_CLEAR = ("ecb(cipher_null)", "rfc4543(gcm(aes))")
-"""They only authenticate: RFC 2410 and RFC 4543."""
 
 _TEMPLATE = re.compile(r"tmpl src \S+ dst (\S+)\s+proto esp (?:spi \S+ )?reqid (\d+)\S* mode (\w+)")
 
@@ -127,7 +124,7 @@ def recognise(leg: Leg) -> Found | str | None:
             esp=name,
             ike="as-found",
             kernel_algorithms=state.algorithms,
-            encrypts=state.algorithms[0] not in IN_CLEAR,
+            encrypts=IN_CLEAR.isdisjoint(state.algorithms),
         ),
         is_past_policies=True,
     )

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from harness import explain
-from harness.model import Column, Proposal, Record, Status, is_unencrypted
+from harness.model import Column, Proposal, Record, Status
 from harness.model.probing import Tcp
 from harness.report import render as render_page
 from harness.report.content import LoadedResults
@@ -149,20 +149,3 @@ def test_a_plan_is_printed_with_it() -> None:
     plan = made_plan(columns=(Column("wired"), NULL), proposals={NULL.ipsec: proposal})
     assert [plan.shown(column) for column in plan.columns] == ["wired", "wired+null-sha256 (not encrypted)"]
     assert [plan.encrypts(column) for column in plan.columns] == [None, False]
-
-
-@pytest.mark.parametrize(
-    ("encrypts", "algorithm", "expected"),
-    [
-        (True, "ecb(cipher_null) + hmac(sha256)", False),
-        (False, "rfc4106(gcm(aes))", True),
-        (None, "ecb(cipher_null) + hmac(sha256)", True),
-        (None, "hmac(sha256) + ecb(cipher_null)", True),
-        (None, "xecb(cipher_null) + hmac(sha256)", False),
-        (None, "", False),
-    ],
-)
-def test_what_the_proposal_says_counts_before_what_was_agreed_on(
-    encrypts: bool | None, algorithm: str, expected: bool
-) -> None:
-    assert is_unencrypted(encrypts, {"x": {"algorithm": algorithm}}) is expected

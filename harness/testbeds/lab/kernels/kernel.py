@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import re
 import shlex
 import shutil
 import time
@@ -22,8 +21,9 @@ from pathlib import Path
 import msgspec
 
 from harness.hosts import packages
-from harness.model import LabKernel, caches
-from harness.model.errors import RequirementError
+from harness.model import KERNEL_KEY, LabKernel, caches
+from harness.model.errors import RequirementError, UsageError
+from harness.model.units import shown
 from harness.testbeds.lab import boot
 from harness.testbeds.lab.boot.scratch import MIB
 from harness.testbeds.lab.kernels import source as sources
@@ -154,7 +154,16 @@ def cached(wanted: Recipe) -> Cached | None:
 
 
 def by_key(key: str) -> Cached | None:
-    """The kernel of a key, if it has been built. RequirementError if what is kept of it is damaged."""
+    """The kernel of a key, if it has been built.
+
+    RequirementError if what is kept of it is damaged. UsageError if it is no key: a path in its place would
+    start the program of any folder.
+    """
+    if not KERNEL_KEY.fullmatch(key):
+        raise UsageError(
+            f"expected the key of a kernel, 12 of 0-9 and a-f, found {shown(key)}",
+            hint="name its source: --lab-kernel SOURCE",
+        )
     folder = cache_folder() / key
     try:
         text = (folder / "build.json").read_bytes()
@@ -176,15 +185,12 @@ def lacking_instructions(cpuinfo: Path = Path("/proc/cpuinfo")) -> tuple[str, ..
     return tuple(name for name in INSTRUCTIONS if name not in flags)
 
 
-KEY = re.compile("[0-9a-f]{12}")
-
-
 def named(word: str) -> Cached:
     """Another kernel than the default one, by its key or by the word for its source.
 
     RequirementError if it has not been built, UsageError if the word is neither.
     """
-    found = by_key(word) if KEY.fullmatch(word) else None
+    found = by_key(word) if KERNEL_KEY.fullmatch(word) else None
     if found is None:
         found = cached(recipe(sources.of(word)))
     if found is None:

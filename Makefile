@@ -1,10 +1,11 @@
-# `make run` measures the whole matrix, `make test` runs every test, `make check` those that need no lab and end within
-# a minute. All install what is missing first.
+# `make run` measures the whole matrix, `make test` shows in ten minutes that the promises hold, `make test-all` runs
+# every lane, `make check` what needs no lab and ends within a minute. All install what is missing first.
 .DEFAULT_GOAL := help
-.PHONY: help kernel run documents test long check lint types style format imports shell unit pure docs site lab-kernel release install packages clean
+.PHONY: help kernel run documents test test-all ready all-packages long check lint types style format imports shell unit pure docs site lab-kernel release install packages clean
 
 PYTHON ?= python3
 VENV := .venv
+ALL_PACKAGES := .all-packages.txt
 
 SCRIPTS := .ci/run harness/testbeds/lab/boot/init.sh harness/testbeds/programs/facts.sh \
   harness/network/paths/programs/pppoe_session.sh tests/lab/apart.sh $(wildcard tools/*.sh)
@@ -12,8 +13,9 @@ SCRIPTS := .ci/run harness/testbeds/lab/boot/init.sh harness/testbeds/programs/f
 help:
 	@echo 'make run    install what is missing, measure the whole matrix, print the table, what each column costs and why (about 5 minutes)'
 	@echo 'make documents   install what is missing, measure what five published documents measured, write one page (half an hour)'
-	@echo 'make test   install what is missing, run every test'
-	@echo 'make long   the tests that `make test` has no time for (an hour more)'
+	@echo 'make test   install what is missing, run the unit tests and the real stack in short (up to 10 minutes on two cores)'
+	@echo 'make test-all   install what is missing, run every lane, stock machines included (up to an hour)'
+	@echo 'make long   the tests that `make test-all` has no time for (an hour more)'
 	@echo 'make check  install what is missing, then format, lint, types, import rules and the unit tests that start no programs (a minute)'
 	@echo 'make unit   all unit tests (two minutes)'
 	@echo 'make docs   install what is missing, build the docs as a site in site/'
@@ -40,16 +42,25 @@ documents: kernel
 	@sh tools/install-packages.sh packages-paths.txt
 	$(VENV)/bin/harness documents --run
 
-test: install $(VENV)/check $(VENV)/docs
-	@sh tools/install-packages.sh packages-test.txt
-	@sh tools/install-packages.sh packages-paths.txt
-	$(VENV)/bin/python -m tests.lanes
+test:
+	@echo 'Up to 10 minutes on two cores, with what is missing installed on the way.'
+	@$(MAKE) --no-print-directory --jobs 2 ready
+	@$(VENV)/bin/python -m tests.lanes
 
-# What CI has no time for, and the lanes that it leaves out where no change can reach them.
-long: install $(VENV)/check
-	@sh tools/install-packages.sh packages-test.txt
-	@sh tools/install-packages.sh packages-paths.txt
-	$(VENV)/bin/python -m tests.lanes long stock bare
+test-all: ready
+	@echo 'Up to an hour on two cores.'
+	$(VENV)/bin/python -m tests.lanes --all
+
+long: ready
+	$(VENV)/bin/python -m tests.lanes long
+
+# What tests need: packages and environment, at the same time where that is possible.
+ready: all-packages $(VENV)/docs
+
+all-packages:
+	@cat packages.txt packages-test.txt packages-paths.txt >$(ALL_PACKAGES)
+	@sh tools/install-packages.sh $(ALL_PACKAGES)
+	@rm -f $(ALL_PACKAGES)
 
 # Side by side, so that no processor waits. `tox -e lint` and the hooks of .pre-commit-config.yaml make parts of it.
 check: install $(VENV)/check
@@ -117,7 +128,7 @@ $(VENV)/check: pyproject.toml $(VENV)/installed
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
-$(VENV)/docs: pyproject.toml $(VENV)/installed
+$(VENV)/docs: pyproject.toml $(VENV)/check
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
 	@touch $@
 

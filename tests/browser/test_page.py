@@ -121,6 +121,7 @@ def _find(driver: Any, selector: str) -> Any:
     return driver.find_element("css selector", selector)
 
 
+@pytest.mark.core
 def test_sorting_goes_down_up_and_back(opened: Any) -> None:
     before = _first_column(opened)
     heading = _find(opened, "table.matrix thead th:nth-child(2)")

@@ -35,6 +35,7 @@ def test_ipsec_fails_closed() -> None:
     assert done.status == 0, done
 
 
+@pytest.mark.core
 @pytest.mark.parametrize(
     "at_once", ["some", *(pytest.param(many, marks=pytest.mark.long) for many in ("one", "three"))]
 )
@@ -64,6 +65,7 @@ def test_captures_tell_every_kind_of_frame() -> None:
     assert done.status == 0, done
 
 
+@pytest.mark.core
 def test_a_target_that_vanishes_costs_its_cell_alone() -> None:
     done = run_inside("inside.target_vanishes")
     assert done.status == 0, done

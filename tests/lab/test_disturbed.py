@@ -43,6 +43,7 @@ def ended(folder: Path) -> list[dict[str, object]]:
     return [event for event in events(folder) if event["event"] == "cell-ended"]
 
 
+@pytest.mark.core
 def test_what_others_spoil_is_marked_and_measured_again(tmp_path: Path) -> None:
     with running(tmp_path, *RUN, "--runtime", "1s", "--retries", "1") as process:
         (folder,) = tmp_path.iterdir()

@@ -78,6 +78,7 @@ def before() -> Iterator[set[str]]:
     harness("clean")
 
 
+@pytest.mark.core
 def test_killed_then_cleaned_then_resumed(tmp_path: Path, before: set[str]) -> None:
     with running(tmp_path, *RUN, WORKLOAD) as process:
         folder = reach(tmp_path, cells=2)

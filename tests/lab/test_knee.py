@@ -20,6 +20,7 @@ SERVICE_S = 36.6e-6
 """What the answer to a read takes on gigabit, with its headers."""
 
 
+@pytest.mark.core
 def test_it_finds_the_knee(tmp_path: Path) -> None:
     done = harness("knee", *HOW, *WHAT, "--results", str(tmp_path))
     assert done.status == 0, done

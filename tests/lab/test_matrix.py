@@ -21,7 +21,7 @@ from harness.results.store import RunFolder
 from tests.lab import machine
 from tests.lab.cli import Measured, harness_once, is_sampled, measure
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.core]
 
 WORKLOADS = ("rand-read-4k", "seq-write-256k")
 COLUMNS = ("local", "wired", "wifi", "wired+aes128gcm16", "wifi+aes128gcm16")

@@ -9,6 +9,7 @@ from tests.lab.cli import harness, python_inside, run_inside
 pytestmark = [pytest.mark.lab, pytest.mark.multi_host]
 
 
+@pytest.mark.core
 def test_a_lun_behind_a_portal_is_read_and_proved_at_one_end() -> None:
     done = run_inside("inside.strangers", "plain")
     assert done.status == 0, done

@@ -18,6 +18,7 @@ HOW = ("--virtual-time", "--link", "wired", "--protect", "off", "--workload", "r
 OVER = ("--over", "depth=1..32", "--over", "block=4K..64K", "--runtime", "0.2s")
 
 
+@pytest.mark.core
 def test_it_measures_where_the_curve_bends(tmp_path: Path) -> None:
     done = harness("sweep", *HOW, *OVER, "--results", str(tmp_path))
     assert done.status == 0, done

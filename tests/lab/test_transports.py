@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
@@ -31,6 +32,7 @@ def moved(record: Record) -> int:
     return sum(io.bytes for io in (record.read, record.write) if io is not None)
 
 
+@pytest.mark.core
 @pytest.mark.own_kernel
 def test_every_cell_is_ok_and_nothing_is_left(matrix: Measured) -> None:
     bad = {key: r.reason for key, r in matrix.records.items() if r.status is not Status.OK}
@@ -40,10 +42,11 @@ def test_every_cell_is_ok_and_nothing_is_left(matrix: Measured) -> None:
     assert "still there" not in matrix.done.err and "not undone" not in matrix.done.err
 
 
-@pytest.mark.own_kernel
-def test_each_has_agreed_in_its_own_words_and_is_proved(matrix: Measured) -> None:
+def require_proofs(records: Iterable[Record]) -> None:
+    """Each cell over a link has agreed in its transport's words, and its bytes were on the link, protected if
+    they should be."""
     words = {"iscsi": "max_burst_len", "nvme-tcp": "in_capsule_bytes", "nbd": "connections", None: None}
-    for record in matrix.records.values():
+    for record in records:
         if record.column.transport is None:
             assert record.session == {}
             continue
@@ -56,6 +59,13 @@ def test_each_has_agreed_in_its_own_words_and_is_proved(matrix: Measured) -> Non
             assert is_sampled(proof)
 
 
+@pytest.mark.core
+@pytest.mark.own_kernel
+def test_each_has_agreed_in_its_own_words_and_is_proved(matrix: Measured) -> None:
+    require_proofs(matrix.records.values())
+
+
+@pytest.mark.core
 @pytest.mark.own_kernel
 def test_each_cell_is_explained_and_has_its_transports_part(matrix: Measured) -> None:
     matrix.forget_others()
@@ -68,17 +78,21 @@ def test_each_cell_is_explained_and_has_its_transports_part(matrix: Measured) ->
             assert cell["waterfall_ns"]["transport"] > 0, cell
 
 
-def test_debians_kernel_skips_what_it_lacks(tmp_path_factory: pytest.TempPathFactory) -> None:
+@pytest.mark.core
+def test_debians_kernel_has_a_square_and_skips_what_it_lacks(tmp_path: Path) -> None:
     found = measure(
-        tmp_path_factory.mktemp("lacking"),
-        *("--lab-kernel=debian", "--link=wired", "--protect=off", f"--workload={WORKLOADS[0]}"),
+        tmp_path,
+        *("--lab-kernel=debian", "--link=wired", "--protect=off", "--protect=on", "--protect=macsec"),
         *(f"--transport={name}" for name in TRANSPORTS),
+        f"--workload={WORKLOADS[0]}",
     )
-    by_transport = {record.column.transport: record for record in found.records.values()}
-    assert by_transport["iscsi"].status is by_transport["nbd"].status is Status.OK, found.done
-    lacking = by_transport["nvme-tcp"]
-    assert lacking.status is Status.SKIPPED
-    assert "harness kernel build" in (lacking.reason or ""), lacking.reason
+    lacking = [record for record in found.records.values() if record.column.transport == "nvme-tcp"]
+    assert {record.status for record in lacking} == {Status.SKIPPED}, found.done
+    assert all("harness kernel build" in (record.reason or "") for record in lacking), lacking
+    ok = [record for record in found.records.values() if record.column.transport != "nvme-tcp"]
+    assert {(record.status, record.reason) for record in ok} == {(Status.OK, None)}, found.done
+    assert (len(ok), len(lacking)) == (6, 3)
+    require_proofs(ok)
 
 
 @pytest.mark.own_kernel

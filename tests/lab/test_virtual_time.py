@@ -17,7 +17,7 @@ import pytest
 from harness.analysis.schedule import order_of_cells
 from harness.hosts.journal import Journal
 from harness.hosts.state import exclusive
-from harness.model import Cell, Clock, Io, LabKernel, Latency, Plan, Record, Status
+from harness.model import TRANSPORTS, Cell, Clock, Io, LabKernel, Latency, Plan, Record, Status
 from harness.model.errors import TestbedError
 from harness.planning.plan import make_plan
 from harness.planning.request import RunRequest
@@ -34,19 +34,33 @@ pytestmark = [pytest.mark.lab, pytest.mark.own_kernel]
 MATRIX = RunRequest(virtual_time=True, disk="hdd-7200", runtime="0.2s", size="32M", repeats=1, retries=0)
 """The document's matrix: local, wired and WiFi, without and with IPsec, on a hard disk."""
 
-REFERENCE = {"all": "document-003.json", "square": "document-003-square.json"}
+REFERENCE = {
+    "all": "document-003.json",
+    "square": "document-003-square.json",
+    "transports": "transports.json",
+}
 HOW_MANY = ["square", pytest.param("all", marks=pytest.mark.long)]
 COMPARED = "seq-write-256k"
 """Also without and with IPsec over WiFi."""
 
-CELLS = {"all": 40, "square": 10}
+CELLS = {"all": 40, "square": 10, "transports": 12}
 REGENERATE = "if that was meant: python -m tests.lab.test_virtual_time, and say why in CHANGELOG.md"
 
 SMALL = ("--workload", "rand-read-4k", "--workload", "seq-write-256k", "--runtime", "0.2s", "--size", "32M")
 
 
+TRANSPORTS_RUN = (
+    *("--virtual-time", "--link", "wired", "--ipsec", "both"),
+    *(word for name in TRANSPORTS for word in ("--transport", name)),
+    *SMALL,
+)
+
+
 def measure_matrix(results: Path, how_many: str) -> Measured:
-    """All cells of the matrix; or those of a square, by a run that is resumed and has the others already."""
+    """All cells of the matrix; or those of a square, by a run that is resumed and has the others already; or
+    each transport without and with AES-GCM."""
+    if how_many == "transports":
+        return measure(results, *TRANSPORTS_RUN)
     plan = make_plan(MATRIX)
     folder = RunFolder(results / plan.run_id)
     folder.path.mkdir()
@@ -160,7 +174,7 @@ def test_every_cell_is_measured(matrix: Measured, how_many: str) -> None:
         assert not any("does not repeat" in warning for warning in record.warnings), record.warnings
 
 
-def test_every_figure_is_the_reference(matrix: Measured, how_many: str) -> None:
+def require_the_reference(matrix: Measured, how_many: str) -> None:
     file = references.folder() / REFERENCE[how_many]
     if not file.exists():
         pytest.skip(f"no reference figures for this system: {file}")
@@ -173,6 +187,18 @@ def test_every_figure_is_the_reference(matrix: Measured, how_many: str) -> None:
     }
     versions = f"made with {reference.made_with}, here {found.made_with}; {REGENERATE}"
     assert not other, f"{len(other)} cells differ, among them {dict(list(other.items())[:3])}; {versions}"
+
+
+def test_every_figure_is_the_reference(matrix: Measured, how_many: str) -> None:
+    require_the_reference(matrix, how_many)
+
+
+@pytest.mark.core
+def test_without_and_with_aes_gcm_each_transport_is_the_reference(tmp_path: Path) -> None:
+    measured = measure_matrix(tmp_path, "transports")
+    assert {record.status for record in measured.records.values()} == {Status.OK}, measured.done
+    assert len(measured.records) == CELLS["transports"]
+    require_the_reference(measured, "transports")
 
 
 def test_here_a_run_repeats_to_the_last_digit(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
-"""What CI runs: the lanes of tox.ini, several at a time, and afterwards what failed once more, alone.
+"""The lanes of tox.ini, several at a time, and afterwards what failed once more, alone.
 
-`python -m tests.lanes [--every] [LANE...]`. Without names, all that tox.ini lists, except those that boot or
-install whole systems and that no change since their last green run can reach; with --every, these too.
+`python -m tests.lanes` is what `make test` runs, `--all` what `make test-all` does. `--reached` is what CI
+runs after `make test`: of the other lanes the modules that a change reaches. Lanes that are named run alone.
 """
 
 from __future__ import annotations
@@ -10,31 +10,75 @@ import argparse
 import concurrent.futures
 import configparser
 import contextlib
+import datetime
 import os
 import signal
 import subprocess
 import sys
 import time
+import tomllib
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
+from harness.model.errors import RequirementError
+from harness.testbeds.lab.kernels import kernel
 from tests.lanes import changes, recorder
 from tests.lanes.changes import ROOT
+from tests.lanes.progress import Progress
 from tests.lanes.recorder import FAILED, PASSED, Session
 
 AT_ONCE = 4
 """Labs wait for a third of their time; with five lanes, two processors were no faster."""
 
-MEASURING = frozenset({"own-kernel", "lab", "multi-host", "broken", "stock", "bare", "browser"})
+TEST = ("core", "unit", "core-own", "fuzz", "lint", "docs")
+"""What `make test` runs, the longest first."""
+
+FOLDER_OF = {
+    **dict.fromkeys(("lab", "own-kernel", "multi-host", "broken"), "tests/lab/"),
+    "stock": "tests/machines/",
+    "bare": "tests/systems/",
+    "browser": "tests/browser/",
+}
+"""Lanes of which CI runs what a change reaches, and where their tests are."""
+
+MEASURING = frozenset({"core", "core-own", *FOLDER_OF})
 """Lanes that measure or boot something, which other programs may disturb: they have a second attempt."""
 
 WITHOUT_PYTEST = frozenset({"lint", "docs"})
+NO_TESTS = 5
+"""pytest's status where all were left out."""
+
 SLOWEST = 20
 KEPT_S = 0.1
 """Tests that are faster are not kept with their times."""
+
+UNEXPLAINED = Path(__file__).with_name("unexplained.toml")
+ON_CI = os.environ.get("CI", "").lower() not in ("", "0", "false")
+
+
+class Known(msgspec.Struct, frozen=True, kw_only=True):
+    """What a lane takes: how many tests it has, and its seconds."""
+
+    tests: int
+    wall_s: float
+    processor_s: float
+    when: str
+
+
+class Durations(msgspec.Struct, frozen=True, kw_only=True):
+    """``lanes.toml``."""
+
+    test_s: float
+    all_s: float
+    lane: dict[str, Known]
+
+
+def durations() -> Durations:
+    return msgspec.toml.decode(Path(__file__).with_name("lanes.toml").read_bytes(), type=Durations)
+
 
 Say = Callable[[str], None]
 
@@ -50,6 +94,10 @@ class Ran(msgspec.Struct, frozen=True, kw_only=True):
     session: Session | None = None
 
     @property
+    def is_green(self) -> bool:
+        return self.status == 0 or (self.status == NO_TESTS and self.session is not None)
+
+    @property
     def tests(self) -> str:
         """How many tests passed, failed and were skipped, in words."""
         counted = Counter(test.outcome for test in self.session.tests.values()) if self.session else {}
@@ -62,7 +110,7 @@ Attempt = Callable[[str, Session | None], Ran]
 
 def to_repeat(ran: Ran) -> list[str]:
     """The tests for a second attempt: where tests alone failed, which other programs may have disturbed."""
-    if ran.lane not in MEASURING or ran.status == 0 or ran.session is None or ran.session.status != 1:
+    if ran.lane not in MEASURING or ran.is_green or ran.session is None or ran.session.status != 1:
         return []
     return ran.session.failed
 
@@ -82,7 +130,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """Lanes."""
 
 
-def run_all(lanes: Sequence[str], attempt: Attempt, say: Say) -> Outcome:
+def run_all(lanes: Sequence[str], attempt: Attempt, tell: Callable[[Ran], None], say: Say) -> Outcome:
     """Run lanes, several at a time, and afterwards what is to be repeated, one lane after another."""
     attempts: list[Ran] = []
     with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
@@ -90,21 +138,21 @@ def run_all(lanes: Sequence[str], attempt: Attempt, say: Say) -> Outcome:
             futures = [pool.submit(attempt, lane, None) for lane in lanes]
             for future in concurrent.futures.as_completed(futures):
                 attempts.append(future.result())
-                tell(attempts[-1], say)
+                tell(attempts[-1])
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
     mended: list[str] = []
     failed: list[str] = []
-    for ran in [each for each in attempts if each.status != 0]:
+    for ran in [each for each in attempts if not each.is_green]:
         tests = to_repeat(ran)
         if not tests:
             failed.append(ran.lane)
             continue
-        say(f"second attempt, alone: {', '.join(tests)}")
+        say(f"second attempt, alone: {', '.join(tests)}\n")
         again = attempt(ran.lane, ran.session)
         attempts.append(again)
-        tell(again, say)
+        tell(again)
         if is_mended(tests, again):
             mended += tests
         else:
@@ -112,18 +160,16 @@ def run_all(lanes: Sequence[str], attempt: Attempt, say: Say) -> Outcome:
     return Outcome(attempts=attempts, mended=mended, failed=failed)
 
 
-def tell(ran: Ran, say: Say) -> None:
-    """Tell of a lane that has ended, with all that it printed if it failed."""
-    if ran.status:
-        say(f"{'=' * 20} {ran.lane} {'=' * 20}\n{ran.output.rstrip()}")
-    how = "ok" if ran.status == 0 else f"failed with status {ran.status}"
+def ended(ran: Ran) -> str:
+    """What is said of a lane that has ended, with all that it printed if it failed."""
+    how = "ok" if ran.is_green else f"failed with status {ran.status}"
     took = f"{ran.wall_s:.0f} s, {ran.processor_s:.0f} s of processor"
-    say(f"{ran.lane}: {how} in {took}; {ran.tests}".rstrip("; "))
+    text = f"{ran.lane}: {how} in {took}; {ran.tests}".rstrip("; ")
+    return text if ran.is_green else f"{'=' * 20} {ran.lane} {'=' * 20}\n{ran.output.rstrip()}\n{text}"
 
 
-def summary(outcome: Outcome, left_out: dict[str, str], wall_s: float) -> Iterator[str]:
-    """What is said at the end: durations, a closing line like pytest's, what failed, what passed at the
-    second attempt."""
+def details(outcome: Outcome, left_out: Mapping[str, str]) -> Iterator[str]:
+    """The slowest tests, and what each lane took."""
     took = [
         (test.seconds, name)
         for ran in outcome.attempts
@@ -136,6 +182,10 @@ def summary(outcome: Outcome, left_out: dict[str, str], wall_s: float) -> Iterat
     for ran in outcome.attempts:
         yield f"  {ran.lane:10}{ran.wall_s:5.0f} s{ran.processor_s:7.0f} s  {ran.tests}".rstrip()
     yield from (f"  {lane:10}not run: {why}" for lane, why in left_out.items())
+
+
+def closing(outcome: Outcome, left_out: Mapping[str, str], wall_s: float) -> Iterator[str]:
+    """What failed, what passed at the second attempt, and last a line like pytest's."""
     last: dict[str, str] = {}
     for ran in outcome.attempts:
         if ran.session:
@@ -145,16 +195,32 @@ def summary(outcome: Outcome, left_out: dict[str, str], wall_s: float) -> Iterat
     otherwise = len(set(outcome.failed) - with_tests)
     words = [f"{counted[what]} {what}" for what in (FAILED, PASSED, recorder.SKIPPED) if counted[what]]
     words += [f"{otherwise} error{'s' * (otherwise > 1)}"] if otherwise else []
-    yield f"==== {', '.join(words) or 'no tests ran'} in {wall_s:.2f}s ===="
     yield from (f"failed: {lane}" for lane in outcome.failed)
     yield from (f"passed at the second attempt: {name}" for name in outcome.mended)
+    yield f"==== {', '.join(words) or 'no tests ran'} in {wall_s:.2f}s ===="
+    # Where nothing is left out, that is the last line.
+    yield from left_out.values()
+
+
+def write_unexplained(tests: Sequence[str], commit: str) -> list[str]:
+    """Add tests that failed, and passed alone, to the file of those that have no cause yet. The new ones."""
+    known = tomllib.loads(UNEXPLAINED.read_text(encoding="utf-8"))
+    new = [test for test in tests if test not in known]
+    with UNEXPLAINED.open("a", encoding="utf-8") as file:
+        for test in new:
+            when = f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}, {commit[:12]}".rstrip(", ")
+            file.write(f"{msgspec.json.encode(test).decode()} = {msgspec.json.encode(when).decode()}\n")
+    return new
 
 
 class Tox:
-    """Attempts by tox, each with its output in a file."""
+    """Attempts by tox, each with its output in a file; of ``FOLDER_OF``'s lanes only modules that are
+    ``reached``."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, reached: Sequence[str] | None = None) -> None:
+        self.folder, self.reached = folder, folder / "reached.json" if reached is not None else None
+        if self.reached is not None:
+            self.reached.write_bytes(msgspec.json.encode(reached))
         self.running: set[int] = set()
 
     def __call__(self, lane: str, again: Session | None) -> Ran:
@@ -162,6 +228,7 @@ class Tox:
         words: list[str] = []
         if lane not in WITHOUT_PYTEST:
             words = ["--", "--record", str(record)]
+            words += ["--reached", str(self.reached)] if self.reached and lane in FOLDER_OF else []
             if again is not None:
                 output, before = self.folder / f"{lane}-again.log", self.folder / f"{lane}-before.json"
                 before.write_bytes(msgspec.json.encode(again))
@@ -181,13 +248,15 @@ class Tox:
             _, status, usage = os.wait4(process.pid, 0)
             self.running.discard(process.pid)
         process.returncode = os.waitstatus_to_exitcode(status)
+        session = recorder.read(record)
         return Ran(
             lane=lane,
-            status=process.returncode,
+            # tox says 1 whatever its command's status was.
+            status=NO_TESTS if session is not None and session.status == NO_TESTS else process.returncode,
             wall_s=time.monotonic() - began,
             processor_s=usage.ru_utime + usage.ru_stime,
             output=output.read_text(encoding="utf-8", errors="replace"),
-            session=recorder.read(record),
+            session=session,
         )
 
     def interrupt(self) -> None:
@@ -218,32 +287,93 @@ def keep(outcome: Outcome, commit: str) -> Path:
     return file
 
 
+def note_green(outcome: Outcome, reached: Sequence[str], commit: str) -> None:
+    """Note which of the modules that ran were green, for the next run of CI."""
+    failed: set[str] = set()
+    for ran in outcome.attempts:
+        if ran.lane in outcome.failed and ran.lane in FOLDER_OF:
+            tests = ran.session.failed if ran.session else []
+            failed |= {name.partition("::")[0] for name in tests if name not in outcome.mended}
+            if not tests:
+                failed |= {module for module in reached if module.startswith(FOLDER_OF[ran.lane])}
+    green = changes.Green.load()
+    green.note(reached, failed, commit, time.time())
+    green.save()
+
+
+def config() -> configparser.ConfigParser:
+    """tox.ini."""
+    found = configparser.ConfigParser(interpolation=None)
+    found.read(ROOT / "tox.ini", encoding="utf-8")
+    return found
+
+
 def lanes_of_tox() -> list[str]:
-    """The lanes that CI runs, in the order in which they begin."""
-    config = configparser.ConfigParser(interpolation=None)
-    config.read(ROOT / "tox.ini", encoding="utf-8")
-    return [name.strip() for name in config["tox"]["env_list"].split(",")]
+    """What `make test-all` runs, in the order in which they begin."""
+    return [name.strip() for name in config()["tox"]["env_list"].split(",")]
+
+
+def table() -> Iterator[str]:
+    """The lanes as in CONTRIBUTING.md: what each shows, what it takes, and when it runs."""
+    described = config()
+    yield "| lane | what it shows | wall, s | processor, s | when |"
+    yield "|---|---|---|---|---|"
+    for name, known in durations().lane.items():
+        shows = described[f"testenv:{name}"]["description"]
+        yield f"| {name} | {shows} | {known.wall_s:.0f} | {known.processor_s:.0f} | {known.when} |"
+
+
+def has_own_kernel() -> bool:
+    try:
+        kernel.own_kernel()
+    except RequirementError:
+        return False
+    return True
 
 
 def main(words: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.lanes", description=__doc__)
-    parser.add_argument("--every", action="store_true", help="leave no lane out")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--all", action="store_true", help="every lane of tox's env_list")
+    which.add_argument("--reached", action="store_true", help="what CI runs after make test")
+    which.add_argument("--table", action="store_true", help="print the lanes for CONTRIBUTING.md")
     parser.add_argument("lane", nargs="*", help="run only these")
     asked = parser.parse_args(words)
 
     def say(text: str) -> None:
-        sys.stdout.write(f"{text}\n")
+        sys.stdout.write(text)
         sys.stdout.flush()
 
-    began, commit = time.monotonic(), changes.commit_of_clone()
-    lanes: list[str] = asked.lane or lanes_of_tox()
-    is_free = not asked.lane and not asked.every
-    left_out = {lane: why for lane in lanes if is_free and (why := changes.why_not(lane))}
-    for lane, why in left_out.items():
-        say(f"{lane}: not run: {why}")
+    if asked.table:
+        say("\n".join([*table(), ""]))
+        return 0
+    began, commit, known = time.monotonic(), changes.commit_of_clone(), durations()
+    lanes: Sequence[str] = asked.lane or TEST
+    left_out: dict[str, str] = {}
+    reached: list[str] | None = None
+    is_brief = not (ON_CI or asked.lane or asked.all or asked.reached)
+    if asked.all:
+        lanes, reached = lanes_of_tox(), None
+    elif asked.reached:
+        found, why = changes.to_run(changes.Green.load())
+        say(f"{why}\n")
+        for module, path in found.items():
+            say(f"  {module}: {path}\n")
+        reached = sorted(found)
+        lanes = [
+            lane for lane in lanes_of_tox() if any(m.startswith(FOLDER_OF.get(lane, "-")) for m in reached)
+        ]
+    elif not asked.lane and not ON_CI and not has_own_kernel():
+        lanes = [lane for lane in lanes if lane != "core-own"]
+        left_out["core-own"] = (
+            f"Left out: {known.lane['core-own'].tests} tests of the lab's own kernel (WiFi, NVMe/TCP, "
+            "virtual time). To have them: make lab-kernel, then make test"
+        )
+    if not lanes:
+        return 0
     folder = ROOT / ".tox" / "lanes"
     folder.mkdir(parents=True, exist_ok=True)
-    tox = Tox(folder)
+    tox = Tox(folder, reached)
 
     def interrupted(number: int, _frame: object) -> None:
         tox.interrupt()
@@ -251,17 +381,36 @@ def main(words: Sequence[str]) -> int:
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, interrupted)
+    expected = {name: (each.tests, each.processor_s) for name, each in known.lane.items() if name in lanes}
+    usual_s = known.test_s if not asked.all and not asked.lane and not asked.reached else known.all_s
+    for lane in lanes:
+        (folder / f"{lane}.progress").unlink(missing_ok=True)
+    progress = Progress(folder, expected, usual_s, say)
+    if is_brief:
+        tests = sum(tests for tests, _ in expected.values())
+        say(f"About {tests} tests in {usual_s / 60:.0f} minutes, on two cores that do nothing else.\n")
+
+    def tell(ran: Ran) -> None:
+        progress.ended.add(ran.lane)
+        if not (is_brief and ran.is_green):
+            say(f"{ended(ran)}\n")
+
+    progress.start()
     try:
-        outcome = run_all([lane for lane in lanes if lane not in left_out], tox, say)
+        outcome = run_all(lanes, tox, tell, say)
     except KeyboardInterrupt:
-        say("interrupted")
+        say("interrupted\n")
         return 128 + signal.SIGINT
-    if commit:
-        for lane in {ran.lane for ran in outcome.attempts} - set(outcome.failed):
-            changes.note_green(lane, commit)
-    say(f"durations are kept in {keep(outcome, commit)}")
-    for line in summary(outcome, left_out, time.monotonic() - began):
-        say(line)
+    finally:
+        progress.stop()
+    kept = keep(outcome, commit)
+    if commit and (asked.reached or asked.all):
+        note_green(outcome, changes.test_modules() if reached is None else reached, commit)
+    if not is_brief:
+        say("\n".join([f"durations are kept in {kept}", *details(outcome, left_out), ""]))
+    for test in write_unexplained(outcome.mended, commit):
+        say(f"new in {UNEXPLAINED.relative_to(ROOT)}: {test}\n")
+    say("\n".join([*closing(outcome, left_out, time.monotonic() - began), ""]))
     return 1 if outcome.failed else 0
 
 

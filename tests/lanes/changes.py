@@ -1,93 +1,290 @@
-"""Which lanes a change can reach. Two of them boot or install whole systems: they run when it can."""
+"""Which test modules of the real stack a change can reach: by imports, and by the files that a run reads.
+
+A module below ``FOLDERS`` is reached by what it and its scripts import, by what every run imports, and by the
+commands that it names. Of what a run finds by name (a transport, a protection, a link) only those modules are
+reached that name it.
+"""
 
 from __future__ import annotations
 
 import fnmatch
+import functools
+import re
 import subprocess
+import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import grimp
+import msgspec
 
+from harness.cli import COMMANDS
 from harness.model import caches
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("harness", "tests", "bench")
+FOLDERS = ("tests/lab", "tests/machines", "tests/systems", "tests/browser")
+"""Whose modules boot something,"""
 
-_ROOMS = tuple(f"harness/{room}/*" for room in ("testbeds", "hosts", "storage", "protection", "network"))
-_TESTS = ("tests/conftest.py", "tests/lanes/*", "tox.ini", ".ci/*")
-_SYSTEMS = ("packages*.txt", "releases/*", "tools/*")
+READ_ALONE = "tests/browser/"
+"""or show what was measured."""
 
-WATCHED: Mapping[str, tuple[str, ...]] = {
-    "stock": (
-        *(*_ROOMS, *_SYSTEMS, *_TESTS),
-        *("tests/machines/*", "tests/lab/apart.sh", "docs/machines.md"),
-    ),
-    "bare": (*_ROOMS, *_SYSTEMS, *_TESTS, "tests/systems/test_bare.py", "Makefile", "pyproject.toml"),
+NOT_ON_CI = frozenset({"tests/systems/test_other.py"})
+
+IN_A_RUN = ("runs", "probes", "testbeds", "protection", "network", "storage", "observe", "hosts")
+"""Rooms of which every run has some."""
+
+READERS = ("explain", "report", "table", "documents")
+"""Rooms that read results. A run ends with a table and an answer, which the unit tests hold."""
+
+EVERYTHING = (
+    *("tests/conftest.py", "tests/flat.py", "tox.ini", ".ci/*", "packages*.txt", "pyproject.toml"),
+    *("tests/lab/__init__.py", "tests/lab/apart.sh", "tests/lab/conftest.py", "tests/lab/cli.py"),
+    "harness/testbeds/lab/boot/*",
+)
+"""What every module stands on (fnmatch(3), where * matches / too)."""
+
+BY_NAME: Mapping[str, str] = {
+    "harness/storage/nvme/*": "nvme nvme-tcp TRANSPORTS",
+    "harness/analysis/wire/nvme.py": "nvme nvme-tcp TRANSPORTS",
+    "harness/storage/nbd/*": "nbd TRANSPORTS",
+    "harness/analysis/wire/nbd.py": "nbd TRANSPORTS",
+    "harness/storage/disks.py": "disk hdd-7200 sata-ssd virtual-time",
+    "harness/storage/programs/harddisk.py": "disk hdd-7200 sata-ssd",
+    "harness/storage/attached.py": "volume portal",
+    "harness/storage/*reservations.py": "portal volume reservations shared-lun",
+    "harness/storage/*reread.py": "portal volume caches",
+    "harness/protection/wireguard.py": "wireguard",
+    "harness/protection/macsec.py": "macsec",
+    "harness/protection/mka.py": "mka",
+    "harness/protection/tls.py": "tls",
+    "harness/protection/tunnel.py": "portal found_protections openvpn",
+    "harness/protection/as_found.py": "portal as-found",
+    "harness/protection/ipsec/found.py": "portal as-found",
+    "harness/protection/ipsec/offload.py": "aes128gcm16-gso gso",
+    "harness/network/wifi.py": "wifi radio radios",
+    "harness/network/paths/*": "switched pppoe openflow",
+    "harness/network/interfaces.py": "interface interfaces nic0 target ssh",
+    "harness/probes/*": "probe probes price",
+    "harness/observe/snmp.py": "snmp",
+    "harness/observe/hops.py": "hop",
+    "harness/testbeds/portals.py": "portal",
+    "harness/testbeds/doctor.py": "doctor",
+    "harness/testbeds/lab/apart/*": "apart kernels-apart APART",
+    "harness/testbeds/lab/persistent/*": "STAYS_UP persistent lab-daemon",
+    "harness/testbeds/lab/kernels/*": "own_kernel",
+    "harness/runs/distributed.py": "initiators lab-initiators",
+    "harness/runs/prober.py": "probe",
+    "harness/runs/reread.py": "portal volume",
+    "harness/planning/knee.py": "knee",
+    "harness/planning/sweep.py": "sweep",
+    "harness/planning/forecasts.py": "forecasts try",
+    "harness/planning/price.py": "price",
+    "harness/planning/charges.py": "priced",
 }
-"""Lanes that need not always run, and the files that they are about (fnmatch(3), where * matches / too). What
-these files import counts as well."""
+"""What a run has only if it is asked for, and the words with which it is."""
+
+OF_SYSTEMS = ("tools/*", "releases/*", "Makefile", "README.md", "docs/machines.md", "docs/install.md")
+"""What tests/machines and tests/systems do as documented."""
+
+DEFAULTS = frozenset({"wired", "wifi", "document", "aes128gcm16"})
+"""Profiles that runs take without naming them."""
+
+COMMAND = r'"(\w+)"(?!, "all")|\.(table|explain)\('
+"""A command of the harness in a test; and no table of ip(8)."""
+
+OFTEN = 20
+"""So many green runs after one of everything, everything runs again,"""
+WEEK_S = 7 * 86_400
+"""and after so long."""
 
 
-def reached_by(lane: str, changed: Iterable[str], graph: grimp.ImportGraph) -> str | None:
-    """The first changed file that a watched lane is about; None if there is none."""
-    imported = _imported(lane, graph)
-    for path in changed:
-        if _is_watched(lane, path):
-            return path
-        module = _module(path)
-        # Who imported a module that has gone is not known any more.
-        if module is not None and (module in imported or module not in graph.modules):
-            return path
-    return None
+def test_modules() -> list[str]:
+    """The files with tests that boot something."""
+    files = (file for folder in FOLDERS for file in (ROOT / folder).glob("test_*.py"))
+    return sorted({file.relative_to(ROOT).as_posix() for file in files} - NOT_ON_CI)
 
 
-def _is_watched(lane: str, path: str) -> bool:
-    return not path.endswith("/README.md") and any(
-        fnmatch.fnmatchcase(path, pattern) for pattern in WATCHED[lane]
-    )
+class Reach:
+    """What each test module stands on, by the tree as it is."""
+
+    def __init__(self) -> None:
+        self.graph = grimp.build_graph(*PACKAGES, cache_dir=None)
+        # What `import harness` loads only when a program uses it.
+        self.graph.remove_import(importer="harness", imported="harness.api")
+        # The same of what plans by results: prices, forecasts.
+        for importer in self._rooms((*IN_A_RUN, "planning")):
+            for imported in self.graph.find_modules_directly_imported_by(importer):
+                if imported.startswith(tuple(f"harness.{room}" for room in READERS)):
+                    self.graph.remove_import(importer=importer, imported=imported)
+        self.in_a_run = self._closure(self._rooms(IN_A_RUN))
+
+    def by(self, changed: Iterable[str]) -> dict[str, str]:
+        """The modules that changed files reach, each with the first of these."""
+        found: dict[str, str] = {}
+        for path in changed:
+            for module in test_modules():
+                if module not in found and self._is_reached(module, path):
+                    found[module] = path
+        return found
+
+    def _is_reached(self, module: str, path: str) -> bool:
+        if path == module or any(fnmatch.fnmatchcase(path, pattern) for pattern in EVERYTHING):
+            return True
+        is_about_systems = not module.startswith("tests/lab/")
+        if is_about_systems and any(fnmatch.fnmatchcase(path, pattern) for pattern in OF_SYSTEMS):
+            return True
+        top = path.partition("/")[0]
+        words = self._words(module)
+        if top in ("profiles", "ipsec"):
+            return Path(path).suffix != ".md" and bool({Path(path).stem} & (words | DEFAULTS))
+        if path.startswith("tests/data/"):
+            return bool({*Path(path).parts[2:], Path(path).stem} & words)
+        if path.startswith("tests/machines/"):
+            return module.startswith("tests/machines/")
+        if top not in PACKAGES or path.endswith("/README.md"):
+            return False
+        imported = self._imported(module)
+        name = module_of(path)
+        if name is None:  # a program or a table of its package
+            name = ".".join(Path(path).parent.parts)
+        elif name not in self.graph.modules:  # who imported what has gone is not known any more
+            return top == "harness"
+        own = next((found for pattern, found in BY_NAME.items() if fnmatch.fnmatchcase(path, pattern)), None)
+        if own is not None and not name.startswith("tests"):
+            is_imported = path.endswith(".py") and name in self._closure(self._sources(module))
+            return is_imported or bool(words.intersection(own.split()))
+        return name in imported
+
+    @functools.cache  # noqa: B019 -- lives as long as the program
+    def _imported(self, module: str) -> set[str]:
+        """What a module and its scripts import, what any run does, and what its commands do."""
+        sources = self._closure(self._sources(module))
+        if module.startswith(READ_ALONE):
+            return sources
+        texts = "".join(text_of(name) for name in self._sources(module) if name != "tests.lab.cli")
+        called = {"".join(pair) for pair in re.findall(COMMAND, texts)}
+        commands = {place.partition(":")[0] for word, place in COMMANDS.items() if word in called}
+        readers = commands - {"run", "probe", "lab", "machine", "price"}
+        return (
+            self.in_a_run
+            | sources
+            | self._closure([f"harness.cli.{name}" for name in commands - readers], without=READERS)
+            | self._closure([f"harness.cli.{name}" for name in readers])
+        )
+
+    @functools.cache  # noqa: B019
+    def _sources(self, module: str) -> tuple[str, ...]:
+        """A test module, and the modules of tests that it imports or has run in the lab."""
+        todo, found = [str(module_of(module))], dict[str, None]()
+        while todo:
+            name = todo.pop()
+            if name in found or name not in self.graph.modules:
+                continue
+            found[name] = None
+            todo += [
+                each for each in self.graph.find_modules_directly_imported_by(name) if each[:6] == "tests."
+            ]
+            # In the lab: `inside.NAME`, also with a part that a case fills in.
+            for start in re.findall(r"\b((?:inside\.|guard_in_)\w*)", text_of(name)):
+                todo += [each for each in self.graph.modules if each.startswith(f"tests.lab.{start}")]
+        return tuple(found)
+
+    @functools.cache  # noqa: B019
+    def _words(self, module: str) -> set[str]:
+        """The words of a module and its scripts, but for those of what all have in common."""
+        own = (name for name in self._sources(module) if name not in ("tests.lab.cli", "tests.flat"))
+        return {word for name in own for word in re.findall(r"\w[\w-]*", text_of(name).replace("--", " "))}
+
+    def _rooms(self, rooms: Iterable[str]) -> list[str]:
+        starts = tuple(f"harness.{room}" for room in rooms)
+        return [name for name in self.graph.modules if name.startswith(starts)]
+
+    def _closure(self, roots: Iterable[str], without: tuple[str, ...] = ()) -> set[str]:
+        """Modules, and all that these import, with the packages that they are in."""
+        closed = tuple(f"harness.{room}" for room in without)
+        found, todo = set[str](), list(roots)
+        while todo:
+            name = todo.pop()
+            if name in found or (closed and name.startswith(closed)):
+                continue
+            found.add(name)
+            todo += self.graph.find_modules_directly_imported_by(name) if name in self.graph.modules else ()
+            if "." in name:
+                todo.append(name.rpartition(".")[0])
+        return found
 
 
-def _module(path: str) -> str | None:
+def module_of(path: str) -> str | None:
     """The name of a Python file's module; None for another file."""
     if not path.endswith(".py") or path.partition("/")[0] not in PACKAGES:
         return None
     return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 
-def imports() -> grimp.ImportGraph:
-    """What imports what, but for what ``import harness`` loads only when a program uses it."""
-    graph = grimp.build_graph(*PACKAGES, cache_dir=None)
-    graph.remove_import(importer="harness", imported="harness.api")
-    return graph
+@functools.cache
+def text_of(module: str) -> str:
+    """The text of one of the tests' modules; "" for a package's."""
+    file = (ROOT / module.replace(".", "/")).with_suffix(".py")
+    return file.read_text(encoding="utf-8") if file.is_file() else ""
 
 
-def _imported(lane: str, graph: grimp.ImportGraph) -> set[str]:
-    """The modules of a lane's files, and all that these import, with the packages that they are in."""
-    todo = [name for name in graph.modules if _is_watched(lane, f"{name.replace('.', '/')}/x.py")]
-    todo += [name for name in graph.modules if _is_watched(lane, f"{name.replace('.', '/')}.py")]
-    found: set[str] = set()
-    while todo:
-        name = todo.pop()
-        if name in found:
-            continue
-        found.add(name)
-        todo += graph.find_modules_directly_imported_by(name)
-        if "." in name:
-            todo.append(name.rpartition(".")[0])
-    return found
+class Green(msgspec.Struct):
+    """What is known of this machine's runs: for each test module the commit with which it was green last."""
+
+    modules: dict[str, str] = {}
+    everything_unix_s: float = 0.0
+    """When all of them ran last, and were green;"""
+    since: int = 0
+    """and how many green runs of some there were since."""
+
+    @classmethod
+    def load(cls) -> Green:
+        try:
+            return msgspec.json.decode(_file().read_bytes(), type=cls)
+        except (OSError, msgspec.MsgspecError):
+            return cls()
+
+    def save(self) -> None:
+        _file().parent.mkdir(parents=True, exist_ok=True)
+        _file().write_bytes(msgspec.json.encode(self))
+
+    def note(self, ran: Iterable[str], failed: Iterable[str], commit: str, now_s: float) -> None:
+        """Note which modules ran, and which of these were not green."""
+        failed = {*failed}
+        for module in {*ran} - failed:
+            self.modules[module] = commit
+        if not failed and {*ran} >= {*test_modules()}:
+            self.everything_unix_s, self.since = now_s, 0
+        elif not failed:
+            self.since += 1
 
 
-def why_not(lane: str) -> str | None:
-    """Why a lane need not run, None if it has to."""
-    if lane not in WATCHED or (commit := last_green(lane)) is None:
-        return None
-    changed = changed_since(commit)
-    if changed is None:
-        return None
-    if changed and reached_by(lane, changed, imports()) is not None:
-        return None
-    return f"nothing that it is about has changed since {commit[:12]}, with which it was green"
+def to_run(green: Green, now_s: float | None = None) -> tuple[dict[str, str], str]:
+    """The modules that have to run, each with the reason, and one for all or none of them."""
+    now_s = time.time() if now_s is None else now_s
+    modules = test_modules()
+    if not green.everything_unix_s:
+        return dict.fromkeys(modules, "new"), "everything runs: no green run of it is known on this machine"
+    if now_s - green.everything_unix_s > WEEK_S:
+        return dict.fromkeys(modules, "age"), "everything runs: it last did more than 7 days ago"
+    if green.since >= OFTEN:
+        return dict.fromkeys(modules, "count"), f"everything runs: {green.since} green runs since it last did"
+    by_commit: dict[str, list[str]] = {}
+    for module in modules:
+        by_commit.setdefault(green.modules.get(module, ""), []).append(module)
+    found: dict[str, str] = {}
+    reach = None
+    for commit, theirs in by_commit.items():
+        changed = changed_since(commit) if commit else None
+        if changed is None:
+            found |= dict.fromkeys(theirs, "no commit with which it was green is known here")
+        elif changed:
+            reach = reach or Reach()
+            found |= {module: path for module, path in reach.by(changed).items() if module in theirs}
+    if not found:
+        return found, "no module of the real stack runs besides: nothing that one stands on has changed"
+    return found, f"{len(found)} of {len(modules)} modules of the real stack stand on what has changed"
 
 
 def changed_since(commit: str) -> list[str] | None:
@@ -126,15 +323,5 @@ def folder() -> Path:
     return caches.folder("ci")
 
 
-def last_green(lane: str) -> str | None:
-    """The commit with which a lane was green last."""
-    try:
-        return (folder() / "green" / lane).read_text(encoding="ascii").strip() or None
-    except (OSError, ValueError):
-        return None
-
-
-def note_green(lane: str, commit: str) -> None:
-    file = folder() / "green" / lane
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(f"{commit}\n", encoding="ascii")
+def _file() -> Path:
+    return folder() / "green.json"

@@ -1,18 +1,19 @@
-"""What CI runs: what is repeated, what is said last, which lanes a change reaches, the cells of a square."""
+"""What CI runs: what is repeated and said last, which modules a change reaches, the cells of a square."""
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
-import grimp
 import pytest
 
 from tests.lab.square import square
 from tests.lanes import __main__ as lanes
-from tests.lanes import changes, recorder
+from tests.lanes import changes, progress, recorder
 from tests.lanes.__main__ import Attempt, Outcome, Ran
+from tests.lanes.changes import WEEK_S, Green
 from tests.lanes.recorder import Result, Session
 
 pytestmark = pytest.mark.thorough
@@ -42,30 +43,34 @@ def of(*attempts: Ran) -> tuple[Attempt, list[tuple[str, Session | None]]]:
 
 
 def closing(outcome: Outcome) -> list[str]:
-    said = list(lanes.summary(outcome, {}, 5.0))
-    return said[next(number for number, line in enumerate(said) if line.startswith("====")) :]
+    return list(lanes.closing(outcome, {}, 5.0))
+
+
+def run_all(names: list[str], attempt: Attempt, said: list[str] | None = None) -> Outcome:
+    said = [] if said is None else said
+    return lanes.run_all(names, attempt, lambda ran: said.append(lanes.ended(ran)), said.append)
 
 
 def test_what_failed_in_a_lane_that_measures_is_repeated_alone_and_said_last() -> None:
     again = ran("lab", session=Session(0, {"t::b": Result("passed")}))
     attempt, asked = of(ran("lab", 1, RED), ran("unit"), again)
     said: list[str] = []
-    outcome = lanes.run_all(["lab", "unit"], attempt, said.append)
+    outcome = run_all(["lab", "unit"], attempt, said)
     assert asked[2:] == [("lab", RED)] and {lane for lane, _ in asked[:2]} == {"lab", "unit"}
     assert (outcome.failed, outcome.mended) == ([], ["t::b"])
     assert any("of lab" in text for text in said), "the first output is kept"
     assert closing(outcome) == [
-        "==== 3 passed, 1 skipped in 5.00s ====",
         "passed at the second attempt: t::b",
+        "==== 3 passed, 1 skipped in 5.00s ====",
     ]
 
 
 @pytest.mark.parametrize("lane", ["unit", "lint", "docs", "fuzz"])
 def test_other_lanes_have_no_second_attempt(lane: str) -> None:
     attempt, asked = of(ran(lane, 1, RED))
-    outcome = lanes.run_all([lane], attempt, lambda _: None)
+    outcome = run_all([lane], attempt)
     assert (len(asked), outcome.failed) == (1, [lane])
-    assert closing(outcome) == ["==== 1 failed, 1 passed, 1 skipped in 5.00s ====", f"failed: {lane}"]
+    assert closing(outcome) == [f"failed: {lane}", "==== 1 failed, 1 passed, 1 skipped in 5.00s ===="]
 
 
 @pytest.mark.parametrize(
@@ -75,14 +80,14 @@ def test_other_lanes_have_no_second_attempt(lane: str) -> None:
 )
 def test_what_failed_otherwise_than_by_a_test_is_not_repeated(session: Session | None) -> None:
     attempt, asked = of(ran("lab", 1, session))
-    outcome = lanes.run_all(["lab"], attempt, lambda _: None)
+    outcome = run_all(["lab"], attempt)
     assert (len(asked), outcome.failed) == (1, ["lab"])
-    assert closing(outcome)[-1] == "failed: lab"
+    assert closing(outcome)[0] == "failed: lab"
 
 
 def test_a_lane_without_a_failed_test_counts_as_an_error() -> None:
     outcome = Outcome(attempts=[ran("lab", 1, None), ran("unit")], mended=[], failed=["lab"])
-    assert closing(outcome)[0] == "==== 1 passed, 1 error in 5.00s ===="
+    assert closing(outcome)[-1] == "==== 1 passed, 1 error in 5.00s ===="
 
 
 @pytest.mark.parametrize(
@@ -97,9 +102,9 @@ def test_a_lane_without_a_failed_test_counts_as_an_error() -> None:
 )
 def test_a_second_attempt_has_to_pass(again: Ran) -> None:
     attempt, _ = of(ran("lab", 1, RED), again)
-    outcome = lanes.run_all(["lab"], attempt, lambda _: None)
+    outcome = run_all(["lab"], attempt)
     assert (outcome.failed, outcome.mended) == (["lab"], [])
-    assert closing(outcome)[-1] == "failed: lab"
+    assert closing(outcome)[0] == "failed: lab"
 
 
 TESTS = """
@@ -154,43 +159,85 @@ def test_the_plugin_writes_down_what_failed_and_repeats_that_alone(tmp_path: Pat
     (tmp_path / "mended").touch()
     again = session("--again", "before.json")
     assert (again.status, sorted(again.tests), again.failed) == (0, bad, [])
+    assert recorder.counted(tmp_path / "record.json") == (3, 3)
+
+
+def test_of_reached_modules_it_leaves_out_what_make_test_has_had(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        marked = "import pytest\n@pytest.mark.core\ndef test_core(): pass\ndef test_other(): pass\n"
+        (tmp_path / f"test_{name}.py").write_text(marked)
+    plugin = recorder.Reached(["test_one.py"])
+    words = ["-q", "-p", "no:cacheprovider", "--rootdir", str(tmp_path), str(tmp_path)]
+    found = recorder.Recorder(tmp_path / "record.json")
+    assert pytest.main([*words, "-W", "ignore"], plugins=[plugin, found]) == 0
+    assert list(found.tests) == ["test_one.py::test_other"]
 
 
 @pytest.fixture(scope="module")
-def graph() -> grimp.ImportGraph:
-    return changes.imports()
+def reach() -> changes.Reach:
+    return changes.Reach()
+
+
+EVERY = {*changes.test_modules()} - {"tests/browser/test_page.py"}
+LAB, MACHINES, SYSTEMS = (
+    {module for module in EVERY if module.startswith(f"tests/{folder}/")}
+    for folder in ("lab", "machines", "systems")
+)
 
 
 @pytest.mark.parametrize(
-    ("path", "stock", "bare"),
+    ("path", "reached", "not_reached"),
     [
-        ("harness/testbeds/lab/boot/init.sh", True, True),
-        ("harness/hosts/remote.py", True, True),
-        ("harness/model/__init__.py", True, True),  # imported by the rooms
-        ("harness/analysis/ratios.py", False, False),
-        ("harness/explain/remedy.py", False, False),
-        ("harness/report/page.py", False, False),
-        ("harness/removed.py", True, True),  # who imported it is not known
-        ("packages-test.txt", True, True),
-        ("tools/try-on.sh", True, True),
-        ("docs/machines.md", True, False),
-        ("docs/report.md", False, False),
-        ("CHANGELOG.md", False, False),
-        ("harness/hosts/README.md", False, False),
-        ("Makefile", False, True),
-        ("tests/machines/site.py", True, False),
-        ("tests/lab/cli.py", True, False),  # imported by tests.machines
-        ("tests/systems/test_bare.py", False, True),
-        ("tests/unit/test_lanes.py", False, False),
-        ("tests/data/results", False, False),
+        ("harness/testbeds/lab/boot/init.sh", EVERY, ""),
+        ("harness/hosts/remote.py", EVERY, ""),
+        ("harness/model/__init__.py", {*EVERY, "page"}, ""),
+        ("harness/analysis/ratios.py", {*EVERY, "page"}, ""),
+        ("harness/explain/remedy.py", "explain forecasts page", "knee apart confined short bare"),
+        ("harness/report/page.py", "page portals", "knee probes matrix"),
+        ("harness/documents/page.py", "page", EVERY),
+        ("harness/storage/nbd/transport.py", "transports short", "matrix knee probes"),
+        ("harness/protection/macsec.py", "protections transports", "knee persistent_lab"),
+        ("harness/network/links.py", EVERY, ""),
+        ("harness/planning/knee.py", "knee", "sweep matrix"),
+        ("harness/observe/snmp.py", "over_ssh", "matrix knee"),
+        ("harness/testbeds/lab/kernels/clock.patch", "virtual_time lab_kernel", "persistent_lab matrix"),
+        ("harness/removed.py", EVERY, ""),  # who imported it is not known
+        ("harness/hosts/README.md", "", EVERY),
+        ("packages-test.txt", EVERY, ""),
+        ("profiles/links/wired.toml", EVERY, ""),  # the default
+        ("profiles/links/openflow.toml", "paths probes", "matrix knee"),
+        ("ipsec/README.md", "", EVERY),
+        ("tools/try-on.sh", MACHINES | SYSTEMS, "matrix"),
+        ("Makefile", "bare", "matrix"),
+        ("docs/machines.md", MACHINES, "matrix"),
+        ("docs/report.md", "", EVERY),
+        ("CHANGELOG.md", "", EVERY),
+        ("tests/machines/site.py", MACHINES, "bare matrix"),
+        ("tests/lab/cli.py", EVERY, ""),
+        ("tests/lab/inside/fails_closed.py", "broken", "matrix distributed"),
+        ("tests/lab/test_knee.py", "knee", "matrix"),
+        ("tests/data/virtual/linux-6.1-fio-3.33/document-003.json", "virtual_time", "matrix"),
+        ("tests/unit/test_lanes.py", "", EVERY),
     ],
 )
-def test_a_lane_runs_when_a_change_can_reach_it(
-    graph: grimp.ImportGraph, path: str, stock: bool, bare: bool
+def test_a_module_runs_when_a_change_can_reach_it(
+    reach: changes.Reach, path: str, reached: set[str] | str, not_reached: set[str] | str
 ) -> None:
-    other = "README.md"
-    for lane, expected in (("stock", stock), ("bare", bare)):
-        assert changes.reached_by(lane, [other, path], graph) == (path if expected else None), lane
+    def modules(these: set[str] | str) -> set[str]:
+        words = these.split() if isinstance(these, str) else these
+        found = {
+            each
+            for word in words
+            for each in changes.test_modules()
+            if re.search(rf"\b(test_)?{word}\b", each)
+        }
+        assert len(found) >= len(words)
+        return found
+
+    found = reach.by(["README.txt", path])
+    assert modules(reached) - found.keys() == set()
+    assert modules(not_reached) & found.keys() == set()
+    assert set(found.values()) <= {path}
 
 
 def git(folder: Path, *words: str) -> str:
@@ -199,33 +246,97 @@ def git(folder: Path, *words: str) -> str:
     return done.stdout.strip()
 
 
-def test_a_lane_is_left_out_by_its_last_green_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_module_is_left_out_by_its_last_green_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(changes, "ROOT", tmp_path)
+    for folder in ("harness", "tests/lab", "bench"):
+        (tmp_path / folder).mkdir(parents=True)
+    one, two = (tmp_path / f"tests/lab/test_{name}.py" for name in ("one", "two"))
+    one.write_text("1")
+    two.write_text("2")
+    names = ["tests/lab/test_one.py", "tests/lab/test_two.py"]
     git(tmp_path, "init", "--quiet")
-    (tmp_path / "README.md").write_text("one")
     git(tmp_path, "add", ".")
     git(tmp_path, "commit", "--quiet", "--message=one")
     commit = changes.commit_of_clone()
     assert commit == git(tmp_path, "rev-parse", "HEAD")
-    assert changes.why_not("stock") is None, "it was never green"
-    changes.note_green("stock", commit)
-    changes.note_green("lab", commit)
-    assert commit[:12] in (changes.why_not("stock") or "")
-    assert changes.why_not("lab") is None, "it runs always"
-    (tmp_path / "README.md").write_text("two")
-    assert changes.commit_of_clone() == "" and changes.why_not("stock") is not None
-    (tmp_path / "packages.txt").write_text("new, and not committed")
-    assert changes.changed_since(commit) == ["README.md", "packages.txt"]
-    assert changes.why_not("stock") is None
-    (tmp_path / "packages.txt").unlink()
-    changes.note_green("stock", "1" * 40)
-    assert changes.why_not("stock") is None, "that commit is not in the clone's history"
+    monkeypatch.setattr(changes.Reach, "__init__", lambda _: None)
+    monkeypatch.setattr(changes.Reach, "by", lambda _, changed: {path: path for path in changed})
+
+    def ran(green: Green, now_s: float = 100.0) -> list[str]:
+        green.save()
+        assert Green.load() == green
+        return sorted(changes.to_run(Green.load(), now_s)[0])
+
+    green = Green()
+    assert ran(green) == names, "none was ever green"
+    green.note(names, [], commit, 100.0)
+    assert ran(green) == []
+    one.write_text("other")
+    assert changes.commit_of_clone() == "" and changes.changed_since(commit) == names[:1]
+    assert ran(green) == names[:1]
+    green.note(names, names[1:], "1" * 40, 100.0)
+    assert ran(green) == names[:1], (
+        "that commit is not in the clone's history, and the other module was not green"
+    )
+    green.note(names[:1], [], commit, 100.0)
+    assert (green.since, ran(green, 100.0 + WEEK_S)) == (1, names[:1])
+    assert ran(green, 101.0 + WEEK_S) == names, "a week"
+    green.since = changes.OFTEN
+    assert ran(green) == names, "twenty green runs"
+    green.note(names, [], commit, 100.0)
+    assert (green.since, green.everything_unix_s) == (0, 100.0)
+
+
+def test_what_a_lane_that_failed_otherwise_had_is_not_green() -> None:
+    modules = ["tests/lab/test_a.py", "tests/lab/test_b.py", "tests/machines/test_c.py"]
+    failed = Session(1, {"tests/lab/test_a.py::t": Result("failed")})
+    for session, green in ((failed, modules[1:]), (None, modules[2:])):
+        Green().save()
+        outcome = Outcome(attempts=[ran("lab", 1, session), ran("stock")], mended=[], failed=["lab"])
+        lanes.note_green(outcome, modules, "c" * 40)
+        assert Green.load().modules == dict.fromkeys(green, "c" * 40)
+
+
+@pytest.mark.parametrize(
+    ("done", "elapsed_s", "left"),
+    [(0.0, 10.0, 390.0), (0.1, 500.0, 0.0), (0.5, 300.0, 300.0), (1.0, 9.0, 0.0)],
+)
+def test_what_is_left_goes_by_what_was_done(done: float, elapsed_s: float, left: float) -> None:
+    assert progress.left_s(done, elapsed_s, 400.0) == left
+
+
+def test_progress_counts_tests_of_lanes_that_ran_run_and_will_run(tmp_path: Path) -> None:
+    (tmp_path / "unit.progress").write_text("800\n" + "x\n" * 200)
+    expected = {"docs": (1, 40.0), "unit": (900, 400.0), "core": (30, 100.0)}
+    shown = progress.Progress(tmp_path, expected, 600.0, print)
+    shown.ended.add("docs")
+    assert re.fullmatch(r"\[201/831\] .* left", shown.now())
+    assert progress.words(412, 4800, 361.0) == "[412/4800] 6 min left"
+
+
+def test_a_test_that_passed_alone_is_written_down_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "unexplained.toml"
+    file.write_text('"t::a" = "2026-11-28, abc"\n')
+    monkeypatch.setattr(lanes, "UNEXPLAINED", file)
+    assert lanes.write_unexplained(["t::a", 't::b["x"]'], "c" * 40) == ['t::b["x"]']
+    assert lanes.write_unexplained(["t::a", 't::b["x"]'], "") == []
 
 
 def test_lanes_that_are_named_are_lanes_of_tox() -> None:
-    known = set(lanes.lanes_of_tox())
-    assert known >= lanes.MEASURING | lanes.WITHOUT_PYTEST | set(changes.WATCHED)
+    known = {name.partition(":")[2] for name in lanes.config() if name.startswith("testenv:")}
+    of_all = set(lanes.lanes_of_tox())
+    assert known >= lanes.MEASURING | lanes.WITHOUT_PYTEST | {*lanes.TEST}
+    assert of_all == {*lanes.FOLDER_OF, *lanes.TEST} - {"core", "core-own"}
+    assert lanes.durations().lane.keys() == of_all | {*lanes.TEST}
     assert not {"unit", "lint", "docs", "fuzz"} & lanes.MEASURING
+
+
+def test_contributing_has_the_table_of_lanes() -> None:
+    assert "\n".join(lanes.table()) in (changes.ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(14, 4), (5, 8), (1, 3), (4, 4), (3, 1)])

@@ -266,6 +266,12 @@ Refuse = Callable[[str, str, str], UsageError]
 def check_link(profile: LinkProfile, refuse: Refuse) -> None:
     """Raise what ``refuse`` makes of the first figure that no link can have."""
     _check_ranges(profile, refuse)
+    if profile.emulated is (profile.interface is not None):
+        raise refuse(
+            "emulated",
+            "expected true of every link but a real interface, which is named on the command line",
+            "else tables would show its figures as measured over a real link",
+        )
     if profile.jitter_us > profile.delay_us:
         raise refuse(
             "jitter_us",

@@ -11,7 +11,7 @@ import pytest
 
 from harness.model import ISCSI, Column, LabKernel, Proposal, TestbedKind, is_unencrypted
 from harness.model.errors import UsageError
-from harness.parse.profiles import data_folder, load_proposal
+from harness.parse.profiles import data_folder, load_link, load_proposal
 from harness.planning.plan import make_plan
 from harness.planning.request import RunRequest
 from harness.results.store import RunFolder
@@ -124,6 +124,17 @@ def test_what_the_kernels_agreed_on_counts_before_what_a_record_says(
 ) -> None:
     found = {f"layer{number}": {"algorithm": each} for number, each in enumerate(agreed)}
     assert is_unencrypted(said, found) is is_open
+
+
+def test_a_link_of_a_file_is_never_shown_as_a_real_one(tmp_path: Path) -> None:
+    (tmp_path / "wired.toml").write_text('title = "Gigabit Ethernet"\nemulated = false\n')
+    with pytest.raises(UsageError, match=r"wired.toml, line 2, emulated: expected true"):
+        load_link("wired", [tmp_path])
+    run = RunFolder(tmp_path / "r1")
+    links = {"wired": msgspec.structs.replace(WIRED, emulated=False)}
+    run.save_plan(made_plan(links=links, columns=(Column("wired"),), proposals={}))
+    with pytest.raises(UsageError, match=r"links: wired\.emulated: expected true"):
+        run.load_plan()
 
 
 def test_a_file_in_place_of_a_shipped_one_is_said_in_plan_and_table(

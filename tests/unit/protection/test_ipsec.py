@@ -26,55 +26,38 @@ from tests.unit.fakes.ipsec import association, state_text
 from tests.unit.fakes.paths import link_path
 
 NEAR, FAR = "198.18.3.1", "198.18.3.2"
-GCM = Proposal(
-    name="aes128gcm16",
-    title="AES-128-GCM",
-    esp="aes128gcm16",
-    ike="aes128-sha256-ecp256",
-    kernel_algorithms=("rfc4106(gcm(aes))",),
+NOWHERE = Path("/nowhere")
+
+
+def proposal(name: str, *algorithms: str) -> Proposal:
+    return Proposal(name=name, title=name, esp=name, ike="aes128-sha256-ecp256", kernel_algorithms=algorithms)
+
+
+GCM = proposal("aes128gcm16", "rfc4106(gcm(aes))")
+CBC = proposal("aes128-sha256", "cbc(aes)", "hmac(sha256)")
+
+
+def block(name: str, driver: str, priority: int | None = None) -> str:
+    """Of /proc/crypto, shortened."""
+    told = "" if priority is None else f"priority     : {priority}\n"
+    return (
+        f"name         : {name}\ndriver       : {driver}\nmodule       : kernel\n{told}type         : aead\n"
+    )
+
+
+# A machine with AES-NI.
+PROC_CRYPTO = "\n".join(
+    [
+        block("rfc4106(gcm(aes))", "rfc4106-gcm-aesni", 400),
+        block("rfc4106(gcm(aes))", "rfc4106(gcm_base(ctr(aes-generic),ghash-generic))", 100),
+        block("hmac(sha256)", "hmac(sha256-generic)", 100),
+        block("hmac(sha256)", "hmac(sha256-ni)", 250),
+        "name         : ecb(cipher_null)\ndriver       : ecb-cipher_null\npriority     : 100\n",
+        block("equal", "first", 100),
+        block("equal", "second", 100),
+        block("odd", "odd-generic"),
+    ]
 )
-CBC = Proposal(
-    name="aes128-sha256",
-    title="AES-128-CBC",
-    esp="aes128-sha256",
-    ike="aes128-sha256-ecp256",
-    kernel_algorithms=("cbc(aes)", "hmac(sha256)"),
-)
-# /proc/crypto of a machine with AES-NI, shortened; the last block has no priority of its own
-PROC_CRYPTO = """\
-name         : rfc4106(gcm(aes))
-driver       : rfc4106-gcm-aesni
-module       : aesni_intel
-priority     : 400
-refcnt       : 1
-selftest     : passed
-type         : aead
-
-name         : rfc4106(gcm(aes))
-driver       : rfc4106(gcm_base(ctr(aes-generic),ghash-generic))
-module       : kernel
-priority     : 100
-type         : aead
-
-name         : hmac(sha256)
-driver       : hmac(sha256-generic)
-priority     : 100
-type         : shash
-
-name         : hmac(sha256)
-driver       : hmac(sha256-ni)
-priority     : 250
-type         : shash
-
-name         : ecb(cipher_null)
-driver       : ecb-cipher_null
-priority     : 100
-
-name         : odd
-driver       : odd-generic
-"""
-
-
 OURS = REQID + 3
 PSK = Credentials(psk=b"0123456789abcdefghijklmnopqrstuv")
 CERTIFICATES = Credentials(
@@ -102,56 +85,44 @@ def path(world: World, *, is_shared: bool = False) -> LinkPath:
         (("hmac(sha256)", "ecb(cipher_null)"), ["hmac(sha256-ni)", "ecb-cipher_null"]),
         (("rfc7539esp(chacha20,poly1305)",), []),
         (("odd",), ["odd-generic"]),
+        (("equal",), ["first"]),
     ],
 )
-def test_the_driver_of_highest_priority_is_the_one_in_use(
+def test_the_first_driver_of_highest_priority_is_in_use(
     algorithms: tuple[str, ...], expected: list[str]
 ) -> None:
     assert proc_crypto.drivers(PROC_CRYPTO, algorithms) == expected
 
 
-def test_the_first_of_drivers_with_equal_priority_is_in_use() -> None:
-    blocks = [f"name : cbc(aes)\ndriver : {driver}\npriority : 100\n" for driver in ("first", "second")]
-    assert proc_crypto.drivers("\n".join(blocks), ("cbc(aes)",)) == ["first"]
+def report(algorithms: Sequence[str], mode: str = "transport", *, directions: int = 2) -> WitnessReport:
+    """What a witness tells: an association of each direction."""
+    states = [
+        association(0, NEAR, FAR, 0, algorithms=algorithms, mode=mode),
+        association(1, FAR, NEAR, 0, algorithms=algorithms, mode=mode),
+    ]
+    return WitnessReport(before="", states=tuple(states[:directions]), after="", snmp="")
 
 
-def reports(
-    algorithms: Sequence[str], mode: str = "transport", *, directions: int = 2
-) -> tuple[WitnessReport, WitnessReport]:
-    """What the witnesses of both ends tell: an association of each direction."""
-    ends = ((NEAR, FAR), (FAR, NEAR))[:directions]
-    states = tuple(
-        association(spi, source, destination, 0, algorithms=algorithms, mode=mode)
-        for spi, (source, destination) in enumerate(ends)
-    )
-    report = WitnessReport(before="", states=states, after="", snmp="")
-    return report, report
+def negotiated(
+    reports: Sequence[WitnessReport], wanted: Proposal, mode: IpsecMode = IpsecMode.TRANSPORT
+) -> dict[str, str]:
+    world = World()
+    world.secret_files["/proc/crypto"] = PROC_CRYPTO
+    return ipsec.negotiated(world.host("initiator"), reports, wanted, mode)
 
 
-class Crypto(World):
-    def text_of(self, path: str) -> str:
-        return PROC_CRYPTO if path == "/proc/crypto" else super().text_of(path)
-
-
-@pytest.mark.parametrize(
-    ("algorithms", "proposal"),
-    [(("cbc(aes)", "hmac(sha256)"), CBC), (("hmac(sha256)", "cbc(aes)"), CBC)],
-    ids=["in this order", "in that"],
-)
-def test_what_was_negotiated_is_reported_by_the_kernels(
-    algorithms: Sequence[str], proposal: Proposal
-) -> None:
-    host = Crypto().host("initiator")
-    assert ipsec.negotiated(host, reports(algorithms, "tunnel"), proposal, IpsecMode.TUNNEL) == {
-        "proposal": "aes128-sha256",
-        "algorithm": "cbc(aes) + hmac(sha256)",
-        "mode": "tunnel",
-        "drivers": "hmac(sha256-ni)",
-    }
+def test_what_was_negotiated_is_reported_by_the_kernels_in_any_order() -> None:
+    for algorithms in (CBC.kernel_algorithms, CBC.kernel_algorithms[::-1]):
+        assert negotiated([report(algorithms, "tunnel")] * 2, CBC, IpsecMode.TUNNEL) == {
+            "proposal": "aes128-sha256",
+            "algorithm": "cbc(aes) + hmac(sha256)",
+            "mode": "tunnel",
+            "drivers": "hmac(sha256-ni)",
+        }
 
 
 @pytest.mark.parametrize(
-    ("algorithms", "mode", "proposal", "reason"),
+    ("algorithms", "mode", "wanted", "reason"),
     [
         (CBC.kernel_algorithms, "tunnel", GCM, "found cbc(aes) + hmac(sha256) in tunnel mode in the kernel"),
         (CBC.kernel_algorithms, "tunnel", CBC, "expected aes128-sha256 in transport mode"),
@@ -162,74 +133,69 @@ def test_what_was_negotiated_is_reported_by_the_kernels(
     ],
 )
 def test_algorithms_are_compared_as_names_and_not_as_parts_of_names(
-    algorithms: Sequence[str], mode: str, proposal: Proposal, reason: str
+    algorithms: Sequence[str], mode: str, wanted: Proposal, reason: str
 ) -> None:
     with pytest.raises(CommandFailed, match=re.escape(reason)):
-        ipsec.negotiated(World().host("initiator"), reports(algorithms, mode), proposal, IpsecMode.TRANSPORT)
+        negotiated([report(algorithms, mode)] * 2, wanted)
 
 
 def test_every_association_of_both_ends_has_to_be_what_was_asked_for() -> None:
-    good = reports(GCM.kernel_algorithms)[0]
+    good = report(GCM.kernel_algorithms)
     for number in range(4):
         states = [list(good.states), list(good.states)]
         states[number // 2][number % 2] = association(9, NEAR, FAR, 0, algorithms=("ecb(cipher_null)",))
-        reported = [msgspec.structs.replace(good, states=tuple(each)) for each in states]
         with pytest.raises(CommandFailed):
-            ipsec.negotiated(World().host("initiator"), reported, GCM, IpsecMode.TRANSPORT)
-
-
-@pytest.mark.parametrize("directions", [0, 1])
-def test_a_kernel_without_states_for_both_directions_is_an_error(directions: int) -> None:
-    reported = reports(GCM.kernel_algorithms, directions=directions)
-    with pytest.raises(CommandFailed, match="a kernel has no ESP state"):
-        ipsec.negotiated(World().host("initiator"), reported, GCM, IpsecMode.TRANSPORT)
+            negotiated([msgspec.structs.replace(good, states=tuple(each)) for each in states], GCM)
+    for directions in (0, 1):
+        with pytest.raises(CommandFailed, match="a kernel has no ESP state"):
+            negotiated([report(GCM.kernel_algorithms, directions=directions)] * 2, GCM)
 
 
 # The barrier
 
 
 @pytest.mark.parametrize(
+    ("kind", "port", "then"),
+    [
+        (IpsecBarrier, 3260, f"action block priority {xfrm.BARRIER_PRIORITY}"),
+        # An SSH connection between the same two addresses goes on.
+        (IpsecBarrier, 3276, f"action block priority {xfrm.BARRIER_PRIORITY}"),
+        (Clearance, 3276, f"action allow priority {xfrm.CLEARANCE_PRIORITY}"),
+    ],
+)
+@pytest.mark.parametrize(
     ("end", "to_portal", "from_portal"), [("initiator", "out", "in"), ("target", "in", "out")]
 )
-def test_the_barrier_blocks_the_portal_in_both_directions(
-    end: Literal["initiator", "target"], to_portal: str, from_portal: str
+def test_a_barrier_or_clearance_is_for_the_portal_alone_in_both_directions(
+    end: Literal["initiator", "target"],
+    to_portal: str,
+    from_portal: str,
+    kind: type[IpsecBarrier | Clearance],
+    port: int,
+    then: str,
 ) -> None:
     world = World()
-    barrier = IpsecBarrier(end, NEAR, FAR, 3260)
-    barrier.acquire(world.host(end))
-    there = f"src {NEAR}/32 dst {FAR}/32 proto 6 dport 3260 dir {to_portal}"
-    back = f"src {FAR}/32 dst {NEAR}/32 proto 6 sport 3260 dir {from_portal}"
-    assert world.said == [
-        f"ip xfrm policy add {there} action block priority {xfrm.BARRIER_PRIORITY}",
-        f"ip xfrm policy add {back} action block priority {xfrm.BARRIER_PRIORITY}",
-    ]
+    made = kind(end, NEAR, FAR, port)
+    made.acquire(world.host(end))
+    there = f"src {NEAR}/32 dst {FAR}/32 proto 6 dport {port} dir {to_portal}"
+    back = f"src {FAR}/32 dst {NEAR}/32 proto 6 sport {port} dir {from_portal}"
+    assert world.said == [f"ip xfrm policy add {there} {then}", f"ip xfrm policy add {back} {then}"]
     assert len(world.left) == 2
-    assert carry_out(barrier.undo(), world.host(end).run).problems == []
+    assert carry_out(made.undo(), world.host(end).run).problems == []
     assert world.left == set()
     assert {*world.said[2:]} == {f"ip xfrm policy delete {there}", f"ip xfrm policy delete {back}"}
 
 
-def test_a_barrier_names_the_port_of_its_path() -> None:
-    """An SSH connection between the same two addresses goes on."""
-    world = World()
-    IpsecBarrier("initiator", NEAR, FAR, 3276).acquire(world.host("initiator"))
-    assert ["dport 3276 dir out" in line or "sport 3276 dir in" in line for line in world.said] == [
-        True,
-        True,
-    ]
-    assert all(" proto 6 " in line and f"{NEAR}/32" in line and f"{FAR}/32" in line for line in world.said)
+def test_policies_come_before_the_barrier_whatever_the_path() -> None:
+    assert xfrm.CLEARANCE_PRIORITY < xfrm.POLICY_PRIORITY
+    assert xfrm.POLICY_PRIORITY + 255 < xfrm.BARRIER_PRIORITY
 
 
-def test_a_barrier_that_is_not_there_is_undone_silently() -> None:
-    world = World()
-    assert carry_out(IpsecBarrier("target", NEAR, FAR, 3260).undo(), world.host("target").run).problems == []
-    assert len(world.said) == 2
-
-
-def test_a_barrier_that_stays_is_a_problem() -> None:
-    world = World(broken=lambda command: "delete" in command.argv)
-    (problem,) = carry_out(IpsecBarrier("target", NEAR, FAR, 3260).undo(), world.host("target").run).problems
-    assert "it was made to fail" in problem
+@pytest.mark.parametrize("stays", [False, True])
+def test_a_barrier_that_is_not_there_is_undone_silently_and_one_that_stays_is_a_problem(stays: bool) -> None:
+    world = World(broken=lambda command: stays and "delete" in command.argv)
+    problems = carry_out(IpsecBarrier("target", NEAR, FAR, 3260).undo(), world.host("target").run).problems
+    assert ["it was made to fail" in problem for problem in problems] == [True] * stays
     assert len(world.said) == 2, "the second was tried, too"
 
 
@@ -244,56 +210,41 @@ def test_what_a_killed_charon_left_is_removed_and_nothing_else() -> None:
             world.make(f"state {netns} {NEAR} {FAR} {reqid}")
             world.make(f"state {netns} {FAR} {NEAR} {reqid}")
     kept = {thing for thing in world.left if " other " in thing or thing.endswith(str(OURS + 1))}
-    kept |= {
+    others = {
         f"policy None src {NEAR}/32 dst {FAR}/32 dir out",
         f"policy None src {NEAR}/32 dst {FAR}/32 dir out priority {xfrm.POLICY_PRIORITY + 2}",
         f"policy None src {NEAR}/32 dst 10.0.0.9/32 dir out {ours}",
     }
-    for thing in kept - world.left:
+    for thing in others:
         world.make(thing)
     undo = SecurityAssociations(NEAR, FAR, 3, is_shared=True).undo()
-    assert carry_out(undo, world.host("initiator").run).problems == []
-    assert world.left == kept
+    for _ in ("what is there", "what is absent needs no removal"):
+        assert carry_out(undo, world.host("initiator").run).problems == []
+        assert world.left == kept | others
     for step in undo:
         words = " ".join(step.argv)
         assert re.match(r"ip xfrm (policy|state) deleteall src (\S+) dst (\S+) ", words)
-        assert NEAR in words
-        assert FAR in words
-        assert words.endswith((ours, f"proto esp reqid {OURS}"))
-    assert carry_out(undo, world.host("initiator").run).problems == [], "what is absent needs no removal"
+        assert NEAR in words and FAR in words and words.endswith((ours, f"proto esp reqid {OURS}"))
 
 
-STATES = f"""\
-src {NEAR} dst {FAR}
-\tproto esp spi 0xc0000001 reqid 0 mode tunnel
-\treplay-window 0
-\tanti-replay context: seq 0x0, oseq 0x0, bitmap 0x00000000
-\tsel src {NEAR}/32 dst {FAR}/32
-src {NEAR} dst {FAR}
-\tproto esp spi 0xc0000002 reqid 0 mode tunnel
-\treplay-window 0
-\taead rfc4106(gcm(aes)) <<Keys hidden>> 128
-\tanti-replay context: seq 0x0, oseq 0x0, bitmap 0x00000000
-\tsel src 0.0.0.0/0 dst 0.0.0.0/0
-src {NEAR} dst {FAR}
-\tproto ah spi 0xc0000003 reqid 0 mode tunnel
-\treplay-window 0
-src {NEAR} dst {FAR}
-\tproto esp spi 0xc0000004 reqid 7 mode tunnel
-\treplay-window 0
-src {FAR} dst {NEAR}
-\tproto esp spi 0xc0000005 reqid 0 mode tunnel
-\treplay-window 0
-src {NEAR} dst {FAR}
-\tproto esp spi 0xc0000006 reqid 0 mode tunnel
-\treplay-window 0
-\tauth-trunc hmac(sha256) <<Keys hidden>> 128
-\tenc cbc(aes) <<Keys hidden>>
-src {NEAR} dst {FAR}
-\tproto esp spi 0xc0000007 reqid 0 mode transport
-\treplay-window 0
-"""
-"""As iproute2 6.1 lists them; the first and the last are reserved SPIs (``ip xfrm state allocspi``)."""
+def keyless(source: str, destination: str, spi: int, *, reqid: int = 0, proto: str = "esp") -> str:
+    """A state without a key, as iproute2 6.1 lists it."""
+    ends = f"src {source} dst {destination}"
+    return f"{ends}\n\tproto {proto} spi {spi:#010x} reqid {reqid} mode tunnel\n\treplay-window 0\n"
+
+
+STATES = (
+    # The first and the last are reserved SPIs (``ip xfrm state allocspi``).
+    f"{keyless(NEAR, FAR, 1)}\tanti-replay context: seq 0x0, oseq 0x0, bitmap 0x00000000\n"
+    f"\tsel src {NEAR}/32 dst {FAR}/32\n"
+    + state_text(NEAR, FAR, spi=2, reqid=0)
+    + keyless(NEAR, FAR, 3, proto="ah")
+    + keyless(NEAR, FAR, 4, reqid=7)
+    + keyless(FAR, NEAR, 5)
+    + keyless(NEAR, FAR, 6)
+    + "\tauth-trunc hmac(sha256) <<Keys hidden>> 128\n\tenc cbc(aes) <<Keys hidden>>\n"
+    + keyless(NEAR, FAR, 7).replace("tunnel", "transport")
+)
 
 
 def test_of_states_without_a_reqid_those_without_a_key_are_removed(
@@ -301,23 +252,21 @@ def test_of_states_without_a_reqid_those_without_a_key_are_removed(
 ) -> None:
     """A charon killed while it negotiates leaves reserved SPIs, with the reqid 0 that others' have, too."""
     (tmp_path / "states").write_text(STATES, encoding="utf-8")
-    fake = tmp_path / "ip"
+    fake, said = tmp_path / "ip", tmp_path / "said"
     fake.write_text(
-        f'#!/bin/sh\n[ "$3" = list ] && exec cat {tmp_path}/states\necho "$*" >> {tmp_path}/said\n',
-        encoding="utf-8",
+        f'#!/bin/sh\n[ "$3" = list ] && exec cat {tmp_path}/states\necho "$*" >> {said}\n', encoding="utf-8"
     )
     fake.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    alone = SecurityAssociations(NEAR, FAR, 3, is_shared=False).undo()
-    shared = SecurityAssociations(NEAR, FAR, 3, is_shared=True).undo()
-    assert set(shared) < set(alone), "where others may negotiate, theirs stay"
-    for step in set(alone) - set(shared):
+    alone, shared = (
+        set(SecurityAssociations(NEAR, FAR, 3, is_shared=is_shared).undo()) for is_shared in (False, True)
+    )
+    assert shared < alone, "where others may negotiate, theirs stay"
+    for step in alone - shared:
         subprocess.run(step.argv, check=True)
-    said = (tmp_path / "said").read_text(encoding="utf-8").splitlines()
-    assert set(said) == {
-        f"xfrm state delete src {NEAR} dst {FAR} proto esp spi 0xc0000001",
-        f"xfrm state delete src {FAR} dst {NEAR} proto esp spi 0xc0000005",
-        f"xfrm state delete src {NEAR} dst {FAR} proto esp spi 0xc0000007",
+    assert set(said.read_text(encoding="utf-8").splitlines()) == {
+        f"xfrm state delete src {source} dst {destination} proto esp spi {spi:#010x}"
+        for source, destination, spi in ((NEAR, FAR, 1), (FAR, NEAR, 5), (NEAR, FAR, 7))
     }
 
 
@@ -350,12 +299,9 @@ src ::/0 dst ::/0
 def test_policies_are_read_but_those_of_sockets() -> None:
     found = xfrm.parse_policies(POLICIES)
     assert [policy.priority for policy in found] == [20_000, 20_000, 10_003, 10_004, 10_003, 375_423]
+    text = f"src {NEAR}/32 dst {FAR}/32 proto tcp dport 3276"
     assert found[0] == xfrm.Policy(
-        text=f"src {NEAR}/32 dst {FAR}/32 proto tcp dport 3276",
-        source=f"{NEAR}/32",
-        destination=f"{FAR}/32",
-        direction="out",
-        priority=20_000,
+        text=text, source=f"{NEAR}/32", destination=f"{FAR}/32", direction="out", priority=20_000
     )
 
 
@@ -376,16 +322,14 @@ def test_what_is_left_of_a_path_is_distinguished_from_what_others_have_between_i
     assert ipsec.left_over(host, [path(world, is_shared=True)]) == [
         f"the ESP state src {FAR} dst {NEAR} spi 0xc0ffee02",
         f"the ESP state src {NEAR} dst {FAR} spi 0xc0ffee01",
-        f"the IPsec policy src {NEAR}/32 dst {FAR}/32 proto tcp dport 3276 dir out",
-        f"the IPsec policy src {NEAR}/32 dst {FAR}/32 proto tcp dport 3276 dir out",
+        *[f"the IPsec policy src {NEAR}/32 dst {FAR}/32 proto tcp dport 3276 dir out"] * 2,
     ]
     assert ipsec.left_over(host, []) == [], "without a path nothing is the run's"
 
 
 def test_whatever_is_left_between_addresses_that_are_the_runs_own_is_reported() -> None:
     """A larval state has no reqid yet."""
-    larval = re.sub(r"\taead.*\n", "", state_text(FAR, NEAR, spi=4, reqid=0))
-    world = saying(larval, POLICIES)
+    world = saying(keyless(FAR, NEAR, 4), POLICIES)
     found = ipsec.left_over(world.host("initiator"), [path(world)])
     assert [text.partition(" src")[0] for text in found] == ["the ESP state"] + ["the IPsec policy"] * 4
 
@@ -413,20 +357,6 @@ def test_ipsec_of_the_users_own_between_the_ends_is_seen(policies: str, is_joine
     assert xfrm.is_joined(world.host("initiator"), path(world, is_shared=True)) is is_joined
 
 
-def test_a_clearance_comes_before_every_policy_of_the_users_own_and_is_for_the_portal_alone() -> None:
-    world = World()
-    clearance = Clearance("target", NEAR, FAR, 3276)
-    clearance.acquire(world.host("target"))
-    assert world.said == [
-        f"ip xfrm policy add src {NEAR}/32 dst {FAR}/32 proto 6 dport 3276 dir in "
-        f"action allow priority {xfrm.CLEARANCE_PRIORITY}",
-        f"ip xfrm policy add src {FAR}/32 dst {NEAR}/32 proto 6 sport 3276 dir out "
-        f"action allow priority {xfrm.CLEARANCE_PRIORITY}",
-    ]
-    assert carry_out(clearance.undo(), world.host("target").run).problems == []
-    assert world.left == set()
-
-
 # What charon is told
 
 
@@ -446,10 +376,7 @@ def raised_tunnel(
 ) -> tuple[Connection, Connection]:
     """What both ends were told of the connection, once it is down again."""
     link = path(world, is_shared=is_shared)
-    ends = (
-        Charon(host=link.initiator, socket=Path("/nowhere")),
-        Charon(host=link.target, socket=Path("/nowhere")),
-    )
+    ends = (Charon(host=link.initiator, socket=NOWHERE), Charon(host=link.target, socket=NOWHERE))
     world.make(f"netns {NAME}")
     with ipsec.tunnel(link, ends, name=NAME, proposal=GCM, mode=mode, credentials=credentials):
         connections = {host: m[NAME] for host, command, m in world.vici_messages if command == "load-conn"}
@@ -461,8 +388,9 @@ def raised_tunnel(
 def test_both_ends_are_reported_the_same_connection_from_their_sides(
     world: World, auth: IkeAuth, mode: IpsecMode
 ) -> None:
-    credentials = PSK if auth is IkeAuth.PSK else CERTIFICATES
-    here, there = raised_tunnel(world, credentials, mode)
+    here, there = raised_tunnel(world, PSK if auth is IkeAuth.PSK else CERTIFICATES, mode)
+    # The initiator's own port is any.
+    assert here["remote_port"] == ipsec.IKE_PORT and "remote_port" not in there
     for conn, local, remote, me, peer in (
         (here, NEAR, FAR, "initiator", "target"),
         (there, FAR, NEAR, "target", "initiator"),
@@ -473,11 +401,9 @@ def test_both_ends_are_reported_the_same_connection_from_their_sides(
         assert conn["proposals"] == ["aes128-sha256-ecp256"]
         assert (conn["encap"], conn["mobike"]) == ("no", "no")
         child = conn["children"][NAME]
-        assert child["esp_proposals"] == ["aes128gcm16"]
-        assert child["mode"] == mode.value
+        assert (child["esp_proposals"], child["mode"]) == (["aes128gcm16"], mode.value)
         assert (child["local_ts"], child["remote_ts"]) == ([f"{local}/32"], [f"{remote}/32"])
-        assert child["reqid"] == OURS
-        assert child["priority"] == xfrm.POLICY_PRIORITY + 3
+        assert (child["reqid"], child["priority"]) == (OURS, xfrm.POLICY_PRIORITY + 3)
         reported = {command: m for host, command, m in world.vici_messages if host == me}
         if auth is IkeAuth.PSK:
             assert conn["local"]["auth"] == conn["remote"]["auth"] == "psk"
@@ -493,12 +419,6 @@ def test_both_ends_are_reported_the_same_connection_from_their_sides(
             assert "load-shared" not in reported
 
 
-def test_the_initiator_calls_the_port_on_which_the_target_listens(world: World) -> None:
-    here, there = raised_tunnel(world, PSK)
-    assert here["remote_port"] == ipsec.IKE_PORT
-    assert "remote_port" not in there, "the initiator's own port is any"
-
-
 def test_where_others_use_the_addresses_too_only_the_ports_of_the_path_are_covered(world: World) -> None:
     """Else an SSH connection between the same two addresses would be led through the tunnel, or cut."""
     here, there = (conn["children"][NAME] for conn in raised_tunnel(world, PSK, is_shared=True))
@@ -507,31 +427,17 @@ def test_where_others_use_the_addresses_too_only_the_ports_of_the_path_are_cover
     assert (there["local_ts"], there["remote_ts"]) == (portal, [f"{NEAR}/32[6]"])
 
 
-def test_policies_come_before_the_barrier_whatever_the_path() -> None:
-    assert xfrm.CLEARANCE_PRIORITY < xfrm.POLICY_PRIORITY
-    assert xfrm.POLICY_PRIORITY + 255 < xfrm.BARRIER_PRIORITY
-
-
 def test_the_responder_knows_the_connection_before_the_initiator_calls_and_both_forget_it(
     world: World,
 ) -> None:
     raised_tunnel(world, PSK)
-    assert [(host, command) for host, command, _ in world.vici_messages] == [
-        ("target", "load-shared"),
-        ("target", "load-conn"),
-        ("initiator", "load-shared"),
-        ("initiator", "load-conn"),
-        ("initiator", "initiate"),
-        ("initiator", "terminate"),
-        ("initiator", "unload-conn"),
-        ("initiator", "unload-shared"),
-        ("target", "unload-conn"),
-        ("target", "unload-shared"),
+    assert [f"{host} {command}" for host, command, _ in world.vici_messages] == [
+        *("target load-shared", "target load-conn", "initiator load-shared", "initiator load-conn"),
+        *("initiator initiate", "initiator terminate"),
+        *("initiator unload-conn", "initiator unload-shared", "target unload-conn", "target unload-shared"),
     ]
-    (ended,) = (m for _, command, m in world.vici_messages if command == "terminate")
-    assert ended["ike"] == NAME
-    assert [m for _, command, m in world.vici_messages if command == "unload-conn"] == [{"name": NAME}] * 2
-    assert [m for _, command, m in world.vici_messages if command == "unload-shared"] == [{"id": NAME}] * 2
+    assert world.vici_messages[5][2]["ike"] == NAME
+    assert [m for *_, m in world.vici_messages[6:]] == [{"name": NAME}, {"id": NAME}] * 2
 
 
 @pytest.mark.parametrize("step", ["load-shared", "load-conn", "initiate"])
@@ -558,14 +464,10 @@ def test_a_charon_that_does_not_answer_at_the_end_does_not_hide_the_first_error(
 
 
 def test_a_fresh_psk_has_256_bits_and_is_never_shown() -> None:
-    first, second = (
-        ipsec.make_credentials(World().host("initiator"), IkeAuth.PSK, Path("/nowhere"), paths=2)
-        for _ in range(2)
-    )
-    assert first.psk != second.psk
-    assert len(first.psk) == 32
-    assert str(first.psk) not in repr(first)
-    assert str(first.psk) not in str(first)
+    host = World().host("initiator")
+    first, second = (ipsec.make_credentials(host, IkeAuth.PSK, NOWHERE, paths=2) for _ in range(2))
+    assert first.psk != second.psk and len(first.psk) == 32
+    assert str(first.psk) not in repr(first) + str(first)
 
 
 def test_certificates_are_made_for_both_ends_and_their_keys_never_shown(tmp_path: Path) -> None:

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import dataclasses
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from harness.hosts.journal import Journal
 from harness.model import Duplex, LinkProfile
 from harness.model.errors import RequirementError
 from harness.network import links
 from harness.network.links import LinkPath, netem
-from harness.parse.profiles import data_folder, load_link
-from tests.unit.fakes import USERS, World
+from tests.unit.fakes import World
+from tests.unit.fakes.paths import link_path
+from tests.unit.network.worlds import link_place, said, shipped
 
 PLAIN = LinkProfile(name="x", title="X", emulated=True)
 
 
-def shipped(spec: str) -> LinkProfile:
-    return load_link(spec, [data_folder() / "profiles" / "links"])
+def changed(**changes: object) -> LinkProfile:
+    return msgspec.structs.replace(PLAIN, **changes)
+
+
+NORMAL = "limit 10000 delay 2000us 300us distribution normal loss random 0.25%"
 
 
 @pytest.mark.parametrize(
@@ -32,16 +34,10 @@ def shipped(spec: str) -> LinkProfile:
         (shipped("wifi"), "limit 10000 delay 700us rate 50000000bit"),
         (shipped("wired:unshaped"), None),
         (PLAIN, None),
-        (msgspec.structs.replace(PLAIN, delay_us=0.5), "limit 10000 delay 0.5us"),
-        (
-            msgspec.structs.replace(PLAIN, delay_us=2000.0, jitter_us=300.0, loss_percent=0.25),
-            "limit 10000 delay 2000us 300us distribution normal loss random 0.25%",
-        ),
-        (msgspec.structs.replace(PLAIN, loss_percent=100.0), "limit 10000 loss random 100%"),
-        (
-            msgspec.structs.replace(PLAIN, rate_bit_s=10**6, frame_overhead_bytes=0),
-            "limit 10000 rate 1000000bit",
-        ),
+        (changed(delay_us=0.5), "limit 10000 delay 0.5us"),
+        (changed(delay_us=2000.0, jitter_us=300.0, loss_percent=0.25), NORMAL),
+        (changed(loss_percent=100.0), "limit 10000 loss random 100%"),
+        (changed(rate_bit_s=10**6, frame_overhead_bytes=0), "limit 10000 rate 1000000bit"),
     ],
 )
 def test_a_profile_becomes_netems_parameters(profile: LinkProfile, parameters: str | None) -> None:
@@ -55,32 +51,22 @@ def test_the_overhead_of_a_full_frame_is_taken_off_the_rate() -> None:
     assert rate_bit_s * 1500 / 1514 == pytest.approx(1e9 * 1500 / 1538)
 
 
-@contextmanager
-def built(profile: LinkProfile, world: World, place: Path) -> Iterator[LinkPath]:
-    journal = Journal(place / "journal.jsonl")
-    with links.bring_up(
-        links.LinkPlace(journal, world.host("initiator"), profile, tag="beef", index=3)
-    ) as path:
-        yield path
-    assert journal.leaks == []
-    assert journal.open_entries() == {}
-    assert set(world.things) == set(USERS)
+def built(profile: LinkProfile, folder: Path, world: World | None = None) -> tuple[LinkPath, World]:
+    """A link that was up, and is gone."""
+    world = world or World()
+    with link_place(world, folder, profile) as place, links.bring_up(place) as path:
+        assert {"netns harness-beef-3", "link hbeefi3"} <= world.left
+    return path, world
 
 
-def said(world: World, host: str) -> list[str]:
-    """The commands of a host, each followed by the lines of its batch."""
-    return [
-        line
-        for command in world.commands
-        if command.host == host
-        for line in (" ".join(command.argv), *(command.input or "").splitlines())
-    ]
+def told(profile: LinkProfile, folder: Path) -> tuple[list[str], list[str]]:
+    """What both ends were told from the first command to the last."""
+    _, world = built(profile, folder)
+    return said(world, "initiator"), said(world, "target")
 
 
 def test_a_window_is_held_down_at_both_ends(tmp_path: Path) -> None:
-    world = World()
-    with built(msgspec.structs.replace(PLAIN, tcp_window_bytes=16384), world, tmp_path):
-        initiator, target = said(world, "initiator"), said(world, "target")
+    initiator, target = told(changed(tcp_window_bytes=16384), tmp_path)
     for end, lines in ((1, initiator), (2, target)):
         (route,) = [line for line in lines if line.startswith("route replace 198.18.3.0/24")]
         assert f"src 198.18.3.{end} window 16384" in route
@@ -90,50 +76,40 @@ def test_a_window_is_held_down_at_both_ends(tmp_path: Path) -> None:
 
 def test_a_full_duplex_link_is_one_pair_shaped_at_both_ends(tmp_path: Path) -> None:
     world = World()
-    with built(shipped("wired:jumbo"), world, tmp_path) as path:
-        assert (path.initiator_address, path.target_address) == ("198.18.3.1", "198.18.3.2")
+    with link_place(world, tmp_path, shipped("wired:jumbo")) as place, links.bring_up(place) as path:
         assert world.left == {"netns harness-beef-3", "link hbeefi3"}
-        near, far = said(world, "initiator"), said(world, "target")
+    assert (path.initiator_address, path.target_address) == ("198.18.3.1", "198.18.3.2")
+    near, far = said(world, "initiator"), said(world, "target")
     assert "ip link add hbeefi3 mtu 9000 type veth peer name hbeeft3 netns harness-beef-3 mtu 9000" in near
-    assert "address add 198.18.3.1/24 dev hbeefi3" in near
-    assert "address add 198.18.3.2/24 dev hbeeft3" in far
-    shape = "root netem limit 10000 delay 50us rate 997344545bit"
-    assert f"tc qdisc add dev hbeefi3 {shape}" in near
-    assert f"tc qdisc add dev hbeeft3 {shape}" in far
+    for lines, iface, address in ((near, "hbeefi3", "198.18.3.1"), (far, "hbeeft3", "198.18.3.2")):
+        assert f"address add {address}/24 dev {iface}" in lines
+        assert f"tc qdisc add dev {iface} root netem limit 10000 delay 50us rate 997344545bit" in lines
 
 
 def test_an_unshaped_link_has_no_qdisc(tmp_path: Path) -> None:
-    world = World()
-    with built(shipped("wired:unshaped"), world, tmp_path):
-        assert [command for command in world.commands if command.argv[0] == "tc"] == []
+    _, world = built(shipped("wired:unshaped"), tmp_path)
+    assert not any(command.argv[0] == "tc" for command in world.commands)
 
 
 def test_a_half_duplex_link_leads_both_directions_through_one_queue(tmp_path: Path) -> None:
-    world = World()
-    with built(shipped("wifi"), world, tmp_path):
-        far, near = said(world, "target"), said(world, "initiator")
-    assert [line for line in near if line.startswith("tc ")] == []
+    near, far = told(shipped("wifi"), tmp_path)
+    assert not any(line.startswith("tc ") for line in near)
     (shape,) = [line for line in far if "netem" in line]
     assert shape == "tc qdisc add dev hbeefa3 root netem limit 10000 delay 700us rate 50000000bit"
     assert far.index("ip link add hbeefa3 up type ifb") < far.index("qdisc add dev hbeeft3 clsact")
     for way in ("egress", "ingress"):
         redirect = f"filter add dev hbeeft3 {way} matchall action mirred egress redirect dev hbeefa3"
         assert far.index("qdisc add dev hbeeft3 clsact") < far.index(redirect)
-    assert "ip link del dev hbeefa3" in said(world, "target"), "it goes as it came"
-
-
-def test_a_half_duplex_profile_without_a_delay_shares_its_rate_all_the_same(tmp_path: Path) -> None:
-    profile = msgspec.structs.replace(PLAIN, rate_bit_s=10**7, duplex=Duplex.HALF, frame_overhead_bytes=0)
-    world = World()
-    with built(profile, world, tmp_path):
-        assert "tc qdisc add dev hbeefa3 root netem limit 10000 rate 10000000bit" in said(world, "target")
+    assert "ip link del dev hbeefa3" in far, "it goes as it came"
+    # Without a delay the rate is shared all the same.
+    _, far = told(changed(rate_bit_s=10**7, duplex=Duplex.HALF, frame_overhead_bytes=0), tmp_path)
+    assert "tc qdisc add dev hbeefa3 root netem limit 10000 rate 10000000bit" in far
 
 
 def test_each_frame_of_80211b_pays_for_its_own_airtime(tmp_path: Path) -> None:
     """1927 us for a packet of 1500 bytes (6.2 Mbit/s), where the overhead alone takes 810."""
-    world, link = World(), shipped("wifi-b")
-    with built(link, world, tmp_path):
-        far = said(world, "target")
+    link = shipped("wifi-b")
+    _, far = told(link, tmp_path)
     assert "tc qdisc add dev hbeefa3 root netem limit 10000 delay 700us rate 11000000bit 1136" in far
     assert "link set dev hbeeft3 gso_max_segs 1" in far
     mac_bytes = 24 + 8 + 4
@@ -145,11 +121,8 @@ def test_each_frame_of_80211b_pays_for_its_own_airtime(tmp_path: Path) -> None:
 
 def test_interface_names_fit_the_kernel_at_the_highest_index(tmp_path: Path) -> None:
     world = World()
-    journal = Journal(tmp_path / "journal.jsonl")
-    host = world.host("initiator")
-    with links.bring_up(links.LinkPlace(journal, host, shipped("wifi"), tag="beef", index=255)):
-        pass
-    lines = said(world, "initiator") + said(world, "target")
+    with link_place(world, tmp_path, shipped("wifi"), index=255) as place, links.bring_up(place):
+        lines = said(world, "initiator") + said(world, "target")
     names = {word for line in lines for word in line.split() if word.startswith("hbeef")}
     assert len(names) == 3
     assert max(map(len, names)) < 16  # IFNAMSIZ, with its NUL
@@ -157,19 +130,15 @@ def test_interface_names_fit_the_kernel_at_the_highest_index(tmp_path: Path) -> 
 
 def test_several_links_lead_to_one_target(tmp_path: Path) -> None:
     world = World()
-    journal = Journal(tmp_path / "journal.jsonl")
-    host = world.host("initiator")
     with (
-        links.bring_up(links.LinkPlace(journal, host, shipped("wired"), tag="beef", index=3)) as first,
-        links.bring_up(
-            links.LinkPlace(journal, host, shipped("wired"), tag="beef", index=4), first=3
-        ) as second,
+        link_place(world, tmp_path, shipped("wired")) as place,
+        links.bring_up(place) as first,
+        links.bring_up(dataclasses.replace(place, index=4), first=3) as second,
     ):
         assert first.target.netns == second.target.netns == "harness-beef-3"
         assert first.target_address != second.target_address
         assert first.target_iface != second.target_iface
     assert sum(line.startswith("ip netns add") for line in said(world, "initiator")) == 1
-    assert set(world.things) == set(USERS)
 
 
 @pytest.mark.parametrize(
@@ -184,37 +153,22 @@ def test_several_links_lead_to_one_target(tmp_path: Path) -> None:
     ],
 )
 def test_a_network_in_use_is_refused_and_nothing_is_made(tmp_path: Path, route: str) -> None:
-    routes = f"198.18.9.0/24 dev other\n{route} \n"
-    world = World(answers=[(("ip", "route"), (0, routes, ""))])
-    with pytest.raises(RequirementError) as refused, built(shipped("wired"), world, tmp_path):
-        pytest.fail("it was built")
-    assert (
-        f"expected no route into the benchmark network 198.18.3.0/24, found: {route}" in refused.value.message
-    )
-    assert "lab" in (refused.value.hint or "")
-    assert len(world.commands) == 1
-    assert not (tmp_path / "journal.jsonl").exists()
+    world = World(answers=[(("ip", "route"), (0, f"198.18.9.0/24 dev other\n{route} \n", ""))])
+    with pytest.raises(RequirementError) as refused:
+        built(shipped("wired"), tmp_path, world)
+    expected = "expected no route into the benchmark network 198.18.3.0/24, found: "
+    assert expected + route in refused.value.message and "lab" in (refused.value.hint or "")
+    assert len(world.commands) == 1 and not (tmp_path / "journal.jsonl").exists()
 
 
 def test_the_networks_of_other_links_are_not_in_the_way(tmp_path: Path) -> None:
     routes = "198.18.0.0/24 dev hbeefi0 scope link\n198.18.30.0/24 dev hbeefi30\n198.19.3.0/24 dev x\n"
-    world = World(answers=[(("ip", "route"), (0, routes, ""))])
-    with built(shipped("wired"), world, tmp_path) as path:
-        assert path.initiator_iface == "hbeefi3"
+    path, _ = built(shipped("wired"), tmp_path, World(answers=[(("ip", "route"), (0, routes, ""))]))
+    assert path.initiator_iface == "hbeefi3"
 
 
 def test_a_link_is_described_as_both_ends_have_it() -> None:
     world = World(answers=[(("tc", "-s", "qdisc"), (0, "qdisc netem 1: root", ""))])
-    path = LinkPath(
-        profile=PLAIN,
-        index=3,
-        initiator=world.host("initiator"),
-        target=world.host("target", "n"),
-        initiator_iface="a",
-        target_iface="b",
-        initiator_address="198.18.0.1",
-        target_address="198.18.0.2",
-    )
-    described = links.describe(path)
+    described = links.describe(link_path(world, profile=PLAIN))
     assert set(described) == {"initiator_interface", "initiator_qdisc", "target_interface", "target_qdisc"}
     assert described["target_qdisc"] == "qdisc netem 1: root"

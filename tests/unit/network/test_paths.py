@@ -18,20 +18,14 @@ from harness.network.paths import Folders
 from harness.parse import pppd
 from harness.parse.profiles import load_link
 from tests.unit.fakes import Failure, World
-from tests.unit.fakes.answers import Answer
+from tests.unit.network.worlds import link_place, said
 
 profile = functools.cache(load_link)
 
-SPECS = (
-    "switched:0",
-    "switched:2",
-    "routed:1",
-    "routed:3",
-    "pppoe",
-    "pppoe:pap",
-    "openflow:flows",
-    "openflow:cpu=25",
-)
+SPECS = ["switched:0", "switched:2", "routed:1", "routed:3", "pppoe", "pppoe:pap"]
+SPECS += ["openflow:flows", "openflow:cpu=25"]
+
+
 PAP = """\
 rcvd [LCP ConfReq id=0x1 <mru 1492> <auth pap> <magic 0x5eedb0b5>]
 sent [LCP ConfAck id=0x1 <mru 1492> <auth pap> <magic 0x5eedb0b5>]
@@ -48,60 +42,48 @@ CHAP authentication succeeded
 """
 
 
-def world_that_answers(place: Path, **more: object) -> World:
+def world_that_answers(place: Path, **more: Any) -> World:
     """Programs that come up at once: discovery is heard, the session has its addresses, the switch its
     controller."""
-    answers: list[tuple[tuple[str, ...], Answer]] = [
-        (("ip", "-o", "-4"), (0, "2: ppp0 inet 198.18.3.5 peer 198.18.3.6/32 scope global ppp0", "")),
-        (("test", "-S"), (0, "", "")),
-        (("ss", "-ltnH"), (0, "LISTEN 0 10 198.18.3.254:6653 0.0.0.0:*", "")),
-        (
-            ("ovs-vsctl", f"--db=unix:{place}/private/db.sock", "--timeout=20", "get"),
-            (0, "true\n", ""),
-        ),
-    ]
-    world = World(answers=answers, **more)  # type: ignore[arg-type]
+    switch = ("ovs-vsctl", f"--db=unix:{place}/private/db.sock", "--timeout=20", "get")
+    session = "2: ppp0 inet 198.18.3.5 peer 198.18.3.6/32 scope global ppp0"
+    world = World(
+        answers=[
+            (("ip", "-o", "-4"), (0, session, "")),
+            (("test", "-S"), DONE),
+            (("ss", "-ltnH"), (0, "LISTEN 0 10 198.18.3.254:6653 0.0.0.0:*", "")),
+            (switch, (0, "true\n", "")),
+        ],
+        **more,
+    )
     world.secret_files["/proc/net/packet"] = "0000 3 3 8863 2 1 0 0 42\n"
     return world
 
 
 @contextlib.contextmanager
-def built(
-    spec: str, world: World, place: Path, journal: Journal, *, is_virtual: bool = False
-) -> Iterator[LinkPath]:
+def brought_up(spec: str, world: World, place: Path, journal: Journal, **more: Any) -> Iterator[LinkPath]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("harness.hosts.packages.Package.installed", True)
         if spec.startswith("pppoe") and not (log := place / "pppd-client.log").exists():
             log.write_text(PAP_BELIEVED if ":pap" in spec else CHAP_BELIEVED, encoding="utf-8")
-        folders = Folders(private=place / "private", logs=place)
-        with paths.bring_up(
-            links.LinkPlace(
-                journal,
-                world.host("initiator"),
-                profile(spec),
-                tag="beef",
-                index=3,
-                frame_by_frame=is_virtual,
-            ),
-            folders,
-        ) as path:
+        link = links.LinkPlace(journal, world.host("initiator"), load_link(spec), tag="beef", index=3, **more)
+        with paths.bring_up(link, Folders(private=place / "private", logs=place)) as path:
             yield path
 
 
-def said(world: World, host: str) -> list[str]:
-    """The commands of a host, each followed by the lines of its batch."""
-    return [
-        line
-        for command in world.commands
-        if command.host == host
-        for line in (" ".join(command.argv), *(command.input or "").splitlines())
-    ]
+@contextlib.contextmanager
+def built(spec: str, world: World, place: Path, **more: Any) -> Iterator[LinkPath]:
+    """A path of which nothing is left."""
+    journal = Journal(place / "journal.jsonl")
+    with brought_up(spec, world, place, journal, **more) as path:
+        yield path
+    assert (world.left, journal.leaks, journal.open_entries()) == (set(), [], {})
 
 
-def lines_of(spec: str, place: Path, *hosts: str, is_virtual: bool = False) -> list[list[str]]:
+def lines_of(spec: str, place: Path, *hosts: str, **more: Any) -> list[list[str]]:
     """What hosts were told while a path was up."""
     world = world_that_answers(place)
-    with built(spec, world, place, Journal(place / "journal.jsonl"), is_virtual=is_virtual):
+    with built(spec, world, place, **more):
         return [said(world, host) for host in hosts]
 
 

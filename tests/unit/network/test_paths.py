@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,9 +18,8 @@ from harness.network.paths import Folders
 from harness.parse import pppd
 from harness.parse.profiles import load_link
 from tests.unit.fakes import Failure, World
-from tests.unit.network.worlds import link_place, said
-
-profile = functools.cache(load_link)
+from tests.unit.fakes.answers import DONE, NO
+from tests.unit.network.worlds import said
 
 SPECS = ["switched:0", "switched:2", "routed:1", "routed:3", "pppoe", "pppoe:pap"]
 SPECS += ["openflow:flows", "openflow:cpu=25"]
@@ -89,13 +88,12 @@ def lines_of(spec: str, place: Path, *hosts: str, **more: Any) -> list[list[str]
 
 @pytest.mark.parametrize("spec", SPECS)
 def test_a_path_goes_as_it_came(spec: str, tmp_path: Path) -> None:
-    world, journal = world_that_answers(tmp_path), Journal(tmp_path / "journal.jsonl")
-    with built(spec, world, tmp_path, journal) as path:
+    world = world_that_answers(tmp_path)
+    with built(spec, world, tmp_path) as path:
         assert path.profile.hops is not None
         assert len(path.hops) == path.profile.hops.count
         assert len({hop.netns for hop in path.hops} | {path.target.netns}) == len(path.hops) + 1
         assert world.left
-    assert (world.left, journal.leaks, journal.open_entries()) == (set(), [], {})
 
 
 @pytest.mark.parametrize("failure", [Failure.STATUS, Failure.HANG])
@@ -108,7 +106,7 @@ def test_nothing_is_left_wherever_it_breaks(spec: str, failure: Failure, tmp_pat
         world = world_that_answers(place, fail_at=step, failure=failure)
         journal = Journal(place / "journal.jsonl")
         came_up = False
-        with contextlib.suppress(HarnessError, OSError), built(spec, world, place, journal):
+        with contextlib.suppress(HarnessError, OSError), brought_up(spec, world, place, journal):
             came_up = True
         # A step of the taking down that fails is reported, and what it was to remove stays written down.
         assert bool(journal.leaks) == bool(journal.open_entries())
@@ -124,34 +122,27 @@ def test_each_segment_is_sent_over_at_the_links_rate_and_the_ends_need_no_delay(
     near, one, two, far = lines_of("switched:2", tmp_path, "initiator", "switch1", "switch2", "target")
     end = "root netem limit 10000 rate 1000000000bit 24"
     hop = "root netem limit 10000 delay 7us rate 1000000000bit 24"
-    assert f"tc qdisc add dev hbeefi3 {end}" in near
-    assert f"tc qdisc add dev hbeeft3 {end}" in far
+    assert f"tc qdisc add dev hbeefi3 {end}" in near and f"tc qdisc add dev hbeeft3 {end}" in far
     for lines in (one, two):
-        assert [line for line in lines if "netem" in line] == [
-            f"tc qdisc add dev near {hop}",
-            f"tc qdisc add dev far {hop}",
-        ]
+        shaped = [line for line in lines if "netem" in line]
+        assert shaped == [f"tc qdisc add dev {iface} {hop}" for iface in ("near", "far")]
         assert "link set dev near master switch" in lines and "link set dev far master switch" in lines
-    # A super-packet would be stored whole at each of them.
+    # A super-packet would be stored whole at each of them; without a rate it may pass.
     assert "link set dev hbeefi3 gso_max_segs 1" in near
-
-
-def test_without_a_rate_super_packets_may_pass(tmp_path: Path) -> None:
     (near,) = lines_of("switched:2:unshaped", tmp_path, "initiator")
     assert not any("gso_max_segs" in line or "netem" in line for line in near)
 
 
 def test_routers_know_the_way_to_both_ends(tmp_path: Path) -> None:
-    near, one, two, three, far = lines_of(
+    near, *routers, far = lines_of(
         "routed:3", tmp_path, "initiator", "router1", "router2", "router3", "target"
     )
     assert "ip route add 198.18.3.0/24 via 198.18.3.2" in near
-    assert [line for line in one if "route" in line] == ["ip route add 198.18.3.12/30 via 198.18.3.6"]
-    assert [line for line in two if "route" in line] == [
-        "ip route add 198.18.3.0/30 via 198.18.3.5",
-        "ip route add 198.18.3.12/30 via 198.18.3.10",
+    assert [[line for line in lines if "route" in line] for lines in routers] == [
+        ["ip route add 198.18.3.12/30 via 198.18.3.6"],
+        ["ip route add 198.18.3.0/30 via 198.18.3.5", "ip route add 198.18.3.12/30 via 198.18.3.10"],
+        ["ip route add 198.18.3.0/30 via 198.18.3.9"],
     ]
-    assert [line for line in three if "route" in line] == ["ip route add 198.18.3.0/30 via 198.18.3.9"]
     assert "ip route add 198.18.3.0/24 via 198.18.3.13" in far
     assert "address add 198.18.3.14/30 dev hbeeft3" in far
 
@@ -160,7 +151,7 @@ def test_the_secret_of_a_session_is_in_no_command(tmp_path: Path) -> None:
     world = world_that_answers(tmp_path)
     secrets = set()
     for _ in range(2):
-        with built("pppoe", world, tmp_path, Journal(tmp_path / "journal.jsonl")):
+        with built("pppoe", world, tmp_path):
             secrets.add(world.secret_files["/etc/ppp/chap-secrets"].split('"')[1])
     assert len(secrets) == 2
     assert not any(secret in str(command) for command in world.commands for secret in secrets)
@@ -201,12 +192,20 @@ def test_the_client_is_proved_as_was_asked_and_the_record_says_so(
     spec: str, secrets: str, agreed: str, tmp_path: Path
 ) -> None:
     world = world_that_answers(tmp_path)
-    with built(spec, world, tmp_path, Journal(tmp_path / "journal.jsonl")) as path:
+    with built(spec, world, tmp_path) as path:
         assert links.describe(path)["pppoe_authentication"] == agreed
-    (written,) = [name for name in world.secret_files if name.endswith("-secrets")]
-    assert written == f"/etc/ppp/{secrets}"
+    assert [name for name in world.secret_files if name.endswith("-secrets")] == [f"/etc/ppp/{secrets}"]
     options = world.secret_files[str(tmp_path / "private" / "options")]
     assert f"\nrequire-{agreed.split()[0]}\n" in options
+
+
+def fails(spec: str, world: World, place: Path) -> str:
+    """Why a path does not come up, after which nothing is left."""
+    journal = Journal(place / "journal.jsonl")
+    with pytest.raises(CommandFailed) as error, brought_up(spec, world, place, journal):
+        pytest.fail("it came up")
+    assert (world.left, journal.leaks) == (set(), [])
+    return error.value.message
 
 
 @pytest.mark.parametrize(
@@ -214,13 +213,17 @@ def test_the_client_is_proved_as_was_asked_and_the_record_says_so(
 )
 def test_a_session_that_was_proved_otherwise_is_none(spec: str, log: str, tmp_path: Path) -> None:
     (tmp_path / "pppd-client.log").write_text(log, encoding="utf-8")
-    world, journal = world_that_answers(tmp_path), Journal(tmp_path / "journal.jsonl")
-    with (
-        pytest.raises(CommandFailed, match="expected the PPPoE client to authenticate by"),
-        built(spec, world, tmp_path, journal),
-    ):
-        pytest.fail("it came up")
-    assert (world.left, journal.leaks) == (set(), [])
+    reason = fails(spec, world_that_answers(tmp_path), tmp_path)
+    assert "expected the PPPoE client to authenticate by" in reason
+
+
+def test_a_session_that_is_refused_says_what_both_ends_said(tmp_path: Path) -> None:
+    (tmp_path / "pppd-client.log").write_text("CHAP authentication failed\n")
+    (tmp_path / "pppd-concentrator.log").write_text("peer refused\n")
+    world = world_that_answers(tmp_path)
+    world.answers.insert(0, (("ip", "-o", "-4"), NO))
+    reason = fails("pppoe", world, tmp_path)
+    assert all(words in reason for words in ("within 20 s", "CHAP authentication failed", "peer refused"))
 
 
 def test_who_proves_itself_is_part_of_the_links_name() -> None:
@@ -239,25 +242,10 @@ def test_a_session_takes_its_header_from_the_mtu(spec: str, mtu: int, tmp_path: 
     assert any("TCPMSS --clamp-mss-to-pmtu" in line for line in client)
 
 
-def test_a_session_that_is_refused_says_what_both_ends_said(tmp_path: Path) -> None:
-    (tmp_path / "pppd-client.log").write_text("CHAP authentication failed\n")
-    (tmp_path / "pppd-concentrator.log").write_text("peer refused\n")
-    world = world_that_answers(tmp_path)
-    world.answers.insert(0, (("ip", "-o", "-4"), (1, "", "")))
-    with (
-        pytest.raises(CommandFailed) as error,
-        built("pppoe", world, tmp_path, Journal(tmp_path / "journal.jsonl")),
-    ):
-        pytest.fail("it came up")
-    assert "within 20 s" in error.value.message
-    assert "CHAP authentication failed" in error.value.message and "peer refused" in error.value.message
-
-
 def test_a_controllers_link_is_shaped_as_its_profile_says(tmp_path: Path) -> None:
     switch, controller = lines_of("openflow:controller=fast-ethernet", tmp_path, "switch", "controller")
-    asked, answered = (
-        line for lines in (switch, controller) for line in lines if "netem" in line and " control " in line
-    )
+    (asked,) = (line for line in switch if "netem" in line and " control " in line)
+    (answered,) = (line for line in controller if "netem" in line and " control " in line)
     assert "limit 1000 delay 50us" in asked and "rate 98439532bit" in asked
     assert "limit 1000 delay 50us" in answered and "rate" not in answered, "24 bytes for a packet"
     (daemon,) = [line for line in controller if line.startswith("daemon ")]
@@ -266,17 +254,15 @@ def test_a_controllers_link_is_shaped_as_its_profile_says(tmp_path: Path) -> Non
     assert "datapath_type=system fail_mode=secure" in configured
 
 
-def test_the_hosts_of_a_switch_are_on_fast_ethernet_and_queues_are_as_long_as_linux_has_them(
-    tmp_path: Path,
-) -> None:
-    near, far = lines_of("openflow:controller", tmp_path, "initiator", "target", is_virtual=True)
-    shaped = "root netem limit 1000 rate 100000000bit 24"
-    assert f"tc qdisc add dev hbeefi3 {shaped}" in near and f"tc qdisc add dev hbeeft3 {shaped}" in far
+def test_hosts_of_a_switch_are_on_fast_ethernet_with_queues_as_long_as_linux_has_them(tmp_path: Path) -> None:
+    ends = lines_of("openflow:controller", tmp_path, "initiator", "target", frame_by_frame=True)
+    for lines, iface in zip(ends, ("hbeefi3", "hbeeft3"), strict=True):
+        assert f"tc qdisc add dev {iface} root netem limit 1000 rate 100000000bit 24" in lines
 
 
 @pytest.mark.parametrize("is_virtual", [False, True])
 def test_a_slow_switch_takes_its_time_for_each_packet_of_both_hosts(tmp_path: Path, is_virtual: bool) -> None:
-    (switch,) = lines_of("openflow:controller:cpu=50", tmp_path, "switch", is_virtual=is_virtual)
+    (switch,) = lines_of("openflow:controller:cpu=50", tmp_path, "switch", frame_by_frame=is_virtual)
     assert [line for line in switch if "mirred" in line] == [
         f"filter add dev {iface} ingress matchall action mirred egress redirect dev processor"
         for iface in ("near", "far")
@@ -300,14 +286,10 @@ def test_a_package_that_is_missing_is_named_with_what_installs_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Package, "installed", property(lambda package: package.name != "pppoe"))
-    folders = Folders(private=tmp_path, logs=tmp_path)
     host = World().host("initiator")
-    with (
-        pytest.raises(RequirementError) as error,
-        paths.bring_up(
-            links.LinkPlace(Journal(tmp_path / "j"), host, load_link("pppoe"), tag="beef", index=3), folders
-        ),
-    ):
+    place = links.LinkPlace(Journal(tmp_path / "j"), host, load_link("pppoe"), tag="beef", index=3)
+    up = paths.bring_up(place, Folders(private=tmp_path, logs=tmp_path))
+    with pytest.raises(RequirementError) as error, up:
         pytest.fail("it came up")
     assert error.value.message == "pppoe needs packages that are missing: pppoe"
     assert (error.value.hint or "").endswith("apt-get install --no-install-recommends pppoe")

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from harness.hosts import NamespaceHost
@@ -34,6 +35,7 @@ from harness.protection.overlay import OverlayLayer
 from harness.protection.proof import CapturedLayer, EndCounters, Segments
 from harness.protection.wireguard import WireGuardDriver
 from harness.protection.witness import Witnesses
+from tests.unit.fakes.ipsec import association
 
 RECORDED = Path(__file__).parent / "recorded"
 CRYPTO = "name         : rfc4106(gcm(aes))\ndriver       : rfc4106-gcm-aesni\npriority     : 400\n"
@@ -88,18 +90,15 @@ def test_what_the_lab_s_kernels_told(kernel: str, address: str, names: tuple[str
     assert outermost == ([below] if below else [])
 
 
-@pytest.mark.parametrize(
-    ("address", "note"),
-    [
+def test_what_looks_like_a_protection_and_is_none_is_said() -> None:
+    for address, note in (
         ("10.9.0.3", "wg0 has no peer for 10.9.0.3"),
         ("192.0.2.7", "IPsec to 192.0.2.7 has no security association"),
         ("10.18.0.2", "macsec1 is MACsec that does not encrypt"),
         ("10.66.0.5", "tun7 is a tunnel of a program that is not known"),
-    ],
-)
-def test_what_looks_like_a_protection_and_is_none_is_said(address: str, note: str) -> None:
-    found = way("lab-own-kernel", address)
-    assert (found.names, found.notes) == ((), (note,))
+    ):
+        found = way("lab-own-kernel", address)
+        assert (found.names, found.notes) == ((), (note,))
 
 
 def test_without_a_route_there_is_no_way() -> None:
@@ -123,20 +122,10 @@ def test_esp_in_udp_is_known_by_its_ports_and_ike_is_none_of_it() -> None:
         "(udp and src port 4500 and dst port 4500 and udp[8:4] != 0 and udp[12:4] & 0x3f = 0)"
     )
 
-    def datagram(payload: bytes) -> bytes:
-        return (
-            bytes([0x45])
-            + bytes(8)
-            + bytes([17])
-            + bytes(10)
-            + 2 * (4500).to_bytes(2, "big")
-            + bytes(4)
-            + payload
-        )
-
+    header = bytes([0x45]) + bytes(8) + bytes([17]) + bytes(10) + 2 * (4500).to_bytes(2, "big") + bytes(4)
     esp = (0x97).to_bytes(4, "big") + (128).to_bytes(4, "big") + bytes(32)
-    assert frames.number(ETHERTYPE_IPV4, datagram(esp)) == (0x97, 128)
-    assert frames.number(ETHERTYPE_IPV4, datagram(bytes(4) + esp)) is None
+    assert frames.number(ETHERTYPE_IPV4, header + esp) == (0x97, 128)
+    assert frames.number(ETHERTYPE_IPV4, header + bytes(4) + esp) is None
 
 
 # As paths
@@ -161,24 +150,19 @@ def test_a_capture_below_knows_what_is_protected_and_sees_the_portal_s_segments_
     outer, inner = way("lab-own-kernel", "10.9.0.2").steps
     assert inner.path_below(path) == path and not inner.is_hidden
     below = outer.path_below(path)
-    assert (below.initiator_iface, below.initiator_address, below.target_address) == (
-        *("nic0", "192.0.2.1", "192.0.2.2"),
-    )
+    addresses = (below.initiator_address, below.target_address)
+    assert (below.initiator_iface, addresses) == ("nic0", ("192.0.2.1", "192.0.2.2"))
     clear = "(ip dst host 10.9.0.2 and (tcp port 3260 or (ip proto 6 and ip[6:2] & 0x1fff != 0)))"
     assert expression(below, "initiator", outer.found.frames, protected=True, one_in=64, within=path) == (
         "(ip src host 192.0.2.1 and ip dst host 192.0.2.2 and (udp and src port 41820 and dst port 51820 and "
         f"udp[8] = 4 and udp[16] & 0x3f = 0)) or {clear} or (vlan and {clear})"
     )
-
-
-def test_on_an_interface_without_ethernet_no_tag_is_looked_for() -> None:
-    path = portal("10.9.0.2", "wg0", "10.9.0.1")
-    outer, inner = way("lab-own-kernel", "10.9.0.2").steps
+    # On an interface without Ethernet no tag is looked for.
     assert outer.is_ethernet and not inner.is_ethernet
-    text = expression(
-        path, "initiator", inner.found.frames, protected=True, one_in=1, within=path, has_tags=False
+    frames = inner.found.frames
+    assert "vlan" not in expression(
+        path, "initiator", frames, protected=True, one_in=1, within=path, has_tags=False
     )
-    assert "vlan" not in text
 
 
 def test_frames_of_macsec_are_this_end_s_by_their_sender() -> None:
@@ -226,9 +210,8 @@ def judged(
     below = way("lab-own-kernel", "10.9.0.2").steps[0].path_below(path)
     layer: Layer = tunnel.TunnelLayer(below=below, inner=path)
     if hidden:
-        layer = OverlayLayer(
-            kind=WireGuardDriver, below=below, inner=path, watchers=Witnesses(ends=()), agreed={}
-        )
+        ends = Witnesses(ends=())
+        layer = OverlayLayer(kind=WireGuardDriver, below=below, inner=path, watchers=ends, agreed={})
     ports = frozenset({40000})
     # A tunnel may take 44 segments of TCP as one packet.
     packets = segments if hidden else segments // 44
@@ -238,12 +221,10 @@ def judged(
         tally=Tally(into=Carried(packets=packets, bytes=carried), out=Carried(packets=10_000)),
         segments=Segments(ports=ports, sent=0, received=segments),
     )
-    watched = CapturedLayer(
-        path=below, capture=Capture(taps=(), one_in=64), layer=layer, portal=path, is_hidden=hidden
-    )
-    return proof.judge(
-        watched, (before,), (after,), [Seen(cleartext=in_clear)], read_bytes=1 << 20, write_bytes=0
-    )
+    capture = Capture(taps=(), one_in=64)
+    watched = CapturedLayer(path=below, capture=capture, layer=layer, portal=path, is_hidden=hidden)
+    seen = [Seen(cleartext=in_clear)]
+    return proof.judge(watched, (before,), (after,), seen, read_bytes=1 << 20, write_bytes=0)
 
 
 def test_a_tunnel_that_nobody_counts_is_proved_by_its_bytes_and_the_capture() -> None:
@@ -253,9 +234,7 @@ def test_a_tunnel_that_nobody_counts_is_proved_by_its_bytes_and_the_capture() ->
     assert "the tunnel carried only 1000 to the initiator" in less
     _, (clear,) = judged(in_clear=3)
     assert clear == "3 cleartext segments of the portal were on the link"
-
-
-def test_of_packets_that_are_protected_again_no_sample_is_due() -> None:
+    # Of packets that are protected again no sample is due.
     found, reasons = judged(hidden=True)
     assert not reasons and not found.packets_due
     _, (more,) = judged(hidden=True, carried=1000)
@@ -273,20 +252,15 @@ def device(name: str, kind: str, **data: object) -> dict[str, object]:
 def documented(
     address: str, routed: Mapping[str, object], *devices: dict[str, object], **more: str
 ) -> RecordedHost:
-    ethernet = device("eth0", "")
     route = [{"dst": address, "flags": [], "uid": 0, "cache": [], **routed}]
-    owner = {f"sh -c {tunnel.OWNER} sh {name}": f"{program}\n" for name, program in more.items()}
-    return RecordedHost(
-        "initiator",
-        said={
-            "ip -d -j address": json.dumps([ethernet, *devices]),
-            f"ip -d -j route get {address}": json.dumps(route),
-            "ip -d -j route show default": json.dumps(
-                [{"dst": "default", "gateway": "10.0.2.1", "dev": "eth0"}]
-            ),
-            **owner,
-        },
-    )
+    default = [{"dst": "default", "gateway": "10.0.2.1", "dev": "eth0"}]
+    said = {
+        "ip -d -j address": json.dumps([device("eth0", ""), *devices]),
+        f"ip -d -j route get {address}": json.dumps(route),
+        "ip -d -j route show default": json.dumps(default),
+    }
+    said |= {f"sh -c {tunnel.OWNER} sh {name}": f"{program}\n" for name, program in more.items()}
+    return RecordedHost("initiator", said=said)
 
 
 TUN = {"type": "tun", "pi": False, "vnet_hdr": True, "multi_queue": False, "persist": False}
@@ -306,18 +280,20 @@ TUN = {"type": "tun", "pi": False, "vnet_hdr": True, "multi_queue": False, "pers
 def test_tunnels_of_programs_have_their_name_and_no_kind(
     name: str, kind: str, owner: str, title: str
 ) -> None:
-    routed = {"dev": name, "table": "52", "prefsrc": "100.86.4.17"}
-    host = documented("10.0.0.1", routed, device(name, kind, **TUN), **({name: owner} if owner else {}))
-    found = as_found.way_to(host, "10.0.0.1", 3260)
+    found = through_tunnel(name, kind, owner)
     (step,) = found.steps
     assert found.names == ("tunnel",) and step.found.agreed["tunnel"] == title
     assert step.below is not None and step.below.device.name == "eth0" and not step.found.peer
 
 
+def through_tunnel(name: str, kind: str, owner: str) -> FoundWay:
+    routed = {"dev": name, "table": "52", "prefsrc": "100.86.4.17"}
+    host = documented("10.0.0.1", routed, device(name, kind, **TUN), **({name: owner} if owner else {}))
+    return as_found.way_to(host, "10.0.0.1", 3260)
+
+
 def test_a_tunnel_of_a_program_that_is_not_known_protects_nothing() -> None:
-    routed = {"dev": "tun0", "prefsrc": "10.1.0.1"}
-    host = documented("10.0.0.1", routed, device("tun0", "tun", **TUN), tun0="slirp4netns")
-    found = as_found.way_to(host, "10.0.0.1", 3260)
+    found = through_tunnel("tun0", "tun", "slirp4netns")
     assert not found.steps and found.notes == ("tun0 is a tunnel of a program that is not known",)
 
 
@@ -325,24 +301,14 @@ def test_an_interface_of_ipsec_takes_the_policies_of_its_number() -> None:
     routed = {"dev": "ipsec0", "prefsrc": "10.2.0.1"}
     host = documented("10.3.0.9", routed, device("ipsec0", "xfrm", if_id="0x2a"))
     request = {"do": "associations", "reqid": 4, "peer": "198.51.100.7"}
-    state = {
-        "spi": 1,
-        "source": "10.0.2.15",
-        "destination": "198.51.100.7",
-        "bytes": 0,
-        "packets": 0,
-        "sequence": 0,
-        "algorithms": ["rfc4106(gcm(aes))"],
-        "cipher_bits": [288],
-        "udp_ports": [],
-        "mode": "tunnel",
-    }
+    state = association(1, "10.0.2.15", "198.51.100.7", 0, mode="tunnel")
+    state = msgspec.structs.replace(state, cipher_bits=(288,))
     policy = "src 0.0.0.0/0 dst 0.0.0.0/0 \n\tdir out priority 399999 ptype main \n"
     template = "\ttmpl src 10.0.2.15 dst 198.51.100.7\n\t\tproto esp spi 0xc1 reqid 4 mode tunnel\n"
     outer = [{"dst": "198.51.100.7", "gateway": "10.0.2.1", "dev": "eth0", "prefsrc": "10.0.2.15"}]
     said = {
         **host.said,
-        json.dumps(request, separators=(",", ":")): json.dumps({"states": [state]}),
+        json.dumps(request, separators=(",", ":")): json.dumps({"states": [msgspec.to_builtins(state)]}),
         "ip -d -j route get 198.51.100.7": json.dumps(outer),
     }
     for number, names in (("0x2a", ("aes256gcm16",)), ("0x2b", ())):
@@ -352,7 +318,6 @@ def test_an_interface_of_ipsec_takes_the_policies_of_its_number() -> None:
 
 
 def test_a_bare_interface_protects_nothing() -> None:
-    host = documented("10.0.0.1", {"dev": "eth0", "prefsrc": "10.0.2.15"})
-    found = as_found.way_to(host, "10.0.0.1", 3260)
+    found = as_found.way_to(documented("10.0.0.1", {"dev": "eth0", "prefsrc": "10.0.2.15"}), "10.0.0.1", 3260)
     assert not found.steps and not found.notes
     assert [each.name for each in kinds.ALL if each.recognise(found.leg)] == []

@@ -10,6 +10,7 @@ import struct
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -43,11 +44,9 @@ def path(world: World) -> LinkPath:
 # On the wire
 
 
-def segment(
-    data: bytes, *, port: int = PORT, flags: int = 0x18, options: bytes = b"", number: int = 0
-) -> bytes:
+def segment(data: bytes, *, port: int = PORT, options: bytes = b"", number: int = 0) -> bytes:
     """An Ethernet frame with a TCP segment from the initiator to the target."""
-    tcp = struct.pack("!HHIIBBHHH", 40000, port, 1000, 2000, (5 + len(options) // 4) << 4, flags, 0, 0, 0)
+    tcp = struct.pack("!HHIIBBHHH", 40000, port, 1000, 2000, (5 + len(options) // 4) << 4, 0x18, 0, 0, 0)
     total = 20 + len(tcp) + len(options) + len(data)
     addresses = bytes((198, 18, 7, 1, 198, 18, 7, 2))
     ip = struct.pack("!BBHHHBBH", 0x45, 0, total, number, 0x4000, 64, 6, 0) + addresses
@@ -98,30 +97,23 @@ def kept(frames: list[bytes], expression: str, folder: Path) -> list[bytes]:
 
 
 @pytest.mark.skipif(shutil.which("tcpdump") is None, reason="needs tcpdump")
-@pytest.mark.parametrize("options", [b"", TIMES], ids=["bare", "with time stamps"])
-def test_the_filter_keeps_every_pdu_in_clear_and_no_other_segment_of_the_portal(
-    tmp_path: Path, options: bytes
-) -> None:
-    in_clear = [segment(data, options=options, number=1) for data in CLEAR.values()]
-    sealed = [segment(data, options=options, number=1) for data in SEALED.values()]
-    others = [segment(RECORD, port=22), bytes(12) + b"\x08\x06" + bytes(28)]
+def test_the_filter_keeps_every_pdu_in_clear_and_of_the_portal_s_other_segments_some(tmp_path: Path) -> None:
     made = path(World())
-    wanted = capture.expression(made, "initiator", FRAMES, protected=True, one_in=2)
-    assert kept([*sealed, *in_clear, *others], wanted, tmp_path) == [*in_clear, *others]
-
-
-@pytest.mark.skipif(shutil.which("tcpdump") is None, reason="needs tcpdump")
-def test_some_segments_that_begin_with_a_record_are_kept(tmp_path: Path) -> None:
+    for options in (b"", TIMES):
+        in_clear = [segment(data, options=options, number=1) for data in CLEAR.values()]
+        sealed = [segment(data, options=options, number=1) for data in SEALED.values()]
+        others = [segment(RECORD, port=22), bytes(12) + b"\x08\x06" + bytes(28)]
+        wanted = capture.expression(made, "initiator", FRAMES, protected=True, one_in=2)
+        assert kept([*sealed, *in_clear, *others], wanted, tmp_path) == [*in_clear, *others]
     given = [segment(RECORD, options=TIMES, number=number) for number in range(8)]
-    wanted = capture.expression(path(World()), "initiator", FRAMES, protected=True, one_in=4)
-    assert kept(given, wanted, tmp_path) == [given[0], given[4]]
+    wanted = capture.expression(made, "initiator", FRAMES, protected=True, one_in=4)
+    assert kept(given, wanted, tmp_path) == [given[0], given[4]], "they begin with a record"
 
 
 def classified(data: bytes, port: int = PORT) -> Seen:
     seen = Seen()
-    FrameReader(frames=FRAMES, port=PORT).tell(
-        segment(data, port=port, options=TIMES)[: capture.SNAP_BYTES], 100, seen
-    )
+    frame = segment(data, port=port, options=TIMES)[: capture.SNAP_BYTES]
+    FrameReader(frames=FRAMES, port=PORT).tell(frame, 100, seen)
     return seen
 
 
@@ -131,19 +123,27 @@ def test_a_frame_that_was_kept_is_reported() -> None:
     assert classified(RECORD, port=22).other == 1
 
 
-def test_what_is_sent_on_purpose_begins_like_a_connection_in_clear() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        portal = free.getsockname()
-    nobody = ("127.0.0.1", 0)
+NOBODY = ("127.0.0.1", 0)
+
+
+@pytest.fixture
+def portal() -> tuple[str, int]:
+    """An address where nobody listens."""
+    with socket.create_server(NOBODY) as free:
+        found: tuple[str, int] = free.getsockname()
+    return found
+
+
+def test_what_is_sent_on_purpose_begins_like_a_connection_in_clear(portal: tuple[str, int]) -> None:
     with ThreadPoolExecutor() as pool:
-        listening = pool.submit(program.converse, portal, nobody)
-        with program.connected(nobody, portal) as connection:
+        listening = pool.submit(program.converse, portal, NOBODY)
+        with program.connected(NOBODY, portal) as connection:
             connection.sendall(bytes(128))
             assert connection.recv(8, socket.MSG_WAITALL) == CLEAR["connection response"][:8]
             connection.recv(120, socket.MSG_WAITALL)
         assert listening.result() == {"error": "", "blocked": None}
-        with socket.create_server(nobody) as server:
-            talking = pool.submit(program.converse, nobody, server.getsockname())
+        with socket.create_server(NOBODY) as server:
+            talking = pool.submit(program.converse, NOBODY, server.getsockname())
             with server.accept()[0] as other:
                 assert other.recv(8, socket.MSG_WAITALL) == CLEAR["connection request"][:8]
                 other.recv(120, socket.MSG_WAITALL)
@@ -151,15 +151,14 @@ def test_what_is_sent_on_purpose_begins_like_a_connection_in_clear() -> None:
             assert talking.result() == {"error": "", "blocked": None}
 
 
-def test_both_ends_of_a_dialogue_in_clear_may_begin_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        portal = free.getsockname()
-    nobody = ("127.0.0.1", 0)
+def test_both_ends_of_a_dialogue_in_clear_may_begin_at_once(
+    portal: tuple[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     with ThreadPoolExecutor() as pool:
-        talking = pool.submit(program.converse, nobody, portal)
-        assert program.converse(portal, nobody)["error"] == talking.result()["error"] == ""
+        talking = pool.submit(program.converse, NOBODY, portal)
+        assert program.converse(portal, NOBODY)["error"] == talking.result()["error"] == ""
     monkeypatch.setattr(program, "DIALOGUE_S", 0.05)
-    assert program.converse(nobody, portal)["error"].startswith("ConnectionRefusedError")
+    assert program.converse(NOBODY, portal)["error"].startswith("ConnectionRefusedError")
 
 
 # The sockets
@@ -170,26 +169,17 @@ SS = (
     "data_segs_in:31 send 1bps{} rcv_space:14600"
 )
 TLS_BOTH_WAYS = " tcp-ulp-tls version: 1.3 cipher: aes-gcm-128 rxconf: sw txconf: sw"
-SOCKET = tls.PortalSocket(
-    sent=Carried(packets=61, bytes=7304),
-    received=Carried(packets=59, bytes=44012),
-    tls=("1.3", "aes-gcm-128"),
-)
+SENT, RECEIVED = Carried(packets=61, bytes=7304), Carried(packets=59, bytes=44012)
+SOCKET = tls.PortalSocket(sent=SENT, received=RECEIVED, tls=("1.3", "aes-gcm-128"))
 
 
 def test_sockets_tell_whether_they_encrypt() -> None:
-    text = "\n".join(
-        (
-            SS.format(TLS_BOTH_WAYS),
-            SS.format(""),
-            SS.format(TLS_BOTH_WAYS.replace("txconf: sw", "txconf: none")),
-            SS.replace("bytes_sent:7304 ", "").format(TLS_BOTH_WAYS),
-            "",
-        )
-    )
+    one_way = TLS_BOTH_WAYS.replace("txconf: sw", "txconf: none")
+    lines = [SS.format(state) for state in (TLS_BOTH_WAYS, "", one_way)]
+    lines += [SS.replace("bytes_sent:7304 ", "").format(TLS_BOTH_WAYS), ""]
     without = dataclasses.replace(SOCKET, tls=None)
     fresh = dataclasses.replace(SOCKET, sent=Carried(packets=61, bytes=0))
-    assert tls.sockets(text) == [SOCKET, without, without, fresh]
+    assert tls.sockets("\n".join(lines)) == [SOCKET, without, without, fresh]
 
 
 def look(near: str, far: str) -> tls.TlsLayer:
@@ -221,29 +211,25 @@ def test_a_connection_without_tls_is_a_fault_and_counts_for_nothing() -> None:
 # What it needs
 
 
-def refused(world: World, **changed: object) -> RequirementError:
+def refused(world: World, **changed: Any) -> tuple[str, str]:
     with pytest.raises(RequirementError) as error:
-        tls.require(dataclasses.replace(path(world), **changed))  # type: ignore[arg-type]
-    return error.value
+        tls.require(dataclasses.replace(path(world), **changed))
+    return error.value.message, error.value.hint or ""
 
 
 def test_what_is_missing_is_named_with_what_brings_it() -> None:
-    old = refused(World(answers=[(("modprobe", "nvme_keyring"), (1, "", "not found"))]))
-    missing = "TLS for NVMe/TCP (Linux 6.7 or later) needs the module nvme_keyring, which"
-    assert old.message.startswith(missing)
-    assert old.hint and "harness kernel build --source linux-source-6.12" in old.hint
-    without = refused(World(answers=[(("sh", "-c", "command -v tlshd"), (127, "", ""))]))
-    assert "needs tlshd, which is not installed on the initiator" in without.message
-    assert without.hint and "ktls-utils" in without.hint
+    old, hint = refused(World(answers=[(("modprobe", "nvme_keyring"), (1, "", "not found"))]))
+    assert old.startswith("TLS for NVMe/TCP (Linux 6.7 or later) needs the module nvme_keyring, which")
+    assert "harness kernel build --source linux-source-6.12" in hint
+    without, hint = refused(World(answers=[(("sh", "-c", "command -v tlshd"), (127, "", ""))]))
+    assert "needs tlshd, which is not installed on the initiator" in without and "ktls-utils" in hint
     options = "instance=-1,cntlid=-1,transport=%s,traddr=%s,keyring=%d,tls_key=%d,dhchap_ctrl_secret=%s"
-    plain = refused(World(answers=[(("cat", tls.FABRICS), (0, options, ""))]))
-    assert "needs CONFIG_NVME_TCP_TLS" in plain.message
+    plain, _ = refused(World(answers=[(("cat", tls.FABRICS), (0, options, ""))]))
+    assert "needs CONFIG_NVME_TCP_TLS" in plain
     tls.require(path(World(answers=[(("cat", tls.FABRICS), (0, f"{options},tls", ""))])))
-
-
-def test_only_connections_of_nvme_over_a_link_of_the_runs_own_can_have_it() -> None:
-    assert "TLS protects the connections of NVMe/TCP" in refused(World(), port=3260).message
-    assert "an interface that others use" in refused(World(), is_shared=True).message
+    # Only connections of NVMe over a link of the run's own can have it.
+    assert "TLS protects the connections of NVMe/TCP" in refused(World(), port=3260)[0]
+    assert "an interface that others use" in refused(World(), is_shared=True)[0]
 
 
 def test_it_is_innermost_and_never_with_ipsec() -> None:
@@ -307,9 +293,9 @@ def test_a_key_is_reported_on_standard_input_and_nowhere_else(tmp_path: Path) ->
     assert secret not in repr(made) and secret not in repr(sides)
 
 
-@pytest.mark.parametrize(("stream", "sealed"), [(72, 94), (16384, 16406), (16385, 16429), (262168, 262542)])
-def test_records_add_22_bytes_to_each_16_kib(stream: int, sealed: int) -> None:
-    assert in_records(stream) == sealed
+def test_records_add_22_bytes_to_each_16_kib() -> None:
+    sizes = {72: 94, 16384: 16406, 16385: 16429, 262168: 262542}
+    assert {stream: in_records(stream) for stream in sizes} == sizes
 
 
 def test_theory_counts_records() -> None:
@@ -317,7 +303,5 @@ def test_theory_counts_records() -> None:
     plain = NvmeDialogue(in_capsule_bytes=16384, window_bytes=1 << 20)
     sealed = dataclasses.replace(plain, tls=True)
     for direction in ("read", "write"):
-        sizes = [
-            [sum(burst.segments) for burst in each.bursts(wire, direction, 4096)] for each in (plain, sealed)
-        ]
-        assert [after - before for before, after in zip(*sizes, strict=True)] == [22, 22]
+        bursts = zip(plain.bursts(wire, direction, 4096), sealed.bursts(wire, direction, 4096), strict=True)
+        assert [sum(after.segments) - sum(before.segments) for before, after in bursts] == [22, 22]

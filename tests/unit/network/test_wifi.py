@@ -20,19 +20,11 @@ WPA2 = Network(ssid="harness-ab12", standard="802.11n", security=Security.WPA2)
 WPA3 = Network(ssid="harness-ab12", standard="802.11ax", security=Security.WPA3)
 OPEN = Network(ssid="harness-ab12", standard="802.11ac", security=Security.OPEN)
 
-STATUS = """\
-bssid=02:00:00:00:01:00
-freq=2437
-ssid=harness-ab12
-id=0
-mode=station
-wifi_generation=4
-pairwise_cipher=CCMP
-group_cipher=CCMP
-key_mgmt=WPA2-PSK
-wpa_state=COMPLETED
-address=02:00:00:00:00:00
-"""
+STATUS = (
+    "bssid=02:00:00:00:01:00\nfreq=2437\nssid=harness-ab12\nid=0\nmode=station\nwifi_generation=4\n"
+    "pairwise_cipher=CCMP\ngroup_cipher=CCMP\nkey_mgmt=WPA2-PSK\nwpa_state=COMPLETED\n"
+    "address=02:00:00:00:00:00\n"
+)
 """What wpa_cli of wpa_supplicant 2.10 says of an associated station."""
 
 AGREED = WifiAssociation(
@@ -56,7 +48,7 @@ def test_the_secret_is_fresh_and_out_of_sight() -> None:
 
 
 @pytest.mark.parametrize("network", [WPA2, WPA3, OPEN])
-def test_both_ends_are_reported_the_same(network: Network) -> None:
+def test_both_ends_are_reported_the_same_and_wpa3_protects_management_frames(network: Network) -> None:
     point = network.access_point_conf("htt0", Path("/run/w/hostapd")).splitlines()
     station = network.station_conf(Path("/run/w/wpa_supplicant"))
     assert f"ssid={network.ssid}" in point and f'ssid="{network.ssid}"\n' in station
@@ -65,11 +57,8 @@ def test_both_ends_are_reported_the_same(network: Network) -> None:
     assert ("rsn_pairwise=CCMP" in point) == ("pairwise=CCMP" in station) == protected
     assert any(network.secret in line for line in point) == (network.secret in station) == protected
     assert any(line.startswith("wpa=") for line in point) == protected
-
-
-def test_wpa3_protects_management_frames() -> None:
-    assert "ieee80211w=2" in WPA3.access_point_conf("htt0", Path("/run/w")).splitlines()
-    assert "ieee80211w=2\n" in WPA3.station_conf(Path("/run/w"))
+    if network is WPA3:
+        assert "ieee80211w=2" in point and "ieee80211w=2\n" in station
 
 
 # What they agreed on
@@ -82,20 +71,18 @@ def test_an_association_is_read() -> None:
     assert (found.cipher, found.key_management, found.management_frames_protected) == ("NONE", "NONE", True)
 
 
-@pytest.mark.parametrize(
-    ("line", "other"),
-    [
+def test_another_agreement_than_asked_for_is_refused() -> None:
+    wifi.require_agreed(wifi.parse_association(STATUS), WPA2)
+    for line, other in (
         ("pairwise_cipher=CCMP", "pairwise_cipher=TKIP"),
         ("key_mgmt=WPA2-PSK", "key_mgmt=NONE"),
         ("ssid=harness-ab12", "ssid=the neighbours"),
         ("freq=2437", "freq=2412"),
         (STATUS, "wpa_state=SCANNING\n"),
-    ],
-)
-def test_another_agreement_than_asked_for_is_refused(line: str, other: str) -> None:
-    wifi.require_agreed(wifi.parse_association(STATUS), WPA2)
-    with pytest.raises(CommandFailed, match="harness-ab12, 2437 MHz, WPA2-PSK, CCMP, found"):
-        wifi.require_agreed(wifi.parse_association(STATUS.replace(line, other)), WPA2)
+    ):
+        found = wifi.parse_association(STATUS.replace(line, other))
+        with pytest.raises(CommandFailed, match="harness-ab12, 2437 MHz, WPA2-PSK, CCMP, found"):
+            wifi.require_agreed(found, WPA2)
 
 
 # What is brought up
@@ -120,12 +107,8 @@ def test_radios_of_somebody_else_are_left_alone() -> None:
 
 
 def test_a_radio_is_found_by_its_address_and_moved() -> None:
-    world = World(
-        answers=[
-            (("sh", "-c"), (0, "/sys/class/net/wlan3/address\n", "")),
-            (("cat",), (0, "phy7\n", "")),
-        ]
-    )
+    address = (("sh", "-c"), (0, "/sys/class/net/wlan3/address\n", ""))
+    world = World(answers=[address, (("cat",), (0, "phy7\n", ""))])
     wifi.place_radio(world.host("initiator"), 3, "htt1", "harness-t-1")
     cleared = world.commands[1].input or ""
     asked, *_, renamed, _, moved = [command.argv for command in world.commands]
@@ -145,29 +128,26 @@ def frame(control: int, *, radiotap_bytes: int = 13) -> bytes:
     return struct.pack("<IIII", 0, 0, len(captured), len(captured)) + captured
 
 
-def test_frames_in_clear_are_distinguished_from_encrypted_ones(tmp_path: Path) -> None:
-    file = tmp_path / "air.pcap"
-    data = frame(0x41) + frame(0x01) + frame(0x42, radiotap_bytes=36) + frame(0x02)[:-1]
-    file.write_bytes(b"\0" * wifi.PCAP_HEADER_BYTES + data)
+def test_a_capture_is_read_as_it_grows_and_frames_in_clear_are_distinguished(tmp_path: Path) -> None:
+    file, header = tmp_path / "air.pcap", b"\0" * wifi.PCAP_HEADER_BYTES
+    file.write_bytes(header + frame(0x41)[:20])
+    heard = wifi.Sniffer(file=file)
+    assert heard.look() == Air()
+    data = frame(0x41) + frame(0x01)
+    file.write_bytes(header + data)
+    assert heard.look() == Air(protected=1, clear=1)
+    assert heard.look() == Air()
+    file.write_bytes(header + data + frame(0x42, radiotap_bytes=36) + frame(0x02)[:-1])
+    assert heard.look() == Air(protected=1)
     assert wifi.Sniffer(file=file).look() == Air(protected=2, clear=1)
 
 
-def test_a_capture_is_read_as_it_grows(tmp_path: Path) -> None:
-    file = tmp_path / "air.pcap"
-    file.write_bytes(b"\0" * wifi.PCAP_HEADER_BYTES + frame(0x41)[:20])
-    heard = wifi.Sniffer(file=file)
-    assert heard.look() == Air()
-    file.write_bytes(b"\0" * wifi.PCAP_HEADER_BYTES + frame(0x41) + frame(0x01))
-    assert heard.look() == Air(protected=1, clear=1)
-    assert heard.look() == Air()
-
-
-def proof(station: tuple[int, int] = (2_000_000, 2_000_000), **changes: object) -> AirProof:
+def proof(initiator: int = 2_000_000, target: int = 2_000_000, **changes: object) -> AirProof:
     whole: dict[str, object] = {
         "key_management": "WPA2-PSK",
         "cipher": "CCMP",
-        "station_bytes_initiator": station[0],
-        "station_bytes_target": station[1],
+        "station_bytes_initiator": initiator,
+        "station_bytes_target": target,
         "protected_frames_sampled": 80,
         "clear_frames": 0,
         "sampling": wifi.SAMPLING,
@@ -175,35 +155,31 @@ def proof(station: tuple[int, int] = (2_000_000, 2_000_000), **changes: object) 
     return msgspec.convert({**whole, **changes}, AirProof)
 
 
+UNHEARD = ["expected data frames at the radio that listens"]
+
+
 @pytest.mark.parametrize(
     ("found", "said"),
     [
         (proof(), []),
-        (proof((999_999, 2_000_000)), ["fio moved 1000000 bytes, but the initiator's station"]),
-        (proof((2_000_000, 0)), ["fio moved 1000000 bytes, but the target's station"]),
+        (proof(initiator=999_999), ["fio moved 1000000 bytes, but the initiator's station"]),
+        (proof(target=0), ["fio moved 1000000 bytes, but the target's station"]),
         (proof(clear_frames=1), ["1 data frames were on the air in clear"]),
-        (proof(protected_frames_sampled=0), ["expected data frames at the radio that listens"]),
+        (proof(protected_frames_sampled=0), UNHEARD),
         (proof(cipher="NONE", protected_frames_sampled=0, clear_frames=9), []),
-        (
-            proof(cipher="NONE", protected_frames_sampled=0),
-            ["expected data frames at the radio that listens"],
-        ),
+        (proof(cipher="NONE", protected_frames_sampled=0), UNHEARD),
     ],
 )
 def test_what_went_through_the_air_is_judged(found: AirProof, said: list[str]) -> None:
     reasons = wifi.judge(found, 1_000_000, 1500)
     assert len(reasons) == len(said)
     assert all(words in reason for words, reason in zip(said, reasons, strict=True))
-
-
-def test_a_few_frames_may_pass_unheard() -> None:
-    assert wifi.judge(proof(protected_frames_sampled=0), 4096, 1500) == []
+    assert wifi.judge(proof(protected_frames_sampled=0), 4096, 1500) == [], "a few may pass unheard"
 
 
 def test_a_station_that_associates_anew_is_counted_anew() -> None:
     counted = iter([(5000, 6000), (10, 7000)])
-    listener = mock.Mock(look=lambda: Air())
-    path = mock.Mock(counters=lambda: next(counted), listener=listener)
+    path = mock.Mock(counters=lambda: next(counted), listener=mock.Mock(look=lambda: Air()))
     path.association.key_management = path.association.cipher = "x"
     with wifi.proved(path) as found:
         pass
@@ -213,8 +189,6 @@ def test_a_station_that_associates_anew_is_counted_anew() -> None:
 
 
 def test_both_directions_of_a_station_are_counted() -> None:
-    world = World()
-    host = world.host("initiator")
     dump = "Station 02:00:00:00:01:00 (on w)\n\trx bytes:\t100\n\trx packets:\t1\n\ttx bytes:\t20\n"
-    world.answers.append((("iw", "dev", "w", "station", "dump"), (0, dump, "")))
-    assert wifi.station_bytes(host, "w") == 120
+    world = World(answers=[(("iw", "dev", "w", "station", "dump"), (0, dump, ""))])
+    assert wifi.station_bytes(world.host("initiator"), "w") == 120

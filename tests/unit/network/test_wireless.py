@@ -110,9 +110,8 @@ def test_a_station() -> None:
 
 
 def test_the_station_s_entry_fills_in_what_an_old_iw_leaves_out() -> None:
-    link = "".join(
-        line for line in LINK.splitlines(True) if "rx bitrate" not in line and "signal" not in line
-    )
+    lines = LINK.splitlines(True)
+    link = "".join(line for line in lines if "rx bitrate" not in line and "signal" not in line)
     state = parse(link, INFO, f"Station 02:00:00:00:00:77 (on hti0)\n\tsignal: -80 dBm\n{STATION}")
     assert (state.rx_bit_s, state.rx_mode, state.signal_dbm) == (58_500_000, "MCS 6", -29)
     assert state.tx_bit_s == 26_000_000
@@ -126,51 +125,31 @@ def test_an_access_point_has_its_own_bssid_and_the_rates_of_its_only_station() -
     assert parse(NOT_CONNECTED, ACCESS_POINT, STATION + STATION).tx_bit_s is None
 
 
+def test_no_association_has_nothing_else() -> None:
+    authenticated = f"Authenticated with 02:00:00:00:01:00 (on hti0)\n{NOT_CONNECTED}"
+    for link in (NOT_CONNECTED, authenticated, "command failed: No such device (-19)\n", ""):
+        assert parse(link, INFO, "") == WifiState(unix_s=1.0), link
+
+
 @pytest.mark.parametrize(
-    "link",
+    ("rate", "mode", "bit_s"),
     [
-        NOT_CONNECTED,
-        "Authenticated with 02:00:00:00:01:00 (on hti0)\nNot connected.\n",
-        "command failed: No such device (-19)\n",
-        "",
+        ("54.0 MBit/s", "", 54_000_000),
+        ("866.7 MBit/s", "VHT-MCS 9 80MHz short GI VHT-NSS 2", 866_700_000),
+        ("1200.9 MBit/s", "80MHz HE-MCS 11 HE-NSS 2 HE-GI 0 HE-DCM 0", 1_200_900_000),
+        ("286.7 MBit/s", "HE-MCS 11 HE-NSS 2 HE-GI 0 HE-DCM 0", 286_700_000),
+        ("144.4 MBit/s", "MCS 15 short GI", 144_400_000),
+        ("(unknown)", "MCS 253", None),
+        ("(unknown)", "", None),
     ],
 )
-def test_no_association_has_nothing_else(link: str) -> None:
-    assert parse(link, INFO, "") == WifiState(unix_s=1.0)
+def test_rates(rate: str, mode: str, bit_s: int | None) -> None:
+    state = parse(LINK.replace("26.0 MBit/s VHT-MCS 3 VHT-NSS 1", f"{rate} {mode}".strip()), INFO)
+    assert (state.tx_bit_s, state.tx_mode) == (bit_s, (bit_s and mode) or None)
 
 
-@pytest.mark.parametrize(
-    ("words", "bit_s", "mode"),
-    [
-        ("54.0 MBit/s", 54_000_000, None),
-        (
-            "866.7 MBit/s VHT-MCS 9 80MHz short GI VHT-NSS 2",
-            866_700_000,
-            "VHT-MCS 9 80MHz short GI VHT-NSS 2",
-        ),
-        (
-            "1200.9 MBit/s 80MHz HE-MCS 11 HE-NSS 2 HE-GI 0 HE-DCM 0",
-            1_200_900_000,
-            "80MHz HE-MCS 11 HE-NSS 2 HE-GI 0 HE-DCM 0",
-        ),
-        (
-            "286.7 MBit/s HE-MCS 11 HE-NSS 2 HE-GI 0 HE-DCM 0",
-            286_700_000,
-            "HE-MCS 11 HE-NSS 2 HE-GI 0 HE-DCM 0",
-        ),
-        ("144.4 MBit/s MCS 15 short GI", 144_400_000, "MCS 15 short GI"),
-        ("(unknown) MCS 253", None, None),
-        ("(unknown)", None, None),
-    ],
-)
-def test_rates(words: str, bit_s: int | None, mode: str | None) -> None:
-    state = parse(LINK.replace("26.0 MBit/s VHT-MCS 3 VHT-NSS 1", words), INFO)
-    assert (state.tx_bit_s, state.tx_mode) == (bit_s, mode)
-
-
-@pytest.mark.parametrize(
-    ("escaped", "ssid"),
-    [
+def test_an_ssid_is_text_or_stays_as_iw_escapes_it() -> None:
+    for escaped, ssid in (
         ("my network", "my network"),
         (r"\x20my network\x20", " my network "),
         (r"caf\xc3\xa9", "café"),
@@ -178,22 +157,16 @@ def test_rates(words: str, bit_s: int | None, mode: str | None) -> None:
         (r"\xff\xfe", r"\xff\xfe"),
         (r"\x1b[31mred\x0a", r"\x1b[31mred\x0a"),
         ("", None),
-    ],
-)
-def test_an_ssid_is_text_or_stays_as_iw_escapes_it(escaped: str, ssid: str | None) -> None:
-    assert parse(LINK.replace("harness-ab12", escaped), INFO).ssid == ssid
+    ):
+        assert parse(LINK.replace("harness-ab12", escaped), INFO).ssid == ssid
 
 
 def test_6_ghz_and_a_frequency_with_an_offset() -> None:
-    info = INFO.replace(
-        "channel 36 (5180 MHz), width: 80 MHz, center1: 5210 MHz",
-        "channel 37 (6135 MHz), width: 160 MHz, center1: 6185 MHz",
-    )
-    state = parse(LINK.replace("freq: 5180", "freq: 6135.0"), info)
-    assert (state.frequency_mhz, state.channel, state.width_mhz) == (6135, 37, 160)
+    info = INFO.replace("36 (5180 MHz), width: 80 MHz", "37 (6135 MHz), width: 160 MHz")
     # A channel of another time than the frequency says nothing of it.
-    state = parse(LINK.replace("freq: 5180", "freq: 5500.0"), info)
-    assert (state.frequency_mhz, state.channel, state.width_mhz) == (5500, None, None)
+    for mhz, channel, width_mhz in ((6135, 37, 160), (5500, None, None)):
+        state = parse(LINK.replace("freq: 5180", f"freq: {mhz}.0"), info)
+        assert (state.frequency_mhz, state.channel, state.width_mhz) == (mhz, channel, width_mhz)
 
 
 def test_several_links_have_the_channel_in_use_whatever_their_order() -> None:
@@ -210,8 +183,7 @@ def test_several_links_have_the_channel_in_use_whatever_their_order() -> None:
 def fake_iw(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An iw that says LINK, INFO and STATION."""
     program = folder / "iw"
-    texts = {"link": LINK, "info": INFO, "station": STATION}
-    for name, text in texts.items():
+    for name, text in (("link", LINK), ("info", INFO), ("station", STATION)):
         (folder / name).write_text(text, encoding="utf-8")
     program.write_text(f'#!/bin/sh\ntest "$1 $2" = "dev wlan0" && cat {folder}/$3\n', encoding="utf-8")
     program.chmod(0o755)
@@ -259,23 +231,18 @@ def states(**changes: object) -> list[WifiState]:
     return seen
 
 
+BEFORE = "the WiFi channel changed: 36 (5180 MHz, 80 MHz wide), then"
+ROAMED = "WiFi roamed from one access point to another: 02:00:00:00:01:00, then 02:00:00:00:02:00"
+
+
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
         ({"bssid": None}, "WiFi was not associated in 1 of 5 reports"),
-        (
-            {"bssid": "02:00:00:00:02:00"},
-            "WiFi roamed from one access point to another: 02:00:00:00:01:00, then 02:00:00:00:02:00",
-        ),
+        ({"bssid": "02:00:00:00:02:00"}, ROAMED),
         ({"ssid": "ev\x1bil"}, r"the network (SSID) changed: harness-ab12, then ev\x1bil"),
-        (
-            {"frequency_mhz": 5200.0, "channel": 40},
-            "the WiFi channel changed: 36 (5180 MHz, 80 MHz wide), then 40 (5200 MHz, 80 MHz wide)",
-        ),
-        (
-            {"width_mhz": 20},
-            "the WiFi channel changed: 36 (5180 MHz, 80 MHz wide), then 36 (5180 MHz, 20 MHz wide)",
-        ),
+        ({"frequency_mhz": 5200.0, "channel": 40}, f"{BEFORE} 40 (5200 MHz, 80 MHz wide)"),
+        ({"width_mhz": 20}, f"{BEFORE} 36 (5180 MHz, 20 MHz wide)"),
     ],
 )
 def test_another_association_makes_a_cell_invalid(changes: dict[str, object], reason: str) -> None:
@@ -297,12 +264,8 @@ def test_another_rate_or_signal_is_worth_a_warning(changes: dict[str, object], w
     assert wireless.judge(states(**changes)) == ([], warnings)
 
 
-def test_the_rate_before_and_after_says_nothing() -> None:
+def test_the_rate_before_and_after_says_nothing_and_what_was_not_seen_is_not_proved() -> None:
     seen = states()
     seen[0] = seen[-1] = msgspec.structs.replace(seen[0], rx_bit_s=1e6)
-    assert wireless.judge(seen) == ([], [])
-    assert wireless.judge([seen[0], seen[1]]) == ([], [])
-
-
-def test_what_was_not_seen_is_not_proved() -> None:
+    assert wireless.judge(seen) == wireless.judge(seen[:2]) == ([], [])
     assert wireless.judge([]) == (["expected reports on the WiFi association, found none"], [])

@@ -53,7 +53,5 @@ def test_both_ends_are_settled(wanted: bool) -> None:
     reported = [" ".join(command.argv) for command in world.commands]
     # Two ends of a veth pair pass super-packets whole unless their sender may not.
     words = "ethtool -K {} gro on tso off" if wanted else "ip link set dev {} gso_max_segs 1"
-    assert [line[line.index(words.split()[0]) :] for line in reported] == [
-        words.format("hbeefi0"),
-        words.format("hbeeft0"),
-    ]
+    ends = [words.format(iface) for iface in ("hbeefi0", "hbeeft0")]
+    assert [line[line.index(words.split()[0]) :] for line in reported] == ends

@@ -12,11 +12,9 @@ import pytest
 
 from harness.analysis import theory
 from harness.analysis.wire import framings
-from harness.hosts import NamespaceHost
-from harness.model import IpsecMode, LinkProfile
+from harness.model import IpsecMode
 from harness.model.errors import CommandFailed
 from harness.model.protections import ICV_BYTES, PROTECTIONS, SECTAG_BYTES
-from harness.network.links import LinkPath
 from harness.protection import barrier, layer, macsec, mka, overlay, wireguard
 from harness.protection.capture import expression
 from harness.protection.kind import ProtectionContext, Underlay
@@ -24,8 +22,7 @@ from harness.protection.layer import ETHERTYPE_IPV4 as IPV4
 from harness.protection.layer import Tally
 from harness.protection.witness import OverlayCounters, Witnesses, WitnessReport
 from tests.unit.fakes import FakeWitness, World
-
-ETHERNET_HEADER_BYTES = 14
+from tests.unit.fakes.paths import link_path
 
 
 def made(*protection: str) -> theory.Framing:
@@ -35,52 +32,34 @@ def made(*protection: str) -> theory.Framing:
     return found
 
 
-PATH = LinkPath(
-    profile=LinkProfile(name="wired", title="wired", emulated=True),
-    index=7,
-    initiator=NamespaceHost("initiator"),
-    target=NamespaceHost("target", "far"),
-    initiator_iface="near0",
-    target_iface="far0",
-    initiator_address="198.18.7.1",
-    target_address="198.18.7.2",
-)
+PATH = link_path(World(), 7)
+MACS = ("02:00:00:00:00:01", "02:00:00:00:00:02")
 
 
-@pytest.mark.parametrize(
-    ("cleartext", "packet"),
+def test_a_packet_in_each_protection_and_in_both() -> None:
     # 60 bytes of headers and tag, and padding to 16; the last two would be padded beyond the MTU.
-    [(52, 124), (64, 124), (65, 140), (1300, 1372), (1409, 1480), (1420, 1480)],
-)
-def test_a_packet_in_wireguard(cleartext: int, packet: int) -> None:
-    framing = made("wireguard")
-    assert framing.inner_mtu_bytes(1500) == 1420
-    assert framing.packet_bytes(cleartext) == packet
-
-
-def test_a_packet_in_macsec() -> None:
-    framing = made("macsec")
-    assert framing.inner_mtu_bytes(1500) == 1468
-    assert framing.packet_bytes(1468) == 1500 and framing.packet_bytes(40) == 72
-
-
-def test_protections_stack() -> None:
-    both = made("macsec", "wireguard")
+    packets = {52: 124, 64: 124, 65: 140, 1300: 1372, 1409: 1480, 1420: 1480}
+    wireguarded, channel, both = made("wireguard"), made("macsec"), made("macsec", "wireguard")
+    assert wireguarded.inner_mtu_bytes(1500) == 1420
+    assert {cleartext: wireguarded.packet_bytes(cleartext) for cleartext in packets} == packets
+    assert channel.inner_mtu_bytes(1500) == 1468
+    assert channel.packet_bytes(1468) == 1500 and channel.packet_bytes(40) == 72
     assert both.inner_mtu_bytes(1500) == 1388
     assert both.packet_bytes(52) == 52 + 12 + 60 + 32
-    path = theory.Wire(link=PATH.profile, framing=both)
-    assert path.mss_bytes == 1388 - 52
+    assert theory.Wire(link=PATH.profile, framing=both).mss_bytes == 1388 - 52
+    size = 1300
+    sealed = wireguarded.packet_bytes(size) - PROTECTIONS["wireguard"].around_bytes - 20
+    assert sealed - size == -size % 16
+    assert channel.packet_bytes(size) == size + SECTAG_BYTES + ICV_BYTES
 
 
 def test_the_path_within_ends_at_addresses_of_its_own() -> None:
     first, second = (overlay.inner_path(PATH, tag="abcd", level=level) for level in (0, 1))
     assert (first.initiator_address, first.target_address) == ("198.18.7.129", "198.18.7.130")
     assert (second.initiator_address, second.initiator_iface) == ("198.18.7.133", "habcdx7")
-    assert len(overlay.name("abcd", LinkPath(**{**vars(PATH), "index": 255}), 3)) < 16
-
-
-def test_channels_on_one_interface_of_the_user_s_differ_by_their_port() -> None:
-    ports = {macsec.channel_port(dataclasses.replace(PATH, index=index)) for index in range(256)}
+    assert len(overlay.name("abcd", link_path(World(), 255), 3)) < 16
+    # Channels on one interface of the user's differ by their port.
+    ports = {macsec.channel_port(link_path(World(), index)) for index in range(256)}
     assert len(ports) == 256 and min(ports) == 1
 
 
@@ -113,16 +92,13 @@ def carried(**agreed: int | bool) -> WitnessReport:
     return reported(OverlayCounters(tx_packets=1, tx_bytes=100, rx_packets=1, rx_bytes=100, agreed=agreed))
 
 
-def run() -> ProtectionContext:
-    """One that is asked for nothing."""
-    return cast(ProtectionContext, None)
-
-
+RUN = cast(ProtectionContext, None)
+"""It is asked for nothing."""
 UNDERLAY = Underlay(below=PATH, level=0, mtu_bytes=1500, witnesses=cast(Witnesses, None), raw=Path())
 
 
 def test_a_tunnel_without_a_handshake_is_refused() -> None:
-    kind, done = wireguard.WireGuardDriver(run=run()), carried(handshake_unix_s=1_700_000_000)
+    kind, done = wireguard.WireGuardDriver(run=RUN), carried(handshake_unix_s=1_700_000_000)
     assert kind.agreed((done, done), UNDERLAY) == {"algorithm": "chacha20poly1305"}
     with pytest.raises(CommandFailed, match="handshake"):
         kind.agreed((done, carried(handshake_unix_s=0)), UNDERLAY)
@@ -131,21 +107,17 @@ def test_a_tunnel_without_a_handshake_is_refused() -> None:
 @pytest.mark.parametrize("wrong", [{"is_encrypting": False}, {"is_strict": False}, {"cipher": 1}])
 def test_a_channel_that_is_not_what_was_asked_for_is_refused(wrong: dict[str, int | bool]) -> None:
     cipher = "gcm-aes-256"
-    good: dict[str, int | bool] = {
-        "cipher": macsec.CIPHERS[cipher][1],
-        "is_encrypting": True,
-        "is_strict": True,
-    }
-    kind = macsec.MacsecDriver(run=run(), cipher=cipher)
+    kind = macsec.MacsecDriver(run=RUN, cipher=cipher)
+    wanted: dict[str, int | bool] = {"cipher": macsec.CIPHERS[cipher][1]}
+    good = {**wanted, "is_encrypting": True, "is_strict": True}
     assert kind.agreed((carried(**good), carried(**good)), UNDERLAY)["algorithm"] == cipher
     with pytest.raises(CommandFailed, match="asked for"):
-        kind.agreed((carried(**good), carried(**{**good, **wrong})), UNDERLAY)
+        kind.agreed((carried(**good), carried(**good | wrong)), UNDERLAY)
 
 
 def test_keys_are_in_no_text() -> None:
     world = World()
-    path = dataclasses.replace(PATH, initiator=world.host("initiator"), target=world.host("target", "far"))
-    macsec.tell(path, ("02:00:00:00:00:01", "02:00:00:00:00:02"), "gcm-aes-128")
+    macsec.tell(link_path(world, 7), MACS, "gcm-aes-128")
     # The fake lists the lines of a batch as commands, too.
     processes = [command for command in world.commands if command.input]
     near, far = (re.findall(r"\b[0-9a-f]{32}\b", command.input or "") for command in processes)
@@ -166,7 +138,7 @@ def test_packets_are_known_by_their_numbers() -> None:
     assert tunnel.number(IPV4, handshake) is None and tunnel.is_control(IPV4, handshake)
     others = datagram(data, port=0x4808)
     assert tunnel.number(IPV4, others) is None and not tunnel.is_control(IPV4, others)
-    channel = macsec.MacsecFrames(macs=("02:00:00:00:00:01", "02:00:00:00:00:02"))
+    channel = macsec.MacsecFrames(macs=MACS)
     assert channel.number(macsec.ETHERTYPE, bytes([0x2C, 0]) + (513).to_bytes(4, "big")) == (0, 513)
     assert channel.number(IPV4, datagram(data)) is None
     assert channel.is_control(mka.ETHERTYPE, b"\3\5") and not channel.is_control(IPV4, datagram(data))
@@ -179,7 +151,7 @@ def datagram(payload: bytes, port: int = 0x4807) -> bytes:
 
 
 def test_what_comes_in_is_reported_by_its_sender_where_frames_have_no_addresses() -> None:
-    channel = macsec.MacsecFrames(macs=("02:00:00:00:00:01", "02:00:00:00:00:02"))
+    channel = macsec.MacsecFrames(macs=MACS)
     text = expression(PATH, "initiator", channel, protected=True, one_in=64)
     assert text == (
         "not ((ip src host 198.18.7.2 and ip dst host 198.18.7.1) or "
@@ -193,7 +165,7 @@ def test_of_unnumbered_packets_so_many_samples_are_due() -> None:
     def sent(packets: int) -> Tally:
         return Tally(out=layer.Carried(packets=packets))
 
-    kind = wireguard.WireGuardDriver(run=run())
+    kind = wireguard.WireGuardDriver(run=RUN)
     assert kind.due(sent(7), sent(7 + 640 + wireguard.UNNUMBERED), 64).total == 9
     due = kind.due(sent(7), sent(8), 64)
     assert due.total == 0 and due.missing({}) == 0
@@ -206,24 +178,12 @@ def test_a_peer_that_vanishes_takes_its_counters_back() -> None:
     gone = msgspec.structs.replace(there, tx_packets=11, tx_bytes=0, rx_bytes=0)
 
     def tally(counted: OverlayCounters) -> Tally:
-        witness = FakeWitness(reported(counted))
-        made = overlay.OverlayLayer(
-            kind=wireguard.WireGuardDriver,
-            below=PATH,
-            inner=PATH,
-            watchers=Witnesses(ends=(witness, witness)),
-            agreed={},
-        )
-        return made.look()[0].tally
+        both = Witnesses(ends=(FakeWitness(reported(counted)),) * 2)
+        kind = wireguard.WireGuardDriver
+        layer = overlay.OverlayLayer(kind=kind, below=PATH, inner=PATH, watchers=both, agreed={})
+        return layer.look()[0].tally
 
     was, now = tally(there), tally(gone)
     assert was.out.went_back(now.out) and was.into.went_back(now.into)
     assert (was.out.grown(now.out).bytes, was.out.grown(now.out).packets) == (0, 1)
-    assert wireguard.WireGuardDriver(run=run()).due(now, was, 64).total == 0
-
-
-def test_each_frame_is_what_its_framing_says() -> None:
-    size = 1300
-    sealed = made("wireguard").packet_bytes(size) - PROTECTIONS["wireguard"].around_bytes - 20
-    assert sealed - size == -size % 16
-    assert made("macsec").packet_bytes(size) == size + SECTAG_BYTES + ICV_BYTES
+    assert wireguard.WireGuardDriver(run=RUN).due(now, was, 64).total == 0

@@ -5,7 +5,9 @@ from __future__ import annotations
 import signal
 import struct
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -39,31 +41,22 @@ def path(world: World, *, is_shared: bool = False) -> LinkPath:
     return link_path(world, profile=profile(), port=port, is_shared=is_shared)
 
 
-def test_one_esp_packet_in_a_power_of_two_is_kept() -> None:
+def test_one_esp_packet_in_a_power_of_two_is_kept_and_fewer_are_carried_with_a_delay() -> None:
     due = {1_000: 1, 10**6: 1, 50 * 10**6: 32, 10**8: 64, 10**9: 256, 10**10: 256, None: 256}
     assert {rate: sampling(profile(rate)) for rate in due} == due
-
-
-def test_a_link_with_delay_carries_fewer_packets() -> None:
-    due = {(10**9, 50): 256, (10**9, 1_000): 16, (50 * 10**6, 700): 32, (10**8, 10_000): 2}
-    due |= {(10**10, 10_000): 2, (10**9, 10**6): 1, (10**6, 0.5): 1}
-    assert {each: sampling(profile(*each)) for each in due} == due
+    delayed = {(10**9, 50): 256, (10**9, 1_000): 16, (50 * 10**6, 700): 32, (10**8, 10_000): 2}
+    delayed |= {(10**10, 10_000): 2, (10**9, 10**6): 1, (10**6, 0.5): 1}
+    assert {each: sampling(profile(*each)) for each in delayed} == delayed
     assert sampling(profile(None, 10_000)) == 2
 
 
-FULL_FRAMES = [
-    (profile(rate), rate / (1538 * 8)) for rate in (2 * 10**6, 54 * 10**6, 10**8, 10**9, 25 * 10**9)
-]
-ROUND_TRIPS = [(profile(10**9, us), 4 / (2 * us / 1e6)) for us in (50, 700, 3_000, 10_000)]
-
-
-@pytest.mark.parametrize(("link", "packets_per_s"), FULL_FRAMES + ROUND_TRIPS)
-def test_some_64_are_kept_in_a_second_of_full_frames_or_of_four_packets_a_round_trip(
-    link: LinkProfile, packets_per_s: float
-) -> None:
-    one_in = sampling(link)
-    assert packets_per_s / one_in >= 64
-    assert packets_per_s / one_in < 128 or one_in == module.MOST_SPARSE
+def test_some_64_are_kept_in_a_second_of_full_frames_or_of_four_packets_a_round_trip() -> None:
+    rates = (2 * 10**6, 54 * 10**6, 10**8, 10**9, 25 * 10**9)
+    found = [(rate / (1538 * 8), sampling(profile(rate))) for rate in rates]
+    found += [(4 / (2 * us / 1e6), sampling(profile(10**9, us))) for us in (50, 700, 3_000, 10_000)]
+    for packets_per_s, one_in in found:
+        assert packets_per_s / one_in >= 64
+        assert packets_per_s / one_in < 128 or one_in == module.MOST_SPARSE
 
 
 def test_no_step_of_super_packets_passes_all_samples_by() -> None:
@@ -77,18 +70,17 @@ def test_no_step_of_super_packets_passes_all_samples_by() -> None:
 # What is looked for
 
 
+def looked_for(end: End, one_in: int, *, protected: bool = True, is_shared: bool = False) -> str:
+    return expression(path(World(), is_shared=is_shared), end, FRAMES, protected=protected, one_in=one_in)
+
+
 def test_a_protected_column_samples_esp_and_keeps_whatever_else_is_on_its_link() -> None:
     """But what the peer sends it, which after decryption is shown a second time."""
     sample = "(ip proto 50 and ip[6:2] & 0x1fff = 0 and ip[24:4] & 0x3ff = 0)"
-    ends: tuple[tuple[End, str, str], ...] = (("initiator", NEAR, FAR), ("target", FAR, NEAR))
-    for end, own, peer in ends:
-        assert expression(path(World()), end, FRAMES, protected=True, one_in=1024) == (
-            f"not (ip src host {peer} and ip dst host {own}) and (not (ip proto 50) or {sample})"
-        )
-
-
-def test_with_one_in_one_every_esp_packet_is_kept() -> None:
-    assert "ip[24:4] & 0x0 = 0" in expression(path(World()), "target", FRAMES, protected=True, one_in=1)
+    for end, own, peer in zip(ENDS, (NEAR, FAR), (FAR, NEAR), strict=True):
+        not_the_peer_s = f"not (ip src host {peer} and ip dst host {own})"
+        assert looked_for(end, 1024) == f"{not_the_peer_s} and (not (ip proto 50) or {sample})"
+    assert "ip[24:4] & 0x0 = 0" in looked_for("target", 1), "every packet"
 
 
 def test_on_a_link_that_others_use_nothing_but_the_portal_s_traffic_is_kept() -> None:
@@ -96,19 +88,17 @@ def test_on_a_link_that_others_use_nothing_but_the_portal_s_traffic_is_kept() ->
     sent = f"ip src host {FAR} and ip dst host {NEAR}"
     sample = "(ip proto 50 and ip[6:2] & 0x1fff = 0 and ip[24:4] & 0xf = 0)"
     portal = "(tcp port 3264 or (ip proto 6 and ip[6:2] & 0x1fff != 0))"
-    found = expression(path(World(), is_shared=True), "target", FRAMES, protected=True, one_in=16)
+    found = looked_for("target", 16, is_shared=True)
     assert found == f"({sent} and ({sample} or {portal})) or (vlan and {sent} and {portal})"
 
 
-@pytest.mark.parametrize("is_shared", [False, True])
-def test_a_plain_column_samples_its_own_segments_and_keeps_the_first_and_the_last(is_shared: bool) -> None:
-    text = expression(path(World(), is_shared=is_shared), "initiator", FRAMES, protected=False, one_in=256)
-    port = 3264 if is_shared else 3260
-    flags = "tcp[tcpflags] & (tcp-syn|tcp-fin|tcp-rst) != 0"
-    clear = f"(tcp port {port} and ({flags} or ip[4:2] % 251 = 0))"
-    # Where others use the link, ESP may be another column's.
-    wanted = clear if is_shared else f"(ip proto 50 or {clear})"
-    assert text == f"ip src host {NEAR} and ip dst host {FAR} and {wanted}"
+def test_a_plain_column_samples_its_own_segments_and_keeps_the_first_and_the_last() -> None:
+    sent = f"ip src host {NEAR} and ip dst host {FAR}"
+    first_and_last = "tcp[tcpflags] & (tcp-syn|tcp-fin|tcp-rst) != 0"
+    clear = f"({first_and_last} or ip[4:2] % 251 = 0))"
+    own, shared = (looked_for("initiator", 256, protected=False, is_shared=each) for each in (False, True))
+    assert own == f"{sent} and (ip proto 50 or (tcp port 3260 and {clear})"
+    assert shared == f"{sent} and (tcp port 3264 and {clear}", "ESP may be another column's"
 
 
 # How frames are distinguished
@@ -179,20 +169,17 @@ def test_a_frame_that_is_cut_short_anywhere_is_never_taken_for_control() -> None
             assert classified(whole[:length]) in (OTHER, classified(whole)), length
 
 
-def test_numbers_of_one_association_are_kept_together() -> None:
+def test_numbers_of_one_association_are_kept_together_and_what_is_seen_adds_up() -> None:
     seen = Seen()
     for spi, number in ((7, 256), (7, 512), (9, 256), (7, 512)):
         READER.tell(esp(spi, number, NEAR, FAR), 1514, seen)
     assert seen == Seen(numbers={7: {256, 512}, 9: {256}})
     assert (seen.sampled, seen.clear_frames) == (3, 0)
-
-
-def test_what_is_seen_adds_up() -> None:
     seen = Seen(numbers={7: {256}}, cleartext=1, control=2, other=3, clear_bytes=600)
     more = {7: {512}, 8: {0}}
     seen.add(Seen(numbers=more, cleartext=10, control=20, other=30, clear_bytes=6000, fault="x"))
-    numbers = {7: {256, 512}, 8: {0}}
-    assert seen == Seen(numbers=numbers, cleartext=11, control=22, other=33, clear_bytes=6600, fault="x")
+    more[7] = {256, 512}
+    assert seen == Seen(numbers=more, cleartext=11, control=22, other=33, clear_bytes=6600, fault="x")
     assert seen.clear_frames == 66
 
 
@@ -224,16 +211,12 @@ def test_a_file_of_an_unknown_kind_is_refused() -> None:
             READER.of_file(data)
 
 
-def test_a_record_that_is_not_whole_is_left_for_later_wherever_it_was_cut() -> None:
+def test_a_record_that_is_not_whole_is_left_and_the_length_on_the_wire_is_counted() -> None:
     for length in range(len(TCP)):
         seen = Seen()
         assert READER.count(ESP + TCP[:length], seen) == (1, len(ESP))
         assert seen == ONE_ESP
-
-
-def test_the_length_as_captured_is_skipped_and_that_on_the_wire_is_counted() -> None:
-    cut = struct.pack("<IIII", 0, 0, 64, 9014) + SEGMENT[:64].ljust(64, b"\0")
-    seen = Seen()
+    cut, seen = struct.pack("<IIII", 0, 0, 64, 9014) + SEGMENT[:64].ljust(64, b"\0"), Seen()
     assert READER.count(cut + ESP, seen) == (2, len(cut) + len(ESP))
     assert seen == Seen(numbers={7: {256}}, cleartext=1, clear_bytes=9014)
 
@@ -280,30 +263,29 @@ def append(file: Path, data: bytes) -> None:
         stream.write(data)
 
 
-def tap(
-    tmp_path: Path, name: str = "initiator", *, passed_by: int = 0, dropped: int = 0
-) -> tuple[Tap, Tcpdump]:
-    daemon = Tcpdump(tmp_path / f"{name}.pcap")
+def tap(place: Path, name: str = "initiator", passed_by: int = 0, dropped: int = 0) -> tuple[Tap, Tcpdump]:
+    daemon = Tcpdump(place / f"{name}.pcap")
     daemon.passed_by, daemon.dropped = passed_by, dropped
     made = Tap(end=name, file=daemon.file, daemon=daemon, reader=READER)
     made.settle()
     return made, daemon
 
 
+Both = tuple[Capture, Tcpdump, Tcpdump]
+
+
 @pytest.fixture
-def both(tmp_path: Path) -> tuple[Capture, Tcpdump, Tcpdump]:
+def both(tmp_path: Path) -> Both:
     (near, first), (far, second) = tap(tmp_path, "initiator"), tap(tmp_path, "target")
     return Capture(taps=(near, far), one_in=64), first, second
 
 
 def test_a_tcpdump_is_not_asked_before_it_says_that_it_listens(tmp_path: Path) -> None:
     file = tmp_path / "initiator-1.pcap"
-    file.write_bytes(PCAP_HEADER)
-    log = file.with_suffix(".log")
-    log.write_text("", encoding="utf-8")
-    assert not module._is_listening(file), "SIGUSR1 would kill it"
-    log.write_text("tcpdump: listening on near0, link-type EN10MB (Ethernet)\n", encoding="utf-8")
-    assert module._is_listening(file)
+    for log, listens in (("", False), ("tcpdump: listening on near0, link-type EN10MB (Ethernet)\n", True)):
+        file.write_bytes(PCAP_HEADER)
+        file.with_suffix(".log").write_text(log, encoding="utf-8")
+        assert module._is_listening(file) is listens, "SIGUSR1 would kill it"
 
 
 @pytest.fixture(autouse=True)
@@ -346,8 +328,7 @@ def test_a_look_waits_for_what_the_kernel_has_and_tcpdump_has_not(tmp_path: Path
             tcpdump.write(TCP)
 
     tcpdump.on_signal = catch_up
-    assert look(made) == ONE_TCP
-    assert tcpdump.signals == 4
+    assert (look(made), tcpdump.signals) == (ONE_TCP, 4)
 
 
 def test_what_came_before_there_was_a_filter_does_not_count(tmp_path: Path) -> None:
@@ -381,15 +362,14 @@ def test_a_capture_that_cannot_be_relied_on_says_so_for_good(
     assert look(made).fault == made.read().fault == seen.fault
 
 
-def test_both_ends_are_asked_before_either_is_waited_for(both: tuple[Capture, Tcpdump, Tcpdump]) -> None:
+def test_both_ends_are_asked_before_either_is_waited_for(both: Both) -> None:
     watched, first, second = both
     order: list[str] = []
-    first.on_signal = lambda: order.append("first asked")
-    second.on_signal = lambda: order.append("second asked")
+    first.on_signal, second.on_signal = partial(order.append, "first"), partial(order.append, "second")
     first.write(ESP)
     second.write(TCP)
     assert watched.look() == [ONE_ESP, ONE_TCP]
-    assert order == ["first asked", "second asked"]
+    assert order == ["first", "second"]
     assert watched.since_start == [0, 1]
     first.write(TCP)
     watched.finish()
@@ -397,22 +377,16 @@ def test_both_ends_are_asked_before_either_is_waited_for(both: tuple[Capture, Tc
     assert watched.since_start == [1, 1]
 
 
-def test_of_a_host_that_is_lost_nothing_is_seen_any_more(both: tuple[Capture, Tcpdump, Tcpdump]) -> None:
+def test_of_a_host_that_is_lost_nothing_is_seen_any_more(both: Both) -> None:
     watched, _, second = both
-
-    def gone() -> None:
-        raise HostLost("the target was lost")
-
-    second.on_signal = gone
+    second.on_signal = mock.Mock(side_effect=HostLost("the target was lost"))
     with pytest.raises(HostLost):
         watched.look()
     watched.finish()
     assert watched.last == []
 
 
-def test_after_the_last_look_all_counts_until_the_captures_end(
-    both: tuple[Capture, Tcpdump, Tcpdump],
-) -> None:
+def test_after_the_last_look_all_counts_until_the_captures_end(both: Both) -> None:
     """tcpdump prints its counts once more when it is stopped."""
     watched, first, second = both
     watched.finish()
@@ -437,18 +411,13 @@ def test_both_ends_are_captured_until_the_end(tmp_path: Path) -> None:
         append(watched.taps[1].file, TCP)
     assert world.left == set()
     assert watched.last == [Seen(), ONE_TCP]
-    assert [(c.host, c.argv[c.argv.index("-i") + 1]) for c in world.commands] == [
-        ("initiator", "hbeefi3"),
-        ("target", "hbeeft3"),
-    ]
-    for end, command in zip(ENDS, world.commands, strict=True):
-        assert command.argv[-1] == expression(path(World()), end, FRAMES, protected=True, one_in=256)
+    for end, iface, command in zip(ENDS, ("hbeefi3", "hbeeft3"), world.commands, strict=True):
+        assert (command.host, command.argv[command.argv.index("-i") + 1]) == (end, iface)
+        assert command.argv[-1] == looked_for(end, 256)
 
 
 @pytest.mark.parametrize("looked", [True, False])
-def test_a_column_that_comes_up_again_counts_none_of_the_frames_of_before(
-    tmp_path: Path, looked: bool
-) -> None:
+def test_a_column_that_comes_up_again_counts_no_frames_of_before(tmp_path: Path, looked: bool) -> None:
     world = World()
     with capture(path(world), tmp_path, FRAMES, protected=True) as first:
         for each in first.taps:
@@ -457,14 +426,11 @@ def test_a_column_that_comes_up_again_counts_none_of_the_frames_of_before(
             assert [seen.cleartext for seen in first.look()] == [1, 1]
     before = {each.file: each.file.read_bytes() for each in first.taps}
     for number in (2, 3):
+        names = [f"{end}-{number}" for end in ENDS]
         with capture(path(world), tmp_path, FRAMES, protected=True) as again:
-            assert [each.file.name for each in again.taps] == [
-                f"initiator-{number}.pcap",
-                f"target-{number}.pcap",
-            ]
+            assert [each.file.name for each in again.taps] == [f"{name}.pcap" for name in names]
             assert again.look() == [Seen(), Seen()]
-            logs = {Path(thing.split()[-1]).name for thing in world.left}
-            assert logs == {f"initiator-{number}.log", f"target-{number}.log"}
+            assert {Path(thing.split()[-1]).name for thing in world.left} == {f"{name}.log" for name in names}
             append(again.taps[1].file, ESP)
             assert again.look() == [Seen(), ONE_ESP]
     assert {file: file.read_bytes() for file in before} == before, "they stay as they were"

@@ -77,12 +77,12 @@ def made(state: bytes, more: dict[int, bytes]) -> tuple[int, bytes]:
     return program.NEW, state + attributes(more)
 
 
-def deleted(state: bytes, more: dict[int, bytes]) -> tuple[int, bytes]:
-    return program.DELETED, bytes(24) + attributes({program.XFRMA_SA: state, **more})
+def deleted(state: bytes, more: dict[int, bytes]) -> bytes:
+    return message(program.DELETED, bytes(24) + attributes({program.XFRMA_SA: state, **more}))
 
 
-def expired(state: bytes, *, hard: bool) -> tuple[int, bytes]:
-    return program.EXPIRED, state + bytes([hard]) + bytes(7)
+def expired(state: bytes, *, hard: bool) -> bytes:
+    return message(program.EXPIRED, state + bytes([hard]) + bytes(7))
 
 
 def message(kind: int, payload: bytes) -> bytes:
@@ -90,15 +90,13 @@ def message(kind: int, payload: bytes) -> bytes:
     return data + bytes(-len(data) % 4)
 
 
-def at_work(spi: int, packets: int = 0, *, sequence: int | None = None) -> tuple[int, bytes]:
-    """An association whose packets have 100 bytes."""
-    return made(
-        info(spi, 100 * packets, packets), {**GCM, **counted(packets if sequence is None else sequence)}
-    )
+def at_work(spi: int, packets: int = 0, *, since: int = 0) -> tuple[int, bytes]:
+    """An association whose packets have 100 bytes, and whose sequence is ahead of them by ``since``."""
+    return made(info(spi, 100 * packets, packets), {**GCM, **counted(packets + since)})
 
 
 def ended(spi: int, packets: int) -> bytes:
-    return message(*deleted(info(spi, 100 * packets, packets), {**GCM, **counted(packets)}))
+    return deleted(info(spi, 100 * packets, packets), {**GCM, **counted(packets)})
 
 
 def carried(packets: int) -> tuple[Carried, Carried]:
@@ -174,7 +172,7 @@ def test_associations_are_reported_by_name_and_number(kernel: Kernel) -> None:
 )
 def test_others_are_passed_over(kernel: Kernel, other: tuple[int, bytes]) -> None:
     kernel.there = [other]
-    kernel.events = [message(*deleted(other[1][:224], {}))]
+    kernel.events = [deleted(other[1][:224], {})]
     assert kernel.tell() == []
 
 
@@ -217,16 +215,16 @@ def test_what_came_and_went_between_two_questions_counts(kernel: Kernel) -> None
 
 def test_what_reached_the_end_of_its_life_counts_as_well(kernel: Kernel) -> None:
     """The kernel's message has no sequence number; each packet since has had one."""
-    kernel.there = [at_work(1, 10, sequence=12)]
+    kernel.there = [at_work(1, 10, since=2)]
     kernel.tell()
-    kernel.events = [message(*expired(info(1, 1100, 11), hard=False))]
+    kernel.events = [expired(info(1, 1100, 11), hard=False)]
     assert kernel.tell()[0]["ended"] is False
     kernel.there = []
-    kernel.events = [message(*expired(info(1, 1400, 14), hard=True))]
+    kernel.events = [expired(info(1, 1400, 14), hard=True)]
     (last,) = kernel.tell()
     assert (last["ended"], last["missing"]) == (True, False)
     assert (last["bytes"], last["packets"], last["sequence"]) == (1400, 14, 16)
-    kernel.events = [message(*expired(info(9, 1, 1), hard=True))]
+    kernel.events = [expired(info(9, 1, 1), hard=True)]
     assert len(kernel.tell()) == 1, "one that is not ours"
 
 
@@ -316,25 +314,18 @@ def test_nobody_answers_for_so_long_and_no_longer(monkeypatch: pytest.MonkeyPatc
             assert program.try_connect(ANY, full.getsockname())["error"] == "ETIMEDOUT"
 
 
-LINES_OF = watching.lines_of
-
-
 def test_what_policies_blocked_is_counted_where_the_kernel_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    file = tmp_path / "xfrm_stat"
-    monkeypatch.setattr(program, "lines_of", lambda _path, beginning: LINES_OF(str(file), beginning))
+    file, lines_of = tmp_path / "file", watching.lines_of
+    monkeypatch.setattr(program, "lines_of", lambda _path, beginning: lines_of(str(file), beginning))
     assert program.blocked() is None
     file.write_text("XfrmInPolBlock          \t5\nXfrmOutPolBlock         \t17\n", encoding="utf-8")
     assert program.blocked() == 17
     file.write_text("XfrmOther 1\n", encoding="utf-8")
     assert program.blocked() is None
-
-
-def test_the_lines_of_an_interface_are_its_own(tmp_path: Path) -> None:
-    file = tmp_path / "dev"
     file.write_text("  eth0: 1\n veth0: 2\neth0:3\n eth01: 4\n", encoding="utf-8")
-    assert LINES_OF(str(file), "eth0:") == "  eth0: 1\neth0:3\n"
+    assert lines_of(str(file), "eth0:") == "  eth0: 1\neth0:3\n", "an interface's lines are its own"
 
 
 # The program as it is started
@@ -356,15 +347,6 @@ def started(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
         process.kill()
 
 
-class Child:
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
-        self.process = process
-        self.signal = process.send_signal
-
-    def ended(self) -> bool:
-        return self.process.poll() is not None
-
-
 def look(asked: Witness) -> WitnessReport:
     asked.ask()
     return asked.report()
@@ -372,7 +354,8 @@ def look(asked: Witness) -> WitnessReport:
 
 def test_each_signal_is_answered_by_a_line(started: tuple[subprocess.Popen[bytes], Path]) -> None:
     process, output = started
-    asked = Witness(name="target", daemon=Child(process), file=output)
+    daemon = mock.Mock(ended=lambda: process.poll() is not None, signal=process.send_signal)
+    asked = Witness(name="target", daemon=daemon, file=output)
     first = asked.report()
     assert first.states == ()
     assert first.before.split()[0] == first.after.split()[0] == "lo:"

@@ -167,12 +167,12 @@ def test_ports_of_bridges_and_bonds_but_not_of_a_vrf() -> None:
     assert found == {"a": "br0", "b": None, "c": None}
 
 
-@pytest.mark.parametrize("text", ["1: lo: <LOOPBACK,UP>", "{", '[{"ifname": 1}]'])
-def test_an_ip_without_json(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
-    monkeypatch.setattr(Machine, "_answer", lambda _self, _argv, _text: text)
-    with pytest.raises(RequirementError, match="iproute2") as error:
-        interfaces.read_interfaces(ONE_NIC)
-    assert "ip -j address" in str(error.value)
+def test_an_ip_without_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    for text in ("1: lo: <LOOPBACK,UP>", "{", '[{"ifname": 1}]'):
+        monkeypatch.setattr(Machine, "_answer", lambda _self, _argv, _text, text=text: text)
+        with pytest.raises(RequirementError, match="iproute2") as error:
+            interfaces.read_interfaces(ONE_NIC)
+        assert "ip -j address" in str(error.value), text
 
 
 # Which link
@@ -191,9 +191,8 @@ ELSEWHERE = device("eth0", "192.168.1.5/24")
 IN_ANOTHER = r"192\.168\.1\.5/24.*10\.0\.0\.9/24 on eth0"
 
 
-@pytest.mark.parametrize(
-    ("kind", "words", "link", "devices"),
-    [
+def test_links_that_cannot_work_are_refused() -> None:
+    for kind, words, link, devices in (
         (UsageError, "no interface eth9, only eth0, wlan0, lo", real("eth9"), TWO_NICS),
         (UsageError, "loopback", real("lo"), TWO_NICS),
         (RequirementError, "eth0 of the initiator is down", WIRED, [device("eth0", flags=["BROADCAST"])]),
@@ -206,14 +205,10 @@ IN_ANOTHER = r"192\.168\.1\.5/24.*10\.0\.0\.9/24 on eth0"
         (RequirementError, "no route to 10.0.0.9", real("eth0", "10.0.0.9"), [ELSEWHERE]),
         (UsageError, "also an address of the initiator", WIRED, [device("eth0", "10.0.0.9/24")]),
         (UsageError, "docker0", WIRED, [ETH0, device("docker0", "10.0.0.9/24")]),
-    ],
-)
-def test_links_that_cannot_work_are_refused(
-    kind: type[Exception], words: str, link: LinkProfile, devices: Sequence[dict[str, Any]]
-) -> None:
-    with pytest.raises(kind, match=words) as error:
-        interfaces.check(machine("initiator", *devices), TARGET, link)
-    assert type(error.value) is kind
+    ):
+        with pytest.raises(kind, match=words) as error:
+            interfaces.check(machine("initiator", *devices), TARGET, link)
+        assert type(error.value) is kind, words
 
 
 def test_of_several_portals_one_has_to_be_named() -> None:
@@ -359,16 +354,14 @@ def test_a_user_s_own_address_of_ipv6_is_used_as_it_is(journal: Journal) -> None
     assert near.done == far.done == []
 
 
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"lacks_ipv6": True}, "--ip 6 needs a kernel with IPv6, but the initiator's lacks it"),
-        ({"ipv6_off": True}, r"eth0 of the initiator has IPv6 switched off.*sysctl net\.ipv6\.conf"),
-    ],
-)
-def test_a_machine_without_ipv6_is_refused(changes: dict[str, Any], words: str) -> None:
-    with pytest.raises(RequirementError, match=words):
-        interfaces.check(dataclasses.replace(ONE_NIC, **changes), TARGET, six("eth0"))
+def test_a_machine_without_ipv6_is_refused() -> None:
+    with pytest.raises(
+        RequirementError, match="--ip 6 needs a kernel with IPv6, but the initiator's lacks it"
+    ):
+        interfaces.check(dataclasses.replace(ONE_NIC, lacks_ipv6=True), TARGET, six("eth0"))
+    switched_off = r"eth0 of the initiator has IPv6 switched off.*sysctl net\.ipv6\.conf"
+    with pytest.raises(RequirementError, match=switched_off):
+        interfaces.check(dataclasses.replace(ONE_NIC, ipv6_off=True), TARGET, six("eth0"))
 
 
 # What an interface is
@@ -448,20 +441,17 @@ def test_a_description_of_what_is_reported(monkeypatch: pytest.MonkeyPatch) -> N
     }
 
 
-@pytest.mark.parametrize(
-    ("found", "kind"),
-    [
-        (device("wlan0"), "wifi"),
-        (device("br0", linkinfo={"info_kind": "bridge"}), "bridge"),
-        (device("bond0", linkinfo={"info_kind": "bond"}), "bond"),
-        (device("eth0.5", linkinfo={"info_kind": "vlan"}), "vlan"),
-        (device("wg0", link_type="none", linkinfo={"info_kind": "wireguard"}), "virtual"),
-        (device("tun0", link_type="none"), "virtual"),
-    ],
-)
-def test_kinds(monkeypatch: pytest.MonkeyPatch, found: dict[str, Any], kind: str) -> None:
+def test_kinds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(interfaces, "_ethtool", lambda _host, *_words: "")
-    assert interfaces.describe(machine("initiator", found), found["ifname"]) == {"kind": kind}
+    for kind, found in (
+        ("wifi", device("wlan0")),
+        ("bridge", device("br0", linkinfo={"info_kind": "bridge"})),
+        ("bond", device("bond0", linkinfo={"info_kind": "bond"})),
+        ("vlan", device("eth0.5", linkinfo={"info_kind": "vlan"})),
+        ("virtual", device("wg0", link_type="none", linkinfo={"info_kind": "wireguard"})),
+        ("virtual", device("tun0", link_type="none")),
+    ):
+        assert interfaces.describe(machine("initiator", found), found["ifname"]) == {"kind": kind}
 
 
 def test_an_absent_interface_cannot_be_described() -> None:

@@ -6,7 +6,7 @@ import re
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 import pytest
@@ -77,21 +77,16 @@ def path(world: World, *, is_shared: bool = False) -> LinkPath:
 # What the kernel says
 
 
-@pytest.mark.parametrize(
-    ("algorithms", "expected"),
-    [
-        (("rfc4106(gcm(aes))",), ["rfc4106-gcm-aesni"]),
-        (("ecb(cipher_null)", "hmac(sha256)"), ["ecb-cipher_null", "hmac(sha256-ni)"]),
-        (("hmac(sha256)", "ecb(cipher_null)"), ["hmac(sha256-ni)", "ecb-cipher_null"]),
-        (("rfc7539esp(chacha20,poly1305)",), []),
-        (("odd",), ["odd-generic"]),
-        (("equal",), ["first"]),
-    ],
-)
-def test_the_first_driver_of_highest_priority_is_in_use(
-    algorithms: tuple[str, ...], expected: list[str]
-) -> None:
-    assert proc_crypto.drivers(PROC_CRYPTO, algorithms) == expected
+def test_the_first_driver_of_highest_priority_is_in_use() -> None:
+    found = {
+        ("rfc4106(gcm(aes))",): ["rfc4106-gcm-aesni"],
+        ("ecb(cipher_null)", "hmac(sha256)"): ["ecb-cipher_null", "hmac(sha256-ni)"],
+        ("hmac(sha256)", "ecb(cipher_null)"): ["hmac(sha256-ni)", "ecb-cipher_null"],
+        ("rfc7539esp(chacha20,poly1305)",): [],
+        ("odd",): ["odd-generic"],
+        ("equal",): ["first"],
+    }
+    assert {algorithms: proc_crypto.drivers(PROC_CRYPTO, algorithms) for algorithms in found} == found
 
 
 def report(algorithms: Sequence[str], mode: str = "transport", *, directions: int = 2) -> WitnessReport:
@@ -121,22 +116,17 @@ def test_what_was_negotiated_is_reported_by_the_kernels_in_any_order() -> None:
         }
 
 
-@pytest.mark.parametrize(
-    ("algorithms", "mode", "wanted", "reason"),
-    [
+def test_algorithms_are_compared_as_names_and_not_as_parts_of_names() -> None:
+    for algorithms, mode, wanted, reason in (
         (CBC.kernel_algorithms, "tunnel", GCM, "found cbc(aes) + hmac(sha256) in tunnel mode in the kernel"),
         (CBC.kernel_algorithms, "tunnel", CBC, "expected aes128-sha256 in transport mode"),
         (("seqiv(rfc4106(gcm(aes)))",), "transport", GCM, "found seqiv(rfc4106(gcm(aes))) in"),
         (("xcbc(aes)", "hmac(sha256)"), "transport", CBC, ", found xcbc(aes) + hmac(sha256) in"),
         (("cbc(aes)", "hmac(sha256)", "x"), "transport", CBC, ", found cbc(aes) + hmac(sha256) + x"),
         (("cbc(aes)",), "transport", CBC, ", found cbc(aes) in"),
-    ],
-)
-def test_algorithms_are_compared_as_names_and_not_as_parts_of_names(
-    algorithms: Sequence[str], mode: str, wanted: Proposal, reason: str
-) -> None:
-    with pytest.raises(CommandFailed, match=re.escape(reason)):
-        negotiated([report(algorithms, mode)] * 2, wanted)
+    ):
+        with pytest.raises(CommandFailed, match=re.escape(reason)):
+            negotiated([report(algorithms, mode)] * 2, wanted)
 
 
 def test_every_association_of_both_ends_has_to_be_what_was_asked_for() -> None:
@@ -163,27 +153,20 @@ def test_every_association_of_both_ends_has_to_be_what_was_asked_for() -> None:
         (Clearance, 3276, f"action allow priority {xfrm.CLEARANCE_PRIORITY}"),
     ],
 )
-@pytest.mark.parametrize(
-    ("end", "to_portal", "from_portal"), [("initiator", "out", "in"), ("target", "in", "out")]
-)
 def test_a_barrier_or_clearance_is_for_the_portal_alone_in_both_directions(
-    end: Literal["initiator", "target"],
-    to_portal: str,
-    from_portal: str,
-    kind: type[IpsecBarrier | Clearance],
-    port: int,
-    then: str,
+    kind: type[IpsecBarrier | Clearance], port: int, then: str
 ) -> None:
-    world = World()
-    made = kind(end, NEAR, FAR, port)
-    made.acquire(world.host(end))
-    there = f"src {NEAR}/32 dst {FAR}/32 proto 6 dport {port} dir {to_portal}"
-    back = f"src {FAR}/32 dst {NEAR}/32 proto 6 sport {port} dir {from_portal}"
-    assert world.said == [f"ip xfrm policy add {there} {then}", f"ip xfrm policy add {back} {then}"]
-    assert len(world.left) == 2
-    assert carry_out(made.undo(), world.host(end).run).problems == []
-    assert world.left == set()
-    assert {*world.said[2:]} == {f"ip xfrm policy delete {there}", f"ip xfrm policy delete {back}"}
+    for end, to_portal, from_portal in zip(ENDS, ("out", "in"), ("in", "out"), strict=True):
+        world = World()
+        made = kind(end, NEAR, FAR, port)
+        made.acquire(world.host(end))
+        there = f"src {NEAR}/32 dst {FAR}/32 proto 6 dport {port} dir {to_portal}"
+        back = f"src {FAR}/32 dst {NEAR}/32 proto 6 sport {port} dir {from_portal}"
+        assert world.said == [f"ip xfrm policy add {there} {then}", f"ip xfrm policy add {back} {then}"]
+        assert len(world.left) == 2
+        assert carry_out(made.undo(), world.host(end).run).problems == []
+        assert world.left == set()
+        assert {*world.said[2:]} == {f"ip xfrm policy delete {there}", f"ip xfrm policy delete {back}"}
 
 
 def test_policies_come_before_the_barrier_whatever_the_path() -> None:
@@ -191,12 +174,13 @@ def test_policies_come_before_the_barrier_whatever_the_path() -> None:
     assert xfrm.POLICY_PRIORITY + 255 < xfrm.BARRIER_PRIORITY
 
 
-@pytest.mark.parametrize("stays", [False, True])
-def test_a_barrier_that_is_not_there_is_undone_silently_and_one_that_stays_is_a_problem(stays: bool) -> None:
-    world = World(broken=lambda command: stays and "delete" in command.argv)
-    problems = carry_out(IpsecBarrier("target", NEAR, FAR, 3260).undo(), world.host("target").run).problems
-    assert ["it was made to fail" in problem for problem in problems] == [True] * stays
-    assert len(world.said) == 2, "the second was tried, too"
+def test_a_barrier_that_is_not_there_is_undone_silently_and_one_that_stays_is_a_problem() -> None:
+    barrier = IpsecBarrier("target", NEAR, FAR, 3260)
+    absent, stays = World(), World(broken=lambda command: "delete" in command.argv)
+    assert carry_out(barrier.undo(), absent.host("target").run).problems == []
+    (problem,) = carry_out(barrier.undo(), stays.host("target").run).problems
+    assert "it was made to fail" in problem
+    assert len(absent.said) == len(stays.said) == 2, "the second was tried, too"
 
 
 def test_what_a_killed_charon_left_is_removed_and_nothing_else() -> None:
@@ -273,27 +257,26 @@ def test_of_states_without_a_reqid_those_without_a_key_are_removed(
 # What is left, and what is not ours
 
 
-# ip xfrm policy list, iproute2 6.1: ours of a path and of another, a barrier, the user's, and a socket's
-POLICIES = f"""\
-src {NEAR}/32 dst {FAR}/32 proto tcp dport 3276
-\tdir out action block priority {xfrm.BARRIER_PRIORITY} ptype main
-src {NEAR}/32 dst {FAR}/32 proto tcp dport 3280
-\tdir out action block priority {xfrm.BARRIER_PRIORITY} ptype main
-src {NEAR}/32 dst {FAR}/32 proto tcp dport 3276
-\tdir out priority {xfrm.POLICY_PRIORITY + 3} ptype main
-\ttmpl src 0.0.0.0 dst 0.0.0.0
-\t\tproto esp spi 0xc0000001 reqid {OURS} mode transport
-src {NEAR}/32 dst {FAR}/32
-\tdir out priority {xfrm.POLICY_PRIORITY + 4} ptype main
-src {FAR}/32 dst 10.0.0.9/32
-\tdir in priority {xfrm.POLICY_PRIORITY + 3} ptype main
-src 198.18.0.0/16 dst 198.18.0.0/16
-\tdir out priority 375423 ptype main
-src 0.0.0.0/0 dst 0.0.0.0/0
-\tsocket in priority 0 ptype main
-src ::/0 dst ::/0
-\tsocket out priority 0 ptype main
-"""
+def policy(source: str, destination: str, action: str, priority: int, rest: str = "") -> str:
+    """As ``ip xfrm policy list`` of iproute2 6.1 has it."""
+    return f"src {source} dst {destination}\n\t{action} priority {priority} ptype main\n{rest}"
+
+
+TEMPLATE = f"\ttmpl src 0.0.0.0 dst 0.0.0.0\n\t\tproto esp spi 0xc0000001 reqid {OURS} mode transport\n"
+PORTAL = f"{FAR}/32 proto tcp dport 3276"
+# Ours of a path and of another, a barrier, the user's, and a socket's.
+POLICIES = "".join(
+    [
+        policy(f"{NEAR}/32", PORTAL, "dir out action block", xfrm.BARRIER_PRIORITY),
+        policy(f"{NEAR}/32", f"{FAR}/32 proto tcp dport 3280", "dir out action block", xfrm.BARRIER_PRIORITY),
+        policy(f"{NEAR}/32", PORTAL, "dir out", xfrm.POLICY_PRIORITY + 3, TEMPLATE),
+        policy(f"{NEAR}/32", f"{FAR}/32", "dir out", xfrm.POLICY_PRIORITY + 4),
+        policy(f"{FAR}/32", "10.0.0.9/32", "dir in", xfrm.POLICY_PRIORITY + 3),
+        policy("198.18.0.0/16", "198.18.0.0/16", "dir out", 375423),
+        policy("0.0.0.0/0", "0.0.0.0/0", "socket in", 0),
+        policy("::/0", "::/0", "socket out", 0),
+    ]
+)
 
 
 def test_policies_are_read_but_those_of_sockets() -> None:
@@ -341,20 +324,17 @@ def test_a_kernel_without_ipsec_has_nothing_left_and_joins_nothing() -> None:
     assert not xfrm.is_joined(host, path(world))
 
 
-@pytest.mark.parametrize(
-    ("policies", "is_joined"),
-    [
+def test_ipsec_of_the_users_own_between_the_ends_is_seen() -> None:
+    for policies, is_joined in (
         (POLICIES, True),
         (POLICIES.partition("src 198.18.0.0/16")[0], False),
-        (f"src {FAR}/32 dst 0.0.0.0/0\n\tdir in priority 367231 ptype main\n", True),
-        (f"src {NEAR}/32 dst 10.0.0.0/8\n\tdir out priority 367231 ptype main\n", False),
-        ("src ::/0 dst ::/0\n\tdir out priority 399999 ptype main\n", False),
+        (policy(f"{FAR}/32", "0.0.0.0/0", "dir in", 367231), True),
+        (policy(f"{NEAR}/32", "10.0.0.0/8", "dir out", 367231), False),
+        (policy("::/0", "::/0", "dir out", 399999), False),
         ("", False),
-    ],
-)
-def test_ipsec_of_the_users_own_between_the_ends_is_seen(policies: str, is_joined: bool) -> None:
-    world = saying("", policies)
-    assert xfrm.is_joined(world.host("initiator"), path(world, is_shared=True)) is is_joined
+    ):
+        world = saying("", policies)
+        assert xfrm.is_joined(world.host("initiator"), path(world, is_shared=True)) is is_joined, policies
 
 
 # What charon is told

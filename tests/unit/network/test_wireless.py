@@ -22,34 +22,26 @@ Connected to 02:00:00:00:01:00 (on hti0)
 \tSSID: harness-ab12
 \tfreq: 5180
 \tRX: 264933596 bytes (174353 packets)
-\tTX: 210579830 bytes (141742 packets)
 \tsignal: -27 dBm
 \trx bitrate: 13.0 MBit/s VHT-MCS 1 VHT-NSS 1
 \ttx bitrate: 26.0 MBit/s VHT-MCS 3 VHT-NSS 1
 
-\tbss flags:\tshort-slot-time
-\tdtim period:\t2
 \tbeacon int:\t100
 """
 INFO = """\
 Interface hti0
 \tifindex 5
-\twdev 0x1
 \taddr 02:00:00:00:00:00
 \ttype managed
-\twiphy 0
 \tchannel 36 (5180 MHz), width: 80 MHz, center1: 5210 MHz
-\ttxpower 23.00 dBm
 """
 STATION = """\
 Station 02:00:00:00:01:00 (on hti0)
-\tinactive time:\t100 ms
 \trx bytes:\t264933596
 \tsignal:  \t-29 [-31, -33] dBm
 \tsignal avg:\t-30 dBm
 \ttx bitrate:\t65.0 MBit/s MCS 7
 \trx bitrate:\t58.5 MBit/s MCS 6
-\tauthorized:\tyes
 """
 ACCESS_POINT = """\
 Interface htt0
@@ -57,7 +49,6 @@ Interface htt0
 \taddr 02:00:00:00:01:00
 \tssid harness-ab12
 \ttype AP
-\twiphy 1
 \tchannel 6 (2437 MHz), width: 20 MHz (no HT), center1: 2437 MHz
 """
 NOT_CONNECTED = "Not connected.\n"

@@ -14,6 +14,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -35,7 +36,9 @@ from harness.protection.overlay import OverlayLayer
 from harness.protection.proof import CapturedLayer, EndCounters, Segments
 from harness.protection.wireguard import WireGuardDriver
 from harness.protection.witness import Witnesses
+from tests.unit.fakes import World
 from tests.unit.fakes.ipsec import association
+from tests.unit.fakes.paths import link_path
 
 RECORDED = Path(__file__).parent / "recorded"
 CRYPTO = "name         : rfc4106(gcm(aes))\ndriver       : rfc4106-gcm-aesni\npriority     : 400\n"
@@ -118,10 +121,8 @@ def test_what_the_kernel_agreed_on_is_said() -> None:
 def test_esp_in_udp_is_known_by_its_ports_and_ike_is_none_of_it() -> None:
     frames = way("lab-own-kernel", "10.77.0.5").steps[0].found.frames
     assert isinstance(frames, EspFrames) and frames.udp_ports == (4500, 4500)
-    assert frames.sample(64) == (
-        "(udp and src port 4500 and dst port 4500 and udp[8:4] != 0 and udp[12:4] & 0x3f = 0)"
-    )
-
+    ports = "src port 4500 and dst port 4500"
+    assert frames.sample(64) == f"(udp and {ports} and udp[8:4] != 0 and udp[12:4] & 0x3f = 0)"
     header = bytes([0x45]) + bytes(8) + bytes([17]) + bytes(10) + 2 * (4500).to_bytes(2, "big") + bytes(4)
     esp = (0x97).to_bytes(4, "big") + (128).to_bytes(4, "big") + bytes(32)
     assert frames.number(ETHERTYPE_IPV4, header + esp) == (0x97, 128)
@@ -132,17 +133,10 @@ def test_esp_in_udp_is_known_by_its_ports_and_ike_is_none_of_it() -> None:
 
 
 def portal(address: str, iface: str, own: str) -> LinkPath:
-    return LinkPath(
-        profile=LinkProfile(name="way", title="way", emulated=False, interface=iface, portal=address),
-        index=0,
-        is_shared=True,
-        initiator=recorded("lab-own-kernel"),
-        target=Unseen(),
-        initiator_iface=iface,
-        target_iface="",
-        initiator_address=own,
-        target_address=address,
-    )
+    profile = LinkProfile(name="way", title="way", emulated=False, interface=iface, portal=address)
+    near: dict[str, Any] = {"initiator": recorded("lab-own-kernel"), "initiator_iface": iface}
+    near |= {"initiator_address": own, "profile": profile, "is_shared": True}
+    return link_path(World(), 0, target=Unseen(), target_iface="", target_address=address, **near)
 
 
 def test_a_capture_below_knows_what_is_protected_and_sees_the_portal_s_segments_from_any_address() -> None:
@@ -159,10 +153,8 @@ def test_a_capture_below_knows_what_is_protected_and_sees_the_portal_s_segments_
     )
     # On an interface without Ethernet no tag is looked for.
     assert outer.is_ethernet and not inner.is_ethernet
-    frames = inner.found.frames
-    assert "vlan" not in expression(
-        path, "initiator", frames, protected=True, one_in=1, within=path, has_tags=False
-    )
+    bare: dict[str, Any] = {"protected": True, "one_in": 1, "within": path, "has_tags": False}
+    assert "vlan" not in expression(path, "initiator", inner.found.frames, **bare)
 
 
 def test_frames_of_macsec_are_this_end_s_by_their_sender() -> None:
@@ -266,35 +258,34 @@ def documented(
 TUN = {"type": "tun", "pi": False, "vnet_hdr": True, "multi_queue": False, "persist": False}
 
 
-@pytest.mark.parametrize(
-    ("name", "kind", "owner", "title"),
-    [
-        ("tailscale0", "tun", "", "Tailscale (WireGuard in user space)"),  # its process in a container
-        ("tailscale0", "tun", "tailscaled", "Tailscale (WireGuard in user space)"),
-        ("ztmjfbsomh", "tun", "", "ZeroTier"),
-        ("tun0", "tun", "openvpn", "OpenVPN"),
-        ("tun0", "ovpn-dco", "", "OpenVPN (in the kernel)"),
-        ("wg0", "tun", "wireguard-go", "WireGuard in user space"),
-    ],
-)
-def test_tunnels_of_programs_have_their_name_and_no_kind(
-    name: str, kind: str, owner: str, title: str
-) -> None:
-    found = through_tunnel(name, kind, owner)
-    (step,) = found.steps
-    assert found.names == ("tunnel",) and step.found.agreed["tunnel"] == title
-    assert step.below is not None and step.below.device.name == "eth0" and not step.found.peer
-
-
-def through_tunnel(name: str, kind: str, owner: str) -> FoundWay:
+def through_tunnel(name: str, kind: str, **owner: str) -> FoundWay:
     routed = {"dev": name, "table": "52", "prefsrc": "100.86.4.17"}
-    host = documented("10.0.0.1", routed, device(name, kind, **TUN), **({name: owner} if owner else {}))
-    return as_found.way_to(host, "10.0.0.1", 3260)
+    return as_found.way_to(
+        documented("10.0.0.1", routed, device(name, kind, **TUN), **owner), "10.0.0.1", 3260
+    )
 
 
-def test_a_tunnel_of_a_program_that_is_not_known_protects_nothing() -> None:
-    found = through_tunnel("tun0", "tun", "slirp4netns")
+def test_tunnels_of_programs_have_their_name_and_no_kind() -> None:
+    for found, title in (
+        # Its process may be in a container.
+        (through_tunnel("tailscale0", "tun"), "Tailscale (WireGuard in user space)"),
+        (through_tunnel("tailscale0", "tun", tailscale0="tailscaled"), "Tailscale (WireGuard in user space)"),
+        (through_tunnel("ztmjfbsomh", "tun"), "ZeroTier"),
+        (through_tunnel("tun0", "tun", tun0="openvpn"), "OpenVPN"),
+        (through_tunnel("tun0", "ovpn-dco"), "OpenVPN (in the kernel)"),
+        (through_tunnel("wg0", "tun", wg0="wireguard-go"), "WireGuard in user space"),
+    ):
+        (step,) = found.steps
+        assert found.names == ("tunnel",) and step.found.agreed["tunnel"] == title
+        assert step.below is not None and step.below.device.name == "eth0" and not step.found.peer
+
+
+def test_a_tunnel_of_a_program_that_is_not_known_or_a_bare_interface_protects_nothing() -> None:
+    found = through_tunnel("tun0", "tun", tun0="slirp4netns")
     assert not found.steps and found.notes == ("tun0 is a tunnel of a program that is not known",)
+    found = as_found.way_to(documented("10.0.0.1", {"dev": "eth0", "prefsrc": "10.0.2.15"}), "10.0.0.1", 3260)
+    assert not found.steps and not found.notes
+    assert [each.name for each in kinds.ALL if each.recognise(found.leg)] == []
 
 
 def test_an_interface_of_ipsec_takes_the_policies_of_its_number() -> None:
@@ -315,9 +306,3 @@ def test_an_interface_of_ipsec_takes_the_policies_of_its_number() -> None:
         policies = {"ip xfrm policy list": f"{policy}{template}\tif_id {number}\n"}
         found = as_found.way_to(RecordedHost("initiator", said={**said, **policies}), "10.3.0.9", 3260)
         assert found.names == names
-
-
-def test_a_bare_interface_protects_nothing() -> None:
-    found = as_found.way_to(documented("10.0.0.1", {"dev": "eth0", "prefsrc": "10.0.2.15"}), "10.0.0.1", 3260)
-    assert not found.steps and not found.notes
-    assert [each.name for each in kinds.ALL if each.recognise(found.leg)] == []

@@ -228,7 +228,7 @@ def test_what_reached_the_end_of_its_life_counts_as_well(kernel: Kernel) -> None
     assert len(kernel.tell()) == 1, "one that is not ours"
 
 
-def missing(kernel: Kernel) -> list[bool]:
+def missing(kernel: Kernel) -> list[object]:
     return [state["missing"] for state in kernel.tell()]
 
 

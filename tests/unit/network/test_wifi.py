@@ -38,9 +38,6 @@ AGREED = WifiAssociation(
 )
 
 
-# What they are told
-
-
 def test_the_secret_is_fresh_and_out_of_sight() -> None:
     other = Network(ssid=WPA2.ssid, standard=WPA2.standard, security=WPA2.security)
     assert other.secret != WPA2.secret and len(bytes.fromhex(WPA2.secret)) == 32
@@ -59,9 +56,6 @@ def test_both_ends_are_reported_the_same_and_wpa3_protects_management_frames(net
     assert any(line.startswith("wpa=") for line in point) == protected
     if network is WPA3:
         assert "ieee80211w=2" in point and "ieee80211w=2\n" in station
-
-
-# What they agreed on
 
 
 def test_an_association_is_read() -> None:
@@ -85,24 +79,15 @@ def test_another_agreement_than_asked_for_is_refused() -> None:
             wifi.require_agreed(found, WPA2)
 
 
-# What is brought up
-
-
-def test_radios_go_with_their_module() -> None:
-    world = World()
-    radios = Radios(count=2)
+def test_radios_go_with_their_module_and_those_of_somebody_else_are_left_alone() -> None:
+    world, radios = World(), Radios(count=2)
     radios.acquire(world.host("initiator"))
-    assert [command.argv for command in world.commands] == [
-        ("modprobe", "--first-time", "mac80211_hwsim", "radios=2"),
-        ("iw", "reg", "set", "US"),
-    ]
+    loaded = ["modprobe --first-time mac80211_hwsim radios=2", "iw reg set US"]
+    assert [" ".join(command.argv) for command in world.commands] == loaded
     assert [step.argv for step in radios.undo()] == [("modprobe", "-r", "mac80211_hwsim")]
-
-
-def test_radios_of_somebody_else_are_left_alone() -> None:
     world = World(answers=[(("modprobe", "--first-time"), (1, "", "Module already in kernel."))])
     with pytest.raises(DeviceRefused, match="Module already in kernel") as refused:
-        Radios(count=2).acquire(world.host("initiator"))
+        radios.acquire(world.host("initiator"))
     assert "make lab-kernel" in (refused.value.hint or "")
 
 
@@ -116,9 +101,6 @@ def test_a_radio_is_found_by_its_address_and_moved() -> None:
     assert asked[-1] == "02:00:00:00:03:00"
     assert renamed == ("ip", "link", "set", "dev", "wlan3", "name", "htt1")
     assert moved == ("iw", "phy", "phy7", "set", "netns", "name", "harness-t-1")
-
-
-# What a sniffer heard
 
 
 def frame(control: int, *, radiotap_bytes: int = 13) -> bytes:

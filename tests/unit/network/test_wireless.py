@@ -168,9 +168,6 @@ def test_several_links_have_the_channel_in_use_whatever_their_order() -> None:
     assert parse(LINKS, "").frequency_mhz is None
 
 
-# Watching
-
-
 def fake_iw(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An iw that says LINK, INFO and STATION."""
     program = folder / "iw"
@@ -200,19 +197,13 @@ def test_a_watch_sees_before_meanwhile_and_after(tmp_path: Path, monkeypatch: py
     assert wireless.observe(HOST, "wlan0").ssid is None
 
 
-def test_without_iw_nothing_is_watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_radio_or_iw_nothing_is_watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not wireless.is_wireless(HOST, "lo")
     (tmp_path / "sh").symlink_to("/bin/sh")
     monkeypatch.setattr("harness.hosts.runner.environment", lambda _extra=None: {"PATH": str(tmp_path)})
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(RequirementError, match=r"wlan0 of the initiator is WiFi.*package iw"):
         wireless.observe(HOST, "wlan0")
-
-
-def test_only_radios_are_wireless() -> None:
-    assert not wireless.is_wireless(HOST, "lo")
-
-
-# Judging
 
 
 def states(**changes: object) -> list[WifiState]:

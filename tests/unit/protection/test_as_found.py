@@ -93,7 +93,7 @@ def test_what_the_lab_s_kernels_told(kernel: str, address: str, names: tuple[str
     assert outermost == ([below] if below else [])
 
 
-def test_what_looks_like_a_protection_and_is_none_is_said() -> None:
+def test_what_looks_like_a_protection_and_is_none_is_said_and_so_is_that_no_route_is_there() -> None:
     for address, note in (
         ("10.9.0.3", "wg0 has no peer for 10.9.0.3"),
         ("192.0.2.7", "IPsec to 192.0.2.7 has no security association"),
@@ -102,9 +102,6 @@ def test_what_looks_like_a_protection_and_is_none_is_said() -> None:
     ):
         found = way("lab-own-kernel", address)
         assert (found.names, found.notes) == ((), (note,))
-
-
-def test_without_a_route_there_is_no_way() -> None:
     with pytest.raises(RequirementError, match=r"no route to 203\.0\.113\.1"):
         way("lab-own-kernel", "203.0.113.1")
 
@@ -127,9 +124,6 @@ def test_esp_in_udp_is_known_by_its_ports_and_ike_is_none_of_it() -> None:
     esp = (0x97).to_bytes(4, "big") + (128).to_bytes(4, "big") + bytes(32)
     assert frames.number(ETHERTYPE_IPV4, header + esp) == (0x97, 128)
     assert frames.number(ETHERTYPE_IPV4, header + bytes(4) + esp) is None
-
-
-# As paths
 
 
 def portal(address: str, iface: str, own: str) -> LinkPath:
@@ -231,9 +225,6 @@ def test_a_tunnel_that_nobody_counts_is_proved_by_its_bytes_and_the_capture() ->
     assert not reasons and not found.packets_due
     _, (more,) = judged(hidden=True, carried=1000)
     assert "WireGuard carried only 1000" in more
-
-
-# As documented
 
 
 def device(name: str, kind: str, **data: object) -> dict[str, object]:

@@ -40,9 +40,7 @@ CBC = proposal("aes128-sha256", "cbc(aes)", "hmac(sha256)")
 def block(name: str, driver: str, priority: int | None = None) -> str:
     """Of /proc/crypto, shortened."""
     told = "" if priority is None else f"priority     : {priority}\n"
-    return (
-        f"name         : {name}\ndriver       : {driver}\nmodule       : kernel\n{told}type         : aead\n"
-    )
+    return f"name         : {name}\ndriver       : {driver}\n{told}type         : aead\n"
 
 
 # A machine with AES-NI.
@@ -156,6 +154,9 @@ def test_every_association_of_both_ends_has_to_be_what_was_asked_for() -> None:
 def test_a_barrier_or_clearance_is_for_the_portal_alone_in_both_directions(
     kind: type[IpsecBarrier | Clearance], port: int, then: str
 ) -> None:
+    # Policies of any path come between the two.
+    assert xfrm.CLEARANCE_PRIORITY < xfrm.POLICY_PRIORITY
+    assert xfrm.POLICY_PRIORITY + 255 < xfrm.BARRIER_PRIORITY
     for end, to_portal, from_portal in zip(ENDS, ("out", "in"), ("in", "out"), strict=True):
         world = World()
         made = kind(end, NEAR, FAR, port)
@@ -167,11 +168,6 @@ def test_a_barrier_or_clearance_is_for_the_portal_alone_in_both_directions(
         assert carry_out(made.undo(), world.host(end).run).problems == []
         assert world.left == set()
         assert {*world.said[2:]} == {f"ip xfrm policy delete {there}", f"ip xfrm policy delete {back}"}
-
-
-def test_policies_come_before_the_barrier_whatever_the_path() -> None:
-    assert xfrm.CLEARANCE_PRIORITY < xfrm.POLICY_PRIORITY
-    assert xfrm.POLICY_PRIORITY + 255 < xfrm.BARRIER_PRIORITY
 
 
 def test_a_barrier_that_is_not_there_is_undone_silently_and_one_that_stays_is_a_problem() -> None:
@@ -308,10 +304,7 @@ def test_what_is_left_of_a_path_is_distinguished_from_what_others_have_between_i
         *[f"the IPsec policy src {NEAR}/32 dst {FAR}/32 proto tcp dport 3276 dir out"] * 2,
     ]
     assert ipsec.left_over(host, []) == [], "without a path nothing is the run's"
-
-
-def test_whatever_is_left_between_addresses_that_are_the_runs_own_is_reported() -> None:
-    """A larval state has no reqid yet."""
+    # Between addresses of the run's own all is, and a larval state has no reqid yet.
     world = saying(keyless(FAR, NEAR, 4), POLICIES)
     found = ipsec.left_over(world.host("initiator"), [path(world)])
     assert [text.partition(" src")[0] for text in found] == ["the ESP state"] + ["the IPsec policy"] * 4
@@ -319,9 +312,8 @@ def test_whatever_is_left_between_addresses_that_are_the_runs_own_is_reported() 
 
 def test_a_kernel_without_ipsec_has_nothing_left_and_joins_nothing() -> None:
     world = World(answers=[(("ip",), (1, "", "RTNETLINK answers: Protocol not supported"))])
-    host = world.host("initiator")
-    assert ipsec.left_over(host, [path(world)]) == []
-    assert not xfrm.is_joined(host, path(world))
+    assert ipsec.left_over(world.host("initiator"), [path(world)]) == []
+    assert not xfrm.is_joined(world.host("initiator"), path(world))
 
 
 def test_ipsec_of_the_users_own_between_the_ends_is_seen() -> None:
@@ -407,9 +399,7 @@ def test_where_others_use_the_addresses_too_only_the_ports_of_the_path_are_cover
     assert (there["local_ts"], there["remote_ts"]) == (portal, [f"{NEAR}/32[6]"])
 
 
-def test_the_responder_knows_the_connection_before_the_initiator_calls_and_both_forget_it(
-    world: World,
-) -> None:
+def test_the_responder_knows_the_connection_before_the_call_and_both_forget_it(world: World) -> None:
     raised_tunnel(world, PSK)
     assert [f"{host} {command}" for host, command, _ in world.vici_messages] == [
         *("target load-shared", "target load-conn", "initiator load-shared", "initiator load-conn"),

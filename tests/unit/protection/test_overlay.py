@@ -97,22 +97,19 @@ RUN = cast(ProtectionContext, None)
 UNDERLAY = Underlay(below=PATH, level=0, mtu_bytes=1500, witnesses=cast(Witnesses, None), raw=Path())
 
 
-def test_a_tunnel_without_a_handshake_is_refused() -> None:
-    kind, done = wireguard.WireGuardDriver(run=RUN), carried(handshake_unix_s=1_700_000_000)
-    assert kind.agreed((done, done), UNDERLAY) == {"algorithm": "chacha20poly1305"}
+def test_a_tunnel_or_channel_that_is_not_what_was_asked_for_is_refused() -> None:
+    tunnel, done = wireguard.WireGuardDriver(run=RUN), carried(handshake_unix_s=1_700_000_000)
+    assert tunnel.agreed((done, done), UNDERLAY) == {"algorithm": "chacha20poly1305"}
     with pytest.raises(CommandFailed, match="handshake"):
-        kind.agreed((done, carried(handshake_unix_s=0)), UNDERLAY)
-
-
-@pytest.mark.parametrize("wrong", [{"is_encrypting": False}, {"is_strict": False}, {"cipher": 1}])
-def test_a_channel_that_is_not_what_was_asked_for_is_refused(wrong: dict[str, int | bool]) -> None:
+        tunnel.agreed((done, carried(handshake_unix_s=0)), UNDERLAY)
     cipher = "gcm-aes-256"
-    kind = macsec.MacsecDriver(run=RUN, cipher=cipher)
+    channel = macsec.MacsecDriver(run=RUN, cipher=cipher)
     wanted: dict[str, int | bool] = {"cipher": macsec.CIPHERS[cipher][1]}
     good = {**wanted, "is_encrypting": True, "is_strict": True}
-    assert kind.agreed((carried(**good), carried(**good)), UNDERLAY)["algorithm"] == cipher
-    with pytest.raises(CommandFailed, match="asked for"):
-        kind.agreed((carried(**good), carried(**good | wrong)), UNDERLAY)
+    assert channel.agreed((carried(**good), carried(**good)), UNDERLAY)["algorithm"] == cipher
+    for wrong in ({"is_encrypting": False}, {"is_strict": False}, {"cipher": 1}):
+        with pytest.raises(CommandFailed, match="asked for"):
+            channel.agreed((carried(**good), carried(**good | wrong)), UNDERLAY)
 
 
 def test_keys_are_in_no_text() -> None:

@@ -41,9 +41,6 @@ def path(world: World) -> LinkPath:
     return link_path(world, 7, port=PORT)
 
 
-# On the wire
-
-
 def segment(data: bytes, *, port: int = PORT, options: bytes = b"", number: int = 0) -> bytes:
     """An Ethernet frame with a TCP segment from the initiator to the target."""
     tcp = struct.pack("!HHIIBBHHH", 40000, port, 1000, 2000, (5 + len(options) // 4) << 4, 0x18, 0, 0, 0)
@@ -161,8 +158,6 @@ def test_both_ends_of_a_dialogue_in_clear_may_begin_at_once(
     assert program.converse(NOBODY, portal)["error"].startswith("ConnectionRefusedError")
 
 
-# The sockets
-
 SS = (
     "0 0 198.18.7.1:40000 198.18.7.2:4420 ts sack cubic wscale:7,7 rto:210 rtt:0.2/0.1 mss:1448 cwnd:10 "
     "bytes_sent:7304 bytes_acked:7305 bytes_received:44012 segs_out:61 segs_in:59 data_segs_out:30 "
@@ -208,9 +203,6 @@ def test_a_connection_without_tls_is_a_fault_and_counts_for_nothing() -> None:
     assert layer.agreed == {}
 
 
-# What it needs
-
-
 def refused(world: World, **changed: Any) -> tuple[str, str]:
     with pytest.raises(RequirementError) as error:
         tls.require(dataclasses.replace(path(world), **changed))
@@ -251,9 +243,6 @@ def test_what_lets_tls_in_goes_by_its_priority_and_its_own_address() -> None:
     assert words[words.index("dir") + 1] == "in" and words[words.index("dport") + 1] == str(PORT)
     (step,) = made.undo()
     assert step.argv[-1] == words[-1] and "198.18.7.2/32" in step.argv
-
-
-# The session
 
 
 def test_both_ends_are_asked_for_tls() -> None:

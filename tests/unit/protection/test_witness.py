@@ -43,24 +43,16 @@ CBC = {
 }
 
 
-def info(
-    spi: int = 0xC0FFEE01,
-    carried: int = 0,
-    packets: int = 0,
-    *,
-    source: str = NEAR,
-    destination: str = FAR,
-    reqid: int = 7,
-    protocol: int = 50,
-    family: int = socket.AF_INET,
-    mode: int = 0,
-) -> bytes:
+def info(spi: int = 0xC0FFEE01, carried: int = 0, packets: int = 0, **changes: int) -> bytes:
     """struct xfrm_usersa_info of linux/xfrm.h, field by field."""
+    whole = {"reqid": 7, "protocol": 50, "family": socket.AF_INET, "mode": 0, "is_back": False, **changes}
+    source, destination = (socket.inet_aton(address) + bytes(12) for address in (NEAR, FAR))
+    if whole["is_back"]:
+        source, destination = destination, source
     selector, limits, stats, unused = bytes(56), bytes(64), bytes(12), bytes(7)
-    identity = socket.inet_aton(destination) + bytes(12) + struct.pack("!I", spi) + bytes([protocol, 0, 0, 0])
-    identity += socket.inet_aton(source) + bytes(12)
+    identity = destination + struct.pack("!I", spi) + bytes([whole["protocol"], 0, 0, 0]) + source
     current = struct.pack("=QQQQ", carried, packets, 1, 2)
-    last = struct.pack("=IIHBBB", 0, reqid, family, mode, 32, 0)
+    last = struct.pack("=IIHBBB", 0, whole["reqid"], whole["family"], whole["mode"], 32, 0)
     return selector + identity + limits + current + stats + last + unused
 
 
@@ -139,7 +131,7 @@ def kernel(monkeypatch: pytest.MonkeyPatch) -> Kernel:
 
 
 def test_associations_are_reported_by_name_and_number(kernel: Kernel) -> None:
-    back = info(0xC0FFEE02, 117_964_800, 81_920, source=FAR, destination=NEAR, mode=1)
+    back = info(0xC0FFEE02, 117_964_800, 81_920, is_back=True, mode=1)
     kernel.there = [
         made(info(0xC0FFEE01, 1_099_832, 21_153), {**GCM, **counted(0x52A1)}),
         made(back, {**CBC, **counted(0)}),
@@ -147,36 +139,27 @@ def test_associations_are_reported_by_name_and_number(kernel: Kernel) -> None:
     first, second = msgspec.convert(kernel.tell(), list[module.SaCounters])
     wanted = association(0xC0FFEE01, NEAR, FAR, 1_099_832, packets=21_153)
     assert first == msgspec.structs.replace(wanted, cipher_bits=(160,))
-    algorithms = ("cbc(aes)", "hmac(sha256)")
-    wanted = association(
-        0xC0FFEE02, FAR, NEAR, 117_964_800, packets=81_920, algorithms=algorithms, mode="tunnel"
-    )
-    assert second == msgspec.structs.replace(wanted, sequence=0, cipher_bits=(128,))
+    wanted = association(0xC0FFEE02, FAR, NEAR, 117_964_800, packets=81_920, mode="tunnel")
+    changes = {"sequence": 0, "algorithms": ("cbc(aes)", "hmac(sha256)"), "cipher_bits": (128,)}
+    assert second == msgspec.structs.replace(wanted, **changes)
     # struct xfrm_replay_state_esn: bmp_len, oseq, seq, oseq_hi, seq_hi, replay_window.
     replay = {program.XFRMA_REPLAY_ESN: struct.pack("=6I", 1, 5, 6, 2, 0, 32) + bytes(4)}
     kernel.there = [made(info(9), {**GCM, **replay})]
     assert kernel.tell()[-1]["sequence"] == (2 << 32) + 5, "extended ones are whole"
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
-        made(info(reqid=8), GCM),
+def test_others_are_passed_over_and_keys_are_not_reported(kernel: Kernel) -> None:
+    for other in (
+        made(info(reqid=8), GCM),  # another path's
         made(info(reqid=0), GCM),
-        made(info(protocol=51), GCM),
+        made(info(protocol=51), GCM),  # AH
         made(info(family=socket.AF_INET6), GCM),
-        made(info(), {}),
-        made(info(spi=0), counted(0)),
-    ],
-    ids=["another path's", "no reqid", "AH", "IPv6", "waits for its keys", "waits for an answer"],
-)
-def test_others_are_passed_over(kernel: Kernel, other: tuple[int, bytes]) -> None:
-    kernel.there = [other]
-    kernel.events = [deleted(other[1][:224], {})]
-    assert kernel.tell() == []
-
-
-def test_keys_are_not_reported(kernel: Kernel) -> None:
+        made(info(), {}),  # waits for its keys
+        made(info(spi=0), counted(0)),  # waits for an answer
+    ):
+        kernel.there = [other]
+        kernel.events = [deleted(other[1][:224], {})]
+        assert kernel.tell() == []
     secret = {program.XFRMA_ALG_AEAD: GCM[program.XFRMA_ALG_AEAD][:72] + b"\x42" * 20}
     kernel.there = [made(info(), secret)]
     reported = json.dumps(kernel.tell())

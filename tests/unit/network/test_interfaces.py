@@ -293,21 +293,16 @@ def test_what_the_kernel_would_leave_changed_has_its_old_value_again(near: Machi
     assert not sysctls._shared
 
 
-@pytest.mark.parametrize(
-    ("link", "taken", "words"),
-    [
+def test_what_is_somebody_else_s_or_another_run_left_is_not_taken(journal: Journal) -> None:
+    for link, taken, words in (
         (real("wlan0"), "48000", "table 48000 and rule 1000 of the initiator"),
         (six("eth0"), "fd48:2be7:beef::/64", "the initiator into the run's own network"),
-    ],
-    ids=["a table", "a network"],
-)
-def test_what_is_somebody_else_s_or_another_run_left_is_not_taken(
-    near: Machine, journal: Journal, link: LinkProfile, taken: str, words: str
-) -> None:
-    near.tables.add(taken)
-    with pytest.raises(RequirementError, match=words):
-        interfaces.bring_up(journal, near, TARGET, link, index=0, port=3264, tag="beef").__enter__()
-    assert near.done == [] and not journal.open_entries()
+    ):
+        near = machine("initiator", *TWO_NICS)
+        near.tables.add(taken)
+        with pytest.raises(RequirementError, match=words):
+            interfaces.bring_up(journal, near, TARGET, link, index=0, port=3264, tag="beef").__enter__()
+        assert near.done == [] and not journal.open_entries()
 
 
 def test_a_gateway_and_what_undoes_it() -> None:
@@ -355,13 +350,13 @@ def test_a_user_s_own_address_of_ipv6_is_used_as_it_is(journal: Journal) -> None
 
 
 def test_a_machine_without_ipv6_is_refused() -> None:
-    with pytest.raises(
-        RequirementError, match="--ip 6 needs a kernel with IPv6, but the initiator's lacks it"
+    without, off = dataclasses.replace(ONE_NIC, lacks_ipv6=True), dataclasses.replace(ONE_NIC, ipv6_off=True)
+    for near, words in (
+        (without, "--ip 6 needs a kernel with IPv6, but the initiator's lacks it"),
+        (off, r"eth0 of the initiator has IPv6 switched off.*sysctl net\.ipv6\.conf"),
     ):
-        interfaces.check(dataclasses.replace(ONE_NIC, lacks_ipv6=True), TARGET, six("eth0"))
-    switched_off = r"eth0 of the initiator has IPv6 switched off.*sysctl net\.ipv6\.conf"
-    with pytest.raises(RequirementError, match=switched_off):
-        interfaces.check(dataclasses.replace(ONE_NIC, ipv6_off=True), TARGET, six("eth0"))
+        with pytest.raises(RequirementError, match=words):
+            interfaces.check(near, TARGET, six("eth0"))
 
 
 # What an interface is
@@ -433,15 +428,11 @@ def test_a_description_of_what_is_reported(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(interfaces, "_ethtool", lambda _host, *words: texts[words[0]])
     host = machine("initiator", device("eth0", mtu=9000, stats64=STATS, address="02:00:00:00:00:01"))
     told = ethtool.settings(SETTINGS) | ethtool.driver(DRIVER) | {"offloads": ethtool.offloads(FEATURES)}
-    assert interfaces.describe(host, "eth0") == {
-        "kind": "ethernet",
-        "mtu_bytes": 9000,
-        "errors": ERRORS,
-        **told,
-    }
+    measured = {"mtu_bytes": 9000, "errors": ERRORS}
+    assert interfaces.describe(host, "eth0") == {"kind": "ethernet", **measured, **told}
 
 
-def test_kinds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kinds_of_all_but_an_absent_interface(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(interfaces, "_ethtool", lambda _host, *_words: "")
     for kind, found in (
         ("wifi", device("wlan0")),
@@ -452,8 +443,5 @@ def test_kinds(monkeypatch: pytest.MonkeyPatch) -> None:
         ("virtual", device("tun0", link_type="none")),
     ):
         assert interfaces.describe(machine("initiator", found), found["ifname"]) == {"kind": kind}
-
-
-def test_an_absent_interface_cannot_be_described() -> None:
     with pytest.raises(CommandFailed, match="eth9"):
         interfaces.describe(ONE_NIC, "eth9")

@@ -250,10 +250,9 @@ def test_hosts_of_a_switch_are_on_fast_ethernet_with_queues_as_long_as_linux_has
 @pytest.mark.parametrize("is_virtual", [False, True])
 def test_a_slow_switch_takes_its_time_for_each_packet_of_both_hosts(tmp_path: Path, is_virtual: bool) -> None:
     (switch,) = lines_of("openflow:controller:cpu=50", tmp_path, "switch", frame_by_frame=is_virtual)
-    assert [line for line in switch if "mirred" in line] == [
-        f"filter add dev {iface} ingress matchall action mirred egress redirect dev processor"
-        for iface in ("near", "far")
-    ]
+    leads = "ingress matchall action mirred egress redirect dev processor"
+    wanted = [f"filter add dev {iface} {leads}" for iface in ("near", "far")]
+    assert [line for line in switch if "mirred" in line] == wanted
     (shaped,) = [line for line in switch if "netem" in line and " processor " in line]
     # One cell for a packet of any size, which takes twice 55 us.
     words = shaped.split()
@@ -281,8 +280,6 @@ def test_a_package_that_is_missing_is_named_with_what_installs_it(
     assert error.value.message == "pppoe needs packages that are missing: pppoe"
     assert (error.value.hint or "").endswith("apt-get install --no-install-recommends pppoe")
     assert not host.world.commands
-
-
-def test_every_package_of_the_list_belongs_to_a_kind_of_hop() -> None:
+    # Every package of the list belongs to a kind of hop.
     kinds = {package.purpose.partition(":")[0] for package in listed(PATHS)}
     assert kinds == {"pppoe", "openflow", "snmp"}

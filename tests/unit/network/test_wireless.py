@@ -122,21 +122,18 @@ def test_no_association_has_nothing_else() -> None:
         assert parse(link, INFO, "") == WifiState(unix_s=1.0), link
 
 
-@pytest.mark.parametrize(
-    ("rate", "mode", "bit_s"),
-    [
-        ("54.0 MBit/s", "", 54_000_000),
-        ("866.7 MBit/s", "VHT-MCS 9 80MHz short GI VHT-NSS 2", 866_700_000),
-        ("1200.9 MBit/s", "80MHz HE-MCS 11 HE-NSS 2 HE-GI 0 HE-DCM 0", 1_200_900_000),
-        ("286.7 MBit/s", "HE-MCS 11 HE-NSS 2 HE-GI 0 HE-DCM 0", 286_700_000),
-        ("144.4 MBit/s", "MCS 15 short GI", 144_400_000),
-        ("(unknown)", "MCS 253", None),
-        ("(unknown)", "", None),
-    ],
-)
-def test_rates(rate: str, mode: str, bit_s: int | None) -> None:
-    state = parse(LINK.replace("26.0 MBit/s VHT-MCS 3 VHT-NSS 1", f"{rate} {mode}".strip()), INFO)
-    assert (state.tx_bit_s, state.tx_mode) == (bit_s, (bit_s and mode) or None)
+def test_rates() -> None:
+    for bit_s, rate, mode in (
+        (54_000_000, "54.0 MBit/s", None),
+        (866_700_000, "866.7 MBit/s ", "VHT-MCS 9 80MHz short GI VHT-NSS 2"),
+        (1_200_900_000, "1200.9 MBit/s ", "80MHz HE-MCS 11 HE-NSS 2 HE-GI 0 HE-DCM 0"),
+        (286_700_000, "286.7 MBit/s ", "HE-MCS 11 HE-NSS 2 HE-GI 0 HE-DCM 0"),
+        (144_400_000, "144.4 MBit/s ", "MCS 15 short GI"),
+        (None, "(unknown) MCS 253", None),
+        (None, "(unknown)", None),
+    ):
+        state = parse(LINK.replace("26.0 MBit/s VHT-MCS 3 VHT-NSS 1", rate + (mode or "")), INFO)
+        assert (state.tx_bit_s, state.tx_mode) == (bit_s, mode)
 
 
 def test_an_ssid_is_text_or_stays_as_iw_escapes_it() -> None:
@@ -217,33 +214,29 @@ BEFORE = "the WiFi channel changed: 36 (5180 MHz, 80 MHz wide), then"
 ROAMED = "WiFi roamed from one access point to another: 02:00:00:00:01:00, then 02:00:00:00:02:00"
 
 
-@pytest.mark.parametrize(
-    ("changes", "reason"),
-    [
-        ({"bssid": None}, "WiFi was not associated in 1 of 5 reports"),
-        ({"bssid": "02:00:00:00:02:00"}, ROAMED),
-        ({"ssid": "ev\x1bil"}, r"the network (SSID) changed: harness-ab12, then ev\x1bil"),
-        ({"frequency_mhz": 5200.0, "channel": 40}, f"{BEFORE} 40 (5200 MHz, 80 MHz wide)"),
-        ({"width_mhz": 20}, f"{BEFORE} 36 (5180 MHz, 20 MHz wide)"),
-    ],
-)
-def test_another_association_makes_a_cell_invalid(changes: dict[str, object], reason: str) -> None:
-    assert wireless.judge(states(**changes)) == ([reason], [])
+def test_another_association_makes_a_cell_invalid() -> None:
+    changes: dict[str, dict[str, object]] = {
+        "WiFi was not associated in 1 of 5 reports": {"bssid": None},
+        ROAMED: {"bssid": "02:00:00:00:02:00"},
+        r"the network (SSID) changed: harness-ab12, then ev\x1bil": {"ssid": "ev\x1bil"},
+        f"{BEFORE} 40 (5200 MHz, 80 MHz wide)": {"frequency_mhz": 5200.0, "channel": 40},
+        f"{BEFORE} 36 (5180 MHz, 20 MHz wide)": {"width_mhz": 20},
+    }
+    for reason, changed in changes.items():
+        assert wireless.judge(states(**changed)) == ([reason], [])
 
 
-@pytest.mark.parametrize(
-    ("changes", "warnings"),
-    [
-        ({}, []),
-        ({"tx_bit_s": 26e6 * 1.2, "rx_bit_s": 13e6 / 1.2, "signal_dbm": -32.0}, []),
-        ({"tx_bit_s": None, "rx_bit_s": None, "signal_dbm": None}, []),
-        ({"tx_bit_s": 6.5e6}, ["the WiFi transmit rate went from 6.5 to 26 Mbit/s"]),
-        ({"rx_bit_s": 866.7e6}, ["the WiFi receive rate went from 13 to 866.7 Mbit/s"]),
-        ({"signal_dbm": -70.0}, ["the WiFi signal went from -70 to -27 dBm"]),
-    ],
-)
-def test_another_rate_or_signal_is_worth_a_warning(changes: dict[str, object], warnings: list[str]) -> None:
-    assert wireless.judge(states(**changes)) == ([], warnings)
+def test_another_rate_or_signal_is_worth_a_warning() -> None:
+    changes: dict[str, dict[str, object]] = {
+        "the WiFi transmit rate went from 6.5 to 26 Mbit/s": {"tx_bit_s": 6.5e6},
+        "the WiFi receive rate went from 13 to 866.7 Mbit/s": {"rx_bit_s": 866.7e6},
+        "the WiFi signal went from -70 to -27 dBm": {"signal_dbm": -70.0},
+    }
+    for warning, changed in changes.items():
+        assert wireless.judge(states(**changed)) == ([], [warning])
+    assert wireless.judge(states()) == ([], [])
+    assert wireless.judge(states(tx_bit_s=26e6 * 1.2, rx_bit_s=13e6 / 1.2, signal_dbm=-32.0)) == ([], [])
+    assert wireless.judge(states(tx_bit_s=None, rx_bit_s=None, signal_dbm=None)) == ([], [])
 
 
 def test_the_rate_before_and_after_says_nothing_and_what_was_not_seen_is_not_proved() -> None:

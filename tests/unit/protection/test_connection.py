@@ -64,7 +64,7 @@ class Daemon:
             raise self.refusal
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def daemon(monkeypatch: pytest.MonkeyPatch) -> Daemon:
     fake = Daemon()
     monkeypatch.setattr(charon, "running", lambda *_places, **_words: contextlib.nullcontext(fake))
@@ -91,7 +91,6 @@ def test_it_is_the_run_s_own_while_it_is_up(tmp_path: Path, daemon: Daemon) -> N
     assert "ip xfrm policy deleteall priority 10002" in said
 
 
-@pytest.mark.usefixtures("daemon")
 def test_of_several_one_is_named_and_none_starts_by_itself(tmp_path: Path) -> None:
     world = machine(TWO)
     with pytest.raises(UsageError, match="found films of nas, disks of nas") as several:
@@ -102,7 +101,6 @@ def test_of_several_one_is_named_and_none_starts_by_itself(tmp_path: Path) -> No
     assert text.count("start_action = none") == 2 and text.count("reqid") == 1
 
 
-@pytest.mark.usefixtures("daemon")
 def test_a_file_that_does_not_say_what_to_bring_up_is_refused(tmp_path: Path) -> None:
     for text, named, sentence in (
         ("", FILE, f"found nothing to read at {FILE}"),

@@ -31,19 +31,16 @@ def test_its_module_is_loaded_where_a_proposal_asks_for_it() -> None:
         assert not {"esp4_offload", "esp6_offload"} & set(without[role])
 
 
-@pytest.mark.parametrize(
-    ("asked", "found"),
-    [({"testbed": "host"}, "--testbed host"), ({"kernels": Kernels.APART}, "--kernels apart")],
-    ids=str,
-)
-def test_the_machine_s_own_kernel_is_not_given_it(
-    asked: dict[str, Any], found: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_machine_s_own_kernel_is_not_given_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """It would serve the security associations of others as well."""
     monkeypatch.setattr(testbed, "choose", lambda word: TestbedKind("lab" if word == "auto" else word))
-    with pytest.raises(UsageError, match=found) as refused:
-        plan(OFFLOADED, **asked)
-    assert "modprobe esp4_offload" in (refused.value.hint or "")
+    for found, asked in (
+        ("--testbed host", {"testbed": "host"}),
+        ("--kernels apart", {"kernels": Kernels.APART}),
+    ):
+        with pytest.raises(UsageError, match=found) as refused:
+            plan(OFFLOADED, **asked)
+        assert "modprobe esp4_offload" in (refused.value.hint or "")
 
 
 @pytest.mark.parametrize("wanted", [True, False])

@@ -140,9 +140,6 @@ def near() -> Machine:
     return machine("initiator", *TWO_NICS)
 
 
-# What the kernel has
-
-
 def test_addresses_that_others_are_reached_by() -> None:
     ppp = device("ppp0")
     ppp["addr_info"] = [{"family": "inet", "local": "10.8.0.1", "address": "10.8.0.2", "prefixlen": 32}]
@@ -173,9 +170,6 @@ def test_an_ip_without_json(monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(RequirementError, match="iproute2") as error:
             interfaces.read_interfaces(ONE_NIC)
         assert "ip -j address" in str(error.value), text
-
-
-# Which link
 
 
 def test_the_target_s_address_in_the_interface_s_network_is_the_portal() -> None:
@@ -219,9 +213,6 @@ def test_of_several_portals_one_has_to_be_named() -> None:
     interfaces.check(ONE_NIC, far, real("eth0", "10.0.0.10"))
 
 
-# What is changed for it
-
-
 def test_where_there_is_no_choice_nothing_is_changed(journal: Journal) -> None:
     with interfaces.bring_up(journal, ONE_NIC, TARGET, WIRED, index=3, port=3261) as path:
         assert path.is_shared and (path.index, path.port) == (3, 3261)
@@ -241,8 +232,9 @@ SET |= {f"{CONF}/{iface}/arp_announce": "2" for iface in ("eth0", "wlan0")}
 def test_two_interfaces_in_one_network_are_kept_apart(
     journal: Journal, ip: str, net: str, bits: int, kept: dict[str, str]
 ) -> None:
-    near = machine("initiator", device("eth0", f"{net}1/24"), device("wlan0", f"{net}2/24"), LO)
-    far = machine("target", device("eth0", f"{net}9/24"), LO)
+    mask = 24 if kept else 64
+    near = machine("initiator", device("eth0", f"{net}1/{mask}"), device("wlan0", f"{net}2/{mask}"), LO)
+    far = machine("target", device("eth0", f"{net}9/{mask}"), LO)
     link = real("wlan0") if kept else six("wlan0", f"{net}9")
     route = f"{net}9/{bits} dev wlan0 src {net}2 table 48002"
     rule = f"from {net}2/{bits} to {net}9/{bits} lookup 48002 priority 1002"
@@ -315,9 +307,6 @@ def test_a_gateway_and_what_undoes_it() -> None:
     assert (back.argv, back.input) == (("tee", f"{CONF}/eth0/arp_ignore"), "0")
 
 
-# IPv6
-
-
 def test_a_link_of_ipv6_has_addresses_of_the_run_s_own(near: Machine, journal: Journal) -> None:
     far, own = machine("target", device("eth0", "10.0.0.9/24"), LO), "fd48:2be7:beef:2::"
     with interfaces.bring_up(journal, near, far, six("eth0"), index=2, port=3264, tag="beef") as path:
@@ -358,8 +347,6 @@ def test_a_machine_without_ipv6_is_refused() -> None:
         with pytest.raises(RequirementError, match=words):
             interfaces.check(near, TARGET, six("eth0"))
 
-
-# What an interface is
 
 # ethtool 6.1 on virtio_net, shortened.
 SETTINGS = """\

@@ -57,6 +57,7 @@ def test_a_half_duplex_link_shares_one_queue_at_the_target_s_end(tmp_path: Path)
 
 def test_a_network_in_use_is_refused_before_anything_is_made(tmp_path: Path) -> None:
     route = (("ip", "route"), (0, "198.18.255.0/24 dev eth1 scope link\n", ""))
-    with pytest.raises(RequirementError, match=r"no route into the benchmark network 198\.18\.255\.0/24"):
+    refused = r"expected no route into the benchmark network 198\.18\.255\.0/24"
+    with pytest.raises(RequirementError, match=refused):
         told(tmp_path, "wired", route)
     assert not (tmp_path / "journal.jsonl").exists()

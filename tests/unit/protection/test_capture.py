@@ -67,9 +67,6 @@ def test_no_step_of_super_packets_passes_all_samples_by() -> None:
                 assert any((1 + step * packet) % prime == 0 for packet in range(prime)), (step, prime)
 
 
-# What is looked for
-
-
 def looked_for(end: End, one_in: int, *, protected: bool = True, is_shared: bool = False) -> str:
     return expression(path(World(), is_shared=is_shared), end, FRAMES, protected=protected, one_in=one_in)
 
@@ -99,9 +96,6 @@ def test_a_plain_column_samples_its_own_segments_and_keeps_the_first_and_the_las
     own, shared = (looked_for("initiator", 256, protected=False, is_shared=each) for each in (False, True))
     assert own == f"{sent} and (ip proto 50 or (tcp port 3260 and {clear})"
     assert shared == f"{sent} and (tcp port 3264 and {clear}", "ESP may be another column's"
-
-
-# How frames are distinguished
 
 
 def classified(frame: bytes) -> Seen:
@@ -218,9 +212,6 @@ def test_a_record_that_is_not_whole_is_left_and_the_length_on_the_wire_is_counte
     cut, seen = struct.pack("<IIII", 0, 0, 64, 9014) + SEGMENT[:64].ljust(64, b"\0"), Seen()
     assert READER.count(cut + ESP, seen) == (2, len(cut) + len(ESP))
     assert seen == Seen(numbers={7: {256}}, cleartext=1, clear_bytes=9014)
-
-
-# A look is complete
 
 
 class Tcpdump:
@@ -389,9 +380,6 @@ def test_after_the_last_look_all_counts_until_the_captures_end(both: Both) -> No
     watched.read_rest()
     fault = "the capture of what the target sent cannot be relied on: the kernel dropped 3 frames"
     assert watched.last == [Seen(), Seen(), ONE_TCP, Seen(fault=fault)]
-
-
-# tcpdump as it is started
 
 
 def test_both_ends_are_captured_until_the_end(tmp_path: Path) -> None:

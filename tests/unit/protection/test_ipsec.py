@@ -72,9 +72,6 @@ def path(world: World, *, is_shared: bool = False) -> LinkPath:
     return link_path(world, port=3276 if is_shared else 3260, is_shared=is_shared)
 
 
-# What the kernel says
-
-
 def test_the_first_driver_of_highest_priority_is_in_use() -> None:
     found = {
         ("rfc4106(gcm(aes))",): ["rfc4106-gcm-aesni"],
@@ -137,9 +134,6 @@ def test_every_association_of_both_ends_has_to_be_what_was_asked_for() -> None:
     for directions in (0, 1):
         with pytest.raises(CommandFailed, match="a kernel has no ESP state"):
             negotiated([report(GCM.kernel_algorithms, directions=directions)] * 2, GCM)
-
-
-# The barrier
 
 
 @pytest.mark.parametrize(
@@ -210,14 +204,14 @@ def test_what_a_killed_charon_left_is_removed_and_nothing_else() -> None:
 def keyless(source: str, destination: str, spi: int, *, reqid: int = 0, proto: str = "esp") -> str:
     """A state without a key, as iproute2 6.1 lists it."""
     ends = f"src {source} dst {destination}"
-    return f"{ends}\n\tproto {proto} spi {spi:#010x} reqid {reqid} mode tunnel\n\treplay-window 0\n"
+    return f"{ends}\n\tproto {proto} spi {0xC0000000 + spi:#x} reqid {reqid} mode tunnel\n\treplay-window 0\n"
 
 
 STATES = (
     # The first and the last are reserved SPIs (``ip xfrm state allocspi``).
     f"{keyless(NEAR, FAR, 1)}\tanti-replay context: seq 0x0, oseq 0x0, bitmap 0x00000000\n"
     f"\tsel src {NEAR}/32 dst {FAR}/32\n"
-    + state_text(NEAR, FAR, spi=2, reqid=0)
+    + state_text(NEAR, FAR, spi=0xC0000002, reqid=0)
     + keyless(NEAR, FAR, 3, proto="ah")
     + keyless(NEAR, FAR, 4, reqid=7)
     + keyless(FAR, NEAR, 5)
@@ -245,12 +239,9 @@ def test_of_states_without_a_reqid_those_without_a_key_are_removed(
     for step in alone - shared:
         subprocess.run(step.argv, check=True)
     assert set(said.read_text(encoding="utf-8").splitlines()) == {
-        f"xfrm state delete src {source} dst {destination} proto esp spi {spi:#010x}"
+        f"xfrm state delete src {source} dst {destination} proto esp spi 0xc000000{spi}"
         for source, destination, spi in ((NEAR, FAR, 1), (FAR, NEAR, 5), (NEAR, FAR, 7))
     }
-
-
-# What is left, and what is not ours
 
 
 def policy(source: str, destination: str, action: str, priority: int, rest: str = "") -> str:
@@ -327,9 +318,6 @@ def test_ipsec_of_the_users_own_between_the_ends_is_seen() -> None:
     ):
         world = saying("", policies)
         assert xfrm.is_joined(world.host("initiator"), path(world, is_shared=True)) is is_joined, policies
-
-
-# What charon is told
 
 
 NAME = "harness-beef-3"
@@ -430,21 +418,15 @@ def test_a_charon_that_does_not_answer_at_the_end_does_not_hide_the_first_error(
         raised_tunnel(world, PSK, IpsecMode.TUNNEL)
 
 
-# Secrets
-
-
-def test_a_fresh_psk_has_256_bits_and_is_never_shown() -> None:
-    host = World().host("initiator")
-    first, second = (ipsec.make_credentials(host, IkeAuth.PSK, NOWHERE, paths=2) for _ in range(2))
-    assert first.psk != second.psk and len(first.psk) == 32
-    assert str(first.psk) not in repr(first) + str(first)
-
-
-def test_certificates_are_made_for_both_ends_and_their_keys_never_shown(tmp_path: Path) -> None:
+def test_secrets_are_fresh_for_both_ends_and_never_shown(tmp_path: Path) -> None:
     world = World()
+    host = world.host("initiator")
+    first, second = (ipsec.make_credentials(host, IkeAuth.PSK, NOWHERE, paths=2) for _ in range(2))
+    assert first.psk != second.psk and len(first.psk) == 32, "256 bits"
+    assert str(first.psk) not in repr(first) + str(first)
     for name in ("initiator.crt", "initiator.key", "target.crt", "target.key", "ca.crt"):
         world.secret_files[str(tmp_path / name)] = f"PEM of {name}"
-    credentials = ipsec.make_credentials(world.host("initiator"), IkeAuth.CERT, tmp_path, paths=2)
+    credentials = ipsec.make_credentials(host, IkeAuth.CERT, tmp_path, paths=2)
     assert credentials == CERTIFICATES
     assert "PEM" not in repr(credentials)
     assert "target.key" not in str(credentials.certificates["target"])

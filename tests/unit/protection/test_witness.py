@@ -271,9 +271,6 @@ def test_sums_are_of_one_direction() -> None:
     assert sent(states, FAR) == received(states, NEAR) == Carried(packets=10, bytes=14_000)
 
 
-# Attempts to connect
-
-
 ANY = ("127.0.0.1", 0)
 
 
@@ -311,9 +308,6 @@ def test_what_policies_blocked_is_counted_where_the_kernel_does(
     assert lines_of(str(file), "eth0:") == "  eth0: 1\neth0:3\n", "an interface's lines are its own"
 
 
-# The program as it is started
-
-
 @pytest.fixture
 def started(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
     """It, in a process of its own, with a kernel that has no associations."""
@@ -349,9 +343,6 @@ def test_each_signal_is_answered_by_a_line(started: tuple[subprocess.Popen[bytes
     assert attempted.error == "ECONNREFUSED" and attempted.blocked in (0, None)
     assert look(asked).states == ()
     assert output.read_bytes().count(b"\n") == 6
-
-
-# How it is asked
 
 
 def witness(

@@ -200,8 +200,8 @@ def fails(spec: str, world: World, place: Path) -> str:
 )
 def test_a_session_that_was_proved_otherwise_is_none(spec: str, log: str, tmp_path: Path) -> None:
     (tmp_path / "pppd-client.log").write_text(log, encoding="utf-8")
-    reason = fails(spec, world_that_answers(tmp_path), tmp_path)
-    assert "expected the PPPoE client to authenticate by" in reason
+    expected = "expected the PPPoE client to authenticate by"
+    assert expected in fails(spec, world_that_answers(tmp_path), tmp_path)
 
 
 def test_a_session_that_is_refused_says_what_both_ends_said(tmp_path: Path) -> None:

@@ -58,14 +58,11 @@ def test_both_ends_are_reported_the_same_and_wpa3_protects_management_frames(net
         assert "ieee80211w=2" in point and "ieee80211w=2\n" in station
 
 
-def test_an_association_is_read() -> None:
+def test_an_association_is_read_and_another_than_asked_for_is_refused() -> None:
     assert wifi.parse_association(STATUS) == AGREED
     open_network = STATUS.replace("=CCMP", "=NONE").replace("WPA2-PSK", "NONE") + "pmf=1\n"
     found = wifi.parse_association(open_network)
     assert (found.cipher, found.key_management, found.management_frames_protected) == ("NONE", "NONE", True)
-
-
-def test_another_agreement_than_asked_for_is_refused() -> None:
     wifi.require_agreed(wifi.parse_association(STATUS), WPA2)
     for line, other in (
         ("pairwise_cipher=CCMP", "pairwise_cipher=TKIP"),
@@ -159,7 +156,10 @@ def test_what_went_through_the_air_is_judged(found: AirProof, said: list[str]) -
     assert wifi.judge(proof(protected_frames_sampled=0), 4096, 1500) == [], "a few may pass unheard"
 
 
-def test_a_station_that_associates_anew_is_counted_anew() -> None:
+def test_a_station_is_counted_in_both_directions_and_anew_when_it_associates_anew() -> None:
+    dump = "Station 02:00:00:00:01:00 (on w)\n\trx bytes:\t100\n\trx packets:\t1\n\ttx bytes:\t20\n"
+    world = World(answers=[(("iw", "dev", "w", "station", "dump"), (0, dump, ""))])
+    assert wifi.station_bytes(world.host("initiator"), "w") == 120
     counted = iter([(5000, 6000), (10, 7000)])
     path = mock.Mock(counters=lambda: next(counted), listener=mock.Mock(look=lambda: Air()))
     path.association.key_management = path.association.cipher = "x"
@@ -168,9 +168,3 @@ def test_a_station_that_associates_anew_is_counted_anew() -> None:
     (air,) = found
     assert (air.station_bytes_initiator, air.station_bytes_target) == (0, 1000)
     assert out_of_range(air) is None
-
-
-def test_both_directions_of_a_station_are_counted() -> None:
-    dump = "Station 02:00:00:00:01:00 (on w)\n\trx bytes:\t100\n\trx packets:\t1\n\ttx bytes:\t20\n"
-    world = World(answers=[(("iw", "dev", "w", "station", "dump"), (0, dump, ""))])
-    assert wifi.station_bytes(world.host("initiator"), "w") == 120

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from pathlib import Path
 
@@ -149,15 +148,13 @@ def test_an_ssid_is_text_or_stays_as_iw_escapes_it() -> None:
         assert parse(LINK.replace("harness-ab12", escaped), INFO).ssid == ssid
 
 
-def test_6_ghz_and_a_frequency_with_an_offset() -> None:
+def test_6_ghz_a_frequency_with_an_offset_and_several_links() -> None:
     info = INFO.replace("36 (5180 MHz), width: 80 MHz", "37 (6135 MHz), width: 160 MHz")
     # A channel of another time than the frequency says nothing of it.
     for mhz, channel, width_mhz in ((6135, 37, 160), (5500, None, None)):
         state = parse(LINK.replace("freq: 5180", f"freq: {mhz}.0"), info)
         assert (state.frequency_mhz, state.channel, state.width_mhz) == (mhz, channel, width_mhz)
-
-
-def test_several_links_have_the_channel_in_use_whatever_their_order() -> None:
+    # Several links have the channel in use, whatever their order.
     state = parse(LINKS, LINKS_INFO)
     assert (state.bssid, state.frequency_mhz, state.channel) == ("68:51:34:7c:32:05", 6295, 69)
     assert state.signal_dbm is None, "nobody receives a milliwatt"
@@ -165,18 +162,13 @@ def test_several_links_have_the_channel_in_use_whatever_their_order() -> None:
     assert parse(LINKS, "").frequency_mhz is None
 
 
-def fake_iw(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An iw that says LINK, INFO and STATION."""
-    program = folder / "iw"
-    for name, text in (("link", LINK), ("info", INFO), ("station", STATION)):
-        (folder / name).write_text(text, encoding="utf-8")
-    program.write_text(f'#!/bin/sh\ntest "$1 $2" = "dev wlan0" && cat {folder}/$3\n', encoding="utf-8")
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
-
-
 def test_a_watch_sees_before_meanwhile_and_after(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fake_iw(tmp_path, monkeypatch)
+    iw = tmp_path / "iw"
+    for name, text in (("link", LINK), ("info", INFO), ("station", STATION)):
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    iw.write_text(f'#!/bin/sh\ntest "$1 $2" = "dev wlan0" && cat {tmp_path}/$3\n', encoding="utf-8")
+    iw.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     began = time.time()
     with wireless.watch(HOST, "wlan0", tmp_path / "iw.txt") as watch:
         assert len(watch()) == 1

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import cast
+from unittest import mock
 
 import pytest
 
 from harness.hosts.journal import Journal
-from harness.model.errors import CommandFailed, HarnessError, UsageError
+from harness.model.errors import CommandFailed, UsageError
 from harness.protection.ipsec import charon, connection
 from harness.protection.ipsec.connection import children
 from harness.protection.witness import REQID
@@ -51,24 +51,12 @@ def machine(text: str = TEXT, *answers: tuple[tuple[str, ...], Answer]) -> World
     return World(secret_files=files, answers=[*answers, (("ip", "xfrm"), DONE)])
 
 
-class Daemon:
-    """What charon was asked, and how it answers."""
-
-    def __init__(self) -> None:
-        self.refusal: HarnessError | None = None
-        self.asked: list[tuple[str, Mapping[str, Any]]] = []
-
-    def ask(self, command: str, message: Mapping[str, Any], **_within: float) -> None:
-        self.asked.append((command, message))
-        if command == "initiate" and self.refusal is not None:
-            raise self.refusal
-
-
 @pytest.fixture(autouse=True)
-def daemon(monkeypatch: pytest.MonkeyPatch) -> Daemon:
-    fake = Daemon()
+def ask(monkeypatch: pytest.MonkeyPatch) -> mock.Mock:
+    """What charon is asked."""
+    fake = mock.Mock()
     monkeypatch.setattr(charon, "running", lambda *_places, **_words: contextlib.nullcontext(fake))
-    return fake
+    return cast(mock.Mock, fake.ask)
 
 
 def bring_up(world: World, named: str, folder: Path) -> None:
@@ -78,11 +66,11 @@ def bring_up(world: World, named: str, folder: Path) -> None:
         assert "deleteall" not in str(world.commands)
 
 
-def test_it_is_the_run_s_own_while_it_is_up(tmp_path: Path, daemon: Daemon) -> None:
+def test_it_is_the_run_s_own_while_it_is_up(tmp_path: Path, ask: mock.Mock) -> None:
     world = machine()
     bring_up(world, FILE, tmp_path)
-    assert [command for command, _ in daemon.asked] == ["initiate", "terminate"]
-    assert daemon.asked[0][1]["child"] == "disks" and daemon.asked[1][1]["ike"] == "nas"
+    (first, started), (second, ended) = (call.args for call in ask.call_args_list)
+    assert (first, started["child"], second, ended["ike"]) == ("initiate", "disks", "terminate", "nas")
     text = world.secret_files[CONFIGURATION]
     assert "include" not in text and text.index("secret =") < text.index(f"reqid = {REQID + 2}\n")
     assert text.count("start_action = none") == 1 and "priority = 10002\n" in text
@@ -113,12 +101,12 @@ def test_a_file_that_does_not_say_what_to_bring_up_is_refused(tmp_path: Path) ->
         assert refused.value.hint and not world.commands
 
 
-def test_charon_s_or_swanctl_s_reason_is_told_and_nothing_stays(tmp_path: Path, daemon: Daemon) -> None:
+def test_charon_s_or_swanctl_s_reason_is_told_and_nothing_stays(tmp_path: Path, ask: mock.Mock) -> None:
     said = "plugin 'ldap': failed to load\n/etc/swanctl/swanctl.conf:7: syntax error\n"
     world = machine(TEXT, (("unshare", "--mount", "sh"), (22, "", said)))
     with pytest.raises(CommandFailed, match=rf"does not load {FILE}: /etc/swanctl/swanctl.conf:7: syntax e"):
         bring_up(world, FILE, tmp_path)
-    world, daemon.refusal = machine(), CommandFailed("received NO_PROPOSAL_CHOSEN")
+    world, ask.side_effect = machine(), [CommandFailed("received NO_PROPOSAL_CHOSEN"), None]
     with pytest.raises(CommandFailed, match=r"disks of .* does not come up: received NO_PROPOSAL_CHOSEN"):
         bring_up(world, FILE, tmp_path)
     assert str(world.commands).count("deleteall") == 2

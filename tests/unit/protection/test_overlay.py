@@ -159,13 +159,12 @@ def test_what_comes_in_is_reported_by_its_sender_where_frames_have_no_addresses(
 
 
 def test_of_unnumbered_packets_so_many_samples_are_due() -> None:
-    def sent(packets: int) -> Tally:
-        return Tally(out=layer.Carried(packets=packets))
+    def due(packets: int) -> layer.Due:
+        before, after = (Tally(out=layer.Carried(packets=count)) for count in (7, packets))
+        return wireguard.WireGuardDriver(run=RUN).due(before, after, 64)
 
-    kind = wireguard.WireGuardDriver(run=RUN)
-    assert kind.due(sent(7), sent(7 + 640 + wireguard.UNNUMBERED), 64).total == 9
-    due = kind.due(sent(7), sent(8), 64)
-    assert due.total == 0 and due.missing({}) == 0
+    assert due(7 + 640 + wireguard.UNNUMBERED).total == 9
+    assert due(8).total == 0 and due(8).missing({}) == 0
     assert layer.Due(count=3).missing({1: {64}, 2: {64}}) == 1
 
 

@@ -10,7 +10,7 @@ import struct
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -120,18 +120,18 @@ def test_a_frame_that_was_kept_is_reported() -> None:
     assert classified(RECORD, port=22).other == 1
 
 
+Address = tuple[str, int]
 NOBODY = ("127.0.0.1", 0)
 
 
 @pytest.fixture
-def portal() -> tuple[str, int]:
-    """An address where nobody listens."""
+def portal() -> Address:
+    """Where nobody listens."""
     with socket.create_server(NOBODY) as free:
-        found: tuple[str, int] = free.getsockname()
-    return found
+        return cast(Address, free.getsockname())
 
 
-def test_what_is_sent_on_purpose_begins_like_a_connection_in_clear(portal: tuple[str, int]) -> None:
+def test_what_is_sent_on_purpose_begins_like_a_connection_in_clear(portal: Address) -> None:
     with ThreadPoolExecutor() as pool:
         listening = pool.submit(program.converse, portal, NOBODY)
         with program.connected(NOBODY, portal) as connection:
@@ -148,9 +148,7 @@ def test_what_is_sent_on_purpose_begins_like_a_connection_in_clear(portal: tuple
             assert talking.result() == {"error": "", "blocked": None}
 
 
-def test_both_ends_of_a_dialogue_in_clear_may_begin_at_once(
-    portal: tuple[str, int], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_both_ends_of_a_dialogue_may_begin_at_once(portal: Address, monkeypatch: pytest.MonkeyPatch) -> None:
     with ThreadPoolExecutor() as pool:
         talking = pool.submit(program.converse, NOBODY, portal)
         assert program.converse(portal, NOBODY)["error"] == talking.result()["error"] == ""
@@ -178,8 +176,7 @@ def test_sockets_tell_whether_they_encrypt() -> None:
 
 
 def look(near: str, far: str) -> tls.TlsLayer:
-    world = World(answers=[(("ss",), (0, near, ""))])
-    made = path(world)
+    made = path(World(answers=[(("ss",), (0, near, ""))]))
     target = World(answers=[(("ss",), (0, far, ""))]).host("target", "far")
     return tls.TlsLayer(below=dataclasses.replace(made, target=target))
 

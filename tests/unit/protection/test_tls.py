@@ -76,21 +76,17 @@ SEALED = {
 }
 
 
-def kept(frames: list[bytes], expression: str, folder: Path) -> list[bytes]:
-    """Which of these frames tcpdump keeps."""
-    given = struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 262144, 1)
-    for frame in frames:
-        given += struct.pack("<IIII", 0, 0, len(frame), len(frame)) + frame
-    (folder / "given.pcap").write_bytes(given)
+def records(frames: list[bytes]) -> bytes:
+    return b"".join(struct.pack("<IIII", 0, 0, len(frame), len(frame)) + frame for frame in frames)
+
+
+def kept(frames: list[bytes], expression: str, folder: Path) -> bytes:
+    """The records of those of these frames that tcpdump keeps."""
+    header = struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 262144, 1)
+    (folder / "given.pcap").write_bytes(header + records(frames))
     argv = ["tcpdump", "-n", "-r", str(folder / "given.pcap"), "-w", "-", expression]
     made = subprocess.run(argv, check=True, capture_output=True).stdout
-    found, at = [], capture.PCAP_HEADER_BYTES
-    while at < len(made):
-        (length,) = struct.unpack_from("<I", made, at + 8)
-        at += capture.RECORD_HEADER_BYTES
-        found.append(made[at : at + length])
-        at += length
-    return found
+    return made[capture.PCAP_HEADER_BYTES :]
 
 
 @pytest.mark.skipif(shutil.which("tcpdump") is None, reason="needs tcpdump")
@@ -101,10 +97,10 @@ def test_the_filter_keeps_every_pdu_in_clear_and_of_the_portal_s_other_segments_
         sealed = [segment(data, options=options, number=1) for data in SEALED.values()]
         others = [segment(RECORD, port=22), bytes(12) + b"\x08\x06" + bytes(28)]
         wanted = capture.expression(made, "initiator", FRAMES, protected=True, one_in=2)
-        assert kept([*sealed, *in_clear, *others], wanted, tmp_path) == [*in_clear, *others]
+        assert kept([*sealed, *in_clear, *others], wanted, tmp_path) == records([*in_clear, *others])
     given = [segment(RECORD, options=TIMES, number=number) for number in range(8)]
     wanted = capture.expression(made, "initiator", FRAMES, protected=True, one_in=4)
-    assert kept(given, wanted, tmp_path) == [given[0], given[4]], "they begin with a record"
+    assert kept(given, wanted, tmp_path) == records([given[0], given[4]]), "they begin with a record"
 
 
 def classified(data: bytes, port: int = PORT) -> Seen:

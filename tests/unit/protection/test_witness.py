@@ -9,7 +9,8 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from unittest import mock
 
@@ -308,9 +309,13 @@ def test_what_policies_blocked_is_counted_where_the_kernel_does(
     assert lines_of(str(file), "eth0:") == "  eth0: 1\neth0:3\n", "an interface's lines are its own"
 
 
-@pytest.fixture
-def started(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
-    """It, in a process of its own, with a kernel that has no associations."""
+def look(asked: Witness) -> WitnessReport:
+    asked.ask()
+    return asked.report()
+
+
+def test_each_signal_is_answered_by_a_line(tmp_path: Path) -> None:
+    """In a process of its own, with a kernel that has no associations."""
     text = programs.source("harness.protection", "witness")
     pretend = "def opened(groups):\n    return socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)[0]\n"
     pretend += "Associations.look = lambda self: set()\n"
@@ -319,30 +324,20 @@ def started(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
     text = text.replace(begins, repr(pretend)[1:-1] + begins)
     output = tmp_path / "answers"
     argv = [sys.executable, "-I", "-S", "-c", text, "lo", "7", "127.0.0.1", "0", "127.0.0.1", "1"]
-    with output.open("wb") as out, subprocess.Popen(argv, stdout=out) as process:
-        yield process, output
-        process.kill()
-
-
-def look(asked: Witness) -> WitnessReport:
-    asked.ask()
-    return asked.report()
-
-
-def test_each_signal_is_answered_by_a_line(started: tuple[subprocess.Popen[bytes], Path]) -> None:
-    process, output = started
-    daemon = mock.Mock(ended=lambda: process.poll() is not None, signal=process.send_signal)
-    asked = Witness(name="target", daemon=daemon, file=output)
-    first = asked.report()
-    assert first.states == ()
-    assert first.before.split()[0] == first.after.split()[0] == "lo:"
-    assert "RetransSegs" in first.snmp and "FragCreates" in first.snmp
-    assert [look(asked).states for _ in range(3)] == [()] * 3
-    asked.ask(module.TRY_CONNECT)
-    attempted = asked.attempted()
-    assert attempted.error == "ECONNREFUSED" and attempted.blocked in (0, None)
-    assert look(asked).states == ()
-    assert output.read_bytes().count(b"\n") == 6
+    with output.open("wb") as out, subprocess.Popen(argv, stdout=out) as process, ExitStack() as stack:
+        stack.callback(process.kill)
+        daemon = mock.Mock(ended=lambda: process.poll() is not None, signal=process.send_signal)
+        asked = Witness(name="target", daemon=daemon, file=output)
+        first = asked.report()
+        assert first.states == ()
+        assert first.before.split()[0] == first.after.split()[0] == "lo:"
+        assert "RetransSegs" in first.snmp and "FragCreates" in first.snmp
+        assert [look(asked).states for _ in range(3)] == [()] * 3
+        asked.ask(module.TRY_CONNECT)
+        attempted = asked.attempted()
+        assert attempted.error == "ECONNREFUSED" and attempted.blocked in (0, None)
+        assert look(asked).states == ()
+        assert output.read_bytes().count(b"\n") == 6
 
 
 def witness(

@@ -17,12 +17,8 @@ import pytest
 from harness.hosts import runner
 from harness.model import Clock, Job
 from harness.model.errors import UsageError
+from harness.parse import jobfile
 from harness.parse.jobfile import (
-    _CHECKS,
-    _DROPPED,
-    _ENGINES,
-    _LEFT_OUT,
-    _REFUSED,
     block_bytes,
     job_file,
     load_jobs,
@@ -37,11 +33,11 @@ from harness.parse.profiles import data_folder
 from harness.planning.plan import make_plan
 from harness.planning.request import RunRequest
 from tests.unit.command import harness
+from tests.unit.parse.checks import listed, refused
 from tests.unit.parsing import OUTPUTS
 
 pytestmark = pytest.mark.thorough
 
-SHIPPED = [(profile, workload) for profile in ("document", "modern") for workload in load_jobs(profile)[1]]
 MIB = 1 << 20
 
 
@@ -50,25 +46,22 @@ def one(text: str) -> Job:
     return workload
 
 
-def rendered(workload: Job, size_bytes: int = 64 * MIB, **more: Any) -> dict[str, str | None]:
-    """The options of the cell's job file, in its only section."""
-    text = job_file(workload, device="/dev/sdb", size_bytes=size_bytes, seed=7, **more)
-    head, *lines = text.splitlines()
+def options_of(text: str) -> dict[str, str | None]:
+    return dict(one(text).options)
+
+
+def job_of(workload: Job, size_bytes: int = MIB, device: str = "/dev/sdb", seed: int = 1, **more: Any) -> str:
+    return job_file(workload, device=device, size_bytes=size_bytes, seed=seed, **more)
+
+
+def rendered(text: str, **more: Any) -> dict[str, str | None]:
+    """The options of the cell's job file on a device of 64 MiB, in its only section."""
+    workload = one(f"[a]\n{text}")
+    head, *lines = job_of(workload, 64 * MIB, seed=7, **more).splitlines()
     assert head == f"[{workload.name}]"
     options = [line.partition("=") for line in lines]
     assert len({key for key, _, _ in options}) == len(options)
     return {key: value if equals else None for key, equals, value in options}
-
-
-def test_a_part_of_a_device_is_as_a_device_of_its_own() -> None:
-    """fio adds the increment to the offset for each job, and a percentage is of the whole device."""
-    assert "offset" not in rendered(one("[a]"))
-    for text, offset in (("", 0), ("offset=1m\n", MIB), ("offset=25%\n", 16 * MIB)):
-        found = rendered(one(f"[a]\n{text}"), offset_bytes=128 * MIB)
-        assert (found["offset"], found["size"]) == (str(128 * MIB + offset), str(64 * MIB - offset))
-    found = rendered(one("[a]\nnumjobs=3\noffset_increment=8m\n"), offset_bytes=128 * MIB)
-    assert (found["offset"], found["offset_increment"]) == (str(128 * MIB), "8m")
-    assert found["size"] == str(48 * MIB)
 
 
 def fio(*arguments: str, job: str = "") -> subprocess.CompletedProcess[str]:
@@ -76,6 +69,27 @@ def fio(*arguments: str, job: str = "") -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         ["fio", *arguments], input=job, capture_output=True, text=True, timeout=60, check=False
     )
+
+
+@functools.cache
+def fio_accepts(jobs: str) -> bool:
+    return fio("--parse-only", "-", job=jobs).returncode == 0
+
+
+def assert_accepted(jobs: Sequence[str]) -> None:
+    """fio is asked for all of them at once, because it takes 0.1 s to start."""
+    assert fio_accepts("".join(jobs)) or [job for job in jobs if not fio_accepts(job)] == []
+
+
+def test_a_part_of_a_device_is_as_a_device_of_its_own() -> None:
+    """fio adds the increment to the offset for each job, and a percentage is of the whole device."""
+    assert "offset" not in rendered("")
+    for text, offset in (("", 0), ("offset=1m\n", MIB), ("offset=25%\n", 16 * MIB)):
+        found = rendered(text, offset_bytes=128 * MIB)
+        assert (found["offset"], found["size"]) == (str(128 * MIB + offset), str(64 * MIB - offset))
+    found = rendered("numjobs=3\noffset_increment=8m\n", offset_bytes=128 * MIB)
+    assert (found["offset"], found["offset_increment"]) == (str(128 * MIB), "8m")
+    assert found["size"] == str(48 * MIB)
 
 
 def test_document_has_the_eight_rows() -> None:
@@ -88,67 +102,43 @@ def test_document_has_the_eight_rows() -> None:
         for block, size in (("4k", 4096), ("256k", 262144))
     }
     for workload in workloads:
+        order, way, _ = workload.name.split("-")
         options = dict(workload.options)
-        assert options["rw"] == ("rand" if workload.name.startswith("rand") else "") + (
-            "read" if moves_read(workload) else "write"
-        )
+        assert options["rw"] == order.removeprefix("seq") + way
         assert (options["ioengine"], options["iodepth"], options["direct"]) == ("psync", "1", "1")
         assert wall_estimate_s(workload) == 0.4
 
 
 def test_modern_has_depth_mix_and_sync() -> None:
-    _, workloads = load_jobs("modern")
-    options = {w.name: dict(w.options) for w in workloads}
+    workloads = {workload.name: workload for workload in load_jobs("modern")[1]}
+    options = {name: dict(workload.options) for name, workload in workloads.items()}
     assert options["rand-read-4k-qd32"]["iodepth"] == "32"
     assert options["mixed-70-30-4k-qd32"]["rwmixread"] == "70"
     assert options["fsync-4k"]["fdatasync"] == "1"
-    mixed = next(w for w in workloads if w.name.startswith("mixed"))
-    assert moves_read(mixed)
-    assert moves_write(mixed)
+    mixed = workloads["mixed-70-30-4k-qd32"]
+    assert moves_read(mixed) and moves_write(mixed)
 
 
-@pytest.mark.parametrize("profile", ["document", "modern"])
-def test_shipped_profiles_are_fios_own_format(profile: str) -> None:
-    done = fio("--parse-only", "--filename=/dev/null", str(data_folder() / "profiles" / f"{profile}.fio"))
-    assert done.returncode == 0, done.stderr
-
-
-def accepted(job: str, *all_jobs: str) -> bool:
-    """Whether fio accepts a job; it is asked for all of them at once, because it takes 0.1 s to start."""
-    if all_jobs and fio_accepts("".join(all_jobs)):
-        assert job in all_jobs
-        return True
-    return fio_accepts(job)
-
-
-@functools.cache
-def fio_accepts(jobs: str) -> bool:
-    return fio("--parse-only", "-", job=jobs).returncode == 0
-
-
-SHIPPED_JOBS = [
-    job_file(workload, device="/dev/sdb", size_bytes=64 * MIB, seed=1, runtime_s=0.5)
-    for _, workload in SHIPPED
-]
-
-
-@pytest.mark.parametrize("job", SHIPPED_JOBS, ids=[f"{p}-{w.name}" for p, w in SHIPPED])
-def test_shipped_workloads_render_for_fio(job: str) -> None:
-    assert accepted(job, *SHIPPED_JOBS)
-    assert "stonewall" not in job
-    assert "[global]" not in job
+def test_what_ships_is_fios_own_format_and_renders_for_fio() -> None:
+    shipped = []
+    for profile in ("document", "modern"):
+        done = fio("--parse-only", "--filename=/dev/null", str(data_folder() / "profiles" / f"{profile}.fio"))
+        assert done.returncode == 0, done.stderr
+        shipped += [job_of(workload, 64 * MIB, runtime_s=0.5) for workload in load_jobs(profile)[1]]
+    assert_accepted(shipped)
+    assert not any("stonewall" in job or "[global]" in job for job in shipped)
 
 
 def test_fio_knows_every_option_that_is_let_through() -> None:
     listing = fio("--cmdhelp=all").stdout
-    for engine in _ENGINES:
+    for engine in jobfile._ENGINES:
         listing += fio(f"--enghelp={engine}").stdout
     known = {line.split()[0].rstrip(":") for line in listing.splitlines() if line.strip()}
-    assert _CHECKS.keys() - known == set()
+    assert jobfile._CHECKS.keys() - known == set()
 
 
 def test_an_option_is_let_through_refused_or_dropped() -> None:
-    kinds = (_CHECKS.keys(), _REFUSED.keys(), _LEFT_OUT.keys(), _DROPPED)
+    kinds = (jobfile._CHECKS.keys(), jobfile._REFUSED.keys(), jobfile._LEFT_OUT.keys(), jobfile._DROPPED)
     assert len(set().union(*kinds)) == sum(map(len, kinds))
 
 
@@ -179,81 +169,62 @@ def test_merging_comments_and_aliases() -> None:
 
 
 def test_defaults_are_spelt_out() -> None:
-    assert dict(one("[a]").options) == {"rw": "read", "bs": "4096"}
-    assert wall_estimate_s(one("[a]")) == 600
+    assert options_of("[a]") == {"rw": "read", "bs": "4096"}
 
 
-BLOCK_SIZES = (
-    ("bs=64k", 65536),
-    ("bs=4k,8k\nrw=read", 4096),
-    ("bs=4k,8k\nrw=write", 8192),
-    ("bs=4k,8k\nrw=rw", None),
-    ("bs=8k,8k\nrw=readwrite", 8192),
-    ("bs=,8k\nrw=randread", 4096),
-    ("bsrange=4k-64k", None),
-    ("bssplit=4k/60:64k/40", None),
-    ("rw=randrw:8\nbs=1M", MIB),
-)
-
-
-@pytest.mark.parametrize(("options", "size_bytes"), BLOCK_SIZES)
-def test_block_sizes(options: str, size_bytes: int | None) -> None:
-    def job(options: str) -> str:
-        return job_file(one(f"[a]\n{options}\n"), device="/dev/sdb", size_bytes=MIB, seed=1)
-
-    assert block_bytes(one(f"[a]\n{options}\n")) == size_bytes
-    assert accepted(job(options), *(job(each) for each, _ in BLOCK_SIZES))
+def test_block_sizes() -> None:
+    sizes = {
+        "bs=64k": 65536,
+        "bs=4k,8k\nrw=read": 4096,
+        "bs=4k,8k\nrw=write": 8192,
+        "bs=4k,8k\nrw=rw": None,
+        "bs=8k,8k\nrw=readwrite": 8192,
+        "bs=,8k\nrw=randread": 4096,
+        "bsrange=4k-64k": None,
+        "bssplit=4k/60:64k/40": None,
+        "rw=randrw:8\nbs=1M": MIB,
+    }
+    jobs = {text: one(f"[a]\n{text}\n") for text in sizes}
+    assert {text: block_bytes(job) for text, job in jobs.items()} == sizes
+    assert_accepted([job_of(job) for job in jobs.values()])
 
 
 FORBIDDEN = """
-    opendir=/etc | exec_prerun=id | exec_postrun=rm -rf / | read_iolog=/dev/sda | replay_redirect=/dev/sda
-    verify_state_load=1 | trigger=id | create_only=1 | steadystate=lat:5% | prio=8 | cmdprio_class=4
-    ioscheduler=none | cgroup=x | uid=0 | gid=0 | randseed=1 | allrandrepeat=1 | ignore_error=EIO
-    continue_on_error=all | unified_rw_reporting=1 | stats=0 | clocksource=cpu | kb_base=1000
-    mem=mmap:/etc/passwd | iomem=mmapshared:/dev/sda | mem=cudamalloc | buffer_pattern='/etc/passwd'
-    verify_pattern='x' | include /etc/passwd | include=x | includes | client=host | server=x | trigger-file=x
-    ioengine=sg | ioengine=exec | ioengine=net | ioengine=external:./x.so | ioengine=./x.so
-    ioengine=libaio,x | ioengine=rbd | ioengine=null | program=id | hostname=x | rw=trim | rw=randtrim
-    rw=trimwrite | rw=READ | rw=readx | rw= | rw | rw=read:--1 | bs=${SIZE} | bs=$pagesize | bs=(4*1k)
-    bs=-4k | bs=0 | bs=4KiB | bs=4.5k | bs=1e3 | bs=nan | bs= | bs=, | bs=4k,4k,4k,4k | bs=9223372036854775808
-    bs=99999999999999999999 | bs=9P,9999P | size=0 | size=-1 | size=101% | size=0% | size=1e309 | size=1.5G
-    size=50%x | offset=-4k | offset=100% | io_size=0 | runtime=0 | runtime=-1 | runtime=1.5 | runtime=nan
-    runtime=00:00:02 | runtime=1e309 | runtime=999999999999d | runtime=2x | runtime | iodepth=0 | iodepth=-1
-    iodepth=1k | iodepth=99999999 | numjobs=0 | numjobs=1000000 | direct=2 | direct | direct=yes
-    time_based=2 | rwmixread=101 | bsrange=4k | bsrange=4k-8k-16k | random_distribution=`id`
-    random_distribution=zipf:1.2(1) | bssplit=a"b | nosuchoption=1 | =1 | rw read | --rw=read | RW=read
-    zonemode=zbd | bs=4k\x1b[2J | b\x1bs=4k | bs=٤k | io_size=4\u212a
+    opendir=/etc | exec_prerun=id | exec_postrun=rm -rf / | read_iolog=/dev/sda | replay_redirect=/dev/sda |
+    verify_state_load=1 | trigger=id | create_only=1 | steadystate=lat:5% | prio=8 | cmdprio_class=4 |
+    ioscheduler=none | cgroup=x | uid=0 | gid=0 | randseed=1 | allrandrepeat=1 | ignore_error=EIO |
+    continue_on_error=all | unified_rw_reporting=1 | stats=0 | clocksource=cpu | kb_base=1000 |
+    mem=mmap:/etc/passwd | iomem=mmapshared:/dev/sda | mem=cudamalloc | buffer_pattern='/etc/passwd' |
+    verify_pattern='x' | include /etc/passwd | include=x | includes | client=host | server=x |
+    trigger-file=x | ioengine=sg | ioengine=exec | ioengine=net | ioengine=external:./x.so | ioengine=./x.so |
+    ioengine=libaio,x | ioengine=rbd | ioengine=null | program=id | hostname=x | rw=trim | rw=randtrim |
+    rw=trimwrite | rw=READ | rw=readx | rw= | rw | rw=read:--1 | bs=${SIZE} | bs=$pagesize | bs=(4*1k) |
+    bs=-4k | bs=0 | bs=4KiB | bs=4.5k | bs=1e3 | bs=nan | bs= | bs=, | bs=4k,4k,4k,4k |
+    bs=9223372036854775808 | bs=99999999999999999999 | bs=9P,9999P | size=0 | size=-1 | size=101% | size=0% |
+    size=1e309 | size=1.5G | size=50%x | offset=-4k | offset=100% | io_size=0 | runtime=0 | runtime=-1 |
+    runtime=1.5 | runtime=nan | runtime=00:00:02 | runtime=1e309 | runtime=999999999999d | runtime=2x |
+    runtime | iodepth=0 | iodepth=-1 | iodepth=1k | iodepth=99999999 | numjobs=0 | numjobs=1000000 |
+    direct=2 | direct | direct=yes | time_based=2 | rwmixread=101 | bsrange=4k | bsrange=4k-8k-16k |
+    random_distribution=`id` | random_distribution=zipf:1.2(1) | bssplit=a"b | nosuchoption=1 | =1 | rw read |
+    --rw=read | RW=read | zonemode=zbd | bs=4k\x1b[2J | b\x1bs=4k | bs=٤k | io_size=4\u212a
 """
 
 
-@pytest.mark.parametrize(
-    "line", [line.strip() for row in FORBIDDEN.strip().split("\n") for line in row.split("|")]
-)
+@pytest.mark.parametrize("line", listed(FORBIDDEN))
 def test_options_refused_with_file_and_line(line: str) -> None:
-    with pytest.raises(UsageError) as refusal:
-        parse_jobs(f"[global]\nthread\n\n{line}\n[a]\n", "f.fio")
-    assert refusal.value.message.startswith("f.fio, line 4")
-    assert refusal.value.hint
-    assert str(refusal.value).isprintable()
-
-
-def test_refusals_say_why() -> None:
-    for line, said in (
-        ("opendir=/etc", "line 2: option 'opendir' is refused: only the harness chooses the device"),
-        ("exec_prerun=id", "may not run commands"),
-        ("bs=4KiB", "fio takes KiB for 1000"),
-        ("iodepht=4", "did you mean iodepth?"),
-        ("rw=reed", "line 2: option 'rw': expected one of read, write"),
-        ("include x", "includes are not supported"),
-    ):
-        with pytest.raises(UsageError) as refusal:
-            one(f"[a]\n{line}\n")
-        assert said in str(refusal.value)
+    refusal = refused(parse_jobs, f"[global]\nthread\n\n{line}\n[a]\n", "f.fio")
+    assert refusal.message.startswith("f.fio, line 4")
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
+        ("[a]\nopendir=/etc", "line 2: option 'opendir' is refused: only the harness chooses the device"),
+        ("[a]\nexec_prerun=id", "may not run commands"),
+        ("[a]\nbs=4KiB", "fio takes KiB for 1000"),
+        ("[a]\niodepht=4", "did you mean iodepth?"),
+        ("[a]\nrw=reed", "line 2: option 'rw': expected one of read, write"),
+        ("[a]\ninclude x", "includes are not supported"),
         ("", "found none"),
         ("; nothing\n# at all\n", "found none"),
         ("[global]\nbs=4k\n", "found none"),
@@ -272,44 +243,19 @@ def test_refusals_say_why() -> None:
         ("{}", "stands before"),
     ],
 )
-def test_files_refused(text: str, said: str) -> None:
-    with pytest.raises(UsageError) as refusal:
-        parse_jobs(text, "f.fio")
-    assert said in str(refusal.value)
-    assert refusal.value.hint
+def test_a_refusal_says_where_and_why(text: str, said: str) -> None:
+    assert said in str(refused(parse_jobs, text, "f.fio"))
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "../x",
-        "/etc",
-        "a;b",
-        "$(id)",
-        "a:b",
-        "a%b",
-        "$jobnum",
-        "-x",
-        "a\0b",
-        "x" * 65,
-        "a\x1b[2J",
-        "<b>",
-        "a,b",
-    ],
-)
-def test_section_names_refused(name: str) -> None:
-    with pytest.raises(UsageError):
-        parse_jobs(f"[{name}]\n", "f.fio")
+def test_section_names_refused() -> None:
+    names = "../x | /etc | a;b | $(id) | a:b | a%b | $jobnum | -x | a\0b | a\x1b[2J | <b> | a,b"
+    for name in (*listed(names), "x" * 65):
+        refused(parse_jobs, f"[{name}]\n", "f.fio")
 
 
 def test_a_hostile_line_takes_no_time() -> None:
     began = time.process_time()
-    for line in (
-        "bsrange=" + "1" * 5000 + "x",
-        "bs=" + "4k," * 5000,
-        "x" * 500_000,
-        "bssplit=" + "4k/1:" * 5000,
-    ):
+    for line in (f"bsrange={'1' * 5000}x", f"bs={'4k,' * 5000}", "x" * 500_000, f"bssplit={'4k/1:' * 5000}"):
         with pytest.raises(UsageError):
             one(f"[a]\n{line}\n")
     assert time.process_time() - began < 5
@@ -328,26 +274,20 @@ def test_files_of_the_user(tmp_path: Path) -> None:
         (b"[a]\nopendir=/etc\n", f"{path}, line 2: option 'opendir'"),
     ):
         path.write_bytes(content)
-        with pytest.raises(UsageError, match="QD32") as refusal:
-            load_jobs(str(path))
-        assert said in str(refusal.value)
+        message = str(refused(load_jobs, str(path)))
+        assert "QD32" in message and said in message
 
 
-@pytest.mark.parametrize(
-    "spec", ["", "documnet", "none.fio", "./none", "/", "/dev/zero", "a\0.fio", "-x", "../x"]
-)
-def test_profiles_that_are_none(spec: str) -> None:
-    with pytest.raises(UsageError) as refusal:
-        load_jobs(spec)
-    assert str(refusal.value).isprintable()
-    if spec == "documnet":
-        assert "did you mean document?" in str(refusal.value)
+def test_profiles_that_are_none() -> None:
+    for spec in listed("| none.fio | ./none | / | /dev/zero | a\0.fio | -x | ../x"):
+        with pytest.raises(UsageError) as refusal:
+            load_jobs(spec)
+        assert str(refusal.value).isprintable()
+    assert "did you mean document?" in str(refused(load_jobs, "documnet"))
 
 
 def test_what_the_harness_sets() -> None:
-    assert rendered(
-        one("[a]\nrw=write\nstonewall\ngroup_reporting=0\ndescription=x\npercentile_list=1\n")
-    ) == {
+    assert rendered("rw=write\nstonewall\ngroup_reporting=0\ndescription=x\npercentile_list=1\n") == {
         "filename": "/dev/sdb",
         "rw": "write",
         "bs": "4096",
@@ -366,15 +306,18 @@ def test_what_the_harness_sets() -> None:
 
 
 def test_what_a_profile_may_settle_itself() -> None:
-    assert rendered(one("[a]\ndirect=0"))["direct"] == "0"
-    assert "direct" not in rendered(one("[a]\nbuffered=1"))
-    assert "refill_buffers" not in rendered(one("[a]\nzero_buffers"))
+    assert rendered("direct=0")["direct"] == "0"
+    assert "direct" not in rendered("buffered=1")
+    assert "refill_buffers" not in rendered("zero_buffers")
     # fio takes a seed for repeatable even with randrepeat=0 (init.c, setup_random_seeds).
-    assert "randseed" not in rendered(one("[a]\nrandrepeat=0"))
-    assert rendered(one("[a]\nsize=1M"))["size"] == str(MIB)
-    assert rendered(one("[a]\nsize=50%"))["size"] == str(32 * MIB)
-    assert rendered(one("[a]\noffset=16M"))["size"] == str(48 * MIB)
-    assert rendered(one("[a]\nnumjobs=3\noffset_increment=16M"))["size"] == str(32 * MIB)
+    assert "randseed" not in rendered("randrepeat=0")
+    for text, mib in (
+        ("size=1M", 1),
+        ("size=50%", 32),
+        ("offset=16M", 48),
+        ("numjobs=3\noffset_increment=16M", 32),
+    ):
+        assert rendered(text)["size"] == str(mib * MIB), text
 
 
 @pytest.mark.parametrize(
@@ -389,6 +332,7 @@ def test_what_a_profile_may_settle_itself() -> None:
         ("runtime=3", 7, 7),
         ("size=1M", 0.25, 0.25),
         ("size=1M", None, 600),
+        ("", None, 600),
     ],
 )
 def test_ramp_time_is_wall_time_whoever_sets_the_runtime(
@@ -398,76 +342,46 @@ def test_ramp_time_is_wall_time_whoever_sets_the_runtime(
 
 
 def test_runtime_of_a_run() -> None:
-    options = rendered(one("[a]\nsize=1M"), runtime_s=0.25)
+    options = rendered("size=1M", runtime_s=0.25)
     assert (options["runtime"], options["time_based"]) == ("250000us", None)
     for seconds in (0, -1, float("nan"), float("inf"), 1e300, 1.9):
         with pytest.raises(UsageError, match="runtime above 0 and not below its ramp_time"):
-            rendered(one("[a]\nramp_time=2\nruntime=3"), runtime_s=seconds)
+            rendered("ramp_time=2\nruntime=3", runtime_s=seconds)
+
+
+def test_nothing_beyond_the_device() -> None:
+    beyond = """offset=64M | bs=65M | size=4k\nbs=8k | bsrange=4k-128M | offset=65M\nsize=1M |
+        bssplit=4k/50:1G/50 | numjobs=5\noffset_increment=16M"""
+    for options in listed(beyond):
+        with pytest.raises(UsageError, match="to fit on 64 MiB"):
+            rendered(options)
+    for size_bytes in (0, 4095):
+        with pytest.raises(UsageError, match="to fit"):
+            job_of(one("[a]"), size_bytes)
 
 
 @pytest.mark.parametrize(
-    "options",
+    ("options", "mib"),
     [
-        *("offset=64M", "bs=65M", "size=4k\nbs=8k", "bsrange=4k-128M", "offset=65M\nsize=1M"),
-        *("bssplit=4k/50:1G/50", "numjobs=5\noffset_increment=16M"),
+        ("size=65M", 64),
+        ("size=10G\noffset=1M", 63),
+        ("size=100%\noffset=50%", 32),
+        ("size=1G\nnumjobs=4\noffset_increment=16M", 16),
     ],
 )
-def test_nothing_beyond_the_device(options: str) -> None:
-    with pytest.raises(UsageError, match="to fit on 64 MiB"):
-        rendered(one(f"[a]\n{options}\n"))
-
-
-@pytest.mark.parametrize(
-    ("options", "size_bytes"),
-    [
-        ("size=65M", 64 * MIB),
-        ("size=10G\noffset=1M", 63 * MIB),
-        ("size=100%\noffset=50%", 32 * MIB),
-        ("size=1G\nnumjobs=4\noffset_increment=16M", 16 * MIB),
-    ],
-)
-def test_a_job_gets_what_the_device_has(options: str, size_bytes: int) -> None:
+def test_a_job_gets_what_the_device_has(options: str, mib: int) -> None:
     """Most users' files have a size for their disk, and the lab's is small."""
-    workload = one(f"[a]\n{options}\n")
-    assert rendered(workload)["size"] == str(size_bytes)
-    assert shortened(workload, 64 * MIB) is not None
+    assert rendered(options)["size"] == str(mib * MIB)
+    assert shortened(one(f"[a]\n{options}\n"), 64 * MIB) is not None
     assert shortened(one("[a]\nsize=64M\n"), 64 * MIB) is None
 
 
-@pytest.mark.parametrize("size_bytes", [0, -1, 4095])
-def test_no_device_worth_the_name(size_bytes: int) -> None:
-    with pytest.raises(UsageError, match="to fit"):
-        job_file(one("[a]"), device="/dev/sdb", size_bytes=max(size_bytes, 0), seed=1)
-
-
-@pytest.mark.parametrize(
-    "device",
-    [
-        *(
-            "",
-            "sdb",
-            "-",
-            "/",
-            "/dev/sdb\nexec_prerun=id",
-            "/dev/sdb;x",
-            "/dev/s#",
-            "/dev/${X}",
-            "/dev/$jobnum",
-        ),
-        *(
-            "/dev/../etc/passwd",
-            "/dev/..",
-            "/dev/./sdb",
-            "/dev/a b",
-            "/dev/\0",
-            "/dev/" + "x" * 300,
-            "/dev/ä",
-        ),
-    ],
-)
-def test_device_names_refused(device: str) -> None:
-    with pytest.raises(UsageError, match="path of a device"):
-        job_file(one("[a]"), device=device, size_bytes=MIB, seed=1)
+def test_device_names_refused() -> None:
+    names = """ | sdb | - | / | /dev/sdb\nexec_prerun=id | /dev/sdb;x | /dev/s# | /dev/${X} | /dev/$jobnum |
+        /dev/../etc/passwd | /dev/.. | /dev/./sdb | /dev/a b | /dev/\0 | /dev/ä"""
+    for device in (*listed(names), "/dev/" + "x" * 300):
+        with pytest.raises(UsageError, match="path of a device"):
+            job_of(one("[a]"), device=device)
 
 
 def test_seeds() -> None:
@@ -478,13 +392,16 @@ def test_seeds() -> None:
     assert repeat_seed(1, 1, "rand-read-4k") == 1204914499
 
 
-def test_fio_measures_what_was_rendered(tmp_path: Path) -> None:
+def test_fio_measures_what_was_rendered_and_makes_no_device(tmp_path: Path) -> None:
     """A file whose name needs escaping; two jobs reported as one."""
     device = tmp_path / "by-path:3260-lun-0"
+    assert fio("-", job=job_of(one("[a]\nrw=write"), device=str(device))).returncode != 0
+    assert not device.exists()
     device.write_bytes(bytes(MIB))
     workload = one("[a]\nrw=randrw\nbs=4k\nnumjobs=2\nsize=256k\nbuffered=1\nioengine=pvsync2\n")
-    job = job_file(workload, device=str(device), size_bytes=MIB, seed=repeat_seed(1, 1, "a"))
-    done = fio("--output-format=json", "-", job=job)
+    done = fio(
+        "--output-format=json", "-", job=job_of(workload, device=str(device), seed=repeat_seed(1, 1, "a"))
+    )
     assert done.returncode == 0, done.stderr
     (result,) = json.loads(done.stdout)["jobs"]
     assert result["error"] == 0
@@ -493,20 +410,13 @@ def test_fio_measures_what_was_rendered(tmp_path: Path) -> None:
     assert [file.name for file in tmp_path.iterdir()] == [device.name]
 
 
-def test_a_missing_device_is_not_made(tmp_path: Path) -> None:
-    device = tmp_path / "sdb"
-    done = fio("-", job=job_file(one("[a]\nrw=write"), device=str(device), size_bytes=MIB, seed=1))
-    assert done.returncode != 0
-    assert not device.exists()
-
-
 def test_fio_asks_the_kernel_for_the_time_where_it_is_virtual_and_never_otherwise() -> None:
-    workload = one("[a]\nrw=read")
-    assert "clocksource" not in rendered(workload)
-    assert rendered(workload, clock=Clock.VIRTUAL)["clocksource"] == "clock_gettime"
-    assert rendered(workload, clock=Clock.VIRTUAL, has_tested_clock=True)["clocksource"] == "clock_gettime"
-    assert rendered(workload, has_tested_clock=True)["clocksource"] == "cpu"
-    assert "clocksource" not in rendered(workload)
+    for _ in range(2):
+        assert "clocksource" not in rendered("rw=read")
+        for has_tested_clock in (False, True):
+            found = rendered("rw=read", clock=Clock.VIRTUAL, has_tested_clock=has_tested_clock)
+            assert found["clocksource"] == "clock_gettime"
+        assert rendered("rw=read", has_tested_clock=True)["clocksource"] == "cpu"
 
 
 def test_fio_is_started_once_to_read_all_jobs_of_a_plan(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -534,17 +444,15 @@ def test_the_job_that_fio_refuses_is_named(tmp_path: Path) -> None:
 
 
 LEFT_OUT = """
-    filename=/dev/sda | filename_format=x.$jobnum | directory=/tmp | lockfile=readwrite | write_bw_log=x
-    write_lat_log | write_iops_log=/etc/x | write_hist_log=x | write_iolog=x | log_avg_msec=1 | per_job_logs=1
-    verify_state_save=1 | verify_dump=1 | unlink=1 | unlink_each_loop=1 | allow_mounted_write=1
-    allow_file_create=1 | filesize=1M | nrfiles=2 | fallocate=native | overwrite=1 | file_append=1
-    fill_device=1 | fill_fs=1 | name=x | numa_cpu_nodes=0-1
+    filename=/dev/sda | filename_format=x.$jobnum | directory=/tmp | lockfile=readwrite | write_bw_log=x |
+    write_lat_log | write_iops_log=/etc/x | write_hist_log=x | write_iolog=x | log_avg_msec=1 |
+    per_job_logs=1 | verify_state_save=1 | verify_dump=1 | unlink=1 | unlink_each_loop=1 |
+    allow_mounted_write=1 | allow_file_create=1 | filesize=1M | nrfiles=2 | fallocate=native | overwrite=1 |
+    file_append=1 | fill_device=1 | fill_fs=1 | name=x | numa_cpu_nodes=0-1
 """
 
 
-@pytest.mark.parametrize(
-    "line", [line.strip() for row in LEFT_OUT.strip().split("\n") for line in row.split("|")]
-)
+@pytest.mark.parametrize("line", listed(LEFT_OUT))
 def test_what_only_names_files_is_left_out_with_a_note(line: str) -> None:
     """Nearly every user's file has one of these, and was refused for it."""
     notes: list[str] = []
@@ -570,11 +478,8 @@ def test_notes_say_what_became_of_what() -> None:
         ioengine=mmap
     """
     write, check = parse_jobs(text, "f.fio", notes)
-    assert (write.name, dict(write.options)["ioengine"], dict(write.options)["verify"]) == (
-        "rand-write",
-        "libaio",
-        "crc32c",
-    )
+    options = dict(write.options)
+    assert (write.name, options["ioengine"], options["verify"]) == ("rand-write", "libaio", "crc32c")
     assert (dict(check.options)["ioengine"], "verify" in dict(check.options)) == ("psync", False)
     assert notes == [
         "directory, filename: left out, because the harness chooses the device",
@@ -590,17 +495,13 @@ def test_what_fio_never_ends_is_left_out() -> None:
     text = "[a]\nio_submit_mode=offload\nrate_iops=50\nrate_process=poisson\n"
     (workload,) = parse_jobs(text, "f.fio", notes)
     assert "io_submit_mode" not in dict(workload.options) and len(notes) == 1
-    assert "io_submit_mode" in dict(one(text.replace("poisson", "linear")).options)
+    assert "io_submit_mode" in options_of(text.replace("poisson", "linear"))
 
 
 def test_all_obstacles_are_reported_at_once() -> None:
     """One was, and the next after it was removed."""
-    with pytest.raises(UsageError) as refused:
-        parse_jobs(
-            "[global]\nioengine=rbd\npool=x\n[a]\nrw=trim\n[b (1)]\nrw=trim\n[c]\ntime_based\n",
-            "f, line 1.fio",
-        )
-    message = refused.value.message
+    text = "[global]\nioengine=rbd\npool=x\n[a]\nrw=trim\n[b (1)]\nrw=trim\n[c]\ntime_based\n"
+    message = refused(parse_jobs, text, "f, line 1.fio").message
     assert message.startswith(
         "f, line 1.fio: expected jobs that read and write a device of the harness's, found "
     )
@@ -613,8 +514,7 @@ def test_all_obstacles_are_reported_at_once() -> None:
     ):
         assert words in message, words
     many = "".join(f"x{number}=1\n" for number in range(60))
-    with pytest.raises(UsageError, match="; and 10 more"):
-        parse_jobs(f"[a]\n{many}", "f.fio")
+    assert "; and 10 more" in str(refused(parse_jobs, f"[a]\n{many}", "f.fio"))
 
 
 def test_the_notes_are_in_the_plan_and_reported(tmp_path: Path) -> None:

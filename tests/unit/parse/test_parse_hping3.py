@@ -9,6 +9,7 @@ import pytest
 from harness.model.errors import UsageError
 from harness.parse.echo import EchoRun
 from harness.parse.echo import parse_hping3 as parse
+from tests.unit.parse.checks import Says, has
 from tests.unit.parsing import OUTPUTS, real_outputs, sample
 
 HEADER = "HPING host (eth0 10.0.0.2): S set, 40 headers + 0 data bytes\n"
@@ -31,34 +32,36 @@ def only(text: str) -> EchoRun:
 
 def test_summary() -> None:
     run = only(WHOLE)
-    assert (run.destination, run.transmitted, run.received) == ("host", 6, 4)
-    assert (run.loss_percent, run.duplicates) == (34, 0)
-    assert (run.rtt_min_ns, run.rtt_avg_ns, run.rtt_max_ns) == (1e6, 1.5e6, 9e6)
-    assert (run.elapsed_ns, run.invalid) == (None, ())
-    assert only(WHOLE.replace("tramitted", "transmitted")) == run
-    assert only(" ".join(WHOLE.split())) == run
+    has(run, destination="host", transmitted=6, received=4, loss_percent=34, duplicates=0)
+    has(run, rtt_min_ns=1e6, rtt_avg_ns=1.5e6, rtt_max_ns=9e6, elapsed_ns=None, invalid=())
+    assert only(WHOLE.replace("tramitted", "transmitted")) == only(" ".join(WHOLE.split())) == run
+    assert only("$ hping3 host\n" + SUMMARY + HEADER + REPLIES) == run, "the replies come last"
+    has(only(sample("hping3/syn.txt")), received=5, duplicates=0)
+    has(
+        only(HEADER + SUMMARY.replace("loss\n", "loss\n2 out of sequence packets received\n")),
+        rtt_avg_ns=1.5e6,
+    )
 
 
-@pytest.mark.parametrize(
-    ("appended", "elapsed_ns"),
-    [
+def test_output_of_time() -> None:
+    for appended, elapsed_ns in (
         ("real 0m2.635s\nuser 0m0.368s\nsys 0m1.160s\n", 2.635e9),
         ("\nreal\t2m1,500s\nuser\t0m0,100s\n", 121.5e9),
         ("real 3.25\nuser 0.10\nsys 0.20\n", 3.25e9),
         ("unreal 3.25\n", None),
         ("real 0m2.6", None),
         ("real 3.2", None),
-    ],
-)
-def test_output_of_time(appended: str, elapsed_ns: float | None) -> None:
-    assert only(SUMMARY + appended).elapsed_ns == elapsed_ns
+    ):
+        assert only(SUMMARY + appended).elapsed_ns == elapsed_ns, appended
+    output = parse(WHOLE + "real 0m1.000s\n" + HEADER + SUMMARY)
+    assert [run.elapsed_ns for run in output.runs] == [1e9, None]
 
 
 def test_duplicates() -> None:
     reported = HEADER + REPLIES.splitlines(keepends=True)[0] + REPLIES.replace("len", "DUP! len", 1)
     assert only(reported + SUMMARY).duplicates == 1
     run = only(reported + SUMMARY.replace("4 packets received, 34%", "7 packets received, -17%"))
-    assert (run.received, run.loss_percent, run.invalid) == (7, None, ())
+    has(run, received=7, loss_percent=None, invalid=())
 
 
 NOTHING = (
@@ -66,22 +69,16 @@ NOTHING = (
 )
 
 
-@pytest.mark.parametrize(
-    "before", ["$ hping3 --flood host\n", "hping in flood mode, no replies will be shown\n"]
-)
-def test_flood_takes_no_replies_in(before: str) -> None:
-    output = parse(before + NOTHING)
-    (run,) = output.runs
-    assert (run.transmitted, run.received, run.loss_percent, run.rtt_avg_ns) == (7, None, None, None)
-    assert run.invalid == ()
-    assert any("flood" in warning for warning in output.warnings)
-
-
-def test_no_reply_has_no_times() -> None:
+def test_flood_takes_no_replies_in_and_no_reply_has_no_times() -> None:
+    for before in ("$ hping3 --flood host\n", "hping in flood mode, no replies will be shown\n"):
+        output = parse(before + NOTHING)
+        (run,) = output.runs
+        has(run, transmitted=7, received=None, loss_percent=None, rtt_avg_ns=None, invalid=())
+        assert output.warnings == Says("flood")
     output = parse("ICMP Port Unreachable from ip=10.0.0.2 get hostname...\n" + NOTHING)
     (run,) = output.runs
-    assert (run.received, run.loss_percent, run.rtt_min_ns, run.rtt_avg_ns) == (0, 100, None, None)
-    assert output.warnings == ("ICMP errors came back: 1; hping3 may count them as received",)
+    has(run, received=0, loss_percent=100, rtt_min_ns=None, rtt_avg_ns=None)
+    assert output.warnings == (came_back(1),)
 
 
 UNREACHABLE = "ICMP Port Unreachable from ip=10.0.0.2 name=UNKNOWN\n"
@@ -91,38 +88,22 @@ TEN = (
 )
 
 
+def came_back(count: int) -> str:
+    return f"ICMP errors came back: {count}; hping3 may count them as received"
+
+
 def test_icmp_errors_are_counted_as_received() -> None:
-    output = parse(sample("hping3/udp-to-closed-port.txt"))
-    (run,) = output.runs
-    assert (run.received, run.errors, run.rtt_avg_ns) == (5, 5, 8e5)
-    assert output.warnings == ("ICMP errors came back: 5; hping3 may count them as received",)
-    output = parse("HPING host (eth0 10.0.0.2): udp mode set\n" + 10 * UNREACHABLE + TEN)
-    (run,) = output.runs
-    assert (run.received, run.errors, run.invalid) == (10, 10, ())
-    assert (run.rtt_min_ns, run.rtt_avg_ns, run.rtt_max_ns) == (None, None, None), "0.0 is no time"
-    assert "ICMP errors came back: 10; hping3 may count them as received" in output.warnings
-    assert any("prints 0.0" in warning for warning in output.warnings)
-    output = parse(REPLIES + "TTL 0 during transit from ip=10.0.0.1\n" + SUMMARY)
-    assert output.runs[0].errors == 1
-    assert output.warnings == ("ICMP errors came back: 1; hping3 may count them as received",)
-    output = parse(3 * UNREACHABLE + SUMMARY)
-    assert output.warnings == ("ICMP errors came back: 3; hping3 may count them as received",)
-
-
-def test_summary_that_precedes_the_replies() -> None:
-    (run,) = parse(sample("hping3/syn.txt")).runs
-    assert (run.received, run.duplicates) == (5, 0)
-    assert only("$ hping3 host\n" + SUMMARY + HEADER + REPLIES) == only(WHOLE)
-
-
-def test_summary_that_counts_what_came_out_of_order() -> None:
-    run = only(HEADER + SUMMARY.replace("loss\n", "loss\n2 out of sequence packets received\n"))
-    assert run.rtt_avg_ns == 1.5e6
-
-
-def test_several_runs() -> None:
-    output = parse(WHOLE + "real 0m1.000s\n" + HEADER + SUMMARY)
-    assert [run.elapsed_ns for run in output.runs] == [1e9, None]
+    closed = parse(sample("hping3/udp-to-closed-port.txt"))
+    has(closed.runs[0], received=5, errors=5, rtt_avg_ns=8e5)
+    ten = parse("HPING host (eth0 10.0.0.2): udp mode set\n" + 10 * UNREACHABLE + TEN)
+    # 0.0 is no time.
+    has(ten.runs[0], received=10, errors=10, invalid=(), rtt_min_ns=None, rtt_avg_ns=None, rtt_max_ns=None)
+    assert came_back(10) in ten.warnings and ten.warnings == Says("prints 0.0")
+    late = parse(REPLIES + "TTL 0 during transit from ip=10.0.0.1\n" + SUMMARY)
+    three = parse(3 * UNREACHABLE + SUMMARY)
+    assert late.runs[0].errors == len(closed.runs) == len(ten.runs) == 1
+    for output, count in ((closed, 5), (late, 1), (three, 3)):
+        assert output.warnings == (came_back(count),)
 
 
 @pytest.mark.parametrize(

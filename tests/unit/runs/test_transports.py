@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from harness.hosts.journal import Journal
-from harness.model import BackingKind, Column, LabKernel, Plan, Status
+from harness.model import BackingKind, Column, Plan, Status
 from harness.model.errors import RequirementError, UsageError
 from harness.planning.plan import make_plan
 from harness.planning.request import RunRequest
@@ -19,21 +19,18 @@ from harness.runs.columns import Hosts
 from harness.storage import transports
 from harness.storage.transport import Export, Lun, Sides
 from tests import flat
-from tests.unit.fakes import Command, Failure, World
+from tests.unit.fakes import Failure, World
 from tests.unit.runs.test_teardown import PLAN, SECURED, TAG, measure
 
 NVME = Column("wired", (), "nvme-tcp")
 SECURED_NVME = Column("wifi", SECURED.protection, "nvme-tcp")
-BOTH = msgspec.structs.replace(
-    PLAN,
-    columns=(Column("local"), Column("wired"), NVME, SECURED, SECURED_NVME),
-    jobs=PLAN.jobs[:1],
-)
+COLUMNS = (Column("local"), Column("wired"), NVME, SECURED, SECURED_NVME)
+BOTH = flat.changed(PLAN, columns=COLUMNS, jobs=PLAN.jobs[:1])
+NVME_ALONE = flat.changed(BOTH, columns=(NVME,))
 
 
-def test_cells_of_both_are_measured_and_proved(tmp_path: Path) -> None:
-    world = World()
-    outcome = measure(world, tmp_path / "run", BOTH)
+def test_cells_of_both_are_measured_proved_and_shielded(tmp_path: Path) -> None:
+    outcome = measure(World(), tmp_path / "run", BOTH)
     assert {(r.column.label, r.status, r.reason) for r in outcome.records} == {
         (column.label, Status.OK, None) for column in BOTH.columns
     }
@@ -41,32 +38,25 @@ def test_cells_of_both_are_measured_and_proved(tmp_path: Path) -> None:
     assert by_column[NVME].session["in_capsule_bytes"] == "16384"
     secured = by_column[SECURED_NVME].proof
     assert secured is not None and secured.packets_sampled > 0 and not secured.cleartext_segments
-    assert world.left == set() and outcome.journal.leaks == []
-    assert outcome.journal.open_entries() == {}
-
-
-def test_a_barrier_stands_before_the_port_of_its_columns_transport(tmp_path: Path) -> None:
-    world = World()
-    measure(world, tmp_path / "run", BOTH)
+    outcome.assert_nothing_is_left()
+    # A barrier stands before the port of its column's transport.
     barrier = re.compile(r"policy .* proto 6 [sd]port (\d+) dir (in|out)$")
-    closed = [found[1] for sign, thing in world.history if sign == "+" and (found := barrier.match(thing))]
+    closed = [found[1] for thing in outcome.made if (found := barrier.match(thing))]
     assert sorted(closed) == ["3260"] * 4 + ["4420"] * 4
 
 
 def test_each_has_its_own_and_only_iscsi_its_daemon(tmp_path: Path) -> None:
-    world = World()
-    measure(world, tmp_path / "run", msgspec.structs.replace(BOTH, columns=(NVME,)))
-    made = {thing.split()[0] for sign, thing in world.history if sign == "+"}
-    assert {"subsystem", "connection"} <= made
-    assert not made & {"session", "node", "target", "backstore", "discovery-login"}
-    assert not any(thing.startswith("daemon iscsid") for _, thing in world.history)
-    gone = [thing.split()[0] for sign, thing in world.history if sign == "-"]
+    outcome = measure(World(), tmp_path / "run", NVME_ALONE)
+    made, gone = ([thing.split()[0] for thing in things] for things in (outcome.made, outcome.gone))
+    assert {"subsystem", "connection"} <= {*made}
+    assert not {*made} & {"session", "node", "target", "backstore", "discovery-login"}
+    assert not any(thing.startswith("daemon iscsid") for _, thing in outcome.world.history)
     assert gone.index("connection") < gone.index("subsystem") < gone.index("link")
 
 
 @pytest.mark.parametrize("failure", [Failure.STATUS, Failure.HANG])
 def test_whatever_step_fails_nothing_is_left(tmp_path: Path, failure: Failure) -> None:
-    plan = msgspec.structs.replace(BOTH, columns=(Column("local"), NVME))
+    plan = flat.changed(BOTH, columns=(Column("local"), NVME))
     for step in range(1, 60, 4):
         world = World(fail_at=step, failure=failure)
         outcome = measure(world, tmp_path / f"{step}", plan)
@@ -82,65 +72,50 @@ def test_a_disk_that_is_another_makes_the_cell_invalid(tmp_path: Path) -> None:
             is_late = any(command.argv[0] == "tc" for command in self.commands)
             return "another\n" if is_late and path.endswith("device/serial") else super().text_of(path)
 
-    outcome = measure(Swapped(), tmp_path / "run", msgspec.structs.replace(BOTH, columns=(NVME,)))
-    (record,) = outcome.records
-    assert record.status is Status.INVALID
-    assert re.match(
-        "expected the serial number of /dev/nvme0n1 to be harness-beef-0, found another", record.reason or ""
-    )
+    (record,) = measure(Swapped(), tmp_path / "run", NVME_ALONE).records
+    why = "expected the serial number of /dev/nvme0n1 to be harness-beef-0, found another"
+    assert record.status is Status.INVALID and (record.reason or "").startswith(why)
 
 
 def lacking(*modules: str) -> World:
-    def lacks(command: Command) -> bool:
-        return command.argv[0] == "modprobe" and not {*modules}.isdisjoint(command.argv)
-
-    return World(broken=lacks)
+    return World(broken=lambda c: c.argv[0] == "modprobe" and not {*modules}.isdisjoint(c.argv))
 
 
-def prepared(world: World, plan: Plan) -> dict[str, RequirementError]:
+def prepared(world: World, plan: Plan = BOTH) -> dict[str, RequirementError]:
     taking_part = Hosts(target=world.host("target"), initiators=(world.host("initiator"),))
     return executor.prepare(plan, taking_part)
 
 
-def test_columns_whose_transport_the_kernel_lacks_are_skipped_with_the_reason(
-    tmp_path: Path,
-) -> None:
-    plan = flat.changed(BOTH, lab_kernel=LabKernel.DEBIAN)
+def test_columns_whose_transport_the_kernel_lacks_are_skipped_with_the_reason(tmp_path: Path) -> None:
+    plan = flat.changed(BOTH, lab_kernel="debian")
     unavailable = prepared(lacking("nvme_fabrics", "nvme_tcp"), plan)
     assert list(unavailable) == ["nvme-tcp"]
-    world = World()
-    outcome = measure(world, tmp_path / "run", plan, unavailable=unavailable)
-    reasons = {record.column: (record.status, record.reason) for record in outcome.records}
+    outcome = measure(World(), tmp_path / "run", plan, unavailable=unavailable)
     why = (
         "the initiator's kernel lacks nvme_fabrics, nvme_tcp for NVMe/TCP "
         "(the lab's own kernel has them: harness kernel build, then --lab-kernel own)"
     )
-    assert reasons[NVME] == reasons[SECURED_NVME] == (Status.SKIPPED, why)
-    others = {column: found for column, found in reasons.items() if column.transport != "nvme-tcp"}
-    assert set(others.values()) == {(Status.OK, None)} and len(others) == 3
-    assert not any(thing.startswith("subsystem") for _, thing in world.history)
+    assert {record.column: (record.status, record.reason) for record in outcome.records} == {
+        **dict.fromkeys(COLUMNS, (Status.OK, None)),
+        **dict.fromkeys((NVME, SECURED_NVME), (Status.SKIPPED, why)),
+    }
+    assert not any(thing.startswith("subsystem") for _, thing in outcome.world.history)
 
 
 def test_a_run_none_of_whose_transports_can_be_had_is_refused() -> None:
-    assert prepared(World(), BOTH) == {}
     with pytest.raises(RequirementError, match="the target's kernel lacks nvmet, nvmet_tcp for NVMe/TCP"):
-        prepared(lacking("nvmet", "nvmet_tcp"), msgspec.structs.replace(BOTH, columns=(NVME,)))
+        prepared(lacking("nvmet", "nvmet_tcp"), NVME_ALONE)
     with pytest.raises(RequirementError, match="the initiator's kernel lacks veth"):
-        prepared(lacking("veth"), BOTH)
+        prepared(lacking("veth"))
 
 
-def test_all_modules_of_a_kernel_are_loaded_by_one_program() -> None:
-    world = World()
-    assert prepared(world, BOTH) == {}
-    (load,) = [command.argv for command in world.commands if command.argv[0] == "modprobe"]
-    assert load[:2] == ("modprobe", "-a") and {"veth", "iscsi_tcp", "nvmet_tcp", "xfrm_user"} <= {*load}
-
-
-def test_a_module_that_is_loaded_is_not_loaded_again() -> None:
-    loaded = World(answers=[(("ls", "/sys/module"), (0, "veth\niscsi_tcp\n", ""))])
-    assert prepared(loaded, BOTH) == {}
-    (load,) = [command.argv for command in loaded.commands if command.argv[0] == "modprobe"]
-    assert "sch_netem" in load and not {"veth", "iscsi_tcp"} & {*load}
+def test_modules_that_are_not_loaded_yet_are_loaded_by_one_program() -> None:
+    for loaded, absent in (("", set()), ("veth\niscsi_tcp\n", {"veth", "iscsi_tcp"})):
+        world = World(answers=[(("ls", "/sys/module"), (0, loaded, ""))] if loaded else [])
+        assert prepared(world) == {}
+        (load,) = [command.argv for command in world.commands if command.argv[0] == "modprobe"]
+        assert load[:2] == ("modprobe", "-a") and {"sch_netem", "nvmet_tcp", "xfrm_user"} <= {*load}
+        assert {"veth", "iscsi_tcp"} - {*load} == absent
 
 
 # What is typed
@@ -160,28 +135,20 @@ def test_columns_of_transports_stand_side_by_side() -> None:
     rules.check(made, "plan.json")
 
 
-@pytest.mark.parametrize(
-    ("request_", "message"),
-    [
+def test_a_transport_that_cannot_be_is_refused() -> None:
+    of_iscsi = RunRequest(transports=("nvme-tcp",), iscsi=("InitialR2T=No",))
+    for request, message in (
         (RunRequest(transports=("nvme",)), "nvme"),
         (RunRequest(links=("local",), transports=("iscsi",)), "--transport needs a network"),
-        (
-            RunRequest(transports=("nvme-tcp",), iscsi=("InitialR2T=No",)),
-            "--iscsi InitialR2T=No is for iSCSI",
-        ),
-    ],
-)
-def test_a_transport_that_cannot_be_is_refused(request_: RunRequest, message: str) -> None:
-    with pytest.raises(UsageError) as refused:
-        make_plan(request_)
-    assert message in refused.value.message and refused.value.hint
-
-
-@pytest.mark.parametrize("transport", ["nfs", None])
-def test_a_plan_of_somebody_elses_has_a_transport_that_there_is(transport: str | None) -> None:
-    plan = msgspec.structs.replace(make_plan(RunRequest()), columns=(Column("wired", (), transport),))
-    with pytest.raises(UsageError, match="transport"):
-        rules.check(plan, "plan.json")
+        (of_iscsi, "--iscsi InitialR2T=No is for iSCSI"),
+    ):
+        with pytest.raises(UsageError) as refused:
+            make_plan(request)
+        assert message in refused.value.message and refused.value.hint
+    for transport in ("nfs", None):
+        plan = flat.changed(make_plan(RunRequest()), columns=(Column("wired", (), transport),))
+        with pytest.raises(UsageError, match="transport"):
+            rules.check(plan, "plan.json")
 
 
 # Several initiators
@@ -215,8 +182,7 @@ def test_several_initiators_get_a_disk_each_under_names_of_their_own(
             with up.attach(export) as session:
                 assert session.disk.device.startswith("/dev/")
                 session.disk.check()
-    exports = [
-        thing for sign, thing in world.history if sign == "+" and re.match("target|subsystem|export", thing)
-    ]
-    assert len(set(exports)) == 2 and all(f":{TAG}.wired.off.2." in name for name in exports)
+    made = [thing for sign, thing in world.history if sign == "+"]
+    exports = {thing for thing in made if re.match("target|subsystem|export", thing)}
+    assert len(exports) == 2 and all(f":{TAG}.wired.off.2." in name for name in exports)
     assert world.left == set() and not journal.leaks and not journal.open_entries()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -22,12 +24,23 @@ from tests.unit.results_folder import write
 from tests.unit.test_disturbed_results import spoilt
 
 WIDTH = 80
+TOO_FEW = "has too few repeats: none counts."
 OLD = Path(__file__).parents[2] / "data" / "schema-1" / "results"
 
 
-def concluded(records: list[Record], plan: Plan | None = None) -> list[Conclusion]:
+def concluded(
+    records: list[Record],
+    plan: Plan | None = None,
+    verdicts: Callable[[Explained], dict[str, Any]] | None = None,
+) -> list[Conclusion]:
+    """What is said of these, where ``verdicts`` says what else is judged of a cell."""
     plans = {"r1": plan or plan_of_them()}
-    return answers(build(records, plans=plans), explain(records, plans))
+    cells = explain(records, plans)
+    if verdicts:
+        judged = (msgspec.structs.replace(cell.verdict, **verdicts(cell)) for cell in cells)
+        pairs = zip(cells, judged, strict=True)
+        cells = [msgspec.structs.replace(cell, verdict=verdict) for cell, verdict in pairs]
+    return answers(build(records, plans=plans), cells)
 
 
 def on_disk() -> Plan:
@@ -79,27 +92,24 @@ def test_next_to_memory_a_column_is_held_to_what_its_link_carries() -> None:
 
 
 def test_the_first_answer_says_that_memory_may_have_answered() -> None:
-    reread = Reread(verdict=Suspicion.SUSPECTED, signs=(Sign.COMPRESSIBLE,), compressed_to=0.25)
-    wired, *others = concluded(
-        [msgspec.structs.replace(each, reread=reread) for each in columns()], on_disk()
-    )
+    def reread(verdict: Suspicion, **found: Any) -> list[Record]:
+        return [flat.changed(each, reread=Reread(verdict=verdict, **found)) for each in columns()]
+
+    suspected = reread(Suspicion.SUSPECTED, signs=(Sign.COMPRESSIBLE,), compressed_to=0.25)
+    wired, *others = concluded(suspected, on_disk())
     assert wired.memory == (
         "The target's disk may read less than these reads carry: the data shrink to 25% where they are "
         "compressed."
     )
     assert wired.memory in wired.words
-    assert not any(answer.memory for answer in (*others, *concluded(columns())))
-    not_suspected = Reread(verdict=Suspicion.NOT_SUSPECTED)
-    records = [msgspec.structs.replace(each, reread=not_suspected) for each in columns()]
-    assert not any(answer.memory for answer in concluded(records))
+    plain = (*concluded(columns()), *concluded(reread(Suspicion.NOT_SUSPECTED)))
+    assert not any(answer.memory for answer in (*others, *plain))
 
 
 def test_transport_and_tunnel_mode_are_two_columns() -> None:
     found = load([OLD]).answers
-    subjects = [answer.subject for answer in found]
-    assert {"IPsec aes128gcm16 over Gigabit Ethernet", "IPsec aes128gcm16 tunnel over Gigabit Ethernet"} <= {
-        *subjects
-    }
+    ipsec = ("IPsec aes128gcm16 over Gigabit Ethernet", "IPsec aes128gcm16 tunnel over Gigabit Ethernet")
+    assert {*ipsec} <= {answer.subject for answer in found}
     for answer in found:
         assert {cell.evidence.name for loss in answer.losses for cell in loss.cells} <= {answer.column.label}
 
@@ -131,49 +141,37 @@ def test_a_column_has_its_name_its_cost_its_limit_and_what_helps() -> None:
 def test_segmentation_offload_is_named_where_packets_may_be_what_limits(
     limit: Limit, either: dict[Limit, tuple[float, float]], name: str, is_reported: bool
 ) -> None:
-    cells = [
-        msgspec.structs.replace(
-            cell, verdict=msgspec.structs.replace(cell.verdict, limited_by=limit, either=either)
-        )
-        for cell in explain(columns(), {"r1": plan_of_them()})
-    ]
-    found = answers(build(columns(), plans={"r1": plan_of_them()}), cells)
+    found = concluded(columns(), verdicts=lambda _: {"limited_by": limit, "either": either})
     (answer,) = (each for each in found if each.column.column.protection == (name,))
     assert answer.losses[0].block_bytes == 256 << 10
-    assert ("esp4_offload" in answer.help) is is_reported
-    assert ("esp4_offload" in answer.words) is is_reported
+    for words in (answer.help, answer.words):
+        assert ("esp4_offload" in words) is is_reported
 
 
-def judged_lab_limited(records: list[Record], *labs: str) -> list[Explained]:
-    """The cells, of which those of some columns are the lab's own."""
-    return [
-        msgspec.structs.replace(cell, verdict=msgspec.structs.replace(cell.verdict, limited_by=Limit.LAB))
-        if cell.evidence.name in labs
-        else cell
-        for cell in explain(records, {"r1": plan_of_them()})
-    ]
+def lab_limited(column: str) -> list[Conclusion]:
+    """What is said where the cells of a column are the lab's own."""
+    return concluded(
+        columns(), verdicts=lambda cell: {"limited_by": Limit.LAB} if cell.evidence.name == column else {}
+    )
 
 
 def test_a_loss_compared_with_a_figure_of_the_lab_is_no_answer() -> None:
-    table = build(columns(), plans={"r1": plan_of_them()})
-    plain, _, gcm = answers(table, judged_lab_limited(columns(), "wired"))
+    plain, _, gcm = lab_limited("wired")
     assert plain.losses and not plain.lab_limited
     assert gcm.lab_limited == ("seq-read-256k",) and not gcm.losses
     why = "because the lab itself limited its figures, or those that it is compared with."
     assert gcm.sentences == f"no answer on IPsec aes128gcm16 over wired, {why}"
     assert not (gcm.left_out or gcm.help)
     assert "limited by the lab itself, so this says nothing of such a link (confidence " in plain.sentences
-
-
-def test_a_column_that_the_lab_limits_is_no_answer_and_concerns_no_other() -> None:
-    table = build(columns(), plans={"r1": plan_of_them()})
-    _, null, gcm = answers(table, judged_lab_limited(columns(), "wired+null-sha256"))
+    # A column that the lab limits concerns no other.
+    _, null, gcm = lab_limited("wired+null-sha256")
     assert null.lab_limited and not null.losses
     assert gcm.losses and not gcm.lab_limited
 
 
 def test_an_answer_says_what_it_leaves_out() -> None:
-    (whole,) = [found for found in concluded(columns()) if found.column.column.protection == ("aes128gcm16",)]
+    *_, whole = concluded(columns())
+    assert whole.column.column.protection == ("aes128gcm16",)
     left = msgspec.structs.replace(whole, lab_limited=("seq-read-4k", "rand-read-4k"))
     words = (
         "Left out: seq-read-4k, rand-read-4k, because the lab limits there, not the link that it imitates."
@@ -182,23 +180,23 @@ def test_an_answer_says_what_it_leaves_out() -> None:
     assert words in " ".join(in_words([left], WIDTH).split())
 
 
+def failed(record: Record) -> Record:
+    return flat.changed(record, status=Status.FAILED, reason="x")
+
+
 def test_disturbed_or_missing_figures_are_no_answer() -> None:
-    disturbed = [spoilt(r) if r.column.ipsec == "off" and r.column.link == "wired" else r for r in columns()]
-    *_, gcm = concluded(disturbed)
-    assert gcm.sentences.endswith("because its figures, or those that it is compared with, are disturbed.")
-    assert not gcm.help
-    failed = [
-        msgspec.structs.replace(r, status=Status.FAILED, reason="x") if r.column.ipsec == "aes128gcm16" else r
-        for r in columns()
-    ]
-    assert concluded(failed)[-1].sentences.endswith("because it has too few repeats: none counts.")
-    without = [r for r in columns() if r.column.protection or r.column.is_local]
-    assert concluded(without)[-1].sentences.endswith("because wired was not measured.")
-    lost = [
-        r if r.column.protection else msgspec.structs.replace(r, status=Status.FAILED, reason="x")
-        for r in columns()
-    ]
-    assert concluded(lost)[-1].sentences.endswith("because wired has too few repeats: none counts.")
+    whole = columns()
+    disturbed = [spoilt(r) if r.column.ipsec == "off" and r.column.link == "wired" else r for r in whole]
+    without = [r for r in whole if r.column.protection or r.column.is_local]
+    for records, why in (
+        (disturbed, "its figures, or those that it is compared with, are disturbed."),
+        ([failed(r) if r.column.ipsec == "aes128gcm16" else r for r in whole], f"it {TOO_FEW}"),
+        (without, "wired was not measured."),
+        ([r if r.column.protection else failed(r) for r in whole], f"wired {TOO_FEW}"),
+    ):
+        *_, gcm = concluded(records)
+        assert gcm.sentences.endswith(f"because {why}")
+        assert records is not disturbed or not gcm.help
 
 
 def test_disturbed_figures_give_bounds_and_no_cause() -> None:
@@ -213,9 +211,7 @@ def test_disturbed_figures_give_bounds_and_no_cause() -> None:
     assert loss.brief == "256K: between 88 and 94 % slower (disturbed)"
     assert ": between 29 and 65 % slower" in null.sentences
     assert "limited by" not in gcm.sentences and not gcm.help
-
-
-def test_one_disturbed_side_widens_one_bound() -> None:
+    # One disturbed side widens one bound.
     bare = [spoilt(r, 0.2) if not r.column.protection else spoilt(r, 0.0) for r in columns()]
     (loss,) = concluded(bare)[-1].losses
     assert loss.kept == pytest.approx((2500 / 30000 * 0.7, 2500 / 30000))
@@ -266,6 +262,11 @@ def test_a_cost_says_how_sure_it_is(pairs: list[tuple[float, float]], words: str
     assert "no difference shown" not in cost and "inconclusive" not in cost
 
 
+def dearer(kept: float, workload: str) -> list[Record]:
+    """The same, of whose protected throughput so much is kept."""
+    return in_repeats(*((a, kept * b) for a, b in SHOWN), workload=workload)
+
+
 def test_cells_of_one_size_are_reported_together_by_block() -> None:
     """Each alone shows nothing: their noise goes opposite ways. In each block together they lose 3 %."""
     first = in_repeats((100, 94), (100, 100), (100, 97), (100, 97))
@@ -280,58 +281,46 @@ def test_cells_of_one_size_are_reported_together_by_block() -> None:
 
 
 def test_a_cell_that_differs_from_the_others_is_reported_by_itself() -> None:
-    most = [
-        in_repeats(*SHOWN, workload=name) for name in ("seq-read-256k", "rand-read-256k", "seq-write-256k")
-    ]
-    odd = in_repeats(*((a, 0.7 * b) for a, b in SHOWN), workload="rand-write-256k")
-    answer = of_ipsec([record for cell in (*most, odd) for record in cell])
+    names = ("seq-read-256k", "rand-read-256k", "seq-write-256k")
+    most = [record for name in names for record in in_repeats(*SHOWN, workload=name)]
+    answer = of_ipsec([*most, *dearer(0.7, "rand-write-256k")])
     assert "for rand-write-256k alone, 32.1 % slower (95 %: " in answer.sentences
     assert [name for name, _ in answer.losses[0].apart] == ["rand-write-256k"]
     assert "costs 3.0 % compared with wired (95 % interval: " in answer.sentences
 
 
 def test_cells_of_which_half_differ_have_no_common_figure() -> None:
-    few = in_repeats(*SHOWN)
-    odd = in_repeats(*((a, 0.7 * b) for a, b in SHOWN), workload="rand-write-256k")
-    cost = of_ipsec([*few, *odd]).sentences
+    cost = of_ipsec([*in_repeats(*SHOWN), *dearer(0.7, "rand-write-256k")]).sentences
     assert "what it costs compared with wired depends on the workload (" in cost
     assert "rand-write-256k: 32.1 % slower (95 %: " in cost and "seq-read-256k: 3.0 % slower (95 % i" in cost
 
 
 def test_without_a_common_block_the_widest_of_the_intervals_is_reported() -> None:
-    first = in_repeats(*SHOWN)
-    second = [
-        msgspec.structs.replace(each, repeat=each.repeat + 10)
-        for each in in_repeats(*((a, 0.9 * b) for a, b in SHOWN), workload="rand-read-256k")
-    ]
-    (loss,) = of_ipsec([*first, *second]).losses
+    second = [flat.changed(each, repeat=each.repeat + 10) for each in dearer(0.9, "rand-read-256k")]
+    (loss,) = of_ipsec([*in_repeats(*SHOWN), *second]).losses
     assert loss.compared is not None and loss.compared.interval == pytest.approx((0.873, 0.971), abs=0.002)
     assert loss.compared.ratio == pytest.approx(0.97 * 0.9**0.5, rel=0.01)
 
 
-@pytest.mark.parametrize(
-    ("ratio", "words"),
-    [
-        (0.78, "22 % slower (measured once)"),
-        (1.1, "10 % faster (measured once)"),
-        (0.998, "0.2 % slower (measured once)"),
-        (0.0032, "99.7 % slower (measured once)"),
-        (0.00001, "99.9 % slower (measured once)"),
-    ],
-)
-def test_losses_have_words_and_no_false_precision(ratio: float, words: str) -> None:
-    assert ThroughputRatio.of([ratio], is_exact=False).words == words
-
-
-def test_virtual_time_is_exact() -> None:
+def test_losses_have_words_and_no_false_precision() -> None:
+    words = {
+        0.78: "22 % slower",
+        1.1: "10 % faster",
+        0.998: "0.2 % slower",
+        0.0032: "99.7 % slower",
+        0.00001: "99.9 % slower",
+    }
+    found = {ratio: ThroughputRatio.of([ratio], is_exact=False).words for ratio in words}
+    assert found == {ratio: f"{said} (measured once)" for ratio, said in words.items()}
     assert ThroughputRatio.of([0.98], is_exact=True).words == "2 % slower (exactly: virtual time)"
 
 
+def reads(name: str, block: str, depth: str) -> Job:
+    return Job(name=name, options=(("rw", "read"), ("bs", block), ("ioengine", "libaio"), ("iodepth", depth)))
+
+
 def test_cells_of_different_depths_are_not_reported_together() -> None:
-    jobs = (
-        Job(name="seq-read-256k", options=(("rw", "read"), ("bs", "256k"))),
-        Job(name="deep", options=(("rw", "read"), ("bs", "256k"), ("ioengine", "libaio"), ("iodepth", "8"))),
-    )
+    jobs = (Job(name="seq-read-256k", options=(("rw", "read"), ("bs", "256k"))), reads("deep", "256k", "8"))
     found = [*in_repeats(*SHOWN), *in_repeats(*SHOWN, workload="deep")]
     plain, gcm = concluded(found, plan_of_them(jobs=jobs))
     assert [loss.size for loss in gcm.losses] == ["256K", "256K, 8 at a time"]
@@ -340,10 +329,7 @@ def test_cells_of_different_depths_are_not_reported_together() -> None:
 
 def test_of_many_sizes_and_depths_the_ends_are_reported() -> None:
     names = {f"{size}k-{depth}": (f"{size}k", str(depth)) for size in (4, 64, 256) for depth in (1, 8, 32)}
-    jobs = tuple(
-        Job(name=name, options=(("rw", "read"), ("bs", bs), ("ioengine", "libaio"), ("iodepth", depth)))
-        for name, (bs, depth) in names.items()
-    )
+    jobs = tuple(reads(name, bs, depth) for name, (bs, depth) in names.items())
     found = [
         flat.changed(record, block_bytes=1024 * int(name.partition("k")[0]))
         for name in names

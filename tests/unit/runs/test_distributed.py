@@ -55,51 +55,38 @@ FAST = [100] * 990 + [200] * 10
 SLOW = [1000] * 50 + [9000] * 50
 
 
-def test_a_total_adds_up_over_the_longest_run_time() -> None:
-    slow = reader(SLOW, read=measured(SLOW, runtime_s=1.5))
-    read, write = total([reader(FAST), slow])
-    assert write is None
-    assert read is not None
+def read_of(*jobs: FioJob) -> Io:
+    """The total of what they read; nothing was written."""
+    read, write = total(jobs)
+    assert read is not None and write is None
+    return read
+
+
+def test_a_total_is_of_all_ios() -> None:
+    read = read_of(reader(FAST), reader(SLOW, read=measured(SLOW, runtime_s=1.5)))
     assert (read.bytes, read.ios, read.runtime_ns) == (1100 * 4096, 1100, 1_500_000_000)
-
-
-def test_percentiles_of_a_total_are_those_of_all_ios() -> None:
-    read, _ = total([reader(FAST), reader(SLOW)])
-    assert read is not None
-    ranked = sorted(FAST + SLOW)
+    latency, ranked = read.latency, sorted(FAST + SLOW)
     expected = [ranked[math.ceil(len(ranked) * q / 100) - 1] for q in (50, 99, 99.9)]
-    assert [read.latency.p50_ns, read.latency.p99_ns, read.latency.p99_9_ns] == expected == [100, 9000, 9000]
-
-
-def test_moments_of_a_total_are_those_of_all_ios() -> None:
-    read, _ = total([reader(FAST), reader(SLOW)])
-    assert read is not None
-    assert read.latency.mean_ns == pytest.approx(statistics.mean(FAST + SLOW))
-    assert read.latency.stddev_ns == pytest.approx(statistics.stdev(FAST + SLOW))
-    assert (read.latency.min_ns, read.latency.max_ns) == (100, 9000)
-
-
-@pytest.mark.parametrize("changes", [{"read_bins": {}}, {"percentiles_of": "clat"}])
-def test_without_comparable_histograms_a_total_has_no_percentiles(changes: dict[str, Any]) -> None:
-    read, _ = total([reader(FAST), reader(SLOW, **changes)])
-    assert read is not None
-    assert (read.latency.p50_ns, read.latency.p99_ns, read.latency.p99_9_ns) == (None, None, None)
-    assert read.latency.max_ns == 9000
+    assert [latency.p50_ns, latency.p99_ns, latency.p99_9_ns] == expected == [100, 9000, 9000]
+    assert latency.mean_ns == pytest.approx(statistics.mean(ranked))
+    assert latency.stddev_ns == pytest.approx(statistics.stdev(ranked))
+    assert (latency.min_ns, latency.max_ns) == (100, 9000)
 
 
 def test_what_one_job_did_not_measure_a_total_does_not_have() -> None:
+    for changes in ({"read_bins": {}}, {"percentiles_of": "clat"}):
+        latency = read_of(reader(FAST), reader(SLOW, **changes)).latency
+        assert (latency.p50_ns, latency.p99_ns, latency.p99_9_ns) == (None, None, None), changes
+        assert latency.max_ns == 9000
     unmeasured = msgspec.structs.replace(measured(SLOW), latency=Latency())
-    read, _ = total([reader(FAST), reader(SLOW, read=unmeasured, read_bins={})])
-    assert read is not None
-    assert read.latency == Latency(percentiles="per-job")
-    assert read.ios == 1100
+    read = read_of(reader(FAST), reader(SLOW, read=unmeasured, read_bins={}))
+    assert (read.latency, read.ios) == (Latency(percentiles="per-job"), 1100)
 
 
 def test_reads_and_writes_have_totals_of_their_own() -> None:
     writer = FioJob(name="a", write=measured(SLOW), write_bins={1000: 100}, percentiles_of="lat")
-    read, write = total([reader(FAST), writer])
-    assert read == reader(FAST).read  # one job alone is its own total
-    assert write == writer.write
+    # One job alone is its own total.
+    assert total([reader(FAST), writer]) == (reader(FAST).read, writer.write)
     assert total([]) == (None, None)
 
 
@@ -110,24 +97,20 @@ def parts(*started_s: float | None) -> list[InitiatorResult]:
     ]
 
 
-def test_jobs_that_begin_together_are_not_warned_about() -> None:
+def test_jobs_that_begin_apart_are_warned_about() -> None:
     assert start_warnings(parts(100.0, 100.04, 100.02)) == ()
     assert start_warnings(parts(100.0, None)) == ()
     assert start_warnings([InitiatorResult(initiator="i0", reasons=["gone"])]) == ()
-
-
-def test_jobs_that_begin_apart_are_warned_about() -> None:
     (warning,) = start_warnings(parts(100.0, 99.75, 99.9))
     assert "i0 began 0.25 s after i1" in warning
 
 
 def test_figures_without_some_initiators_are_marked() -> None:
     idle = InitiatorResult(initiator="i9", job=FioJob(name="a", invalid=("nothing",)))
-    assert absence_warnings(parts(1.0, 1.0)) == ()
+    assert absence_warnings(parts(1.0, 1.0)) == absence_warnings([idle]) == ()
     assert absence_warnings([*parts(1.0), idle, InitiatorResult(initiator="i8")]) == (
         "the others measured without i9, i8, from some moment on",
     )
-    assert absence_warnings([idle]) == ()
 
 
 # With a fio that says what it is told to say
@@ -160,16 +143,9 @@ class Reached(NamespaceHost):
 
 def io(ios: int) -> dict[str, Any]:
     """A direction of a second with this many I/Os of 4 KiB, as fio tells it."""
-    bins = {
-        "min": 1,
-        "max": 9,
-        "mean": 5.0,
-        "stddev": 1.0,
-        "percentile": {"50.000000": 5},
-        "bins": {"5": ios},
-    }
+    latency = {"min": 1, "max": 9, "mean": 5.0, "stddev": 1.0, "percentile": {"50.000000": 5}}
     counts = {"io_bytes": 4096 * ios, "bw_bytes": 4096 * ios, "iops": float(ios), "total_ios": ios}
-    return {**counts, "runtime": 1000 if ios else 0, "lat_ns": bins}
+    return {**counts, "runtime": 1000 if ios else 0, "lat_ns": {**latency, "bins": {"5": ios}}}
 
 
 class Script:
@@ -227,10 +203,13 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Script:
     return Script(tmp_path)
 
 
+def reached(script: Script, name: str = "i0", **facts: Any) -> Reached:
+    return Reached(name=name, folder=script.folder, **facts)
+
+
 def ran(script: Script, *hosts: Reached, timeout_s: float = 60.0) -> Done:
     script.write()
-    hosts = hosts or (Reached(name="i0", folder=script.folder), Reached(name="i1", folder=script.folder))
-    jobs = [(host, "[a]\n") for host in hosts]
+    jobs = [(host, "[a]\n") for host in hosts or (reached(script), reached(script, "i1"))]
     return run_distributed(jobs, folder=script.folder, timeout_s=timeout_s)
 
 
@@ -238,54 +217,49 @@ def test_each_part_has_its_own_job(script: Script) -> None:
     script.measures(1, ios=2000)
     script.measures(0, ios=1000)
     done = ran(script)
+    read = read_of(*(part.job for part in done.parts if part.job))
+    assert (read.ios, read.latency.p50_ns, done.warnings) == (3000, 5, [])
     assert [(part.initiator, part.job and part.job.read and part.job.read.ios) for part in done.parts] == [
         ("i0", 1000),
         ("i1", 2000),
     ]
     assert all(not part.reasons and part.started_unix_s for part in done.parts), done.parts
-    assert done.warnings == []
-    read, _ = total([part.job for part in done.parts if part.job])
-    assert read is not None
-    assert (read.ios, read.latency.p50_ns) == (3000, 5)
-
-
-def test_what_was_asked_and_answered_is_kept(script: Script) -> None:
-    script.measures(0)
-    ran(script, Reached(name="i0", folder=script.folder))
+    # What was asked and answered is kept.
     assert (script.folder / "i0.fio").read_text(encoding="utf-8") == "[a]\n"
     assert "client_stats" in (script.folder / "fio-client.txt").read_text(encoding="utf-8")
 
 
-def reason_beside_a_good_one(script: Script, host: Reached | None = None) -> str:
+def reason_beside_a_good_one(script: Script, **facts: Any) -> str:
     """Of the first initiator, where the second one measured."""
     script.measures(1)
-    good = Reached(name="i1", folder=script.folder)
-    first, second = ran(script, host or Reached(name="i0", folder=script.folder), good).parts
-    assert second.job is not None
-    assert second.reasons == []
+    first, second = ran(script, reached(script, **facts), reached(script, "i1")).parts
+    assert second.job is not None and second.reasons == []
     assert first.job is None or first.job.read is None
     return "".join(first.reasons)
 
 
-def test_a_server_that_was_killed_is_distinguished_from_its_job(script: Script) -> None:
-    script.heard(0, "PROBE", "START", "SERVER_START")
+KILLED = "was killed while it ran"
+REFUSED = ("Bad option <nosuch=1>", "fio: job a dropped")
+
+
+@pytest.mark.parametrize(
+    ("heard", "said", "then", "is_lost", "reason"),
+    [
+        ("PROBE START SERVER_START", (), "exit 1", False, f"its fio server {KILLED}"),
+        ("PROBE START SERVER_START STOP QUIT", (), "exit 0", False, f"its fio job {KILLED}"),
+        ("PROBE", REFUSED, "exit 0", False, f"its fio did not accept the job: {' / '.join(REFUSED)}"),
+        ("PROBE START SERVER_START", (), "exit 0", True, "the host was lost in the middle of the run"),
+    ],
+    ids=["server killed", "job killed", "refused", "lost"],
+)
+def test_a_part_without_figures_says_why(
+    script: Script, heard: str, said: tuple[str, ...], then: str, is_lost: bool, reason: str
+) -> None:
+    script.heard(0, *heard.split())
+    script.said(0, *said)
     script.gone(0)
-    script.then = "exit 1"
-    assert reason_beside_a_good_one(script) == "its fio server was killed while it ran"
-
-
-def test_a_job_that_was_killed_counts_although_fio_ends_with_0(script: Script) -> None:
-    script.heard(0, "PROBE", "START", "SERVER_START", "STOP", "QUIT")
-    script.gone(0)
-    assert reason_beside_a_good_one(script) == "its fio job was killed while it ran"
-
-
-def test_a_refused_job_has_the_words_of_its_server(script: Script) -> None:
-    script.heard(0, "PROBE")
-    script.said(0, "Bad option <nosuch=1>", "fio: job a dropped")
-    script.gone(0)
-    reason = reason_beside_a_good_one(script)
-    assert reason == "its fio did not accept the job: Bad option <nosuch=1> / fio: job a dropped"
+    script.then = then
+    assert reason_beside_a_good_one(script, is_lost=is_lost) == reason
 
 
 def test_a_job_without_io_has_the_words_of_its_server(script: Script) -> None:
@@ -298,15 +272,8 @@ def test_a_job_without_io_has_the_words_of_its_server(script: Script) -> None:
 def test_two_versions_of_fio_are_both_named(script: Script) -> None:
     script.gone(0)
     script.lines.append("<vm> fio: bad server cmd version 97")
-    reason = reason_beside_a_good_one(script, Reached(name="i0", folder=script.folder, version="fio-3.28"))
+    reason = reason_beside_a_good_one(script, version="fio-3.28")
     assert "fio-3.33 here, fio-3.28 on the i0" in reason
-
-
-def test_a_lost_host_speaks_for_itself(script: Script) -> None:
-    script.heard(0, "PROBE", "START", "SERVER_START")
-    script.gone(0)
-    reason = reason_beside_a_good_one(script, Reached(name="i0", folder=script.folder, is_lost=True))
-    assert reason == "the host was lost in the middle of the run"
 
 
 def test_a_missing_fio_is_named(script: Script) -> None:
@@ -319,15 +286,13 @@ def test_a_signal_at_one_server_is_not_the_others(script: Script) -> None:
     script.measures(0)
     script.said(0, "fio: terminating on signal 15")
     script.measures(1)
-    first, second = ran(script).parts
-    assert first.job is not None
-    assert any("terminating on signal" in problem for problem in first.job.invalid)
-    assert second.job is not None
-    assert second.job.invalid == ()
+    first, second = (part.job for part in ran(script).parts)
+    assert first is not None and any("terminating on signal" in problem for problem in first.invalid)
+    assert second is not None and second.invalid == ()
 
 
 def test_what_hangs_is_stopped_in_time_and_the_rest_kept(script: Script) -> None:
-    hangs, good = (Reached(name=name, folder=script.folder) for name in ("i0", "i1"))
+    hangs, good = reached(script), reached(script, "i1")
     script.heard(0, "PROBE", "START", "SERVER_START")
     script.measures(1)
     script.pause = "until [ -e stopped ]; do sleep 0.02; done"

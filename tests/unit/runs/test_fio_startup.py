@@ -48,30 +48,17 @@ def program(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     if shutil.which("cc") is None:
         pytest.skip("there is no C compiler")
     folder = tmp_path_factory.mktemp("lean")
-    (folder / "gone.c").write_text(LIBRARY, encoding="ascii")
-    (folder / "main.c").write_text(PROGRAM, encoding="ascii")
-    (folder / "map").write_text("GONE_1 { global: gone; };\n", encoding="ascii")
-    versions = [f"-Wl,--version-script={folder}/map"] if request.param == "versions" else []
-    cc = ["cc", "-fPIC"]
-    library = folder / "libgone.so"
-    subprocess.run([*cc, "-shared", "-o", library, folder / "gone.c", *versions], check=True)
-    made = folder / "program"
-    subprocess.run(
-        [
-            *cc,
-            "-pie",
-            "-Wl,-z,now,--no-as-needed",
-            "-o",
-            made,
-            folder / "main.c",
-            f"-L{folder}",
-            "-lgone",
-            "-lm",
-        ],
-        check=True,
-    )
-    library.unlink()
-    return made
+    for name, text in (("gone.c", LIBRARY), ("main.c", PROGRAM), ("map", "GONE_1 { global: gone; };\n")):
+        (folder / name).write_text(text, encoding="ascii")
+    versions = "-Wl,--version-script=map" if request.param == "versions" else ""
+    link = "-Wl,-z,now,--no-as-needed -L. -lgone -lm"
+    for argv in (
+        f"cc -fPIC -shared -o libgone.so gone.c {versions}",
+        f"cc -fPIC -pie -o program main.c {link}",
+    ):
+        subprocess.run(argv.split(), cwd=folder, check=True)
+    (folder / "libgone.so").unlink()
+    return folder / "program"
 
 
 def test_it_starts_without_the_library_and_does_the_rest(
@@ -99,32 +86,25 @@ def test_another_kind_of_file_is_refused(tmp_path: Path) -> None:
 
 
 def fake_fio(folder: Path, text: str) -> None:
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)
     (folder / "fio").write_text(f"#!/bin/sh\n{text}\n", encoding="ascii")
     (folder / "fio").chmod(0o755)
 
 
-@pytest.mark.parametrize(
-    ("does", "has_tested_clock"),
-    [
+def test_one_that_is_not_understood_is_started_as_it_is_and_tests_its_clock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    assert fresh_fio() == fio_startup.Fio(), "without fio nothing fails here"
+    for does, has_tested_clock in (
         ("echo 'cs: reliable_tsc: yes'", True),
         ("echo 'cs: reliable_tsc: yes'; exit 1", False),
         ("echo 'cs: reliable_tsc: no'", False),
         ("echo 'fio: unrecognized option'", False),
         ("exit 1", False),
-    ],
-)
-def test_one_that_is_not_understood_is_started_as_it_is_and_tests_its_clock(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, does: str, *, has_tested_clock: bool
-) -> None:
-    fake_fio(tmp_path / "bin", does)
-    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    assert fresh_fio() == fio_startup.Fio(has_tested_clock=has_tested_clock)
-
-
-def test_without_fio_nothing_fails_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert fresh_fio() == fio_startup.Fio()
+    ):
+        fake_fio(tmp_path / "bin", does)
+        assert fresh_fio() == fio_startup.Fio(has_tested_clock=has_tested_clock), does
 
 
 def test_the_machine_s_fio_starts_with_stubs_and_has_the_engines_of_jobs(
@@ -137,12 +117,12 @@ def test_the_machine_s_fio_starts_with_stubs_and_has_the_engines_of_jobs(
     made = fresh_fio()
     assert made.env == {"LD_LIBRARY_PATH": str(tmp_path)}  # there is no early.so
     env = {**os.environ, **made.env}
-    loaded = subprocess.run(
-        ["ldd", program], capture_output=True, text=True, check=True, env=env
-    ).stdout.splitlines()
-    mine = [line for line in loaded if stubs.DISPENSABLE.match(line.strip())]
+    loaded, listed = (
+        subprocess.run(argv, capture_output=True, text=True, check=True, env=env).stdout
+        for argv in (["ldd", program], ["fio", "--enghelp"])
+    )
+    mine = [line for line in loaded.splitlines() if stubs.DISPENSABLE.match(line.strip())]
     assert mine and all(str(tmp_path) in line for line in mine)
-    listed = subprocess.run(["fio", "--enghelp"], capture_output=True, text=True, check=True, env=env).stdout
     assert {*jobfile._ENGINES} <= {*listed.split()}
 
 
@@ -162,6 +142,21 @@ def test_the_labs_library_is_in_front_of_fio_s_if_fio_starts_with_it(
     found = fresh_fio()
     assert found == fio_startup.Fio(has_tested_clock=True, env={**with_stubs, "LD_PRELOAD": str(early)})
     assert found.described == {"has_stubs": True, "has_preloaded_library": True, "has_tested_clock": True}
+
+
+def _build(library: Path) -> None:
+    if shutil.which("cc") is None:
+        pytest.skip("there is no C compiler")
+    cc = ["cc", "-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"]
+    subprocess.run([*cc, "-o", library, boot.HERE / "early.c"], check=True)
+
+
+def printed_with_early(program: str, folder: Path) -> list[str]:
+    """The lines of a Python program that the lab's library was put in front of."""
+    _build(folder / "early.so")
+    env = {**os.environ, "LD_PRELOAD": str(folder / "early.so")}
+    argv = [sys.executable, "-c", program]
+    return subprocess.run(argv, env=env, capture_output=True, text=True, check=True).stdout.splitlines()
 
 
 SLEEPS = """
@@ -194,10 +189,7 @@ print("first", min(pieces[:50]) < 0.05 and sum(pieces[:50]) >= 0.1, "then", piec
 
 
 def test_what_fio_s_main_thread_sleeps_before_and_after_jobs_is_cut(tmp_path: Path) -> None:
-    _build(tmp_path / "early.so")
-    env = {**os.environ, "LD_PRELOAD": str(tmp_path / "early.so")}
-    done = subprocess.run([sys.executable, "-c", SLEEPS], env=env, capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines() == [
+    assert printed_with_early(SLEEPS, tmp_path) == [
         "job True",
         "other True",
         "beside True True True True",
@@ -224,14 +216,4 @@ print(libc.shmat(-1, None, 0) == 2**64 - 1, ctypes.get_errno())
 
 
 def test_shared_memory_is_what_it_was(tmp_path: Path) -> None:
-    _build(tmp_path / "early.so")
-    env = {**os.environ, "LD_PRELOAD": str(tmp_path / "early.so")}
-    done = subprocess.run([sys.executable, "-c", SHARES], env=env, capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines() == ["it True", "read True", f"True {errno.EINVAL}"]
-
-
-def _build(library: Path) -> None:
-    if shutil.which("cc") is None:
-        pytest.skip("there is no C compiler")
-    cc = ["cc", "-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"]
-    subprocess.run([*cc, "-o", library, boot.HERE / "early.c"], check=True)
+    assert printed_with_early(SHARES, tmp_path) == ["it True", "read True", f"True {errno.EINVAL}"]

@@ -13,7 +13,7 @@ from harness.model.errors import UsageError
 from harness.parse.iperf import IperfOutput
 from harness.parse.iperf3 import parse
 from harness.parse.iperf_text import parse_iperf2
-from tests.unit.parse.checks import known
+from tests.unit.parse.checks import Says, has, known
 from tests.unit.parsing import OUTPUTS, real_outputs, sample
 
 
@@ -73,111 +73,87 @@ def with_end(**changes: Any) -> dict[str, Any]:
     return document
 
 
-def assert_told(said: tuple[str, ...], words: str) -> None:
-    assert any(words in each for each in said), said
-
-
 def test_tcp() -> None:
     output = parsed(tcp())
-    assert (output.role, output.protocol, output.version) == ("client", "TCP", "iperf 3.9")
-    assert (output.invalid, output.warnings, output.error) == ((), (), None)
-    sent, received = known(output.sent), known(output.received)
-    assert (sent.bytes, sent.seconds, sent.rate_bit_s, sent.retransmits) == (10**9, 10, 8e8, 3)
-    assert (received.rate_bit_s, received.seconds, received.retransmits) == (7.9e8, 10.04, None)
-    assert (output.rtt_mean_ns, output.rtt_min_ns, output.rtt_max_ns) == (400_000, 300_000, 900_000)
-    assert (output.cwnd_max_bytes, output.pmtu_bytes) == (500_000, 1438)
+    has(output, role="client", protocol="TCP", version="iperf 3.9", invalid=(), warnings=(), error=None)
+    has(output, rtt_mean_ns=400_000, rtt_min_ns=300_000, rtt_max_ns=900_000)
+    has(output, cwnd_max_bytes=500_000, pmtu_bytes=1438)
+    has(output.sent, bytes=10**9, seconds=10, rate_bit_s=8e8, retransmits=3)
+    has(output.received, rate_bit_s=7.9e8, seconds=10.04, retransmits=None)
 
 
 def test_udp_of_one_sum_for_both_ends_and_of_one_for_each() -> None:
     output = parsed(udp())
-    assert (output.protocol, output.invalid) == ("UDP", ())
-    sent, received = known(output.sent), known(output.received)
-    assert (sent.rate_bit_s, sent.datagrams, sent.lost, sent.jitter_ns) == (8e8, 1000, None, None)
-    assert (received.bytes, received.rate_bit_s) == (None, None)
-    assert (received.lost, received.datagrams, received.loss_percent) == (50, 1000, 5)
-    assert (received.jitter_ns, received.out_of_order) == (15_000, 2)
+    has(output, protocol="UDP", invalid=())
+    has(output.sent, rate_bit_s=8e8, datagrams=1000, lost=None, jitter_ns=None)
+    has(output.received, bytes=None, rate_bit_s=None, lost=50, datagrams=1000, loss_percent=5)
+    has(output.received, jitter_ns=15_000, out_of_order=2)
     of_sender = total(jitter_ms=0, lost_packets=0, packets=1000, lost_percent=0)
     of_receiver = udp_sum(bytes=950_000_000, bits_per_second=7.6e8)
     output = parsed(udp(sum_sent=of_sender, sum_received=of_receiver))
-    sent, received = known(output.sent), known(output.received)
-    assert (output.invalid, sent.loss_percent, sent.datagrams) == ((), None, 1000)
-    assert (received.rate_bit_s, received.loss_percent) == (7.6e8, 5)
+    assert output.invalid == ()
+    has(output.sent, loss_percent=None, datagrams=1000)
+    has(output.received, rate_bit_s=7.6e8, loss_percent=5)
 
 
 def test_what_is_lost_after_the_last_datagram_that_arrives_is_no_contradiction() -> None:
     """There 3.12 reports the lost as the part of what was sent, next to the receiver's own count."""
     output = parse(sample("iperf3/client-udp-tail-lost.json"))
-    sent, received = known(output.sent), known(output.received)
-    assert (output.invalid, sent.datagrams, sent.loss_percent) == ((), 500, None)
-    assert (received.lost, received.datagrams) == (184, 451)
-    assert received.loss_percent == pytest.approx(100 * 184 / 451), "not 36.8 % of those sent"
-    of_server = known(known(output.server).received)
-    assert of_server.loss_percent == pytest.approx(received.loss_percent)
+    part = pytest.approx(100 * 184 / 451)  # not 36.8 % of those sent
+    assert output.invalid == ()
+    has(output.sent, datagrams=500, loss_percent=None)
+    has(output.received, lost=184, datagrams=451, loss_percent=part)
+    has(known(output.server).received, loss_percent=part)
     text = parse(sample("iperf3/client-udp-tail-lost.txt"))
-    both, (first, second) = known(text.received), text.streams
-    assert (text.invalid, both.lost, both.datagrams) == ((), 346, 900)
-    assert both.loss_percent == pytest.approx(100 * 346 / 900), "not 35 % of those sent"
-    assert known(first.received).loss_percent == pytest.approx(100 * 178 / 450), "not 40 %, as printed"
-    assert known(second.received).loss_percent == pytest.approx(100 * 168 / 450), "not 37 %"
+    assert text.invalid == ()
+    # 35, 40 and 37 % of those sent are printed.
+    has(text.received, lost=346, datagrams=900, loss_percent=pytest.approx(100 * 346 / 900))
+    for stream, lost in zip(text.streams, (178, 168), strict=True):
+        has(stream.received, loss_percent=pytest.approx(100 * lost / 450))
 
 
-@pytest.mark.parametrize(
-    ("changes", "invalid"),
-    [
+def test_a_loss_that_neither_end_can_have_counted_is_refused() -> None:
+    for changes, invalid in (
         ({"lost_percent": 50.0}, ()),
         ({"lost_percent": 5.0}, ()),
         ({"lost_percent": 20.0}, ("sum received: the loss is 20 %, but 50 of 100 make it 50 %",)),
         ({"lost_percent": 120.0}, ("sum received: the loss is 120 %",)),
         ({"lost_packets": 101}, ("sum received: 101 of 100 were lost",)),
-    ],
-)
-def test_a_loss_that_neither_end_can_have_counted_is_refused(
-    changes: dict[str, object], invalid: tuple[str, ...]
-) -> None:
-    output = parsed(udp(sum_sent=total(packets=1000), sum_received=udp_sum(packets=100, **changes)))
-    assert output.invalid == invalid
-    assert invalid or known(output.received).loss_percent == 50
+    ):
+        output = parsed(udp(sum_sent=total(packets=1000), sum_received=udp_sum(packets=100, **changes)))
+        assert output.invalid == invalid, changes
+        assert invalid or known(output.received).loss_percent == 50
 
 
-def test_streams() -> None:
+def test_streams_add_up_to_their_sum() -> None:
     (one,) = tcp()["end"]["streams"]
     slower = {"sender": sender(socket=7, mean_rtt=600), "receiver": one["receiver"]}
     both = {"streams": [one, slower], "sum_sent": total(1.6e9), "sum_received": total(1.58e9)}
     output = parsed(with_end(**both))
-    assert (output.invalid, output.rtt_mean_ns) == ((), 500_000)
+    has(output, invalid=(), rtt_mean_ns=500_000)
     assert [stream.id for stream in output.streams] == ["5", "7"]
-    assert_told(parsed(with_end(**both | {"sum_sent": total(2e9)})).invalid, "the streams add up to")
+    has(parsed(with_end(**both | {"sum_sent": total(2e9)})), invalid=Says("the streams add up to"))
 
 
-def test_both_directions_at_once() -> None:
-    back = {"sum_sent_bidir_reverse": total(4e8, retransmits=9), "sum_received_bidir_reverse": total(3.9e8)}
-    output = parsed(with_end(**back))
-    assert known(output.sent).rate_bit_s == 8e8
-    assert_told(output.invalid, "both directions")
-
-
-def test_server_does_not_know_what_was_sent() -> None:
-    document = with_end(sum_sent=total(0))
-    document["start"] = {"version": "iperf 3.9", "accepted_connection": {"host": "h", "port": 1}}
-    document["end"]["streams"][0]["sender"] = total(0, mean_rtt=0)
-    output = parsed(document)
-    assert (output.role, output.sent, output.rtt_mean_ns, output.invalid) == ("server", None, None, ())
-    assert known(output.received).rate_bit_s == 7.9e8
-
-
-def test_what_old_versions_lack_is_unknown() -> None:
-    document = with_end(streams=[{"sender": total(socket=4), "receiver": total(7.9e8)}])
-    output = parsed({**document, "intervals": [{"streams": [{"snd_cwnd": 777}]}]})
-    assert (output.rtt_mean_ns, output.pmtu_bytes) == (None, None)
-    assert (output.cwnd_max_bytes, output.invalid) == (777, ())
+def test_what_an_end_does_not_know_is_unknown() -> None:
+    server = with_end(sum_sent=total(0))
+    server["start"] = {"version": "iperf 3.9", "accepted_connection": {"host": "h", "port": 1}}
+    server["end"]["streams"][0]["sender"] = total(0, mean_rtt=0)
+    output = parsed(server)
+    has(output, role="server", sent=None, rtt_mean_ns=None, invalid=())
+    has(output.received, rate_bit_s=7.9e8)
+    old = with_end(streams=[{"sender": total(socket=4), "receiver": total(7.9e8)}])
+    output = parsed({**old, "intervals": [{"streams": [{"snd_cwnd": 777}]}]})
+    has(output, rtt_mean_ns=None, pmtu_bytes=None, cwnd_max_bytes=777, invalid=())
 
 
 def test_servers_account_inside_of_the_clients() -> None:
     inside = tcp()
     del inside["start"]["connecting_to"]
     server = known(parsed(tcp(server_output_json=inside)).server)
-    assert (server.role, known(server.received).rate_bit_s) == ("server", 7.9e8)
-    assert_told(parsed(tcp(server_output_json=5)).warnings, "cannot be parsed")
+    has(server, role="server")
+    has(server.received, rate_bit_s=7.9e8)
+    has(parsed(tcp(server_output_json=5)), warnings=Says("cannot be parsed"))
 
 
 def test_text_around_and_damage_on_the_way() -> None:
@@ -190,11 +166,10 @@ def test_text_around_and_damage_on_the_way() -> None:
         (text + "\niperf Done.", "text after"),
         (text + "\n" + text, "1 further iperf3 documents"),
     ):
-        output = parse(damaged)
-        assert output.invalid == (), reported
-        assert_told(output.warnings, reported)
+        has(parse(damaged), invalid=(), warnings=Says(reported))
 
 
+BACK = {"sum_sent_bidir_reverse": total(4e8, retransmits=9), "sum_received_bidir_reverse": total(3.9e8)}
 SENT_OVER_AN_OMITTED_START = {"streams": [], "sum_received": total(9e8)}
 
 
@@ -217,34 +192,31 @@ SENT_OVER_AN_OMITTED_START = {"streams": [], "sum_received": total(9e8)}
         (udp(sum=udp_sum(lost_packets=-5)), "negative"),
         (udp(sum=udp_sum(jitter_ms="nan")), "jitter_ms is 'nan'"),
         (udp(sum=udp_sum(bytes=0, bits_per_second=0, packets=0, lost_packets=0)), "nothing was transferred"),
+        (with_end(**BACK), "both directions"),
         (tcp(error="interrupt - the client has terminated"), "terminated"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_invalid(document: dict[str, Any], reason: str) -> None:
-    output = parsed(document)
-    assert_told(output.invalid, reason)
-    assert output.error == document.get("error")
+    has(parsed(document), invalid=Says(reason), error=document.get("error"))
 
 
-def test_a_time_that_runs_backwards_is_no_time() -> None:
-    output = parsed(with_end(sum_sent=total(start=2**53)))
-    assert "sum sent: it ends before it starts" in output.invalid
-    assert known(output.sent).seconds is None
-
-
-def test_more_received_than_sent_is_right_if_the_start_is_omitted() -> None:
-    document = with_end(**SENT_OVER_AN_OMITTED_START)
-    document["start"]["test_start"]["omit"] = 3
-    assert parsed(document).invalid == ()
+def test_what_is_not_counted_and_what_is_right() -> None:
+    has(parsed(with_end(**BACK)).sent, rate_bit_s=8e8)
+    backwards = parsed(with_end(sum_sent=total(start=2**53)))
+    assert "sum sent: it ends before it starts" in backwards.invalid
+    has(backwards.sent, seconds=None)
+    omitted = with_end(**SENT_OVER_AN_OMITTED_START)
+    omitted["start"]["test_start"]["omit"] = 3
+    has(parsed(omitted), invalid=())
 
 
 def test_not_finite_is_an_invalid_figure_with_a_name() -> None:
     text = json.dumps(udp(sum=udp_sum(lost_percent="@")))
     for figure in ("nan", "-nan", "NaN", "inf", "-Infinity"):
         output = parse(text.replace('"@"', figure))
-        assert known(output.received).loss_percent is None, figure
-        assert_told(output.invalid, "lost_percent")
+        has(output, invalid=Says("lost_percent"))
+        has(output.received, loss_percent=None)
     with pytest.raises(UsageError):
         parse(text.replace('"@"', "1e400"))
 
@@ -295,25 +267,22 @@ CPU Utilization: local/sender 2.5% (0.4%u/2.1%s), remote/receiver 0.2% (0.1%u/0.
 
 def test_text_of_a_client_with_its_server_behind_it() -> None:
     output = parse(CLIENT + "Server listening on 5201\n" + SERVER)
-    assert (output.role, output.protocol, output.invalid) == ("client", "TCP", ())
-    assert output.warnings == ("1 further reports in the same text were left out: only the first counts",)
-    sent, received = known(output.sent), known(output.received)
-    assert (sent.rate_bit_s, sent.retransmits, sent.seconds) == (918e6, 38, 10)
-    assert (sent.bytes, received.rate_bit_s) == (int(1.07 * 2**30), 917e6)
+    left_out = "1 further reports in the same text were left out: only the first counts"
+    has(output, role="client", protocol="TCP", invalid=(), warnings=(left_out,))
+    has(output.sent, rate_bit_s=918e6, retransmits=38, seconds=10, bytes=int(1.07 * 2**30))
+    has(output.received, rate_bit_s=917e6)
     assert parse(re.sub(" +", " ", CLIENT)) == parse(CLIENT)
     assert parse(CLIENT + UDP).protocol == "TCP"
-
-
-def test_a_servers_log_is_read_from_json_alone() -> None:
+    # A server's log is read from JSON alone.
     output = parse(sample("iperf3/server-log.json"))
-    assert (output.role, output.server) == ("server", None)
+    has(output, role="server", server=None)
     assert any(warning.startswith("2 further") for warning in output.warnings)
 
 
 def test_a_text_that_is_cut_is_not_taken_for_whole() -> None:
     whole = sample("iperf3/client-2-streams.txt")
     second = "[  7]   0.00-1.00   sec  12.0 MBytes   101 Mbits/sec    0             sender"
-    assert_told(parse(whole[: whole.index(second)]).invalid, "no total for [7]")
+    has(parse(whole[: whole.index(second)]), invalid=Says("no total for [7]"))
     whole = sample("iperf3/client-udp.txt")
     with pytest.raises(UsageError):  # else the sender's row would be that of both
         parse(whole[: whole.index("  sender") + 5])
@@ -321,16 +290,15 @@ def test_a_text_that_is_cut_is_not_taken_for_whole() -> None:
 
 def test_text_of_udp() -> None:
     output = parse(UDP)
-    assert (output.protocol, output.invalid, output.warnings) == ("UDP", (), ())
-    sent, received = known(output.sent), known(output.received)
-    assert (sent.rate_bit_s, sent.datagrams, sent.lost) == (954e6, 834993, None)
-    assert (received.lost, received.jitter_ns) == (4602, 15_000)
-    assert received.loss_percent == pytest.approx(0.55114, rel=1e-4), "by the counts: 0.55 is printed"
-    assert (received.rate_bit_s, received.out_of_order) == (None, None)
+    has(output, protocol="UDP", invalid=(), warnings=())
+    has(output.sent, rate_bit_s=954e6, datagrams=834993, lost=None)
+    by_counts = pytest.approx(0.55114, rel=1e-4)  # 0.55 is printed
+    has(output.received, lost=4602, jitter_ns=15_000, loss_percent=by_counts)
+    has(output.received, rate_bit_s=None, out_of_order=None)
     output = parse(NEWER)
-    sent, received = known(output.sent), known(output.received)
-    assert (output.invalid, sent.loss_percent, sent.datagrams) == ((), None, 906)
-    assert (received.rate_bit_s, received.lost) == (947_000, 90)
+    assert output.invalid == ()
+    has(output.sent, loss_percent=None, datagrams=906)
+    has(output.received, rate_bit_s=947_000, lost=90)
 
 
 @pytest.mark.parametrize(
@@ -349,7 +317,7 @@ def test_invalid_text(old: str, new: str, reason: str) -> None:
 
 def test_both_directions_at_once_are_not_distinguished_from_text() -> None:
     back = "[  7][RX-C]   0.00-10.00  sec  1.07 GBytes   918 Mbits/sec  receiver"
-    assert_told(parse(CLIENT.replace("iperf Done", back)).invalid, "both directions")
+    has(parse(CLIENT.replace("iperf Done", back)), invalid=Says("both directions"))
 
 
 TCP2 = """Client connecting to 10.0.0.2, TCP port 5001
@@ -375,36 +343,28 @@ Sending 1470 byte datagrams
 
 def test_tcp_by_iperf2() -> None:
     output = parse_iperf2(TCP2)
-    assert (output.role, output.protocol, output.invalid, output.warnings) == ("client", "TCP", (), ())
-    assert output.received is None
-    sent = known(output.sent)
-    assert (sent.bytes, sent.seconds, sent.rate_bit_s) == (int(22.5 * 2**20), 2.0, 94.3e6)
+    has(output, role="client", protocol="TCP", invalid=(), warnings=(), received=None)
+    has(output.sent, bytes=int(22.5 * 2**20), seconds=2.0, rate_bit_s=94.3e6)
     assert [stream.id for stream in output.streams] == ["3"]
 
 
 def test_udp_by_iperf2() -> None:
     output = parse_iperf2(UDP2)
-    assert (output.protocol, output.invalid, output.warnings) == ("UDP", (), ())
-    sent, received = known(output.sent), known(output.received)
-    assert (sent.rate_bit_s, sent.datagrams, sent.loss_percent, sent.jitter_ns) == (95.7e6, 81409, None, None)
-    assert (received.rate_bit_s, received.seconds) == (88.1e6, 10.1)
-    assert (received.lost, received.datagrams) == (5729, 81408)
-    assert received.loss_percent == pytest.approx(7.0374, rel=1e-4), "by the counts: 7 is printed"
-    assert (received.jitter_ns, received.out_of_order) == (57_000, 2)
+    has(output, protocol="UDP", invalid=(), warnings=())
+    has(output.sent, rate_bit_s=95.7e6, datagrams=81409, loss_percent=None, jitter_ns=None)
+    by_counts = pytest.approx(7.0374, rel=1e-4)  # 7 is printed
+    has(output.received, rate_bit_s=88.1e6, seconds=10.1, lost=5729, datagrams=81408, loss_percent=by_counts)
+    has(output.received, jitter_ns=57_000, out_of_order=2)
     assert parse_iperf2(re.sub(" +", " ", UDP2).replace("[ 3]", "[3]")) == output
-
-
-def test_without_the_servers_report_its_part_is_unknown() -> None:
-    def cut(at: str) -> IperfOutput:
-        return parse_iperf2(UDP2[: UDP2.index(at)])
-
-    output = cut("[  3] Server Report")
-    assert (output.protocol, output.received, output.invalid) == ("UDP", None, ())
-    assert_told(output.warnings, "no report of the server's")
-    assert known(cut("[  3]  0.0-10.1 sec  2 data").received).out_of_order is None
-    output = cut("57 ms")
-    assert (known(output.received).rate_bit_s, known(output.received).lost) == (88.1e6, None)
-    assert output.sent == parse_iperf2(UDP2).sent
+    # Without the server's report its part is unknown.
+    report, order, jitter = (
+        parse_iperf2(UDP2[: UDP2.index(at)])
+        for at in ("[  3] Server Report", "[  3]  0.0-10.1 sec  2 data", "57 ms")
+    )
+    has(report, protocol="UDP", received=None, invalid=(), warnings=Says("no report of the server's"))
+    has(order.received, out_of_order=None)
+    has(jitter.received, rate_bit_s=88.1e6, lost=None)
+    assert jitter.sent == output.sent
 
 
 def test_streams_of_iperf2_and_their_sum() -> None:
@@ -412,15 +372,17 @@ def test_streams_of_iperf2_and_their_sum() -> None:
     output = parse_iperf2(whole)
     assert (output.invalid, len(output.streams), known(output.sent).rate_bit_s) == ((), 2, 107e6)
     assert parse_iperf2(whole.replace("[SUM]", "[SUM-2]")) == output
-    (problem,) = parse_iperf2(whole[: whole.index("[SUM]")]).invalid
-    assert "no [SUM]" in problem
-    (problem,) = parse_iperf2(whole.replace("12.8 MBytes   107", "22.8 MBytes   191")).invalid
-    assert "the streams add up to" in problem
+    for text, said in (
+        (whole[: whole.index("[SUM]")], "no [SUM]"),
+        (whole.replace("12.8 MBytes   107", "22.8 MBytes   191"), "the streams add up to"),
+    ):
+        (problem,) = parse_iperf2(text).invalid
+        assert said in problem
     first = "[  2] 0.0000-1.0142 sec  6.38 MBytes  52.7 Mbits/sec"
     output = parse_iperf2(whole[: whole.index(first) + len(first)])
     assert output.invalid == ("sent: no total for [1], so the text may be cut",)
     udp = parse_iperf2(sample("iperf2/client-udp-3-streams.txt"))
-    assert (known(udp.sent).datagrams, known(udp.sent).rate_bit_s) == (2688, 31.5e6)
+    has(udp.sent, datagrams=2688, rate_bit_s=31.5e6)
     assert udp.invalid == ("received: 3 streams, but no [SUM] of them",)
     assert [stream.received.lost for stream in udp.streams if stream.received] == [0, 0, 3]
 
@@ -439,19 +401,15 @@ def test_streams_of_iperf2_and_their_sum() -> None:
 )
 def test_only_jitter_is_jitter(figures: str, jitter_ns: float | None) -> None:
     output = parse_iperf2(f"[  1] 0.00-10.02 sec  1.10 GBytes   941 Mbits/sec{figures}\n")
-    assert known(output.received or output.sent).jitter_ns == jitter_ns
-    assert output.invalid == ()
-    assert_told(output.warnings, "no header")
+    has(output.received or output.sent, jitter_ns=jitter_ns)
+    has(output, invalid=(), warnings=Says("no header"))
 
 
-def test_of_no_datagrams_nothing_is_lost_or_wrong() -> None:
+def test_rounding_and_no_datagrams_are_no_contradiction() -> None:
     whole = UDP2.replace("106 MBytes  88.1 Mbits", "114 MBytes  95.4 Mbits")
     output = parse_iperf2(whole.replace("5729/81408 (7%)", "0/    0 (-nan%)"))
     assert output.invalid == ()
-    assert (known(output.received).datagrams, known(output.received).loss_percent) == (0, None)
-
-
-def test_rate_against_bytes_and_seconds() -> None:
+    has(output.received, datagrams=0, loss_percent=None)
     rates = ("94.3 Mbits", "11.2 MBytes", "99.9 Mbits", "9.43 Gbits")
     valid = [rate for rate in rates if not parse_iperf2(TCP2.replace("94.3 Mbits", rate)).invalid]
     assert valid == ["94.3 Mbits", "11.2 MBytes"]

@@ -8,7 +8,7 @@ import pytest
 
 from harness.model.errors import UsageError
 from harness.parse import reported
-from tests.unit.parse.checks import known, listed
+from tests.unit.parse.checks import known, listed, refused
 
 
 @pytest.mark.parametrize(
@@ -112,9 +112,7 @@ def test_keys_and_other_names_of_them(key: str, value: object, name: str, read: 
 )
 def test_what_is_no_figure_is_refused_in_a_sentence(key: str, values: list[object], words: str) -> None:
     for value in values:
-        with pytest.raises(UsageError) as refused:
-            reported.entry(key, value)
-        assert words in str(refused.value) and "\n" not in str(refused.value), value
+        assert words in str(refused(reported.entry, key, value))
 
 
 def told(tmp_path: Path, text: str) -> tuple[reported.Reported, ...]:

@@ -11,6 +11,7 @@ import pytest
 from harness.model.errors import UsageError
 from harness.report import ChartKind, answer, load, picture
 from harness.report.conclusion import in_words
+from harness.report.content import LoadedResults
 from harness.table import Metric
 from tests.unit.report.test_report import results
 from tests.unit.table.test_table import record
@@ -18,40 +19,35 @@ from tests.unit.table.test_table import record
 FIGURES = Path(__file__).parents[3] / "docs" / "figures"
 
 
-def told(svg: str) -> str:
-    return " ".join(re.findall(r"<text[^>]*>([^<]*)</text>", svg)).replace("&#x27;", "'")
+def told(shown: LoadedResults) -> tuple[str, str]:
+    """The picture, and its words."""
+    svg = picture(ChartKind.ANSWER, shown, Metric.MB_S, Path("x.svg")).decode()
+    return svg, " ".join(re.findall(r"<text[^>]*>([^<]*)</text>", svg)).replace("&#x27;", "'")
 
 
-def test_it_says_what_explain_says(tmp_path: Path) -> None:
+def test_it_says_what_explain_says() -> None:
     shown = load([FIGURES / "make-run"])
-    svg = picture(ChartKind.ANSWER, shown, Metric.MB_S, tmp_path / "x.svg").decode()
+    svg, words = told(shown)
     for conclusion in shown.answers:
-        assert conclusion.words in told(svg)
-        assert all(loss.brief in told(svg) for loss in conclusion.shown)
+        assert conclusion.words in words
+        assert all(loss.brief in words for loss in conclusion.shown)
     # An outline for each bar, which is 100 %.
     assert svg.count('class="bo"') == sum(len(each.shown) for each in shown.answers) == 8
     assert in_words(shown.answers, 80)
 
 
-def test_a_png_is_as_wide_as_forums_show(tmp_path: Path) -> None:
-    png = picture(ChartKind.ANSWER, load([FIGURES / "ladder"]), Metric.MB_S, tmp_path / "x.png")
-    (width,) = struct.unpack(">I", png[16:20])
-    assert width == 1200
-
-
-def test_many_columns_are_counted(tmp_path: Path) -> None:
+def test_many_columns_are_counted_and_of_a_sweep_it_says_what_its_curves_say() -> None:
     shown = load([FIGURES / "protections"])
-    svg = picture(ChartKind.ANSWER, shown, Metric.MB_S, tmp_path / "x.svg").decode()
     left = len(shown.answers) - answer.MOST
-    assert left > 0 and f"{left} more columns: harness explain --summary" in told(svg)
+    assert left > 0 and f"{left} more columns: harness explain --summary" in told(shown)[1]
+    assert "the link is full" in told(load([FIGURES / "sweep-virtual"]))[1]
 
 
-def test_of_a_sweep_it_says_what_its_curves_say(tmp_path: Path) -> None:
-    shown = load([FIGURES / "sweep-virtual"])
-    svg = picture(ChartKind.ANSWER, shown, Metric.MB_S, tmp_path / "x.svg").decode()
-    assert "the link is full" in told(svg)
+def test_a_png_is_as_wide_as_forums_show() -> None:
+    png = picture(ChartKind.ANSWER, load([FIGURES / "ladder"]), Metric.MB_S, Path("x.png"))
+    assert struct.unpack(">I", png[16:20]) == (1200,)
 
 
-def test_there_is_none_of_a_disk_alone(tmp_path: Path) -> None:
+def test_there_is_none_of_a_disk_alone() -> None:
     with pytest.raises(UsageError, match="nothing for a picture of answer"):
-        picture(ChartKind.ANSWER, results([record(link="local")]), Metric.MB_S, tmp_path / "x.svg")
+        told(results([record(link="local")]))

@@ -91,11 +91,8 @@ def test_a_response_curve_has_mean_and_p99_of_what_was_measured() -> None:
     (plan,) = depths().plans.values()
     untimed = LoadedResults(records=records_of(plan, over_depth), plans=depths().plans)
     assert drawn(ChartKind.RESPONSE, untimed) == []
-
-
-def test_of_round_trips_there_is_a_curve_and_no_response_curve() -> None:
-    plan = planned("rtt=0.1ms..50ms", ipsec=("off",))
-    found = results(plan, lambda at, _: 100e6 / (1 + 1e3 * at["rtt"]))
+    # Of round trips there is a curve alone.
+    found = results(planned("rtt=0.1ms..50ms", ipsec=("off",)), lambda at, _: 100e6 / (1 + 1e3 * at["rtt"]))
     (chart,) = drawn(ChartKind.CURVES, found)
     assert ">100 us</text>" in chart.body and ">50 ms</text>" in chart.body
     assert drawn(ChartKind.RESPONSE, found) == drawn(ChartKind.HEAT_MAP, found) == []
@@ -113,12 +110,9 @@ def test_a_heat_map_says_what_limits_by_colour_and_by_letter() -> None:
     assert chart.body.count(">L</text>") + chart.body.count(">R</text>") == cells + 2
     assert chart.body.count(">~") == len(curve.estimates)
     assert ">round trip</text>" in chart.body and ">link</text>" in chart.body
-
-
-def test_a_heat_map_without_limits_has_shades_alone() -> None:
-    (chart,) = sweeps.heat_maps(surfaces().curves, {})
+    (chart,) = sweeps.heat_maps([curve], {})
     assert "fill-opacity:0.54" in chart.body and ">?</text>" not in chart.body
-    assert " pa" not in chart.body
+    assert " pa" not in chart.body, "without limits there are shades alone"
 
 
 @pytest.mark.thorough
@@ -138,11 +132,8 @@ def test_the_page_of_a_sweep_has_curves_and_no_matrix() -> None:
     assert anchors == ["answer", "curves", "response", "heat", "paths", "environment"]
     assert "wired rand-read, block 4K: from depth" in html
     assert len([tag for tag, _ in page.tags if tag == "figure"]) == 7
-
-
-def test_what_is_on_no_curve_stands_below_as_ever() -> None:
-    both = LoadedResults(records=[*depths().records, *matrix()], plans=depths().plans)
-    html = render(both)
+    # What is on no curve stands below as ever.
+    html = render(LoadedResults(records=[*depths().records, *matrix()], plans=depths().plans))
     Page(html)
     assert html.index('id="curves"') < html.index('id="matrix"') < html.index('id="bars"')
     assert "qd64" not in html[html.index('id="matrix"') : html.index('id="bars"')]
@@ -160,7 +151,6 @@ def test_names_in_fio_outputs_of_others_are_text(tmp_path: Path) -> None:
 def test_a_picture_alone_says_what_its_marks_mean(kind: ChartKind) -> None:
     svg = picture(kind, surfaces(), Metric.MB_S, Path("sweep.svg")).decode()
     assert "measured" in svg[svg.index("<desc>") : svg.index("</desc>")]
-    plain = LoadedResults(records=matrix())
     with pytest.raises(UsageError, match="nothing for a picture") as caught:
-        picture(kind, plain, Metric.MB_S, Path("sweep.svg"))
+        picture(kind, LoadedResults(records=matrix()), Metric.MB_S, Path("sweep.svg"))
     assert "sweep" in (caught.value.hint or "")

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from statistics import mean, stdev
 
+import msgspec
 import pytest
 
 from harness.hosts import programs
@@ -26,16 +27,8 @@ SIZE = 1 << 24
 
 def report(tmp_path: Path, workload: str, load: int, runtime_s: float = 0.5, **changes: str) -> fio.FioJob:
     """What the program reports of a job on a file."""
-    plan = make_plan(
-        KneeRequest(
-            p99="2ms",
-            workloads=(workload,),
-            lab_kernel="debian",
-            load=f"{load}..{load + 1}",
-            links=("wired",),
-            ipsec=("off",),
-        )
-    )
+    request = KneeRequest(p99="2ms", workloads=(workload,), links=("wired",), ipsec=("off",))
+    plan = make_plan(msgspec.structs.replace(request, lab_kernel="debian", load=f"{load}..{load + 1}"))
     device = tmp_path / "disk"
     device.write_bytes(bytes(SIZE))
     text = jobfile.job_file(
@@ -44,9 +37,8 @@ def report(tmp_path: Path, workload: str, load: int, runtime_s: float = 0.5, **c
     lines = [line for line in text.splitlines() if line.partition("=")[0] not in {"direct", *changes}]
     lines += [f"{option}={value}" for option, value in changes.items()]
     argv = [sys.executable, *fio_startup.open_loop().argv[1:]]
-    done = subprocess.run(
-        argv, input="\n".join(lines), capture_output=True, text=True, check=True, timeout=60
-    )
+    given = "\n".join(lines)
+    done = subprocess.run(argv, input=given, capture_output=True, text=True, check=True, timeout=60)
     (job,) = fio.parse(done.stdout).jobs
     assert not job.invalid
     return job
@@ -76,10 +68,10 @@ def test_it_writes_what_cannot_be_compressed(tmp_path: Path) -> None:
 def test_requests_that_never_got_out_count(tmp_path: Path) -> None:
     """One slot and far too many requests: what waits at the end has waited since it was due."""
     job = report(tmp_path, "rand-read-4k", 300_000, 0.2, iodepth="1")
-    assert (
-        job.read is not None and job.read.latency.p99_ns is not None and job.read.latency.p50_ns is not None
-    )
-    assert job.read.latency.p99_ns > 1e7 and job.read.latency.p50_ns > 1e7
+    assert job.read is not None
+    latency = job.read.latency
+    assert latency.p99_ns is not None and latency.p99_ns > 1e7
+    assert latency.p50_ns is not None and latency.p50_ns > 1e7
 
 
 def test_requests_are_due_as_of_a_poisson_process() -> None:
@@ -90,15 +82,13 @@ def test_requests_are_due_as_of_a_poisson_process() -> None:
     assert due == open_loop.arrivals(1000, 50.0, second)
 
 
-@pytest.mark.parametrize(("part", "value"), [(0.5, 50), (0.99, 99), (0.999, 100), (0.001, 1)])
-def test_percentiles(part: float, value: int) -> None:
-    assert open_loop.percentile(list(range(1, 101)), part) == value
-
-
-def test_bins_are_near_what_they_stand_for() -> None:
-    found = json.loads(json.dumps(open_loop.direction([37, 1_000_003, 5 * 10**9], 4096, 10**9, [50.0])))
-    bins = [int(key) for key in found["lat_ns"]["bins"]]
-    assert bins == pytest.approx([37, 1_000_003, 5 * 10**9], rel=0.01)
+def test_percentiles_and_bins() -> None:
+    values = list(range(1, 101))
+    found = {part: open_loop.percentile(values, part) for part in (0.5, 0.99, 0.999, 0.001)}
+    assert found == {0.5: 50, 0.99: 99, 0.999: 100, 0.001: 1}
+    latencies = [37, 1_000_003, 5 * 10**9]
+    told = json.loads(json.dumps(open_loop.direction(latencies, 4096, 10**9, [50.0])))
+    assert [int(key) for key in told["lat_ns"]["bins"]] == pytest.approx(latencies, rel=0.01)
 
 
 def test_it_needs_nothing_of_ours() -> None:

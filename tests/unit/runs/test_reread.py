@@ -62,8 +62,8 @@ def test_each_run_reads_other_blocks_and_virtual_time_repeats(
     assert seeds == [clock is Clock.VIRTUAL for clock in Clock]
 
 
-def test_a_volume_that_cannot_be_sampled_is_measured_all_the_same(
-    tmp_path: Path, asked: list[dict[str, Any]]
+def test_a_disk_that_cannot_be_sampled_or_answers_no_command_is_measured_all_the_same(
+    tmp_path: Path, asked: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     events: list[Event] = []
     found = reread.of_volume(HOST, "/gone", made_plan(), tmp_path, events.append)
@@ -71,8 +71,6 @@ def test_a_volume_that_cannot_be_sampled_is_measured_all_the_same(
     assert len(asked) == 1 and not (tmp_path / reread.SAMPLES).exists()
     assert msgspec.json.decode(msgspec.json.encode(found), type=type(found)) == found
 
-
-def test_a_disk_that_answers_no_command_is_measured_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     def commands(_host: Host, path: str) -> None:
         raise CommandFailed(f"{path} is gone")
 

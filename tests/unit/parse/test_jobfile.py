@@ -18,17 +18,7 @@ from harness.hosts import runner
 from harness.model import Clock, Job
 from harness.model.errors import UsageError
 from harness.parse import jobfile
-from harness.parse.jobfile import (
-    block_bytes,
-    job_file,
-    load_jobs,
-    moves_read,
-    moves_write,
-    parse_jobs,
-    repeat_seed,
-    shortened,
-    wall_estimate_s,
-)
+from harness.parse.jobfile import block_bytes, job_file, load_jobs, parse_jobs, repeat_seed, wall_estimate_s
 from harness.parse.profiles import data_folder
 from harness.planning.plan import make_plan
 from harness.planning.request import RunRequest
@@ -92,10 +82,10 @@ def test_a_part_of_a_device_is_as_a_device_of_its_own() -> None:
     assert found["size"] == str(48 * MIB)
 
 
-def test_document_has_the_eight_rows() -> None:
+def test_document_has_the_eight_rows_and_modern_has_depth_mix_and_sync() -> None:
     name, workloads = load_jobs("document")
     assert name == "document"
-    assert {w.name: (block_bytes(w), moves_read(w), moves_write(w)) for w in workloads} == {
+    assert {w.name: (block_bytes(w), jobfile.moves_read(w), jobfile.moves_write(w)) for w in workloads} == {
         f"{order}-{way}-{block}": (size, way == "read", way == "write")
         for order in ("seq", "rand")
         for way in ("write", "read")
@@ -107,16 +97,15 @@ def test_document_has_the_eight_rows() -> None:
         assert options["rw"] == order.removeprefix("seq") + way
         assert (options["ioengine"], options["iodepth"], options["direct"]) == ("psync", "1", "1")
         assert wall_estimate_s(workload) == 0.4
-
-
-def test_modern_has_depth_mix_and_sync() -> None:
-    workloads = {workload.name: workload for workload in load_jobs("modern")[1]}
-    options = {name: dict(workload.options) for name, workload in workloads.items()}
-    assert options["rand-read-4k-qd32"]["iodepth"] == "32"
-    assert options["mixed-70-30-4k-qd32"]["rwmixread"] == "70"
-    assert options["fsync-4k"]["fdatasync"] == "1"
-    mixed = workloads["mixed-70-30-4k-qd32"]
-    assert moves_read(mixed) and moves_write(mixed)
+    modern = {workload.name: workload for workload in load_jobs("modern")[1]}
+    for name, option, value in (
+        ("rand-read-4k-qd32", "iodepth", "32"),
+        ("mixed-70-30-4k-qd32", "rwmixread", "70"),
+        ("fsync-4k", "fdatasync", "1"),
+    ):
+        assert dict(modern[name].options)[option] == value
+    mixed = modern["mixed-70-30-4k-qd32"]
+    assert jobfile.moves_read(mixed) and jobfile.moves_write(mixed)
 
 
 def test_what_ships_is_fios_own_format_and_renders_for_fio() -> None:
@@ -129,15 +118,12 @@ def test_what_ships_is_fios_own_format_and_renders_for_fio() -> None:
     assert not any("stonewall" in job or "[global]" in job for job in shipped)
 
 
-def test_fio_knows_every_option_that_is_let_through() -> None:
+def test_an_option_that_fio_knows_is_let_through_refused_or_dropped() -> None:
     listing = fio("--cmdhelp=all").stdout
     for engine in jobfile._ENGINES:
         listing += fio(f"--enghelp={engine}").stdout
     known = {line.split()[0].rstrip(":") for line in listing.splitlines() if line.strip()}
     assert jobfile._CHECKS.keys() - known == set()
-
-
-def test_an_option_is_let_through_refused_or_dropped() -> None:
     kinds = (jobfile._CHECKS.keys(), jobfile._REFUSED.keys(), jobfile._LEFT_OUT.keys(), jobfile._DROPPED)
     assert len(set().union(*kinds)) == sum(map(len, kinds))
 
@@ -168,11 +154,7 @@ def test_merging_comments_and_aliases() -> None:
     assert (block_bytes(c), dict(c.options)["direct"]) == (16384, "0")
 
 
-def test_defaults_are_spelt_out() -> None:
-    assert options_of("[a]") == {"rw": "read", "bs": "4096"}
-
-
-def test_block_sizes() -> None:
+def test_block_sizes_and_defaults() -> None:
     sizes = {
         "bs=64k": 65536,
         "bs=4k,8k\nrw=read": 4096,
@@ -187,6 +169,7 @@ def test_block_sizes() -> None:
     jobs = {text: one(f"[a]\n{text}\n") for text in sizes}
     assert {text: block_bytes(job) for text, job in jobs.items()} == sizes
     assert_accepted([job_of(job) for job in jobs.values()])
+    assert options_of("[a]") == {"rw": "read", "bs": "4096"}
 
 
 FORBIDDEN = """
@@ -247,10 +230,15 @@ def test_a_refusal_says_where_and_why(text: str, said: str) -> None:
     assert said in str(refused(parse_jobs, text, "f.fio"))
 
 
-def test_section_names_refused() -> None:
+def test_names_of_sections_and_profiles_refused() -> None:
     names = "../x | /etc | a;b | $(id) | a:b | a%b | $jobnum | -x | a\0b | a\x1b[2J | <b> | a,b"
     for name in (*listed(names), "x" * 65):
         refused(parse_jobs, f"[{name}]\n", "f.fio")
+    for spec in listed("| none.fio | ./none | / | /dev/zero | a\0.fio | -x | ../x"):
+        with pytest.raises(UsageError) as refusal:
+            load_jobs(spec)
+        assert str(refusal.value).isprintable()
+    assert "did you mean document?" in str(refused(load_jobs, "documnet"))
 
 
 def test_a_hostile_line_takes_no_time() -> None:
@@ -278,34 +266,18 @@ def test_files_of_the_user(tmp_path: Path) -> None:
         assert "QD32" in message and said in message
 
 
-def test_profiles_that_are_none() -> None:
-    for spec in listed("| none.fio | ./none | / | /dev/zero | a\0.fio | -x | ../x"):
-        with pytest.raises(UsageError) as refusal:
-            load_jobs(spec)
-        assert str(refusal.value).isprintable()
-    assert "did you mean document?" in str(refused(load_jobs, "documnet"))
+SET_BY_THE_HARNESS = """
+    filename=/dev/sdb rw=write bs=4096 size=67108864 direct=1 randrepeat=1 randseed=7 refill_buffers
+    allow_file_create=0 verify_state_save=0 thread group_reporting lat_percentiles=1
+    percentile_list=50:90:95:99:99.9:99.99
+"""
 
 
 def test_what_the_harness_sets() -> None:
-    assert rendered("rw=write\nstonewall\ngroup_reporting=0\ndescription=x\npercentile_list=1\n") == {
-        "filename": "/dev/sdb",
-        "rw": "write",
-        "bs": "4096",
-        "size": str(64 * MIB),
-        "direct": "1",
-        "randrepeat": "1",
-        "randseed": "7",
-        "refill_buffers": None,
-        "allow_file_create": "0",
-        "verify_state_save": "0",
-        "thread": None,
-        "group_reporting": None,
-        "lat_percentiles": "1",
-        "percentile_list": "50:90:95:99:99.9:99.99",
-    }
-
-
-def test_what_a_profile_may_settle_itself() -> None:
+    found = rendered("rw=write\nstonewall\ngroup_reporting=0\ndescription=x\npercentile_list=1\n")
+    options = (option.partition("=") for option in SET_BY_THE_HARNESS.split())
+    assert found == {key: value if equals else None for key, equals, value in options}
+    # What a profile may settle itself.
     assert rendered("direct=0")["direct"] == "0"
     assert "direct" not in rendered("buffered=1")
     assert "refill_buffers" not in rendered("zero_buffers")
@@ -349,7 +321,7 @@ def test_runtime_of_a_run() -> None:
             rendered("ramp_time=2\nruntime=3", runtime_s=seconds)
 
 
-def test_nothing_beyond_the_device() -> None:
+def test_nothing_beyond_the_device_and_no_device_of_another_name() -> None:
     beyond = """offset=64M | bs=65M | size=4k\nbs=8k | bsrange=4k-128M | offset=65M\nsize=1M |
         bssplit=4k/50:1G/50 | numjobs=5\noffset_increment=16M"""
     for options in listed(beyond):
@@ -358,6 +330,11 @@ def test_nothing_beyond_the_device() -> None:
     for size_bytes in (0, 4095):
         with pytest.raises(UsageError, match="to fit"):
             job_of(one("[a]"), size_bytes)
+    names = """ | sdb | - | / | /dev/sdb\nexec_prerun=id | /dev/sdb;x | /dev/s# | /dev/${X} | /dev/$jobnum |
+        /dev/../etc/passwd | /dev/.. | /dev/./sdb | /dev/a b | /dev/\0 | /dev/ä"""
+    for device in (*listed(names), "/dev/" + "x" * 300):
+        with pytest.raises(UsageError, match="path of a device"):
+            job_of(one("[a]"), device=device)
 
 
 @pytest.mark.parametrize(
@@ -372,16 +349,8 @@ def test_nothing_beyond_the_device() -> None:
 def test_a_job_gets_what_the_device_has(options: str, mib: int) -> None:
     """Most users' files have a size for their disk, and the lab's is small."""
     assert rendered(options)["size"] == str(mib * MIB)
-    assert shortened(one(f"[a]\n{options}\n"), 64 * MIB) is not None
-    assert shortened(one("[a]\nsize=64M\n"), 64 * MIB) is None
-
-
-def test_device_names_refused() -> None:
-    names = """ | sdb | - | / | /dev/sdb\nexec_prerun=id | /dev/sdb;x | /dev/s# | /dev/${X} | /dev/$jobnum |
-        /dev/../etc/passwd | /dev/.. | /dev/./sdb | /dev/a b | /dev/\0 | /dev/ä"""
-    for device in (*listed(names), "/dev/" + "x" * 300):
-        with pytest.raises(UsageError, match="path of a device"):
-            job_of(one("[a]"), device=device)
+    assert jobfile.shortened(one(f"[a]\n{options}\n"), 64 * MIB) is not None
+    assert jobfile.shortened(one("[a]\nsize=64M\n"), 64 * MIB) is None
 
 
 def test_seeds() -> None:
@@ -419,7 +388,9 @@ def test_fio_asks_the_kernel_for_the_time_where_it_is_virtual_and_never_otherwis
         assert rendered("rw=read", has_tested_clock=True)["clocksource"] == "cpu"
 
 
-def test_fio_is_started_once_to_read_all_jobs_of_a_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fio_reads_all_jobs_of_a_plan_at_once_and_the_one_that_it_refuses_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     started: list[str] = []
     run = runner.run
 
@@ -431,9 +402,6 @@ def test_fio_is_started_once_to_read_all_jobs_of_a_plan(monkeypatch: pytest.Monk
     made = make_plan(RunRequest())
     (jobs,) = started
     assert re.findall(r"^\[(.*)\]$", jobs, re.MULTILINE) == [workload.name for workload in made.jobs]
-
-
-def test_the_job_that_fio_refuses_is_named(tmp_path: Path) -> None:
     path = tmp_path / "own.fio"
     path.write_text("[a]\nrw=read\n[b]\nrw=randread\nrandom_distribution=x\n[c]\nrw=write\n", "utf-8")
     with pytest.raises(UsageError, match="fio does not accept the workload b: "):
@@ -488,10 +456,8 @@ def test_notes_say_what_became_of_what() -> None:
         "ioengine=mmap: psync, which is its like here",
         "verify of check: left out, because a job alone can only verify what it wrote",
     ]
-
-
-def test_what_fio_never_ends_is_left_out() -> None:
-    notes: list[str] = []
+    # What fio never ends is left out.
+    notes.clear()
     text = "[a]\nio_submit_mode=offload\nrate_iops=50\nrate_process=poisson\n"
     (workload,) = parse_jobs(text, "f.fio", notes)
     assert "io_submit_mode" not in dict(workload.options) and len(notes) == 1

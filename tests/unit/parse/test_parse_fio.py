@@ -49,14 +49,11 @@ def only(output: FioOutput) -> FioJob:
     return found
 
 
-def test_nanosecond_form() -> None:
+def test_nanosecond_and_microsecond_form() -> None:
     found = only(parsed())
     has(found, name="a", error=0, invalid=(), write=None, percentiles_of="clat")
     has(found.read, bytes=4096000, ios=1000, runtime_ns=2_000_000_000, bytes_per_s=2048000)
     has(known(found.read).latency, mean_ns=200000, p99_9_ns=900000)
-
-
-def test_microsecond_form() -> None:
     moved = {"io_bytes": 4000, "bw": 2000, "iops": 500, "runtime": 2000}
     clat = distribution(195, {"50.000000": 190, "99.000000": 400, "99.900000": 900})
     output = parsed(
@@ -74,14 +71,11 @@ def test_what_contradicts_itself_without_harm_is_a_warning() -> None:
     has(parsed(**{"fio version": None}), version=None, warnings=Says("version"))
 
 
-def test_total_latency_percentiles_and_bins_win_over_completion() -> None:
+def test_percentiles_of_total_latency_win_and_unmeasured_latency_is_unknown() -> None:
     both = {**distribution(200000, {"99.000000": 500000}), "bins": {"200192": 999, "500736": 1, "9": 0}}
     found = only(parsed(job(read=direction(lat_ns=both))))
     has(found, percentiles_of="lat", read_bins={200192: 999, 500736: 1})
     has(known(found.read).latency, p99_ns=500000, p50_ns=None)
-
-
-def test_unmeasured_latency_is_unknown_not_zero() -> None:
     found = only(parsed(job(read=direction(lat_ns=NOTHING, clat_ns=NOTHING), sync={"lat_ns": NOTHING})))
     has(known(found.read).latency, mean_ns=None, p99_ns=None)
     has(found, percentiles_of=None, sync_latency=None, invalid=())
@@ -93,9 +87,6 @@ def test_all_that_a_job_says() -> None:
     found = only(parsed(row, **{"global options": {"rw": "write", "bs": "4k"}}))
     has(found, options={"rw": "read", "bs": "4k"}, hostname="one")
     has(found.sync_latency, mean_ns=5000, p99_ns=9000)
-
-
-def test_as_json() -> None:
     shown = as_json(parsed(job(sync={"lat_ns": distribution(5000)})))
     assert set(shown) == {"version", "jobs", "warnings"}
     (found,) = json.loads(json.dumps(shown))["jobs"]
@@ -146,14 +137,11 @@ def test_invalid(changes: dict[str, object], reason: str | None, still_read: boo
     assert found.invalid == (() if reason is None else Says(reason))
 
 
-def test_rounding_of_small_figures_is_no_contradiction() -> None:
+def test_what_is_no_contradiction_and_what_concerns_one_job() -> None:
     small = direction(io_bytes=1474560, io_kbytes=1440, bw_bytes=10356, bw=10, iops=2.5, runtime=142386)
     old = {"io_bytes": 1, "bw": 1900, "iops": 1000, "runtime": 1, "total_ios": 1, "lat": distribution(9)}
     for read in ({**small, "total_ios": 360}, old):
         assert only(parsed(job(read=read))).invalid == ()
-
-
-def test_one_bad_job_leaves_the_others() -> None:
     bad, good = parsed(job(jobname="bad", read="?"), job(jobname="good")).jobs
     assert (bad.name, bad.read, bool(bad.invalid)) == ("(job 1)", None, True)
     assert (good.name, good.invalid) == ("good", ())
@@ -175,21 +163,15 @@ def test_not_finite_is_an_invalid_figure_with_a_name(figure: str, place: str) ->
         assert bad.read is None
 
 
-def test_not_finite_where_nobody_looks_is_a_warning() -> None:
-    output = parse(json.dumps(document(job(read=direction(bw_dev="@")))).replace('"@"', "-nan"))
-    assert (only(output).invalid, output.warnings) == ((), Says("-nan"))
-
-
-def test_text_around_is_kept_as_a_warning() -> None:
+def test_what_is_around_or_odd_is_kept_as_a_warning_but_an_interruption_is_invalid() -> None:
     whole = json.dumps(document(), indent=2)
     output = parse(f'a disk of 3.5" {{not json}}, {{"log": 1}}\n{whole}\nDisk stats: \x1b[1mvda\n')
     assert only(output).invalid == ()
     before, after = (w for w in output.warnings if w.startswith("text "))
     assert "not json" in before and "Disk stats" in after
     assert "\x1b" not in "".join(output.warnings)
-
-
-def test_interrupted_run_is_invalid_though_error_is_zero() -> None:
+    output = parse(json.dumps(document(job(read=direction(bw_dev="@")))).replace('"@"', "-nan"))
+    assert (only(output).invalid, output.warnings) == ((), Says("-nan"))
     whole, line = json.dumps(document()), "\nfio: terminating on signal "
     for text in (f"{whole}{line}2\n", f"{line}15\n{whole}"):
         has(only(parse(text)), error=0, invalid=Says("interrupted"))
@@ -347,16 +329,10 @@ def test_answers_of_each_server() -> None:
     assert output.warnings == ()
     several = parse_client(client_text(job(hostname="/r/a"), job(hostname="/r/a"))).servers["/r/a"].job
     has(several, invalid=("expected one job of each server, found 2",))
-
-
-def test_a_client_without_jobs_still_tells_why() -> None:
     for text in (client_text(), CLIENT_LOG):
         output = parse_client(text)
         assert all(server.job is None for server in output.servers.values())
         assert output.servers["/r/c"].said and output.warnings
-
-
-def test_garbled_client_output() -> None:
     whole = client_text(job(hostname="/r/a"), job(hostname="/r/b")).encode()
     for text in garbled(21, [whole], b'"{}[],:-eN0\\\x1b\n<>', 1000):
         parse_client(text.decode("utf-8", "replace"))

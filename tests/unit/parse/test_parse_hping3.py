@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 
 import pytest
@@ -55,6 +56,9 @@ def test_output_of_time() -> None:
         assert only(SUMMARY + appended).elapsed_ns == elapsed_ns, appended
     output = parse(WHOLE + "real 0m1.000s\n" + HEADER + SUMMARY)
     assert [run.elapsed_ns for run in output.runs] == [1e9, None]
+    started = time.process_time()
+    parse("len=1 ip=a " * 50_000 + WHOLE)
+    assert time.process_time() - started < 5
 
 
 def test_duplicates() -> None:
@@ -121,9 +125,8 @@ def test_invalid(old: str, new: str, reason: str) -> None:
     assert reason in problem
 
 
-@pytest.mark.parametrize(
-    ("transmitted", "received", "loss", "is_valid"),
-    [
+def test_packets_are_sent_while_the_summary_is_printed() -> None:
+    for transmitted, received, loss, is_valid in (
         (1375, 78, 93, True),  # of 975 to 1114, on a busy machine
         (1114, 78, 93, True),
         (1375, 78, 95, True),  # of all
@@ -131,21 +134,11 @@ def test_invalid(old: str, new: str, reason: str) -> None:
         (1375, 0, 93, False),
         (6, 4, 32, False),
         (6, 4, 101, False),
-    ],
-)
-def test_packets_are_sent_while_the_summary_is_printed(
-    transmitted: int, received: int, loss: int, is_valid: bool
-) -> None:
-    counts = f"{transmitted} packets tramitted, {received} packets received, {loss}% packet loss"
-    run = only(HEADER + SUMMARY.replace("6 packets tramitted, 4 packets received, 34% packet loss", counts))
-    assert (run.transmitted, run.received) == (transmitted, received)
-    assert (run.invalid == ()) is is_valid, run.invalid
-
-
-def test_time_stays_linear() -> None:
-    started = time.process_time()
-    parse("len=1 ip=a " * 50_000 + WHOLE)
-    assert time.process_time() - started < 5
+    ):
+        counts = f"{transmitted} packets tramitted, {received} packets received, {loss}% packet loss"
+        run = only(HEADER + re.sub(".* packet loss", counts, SUMMARY))
+        has(run, transmitted=transmitted, received=received)
+        assert (run.invalid == ()) is is_valid, run
 
 
 @real_outputs(lambda file: "hping3" in file)

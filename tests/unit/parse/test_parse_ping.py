@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
-from harness.model.errors import UsageError
 from harness.parse.echo import EchoRun
 from harness.parse.echo import parse_ping as parse
-from tests.unit.parse.checks import Says, has, known
+from tests.unit.parse.checks import Says, has, known, refused
 from tests.unit.parsing import OUTPUTS, real_outputs
 
 TIMES = "rtt min/avg/max/mdev = 0.500/1.250/2.000/0.559 ms"
@@ -44,6 +45,9 @@ def test_iputils() -> None:
     has(run, destination="host", transmitted=5, received=4, loss_percent=20, duplicates=0, errors=0)
     has(run, elapsed_ns=4_005_000_000, invalid=())
     has(run, rtt_min_ns=500_000, rtt_avg_ns=1_250_000, rtt_max_ns=2_000_000, rtt_mdev_ns=559_000)
+    too_long = "9007199254740993"  # that no ping takes
+    why = f"time is '{too_long}': not a number from 0 to below 2^63"
+    has(only(LINUX.replace("4005", too_long)), elapsed_ns=None, invalid=(why,))
     assert only(" ".join(LINUX.split())) == only(LINUX.replace("\n", "\r\n")) == run
 
 
@@ -92,13 +96,6 @@ def counts(transmitted: int, received: int, rest: str) -> str:
         ),
         (counts(3, 2, "packets received, 33% packet loss"), {}),
         (counts(3, 1, "packets received, 66.7% packet loss"), {}),
-        (
-            LINUX.replace("4005ms", "9007199254740993ms"),
-            {
-                "elapsed_ns": None,
-                "invalid": ("time is '9007199254740993': not a number from 0 to below 2^63",),
-            },
-        ),
     ],
 )
 def test_dialects(text: str, expected: dict[str, object]) -> None:
@@ -108,13 +105,10 @@ def test_dialects(text: str, expected: dict[str, object]) -> None:
 def test_several_runs() -> None:
     lost = "--- other ping statistics ---\n7 packets transmitted, 0 received, 100% packet loss, time 6ms\n"
     output = parse(LINUX + lost + LINUX)
-    assert [(run.destination, run.rtt_avg_ns) for run in output.runs] == [
-        *(("host", 1_250_000), ("other", None), ("host", 1_250_000))
-    ]
+    host = ("host", 1_250_000)
+    assert [(run.destination, run.rtt_avg_ns) for run in output.runs] == [host, ("other", None), host]
     assert output.warnings == ()
-
-
-def test_odd_lines_do_not_matter() -> None:
+    # Odd lines do not matter.
     odd = LINUX.replace("\n\n", "\nfrom: icmp_seq=nine\n\x1b[1mnonsense 5 packets\n\n")
     assert parse(odd) == parse(LINUX)
 
@@ -157,11 +151,11 @@ FRENCH = """--- localhost statistiques ping ---
 """
 
 
-@pytest.mark.parametrize("text", [GERMAN, FRENCH, " ".join(GERMAN.split())])
-def test_another_language_is_reported_with_the_remedy(text: str) -> None:
-    with pytest.raises(UsageError, match=r"a text that (ends before it|begins with)") as refused:
-        parse(text)
-    assert refused.value.hint is not None and "LC_ALL=C" in refused.value.hint
+def test_another_language_is_reported_with_the_remedy() -> None:
+    for text in (GERMAN, FRENCH, " ".join(GERMAN.split())):
+        refusal = refused(parse, text)
+        assert re.search(r"a text that (ends before it|begins with)", str(refusal))
+        assert refusal.hint is not None and "LC_ALL=C" in refusal.hint
 
 
 @real_outputs(lambda file: file.startswith("ping/") or "-ping" in file)

@@ -89,6 +89,10 @@ def test_next_to_memory_a_column_is_held_to_what_its_link_carries() -> None:
         "over this link (112.6 with one request at a time); limited by the link's rate (confidence medium)."
     )
     assert "memory" not in null.sentences and "disk" not in null.sentences
+    # So is it without the local disk.
+    plain, *rest = concluded([record for record in columns() if record.column.link == "wired"], on_disk())
+    assert [answer.column.column.protection for answer in rest] == [("null-sha256",), ("aes128gcm16",)]
+    assert plain.whole == "what the link can carry" and "local disk" not in plain.sentences
 
 
 def test_the_first_answer_says_that_memory_may_have_answered() -> None:
@@ -178,6 +182,13 @@ def test_an_answer_says_what_it_leaves_out() -> None:
     )
     assert left.left_out == words
     assert words in " ".join(in_words([left], WIDTH).split())
+    calm = in_repeats((100, 97), (101, 98), (100, 97))
+    other = [spoilt(r) for r in in_repeats((100, 97), (100, 97), workload="rand-read-256k")]
+    plain, gcm = concluded([*calm, *other])
+    for answer in (plain, gcm):
+        assert answer.left_out == "Left out: rand-read-256k, because other programs disturbed it."
+    both = msgspec.structs.replace(plain, disturbed=("seq-read-4k", "rand-read-4k"))
+    assert both.left_out == "Left out: seq-read-4k, rand-read-4k, because other programs disturbed them."
 
 
 def failed(record: Record) -> Record:
@@ -217,25 +228,12 @@ def test_disturbed_figures_give_bounds_and_no_cause() -> None:
     assert loss.kept == pytest.approx((2500 / 30000 * 0.7, 2500 / 30000))
 
 
-def test_without_the_local_disk_an_unprotected_column_is_held_to_its_link() -> None:
-    plain, *rest = concluded([record for record in columns() if record.column.link == "wired"], on_disk())
-    assert [answer.column.column.protection for answer in rest] == [("null-sha256",), ("aes128gcm16",)]
-    assert plain.whole == "what the link can carry" and "local disk" not in plain.sentences
-
-
-def test_a_disturbed_cell_of_several_is_named_as_left_out() -> None:
-    calm = in_repeats((100, 97), (101, 98), (100, 97))
-    other = [spoilt(r) for r in in_repeats((100, 97), (100, 97), workload="rand-read-256k")]
-    plain, gcm = concluded([*calm, *other])
-    for answer in (plain, gcm):
-        assert answer.left_out == "Left out: rand-read-256k, because other programs disturbed it."
-    both = msgspec.structs.replace(plain, disturbed=("seq-read-4k", "rand-read-4k"))
-    assert both.left_out == "Left out: seq-read-4k, rand-read-4k, because other programs disturbed them."
-
-
 SHOWN = [(100.0, 97.0), (101.0, 97.9), (102.0, 99.0), (99.0, 96.1)]
 UNSURE = [(100.0, 97.0), (101.0, 103.0), (102.0, 92.0), (99.0, 96.0)]
 SAME = [(100.0, 99.9), (101.0, 101.1), (102.0, 102.0), (99.0, 98.9)]
+NONE = (
+    "makes no difference of more than 5 % compared with wired (95 % interval: 0.1 % faster to 0.2 % slower)"
+)
 
 
 @pytest.mark.parametrize(
@@ -244,11 +242,7 @@ SAME = [(100.0, 99.9), (101.0, 101.1), (102.0, 102.0), (99.0, 98.9)]
         (SHOWN, "costs 3.0 % compared with wired (95 % interval: 2.9 to 3.1)"),
         ([(b, a) for a, b in SHOWN], "is 3.1 % faster compared with wired (95 % interval: 3.0 to 3.2)"),
         (UNSURE, "is not shown (too few repeats to tell: between 5 % faster and 11 % slower)"),
-        (
-            SAME,
-            "makes no difference of more than 5 % compared with wired "
-            "(95 % interval: 0.1 % faster to 0.2 % slower)",
-        ),
+        (SAME, NONE),
         ([(100.0, 93.0)], "costs 7 % compared with wired (measured once)"),
         ([(100.0, 90.0), (100.0, 40.0)], "is not shown (too few repeats to tell)"),
     ],
@@ -287,9 +281,7 @@ def test_a_cell_that_differs_from_the_others_is_reported_by_itself() -> None:
     assert "for rand-write-256k alone, 32.1 % slower (95 %: " in answer.sentences
     assert [name for name, _ in answer.losses[0].apart] == ["rand-write-256k"]
     assert "costs 3.0 % compared with wired (95 % interval: " in answer.sentences
-
-
-def test_cells_of_which_half_differ_have_no_common_figure() -> None:
+    # Where half differ there is no common figure.
     cost = of_ipsec([*in_repeats(*SHOWN), *dearer(0.7, "rand-write-256k")]).sentences
     assert "what it costs compared with wired depends on the workload (" in cost
     assert "rand-write-256k: 32.1 % slower (95 %: " in cost and "seq-read-256k: 3.0 % slower (95 % i" in cost

@@ -47,15 +47,8 @@ _OURS = """
     figcaption svg br wbr g rect circle path text dl dt dd pre code script
 """
 ELEMENTS = set(_OURS.split())
-CELL, ROW = {"td", "th"}, {"td", "th", "tr"}
-ENDED_BY = {
-    "td": CELL,
-    "th": CELL,
-    "tr": ROW,
-    "tbody": {*ROW, "thead"},
-    "dt": {"dt", "dd"},
-    "dd": {"dt", "dd"},
-}
+CELL, ROW, TERM = {"td", "th"}, {"td", "th", "tr"}, {"dt", "dd"}
+ENDED_BY = {"td": CELL, "th": CELL, "tr": ROW, "tbody": {*ROW, "thead"}, "dt": TERM, "dd": TERM}
 
 
 class Page(HTMLParser):
@@ -158,9 +151,9 @@ def test_the_page_has_every_section_and_needs_nothing_else(whole: LoadedResults)
 
 
 def test_ids_are_unique_and_every_link_leads_somewhere() -> None:
-    found = [*matrix(), *repeats(1.0, 2.0, workload="odd", warnings=("beware",), link="wired")]
-    found.append(record(status=Status.INVALID, reason="cleartext", workload="bad"))
-    page = Page(render(results(found)))
+    odd = repeats(1.0, 2.0, workload="odd", warnings=("beware",), link="wired")
+    bad = record(status=Status.INVALID, reason="cleartext", workload="bad")
+    page = Page(render(results([*matrix(), *odd, bad])))
     ids = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
     assert len(set(ids)) == len(ids)
     assert {a["href"] for t, a in page.tags if t == "a"} <= {f"#{name}" for name in ids}
@@ -212,14 +205,11 @@ def test_of_no_figures_the_page_says_why() -> None:
     assert "the clock went back" in page.said and "Left out: no cell has a figure" in page.said
 
 
-def test_one_cell_and_sixty_four_columns() -> None:
+def test_one_cell_and_sixty_four_columns_and_extreme_values() -> None:
     Page(render(results([record(5.0)])))
     wide = [r for n in range(64) for r in repeats(1.0 + n, 2.0 + n, link=f"link-{n:02}")]
     page = Page(render(results(wide)))
     assert sum("aria-sort" in a for _, a in page.tags) == len(METRICS) * 65
-
-
-def test_zero_and_extreme_values_are_drawn() -> None:
     shown = results(
         [record(mb_s, link=link) for link, mb_s in zip("abcd", (1e-6, 9e12, 0.0, 1.0), strict=True)]
     )
@@ -297,16 +287,15 @@ def test_missing_cells_have_no_bar_and_say_why() -> None:
     assert chart.lines[1][-1] == "failed: gone"
 
 
-def test_percentiles_are_of_merged_repeats_and_no_further_than_they_reach(whole: LoadedResults) -> None:
+def test_percentiles_are_of_merged_repeats_and_no_further_than_they_reach(
+    whole: LoadedResults, tmp_path: Path
+) -> None:
     charts = percentiles(*columns(whole, Metric.P99), whole.folders)
     assert len(charts) == 8
     known = dict(zip(charts[0].headings, charts[0].lines[0], strict=True))
     assert (known["I/Os"], known["repeats merged"]) == ("3000", "3 of 3")
     assert (known["50 %"], known["99 %"], known["99.95 %"]) == ("1 µs", "2 µs", "9 µs")
     assert known["99.99 %"] == ""
-
-
-def test_more_curves_than_colours_make_more_pictures(tmp_path: Path) -> None:
     wide = [record(1.0 + n, link=f"link-{n:02}", workload="seq-read-4k") for n in range(20)]
     write(tmp_path, wide, bins={1000: 10})
     shown = load([tmp_path])
@@ -326,26 +315,25 @@ def test_a_roofline_holds_cells_against_the_link(whole: LoadedResults) -> None:
     assert "of the 30.3 MB/s that one request at a time allows" in wired.body
 
 
-def test_a_row_is_compared_with_its_best() -> None:
+def test_a_row_is_compared_with_its_best_and_names_are_shortened_in_the_middle() -> None:
     def cells(*values: float | None) -> list[TableCell | None]:
         return [None if v is None else TableCell(status=Status.OK, n=1, repeats=1, value=v) for v in values]
 
     assert goodness(cells(1000.0, 1.0, None, 0.0), Metric.MB_S) == [1.0, 0.0, None, 0.0]
     assert goodness(cells(10.0, 100.0), Metric.P99) == [1.0, pytest.approx(2 / 3)]
+    assert draw.shortened("abcdefghij", 7) == "abc…hij"
+    assert draw.shortened("abc", 7) == "abc"
+    assert draw.shortened("a\nb", 7) == "a\\nb"
 
 
-@pytest.mark.parametrize(
-    ("low", "high", "log"),
-    [(0, 1, False), (0, 0.003, False), (0, 7e12, False), (1, 2, True), (1e-6, 1e12, True)],
-)
-def test_scales_have_a_few_round_ticks_on_them(low: float, high: float, log: bool) -> None:
-    scale = draw.Scale(low=low, high=high, start=10, end=410, log=log)
-    ticks = scale.ticks()
-    assert 2 <= len(ticks) <= 7
-    assert all(low * 0.99 <= tick <= high * 1.01 for tick in ticks)
-    assert scale.at(low) == 10
-    assert scale.at(high) == pytest.approx(410)
-    assert scale.at(high * 100) == scale.at(high)
+def test_scales_have_a_few_round_ticks_on_them() -> None:
+    for low, high, log in ((0, 1, 0), (0, 0.003, 0), (0, 7e12, 0), (1, 2, 1), (1e-6, 1e12, 1)):
+        scale = draw.Scale(low=low, high=high, start=10, end=410, log=bool(log))
+        ticks = scale.ticks()
+        assert 2 <= len(ticks) <= 7, (low, high)
+        assert all(low * 0.99 <= tick <= high * 1.01 for tick in ticks), ticks
+        assert (scale.at(low), scale.at(high)) == (10, pytest.approx(410))
+        assert scale.at(high * 100) == scale.at(high)
 
 
 @pytest.mark.parametrize("colours", [draw.LIGHT, draw.DARK])
@@ -363,12 +351,6 @@ def test_colours_stand_out_as_wcag_asks(colours: dict[str, str]) -> None:
         assert contrast(words, "page") >= 4.5
     assert contrast("text", "heat1") >= 4.5
     assert all(contrast(f"c{n}", "page") >= 3 for n in range(draw.SERIES))
-
-
-def test_names_are_shortened_in_the_middle() -> None:
-    assert draw.shortened("abcdefghij", 7) == "abc…hij"
-    assert draw.shortened("abc", 7) == "abc"
-    assert draw.shortened("a\nb", 7) == "a\\nb"
 
 
 @pytest.mark.parametrize("kind", ChartKind)

@@ -24,25 +24,18 @@ from harness.runs.distributed import absence_warnings, run_distributed, start_wa
 from harness.runs.outcome import Done, InitiatorResult
 from tests.unit.fakes import IdleDaemon
 
-S = 1_000_000_000
 
-
-def measured(latencies_ns: Sequence[int], *, runtime_s: float = 1.0, block: int = 4096) -> Io:
-    """What fio would tell of I/Os of these latencies, without percentiles."""
-    return Io(
-        bytes=block * len(latencies_ns),
-        ios=len(latencies_ns),
-        runtime_ns=int(runtime_s * S),
-        latency=Latency(
-            mean_ns=statistics.mean(latencies_ns),
-            min_ns=min(latencies_ns),
-            max_ns=max(latencies_ns),
-            stddev_ns=statistics.stdev(latencies_ns),
-            p50_ns=1.0,  # of one job: never to be seen in a total
-            p99_ns=1.0,
-            p99_9_ns=1.0,
-        ),
+def measured(latencies_ns: Sequence[int], *, runtime_s: float = 1.0) -> Io:
+    """What fio would tell of I/Os of 4 KiB and these latencies, without percentiles."""
+    latency = Latency(
+        mean_ns=statistics.mean(latencies_ns),
+        min_ns=min(latencies_ns),
+        max_ns=max(latencies_ns),
+        stddev_ns=statistics.stdev(latencies_ns),
+        **dict.fromkeys(("p50_ns", "p99_ns", "p99_9_ns"), 1.0),  # of one job: never to be seen in a total
     )
+    ios = len(latencies_ns)
+    return Io(bytes=4096 * ios, ios=ios, runtime_ns=int(runtime_s * 10**9), latency=latency)
 
 
 def reader(latencies_ns: Sequence[int], **changes: Any) -> FioJob:
@@ -97,15 +90,12 @@ def parts(*started_s: float | None) -> list[InitiatorResult]:
     ]
 
 
-def test_jobs_that_begin_apart_are_warned_about() -> None:
+def test_jobs_that_begin_apart_or_not_at_all_are_warned_about() -> None:
     assert start_warnings(parts(100.0, 100.04, 100.02)) == ()
     assert start_warnings(parts(100.0, None)) == ()
     assert start_warnings([InitiatorResult(initiator="i0", reasons=["gone"])]) == ()
     (warning,) = start_warnings(parts(100.0, 99.75, 99.9))
     assert "i0 began 0.25 s after i1" in warning
-
-
-def test_figures_without_some_initiators_are_marked() -> None:
     idle = InitiatorResult(initiator="i9", job=FioJob(name="a", invalid=("nothing",)))
     assert absence_warnings(parts(1.0, 1.0)) == absence_warnings([idle]) == ()
     assert absence_warnings([*parts(1.0), idle, InitiatorResult(initiator="i8")]) == (

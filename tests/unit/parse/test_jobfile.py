@@ -199,9 +199,8 @@ def test_options_refused_with_file_and_line(line: str) -> None:
     assert refusal.message.startswith("f.fio, line 4")
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
+def test_a_refusal_says_where_and_why() -> None:
+    for text, said in (
         ("[a]\nopendir=/etc", "line 2: option 'opendir' is refused: only the harness chooses the device"),
         ("[a]\nexec_prerun=id", "may not run commands"),
         ("[a]\nbs=4KiB", "fio takes KiB for 1000"),
@@ -224,10 +223,8 @@ def test_options_refused_with_file_and_line(line: str) -> None:
         ("[a]\ntime_based\n", "line 1: section 'a': expected runtime with time_based"),
         ("[a]\nruntime=1\nramp_time=2\n", "expected ramp_time to be at most runtime"),
         ("{}", "stands before"),
-    ],
-)
-def test_a_refusal_says_where_and_why(text: str, said: str) -> None:
-    assert said in str(refused(parse_jobs, text, "f.fio"))
+    ):
+        assert said in str(refused(parse_jobs, text, "f.fio")), text
 
 
 def test_names_of_sections_and_profiles_refused() -> None:
@@ -292,9 +289,8 @@ def test_what_the_harness_sets() -> None:
         assert rendered(text)["size"] == str(mib * MIB), text
 
 
-@pytest.mark.parametrize(
-    ("options", "runtime_s", "expected"),
-    [
+def test_ramp_time_is_wall_time_whoever_sets_the_runtime() -> None:
+    for options, runtime_s, expected in (
         ("ramp_time=2\nruntime=3", None, 5),
         ("ramp_time=2\nruntime=3", 7, 9),
         ("ramp_time=2\nruntime=3", 2.5, 4.5),
@@ -305,12 +301,8 @@ def test_what_the_harness_sets() -> None:
         ("size=1M", 0.25, 0.25),
         ("size=1M", None, 600),
         ("", None, 600),
-    ],
-)
-def test_ramp_time_is_wall_time_whoever_sets_the_runtime(
-    options: str, runtime_s: float | None, expected: float
-) -> None:
-    assert wall_estimate_s(one(f"[a]\n{options}"), runtime_s) == expected
+    ):
+        assert wall_estimate_s(one(f"[a]\n{options}"), runtime_s) == expected, options
 
 
 def test_runtime_of_a_run() -> None:
@@ -337,20 +329,17 @@ def test_nothing_beyond_the_device_and_no_device_of_another_name() -> None:
             job_of(one("[a]"), device=device)
 
 
-@pytest.mark.parametrize(
-    ("options", "mib"),
-    [
+def test_a_job_gets_what_the_device_has() -> None:
+    """Most users' files have a size for their disk, and the lab's is small."""
+    for options, mib in (
         ("size=65M", 64),
         ("size=10G\noffset=1M", 63),
         ("size=100%\noffset=50%", 32),
         ("size=1G\nnumjobs=4\noffset_increment=16M", 16),
-    ],
-)
-def test_a_job_gets_what_the_device_has(options: str, mib: int) -> None:
-    """Most users' files have a size for their disk, and the lab's is small."""
-    assert rendered(options)["size"] == str(mib * MIB)
-    assert jobfile.shortened(one(f"[a]\n{options}\n"), 64 * MIB) is not None
-    assert jobfile.shortened(one("[a]\nsize=64M\n"), 64 * MIB) is None
+    ):
+        assert rendered(options)["size"] == str(mib * MIB), options
+        assert jobfile.shortened(one(f"[a]\n{options}\n"), 64 * MIB) is not None, options
+        assert jobfile.shortened(one("[a]\nsize=64M\n"), 64 * MIB) is None, options
 
 
 def test_seeds() -> None:

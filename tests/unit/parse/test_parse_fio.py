@@ -97,9 +97,8 @@ def test_all_that_a_job_says() -> None:
     assert {name: found["read"][name] for name in expected} == expected
 
 
-@pytest.mark.parametrize(
-    ("changes", "reason", "still_read"),
-    [
+def test_invalid() -> None:
+    for changes, reason, still_read in (
         ({"error": 5}, "error 5", True),
         ({"error": None}, "error is missing", True),
         ({"total_err": 3}, "3 I/O errors", True),
@@ -129,12 +128,10 @@ def test_all_that_a_job_says() -> None:
         ({"read": direction(lat_ns=distribution(-1.0))}, "read latency mean", True),
         ({"eta": 2}, "2 s to go", True),
         ({"eta": 2**31 - 1}, None, True),
-    ],
-)
-def test_invalid(changes: dict[str, object], reason: str | None, still_read: bool) -> None:
-    found = only(parsed(job(**changes)))
-    assert (found.read is not None) is still_read
-    assert found.invalid == (() if reason is None else Says(reason))
+    ):
+        found = only(parsed(job(**changes)))
+        assert (found.read is not None) is still_read, changes
+        assert found.invalid == (() if reason is None else Says(reason)), changes
 
 
 def test_what_is_no_contradiction_and_what_concerns_one_job() -> None:
@@ -207,6 +204,12 @@ def test_the_last_of_a_runs_interim_documents_counts() -> None:
     for without in (("timestamp_ms",), ("timestamp_ms", "timestamp")):
         timeless = [{key: value for key, value in d.items() if key not in without} for d in documents]
         assert only(parse("\n".join(map(json.dumps, timeless)))).read == read
+    text = sample("fio/status-interval.json")
+    second = text.index("\n}\n{") + 3
+    for end in (second + 1, second + 8, second + 400, len(text) - 3):
+        (problem,) = only(parse(text[:end])).invalid
+        assert "after it is cut" in problem
+    assert only(parse(text[:second])).invalid == (), "nothing tells that there was more"
 
 
 def progress(written_ms: int, elapsed_s: int, runtime_ms: int) -> str:
@@ -237,15 +240,6 @@ def test_trims_are_named() -> None:
     assert (shown["trim"]["ios"], shown["read"]) == (256, None)
 
 
-def test_a_cut_document_may_have_been_the_last_of_the_run() -> None:
-    text = sample("fio/status-interval.json")
-    second = text.index("\n}\n{") + 3
-    for end in (second + 1, second + 8, second + 400, len(text) - 3):
-        (problem,) = only(parse(text[:end])).invalid
-        assert "after it is cut" in problem
-    assert only(parse(text[:second])).invalid == (), "nothing tells that there was more"
-
-
 def test_the_row_of_all_clients_is_no_job_of_a_client_run() -> None:
     rows = [job(hostname="one"), job(hostname="two"), job(jobname="All clients", hostname="two")]
     output = parse(json.dumps({"fio version": "fio-3.7", "client_stats": rows}))
@@ -256,6 +250,9 @@ def test_the_row_of_all_clients_is_no_job_of_a_client_run() -> None:
     assert len(parse(json.dumps(whole)).jobs) == 2
     whole["client_stats"] = whole["client_stats"][-1:]
     assert_refused(parse, json.dumps(whole), "found only the row 'All clients'")
+    for changes in ({"jobs": []}, {"jobs": None, "client_stats": []}):
+        with pytest.raises(UsageError, match="failed to setup shm segment"):
+            parse("<one> error: failed to setup shm segment\n" + json.dumps(document(**changes)))
 
 
 def test_global_options_of_each_server() -> None:
@@ -336,12 +333,6 @@ def test_answers_of_each_server() -> None:
     whole = client_text(job(hostname="/r/a"), job(hostname="/r/b")).encode()
     for text in garbled(21, [whole], b'"{}[],:-eN0\\\x1b\n<>', 1000):
         parse_client(text.decode("utf-8", "replace"))
-
-
-def test_no_job_is_refused_with_what_fio_said() -> None:
-    for changes in ({"jobs": []}, {"jobs": None, "client_stats": []}):
-        with pytest.raises(UsageError, match="failed to setup shm segment"):
-            parse("<one> error: failed to setup shm segment\n" + json.dumps(document(**changes)))
 
 
 def test_transport_damage_is_tolerated_with_a_warning() -> None:

@@ -73,16 +73,13 @@ def with_end(**changes: Any) -> dict[str, Any]:
     return document
 
 
-def test_tcp() -> None:
+def test_tcp_and_udp_of_one_sum_for_both_ends_or_of_one_for_each() -> None:
     output = parsed(tcp())
     has(output, role="client", protocol="TCP", version="iperf 3.9", invalid=(), warnings=(), error=None)
     has(output, rtt_mean_ns=400_000, rtt_min_ns=300_000, rtt_max_ns=900_000)
     has(output, cwnd_max_bytes=500_000, pmtu_bytes=1438)
     has(output.sent, bytes=10**9, seconds=10, rate_bit_s=8e8, retransmits=3)
     has(output.received, rate_bit_s=7.9e8, seconds=10.04, retransmits=None)
-
-
-def test_udp_of_one_sum_for_both_ends_and_of_one_for_each() -> None:
     output = parsed(udp())
     has(output, protocol="UDP", invalid=())
     has(output.sent, rate_bit_s=8e8, datagrams=1000, lost=None, jitter_ns=None)
@@ -145,9 +142,6 @@ def test_what_an_end_does_not_know_is_unknown() -> None:
     old = with_end(streams=[{"sender": total(socket=4), "receiver": total(7.9e8)}])
     output = parsed({**old, "intervals": [{"streams": [{"snd_cwnd": 777}]}]})
     has(output, rtt_mean_ns=None, pmtu_bytes=None, cwnd_max_bytes=777, invalid=())
-
-
-def test_servers_account_inside_of_the_clients() -> None:
     inside = tcp()
     del inside["start"]["connecting_to"]
     server = known(parsed(tcp(server_output_json=inside)).server)
@@ -277,9 +271,6 @@ def test_text_of_a_client_with_its_server_behind_it() -> None:
     output = parse(sample("iperf3/server-log.json"))
     has(output, role="server", server=None)
     assert any(warning.startswith("2 further") for warning in output.warnings)
-
-
-def test_a_text_that_is_cut_is_not_taken_for_whole() -> None:
     whole = sample("iperf3/client-2-streams.txt")
     second = "[  7]   0.00-1.00   sec  12.0 MBytes   101 Mbits/sec    0             sender"
     has(parse(whole[: whole.index(second)]), invalid=Says("no total for [7]"))
@@ -301,21 +292,15 @@ def test_text_of_udp() -> None:
     has(output.received, rate_bit_s=947_000, lost=90)
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "reason"),
-    [
+def test_invalid_text() -> None:
+    for old, new, reason in (
         ("917 Mbits", "817 Mbits", "received [4]: the rate is"),
         ("iperf Done.", "iperf3: interrupt - the client has terminated", "terminated"),
         ("1.07 GBytes   917 Mbits", "0.00 Bytes  0.00 bits", "none received"),
         ("1.07 GBytes   917 Mbits", "1.07 GBytes  -nan bits", "rate_bit_s is '-nan'"),
-    ],
-)
-def test_invalid_text(old: str, new: str, reason: str) -> None:
-    (problem,) = parse(CLIENT.replace(old, new)).invalid
-    assert reason in problem
-
-
-def test_both_directions_at_once_are_not_distinguished_from_text() -> None:
+    ):
+        (problem,) = parse(CLIENT.replace(old, new)).invalid
+        assert reason in problem, old
     back = "[  7][RX-C]   0.00-10.00  sec  1.07 GBytes   918 Mbits/sec  receiver"
     has(parse(CLIENT.replace("iperf Done", back)), invalid=Says("both directions"))
 
@@ -341,14 +326,11 @@ Sending 1470 byte datagrams
 """
 
 
-def test_tcp_by_iperf2() -> None:
+def test_tcp_and_udp_by_iperf2() -> None:
     output = parse_iperf2(TCP2)
     has(output, role="client", protocol="TCP", invalid=(), warnings=(), received=None)
     has(output.sent, bytes=int(22.5 * 2**20), seconds=2.0, rate_bit_s=94.3e6)
     assert [stream.id for stream in output.streams] == ["3"]
-
-
-def test_udp_by_iperf2() -> None:
     output = parse_iperf2(UDP2)
     has(output, protocol="UDP", invalid=(), warnings=())
     has(output.sent, rate_bit_s=95.7e6, datagrams=81409, loss_percent=None, jitter_ns=None)
@@ -387,9 +369,8 @@ def test_streams_of_iperf2_and_their_sum() -> None:
     assert [stream.received.lost for stream in udp.streams if stream.received] == [0, 0, 3]
 
 
-@pytest.mark.parametrize(
-    ("figures", "jitter_ns"),
-    [
+def test_only_jitter_is_jitter() -> None:
+    for figures, jitter_ns in (
         # Formats of Locale.c: --trip-times, --bounceback, --histograms of writes, bursts.
         ("45.1/2.3/85.1/14.430 ms (10/131072) 3.64 MByte 620  52=1:2:3:4:5:6:7:8", None),
         ("   100=0.165/0.101/0.411/0.042 ms    0   14K(10)/150(11) us  Tx=1.0 M Rx=1.0 M  RPS=998", None),
@@ -397,15 +378,11 @@ def test_streams_of_iperf2_and_their_sum() -> None:
         ("    12.345 ms (1.2%)    52=1:2:3:4:5:6:7:8 620", None),
         ("  1.147 ms    0/  103 (0%) 13.345/10.950/94.259/12.519 ms   10 pps 13.7 Byte 0.08", 1_147_000),
         ("  1.147 ms 0/103 (0%) -/-/-/- ms 10 pps 1/2/3", 1_147_000),
-    ],
-)
-def test_only_jitter_is_jitter(figures: str, jitter_ns: float | None) -> None:
-    output = parse_iperf2(f"[  1] 0.00-10.02 sec  1.10 GBytes   941 Mbits/sec{figures}\n")
-    has(output.received or output.sent, jitter_ns=jitter_ns)
-    has(output, invalid=(), warnings=Says("no header"))
-
-
-def test_rounding_and_no_datagrams_are_no_contradiction() -> None:
+    ):
+        output = parse_iperf2(f"[  1] 0.00-10.02 sec  1.10 GBytes   941 Mbits/sec{figures}\n")
+        has(output.received or output.sent, jitter_ns=jitter_ns)
+        has(output, invalid=(), warnings=Says("no header"))
+    # Rounding and no datagrams are no contradiction.
     whole = UDP2.replace("106 MBytes  88.1 Mbits", "114 MBytes  95.4 Mbits")
     output = parse_iperf2(whole.replace("5729/81408 (7%)", "0/    0 (-nan%)"))
     assert output.invalid == ()
@@ -416,9 +393,8 @@ def test_rounding_and_no_datagrams_are_no_contradiction() -> None:
     assert parse_iperf2("[  3]  0.0- 0.1 sec  1.44 KBytes   197 Kbits/sec\n").invalid == ()
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "reason"),
-    [
+def test_invalid_text_of_iperf2() -> None:
+    for old, new, reason in (
         ("(7%)", "(9%)", "make it 7.037 %"),
         ("(7%)", "(1e5%)", "the loss is 100000 %"),
         ("5729/81408", "81409/81408", "were lost"),
@@ -433,13 +409,11 @@ def test_rounding_and_no_datagrams_are_no_contradiction() -> None:
         ("[  3]  0.0-10.1 sec   106", "[ *3]  0.0-10.1 sec   106", "data of both directions"),
         ("0.057 ms", "4294967.295 ms", "the jitter is 4295 s, but it took 10.1 s"),
         ("0.057 ms", "-0.057 ms", "jitter_ns is '-0.057': not a number from 0"),
-    ],
-)
-def test_invalid_text_of_iperf2(old: str, new: str, reason: str) -> None:
-    output = parse_iperf2(UDP2.replace(old, new))
-    (problem,) = output.invalid
-    assert reason in problem
-    assert output.received is None or (output.received.lost or 0) >= 0
+    ):
+        output = parse_iperf2(UDP2.replace(old, new))
+        (problem,) = output.invalid
+        assert reason in problem, old
+        assert output.received is None or (output.received.lost or 0) >= 0, old
 
 
 REFUSED = {

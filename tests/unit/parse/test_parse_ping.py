@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-import pytest
-
 from harness.parse.echo import EchoRun
 from harness.parse.echo import parse_ping as parse
 from tests.unit.parse.checks import Says, has, known, refused
@@ -55,9 +53,8 @@ def counts(transmitted: int, received: int, rest: str) -> str:
     return f"{transmitted} packets transmitted, {received} {rest}"
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
+def test_dialects() -> None:
+    for text, expected in (
         (  # busybox
             counts(3, 2, "packets received, 1 duplicates, 33% packet loss\n")
             + "round-trip min/avg/max = 1.000/2.000/3.000 ms\n",
@@ -96,10 +93,8 @@ def counts(transmitted: int, received: int, rest: str) -> str:
         ),
         (counts(3, 2, "packets received, 33% packet loss"), {}),
         (counts(3, 1, "packets received, 66.7% packet loss"), {}),
-    ],
-)
-def test_dialects(text: str, expected: dict[str, object]) -> None:
-    has(only(text), **{"invalid": (), **expected})
+    ):
+        has(only(text), **{"invalid": (), **expected})
 
 
 def test_several_runs() -> None:
@@ -111,17 +106,13 @@ def test_several_runs() -> None:
     # Odd lines do not matter.
     odd = LINUX.replace("\n\n", "\nfrom: icmp_seq=nine\n\x1b[1mnonsense 5 packets\n\n")
     assert parse(odd) == parse(LINUX)
-
-
-def test_missing_times_and_summaries_are_warned_about() -> None:
     output = parse(LINUX.replace(TIMES, "") + "PING host (10.0.0.2) 56(84) bytes of data.\n")
     has(output.runs[0], rtt_avg_ns=None, invalid=())
     assert output.warnings == Says("-s") and output.warnings == Says("only 1 end")
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "reason"),
-    [
+def test_invalid() -> None:
+    for old, new, reason in (
         ("4 received", "6 received", "6 packets were received, but only 5 transmitted"),
         ("4 received, 20%", "3 received, 20%", "make it 40 %"),
         ("20%", "22%", "make it 20 %"),
@@ -132,11 +123,9 @@ def test_missing_times_and_summaries_are_warned_about() -> None:
         ("0.500/1.250/2.000", "-nan/1.250/2.000", "min is '-nan'"),
         ("4 received, 20%", "0 received, 100%", "nothing was received"),
         ("1.250", "99999999999999999", "avg is"),
-    ],
-)
-def test_invalid(old: str, new: str, reason: str) -> None:
-    (problem,) = only(LINUX.replace(old, new)).invalid
-    assert reason in problem
+    ):
+        (problem,) = only(LINUX.replace(old, new)).invalid
+        assert reason in problem, old
 
 
 GERMAN = """PING 127.0.0.1 (127.0.0.1) 56(84) Bytes an Daten.

@@ -54,9 +54,8 @@ def priced(old: str, new: str) -> str:
     return f"{HEAD}prices = [{PRICE.replace(old, new)}]\n"
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
+def test_what_is_wrong_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    for text, said in (
         ("", "version"),
         ('version = 2\ntitle = "x"\n', "expected 1, found 2"),
         (HEAD + "extra = 1\n", "extra"),
@@ -73,13 +72,11 @@ def priced(old: str, new: str) -> str:
         (HEAD + 'sessions = { x = { y = "z" } }\n', "sessions"),
         (HEAD + "fit = { cells = 1, repeats = 1, error = 99.0 }\n", "fit"),
         ("version = [" * 2000, "valid TOML"),
-    ],
-)
-def test_what_is_wrong_is_refused_in_a_sentence(text: str, said: str, tmp_path: Path) -> None:
-    file = tmp_path / "mine.toml"
-    file.write_text(text, encoding="utf-8")
-    refusal = refused(load_prices, str(file))
-    assert said in refusal.message and "mine.toml" in refusal.message
+    ):
+        file = tmp_path / "mine.toml"
+        file.write_text(text, encoding="utf-8")
+        refusal = refused(load_prices, str(file))
+        assert said in refusal.message and "mine.toml" in refusal.message, text
 
 
 def test_a_list_has_a_name_and_prices_of_an_end(tmp_path: Path) -> None:

@@ -48,39 +48,27 @@ def test_what_ships_is_complete() -> None:
     assert f"aes128-sha256 {gcm} chacha20poly1305 null-sha256".split() == PROPOSALS
 
 
-@pytest.mark.parametrize("name", LINKS)
-def test_shipped_links_load(name: str) -> None:
-    profile = load_link(name)
-    # Those with hops say how many there are.
-    assert profile.name == name or (profile.hops is not None and profile.name.startswith(f"{name}-"))
-    assert profile.emulated and profile.title and profile.source and profile.rate_bit_s
-    # Random loss and jitter would make reference figures unrepeatable.
-    has(profile, mtu_bytes=1500, jitter_us=0, loss_percent=0)
-
-
-def test_the_two_links_of_the_matrix() -> None:
-    has(load_link("wired"), rate_bit_s=10**9, delay_us=50, frame_overhead_bytes=24, duplex=Duplex.FULL)
-    has(load_link("wifi"), rate_bit_s=5 * 10**7, delay_us=700, frame_overhead_bytes=0, duplex=Duplex.HALF)
-
-
-@pytest.mark.parametrize("name", PROPOSALS)
-def test_shipped_proposals_load(name: str) -> None:
-    proposal = load_proposal(name)
-    has(proposal, name=name, esp=name.removesuffix("-gso"), encrypts=name != "null-sha256")
-    assert proposal.segmentation_offload is name.endswith("-gso")
-    assert proposal.kernel_algorithms
-
-
-def test_every_key_is_described() -> None:
+def test_shipped_links_and_proposals_load() -> None:
+    for name in LINKS:
+        profile = load_link(name)
+        # Those with hops say how many there are.
+        assert profile.name == name or (profile.hops is not None and profile.name.startswith(f"{name}-"))
+        assert profile.emulated and profile.title and profile.source and profile.rate_bit_s
+        # Random loss and jitter would make reference figures unrepeatable.
+        has(profile, mtu_bytes=1500, jitter_us=0, loss_percent=0)
+    for name in PROPOSALS:
+        proposal = load_proposal(name)
+        has(proposal, name=name, esp=name.removesuffix("-gso"), encrypts=name != "null-sha256")
+        has(proposal, segmentation_offload=name.endswith("-gso"))
+        assert proposal.kernel_algorithms
     for folder, value in (("profiles/links", load_link("wired")), ("ipsec", load_proposal("aes128gcm16"))):
         readme = (data_folder() / folder / "README.md").read_text()
         for field in set(value.__struct_fields__) - {"name", "interface", "portal", "base", "family"}:
             assert f"| `{field}` |" in readme
 
 
-@pytest.mark.parametrize(
-    ("spec", "name", "expected"),
-    [
+def test_modifiers() -> None:
+    for spec, name, expected in (
         ("wired:unshaped", "wired-unshaped", {"mtu_bytes": 1500, "rate_bit_s": None}),
         ("wired:jumbo", "wired-mtu9000", {"mtu_bytes": 9000, "rate_bit_s": 10**9}),
         ("wired:mtu=1400", "wired-mtu1400", {"mtu_bytes": 1400, "rate_bit_s": 10**9}),
@@ -92,11 +80,9 @@ def test_every_key_is_described() -> None:
             {"loss_percent": 0.1, "jitter_us": 20, "queue_packets": 100},
         ),
         ("wired:unshaped:rtt=5000us", "wired-unshaped-rtt5ms", {}),
-    ],
-)
-def test_modifiers(spec: str, name: str, expected: dict[str, object]) -> None:
-    profile = load_link(spec)
-    has(profile, name=check_name("link", name), **expected)
+    ):
+        profile = load_link(spec)
+        has(profile, name=check_name("link", name), **expected)
 
 
 def test_every_quantity_can_be_set_and_several_at_once() -> None:
@@ -106,11 +92,12 @@ def test_every_quantity_can_be_set_and_several_at_once() -> None:
     assert profile.title == "Gigabit Ethernet, 2.5 Gbit/s, round trip 5 ms, window 64 KiB, MTU 9000"
     wifi = load_link("wifi:unshaped")
     has(wifi, rate_bit_s=None, delay_us=0, duplex=Duplex.FULL, title="WiFi 802.11n, unshaped")
+    has(load_link("wired"), rate_bit_s=10**9, delay_us=50, frame_overhead_bytes=24, duplex=Duplex.FULL)
+    has(load_link("wifi"), rate_bit_s=5 * 10**7, delay_us=700, frame_overhead_bytes=0, duplex=Duplex.HALF)
 
 
-@pytest.mark.parametrize(
-    ("spec", "name", "title", "count"),
-    [
+def test_links_with_hops_say_what_they_are() -> None:
+    for spec, name, title, count in (
         ("switched", "switched-3", "Gigabit Ethernet, 3 switches", 3),
         ("switched:0", "switched-0", "Gigabit Ethernet, 0 switches", 0),
         ("switched:jumbo:1", "switched-1-mtu9000", "Gigabit Ethernet, 1 switch, MTU 9000", 1),
@@ -118,21 +105,16 @@ def test_every_quantity_can_be_set_and_several_at_once() -> None:
         ("pppoe:unshaped", "pppoe-unshaped", "PPPoE over Gigabit Ethernet, unshaped", 2),
         ("openflow:flows", "openflow-flows", "Open vSwitch, flows", 1),
         ("openflow:cpu=25", "openflow-controller-cpu25", "Open vSwitch, controller, 25% CPU", 1),
-    ],
-)
-def test_links_with_hops_say_what_they_are(spec: str, name: str, title: str, count: int) -> None:
-    profile = load_link(spec)
-    has(profile, name=check_name("link", name), title=title)
-    has(profile.hops, count=count)
+    ):
+        profile = load_link(spec)
+        has(profile, name=check_name("link", name), title=title)
+        has(profile.hops, count=count)
 
 
 def test_a_hop_delays_with_what_sending_takes_and_a_round_trip_is_that_of_the_whole_path() -> None:
     assert load_link("switched:4").path_delay_us == pytest.approx(4 * 7)
     has(load_link("switched:4:unshaped"), path_delay_us=0, rate_bit_s=None)
     assert load_link("switched:4:rtt=1ms").path_delay_us == pytest.approx(500)
-
-
-def test_a_controllers_link_is_one_of_the_links() -> None:
     profile = load_link("openflow:controller=fast-ethernet")
     has(profile, name="openflow-controller-fast-ethernet", rate_bit_s=10**8)
     has(known(profile.hops).openflow, rate_bit_s=10**8, flows=False)
@@ -180,9 +162,8 @@ def test_specs_refused(elsewhere: Path, specs: str, said: str) -> None:
 OPENFLOW = 'kind = "openflow"\ncount = 1\nleast = 1\nmost = 1'
 
 
-@pytest.mark.parametrize(
-    ("table", "said"),
-    [
+def test_hops_of_a_file_refused(tmp_path: Path) -> None:
+    for table, said in (
         ('kind = "switch"\ncount = 17\nleast = 0\nmost = 17', "most <= 16"),
         ('kind = "pppoe"\ncount = 1\nleast = 1\nmost = 1', "2 <= least"),
         ('kind = "router"\ncount = 1\nleast = 2\nmost = 3', "least <= count"),
@@ -191,29 +172,30 @@ OPENFLOW = 'kind = "openflow"\ncount = 1\nleast = 1\nmost = 1'
         ('kind = "hub"\ncount = 1\nleast = 0\nmost = 4', "hub"),
         (f'{OPENFLOW}\n[hops.openflow]\ncontroller = "wired"\npacket_us = -1', "packet_us of 0 to"),
         (f'{OPENFLOW}\n[hops.openflow]\ncontroller = "wired"\ncpu_percent = 101', "cpu_percent of 1 to"),
-    ],
-)
-def test_hops_of_a_file_refused(tmp_path: Path, table: str, said: str) -> None:
-    assert said in refusal(tmp_path, f"{GOOD}\n[hops]\n{table}\n")
+    ):
+        assert said in refusal(tmp_path, f"{GOOD}\n[hops]\n{table}\n"), table
 
 
-def test_unknown_names_say_what_there_is(elsewhere: Path) -> None:
+def test_unknown_and_hostile_names_are_refused_and_a_path_names_the_link(elsewhere: Path) -> None:
     written(elsewhere / "profiles" / "links" / "lab-5.toml")
     assert refused(load_link, "wierd").hint == (
         "did you mean wired? there are 10g, 2.5g, 25g, 5g, ethernet, fast-ethernet, lab-5, local, "
         "openflow, openflow-ethernet, pppoe, routed, switched, wan, wifi, wifi-ac, wifi-ax, wifi-b, wired"
     )
     assert "did you mean aes128gcm16" in str(refused(load_proposal, "aes128gcm"))
-
-
-def test_hostile_names() -> None:
+    written(elsewhere / "my-lab.toml")
+    assert load_link("my-lab.toml:jumbo").name == "my-lab-mtu9000"
+    written(elsewhere / "My Lab.toml")
+    assert "try my-lab" in str(refused(load_link, "./My Lab.toml"))
     for name in ("w\n", *listed("| ../wired | /etc/passwd | -x | a;b | $(x) | a% | WIRED | a\0b")):
         for call in (load_link, load_proposal, expand_ipsec):
             with pytest.raises(UsageError):
                 call(name)
 
 
-def test_folders_of_the_user_come_first(elsewhere: Path) -> None:
+def test_folders_of_the_user_come_first_and_one_that_may_not_be_entered_is_passed_over(
+    elsewhere: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert search_folders("ipsec")[1] == elsewhere / "config" / "harness" / "ipsec"
     config = written(elsewhere / "config" / "harness" / "links" / "wired.toml", GOOD + "mtu_bytes = 1300\n")
     assert load_link("wired").mtu_bytes == 1300
@@ -221,10 +203,6 @@ def test_folders_of_the_user_come_first(elsewhere: Path) -> None:
     assert load_link("wired").mtu_bytes == 1200
     assert load_link("wired", folders=[config]).mtu_bytes == 1300
 
-
-def test_a_folder_that_may_not_be_entered_is_passed_over(
-    elsewhere: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
     def closed(self: Path) -> bool:
         if self.is_relative_to(elsewhere / "config"):
             raise PermissionError(13, "Permission denied")
@@ -234,16 +212,8 @@ def test_a_folder_that_may_not_be_entered_is_passed_over(
     assert load_link("wired").name == "wired"
 
 
-def test_a_path_names_the_link_for_the_file(elsewhere: Path) -> None:
-    written(elsewhere / "my-lab.toml")
-    assert load_link("my-lab.toml:jumbo").name == "my-lab-mtu9000"
-    written(elsewhere / "My Lab.toml")
-    assert "try my-lab" in str(refused(load_link, "./My Lab.toml"))
-
-
-@pytest.mark.parametrize(
-    ("line", "said"),
-    [
+def test_what_is_wrong_in_a_file_is_reported(elsewhere: Path) -> None:
+    for line, said in (
         ("rate_bit_s = -1", "line 3, rate_bit_s: expected 1000 to"),
         ("rate_bit_s = 0", "expected 1000 to"),
         ("rate_bit_s = 1e309", "line 3, rate_bit_s: Expected int"),
@@ -273,10 +243,8 @@ def test_a_path_names_the_link_for_the_file(elsewhere: Path) -> None:
         ('description = "a\\u001b[2J"', "line 3, description: expected one line of visible characters"),
         ('description = """a\nb"""', "description: expected one line"),
         ("emulated = 1979-05-27", "emulated"),
-    ],
-)
-def test_what_is_wrong_in_a_file_is_reported(elsewhere: Path, line: str, said: str) -> None:
-    assert said in refusal(elsewhere, GOOD + line + "\n")
+    ):
+        assert said in refusal(elsewhere, GOOD + line + "\n"), line
 
 
 def test_what_is_no_whole_text_is_reported(elsewhere: Path) -> None:
@@ -304,26 +272,21 @@ def test_ipsec_options() -> None:
             expand_ipsec(empty)
 
 
-@pytest.mark.parametrize(
-    ("key", "values"),
-    [
+def test_what_could_leave_its_place_in_the_configuration_is_refused(elsewhere: Path) -> None:
+    for key, values in (
         ("esp", r'"aes128gcm16\n}" | "a b" | ""'),
         ("ike", '"a; b"'),
         ("kernel_algorithms", '[] | ["cbc(aes) x"]'),
         ("charon_plugins", '["updown { }"] | "openssl"'),
         ("encrypts", "1"),
         ("colour", '"red"'),
-    ],
-)
-def test_what_could_leave_its_place_in_the_configuration_is_refused(
-    elsewhere: Path, key: str, values: str
-) -> None:
-    good = {"title": '"T"', "esp": '"null-sha256"', "ike": '"aes128-sha256-ecp256"'}
-    for value in listed(values):
-        lines = {**good, "kernel_algorithms": '["hmac(sha256)"]', key: value}
-        written(elsewhere / "mine.toml", "".join(f"{name} = {each}\n" for name, each in lines.items()))
-        with pytest.raises(UsageError, match=key):
-            load_proposal("mine", folders=[elsewhere])
+    ):
+        good = {"title": '"T"', "esp": '"null-sha256"', "ike": '"aes128-sha256-ecp256"'}
+        for value in listed(values):
+            lines = {**good, "kernel_algorithms": '["hmac(sha256)"]', key: value}
+            written(elsewhere / "mine.toml", "".join(f"{name} = {each}\n" for name, each in lines.items()))
+            with pytest.raises(UsageError, match=key):
+                load_proposal("mine", folders=[elsewhere])
 
 
 def test_a_share_of_a_switchs_processor_needs_a_price(elsewhere: Path) -> None:

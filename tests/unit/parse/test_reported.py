@@ -11,9 +11,8 @@ from harness.parse import reported
 from tests.unit.parse.checks import known, listed, refused
 
 
-@pytest.mark.parametrize(
-    ("texts", "bytes_s"),
-    [
+def test_units_of_throughput() -> None:
+    for texts, bytes_s in (
         ("1.8 Gbit/s | 1.8Gbps | 1,8 Gbit/s", 225e6),
         ("940 Mbits/sec | 940 mbps", 117.5e6),
         ("~5 Gb/s | 4-6 Gb/s | 4 to 6 Gbit/s", 625e6),
@@ -24,12 +23,10 @@ from tests.unit.parse.checks import known, listed, refused
         ("120 MBytes/sec", 120e6),
         ("64 kB/s", 64e3),
         ("64 KiB/s", 65536),
-    ],
-)
-def test_units_of_throughput(texts: str, bytes_s: float) -> None:
-    for text in listed(texts):
-        found = reported.amount(text, "throughput")
-        assert found.value == pytest.approx(bytes_s) and not found.is_io, text
+    ):
+        for text in listed(texts):
+            found = reported.amount(text, "throughput")
+            assert found.value == pytest.approx(bytes_s) and not found.is_io, text
 
 
 def test_ios_and_the_last_digit() -> None:
@@ -37,9 +34,8 @@ def test_ios_and_the_last_digit() -> None:
     assert reported.amount("1.8 Gbit/s", "x").step == pytest.approx(12.5e6)
 
 
-@pytest.mark.parametrize(
-    ("links", "rate_bit_s"),
-    [
+def test_links() -> None:
+    for links, rate_bit_s in (
         ("10G X520", 10e9),
         ("2x25GbE", 50e9),
         ("1000BASE-T | gigabit ethernet | 1Gb | 125 MB/s", 1e9),
@@ -47,18 +43,15 @@ def test_ios_and_the_last_digit() -> None:
         ("ConnectX-7, 400 GbE", 4e11),
         ("the internet | 5G mobile", None),
         ("WiFi 6, 1200 Mbit/s", 1.2e9),
-    ],
-)
-def test_links(links: str, rate_bit_s: float | None) -> None:
-    for words in listed(links):
-        found = reported.link(words, "link")
-        assert found.rate_bit_s == rate_bit_s, words
-        assert found.is_radio == ("WiFi" in words or "mobile" in words), words
+    ):
+        for words in listed(links):
+            found = reported.link(words, "link")
+            assert found.rate_bit_s == rate_bit_s, words
+            assert found.is_radio == ("WiFi" in words or "mobile" in words), words
 
 
-@pytest.mark.parametrize(
-    ("key", "value", "name", "read"),
-    [
+def test_keys_and_other_names_of_them() -> None:
+    for key, value, name, read in (
         ("rtt", "0.2 ms", "round_trip", 2e-4),
         ("round_trip_us", 150, "round_trip", 1.5e-4),
         ("Queue Depth", "QD32", "depth", 32),
@@ -78,17 +71,14 @@ def test_links(links: str, rate_bit_s: float | None) -> None:
         ("cipher", "1.1 GB/s", "cipher", reported.Amount(1.1e9, 1e8)),
         ("figure", "5 MB/s", "throughput", reported.Amount(5e6, 1e6)),
         ("iops", 50000, "iops", reported.Amount(50000, 1, is_io=True)),
-    ],
-)
-def test_keys_and_other_names_of_them(key: str, value: object, name: str, read: object) -> None:
-    found, got = reported.entry(key, value)
-    assert found == name
-    assert got == (pytest.approx(read) if isinstance(read, float) else read)
+    ):
+        found, got = reported.entry(key, value)
+        assert found == name, key
+        assert got == (pytest.approx(read) if isinstance(read, float) else read), key
 
 
-@pytest.mark.parametrize(
-    ("key", "values", "words"),
-    [
+def test_what_is_no_figure_is_refused_in_a_sentence() -> None:
+    for key, values, words in (
         ("thruput", ["1 Gbit/s"], "did you mean throughput"),
         ("busyest_core", ["1 %"], "did you mean busiest_core"),
         ("xyzzyq", [1], "there are title"),
@@ -108,11 +98,9 @@ def test_keys_and_other_names_of_them(key: str, value: object, name: str, read: 
         ("link", ["-10G", float("nan")], "the link's rate"),
         ("link", ["0G"], "bits per second"),
         ("mtu", [2**70], "below 1e18"),
-    ],
-)
-def test_what_is_no_figure_is_refused_in_a_sentence(key: str, values: list[object], words: str) -> None:
-    for value in values:
-        assert words in str(refused(reported.entry, key, value))
+    ):
+        for value in values:
+            assert words in str(refused(reported.entry, key, value)), key
 
 
 def told(tmp_path: Path, text: str) -> tuple[reported.Reported, ...]:
@@ -130,9 +118,8 @@ def test_figures_share_what_stands_above_them(tmp_path: Path) -> None:
     assert one.note == "6.12 E810" and one.throughput == reported.Amount(5e6, 1e6)
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
+def test_damaged_files(tmp_path: Path) -> None:
+    for text, words in (
         ("figure = {a = 1}", "expected tables"),
         ("figure = 3", "a unit such as"),
         ("figure = [1]", "expected tables"),
@@ -142,13 +129,11 @@ def test_figures_share_what_stands_above_them(tmp_path: Path) -> None:
         ('lnik = "10G"', "line 1, lnik: there is no key"),
         ("[throughput]\na = 1", "a text or a number below"),
         (f"block = 0x{'f' * 9000}", "below 1e18"),
-    ],
-)
-def test_damaged_files(tmp_path: Path, text: str, words: str) -> None:
-    with pytest.raises(UsageError, match=words):
-        told(tmp_path, text)
-    with pytest.raises(UsageError, match="a folder"):
-        reported.load(tmp_path)
+    ):
+        with pytest.raises(UsageError, match=words):
+            told(tmp_path, text)
+        with pytest.raises(UsageError, match="a folder"):
+            reported.load(tmp_path)
 
 
 def test_all_that_is_asked_is_a_key() -> None:

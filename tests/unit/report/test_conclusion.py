@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import pytest
 
 from harness.analysis.stats import Difference
 from harness.cli.run import _answer
-from harness.explain import Explained, Limit, explain
+from harness.explain import Limit, explain
 from harness.model import Backing, BackingKind, Job, Plan, Record, Status
 from harness.model.reread import Reread, Sign, Suspicion
 from harness.report import load
@@ -29,17 +28,15 @@ OLD = Path(__file__).parents[2] / "data" / "schema-1" / "results"
 
 
 def concluded(
-    records: list[Record],
-    plan: Plan | None = None,
-    verdicts: Callable[[Explained], dict[str, Any]] | None = None,
+    records: list[Record], plan: Plan | None = None, verdict: dict[str, Any] | None = None, of: str = ""
 ) -> list[Conclusion]:
-    """What is said of these, where ``verdicts`` says what else is judged of a cell."""
+    """What is said of these, if ``verdict`` is judged of the column ``of``, or of all."""
     plans = {"r1": plan or plan_of_them()}
     cells = explain(records, plans)
-    if verdicts:
-        judged = (msgspec.structs.replace(cell.verdict, **verdicts(cell)) for cell in cells)
-        pairs = zip(cells, judged, strict=True)
-        cells = [msgspec.structs.replace(cell, verdict=verdict) for cell, verdict in pairs]
+    for number, cell in enumerate(cells):
+        if verdict and of in ("", cell.evidence.name):
+            judged = msgspec.structs.replace(cell.verdict, **verdict)
+            cells[number] = msgspec.structs.replace(cell, verdict=judged)
     return answers(build(records, plans=plans), cells)
 
 
@@ -133,34 +130,25 @@ def test_a_column_has_its_name_its_cost_its_limit_and_what_helps() -> None:
     assert max(map(len, lines)) <= WIDTH and all(line.startswith("  ") for line in lines[1:])
 
 
-@pytest.mark.parametrize(
-    ("limit", "either", "name", "is_reported"),
-    [
+def test_segmentation_offload_is_named_where_packets_may_be_what_limits() -> None:
+    for limit, either, name, is_reported in (
         (Limit.CPU, {}, "aes128gcm16", True),
         (Limit.UNKNOWN, {Limit.CPU: (0.2, 0.4), Limit.CRYPTO: (0.4, 0.6)}, "aes128gcm16", True),
         (Limit.CRYPTO, {}, "aes128gcm16", False),
         (Limit.CPU, {}, "null-sha256", False),
-    ],
-)
-def test_segmentation_offload_is_named_where_packets_may_be_what_limits(
-    limit: Limit, either: dict[Limit, tuple[float, float]], name: str, is_reported: bool
-) -> None:
-    found = concluded(columns(), verdicts=lambda _: {"limited_by": limit, "either": either})
-    (answer,) = (each for each in found if each.column.column.protection == (name,))
-    assert answer.losses[0].block_bytes == 256 << 10
-    for words in (answer.help, answer.words):
-        assert ("esp4_offload" in words) is is_reported
+    ):
+        found = concluded(columns(), verdict={"limited_by": limit, "either": either})
+        (answer,) = (each for each in found if each.column.column.protection == (name,))
+        assert answer.losses[0].block_bytes == 256 << 10, limit
+        for words in (answer.help, answer.words):
+            assert ("esp4_offload" in words) is is_reported, limit
 
 
-def lab_limited(column: str) -> list[Conclusion]:
-    """What is said where the cells of a column are the lab's own."""
-    return concluded(
-        columns(), verdicts=lambda cell: {"limited_by": Limit.LAB} if cell.evidence.name == column else {}
-    )
+LAB = {"limited_by": Limit.LAB}
 
 
 def test_a_loss_compared_with_a_figure_of_the_lab_is_no_answer() -> None:
-    plain, _, gcm = lab_limited("wired")
+    plain, _, gcm = concluded(columns(), verdict=LAB, of="wired")
     assert plain.losses and not plain.lab_limited
     assert gcm.lab_limited == ("seq-read-256k",) and not gcm.losses
     why = "because the lab itself limited its figures, or those that it is compared with."
@@ -168,7 +156,7 @@ def test_a_loss_compared_with_a_figure_of_the_lab_is_no_answer() -> None:
     assert not (gcm.left_out or gcm.help)
     assert "limited by the lab itself, so this says nothing of such a link (confidence " in plain.sentences
     # A column that the lab limits concerns no other.
-    _, null, gcm = lab_limited("wired+null-sha256")
+    _, null, gcm = concluded(columns(), verdict=LAB, of="wired+null-sha256")
     assert null.lab_limited and not null.losses
     assert gcm.losses and not gcm.lab_limited
 

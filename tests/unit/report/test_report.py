@@ -196,16 +196,13 @@ def test_every_warning_is_listed_once_and_marked_in_its_cells() -> None:
     assert (len(marks), len(set(marks))) == (2 * 15, 16)
 
 
-def test_of_no_figures_the_page_says_why() -> None:
+def test_of_no_figures_the_page_says_why_and_of_few_many_and_extreme_ones_there_is_one() -> None:
     with pytest.raises(UsageError, match="no records"):
         render(results([]))
     invalid = record(status=Status.INVALID, reason="the clock went back", read=None, write=None)
     page = Page(render(results([invalid])))
     assert page.count("svg") == 0
     assert "the clock went back" in page.said and "Left out: no cell has a figure" in page.said
-
-
-def test_one_cell_and_sixty_four_columns_and_extreme_values() -> None:
     Page(render(results([record(5.0)])))
     wide = [r for n in range(64) for r in repeats(1.0 + n, 2.0 + n, link=f"link-{n:02}")]
     page = Page(render(results(wide)))
@@ -258,6 +255,11 @@ def test_bars_begin_at_zero_and_memory_is_cut() -> None:
     assert "logarithmic" not in with_plan
     disk, other, _ = map(int, re.findall(width, bare))
     assert disk / other == pytest.approx(50, rel=0.1) and 'class="ha"' not in bare
+    # Missing cells have no bar and say why.
+    found = [record(1.0, link="a"), record(link="b", status=Status.FAILED, reason="gone", write=None)]
+    (chart,) = bars(*columns(results(found)))
+    assert chart.body.count("<rect") == 1 and "FAILED" in chart.body
+    assert chart.lines[1][-1] == "failed: gone"
 
 
 def test_signs_are_explained_where_they_stand() -> None:
@@ -278,13 +280,6 @@ def test_a_setting_that_all_columns_share_is_not_in_the_names_of_pictures() -> N
     alone, both = ([fact.name for fact in columns(results(found))[1]] for found in (slow, plain + slow))
     assert alone == ["local", "wired", "wired+aes128gcm16", "wifi", "wifi+aes128gcm16"]
     assert len(set(both)) == 2 * len(alone)
-
-
-def test_missing_cells_have_no_bar_and_say_why() -> None:
-    found = [record(1.0, link="a"), record(link="b", status=Status.FAILED, reason="gone", write=None)]
-    (chart,) = bars(*columns(results(found)))
-    assert chart.body.count("<rect") == 1 and "FAILED" in chart.body
-    assert chart.lines[1][-1] == "failed: gone"
 
 
 def test_percentiles_are_of_merged_repeats_and_no_further_than_they_reach(

@@ -79,7 +79,7 @@ def test_hosts_and_hops_are_distinguished_and_a_lost_one_is_not_zero(tmp_path: P
     assert "<p>n/a: the hop2 (ssh://&lt;gw&gt;) was lost: it did not answer in time.</p>" in render(results)
 
 
-def test_a_probe_is_reported_with_all_its_figures() -> None:
+def test_a_probe_is_reported_with_all_its_figures(tmp_path: Path) -> None:
     tcp = TcpFigures(
         sent_bytes=None, received_bytes=10**9, sent_bit_s=None, received_bit_s=9.41e8, retransmits=3
     )
@@ -102,9 +102,6 @@ def test_a_probe_is_reported_with_all_its_figures() -> None:
     assert "p50: 100 µs" in told[1]
     assert "p50: 31 µs" in told[2] and "1000: 5" not in told[2]
     assert lines[3][3:] == ("failed", "n/a", "no answer")
-
-
-def test_the_page_has_probes_of_its_runs(tmp_path: Path) -> None:
     folder = write(tmp_path, [record()])
     assert "nothing was probed" in render(load([tmp_path]))
     RunFolder(folder).save_probe(probe(status=Status.FAILED, reason="<b>no answer"))

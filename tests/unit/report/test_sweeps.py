@@ -75,9 +75,6 @@ def test_a_curve_has_marks_where_it_was_measured_and_dashes_between() -> None:
     assert first[:2] == ("1", "23 [22.31, 23.69]") and last[0] == "64"
     assert any(line[1].startswith("~") for line in chart.lines)
     assert ">without protection</text>" in chart.body and ">IPsec aes128gcm16</text>" in chart.body
-
-
-def test_a_surface_is_cut_at_the_ends_and_the_middle() -> None:
     titles = [chart.title for chart in drawn(ChartKind.CURVES, surfaces())]
     assert titles == [f"wired rand-read, block {block}" for block in ("4K", "64K", "1M")]
     assert [chart.title for chart in drawn(ChartKind.RESPONSE, surfaces())] == titles

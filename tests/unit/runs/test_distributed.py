@@ -64,6 +64,10 @@ def test_a_total_is_of_all_ios() -> None:
     assert latency.mean_ns == pytest.approx(statistics.mean(ranked))
     assert latency.stddev_ns == pytest.approx(statistics.stdev(ranked))
     assert (latency.min_ns, latency.max_ns) == (100, 9000)
+    writer = FioJob(name="a", write=measured(SLOW), write_bins={1000: 100}, percentiles_of="lat")
+    # One job alone is its own total.
+    assert total([reader(FAST), writer]) == (reader(FAST).read, writer.write)
+    assert total([]) == (None, None)
 
 
 def test_what_one_job_did_not_measure_a_total_does_not_have() -> None:
@@ -74,13 +78,6 @@ def test_what_one_job_did_not_measure_a_total_does_not_have() -> None:
     unmeasured = msgspec.structs.replace(measured(SLOW), latency=Latency())
     read = read_of(reader(FAST), reader(SLOW, read=unmeasured, read_bins={}))
     assert (read.latency, read.ios) == (Latency(percentiles="per-job"), 1100)
-
-
-def test_reads_and_writes_have_totals_of_their_own() -> None:
-    writer = FioJob(name="a", write=measured(SLOW), write_bins={1000: 100}, percentiles_of="lat")
-    # One job alone is its own total.
-    assert total([reader(FAST), writer]) == (reader(FAST).read, writer.write)
-    assert total([]) == (None, None)
 
 
 def parts(*started_s: float | None) -> list[InitiatorResult]:

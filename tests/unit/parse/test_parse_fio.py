@@ -65,7 +65,7 @@ def test_nanosecond_and_microsecond_form() -> None:
 
 def test_what_contradicts_itself_without_harm_is_a_warning() -> None:
     old = parsed(**{"fio version": "fio-2.2.10"})
-    assert (only(old).invalid, old.warnings) == ((), Says("unusual for this version"))
+    assert only(old).invalid == () and old.warnings == Says("unusual for this version")
     writes = parsed(job(write=direction(), **{"job options": {"rw": "randread"}}))
     assert writes.warnings == Says("counts writes")
     has(parsed(**{"fio version": None}), version=None, warnings=Says("version"))
@@ -168,7 +168,7 @@ def test_what_is_around_or_odd_is_kept_as_a_warning_but_an_interruption_is_inval
     assert "not json" in before and "Disk stats" in after
     assert "\x1b" not in "".join(output.warnings)
     output = parse(json.dumps(document(job(read=direction(bw_dev="@")))).replace('"@"', "-nan"))
-    assert (only(output).invalid, output.warnings) == ((), Says("-nan"))
+    assert only(output).invalid == () and output.warnings == Says("-nan")
     whole, line = json.dumps(document()), "\nfio: terminating on signal "
     for text in (f"{whole}{line}2\n", f"{line}15\n{whole}"):
         has(only(parse(text)), error=0, invalid=Says("interrupted"))
@@ -250,7 +250,8 @@ def test_the_row_of_all_clients_is_no_job_of_a_client_run() -> None:
     assert len(parse(json.dumps(whole)).jobs) == 2
     whole["client_stats"] = whole["client_stats"][-1:]
     assert_refused(parse, json.dumps(whole), "found only the row 'All clients'")
-    for changes in ({"jobs": []}, {"jobs": None, "client_stats": []}):
+    without: tuple[dict[str, object], ...] = ({"jobs": []}, {"jobs": None, "client_stats": []})
+    for changes in without:
         with pytest.raises(UsageError, match="failed to setup shm segment"):
             parse("<one> error: failed to setup shm segment\n" + json.dumps(document(**changes)))
 
@@ -331,20 +332,20 @@ def test_answers_of_each_server() -> None:
         assert all(server.job is None for server in output.servers.values())
         assert output.servers["/r/c"].said and output.warnings
     whole = client_text(job(hostname="/r/a"), job(hostname="/r/b")).encode()
-    for text in garbled(21, [whole], b'"{}[],:-eN0\\\x1b\n<>', 1000):
-        parse_client(text.decode("utf-8", "replace"))
+    for noise in garbled(21, [whole], b'"{}[],:-eN0\\\x1b\n<>', 1000):
+        parse_client(noise.decode("utf-8", "replace"))
 
 
 def test_transport_damage_is_tolerated_with_a_warning() -> None:
     text = json.dumps(document(), indent=2)
-    for damaged, reported in (
+    for sent, reported in (
         ("\ufeff" + text, "byte order mark"),
         (text.replace("\n", "\r\n"), "CRLF"),
         (text.replace("{", "\x1b[0m{\x1b[K"), "escape"),
         (text.replace('"a"', '"\x1b[31ma\t"'), None),
         ("\n \t" + text, None),
     ):
-        output = parse(damaged.encode())
+        output = parse(sent.encode())
         assert only(output).invalid == ()
         assert reported is None or output.warnings == Says(reported)
     output = parse(text.encode().replace(b'"a"', b'"\xff"'))

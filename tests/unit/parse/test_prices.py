@@ -14,6 +14,8 @@ from harness.parse.profiles import data_folder
 from tests.unit.parse.checks import refused
 
 SHIPPED = sorted(data_folder().joinpath("profiles", "prices").glob("*.toml"))
+IO_PRICE = Price(part="iscsi", per=Per.IO, at=Whose.BOTH, direction="read", ns=14000, low=12.5e3, high=2e9)
+BYTE_PRICE = Price(part="iscsi", per=Per.BYTE, at=Whose.BOTH, ns=0.0001234, low=0, high=1, rests_on="8 cells")
 MADE = PriceList(
     name="mine",
     version=1,
@@ -23,10 +25,7 @@ MADE = PriceList(
     drivers={"aes128gcm16": "rfc4106-gcm-aesni"},
     sessions={"iscsi": {"queue_depth": 32}},
     fit=Fit(cells=40, repeats=2, error=0.034),
-    prices=(
-        Price(part="iscsi", per=Per.IO, at=Whose.BOTH, direction="read", ns=14000, low=12.5e3, high=2e9),
-        Price(part="iscsi", per=Per.BYTE, at=Whose.BOTH, ns=0.0001234, low=0, high=1, rests_on="8 cells"),
-    ),
+    prices=(IO_PRICE, BYTE_PRICE),
 )
 
 
@@ -38,12 +37,12 @@ def test_what_is_written_is_read_again(tmp_path: Path) -> None:
     assert sum("part =" in line for line in file.read_text(encoding="utf-8").splitlines()) == 2
 
 
-@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
-def test_shipped_lists_are_read_and_name_nothing(path: Path) -> None:
-    found = load_prices(path.stem)
-    assert found.prices and found.fit is not None and found.sessions
-    text = path.read_text(encoding="utf-8")
-    assert not any(word in text for word in ("ssh://", "/home", "/work", "/tmp", "/root"))
+def test_shipped_lists_are_read_and_name_nothing() -> None:
+    for path in SHIPPED:
+        found = load_prices(path.stem)
+        assert found.prices and found.fit is not None and found.sessions, path
+        text = path.read_text(encoding="utf-8")
+        assert not any(word in text for word in ("ssh://", "/home", "/work", "/tmp", "/root")), path
 
 
 PRICE = '{ part = "x", per = "I/O", at = "both", ns = 2.0, low = 1.0, high = 3.0 }'
@@ -55,6 +54,7 @@ def priced(old: str, new: str) -> str:
 
 
 def test_what_is_wrong_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
     for text, said in (
         ("", "version"),
         ('version = 2\ntitle = "x"\n', "expected 1, found 2"),
@@ -73,7 +73,6 @@ def test_what_is_wrong_is_refused_in_a_sentence(tmp_path: Path) -> None:
         (HEAD + "fit = { cells = 1, repeats = 1, error = 99.0 }\n", "fit"),
         ("version = [" * 2000, "valid TOML"),
     ):
-        file = tmp_path / "mine.toml"
         file.write_text(text, encoding="utf-8")
         refusal = refused(load_prices, str(file))
         assert said in refusal.message and "mine.toml" in refusal.message, text

@@ -120,9 +120,9 @@ def test_a_hop_delays_with_what_sending_takes_and_a_round_trip_is_that_of_the_wh
     has(known(profile.hops).openflow, rate_bit_s=10**8, flows=False)
 
 
-@pytest.mark.parametrize(
-    ("specs", "said"),
-    [
+def test_specs_refused(elsewhere: Path) -> None:
+    (elsewhere / "folder.toml").mkdir()
+    for specs, said in (
         ("switched:17 | switched:-1", "a number of switches (0 to 16)"),
         ("switched:1:2", "at most once"),
         ("routed:0", "a number of routers (1 to 16)"),
@@ -151,12 +151,9 @@ def test_a_hop_delays_with_what_sending_takes_and_a_round_trip_is_that_of_the_wh
         ("none.toml", "nothing there"),
         ("a\0b.toml", "expected a path"),
         (f"{'x' * 300}.toml", "too long"),
-    ],
-)
-def test_specs_refused(elsewhere: Path, specs: str, said: str) -> None:
-    (elsewhere / "folder.toml").mkdir()
-    for spec in listed(specs):
-        assert said in str(refused(load_link, spec))
+    ):
+        for spec in listed(specs):
+            assert said in str(refused(load_link, spec)), specs
 
 
 OPENFLOW = 'kind = "openflow"\ncount = 1\nleast = 1\nmost = 1'

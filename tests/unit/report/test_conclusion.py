@@ -224,24 +224,20 @@ NONE = (
 )
 
 
-@pytest.mark.parametrize(
-    ("pairs", "words"),
-    [
+def test_a_cost_says_how_sure_it_is() -> None:
+    for pairs, words in (
         (SHOWN, "costs 3.0 % compared with wired (95 % interval: 2.9 to 3.1)"),
         ([(b, a) for a, b in SHOWN], "is 3.1 % faster compared with wired (95 % interval: 3.0 to 3.2)"),
         (UNSURE, "is not shown (too few repeats to tell: between 5 % faster and 11 % slower)"),
         (SAME, NONE),
         ([(100.0, 93.0)], "costs 7 % compared with wired (measured once)"),
         ([(100.0, 90.0), (100.0, 40.0)], "is not shown (too few repeats to tell)"),
-    ],
-    ids=["slower", "faster", "inconclusive", "none", "once", "anything"],
-)
-def test_a_cost_says_how_sure_it_is(pairs: list[tuple[float, float]], words: str) -> None:
-    cost = of_ipsec(in_repeats(*pairs)).sentences
-    assert words in cost
-    # The two are opposites, and no figure stands where none was shown.
-    assert ("too few repeats" in cost) + ("no difference" in cost) + ("costs 3.0 %" in cost) <= 1
-    assert "no difference shown" not in cost and "inconclusive" not in cost
+    ):
+        cost = of_ipsec(in_repeats(*pairs)).sentences
+        assert words in cost, pairs
+        # The two are opposites, and no figure stands where none was shown.
+        assert ("too few repeats" in cost) + ("no difference" in cost) + ("costs 3.0 %" in cost) <= 1, pairs
+        assert "no difference shown" not in cost and "inconclusive" not in cost, pairs
 
 
 def dearer(kept: float, workload: str) -> list[Record]:
@@ -305,17 +301,15 @@ def test_cells_of_different_depths_are_not_reported_together() -> None:
     plain, gcm = concluded(found, plan_of_them(jobs=jobs))
     assert [loss.size for loss in gcm.losses] == ["256K", "256K, 8 at a time"]
     assert plain.losses[1].rates(with_both=True).endswith(" MB/s of at most 117.7 over this link")
-
-
-def test_of_many_sizes_and_depths_the_ends_are_reported() -> None:
+    # Of many sizes and depths the ends are reported.
     names = {f"{size}k-{depth}": (f"{size}k", str(depth)) for size in (4, 64, 256) for depth in (1, 8, 32)}
-    jobs = tuple(reads(name, bs, depth) for name, (bs, depth) in names.items())
+    many = tuple(reads(name, bs, depth) for name, (bs, depth) in names.items())
     found = [
         flat.changed(record, block_bytes=1024 * int(name.partition("k")[0]))
         for name in names
         for record in in_repeats(*SHOWN, workload=name)
     ]
-    _, gcm = concluded(found, plan_of_them(jobs=jobs))
+    _, gcm = concluded(found, plan_of_them(jobs=many))
     assert len(gcm.losses) == 9
     assert [loss.size for loss in gcm.shown] == ["256K", "256K, 32 at a time", "4K", "4K, 32 at a time"]
     assert gcm.sentences.endswith("5 other sizes and depths are in the table.")

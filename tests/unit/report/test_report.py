@@ -170,8 +170,7 @@ def test_hostile_names_stay_text(name: str) -> None:
     environment = {name: {name: [name, {name: None}]}, "hosts": {name: {name: name}}}
     shown = results(found, plans={name: plan}, environments={name: environment})
     page = Page(render(shown))
-    assert page.count("script") == 1
-    assert "\u202e" not in page.said
+    assert page.count("script") == 1 and "\u202e" not in page.said
     for kind in (ChartKind.MATRIX, ChartKind.BARS):
         svg(kind, shown)
 
@@ -231,9 +230,7 @@ def test_origins_are_distinguished_by_words_and_signs() -> None:
     assert all(f"{origin.sign} {origin}" in said for origin in Origin)
     classes = ["me", "me", "em", "vi", "vi"]
     assert all(f'f{fact.place} {of}"' in chart.body for fact, of in zip(facts, classes, strict=True))
-
-
-def test_a_ramdisk_is_never_called_measured_with_nothing_emulated() -> None:
+    # A ramdisk is never said to be measured with nothing emulated.
     shown = results([record(1.0, link="local"), record(1.0)], plans={"r1": made_plan()})
     _, (local, _) = columns(shown)
     assert local.origin is Origin.MEMORY
@@ -327,19 +324,19 @@ def test_scales_have_a_few_round_ticks_on_them() -> None:
         ticks = scale.ticks()
         assert 2 <= len(ticks) <= 7, (low, high)
         assert all(low * 0.99 <= tick <= high * 1.01 for tick in ticks), ticks
-        assert (scale.at(low), scale.at(high)) == (10, pytest.approx(410))
+        assert scale.at(low) == 10 and scale.at(high) == pytest.approx(410)
         assert scale.at(high * 100) == scale.at(high)
 
 
 @pytest.mark.parametrize("colours", [draw.LIGHT, draw.DARK])
 def test_colours_stand_out_as_wcag_asks(colours: dict[str, str]) -> None:
-    def luminance(colour: str) -> float:
-        parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    def luminance(name: str) -> float:
+        parts = [int(colours[name][at : at + 2], 16) / 255 for at in (1, 3, 5)]
         red, green, blue = (p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts)
         return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
-    def contrast(one: str, other: str) -> float:
-        low, high = sorted((luminance(colours[one]), luminance(colours[other])))
+    def contrast(*names: str) -> float:
+        low, high = sorted(map(luminance, names))
         return (high + 0.05) / (low + 0.05)
 
     for words in ("text", "muted", "c0"):

@@ -71,18 +71,16 @@ def test_it_starts_without_the_library_and_does_the_rest(
     env = {**os.environ, "LD_LIBRARY_PATH": str(tmp_path)}
     done = subprocess.run([program, "said"], capture_output=True, text=True, check=False, env=env)
     assert (done.returncode, done.stdout, done.stderr) == (0, "said -0.416\n", "")
+    # Another kind of file is refused.
+    script = tmp_path / "fio"
+    script.write_text("#!/bin/sh\n", encoding="ascii")
+    with pytest.raises(CommandFailed):
+        stubs.make(str(script), tmp_path)
 
 
 def test_a_library_that_is_not_named_has_no_stub(program: Path, tmp_path: Path) -> None:
     stubs.make(str(program), tmp_path)
     assert not list(tmp_path.glob("lib*"))
-
-
-def test_another_kind_of_file_is_refused(tmp_path: Path) -> None:
-    script = tmp_path / "fio"
-    script.write_text("#!/bin/sh\n", encoding="ascii")
-    with pytest.raises(CommandFailed):
-        stubs.make(str(script), tmp_path)
 
 
 def fake_fio(folder: Path, text: str) -> None:
@@ -186,17 +184,6 @@ until_it_ends, after_that, again = zip(*rounds)
 print("beside", whole >= 0.01, min(until_it_ends) < 0.01, min(after_that) < 0.01, max(again) >= 0.01)
 print("first", min(pieces[:50]) < 0.05 and sum(pieces[:50]) >= 0.1, "then", pieces[50] >= 0.1)
 """
-
-
-def test_what_fio_s_main_thread_sleeps_before_and_after_jobs_is_cut(tmp_path: Path) -> None:
-    assert printed_with_early(SLEEPS, tmp_path) == [
-        "job True",
-        "other True",
-        "beside True True True True",
-        "first True then True",
-    ]
-
-
 SHARES = """
 import ctypes
 libc = ctypes.CDLL(None, use_errno=True)
@@ -215,5 +202,10 @@ print(libc.shmat(-1, None, 0) == 2**64 - 1, ctypes.get_errno())
 """
 
 
-def test_shared_memory_is_what_it_was(tmp_path: Path) -> None:
-    assert printed_with_early(SHARES, tmp_path) == ["it True", "read True", f"True {errno.EINVAL}"]
+def test_what_fio_s_main_thread_sleeps_around_jobs_is_cut_and_its_memory_is_what_it_was(
+    tmp_path: Path,
+) -> None:
+    assert printed_with_early(SLEEPS + SHARES, tmp_path) == [
+        *("job True", "other True", "beside True True True True", "first True then True"),
+        *("it True", "read True", f"True {errno.EINVAL}"),
+    ]

@@ -242,9 +242,8 @@ def test_a_record_that_could_not_be_read_again_is_kept_without_figures(
     monkeypatch.setattr(proof, "of_all", negative)
     for record in measure(World(), tmp_path / "run").secured:
         assert (record.status, record.proof, record.read, record.write) == (Status.FAILED, None, None, None)
-        assert record.reason is not None
-        assert record.reason.startswith("the cell has an impossible figure: Expected `int` >= 0")
-        assert "$.proof.tcp_retransmits" in record.reason
+        why = r"the cell has an impossible figure: Expected `int` >= 0.*\$\.proof\.tcp_retransmits"
+        assert re.match(why, record.reason or "", re.DOTALL)
 
 
 def test_a_column_whose_barrier_does_not_hold_is_not_measured(tmp_path: Path) -> None:
@@ -522,10 +521,8 @@ def test_a_ramdisk_module_that_is_loaded_is_refused_and_not_unloaded(tmp_path: P
     world = World()
     world.things["module brd"] = ()
     outcome = measure(world, tmp_path / "before")
-    assert isinstance(outcome.error, HarnessError)
-    assert "may be somebody else's" in str(outcome.error)
-    assert "module brd" in world.things
-    assert not outcome.journal.path.exists()
+    assert isinstance(outcome.error, HarnessError) and "may be somebody else's" in str(outcome.error)
+    assert "module brd" in world.things and not outcome.journal.path.exists()
     # It may come at the last moment as well.
     taken = (1, "", "modprobe: ERROR: could not insert 'brd': Module already in kernel")
     world = World(answers=[(("modprobe", "--first-time"), taken)])

@@ -103,23 +103,7 @@ def test_invalid() -> None:
         ({"error": None}, "error is missing", True),
         ({"total_err": 3}, "3 I/O errors", True),
         ({"jobname": None}, "jobname is missing", True),
-        ({"read": direction(bw_bytes=2_100_000)}, "read.bw_bytes", False),
-        ({"read": direction(bw=1900)}, "read.bw ", False),
         ({"read": direction(iops=490)}, None, True),
-        ({"read": direction(iops=480)}, "read.iops", False),
-        ({"read": direction(io_bytes=None)}, "read.io_bytes is missing", False),
-        ({"read": direction(runtime=None)}, "read.runtime is missing", False),
-        ({"read": direction(total_ios=None)}, "read.total_ios is missing", False),
-        ({"read": direction(runtime=0)}, "in 0 ms", False),
-        ({"read": direction(runtime=1e-320)}, "in 0 ms", False),
-        ({"read": direction(runtime=2**62)}, "2^63", False),
-        ({"read": direction(io_bytes=0)}, "0 bytes", False),
-        ({"read": direction(io_bytes=-4096000)}, "negative", False),
-        ({"read": direction(io_bytes=2**63)}, "2^63", False),
-        ({"read": direction(io_bytes=10**30)}, "2^63", False),
-        ({"read": direction(io_bytes="4096000")}, "not a number", False),
-        ({"read": direction(io_bytes=True)}, "not a number", False),
-        ({"read": direction(io_bytes=[4096000])}, "not a number", False),
         ({"read": {}}, "read.io_bytes is missing", False),
         ({"read": 5}, "cannot be read", False),
         ({"read": IDLE}, "neither reads nor writes", False),
@@ -132,6 +116,25 @@ def test_invalid() -> None:
         found = only(parsed(job(**changes)))
         assert (found.read is not None) is still_read, changes
         assert found.invalid == (() if reason is None else Says(reason)), changes
+
+
+def test_invalid_figures_of_a_direction() -> None:
+    cases: tuple[tuple[str, list[Any], str], ...] = (
+        ("bw_bytes", [2_100_000], "read.bw_bytes"),
+        ("bw", [1900], "read.bw "),
+        ("iops", [480], "read.iops"),
+        *((name, [None], f"read.{name} is missing") for name in ("io_bytes", "runtime", "total_ios")),
+        ("runtime", [0, 1e-320], "in 0 ms"),
+        ("runtime", [2**62], "2^63"),
+        ("io_bytes", [0], "0 bytes"),
+        ("io_bytes", [-4096000], "negative"),
+        ("io_bytes", [2**63, 10**30], "2^63"),
+        ("io_bytes", ["4096000", True, [4096000]], "not a number"),
+    )
+    for name, values, reason in cases:
+        for value in values:
+            found = only(parsed(job(read=direction(**{name: value}))))
+            assert found.read is None and found.invalid == Says(reason), (name, value)
 
 
 def test_what_is_no_contradiction_and_what_concerns_one_job() -> None:

@@ -210,23 +210,19 @@ def test_folders_of_the_user_come_first_and_one_that_may_not_be_entered_is_passe
 
 
 def test_what_is_wrong_in_a_file_is_reported(elsewhere: Path) -> None:
-    for line, said in (
+    for lines, said in (
         ("rate_bit_s = -1", "line 3, rate_bit_s: expected 1000 to"),
         ("rate_bit_s = 0", "expected 1000 to"),
         ("rate_bit_s = 1e309", "line 3, rate_bit_s: Expected int"),
         ('rate_bit_s = "1 Gbit/s"', "line 3, rate_bit_s: Expected int | null, got str"),
-        ("rate_bit_s = true", "Expected int"),
         ("rate_bit_s = 99999999999999999999999999", "rate_bit_s"),
         ("rate_bit_s = " + "9" * 5000, "digits"),
         ("delay_us = nan", "delay_us: expected 0 to 60000000 us, found 'nan'"),
-        ("delay_us = inf", "delay_us: expected 0 to"),
-        ("delay_us = -0.1", "delay_us: expected 0 to"),
-        ("delay_us = 1e309", "delay_us: expected 0 to"),
+        ("delay_us = inf | delay_us = -0.1 | delay_us = 1e309", "delay_us: expected 0 to"),
         ("jitter_us = 5", "jitter_us: expected at most delay_us"),
         ("loss_percent = 100.1", "loss_percent: expected 0 to 100 %"),
-        ("mtu_bytes = 575", "mtu_bytes: expected 576 to 65535"),
-        ("mtu_bytes = 65536", "mtu_bytes: expected 576 to 65535"),
-        ("mtu_bytes = 1500.5", "Expected int"),
+        ("mtu_bytes = 575 | mtu_bytes = 65536", "mtu_bytes: expected 576 to 65535"),
+        ("mtu_bytes = 1500.5 | rate_bit_s = true", "Expected int"),
         ('duplex = "both"', "line 3, duplex: Invalid enum value 'both'"),
         ('duplex = "half"', "line 3, duplex: half duplex shares rate_bit_s"),
         ("mtu = 1500", "line 3, mtu: there is no key 'mtu' (did you mean mtu_bytes?"),
@@ -235,13 +231,14 @@ def test_what_is_wrong_in_a_file_is_reported(elsewhere: Path) -> None:
         ("[wired]", "line 3, wired: there is no key"),
         ("mtu_bytes = 1500\nmtu_bytes = 1500", "line 4, 'mtu_bytes = 1500': the key is there twice"),
         ("mtu_bytes 1500", "line 3, 'mtu_bytes 1500': expected valid TOML"),
-        ("mtu_bytes = ", "line 3"),
+        ("mtu_bytes =", "line 3"),
         ("x = " + "[" * 5000, "expected valid TOML"),
         ('description = "a\\u001b[2J"', "line 3, description: expected one line of visible characters"),
         ('description = """a\nb"""', "description: expected one line"),
         ("emulated = 1979-05-27", "emulated"),
     ):
-        assert said in refusal(elsewhere, GOOD + line + "\n"), line
+        for line in listed(lines):
+            assert said in refusal(elsewhere, f"{GOOD}{line}\n"), line
 
 
 def test_what_is_no_whole_text_is_reported(elsewhere: Path) -> None:

@@ -30,23 +30,16 @@ def sender(**changes: Any) -> dict[str, Any]:
 
 def tcp(**changes: object) -> dict[str, Any]:
     """A client's 10 s, as iperf3 3.9 has it."""
-    return {
-        "start": {
-            "version": "iperf 3.9",
-            "connecting_to": {"host": "h", "port": 5201},
-            "test_start": {"protocol": "TCP", "num_streams": 1, "omit": 0},
-        },
-        "intervals": [
-            {"streams": [{"snd_cwnd": 400_000, "pmtu": 1500}], "sum": {"bytes": 1}},
-            {"streams": [{"snd_cwnd": 500_000, "pmtu": 1438}], "sum": {"bytes": 1}},
-        ],
-        "end": {
-            "streams": [{"sender": sender(), "receiver": total(7.9e8, socket=5)}],
-            "sum_sent": total(retransmits=3),
-            "sum_received": total(7.9e8, end=10.04),
-        },
-        **changes,
+    start = {"version": "iperf 3.9", "connecting_to": {"host": "h", "port": 5201}}
+    test_start = {"protocol": "TCP", "num_streams": 1, "omit": 0}
+    windows = ({"snd_cwnd": 400_000, "pmtu": 1500}, {"snd_cwnd": 500_000, "pmtu": 1438})
+    end = {
+        "streams": [{"sender": sender(), "receiver": total(7.9e8, socket=5)}],
+        "sum_sent": total(retransmits=3),
+        "sum_received": total(7.9e8, end=10.04),
     }
+    intervals = [{"streams": [window], "sum": {"bytes": 1}} for window in windows]
+    return {"start": {**start, "test_start": test_start}, "intervals": intervals, "end": end, **changes}
 
 
 def udp_sum(**changes: Any) -> dict[str, Any]:

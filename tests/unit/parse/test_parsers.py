@@ -6,7 +6,7 @@ Each tool has texts that its parser understands, and after how many bytes of the
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import msgspec
 import pytest
@@ -20,37 +20,34 @@ from tests.unit.parse import test_parse_ping as ping
 from tests.unit.parsing import assert_refused, garbled, sample
 
 
-@dataclass(frozen=True)
-class Understood:
-    """A text; before ``end`` (by default that of the text) it is refused if it is cut there."""
+class Understood(NamedTuple):
+    """A text, and after how many bytes of it it is not refused any more if it is cut there."""
 
-    text: str
-    end: str | None = None
+    whole: bytes
+    complete: int
 
-    @property
-    def whole(self) -> bytes:
-        return self.text.encode()
 
-    @property
-    def complete(self) -> int:
-        return len(self.whole) if self.end is None else self.whole.index(self.end.encode()) + len(self.end)
+def understood(text: str, end: str = "") -> Understood:
+    """By default it is complete where it ends."""
+    whole = text.encode()
+    return Understood(whole, whole.index(end.encode()) + len(end) if end else len(whole))
 
 
 FIO = json.dumps(fio.document(fio.job(), fio.job(jobname="ü")), indent=1, ensure_ascii=False)
 UNDERSTOOD = {
-    "fio": (Understood(FIO),),
-    "ping": (Understood(ping.LINUX, " received"),),
-    "hping3": (Understood(hping3.WHOLE + "real 0m2.635s\n", " received"),),
+    "fio": (understood(FIO),),
+    "ping": (understood(ping.LINUX, " received"),),
+    "hping3": (understood(hping3.WHOLE + "real 0m2.635s\n", " received"),),
     "iperf3": (
-        Understood(json.dumps(iperf.tcp(), indent=1)),
-        Understood(json.dumps(iperf.udp(server_output_json=iperf.tcp()), indent=1)),
-        Understood(iperf.CLIENT, "   38             sender"),
-        Understood(iperf.UDP + iperf.UDP_SERVER, "0.015 ms  4602/834993 (0.55%)"),
-        Understood(iperf.NEWER, "0/906 (0%)  sender"),
+        understood(json.dumps(iperf.tcp(), indent=1)),
+        understood(json.dumps(iperf.udp(server_output_json=iperf.tcp()), indent=1)),
+        understood(iperf.CLIENT, "   38             sender"),
+        understood(iperf.UDP + iperf.UDP_SERVER, "0.015 ms  4602/834993 (0.55%)"),
+        understood(iperf.NEWER, "0/906 (0%)  sender"),
     ),
     "iperf2": (
-        Understood(sample("iperf2/client-2-streams.txt"), "6.38 MBytes  52.7 Mbits/sec"),
-        Understood(iperf.UDP2, "[  3]  0.0-10.0 sec   114 MBytes  95.7 Mbits/sec"),
+        understood(sample("iperf2/client-2-streams.txt"), "6.38 MBytes  52.7 Mbits/sec"),
+        understood(iperf.UDP2, "[  3]  0.0-10.0 sec   114 MBytes  95.7 Mbits/sec"),
     ),
 }
 ALPHABET = b'"{}[],:-eEN0123456789./%KM \\\x1b\n\xff'

@@ -46,8 +46,6 @@ def test_many_columns_are_counted_and_of_a_sweep_it_says_what_its_curves_say() -
 def test_a_png_is_as_wide_as_forums_show() -> None:
     png = picture(ChartKind.ANSWER, load([FIGURES / "ladder"]), Metric.MB_S, Path("x.png"))
     assert struct.unpack(">I", png[16:20]) == (1200,)
-
-
-def test_there_is_none_of_a_disk_alone() -> None:
+    # There is none of a disk alone.
     with pytest.raises(UsageError, match="nothing for a picture of answer"):
         told(results([record(link="local")]))

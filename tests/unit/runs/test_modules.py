@@ -39,9 +39,7 @@ def test_all_are_loaded_by_one_program() -> None:
         ("modprobe", "-n", looked_for),
         ("modprobe", "esp4", "of=1"),
     ]
-
-
-def test_each_is_asked_for_where_not_all_are_there() -> None:
+    # Each is asked for where not all are there.
     kernel = Kernel("veth")
     assert executor._absent(kernel.host("target"), ["veth", "brd_x", "none"]) == {"brd_x", "none"}
     assert [argv[-1] for argv in asked(kernel)[1:]] == ["veth", "brd_x", "none"]

@@ -142,17 +142,13 @@ def test_a_run_measures_and_proves_every_cell(usual: Outcome) -> None:
 
 
 CLEAR = tcp(40000, 3260, "198.18.1.1", "198.18.1.2")
+CLEARTEXT = "cleartext segments of the portal"
 UNRELIABLE = "the capture of what the initiator sent cannot be relied on: "
+AFTER = f"after the cell, {UNRELIABLE}"
 LATE: dict[str, tuple[Callable[[FakeDaemon], None], str]] = {
-    "clear": (
-        lambda t: t.capture(CLEAR),
-        "1 cleartext segments of the portal were on the link after the cell",
-    ),
-    "died": (lambda t: setattr(t, "has_ended", True), f"after the cell, {UNRELIABLE}tcpdump has ended"),
-    "dropped": (
-        lambda t: setattr(t, "dropped", 2),
-        f"after the cell, {UNRELIABLE}the kernel dropped 2 frames",
-    ),
+    "clear": (lambda t: t.capture(CLEAR), f"1 {CLEARTEXT} were on the link after the cell"),
+    "died": (lambda t: setattr(t, "has_ended", True), f"{AFTER}tcpdump has ended"),
+    "dropped": (lambda t: setattr(t, "dropped", 2), f"{AFTER}the kernel dropped 2 frames"),
 }
 """What a capture of a protected column may see when its cell has been judged, and the reason."""
 READ_REST = [("read_rest", "clear"), ("read_rest", "dropped")]

@@ -300,8 +300,8 @@ def test_ramp_time_is_wall_time_whoever_sets_the_runtime() -> None:
         ("", None, 600),
     ):
         assert wall_estimate_s(one(f"[a]\n{options}"), runtime_s) == expected, options
-    options = rendered("size=1M", runtime_s=0.25)
-    assert (options["runtime"], options["time_based"]) == ("250000us", None)
+    found = rendered("size=1M", runtime_s=0.25)
+    assert (found["runtime"], found["time_based"]) == ("250000us", None)
     for seconds in (0, -1, float("nan"), float("inf"), 1e300, 1.9):
         with pytest.raises(UsageError, match="runtime above 0 and not below its ramp_time"):
             rendered("ramp_time=2\nruntime=3", runtime_s=seconds)

@@ -177,7 +177,12 @@ LACKS = "lacks target_core_mod, esp4 -> .*"
         (NO_MODULES, "debian\n", "debian\nmodules absent\n", f"{LACKS}reboot if the kernel was updated"),
         ("", "python 3.11", "python 3.7", "3.9 or later"),
         ("absent program:/usr/bin/python3\n", "python 3.11\n", "", f"{INSTALL} python3$"),
-        ("unshare unshare: unshare failed: Operation not permitted\n", "", "", "no namespaces can be made.*container"),
+        (
+            "unshare unshare: unshare failed: Operation not permitted\n",
+            "",
+            "",
+            "no namespaces can be made.*container",
+        ),
     ],
 )
 def test_what_a_run_cannot_do_without_is_missing(lines: str, old: str, new: str, words: str) -> None:

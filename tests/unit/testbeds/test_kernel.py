@@ -26,20 +26,17 @@ from harness.testbeds.lab.kernels import source as sources
 from harness.testbeds.lab.kernels.building import Report, Steps
 from harness.testbeds.lab.kernels.kernel import Built, Recipe
 from harness.testbeds.lab.kernels.source import Source, Tarball, Tree
+from tests.unit.testbeds.refusals import refusal
 
 pytestmark = pytest.mark.thorough
 
-RECIPE = Recipe(
-    "6.1.192-2", "cc (Debian 12.2.0-14) 12.2.0", {"kernel.config": "CONFIG_NET=y\n", "a.patch": ""}
-)
+RECIPE = Recipe("6.1.192-2", "cc (Debian 12) 12.2.0", {"kernel.config": "CONFIG_NET=y\n", "a.patch": ""})
 
 
 def built(wanted: Recipe) -> Built:
     return Built(
-        key=wanted.key,
+        **{name: getattr(wanted, name) for name in ("key", "source_version", "compiler")},
         release="6.1.192-harness",
-        source_version=wanted.source_version,
-        compiler=wanted.compiler,
         sha256="0" * 64,
         seconds=1.0,
     )
@@ -106,24 +103,19 @@ def ignore(_doing: str, _part: float) -> None:
 # The key
 
 
-def test_the_same_inputs_have_the_same_key() -> None:
+def test_every_input_is_in_the_key_and_their_order_is_not() -> None:
     again = Recipe(RECIPE.source_version, RECIPE.compiler, dict(reversed(RECIPE.files.items())))
     assert again.key == RECIPE.key
     assert len(RECIPE.key) == 12 and int(RECIPE.key, 16) >= 0
-
-
-@pytest.mark.parametrize(
-    "other",
-    [
-        msgspec.structs.replace(RECIPE, source_version="6.1.193-1"),
-        msgspec.structs.replace(RECIPE, compiler="cc 13"),
-        msgspec.structs.replace(RECIPE, files={**RECIPE.files, "kernel.config": "CONFIG_NET=n\n"}),
-        msgspec.structs.replace(RECIPE, files={**RECIPE.files, "b.patch": ""}),
-        msgspec.structs.replace(RECIPE, files={"kernel.config": "", "a.patch": "CONFIG_NET=y\n"}),
-    ],
-)
-def test_every_input_is_in_the_key(other: Recipe) -> None:
-    assert other.key != RECIPE.key
+    others: list[dict[str, Any]] = [
+        {"source_version": "6.1.193-1"},
+        {"compiler": "cc 13"},
+        {"files": {**RECIPE.files, "kernel.config": "CONFIG_NET=n\n"}},
+        {"files": {**RECIPE.files, "b.patch": ""}},
+        {"files": {"kernel.config": "", "a.patch": "CONFIG_NET=y\n"}},
+    ]
+    for changes in others:
+        assert msgspec.structs.replace(RECIPE, **changes).key != RECIPE.key, changes
 
 
 @pytest.fixture
@@ -143,21 +135,6 @@ def dpkg(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     return installed
 
 
-def test_a_recipe_is_of_the_shipped_files(dpkg: dict[str, str]) -> None:
-    dpkg["linux-source-6.1"] = "6.1.192-2"
-    found = kernel.recipe()
-    assert (found.source_version, found.compiler) == ("6.1.192-2", "cc 12")
-    shipped = {"kernel.config", *(patch.name for patch in kernel.PATCHES)}
-    assert set(found.files) == shipped - {kernel.PRICED}
-    assert set(kernel.recipe(priced=True).files) == shipped
-    assert left_out(found) == {
-        "CONFIG_NVME_TCP_TLS",
-        "CONFIG_NVME_TARGET_TCP_TLS",
-        "CONFIG_NETFILTER_XTABLES_LEGACY",
-        "CONFIG_IP_NF_IPTABLES_LEGACY",
-    }
-
-
 def left_out(recipe: Recipe) -> set[str]:
     """The options of the shipped configuration that a recipe does not have; all else is the same."""
     asked = kernel.CONFIG.read_text(encoding="utf-8").splitlines()
@@ -167,25 +144,26 @@ def left_out(recipe: Recipe) -> set[str]:
     return {line.partition("=")[0] for line in left}
 
 
-def test_debian_13_has_another_source_without_what_it_does_not_know(dpkg: dict[str, str]) -> None:
+LEGACY = {"CONFIG_NETFILTER_XTABLES_LEGACY", "CONFIG_IP_NF_IPTABLES_LEGACY"}
+TLS = {"CONFIG_NVME_TCP_TLS", "CONFIG_NVME_TARGET_TCP_TLS"}
+
+
+def test_a_recipe_is_of_the_shipped_files_without_what_its_source_does_not_know(dpkg: dict[str, str]) -> None:
+    dpkg["linux-source-5.10"] = "5.10.1-1"
+    refusal(RequirementError, "packages that are missing: linux-source", kernel.recipe)
     dpkg["linux-source-6.12"] = "6.12.117-1"
     found = kernel.recipe()
     assert found.source_version == "6.12.117-1"
-    assert left_out(found) == {
-        "CONFIG_BASE_FULL",
-        "CONFIG_NETFILTER_XTABLES_LEGACY",
-        "CONFIG_IP_NF_IPTABLES_LEGACY",
-    }
+    assert left_out(found) == {"CONFIG_BASE_FULL", *LEGACY}
     dpkg["linux-source-7.2"] = "7.2.12-1"
     assert kernel.recipe().source_version == "6.12.117-1"
     dpkg["linux-source-6.1"] = "6.1.192-2"
-    assert kernel.recipe().source_version == "6.1.192-2", "the first of the list, where there are both"
-
-
-def test_without_any_source_what_is_missing_is_named(dpkg: dict[str, str]) -> None:
-    dpkg["linux-source-5.10"] = "5.10.1-1"
-    with pytest.raises(RequirementError, match="packages that are missing: linux-source"):
-        kernel.recipe()
+    found = kernel.recipe()
+    assert (found.source_version, found.compiler) == ("6.1.192-2", "cc 12"), "the first, where there are both"
+    shipped = {"kernel.config", *(patch.name for patch in kernel.PATCHES)}
+    assert set(found.files) == shipped - {kernel.PRICED}
+    assert set(kernel.recipe(priced=True).files) == shipped
+    assert left_out(found) == TLS | LEGACY
 
 
 def test_sources_are_those_of_the_list_of_packages() -> None:
@@ -199,12 +177,13 @@ def test_sources_are_those_of_the_list_of_packages() -> None:
 
 def test_what_the_processor_lacks_is_reported_by_whole_names(tmp_path: Path) -> None:
     cpuinfo = tmp_path / "cpuinfo"
-    cpuinfo.write_text("model name : x\nflags\t\t: fpu vaes vpclmulqdq ssse3\nbugs : aes\n", encoding="utf-8")
-    assert kernel.lacking_instructions(cpuinfo) == ("aes", "pclmulqdq")
-    cpuinfo.write_text("flags\t\t: fpu ssse3 aes pclmulqdq\n", encoding="utf-8")
-    assert kernel.lacking_instructions(cpuinfo) == ()
-    cpuinfo.write_text("", encoding="utf-8")
-    assert kernel.lacking_instructions(cpuinfo) == kernel.INSTRUCTIONS
+    for text, lacks in (
+        ("model name : x\nflags\t\t: fpu vaes vpclmulqdq ssse3\nbugs : aes\n", ("aes", "pclmulqdq")),
+        ("flags\t\t: fpu ssse3 aes pclmulqdq\n", ()),
+        ("", kernel.INSTRUCTIONS),
+    ):
+        cpuinfo.write_text(text, encoding="utf-8")
+        assert kernel.lacking_instructions(cpuinfo) == lacks
 
 
 # The cache
@@ -229,38 +208,30 @@ def test_a_kernel_is_built_once(workshop: Workshop) -> None:
 
 def test_a_kernel_is_booted_as_it_was_built(workshop: Workshop, tmp_path: Path) -> None:
     made, _ = kernel.build(ignore)
-    booted = made.kernel
-    console = tmp_path / "console"
+    booted, console = made.kernel, tmp_path / "console"
+
+    def boot_it() -> None:
+        journal = Journal(tmp_path / "journal")
+        with boot.booted(["true"], journal=journal, console=console, kernel=kernel.own_kernel()):
+            pytest.fail("it was booted")
+
     for text in ("", "another kernel"):
         booted.binary.write_text(text, encoding="utf-8")
-        with (
-            pytest.raises(
-                RequirementError, match="as it was built, with the SHA-256 000000000000…"
-            ) as refused,
-            boot.booted(
-                ["true"], journal=Journal(tmp_path / "journal"), console=console, kernel=kernel.own_kernel()
-            ),
-        ):
-            pytest.fail("it was booted")
-        assert (refused.value.hint or "").startswith(f"remove {made.folder} and build it again: ")
+        hint = refusal(RequirementError, "as it was built, with the SHA-256 000000000000…", boot_it)
+        assert hint.startswith(f"remove {made.folder} and build it again: ")
     booted.binary.unlink()
-    with pytest.raises(RequirementError, match="found nothing"):
-        booted.require_unchanged()
+    refusal(RequirementError, "found nothing", booted.require_unchanged)
     booted.binary.write_text("", encoding="utf-8")
-    dataclasses.replace(booted, sha256=boot.file_sha256(booted.binary)).require_unchanged()
-    dataclasses.replace(booted, sha256="").require_unchanged()
+    for sha256 in (boot.file_sha256(booted.binary), ""):
+        dataclasses.replace(booted, sha256=sha256).require_unchanged()
     assert not console.exists() and workshop.builds == 1
-
-
-@pytest.mark.parametrize("text", ["", "{", "[]", "{}"])
-def test_a_damaged_description_of_a_kernel_is_a_sentence(workshop: Workshop, text: str) -> None:
-    made, _ = kernel.build(ignore)
+    # Nor is it found by a description that was damaged.
+    for text in ("", "{", "[]", "{}"):
+        (made.folder / "build.json").write_text(text, encoding="utf-8")
+        for ask in (kernel.own_kernel, lambda: kernel.build(ignore), lambda: kernel.named(RECIPE.key)):
+            hint = refusal(RequirementError, r"expected .*build\.json as it was written", ask)
+            assert hint.startswith(f"remove {made.folder} "), text
     assert workshop.builds == 1
-    (made.folder / "build.json").write_text(text, encoding="utf-8")
-    for ask in (kernel.own_kernel, lambda: kernel.build(ignore), lambda: kernel.named(RECIPE.key)):
-        with pytest.raises(RequirementError, match=r"expected .*build\.json as it was written") as refused:
-            ask()
-        assert (refused.value.hint or "").startswith(f"remove {made.folder} ")
 
 
 def test_another_recipe_is_another_kernel(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -281,9 +252,7 @@ def test_a_build_that_ends_early_leaves_nothing_that_counts(workshop: Workshop, 
         kernel.build(ignore)
     assert workshop.names() == {"lock", "build.log"}
     assert kernel.cached(RECIPE) is None
-    with pytest.raises(RequirementError, match="has not been built") as refused:
-        kernel.own_kernel()
-    assert "make lab-kernel" in (refused.value.hint or "")
+    assert "make lab-kernel" in refusal(RequirementError, "has not been built", kernel.own_kernel)
 
 
 def test_what_a_killed_build_left_is_cleared_away(workshop: Workshop) -> None:
@@ -292,17 +261,15 @@ def test_what_a_killed_build_left_is_cleared_away(workshop: Workshop) -> None:
     (left / "build.json").write_bytes(msgspec.json.encode(built(RECIPE)))
     (left / "of the killed one").touch()
     found, new = kernel.build(ignore)
-    assert new
-    assert sorted(entry.name for entry in found.folder.iterdir()) == ["build.json", "modules"]
+    assert new and {entry.name for entry in found.folder.iterdir()} == {"build.json", "modules"}
 
 
 def test_two_builds_at_once_are_refused(workshop: Workshop) -> None:
     workshop.cache.mkdir(parents=True)
     with (workshop.cache / "lock").open("a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        with pytest.raises(BusyError, match="another process is building") as refused:
-            kernel.build(ignore)
-    assert refused.value.hint and workshop.builds == 0
+        assert refusal(BusyError, "another process is building", kernel.build, ignore)
+    assert workshop.builds == 0
     assert kernel.build(ignore)[1]
 
 
@@ -318,26 +285,15 @@ def test_another_source_is_another_kernel_with_the_default_one(workshop: Worksho
     assert first.folder != other.folder and kernel.own_kernel() == first.kernel
     assert kernel.own_kernel(other.built.key) == other.kernel
     assert kernel.named(other.built.key) == other
-    with pytest.raises(UsageError, match="found 'abcdefabcdef'"):
-        kernel.named("abcdefabcdef")
-    with pytest.raises(RequirementError, match="expected the kernel abcdefabcdef"):
-        kernel.own_kernel("abcdefabcdef")
-
-
-def test_another_source_needs_none_of_debians(workshop: Workshop) -> None:
-    names = sources.PACKAGES
-    workshop.missing = [Package(names=names, shown_by="-", purpose="the kernel: its source")]
-    assert kernel.build(ignore, OTHER)[1]
-    with pytest.raises(RequirementError, match="packages that are missing: linux-source"):
-        kernel.build(ignore)
+    refusal(UsageError, "found 'abcdefabcdef'", kernel.named, "abcdefabcdef")
+    refusal(RequirementError, "expected the kernel abcdefabcdef", kernel.own_kernel, "abcdefabcdef")
 
 
 def test_a_kernel_that_was_not_built_says_how_it_is(workshop: Workshop, tmp_path: Path) -> None:
-    del workshop
     tree = linux(tmp_path / "its tree")
-    with pytest.raises(RequirementError, match="has not been built") as refused:
-        kernel.named(str(tree))
-    assert refused.value.hint == f"build it: harness kernel build --source '{tree}'"
+    hint = refusal(RequirementError, "has not been built", kernel.named, str(tree))
+    assert hint == f"build it: harness kernel build --source '{tree}'"
+    assert workshop.builds == 0
 
 
 # Sources
@@ -405,25 +361,19 @@ def test_a_tarball_says_its_version(tmp_path: Path) -> None:
 
 
 def test_what_is_no_source_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="expected Debian's package such as"):
-        sources.of("linux-source")
-    with pytest.raises(UsageError, match="found no Makefile with its version"):
-        sources.of(str(tmp_path))
     (tmp_path / "x.tar").write_text("no archive", encoding="utf-8")
-    with pytest.raises(UsageError, match="found no Makefile with its version"):
-        sources.of(str(tmp_path / "x.tar"))
+    refusal(UsageError, "expected Debian's package such as", sources.of, "linux-source")
+    for path in (tmp_path, tmp_path / "x.tar"):
+        refusal(UsageError, "found no Makefile with its version", sources.of, str(path))
 
 
 def test_a_package_is_installed_or_named(dpkg: dict[str, str]) -> None:
     dpkg["linux-source-7.2"] = "7.2.13-1"
     found = sources.of("linux-source-7.2")
     assert (found.title, found.version) == ("linux-source-7.2 7.2.13-1", (7, 2))
-    with pytest.raises(RequirementError, match=r"missing: linux-source-6\.19") as refused:
-        sources.of("linux-source-6.19")
-    assert (refused.value.hint or "").endswith("apt-get install --no-install-recommends linux-source-6.19")
-
-
-def test_radios_are_for_kernels_before_linux_7(dpkg: dict[str, str]) -> None:
+    hint = refusal(RequirementError, r"missing: linux-source-6\.19", sources.of, "linux-source-6.19")
+    assert hint.endswith("apt-get install --no-install-recommends linux-source-6.19")
+    # Radios are for kernels before Linux 7.
     dpkg["linux-source-6.12"] = "6.12.117-1"
     assert kernel.has_radios() and kernel.has_radios("6.1.192-harness")
     assert not kernel.has_radios("7.2-rc1-harness")
@@ -438,15 +388,15 @@ IN_THE_LIBRARY = {
 @pytest.mark.parametrize(
     ("version", "patches", "missed"),
     [
-        ((6, 1), {"clock.patch", "xstate.patch"}, {"CONFIG_NVME_TCP_TLS", "CONFIG_NVME_TARGET_TCP_TLS"}),
+        ((6, 1), {"clock.patch", "xstate.patch"}, TLS),
         ((6, 12), {"clock.patch", "xstate.patch"}, set()),
         ((7, 2), {"clock.patch"}, {sources.RADIOS, *IN_THE_LIBRARY}),
     ],
 )
+@pytest.mark.usefixtures("dpkg")
 def test_patches_and_lines_are_for_versions(
-    version: sources.Version, patches: set[str], missed: set[str], dpkg: dict[str, str]
+    version: sources.Version, patches: set[str], missed: set[str]
 ) -> None:
-    del dpkg
     made = kernel.recipe(dataclasses.replace(OTHER, version=version))
     assert set(made.files) - {"kernel.config"} >= patches
     assert ("xstate.patch" in made.files) is ("xstate.patch" in patches)
@@ -466,31 +416,27 @@ def test_what_a_source_lacks_is_one_sentence() -> None:
 # What is refused
 
 
-def test_all_that_is_missing_is_named_at_once(workshop: Workshop) -> None:
+def test_what_a_build_needs_is_named_before_anything_is_unpacked(workshop: Workshop) -> None:
     workshop.missing = [
         Package(names=(name,), shown_by=name, purpose="the kernel: its build") for name in ("bc", "flex")
     ]
-    with pytest.raises(RequirementError) as refused:
-        kernel.build(ignore)
-    assert "bc (the kernel: its build), flex (the kernel: its build)" in refused.value.message
-    assert (refused.value.hint or "").endswith("apt-get install --no-install-recommends bc flex")
+    words = r"bc \(the kernel: its build\), flex \(the kernel: its build\)"
+    hint = refusal(RequirementError, words, kernel.build, ignore)
+    assert hint.endswith("apt-get install --no-install-recommends bc flex")
     assert workshop.builds == 0 and not workshop.cache.exists()
-
-
-def test_too_little_room_is_refused_before_anything_is_unpacked(workshop: Workshop) -> None:
-    workshop.free_bytes = 100 * MIB
-    with pytest.raises(RequirementError, match="found 100") as refused:
-        kernel.build(ignore)
-    assert "XDG_CACHE_HOME" in (refused.value.hint or "")
-    assert workshop.builds == 0
+    workshop.missing = [Package(names=sources.PACKAGES, shown_by="-", purpose="the kernel: its source")]
+    refusal(RequirementError, "packages that are missing: linux-source", kernel.build, ignore)
+    assert kernel.build(ignore, OTHER)[1], "another source needs none of Debian's"
+    workshop.missing, workshop.free_bytes = [], 100 * MIB
+    assert "XDG_CACHE_HOME" in refusal(RequirementError, "found 100", kernel.build, ignore)
+    assert workshop.builds == 1
 
 
 def test_a_line_that_the_source_drops_is_refused() -> None:
     taken = "CONFIG_B=m\nCONFIG_A=y\nCONFIG_C=y\n"
     kernel.require_none(kernel.dropped("# why\nCONFIG_A=y\nCONFIG_B=m\n", taken))
     lacks = kernel.dropped("CONFIG_A=y\nCONFIG_B=m\nCONFIG_D=y\n", "CONFIG_A=y\nCONFIG_B=y\n")
-    with pytest.raises(RequirementError, match="dropped: CONFIG_B=m, CONFIG_D=y"):
-        kernel.require_none(lacks)
+    refusal(RequirementError, "dropped: CONFIG_B=m, CONFIG_D=y", kernel.require_none, lacks)
 
 
 def test_every_group_of_the_configuration_says_who_needs_it() -> None:
@@ -503,58 +449,63 @@ def test_every_group_of_the_configuration_says_who_needs_it() -> None:
 # The steps of a build
 
 
-def steps(tmp_path: Path, reported: list[tuple[str, float]]) -> Steps:
-    return Steps(
-        what="the lab's own kernel",
-        wrapper=(),
-        temporary=tmp_path,
-        log=tmp_path / "log",
-        report=lambda *what: reported.append(what),
-    )
+Reported = list[tuple[str, float]]
 
 
-def test_a_step_sees_no_environment_but_the_builds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "log").touch()
+@pytest.fixture
+def steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Steps, Reported]:
+    """The steps of a build and what they report; a step is looked at often."""
+    monkeypatch.setattr(building, "POLL_S", 0.01)
+    (log := tmp_path / "log").touch()
+    reported: Reported = []
+
+    def report(*what: Any) -> None:
+        reported.append(what)
+
+    return Steps(what="the kernel", wrapper=(), temporary=tmp_path, log=log, report=report), reported
+
+
+def test_a_step_sees_no_environment_but_the_builds(
+    steps: tuple[Steps, Reported], monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("CFLAGS", "MAKEFLAGS", "KBUILD_BUILD_TIMESTAMP"):
         monkeypatch.setenv(name, "of the user")
-    reported: list[tuple[str, float]] = []
-    steps(tmp_path, reported).run("looking", "env", until=(0.5, 1), env={"MORE": "1"})
-    seen = dict(line.split("=", 1) for line in (tmp_path / "log").read_text(encoding="utf-8").splitlines())
-    assert seen == {**building.ENVIRONMENT, "TMPDIR": str(tmp_path), "MORE": "1"}
+    made, reported = steps
+    made.run("looking", "env", until=(0.5, 1), env={"MORE": "1"})
+    seen = dict(line.split("=", 1) for line in made.log.read_text(encoding="utf-8").splitlines())
+    assert seen == {**building.ENVIRONMENT, "TMPDIR": str(made.temporary), "MORE": "1"}
     assert reported and reported[0] == ("looking", 0.5)
 
 
-def test_a_step_that_fails_shows_its_last_words(tmp_path: Path) -> None:
-    (tmp_path / "log").touch()
-    with pytest.raises(CommandFailed, match="compiling failed: no such register") as failed:
-        steps(tmp_path, []).run("compiling", "sh", "-c", "echo no such register; exit 2", until=(0, 1))
-    assert str(tmp_path / "log") in (failed.value.hint or "")
+def test_a_step_that_fails_shows_its_last_words_and_may_not_be_silent_for_long(
+    steps: tuple[Steps, Reported], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, _ = steps
 
+    def compile_by(*argv: str) -> None:
+        made.run("compiling", *argv, until=(0, 1))
 
-def test_a_step_may_take_long_but_not_in_silence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(building, "POLL_S", 0.01)
-    (tmp_path / "log").touch()
+    said = "compiling failed: no such register"
+    hint = refusal(CommandFailed, said, compile_by, "sh", "-c", "echo no such register; exit 2")
+    assert str(made.log) in hint
 
     def is_waited_for(silence_s: float) -> bool:
         monkeypatch.setattr(building, "SILENCE_S", silence_s)
-        slow = f"for n in 1 2 3 4 5 6 7 8; do echo CC; sleep {silence_s / 3}; done"
         with contextlib.suppress(CommandFailed):
-            steps(tmp_path, []).run("compiling", "sh", "-c", slow, until=(0, 1))
+            compile_by("sh", "-c", f"for n in 1 2 3 4 5 6 7 8; do echo CC; sleep {silence_s / 3}; done")
             return True
         return False
 
     # A busy machine may keep its words back for too long.
     assert is_waited_for(0.3) or is_waited_for(10.0)
     monkeypatch.setattr(building, "SILENCE_S", 0.3)
-    with pytest.raises(CommandFailed, match=r"compiling printed nothing for 0\.3 s: CC"):
-        steps(tmp_path, []).run("compiling", "sleep", "60", until=(0, 1))
+    refusal(CommandFailed, r"compiling printed nothing for 0\.3 s: CC", compile_by, "sleep", "60")
 
 
-def test_progress_follows_what_is_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(building, "POLL_S", 0.01)
-    (tmp_path / "log").write_text("of the step before\n", encoding="utf-8")
-    reported: list[tuple[str, float]] = []
+def test_progress_follows_what_is_printed(steps: tuple[Steps, Reported]) -> None:
+    made, reported = steps
+    made.log.write_text("of the step before\n", encoding="utf-8")
     script = "for n in 1 2 3 4 5 6 7 8; do echo CC; sleep 0.03; done"
-    steps(tmp_path, reported).run("compiling", "sh", "-c", script, until=(0.2, 0.6), lines=4)
+    made.run("compiling", "sh", "-c", script, until=(0.2, 0.6), lines=4)
     parts = [part for _, part in reported]
     assert parts == sorted(parts) and parts[0] >= 0.2 and parts[-1] == 0.6

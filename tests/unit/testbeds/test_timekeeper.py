@@ -1,4 +1,4 @@
-"""Kernels that share one time, as far as their clocks go (arch/um/kernel/time.c)."""
+"""Kernels that share one time: who runs next and until when, and their clocks (arch/um/kernel/time.c)."""
 
 from __future__ import annotations
 
@@ -10,10 +10,54 @@ from dataclasses import dataclass
 
 import pytest
 
-from harness.testbeds.lab.apart.calendar import MESSAGE, NEVER_NS, TimeTravelOperation
+from harness.testbeds.lab.apart.calendar import MESSAGE, NEVER_NS, Calendar, TimeTravelOperation
 from harness.testbeds.lab.apart.timekeeper import KernelGoneError, Timekeeper, Wiring
 
 DEADLINE_S = 60
+
+
+# The calendar
+
+
+def calendar(*wishes_ns: int) -> Calendar:
+    made = Calendar()
+    for number, wish_ns in enumerate(wishes_ns):
+        made.wish(number, wish_ns)
+    return made
+
+
+def test_the_earliest_wish_comes_first_and_of_two_for_one_time_the_first_that_was_made() -> None:
+    made = calendar(300, 100, 200)
+    assert (made.next(), made.now_ns) == (1, 100)
+    assert (made.next(), made.now_ns) == (2, 200)
+    made = calendar(50, 50)
+    made.wish(0, 50)
+    assert (made.next(), made.next()) == (1, 0)
+    made = calendar(0, 0, 0)
+    assert [made.next() for _ in range(3)] == [0, 1, 2] and made.now_ns == 0
+    assert calendar(NEVER_NS, NEVER_NS).next() is None, "they wait for nothing"
+
+
+def test_a_kernel_may_set_its_clock_up_to_the_next_wish_of_another() -> None:
+    made = calendar(100, 250, NEVER_NS)
+    assert made.next() == 0
+    assert (made.free_until_ns(0), made.free_until_ns(1)) == (250, NEVER_NS), "its own wish was fulfilled"
+    made.wish(2, 180)
+    assert made.free_until_ns(0) == 180
+    made = calendar(100)
+    made.next()
+    assert made.free_until_ns(0) == NEVER_NS, "it is alone"
+
+
+def test_what_runs_says_how_far_it_is_and_time_never_goes_back() -> None:
+    made = calendar(100, 500)
+    made.next()
+    for time_ns in (130, 120):
+        made.update(time_ns)
+        assert made.now_ns == 130
+
+
+# The timekeeper
 
 
 @dataclass
@@ -61,16 +105,11 @@ class Kernel:
 
 @contextlib.contextmanager
 def kept(count: int) -> Iterator[tuple[list[Kernel], list[BaseException]]]:
-    """So many kernels, and why their timekeeper ended, once it has."""
+    """So many kernels, of which the first has its turn, and why their timekeeper ended, once it has."""
     pairs = [socket.socketpair() for _ in range(count)]
     ends: list[BaseException] = []
-    keeper = Timekeeper(
-        Wiring(
-            names=tuple(map(str, range(count))),
-            clock_fds=tuple(far.detach() for _, far in pairs),
-            trunks=(),
-        )
-    )
+    clock_fds = tuple(far.detach() for _, far in pairs)
+    keeper = Timekeeper(Wiring(names=tuple(map(str, range(count))), clock_fds=clock_fds, trunks=()))
 
     def serve() -> None:
         try:
@@ -81,9 +120,11 @@ def kept(count: int) -> Iterator[tuple[list[Kernel], list[BaseException]]]:
     thread = threading.Thread(target=serve)
     thread.start()
     kernels = [Kernel(near) for near, _ in pairs]
-    for kernel in kernels:
-        kernel.clock.settimeout(DEADLINE_S)
     try:
+        for kernel in kernels:
+            kernel.clock.settimeout(DEADLINE_S)
+            kernel.send(TimeTravelOperation.START)
+        assert kernels[0].hear()[0] == TimeTravelOperation.ACK
         yield kernels, ends
     finally:
         for kernel in kernels:
@@ -92,26 +133,11 @@ def kept(count: int) -> Iterator[tuple[list[Kernel], list[BaseException]]]:
         assert not thread.is_alive()
 
 
-def begin(kernels: list[Kernel]) -> None:
-    for kernel in kernels:
-        kernel.send(TimeTravelOperation.START)
-
-
-def test_kernels_boot_one_after_the_other() -> None:
+def test_kernels_boot_one_after_the_other_and_time_goes_on_to_the_earliest_wish() -> None:
     with kept(2) as ((first, second), _):
-        begin([first, second])
-        assert first.hear()[0] == TimeTravelOperation.ACK
         assert second.hears_nothing()
         first.wait_until(500)
         assert second.hear()[0] == TimeTravelOperation.ACK
-
-
-def test_time_goes_on_to_the_earliest_wish() -> None:
-    with kept(2) as ((first, second), _):
-        begin([first, second])
-        first.hear()
-        first.wait_until(500)
-        second.hear()
         second.wait_until(300)
         assert second.obey() == (TimeTravelOperation.FREE_UNTIL, 500)  # it had the turn before, too
         assert second.obey() == (TimeTravelOperation.RUN, 300)
@@ -123,8 +149,6 @@ def test_time_goes_on_to_the_earliest_wish() -> None:
 
 def test_what_a_kernel_says_of_its_time_is_everybodys() -> None:
     with kept(2) as ((first, second), _):
-        begin([first, second])
-        first.hear()
         first.wait_until(500)
         second.hear()
         second.wait_until(300)
@@ -136,18 +160,13 @@ def test_what_a_kernel_says_of_its_time_is_everybodys() -> None:
 
 def test_the_end_of_a_kernel_is_reported_by_its_number() -> None:
     with kept(2) as ((first, second), ends):
-        begin([first, second])
-        first.hear()
         first.wait_until(500)
         second.clock.close()
-    assert isinstance(ends[0], KernelGoneError)
-    assert ends[0].number == 1
+    assert isinstance(ends[0], KernelGoneError) and ends[0].number == 1
 
 
 def test_kernels_that_all_wait_for_ever_are_an_error() -> None:
     with kept(1) as ((only,), ends):
-        begin([only])
-        only.hear()
         only.wait_until(NEVER_NS)
     assert "none of them for a time" in str(ends[0])
 
@@ -155,8 +174,6 @@ def test_kernels_that_all_wait_for_ever_are_an_error() -> None:
 @pytest.mark.parametrize("garbage", [b"x", b""])
 def test_half_a_message_is_the_end(garbage: bytes) -> None:
     with kept(1) as ((only,), ends):
-        begin([only])
-        only.hear()
         only.clock.sendall(garbage)
         only.clock.close()
     assert isinstance(ends[0], KernelGoneError)

@@ -74,19 +74,16 @@ class Driver:
             self.ask(VhostUserRequest.SET_VRING_ENABLE, vhost.STATE.pack(queue, 1))
 
     def describe(
-        self, queue: int, number: int, address: int, size: int, flags: int = 0, following: int = 0
+        self, queue: int, number: int, address: int, size: int, flags: int = 0, then: int = 0
     ) -> None:
         place = self.descriptors(queue) + number * vhost.DESCRIPTOR.size
-        self.write(place, vhost.DESCRIPTOR.pack(address, size, flags, following))
+        self.write(place, vhost.DESCRIPTOR.pack(address, size, flags, then))
 
     def offer(self, queue: int, head: int) -> None:
         made = self.made[queue]
         self.write(self.available(queue) + 4 + 2 * (made % self.size), struct.pack("<H", head))
         self.made[queue] = made + 1
         self.write(self.available(queue) + 2, struct.pack("<H", (made + 1) & 0xFFFF))
-
-    def want_interrupts(self, queue: int, *, wanted: bool) -> None:
-        self.write(self.available(queue), struct.pack("<H", 0 if wanted else vhost.NO_INTERRUPT))
 
     def kick(self) -> None:
         assert self.ask(VhostUserRequest.VRING_KICK, vhost.STATE.pack(TRANSMIT, 0)) == vhost.NUMBER.pack(0)
@@ -131,40 +128,29 @@ def test_what_is_offered_is_what_the_kernel_needs_for_one_time(driver: Driver) -
     (features,) = vhost.NUMBER.unpack(driver.ask(VhostUserRequest.GET_FEATURES, reply=False))
     assert features & (1 << 32 | 1 << 30)
     assert not features & 1 << 29  # VIRTIO_RING_F_EVENT_IDX
-
-
-def test_the_configuration_begins_with_the_mac_address(driver: Driver) -> None:
+    # The configuration begins with the MAC address.
     answer = driver.ask(VhostUserRequest.GET_CONFIG, vhost.CONFIG.pack(0, 6, 0) + bytes(6), reply=False)
     assert answer == vhost.CONFIG.pack(0, 6, 0) + MAC
-
-
-def test_a_message_without_need_of_an_answer_gets_none(driver: Driver) -> None:
+    # A message without need of an answer gets none.
     assert driver.ask(VhostUserRequest.SET_OWNER, reply=False) == b""
     assert driver.ask(VhostUserRequest.SET_OWNER) == vhost.NUMBER.pack(0)
 
 
-def test_a_frame_in_several_parts_is_sent_whole(driver: Driver) -> None:
+def test_a_frame_is_sent_whole_from_several_parts_or_from_a_table_of_its_own(driver: Driver) -> None:
+    addresses = [BUFFERS + BEGIN + place for place in (0, 0x100, 0x200, 0x300)]
     for number, part in enumerate((HEADER, b"ether", b"net")):
-        address = BUFFERS + BEGIN + number * 0x100
-        driver.write(address, part)
-        driver.describe(TRANSMIT, number, address, len(part), NEXT if number < 2 else 0, number + 1)
-    driver.offer(TRANSMIT, 0)
-    driver.kick()
-    assert driver.sent == [HEADER + b"ethernet"]
-    assert driver.returned(TRANSMIT) == [(0, 0)]
-
-
-def test_a_frame_in_a_table_of_its_own(driver: Driver) -> None:
-    table, first, second = (BUFFERS + BEGIN + place for place in (0, 0x100, 0x200))
-    driver.write(first, HEADER)
-    driver.write(second, b"frame")
-    entries = vhost.DESCRIPTOR.pack(first, len(HEADER), NEXT, 1) + vhost.DESCRIPTOR.pack(second, 5, 0, 0)
-    driver.write(table, entries)
-    driver.describe(TRANSMIT, 3, table, len(entries), INDIRECT)
-    driver.offer(TRANSMIT, 3)
-    driver.kick()
-    assert driver.sent == [HEADER + b"frame"]
-    assert driver.returned(TRANSMIT) == [(3, 0)]
+        driver.write(addresses[number], part)
+        flags = NEXT if number < 2 else 0
+        driver.describe(TRANSMIT, number, addresses[number], len(part), flags, number + 1)
+    entries = vhost.DESCRIPTOR.pack(addresses[0], len(HEADER), NEXT, 1)
+    entries += vhost.DESCRIPTOR.pack(addresses[1], 5, 0, 0)
+    driver.write(addresses[3], entries)
+    driver.describe(TRANSMIT, 3, addresses[3], len(entries), INDIRECT)
+    for head in (0, 3):
+        driver.offer(TRANSMIT, head)
+        driver.kick()
+    assert driver.sent == [HEADER + b"ethernet", HEADER + b"ether"]
+    assert driver.returned(TRANSMIT) == [(0, 0), (3, 0)]
 
 
 @pytest.mark.parametrize("wanted", [True, False])
@@ -172,18 +158,16 @@ def test_the_sender_hears_of_taken_frames_only_if_it_wants_to(driver: Driver, wa
     driver.write(BUFFERS + BEGIN, HEADER + b"x")
     driver.describe(TRANSMIT, 0, BUFFERS + BEGIN, len(HEADER) + 1)
     driver.offer(TRANSMIT, 0)
-    driver.want_interrupts(TRANSMIT, wanted=wanted)
+    driver.write(driver.available(TRANSMIT), struct.pack("<H", 0 if wanted else vhost.NO_INTERRUPT))
     driver.kick()
-    calls = list(driver.port.calls())
-    assert len(calls) == wanted
-    assert driver.sent
-    assert not driver.port.has_news
+    assert len(list(driver.port.calls())) == wanted
+    assert driver.sent and not driver.port.has_news
 
 
 def test_a_frame_is_received_and_the_kernel_called_once(driver: Driver) -> None:
     addresses = driver.offer_room(2, 0x800)
-    driver.port.receive(HEADER + b"one")
-    driver.port.receive(HEADER + b"two")
+    for word in (b"one", b"two"):
+        driver.port.receive(HEADER + word)
     (call,) = driver.port.calls()
     assert vhost.HEADER.unpack_from(call) == (vhost.CALL, vhost.VERSION | vhost.NEED_REPLY, 8)
     assert vhost.STATE.unpack_from(call, vhost.HEADER.size) == (RECEIVE, 0)
@@ -206,14 +190,12 @@ def test_frames_wait_for_buffers_in_their_order(driver: Driver) -> None:
     driver.offer_room(1, 100)
     driver.port.receive(HEADER + bytes(150))
     driver.port.receive(HEADER + b"short")
-    assert driver.returned(RECEIVE) == []
-    assert driver.port.has_news
+    assert driver.returned(RECEIVE) == [] and driver.port.has_news
     driver.describe(RECEIVE, 1, BEGIN + BUFFERS + 0x1000, 100, flags=2)
     driver.offer(RECEIVE, 1)
     driver.port.fill()
     assert driver.returned(RECEIVE) == [(0, 100), (1, 62)]
-    assert list(driver.port.calls())
-    assert driver.port.has_news  # the short one
+    assert list(driver.port.calls()) and driver.port.has_news, "the short one waits"
 
 
 def test_an_interface_that_is_down_receives_nothing(driver: Driver) -> None:
@@ -223,19 +205,19 @@ def test_an_interface_that_is_down_receives_nothing(driver: Driver) -> None:
     assert not driver.port.has_news and driver.returned(RECEIVE) == []
 
 
-def test_addresses_with_the_shared_memory_are_refused(driver: Driver) -> None:
+@pytest.mark.parametrize(
+    ("number", "payload", "words"),
+    [
+        (VhostUserRequest.VRING_KICK, vhost.STATE.pack(TRANSMIT, 0), "shared memory, found 0x13fffc"),
+        (99, b"", "found number 99"),
+    ],
+    ids=["address", "message"],
+)
+def test_what_no_kernel_sends_is_refused(driver: Driver, number: int, payload: bytes, words: str) -> None:
     driver.describe(TRANSMIT, 0, BEGIN + SIZE - 4, 8)
     driver.offer(TRANSMIT, 0)
-    driver.socket.sendall(
-        vhost.HEADER.pack(VhostUserRequest.VRING_KICK, vhost.VERSION, 8) + vhost.STATE.pack(TRANSMIT, 0)
-    )
-    with pytest.raises(ProtocolError, match="expected an address in the shared memory, found 0x13fffc"):
-        driver.port.handle()
-
-
-def test_an_unknown_message_is_refused(driver: Driver) -> None:
-    driver.socket.sendall(vhost.HEADER.pack(99, vhost.VERSION, 0))
-    with pytest.raises(ProtocolError, match="found number 99"):
+    driver.socket.sendall(vhost.HEADER.pack(number, vhost.VERSION, len(payload)) + payload)
+    with pytest.raises(ProtocolError, match=words):
         driver.port.handle()
 
 

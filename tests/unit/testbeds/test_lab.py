@@ -27,10 +27,9 @@ from harness.testbeds.lab.boot import Lab, require_visible, sandbox
 from harness.testbeds.lab.boot.scratch import MIB, ScratchFolder, roomy_folder
 from tests.unit.fakes import World
 from tests.unit.results_folder import made_plan
+from tests.unit.testbeds.refusals import refusal
 
 HOSTILE = ["plain", "a b", "it's", '$(touch PWNED)`touch PWNED`"; touch PWNED', "new\nline", "-n", "ü\\n*?"]
-
-
 KERNEL = boot.Kernel(binary=Path("/usr/bin/linux.uml"), modules=boot.MODULES)
 
 
@@ -39,85 +38,71 @@ def _no_tmpdir(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TMPDIR", raising=False)
 
 
-@pytest.fixture
-def folders(tmp_path: Path) -> list[str]:
-    made = [tmp_path / name for name in ("first", "second")]
-    for folder in made:
-        folder.mkdir()
-    return list(map(str, made))
-
-
 class FileSystems:
-    """In place of statvfs(2): megabytes free and flags, by folder; plenty and none elsewhere."""
+    """In place of statvfs(2) for two folders: megabytes free, inodes and flags; plenty and none elsewhere."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, first: str, second: str) -> None:
+        self.folders = (first, second)
         self.free_mib: dict[str, int] = {}
         self.flags: dict[str, int] = {}
         self.inodes: dict[str, int] = {}
-        monkeypatch.setattr(os, "statvfs", self._statvfs)
 
-    def _statvfs(self, path: str) -> SimpleNamespace:
-        free = self.free_mib.get(path, 10**6)
+    def statvfs(self, path: str) -> SimpleNamespace:
         return SimpleNamespace(
             f_flag=self.flags.get(path, 0),
-            f_bavail=free * 256,
+            f_bavail=self.free_mib.get(path, 10**6) * 256,
             f_frsize=4096,
             f_files=10**6,
             f_favail=self.inodes.get(path, 1000),
         )
 
+    def taken(self, size_bytes: int = MIB) -> int:
+        """Which of the folders is taken for so much."""
+        return list(map(Path, self.folders)).index(roomy_folder(size_bytes, self.folders))
+
 
 @pytest.fixture
-def file_systems(monkeypatch: pytest.MonkeyPatch) -> FileSystems:
-    return FileSystems(monkeypatch)
+def file_systems(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FileSystems:
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+    made = FileSystems(str(tmp_path / "first"), str(tmp_path / "second"))
+    monkeypatch.setattr(os, "statvfs", made.statvfs)
+    return made
 
 
 # Where there is room
 
 
-def test_the_first_folder_that_will_do_is_taken(folders: list[str], file_systems: FileSystems) -> None:
-    assert roomy_folder(512 * MIB, folders) == Path(folders[0])
-    file_systems.free_mib[folders[0]] = 511
-    assert roomy_folder(512 * MIB, folders) == Path(folders[1])
-    file_systems.free_mib[folders[0]] = 512
-    assert roomy_folder(512 * MIB, folders) == Path(folders[0])
-
-
-def test_a_folder_that_forbids_execution_is_passed_over(
-    folders: list[str], file_systems: FileSystems
+def test_the_first_folder_that_will_do_is_taken(
+    file_systems: FileSystems, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    file_systems.flags[folders[0]] = os.ST_NOEXEC
-    assert roomy_folder(MIB, folders) == Path(folders[1])
-
-
-def test_a_folder_that_may_not_be_written_is_passed_over(
-    folders: list[str], file_systems: FileSystems, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    del file_systems
-    monkeypatch.setattr(os, "access", lambda path, _mode: path != folders[0])
-    assert roomy_folder(MIB, folders) == Path(folders[1])
-
-
-def test_a_folder_without_inodes_is_passed_over(folders: list[str], file_systems: FileSystems) -> None:
-    file_systems.inodes[folders[0]] = 0
-    assert roomy_folder(1, folders) == Path(folders[1])
-    file_systems.inodes[folders[1]] = 0
-    with pytest.raises(RequirementError, match="no inodes left"):
-        roomy_folder(1, folders)
-
-
-def test_the_users_choice_goes_before_all_others(
-    folders: list[str], file_systems: FileSystems, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TMPDIR", folders[1])
-    assert roomy_folder(MIB, folders) == Path(folders[1])
-    file_systems.free_mib[folders[1]] = 0
-    assert roomy_folder(MIB, folders) == Path(folders[0])
+    first, second = file_systems.folders
+    assert file_systems.taken(512 * MIB) == 0
+    for free_mib, number in ((511, 1), (512, 0)):
+        file_systems.free_mib[first] = free_mib
+        assert file_systems.taken(512 * MIB) == number
+    file_systems.flags[first] = os.ST_NOEXEC
+    assert file_systems.taken() == 1
+    file_systems.flags.clear()
+    # The user's choice goes before all others.
+    monkeypatch.setenv("TMPDIR", second)
+    assert file_systems.taken() == 1
+    file_systems.free_mib[second] = 0
+    assert file_systems.taken() == 0
+    monkeypatch.delenv("TMPDIR")
+    file_systems.inodes[first] = 0
+    file_systems.free_mib.clear()
+    assert file_systems.taken(1) == 1
+    file_systems.inodes[second] = 0
+    refusal(RequirementError, "no inodes left", file_systems.taken, 1)
+    file_systems.inodes.clear()
+    monkeypatch.setattr(os, "access", lambda path, _mode: path != first)
+    assert file_systems.taken() == 1, "the first may not be written"
 
 
 @pytest.mark.parametrize("name", ["a b", "a,b", "a=b", "quo'te", "x\ny", "$x", "relative", "FILE", "MISSING"])
 def test_a_choice_that_no_kernel_could_be_reported_is_passed_over(
-    tmp_path: Path, folders: list[str], monkeypatch: pytest.MonkeyPatch, name: str
+    tmp_path: Path, file_systems: FileSystems, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
     place = tmp_path / name
@@ -126,86 +111,65 @@ def test_a_choice_that_no_kernel_could_be_reported_is_passed_over(
     elif name != "MISSING":
         place.mkdir()
     monkeypatch.setenv("TMPDIR", name if name == "relative" else str(place))
-    assert roomy_folder(1, folders) == Path(folders[0])
+    assert file_systems.taken(1) == 0
 
 
 def test_without_room_all_that_was_tried_is_named(
-    tmp_path: Path, folders: list[str], file_systems: FileSystems, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, file_systems: FileSystems, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    first, second = file_systems.folders
     odd = tmp_path / "o dd"
     odd.mkdir()
     monkeypatch.setenv("TMPDIR", str(odd))
-    file_systems.free_mib[folders[0]] = 64
-    file_systems.flags[folders[1]] = os.ST_NOEXEC
+    file_systems.free_mib[first] = 64
+    file_systems.flags[second] = os.ST_NOEXEC
     with pytest.raises(RequirementError) as refused:
-        roomy_folder(544 * MIB, folders)
-    message = refused.value.message
-    assert "a folder with 544 MiB free that allows execution" in message
-    assert f"{folders[0]} (64 MiB free)" in message
-    assert f"{folders[1]} (noexec)" in message
-    assert "o dd' (not absolute, or unusual characters" in message
+        roomy_folder(544 * MIB, file_systems.folders)
+    for words in (
+        "a folder with 544 MiB free that allows execution",
+        f"{first} (64 MiB free)",
+        f"{second} (noexec)",
+        "o dd' (not absolute, or unusual characters",
+    ):
+        assert words in refused.value.message
     assert "TMPDIR" in (refused.value.hint or "")
 
 
 # What it is told
 
 
+def as_init_reads(state: Path, script: str) -> str:
+    """What a script prints in place of init.sh: the settings are sourced."""
+    argv = ["/bin/sh", "-euc", f'. "$1/settings"; {script}', "sh", str(state)]
+    return subprocess.run(argv, capture_output=True, text=True, cwd=state.parent, check=True).stdout
+
+
 @pytest.mark.parametrize("word", HOSTILE)
-def test_the_command_reaches_the_lab_word_by_word(tmp_path: Path, word: str) -> None:
+def test_the_command_and_the_folders_reach_the_lab_word_by_word(tmp_path: Path, word: str) -> None:
     """As init.sh reads it: the settings are sourced, the command is evaluated."""
     state, results = tmp_path / "state", tmp_path / "res ults"
-    state.mkdir()
-    results.mkdir()
+    hostile = tmp_path / word.replace("/", "_")
+    for folder in (state, results, hostile):
+        folder.mkdir()
     boot.write_settings(state, KERNEL, ["printf", "%s|", word, "last"], results=results)
-    script = '. "$1/settings"; test "$STATE" = "$1" || exit 9; printf "%s/" "$RESULTS"; eval "$COMMAND"'
-    done = subprocess.run(
-        ["/bin/sh", "-euc", script, "sh", str(state)],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        check=True,
-    )
-    assert done.stdout == f"yes/{word}|last|"
-    assert not (tmp_path / "PWNED").exists()
+    script = 'test "$STATE" = "$1" || exit 9; printf "%s/" "$RESULTS"; eval "$COMMAND"'
+    assert as_init_reads(state, script) == f"yes/{word}|last|"
     assert (state / "results").resolve() == results
     assert (state / "init.sh").read_bytes() == (boot.HERE / "init.sh").read_bytes()
+    boot.write_settings(hostile, KERNEL, ["true"])
+    assert as_init_reads(hostile, 'printf "%s|%s" "$STATE" "$RESULTS"') == f"{hostile}|"
+    assert not (hostile / "results").exists() and not (tmp_path / "PWNED").exists()
 
 
-def test_hostile_folders_of_state_are_quoted(tmp_path: Path) -> None:
-    for number, word in enumerate(HOSTILE):
-        state = tmp_path / f"{number}{word}".replace("/", "_")
-        state.mkdir()
-        boot.write_settings(state, KERNEL, ["true"])
-        done = subprocess.run(
-            ["/bin/sh", "-euc", '. "$1/settings"; printf "%s|%s" "$STATE" "$RESULTS"', "sh", str(state)],
-            capture_output=True,
-            text=True,
-            cwd=tmp_path,
-            check=True,
-        )
-        assert done.stdout == f"{state}|"
-        assert not (state / "results").exists()
-    assert not (tmp_path / "PWNED").exists()
-
-
-@pytest.mark.parametrize("path", ["/run/user/1000/venv", "/dev/shm/venv", "/proc/self", "/sys", "/run"])
-def test_what_the_lab_cannot_see_is_refused(path: str) -> None:
-    with pytest.raises(
-        RequirementError, match=rf"the harness is {path}, which the lab cannot see"
-    ) as refused:
-        require_visible(Path(path), "the harness")
-    assert refused.value.hint
-
-
-def test_a_link_to_what_the_lab_cannot_see_is_refused(tmp_path: Path) -> None:
+def test_what_the_lab_cannot_see_is_refused_and_all_else_let_through(tmp_path: Path) -> None:
+    for path in ("/run/user/1000/venv", "/dev/shm/venv", "/proc/self", "/sys", "/run"):
+        said = rf"the harness is {path}, which the lab cannot see"
+        assert refusal(RequirementError, said, require_visible, Path(path), "the harness")
     (tmp_path / "venv").symlink_to("/dev/shm/venv")
-    with pytest.raises(RequirementError, match="it has its own /dev"):
-        require_visible(tmp_path / "venv" / "bin", "the harness")
-
-
-@pytest.mark.parametrize("path", ["/home/me/venv", "/usr", "/runner/x", "/developer", "/srv/run/x"])
-def test_what_the_lab_can_see_is_let_through(path: str) -> None:
-    require_visible(Path(path), "the harness")
+    link = tmp_path / "venv" / "bin"
+    refusal(RequirementError, "it has its own /dev", require_visible, link, "the harness")
+    for path in ("/home/me/venv", "/usr", "/runner/x", "/developer", "/srv/run/x"):
+        require_visible(Path(path), "the harness")
 
 
 # What it leaves
@@ -222,31 +186,30 @@ def test_the_scratch_folder_is_private_and_goes(tmp_path: Path) -> None:
     ]
 
 
+@contextmanager
+def ended(console: Path, said: str, earlier: str = "") -> Iterator[Lab]:
+    """A lab that said this, on a console that an earlier one wrote to."""
+    console.write_text(earlier + said, encoding="utf-8")
+    with subprocess.Popen(["true"]) as process:
+        yield Lab(process=process, console=console, begin=len(earlier))
+
+
 @pytest.mark.parametrize(
-    ("console", "status"),
+    ("earlier", "said", "status"),
     [
-        ("", None),
-        ("booting\nharness-lab-exit 0\nHalting.\n", 0),
-        ("harness-lab-exit 1\nharness-lab-exit 137\n", 137),
-        ("Kernel panic - not syncing\n", None),
+        ("", "", None),
+        ("", "booting\nharness-lab-exit 0\nHalting.\n", 0),
+        ("", "harness-lab-exit 1\nharness-lab-exit 137\n", 137),
+        ("", "Kernel panic - not syncing\n", None),
+        ("harness-lab-exit 3\n", "booting\n", None),
     ],
 )
 def test_the_status_of_the_command_is_reported_on_the_console(
-    tmp_path: Path, console: str, status: int | None
+    tmp_path: Path, earlier: str, said: str, status: int | None
 ) -> None:
-    (tmp_path / "console").write_text(console, encoding="utf-8")
-    with subprocess.Popen(["true"]) as process:
-        booted = Lab(process=process, console=tmp_path / "console")
+    with ended(tmp_path / "console", said, earlier) as booted:
         assert booted.exit_status() == status
-
-
-def test_what_an_earlier_lab_said_on_the_same_console_is_not_the_status(tmp_path: Path) -> None:
-    earlier, console = "harness-lab-exit 3\n", tmp_path / "console"
-    console.write_text(earlier + "booting\n", encoding="utf-8")
-    with subprocess.Popen(["true"]) as process:
-        booted = Lab(process=process, console=console, begin=len(earlier))
-        assert booted.exit_status() is None
-        assert booted.said() == b"booting\n"
+        assert booted.said() == said.encode()
 
 
 PANICKED = """\
@@ -256,7 +219,6 @@ Kernel panic - not syncing: Attempted to kill init! exitcode=0x00002000
 CPU: 0 UID: 0 PID: 1 Comm: sh Not tainted 6.12.101 #1
 Call Trace:
  [<6002e819>] ? interrupt_end+0x0/0xe0
- [<6002e6c5>] new_thread_handler+0xaa/0xb1
 Aborted"""
 """What Debian 13's kernel said where init.sh could not mount the folder of results."""
 
@@ -278,18 +240,14 @@ PANICKED_SAYS = (
     ],
 )
 def test_of_a_panic_the_user_is_reported_what_led_to_it(tmp_path: Path, said: str, words: str) -> None:
-    earlier, console = f"{PANICKED}\n", tmp_path / "console"
-    console.write_text(earlier + said, encoding="utf-8")
-    with subprocess.Popen(["true"]) as process:
-        booted = Lab(process=process, console=console, begin=len(earlier))
+    with ended(tmp_path / "console", said, f"{PANICKED}\n") as booted:
         assert booted.last_words() == words
 
 
 def test_where_ptrace_is_forbidden_that_is_what_is_reported(tmp_path: Path) -> None:
-    console = tmp_path / "console"
     said = "Checking that ptrace can change system call numbers...ptrace: Operation not permitted\n"
-    console.write_text(said, encoding="utf-8")
-    assert boot.last_words(console) == boot.FORBIDS_PTRACE
+    with ended(tmp_path / "console", said) as booted:
+        assert booted.last_words() == boot.FORBIDS_PTRACE
 
 
 def test_a_run_whose_kernel_panicked_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -336,13 +294,11 @@ def test_the_first_initiator_knows_all_others_by_their_host_keys(tmp_path: Path)
     management.make_client(client)
     servers = {peer: tmp_path / peer / "sshd" for peer in ("target", "initiator2")}
     for folder in servers.values():
-        command = management.serve(folder, client)
-        assert Path(command[0]).name == "sshd"
-        assert command[1:] == ["-D", "-e", "-f", str(folder / "config")]
-        said = (folder / "config").read_text(encoding="utf-8")
-        assert f"HostKey {folder}/host_key\n" in said
-        assert f"AuthorizedKeysFile {client}/id.pub\n" in said
-        assert "AuthenticationMethods publickey\n" in said
+        sshd, *words = management.serve(folder, client)
+        assert Path(sshd).name == "sshd" and words == ["-D", "-e", "-f", str(folder / "config")]
+        said = (folder / "config").read_text(encoding="utf-8").splitlines()
+        of_keys = f"HostKey {folder}/host_key", f"AuthorizedKeysFile {client}/id.pub"
+        assert {*of_keys, "AuthenticationMethods publickey"} <= {*said}
     management.introduce(client, servers)
     assert (client / "known_hosts").read_text(encoding="utf-8").splitlines() == [
         "target ssh-ed25519 target",
@@ -371,15 +327,17 @@ def test_the_target_is_between_the_initiators() -> None:
         assert ends[via] == address.network
 
 
+def boot_apart(folder: Path) -> None:
+    """Boot two kernels, which must not succeed."""
+    console, journal = folder / "console.log", Journal(folder / "journal")
+    with apart.booted(["true"], initiators=1, journal=journal, console=console):
+        pytest.fail("it booted")
+
+
 def test_without_sshd_kernels_apart_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("shutil.which", lambda name, path=None: None if name == "sshd" else f"{path}/{name}")
-    journal = Journal(tmp_path / "journal")
-    with (
-        pytest.raises(RequirementError, match="over SSH, but sshd of OpenSSH was not found") as refused,
-        apart.booted(["true"], initiators=1, journal=journal, console=tmp_path / "console"),
-    ):
-        pytest.fail("it booted")
-    assert "openssh-server" in (refused.value.hint or "")
+    hint = refusal(RequirementError, "over SSH, but sshd of OpenSSH was not found", boot_apart, tmp_path)
+    assert "openssh-server" in hint
     assert list(tmp_path.iterdir()) == []
 
 
@@ -426,29 +384,25 @@ def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("may_raise", [True, False])
-def test_few_open_files_are_made_more_or_refused(
-    scratch: Path, monkeypatch: pytest.MonkeyPatch, may_raise: bool
-) -> None:
+def test_few_open_files_are_made_more_or_refused(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     limits = [(64, 64)]
-
-    def set_limit(_what: int, wanted: tuple[int, int]) -> None:
-        if not may_raise:
-            raise ValueError("not allowed to raise maximum limit")
-        limits.append(wanted)
-
     monkeypatch.setattr(resource, "getrlimit", lambda _what: limits[-1])
-    monkeypatch.setattr(resource, "setrlimit", set_limit)
-    if may_raise:
-        sandbox.require_open_files()
-        sandbox.require_open_files()
-        assert limits[1:] == [(64, sandbox.OPEN_FILES)]
-        return
-    booting = boot.booted(
-        ["true"], journal=Journal(scratch / "journal"), console=scratch / "c", kernel=KERNEL
-    )
-    with pytest.raises(RequirementError, match="needs 4096 open files, but the hard limit is 64"), booting:
-        pytest.fail("it was booted")
+    monkeypatch.setattr(resource, "setrlimit", lambda _what, wanted: limits.append(wanted))
+    sandbox.require_open_files()
+    sandbox.require_open_files()
+    assert limits == [(64, 64), (64, sandbox.OPEN_FILES)]
+
+    def may_not(_what: int, _wanted: tuple[int, int]) -> None:
+        raise ValueError("not allowed to raise maximum limit")
+
+    def boot_it() -> None:
+        journal, console = Journal(scratch / "journal"), scratch / "c"
+        with boot.booted(["true"], journal=journal, console=console, kernel=KERNEL):
+            pytest.fail("it was booted")
+
+    limits[-1] = (64, 64)
+    monkeypatch.setattr(resource, "setrlimit", may_not)
+    refusal(RequirementError, "needs 4096 open files, but the hard limit is 64", boot_it)
     for enough in (sandbox.OPEN_FILES, resource.RLIM_INFINITY):
         limits[-1] = (64, enough)
         sandbox.require_open_files()
@@ -459,35 +413,31 @@ def test_each_kernel_has_its_core_its_memory_and_its_trunks(
     scratch: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     booting = Booting(monkeypatch, {"initiator1": "hello\nharness-lab-begins\nsaid\n"})
-    console = scratch / "console.log"
+    console, results = scratch / "console.log", scratch / "results"
     console.write_text("of an earlier boot\nharness-lab-begins\n", encoding="utf-8")
     with apart.booted(
         ["say", "hello"],
         initiators=3,
         journal=Journal(scratch / "journal"),
         console=console,
-        results=scratch / "results",
+        results=results,
         storage_bytes=400 * MIB,
         mtu_bytes=9000,
     ) as booted:
-        assert booted.console == console
-        assert booted.said() == b"said\n"
+        assert (booted.console, booted.said()) == (console, b"said\n")
     assert list(booting.argv) == ["target", "initiator2", "initiator3", "initiator1"], "the first comes last"
     words = {name: " ".join(argv) for name, argv in booting.argv.items()}
-    for name, core, mib in (
-        ("target", 2, 884),
-        ("initiator1", 1, 384),
-        ("initiator2", 0, 384),
-        ("initiator3", 1, 384),
+    mine = scratch / "harness-lab-00000000"
+    for name, core, mib, trunks, more in (
+        ("target", 2, 884, 3, []),
+        ("initiator1", 1, 384, 1, [results]),
+        ("initiator2", 0, 384, 1, []),
+        ("initiator3", 1, 384, 1, []),
     ):
-        assert f"taskset -c {core} " in words[name]
-        assert f" mem={mib}M " in words[name]
-        mine = scratch / "harness-lab-00000000"
-        own = [mine / name, mine, *([scratch / "results"] if name == "initiator1" else [])]
+        assert f"taskset -c {core} " in words[name] and f" mem={mib}M " in words[name]
+        own = [mine / name, mine, *more]
         assert re.findall("writable=([^ ]*)", words[name]) == list(map(str, own))
-    assert words["target"].count(":transport=fd,depth=128,mtu=9000,fd=") == 3
-    assert all(words[f"initiator{number}"].count(":transport=fd,") == 1 for number in (1, 2, 3))
-    assert len(booting.ends["target"]) == 3
+        assert words[name].count(":transport=fd,depth=128,mtu=9000,fd=") == len(booting.ends[name]) == trunks
     assert len(set.union(*booting.ends.values())) == 6
     assert "COMMAND='say hello'\nPEERS='target initiator2 initiator3'\n" in booting.settings["initiator1"]
     assert all("PEERS=''\n" in booting.settings[name] for name in ("target", "initiator2", "initiator3"))
@@ -499,12 +449,8 @@ def test_kernels_that_do_not_reach_each_other_are_an_error_with_their_words(
     scratch: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Booting(monkeypatch, {"target": "no room\n", "initiator1": "Connection refused\n"})
-    console = scratch / "console.log"
-    with (
-        pytest.raises(TestbedError) as lost,
-        apart.booted(["x"], initiators=1, journal=Journal(scratch / "journal"), console=console),
-    ):
-        pytest.fail("it went on")
+    with pytest.raises(TestbedError) as lost:
+        boot_apart(scratch)
     assert "0.2 s passed before all kernels could be reached over ssh" in lost.value.message
     assert "target: no room; initiator1: Connection refused" in lost.value.message
 

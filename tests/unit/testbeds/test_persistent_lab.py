@@ -29,6 +29,7 @@ from harness.testbeds import entry_points
 from harness.testbeds.lab import boot, persistent
 from harness.testbeds.lab.exchange import Exchange, Renewal, WorkerOrder, WorkerReport
 from harness.testbeds.lab.persistent import Kept, LabTerms, daemon
+from tests.unit.testbeds.refusals import refusal
 
 pytestmark = pytest.mark.thorough
 
@@ -68,16 +69,20 @@ def test_a_changed_file_of_the_harness_changes_its_digest(
 ) -> None:
     module = tmp_path / "harness" / "testbeds" / "lab" / "persistent" / "__init__.py"
     module.parent.mkdir(parents=True)
+    (other := tmp_path / "harness" / "runs.py").touch()
     module.write_text("1")
     monkeypatch.setattr(persistent, "__file__", str(module))
-    (other := tmp_path / "harness" / "runs.py").touch()
-    before, worker_code = persistent.code(), persistent.worker()
-    assert (persistent.code(), persistent.worker()) == (before, worker_code)
+
+    def digests() -> tuple[str, str]:
+        return persistent.code(), persistent.worker()
+
+    code, worker_code = digests()
+    assert digests() == (code, worker_code)
     os.utime(module, ns=(1, 1))
-    assert persistent.code() != before and persistent.worker() == worker_code
-    before = persistent.code()
+    changed, same = digests()
+    assert changed != code and same == worker_code
     os.utime(other, ns=(1, 1))
-    assert persistent.code() == before and persistent.worker() != worker_code
+    assert persistent.code() == changed and persistent.worker() != worker_code
 
 
 def test_the_last_message_of_a_kind_is_read(tmp_path: Path) -> None:
@@ -152,12 +157,19 @@ class Machine:
 
 @dataclass
 class Keeping:
-    """A daemon at work in a thread of this process."""
+    """A daemon that is at work in a thread of this process once it has started."""
 
     state: Path
     machine: Machine
-    thread: threading.Thread
     results: Path
+    idle_s: float = 60.0
+    thread: threading.Thread = field(default_factory=threading.Thread)
+
+    def start(self) -> None:
+        terms = msgspec.structs.replace(TERMS, results=str(self.results))
+        self.thread = threading.Thread(target=daemon.LabDaemon(self.state, terms, self.idle_s).keep)
+        self.thread.start()
+        _await((self.state / persistent.KEPT).exists)
 
     def run(self, name: str = "a-run") -> int:
         with persistent.run(self.state, self.made(name), self.asked()) as run:
@@ -174,7 +186,8 @@ class Keeping:
 
 
 @pytest.fixture
-def keep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Keeping]]:
+def idle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Keeping]:
+    """A daemon that has not started."""
     state = tmp_path / "state"
     state.mkdir(mode=0o700)
     machine = Machine(tmp_path)
@@ -185,21 +198,17 @@ def keep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[.
     monkeypatch.setattr(daemon, "lasting_folder", lambda: tmp_path / "lasting")
     monkeypatch.setattr(daemon, "LOOK_S", 0.02)
     monkeypatch.setattr(daemon, "POLL_S", 0.01)
-    threads = []
-
-    def start(idle_s: float = 60.0) -> Keeping:
-        terms = msgspec.structs.replace(TERMS, results=str(tmp_path / "results"))
-        thread = threading.Thread(target=daemon.LabDaemon(state, terms, idle_s).keep)
-        thread.start()
-        threads.append(thread)
-        _await((state / persistent.KEPT).exists)
-        return Keeping(state, machine, thread, tmp_path / "results")
-
-    yield start
+    made = Keeping(state, machine, tmp_path / "results")
+    yield made
     persistent.stop(state)
-    for thread in threads:
-        thread.join(PATIENCE_S)
-        assert not thread.is_alive()
+    made.thread.join(PATIENCE_S)
+    assert not made.thread.is_alive()
+
+
+@pytest.fixture
+def kept(idle: Keeping) -> Keeping:
+    idle.start()
+    return idle
 
 
 def _await(condition: Callable[[], bool]) -> None:
@@ -209,8 +218,7 @@ def _await(condition: Callable[[], bool]) -> None:
         time.sleep(0.005)
 
 
-def test_runs_share_a_kernel_and_stopping_leaves_nothing(keep: Callable[..., Keeping]) -> None:
-    kept = keep()
+def test_runs_share_a_kernel_and_stopping_leaves_nothing(kept: Keeping) -> None:
     assert [kept.run("one"), kept.run("two")] == [0, 0]
     found = kept.asked()
     assert (found.runs, found.before, found.pid, kept.machine.boots) == (2, "", os.getpid(), 1)
@@ -224,41 +232,28 @@ def test_runs_share_a_kernel_and_stopping_leaves_nothing(keep: Callable[..., Kee
 
 
 def test_of_changed_code_the_program_is_new_and_the_kernel_is_not(
-    keep: Callable[..., Keeping], monkeypatch: pytest.MonkeyPatch
+    kept: Keeping, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kept = keep()
     assert kept.run("one") == 0
     monkeypatch.setattr(persistent, "worker", lambda: "2")
     assert [kept.run("two"), kept.run("three")] == [0, 0]
     assert (kept.asked().runs, kept.asked().before, kept.asked().loaded) == (3, "", "2")
     assert (kept.machine.boots, kept.machine.renewals) == (1, 1)
-
-
-def test_an_edit_is_loaded_before_there_is_a_run(
-    keep: Callable[..., Keeping], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    kept = keep()
-    monkeypatch.setattr(persistent, "worker", lambda: "2")
-    _await(lambda: kept.machine.renewals == 1)
-    assert kept.run("one") == 0
-    assert kept.machine.renewals == 1
-
-
-def test_nothing_is_loaded_while_files_change(
-    keep: Callable[..., Keeping], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    kept, looks = keep(), itertools.count()
-    monkeypatch.setattr(persistent, "worker", lambda: str(min(50, next(looks))))
-    _await(lambda: kept.machine.renewals > 0)
-    assert next(looks) > 50
-    assert kept.machine.renewals == 1
+    # An edit is loaded before there is a run.
+    monkeypatch.setattr(persistent, "worker", lambda: "3")
+    _await(lambda: kept.machine.renewals == 2)
+    assert kept.run("four") == 0
+    # Nothing is loaded while files change.
+    looks = itertools.count()
+    monkeypatch.setattr(persistent, "worker", lambda: str(100 + min(50, next(looks))))
+    _await(lambda: kept.machine.renewals > 2)
+    assert next(looks) > 50 and kept.machine.renewals == 3
 
 
 @pytest.mark.parametrize("is_renewed", [True, False])
 def test_code_that_cannot_be_loaded_costs_the_kernel_until_it_can(
-    keep: Callable[..., Keeping], monkeypatch: pytest.MonkeyPatch, *, is_renewed: bool
+    kept: Keeping, monkeypatch: pytest.MonkeyPatch, *, is_renewed: bool
 ) -> None:
-    kept = keep()
     kept.machine.loads = False
     if is_renewed:
         monkeypatch.setattr(persistent, "worker", lambda: "2")
@@ -279,22 +274,29 @@ def test_code_that_cannot_be_loaded_costs_the_kernel_until_it_can(
     [
         (WorkerReport(1, 2), 2, "the run a-run failed"),
         (WorkerReport(1, 0, ("/sys/block/sda",)), 0, "the run a-run left /sys/block/sda"),
+        (None, 1, "it ended in the run a-run"),
     ],
 )
 def test_after_a_run_that_spoilt_it_another_kernel_boots(
-    keep: Callable[..., Keeping], report: WorkerReport, status: int, reason: str
+    kept: Keeping, report: WorkerReport | None, status: int, reason: str
 ) -> None:
-    kept = keep()
-    kept.machine.work = lambda _order: report
+    def work(_order: WorkerOrder) -> WorkerReport | None:
+        if report is None:
+            kept.machine.kill()
+        return report
+
+    kept.machine.work = work
     assert kept.run() == status
+    # The last words of a kernel that ended are the run's.
+    console = kept.results / "a-run" / "console.log"
+    assert report or "Kernel panic" in console.read_text()
     kept.machine.work = lambda order: WorkerReport(order.number)
     assert kept.run("the-next") == 0
     found = kept.asked()
     assert (found.runs, found.before, kept.machine.boots) == (1, reason, 2)
 
 
-def test_a_run_that_is_given_up_ends_its_kernel(keep: Callable[..., Keeping]) -> None:
-    kept = keep()
+def test_a_run_that_is_given_up_ends_its_kernel(kept: Keeping) -> None:
     kept.machine.work = lambda _order: None
     with persistent.run(kept.state, kept.made("a-run"), kept.asked()) as run:
         assert run.poll() is None
@@ -304,63 +306,47 @@ def test_a_run_that_is_given_up_ends_its_kernel(keep: Callable[..., Keeping]) ->
     assert kept.asked().before == "the run a-run was given up"
 
 
-def test_the_last_words_of_a_kernel_that_ended_are_the_runs(keep: Callable[..., Keeping]) -> None:
-    kept = keep()
-
-    def panic(_order: WorkerOrder) -> None:
-        kept.machine.kill()
-
-    kept.machine.work = panic
-    assert kept.run() == 1
-    assert "Kernel panic" in (kept.results / "a-run" / "console.log").read_text()
-    assert kept.asked().before == "it ended in the run a-run"
+def test_it_ends_by_itself_when_nobody_uses_it(idle: Keeping) -> None:
+    idle.idle_s = 2.0
+    idle.start()
+    assert idle.run() == 0
+    idle.thread.join(PATIENCE_S)
+    assert not idle.thread.is_alive() and not idle.state.exists()
 
 
-def test_it_ends_by_itself_when_nobody_uses_it(keep: Callable[..., Keeping]) -> None:
-    kept = keep(idle_s=2.0)
-    assert kept.run() == 0
-    kept.thread.join(PATIENCE_S)
-    assert not kept.thread.is_alive()
-    assert not kept.state.exists()
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    (folder := tmp_path / "state").mkdir(mode=0o700)
+    return folder
 
 
-def test_what_a_killed_lab_daemon_left_is_removed_by_its_journal(tmp_path: Path) -> None:
-    state = tmp_path / "state"
-    state.mkdir()
-    left = tmp_path / "harness-lab-1"
-    left.mkdir()
+def test_what_a_killed_lab_daemon_left_is_removed_by_its_journal(state: Path, tmp_path: Path) -> None:
+    (left := tmp_path / "harness-lab-1").mkdir()
     journal = Journal(state / persistent.JOURNAL)
     journal.open(UndoEntry(what=f"ScratchFolder {left}", steps=(UndoStep(("rmdir", str(left))),), netns=None))
     for name in persistent.FILES:
         (state / name).touch()
     assert persistent.ask(state) is None
-    removed, failed = persistent.tidy(state)
-    assert (removed, failed) == ([f"ScratchFolder {left}"], [])
-    assert not left.exists()
-    assert not list(state.iterdir())
+    assert persistent.tidy(state) == ([f"ScratchFolder {left}"], [])
+    assert not left.exists() and not list(state.iterdir())
     assert persistent.tidy(state) == ([], [])
 
 
 def test_a_lab_daemon_that_cannot_boot_says_why_and_leaves_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    state = tmp_path / "state"
-    state.mkdir(mode=0o700)
-    script = "import sys; sys.exit('expected user namespaces, found none')"
+    argv = [sys.executable, "-c", "import sys; sys.exit('expected user namespaces, found none')"]
     started = runner.left_running
-    monkeypatch.setattr(
-        runner, "left_running", lambda _argv, log: started([sys.executable, "-c", script], log)
-    )
-    with pytest.raises(TestbedError, match="but expected user namespaces, found none"):
-        persistent.start(state, TERMS)
+    monkeypatch.setattr(runner, "left_running", lambda _argv, log: started(argv, log))
+    said = "but expected user namespaces, found none"
+    refusal(TestbedError, said, persistent.start, state, TERMS)
     assert not list(state.iterdir())
 
 
 def test_the_program_in_the_lab_sees_what_a_run_leaves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    devices = tmp_path / "block"
-    devices.mkdir()
+    (devices := tmp_path / "block").mkdir()
     monkeypatch.setattr(worker, "LISTS", (str(devices), str(tmp_path / "absent")))
     before = worker.things()
     (devices / "sdb").touch()
@@ -375,8 +361,7 @@ def test_the_program_in_the_lab_sees_what_a_run_leaves(
 def test_a_run_in_the_lab_has_a_process_and_a_console_of_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int | None, ends: int
 ) -> None:
-    folder = tmp_path / "a-run"
-    folder.mkdir()
+    (folder := tmp_path / "a-run").mkdir()
 
     def run(name: str, journal: str) -> int:
         sys.stdout.write(f"{name} {journal} {os.getpid()}\n")
@@ -394,8 +379,7 @@ def test_a_run_in_the_lab_has_a_process_and_a_console_of_its_own(
     exchange.put(WorkerOrder(1, "a-run"))
     assert worker.carry_out(exchange, 1) == ends
     said = (folder / "console.log").read_text()
-    assert said.startswith(f"{folder} {entry_points.JOURNAL} ")
-    assert said.split()[2] != str(os.getpid())
+    assert said.startswith(f"{folder} {entry_points.JOURNAL} ") and said.split()[2] != str(os.getpid())
     assert ("unforeseen" in said) == (status is None)
 
 
@@ -438,10 +422,8 @@ def test_the_program_in_the_lab_begins_anew_when_it_is_asked_to(tmp_path: Path) 
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-    assert [(tmp_path / name / "console.log").read_text() for name in ("one", "two")] == [
-        "old one\n",
-        "new two\n",
-    ]
+    said = [(tmp_path / name / "console.log").read_text() for name in ("one", "two")]
+    assert said == ["old one\n", "new two\n"]
     assert (tmp_path / "caches").read_text() == "3"
 
 
@@ -451,13 +433,11 @@ def test_what_each_run_does_is_done_ahead(monkeypatch: pytest.MonkeyPatch) -> No
     def fails() -> None:
         raise CommandFailed("no rights")
 
-    monkeypatch.setattr(executor, "mount_private", lambda: done.append("mounts"))
     monkeypatch.setattr(fio_startup, "fio", lambda: done.append("fio"))
-    executor.get_ready()
-    assert done == ["mounts", "fio"]
-    monkeypatch.setattr(executor, "mount_private", fails)
-    executor.get_ready()
-    assert done == ["mounts", "fio"]
+    for mount in (lambda: done.append("mounts"), fails):
+        monkeypatch.setattr(executor, "mount_private", mount)
+        executor.get_ready()
+        assert done == ["mounts", "fio"]
 
 
 def test_a_process_that_got_ready_ends_when_it_is_renewed(

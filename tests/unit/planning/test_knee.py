@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -23,7 +22,7 @@ from tests.unit.command import harness
 
 READS = {"workloads": ("rand-read-4k",), "seed": 5, "lab_kernel": "debian", "links": ("wired",)}
 SERVICE_S = 1e-4
-Server = Callable[[int], float]
+PARTS = {"50": 2, "99": 100, "99_9": 1000}
 
 
 def planned(**more: object) -> Plan:
@@ -35,17 +34,11 @@ def mm1(load: int) -> float:
     return 1 / (1 / SERVICE_S - load) if load < 1 / SERVICE_S else 1.0
 
 
-def measure(
-    plan: Plan, cell: Cell, order: int, server: Server = mm1, status: Status = Status.OK, warned: str = ""
-) -> Record:
+def measure(plan: Plan, cell: Cell, order: int, status: Status = Status.OK, warned: str = "") -> Record:
     workload = workloads(plan.jobs)[cell.workload]
-    mean_ns = 1e9 * server(workload.rate_iops or 0)
-    latency = Latency(
-        mean_ns=mean_ns,
-        p50_ns=0.69 * mean_ns,
-        p99_ns=math.log(100) * mean_ns,
-        p99_9_ns=math.log(1000) * mean_ns,
-    )
+    mean_ns = 1e9 * mm1(workload.rate_iops or 0)
+    percentiles = {f"p{name}_ns": math.log(part) * mean_ns for name, part in PARTS.items()}
+    latency = Latency(mean_ns=mean_ns, **percentiles)
     return Record(
         run_id=plan.run_id,
         setting=plan.setting,
@@ -60,14 +53,14 @@ def measure(
     )
 
 
-def carried_out(plan: Plan, server: Server = mm1, most: int = 200) -> list[Record]:
+def carried_out(plan: Plan) -> list[Record]:
     """All records of a run."""
     todo = sweep.schedule(plan)
     found: list[Record] = []
     for order, cell in todo:
-        found.append(measure(plan, cell, order, server))
+        found.append(measure(plan, cell, order))
         todo.take(found[-1])
-        assert len(found) < most
+        assert len(found) < 200
     return found
 
 
@@ -75,7 +68,7 @@ def theory(goal_s: float, part: float) -> float:
     return 1 / SERVICE_S + math.log(1 - part) / goal_s
 
 
-def test_a_knee_is_where_theory_has_it() -> None:
+def test_a_knee_is_where_theory_has_it_for_less_than_half_of_a_grid() -> None:
     plan = planned()
     records = carried_out(plan)
     (found,) = knee.knees(plan, records)
@@ -83,30 +76,25 @@ def test_a_knee_is_where_theory_has_it() -> None:
     assert found.load == pytest.approx(theory(2e-3, 0.99), rel=0.005)
     assert found.low <= found.load <= found.high <= found.low * knee.RATIO**1.1
     assert isinstance(sweep.schedule(plan, records), knee.KneeSchedule)
-
-
-def test_it_costs_less_than_half_of_a_grid() -> None:
-    plan = planned()
     jobs = {job.name: job for job in plan.jobs}
-    spent = [knee.trial_s(jobs[r.workload.name], r.repeat) for r in carried_out(plan)]
+    spent = [knee.trial_s(jobs[record.workload.name], record.repeat) for record in records]
     assert sum(spent) <= 0.4 * 20 * max(s for s in spent if s < 30)
-    lengths = [record.repeat for record in carried_out(plan)]
+    lengths = [record.repeat for record in records]
     assert lengths.count(knee.FULL) <= 4 and lengths == sorted(lengths)
 
 
 @pytest.mark.thorough
 def test_several_goals_share_trials() -> None:
-    both = planned(p99_9="1.5ms", mean="0.2ms")
+    goals = {"p99": "2ms", "p99_9": "1.5ms", "mean": "0.2ms"}
+    both = planned(**goals)
     records = carried_out(both)
     found = {each.goal.of: each.load for each in knee.knees(both, records)}
-    assert found["p99"] == pytest.approx(theory(2e-3, 0.99), rel=0.005)
-    assert found["p99.9"] == pytest.approx(theory(1.5e-3, 0.999), rel=0.005)
-    assert found["mean"] == pytest.approx(1 / SERVICE_S - 1 / 2e-4, rel=0.005)
-    alone = sum(
-        len(carried_out(planned(**{"p99": None, **goal})))
-        for goal in ({"p99": "2ms"}, {"p99_9": "1.5ms"}, {"mean": "0.2ms"})
+    assert found == pytest.approx(
+        {"p99": theory(2e-3, 0.99), "p99.9": theory(1.5e-3, 0.999), "mean": 1 / SERVICE_S - 1 / 2e-4},
+        rel=0.005,
     )
-    assert len(records) < alone
+    alone = [len(carried_out(planned(**{"p99": None, name: goal}))) for name, goal in goals.items()]
+    assert len(records) < sum(alone)
 
 
 def test_a_full_trial_overrules_a_short_one() -> None:
@@ -118,29 +106,36 @@ def test_a_full_trial_overrules_a_short_one() -> None:
     assert knee.next_trial(found, 100) == (11, knee.SHORT)
 
 
-def test_loads_beyond_the_grid() -> None:
-    low = planned(load="20000..100000")
-    (found,) = knee.knees(low, carried_out(low))
-    assert (found.low, found.high, found.load, found.is_known) == (None, 20000, 0.0, True)
-    assert list(said.sentences([found])) == [
-        "wired rand-read, block 4K: even at 20 000 IOPS, 81.9 MB/s, "
-        "fewer than 99 % of requests end within 2 ms."
-    ]
-    high = planned(load="10..1000")
-    (found,) = knee.knees(high, carried_out(high))
-    assert (found.low, found.high, found.load, found.is_known) == (1000, None, 1000.0, True)
-    assert "at 1 000 IOPS, 4.1 MB/s, the highest load that was tried, still 99 %" in " ".join(
-        said.sentences([found])
-    )
+@pytest.mark.parametrize(
+    ("load", "bounds", "sentence"),
+    [
+        (
+            "20000..100000",
+            (None, 20000, 0.0),
+            "wired rand-read, block 4K: even at 20 000 IOPS, 81.9 MB/s, "
+            "fewer than 99 % of requests end within 2 ms.",
+        ),
+        (
+            "10..1000",
+            (1000, None, 1000.0),
+            "at 1 000 IOPS, 4.1 MB/s, the highest load that was tried, still 99 %",
+        ),
+    ],
+    ids=["below", "above"],
+)
+def test_loads_beyond_the_grid(load: str, bounds: tuple[float | None, ...], sentence: str) -> None:
+    plan = planned(load=load)
+    (found,) = knee.knees(plan, carried_out(plan))
+    assert (found.low, found.high, found.load) == bounds and found.is_known
+    assert sentence in " ".join(said.sentences([found]))
 
 
 def test_sentences_and_trials_are_shown() -> None:
     plan = planned(mean="0.2ms")
     records = carried_out(plan)
     first, second = said.sentences(knee.knees(plan, records))
-    assert first.startswith(
-        "wired rand-read, block 4K: up to 5 000 IOPS, 20.5 MB/s, requests end within 200 us on"
-    )
+    reached = "wired rand-read, block 4K: up to 5 000 IOPS, 20.5 MB/s, requests end within 200 us on"
+    assert first.startswith(reached)
     assert " IOPS, 31.5 MB/s, 99 % of requests end within 2 ms (7 " in second and second.endswith(").")
     assert len(curves.trials(records).splitlines()) == len(records) + 2
 
@@ -168,9 +163,7 @@ def test_what_fails_is_tried_twice_and_warnings_are_told() -> None:
         tried.append(cell.workload)
         todo.take(measure(plan, cell, order, status=Status.FAILED))
     assert tried == [plan.jobs[0].name] * knee.IN_VAIN
-    records = [
-        measure(plan, Cell(r.column, r.workload.name, r.repeat), 0, warned="late") for r in carried_out(plan)
-    ]
+    records = [msgspec.structs.replace(record, warnings=("late",)) for record in carried_out(plan)]
     (found,) = knee.knees(plan, records)
     assert found.is_doubtful and next(iter(said.sentences([found]))).endswith("disturbed or have warnings.")
 
@@ -180,22 +173,23 @@ def test_no_trial_begins_after_max_time() -> None:
 
 
 def test_the_jobs_are_open_loops() -> None:
-    plan = planned(blocks=("8K",), p99_9="5ms")
-    job = plan.jobs[100]
+    job = planned(blocks=("8K",), p99_9="5ms").jobs[100]
     workload = described(job)
     assert is_open_loop(job) and workload.depth is None and workload.block_bytes == 8192
     assert job.name == f"rand-read-8k-{workload.rate_iops}iops" and workload.base == "rand-read"
-    options = dict(job.options)
     # 800 requests above the percentile, or half a minute.
-    assert options["runtime"] == f"{round(1e6 * min(30, 800_000 / (workload.rate_iops or 1)))}us"
-    text = job_file(
-        job, device="/dev/sdb", size_bytes=1 << 25, seed=3, runtime_s=knee.trial_s(job, knee.SHORT)
-    )
+    us = round(1e6 * min(30, 800_000 / (workload.rate_iops or 1)))
+    assert dict(job.options)["runtime"] == f"{us}us"
+    short_s = knee.trial_s(job, knee.SHORT)
+    text = job_file(job, device="/dev/sdb", size_bytes=1 << 25, seed=3, runtime_s=short_s)
     assert "rate_iops=" in text and "size=33554432\n" in text
     # Nobody's job file can say so.
-    assert not is_open_loop(
-        parse_jobs("[a]\nrate_process=poisson\nio_submit_mode=offload\nrate_iops=9\n", "x")[0]
-    )
+    (other,) = parse_jobs("[a]\nrate_process=poisson\nio_submit_mode=offload\nrate_iops=9\n", "x")
+    assert not is_open_loop(other)
+    mixed = planned(profile="modern", workloads=("mixed-70-30-4k-qd32",)).jobs[0]
+    options = dict(mixed.options)
+    assert mixed.name == "mixed-70-30-4k-10iops"
+    assert (options["rw"], options["rwmixread"], options["direct"]) == ("randrw", "70", "1")
 
 
 @pytest.mark.parametrize(
@@ -208,10 +202,7 @@ def test_the_jobs_are_open_loops() -> None:
         ({"depths": ("4",)}, "--depth is for harness run"),
         ({"repeats": 3}, "--repeats is for"),
         ({"lab_initiators": 2}, "--initiators"),
-        (
-            {"profile": "modern", "workloads": ("fsync-4k",)},
-            "only reads and writes of one size, found fdatasync",
-        ),
+        ({"profile": "modern", "workloads": ("fsync-4k",)}, "reads and writes of one size, found fdatasync"),
     ],
 )
 def test_what_is_refused(more: dict[str, object], message: str) -> None:
@@ -220,14 +211,14 @@ def test_what_is_refused(more: dict[str, object], message: str) -> None:
 
 
 def test_a_plan_that_nobody_could_have_typed() -> None:
-    plan = planned()
+    plan, replace = planned(), msgspec.structs.replace
     assert plan.sweep is not None
-    goal = msgspec.structs.replace(plan.sweep.goals[0], of="p98")
+    goal = replace(plan.sweep.goals[0], of="p98")
     for changed in (
-        msgspec.structs.replace(plan, repeats=1),
-        msgspec.structs.replace(plan, sweep=msgspec.structs.replace(plan.sweep, goals=(goal,))),
-        msgspec.structs.replace(plan, sweep=msgspec.structs.replace(plan.sweep, over=("depth",))),
-        msgspec.structs.replace(plan, sweep=None),
+        replace(plan, repeats=1),
+        replace(plan, sweep=replace(plan.sweep, goals=(goal,))),
+        replace(plan, sweep=replace(plan.sweep, over=("depth",))),
+        replace(plan, sweep=None),
     ):
         with pytest.raises(UsageError):
             rules.check(changed)
@@ -250,10 +241,3 @@ def test_what_a_run_says(tmp_path: Path) -> None:
         assert ("p99.9 ms" in said_there) == (words[0] == "table")
     done = harness("report", str(tmp_path), "-o", str(tmp_path / "report.html"), cwd=tmp_path)
     assert done.returncode == 0 and knee_of in (tmp_path / "report.html").read_text(encoding="utf-8"), done
-
-
-def test_a_mix_is_a_mix() -> None:
-    plan = planned(profile="modern", workloads=("mixed-70-30-4k-qd32",))
-    options = dict(plan.jobs[0].options)
-    assert plan.jobs[0].name == "mixed-70-30-4k-10iops"
-    assert (options["rw"], options["rwmixread"], options["direct"]) == ("randrw", "70", "1")

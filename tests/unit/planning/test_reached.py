@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,20 +26,24 @@ from harness.model.errors import DeviceRefused, UsageError
 from harness.parse.jobfile import load_jobs, moves_write
 from harness.planning import plan as planning
 from harness.planning.request import RunRequest
+from harness.protection import as_found
 from harness.results import planned, rules
 from harness.storage.guard import Device
 from harness.testbeds import portals
+from tests.unit.protection.test_as_found import recorded
 
 TARGET = ReachedTarget(
     transport=ISCSI, typed="nas.lan", address="192.0.2.2", port=3260, name="iqn.x:a", lun=1, wwid="naa.6"
 )
 UNIT = portals.FoundUnit(portal=TARGET, iface="eth0", size_bytes=(1 << 30) + 512, title="1 GiB IET DISK")
+TWICE = {"portal": "nas.lan", "iqn": "iqn.x:a", "lun": 1, "destroy": ("iqn.x:a:1",)}
+replace = msgspec.structs.replace
 
 
 @pytest.fixture(autouse=True)
 def nobody_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    def look(_asked: object, **_more: Any) -> portals.FoundUnit:
-        return UNIT
+    def look(_asked: object, *, swanctl: str = "", **_more: Any) -> portals.FoundUnit:
+        return dataclasses.replace(UNIT, portal=replace(TARGET, swanctl=swanctl))
 
     def look_at(path: str, **_more: Any) -> tuple[AttachedVolume, BackingKind, int]:
         is_new = path.endswith("new")
@@ -53,25 +58,28 @@ def nobody_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     def ways(_initiator: str, asked: dict[str, Any], _port: int, **_more: Any) -> dict[str, Any]:
         return dict.fromkeys(asked, SimpleNamespace(names=(), notes=(), steps=()))
 
-    monkeypatch.setattr(portals, "ways", ways)
-    monkeypatch.setattr(portals, "look", look)
-    monkeypatch.setattr(portals, "look_at", look_at)
-    monkeypatch.setattr(portals, "require_unit", require_unit)
+    for instead in (look, look_at, require_unit, ways):
+        monkeypatch.setattr(portals, instead.__name__, instead)
 
 
 def made(**asked: Any) -> Plan:
     return planning.make_plan(RunRequest(**asked))
 
 
+def writes(plan: Plan) -> bool:
+    is_writing = any(map(moves_write, plan.jobs))
+    assert plan.jobs and plan.only_reads is not is_writing
+    return is_writing
+
+
 def test_a_portal_makes_one_column_that_is_only_read() -> None:
     plan = made(portal="nas.lan")
     assert [column.label for column in plan.columns] == ["portal"]
-    assert plan.links["portal"].portal == "192.0.2.2" and plan.links["portal"].interface == "eth0"
-    assert plan.links["portal"].title == "nas.lan (eth0)"
+    link = plan.links["portal"]
+    assert (link.portal, link.interface, link.title) == ("192.0.2.2", "eth0", "nas.lan (eth0)")
     assert plan.storage.reached == TARGET and plan.storage.backing.size_bytes == 1 << 30
     assert plan.machines == Machines(target=None, initiators=("local",))
-    assert plan.jobs and not any(map(moves_write, plan.jobs))
-    assert plan.only_reads and not plan.sees_target
+    assert not writes(plan) and not plan.sees_target
     assert any("rand-write-4k" in note and "--volume" in note for note in plan.notes)
     assert "secret" not in msgspec.json.encode(plan).decode()
     assert planned.resume_command(plan, "R") == (
@@ -81,29 +89,45 @@ def test_a_portal_makes_one_column_that_is_only_read() -> None:
 
 def test_several_ways_lead_to_a_portal_and_a_part_of_the_lun_may_do() -> None:
     plan = made(portal="nas.lan", links=("wired=eth0", "tunnel=wg0@10.8.0.2", "six=eth1@fd00::2"), size="64M")
-    assert [(link.name, link.portal) for link in plan.links.values()] == [
-        ("wired", "192.0.2.2"),
-        ("tunnel", "10.8.0.2"),
-        ("six-ip6", "fd00::2"),
-    ]
+    assert {link.name: link.portal for link in plan.links.values()} == {
+        "wired": "192.0.2.2",
+        "tunnel": "10.8.0.2",
+        "six-ip6": "fd00::2",
+    }
     assert plan.storage.backing.size_bytes == 64 << 20
 
 
+PORTAL = {"portal": "nas.lan"}
+
+
 @pytest.mark.parametrize(
-    ("asked", "message"),
+    ("where", "asked", "message"),
     [
-        ({"target": "local"}, "expected --portal or --target, found both"),
-        ({"backing": "ramdisk"}, "expected --portal or --backing"),
-        ({"links": ("local", "wired=eth0")}, "--link local without --local-device"),
-        ({"workloads": ("rand-write-4k",)}, "expected workloads that read a LUN, found rand-write-4k"),
-        ({"size": "2G"}, "expected --size of at most 1 GiB"),
-        ({"testbed": "lab"}, "expected --target or --testbed, found both: nas.lan"),
-        ({"protect": ("wireguard",)}, "expected --protect as-found, swanctl:FILE or off"),
+        (PORTAL, {"target": "local"}, "expected --portal or --target, found both"),
+        (PORTAL, {"backing": "ramdisk"}, "expected --portal or --backing"),
+        (PORTAL, {"links": ("local", "wired=eth0")}, "--link local without --local-device"),
+        (PORTAL, {"workloads": ("rand-write-4k",)}, "workloads that read a LUN, found rand-write-4k"),
+        (PORTAL, {"size": "2G"}, "expected --size of at most 1 GiB"),
+        (PORTAL, {"testbed": "lab"}, "expected --target or --testbed, found both: nas.lan"),
+        (PORTAL, {"protect": ("wireguard",)}, "--protect as-found, swanctl:FILE or off"),
+        (TWICE, {"iqn": None}, "named twice, found --destroy 'iqn.x:a:1' alone"),
+        (TWICE, {"lun": None}, "named twice, found --destroy 'iqn.x:a:1' alone"),
+        (TWICE, {"iqn": None, "lun": None}, "named twice"),
+        (TWICE, {"destroy": ("iqn.x:a:2",)}, "--destroy iqn.x:a:2 is consent"),
+        (TWICE, {"destroy": ("iqn.x:a",)}, "--destroy iqn.x:a is consent"),
+        (TWICE, {"destroy": ("nas.lan",)}, "--destroy nas.lan is consent"),
+        (TWICE, {"destroy": ("iqn.x:a:1", "/dev/sdb")}, "--destroy /dev/sdb is consent"),
+        (TWICE, {"initiators": ("local", "ssh://a")}, "expected one initiator to write to a LUN"),
+        (TWICE, {"size": "512M..2G"}, "expected --size of at most 1 GiB"),
+        (TWICE, {"size": "512M..512M"}, "expected --size of at most 1 GiB"),
+        (TWICE, {"size": "1K..512M"}, "from whole MiB on"),
     ],
 )
-def test_what_cannot_be_had_behind_a_portal_is_refused(asked: dict[str, Any], message: str) -> None:
+def test_what_cannot_be_had_behind_a_portal_is_refused(
+    where: dict[str, Any], asked: dict[str, Any], message: str
+) -> None:
     with pytest.raises(UsageError, match=message) as refused:
-        made(portal="nas.lan", **asked)
+        made(**where | asked)
     assert refused.value.hint
 
 
@@ -112,61 +136,32 @@ def test_a_volume_is_read_and_a_new_file_is_written_as_well() -> None:
     for plan in (there, new):
         assert [column.link for column in plan.columns] == [LINK_LOCAL]
         assert plan.machines == Machines(target=None, initiators=("local",)) and not plan.transports
-    assert there.only_reads and not any(map(moves_write, there.jobs))
-    assert there.storage.backing.size_bytes == 1 << 30
-    assert not new.only_reads and any(map(moves_write, new.jobs))
-    assert new.storage.backing.size_bytes == 64 << 20
+    assert not writes(there) and there.storage.backing.size_bytes == 1 << 30
+    assert writes(new) and new.storage.backing.size_bytes == 64 << 20
     assert planned.resume_command(there, "R") == "harness run --resume R --volume /mnt/x"
     with pytest.raises(UsageError, match="expected --volume or --link, found both"):
         made(volume="/mnt/x", links=("wired=eth0",))
 
 
-TWICE = {"portal": "nas.lan", "iqn": "iqn.x:a", "lun": 1, "destroy": ("iqn.x:a:1",)}
-
-
-def test_a_lun_that_is_named_twice_is_written_to_in_the_part_that_is_asked_for() -> None:
+def test_a_lun_that_is_named_twice_is_written_to_in_the_part_that_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     plan = made(**TWICE)
     backing = plan.storage.backing
     assert (backing.kind, backing.path, backing.destroy) == (BackingKind.BLOCK, None, "iqn.x:a:1")
     assert (backing.offset_bytes, backing.size_bytes) == (0, 128 << 20)
-    assert any(map(moves_write, plan.jobs)) and not plan.only_reads and not plan.storage.shared_lun
+    assert writes(plan) and not plan.storage.shared_lun
     assert any("from 0 B to 128 MiB is overwritten" in note for note in plan.notes), plan.notes
     assert planned.resume_command(plan, "R").endswith("--destroy iqn.x:a:1")
     backing = made(**TWICE, size="256M..512M").storage.backing
     assert (backing.offset_bytes, backing.size_bytes, backing.end_bytes) == (256 << 20, 256 << 20, 512 << 20)
     reading = made(portal="nas.lan", size="256M..1G")
-    assert reading.only_reads and not any(map(moves_write, reading.jobs))
-    assert reading.storage.backing.offset_bytes == 256 << 20 and reading.storage.backing.destroy is None
-
-
-def test_a_lun_that_is_smaller_than_the_part_s_default_is_written_whole(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    assert not writes(reading)
+    assert (reading.storage.backing.offset_bytes, reading.storage.backing.destroy) == (256 << 20, None)
+    # One that is smaller than the part's default is written whole.
     small = dataclasses.replace(UNIT, size_bytes=64 << 20)
     monkeypatch.setattr(portals, "look", lambda _asked, **_more: small)
     assert made(**TWICE).storage.backing.end_bytes == 64 << 20
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"iqn": None}, "named twice, found --destroy 'iqn.x:a:1' alone"),
-        ({"lun": None}, "named twice, found --destroy 'iqn.x:a:1' alone"),
-        ({"iqn": None, "lun": None}, "named twice"),
-        ({"destroy": ("iqn.x:a:2",)}, "--destroy iqn.x:a:2 is consent"),
-        ({"destroy": ("iqn.x:a",)}, "--destroy iqn.x:a is consent"),
-        ({"destroy": ("nas.lan",)}, "--destroy nas.lan is consent"),
-        ({"destroy": ("iqn.x:a:1", "/dev/sdb")}, "--destroy /dev/sdb is consent"),
-        ({"initiators": ("local", "ssh://a")}, "expected one initiator to write to a LUN"),
-        ({"size": "512M..2G"}, "expected --size of at most 1 GiB"),
-        ({"size": "512M..512M"}, "expected --size of at most 1 GiB"),
-        ({"size": "1K..512M"}, "from whole MiB on"),
-    ],
-)
-def test_what_is_not_named_twice_is_not_written_to(changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(UsageError, match=message) as refused:
-        made(**TWICE | changes)
-    assert refused.value.hint
 
 
 def test_writes_stay_within_one_region(tmp_path: Path) -> None:
@@ -179,34 +174,36 @@ def test_writes_stay_within_one_region(tmp_path: Path) -> None:
 
 def test_a_lun_on_which_the_guard_finds_somebody_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     device = Device(number="8:0", node="/dev/sda", path="/dev/sda", size_bytes=1 << 30, read_only=True)
-    free = dataclasses.replace(UNIT, device=device)
+    free, used = (
+        dataclasses.replace(UNIT, device=replace(device, signatures=signatures))
+        for signatures in ((), ("ext4",))
+    )
     monkeypatch.setattr(portals, "look", lambda _asked, **_more: free)
-    assert not made(**TWICE).only_reads
-    used = dataclasses.replace(UNIT, device=msgspec.structs.replace(device, signatures=("ext4",)))
+    assert writes(made(**TWICE))
     monkeypatch.setattr(portals, "look", lambda _asked, **_more: used)
     with pytest.raises(DeviceRefused, match="is not blank; found on it: ext4"):
         made(**TWICE)
-    assert made(portal="nas.lan").only_reads
+    assert not writes(made(portal="nas.lan"))
 
 
 @pytest.mark.parametrize(
-    ("portal", "unit"),
+    ("changes", "unit"),
     [
-        (TARGET, "iqn.x:a:1"),
-        (msgspec.structs.replace(TARGET, transport=NVME_TCP, name="nqn.x"), "nqn.x:1"),
-        (msgspec.structs.replace(TARGET, transport=NBD, name="disk", lun=0), "disk"),
-        (msgspec.structs.replace(TARGET, transport=NBD, name="", lun=0, typed="nbd://nas"), "nbd://nas"),
+        ({}, "iqn.x:a:1"),
+        ({"transport": NVME_TCP, "name": "nqn.x"}, "nqn.x:1"),
+        ({"transport": NBD, "name": "disk", "lun": 0}, "disk"),
+        ({"transport": NBD, "name": "", "lun": 0, "typed": "nbd://nas"}, "nbd://nas"),
     ],
 )
-def test_a_unit_has_a_name_that_can_be_typed_again(portal: ReachedTarget, unit: str) -> None:
-    assert portal.unit == unit
+def test_a_unit_has_a_name_that_can_be_typed_again(changes: dict[str, Any], unit: str) -> None:
+    assert replace(TARGET, **changes).unit == unit
 
 
 def test_a_device_that_is_attached_is_written_to_if_it_is_named_twice() -> None:
     plan = made(volume="/dev/sdx", destroy=("/dev/sdx",), size="1M..65M")
-    assert plan.storage.backing.destroy == "/dev/sdx" and not plan.only_reads
-    assert (plan.storage.backing.offset_bytes, plan.storage.backing.size_bytes) == (1 << 20, 64 << 20)
-    assert any(map(moves_write, plan.jobs))
+    backing = plan.storage.backing
+    assert (backing.destroy, backing.offset_bytes, backing.size_bytes) == ("/dev/sdx", 1 << 20, 64 << 20)
+    assert writes(plan)
     resumed = planned.resume_command(plan, "R")
     assert resumed == "harness run --resume R --volume /dev/sdx --destroy /dev/sdx"
     assert any("--destroy /dev/sdx" in note for note in made(volume="/dev/sdx").notes)
@@ -217,31 +214,89 @@ def test_a_device_that_is_attached_is_written_to_if_it_is_named_twice() -> None:
             made(volume=volume, destroy=(destroy,))
 
 
-def test_consent_in_a_plan_is_for_the_very_unit_and_one_initiator() -> None:
-    plan = made(**TWICE)
+def test_who_edits_a_plan_cannot_make_it_write_elsewhere() -> None:
+    """Consent is for the very unit and one initiator."""
+    plan, reading, volume = made(**TWICE), made(portal="nas.lan"), made(volume="/mnt/x")
     rules.check(plan)
-    storage, replace = plan.storage, msgspec.structs.replace
+    storage, backing = plan.storage, plan.storage.backing
+    writing = (next(job for job in load_jobs("document")[1] if moves_write(job)),)
     for wrong in (
-        {"backing": replace(storage.backing, destroy="iqn.x:a:2")},
-        {"backing": replace(storage.backing, destroy=None)},
-        {"backing": replace(storage.backing, offset_bytes=-(1 << 20))},
-        {"backing": replace(storage.backing, offset_bytes=512)},
-        {"backing": replace(storage.backing, kind=BackingKind.FILE)},
-        {"shared_lun": True},
+        replace(plan, storage=replace(storage, backing=replace(backing, destroy="iqn.x:a:2"))),
+        replace(plan, storage=replace(storage, backing=replace(backing, destroy=None))),
+        replace(plan, storage=replace(storage, backing=replace(backing, offset_bytes=-(1 << 20)))),
+        replace(plan, storage=replace(storage, backing=replace(backing, offset_bytes=512))),
+        replace(plan, storage=replace(storage, backing=replace(backing, kind=BackingKind.FILE))),
+        replace(plan, storage=replace(storage, shared_lun=True)),
+        replace(plan, machines=Machines(target=None, initiators=("local", "ssh://a"))),
+        replace(reading, jobs=writing),
+        replace(reading, jobs=writing, storage=replace(reading.storage, shared_lun=False)),
+        replace(volume, jobs=writing),
     ):
         with pytest.raises(UsageError):
-            rules.check(replace(plan, storage=replace(storage, **wrong)))
-    with pytest.raises(UsageError):
-        rules.check(replace(plan, machines=Machines(target=None, initiators=("local", "ssh://a"))))
+            rules.check(wrong)
 
 
-def test_who_edits_a_plan_cannot_make_it_write() -> None:
-    plan = made(portal="nas.lan")
-    writing = next(job for job in load_jobs("document")[1] if moves_write(job))
-    storage = msgspec.structs.replace(plan.storage, shared_lun=False)
-    for changes in ({"jobs": (writing,)}, {"jobs": (writing,), "storage": storage}):
-        with pytest.raises(UsageError):
-            rules.check(msgspec.structs.replace(plan, **changes))
-    volume = made(volume="/mnt/x")
-    with pytest.raises(UsageError):
-        rules.check(msgspec.structs.replace(volume, jobs=(writing,)))
+# What protects the way already
+
+
+@pytest.fixture
+def protected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The ways of this end as they were recorded in the lab."""
+
+    def ways(
+        _initiator: str, links: Mapping[str, tuple[str, str]], port: int, *, swanctl: str
+    ) -> dict[str, as_found.FoundWay]:
+        assert swanctl in ("", "/etc/nas.conf#disks")
+        host = recorded("lab-own-kernel")
+        # Which interface a route leads to is recorded, not what another one would do.
+        return {name: as_found.way_to(host, address, port) for name, (address, _) in links.items()}
+
+    monkeypatch.setattr(portals, "ways", ways)
+
+
+def over(*links: str, **asked: Any) -> Plan:
+    plan = made(portal="nas.lan", workloads=("rand-read-4k",), links=links, **asked)
+    rules.check(plan)
+    return plan
+
+
+@pytest.mark.usefixtures("protected")
+def test_each_link_has_its_own_protection_and_one_without_a_note() -> None:
+    plan = over("tunnel=wg0@10.9.0.2", "wired=nic0@192.0.2.2", "ipsec=nic0@192.0.2.9")
+    assert [(column.link, column.protection) for column in plan.columns] == [
+        ("tunnel", ("wireguard", "chacha20poly1305")),
+        ("wired", ()),
+        ("ipsec", ("aes128gcm16",)),
+    ]
+    nothing = "wired: nothing was found that protects this way"
+    assert [note for note in plan.notes if "wired" in note] == [nothing]
+    assert set(plan.proposals) == {"chacha20poly1305", "aes128gcm16"}
+    # What is in no order that a run could make is taken as it is.
+    (column,) = over("vpn=nic0@10.77.0.5").columns
+    assert (column.protection, column.mode) == (("aes256-sha256",), "tunnel")
+    (column,) = over("tunnel=wg0@10.9.0.2", protect=("off",)).columns
+    assert column.protection == (), "off asks for nothing"
+    # A connection of the user's is up in the columns that it protects.
+    plan = over("ipsec=nic0@192.0.2.9", protect=("off,swanctl:/etc/nas.conf#disks",))
+    assert [column.protection for column in plan.columns] == [(), ("aes128gcm16",)]
+    assert plan.storage.reached is not None and plan.storage.reached.swanctl == "/etc/nas.conf#disks"
+    with pytest.raises(UsageError, match="one mode in a run, found transport and tunnel"):
+        over("vpn=nic0@10.77.0.5", "ipsec=nic0@192.0.2.9")
+
+
+@pytest.mark.parametrize(
+    ("where", "protect", "sentence"),
+    [
+        (PORTAL, ["wireguard"], r"as-found, swanctl:FILE or off with --portal.* found wireguard"),
+        (PORTAL, ["swanctl:/a", "swanctl:/b"], "one connection, .* in a run, found swanctl:/a, swanctl:/b"),
+        (PORTAL, ["as-found", "swanctl:/a"], "one connection, .* in a run, found as-found, swanctl:/a"),
+        ({}, ["as-found"], "as-found needs --portal"),
+        ({}, ["tunnel"], "tunnel"),
+        ({}, ["swanctl:/etc/nas.conf"], r"--protect 'swanctl:/etc/nas\.conf' needs --portal"),
+    ],
+)
+def test_nothing_can_be_set_up_behind_a_portal(
+    where: dict[str, Any], protect: list[str], sentence: str
+) -> None:
+    with pytest.raises(UsageError, match=sentence):
+        made(**where, protect=tuple(protect))

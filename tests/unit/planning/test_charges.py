@@ -63,11 +63,8 @@ def price_list(*ends: str, without: str = "") -> PriceList:
 
 @pytest.fixture(autouse=True)
 def own_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    def own_kernel(key: str = "") -> Kernel:
-        del key
-        return Kernel(binary=Path("/linux"), modules=Path("/modules"))
-
-    monkeypatch.setattr(kernel, "own_kernel", own_kernel)
+    own = Kernel(binary=Path("/linux"), modules=Path("/modules"))
+    monkeypatch.setattr(kernel, "own_kernel", lambda *_key: own)
     built = OtherKernel(key="0123456789ab", release="6.1.192-harness")
     monkeypatch.setattr(kernel, "with_prices", lambda: built)
 
@@ -91,34 +88,26 @@ def test_one_kernel_with_both_ends_pays_half_as_it_sends_and_half_as_it_receives
     block = {"read_call": 6_000_000, "write_call": 6_000_000, "wake_up": 100_000}
     block |= {"read_byte": 200, "write_byte": 400}
     assert {name: ps for name, ps in local.items() if ps and name != "packet_bytes"} == block
-    assert plain == {
-        **block,
-        "command": 1_500_000,
-        "command_wake_up": 5_000_000,
-        "request": 0,
-        "xmit_packet": 800_000,
-        "xmit_byte": 200,
-        "rcv_packet": 800_000,
-        "rcv_byte": 200,
-        "packet_bytes": 65535,
-        "link_wake_up": 2_000_000,
-        "link_delay": 450_000,
-    }
-    assert gcm == plain | {
-        "xmit_packet": 1_670_000,
-        "xmit_byte": 300,
-        "rcv_packet": 1_680_000,
-        "rcv_byte": 400,
-        "packet_bytes": 0,
-    }
-
-
-def test_bytes_of_writes_are_a_transport_s_own(tmp_path: Path) -> None:
-    made = planned(tmp_path, price_list("both"))
+    link = {"link_wake_up": 2_000_000, "link_delay": 450_000}
+    command = {"command": 1_500_000, "command_wake_up": 5_000_000, "request": 0}
+    xmit, rcv = {"xmit_packet": 800_000, "xmit_byte": 200}, {"rcv_packet": 800_000, "rcv_byte": 200}
+    assert plain == {**block, **link, **command, **xmit, **rcv, "packet_bytes": 65535}
+    xmit, rcv = {"xmit_packet": 1_670_000, "xmit_byte": 300}, {"rcv_packet": 1_680_000, "rcv_byte": 400}
+    assert gcm == plain | xmit | rcv | {"packet_bytes": 0}
+    # Bytes of writes are a transport's own.
     wired = made.charges["wired"]
     assert {*wired} == {f"both {job.name}" for job in made.jobs}
     byte = charges.PLACES.index("xmit_byte")
     assert [wired[f"both seq-{way}-4k"][byte] for way in ("read", "write")] == [200, 300]
+    # A plan that was read has prices for each column.
+    replace = msgspec.structs.replace
+    assert msgspec.json.decode(msgspec.json.encode(made), type=Plan) == made
+    for broken in (
+        replace(made, charges={"wifi": wired}),
+        replace(made, setting=replace(made.setting, predicted_from="")),
+    ):
+        with pytest.raises(UsageError):
+            rules.check(broken)
 
 
 def test_bytes_pay_for_their_acks_which_the_kernel_does_not_charge(tmp_path: Path) -> None:
@@ -181,22 +170,10 @@ def test_only_the_kernel_with_prices_has_the_patch(monkeypatch: pytest.MonkeyPat
         kernel.recipe(newer, priced=True)
 
 
-def test_a_plan_that_was_read_has_prices_for_each_column(tmp_path: Path) -> None:
-    made = planned(tmp_path, price_list("both"))
-    assert msgspec.json.decode(msgspec.json.encode(made), type=Plan) == made
-    for broken in (
-        msgspec.structs.replace(made, charges={"wifi": made.charges["wired"]}),
-        msgspec.structs.replace(made, setting=msgspec.structs.replace(made.setting, predicted_from="")),
-    ):
-        with pytest.raises(UsageError):
-            rules.check(broken)
-
-
 def test_the_order_is_that_of_the_patch() -> None:
     patch = (building.HERE / kernel.PRICED).read_text(encoding="utf-8")
-    assert tuple(re.findall(r"^\+\tUM_([A-Z_]+),", patch, re.MULTILINE)) == tuple(
-        place.upper() for place in charges.PLACES
-    )
+    places = re.findall(r"^\+\tUM_([A-Z_]+),", patch, re.MULTILINE)
+    assert places == [place.upper() for place in charges.PLACES]
 
 
 def test_a_cell_charges_its_column_and_a_kernel_that_cannot_is_named(tmp_path: Path) -> None:
@@ -211,34 +188,24 @@ def test_a_cell_charges_its_column_and_a_kernel_that_cannot_is_named(tmp_path: P
         journal=Journal(tmp_path / "journal.jsonl"),
         private=tmp_path,
     )
-    file, job = str(cells.CHARGES), made.jobs[0]
-    with composer._charged(made.columns[0], job):
-        assert world.secret_files == {file: ",".join(map(str, made.charges["local"][f"both {job.name}"]))}
+    file, where = str(cells.CHARGES), (made.columns[0], made.jobs[0])
+    with composer._charged(*where):
+        charged = ",".join(map(str, made.charges["local"][f"both {where[1].name}"]))
+        assert world.secret_files == {file: charged}
     assert world.secret_files == {file: ",".join(["0"] * len(charges.PLACES))}, "and nothing after it"
     world.broken = lambda command: command.argv == ("write", file)
-    with (
-        pytest.raises(RequirementError, match="in the initiator's kernel"),
-        composer._charged(made.columns[0], job),
-    ):
+    refused = pytest.raises(RequirementError, match="in the initiator's kernel")
+    with refused, composer._charged(*where):
         pass
     world.broken = lambda _: False
-    with pytest.raises(HostLost, match="its kernel ended"), composer._charged(made.columns[0], job):
+    with pytest.raises(HostLost, match="its kernel ended"), composer._charged(*where):
         world.broken = lambda _: True
         raise HostLost("its kernel ended")
 
 
 def test_what_is_predicted_is_no_evidence() -> None:
-    record = flat.record(
-        run_id="r1",
-        testbed="lab",
-        lab_kernel=LabKernel.OWN,
-        clock="virtual",
-        predicted_from="mine 0123ab",
-        workload="x",
-        repeat=1,
-        order=0,
-        status=Status.OK,
-        link="wired",
-    )
+    predicted = {"lab_kernel": LabKernel.OWN, "clock": "virtual", "predicted_from": "mine 0123ab"}
+    cell = {"workload": "x", "repeat": 1, "order": 0, "status": Status.OK, "link": "wired"}
+    record = flat.record(run_id="r1", testbed="lab", **predicted, **cell)
     assert collect([record], {}) == []
     assert [row["clock"] for row in export.rows([record])] == ["predicted from mine 0123ab"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -37,46 +36,40 @@ from tests import flat
 from tests.unit.explain.test_explain import US, cell
 from tests.unit.results_folder import WIFI, WIRED, made_plan
 
-DEPTH, RATE, DEVICE = (
-    ChangeStep(ChangeKind.DEPTH, 8),
-    ChangeStep(ChangeKind.RATE, 2),
-    ChangeStep(ChangeKind.DEVICE, 0.5),
-)
+DEPTH, RATE = ChangeStep(ChangeKind.DEPTH, 8), ChangeStep(ChangeKind.RATE, 2)
+DEVICE = ChangeStep(ChangeKind.DEVICE, 0.5)
 FLASH = DiskProfile(name="slow", title="slow", flash=Flash(page_bytes=4096, page_us=100, pages_at_once=1))
+
+
+OWN = {"lab_kernel": LabKernel.OWN}
+MACHINES: dict[str, Any] = {
+    "links": {"wired": msgspec.structs.replace(WIRED, interface="eth0", emulated=False)},
+    "testbed": TestbedKind.MACHINES,
+    "machines": Machines(target="ssh://root@nas", initiators=("local",)),
+}
 
 
 def said(
     plan: Plan, step: ChangeStep, link: str = "wired", workload: str = "rand-read-4k", *protection: str
 ) -> Explained:
     """A cell of 100 us that would take 40, from 30 to 50."""
-    evidence = cell(
-        key=ColumnKey(plan.setting, Column(link, protection)),
-        workload=workload,
-        block_bytes=4096,
-        time_ns=exact(100 * US),
-    )
-    change = Change(
-        step=step,
-        what=step.words,
-        time_ns=40 * US,
-        least_ns=30 * US,
-        most_ns=50 * US,
-        then=LimitingResource.CORE,
-        how="",
-    )
+    key = ColumnKey(plan.setting, Column(link, protection))
+    evidence = cell(key=key, workload=workload, block_bytes=4096, time_ns=exact(100 * US))
+    times = {"time_ns": 40 * US, "least_ns": 30 * US, "most_ns": 50 * US}
+    change = Change(step=step, what=step.words, then=LimitingResource.CORE, how="", **times)
     verdict = Verdict(limited_by=Limit.LINK, confidence=Confidence.HIGH, reason="x", change=change)
     return Explained(evidence=evidence, verdict=verdict)
 
 
-def only(plans: Sequence[Plan]) -> Plan:
-    (made,) = plans
+def only(plan: Plan, *cells: Explained) -> Plan:
+    (made,) = make_plans(plan, cells)
     return made
 
 
 def test_a_deeper_queue_and_a_faster_link_share_a_plan_of_just_their_cells() -> None:
     plan = made_plan()
     cells = [said(plan, DEPTH), said(plan, RATE, "wifi", "seq-read-256k", "aes128gcm16")]
-    made = only(make_plans(plan, cells))
+    made = only(plan, *cells)
     assert made.run_id != plan.run_id and made.forecasts[0].run_id == plan.run_id
     assert [(column.label, workload) for column, workload in made.places] == [
         ("wired", "rand-read-4k"),
@@ -84,11 +77,8 @@ def test_a_deeper_queue_and_a_faster_link_share_a_plan_of_just_their_cells() -> 
         ("wifi+aes128gcm16", "seq-read-256k"),
         ("wifi-rate100m+aes128gcm16", "seq-read-256k"),
     ]
-    assert {name: link.rate_bit_s for name, link in made.links.items()} == {
-        "wired": 10**9,
-        "wifi": 50_000_000,
-        "wifi-rate100m": 100_000_000,
-    }
+    rates = {name: link.rate_bit_s for name, link in made.links.items()}
+    assert rates == {"wired": 10**9, "wifi": 50_000_000, "wifi-rate100m": 100_000_000}
     first = made.forecasts[0]
     assert (first.before_mb_s, first.said_mb_s, first.least_mb_s, first.most_mb_s) == pytest.approx(
         (40.96, 102.4, 81.92, 136.53), abs=0.01
@@ -99,7 +89,7 @@ def test_a_deeper_queue_and_a_faster_link_share_a_plan_of_just_their_cells() -> 
 
 def test_its_rounds_have_each_cell_once_with_the_change_and_without() -> None:
     plan = made_plan(repeats=3)
-    made = only(make_plans(plan, [said(plan, DEPTH), said(plan, RATE)]))
+    made = only(plan, said(plan, DEPTH), said(plan, RATE))
     cells = order_of_cells(made)
     # The unchanged cell is that of both.
     assert len(cells) == 3 * 3 == Schedule(made).expected
@@ -110,7 +100,7 @@ def test_its_rounds_have_each_cell_once_with_the_change_and_without() -> None:
 
 
 def test_another_disk_has_a_plan_of_its_own() -> None:
-    plan = made_plan(disk=FLASH, lab_kernel="own")
+    plan = made_plan(disk=FLASH, **OWN)
     first, second = make_plans(plan, [said(plan, DEPTH), said(plan, DEVICE, workload="seq-read-4k")])
     assert first.storage.disk == FLASH and first.forecasts[0].unchanged is not None
     assert second.storage.disk is not None and second.storage.disk.flash is not None
@@ -122,23 +112,10 @@ def test_another_disk_has_a_plan_of_its_own() -> None:
     ("changes", "step"),
     [
         ({"links": {"wired": msgspec.structs.replace(WIRED, rate_bit_s=None)}}, RATE),
-        (
-            {
-                "links": {"wired": msgspec.structs.replace(WIRED, interface="eth0", emulated=False)},
-                "testbed": TestbedKind.MACHINES,
-                "machines": Machines(target="ssh://root@nas", initiators=("local",)),
-            },
-            RATE,
-        ),
-        (
-            {
-                "links": {"wired": msgspec.structs.replace(WIFI, name="wired", radio="802.11n")},
-                "lab_kernel": LabKernel.OWN,
-            },
-            RATE,
-        ),
+        (MACHINES, RATE),
+        ({"links": {"wired": msgspec.structs.replace(WIFI, name="wired", radio="802.11n")}, **OWN}, RATE),
         ({}, DEVICE),
-        ({"disk": DiskProfile(name="ram", title="x"), "lab_kernel": "own"}, DEVICE),
+        ({"disk": DiskProfile(name="ram", title="x"), **OWN}, DEVICE),
     ],
     ids=["unshaped", "real interface", "radio", "memory", "modelled memory"],
 )
@@ -159,15 +136,9 @@ def test_a_cell_of_another_run_or_without_a_forecast_is_not_tried() -> None:
 
 
 def test_real_machines_try_a_deeper_queue_with_the_options_typed_again() -> None:
-    link = msgspec.structs.replace(WIRED, interface="eth0", emulated=False)
-    plan = made_plan(
-        columns=(Column("wired"),),
-        links={"wired": link},
-        testbed=TestbedKind.MACHINES,
-        machines=Machines(target="ssh://root@nas", initiators=("local",)),
-        backing=Backing(kind=BackingKind.FILE, size_bytes=1 << 27, path=planned.default_file("r1")),
-    )
-    made = only(make_plans(plan, [said(plan, DEPTH)]))
+    backing = Backing(kind=BackingKind.FILE, size_bytes=1 << 27, path=planned.default_file("r1"))
+    plan = made_plan(columns=(Column("wired"),), backing=backing, **MACHINES)
+    made = only(plan, said(plan, DEPTH))
     # Its own new file, not that of the first run.
     assert made.storage.backing.path == planned.default_file(made.run_id)
     assert planned.outside(made) == [("--target", "ssh://root@nas"), ("--link", "wired=eth0")]
@@ -175,15 +146,16 @@ def test_real_machines_try_a_deeper_queue_with_the_options_typed_again() -> None
 
 def test_a_plan_that_tries_what_it_does_not_measure_is_refused() -> None:
     plan = made_plan()
-    made = only(make_plans(plan, [said(plan, DEPTH)]))
+    made = only(plan, said(plan, DEPTH))
     (forecast,) = made.forecasts
-    for wrong in (
+    wrongs: list[dict[str, Any]] = [
         {"workload": "other"},
         {"changed_column": Column("elsewhere")},
         {"run_id": "../x"},
         {"before_mb_s": 0.0},
         {"least_mb_s": -1.0},
-    ):
-        damaged = flat.changed(made, forecasts=(msgspec.structs.replace(forecast, **wrong),))
+    ]
+    for wrong in wrongs:
+        damaged = msgspec.structs.replace(forecast, **wrong)
         with pytest.raises(UsageError):
-            rules.check(damaged)
+            rules.check(flat.changed(made, forecasts=(damaged,)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -37,7 +38,7 @@ def mm1(load: int) -> float:
 def measure(plan: Plan, cell: Cell, order: int, status: Status = Status.OK, warned: str = "") -> Record:
     workload = workloads(plan.jobs)[cell.workload]
     mean_ns = 1e9 * mm1(workload.rate_iops or 0)
-    percentiles = {f"p{name}_ns": math.log(part) * mean_ns for name, part in PARTS.items()}
+    percentiles: dict[str, Any] = {f"p{name}_ns": math.log(part) * mean_ns for name, part in PARTS.items()}
     latency = Latency(mean_ns=mean_ns, **percentiles)
     return Record(
         run_id=plan.run_id,

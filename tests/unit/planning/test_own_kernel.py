@@ -108,7 +108,7 @@ def test_wifi_is_real_where_the_own_kernel_is_built_and_has_radios(monkeypatch: 
 
 
 def test_ciphers_are_the_processors_unless_it_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    def planned_ciphers(lab_kernel: LabKernel | None = None, **asked: Any) -> Ciphers:
+    def planned_ciphers(lab_kernel: LabKernel | None = None, **asked: Any) -> Ciphers | None:
         return planned(**asked, **({"lab_kernel": lab_kernel} if lab_kernel else {})).setting.ciphers
 
     monkeypatch.setattr(kernel, "lacking_instructions", tuple)

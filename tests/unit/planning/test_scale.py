@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,7 +23,8 @@ from tests import flat
 from tests.unit.fakes import World
 from tests.unit.results_folder import fio_json, made_plan
 
-LAB = {"testbed": "lab", "links": ("wired",), "workloads": ("rand-read-4k",)}
+LAB: dict[str, Any] = {"testbed": "lab", "links": ("wired",), "workloads": ("rand-read-4k",)}
+APART = {"kernels": Kernels.APART}
 
 
 def io(mb_s: float, p99_us: float | None = 100) -> Io:
@@ -33,35 +35,24 @@ def io(mb_s: float, p99_us: float | None = 100) -> Io:
 
 def record(*each: Io, protection: Sequence[str] = (), total: Io | None = None, **changes: object) -> Record:
     parts = [ClientPart(initiator=f"i{n}", status=Status.OK, read=part) for n, part in enumerate(each)]
-    whole = flat.record(
-        run_id="r1",
-        testbed=TestbedKind.LAB,
-        workload="rand-read-4k",
-        link="wired",
-        protection=tuple(protection),
-        transport="iscsi",
-        repeat=1,
-        order=0,
-        status=Status.OK,
-        clock=Clock.VIRTUAL,
-        lab_kernel=LabKernel.OWN,
-        initiators=len(each),
-        clients=tuple(parts) if len(parts) > 1 else (),
-        read=total or io(sum(part.bytes for part in each) / 1e6, each[0].latency.p99_ns and 100),
-    )
-    return flat.changed(whole, **changes)
+    lab = {"testbed": TestbedKind.LAB, "clock": Clock.VIRTUAL, "lab_kernel": LabKernel.OWN}
+    cell = {"run_id": "r1", "workload": "rand-read-4k", "repeat": 1, "order": 0, "status": Status.OK}
+    where = {"link": "wired", "protection": tuple(protection), "transport": "iscsi"}
+    facts: dict[str, Any] = {
+        "initiators": len(each),
+        "clients": tuple(parts) if len(parts) > 1 else (),
+        "read": total or io(sum(part.bytes for part in each) / 1e6, each[0].latency.p99_ns and 100),
+    }
+    return flat.record(**lab | cell | where | facts | changes)
 
 
-def rows(*records: Record) -> list[dict[str, object]]:
-    found: list[dict[str, object]] = json.loads(render(build_scale(records), TableFormat.JSON))["rows"]
+def rows(*records: Record) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(render(build_scale(records), TableFormat.JSON))["rows"]
     return found
 
 
-# The plan
-
-
 def test_the_lab_has_up_to_64_initiators_in_one_kernel() -> None:
-    plan = make_plan(RunRequest(lab_initiators=64, **LAB))  # type: ignore[arg-type]
+    plan = make_plan(RunRequest(lab_initiators=64, **LAB))
     plain = [column.initiators for column in plan.columns if not column.protection]
     assert plain == [1, 2, 4, 8, 16, 32, 64]
     assert plan.machines is None
@@ -69,33 +60,21 @@ def test_the_lab_has_up_to_64_initiators_in_one_kernel() -> None:
 
 
 @pytest.mark.parametrize(
-    ("request_", "expected"),
+    ("asked", "expected"),
     [
+        (APART | {"testbed": "machines"}, "--kernels apart is for the lab, found --testbed machines"),
+        ({"testbed": "machines"}, "real machines need --target"),
+        ({"lab_initiators": 65}, "expected 1 to 64 lab initiators with --testbed lab, found 65"),
         (
-            RunRequest(links=("wired",), kernels=Kernels.APART, testbed="machines"),
-            "--kernels apart is for the lab, found --testbed machines",
-        ),
-        (RunRequest(links=("wired",), testbed="machines"), "real machines need --target"),
-        (
-            RunRequest(lab_initiators=65, **LAB),  # type: ignore[arg-type]
-            "expected 1 to 64 lab initiators with --testbed lab, found 65",
-        ),
-        (
-            RunRequest(lab_initiators=17, kernels=Kernels.APART, **LAB),  # type: ignore[arg-type]
+            APART | {"lab_initiators": 17},
             "expected 1 to 16 lab initiators with --kernels apart, found 17",
         ),
-        (
-            RunRequest(lab_initiators=64, **{**LAB, "links": ("wired", "10g")}),  # type: ignore[arg-type]
-            "expected at most 256 paths",
-        ),
+        ({"lab_initiators": 64, "links": ("wired", "10g")}, "expected at most 256 paths"),
     ],
 )
-def test_more_than_that_is_refused(request_: RunRequest, expected: str) -> None:
+def test_more_than_that_is_refused(asked: dict[str, Any], expected: str) -> None:
     with pytest.raises(UsageError, match=expected):
-        make_plan(request_)
-
-
-# fio
+        make_plan(RunRequest(**LAB | asked))
 
 
 def test_jobs_of_one_fio_are_reported_apart() -> None:
@@ -103,37 +82,24 @@ def test_jobs_of_one_fio_are_reported_apart() -> None:
     jobs = [job_file(workload, device=f"/dev/sd{x}", size_bytes=1 << 24, seed=1) for x in "ab"]
     lines = together(jobs).splitlines()
     assert lines.count(f"[{workload.name}]") == lines.count("new_group") == 2
-    assert [line for line in lines if line.startswith("filename=")] == [
-        "filename=/dev/sda",
-        "filename=/dev/sdb",
-    ]
-
-
-def answered(*jobs: dict[int, int]) -> World:
-    """A host whose fio reports jobs with these latencies in ns, and how many I/Os had each."""
-    documents = [json.loads(fio_json("rand-read-4k", bins)) for bins in jobs]
-    whole = documents[0] | {"jobs": [document["jobs"][0] for document in documents]}
-    return World(answers=[(("fio",), (0, json.dumps(whole), ""))])
+    assert [line for line in lines if line.startswith("filename=")] == [f"filename=/dev/sd{x}" for x in "ab"]
 
 
 def test_each_job_of_one_fio_is_an_initiator_s(tmp_path: Path) -> None:
-    host = answered({1000: 10}, {1000: 30}).host("initiator")
-    done = on_disk(host, "jobs", tmp_path, timeout_s=1, initiators=["initiator", "initiator2"])
-    assert [(part.initiator, part.read and part.read.ios) for part in done.parts] == [
-        ("initiator", 10),
-        ("initiator2", 30),
-    ]
+    def answered(*jobs: dict[int, int]) -> Any:
+        """A host whose fio reports jobs with these latencies in ns, and how many I/Os had each."""
+        documents = [json.loads(fio_json("rand-read-4k", bins)) for bins in jobs]
+        whole = documents[0] | {"jobs": [document["jobs"][0] for document in documents]}
+        host = World(answers=[(("fio",), (0, json.dumps(whole), ""))]).host("initiator")
+        return on_disk(host, "jobs", tmp_path, timeout_s=1, initiators=["initiator", "initiator2"])
+
+    done = answered({1000: 10}, {1000: 30})
+    found = {part.initiator: part.read and part.read.ios for part in done.parts}
+    assert found == {"initiator": 10, "initiator2": 30}
     assert (done.reasons, done.warnings) == ([], [])
-
-
-def test_jobs_that_are_missing_are_no_initiator_s(tmp_path: Path) -> None:
-    host = answered({1000: 10}).host("initiator")
-    done = on_disk(host, "jobs", tmp_path, timeout_s=1, initiators=["initiator", "initiator2"])
+    done = answered({1000: 10})
     assert done.reasons == ["expected 2 jobs in fio's output, found 1"]
     assert [part.job for part in done.parts] == [None, None]
-
-
-# The table
 
 
 def test_jain_s_index() -> None:
@@ -145,57 +111,36 @@ def test_jain_s_index() -> None:
 
 def test_what_each_further_initiator_costs() -> None:
     one, two = rows(record(io(10, 200)), record(io(6, 300), io(9, 500), total=io(15)))
-    assert one["values"] == pytest.approx(
-        {
-            "initiators": 1,
-            "total_mb_s": 10,
-            "of_one_percent": 100,
-            "slowest_of_fastest_percent": 100,
-            "jain": 1,
-            "p99_median_us": 100,
-            "p99_worst_us": 100,
-        }
-    )
-    assert two["values"] == pytest.approx(
-        {
-            "initiators": 2,
-            "total_mb_s": 15,
-            "of_one_percent": 75,
-            "slowest_of_fastest_percent": 100 * 6 / 9,
-            "jain": 15**2 / (2 * (6**2 + 9**2)),
-            "p99_median_us": 400,
-            "p99_worst_us": 500,
-        }
-    )
+    names = ["initiators", "total_mb_s", "of_one_percent", "slowest_of_fastest_percent", "jain"]
+    names += ["p99_median_us", "p99_worst_us"]
+    for row, values in (
+        (one, (1, 10, 100, 100, 1, 100, 100)),
+        (two, (2, 15, 75, 100 * 6 / 9, 15**2 / (2 * (6**2 + 9**2)), 400, 500)),
+    ):
+        assert row["values"] == pytest.approx(dict(zip(names, values, strict=True)))
     assert (two["link"], two["protection"], two["transport"]) == ("wired", "off", "iSCSI")
 
 
 def test_what_protection_adds_is_against_as_many_without() -> None:
     plain = [record(io(10, 200)), record(io(10, 200), io(10, 200))]
     protected = record(io(8, 300), io(8, 300), protection=["aes128gcm16"], encrypts=True)
-    found = rows(*plain, protected)
-    values = found[-1]["values"]
-    assert isinstance(values, dict)
+    values = rows(*plain, protected)[-1]["values"]
     assert values["protection_total_percent"] == pytest.approx(-20)
     assert values["protection_p99_percent"] == pytest.approx(50)
     assert "'" not in render(build_scale([*plain, protected]), TableFormat.CSV)  # as before a formula
     assert "of_one_percent" not in values  # one alone was not measured with it
 
 
+BROKEN: dict[str, Any] = {"status": Status.INVALID, "reason": "a link broke"}
+
+
 def test_medians_of_repeats_that_count() -> None:
     pairs = [record(io(mb_s), io(mb_s)) for mb_s in (1, 2, 9)]
-    broken = record(io(70), io(70), status=Status.INVALID, reason="a link broke")
-    (row,) = rows(*pairs, broken)
-    values = row["values"]
-    assert isinstance(values, dict)
-    assert values["total_mb_s"] == pytest.approx(4)
-
-
-def test_a_row_without_a_repeat_that_counts_says_why() -> None:
-    grid = build_scale([record(io(1), io(1), status=Status.INVALID, reason="a link broke")])
-    text = render(grid, TableFormat.PLAIN)
-    assert "INVALID [1]" in text
-    assert "[1] a link broke" in text
+    (row,) = rows(*pairs, record(io(70), io(70), **BROKEN))
+    assert row["values"]["total_mb_s"] == pytest.approx(4)
+    # A row without a repeat that counts says why.
+    text = render(build_scale([record(io(1), io(1), **BROKEN)]), TableFormat.PLAIN)
+    assert "INVALID [1]" in text and "[1] a link broke" in text
 
 
 def test_one_initiator_alone_has_no_scale() -> None:

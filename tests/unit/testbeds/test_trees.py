@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +18,7 @@ from harness.testbeds.lab.kernels import source as sources
 from harness.testbeds.lab.kernels.building import BrokenOff, Steps
 from harness.testbeds.lab.kernels.source import Tree
 from harness.testbeds.lab.kernels.trees import TREES, kept_folder, patched_files, renew
+from tests.unit.testbeds.refusals import refusal
 from tests.unit.testbeds.test_kernel import Workshop, ignore, linux, workshop
 
 pytestmark = pytest.mark.thorough
@@ -27,88 +30,75 @@ LONG_AGO = 1_000_000_000
 needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
 
 
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    return linux(tmp_path / "tree")
+
+
 def age(folder: Path) -> None:
     for file in folder.rglob("*"):
         os.utime(file, (LONG_AGO, LONG_AGO), follow_symlinks=False)
 
 
 def young(folder: Path) -> set[str]:
-    return {
-        str(file.relative_to(folder))
-        for file in folder.rglob("*")
-        if (file.is_symlink() or file.is_file()) and file.lstat().st_mtime != LONG_AGO
-    }
+    return {name for name in there(folder) if (folder / name).lstat().st_mtime != LONG_AGO}
 
 
 def there(folder: Path) -> dict[str, str]:
     """The files of a folder with what is in them, and its empty folders."""
     found = {}
     for file in folder.rglob("*"):
+        name = str(file.relative_to(folder))
         if file.is_symlink():
-            found[str(file.relative_to(folder))] = f"-> {file.readlink()}"
+            found[name] = f"-> {file.readlink()}"
         elif file.is_file():
-            found[str(file.relative_to(folder))] = file.read_text(encoding="utf-8")
+            found[name] = file.read_text(encoding="utf-8")
         elif not any(file.iterdir()):
-            found[str(file.relative_to(folder))] = "empty"
+            found[name] = "empty"
     return found
 
 
-# What is written
+def read(tree: Path) -> Tree:
+    found = sources.of(str(tree))
+    assert isinstance(found, Tree)
+    return found
 
 
-def test_only_what_differs_is_written(tmp_path: Path) -> None:
-    tree, copy = linux(tmp_path / "tree"), tmp_path / "copy"
-    copy.mkdir()
+def edit(tree: Path, text: str = "int forked;\n", file: str = "kernel/fork.c") -> None:
+    (tree / file).write_text(text, encoding="utf-8")
+
+
+def test_only_what_differs_is_written(tree: Path, tmp_path: Path) -> None:
+    (copy := tmp_path / "copy").mkdir()
     (tree / "to kernel").symlink_to("kernel")
-    (tree / "build.sh").write_text("#!/bin/sh\n", encoding="utf-8")
+    edit(tree, "#!/bin/sh\n", "build.sh")
     (tree / "old" / "er").mkdir(parents=True)
     (tree / "old" / "er" / "gone.c").touch()
-    of_tree = sources.of(str(tree))
-    assert isinstance(of_tree, Tree)
-    wanted = {name: tree / name for name in of_tree.files}
-    assert renew(copy, wanted) == len(wanted)
+
+    def renewed() -> int:
+        return renew(copy, {name: tree / name for name in read(tree).files})
+
+    assert renewed() == len(read(tree).files)
     assert there(copy) == there(tree)
     age(copy)
-    assert renew(copy, wanted) == 0 and young(copy) == set()
+    assert renewed() == 0 and young(copy) == set()
 
     shutil.rmtree(tree / "old")
-    (tree / "old").write_text("a file now\n", encoding="utf-8")
+    edit(tree, "a file now\n", "old")
     (tree / "to kernel").unlink()
     (tree / "to kernel").symlink_to("old")
     (tree / "build.sh").chmod(0o755)
     fork = tree / "kernel" / "fork.c"
     size = fork.stat().st_size
-    fork.write_text("int cork;\n", encoding="utf-8")
+    edit(tree, "int cork;\n")
     assert fork.stat().st_size == size
     os.utime(fork, (LONG_AGO, LONG_AGO))  # as git does, or a backup: no time tells
-    of_tree = sources.of(str(tree))
-    assert isinstance(of_tree, Tree)
-    wanted = {name: tree / name for name in of_tree.files}
-    assert renew(copy, wanted) == 4
+    assert renewed() == 4
     assert there(copy) == there(tree) and young(copy) == {"old", "to kernel", "build.sh", "kernel/fork.c"}
     assert os.access(copy / "build.sh", os.X_OK)
 
 
-def test_a_patched_file_that_is_the_same_as_before_stays_as_old_as_it_is(tmp_path: Path) -> None:
-    tree, copy = linux(tmp_path / "tree"), tmp_path / "copy"
-    copy.mkdir()
-
-    def run(*argv: str) -> None:
-        subprocess.run(argv, check=True, capture_output=True)
-
-    def again(text: str) -> None:
-        origin = sources.of(str(tree))
-        assert isinstance(origin, Tree)
-        patched = tmp_path / "patched"
-        shutil.rmtree(patched, ignore_errors=True)
-        patched.mkdir()
-        origin.lend(patched_files([text]), patched)
-        subprocess.run(  # patch(1) is installed for kernels alone
-            ["git", "apply", "-"], input=text.encode(), cwd=patched, check=True, capture_output=True
-        )
-        origin.renew(run, copy, patched)
-
-    patch = """\
+PATCH = """\
 --- a/kernel/fork.c
 +++ b/kernel/fork.c
 @@ -1 +1 @@
@@ -119,14 +109,31 @@ def test_a_patched_file_that_is_the_same_as_before_stays_as_old_as_it_is(tmp_pat
 @@ -0,0 +1 @@
 +int added;
 """
-    assert patched_files([patch]) == {"kernel/fork.c", "kernel/simd.h"}
-    again(patch)
-    assert there(copy)["kernel/fork.c"] == "int patched;\n" and there(copy)["kernel/simd.h"] == "int added;\n"
+
+
+def test_a_patched_file_that_is_the_same_as_before_stays_as_old_as_it_is(tree: Path, tmp_path: Path) -> None:
+    (copy := tmp_path / "copy").mkdir()
+
+    def run(*argv: str, **options: Any) -> None:
+        subprocess.run(argv, check=True, capture_output=True, **options)
+
+    def again(text: str) -> None:
+        patched = tmp_path / "patched"
+        shutil.rmtree(patched, ignore_errors=True)
+        patched.mkdir()
+        read(tree).lend(patched_files([text]), patched)
+        run("git", "apply", "-", input=text.encode(), cwd=patched)  # patch(1) is installed for kernels alone
+        read(tree).renew(run, copy, patched)
+
+    assert patched_files([PATCH]) == {"kernel/fork.c", "kernel/simd.h"}
+    again(PATCH)
+    found = there(copy)
+    assert (found["kernel/fork.c"], found["kernel/simd.h"]) == ("int patched;\n", "int added;\n")
     assert there(tree)["kernel/fork.c"] == "int fork;\n", "the tree is the user's"
     age(copy)
-    again(patch)
+    again(PATCH)
     assert young(copy) == set()
-    again(patch.replace("patched", "mended").partition("--- /dev/null")[0])
+    again(PATCH.replace("patched", "mended").partition("--- /dev/null")[0])
     assert there(copy)["kernel/fork.c"] == "int mended;\n" and young(copy) == {"kernel/fork.c"}
     assert "kernel/simd.h" not in there(copy), "of a patch that is no more"
 
@@ -139,8 +146,8 @@ def no_sync(monkeypatch: pytest.MonkeyPatch) -> None:
     """Writing all of the machine's files to its disks takes seconds on some."""
     real = runner.run
 
-    def run(argv: list[str], **options: object) -> object:
-        return None if argv[0] == "sync" else real(argv, **options)  # type: ignore[arg-type]
+    def run(argv: list[str], **options: Any) -> object:
+        return None if argv[0] == "sync" else real(argv, **options)
 
     monkeypatch.setattr(runner, "run", run)
 
@@ -150,27 +157,18 @@ def no_sync(monkeypatch: pytest.MonkeyPatch) -> None:
     [(None, True), (CommandFailed("cc"), True), (BrokenOff("cc"), False), (KeyboardInterrupt(), False)],
 )
 def test_objects_stay_unless_a_program_was_broken_off(
-    tmp_path: Path, error: BaseException | None, stays: bool
+    tree: Path, tmp_path: Path, error: BaseException | None, stays: bool
 ) -> None:
-    tree = linux(tmp_path / "tree")
-
-    def build() -> None:
-        with kept_folder(tmp_path, tree) as folder:
-            (folder / "objects" / "fork.o").touch()
-            if error is not None:
-                raise error
-
-    if error is None:
-        build()
-    else:
-        with pytest.raises(type(error)):
-            build()
+    broken = pytest.raises(type(error)) if error else contextlib.nullcontext()
+    with broken, kept_folder(tmp_path, tree) as folder:
+        (folder / "objects" / "fork.o").touch()
+        if error is not None:
+            raise error
     with kept_folder(tmp_path, tree) as folder:
         assert (folder / "objects" / "fork.o").exists() is stays
 
 
-def test_what_a_killed_build_left_does_not_count(tmp_path: Path) -> None:
-    tree = linux(tmp_path / "tree")
+def test_what_a_killed_build_left_does_not_count(tree: Path, tmp_path: Path) -> None:
     with kept_folder(tmp_path, tree) as folder:
         (folder / "objects" / "fork.o").touch()
         shutil.copytree(folder, tmp_path / "as it was then")
@@ -180,75 +178,43 @@ def test_what_a_killed_build_left_does_not_count(tmp_path: Path) -> None:
         assert again == folder and not (folder / "objects" / "fork.o").exists()
 
 
-def test_folders_of_trees_that_are_gone_are_removed(tmp_path: Path) -> None:
-    trees = [linux(tmp_path / name) for name in ("one", "other")]
-    folders = []
-    for tree in trees:
-        with kept_folder(tmp_path, tree) as folder:
-            folders.append(folder)
-    assert len(set(folders)) == 2 and all(folder.is_dir() for folder in folders)
-    shutil.rmtree(trees[0])
-    with kept_folder(tmp_path, trees[1]):
-        assert list((tmp_path / TREES).iterdir()) == [folders[1]]
+def test_folders_of_trees_that_are_gone_are_removed(tree: Path, tmp_path: Path) -> None:
+    other = linux(tmp_path / "other")
+    with kept_folder(tmp_path, tree) as folder, kept_folder(tmp_path, other) as others:
+        assert folder != others
+    assert folder.is_dir() and others.is_dir()
+    shutil.rmtree(tree)
+    with kept_folder(tmp_path, other):
+        assert list((tmp_path / TREES).iterdir()) == [others]
 
 
-def test_each_tree_is_built_where_it_was_before_and_other_sources_anew(
-    workshop: Workshop, tmp_path: Path
-) -> None:
-    tree = linux(tmp_path / "tree")
-    kernel.build(ignore, sources.of(str(tree)))
-    (tree / "kernel" / "fork.c").write_text("int forked;\n", encoding="utf-8")
-    kernel.build(ignore, sources.of(str(tree)))
+def test_a_tree_is_built_where_it_was_before_and_other_sources_anew(workshop: Workshop, tree: Path) -> None:
+    kernel.build(ignore, read(tree))
+    edit(tree)
+    kernel.build(ignore, read(tree))
     kernel.build(ignore)
     once, again, other = workshop.bases
     assert once == again and once.parent == workshop.cache / TREES and once.is_dir()
     assert other == workshop.cache / "building"
 
 
-@pytest.mark.parametrize(("script", "error"), [("exit 2", CommandFailed), ("kill -9 $$", BrokenOff)])
-def test_a_compiler_error_is_distinguished_from_a_kill(
-    tmp_path: Path, script: str, error: type[CommandFailed]
+def test_a_compiler_error_is_distinguished_from_a_kill_and_from_silence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for wrapper in ((), ("sh", "-c", '"$@"; exit $?', "sh")):
-        (tmp_path / "log").touch()
-        steps = Steps(what="it", wrapper=wrapper, temporary=tmp_path, log=tmp_path / "log", report=ignore)
+    def broken_off(*argv: str, wrapper: tuple[str, ...] = ()) -> bool:
+        (log := tmp_path / "log").touch()
+        steps = Steps(what="it", wrapper=wrapper, temporary=tmp_path, log=log, report=ignore)
         with pytest.raises(CommandFailed) as failed:
-            steps.run("compiling", "sh", "-c", script, until=(0, 1))
-        assert type(failed.value) is error
+            steps.run("compiling", *argv, until=(0, 1))
+        assert type(failed.value) in (CommandFailed, BrokenOff)
+        return isinstance(failed.value, BrokenOff)
 
-
-def test_silence_breaks_a_step_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for wrapper in ((), ("sh", "-c", '"$@"; exit $?', "sh")):
+        assert not broken_off("sh", "-c", "exit 2", wrapper=wrapper)
+        assert broken_off("sh", "-c", "kill -9 $$", wrapper=wrapper)
     monkeypatch.setattr(building, "SILENCE_S", 0.1)
     monkeypatch.setattr(building, "POLL_S", 0.01)
-    (tmp_path / "log").touch()
-    steps = Steps(what="it", wrapper=(), temporary=tmp_path, log=tmp_path / "log", report=ignore)
-    with pytest.raises(BrokenOff):
-        steps.run("compiling", "sleep", "60", until=(0, 1))
-
-
-# What a kernel is called
-
-
-@needs_git
-def test_a_git_tree_names_its_commit(tmp_path: Path) -> None:
-    tree = linux(tmp_path / "tree")
-
-    def commit() -> str:
-        origin = sources.of(str(tree))
-        assert isinstance(origin, Tree)
-        return origin.commit
-
-    assert commit() == ""
-    git = ["git", "-C", str(tree), "-c", "user.name=x", "-c", "user.email=x"]
-    for words in (["init", "--quiet"], ["add", "."], ["commit", "--quiet", "--message", "x"], ["tag", "v1"]):
-        subprocess.run([*git, *words], check=True)
-    asked = subprocess.run([*git, "rev-parse", "--short=12", "HEAD"], check=True, capture_output=True)
-    name = asked.stdout.decode().strip()
-    index = (tree / ".git" / "index").read_bytes()
-    assert commit() == name
-    (tree / "kernel" / "fork.c").write_text("int forked;\n", encoding="utf-8")
-    assert commit() == f"{name}-dirty"
-    assert (tree / ".git" / "index").read_bytes() == index, "the tree is only read"
+    assert broken_off("sleep", "60")
 
 
 # A tree of somebody else's
@@ -264,16 +230,17 @@ PROGRAMS = (
 HOOKS = ("post-index-change", "reference-transaction", "fsmonitor-watchman", "post-checkout", "pre-auto-gc")
 
 
-def git(tree: Path, *words: str) -> subprocess.CompletedProcess[bytes]:
+def git(tree: Path, *words: str) -> subprocess.CompletedProcess[str]:
     who = ("-c", "user.name=x", "-c", "user.email=x")
     argv = ["git", "-C", str(tree), *who, *words]
-    return subprocess.run(argv, check=False, capture_output=True, stdin=subprocess.DEVNULL, timeout=60)
+    return subprocess.run(
+        argv, check=False, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=60
+    )
 
 
-def committed(tree: Path) -> Path:
-    """A git tree with one commit."""
-    linux(tree)
-    (tree / ".gitattributes").write_text("* filter=own diff=own\n", encoding="utf-8")
+def commit(tree: Path) -> Path:
+    """Make it a git tree with one commit."""
+    edit(tree, "* filter=own diff=own\n", ".gitattributes")
     for words in (["init", "--quiet"], ["add", "."], ["commit", "--quiet", "--message", "x"]):
         assert git(tree, *words).returncode == 0
     return tree
@@ -293,62 +260,60 @@ def booby_trapped(tree: Path, program: Path) -> Path:
 
 
 @needs_git
-def test_a_tree_s_own_configuration_starts_nothing(tmp_path: Path) -> None:
-    tree = committed(tmp_path / "tree")
+def test_a_git_tree_names_its_commit_and_its_own_configuration_starts_nothing(
+    tree: Path, tmp_path: Path
+) -> None:
+    assert read(tree).commit == ""
+    commit(tree)
+    git(tree, "tag", "v1")
+    name = git(tree, "rev-parse", "--short=12", "HEAD").stdout.strip()
+    index = (tree / ".git" / "index").read_bytes()
+    assert read(tree).commit == name
+    edit(tree)
+    assert read(tree).commit == f"{name}-dirty"
+    assert (tree / ".git" / "index").read_bytes() == index, "the tree is only read"
     ran = booby_trapped(tree, tmp_path / "program")
-    (tree / "kernel" / "fork.c").write_text("int form;\n", encoding="utf-8")
-    found = sources.of(str(tree))
-    assert isinstance(found, Tree) and found.commit.endswith("-dirty")
-    assert not ran.exists()
+    edit(tree, "int form;\n")
+    assert read(tree).commit.endswith("-dirty") and not ran.exists()
     git(tree, "status")
     assert ran.exists(), "otherwise this test tries nothing"
 
 
 @needs_git
 def test_what_a_partial_clone_lacks_is_not_fetched(tmp_path: Path) -> None:
-    origin = committed(tmp_path / "origin")
+    origin, tree = commit(linux(tmp_path / "origin")), tmp_path / "tree"
     git(origin, "config", "uploadpack.allowFilter", "true")
-    words = (
-        "clone",
-        "--quiet",
-        "--no-checkout",
-        "--filter=tree:0",
-        f"file://{origin}",
-        str(tmp_path / "tree"),
-    )
-    assert git(origin, *words).returncode == 0
-    tree = linux(tmp_path / "tree")
-    ran = booby_trapped(tree, tmp_path / "program")
+    words = ("--quiet", "--no-checkout", "--filter=tree:0", f"file://{origin}", str(tree))
+    assert git(origin, "clone", *words).returncode == 0
+    ran = booby_trapped(linux(tree), tmp_path / "program")
     git(tree, "config", "remote.origin.url", "ssh://192.0.2.1/x")
-    with pytest.raises(CommandFailed, match="git could not list"):
-        sources.of(str(tree))
+    refusal(CommandFailed, "git could not list", read, tree)
     assert not ran.exists()
     git(tree, "ls-tree", "-r", "HEAD")
     assert ran.exists(), "otherwise this test tries nothing"
 
 
 @needs_git
-def test_a_git_tree_of_another_user_s_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tree = committed(tmp_path / "tree")
+def test_a_git_tree_of_another_user_s_is_refused(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    commit(tree)
     # What git's own tests use; nobody but root could give a folder away.
     monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
-    with pytest.raises(UsageError, match="which belongs to another user") as refused:
-        sources.of(str(tree))
-    assert (refused.value.hint or "").endswith(f"--add safe.directory {tree}")
+    hint = refusal(UsageError, "which belongs to another user", read, tree)
+    assert hint.endswith(f"--add safe.directory {tree}")
 
 
 @needs_git
-def test_a_git_tree_is_dirty_by_what_is_in_its_files(tmp_path: Path) -> None:
-    tree = committed(tmp_path / "tree")
+def test_a_git_tree_is_dirty_by_what_is_in_its_files(tree: Path) -> None:
+    commit(tree)
 
     def is_dirty() -> bool:
-        found = sources.of(str(tree))
-        assert isinstance(found, Tree) and len(found.commit.removesuffix("-dirty")) == 12
-        return found.commit.endswith("-dirty")
+        name = read(tree).commit
+        assert len(name.removesuffix("-dirty")) == 12
+        return name.endswith("-dirty")
 
     file = tree / "kernel" / "fork.c"
-    (tree / "others").write_text("", encoding="utf-8")
+    edit(tree, "", "others")
     file.touch()
     assert not is_dirty()
     git(tree, "add", "others")
@@ -365,22 +330,21 @@ def test_a_git_tree_is_dirty_by_what_is_in_its_files(tmp_path: Path) -> None:
     assert not is_dirty()
 
 
+def pipe(file: Path) -> None:
+    file.unlink(missing_ok=True)
+    os.mkfifo(file)
+
+
 @pytest.mark.parametrize("name", ["Makefile", "kernel/fork.c", "kernel/new"])
-def test_a_pipe_in_a_tree_is_refused(tmp_path: Path, name: str) -> None:
-    tree = linux(tmp_path / "tree")
-    (tree / name).unlink(missing_ok=True)
-    os.mkfifo(tree / name)
-    with pytest.raises(UsageError, match="found no Makefile" if name == "Makefile" else "found a named pipe"):
-        sources.of(str(tree))
+def test_a_pipe_in_a_tree_is_refused(tree: Path, name: str) -> None:
+    pipe(tree / name)
+    refusal(UsageError, "found no Makefile" if name == "Makefile" else "found a named pipe", read, tree)
 
 
 @needs_git
-def test_a_pipe_in_a_git_tree_is_refused_if_it_is_tracked(tmp_path: Path) -> None:
-    tree = committed(tmp_path / "tree")
-    before = sources.of(str(tree))
-    os.mkfifo(tree / "pipe")
-    assert sources.of(str(tree)) == before, "git would not add it"
-    (tree / "kernel" / "fork.c").unlink()
-    os.mkfifo(tree / "kernel" / "fork.c")
-    with pytest.raises(UsageError, match="found a named pipe"):
-        sources.of(str(tree))
+def test_a_pipe_in_a_git_tree_is_refused_if_it_is_tracked(tree: Path) -> None:
+    before = read(commit(tree))
+    pipe(tree / "pipe")
+    assert read(tree) == before, "git would not add it"
+    pipe(tree / "kernel" / "fork.c")
+    refusal(UsageError, "found a named pipe", read, tree)

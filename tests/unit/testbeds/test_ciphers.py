@@ -9,10 +9,12 @@ from types import SimpleNamespace
 import pytest
 
 from harness.hosts import packages, runner
-from harness.model.errors import CommandFailed, RequirementError
+from harness.model.errors import CommandFailed, HarnessError, RequirementError
 from harness.testbeds.lab import boot
 from harness.testbeds.lab.kernels import building, ciphers, kernel
 from harness.testbeds.lab.kernels.kernel import Recipe
+from tests.unit.testbeds.refusals import refusal
+from tests.unit.testbeds.test_kernel import ignore
 
 CONFIG = 'CONFIG_UML=y\nCONFIG_CC_VERSION_TEXT="gcc 12"\n'
 MADISON = """\
@@ -55,24 +57,19 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     return given
 
 
-def ignore(_doing: str, _part: float) -> None:
-    pass
+def refused(error: type[HarnessError], words: str) -> None:
+    refusal(error, words, ciphers.build, ignore)
 
 
-def test_they_are_built_once_and_then_found(machine: SimpleNamespace) -> None:
+def test_they_are_built_once_and_then_found_for_that_release(machine: SimpleNamespace) -> None:
     assert ciphers.cached() is None
     assert [ciphers.build(ignore), ciphers.build(ignore)] == [True, False]
     assert machine.builds == 1
     found = ciphers.cached()
     assert found is not None and found.binary.name == "linux"
     assert found.modules == building.cache_folder() / "ciphers" / ciphers.recipe().key / "lib" / "modules"
-
-
-def test_another_release_needs_others(machine: SimpleNamespace) -> None:
-    ciphers.build(ignore)
     (boot.MODULES / "6.1.176").rename(boot.MODULES / "6.1.180")
-    assert ciphers.cached() is None
-    assert machine.builds == 1
+    assert ciphers.cached() is None and machine.builds == 1
 
 
 def test_what_the_kernel_does_not_take_is_not_kept(
@@ -82,55 +79,43 @@ def test_what_the_kernel_does_not_take_is_not_kept(
         raise CommandFailed("it does not take them")
 
     monkeypatch.setattr(ciphers, "_try", refuse)
-    with pytest.raises(CommandFailed):
-        ciphers.build(ignore)
+    refused(CommandFailed, "it does not take them")
     assert machine.builds == 1 and ciphers.cached() is None
     assert {file.name for file in (building.cache_folder() / "ciphers").iterdir()} <= {"lock", "build.log"}
 
 
-def test_a_processor_without_instructions_needs_none(machine: SimpleNamespace) -> None:
-    machine.lacks = ("aes",)
-    with pytest.raises(RequirementError, match="but it lacks aes"):
-        ciphers.build(ignore)
-
-
-def test_a_kernel_that_keeps_its_ciphers_elsewhere_is_refused_at_once(machine: SimpleNamespace) -> None:
-    assert ciphers.are_possible()
-    (boot.MODULES / "6.1.176").rename(boot.MODULES / "7.2.12")
-    assert not ciphers.are_possible()
-    with pytest.raises(RequirementError, match=r"before Linux 6\.16, .* found 7\.2\.12"):
-        ciphers.build(ignore)
-    assert machine.ran == [] and machine.builds == 0
-
-
-def test_missing_packages_and_room_are_named(
+def test_a_machine_that_cannot_have_them_is_refused_at_once(
     machine: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    machine.missing = packages.listed(ciphers.PACKAGES)[:1]
-    with pytest.raises(RequirementError, match=ciphers.WHAT):
-        ciphers.build(ignore)
+    machine.lacks = ("aes",)
+    refused(RequirementError, "but it lacks aes")
+    machine.lacks, machine.missing = (), packages.listed(ciphers.PACKAGES)[:1]
+    refused(RequirementError, ciphers.WHAT)
     machine.missing = []
-    monkeypatch.setattr(shutil, "disk_usage", lambda _path: SimpleNamespace(free=1 << 20))
-    with pytest.raises(RequirementError, match="expected 600 MiB of free space"):
-        ciphers.build(ignore)
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "disk_usage", lambda _path: SimpleNamespace(free=1 << 20))
+        refused(RequirementError, "expected 600 MiB of free space")
+    assert ciphers.are_possible()
+    machine.ran.clear()
+    (boot.MODULES / "6.1.176").rename(boot.MODULES / "7.2.12")
+    assert not ciphers.are_possible(), "it keeps its ciphers elsewhere"
+    refused(RequirementError, r"before Linux 6\.16, .* found 7\.2\.12")
+    assert machine.ran == [] and machine.builds == 0
 
 
 def test_the_source_is_that_of_the_kernel_itself(machine: SimpleNamespace, tmp_path: Path) -> None:
     wanted = ciphers.recipe()
-    machine.installed = ("linux-source-6.1", "6.1.176-3")
-    installed = ciphers._source(wanted, tmp_path, ignore)
-    assert (installed.title, installed.path) == (
-        "linux-source-6.1 6.1.176-3",
-        Path("/usr/src/linux-source-6.1.tar.xz"),
-    )
-    machine.installed = ("linux-source-6.1", "6.1.192-2")
-    fetched = ciphers._source(wanted, tmp_path, ignore)
-    assert fetched.title == "linux-source-6.1 6.1.176-1"
-    assert fetched.path == tmp_path / "package/usr/src/linux-source-6.1.tar.xz"
+    for installed, title, path in (
+        ("6.1.176-3", "linux-source-6.1 6.1.176-3", Path("/usr/src/linux-source-6.1.tar.xz")),
+        ("6.1.192-2", "linux-source-6.1 6.1.176-1", tmp_path / "package/usr/src/linux-source-6.1.tar.xz"),
+    ):
+        machine.installed = ("linux-source-6.1", installed)
+        source = ciphers._source(wanted, tmp_path, ignore)
+        assert (source.title, source.path) == (title, path)
     assert "linux-source-6.1=6.1.176-1" in machine.ran[-2]
     machine.madison = MADISON.splitlines(keepends=True)[0]
-    with pytest.raises(RequirementError, match=r"of Linux 6\.1\.176, of which .* found 6\.1\.192"):
-        ciphers._source(wanted, tmp_path, ignore)
+    said = r"of Linux 6\.1\.176, of which .* found 6\.1\.192"
+    refusal(RequirementError, said, ciphers._source, wanted, tmp_path, ignore)
 
 
 @pytest.mark.usefixtures("machine")
@@ -139,11 +124,8 @@ def test_the_configuration_stays_debians() -> None:
     options = "".join(f"CONFIG_{option}=m\n" for option in ciphers.MODULES.values())
     ciphers._require_same(wanted, CONFIG.replace("gcc 12", "gcc 14") + options)
     for taken in (CONFIG, options, CONFIG.replace("UML=y", "UML=m") + options):
-        with pytest.raises(RequirementError, match="but it dropped: CONFIG_"):
-            ciphers._require_same(wanted, taken)
-
-
-def test_ciphers_of_the_own_kernel_are_the_same() -> None:
+        refusal(RequirementError, "but it dropped: CONFIG_", ciphers._require_same, wanted, taken)
+    # Ciphers of the own kernel are the same.
     config = kernel.CONFIG.read_text(encoding="utf-8")
-    options = set(ciphers.MODULES.values()) - {"CRYPTO_SIMD"}  # which the others select
-    assert all(f"CONFIG_{option}=" in config for option in options)
+    others = set(ciphers.MODULES.values()) - {"CRYPTO_SIMD"}  # which the others select
+    assert all(f"CONFIG_{option}=" in config for option in others)

@@ -22,6 +22,8 @@ from harness.testbeds.lab import boot
 from harness.testbeds.lab.kernels import building, kernel, upstream
 from harness.testbeds.lab.kernels import source as sources
 from harness.testbeds.lab.kernels.upstream import Upstream
+from tests.unit.testbeds.refusals import refusal
+from tests.unit.testbeds.test_kernel import ignore
 
 pytestmark = pytest.mark.thorough
 
@@ -40,14 +42,12 @@ def archive() -> bytes:
 class Site:
     """A server on this machine in place of kernel.org: what it has, and what it was asked."""
 
-    def __init__(self, url: str) -> None:
-        self.url = f"{url}/linux-6.1.159.tar.xz"
-        self.content = archive()
-        self.asked: list[str] = []
+    content = archive()
 
-    def linux(self) -> Upstream:
-        digest = hashlib.sha256(archive()).hexdigest()
-        return Upstream(release="6.1.159", url=self.url, sha256=digest)
+    def __init__(self, url: str) -> None:
+        self.asked: list[str] = []
+        digest = hashlib.sha256(self.content).hexdigest()
+        self.linux = Upstream(release="6.1.159", url=f"{url}/linux-6.1.159.tar.xz", sha256=digest)
 
 
 @pytest.fixture
@@ -76,35 +76,22 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
         thread.join()
 
 
-def ignore(_doing: str, _part: float) -> None:
-    pass
-
-
 def test_it_is_fetched_once_and_unpacked(site: Site, tmp_path: Path) -> None:
-    linux = site.linux()
+    linux = site.linux
     linux.fetch(ignore)
     linux.fetch(ignore)
     assert site.asked == ["/pub/linux-6.1.159.tar.xz"]
     assert linux.path == building.cache_folder() / "sources" / "linux-6.1.159.tar.xz"
     assert [file.name for file in linux.path.parent.iterdir()] == [linux.name]
-    folder = tmp_path / "unpacked"
-    folder.mkdir()
+    (folder := tmp_path / "unpacked").mkdir()
     reported: list[tuple[str, ...]] = []
     linux.unpack(lambda *argv: reported.append(argv), folder)
     assert reported[0][:2] == ("tar", "--extract") and f"--directory={folder}" in reported[0]
     assert (linux.version, linux.title) == ((6, 1), "linux-6.1.159.tar.xz of 127.0.0.1")
 
 
-def test_what_has_other_bytes_is_refused_and_not_kept(site: Site) -> None:
-    site.content = b"something else"
-    linux = site.linux()
-    with pytest.raises(CommandFailed, match=f"with the SHA-256 {linux.sha256}, found "):
-        linux.fetch(ignore)
-    assert not list(linux.path.parent.iterdir())
-
-
-def test_what_was_put_there_by_hand_is_checked(site: Site) -> None:
-    linux = site.linux()
+def test_what_was_put_there_by_hand_is_checked_and_what_has_other_bytes_not_kept(site: Site) -> None:
+    linux = site.linux
     linux.path.parent.mkdir(parents=True)
     linux.path.write_bytes(archive())
     linux.fetch(ignore)
@@ -112,26 +99,24 @@ def test_what_was_put_there_by_hand_is_checked(site: Site) -> None:
     linux.path.write_bytes(b"half of it")
     linux.fetch(ignore)
     assert linux.path.read_bytes() == archive()
+    linux.path.unlink()
+    site.content = b"something else"
+    refusal(CommandFailed, f"with the SHA-256 {linux.sha256}, found ", linux.fetch, ignore)
+    assert not list(linux.path.parent.iterdir())
 
 
 def test_what_cannot_be_fetched_says_what_to_do(site: Site) -> None:
     site.content = b""
-    linux = site.linux()
-    with pytest.raises(RequirementError, match=r"it cannot be fetched: .*Not Found") as refused:
-        linux.fetch(ignore)
-    assert f"put that file into {linux.path.parent}" in (refused.value.hint or "")
-    nobody = dataclasses.replace(linux, url="http://127.0.0.1:9/linux-6.1.159.tar.xz")
-    with pytest.raises(RequirementError, match=r"cannot be fetched: .*refused"):
-        nobody.fetch(ignore)
+    hint = refusal(RequirementError, r"it cannot be fetched: .*Not Found", site.linux.fetch, ignore)
+    assert f"put that file into {site.linux.path.parent}" in hint
+    nobody = dataclasses.replace(site.linux, url="http://127.0.0.1:9/linux-6.1.159.tar.xz")
+    refusal(RequirementError, r"cannot be fetched: .*refused", nobody.fetch, ignore)
 
 
 def test_the_one_of_kernel_org_is_of_the_version_that_virtual_time_works_on() -> None:
     linux = upstream.LINUX
     assert linux.url == f"https://cdn.kernel.org/pub/linux/kernel/v6.x/linux-{linux.release}.tar.xz"
     assert linux.version == (6, 1) and re.fullmatch("[0-9a-f]{64}", linux.sha256)
-
-
-# Where it is taken
 
 
 @pytest.mark.parametrize(
@@ -152,28 +137,20 @@ def test_it_is_taken_where_the_system_has_no_source_that_was_tried(
     if is_upstream:
         assert sources.of(None) is upstream.LINUX
     elif installed is None:
-        with pytest.raises(RequirementError, match="linux-source-"):
-            sources.of(None)
+        refusal(RequirementError, "linux-source-", sources.of, None)
 
 
-@pytest.mark.parametrize(
-    ("has_debians", "is_built", "usual"),
-    [
-        (True, True, LabKernel.DEBIAN),
-        (False, True, LabKernel.OWN),
-        (False, False, LabKernel.DEBIAN),  # whose error says what to do
-    ],
-)
-def test_the_lab_takes_its_own_kernel_where_there_is_no_other(
-    monkeypatch: pytest.MonkeyPatch, has_debians: bool, is_built: bool, usual: LabKernel
-) -> None:
-    one = boot.Kernel(binary=Path("/linux"), modules=Path("/modules"))
+def test_the_lab_takes_its_own_kernel_where_there_is_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    there = boot.Kernel(binary=Path("/linux"), modules=Path("/modules"))
 
-    def kernel_or_error(is_there: bool) -> boot.Kernel:
-        if not is_there:
-            raise RequirementError("expected a kernel, found none")
-        return one
+    def absent() -> boot.Kernel:
+        raise RequirementError("expected a kernel, found none")
 
-    monkeypatch.setattr(boot, "debian_kernel", lambda: kernel_or_error(has_debians))
-    monkeypatch.setattr(kernel, "own_kernel", lambda: kernel_or_error(is_built))
-    assert kernel.usual() is usual
+    for debian, own, usual in (
+        (lambda: there, lambda: there, LabKernel.DEBIAN),
+        (absent, lambda: there, LabKernel.OWN),
+        (absent, absent, LabKernel.DEBIAN),  # whose error says what to do
+    ):
+        monkeypatch.setattr(boot, "debian_kernel", debian)
+        monkeypatch.setattr(kernel, "own_kernel", own)
+        assert kernel.usual() is usual

@@ -15,7 +15,7 @@ from harness.storage import transports
 from harness.testbeds import doctor, selftest
 from harness.testbeds.requirements import Asked
 from harness.testbeds.selftest import SelftestOutcome
-from tests.unit.fakes import Command, FakeHost, World
+from tests.unit.fakes import Command, World
 from tests.unit.fakes.iscsi import SESSION
 
 HAS_LIO = ("modprobe", "--dry-run", "--quiet", "iscsi_target_mod")
@@ -27,12 +27,9 @@ def tried(
     world: World, role: str, tmp_path: Path, asked: Asked = doctor.AS_BY_DEFAULT
 ) -> list[SelftestOutcome]:
     world.answers.append(NO_FILE)
-    host: FakeHost = world.host(role)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            "harness.protection.ipsec.charon.Charon.ask", lambda daemon, *words: world.ask(daemon, *words)
-        )
-        return list(selftest.of(host, role, tmp_path, asked))
+        patch.setattr("harness.protection.ipsec.charon.Charon.ask", lambda *words: world.ask(*words))
+        return list(selftest.of(world.host(role), role, tmp_path, asked))
 
 
 def problems(outcomes: list[SelftestOutcome]) -> dict[str, str]:
@@ -43,25 +40,19 @@ def made(world: World) -> set[str]:
     return {thing.split()[0] for way, thing in world.history if way == "+"}
 
 
-def test_a_target_is_made_and_removed(tmp_path: Path) -> None:
+def test_a_target_is_made_and_removed_and_an_initiator_with_lio_logs_in_to_itself(tmp_path: Path) -> None:
     world = World()
-    outcomes = tried(world, "target", tmp_path)
-    assert [(o.what, o.error) for o in outcomes] == [
+    assert [(o.what, o.error) for o in tried(world, "target", tmp_path)] == [
         ("an iSCSI target", None),
         ("an IKE daemon", None),
         ("an ESP packet and its capture", None),
     ]
-    assert made(world) == {"discovery-login", "backstore", "target", "daemon"}
-    assert not world.left
-
-
-def test_an_initiator_with_lio_logs_in_to_itself(tmp_path: Path) -> None:
+    assert made(world) == {"discovery-login", "backstore", "target", "daemon"} and not world.left
     world = World()
     outcomes = tried(world, "initiator", tmp_path)
     assert problems(outcomes) == {}
     assert outcomes[0].what == "an iSCSI session to itself, which appeared as /dev/sda"
-    assert {"backstore", "target", "session", "daemon"} <= made(world)
-    assert not world.left
+    assert {"backstore", "target", "session", "daemon"} <= made(world) and not world.left
 
 
 @pytest.mark.parametrize(
@@ -115,51 +106,42 @@ def test_each_transport_and_protection_that_is_asked_for_is_tried(
     assert not world.left
 
 
-def test_an_initiator_without_the_target_s_program_connects_to_nobody(
+NVME = Asked(transports=("nvme-tcp",), protections=())
+
+
+def test_an_initiator_without_nvmet_or_the_target_s_program_connects_to_nobody(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As of a target that is no kernel's; this one has a program that nobody has."""
+    nobody = "NVMe/TCP, to nobody (a whole NVMe/TCP connection would need nvmet here)"
+    no_nvmet = World(answers=[(("modprobe", "--dry-run"), (1, "", ""))])
+    assert tried(no_nvmet, "initiator", tmp_path, NVME) == [SelftestOutcome(what=nobody)]
 
     def missing(command: Command) -> bool:
         if command.argv == ("nobody's",):
             raise RequirementError("there is no such program")
         return False
 
+    # As of a target that is no kernel's; this one has a program that nobody has.
     changed = dataclasses.replace(transports.named("nvme-tcp"), target_software=("nobody's",))
     monkeypatch.setitem(transports._BY_NAME, "nvme-tcp", changed)
-    asked = Asked(transports=("nvme-tcp",), protections=())
-    (outcome,) = tried(World(broken=missing), "initiator", tmp_path, asked)
-    assert outcome == SelftestOutcome(
-        what="NVMe/TCP, to nobody (a whole NVMe/TCP connection would need nvmet here)"
-    )
+    assert tried(World(broken=missing), "initiator", tmp_path, NVME) == [SelftestOutcome(what=nobody)]
 
 
 def test_what_the_kernel_says_of_nvme_is_reported(tmp_path: Path) -> None:
     """As where the program that reads a connection failed, and doctor said that all was ready."""
     world = World(broken=lambda command: '"tell"' in (command.input or ""))
-    outcomes = tried(world, "initiator", tmp_path, Asked(transports=("nvme-tcp",), protections=()))
-    assert problems(outcomes) == {
+    assert problems(tried(world, "initiator", tmp_path, NVME)) == {
         "an NVMe/TCP connection": "the NVMe/TCP connection cannot be read: it was made to fail"
     }
     assert not world.left
 
 
-def test_an_initiator_without_nvmet_connects_to_nobody(tmp_path: Path) -> None:
-    world = World(answers=[(("modprobe", "--dry-run"), (1, "", ""))])
-    (outcome,) = tried(world, "initiator", tmp_path, Asked(transports=("nvme-tcp",), protections=()))
-    assert outcome == SelftestOutcome(
-        what="NVMe/TCP, to nobody (a whole NVMe/TCP connection would need nvmet here)"
-    )
-
-
-@pytest.mark.parametrize(
-    ("name", "words"), [("wireguard", "needs the module wireguard"), ("tls", "not possible yet over")]
-)
-def test_a_protection_that_is_not_possible_is_reported(tmp_path: Path, name: str, words: str) -> None:
-    world = World(broken=lambda command: command.argv == ("modprobe", name))
-    asked = Asked(transports=(), protections=(name,))
-    ((_, message),) = problems(tried(world, "target", tmp_path, asked)).items()
-    assert words in message
+def test_a_protection_that_is_not_possible_is_reported(tmp_path: Path) -> None:
+    world = World(broken=lambda command: command.argv == ("modprobe", "wireguard"))
+    for name, words in (("wireguard", "needs the module wireguard"), ("tls", "not possible yet over")):
+        found = problems(tried(world, "target", tmp_path, Asked(transports=(), protections=(name,))))
+        ((_, message),) = found.items()
+        assert words in message
 
 
 @pytest.mark.parametrize(
@@ -188,13 +170,11 @@ def test_what_fails_is_reported_and_does_not_hide_the_rest(
     assert not world.left
 
 
-def test_what_is_left_is_reported(tmp_path: Path) -> None:
+def test_what_is_left_is_reported_and_a_machine_that_is_lost_is_no_failed_trial(tmp_path: Path) -> None:
     world = World(broken=lambda command: '"delete-target"' in (command.input or ""))
     outcomes = tried(world, "target", tmp_path)
     assert problems(outcomes)["to undo all that"].startswith("IscsiTarget was not undone: ")
 
-
-def test_a_machine_that_is_lost_is_no_failed_trial(tmp_path: Path) -> None:
     def lost(command: Command) -> bool:
         if command.argv[0] == "fallocate":
             raise HostLost("it has gone")

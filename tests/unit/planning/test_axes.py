@@ -14,24 +14,17 @@ DOCUMENT = load_jobs("document")[1]
 MODERN = load_jobs("modern")[1]
 
 
-def points(jobs: tuple[Job, ...]) -> list[tuple[str, int | None, int | None, int | None]]:
-    found = map(described, jobs)
-    return [(each.name, each.block_bytes, each.depth, each.numjobs) for each in found]
-
-
 def test_every_combination_is_a_workload_with_numbers_and_a_name_that_says_them() -> None:
     reads = tuple(job for job in DOCUMENT if job.name.startswith("rand-read"))
     notes: list[str] = []
     made = varied(reads, depths=["1,16"], blocks=["64K", "1M,512"], numjobs=["4"], notes=notes)
-    assert points(made) == [
-        ("rand-read-64k-qd1-j4", 65536, 1, 4),
-        ("rand-read-64k-qd16-j4", 65536, 16, 4),
-        ("rand-read-1m-qd1-j4", 1 << 20, 1, 4),
-        ("rand-read-1m-qd16-j4", 1 << 20, 16, 4),
-        ("rand-read-512-qd1-j4", 512, 1, 4),
-        ("rand-read-512-qd16-j4", 512, 16, 4),
+    points = [described(job) for job in made]
+    assert [(each.name, each.block_bytes, each.depth, each.numjobs) for each in points] == [
+        (f"rand-read-{block}-qd{depth}-j4", block_bytes, depth, 4)
+        for block, block_bytes in (("64k", 65536), ("1m", 1 << 20), ("512", 512))
+        for depth in (1, 16)
     ]
-    assert {described(job).base for job in made} == {"rand-read"}
+    assert {each.base for each in points} == {"rand-read"}
     # The engine of the document does one at a time: at all depths another one takes its place, or none.
     assert {dict(job.options)["ioengine"] for job in made} == {"libaio"}
     assert notes == ["rand-read-4k, rand-read-256k: libaio, because their engines do one I/O at a time"]
@@ -40,16 +33,12 @@ def test_every_combination_is_a_workload_with_numbers_and_a_name_that_says_them(
 def test_what_is_not_asked_for_stays() -> None:
     notes: list[str] = []
     assert varied(DOCUMENT, notes=notes) == DOCUMENT
-    deep = varied(MODERN, depths=["8"], notes=notes)
-    assert [name for name, *_ in points(deep)][:3] == [
-        "seq-write-128k-qd8",
-        "seq-read-128k-qd8",
-        "rand-write-4k-qd8",
-    ]
-    assert notes == ["fsync-4k: libaio, because their engines do one I/O at a time"]
-    notes.clear()
     one = varied(DOCUMENT, depths=["1"], notes=notes)
     assert all(dict(job.options)["ioengine"] == "psync" for job in one) and notes == []
+    deep = varied(MODERN, depths=["8"], notes=notes)
+    names = ["seq-write-128k-qd8", "seq-read-128k-qd8", "rand-write-4k-qd8"]
+    assert [described(job).name for job in deep][:3] == names
+    assert notes == ["fsync-4k: libaio, because their engines do one I/O at a time"]
     for job in deep:
         jobfile.job_file(job, device="/dev/x", size_bytes=1 << 27, seed=1)
 
@@ -79,15 +68,12 @@ def test_two_workloads_never_share_a_name() -> None:
     assert [job.name for job in varied([plain, plain], blocks=["16K"], notes=[])] == ["log-16k"]
 
 
-@pytest.mark.parametrize(
-    ("workload", "base"),
-    [
+def test_a_curve_is_named_by_what_its_points_have_in_common() -> None:
+    for workload, base in (
         (Workload(name="rand-read-4k", block_bytes=4096, depth=1, numjobs=1), "rand-read"),
         (Workload(name="rand-read-4k-qd32", block_bytes=4096, depth=32), "rand-read"),
         (Workload(name="rand-read-4k-qd32", block_bytes=4096, depth=1), "rand-read-qd32"),
         (Workload(name="4k", block_bytes=4096), "4k"),
         (Workload(name="mine"), "mine"),
-    ],
-)
-def test_a_curve_is_named_by_what_its_points_have_in_common(workload: Workload, base: str) -> None:
-    assert workload.base == base
+    ):
+        assert workload.base == base

@@ -22,7 +22,7 @@ def written(folder: Path, text: str | bytes) -> Path:
     return path
 
 
-def test_a_file_becomes_a_plan(tmp_path: Path) -> None:
+def test_a_file_becomes_a_plan_and_what_is_left_out_has_the_default(tmp_path: Path) -> None:
     text = """
 version = 1
 links = ["local", "wired:jumbo"]
@@ -33,15 +33,9 @@ seed = 7
 auth = "cert"
 """
     plan = make_plan(load_request(written(tmp_path, text)))
-    assert [column.label for column in plan.columns] == [
-        "local",
-        "wired-mtu9000",
-        "wired-mtu9000+aes128gcm16",
-    ]
+    labels = ["local", "wired-mtu9000", "wired-mtu9000+aes128gcm16"]
+    assert [column.label for column in plan.columns] == labels
     assert (plan.repeats, plan.runtime_s, plan.seed, plan.ike_auth) == (2, 0.25, 7, IkeAuth.CERT)
-
-
-def test_what_is_left_out_has_the_default(tmp_path: Path) -> None:
     assert load_request(written(tmp_path, "version = 1")) == RunRequest()
 
 
@@ -66,8 +60,7 @@ def test_what_is_wrong_is_named(tmp_path: Path, text: str | bytes, message: str)
     path = written(tmp_path, text)
     with pytest.raises(UsageError) as refused:
         load_request(path)
-    assert str(path) in refused.value.message
-    assert message in refused.value.message
+    assert str(path) in refused.value.message and message in refused.value.message
     assert refused.value.hint
 
 

@@ -16,6 +16,7 @@ from tests import flat
 from tests.unit.results_folder import COLUMNS, made_plan
 
 MADE = sorted((Path(__file__).parents[2] / "data" / "durations").glob("*.json"))
+assert len(MADE) >= 2, "there are runs to hold it against"
 
 
 class Made(msgspec.Struct):
@@ -42,19 +43,16 @@ def test_the_default_run_takes_four_minutes_at_most(lab_kernel: LabKernel, most_
     assert duration.run_s(flat.changed(made, lab_kernel=lab_kernel)) < most_s
 
 
-def test_there_are_runs_to_hold_it_against() -> None:
-    assert len(MADE) >= 2
-
-
 def test_more_columns_repeats_and_protection_take_longer() -> None:
-    plain = duration.run_s(made_plan(columns=COLUMNS[:2]))
-    assert duration.run_s(made_plan(columns=COLUMNS[:3])) > plain
-    assert duration.run_s(made_plan(columns=(COLUMNS[0], COLUMNS[3]))) > plain
-    assert duration.run_s(made_plan(columns=COLUMNS[:2], probes=True)) > plain
+    def run_s(*columns: Column, repeats: int | None = None, probes: bool = False) -> float:
+        return duration.run_s(made_plan(columns=columns, probes=probes), *([repeats] if repeats else []))
+
+    plain = run_s(*COLUMNS[:2])
+    for longer in (run_s(*COLUMNS[:3]), run_s(COLUMNS[0], COLUMNS[3]), run_s(*COLUMNS[:2], probes=True)):
+        assert longer > plain
     alone, both = (Column("wired", transport="iscsi", initiators=n) for n in (1, 2))
-    assert duration.run_s(made_plan(columns=(both,))) > duration.run_s(made_plan(columns=(alone,)))
-    once = duration.run_s(made_plan(columns=COLUMNS[:2]), 1)
-    twice, thrice = (duration.run_s(made_plan(columns=COLUMNS[:2]), repeats) for repeats in (2, 3))
+    assert run_s(both) > run_s(alone)
+    once, twice, thrice = (run_s(*COLUMNS[:2], repeats=repeats) for repeats in (1, 2, 3))
     assert thrice - twice == pytest.approx(twice - once)
     assert thrice == plain
 

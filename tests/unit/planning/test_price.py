@@ -25,34 +25,24 @@ def labels(plan: Plan) -> list[str]:
 
 def test_columns_differ_in_one_thing_each() -> None:
     plan = planned()
-    assert labels(plan) == [
-        "local",
-        "wired-unshaped",
-        "wired",
-        "wired-unshaped+aes128gcm16",
-        "wired+aes128gcm16",
-    ]
+    unprotected = ["wired-unshaped", "wired"]
+    assert labels(plan) == ["local", *unprotected, *(f"{label}+aes128gcm16" for label in unprotected)]
     assert plan.repeats == 1 and plan.retries == 0 and len(plan.jobs) == 7 and not plan.probes_paths
-    assert duration.run_s(plan) <= MOST_S
-
-
-def test_further_protections_are_measured_on_one_link_and_in_a_minute() -> None:
+    assert duration.run_s(plan) <= MOST_S and plan.runtime_s is None
+    # Further protections are measured on one link and in a minute.
     plan = planned("off,aes128gcm16,macsec,chacha20poly1305")
     assert Column("wired", ("macsec",)) not in plan.columns and Column("wired", ()) in plan.columns
     assert "wired-unshaped+macsec" in labels(plan) and "wired+aes128gcm16" in labels(plan)
     assert duration.run_s(plan) <= MOST_S
+    # Links and workloads may be others.
+    plan = planned("off", links=("local", "10g"), workloads=("rand-read-4k",))
+    assert labels(plan) == ["local", "10g"] and [job.name for job in plan.jobs] == ["rand-read-4k"]
 
 
 def test_cells_of_machines_are_long_compared_with_what_ssh_takes() -> None:
-    assert planned().runtime_s is None
     machines = PriceRequest(protect=("off",), target="ssh://root@nas", links=("wired=eth0",))
     assert make_plan(machines).runtime_s == 2.0
     assert make_plan(msgspec.structs.replace(machines, runtime="8s")).runtime_s == 8.0
-
-
-def test_links_and_workloads_may_be_others() -> None:
-    plan = planned("off", links=("local", "10g"), workloads=("rand-read-4k",))
-    assert labels(plan) == ["local", "10g"] and [job.name for job in plan.jobs] == ["rand-read-4k"]
 
 
 def test_a_matrix_is_that_of_a_run() -> None:

@@ -236,9 +236,6 @@ def test_who_edits_a_plan_cannot_make_it_write_elsewhere() -> None:
             rules.check(wrong)
 
 
-# What protects the way already
-
-
 @pytest.fixture
 def protected(monkeypatch: pytest.MonkeyPatch) -> None:
     """The ways of this end as they were recorded in the lab."""

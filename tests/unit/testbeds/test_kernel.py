@@ -100,9 +100,6 @@ def ignore(_doing: str, _part: float) -> None:
     pass
 
 
-# The key
-
-
 def test_every_input_is_in_the_key_and_their_order_is_not() -> None:
     again = Recipe(RECIPE.source_version, RECIPE.compiler, dict(reversed(RECIPE.files.items())))
     assert again.key == RECIPE.key
@@ -184,9 +181,6 @@ def test_what_the_processor_lacks_is_reported_by_whole_names(tmp_path: Path) -> 
     ):
         cpuinfo.write_text(text, encoding="utf-8")
         assert kernel.lacking_instructions(cpuinfo) == lacks
-
-
-# The cache
 
 
 def test_a_kernel_is_built_once(workshop: Workshop) -> None:
@@ -294,9 +288,6 @@ def test_a_kernel_that_was_not_built_says_how_it_is(workshop: Workshop, tmp_path
     hint = refusal(RequirementError, "has not been built", kernel.named, str(tree))
     assert hint == f"build it: harness kernel build --source '{tree}'"
     assert workshop.builds == 0
-
-
-# Sources
 
 
 def linux(folder: Path, version: str = "6.12.9") -> Path:
@@ -413,9 +404,6 @@ def test_what_a_source_lacks_is_one_sentence() -> None:
     assert kernel.lacking(built(RECIPE), OTHER) == ""
 
 
-# What is refused
-
-
 def test_what_a_build_needs_is_named_before_anything_is_unpacked(workshop: Workshop) -> None:
     workshop.missing = [
         Package(names=(name,), shown_by=name, purpose="the kernel: its build") for name in ("bc", "flex")
@@ -444,9 +432,6 @@ def test_every_group_of_the_configuration_says_who_needs_it() -> None:
     assert all(block.startswith("#") for block in blocks)
     lines = [line for block in blocks for line in block.splitlines() if not line.startswith("#")]
     assert len(lines) == len({line.partition("=")[0] for line in lines}), "an option is there twice"
-
-
-# The steps of a build
 
 
 Reported = list[tuple[str, float]]

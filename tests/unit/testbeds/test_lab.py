@@ -70,9 +70,6 @@ def file_systems(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FileSystems
     return made
 
 
-# Where there is room
-
-
 def test_the_first_folder_that_will_do_is_taken(
     file_systems: FileSystems, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -135,9 +132,6 @@ def test_without_room_all_that_was_tried_is_named(
     assert "TMPDIR" in (refused.value.hint or "")
 
 
-# What it is told
-
-
 def as_init_reads(state: Path, script: str) -> str:
     """What a script prints in place of init.sh: the settings are sourced."""
     argv = ["/bin/sh", "-euc", f'. "$1/settings"; {script}', "sh", str(state)]
@@ -170,9 +164,6 @@ def test_what_the_lab_cannot_see_is_refused_and_all_else_let_through(tmp_path: P
     refusal(RequirementError, "it has its own /dev", require_visible, link, "the harness")
     for path in ("/home/me/venv", "/usr", "/runner/x", "/developer", "/srv/run/x"):
         require_visible(Path(path), "the harness")
-
-
-# What it leaves
 
 
 def test_the_scratch_folder_is_private_and_goes(tmp_path: Path) -> None:
@@ -271,9 +262,6 @@ def test_folders_of_the_machine_are_mounted_by_mount_2() -> None:
     lines = (boot.HERE / "init.sh").read_text(encoding="utf-8").splitlines()
     mounts = [line.strip() for line in lines if "-t hostfs" in line]
     assert mounts and all(line.startswith("LIBMOUNT_FORCE_MOUNT2=always mount ") for line in mounts)
-
-
-# Kernels apart
 
 
 @pytest.fixture

@@ -16,9 +16,6 @@ from harness.testbeds.lab.apart.timekeeper import KernelGoneError, Timekeeper, W
 DEADLINE_S = 60
 
 
-# The calendar
-
-
 def calendar(*wishes_ns: int) -> Calendar:
     made = Calendar()
     for number, wish_ns in enumerate(wishes_ns):
@@ -55,9 +52,6 @@ def test_what_runs_says_how_far_it_is_and_time_never_goes_back() -> None:
     for time_ns in (130, 120):
         made.update(time_ns)
         assert made.now_ns == 130
-
-
-# The timekeeper
 
 
 @dataclass

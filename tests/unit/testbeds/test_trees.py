@@ -138,9 +138,6 @@ def test_a_patched_file_that_is_the_same_as_before_stays_as_old_as_it_is(tree: P
     assert "kernel/simd.h" not in there(copy), "of a patch that is no more"
 
 
-# What is kept
-
-
 @pytest.fixture(autouse=True)
 def no_sync(monkeypatch: pytest.MonkeyPatch) -> None:
     """Writing all of the machine's files to its disks takes seconds on some."""

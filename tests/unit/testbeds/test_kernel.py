@@ -7,7 +7,7 @@ import dataclasses
 import fcntl
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -45,14 +45,15 @@ def built(wanted: Recipe) -> Built:
 class Workshop:
     """A cache of the test's own, with all that is needed at hand; a build makes a folder and no more."""
 
+    missing: Sequence[Package] = ()
+    free_bytes = 10**12
+    builds = 0
+    given: Source | None = None
+
     def __init__(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.cache = tmp_path / "cache" / "harness" / "kernel"
-        self.missing: list[Package] = []
-        self.free_bytes = 10**12
-        self.builds = 0
         self.synced: list[str] = []
         self.bases: list[Path] = []
-        self.given: Source | None = None
         self.during: Callable[[Path], None] = lambda _work: None
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
         monkeypatch.setattr(packages, "missing", lambda: self.missing)
@@ -163,13 +164,22 @@ def test_a_recipe_is_of_the_shipped_files_without_what_its_source_does_not_know(
     assert left_out(found) == TLS | LEGACY
 
 
-def test_sources_are_those_of_the_list_of_packages() -> None:
+def test_sources_limits_and_options_are_those_of_the_lists() -> None:
     names = next(p.names for p in packages.listed() if p.names[0].startswith("linux-source"))
     assert names == sources.PACKAGES
     asked = kernel.CONFIG.read_text(encoding="utf-8")
     patches = {patch.name for patch in kernel.PATCHES}
     assert all(limit.what in patches or f"\n{limit.what}=" in asked for limit in sources.LIMITS)
     assert all(limit.since < limit.before and limit.why for limit in sources.LIMITS)
+    # Every group of the configuration says who needs it.
+    assert all(block.startswith("#") for block in asked.split("\n\n"))
+    lines = [line for line in asked.splitlines() if line and not line.startswith("#")]
+    assert len(lines) == len({line.partition("=")[0] for line in lines}), "an option is there twice"
+    # A line that the source drops is refused.
+    taken = "CONFIG_B=m\nCONFIG_A=y\nCONFIG_C=y\n"
+    kernel.require_none(kernel.dropped("# why\nCONFIG_A=y\nCONFIG_B=m\n", taken))
+    lacks = kernel.dropped("CONFIG_A=y\nCONFIG_B=m\nCONFIG_D=y\n", "CONFIG_A=y\nCONFIG_B=y\n")
+    refusal(RequirementError, "dropped: CONFIG_B=m, CONFIG_D=y", kernel.require_none, lacks)
 
 
 def test_what_the_processor_lacks_is_reported_by_whole_names(tmp_path: Path) -> None:
@@ -183,13 +193,11 @@ def test_what_the_processor_lacks_is_reported_by_whole_names(tmp_path: Path) -> 
         assert kernel.lacking_instructions(cpuinfo) == lacks
 
 
-def test_a_kernel_is_built_once(workshop: Workshop) -> None:
+def test_a_kernel_is_built_once(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
     first, new = kernel.build(ignore)
     assert new and workshop.builds == 1
     assert workshop.synced == [str(workshop.cache / "building" / "result")]
-    second, new = kernel.build(ignore)
-    assert not new and workshop.builds == 1
-    assert first == second
+    assert kernel.build(ignore) == (first, False) and workshop.builds == 1
     assert first.folder == workshop.cache / RECIPE.key
     assert kernel.own_kernel() == boot.Kernel(
         binary=first.folder / "linux",
@@ -198,6 +206,11 @@ def test_a_kernel_is_built_once(workshop: Workshop) -> None:
         sha256=first.built.sha256,
     )
     assert workshop.names() == {RECIPE.key, "lock", "build.log"}
+    # Another recipe is another kernel.
+    monkeypatch.setattr(kernel, "recipe", lambda: msgspec.structs.replace(RECIPE, compiler="cc 13"))
+    second, new = kernel.build(ignore)
+    assert new and workshop.builds == 2
+    assert first.folder != second.folder and first.folder.is_dir()
 
 
 def test_a_kernel_is_booted_as_it_was_built(workshop: Workshop, tmp_path: Path) -> None:
@@ -228,14 +241,6 @@ def test_a_kernel_is_booted_as_it_was_built(workshop: Workshop, tmp_path: Path) 
     assert workshop.builds == 1
 
 
-def test_another_recipe_is_another_kernel(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
-    first, _ = kernel.build(ignore)
-    monkeypatch.setattr(kernel, "recipe", lambda: msgspec.structs.replace(RECIPE, compiler="cc 13"))
-    second, new = kernel.build(ignore)
-    assert new and workshop.builds == 2
-    assert first.folder != second.folder and first.folder.is_dir()
-
-
 @pytest.mark.parametrize("error", [CommandFailed("cc was killed"), KeyboardInterrupt()])
 def test_a_build_that_ends_early_leaves_nothing_that_counts(workshop: Workshop, error: BaseException) -> None:
     def fail(_work: Path) -> None:
@@ -249,22 +254,17 @@ def test_a_build_that_ends_early_leaves_nothing_that_counts(workshop: Workshop, 
     assert "make lab-kernel" in refusal(RequirementError, "has not been built", kernel.own_kernel)
 
 
-def test_what_a_killed_build_left_is_cleared_away(workshop: Workshop) -> None:
+def test_what_a_killed_build_left_is_cleared_away_and_two_at_once_are_refused(workshop: Workshop) -> None:
     left = workshop.cache / "building" / "result"
     left.mkdir(parents=True)
     (left / "build.json").write_bytes(msgspec.json.encode(built(RECIPE)))
     (left / "of the killed one").touch()
-    found, new = kernel.build(ignore)
-    assert new and {entry.name for entry in found.folder.iterdir()} == {"build.json", "modules"}
-
-
-def test_two_builds_at_once_are_refused(workshop: Workshop) -> None:
-    workshop.cache.mkdir(parents=True)
     with (workshop.cache / "lock").open("a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         assert refusal(BusyError, "another process is building", kernel.build, ignore)
     assert workshop.builds == 0
-    assert kernel.build(ignore)[1]
+    found, new = kernel.build(ignore)
+    assert new and {entry.name for entry in found.folder.iterdir()} == {"build.json", "modules"}
 
 
 OTHER = Tarball(
@@ -272,7 +272,7 @@ OTHER = Tarball(
 )
 
 
-def test_another_source_is_another_kernel_with_the_default_one(workshop: Workshop) -> None:
+def test_another_source_is_another_kernel_with_the_default_one(workshop: Workshop, tmp_path: Path) -> None:
     first, _ = kernel.build(ignore)
     other, new = kernel.build(ignore, OTHER)
     assert new and workshop.given is OTHER
@@ -281,13 +281,9 @@ def test_another_source_is_another_kernel_with_the_default_one(workshop: Worksho
     assert kernel.named(other.built.key) == other
     refusal(UsageError, "found 'abcdefabcdef'", kernel.named, "abcdefabcdef")
     refusal(RequirementError, "expected the kernel abcdefabcdef", kernel.own_kernel, "abcdefabcdef")
-
-
-def test_a_kernel_that_was_not_built_says_how_it_is(workshop: Workshop, tmp_path: Path) -> None:
     tree = linux(tmp_path / "its tree")
     hint = refusal(RequirementError, "has not been built", kernel.named, str(tree))
     assert hint == f"build it: harness kernel build --source '{tree}'"
-    assert workshop.builds == 0
 
 
 def linux(folder: Path, version: str = "6.12.9") -> Path:
@@ -340,7 +336,7 @@ def test_of_a_git_tree_what_git_ignores_does_not_count(tmp_path: Path) -> None:
     assert unpacked(after, tmp_path / "copy") == {".gitignore", "Makefile", "kernel/exit.c"}
 
 
-def test_a_tarball_says_its_version(tmp_path: Path) -> None:
+def test_a_tarball_says_its_version_and_what_is_no_source_is_refused(tmp_path: Path) -> None:
     linux(tmp_path / "linux-7.2.13", "7.2.13")
     (tmp_path / "linux-7.2.13" / "kernel" / "Makefile").write_text("VERSION = 9\n", encoding="utf-8")
     file = tmp_path / "linux.tar.gz"
@@ -349,13 +345,10 @@ def test_a_tarball_says_its_version(tmp_path: Path) -> None:
     assert (source.title, source.version) == ("linux.tar.gz", (7, 2))
     assert source.identity.startswith("7.2.13 sha256:")
     assert unpacked(source, tmp_path / "copy") == {"Makefile", "kernel/Makefile", "kernel/fork.c"}
-
-
-def test_what_is_no_source_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "x.tar").write_text("no archive", encoding="utf-8")
-    refusal(UsageError, "expected Debian's package such as", sources.of, "linux-source")
-    for path in (tmp_path, tmp_path / "x.tar"):
+    file.write_text("no archive", encoding="utf-8")
+    for path in (tmp_path, file):
         refusal(UsageError, "found no Makefile with its version", sources.of, str(path))
+    refusal(UsageError, "expected Debian's package such as", sources.of, "linux-source")
 
 
 def test_a_package_is_installed_or_named(dpkg: dict[str, str]) -> None:
@@ -376,30 +369,20 @@ IN_THE_LIBRARY = {
 }
 
 
-@pytest.mark.parametrize(
-    ("version", "patches", "missed"),
-    [
-        ((6, 1), {"clock.patch", "xstate.patch"}, TLS),
-        ((6, 12), {"clock.patch", "xstate.patch"}, set()),
-        ((7, 2), {"clock.patch"}, {sources.RADIOS, *IN_THE_LIBRARY}),
-    ],
-)
 @pytest.mark.usefixtures("dpkg")
-def test_patches_and_lines_are_for_versions(
-    version: sources.Version, patches: set[str], missed: set[str]
-) -> None:
-    made = kernel.recipe(dataclasses.replace(OTHER, version=version))
-    assert set(made.files) - {"kernel.config"} >= patches
-    assert ("xstate.patch" in made.files) is ("xstate.patch" in patches)
-    assert set(sources.missed(version)) == missed
-
-
-def test_what_a_source_lacks_is_one_sentence() -> None:
+def test_patches_and_lines_are_for_versions() -> None:
+    for version, has_xstate, missed in (
+        ((6, 1), True, TLS),
+        ((6, 12), True, set()),
+        ((7, 2), False, {sources.RADIOS, *IN_THE_LIBRARY}),
+    ):
+        made = kernel.recipe(dataclasses.replace(OTHER, version=version))
+        assert "clock.patch" in made.files and ("xstate.patch" in made.files) is has_xstate, version
+        assert set(sources.missed(version)) == missed
     without = msgspec.structs.replace(built(RECIPE), lacks=("CONFIG_UML_NET=y",))
     reported = kernel.lacking(without, dataclasses.replace(OTHER, version=(6, 1)))
-    assert reported.startswith(
-        "Linux 6.1.192-harness does not have CONFIG_NVME_TCP_TLS (TLS for NVMe/TCP came"
-    )
+    said = "Linux 6.1.192-harness does not have CONFIG_NVME_TCP_TLS (TLS for NVMe/TCP came"
+    assert reported.startswith(said)
     assert reported.endswith(", CONFIG_UML_NET=y: what cannot work without them is skipped")
     assert kernel.lacking(built(RECIPE), OTHER) == ""
 
@@ -418,20 +401,6 @@ def test_what_a_build_needs_is_named_before_anything_is_unpacked(workshop: Works
     workshop.missing, workshop.free_bytes = [], 100 * MIB
     assert "XDG_CACHE_HOME" in refusal(RequirementError, "found 100", kernel.build, ignore)
     assert workshop.builds == 1
-
-
-def test_a_line_that_the_source_drops_is_refused() -> None:
-    taken = "CONFIG_B=m\nCONFIG_A=y\nCONFIG_C=y\n"
-    kernel.require_none(kernel.dropped("# why\nCONFIG_A=y\nCONFIG_B=m\n", taken))
-    lacks = kernel.dropped("CONFIG_A=y\nCONFIG_B=m\nCONFIG_D=y\n", "CONFIG_A=y\nCONFIG_B=y\n")
-    refusal(RequirementError, "dropped: CONFIG_B=m, CONFIG_D=y", kernel.require_none, lacks)
-
-
-def test_every_group_of_the_configuration_says_who_needs_it() -> None:
-    blocks = kernel.CONFIG.read_text(encoding="utf-8").split("\n\n")
-    assert all(block.startswith("#") for block in blocks)
-    lines = [line for block in blocks for line in block.splitlines() if not line.startswith("#")]
-    assert len(lines) == len({line.partition("=")[0] for line in lines}), "an option is there twice"
 
 
 Reported = list[tuple[str, float]]

@@ -97,18 +97,18 @@ def test_the_first_folder_that_will_do_is_taken(
     assert file_systems.taken() == 1, "the first may not be written"
 
 
-@pytest.mark.parametrize("name", ["a b", "a,b", "a=b", "quo'te", "x\ny", "$x", "relative", "FILE", "MISSING"])
 def test_a_choice_that_no_kernel_could_be_reported_is_passed_over(
-    tmp_path: Path, file_systems: FileSystems, monkeypatch: pytest.MonkeyPatch, name: str
+    tmp_path: Path, file_systems: FileSystems, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    place = tmp_path / name
-    if name == "FILE":
-        place.write_text("", encoding="utf-8")
-    elif name != "MISSING":
-        place.mkdir()
-    monkeypatch.setenv("TMPDIR", name if name == "relative" else str(place))
-    assert file_systems.taken(1) == 0
+    (tmp_path / "FILE").write_text("", encoding="utf-8")
+    for name in ("a b", "a,b", "a=b", "quo'te", "x\ny", "$x", "relative"):
+        (tmp_path / name).mkdir()
+        monkeypatch.setenv("TMPDIR", name if name == "relative" else str(tmp_path / name))
+        assert file_systems.taken(1) == 0, name
+    for name in ("FILE", "MISSING"):
+        monkeypatch.setenv("TMPDIR", str(tmp_path / name))
+        assert file_systems.taken(1) == 0, name
 
 
 def test_without_room_all_that_was_tried_is_named(
@@ -168,13 +168,12 @@ def test_what_the_lab_cannot_see_is_refused_and_all_else_let_through(tmp_path: P
 
 def test_the_scratch_folder_is_private_and_goes(tmp_path: Path) -> None:
     world = World()
-    folder = ScratchFolder(str(tmp_path / "harness-lab-1"))
-    folder.acquire(world.host("machine"))
-    assert carry_out(folder.undo(), world.host("machine").run).problems == []
-    assert [command.argv for command in world.commands] == [
-        ("mkdir", "-m", "0700", folder.path),
-        ("rm", "-rf", "--one-file-system", folder.path),
-    ]
+    host, folder = world.host("machine"), ScratchFolder(str(tmp_path / "harness-lab-1"))
+    folder.acquire(host)
+    assert carry_out(folder.undo(), host.run).problems == []
+    made, removed = (command.argv for command in world.commands)
+    assert made == ("mkdir", "-m", "0700", folder.path)
+    assert removed == ("rm", "-rf", "--one-file-system", folder.path)
 
 
 @contextmanager
@@ -185,22 +184,17 @@ def ended(console: Path, said: str, earlier: str = "") -> Iterator[Lab]:
         yield Lab(process=process, console=console, begin=len(earlier))
 
 
-@pytest.mark.parametrize(
-    ("earlier", "said", "status"),
-    [
+def test_the_status_of_the_command_is_reported_on_the_console(tmp_path: Path) -> None:
+    for earlier, said, status in (
         ("", "", None),
         ("", "booting\nharness-lab-exit 0\nHalting.\n", 0),
         ("", "harness-lab-exit 1\nharness-lab-exit 137\n", 137),
         ("", "Kernel panic - not syncing\n", None),
         ("harness-lab-exit 3\n", "booting\n", None),
-    ],
-)
-def test_the_status_of_the_command_is_reported_on_the_console(
-    tmp_path: Path, earlier: str, said: str, status: int | None
-) -> None:
-    with ended(tmp_path / "console", said, earlier) as booted:
-        assert booted.exit_status() == status
-        assert booted.said() == said.encode()
+    ):
+        with ended(tmp_path / "console", said, earlier) as booted:
+            assert booted.exit_status() == status
+            assert booted.said() == said.encode()
 
 
 PANICKED = """\
@@ -220,25 +214,17 @@ PANICKED_SAYS = (
 )
 
 
-@pytest.mark.parametrize(
-    ("said", "words"),
-    [
+def test_of_a_panic_the_user_is_reported_what_led_to_it(tmp_path: Path) -> None:
+    for said, words in (
         (PANICKED, PANICKED_SAYS),
         ("Kernel panic - not syncing: no init\nCPU: 0\n", "Kernel panic - not syncing: no init"),
         ("a\nb\nc\nd\n", "b / c / d"),
         ("it said: Kernel panic\nand went on\n", "it said: Kernel panic / and went on"),
         ("", "its log is empty"),
-    ],
-)
-def test_of_a_panic_the_user_is_reported_what_led_to_it(tmp_path: Path, said: str, words: str) -> None:
-    with ended(tmp_path / "console", said, f"{PANICKED}\n") as booted:
-        assert booted.last_words() == words
-
-
-def test_where_ptrace_is_forbidden_that_is_what_is_reported(tmp_path: Path) -> None:
-    said = "Checking that ptrace can change system call numbers...ptrace: Operation not permitted\n"
-    with ended(tmp_path / "console", said) as booted:
-        assert booted.last_words() == boot.FORBIDS_PTRACE
+        ("can change system call numbers...ptrace: Operation not permitted\n", boot.FORBIDS_PTRACE),
+    ):
+        with ended(tmp_path / "console", said, f"{PANICKED}\n") as booted:
+            assert booted.last_words() == words
 
 
 def test_a_run_whose_kernel_panicked_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -446,9 +432,8 @@ def test_kernels_that_do_not_reach_each_other_are_an_error_with_their_words(
 def test_many_layers_have_more_memory() -> None:
     """Sixteen links filled what eight are content with, and so did seven with nine protections."""
     links = [Column("local"), *(Column(f"link{number}") for number in range(16))]
-    few, many = (made_plan(columns=tuple(links[:count])) for count in (9, 17))
-    assert testbed.room_bytes(few) == few.storage.backing.size_bytes
-    assert testbed.room_bytes(many) == many.storage.backing.size_bytes + 4 * boot.LAYER_BYTES
     stacks = (("macsec",), ("macsec", "wireguard"), ("macsec", "aes128gcm16"), ("wireguard", "aes128gcm16"))
-    stacked = made_plan(columns=tuple(Column(link, stack) for link in ("wired", "wifi") for stack in stacks))
-    assert testbed.room_bytes(stacked) == stacked.storage.backing.size_bytes + 10 * boot.LAYER_BYTES
+    stacked = [Column(link, stack) for link in ("wired", "wifi") for stack in stacks]
+    for columns, layers in ((links[:9], 0), (links, 4), (stacked, 10)):
+        made = made_plan(columns=tuple(columns))
+        assert testbed.room_bytes(made) == made.storage.backing.size_bytes + layers * boot.LAYER_BYTES

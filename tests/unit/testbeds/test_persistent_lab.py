@@ -47,9 +47,8 @@ TERMS = LabTerms(
 )
 
 
-@pytest.mark.parametrize(
-    ("changes", "reason"),
-    [
+def test_a_run_that_needs_another_lab_is_reported_why() -> None:
+    reasons: tuple[tuple[dict[str, Any], str | None], ...] = (
         ({}, None),
         ({"storage_bytes": 1 << 20}, None),
         ({"storage_bytes": 1 << 30}, "the memory is for 256 MiB of storage, not for 1 GiB"),
@@ -58,10 +57,9 @@ TERMS = LabTerms(
         ({"results": "/else"}, "the results folder is /results, not /else"),
         ({"python": "/usr"}, "the Python is /venv, not /usr"),
         ({"code": "def"}, "what boots it of the harness, or the machine's packages, are no longer the same"),
-    ],
-)
-def test_a_run_that_needs_another_lab_is_reported_why(changes: dict[str, Any], reason: str | None) -> None:
-    assert persistent.why_not(TERMS, msgspec.structs.replace(TERMS, **changes)) == reason
+    )
+    for changes, reason in reasons:
+        assert persistent.why_not(TERMS, msgspec.structs.replace(TERMS, **changes)) == reason
 
 
 def test_a_changed_file_of_the_harness_changes_its_digest(
@@ -118,7 +116,7 @@ class Machine:
         settings["console"].write_bytes(b"Kernel panic - not syncing: a stand-in\n")
         exchange, end = Exchange(folder), threading.Event()
 
-        def wait() -> None:
+        def obey() -> None:
             runs, seen = 0, 0
             if self.loads:
                 exchange.put(WorkerReport(runs))
@@ -136,7 +134,7 @@ class Machine:
                         runs = report.number
                         exchange.put(report)
 
-        inside = threading.Thread(target=wait)
+        inside = threading.Thread(target=obey)
         with subprocess.Popen(["sleep", "60"]) as self.running:
             if not self.loads:
                 self.kill()
@@ -301,8 +299,7 @@ def test_a_run_that_is_given_up_ends_its_kernel(kept: Keeping) -> None:
     with persistent.run(kept.state, kept.made("a-run"), kept.asked()) as run:
         assert run.poll() is None
     _await(lambda: kept.machine.boots == 2)
-    assert kept.machine.ended[0].poll() == -9
-    assert run.poll() == 1
+    assert (kept.machine.ended[0].poll(), run.poll()) == (-9, 1)
     assert kept.asked().before == "the run a-run was given up"
 
 
@@ -357,9 +354,8 @@ def test_the_program_in_the_lab_sees_what_a_run_leaves(
     assert {f"{devices}/sdb", f"process {process.pid}: sleep 60 "} <= left
 
 
-@pytest.mark.parametrize(("status", "ends"), [(0, 0), (3, 3), (None, 1)])
 def test_a_run_in_the_lab_has_a_process_and_a_console_of_its_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int | None, ends: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (folder := tmp_path / "a-run").mkdir()
 
@@ -376,11 +372,17 @@ def test_a_run_in_the_lab_has_a_process_and_a_console_of_its_own(
     for number, name in ((1, "stdout"), (2, "stderr")):
         monkeypatch.setattr(sys, name, os.fdopen(number, "w", closefd=False))
     exchange = Exchange(tmp_path)
-    exchange.put(WorkerOrder(1, "a-run"))
-    assert worker.carry_out(exchange, 1) == ends
-    said = (folder / "console.log").read_text()
-    assert said.startswith(f"{folder} {entry_points.JOURNAL} ") and said.split()[2] != str(os.getpid())
-    assert ("unforeseen" in said) == (status is None)
+    for status, ends in ((0, 0), (3, 3), (None, 1)):
+        exchange.put(WorkerOrder(1, "a-run"))
+        (folder / "console.log").unlink(missing_ok=True)
+        assert worker.carry_out(exchange, 1) == ends
+        said = (folder / "console.log").read_text()
+        assert said.startswith(f"{folder} {entry_points.JOURNAL} ") and said.split()[2] != str(os.getpid())
+        assert ("unforeseen" in said) == (status is None)
+    # One that got ready ends when it is renewed.
+    exchange.remove(WorkerOrder)
+    exchange.put(Renewal())
+    assert worker.carry_out(exchange, 1) == worker.RENEWED
 
 
 RENEWED = """
@@ -438,13 +440,3 @@ def test_what_each_run_does_is_done_ahead(monkeypatch: pytest.MonkeyPatch) -> No
         monkeypatch.setattr(executor, "mount_private", mount)
         executor.get_ready()
         assert done == ["mounts", "fio"]
-
-
-def test_a_process_that_got_ready_ends_when_it_is_renewed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(worker, "CLONE_NEWNS", 0)
-    monkeypatch.setattr(executor, "get_ready", lambda: None)
-    exchange = Exchange(tmp_path)
-    exchange.put(Renewal())
-    assert worker.carry_out(exchange, 1) == worker.RENEWED

@@ -12,6 +12,7 @@ import pytest
 
 from harness.analysis.prices import Per, Price, PriceList, Whose
 from harness.explain.evidence import collect
+from harness.hosts import Host
 from harness.hosts.journal import Journal
 from harness.model import LabKernel, OtherKernel, Plan, Status
 from harness.model.errors import HostLost, RequirementError, UsageError
@@ -73,6 +74,18 @@ def planned(tmp_path: Path, known: PriceList, **changes: Any) -> Plan:
     (tmp_path / "mine.toml").write_text(prices.written(known))
     options: dict[str, Any] = {"links": ("local", "wired"), "ipsec": ("both",), "virtual_time": True}
     return make_plan(RunRequest(**(options | changes), priced=str(tmp_path / "mine.toml")))
+
+
+def composer(made: Plan, folder: Path, host: Host) -> cells.CellComposer:
+    """What measures the cells of a plan on a host that is both ends."""
+    return cells.CellComposer(
+        made,
+        RunFolder(folder),
+        lambda _event: None,
+        hosts=Hosts(target=host, initiators=(host,)),
+        journal=Journal(folder / "journal.jsonl"),
+        private=folder,
+    )
 
 
 def of(made: Plan, column: str, end: str) -> dict[str, int]:
@@ -179,26 +192,18 @@ def test_the_order_is_that_of_the_patch() -> None:
 def test_a_cell_charges_its_column_and_a_kernel_that_cannot_is_named(tmp_path: Path) -> None:
     made = planned(tmp_path, price_list("both"))
     world = World()
-    host = world.host("initiator")
-    composer = cells.CellComposer(
-        made,
-        RunFolder(tmp_path),
-        lambda _event: None,
-        hosts=Hosts(target=host, initiators=(host,)),
-        journal=Journal(tmp_path / "journal.jsonl"),
-        private=tmp_path,
-    )
+    composing = composer(made, tmp_path, world.host("initiator"))
     file, where = str(cells.CHARGES), (made.columns[0], made.jobs[0])
-    with composer._charged(*where):
+    with composing._charged(*where):
         charged = ",".join(map(str, made.charges["local"][f"both {where[1].name}"]))
         assert world.secret_files == {file: charged}
     assert world.secret_files == {file: ",".join(["0"] * len(charges.PLACES))}, "and nothing after it"
     world.broken = lambda command: command.argv == ("write", file)
     refused = pytest.raises(RequirementError, match="in the initiator's kernel")
-    with refused, composer._charged(*where):
+    with refused, composing._charged(*where):
         pass
     world.broken = lambda _: False
-    with pytest.raises(HostLost, match="its kernel ended"), composer._charged(*where):
+    with pytest.raises(HostLost, match="its kernel ended"), composing._charged(*where):
         world.broken = lambda _: True
         raise HostLost("its kernel ended")
 

@@ -16,18 +16,19 @@ from harness.model.errors import UsageError
 from harness.parse.jobfile import described, is_open_loop, job_file, parse_jobs
 from harness.planning.knee import KneeRequest, make_plan
 from harness.results import knee, rules, sweep
-from harness.results.axes import workloads
 from harness.results.store import RunFolder
 from harness.table import curves
+from tests import flat
 from tests.unit.command import harness
+from tests.unit.planning.test_sweep import READS
+from tests.unit.planning.test_sweep import measure as measured
 
-READS = {"workloads": ("rand-read-4k",), "seed": 5, "lab_kernel": "debian", "links": ("wired",)}
 SERVICE_S = 1e-4
 PARTS = {"50": 2, "99": 100, "99_9": 1000}
 
 
 def planned(**more: object) -> Plan:
-    return make_plan(KneeRequest(**{**READS, "ipsec": ("off",), "p99": "2ms", **more}))  # type: ignore[arg-type]
+    return make_plan(KneeRequest(**{**READS, "links": ("wired",), "ipsec": ("off",), "p99": "2ms", **more}))  # type: ignore[arg-type]
 
 
 def mm1(load: int) -> float:
@@ -35,23 +36,12 @@ def mm1(load: int) -> float:
     return 1 / (1 / SERVICE_S - load) if load < 1 / SERVICE_S else 1.0
 
 
-def measure(plan: Plan, cell: Cell, order: int, status: Status = Status.OK, warned: str = "") -> Record:
-    workload = workloads(plan.jobs)[cell.workload]
-    mean_ns = 1e9 * mm1(workload.rate_iops or 0)
+def measure(plan: Plan, cell: Cell, order: int, status: Status = Status.OK) -> Record:
+    record = measured(plan, cell, order, 4096, status)
+    mean_ns = 1e9 * mm1(record.workload.rate_iops or 0)
     percentiles: dict[str, Any] = {f"p{name}_ns": math.log(part) * mean_ns for name, part in PARTS.items()}
-    latency = Latency(mean_ns=mean_ns, **percentiles)
-    return Record(
-        run_id=plan.run_id,
-        setting=plan.setting,
-        column=cell.column,
-        workload=workload,
-        repeat=cell.repeat,
-        order=order,
-        status=status,
-        read=Io(bytes=4096, ios=1, runtime_ns=10**9, latency=latency) if status is Status.OK else None,
-        wall_ns=10**9,
-        warnings=(warned,) if warned else (),
-    )
+    io = Io(bytes=4096, ios=1, runtime_ns=10**9, latency=Latency(mean_ns=mean_ns, **percentiles))
+    return flat.changed(record, read=record.read and io)
 
 
 def carried_out(plan: Plan) -> list[Record]:
@@ -107,31 +97,19 @@ def test_a_full_trial_overrules_a_short_one() -> None:
     assert knee.next_trial(found, 100) == (11, knee.SHORT)
 
 
-@pytest.mark.parametrize(
-    ("load", "bounds", "sentence"),
-    [
-        (
-            "20000..100000",
-            (None, 20000, 0.0),
-            "wired rand-read, block 4K: even at 20 000 IOPS, 81.9 MB/s, "
-            "fewer than 99 % of requests end within 2 ms.",
-        ),
+def test_loads_beyond_the_grid_and_sentences_are_shown() -> None:
+    for load, bounds, sentence in (
+        ("20000..100000", (None, 20000, 0.0), "even at 20 000 IOPS, 81.9 MB/s, fewer than 99 % of"),
         (
             "10..1000",
             (1000, None, 1000.0),
             "at 1 000 IOPS, 4.1 MB/s, the highest load that was tried, still 99 %",
         ),
-    ],
-    ids=["below", "above"],
-)
-def test_loads_beyond_the_grid(load: str, bounds: tuple[float | None, ...], sentence: str) -> None:
-    plan = planned(load=load)
-    (found,) = knee.knees(plan, carried_out(plan))
-    assert (found.low, found.high, found.load) == bounds and found.is_known
-    assert sentence in " ".join(said.sentences([found]))
-
-
-def test_sentences_and_trials_are_shown() -> None:
+    ):
+        plan = planned(load=load)
+        (found,) = knee.knees(plan, carried_out(plan))
+        assert (found.low, found.high, found.load) == bounds and found.is_known
+        assert sentence in " ".join(said.sentences([found]))
     plan = planned(mean="0.2ms")
     records = carried_out(plan)
     first, second = said.sentences(knee.knees(plan, records))
@@ -162,15 +140,12 @@ def test_what_fails_is_tried_twice_and_warnings_are_told() -> None:
     tried = []
     for order, cell in todo:
         tried.append(cell.workload)
-        todo.take(measure(plan, cell, order, status=Status.FAILED))
+        todo.take(measure(plan, cell, order, Status.FAILED))
     assert tried == [plan.jobs[0].name] * knee.IN_VAIN
     records = [msgspec.structs.replace(record, warnings=("late",)) for record in carried_out(plan)]
     (found,) = knee.knees(plan, records)
     assert found.is_doubtful and next(iter(said.sentences([found]))).endswith("disturbed or have warnings.")
-
-
-def test_no_trial_begins_after_max_time() -> None:
-    assert len(carried_out(planned(max_time="5s"))) == 5
+    assert len(carried_out(planned(max_time="5s"))) == 5, "no trial begins after it"
 
 
 def test_the_jobs_are_open_loops() -> None:

@@ -13,29 +13,16 @@ from typing import Any
 import msgspec
 import pytest
 
+from harness import model
 from harness.cli.console import print_plan
 from harness.hosts.journal import Journal
-from harness.model import (
-    Cell,
-    Ciphers,
-    Clock,
-    Column,
-    Job,
-    LabKernel,
-    LinkProfile,
-    OtherKernel,
-    Plan,
-    Security,
-)
+from harness.model import Ciphers, Clock, Column, Job, LabKernel, LinkProfile, OtherKernel, Plan
 from harness.model.errors import RequirementError, TestbedError, UsageError
 from harness.network import links
 from harness.planning import plan
 from harness.planning.plan import make_plan
 from harness.planning.request import DEFAULT_VIRTUAL_DISK, Kernels, RunRequest
 from harness.results.events import CellStarted, Event, writer
-from harness.results.store import RunFolder
-from harness.runs.cells import CellComposer
-from harness.runs.columns import Hosts
 from harness.testbeds import testbed
 from harness.testbeds.heartbeat import HEARTBEAT, beating
 from harness.testbeds.lab import persistent
@@ -43,6 +30,7 @@ from harness.testbeds.lab.boot import Kernel
 from harness.testbeds.lab.kernels import ciphers, kernel
 from tests import flat
 from tests.unit.fakes import World
+from tests.unit.planning.test_charges import composer
 
 OWN, DEBIAN, PORTABLE = LabKernel.OWN, LabKernel.DEBIAN, Ciphers.PORTABLE
 
@@ -100,7 +88,7 @@ def test_wifi_is_real_where_the_own_kernel_is_built_and_has_radios(monkeypatch: 
     assert (apart.setting.lab_kernel, apart.setting.clock) == (OWN, Clock.VIRTUAL)
     assert not apart.traits.shares_kernel and wifi(apart) == EMULATED
     # Networks of another security are other columns.
-    other = planned("local", "wifi", ipsec=("off",), wifi_security=Security.WPA3)
+    other = planned("local", "wifi", ipsec=("off",), wifi_security=model.Security.WPA3)
     assert [column.label for column in other.columns] == ["local", "wifi-wpa3"]
     assert other.links["wifi-wpa3"].title == "WiFi (hwsim, WPA3)"
     monkeypatch.setattr(kernel, "has_radios", lambda _=None: False)
@@ -221,18 +209,10 @@ def test_frame_by_frame_each_frame_pays_its_overhead(tmp_path: Path) -> None:
 def test_what_is_left_to_chance_is_said(tmp_path: Path) -> None:
     made = planned(ipsec=("off",), virtual_time=True)
     lossy = {"wired": msgspec.structs.replace(made.links["wired"], loss_percent=1.0, jitter_us=5.0)}
-    host = World().host("initiator")
+    cell, host = model.Cell(Column("wired"), "x", 1), World().host("initiator")
 
     def warnings(of: Plan, *options: tuple[str, str]) -> list[str]:
-        composer = CellComposer(
-            of,
-            RunFolder(tmp_path),
-            lambda _event: None,
-            hosts=Hosts(target=host, initiators=(host,)),
-            journal=Journal(tmp_path / "journal.jsonl"),
-            private=tmp_path,
-        )
-        return composer._sources_of_randomness(Cell(Column("wired"), "x", 1), Job(name="x", options=options))
+        return composer(of, tmp_path, host)._sources_of_randomness(cell, Job(name="x", options=options))
 
     fresh = (("rw", "randread"), ("randrepeat", "0"))
     assert warnings(made, ("rw", "read")) == []

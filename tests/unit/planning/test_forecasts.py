@@ -108,20 +108,19 @@ def test_another_disk_has_a_plan_of_its_own() -> None:
     assert second.forecasts[0].unchanged is None and len(second.places) == 1
 
 
-@pytest.mark.parametrize(
-    ("changes", "step"),
-    [
-        ({"links": {"wired": msgspec.structs.replace(WIRED, rate_bit_s=None)}}, RATE),
+def test_what_cannot_be_made_is_not_tried() -> None:
+    unshaped = msgspec.structs.replace(WIRED, rate_bit_s=None)
+    radio = msgspec.structs.replace(WIFI, name="wired", radio="802.11n")
+    impossible: tuple[tuple[dict[str, Any], ChangeStep], ...] = (
+        ({"links": {"wired": unshaped}}, RATE),
         (MACHINES, RATE),
-        ({"links": {"wired": msgspec.structs.replace(WIFI, name="wired", radio="802.11n")}, **OWN}, RATE),
+        ({"links": {"wired": radio}, **OWN}, RATE),
         ({}, DEVICE),
         ({"disk": DiskProfile(name="ram", title="x"), **OWN}, DEVICE),
-    ],
-    ids=["unshaped", "real interface", "radio", "memory", "modelled memory"],
-)
-def test_what_cannot_be_made_is_not_tried(changes: dict[str, Any], step: ChangeStep) -> None:
-    plan = made_plan(columns=(Column("wired"),), **changes)
-    assert make_plans(plan, [said(plan, step)]) == []
+    )
+    for changes, step in impossible:
+        plan = made_plan(columns=(Column("wired"),), **changes)
+        assert make_plans(plan, [said(plan, step)]) == [], changes
 
 
 def test_a_cell_of_another_run_or_without_a_forecast_is_not_tried() -> None:
@@ -148,13 +147,8 @@ def test_a_plan_that_tries_what_it_does_not_measure_is_refused() -> None:
     plan = made_plan()
     made = only(plan, said(plan, DEPTH))
     (forecast,) = made.forecasts
-    wrongs: list[dict[str, Any]] = [
-        {"workload": "other"},
-        {"changed_column": Column("elsewhere")},
-        {"run_id": "../x"},
-        {"before_mb_s": 0.0},
-        {"least_mb_s": -1.0},
-    ]
+    wrongs: list[dict[str, Any]] = [{"workload": "other"}, {"changed_column": Column("elsewhere")}]
+    wrongs += [{"run_id": "../x"}, {"before_mb_s": 0.0}, {"least_mb_s": -1.0}]
     for wrong in wrongs:
         damaged = msgspec.structs.replace(forecast, **wrong)
         with pytest.raises(UsageError):

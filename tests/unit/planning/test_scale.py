@@ -102,14 +102,11 @@ def test_each_job_of_one_fio_is_an_initiator_s(tmp_path: Path) -> None:
     assert [part.job for part in done.parts] == [None, None]
 
 
-def test_jain_s_index() -> None:
+def test_what_each_further_initiator_costs() -> None:
     assert fairness([3, 3, 3]) == pytest.approx(1)
     assert fairness([1, 0, 0, 0]) == pytest.approx(1 / 4)
     with pytest.raises(ValueError, match="none above 0"):
         fairness([0, 0])
-
-
-def test_what_each_further_initiator_costs() -> None:
     one, two = rows(record(io(10, 200)), record(io(6, 300), io(9, 500), total=io(15)))
     names = ["initiators", "total_mb_s", "of_one_percent", "slowest_of_fastest_percent", "jain"]
     names += ["p99_median_us", "p99_worst_us"]
@@ -143,16 +140,11 @@ def test_medians_of_repeats_that_count() -> None:
     assert "INVALID [1]" in text and "[1] a link broke" in text
 
 
-def test_one_initiator_alone_has_no_scale() -> None:
+def test_one_initiator_alone_has_no_scale_and_unknown_percentiles_are_not_guessed() -> None:
     assert rows(record(io(1))) == []
     assert rows(record(io(1)), record(io(1), io(1), link="10g"))[0]["link"] == "10g"
-
-
-def test_unknown_percentiles_are_not_guessed() -> None:
     (row,) = rows(record(io(1, None), io(1)))
     assert "p99_worst_us" not in str(row)
-
-
-def test_what_all_rows_share_is_said_once_to_people() -> None:
+    # What all rows share is said once to people.
     text = render(build_scale([record(io(1), io(1))]), TableFormat.PLAIN)
     assert "All rows: transport iSCSI; workload rand-read-4k, read; testbed lab, virtual time." in text

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from harness.hosts import programs
 from harness.hosts.programs.answering import NOT_REACHED
 from harness.model.errors import HostLost, RequirementError
 from harness.storage import transports
@@ -20,7 +20,6 @@ from tests.unit.fakes.iscsi import SESSION
 
 HAS_LIO = ("modprobe", "--dry-run", "--quiet", "iscsi_target_mod")
 NO_FILE = (("sh", "-c", 'test -e "$1" || test -L "$1"'), (1, "", ""))
-ESP = ("unshare", "--net", programs.PYTHON)
 
 
 def tried(
@@ -64,7 +63,7 @@ def test_a_target_is_made_and_removed_and_an_initiator_with_lio_logs_in_to_itsel
     ],
 )
 def test_an_initiator_without_lio_has_iscsid_refused(
-    tmp_path: Path, do: str, status: int, problem: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, do: str, status: int, problem: str
 ) -> None:
     world = World(answers=[(HAS_LIO, (1, "", ""))])
     act = world._act
@@ -73,7 +72,7 @@ def test_an_initiator_without_lio_has_iscsid_refused(
         is_it = argv[-1] == SESSION and json.loads(text)["do"] == do
         return (status, "", problem or "nothing answered") if is_it else act(netns, argv, text)
 
-    world._act = answer  # type: ignore[method-assign]
+    monkeypatch.setattr(world, "_act", answer)
     (session, *others) = tried(world, "initiator", tmp_path)
     assert problems(others) == {}
     if problem:
@@ -86,24 +85,19 @@ def test_an_initiator_without_lio_has_iscsid_refused(
 BOTH = Asked(transports=("iscsi", "nvme-tcp"), protections=("wireguard", "macsec"))
 
 
-@pytest.mark.parametrize(
-    ("role", "nvme"),
-    [
+def test_each_transport_and_protection_that_is_asked_for_is_tried(tmp_path: Path) -> None:
+    for role, nvme in (
         ("target", "an NVMe/TCP subsystem"),
         ("initiator", "an NVMe/TCP connection to itself, which appeared as /dev/nvme0n1"),
-    ],
-)
-def test_each_transport_and_protection_that_is_asked_for_is_tried(
-    tmp_path: Path, role: str, nvme: str
-) -> None:
-    world = World()
-    outcomes = tried(world, role, tmp_path, BOTH)
-    assert problems(outcomes) == {}
-    _, *others = (outcome.what for outcome in outcomes)
-    assert others == [nvme, "an interface of WireGuard", "an interface of MACsec"]
-    assert "subsystem" in made(world) and ("connection" in made(world)) is (role == "initiator")
-    assert not [c for c in world.commands if c.argv[0] == "daemon" and "charon" in c.argv[-1]]
-    assert not world.left
+    ):
+        world = World()
+        outcomes = tried(world, role, tmp_path, BOTH)
+        assert problems(outcomes) == {}
+        _, *others = (outcome.what for outcome in outcomes)
+        assert others == [nvme, "an interface of WireGuard", "an interface of MACsec"]
+        assert "subsystem" in made(world) and ("connection" in made(world)) is (role == "initiator")
+        assert not [c for c in world.commands if c.argv[0] == "daemon" and "charon" in c.argv[-1]]
+        assert not world.left
 
 
 NVME = Asked(transports=("nvme-tcp",), protections=())
@@ -130,10 +124,9 @@ def test_an_initiator_without_nvmet_or_the_target_s_program_connects_to_nobody(
 def test_what_the_kernel_says_of_nvme_is_reported(tmp_path: Path) -> None:
     """As where the program that reads a connection failed, and doctor said that all was ready."""
     world = World(broken=lambda command: '"tell"' in (command.input or ""))
-    assert problems(tried(world, "initiator", tmp_path, NVME)) == {
-        "an NVMe/TCP connection": "the NVMe/TCP connection cannot be read: it was made to fail"
-    }
-    assert not world.left
+    ((what, message),) = problems(tried(world, "initiator", tmp_path, NVME)).items()
+    assert what == "an NVMe/TCP connection" and not world.left
+    assert message == "the NVMe/TCP connection cannot be read: it was made to fail"
 
 
 def test_a_protection_that_is_not_possible_is_reported(tmp_path: Path) -> None:
@@ -144,30 +137,25 @@ def test_a_protection_that_is_not_possible_is_reported(tmp_path: Path) -> None:
         assert words in message
 
 
-@pytest.mark.parametrize(
-    ("start", "what", "said"),
-    [
-        ("/usr/bin/python3 -I", "an iSCSI target", "LIO refused: it was made to fail"),
-        ("daemon", "an IKE daemon", "ended while it started"),
-        ("unshare --net", "an ESP packet and its capture", "it was made to fail"),
-    ],
-)
-def test_what_fails_is_reported_and_does_not_hide_the_rest(
-    tmp_path: Path, start: str, what: str, said: str
-) -> None:
+def test_what_fails_is_reported_and_does_not_hide_the_rest(tmp_path: Path) -> None:
     made_to_fail: list[Command] = []
 
-    def broken(command: Command) -> bool:
+    def broken(start: str, command: Command) -> bool:
         is_it = " ".join(command.argv).startswith(start) and "delete" not in (command.input or "")
         made_to_fail.extend([command] * is_it)
         return is_it
 
-    world = World(broken=broken)
-    outcomes = tried(world, "target", tmp_path)
-    assert made_to_fail and len(outcomes) == 3
-    ((failed, message),) = problems(outcomes).items()
-    assert failed == what and said in message
-    assert not world.left
+    for start, what, said in (
+        ("/usr/bin/python3 -I", "an iSCSI target", "LIO refused: it was made to fail"),
+        ("daemon", "an IKE daemon", "ended while it started"),
+        ("unshare --net", "an ESP packet and its capture", "it was made to fail"),
+    ):
+        made_to_fail.clear()
+        world = World(broken=partial(broken, start))
+        outcomes = tried(world, "target", tmp_path)
+        assert made_to_fail and len(outcomes) == 3
+        ((failed, message),) = problems(outcomes).items()
+        assert failed == what and said in message and not world.left
 
 
 def test_what_is_left_is_reported_and_a_machine_that_is_lost_is_no_failed_trial(tmp_path: Path) -> None:

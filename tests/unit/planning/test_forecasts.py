@@ -7,25 +7,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from harness import model
 from harness.analysis.schedule import Schedule, order_of_cells
 from harness.explain import Explained, Limit
 from harness.explain.remedy import Change, LimitingResource
 from harness.explain.span import exact
 from harness.explain.verdict import Confidence, Verdict
-from harness.model import (
-    Backing,
-    BackingKind,
-    ChangeKind,
-    ChangeStep,
-    Column,
-    DiskProfile,
-    Flash,
-    Job,
-    LabKernel,
-    Machines,
-    Plan,
-    TestbedKind,
-)
+from harness.model import ChangeKind, ChangeStep, Column, DiskProfile, Flash, LabKernel, Plan
 from harness.model.errors import UsageError
 from harness.parse.jobfile import described
 from harness.planning import duration
@@ -44,8 +32,8 @@ FLASH = DiskProfile(name="slow", title="slow", flash=Flash(page_bytes=4096, page
 OWN = {"lab_kernel": LabKernel.OWN}
 MACHINES: dict[str, Any] = {
     "links": {"wired": msgspec.structs.replace(WIRED, interface="eth0", emulated=False)},
-    "testbed": TestbedKind.MACHINES,
-    "machines": Machines(target="ssh://root@nas", initiators=("local",)),
+    "testbed": model.TestbedKind.MACHINES,
+    "machines": model.Machines(target="ssh://root@nas", initiators=("local",)),
 }
 
 
@@ -130,12 +118,12 @@ def test_a_cell_of_another_run_or_without_a_forecast_is_not_tried() -> None:
     assert make_plans(plan, [bare, said(plan, DEPTH, "wan"), said(plan, DEPTH, workload="other")]) == []
     # The load of an open loop is what was asked for, whatever would help.
     options = (("bs", "4k"), ("io_submit_mode", "offload"), ("rate_process", "poisson"))
-    open_loop = made_plan(jobs=(Job(name="rand-read-4k", options=options),))
+    open_loop = made_plan(jobs=(model.Job(name="rand-read-4k", options=options),))
     assert make_plans(open_loop, [said(open_loop, DEPTH)]) == []
 
 
 def test_real_machines_try_a_deeper_queue_with_the_options_typed_again() -> None:
-    backing = Backing(kind=BackingKind.FILE, size_bytes=1 << 27, path=planned.default_file("r1"))
+    backing = model.Backing(kind=model.BackingKind.FILE, size_bytes=1 << 27, path=planned.default_file("r1"))
     plan = made_plan(columns=(Column("wired"),), backing=backing, **MACHINES)
     made = only(plan, said(plan, DEPTH))
     # Its own new file, not that of the first run.

@@ -114,9 +114,7 @@ def test_ciphers_are_the_processors_unless_it_has_none(monkeypatch: pytest.Monke
     assert planned_ciphers(OWN) is planned_ciphers() is PORTABLE
 
 
-def test_portable_ciphers_are_not_those_of_a_persistent_lab(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_portable_ciphers_are_not_a_persistent_lab_s(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernel, "lacking_instructions", tuple)
     own = planned(lab_kernel=OWN)
     portable = flat.changed(own, ciphers=PORTABLE)
@@ -128,7 +126,7 @@ def test_portable_ciphers_are_not_those_of_a_persistent_lab(
     assert not can and kernel.PORTABLE_CIPHERS in why
 
 
-def test_a_plan_tells_of_portable_ciphers_and_why(
+def test_a_plan_says_why_portable(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def told(**asked: Any) -> str:

@@ -11,17 +11,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from harness.model import (
-    ISCSI,
-    LINK_LOCAL,
-    NBD,
-    NVME_TCP,
-    AttachedVolume,
-    BackingKind,
-    Machines,
-    Plan,
-    ReachedTarget,
-)
+from harness import model
+from harness.model import ISCSI, LINK_LOCAL, BackingKind, Machines, Plan, ReachedTarget
 from harness.model.errors import DeviceRefused, UsageError
 from harness.parse.jobfile import load_jobs, moves_write
 from harness.planning import plan as planning
@@ -45,9 +36,9 @@ def nobody_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     def look(_asked: object, *, swanctl: str = "", **_more: Any) -> portals.FoundUnit:
         return dataclasses.replace(UNIT, portal=replace(TARGET, swanctl=swanctl))
 
-    def look_at(path: str, **_more: Any) -> tuple[AttachedVolume, BackingKind, int]:
+    def look_at(path: str, **_more: Any) -> tuple[model.AttachedVolume, BackingKind, int]:
         is_new = path.endswith("new")
-        volume = AttachedVolume(path=path, title=f"{path} (nfs4 of nas:/x)", is_new=is_new)
+        volume = model.AttachedVolume(path=path, title=f"{path} (nfs4 of nas:/x)", is_new=is_new)
         kind = BackingKind.BLOCK if path.startswith("/dev/") else BackingKind.FILE
         return volume, kind, 0 if is_new else 1 << 30
 
@@ -143,7 +134,7 @@ def test_a_volume_is_read_and_a_new_file_is_written_as_well() -> None:
         made(volume="/mnt/x", links=("wired=eth0",))
 
 
-def test_a_lun_that_is_named_twice_is_written_to_in_the_part_that_is_asked_for(
+def test_a_lun_that_is_named_twice_is_written_to_in_the_part_asked_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     plan = made(**TWICE)
@@ -190,9 +181,9 @@ def test_a_lun_on_which_the_guard_finds_somebody_is_refused(monkeypatch: pytest.
     ("changes", "unit"),
     [
         ({}, "iqn.x:a:1"),
-        ({"transport": NVME_TCP, "name": "nqn.x"}, "nqn.x:1"),
-        ({"transport": NBD, "name": "disk", "lun": 0}, "disk"),
-        ({"transport": NBD, "name": "", "lun": 0, "typed": "nbd://nas"}, "nbd://nas"),
+        ({"transport": model.NVME_TCP, "name": "nqn.x"}, "nqn.x:1"),
+        ({"transport": model.NBD, "name": "disk", "lun": 0}, "disk"),
+        ({"transport": model.NBD, "name": "", "lun": 0, "typed": "nbd://nas"}, "nbd://nas"),
     ],
 )
 def test_a_unit_has_a_name_that_can_be_typed_again(changes: dict[str, Any], unit: str) -> None:
@@ -292,8 +283,6 @@ def test_each_link_has_its_own_protection_and_one_without_a_note() -> None:
         ({}, ["swanctl:/etc/nas.conf"], r"--protect 'swanctl:/etc/nas\.conf' needs --portal"),
     ],
 )
-def test_nothing_can_be_set_up_behind_a_portal(
-    where: dict[str, Any], protect: list[str], sentence: str
-) -> None:
+def test_nothing_is_set_up_behind_a_portal(where: dict[str, Any], protect: list[str], sentence: str) -> None:
     with pytest.raises(UsageError, match=sentence):
         made(**where, protect=tuple(protect))

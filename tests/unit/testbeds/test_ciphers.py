@@ -72,9 +72,7 @@ def test_they_are_built_once_and_then_found_for_that_release(machine: SimpleName
     assert ciphers.cached() is None and machine.builds == 1
 
 
-def test_what_the_kernel_does_not_take_is_not_kept(
-    machine: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_no_kernel_takes_is_not_kept(machine: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_kernel: boot.Kernel, _work: Path) -> None:
         raise CommandFailed("it does not take them")
 
@@ -84,7 +82,7 @@ def test_what_the_kernel_does_not_take_is_not_kept(
     assert {file.name for file in (building.cache_folder() / "ciphers").iterdir()} <= {"lock", "build.log"}
 
 
-def test_a_machine_that_cannot_have_them_is_refused_at_once(
+def test_who_cannot_have_them_is_told_at_once(
     machine: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     machine.lacks = ("aes",)

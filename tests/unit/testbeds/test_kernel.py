@@ -1,13 +1,19 @@
-"""Building the lab's own kernel: its key, its cache, and what it refuses. Nothing is compiled here."""
+"""Building the lab's own kernel: its key, cache and sources, and what it refuses. Nothing is compiled."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
 import fcntl
+import hashlib
+import http.server
+import io
+import re
 import shutil
 import subprocess
-from collections.abc import Callable, Sequence
+import tarfile
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,14 +24,16 @@ import pytest
 from harness.hosts import packages, runner
 from harness.hosts.journal import Journal
 from harness.hosts.packages import Package
+from harness.model import LabKernel
 from harness.model.errors import BusyError, CommandFailed, RequirementError, UsageError
 from harness.testbeds.lab import boot
 from harness.testbeds.lab.boot.scratch import MIB
-from harness.testbeds.lab.kernels import building, kernel
+from harness.testbeds.lab.kernels import building, kernel, upstream
 from harness.testbeds.lab.kernels import source as sources
-from harness.testbeds.lab.kernels.building import Report, Steps
+from harness.testbeds.lab.kernels.building import BrokenOff, Report, Steps
 from harness.testbeds.lab.kernels.kernel import Built, Recipe
 from harness.testbeds.lab.kernels.source import Source, Tarball, Tree
+from harness.testbeds.lab.kernels.upstream import Upstream
 from tests.unit.testbeds.refusals import refusal
 
 pytestmark = pytest.mark.thorough
@@ -419,7 +427,7 @@ def steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Steps, Repor
     return Steps(what="the kernel", wrapper=(), temporary=tmp_path, log=log, report=report), reported
 
 
-def test_a_step_sees_no_environment_but_the_builds(
+def test_a_step_sees_the_build_s_variables(
     steps: tuple[Steps, Reported], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("CFLAGS", "MAKEFLAGS", "KBUILD_BUILD_TIMESTAMP"):
@@ -431,29 +439,40 @@ def test_a_step_sees_no_environment_but_the_builds(
     assert reported and reported[0] == ("looking", 0.5)
 
 
-def test_a_step_that_fails_shows_its_last_words_and_may_not_be_silent_for_long(
+@pytest.mark.parametrize("wrapper", [(), ("sh", "-c", '"$@"; exit $?', "sh")], ids=["plain", "wrapped"])
+def test_a_step_that_fails_shows_its_last_words(
+    steps: tuple[Steps, Reported], wrapper: tuple[str, ...]
+) -> None:
+    made = dataclasses.replace(steps[0], wrapper=wrapper)
+
+    def compile_by(script: str) -> None:
+        made.run("compiling", "sh", "-c", script, until=(0, 1))
+
+    said, fails = "compiling failed: no such register", "echo no such register; exit 2"
+    assert str(made.log) in refusal(CommandFailed, said, compile_by, fails)
+    # A compiler's error is distinguished from a kill.
+    for script, is_broken_off in ((fails, False), ("kill -9 $$", True)):
+        with pytest.raises(CommandFailed) as failed:
+            compile_by(script)
+        assert isinstance(failed.value, BrokenOff) is is_broken_off
+
+
+def test_a_step_may_take_long_but_not_in_silence(
     steps: tuple[Steps, Reported], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made, _ = steps
-
-    def compile_by(*argv: str) -> None:
-        made.run("compiling", *argv, until=(0, 1))
-
-    said = "compiling failed: no such register"
-    hint = refusal(CommandFailed, said, compile_by, "sh", "-c", "echo no such register; exit 2")
-    assert str(made.log) in hint
-
     def is_waited_for(silence_s: float) -> bool:
         monkeypatch.setattr(building, "SILENCE_S", silence_s)
+        slow = f"for n in 1 2 3 4 5 6 7 8; do echo CC; sleep {silence_s / 3}; done"
         with contextlib.suppress(CommandFailed):
-            compile_by("sh", "-c", f"for n in 1 2 3 4 5 6 7 8; do echo CC; sleep {silence_s / 3}; done")
+            steps[0].run("compiling", "sh", "-c", slow, until=(0, 1))
             return True
         return False
 
     # A busy machine may keep its words back for too long.
     assert is_waited_for(0.3) or is_waited_for(10.0)
     monkeypatch.setattr(building, "SILENCE_S", 0.3)
-    refusal(CommandFailed, r"compiling printed nothing for 0\.3 s: CC", compile_by, "sleep", "60")
+    with pytest.raises(BrokenOff, match=r"compiling printed nothing for 0\.3 s: CC"):
+        steps[0].run("compiling", "sleep", "60", until=(0, 1))
 
 
 def test_progress_follows_what_is_printed(steps: tuple[Steps, Reported]) -> None:
@@ -463,3 +482,131 @@ def test_progress_follows_what_is_printed(steps: tuple[Steps, Reported]) -> None
     made.run("compiling", "sh", "-c", script, until=(0.2, 0.6), lines=4)
     parts = [part for _, part in reported]
     assert parts == sorted(parts) and parts[0] >= 0.2 and parts[-1] == 0.6
+
+
+def archive() -> bytes:
+    """A tarball of Linux, as far as anybody looks."""
+    text = b"VERSION = 6\nPATCHLEVEL = 1\nSUBLEVEL = 159\nEXTRAVERSION =\n"
+    into = io.BytesIO()
+    with tarfile.open(fileobj=into, mode="w:xz") as file:
+        entry = tarfile.TarInfo("linux-6.1.159/Makefile")
+        entry.size = len(text)
+        file.addfile(entry, io.BytesIO(text))
+    return into.getvalue()
+
+
+class Site:
+    """A server on this machine in place of kernel.org: what it has, and what it was asked."""
+
+    content = archive()
+
+    def __init__(self, url: str) -> None:
+        self.asked: list[str] = []
+        digest = hashlib.sha256(self.content).hexdigest()
+        self.linux = Upstream(release="6.1.159", url=f"{url}/linux-6.1.159.tar.xz", sha256=digest)
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            found.asked.append(self.path)
+            self.send_response(200 if found.content else 404)
+            self.send_header("Content-Length", str(len(found.content)))
+            self.end_headers()
+            self.wfile.write(found.content)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Handler) as server:
+        found = Site(f"http://127.0.0.1:{server.server_port}/pub")
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield found
+        server.shutdown()
+        thread.join()
+
+
+def test_it_is_fetched_once_and_unpacked(site: Site, tmp_path: Path) -> None:
+    linux = site.linux
+    linux.fetch(ignore)
+    linux.fetch(ignore)
+    assert site.asked == ["/pub/linux-6.1.159.tar.xz"]
+    assert linux.path == building.cache_folder() / "sources" / "linux-6.1.159.tar.xz"
+    assert [file.name for file in linux.path.parent.iterdir()] == [linux.name]
+    (folder := tmp_path / "unpacked").mkdir()
+    reported: list[tuple[str, ...]] = []
+    linux.unpack(lambda *argv: reported.append(argv), folder)
+    assert reported[0][:2] == ("tar", "--extract") and f"--directory={folder}" in reported[0]
+    assert (linux.version, linux.title) == ((6, 1), "linux-6.1.159.tar.xz of 127.0.0.1")
+
+
+def test_what_was_put_there_by_hand_is_checked_and_what_has_other_bytes_not_kept(site: Site) -> None:
+    linux = site.linux
+    linux.path.parent.mkdir(parents=True)
+    linux.path.write_bytes(archive())
+    linux.fetch(ignore)
+    assert site.asked == []
+    linux.path.write_bytes(b"half of it")
+    linux.fetch(ignore)
+    assert linux.path.read_bytes() == archive()
+    linux.path.unlink()
+    site.content = b"something else"
+    refusal(CommandFailed, f"with the SHA-256 {linux.sha256}, found ", linux.fetch, ignore)
+    assert not list(linux.path.parent.iterdir())
+
+
+def test_what_cannot_be_fetched_says_what_to_do(site: Site) -> None:
+    site.content = b""
+    hint = refusal(RequirementError, r"it cannot be fetched: .*Not Found", site.linux.fetch, ignore)
+    assert f"put that file into {site.linux.path.parent}" in hint
+    nobody = dataclasses.replace(site.linux, url="http://127.0.0.1:9/linux-6.1.159.tar.xz")
+    refusal(RequirementError, r"cannot be fetched: .*refused", nobody.fetch, ignore)
+
+
+def test_the_one_of_kernel_org_is_of_the_version_that_virtual_time_works_on() -> None:
+    linux = upstream.LINUX
+    assert linux.url == f"https://cdn.kernel.org/pub/linux/kernel/v6.x/linux-{linux.release}.tar.xz"
+    assert linux.version == (6, 1) and re.fullmatch("[0-9a-f]{64}", linux.sha256)
+
+
+@pytest.mark.parametrize(
+    ("installed", "offered", "is_upstream"),
+    [(("linux-source-6.1", "6.1.192-2"), True, False), (None, True, False), (None, False, True)],
+)
+def test_it_is_taken_where_the_system_has_no_source_that_was_tried(
+    monkeypatch: pytest.MonkeyPatch, installed: tuple[str, str] | None, offered: bool, is_upstream: bool
+) -> None:
+    source = Package(names=sources.PACKAGES, shown_by="-", purpose="the kernel: its source")
+    compiler = Package(names=("gcc",), shown_by="cc", purpose="the kernel: compiling")
+    monkeypatch.setattr(packages, "missing", lambda: [source, compiler])
+    monkeypatch.setattr(packages, "installed_version", lambda _names: installed)
+    monkeypatch.setattr(packages, "are_offered", lambda _names: offered)
+    assert sources.is_upstream() is is_upstream
+    assert sources.absent_packages() == ([compiler] if is_upstream else [source, compiler])
+    assert sources.absent_packages(is_given=True) == [compiler]
+    if is_upstream:
+        assert sources.of(None) is upstream.LINUX
+    elif installed is None:
+        refusal(RequirementError, "linux-source-", sources.of, None)
+
+
+def test_the_lab_takes_its_own_kernel_where_there_is_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    there = boot.Kernel(binary=Path("/linux"), modules=Path("/modules"))
+
+    def absent() -> boot.Kernel:
+        raise RequirementError("expected a kernel, found none")
+
+    for debian, own, usual in (
+        (lambda: there, lambda: there, LabKernel.DEBIAN),
+        (absent, lambda: there, LabKernel.OWN),
+        (absent, absent, LabKernel.DEBIAN),  # whose error says what to do
+    ):
+        monkeypatch.setattr(boot, "debian_kernel", debian)
+        monkeypatch.setattr(kernel, "own_kernel", own)
+        assert kernel.usual() is usual

@@ -70,7 +70,7 @@ def file_systems(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FileSystems
     return made
 
 
-def test_the_first_folder_that_will_do_is_taken(
+def test_the_first_folder_that_will_do_wins(
     file_systems: FileSystems, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = file_systems.folders
@@ -115,19 +115,14 @@ def test_without_room_all_that_was_tried_is_named(
     tmp_path: Path, file_systems: FileSystems, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = file_systems.folders
-    odd = tmp_path / "o dd"
-    odd.mkdir()
+    (odd := tmp_path / "o dd").mkdir()
     monkeypatch.setenv("TMPDIR", str(odd))
     file_systems.free_mib[first] = 64
     file_systems.flags[second] = os.ST_NOEXEC
     with pytest.raises(RequirementError) as refused:
         roomy_folder(544 * MIB, file_systems.folders)
-    for words in (
-        "a folder with 544 MiB free that allows execution",
-        f"{first} (64 MiB free)",
-        f"{second} (noexec)",
-        "o dd' (not absolute, or unusual characters",
-    ):
+    tried = (f"{first} (64 MiB free)", f"{second} (noexec)", "o dd' (not absolute, or unusual characters")
+    for words in ("a folder with 544 MiB free that allows execution", *tried):
         assert words in refused.value.message
     assert "TMPDIR" in (refused.value.hint or "")
 
@@ -207,11 +202,7 @@ Call Trace:
 Aborted"""
 """What Debian 13's kernel said where init.sh could not mount the folder of results."""
 
-PANICKED_SAYS = (
-    "mount: /mnt/root/run/results: fsconfig() failed: hostfs: Unknown parameter '/tmp/results'. / "
-    "dmesg(1) may have more information after failed mount system call. / "
-    "Kernel panic - not syncing: Attempted to kill init! exitcode=0x00002000"
-)
+PANICKED_SAYS = " / ".join(line.strip() for line in PANICKED.splitlines()[:3])
 
 
 def test_of_a_panic_the_user_is_reported_what_led_to_it(tmp_path: Path) -> None:
@@ -383,9 +374,7 @@ def test_few_open_files_are_made_more_or_refused(scratch: Path, monkeypatch: pyt
 
 
 @pytest.mark.usefixtures("keys")
-def test_each_kernel_has_its_core_its_memory_and_its_trunks(
-    scratch: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_kernel_has_core_memory_and_trunks(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     booting = Booting(monkeypatch, {"initiator1": "hello\nharness-lab-begins\nsaid\n"})
     console, results = scratch / "console.log", scratch / "results"
     console.write_text("of an earlier boot\nharness-lab-begins\n", encoding="utf-8")
@@ -419,7 +408,7 @@ def test_each_kernel_has_its_core_its_memory_and_its_trunks(
 
 
 @pytest.mark.usefixtures("keys")
-def test_kernels_that_do_not_reach_each_other_are_an_error_with_their_words(
+def test_kernels_out_of_reach_are_an_error_with_their_words(
     scratch: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Booting(monkeypatch, {"target": "no room\n", "initiator1": "Connection refused\n"})

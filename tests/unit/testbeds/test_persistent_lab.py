@@ -62,9 +62,7 @@ def test_a_run_that_needs_another_lab_is_reported_why() -> None:
         assert persistent.why_not(TERMS, msgspec.structs.replace(TERMS, **changes)) == reason
 
 
-def test_a_changed_file_of_the_harness_changes_its_digest(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_changed_file_is_another_digest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     module = tmp_path / "harness" / "testbeds" / "lab" / "persistent" / "__init__.py"
     module.parent.mkdir(parents=True)
     (other := tmp_path / "harness" / "runs.py").touch()
@@ -229,9 +227,7 @@ def test_runs_share_a_kernel_and_stopping_leaves_nothing(kept: Keeping) -> None:
     assert persistent.ask(kept.state) is None
 
 
-def test_of_changed_code_the_program_is_new_and_the_kernel_is_not(
-    kept: Keeping, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_changed_code_is_loaded_into_the_same_kernel(kept: Keeping, monkeypatch: pytest.MonkeyPatch) -> None:
     assert kept.run("one") == 0
     monkeypatch.setattr(persistent, "worker", lambda: "2")
     assert [kept.run("two"), kept.run("three")] == [0, 0]
@@ -329,7 +325,7 @@ def test_what_a_killed_lab_daemon_left_is_removed_by_its_journal(state: Path, tm
     assert persistent.tidy(state) == ([], [])
 
 
-def test_a_lab_daemon_that_cannot_boot_says_why_and_leaves_nothing(
+def test_a_daemon_that_cannot_boot_leaves_its_reason_alone(
     state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     argv = [sys.executable, "-c", "import sys; sys.exit('expected user namespaces, found none')"]
@@ -340,9 +336,7 @@ def test_a_lab_daemon_that_cannot_boot_says_why_and_leaves_nothing(
     assert not list(state.iterdir())
 
 
-def test_the_program_in_the_lab_sees_what_a_run_leaves(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_program_in_the_lab_sees_what_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (devices := tmp_path / "block").mkdir()
     monkeypatch.setattr(worker, "LISTS", (str(devices), str(tmp_path / "absent")))
     before = worker.things()
@@ -354,7 +348,7 @@ def test_the_program_in_the_lab_sees_what_a_run_leaves(
     assert {f"{devices}/sdb", f"process {process.pid}: sleep 60 "} <= left
 
 
-def test_a_run_in_the_lab_has_a_process_and_a_console_of_its_own(
+def test_a_run_has_a_process_and_a_console_of_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (folder := tmp_path / "a-run").mkdir()

@@ -140,7 +140,7 @@ def ways(monkeypatch: pytest.MonkeyPatch, *names: str, notes: Sequence[str] = ()
     monkeypatch.setattr("harness.protection.as_found.way_to", lambda *_words: way)
 
 
-def test_doctor_says_which_lun_a_run_would_read_and_what_protects_the_way(
+def test_doctor_says_which_lun_would_be_read_and_what_protects_the_way(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def findings() -> list[doctor.Finding]:
@@ -164,9 +164,7 @@ def test_doctor_says_which_lun_a_run_would_read_and_what_protects_the_way(
     assert found.mend == "is the target's service on?"
 
 
-def test_a_connection_of_the_user_s_has_to_cover_a_portal_that_has_no_ipsec(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_connection_has_to_cover_a_portal_that_has_no_ipsec(monkeypatch: pytest.MonkeyPatch) -> None:
     def way_to(*_words: object) -> SimpleNamespace:
         has_ipsec = [name != "wireguard" or None for name in said.pop(0)]
         steps = [SimpleNamespace(below="", found=SimpleNamespace(proposal=each)) for each in has_ipsec]

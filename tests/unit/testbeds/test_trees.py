@@ -13,9 +13,9 @@ import pytest
 
 from harness.hosts import runner
 from harness.model.errors import CommandFailed, UsageError
-from harness.testbeds.lab.kernels import building, kernel
+from harness.testbeds.lab.kernels import kernel
 from harness.testbeds.lab.kernels import source as sources
-from harness.testbeds.lab.kernels.building import BrokenOff, Steps
+from harness.testbeds.lab.kernels.building import BrokenOff
 from harness.testbeds.lab.kernels.source import Tree
 from harness.testbeds.lab.kernels.trees import TREES, kept_folder, patched_files, renew
 from tests.unit.testbeds.refusals import refusal
@@ -195,27 +195,6 @@ def test_a_tree_is_built_where_it_was_before_and_other_sources_anew(workshop: Wo
     assert other == workshop.cache / "building"
 
 
-def test_a_compiler_error_is_distinguished_from_a_kill_and_from_silence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def broken_off(*argv: str, wrapper: tuple[str, ...] = ()) -> bool:
-        (log := tmp_path / "log").touch()
-        steps = Steps(what="it", wrapper=wrapper, temporary=tmp_path, log=log, report=ignore)
-        with pytest.raises(CommandFailed) as failed:
-            steps.run("compiling", *argv, until=(0, 1))
-        assert type(failed.value) in (CommandFailed, BrokenOff)
-        return isinstance(failed.value, BrokenOff)
-
-    for wrapper in ((), ("sh", "-c", '"$@"; exit $?', "sh")):
-        assert not broken_off("sh", "-c", "exit 2", wrapper=wrapper)
-        assert broken_off("sh", "-c", "kill -9 $$", wrapper=wrapper)
-    monkeypatch.setattr(building, "SILENCE_S", 0.1)
-    monkeypatch.setattr(building, "POLL_S", 0.01)
-    assert broken_off("sleep", "60")
-
-
-# A tree of somebody else's
-
 PROGRAMS = (
     *("core.fsmonitor", "core.sshCommand", "core.gitProxy", "core.askPass", "core.pager", "core.editor"),
     *("filter.own.clean", "filter.own.smudge", "filter.own.process", "diff.external", "diff.own.command"),
@@ -257,9 +236,7 @@ def booby_trapped(tree: Path, program: Path) -> Path:
 
 
 @needs_git
-def test_a_git_tree_names_its_commit_and_its_own_configuration_starts_nothing(
-    tree: Path, tmp_path: Path
-) -> None:
+def test_a_git_tree_names_its_commit_and_its_configuration_starts_nothing(tree: Path, tmp_path: Path) -> None:
     assert read(tree).commit == ""
     commit(tree)
     git(tree, "tag", "v1")

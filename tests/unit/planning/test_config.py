@@ -39,9 +39,8 @@ auth = "cert"
     assert load_request(written(tmp_path, "version = 1")) == RunRequest()
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
+def test_what_is_wrong_is_named(tmp_path: Path) -> None:
+    for text, message in (
         ("repeats = 3", "version: the key is missing"),
         ("version = 2", "line 1, version: expected 1, found 2"),
         ("version = 1\nrepeat = 3", "line 2, repeat: there is no key 'repeat'"),
@@ -54,14 +53,12 @@ auth = "cert"
         (b"\xef\xbb\xbfversion = 1", "byte order mark"),
         ("version = 1".encode("utf-16"), "byte order mark"),
         ("version = 1\n[\n", "line 2"),
-    ],
-)
-def test_what_is_wrong_is_named(tmp_path: Path, text: str | bytes, message: str) -> None:
-    path = written(tmp_path, text)
-    with pytest.raises(UsageError) as refused:
-        load_request(path)
-    assert str(path) in refused.value.message and message in refused.value.message
-    assert refused.value.hint
+    ):
+        path = written(tmp_path, text)
+        with pytest.raises(UsageError) as refused:
+            load_request(path)
+        assert str(path) in refused.value.message and message in refused.value.message
+        assert refused.value.hint
 
 
 def test_the_documented_file_is_right_and_complete(tmp_path: Path) -> None:

@@ -575,25 +575,24 @@ def test_the_one_of_kernel_org_is_of_the_version_that_virtual_time_works_on() ->
     assert linux.version == (6, 1) and re.fullmatch("[0-9a-f]{64}", linux.sha256)
 
 
-@pytest.mark.parametrize(
-    ("installed", "offered", "is_upstream"),
-    [(("linux-source-6.1", "6.1.192-2"), True, False), (None, True, False), (None, False, True)],
-)
-def test_it_is_taken_where_the_system_has_no_source_that_was_tried(
-    monkeypatch: pytest.MonkeyPatch, installed: tuple[str, str] | None, offered: bool, is_upstream: bool
-) -> None:
+def test_it_is_taken_where_the_system_has_no_source_that_was_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     source = Package(names=sources.PACKAGES, shown_by="-", purpose="the kernel: its source")
     compiler = Package(names=("gcc",), shown_by="cc", purpose="the kernel: compiling")
     monkeypatch.setattr(packages, "missing", lambda: [source, compiler])
-    monkeypatch.setattr(packages, "installed_version", lambda _names: installed)
-    monkeypatch.setattr(packages, "are_offered", lambda _names: offered)
-    assert sources.is_upstream() is is_upstream
-    assert sources.absent_packages() == ([compiler] if is_upstream else [source, compiler])
-    assert sources.absent_packages(is_given=True) == [compiler]
-    if is_upstream:
-        assert sources.of(None) is upstream.LINUX
-    elif installed is None:
-        refusal(RequirementError, "linux-source-", sources.of, None)
+    for installed, offered, absent in (
+        (("linux-source-6.1", "6.1.192-2"), True, [source, compiler]),
+        (None, True, [source, compiler]),
+        (None, False, [compiler]),
+    ):
+        monkeypatch.setattr(packages, "installed_version", lambda _names, found=installed: found)
+        monkeypatch.setattr(packages, "are_offered", lambda _names, found=offered: found)
+        assert sources.is_upstream() is (not offered)
+        assert sources.absent_packages() == absent
+        assert sources.absent_packages(is_given=True) == [compiler]
+        if not offered:
+            assert sources.of(None) is upstream.LINUX
+        elif installed is None:
+            refusal(RequirementError, "linux-source-", sources.of, None)
 
 
 def test_the_lab_takes_its_own_kernel_where_there_is_no_other(monkeypatch: pytest.MonkeyPatch) -> None:

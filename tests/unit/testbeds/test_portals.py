@@ -27,9 +27,8 @@ from tests.unit.testbeds.refusals import refusal
 PORTAL = ReachedTarget(transport=ISCSI, typed="nas.lan", address="192.0.2.2", port=3260, name="iqn.x:a")
 
 
-@pytest.mark.parametrize(
-    ("text", "parts"),
-    [
+def test_a_portal_is_read_as_it_is_typed() -> None:
+    for text, parts in (
         ("nas.lan", (ISCSI, "nas.lan", None, "")),
         ("192.0.2.2:3261", (ISCSI, "192.0.2.2", 3261, "")),
         ("fd00::2", (ISCSI, "fd00::2", None, "")),
@@ -38,11 +37,9 @@ PORTAL = ReachedTarget(transport=ISCSI, typed="nas.lan", address="192.0.2.2", po
         ("nvme-tcp://nas:4420", (NVME_TCP, "nas", 4420, "")),
         ("nvme-tcp://[fd00::2]:8009", (NVME_TCP, "fd00::2", 8009, "")),
         ("nbd://nas/export", (NBD, "nas", None, "export")),
-    ],
-)
-def test_a_portal_is_read_as_it_is_typed(text: str, parts: tuple[object, ...]) -> None:
-    found = parse_portal(text)
-    assert (found.typed, found.transport, found.host, found.port, found.name) == (text, *parts)
+    ):
+        found = parse_portal(text)
+        assert (found.typed, found.transport, found.host, found.port, found.name) == (text, *parts)
 
 
 def test_what_is_no_portal_is_refused() -> None:
@@ -183,13 +180,11 @@ def test_a_connection_has_to_cover_a_portal_that_has_no_ipsec(monkeypatch: pytes
     refusal(RequirementError, r"IPsec protects the way to 192\.0\.2\.2:3260 already", connected)
 
 
-@pytest.mark.parametrize("is_healthy", [True, False])
-def test_the_command_asks_the_portal_if_the_initiator_lacks_nothing(
-    is_healthy: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_the_command_asks_the_portal_if_nothing_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     there = doctor.Finding("portal", doctor.OK, "LUN 0 of iqn.x:a")
     monkeypatch.setattr(portals, "findings", lambda _asked, **_meant: iter([there]))
-    state = doctor.OK if is_healthy else doctor.MISSING
     asked: list[object] = []
 
     def machine_findings(taking_part: Sequence[Any], of: object) -> Iterator[doctor.Finding]:
@@ -198,8 +193,10 @@ def test_the_command_asks_the_portal_if_the_initiator_lacks_nothing(
         yield doctor.Finding("initiator", state, "all packages", tried=True)
 
     monkeypatch.setattr(doctor, "machine_findings", machine_findings)
-    done = harness("doctor", "--portal", "nbd://nas.lan", cwd=tmp_path)
-    assert asked == [Asked(transports=(NBD,), protections=())]
-    assert ("LUN 0 of iqn.x:a" in done.stdout) is is_healthy
-    assert done.returncode == (0 if is_healthy else 2)
-    assert ("the machines are ready: harness run --portal nbd://nas.lan" in done.stdout) is is_healthy
+    for status, state in ((0, doctor.OK), (2, doctor.MISSING)):
+        done = harness("doctor", "--portal", "nbd://nas.lan", cwd=tmp_path)
+        assert asked.pop() == Asked(transports=(NBD,), protections=()) and not asked
+        assert done.returncode == status
+        assert ("LUN 0 of iqn.x:a" in done.stdout) is (state is doctor.OK)
+        ready = "the machines are ready: harness run --portal nbd://nas.lan"
+        assert (ready in done.stdout) is (state is doctor.OK)

@@ -51,12 +51,11 @@ NS = {
 }
 
 
-def price_list(*ends: str, without: str = "") -> PriceList:
+def price_list(*ends: str) -> PriceList:
     found = [
         Price(part=part, per=Per(per), at=Whose(at), ns=ns, low=ns, high=ns, direction=direction)
         for at in ends
         for (part, per, direction), ns in NS.items()
-        if part != without
     ]
     idle = Price(part="emulated link", per=Per.ROUND_TRIP, at=Whose.NONE, ns=900, low=0, high=1000)
     return PriceList(name="mine", version=1, title="Mine", prices=(*found, idle))

@@ -126,9 +126,7 @@ def test_portable_ciphers_are_not_a_persistent_lab_s(tmp_path: Path, monkeypatch
     assert not can and kernel.PORTABLE_CIPHERS in why
 
 
-def test_a_plan_says_why_portable(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_plan_says_it_and_why(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def told(**asked: Any) -> str:
         print_plan(planned(lab_kernel=OWN, **asked))
         return " ".join(capsys.readouterr().out.split())

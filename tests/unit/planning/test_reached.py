@@ -134,9 +134,7 @@ def test_a_volume_is_read_and_a_new_file_is_written_as_well() -> None:
         made(volume="/mnt/x", links=("wired=eth0",))
 
 
-def test_a_lun_that_is_named_twice_is_written_to_in_the_part_asked_for(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_lun_named_twice_is_written_to_in_the_part_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = made(**TWICE)
     backing = plan.storage.backing
     assert (backing.kind, backing.path, backing.destroy) == (BackingKind.BLOCK, None, "iqn.x:a:1")

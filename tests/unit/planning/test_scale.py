@@ -65,10 +65,7 @@ def test_the_lab_has_up_to_64_initiators_in_one_kernel() -> None:
         (APART | {"testbed": "machines"}, "--kernels apart is for the lab, found --testbed machines"),
         ({"testbed": "machines"}, "real machines need --target"),
         ({"lab_initiators": 65}, "expected 1 to 64 lab initiators with --testbed lab, found 65"),
-        (
-            APART | {"lab_initiators": 17},
-            "expected 1 to 16 lab initiators with --kernels apart, found 17",
-        ),
+        (APART | {"lab_initiators": 17}, "expected 1 to 16 lab initiators with --kernels apart, found 17"),
         ({"lab_initiators": 64, "links": ("wired", "10g")}, "expected at most 256 paths"),
     ],
 )

@@ -82,9 +82,7 @@ def test_what_no_kernel_takes_is_not_kept(machine: SimpleNamespace, monkeypatch:
     assert {file.name for file in (building.cache_folder() / "ciphers").iterdir()} <= {"lock", "build.log"}
 
 
-def test_who_cannot_have_them_is_told_at_once(
-    machine: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_cannot_have_them_is_told_so(machine: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
     machine.lacks = ("aes",)
     refused(RequirementError, "but it lacks aes")
     machine.lacks, machine.missing = (), packages.listed(ciphers.PACKAGES)[:1]

@@ -435,9 +435,7 @@ def trying(monkeypatch: pytest.MonkeyPatch) -> Outcomes:
 
 
 @pytest.mark.usefixtures("tools")
-def test_the_command_ends_with_2_if_not_all_is_there(
-    trying: Outcomes, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_command_ends_with_2_unless_all_is_ok(trying: Outcomes, monkeypatch: pytest.MonkeyPatch) -> None:
     text = command(2, "doctor", "--target", "ssh://nas")
     assert "missing target    " in text and "fix: " in text and "the machines are not ready" in text
     assert not trying, "what lacks something is not tried"

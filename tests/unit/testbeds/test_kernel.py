@@ -427,9 +427,7 @@ def steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Steps, Repor
     return Steps(what="the kernel", wrapper=(), temporary=tmp_path, log=log, report=report), reported
 
 
-def test_a_step_sees_the_build_s_variables(
-    steps: tuple[Steps, Reported], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_step_has_no_user_variables(steps: tuple[Steps, Reported], monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("CFLAGS", "MAKEFLAGS", "KBUILD_BUILD_TIMESTAMP"):
         monkeypatch.setenv(name, "of the user")
     made, reported = steps
@@ -440,9 +438,7 @@ def test_a_step_sees_the_build_s_variables(
 
 
 @pytest.mark.parametrize("wrapper", [(), ("sh", "-c", '"$@"; exit $?', "sh")], ids=["plain", "wrapped"])
-def test_a_step_that_fails_shows_its_last_words(
-    steps: tuple[Steps, Reported], wrapper: tuple[str, ...]
-) -> None:
+def test_a_failed_step_shows_its_last_words(steps: tuple[Steps, Reported], wrapper: tuple[str, ...]) -> None:
     made = dataclasses.replace(steps[0], wrapper=wrapper)
 
     def compile_by(script: str) -> None:

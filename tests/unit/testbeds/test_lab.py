@@ -70,9 +70,7 @@ def file_systems(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FileSystems
     return made
 
 
-def test_the_first_folder_that_will_do_wins(
-    file_systems: FileSystems, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_first_folder_with_room_wins(file_systems: FileSystems, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = file_systems.folders
     assert file_systems.taken(512 * MIB) == 0
     for free_mib, number in ((511, 1), (512, 0)):
@@ -408,9 +406,7 @@ def test_each_kernel_has_core_memory_and_trunks(scratch: Path, monkeypatch: pyte
 
 
 @pytest.mark.usefixtures("keys")
-def test_kernels_out_of_reach_are_an_error_with_their_words(
-    scratch: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_kernels_out_of_reach_say_their_last_words(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Booting(monkeypatch, {"target": "no room\n", "initiator1": "Connection refused\n"})
     with pytest.raises(TestbedError) as lost:
         boot_apart(scratch)

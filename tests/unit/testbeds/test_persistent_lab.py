@@ -325,9 +325,7 @@ def test_what_a_killed_lab_daemon_left_is_removed_by_its_journal(state: Path, tm
     assert persistent.tidy(state) == ([], [])
 
 
-def test_a_daemon_that_cannot_boot_leaves_its_reason_alone(
-    state: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_daemon_that_cannot_boot_says_why(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     argv = [sys.executable, "-c", "import sys; sys.exit('expected user namespaces, found none')"]
     started = runner.left_running
     monkeypatch.setattr(runner, "left_running", lambda _argv, log: started(argv, log))
@@ -348,9 +346,7 @@ def test_the_program_in_the_lab_sees_what_is_left(tmp_path: Path, monkeypatch: p
     assert {f"{devices}/sdb", f"process {process.pid}: sleep 60 "} <= left
 
 
-def test_a_run_has_a_process_and_a_console_of_its_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_has_its_own_process_and_console(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder := tmp_path / "a-run").mkdir()
 
     def run(name: str, journal: str) -> int:

@@ -137,9 +137,7 @@ def ways(monkeypatch: pytest.MonkeyPatch, *names: str, notes: Sequence[str] = ()
     monkeypatch.setattr("harness.protection.as_found.way_to", lambda *_words: way)
 
 
-def test_doctor_says_which_lun_would_be_read_and_what_protects_the_way(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_doctor_says_which_lun_is_read_and_what_protects_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
     def findings() -> list[doctor.Finding]:
         return list(portals.findings(parse_portal("nas.lan"), **MEANT))
 
@@ -180,9 +178,7 @@ def test_a_connection_has_to_cover_a_portal_that_has_no_ipsec(monkeypatch: pytes
     refusal(RequirementError, r"IPsec protects the way to 192\.0\.2\.2:3260 already", connected)
 
 
-def test_the_command_asks_the_portal_if_nothing_is_missing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_command_asks_the_portal_if_all_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     there = doctor.Finding("portal", doctor.OK, "LUN 0 of iqn.x:a")
     monkeypatch.setattr(portals, "findings", lambda _asked, **_meant: iter([there]))
     asked: list[object] = []

@@ -103,9 +103,7 @@ def test_each_transport_and_protection_that_is_asked_for_is_tried(tmp_path: Path
 NVME = Asked(transports=("nvme-tcp",), protections=())
 
 
-def test_without_nvmet_an_initiator_connects_to_nobody(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_nvmet_nobody_is_connected_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     nobody = "NVMe/TCP, to nobody (a whole NVMe/TCP connection would need nvmet here)"
     no_nvmet = World(answers=[(("modprobe", "--dry-run"), (1, "", ""))])
     assert tried(no_nvmet, "initiator", tmp_path, NVME) == [SelftestOutcome(what=nobody)]

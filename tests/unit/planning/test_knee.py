@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from harness.table import curves
 from tests import flat
 from tests.unit.command import harness
 from tests.unit.planning.test_sweep import READS
+from tests.unit.planning.test_sweep import carried_out as sweep_carried_out
 from tests.unit.planning.test_sweep import measure as measured
 
 SERVICE_S = 1e-4
@@ -44,15 +46,7 @@ def measure(plan: Plan, cell: Cell, order: int, status: Status = Status.OK) -> R
     return flat.changed(record, read=record.read and io)
 
 
-def carried_out(plan: Plan) -> list[Record]:
-    """All records of a run."""
-    todo = sweep.schedule(plan)
-    found: list[Record] = []
-    for order, cell in todo:
-        found.append(measure(plan, cell, order))
-        todo.take(found[-1])
-        assert len(found) < 200
-    return found
+carried_out = partial(sweep_carried_out, of=measure, most=200)
 
 
 def theory(goal_s: float, part: float) -> float:
@@ -134,12 +128,8 @@ def test_it_goes_on_where_it_was_interrupted() -> None:
 
 def test_what_fails_is_tried_twice_and_warnings_are_told() -> None:
     plan = planned()
-    todo = sweep.schedule(plan)
-    tried = []
-    for order, cell in todo:
-        tried.append(cell.workload)
-        todo.take(measure(plan, cell, order, Status.FAILED))
-    assert tried == [plan.jobs[0].name] * knee.IN_VAIN
+    failed = carried_out(plan, of=partial(measure, status=Status.FAILED))
+    assert [record.workload.name for record in failed] == [plan.jobs[0].name] * knee.IN_VAIN
     records = [msgspec.structs.replace(record, warnings=("late",)) for record in carried_out(plan)]
     (found,) = knee.knees(plan, records)
     assert found.is_doubtful and next(iter(said.sentences([found]))).endswith("disturbed or have warnings.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 import pytest
@@ -52,18 +52,25 @@ def measure(plan: Plan, cell: Cell, order: int, rate: float, status: Status = St
     )
 
 
-def carried_out(plan: Plan, records: Sequence[Record] = (), *, most: int = 10_000) -> list[Record]:
-    """What a sweep measures of a network whose every point is known."""
-    todo = sweep.schedule(plan, records)
-    made = list(records)
-    known = workloads(plan.jobs)
+Records = list[Record]
+Trial = Callable[[Plan, Cell, int], Record]
+
+
+def trial(plan: Plan, cell: Cell, order: int) -> Record:
+    """What is measured of a network whose every point is known."""
+    found = curve_of(plan, cell.column, workloads(plan.jobs)[cell.workload])
+    assert found is not None
+    drawn = random.Random(cell.key).gauss(0, 0.01)  # noqa: S311 -- the same point scatters as before
+    return measure(plan, cell, order, network(found[1]) * math.exp(drawn))
+
+
+def carried_out(plan: Plan, records: Sequence[Record] = (), *, most: int = 999, of: Trial = trial) -> Records:
+    """The records of a run that goes on after these."""
+    todo, made = sweep.schedule(plan, records), list(records)
     for order, cell in todo:
         if len(made) >= most:
             break
-        found = curve_of(plan, cell.column, known[cell.workload])
-        assert found is not None
-        drawn = random.Random(cell.key).gauss(0, 0.01)  # noqa: S311 -- the same point scatters as before
-        made.append(measure(plan, cell, order, network(found[1]) * math.exp(drawn)))
+        made.append(of(plan, cell, order))
         todo.take(made[-1])
     return made
 
@@ -157,12 +164,8 @@ def test_time_ends_it_and_points_that_fail_are_left_out() -> None:
     plan = grid()
     short = msgspec.structs.replace(plan, sweep=msgspec.structs.replace(plan.sweep, max_s=5.0))  # type: ignore[type-var]
     assert len(carried_out(short)) == 9, "the first block, and no other"
-    todo = sweep.schedule(plan)
-    tried: list[str] = []
-    for order, cell in todo:
-        tried.append(cell.workload)
-        todo.take(measure(plan, cell, order, 0, Status.FAILED))
-    assert len(tried) == 18, "twice each of the first nine, and nothing is known of the others"
+    failed = carried_out(plan, of=functools.partial(measure, rate=0, status=Status.FAILED))
+    assert len(failed) == 18, "twice each of the first nine, and nothing is known of the others"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Building the lab's own kernel: its key, cache and sources, and what it refuses. Nothing is compiled."""
+"""Building the lab's own kernel, and ciphers for Debian's: keys, cache, sources. Nothing is compiled here."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from harness.hosts import packages, runner
 from harness.hosts.journal import Journal
 from harness.hosts.packages import Package
 from harness.model import LabKernel
-from harness.model.errors import BusyError, CommandFailed, RequirementError, UsageError
+from harness.model.errors import BusyError, CommandFailed, HarnessError, RequirementError, UsageError
 from harness.testbeds.lab import boot
 from harness.testbeds.lab.boot.scratch import MIB
-from harness.testbeds.lab.kernels import building, kernel, upstream
+from harness.testbeds.lab.kernels import building, ciphers, kernel, upstream
 from harness.testbeds.lab.kernels import source as sources
 from harness.testbeds.lab.kernels.building import BrokenOff, Report, Steps
 from harness.testbeds.lab.kernels.kernel import Built, Recipe
@@ -528,7 +528,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
         thread.join()
 
 
-def test_it_is_fetched_once_and_unpacked(site: Site, tmp_path: Path) -> None:
+def test_a_source_is_fetched_once_and_unpacked(site: Site, tmp_path: Path) -> None:
     linux = site.linux
     linux.fetch(ignore)
     linux.fetch(ignore)
@@ -571,7 +571,7 @@ def test_the_one_of_kernel_org_is_of_the_version_that_virtual_time_works_on() ->
     assert linux.version == (6, 1) and re.fullmatch("[0-9a-f]{64}", linux.sha256)
 
 
-def test_it_is_taken_where_the_system_has_no_source_that_was_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernel_org_is_asked_where_the_system_has_no_source(monkeypatch: pytest.MonkeyPatch) -> None:
     source = Package(names=sources.PACKAGES, shown_by="-", purpose="the kernel: its source")
     compiler = Package(names=("gcc",), shown_by="cc", purpose="the kernel: compiling")
     monkeypatch.setattr(packages, "missing", lambda: [source, compiler])
@@ -605,3 +605,114 @@ def test_the_lab_takes_its_own_kernel_where_there_is_no_other(monkeypatch: pytes
         monkeypatch.setattr(boot, "debian_kernel", debian)
         monkeypatch.setattr(kernel, "own_kernel", own)
         assert kernel.usual() is usual
+
+
+DEBIANS = 'CONFIG_UML=y\nCONFIG_CC_VERSION_TEXT="gcc 12"\n'
+MADISON = """\
+linux-source-6.1 | 6.1.192-2 | http://debian bookworm-security/main amd64 Packages
+linux-source-6.1 | 6.1.176-1 | http://debian bookworm/main amd64 Packages
+"""
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """Debian's kernel 6.1.176, a cache, and answers of apt, dpkg and the lab that a test can change."""
+    modules = tmp_path / "modules"
+    (modules / "6.1.176").mkdir(parents=True)
+    (modules / "6.1.176" / "modules.dep").touch()
+    given = SimpleNamespace(installed=None, madison=MADISON, lacks=(), missing=[], ran=[], builds=0)
+
+    def run(argv: list[str], **_: object) -> SimpleNamespace:
+        given.ran.append(argv)
+        answers = {"apt-cache": given.madison, str(tmp_path / "linux"): DEBIANS}
+        if "download" in argv:
+            (Path(argv[1].removeprefix("--chdir=")) / "source.deb").touch()
+        return SimpleNamespace(stdout=answers.get(argv[0], ""), status=0)
+
+    def build(_wanted: Recipe, work: Path, _log: Path, _report: object) -> Path:
+        given.builds += 1
+        (work / "result").mkdir()
+        return work / "result"
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(boot, "MODULES", modules)
+    debian = boot.Kernel(binary=tmp_path / "linux", modules=modules)
+    monkeypatch.setattr(boot, "debian_kernel", lambda: debian)
+    monkeypatch.setattr(boot, "require_visible", lambda _path, _what: None)
+    monkeypatch.setattr(kernel, "lacking_instructions", lambda: given.lacks)
+    monkeypatch.setattr(packages, "missing", lambda _name: given.missing)
+    monkeypatch.setattr(packages, "installed_version", lambda _names: given.installed)
+    monkeypatch.setattr(runner, "run", run)
+    monkeypatch.setattr(ciphers, "_build", build)
+    monkeypatch.setattr(ciphers, "_try", lambda _kernel, _work: None)
+    return given
+
+
+def no_ciphers(error: type[HarnessError], words: str) -> None:
+    refusal(error, words, ciphers.build, ignore)
+
+
+def test_ciphers_are_built_once_for_a_release(machine: SimpleNamespace) -> None:
+    assert ciphers.cached() is None
+    assert [ciphers.build(ignore), ciphers.build(ignore)] == [True, False]
+    assert machine.builds == 1
+    found = ciphers.cached()
+    assert found is not None and found.binary.name == "linux"
+    assert found.modules == building.cache_folder() / "ciphers" / ciphers.recipe().key / "lib" / "modules"
+    (boot.MODULES / "6.1.176").rename(boot.MODULES / "6.1.180")
+    assert ciphers.cached() is None and machine.builds == 1
+
+
+def test_ciphers_no_kernel_takes_are_left(machine: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_kernel: boot.Kernel, _work: Path) -> None:
+        raise CommandFailed("it does not take them")
+
+    monkeypatch.setattr(ciphers, "_try", refuse)
+    no_ciphers(CommandFailed, "it does not take them")
+    assert machine.builds == 1 and ciphers.cached() is None
+    assert {file.name for file in (building.cache_folder() / "ciphers").iterdir()} <= {"lock", "build.log"}
+
+
+def test_who_cannot_have_ciphers_hears_it(machine: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine.lacks = ("aes",)
+    no_ciphers(RequirementError, "but it lacks aes")
+    machine.lacks, machine.missing = (), packages.listed(ciphers.PACKAGES)[:1]
+    no_ciphers(RequirementError, ciphers.WHAT)
+    machine.missing = []
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "disk_usage", lambda _path: SimpleNamespace(free=1 << 20))
+        no_ciphers(RequirementError, "expected 600 MiB of free space")
+    assert ciphers.are_possible()
+    machine.ran.clear()
+    (boot.MODULES / "6.1.176").rename(boot.MODULES / "7.2.12")
+    assert not ciphers.are_possible(), "it keeps its ciphers elsewhere"
+    no_ciphers(RequirementError, r"before Linux 6\.16, .* found 7\.2\.12")
+    assert machine.ran == [] and machine.builds == 0
+
+
+def test_the_source_of_ciphers_is_that_of_the_kernel_itself(machine: SimpleNamespace, tmp_path: Path) -> None:
+    wanted = ciphers.recipe()
+    for installed, title, path in (
+        ("6.1.176-3", "linux-source-6.1 6.1.176-3", Path("/usr/src/linux-source-6.1.tar.xz")),
+        ("6.1.192-2", "linux-source-6.1 6.1.176-1", tmp_path / "package/usr/src/linux-source-6.1.tar.xz"),
+    ):
+        machine.installed = ("linux-source-6.1", installed)
+        source = ciphers._source(wanted, tmp_path, ignore)
+        assert (source.title, source.path) == (title, path)
+    assert "linux-source-6.1=6.1.176-1" in machine.ran[-2]
+    machine.madison = MADISON.splitlines(keepends=True)[0]
+    said = r"of Linux 6\.1\.176, of which .* found 6\.1\.192"
+    refusal(RequirementError, said, ciphers._source, wanted, tmp_path, ignore)
+
+
+@pytest.mark.usefixtures("machine")
+def test_the_configuration_stays_debians() -> None:
+    wanted = ciphers.recipe()
+    options = "".join(f"CONFIG_{option}=m\n" for option in ciphers.MODULES.values())
+    ciphers._require_same(wanted, DEBIANS.replace("gcc 12", "gcc 14") + options)
+    for taken in (DEBIANS, options, DEBIANS.replace("UML=y", "UML=m") + options):
+        refusal(RequirementError, "but it dropped: CONFIG_", ciphers._require_same, wanted, taken)
+    # Ciphers of the own kernel are the same.
+    config = kernel.CONFIG.read_text(encoding="utf-8")
+    others = set(ciphers.MODULES.values()) - {"CRYPTO_SIMD"}  # which the others select
+    assert all(f"CONFIG_{option}=" in config for option in others)

@@ -106,10 +106,7 @@ IMPOSSIBLE: dict[str, tuple[dict[str, Any], str]] = {
     "words for charon": (proposed(esp="aes\n  file = /etc/shadow"), "proposals: x.esp"),
     "a plugin": (proposed(charon_plugins=("/tmp/x.so",)), "proposals: x.charon_plugins"),
     "machines of the lab": ({"machines": MACHINES}, "machines"),
-    "ssh's options": (
-        {**REAL, "machines": PROXY},
-        "machines",
-    ),
+    "ssh's options": ({**REAL, "machines": PROXY}, "machines"),
     "other kernels": ({"machines": MACHINES}, "machines"),
     "a hop in the lab": ({"hops": ("ssh://gateway",)}, "hops"),
     "a disk of a path": ({"disk": DiskProfile(name="../x", title="")}, "disk"),
@@ -117,10 +114,7 @@ IMPOSSIBLE: dict[str, tuple[dict[str, Any], str]] = {
     "a probe without end": ({"probing": (Ping(count=10**9),), "columns": (Column("wired"),)}, "probing"),
     "no repeats": ({"repeats": 0}, "repeats"),
     "a runtime of years": ({"runtime_s": 1e308}, "runtime_s"),
-    "a shared disk that is written": (
-        {"shared_lun": True, **with_job(("rw", "write"))},
-        "shared_lun",
-    ),
+    "a shared disk that is written": ({"shared_lun": True, **with_job(("rw", "write"))}, "shared_lun"),
     "a negative seed": ({"seed": -1}, "seed"),
     "many columns": ({"columns": tuple(Column("wired", initiators=n) for n in range(99))}, "columns"),
     "a column of no link": ({"columns": (Column("eth0"),)}, "columns, link"),

@@ -135,10 +135,6 @@ def test_each_field_of_telemetry_that_was_renamed_has_its_value() -> None:
     assert record == {"telemetry": renamed, "workload": {"name": "w", "numjobs": 2}}
     kernels = {"type": "cipher", "kernels": [{"processors": 2}]}
     probe = step("probe", {**uses, "is_beside": True, "figures": kernels})
-    assert probe == {
-        **renamed,
-        "is_from_run": True,
-        "figures": {"type": "cipher", "kernels": [{"cores": 2}]},
-    }
+    assert probe == {**renamed, "is_from_run": True, "figures": {"type": "cipher", "kernels": [{"cores": 2}]}}
     assert step("record", {"workload": {"name": "w"}}) == {"telemetry": None, "workload": {"name": "w"}}
     assert step("plan", {"jobs": []}) == {"jobs": []}

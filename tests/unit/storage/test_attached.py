@@ -135,12 +135,7 @@ def test_a_file_says_what_is_behind_it_and_how_it_is_mounted(sysfs: Path, path: 
 
 
 def host(
-    kind: str,
-    *,
-    identity: str = "7",
-    size_bytes: int = 2 << 20,
-    node: str = "/mnt/x",
-    is_direct: bool = True,
+    kind: str, *, identity: str = "7", size_bytes: int = 2 << 20, node: str = "/mnt/x", is_direct: bool = True
 ) -> World:
     found = {"kind": kind, "node": node, "size_bytes": size_bytes, "identity": identity}
     found["is_direct"] = is_direct

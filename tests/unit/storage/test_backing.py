@@ -123,7 +123,4 @@ def test_only_a_ramdisk_has_copies() -> None:
     backing.fill(world.host("target"), "/dev/ram0", 128 << 20, random_mib=8)
     backing.fill(world.host("target"), "/dev/sdx", 128 << 20, offset_bytes=3 << 20)
     copies, whole = (c.argv for c in world.commands)
-    assert (copies[4:], whole[4:]) == (
-        ("/dev/ram0", "8", "128", "0"),
-        ("/dev/sdx", "128", "128", "3"),
-    )
+    assert (copies[4:], whole[4:]) == (("/dev/ram0", "8", "128", "0"), ("/dev/sdx", "128", "128", "3"))

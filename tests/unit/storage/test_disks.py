@@ -58,10 +58,7 @@ def test_flash_moves_what_its_data_sheet_says() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        (
-            'title = "x"\n[flash]\npage_bytes = 4096\npage_us = 0\npages_at_once = 1\n',
-            "line 4, page_us",
-        ),
+        ('title = "x"\n[flash]\npage_bytes = 4096\npage_us = 0\npages_at_once = 1\n', "line 4, page_us"),
         ('title = "x"\n[flash]\npage_bytes = 512\npage_us = 1\npages_at_once = 1\n', "multiple of 4096"),
         ('title = "x"\n[flash]\npage_bytes = 4096\npage_us = nan\npages_at_once = 1\n', "found 'nan'"),
         ('title = "x"\n[moving]\nrpm = 7200\n', "missing required field"),

@@ -112,12 +112,7 @@ class Machine:
 
     here: Path
 
-    def undo(
-        self,
-        of: IscsidService | WokenIscsid = SERVICE,
-        *,
-        stopped: int = 0,
-    ) -> tuple[int, list[str]]:
+    def undo(self, of: IscsidService | WokenIscsid = SERVICE, *, stopped: int = 0) -> tuple[int, list[str]]:
         (step,) = of.undo()
         script = step.argv[2].replace("/sys/class/iscsi_session", str(self.here / "sessions"))
         script = script.replace("/proc/", f"{self.here}/processes/")

@@ -4,26 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from harness.model import (
-    SCHEMA_VERSION,
-    Backing,
-    BackingKind,
-    Column,
-    Io,
-    Job,
-    Latency,
-    Proof,
-    Record,
-    Status,
-    TestbedKind,
-    unread,
-)
+from harness.model import SCHEMA_VERSION, Io, Latency, Proof, Record, Status, TestbedKind, unread
 from harness.model.errors import UsageError
 from harness.results.store import (
     RunFolder,
@@ -34,18 +22,7 @@ from harness.results.store import (
     write_atomically,
 )
 from tests import flat
-
-PLAN = flat.plan(
-    run_id="r1",
-    testbed=TestbedKind.LAB,
-    columns=(Column("local"),),
-    jobs=(Job(name="seq-read-4k", options=(("rw", "read"), ("bs", "4k"))),),
-    repeats=3,
-    seed=1,
-    backing=Backing(kind=BackingKind.RAMDISK, size_bytes=1 << 27),
-    links={},
-    proposals={},
-)
+from tests.unit.results_folder import made_plan
 
 
 def record(**changes: Any) -> Record:
@@ -72,58 +49,51 @@ def record(**changes: Any) -> Record:
 
 def fio_job(name: str = "job1", **changes: Any) -> dict[str, Any]:
     """A job that read 1000 blocks of 4096 bytes in a second, each in 1 ms."""
-    latency = {
-        "min": 900000,
-        "max": 1100000,
-        "mean": 1000000.0,
-        "stddev": 1.0,
-        "percentile": {"99.000000": 1090000},
-    }
-    busy = {
-        "io_bytes": 4096000,
-        "io_kbytes": 4000,
-        "bw_bytes": 4096000,
-        "bw": 4000,
-        "iops": 1000.0,
-        "runtime": 1000,
-        "total_ios": 1000,
-        "clat_ns": latency,
-        "lat_ns": latency,
-    }
-    idle = dict.fromkeys(("io_bytes", "io_kbytes", "bw_bytes", "bw", "runtime", "total_ios"), 0)
-    return {"jobname": name, "error": 0, "read": busy, "write": {**idle, "iops": 0.0}} | changes
+    latency: dict[str, Any] = {"min": 900000, "max": 1100000, "mean": 1000000.0, "stddev": 1.0}
+    latency["percentile"] = {"99.000000": 1090000}
+    moved = {"io_bytes": 4096000, "io_kbytes": 4000, "bw_bytes": 4096000, "bw": 4000, "total_ios": 1000}
+    busy = {**moved, "runtime": 1000, "iops": 1000.0, "clat_ns": latency, "lat_ns": latency}
+    idle = {**dict.fromkeys((*moved, "runtime"), 0), "iops": 0.0}
+    return {"jobname": name, "error": 0, "read": busy, "write": idle} | changes
 
 
 def write_fio(path: Path, *jobs: dict[str, Any], before: str = "") -> Path:
+    path.parent.mkdir(exist_ok=True)
     path.write_text(before + json.dumps({"fio version": "fio-3.33", "jobs": list(jobs)}), encoding="utf-8")
     return path
+
+
+def opened(path: Path, *jobs: dict[str, Any], before: str = "") -> tuple[Record, Io]:
+    """The one record of fio's output on these jobs, and what it read."""
+    (found,) = open_results([write_fio(path, *jobs, before=before)])
+    assert found.read is not None
+    return found, found.read
 
 
 # What is written comes back
 
 
 def test_records_plans_and_environments_come_back_as_they_were(tmp_path: Path) -> None:
-    run = RunFolder(tmp_path / "results" / "r1")
-    run.save_plan(PLAN)
+    run, plan = RunFolder(tmp_path / "results" / "r1"), made_plan()
+    run.save_plan(plan)
     run.save_environment({"hosts": {"target": {"kernel": "Linux version 6.1.55"}}})
+    assert run.load_plan() == plan
+    assert run.load_environment() == {"hosts": {"target": {"kernel": "Linux version 6.1.55"}}}
+    run.save_record(record(status=Status.FAILED, reason="the target vanished"))
     written = record()
     assert run.save_record(written) == run.path / "cells" / "wifi+aes128gcm16.seq-read-4k.r2.json"
-    assert run.load_plan() == PLAN
-    assert run.load_environment() == {"hosts": {"target": {"kernel": "Linux version 6.1.55"}}}
-    assert run.load_records() == [written]
+    assert run.load_records() == [written], "it replaces the first"
+    assert record_key(record(link="local", protection=(), repeat=1)) == "local.seq-read-4k.r1"
 
 
-def test_a_record_written_again_replaces_the_first(tmp_path: Path) -> None:
+def test_what_an_earlier_attempt_left_among_raw_outputs_is_kept_with_the_new(tmp_path: Path) -> None:
     run = RunFolder(tmp_path)
-    run.save_record(record(status=Status.FAILED, reason="the target vanished"))
-    run.save_record(record())
-    assert [found.status for found in run.load_records()] == [Status.OK]
-
-
-def test_the_raw_folder_is_made(tmp_path: Path) -> None:
-    folder = RunFolder(tmp_path).raw_folder("local.seq-read-4k.r1")
-    assert folder == tmp_path / "raw" / "local.seq-read-4k.r1"
-    assert folder.is_dir()
+    assert run.raw_folder("y.r1") == tmp_path / "raw" / "y.r1" and (tmp_path / "raw" / "y.r1").is_dir()
+    assert run.new_raw_folder("x.r1") == tmp_path / "raw" / "x.r1"
+    for attempt in ("first", "second", "third"):
+        (run.new_raw_folder("x.r1") / "fio.json").write_text(attempt)
+    found = {str(file.parent.name): file.read_text() for file in tmp_path.rglob("fio.json")}
+    assert found == {"x.r1.attempt-1": "first", "x.r1.attempt-2": "second", "x.r1": "third"}
 
 
 @pytest.mark.parametrize("key", ["../x", "a/b", ".hidden", "", "nul\0", "x" * 250])
@@ -149,8 +119,8 @@ def test_writing_leaves_the_old_content_if_it_fails(tmp_path: Path, monkeypatch:
 def test_a_left_over_temporary_file_is_no_record(tmp_path: Path) -> None:
     run = RunFolder(tmp_path)
     run.save_record(record())
-    (tmp_path / "cells" / ".123.tmp").write_text("{", encoding="utf-8")
-    (tmp_path / "cells" / ".x.json").write_text("{", encoding="utf-8")
+    for name in (".123.tmp", ".x.json"):
+        (tmp_path / "cells" / name).write_text("{", encoding="utf-8")
     assert len(run.load_records()) == 1
 
 
@@ -159,80 +129,62 @@ def test_a_left_over_temporary_file_is_no_record(tmp_path: Path) -> None:
 
 @pytest.mark.thorough
 def test_a_record_cut_at_any_byte_is_refused_by_name(tmp_path: Path) -> None:
-    run = RunFolder(tmp_path)
-    file = run.save_record(record())
+    file = RunFolder(tmp_path).save_record(record())
     whole = file.read_bytes().rstrip()
     for length in range(len(whole)):
         file.write_bytes(whole[:length])
-        with pytest.raises(
-            UsageError, match=r"wifi\+aes128gcm16\.seq-read-4k\.r2\.json is not a readable record"
-        ):
+        with pytest.raises(UsageError, match=f"{re.escape(file.name)} is not a readable record"):
             open_results([tmp_path])
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"",
-        b"[]",
-        b"null",
-        b'{"run_id": 1}',
-        b"\xff\xfe{\x00",
-        b"\xef\xbb\xbf{}",
-        b"NaN",
-        b"[" * 5000,
-        b'{"x": ' + b"[" * 5000,
-        b'"\xed\xa0\x80"',
-    ],
-)
-def test_content_that_is_no_record_is_refused(tmp_path: Path, content: bytes) -> None:
-    file = tmp_path / "x.json"
-    file.write_bytes(content)
-    with pytest.raises(UsageError, match=r"x\.json is not a readable record"):
-        open_results([file])
+NO_RECORDS = [b"", b"[]", b"null", b"{}", b'{"run_id": 1}', b"NaN", b"[" * 5000, b'{"x": ' + b"[" * 5000]
+NO_TEXT = [b"\xff\xfe{\x00", b"\xef\xbb\xbf{}", b'"\xed\xa0\x80"']
 
 
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ('{"name": "left-pad"}', "expected the fields of a record, found no 'schema'"),
-        ('{"schema": 1, "link": "wired"}', "expected the fields of a record of schema 1"),
+        *((content, "") for content in (*NO_RECORDS, *NO_TEXT)),
+        (b'{"name": "left-pad"}', ": expected the fields of a record, found no 'schema'"),
+        (b'{"schema": 1, "link": "wired"}', ": expected the fields of a record of schema 1"),
     ],
 )
-def test_json_of_another_program_is_reported_in_words(tmp_path: Path, content: str, words: str) -> None:
-    (tmp_path / "package.json").write_text(content, encoding="utf-8")
-    with pytest.raises(UsageError, match=rf"package\.json is not a readable record: {words}"):
-        open_results([tmp_path])
+def test_content_that_is_no_record_is_refused_by_a_name_that_cannot_drive_a_terminal(
+    tmp_path: Path, content: bytes, words: str
+) -> None:
+    file = tmp_path / "a\x1b[2Jb.json"
+    file.write_bytes(content)
+    with pytest.raises(UsageError, match=rf"a\\x1b\[2Jb\.json is not a readable record{words}"):
+        open_results([tmp_path if words else file])
+
+
+def altered(folder: Path, old: str, new: str) -> None:
+    """A record in which somebody replaced a value."""
+    file = RunFolder(folder).save_record(record())
+    text = file.read_text(encoding="utf-8")
+    assert old in text
+    file.write_text(text.replace(old, new), encoding="utf-8")
 
 
 @pytest.mark.parametrize(
     ("old", "new"),
     [
-        ('"bytes": 4096', '"bytes": -4096'),
-        ('"bytes": 4096', '"bytes": 9223372036854775808'),
+        *(('"bytes": 4096', f'"bytes": {new}') for new in ("-4096", "9223372036854775808", '"4096"')),
         ('"ios": 1', '"ios": -1'),
         ('"runtime_ns": 10', '"runtime_ns": -10'),
-        ('"mean_ns": 1.5', '"mean_ns": -1.5'),
-        ('"bytes": 4096', '"bytes": "4096"'),
-        ('"mean_ns": 1.5', '"mean_ns": NaN'),
-        ('"mean_ns": 1.5', '"mean_ns": 1e309'),
+        *(('"mean_ns": 1.5', f'"mean_ns": {new}') for new in ("-1.5", "NaN", "1e309")),
         ('"status": "ok"', '"status": "fine"'),
     ],
 )
 def test_values_that_nothing_measures_are_refused(tmp_path: Path, old: str, new: str) -> None:
-    file = RunFolder(tmp_path).save_record(record())
-    text = file.read_text(encoding="utf-8")
-    assert old in text
-    file.write_text(text.replace(old, new), encoding="utf-8")
+    altered(tmp_path, old, new)
     with pytest.raises(UsageError, match=r"r2\.json"):
         open_results([tmp_path])
 
 
 def test_a_record_that_contradicts_itself_does_not_count(tmp_path: Path) -> None:
     """Whoever edits one figure leaves the others: a huge one must not stand in a table as measured."""
-    file = RunFolder(tmp_path).save_record(record())
-    text = file.read_text(encoding="utf-8")
-    file.write_text(text.replace('"bytes": 4096', '"bytes": 9000000000000000'), encoding="utf-8")
+    altered(tmp_path, '"bytes": 4096', '"bytes": 9000000000000000')
     for found in (*open_results([tmp_path]), *RunFolder(tmp_path).load_records()):
         assert found.status is Status.INVALID
         assert found.reason == (
@@ -257,27 +209,18 @@ def test_one_bad_record_is_never_dropped_silently(tmp_path: Path) -> None:
         open_results([tmp_path / "results"])
 
 
-def test_names_in_messages_cannot_drive_a_terminal(tmp_path: Path) -> None:
-    file = tmp_path / "a\x1b[2Jb.json"
-    file.write_text("{}", encoding="utf-8")
-    with pytest.raises(UsageError) as caught:
-        open_results([file])
-    assert r"a\x1b[2Jb.json" in caught.value.message
-
-
 def test_where_nothing_is_a_sentence_says_so(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="holds no results") as caught:
-        open_results([tmp_path])
-    assert caught.value.hint and "harness run" in caught.value.hint
-    with pytest.raises(UsageError, match="does not exist"):
-        open_results([tmp_path / "nowhere"])
-    with pytest.raises(UsageError, match="cannot be read"):
-        open_results([tmp_path / ("x" * 300)])
-    with pytest.raises(UsageError, match="expected a path, found"):
-        open_results(["a\0b"])
     (tmp_path / "r1" / "cells").mkdir(parents=True)
-    with pytest.raises(UsageError, match="holds no results"):
-        open_results([tmp_path / "r1"])
+    for path, words in (
+        (tmp_path, "holds no results"),
+        (tmp_path / "r1", "holds no results"),
+        (tmp_path / "nowhere", "does not exist"),
+        (tmp_path / ("x" * 300), "cannot be read"),
+        ("a\0b", "expected a path, found"),
+    ):
+        with pytest.raises(UsageError, match=words) as caught:
+            open_results([path])
+        assert words != "holds no results" or "harness run" in (caught.value.hint or "")
     with pytest.raises(UsageError, match=r"no plan\.json"):
         RunFolder(tmp_path).load_plan()
 
@@ -290,16 +233,14 @@ def test_a_run_a_folder_of_runs_and_a_single_record_are_opened(tmp_path: Path) -
     file = first.save_record(record())
     second.save_record(record(run_id="r2"))
     (tmp_path / "README.md").write_text("mine", encoding="utf-8")
-    assert [found.run_id for found in open_results([tmp_path])] == ["r1", "r2"]
-    assert [found.run_id for found in open_results([second.path])] == ["r2"]
-    assert [found.run_id for found in open_results([file])] == ["r1"]
-
-
-def test_what_is_found_twice_counts_once(tmp_path: Path) -> None:
-    run = RunFolder(tmp_path / "r1")
-    run.save_record(record())
-    (tmp_path / "latest").symlink_to(run.path)
-    assert len(open_results([tmp_path, run.path])) == 1
+    (tmp_path / "latest").symlink_to(first.path)
+    for paths, runs in (
+        ([tmp_path], ["r1", "r2"]),
+        ([second.path], ["r2"]),
+        ([file], ["r1"]),
+        ([tmp_path, first.path], ["r1", "r2"]),  # what is found twice counts once
+    ):
+        assert [found.run_id for found in open_results(paths)] == runs
 
 
 def test_two_different_records_of_one_cell_are_an_error(tmp_path: Path) -> None:
@@ -309,22 +250,19 @@ def test_two_different_records_of_one_cell_are_an_error(tmp_path: Path) -> None:
         open_results([tmp_path])
 
 
-def test_a_renamed_folder_without_its_plan_is_still_the_run_of_its_records(tmp_path: Path) -> None:
+def test_a_renamed_folder_is_the_run_of_its_plan_or_else_of_its_records(tmp_path: Path) -> None:
     """Else its machines and its raw outputs would not be found."""
-    run = RunFolder(tmp_path / "from a colleague")
-    run.save_record(record())
-    assert run.run_id == "r1"
-    (run.path / "cells" / "a.json").write_text("{", encoding="utf-8")
-    assert run.run_id == "from a colleague"
-
-
-def test_plans_and_environments_are_found_by_run_id(tmp_path: Path) -> None:
-    run = RunFolder(tmp_path / "renamed")
-    run.save_plan(PLAN)
-    run.save_environment({"hosts": {}})
-    run.save_record(record())
+    run, plan = RunFolder(tmp_path / "from a colleague"), made_plan()
+    file = run.save_record(record())
     RunFolder(tmp_path / "r2").save_record(record(run_id="r2"))
-    assert open_plans([tmp_path, run.path]) == {"r1": PLAN}
+    assert run.run_id == "r1"
+    whole = file.read_bytes()
+    file.write_bytes(b"{")
+    assert run.run_id == "from a colleague"
+    file.write_bytes(whole)
+    run.save_plan(plan)
+    run.save_environment({"hosts": {}})
+    assert open_plans([tmp_path, run.path]) == {"r1": plan}
     assert open_environments([tmp_path]) == {"r1": {"hosts": {}}, "r2": {}}
 
 
@@ -332,93 +270,68 @@ def test_plans_and_environments_are_found_by_run_id(tmp_path: Path) -> None:
 
 
 def test_a_fio_output_becomes_a_column_named_by_its_file(tmp_path: Path) -> None:
-    file = write_fio(tmp_path / "nvme.json", fio_job("4k-read"), before="note: something\n")
-    (found,) = open_results([file])
+    found, read = opened(tmp_path / "nvme.json", fio_job("4k-read"), before="note: something\n")
     assert (found.column.link, found.workload.name, found.setting.source) == ("nvme", "4k-read", "fio")
     assert (found.setting.testbed, found.column.protection, found.status) == (TestbedKind.HOST, (), Status.OK)
-    assert found.read is not None
-    assert (found.read.bytes, found.read.ios, found.read.runtime_ns) == (4096000, 1000, 10**9)
-    assert found.read.latency.p99_ns == 1090000
+    assert (read.bytes, read.ios, read.runtime_ns) == (4096000, 1000, 10**9)
+    assert read.latency.p99_ns == 1090000
     assert found.write is None
     assert any("text before the JSON" in warning for warning in found.warnings)
 
 
 def test_percentiles_of_clones_are_those_of_all_their_ios(tmp_path: Path) -> None:
     def clone(bins: dict[str, int]) -> dict[str, Any]:
-        job = fio_job()
-        kinds = {kind: {**job["read"][kind], "bins": bins} for kind in ("clat_ns", "lat_ns")}
-        return {**job, "read": {**job["read"], **kinds}}
+        read = fio_job()["read"]
+        return fio_job(read=read | {kind: {**read[kind], "bins": bins} for kind in ("clat_ns", "lat_ns")})
 
     fast, slow = {"1000": 990, "2000": 10}, {"50048": 1000}
-    (found,) = open_results([write_fio(tmp_path / "x.json", clone(fast), clone(slow))])
-    assert found.read is not None
-    latency = found.read.latency
+    latency = opened(tmp_path / "x.json", clone(fast), clone(slow))[1].latency
     assert (latency.p50_ns, latency.p99_ns, latency.p99_9_ns) == (2000, 50048, 50048)
-    (partly,) = open_results([write_fio(tmp_path / "y.json", clone(fast), clone({}))])
-    assert partly.read is not None and partly.read.latency.p99_ns is None
+    assert opened(tmp_path / "y.json", clone(fast), clone({}))[1].latency.p99_ns is None
 
 
 def test_clones_add_up_and_lose_their_percentiles(tmp_path: Path) -> None:
     slower = fio_job()["read"] | {"runtime": 2000, "iops": 500.0, "bw": 2000, "bw_bytes": 2048000}
-    (found,) = open_results([write_fio(tmp_path / "x.json", fio_job(), fio_job(read=slower))])
-    assert found.read is not None
-    assert (found.read.bytes, found.read.ios, found.read.runtime_ns) == (8192000, 2000, 2 * 10**9)
-    assert found.read.latency.mean_ns == 1000000.0
-    assert found.read.latency.p99_ns is None
+    found, read = opened(tmp_path / "x.json", fio_job(), fio_job(read=slower))
+    assert (read.bytes, read.ios, read.runtime_ns) == (8192000, 2000, 2 * 10**9)
+    assert (read.latency.mean_ns, read.latency.p99_ns) == (1000000.0, None)
     assert "2 jobs of this name added up" in found.warnings
 
 
-def test_a_job_with_an_error_has_failed(tmp_path: Path) -> None:
-    (found,) = open_results([write_fio(tmp_path / "x.json", fio_job(error=5))])
-    assert found.status is Status.FAILED
-    assert found.reason and "error 5" in found.reason
+def test_a_job_with_an_error_has_failed_and_one_that_contradicts_itself_is_invalid(tmp_path: Path) -> None:
+    wrong = fio_job(read=fio_job()["read"] | {"bw_bytes": 8192000, "bw": 8000})
+    for job, status, reason in (
+        (fio_job(error=5), Status.FAILED, "error 5"),
+        (wrong, Status.INVALID, "bw_bytes"),
+    ):
+        (found,) = open_results([write_fio(tmp_path / "x.json", job)])
+        assert found.status is status and reason in (found.reason or "")
 
 
-def test_a_job_that_contradicts_itself_is_invalid(tmp_path: Path) -> None:
-    wrong = fio_job()["read"] | {"bw_bytes": 8192000, "bw": 8000}
-    (found,) = open_results([write_fio(tmp_path / "x.json", fio_job(read=wrong))])
-    assert found.status is Status.INVALID
-    assert found.reason and "bw_bytes" in found.reason
-
-
-def test_a_folder_of_fio_outputs_may_hold_other_files(tmp_path: Path) -> None:
-    write_fio(tmp_path / "a.json", fio_job())
-    write_fio(tmp_path / "b.txt", fio_job())
+def test_a_folder_of_fio_outputs_may_hold_other_files_and_files_of_one_name_stay_apart(
+    tmp_path: Path,
+) -> None:
+    for name in ("a.json", "b.txt"):
+        write_fio(tmp_path / name, fio_job())
     (tmp_path / "notes.txt").write_text("nothing of interest", encoding="utf-8")
     assert [found.column.link for found in open_results([tmp_path])] == ["a", "b"]
+    files = [write_fio(tmp_path / folder / "disk.json", fio_job()) for folder in ("one", "two")]
+    found = open_results([file.parent for file in files])
+    assert [each.column.link for each in found] == [str(file) for file in files]
 
 
-def test_files_of_one_name_stay_apart(tmp_path: Path) -> None:
-    for folder in ("one", "two"):
-        (tmp_path / folder).mkdir()
-        write_fio(tmp_path / folder / "disk.json", fio_job())
-    links = [found.column.link for found in open_results([tmp_path / "one", tmp_path / "two"])]
-    assert links == [str(tmp_path / "one" / "disk.json"), str(tmp_path / "two" / "disk.json")]
-
-
-def damaged_fio(file: Path) -> Path:
-    whole = write_fio(file, fio_job()).read_bytes()
-    file.write_bytes(whole[:200])
-    return file
-
-
-def test_a_damaged_fio_output_is_refused_by_name(tmp_path: Path) -> None:
-    bad = damaged_fio(tmp_path / "a.json")
-    good = write_fio(tmp_path / "b.json", fio_job())
+def test_a_damaged_fio_output_is_refused_by_name_and_in_a_folder_costs_itself_alone(tmp_path: Path) -> None:
+    bad, good = (write_fio(tmp_path / name, fio_job()) for name in ("a.json", "b.json"))
+    bad.write_bytes(bad.read_bytes()[:200])
     for paths in ([bad], [good, bad], [tmp_path, bad]):
         with pytest.raises(UsageError, match=r"a\.json: "):
             open_results(paths)
-
-
-def test_a_damaged_fio_output_in_a_folder_costs_itself_alone(tmp_path: Path) -> None:
-    bad = damaged_fio(tmp_path / "a.json")
-    write_fio(tmp_path / "b.json", fio_job())
     with unread.noted() as lost:
-        (good,) = open_results([tmp_path])
+        (found,) = open_results([tmp_path])
     (error,) = lost
     assert error.message.startswith(f"{bad}: ")
-    assert (good.column.link, good.workload.name, good.status) == ("b", "job1", Status.OK)
-    assert good.read is not None and good.read.bytes == 4096000
+    assert (found.column.link, found.workload.name, found.status) == ("b", "job1", Status.OK)
+    assert found.read is not None and found.read.bytes == 4096000
 
 
 def test_a_damaged_record_with_fio_outputs_is_named(tmp_path: Path) -> None:
@@ -429,23 +342,3 @@ def test_a_damaged_record_with_fio_outputs_is_named(tmp_path: Path) -> None:
     with unread.noted() as lost:
         assert [found.column.link for found in open_results([tmp_path])] == ["a"]
     assert len(lost) == 1
-
-
-# Attempts
-
-
-def test_what_an_earlier_attempt_left_is_kept_with_the_new(tmp_path: Path) -> None:
-    run = RunFolder(tmp_path)
-    assert run.new_raw_folder("x.r1") == tmp_path / "raw" / "x.r1"
-    for attempt in ("first", "second", "third"):
-        (run.new_raw_folder("x.r1") / "fio.json").write_text(attempt)
-    found = {str(file.parent.name): file.read_text() for file in tmp_path.rglob("fio.json")}
-    assert found == {"x.r1.attempt-1": "first", "x.r1.attempt-2": "second", "x.r1": "third"}
-
-
-# What is documented
-
-
-def test_the_key_of_a_record_is_that_of_its_cell() -> None:
-    assert record_key(record()) == "wifi+aes128gcm16.seq-read-4k.r2"
-    assert record_key(record(link="local", protection=(), repeat=1)) == "local.seq-read-4k.r1"

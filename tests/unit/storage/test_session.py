@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 
 from harness.hosts import programs
 from harness.hosts.programs.answering import NOT_REACHED
+from tests.unit.storage.files import lines, scripts
 
 pytestmark = pytest.mark.thorough
 
@@ -29,11 +31,13 @@ REQUEST: dict[str, Any] = {
     "within_s": 8,
 }
 NODE = f"--mode node --targetname {IQN} --portal 198.18.0.2:3260 --interface harness-me"
+NEW, LOGIN, LOGOUT, DELETE = (f"{NODE} {do}" for do in ("--op new", "--login", "--logout", "--op delete"))
 IFACE = "--mode iface --interface harness-me"
 MADE = [f"{IFACE} --op new", f"{IFACE} --op update --name iface.initiatorname --value iqn.x:me"]
 """Its iface record may have gone with a killed run; without it iscsiadm says 3, and not 21, of a node record
 that is not there."""
-GONE = f"{IFACE} --op delete"
+BOUND = [*MADE, f"{IFACE} --op update --name iface.net_ifacename --value eth0"]
+FORGOTTEN = [DELETE, f"{IFACE} --op delete"]
 
 ISCSIADM = """\
 echo "$*" >> "$HERE/said"
@@ -41,7 +45,7 @@ case "$*" in
 *--logout)
     status=$(head -n 1 "$HERE/logout")
     sed -i 1d "$HERE/logout"
-    test "$status" = 0 && rm -r "$HERE"/sessions/session1
+    test "$status" = "$(cat "$HERE/gone")" && rm -r "$HERE"/sessions/session1
     exit "$status";;
 *"node "*"--op delete") exit "$(cat "$HERE/delete")";;
 *"iface "*"--op new") exit "$(cat "$HERE/new")";;
@@ -51,9 +55,16 @@ case "$*" in
     sed -i 1d "$HERE/records";;
 esac
 """
-MULTIPATH = """\
-echo "multipath $*" >> "$HERE/said"
-"""
+PLACES = {
+    "/sys/class/iscsi_session": "sessions",
+    "/sys/class/iscsi_connection": "connections",
+    "/proc/net/unix": "unix",
+    "/etc/iscsi": "etc",
+    "/var/lib/iscsi": "var",
+    "/etc/multipath/wwids": "wwids",
+    # Absent: a session of this machine's own kernel is never to be touched.
+    "/sys/class/iscsi_transport/tcp/handle": "handle",
+}
 
 
 @dataclass
@@ -62,32 +73,29 @@ class Machine:
 
     here: Path
 
-    def have_sessions(self, *iqns: str) -> None:
+    def have_sessions(self, *iqns: str) -> Path:
+        """The folder of the first one."""
         for number, iqn in enumerate(iqns, 1):
-            folder = self.here / "sessions" / f"session{number}"
-            folder.mkdir(parents=True)
-            (folder / "targetname").write_text(f"{iqn}\n", encoding="utf-8")
-            (folder / "ifacename").write_text("harness-me\n", encoding="utf-8")
+            files = {"targetname": iqn, "ifacename": "harness-me"}
+            lines(self.here / f"sessions/session{number}", {**files})
+        return self.here / "sessions/session1"
 
-    def answer(
-        self,
-        *,
-        logout: tuple[int, ...] = (0,),
-        delete: int = 0,
-        new: int = 0,
-        login: int = 0,
-        unknown: int = 0,
-    ) -> None:
-        """Exit statuses; and how many records are made before iscsid has told where its configuration is."""
-        records = "# BEGIN RECORD 2.1.8\n" * unknown + "node.conn[0].timeo.login_timeout = 8\n"
-        (self.here / "records").write_text(records, encoding="utf-8")
-        (self.here / "new").write_text(str(new), encoding="utf-8")
-        (self.here / "login").write_text(str(login), encoding="utf-8")
-        (self.here / "logout").write_text("".join(f"{status}\n" for status in logout), encoding="utf-8")
-        (self.here / "delete").write_text(str(delete), encoding="utf-8")
+    def answer(self, *, logout: tuple[int, ...] = (0,), unknown: int = 0, **statuses: int) -> None:
+        """Exit statuses; and how many records are made before iscsid has told where its configuration is.
+
+        ``gone`` is that of the logout after which the session is gone.
+        """
+        lines(self.here, {"new": 0, "login": 0, "delete": 0, "gone": 0} | statuses)
+        records = "# BEGIN RECORD 2.1.8\n" * unknown + "node.conn[0].timeo.login_timeout = 8"
+        lines(self.here, {"records": records, "logout": "\n".join(map(str, logout))})
 
     def run_iscsid(self) -> None:
-        (self.here / "unix").write_text("0: 2 0 0 @ISCSIADM_ABSTRACT_NAMESPACE\n", encoding="utf-8")
+        lines(self.here, {"unix": "0: 2 0 0 @ISCSIADM_ABSTRACT_NAMESPACE"})
+
+    def have_session_of_iscsid(self, **answers: Any) -> Path:
+        self.run_iscsid()
+        self.answer(**answers)
+        return self.have_sessions(IQN)
 
     def log_out(self, *, deadline_s: float = 60.0, **changes: Any) -> tuple[int, str]:
         status, said, error = self.carry_out("disconnect", deadline_s=deadline_s, **changes)
@@ -98,24 +106,14 @@ class Machine:
         self, do: str, *, deadline_s: float = 60.0, record_s: float = 60.0, **changes: Any
     ) -> tuple[int, str, str]:
         source = programs.source("harness.storage.iscsi", "session")
-        for path, name in (
-            ("/sys/class/iscsi_session", "sessions"),
-            ("/sys/class/iscsi_connection", "connections"),
-            ("/proc/net/unix", "unix"),
-            ("/etc/iscsi", "etc"),
-            ("/var/lib/iscsi", "var"),
-            ("/etc/multipath/wwids", "wwids"),
-            # Absent: a session of this machine's own kernel is never to be touched.
-            ("/sys/class/iscsi_transport/tcp/handle", "handle"),
-        ):
+        for path, name in PLACES.items():
             assert source.count(f'"{path}"') == 1
             source = source.replace(f'"{path}"', f'"{self.here / name}"')
         source = source.replace("DEADLINE_S = 10.0", f"DEADLINE_S = {deadline_s}")
         source = source.replace("RECORD_S = 60.0", f"RECORD_S = {record_s}")
-        request = json.dumps(REQUEST | {"do": do} | changes)
         done = subprocess.run(
             [programs.PYTHON, "-I", "-S", "-c", source],
-            input=request,
+            input=json.dumps(REQUEST | {"do": do} | changes),
             capture_output=True,
             text=True,
             env={"PATH": f"{self.here}:{os.environ['PATH']}", "HERE": str(self.here)},
@@ -132,38 +130,48 @@ class Machine:
 
 @pytest.fixture
 def machine(tmp_path: Path) -> Machine:
-    for name, text in (
-        ("iscsiadm", ISCSIADM),
-        ("multipath", MULTIPATH),
-        ("unshare", 'shift\nexec "$@"\n'),
-        ("mount", "exit 1\n"),
-    ):
-        (tmp_path / name).write_text(f"#!/bin/sh\n{text}", encoding="utf-8")
-        (tmp_path / name).chmod(0o755)
+    multipath = 'echo "multipath $*" >> "$HERE/said"\n'
+    namespace = {"unshare": 'shift\nexec "$@"\n', "mount": "exit 1\n"}
+    scripts(tmp_path, {"iscsiadm": ISCSIADM, "multipath": multipath, **namespace})
     (tmp_path / "etc").mkdir()
-    (tmp_path / "unix").write_text("", encoding="utf-8")
+    (tmp_path / "unix").touch()
     made = Machine(tmp_path)
     made.answer()
     return made
 
 
-def test_a_session_is_ended_by_the_iscsid_that_runs(machine: Machine) -> None:
-    machine.have_sessions(IQN)
-    machine.run_iscsid()
-    assert machine.log_out() == (0, "")
-    assert machine.said == [*MADE, f"{NODE} --op new", f"{NODE} --logout", f"{NODE} --op delete", GONE]
+@pytest.mark.parametrize(
+    ("answers", "asked", "said"),
+    [
+        ({}, {}, [*MADE, NEW, LOGOUT, *FORGOTTEN]),
+        ({}, {"bound_to": "eth0"}, [*BOUND, NEW, LOGOUT, *FORGOTTEN]),
+        ({"logout": (32, 32, 0)}, {}, [*MADE, NEW, LOGOUT, LOGOUT, LOGOUT, *FORGOTTEN]),
+        ({"logout": (2, 32, 0)}, {}, [*MADE, NEW, LOGOUT, LOGOUT, LOGOUT, *FORGOTTEN]),
+        ({"logout": (21,), "delete": 21, "gone": 21}, {}, [*MADE, NEW, LOGOUT, *FORGOTTEN]),
+    ],
+    ids=[
+        "at once",
+        "by its interface",
+        "once it is connected anew",
+        "once iscsid has found it",
+        "it just ended",
+    ],
+)
+def test_a_session_is_ended_by_the_iscsid_that_runs(
+    machine: Machine, answers: dict[str, Any], asked: dict[str, str], said: list[str]
+) -> None:
+    machine.have_session_of_iscsid(**answers)
+    assert machine.log_out(**asked) == (0, "")
+    assert machine.said == said
     assert list((machine.here / "etc").iterdir()) == []
 
 
 @pytest.mark.parametrize("folder", ["etc", "var"])
 def test_records_that_are_there_are_not_made_again(machine: Machine, folder: str) -> None:
-    machine.have_sessions(IQN)
-    machine.run_iscsid()
-    record = machine.here / folder / "ifaces" / REQUEST["interface"]
-    record.parent.mkdir(parents=True)
-    record.touch()
+    machine.have_session_of_iscsid()
+    lines(machine.here / folder / "ifaces", {REQUEST["interface"]: ""})
     assert machine.log_out() == (0, "")
-    assert machine.said == [f"{NODE} --logout", f"{NODE} --op delete", GONE]
+    assert machine.said == [LOGOUT, *FORGOTTEN]
 
 
 @pytest.mark.parametrize(
@@ -171,21 +179,12 @@ def test_records_that_are_there_are_not_made_again(machine: Machine, folder: str
     [("/360014ab/", ["multipath -f 360014ab", "multipath -w /dev/sdq"]), ("/360014ff/", [])],
 )
 def test_multipathd_lets_go_of_the_disk_that_it_took(machine: Machine, listed: str, steps: list[str]) -> None:
-    machine.have_sessions(IQN)
-    machine.run_iscsid()
-    disk = machine.here / "sessions/session1/device/target0:0:0/0:0:0:0"
+    disk = machine.have_session_of_iscsid() / "device/target0:0:0/0:0:0:0"
     (disk / "block/sdq").mkdir(parents=True)
-    (disk / "wwid").write_text("naa.60014ab\n", encoding="utf-8")
-    (machine.here / "wwids").write_text(f"# Valid WWIDs:\n/3600aaaa/\n{listed}\n", encoding="utf-8")
+    lines(disk, {"wwid": "naa.60014ab"})
+    lines(machine.here, {"wwids": f"# Valid WWIDs:\n/3600aaaa/\n{listed}"})
     assert machine.log_out() == (0, "")
-    assert machine.said == [
-        *MADE,
-        f"{NODE} --op new",
-        *steps,
-        f"{NODE} --logout",
-        f"{NODE} --op delete",
-        GONE,
-    ]
+    assert machine.said == [*MADE, NEW, *steps, LOGOUT, *FORGOTTEN]
 
 
 def test_without_an_iscsid_it_is_the_kernel_s_to_end(machine: Machine) -> None:
@@ -193,67 +192,40 @@ def test_without_an_iscsid_it_is_the_kernel_s_to_end(machine: Machine) -> None:
     machine.have_sessions(IQN)
     status, said = machine.log_out()
     assert status == 1 and "and the kernel did not end it: " in said and "No such file" in said
-    assert machine.said == [*MADE, f"{NODE} --op new"], "without its record it could not be ended later"
+    assert machine.said == [*MADE, NEW], "without its record it could not be ended later"
 
 
-def test_sessions_to_others_are_left_alone(machine: Machine) -> None:
+def test_sessions_to_others_are_left_alone_and_what_is_absent_needs_no_ending(machine: Machine) -> None:
+    machine.answer(delete=21)
+    assert machine.log_out() == (0, "")
+    assert machine.said == [*MADE, *FORGOTTEN]
+    machine.answer()
     machine.have_sessions("iqn.2020-01.org.example:mine", f"{IQN}.more", IQN[:-1])
     assert machine.log_out() == (0, "")
-    assert machine.said == [*MADE, f"{NODE} --op delete", GONE]
+    assert machine.said == 2 * [*MADE, *FORGOTTEN]
     assert len(list((machine.here / "sessions").iterdir())) == 3
 
 
-def test_what_is_absent_needs_no_ending(machine: Machine) -> None:
-    machine.answer(delete=21)
-    assert machine.log_out() == (0, "")
-    assert machine.said == [*MADE, f"{NODE} --op delete", GONE]
-
-
-def test_a_session_that_has_just_ended_is_no_error(machine: Machine) -> None:
-    machine.have_sessions(IQN)
-    machine.run_iscsid()
-    machine.answer(logout=(21,), delete=21)
-    script = machine.here / "iscsiadm"
-    text = script.read_text(encoding="utf-8").replace('test "$status" = 0 &&', 'test "$status" = 21 &&')
-    script.write_text(text, encoding="utf-8")
-    assert machine.log_out() == (0, "")
-
-
-def test_a_session_that_is_being_connected_anew_is_waited_for(machine: Machine) -> None:
-    machine.have_sessions(IQN)
-    machine.run_iscsid()
-    machine.answer(logout=(32, 32, 0))
-    assert machine.log_out() == (0, "")
-    assert machine.said.count(f"{NODE} --logout") == 3
-
-
-@pytest.mark.parametrize(("statuses", "reported"), [((8,), 8), ((21,), 21), ((32,) * 99, 32)])
+@pytest.mark.parametrize(
+    ("status", "times", "and_then"),
+    [
+        (8, 1, ""),
+        (21, 1, ""),
+        (32, 99, ""),
+        # The machine's iscsid has lost it, so the kernel is to end it.
+        (2, 99, ", and the kernel did not end it: .*No such file.*"),
+    ],
+)
 def test_a_session_that_does_not_end_is_reported_and_its_record_stays(
-    machine: Machine, statuses: tuple[int, ...], reported: int
+    machine: Machine, status: int, times: int, and_then: str
 ) -> None:
-    machine.have_sessions(IQN)
-    machine.run_iscsid()
-    machine.answer(logout=statuses)
-    status, said = machine.log_out(deadline_s=1.0)
-    assert (status, said) == (1, f"session1 to {IQN} could not be logged out (iscsiadm said {reported})\n")
-    assert machine.said.count(f"{NODE} --logout") < 99, "it is not tried for ever"
-    assert f"{NODE} --op delete" not in machine.said, "without its record it could not be ended later"
-
-
-def test_a_session_that_the_machine_s_iscsid_has_lost_is_the_kernel_s_to_end(machine: Machine) -> None:
-    machine.have_sessions(IQN)
-    machine.run_iscsid()
-    machine.answer(logout=(2,) * 99)
-    status, said = machine.log_out(deadline_s=1.0)
-    assert status == 1 and machine.said.count(f"{NODE} --logout") > 1
-    assert "(iscsiadm said 2), and the kernel did not end it: " in said and "No such file" in said
-
-
-def test_a_session_that_an_iscsid_is_about_to_find_is_waited_for(machine: Machine) -> None:
-    machine.have_sessions(IQN)
-    machine.run_iscsid()
-    machine.answer(logout=(2, 32, 0))
-    assert machine.log_out() == (0, "")
+    machine.have_session_of_iscsid(logout=(status,) * times)
+    ended, said = machine.log_out(deadline_s=1.0)
+    reported = rf"session1 to {IQN} could not be logged out \(iscsiadm said {status}\){and_then}\n"
+    assert ended == 1 and re.fullmatch(reported, said), said
+    tries = machine.said.count(LOGOUT)
+    assert tries == 1 if times == 1 else 1 < tries < 99, "it is not tried for ever"
+    assert DELETE not in machine.said, "without its record it could not be ended later"
 
 
 def test_a_record_that_stays_is_reported(machine: Machine) -> None:
@@ -261,90 +233,67 @@ def test_a_record_that_stays_is_reported(machine: Machine) -> None:
     assert machine.log_out() == (1, f"the record of {IQN} could not be deleted (iscsiadm said 6)\n")
 
 
-def test_a_session_that_was_bound_to_an_interface_is_found_by_that(machine: Machine) -> None:
-    machine.have_sessions(IQN)
-    machine.run_iscsid()
-    assert machine.log_out(bound_to="eth0") == (0, "")
-    assert machine.said == [
-        *MADE,
-        f"{IFACE} --op update --name iface.net_ifacename --value eth0",
-        f"{NODE} --op new",
-        f"{NODE} --logout",
-        f"{NODE} --op delete",
-        GONE,
-    ]
-
-
 # Opened
 
 
-ASKED: dict[str, Any] = {"parameters": {}, "within_s": 8, "bound_to": "eth0"}
-IFACE_MADE = [*MADE, f"{IFACE} --op update --name iface.net_ifacename --value eth0"]
-SECRET_NAME = re.compile("password|secret")
+BURST, R2T = "node.session.iscsi.MaxBurstLength", "node.session.iscsi.InitialR2T"
+UPDATES = [f"{NODE} --op update --name {BURST} --value 65536", f"{NODE} --op update --name {R2T} --value No"]
 
 
-def test_a_session_has_an_iface_record_that_names_it_whoever_logs_it_in(machine: Machine) -> None:
-    assert machine.carry_out("connect", **ASKED) == (0, "null", "")
-    assert machine.said == [*IFACE_MADE, f"{NODE} --op new", NODE, f"{NODE} --login"]
+def connect(machine: Machine, parameters: dict[str, str] | None = None, **more: Any) -> tuple[int, str, str]:
+    return machine.carry_out("connect", parameters=parameters or {}, bound_to="eth0", **more)
 
 
-def test_the_initiator_asks_before_it_logs_in(machine: Machine) -> None:
-    asked = {"node.session.iscsi.MaxBurstLength": "65536", "node.session.iscsi.InitialR2T": "No"}
-    assert machine.carry_out("connect", **ASKED | {"parameters": asked}) == (0, "null", "")
-    updates = [f"{NODE} --op update --name {name} --value {value}" for name, value in asked.items()]
-    assert machine.said[-3:] == [*updates, f"{NODE} --login"]
-
-
-def test_a_record_that_was_made_before_iscsid_answered_is_made_again(machine: Machine) -> None:
-    """A second without an answer gives one without CHAP, with a login that is tried eight times for 15 s."""
-    machine.answer(unknown=2)
-    assert machine.carry_out("connect", **ASKED)[0] == 0
-    again = [f"{NODE} --op new", NODE, f"{NODE} --op delete"]
-    assert machine.said == [*IFACE_MADE, *again, *again, f"{NODE} --op new", NODE, f"{NODE} --login"]
-    assert not SECRET_NAME.search(" ".join(machine.said)), "others can read a command line"
+@pytest.mark.parametrize(
+    ("parameters", "unknown", "said"),
+    [
+        ({}, 0, [NEW, NODE, LOGIN]),
+        ({BURST: "65536", R2T: "No"}, 0, [NEW, NODE, *UPDATES, LOGIN]),
+        # A second without an answer gives one without CHAP, with a login that is tried eight times for 15 s.
+        ({}, 2, [NEW, NODE, DELETE, NEW, NODE, DELETE, NEW, NODE, LOGIN]),
+    ],
+    ids=["nothing asked for", "two parameters", "made anew until iscsid has answered"],
+)
+def test_a_session_has_an_iface_record_that_names_it_whoever_logs_it_in(
+    machine: Machine, parameters: dict[str, str], unknown: int, said: list[str]
+) -> None:
+    machine.answer(unknown=unknown)
+    assert connect(machine, parameters) == (0, "null", "")
+    assert machine.said == [*BOUND, *said]
+    assert not re.search("password|secret", " ".join(machine.said)), "others can read a command line"
 
 
 def test_an_iscsid_that_never_answers_is_named(machine: Machine) -> None:
     machine.answer(unknown=1_000)
-    status, _, error = machine.carry_out("connect", record_s=0.3, **ASKED)
+    status, _, error = connect(machine, record_s=0.3)
     assert status == 1 and "expected iscsid to answer within 0.3 s" in error
     assert "systemctl status iscsid" in error
 
 
-@pytest.mark.parametrize(("status", "is_taken"), [(15, True), (6, False)])
-def test_a_record_that_is_left_of_an_earlier_cell_is_taken(
-    machine: Machine, status: int, is_taken: bool
+@pytest.mark.parametrize(
+    ("step", "status", "ends", "steps"),
+    [
+        ("new", 15, 0, 6),  # it is left of an earlier cell
+        ("new", 6, 1, 1),
+        *(("login", 8, NOT_REACHED, 6), ("login", 4, NOT_REACHED, 6), ("login", 24, 1, 6)),
+    ],
+)
+def test_a_record_that_is_left_is_taken_and_no_answer_is_distinguished_from_a_refusal(
+    machine: Machine, step: str, status: int, ends: int, steps: int
 ) -> None:
-    machine.answer(new=status)
-    ended, *_ = machine.carry_out("connect", **ASKED)
-    assert (ended == 0) is is_taken
-    assert len(machine.said) == (6 if is_taken else 1)
-
-
-@pytest.mark.parametrize(("status", "ends"), [(8, NOT_REACHED), (4, NOT_REACHED), (24, 1)])
-def test_a_portal_that_does_not_answer_is_distinguished_from_one_that_refuses(
-    machine: Machine, status: int, ends: int
-) -> None:
-    machine.answer(login=status)
-    assert machine.carry_out("connect", **ASKED)[0] == ends
-
-
-def session(machine: Machine, name: str) -> str:
-    """A session with a disk, by its initiator's name; the disk."""
-    machine.have_sessions(IQN)
-    folder = machine.here / "sessions/session1"
-    (folder / "initiatorname").write_text(f"{name}\n", encoding="utf-8")
-    (folder / "erl").write_text("0\n", encoding="utf-8")
-    disk = folder / "device/target0:0:0/0:0:0:0/block/sda"
-    (disk / "queue").mkdir(parents=True)
-    (disk / "queue/scheduler").write_text("[none]\n", encoding="utf-8")
-    connection = machine.here / "connections/connection1:0"
-    connection.mkdir(parents=True)
-    (connection / "header_digest").write_text("\n", encoding="utf-8")
-    return str(disk)
+    machine.answer(**{step: status})
+    assert connect(machine)[0] == ends
+    assert len(machine.said) == steps
 
 
 FILES: Any = (("erl", "recovery_tmo"), ("header_digest",), ("queue/scheduler",))
+
+
+def session(machine: Machine, name: str) -> Path:
+    """A session with a disk, by its initiator's name; the disk."""
+    folder = lines(machine.have_sessions(IQN), {"initiatorname": name, "erl": 0})
+    lines(machine.here / "connections/connection1:0", {"header_digest": ""})
+    return lines(folder / "device/target0:0:0/0:0:0:0/block/sda", {"queue/scheduler": "[none]"})
 
 
 def test_what_a_session_has_come_to_is_told(machine: Machine) -> None:
@@ -352,7 +301,7 @@ def test_what_a_session_has_come_to_is_told(machine: Machine) -> None:
     status, said, _ = machine.carry_out("tell", files=FILES)
     assert status == 0 and json.loads(said) == {
         "session": str(machine.here / "sessions/session1"),
-        "disk": disk,
+        "disk": str(disk),
         "agreed": {"erl": "0", "scheduler": "[none]"},
     }
 
@@ -367,28 +316,21 @@ def test_a_session_under_another_name_is_not_taken(machine: Machine, name: str) 
 
 def test_a_session_that_gets_no_disk_or_is_none_is_reported(machine: Machine) -> None:
     assert "the kernel has no such session" in machine.carry_out("tell", files=FILES)[2]
-    (Path(session(machine, "iqn.x:me")) / "queue/scheduler").unlink()
-    (machine.here / "sessions/session1/device/target0:0:0/0:0:0:0/block/sda/queue").rmdir()
-    assert (
-        f"LUN 0 of {IQN} did not become a disk" in machine.carry_out("tell", deadline_s=0.1, files=FILES)[2]
-    )
+    shutil.rmtree(session(machine, "iqn.x:me") / "queue")
+    error = machine.carry_out("tell", deadline_s=0.1, files=FILES)[2]
+    assert f"LUN 0 of {IQN} did not become a disk" in error
 
 
 def test_a_session_of_the_user_s_to_the_same_target_is_not_ours(machine: Machine) -> None:
-    machine.have_sessions(IQN, IQN)
-    (machine.here / "sessions/session1/ifacename").write_text("default\n", encoding="utf-8")
     machine.run_iscsid()
+    first = lines(machine.have_sessions(IQN, IQN), {"ifacename": "default"})
     machine.answer(logout=(2,))
     status, said = machine.log_out()
     assert status == 1 and "session2 to " in said
-    assert (machine.here / "sessions/session1").exists()
+    assert first.exists()
 
 
-SHOWN = """\
-192.0.2.2:3260,1 iqn.x:a
-[fd00::2]:3260,1 iqn.x:a
-192.0.2.2:3260,1 iqn.x:b
-"""
+SHOWN = "192.0.2.2:3260,1 iqn.x:a\n[fd00::2]:3260,1 iqn.x:a\n192.0.2.2:3260,1 iqn.x:b\n"
 
 
 @pytest.mark.parametrize(
@@ -397,33 +339,23 @@ SHOWN = """\
 )
 def test_a_portal_is_asked_for_its_targets(machine: Machine, status: int, ends: int, word: str) -> None:
     answer = f"case \"$*\" in *discovery*) printf '{SHOWN}'; exit {status};; esac\n"
-    (machine.here / "iscsiadm").write_text(f"#!/bin/sh\n{answer}{ISCSIADM}", encoding="utf-8")
+    scripts(machine.here, {"iscsiadm": answer + ISCSIADM})
     ended, said, error = machine.carry_out("discover")
     assert ended == ends and word in error
     if not status:
-        assert json.loads(said)["targets"] == {
-            "iqn.x:a": ["192.0.2.2:3260", "[fd00::2]:3260"],
-            "iqn.x:b": ["192.0.2.2:3260"],
-        }
+        two, one = ["192.0.2.2:3260", "[fd00::2]:3260"], ["192.0.2.2:3260"]
+        assert json.loads(said)["targets"] == {"iqn.x:a": two, "iqn.x:b": one}
         assert machine.said == [*MADE, f"{IFACE} --op delete"]
 
 
 def test_the_luns_of_a_session_are_its_disks(machine: Machine) -> None:
     """Of tgt's target LUN 0 is a controller, of type 12."""
-    machine.have_sessions(IQN)
-    connection = machine.here / "connections/connection1:0"
-    connection.mkdir(parents=True)
-    for name, text in (("address", "192.0.2.130"), ("port", "3261")):
-        (connection / name).write_text(f"{text}\n", encoding="utf-8")
+    units = machine.have_sessions(IQN) / "device/target2:0:0"
+    lines(machine.here / "connections/connection1:0", {"address": "192.0.2.130", "port": 3261})
     for lun, kind in ((0, 12), (1, 0), (2, 0)):
-        unit = machine.here / f"sessions/session1/device/target2:0:0/2:0:0:{lun}"
-        (unit / f"block/sd{lun}/queue").mkdir(parents=True)
-        (unit / "type").write_text(f"{kind}\n", encoding="utf-8")
-        (unit / f"block/sd{lun}/size").write_text("2048\n", encoding="utf-8")
-    _, said, _ = machine.carry_out("luns")
-    found = json.loads(said)
+        unit = lines(units / f"2:0:0:{lun}", {"type": kind, f"block/sd{lun}/size": 2048})
+        (unit / f"block/sd{lun}/queue").mkdir()
+    found = json.loads(machine.carry_out("luns")[1])
     assert (found["address"], found["port"]) == ("192.0.2.130", 3261)
-    assert [(unit["lun"], unit["node"], unit["sectors"]) for unit in found["luns"]] == [
-        (1, "/dev/sd1", "2048"),
-        (2, "/dev/sd2", "2048"),
-    ]
+    listed = [(unit["lun"], unit["node"], unit["sectors"]) for unit in found["luns"]]
+    assert listed == [(1, "/dev/sd1", "2048"), (2, "/dev/sd2", "2048")]

@@ -9,6 +9,7 @@ import stat
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any
 
 import msgspec
@@ -36,6 +37,7 @@ from harness.parse.files import read_bytes
 from harness.planning.plan import make_plan
 from harness.planning.request import Kernels, RunRequest
 from harness.results import planned, rules
+from harness.results.probe_records import ProbeRecord
 from harness.results.store import FIO_SOURCE, RunFolder, open_results, raw_file, write_atomically, write_out
 from tests.unit.command import harness
 from tests.unit.explain.test_cipher import kernel, measured
@@ -43,6 +45,7 @@ from tests.unit.probes.test_probes import blank
 from tests.unit.results.test_results import record
 from tests.unit.results_folder import WIRED, made_plan
 
+STORED = Path(__file__).parents[2] / "data" / "results" / "20261121-223206-9146"
 MACHINES = Machines(target="ssh://root@nas", initiators=("local", "ssh://b"))
 PROXY = Machines(target="ssh://-oProxyCommand=x", initiators=("local",))
 ETH0 = LinkProfile(name="wired", title="x", emulated=False, interface="eth0")
@@ -54,10 +57,21 @@ REAL: dict[str, Any] = {
 }
 
 
-def saved(root: Path, plan: Plan) -> RunFolder:
+def saved(root: Path, plan: Plan | None = None) -> RunFolder:
+    """Their folder, with a plan or a usual one."""
     folder = RunFolder(root / "theirs")
-    folder.save_plan(plan)
+    folder.save_plan(plan or made_plan())
     return folder
+
+
+def of_a_cell(root: Path) -> RunFolder:
+    return saved(root, make_plan(RunRequest(links=("local",), workloads=("rand-read-4k",))))
+
+
+def resumed(root: Path, *words: str, command: str = "run", ends: int = 2) -> CompletedProcess[str]:
+    done = harness(command, "--resume", "./theirs", *words, cwd=root)
+    assert done.returncode == ends, done
+    return done
 
 
 # Plans
@@ -129,8 +143,7 @@ def test_a_plan_that_nobody_could_have_asked_for_is_refused_with_file_and_field(
     folder = saved(tmp_path, made_plan(**changes))
     with pytest.raises(UsageError) as refused:
         folder.load_plan()
-    assert str(folder.path / "plan.json") in refused.value.message
-    assert field in refused.value.message
+    assert str(folder.path / "plan.json") in refused.value.message and field in refused.value.message
 
 
 def test_a_disk_that_cannot_be_is_refused() -> None:
@@ -160,43 +173,44 @@ def test_what_can_be_asked_for_comes_back(tmp_path: Path, request_: RunRequest) 
 # Records
 
 
-@pytest.mark.parametrize("value", ["-1", "1e308", "9" * 400, "9223372036854775808"])
-@pytest.mark.parametrize("field", ["runtime_ns", "mean_ns", "wall_ns", "block_bytes", "repeat", "initiators"])
+FIGURES = ("runtime_ns", "mean_ns", "wall_ns", "block_bytes", "repeat", "initiators")
+BEYOND = ("-1", "1e308", "9" * 400, "9223372036854775808")
+NO_BLOCK = ("block_bytes", "0", r"Expected `int` >= 1 - at `\$\.workload\.block_bytes`")
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "words"), [*((field, value, field) for field in FIGURES for value in BEYOND), NO_BLOCK]
+)
 def test_a_figure_that_nothing_measures_is_refused_with_file_and_field(
-    tmp_path: Path, field: str, value: str
+    tmp_path: Path, field: str, value: str, words: str
 ) -> None:
     whole = msgspec.json.encode(record(run_id="r1", block_bytes=4096)).decode()
     damaged, times = re.subn(f'"{field}":[0-9.]+', f'"{field}":{value}', whole, count=1)
     assert times
     (tmp_path / "record.json").write_text(damaged, encoding="utf-8")
-    with pytest.raises(UsageError) as refused:
-        open_results([tmp_path / "record.json"])
-    assert "record.json" in refused.value.message and field in refused.value.message
-
-
-def test_a_block_of_nothing_is_refused(tmp_path: Path) -> None:
-    whole = msgspec.json.encode(record(run_id="r1", block_bytes=4096))
-    (tmp_path / "record.json").write_bytes(whole.replace(b'"block_bytes":4096', b'"block_bytes":0'))
-    with pytest.raises(UsageError, match=r"Expected `int` >= 1 - at `\$\.workload\.block_bytes`"):
+    with pytest.raises(UsageError, match=rf"record\.json.*{words}"):
         open_results([tmp_path / "record.json"])
 
 
-def test_a_probe_that_no_tool_could_make_is_refused(tmp_path: Path) -> None:
-    folder = saved(tmp_path, made_plan())
-    text = msgspec.json.encode(blank(Tcp())).replace(b'"streams":1', b'"streams":' + b"9" * 400)
+@pytest.mark.parametrize(
+    ("probe", "was", "damaged", "words"),
+    [
+        (blank(Tcp()), '"streams":1', f'"streams":{"9" * 400}', ", probe: .* streams: expected 1 to 128"),
+        (
+            measured(kernel("initiator", "target"), run_id="r1"),
+            *('"short_bytes":64', '"short_bytes":1408', " .* expected short_bytes below 1408, found 1408"),
+        ),
+    ],
+    ids=["many streams", "ciphers at one size"],
+)
+def test_a_probe_that_no_tool_could_make_is_refused(
+    tmp_path: Path, probe: ProbeRecord, was: str, damaged: str, words: str
+) -> None:
+    folder = saved(tmp_path)
     (folder.path / "probes").mkdir()
-    (folder.path / "probes" / "a.json").write_bytes(text)
-    with pytest.raises(UsageError, match=r"a\.json, probe: a probe's streams: expected 1 to 128"):
-        folder.load_probes()
-
-
-def test_ciphers_measured_at_one_size_are_refused(tmp_path: Path) -> None:
-    whole = measured(kernel("initiator", "target"), run_id="r1")
-    text = msgspec.json.encode(whole).replace(b'"short_bytes":64', b'"short_bytes":1408', 1)
-    folder = saved(tmp_path, made_plan())
-    (folder.path / "probes").mkdir()
-    (folder.path / "probes" / "a.json").write_bytes(text)
-    with pytest.raises(UsageError, match=r"a\.json .* expected short_bytes below 1408, found 1408"):
+    text = msgspec.json.encode(probe).decode().replace(was, damaged, 1)
+    (folder.path / "probes" / "a.json").write_text(text, encoding="utf-8")
+    with pytest.raises(UsageError, match=rf"a\.json{words}"):
         folder.load_probes()
 
 
@@ -238,75 +252,62 @@ def test_a_file_of_the_run_alone_is_not_typed_again() -> None:
 def test_a_foreign_folder_does_not_choose_the_machines(tmp_path: Path, command: str) -> None:
     probing: dict[str, Any] = {"probing": (Ping(),), "jobs": ()} if command == "probe" else {}
     before = sorted(saved(tmp_path, made_plan(**REAL, **probing)).path.iterdir())
-    done = harness(command, "--resume", "./theirs", cwd=tmp_path)
-    assert done.returncode == 2 and "reaches outside the lab" in done.stderr, done
-    assert "--target ssh://root@nas" in done.stderr
+    done = resumed(tmp_path, command=command)
+    assert "reaches outside the lab" in done.stderr and "--target ssh://root@nas" in done.stderr
     assert sorted((tmp_path / "theirs").iterdir()) == before
-    words = ("--target", "ssh://root@nas", "--initiator", "local", "--initiator", "ssh://b", "--link")
     if command == "run":
-        done = harness(command, "--resume", "./theirs", *words, "wired=eth0", "--plan", cwd=tmp_path)
-        assert done.returncode == 0 and "ssh://root@nas" in done.stdout, done
+        words = ("--target", "ssh://root@nas", "--initiator", "local", "--initiator", "ssh://b")
+        done = resumed(tmp_path, *words, "--link", "wired=eth0", "--plan", ends=0)
+        assert "ssh://root@nas" in done.stdout
 
 
 def test_a_resumed_run_says_what_it_is_about_to_run(tmp_path: Path) -> None:
-    folder = saved(
-        tmp_path, make_plan(RunRequest(testbed="host", links=("local",), backing="file:/nowhere/x"))
-    )
-    (folder.path / "planted").symlink_to("/etc")
-    words = ("--testbed", "host", "--backing", "file:/nowhere/x")
-    done = harness("run", "--resume", "./theirs", *words, cwd=tmp_path)
-    assert done.returncode == 2
-    assert done.stderr.startswith("testbed host"), done
-    assert "/nowhere/x" in done.stderr
+    request = RunRequest(testbed="host", links=("local",), backing="file:/nowhere/x")
+    (saved(tmp_path, make_plan(request)).path / "planted").symlink_to("/etc")
+    done = resumed(tmp_path, "--testbed", "host", "--backing", "file:/nowhere/x")
+    assert done.stderr.startswith("testbed host") and "/nowhere/x" in done.stderr, done
 
 
 def test_the_plan_of_a_resumed_run_says_what_is_left_of_it(tmp_path: Path) -> None:
-    shutil.copytree(
-        Path(__file__).parents[2] / "data" / "results" / "20261121-223206-9146", tmp_path / "theirs"
-    )
-    done = harness("run", "--resume", "./theirs", "--plan", cwd=tmp_path)
-    assert done.stdout.splitlines()[-2:] == [
+    shutil.copytree(STORED, tmp_path / "theirs")
+    shown = harness("run", "--resume", "./theirs", "--plan", cwd=tmp_path).stdout.splitlines()
+    assert shown[-2:] == [
         "cells:     2 columns x 8 workloads x 2 repeats = 32, about 49 s",
         "left:      26, about 42 s",
     ]
-    assert max(map(len, done.stdout.splitlines())) <= 80
+    assert max(map(len, shown)) <= 80
 
 
 @pytest.mark.parametrize("where", ["events.jsonl", "console.log", "cells", "raw/x", "twin"])
 def test_a_folder_with_links_is_not_written_to(tmp_path: Path, where: str) -> None:
-    folder = saved(tmp_path, make_plan(RunRequest(links=("local",), workloads=("rand-read-4k",))))
-    victim = tmp_path / "victim"
+    folder, victim = of_a_cell(tmp_path), tmp_path / "victim"
     victim.mkdir()
     place = folder.path / where
     place.parent.mkdir(exist_ok=True)
     place.symlink_to(victim / "new" if "." in where else victim)
-    done = harness("run", "--resume", "./theirs", cwd=tmp_path)
-    assert done.returncode == 2 and "found a symbolic link" in done.stderr, done
+    assert "found a symbolic link" in resumed(tmp_path).stderr
     assert not list(victim.iterdir())
+    if where == "twin":
+        with pytest.raises(UsageError, match="found a symbolic link"):
+            twin.times(folder)
 
 
 def test_a_file_that_has_another_name_is_not_written_to(tmp_path: Path) -> None:
-    folder = saved(tmp_path, make_plan(RunRequest(links=("local",), workloads=("rand-read-4k",))))
-    victim = tmp_path / "victim"
+    folder, victim = of_a_cell(tmp_path), tmp_path / "victim"
     victim.write_text("mine", encoding="utf-8")
     (folder.path / "events.jsonl").hardlink_to(victim)
-    done = harness("run", "--resume", "./theirs", cwd=tmp_path)
-    assert done.returncode == 2 and "expected a file with one name, found one with 2" in done.stderr, done
-    assert "cp -r" in done.stderr and victim.read_text(encoding="utf-8") == "mine"
-
-
-def test_a_twin_is_not_kept_where_a_link_leads(tmp_path: Path) -> None:
-    folder = saved(tmp_path, made_plan())
-    (folder.path / "twin").symlink_to(tmp_path)
-    with pytest.raises(UsageError, match="found a symbolic link"):
-        twin.times(folder)
+    done = resumed(tmp_path)
+    assert "expected a file with one name, found one with 2" in done.stderr and "cp -r" in done.stderr, done
+    assert victim.read_text(encoding="utf-8") == "mine"
 
 
 # What is read
 
 
-def pipe(path: Path) -> None:
-    os.mkfifo(path)
+def refused(root: Path, *words: str) -> CompletedProcess[str]:
+    done = harness(*words, cwd=root)
+    assert done.returncode == 2 and done.stderr.startswith("harness: "), (words, done)
+    return done
 
 
 def link(path: Path) -> None:
@@ -327,8 +328,8 @@ def huge(path: Path) -> None:
         file.truncate(1 << 40)
 
 
-PLANTS = {
-    "a pipe": pipe,
+PLANTS: dict[str, Callable[[Path], None]] = {
+    "a pipe": os.mkfifo,
     "a folder": Path.mkdir,
     "a device": device,
     "/proc/kmsg": lambda path: path.symlink_to("/proc/kmsg"),
@@ -339,12 +340,11 @@ PLANTS = {
 
 @pytest.mark.parametrize("plant", PLANTS.values(), ids=list(PLANTS))
 def test_what_is_no_regular_file_is_refused_at_once(tmp_path: Path, plant: Callable[[Path], None]) -> None:
-    for words in (("table",), ("report",), ("export",), ("parse", "ping"), ("run", "--plan", "--config")):
+    for words in ("table", "report", "export", "parse ping", "run --plan --config"):
         file = tmp_path / "planted.json"
         if not os.path.lexists(file):
             plant(file)
-        done = harness(*words, str(file), cwd=tmp_path)
-        assert done.returncode == 2 and done.stderr.startswith("harness: "), (words, done)
+        refused(tmp_path, *words.split(), str(file))
 
 
 @pytest.mark.parametrize("name", ["plan.json", "environment.json", "cells/a.json", "probes/a.json"])
@@ -352,7 +352,7 @@ def test_what_is_no_regular_file_is_refused_at_once(tmp_path: Path, plant: Calla
 def test_nothing_in_a_run_s_folder_is_followed(
     tmp_path: Path, name: str, plant: Callable[[Path], None]
 ) -> None:
-    folder = saved(tmp_path, made_plan())
+    folder = saved(tmp_path)
     folder.save_record(record(run_id="r1"))
     place = folder.path / name
     place.parent.mkdir(exist_ok=True)
@@ -363,14 +363,12 @@ def test_nothing_in_a_run_s_folder_is_followed(
     plant(place)
     with pytest.raises(UsageError, match=r"regular file|at most"):
         read_bytes(place, follow=False)
-    done = harness("report", "theirs", cwd=tmp_path)
-    assert done.returncode == 2 and str(Path("theirs", name)) in done.stderr, done
+    assert str(Path("theirs", name)) in refused(tmp_path, "report", "theirs").stderr
 
 
 def test_a_folder_of_the_system_is_no_results(tmp_path: Path) -> None:
     for folder in ("/proc", "/sys", "/dev"):
-        done = harness("table", folder, cwd=tmp_path)
-        assert done.returncode == 2 and done.stderr.startswith("harness: "), done
+        refused(tmp_path, "table", folder)
 
 
 def test_a_record_names_no_file_elsewhere(tmp_path: Path) -> None:
@@ -380,14 +378,9 @@ def test_a_record_names_no_file_elsewhere(tmp_path: Path) -> None:
         open_results([tmp_path / "foreign.json"])
 
 
-# What is written with -o
-
-
 def test_a_loop_of_links_among_raw_outputs_is_nothing_there(tmp_path: Path) -> None:
     """Path.resolve of Python 3.11 raises RuntimeError for it."""
-    shutil.copytree(
-        Path(__file__).parents[2] / "data" / "results" / "20261121-223206-9146", tmp_path / "theirs"
-    )
+    shutil.copytree(STORED, tmp_path / "theirs")
     for file in [*(tmp_path / "theirs" / "raw").glob("*/*")]:
         file.unlink()
         file.symlink_to(file.name)
@@ -411,33 +404,28 @@ def test_results_that_may_not_be_read_are_refused_in_a_sentence(
 ) -> None:
     """Not in a box of click's, which has no hint."""
     monkeypatch.setattr(os, "access", lambda *_, **__: False)
+    (tmp_path / "x").write_bytes(b"{")
     for words in (["table", "x"], ["explain", "x"], ["compare", "x", "x"], ["parse", "fio", "x"]):
-        (tmp_path / "x").write_bytes(b"{")
-        done = harness(*words, cwd=tmp_path)
-        assert done.returncode == 2 and done.stderr.startswith("harness: ") and "hint: " in done.stderr, done
+        assert "hint: " in refused(tmp_path, *words).stderr
 
 
-def test_a_file_keeps_its_mode(tmp_path: Path) -> None:
+# What is written with -o
+
+
+def test_a_file_keeps_its_mode_and_a_planted_link_is_not_followed(tmp_path: Path) -> None:
     file = tmp_path / "page.html"
     file.write_text("before", encoding="utf-8")
     file.chmod(0o604)
     write_out(file, b"after")
     assert (file.read_bytes(), stat.S_IMODE(file.stat().st_mode)) == (b"after", 0o604)
     assert list(tmp_path.iterdir()) == [file]
-
-
-def test_a_planted_link_is_not_followed(tmp_path: Path) -> None:
-    victim = tmp_path / "victim"
-    victim.write_text("mine", encoding="utf-8")
-    (tmp_path / "page.html").symlink_to(victim)
+    (tmp_path / "link").symlink_to(file)
     with pytest.raises(OSError, match="symbolic link"):
-        write_out(tmp_path / "page.html", b"theirs")
-    assert victim.read_text(encoding="utf-8") == "mine" and (tmp_path / "page.html").is_symlink()
+        write_out(tmp_path / "link", b"theirs")
+    assert file.read_bytes() == b"after" and (tmp_path / "link").is_symlink()
 
 
-def test_a_scratch_file_is_none_that_could_be_foreseen(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_scratch_file_cannot_be_foreseen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("secrets.token_hex", lambda _bytes: "known")
     (tmp_path / ".known.tmp").symlink_to(tmp_path / "victim")
     with pytest.raises(FileExistsError):
@@ -456,27 +444,24 @@ def test_a_device_stays_one(tmp_path: Path) -> None:
 
 
 def test_a_pipe_is_written_into_if_somebody_reads_it(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe")
+    pipe, read = tmp_path / "pipe", tmp_path / "read"
+    os.mkfifo(pipe)
     with pytest.raises(OSError, match="No such device"):
-        write_out(tmp_path / "pipe", b"x")
-    with (
-        (tmp_path / "read").open("wb") as read,
-        subprocess.Popen(["cat", str(tmp_path / "pipe")], stdout=read) as reader,
-    ):
+        write_out(pipe, b"x")
+    with read.open("wb") as out, subprocess.Popen(["cat", str(pipe)], stdout=out) as reader:
         while True:
             try:
-                write_out(tmp_path / "pipe", b"x" * 200_000)
+                write_out(pipe, b"x" * 200_000)
             except OSError:
                 continue  # it has not opened it yet
             break
         assert reader.wait(timeout=30) == 0
-    assert (tmp_path / "read").read_bytes() == b"x" * 200_000
-    assert stat.S_ISFIFO((tmp_path / "pipe").lstat().st_mode)
+    assert read.read_bytes() == b"x" * 200_000
+    assert stat.S_ISFIFO(pipe.lstat().st_mode)
 
 
 def test_standard_output_may_be_named(tmp_path: Path) -> None:
-    folder = saved(tmp_path, made_plan())
-    folder.save_record(record(run_id="r1"))
+    saved(tmp_path).save_record(record(run_id="r1"))
     done = harness("export", "theirs", "-o", "/dev/stdout", cwd=tmp_path)
     assert done.returncode == 0 and "seq-read-4k" in done.stdout, done
     assert harness("export", "theirs", "-o", "theirs", cwd=tmp_path).returncode == 2

@@ -22,19 +22,11 @@ from harness.hosts.runner import Completed
 from harness.model.errors import CommandFailed
 from harness.storage import reread
 from harness.storage.programs import reread as program
-from harness.storage.programs.reread import (
-    CONTENT,
-    LEAD,
-    LONGER,
-    PAGE_BYTES,
-    TURNS,
-    Turns,
-    Volume,
-    content,
-    places,
-)
+from harness.storage.programs.reread import CONTENT, LEAD, LONGER, PAGE_BYTES, TURNS, Turns, Volume, places
 
-MIB = 1 << 20
+MIB, GIB = 1 << 20, 1 << 30
+Answer = Callable[[bytes], bytes | None]
+Made = Callable[[Answer], tuple[Volume, list[bytes]]]
 
 
 @pytest.fixture(autouse=True)
@@ -47,10 +39,22 @@ def rng(seed: int = 1) -> random.Random:
     return random.Random(seed)  # noqa: S311 -- it chooses places
 
 
-def volume(tmp_path: Path, data: bytes) -> Volume:
+class Logged(Volume):
+    """Remembers what is read."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        self.log: list[tuple[int, int]] = []
+
+    def read(self, offset: int, length: int) -> memoryview:
+        self.log.append((offset, length))
+        return super().read(offset, length)
+
+
+def volume(tmp_path: Path, data: bytes) -> Logged:
     file = tmp_path / "volume"
     file.write_bytes(data)
-    return Volume(str(file))
+    return Logged(str(file))
 
 
 def taken(of: Volume, seconds: float = 60) -> dict[str, Any]:
@@ -58,49 +62,28 @@ def taken(of: Volume, seconds: float = 60) -> dict[str, Any]:
 
 
 def looked_at(of: Volume, region_bytes: int = 64 * MIB, start: int = 0) -> dict[str, Any]:
-    return content(of, start, region_bytes, rng(), time.monotonic() + 60)
+    return program.content(of, start, region_bytes, rng(), time.monotonic() + 60)
 
 
 # Places
 
 
 def test_places_are_spread_over_all_of_it_in_no_order() -> None:
-    found = places(GIB := 1 << 30, 4096, 512, rng())
+    found = places(GIB, 4096, 512, rng())
     assert sorted(offset * 512 // GIB for offset in found) == list(range(512))
     assert found != sorted(found) and all(offset % 4096 == 0 for offset in found)
     assert found == places(GIB, 4096, 512, rng())
     assert found != places(GIB, 4096, 512, rng(2))
-
-
-@pytest.mark.parametrize("size_bytes", [0, 4095, 4096, 3 * 4096 + 1])
-def test_a_small_volume_has_as_many_as_fit(size_bytes: int) -> None:
-    found = places(size_bytes, 4096, 512, rng())
-    assert sorted(found) == [n * 4096 for n in range(size_bytes // 4096)]
+    for size_bytes in (0, 4095, 4096, 3 * 4096 + 1):
+        as_many_as_fit = [n * 4096 for n in range(size_bytes // 4096)]
+        assert sorted(places(size_bytes, 4096, 512, rng())) == as_many_as_fit, size_bytes
 
 
 # Turns
 
 
-class Logged(Volume):
-    """Remembers what is read."""
-
-    log: list[tuple[int, int]]
-
-    def read(self, offset: int, length: int) -> memoryview:
-        self.log.append((offset, length))
-        return super().read(offset, length)
-
-
-def logged(tmp_path: Path, data: bytes) -> Logged:
-    file = tmp_path / "volume"
-    file.write_bytes(data)
-    made = Logged(str(file))
-    made.log = []
-    return made
-
-
 def test_a_block_is_read_first_then_again_and_then_with_its_neighbours(tmp_path: Path) -> None:
-    of = logged(tmp_path, os.urandom(32 * MIB))
+    of = volume(tmp_path, os.urandom(32 * MIB))
     found = taken(of)
     assert len(found["first_ns"]) == TURNS and not found["none_ns"]
     assert TURNS - 1 <= len(found["longer_ns"]) <= len(found["again_ns"]) == TURNS
@@ -119,7 +102,7 @@ def test_a_block_is_read_first_then_again_and_then_with_its_neighbours(tmp_path:
 def test_a_disk_s_own_buffer_has_forgotten_a_block_when_it_is_read_again(
     tmp_path: Path, segments: int, is_kept: bool
 ) -> None:
-    of = logged(tmp_path, os.urandom(32 * MIB))
+    of = volume(tmp_path, os.urandom(32 * MIB))
     taken(of)
     buffer: dict[int, None] = {}
     found = {False: 0, True: 0}
@@ -133,15 +116,12 @@ def test_a_disk_s_own_buffer_has_forgotten_a_block_when_it_is_read_again(
     assert found == {is_kept: TURNS, (not is_kept): 0}
 
 
-def test_zeros_are_not_timed(tmp_path: Path) -> None:
+def test_neither_zeros_are_timed_nor_what_is_read_when_the_time_is_up(tmp_path: Path) -> None:
     piece = LONGER * PAGE_BYTES
     found = taken(volume(tmp_path, b"".join(os.urandom(piece) + bytes(piece) for _ in range(TURNS))))
     assert len(found["first_ns"]) == TURNS - LEAD
     empty = taken(volume(tmp_path, bytes(8 * MIB)))
     assert not any(empty[f"{kind}_ns"] for kind in ("first", "again", "longer"))
-
-
-def test_it_ends_when_the_time_is_up(tmp_path: Path) -> None:
     assert not taken(volume(tmp_path, os.urandom(MIB)), seconds=-1)["first_ns"]
 
 
@@ -161,18 +141,16 @@ def test_what_is_in_the_blocks(tmp_path: Path) -> None:
 
 
 def test_only_what_will_be_measured_is_looked_at(tmp_path: Path) -> None:
-    found = looked_at(volume(tmp_path, os.urandom(4 * MIB) + bytes(4 * MIB)), region_bytes=4 * MIB)
-    assert found["blocks"] == CONTENT and not found["zeros"]
-    found = looked_at(volume(tmp_path, bytes(4 * MIB) + os.urandom(4 * MIB)), 4 * MIB, start=4 * MIB)
-    assert found["blocks"] == CONTENT and not found["zeros"]
+    half, zeros = os.urandom(4 * MIB), bytes(4 * MIB)
+    for data, start in ((half + zeros, 0), (zeros + half, 4 * MIB)):
+        found = looked_at(volume(tmp_path, data), 4 * MIB, start)
+        assert found["blocks"] == CONTENT and not found["zeros"], start
 
 
 def test_holes_of_a_file_are_deallocated(tmp_path: Path) -> None:
-    file = tmp_path / "volume"
-    with file.open("wb") as opened:
-        opened.write(os.urandom(MIB))
-        opened.truncate(4 * MIB)
-    found = looked_at(Volume(str(file)))
+    (tmp_path / "volume").write_bytes(os.urandom(MIB))
+    os.truncate(tmp_path / "volume", 4 * MIB)
+    found = looked_at(Volume(f"{tmp_path}/volume"))
     assert found["reported"] == found["blocks"]
     # Unless the file system has no holes.
     assert found["deallocated"] in (0, 3 * CONTENT // 4) and found["zeros"] == 3 * CONTENT // 4
@@ -184,75 +162,60 @@ def test_holes_of_a_file_are_deallocated(tmp_path: Path) -> None:
 HEADER = struct.Struct("@iiBBHIPPPIIiPBBBBHHiII0P")
 
 
-def device(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: Callable[[bytes], bytes | None]
-) -> Volume:
-    """A volume that answers SCSI commands; None: with a check condition."""
+@pytest.fixture
+def device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Made:
+    """A volume that answers SCSI commands, None with a check condition; and the commands."""
 
-    def ioctl(_descriptor: int, request: int, argument: bytearray) -> int:
-        if request != program.SG_IO:
-            raise OSError(errno.ENOTTY, "no such request")
-        fields = list(HEADER.unpack(argument))
-        assert (fields[0], len(argument)) == (ord("S"), 88)
-        said = answer(ctypes.string_at(fields[7], fields[2]))
-        ctypes.memmove(fields[6], said or b"", len(said or b""))
-        fields[13], fields[19] = (2 if said is None else 0), fields[5] - len(said or b"")
-        argument[:] = HEADER.pack(*fields)
-        return 0
+    def made(answer: Answer) -> tuple[Volume, list[bytes]]:
+        asked: list[bytes] = []
 
-    of = volume(tmp_path, os.urandom(8 * MIB))
-    monkeypatch.setattr(fcntl, "ioctl", ioctl)
-    of._is_file = False
-    return of
+        def ioctl(_descriptor: int, request: int, argument: bytearray) -> int:
+            if request != program.SG_IO:
+                raise OSError(errno.ENOTTY, "no such request")
+            fields = list(HEADER.unpack(argument))
+            assert (fields[0], len(argument)) == (ord("S"), 88)
+            asked.append(ctypes.string_at(fields[7], fields[2]))
+            said = answer(asked[-1])
+            ctypes.memmove(fields[6], said or b"", len(said or b""))
+            fields[13], fields[19] = (2 if said is None else 0), fields[5] - len(said or b"")
+            argument[:] = HEADER.pack(*fields)
+            return 0
+
+        of = volume(tmp_path, os.urandom(8 * MIB))
+        monkeypatch.setattr(fcntl, "ioctl", ioctl)
+        of._is_file = False
+        return of, asked
+
+    return made
 
 
-def status(lba: int, kind: int) -> bytes:
-    """SBC-4, GET LBA STATUS parameter data, with one descriptor."""
-    return struct.pack(">I4xQIB3x", 20, lba, 8, kind)
-
-
-def test_scsi_says_what_is_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
-
-    def answer(command: bytes) -> bytes | None:
-        asked.append(command)
+def test_scsi_says_what_is_stored_and_how_it_is_provisioned(device: Made) -> None:
+    def status(command: bytes) -> bytes:
+        """SBC-4, GET LBA STATUS parameter data, with one descriptor: of odd blocks deallocated."""
         lba = int.from_bytes(command[2:10], "big")
-        return status(lba, kind=lba % 2)
+        return struct.pack(">I4xQIB3x", 20, lba, 8, lba % 2)
 
-    of = device(tmp_path, monkeypatch, answer)
+    of, asked = device(status)
     assert of.is_deallocated(PAGE_BYTES, PAGE_BYTES) and not of.is_deallocated(2 * PAGE_BYTES, PAGE_BYTES)
     assert asked[0].hex(" ") == "9e 12 00 00 00 00 00 00 00 01 00 00 00 18 00 00"
+    of, asked = device(lambda _command: bytes([0, 0xB2, 0, 4, 0, 0x80, 2, 0]))
+    assert of.provisioning() == 2 and asked[0].hex(" ") == "12 01 b2 00 ff 00"
 
 
-def test_scsi_says_how_it_is_provisioned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
-
-    def answer(command: bytes) -> bytes | None:
-        asked.append(command)
-        return bytes([0, 0xB2, 0, 4, 0, 0x80, 2, 0])
-
-    assert device(tmp_path, monkeypatch, answer).provisioning() == 2
-    assert asked[0].hex(" ") == "12 01 b2 00 ff 00"
-
-
-def test_a_target_that_refuses_has_said_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    of = device(tmp_path, monkeypatch, lambda _command: None)
+def test_a_target_that_refuses_or_says_too_little_has_said_nothing(device: Made) -> None:
+    of, _ = device(lambda _command: None)
     assert of.is_deallocated(0, PAGE_BYTES) is None and of.provisioning() is None
     assert of.without_medium() is None
     found = looked_at(of)
     assert found["blocks"] == CONTENT and found["reported"] == 0
-    short = device(tmp_path, monkeypatch, lambda _command: b"\0" * 4)
+    short, _ = device(lambda _command: b"\0" * 4)
     assert short.is_deallocated(0, PAGE_BYTES) is None and short.provisioning() is None
 
 
-def test_a_command_without_medium_is_timed_in_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[bytes] = []
-
-    def answer(command: bytes) -> bytes | None:
-        asked.append(command)
-        return b"" if len(asked) > 1 else None  # the first time there is a unit attention
-
-    found = taken(device(tmp_path, monkeypatch, answer))
+def test_a_command_without_medium_is_timed_in_turn(device: Made) -> None:
+    attention = iter([None])  # there is one at the first time
+    of, asked = device(lambda _command: next(attention, b""))
+    found = taken(of)
     assert {*asked} == {bytes(6)} and found["none_bytes"] == 0
     assert len(found["none_ns"]) == len(found["first_ns"]) > 0
 
@@ -268,8 +231,7 @@ def test_a_controller_identifies_itself(tmp_path: Path, monkeypatch: pytest.Monk
 
     of = volume(tmp_path, os.urandom(MIB))
     monkeypatch.setattr(fcntl, "ioctl", ioctl)
-    other = of.without_medium()
-    assert other is not None and other[1] == PAGE_BYTES
+    assert (of.without_medium() or (None, 0))[1] == PAGE_BYTES
     (command,) = asked
     assert len(command) == 72 and command[0] == 0x06
     assert struct.unpack_from("=QIII", command, 24)[1:] == (0, PAGE_BYTES, 1)
@@ -297,9 +259,8 @@ class Asked(NamespaceHost):
 
 
 def test_the_host_is_asked(tmp_path: Path) -> None:
-    file = tmp_path / "volume"
-    file.write_bytes(os.urandom(8 * MIB) + bytes(8 * MIB))
-    found = reread.sample(Asked("initiator"), str(file), region_bytes=16 * MIB, seed=1)
+    volume(tmp_path, os.urandom(8 * MIB) + bytes(8 * MIB))
+    found = reread.sample(Asked("initiator"), f"{tmp_path}/volume", region_bytes=16 * MIB, seed=1)
     assert found.blocks == CONTENT and found.zeros == CONTENT // 2 and found.block_bytes == PAGE_BYTES
     assert found.first_ns and found.provisioning is None
 
@@ -311,25 +272,22 @@ def test_the_host_is_asked(tmp_path: Path) -> None:
 def test_a_volume_that_cannot_be_read(says: str | None, words: str) -> None:
     with pytest.raises(CommandFailed, match=words):
         reread.sample(Asked("initiator", says=says), "/nowhere/at all", region_bytes=MIB, seed=1)
+    with pytest.raises(CommandFailed, match="could not be sampled"):
+        reread.commands(Asked("initiator"), "/nowhere/at all")
 
 
 def test_commands_that_need_no_disk_are_timed_one_after_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    file = tmp_path / "volume"
-    file.write_bytes(bytes(MIB))
-    assert reread.commands(Asked("initiator"), str(file)) is None  # a file has none
+    volume(tmp_path, bytes(MIB))
+    file = f"{tmp_path}/volume"
+    assert reread.commands(Asked("initiator"), file) is None  # a file has none
     monkeypatch.setattr(Volume, "without_medium", lambda _self: (lambda: time.sleep(1e-4), 4096))
-    found = reread.commands(Asked("initiator"), str(file))
+    found = reread.commands(Asked("initiator"), file)
     assert found is not None and found.p50_ns is not None and found.min_ns is not None
     assert found.payload_bytes == 4096 and found.interval_ns == 0
     assert program.FEWEST <= found.sent == found.received <= program.COMMANDS
     assert 1e5 <= found.min_ns <= found.p50_ns
     monkeypatch.setattr(reread, "COMMANDS_S", 0.0)
-    few = reread.commands(Asked("initiator"), str(file))
+    few = reread.commands(Asked("initiator"), file)
     assert few is not None and few.sent == program.FEWEST
-
-
-def test_commands_to_a_disk_that_is_gone() -> None:
-    with pytest.raises(CommandFailed, match="could not be sampled"):
-        reread.commands(Asked("initiator"), "/nowhere/at all")

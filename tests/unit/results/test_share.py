@@ -41,9 +41,11 @@ from tests.unit.command import harness
 from tests.unit.results_folder import made_plan
 
 PROJECT = Path(__file__).parents[3]
-STORED = sorted(file.parent for file in (PROJECT / "docs" / "figures").glob("*/plan.json"))
-MAKE_RUN = PROJECT / "docs" / "figures" / "make-run"
+FIGURES = PROJECT / "docs" / "figures"
+STORED = sorted(file.parent for file in FIGURES.glob("*/plan.json"))
+MAKE_RUN, LADDER = FIGURES / "make-run", FIGURES / "ladder"
 
+TELL_NOTHING = {"2014", "2005", "uuid", "serial", "synology", "freenas", "nvmexpress", "example"}
 SECRETS = {
     "IPv4": "198.51.100.77",
     "IPv4 with dashes": "ip-198-51-100-77",
@@ -99,9 +101,11 @@ def filled(kind: inspect.Type, text: str) -> Iterator[Any]:
             raise AssertionError(f"no value for {kind}")
 
 
-def test_each_field_with_text_has_a_rule() -> None:
+def test_each_field_with_text_has_a_rule_and_what_a_session_agreed_on_is_known() -> None:
     """Whoever adds one decides whether others may read it."""
     assert share.free_texts() == {*share.TEXTS, *share.WHOLE}
+    names = {name.rpartition("/")[2] for part in FILES for name in part}
+    assert names <= set(share.SESSION.split())
 
 
 @pytest.mark.parametrize("secret", SECRETS.values(), ids=SECRETS)
@@ -114,9 +118,6 @@ def test_no_text_of_any_field_comes_through(root: type, secret: str) -> None:
         shared = msgspec.json.encode(share.Cleaner().clean(value)).decode()
         for part in re.findall(r"[a-z0-9]{4,}", secret.lower()):
             assert part not in shared.lower() or part in TELL_NOTHING
-
-
-TELL_NOTHING = {"2014", "2005", "uuid", "serial", "synology", "freenas", "nvmexpress", "example"}
 
 
 def planted_environment(secret: str) -> dict[str, Any]:
@@ -149,15 +150,9 @@ def test_each_fact_about_a_machine_has_a_rule() -> None:
     assert {*found, *facts_of.FILES, "tools"} <= {*share.FACTS}
     docs = (PROJECT / "docs" / "results.md").read_text(encoding="utf-8")
     section = docs.split("## Environment")[1].split("\n## ")[0]
-    keys = {
-        word for row in re.findall(r"^\| (`.*?) \|", section, re.M) for word in re.findall(r"`(\w+)", row)
-    }
+    first_cells = " ".join(re.findall(r"^\| (`.*?) \|", section, re.M))
+    keys = {*re.findall(r"`(\w+)", first_cells)}
     assert keys == {"device", "local_device", "fio", "machine", "hosts", "column"}
-
-
-def test_what_a_session_agreed_on_is_known() -> None:
-    names = {name.rpartition("/")[2] for part in FILES for name in part}
-    assert names <= set(share.SESSION.split())
 
 
 def test_an_empty_text_stands_for_nothing() -> None:
@@ -190,70 +185,57 @@ def test_nothing_of_a_run_in_the_lab_is_a_name(folder: Path) -> None:
 
 
 def archived(folder: Path, file: Path) -> Path:
+    file.parent.mkdir(exist_ok=True)
     file.write_bytes(archive.packed(share.shared(RunFolder(folder)).files))
     return file
 
 
-def without_raw(folder: Path, to: Path) -> Path:
-    """A run's folder as it was measured, without the outputs of tools and the words of kernels."""
-    shutil.copytree(folder, to, ignore=shutil.ignore_patterns("raw", "measured.json"))
-    return to
-
-
 @pytest.mark.parametrize(
     ("name", "words"),
-    (
-        ("emulation", ("table", "--ratio", "ipsec")),
-        ("ladder", ("explain", "--summary")),
-        ("portable", ("explain",)),
-        ("sweep-virtual", ("table",)),
-        ("portable", ("export",)),
-        ("document-000", ("table", "--view", "pppoe")),
-    ),
-    ids=str,
+    [
+        ("emulation", "table --ratio ipsec"),
+        ("ladder", "explain --summary"),
+        ("portable", "explain"),
+        ("sweep-virtual", "table"),
+        ("portable", "export"),
+        ("document-000", "table --view pppoe"),
+    ],
 )
-def test_commands_print_the_same_of_it(tmp_path: Path, name: str, words: tuple[str, ...]) -> None:
-    folder = PROJECT / "docs" / "figures" / name
-    own = harness(*words, str(without_raw(folder, tmp_path / "own")), cwd=tmp_path)
-    theirs = harness(*words, str(archived(folder, tmp_path / "theirs.zip")), cwd=tmp_path)
+def test_commands_print_the_same_of_it(tmp_path: Path, name: str, words: str) -> None:
+    # As it was measured, without the outputs of tools and the words of kernels.
+    raw = shutil.ignore_patterns("raw", "measured.json")
+    folder = shutil.copytree(FIGURES / name, tmp_path / "own", ignore=raw)
+    shared = archived(FIGURES / name, tmp_path / "theirs.zip")
+    own, theirs = (harness(*words.split(), str(of), cwd=tmp_path) for of in (folder, shared))
     assert (own.returncode, theirs.returncode) == (0, 0), theirs.stderr
-    plain = re.sub(r"(6\.18\.44)-fc-v\d+", r"\1", own.stdout)
-    assert theirs.stdout == plain
+    assert theirs.stdout == re.sub(r"(6\.18\.44)-fc-v\d+", r"\1", own.stdout)
 
 
 def test_it_is_compared_reported_and_drawn(tmp_path: Path) -> None:
-    ladder = PROJECT / "docs" / "figures" / "ladder"
-    archived(ladder, tmp_path / "theirs.zip")
-    compared = harness("compare", "theirs.zip", str(ladder), cwd=tmp_path)
+    archived(LADDER, tmp_path / "theirs.zip")
+    compared = harness("compare", "theirs.zip", str(LADDER), cwd=tmp_path)
     assert "no difference shown" in compared.stdout
-    assert harness("report", "theirs.zip", "-o", "r.html", cwd=tmp_path).returncode == 0
-    assert harness("plot", "bars", "theirs.zip", "-o", "b.svg", cwd=tmp_path).returncode == 0
+    for words in ("report theirs.zip -o r.html", "plot bars theirs.zip -o b.svg"):
+        assert harness(*words.split(), cwd=tmp_path).returncode == 0
 
 
-def test_probes_are_in_it(tmp_path: Path) -> None:
-    file = archived(PROJECT / "docs" / "figures" / "document-000", tmp_path / "theirs.zip")
-    assert len(open_probes([file])) == 6
-
-
-def test_a_folder_of_shared_runs_is_a_folder_of_runs(tmp_path: Path) -> None:
+def test_probes_are_in_it_and_several_are_a_folder_of_runs(tmp_path: Path) -> None:
+    assert len(open_probes([archived(FIGURES / "document-000", tmp_path / "theirs.zip")])) == 6
     for name in ("ladder", "portable"):
-        archived(PROJECT / "docs" / "figures" / name, tmp_path / f"{name}.zip")
-    assert len({record.run_id for record in open_results([tmp_path])}) == 2
+        archived(FIGURES / name, tmp_path / "runs" / f"{name}.zip")
+    assert len({record.run_id for record in open_results([tmp_path / "runs"])}) == 2
+    first, second = (archived(MAKE_RUN, tmp_path / name).read_bytes() for name in ("a.zip", "b.zip"))
+    assert first == second
 
 
+NAMED = LinkProfile(
+    name="zaphod", title="zaphod (enx001132c477ee)", emulated=False, interface="enx001132c477ee"
+)
 REAL = {
     "machines": Machines(target="ssh://trillian@zaphod:2222", initiators=("local",)),
     "hops": ("ssh://admin@vault7.example.lan",),
     "setting": Setting(testbed=TestbedKind.MACHINES),
-    "links": {
-        "zaphod": LinkProfile(
-            name="zaphod",
-            title="zaphod (enx001132c477ee)",
-            emulated=False,
-            interface="enx001132c477ee",
-            portal="198.51.100.77",
-        )
-    },
+    "links": {"zaphod": msgspec.structs.replace(NAMED, portal="198.51.100.77")},
     "columns": (Column("zaphod"),),
     "storage": Storage(backing=Backing(kind=BackingKind.BLOCK, path="/dev/zaphod", size_bytes=1 << 30)),
     "notes": ("trillian: left out",),
@@ -272,9 +254,9 @@ def of_machines(root: Path) -> RunFolder:
                 run_id=plan.run_id,
                 setting=plan.setting,
                 column=Column("zaphod"),
-                link_title="zaphod (enx001132c477ee)",
+                link_title=NAMED.title,
                 warnings=("trillian saw 198.51.100.77",),
-                session={**record.session, "targetname": "iqn.2005-10.org.freenas.ctl:zaphod"},
+                session={**record.session, "targetname": SECRETS["IQN"]},
             )
             run.save_record(moved)
     run.save_environment(planted_environment("vault7.example.lan"))
@@ -285,37 +267,28 @@ def of_machines(root: Path) -> RunFolder:
 
 def test_a_run_on_machines_is_shared_without_a_name(tmp_path: Path) -> None:
     run = of_machines(tmp_path)
+    file = tmp_path / f"{run.run_id}.zip"
     listed = harness("share", str(run.path), "--list", cwd=tmp_path)
-    assert listed.returncode == 0
-    assert not (tmp_path / f"{run.run_id}.zip").exists()
+    assert listed.returncode == 0 and not file.exists()
     told = harness("share", str(run.path), cwd=tmp_path)
     assert told.stdout == listed.stdout
-    with zipfile.ZipFile(tmp_path / f"{run.run_id}.zip") as shared:
+    with zipfile.ZipFile(file) as shared:
         held = "".join(shared.read(name).decode() + name for name in shared.namelist()).lower()
     for secret in ("zaphod", "trillian", "198.51", "vault7", "001132", "enx", "iqn", ":2222"):
         assert secret not in held
     # Every text of it was printed before.
-    texts = share.shared(run).texts
-    assert all(text in told.stdout.replace("\n  ", " ") for text in texts)
+    assert all(text in told.stdout.replace("\n  ", " ") for text in share.shared(run).texts)
     assert "zaphod is name1" in told.stdout
-    table = harness("table", f"{run.run_id}.zip", cwd=tmp_path)
-    own = harness("table", str(run.path), cwd=tmp_path)
-    figures = [re.findall(r"^(\w+-\w+-\w+) +(.*)", done.stdout, re.MULTILINE) for done in (table, own)]
+    tables = [harness("table", str(path), cwd=tmp_path).stdout for path in (file, run.path)]
+    figures = [re.findall(r"^(\w+-\w+-\w+) +(.*)", table, re.MULTILINE) for table in tables]
     assert figures[0] == figures[1] != []
-    assert harness("report", f"{run.run_id}.zip", "-o", "r.html", cwd=tmp_path).returncode == 0
-    page = (tmp_path / "r.html").read_text()
-    assert "zaphod" not in page
-
-
-def test_the_same_run_gives_the_same_file(tmp_path: Path) -> None:
-    first, second = (archived(MAKE_RUN, tmp_path / name).read_bytes() for name in ("a.zip", "b.zip"))
-    assert first == second
+    assert harness("report", file.name, "-o", "r.html", cwd=tmp_path).returncode == 0
+    assert "zaphod" not in (tmp_path / "r.html").read_text()
 
 
 def test_several_runs_are_refused(tmp_path: Path) -> None:
-    done = harness("share", str(PROJECT / "docs" / "figures"), cwd=tmp_path)
-    assert done.returncode == 2
-    assert "expected one run" in done.stderr
+    done = harness("share", str(FIGURES), cwd=tmp_path)
+    assert done.returncode == 2 and "expected one run" in done.stderr
 
 
 def made_archive(**members: bytes) -> bytes:
@@ -326,20 +299,19 @@ def made_archive(**members: bytes) -> bytes:
     return data.getvalue()
 
 
-@pytest.mark.parametrize(
-    "data",
-    (
-        b"PK\x03\x04 and nothing else",
-        made_archive(**{"../plan.json": b"{}"}),
-        made_archive(**{"/etc/passwd": b"x"}),
-        made_archive(**{"cells/../../x.json": b"{}"}),
-        made_archive(**{"cells/.hidden.json": b"{}"}),
-        made_archive(**{"raw/x/fio.json": b"{}"}),
-        made_archive(**{"plan.json": b" " * 5000}),
-        made_archive(**{"plan.json": bytes(range(256))}).replace(b"\x80", b"\x00"),
-    ),
-    ids=("cut", "above", "absolute", "around", "hidden", "raw", "bomb", "damaged"),
-)
+FOREIGN = {
+    "cut": b"PK\x03\x04 and nothing else",
+    "above": made_archive(**{"../plan.json": b"{}"}),
+    "absolute": made_archive(**{"/etc/passwd": b"x"}),
+    "around": made_archive(**{"cells/../../x.json": b"{}"}),
+    "hidden": made_archive(**{"cells/.hidden.json": b"{}"}),
+    "raw": made_archive(**{"raw/x/fio.json": b"{}"}),
+    "bomb": made_archive(**{"plan.json": b" " * 5000}),
+    "damaged": made_archive(**{"plan.json": bytes(range(256))}).replace(b"\x80", b"\x00"),
+}
+
+
+@pytest.mark.parametrize("data", FOREIGN.values(), ids=FOREIGN)
 def test_an_archive_of_others_chooses_nothing(
     tmp_path: Path, data: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -352,20 +324,17 @@ def test_an_archive_of_others_chooses_nothing(
 
 
 def test_in_a_folder_of_runs_other_archives_and_copies_do_not_count(tmp_path: Path) -> None:
-    ladder = PROJECT / "docs" / "figures" / "ladder"
-    shutil.copytree(ladder, tmp_path / "run")
-    archived(ladder, tmp_path / "own.zip")
+    shutil.copytree(LADDER, tmp_path / "run")
+    archived(LADDER, tmp_path / "own.zip")
     (tmp_path / "photos.zip").write_bytes(made_archive(**{"a.jpg": b"x"}))
     (tmp_path / "none.zip").write_bytes(b"no archive at all")
-    assert len(open_results([tmp_path])) == len(open_results([ladder]))
+    assert len(open_results([tmp_path])) == len(open_results([LADDER]))
     assert len(open_runs([tmp_path])) == 1
-    (tmp_path / "cut.zip").write_bytes(made_archive(**{"plan.json": b"{}"})[:-9])
+    empty = made_archive(**{"plan.json": b"{}"})
+    (tmp_path / "cut.zip").write_bytes(empty[:-9])
     with unread.noted() as lost:
         open_results([tmp_path])
-    assert [error.message for error in lost] and "cut.zip" in lost[0].message
-
-
-def test_an_archive_of_nothing_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "theirs.zip").write_bytes(made_archive(**{"plan.json": b"{}"}))
+    assert "cut.zip" in lost[0].message
+    (tmp_path / "empty.zip").write_bytes(empty)
     with pytest.raises(UsageError):
-        open_results([tmp_path / "theirs.zip"])
+        open_results([tmp_path / "empty.zip"])

@@ -22,24 +22,40 @@ from harness.table.matrix import build
 from harness.table.options import Options, Table
 from tests.unit.command import harness
 from tests.unit.parsing import OUTPUTS
-from tests.unit.results.test_results import fio_job, write_fio
+from tests.unit.results.test_results import fio_job, opened, write_fio
 
 EXAMPLES = OUTPUTS / "fio-plot"
 NORMAL = """4k: (g=0): rw=randread, bs=(R) 4096B-4096B, ioengine=libaio, iodepth=4
 fio-3.33
-Starting 1 process
-
 4k: (groupid=0, jobs=1): err= 0: pid=4711: Sat Nov 21 10:00:00 2026
   read: IOPS=24.6k, BW=96.2MiB/s (101MB/s)(962MiB/10001msec)
 """
+SLOWER = {"runtime": 2000, "iops": 500.0, "bw": 2000, "bw_bytes": 2048000}
 
 
-def written(name: str = "job1", **changes: Any) -> dict[str, Any]:
+def reading(name: str = "job1", *, read: dict[str, Any] | None = None, **changes: Any) -> dict[str, Any]:
+    """A job whose reads differ in these figures."""
     job = fio_job(name, **changes)
+    return job | {"read": job["read"] | (read or {})}
+
+
+def written() -> dict[str, Any]:
+    job = fio_job()
     return job | {"read": job["write"], "write": job["read"]}
 
 
-def shown(table: Table) -> dict[str, list[float | None]]:
+def with_percentiles(*kinds: str, **percentiles: float) -> dict[str, Any]:
+    """A job that has these kinds of latency with percentiles of their own."""
+    read = fio_job()["read"]
+    return reading(read={kind: {**read[kind], "percentile": percentiles} for kind in kinds})
+
+
+def table_of(*paths: Path, metric: Metric = Metric.MB_S) -> Table:
+    return build(open_results(paths), Options(metric=metric))
+
+
+def shown(*paths: Path) -> dict[str, list[float | None]]:
+    table = table_of(*paths)
     return {
         row.name: [None if cell is None else cell.value for cell in line]
         for row, line in zip(table.rows, table.cells, strict=True)
@@ -64,7 +80,7 @@ def test_the_figures_of_fio_plots_examples_are_fios_own() -> None:
         Metric.P99_9: lambda side: side["clat"]["percentile"]["99.900000"],
     }
     for metric, figure in metrics.items():
-        table = build(open_results([EXAMPLES]), Options(metric=metric))
+        table = table_of(EXAMPLES, metric=metric)
         assert [row.name for row in table.rows] == ["random-io (read)", "random-io (write)"]
         cells = {
             (column.column.link, str(row.direction)): cell
@@ -82,30 +98,20 @@ def test_the_figures_of_fio_plots_examples_are_fios_own() -> None:
 
 
 def test_a_name_that_reads_here_and_writes_there_has_two_rows(tmp_path: Path) -> None:
-    write_fio(tmp_path / "a.json", fio_job())
-    write_fio(tmp_path / "b.json", written())
-    assert shown(build(open_results([tmp_path]))) == {
-        "job1 (read)": [4.096, None],
-        "job1 (write)": [None, 4.096],
-    }
+    read, write = fio_job(), written()
+    a, b = (write_fio(tmp_path / name, job) for name, job in (("a.json", read), ("b.json", write)))
+    assert shown(tmp_path) == {"job1 (read)": [4.096, None], "job1 (write)": [None, 4.096]}
+    # One that failed is reported in each row.
+    failed = write_fio(tmp_path / "c.json", fio_job(error=5))
+    statuses = [line[2] and line[2].status for line in table_of(tmp_path).cells]
+    assert statuses == [Status.FAILED, Status.FAILED]
+    failed.unlink()
     # Where both are done at once, in every file, their sum stands for the workload.
-    both = fio_job() | {"write": fio_job()["read"]}
-    (tmp_path / "a.json").unlink()
-    write_fio(tmp_path / "b.json", both)
-    assert shown(build(open_results([tmp_path]))) == {"job1 (read+write)": [8.192]}
-    write_fio(tmp_path / "a.json", fio_job())
-    assert shown(build(open_results([tmp_path]))) == {
-        "job1 (read)": [4.096, 4.096],
-        "job1 (write)": [None, 4.096],
-    }
-
-
-def test_a_file_that_failed_is_reported_in_each_row(tmp_path: Path) -> None:
-    write_fio(tmp_path / "a.json", fio_job())
-    write_fio(tmp_path / "b.json", written())
-    write_fio(tmp_path / "c.json", fio_job(error=5))
-    table = build(open_results([tmp_path]))
-    assert [line[2] and line[2].status for line in table.cells] == [Status.FAILED, Status.FAILED]
+    a.unlink()
+    write_fio(b, fio_job(write=read["read"]))
+    assert shown(tmp_path) == {"job1 (read+write)": [8.192]}
+    write_fio(a, read)
+    assert shown(tmp_path) == {"job1 (read)": [4.096, 4.096], "job1 (write)": [None, 4.096]}
 
 
 # Jobs of one name
@@ -113,18 +119,14 @@ def test_a_file_that_failed_is_reported_in_each_row(tmp_path: Path) -> None:
 
 def test_jobs_of_one_name_that_ran_in_turn_are_not_added_up(tmp_path: Path) -> None:
     """As after ``stonewall``: 1.63 stood for 1.22 and 0.41."""
-    fast = fio_job("4k", groupid=0)
-    fast["read"] |= {"io_bytes": 1220608, "io_kbytes": 1192, "bw_bytes": 1220608, "bw": 1192, "iops": 298.0}
-    fast["read"]["total_ios"] = 298
-    slow = fio_job("4k", groupid=1)
-    slow["read"] |= {"io_bytes": 409600, "io_kbytes": 400, "bw_bytes": 409600, "bw": 400, "iops": 100.0}
-    slow["read"]["total_ios"] = 100
-    file = write_fio(tmp_path / "a.json", fast, slow, slow | {"jobname": "other"})
-    assert shown(build(open_results([file]))) == {
-        "4k (group 0)": [1.220608],
-        "4k (group 1)": [0.4096],
-        "other": [0.4096],
-    }
+
+    def moved(ios: int) -> dict[str, Any]:
+        rate = {"bw_bytes": 4096 * ios, "bw": 4 * ios, "iops": float(ios)}
+        return {"io_bytes": 4096 * ios, "io_kbytes": 4 * ios, "total_ios": ios, **rate}
+
+    jobs = [reading("4k", groupid=0, read=moved(298)), reading("4k", groupid=1, read=moved(100))]
+    file = write_fio(tmp_path / "a.json", *jobs, jobs[1] | {"jobname": "other"})
+    assert shown(file) == {"4k (group 0)": [1.220608], "4k (group 1)": [0.4096], "other": [0.4096]}
 
 
 def test_what_fio_itself_runs_in_turn_is_not_added_up(tmp_path: Path) -> None:
@@ -144,14 +146,14 @@ def test_what_fio_itself_runs_in_turn_is_not_added_up(tmp_path: Path) -> None:
 
 def test_a_sum_of_jobs_that_ran_for_unequal_times_is_doubted(tmp_path: Path) -> None:
     """As 453 for 852 MB/s: over the longest run time, as fio's own sums, of which nothing was said."""
-    short = fio_job()["read"] | {"runtime": 500, "bw": 8000, "bw_bytes": 8192000, "iops": 2000.0}
-    (found,) = open_results([write_fio(tmp_path / "x.json", fio_job(), fio_job(read=short))])
-    assert found.read is not None and found.read.bytes_per_s == 8192000
+    short = reading(read={"runtime": 500, "bw": 8000, "bw_bytes": 8192000, "iops": 2000.0})
+    found, read = opened(tmp_path / "x.json", fio_job(), short)
+    assert read.bytes_per_s == 8192000
     assert (
         "its jobs ran for 0.5 to 1 s: over the longest they make 8.192 MB/s, and each over its own 12.29 MB/s"
         in found.warnings
     )
-    (even,) = open_results([write_fio(tmp_path / "y.json", fio_job(), fio_job())])
+    even, _ = opened(tmp_path / "y.json", fio_job(), fio_job())
     assert even.warnings == ("2 jobs of this name added up",)
 
 
@@ -160,45 +162,39 @@ def test_a_sum_of_jobs_that_ran_for_unequal_times_is_doubted(tmp_path: Path) -> 
 
 def test_percentiles_say_of_which_latency_they_are(tmp_path: Path) -> None:
     """p99 of clat stood next to the mean of lat."""
-    job = fio_job()
-    job["read"]["lat_ns"] = {key: job["read"]["lat_ns"][key] for key in ("min", "max", "mean")}
-    job["read"]["clat_ns"]["percentile"]["50.000000"] = 990000
+    job = with_percentiles("clat_ns", **{"50.000000": 990000, "99.000000": 1090000})
+    del job["read"]["lat_ns"]["percentile"]
     file = write_fio(tmp_path / "a.json", job)
     for metric in Metric:
-        notes = build(open_results([file]), Options(metric=metric)).notes
-        reported = (
-            f"{metric} of column a is completion latency (fio's clat), without the time of submission; "
-        )
-        assert any(note.startswith(reported) for note in notes) is (
-            metric in (Metric.P50, Metric.P99, Metric.P99_9)
-        )
+        notes = table_of(file, metric=metric).notes
+        words = f"{metric} of column a is completion latency (fio's clat), without the time of submission; "
+        is_percentile = metric in (Metric.P50, Metric.P99, Metric.P99_9)
+        assert any(note.startswith(words) for note in notes) is is_percentile, metric
     write_fio(tmp_path / "b.json", job)
     done = harness("compare", "a.json", "b.json", "--metric", "p99", cwd=tmp_path)
     assert "p99 of 2 columns (a, b) is completion latency" in " ".join(done.stdout.split()), done
-    words = ("export", str(file), "--to", "jsonl")
-    assert json.loads(harness(*words, cwd=tmp_path).stdout)["percentiles_of"] == "clat"
+
+    def exported() -> str:
+        done = harness("export", str(file), "--to", "jsonl", cwd=tmp_path)
+        return str(json.loads(done.stdout)["percentiles_of"])
+
+    assert exported() == "clat"
     job["read"]["lat_ns"], job["read"]["clat_ns"] = job["read"]["clat_ns"], job["read"]["lat_ns"]
     write_fio(file, job)
-    assert not any("clat" in note for note in build(open_results([file]), Options(metric=Metric.P99)).notes)
-    assert json.loads(harness(*words, cwd=tmp_path).stdout)["percentiles_of"] == "lat"
+    assert not any("clat" in note for note in table_of(file, metric=Metric.P99).notes)
+    assert exported() == "lat"
 
 
 def test_percentiles_that_cannot_be_combined_are_not_said_to_be_missing(tmp_path: Path) -> None:
     """It was "fio reported no p99", which it did, for each job."""
-    job = fio_job()
-    for kind in ("clat_ns", "lat_ns"):
-        job["read"][kind]["percentile"]["50.000000"] = 1000000
-    file = write_fio(tmp_path / "a.json", job, job)
-    table = build(open_results([file]), Options(metric=Metric.P99))
-    assert table.footnotes == (
-        "fio reported p99 of each job apart: only histograms (--output-format=json+) combine it",
-    )
-    none = fio_job()
-    for kind in ("clat_ns", "lat_ns"):
-        none["read"][kind] = {**none["read"][kind], "percentile": {}}
-    write_fio(file, none, none)
-    table = build(open_results([file]), Options(metric=Metric.P99))
-    assert table.footnotes == ("fio reported no p99 in 1 of 1 repeats",)
+    kinds = ("clat_ns", "lat_ns")
+    combine = "fio reported p99 of each job apart: only histograms (--output-format=json+) combine it"
+    for job, footnote in (
+        (with_percentiles(*kinds, **{"50.000000": 1000000, "99.000000": 1090000}), combine),
+        (with_percentiles(*kinds), "fio reported no p99 in 1 of 1 repeats"),
+    ):
+        file = write_fio(tmp_path / "a.json", job, job)
+        assert table_of(file, metric=Metric.P99).footnotes == (footnote,)
 
 
 # Folders
@@ -206,17 +202,21 @@ def test_percentiles_that_cannot_be_combined_are_not_said_to_be_missing(tmp_path
 
 def test_a_foreign_file_costs_itself_alone(tmp_path: Path) -> None:
     write_fio(tmp_path / "a.json", fio_job())
-    (tmp_path / "package.json").write_text('{"name": "left-pad"}', "utf-8")
-    (tmp_path / "cut.json").write_text('{"fio version": "fio-3.33", "jobs": [', "utf-8")
-    (tmp_path / "later.json").write_text('{"schema": 99}', "utf-8")
+    cut = '{"fio version": "fio-3.33", "jobs": ['
+    for name, text in {"package": '{"name": "left-pad"}', "cut": cut, "later": '{"schema": 99}'}.items():
+        (tmp_path / f"{name}.json").write_text(text, "utf-8")
     with (tmp_path / "huge.json").open("wb") as huge:
         huge.truncate(1 << 40)
     for command in ("table", "explain", "export", "report"):
         done = harness(command, ".", cwd=tmp_path)
         assert done.returncode == 1, done
-        assert "package.json is not a readable record" in done.stderr and "later.json" in done.stderr, done
-        assert "cut.json: expected the JSON output of fio, found a document that is cut" in done.stderr, done
-        assert "huge.json: expected at most 256 MiB" in done.stderr, done
+        for words in (
+            "package.json is not a readable record",
+            "later.json",
+            "cut.json: expected the JSON output of fio, found a document that is cut",
+            "huge.json: expected at most 256 MiB",
+        ):
+            assert words in done.stderr, done
     assert "4.10" in harness("table", ".", cwd=tmp_path).stdout
 
 
@@ -231,8 +231,8 @@ def test_a_file_that_may_not_be_read_costs_itself_alone(
         return real(path, **options)
 
     monkeypatch.setattr("harness.results.store.read_bytes", read_bytes)
-    write_fio(tmp_path / "a.json", fio_job())
-    write_fio(tmp_path / "theirs.json", fio_job())
+    for name in ("a", "theirs"):
+        write_fio(tmp_path / f"{name}.json", fio_job())
     with unread.noted() as lost:
         assert [found.column.link for found in open_results([tmp_path])] == ["a"]
     assert [error.message for error in lost] == [f"{tmp_path}/theirs.json cannot be read: Permission denied"]
@@ -240,16 +240,14 @@ def test_a_file_that_may_not_be_read_costs_itself_alone(
 
 def test_sub_folders_are_read(tmp_path: Path) -> None:
     """They were "no results"."""
-    for name in ("disk-a/4k", "disk-b/4k", ".hidden", "run/cells"):
+    for name in ("disk-a/4k", "disk-b/4k", ".hidden", "disk-a/run/cells"):
         (tmp_path / name).mkdir(parents=True)
         write_fio(tmp_path / name / "randread.json", fio_job())
-    (tmp_path / "run").rename(tmp_path / "disk-a" / "run")
     found = [str(Path(record.column.link).relative_to(tmp_path)) for record in open_results([tmp_path])]
     assert found == ["disk-a/4k/randread.json", "disk-b/4k/randread.json"]
     # A table is not kept beyond a change far below.
     assert "4.10" in harness("table", ".", cwd=tmp_path).stdout
-    slower = fio_job()["read"] | {"runtime": 2000, "iops": 500.0, "bw": 2000, "bw_bytes": 2048000}
-    write_fio(tmp_path / "disk-b" / "4k" / "randread.json", fio_job(read=slower))
+    write_fio(tmp_path / "disk-b" / "4k" / "randread.json", reading(read=SLOWER))
     assert "2.05" in harness("table", ".", cwd=tmp_path).stdout
 
 
@@ -267,8 +265,8 @@ def test_a_folder_of_too_many_files_is_refused_at_once(
 def test_fios_text_for_people_is_reported_as_that(tmp_path: Path) -> None:
     """It was "no results", or a record that is not JSON."""
     (tmp_path / "a.txt").write_text(NORMAL, "utf-8")
-    for words in (["table", "a.txt"], ["table", "."], ["explain", "a.txt"], ["parse", "fio", "a.txt"]):
-        done = harness(*words, cwd=tmp_path)
+    for words in ("table a.txt", "table .", "explain a.txt", "parse fio a.txt"):
+        done = harness(*words.split(), cwd=tmp_path)
         assert done.returncode == 2, done
         assert "found its output for people, in which figures are rounded" in done.stderr, done
         assert "--output-format=json" in done.stderr, done
@@ -276,11 +274,8 @@ def test_fios_text_for_people_is_reported_as_that(tmp_path: Path) -> None:
     done = harness("table", ".", cwd=tmp_path)
     assert done.returncode == 1 and "4.10" in done.stdout, done
     assert "a.txt: " in done.stderr and "--output-format=json" in done.stderr, done
-
-
-def test_text_for_people_with_json_does_no_harm() -> None:
     document = json.dumps({"fio version": "fio-3.33", "jobs": [fio_job()]})
-    assert fio.parse(NORMAL + document).jobs == fio.parse(document).jobs
+    assert fio.parse(NORMAL + document).jobs == fio.parse(document).jobs, "with JSON it does no harm"
 
 
 # Options
@@ -288,32 +283,30 @@ def test_text_for_people_with_json_does_no_harm() -> None:
 
 def test_depth_and_blocks_are_those_of_the_jobs_options(tmp_path: Path) -> None:
     """``explain`` said that they are unknown."""
-    options = {"rw": "randread", "bs": "4k", "ioengine": "libaio", "iodepth": "08"}
-    job = fio_job() | {"job options": options}
-    file = write_fio(tmp_path / "a.json", job)
+    file = tmp_path / "a.json"
 
-    def evidence() -> tuple[int | None, int | None, str]:
+    def evidence(*jobs: dict[str, Any]) -> tuple[int | None, int | None, str]:
+        if jobs:
+            write_fio(file, *jobs)
         (found,) = explain(open_results([file]), {})
         return found.evidence.block_bytes, found.evidence.depth, "; ".join(found.evidence.missing)
 
-    assert evidence()[:2] == (4096, 8)
-    assert not re.search("blocks is unknown|in flight is unknown", evidence()[2])
+    def job(**options: str) -> dict[str, Any]:
+        return fio_job() | {"job options": options}
+
+    options = {"rw": "randread", "bs": "4k", "ioengine": "libaio", "iodepth": "08"}
+    block, depth, missing = evidence(job(**options))
+    assert (block, depth) == (4096, 8)
+    assert not re.search("blocks is unknown|in flight is unknown", missing)
     # Each of four jobs of that name is reported, or all as one.
-    write_fio(file, *4 * [job | {"job options": {**options, "numjobs": "4"}}])
-    assert evidence()[:2] == (4096, 32)
+    assert evidence(*4 * [job(**options, numjobs="4")])[:2] == (4096, 32)
     # The global ones count, and a synchronous engine has one request at a time.
-    file.write_text(
-        json.dumps(
-            {"fio version": "fio-3.33", "global options": {"bs": "4k", "iodepth": "8"}, "jobs": [fio_job()]}
-        )
-    )
+    given = {"fio version": "fio-3.33", "global options": {"bs": "4k", "iodepth": "8"}}
+    file.write_text(json.dumps({**given, "jobs": [fio_job()]}))
     assert evidence()[:2] == (4096, 1)
     # What the counts contradict is not believed.
-    write_fio(file, fio_job() | {"job options": {"bs": "64k"}})
-    assert evidence()[0] is None
-    write_fio(file, fio_job() | {"job options": {"bssplit": "4k/50:8k/50"}})
-    assert evidence()[0] is None
-    write_fio(file, fio_job())
-    block, depth, missing = evidence()
+    assert evidence(job(bs="64k"))[0] is None
+    assert evidence(job(bssplit="4k/50:8k/50"))[0] is None
+    block, depth, missing = evidence(fio_job())
     assert (block, depth) == (4096, None), "fio's default, by the counts"
     assert "this fio did not report its job's options, so the number of I/Os in flight is unknown" in missing

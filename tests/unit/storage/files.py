@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 
-def lines(folder: Path, texts: dict[str, object]) -> Path:
+def lines(folder: Path, texts: Mapping[str, object]) -> Path:
     """Files of a line each, by their paths below the folder."""
     for name, text in texts.items():
         file = folder / name

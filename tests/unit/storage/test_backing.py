@@ -15,6 +15,8 @@ from harness.storage.backing import IDENTITY, BackingFile, NewFile, refuse_forei
 from tests.unit.fakes import World
 
 HOST = NamespaceHost("machine")
+UNDONE: tuple[list[str], bool] = ([], False)
+"""Nothing was left to undo."""
 SIZE_BYTES = 1 << 16
 
 
@@ -23,6 +25,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "an image.img"
 
 
+@pytest.fixture
 def made(path: Path) -> tuple[NewFile, BackingFile]:
     new = NewFile(str(path))
     new.refuse_foreign(HOST)
@@ -31,40 +34,41 @@ def made(path: Path) -> tuple[NewFile, BackingFile]:
     file = BackingFile(str(path), SIZE_BYTES, identity)
     file.acquire(HOST)
     assert path.stat().st_size == SIZE_BYTES
+    assert new.lasting and file.lasting, "both are written down for after a reboot"
     return new, file
 
 
-def test_a_file_of_ours_is_removed_whatever_was_written_to_it(path: Path) -> None:
-    new, file = made(path)
+def undo(resource: NewFile | BackingFile) -> tuple[list[str], bool]:
+    return carry_out(resource.undo(), HOST.run)
+
+
+def test_a_file_of_ours_is_removed_whatever_was_written_to_it(
+    path: Path, made: tuple[NewFile, BackingFile]
+) -> None:
+    new, file = made
     with path.open("r+b") as stream:
         stream.write(b"data")
-    assert carry_out(new.undo(), HOST.run) == ([], False), "it is not empty any more"
-    assert carry_out(file.undo(), HOST.run) == ([], True)
+    assert undo(new) == UNDONE, "it is not empty any more"
+    assert undo(file) == ([], True)
     assert not path.exists()
-    for resource in (file, new):
-        assert carry_out(resource.undo(), HOST.run) == ([], False), "what is absent is not removed"
+    assert undo(file) == undo(new) == UNDONE, "what is absent is not removed"
+    # One that was only just made is removed by its name.
+    new.acquire(HOST)
+    assert undo(new) == ([], True)
+    assert not path.exists()
 
 
-def test_a_file_of_somebody_else_s_in_its_place_stays(path: Path) -> None:
-    new, file = made(path)
+def test_a_file_of_somebody_else_s_in_its_place_stays(path: Path, made: tuple[NewFile, BackingFile]) -> None:
+    new, file = made
     path.unlink()
     path.write_bytes(b"mine" * (SIZE_BYTES // 4))
-    for resource in (file, new):
-        assert carry_out(resource.undo(), HOST.run) == ([], False)
+    assert undo(file) == undo(new) == UNDONE
     assert path.read_bytes().startswith(b"mine")
     path.unlink()
     path.symlink_to(path.with_name("elsewhere"))
     path.with_name("elsewhere").touch()
-    for resource in (file, new):
-        assert carry_out(resource.undo(), HOST.run) == ([], False)
+    assert undo(file) == undo(new) == UNDONE
     assert path.is_symlink() and path.exists()
-
-
-def test_a_file_that_was_only_just_made_is_removed_by_its_name(path: Path) -> None:
-    new = NewFile(str(path))
-    new.acquire(HOST)
-    assert carry_out(new.undo(), HOST.run) == ([], True)
-    assert not path.exists()
 
 
 @pytest.mark.parametrize("is_link", [False, True])
@@ -79,12 +83,11 @@ def test_what_is_there_is_refused_and_stays(path: Path, is_link: bool) -> None:
 
 @pytest.mark.parametrize("kind", [BackingKind.RAMDISK, BackingKind.FILE])
 def test_a_ramdisk_in_use_is_refused_before_anything_is_made(kind: BackingKind) -> None:
-    world = World()
-    host = world.host("target")
-    refuse_foreign(host, Backing(kind=kind, size_bytes=1 << 20))
+    world, wanted = World(), Backing(kind=kind, size_bytes=1 << 20)
+    refuse_foreign(world.host("target"), wanted)
     world.make("module brd")
     with pytest.raises(DeviceRefused, match="already loaded"):
-        refuse_foreign(host, Backing(kind=kind, size_bytes=1 << 20))
+        refuse_foreign(world.host("target"), wanted)
     assert [c.argv[0] for c in world.commands] == ["ls", "ls"], "it is only looked"
 
 
@@ -96,10 +99,6 @@ def test_each_file_of_several_is_asked_for_before_anything_is_made(path: Path) -
     with pytest.raises(DeviceRefused, match=r"expected the backing file .*image\.img\.2 not to exist"):
         refuse_foreign(HOST, wanted, count=3)
     assert not path.exists()
-
-
-def test_both_are_written_down_for_after_a_reboot() -> None:
-    assert NewFile.lasting and BackingFile.lasting
 
 
 @pytest.mark.parametrize(("have", "size", "after"), [(3, 10, 0), (3, 3, 2), (4, 5, 7), (1, 16, 0)])
@@ -122,5 +121,5 @@ def test_only_a_ramdisk_has_copies() -> None:
     world = World()
     backing.fill(world.host("target"), "/dev/ram0", 128 << 20, random_mib=8)
     backing.fill(world.host("target"), "/dev/sdx", 128 << 20, offset_bytes=3 << 20)
-    copies, whole = (c.argv for c in world.commands)
-    assert (copies[4:], whole[4:]) == (("/dev/ram0", "8", "128", "0"), ("/dev/sdx", "128", "128", "3"))
+    filled = [command.argv[4:] for command in world.commands]
+    assert filled == [("/dev/ram0", "8", "128", "0"), ("/dev/sdx", "128", "128", "3")]

@@ -34,16 +34,14 @@ def hard_disk(**other: Any) -> Mechanics:
     return Mechanics(**{**msgspec.to_builtins(moving), **other})
 
 
-# Profiles
-
-
-@pytest.mark.parametrize(
-    "file", sorted((data_folder() / "profiles/disks").glob("*.toml")), ids=lambda f: f.stem
-)
-def test_what_ships_is_right(file: Path) -> None:
-    profile = load_disk(file.stem, [file.parent])
-    assert profile.name == file.stem and profile.title
-    assert profile.name == "ram" or profile.source
+def test_what_ships_is_right() -> None:
+    for file in (data_folder() / "profiles/disks").glob("*.toml"):
+        profile = load_disk(file.stem, [file.parent])
+        assert profile.name == file.stem and profile.title
+        assert profile.name == "ram" or profile.source
+    with pytest.raises(UsageError) as refused:
+        load_disk("hdd")
+    assert "hdd-7200, nvme, ram, sata-ssd" in (refused.value.hint or "")
 
 
 def test_flash_moves_what_its_data_sheet_says() -> None:
@@ -55,12 +53,15 @@ def test_flash_moves_what_its_data_sheet_says() -> None:
         assert moved == pytest.approx(bytes_s, rel=0.02)
 
 
+FLASH = 'title = "x"\n[flash]\npage_bytes = {}\npage_us = {}\npages_at_once = 1\n'
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ('title = "x"\n[flash]\npage_bytes = 4096\npage_us = 0\npages_at_once = 1\n', "line 4, page_us"),
-        ('title = "x"\n[flash]\npage_bytes = 512\npage_us = 1\npages_at_once = 1\n', "multiple of 4096"),
-        ('title = "x"\n[flash]\npage_bytes = 4096\npage_us = nan\npages_at_once = 1\n', "found 'nan'"),
+        (FLASH.format(4096, 0), "line 4, page_us"),
+        (FLASH.format(512, 1), "multiple of 4096"),
+        (FLASH.format(4096, "nan"), "found 'nan'"),
         ('title = "x"\n[moving]\nrpm = 7200\n', "missing required field"),
         ('title = "x"\nrpm = 7200\n', "rpm"),
     ],
@@ -72,58 +73,47 @@ def test_a_wrong_profile_is_refused(tmp_path: Path, text: str, words: str) -> No
     assert "own.toml" in refused.value.message and refused.value.hint
 
 
-def test_an_unknown_disk_says_what_there_is() -> None:
-    with pytest.raises(UsageError) as refused:
-        load_disk("hdd")
-    assert "hdd-7200, nvme, ram, sata-ssd" in (refused.value.hint or "")
+def test_flash_is_null_blk_with_a_timer_and_memory_answers_at_once() -> None:
+    def told(flash: Flash | None) -> list[tuple[str, ...]]:
+        world = World()
+        FlashDisk(64 << 20, flash).acquire(world.host("target"))
+        return [command.argv for command in world.commands]
 
-
-# What the kernel is told
-
-
-def test_flash_is_null_blk_with_a_timer() -> None:
-    world = World()
-    flash = Flash(page_bytes=4096, page_us=52.6, pages_at_once=32)
-    FlashDisk(64 << 20, flash).acquire(world.host("target"))
-    loaded, made, limited = [command.argv for command in world.commands]
+    loaded, made, limited = told(Flash(page_bytes=4096, page_us=52.6, pages_at_once=32))
     assert loaded == ("modprobe", "--first-time", "null_blk", "nr_devices=0")
-    assert {"size=64", "memory_backed=1", "irqmode=2", "completion_nsec=52600", "hw_queue_depth=32"} < set(
-        made
-    )
+    timer = {"irqmode=2", "completion_nsec=52600", "hw_queue_depth=32"}
+    assert {"size=64", "memory_backed=1", *timer} < set(made)
     assert limited[-2:] == ("4", "/sys/block/nullb0/queue/max_sectors_kb")
-
-
-def test_memory_answers_at_once() -> None:
-    world = World()
-    FlashDisk(64 << 20).acquire(world.host("target"))
-    assert "irqmode=0" in world.commands[-1].argv
-    assert not any(word.startswith("completion_nsec") for word in world.commands[-1].argv)
+    made = told(None)[-1]
+    assert "irqmode=0" in made and not any(word.startswith("completion_nsec") for word in made)
 
 
 @pytest.mark.parametrize("resource", [FlashDisk(1 << 20), NbdModule()])
-def test_a_module_in_use_is_left_alone(resource: FlashDisk | NbdModule) -> None:
+def test_a_module_in_use_is_left_alone_and_one_that_is_missing_is_named(
+    resource: FlashDisk | NbdModule,
+) -> None:
     said = "modprobe: ERROR: could not insert 'nbd': Module already in kernel"
     world = World(answers=[(("modprobe", "--first-time"), (1, "", said))])
     with pytest.raises(DeviceRefused, match="already loaded"):
         resource.acquire(world.host("target"))
     assert world.commands[-1].argv[:2] == ("modprobe", "--first-time")
-
-
-def test_a_kernel_without_the_module_is_named() -> None:
     world = World(answers=[(("modprobe",), (1, "", "modprobe: FATAL: Module nbd not found"))])
     with pytest.raises(RequirementError, match="nbd") as refused:
         NbdModule().acquire(world.host("target"))
     assert "make lab-kernel" in (refused.value.hint or "")
 
 
+def brought_up(tmp_path: Path, name: str, size_bytes: int, count: int = 1) -> tuple[World, list[str]]:
+    """What was done for a disk, and its paths."""
+    world, journal = World(answers=[(("test", "-e"), DONE)]), Journal(tmp_path / "journal")
+    of, folders = (world.host("target"), load_disk(name)), {"folder": tmp_path, "log": tmp_path / "log"}
+    with disks.bring_up(journal, *of, size_bytes, count=count, **folders) as paths:
+        return world, paths
+
+
 def test_a_disk_with_moving_parts_is_served_by_its_program(tmp_path: Path) -> None:
-    world = World(answers=[(("test", "-e"), DONE)])
-    journal = Journal(tmp_path / "journal")
-    profile = load_disk("hdd-7200")
-    with disks.bring_up(
-        journal, world.host("target"), profile, 1 << 20, folder=tmp_path, log=tmp_path / "log"
-    ) as paths:
-        assert paths == ["/dev/nbd0"]
+    world, paths = brought_up(tmp_path, "hdd-7200", 1 << 20)
+    assert paths == ["/dev/nbd0"]
     argv = next(command.argv for command in world.commands if command.argv[0] == "daemon")
     assert argv[1:3] == ("/usr/bin/python3", str(tmp_path / "harddisk.py"))
     assert msgspec.json.decode(argv[3])["size_bytes"] == 1 << 20
@@ -132,12 +122,8 @@ def test_a_disk_with_moving_parts_is_served_by_its_program(tmp_path: Path) -> No
 
 @pytest.mark.parametrize(("name", "device"), [("hdd-7200", "/dev/nbd0"), ("nvme", "/dev/nullb0")])
 def test_several_pieces_are_partitions_of_one_disk(tmp_path: Path, name: str, device: str) -> None:
-    world = World(answers=[(("test", "-e"), DONE)])
-    folders = {"folder": tmp_path, "log": tmp_path / "log"}
-    with disks.bring_up(
-        Journal(tmp_path / "journal"), world.host("target"), load_disk(name), 3 << 20, count=4, **folders
-    ) as paths:
-        assert paths == [f"{device}p{number}" for number in range(1, 5)]
+    world, paths = brought_up(tmp_path, name, 3 << 20, count=4)
+    assert paths == [f"{device}p{number}" for number in range(1, 5)]
     argvs = [command.argv for command in world.commands]
     assert next(argv[-3:] for argv in argvs if disks.PARTITION in argv) == (device, str(3 << 11), "4")
     words = [word for argv in argvs for word in argv]
@@ -164,17 +150,21 @@ def test_the_buffer_is_read_ahead_of_the_reader_and_no_further() -> None:
     assert second_ns - now_ns == pytest.approx((1 << 20) / 78e6 * 1e9, rel=0.01)
 
 
+def at_random(seed: int, count: int, end: int, length: int) -> list[int]:
+    """How long each of so many commands at random places takes, one after another."""
+    disk, places, now_ns, waits = hard_disk(), random.Random(seed), 10**9, []  # noqa: S311
+    for _ in range(count):
+        waits.append(disk.done_ns(now_ns, places.randrange(0, end, length), length) - now_ns)
+        now_ns += waits[-1]
+    return waits
+
+
 def test_at_random_a_turn_and_a_seek_are_waited_for() -> None:
-    disk, places = hard_disk(), random.Random(1)  # noqa: S311
-    now_ns, waits = 10**9, []
-    for _ in range(4000):
-        offset = places.randrange(0, 320 * GB, 4096)
-        done_ns = disk.done_ns(now_ns, offset, 4096)
-        waits.append(done_ns - now_ns)
-        now_ns = done_ns
-    assert max(waits) < 50_000 + disk.seek_ns(320 * GB) + TURN_NS + 60_000
+    waits = at_random(1, 4000, 320 * GB, 4096)
+    assert max(waits) < 50_000 + hard_disk().seek_ns(320 * GB) + TURN_NS + 60_000
     # Command, mean seek, half a turn, 4 KiB below the head.
     assert sum(waits) / len(waits) == pytest.approx(0.05 * MS + 8.5 * MS + TURN_NS / 2 + 0.053 * MS, rel=0.02)
+    assert at_random(7, 100, GB, 512) == at_random(7, 100, GB, 512)
 
 
 def test_a_seek_takes_longer_the_farther_it_is() -> None:
@@ -195,34 +185,17 @@ def test_the_platter_turns_by_the_clock() -> None:
         assert done_ns % TURN_NS == pytest.approx(TURN_NS / 4, abs=200)
 
 
-def test_the_same_commands_at_the_same_times_take_the_same_time() -> None:
-    def times() -> list[int]:
-        disk, places, now_ns = hard_disk(), random.Random(7), 10**9  # noqa: S311
-        found = []
-        for _ in range(100):
-            now_ns = disk.done_ns(now_ns, places.randrange(0, GB, 512), 512)
-            found.append(now_ns)
-        return found
-
-    assert times() == times()
-
-
-# Its protocol
-
-
 def test_what_is_written_is_read_back() -> None:
     ours, kernels = socket.socketpair()
     quick = hard_disk(rpm=6_000_000, command_us=0.001, track_seek_us=0.001, average_seek_us=0.001)
-    server = threading.Thread(
-        target=harddisk.serve, args=(ours, memoryview(bytearray(1 << 20)), quick), daemon=True
-    )
+    served = (ours, memoryview(bytearray(1 << 20)), quick)
+    server = threading.Thread(target=harddisk.serve, args=served, daemon=True)
     server.start()
 
     def ask(kind: int, offset: int, length: int, data: bytes = b"") -> bytes:
         request = harddisk.REQUEST.pack(harddisk.REQUEST_MAGIC, 0, kind, 0xABCDEF0123456789, offset, length)
         kernels.sendall(request + data)
-        size = harddisk.REPLY.size + (length if kind == harddisk.READ else 0)
-        answer = bytearray(size)
+        answer = bytearray(harddisk.REPLY.size + (length if kind == harddisk.READ else 0))
         assert harddisk.receive_into(kernels, memoryview(answer))
         reply = harddisk.REPLY.unpack(answer[: harddisk.REPLY.size])
         assert reply == (harddisk.REPLY_MAGIC, 0, 0xABCDEF0123456789)

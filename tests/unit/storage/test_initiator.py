@@ -1,24 +1,24 @@
-"""The initiator: whose name a session says, and which iscsid logs it in."""
+"""The initiator: which iscsid logs a session in, and CHAP's secrets, which are in nothing that is printed."""
 
 from __future__ import annotations
 
 import os
 import subprocess
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from harness.hosts.journal import Journal
+from harness.model.errors import UsageError
+from harness.storage import chap
 from harness.storage.chap import Secrets
 from harness.storage.iscsi import initiator
-from harness.storage.iscsi.initiator import IscsidService, WokenIscsid
+from harness.storage.iscsi.initiator import IscsidService, WokenIscsid, configuration
 from tests.unit.fakes import Command, World
+from tests.unit.storage.files import lines, scripts
 
 OURS = "iqn.2026-11.net.storage-harness:beef.initiator"
-
-
-# Which iscsid
 
 
 def states(**active: str) -> str:
@@ -42,126 +42,140 @@ def use_iscsid(tmp_path: Path, shown: str, *, listens: bool = False, runs: bool 
     )
     if listens:
         world.secret_files["/proc/net/unix"] = initiator.SOCKET
-    host = world.host("initiator")
-    journal = Journal(tmp_path / "journal.jsonl")
-    with initiator.iscsid(
-        journal, host, initiator_iqn=OURS, chap_user="me", secrets=Secrets(own="s"), log=tmp_path / "log"
-    ):
+    journal, host = Journal(tmp_path / "journal.jsonl"), world.host("initiator")
+    given: dict[str, Any] = {"chap_user": "me", "secrets": Secrets(own="s"), "log": tmp_path / "log"}
+    with initiator.iscsid(journal, host, initiator_iqn=OURS, **given):
         world.commands.append(Command("initiator", ("use",)))
     assert not journal.leaks and not world.left
-    return [" ".join(word for word in c.argv if "\n" not in word) for c in world.commands][
-        4 if shown else 3 :
-    ]
-
-
-def test_a_unit_that_was_inactive_is_started_and_stopped(tmp_path: Path) -> None:
-    assert use_iscsid(tmp_path, states(socket="active", service="inactive")) == [
-        "systemctl start iscsid.service",
-        "use",
-        "sh -c sh iscsid.service",
-    ]
-
-
-def test_a_unit_that_an_earlier_harness_left_failed_is_started_all_the_same(tmp_path: Path) -> None:
-    assert use_iscsid(tmp_path, states(socket="inactive", service="failed")) == [
-        "systemctl start iscsid.service",
-        "use",
-        "sh -c sh iscsid.socket iscsid.service",
-    ]
-
-
-@pytest.mark.parametrize("active", ["active", "activating"])
-def test_an_iscsid_that_is_the_user_s_is_used_and_left(tmp_path: Path, active: str) -> None:
-    assert use_iscsid(tmp_path, states(socket="active", service=active)) == ["use"]
-
-
-@pytest.mark.parametrize("shown", ["", states(socket="", service="")])
-def test_where_systemd_does_not_know_of_one_the_run_brings_its_own(tmp_path: Path, shown: str) -> None:
-    assert use_iscsid(tmp_path, shown) == ["daemon iscsid --foreground", "use"]
+    done = [" ".join(word for word in c.argv if "\n" not in word) for c in world.commands]
+    return done[4 if shown else 3 :]
 
 
 ASKED = f"sh -c {initiator.RUNS}"
+START, STOP = "systemctl start iscsid.service", "sh -c sh"
 
 
-def test_without_d_bus_the_iscsid_that_the_socket_starts_is_asked_to_end(tmp_path: Path) -> None:
-    assert use_iscsid(tmp_path, "", listens=True) == [ASKED, "use", "sh -c"]
-    assert use_iscsid(tmp_path, "", listens=True, runs=True) == [ASKED, "use"], "it is the user's"
+@pytest.mark.parametrize(
+    ("shown", "listens", "runs", "steps"),
+    [
+        (states(socket="active", service="inactive"), False, False, [START, "use", f"{STOP} iscsid.service"]),
+        (
+            # An earlier harness left it so.
+            states(socket="inactive", service="failed"),
+            *(False, False, [START, "use", f"{STOP} iscsid.socket iscsid.service"]),
+        ),
+        (states(socket="active", service="active"), False, False, ["use"]),
+        (states(socket="active", service="activating"), False, False, ["use"]),
+        ("", False, False, ["daemon iscsid --foreground", "use"]),
+        (states(socket="", service=""), False, False, ["daemon iscsid --foreground", "use"]),
+        # Without D-Bus the iscsid that the socket starts is asked to end, unless it is the user's.
+        ("", True, False, [ASKED, "use", "sh -c"]),
+        ("", True, True, [ASKED, "use"]),
+    ],
+)
+def test_an_iscsid_of_the_user_s_is_left_and_what_the_run_starts_is_ended(
+    tmp_path: Path, shown: str, listens: bool, runs: bool, steps: list[str]
+) -> None:
+    assert use_iscsid(tmp_path, shown, listens=listens, runs=runs) == steps
 
 
 SYSTEMCTL = """\
-#!/bin/sh
 echo "$*" >> "$HERE/said"
 case "$1" in
 stop) exit "$STOPPED";;
 reset-failed) echo "Failed to reset failed state: Unit not loaded." >&2; exit 1;;
 esac
 """
-
-
-UDEVADM = '#!/bin/sh\necho "udevadm $1" >> "$HERE/said"; exit 1'
-ISCSIADM = '#!/bin/sh\necho "iscsiadm $*" >> "$HERE/said"; : > "$HERE/processes/4711/comm"'
-
-
+UDEVADM = 'echo "udevadm $1" >> "$HERE/said"; exit 1'
+ISCSIADM = 'echo "iscsiadm $*" >> "$HERE/said"; : > "$HERE/processes/4711/comm"'
 SERVICE = IscsidService("iscsid.service", ("iscsid.socket", "iscsid.service"))
+WOKEN = WokenIscsid(initiator.SOCKET)
 
 
-@dataclass
 class Machine:
     """A systemctl(1) and an iscsiadm(8) that write down what they are told, a folder of sessions, and one of
     processes, where an iscsid runs."""
 
-    here: Path
+    def __init__(self, here: Path) -> None:
+        self.here = here
+        scripts(here, {"systemctl": SYSTEMCTL, "udevadm": UDEVADM, "iscsiadm": ISCSIADM})
+        (here / "sessions").mkdir()
+        lines(here, {"processes/4711/comm": "iscsid"})
 
     def undo(self, of: IscsidService | WokenIscsid = SERVICE, *, stopped: int = 0) -> tuple[int, list[str]]:
+        """How it ends, and what was said meanwhile."""
+        log = self.here / "said"
+        log.unlink(missing_ok=True)
         (step,) = of.undo()
         script = step.argv[2].replace("/sys/class/iscsi_session", str(self.here / "sessions"))
         script = script.replace("/proc/", f"{self.here}/processes/")
+        places = {"PATH": f"{self.here}:{os.environ['PATH']}", "HERE": str(self.here)}
         done = subprocess.run(
             [*step.argv[:2], script, *step.argv[3:]],
-            env={
-                "PATH": f"{self.here}:{os.environ['PATH']}",
-                "HERE": str(self.here),
-                "STOPPED": str(stopped),
-            },
+            env={**places, "STOPPED": str(stopped)},
             check=False,
             stderr=subprocess.DEVNULL,
         )
-        log = self.here / "said"
-        return done.returncode, log.read_text(encoding="utf-8").splitlines() if log.exists() else []
+        return done.returncode, log.read_text(encoding="utf-8").splitlines()
 
 
-@pytest.fixture
-def machine(tmp_path: Path) -> Machine:
-    for name, text in (("systemctl", SYSTEMCTL), ("udevadm", UDEVADM), ("iscsiadm", ISCSIADM)):
-        (tmp_path / name).write_text(text, encoding="utf-8")
-        (tmp_path / name).chmod(0o755)
-    (tmp_path / "sessions").mkdir()
-    (tmp_path / "processes/4711").mkdir(parents=True)
-    (tmp_path / "processes/4711/comm").write_text("iscsid\n", encoding="ascii")
-    return Machine(tmp_path)
+def test_units_are_stopped_and_no_failure_of_theirs_stays(tmp_path: Path) -> None:
+    machine, settled = Machine(tmp_path), "udevadm settle"
+    stop, reset = (f"{do} --quiet iscsid.socket iscsid.service" for do in ("stop", "reset-failed"))
+    assert machine.undo() == (0, [settled, stop, reset])
+    assert machine.undo(stopped=5) == (5, [settled, stop]), "it is reported"
+    # Without D-Bus iscsid itself is asked, once.
+    assert machine.undo(WOKEN) == (0, [settled, "iscsiadm --killiscsid 0"])
+    assert machine.undo(WOKEN) == (0, [settled]), "it has gone"
 
 
-SETTLED = "udevadm settle"
-STOPPED = "stop --quiet iscsid.socket iscsid.service"
+def test_an_iscsid_that_somebody_has_come_to_need_goes_on(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    (tmp_path / "sessions" / "session4").mkdir()
+    assert machine.undo() == machine.undo(WOKEN) == (0, ["udevadm settle"])
 
 
-def test_units_are_stopped_and_no_failure_of_theirs_stays(machine: Machine) -> None:
-    assert machine.undo() == (0, [SETTLED, STOPPED, "reset-failed --quiet iscsid.socket iscsid.service"])
+# CHAP
 
 
-def test_a_unit_that_does_not_stop_is_reported(machine: Machine) -> None:
-    assert machine.undo(stopped=5) == (5, [SETTLED, STOPPED])
+@pytest.fixture(autouse=True)
+def none_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chap, "_kept", [])
 
 
-def test_without_d_bus_iscsid_itself_is_asked(machine: Machine) -> None:
-    assert machine.undo(WokenIscsid(initiator.SOCKET)) == (0, [SETTLED, "iscsiadm --killiscsid 0"])
-    assert machine.undo(WokenIscsid(initiator.SOCKET)) == (
-        0,
-        [SETTLED, "iscsiadm --killiscsid 0", SETTLED],
-    ), "it has gone"
+def test_a_file_has_the_secret_of_one_direction_or_of_both() -> None:
+    assert chap.parse("sesame\n") == chap.Secrets(own="sesame")
+    assert chap.parse("sesame\nnas open up\n") == chap.Secrets(
+        own="sesame", target_user="nas", target="open up"
+    )
+    assert "sesame" not in repr(chap.parse("sesame\nnas sesame\n"))
 
 
-def test_an_iscsid_that_somebody_has_come_to_need_goes_on(machine: Machine) -> None:
-    (machine.here / "sessions" / "session4").mkdir()
-    assert machine.undo() == (0, [SETTLED])
-    assert machine.undo(WokenIscsid(initiator.SOCKET)) == (0, [SETTLED, SETTLED])
+@pytest.mark.parametrize("text", ["", "\n", "sesame\nnas\n", "a\nb c\nd\n", "sésame\n", "ses\tame\n"])
+def test_anything_else_is_refused_without_a_word_of_it(text: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        chap.keep(text)
+    assert "same" not in refused.value.message and chap.known() is None
+
+
+def test_they_are_handed_over_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert chap.environment() == {} and chap.known() is None
+    chap.keep("sesame\n")
+    for name, value in chap.environment().items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(chap, "_kept", [])
+    chap.take()
+    assert chap.known() == chap.Secrets(own="sesame")
+    assert chap.VARIABLE not in os.environ
+    chap.take()
+    assert chap.known() == chap.Secrets(own="sesame")
+
+
+def test_sessions_and_discovery_authenticate_alike() -> None:
+    none = configuration("", None)
+    assert "node.session.auth.authmethod = None" in none and "password" not in none
+    both = configuration("me", chap.parse("sesame\nnas open\n"))
+    for of in ("node.session", "discovery.sendtargets"):
+        for line in ("authmethod = CHAP", "username = me", "password = sesame", "username_in = nas"):
+            assert f"{of}.auth.{line}\n" in both
+        assert f"{of}.auth.password_in = open\n" in both

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -19,17 +18,20 @@ from harness.storage.nvme import transport as nvme
 from harness.storage.nvme.programs import initiator as program
 from harness.storage.transport import Export, Lun, NoAnswer, Sides
 from tests.unit.fakes import World
+from tests.unit.storage.files import lines
 
-LINK = LinkProfile(name="wired", title="wired", emulated=True)
-LUN = Lun(serial="serial", kind=BackingKind.BLOCK, path="/dev/ram0", size_bytes=1 << 27)
+LUN = Lun(serial="harness-beef-0", kind=BackingKind.BLOCK, path="/dev/ram0", size_bytes=1 << 27)
+
+
+def sides(world: World, **more: Any) -> Sides:
+    """Both ends of a run's exports, which write nothing down."""
+    fields: dict[str, Any] = {"target": world.host("target"), "initiators": (world.host("initiator"),)}
+    fields |= {"journal": Journal(Path("unused")), "tag": "beef", "luns": (LUN,), "logs": Path()}
+    return Sides(**fields | more)
 
 
 def up(world: World) -> nvme.NvmeSides:
-    host = world.host("initiator")
-    sides = Sides(
-        journal=Journal(Path("unused")), tag="beef", target=host, initiators=(host,), luns=(), logs=Path()
-    )
-    return nvme.NvmeSides(sides, nonce="n")
+    return nvme.NvmeSides(sides(world), nonce="n")
 
 
 def wanted(world: World, **more: Any) -> Export:
@@ -66,34 +68,24 @@ def test_an_export_is_undone_by_its_own_name_alone() -> None:
     world = World()
     (made,) = up(world).exports(wanted(world))
     (step,) = made.undo()
-    assert json.loads(step.input) == {
-        "do": "delete",
-        "nqn": "nqn.2026-11.net.storage-harness:beef.x",
-        "address": "198.18.7.2",
-        "port": 4420,
-        "host_nqn": "nqn.2026-11.net.storage-harness:beef.initiator1.n",
-    }
-
-
-NVME = NvmeDialogue(in_capsule_bytes=16384, window_bytes=1 << 20)
-
-
-def dialogue(direction: theory.IoDirection, block_bytes: int) -> list[tuple[str, int]]:
-    """Who sends how many bytes, burst by burst."""
-    path = theory.Wire(link=LINK)
-    return [(burst.by, sum(burst.segments)) for burst in NVME.bursts(path, direction, block_bytes)]
+    names = "nqn.2026-11.net.storage-harness:beef"
+    asked = {"do": "delete", "nqn": f"{names}.x", "address": "198.18.7.2", "port": 4420}
+    assert json.loads(step.input) == asked | {"host_nqn": f"{names}.initiator1.n"}
 
 
 def test_what_nvme_tcp_sends_for_one_io() -> None:
+    found = NvmeDialogue(in_capsule_bytes=16384, window_bytes=1 << 20)
+    path = theory.Wire(link=LinkProfile(name="wired", title="wired", emulated=True))
+
+    def dialogue(direction: theory.IoDirection, block_bytes: int) -> list[tuple[str, int]]:
+        """Who sends how many bytes, burst by burst."""
+        return [(burst.by, sum(burst.segments)) for burst in found.bursts(path, direction, block_bytes)]
+
     assert dialogue("read", 4096) == [("initiator", 72), ("target", 24 + 4096 + 24)]
     assert dialogue("write", 16384) == [("initiator", 72 + 16384), ("target", 24)]
-    assert dialogue("write", 16385) == [
-        ("initiator", 72),
-        ("target", 24),
-        ("initiator", 24 + 16385),
-        ("target", 24),
-    ]
-    disk = [burst.after_disk for burst in NVME.bursts(theory.Wire(link=LINK), "write", 1 << 18)]
+    asked = [("initiator", 72), ("target", 24)]
+    assert dialogue("write", 16385) == [*asked, ("initiator", 24 + 16385), ("target", 24)]
+    disk = [burst.after_disk for burst in found.bursts(path, "write", 1 << 18)]
     assert disk == [False, False, False, True]
 
 
@@ -105,26 +97,15 @@ def test_the_queue_of_a_multipath_disk_is_its_path_s(tmp_path: Path, disk: str) 
     assert program.queue(tmp_path / "nvme0") == tmp_path / "nvme0" / disk / "queue"
 
 
-@pytest.mark.parametrize(("name", "do"), [("initiator", "disconnect"), ("target", "delete")])
-def test_under_the_distributions_python_what_is_absent_needs_no_undoing(name: str, do: str) -> None:
-    step = nvme.step(name, do, nqn="nqn.none", host_nqn="nqn.nobody", address="198.18.7.2", port=4420)
-    done = subprocess.run(step.argv, input=step.input, capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (0, "")
-
-
 @pytest.fixture
 def subsystem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A controller of the user's and one of a run to the same subsystem, and its two namespaces."""
     for name, host_nqn in (("nvme0", "nqn.me"), ("nvme1", "nqn.run")):
-        (tmp_path / "class" / name).mkdir(parents=True)
-        (tmp_path / "class" / name / "subsysnqn").write_text("nqn.x\n", encoding="utf-8")
-        (tmp_path / "class" / name / "hostnqn").write_text(f"{host_nqn}\n", encoding="utf-8")
+        lines(tmp_path / "class" / name, {"subsysnqn": "nqn.x", "hostnqn": host_nqn})
         (tmp_path / "class" / name / "delete_controller").touch()
     for number in (1, 2):
-        disk = tmp_path / f"block/nvme1n{number}"
-        (disk / "device").mkdir(parents=True)
-        for file, text in (("hidden", "0"), ("nsid", str(number)), ("device/subsysnqn", "nqn.x")):
-            (disk / file).write_text(f"{text}\n", encoding="utf-8")
+        files = {"hidden": 0, "nsid": number, "device/subsysnqn": "nqn.x"}
+        lines(tmp_path / f"block/nvme1n{number}", files)
     monkeypatch.setattr(program, "CONTROLLERS", tmp_path / "class")
     monkeypatch.setattr(program, "DISKS", tmp_path / "block")
     return tmp_path
@@ -138,14 +119,8 @@ def test_a_controller_of_the_user_s_to_the_same_subsystem_is_not_ours(
     with pytest.raises(OSError, match="measure its disk with --volume"):
         program.connect({"nqn": "nqn.x", "host_nqn": "nqn.run"})
     program.disconnect({"nqn": "nqn.x", "host_nqn": "nqn.run"})
-    deleted = {
-        name: (subsystem / "class" / name / "delete_controller").read_text(encoding="utf-8")
-        for name in ("nvme0", "nvme1")
-    }
-    assert deleted == {"nvme0": "", "nvme1": "1"}
-
-
-def test_of_several_namespaces_one_is_asked_for(subsystem: Path) -> None:
+    assert (subsystem / "class/nvme0/delete_controller").read_text(encoding="utf-8") == ""
+    assert (subsystem / "class/nvme1/delete_controller").read_text(encoding="utf-8") == "1"
     assert program.only({"nqn": "nqn.x", "namespace": 2}) == subsystem / "block/nvme1n2"
     with pytest.raises(OSError, match=r"--lun\), found: 1, 2"):
         program.only({"nqn": "nqn.x", "namespace": 0})

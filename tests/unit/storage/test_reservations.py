@@ -31,50 +31,50 @@ def held(kind: int) -> tuple[int, bytes]:
 
 
 def test_who_has_registered_is_named() -> None:
-    found = reservations.understood(keys=KEYS, reservation=NOTHING, full=listed(FULL + FULL))
+    def registered(*full: bytes) -> Reservations:
+        return reservations.understood(keys=KEYS, reservation=NOTHING, full=listed(b"".join(full)))
+
+    found = registered(FULL, FULL)
     assert found == Reservations(keys=("0000000000abcdef",), names=(NAME,))
     assert found.in_use == f"1 key for reservations registered by {NAME}"
     assert not found.keeps_readers_out
+    # A name of another protocol or none is left out.
+    sas = FULL[:20] + (4).to_bytes(4) + bytes((6, 0, 0, 0))
+    for full in (sas, FULL[:24], FULL[:20] + bytes(4) + b"x"):
+        assert not registered(full).names
+    assert registered(sas, FULL).names == (NAME,)
 
 
 @pytest.mark.parametrize(
-    ("kind", "title", "keeps_out"),
+    ("kind", "title"),
     [
-        (1, "Write Exclusive", False),
-        (3, "Exclusive Access", True),
-        (5, "Write Exclusive, Registrants Only", False),
-        (6, "Exclusive Access, Registrants Only", True),
-        (7, "Write Exclusive, All Registrants", False),
-        (8, "Exclusive Access, All Registrants", True),
-        (9, "9", False),
+        (1, "Write Exclusive"),
+        (3, "Exclusive Access"),
+        (5, "Write Exclusive, Registrants Only"),
+        (6, "Exclusive Access, Registrants Only"),
+        (7, "Write Exclusive, All Registrants"),
+        (8, "Exclusive Access, All Registrants"),
+        (9, "9"),
     ],
 )
-def test_a_reservation_is_named_by_its_type(kind: int, title: str, keeps_out: bool) -> None:
+def test_a_reservation_is_named_by_its_type(kind: int, title: str) -> None:
     found = reservations.understood(keys=KEYS, reservation=held(kind), full=(2, b""))
     assert found.in_use == f"it has a persistent reservation ({title})"
-    assert found.keeps_readers_out is keeps_out
+    assert found.keeps_readers_out is (kind in (3, 6, 8))
 
 
-@pytest.mark.parametrize("status", [-1, 0, 2])
-def test_nobody_has_registered_or_nothing_is_known_of_it(status: int) -> None:
-    found = reservations.understood(keys=(status, b""), reservation=(status, bytes(8)), full=(status, b""))
-    assert found == Reservations() and not found.in_use and not found.keeps_readers_out
+def test_nobody_has_registered_or_nothing_is_known_of_it() -> None:
+    for status in (-1, 0, 2):
+        none = (status, b"")
+        found = reservations.understood(keys=none, reservation=(status, bytes(8)), full=none)
+        assert found == Reservations() and not found.in_use and not found.keeps_readers_out, status
 
 
-@pytest.mark.parametrize(("keys", "reservation"), [((0x18, b""), NOTHING), (NOTHING, (0x18, b""))])
-def test_a_reservation_of_scsi_2_answers_nothing(
-    keys: tuple[int, bytes], reservation: tuple[int, bytes]
-) -> None:
-    found = reservations.understood(keys=keys, reservation=reservation, full=NOTHING)
-    assert found.in_use == "another initiator has reserved it (RESERVE of SCSI-2)"
-    assert found.keeps_readers_out
-
-
-def test_a_name_of_another_protocol_or_none_is_left_out() -> None:
-    sas = FULL[:20] + (4).to_bytes(4) + bytes((6, 0, 0, 0))
-    for full in (sas, FULL[:24], FULL[:20] + bytes(4) + b"x"):
-        assert not reservations.understood(keys=KEYS, reservation=NOTHING, full=listed(full)).names
-    assert reservations.understood(keys=KEYS, reservation=NOTHING, full=listed(sas + FULL)).names == (NAME,)
+def test_a_reservation_of_scsi_2_answers_nothing() -> None:
+    for keys, reservation in (((0x18, b""), NOTHING), (NOTHING, (0x18, b""))):
+        found = reservations.understood(keys=keys, reservation=reservation, full=NOTHING)
+        assert found.in_use == "another initiator has reserved it (RESERVE of SCSI-2)"
+        assert found.keeps_readers_out
 
 
 def test_a_disk_is_asked_on_its_host() -> None:

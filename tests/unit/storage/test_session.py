@@ -76,8 +76,8 @@ class Machine:
     def have_sessions(self, *iqns: str) -> Path:
         """The folder of the first one."""
         for number, iqn in enumerate(iqns, 1):
-            files = {"targetname": iqn, "ifacename": "harness-me"}
-            lines(self.here / f"sessions/session{number}", {**files})
+            folder = self.here / f"sessions/session{number}"
+            lines(folder, {"targetname": iqn, "ifacename": "harness-me"})
         return self.here / "sessions/session1"
 
     def answer(self, *, logout: tuple[int, ...] = (0,), unknown: int = 0, **statuses: int) -> None:
@@ -158,7 +158,7 @@ def machine(tmp_path: Path) -> Machine:
     ],
 )
 def test_a_session_is_ended_by_the_iscsid_that_runs(
-    machine: Machine, answers: dict[str, Any], asked: dict[str, str], said: list[str]
+    machine: Machine, answers: dict[str, Any], asked: dict[str, Any], said: list[str]
 ) -> None:
     machine.have_session_of_iscsid(**answers)
     assert machine.log_out(**asked) == (0, "")
@@ -281,7 +281,8 @@ def test_an_iscsid_that_never_answers_is_named(machine: Machine) -> None:
 def test_a_record_that_is_left_is_taken_and_no_answer_is_distinguished_from_a_refusal(
     machine: Machine, step: str, status: int, ends: int, steps: int
 ) -> None:
-    machine.answer(**{step: status})
+    answers: Any = {step: status}
+    machine.answer(**answers)
     assert connect(machine)[0] == ends
     assert len(machine.said) == steps
 

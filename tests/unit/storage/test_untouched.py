@@ -6,18 +6,17 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from harness.hosts.journal import Journal
 from harness.hosts.unseen import Unseen
 from harness.model import BackingKind, ReachedTarget
 from harness.storage.iscsi.transport import IscsiSides
-from harness.storage.transport import Export, Lun, Sides
+from harness.storage.transport import Lun
 from harness.storage.untouched import MAKE, REMOVE, UdevRule
 from tests.unit.fakes import World
-
-RULE = UdevRule("harness-beef-192.0.2.1-3260", 'KERNELS=="session[0-9]*"')
+from tests.unit.storage.test_nvme import sides, wanted
 
 
 def text(rule: UdevRule) -> str:
@@ -29,16 +28,16 @@ def text(rule: UdevRule) -> str:
 
 
 def test_every_jump_has_its_end_and_nothing_else_is_looked_at() -> None:
-    lines = text(RULE).splitlines()
+    lines = text(UdevRule("harness-beef-192.0.2.1-3260", 'KERNELS=="session[0-9]*"')).splitlines()
     jumps = {match[1] for line in lines if (match := re.search(r'GOTO="(.*?)"', line))}
     assert jumps == {"harness_beef_192.0.2.1_3260_end"}
     assert lines[-1] == f'LABEL="{jumps.pop()}"'
-    assert lines.index('ENV{HARNESS_READS}!="1", GOTO="harness_beef_192.0.2.1_3260_end"') < lines.index(
-        'ACTION=="add", PROGRAM=="/bin/sh -c \'blockdev --setro $devnode\'"'
+    steps = (
+        'ENV{HARNESS_READS}!="1", GOTO="harness_beef_192.0.2.1_3260_end"',
+        'ACTION=="add", PROGRAM=="/bin/sh -c \'blockdev --setro $devnode\'"',
     )
-
-
-def test_of_a_disk_of_the_run_closing_it_alone_is_no_event() -> None:
+    assert lines.index(steps[0]) < lines.index(steps[1])
+    # Of a disk of the run closing it alone is no event.
     own = text(UdevRule("harness-beef-nvme-0", 'KERNEL=="nvme*"', is_own=True))
     assert own == 'ACTION!="remove", SUBSYSTEM=="block", KERNEL=="nvme*", OPTIONS:="nowatch"\n'
 
@@ -62,24 +61,12 @@ def test_without_udev_nothing_is_made(tmp_path: Path) -> None:
 
 
 def test_it_stands_before_the_login_to_somebody_else_s_target() -> None:
-    host = World().host("initiator")
-    reached = ReachedTarget(
-        transport="iscsi", typed="nas", address="192.0.2.1", port=3260, name="iqn.2001-04.org.example:a"
-    )
-    sides = Sides(
-        journal=Journal(Path("unused")),
-        tag="beef",
-        target=Unseen(),
-        initiators=(host,),
-        luns=(),
-        logs=Path(),
-        reached=reached,
-    )
+    world = World()
+    theirs: dict[str, Any] = {"address": "192.0.2.1", "port": 3260}
+    reached = ReachedTarget(transport="iscsi", typed="nas", **theirs, name="iqn.2001-04.org.example:a")
+    both = sides(world, target=Unseen(), luns=(), reached=reached)
+    sides_up = IscsiSides(both, secret="s", nonce="n", own_names=("iqn.own",))  # noqa: S106 (of no target)
     lun = Lun(serial="", kind=BackingKind.BLOCK, path="", size_bytes=0)
-    wanted = Export(
-        name="x", number=0, lun=lun, target=Unseen(), address="192.0.2.1", port=3260, parameters={}
-    )
-    sides_up = IscsiSides(sides, secret="s", nonce="n", own_names=("iqn.own",))  # noqa: S106 (of no target)
-    rule, session = sides_up.connections(wanted)
+    rule, session = sides_up.connections(wanted(world, lun=lun, target=Unseen(), **theirs))
     assert isinstance(rule, UdevRule) and not isinstance(session, UdevRule)
     assert f'-qxF {rule.name} /sys/class/iscsi_session/%b/ifacename"' in rule.match

@@ -5,22 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from harness.model import Record, Status
 from harness.model.errors import UsageError
 from harness.parse.fiolog import Sample, interval_ms
-from harness.results.bandwidth_series import (
-    LOG,
-    NOT_STEADY,
-    WARMING_UP,
-    BandwidthSeries,
-    doubts,
-    of_cell,
-    parts,
-)
+from harness.results import bandwidth_series
+from harness.results.bandwidth_series import LOG, NOT_STEADY, WARMING_UP, BandwidthSeries, doubts, of_cell
 from harness.results.store import RunFolder, open_results
+from tests import flat
 from tests.unit.table.test_table import record
 
 JOB = "[w]\nlog_avg_msec=500\nper_job_logs=0\n"
@@ -53,67 +46,63 @@ def test_steady_state_is_looked_for_within_a_measurement(
 
 def test_a_measurement_of_five_seconds_is_judged_although_its_last_interval_ends_early() -> None:
     made = samples(20.0, 100.0, 100.0, 100.0, 100.0, interval_s=1.0)
-    made[-1] = Sample(4_996_000_000, 1e8)
-    assert doubts(made) == (NOT_STEADY,)
+    assert doubts([*made[:-1], Sample(4_996_000_000, 1e8)]) == (NOT_STEADY,)
 
 
 def test_equal_parts_are_cut_out_of_intervals_of_any_length() -> None:
     uneven = [Sample(1_500_000_000, 10.0), Sample(2_000_000_000, 40.0), Sample(4_000_000_000, 20.0)]
-    assert parts(uneven, 4, 4.0) == pytest.approx([10.0, 25.0, 20.0, 20.0])
-    assert parts(uneven, 1, 4.0) == pytest.approx([(15 + 20 + 40) / 4])
-    assert parts(uneven, 2, 2.0) == pytest.approx([10.0, 25.0])
+    assert bandwidth_series.parts(uneven, 4, 4.0) == pytest.approx([10.0, 25.0, 20.0, 20.0])
+    assert bandwidth_series.parts(uneven, 1, 4.0) == pytest.approx([(15 + 20 + 40) / 4])
+    assert bandwidth_series.parts(uneven, 2, 2.0) == pytest.approx([10.0, 25.0])
+
+
+def lines(*kib_s: int) -> str:
+    """A log of reads, one each half second."""
+    return "".join(f"{500 * n}, {rate}, 0, 0, 0\n" for n, rate in enumerate(kib_s, 1))
 
 
 def written(folder: Path, repeat: int, *kib_s: int, log: str | None = None, job: str = JOB) -> Record:
-    """A record whose raw folder has a log of reads, one each half second."""
+    """A record whose raw folder has a log."""
     raw = folder / "raw" / f"r{repeat}"
     raw.mkdir(parents=True)
-    text = "".join(f"{500 * n}, {rate}, 0, 0, 0\n" for n, rate in enumerate(kib_s, 1))
-    (raw / LOG).write_text(text if log is None else log)
+    (raw / LOG).write_text(lines(*kib_s) if log is None else log)
     (raw / "job.fio").write_text(job)
     return record(repeat=repeat, raw=(f"raw/r{repeat}/job.fio", f"raw/r{repeat}/{LOG}"))
 
 
+def series(folder: Path, *records: Record) -> BandwidthSeries:
+    found = of_cell(records, {"r1": folder})
+    assert found is not None
+    return found
+
+
 def test_repeats_are_laid_over_each_other(tmp_path: Path) -> None:
-    records = [
-        written(tmp_path, 1, *[100] * 12),
-        written(tmp_path, 2, *[300] * 12),
-        written(tmp_path, 3, *[80] * 13),
-        msgspec.structs.replace(written(tmp_path, 4, *[9000] * 12), status=Status.INVALID),
-    ]
-    found = of_cell(records, {"r1": tmp_path})
-    assert found is not None
-    assert found.repeats == 3
-    assert found.interval_s == 0.5
-    assert found.median == pytest.approx([102400.0] * 12)
-    assert found.low == pytest.approx([81920.0] * 12)
-    assert found.high == pytest.approx([307200.0] * 12)
+    rates = ([100] * 12, [300] * 12, [80] * 13)
+    records = [written(tmp_path, repeat, *kib_s) for repeat, kib_s in enumerate(rates, 1)]
+    invalid = flat.changed(written(tmp_path, 4, *[9000] * 12), status=Status.INVALID)
+    found = series(tmp_path, *records, invalid)
+    assert (found.repeats, found.interval_s, found.settled_s) == (3, 0.5, 5.0)
+    for line, rate in ((found.median, 102400.0), (found.low, 81920.0), (found.high, 307200.0)):
+        assert line == pytest.approx([rate] * 12)
     assert found.state is not None and found.state.attained
-    assert found.settled_s == 5.0
 
 
-def test_what_takes_a_while_to_settle_is_said_to(tmp_path: Path) -> None:
-    found = of_cell([written(tmp_path, 1, *[10] * 4, *[100] * 16)], {"r1": tmp_path})
-    assert found is not None and found.state is not None
-    assert not found.state.attained
+def test_what_takes_a_while_to_settle_is_said_to_and_a_short_measurement_is_not_judged(
+    tmp_path: Path,
+) -> None:
+    found = series(tmp_path, written(tmp_path, 1, *[10] * 4, *[100] * 16))
+    assert found.state is not None and not found.state.attained
     assert found.settled_s == 7.0
-
-
-def test_of_a_short_measurement_there_is_a_curve_and_no_judgement(tmp_path: Path) -> None:
-    found = of_cell([written(tmp_path, 1, 10, 500, 20)], {"r1": tmp_path})
-    assert found is not None
+    found = series(tmp_path, written(tmp_path, 2, 10, 500, 20))
     assert found.median == pytest.approx([10240.0, 512000.0, 20480.0])
     assert (found.state, found.settled_s) == (None, None)
-
-
-BEYOND = "9" * 400
 
 
 @pytest.mark.parametrize(
     "change",
     [
         *({"log": ""}, {"log": "nonsense\n"}, {"job": "[w]\n"}),
-        *({"log": f"500, {BEYOND}, 0, 0, 0\n"}, {"log": f"{BEYOND}, 100, 0, 0, 0\n"}),
+        *({"log": f"500, {'9' * 400}, 0, 0, 0\n"}, {"log": f"{'9' * 400}, 100, 0, 0, 0\n"}),
     ],
 )
 def test_without_a_log_that_is_understood_there_is_no_curve(tmp_path: Path, change: dict[str, str]) -> None:
@@ -121,10 +110,8 @@ def test_without_a_log_that_is_understood_there_is_no_curve(tmp_path: Path, chan
 
 
 def test_a_log_that_tells_of_years_has_no_more_intervals_than_lines(tmp_path: Path) -> None:
-    found = of_cell(
-        [written(tmp_path, 1, log=f"500, 100, 0, 0, 0\n{10**15}, 100, 0, 0, 0\n")], {"r1": tmp_path}
-    )
-    assert found is not None and len(found.median) == 4
+    years = f"500, 100, 0, 0, 0\n{10**15}, 100, 0, 0, 0\n"
+    assert len(series(tmp_path, written(tmp_path, 1, log=years)).median) == 4
 
 
 def test_no_log_outside_of_the_run_is_read(tmp_path: Path) -> None:
@@ -143,45 +130,36 @@ def test_the_interval_is_that_of_the_job() -> None:
 
 
 def test_a_picture_has_fewer_intervals_and_hides_no_dip() -> None:
-    fine = BandwidthSeries(
-        repeats=2,
-        interval_s=0.1,
-        median=[10.0, 20.0, 30.0, 40.0, 50.0],
-        low=[9.0, 1.0, 29.0, 39.0, 49.0],
-        high=[11.0, 21.0, 31.0, 99.0, 51.0],
-        fifths=[1.0] * 5,
-        state=None,
-        settled_s=None,
-    )
+    lines = {
+        "median": [10.0, 20.0, 30.0, 40.0, 50.0],
+        "low": [9.0, 1.0, 29.0, 39.0, 49.0],
+        "high": [11.0, 21.0, 31.0, 99.0, 51.0],
+    }
+    fine = BandwidthSeries(repeats=2, interval_s=0.1, **lines, fifths=[1.0] * 5, state=None, settled_s=None)
     assert fine.coarser(5) is fine
     drawn = fine.coarser(3)
     assert (drawn.interval_s, drawn.median, drawn.low, drawn.high) == (0.2, [15, 35], [1, 29], [21, 99])
     assert drawn.fifths == fine.fifths
 
 
-# Attempts
-
-
 def test_a_log_of_before_with_two_attempts_shows_the_last_one(tmp_path: Path) -> None:
     """A retry appended to the log of the disturbed attempt: 200 MB/s on gigabit, and not steady."""
-    both = "".join(f"{500 * n}, {rate}, 0, 0, 0\n" for rate in (90, 100) for n in range(1, 13))
-    stored = msgspec.structs.replace(written(tmp_path, 1, log=both), warnings=(NOT_STEADY, "another"))
-    found = of_cell([stored], {"r1": tmp_path})
-    assert found is not None and found.median == pytest.approx([102400.0] * 12)
+    both = lines(*[90] * 12) + lines(*[100] * 12)
+    stored = flat.changed(written(tmp_path, 1, log=both), warnings=(NOT_STEADY, "another"))
+    assert series(tmp_path, stored).median == pytest.approx([102400.0] * 12)
     RunFolder(tmp_path).save_record(stored)
-    (loaded,) = RunFolder(tmp_path).load_records()
-    assert loaded.warnings == ("another",)
-    assert open_results([tmp_path])[0].warnings == ("another",)
+    for found in (*RunFolder(tmp_path).load_records(), *open_results([tmp_path])):
+        assert found.warnings == ("another",)
 
 
 @pytest.mark.parametrize("rates", [[50] * 6 + [100] * 6, []])
 def test_a_verdict_that_holds_or_cannot_be_judged_stays(tmp_path: Path, rates: list[int]) -> None:
-    stored = msgspec.structs.replace(written(tmp_path, 1, *rates), warnings=(NOT_STEADY,))
+    stored = flat.changed(written(tmp_path, 1, *rates), warnings=(NOT_STEADY,))
     RunFolder(tmp_path).save_record(stored)
     assert RunFolder(tmp_path).load_records()[0].warnings == (NOT_STEADY,)
 
 
 def test_the_jobs_of_one_attempt_are_added_up(tmp_path: Path) -> None:
-    log = "".join(f"{500 * n}, {rate}, 0, 0, 0\n" for rate in (1, 2, 30, 40) for n in range(1, 13))
-    found = of_cell([written(tmp_path, 1, log=log, job=f"{JOB}numjobs=2\n")], {"r1": tmp_path})
-    assert found is not None and found.median == pytest.approx([70 * 1024.0] * 12)
+    log = "".join(lines(*[rate] * 12) for rate in (1, 2, 30, 40))
+    found = series(tmp_path, written(tmp_path, 1, log=log, job=f"{JOB}numjobs=2\n"))
+    assert found.median == pytest.approx([70 * 1024.0] * 12)

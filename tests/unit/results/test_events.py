@@ -8,46 +8,36 @@ import msgspec
 import pytest
 
 from harness.model import Status
-from harness.results.events import (
-    CellEnded,
-    CellStarted,
-    CellWithdrawn,
-    Ended,
-    Event,
-    EventReader,
-    Failed,
-    Phase,
-    writer,
-)
+from harness.results import events
+from harness.results.events import EventReader, writer
 
-ALL: list[Event] = [
-    Phase("making and filling the disk"),
-    CellStarted("local.seq-read-4k.r1", 1, 40),
-    CellWithdrawn("wired+aes128gcm16.seq-read-4k.r1", "cleartext"),
-    CellEnded("local.seq-read-4k.r1", Status.INVALID, "kernel warning: „x“\n", 1_500_000_000, 1.75e9),
-    Failed("interrupted", None, 130),
-    Ended(("VethPair was not undone: `ip link del` ended with status 1",)),
+ALL: list[events.Event] = [
+    events.Phase("making and filling the disk"),
+    events.CellStarted("local.seq-read-4k.r1", 1, 40),
+    events.CellWithdrawn("wired+aes128gcm16.seq-read-4k.r1", "cleartext"),
+    events.CellEnded("local.seq-read-4k.r1", Status.INVALID, "kernel warning: „x“\n", 1_500_000_000, 1.75e9),
+    events.Failed("interrupted", None, 130),
+    events.Ended(("VethPair was not undone: `ip link del` ended with status 1",)),
 ]
 
 
-def test_every_event_comes_back_as_it_was(tmp_path: Path) -> None:
-    emit = writer(tmp_path / "events.jsonl")
-    reader = EventReader(tmp_path / "events.jsonl")
-    for event in ALL:
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "events.jsonl"
+
+
+def test_every_event_is_one_line_and_comes_back_as_it_was(file: Path) -> None:
+    reader = EventReader(file)
+    assert reader.read() == [], "before the first event there is none"
+    emit = writer(file)
+    for number, event in enumerate(ALL, 1):
         emit(event)
         assert reader.read() == [event]
-    assert EventReader(tmp_path / "events.jsonl").read() == ALL
+        assert file.read_bytes().count(b"\n") == number
+    assert EventReader(file).read() == ALL
 
 
-def test_each_event_is_one_line(tmp_path: Path) -> None:
-    emit = writer(tmp_path / "events.jsonl")
-    for event in ALL:
-        emit(event)
-    assert (tmp_path / "events.jsonl").read_bytes().count(b"\n") == len(ALL)
-
-
-def test_a_line_that_is_not_whole_is_left_for_the_next_read_wherever_it_was_cut(tmp_path: Path) -> None:
-    file = tmp_path / "events.jsonl"
+def test_a_line_that_is_not_whole_is_left_for_the_next_read_wherever_it_was_cut(file: Path) -> None:
     emit = writer(file)
     emit(ALL[0])
     begin = file.stat().st_size
@@ -60,27 +50,12 @@ def test_a_line_that_is_not_whole_is_left_for_the_next_read_wherever_it_was_cut(
         assert reader.read() == []
         file.write_bytes(whole)
         assert reader.read() == [ALL[2]]
-
-
-def test_before_the_first_event_there_is_none(tmp_path: Path) -> None:
-    reader = EventReader(tmp_path / "events.jsonl")
-    assert reader.read() == []
-    writer(tmp_path / "events.jsonl")(ALL[0])
-    assert reader.read() == [ALL[0]]
-
-
-def test_a_reader_of_a_resumed_run_begins_where_the_first_ended(tmp_path: Path) -> None:
-    file = tmp_path / "events.jsonl"
-    emit = writer(file)
-    emit(ALL[0])
-    reader = EventReader(file, start=file.stat().st_size)
-    emit(ALL[1])
-    assert reader.read() == [ALL[1]]
+    # That of a resumed run begins where the first ended.
+    assert EventReader(file, start=begin).read() == [ALL[2]]
 
 
 @pytest.mark.parametrize("line", [b"{}", b'{"event": "party"}', b"\x00"])
-def test_a_whole_line_of_something_else_is_not_passed_over(tmp_path: Path, line: bytes) -> None:
-    file = tmp_path / "events.jsonl"
+def test_a_whole_line_of_something_else_is_not_passed_over(file: Path, line: bytes) -> None:
     file.write_bytes(line + b"\n")
     with pytest.raises(msgspec.DecodeError):
         EventReader(file).read()

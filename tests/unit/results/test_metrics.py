@@ -46,8 +46,6 @@ def test_how_busy_the_busiest_core_was_is_a_figure_of_both_directions() -> None:
     assert [row.name for row in table.rows] == ["mixed (read+write)"]
     assert only(table).value == pytest.approx(97.0)
     assert "busy part of the busiest core in %" in table.title
-
-
-def test_a_run_that_watched_no_core_says_so() -> None:
+    # A run that watched no core says so.
     bare = only(build([record()], Options(metric=Metric.CORE)))
     assert bare.reasons == ("busiest core: unknown in 1 of 1 repeats",)

@@ -25,32 +25,44 @@ def job(name: str = "job1", **options: Any) -> dict[str, Any]:
 @pytest.mark.skipif(not EXAMPLES.is_dir(), reason="the collection of real outputs is not next to the project")
 def test_the_files_of_fio_plot_are_two_curves_over_depth() -> None:
     found = Measured.read([EXAMPLES])
-    assert [each.curve.name for each in found.curves] == [
-        "randread random-io, block 4K",
-        "randwrite random-io, block 4K",
-    ]
+    names = ["randread random-io, block 4K", "randwrite random-io, block 4K"]
+    assert [each.curve.name for each in found.curves] == names
     depths = [1, 2, 4, 8, 16, 32, 64, 128]
     assert [each.values("depth") for each in found.curves] == [depths, depths]
     assert found.rest.records == []
     assert "  64   1.968\n" in render(found.curves)
-    assert next(sentences(found.curves)).startswith("randread random-io, block 4K: more helps up to")
+    assert next(sentences(found.curves)).startswith(f"{names[0]}: more helps up to")
+
+
+def write_depths(folder: Path, name: str = "a") -> None:
+    for depth in (1, 4, 16):
+        write_fio(folder / f"{name}-{depth}.json", job(iodepth=depth))
 
 
 def test_of_files_without_a_plan_nothing_is_said_that_their_curves_do_not_show(tmp_path: Path) -> None:
-    for depth in (1, 4, 16):
-        write_fio(tmp_path / f"a-{depth}.json", job(iodepth=depth))
+    write_depths(tmp_path)
     done = harness("explain", ".", cwd=tmp_path)
     assert "from depth 1 on 95 % of the most is reached" in " ".join(done.stdout.split())
     assert "no verdict" not in done.stdout
+    # The table has curves, and then the matrix of the rest.
+    write_fio(tmp_path / "other.json", job("lone", rw="write"))
+    said = harness("table", str(tmp_path), cwd=tmp_path).stdout
+    assert said.startswith("a job1, block 4K\n") and "~" not in said
+    assert said.index("MB/s (10^6") > said.index("16") and "lone" in said and "a-4" not in said
+    assert "a-4" in harness("table", str(tmp_path), "--metric", "p99", cwd=tmp_path).stdout
 
 
 def test_other_options_and_other_names_are_other_curves(tmp_path: Path) -> None:
     for depth in (1, 4, 16):
-        write_fio(tmp_path / f"nvme0-{depth}.json", job(iodepth=depth, filename="/dev/nvme0n1"))
-        write_fio(tmp_path / f"nvme1-{depth}.json", job(iodepth=depth, filename="/dev/nvme1n1"))
-        write_fio(tmp_path / f"after-{depth}.json", job(iodepth=depth, write_bw_log=f"log{depth}"))
-        write_fio(tmp_path / f"before-{depth}.json", job(iodepth=depth))
-        write_fio(tmp_path / f"sized-{depth}.json", job(iodepth=depth, size=depth))
+        options: dict[str, dict[str, Any]] = {
+            "nvme0": {"filename": "/dev/nvme0n1"},
+            "nvme1": {"filename": "/dev/nvme1n1"},
+            "after": {"write_bw_log": f"log{depth}"},
+            "before": {},
+            "sized": {"size": depth},
+        }
+        for name, more in options.items():
+            write_fio(tmp_path / f"{name}-{depth}.json", job(iodepth=depth, **more))
     found = Measured.read([tmp_path])
     assert sorted(each.curve.column.link for each in found.curves) == ["after", "before", "nvme0", "nvme1"]
     assert {record.column.link for record in found.rest.records} == {"sized-1", "sized-4", "sized-16"}
@@ -59,34 +71,18 @@ def test_other_options_and_other_names_are_other_curves(tmp_path: Path) -> None:
 def test_jobs_of_one_file_are_a_surface(tmp_path: Path) -> None:
     jobs = [job(f"r-{b}k-qd{d}", bs=f"{b}k", iodepth=d) for b in (4, 64) for d in (1, 8)]
     file = write_fio(tmp_path / "all.json", *jobs, job("other"))
-    found = Measured.read([file])
     # fio moved 4K I/Os in each, so blocks of 64K are not what was measured.
-    assert [(each.curve.name, each.axes) for each in found.curves] == []
+    assert Measured.read([file]).curves == []
+    moved = {"io_bytes": 65536000, "io_kbytes": 64000, "bw_bytes": 65536000, "bw": 64000}
     for each in jobs[2:]:
-        each["read"] = each["read"] | {
-            "io_bytes": 65536000,
-            "io_kbytes": 64000,
-            "bw_bytes": 65536000,
-            "bw": 64000,
-        }
+        each["read"] |= moved
     found = Measured.read([write_fio(file, *jobs, job("other"))])
     assert [(each.curve.name, each.axes) for each in found.curves] == [("all r", ("depth", "block"))]
     assert [record.workload.name for record in found.rest.records] == ["other"]
 
 
 def test_two_points_or_two_at_one_place_are_none(tmp_path: Path) -> None:
-    for number, depth in enumerate((1, 4)):
-        write_fio(tmp_path / f"a{number}.json", job(iodepth=depth))
-    assert Measured.read([tmp_path]).curves == []
-    write_fio(tmp_path / "a7.json", job(iodepth=4))
-    assert Measured.read([tmp_path]).curves == []
-
-
-def test_the_table_has_curves_and_then_the_matrix_of_the_rest(tmp_path: Path) -> None:
-    for depth in (1, 4, 16):
-        write_fio(tmp_path / f"a-{depth}.json", job(iodepth=depth))
-    write_fio(tmp_path / "other.json", job("lone", rw="write"))
-    said = harness("table", str(tmp_path), cwd=tmp_path).stdout
-    assert said.startswith("a job1, block 4K\n") and "~" not in said
-    assert said.index("MB/s (10^6") > said.index("16") and "lone" in said and "a-4" not in said
-    assert "a-4" in harness("table", str(tmp_path), "--metric", "p99", cwd=tmp_path).stdout
+    for depths in ((1, 4), (1, 4, 4)):
+        for number, depth in enumerate(depths):
+            write_fio(tmp_path / f"a{number}.json", job(iodepth=depth))
+        assert Measured.read([tmp_path]).curves == [], depths

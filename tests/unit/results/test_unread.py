@@ -7,7 +7,6 @@ import re
 import shutil
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from harness.analysis.schedule import Schedule
@@ -15,6 +14,7 @@ from harness.cli import MOST_NAMED
 from harness.model import unread
 from harness.model.errors import Unreadable
 from harness.results.store import RunFolder, open_results
+from tests import flat
 from tests.unit.command import harness
 from tests.unit.results_folder import made_plan, write
 from tests.unit.table.test_table import record
@@ -23,30 +23,25 @@ RUNS = Path(__file__).parents[2] / "data" / "results"
 RUN, OTHER = "20261121-223206-9146", "other"
 BAD = "wired+aes128gcm16.rand-read-4k.r1.json"
 COMMANDS = {
-    "table": ("table", RUN),
-    "table of a folder of runs": ("table", "."),
-    "compare": ("compare", RUN, OTHER),
-    "explain": ("explain", RUN),
-    "summary": ("explain", RUN, "--summary"),
-    "report": ("report", RUN),
-    "plot": ("plot", "matrix", RUN),
-    "export": ("export", RUN),
-    "what is left": ("run", "--resume", f"./{RUN}", "--plan"),
+    "table": f"table {RUN}",
+    "table of a folder of runs": "table .",
+    "compare": f"compare {RUN} {OTHER}",
+    "explain": f"explain {RUN}",
+    "summary": f"explain {RUN} --summary",
+    "report": f"report {RUN}",
+    "plot": f"plot matrix {RUN}",
+    "export": f"export {RUN}",
+    "what is left": f"run --resume ./{RUN} --plan",
 }
 
 
-def stored(folder: Path) -> RunFolder:
-    """The run, with records as they are written now."""
+def damaged(folder: Path) -> Path:
+    """The run, with records as they are written now, and ``protected_bytes`` below zero in one of them."""
     run = RunFolder(folder / RUN)
     shutil.copytree(RUNS / RUN, run.path)
     for found in run.load_records():
         run.save_record(found)
-    return run
-
-
-def damaged(folder: Path) -> Path:
-    """The run with ``protected_bytes`` below zero in one of its records."""
-    file = stored(folder).path / "cells" / BAD
+    file = run.path / "cells" / BAD
     text, count = re.subn(r'"protected_bytes": \d+', '"protected_bytes": -1484', file.read_text(), count=1)
     assert count
     file.write_text(text)
@@ -54,16 +49,14 @@ def damaged(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("words", COMMANDS.values(), ids=list(COMMANDS))
-def test_every_command_shows_the_rest_and_names_the_record(tmp_path: Path, words: tuple[str, ...]) -> None:
+def test_every_command_shows_the_rest_and_names_the_record(tmp_path: Path, words: str) -> None:
     damaged(tmp_path)
     if OTHER in words:
-        write(
-            tmp_path, [msgspec.structs.replace(r, run_id=OTHER) for r in RunFolder(RUNS / RUN).load_records()]
-        )
-    done = harness(*words, cwd=tmp_path)
+        write(tmp_path, [flat.changed(r, run_id=OTHER) for r in RunFolder(RUNS / RUN).load_records()])
+    done = harness(*words.split(), cwd=tmp_path)
     # The runs to compare have one repeat of each cell, which cannot be judged.
-    assert done.returncode == (3 if words[0] == "compare" else 1), done
-    assert done.stdout or words[0] in ("report", "plot")
+    assert done.returncode == (3 if OTHER in words else 1), done
+    assert done.stdout or words.startswith(("report", "plot"))
     (named,) = (line for line in done.stderr.splitlines() if BAD in line and "not a readable" in line)
     assert named.endswith(
         f"{RUN}/cells/{BAD} is not a readable record: Expected `int` >= 0 - at `$.proof.protected_bytes`"
@@ -72,12 +65,16 @@ def test_every_command_shows_the_rest_and_names_the_record(tmp_path: Path, words
 
 
 def test_what_is_kept_says_that_it_is_incomplete(tmp_path: Path) -> None:
-    damaged(tmp_path)
-    assert f"Incomplete: {RUN}/cells/{BAD} is not a readable record" in harness(
-        "table", RUN, "--format", "github", cwd=tmp_path
-    ).stdout.replace("\\", "")
+    file = damaged(tmp_path)
+    sentence = f"Incomplete: {RUN}/cells/{BAD} is not a readable record"
+    table = harness("table", RUN, "--format", "github", cwd=tmp_path).stdout
+    assert sentence in table.replace("\\", "")
     harness("report", RUN, cwd=tmp_path)
-    assert f"Incomplete: {RUN}/cells/{BAD} is not a readable record" in (tmp_path / "report.html").read_text()
+    assert sentence in (tmp_path / "report.html").read_text()
+    # One that is named itself is an error, and so is the first one outside of commands.
+    assert harness("table", str(file), RUN, cwd=tmp_path).returncode == 2
+    with pytest.raises(Unreadable, match=re.escape(file.name)):
+        open_results([tmp_path])
 
 
 def test_a_record_of_a_probe_costs_itself_alone(tmp_path: Path) -> None:
@@ -94,7 +91,7 @@ def test_a_record_of_a_probe_costs_itself_alone(tmp_path: Path) -> None:
 
 def test_a_resumed_run_measures_that_cell_again(tmp_path: Path) -> None:
     plan = made_plan(repeats=1)
-    folder = RunFolder(write(tmp_path, [record(order=n, repeat=1) for n in range(1)], plan))
+    folder = RunFolder(write(tmp_path, [record(order=0, repeat=1)], plan))
     (file,) = folder.record_files()
     before = Schedule(plan, folder.load_records()).expected
     file.write_bytes(file.read_bytes()[:-20])
@@ -103,26 +100,17 @@ def test_a_resumed_run_measures_that_cell_again(tmp_path: Path) -> None:
     assert [error.message for error in lost] == [f"{file} is not a readable record: Input data was truncated"]
 
 
-def test_many_are_not_named_one_by_one(tmp_path: Path) -> None:
-    folder = RunFolder(write(tmp_path, [record(repeat=n) for n in range(1, 10)]))
-    for file in folder.record_files()[1:]:
+def test_many_are_not_named_one_by_one_and_of_none_nothing_is_shown(tmp_path: Path) -> None:
+    first, *others = RunFolder(write(tmp_path, [record(repeat=n) for n in range(1, 10)])).record_files()
+    for file in others:
         file.write_bytes(b"")
     done = harness("table", "r1", cwd=tmp_path)
     assert done.returncode == 1 and done.stderr.count("the file is empty") == MOST_NAMED
     assert f"and {8 - MOST_NAMED} more files that are not readable" in done.stderr
-
-
-def test_where_no_record_can_be_read_nothing_is_shown(tmp_path: Path) -> None:
-    for file in RunFolder(write(tmp_path, [record(), record(repeat=2)])).record_files():
-        file.write_bytes(b"{")
+    first.write_bytes(b"{")
     done = harness("table", "r1", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
     assert "r1.json is not a readable record" in done.stderr
-
-
-def test_a_record_that_is_named_itself_is_an_error(tmp_path: Path) -> None:
-    file = damaged(tmp_path)
-    assert harness("table", str(file), RUN, cwd=tmp_path).returncode == 2
 
 
 def test_a_record_that_may_not_be_read_costs_itself_alone(
@@ -140,12 +128,6 @@ def test_a_record_that_may_not_be_read_costs_itself_alone(
     with unread.noted() as lost:
         assert [found.repeat for found in open_results([tmp_path / "r1"])] == [1]
     assert "r2.json cannot be read: Permission denied" in lost[0].message
-
-
-def test_outside_of_commands_the_first_one_is_an_error(tmp_path: Path) -> None:
-    file = damaged(tmp_path)
-    with pytest.raises(Unreadable, match=re.escape(file.name)):
-        open_results([tmp_path])
 
 
 def test_each_is_noted_once_and_passed_on(tmp_path: Path) -> None:

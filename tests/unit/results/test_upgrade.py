@@ -17,44 +17,34 @@ from harness.model.errors import UsageError
 from harness.results import upgrade
 from harness.results.store import RunFolder, open_probes, open_results
 
-SCHEMA_1 = Path(__file__).parents[2] / "data" / "schema-1"
-RUN = "20261101-120000-0a1b"
+DATA = Path(__file__).parents[2] / "data"
+SCHEMA_1 = DATA / "schema-1"
+RUN = SCHEMA_1 / "results" / "20261101-120000-0a1b"
+PROTECTED = RUN / "cells" / "wired+aes128gcm16.x2.seq-read-256k.r1.json"
 
 
-@pytest.fixture
-def at_schema_1(monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of schema 1, as the working folder: messages have paths as they were typed."""
+def test_old_results_are_printed_as_they_were(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Messages have paths as they were typed.
     monkeypatch.chdir(SCHEMA_1)
-    return SCHEMA_1
-
-
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        (["table", "results"], "table.txt"),
-        (["table", "results", "--ratio", "ipsec"], "ratio.txt"),
-        (["explain", "results"], "explain.txt"),
-    ],
-)
-def test_old_results_are_printed_as_they_were(at_schema_1: Path, words: list[str], expected: str) -> None:
-    done = CliRunner().invoke(app, words, catch_exceptions=False)
-    assert (done.exit_code, done.output) == (0, (at_schema_1 / expected).read_text(encoding="utf-8"))
-
-
-def test_the_page_of_old_results_is_as_it_was(at_schema_1: Path, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
-    done = CliRunner().invoke(app, ["report", "results", "-o", str(page)], catch_exceptions=False)
-    assert done.exit_code == 0, done.output
-    assert (
-        page.read_text(encoding="utf-8")
-        == gzip.decompress((at_schema_1 / "report.html.gz").read_bytes()).decode()
-    )
+    report = f"report results -o {page}"
+    for words, expected in (
+        ("table results", "table.txt"),
+        ("table results --ratio ipsec", "ratio.txt"),
+        ("explain results", "explain.txt"),
+        (report, ""),
+    ):
+        done = CliRunner().invoke(app, words.split(), catch_exceptions=False)
+        assert done.exit_code == 0, done.output
+        if expected:
+            assert done.output == (SCHEMA_1 / expected).read_text(encoding="utf-8")
+    html = gzip.decompress((SCHEMA_1 / "report.html.gz").read_bytes()).decode()
+    assert page.read_text(encoding="utf-8") == html
 
 
 def test_each_field_that_was_renamed_has_its_value() -> None:
-    file = SCHEMA_1 / "results" / RUN / "cells" / "wired+aes128gcm16.x2.seq-read-256k.r1.json"
-    old = json.loads(file.read_bytes())
-    (new,) = open_results([file])
+    old = json.loads(PROTECTED.read_bytes())
+    (new,) = open_results([PROTECTED])
     assert new.schema == SCHEMA_VERSION and old["schema"] == 1
     assert (new.column.protection, new.column.transport) == ((old["ipsec"],), "iscsi")
     assert new.agreed == {old["ipsec"]: old["esp"]}
@@ -72,46 +62,38 @@ def test_each_field_that_was_renamed_has_its_value() -> None:
 
 
 def test_plans_and_probes_are_read_as_well() -> None:
-    plan = RunFolder(SCHEMA_1 / "results" / RUN).load_plan()
+    plan = RunFolder(RUN).load_plan()
     assert Column("local") in plan.columns and plan.columns[0].transport is None
     assert Column("wired", ("aes128gcm16",), initiators=2, mode=IpsecMode.TUNNEL) in plan.columns
     probes = open_probes([SCHEMA_1 / "results"])
-    protected = {probe.column.protection for probe in probes}
-    assert protected == {(), ("aes128gcm16",)}
+    assert {probe.column.protection for probe in probes} == {(), ("aes128gcm16",)}
     moved = [probe for probe in probes if probe.column.protection and probe.probe.name == "tcp"]
     assert moved and all(probe.protected_bytes and probe.agreed["aes128gcm16"]["drivers"] for probe in moved)
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [
-        {"ipsec": None},
-        {"ipsec": ["aes128gcm16"]},
-        {"proof": 7},
-        {"clients": [3]},
-        {"esp": "generic"},
+def test_an_old_record_that_is_damaged_is_named(tmp_path: Path) -> None:
+    damages: list[dict[str, Any]] = [
+        *({"ipsec": None}, {"ipsec": ["aes128gcm16"]}, {"proof": 7}, {"clients": [3]}, {"esp": "generic"}),
         {"protection": ["aes128gcm16"], "ipsec": 5},
-    ],
-)
-def test_an_old_record_that_is_damaged_is_named(tmp_path: Path, damage: dict[str, Any]) -> None:
-    file = SCHEMA_1 / "results" / RUN / "cells" / "wired+aes128gcm16.x2.seq-read-256k.r1.json"
-    record = json.loads(file.read_bytes()) | damage
-    (tmp_path / "x.json").write_text(json.dumps(record), encoding="utf-8")
-    with pytest.raises(UsageError, match=r"x\.json is not a readable record"):
-        open_results([tmp_path / "x.json"])
+    ]
+    for damage in damages:
+        record = json.loads(PROTECTED.read_bytes()) | damage
+        (tmp_path / "x.json").write_text(json.dumps(record), encoding="utf-8")
+        with pytest.raises(UsageError, match=r"x\.json is not a readable record"):
+            open_results([tmp_path / "x.json"])
+            pytest.fail(f"{damage} was read")
 
 
 def test_the_new_names_in_an_old_record_do_not_count(tmp_path: Path) -> None:
     """Nor does a plan of version 2 take columns of version 1 for columns without protection."""
-    plan = json.loads((SCHEMA_1 / "results" / RUN / "plan.json").read_bytes())
+    plan = json.loads((RUN / "plan.json").read_bytes())
     (tmp_path / "plan.json").write_text(json.dumps(plan | {"schema": SCHEMA_VERSION}), encoding="utf-8")
     with pytest.raises(UsageError, match=r"plan\.json is not a readable plan: .*ipsec"):
         RunFolder(tmp_path).load_plan()
 
 
 def test_telemetry_of_a_cell_keeps_its_values() -> None:
-    folder = Path(__file__).parents[2] / "data" / "results" / "20261121-223206-9146"
-    file = folder / "cells" / "wired+aes128gcm16.rand-read-4k.r1.json"
+    file = DATA / "results/20261121-223206-9146/cells/wired+aes128gcm16.rand-read-4k.r1.json"
     old = json.loads(file.read_bytes())["beside"]
     (record,) = open_results([file])
     assert record.telemetry is not None
@@ -131,10 +113,10 @@ def test_each_field_of_telemetry_that_was_renamed_has_its_value() -> None:
         "others": [{"taken": 0.5, "sibling_busy": 0.25, "used": 0.1}],
         "lost_hops": {"hop": "why"},
     }
-    record = step("record", {"beside": uses, "workload": {"name": "w", "jobs": 2}})
-    assert record == {"telemetry": renamed, "workload": {"name": "w", "numjobs": 2}}
-    kernels = {"type": "cipher", "kernels": [{"processors": 2}]}
+    record = {"beside": uses, "workload": {"name": "w", "jobs": 2}}
+    assert step("record", record) == {"telemetry": renamed, "workload": {"name": "w", "numjobs": 2}}
+    kernels, cores = ({"type": "cipher", "kernels": [{name: 2}]} for name in ("processors", "cores"))
     probe = step("probe", {**uses, "is_beside": True, "figures": kernels})
-    assert probe == {**renamed, "is_from_run": True, "figures": {"type": "cipher", "kernels": [{"cores": 2}]}}
+    assert probe == {**renamed, "is_from_run": True, "figures": cores}
     assert step("record", {"workload": {"name": "w"}}) == {"telemetry": None, "workload": {"name": "w"}}
     assert step("plan", {"jobs": []}) == {"jobs": []}

@@ -106,8 +106,8 @@ def test_a_module_in_use_is_left_alone_and_one_that_is_missing_is_named(
 def brought_up(tmp_path: Path, name: str, size_bytes: int, count: int = 1) -> tuple[World, list[str]]:
     """What was done for a disk, and its paths."""
     world, journal = World(answers=[(("test", "-e"), DONE)]), Journal(tmp_path / "journal")
-    of, folders = (world.host("target"), load_disk(name)), {"folder": tmp_path, "log": tmp_path / "log"}
-    with disks.bring_up(journal, *of, size_bytes, count=count, **folders) as paths:
+    of: dict[str, Any] = {"count": count, "folder": tmp_path, "log": tmp_path / "log"}
+    with disks.bring_up(journal, world.host("target"), load_disk(name), size_bytes, **of) as paths:
         return world, paths
 
 

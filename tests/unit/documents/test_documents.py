@@ -43,6 +43,7 @@ from tests.unit.table.test_views import latency, ping, tcp
 pytestmark = pytest.mark.thorough
 
 OWN = {"clock": Clock.VIRTUAL, "lab_kernel": LabKernel.OWN}
+Typed = list[list[str]]
 DISTURBED = {"others": (others(0.5, used=0.5),)}
 FAST, SLOW = "openflow:controller", "openflow:controller=fast-ethernet"
 
@@ -135,9 +136,7 @@ def test_a_cost_is_reported_with_what_links_have_of_it() -> None:
         ((91.7, 91.6), "complain to the processors and the software, not to the protocol. "),
     ],
 )
-def test_whom_to_complain_to_is_what_explains_the_documents_loss(
-    virtual: tuple[float, float], whom: str
-) -> None:
+def test_whom_to_complain_to_explains_the_documents_loss(virtual: tuple[float, float], whom: str) -> None:
     """Whatever the lab's processor made of it."""
     found = answers(1, *controllers(25, 20), *controllers(*virtual, **OWN))[0]
     assert found.whom.startswith(whom)
@@ -224,25 +223,19 @@ def test_what_a_switch_adds_is_the_slope() -> None:
     assert "do not rise with each one" in uneven.conclusion
 
 
-def test_packets_that_were_not_counted_are_no_answer_if_some_were_lost() -> None:
+def test_packets_are_compared_with_what_the_links_rate_allows() -> None:
     (found,) = answers(2)
     assert dict(found.figures)["in document 002"] == "8000 per second"  # not the 8210 of which 85 % were lost
     assert found.whom == ""
-
-
-@pytest.mark.parametrize(
-    ("per_s", "whom"),
-    [
+    for per_s, whom in (
         (30_000, "complain to the processors and the software, not to the link"),
         (1_400_000, "complain to the link"),
-    ],
-)
-def test_packets_are_compared_with_what_the_links_rate_allows(per_s: float, whom: str) -> None:
-    figures = ForwardingFigures(offered_per_s=per_s, arrived_per_s=per_s, lost_percent=0.0)
-    (found,) = answers(2, on(blank(Forwarding()), "wired", status=Status.OK, figures=figures))
-    # IEEE 802.3: 64 bytes and 20 of preamble and gap.
-    said = f"Packets over the link without loss: {per_s:.0f} per second, of 1488095 that its rate allows"
-    assert found.whom == f"{whom}. {said}"
+    ):
+        figures = ForwardingFigures(offered_per_s=per_s, arrived_per_s=per_s, lost_percent=0.0)
+        (found,) = answers(2, on(blank(Forwarding()), "wired", status=Status.OK, figures=figures))
+        # IEEE 802.3: 64 bytes and 20 of preamble and gap.
+        said = f"Packets over the link without loss: {per_s} per second, of 1488095 that its rate allows"
+        assert found.whom == f"{whom}. {said}"
 
 
 def test_a_figure_of_the_lab_s_processor_is_signed_with_virtual_times() -> None:
@@ -359,15 +352,10 @@ def test_the_page_has_each_document_with_its_reasons(tmp_path: Path) -> None:
     assert "4 <" not in text and "5 documents; 1 run of ours" in said
 
 
-def test_the_terminals_text_is_no_wider_than_it(tmp_path: Path) -> None:
-    lines = page.text(page.load([tmp_path], ["document-003"]), width=80).splitlines()
-    assert max(len(line) for line in lines if not line.startswith("Published")) <= 80
-
-
 @pytest.fixture
-def lab(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+def lab(monkeypatch: pytest.MonkeyPatch) -> Typed:
     """Commands measure at once, all but the matrix; their words. The lab's own kernel is not built."""
-    typed: list[list[str]] = []
+    typed: Typed = []
 
     def measure(words: list[str]) -> int:
         typed.append(words)
@@ -387,9 +375,7 @@ def lab(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     return typed
 
 
-def test_what_is_lacking_is_measured_and_a_failure_does_not_end_it(
-    tmp_path: Path, lab: list[list[str]]
-) -> None:
+def test_what_is_lacking_is_measured_and_failures_do_not_end_it(tmp_path: Path, lab: Typed) -> None:
     done = documents(tmp_path, "runs", "--run", ends=1)
     profiles = [words[words.index("--profile") + 1] for words in lab]
     first = ["document-000", "document-001", "document-001-tenth", "document-002"]
@@ -400,9 +386,7 @@ def test_what_is_lacking_is_measured_and_a_failure_does_not_end_it(
     assert (tmp_path / "runs" / "documents.html").is_file()
 
 
-def test_a_testbed_in_use_is_waited_for(
-    tmp_path: Path, lab: list[list[str]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_testbed_in_use_is_waited_for(tmp_path: Path, lab: Typed, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its holder is looked for again and again, and the command tried once it is gone."""
     measure = command.harness
     busy = iter([True, True, False])
@@ -421,7 +405,7 @@ def test_a_testbed_in_use_is_waited_for(
     assert done.stderr.count("waiting: the testbed is in use by run r1") == 2
 
 
-def test_what_was_only_skipped_is_no_failure(tmp_path: Path, lab: list[list[str]]) -> None:
+def test_what_was_only_skipped_is_no_failure(tmp_path: Path, lab: Typed) -> None:
     words = ("--run", "--quick", "--document", "document-000")
     done = documents(tmp_path, *words)
     assert (tmp_path / "results/documents-quick/documents.html").is_file()
@@ -432,9 +416,7 @@ def test_what_was_only_skipped_is_no_failure(tmp_path: Path, lab: list[list[str]
     assert lab[1:] == [["probe", "--resume", str(run)]]
 
 
-def test_a_run_that_broke_off_is_reported_meanwhiles_figures(
-    tmp_path: Path, lab: list[list[str]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_that_broke_off_is_shown(tmp_path: Path, lab: Typed, monkeypatch: pytest.MonkeyPatch) -> None:
     run_of_probes(tmp_path, "document-000", lambda _: tcp(1e8))
 
     def broken(words: list[str]) -> int:
@@ -447,7 +429,7 @@ def test_a_run_that_broke_off_is_reported_meanwhiles_figures(
     assert not lab
 
 
-def test_what_is_there_is_not_measured_again(tmp_path: Path, lab: list[list[str]]) -> None:
+def test_what_is_there_is_not_measured_again(tmp_path: Path, lab: Typed) -> None:
     made = plan.make_plan(RunRequest(repeats=1))
     run = RunFolder(tmp_path / made.run_id)
     run.save_plan(made)
@@ -459,7 +441,9 @@ def test_what_is_there_is_not_measured_again(tmp_path: Path, lab: list[list[str]
     assert [words[2] for words in lab] == ["document-003"] and f"there is {run.path} already" in done.stderr
 
 
-def test_an_unknown_document_and_no_runs_are_refused_with_what_there_is(tmp_path: Path) -> None:
+def test_without_runs_there_are_the_documents_and_a_hint(tmp_path: Path) -> None:
     assert "document-004" in documents(tmp_path, "--document", "document-005", ends=2).stderr
     assert "harness documents --run" in documents(tmp_path, ends=2).stderr
     assert not any(tmp_path.iterdir())
+    lines = page.text(page.load([tmp_path], ["document-003"]), width=80).splitlines()
+    assert max(len(line) for line in lines if not line.startswith("Published")) <= 80

@@ -38,9 +38,7 @@ def samples(*mb_s: float, interval_s: float = 0.5) -> list[Sample]:
         ([], ()),
     ],
 )
-def test_steady_state_is_looked_for_within_a_measurement(
-    rates: Sequence[float], expected: tuple[str, ...]
-) -> None:
+def test_steady_state_is_looked_for(rates: Sequence[float], expected: tuple[str, ...]) -> None:
     assert doubts(samples(*rates)) == expected
 
 
@@ -87,7 +85,7 @@ def test_repeats_are_laid_over_each_other(tmp_path: Path) -> None:
     assert found.state is not None and found.state.attained
 
 
-def test_what_takes_a_while_to_settle_is_said_to_and_a_short_measurement_is_not_judged(
+def test_what_takes_a_while_to_settle_is_said_to_and_what_is_short_is_not_judged(
     tmp_path: Path,
 ) -> None:
     found = series(tmp_path, written(tmp_path, 1, *[10] * 4, *[100] * 16))

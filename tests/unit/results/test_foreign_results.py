@@ -15,22 +15,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from harness import model
 from harness.explain import twin
-from harness.model import (
-    Backing,
-    BackingKind,
-    Column,
-    DiskProfile,
-    Flash,
-    Job,
-    LabKernel,
-    LinkProfile,
-    Machines,
-    Plan,
-    Proposal,
-    StoppingRule,
-    TestbedKind,
-)
+from harness.model import BackingKind, Column, Machines, Plan, TestbedKind
 from harness.model.errors import UsageError
 from harness.model.probing import Ping, Tcp
 from harness.parse.files import read_bytes
@@ -48,7 +35,7 @@ from tests.unit.results_folder import WIRED, made_plan
 STORED = Path(__file__).parents[2] / "data" / "results" / "20261121-223206-9146"
 MACHINES = Machines(target="ssh://root@nas", initiators=("local", "ssh://b"))
 PROXY = Machines(target="ssh://-oProxyCommand=x", initiators=("local",))
-ETH0 = LinkProfile(name="wired", title="x", emulated=False, interface="eth0")
+ETH0 = model.LinkProfile(name="wired", title="x", emulated=False, interface="eth0")
 REAL: dict[str, Any] = {
     "testbed": TestbedKind.MACHINES,
     "machines": MACHINES,
@@ -77,13 +64,12 @@ def resumed(root: Path, *words: str, command: str = "run", ends: int = 2) -> Com
 # Plans
 
 
-def with_job(*options: tuple[str, str | None], name: str = "job") -> dict[str, Any]:
-    return {"jobs": (Job(name=name, options=options),)}
+def with_job(*options: tuple[str, str], name: str = "job") -> dict[str, Any]:
+    return {"jobs": (model.Job(name=name, options=options),)}
 
 
 def backed(**changes: Any) -> dict[str, Any]:
-    whole: dict[str, Any] = {"kind": BackingKind.RAMDISK, "size_bytes": 1 << 27}
-    return {"backing": Backing(**whole | changes)}
+    return {"backing": model.Backing(**{"kind": BackingKind.RAMDISK, "size_bytes": 1 << 27} | changes)}
 
 
 def linked(**changes: Any) -> dict[str, Any]:
@@ -92,11 +78,8 @@ def linked(**changes: Any) -> dict[str, Any]:
 
 def proposed(**changes: Any) -> dict[str, Any]:
     words = {"name": "x", "title": "x", "esp": "aes", "ike": "aes", "kernel_algorithms": ("x",)}
-    return {
-        "proposals": {"x": Proposal(**words | changes)},
-        **linked(),
-        "columns": (Column("wired", ("x",)),),
-    }
+    protected = {"proposals": {"x": model.Proposal(**words | changes)}, "columns": (Column("wired", ("x",)),)}
+    return linked() | protected
 
 
 IMPOSSIBLE: dict[str, tuple[dict[str, Any], str]] = {
@@ -121,9 +104,8 @@ IMPOSSIBLE: dict[str, tuple[dict[str, Any], str]] = {
     "a plugin": (proposed(charon_plugins=("/tmp/x.so",)), "proposals: x.charon_plugins"),
     "machines of the lab": ({"machines": MACHINES}, "machines"),
     "ssh's options": ({**REAL, "machines": PROXY}, "machines"),
-    "other kernels": ({"machines": MACHINES}, "machines"),
     "a hop in the lab": ({"hops": ("ssh://gateway",)}, "hops"),
-    "a disk of a path": ({"disk": DiskProfile(name="../x", title="")}, "disk"),
+    "a disk of a path": ({"disk": model.DiskProfile(name="../x", title="")}, "disk"),
     "iSCSI's words": ({"iscsi": {"MaxBurstLength": "1\nnode.x = y"}}, "iscsi"),
     "a probe without end": ({"probing": (Ping(count=10**9),), "columns": (Column("wired"),)}, "probing"),
     "no repeats": ({"repeats": 0}, "repeats"),
@@ -132,14 +114,12 @@ IMPOSSIBLE: dict[str, tuple[dict[str, Any], str]] = {
     "a negative seed": ({"seed": -1}, "seed"),
     "many columns": ({"columns": tuple(Column("wired", initiators=n) for n in range(99))}, "columns"),
     "a column of no link": ({"columns": (Column("eth0"),)}, "columns, link"),
-    "a rule without end": ({"stop": StoppingRule(width=0.0, max_repeats=5)}, "stop.width"),
+    "a rule without end": ({"stop": model.StoppingRule(width=0.0, max_repeats=5)}, "stop.width"),
 }
 
 
 @pytest.mark.parametrize(("changes", "field"), IMPOSSIBLE.values(), ids=list(IMPOSSIBLE))
-def test_a_plan_that_nobody_could_have_asked_for_is_refused_with_file_and_field(
-    tmp_path: Path, changes: dict[str, Any], field: str
-) -> None:
+def test_a_plan_nobody_could_ask_for_is_refused(tmp_path: Path, changes: dict[str, Any], field: str) -> None:
     folder = saved(tmp_path, made_plan(**changes))
     with pytest.raises(UsageError) as refused:
         folder.load_plan()
@@ -147,27 +127,27 @@ def test_a_plan_that_nobody_could_have_asked_for_is_refused_with_file_and_field(
 
 
 def test_a_disk_that_cannot_be_is_refused() -> None:
-    flash = Flash(page_bytes=0, page_us=1.0, pages_at_once=1)
+    flash = model.Flash(page_bytes=0, page_us=1.0, pages_at_once=1)
     with pytest.raises(UsageError, match="here, setting: disk, page_bytes"):
-        disk = DiskProfile(name="x", title="x", flash=flash)
-        rules.check(made_plan(disk=disk, lab_kernel=LabKernel.OWN), "here")
+        disk = model.DiskProfile(name="x", title="x", flash=flash)
+        rules.check(made_plan(disk=disk, lab_kernel=model.LabKernel.OWN), "here")
 
 
-@pytest.mark.parametrize(
-    "request_",
-    [
+def test_what_can_be_asked_for_comes_back(tmp_path: Path) -> None:
+    of_host: dict[str, Any] = {
+        "links": ("switched:4", "pppoe", "openflow:flows"),
+        "backing": "file:/tmp/a b.img",
+    }
+    of_machines: dict[str, Any] = {"links": ("local", "wired=eth0@192.0.2.1"), "hops": ("ssh://gateway",)}
+    for request in (
         RunRequest(),
-        RunRequest(
-            links=("switched:4", "pppoe", "openflow:flows"), testbed="host", backing="file:/tmp/a b.img"
-        ),
+        RunRequest(testbed="host", **of_host),
         RunRequest(profile="modern", confidence="5%", iscsi=("MaxBurstLength=64K", "InitialR2T=no")),
-        RunRequest(target="ssh://root@nas", links=("local", "wired=eth0@192.0.2.1"), hops=("ssh://gateway",)),
+        RunRequest(target="ssh://root@nas", **of_machines),
         RunRequest(lab_initiators=2, kernels=Kernels.APART),
-    ],
-)
-def test_what_can_be_asked_for_comes_back(tmp_path: Path, request_: RunRequest) -> None:
-    plan = make_plan(request_)
-    assert saved(tmp_path, plan).load_plan() == plan
+    ):
+        plan = make_plan(request)
+        assert saved(tmp_path, plan).load_plan() == plan
 
 
 # Records
@@ -181,9 +161,7 @@ NO_BLOCK = ("block_bytes", "0", r"Expected `int` >= 1 - at `\$\.workload\.block_
 @pytest.mark.parametrize(
     ("field", "value", "words"), [*((field, value, field) for field in FIGURES for value in BEYOND), NO_BLOCK]
 )
-def test_a_figure_that_nothing_measures_is_refused_with_file_and_field(
-    tmp_path: Path, field: str, value: str, words: str
-) -> None:
+def test_a_figure_nothing_measures_is_refused(tmp_path: Path, field: str, value: str, words: str) -> None:
     whole = msgspec.json.encode(record(run_id="r1", block_bytes=4096)).decode()
     damaged, times = re.subn(f'"{field}":[0-9.]+', f'"{field}":{value}', whole, count=1)
     assert times
@@ -217,21 +195,24 @@ def test_a_probe_that_no_tool_could_make_is_refused(
 # What reaches outside the lab
 
 
-def test_the_lab_takes_nothing_typed_again() -> None:
+def test_what_stays_in_the_lab_or_with_the_run_is_not_typed_again() -> None:
     assert planned.outside(make_plan(RunRequest())) == []
     planned.require_typed(made_plan(), "r1", [])
     with pytest.raises(UsageError, match="other options"):
         planned.require_typed(made_plan(), "r1", [("--target", "local")])
+    # A file of the run alone.
+    plan = make_plan(RunRequest(target="ssh://root@nas", links=("wired=eth0",)))
+    assert planned.outside(plan) == [("--target", "ssh://root@nas"), ("--link", "wired=eth0")]
+    typed = [*planned.outside(plan), ("--initiator", "local"), ("--link", "local")]
+    planned.require_typed(plan, "r1", typed)
 
 
 def test_what_leads_out_of_the_lab_is_typed_again() -> None:
-    device = Backing(kind=BackingKind.BLOCK, size_bytes=1 << 27, path="/dev/x", destroy="/dev/x")
+    device = model.Backing(kind=BackingKind.BLOCK, size_bytes=1 << 27, path="/dev/x", destroy="/dev/x")
     plan = made_plan(**REAL, hops=("ssh://gateway",), backing=device)
-    typed = [
-        *(("--target", "ssh://root@nas"), ("--initiator", "local"), ("--initiator", "ssh://b")),
-        *(("--hop", "ssh://gateway"), ("--link", "wired=eth0")),
-        *(("--backing", "/dev/x"), ("--destroy", "/dev/x")),
-    ]
+    typed = [("--target", "ssh://root@nas"), ("--initiator", "local"), ("--initiator", "ssh://b")]
+    typed += [("--hop", "ssh://gateway"), ("--link", "wired=eth0")]
+    typed += [("--backing", "/dev/x"), ("--destroy", "/dev/x")]
     planned.require_typed(plan, "r1", typed)
     for without in range(len(typed)):
         with pytest.raises(UsageError, match="reaches outside the lab") as refused:
@@ -239,13 +220,6 @@ def test_what_leads_out_of_the_lab_is_typed_again() -> None:
         assert planned.resume_command(plan, "r1") in (refused.value.hint or "")
     with pytest.raises(UsageError, match="ssh://other"):
         planned.require_typed(plan, "r1", [("--target", "ssh://other"), *typed[1:]])
-
-
-def test_a_file_of_the_run_alone_is_not_typed_again() -> None:
-    plan = make_plan(RunRequest(target="ssh://root@nas", links=("wired=eth0",)))
-    assert planned.outside(plan) == [("--target", "ssh://root@nas"), ("--link", "wired=eth0")]
-    typed = [*planned.outside(plan), ("--initiator", "local"), ("--link", "local")]
-    planned.require_typed(plan, "r1", typed)
 
 
 @pytest.mark.parametrize("command", ["run", "probe"])
@@ -349,9 +323,7 @@ def test_what_is_no_regular_file_is_refused_at_once(tmp_path: Path, plant: Calla
 
 @pytest.mark.parametrize("name", ["plan.json", "environment.json", "cells/a.json", "probes/a.json"])
 @pytest.mark.parametrize("plant", [*PLANTS.values(), link], ids=[*PLANTS, "a link"])
-def test_nothing_in_a_run_s_folder_is_followed(
-    tmp_path: Path, name: str, plant: Callable[[Path], None]
-) -> None:
+def test_nothing_in_a_folder_is_followed(tmp_path: Path, name: str, plant: Callable[[Path], None]) -> None:
     folder = saved(tmp_path)
     folder.save_record(record(run_id="r1"))
     place = folder.path / name
@@ -364,11 +336,6 @@ def test_nothing_in_a_run_s_folder_is_followed(
     with pytest.raises(UsageError, match=r"regular file|at most"):
         read_bytes(place, follow=False)
     assert str(Path("theirs", name)) in refused(tmp_path, "report", "theirs").stderr
-
-
-def test_a_folder_of_the_system_is_no_results(tmp_path: Path) -> None:
-    for folder in ("/proc", "/sys", "/dev"):
-        refused(tmp_path, "table", folder)
 
 
 def test_a_record_names_no_file_elsewhere(tmp_path: Path) -> None:
@@ -399,14 +366,16 @@ def test_what_cannot_be_looked_at_is_not_taken_for_missing(tmp_path: Path) -> No
         RunFolder(tmp_path / long).load_plan()
 
 
-def test_results_that_may_not_be_read_are_refused_in_a_sentence(
+def test_unreadable_results_are_refused_in_a_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not in a box of click's, which has no hint."""
+    for folder in ("/proc", "/sys", "/dev"):
+        refused(tmp_path, "table", folder)
     monkeypatch.setattr(os, "access", lambda *_, **__: False)
     (tmp_path / "x").write_bytes(b"{")
-    for words in (["table", "x"], ["explain", "x"], ["compare", "x", "x"], ["parse", "fio", "x"]):
-        assert "hint: " in refused(tmp_path, *words).stderr
+    for words in ("table x", "explain x", "compare x x", "parse fio x"):
+        assert "hint: " in refused(tmp_path, *words.split()).stderr
 
 
 # What is written with -o

@@ -62,9 +62,6 @@ def shown(*paths: Path) -> dict[str, list[float | None]]:
     }
 
 
-# Directions
-
-
 @pytest.mark.skipif(not EXAMPLES.is_dir(), reason="the collection of real outputs is not next to the project")
 def test_the_figures_of_fio_plots_examples_are_fios_own() -> None:
     """Each cell was n/a: the one job name reads in half of the files, and writes in the others."""
@@ -114,9 +111,6 @@ def test_a_name_that_reads_here_and_writes_there_has_two_rows(tmp_path: Path) ->
     assert shown(tmp_path) == {"job1 (read)": [4.096, 4.096], "job1 (write)": [None, 4.096]}
 
 
-# Jobs of one name
-
-
 def test_jobs_of_one_name_that_ran_in_turn_are_not_added_up(tmp_path: Path) -> None:
     """As after ``stonewall``: 1.63 stood for 1.22 and 0.41."""
 
@@ -157,9 +151,6 @@ def test_a_sum_of_jobs_that_ran_for_unequal_times_is_doubted(tmp_path: Path) -> 
     assert even.warnings == ("2 jobs of this name added up",)
 
 
-# Which latency
-
-
 def test_percentiles_say_of_which_latency_they_are(tmp_path: Path) -> None:
     """p99 of clat stood next to the mean of lat."""
     job = with_percentiles("clat_ns", **{"50.000000": 990000, "99.000000": 1090000})
@@ -197,9 +188,6 @@ def test_percentiles_that_cannot_be_combined_are_not_said_to_be_missing(tmp_path
         assert table_of(file, metric=Metric.P99).footnotes == (footnote,)
 
 
-# Folders
-
-
 def test_a_foreign_file_costs_itself_alone(tmp_path: Path) -> None:
     write_fio(tmp_path / "a.json", fio_job())
     cut = '{"fio version": "fio-3.33", "jobs": ['
@@ -220,9 +208,7 @@ def test_a_foreign_file_costs_itself_alone(tmp_path: Path) -> None:
     assert "4.10" in harness("table", ".", cwd=tmp_path).stdout
 
 
-def test_a_file_that_may_not_be_read_costs_itself_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unreadable_file_costs_itself_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = files.read_bytes
 
     def read_bytes(path: Path, **options: Any) -> bytes:
@@ -251,9 +237,7 @@ def test_sub_folders_are_read(tmp_path: Path) -> None:
     assert "2.05" in harness("table", ".", cwd=tmp_path).stdout
 
 
-def test_a_folder_of_too_many_files_is_refused_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_of_too_many_files_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("harness.results.store._MOST_FILES", 3)
     (tmp_path / "below").mkdir()
     for number in range(4):
@@ -276,9 +260,6 @@ def test_fios_text_for_people_is_reported_as_that(tmp_path: Path) -> None:
     assert "a.txt: " in done.stderr and "--output-format=json" in done.stderr, done
     document = json.dumps({"fio version": "fio-3.33", "jobs": [fio_job()]})
     assert fio.parse(NORMAL + document).jobs == fio.parse(document).jobs, "with JSON it does no harm"
-
-
-# Options
 
 
 def test_depth_and_blocks_are_those_of_the_jobs_options(tmp_path: Path) -> None:

@@ -16,19 +16,8 @@ import msgspec
 import pytest
 from msgspec import inspect
 
-from harness.model import (
-    Backing,
-    BackingKind,
-    Column,
-    LinkProfile,
-    Machines,
-    Plan,
-    ReachedTarget,
-    Setting,
-    Storage,
-    TestbedKind,
-    unread,
-)
+from harness import model
+from harness.model import Column, Machines, Plan, Setting, unread
 from harness.model.errors import UsageError
 from harness.model.telemetry import ProcessorUse
 from harness.observe import conditions
@@ -157,7 +146,9 @@ def test_each_fact_about_a_machine_has_a_rule() -> None:
 
 def test_an_empty_text_stands_for_nothing() -> None:
     cleaner = share.Cleaner()
-    reached = ReachedTarget(transport="iscsi", typed="nas", address="fd00::2", port=3260, name="iqn.x:a")
+    reached = model.ReachedTarget(
+        transport="iscsi", typed="nas", address="fd00::2", port=3260, name="iqn.x:a"
+    )
     shared = cleaner.clean(reached)
     assert (shared.login, shared.typed, shared.address) == ("", "192.0.2.1", "2001:db8::2")
     assert cleaner.replaced["target"] == {"iqn.x:a": "iqn.2001-04.com.example:target1"}
@@ -228,16 +219,19 @@ def test_probes_are_in_it_and_several_are_a_folder_of_runs(tmp_path: Path) -> No
     assert first == second
 
 
-NAMED = LinkProfile(
+NAMED = model.LinkProfile(
     name="zaphod", title="zaphod (enx001132c477ee)", emulated=False, interface="enx001132c477ee"
 )
+DEVICE = model.Backing(kind=model.BackingKind.BLOCK, path="/dev/zaphod", size_bytes=1 << 30)
 REAL = {
     "machines": Machines(target="ssh://trillian@zaphod:2222", initiators=("local",)),
     "hops": ("ssh://admin@vault7.example.lan",),
-    "setting": Setting(testbed=TestbedKind.MACHINES),
+    "setting": Setting(testbed=model.TestbedKind.MACHINES),
     "links": {"zaphod": msgspec.structs.replace(NAMED, portal="198.51.100.77")},
     "columns": (Column("zaphod"),),
-    "storage": Storage(backing=Backing(kind=BackingKind.BLOCK, path="/dev/zaphod", size_bytes=1 << 30)),
+    "storage": model.Storage(
+        backing=model.Backing(kind=model.BackingKind.BLOCK, path="/dev/zaphod", size_bytes=1 << 30)
+    ),
     "notes": ("trillian: left out",),
 }
 
@@ -312,9 +306,7 @@ FOREIGN = {
 
 
 @pytest.mark.parametrize("data", FOREIGN.values(), ids=FOREIGN)
-def test_an_archive_of_others_chooses_nothing(
-    tmp_path: Path, data: bytes, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_their_archive_chooses_nothing(tmp_path: Path, data: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(archive, "LARGEST_DATA_BYTES", 4000)
     file = tmp_path / "theirs.zip"
     file.write_bytes(data)

@@ -113,9 +113,7 @@ def test_many_are_not_named_one_by_one_and_of_none_nothing_is_shown(tmp_path: Pa
     assert "r1.json is not a readable record" in done.stderr
 
 
-def test_a_record_that_may_not_be_read_costs_itself_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_forbidden_record_costs_itself_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path, [record(), record(repeat=2)])
     usual = os.open
 

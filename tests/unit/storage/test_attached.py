@@ -110,9 +110,7 @@ def test_a_disk_says_what_attached_it(sysfs: Path) -> None:
         ("/mnt/usb/a/b", ["ext4", "/dev/sdb", "8:16", "rw,rw"], "ext4 on /dev/sdb, USB"),
     ],
 )
-def test_a_file_lies_on_the_nearest_mount_and_says_what_is_behind_it(
-    sysfs: Path, path: str, mount: list[str], text: str
-) -> None:
+def test_a_file_lies_on_the_nearest_mount(sysfs: Path, path: str, mount: list[str], text: str) -> None:
     assert told(sysfs, "mount_of", path) == mount
     assert told(sysfs, "behind", path) == text
 

@@ -18,6 +18,7 @@ HOST = NamespaceHost("machine")
 UNDONE: tuple[list[str], bool] = ([], False)
 """Nothing was left to undo."""
 SIZE_BYTES = 1 << 16
+Made = tuple[NewFile, BackingFile]
 
 
 @pytest.fixture
@@ -26,7 +27,7 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def made(path: Path) -> tuple[NewFile, BackingFile]:
+def made(path: Path) -> Made:
     new = NewFile(str(path))
     new.refuse_foreign(HOST)
     new.acquire(HOST)
@@ -42,9 +43,7 @@ def undo(resource: NewFile | BackingFile) -> tuple[list[str], bool]:
     return carry_out(resource.undo(), HOST.run)
 
 
-def test_a_file_of_ours_is_removed_whatever_was_written_to_it(
-    path: Path, made: tuple[NewFile, BackingFile]
-) -> None:
+def test_a_file_of_ours_is_removed_whatever_was_written_to_it(path: Path, made: Made) -> None:
     new, file = made
     with path.open("r+b") as stream:
         stream.write(b"data")
@@ -58,7 +57,7 @@ def test_a_file_of_ours_is_removed_whatever_was_written_to_it(
     assert not path.exists()
 
 
-def test_a_file_of_somebody_else_s_in_its_place_stays(path: Path, made: tuple[NewFile, BackingFile]) -> None:
+def test_a_file_of_somebody_else_s_in_its_place_stays(path: Path, made: Made) -> None:
     new, file = made
     path.unlink()
     path.write_bytes(b"mine" * (SIZE_BYTES // 4))
@@ -102,9 +101,7 @@ def test_each_file_of_several_is_asked_for_before_anything_is_made(path: Path) -
 
 
 @pytest.mark.parametrize(("have", "size", "after"), [(3, 10, 0), (3, 3, 2), (4, 5, 7), (1, 16, 0)])
-def test_a_ramdisk_is_filled_with_copies_of_what_is_random(
-    path: Path, have: int, size: int, after: int
-) -> None:
+def test_a_ramdisk_is_filled_with_copies_of_random_data(path: Path, have: int, size: int, after: int) -> None:
     path.write_bytes(bytes((after + size + 1) << 10))
     # Without O_DIRECT, which not every file system has.
     script = backing.FILL.replace("bs=1M", "bs=1K").replace(",direct", "").replace("oflag=direct", "")

@@ -89,9 +89,7 @@ def test_flash_is_null_blk_with_a_timer_and_memory_answers_at_once() -> None:
 
 
 @pytest.mark.parametrize("resource", [FlashDisk(1 << 20), NbdModule()])
-def test_a_module_in_use_is_left_alone_and_one_that_is_missing_is_named(
-    resource: FlashDisk | NbdModule,
-) -> None:
+def test_a_module_in_use_is_left_alone_and_a_missing_one_is_named(resource: FlashDisk | NbdModule) -> None:
     said = "modprobe: ERROR: could not insert 'nbd': Module already in kernel"
     world = World(answers=[(("modprobe", "--first-time"), (1, "", said))])
     with pytest.raises(DeviceRefused, match="already loaded"):
@@ -128,9 +126,6 @@ def test_several_pieces_are_partitions_of_one_disk(tmp_path: Path, name: str, de
     assert next(argv[-3:] for argv in argvs if disks.PARTITION in argv) == (device, str(3 << 11), "4")
     words = [word for argv in argvs for word in argv]
     assert "max_part=4" in words or "size=12" in words
-
-
-# Mechanics
 
 
 def test_in_sequence_the_medium_sets_the_pace() -> None:

@@ -108,9 +108,7 @@ def test_a_portal_that_does_not_answer_is_reported() -> None:
 
 
 @pytest.mark.parametrize(("read_only", "asked"), [(True, None), (False, False)])
-def test_somebody_else_s_export_is_left_alone_by_others_and_takes_writes_if_that_is_meant(
-    read_only: bool, asked: bool | None
-) -> None:
+def test_their_export_takes_writes_only_if_that_is_meant(read_only: bool, asked: bool | None) -> None:
     world = World()
     reached = ReachedTarget(transport=NBD, typed="nbd://nas", address="192.0.2.2", port=10809, name="x")
     theirs, export = up(world, reached=reached), exported(world, read_only=read_only)

@@ -53,9 +53,7 @@ def test_nvme_asks_for_what_was_asked_and_holds_the_target_to_it() -> None:
 
 
 @pytest.mark.parametrize(("status", "kind"), [(1, CommandFailed), (NOT_REACHED, NoAnswer)])
-def test_a_portal_that_does_not_answer_is_distinguished_from_one_that_refuses(
-    status: int, kind: type[CommandFailed]
-) -> None:
+def test_no_answer_is_distinguished_from_a_refusal(status: int, kind: type[CommandFailed]) -> None:
     world = World(answers=[(("/usr/bin/python3",), (status, "", "Traceback\nConnection refused\n"))])
     _, made = up(world).connections(wanted(world))
     with pytest.raises(CommandFailed) as refused:
@@ -111,9 +109,7 @@ def subsystem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_a_controller_of_the_user_s_to_the_same_subsystem_is_not_ours(
-    subsystem: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_controller_of_the_user_s_is_not_ours(subsystem: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(program, "wait_until", lambda *_: None)
     assert [each.name for each in program.controllers("nqn.x", "nqn.run")] == ["nvme1"]
     with pytest.raises(OSError, match="measure its disk with --volume"):

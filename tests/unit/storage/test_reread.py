@@ -65,9 +65,6 @@ def looked_at(of: Volume, region_bytes: int = 64 * MIB, start: int = 0) -> dict[
     return program.content(of, start, region_bytes, rng(), time.monotonic() + 60)
 
 
-# Places
-
-
 def test_places_are_spread_over_all_of_it_in_no_order() -> None:
     found = places(GIB, 4096, 512, rng())
     assert sorted(offset * 512 // GIB for offset in found) == list(range(512))
@@ -77,9 +74,6 @@ def test_places_are_spread_over_all_of_it_in_no_order() -> None:
     for size_bytes in (0, 4095, 4096, 3 * 4096 + 1):
         as_many_as_fit = [n * 4096 for n in range(size_bytes // 4096)]
         assert sorted(places(size_bytes, 4096, 512, rng())) == as_many_as_fit, size_bytes
-
-
-# Turns
 
 
 def test_a_block_is_read_first_then_again_and_then_with_its_neighbours(tmp_path: Path) -> None:
@@ -99,9 +93,7 @@ def test_a_block_is_read_first_then_again_and_then_with_its_neighbours(tmp_path:
 
 
 @pytest.mark.parametrize(("segments", "is_kept"), [(LEAD, False), (1 << 20, True)])
-def test_a_disk_s_own_buffer_has_forgotten_a_block_when_it_is_read_again(
-    tmp_path: Path, segments: int, is_kept: bool
-) -> None:
+def test_a_disk_s_buffer_forgot_what_is_read_again(tmp_path: Path, segments: int, is_kept: bool) -> None:
     of = volume(tmp_path, os.urandom(32 * MIB))
     taken(of)
     buffer: dict[int, None] = {}
@@ -123,9 +115,6 @@ def test_neither_zeros_are_timed_nor_what_is_read_when_the_time_is_up(tmp_path: 
     empty = taken(volume(tmp_path, bytes(8 * MIB)))
     assert not any(empty[f"{kind}_ns"] for kind in ("first", "again", "longer"))
     assert not taken(volume(tmp_path, os.urandom(MIB)), seconds=-1)["first_ns"]
-
-
-# Content
 
 
 def test_what_is_in_the_blocks(tmp_path: Path) -> None:
@@ -154,9 +143,6 @@ def test_holes_of_a_file_are_deallocated(tmp_path: Path) -> None:
     assert found["reported"] == found["blocks"]
     # Unless the file system has no holes.
     assert found["deallocated"] in (0, 3 * CONTENT // 4) and found["zeros"] == 3 * CONTENT // 4
-
-
-# Devices
 
 
 HEADER = struct.Struct("@iiBBHIPPPIIiPBBBBHHiII0P")
@@ -237,9 +223,6 @@ def test_a_controller_identifies_itself(tmp_path: Path, monkeypatch: pytest.Monk
     assert struct.unpack_from("=QIII", command, 24)[1:] == (0, PAGE_BYTES, 1)
 
 
-# The question and its answer
-
-
 @dataclass(frozen=True, eq=False)
 class Asked(NamespaceHost):
     """Has the program do what it is asked, or says what it is given."""
@@ -276,9 +259,7 @@ def test_a_volume_that_cannot_be_read(says: str | None, words: str) -> None:
         reread.commands(Asked("initiator"), "/nowhere/at all")
 
 
-def test_commands_that_need_no_disk_are_timed_one_after_another(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_commands_without_a_disk_are_timed_in_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     volume(tmp_path, bytes(MIB))
     file = f"{tmp_path}/volume"
     assert reread.commands(Asked("initiator"), file) is None  # a file has none

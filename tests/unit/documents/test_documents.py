@@ -126,6 +126,10 @@ def test_a_cost_is_reported_with_what_links_have_of_it() -> None:
         "plain routing: 800 instead of 1000 Mbit/s (-20 %) where processors cost nothing, 200 instead of "
         "400 Mbit/s (-50 %) as measured"
     )
+    # Without a loss there is nobody to complain to.
+    found = answers(0, *pppoe(400, 390), *pppoe(400, 400, **OWN))[1]
+    assert found.whom == "" and found.is_free
+    assert not answers(0)[1].is_free, "there are no figures"
 
 
 @pytest.mark.parametrize(
@@ -156,12 +160,6 @@ def test_what_was_measured_at_a_tenth_of_each_rate_answers_and_says_so() -> None
     assert "limited by the lab" not in found.conclusion
     found = answers(1, *full, *virtual)[0]
     assert "1/10" not in found.conclusion and "limited by the lab" in found.conclusion
-
-
-def test_without_a_loss_there_is_nobody_to_complain_to() -> None:
-    found = answers(0, *pppoe(400, 390), *pppoe(400, 400, **OWN))[1]
-    assert found.whom == "" and found.is_free
-    assert not answers(0)[1].is_free, "there are no figures"
 
 
 SKIPPED = on(blank(Tcp()), "pppoe", status=Status.SKIPPED, reason="pppd is missing")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -23,9 +22,8 @@ def samples(*mb_s: float, interval_s: float = 0.5) -> list[Sample]:
     return [Sample(round(1e9 * interval_s * n), 1e6 * rate) for n, rate in enumerate(mb_s, 1)]
 
 
-@pytest.mark.parametrize(
-    ("rates", "expected"),
-    [
+def test_steady_state_is_looked_for() -> None:
+    expected: tuple[tuple[list[float], tuple[str, ...]], ...] = (
         ([100.0] * 10, ()),
         ([95.0, 105.0] * 5, ()),
         ([100.0] * 9 + [99.0] * 3, ()),
@@ -36,13 +34,10 @@ def samples(*mb_s: float, interval_s: float = 0.5) -> list[Sample]:
         ([20.0] * 3 + [100.0] * 6, ()),  # less than five seconds: too short to tell
         ([0.0] * 12, ()),
         ([], ()),
-    ],
-)
-def test_steady_state_is_looked_for(rates: Sequence[float], expected: tuple[str, ...]) -> None:
-    assert doubts(samples(*rates)) == expected
-
-
-def test_a_measurement_of_five_seconds_is_judged_although_its_last_interval_ends_early() -> None:
+    )
+    for rates, found in expected:
+        assert doubts(samples(*rates)) == found, rates
+    # Five seconds are judged although the last interval ends early.
     made = samples(20.0, 100.0, 100.0, 100.0, 100.0, interval_s=1.0)
     assert doubts([*made[:-1], Sample(4_996_000_000, 1e8)]) == (NOT_STEADY,)
 
@@ -96,20 +91,18 @@ def test_what_takes_a_while_to_settle_is_said_to_and_what_is_short_is_not_judged
     assert (found.state, found.settled_s) == (None, None)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        *({"log": ""}, {"log": "nonsense\n"}, {"job": "[w]\n"}),
-        *({"log": f"500, {'9' * 400}, 0, 0, 0\n"}, {"log": f"{'9' * 400}, 100, 0, 0, 0\n"}),
-    ],
-)
-def test_without_a_log_that_is_understood_there_is_no_curve(tmp_path: Path, change: dict[str, str]) -> None:
-    assert of_cell([written(tmp_path, 1, 100, **change)], {"r1": tmp_path}) is None
-
-
-def test_a_log_that_tells_of_years_has_no_more_intervals_than_lines(tmp_path: Path) -> None:
+def test_without_a_log_that_is_understood_there_is_no_curve(tmp_path: Path) -> None:
+    beyond = "9" * 400
+    logs = ("", "nonsense\n", f"500, {beyond}, 0, 0, 0\n", f"{beyond}, 100, 0, 0, 0\n")
+    changes = [*({"log": log} for log in logs), {"job": "[w]\n"}]
+    for repeat, change in enumerate(changes):
+        assert of_cell([written(tmp_path, repeat, 100, **change)], {"r1": tmp_path}) is None, change
+    # One that tells of years has no more intervals than lines.
     years = f"500, 100, 0, 0, 0\n{10**15}, 100, 0, 0, 0\n"
-    assert len(series(tmp_path, written(tmp_path, 1, log=years)).median) == 4
+    assert len(series(tmp_path, written(tmp_path, 9, log=years)).median) == 4
+    assert interval_ms(JOB) == 500
+    with pytest.raises(UsageError, match="expected log_avg_msec"):
+        interval_ms("[w]\n")
 
 
 def test_no_log_outside_of_the_run_is_read(tmp_path: Path) -> None:
@@ -119,12 +112,6 @@ def test_no_log_outside_of_the_run_is_read(tmp_path: Path) -> None:
     names = tuple(f"../elsewhere/raw/r1/{name}" for name in ("job.fio", LOG))
     assert of_cell([record(raw=names)], {"r1": inside}) is None
     assert of_cell([record(raw=names)], {}) is None
-
-
-def test_the_interval_is_that_of_the_job() -> None:
-    assert interval_ms(JOB) == 500
-    with pytest.raises(UsageError, match="expected log_avg_msec"):
-        interval_ms("[w]\n")
 
 
 def test_a_picture_has_fewer_intervals_and_hides_no_dip() -> None:
@@ -148,6 +135,10 @@ def test_a_log_of_before_with_two_attempts_shows_the_last_one(tmp_path: Path) ->
     RunFolder(tmp_path).save_record(stored)
     for found in (*RunFolder(tmp_path).load_records(), *open_results([tmp_path])):
         assert found.warnings == ("another",)
+    # The jobs of one attempt are added up.
+    log = "".join(lines(*[rate] * 12) for rate in (1, 2, 30, 40))
+    jobs = series(tmp_path, written(tmp_path, 2, log=log, job=f"{JOB}numjobs=2\n"))
+    assert jobs.median == pytest.approx([70 * 1024.0] * 12)
 
 
 @pytest.mark.parametrize("rates", [[50] * 6 + [100] * 6, []])
@@ -155,9 +146,3 @@ def test_a_verdict_that_holds_or_cannot_be_judged_stays(tmp_path: Path, rates: l
     stored = flat.changed(written(tmp_path, 1, *rates), warnings=(NOT_STEADY,))
     RunFolder(tmp_path).save_record(stored)
     assert RunFolder(tmp_path).load_records()[0].warnings == (NOT_STEADY,)
-
-
-def test_the_jobs_of_one_attempt_are_added_up(tmp_path: Path) -> None:
-    log = "".join(lines(*[rate] * 12) for rate in (1, 2, 30, 40))
-    found = series(tmp_path, written(tmp_path, 1, log=log, job=f"{JOB}numjobs=2\n"))
-    assert found.median == pytest.approx([70 * 1024.0] * 12)

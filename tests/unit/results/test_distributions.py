@@ -43,16 +43,17 @@ def test_repeats_add_up_and_percentiles_are_of_all(folder: Path) -> None:
     assert distributions.of_cell(RunFolder(folder).load_records(), {"r1": folder}, writes=True) is None
 
 
-def test_what_does_not_count_is_left_out(folder: Path) -> None:
+def test_kinds_of_latency_do_not_mix_and_what_does_not_count_or_is_damaged_is_left_out(folder: Path) -> None:
+    changed = output(folder, 2).read_bytes().replace(b'"lat_ns"', b'"clat_ns"')
+    output(folder, 2).write_bytes(changed.replace(b'"lat_percentiles":"1"', b'"x":"1"'))
+    assert found(folder)[:2] == (2, 3)
     bad = repeats(1.0, 2.0, workload="seq-read-4k", status=Status.INVALID, reason="x")[1]
     write(folder.parent, [bad], bins=BINS)
     assert found(folder)[:2] == (2, 2)
-
-
-def test_a_damaged_or_missing_output_costs_its_repeat_alone(folder: Path) -> None:
     output(folder, 1).write_bytes(b"{")
-    output(folder, 2).unlink()
-    assert found(folder)[:2] == (1, 3)
+    assert found(folder)[:2] == (1, 2)
+    output(folder, 1).unlink()
+    assert found(folder)[:2] == (1, 2)
 
 
 def test_no_file_outside_the_run_is_opened(tmp_path: Path) -> None:
@@ -71,12 +72,6 @@ def test_the_output_of_several_hosts_at_once_is_one_of_them(tmp_path: Path) -> N
     output(folder, 1).with_name("fio-client.txt").write_bytes(b"<initiator> Starting 1 thread\n" + both)
     merged, _, histogram = found(folder, raw=("raw/wired.seq-read-4k.r1/fio-client.txt",))
     assert (merged, histogram.count) == (1, 200)
-
-
-def test_kinds_of_latency_do_not_mix(folder: Path) -> None:
-    changed = output(folder, 2).read_bytes().replace(b'"lat_ns"', b'"clat_ns"')
-    output(folder, 2).write_bytes(changed.replace(b'"lat_percentiles":"1"', b'"x":"1"'))
-    assert found(folder)[:2] == (2, 3)
 
 
 def test_plain_outputs_of_fio_tell_their_jobs_apart(tmp_path: Path) -> None:

@@ -69,7 +69,8 @@ def with_job(*options: tuple[str, str], name: str = "job") -> dict[str, Any]:
 
 
 def backed(**changes: Any) -> dict[str, Any]:
-    return {"backing": model.Backing(**{"kind": BackingKind.RAMDISK, "size_bytes": 1 << 27} | changes)}
+    whole: dict[str, Any] = {"kind": BackingKind.RAMDISK, "size_bytes": 1 << 27}
+    return {"backing": model.Backing(**whole | changes)}
 
 
 def linked(**changes: Any) -> dict[str, Any]:

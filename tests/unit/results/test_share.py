@@ -208,6 +208,8 @@ def test_it_is_compared_reported_and_drawn(tmp_path: Path) -> None:
     assert "no difference shown" in compared.stdout
     for words in ("report theirs.zip -o r.html", "plot bars theirs.zip -o b.svg"):
         assert harness(*words.split(), cwd=tmp_path).returncode == 0
+    several = harness("share", str(FIGURES), cwd=tmp_path)
+    assert several.returncode == 2 and "expected one run" in several.stderr
 
 
 def test_probes_are_in_it_and_several_are_a_folder_of_runs(tmp_path: Path) -> None:
@@ -278,11 +280,6 @@ def test_a_run_on_machines_is_shared_without_a_name(tmp_path: Path) -> None:
     assert figures[0] == figures[1] != []
     assert harness("report", file.name, "-o", "r.html", cwd=tmp_path).returncode == 0
     assert "zaphod" not in (tmp_path / "r.html").read_text()
-
-
-def test_several_runs_are_refused(tmp_path: Path) -> None:
-    done = harness("share", str(FIGURES), cwd=tmp_path)
-    assert done.returncode == 2 and "expected one run" in done.stderr
 
 
 def made_archive(**members: bytes) -> bytes:

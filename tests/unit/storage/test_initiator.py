@@ -143,19 +143,15 @@ def none_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chap, "_kept", [])
 
 
-def test_a_file_has_the_secret_of_one_direction_or_of_both() -> None:
-    assert chap.parse("sesame\n") == chap.Secrets(own="sesame")
-    assert chap.parse("sesame\nnas open up\n") == chap.Secrets(
-        own="sesame", target_user="nas", target="open up"
-    )
+def test_a_file_has_the_secret_of_one_direction_or_of_both_and_no_word_of_it_is_printed() -> None:
+    assert chap.parse("sesame\n") == Secrets(own="sesame")
+    both = Secrets(own="sesame", target_user="nas", target="open up")
+    assert chap.parse("sesame\nnas open up\n") == both
     assert "sesame" not in repr(chap.parse("sesame\nnas sesame\n"))
-
-
-@pytest.mark.parametrize("text", ["", "\n", "sesame\nnas\n", "a\nb c\nd\n", "sésame\n", "ses\tame\n"])
-def test_anything_else_is_refused_without_a_word_of_it(text: str) -> None:
-    with pytest.raises(UsageError) as refused:
-        chap.keep(text)
-    assert "same" not in refused.value.message and chap.known() is None
+    for text in ("", "\n", "sesame\nnas\n", "a\nb c\nd\n", "sésame\n", "ses\tame\n"):
+        with pytest.raises(UsageError) as refused:
+            chap.keep(text)
+        assert "same" not in refused.value.message and chap.known() is None
 
 
 def test_they_are_handed_over_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -89,7 +89,7 @@ def test_a_disk_that_is_another_is_found_out(
             session.disk.check()
 
 
-def test_without_nbdkit_the_target_lacks_a_requirement() -> None:
+def test_without_nbdkit_the_target_lacks_a_requirement_and_a_portal_may_not_answer() -> None:
     def missing(command: Command) -> bool:
         if command.argv[0] == "nbdkit":
             raise RequirementError("expected the program nbdkit")
@@ -98,9 +98,6 @@ def test_without_nbdkit_the_target_lacks_a_requirement() -> None:
     world = World(broken=missing)
     with pytest.raises(RequirementError, match="nbdkit"), up(world).export(exported(world)):
         pass
-
-
-def test_a_portal_that_does_not_answer_is_reported() -> None:
     world = World(answers=[(("/usr/bin/python3",), (NOT_REACHED, "", "Connection refused\n"))])
     _, made = up(world).connections(exported(world))
     with pytest.raises(NoAnswer, match=r"^no NBD connection to 198\.18\.7\.2:10809: Connection refused"):

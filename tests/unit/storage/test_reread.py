@@ -117,7 +117,7 @@ def test_neither_zeros_are_timed_nor_what_is_read_when_the_time_is_up(tmp_path: 
     assert not taken(volume(tmp_path, os.urandom(MIB)), seconds=-1)["first_ns"]
 
 
-def test_what_is_in_the_blocks(tmp_path: Path) -> None:
+def test_what_is_in_the_blocks_that_will_be_measured(tmp_path: Path) -> None:
     same = os.urandom(PAGE_BYTES)
     words = " ".join(map(str, range(100_000))).encode()
     pieces = [os.urandom(MIB), bytes(MIB), same * (MIB // PAGE_BYTES), words[:MIB].ljust(MIB, b"x")]
@@ -127,9 +127,6 @@ def test_what_is_in_the_blocks(tmp_path: Path) -> None:
     assert found["reported"] == CONTENT
     assert 0.5 < found["compressed_to"] < 0.9
     assert looked_at(volume(tmp_path, os.urandom(MIB)))["compressed_to"] == 1
-
-
-def test_only_what_will_be_measured_is_looked_at(tmp_path: Path) -> None:
     half, zeros = os.urandom(4 * MIB), bytes(4 * MIB)
     for data, start in ((half + zeros, 0), (zeros + half, 4 * MIB)):
         found = looked_at(volume(tmp_path, data), 4 * MIB, start)

@@ -63,14 +63,11 @@ def test_a_reservation_is_named_by_its_type(kind: int, title: str) -> None:
     assert found.keeps_readers_out is (kind in (3, 6, 8))
 
 
-def test_nobody_has_registered_or_nothing_is_known_of_it() -> None:
+def test_nobody_has_registered_or_nothing_is_known_of_it_or_a_reservation_of_scsi_2_answers_nothing() -> None:
     for status in (-1, 0, 2):
         none = (status, b"")
         found = reservations.understood(keys=none, reservation=(status, bytes(8)), full=none)
         assert found == Reservations() and not found.in_use and not found.keeps_readers_out, status
-
-
-def test_a_reservation_of_scsi_2_answers_nothing() -> None:
     for keys, reservation in (((0x18, b""), NOTHING), (NOTHING, (0x18, b""))):
         found = reservations.understood(keys=keys, reservation=reservation, full=NOTHING)
         assert found.in_use == "another initiator has reserved it (RESERVE of SCSI-2)"

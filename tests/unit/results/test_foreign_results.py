@@ -24,7 +24,6 @@ from harness.parse.files import read_bytes
 from harness.planning.plan import make_plan
 from harness.planning.request import Kernels, RunRequest
 from harness.results import planned, rules
-from harness.results.probe_records import ProbeRecord
 from harness.results.store import FIO_SOURCE, RunFolder, open_results, raw_file, write_atomically, write_out
 from tests.unit.command import harness
 from tests.unit.explain.test_cipher import kernel, measured
@@ -171,26 +170,18 @@ def test_a_figure_nothing_measures_is_refused(tmp_path: Path, field: str, value:
         open_results([tmp_path / "record.json"])
 
 
-@pytest.mark.parametrize(
-    ("probe", "was", "damaged", "words"),
-    [
-        (blank(Tcp()), '"streams":1', f'"streams":{"9" * 400}', ", probe: .* streams: expected 1 to 128"),
-        (
-            measured(kernel("initiator", "target"), run_id="r1"),
-            *('"short_bytes":64', '"short_bytes":1408', " .* expected short_bytes below 1408, found 1408"),
-        ),
-    ],
-    ids=["many streams", "ciphers at one size"],
-)
-def test_a_probe_that_no_tool_could_make_is_refused(
-    tmp_path: Path, probe: ProbeRecord, was: str, damaged: str, words: str
-) -> None:
-    folder = saved(tmp_path)
+def test_a_probe_that_no_tool_could_make_is_refused(tmp_path: Path) -> None:
+    folder, ciphers = saved(tmp_path), measured(kernel("initiator", "target"), run_id="r1")
     (folder.path / "probes").mkdir()
-    text = msgspec.json.encode(probe).decode().replace(was, damaged, 1)
-    (folder.path / "probes" / "a.json").write_text(text, encoding="utf-8")
-    with pytest.raises(UsageError, match=rf"a\.json{words}"):
-        folder.load_probes()
+    many = "9" * 400
+    for probe, field, was, damaged, words in (
+        (blank(Tcp()), "streams", "1", many, ", probe: a probe's streams: expected 1 to 128"),
+        (ciphers, "short_bytes", "64", "1408", " .* expected short_bytes below 1408, found 1408"),
+    ):
+        text = msgspec.json.encode(probe).decode().replace(f'"{field}":{was}', f'"{field}":{damaged}', 1)
+        (folder.path / "probes" / "a.json").write_text(text, encoding="utf-8")
+        with pytest.raises(UsageError, match=rf"a\.json{words}"):
+            folder.load_probes()
 
 
 # What reaches outside the lab

@@ -152,7 +152,6 @@ def test_a_sum_of_jobs_that_ran_for_unequal_times_is_doubted(tmp_path: Path) -> 
 
 
 def test_percentiles_say_of_which_latency_they_are(tmp_path: Path) -> None:
-    """p99 of clat stood next to the mean of lat."""
     job = with_percentiles("clat_ns", **{"50.000000": 990000, "99.000000": 1090000})
     del job["read"]["lat_ns"]["percentile"]
     file = write_fio(tmp_path / "a.json", job)
@@ -225,7 +224,6 @@ def test_an_unreadable_file_costs_itself_alone(tmp_path: Path, monkeypatch: pyte
 
 
 def test_sub_folders_are_read(tmp_path: Path) -> None:
-    """They were "no results"."""
     for name in ("disk-a/4k", "disk-b/4k", ".hidden", "disk-a/run/cells"):
         (tmp_path / name).mkdir(parents=True)
         write_fio(tmp_path / name / "randread.json", fio_job())
@@ -247,7 +245,6 @@ def test_a_folder_of_too_many_files_is_refused(tmp_path: Path, monkeypatch: pyte
 
 
 def test_fios_text_for_people_is_reported_as_that(tmp_path: Path) -> None:
-    """It was "no results", or a record that is not JSON."""
     (tmp_path / "a.txt").write_text(NORMAL, "utf-8")
     for words in ("table a.txt", "table .", "explain a.txt", "parse fio a.txt"):
         done = harness(*words.split(), cwd=tmp_path)
@@ -263,7 +260,6 @@ def test_fios_text_for_people_is_reported_as_that(tmp_path: Path) -> None:
 
 
 def test_depth_and_blocks_are_those_of_the_jobs_options(tmp_path: Path) -> None:
-    """``explain`` said that they are unknown."""
     file = tmp_path / "a.json"
 
     def evidence(*jobs: dict[str, Any]) -> tuple[int | None, int | None, str]:

@@ -98,21 +98,16 @@ def test_a_disk_says_what_attached_it(sysfs: Path) -> None:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize(
-    ("path", "mount", "text"),
-    [
-        (
-            *("/mnt/nas/a", ["nfs4", "nas.lan:/export", "0:45", NFS]),
-            "nfs4 of nas.lan:/export, sync, vers=4.2, rsize=1048576, hard",
-        ),
+def test_a_file_lies_on_the_nearest_mount(sysfs: Path) -> None:
+    behind_nfs = "nfs4 of nas.lan:/export, sync, vers=4.2, rsize=1048576, hard"
+    for path, mount, text in (
+        ("/mnt/nas/a", ["nfs4", "nas.lan:/export", "0:45", NFS], behind_nfs),
         ("/mnt/nas two/a", ["cifs", "//nas/share", "0:46", "rw,rw"], "cifs of //nas/share"),
         ("/mnt/nasty", ["ext4", "/dev/vda1", "254:1", "rw,rw"], "ext4 on /dev/vda1, virtio"),
         ("/mnt/usb/a/b", ["ext4", "/dev/sdb", "8:16", "rw,rw"], "ext4 on /dev/sdb, USB"),
-    ],
-)
-def test_a_file_lies_on_the_nearest_mount(sysfs: Path, path: str, mount: list[str], text: str) -> None:
-    assert told(sysfs, "mount_of", path) == mount
-    assert told(sysfs, "behind", path) == text
+    ):
+        assert told(sysfs, "mount_of", path) == mount
+        assert told(sysfs, "behind", path) == text
 
 
 def look(kind: str, **facts: object) -> World:
@@ -132,11 +127,11 @@ def refused(world: World, path: str, part: Backing, words: str) -> None:
         raise AssertionError
 
 
-@pytest.mark.parametrize(("kind", "hint"), [("folder", "/mnt/x/bench.img"), ("nothing", "lsblk")])
-def test_what_is_no_volume_is_refused_with_what_is_one(kind: str, hint: str) -> None:
-    with pytest.raises(UsageError, match="a block device, a file, or a new file's name") as refused:
-        attached.look(look(kind).host("initiator"), "/mnt/x")
-    assert hint in (refused.value.hint or "")
+def test_what_is_no_volume_is_refused_with_what_is_one() -> None:
+    for kind, hint in (("folder", "/mnt/x/bench.img"), ("nothing", "lsblk")):
+        with pytest.raises(UsageError, match="a block device, a file, or a new file's name") as refused:
+            attached.look(look(kind).host("initiator"), "/mnt/x")
+        assert hint in (refused.value.hint or "")
     with pytest.raises(UsageError):
         attached.look(look("file").host("initiator"), "relative")
     with pytest.raises(UsageError, match="nfs4 of nas:/export takes no direct I/O"):

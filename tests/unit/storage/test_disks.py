@@ -34,7 +34,7 @@ def hard_disk(**other: Any) -> Mechanics:
     return Mechanics(**{**msgspec.to_builtins(moving), **other})
 
 
-def test_what_ships_is_right() -> None:
+def test_what_ships_is_right_and_flash_moves_what_its_data_sheet_says() -> None:
     for file in (data_folder() / "profiles/disks").glob("*.toml"):
         profile = load_disk(file.stem, [file.parent])
         assert profile.name == file.stem and profile.title
@@ -42,9 +42,6 @@ def test_what_ships_is_right() -> None:
     with pytest.raises(UsageError) as refused:
         load_disk("hdd")
     assert "hdd-7200, nvme, ram, sata-ssd" in (refused.value.hint or "")
-
-
-def test_flash_moves_what_its_data_sheet_says() -> None:
     for name, reads_s, bytes_s in (("sata-ssd", 10_000, 540e6), ("nvme", 19_000, 600_000 * 4096)):
         flash = load_disk(name).flash
         assert flash is not None
@@ -128,15 +125,12 @@ def test_several_pieces_are_partitions_of_one_disk(tmp_path: Path, name: str, de
     assert "max_part=4" in words or "size=12" in words
 
 
-def test_in_sequence_the_medium_sets_the_pace() -> None:
+def test_in_sequence_the_medium_sets_the_pace_and_its_buffer_is_read_ahead_no_further() -> None:
     disk = hard_disk()
     now_ns = start_ns = disk.done_ns(10**9, 1 << 18, 1 << 18)
     for number in range(2, 1002):
         now_ns = disk.done_ns(now_ns, number << 18, 1 << 18)
     assert 1000 * (1 << 18) * 1e9 / (now_ns - start_ns) == pytest.approx(78e6, rel=1e-4)
-
-
-def test_the_buffer_is_read_ahead_of_the_reader_and_no_further() -> None:
     disk = hard_disk(read_ahead_bytes=1 << 20)
     now_ns = disk.done_ns(10**9, 0, 1 << 20) + 10**9
     first_ns = disk.done_ns(now_ns, 1 << 20, 1 << 20)

@@ -14,21 +14,17 @@ from tests.unit.fakes import World
 from tests.unit.storage.test_nvme import sides, wanted
 
 
-@pytest.mark.parametrize(
-    ("transport", "words", "read"),
-    [
-        (
-            ISCSI,
-            "InitialR2T=no immediatedata=Yes MaxBurstLength=64K FirstBurstLength=4096",
-            "InitialR2T=No ImmediateData=Yes MaxBurstLength=65536 FirstBurstLength=4096",
-        ),
+def test_parameters_are_read_as_their_standard_writes_them() -> None:
+    asked = "InitialR2T=no immediatedata=Yes MaxBurstLength=64K FirstBurstLength=4096"
+    written = "InitialR2T=No ImmediateData=Yes MaxBurstLength=65536 FirstBurstLength=4096"
+    for transport, words, read in (
+        (ISCSI, asked, written),
         (ISCSI, "", ""),
         (ISCSI, "MaxBurstLength=64K MaxBurstLength=65536", "MaxBurstLength=65536"),
         (NVME_TCP, "queue_size=64 Header_Digest=yes", "queue_size=64 header_digest=Yes"),
-    ],
-)
-def test_parameters_are_read_as_their_standard_writes_them(transport: str, words: str, read: str) -> None:
-    assert parameters.parse(transport, words.split()) == dict(word.split("=") for word in read.split())
+    ):
+        found = parameters.parse(transport, words.split())
+        assert found == dict(word.split("=") for word in read.split())
 
 
 @pytest.mark.parametrize(

@@ -52,14 +52,14 @@ def test_nvme_asks_for_what_was_asked_and_holds_the_target_to_it() -> None:
         nvme.negotiated({"queue_count": "2", "sqsize": "63"}, export)
 
 
-@pytest.mark.parametrize(("status", "kind"), [(1, CommandFailed), (NOT_REACHED, NoAnswer)])
-def test_no_answer_is_distinguished_from_a_refusal(status: int, kind: type[CommandFailed]) -> None:
-    world = World(answers=[(("/usr/bin/python3",), (status, "", "Traceback\nConnection refused\n"))])
-    _, made = up(world).connections(wanted(world))
-    with pytest.raises(CommandFailed) as refused:
-        made.acquire(world.host("initiator"))
-    assert type(refused.value) is kind
-    assert refused.value.message == "no NVMe/TCP connection to 198.18.7.2:4420: Connection refused"
+def test_a_portal_that_does_not_answer_is_distinguished_from_one_that_refuses() -> None:
+    for status, kind in ((1, CommandFailed), (NOT_REACHED, NoAnswer)):
+        world = World(answers=[(("/usr/bin/python3",), (status, "", "Traceback\nConnection refused\n"))])
+        _, made = up(world).connections(wanted(world))
+        with pytest.raises(CommandFailed) as refused:
+            made.acquire(world.host("initiator"))
+        assert type(refused.value) is kind
+        assert refused.value.message == "no NVMe/TCP connection to 198.18.7.2:4420: Connection refused"
 
 
 def test_an_export_is_undone_by_its_own_name_alone() -> None:
@@ -87,12 +87,12 @@ def test_what_nvme_tcp_sends_for_one_io() -> None:
     assert disk == [False, False, False, True]
 
 
-@pytest.mark.parametrize("disk", ["nvme0c0n1", "nvme0n1"])
-def test_the_queue_of_a_multipath_disk_is_its_path_s(tmp_path: Path, disk: str) -> None:
+def test_the_queue_of_a_multipath_disk_is_its_path_s(tmp_path: Path) -> None:
     """Linux 6.12 shows no scheduler of the disk itself; without multipath it is below its controller."""
-    for name in (f"{disk}/queue", "ng0n1", "hwmon0", "power"):
-        (tmp_path / "nvme0" / name).mkdir(parents=True)
-    assert program.queue(tmp_path / "nvme0") == tmp_path / "nvme0" / disk / "queue"
+    for disk in ("nvme0c0n1", "nvme0n1"):
+        for name in (f"{disk}/queue", "ng0n1", "hwmon0", "power"):
+            (tmp_path / disk / "nvme0" / name).mkdir(parents=True)
+        assert program.queue(tmp_path / disk / "nvme0") == tmp_path / disk / "nvme0" / disk / "queue"
 
 
 @pytest.fixture

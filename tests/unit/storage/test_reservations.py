@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 
-import pytest
-
 from harness.hosts import programs
 from harness.storage import reservations
 from harness.storage.reservations import Reservations
@@ -45,25 +43,22 @@ def test_who_has_registered_is_named() -> None:
     assert registered(sas, FULL).names == (NAME,)
 
 
-@pytest.mark.parametrize(
-    ("kind", "title"),
-    [
-        (1, "Write Exclusive"),
-        (3, "Exclusive Access"),
-        (5, "Write Exclusive, Registrants Only"),
-        (6, "Exclusive Access, Registrants Only"),
-        (7, "Write Exclusive, All Registrants"),
-        (8, "Exclusive Access, All Registrants"),
-        (9, "9"),
-    ],
-)
-def test_a_reservation_is_named_by_its_type(kind: int, title: str) -> None:
-    found = reservations.understood(keys=KEYS, reservation=held(kind), full=(2, b""))
-    assert found.in_use == f"it has a persistent reservation ({title})"
-    assert found.keeps_readers_out is (kind in (3, 6, 8))
+def test_a_reservation_is_named_by_its_type() -> None:
+    for kind, title in {
+        1: "Write Exclusive",
+        3: "Exclusive Access",
+        5: "Write Exclusive, Registrants Only",
+        6: "Exclusive Access, Registrants Only",
+        7: "Write Exclusive, All Registrants",
+        8: "Exclusive Access, All Registrants",
+        9: "9",
+    }.items():
+        found = reservations.understood(keys=KEYS, reservation=held(kind), full=(2, b""))
+        assert found.in_use == f"it has a persistent reservation ({title})"
+        assert found.keeps_readers_out is (kind in (3, 6, 8)), title
 
 
-def test_nobody_has_registered_or_nothing_is_known_of_it_or_a_reservation_of_scsi_2_answers_nothing() -> None:
+def test_nobody_has_registered_or_a_reservation_of_scsi_2_answers_nothing() -> None:
     for status in (-1, 0, 2):
         none = (status, b"")
         found = reservations.understood(keys=none, reservation=(status, bytes(8)), full=none)

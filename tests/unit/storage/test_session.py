@@ -317,7 +317,7 @@ def test_a_session_of_the_user_s_to_the_same_target_is_not_ours(machine: Machine
     machine.run_iscsid()
     first = lines(machine.have_sessions(IQN, IQN), {"ifacename": "default"})
     machine.answer(logout=(2,))
-    status, said = machine.log_out()
+    status, said = machine.log_out(deadline_s=1.0)
     assert status == 1 and "session2 to " in said
     assert first.exists()
 

@@ -37,10 +37,7 @@ case "$1 $2" in
 esac
 """
 
-pytestmark = [
-    pytest.mark.thorough,
-    pytest.mark.skipif(shutil.which("git") is None, reason="needs git"),
-]
+pytestmark = [pytest.mark.thorough, pytest.mark.skipif(shutil.which("git") is None, reason="needs git")]
 
 Call = Callable[..., "subprocess.CompletedProcess[str]"]
 

@@ -32,7 +32,7 @@ NOT_USED = [word for word in RULED_OUT if word != "not"]
 
 MEANT_BY_OTHERS = {
     # A sentence of an earlier version, quoted.
-    'losses "beside the local disk", which is memory',
+    'losses "beside the local disk", which is memory'
 }
 
 SEVERAL_TYPES = {

@@ -307,10 +307,7 @@ def test_what_is_known_of_a_record() -> None:
     ("more", "words"),
     [
         ({"used": 0.05, "stolen": 0.2}, "the hypervisor gave 20 % of a processor to other machines"),
-        (
-            {"used": 0.05, "throttled": 0.25},
-            "the limit of a control group held the run for 25 % of the time",
-        ),
+        ({"used": 0.05, "throttled": 0.25}, "the limit of a control group held the run for 25 % of the time"),
         ({"used": 0.05, "slowed": 0.37}, "the processor was 37 % slower than at its best"),
         ({"used": 0.71, "slowed": 0.37, "waited": 0.4}, "other programs used 71 % of the processors"),
     ],

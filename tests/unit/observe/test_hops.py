@@ -122,10 +122,7 @@ def test_one_that_cannot_be_reached_is_reported_in_a_sentence(
     tools: Path, tmp_path: Path, answer: str, said: str, hint: str
 ) -> None:
     script(tools, "ssh", answer)
-    with (
-        pytest.raises(RequirementError) as refused,
-        hops.connect(ROUTER, name="hop", log=tmp_path / "log"),
-    ):
+    with pytest.raises(RequirementError) as refused, hops.connect(ROUTER, name="hop", log=tmp_path / "log"):
         pytest.fail("it was reached")
     assert refused.value.message.startswith("the hop (ssh://admin@router) could not be reached: ")
     assert said in refused.value.message
@@ -297,11 +294,7 @@ def test_hops_are_planned_as_they_were_named() -> None:
 @pytest.mark.parametrize(
     ("request_", "named", "message"),
     [
-        (
-            RunRequest(),
-            ("ssh://gw",),
-            "--hop 'ssh://gw' needs real machines, but the testbed is the lab",
-        ),
+        (RunRequest(), ("ssh://gw",), "--hop 'ssh://gw' needs real machines, but the testbed is the lab"),
         (RunRequest(kernels=Kernels.APART), ("ssh://gw",), "or have nothing between their kernels"),
         (REAL, ("ssh://gw", "ssh://gw"), "expected up to 16 different hops, found "),
         (REAL, tuple(f"ssh://gw{n}" for n in range(17)), "expected up to 16 different hops, found "),

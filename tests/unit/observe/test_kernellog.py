@@ -51,10 +51,7 @@ TROUBLES = [line for each in transports.ALL for line in each.troubles]
             "I/O error, dev sda, sector 2048 op 0x1:(WRITE) flags 0x8800 phys_seg 1 prio class 2",
             "I/O error: I/O error, dev sda, sector 2048 op 0x1:(WRITE) flags 0x8800 phys_seg 1 prio class 2",
         ),
-        (
-            "blk_update_request: I/O error, dev sda, sector 0",
-            "I/O error: I/O error, dev sda, sector 0",
-        ),
+        ("blk_update_request: I/O error, dev sda, sector 0", "I/O error: I/O error, dev sda, sector 0"),
         (
             "nvme nvme0: starting error recovery",
             "the NVMe/TCP connection dropped: nvme nvme0: starting error recovery",
@@ -145,11 +142,7 @@ def test_each_read_gives_the_messages_since_the_last(kmsg: Kmsg) -> None:
         BrokenPipeError,  # lines were lost
         b"4,399,5690999,c;caf\xc3\xa9 \xff\n",
     ]
-    assert host.kernel_messages() == [
-        "NET: Registered PF_INET6",
-        "a; b",
-        "café \N{REPLACEMENT CHARACTER}",
-    ]
+    assert host.kernel_messages() == ["NET: Registered PF_INET6", "a; b", "café \N{REPLACEMENT CHARACTER}"]
     assert host.kernel_messages() == []
 
 

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import re
+from collections.abc import Callable, Iterable
 from html.parser import HTMLParser
 from typing import Any
 
@@ -38,11 +39,8 @@ from harness.table.options import Table, TableCell
 from tests import flat
 
 COLUMNS = [
-    ("local", "off"),
-    ("wired", "off"),
-    ("wifi", "off"),
-    ("wired", "aes128gcm16"),
-    ("wifi", "aes128gcm16"),
+    *(("local", "off"), ("wired", "off"), ("wifi", "off")),
+    *(("wired", "aes128gcm16"), ("wifi", "aes128gcm16")),
 ]
 TITLES = {"local": "", "wired": "Gigabit Ethernet", "wifi": "802.11n"}
 HOSTILE = '=cmd|"/c calc"!A1<script>alert(1)</script>\x1b[2J\n& $x_1% | `rm` \u202e[a](http://b)\\'
@@ -55,18 +53,9 @@ def transfer(mb_s: float, **latency: Any) -> Io:
 
 
 def record(mb_s: float = 10.0, **changes: Any) -> Record:
-    whole: dict[str, Any] = {
-        "run_id": "r1",
-        "testbed": TestbedKind.LAB,
-        "workload": "seq-write-4k",
-        "link": "wired",
-        "protection": (),
-        "transport": "iscsi",
-        "repeat": 1,
-        "order": 0,
-        "status": Status.OK,
-    }
-    whole |= changes
+    whole: dict[str, Any] = {"run_id": "r1", "testbed": TestbedKind.LAB, "workload": "seq-write-4k"}
+    whole |= {"link": "wired", "protection": (), "transport": "iscsi"}
+    whole |= {"repeat": 1, "order": 0, "status": Status.OK, **changes}
     if whole["link"] == "local":
         whole["transport"] = None
     if not {"read", "write"} & set(changes):
@@ -105,6 +94,27 @@ def only(table: Table) -> TableCell:
 def cells_of(table: Table) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = json.loads(render(table, TableFormat.JSON))["cells"]
     return found
+
+
+def headings(table: Table, line: int = 0) -> list[str]:
+    """One line of all columns' headings."""
+    return [column.heading[line] for column in table.columns]
+
+
+def note_of(found: Iterable[str], begins: str) -> str:
+    """The one note that begins so; nothing if there is none."""
+    (note,) = [note for note in found if note.startswith(begins)] or [""]
+    return note
+
+
+def by_protection(table: Table, name: str) -> dict[str, Any]:
+    return {"+".join(cell["column"]["protection"]): cell[name] for cell in cells_of(table)}
+
+
+def refusal(asked: Callable[[str], object], word: str) -> UsageError:
+    with pytest.raises(UsageError) as refused:
+        asked(word)
+    return refused.value
 
 
 # How it looks
@@ -147,22 +157,20 @@ def test_a_workload_and_a_column_have_one_name_in_every_format() -> None:
         assert "Uncached" not in text or format is TableFormat.CSV, "CSV keeps the old names for a release"
 
 
-def test_what_was_proved_at_one_end_is_said_with_what_that_shows() -> None:
+def test_what_was_proved_at_one_end_is_said_with_what_that_shows_and_nothing_of_the_other() -> None:
     proof = Proof(link_bytes_initiator=1, link_bytes_target=0, at_one_end=True)
     bare = record(proof=proof)
-    within = record(
-        protection=("tunnel",),
-        proof=proof,
-        agreed={"tunnel": {"tunnel": "Tailscale (WireGuard in user space)"}},
-    )
+    agreed = {"tunnel": {"tunnel": "Tailscale (WireGuard in user space)"}}
+    within = record(protection=("tunnel",), proof=proof, agreed=agreed)
     found = list(notes.one_end([bare, bare, within]))
-    assert [line.partition(":")[0] for line in found] == [
-        "Proved at one end (wired)",
-        "Proved at one end (wired+tunnel)",
-        "wired+tunnel",
-    ]
+    proved = "Proved at one end (wired)"
+    assert [line.partition(":")[0] for line in found] == [proved, f"{proved[:-1]}+tunnel)", "wired+tunnel"]
     assert "saw the portal's segments" in found[0] and "none of it in clear" in found[1]
     assert "Tailscale (WireGuard in user space)" in found[2] and "the capture alone" in found[2]
+    table = build([bare, record(repeat=2, proof=proof)])
+    (cell,) = cells_of(table)
+    assert (cell["proof"]["at_one_end"], cell["proof"]["link_bytes_target"]) == (2, None)
+    assert proved in render(table)
 
 
 def test_a_ramdisk_is_called_memory_and_a_disk_is_not() -> None:
@@ -174,7 +182,7 @@ def test_a_ramdisk_is_called_memory_and_a_disk_is_not() -> None:
     )
     assert [table.columns[0].headed[2] for table in (of_memory, of_disk)] == ["local memory", "local disk"]
     assert "memory: the storage is a ramdisk, so no figure is that of a disk." in of_memory.notes
-    assert not any(note.startswith("memory") for note in of_disk.notes)
+    assert not note_of(of_disk.notes, "memory")
     assert all(column.is_memory for column in of_memory.columns)
 
 
@@ -184,35 +192,19 @@ def test_reads_that_may_come_from_a_target_s_memory_are_no_disk_s() -> None:
     )
     for reread, words in ((suspected, "50% of the blocks are zeros"), (unclear, "it is not clear whether")):
         notes = build([record(workload="seq-read-4k", repeat=n, reread=reread) for n in (1, 2)]).notes
-        (note,) = (note for note in notes if note.startswith("No figure of reads is known to be a disk's: "))
-        assert words in note
+        assert words in note_of(notes, "No figure of reads is known to be a disk's: ")
     assert not any("a disk's" in note for note in build([record(reread=fine)]).notes)
 
 
 def test_a_table_says_what_its_links_carry() -> None:
-    wired = LinkProfile(
-        name="wired", title="x", emulated=True, rate_bit_s=10**9, delay_us=50, frame_overhead_bytes=24
-    )
-    table = build([record(50.0)], plans={"r1": plan(links={"wired": wired})})
-    assert "Most payload that each link can carry (goodput, calculated): wired 117.7 MB/s." in table.notes
-    latency = build([record(50.0)], Options(metric=Metric.P99), plans={"r1": plan(links={"wired": wired})})
-    assert not any(note.startswith("Goodput") for note in latency.notes)
+    wired = LinkProfile(name="wired", title="x", emulated=True, rate_bit_s=10**9, delay_us=50)
+    plans = {"r1": plan(links={"wired": msgspec.structs.replace(wired, frame_overhead_bytes=24)})}
+    carried = "Most payload that each link can carry (goodput, calculated): wired 117.7 MB/s."
+    assert carried in build([record(50.0)], plans=plans).notes
+    assert not note_of(build([record(50.0)], Options(metric=Metric.P99), plans=plans).notes, "Goodput")
 
 
-def test_cells_that_do_not_count_show_why() -> None:
-    found = [
-        record(100.0, link="local"),
-        record(9.0, status=Status.INVALID, reason="3 cleartext segments were seen", link="wired"),
-        record(status=Status.FAILED, reason="the target vanished", link="wifi", repeat=1),
-        record(4.0, link="wifi", repeat=2),
-        record(5.0, link="wifi", repeat=3),
-        record(status=Status.SKIPPED, link="wired", protection=("x",)),
-        record(7.0, link="local", workload="seq-read-4k"),
-    ]
-    text = render(build(found))
-    assert (
-        text
-        == """\
+CELLS_THAT_DO_NOT_COUNT = """\
 MB/s (10^6 bytes per second), median of 1 to 3 samples
 
                local        wired      wired+x           wifi
@@ -228,18 +220,27 @@ seq-read-4k     7.00            —            —              —
 Testbed lab: run r1.
 Warning: local seq-write-4k, wifi seq-write-4k, local seq-read-4k have fewer than 6 usable repeats, \
 too few for a 95 % interval: try --confidence 5%."""
-    )
-    statuses = {
-        (cell["column"]["link"], "+".join(cell["column"]["protection"]) or "off", cell["workload"]): cell
-        for cell in cells_of(build(found))
-    }
-    assert statuses["wired", "off", "seq-write-4k"]["status"] == "invalid"
-    assert statuses["wired", "off", "seq-write-4k"]["value"] is None
-    assert statuses["wifi", "off", "seq-write-4k"]["value"] == 4.5
-    assert statuses["wifi", "off", "seq-write-4k"]["n"] == 2
-    assert statuses["wifi", "off", "seq-write-4k"]["repeats"] == 3
-    assert statuses["wired", "x", "seq-write-4k"]["status"] == "skipped"
-    assert ("wired", "off", "seq-read-4k") not in statuses
+
+
+def test_cells_that_do_not_count_show_why() -> None:
+    found = [
+        record(100.0, link="local"),
+        record(9.0, status=Status.INVALID, reason="3 cleartext segments were seen", link="wired"),
+        record(status=Status.FAILED, reason="the target vanished", link="wifi", repeat=1),
+        record(4.0, link="wifi", repeat=2),
+        record(5.0, link="wifi", repeat=3),
+        record(status=Status.SKIPPED, link="wired", protection=("x",)),
+        record(7.0, link="local", workload="seq-read-4k"),
+    ]
+    assert render(build(found)) == CELLS_THAT_DO_NOT_COUNT
+    found_at = {}
+    for cell in cells_of(build(found)):
+        of = (cell["column"]["link"], *cell["column"]["protection"], cell["workload"])
+        found_at[of] = tuple(cell[name] for name in ("status", "value", "n", "repeats"))
+    assert found_at["wired", "seq-write-4k"][:2] == ("invalid", None)
+    assert found_at["wifi", "seq-write-4k"][1:] == (4.5, 2, 3)
+    assert found_at["wired", "x", "seq-write-4k"][0] == "skipped"
+    assert ("wired", "seq-read-4k") not in found_at
 
 
 def test_equal_reasons_share_a_footnote_and_the_gravest_status_is_shown() -> None:
@@ -254,14 +255,10 @@ def test_equal_reasons_share_a_footnote_and_the_gravest_status_is_shown() -> Non
 def test_a_table_too_wide_has_names_in_two_lines_or_goes_on_below() -> None:
     wide, narrow, narrower = (render(build(matrix()), width=width) for width in (110, 80, 60))
     assert "wired+aes128gcm16" in wide and "wired+aes128gcm16" not in narrow and "  +aes128gcm16" in narrow
-    found = [
-        [re.findall(r"\d+\.\d\d", line) for line in text.split("\n") if "seq-write-4k" in line]
-        for text in (narrow, narrower)
-    ]
-    assert found == [
-        [["10.00", "11.00", "13.00", "12.00", "14.00"]],
-        [["10.00", "11.00", "13.00"], ["12.00", "14.00"]],
-    ]
+    for text, parts in ((narrow, [slice(0, 5)]), (narrower, [slice(0, 3), slice(3, 5)])):
+        lines = [line for line in text.split("\n") if "seq-write-4k" in line]
+        values = ["10.00", "11.00", "13.00", "12.00", "14.00"]
+        assert [re.findall(r"\d+\.\d\d", line) for line in lines] == [values[part] for part in parts]
     for text, width in ((narrow, 80), (narrower, 60)):
         assert max(map(len, text.split("\n"))) <= width
     narrowest = render(build(matrix()), width=1)
@@ -278,53 +275,33 @@ def test_workloads_of_others_stand_below_the_documents_in_the_plans_order() -> N
 
 
 def test_a_protected_column_is_related_to_the_same_transport_without_protection() -> None:
-    speeds = {("iscsi", ()): 100.0, ("iscsi", ("macsec",)): 50.0, ("nvme-tcp", ()): 40.0}
-    speeds["nvme-tcp", ("macsec",)] = 10.0
+    speeds = {"iscsi": {(): 100.0, ("macsec",): 50.0}, "nvme-tcp": {(): 40.0, ("macsec",): 10.0}}
     found = [
-        record(mb_s, protection=protection, transport=transport, repeat=repeat)
-        for (transport, protection), mb_s in speeds.items()
-        for repeat in range(1, 4)
+        each
+        for transport, of in speeds.items()
+        for protection, mb_s in of.items()
+        for each in repeats(mb_s, mb_s, mb_s, protection=protection, transport=transport)
     ]
     ratios = {
-        (c["column"]["transport"], *c["column"]["protection"]): c["ratio_to_no_ipsec"]
-        for c in cells_of(build(found))
+        cell["column"]["transport"]: cell["ratio_to_no_ipsec"]
+        for cell in cells_of(build(found))
+        if cell["column"]["protection"] == ["macsec"]
     }
-    assert ratios["iscsi", "macsec"] == pytest.approx(0.5)
-    assert ratios["nvme-tcp", "macsec"] == pytest.approx(0.25)
+    assert ratios == {"iscsi": pytest.approx(0.5), "nvme-tcp": pytest.approx(0.25)}
 
 
 def test_columns_go_from_local_over_links_to_the_same_links_with_each_proposal() -> None:
-    columns = [
-        ("wifi", "b"),
-        ("lan", "off"),
-        ("wired", "b"),
-        ("wifi", "a"),
-        ("wifi:fast", "off"),
-        ("local", "off"),
-    ]
-    columns += [("wired", "off"), ("wired", "a"), ("wifi", "off")]
-    table = build(
-        [record(link=link, protection=() if ipsec == "off" else (ipsec,)) for link, ipsec in columns]
-    )
-    assert [column.label for column in table.columns] == [
-        "local",
-        "wired",
-        "wired+b",
-        "wired+a",
-        "wifi",
-        "wifi+b",
-        "wifi+a",
-        "wifi:fast",
-        "lan",
-    ]
+    asked = "wifi+b lan wired+b wifi+a wifi:fast local wired wired+a wifi"
+    named = [name.partition("+") for name in asked.split()]
+    table = build([record(link=link, protection=(of,) if of else ()) for link, _, of in named])
+    shown = "local wired wired+b wired+a wifi wifi+b wifi+a wifi:fast lan"
+    assert [column.label for column in table.columns] == shown.split()
 
 
 def test_two_links_of_one_title_can_be_distinguished() -> None:
-    table = build([record(link=link, link_title="Gigabit Ethernet") for link in ("wired", "wired:unshaped")])
-    assert [column.heading[1] for column in table.columns] == [
-        "Gigabit Ethernet (wired)",
-        "Gigabit Ethernet (wired:unshaped)",
-    ]
+    links = ("wired", "wired:unshaped")
+    table = build([record(link=link, link_title="Gigabit Ethernet") for link in links])
+    assert headings(table, 1) == [f"Gigabit Ethernet ({link})" for link in links]
 
 
 # Numbers
@@ -350,12 +327,14 @@ def test_each_metric_has_its_unit(metric: str, value: float, shown: str) -> None
     assert cells_of(table)[0]["unit"] == ("µs" if metric[0] in "mp" else metric)
 
 
-def test_metrics_are_found_in_any_case_and_others_refused() -> None:
-    assert Metric("mib/s") is Metric.MIB_S
-    assert Metric("iops") is Metric.IOPS
-    with pytest.raises(UsageError, match="there is no metric 'KB/s'") as caught:
-        Metric("KB/s")
-    assert caught.value.hint == f"did you mean MB/s? there are {', '.join(sorted(Metric))}"
+def test_choices_are_found_in_any_case_and_others_refused_with_the_nearest() -> None:
+    assert (Metric("mib/s"), Metric("iops")) == (Metric.MIB_S, Metric.IOPS)
+    assert TableFormat("Markdown") is TableFormat.GITHUB
+    refused = refusal(Metric, "KB/s")
+    assert "there is no metric 'KB/s'" in refused.message
+    assert refused.hint == f"did you mean MB/s? there are {', '.join(sorted(Metric))}"
+    assert (refusal(TableFormat, "jsno").hint or "").startswith("did you mean json? there are csv, ")
+    assert (refusal(TableFormat, "xyz").hint or "").startswith("there are csv, ")
 
 
 def test_a_value_too_small_for_two_decimals_keeps_two_digits() -> None:
@@ -384,10 +363,8 @@ def test_mixed_workloads_show_their_sum_and_say_so() -> None:
     assert "oltp (read+write)" in render(table)
     assert "(read+write): the sum of both directions of a mixed workload." in table.marks
     latencies = build([mixed], Options(metric=Metric.P99))
-    assert [(cell["direction"], cell["value"]) for cell in cells_of(latencies)] == [
-        ("read", 1000),
-        ("write", 2000),
-    ]
+    shown = [(cell["direction"], cell["value"]) for cell in cells_of(latencies)]
+    assert shown == [("read", 1000), ("write", 2000)]
 
 
 def test_fsync_has_a_latency_of_its_own() -> None:
@@ -407,12 +384,8 @@ def test_what_fio_did_not_report_is_never_zero() -> None:
 
 
 def test_ratios_are_to_local_and_to_the_same_link_without_ipsec() -> None:
-    found = [
-        record(100.0, link="local"),
-        record(50.0),
-        record(10.0, protection=("aes128gcm16",)),
-        record(3.0, link="wifi", protection=("aes128gcm16",)),
-    ]
+    found = [record(100.0, link="local"), record(50.0), record(10.0, protection=("aes128gcm16",))]
+    found.append(record(3.0, link="wifi", protection=("aes128gcm16",)))
     table = build(found, Options(ratio=RatioTo.LOCAL))
     ratios = [(cell["ratio_to_local"], cell["ratio_to_no_ipsec"]) for cell in cells_of(table)]
     assert ratios == [(None, None), (0.5, None), (0.1, 0.2), (0.03, None)]
@@ -439,17 +412,8 @@ def test_what_does_not_differ_is_marked() -> None:
         *repeats(9.0, protection=("once",)),
     ]
     table = build(found)
-    differs = {
-        "+".join(cell["column"]["protection"]) or "off": cell["difference_from_no_ipsec"]
-        for cell in cells_of(table)
-    }
-    assert differs == {
-        "off": None,
-        "same": "no difference shown",
-        "slower": "shown",
-        "unclear": "inconclusive",
-        "once": None,
-    }
+    differs = {"": None, "same": "no difference shown", "slower": "shown", "unclear": "inconclusive"}
+    assert by_protection(table, "difference_from_no_ipsec") == {**differs, "once": None}
     held_to = "the same link without IPsec (95 % interval of the ratios within blocks)"
     assert f"≈: no difference of more than 5% from {held_to}." in table.marks
     assert f"?: difference neither shown nor ruled out, compared with {held_to}." in table.marks
@@ -460,77 +424,53 @@ def test_what_does_not_differ_is_marked() -> None:
 
 
 def test_too_few_repeats_are_warned_about_where_more_can_be_had() -> None:
-    def warned(**changes: Any) -> bool:
-        return any(
-            "usable repeats, too few" in note for note in build(repeats(1.0, 2.0, 3.0, **changes)).notes
-        )
-
-    assert warned()
-    assert not warned(clock="virtual")
-    assert not warned(source="fio")
+    few: dict[str, dict[str, Any]] = {"real": {}, "virtual": {"clock": "virtual"}, "fio": {"source": "fio"}}
+    found = {name: " ".join(build(repeats(1.0, 2.0, 3.0, **more)).notes) for name, more in few.items()}
+    assert [name for name, notes in found.items() if "usable repeats, too few" in notes] == ["real"]
     assert not any("too few" in note for note in build(repeats(*[1.0] * 6)).notes)
 
 
-def test_repeats_for_which_no_median_stands_are_warned_about() -> None:
+def test_repeats_for_which_no_median_stands_and_a_governor_that_saves_power_are_warned_about() -> None:
     rising = [100.0 + 3 * step + step % 2 for step in range(12)]
     notes = build([*repeats(*rising), *repeats(*([10.0, 20.0] * 6), link="wifi")]).notes
     assert f"Warning (wired seq-write-4k): {DRIFTING}" in notes
     assert f"Warning (wifi seq-write-4k): {BIMODAL}" in notes
-
-
-def test_a_governor_that_saves_power_is_warned_about() -> None:
     machine = {"hosts": {"target": {"governor": "powersave"}, "initiator": {"governor": "performance"}}}
     notes = build([record()], environments={"r1": machine}).notes
     assert "Warning: the frequency governor is powersave; 'performance' varies less." in notes
 
 
 def test_a_ratio_needs_a_baseline_of_the_same_testbed_that_counts() -> None:
-    elsewhere = [record(100.0, link="local", testbed=TestbedKind.HOST), record(50.0)]
-    assert [cell["ratio_to_local"] for cell in cells_of(build(elsewhere))] == [None, None]
-    invalid = [record(100.0, link="local", status=Status.INVALID, reason="x"), record(50.0)]
-    assert [cell["ratio_to_local"] for cell in cells_of(build(invalid))] == [None, None]
+    elsewhere: dict[str, Any] = {"testbed": TestbedKind.HOST}
+    for change in (elsewhere, {"status": Status.INVALID, "reason": "x"}):
+        table = build([record(100.0, link="local", **change), record(50.0)])
+        assert [cell["ratio_to_local"] for cell in cells_of(table)] == [None, None]
 
 
 # Where numbers come from
 
 
 def test_testbeds_clocks_and_sources_never_share_a_column() -> None:
-    found = [
-        record(1.0),
-        record(2.0, testbed=TestbedKind.HOST),
-        record(3.0, clock="virtual"),
-        record(4.0, testbed=TestbedKind.HOST, source="fio"),
-    ]
-    table = build(found)
-    assert [column.heading[0] for column in table.columns] == [
-        "fio output",
-        "host",
-        "lab",
-        "lab, virtual time",
-    ]
+    found = [record(1.0), record(2.0, testbed=TestbedKind.HOST), record(3.0, clock="virtual")]
+    table = build([*found, record(4.0, testbed=TestbedKind.HOST, source="fio")])
+    assert headings(table) == ["fio output", "host", "lab", "lab, virtual time"]
     assert [cell["value"] for cell in cells_of(table)] == [4, 2, 1, 3]
     assert "Different testbeds have separate columns: do not compare their figures." in table.notes
     assert [column.label for column in table.columns][2:] == ["lab wired", "lab, virtual time wired"]
 
 
 def test_kernels_and_disks_never_share_a_column() -> None:
+    others = ("6.12.117-harness 0123456789ab", "6.12.117-harness ba9876543210")
     found = [
         record(1.0, lab_kernel=LabKernel.DEBIAN),
         record(2.0, lab_kernel=LabKernel.OWN),
         record(3.0, lab_kernel=LabKernel.OWN, disk="hdd-7200"),
         record(4.0, lab_kernel=LabKernel.OWN, disk="hdd-7200", clock="virtual"),
-        record(5.0, lab_kernel=LabKernel.OWN, other_kernel="6.12.117-harness 0123456789ab"),
-        record(6.0, lab_kernel=LabKernel.OWN, other_kernel="6.12.117-harness ba9876543210"),
+        *(record(5.0 + n, lab_kernel=LabKernel.OWN, other_kernel=name) for n, name in enumerate(others)),
     ]
     table = build(found)
-    assert [column.heading[0] for column in table.columns] == [
-        "lab",
-        "lab, own kernel",
-        "lab, own kernel, hdd-7200",
-        "lab, own kernel 6.12.117-harness 0123456789ab",
-        "lab, own kernel 6.12.117-harness ba9876543210",
-        "lab, virtual time, hdd-7200",
-    ]
+    own = ["lab, own kernel", "lab, own kernel, hdd-7200", *(f"lab, own kernel {name}" for name in others)]
+    assert headings(table) == ["lab", *own, "lab, virtual time, hdd-7200"]
     assert [cell["value"] for cell in cells_of(table)] == [1, 2, 3, 5, 6, 4]
     assert [cell["setting"]["disk"] for cell in cells_of(table)] == ["", "", "hdd-7200", "", "", "hdd-7200"]
 
@@ -545,44 +485,34 @@ def test_portable_ciphers_have_columns_and_ratios_of_their_own() -> None:
         record(9.0, **portable, protection=("a",)),
     ]
     table = build(found)
-    assert [column.heading[0] for column in table.columns] == [
-        *2 * ["lab, own kernel"],
-        *2 * ["lab, own kernel, portable ciphers"],
-    ]
+    assert headings(table) == [*2 * ["lab, own kernel"], *2 * ["lab, own kernel, portable ciphers"]]
     assert [cell["setting"]["ciphers"] for cell in cells_of(table)] == [None, None, "portable", "portable"]
     assert [cell["ratio_to_no_ipsec"] for cell in cells_of(table)][1::2] == [0.8, 0.1]
-    assert any(note.startswith("Portable ciphers: ") for note in table.notes)
-    assert not any(note.startswith("Different testbeds") for note in table.notes), "they are to be compared"
+    assert note_of(table.notes, "Portable ciphers: ")
+    assert not note_of(table.notes, "Different testbeds"), "they are to be compared"
     assert build([record(1.0, **own)]).columns[0].setting == table.columns[0].setting, "of older versions"
 
 
 def test_virtual_time_is_named_where_it_is_alone() -> None:
     table = build([record(1.0, clock="virtual", lab_kernel=LabKernel.OWN, disk="nvme")])
-    assert [column.heading[0] for column in table.columns] == ["lab, virtual time, nvme"]
-    assert any(note.startswith("Virtual time: processor work takes no time") for note in table.notes)
+    assert headings(table) == ["lab, virtual time, nvme"]
+    assert note_of(table.notes, "Virtual time: processor work takes no time")
 
 
 def test_what_is_predicted_has_columns_of_its_own_and_says_from_what() -> None:
     common: dict[str, Any] = {"clock": "virtual", "lab_kernel": LabKernel.OWN}
-    lists = ("lab-own 012345", "lab-own 6789ab")
+    lists = ["lab-own 012345", "lab-own 6789ab"]
     found = [record(1.0, **common), *(record(2.0, **common, predicted_from=name) for name in lists)]
     table = build(found)
-    assert [column.heading[0] for column in table.columns] == [
-        "lab, virtual time",
-        *(f"lab, predicted from {name}" for name in lists),
-    ]
+    assert headings(table) == ["lab, virtual time", *(f"lab, predicted from {name}" for name in lists)]
     assert [cell["setting"]["predicted_from"] for cell in cells_of(table)] == ["", *lists]
-    predicted = [note for note in table.notes if note.startswith("Predicted, not measured: ")]
-    assert len(predicted) == 1 and ", ".join(lists) in predicted[0]
-    alone = build(found[1:])
-    assert not any(note.startswith("Virtual time: ") for note in alone.notes)
+    assert ", ".join(lists) in note_of(table.notes, "Predicted, not measured: ")
+    assert not note_of(build(found[1:]).notes, "Virtual time: ")
 
 
 def test_transport_and_tunnel_mode_never_share_a_column() -> None:
-    table = build(
-        [record(protection=("a",), ipsec_mode="tunnel"), record(protection=("a",), ipsec_mode="transport")]
-    )
-    assert [column.heading[3] for column in table.columns] == ["IPsec a", "IPsec a tunnel"]
+    table = build([record(protection=("a",), ipsec_mode=mode) for mode in ("tunnel", "transport")])
+    assert headings(table, 3) == ["IPsec a", "IPsec a tunnel"]
     assert [cell["column"]["mode"] for cell in cells_of(table)] == ["transport", "tunnel"]
 
 
@@ -615,7 +545,7 @@ def test_ciphers_are_offered_where_they_can_be_built(release: str, can_be_built:
     on_debians: dict[str, Any] = {"lab_kernel": LabKernel.DEBIAN, "ciphers": Ciphers.PORTABLE}
     table = build([record(1.0, run_id="r1", **on_debians)], environments=environments)
     assert any("harness kernel ciphers" in note for note in table.notes) is can_be_built
-    assert any(note.startswith("Portable ciphers: ") for note in table.notes)
+    assert note_of(table.notes, "Portable ciphers: ")
 
 
 def test_two_hosts_of_one_run_may_be_unlike() -> None:
@@ -652,9 +582,11 @@ def test_what_pooled_runs_do_not_share_is_named() -> None:
     assert not any("differ" in note for note in same.notes)
 
 
-def test_an_unfinished_run_is_called_so() -> None:
+def test_an_unfinished_run_is_called_so_and_no_records_are_an_error() -> None:
     table = build([record()], plans={"r1": plan()})
-    assert any(note.startswith("Run r1 is unfinished: 1 of 2 measurements") for note in table.notes)
+    assert note_of(table.notes, "Run r1 is unfinished: 1 of 2 measurements")
+    with pytest.raises(UsageError, match="no records"):
+        build([])
 
 
 def test_warnings_are_listed_with_what_they_concern() -> None:
@@ -667,11 +599,6 @@ def test_warnings_are_listed_with_what_they_concern() -> None:
     many = build([record(warnings=tuple(f"w{i}" for i in range(30)))])
     assert sum(note.startswith("Warning (wired seq-write-4k): w") for note in many.notes) == 10
     assert "20 more warnings: see --format json." in many.notes
-
-
-def test_no_records_are_an_error() -> None:
-    with pytest.raises(UsageError, match="no records"):
-        build([])
 
 
 # Proof
@@ -687,15 +614,12 @@ def test_the_proof_of_a_cell_adds_up_the_repeats_that_count() -> None:
         record(repeat=3, proof=proof(cleartext_segments=9), status=Status.INVALID, reason="cleartext"),
     ]
     (cell,) = cells_of(build(found))
-    assert cell["proof"]["protected_bytes"] == 11
-    assert cell["proof"]["link_bytes_target"] == 40
-    assert cell["proof"]["cleartext_segments"] == 0
-    assert cell["proof"]["tcp_retransmits"] == 3
+    added_up = {"protected_bytes": 11, "link_bytes_target": 40, "cleartext_segments": 0, "tcp_retransmits": 3}
+    assert added_up.items() <= cell["proof"].items()
     counters = {field.name for field in msgspec.structs.fields(Proof)} - {"air", "at_one_end"}
     assert set(cell["proof"]) == counters, "what went through the air is in the records"
     (condemned,) = cells_of(build(found[2:]))
-    assert condemned["proof"]["cleartext_segments"] == 9
-    assert condemned["proof"]["tcp_retransmits"] is None
+    assert {"cleartext_segments": 9, "tcp_retransmits": None}.items() <= condemned["proof"].items()
     assert cells_of(build([record()]))[0]["proof"] is None
 
 
@@ -705,13 +629,8 @@ def test_the_proof_of_a_cell_adds_up_the_repeats_that_count() -> None:
 def test_the_published_matrix_is_the_documents() -> None:
     reference = load_reference("document-003")
     assert list(reference.rows) == list(DOCUMENT_WORKLOADS)
-    assert [(column.link, column.ipsec) for column in reference.columns] == [
-        ("local", "off"),
-        ("wired", "off"),
-        ("wifi", "off"),
-        ("wired", "on"),
-        ("wifi", "on"),
-    ]
+    columns = [(column.link, column.ipsec) for column in reference.columns]
+    assert columns == [(link, "off" if ipsec == "off" else "on") for link, ipsec in COLUMNS]
     assert reference.rows["seq-write-4k"] == (58.19, 60.51, 5.34, 13.15, 5.48)
     assert reference.rows["rand-read-256k"] == (26.68, 23.66, 3.21, 11.17, 4.63)
     # The sums of the columns, added up from the document, catch a slip in any of the forty values.
@@ -721,17 +640,10 @@ def test_the_published_matrix_is_the_documents() -> None:
 
 def test_the_reference_stands_in_columns_of_its_own() -> None:
     reference = load_reference("document-003")
-    table = build(
-        [record(100.0, workload="seq-read-256k"), record(workload="mine")], Options(reference=reference)
-    )
-    assert [column.label for column in table.columns] == [
-        "wired",
-        "document-003 local",
-        "document-003 wired",
-        "document-003 wifi",
-        "document-003 wired+on",
-        "document-003 wifi+on",
-    ]
+    found = [record(100.0, workload="seq-read-256k"), record(workload="mine")]
+    table = build(found, Options(reference=reference))
+    names = [f"document-003 {name}" for name in ("local", "wired", "wifi", "wired+on", "wifi+on")]
+    assert [column.label for column in table.columns] == ["wired", *names]
     assert table.columns[4].heading == ("document 003:", "GigE", "", "IPsec")
     text = render(table)
     assert re.search(r"seq-read-256k +100\.00 +75\.55 +28\.86 +3\.39 +15\.86 +4\.90\n", text)
@@ -739,12 +651,8 @@ def test_the_reference_stands_in_columns_of_its_own() -> None:
     document = json.loads(render(table, TableFormat.JSON))
     assert len(document["cells"]) == 2
     assert document["reference"]["name"] == "document-003"
-    assert document["reference"]["cells"][3] == {
-        "workload": "seq-read-256k",
-        "name": "wired+on",
-        "value": 15.86,
-        "unit": "MB/s",
-    }
+    published = {"workload": "seq-read-256k", "name": "wired+on", "value": 15.86, "unit": "MB/s"}
+    assert document["reference"]["cells"][3] == published
 
 
 def test_the_reference_converts_to_mib_and_has_nothing_else() -> None:
@@ -759,9 +667,8 @@ def test_the_reference_converts_to_mib_and_has_nothing_else() -> None:
 
 def test_an_unknown_reference_lists_those_there_are() -> None:
     assert "document-003" in names()
-    with pytest.raises(UsageError, match="there is no reference") as caught:
-        load_reference("../document-003")
-    assert caught.value.hint and "document-003" in caught.value.hint
+    refused = refusal(load_reference, "../document-003")
+    assert "there is no reference" in refused.message and "document-003" in (refused.hint or "")
 
 
 # Formats
@@ -785,15 +692,10 @@ class Page(HTMLParser):
 
 
 def hostile_table() -> Table:
-    names_everywhere: dict[str, Any] = {
-        "workload": HOSTILE,
-        "run_id": HOSTILE,
-        "link_title": HOSTILE,
-        "warnings": (HOSTILE,),
-        "source": HOSTILE,
-    }
-    invalid = record(**names_everywhere, link=HOSTILE, status=Status.INVALID, reason=HOSTILE)
-    return build([*repeats(5.0, 6.0, **names_everywhere, link="local"), invalid])
+    everywhere: dict[str, Any] = dict.fromkeys(("workload", "run_id", "link_title", "source"), HOSTILE)
+    everywhere["warnings"] = (HOSTILE,)
+    invalid = record(**everywhere, link=HOSTILE, status=Status.INVALID, reason=HOSTILE)
+    return build([*repeats(5.0, 6.0, **everywhere, link="local"), invalid])
 
 
 @pytest.mark.parametrize("format", TableFormat)
@@ -803,48 +705,31 @@ def test_no_name_can_drive_a_terminal(format: TableFormat) -> None:
     assert "x1b[2J" in text or "x1b{[}2J" in text or "u001b[2J" in text
 
 
-def test_html_has_only_the_tags_of_a_table() -> None:
+def test_html_has_only_the_tags_of_a_table_and_says_what_plain_says() -> None:
     text = render(hostile_table(), TableFormat.HTML)
     assert text.isascii()
     page = Page(text)
     assert set(page.tags) <= {"p", "table", "thead", "tbody", "tr", "th", "td", "br"}
     assert "<script>alert(1)</script>" in page.text
-
-
-def test_html_says_what_plain_says() -> None:
     page = Page(render(build(matrix()), TableFormat.HTML))
     assert page.tags.count("tr") == 1 + 8
     assert page.tags.count("td") == 8 * (1 + 5)
     assert "11.00 ±4.5%" in page.text
 
 
+def rows_of(table: Table) -> list[list[str]]:
+    return list(csv.reader(io.StringIO(render(table, TableFormat.CSV))))
+
+
 def test_csv_has_plain_numbers_and_no_formulas() -> None:
-    rows = list(
-        csv.reader(io.StringIO(render(build(matrix(), Options(ratio=RatioTo.LOCAL)), TableFormat.CSV)))
-    )
-    assert rows[0][:9] == [
-        "group",
-        "operation",
-        "workload",
-        "local [MB/s]",
-        "local low",
-        "local high",
-        "local n",
-        "local ratio to local",
-        "local disturbed",
-    ]
-    assert rows[1][:7] == [
-        "Sequential",
-        "Uncached Write [4K blocks]",
-        "seq-write-4k",
-        "10",
-        "9.5",
-        "10.25",
-        "3",
-    ]
+    rows = rows_of(build(matrix(), Options(ratio=RatioTo.LOCAL)))
+    names = ("[MB/s]", "low", "high", "n", "ratio to local", "disturbed")
+    assert rows[0][:9] == ["group", "operation", "workload", *(f"local {name}" for name in names)]
+    first = ["Sequential", "Uncached Write [4K blocks]", "seq-write-4k", "10", "9.5", "10.25", "3"]
+    assert rows[1][:7] == first
     assert rows[1][9:15] == ["11", "10.5", "11.25", "3", "1.1", ""]
     assert {len(row) for row in rows} == {3 + 5 * 6}
-    hostile = list(csv.reader(io.StringIO(render(hostile_table(), TableFormat.CSV))))
+    hostile = rows_of(hostile_table())
     assert len(hostile) == 2
     assert not any(field.startswith(("=", "+", "-", "@")) for row in hostile for field in row)
 
@@ -860,25 +745,17 @@ def test_github_keeps_its_columns_and_no_markup_of_others() -> None:
 
 def test_latex_is_escaped() -> None:
     text = render(hostile_table(), TableFormat.LATEX)
-    rest = re.sub(
-        r"\\text[a-z]+\{\}|\\[&%$#_{}]|\\shortstack\[r\]|\\\\|\\hline|\\(begin|end)\{tabular\}|\$\\pm\$",
-        "",
-        text,
-    )
+    known = r"\\text[a-z]+\{\}|\\[&%$#_{}]|\\shortstack\[r\]|\\\\|\\hline|\\(begin|end)\{tabular\}|\$\\pm\$"
+    rest = re.sub(known, "", text)
     assert "\\" not in rest and "$" not in rest and "%" not in rest and "#" not in rest
-    assert r"\shortstack[r]{wired+aes128gcm16\\Gigabit Ethernet\\IPsec aes128gcm16}" in render(
-        build(matrix()), TableFormat.LATEX
-    )
+    heading = r"\shortstack[r]{wired+aes128gcm16\\Gigabit Ethernet\\IPsec aes128gcm16}"
+    assert heading in render(build(matrix()), TableFormat.LATEX)
 
 
 def test_json_has_what_protects_a_cell_and_what_carries_it() -> None:
-    records = [record(), record(link="local"), record(protection=("aes128gcm16",), order=1)]
-    found = cells_of(build(records))
-    assert [msgspec.convert(cell["column"], Column) for cell in found] == [
-        Column("local"),
-        Column("wired"),
-        Column("wired", ("aes128gcm16",)),
-    ]
+    columns = [Column("local"), Column("wired"), Column("wired", ("aes128gcm16",))]
+    found = cells_of(build([record(), record(link="local"), record(protection=("aes128gcm16",), order=1)]))
+    assert [msgspec.convert(cell["column"], Column) for cell in found] == columns
 
 
 def test_json_keeps_every_character_of_a_name() -> None:
@@ -887,22 +764,3 @@ def test_json_keeps_every_character_of_a_name() -> None:
     assert text.isascii()
     assert {cell["workload"] for cell in json.loads(text)["cells"]} == {HOSTILE}
     assert list(json.loads(text)) == ["cells"]
-
-
-def test_choices_take_other_words_and_suggest_the_nearest() -> None:
-    assert TableFormat("Markdown") is TableFormat.GITHUB
-    with pytest.raises(UsageError) as refused:
-        TableFormat("jsno")
-    assert (refused.value.hint or "").startswith("did you mean json? there are csv, ")
-    with pytest.raises(UsageError) as refused:
-        TableFormat("xyz")
-    assert (refused.value.hint or "").startswith("there are csv, ")
-
-
-def test_what_was_proved_at_one_end_says_nothing_of_the_other() -> None:
-    one = Proof(link_bytes_initiator=10, link_bytes_target=0, at_one_end=True)
-    found = [record(repeat=repeat, proof=one) for repeat in (1, 2)]
-    table = build(found)
-    (cell,) = cells_of(table)
-    assert (cell["proof"]["at_one_end"], cell["proof"]["link_bytes_target"]) == (2, None)
-    assert "Proved at one end (wired)" in render(table)

@@ -19,21 +19,12 @@ import pytest
 from harness.analysis import disturbance
 from harness.analysis.disturbance import THRESHOLD, Core, MachineSample
 from harness.hosts import NamespaceHost, programs
+from harness.hosts.runner import await_condition
 from harness.model import Clock, Record, Status
 from harness.model.telemetry import Others, Telemetry
 from harness.observe import interference
-from harness.observe.interference import (
-    LIVE,
-    SLOT_BYTES,
-    SLOTS,
-    FromOutside,
-    OnMachines,
-    Pace,
-    Sampler,
-    Standstill,
-    _machines,
-    looking,
-)
+from harness.observe.interference import LIVE, SLOT_BYTES, SLOTS, FromOutside, OnMachines, Sampler, Standstill
+from harness.observe.programs import interference as program
 from tests.unit.fakes import World
 from tests.unit.results_folder import made_plan
 from tests.unit.table.test_table import record
@@ -45,6 +36,8 @@ PATIENCE_S = 60.0
 ZERO = MachineSample(at_ns=0, processors=2, idle_ns=0, stolen_ns=(0, 0), ours_ns=0, until_ns=0)
 CORE = Core(number=1, idle_ns=0, stolen_ns=0, ran_ns=0, waited_ns=0)
 HOSTS = ("initiator", "target")
+LAST_CORE = max(os.sched_getaffinity(0))
+changed = msgspec.structs.replace
 
 
 def after(seconds: float, core: dict[str, Any] | None = None, **changes: Any) -> MachineSample:
@@ -54,91 +47,80 @@ def after(seconds: float, core: dict[str, Any] | None = None, **changes: Any) ->
         return {name: round(v * S) if name.endswith("_ns") else v for name, v in fields.items()}
 
     at_ns = round(seconds * S)
-    cores = () if core is None else (msgspec.structs.replace(CORE, **in_ns(core)),)
+    cores = () if core is None else (changed(CORE, **in_ns(core)),)
     stolen = tuple(round(part * S) for part in changes.pop("stolen_ns", (0, 0)))
-    return msgspec.structs.replace(
-        ZERO, at_ns=at_ns, until_ns=at_ns, cores=cores, stolen_ns=stolen, **in_ns(changes)
-    )
+    return changed(ZERO, at_ns=at_ns, until_ns=at_ns, cores=cores, stolen_ns=stolen, **in_ns(changes))
 
 
-def in_lab(last: MachineSample, busy: float = 1.0, **first: Any) -> Others:
-    (core,) = last.cores
-    begin = msgspec.structs.replace(
-        ZERO, cores=(msgspec.structs.replace(CORE, siblings=core.siblings),), **first
-    )
-    use = disturbance.between(begin, last, HOSTS, busy)
+def used(last: MachineSample, hosts: tuple[str, ...] = HOSTS, busy: float = 1.0, **first: Any) -> Others:
+    cores = tuple(changed(CORE, siblings=core.siblings) for core in last.cores)
+    begin = changed(ZERO, cores=cores, pressure_ns=0, throttled_ns=0, **first)
+    use = disturbance.between(begin, last, hosts, busy)
     assert use is not None
     return use
 
 
+def assert_shares(use: Others, expected: dict[str, float | None]) -> None:
+    assert {name: getattr(use, name) for name in expected} == pytest.approx(expected)
+
+
+def until(is_so: Callable[[], bool]) -> None:
+    await_condition(is_so, deadline_s=PATIENCE_S, what="what is tested", interval_s=0)
+
+
+def await_look(sampler: Sampler, is_due: Callable[[MachineSample], bool]) -> MachineSample:
+    looks: list[MachineSample] = []
+
+    def is_there() -> bool:
+        looks.append(sampler.look())
+        return is_due(looks[-1])
+
+    await_condition(is_there, deadline_s=PATIENCE_S, what="such a look")
+    return looks[-1]
+
+
 # What is taken of a lab
 
+# Two seconds of two processors: for how long the lab's was idle, the lab ran and waited, and both were idle.
+IN_LAB: dict[str, tuple[tuple[float, float, float], float, dict[str, Any], dict[str, float | None]]] = {
+    # `taken` is the core's time that is neither idle nor the lab's.
+    "waits-for-itself": ((0.2, 1.75, 0.38), 2.2, {}, {"waited": 0.19, "taken": 0.025, "used": 0.0125}),
+    "a-loop-has-half-of-its-core": ((0, 1.0, 1.07), 1.0, {}, {"taken": 0.5, "used": 0.5}),
+    # A lab that was 27 % slower next to two loops: it was given its core 190 000 times a second.
+    "handed-over-fast": ((0, 1.34, 0.65), 0.6, {}, {"taken": 0.325}),
+    "no-more-than-others-had": ((0.5, 1.3, 1.9), 2.5, {}, {"taken": 0.1}),
+    "used-while-the-lab-sleeps": ((0, 0.5, 0.02), 2, {}, {"taken": 0.01, "used": 1.5 / 4}),
+    "hypervisor": ((0, 1.4, 0), 2, {"stolen_ns": (0.0, 0.6)}, {"taken": 0.3, "stolen": 0.3, "used": 0.0}),
+    "limit": ((1.0, 1.0, 0.9), 3, {"throttled_ns": 0.9}, {"taken": 0.45, "throttled": 0.45}),
+    "hyperthread": ((0, 2, 0), 0.5, {}, {"sibling_busy": 0.75, "taken": 0.375}),
+}
+MORE_OF_CORE = {
+    "hypervisor": {"stolen_ns": 0.6},
+    "hyperthread": {"siblings": 1, "siblings_idle_ns": 0.5},
+}
 
-def test_nothing_is_taken_of_a_lab_that_waits_for_itself_alone() -> None:
-    core = {"idle_ns": 0.2, "ran_ns": 1.75, "waited_ns": 0.38}
-    use = in_lab(after(2, core, idle_ns=2.2, ours_ns=1.75))
-    assert use.waited == pytest.approx(0.19)
-    assert use.taken == pytest.approx(0.025), "the core's time that is neither idle nor the lab's"
-    assert use.used == pytest.approx(0.0125)
+
+@pytest.mark.parametrize("name", IN_LAB)
+def test_what_others_take_of_a_lab_is_what_it_waits_for_them(name: str) -> None:
+    (idle, ran, waited), both_idle, more, expected = IN_LAB[name]
+    core = {"idle_ns": idle, "ran_ns": ran, "waited_ns": waited, **MORE_OF_CORE.get(name, {})}
+    use = used(after(2, core, idle_ns=both_idle, ours_ns=ran, **more))
+    assert_shares(use, expected)
     assert (use.hosts, use.cores, use.wall_ns) == (HOSTS, 2, 2 * S)
-
-
-def test_what_others_take_is_what_the_lab_waits_for_them() -> None:
-    # One core of two; a loop has half of it for all the time.
-    core = {"idle_ns": 0, "ran_ns": 1.0, "waited_ns": 1.07}
-    use = in_lab(after(2, core, idle_ns=1.0, ours_ns=1.0))
-    assert use.taken == pytest.approx(0.5) and use.used == pytest.approx(0.5)
-
-
-def test_where_cores_are_handed_over_fast_what_others_take_is_not_left_out() -> None:
-    """A lab that was 27 % slower next to two loops: it was given its core 190 000 times a second."""
-    core = {"idle_ns": 0, "ran_ns": 1.34, "waited_ns": 0.65}
-    assert in_lab(after(2, core, idle_ns=0.6, ours_ns=1.34)).taken == pytest.approx(0.325)
-
-
-def test_others_cannot_take_more_than_they_had() -> None:
-    core = {"idle_ns": 0.5, "ran_ns": 1.3, "waited_ns": 1.9}
-    assert in_lab(after(2, core, idle_ns=2.5, ours_ns=1.3)).taken == pytest.approx(0.1)
-
-
-def test_a_core_that_others_use_while_the_lab_sleeps_is_not_taken() -> None:
-    core = {"idle_ns": 0, "ran_ns": 0.5, "waited_ns": 0.02}
-    use = in_lab(after(2, core, idle_ns=2, ours_ns=0.5))
-    assert use.taken == pytest.approx(0.01)
-    assert use.used == pytest.approx(1.5 / 4)
-
-
-def test_what_a_hypervisor_or_a_limit_takes_counts() -> None:
-    core = {"idle_ns": 0, "ran_ns": 1.4, "waited_ns": 0, "stolen_ns": 0.6}
-    use = in_lab(after(2, core, idle_ns=2, ours_ns=1.4, stolen_ns=(0.0, 0.6)))
-    assert (use.taken, use.stolen, use.used) == pytest.approx((0.3, 0.3, 0.0))
-    held = {"idle_ns": 1.0, "ran_ns": 1.0, "waited_ns": 0.9}
-    use = in_lab(after(2, held, idle_ns=3, ours_ns=1, throttled_ns=0.9), throttled_ns=0)
-    assert (use.taken, use.throttled) == pytest.approx((0.45, 0.45))
-
-
-def test_a_busy_hyperthread_takes_half_at_most() -> None:
-    core = {"idle_ns": 0, "ran_ns": 2, "waited_ns": 0, "siblings": 1, "siblings_idle_ns": 0.5}
-    use = in_lab(after(2, core, idle_ns=0.5, ours_ns=2))
-    assert (use.sibling_busy, use.taken) == pytest.approx((0.75, 0.375))
 
 
 def test_a_core_whose_pace_fell_short_of_its_best_lost_that_part_of_what_it_ran() -> None:
     """Two looks in the window, at half and at seven tenths of the best pace; the lab ran half of the time."""
     core = {"idle_ns": 1.0, "ran_ns": 1.0, "waited_ns": 0, "siblings": 1, "siblings_idle_ns": 0}
-    last = after(2, core, idle_ns=1.0, ours_ns=1.0)
-    paces = msgspec.structs.replace(last.cores[0], paces=2, pace_sum=1.2, best_pace=1.0)
-    use = in_lab(msgspec.structs.replace(last, cores=(paces,)))
-    assert (use.slowed, use.taken) == pytest.approx((0.4, 0.2))
-    assert use.sibling_busy == 1.0, "of which a half would be the most that it may be"
-    waiting = in_lab(msgspec.structs.replace(last, cores=(paces,)), busy=0.25)
-    assert waiting.taken == pytest.approx(0.1), "the rest of the time it waited awake"
-    quick = msgspec.structs.replace(paces, pace_sum=2.1)
-    assert in_lab(msgspec.structs.replace(last, cores=(quick,))).taken == 0.0
+    last = after(2, core | {"paces": 2, "pace_sum": 1.2, "best_pace": 1.0}, idle_ns=1.0, ours_ns=1.0)
+    # Of a busy hyperthread a half would be the most that it may be.
+    assert_shares(used(last), {"slowed": 0.4, "taken": 0.2, "sibling_busy": 1.0})
+    assert used(last, busy=0.25).taken == pytest.approx(0.1), "the rest of the time it waited awake"
+    assert used(changed(last, cores=(changed(last.cores[0], pace_sum=2.1),))).taken == 0.0
 
 
 def test_the_pace_of_a_processor_is_that_of_work_that_is_always_the_same() -> None:
-    pace = Pace()
+    pace = interference.Pace()
     assert (len(pace), pace.sum, pace.best) == (0, 0.0, 0.0)
     before = os.sched_getaffinity(0)
     for _ in range(40):
@@ -152,20 +134,15 @@ def test_the_pace_of_a_processor_is_that_of_work_that_is_always_the_same() -> No
     assert os.sched_getaffinity(0) == before
 
 
-@pytest.mark.parametrize(
-    ("cpuinfo", "is_it"),
-    [
+def test_a_machine_is_virtual_where_its_processor_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    for cpuinfo, is_it in (
         ("processor\t: 0\nflags\t\t: fpu sse hypervisor lahf_lm\n", True),
         ("processor\t: 0\nflags\t\t: fpu sse lahf_lm\nbugs\t\t: hypervisor\n", False),
         ("processor\t: 0\nFeatures\t: fp asimd\n", False),
         ("", False),
-    ],
-)
-def test_a_machine_is_virtual_where_its_processor_says_so(
-    monkeypatch: pytest.MonkeyPatch, cpuinfo: str, is_it: bool
-) -> None:
-    monkeypatch.setattr("harness.observe.interference.looks.read", lambda _path: cpuinfo)
-    assert interference._is_virtual() is is_it
+    ):
+        monkeypatch.setattr("harness.observe.interference.looks.read", lambda _path, text=cpuinfo: text)
+        assert interference._is_virtual() is is_it, cpuinfo
 
 
 @pytest.mark.usefixtures("bound")
@@ -175,23 +152,17 @@ def test_paces_are_taken_on_a_virtual_machine_alone(
 ) -> None:
     monkeypatch.setattr(interference, "_is_virtual", lambda: is_virtual)
     sampler = Sampler()
-    cores: list[Core] = []
-    deadline = time.monotonic() + PATIENCE_S
     # It may have waited for a file when it was first looked at.
-    while len(cores) < 2 or (is_virtual and not cores[-1].paces):
-        assert time.monotonic() < deadline
-        cores += sampler.look().cores
-    assert cores[0].paces == 0 and cores[-1].paces == (1 if is_virtual else 0), cores
-    assert (cores[-1].best_pace > 0) is is_virtual
+    (first,) = await_look(sampler, lambda look: bool(look.cores)).cores
+    (last,) = await_look(sampler, lambda look: any(core.paces or not is_virtual for core in look.cores)).cores
+    assert first.paces == 0 and last.paces == (1 if is_virtual else 0), last
+    assert (last.best_pace > 0) is is_virtual
 
 
-def test_what_a_core_did_before_the_first_look_is_not_known() -> None:
+def test_a_core_that_rested_or_was_not_looked_at_before_has_no_pace() -> None:
     bound = interference._Bound()
-    assert not bound.was_busy(10 * S, 0)
+    assert not bound.was_busy(10 * S, 0), "what it did before is not known"
     assert bound.was_busy(11 * S, 0)
-
-
-def test_a_core_that_rested_has_no_pace() -> None:
     bound = interference._Bound()
     assert not bound.was_busy(10 * S, 9 * S)
     assert bound.was_busy(11 * S, 9 * S + S // 10)
@@ -200,55 +171,44 @@ def test_a_core_that_rested_has_no_pace() -> None:
 
 
 def test_of_several_kernels_the_one_that_lost_most_counts() -> None:
-    first = msgspec.structs.replace(
-        ZERO, processors=4, cores=(CORE, msgspec.structs.replace(CORE, number=0)), stolen_ns=(0,) * 4
-    )
-    busy = msgspec.structs.replace(CORE, ran_ns=S // 2, waited_ns=S // 2)
-    calm = msgspec.structs.replace(CORE, number=0, ran_ns=S // 2, idle_ns=S // 2)
-    new = msgspec.structs.replace(busy, number=2)
-    last = msgspec.structs.replace(
-        first, at_ns=S, until_ns=S, cores=(calm, busy, new), idle_ns=S // 2, ours_ns=S
-    )
+    first = changed(ZERO, processors=4, cores=(CORE, changed(CORE, number=0)), stolen_ns=(0,) * 4)
+    busy = changed(CORE, ran_ns=S // 2, waited_ns=S // 2)
+    calm = changed(CORE, number=0, ran_ns=S // 2, idle_ns=S // 2)
+    cores = (calm, busy, changed(busy, number=2))
+    last = changed(first, at_ns=S, until_ns=S, cores=cores, idle_ns=S // 2, ours_ns=S)
     use = disturbance.between(first, last, HOSTS)
     assert use is not None and use.taken == pytest.approx(0.5)
-
-
-def test_without_time_nothing_is_known() -> None:
-    assert disturbance.between(ZERO, ZERO, HOSTS) is None
 
 
 # What is taken of a machine
 
 
-def on_machine(last: MachineSample, **first: Any) -> Others:
-    use = disturbance.between(msgspec.structs.replace(ZERO, **first), last, ("nas",))
-    assert use is not None
-    return use
-
-
-def test_who_waits_on_a_machine_counts_as_far_as_others_had_processors() -> None:
-    quiet = after(2, idle_ns=2.9, ours_ns=1.0, pressure_ns=0.6)
-    assert on_machine(quiet, pressure_ns=0).taken == pytest.approx(0.05), "the stack waits for itself"
-    later = after(2, idle_ns=1.0, ours_ns=1.0, pressure_ns=0.04)
-    assert on_machine(later, pressure_ns=0).taken == pytest.approx(0.02), "there are processors for all"
-    busy = after(2, idle_ns=0.0, ours_ns=1.0, pressure_ns=1.9)
-    use = on_machine(busy, pressure_ns=0)
-    assert (use.taken, use.used, use.pressure) == pytest.approx((0.95, 0.75, 0.95))
-
-
-def test_where_nobody_counts_who_waits_it_is_as_often_as_others_are_there() -> None:
-    use = on_machine(after(2, idle_ns=1.0, ours_ns=1.0))
-    assert (use.taken, use.waited) == pytest.approx((0.5, 0.5)) and use.pressure is None
-
-
-def test_steal_limits_and_hyperthreads_of_a_machine() -> None:
-    use = on_machine(after(2, idle_ns=2.4, ours_ns=1.0, stolen_ns=(0.6, 0.0), pressure_ns=0), pressure_ns=0)
-    assert (use.taken, use.stolen) == pytest.approx((0.3, 0.3)), "of the processor that lost most"
-    threads = after(2, idle_ns=2.0, ours_ns=1.0, pressure_ns=0, is_hyperthreaded=True)
-    use = on_machine(threads, pressure_ns=0)
-    assert (use.taken, use.sibling_busy) == pytest.approx((0.125, 0.25))
-    held = after(2, idle_ns=3.0, ours_ns=1.0, pressure_ns=0.5, throttled_ns=0.5)
-    assert on_machine(held, pressure_ns=0, throttled_ns=0).taken == pytest.approx(0.25)
+@pytest.mark.parametrize(
+    ("idle_ns", "more", "expected"),
+    [
+        pytest.param(2.9, {"pressure_ns": 0.6}, {"taken": 0.05}, id="the-stack-waits-for-itself"),
+        pytest.param(1.0, {"pressure_ns": 0.04}, {"taken": 0.02}, id="there-are-processors-for-all"),
+        pytest.param(0, {"pressure_ns": 1.9}, {"taken": 0.95, "used": 0.75, "pressure": 0.95}, id="busy"),
+        pytest.param(1.0, {}, {"taken": 0.5, "waited": 0.5, "pressure": None}, id="nobody-counts-who-waits"),
+        pytest.param(
+            2.4,
+            {"stolen_ns": (0.6, 0.0), "pressure_ns": 0},
+            {"taken": 0.3, "stolen": 0.3},
+            id="of-the-processor-that-lost-most",
+        ),
+        pytest.param(
+            2.0,
+            {"pressure_ns": 0, "is_hyperthreaded": True},
+            {"taken": 0.125, "sibling_busy": 0.25},
+            id="hyperthreads",
+        ),
+        pytest.param(3.0, {"pressure_ns": 0.5, "throttled_ns": 0.5}, {"taken": 0.25}, id="limit"),
+    ],
+)
+def test_who_waits_on_a_machine_counts_as_far_as_others_had_processors(
+    idle_ns: float, more: dict[str, Any], expected: dict[str, float | None]
+) -> None:
+    assert_shares(used(after(2, idle_ns=idle_ns, ours_ns=1.0, **more), ("nas",)), expected)
 
 
 # What is made of it
@@ -259,12 +219,9 @@ def others(taken: float | None, **more: Any) -> Others:
 
 
 def disturbed(taken: float | None, **changes: Any) -> Record:
-    more = {
-        name: changes.pop(name)
-        for name in ("used", "stolen", "throttled", "slowed", "waited")
-        if name in changes
-    }
-    return record(**changes, telemetry=Telemetry(others=(others(taken, **more),)))
+    names = {"used", "stolen", "throttled", "slowed", "waited"} & changes.keys()
+    use = others(taken, **{name: changes.pop(name) for name in names})
+    return record(**changes, telemetry=Telemetry(others=(use,)))
 
 
 @pytest.mark.parametrize(
@@ -284,7 +241,7 @@ def test_it_is_calm_where_a_processor_is_left(
 ) -> None:
     use = Others(hosts=(), wall_ns=1, cores=cores, used=used, stolen=stolen)
     assert disturbance.is_calm([use]) is calm
-    assert not disturbance.is_calm([msgspec.structs.replace(use, slowed=0.3)])
+    assert not disturbance.is_calm([changed(use, slowed=0.3)])
 
 
 def test_what_is_known_of_a_record() -> None:
@@ -292,39 +249,35 @@ def test_what_is_known_of_a_record() -> None:
     assert disturbance.share(disturbed(None)) is None
     assert disturbance.share(disturbed(0.4, clock=Clock.VIRTUAL)) == 0.0
     assert not disturbance.is_disturbed(disturbed(THRESHOLD))
-    loud = disturbed(0.63, used=0.7)
-    assert disturbance.described(loud) == disturbance.Disturbed(
-        0.63, "other programs used 70 % of the processors"
-    )
+    loud, words = disturbed(0.63, used=0.7), "other programs used 70 % of the processors"
+    assert disturbance.described(loud) == disturbance.Disturbed(0.63, words)
     assert disturbance.described(disturbed(0.63, status=Status.FAILED)) is None
-    assert disturbance.summary([loud, disturbed(0.2)]) == (
-        "disturbed: other programs took up to 63 % of the time (other programs used 70 % of the processors)"
-    )
+    summary = disturbance.summary([loud, disturbed(0.2)])
+    assert summary == f"disturbed: other programs took up to 63 % of the time ({words})"
     assert disturbance.summary([record()]) == ""
 
 
-@pytest.mark.parametrize(
-    ("more", "words"),
-    [
-        ({"used": 0.05, "stolen": 0.2}, "the hypervisor gave 20 % of a processor to other machines"),
-        ({"used": 0.05, "throttled": 0.25}, "the limit of a control group held the run for 25 % of the time"),
-        ({"used": 0.05, "slowed": 0.37}, "the processor was 37 % slower than at its best"),
-        ({"used": 0.71, "slowed": 0.37, "waited": 0.4}, "other programs used 71 % of the processors"),
-    ],
-)
-def test_who_disturbed_is_named(more: dict[str, float], words: str) -> None:
-    assert disturbance.cause(disturbed(0.3, **more)) == words
+def test_who_disturbed_is_named() -> None:
+    for words, more in {
+        "the hypervisor gave 20 % of a processor to other machines": {"used": 0.05, "stolen": 0.2},
+        "the limit of a control group held the run for 25 % of the time": {"used": 0.05, "throttled": 0.25},
+        "the processor was 37 % slower than at its best": {"used": 0.05, "slowed": 0.37},
+        "other programs used 71 % of the processors": {"used": 0.71, "slowed": 0.37, "waited": 0.4},
+    }.items():
+        assert disturbance.cause(disturbed(0.3, **more)) == words
     assert disturbance.cause(record()) == "the cause is unknown"
 
 
-def test_of_several_machines_the_one_that_lost_most_is_named() -> None:
-    uses = tuple(
-        Others(hosts=(name,), wall_ns=1, cores=4, taken=taken, used=taken)
-        for name, taken in (("initiator", 0.1), ("target", 0.5))
-    )
-    found = record(telemetry=Telemetry(others=uses))
-    assert disturbance.share(found) == 0.5
-    assert disturbance.cause(found) == "on the target other programs used 50 % of the processors"
+def test_of_several_machines_the_one_that_lost_most_or_was_suspended_is_named() -> None:
+    still = "the run stood still for 1.0 s: it was stopped, or the machine slept"
+    for share, near, far, cause in (
+        (0.5, {"taken": 0.1}, {"taken": 0.5, "used": 0.5}, "other programs used 50 % of the processors"),
+        (0.9, {"taken": 0.9}, {"taken": 0.0, "suspended_ns": S}, still),
+    ):
+        both = zip(HOSTS, (near, far), strict=True)
+        uses = tuple(changed(others(None), hosts=(host,), **facts) for host, facts in both)
+        found = record(telemetry=Telemetry(others=uses))
+        assert (disturbance.share(found), disturbance.cause(found)) == (share, f"on the target {cause}")
 
 
 def test_a_disturbed_repeat_counts_only_where_there_is_no_other() -> None:
@@ -336,7 +289,7 @@ def test_a_disturbed_repeat_counts_only_where_there_is_no_other() -> None:
 def test_a_disturbed_record_is_final_only_if_nothing_is_measured_again() -> None:
     plan = made_plan()
     assert disturbance.is_final(record(), plan) and not disturbance.is_final(disturbed(0.5), plan)
-    assert disturbance.is_final(disturbed(0.5), msgspec.structs.replace(plan, retries=0))
+    assert disturbance.is_final(disturbed(0.5), changed(plan, retries=0))
     assert not disturbance.is_final(record(status=Status.INVALID), plan)
 
 
@@ -344,7 +297,7 @@ def test_a_disturbed_record_is_final_only_if_nothing_is_measured_again() -> None
 
 
 def suspended(seconds: float, taken: float | None = 0.0, **changes: Any) -> Record:
-    use = msgspec.structs.replace(others(taken), suspended_ns=round(seconds * S))
+    use = changed(others(taken), suspended_ns=round(seconds * S))
     return record(**changes, telemetry=Telemetry(others=(use,)))
 
 
@@ -394,58 +347,47 @@ def test_clocks_that_were_read_one_after_the_other_are_no_suspension() -> None:
     assert disturbance.share(busy) == 0.5 and disturbance.STOOD_STILL not in disturbance.cause(busy)
 
 
-def test_of_several_machines_the_suspended_one_is_named() -> None:
-    uses = (
-        Others(hosts=("nas",), wall_ns=2 * S, cores=2, taken=0.9, suspended_ns=0),
-        Others(hosts=("laptop",), wall_ns=2 * S, cores=2, taken=0.0, suspended_ns=S),
-    )
-    found = record(telemetry=Telemetry(others=uses))
-    assert disturbance.share(found) == 0.9
-    assert disturbance.cause(found).startswith("on the laptop the run stood still for 1.0 s")
-
-
 def test_between_two_looks_a_suspension_is_the_difference() -> None:
-    first, last = msgspec.structs.replace(ZERO, still_ns=3 * S), after(9, still_ns=8)
+    assert disturbance.between(ZERO, ZERO, HOSTS) is None, "no time has passed"
+    first, last = changed(ZERO, still_ns=3 * S), after(9, still_ns=8)
     use = disturbance.between(first, last, HOSTS)
     assert use is not None and use.suspended_ns == 5 * S
-    use = disturbance.between(last, msgspec.structs.replace(last, at_ns=10 * S, still_ns=0), HOSTS)
+    use = disturbance.between(last, changed(last, at_ns=10 * S, still_ns=0), HOSTS)
     assert use is not None and use.suspended_ns == 0, "another process began to look"
 
 
+# All in seconds: how late it came, what it waited for a processor, what was stolen, what a disk or a control
+# group kept it for; and how long it was suspended.
 @pytest.mark.parametrize(
-    ("late_s", "own_s", "stolen_s", "kept_s", "still_s"),
+    "times",
     [
         (0.0, 0.0, 0.0, 0.0, 0.0),
         (0.4, 0.0, 0.0, 0.0, 0.0),
         (5.0, 0.01, 0.0, 0.0, 4.99),
-        (5.0, 4.9, 0.0, 0.0, 0.0),  # a busy machine: it waited for a processor all the time
-        (5.0, 0.0, 4.9, 0.0, 0.0),  # a hypervisor
-        (0.0, 0.0, -0.9, 0.0, 0.0),  # which may take back what it said
-        (5.0, 0.0, 0.0, 4.9, 0.0),  # a slow disk, or a control group
+        (5.0, 4.9, 0.0, 0.0, 0.0),
+        (5.0, 0.0, 4.9, 0.0, 0.0),
+        (0.0, 0.0, -0.9, 0.0, 0.0),  # a hypervisor may take back what it said
+        (5.0, 0.0, 0.0, 4.9, 0.0),
         (30.0, 4.0, 1.0, 1.0, 24.0),
     ],
 )
 def test_what_comes_late_without_having_waited_was_suspended(
-    monkeypatch: pytest.MonkeyPatch,
-    late_s: float,
-    own_s: float,
-    stolen_s: float,
-    kept_s: float,
-    still_s: float,
+    monkeypatch: pytest.MonkeyPatch, times: tuple[float, ...]
 ) -> None:
+    late, waited, stolen, kept, expected = (round(seconds * S) for seconds in times)
     now, own = [100 * S], {"main": 7 * S, "ends": 90 * S}
     monkeypatch.setattr(time, "clock_gettime_ns", lambda _clock: now[0])
     monkeypatch.setattr(interference, "own_threads", lambda: dict(own))
     still, blind = Standstill(), Standstill()
     still.tick(0.1, [S], 3 * S)
-    now[0] += round((0.1 + late_s) * S)
-    own["main"] += round(own_s * S)
+    now[0] += S // 10 + late
+    own["main"] += waited
     del own["ends"]
-    still.tick(0.1, [round((1 + stolen_s) * S)], round((3 + kept_s) * S))
-    assert still.total_ns == pytest.approx(still_s * S)
+    still.tick(0.1, [S + stolen], 3 * S + kept)
+    assert still.total_ns == pytest.approx(expected)
     own.clear()
     for _ in range(2):
-        now[0] += round((0.1 + late_s) * S)
+        now[0] += S // 10 + late
         blind.tick(0.1, [], 0)
     assert blind.total_ns == 0, "a kernel that does not count who waits"
 
@@ -453,9 +395,7 @@ def test_what_comes_late_without_having_waited_was_suspended(
 def test_the_threads_of_this_process_are_counted() -> None:
     main = f"/proc/self/task/{os.getpid()}"
     before = interference.own_threads()[main]
-    deadline = time.monotonic() + PATIENCE_S
-    while interference.own_threads()[main] <= before:
-        assert time.monotonic() < deadline
+    until(lambda: interference.own_threads()[main] > before)
 
 
 TICKING = """
@@ -476,31 +416,23 @@ def test_a_process_sees_that_it_was_stopped() -> None:
         process.send_signal(signal.SIGSTOP)
         time.sleep(1.5)
         process.send_signal(signal.SIGCONT)
-        deadline = time.monotonic() + PATIENCE_S
-        while int(process.stdout.readline()) < 1.2 * S:
-            assert time.monotonic() < deadline
+        out = process.stdout
+        until(lambda: int(out.readline()) >= 1.2 * S)
         process.kill()
 
 
+def bound_to_a_core(*words: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(["taskset", "-c", str(LAST_CORE), *words])
+
+
 def test_a_lab_that_is_stopped_alone_is_seen_from_outside() -> None:
-    core = str(max(os.sched_getaffinity(0)))
-    words = ["taskset", "-c", core, "sh", "-c", "while :; do sleep 0.01; done"]
-    with subprocess.Popen(words) as process:
+    with bound_to_a_core("sh", "-c", "while :; do sleep 0.01; done") as process:
         sampler = Sampler()
-        deadline = time.monotonic() + PATIENCE_S
-
-        def until(is_due: Callable[[MachineSample], bool]) -> MachineSample:
-            while not is_due(look := sampler.look()):
-                assert time.monotonic() < deadline
-                time.sleep(0.02)
-            return look
-
-        assert until(lambda look: bool(look.cores)).still_ns == 0
+        assert await_look(sampler, lambda look: bool(look.cores)).still_ns == 0
         process.send_signal(signal.SIGSTOP)
-        until(lambda look: look.still_ns > 0.3 * S)
+        await_look(sampler, lambda look: look.still_ns > 0.3 * S)
         process.send_signal(signal.SIGCONT)
-        runs = sampler.look
-        until(lambda look: runs().still_ns == look.still_ns)
+        await_look(sampler, lambda look: sampler.look().still_ns == look.still_ns)
         process.kill()
 
 
@@ -529,7 +461,7 @@ class Outside:
     def look(self, seconds: float, waited: float = 0.5, **changes: Any) -> None:
         """At so many seconds: the lab ran for half of them, and waited for others so long in all."""
         look = after(seconds, {"ran_ns": seconds / 2, "waited_ns": waited}, idle_ns=seconds)
-        text = msgspec.json.encode(msgspec.structs.replace(look, **changes)).ljust(SLOT_BYTES)
+        text = msgspec.json.encode(changed(look, **changes)).ljust(SLOT_BYTES)
         with self.file.open("r+b") as file:
             file.seek(self.slot * SLOT_BYTES)
             file.write(text)
@@ -609,8 +541,7 @@ def test_what_ends_in_an_error_is_not_waited_for(tmp_path: Path, monkeypatch: py
 @pytest.fixture
 def bound() -> Iterator[None]:
     """A process of ours that is always busy, bound to one processor as a lab is."""
-    core = str(max(os.sched_getaffinity(0)))
-    with subprocess.Popen(["taskset", "-c", core, sys.executable, "-c", "while True: pass"]) as process:
+    with bound_to_a_core(sys.executable, "-c", "while True: pass") as process:
         yield
         process.send_signal(signal.SIGKILL)
 
@@ -620,7 +551,7 @@ def test_who_boots_a_lab_looks_at_it_and_leaves_nothing(tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.write_text("mine")
     (tmp_path / LIVE).symlink_to(elsewhere)
-    with looking(tmp_path):
+    with interference.looking(tmp_path):
         deadline = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline:
             with FromOutside(tmp_path / LIVE, HOSTS) as watching:
@@ -638,39 +569,31 @@ def test_who_boots_a_lab_looks_at_it_and_leaves_nothing(tmp_path: Path) -> None:
 def test_what_has_ended_is_counted_on() -> None:
     sampler = Sampler()
     sampler.look()
-    core = str(max(os.sched_getaffinity(0)))
-    with subprocess.Popen(["taskset", "-c", core, "sh", "-c", "while :; do :; done"]) as process:
-        deadline = time.monotonic() + PATIENCE_S
-        while not (seen := sampler.look()).cores or seen.cores[0].ran_ns <= 10_000_000:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+    with bound_to_a_core("sh", "-c", "while :; do :; done") as process:
+        seen = await_look(sampler, lambda look: any(core.ran_ns > 10_000_000 for core in look.cores))
         process.kill()
     (before,) = seen.cores
     (now,) = sampler.look().cores
     assert now.ran_ns >= before.ran_ns
-    assert now.number == int(core) and seen.processors == os.cpu_count()
+    assert now.number == LAST_CORE and seen.processors == os.cpu_count()
 
 
 # Who looks on a machine
 
 
-def test_a_machine_explains_what_is_the_kernels_and_our_own() -> None:
-    host = NamespaceHost(name="target")
-    with OnMachines(list(_machines([host, NamespaceHost(name="initiator")], Path("/proc")))) as watching:
-        until = time.monotonic() + 0.6
-        while time.monotonic() < until:
+def test_a_machine_explains_what_is_the_kernels_and_our_own(tmp_path: Path) -> None:
+    hosts = [NamespaceHost(name="target"), NamespaceHost(name="initiator")]
+    with OnMachines(list(interference._machines(hosts, Path("/proc")))) as watching:
+        ends = time.monotonic() + 0.6
+        while time.monotonic() < ends:
             pass
     (use,) = watching.taken()
     assert use.hosts == ("target", "initiator") and use.wall_ns > 0.5 * S
     assert use.used is not None and 0 <= use.used <= 1
     assert use.taken is not None
-
-
-def test_a_machine_without_such_files_is_not_known(tmp_path: Path) -> None:
-    machines = list(_machines([NamespaceHost(name="target")], tmp_path / "none"))
-    with OnMachines(machines) as watching:
+    with OnMachines(list(interference._machines(hosts[:1], tmp_path / "none"))) as watching:
         time.sleep(0.01)
-    assert watching.taken() == ()
+    assert watching.taken() == (), "one without such files is not known"
 
 
 def write_process(proc: Path, pid: int, *, flags: int = 0, ticks: tuple[int, ...] = (0, 0, 0, 0)) -> Path:
@@ -682,8 +605,6 @@ def write_process(proc: Path, pid: int, *, flags: int = 0, ticks: tuple[int, ...
 
 
 def test_explained_are_kernel_threads_and_our_namespace(tmp_path: Path) -> None:
-    from harness.observe.programs import interference as program
-
     ours = ["pid:[7]", "pid:[8]"]
     (tmp_path / "stat").write_text("cpu 0 0 0 0\ncpu0 1 2 3 4 5 6 7 8 9 10\ncpu1 1 1 1 1 1 1 1 1\n")
     write_process(tmp_path, 2, flags=program.KERNEL_THREAD, ticks=(0, 5, 0, 0)).symlink_to("pid:[1]")
@@ -700,8 +621,6 @@ def test_explained_are_kernel_threads_and_our_namespace(tmp_path: Path) -> None:
 
 
 def test_limits_of_all_control_groups_above_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from harness.observe.programs import interference as program
-
     (tmp_path / "a/b").mkdir(parents=True)
     (tmp_path / "a/cpu.stat").write_text("usage_usec 9\nthrottled_usec 5\n")
     (tmp_path / "a/b/cpu.stat").write_text("throttled_usec 7\n")

@@ -23,7 +23,6 @@ from harness.hosts.runner import Completed
 from harness.model import IPV4, IPV6, BackingKind, Family, IpsecMode, LinkProfile, Plan, Record, addresses
 from harness.model.errors import RequirementError, UsageError
 from harness.network import links
-from harness.network.links import LinkPath
 from harness.parse.profiles import load_link, load_proposal, over_ip, real_link
 from harness.planning.plan import make_plan
 from harness.planning.request import RunRequest, Version
@@ -42,26 +41,18 @@ from harness.storage.transport import Export, Lun, Sides
 from harness.testbeds import testbed
 from harness.testbeds.lab import boot
 from tests import flat
-from tests.unit.fakes import ethernet
+from tests.unit.fakes import World, ethernet
+from tests.unit.fakes.paths import link_path
 from tests.unit.results.test_results import record
 
 NEAR, FAR = "2001:2:0:3::1", "2001:2:0:3::2"
 WIRED = over_ip(load_link("wired"), IPV6)
 
 
-def path(*, is_shared: bool = False) -> LinkPath:
-    return LinkPath(
-        profile=WIRED,
-        index=3,
-        port=3264 if is_shared else 3260,
-        is_shared=is_shared,
-        initiator=NamespaceHost("initiator"),
-        target=NamespaceHost("target"),
-        initiator_iface="near0",
-        target_iface="far0",
-        initiator_address=NEAR,
-        target_address=FAR,
-    )
+def path(*, is_shared: bool = False) -> links.LinkPath:
+    at = {"port": 3264 if is_shared else 3260, "is_shared": is_shared}
+    ends: dict[str, Any] = {"initiator_address": NEAR, "target_address": FAR, **at}
+    return link_path(World(), profile=WIRED, **ends)
 
 
 def packed(address: str) -> bytes:
@@ -75,6 +66,14 @@ def frame(protocol: int, payload: bytes, source: str = NEAR, destination: str = 
 
 def tcp(sport: int, dport: int) -> bytes:
     return struct.pack("!HHIIBBHHH", sport, dport, 1, 1, 5 << 4, 16, 0, 0, 0) + bytes(40)
+
+
+def udp(sport: int, dport: int, payload: bytes = bytes(20)) -> bytes:
+    return struct.pack("!HHHH", sport, dport, 8 + len(payload), 0) + payload
+
+
+def icmp(kind: int) -> bytes:
+    return frame(58, bytes([kind]) + bytes(23))
 
 
 def fragment(protocol: int, offset: int, payload: bytes) -> bytes:
@@ -95,19 +94,16 @@ def test_every_link_has_addresses_of_its_own() -> None:
     assert addresses.of(IPV6, 0, 1) == "2001:2::1" and addresses.of(IPV6, 3, 2) == FAR
     assert addresses.of(IPV4, 3, 2) == "198.18.3.2"
     assert addresses.network(IPV6, 255) == "2001:2:0:ff::/64"
-
-
-def test_unique_local_addresses_have_the_runs_tag() -> None:
-    assert addresses.unique_local("beef", 2, 1) == "fd48:2be7:beef:2::1"
+    assert addresses.unique_local("beef", 2, 1) == "fd48:2be7:beef:2::1", "it has the run's tag"
     assert addresses.unique_local("no tag", 2, 1) != addresses.unique_local("another", 2, 1)
 
 
-@pytest.mark.parametrize(
-    ("address", "alone", "at_port"),
-    [("198.18.0.1", "198.18.0.1/32", "198.18.0.1:3260"), (NEAR, f"{NEAR}/128", f"[{NEAR}]:3260")],
-)
-def test_how_addresses_are_written(address: str, alone: str, at_port: str) -> None:
-    assert (addresses.alone(address), addresses.at_port(address, 3260)) == (alone, at_port)
+def test_how_addresses_are_written() -> None:
+    for address, alone, at_port in (
+        ("198.18.0.1", "198.18.0.1/32", "198.18.0.1:3260"),
+        (NEAR, f"{NEAR}/128", f"[{NEAR}]:3260"),
+    ):
+        assert (addresses.alone(address), addresses.at_port(address, 3260)) == (alone, at_port)
 
 
 def test_a_link_over_ipv6_says_so_and_one_over_ipv4_is_as_it_was() -> None:
@@ -120,13 +116,10 @@ def test_a_link_over_ipv6_says_so_and_one_over_ipv4_is_as_it_was() -> None:
     assert msgspec.json.decode(written, type=LinkProfile) == WIRED
 
 
-def test_a_links_file_cannot_choose(tmp_path: Path) -> None:
+def test_a_links_file_cannot_choose_and_ipv6_takes_an_mtu_of_1280(tmp_path: Path) -> None:
     (tmp_path / "six.toml").write_text('title = "six"\nemulated = true\nip = 6\n')
     with pytest.raises(UsageError, match="ip"):
         load_link(str(tmp_path / "six.toml"))
-
-
-def test_ipv6_takes_an_mtu_of_1280() -> None:
     with pytest.raises(UsageError, match="1280 or more, found 1000"):
         over_ip(load_link("wired:mtu=1000"), IPV6)
 
@@ -150,20 +143,18 @@ def plan(*ip: str, **more: object) -> Plan:
     return make_plan(msgspec.convert(asked, RunRequest))
 
 
-def test_both_families_are_columns_next_to_each_other() -> None:
+def labels(made: Plan) -> list[str]:
+    return [column.label for column in made.columns]
+
+
+def test_both_families_are_columns_next_to_each_other_unless_an_address_decides() -> None:
     made = plan("4", "6")
-    assert [column.label for column in made.columns] == [
-        "wired",
-        "wired-ip6",
-        "wired+aes128gcm16",
-        "wired-ip6+aes128gcm16",
-    ]
+    assert labels(made) == ["wired", "wired-ip6", "wired+aes128gcm16", "wired-ip6+aes128gcm16"]
     assert made.speaks_ipv6 and not plan().speaks_ipv6
-
-
-def test_modules_of_ipv6_are_loaded_where_it_is_asked_for() -> None:
-    assert {"ipv6", "esp6"} <= set(modules.of(plan("6"))["target"])
-    assert not {"ipv6", "esp6"} & set(modules.of(plan())["target"])
+    real = plan("4", "6", target="ssh://root@nas", links=("wired=eth0@fd00::9",), ipsec=("off",))
+    assert labels(real) == ["wired-ip6"]
+    asked = {ip: {"ipv6", "esp6"} & set(modules.of(plan(*ip))["target"]) for ip in ("", "6")}
+    assert asked == {"": set(), "6": {"ipv6", "esp6"}}, "modules are loaded where it is asked for"
 
 
 def test_a_kernel_is_booted_with_ipv6_only_if_a_link_speaks_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,11 +175,6 @@ def test_resuming_on_real_machines_takes_the_family_again() -> None:
     planned.require_typed(both, "run", typed)
     with pytest.raises(UsageError):
         planned.require_typed(both, "run", typed[:2])
-
-
-def test_an_address_decides_between_two_families() -> None:
-    made = plan("4", "6", target="ssh://root@nas", links=("wired=eth0@fd00::9",), ipsec=("off",))
-    assert [column.label for column in made.columns] == ["wired-ip6"]
 
 
 def test_records_say_whether_they_are_of_ipv6() -> None:
@@ -213,16 +199,12 @@ def test_a_kernel_without_ipv6_is_refused_in_one_sentence() -> None:
         links.require_ipv6(Without("target"))
 
 
-def test_an_address_is_of_use_at_once() -> None:
+def test_an_address_is_of_use_at_once_and_a_window_replaces_the_kernels_own_route() -> None:
     assert links.adding(NEAR, 64, "near0") == f"address add {NEAR}/64 dev near0 nodad\n"
     assert links.adding("198.18.3.1", 24, "near0") == "address add 198.18.3.1/24 dev near0\n"
-
-
-def test_a_window_of_ipv6_replaces_the_kernels_own_route() -> None:
     narrow = msgspec.structs.replace(WIRED, tcp_window_bytes=65536)
-    assert links._window(narrow, "near0", f"{NEAR}/64") == (
-        "route replace 2001:2:0:3::/64 dev near0 proto kernel metric 256 window 65536\n"
-    )
+    route = "route replace 2001:2:0:3::/64 dev near0 proto kernel metric 256 window 65536\n"
+    assert links._window(narrow, "near0", f"{NEAR}/64") == route
 
 
 # What is asked of others
@@ -249,10 +231,8 @@ def test_a_passage_of_ipv6_is_a_route_and_not_an_interface() -> None:
 
 
 def test_a_portals_port_is_distinguished_from_its_address() -> None:
-    host = path().target
-    sides = Sides(
-        journal=Journal(Path("unused")), tag="beef", target=host, initiators=(host,), luns=(), logs=Path()
-    )
+    host, journal = path().target, Journal(Path("unused"))
+    sides = Sides(journal=journal, tag="beef", target=host, initiators=(host,), luns=(), logs=Path())
     lun = Lun(serial="s", kind=BackingKind.BLOCK, path="/dev/ram0", size_bytes=1 << 27)
     wanted = Export(name="x", number=0, lun=lun, target=host, address=FAR, port=3260, parameters={})
     _, session = IscsiSides(sides, secret="s", nonce="n").connections(wanted)  # noqa: S106 (of no target)
@@ -264,10 +244,10 @@ def test_a_portals_port_is_distinguished_from_its_address() -> None:
 
 
 def test_a_policy_of_the_other_family_covers_nothing() -> None:
-    (policy,) = xfrm.parse_policies("src 0.0.0.0/0 dst 0.0.0.0/0 \n\tdir out priority 5 ptype main \n")
-    assert not policy.covers(path())
-    (policy,) = xfrm.parse_policies("src ::/0 dst ::/0 \n\tdir out priority 5 ptype main \n")
-    assert policy.covers(path())
+    for selector, covers in (("0.0.0.0/0", False), ("::/0", True)):
+        text = f"src {selector} dst {selector} \n\tdir out priority 5 ptype main \n"
+        (policy,) = xfrm.parse_policies(text)
+        assert policy.covers(path()) is covers, selector
 
 
 def test_fragments_of_ipv6_are_counted_with_those_of_ipv4() -> None:
@@ -308,46 +288,33 @@ def seen(data: bytes, frames: Frames, port: int = 3260) -> Seen:
         (frame(6, tcp(40000, 3260)), "cleartext"),
         (frame(44, fragment(6, 1440, bytes(100))), "cleartext"),
         (frame(0, bytes([6, 0, 5, 2, 0, 0, 1, 0]) + tcp(3260, 40000)), "cleartext"),
-        (frame(17, struct.pack("!HHHH", 50000, IKE_PORT, 28, 0) + bytes(20)), "control"),
-        (frame(17, struct.pack("!HHHH", 50000, IKE_PORT, 28, 0) + bytes(20), "2001:db8::1"), "other"),
-        (frame(58, bytes([135]) + bytes(23)), "control"),  # neighbour solicitation
-        (frame(58, bytes([136]) + bytes(23)), "control"),
-        (frame(58, bytes([128]) + bytes(23)), "other"),  # an echo request
-        (frame(6, tcp(40000, 22)), "other"),
+        (frame(17, udp(50000, IKE_PORT)), "control"),
+        (frame(17, udp(50000, IKE_PORT), "2001:db8::1"), "other"),
+        (icmp(135), "control"),  # neighbour solicitation
+        (icmp(136), "control"),
+        (icmp(128), "other: ICMPv6 of type 128"),  # an echo request
+        (frame(6, tcp(40000, 22)), "other: TCP 40000 to 22 over IPv6"),
         (frame(50, b""), "other"),
+        (frame(17, udp(5353, 5353)), "other: UDP 5353 to 5353 over IPv6"),
+        (frame(132, bytes(20)), "other: protocol 132 over IPv6"),
+        (bytes(12) + b"\x88\xcc" + bytes(40), "other: EtherType 0x88cc"),
+        (bytes(12) + b"\x86\xdd" + bytes(3), "other: too short for what it claims to be"),
     ],
 )
-def test_frames_of_ipv6_are_distinguished(data: bytes, what: str) -> None:
+def test_frames_are_distinguished_and_the_first_that_does_not_belong_is_named(data: bytes, what: str) -> None:
     found = seen(data, EspFrames.between(path()))
     counted = {"cleartext": found.cleartext, "control": found.control, "other": found.other}
-    assert counted == {name: int(name == what) for name in counted}
-    assert found.sampled == (what == "protected")
+    kind, _, named = what.partition(": ")
+    assert counted == {name: int(name == kind) for name in counted}
+    assert found.sampled == (kind == "protected")
+    assert not named or found.first_other == named
 
 
-@pytest.mark.parametrize(
-    ("data", "named"),
-    [
-        (frame(58, bytes([128]) + bytes(23)), "ICMPv6 of type 128"),
-        (frame(6, tcp(40000, 22)), "TCP 40000 to 22 over IPv6"),
-        (frame(17, struct.pack("!HHHH", 5353, 5353, 28, 0) + bytes(20)), "UDP 5353 to 5353 over IPv6"),
-        (frame(132, bytes(20)), "protocol 132 over IPv6"),
-        (bytes(12) + b"\x88\xcc" + bytes(40), "EtherType 0x88cc"),
-        (bytes(12) + b"\x86\xdd" + bytes(3), "too short for what it claims to be"),
-    ],
-)
-def test_the_first_frame_that_does_not_belong_is_named(data: bytes, named: str) -> None:
-    assert seen(data, EspFrames.between(path())).first_other == named
-
-
-def test_the_other_familys_esp_is_not_the_columns() -> None:
+def test_other_familys_and_other_protections_frames() -> None:
     four = EspFrames(addresses=(bytes([198, 18, 3, 1]), bytes([198, 18, 3, 2])))
     assert seen(frame(50, ESP), four).other == 1
-
-
-def test_wireguards_and_tls_frames_of_ipv6() -> None:
     guard = wireguard.WireGuardFrames(port=18435, family=IPV6)
-    message = struct.pack("<IIQ", 4, 9, 77)
-    datagram = struct.pack("!HHHH", 18435, 18435, 8 + len(message), 0) + message
+    datagram = udp(18435, 18435, struct.pack("<IIQ", 4, 9, 77))
     assert seen(frame(17, datagram), guard).numbers == {9: {77}}
     layered = tls.TlsFrames(port=4420, family=IPV6)
     record = tcp(40000, 4420)[:20] + tls.RECORD + bytes(10)
@@ -368,9 +335,8 @@ def test_libpcap_takes_every_filter(name: str, protected: bool, is_shared: bool)
     if shutil.which("tcpdump") is None:
         pytest.skip("tcpdump is not installed")
     text = expression(path(is_shared=is_shared), "initiator", FILTERED[name], protected=protected, one_in=64)
-    done = subprocess.run(
-        ["tcpdump", "-y", "EN10MB", "-d", text], capture_output=True, text=True, check=False
-    )
+    argv = ["tcpdump", "-y", "EN10MB", "-d", text]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "ip[" not in text and "tcp[" not in text and "udp[" not in text
 
@@ -378,35 +344,26 @@ def test_libpcap_takes_every_filter(name: str, protected: bool, is_shared: bool)
 # What it takes
 
 
+def wire(family: Family, framing: Any = None) -> theory.Wire:
+    return theory.Wire(link=over_ip(load_link("wired"), family), framing=framing)
+
+
 def test_a_packets_headers_are_20_bytes_longer() -> None:
-    four, six = (theory.Wire(link=link) for link in (load_link("wired"), WIRED))
+    four, six = wire(IPV4), wire(IPV6)
     assert (four.mss_bytes, six.mss_bytes) == (1448, 1428)
     assert six.frame_bytes(1428) == four.frame_bytes(1448) == 1514
     assert bounds.goodput_bytes_per_s(WIRED) == pytest.approx(10**9 / 8 * 1428 / 1538)
 
 
-@pytest.mark.parametrize(
-    ("mode", "family", "mss"),
-    [
-        (IpsecMode.TRANSPORT, IPV4, 1414),
-        (IpsecMode.TUNNEL, IPV4, 1394),
-        (IpsecMode.TRANSPORT, IPV6, 1394),
-        (IpsecMode.TUNNEL, IPV6, 1354),
-    ],
-)
-def test_segments_within_esp(mode: IpsecMode, family: Family, mss: int) -> None:
+def test_segments_within_esp_are_shorter_and_wireguard_leaves_room_for_either_header() -> None:
     gcm = load_proposal("aes128gcm16")
-    framing = framings.of((gcm.name,), {gcm.name: gcm}, mode, 1500, family)
-    link = over_ip(load_link("wired"), family)
-    wire = theory.Wire(link=link, framing=framing)
-    assert wire.mss_bytes == mss
-    assert 1500 - 4 < wire.frame_bytes(mss) - 14 <= 1500
-
-
-def test_wireguard_leaves_room_for_either_header() -> None:
-    four, six = (
-        framings.of(("wireguard",), {}, IpsecMode.TRANSPORT, 1500, family) for family in (IPV4, IPV6)
-    )
+    for family, of_transport, of_tunnel in ((IPV4, 1414, 1394), (IPV6, 1394, 1354)):
+        for mode, mss in ((IpsecMode.TRANSPORT, of_transport), (IpsecMode.TUNNEL, of_tunnel)):
+            within = wire(family, framings.of((gcm.name,), {gcm.name: gcm}, mode, 1500, family))
+            assert within.mss_bytes == mss, (family, mode)
+            assert 1500 - 4 < within.frame_bytes(mss) - 14 <= 1500, (family, mode)
+    mode = IpsecMode.TRANSPORT
+    four, six = (framings.of(("wireguard",), {}, mode, 1500, family) for family in (IPV4, IPV6))
     assert four is not None and six is not None
     assert (four.inner_mtu_bytes(1500), six.inner_mtu_bytes(1500)) == (1420, 1420)
     assert (four.packet_bytes(1420), six.packet_bytes(1420)) == (1480, 1500)

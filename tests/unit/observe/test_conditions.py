@@ -10,15 +10,8 @@ import pytest
 
 from harness.hosts import NamespaceHost
 from harness.model.telemetry import ProcessorUse
-from harness.observe.conditions import (
-    CLOCK_SOURCE,
-    GOVERNOR,
-    STEP_NS,
-    Conditions,
-    ConditionsWatch,
-    changed,
-    saturated,
-)
+from harness.observe import conditions
+from harness.observe.conditions import CLOCK_SOURCE, GOVERNOR, STEP_NS, Conditions, ConditionsWatch, changed
 from tests.unit.fakes import FakeHost, World
 
 QUIET = Conditions(clock_offset_ns=10**18, clock_source="tsc", governors={"cpu0": "performance"})
@@ -42,9 +35,8 @@ class Machine(FakeHost):
 def machine(**files: str) -> Machine:
     known = {"possible": "/sys/devices/system/cpu/possible", "source": CLOCK_SOURCE}
     known |= {f"cpu{n}": GOVERNOR.format(n) for n in range(8)}
-    return Machine(
-        world=World(), name="target", files={known[name]: f"{text}\n" for name, text in files.items()}
-    )
+    written = {known[name]: f"{text}\n" for name, text in files.items()}
+    return Machine(world=World(), name="target", files=written)
 
 
 def test_only_governors_that_are_there_are_looked_at() -> None:
@@ -52,12 +44,9 @@ def test_only_governors_that_are_there_are_looked_at() -> None:
     watch = ConditionsWatch([host, host])
     host.asked.clear()
     (found,) = watch.look().values()
-    assert found == Conditions(
-        clock_offset_ns=7,
-        clock_source="tsc",
-        governors={GOVERNOR.format(0): "powersave", GOVERNOR.format(2): "performance"},
-    )
-    assert host.asked == [CLOCK_SOURCE, GOVERNOR.format(0), GOVERNOR.format(2)]
+    governors = {GOVERNOR.format(0): "powersave", GOVERNOR.format(2): "performance"}
+    assert found == Conditions(clock_offset_ns=7, clock_source="tsc", governors=governors)
+    assert host.asked == [CLOCK_SOURCE, *governors]
 
 
 @pytest.mark.parametrize("possible", ["", "0", "nonsense", "0-999999999"])
@@ -66,35 +55,18 @@ def test_a_host_without_frequency_scaling_has_no_governors(possible: str) -> Non
     assert found.governors == {}
 
 
-@pytest.mark.parametrize(
-    ("after", "expected"),
-    [
-        (QUIET, []),
-        (
-            Conditions(
-                clock_offset_ns=QUIET.clock_offset_ns + STEP_NS // 2,
-                clock_source="tsc",
-                governors=QUIET.governors,
-            ),
-            [],
-        ),
-        (
-            Conditions(
-                clock_offset_ns=QUIET.clock_offset_ns - 2 * STEP_NS,
-                clock_source="hpet",
-                governors={"cpu0": "powersave"},
-            ),
-            [
-                "clock changed: that of the target was set, or it slept, during the measurement",
-                "clock changed: its source on the target from tsc to hpet during the measurement",
-                "governor changed: on the target from performance to powersave during the measurement",
-            ],
-        ),
-    ],
-)
-def test_what_changed_is_reported(after: Conditions, expected: list[str]) -> None:
-    assert changed({"target": QUIET}, {"target": after}) == expected
-    assert changed({}, {"target": after}) == []
+def test_what_changed_is_reported() -> None:
+    later = msgspec.structs.replace(QUIET, clock_offset_ns=QUIET.clock_offset_ns + STEP_NS // 2)
+    was_set, powersave = QUIET.clock_offset_ns - 2 * STEP_NS, {"cpu0": "powersave"}
+    other = Conditions(clock_offset_ns=was_set, clock_source="hpet", governors=powersave)
+    said = [
+        "clock changed: that of the target was set, or it slept, during the measurement",
+        "clock changed: its source on the target from tsc to hpet during the measurement",
+        "governor changed: on the target from performance to powersave during the measurement",
+    ]
+    for after, expected in ((QUIET, []), (later, []), (other, said)):
+        assert changed({"target": QUIET}, {"target": after}) == expected
+        assert changed({}, {"target": after}) == []
 
 
 class Clock:
@@ -126,13 +98,9 @@ def test_a_busy_machine_has_not_set_its_clock(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_core_without_rest_is_reported() -> None:
-    def use(host: str, busiest_core: float | None) -> ProcessorUse:
-        return ProcessorUse(
-            hosts=(host, f"{host}2"), wall_ns=10**9, cores=4, busy=0.4, busiest_core=busiest_core
-        )
-
-    found = saturated([use("target", 0.97), use("initiator", 0.94), use("other", None)])
-    (two,) = found
-    assert two == "CPU saturated: a core that target and target2 share was busy for 95 % of the time or more"
-    (one,) = saturated([msgspec.structs.replace(use("target", 0.97), hosts=("target",))])
-    assert one == "CPU saturated: a core of the target was busy for 95 % of the time or more"
+    names = ("target", "target2")
+    use = ProcessorUse(hosts=names, wall_ns=10**9, cores=4, busy=0.4, busiest_core=0.97)
+    others = [msgspec.structs.replace(use, hosts=("x",), busiest_core=busiest) for busiest in (0.94, None)]
+    for hosts, said in ((names, "that target and target2 share"), (("target",), "of the target")):
+        found = conditions.saturated([msgspec.structs.replace(use, hosts=hosts), *others])
+        assert found == [f"CPU saturated: a core {said} was busy for 95 % of the time or more"]

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from harness.model.ranges import out_of_range
-from harness.observe.counters import (
-    COUNTS,
-    NOTHING,
-    STAT,
-    InterfaceCounters,
-    Observer,
-    processor_use,
-    processors,
-    traffic,
-)
+from harness.model.telemetry import ProcessorUse
+from harness.observe import counters
+from harness.observe.counters import NOTHING, STAT, InterfaceCounters, Observer, processors, traffic
 from tests.unit.fakes import World
 
 FIRST = """\
@@ -33,48 +28,44 @@ ctxt 5900
 """
 
 
+def used(
+    first: str, last: str, wall_ns: int = 1, *, busy_as_one: bool = False, joules: tuple[Any, ...] = ((), ())
+) -> ProcessorUse:
+    looks = (processors({STAT: first}, 10, joules[0]), processors({STAT: last}, 10 + wall_ns, joules[1]))
+    return counters.processor_use(*looks, hosts=["a", "b"], counts_busy_as_one=busy_as_one)
+
+
 def test_processor_time_is_in_parts_of_all_processors() -> None:
-    first, last = processors({STAT: FIRST}, 10), processors({STAT: LAST}, 1_000_000_010)
-    use = processor_use(first, last, hosts=["initiator"], counts_busy_as_one=False)
+    use = used(FIRST, LAST, 10**9)
     # 190 ticks: user 50, nice 10, system 30, idle 80, interrupt 5, softirq 10, stolen 5.
-    assert use.wall_ns == 1_000_000_000 and use.cores == 2
+    assert (use.wall_ns, use.cores, use.hosts) == (10**9, 2, ("a", "b"))
     assert (use.user, use.system, use.softirq) == pytest.approx((60 / 190, 30 / 190, 10 / 190))
     assert (use.interrupt, use.stolen, use.idle) == pytest.approx((5 / 190, 5 / 190, 80 / 190))
-    assert use.busy == pytest.approx(110 / 190)
-    assert use.busiest_core == pytest.approx(1.0)
+    assert (use.busy, use.busiest_core) == pytest.approx((110 / 190, 1.0))
     assert (use.interrupts, use.context_switches, use.energy_j) == (600, 900, None)
-
-
-def test_a_user_mode_kernel_knows_busy_and_idle_alone() -> None:
-    use = processor_use(
-        processors({STAT: FIRST}, 0), processors({STAT: LAST}, 1), hosts=["a", "b"], counts_busy_as_one=True
-    )
+    # A user-mode kernel knows busy and idle alone.
+    use = used(FIRST, LAST, busy_as_one=True)
     assert (use.user, use.system, use.softirq, use.interrupt, use.stolen) == (None,) * 5
-    assert use.busy == pytest.approx(110 / 190) and use.hosts == ("a", "b")
+    assert use.busy == pytest.approx(110 / 190)
 
 
-def test_without_a_tick_nothing_is_known() -> None:
-    same = processors({STAT: FIRST}, 0)
-    use = processor_use(same, same, hosts=["a"], counts_busy_as_one=False)
+def test_without_a_tick_and_across_a_boot_nothing_is_known() -> None:
+    use = used(FIRST, FIRST)
     assert (use.busy, use.idle, use.user, use.busiest_core) == (None,) * 4
-    nothing = processors({STAT: ""}, 0)
-    assert processor_use(nothing, nothing, hosts=["a"], counts_busy_as_one=False).interrupts is None
+    assert used("", "").interrupts is None
+    booted = used(LAST, FIRST, 10**9)
+    assert (booted.interrupts, booted.context_switches) == (None, None)
+    assert out_of_range(booted) is None
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "joules"),
-    [
+def test_energy_is_added_up_or_not_known() -> None:
+    for before, after, joules in (
         (("1000000", "500000"), ("3000000", "1000000"), 2.5),
         (("1000000",), ("900000",), None),
         (("1000000", ""), ("2000000", ""), None),
         ((), (), None),
-    ],
-)
-def test_energy_is_added_up_or_not_known(
-    before: tuple[str, ...], after: tuple[str, ...], joules: float | None
-) -> None:
-    first, last = processors({STAT: FIRST}, 0, before), processors({STAT: LAST}, 1, after)
-    assert processor_use(first, last, hosts=["a"], counts_busy_as_one=False).energy_j == joules
+    ):
+        assert used(FIRST, LAST, joules=(before, after)).energy_j == joules, (before, after)
 
 
 def test_the_counters_of_an_interface() -> None:
@@ -89,21 +80,12 @@ def test_the_counters_of_an_interface() -> None:
 
 
 def test_an_interface_that_counts_less_was_replaced() -> None:
-    was, now = (
-        InterfaceCounters(rx_bytes=9, tx_bytes=9, drops=2),
-        InterfaceCounters(rx_bytes=10, tx_bytes=3, drops=2),
-    )
+    was = InterfaceCounters(rx_bytes=9, tx_bytes=9, drops=2)
+    now = InterfaceCounters(rx_bytes=10, tx_bytes=3, drops=2)
     assert was.went_back(now) and now.went_back(NOTHING) and not NOTHING.went_back(was)
     assert not was.went_back(was) and not was.went_back(InterfaceCounters(rx_bytes=9, tx_bytes=9))
     grown = was.grown(now, "target", "eth0")
     assert (grown.rx_bytes, grown.tx_bytes, grown.drops) == (1, 0, 0)
-
-
-def test_a_kernel_that_booted_meanwhile_has_made_an_unknown_number_of_interrupts() -> None:
-    first, last = processors({STAT: LAST}, 0), processors({STAT: FIRST}, 10**9)
-    use = processor_use(first, last, hosts=("hop",), counts_busy_as_one=False)
-    assert (use.interrupts, use.context_switches) == (None, None)
-    assert out_of_range(use) is None
 
 
 def test_hosts_of_one_kernel_are_watched_once() -> None:
@@ -127,4 +109,4 @@ def test_numbers_beyond_all_counters_are_none() -> None:
     huge = "9" * 5000
     assert traffic(f"eth0: {' '.join([huge] * 16)}") == {}
     found = processors({STAT: f"cpu {huge}\nctxt {huge}\nintr \u0661\n"}, 0, [huge, "7"])
-    assert (found.total, found.counts, found.energy) == ({}, dict.fromkeys(COUNTS), (None, 7))
+    assert (found.total, found.counts, found.energy) == ({}, dict.fromkeys(counters.COUNTS), (None, 7))

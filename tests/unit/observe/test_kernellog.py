@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -15,60 +16,30 @@ from harness.storage import transports
 TROUBLES = [line for each in transports.ALL for line in each.troubles]
 
 
+IO_ERROR = "I/O error, dev sda, sector 2048 op 0x1:(WRITE) flags 0x8800 phys_seg 1 prio class 2"
+NO_GROUP = "Unable to locate Target Portal Group on iqn.2026-11.net.storage-harness:beef.wired.off"
+
+
 @pytest.mark.parametrize(
-    ("line", "reason"),
+    ("kind", "before", "line"),
     [
-        (
-            "WARNING: CPU: 0 PID: 77 at net/xfrm/xfrm_state.c:750 xfrm_state_delete+0x1c",
-            "kernel warning: WARNING: CPU: 0 PID: 77 at net/xfrm/xfrm_state.c:750 xfrm_state_delete+0x1c",
-        ),
-        (
-            "BUG: unable to handle page fault for address: ffffc90000a4f000",
-            "kernel warning: BUG: unable to handle page fault for address: ffffc90000a4f000",
-        ),
-        ("Oops: 0002 [#1] PREEMPT SMP", "kernel warning: Oops: 0002 [#1] PREEMPT SMP"),
-        (
-            "traps: general protection fault, probably for non-canonical address",
-            "kernel warning: general protection fault, probably for non-canonical address",
-        ),
-        (
-            "Kernel panic - not syncing: Attempted to kill init!",
-            "kernel warning: Kernel panic - not syncing: Attempted to kill init!",
-        ),
-        (
-            "INFO: task fio:812 blocked for more than 120 seconds.",
-            "hung task: INFO: task fio:812 blocked for more than 120 seconds.",
-        ),
-        (
-            " connection1:0: detected conn error (1022)",
-            "the iSCSI session dropped: detected conn error (1022)",
-        ),
-        (
-            " session1: session recovery timed out after 10 secs",
-            "the iSCSI session dropped: session recovery timed out after 10 secs",
-        ),
-        (
-            "I/O error, dev sda, sector 2048 op 0x1:(WRITE) flags 0x8800 phys_seg 1 prio class 2",
-            "I/O error: I/O error, dev sda, sector 2048 op 0x1:(WRITE) flags 0x8800 phys_seg 1 prio class 2",
-        ),
-        ("blk_update_request: I/O error, dev sda, sector 0", "I/O error: I/O error, dev sda, sector 0"),
-        (
-            "nvme nvme0: starting error recovery",
-            "the NVMe/TCP connection dropped: nvme nvme0: starting error recovery",
-        ),
-        (
-            "nvmet: ctrl 1 keep-alive timer (5 seconds) expired!",
-            "nvmet error: nvmet: ctrl 1 keep-alive timer (5 seconds) expired!",
-        ),
-        (
-            "Unable to locate Target Portal Group on iqn.2026-11.net.storage-harness:beef.wired.off",
-            "LIO error: Unable to locate Target Portal Group on "
-            "iqn.2026-11.net.storage-harness:beef.wired.off",
-        ),
+        ("kernel warning", "", "WARNING: CPU: 0 PID: 77 at net/xfrm/xfrm_state.c:750 xfrm_state_delete+0x1c"),
+        ("kernel warning", "", "BUG: unable to handle page fault for address: ffffc90000a4f000"),
+        ("kernel warning", "", "Oops: 0002 [#1] PREEMPT SMP"),
+        ("kernel warning", "traps: ", "general protection fault, probably for non-canonical address"),
+        ("kernel warning", "", "Kernel panic - not syncing: Attempted to kill init!"),
+        ("hung task", "", "INFO: task fio:812 blocked for more than 120 seconds."),
+        ("the iSCSI session dropped", " connection1:0: ", "detected conn error (1022)"),
+        ("the iSCSI session dropped", " session1: ", "session recovery timed out after 10 secs"),
+        ("I/O error", "", IO_ERROR),
+        ("I/O error", "blk_update_request: ", "I/O error, dev sda, sector 0"),
+        ("the NVMe/TCP connection dropped", "", "nvme nvme0: starting error recovery"),
+        ("nvmet error", "", "nvmet: ctrl 1 keep-alive timer (5 seconds) expired!"),
+        ("LIO error", "", NO_GROUP),
     ],
 )
-def test_a_line_of_trouble_is_a_reason(line: str, reason: str) -> None:
-    assert complaints([line], TROUBLES) == [reason]
+def test_a_line_of_trouble_is_a_reason(kind: str, before: str, line: str) -> None:
+    assert complaints([before + line], TROUBLES) == [f"{kind}: {line}"]
 
 
 @pytest.mark.parametrize(
@@ -94,10 +65,8 @@ def test_ordinary_lines_are_none(line: str) -> None:
 
 def test_reasons_come_in_the_order_of_the_lines() -> None:
     lines = ["BUG: scheduling while atomic", "brd: module loaded", " connection1:0: detected conn error (1)"]
-    assert [reason.partition(":")[0] for reason in complaints(lines, TROUBLES)] == [
-        "kernel warning",
-        "the iSCSI session dropped",
-    ]
+    kinds = [reason.partition(":")[0] for reason in complaints(lines, TROUBLES)]
+    assert kinds == ["kernel warning", "the iSCSI session dropped"]
 
 
 class Kmsg:
@@ -109,8 +78,7 @@ class Kmsg:
     def read(self, _file: int, _count: int) -> bytes:
         if not self.records:
             raise BlockingIOError
-        record = self.records.pop(0)
-        if isinstance(record, bytes):
+        if isinstance(record := self.records.pop(0), bytes):
             return record
         raise record
 
@@ -155,8 +123,5 @@ def test_hosts_of_one_kernel_share_its_log(kmsg: Kmsg) -> None:
 
 
 def test_without_a_readable_log_there_are_no_lines(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(_path: str, _flags: int) -> int:
-        raise PermissionError
-
-    monkeypatch.setattr(os, "open", refused)
+    monkeypatch.setattr(os, "open", Mock(side_effect=PermissionError))
     assert NamespaceHost("target").kernel_messages() == []

@@ -33,13 +33,11 @@ def run(
     """Repeats of one cell, about 100 MB/s, each at the place in the order that ``seed`` gives it."""
     source = random.Random(f"{run_id}/{seed}")  # noqa: S311 -- no secret
     places = random.Random(seed).sample(range(100), repeats)  # noqa: S311 -- no secret
-    return [
-        record(
-            factor * 100 * source.lognormvariate(0, noise),
-            **{"run_id": run_id, "repeat": repeat, "order": place, "started_unix_s": 1e9 + repeat} | changes,
-        )
-        for repeat, place in enumerate(places, 1)
-    ]
+    found = []
+    for repeat, order in enumerate(places, 1):
+        facts = {"run_id": run_id, "repeat": repeat, "order": order, "started_unix_s": 1e9 + repeat}
+        found.append(record(factor * 100 * source.lognormvariate(0, noise), **facts | changes))
+    return found
 
 
 def side(*cells: list[Record], **known: Any) -> Measured:
@@ -71,10 +69,8 @@ def test_a_longer_latency_is_slower() -> None:
     def timed(run_id: str, factor: float) -> list[Record]:
         source = random.Random(run_id)  # noqa: S311 -- no secret
         values = [factor * 1e6 * source.lognormvariate(0, 0.01) for _ in range(10)]
-        return [
-            record(run_id=run_id, repeat=repeat, write=transfer(1.0, p99_ns=value))
-            for repeat, value in enumerate(values, 1)
-        ]
+        written = enumerate((transfer(1.0, p99_ns=value) for value in values), 1)
+        return [record(run_id=run_id, repeat=repeat, write=write) for repeat, write in written]
 
     found = compare(side(timed("a", 1.0)), side(timed("b", 1.2)), Metric.P99)
     assert [cell.verdict for cell in found.cells] == [Judgement.SLOWER]
@@ -97,7 +93,6 @@ def test_two_kernels_are_compared_and_named() -> None:
     assert said in found.notes
     assert "A is of the lab's own kernel, B of 6.1.2-" in " ".join(compare(of("a", None), of("b", bad)).notes)
     assert not any(note.startswith("A is of") for note in compare(of("a", good), of("b", good)).notes)
-
     both = side(of("a", good).records, of("c", bad, 0.8).records)  # type: ignore[arg-type]
     by_name = compare(both, of("b", bad))
     assert [cell.n_a for cell in by_name.cells] == [12], "against the kernel of the same name alone"
@@ -107,21 +102,22 @@ def test_two_kernels_are_compared_and_named() -> None:
 # What cannot be compared, in part or at all
 
 
-REFUSED: dict[str, tuple[list[Record], list[Record], str]] = {
-    "other links": (run("a"), run("b", link="wifi"), "A is of lab (wired seq-write-4k), B is of lab (wifi"),
-    "another testbed": (
-        run("a"),
-        run("b", testbed=TestbedKind.HOST),
-        "A is of lab (wired seq-write-4k), B is of host (wired seq-write-4k)",
-    ),
-    "another clock": (run("a"), run("b", clock="virtual"), "B is of lab, virtual time"),
-    "other workloads": (run("a"), run("b", workload="x"), "B is of lab (wired x)"),
-    "the same run": (run("a"), run("a"), "found run a in both"),
-    "a run and a folder with it": (run("a"), run("a") + run("b"), "found run a in both"),
-}
-
-
-@pytest.mark.parametrize(("a", "b", "sentence"), REFUSED.values(), ids=list(REFUSED))
+@pytest.mark.parametrize(
+    ("a", "b", "sentence"),
+    [
+        (run("a"), run("b", link="wifi"), "A is of lab (wired seq-write-4k), B is of lab (wifi"),
+        (
+            run("a"),
+            run("b", testbed=TestbedKind.HOST),
+            "A is of lab (wired seq-write-4k), B is of host (wired",
+        ),
+        (run("a"), run("b", clock="virtual"), "B is of lab, virtual time"),
+        (run("a"), run("b", workload="x"), "B is of lab (wired x)"),
+        (run("a"), run("a"), "found run a in both"),
+        (run("a"), run("a") + run("b"), "found run a in both"),
+    ],
+    ids=["link", "testbed", "clock", "workload", "the-same-run", "a-run-and-a-folder-with-it"],
+)
 def test_what_does_not_compare_is_refused(a: list[Record], b: list[Record], sentence: str) -> None:
     with pytest.raises(UsageError) as refusal:
         compare(side(a), side(b))
@@ -137,10 +133,7 @@ def test_what_is_on_one_side_alone_is_named() -> None:
 
 
 def test_transport_and_tunnel_mode_are_different_cells() -> None:
-    modes = [
-        run("a", protection=("x",), ipsec_mode="transport"),
-        run("a", protection=("x",), ipsec_mode="tunnel"),
-    ]
+    modes = [run("a", protection=("x",), ipsec_mode=mode) for mode in ("transport", "tunnel")]
     found = compare(side(*modes), side(run("b", protection=("x",), ipsec_mode="tunnel")))
     assert [cell.name for cell in found.cells] == ["wired+x tunnel seq-write-4k"]
 
@@ -209,13 +202,11 @@ def test_a_cell_without_a_number_has_a_reason_and_no_ratio() -> None:
 
 def test_runs_that_differ_in_more_than_their_numbers_are_compared_with_a_note() -> None:
     other = plan("b", backing=Backing(kind=BackingKind.FILE, size_bytes=1 << 27), runtime_s=9.0)
-    machines = {
-        "a": {"hosts": {"target": {"cpu": "x", "governor": "powersave"}}},
-        "b": {"hosts": {"target": {"cpu": "y", "governor": "performance"}}},
-    }
+    powersave = {"hosts": {"target": {"cpu": "x", "governor": "powersave"}}}
+    performance = {"hosts": {"target": {"cpu": "y", "governor": "performance"}}}
     found = compare(
-        side(run("a"), plans={"a": plan("a")}, environments={"a": machines["a"]}),
-        side(run("b"), plans={"b": other}, environments={"b": machines["b"]}),
+        side(run("a"), plans={"a": plan("a")}, environments={"a": powersave}),
+        side(run("b"), plans={"b": other}, environments={"b": performance}),
     )
     assert "The runs differ in: backing storage, runtime, processor, frequency governor." in found.notes
 
@@ -242,12 +233,8 @@ def test_names_can_harm_no_format(format: CompareFormat) -> None:
 def test_json_has_every_figure() -> None:
     found = compare(side(run("a")), side(run("b", factor=0.9)), margin=0.02)
     data = json.loads(render(found, CompareFormat.JSON))
-    assert (data["a"], data["b"], data["margin"], data["unit"]) == (
-        {"runs": ["a"]},
-        {"runs": ["b"]},
-        0.02,
-        "MB/s",
-    )
+    whole = {"a": {"runs": ["a"]}, "b": {"runs": ["b"]}, "margin": 0.02, "unit": "MB/s"}
+    assert {name: data[name] for name in whole} == whole
     (cell,) = data["cells"]
     assert cell["verdict"] == "slower"
     assert cell["low"] < cell["ratio"] < cell["high"] < 1
@@ -260,12 +247,9 @@ def test_json_has_every_figure() -> None:
 
 
 def test_plain_text() -> None:
-    mixed = [
-        record(run_id=run_id, workload="oltp", repeat=repeat, read=transfer(7.0), write=transfer(3.0))
-        for run_id in ("a", "b")
-        for repeat in range(1, 7)
-    ]
-    found = compare(side(mixed[:6]), side(mixed[6:]))
+    moved: dict[str, Any] = {"workload": "oltp", "read": transfer(7.0), "write": transfer(3.0)}
+    a, b = ([record(run_id=name, repeat=repeat, **moved) for repeat in range(1, 7)] for name in ("a", "b"))
+    found = compare(side(a), side(b))
     assert render(found).splitlines()[:5] == [
         "MB/s (10^6 bytes per second): B (b) against A (a)",
         "",
@@ -295,10 +279,10 @@ def results(tmp_path: Path) -> Callable[..., None]:
 def test_the_exit_status_is_that_of_the_gate(results: Callable[..., None], tmp_path: Path) -> None:
     for run_id, factor in (("a", 1.0), ("same", 1.0), ("slow", 0.9)):
         results(run_id, factor)
-    good = harness("compare", "a", "same", "--fail-if-slower", "5%", cwd=tmp_path)
-    bad = harness("compare", "a", "slow", "--fail-if-slower", "5%", cwd=tmp_path)
-    lenient = harness("compare", "a", "slow", "--fail-if-slower", "20%", cwd=tmp_path)
-    faster = harness("compare", "slow", "a", "--fail-if-slower", "5%", cwd=tmp_path)
+    good, bad, lenient, faster = (
+        harness("compare", *sides.split(), "--fail-if-slower", margin, cwd=tmp_path)
+        for sides, margin in (("a same", "5%"), ("a slow", "5%"), ("a slow", "20%"), ("slow a", "5%"))
+    )
     assert [done.returncode for done in (good, bad, lenient, faster)] == [0, 1, 0, 0]
     assert bad.stderr == "slower by 5% or more: wired seq-write-4k\n"
     assert good.stderr == lenient.stderr == ""

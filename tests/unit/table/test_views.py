@@ -4,28 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import get_args
+from typing import Any, get_args
 
 import msgspec
 import pytest
 
-from harness.model import Status
+from harness.model import Status, probing
 from harness.model.errors import UsageError
-from harness.model.probing import (
-    KINDS,
-    NAMED,
-    Figures,
-    FloodStep,
-    PacketRate,
-    PacketRateFigures,
-    Ping,
-    PingFigures,
-    SocketUse,
-    Tcp,
-    TcpFigures,
-    UdpLatency,
-    UdpLatencyFigures,
-)
+from harness.model.probing import KINDS, PacketRate, Ping, SocketUse, Tcp, UdpLatency
 from harness.model.telemetry import ProcessorUse, RoundTrips
 from harness.parse import references
 from harness.probes import judged
@@ -36,29 +22,26 @@ from tests import flat
 from tests.unit.probes.test_probes import blank
 
 
+def ok(probe: probing.Probe, figures: probing.Figures, **more: Any) -> ProbeRecord:
+    return msgspec.structs.replace(blank(probe), status=Status.OK, figures=figures, **more)
+
+
 def tcp(bit_s: float, *, is_from_run: bool = False, **changes: object) -> ProbeRecord:
-    figures = TcpFigures(
-        sent_bytes=1, received_bytes=1, sent_bit_s=bit_s, received_bit_s=bit_s, retransmits=0
-    )
+    facts = {"sent_bytes": 1, "received_bytes": 1, "retransmits": 0}
+    figures = probing.TcpFigures(sent_bit_s=bit_s, received_bit_s=bit_s, **facts)
     use = ProcessorUse(hosts=("initiator", "target"), wall_ns=1, cores=1, busy=0.5)
-    record = msgspec.structs.replace(
-        blank(Tcp()), status=Status.OK, figures=figures, is_from_run=is_from_run, processors=(use,)
-    )
-    return flat.changed(record, **changes)
+    return flat.changed(ok(Tcp(), figures, is_from_run=is_from_run, processors=(use,)), **changes)
 
 
 def ping(mean_ns: float, probe: Ping | None = None) -> ProbeRecord:
     trips = RoundTrips(interval_ns=1, payload_bytes=56, sent=10, received=10, mean_ns=mean_ns, p50_ns=mean_ns)
-    return msgspec.structs.replace(
-        blank(probe or Ping()), status=Status.OK, figures=PingFigures(round_trips=trips)
-    )
+    return ok(probe or Ping(), probing.PingFigures(round_trips=trips))
 
 
 def latency(mean_ns: float, socket: SocketUse) -> ProbeRecord:
-    figures = UdpLatencyFigures(
-        round_trips=1, lost=0, mean_ns=mean_ns, min_ns=1, max_ns=1, p50_ns=mean_ns, p99_ns=1, p99_9_ns=1
-    )
-    return msgspec.structs.replace(blank(UdpLatency(socket=socket)), status=Status.OK, figures=figures)
+    rest: dict[str, Any] = {"lost": 0, **dict.fromkeys(("min_ns", "max_ns", "p99_ns", "p99_9_ns"), 1)}
+    figures = probing.UdpLatencyFigures(round_trips=1, mean_ns=mean_ns, p50_ns=mean_ns, **rest)
+    return ok(UdpLatency(socket=socket), figures)
 
 
 def values(view: View, *records: ProbeRecord) -> list[dict[str, float | str | None]]:
@@ -67,20 +50,16 @@ def values(view: View, *records: ProbeRecord) -> list[dict[str, float | str | No
 
 
 def test_a_path_has_a_row_with_the_medians_of_its_repeats() -> None:
-    (row,) = values(
-        View.LINK, tcp(900e6), tcp(100e6), tcp(300e6), ping(2e6), ping(5e5, Ping(interval_s=0.002))
-    )
+    often = ping(5e5, Ping(interval_s=0.002))
+    (row,) = values(View.LINK, tcp(900e6), tcp(100e6), tcp(300e6), ping(2e6), often)
     assert row["tcp_received_mbit_s"] == 300 and row["tcp_cpu_percent"] == 50
     assert (row["ping_mean_ms"], row["ping_io_p50_ms"], row["ping_lost_percent"]) == (2.0, 0.5, 0.0)
     assert "udp_received_mbit_s" not in row
 
 
-def test_what_was_measured_on_the_way_gives_way_to_a_probe() -> None:
+def test_what_was_measured_on_the_way_gives_way_to_a_probe_and_other_places_have_other_rows() -> None:
     assert values(View.LINK, tcp(1e6, is_from_run=True))[0]["tcp_received_mbit_s"] == 1
     assert values(View.LINK, tcp(1e6, is_from_run=True), tcp(9e6))[0]["tcp_received_mbit_s"] == 9
-
-
-def test_figures_of_different_places_stand_in_rows_of_their_own() -> None:
     assert len(values(View.LINK, tcp(1e6), tcp(2e6, testbed="host"))) == 2
     assert len(values(View.LINK, tcp(1e6), tcp(2e6, protection=("aes128gcm16",)))) == 2
 
@@ -95,18 +74,10 @@ def test_a_probe_without_a_figure_shows_why() -> None:
 
 
 def test_packets_per_second_are_not_known_with_losses() -> None:
-    step = FloodStep(at_once=1, sent=9, received=8, replies_per_s=8, lost_percent=11, counted_per_s=17)
-    figures = PacketRateFigures(
-        steps=(step,),
-        at_once=1,
-        replies_per_s=8,
-        packets_per_s=None,
-        counted_per_s=17,
-        lost_percent=11,
-        is_saturated=True,
-    )
-    record = msgspec.structs.replace(blank(PacketRate()), status=Status.OK, figures=figures)
-    (row,) = values(View.PPS, record)
+    counted: dict[str, Any] = {"at_once": 1, "replies_per_s": 8, "lost_percent": 11, "counted_per_s": 17}
+    step = probing.FloodStep(sent=9, received=8, **counted)
+    figures = probing.PacketRateFigures(steps=(step,), packets_per_s=None, is_saturated=True, **counted)
+    (row,) = values(View.PPS, ok(PacketRate(), figures))
     assert (row["replies_per_s"], row["packets_per_s"], row["counted_per_s"]) == (8, None, 17)
 
 
@@ -138,15 +109,12 @@ def test_what_the_documents_published() -> None:
     assert references.load_path_reference("document-002").row[0].values["packets_per_s"] == 2 * 3052
 
 
-def test_every_kind_of_probe_is_measured_and_shown() -> None:
+def test_every_kind_of_probe_is_measured_and_each_column_is_of_a_figure_that_it_has() -> None:
     assert set(judged.MEASURES) == set(KINDS)
-    for probe in (probe for named in NAMED.values() for probe in named):
+    for probe in (probe for named in probing.NAMED.values() for probe in named):
         assert probe.figures_of(probe.VIEW)
         assert probe.estimate_s > 0 and probe.name
-
-
-def test_every_column_is_of_a_figure_that_its_kind_has() -> None:
-    figures = {each.__struct_config__.tag: each for each in get_args(Figures)}
+    figures = {each.__struct_config__.tag: each for each in get_args(probing.Figures)}
     for kind in KINDS:
         found: type = figures[kind.__struct_config__.tag]
         for shown in kind.FIGURES:
@@ -155,13 +123,10 @@ def test_every_column_is_of_a_figure_that_its_kind_has() -> None:
                 assert hasattr(holder, shown.figure.rpartition(".")[2]), shown
 
 
-def test_people_see_no_column_of_what_was_not_probed() -> None:
+def test_people_see_no_column_of_what_was_not_probed_and_there_is_no_other_view() -> None:
     grid = build(View.LINK, [tcp(1e6)])
     assert "jitter" not in render(grid, TableFormat.PLAIN)
     assert "udp_received_mbit_s" in render(grid, TableFormat.CSV)
-
-
-def test_there_is_no_other_view() -> None:
     with pytest.raises(UsageError) as refused:
         View("bandwidth")
     assert refused.value.hint is not None and "udp-latency" in refused.value.hint
@@ -173,7 +138,5 @@ def test_names_cannot_break_a_format(format: TableFormat) -> None:
     broken = flat.changed(blank(Tcp()), link=bad, status=Status.FAILED, reason=bad)
     text = render(build(View.LINK, [broken]), format)
     assert "\x1b" not in text
-    if format is TableFormat.HTML:
-        assert "<b>" not in text
-    if format is TableFormat.JSON:
-        assert json.loads(text)["rows"][0]["link"] == bad
+    assert format is not TableFormat.HTML or "<b>" not in text
+    assert format is not TableFormat.JSON or json.loads(text)["rows"][0]["link"] == bad

@@ -8,20 +8,8 @@ from typing import Any
 
 import msgspec
 
-from harness.model import (
-    Backing,
-    BackingKind,
-    Column,
-    Io,
-    Job,
-    Latency,
-    LinkProfile,
-    Plan,
-    Proposal,
-    Record,
-    Status,
-    TestbedKind,
-)
+from harness import model
+from harness.model import Column, Io, Latency, LinkProfile, Plan, Proposal, Record, Status, TestbedKind
 from harness.planning.plan import make_plan
 from harness.planning.request import RunRequest
 from harness.results import bandwidth_series
@@ -30,15 +18,10 @@ from harness.results.store import RunFolder, record_key
 from tests import flat
 
 COLUMNS = (
-    Column("local"),
-    Column("wired"),
-    Column("wifi"),
-    Column("wired", ("aes128gcm16",)),
-    Column("wifi", ("aes128gcm16",)),
+    *(Column("local"), Column("wired"), Column("wifi")),
+    *(Column("wired", ("aes128gcm16",)), Column("wifi", ("aes128gcm16",))),
 )
-WIRED = LinkProfile(
-    name="wired", title="Gigabit Ethernet", emulated=True, rate_bit_s=1_000_000_000, delay_us=50
-)
+WIRED = LinkProfile(name="wired", title="Gigabit Ethernet", emulated=True, rate_bit_s=10**9, delay_us=50)
 WIFI = LinkProfile(
     name="wifi", title="802.11n", emulated=True, rate_bit_s=50_000_000, delay_us=700, frame_overhead_bytes=0
 )
@@ -59,12 +42,12 @@ def made_plan(run_id: str = "r1", **changes: Any) -> Plan:
         "testbed": TestbedKind.LAB,
         "columns": COLUMNS,
         "jobs": tuple(
-            Job(name=name, options=(("bs", name.rpartition("-")[2]), ("ioengine", "psync")))
+            model.Job(name=name, options=(("bs", name.rpartition("-")[2]), ("ioengine", "psync")))
             for name in DOCUMENT_WORKLOADS
         ),
         "repeats": 3,
         "seed": 1,
-        "backing": Backing(kind=BackingKind.RAMDISK, size_bytes=1 << 27),
+        "backing": model.Backing(kind=model.BackingKind.RAMDISK, size_bytes=1 << 27),
         "links": {"wired": WIRED, "wifi": WIFI},
         "proposals": {"aes128gcm16": GCM},
     }
@@ -124,19 +107,8 @@ def run_of_a_cell(results: Path, name: str | None = None, **more: Any) -> RunFol
     made = make_plan(RunRequest(links=("local",), workloads=("rand-read-4k",), repeats=1))
     folder = RunFolder(results / (name or made.run_id))
     folder.save_plan(made)
-    folder.save_record(
-        flat.record(
-            run_id=made.run_id,
-            testbed=made.setting.testbed,
-            workload="rand-read-4k",
-            link="local",
-            protection=(),
-            transport=None,
-            repeat=1,
-            order=0,
-            status=Status.OK,
-            read=Io(bytes=4096000, ios=1000, runtime_ns=10**9, latency=Latency(mean_ns=1e6)),
-            **more,
-        )
-    )
+    facts: dict[str, Any] = {"run_id": made.run_id, "testbed": made.setting.testbed, "status": Status.OK}
+    facts |= {"workload": "rand-read-4k", "link": "local", "protection": (), "transport": None}
+    read = Io(bytes=4096000, ios=1000, runtime_ns=10**9, latency=Latency(mean_ns=1e6))
+    folder.save_record(flat.record(**facts, repeat=1, order=0, read=read, **more))
     return folder

@@ -13,23 +13,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from harness import model
 from harness.analysis.shape import BIMODAL, DRIFTING
-from harness.model import (
-    Backing,
-    BackingKind,
-    Ciphers,
-    Column,
-    Io,
-    Job,
-    LabKernel,
-    Latency,
-    LinkProfile,
-    Plan,
-    Proof,
-    Record,
-    Status,
-    TestbedKind,
-)
+from harness.model import Column, Io, LabKernel, Latency, Plan, Proof, Record, Status, TestbedKind
 from harness.model.errors import UsageError
 from harness.model.reread import Reread, Sign, Suspicion
 from harness.parse.references import load_reference, names
@@ -37,6 +23,7 @@ from harness.results.columns import DOCUMENT_WORKLOADS
 from harness.table import Metric, Options, RatioTo, TableFormat, build, notes, render
 from harness.table.options import Table, TableCell
 from tests import flat
+from tests.unit.results_folder import made_plan
 
 COLUMNS = [
     *(("local", "off"), ("wired", "off"), ("wifi", "off")),
@@ -177,8 +164,8 @@ def test_a_ramdisk_is_called_memory_and_a_disk_is_not() -> None:
     """Of the same records, by what the plan says is behind them."""
     found = [record(100.0, link="local", link_title="local disk"), record(50.0)]
     of_memory, of_disk = (
-        build(found, plans={"r1": plan(backing=Backing(kind=kind, size_bytes=1 << 27, path=path))})
-        for kind, path in ((BackingKind.RAMDISK, None), (BackingKind.BLOCK, "/dev/sdz"))
+        build(found, plans={"r1": plan(backing=model.Backing(kind=kind, size_bytes=1 << 27, path=path))})
+        for kind, path in ((model.BackingKind.RAMDISK, None), (model.BackingKind.BLOCK, "/dev/sdz"))
     )
     assert [table.columns[0].headed[2] for table in (of_memory, of_disk)] == ["local memory", "local disk"]
     assert "memory: the storage is a ramdisk, so no figure is that of a disk." in of_memory.notes
@@ -197,7 +184,7 @@ def test_reads_that_may_come_from_a_target_s_memory_are_no_disk_s() -> None:
 
 
 def test_a_table_says_what_its_links_carry() -> None:
-    wired = LinkProfile(name="wired", title="x", emulated=True, rate_bit_s=10**9, delay_us=50)
+    wired = model.LinkProfile(name="wired", title="x", emulated=True, rate_bit_s=10**9, delay_us=50)
     plans = {"r1": plan(links={"wired": msgspec.structs.replace(wired, frame_overhead_bytes=24)})}
     carried = "Most payload that each link can carry (goodput, calculated): wired 117.7 MB/s."
     assert carried in build([record(50.0)], plans=plans).notes
@@ -477,10 +464,10 @@ def test_kernels_and_disks_never_share_a_column() -> None:
 
 def test_portable_ciphers_have_columns_and_ratios_of_their_own() -> None:
     own: dict[str, Any] = {"lab_kernel": LabKernel.OWN}
-    portable: dict[str, Any] = {**own, "ciphers": Ciphers.PORTABLE}
+    portable: dict[str, Any] = {**own, "ciphers": model.Ciphers.PORTABLE}
     found = [
-        record(100.0, **own, ciphers=Ciphers.MACHINE),
-        record(80.0, **own, ciphers=Ciphers.MACHINE, protection=("a",)),
+        record(100.0, **own, ciphers=model.Ciphers.MACHINE),
+        record(80.0, **own, ciphers=model.Ciphers.MACHINE, protection=("a",)),
         record(90.0, **portable),
         record(9.0, **portable, protection=("a",)),
     ]
@@ -517,18 +504,10 @@ def test_transport_and_tunnel_mode_never_share_a_column() -> None:
 
 
 def plan(run_id: str = "r1", workloads: tuple[str, ...] = ("seq-write-4k",), **changes: Any) -> Plan:
-    whole: dict[str, Any] = {
-        "run_id": run_id,
-        "testbed": TestbedKind.LAB,
-        "columns": (Column("wired"),),
-        "jobs": tuple(Job(name=name, options=(("bs", "4k"),)) for name in workloads),
-        "repeats": 2,
-        "seed": 1,
-        "backing": Backing(kind=BackingKind.RAMDISK, size_bytes=1 << 27),
-        "links": {"wired": LinkProfile(name="wired", title="Gigabit Ethernet", emulated=False)},
-        "proposals": {},
-    }
-    return flat.plan(**(whole | changes))
+    jobs = tuple(model.Job(name=name, options=(("bs", "4k"),)) for name in workloads)
+    wired = model.LinkProfile(name="wired", title="Gigabit Ethernet", emulated=False)
+    whole = {"columns": (Column("wired"),), "jobs": jobs, "links": {"wired": wired}, "proposals": {}}
+    return made_plan(run_id, **{**whole, "repeats": 2, **changes})
 
 
 def test_the_notes_say_which_runs_profile_and_kernel() -> None:
@@ -542,7 +521,7 @@ def test_the_notes_say_which_runs_profile_and_kernel() -> None:
 @pytest.mark.parametrize(("release", "can_be_built"), [("6.1.55", True), ("6.12.43", True), ("7.2.7", False)])
 def test_ciphers_are_offered_where_they_can_be_built(release: str, can_be_built: bool) -> None:
     environments = {"r1": {"hosts": {"target": {"kernel": f"Linux version {release} (a@b) #1"}}}}
-    on_debians: dict[str, Any] = {"lab_kernel": LabKernel.DEBIAN, "ciphers": Ciphers.PORTABLE}
+    on_debians: dict[str, Any] = {"lab_kernel": LabKernel.DEBIAN, "ciphers": model.Ciphers.PORTABLE}
     table = build([record(1.0, run_id="r1", **on_debians)], environments=environments)
     assert any("harness kernel ciphers" in note for note in table.notes) is can_be_built
     assert note_of(table.notes, "Portable ciphers: ")
@@ -570,11 +549,11 @@ def test_what_pooled_runs_do_not_share_is_named() -> None:
     found = [record(), record(run_id="r2")]
     other = plan(
         "r2",
-        backing=Backing(kind=BackingKind.FILE, size_bytes=1 << 27),
+        backing=model.Backing(kind=model.BackingKind.FILE, size_bytes=1 << 27),
         workloads=(),
-        links={"wired": LinkProfile(name="wired", title="x", emulated=False, rate_bit_s=10**8)},
+        links={"wired": model.LinkProfile(name="wired", title="x", emulated=False, rate_bit_s=10**8)},
     )
-    other = msgspec.structs.replace(other, jobs=(Job(name="seq-write-4k", options=(("bs", "8k"),)),))
+    other = msgspec.structs.replace(other, jobs=(model.Job(name="seq-write-4k", options=(("bs", "8k"),)),))
     environments = {run: {"hosts": {"target": {"kernel": f"Linux version 6.{run}"}}} for run in ("r1", "r2")}
     table = build(found, plans={"r1": plan(), "r2": other}, environments=environments)
     assert "The runs differ in: workload seq-write-4k, link wired, backing storage, kernel." in table.notes

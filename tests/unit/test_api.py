@@ -53,14 +53,6 @@ def test_what_cannot_be_read_is_said(tmp_path: Path) -> None:
         harness.nothing  # noqa: B018
 
 
-def test_pandas_is_asked_for_only_where_it_is_used(
-    measured: harness.Results, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(RequirementError, match="expected pandas, found none"):
-        measured.to_pandas()
-
-
 def test_the_page_s_program_runs(tmp_path: Path, measured: harness.Results) -> None:
     page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
     program = "".join(re.findall(r"```python\n(.*?)```", page, re.DOTALL))
@@ -68,9 +60,7 @@ def test_the_page_s_program_runs(tmp_path: Path, measured: harness.Results) -> N
     (tmp_path / "after").mkdir()
     for number, record in enumerate(again(measured).records):
         (tmp_path / "after" / f"{number}.json").write_bytes(msgspec.json.encode(record))
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
+    done = python(program, cwd=tmp_path)
     assert done.returncode == 0 and "p99" in done.stdout, done.stderr
 
 
@@ -93,23 +83,21 @@ print([name for name in sys.modules if name.startswith("harness.") and name.spli
 """
 
 
-def read_only(folder: Path) -> subprocess.CompletedProcess[str]:
-    """Read runs by the package in ``folder``, where modules that only Linux has are blocked."""
+def python(program: str, *words: str, cwd: Path, **more: str) -> subprocess.CompletedProcess[str]:
+    argv, around = [sys.executable, "-c", program, *words], {**os.environ, **more}
+    return subprocess.run(argv, cwd=cwd, env=around, capture_output=True, text=True, check=False)
+
+
+def assert_reads_only(folder: Path) -> None:
+    """Runs are read by the package in ``folder``, where modules that only Linux has are blocked."""
     runs = (str(FIGURES / "ladder"), str(FIGURES / "protections"))
-    return subprocess.run(
-        [sys.executable, "-c", READ_ONLY, *runs, *MEASURING],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(folder)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = python(READ_ONLY, *runs, *MEASURING, cwd=folder, PYTHONPATH=str(folder))
+    assert (done.returncode, done.stdout) == (0, f"{folder / 'harness'}\n[]\n"), done.stderr
 
 
 def test_who_reads_needs_nothing_of_what_measures() -> None:
     """Nor anything that only Linux has."""
-    done = read_only(ROOT)
-    assert (done.returncode, done.stdout) == (0, f"{ROOT / 'harness'}\n[]\n"), done.stderr
+    assert_reads_only(ROOT)
 
 
 def test_what_is_installed_reads_without_what_measures(tmp_path: Path) -> None:
@@ -122,13 +110,16 @@ def test_what_is_installed_reads_without_what_measures(tmp_path: Path) -> None:
         packed.extractall(copy)
     for room in MEASURING:
         shutil.rmtree(copy / "harness" / room)
-    done = read_only(copy)
-    assert (done.returncode, done.stdout) == (0, f"{copy / 'harness'}\n[]\n"), done.stderr
+    assert_reads_only(copy)
 
 
-def test_records_as_a_data_frame(measured: harness.Results) -> None:
+def test_records_are_a_data_frame_where_there_is_pandas(
+    measured: harness.Results, monkeypatch: pytest.MonkeyPatch
+) -> None:
     frame = measured.to_pandas()
-    assert len(frame) == len(measured.records) and set(frame["column"]) == {
-        record.column.label for record in measured.records
-    }
+    assert len(frame) == len(measured.records)
+    assert set(frame["column"]) == {record.column.label for record in measured.records}
     assert frame["bandwidth_bytes_s"].dtype == "float64" and frame["repeat"].dtype == "int64"
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(RequirementError, match="expected pandas, found none"):
+        measured.to_pandas()

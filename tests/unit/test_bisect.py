@@ -61,9 +61,8 @@ def call(tmp_path: Path) -> Call:
         return done
 
     run("git", "init", "--quiet", ".")
-    for number, speed in enumerate(
-        ("fast", "broken", "fast", "panics", "fast", "slow", "slow", "slow", "noisy")
-    ):
+    speeds = ["fast", "broken", "fast", "panics", "fast", "slow", "slow", "slow", "noisy"]
+    for number, speed in enumerate(speeds):
         (tree / "speed").write_text(f"{speed}\n", encoding="utf-8")
         (tree / "number").write_text(f"{number}\n", encoding="utf-8")
         run("git", "add", ".")

@@ -39,23 +39,15 @@ def given(monkeypatch: pytest.MonkeyPatch) -> Given:
     return lambda work: monkeypatch.setattr(harness.cli, "app", lambda **_: work())
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("--version",),
-        ("--help",),
-        ("run", "--help"),
-        ("run", "--no-such-option"),
-        ("run", "--link", "wierd"),
-        ("table", "results"),
-        ("table", "nowhere"),
-        ("explain", "results", "--format", "json"),
-        ("export", "results", "-o", "/dev/stdout"),
-        ("clean", "-x"),
-    ],
-    ids=" ".join,
+def by_words(*lines: str) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("words", [line.split() for line in lines], ids=" ".join)
+
+
+@by_words(
+    *("--version", "--help", "run --help", "run --no-such-option", "run --link wierd", "table results"),
+    *("table nowhere", "explain results --format json", "export results -o /dev/stdout", "clean -x"),
 )
-def test_it_says_what_a_process_says(tmp_path: Path, processes: Server, words: tuple[str, ...]) -> None:
+def test_it_says_what_a_process_says(tmp_path: Path, processes: Server, words: list[str]) -> None:
     run_of_a_cell(tmp_path / "results")
     process = processes.run(*words, cwd=tmp_path)
     for _ in range(2):
@@ -63,11 +55,9 @@ def test_it_says_what_a_process_says(tmp_path: Path, processes: Server, words: t
         assert said(done) == said(process)
 
 
-@pytest.mark.parametrize(
-    "words", [("--help",), ("run", "--no-such-option"), ("table", "results")], ids=" ".join
-)
+@by_words("--help", "run --no-such-option", "table results")
 def test_a_process_that_was_forked_says_what_one_that_was_started_says(
-    tmp_path: Path, processes: Server, words: tuple[str, ...]
+    tmp_path: Path, processes: Server, words: list[str]
 ) -> None:
     run_of_a_cell(tmp_path / "results")
     started = subprocess.run(
@@ -134,13 +124,12 @@ def test_nothing_is_remembered(tmp_path: Path, given: Given, monkeypatch: pytest
     assert len(calls) == 2
 
 
-def test_what_it_starts_has_the_same_streams(tmp_path: Path, given: Given) -> None:
+def test_what_it_starts_has_the_same_streams_and_what_nobody_catches_is_a_traceback(
+    tmp_path: Path, given: Given
+) -> None:
     given(lambda: subprocess.run(["sh", "-c", "cat; pwd; echo wrong >&2"], check=True))
     done = command.harness(cwd=tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{tmp_path}\n", "wrong\n")
-
-
-def test_what_nobody_catches_is_a_traceback(tmp_path: Path, given: Given) -> None:
     given(lambda: os.environ["ABSENT"])
     done = command.harness(cwd=tmp_path)
     assert done.returncode == 1

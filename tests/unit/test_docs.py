@@ -41,16 +41,13 @@ def test_links_lead_somewhere(text: Path) -> None:
 
 
 def test_every_page_is_reached_from_the_readme() -> None:
-    found, ahead = set(), [ROOT / "README.md"]
+    found, ahead = set[Path](), [ROOT / "README.md"]
     while ahead:
-        page = ahead.pop()
-        if page in found:
-            continue
-        found.add(page)
-        for link in _LINK.findall(page.read_text(encoding="utf-8")):
-            file = (page.parent / link.partition("#")[0]).resolve()
-            if file.suffix == ".md" and file.is_file():
-                ahead.append(file)
+        if (page := ahead.pop()) not in found:
+            found.add(page)
+            links = (link.partition("#")[0] for link in _LINK.findall(page.read_text(encoding="utf-8")))
+            files = ((page.parent / link).resolve() for link in links)
+            ahead += [file for file in files if file.suffix == ".md" and file.is_file()]
     assert set(TEXTS[2:]) | {ROOT / "CONTRIBUTING.md"} <= found | {ROOT / "CHANGELOG.md"}
 
 

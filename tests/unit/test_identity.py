@@ -24,17 +24,10 @@ class Two(Protocol):
 """
 
 
-def test_a_struct_spells_the_identity_with_three_of_its_parts() -> None:
+def test_a_struct_spells_the_identity_with_three_of_its_parts_and_lines_that_ask_are_counted_once() -> None:
     assert list(identity.spelling(SPELLS)) == [("Cell", ["clock", "link", "protection"])]
-
-
-def test_lines_that_ask_for_the_testbed_are_counted_once() -> None:
-    assert (
-        identity.asking(
-            "if plan.setting.testbed is TestbedKind.LAB:\n    testbed = made\nif kernels_apart: pass\n"
-        )
-        == 2
-    )
+    asking = "if plan.setting.testbed is TestbedKind.LAB:\n    testbed = made\nif kernels_apart: pass\n"
+    assert identity.asking(asking) == 2
 
 
 def test_what_a_change_touches_of_the_product(tmp_path: Path) -> None:

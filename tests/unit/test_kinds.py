@@ -46,12 +46,8 @@ ALLOWED = {
     "planning/plan.py": {"iscsi", "nvme", "nvme_tcp"},  # `--iscsi`, `--nvme`
     "planning/request.py": {"nvme"},  # a disk of profiles/disks/
     "testbeds/lab/kernels/ciphers.py": {"macsec"},  # kernel modules that use ciphers
-    "testbeds/lab/kernels/source.py": {
-        "nvme_tcp_tls",
-        "nvme_target_tcp_tls",
-        "nvme",
-        "tls",
-    },  # options of a kernel
+    # Options of a kernel.
+    "testbeds/lab/kernels/source.py": {"nvme_tcp_tls", "nvme_target_tcp_tls", "nvme", "tls"},
 }
 
 WORD = re.compile(
@@ -77,12 +73,9 @@ def test_what_is_looked_for_is_found() -> None:
 
 
 def test_no_kind_is_named_away_from_its_home() -> None:
-    places = {str(file.relative_to(HARNESS)): file for file in HARNESS.rglob("*.py")}
-    found = {
-        place: set(named(sources.read(file)))
-        for place, file in places.items()
-        if place not in LISTS and not place.startswith(HOMES)
-    }
+    files = ((str(file.relative_to(HARNESS)), file) for file in HARNESS.rglob("*.py"))
+    looked_at = {place: file for place, file in files if place not in LISTS and not place.startswith(HOMES)}
+    found = {place: set(named(sources.read(file))) for place, file in looked_at.items()}
     assert {place: names for place, names in found.items() if names} == ALLOWED
 
 

@@ -17,21 +17,16 @@ from tools.identity import MEASURING
 
 PROJECT = Path(__file__).parents[2]
 PACKAGE = PROJECT / "harness"
+STARTS = r"subprocess\.([a-z_]+|Popen)$"
 READMES = sorted(PACKAGE.glob("*/README.md"))
 
 
-def test_each_room_says_what_it_imports_and_the_picture_shows_it() -> None:
+def test_each_room_is_in_one_layer_says_what_it_imports_and_has_its_tests_in_a_folder_of_its_name() -> None:
     assert not rooms.differing(), "python -m tools.rooms --write makes them anew"
-
-
-def test_each_room_is_in_one_layer() -> None:
-    found = [room for layer in rooms.layers() for room in layer]
-    assert sorted(found) == [file.parent.name for file in READMES]
-
-
-def test_the_tests_of_a_room_are_in_a_folder_of_its_name() -> None:
+    names = [file.parent.name for file in READMES]
+    assert sorted(room for layer in rooms.layers() for room in layer) == names
     folders = {file.parent for file in (PROJECT / "tests" / "unit").glob("*/test_*.py")}
-    assert sorted(folder.name for folder in folders) == [file.parent.name for file in READMES]
+    assert sorted(folder.name for folder in folders) == names
     assert all((folder / "__init__.py").exists() for folder in folders)
 
 
@@ -48,15 +43,12 @@ def test_the_example_of_a_room_runs(file: Path, monkeypatch: pytest.MonkeyPatch)
     assert not doctest.testfile(str(file), module_relative=False).failed
 
 
-def starts_programs(path: Path) -> bool:
-    """Whether a module calls a function of ``subprocess`` or its ``Popen``."""
-    return any(re.match(r"subprocess\.([a-z_]+|Popen)$", call) for call in sources.read(path).calls)
-
-
 def test_one_module_starts_programs() -> None:
     """Apart from those that run by themselves on a host."""
-    modules = [path for path in PACKAGE.rglob("*.py") if path.parent.name != "programs"]
-    assert list(filter(starts_programs, modules)) == [PACKAGE / "hosts" / "runner.py"]
+    calls = {path: sources.read(path).calls for path in PACKAGE.rglob("*.py")}
+    starting = {path for path, of in calls.items() if any(map(re.compile(STARTS).match, of))}
+    found = [path for path in starting if path.parent.name != "programs"]
+    assert found == [PACKAGE / "hosts" / "runner.py"]
 
 
 def named(path: Path) -> set[str]:

@@ -34,11 +34,17 @@ def strict(name: str) -> jsonschema_rs.Draft202012Validator:
     return jsonschema_rs.Draft202012Validator(schema)
 
 
-def test_what_is_published_is_made_from_the_types() -> None:
+def printed(name: str, *words: str) -> Any:
+    """What a command prints as JSON, which is as ``name`` is published."""
+    done = harness(*words, "--format", "json", cwd=FIGURES)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    strict(name).validate(found)
+    return found
+
+
+def test_what_is_published_is_made_from_the_types_and_a_field_means_what_the_docstring_says() -> None:
     assert not schemas.differing(), "python -m tools.schemas --write makes them anew"
-
-
-def test_a_field_means_what_its_type_s_docstring_says() -> None:
     fields = schemas.schema("record")["$defs"]["Record"]["properties"]
     assert fields["wifi"]["description"] == "`wifi` is the association before, during and after."
     assert "null" in fields["telemetry"]["description"] and "description" not in fields["run_id"]
@@ -66,42 +72,25 @@ def test_what_is_stored_is_as_published(name: str) -> None:
 @pytest.mark.parametrize("name", ["make-run", "protections", "document-003-virtual", "scale-virtual"])
 @pytest.mark.parametrize("command", ["table", "explain"])
 def test_what_is_printed_is_as_published(command: str, name: str) -> None:
-    words = (command, str(FIGURES / name), "--format", "json")
-    done = harness(*words, cwd=FIGURES)
-    assert done.returncode == 0, done.stderr
-    strict(command).validate(json.loads(done.stdout))
+    printed(command, command, str(FIGURES / name))
 
 
 def test_so_is_what_was_published_by_others() -> None:
-    words = ("table", str(FIGURES / "make-run"), "--format", "json", "--reference", "document-003")
-    done = harness(*words, cwd=FIGURES)
-    found = json.loads(done.stdout)
-    strict("table").validate(found)
+    found = printed("table", "table", str(FIGURES / "make-run"), "--reference", "document-003")
     assert found["reference"]["cells"]
     del found["cells"][0]["unit"]
     with pytest.raises(jsonschema_rs.ValidationError, match='"unit" is a required property'):
         strict("table").validate(found)
 
 
-def test_what_is_predicted_is_as_published() -> None:
-    done = harness("predict", "--machine", "lab-debian", "--format", "json", cwd=FIGURES)
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    strict("predict").validate(found)
+def test_so_is_what_was_not_measured() -> None:
+    found = printed("predict", "predict", "--machine", "lab-debian")
     assert found["predicted"] is True and len(found["cells"]) == 40
-
-
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("what-if", ("explain", str(FIGURES / "ladder"), "--what-if", "2x")),
-        ("what-if", ("predict", "--machine", "lab-own", "--what-if", "cipher=2x")),
-        ("explain-figures", ("explain", "--figures", str(PUBLIC / "libreswan-252.toml"))),
-    ],
-)
-def test_so_is_what_was_not_measured(name: str, words: tuple[str, ...]) -> None:
-    done = harness(*words, "--format", "json", cwd=FIGURES)
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    strict(name).validate(found)
-    assert found["figures"] if name == "explain-figures" else found["predicted"] and found["cells"]
+    for words in (
+        ("explain", str(FIGURES / "ladder"), "--what-if", "2x"),
+        ("predict", "--machine", "lab-own", "--what-if", "cipher=2x"),
+    ):
+        found = printed("what-if", *words)
+        assert found["predicted"] and found["cells"], words
+    others = ("explain", "--figures", str(PUBLIC / "libreswan-252.toml"))
+    assert printed("explain-figures", *others)["figures"]

@@ -86,38 +86,31 @@ def schemas() -> dict[str, Any]:
     return {file.stem: json.loads(file.read_text(encoding="utf-8")) for file in files}
 
 
-def classes() -> Counter[str]:
-    return Counter(name for file in HARNESS.rglob("*.py") for name in sources.read(file).classes)
+def repeated(words: Iterable[str]) -> list[str]:
+    return [word for word, times in Counter(words).items() if times > 1]
 
 
-def test_the_glossary_is_read() -> None:
+def test_the_glossary_is_read_and_defines_each_word_once() -> None:
     assert {"target", "bait", "positive control", "telemetry"} <= set(DEFINED)
     assert {"beside", "told", "standing lab"} <= set(NOT_USED)
-    assert (
-        WORD.search("it is told") and WORD.search("is_labs_own") and not WORD.search("besides, a stronghold")
-    )
-
-
-def test_each_word_is_defined_once() -> None:
-    assert [word for word, times in Counter(DEFINED).items() if times > 1 and word != "word"] == []
-
-
-def test_no_word_is_both_used_and_not() -> None:
+    found = [bool(WORD.search(text)) for text in ("it is told", "is_labs_own", "besides, a stronghold")]
+    assert found == [True, True, False]
+    assert repeated(DEFINED) == ["word"], "the heading of each of its tables"
     assert not set(DEFINED) & set(NOT_USED)
 
 
 def test_two_classes_have_no_name_in_common() -> None:
-    assert [name for name, times in classes().items() if times > 1] == []
+    assert repeated(name for file in HARNESS.rglob("*.py") for name in sources.read(file).classes) == []
 
 
 @pytest.mark.parametrize(
     "room", sorted(path.name for path in HARNESS.iterdir() if path.is_dir() and path.name != "__pycache__")
 )
 def test_messages_have_no_such_word(room: str) -> None:
+    files = sorted({*(HARNESS / room).rglob("*.py")} - {HARNESS / "results" / "upgrade.py"})
     found = [
         f"{file.relative_to(PROJECT)}:{line}: {text[:80]}"
-        for file in sorted((HARNESS / room).rglob("*.py"))
-        if file != HARNESS / "results" / "upgrade.py"  # what keys were called before
+        for file in files  # not what keys were called before
         for line, text in sources.read(file).strings
         if WORD.search(text) and text not in MEANT_BY_OTHERS
     ]
@@ -133,19 +126,15 @@ def test_options_and_their_help_have_no_such_word(name: str) -> None:
     assert [text for text in words if WORD.search(text)] == []
 
 
-def test_options_in_files_have_no_such_word() -> None:
-    fields = {*RunRequest.__struct_fields__, *ProbeRequest.__struct_fields__}
-    assert [name for name in fields if WORD.search(name)] == []
-
-
 @pytest.mark.parametrize("name", schemas())
 def test_keys_of_json_have_no_such_word(name: str) -> None:
     found = set(keys(schemas()[name]))
     assert found and [key for key in found if WORD.search(key)] == []
 
 
-def test_columns_of_exports_have_no_such_word() -> None:
-    assert [name for name in COLUMNS if WORD.search(name)] == []
+def test_options_in_files_and_columns_of_exports_have_no_such_word() -> None:
+    names = {*RunRequest.__struct_fields__, *ProbeRequest.__struct_fields__, *COLUMNS}
+    assert [name for name in names if WORD.search(name)] == []
 
 
 def shape(schema: dict[str, Any]) -> str:

@@ -81,15 +81,13 @@ def test_a_disturbed_repeat_counts_only_where_there_is_no_other() -> None:
     assert all_of_them.cause == "other programs used 71 % of the processors"
 
 
-@pytest.mark.parametrize(
-    "format", [TableFormat.PLAIN, TableFormat.GITHUB, TableFormat.HTML, TableFormat.LATEX]
-)
-def test_no_format_has_the_number_without_the_mark(format: TableFormat) -> None:
-    text = render(build([record(10.0, link="local"), spoilt(record(4.0))]), format)
-    assert "4.00 !" in text and "10.00 !" not in text
-    text = " ".join(text.split())
-    assert "disturbed, do not use (wired seq-write-4k): other programs took up to 63" in text
-    assert "in wired seq-write-4k: other programs used 71" in text
+def test_no_format_has_the_number_without_the_mark() -> None:
+    table = build([record(10.0, link="local"), spoilt(record(4.0))])
+    for format in set(TableFormat) - {TableFormat.CSV, TableFormat.JSON}:
+        text = " ".join(render(table, format).split())
+        assert "4.00 !" in text and "10.00 !" not in text, format
+        said = "disturbed, do not use (wired seq-write-4k): other programs took up to 63"
+        assert said in text and "in wired seq-write-4k: other programs used 71" in text, format
 
 
 def test_programs_get_the_share_with_every_cell() -> None:

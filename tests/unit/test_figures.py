@@ -159,22 +159,18 @@ def test_lines_are_a_block_of_code_and_rows_a_table() -> None:
     assert table.splitlines()[2].startswith("| link |")
 
 
-@pytest.mark.parametrize(
-    ("asked", "why"),
-    [
+def test_what_cannot_be_printed_stays_and_says_why() -> None:
+    for asked, why in (
         ("table nothing", "nothing"),
         ("value make-run wired nothing", "expected a cell"),
         ("value make-run", "missing"),
         ("command protections | paragraph 9", "expected paragraph 1 to"),
         ("nothing make-run", "No such command"),
         ("command protections", "more than a line"),
-    ],
-)
-def test_what_cannot_be_printed_stays_and_says_why(asked: str, why: str) -> None:
-    page, differing = with_figures(block(asked, "1"))
-    assert page == block(asked, "1")
-    assert len(differing) == 1
-    assert why in differing[0]
+    ):
+        page, differing = with_figures(block(asked, "1"))
+        assert page == block(asked, "1"), asked
+        assert len(differing) == 1 and why in differing[0], asked
 
 
 def test_a_marker_in_a_sentence_does_not_begin_a_line() -> None:

@@ -81,7 +81,8 @@ def await_look(sampler: Sampler, is_due: Callable[[MachineSample], bool]) -> Mac
 
 # What is taken of a lab
 
-# Two seconds of two processors: for how long the lab's was idle, the lab ran and waited, and both were idle.
+# In seconds, of two: for how long the lab's processor was idle, the lab ran and waited, and both were idle
+# together; and what that comes to.
 IN_LAB: dict[str, tuple[tuple[float, float, float], float, dict[str, Any], dict[str, float | None]]] = {
     # `taken` is the core's time that is neither idle nor the lab's.
     "waits-for-itself": ((0.2, 1.75, 0.38), 2.2, {}, {"waited": 0.19, "taken": 0.025, "used": 0.0125}),
@@ -183,31 +184,21 @@ def test_of_several_kernels_the_one_that_lost_most_counts() -> None:
 # What is taken of a machine
 
 
-@pytest.mark.parametrize(
-    ("idle_ns", "more", "expected"),
-    [
-        pytest.param(2.9, {"pressure_ns": 0.6}, {"taken": 0.05}, id="the-stack-waits-for-itself"),
-        pytest.param(1.0, {"pressure_ns": 0.04}, {"taken": 0.02}, id="there-are-processors-for-all"),
-        pytest.param(0, {"pressure_ns": 1.9}, {"taken": 0.95, "used": 0.75, "pressure": 0.95}, id="busy"),
-        pytest.param(1.0, {}, {"taken": 0.5, "waited": 0.5, "pressure": None}, id="nobody-counts-who-waits"),
-        pytest.param(
-            2.4,
-            {"stolen_ns": (0.6, 0.0), "pressure_ns": 0},
-            {"taken": 0.3, "stolen": 0.3},
-            id="of-the-processor-that-lost-most",
-        ),
-        pytest.param(
-            2.0,
-            {"pressure_ns": 0, "is_hyperthreaded": True},
-            {"taken": 0.125, "sibling_busy": 0.25},
-            id="hyperthreads",
-        ),
-        pytest.param(3.0, {"pressure_ns": 0.5, "throttled_ns": 0.5}, {"taken": 0.25}, id="limit"),
-    ],
-)
-def test_who_waits_on_a_machine_counts_as_far_as_others_had_processors(
-    idle_ns: float, more: dict[str, Any], expected: dict[str, float | None]
-) -> None:
+# The same, for how long both processors were idle, of a machine whose own programs ran for one second.
+ON_MACHINE: dict[str, tuple[float, dict[str, Any], dict[str, float | None]]] = {
+    "the-stack-waits-for-itself": (2.9, {"pressure_ns": 0.6}, {"taken": 0.05}),
+    "processors-for-all": (1.0, {"pressure_ns": 0.04}, {"taken": 0.02}),
+    "busy": (0, {"pressure_ns": 1.9}, {"taken": 0.95, "used": 0.75, "pressure": 0.95}),
+    "nobody-counts-who-waits": (1.0, {}, {"taken": 0.5, "waited": 0.5, "pressure": None}),
+    "hypervisor": (2.4, {"stolen_ns": (0.6, 0.0), "pressure_ns": 0}, {"taken": 0.3, "stolen": 0.3}),
+    "hyperthread": (2, {"pressure_ns": 0, "is_hyperthreaded": True}, {"taken": 0.125, "sibling_busy": 0.25}),
+    "limit": (3.0, {"pressure_ns": 0.5, "throttled_ns": 0.5}, {"taken": 0.25}),
+}
+
+
+@pytest.mark.parametrize("name", ON_MACHINE)
+def test_who_waits_on_a_machine_counts_as_far_as_others_had_processors(name: str) -> None:
+    idle_ns, more, expected = ON_MACHINE[name]
     assert_shares(used(after(2, idle_ns=idle_ns, ours_ns=1.0, **more), ("nas",)), expected)
 
 
@@ -224,24 +215,12 @@ def disturbed(taken: float | None, **changes: Any) -> Record:
     return record(**changes, telemetry=Telemetry(others=(use,)))
 
 
-@pytest.mark.parametrize(
-    ("used", "stolen", "cores", "calm"),
-    [
-        (0.05, 0.0, 2, True),
-        (0.5, 0.0, 2, True),
-        (0.6, 0.0, 2, False),
-        (0.05, 0.2, 2, False),
-        (0.9, 0.0, 16, True),
-        (0.2, 0.0, 1, False),
-        (None, None, 1, True),
-    ],
-)
-def test_it_is_calm_where_a_processor_is_left(
-    used: float | None, stolen: float | None, cores: int, calm: bool
-) -> None:
-    use = Others(hosts=(), wall_ns=1, cores=cores, used=used, stolen=stolen)
-    assert disturbance.is_calm([use]) is calm
-    assert not disturbance.is_calm([changed(use, slowed=0.3)])
+def test_it_is_calm_where_a_processor_is_left() -> None:
+    calm = [(0.05, 0.0, 2), (0.5, 0.0, 2), (0.9, 0.0, 16), (None, None, 1)]
+    for used, stolen, cores in (*calm, (0.6, 0.0, 2), (0.05, 0.2, 2), (0.2, 0.0, 1)):
+        use = Others(hosts=(), wall_ns=1, cores=cores, used=used, stolen=stolen)
+        assert disturbance.is_calm([use]) is ((used, stolen, cores) in calm), use
+        assert not disturbance.is_calm([changed(use, slowed=0.3)])
 
 
 def test_what_is_known_of_a_record() -> None:
@@ -356,25 +335,24 @@ def test_between_two_looks_a_suspension_is_the_difference() -> None:
     assert use is not None and use.suspended_ns == 0, "another process began to look"
 
 
-# All in seconds: how late it came, what it waited for a processor, what was stolen, what a disk or a control
-# group kept it for; and how long it was suspended.
 @pytest.mark.parametrize(
-    "times",
+    ("late_s", "causes_s", "still_s"),
     [
-        (0.0, 0.0, 0.0, 0.0, 0.0),
-        (0.4, 0.0, 0.0, 0.0, 0.0),
-        (5.0, 0.01, 0.0, 0.0, 4.99),
-        (5.0, 4.9, 0.0, 0.0, 0.0),
-        (5.0, 0.0, 4.9, 0.0, 0.0),
-        (0.0, 0.0, -0.9, 0.0, 0.0),  # a hypervisor may take back what it said
-        (5.0, 0.0, 0.0, 4.9, 0.0),
-        (30.0, 4.0, 1.0, 1.0, 24.0),
+        (0.0, {}, 0.0),
+        (0.4, {}, 0.0),
+        (5.0, {"waited": 0.01}, 4.99),
+        (5.0, {"waited": 4.9}, 0.0),  # a busy machine: it waited for a processor all the time
+        (5.0, {"stolen": 4.9}, 0.0),
+        (0.0, {"stolen": -0.9}, 0.0),  # a hypervisor may take back what it said
+        (5.0, {"kept": 4.9}, 0.0),  # by a slow disk, or a control group
+        (30.0, {"waited": 4.0, "stolen": 1.0, "kept": 1.0}, 24.0),
     ],
 )
 def test_what_comes_late_without_having_waited_was_suspended(
-    monkeypatch: pytest.MonkeyPatch, times: tuple[float, ...]
+    monkeypatch: pytest.MonkeyPatch, late_s: float, causes_s: dict[str, float], still_s: float
 ) -> None:
-    late, waited, stolen, kept, expected = (round(seconds * S) for seconds in times)
+    late = round(late_s * S)
+    waited, stolen, kept = (round(causes_s.get(cause, 0.0) * S) for cause in ("waited", "stolen", "kept"))
     now, own = [100 * S], {"main": 7 * S, "ends": 90 * S}
     monkeypatch.setattr(time, "clock_gettime_ns", lambda _clock: now[0])
     monkeypatch.setattr(interference, "own_threads", lambda: dict(own))
@@ -384,7 +362,7 @@ def test_what_comes_late_without_having_waited_was_suspended(
     own["main"] += waited
     del own["ends"]
     still.tick(0.1, [S + stolen], 3 * S + kept)
-    assert still.total_ns == pytest.approx(expected)
+    assert still.total_ns == pytest.approx(still_s * S)
     own.clear()
     for _ in range(2):
         now[0] += S // 10 + late

@@ -16,51 +16,46 @@ from harness.storage import transports
 TROUBLES = [line for each in transports.ALL for line in each.troubles]
 
 
-IO_ERROR = "I/O error, dev sda, sector 2048 op 0x1:(WRITE) flags 0x8800 phys_seg 1 prio class 2"
-NO_GROUP = "Unable to locate Target Portal Group on iqn.2026-11.net.storage-harness:beef.wired.off"
-
-
-@pytest.mark.parametrize(
-    ("kind", "before", "line"),
-    [
-        ("kernel warning", "", "WARNING: CPU: 0 PID: 77 at net/xfrm/xfrm_state.c:750 xfrm_state_delete+0x1c"),
-        ("kernel warning", "", "BUG: unable to handle page fault for address: ffffc90000a4f000"),
-        ("kernel warning", "", "Oops: 0002 [#1] PREEMPT SMP"),
-        ("kernel warning", "traps: ", "general protection fault, probably for non-canonical address"),
-        ("kernel warning", "", "Kernel panic - not syncing: Attempted to kill init!"),
-        ("hung task", "", "INFO: task fio:812 blocked for more than 120 seconds."),
-        ("the iSCSI session dropped", " connection1:0: ", "detected conn error (1022)"),
-        ("the iSCSI session dropped", " session1: ", "session recovery timed out after 10 secs"),
-        ("I/O error", "", IO_ERROR),
-        ("I/O error", "blk_update_request: ", "I/O error, dev sda, sector 0"),
-        ("the NVMe/TCP connection dropped", "", "nvme nvme0: starting error recovery"),
-        ("nvmet error", "", "nvmet: ctrl 1 keep-alive timer (5 seconds) expired!"),
-        ("LIO error", "", NO_GROUP),
-    ],
-)
-def test_a_line_of_trouble_is_a_reason(kind: str, before: str, line: str) -> None:
-    assert complaints([before + line], TROUBLES) == [f"{kind}: {line}"]
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
+TROUBLE = [
+    ("kernel warning", "", "WARNING: CPU: 0 PID: 77 at net/xfrm/xfrm_state.c:750 xfrm_state_delete+0x1c"),
+    ("kernel warning", "", "BUG: unable to handle page fault for address: ffffc90000a4f000"),
+    ("kernel warning", "", "Oops: 0002 [#1] PREEMPT SMP"),
+    ("kernel warning", "traps: ", "general protection fault, probably for non-canonical address"),
+    ("kernel warning", "", "Kernel panic - not syncing: Attempted to kill init!"),
+    ("hung task", "", "INFO: task fio:812 blocked for more than 120 seconds."),
+    ("the iSCSI session dropped", " connection1:0: ", "detected conn error (1022)"),
+    ("the iSCSI session dropped", " session1: ", "session recovery timed out after 10 secs"),
+    ("I/O error", "", "I/O error, dev sda, sector 2048 op 0x1:(WRITE) flags 0x8800 phys_seg 1 prio class 2"),
+    ("I/O error", "blk_update_request: ", "I/O error, dev sda, sector 0"),
+    ("the NVMe/TCP connection dropped", "", "nvme nvme0: starting error recovery"),
+    ("nvmet error", "", "nvmet: ctrl 1 keep-alive timer (5 seconds) expired!"),
+    (
+        "LIO error",
         "",
-        "scsi host0: iSCSI Initiator over TCP/IP",
-        "sd 0:0:0:0: [sda] 262144 512-byte logical blocks: (134 MB/128 MiB)",
-        "sd 0:0:0:0: [sda] Attached SCSI disk",
-        "brd: module loaded",
-        "Initializing XFRM netlink socket",
-        "bridge0: port 1(hbeefmi1) entered blocking state",
-        "debugfs: Directory 'loop0' with parent 'block' already present!",
-        'nvme nvme0: new ctrl: NQN "nqn.2026-11.net.storage-harness:beef.wired.off", addr 198.18.1.2:4420',
-        'nvme nvme0: Removing ctrl: NQN "nqn.2026-11.net.storage-harness:beef.wired.off"',
-        "nvme nvme0: I/O 12 QID 3 timeout, aborting",  # of a disk on the machine's own bus
-        "hbeefi1: Caught tx_queue_len zero misconfig",
-    ],
-)
-def test_ordinary_lines_are_none(line: str) -> None:
-    assert complaints([line], TROUBLES) == []
+        "Unable to locate Target Portal Group on iqn.2026-11.net.storage-harness:beef.wired.off",
+    ),
+]
+ORDINARY = [
+    "",
+    "scsi host0: iSCSI Initiator over TCP/IP",
+    "sd 0:0:0:0: [sda] 262144 512-byte logical blocks: (134 MB/128 MiB)",
+    "sd 0:0:0:0: [sda] Attached SCSI disk",
+    "brd: module loaded",
+    "Initializing XFRM netlink socket",
+    "bridge0: port 1(hbeefmi1) entered blocking state",
+    "debugfs: Directory 'loop0' with parent 'block' already present!",
+    'nvme nvme0: new ctrl: NQN "nqn.2026-11.net.storage-harness:beef.wired.off", addr 198.18.1.2:4420',
+    'nvme nvme0: Removing ctrl: NQN "nqn.2026-11.net.storage-harness:beef.wired.off"',
+    "nvme nvme0: I/O 12 QID 3 timeout, aborting",  # of a disk on the machine's own bus
+    "hbeefi1: Caught tx_queue_len zero misconfig",
+]
+
+
+def test_a_line_of_trouble_is_a_reason_and_ordinary_ones_are_none() -> None:
+    for kind, before, line in TROUBLE:
+        assert complaints([before + line], TROUBLES) == [f"{kind}: {line}"]
+    for line in ORDINARY:
+        assert complaints([line], TROUBLES) == [], line
 
 
 def test_reasons_come_in_the_order_of_the_lines() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,7 +13,8 @@ from harness.results.machine import MACHINE, machine_of
 from harness.results.store import RunFolder
 from harness.testbeds import testbed
 from harness.testbeds.lab import boot
-from tests.unit.fakes import Command, FakeHost, World
+from tests.unit.fakes import FakeHost, World
+from tests.unit.fakes.answers import NO
 
 CPUINFO = """\
 processor\t: 0
@@ -37,29 +37,18 @@ FILES = {
 LSCPU = "Architecture: x86_64\nModel name:   Some ARM\nHypervisor vendor:   KVM\n"
 
 
-@dataclass(frozen=True, eq=False)
-class Asked(FakeHost):
+@dataclass
+class Files(World):
     files: dict[str, str] = field(default_factory=dict)
 
-    def read_files(self, paths: Sequence[str]) -> list[str]:
-        return [self.files.get(path, "") for path in paths]
+    def text_of(self, path: str) -> str:
+        return self.files.get(path, "")
 
 
-class Programs(World):
-    """Whose one program is lscpu(1)."""
-
-    def __init__(self, lscpu: str) -> None:
-        super().__init__()
-        self.lscpu = lscpu
-
-    def run(self, host: FakeHost, command: Command, timeout_s: float) -> tuple[int, str, str]:
-        del host, timeout_s
-        return (0, self.lscpu, "") if command.argv == ("lscpu",) else (1, "", "")
-
-
-def asked(lscpu: str = LSCPU, **changes: str) -> Asked:
+def asked(lscpu: str = LSCPU, **changes: str) -> FakeHost:
+    """A host whose one program is lscpu(1)."""
     files = FILES | {f"/proc/{name}": text for name, text in changes.items()}
-    return Asked(world=Programs(lscpu), name="target", files=files)
+    return Files(answers=[(("lscpu",), (0, lscpu, "")), ((), NO)], files=files).host("target")
 
 
 def test_what_a_machine_says_of_itself() -> None:

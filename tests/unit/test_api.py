@@ -113,9 +113,7 @@ def test_what_is_installed_reads_without_what_measures(tmp_path: Path) -> None:
     assert_reads_only(copy)
 
 
-def test_records_are_a_data_frame_where_there_is_pandas(
-    measured: harness.Results, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pandas_makes_a_data_frame(measured: harness.Results, monkeypatch: pytest.MonkeyPatch) -> None:
     frame = measured.to_pandas()
     assert len(frame) == len(measured.records)
     assert set(frame["column"]) == {record.column.label for record in measured.records}

@@ -83,16 +83,13 @@ def test_git_bisect_finds_the_commit_and_skips_what_has_no_answer(call: Call, tm
     assert "5: slow" in done.stdout and "is the first bad commit" in done.stdout
     calls = (tmp_path / "calls").read_text(encoding="utf-8").splitlines()
     results = tmp_path / "results"
-    assert calls[1] == f"run --repeats 5 --link wired --lab-kernel fast --results {results / 'unfinished'}", (
-        "an option of the caller's comes after the one that it replaces"
-    )
+    # An option of the caller's comes after the one that it replaces.
+    assert calls[1] == f"run --repeats 5 --link wired --lab-kernel fast --results {results / 'unfinished'}"
     assert any(f"compare {results / 'good'} {results}/" in line for line in calls)
 
 
 @pytest.mark.parametrize(("version", "status"), [("v1", 125), ("v3", 125), ("v4", 0), ("v5", 1), ("v8", 125)])
-def test_the_exit_status_is_what_git_bisect_wants(
-    call: Call, tmp_path: Path, version: str, status: int
-) -> None:
+def test_the_status_is_what_git_bisect_wants(call: Call, tmp_path: Path, version: str, status: int) -> None:
     call("git", "checkout", "--quiet", "v0")
     assert judge(call, tmp_path) == 0
     call("git", "checkout", "--quiet", version)

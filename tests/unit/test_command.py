@@ -56,14 +56,13 @@ def test_it_says_what_a_process_says(tmp_path: Path, processes: Server, words: l
 
 
 @by_words("--help", "run --no-such-option", "table results")
-def test_a_process_that_was_forked_says_what_one_that_was_started_says(
+def test_a_forked_process_says_what_a_started_one_says(
     tmp_path: Path, processes: Server, words: list[str]
 ) -> None:
     run_of_a_cell(tmp_path / "results")
     started = subprocess.run(
-        [HARNESS, *words],
+        ["env", "TERM=dumb", f"COLUMNS={command.COLUMNS}", HARNESS, *words],
         cwd=tmp_path,
-        env={**os.environ, "TERM": "dumb", "COLUMNS": str(command.COLUMNS)},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         encoding="utf-8",
@@ -124,9 +123,7 @@ def test_nothing_is_remembered(tmp_path: Path, given: Given, monkeypatch: pytest
     assert len(calls) == 2
 
 
-def test_what_it_starts_has_the_same_streams_and_what_nobody_catches_is_a_traceback(
-    tmp_path: Path, given: Given
-) -> None:
+def test_what_it_starts_and_what_nobody_catches_has_the_same_streams(tmp_path: Path, given: Given) -> None:
     given(lambda: subprocess.run(["sh", "-c", "cat; pwd; echo wrong >&2"], check=True))
     done = command.harness(cwd=tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{tmp_path}\n", "wrong\n")

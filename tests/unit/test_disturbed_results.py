@@ -133,13 +133,12 @@ def test_below_the_table_stands_on_what_it_was_measured_each_machine_once() -> N
     assert machine.machines_of(same).keys() == {"initiator and target"}
 
 
-@pytest.mark.parametrize(
-    "facts",
-    ["text", 7, None, [], {}, {"cpu": 5, "cpus": "many", "load": "1e999", "memory": {}, "kernel": None}],
-)
-def test_facts_of_any_shape_are_no_facts(facts: object) -> None:
-    found = machine.machine_of({machine.MACHINE: facts}, "target")
-    assert (found.processor, found.cores, found.load, found.memory_bytes) == (None, None, None, None)
+def test_facts_of_any_shape_are_no_facts() -> None:
+    odd = {"cpu": 5, "cpus": "many", "load": "1e999", "memory": {}, "kernel": None}
+    facts: object
+    for facts in ("text", 7, None, [], {}, odd):
+        found = machine.machine_of({machine.MACHINE: facts}, "target")
+        assert (found.processor, found.cores, found.load, found.memory_bytes) == (None,) * 4, facts
 
 
 # Comparisons
@@ -221,19 +220,16 @@ def test_no_other_picture_shows_what_was_disturbed(tmp_path: Path) -> None:
     write(tmp_path, made, made_plan(), bins={1000: 10}, log_kib_s=[100] * 3)
     folder = RunFolder(tmp_path / "r1")
     stored = folder.load_records()
-    shown = (
-        distributions.of_cell(stored, {"r1": folder.path}, writes=False),
-        bandwidth_series.of_cell(stored, {"r1": folder.path}),
-    )
-    assert [found and found.repeats for found in shown] == [1, 1]
-    assert distributions.of_cell(stored[1:], {"r1": folder.path}, writes=False) is None
-    assert bandwidth_series.of_cell(stored[1:], {"r1": folder.path}) is None
+    folders = {"r1": folder.path}
+    found = (distributions.of_cell(stored, folders, writes=False), bandwidth_series.of_cell(stored, folders))
+    assert [each and each.repeats for each in found] == [1, 1]
+    assert distributions.of_cell(stored[1:], folders, writes=False) is None
+    assert bandwidth_series.of_cell(stored[1:], folders) is None
 
 
 def test_every_row_of_an_export_has_the_share_and_the_machines() -> None:
-    text = export.encode(
-        [spoilt(record()), record(run_id="r2")], export.ExportFormat.JSONL, {"r1": LAB_ENVIRONMENT}
-    )
+    found = [spoilt(record()), record(run_id="r2")]
+    text = export.encode(found, export.ExportFormat.JSONL, {"r1": LAB_ENVIRONMENT})
     row, unknown = map(json.loads, text.splitlines())
     assert (row["disturbed"], row["others_used"]) == (0.63, 0.71)
     for end in HOSTS:
@@ -266,14 +262,11 @@ def test_probes_are_marked_as_well() -> None:
 
 
 def ended(key: str, share: float | None = None, cause: str = "", status: Status = Status.OK) -> CellEnded:
-    return CellEnded(
-        key, status, None, 10**9, 5.0, None if share is None else disturbance.Disturbed(share, cause)
-    )
+    others = None if share is None else disturbance.Disturbed(share, cause)
+    return CellEnded(key, status, None, 10**9, 5.0, others)
 
 
-def test_the_end_of_a_run_names_what_disturbed_it_and_counts_what_was_withdrawn(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_end_of_a_run_names_what_disturbed_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "monotonic", lambda: 10.0)
     outcome, second = RunOutcome(started_s=0.0, ended_s=10.0), RunOutcome(started_s=0.0, ended_s=10.0)
     hog = "other programs used 63 % of the processors"
@@ -340,9 +333,7 @@ def test_what_was_disturbed_is_measured_again(tmp_path: Path, monkeypatch: pytes
     assert all(disturbance.share(record) == 0.0 for record in outcome.records)
 
 
-def test_a_probe_that_was_disturbed_is_made_again_after_the_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_probe_that_was_disturbed_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first is disturbed twice, and its third attempt is not."""
     taken, made = iter([0.5, 0.0, 0.6, 0.0]), list[str]()
 

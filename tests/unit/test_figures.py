@@ -20,12 +20,11 @@ PRINTED = [name for name, text in TEXTS.items() if figures.BLOCK.search(text)]
 
 BY_HAND = {
     "docs/nas.md": ["gp3 has 125 MiB/s unless more is paid for"],  # what its maker publishes
+    # What somebody else saw and published, and arithmetic.
     "docs/faq.md": [
-        *(
-            "25 Gbit/s, 1.5 Gbit/s with fio",
-            "10 Gbit/s, reads of 30 to 40 MB/s",
-        ),  # somebody else published it
-        "4K at 200 µs are 20 MB/s",  # arithmetic
+        "25 Gbit/s, 1.5 Gbit/s with fio",
+        "10 Gbit/s, reads of 30 to 40 MB/s",
+        "4K at 200 µs are 20 MB/s",
     ],
     "docs/glossary.md": ["with 100 µs of round trip 112.6 MB/s"],  # the arithmetic of a bound
     # What a probe sends.
@@ -45,10 +44,8 @@ BY_HAND = {
     "docs/results.md": ["moves more than 1 GB/s"],  # a threshold
     # What was tried in November 2026, and led to a decision.
     "docs/decisions/kernels.md": ["| local disk, 256K | 5479 / 5908 |", "| unshaped, 4K | 162 / 183 |"],
-    "docs/documents.md": [
-        "| **iSCSI over 802.11b** ",  # printed by bench/published.py, exact in virtual time
-        "That alone makes the 0.62 MB/s",  # what somebody else saw and published
-    ],
+    # Printed by bench/published.py, exact in virtual time; and what somebody else saw and published.
+    "docs/documents.md": ["| **iSCSI over 802.11b** ", "That alone makes the 0.62 MB/s"],
     # Of the history that was bisected there, in virtual time.
     "docs/kernel-developers.md": ["90.64 MB/s"],
 }

@@ -86,10 +86,8 @@ def test_so_is_what_was_published_by_others() -> None:
 def test_so_is_what_was_not_measured() -> None:
     found = printed("predict", "predict", "--machine", "lab-debian")
     assert found["predicted"] is True and len(found["cells"]) == 40
-    for words in (
-        ("explain", str(FIGURES / "ladder"), "--what-if", "2x"),
-        ("predict", "--machine", "lab-own", "--what-if", "cipher=2x"),
-    ):
+    of_figures = ("explain", str(FIGURES / "ladder"), "--what-if", "2x")
+    for words in (of_figures, ("predict", "--machine", "lab-own", "--what-if", "cipher=2x")):
         found = printed("what-if", *words)
         assert found["predicted"] and found["cells"], words
     others = ("explain", "--figures", str(PUBLIC / "libreswan-252.toml"))

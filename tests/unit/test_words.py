@@ -30,10 +30,8 @@ DEFINED, RULED_OUT = (
 )
 NOT_USED = [word for word in RULED_OUT if word != "not"]
 
-MEANT_BY_OTHERS = {
-    # A sentence of an earlier version, quoted.
-    'losses "beside the local disk", which is memory'
-}
+MEANT_BY_OTHERS = {'losses "beside the local disk", which is memory'}
+"""A sentence of an earlier version, quoted."""
 
 SEVERAL_TYPES = {
     "cells": "rows of what is printed: verdicts, figures, or published figures",
@@ -103,9 +101,10 @@ def test_two_classes_have_no_name_in_common() -> None:
     assert repeated(name for file in HARNESS.rglob("*.py") for name in sources.read(file).classes) == []
 
 
-@pytest.mark.parametrize(
-    "room", sorted(path.name for path in HARNESS.iterdir() if path.is_dir() and path.name != "__pycache__")
-)
+ROOMS = sorted(path.name for path in HARNESS.iterdir() if path.is_dir() and path.name != "__pycache__")
+
+
+@pytest.mark.parametrize("room", ROOMS)
 def test_messages_have_no_such_word(room: str) -> None:
     files = sorted({*(HARNESS / room).rglob("*.py")} - {HARNESS / "results" / "upgrade.py"})
     found = [

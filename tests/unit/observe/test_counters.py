@@ -29,10 +29,10 @@ ctxt 5900
 
 
 def used(
-    first: str, last: str, wall_ns: int = 1, *, busy_as_one: bool = False, joules: tuple[Any, ...] = ((), ())
+    first: str, last: str, wall_ns: int = 1, *, as_one: bool = False, joules: Any = ((), ())
 ) -> ProcessorUse:
     looks = (processors({STAT: first}, 10, joules[0]), processors({STAT: last}, 10 + wall_ns, joules[1]))
-    return counters.processor_use(*looks, hosts=["a", "b"], counts_busy_as_one=busy_as_one)
+    return counters.processor_use(*looks, hosts=["a", "b"], counts_busy_as_one=as_one)
 
 
 def test_processor_time_is_in_parts_of_all_processors() -> None:
@@ -44,7 +44,7 @@ def test_processor_time_is_in_parts_of_all_processors() -> None:
     assert (use.busy, use.busiest_core) == pytest.approx((110 / 190, 1.0))
     assert (use.interrupts, use.context_switches, use.energy_j) == (600, 900, None)
     # A user-mode kernel knows busy and idle alone.
-    use = used(FIRST, LAST, busy_as_one=True)
+    use = used(FIRST, LAST, as_one=True)
     assert (use.user, use.system, use.softirq, use.interrupt, use.stolen) == (None,) * 5
     assert use.busy == pytest.approx(110 / 190)
 

@@ -95,10 +95,7 @@ IN_LAB: dict[str, tuple[tuple[float, float, float], float, dict[str, Any], dict[
     "limit": ((1.0, 1.0, 0.9), 3, {"throttled_ns": 0.9}, {"taken": 0.45, "throttled": 0.45}),
     "hyperthread": ((0, 2, 0), 0.5, {}, {"sibling_busy": 0.75, "taken": 0.375}),
 }
-MORE_OF_CORE = {
-    "hypervisor": {"stolen_ns": 0.6},
-    "hyperthread": {"siblings": 1, "siblings_idle_ns": 0.5},
-}
+MORE_OF_CORE = {"hypervisor": {"stolen_ns": 0.6}, "hyperthread": {"siblings": 1, "siblings_idle_ns": 0.5}}
 
 
 @pytest.mark.parametrize("name", IN_LAB)
@@ -148,9 +145,7 @@ def test_a_machine_is_virtual_where_its_processor_says_so(monkeypatch: pytest.Mo
 
 @pytest.mark.usefixtures("bound")
 @pytest.mark.parametrize("is_virtual", [True, False])
-def test_paces_are_taken_on_a_virtual_machine_alone(
-    monkeypatch: pytest.MonkeyPatch, is_virtual: bool
-) -> None:
+def test_only_virtual_machines_have_paces(monkeypatch: pytest.MonkeyPatch, is_virtual: bool) -> None:
     monkeypatch.setattr(interference, "_is_virtual", lambda: is_virtual)
     sampler = Sampler()
     # It may have waited for a file when it was first looked at.

@@ -13,6 +13,7 @@ from harness.hosts import NamespaceHost, _kernel_log
 from harness.observe.kernellog import complaints
 from harness.storage import transports
 
+NAME = "2026-11.net.storage-harness:beef.wired.off"
 TROUBLES = [line for each in transports.ALL for line in each.troubles]
 
 
@@ -29,11 +30,7 @@ TROUBLE = [
     ("I/O error", "blk_update_request: ", "I/O error, dev sda, sector 0"),
     ("the NVMe/TCP connection dropped", "", "nvme nvme0: starting error recovery"),
     ("nvmet error", "", "nvmet: ctrl 1 keep-alive timer (5 seconds) expired!"),
-    (
-        "LIO error",
-        "",
-        "Unable to locate Target Portal Group on iqn.2026-11.net.storage-harness:beef.wired.off",
-    ),
+    ("LIO error", "", f"Unable to locate Target Portal Group on iqn.{NAME}"),
 ]
 ORDINARY = [
     "",
@@ -44,8 +41,8 @@ ORDINARY = [
     "Initializing XFRM netlink socket",
     "bridge0: port 1(hbeefmi1) entered blocking state",
     "debugfs: Directory 'loop0' with parent 'block' already present!",
-    'nvme nvme0: new ctrl: NQN "nqn.2026-11.net.storage-harness:beef.wired.off", addr 198.18.1.2:4420',
-    'nvme nvme0: Removing ctrl: NQN "nqn.2026-11.net.storage-harness:beef.wired.off"',
+    f'nvme nvme0: new ctrl: NQN "nqn.{NAME}", addr 198.18.1.2:4420',
+    f'nvme nvme0: Removing ctrl: NQN "nqn.{NAME}"',
     "nvme nvme0: I/O 12 QID 3 timeout, aborting",  # of a disk on the machine's own bus
     "hbeefi1: Caught tx_queue_len zero misconfig",
 ]

@@ -133,17 +133,14 @@ def test_an_address_has_an_agent_and_perhaps_interfaces() -> None:
 def test_values_are_read_by_numbers_without_what_is_absent() -> None:
     text = (
         "Created directory: /var/lib/snmp/cert_indexes\n"
-        '.1.3.6.1.2.1.31.1.1.1.1.2 "gi 2"\n'
-        '.1.3.6.1.2.1.1.1.0 "Switch\nof two lines"\n'
-        ".1.3.6.1.2.1.31.1.1.1.6.2 18446744073709551615\n"
-        ".1.3.6.1.2.1.31.1.1.1.6.3 No Such Instance currently exists at this OID\n"
-        ".1.3.6.1.2.1.31.1.1.1.6.4 No more variables left in this MIB View (It is past its end)\n"
+        f'{NAME}.2 "gi 2"\n'
+        f'{snmp.DESCRIPTION} "Switch\nof two lines"\n'
+        f"{IN}.2 18446744073709551615\n"
+        f"{IN}.3 No Such Instance currently exists at this OID\n"
+        f"{IN}.4 No more variables left in this MIB View (It is past its end)\n"
     )
-    assert snmp.variables(text) == {
-        ".1.3.6.1.2.1.31.1.1.1.1.2": "gi 2",
-        ".1.3.6.1.2.1.1.1.0": "Switch",
-        ".1.3.6.1.2.1.31.1.1.1.6.2": "18446744073709551615",
-    }
+    known = {f"{NAME}.2": "gi 2", snmp.DESCRIPTION: "Switch", f"{IN}.2": "18446744073709551615"}
+    assert snmp.variables(text) == known
     assert snmp.variables("") == {}
 
 
@@ -173,10 +170,9 @@ def test_an_uptime_that_goes_on_by_more_than_time_is_a_restart() -> None:
 def test_an_interface_that_drops_or_is_full_is_named() -> None:
     counted = {"rx_bytes": 1000, "tx_bytes": 1_230_000_000, "rx_packets": 10, "tx_packets": 810_000}
     use = InterfaceUse(host="hop", interface="gi2", drops=3, errors=0, **counted)
-    assert list(snmp.doubts(use, 1000, 10.0)) == [
-        "packets dropped: 3 by the hop's interface gi2",
-        "interface full: the hop's interface gi2 sent 997 of 1000 Mbit/s",
-    ]
+    dropped, full = snmp.doubts(use, 1000, 10.0)
+    assert dropped == "packets dropped: 3 by the hop's interface gi2"
+    assert full == "interface full: the hop's interface gi2 sent 997 of 1000 Mbit/s"
     for speed in (0, 10, 10_000):
         assert len(list(snmp.doubts(use, speed, 10.0))) == 1, "that speed is unknown, made up, or far away"
 
@@ -185,9 +181,7 @@ def test_an_interface_that_drops_or_is_full_is_named() -> None:
 
 
 @pytest.mark.parametrize("refresh_s", [0.001, 0.7, 2.9])
-def test_what_passes_while_it_is_watched_is_counted_and_nothing_else(
-    switch: Switch, clock: Clock, refresh_s: float
-) -> None:
+def test_what_passes_while_it_is_watched_counts(switch: Switch, clock: Clock, refresh_s: float) -> None:
     switch.refresh_s = refresh_s
     hop = reach()
     assert refresh_s <= hop.refresh_s <= refresh_s + 0.2
@@ -286,10 +280,9 @@ def test_one_without_interfaces_or_with_counters_that_stand_still_is_refused(swi
 # How it is asked
 
 
-def test_the_user_s_settings_count_more_than_ours_and_no_secret_is_an_argument(
-    switch: Switch, clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    del clock
+@pytest.mark.usefixtures("clock")
+def test_the_user_s_settings_count_more(switch: Switch, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And no secret is an argument."""
     monkeypatch.delenv("SNMPCONFPATH", raising=False)
     with snmp.connect(SnmpAddress("snmp://s", "s", ()), name="hop"):
         first, *rest = switch.environment["SNMPCONFPATH"].split(":")

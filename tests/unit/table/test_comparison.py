@@ -52,11 +52,8 @@ def test_a_cell_that_became_slower_is_distinguished_from_one_that_did_not() -> N
     a = side(run("a"), run("a", link="wifi"), run("a", link="local", noise=0.2))
     b = side(run("b", factor=0.9), run("b", link="wifi"), run("b", link="local", noise=0.2))
     found = compare(a, b)
-    assert verdicts(found) == {
-        "local seq-write-4k": Judgement.INCONCLUSIVE,
-        "wired seq-write-4k": Judgement.SLOWER,
-        "wifi seq-write-4k": Judgement.NO_DIFFERENCE,
-    }
+    words = {"local": Judgement.INCONCLUSIVE, "wired": Judgement.SLOWER, "wifi": Judgement.NO_DIFFERENCE}
+    assert verdicts(found) == {f"{link} seq-write-4k": verdict for link, verdict in words.items()}
     (slower,) = found.slower_by(0.05)
     assert slower.ratio is not None
     assert slower.ratio.ratio == pytest.approx(0.9, rel=0.03)
@@ -106,11 +103,7 @@ def test_two_kernels_are_compared_and_named() -> None:
     ("a", "b", "sentence"),
     [
         (run("a"), run("b", link="wifi"), "A is of lab (wired seq-write-4k), B is of lab (wifi"),
-        (
-            run("a"),
-            run("b", testbed=TestbedKind.HOST),
-            "A is of lab (wired seq-write-4k), B is of host (wired",
-        ),
+        (run("a"), run("b", testbed=TestbedKind.HOST), "A is of lab (wired seq-write-4k), B is of host "),
         (run("a"), run("b", clock="virtual"), "B is of lab, virtual time"),
         (run("a"), run("b", workload="x"), "B is of lab (wired x)"),
         (run("a"), run("a"), "found run a in both"),
@@ -204,10 +197,9 @@ def test_runs_that_differ_in_more_than_their_numbers_are_compared_with_a_note() 
     other = plan("b", backing=Backing(kind=BackingKind.FILE, size_bytes=1 << 27), runtime_s=9.0)
     powersave = {"hosts": {"target": {"cpu": "x", "governor": "powersave"}}}
     performance = {"hosts": {"target": {"cpu": "y", "governor": "performance"}}}
-    found = compare(
-        side(run("a"), plans={"a": plan("a")}, environments={"a": powersave}),
-        side(run("b"), plans={"b": other}, environments={"b": performance}),
-    )
+    a = side(run("a"), plans={"a": plan("a")}, environments={"a": powersave})
+    b = side(run("b"), plans={"b": other}, environments={"b": performance})
+    found = compare(a, b)
     assert "The runs differ in: backing storage, runtime, processor, frequency governor." in found.notes
 
 
@@ -289,9 +281,7 @@ def test_the_exit_status_is_that_of_the_gate(results: Callable[..., None], tmp_p
     assert harness("compare", "a", "slow", cwd=tmp_path).returncode == 0
 
 
-def test_a_comparison_without_any_verdict_has_a_status_of_its_own(
-    results: Callable[..., None], tmp_path: Path
-) -> None:
+def test_a_status_says_that_there_is_no_verdict(results: Callable[..., None], tmp_path: Path) -> None:
     results("a", 1.0, 1)
     results("b", 0.5, 1)
     for words in ((), ("--fail-if-slower", "5%"), ("--format", "json")):

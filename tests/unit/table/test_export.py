@@ -146,13 +146,10 @@ def test_parquet_keeps_types_even_of_empty_columns() -> None:
 
 
 def test_a_row_says_how_and_under_what_load_it_was_measured() -> None:
-    telemetry = Telemetry(
-        round_trips=RoundTrips(interval_ns=10**7, payload_bytes=56, sent=9, received=9, p50_ns=2.5e5),
-        processors=tuple(
-            ProcessorUse(hosts=(host,), wall_ns=10**9, cores=4, busiest_core=part)
-            for host, part in (("initiator", 0.25), ("target", 0.75))
-        ),
-    )
+    trips = RoundTrips(interval_ns=10**7, payload_bytes=56, sent=9, received=9, p50_ns=2.5e5)
+    near = ProcessorUse(hosts=("initiator",), wall_ns=10**9, cores=4, busiest_core=0.25)
+    far = msgspec.structs.replace(near, hosts=("target",), busiest_core=0.75)
+    telemetry = Telemetry(round_trips=trips, processors=(near, far))
     found = msgspec.structs.replace(record(1.0, workload="w"), telemetry=telemetry)
     options = (("ioengine", "libaio"), ("iodepth", "32"), ("numjobs", "4"))
     jobs = (Job(name="w", options=options),)
@@ -180,10 +177,7 @@ def test_a_row_says_which_kernel_and_machines_measured_it() -> None:
     (row,) = rows([own], {own.run_id: {"hosts": in_lab["hosts"]}}, {own.run_id: real})
     assert (row["initiator_host"], row["target_host"]) == ("local", "ssh://root@nas")
     assert row["kernel"] == row["initiator_kernel"] == "6.1.192-harness"
-
-
-def test_the_mode_of_esp_stands_with_ipsec_alone() -> None:
-    """Earlier versions wrote it with every protection."""
+    # The mode of ESP stands with IPsec alone; earlier versions wrote it with every protection.
     (row,) = rows([record(1.0, protection=("wireguard",), ipsec_mode="transport")])
     assert (row["protection"], row["ipsec"], row["ipsec_mode"]) == ("wireguard", "off", None)
 
@@ -253,7 +247,7 @@ def test_the_dashboard_asks_for_what_is_exported(query: str) -> None:
     assert set(re.findall(r"\$\{(\w+):regex\}", query)) == VARIABLES.keys() - {"datasource"}
 
 
-def test_each_panel_of_figures_says_which_series_is_whose() -> None:
+def test_each_panel_says_which_series_is_whose_and_variables_list_values() -> None:
     assert len(DASHBOARD["panels"]) == len(QUERIES) == 5
     for panel in DASHBOARD["panels"]:
         (target,) = panel["targets"]
@@ -261,11 +255,8 @@ def test_each_panel_of_figures_says_which_series_is_whose() -> None:
         assert set(re.findall(r"\$tag_(\w+)", target.get("alias", ""))) == {*groups}
         assert (panel["type"] == "timeseries") is bool(groups)
     assert {"column", "testbed", "lab_kernel", "clock"} <= {*NAMES.findall(QUERIES[0])}
-
-
-def test_variables_list_the_values_of_tags() -> None:
     tags = {name: NAMES.findall(query)[-1] for name, query in VARIABLES.items() if name != "datasource"}
-    assert tags == {"run": "run_id", "workload": "workload", "link": "link"}
+    assert tags == {"run": "run_id", "workload": "workload", "link": "link"}, "the values of tags"
     assert set(tags.values()) <= {*export.TAGS}
 
 

@@ -25,10 +25,8 @@ from harness.table.options import Table, TableCell
 from tests import flat
 from tests.unit.results_folder import made_plan
 
-COLUMNS = [
-    *(("local", "off"), ("wired", "off"), ("wifi", "off")),
-    *(("wired", "aes128gcm16"), ("wifi", "aes128gcm16")),
-]
+COLUMNS = [("local", "off"), ("wired", "off"), ("wifi", "off")]
+COLUMNS += [("wired", "aes128gcm16"), ("wifi", "aes128gcm16")]
 TITLES = {"local": "", "wired": "Gigabit Ethernet", "wifi": "802.11n"}
 HOSTILE = '=cmd|"/c calc"!A1<script>alert(1)</script>\x1b[2J\n& $x_1% | `rm` \u202e[a](http://b)\\'
 
@@ -178,9 +176,8 @@ def test_a_ramdisk_is_called_memory_and_a_disk_is_not() -> None:
 
 
 def test_reads_that_may_come_from_a_target_s_memory_are_no_disk_s() -> None:
-    suspected, fine, unclear = (
-        Reread(verdict=verdict, zeros=0.5, signs=(Sign.ZEROS,)) for verdict in Suspicion
-    )
+    rereads = (Reread(verdict=verdict, zeros=0.5, signs=(Sign.ZEROS,)) for verdict in Suspicion)
+    suspected, fine, unclear = rereads
     for reread, words in ((suspected, "50% of the blocks are zeros"), (unclear, "it is not clear whether")):
         notes = build([record(workload="seq-read-4k", repeat=n, reread=reread) for n in (1, 2)]).notes
         assert words in note_of(notes, "No figure of reads is known to be a disk's: ")

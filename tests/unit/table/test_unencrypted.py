@@ -42,10 +42,9 @@ def samples(*, declared: bool, **changes: Any) -> list[Record]:
 
 
 def probes() -> list[ProbeRecord]:
-    return [
-        flat.changed(blank(Tcp(), ipsec), mode="transport", encrypts=ipsec == GCM.ipsec, reason="x")
-        for ipsec in (GCM.ipsec, NULL.ipsec)
-    ]
+    facts: dict[str, Any] = {"mode": "transport", "reason": "x"}
+    made = [(blank(Tcp(), column.ipsec), column == GCM) for column in (GCM, NULL)]
+    return [flat.changed(probe, encrypts=encrypts, **facts) for probe, encrypts in made]
 
 
 def compared(found: list[Record]) -> Comparison:
@@ -75,11 +74,9 @@ def test_the_printed_matrix_heads_it_so(declared: bool) -> None:
     rule = next(number for number, line in enumerate(lines) if line.startswith("---"))
     columns = [match.span() for match in re.finditer(r"-+", lines[rule])]
     headings = [" ".join(" ".join(line[slice(*span)] for line in lines[2:rule]).split()) for span in columns]
-    assert headings[-3:] == [
-        "wired IPsec off",
-        "wired+aes128gcm16 IPsec aes128gcm16",
-        "wired+null-sha256 (not encrypted) not encrypted null-sha256",
-    ]
+    names = ["wired", "wired+aes128gcm16", "wired+null-sha256 (not encrypted)"]
+    kinds = ["IPsec off", "IPsec aes128gcm16", "not encrypted null-sha256"]
+    assert headings[-3:] == [" ".join(both) for both in zip(names, kinds, strict=True)]
 
 
 def encrypted(cells: Iterable[dict[str, Any]]) -> dict[str, bool | None]:

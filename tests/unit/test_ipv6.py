@@ -7,7 +7,6 @@ import shutil
 import socket
 import struct
 import subprocess
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +15,8 @@ import pytest
 
 from harness.analysis import bounds, theory
 from harness.analysis.wire import framings
-from harness.hosts import NamespaceHost
 from harness.hosts.journal import Journal
 from harness.hosts.programs import netlink
-from harness.hosts.runner import Completed
 from harness.model import IPV4, IPV6, BackingKind, Family, IpsecMode, LinkProfile, Plan, Record, addresses
 from harness.model.errors import RequirementError, UsageError
 from harness.network import links
@@ -42,6 +39,7 @@ from harness.testbeds import testbed
 from harness.testbeds.lab import boot
 from tests import flat
 from tests.unit.fakes import World, ethernet
+from tests.unit.fakes.answers import NO
 from tests.unit.fakes.paths import link_path
 from tests.unit.results.test_results import record
 
@@ -104,7 +102,7 @@ def test_how_addresses_are_written() -> None:
         assert addresses.at_port(address, 3260) == at_port
 
 
-def test_a_link_over_ipv6_says_so_and_one_over_ipv4_is_as_it_was() -> None:
+def test_a_link_and_a_record_of_ipv6_say_so_and_those_of_ipv4_are_as_they_were() -> None:
     four = load_link("wired")
     assert (WIRED.name, WIRED.title, WIRED.ip) == ("wired-ip6", "Gigabit Ethernet, IPv6", IPV6)
     assert over_ip(four, IPV4) is four and four.ip == IPV4
@@ -112,6 +110,9 @@ def test_a_link_over_ipv6_says_so_and_one_over_ipv4_is_as_it_was() -> None:
     written = msgspec.json.encode(WIRED)
     assert json.loads(written)["ip"] == 6
     assert msgspec.json.decode(written, type=LinkProfile) == WIRED
+    written = msgspec.json.encode(flat.changed(record(), ip=IPV6))
+    assert json.loads(written)["column"]["ip"] == 6 and record().column.ip == IPV4
+    assert msgspec.json.decode(written, type=Record).column.ip == IPV6
 
 
 def test_a_links_file_cannot_choose_and_ipv6_takes_an_mtu_of_1280(tmp_path: Path) -> None:
@@ -175,26 +176,13 @@ def test_resuming_on_real_machines_takes_the_family_again() -> None:
         planned.require_typed(both, "run", typed[:2])
 
 
-def test_records_say_whether_they_are_of_ipv6() -> None:
-    six = flat.changed(record(), ip=IPV6)
-    assert json.loads(msgspec.json.encode(six))["column"]["ip"] == 6
-    assert record().column.ip == IPV4
-    assert msgspec.json.decode(msgspec.json.encode(six), type=Record).column.ip == IPV6
-
-
 # Links
 
 
-class Without(NamespaceHost):
-    """A host whose kernel has no IPv6."""
-
-    def run(self, argv: Sequence[str], **_more: Any) -> Completed:
-        return Completed(argv=tuple(argv), status=1, stdout="", stderr="")
-
-
 def test_a_kernel_without_ipv6_is_refused_in_one_sentence() -> None:
+    without = World(answers=[((), NO)]).host("target")
     with pytest.raises(RequirementError, match=r"--ip 6 needs a kernel with IPv6, but the target's lacks it"):
-        links.require_ipv6(Without("target"))
+        links.require_ipv6(without)
 
 
 def test_an_address_is_of_use_at_once_and_a_window_replaces_the_kernels_own_route() -> None:

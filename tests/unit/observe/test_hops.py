@@ -128,11 +128,9 @@ def test_one_that_cannot_be_reached_is_reported_in_a_sentence(tools: Path, tmp_p
         refused = refusing(tmp_path / "log")
         assert refused.message.startswith("the hop (ssh://admin@router) could not be reached: ")
         assert said in refused.message and hint in (refused.hint or ""), answer
-
-
-def test_one_without_proc_is_refused(tools: Path, tmp_path: Path) -> None:
+    script(tools, "ssh", SSH)
     script(tools, "cat", "")
-    refused = refusing(tmp_path / "log")
+    refused = refusing(tmp_path / "without proc")
     assert "/proc/stat and /proc/net/dev cannot be read there" in refused.message
     assert refused.hint == hops.NEEDS
 

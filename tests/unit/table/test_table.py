@@ -210,7 +210,7 @@ Warning: local seq-write-4k, wifi seq-write-4k, local seq-read-4k have fewer tha
 too few for a 95 % interval: try --confidence 5%."""
 
 
-def test_cells_that_do_not_count_show_why() -> None:
+def test_cells_that_do_not_count_show_why_and_their_gravest_status() -> None:
     found = [
         record(100.0, link="local"),
         record(9.0, status=Status.INVALID, reason="3 cleartext segments were seen", link="wired"),
@@ -229,12 +229,9 @@ def test_cells_that_do_not_count_show_why() -> None:
     assert found_at["wifi", "seq-write-4k"][1:] == (4.5, 2, 3)
     assert found_at["wired", "x", "seq-write-4k"][0] == "skipped"
     assert ("wired", "seq-read-4k") not in found_at
-
-
-def test_equal_reasons_share_a_footnote_and_the_gravest_status_is_shown() -> None:
     same: dict[str, Any] = {"status": Status.INVALID, "reason": "kernel warning"}
     table = build([record(**same), record(**same, link="wifi"), *repeats(1, 2, **same, protection=("x",))])
-    assert table.footnotes == ("invalid: kernel warning",)
+    assert table.footnotes == ("invalid: kernel warning",), "equal reasons share a footnote"
     worst = build([record(status=Status.SKIPPED), record(status=Status.FAILED, repeat=2, reason="gone")])
     assert only(worst).status is Status.FAILED
     assert worst.footnotes == ("1 of 2 repeats skipped: no reason given; 1 of 2 repeats failed: gone",)

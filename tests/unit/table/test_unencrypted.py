@@ -18,10 +18,7 @@ from harness.report import render as render_page
 from harness.report.content import LoadedResults
 from harness.results.measured import Measured
 from harness.results.probe_records import ProbeRecord
-from harness.table import TableFormat, build, render, views
-from harness.table.comparison import CompareFormat, Comparison, compare
-from harness.table.comparison import render as render_comparison
-from harness.table.export import ExportFormat, encode
+from harness.table import TableFormat, build, comparison, export, render, views
 from tests import flat
 from tests.unit.probes.test_probes import blank
 from tests.unit.results_folder import made_plan
@@ -47,10 +44,10 @@ def probes() -> list[ProbeRecord]:
     return [flat.changed(probe, encrypts=encrypts, **facts) for probe, encrypts in made]
 
 
-def compared(found: list[Record]) -> Comparison:
+def compared(found: list[Record]) -> comparison.Comparison:
     """These against a run of the same."""
     again = [msgspec.structs.replace(each, run_id="r2") for each in found]
-    return compare(Measured(records=found), Measured(records=again))
+    return comparison.compare(Measured(records=found), Measured(records=again))
 
 
 def one_line(text: str) -> str:
@@ -89,9 +86,9 @@ def test_other_programs_are_reported(declared: bool) -> None:
     cells = json.loads(render(build(found), TableFormat.JSON))["cells"]
     wanted = {"off": None, GCM.ipsec: True, NULL.ipsec: False}
     assert encrypted(cells) == wanted
-    rows = [json.loads(line) for line in encode(found, ExportFormat.JSONL).splitlines()]
+    rows = [json.loads(line) for line in export.encode(found, export.ExportFormat.JSONL).splitlines()]
     assert {row["ipsec"]: row["encrypted"] for row in rows} == wanted
-    both = json.loads(render_comparison(compared(found), CompareFormat.JSON))
+    both = json.loads(comparison.render(compared(found), comparison.CompareFormat.JSON))
     assert encrypted(both["cells"]) == wanted
     explained = json.loads(explain.as_json(explain.explain(found, {})))
     assert encrypted(explained["cells"]) == wanted
@@ -106,20 +103,18 @@ def test_a_column_is_one_though_its_first_cell_failed_before_anything_was_agreed
 
 def test_comparisons_and_explanations_say_so() -> None:
     found = samples(declared=True)
-    texts = [render_comparison(compared(found), each) for each in (CompareFormat.PLAIN, CompareFormat.GITHUB)]
+    both, formats = compared(found), (comparison.CompareFormat.PLAIN, comparison.CompareFormat.GITHUB)
+    texts = [comparison.render(both, format) for format in formats]
     for said in (*texts, explain.text(explain.explain(found, {}))):
         assert "wired+null-sha256 (not encrypted)" in said.replace("\\", "")
         assert "wired+aes128gcm16 (not" not in said.replace("\\", "")
 
 
-def test_tables_of_probes_say_so() -> None:
+def test_tables_of_probes_and_the_page_say_so() -> None:
     for format in set(TableFormat) - {TableFormat.JSON}:
         text = one_line(views.render(views.build(views.View.LINK, probes()), format))
         assert "null-sha256, not encrypted" in text.replace("\\", ""), format
         assert text.count("not encrypted") == 1, format
-
-
-def test_the_page_says_so() -> None:
     found = samples(declared=True, block_bytes=4096)
     text = one_line(render_page(LoadedResults(records=found, probes=probes())))
     assert "not encrypted null-sha256" in text and "wired+null-sha256 (not encrypted)" in text

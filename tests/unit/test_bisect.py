@@ -103,12 +103,11 @@ def test_only_what_concerns_the_commit_is_skipped(call: Call, tmp_path: Path, st
     assert judge(call, tmp_path) == 0
 
 
-def test_no_other_commit_is_taken_for_the_good_one(call: Call, tmp_path: Path) -> None:
+def test_no_other_commit_is_taken_for_the_good_one_and_no_call_without_arguments(
+    call: Call, tmp_path: Path
+) -> None:
     call("git", "bisect", "start", "v7", "v0")
     assert judge(call, tmp_path) == 128
     assert not (tmp_path / "calls").exists()
-
-
-def test_a_call_without_arguments_stops_git(call: Call) -> None:
     done = call("sh", str(SCRIPT), status=128)
     assert "FOLDER MARGIN OPTION" in done.stderr

@@ -188,15 +188,12 @@ def test_nothing_is_explained_of_what_was_disturbed() -> None:
     assert [cell["is_disturbed"] for cell in reported] == [False, False, False, True]
 
 
-def test_what_was_disturbed_is_no_neighbour() -> None:
+def test_what_was_disturbed_is_no_neighbour_and_makes_nothing_odd() -> None:
     found = explained(lambda found: found.column.link == "local" or found.column.ipsec == "off")
     (gcm,) = (cell.evidence for cell in found if cell.evidence.name == "wired+aes128gcm16")
     assert gcm.device_ns is None and gcm.plain is None and gcm.null is not None
     said = "the column local was disturbed: other programs took up to 63 %"
     assert any(said in text for text in gcm.missing)
-
-
-def test_nothing_is_odd_with_what_was_disturbed() -> None:
     local = record(10.0, link="local", workload="seq-write-4k")
     assert sanity.check(record(20.0), local=[local]).warnings
     assert not sanity.check(record(20.0), local=[spoilt(local)]).warnings

@@ -88,7 +88,7 @@ def test_edits_and_changes() -> None:
         assert change(b"no JSON") == b"no JSON", change
 
 
-def test_a_command_is_kept_from_what_is_not_its_folder(tmp_path: Path) -> None:
+def test_a_command_is_kept_from_what_is_not_its_folder_and_starts_nothing(tmp_path: Path) -> None:
     folder, outside = tmp_path / "inside", tmp_path / "outside.html"
     folder.mkdir()
     a_run(folder)
@@ -100,9 +100,6 @@ def test_a_command_is_kept_from_what_is_not_its_folder(tmp_path: Path) -> None:
     assert not outside.exists()
     with pytest.raises(Broken, match="writes outside"):
         commands.require_good(done)
-
-
-def test_nothing_is_started(tmp_path: Path) -> None:
     done = commands.run(["doctor"], tmp_path)
     assert done.seen.started
     with pytest.raises(Broken, match="starts a program"):

@@ -24,10 +24,12 @@ class Two(Protocol):
 """
 
 
-def test_a_struct_spells_the_identity_with_three_of_its_parts_and_lines_that_ask_are_counted_once() -> None:
+def test_what_spells_the_identity_asks_for_the_testbed_and_is_loaded_is_counted() -> None:
     assert list(identity.spelling(SPELLS)) == [("Cell", ["clock", "link", "protection"])]
     asking = "if plan.setting.testbed is TestbedKind.LAB:\n    testbed = made\nif kernels_apart: pass\n"
     assert identity.asking(asking) == 2
+    for room in ("report", "table", "explain", "results", "api"):
+        assert identity.loaded(f"harness.{room}") == [], "who reads loads nothing of what measures"
 
 
 def test_what_a_change_touches_of_the_product(tmp_path: Path) -> None:
@@ -43,8 +45,3 @@ def test_what_a_change_touches_of_the_product(tmp_path: Path) -> None:
     git("add", ".")
     git("commit", "-q", "-m", "second")
     assert identity.touched("HEAD~1..HEAD", tmp_path) == ["harness/a.py", "packages.txt"]
-
-
-def test_who_reads_loads_nothing_of_what_measures() -> None:
-    for room in ("report", "table", "explain", "results", "api"):
-        assert identity.loaded(f"harness.{room}") == []

@@ -179,13 +179,10 @@ def test_resuming_on_real_machines_takes_the_family_again() -> None:
 # Links
 
 
-def test_a_kernel_without_ipv6_is_refused_in_one_sentence() -> None:
+def test_a_kernel_without_ipv6_is_refused_and_others_have_addresses_and_windows_at_once() -> None:
     without = World(answers=[((), NO)]).host("target")
     with pytest.raises(RequirementError, match=r"--ip 6 needs a kernel with IPv6, but the target's lacks it"):
         links.require_ipv6(without)
-
-
-def test_an_address_is_of_use_at_once_and_a_window_replaces_the_kernels_own_route() -> None:
     assert links.adding(NEAR, 64, "near0") == f"address add {NEAR}/64 dev near0 nodad\n"
     assert links.adding("198.18.3.1", 24, "near0") == "address add 198.18.3.1/24 dev near0\n"
     narrow = msgspec.structs.replace(WIRED, tcp_window_bytes=65536)
@@ -196,7 +193,7 @@ def test_an_address_is_of_use_at_once_and_a_window_replaces_the_kernels_own_rout
 # What is asked of others
 
 
-def test_barriers_are_of_the_links_family() -> None:
+def test_barriers_are_of_the_links_family_and_a_passage_is_a_route_and_not_an_interface() -> None:
     made = barrier.InterfaceBarrier("initiator", FAR, 3260)
     (step,) = made.undo()
     assert " ".join(step.argv) == f"ip xfrm policy deleteall src ::/0 dst {FAR}/128 priority 19500"
@@ -204,9 +201,6 @@ def test_barriers_are_of_the_links_family() -> None:
     assert " ".join(blocked) == f"src {NEAR}/128 dst {FAR}/128 proto 6 dport 3260 dir out"
     (end_them, *_) = barrier.Connections("initiator", FAR, 3260).undo()
     assert f"[{FAR}]" in end_them.argv
-
-
-def test_a_passage_of_ipv6_is_a_route_and_not_an_interface() -> None:
     passage = barrier.AllowOutbound("initiator", FAR, 3260, "hbeefw3")
     (step,) = passage.undo()
     assert " ".join(step.argv) == f"ip xfrm policy deleteall src 2001:2:0:3::/64 dst {FAR}/128 priority 19000"
@@ -229,14 +223,11 @@ def test_a_portals_port_is_distinguished_from_its_address() -> None:
     assert throughput.client(path(), 52010, 1)[3] == "-6"
 
 
-def test_a_policy_of_the_other_family_covers_nothing() -> None:
+def test_policies_of_the_other_family_cover_nothing_and_fragments_of_both_count() -> None:
     for selector, covers in (("0.0.0.0/0", False), ("::/0", True)):
         text = f"src {selector} dst {selector} \n\tdir out priority 5 ptype main \n"
         (policy,) = xfrm.parse_policies(text)
         assert policy.covers(path()) is covers, selector
-
-
-def test_fragments_of_ipv6_are_counted_with_those_of_ipv4() -> None:
     text = "Ip: FragCreates ReasmReqds\nIp: 1 2\nIp6FragCreates                 \t3\nIp6ReasmReqds\t4\n"
     assert proof._snmp(text) == {"FragCreates": 4, "ReasmReqds": 6}
 

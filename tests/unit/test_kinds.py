@@ -67,12 +67,9 @@ def named(module: sources.Source) -> Iterator[str]:
         yield next(filter(None, found.groups()))
 
 
-def test_what_is_looked_for_is_found() -> None:
+def test_no_kind_is_named_away_from_its_home() -> None:
     text = "'''iscsi'''\nfrom harness.protection import tls\nuse(MACSEC, 'by NVMe/TCP', settle)\n"
     assert sorted(named(sources.parse(text))) == ["macsec", "nvme", "tls"]
-
-
-def test_no_kind_is_named_away_from_its_home() -> None:
     files = ((str(file.relative_to(HARNESS)), file) for file in HARNESS.rglob("*.py"))
     looked_at = {place: file for place, file in files if place not in LISTS and not place.startswith(HOMES)}
     found = {place: set(named(sources.read(file))) for place, file in looked_at.items()}

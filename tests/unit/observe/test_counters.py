@@ -140,15 +140,12 @@ def test_counters_are_what_they_grew_by_and_the_rest_is_as_it_is_then() -> None:
     )
 
 
-def test_several_connections_are_added_up_and_without_one_nothing_is_known() -> None:
+def test_several_connections_are_added_up_and_what_is_not_printed_is_unknown_and_not_zero() -> None:
     both = connections.between("initiator", BEFORE + BEFORE, AFTER + AFTER)
     assert both is not None
     assert (both.received_bytes, both.window_bytes) == (10_000, 95232)
     assert connections.between("initiator", "", AFTER) is None
     assert connections.between("initiator", BEFORE, "\n") is None
-
-
-def test_what_an_old_ss_leaves_out_is_unknown_and_not_zero() -> None:
     found = connections.between("initiator", BEFORE, "0 0 198.18.0.1:43210 198.18.0.2:3260 bytes_sent:1000\n")
     assert found is not None
     assert (found.sent_bytes, found.round_trip_ns, found.window_bytes) == (100, None, None)

@@ -254,13 +254,10 @@ def test_of_several_machines_the_one_that_lost_most_or_was_suspended_is_named() 
         assert (disturbance.share(found), disturbance.cause(found)) == (share, f"on the target {cause}")
 
 
-def test_a_disturbed_repeat_counts_only_where_there_is_no_other() -> None:
+def test_a_disturbed_repeat_counts_where_there_is_no_other_and_is_final_where_none_follows() -> None:
     good, loud, failed = disturbed(0.0), disturbed(0.5, repeat=2), record(status=Status.FAILED, repeat=3)
     assert disturbance.counting([loud, good, failed]) == [good] == disturbance.quiet([loud, good, failed])
     assert disturbance.counting([loud, failed]) == [loud] and disturbance.quiet([loud, failed]) == []
-
-
-def test_a_disturbed_record_is_final_only_if_nothing_is_measured_again() -> None:
     plan = made_plan()
     assert disturbance.is_final(record(), plan) and not disturbance.is_final(disturbed(0.5), plan)
     assert disturbance.is_final(disturbed(0.5), changed(plan, retries=0))

@@ -48,14 +48,11 @@ ORDINARY = [
 ]
 
 
-def test_a_line_of_trouble_is_a_reason_and_ordinary_ones_are_none() -> None:
+def test_lines_of_trouble_are_reasons_in_their_order_and_ordinary_ones_are_none() -> None:
     for kind, before, line in TROUBLE:
         assert complaints([before + line], TROUBLES) == [f"{kind}: {line}"]
     for line in ORDINARY:
         assert complaints([line], TROUBLES) == [], line
-
-
-def test_reasons_come_in_the_order_of_the_lines() -> None:
     lines = ["BUG: scheduling while atomic", "brd: module loaded", " connection1:0: detected conn error (1)"]
     kinds = [reason.partition(":")[0] for reason in complaints(lines, TROUBLES)]
     assert kinds == ["kernel warning", "the iSCSI session dropped"]

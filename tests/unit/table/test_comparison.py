@@ -118,14 +118,11 @@ def test_what_does_not_compare_is_refused(a: list[Record], b: list[Record], sent
     assert refusal.value.hint
 
 
-def test_what_is_on_one_side_alone_is_named() -> None:
+def test_what_is_on_one_side_alone_is_named_and_modes_are_different_cells() -> None:
     found = compare(side(run("a"), run("a", link="wifi")), side(run("b"), run("b", protection=("x",))))
     assert "Only in A, and not compared: lab wifi seq-write-4k." in found.notes
     assert "Only in B, and not compared: lab wired+x seq-write-4k." in found.notes
     assert [cell.name for cell in found.cells] == ["wired seq-write-4k"]
-
-
-def test_transport_and_tunnel_mode_are_different_cells() -> None:
     modes = [run("a", protection=("x",), ipsec_mode=mode) for mode in ("transport", "tunnel")]
     found = compare(side(*modes), side(run("b", protection=("x",), ipsec_mode="tunnel")))
     assert [cell.name for cell in found.cells] == ["wired+x tunnel seq-write-4k"]

@@ -132,13 +132,10 @@ Testbed lab: run r1.
 Warning: 40 cells have fewer than 6 usable repeats, too few for a 95 % interval: try --confidence 5%."""
 
 
-def test_the_matrix_is_the_documents_and_fits_into_a_terminal() -> None:
+def test_the_matrix_is_the_documents_fits_into_a_terminal_and_has_one_name_of_each_in_every_format() -> None:
     text = render(build(matrix()))
     assert text == GOLDEN
     assert render(build(matrix()), width=110) == text
-
-
-def test_a_workload_and_a_column_have_one_name_in_every_format() -> None:
     for format in TableFormat:
         text = render(build(matrix()), format)
         assert "seq-write-4k" in text and ("aes128gcm16" in text if format is TableFormat.JSON else True)

@@ -65,9 +65,6 @@ def cells(table: Table) -> dict[str, TableCell]:
     }
 
 
-# Tables
-
-
 def test_a_disturbed_repeat_counts_only_where_there_is_no_other() -> None:
     records = [spoilt(found, 0.0) for found in repeats(10.0, 4.0, 10.5)]
     records[1] = spoilt(records[1])
@@ -141,9 +138,6 @@ def test_facts_of_any_shape_are_no_facts() -> None:
         assert (found.processor, found.cores, found.load, found.memory_bytes) == (None,) * 4, facts
 
 
-# Comparisons
-
-
 def test_what_was_disturbed_is_not_compared() -> None:
     quiet, slow = run("a"), run("b", factor=0.5)
     found = comparison.compare(side(quiet), side(list(map(spoilt, slow))))
@@ -166,9 +160,6 @@ def test_the_gate_names_what_it_could_not_judge(tmp_path: Path) -> None:
     done = harness("compare", "a", "b", "--fail-if-slower", "5%", cwd=tmp_path)
     assert done.returncode == 3, "the only cell could not be judged"
     assert done.stderr == "not judged, because disturbed: wired seq-write-4k\n"
-
-
-# Verdicts
 
 
 def explained(is_spoilt: Callable[[Record], bool]) -> list[Explained]:
@@ -197,9 +188,6 @@ def test_what_was_disturbed_is_no_neighbour_and_makes_nothing_odd() -> None:
     local = record(10.0, link="local", workload="seq-write-4k")
     assert sanity.check(record(20.0), local=[local]).warnings
     assert not sanity.check(record(20.0), local=[spoilt(local)]).warnings
-
-
-# Pages, pictures, exports
 
 
 def test_the_page_marks_what_was_disturbed_and_says_what_it_was_measured_on(tmp_path: Path) -> None:
@@ -236,9 +224,6 @@ def test_every_row_of_an_export_has_the_share_and_the_machines() -> None:
     assert unknown["disturbed"] is unknown["target_processor"] is None
 
 
-# Probes
-
-
 def probe(bit_s: float, taken: float) -> ProbeRecord:
     return msgspec.structs.replace(tcp(bit_s), others=(others(taken, used=taken),))
 
@@ -253,9 +238,6 @@ def test_probes_are_marked_as_well() -> None:
     alone, row = (json.loads(views.render(each, TableFormat.JSON))["rows"][0] for each in (grid, both))
     assert alone["disturbed"] == 0.5
     assert row["values"]["tcp_received_mbit_s"] == 900.0 and row["disturbed"] == 0.0
-
-
-# A run
 
 
 def ended(key: str, share: float | None = None, cause: str = "", status: Status = Status.OK) -> CellEnded:

@@ -81,9 +81,6 @@ def fragment(protocol: int, offset: int, payload: bytes) -> bytes:
 ESP = struct.pack("!II", 7, 256) + bytes(40)
 
 
-# Names and addresses
-
-
 def test_every_link_has_addresses_of_its_own() -> None:
     all_of_them, some = range(256), (0, 1, 2, 15, 16, 255)
     pairs = {(index, number) for index in all_of_them for number in some}
@@ -134,9 +131,6 @@ def test_a_portal_is_of_the_links_family() -> None:
         real_link("wired=eth0@fe80::1%eth0")
 
 
-# Plans
-
-
 def plan(*ip: str, **more: object) -> Plan:
     asked = {"links": ("wired",), "workloads": ("seq-read-4k",), "ip": tuple(map(Version, ip)), **more}
     return make_plan(msgspec.convert(asked, RunRequest))
@@ -176,9 +170,6 @@ def test_resuming_on_real_machines_takes_the_family_again() -> None:
         planned.require_typed(both, "run", typed[:2])
 
 
-# Links
-
-
 def test_a_kernel_without_ipv6_is_refused_and_others_have_addresses_and_windows_at_once() -> None:
     without = World(answers=[((), NO)]).host("target")
     with pytest.raises(RequirementError, match=r"--ip 6 needs a kernel with IPv6, but the target's lacks it"):
@@ -188,9 +179,6 @@ def test_a_kernel_without_ipv6_is_refused_and_others_have_addresses_and_windows_
     narrow = msgspec.structs.replace(WIRED, tcp_window_bytes=65536)
     route = "route replace 2001:2:0:3::/64 dev near0 proto kernel metric 256 window 65536\n"
     assert links._window(narrow, "near0", f"{NEAR}/64") == route
-
-
-# What is asked of others
 
 
 def test_barriers_are_of_the_links_family_and_a_passage_is_a_route_and_not_an_interface() -> None:
@@ -246,9 +234,6 @@ def test_states_of_ipv6_are_read() -> None:
     assert (found["source"], found["destination"], found["bytes"]) == (NEAR, FAR, 1000)
     known.family = socket.AF_INET
     assert known.of(bytes(info), dict(netlink.attributes(algorithm))) is None
-
-
-# Frames
 
 
 def seen(data: bytes, frames: Frames, port: int = 3260) -> Seen:
@@ -316,9 +301,6 @@ def test_libpcap_takes_every_filter(name: str, protected: bool, is_shared: bool)
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "ip[" not in text and "tcp[" not in text and "udp[" not in text
-
-
-# What it takes
 
 
 def wire(family: Family, framing: Any = None) -> theory.Wire:

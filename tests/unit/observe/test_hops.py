@@ -71,9 +71,6 @@ def lose(hop: Hop) -> None:
     hop.dialogue.process.wait()
 
 
-# One shell
-
-
 def test_it_is_reached_as_other_hosts_are_and_as_who_was_named(hop: Hop, tools: Path) -> None:
     assert (hop.name, hop.address, hop.lost) == ("hop", "ssh://admin@router", None)
     words = (tools / "ssh.words").read_text(encoding="utf-8").splitlines()
@@ -108,9 +105,6 @@ def test_a_hop_may_be_this_machine(tmp_path: Path, tools: Path) -> None:
         assert "cpu" in hop.read_files([STAT])[0]
     with pytest.raises(HopLost, match=r"the hop \(local\) was lost: it was closed"):
         hop.run(["true"])
-
-
-# What cannot be reached, and what is lost
 
 
 def test_one_that_cannot_be_reached_is_reported_in_a_sentence(tools: Path, tmp_path: Path) -> None:
@@ -175,9 +169,6 @@ def test_doctor_says_whether_it_answers(tools: Path) -> None:
     ill, also = doctor.hop_findings([ROUTER, parse_address("ssh://router2", "hop")])
     assert not ill.ok and ill.mend == "is sshd running there?" and "Connection refused" in ill.text
     assert also.where == "hop2" and not also.ok
-
-
-# Counted next to the hosts
 
 
 class Router(ReadableHost):
@@ -260,8 +251,6 @@ def test_a_hop_that_is_lost_costs_its_own_figures(looks: int) -> None:
     assert observer.watch()().lost_hops == counted.lost_hops
     assert reported == ["the hop was lost; its counters are n/a from now on"]
 
-
-# What may be asked for
 
 REAL = RunRequest(target="ssh://root@nas", links=("wired=eth0",), ipsec=("off",))
 

@@ -108,9 +108,6 @@ def reach(text: str = "snmp://switch.lan") -> SnmpHop:
         return hop
 
 
-# Where it is
-
-
 def test_an_address_has_an_agent_and_perhaps_interfaces() -> None:
     for text, agent, *interfaces in (
         ("snmp://switch.lan", "switch.lan"),
@@ -125,9 +122,6 @@ def test_an_address_has_an_agent_and_perhaps_interfaces() -> None:
     for text in ("//", "switch", "//-oX", "//me@a", "//a:0", "//a:70000", "//a/\n"):
         with pytest.raises(UsageError, match=r"expected hop as snmp://HOST\[:PORT\]\[/INTERFACE,\.\.\.\], "):
             parse_hop(f"snmp:{text}")
-
-
-# What it says
 
 
 def test_values_are_read_by_numbers_without_what_is_absent() -> None:
@@ -175,9 +169,6 @@ def test_an_interface_that_drops_or_is_full_is_named() -> None:
     assert full == "interface full: the hop's interface gi2 sent 997 of 1000 Mbit/s"
     for speed in (0, 10, 10_000):
         assert len(list(snmp.doubts(use, speed, 10.0))) == 1, "that speed is unknown, made up, or far away"
-
-
-# What is counted, and how old it may be
 
 
 @pytest.mark.parametrize("refresh_s", [0.001, 0.7, 2.9])
@@ -250,9 +241,6 @@ def test_one_that_restarts_or_falls_silent_is_lost(switch: Switch, clock: Clock)
     assert hop.lost is not None
 
 
-# What does not work, in a sentence
-
-
 def test_one_that_does_not_answer_is_refused(switch: Switch) -> None:
     for said, hint in (
         (SILENT, "defCommunity"),
@@ -277,9 +265,6 @@ def test_one_without_interfaces_or_with_counters_that_stand_still_is_refused(swi
         reach()
 
 
-# How it is asked
-
-
 @pytest.mark.usefixtures("clock")
 def test_the_user_s_settings_count_more(switch: Switch, monkeypatch: pytest.MonkeyPatch) -> None:
     """And no secret is an argument."""
@@ -296,9 +281,6 @@ def test_the_user_s_settings_count_more(switch: Switch, monkeypatch: pytest.Monk
     assert switch.environment["SNMPCONFPATH"].endswith(":/mine:/too")
     asked = (sum(word.startswith(".1.") for word in argv) for argv in switch.asked)
     assert max(asked) <= 3 * (len(NEEDED) + 2) + 1, "each question fits into a frame"
-
-
-# Next to the hosts
 
 
 def test_an_observer_counts_its_interfaces_and_no_processor(switch: Switch, clock: Clock) -> None:

@@ -26,6 +26,8 @@ from tests.unit.command import harness
 from tests.unit.results.test_results import fio_job, write_fio
 from tests.unit.table.test_table import HOSTILE, plan, record, transfer
 
+CELL = "wired seq-write-4k"
+
 
 def run(
     run_id: str, *, repeats: int = 12, factor: float = 1.0, seed: int = 1, noise: float = 0.02, **changes: Any
@@ -96,14 +98,11 @@ def test_two_kernels_are_compared_and_named() -> None:
     assert verdicts(by_name) == {"wired seq-write-4k": Judgement.FASTER}
 
 
-# What cannot be compared, in part or at all
-
-
 @pytest.mark.parametrize(
     ("a", "b", "sentence"),
     [
-        (run("a"), run("b", link="wifi"), "A is of lab (wired seq-write-4k), B is of lab (wifi"),
-        (run("a"), run("b", testbed=TestbedKind.HOST), "A is of lab (wired seq-write-4k), B is of host "),
+        (run("a"), run("b", link="wifi"), f"A is of lab ({CELL}), B is of lab (wifi"),
+        (run("a"), run("b", testbed=TestbedKind.HOST), f"A is of lab ({CELL}), B is of host ({CELL})"),
         (run("a"), run("b", clock="virtual"), "B is of lab, virtual time"),
         (run("a"), run("b", workload="x"), "B is of lab (wired x)"),
         (run("a"), run("a"), "found run a in both"),
@@ -209,9 +208,6 @@ def test_two_plain_fio_outputs_meet_although_their_names_differ(tmp_path: Path) 
     assert "inconclusive" in done.stdout
 
 
-# How it looks
-
-
 @pytest.mark.parametrize("format", CompareFormat)
 def test_names_can_harm_no_format(format: CompareFormat) -> None:
     text = render(compare(side(run("a", workload=HOSTILE)), side(run("b", workload=HOSTILE))), format)
@@ -250,9 +246,6 @@ def test_plain_text() -> None:
     titled = compare(side(run("20261122-204315-44fe")), side(run("20261122-132054-bc0a")))
     title = render(titled, width=80).split("\n\n")[0].splitlines()
     assert len(title) == 2 and max(map(len, title)) <= 80
-
-
-# The command
 
 
 @pytest.fixture

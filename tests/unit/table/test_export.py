@@ -223,8 +223,6 @@ def test_the_command_prints_or_writes(tmp_path: Path) -> None:
     assert nowhere.returncode == 2 and "hint:" in nowhere.stderr
 
 
-# The dashboard
-
 DASHBOARD = json.loads((DOCS / "grafana.json").read_text(encoding="utf-8"))
 QUERIES = [target["query"] for panel in DASHBOARD["panels"] for target in panel["targets"]]
 VARIABLES = {each["name"]: each["query"] for each in DASHBOARD["templating"]["list"]}
@@ -258,9 +256,6 @@ def test_each_panel_says_which_series_is_whose_and_variables_list_values() -> No
     tags = {name: NAMES.findall(query)[-1] for name, query in VARIABLES.items() if name != "datasource"}
     assert tags == {"run": "run_id", "workload": "workload", "link": "link"}, "the values of tags"
     assert set(tags.values()) <= {*export.TAGS}
-
-
-# Sweeps
 
 
 def test_a_sweep_has_its_axes_and_the_points_that_were_not_measured() -> None:

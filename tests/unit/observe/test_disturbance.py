@@ -435,25 +435,21 @@ class Outside:
         self.slot = (self.slot + 1) % SLOTS
 
 
-@pytest.fixture
-def outside(tmp_path: Path) -> Outside:
-    return Outside(tmp_path)
-
-
 def from_outside(folder: Path) -> FromOutside:
     return FromOutside(folder / LIVE, HOSTS)
 
 
-def test_a_lab_reads_what_is_seen_of_it_outside_but_for_while_a_tool_started(outside: Outside) -> None:
+def test_a_lab_reads_what_is_seen_of_it_outside_but_for_while_a_tool_started(tmp_path: Path) -> None:
+    outside = Outside(tmp_path)
     outside.look(1, waited=0.2)
-    with from_outside(outside.file.parent) as watching:
+    with from_outside(tmp_path) as watching:
         outside.look(2, waited=0.2)
         outside.look(3, waited=1.2)
     (use,) = watching.taken()
     assert use.taken == pytest.approx(0.5) and use.wall_ns == 2 * S
     for tenth in range(SLOTS + 10):  # the oldest are written over
         outside.look(tenth / 10, waited=0.2)
-    with from_outside(outside.file.parent) as watching:
+    with from_outside(tmp_path) as watching:
         outside.look(7.8, waited=0.6)
         outside.look(8.4, waited=0.6)
         outside.look(8.9, waited=0.9)
@@ -464,19 +460,20 @@ def test_a_lab_reads_what_is_seen_of_it_outside_but_for_while_a_tool_started(out
     assert watching.taken(5 * S) == (whole,)
 
 
-def test_a_look_that_is_too_old_is_waited_for(outside: Outside, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_look_that_is_too_old_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    outside = Outside(tmp_path)
     monkeypatch.setattr(interference, "PATIENCE_S", PATIENCE_S)
     outside.look(1)
-    with from_outside(outside.file.parent) as watching:
+    with from_outside(tmp_path) as watching:
         time.sleep(0.2)
         outside.look(1.05)
         # However long a busy machine keeps us from it.
         threading.Timer(0.1, outside.look, [1 + PATIENCE_S]).start()
     (use,) = watching.taken()
     assert use.wall_ns == PATIENCE_S * S
-    Outside(outside.file.parent).look(1)
+    Outside(tmp_path).look(1)
     began = time.monotonic()
-    with pytest.raises(KeyError), from_outside(outside.file.parent) as watching:
+    with pytest.raises(KeyError), from_outside(tmp_path) as watching:
         time.sleep(0.2)
         raise KeyError
     assert time.monotonic() - began < PATIENCE_S / 2 and watching.taken() == (), "not after an error"
@@ -599,13 +596,11 @@ def test_limits_of_all_control_groups_above_count(tmp_path: Path, monkeypatch: p
 
 
 def test_the_program_stands_by_itself() -> None:
-    done = subprocess.run(
+    argv, source = (
         [programs.PYTHON, "-I", "-S", "-", "/proc"],
-        input=programs.source("harness.observe", "interference"),
-        capture_output=True,
-        text=True,
-        check=True,
+        programs.source("harness.observe", "interference"),
     )
+    done = subprocess.run(argv, input=source, capture_output=True, text=True, check=True)
     look = msgspec.json.decode(done.stdout, type=MachineSample)
     assert look.at_ns == look.until_ns > 0 and look.processors == len(look.stolen_ns) == os.cpu_count()
     assert 0 < look.idle_ns < look.at_ns * look.processors * 2

@@ -97,7 +97,7 @@ def points(data: bytes) -> list[tuple[str, dict[str, str], dict[str, str], str]]
 def _until(text: str, mark: str) -> tuple[str, str]:
     """Up to the first mark that is neither escaped nor quoted, and what comes after it."""
     before = re.match(rf'(?:\\.|"(?:\\.|[^"\\])*"|[^"\\{mark}])*', text, re.DOTALL)
-    assert before is not None
+    assert before is not None and text[before.end() :][:1] in ("", mark), text
     return before[0], text[before.end() + 1 :]
 
 

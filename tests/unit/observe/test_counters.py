@@ -126,18 +126,16 @@ sndbuf_limited:3ms(0.5%) rcv_space:65495 rcv_ssthresh:95232 notsent:48 minrtt:0.
 
 
 def test_counters_are_what_they_grew_by_and_the_rest_is_as_it_is_then() -> None:
-    assert connections.between("initiator", BEFORE, AFTER) == TcpUse(
-        host="initiator",
-        sent_bytes=1146492,
-        received_bytes=5000,
-        retransmitted_bytes=1448,
-        busy_ns=600_000_000,
-        peer_window_ns=596_000_000,
-        buffer_ns=3_000_000,
-        round_trip_ns=1_736_000,
-        least_round_trip_ns=25_000,
-        window_bytes=95232,
-    )
+    carried = {
+        "sent_bytes": 1146492,
+        "received_bytes": 5000,
+        "retransmitted_bytes": 1448,
+        "window_bytes": 95232,
+    }
+    limited = {"busy_ns": 600_000_000, "peer_window_ns": 596_000_000, "buffer_ns": 3_000_000}
+    trips = {"round_trip_ns": 1_736_000, "least_round_trip_ns": 25_000}
+    expected = TcpUse(host="initiator", **carried, **limited, **trips)
+    assert connections.between("initiator", BEFORE, AFTER) == expected
 
 
 def test_several_connections_are_added_up_and_what_is_not_printed_is_unknown_and_not_zero() -> None:

@@ -1,18 +1,211 @@
-"""This kernel as a host: files that belong to a network namespace, and daemons that can be asked."""
+"""This kernel as a host: files that belong to a network namespace; and what every kind of host does alike."""
 
 from __future__ import annotations
 
+import os
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from harness import hosts
 from harness.hosts import Host, NamespaceHost, namespaces
 from harness.hosts.runner import await_condition
+from harness.model.errors import CommandFailed, HarnessError, RequirementError
 
 PATIENCE_S = 60.0
+WORDS = [
+    *("", "plain", "", "x", "", " ", "a b", "\t", "'", "''", "it's", "'\\''", '"', 'say "hi"'),
+    *("$HOME", "${HOME}", "$(id)", "`id`", "$'a'", "\\", "\\\\", "a\\nb", "\\'", "; reboot"),
+    *(
+        "new\nline",
+        "\n",
+        "a\n\nb\n",
+        "*",
+        "?",
+        "[a]",
+        "{a,b}",
+        "~",
+        "#",
+        "!",
+        "!!",
+        "&",
+        ";",
+        "|",
+        ">x",
+        "<x",
+    ),
+    *("-n", "--", "-e", "ü€\N{GRINNING FACE}", "\x01\x7f", ""),
+]
+"""What a shell would take for something else."""
+
+LOOP = "trap 'echo bye; exit' TERM; echo ready >&2; printf '\\000\\377'; while :; do sleep 0.02; done"
+
+
+def executable(file: Path, text: str) -> None:
+    """Make a script of sh(1)."""
+    file.write_text(f"#!/bin/sh\n{text}\n", encoding="utf-8")
+    file.chmod(0o755)
+
+
+def wait_for(condition: Callable[[], bool], what: str) -> None:
+    await_condition(condition, deadline_s=PATIENCE_S, what=what)
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process runs; one that has ended and waits for its parent does not."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return text.rpartition(")")[2].split()[0] not in "ZX"
+
+
+def pid_in(file: Path) -> int:
+    """The process whose number appears there, with a newline."""
+    wait_for(
+        lambda: file.exists() and file.read_text(encoding="utf-8").endswith("\n"), f"a process in {file}"
+    )
+    return int(file.read_text(encoding="utf-8"))
+
+
+def assert_not_entered(
+    host: Host, argv: list[str], error: type[HarnessError], match: str, **asked: Any
+) -> None:
+    """The daemon is not there for anybody, and the error says why."""
+    asked = {"ready": lambda: False, "deadline_s": PATIENCE_S, **asked}
+    with pytest.raises(error, match=match), host.daemon(argv, **asked):
+        pytest.fail("it was entered")
+
+
+class HostContract:
+    """The fixture ``host`` is that of the module which inherits these tests."""
+
+    where = ""
+    """How errors name a machine that is not this one."""
+
+    def test_a_program_is_run_to_its_end(self, host: Host) -> None:
+        script = 'cat; echo "$A" >&2; exit 3'
+        done = host.run(["sh", "-c", script], input="a\nß", check=False, env={"A": "b"})
+        assert (done.argv[-3:], done.status) == (("sh", "-c", script), 3)
+        assert (done.stdout, done.stderr) == ("a\nß", "b\n")
+        assert host.run(["cat"], timeout_s=PATIENCE_S).stdout == "", "it has no input"
+        assert host.run(["printf", r"%s\n|", *WORDS]).stdout == "".join(f"{word}\n|" for word in WORDS)
+        assert host.run(["printf", r"a\377\000\303\251"]).stdout == "a\N{REPLACEMENT CHARACTER}\0é"
+
+    def test_big_outputs_and_inputs_come_whole(self, host: Host) -> None:
+        done = host.run(["sh", "-c", "head -c 10000000 /dev/zero | tr '\\0' x; seq 300000 >&2"])
+        assert done.stdout == "x" * 10_000_000 and done.stderr.splitlines()[-1] == "300000"
+        assert host.run(["wc", "-c"], input="x" * 2_000_000).stdout.strip() == "2000000"
+
+    def test_a_program_that_fails_or_cannot_be_started_is_an_error(self, host: Host, tmp_path: Path) -> None:
+        with pytest.raises(CommandFailed, match="sh -c 'exit 3'` ended with status 3"):
+            host.run(["sh", "-c", "exit 3"])
+        (tmp_path / "plain").write_text("#!/bin/sh\n", encoding="utf-8")
+        for name in ("no-such-program", "/no/such/program", str(tmp_path / "plain"), str(tmp_path)):
+            expected = f"expected the program {name}{self.where}, but"
+            with pytest.raises(RequirementError, match=expected) as missing:
+                host.run([name, "argument"], check=False)
+            assert "doctor" in (missing.value.hint or "")
+            assert_not_entered(host, [name], RequirementError, expected, log=tmp_path / "log")
+        assert host.run(["echo", "on"]).stdout == "on\n"
+
+    def test_a_program_that_outlives_its_time_is_killed_with_what_it_started(
+        self, host: Host, tmp_path: Path
+    ) -> None:
+        pid = tmp_path / "pid"
+        pid.touch()
+        argv = ["sh", "-c", 'sleep 987 & echo $! > "$1"; wait', "sh", str(pid)]
+        for timeout_s in (0.3, 10.0):  # on a busy machine it may not have begun so soon
+            began = time.monotonic()
+            expected = rf"sh -c .*`{self.where} did not end within {timeout_s:g} s"
+            with pytest.raises(CommandFailed, match=expected):
+                host.run(argv, timeout_s=timeout_s, check=False)
+            assert time.monotonic() - began < PATIENCE_S
+            if pid.read_text(encoding="utf-8"):
+                break
+        child = pid_in(pid)
+        wait_for(lambda: not is_alive(child), "the end of what it started")
+
+    def test_a_daemon_runs_for_the_length_of_the_context(self, host: Host, tmp_path: Path) -> None:
+        log, output = tmp_path / "log", tmp_path / "output"
+        log.write_text("before\n", encoding="utf-8")
+        with host.daemon(
+            ["sh", "-c", f"echo $$ > {tmp_path}/pid; {LOOP}"],
+            log=log,
+            output=output,
+            # In whatever order they come.
+            ready=lambda: (output.read_bytes(), log.read_bytes()) == (b"\0\xff", b"before\nready\n"),
+            deadline_s=PATIENCE_S,
+        ):
+            pid = pid_in(tmp_path / "pid")
+            assert is_alive(pid) and os.getsid(pid) == pid
+        assert not is_alive(pid)
+        assert output.read_bytes() == b"\0\xffbye\n", "its last words are heard"
+        assert log.read_text(encoding="utf-8") == "before\nready\n"
+
+    def test_without_an_output_of_its_own_all_goes_to_the_log_also_if_what_it_serves_fails(
+        self, host: Host, tmp_path: Path
+    ) -> None:
+        log = tmp_path / "log"
+        log.write_text("before\n", encoding="utf-8")
+
+        def is_ready() -> bool:
+            return all(word in log.read_bytes() for word in (b"\xff", b"ready\n"))
+
+        with (
+            pytest.raises(ZeroDivisionError),
+            host.daemon(["sh", "-c", LOOP], log=log, ready=is_ready, deadline_s=PATIENCE_S),
+        ):
+            raise ZeroDivisionError
+        assert log.read_bytes().startswith(b"before\n") and log.read_bytes().endswith(b"bye\n")
+
+    def test_a_daemon_that_ends_while_it_starts_says_why(self, host: Host, tmp_path: Path) -> None:
+        """Its first words can come before the answer to the request itself."""
+        for number in range(30):
+            log = tmp_path / f"log{number}"
+            began = time.monotonic()
+            expected = "on the target ended while it started: no such thing"
+            argv = ["sh", "-c", "echo no such thing >&2; exit 5"]
+            assert_not_entered(host, argv, CommandFailed, expected, log=log, deadline_s=2 * PATIENCE_S)
+            assert log.read_bytes() == b"no such thing\n"
+            assert time.monotonic() - began < PATIENCE_S
+
+    def test_a_daemon_that_is_never_ready_is_stopped(self, host: Host, tmp_path: Path) -> None:
+        log, output, pid = tmp_path / "log", tmp_path / "output", tmp_path / "pid"
+
+        def is_ready() -> bool:
+            # It has to have begun, or it could not say goodbye.
+            wait_for(lambda: output.read_bytes() != b"", "its first words")
+            return False
+
+        argv = ["sh", "-c", f"echo $$ > {pid}; {LOOP}"]
+        expected = r"waited 0\.3 s in vain for `sh -c .*` on the target to become"
+        asked = {"log": log, "output": output, "ready": is_ready, "deadline_s": 0.3}
+        assert_not_entered(host, argv, CommandFailed, expected, **asked)
+        assert output.read_bytes().endswith(b"bye\n") and not is_alive(pid_in(pid))
+
+    def test_a_daemon_can_be_asked_by_signals_and_says_whether_it_has_ended(
+        self, host: Host, tmp_path: Path
+    ) -> None:
+        log = tmp_path / "log"
+        script = "trap 'echo asked' USR1; trap 'exit 3' USR2; echo ready; while :; do sleep 0.02; done"
+
+        def says(words: str) -> bool:
+            return words in log.read_text(encoding="utf-8")
+
+        argv = ["sh", "-c", script]
+        with host.daemon(argv, log=log, ready=lambda: says("ready"), deadline_s=PATIENCE_S) as daemon:
+            daemon.signal(signal.SIGUSR1)
+            wait_for(lambda: says("asked"), "its answer")
+            assert not daemon.ended()
+            daemon.signal(signal.SIGUSR2)
+            wait_for(daemon.ended, "its end")
+            daemon.signal(signal.SIGUSR1)
+            assert daemon.ended()
 
 
 @pytest.fixture
@@ -47,20 +240,5 @@ def test_counters_of_the_namespace_are_read_as_they_are(host: NamespaceHost) -> 
     assert snmp.startswith("Ip: Forwarding") and "RetransSegs" in snmp
 
 
-def test_a_daemon_can_be_asked_by_signals_and_says_whether_it_has_ended(host: Host, tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    script = "trap 'echo asked' USR1; trap 'exit 3' USR2; echo ready; while :; do sleep 0.02; done"
-
-    def says(words: str) -> bool:
-        return words in log.read_text(encoding="utf-8")
-
-    with host.daemon(
-        ["sh", "-c", script], log=log, ready=lambda: says("ready"), deadline_s=PATIENCE_S
-    ) as daemon:
-        daemon.signal(signal.SIGUSR1)
-        await_condition(lambda: says("asked"), deadline_s=PATIENCE_S, what="its answer")
-        assert not daemon.ended()
-        daemon.signal(signal.SIGUSR2)
-        await_condition(daemon.ended, deadline_s=PATIENCE_S, what="its end")
-        daemon.signal(signal.SIGUSR1)
-        assert daemon.ended()
+class TestThisKernel(HostContract):
+    """In that namespace."""

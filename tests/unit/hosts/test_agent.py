@@ -167,10 +167,10 @@ def agent(start: Start) -> Agent:
 
 
 @contextlib.contextmanager
-def killed(start: Start, **fields: str) -> Iterator[Agent]:
+def killed(start: Start) -> Iterator[Agent]:
     """One with a run, which SIGKILL ends."""
     agent = start()
-    agent.begin(**fields)
+    agent.begin()
     yield agent
     agent.kill()
 

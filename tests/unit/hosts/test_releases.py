@@ -6,7 +6,6 @@ import os
 import platform
 import shutil
 import subprocess
-from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,6 +16,7 @@ from harness.hosts.packages import Package
 from harness.hosts.releases import LinuxDistribution
 from harness.testbeds import requirements
 from harness.testbeds.lab.kernels import source as sources
+from tests.unit.hosts.test_hosts import executable
 
 pytestmark = pytest.mark.thorough
 
@@ -60,33 +60,25 @@ def test_a_distribution_says_where_its_names_were_looked_up(system: LinuxDistrib
         assert all("no user-mode-linux" in release.kernel for release in system.releases)
 
 
-def test_no_two_distributions_have_an_id_in_common() -> None:
+def test_the_first_word_that_is_known_counts() -> None:
     ids = [word for each in releases.distributions() for word in each.ids]
-    assert len(ids) == len(set(ids))
-
-
-@pytest.mark.parametrize(
-    ("words", "title"),
-    [
-        (["raspbian", "debian"], "Debian"),
-        (["linuxmint", "ubuntu", "debian"], "Ubuntu"),
-        (["rocky", "rhel", "centos", "fedora"], "Fedora"),
-        (["endeavouros", "arch"], "Arch Linux"),
-        (["opensuse-leap", "suse", "opensuse"], "openSUSE"),
-    ],
-)
-def test_the_first_word_that_is_known_counts(words: Sequence[str], title: str) -> None:
-    found = releases.named(words)
-    assert found is not None and found.title == title
+    assert len(ids) == len(set(ids)), "no two have one in common"
+    for words, title in (
+        ("raspbian debian", "Debian"),
+        ("linuxmint ubuntu debian", "Ubuntu"),
+        ("rocky rhel centos fedora", "Fedora"),
+        ("endeavouros arch", "Arch Linux"),
+        ("opensuse-leap suse opensuse", "openSUSE"),
+    ):
+        found = releases.named(words.split())
+        assert found is not None and found.title == title
     assert releases.named(["alpine"]) is None
 
 
 def test_a_release_is_known_by_its_number_or_its_code_name() -> None:
     assert DEBIAN and UBUNTU and ARCH
-    assert [release.title for word in ("12", "trixie") if (release := DEBIAN.release(["", word]))] == [
-        "Debian 12",
-        "Debian 13",
-    ]
+    found = [release.title for word in ("12", "trixie") if (release := DEBIAN.release(["", word]))]
+    assert found == ["Debian 12", "Debian 13"]
     assert DEBIAN.release(["11", "bullseye"]) is None
     noble = UBUNTU.release(["24.04", "noble"])
     assert noble is not None and not noble.was_tried
@@ -163,40 +155,45 @@ def test_a_package_without_a_program_is_asked_of_the_package_manager(monkeypatch
 class System:
     """Another distribution: its os-release, and in place of package managers what notes what it was told."""
 
-    def __init__(self, folder: Path, name: str, *, offers: str, has: str = "", breaks: str = "-") -> None:
+    def __init__(
+        self,
+        folder: Path,
+        name: str,
+        *,
+        offers: str,
+        has: str = "",
+        breaks: str = "-",
+        sudo: str = 'exec "$@"',
+    ) -> None:
         self.folder = folder
+        self.path = f"{folder}:{os.environ['PATH']}"
         (folder / "os-release").write_text(OS_RELEASE[name], encoding="utf-8")
         has_one = f'for p in {has}; do [ "$p" != "$last" ] || exit 0; done; exit 1'
         offers_one = f'for p in {offers}; do [ "$p" != "$last" ] || exit 0; done; exit 1'
         broken = f'*" {breaks} "*) echo "error: no" >&2; exit 1 ;;'
         tells = f'echo "${{0##*/}} $*" >>{folder}/told; case " $* " in {broken} esac'
         last = "for last; do :; done"
-        self.write("rpm", f"{last}\n{has_one}")
-        self.write("dnf", f"{last}\ncase $* in *list*) {offers_one} ;; *) {tells} ;; esac")
         queries = f"-Qq*) {has_one} ;; -Si*) {offers_one} ;; -Slq*) echo fio ;;"
-        self.write("pacman", f"{last}\ncase $* in {queries} *) {tells} ;; esac")
-        self.write("dpkg-query", f'{last}\n({has_one}) && printf "install ok installed"')
-        self.write("apt-cache", f'{last}\n({offers_one}) && echo "$last | 1.0"')
-        self.write("apt-get", tells)
-        self.write("sudo", 'exec "$@"')
-
-    def write(self, name: str, script: str) -> None:
-        file = self.folder / name
-        file.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
-        file.chmod(0o755)
+        version = 'case $* in *Version*) printf " 1.0" ;; esac'
+        for program, script in {
+            "rpm": f"{last}\n{has_one}",
+            "dnf": f"{last}\ncase $* in *list*) {offers_one} ;; *) {tells} ;; esac",
+            "pacman": f"{last}\ncase $* in {queries} *) {tells} ;; esac",
+            "dpkg-query": f'{last}\n({has_one}) && printf "install ok installed" && {version}',
+            "apt-cache": f'{last}\n({offers_one}) && echo "$last | 1.0"',
+            "apt-get": tells,
+            "sudo": sudo,
+        }.items():
+            executable(folder / program, script)
 
     def install(self, lines: str) -> tuple[list[str], str]:
-        """What the package manager was told, and what the script says on standard error."""
+        """What the package manager was told then, and what the script says on standard error."""
         (self.folder / "list").write_text(lines, encoding="utf-8")
-        done = subprocess.run(
-            ["sh", str(SCRIPT), str(self.folder / "list"), str(self.folder / "os-release")],
-            env={"PATH": f"{self.folder}:{os.environ['PATH']}"},
-            check=True,
-            capture_output=True,
-            text=True,
-        )
-        reported = self.folder / "told"
-        return reported.read_text(encoding="utf-8").splitlines() if reported.exists() else [], done.stderr
+        argv = ["sh", str(SCRIPT), str(self.folder / "list"), str(self.folder / "os-release")]
+        env = {"PATH": self.path, "LOCK_POLL_S": "0.01"}
+        done = subprocess.run(argv, env=env, check=True, capture_output=True, text=True)
+        told = self.folder / "told"
+        return told.read_text(encoding="utf-8").splitlines() if told.exists() else [], done.stderr
 
 
 LIST = """\
@@ -214,33 +211,24 @@ NONE_OF_THE_LAB = (
 )
 
 
+DNF = "dnf install -y --quiet --setopt=install_weak_deps=False"
+
+
 @pytest.mark.parametrize(
-    ("name", "offers", "reported"),
+    ("name", "offers", "command"),
     [
-        (
-            "fedora",
-            "fio iproute iproute-tc hping3",
-            "dnf install -y --quiet --setopt=install_weak_deps=False fio iproute iproute-tc hping3",
-        ),
-        (
-            "rocky",
-            "fio iproute iproute-tc hping3",
-            "dnf install -y --quiet --setopt=install_weak_deps=False fio iproute iproute-tc hping3",
-        ),
-        ("arch", "fio iproute2 hping", "pacman -S --needed --noconfirm fio iproute2 hping"),
-        (
-            "ubuntu",
-            "fio iproute2 hping3",
-            f"{APT} fio iproute2 hping3",
-        ),
-        ("mint", "fio iproute2 hping3", f"{APT} fio iproute2 hping3"),
+        ("fedora", "fio iproute iproute-tc hping3", DNF),
+        ("rocky", "fio iproute iproute-tc hping3", DNF),
+        ("arch", "fio iproute2 hping", "pacman -S --needed --noconfirm"),
+        ("ubuntu", "fio iproute2 hping3", APT),
+        ("mint", "fio iproute2 hping3", APT),
     ],
 )
 def test_each_package_manager_is_reported_its_own_names(
-    tmp_path: Path, name: str, offers: str, reported: str
+    tmp_path: Path, name: str, offers: str, command: str
 ) -> None:
     found, said = System(tmp_path, name, offers=offers).install(LIST)
-    assert found[-1] == reported
+    assert found[-1] == f"{command} {offers}"
     assert NONE_OF_THE_LAB in said and said.startswith("This release of ") and len(said.splitlines()) == 1
 
 
@@ -267,12 +255,9 @@ def test_what_the_index_does_not_have_is_named_with_the_rest(tmp_path: Path) -> 
     assert said.endswith("(the kernel: its source), hping3 (probes).\n")
 
 
-def test_where_there_is_no_package_manager_that_is_known_somebody_has_to(tmp_path: Path) -> None:
+def test_on_an_unknown_system_apt_takes_debian_s_names_and_another_is_left_alone(tmp_path: Path) -> None:
     reported, said = System(tmp_path, "suse", offers="fio").install(LIST)
     assert reported == [] and said.startswith("Packages are installed here by apt-get, dnf or pacman alone")
-
-
-def test_on_an_unknown_system_with_apt_the_names_are_debians(tmp_path: Path) -> None:
     reported, said = System(tmp_path, "other", offers="fio iproute2 linux-source-6.12").install(LIST)
     assert reported[-1].endswith(" fio iproute2 linux-source-6.12")
     assert said.startswith("This release has no package for these")
@@ -281,29 +266,24 @@ def test_on_an_unknown_system_with_apt_the_names_are_debians(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("has_kernel", "reported", "said"),
     [
-        (True, ["kernel ciphers"], ""),
-        (False, ["kernel build"], "the lab takes one of its own, which is built now"),
+        (True, "kernel ciphers\n", ""),
+        (False, "kernel build\n", "the lab takes one of its own, which is built now"),
     ],
 )
 def test_make_builds_a_kernel_where_none_is_installed(
-    tmp_path: Path, has_kernel: bool, reported: Sequence[str], said: str
+    tmp_path: Path, has_kernel: bool, reported: str, said: str
 ) -> None:
-    system = System(tmp_path, "debian", offers="", has='"$last"')  # all packages are there
+    System(tmp_path, "debian", offers="", has='"$last"')  # all packages are there
     (tmp_path / "bin").mkdir()
-    system.write("bin/harness", f'echo "$*" >>{tmp_path}/built')
+    executable(tmp_path / "bin" / "harness", f'echo "$*" >>{tmp_path}/built')
     for name in ("sh", "awk", "sed", "grep", "tr", "head", "id", "dirname", "make"):
         (tmp_path / name).symlink_to(shutil.which(name) or pytest.fail(f"no {name}"))
     if has_kernel:
-        system.write("linux.uml", "")
-    done = subprocess.run(
-        ["make", "kernel", "--old-file=install", f"VENV={tmp_path}"],
-        cwd=PROJECT,
-        env={"PATH": str(tmp_path)},  # where this machine's kernel is not
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    assert (tmp_path / "built").read_text(encoding="utf-8").splitlines() == reported
+        executable(tmp_path / "linux.uml", "")
+    argv = ["make", "kernel", "--old-file=install", f"VENV={tmp_path}"]
+    env = {"PATH": str(tmp_path)}  # where this machine's kernel is not
+    done = subprocess.run(argv, cwd=PROJECT, env=env, check=True, capture_output=True, text=True)
+    assert (tmp_path / "built").read_text(encoding="utf-8") == reported
     assert said in done.stdout and "Installing" not in done.stdout
 
 

@@ -18,6 +18,7 @@ from harness.cli import COMMANDS, app
 from harness.model import TRANSPORTS
 from harness.parse.jobfile import load_jobs
 from tests.unit.command import harness
+from tests.unit.hosts.test_hosts import executable
 
 pytestmark = pytest.mark.thorough
 
@@ -35,44 +36,40 @@ def offered(cwd: Path, *words: str) -> list[str]:
     return [line.partition("\t")[0] for line in done.stdout.split("\n") if line]
 
 
+PROBES = "document-000 document-001 document-001-tenth document-002 document-003 document-004"
+
+
 @pytest.mark.parametrize(
     ("typed", "found"),
     [
-        (["doc"], ["documents", "doctor"]),
-        (["lab", "sta"], ["start", "status"]),
-        (["lab", "start", "--id"], ["--idle"]),
-        (["run", "--link", "wifi-"], ["wifi-ac", "wifi-ax", "wifi-b"]),
-        (["run", "--link", "wired", "--protect", "macsec+null"], ["macsec+null-sha256"]),
-        (["run", "--ipsec", "off,null"], ["off,null-sha256"]),
-        (["run", "--ipsec", "wireg"], []),
-        (["run", "--transport", ""], list(TRANSPORTS)),
-        (["run", "--profile", ""], ["document", "modern"]),
-        (["run", "--profile", "modern", "--workload", ""], [w.name for w in load_jobs("modern")[1]]),
-        (["run", "--profile", "./none.fio", "--workload", ""], []),
-        (
-            ["probe", "--profile", "document-00"],
-            [f"document-00{n}" for n in ("0", "1", "1-tenth", "2", "3", "4")],
-        ),
-        (["run", "--auth", ""], ["psk", "cert"]),
-        (["run", "--results", ""], []),
-        (["table", "results"], []),
-        (["no-such-command", "--x"], []),
+        ("doc", "documents doctor"),
+        ("lab sta", "start status"),
+        ("lab start --id", "--idle"),
+        ("run --link wifi-", "wifi-ac wifi-ax wifi-b"),
+        ("run --link wired --protect macsec+null", "macsec+null-sha256"),
+        ("run --ipsec off,null", "off,null-sha256"),
+        ("run --ipsec wireg", ""),
+        ("run --transport ", " ".join(TRANSPORTS)),
+        ("run --profile ", "document modern"),
+        ("run --profile modern --workload ", " ".join(workload.name for workload in load_jobs("modern")[1])),
+        ("run --profile ./none.fio --workload ", ""),
+        ("probe --profile document-00", PROBES),
+        ("run --auth ", "psk cert"),
+        ("run --results ", ""),
+        ("table results", ""),
+        ("no-such-command --x", ""),
     ],
 )
-def test_the_last_word_becomes_what_may_stand_there(
-    typed: list[str], found: list[str], tmp_path: Path
-) -> None:
-    assert offered(tmp_path, *typed) == found
+def test_the_last_word_becomes_what_may_stand_there(typed: str, found: str, tmp_path: Path) -> None:
+    assert offered(tmp_path, *typed.split(" ")) == found.split()
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_option_of_every_command_is_offered(name: str, tmp_path: Path) -> None:
     main: Any = typer.main.get_command(app)
     command = main.commands[name].real
-    for words, each in [
-        ([], command),
-        *(([sub], each) for sub, each in getattr(command, "commands", {}).items()),
-    ]:
+    subs = getattr(command, "commands", {})
+    for words, each in [([], command), *(([sub], each) for sub, each in subs.items())]:
         flags = {flag for option in each.params for flag in (*option.opts, *option.secondary_opts)}
         found = set(offered(tmp_path, name, *words, "-"))
         assert found == {flag for flag in flags if flag.startswith("-")} | {"--help"}
@@ -108,15 +105,8 @@ _harness_completion
 def test_shells_offer_it(tmp_path: Path, shell: str, script: str) -> None:
     if shutil.which(shell) is None:
         pytest.skip(f"{shell} is not installed")
-    command = tmp_path / "harness"
-    command.write_text(f'#!/bin/sh\nexec {sys.executable} -m harness "$@"\n', encoding="utf-8")
-    command.chmod(0o755)
-    project = str(Path(__file__).parents[3])
-    env = {
-        **os.environ,
-        "PATH": f"{tmp_path}:{os.environ['PATH']}",
-        "PYTHONPATH": project,
-        "HOME": str(tmp_path),
-    }
+    executable(tmp_path / "harness", f'exec {sys.executable} -m harness "$@"')
+    path = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHONPATH": str(Path(__file__).parents[3])}
+    env = {**os.environ, **path, "HOME": str(tmp_path)}
     done = subprocess.run([shell, "-c", script], env=env, capture_output=True, text=True, check=True)
     assert set(re.findall(r"\bsta\w+", done.stdout)) == {"start", "status"}, done

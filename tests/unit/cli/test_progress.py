@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from rich.console import Console
@@ -42,63 +42,50 @@ def test_names_are_shown_as_they_are_and_drive_nothing(name: str, is_terminal: b
     assert "\x07" not in file.getvalue() and "\x1b[2J\x07" not in file.getvalue()
 
 
-def test_a_clock_that_is_set_back_during_a_run_changes_no_duration(monkeypatch: pytest.MonkeyPatch) -> None:
+def summary_of_a_cell(of_fio_ns: int, began_ago_s: Callable[[], float], *, started_s: float) -> list[str]:
+    def cells() -> Iterator[Event]:
+        yield CellStarted("a.r1", 1, 1)
+        yield CellEnded("a.r1", Status.OK, None, of_fio_ns, began_ago_s())
+        yield Ended(())
+
+    return follow(cells(), cells=1, console=Console(file=io.StringIO()), started_s=started_s).summary()
+
+
+def test_a_clock_that_is_set_changes_no_duration_and_lets_nothing_begin_before_the_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    forward = summary_of_a_cell(10**9, lambda: 3600.0, started_s=time.monotonic() - 2)
+    assert "fio began 0.0 s after the start" in forward[1]
     now = iter(range(10**6, 0, -3600))
     monkeypatch.setattr(time, "time", lambda: float(next(now)))
     monkeypatch.setattr("harness.cli.progress.time.monotonic", lambda: 100.0)
-
-    def cells() -> Iterator[Event]:
-        yield CellStarted("a.r1", 1, 1)
-        yield CellEnded("a.r1", Status.OK, None, 5 * 10**8, ago_s(float(10**6)))
-        yield Ended(())
-
-    console = Console(file=io.StringIO())
-    outcome = follow(cells(), cells=1, console=console, started_s=90.5)
-    lines = outcome.summary()
-    assert lines[0] == "1 measurement (1 ok) in 9.5 s"
-    assert lines[1].startswith("fio began 9.5 s after the start and measured for 5%")
+    back = summary_of_a_cell(5 * 10**8, lambda: ago_s(float(10**6)), started_s=90.5)
+    assert back[0] == "1 measurement (1 ok) in 9.5 s"
+    assert back[1].startswith("fio began 9.5 s after the start and measured for 5%")
 
 
-def test_a_clock_that_is_set_forward_lets_nothing_begin_before_the_start() -> None:
-    def cells() -> Iterator[Event]:
-        yield CellEnded("a.r1", Status.OK, None, 10**9, 3600.0)
-        yield Ended(())
-
-    console = Console(file=io.StringIO())
-    began = time.monotonic() - 2
-    outcome = follow(cells(), cells=1, console=console, started_s=began)
-    assert "fio began 0.0 s after the start" in outcome.summary()[1]
-
-
-def measured(file: io.StringIO, *, took_s: float, is_terminal: bool) -> list[str]:
-    """What is shown of four cells, each of which took so long and not the estimated second."""
-    now = [100.0]
+@pytest.mark.parametrize("is_terminal", [False, True])
+def test_a_terminal_shows_the_last_figure_and_a_log_that_of_each_cell(is_terminal: bool) -> None:
+    file = io.StringIO()
     console = Console(file=file, force_terminal=is_terminal, color_system=None, width=200, height=50)
-    shown = []
+    now = [100.0]
+    at_the_end = []
 
     def cells() -> Iterator[Event]:
         for number in range(1, 5):
             column = "wired.nvme-tcp" if number % 2 else "local"
-            yield CellStarted(f"{column}.seq-read-4k.r{number}", number, 4)
-            shown.append(file.getvalue())
-            now[0] += took_s
-            yield CellEnded(
-                f"{column}.seq-read-4k.r{number}", Status.OK, None, 1, 0.0, None, 12.345e6 * number
-            )
-        shown.append(file.getvalue())
+            name = f"{column}.seq-read-4k.r{number}"
+            yield CellStarted(name, number, 4)
+            now[0] += 1.0
+            yield CellEnded(name, Status.OK, None, 1, 0.0, None, 12.345e6 * number)
+        at_the_end.append(file.getvalue())
         yield Ended(())
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("harness.cli.progress.time.monotonic", lambda: now[0])
         follow(cells(), cells=4, console=console, started_s=100.0)
-    return shown
-
-
-def test_a_terminal_shows_the_last_figure() -> None:
-    reported = measured(file := io.StringIO(), took_s=1.0, is_terminal=True)[-1] + file.getvalue()
-    assert re.search(r"local\.seq-read-4k\.r4 49\.38 MB/s", reported), reported
-
-
-def test_a_log_has_a_line_with_the_figure_of_each_cell() -> None:
-    measured(file := io.StringIO(), took_s=1.0, is_terminal=False)
-    assert "wired.nvme-tcp.seq-read-4k.r1 ok: 12.35 MB/s\n" in file.getvalue()
+    if is_terminal:
+        reported = at_the_end[0] + file.getvalue()
+        assert re.search(r"local\.seq-read-4k\.r4 49\.38 MB/s", reported), reported
+    else:
+        assert "wired.nvme-tcp.seq-read-4k.r1 ok: 12.35 MB/s\n" in file.getvalue()

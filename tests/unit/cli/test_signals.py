@@ -7,18 +7,17 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from harness.hosts import signals
+from tests.unit.hosts.test_hosts import PATIENCE_S, executable, wait_for
 from tests.unit.processes import Process, Server
 
 pytestmark = pytest.mark.thorough
 
 HARNESS = str(Path(sys.executable).with_name("harness"))
-PATIENCE_S = 60.0
 
 COMMAND = """\
 import os, sys, time
@@ -63,6 +62,9 @@ while ! test -e "$PLACE/interrupted"; do sleep 0.02; done
 """Stands for rm(1), which takes a scratch folder away: long enough to be interrupted."""
 
 
+INTERRUPTED = "harness: interrupted; everything has been taken down\n"
+
+
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
     (tmp_path / "tools").mkdir()
@@ -70,47 +72,42 @@ def place(tmp_path: Path) -> Path:
 
 
 def rm(place: Path, then: str) -> None:
-    file = place / "tools" / "rm"
-    file.write_text("#!/bin/sh\n" + SLOW_RM.format(then=then), encoding="utf-8")
-    file.chmod(0o755)
+    executable(place / "tools" / "rm", SLOW_RM.format(then=then))
 
 
 def environment(place: Path) -> dict[str, str]:
     return {"PATH": f"{place / 'tools'}:{os.environ['PATH']}", "PLACE": str(place)}
 
 
-def started(processes: Server, place: Path, *words: str, errors: int | None = None) -> Process:
-    return processes.start(
-        str(place),
-        *words,
-        cwd=place,
-        env=environment(place),
-        program=COMMAND,
-        streams={} if errors is None else {2: errors},
-    )
+def started(processes: Server, place: Path, phase: str, errors: int | None = None) -> Process:
+    """The command, once it is in that phase."""
+    streams = {} if errors is None else {2: errors}
+    words, env = (str(place), phase), environment(place)
+    command = processes.start(*words, cwd=place, env=env, program=COMMAND, streams=streams)
+    appears(place / ("up" if phase == "up" else "removing"))
+    return command
 
 
 def appears(file: Path) -> None:
-    end = time.monotonic() + PATIENCE_S
-    while not file.exists():
-        assert time.monotonic() < end, file
-        time.sleep(0.01)
+    wait_for(file.exists, str(file))
 
 
 def left(place: Path) -> set[str]:
     return {entry.name for entry in place.iterdir()} - {"tools", "up", "removing", "interrupted"}
 
 
+@pytest.mark.parametrize("phase", ["up", "down"])
 @pytest.mark.parametrize("number", signals.ENDING, ids=lambda number: number.name)
-def test_whatever_ends_a_command_it_takes_everything_down(
-    place: Path, processes: Server, number: signal.Signals
+def test_whatever_ends_a_command_it_takes_everything_down_and_not_halfway(
+    place: Path, processes: Server, number: signal.Signals, phase: str
 ) -> None:
-    with started(processes, place, "up") as command:
-        appears(place / "up")
+    if phase == "down":
+        rm(place, 'exec /bin/rm "$@"')
+    with started(processes, place, phase) as command:
         command.send_signal(number)
+        (place / "interrupted").touch()
         _, said = command.communicate(timeout=PATIENCE_S)
-    assert command.returncode == 130, said
-    assert said == "harness: interrupted; everything has been taken down\n"
+    assert (command.returncode, said) == (130, INTERRUPTED)
     assert left(place) == set(), "no scratch folder, no journal, no lock"
 
 
@@ -131,22 +128,9 @@ def test_who_was_started_by_nohup_outlives_the_terminal(place: Path) -> None:
     assert left(place) == set()
 
 
-@pytest.mark.parametrize("number", signals.ENDING, ids=lambda number: number.name)
-def test_taking_down_is_not_left_halfway(place: Path, processes: Server, number: signal.Signals) -> None:
-    rm(place, 'exec /bin/rm "$@"')
-    with started(processes, place, "down") as command:
-        appears(place / "removing")
-        command.send_signal(number)
-        (place / "interrupted").touch()
-        _, said = command.communicate(timeout=PATIENCE_S)
-    assert (command.returncode, said) == (130, "harness: interrupted; everything has been taken down\n")
-    assert left(place) == set()
-
-
 def test_impatience_changes_nothing(place: Path, processes: Server) -> None:
     rm(place, 'exec /bin/rm "$@"')
     with started(processes, place, "up") as command:
-        appears(place / "up")
         command.send_signal(signal.SIGINT)
         appears(place / "removing")
         for number in signals.ENDING * 3:
@@ -154,7 +138,7 @@ def test_impatience_changes_nothing(place: Path, processes: Server) -> None:
             time.sleep(0.02)
         (place / "interrupted").touch()
         _, said = command.communicate(timeout=PATIENCE_S)
-    assert (command.returncode, said) == (130, "harness: interrupted; everything has been taken down\n")
+    assert (command.returncode, said) == (130, INTERRUPTED)
     assert left(place) == set()
 
 
@@ -163,26 +147,20 @@ def test_what_could_not_be_taken_down_is_named_with_what_takes_it_away(
 ) -> None:
     rm(place, "echo 'Device or resource busy' >&2; exit 1")
     with started(processes, place, "up") as command:
-        appears(place / "up")
         command.send_signal(signal.SIGINT)
         (place / "interrupted").touch()
         _, said = command.communicate(timeout=PATIENCE_S)
     assert command.returncode == 130
     first, hint = said.splitlines()
-    assert first == (
-        f"harness: interrupted, and not everything could be taken down: ScratchFolder {place / 'scratch'}"
-    )
+    scratch = f"ScratchFolder {place / 'scratch'}"
+    assert first == f"harness: interrupted, and not everything could be taken down: {scratch}"
     assert "harness clean" in hint
     assert {"scratch", "lasting"} <= left(place), "its journal too"
 
 
 def test_a_terminal_that_has_gone_keeps_nothing_up(place: Path, processes: Server) -> None:
     # What is said fails, as on a terminal that was closed.
-    with (
-        Path("/dev/full").open("wb") as full,
-        started(processes, place, "up", errors=full.fileno()) as command,
-    ):
-        appears(place / "up")
+    with Path("/dev/full").open("wb") as full, started(processes, place, "up", full.fileno()) as command:
         command.send_signal(signal.SIGHUP)
         assert command.wait(PATIENCE_S) == 130
     assert left(place) == set()
@@ -196,22 +174,15 @@ from pathlib import Path
 Path({mark!r}).touch()
 time.sleep(30)
 """
-
-
-@pytest.fixture
-def slow_import(tmp_path: Path) -> Iterator[dict[str, str]]:
-    """An environment in which to import typer takes its time, and leaves a mark before."""
-    (tmp_path / "typer.py").write_text(SLOW_IMPORT.format(mark=str(tmp_path / "mark")), encoding="utf-8")
-    yield {**os.environ, "PYTHONPATH": str(tmp_path)}
+"""Stands for typer, which takes its time, and leaves a mark before."""
 
 
 @pytest.mark.parametrize("command", [[HARNESS], [sys.executable, "-m", "harness"]], ids=["script", "module"])
-def test_an_import_is_interrupted_quietly(
-    tmp_path: Path, slow_import: dict[str, str], command: list[str]
-) -> None:
+def test_an_import_is_interrupted_quietly(tmp_path: Path, command: list[str]) -> None:
+    (tmp_path / "typer.py").write_text(SLOW_IMPORT.format(mark=str(tmp_path / "mark")), encoding="utf-8")
     with subprocess.Popen(
         [*command, "--version"],
-        env=slow_import,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

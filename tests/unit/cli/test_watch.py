@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 from collections.abc import Callable, Sequence
@@ -25,9 +26,7 @@ from tests.unit.table.test_table import record
 PLAN = made_plan(columns=COLUMNS[:2], repeats=1, retries=0)
 CELLS = [
     record(1.0 + place, workload=name, link=column.link)
-    for place, (name, column) in enumerate(
-        (name, column) for name in DOCUMENT_WORKLOADS for column in COLUMNS[:2]
-    )
+    for place, (name, column) in enumerate(itertools.product(DOCUMENT_WORKLOADS, COLUMNS[:2]))
 ]
 ALL = len(CELLS)
 
@@ -41,11 +40,11 @@ def run(tmp_path: Path) -> RunFolder:
     return folder
 
 
-def follow(
-    run: RunFolder,
-    monkeypatch: pytest.MonkeyPatch,
-    steps: Sequence[Callable[[], None]],
-) -> list[str]:
+def is_owned(monkeypatch: pytest.MonkeyPatch, run_id: str = PLAN.run_id) -> None:
+    monkeypatch.setattr(watching, "owner", lambda: Owner(os.getpid(), run_id, ""))
+
+
+def follow(run: RunFolder, monkeypatch: pytest.MonkeyPatch, steps: Sequence[Callable[[], None]]) -> list[str]:
     """What is said of the run if these things happen between the looks at it; then its process is gone."""
     left = list(steps)
     reported: list[str] = []
@@ -53,8 +52,10 @@ def follow(
     def pause(seconds: float) -> None:
         assert seconds >= watching.PAUSE_S
         left.pop(0)()
+        if not left:
+            monkeypatch.setattr(watching, "owner", lambda: None)
 
-    monkeypatch.setattr(watching, "owner", lambda: Owner(os.getpid(), PLAN.run_id, "") if left else None)
+    is_owned(monkeypatch)
     monkeypatch.setattr("time.sleep", pause)
     watching.watch([run.path.parent], reported.append)
     assert not left
@@ -72,25 +73,21 @@ def adding(run: RunFolder, *records: Record) -> Callable[[], None]:
 def test_each_new_record_makes_a_page_and_the_end_the_last(
     run: RunFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    steps = [
-        lambda: None,  # nothing was measured yet
-        adding(run, CELLS[0]),
-        lambda: None,  # nothing new
-        adding(run, *CELLS[1:3]),
-        lambda: None,
-    ]
-    assert follow(run, monkeypatch, steps) == [
-        f"r1 goes on: 1 of {ALL} cells",
-        f"r1 goes on: 3 of {ALL} cells",
-        "",
-    ]
+    nothing = adding(run)
+    steps = [nothing, adding(run, CELLS[0]), nothing, adding(run, *CELLS[1:3]), nothing]
+    pages = [f"r1 goes on: 1 of {ALL} cells", f"r1 goes on: 3 of {ALL} cells", ""]
+    assert follow(run, monkeypatch, steps) == pages
 
 
-def test_it_ends_with_the_last_cell(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_ends_with_the_last_cell_and_another_run_is_not_waited_for(
+    run: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     adding(run, *CELLS[1:])()
+    is_owned(monkeypatch, "r2")
+    assert watching.going([run.path]) == ""
     reported = follow(run, monkeypatch, [adding(run, CELLS[0])])
     assert reported == [f"r1 goes on: {ALL - 1} of {ALL} cells", ""]
-    monkeypatch.setattr(watching, "owner", lambda: Owner(os.getpid(), PLAN.run_id, ""))
+    is_owned(monkeypatch)
     assert watching.going([run.path]) == ""
 
 
@@ -101,16 +98,11 @@ def test_an_interruption_leaves_the_page_as_usual(run: RunFolder, monkeypatch: p
     def interrupted(_: float) -> None:
         raise Interrupted
 
-    monkeypatch.setattr(watching, "owner", lambda: Owner(os.getpid(), PLAN.run_id, ""))
+    is_owned(monkeypatch)
     monkeypatch.setattr("time.sleep", interrupted)
     with pytest.raises(Interrupted):
         watching.watch([run.path], reported.append)
     assert reported == [f"r1 goes on: 1 of {ALL} cells", ""]
-
-
-def test_another_run_is_not_waited_for(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watching, "owner", lambda: Owner(os.getpid(), "r2", ""))
-    assert watching.going([run.path]) == ""
 
 
 def test_only_a_page_of_a_run_that_goes_on_loads_itself_again(run: RunFolder) -> None:

@@ -32,12 +32,9 @@ def test_each_name_that_is_printed_becomes_a_phrase() -> None:
 
 
 def test_it_is_looked_for_only_where_there_is_something(tmp_path: Path) -> None:
-    kinds = [
-        Leftover(
-            what=name, names=f"{{ echo $1; touch {tmp_path}/asked-{name}; }}", where=f"{tmp_path}/{where}"
-        )
-        for name, where in (("a", 'x-"$1"-*'), ("b", "y*"), ("c", "gone"), ("d", "none*"))
-    ]
+    places = (("a", 'x-"$1"-*'), ("b", "y*"), ("c", "gone"), ("d", "none*"))
+    asks = f"{{ echo $1; touch {tmp_path}/asked-%s; }}"
+    kinds = [Leftover(what=name, names=asks % name, where=f"{tmp_path}/{where}") for name, where in places]
     for name in ("x-beef-1", "x-beef-2"):
         (tmp_path / name).touch()
     (tmp_path / "y").symlink_to("nowhere")
@@ -50,19 +47,16 @@ def test_of_a_run_that_never_was_nothing_is_left() -> None:
 
 
 def test_a_plan_takes_the_modules_of_what_it_brings_up() -> None:
-    both_transports = ("iscsi", "nvme-tcp")
-    asked = RunRequest(links=("wired", "pppoe", "openflow"), ipsec=("both",), transports=both_transports)
-    made = make_plan(asked)
+    links_asked = ("wired", "pppoe", "openflow")
+    made = make_plan(RunRequest(links=links_asked, ipsec=("both",), transports=("iscsi", "nvme-tcp")))
     assert made.setting.lab_kernel is LabKernel.DEBIAN
     wanted = modules.of(made)
     both = {*links.MODULES, *ipsec.MODULES, *pppoe.MODULES, *openflow.MODULES}
     assert set(wanted["initiator"]) == both
     assert set(wanted["target"]) == both, "each of the lab's kernels has a ramdisk"
+    of_lio = ("target_core_mod", "iscsi_target_mod", "target_core_iblock")
     assert modules.of_transports(made) == {
-        "iscsi": {
-            "initiator": ("iscsi_tcp", "sd_mod"),
-            "target": ("target_core_mod", "iscsi_target_mod", "target_core_iblock"),
-        },
+        "iscsi": {"initiator": ("iscsi_tcp", "sd_mod"), "target": of_lio},
         "nvme-tcp": {"initiator": ("nvme_fabrics", "nvme_tcp"), "target": ("nvmet", "nvmet_tcp")},
     }
 

@@ -35,13 +35,20 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[remote.Age
         yield remote.AgentHost(name="nas", connection=connection, address="local")
 
 
-@contextlib.contextmanager
-def listening(path: Path) -> Iterator[socket.socket]:
+@pytest.fixture
+def listener(tmp_path: Path) -> Iterator[socket.socket]:
     with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(path))
+        listener.bind(str(tmp_path / "s"))
         listener.listen()
         listener.settimeout(PATIENCE_S)
         yield listener
+
+
+@pytest.fixture
+def near(host: remote.AgentHost, tmp_path: Path) -> Iterator[Path]:
+    """Where the listener can be reached here."""
+    with host.reach(tmp_path / "s") as near:
+        yield near
 
 
 @contextlib.contextmanager
@@ -63,13 +70,9 @@ def received(end: socket.socket, count: int) -> bytes:
     return data
 
 
-def test_bytes_arrive_whole_and_in_order_both_ways(host: remote.AgentHost, tmp_path: Path) -> None:
+def test_bytes_arrive_whole_and_in_order_both_ways(near: Path, listener: socket.socket) -> None:
     blob = os.urandom(SEVERAL_WINDOWS)
-    with (
-        listening(tmp_path / "s") as listener,
-        host.reach(tmp_path / "s") as near,
-        connected(near, listener) as ends,
-    ):
+    with connected(near, listener) as ends:
         for sender, receiver in (ends, reversed(ends)):
             sending = threading.Thread(target=sender.sendall, args=(blob,))
             sending.start()
@@ -77,31 +80,19 @@ def test_bytes_arrive_whole_and_in_order_both_ways(host: remote.AgentHost, tmp_p
             sending.join()
 
 
-def test_nobody_else_may_connect(host: remote.AgentHost, tmp_path: Path) -> None:
-    with host.reach(tmp_path / "s") as near:
-        assert stat.S_IMODE(near.parent.stat().st_mode) == 0o700
-    assert not near.parent.exists()
-
-
-def test_what_was_sent_before_the_end_still_arrives(host: remote.AgentHost, tmp_path: Path) -> None:
-    with listening(tmp_path / "s") as listener, host.reach(tmp_path / "s") as near:
-        for number in (0, 1):
-            with connected(near, listener) as ends:
-                closing, other = ends[number], ends[1 - number]
-                closing.sendall(b"last words")
-                closing.close()
-                assert received(other, 100) == b"last words"
+def test_what_was_sent_before_the_end_still_arrives(near: Path, listener: socket.socket) -> None:
+    for number in (0, 1):
+        with connected(near, listener) as ends:
+            closing, other = ends[number], ends[1 - number]
+            closing.sendall(b"last words")
+            closing.close()
+            assert received(other, 100) == b"last words"
 
 
 def test_one_that_does_not_read_is_bounded_and_holds_up_nobody(
-    host: remote.AgentHost, tmp_path: Path
+    host: remote.AgentHost, near: Path, listener: socket.socket
 ) -> None:
-    with (
-        listening(tmp_path / "s") as listener,
-        host.reach(tmp_path / "s") as near,
-        connected(near, listener) as (here, _there),
-        connected(near, listener) as (fast, echo),
-    ):
+    with connected(near, listener) as (here, _there), connected(near, listener) as (fast, echo):
         here.settimeout(0.2)
         with pytest.raises(TimeoutError):
             here.sendall(bytes(100 * SEVERAL_WINDOWS))
@@ -110,34 +101,36 @@ def test_one_that_does_not_read_is_bounded_and_holds_up_nobody(
         assert host.run(["echo", "well"]).stdout == "well\n"
 
 
-def test_where_nobody_listens_the_connection_ends(host: remote.AgentHost, tmp_path: Path) -> None:
-    with host.reach(tmp_path / "none") as near, socket.socket(socket.AF_UNIX) as here:
+def test_where_nobody_listens_the_connection_ends(near: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as here:
         here.settimeout(PATIENCE_S)
         here.connect(str(near))
         assert here.recv(1) == b""
 
 
-def test_a_lost_host_ends_its_connections(host: remote.AgentHost, tmp_path: Path) -> None:
-    with (
-        listening(tmp_path / "s") as listener,
-        host.reach(tmp_path / "s") as near,
-        connected(near, listener) as (here, there),
-    ):
+def test_a_lost_host_ends_its_connections(
+    host: remote.AgentHost, near: Path, listener: socket.socket
+) -> None:
+    with connected(near, listener) as (here, there):
         here.sendall(b"ping")
         assert received(there, 4) == b"ping"
         host.connection.dialogue.process.kill()
         assert here.recv(1) == b""
 
 
-def test_the_end_of_the_context_ends_connections_at_both_ends(host: remote.AgentHost, tmp_path: Path) -> None:
-    with listening(tmp_path / "s") as listener, contextlib.ExitStack() as stack:
+def test_the_end_of_the_context_ends_connections_at_both_ends_and_nobody_else_may_connect(
+    host: remote.AgentHost, tmp_path: Path, listener: socket.socket
+) -> None:
+    with contextlib.ExitStack() as stack:
         near = stack.enter_context(host.reach(tmp_path / "s"))
+        assert stat.S_IMODE(near.parent.stat().st_mode) == 0o700
         with connected(near, listener) as (here, there):
             here.sendall(b"ping")
             assert received(there, 4) == b"ping"
             stack.close()
             assert here.recv(1) == b""
             assert there.recv(1) == b""
+    assert not near.parent.exists()
 
 
 def test_a_folder_too_deep_for_a_socket_is_refused(

@@ -26,36 +26,35 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return place
 
 
+def assert_busy(run_id: str, holder: str) -> BusyError:
+    with pytest.raises(BusyError, match=holder) as refused, state.exclusive(run_id):
+        pytest.fail("it was let in")
+    return refused.value
+
+
+def holder(folder: Path) -> str:
+    return str(json.loads((folder / "lock").read_bytes())["run_id"])
+
+
 # The lock
 
 
 def test_a_second_run_is_refused_and_reported_who_holds_the_testbed(folder: Path) -> None:
-    with state.exclusive("20260101-000000-beef") as held:
-        assert held == folder
-        with pytest.raises(BusyError) as refused, state.exclusive("20260101-000001-cafe"):
-            pytest.fail("it was let in")
-        message = refused.value.message
-        assert f"run 20260101-000000-beef (process {os.getpid()}, since 20" in message
-        assert refused.value.hint is not None
-        assert refused.value.exit_code == 2
-        # The refusal did not take the holder's name away.
-        with pytest.raises(BusyError, match="beef"), state.exclusive("20260101-000002-f00d"):
-            pytest.fail("it was let in")
-
-
-def test_another_process_is_refused_as_well(folder: Path) -> None:
     code = (
         "import sys; from pathlib import Path; from harness.hosts import state\n"
         "state.state_folder = lambda: state.own_folder(Path(sys.argv[1]))\n"
         "with state.exclusive('20260101-000001-cafe'): print('let in')"
     )
-    with state.exclusive("20260101-000000-beef"):
-        other = subprocess.run(
-            [sys.executable, "-c", code, str(folder)], capture_output=True, text=True, check=False
-        )
+    with state.exclusive("20260101-000000-beef") as held:
+        assert held == folder
+        refused = assert_busy("20260101-000001-cafe", "run 20260101-000000-beef")
+        assert f"run 20260101-000000-beef (process {os.getpid()}, since 20" in refused.message
+        assert refused.hint is not None and refused.exit_code == 2
+        assert_busy("20260101-000002-f00d", "beef")  # the refusal did not take the holder's name away
+        argv = [sys.executable, "-c", code, str(folder)]
+        other = subprocess.run(argv, capture_output=True, text=True, check=False)
     assert other.stdout == ""
-    assert "BusyError" in other.stderr
-    assert "20260101-000000-beef" in other.stderr
+    assert "BusyError" in other.stderr and "20260101-000000-beef" in other.stderr
 
 
 CONTENDING = """
@@ -87,22 +86,13 @@ def test_runs_that_begin_while_others_end_hold_the_testbed_one_at_a_time(tmp_pat
 def test_the_lock_is_free_again_however_the_run_ended(
     folder: Path, error: type[BaseException] | None
 ) -> None:
-    del folder
-    try:
-        with state.exclusive("first"):
-            if error is not None:
-                raise error
-    except BaseException as raised:
-        assert error is not None
-        assert isinstance(raised, error)
-    with state.exclusive("second") as held:
-        assert json.loads((held / "lock").read_bytes())["run_id"] == "second"
-
-
-def test_nothing_is_left_of_a_run_that_ended(folder: Path) -> None:
-    with state.exclusive("first"):
+    with pytest.raises(error) if error else contextlib.nullcontext(), state.exclusive("first"):
         assert folder.is_dir()
-    assert not folder.exists()
+        if error is not None:
+            raise error
+    assert not folder.exists(), "nothing is left of a run that ended"
+    with state.exclusive("second") as held:
+        assert holder(held) == "second"
 
 
 def test_a_folder_that_somebody_removes_does_not_spoil_the_end_of_a_run(folder: Path) -> None:
@@ -113,8 +103,7 @@ def test_a_folder_that_somebody_removes_does_not_spoil_the_end_of_a_run(folder: 
         with state.exclusive("first"):
             shutil.rmtree(folder)
             second.enter_context(state.exclusive("second"))
-        with pytest.raises(BusyError, match="second"), state.exclusive("third"):
-            pytest.fail("it was let in")
+        assert_busy("third", "second")
     assert not folder.exists()
 
 
@@ -128,18 +117,14 @@ def test_the_lock_of_a_killed_run_locks_nobody_out(folder: Path) -> None:
     folder.mkdir(mode=0o700)
     (folder / "lock").write_text('{"pid": 1, "run_id": "killed", "since": ""}', encoding="utf-8")
     with state.exclusive("next"):
-        assert json.loads((folder / "lock").read_bytes())["run_id"] == "next"
+        assert holder(folder) == "next"
 
 
-@pytest.mark.parametrize("content", [b"", b'{"pid": 1, "run', b"\xff\xfe", b"[]"])
-def test_a_holder_that_has_not_written_its_name_is_refused_politely(folder: Path, content: bytes) -> None:
+def test_a_holder_that_has_not_written_its_name_is_refused_politely(folder: Path) -> None:
     with state.exclusive("first"):
-        (folder / "lock").write_bytes(content)
-        with (
-            pytest.raises(BusyError, match="another run that has only just begun"),
-            state.exclusive("second"),
-        ):
-            pytest.fail("it was let in")
+        for content in (b"", b'{"pid": 1, "run', b"\xff\xfe", b"[]"):
+            (folder / "lock").write_bytes(content)
+            assert_busy("second", "another run that has only just begun")
 
 
 # The folder
@@ -151,22 +136,19 @@ def test_the_folder_is_made_for_its_owner_alone(tmp_path: Path) -> None:
     assert state.own_folder(folder) == folder
 
 
-@pytest.mark.parametrize("mode", [0o770, 0o707, 0o722, 0o777, 0o1777])
-def test_a_folder_that_others_may_write_to_is_refused(tmp_path: Path, mode: int) -> None:
+@pytest.mark.parametrize("mode", [0o770, 0o707, 0o722, 0o777, 0o1777, 0o700])
+def test_a_folder_of_others_or_that_others_may_write_to_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int
+) -> None:
     folder = tmp_path / "harness"
     folder.mkdir()
     folder.chmod(mode)
+    if mode == 0o700:
+        monkeypatch.setattr(os, "geteuid", lambda: folder.stat().st_uid + 1)
     with pytest.raises(RequirementError, match="only its owner") as refused:
         state.own_folder(folder)
     assert str(folder) in refused.value.message
     assert "rm -r" in (refused.value.hint or "")
-
-
-def test_a_folder_of_somebody_elses_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = state.own_folder(tmp_path / "harness")
-    monkeypatch.setattr(os, "geteuid", lambda: folder.stat().st_uid + 1)
-    with pytest.raises(RequirementError, match="only its owner"):
-        state.own_folder(folder)
 
 
 @pytest.mark.parametrize("kind", ["file", "link", "dangling link"])
@@ -183,22 +165,18 @@ def test_what_is_no_folder_is_refused(tmp_path: Path, kind: str) -> None:
     assert elsewhere.exists() == (kind == "link")
 
 
-@pytest.mark.parametrize(
-    ("uid", "expected"),
-    [(0, "/run/harness"), (1000, "/tmp/harness-1000"), (1001, "/tmp/harness-1001")],
-)
+@pytest.mark.parametrize("uid", [0, 1000, 1001])
 @pytest.mark.parametrize("runtime", ["HERE", "", "/nowhere/at/all", None])
 def test_each_user_has_one_folder_whatever_the_session(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uid: int, runtime: str | None, expected: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uid: int, runtime: str | None
 ) -> None:
     # A login session has a folder of its own, cron has none: both have to find each other's runs.
     monkeypatch.setattr(state, "_is_writable", lambda _: True)
     monkeypatch.setattr(os, "geteuid", lambda: uid)
-    if runtime is None:
-        monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
-    else:
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    if runtime is not None:
         monkeypatch.setenv("XDG_RUNTIME_DIR", runtime.replace("HERE", str(tmp_path)))
-    assert state.state_folder() == Path(expected)
+    assert state.state_folder() == Path(f"/tmp/harness-{uid}" if uid else "/run/harness")
 
 
 @pytest.mark.parametrize("why", ["read-only", "full", "kept as it was"])
@@ -226,9 +204,8 @@ def test_a_folder_that_another_user_has_made_blocks_nobody(
 ) -> None:
     theirs, mine = tmp_path / "theirs", tmp_path / "mine"
     theirs.mkdir(mode=0o700)
-    (theirs / "lock").write_text(
-        f'{{"pid": {os.getpid()}, "run_id": "theirs", "since": ""}}', encoding="utf-8"
-    )
+    of_theirs = f'{{"pid": {os.getpid()}, "run_id": "theirs", "since": ""}}'
+    (theirs / "lock").write_text(of_theirs, encoding="utf-8")
     # Nobody but root could give it away.
     whole = Path.lstat
 
@@ -246,18 +223,12 @@ def test_a_folder_that_another_user_has_made_blocks_nobody(
         state.state_folder()
 
 
-@pytest.mark.parametrize(
-    ("uid", "may_write", "expected"),
-    [
+def test_each_user_has_a_folder_that_a_reboot_does_not_empty(monkeypatch: pytest.MonkeyPatch) -> None:
+    for uid, may_write, expected in (
         (0, True, "/var/lib/harness"),
         (1000, False, "/var/tmp/harness-1000"),
-        (0, False, "/var/tmp/harness-0"),
-    ],
-    ids=["root", "user", "root of a user namespace"],
-)
-def test_each_user_has_a_folder_that_a_reboot_does_not_empty(
-    monkeypatch: pytest.MonkeyPatch, uid: int, may_write: bool, expected: str
-) -> None:
-    monkeypatch.setattr(os, "geteuid", lambda: uid)
-    monkeypatch.setattr(os, "access", lambda *_: may_write)
-    assert state.lasting_folder() == Path(expected)
+        (0, False, "/var/tmp/harness-0"),  # root of a user namespace
+    ):
+        monkeypatch.setattr(os, "geteuid", lambda uid=uid: uid)
+        monkeypatch.setattr(os, "access", lambda *_, may_write=may_write: may_write)
+        assert state.lasting_folder() == Path(expected)

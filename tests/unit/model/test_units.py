@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from harness.model.errors import UsageError
@@ -21,47 +23,31 @@ from harness.model.units import (
 @pytest.mark.parametrize(
     ("text", "size_bytes"),
     [
-        ("1", 1),
-        ("512B", 512),
-        ("4k", 4096),
-        ("4K", 4096),
-        ("128M", 128 << 20),
-        ("64MiB", 64 << 20),
-        ("1.5G", 3 << 29),
-        (" 2 T ", 2 << 40),
-        ("1P", 1 << 50),
-        (str(2**63 - 1), 2**63 - 1),
+        *(("1", 1), ("512B", 512), ("4k", 4096), ("4K", 4096), ("128M", 128 << 20), ("64MiB", 64 << 20)),
+        *(("1.5G", 3 << 29), (" 2 T ", 2 << 40), ("1P", 1 << 50), (str(2**63 - 1), 2**63 - 1)),
     ],
 )
 def test_sizes(text: str, size_bytes: int) -> None:
     assert parse_size(text) == size_bytes
 
 
-HOSTILE_NUMBERS = ["", " ", "-1", "-4k", "0", "0k", "nan", "inf", "1e309", "1e3", "0x10", "k", "4kk", "4 k k"]
-HOSTILE_NUMBERS += [
-    "1,5",
-    "1_000",
-    "٣",
-    "4\x00",
-    "4\nk",
-    "$(id)",
-    "1;",
-    "9" * 5000,
-    "1.",
-    ".5",
-    "+1",
-    "4\u212a",
+HOSTILE_NUMBERS = [
+    *("", " ", "-1", "-4k", "0", "0k", "nan", "inf", "1e309", "1e3", "0x10", "k", "4kk", "4 k k", "1,5"),
+    *("1_000", "٣", "4\x00", "4\nk", "$(id)", "1;", "9" * 5000, "1.", ".5", "+1", "4\u212a"),
 ]
 
 
 @pytest.mark.parametrize("text", [*HOSTILE_NUMBERS, str(2**63), "8388608T", "1.0001k", "128MB", "4kb", "5s"])
 def test_sizes_refused_in_one_sentence_with_a_hint(text: str) -> None:
+    assert_refused_in_one_sentence(parse_size, text, "--size")
+
+
+def assert_refused_in_one_sentence(parse: Callable[..., object], text: str, what: str) -> None:
     with pytest.raises(UsageError) as refusal:
-        parse_size(text, what="--size")
-    assert refusal.value.message.startswith("--size: ")
+        parse(text, what=what)
+    assert refusal.value.message.startswith(f"{what}: ")
     assert refusal.value.hint
-    assert "\n" not in str(refusal.value)
-    assert "\x00" not in str(refusal.value)
+    assert "\n" not in str(refusal.value) and "\x00" not in str(refusal.value)
     assert len(str(refusal.value)) < 300
 
 
@@ -80,11 +66,7 @@ def test_durations(text: str, seconds: float) -> None:
 
 @pytest.mark.parametrize("text", [*HOSTILE_NUMBERS, "0s", "1w", "4k", "1S", "106752d", str(2**63)])
 def test_durations_refused_in_one_sentence_with_a_hint(text: str) -> None:
-    with pytest.raises(UsageError) as refusal:
-        parse_duration_s(text, what="--runtime")
-    assert refusal.value.message.startswith("--runtime: ")
-    assert refusal.value.hint
-    assert "\n" not in str(refusal.value)
+    assert_refused_in_one_sentence(parse_duration_s, text, "--runtime")
 
 
 @pytest.mark.parametrize(
@@ -115,32 +97,10 @@ def test_names(name: str) -> None:
 
 
 HOSTILE_NAMES = [
-    "",
-    "-rf",
-    ".",
-    "..",
-    "../x",
-    "/etc/passwd",
-    "a/b",
-    "a b",
-    "A",
-    "a\n",
-    "a\0",
-    "\x1b[31m",
-    "ä",
+    *("", "-rf", ".", "..", "../x", "/etc/passwd", "a/b", "a b", "A", "a\n", "a\0", "\x1b[31m", "ä"),
+    *("sda; reboot", "$(reboot)", "`id`", "a:b", "a%b", "$jobnum", "${HOME}", "x" * 65, "x" * 5000),
+    *("a'b", 'a"b', "a\\b", "a|b", "a*b", "_a", "a\u2028", "\udcff"),
 ]
-HOSTILE_NAMES += [
-    "sda; reboot",
-    "$(reboot)",
-    "`id`",
-    "a:b",
-    "a%b",
-    "$jobnum",
-    "${HOME}",
-    "x" * 65,
-    "x" * 5000,
-]
-HOSTILE_NAMES += ["a'b", 'a"b', "a\\b", "a|b", "a*b", "_a", "a\u2028", "\udcff"]
 
 
 @pytest.mark.parametrize("name", HOSTILE_NAMES)

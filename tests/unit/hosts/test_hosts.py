@@ -96,6 +96,19 @@ class HostContract:
         assert host.run(["printf", r"%s\n|", *WORDS]).stdout == "".join(f"{word}\n|" for word in WORDS)
         assert host.run(["printf", r"a\377\000\303\251"]).stdout == "a\N{REPLACEMENT CHARACTER}\0é"
 
+    def test_files_are_read_as_they_are_and_secrets_are_their_owner_s(
+        self, host: Host, tmp_path: Path
+    ) -> None:
+        (tmp_path / "a").write_bytes(b"x\n\xff")
+        paths = [str(tmp_path / "a"), str(tmp_path / "none"), str(tmp_path), "/proc/self/comm"]
+        assert host.read_files(paths)[:3] == ["x\n\N{REPLACEMENT CHARACTER}", "", ""]
+        file = tmp_path / "deep" / "er" / "secret"
+        for text in ("sésame", "s"):
+            host.write_secret(file, text)
+            assert host.read_files([str(file)]) == [file.read_text(encoding="utf-8")] == [text]
+            assert (file.stat().st_mode & 0o777, file.parent.stat().st_mode & 0o077) == (0o600, 0)
+            file.chmod(0o666)
+
     def test_big_outputs_and_inputs_come_whole(self, host: Host) -> None:
         done = host.run(["sh", "-c", "head -c 10000000 /dev/zero | tr '\\0' x; seq 300000 >&2"])
         assert done.stdout == "x" * 10_000_000 and done.stderr.splitlines()[-1] == "300000"
@@ -219,7 +232,7 @@ def host(monkeypatch: pytest.MonkeyPatch) -> NamespaceHost:
     return NamespaceHost("target", "harness-beef-0")
 
 
-def test_files_of_a_namespace_are_distinguished_whatever_is_in_them(
+def test_files_of_a_namespace_are_distinguished(
     host: NamespaceHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     texts = {"a": "one\ntwo\n", "empty": "", "blank": "\n\n", "unfinished": "x", "z": " 1: 2\n"}
@@ -230,8 +243,7 @@ def test_files_of_a_namespace_are_distinguished_whatever_is_in_them(
     assert host.read_files(paths) == list(texts.values())
     none = str(tmp_path / "none")
     assert host.read_files([none, *paths[::-1], none]) == ["", *list(texts.values())[::-1], ""]
-    assert host.read_files([paths[0]]) == ["one\ntwo\n"]
-    assert host.read_files([none]) == [""]
+    assert [host.read_files([path]) for path in (paths[0], none)] == [["one\ntwo\n"], [""]]
 
 
 def test_counters_of_the_namespace_are_read_as_they_are(host: NamespaceHost) -> None:

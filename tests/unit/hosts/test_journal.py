@@ -308,19 +308,19 @@ def test_a_lost_host_stops_the_steps(host: FakeHost) -> None:
 # The file
 
 
-def test_a_torn_last_line_is_passed_over_wherever_it_was_cut(journal: Journal, host: FakeHost) -> None:
+def test_a_torn_line_is_passed_over_wherever_it_was_cut(journal: Journal, host: FakeHost) -> None:
     with journal.hold(host, Thing("a")), journal.hold(host, Thing("b")):
         first, second = journal.path.read_bytes().splitlines(keepends=True)
         for length in range(len(second) - 1):
             journal.path.write_bytes(first + second[:length])
             assert names(journal) == ["Thing a"]
+            # A second run goes on with it, and does not cross out what the first left.
+            again = Journal(journal.path)
+            with again.hold(host, Thing("c")):
+                assert names(again) == ["Thing c", "Thing a"]
+            assert names(again) == ["Thing a"]
         journal.path.write_bytes(first + second.rstrip(b"\n"))
         assert names(journal) == ["Thing b", "Thing a"]
-    journal.path.write_bytes(first + second[:-5])
-    again = Journal(journal.path)
-    with again.hold(host, Thing("c")):
-        assert names(again) == ["Thing c", "Thing a"]
-    assert names(again) == ["Thing a"], "a second run does not cross out what the first left"
 
 
 FOREIGN = {
@@ -331,6 +331,9 @@ FOREIGN = {
     "something else": b"[1, 2]",
     "text": b"hello",
     "bytes": b"\xff\xfe\x1b[2J",
+    "steps that are none": b'{"id": 2, "entry": {"what": "x", "steps": 7}}',
+    "a step that is none": b'{"id": 2, "entry": {"what": "x", "steps": ["rm"]}}',
+    "words that are none": b'{"id": 2, "entry": {"what": "x", "steps": [{"argv": [1]}]}}',
     "bytes in a name": b'{"id":2,"entry":{"what":"\xff","steps":[]}}',
     "brackets in brackets": b'{"id":2,"x":' + b"[" * 100_000 + b"]" * 100_000 + b"}",
     "a number beyond all": b'{"id":1e400}',

@@ -172,9 +172,7 @@ def test_a_results_folder_in_which_nothing_can_be_made(here: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["run", "probe"])
-def test_a_run_that_is_refused_leaves_no_folder(
-    here: Path, monkeypatch: pytest.MonkeyPatch, kind: str
-) -> None:
+def test_a_refused_run_leaves_no_folder(here: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     def refused(*_: object) -> Iterator[Event]:
         raise RequirementError("the target could not be reached: connection refused", hint="try ssh")
         yield

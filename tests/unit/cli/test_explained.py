@@ -40,7 +40,7 @@ def test_nothing_to_try_is_said(tmp_path: Path) -> None:
     assert [each.name for each in sorted(tmp_path.iterdir())] == ["r1", "r2"]
 
 
-def test_what_reaches_outside_the_lab_is_planned_and_has_to_be_typed(
+def test_what_leaves_the_lab_is_planned_and_has_to_be_typed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = forecasting(tmp_path)

@@ -172,9 +172,7 @@ CLOSED = (
 
 @pytest.mark.parametrize(("number", "how"), NOWHERE)
 @pytest.mark.parametrize("words", COMMANDS)
-def test_outputs_that_nobody_takes(
-    tmp_path: Path, processes: Server, number: int, how: str, words: str
-) -> None:
+def test_output_nobody_takes(tmp_path: Path, processes: Server, number: int, how: str, words: str) -> None:
     run_of_a_cell(tmp_path / "results")
     with nobody(how) as descriptor:
         done = processes.run(*words.split(), cwd=tmp_path, streams={number: descriptor})

@@ -142,9 +142,7 @@ def test_impatience_changes_nothing(place: Path, processes: Server) -> None:
     assert left(place) == set()
 
 
-def test_what_could_not_be_taken_down_is_named_with_what_takes_it_away(
-    place: Path, processes: Server
-) -> None:
+def test_what_could_not_be_taken_down_is_named_with_what_can(place: Path, processes: Server) -> None:
     rm(place, "echo 'Device or resource busy' >&2; exit 1")
     with started(processes, place, "up") as command:
         command.send_signal(signal.SIGINT)

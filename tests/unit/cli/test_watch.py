@@ -70,7 +70,7 @@ def adding(run: RunFolder, *records: Record) -> Callable[[], None]:
     return add
 
 
-def test_each_new_record_makes_a_page_and_the_end_the_last(
+def test_each_record_makes_a_page_and_the_end_the_last(
     run: RunFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nothing = adding(run)
@@ -79,9 +79,7 @@ def test_each_new_record_makes_a_page_and_the_end_the_last(
     assert follow(run, monkeypatch, steps) == pages
 
 
-def test_it_ends_with_the_last_cell_and_another_run_is_not_waited_for(
-    run: RunFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_ends_with_the_last_cell_of_this_run(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     adding(run, *CELLS[1:])()
     is_owned(monkeypatch, "r2")
     assert watching.going([run.path]) == ""

@@ -189,9 +189,7 @@ def words_of(log: Path) -> list[str]:
 # Running programs
 
 
-def test_a_program_has_the_c_locale_administrators_programs_and_what_it_is_given(
-    worker: Agent, tmp_path: Path
-) -> None:
+def test_a_program_has_the_c_locale_and_what_it_is_given(worker: Agent, tmp_path: Path) -> None:
     script = 'echo "$LC_ALL $LANGUAGE-$ODD"; echo "$PATH"; pwd'
     variables, path, folder = worker.run("sh", "-c", script, env={"ODD": "a b"})["stdout"].splitlines()
     assert variables == "C.UTF-8 -a b"
@@ -242,9 +240,7 @@ def test_requests_are_done_side_by_side_answered_by_number_and_can_be_given_up(
 # Daemons
 
 
-def test_a_daemon_gets_signals_while_it_runs_and_is_heard_until_it_is_stopped_or_killed(
-    worker: Agent,
-) -> None:
+def test_a_daemon_gets_signals_and_is_heard_until_it_is_stopped(worker: Agent) -> None:
     traps = "trap 'echo asked' USR1; trap 'echo bye; exit 4' TERM"
     for way, last, status in (("stop", b"bye\n", 4), ("kill", b"", -signal.SIGKILL)):
         number = worker.spawn("sh", "-c", f"{traps}; echo ready; while :; do sleep 0.02; done")
@@ -257,9 +253,7 @@ def test_a_daemon_gets_signals_while_it_runs_and_is_heard_until_it_is_stopped_or
         assert worker.heard(number) == (last, b"", status)
 
 
-def test_a_daemon_is_heard_byte_by_byte_until_its_last_words_and_only_then_reported_to_have_ended(
-    worker: Agent,
-) -> None:
+def test_a_daemon_is_heard_byte_by_byte_before_its_end_is_reported(worker: Agent) -> None:
     number = worker.spawn("sh", "-c", r"printf '\000\377\n'; printf 'e\376' >&2")
     assert worker.heard(number) == (b"\0\xff\n", b"e\xfe", 0)
     out, _, status = worker.heard(worker.spawn("sh", "-c", "seq 100000; exit 5"))
@@ -350,9 +344,7 @@ def test_half_a_request_is_no_request_and_something_else_ends_it_too(start: Star
         assert undone.exists() and not (tmp_path / "half").exists()
 
 
-def test_what_cannot_be_undone_does_not_keep_the_rest_from_it(
-    start: Start, state: Path, tmp_path: Path
-) -> None:
+def test_what_cannot_be_undone_does_not_stop_the_rest(start: Start, state: Path, tmp_path: Path) -> None:
     log = tmp_path / "log"
     agent = start(step_s=1.0)
     agent.begin()
@@ -374,9 +366,7 @@ def test_what_cannot_be_undone_does_not_keep_the_rest_from_it(
     assert fails.startswith("Thing 102:") and fails.endswith("no")
 
 
-def test_a_journal_that_cannot_be_written_does_not_keep_things_from_being_undone(
-    agent: Agent, state: Path, tmp_path: Path
-) -> None:
+def test_without_its_journal_all_is_undone_too(agent: Agent, state: Path, tmp_path: Path) -> None:
     agent.note_words(tmp_path / "log", 101, 102)
     (journal,) = state.glob("agent-*.jsonl")
     journal.unlink()
@@ -449,9 +439,7 @@ def test_what_a_reboot_leaves_is_written_down_on_a_disk(start: Start, state: Pat
     assert f"expected {disk} to be a folder that only its owner" in start().begin(role="other")["error"]
 
 
-def test_agents_that_share_the_disk_alone_leave_each_other_s_journals(
-    start: Start, state: Path, tmp_path: Path
-) -> None:
+def test_agents_that_share_a_disk_leave_each_other_alone(start: Start, state: Path, tmp_path: Path) -> None:
     """As in containers, each of which has a /run of its own."""
     log = tmp_path / "log"
     with killed(start) as first:
@@ -497,9 +485,7 @@ def test_a_journal_that_cannot_be_read_is_set_aside(start: Start, state: Path, t
 # One run at a time
 
 
-def test_a_second_run_is_reported_of_the_first_and_leaves_it_alone(
-    start: Start, agent: Agent, state: Path, tmp_path: Path
-) -> None:
+def test_a_second_run_leaves_the_first_alone(start: Start, agent: Agent, state: Path, tmp_path: Path) -> None:
     second = start()
     agent.note(101, ["touch", str(tmp_path / "undone")])
     assert second.begin(run_id="run-2")["busy"] == "run-1"

@@ -126,9 +126,7 @@ class HostContract:
             assert_not_entered(host, [name], RequirementError, expected, log=tmp_path / "log")
         assert host.run(["echo", "on"]).stdout == "on\n"
 
-    def test_a_program_that_outlives_its_time_is_killed_with_what_it_started(
-        self, host: Host, tmp_path: Path
-    ) -> None:
+    def test_a_program_that_is_late_is_killed_with_its_children(self, host: Host, tmp_path: Path) -> None:
         pid = tmp_path / "pid"
         pid.touch()
         argv = ["sh", "-c", 'sleep 987 & echo $! > "$1"; wait', "sh", str(pid)]
@@ -160,9 +158,7 @@ class HostContract:
         assert output.read_bytes() == b"\0\xffbye\n", "its last words are heard"
         assert log.read_text(encoding="utf-8") == "before\nready\n"
 
-    def test_without_an_output_of_its_own_all_goes_to_the_log_also_if_what_it_serves_fails(
-        self, host: Host, tmp_path: Path
-    ) -> None:
+    def test_all_goes_to_the_log_also_if_what_it_serves_fails(self, host: Host, tmp_path: Path) -> None:
         log = tmp_path / "log"
         log.write_text("before\n", encoding="utf-8")
 
@@ -201,9 +197,7 @@ class HostContract:
         assert_not_entered(host, argv, CommandFailed, expected, **asked)
         assert output.read_bytes().endswith(b"bye\n") and not is_alive(pid_in(pid))
 
-    def test_a_daemon_can_be_asked_by_signals_and_says_whether_it_has_ended(
-        self, host: Host, tmp_path: Path
-    ) -> None:
+    def test_a_daemon_is_asked_by_signals_whether_it_has_ended(self, host: Host, tmp_path: Path) -> None:
         log = tmp_path / "log"
         script = "trap 'echo asked' USR1; trap 'exit 3' USR2; echo ready; while :; do sleep 0.02; done"
 

@@ -74,9 +74,7 @@ def names(journal: Journal) -> list[str]:
     return [entry.what for entry in journal.open_entries().values()]
 
 
-def test_a_resource_is_open_from_before_its_acquisition_to_after_its_undoing(
-    journal: Journal, host: FakeHost
-) -> None:
+def test_a_resource_is_open_from_before_it_is_up_until_it_is_undone(journal: Journal, host: FakeHost) -> None:
     seen: list[tuple[str, list[str]]] = []
 
     def watch(command: Command) -> bool:
@@ -93,9 +91,7 @@ def test_a_resource_is_open_from_before_its_acquisition_to_after_its_undoing(
     assert journal.leaks == []
 
 
-def test_what_is_open_is_named_newest_first_with_its_undoing_and_its_place(
-    journal: Journal, host: FakeHost
-) -> None:
+def test_what_is_open_is_named_with_its_undoing_and_its_place(journal: Journal, host: FakeHost) -> None:
     with journal.hold(host, Thing("a")), journal.hold(host.world.host("initiator"), Thing("b")):
         with journal.hold(host, Thing("gone")):
             pass
@@ -172,9 +168,7 @@ def test_what_was_not_undone_is_reported_and_stays_open_and_the_rest_is_undone(
     assert journal.leaks == [f"Thing was not undone: {reason}"]
 
 
-def test_what_is_absent_needs_no_undoing_and_other_words_are_a_failure(
-    journal: Journal, host: FakeHost
-) -> None:
+def test_what_is_absent_needs_no_undoing_and_all_else_does(journal: Journal, host: FakeHost) -> None:
     host.world.answers = [(("sweep", "a"), (1, "", "sweep: a is clean already"))]
     with journal.hold(host, Thing("a")):
         pass
@@ -259,9 +253,7 @@ def far(world: World) -> FarHost:
     return FarHost("nas", world=world)
 
 
-def test_a_host_with_a_ledger_of_its_own_is_not_in_the_journal(
-    journal: Journal, host: FakeHost, far: FarHost
-) -> None:
+def test_a_host_with_a_ledger_is_not_in_the_journal(journal: Journal, host: FakeHost, far: FarHost) -> None:
     ledger = LEDGERS["nas"]
     with journal.hold(host, Thing("a")), journal.hold(far, Thing("b")):
         assert names(journal) == ["Thing a"]
@@ -276,9 +268,7 @@ def test_a_host_with_a_ledger_of_its_own_is_not_in_the_journal(
     assert not ledger.entries[0].lasting, "it is told what outlives a reboot"
 
 
-def test_a_lost_host_undoes_its_own_and_is_no_leak_of_ours(
-    journal: Journal, host: FakeHost, far: FarHost
-) -> None:
+def test_a_lost_host_undoes_its_own_and_is_no_leak(journal: Journal, host: FakeHost, far: FarHost) -> None:
     host.world.broken = lambda command: command.host == "nas" and command.argv[0] != "make" and gone(command)
     with journal.hold(host, Thing("a")), journal.hold(far, Thing("b")), contextlib.suppress(HostLost):
         raise HostLost("it has gone")
@@ -288,9 +278,7 @@ def test_a_lost_host_undoes_its_own_and_is_no_leak_of_ours(
     assert LEDGERS["nas"].lines == ["+Thing b"]
 
 
-def test_a_host_that_is_lost_while_something_is_acquired_or_crossed_out_is_no_leak(
-    journal: Journal, far: FarHost
-) -> None:
+def test_a_host_lost_on_the_way_up_or_down_is_no_leak(journal: Journal, far: FarHost) -> None:
     with pytest.raises(HostLost, match="too much"), journal.hold(far, Thing("a", "lost")):
         pytest.fail("it was not acquired")
     with journal.hold(far, Thing("a")):
@@ -397,9 +385,7 @@ def test_what_a_reboot_leaves_is_written_down_on_a_disk(on_disk: Journal, disk: 
     assert not disk.exists()
 
 
-def test_a_journal_on_disk_is_left_alone_while_its_writer_lives(
-    on_disk: Journal, disk: Path, host: FakeHost
-) -> None:
+def test_a_journal_on_disk_is_its_living_writer_s(on_disk: Journal, disk: Path, host: FakeHost) -> None:
     """Testbeds that are apart have a /run each, and one disk."""
     with on_disk.hold(host, File("b")):
         assert list(left_on_disk(disk)) == []
@@ -412,9 +398,7 @@ def test_a_journal_on_disk_is_left_alone_while_its_writer_lives(
     assert list(left_on_disk(disk)) == []
 
 
-def test_a_journal_on_disk_that_somebody_removes_is_made_again(
-    on_disk: Journal, disk: Path, host: FakeHost
-) -> None:
+def test_a_journal_that_somebody_removes_is_made_again(on_disk: Journal, disk: Path, host: FakeHost) -> None:
     with on_disk.hold(host, File("a")):
         shutil.rmtree(disk)
         with on_disk.hold(host, File("b")):
@@ -474,9 +458,7 @@ def test_what_a_killed_run_left_is_undone_newest_first(journal: Journal, world: 
     assert not journal.path.exists()
 
 
-def test_what_is_not_there_any_more_is_not_reported_to_have_been_removed(
-    journal: Journal, world: World, left: bytes
-) -> None:
+def test_what_has_gone_is_not_reported_as_removed(journal: Journal, world: World, left: bytes) -> None:
     steps = {"steps": [{"argv": ["sweep", "a"], "absent": ["is clean"]}]}
     line = {"id": 9, "entry": {"what": "Thing c", **steps}}
     journal.path.write_bytes(left + msgspec.json.encode(line) + b"\n")

@@ -64,9 +64,7 @@ def test_an_absent_namespace_is_not_entered_and_nothing_is_done() -> None:
     assert NamespaceHost("none", "harness-none").run(["true"], check=False).status != 0
 
 
-def test_what_was_made_for_an_interrupted_caller_is_undone(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_what_an_interrupted_caller_made_is_undone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(namespaces, "_enter", lambda _file: None)
     monkeypatch.setattr(namespaces, "NETNS", tmp_path)
     (tmp_path / "any").touch()

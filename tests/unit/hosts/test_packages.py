@@ -41,7 +41,7 @@ ONE_OF_TWO = f"# comment\n{EITHER} - what for\n"
 
 
 @pytest.mark.parametrize("offers", ["linux-source-6.1 linux-source-6.12", "linux-source-6.12"])
-def test_the_first_that_the_release_has_is_installed(
+def test_the_first_on_offer_is_installed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, offers: str
 ) -> None:
     chosen = offers.split()[0]

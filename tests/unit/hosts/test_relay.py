@@ -89,7 +89,7 @@ def test_what_was_sent_before_the_end_still_arrives(near: Path, listener: socket
             assert received(other, 100) == b"last words"
 
 
-def test_one_that_does_not_read_is_bounded_and_holds_up_nobody(
+def test_who_does_not_read_holds_up_nobody(
     host: remote.AgentHost, near: Path, listener: socket.socket
 ) -> None:
     with connected(near, listener) as (here, _there), connected(near, listener) as (fast, echo):
@@ -108,9 +108,7 @@ def test_where_nobody_listens_the_connection_ends(near: Path) -> None:
         assert here.recv(1) == b""
 
 
-def test_a_lost_host_ends_its_connections(
-    host: remote.AgentHost, near: Path, listener: socket.socket
-) -> None:
+def test_a_lost_host_ends_connections(host: remote.AgentHost, near: Path, listener: socket.socket) -> None:
     with connected(near, listener) as (here, there):
         here.sendall(b"ping")
         assert received(there, 4) == b"ping"

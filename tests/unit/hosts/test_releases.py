@@ -122,7 +122,7 @@ def test_one_command_installs_all(name: str, command: str, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize(("name", "source"), [("trixie", "6.12"), ("debian", "7.2"), ("mint", "6.1")])
-def test_without_lists_of_apt_a_package_is_named_as_in_its_release(
+def test_without_lists_of_apt_the_release_names_it(
     name: str, source: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     on(name, monkeypatch)
@@ -224,7 +224,7 @@ DNF = "dnf install -y --quiet --setopt=install_weak_deps=False"
         ("mint", "fio iproute2 hping3", APT),
     ],
 )
-def test_each_package_manager_is_reported_its_own_names(
+def test_each_package_manager_is_told_its_own_names(
     tmp_path: Path, name: str, offers: str, command: str
 ) -> None:
     found, said = System(tmp_path, name, offers=offers).install(LIST)
@@ -270,7 +270,7 @@ def test_on_an_unknown_system_apt_takes_debian_s_names_and_another_is_left_alone
         (False, "kernel build\n", "the lab takes one of its own, which is built now"),
     ],
 )
-def test_make_builds_a_kernel_where_none_is_installed(
+def test_make_builds_a_kernel_where_none_is(
     tmp_path: Path, has_kernel: bool, reported: str, said: str
 ) -> None:
     System(tmp_path, "debian", offers="", has='"$last"')  # all packages are there

@@ -316,9 +316,7 @@ def test_many_ask_at_once(host: AgentHost, tmp_path: Path) -> None:
     assert said[15].splitlines()[-1] == "15000"
 
 
-def test_who_stops_waiting_has_the_program_killed(
-    host: AgentHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_gives_up_has_it_killed(host: AgentHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(_answers: object, _timeout_s: float) -> None:
         pid_in(tmp_path / "pid")
         raise KeyboardInterrupt
@@ -365,9 +363,7 @@ def test_what_is_brought_up_is_written_down_there(host: AgentHost, tmp_path: Pat
     assert here.leaks == []
 
 
-def test_what_is_up_at_the_end_is_taken_down_and_what_a_killed_run_left_by_the_next(
-    connect: Connect, tmp_path: Path
-) -> None:
+def test_what_is_up_is_taken_down_at_the_end_or_by_the_next_run(connect: Connect, tmp_path: Path) -> None:
     state, undone, allowed = (tmp_path / name for name in ("state", "undone", "allowed"))
     with connect() as host:
         note(host, "Thing b", "touch", str(undone))
@@ -468,7 +464,7 @@ def test_an_agent_that_talks_nonsense_is_lost(host: AgentHost) -> None:
         host.run(["true"])
 
 
-def test_silence_has_the_other_end_take_everything_down(
+def test_silence_has_all_taken_down(
     connect: Connect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(remote, "DEADMAN_S", 1.0)
@@ -479,9 +475,7 @@ def test_silence_has_the_other_end_take_everything_down(
             host.run(["true"])
 
 
-def test_beats_are_sent_often_enough_for_the_dead_man(
-    connect: Connect, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_beats_come_often_enough_for_the_dead_man(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
     assert remote.BEAT_S * 3 < remote.DEADMAN_S
     monkeypatch.setattr(remote, "BEAT_S", 0.1)
 
@@ -695,9 +689,7 @@ def test_answers_of_other_types_are_a_host_lost(
     ],
     ids=["brackets", "a line"],
 )
-def test_what_has_no_end_is_nonsense_and_not_kept(
-    connect: Connect, tools: Path, harm: str, found: str
-) -> None:
+def test_what_has_no_end_is_not_kept(connect: Connect, tools: Path, harm: str, found: str) -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     hostile(tools, harm)
     with pytest.raises(HostLost, match=found), connect() as host:
@@ -718,7 +710,7 @@ def test_more_than_was_asked_for_is_not_kept(connect: Connect, tools: Path) -> N
         assert host.connection.lost == "it sent more than it was asked for"
 
 
-def test_a_log_does_not_grow_without_end(
+def test_a_log_has_a_limit(
     connect: Connect, tools: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("harness.hosts.runner.LARGEST_LOG_BYTES", 100_000)
@@ -738,9 +730,7 @@ def test_a_log_does_not_grow_without_end(
         assert 100_000 < len(data) < 100_100 and data.endswith(b"(the rest was left out)\n")
 
 
-def test_what_drives_a_terminal_or_has_no_end_is_an_error_in_a_sentence(
-    connect: Connect, tools: Path
-) -> None:
+def test_what_drives_a_terminal_or_has_no_end_is_a_sentence(connect: Connect, tools: Path) -> None:
     script(tools, "ssh", "head -c 1000000 /dev/zero | tr '\\0' x >&2; printf '\\033[2J\\377' >&2; exit 255")
     errors = [refused(connect)]
     words = "\n".join(["\x1b]0;x\x07", "x" * 10**6, "\x1b]0;x\x07"])

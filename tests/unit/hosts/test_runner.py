@@ -65,9 +65,7 @@ def test_programs_get_the_c_locale_and_the_system_folders(monkeypatch: pytest.Mo
     assert os.environ["LC_ALL"] == "de_DE.UTF-8"
 
 
-def test_an_interrupted_program_is_killed_with_its_children(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupted_program_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(*_args: object, **_kwargs: object) -> tuple[str, str]:
         pid_in(tmp_path / "pid")
         raise KeyboardInterrupt
@@ -82,9 +80,7 @@ def test_an_interrupted_program_is_killed_with_its_children(
 # A host's daemons
 
 
-def test_a_daemon_that_ignores_the_request_to_end_is_killed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_daemon_that_ignores_sigterm_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log, mark = tmp_path / "log", tmp_path / "ready"
     real_wait = subprocess.Popen.wait
     monkeypatch.setattr(

@@ -83,9 +83,7 @@ def test_runs_that_begin_while_others_end_hold_the_testbed_one_at_a_time(tmp_pat
 
 
 @pytest.mark.parametrize("error", [None, RuntimeError, KeyboardInterrupt])
-def test_the_lock_is_free_again_however_the_run_ended(
-    folder: Path, error: type[BaseException] | None
-) -> None:
+def test_the_lock_is_free_however_the_run_ended(folder: Path, error: type[BaseException] | None) -> None:
     with pytest.raises(error) if error else contextlib.nullcontext(), state.exclusive("first"):
         assert folder.is_dir()
         if error is not None:
@@ -137,7 +135,7 @@ def test_the_folder_is_made_for_its_owner_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", [0o770, 0o707, 0o722, 0o777, 0o1777, 0o700])
-def test_a_folder_of_others_or_that_others_may_write_to_is_refused(
+def test_a_folder_open_to_others_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int
 ) -> None:
     folder = tmp_path / "harness"
@@ -180,9 +178,7 @@ def test_each_user_has_one_folder_whatever_the_session(
 
 
 @pytest.mark.parametrize("why", ["read-only", "full", "kept as it was"])
-def test_where_tmp_takes_nothing_another_folder_will_do(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, why: str
-) -> None:
+def test_where_tmp_is_full_another_will_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, why: str) -> None:
     takes_nothing = {Path("/tmp/harness-1000"), Path("/dev/shm/harness-1000")}
 
     def is_writable(folder: Path) -> bool:
@@ -199,9 +195,7 @@ def test_where_tmp_takes_nothing_another_folder_will_do(
         state.state_folder()
 
 
-def test_a_folder_that_another_user_has_made_blocks_nobody(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_of_another_user_blocks_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     theirs, mine = tmp_path / "theirs", tmp_path / "mine"
     theirs.mkdir(mode=0o700)
     of_theirs = f'{{"pid": {os.getpid()}, "run_id": "theirs", "since": ""}}'

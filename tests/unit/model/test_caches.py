@@ -11,9 +11,7 @@ from harness.model import caches
 
 
 @pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
-def test_what_is_kept_is_its_owner_s_alone(
-    own_cache: Path, monkeypatch: pytest.MonkeyPatch, umask: int
-) -> None:
+def test_it_is_its_owner_s_alone(own_cache: Path, monkeypatch: pytest.MonkeyPatch, umask: int) -> None:
     before = os.umask(umask)
     try:
         made = caches.make("kernel", "sources")

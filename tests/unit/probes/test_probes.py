@@ -226,9 +226,7 @@ BROKEN_FLOODS = [("", ""), ("killed", ""), (flood(5, 5).replace(", time 2000ms",
         *(("ping", PacketRate(duration_s=1), *broken) for broken in BROKEN_FLOODS),
     ],
 )
-def test_what_a_broken_tool_prints_is_invalid(
-    tmp_path: Path, tool: str, probe: Probe, printed: str, reason: str
-) -> None:
+def test_a_broken_tool_is_invalid(tmp_path: Path, tool: str, probe: Probe, printed: str, reason: str) -> None:
     record = judge(Turns(tool, printed), tmp_path, probe)
     assert record.status is Status.INVALID and record.reason is not None and reason in record.reason
     assert record.figures is None or not isinstance(probe, PacketRate)
@@ -331,9 +329,7 @@ def protected(tmp_path: Path, *states: tuple[SaCounters, ...]) -> ProbeRecord:
 
 
 @pytest.mark.parametrize(("carried", "status"), [(2_000_000, Status.OK), (5_000, Status.INVALID)])
-def test_through_ipsec_the_esp_counters_have_to_cover_what_was_moved(
-    tmp_path: Path, carried: int, status: Status
-) -> None:
+def test_esp_has_to_cover_what_was_moved(tmp_path: Path, carried: int, status: Status) -> None:
     """Also if an association was replaced meanwhile."""
     before = (association(1, NEAR, FAR, 7_000), association(2, FAR, NEAR, 7_000))
     after = (
@@ -471,9 +467,7 @@ def test_a_broken_round_trip_program_is_invalid(printed: str, reason: str) -> No
     ("probe", "program"),
     [(Ping(), "ping"), (Tcp(), "iperf3"), (PacketRate(tool=Flood.HPING3), "hping3"), (UdpLatency(), "cc")],
 )
-def test_a_missing_program_skips_its_probe_with_the_command_that_installs_it(
-    tmp_path: Path, probe: Probe, program: str
-) -> None:
+def test_a_missing_program_skips_its_probe(tmp_path: Path, probe: Probe, program: str) -> None:
     missing = ("sh", "-c", 'command -v "$0"', program)
     world = Net(answers=[(missing, (127, "", "")), (("test", "-x"), (1, "", ""))])
     record = judge(world, tmp_path, probe)
@@ -561,9 +555,7 @@ GIGABIT = 1_000_000_000
         ("10g", Ping(count=100, interval_s=0.05), ""),
     ],
 )
-def test_in_virtual_time_a_probe_has_to_end(
-    link: str, probe: Probe, millions: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_probe_has_to_end(link: str, probe: Probe, millions: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each packet is imitated: 10 Gbit/s for 10 seconds took a quarter of an hour."""
     monkeypatch.setattr("harness.planning.plan.kernel.own_kernel", lambda: None)
     request = RunRequest(links=(link,), virtual_time=True)
@@ -577,9 +569,7 @@ def test_in_virtual_time_a_probe_has_to_end(
     assert probe_plan.make_plan(RunRequest(links=(link,)), [probe], "probes").probing == (probe,)
 
 
-def test_named_probes_are_short_in_virtual_time_and_an_estimate_counts_packets(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_in_virtual_time_probes_are_short_and_packets_count(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("harness.planning.plan.kernel.own_kernel", lambda: None)
     probes = ProbeRequest(probes=("tcp", "udp", "ping"), virtual_time=True).asked(None)
     assert [probe.name for probe in probes[:2]] == ["tcp", "udp-1000m"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 import pytest
@@ -48,18 +48,13 @@ PING {FAR} ({FAR}) 56(84) bytes of data.
 {TRANSMITTED}3 received, +1 duplicates, 25% packet loss, time 3003ms
 rtt min/avg/max/mdev = 0.200/0.300/0.400/0.081 ms
 """
-ALL_LOST = (
-    f"PING {FAR} ({FAR}) 56(84) bytes of data.\n\n{TRANSMITTED}0 received, 100% packet loss, time 3060ms\n"
-)
+ALL_LOST = f"PING {FAR} 56(84) bytes of data.\n\n{TRANSMITTED}0 received, 100% packet loss, time 3060ms\n"
 
 
 def flood(sent: int, received: int, seconds: float = 2.0) -> str:
-    lost = 100 * (sent - received) / sent
-    return (
-        f"PING {FAR} ({FAR}) 1(29) bytes of data.\n\n--- {FAR} ping statistics ---\n"
-        f"{sent} packets transmitted, {received} received, "
-        f"{lost:g}% packet loss, time {seconds * 1000:.0f}ms\n"
-    )
+    lost = f"{100 * (sent - received) / sent:g}% packet loss, time {seconds * 1000:.0f}ms"
+    counted = f"{sent} packets transmitted, {received} received, {lost}"
+    return f"PING {FAR} ({FAR}) 1(29) bytes of data.\n\n--- {FAR} ping statistics ---\n{counted}\n"
 
 
 def hping(sent: int, received: int, seconds: float = 2.0) -> str:
@@ -76,13 +71,9 @@ def iperf3_json(sent: int, received: int) -> str:
 
     ends = {"sum_sent": {**total(sent), "retransmits": 3}, "sum_received": total(received)}
     sender = {**total(sent), "mean_rtt": 250, "max_snd_cwnd": 70_000}
-    return json.dumps(
-        {
-            "start": {"connecting_to": {"host": FAR, "port": 1}, "test_start": {"protocol": "TCP"}},
-            "intervals": [],
-            "end": {"streams": [{"sender": sender, "receiver": total(received)}], **ends},
-        }
-    )
+    start = {"connecting_to": {"host": FAR, "port": 1}, "test_start": {"protocol": "TCP"}}
+    end = {"streams": [{"sender": sender, "receiver": total(received)}], **ends}
+    return json.dumps({"start": start, "intervals": [], "end": end})
 
 
 class Net(World):
@@ -94,9 +85,8 @@ class Net(World):
     def text_of(self, path: str) -> str:
         if path == "/proc/net/dev":
             self.packets += 1000
-            return "".join(
-                f"{name}: 0 {self.packets}{' 0' * 7} {self.packets}{' 0' * 6}\n" for name in ("i", "t")
-            )
+            counts = f"0 {self.packets}{' 0' * 7} {self.packets}{' 0' * 6}"
+            return "".join(f"{name}: {counts}\n" for name in ("i", "t"))
         if path in ("/proc/net/tcp", "/proc/net/udp"):
             port = throughput.PORT if path.endswith("tcp") else datagrams.PORT
             return f"head\n 0: 0212A8C0:{port:04X} 00000000:0000 0A\n" if self.listening else "head\n"
@@ -154,16 +144,9 @@ def probed_path(
 
 
 def blank(probe: Probe, ipsec: str = "off") -> ProbeRecord:
-    return flat.probe_record(
-        run_id="20261121-000000-beef",
-        testbed=TestbedKind.LAB,
-        link="wired",
-        protection=() if ipsec == "off" else (ipsec,),
-        probe=probe,
-        repeat=1,
-        order=0,
-        status=Status.FAILED,
-    )
+    protection = () if ipsec == "off" else (ipsec,)
+    facts = {"testbed": TestbedKind.LAB, "link": "wired", "repeat": 1, "order": 0, "status": Status.FAILED}
+    return flat.probe_record(run_id="20261121-000000-beef", protection=protection, probe=probe, **facts)
 
 
 def judge(
@@ -185,9 +168,6 @@ F = TypeVar("F")
 def figures_of(record: ProbeRecord, kind: type[F]) -> F:
     assert isinstance(record.figures, kind), record.reason
     return record.figures
-
-
-# ping
 
 
 def test_round_trips_are_those_of_single_replies_without_duplicates() -> None:
@@ -237,9 +217,12 @@ def test_a_broken_tool_is_invalid(tmp_path: Path, tool: str, probe: Probe, print
         assert telemetry is None and reason in (why or "")
 
 
-def test_with_a_cell_on_a_shared_link_nothing_is_claimed_of_ipsec(tmp_path: Path) -> None:
+def test_a_shared_link_is_pinged_from_its_own_address_and_nothing_is_claimed_of_ipsec(tmp_path: Path) -> None:
     world = Turns("ping", REPLIES)
-    found, why = echo.before_cell(probed_path(world, tmp_path, is_shared=True).path, protected=True)
+    path = probed_path(world, tmp_path, is_shared=True).path
+    argv = echo.command(path, 3, 0.002, 56)
+    assert argv[-3:] == ["-I", NEAR, FAR] and argv[argv.index("-i") + 1] == "0.002"
+    found, why = echo.before_cell(path, protected=True)
     assert (found, world.commands) == (None, [])
     assert why is not None and "only the portal's ports are protected" in why
     record = judge(world, tmp_path, Ping(), ipsec="aes128gcm16", is_shared=True)
@@ -271,44 +254,29 @@ def test_who_looks_at_other_programs_is_not_counted(tmp_path: Path) -> None:
     assert looks == [0, hop.looks]
 
 
-@pytest.mark.parametrize("looks", [4, 3])
-def test_a_hop_is_counted_with_a_probe_and_costs_nothing_if_it_is_lost(tmp_path: Path, looks: int) -> None:
-    record = pinged(tmp_path, Router("hop", boot="b", looks=looks))
-    hops = [use.interface for use in record.interfaces if use.host == "hop"]
-    if looks == 4:
-        assert [use.hosts for use in record.processors] == [("hop",)] and hops == ["eth0"]
-        assert record.lost_hops == {}
-    else:
-        assert hops == [] and record.lost_hops == {"hop": "the hop was lost"}
-    assert [use.host for use in record.interfaces[:2]] == ["initiator", "target"]
+def test_a_hop_is_counted_with_a_probe_and_costs_nothing_if_it_is_lost(tmp_path: Path) -> None:
+    whole, lost = (pinged(tmp_path, Router("hop", boot="b", looks=looks)) for looks in (4, 3))
+    for record, hops in ((whole, ["hop"]), (lost, [])):
+        assert [use.host for use in record.interfaces] == ["initiator", "target", *hops]
+    assert (whole.interfaces[2].interface, whole.lost_hops) == ("eth0", {})
+    assert [use.hosts for use in whole.processors] == [("hop",)]
+    assert lost.lost_hops == {"hop": "the hop was lost"}
 
 
-def test_a_shared_link_is_pinged_from_its_own_address(tmp_path: Path) -> None:
-    argv = echo.command(probed_path(World(), tmp_path, is_shared=True).path, 3, 0.002, 56)
-    assert argv[-3:] == ["-I", NEAR, FAR] and argv[argv.index("-i") + 1] == "0.002"
-
-
-# iperf3
-
-
-def test_tcp_is_what_the_receiver_counted(tmp_path: Path) -> None:
+def test_tcp_and_udp_are_what_the_receiver_counted(tmp_path: Path) -> None:
     record = judge(Turns("iperf3", iperf3_json(1_000_000, 990_000)), tmp_path, Tcp(duration_s=1))
     assert (record.status, record.reason) == (Status.OK, None)
-    figures = figures_of(record, probing.TcpFigures)
-    assert (figures.received_bit_s, figures.sent_bit_s) == (7_920_000, 8_000_000)
-    assert (figures.retransmits, figures.rtt_mean_ns) == (3, 250_000)
-
-
-def test_the_figures_of_udp_are_the_receivers(tmp_path: Path) -> None:
+    tcp = figures_of(record, probing.TcpFigures)
+    assert (tcp.received_bit_s, tcp.sent_bit_s) == (7_920_000, 8_000_000)
+    assert (tcp.retransmits, tcp.rtt_mean_ns) == (3, 250_000)
     document = json.loads(iperf3_json(1000, 900))
     document["start"]["test_start"]["protocol"] = "UDP"
     document["end"]["streams"] = []
     loss = {"jitter_ms": 0.5, "lost_packets": 10, "packets": 100, "lost_percent": 10}
     document["end"]["sum_received"] |= loss
-    figures = figures_of(
-        judge(Turns("iperf3", json.dumps(document)), tmp_path, Udp(duration_s=1)), probing.UdpFigures
-    )
-    assert (figures.lost, figures.datagrams, figures.jitter_ns) == (10, 100, 500_000)
+    record = judge(Turns("iperf3", json.dumps(document)), tmp_path, Udp(duration_s=1))
+    udp = figures_of(record, probing.UdpFigures)
+    assert (udp.lost, udp.datagrams, udp.jitter_ns) == (10, 100, 500_000)
 
 
 def test_a_server_that_never_listens_is_given_up(tmp_path: Path) -> None:
@@ -316,9 +284,6 @@ def test_a_server_that_never_listens_is_given_up(tmp_path: Path) -> None:
     world.listening = False
     record = judge(world, tmp_path, Tcp(duration_s=1))
     assert record.status is Status.FAILED and "in vain" in (record.reason or "")
-
-
-# ESP
 
 
 def protected(tmp_path: Path, *states: tuple[SaCounters, ...]) -> ProbeRecord:
@@ -365,9 +330,6 @@ def test_counters_that_go_backwards_are_a_replacement_and_no_negative_figure(tmp
     assert forwarded.status is not Status.OK and out_of_range(forwarded) is None
 
 
-# Packets per second
-
-
 def test_floods_are_added_until_their_sum_grows_no_more(tmp_path: Path) -> None:
     # One: 1000/s; two: 800/s each; three: 550/s each, which is 3 % more than two and no growth.
     texts = [flood(2000, 2000), *[flood(1600, 1600)] * 2, *[flood(1100, 1100)] * 3]
@@ -387,23 +349,25 @@ def test_with_losses_twice_the_answers_is_not_the_rate(tmp_path: Path) -> None:
 
 
 def test_hping3_shortens_its_gap_only_while_answers_grow(tmp_path: Path) -> None:
+    def figures(*texts: str, **more: Any) -> tuple[ProbeRecord, probing.PacketRateFigures]:
+        probe = PacketRate(tool=Flood.HPING3, duration_s=2, **more)
+        record = judge(Turns("bash", *texts), tmp_path, probe)
+        return record, figures_of(record, probing.PacketRateFigures)
+
     # At 1000, 500, 200 us; the third gap starves the receiver, and two at the second bring no more.
-    texts = [hping(2000, 1999), hping(4000, 3999), hping(9000, 100), hping(2000, 1999)]
-    record = judge(Turns("bash", *texts), tmp_path, PacketRate(tool=Flood.HPING3, duration_s=2))
-    figures = figures_of(record, probing.PacketRateFigures)
-    steps = [(step.gap_us, step.at_once) for step in figures.steps]
+    _, found = figures(hping(2000, 1999), hping(4000, 3999), hping(9000, 100), hping(2000, 1999))
+    steps = [(step.gap_us, step.at_once) for step in found.steps]
     assert steps == [(1000, 1), (500, 1), (200, 1), (500, 2)]
-    assert figures.packets_per_s == pytest.approx(3999)
-
-
-def test_an_hping3_that_starves_itself_was_asked_for_too_much(tmp_path: Path) -> None:
-    probe = PacketRate(tool=Flood.HPING3, duration_s=2, most_at_once=1)
-    record = judge(Turns("bash", hping(2000, 1999), KILLED), tmp_path, probe)
-    figures = figures_of(record, probing.PacketRateFigures)
-    assert [(step.gap_us, step.received) for step in figures.steps] == [(1000, 1999), (500, 0)]
-    assert figures.replies_per_s == 999.5 and "every 500 us starved itself" in record.warnings[0]
-    at_first = judge(Turns("bash", KILLED), tmp_path, probe)
+    assert found.packets_per_s == pytest.approx(3999)
+    # One that starves itself was asked for too much.
+    record, found = figures(hping(2000, 1999), KILLED, most_at_once=1)
+    assert [(step.gap_us, step.received) for step in found.steps] == [(1000, 1999), (500, 0)]
+    assert found.replies_per_s == 999.5 and "every 500 us starved itself" in record.warnings[0]
+    at_first = judge(Turns("bash", KILLED), tmp_path, PacketRate(tool=Flood.HPING3, duration_s=2))
     assert (at_first.status, at_first.reason) == (Status.INVALID, "no echo request was answered")
+    world = Turns("bash", hping(10, 10))
+    through_ipsec = judge(world, tmp_path, PacketRate(tool=Flood.HPING3), ipsec="aes128gcm16")
+    assert through_ipsec.status is Status.SKIPPED and "no replies" in (through_ipsec.reason or "")
 
 
 def test_limits_on_icmp_are_lifted_and_put_back(tmp_path: Path) -> None:
@@ -417,19 +381,9 @@ def test_limits_on_icmp_are_lifted_and_put_back(tmp_path: Path) -> None:
 
 
 def test_what_is_forwarded_is_counted_on_the_far_side(tmp_path: Path) -> None:
-    figures = figures_of(
-        judge(Turns("bash", hping(5000, 0)), tmp_path, Forwarding(duration_s=2)), probing.ForwardingFigures
-    )
+    record = judge(Turns("bash", hping(5000, 0)), tmp_path, Forwarding(duration_s=2))
+    figures = figures_of(record, probing.ForwardingFigures)
     assert figures.arrived_per_s > 0 and figures.lost_percent == 0
-
-
-def test_hping3_is_not_asked_through_ipsec(tmp_path: Path) -> None:
-    world = Turns("bash", hping(10, 10))
-    record = judge(world, tmp_path, PacketRate(tool=Flood.HPING3), ipsec="aes128gcm16")
-    assert record.status is Status.SKIPPED and "no replies" in (record.reason or "")
-
-
-# UDP round trips
 
 
 BINS = '"bins": {"100": 2, "301": 1}}'
@@ -448,9 +402,7 @@ def test_round_trips_of_udp() -> None:
 @pytest.mark.parametrize(
     ("printed", "reason"),
     [
-        ("", "expected figures"),
-        ("Killed", "expected figures"),
-        (GOOD[:50], "expected figures"),
+        *(("", "expected figures"), ("Killed", "expected figures"), (GOOD[:50], "expected figures")),
         (GOOD.replace('"100": 2', '"100": 9'), "round trips in the program's bins, found 10"),
         ('{"round_trips": 0, "lost": 5, "total_ns": 0, "bins": {}}', "no datagram came back"),
     ],
@@ -458,9 +410,6 @@ def test_round_trips_of_udp() -> None:
 def test_a_broken_round_trip_program_is_invalid(printed: str, reason: str) -> None:
     outcome = datagrams.understand(printed, "", UdpLatency())
     assert len(outcome.reasons) == 1 and reason in outcome.reasons[0]
-
-
-# What is missing
 
 
 @pytest.mark.parametrize(
@@ -480,9 +429,6 @@ def test_a_missing_program_skips_its_probe(tmp_path: Path, probe: Probe, program
         assert "gcc" in (without.value.hint or "")
 
 
-# What a user may ask
-
-
 def test_every_shipped_profile_can_be_planned() -> None:
     assert probe_plan.names() == [f"document-00{n}" for n in ("0", "1", "1-tenth", "2", "3", "4")]
     for name in probe_plan.names():
@@ -495,35 +441,35 @@ def test_every_shipped_profile_can_be_planned() -> None:
 
 
 @pytest.mark.parametrize(
-    ("probes", "message"),
+    ("probe", "message"),
     [
-        ([Ping(count=0)], "count: expected 1"),
-        ([Ping(interval_s=float("nan"))], "interval_s: expected"),
-        ([Ping(count=100_000, interval_s=60)], "count x interval_s"),
-        ([Tcp(duration_s=0)], "duration_s: expected 1"),
-        ([Udp(rate_bit_s=0)], "rate_bit_s"),
-        ([UdpLatency(payload_bytes=7)], "payload_bytes: expected 8"),
-        ([UdpLatency(payload_bytes=65_508)], "payload_bytes"),
-        ([PacketRate(most_at_once=0)], "most_at_once"),
+        *((Ping(count=0), "count: expected 1"), (Ping(interval_s=float("nan")), "interval_s: expected")),
+        *((Ping(count=100_000, interval_s=60), "count x interval_s"), (Udp(rate_bit_s=0), "rate_bit_s")),
+        *((Tcp(duration_s=0), "duration_s: expected 1"), (PacketRate(most_at_once=0), "most_at_once")),
+        (UdpLatency(payload_bytes=7), "payload_bytes: expected 8"),
+        (UdpLatency(payload_bytes=65_508), "payload_bytes"),
     ],
 )
-def test_parameters_that_no_tool_could_act_upon_are_refused(probes: list[Probe], message: str) -> None:
+def test_parameters_that_no_tool_could_act_upon_are_refused(probe: Probe, message: str) -> None:
     with pytest.raises(UsageError) as refused:
-        ProbeRequest().asked(ProbeProfile(title="", probe=tuple(probes)))
+        ProbeRequest().asked(ProbeProfile(title="", probe=(probe,)))
     assert message in refused.value.message
 
 
-def test_rates_are_in_powers_of_1000() -> None:
-    rates = (("100M", 10**8), ("1.5g", 1_500_000_000), ("64000", 64_000), ("10K", 10_000))
-    for text, rate_bit_s in rates:
-        (probe,) = ProbeRequest(probes=("udp",), udp_rate=text).asked(None)
-        assert isinstance(probe, Udp) and probe.rate_bit_s == rate_bit_s, text
-
-
-@pytest.mark.parametrize("text", ["", "fast", "-1M", "1e9", "10Mbit", "nan"])
-def test_what_is_no_rate_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="expected a rate in bit/s"):
-        probe_plan.parse_rate(text)
+@pytest.mark.parametrize(
+    ("text", "rate_bit_s"),
+    [
+        *(("100M", 10**8), ("1.5g", 1_500_000_000), ("64000", 64_000), ("10K", 10_000)),
+        *((text, None) for text in ("", "fast", "-1M", "1e9", "10Mbit", "nan")),
+    ],
+)
+def test_rates_are_in_powers_of_1000_and_all_else_is_refused(text: str, rate_bit_s: int | None) -> None:
+    if rate_bit_s is None:
+        with pytest.raises(UsageError, match="expected a rate in bit/s"):
+            probe_plan.parse_rate(text)
+        return
+    (probe,) = ProbeRequest(probes=("udp",), udp_rate=text).asked(None)
+    assert isinstance(probe, Udp) and probe.rate_bit_s == rate_bit_s
 
 
 def test_probes_are_named_and_need_a_network() -> None:
@@ -541,11 +487,7 @@ GIGABIT = 1_000_000_000
 @pytest.mark.parametrize(
     ("link", "probe", "millions"),
     [
-        (
-            "wired",
-            Udp(duration_s=10, rate_bit_s=10 * GIGABIT),
-            "8.3 million for udp-10000m over wired: some 20 min",
-        ),
+        ("wired", Udp(rate_bit_s=10 * GIGABIT), "8.3 million for udp-10000m over wired: some 20 min"),
         ("wired", Udp(duration_s=3, rate_bit_s=GIGABIT, payload_bytes=64), "5.9 million"),
         ("10g", Tcp(duration_s=10), "8.3 million for tcp over 10g"),
         ("10g", Ping(count=100, interval_s=0.05, loaded=True), "5.8 million"),
@@ -593,9 +535,6 @@ def test_a_users_profile_is_read_strictly(tmp_path: Path) -> None:
     assert probe_plan.load_profile(str(file)).probe == (Ping(count=3),)
 
 
-# Records
-
-
 def test_records_come_back_as_they_were_kept_and_damage_is_named(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     found, _ = echo.round_trips(REPLIES, 1.0, 56)
@@ -612,9 +551,6 @@ def test_records_come_back_as_they_were_kept_and_damage_is_named(tmp_path: Path)
         folder.load_probes()
 
 
-# During a run
-
-
 def test_a_run_whose_probes_all_fail_measures_its_cells_nonetheless(tmp_path: Path) -> None:
     plan = msgspec.structs.replace(teardown.PLAN, probes=True)
     world = World(answers=[(("/usr/bin/python3", "-I", "-S", "-"), (1, "", "no AF_ALG"))])
@@ -627,8 +563,7 @@ def test_a_run_whose_probes_all_fail_measures_its_cells_nonetheless(tmp_path: Pa
             assert record.telemetry.no_round_trips is not None
             assert "a summary of ping" in record.telemetry.no_round_trips
     made = outcome.folder.load_probes()
-    assert {record.column.link for record in made} == {record.column.link for record in outcome.records} - {
-        "local"
-    }
+    probed, measured = ({record.column.link for record in records} for records in (made, outcome.records))
+    assert probed == measured - {"local"}
     assert {record.probe.name for record in made} == {"tcp", "cipher"}
     assert all(record.status is not Status.OK and record.reason for record in made)

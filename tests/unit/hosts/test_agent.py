@@ -186,9 +186,6 @@ def words_of(log: Path) -> list[str]:
     return log.read_text(encoding="utf-8").split()
 
 
-# Running programs
-
-
 def test_a_program_has_the_c_locale_and_what_it_is_given(worker: Agent, tmp_path: Path) -> None:
     script = 'echo "$LC_ALL $LANGUAGE-$ODD"; echo "$PATH"; pwd'
     variables, path, folder = worker.run("sh", "-c", script, env={"ODD": "a b"})["stdout"].splitlines()
@@ -200,25 +197,18 @@ def test_a_program_has_the_c_locale_and_what_it_is_given(worker: Agent, tmp_path
     assert worker.run("rare", env={"PATH": f"{tmp_path}:/bin"})["stdout"] == "found\n"
 
 
-def test_a_program_without_input_does_not_eat_requests(worker: Agent) -> None:
+def test_what_cannot_be_done_is_reported_and_the_agent_goes_on(worker: Agent) -> None:
+    for do, fields in (
+        ("run", {"argv": ["echo", "a\0b"], "timeout_s": 1}),
+        ("spawn", {"argv": ["echo", "a\0b"]}),
+        ("write", {"path": "/dev/null/x", "text": ""}),
+        ("write", {"path": "/tmp/a\0b", "text": ""}),
+        ("note", {"number": 1, "entry": {}}),
+    ):
+        assert worker.ask(do, **fields)["error"], (do, fields)
+        assert worker.run("echo", "on")["stdout"] == "on\n"
     first, second = worker.start_run("cat"), worker.start_run("cat")
-    assert worker.await_answer(first)["stdout"] == worker.await_answer(second)["stdout"] == ""
-
-
-@pytest.mark.parametrize(
-    "request_",
-    [
-        {"do": "run", "argv": ["echo", "a\0b"], "timeout_s": 1},
-        {"do": "spawn", "argv": ["echo", "a\0b"]},
-        {"do": "write", "path": "/dev/null/x", "text": ""},
-        {"do": "write", "path": "/tmp/a\0b", "text": ""},
-        {"do": "note", "number": 1, "entry": {}},
-    ],
-    ids=lambda request: request["do"],
-)
-def test_what_cannot_be_done_is_reported_and_the_agent_goes_on(worker: Agent, request_: Message) -> None:
-    assert worker.ask(**request_)["error"]
-    assert worker.run("echo", "on")["stdout"] == "on\n"
+    assert worker.await_answer(first)["stdout"] == worker.await_answer(second)["stdout"] == "", "no input"
 
 
 def test_requests_are_done_side_by_side_answered_by_number_and_can_be_given_up(
@@ -235,9 +225,6 @@ def test_requests_are_done_side_by_side_answered_by_number_and_can_be_given_up(
     worker.send("kill", of=number)
     worker.send("kill", of=999)
     assert worker.await_answer(number)["status"] == -signal.SIGKILL
-
-
-# Daemons
 
 
 def test_a_daemon_gets_signals_and_is_heard_until_it_is_stopped(worker: Agent) -> None:
@@ -272,9 +259,6 @@ def test_a_daemon_that_does_not_want_to_end_is_killed(start: Start) -> None:
     agent.send("stop", of=number)
     assert agent.heard(number)[2] == -signal.SIGKILL
     assert time.monotonic() - began >= SHORT_S
-
-
-# The end, whatever brings it
 
 
 DAEMON = "trap 'echo daemon >> \"$1\"; exit' TERM; echo; while :; do sleep 0.02; done"
@@ -387,9 +371,6 @@ def test_without_a_reader_the_dead_man_is_noticed_all_the_same(state: Path, tmp_
         assert not state.exists()
 
 
-# A kill, and the next agent
-
-
 def test_what_a_killed_agent_left_the_next_one_undoes(start: Start, state: Path, tmp_path: Path) -> None:
     log = tmp_path / "log"
     with killed(start) as agent:
@@ -482,9 +463,6 @@ def test_a_journal_that_cannot_be_read_is_set_aside(start: Start, state: Path, t
     assert len(list(state.glob("*.unreadable"))) == 1
 
 
-# One run at a time
-
-
 def test_a_second_run_leaves_the_first_alone(start: Start, agent: Agent, state: Path, tmp_path: Path) -> None:
     second = start()
     agent.note(101, ["touch", str(tmp_path / "undone")])
@@ -494,18 +472,14 @@ def test_a_second_run_leaves_the_first_alone(start: Start, agent: Agent, state: 
     assert (state / "target.lock").exists(), "it is the first one's"
     assert not (tmp_path / "undone").exists()
     assert start().begin(run_id="run-3")["busy"] == "run-1"
-    agent.hang_up()
-    assert "busy" not in start().begin(run_id="run-4")
-
-
-def test_one_machine_can_have_both_roles(start: Start, agent: Agent, state: Path) -> None:
     initiator = start()
-    assert "busy" not in initiator.begin(role="initiator")
+    assert "busy" not in initiator.begin(role="initiator"), "one machine can have both"
     assert isinstance(initiator.ask("kernel_messages")["lines"], list)
     agent.hang_up()
     assert [path.name for path in state.glob("*.lock")] == ["initiator.lock"]
     initiator.hang_up()
     assert not state.exists()
+    assert "busy" not in start().begin(run_id="run-4")
 
 
 def test_a_lock_that_was_just_removed_is_not_taken_for_one(start: Start, state: Path) -> None:
@@ -522,13 +496,12 @@ def test_a_lock_that_was_just_removed_is_not_taken_for_one(start: Start, state: 
     assert not state.exists()
 
 
-@pytest.mark.parametrize("share", [0.0, 0.5], ids=["nothing", "half"])
-def test_a_connection_that_breaks_before_the_program_has_come_ends_it(state: Path, share: float) -> None:
+def test_a_connection_that_breaks_before_the_program_has_come_ends_it(state: Path) -> None:
     source = agent_source(state).encode()
     argv = [programs.PYTHON, "-I", "-c", remote._BOOTSTRAP, str(len(source))]
-    half = source[: int(len(source) * share)]
-    done = subprocess.run(argv, input=half, capture_output=True, timeout=PATIENCE_S, check=False)
-    assert (done.stdout, done.stderr) == (b"", b"")
+    for half in (b"", source[: len(source) // 2]):
+        done = subprocess.run(argv, input=half, capture_output=True, timeout=PATIENCE_S, check=False)
+        assert (done.stdout, done.stderr) == (b"", b""), len(half)
 
 
 PROGRAMS = [

@@ -14,6 +14,7 @@ import pytest
 from harness import hosts
 from harness.hosts import Host, NamespaceHost, namespaces
 from harness.hosts.runner import await_condition
+from harness.hosts.unseen import Unseen
 from harness.model.errors import CommandFailed, HarnessError, RequirementError
 
 PATIENCE_S = 60.0
@@ -92,7 +93,7 @@ class HostContract:
         done = host.run(["sh", "-c", script], input="a\nß", check=False, env={"A": "b"})
         assert (done.argv[-3:], done.status) == (("sh", "-c", script), 3)
         assert (done.stdout, done.stderr) == ("a\nß", "b\n")
-        assert host.run(["cat"], timeout_s=PATIENCE_S).stdout == "", "it has no input"
+        assert host.run(["readlink", "/proc/self/fd/0"]).stdout == "/dev/null\n", "it has no input"
         assert host.run(["printf", r"%s\n|", *WORDS]).stdout == "".join(f"{word}\n|" for word in WORDS)
         assert host.run(["printf", r"a\377\000\303\251"]).stdout == "a\N{REPLACEMENT CHARACTER}\0é"
 
@@ -248,3 +249,27 @@ def test_counters_of_the_namespace_are_read_as_they_are(host: NamespaceHost) -> 
 
 class TestThisKernel(HostContract):
     """In that namespace."""
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda host: host.run(["true"]),
+        lambda host: host.run(["true"], check=False),
+        lambda host: host.read_files(["/proc/version"]),
+        lambda host: host.list_folder("/sys"),
+        lambda host: host.in_netns("other", "netns"),
+        lambda host: host.kernel_messages(),
+        lambda host: host.clock_offset_ns(),
+        lambda host: host.write_secret(Path("/run/secret"), "secret"),
+        lambda host: host.reach(Path("/run/socket")),
+        lambda host: host.daemon(["sleep"], log=Path("log"), ready=lambda: True, deadline_s=1).__enter__(),
+    ],
+)
+def test_a_target_that_is_only_reached_answers_no_question(ask: Callable[[Host], object]) -> None:
+    assert Unseen().kernel != Unseen().kernel, "it shares a kernel with nobody"
+    with pytest.raises(CommandFailed, match="only reached") as refused:
+        ask(Unseen())
+    assert "--target ssh://" in (refused.value.hint or "") and "secret" not in refused.value.message.replace(
+        "/run/secret", ""
+    )

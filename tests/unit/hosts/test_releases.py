@@ -1,4 +1,4 @@
-"""Distributions as data: every name of the lists has a line, and both readers of the files find the same."""
+"""Lists of packages, and distributions as data: every name has a line, and each reader finds the same."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import pytest
 from harness.hosts import packages, releases, runner
 from harness.hosts.packages import Package
 from harness.hosts.releases import LinuxDistribution
+from harness.parse.profiles import data_folder
 from harness.testbeds import requirements
 from harness.testbeds.lab.kernels import source as sources
 from tests.unit.hosts.test_hosts import executable
@@ -37,7 +38,7 @@ OS_RELEASE = {
 }
 
 
-def listed() -> list[str]:
+def all_listed() -> list[str]:
     """The first words of all lists: a package, or a choice of them."""
     lines = [line for file in LISTS for line in file.read_text(encoding="utf-8").splitlines()]
     return sorted({line.split()[0] for line in lines if line and not line.startswith("#")})
@@ -46,12 +47,12 @@ def listed() -> list[str]:
 @pytest.mark.parametrize("system", [FEDORA, ARCH])
 def test_what_has_names_of_its_own_has_one_for_every_package(system: LinuxDistribution | None) -> None:
     assert system is not None
-    assert sorted(system.names) == listed()
+    assert sorted(system.names) == all_listed()
 
 
 @pytest.mark.parametrize("system", releases.distributions(), ids=lambda each: each.title)
 def test_a_distribution_says_where_its_names_were_looked_up(system: LinuxDistribution) -> None:
-    assert system.looked_up and system.ids and set(system.names) <= set(listed())
+    assert system.looked_up and system.ids and set(system.names) <= set(all_listed())
     assert system.manager in {"apt-get", "dnf", "pacman", "zypper"}
     for release in system.releases:
         assert release.title and release.versions and release.kernel
@@ -92,9 +93,6 @@ def test_names() -> None:
     assert FEDORA.names_of(["of-no-list"]) is None
     assert UBUNTU.names_of(["fio"]) == ("fio",)
     assert UBUNTU.names_of(sources.PACKAGES) == ()
-
-
-# The command that doctor names
 
 
 def on(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,9 +145,6 @@ def test_a_package_without_a_program_is_asked_of_the_package_manager(monkeypatch
         on(name, monkeypatch)
         assert headers.installed is (name == "other"), "of what is not known, programs tell"
     assert asked == [["rpm", "--query", "glibc-devel"], ["pacman", "-Qq", "glibc", "linux-api-headers"]]
-
-
-# The script
 
 
 class System:
@@ -212,35 +207,48 @@ NONE_OF_THE_LAB = (
 
 
 DNF = "dnf install -y --quiet --setopt=install_weak_deps=False"
+PACMAN = "pacman -S --needed --noconfirm"
+RPMS = "fio iproute iproute-tc hping3"
+FIRST, LACKS = "apt-get update -qq", NONE_OF_THE_LAB
+HPING3_TOO = f"{LACKS}, hping3 (probes).\n"
+OF_DEBIAN = "fio iproute2 linux-source-6.12"
 
 
 @pytest.mark.parametrize(
-    ("name", "offers", "command"),
+    ("name", "system", "told", "said"),
     [
-        ("fedora", "fio iproute iproute-tc hping3", DNF),
-        ("rocky", "fio iproute iproute-tc hping3", DNF),
-        ("arch", "fio iproute2 hping", "pacman -S --needed --noconfirm"),
-        ("ubuntu", "fio iproute2 hping3", APT),
-        ("mint", "fio iproute2 hping3", APT),
+        ("fedora", {"offers": RPMS}, [f"{DNF} {RPMS}"], f"Fedora {LACKS}.\n"),
+        ("rocky", {"offers": RPMS}, [f"{DNF} {RPMS}"], f"Fedora {LACKS}.\n"),
+        (
+            "arch",
+            {"offers": "fio iproute2 hping"},
+            [f"{PACMAN} fio iproute2 hping"],
+            f"Arch Linux {LACKS}.\n",
+        ),
+        ("ubuntu", {"offers": "fio iproute2 hping3"}, [FIRST, f"{APT} fio iproute2 hping3"], LACKS),
+        ("mint", {"offers": "fio iproute2 hping3"}, [FIRST, f"{APT} fio iproute2 hping3"], LACKS),
+        # What is installed is left alone, but of several names all have to be there.
+        ("fedora", {"offers": "fio", "has": RPMS}, [], f"Fedora {LACKS}.\n"),
+        ("fedora", {"offers": RPMS, "has": "fio iproute hping3"}, [f"{DNF} iproute iproute-tc"], LACKS),
+        # What the index does not have is named with the rest.
+        ("fedora", {"offers": RPMS[:-7]}, [f"{DNF} {RPMS[:-7]}"], HPING3_TOO),
+        # On an unknown system apt takes Debian's names, and another package manager is left alone.
+        (
+            "other",
+            {"offers": OF_DEBIAN},
+            [FIRST, f"{APT} {OF_DEBIAN}"],
+            "This release has no package for these",
+        ),
+        ("suse", {"offers": "fio"}, [], "Packages are installed here by apt-get, dnf or pacman alone"),
     ],
 )
 def test_each_package_manager_is_told_its_own_names(
-    tmp_path: Path, name: str, offers: str, command: str
+    tmp_path: Path, name: str, system: dict[str, str], told: list[str], said: str
 ) -> None:
-    found, said = System(tmp_path, name, offers=offers).install(LIST)
-    assert found[-1] == f"{command} {offers}"
-    assert NONE_OF_THE_LAB in said and said.startswith("This release of ") and len(said.splitlines()) == 1
-
-
-def test_what_is_installed_is_left_alone(tmp_path: Path) -> None:
-    system = System(tmp_path, "fedora", offers="fio", has="fio iproute iproute-tc hping3")
-    assert system.install(LIST) == ([], f"This release of Fedora {NONE_OF_THE_LAB}.\n")
-
-
-def test_of_several_names_all_have_to_be_there(tmp_path: Path) -> None:
-    system = System(tmp_path, "fedora", offers="iproute iproute-tc", has="fio iproute hping3")
-    (reported,), _ = system.install(LIST)
-    assert reported.endswith(" iproute iproute-tc")
+    reported, words = System(tmp_path, name, **system).install(LIST)
+    assert reported == told
+    assert said in words and len(words.splitlines()) == 1
+    assert said is not LACKS or words.startswith("This release of ")
 
 
 def test_one_that_cannot_be_installed_keeps_no_other_out(tmp_path: Path) -> None:
@@ -248,19 +256,6 @@ def test_one_that_cannot_be_installed_keeps_no_other_out(tmp_path: Path) -> None
     reported, said = system.install(LIST)
     assert [line.rpartition(" ")[2] for line in reported[1:]] == ["fio", "iproute2", "hping"]
     assert "Not installed: hping3 (probes): error: no\n" in said
-
-
-def test_what_the_index_does_not_have_is_named_with_the_rest(tmp_path: Path) -> None:
-    _, said = System(tmp_path, "fedora", offers="fio iproute iproute-tc").install(LIST)
-    assert said.endswith("(the kernel: its source), hping3 (probes).\n")
-
-
-def test_on_an_unknown_system_apt_takes_debian_s_names_and_another_is_left_alone(tmp_path: Path) -> None:
-    reported, said = System(tmp_path, "suse", offers="fio").install(LIST)
-    assert reported == [] and said.startswith("Packages are installed here by apt-get, dnf or pacman alone")
-    reported, said = System(tmp_path, "other", offers="fio iproute2 linux-source-6.12").install(LIST)
-    assert reported[-1].endswith(" fio iproute2 linux-source-6.12")
-    assert said.startswith("This release has no package for these")
 
 
 @pytest.mark.parametrize(
@@ -294,6 +289,123 @@ def test_both_readers_find_the_same_names(tmp_path: Path) -> None:
         folder = tmp_path / name
         folder.mkdir()
         all_names = {word for words in system.names.values() for word in words.split()}
-        lines = "".join(f"{choice}  -  what for\n" for choice in listed())
+        lines = "".join(f"{choice}  -  what for\n" for choice in all_listed())
         reported, _ = System(folder, name, offers=" ".join(sorted(all_names))).install(lines)
         assert all_names <= set(reported[-1].split())
+
+
+def test_every_line_of_the_list_is_a_package() -> None:
+    lines = (data_folder() / packages.KERNEL).read_text(encoding="utf-8").splitlines()
+    listed = packages.listed()
+    assert ["|".join(package.names) for package in listed] == [
+        line.split()[0] for line in lines if line[0] != "#"
+    ]
+    assert len({name for package in listed for name in package.names}) == sum(len(p.names) for p in listed)
+    assert all(package.purpose for package in listed)
+
+
+def test_a_program_or_a_module_shows_that_a_package_is_there() -> None:
+    for shown_by, installed in (("sh", True), ("no-such-program", False), ("python3:no_such_module", False)):
+        assert Package(names=("x",), shown_by=shown_by, purpose="a test").installed is installed
+    missing = [Package(names=(name,), shown_by="-", purpose="a test") for name in ("one", "two")]
+    assert packages.install_command(missing).endswith("apt-get install --no-install-recommends one two")
+
+
+EITHER = "linux-source-6.1|linux-source-6.12"
+ONE_OF_TWO = f"# comment\n{EITHER} - what for\n"
+
+
+@pytest.mark.parametrize("offers", ["linux-source-6.1 linux-source-6.12", "linux-source-6.12"])
+def test_the_first_on_offer_is_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, offers: str
+) -> None:
+    chosen = offers.split()[0]
+    debian = System(tmp_path, "debian", offers=offers)
+    assert debian.install(ONE_OF_TWO)[0] == ["apt-get update -qq", f"{APT} {chosen}"]
+    monkeypatch.setenv("PATH", debian.path)
+    either = Package(names=tuple(EITHER.split("|")), shown_by="-", purpose="a test")
+    assert packages.install_command([either]).endswith(f" {chosen}")
+    assert not either.installed
+
+
+@pytest.mark.parametrize("has", ["linux-source-6.1", "linux-source-6.12"])
+def test_either_that_is_installed_will_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has: str) -> None:
+    debian = System(tmp_path, "debian", offers=EITHER.replace("|", " "), has=has)
+    assert debian.install(ONE_OF_TWO)[0] == []
+    monkeypatch.setenv("PATH", debian.path)
+    assert Package(names=tuple(EITHER.split("|")), shown_by="-", purpose="a test").installed
+
+
+SHORT_LIST = """\
+# package     shown by  who needs it  what for
+fio           fio       lab,target    the workloads
+linux-6|uml   -         lab           the lab: a real kernel
+iperf3        iperf3    lab           probes: TCP and UDP
+gone          -         make          the environment
+"""
+
+
+def test_what_a_release_lacks_is_named_in_one_sentence_and_the_rest_is_installed(tmp_path: Path) -> None:
+    reported, said = System(tmp_path, "debian", offers="fio iperf3").install(SHORT_LIST)
+    assert said == (
+        "This release of Debian has no package for these, and what works without them goes on: "
+        "linux-6 or uml (the lab: a real kernel), gone (the environment).\n"
+    )
+    assert reported[1:] == [f"{APT} fio iperf3"]
+
+
+def test_one_that_cannot_be_installed_is_named_and_keeps_no_other_out(tmp_path: Path) -> None:
+    debian = System(tmp_path, "debian", offers="fio uml iperf3 gone", breaks="uml")
+    reported, said = debian.install(SHORT_LIST)
+    assert said == "Not installed: linux-6 or uml (the lab: a real kernel): error: no\n"
+    assert [line.rpartition(" ")[2] for line in reported[2:]] == ["fio", "uml", "iperf3", "gone"]
+
+
+def test_another_program_that_installs_is_waited_for(tmp_path: Path) -> None:
+    debian = System(tmp_path, "debian", offers="fio uml iperf3 gone")
+    held = "E: Could not get lock /var/lib/{}. It is held by process 4711 (apt-get)"
+    # Each lock is held twice, then free: that of the lists, then that of the packages.
+    executable(
+        tmp_path / "apt-get",
+        f"""echo "$*" >>{tmp_path}/told
+        case $(grep -c "^$1" {tmp_path}/told),$1 in
+        1,update | 2,update) echo '{held.format("apt/lists/lock")}' >&2; exit 100 ;;
+        1,install | 2,install) echo '{held.format("dpkg/lock-frontend")}' >&2; exit 100 ;;
+        esac""",
+    )
+    reported, said = debian.install(SHORT_LIST)
+    waiting = "Waiting for another program that installs packages: "
+    assert said.splitlines() == [
+        waiting + held.format("apt/lists/lock"),
+        waiting + held.format("dpkg/lock-frontend"),
+    ]
+    assert [line.split()[0] for line in reported] == ["update"] * 3 + ["install"] * 3
+
+
+def test_without_sudo_the_packages_are_named_and_make_goes_on(tmp_path: Path) -> None:
+    debian = System(tmp_path, "debian", offers="fio uml", sudo="exit 1")
+    executable(tmp_path / "id", "echo 1000")
+    reported, said = debian.install(SHORT_LIST)
+    assert said.endswith("somebody who may has to install: fio linux-6|uml iperf3 gone\n")
+    assert reported == []
+
+
+@pytest.mark.parametrize("has_ensurepip", [True, False])
+def test_the_environment_is_made_before_packages_where_it_can_be(tmp_path: Path, has_ensurepip: bool) -> None:
+    python = tmp_path / "python"
+    executable(python, f"exit {int(not has_ensurepip)}")
+    argv = ["make", "--dry-run", "install", f"PYTHON={python}", f"VENV={tmp_path}/venv"]
+    plan = subprocess.run(argv, cwd=PROJECT, check=True, capture_output=True, text=True).stdout
+    assert (plan.index("-m venv") < plan.index("install-packages.sh")) == has_ensurepip
+
+
+def test_the_debian_package_recommends_what_the_lab_needs() -> None:
+    control = (PROJECT / "debian" / "control").read_text(encoding="utf-8")
+    _, _, recommended = control.partition("Recommends:\n")
+    named = {line.strip(" ,") for line in recommended.partition("Description:")[0].splitlines()}
+    lab = {
+        package.name
+        for package in packages.listed(packages.ALL)
+        if not package.needed_by.keys().isdisjoint(("lab", "controller"))
+    }
+    assert named == lab - {"python3", "util-linux"}, "which are required or essential"

@@ -1,4 +1,4 @@
-"""Hosts over SSH: addresses, quoting, what becomes of a connection, and what ssh has to say.
+"""Hosts over SSH: addresses, quoting, what becomes of a connection, what ssh has to say, and relayed sockets.
 
 ssh(1) is a script here that does with its last word what sshd does: it has a shell carry it out. What the
 agent needs root for (unshare, mount, sudo) are scripts too; all else is real.
@@ -12,6 +12,7 @@ import resource
 import shlex
 import signal
 import socket
+import stat
 import subprocess
 import threading
 import time
@@ -23,6 +24,7 @@ import pytest
 
 from harness.hosts import Host, programs, remote
 from harness.hosts.journal import Journal
+from harness.hosts.programs.here import CHUNK_BYTES, RELAY_WINDOW
 from harness.hosts.remote import AgentHost, reaching
 from harness.hosts.runner import LARGEST_LOG_BYTES
 from harness.hosts.undo import UndoEntry, UndoStep
@@ -125,9 +127,6 @@ def host(connect: Connect) -> Iterator[AgentHost]:
         yield host
 
 
-# Addresses
-
-
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -202,9 +201,6 @@ def test_anything_else_is_refused_in_a_sentence(text: str) -> None:
             HostAddress(text).ssh_words()
 
 
-# Command lines
-
-
 @pytest.mark.parametrize("shell", ["sh", "bash"])
 def test_words_come_through_the_shell_of_another_machine_unchanged(shell: str) -> None:
     argv = reaching(parse_address(NAS, "target"), ["printf", r"%s\0", *WORDS])
@@ -223,6 +219,12 @@ def test_ssh_asks_nobody_trusts_nobody_and_shares_nothing() -> None:
     )
     assert {f"-o{option}" for option in wanted.split()} <= set(argv)
     assert not any("UserKnownHostsFile" in word for word in argv), "the user's own serve"
+    # One line for any shell: csh(1) quotes no newline and no exclamation mark, and fish(1) no backslash.
+    line = reaching(HostAddress(NAS), remote.launch_command(12345))[-1]
+    assert not set("\n\r\\!") & set(line)
+    inner = shlex.split(line)
+    assert (inner[:2], inner[-1]) == (["sh", "-c"], "12345")
+    assert all("'" not in word for word in inner)
 
 
 def test_the_real_ssh_understands_the_command_line() -> None:
@@ -239,23 +241,14 @@ def test_the_real_ssh_understands_the_command_line() -> None:
     assert reported["stricthostkeychecking"] in ("yes", "true")
 
 
-def test_what_the_login_shell_is_given_is_one_line_for_any_shell() -> None:
-    """Between apostrophes, csh(1) takes no newline and no exclamation mark, and fish(1) no backslash."""
-    line = reaching(HostAddress(NAS), remote.launch_command(12345))[-1]
-    assert not set("\n\r\\!") & set(line)
-    inner = shlex.split(line)
-    assert (inner[:2], inner[-1]) == (["sh", "-c"], "12345")
-    assert all("'" not in word for word in inner)
-
-
-# A connection
-
-
 class TestOverSsh(HostContract):
     where = " on the target"
 
 
-def test_a_host_tells_what_it_cannot_do_and_goes_on(host: AgentHost) -> None:
+def test_ssh_is_called_once_and_carries_everything(host: AgentHost, tools: Path) -> None:
+    (tools / "ssh").unlink()
+    words = (tools / "ssh.words").read_text(encoding="utf-8").split("\0")
+    assert words[: words.index("nas")][-4:] == ["-p", "2222", "-l", "root"]
     assert isinstance(host.kernel_messages(), list)
     assert (host.netns, host.recovered) == (None, ((), ()))
     with pytest.raises(CommandFailed, match="the target could not do it: ValueError: embedded null byte"):
@@ -286,14 +279,6 @@ def test_a_login_shell_may_say_something_first_and_root_may_not_be_needed(
     script(tools, program, text)
     with connect(address) as host:
         assert says(host, "hi")
-
-
-def test_ssh_is_called_once_and_carries_everything(connect: Connect, tools: Path) -> None:
-    with connect() as host:
-        (tools / "ssh").unlink()
-        assert says(host, "hi")
-    words = (tools / "ssh.words").read_text(encoding="utf-8").split("\0")
-    assert words[: words.index("nas")][-4:] == ["-p", "2222", "-l", "root"]
 
 
 def test_many_ask_at_once(host: AgentHost, tmp_path: Path) -> None:
@@ -336,12 +321,8 @@ def test_a_disk_that_is_full_here_is_not_passed_over(host: AgentHost, tmp_path: 
         host.run(["true"])
 
 
-# The agent's own ledger
-
-
 def test_what_is_brought_up_is_written_down_there(host: AgentHost, tmp_path: Path) -> None:
-    here = Journal(tmp_path / "journal.jsonl")
-    there = tmp_path / "state"
+    here, there, up = Journal(tmp_path / "journal.jsonl"), tmp_path / "state", tmp_path / "up"
 
     class Thing(msgspec.Struct, frozen=True):
         name: str
@@ -349,15 +330,15 @@ def test_what_is_brought_up_is_written_down_there(host: AgentHost, tmp_path: Pat
         def acquire(self, host: Host) -> None:
             (journal,) = there.glob("agent-*.jsonl")
             assert '"Thing a"' in journal.read_text(encoding="utf-8")
-            host.run(["touch", str(tmp_path / "up")])
+            host.run(["touch", str(up)])
 
         def undo(self) -> tuple[UndoStep, ...]:
-            return (UndoStep(("rm", str(tmp_path / "up")), absent=("No such file",)),)
+            return (UndoStep(("rm", str(up)), absent=("No such file",)),)
 
     with here.hold(host, Thing("a")):
-        assert (tmp_path / "up").exists()
+        assert up.exists()
         assert here.open_entries() == {}
-    assert not (tmp_path / "up").exists()
+    assert not up.exists()
     (journal,) = there.glob("agent-*.jsonl")
     assert len(journal.read_text(encoding="utf-8").splitlines()) == 2
     assert here.leaks == []
@@ -392,9 +373,6 @@ def test_a_second_run_is_refused(connect: Connect, tmp_path: Path) -> None:
             assert says(other, "hi")
         assert says(host, "on")
     assert not (tmp_path / "state").exists()
-
-
-# Lost
 
 
 def test_a_host_that_is_lost_is_reported_to_all_who_wait_and_who_ask(host: AgentHost, tmp_path: Path) -> None:
@@ -488,9 +466,6 @@ def test_beats_come_often_enough_for_the_dead_man(connect: Connect, monkeypatch:
 
     # A busy machine may keep beats back for too long.
     assert is_kept(0.6) or is_kept(10.0)
-
-
-# No agent
 
 
 def refused(connect: Connect) -> HarnessError:
@@ -592,9 +567,6 @@ def test_an_agent_that_may_not_mount_is_a_failure_in_a_sentence(
     assert not (tmp_path / "state").exists()
 
 
-# Hosts that mean harm
-
-
 HOSTILE = """\
 #!/usr/bin/python3 -I
 import json, os, sys
@@ -638,23 +610,17 @@ def hostile(tools: Path, harm: str, *, honest_begin: bool = True) -> None:
     file.write_text(text, encoding="utf-8")
 
 
-ANSWERS: dict[str, object] = {
-    "a list": [1],
-    "a number": 7,
-    "nothing": None,
-    "an id that is a list": {"id": [1]},
-    "an id that is an object": {"id": {}},
-    "an output that is a number": {"id": 1, "out": 7},
-    "an output that is no base64": {"id": 1, "out": "***"},
-    "a status that is text": {"id": 2, "status": "0", "stdout": "", "stderr": ""},
-    "an output that is a list": {"id": 2, "status": 0, "stdout": ["x"], "stderr": ""},
-    "an error that is an object": {"id": 2, "error": {"a": 1}},
-    "lists that are none": {"id": 1, "removed": 7, "failed": {}},
-    "texts that are none": {"id": 2, "texts": [1, None], "lines": "x", "offset_ns": "soon"},
-}
+ANSWERS: list[object] = [
+    *([1], 7, None, {"id": [1]}, {"id": {}}, {"id": 1, "out": 7}, {"id": 1, "out": "***"}),
+    {"id": 2, "status": "0", "stdout": "", "stderr": ""},
+    {"id": 2, "status": 0, "stdout": ["x"], "stderr": ""},
+    {"id": 2, "error": {"a": 1}},
+    {"id": 1, "removed": 7, "failed": {}},
+    {"id": 2, "texts": [1, None], "lines": "x", "offset_ns": "soon"},
+]
 
 
-@pytest.mark.parametrize("answer", ANSWERS.values(), ids=list(ANSWERS))
+@pytest.mark.parametrize("answer", ANSWERS, ids=str)
 @pytest.mark.parametrize("honest_begin", [True, False])
 def test_answers_of_other_types_are_a_host_lost(
     connect: Connect,
@@ -667,17 +633,13 @@ def test_answers_of_other_types_are_a_host_lost(
     monkeypatch.setattr(remote, "ANSWER_GRACE_S", 0.5 if honest_begin else -119)
     hostile(tools, f"say({msgspec.json.encode(answer)!r} + b'\\n')", honest_begin=honest_begin)
 
-    def ask_all(host: AgentHost) -> None:
+    with pytest.raises(HarnessError) as error, connect() as host:
         host.run(["true"], timeout_s=0.1)
         host.read_files(["/x", "/y"])
         host.kernel_messages()
         host.clock_offset_ns()
         with host.daemon(["x"], log=tmp_path / "log", ready=lambda: True, deadline_s=5):
-            pass
-
-    with pytest.raises(HarnessError) as error, connect() as host:
-        ask_all(host)
-        raise CommandFailed("it understood all of it")
+            raise CommandFailed("it understood all of it")
     assert "\n" not in error.value.message
 
 
@@ -751,9 +713,118 @@ def test_a_machine_that_is_asked_once_is_not_listened_to_for_ever(to: str) -> No
     assert said.startswith("hello") and len(said) <= 2 * remote.LARGEST_LOOK_BYTES
     assert len(errors) <= LARGEST_LOG_BYTES + 100
     assert said.endswith("end\n") == bool(to)
-
-
-def test_a_machine_that_is_asked_once_and_says_nothing_is_given_up() -> None:
     began = time.monotonic()
     assert remote.asked_once(["sleep", "60"], "hello", within_s=0.3) is None
     assert time.monotonic() - began < 30
+
+
+SEVERAL_WINDOWS = 4 * RELAY_WINDOW * CHUNK_BYTES
+
+
+@pytest.fixture
+def listener(tmp_path: Path) -> Iterator[socket.socket]:
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "s"))
+        listener.listen()
+        listener.settimeout(PATIENCE_S)
+        yield listener
+
+
+@pytest.fixture
+def near(host: AgentHost, tmp_path: Path) -> Iterator[Path]:
+    """Where the listener can be reached here."""
+    with host.reach(tmp_path / "s") as near:
+        yield near
+
+
+@contextlib.contextmanager
+def connected(near: Path, listener: socket.socket) -> Iterator[tuple[socket.socket, socket.socket]]:
+    """Both ends of one relayed connection: the one here, the host's."""
+    with socket.socket(socket.AF_UNIX) as here:
+        here.settimeout(PATIENCE_S)
+        here.connect(str(near))
+        there, _ = listener.accept()
+        there.settimeout(PATIENCE_S)
+        with there:
+            yield here, there
+
+
+def received(end: socket.socket, count: int) -> bytes:
+    data = b""
+    while len(data) < count and (more := end.recv(1 << 20)):
+        data += more
+    return data
+
+
+def test_bytes_arrive_whole_and_in_order_both_ways(near: Path, listener: socket.socket) -> None:
+    blob = os.urandom(SEVERAL_WINDOWS)
+    with connected(near, listener) as ends:
+        for sender, receiver in (ends, reversed(ends)):
+            sending = threading.Thread(target=sender.sendall, args=(blob,))
+            sending.start()
+            assert received(receiver, len(blob)) == blob
+            sending.join()
+
+
+def test_what_was_sent_before_the_end_still_arrives(near: Path, listener: socket.socket) -> None:
+    for number in (0, 1):
+        with connected(near, listener) as ends:
+            closing, other = ends[number], ends[1 - number]
+            closing.sendall(b"last words")
+            closing.close()
+            assert received(other, 100) == b"last words"
+
+
+def test_who_does_not_read_holds_up_nobody(host: AgentHost, near: Path, listener: socket.socket) -> None:
+    with connected(near, listener) as (here, _there), connected(near, listener) as (fast, echo):
+        here.settimeout(0.2)
+        with pytest.raises(TimeoutError):
+            here.sendall(bytes(100 * SEVERAL_WINDOWS))
+        fast.sendall(b"ping")
+        assert received(echo, 4) == b"ping"
+        assert host.run(["echo", "well"]).stdout == "well\n"
+
+
+def test_where_nobody_listens_the_connection_ends(near: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as here:
+        here.settimeout(PATIENCE_S)
+        here.connect(str(near))
+        assert here.recv(1) == b""
+
+
+def test_a_lost_host_ends_connections(host: AgentHost, near: Path, listener: socket.socket) -> None:
+    with connected(near, listener) as (here, there):
+        here.sendall(b"ping")
+        assert received(there, 4) == b"ping"
+        signal_all(host, signal.SIGKILL)
+        assert here.recv(1) == b""
+
+
+def test_the_end_of_the_context_ends_connections_at_both_ends_and_nobody_else_may_connect(
+    host: AgentHost, tmp_path: Path, listener: socket.socket
+) -> None:
+    with contextlib.ExitStack() as stack:
+        near = stack.enter_context(host.reach(tmp_path / "s"))
+        assert stat.S_IMODE(near.parent.stat().st_mode) == 0o700
+        with connected(near, listener) as (here, there):
+            here.sendall(b"ping")
+            assert received(there, 4) == b"ping"
+            stack.close()
+            assert here.recv(1) == b""
+            assert there.recv(1) == b""
+    assert not near.parent.exists()
+
+
+def test_a_folder_too_deep_for_a_socket_is_refused(
+    host: AgentHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deep = tmp_path / ("d" * 100)
+    deep.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(deep))
+    with pytest.raises(UsageError, match="no socket could be made"), host.reach(tmp_path / "s"):
+        pass
+
+
+def test_a_machine_has_no_links_between_namespaces(host: AgentHost) -> None:
+    with pytest.raises(RequirementError, match="the target is a machine"):
+        host.in_netns("target", "harness-beef-0")

@@ -14,21 +14,9 @@ import pytest
 from harness.hosts import NamespaceHost, _Child
 from harness.hosts.runner import Completed, await_condition, piped, run, tail
 from harness.model.errors import CommandFailed
-from tests.unit.hosts.test_hosts import PATIENCE_S, WORDS, is_alive, pid_in, wait_for
+from tests.unit.hosts.test_hosts import PATIENCE_S, is_alive, pid_in, wait_for
 
 HERE = NamespaceHost("target")
-
-# run()
-
-
-def test_a_program_that_ends_well_gives_its_output() -> None:
-    done = run(["sh", "-c", "echo out; echo err >&2"])
-    assert (done.status, done.stdout, done.stderr) == (0, "out\n", "err\n")
-    assert done.argv == ("sh", "-c", "echo out; echo err >&2")
-    assert run(["printf", "%s|", *WORDS]).stdout == "".join(f"{word}|" for word in WORDS), (
-        "they pass no shell"
-    )
-    assert run(["readlink", "/proc/self/fd/0"]).stdout == "/dev/null\n", "it has no input"
 
 
 def test_a_program_that_fails_is_an_error_with_its_command_line_and_last_words() -> None:
@@ -77,9 +65,6 @@ def test_an_interrupted_program_is_killed(tmp_path: Path, monkeypatch: pytest.Mo
     wait_for(lambda: not is_alive(child), "the child's end")
 
 
-# A host's daemons
-
-
 def test_a_daemon_that_ignores_sigterm_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log, mark = tmp_path / "log", tmp_path / "ready"
     real_wait = subprocess.Popen.wait
@@ -107,9 +92,6 @@ def test_a_daemon_that_cannot_be_killed_is_an_error(tmp_path: Path, monkeypatch:
         monkeypatch.setattr("subprocess.Popen.wait", endless)
     monkeypatch.setattr("subprocess.Popen.wait", real_wait)
     assert isinstance(daemon, _Child) and daemon.process.wait(timeout=PATIENCE_S) in (-9, -15)
-
-
-# piped() and its kin
 
 
 def test_what_a_program_prints_goes_through_a_pipe_into_a_file(tmp_path: Path) -> None:

@@ -36,9 +36,6 @@ def holder(folder: Path) -> str:
     return str(json.loads((folder / "lock").read_bytes())["run_id"])
 
 
-# The lock
-
-
 def test_a_second_run_is_refused_and_reported_who_holds_the_testbed(folder: Path) -> None:
     code = (
         "import sys; from pathlib import Path; from harness.hosts import state\n"
@@ -123,9 +120,6 @@ def test_a_holder_that_has_not_written_its_name_is_refused_politely(folder: Path
         for content in (b"", b'{"pid": 1, "run', b"\xff\xfe", b"[]"):
             (folder / "lock").write_bytes(content)
             assert_busy("second", "another run that has only just begun")
-
-
-# The folder
 
 
 def test_the_folder_is_made_for_its_owner_alone(tmp_path: Path) -> None:

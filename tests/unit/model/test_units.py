@@ -1,4 +1,4 @@
-"""Sizes, times and names: what is understood, and the sentences for what is not."""
+"""Sizes, times and names: what is understood, the sentences for what is not, and how they are cut."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from harness.model.errors import UsageError
+from harness.model.lines import wrapped
 from harness.model.units import (
     check_name,
     closest,
@@ -130,3 +131,9 @@ def test_unknown_names_list_what_there_is() -> None:
 def test_shown_shortens_and_disarms() -> None:
     assert shown("a\x1b[2J") == r"'a\x1b[2J'"
     assert len(shown("x" * 1000)) < 70
+
+
+def test_neither_names_nor_percentages_are_cut() -> None:
+    text = "Only in A: wired rand-read-4k, which lost between -21 and +29 % of it."
+    lines = ["Only in A: wired", "  rand-read-4k, which", "  lost between -21 and", "  +29 % of it."]
+    assert wrapped(text, 22, "  ") == lines

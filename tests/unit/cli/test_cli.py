@@ -80,16 +80,13 @@ def test_what_the_parser_of_options_refuses(here: Path, words: str) -> None:
     assert list(here.iterdir()) == []
 
 
-@pytest.mark.parametrize("option", ["metric", "format", "ratio", "reference"])
-def test_unknown_words_for_tables(here: Path, option: str) -> None:
-    assert_refused(harness("table", f"--{option}", "wrong", cwd=here), "wrong")
-
-
-def test_table_of_nothing(here: Path) -> None:
+def test_tables_of_nothing_and_unknown_words_for_tables(here: Path) -> None:
     assert_refused(harness("table", cwd=here), "results")
     (here / "empty").mkdir()
     assert_refused(harness("table", "empty", cwd=here), "empty")
     assert_refused(harness("table", "absent", cwd=here), "absent")
+    for option in ("metric", "format", "ratio", "reference"):
+        assert_refused(harness("table", f"--{option}", "wrong", cwd=here), "wrong")
 
 
 @pytest.mark.parametrize(
@@ -192,31 +189,27 @@ def test_a_refused_run_leaves_no_folder(here: Path, monkeypatch: pytest.MonkeyPa
         monkeypatch.setattr(testbed, "events", refused)
 
 
-@pytest.mark.parametrize(
-    ("exit_code", "has_record", "resumed", "stays"),
-    [(2, False, False, False), (2, True, False, True), (2, False, True, True), (1, False, False, True)],
-)
 def test_only_what_was_refused_and_has_no_record_goes(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    exit_code: int,
-    has_record: bool,
-    resumed: bool,
-    stays: bool,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(console, "holding", lambda _: contextlib.nullcontext(tmp_path))
-    folder = RunFolder(tmp_path / "results" / "run")
-    error = HarnessError("no")
-    error.exit_code = exit_code
-    with (
-        pytest.raises(HarnessError, match="no"),
-        console.measuring(make_plan(RunRequest()), folder, is_resumed=resumed),
-    ):
-        if has_record:
-            (folder.path / "probes").mkdir()
-            (folder.path / "probes" / "one.json").touch()
-        raise error
-    assert folder.path.exists() == folder.path.parent.exists() == stays
+    cases = (
+        (2, False, False, False),
+        (2, True, False, True),
+        (2, False, True, True),
+        (1, False, False, True),
+    )
+    for number, (exit_code, has_record, is_resumed, stays) in enumerate(cases):
+        folder = RunFolder(tmp_path / str(number) / "run")
+        error = HarnessError("no")
+        error.exit_code = exit_code
+        measuring = console.measuring(make_plan(RunRequest()), folder, is_resumed=is_resumed)
+        with pytest.raises(HarnessError, match="no"), measuring:
+            if has_record:
+                (folder.path / "probes").mkdir()
+                (folder.path / "probes" / "one.json").touch()
+            raise error
+        assert folder.path.exists() == folder.path.parent.exists() == stays, cases[number]
 
 
 def test_plan_changes_nothing(here: Path) -> None:

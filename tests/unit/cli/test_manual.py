@@ -1,7 +1,8 @@
-"""Manual pages: every command and option is in them, and their language is right."""
+"""Manual pages have every command and option; the help is whole, in groups, within a terminal's width."""
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -10,7 +11,8 @@ from typing import Any
 import pytest
 import typer
 
-from harness.cli import COMMANDS, app, manual
+from harness.cli import COMMANDS, EXAMPLES, app, manual
+from tests.unit.command import harness
 
 
 @pytest.fixture
@@ -33,15 +35,12 @@ def test_every_command_has_a_page_with_all_its_options(pages: Path) -> None:
             assert all(flag in text for each in command.params for flag in each.opts if flag[0] == "-")
 
 
-def test_a_build_can_fix_their_day(pages: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_their_day_can_be_set_and_no_line_is_a_request(pages: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "86400")
     manual.main(pages)
     assert " 1970-01-02 " in (pages / "harness.1").read_text(encoding="utf-8").splitlines()[0]
-
-
-def test_no_line_is_taken_for_a_request() -> None:
     text = ".so /etc/passwd with a \\n and a-hyphen"
-    assert manual._escaped(text) == "\\&.so /etc/passwd with a \\en and a\\-hyphen"
+    assert manual._escaped(text) == "\\&.so /etc/passwd with a \\en and a\\-hyphen", "it is no request"
 
 
 @pytest.mark.skipif(shutil.which("mandoc") is None, reason="mandoc is not installed")
@@ -53,3 +52,37 @@ def test_mandoc_finds_nothing_wrong(pages: Path) -> None:
         check=False,
     )
     assert (found.returncode, found.stdout) == (0, "")
+
+
+HELPED = sorted({*EXAMPLES, "clean", "lab exec", "lab start", "kernel build", "parse fio"})
+
+
+@pytest.mark.parametrize("name", HELPED)
+def test_no_line_is_cut_or_too_long(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.unit.command.COLUMNS", 80)
+    reported = harness(*name.split(), "--help", cwd=tmp_path).stdout
+    assert reported.startswith(f"Usage: harness {name}") and not re.search(
+        r"[│╭]|\[/|\[dim\]", reported, re.M
+    )
+    assert max(map(len, reported.splitlines())) <= 80
+    assert all(line in reported for line in EXAMPLES.get(name, "").splitlines())
+
+
+def test_a_run_has_all_options_on_a_screen_or_two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.unit.command.COLUMNS", 80)
+    reported = harness("run", "--help", cwd=tmp_path).stdout
+    assert len(reported.splitlines()) <= 80
+    groups = re.findall(r"^([A-Z][^:\n]*):$", reported, re.M)
+    assert groups[0] == "What is measured" and "Options" not in groups and len(groups) == len(set(groups))
+    for flag in ("--link LINK…", "--plan", "--probes / --no-probes", "--auth <psk|cert>", "--runtime TIME"):
+        assert f"\n  {flag}" in reported
+
+
+@pytest.mark.parametrize("name", ["", "lab", "kernel", "parse"])
+def test_a_group_lists_its_commands(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.unit.command.COLUMNS", 80)
+    reported = harness(*name.split(), "--help", cwd=tmp_path).stdout
+    assert max(map(len, reported.splitlines())) <= 80 and not re.search(r"[│╭]|\[/|\[dim\]", reported)
+    listed = set(re.findall(r"^  (\w+) ", reported.partition("Commands:")[2], re.M))
+    assert listed >= {words[1] for words in map(str.split, HELPED) if words[0] == name and len(words) > 1}
+    assert name or listed >= {words.split()[0] for words in HELPED}

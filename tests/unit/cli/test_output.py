@@ -128,8 +128,8 @@ DRIVING = "\x7f\x85\x9b\u061c\u200f\u2028\u2029\u202e\u2066\U000e0001"
 )
 def test_json_and_csv_drive_no_terminal(tmp_path: Path, words: str) -> None:
     name = f"4K{DRIVING}\N{MICRO SIGN}"
-    of = {"link_title": name, "warnings": (name,), "lab_kernel": "own", "other_kernel": name}
-    run_of_a_cell(tmp_path / "results", **of)
+    kernel = {"lab_kernel": "own", "other_kernel": name}
+    run_of_a_cell(tmp_path / "results", link_title=name, warnings=(name,), **kernel)
     (tmp_path / "fio.json").write_bytes(fio_json(name, {1000: 1}))
     done = harness(*words.split(), cwd=tmp_path)
     assert done.stdout and not set(done.stdout) & set(DRIVING), done
@@ -161,34 +161,26 @@ def nobody(how: str) -> Iterator[int | None]:
 
 REFUSED = ("table absent", "clean -x")
 COMMANDS = (*(f"table results --format {name}" for name in ("plain", "json", "csv")), "--help", *REFUSED)
-NOWHERE = ((1, "full"), (1, "closed"), (1, "gone"), (2, "full"), (2, "closed"))
+NOWHERE = ("1 full", "1 closed", "1 gone", "2 full", "2 closed", "12 closed", "12 gone")
 CLOSED = "standard output is closed: send it to a file, or to /dev/null"
 
 
-@pytest.mark.parametrize(("number", "how"), NOWHERE)
+@pytest.mark.parametrize("where", NOWHERE)
 @pytest.mark.parametrize("words", COMMANDS)
-def test_output_nobody_takes(tmp_path: Path, processes: Server, number: int, how: str, words: str) -> None:
+def test_outputs_that_nobody_takes(tmp_path: Path, processes: Server, where: str, words: str) -> None:
+    numbers, how = where.split()
     run_of_a_cell(tmp_path / "results")
     with nobody(how) as descriptor:
-        done = processes.run(*words.split(), cwd=tmp_path, streams={number: descriptor})
+        done = processes.run(*words.split(), cwd=tmp_path, streams={int(n): descriptor for n in numbers})
     assert_quiet(done.stderr)
-    if number == 2:
+    if numbers == "2":
         assert done.returncode == (2 if words in REFUSED else 0), "unread, it is the same error"
-    elif how == "full" and words not in REFUSED:
+    elif where == "1 full" and words not in REFUSED:
         assert_refused(done, "No space left on device", "is the disk full", status=1)
-    elif how == "closed" and words not in REFUSED:
+    elif where == "1 closed" and words not in REFUSED:
         assert (done.returncode, done.stderr) == (1, f"harness: Bad file descriptor\n  hint: {CLOSED}\n")
     else:
         assert done.returncode in (0, 1, 2)
-
-
-@pytest.mark.parametrize("how", ["closed", "gone"])
-@pytest.mark.parametrize("words", ["table results", *REFUSED])
-def test_no_output_that_anybody_takes(tmp_path: Path, processes: Server, how: str, words: str) -> None:
-    run_of_a_cell(tmp_path / "results")
-    with nobody(how) as descriptor:
-        done = processes.run(*words.split(), cwd=tmp_path, streams={1: descriptor, 2: descriptor})
-    assert done.returncode in (0, 1, 2)
 
 
 def test_an_interpreter_that_starts_without_streams(tmp_path: Path) -> None:

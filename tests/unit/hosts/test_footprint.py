@@ -29,6 +29,7 @@ def test_each_name_that_is_printed_becomes_a_phrase() -> None:
         Leftover(what="the target", names='echo "$1"'),
     ]
     assert said_by(search(kinds), "beef") == ["the link beef-a", "the link beef-b c", "the target beef"]
+    assert said_by(leftovers.SCRIPT, "0000") == [], "of a run that never was nothing is left"
 
 
 def test_it_is_looked_for_only_where_there_is_something(tmp_path: Path) -> None:
@@ -40,10 +41,6 @@ def test_it_is_looked_for_only_where_there_is_something(tmp_path: Path) -> None:
     (tmp_path / "y").symlink_to("nowhere")
     assert said_by(search(kinds), "beef") == ["a beef", "b beef"]
     assert sorted(file.name for file in tmp_path.glob("asked-*")) == ["asked-a", "asked-b"]
-
-
-def test_of_a_run_that_never_was_nothing_is_left() -> None:
-    assert said_by(leftovers.SCRIPT, "0000") == []
 
 
 def test_a_plan_takes_the_modules_of_what_it_brings_up() -> None:

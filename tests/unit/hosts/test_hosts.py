@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +99,10 @@ class HostContract:
         assert host.run(["readlink", "/proc/self/fd/0"]).stdout == "/dev/null\n", "it has no input"
         assert host.run(["printf", r"%s\n|", *WORDS]).stdout == "".join(f"{word}\n|" for word in WORDS)
         assert host.run(["printf", r"a\377\000\303\251"]).stdout == "a\N{REPLACEMENT CHARACTER}\0é"
+        # Big outputs and inputs come whole.
+        done = host.run(["sh", "-c", "head -c 10000000 /dev/zero | tr '\\0' x; seq 300000 >&2"])
+        assert done.stdout == "x" * 10_000_000 and done.stderr.splitlines()[-1] == "300000"
+        assert host.run(["wc", "-c"], input="x" * 2_000_000).stdout.strip() == "2000000"
 
     def test_files_are_read_as_they_are_and_secrets_are_their_owner_s(
         self, host: Host, tmp_path: Path
@@ -109,11 +116,6 @@ class HostContract:
             assert host.read_files([str(file)]) == [file.read_text(encoding="utf-8")] == [text]
             assert (file.stat().st_mode & 0o777, file.parent.stat().st_mode & 0o077) == (0o600, 0)
             file.chmod(0o666)
-
-    def test_big_outputs_and_inputs_come_whole(self, host: Host) -> None:
-        done = host.run(["sh", "-c", "head -c 10000000 /dev/zero | tr '\\0' x; seq 300000 >&2"])
-        assert done.stdout == "x" * 10_000_000 and done.stderr.splitlines()[-1] == "300000"
-        assert host.run(["wc", "-c"], input="x" * 2_000_000).stdout.strip() == "2000000"
 
     def test_a_program_that_fails_or_cannot_be_started_is_an_error(self, host: Host, tmp_path: Path) -> None:
         with pytest.raises(CommandFailed, match="sh -c 'exit 3'` ended with status 3"):
@@ -273,3 +275,83 @@ def test_a_target_that_is_only_reached_answers_no_question(ask: Callable[[Host],
     assert "--target ssh://" in (refused.value.hint or "") and "secret" not in refused.value.message.replace(
         "/run/secret", ""
     )
+
+
+INSIDE = """
+import subprocess, threading
+from harness.hosts import NamespaceHost, namespaces
+
+made = "mount -t tmpfs tmpfs /run && ip netns add there && ip -n there link set lo up"
+subprocess.run(made, shell=True, check=True)
+here, there = NamespaceHost("here"), NamespaceHost("there", "there")
+counters = "/proc/sys/net/ipv4/ip_forward"
+# A new namespace has it from the first, where Docker's daemon turns it on.
+subprocess.run(["sh", "-c", f"echo 0 > {counters}"], check=True)
+subprocess.run(["nsenter", "--net=/run/netns/there", "sh", "-c", f"echo 1 > {counters}"], check=True)
+assert there.read_files([counters, "/proc/no such file"]) == ["1\\n", ""]
+assert here.read_files([counters]) == ["0\\n"]
+up = ["ip", "-br", "link", "show", "dev", "lo"]
+assert "UNKNOWN" in there.run(up).stdout and "DOWN" in here.run(up).stdout
+assert "lo" in there.read_files(["/proc/net/dev"])[0]
+table = "/proc/net/fib_trie"
+subprocess.run(["ip", "-n", "there", "address", "add", "198.18.0.9/32", "dev", "lo"], check=True)
+assert "198.18.0.9" in there.read_files([table])[0] and "198.18.0.9" not in here.read_files([table])[0]
+inodes = {host: host.run(["readlink", "/proc/self/ns/net"]).stdout for host in (here, there, here)}
+assert inodes[here] != inodes[there]
+try:
+    there.run(["no-such-program"])
+except Exception as error:
+    assert "expected the program no-such-program" in str(error), error
+else:
+    raise AssertionError
+# Deleted, it is gone: the thread that was in it has left it.
+subprocess.run(["ip", "netns", "del", "there"], check=True)
+done = there.run(["true"], check=False)
+assert done.status == 1 and "No such file or directory" in done.stderr, done
+print("all seen")
+"""
+
+
+def test_programs_and_files_are_those_of_the_namespace() -> None:
+    apart = ["unshare", "--map-root-user", "--mount", "--net"]
+    if subprocess.run([*apart, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("namespaces are refused here")
+    argv = [*apart, sys.executable, "-c", INSIDE]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
+    assert done.stdout == "all seen\n", done.stderr
+
+
+def test_an_absent_namespace_is_not_entered_and_nothing_is_done() -> None:
+    done: list[int] = []
+    with pytest.raises(namespaces.NotEntered):
+        namespaces.within("harness-none", lambda: done.append(1))
+    assert not done
+    assert NamespaceHost("none", "harness-none").run(["true"], check=False).status != 0
+
+
+def test_what_an_interrupted_caller_made_is_undone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(namespaces, "_enter", lambda _file: None)
+    monkeypatch.setattr(namespaces, "NETNS", tmp_path)
+    (tmp_path / "any").touch()
+    undone: list[str] = []
+
+    class Later(Future[object]):
+        asked = False
+
+        def result(self, timeout: float | None = None) -> object:
+            if not self.asked:
+                self.asked = True
+                raise KeyboardInterrupt
+            return super().result(timeout)
+
+    class Threads:
+        def submit(self, do: Callable[..., object], *words: object) -> Later:
+            later = Later()
+            later.set_running_or_notify_cancel()
+            later.set_result(do(*words))
+            return later
+
+    monkeypatch.setattr(namespaces, "_threads", Threads)
+    with pytest.raises(KeyboardInterrupt):
+        namespaces.within("any", lambda: "made", undone.append)
+    assert undone == ["made"]

@@ -44,10 +44,9 @@ def all_listed() -> list[str]:
     return sorted({line.split()[0] for line in lines if line and not line.startswith("#")})
 
 
-@pytest.mark.parametrize("system", [FEDORA, ARCH])
-def test_what_has_names_of_its_own_has_one_for_every_package(system: LinuxDistribution | None) -> None:
-    assert system is not None
-    assert sorted(system.names) == all_listed()
+def test_what_has_names_of_its_own_has_one_for_every_package() -> None:
+    for system in (FEDORA, ARCH):
+        assert system is not None and sorted(system.names) == all_listed()
 
 
 @pytest.mark.parametrize("system", releases.distributions(), ids=lambda each: each.title)
@@ -86,7 +85,7 @@ def test_a_release_is_known_by_its_number_or_its_code_name() -> None:
     assert ARCH.release([]) is not None, "it has no releases"
 
 
-def test_names() -> None:
+def test_a_package_has_the_names_of_its_distribution() -> None:
     assert FEDORA and UBUNTU
     assert FEDORA.names_of(["iproute2"]) == ("iproute", "iproute-tc")
     assert FEDORA.names_of(["user-mode-linux"]) == ()
@@ -192,26 +191,29 @@ class System:
 
 
 LIST = """\
-# Debian's name                     shown by   what for
-fio                                 fio        the workloads
-iproute2                            ip         interfaces
-user-mode-linux                     linux.uml  the lab: a real kernel
-linux-source-6.1|linux-source-6.12  -          the kernel: its source
-hping3                              hping3     probes
+# Debian's name                     shown by   who needs it  what for
+fio                                 fio        lab,target    the workloads
+iproute2                            ip         lab           interfaces
+user-mode-linux                     linux.uml  lab           the lab: a real kernel
+linux-source-6.1|linux-source-6.12  -          make          the kernel: its source
+hping3                              hping3     lab           probes
 """
 APT = "apt-get install -y -qq --no-install-recommends"
-NONE_OF_THE_LAB = (
+LACKS = (
     "has no package for these, and what works without them goes on: "
     "user-mode-linux (the lab: a real kernel), linux-source-6.1 or linux-source-6.12 (the kernel: its source)"
 )
-
-
+HPING3_TOO = f"{LACKS}, hping3 (probes).\n"
+UNKNOWN = "This release has no package for these"
 DNF = "dnf install -y --quiet --setopt=install_weak_deps=False"
 PACMAN = "pacman -S --needed --noconfirm"
-RPMS = "fio iproute iproute-tc hping3"
-FIRST, LACKS = "apt-get update -qq", NONE_OF_THE_LAB
-HPING3_TOO = f"{LACKS}, hping3 (probes).\n"
-OF_DEBIAN = "fio iproute2 linux-source-6.12"
+FIRST = "apt-get update -qq"
+DEBS, FEW_DEBS, RPMS = (
+    "fio iproute2 hping3",
+    "fio iproute2 linux-source-6.12",
+    "fio iproute iproute-tc hping3",
+)
+PKGS = "fio iproute2 hping"
 
 
 @pytest.mark.parametrize(
@@ -219,26 +221,17 @@ OF_DEBIAN = "fio iproute2 linux-source-6.12"
     [
         ("fedora", {"offers": RPMS}, [f"{DNF} {RPMS}"], f"Fedora {LACKS}.\n"),
         ("rocky", {"offers": RPMS}, [f"{DNF} {RPMS}"], f"Fedora {LACKS}.\n"),
-        (
-            "arch",
-            {"offers": "fio iproute2 hping"},
-            [f"{PACMAN} fio iproute2 hping"],
-            f"Arch Linux {LACKS}.\n",
-        ),
-        ("ubuntu", {"offers": "fio iproute2 hping3"}, [FIRST, f"{APT} fio iproute2 hping3"], LACKS),
-        ("mint", {"offers": "fio iproute2 hping3"}, [FIRST, f"{APT} fio iproute2 hping3"], LACKS),
+        ("arch", {"offers": PKGS}, [f"{PACMAN} {PKGS}"], f"Arch Linux {LACKS}.\n"),
+        ("ubuntu", {"offers": DEBS}, [FIRST, f"{APT} {DEBS}"], LACKS),
+        ("mint", {"offers": DEBS}, [FIRST, f"{APT} {DEBS}"], LACKS),
         # What is installed is left alone, but of several names all have to be there.
         ("fedora", {"offers": "fio", "has": RPMS}, [], f"Fedora {LACKS}.\n"),
         ("fedora", {"offers": RPMS, "has": "fio iproute hping3"}, [f"{DNF} iproute iproute-tc"], LACKS),
         # What the index does not have is named with the rest.
+        ("debian", {"offers": "fio iproute2"}, [FIRST, f"{APT} fio iproute2"], f"Debian {HPING3_TOO}"),
         ("fedora", {"offers": RPMS[:-7]}, [f"{DNF} {RPMS[:-7]}"], HPING3_TOO),
         # On an unknown system apt takes Debian's names, and another package manager is left alone.
-        (
-            "other",
-            {"offers": OF_DEBIAN},
-            [FIRST, f"{APT} {OF_DEBIAN}"],
-            "This release has no package for these",
-        ),
+        ("other", {"offers": FEW_DEBS}, [FIRST, f"{APT} {FEW_DEBS}"], UNKNOWN),
         ("suse", {"offers": "fio"}, [], "Packages are installed here by apt-get, dnf or pacman alone"),
     ],
 )
@@ -251,11 +244,16 @@ def test_each_package_manager_is_told_its_own_names(
     assert said is not LACKS or words.startswith("This release of ")
 
 
-def test_one_that_cannot_be_installed_keeps_no_other_out(tmp_path: Path) -> None:
-    system = System(tmp_path, "arch", offers="fio iproute2 hping", breaks="hping")
-    reported, said = system.install(LIST)
-    assert [line.rpartition(" ")[2] for line in reported[1:]] == ["fio", "iproute2", "hping"]
+def test_one_that_cannot_be_installed_is_named_and_keeps_no_other_out(tmp_path: Path) -> None:
+    reported, said = System(tmp_path, "arch", offers=PKGS, breaks="hping").install(LIST)
+    assert [line.rpartition(" ")[2] for line in reported[1:]] == PKGS.split()
     assert "Not installed: hping3 (probes): error: no\n" in said
+    (tmp_path / "told").unlink()
+    all_debs = f"{DEBS} user-mode-linux linux-source-6.1"
+    reported, said = System(tmp_path, "debian", offers=all_debs, breaks="linux-source-6.1").install(LIST)
+    assert sorted(line.rpartition(" ")[2] for line in reported[2:]) == sorted(all_debs.split())
+    choice = "linux-source-6.1 or linux-source-6.12 (the kernel: its source)"
+    assert said == f"Not installed: {choice}: error: no\n"
 
 
 @pytest.mark.parametrize(
@@ -297,9 +295,8 @@ def test_both_readers_find_the_same_names(tmp_path: Path) -> None:
 def test_every_line_of_the_list_is_a_package() -> None:
     lines = (data_folder() / packages.KERNEL).read_text(encoding="utf-8").splitlines()
     listed = packages.listed()
-    assert ["|".join(package.names) for package in listed] == [
-        line.split()[0] for line in lines if line[0] != "#"
-    ]
+    words = [line.split()[0] for line in lines if line[0] != "#"]
+    assert ["|".join(package.names) for package in listed] == words
     assert len({name for package in listed for name in package.names}) == sum(len(p.names) for p in listed)
     assert all(package.purpose for package in listed)
 
@@ -312,57 +309,28 @@ def test_a_program_or_a_module_shows_that_a_package_is_there() -> None:
 
 
 EITHER = "linux-source-6.1|linux-source-6.12"
-ONE_OF_TWO = f"# comment\n{EITHER} - what for\n"
+BOTH = EITHER.replace("|", " ")
 
 
-@pytest.mark.parametrize("offers", ["linux-source-6.1 linux-source-6.12", "linux-source-6.12"])
-def test_the_first_on_offer_is_installed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, offers: str
+@pytest.mark.parametrize(
+    ("offers", "has"),
+    [(BOTH, ""), ("linux-source-6.12", ""), (BOTH, "linux-source-6.1"), (BOTH, "linux-source-6.12")],
+)
+def test_of_a_choice_the_first_on_offer_is_installed_unless_one_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, offers: str, has: str
 ) -> None:
     chosen = offers.split()[0]
-    debian = System(tmp_path, "debian", offers=offers)
-    assert debian.install(ONE_OF_TWO)[0] == ["apt-get update -qq", f"{APT} {chosen}"]
+    debian = System(tmp_path, "debian", offers=offers, has=has)
+    told = [] if has else ["apt-get update -qq", f"{APT} {chosen}"]
+    assert debian.install(f"# comment\n{EITHER} - what for\n")[0] == told
     monkeypatch.setenv("PATH", debian.path)
     either = Package(names=tuple(EITHER.split("|")), shown_by="-", purpose="a test")
     assert packages.install_command([either]).endswith(f" {chosen}")
-    assert not either.installed
-
-
-@pytest.mark.parametrize("has", ["linux-source-6.1", "linux-source-6.12"])
-def test_either_that_is_installed_will_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has: str) -> None:
-    debian = System(tmp_path, "debian", offers=EITHER.replace("|", " "), has=has)
-    assert debian.install(ONE_OF_TWO)[0] == []
-    monkeypatch.setenv("PATH", debian.path)
-    assert Package(names=tuple(EITHER.split("|")), shown_by="-", purpose="a test").installed
-
-
-SHORT_LIST = """\
-# package     shown by  who needs it  what for
-fio           fio       lab,target    the workloads
-linux-6|uml   -         lab           the lab: a real kernel
-iperf3        iperf3    lab           probes: TCP and UDP
-gone          -         make          the environment
-"""
-
-
-def test_what_a_release_lacks_is_named_in_one_sentence_and_the_rest_is_installed(tmp_path: Path) -> None:
-    reported, said = System(tmp_path, "debian", offers="fio iperf3").install(SHORT_LIST)
-    assert said == (
-        "This release of Debian has no package for these, and what works without them goes on: "
-        "linux-6 or uml (the lab: a real kernel), gone (the environment).\n"
-    )
-    assert reported[1:] == [f"{APT} fio iperf3"]
-
-
-def test_one_that_cannot_be_installed_is_named_and_keeps_no_other_out(tmp_path: Path) -> None:
-    debian = System(tmp_path, "debian", offers="fio uml iperf3 gone", breaks="uml")
-    reported, said = debian.install(SHORT_LIST)
-    assert said == "Not installed: linux-6 or uml (the lab: a real kernel): error: no\n"
-    assert [line.rpartition(" ")[2] for line in reported[2:]] == ["fio", "uml", "iperf3", "gone"]
+    assert either.installed is bool(has)
 
 
 def test_another_program_that_installs_is_waited_for(tmp_path: Path) -> None:
-    debian = System(tmp_path, "debian", offers="fio uml iperf3 gone")
+    debian = System(tmp_path, "debian", offers=f"{DEBS} user-mode-linux linux-source-6.1")
     held = "E: Could not get lock /var/lib/{}. It is held by process 4711 (apt-get)"
     # Each lock is held twice, then free: that of the lists, then that of the packages.
     executable(
@@ -373,20 +341,18 @@ def test_another_program_that_installs_is_waited_for(tmp_path: Path) -> None:
         1,install | 2,install) echo '{held.format("dpkg/lock-frontend")}' >&2; exit 100 ;;
         esac""",
     )
-    reported, said = debian.install(SHORT_LIST)
-    waiting = "Waiting for another program that installs packages: "
-    assert said.splitlines() == [
-        waiting + held.format("apt/lists/lock"),
-        waiting + held.format("dpkg/lock-frontend"),
-    ]
+    reported, said = debian.install(LIST)
+    waiting = f"Waiting for another program that installs packages: {held}"
+    assert said.splitlines() == [waiting.format(lock) for lock in ("apt/lists/lock", "dpkg/lock-frontend")]
     assert [line.split()[0] for line in reported] == ["update"] * 3 + ["install"] * 3
 
 
 def test_without_sudo_the_packages_are_named_and_make_goes_on(tmp_path: Path) -> None:
-    debian = System(tmp_path, "debian", offers="fio uml", sudo="exit 1")
+    debian = System(tmp_path, "debian", offers=DEBS, sudo="exit 1")
     executable(tmp_path / "id", "echo 1000")
-    reported, said = debian.install(SHORT_LIST)
-    assert said.endswith("somebody who may has to install: fio linux-6|uml iperf3 gone\n")
+    reported, said = debian.install(LIST)
+    absent = "fio iproute2 user-mode-linux linux-source-6.1|linux-source-6.12 hping3"
+    assert said.endswith(f"somebody who may has to install: {absent}\n")
     assert reported == []
 
 
@@ -403,9 +369,6 @@ def test_the_debian_package_recommends_what_the_lab_needs() -> None:
     control = (PROJECT / "debian" / "control").read_text(encoding="utf-8")
     _, _, recommended = control.partition("Recommends:\n")
     named = {line.strip(" ,") for line in recommended.partition("Description:")[0].splitlines()}
-    lab = {
-        package.name
-        for package in packages.listed(packages.ALL)
-        if not package.needed_by.keys().isdisjoint(("lab", "controller"))
-    }
+    listed = packages.listed(packages.ALL)
+    lab = {package.name for package in listed if {"lab", "controller"} & package.needed_by.keys()}
     assert named == lab - {"python3", "util-linux"}, "which are required or essential"

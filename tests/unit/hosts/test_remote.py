@@ -548,23 +548,21 @@ def test_what_ssh_says_comes_with_what_to_try(
     assert hint in (error.hint or "") and "earlier" not in error.message
 
 
-def test_without_ssh_that_is_said(connect: Connect, tools: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tools / "ssh").unlink()
-    monkeypatch.setattr(
-        "harness.hosts.runner.environment", lambda extra=None: {"PATH": str(tools), **(extra or {})}
-    )
-    monkeypatch.setenv("PATH", str(tools))
-    assert "expected the program ssh" in refused(connect).message
-
-
-def test_an_agent_that_may_not_mount_is_a_failure_in_a_sentence(
+def test_without_ssh_or_the_right_to_mount_that_is_said(
     connect: Connect, tools: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(remote, "PRIVATE", tmp_path / "state" / "private")
     script(tools, "mount", "exit 32")
-    with pytest.raises(CommandFailed, match="the target could not do it: CalledProcessError: "), connect():
-        pytest.fail("it was connected")
+    with monkeypatch.context() as patch:
+        patch.setattr(remote, "PRIVATE", tmp_path / "state" / "private")
+        expected = "the target could not do it: CalledProcessError: "
+        with pytest.raises(CommandFailed, match=expected), connect():
+            pytest.fail("it was connected")
     assert not (tmp_path / "state").exists()
+    (tools / "ssh").unlink()
+    path = {"PATH": str(tools)}
+    monkeypatch.setattr("harness.hosts.runner.environment", lambda extra=None: path | (extra or {}))
+    monkeypatch.setenv("PATH", str(tools))
+    assert "expected the program ssh" in refused(connect).message
 
 
 HOSTILE = """\
@@ -621,26 +619,20 @@ ANSWERS: list[object] = [
 
 
 @pytest.mark.parametrize("answer", ANSWERS, ids=str)
-@pytest.mark.parametrize("honest_begin", [True, False])
 def test_answers_of_other_types_are_a_host_lost(
-    connect: Connect,
-    tools: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    answer: object,
-    honest_begin: bool,
+    connect: Connect, tools: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: object
 ) -> None:
-    monkeypatch.setattr(remote, "ANSWER_GRACE_S", 0.5 if honest_begin else -119)
-    hostile(tools, f"say({msgspec.json.encode(answer)!r} + b'\\n')", honest_begin=honest_begin)
-
-    with pytest.raises(HarnessError) as error, connect() as host:
-        host.run(["true"], timeout_s=0.1)
-        host.read_files(["/x", "/y"])
-        host.kernel_messages()
-        host.clock_offset_ns()
-        with host.daemon(["x"], log=tmp_path / "log", ready=lambda: True, deadline_s=5):
-            raise CommandFailed("it understood all of it")
-    assert "\n" not in error.value.message
+    for honest_begin, grace_s in ((True, 0.5), (False, -119)):
+        monkeypatch.setattr(remote, "ANSWER_GRACE_S", grace_s)
+        hostile(tools, f"say({msgspec.json.encode(answer)!r} + b'\\n')", honest_begin=honest_begin)
+        with pytest.raises(HarnessError) as error, connect() as host:
+            host.run(["true"], timeout_s=0.1)
+            host.read_files(["/x", "/y"])
+            host.kernel_messages()
+            host.clock_offset_ns()
+            with host.daemon(["x"], log=tmp_path / "log", ready=lambda: True, deadline_s=5):
+                raise CommandFailed("it understood all of it")
+        assert "\n" not in error.value.message
 
 
 @pytest.mark.parametrize(

@@ -102,14 +102,12 @@ def test_a_folder_that_somebody_removes_does_not_spoil_the_end_of_a_run(folder: 
     assert not folder.exists()
 
 
-def test_a_journal_that_still_names_something_stays(folder: Path) -> None:
+def test_a_journal_that_still_names_something_stays_and_a_lock_of_a_killed_run(
+    folder: Path,
+) -> None:
     with state.exclusive("first"):
         (folder / "journal-first.jsonl").write_text("{}", encoding="utf-8")
     assert [file.name for file in folder.iterdir()] == ["journal-first.jsonl"]
-
-
-def test_the_lock_of_a_killed_run_locks_nobody_out(folder: Path) -> None:
-    folder.mkdir(mode=0o700)
     (folder / "lock").write_text('{"pid": 1, "run_id": "killed", "since": ""}', encoding="utf-8")
     with state.exclusive("next"):
         assert holder(folder) == "next"
@@ -120,12 +118,6 @@ def test_a_holder_that_has_not_written_its_name_is_refused_politely(folder: Path
         for content in (b"", b'{"pid": 1, "run', b"\xff\xfe", b"[]"):
             (folder / "lock").write_bytes(content)
             assert_busy("second", "another run that has only just begun")
-
-
-def test_the_folder_is_made_for_its_owner_alone(tmp_path: Path) -> None:
-    folder = state.own_folder(tmp_path / "harness")
-    assert folder.stat().st_mode & 0o777 == 0o700
-    assert state.own_folder(folder) == folder
 
 
 @pytest.mark.parametrize("mode", [0o770, 0o707, 0o722, 0o777, 0o1777, 0o700])
@@ -144,8 +136,12 @@ def test_a_folder_open_to_others_is_refused(
 
 
 @pytest.mark.parametrize("kind", ["file", "link", "dangling link"])
-def test_what_is_no_folder_is_refused(tmp_path: Path, kind: str) -> None:
+def test_the_folder_is_its_owner_s_alone_and_what_is_none_is_refused(tmp_path: Path, kind: str) -> None:
     place, elsewhere = tmp_path / "harness", tmp_path / "elsewhere"
+    folder = state.own_folder(place)
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert state.own_folder(folder) == folder
+    folder.rmdir()
     if kind == "file":
         place.write_text("", encoding="utf-8")
     else:

@@ -49,9 +49,7 @@ def test_percentiles_of_a_union_are_those_of_all_its_samples() -> None:
     for percent in LEVELS:
         position = -(-round(percent * 100) * len(samples) // 10_000)
         assert union.percentiles_ns([percent])[0] == samples[position - 1], percent
-
-
-def test_the_mean_of_percentiles_is_not_the_percentile() -> None:
+    # And not the mean of the percentiles.
     fast, slow = Histogram({1000: 990, 2000: 10}), Histogram({50_000: 1000})
     assert merge([fast, slow]).percentiles_ns([50])[0] == 2000
     assert (fast.percentiles_ns([50])[0] + slow.percentiles_ns([50])[0]) / 2 == 25_500

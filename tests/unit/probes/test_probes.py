@@ -1,16 +1,22 @@
-"""Probes: what broken tools lead to, what proves a figure, and what a user may ask."""
+"""Probes: what broken tools lead to, what proves a figure, what users may ask, and a machine's operations."""
 
 from __future__ import annotations
 
 import json
+import shutil
+import subprocess
 from collections.abc import Sequence
 from pathlib import Path
+from socket import SOCK_DGRAM, socket
 from typing import Any, TypeVar
 
 import msgspec
 import pytest
 
+from harness.analysis.prices import Operation, Per, Whose
+from harness.hosts import remote
 from harness.hosts.journal import Journal
+from harness.hosts.runner import await_condition
 from harness.model import Clock, IpsecMode, LinkProfile, Status, TestbedKind, probing
 from harness.model.errors import RequirementError, UsageError
 from harness.model.probing import Flood, Forwarding, PacketRate, Ping, Probe, Tcp, Udp, UdpLatency
@@ -18,10 +24,11 @@ from harness.model.ranges import out_of_range
 from harness.network.links import LinkPath
 from harness.observe.counters import Observer
 from harness.observe.interference import Watching
+from harness.parse.hosts import parse_address
 from harness.planning import probe_plan
 from harness.planning.probe_plan import ProbeProfile, ProbeRequest
 from harness.planning.request import RunRequest
-from harness.probes import datagrams, echo, judged, packets, throughput
+from harness.probes import by_itself, datagrams, echo, judged, packets, throughput
 from harness.probes.tools import PACKAGES, ProbedPath
 from harness.protection.ipsec.layer import EspLayer
 from harness.protection.witness import SaCounters, Witnesses, WitnessReport
@@ -338,9 +345,7 @@ def test_floods_are_added_until_their_sum_grows_no_more(tmp_path: Path) -> None:
     assert [step.at_once for step in figures.steps] == [1, 2, 3]
     assert (figures.at_once, figures.replies_per_s, figures.packets_per_s) == (2, 1600, 3200)
     assert figures.is_saturated and record.warnings == ()
-
-
-def test_with_losses_twice_the_answers_is_not_the_rate(tmp_path: Path) -> None:
+    # With losses twice the answers is not the rate.
     record = judge(Turns("ping", flood(2000, 1900)), tmp_path, PacketRate(duration_s=2, most_at_once=1))
     figures = figures_of(record, probing.PacketRateFigures)
     assert (figures.packets_per_s, figures.replies_per_s) == (None, 950)
@@ -567,3 +572,106 @@ def test_a_run_whose_probes_all_fail_measures_its_cells_nonetheless(tmp_path: Pa
     assert probed == measured - {"local"}
     assert {record.probe.name for record in made} == {"tcp", "cipher"}
     assert all(record.status is not Status.OK and record.reason for record in made)
+
+
+def free_port() -> str:
+    """One that nobody listens on, nor another of these tests meanwhile."""
+    with socket(type=SOCK_DGRAM) as taken:
+        taken.bind(("127.0.0.1", 0))
+        return str(taken.getsockname()[1])
+
+
+def is_bound(port: str) -> bool:
+    """Whether somebody has this UDP port (proc(5), net/udp)."""
+    return f":{int(port):04X} " in Path("/proc/net/udp").read_text(encoding="utf-8")
+
+
+@pytest.mark.thorough
+@pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
+@pytest.mark.parametrize("use", list(probing.SocketUse))
+def test_the_c_program_measures_on_the_loopback(tmp_path: Path, use: probing.SocketUse) -> None:
+    program = str(tmp_path / "round_trip")
+    subprocess.run(["cc", "-O2", "-Wall", "-Werror", "-o", program, str(datagrams.SOURCE)], check=True)
+    port = free_port()
+    argv = [program, "measure", "127.0.0.1", port, "-", "1024", "500", use, "60"]
+    echoing = subprocess.Popen([program, "echo", "127.0.0.1", port])
+    try:
+        await_condition(lambda: is_bound(port), deadline_s=60, what="the far side")
+        done = subprocess.run(argv, capture_output=True, text=True, check=True)
+    finally:
+        echoing.kill()
+        echoing.wait()
+    outcome = datagrams.understand(done.stdout, done.stderr, UdpLatency(count=500, socket=use))
+    figures = outcome.figures
+    assert isinstance(figures, probing.UdpLatencyFigures) and outcome.reasons == []
+    assert figures.round_trips + figures.lost == 500 and figures.round_trips > 490
+    assert figures.min_ns is not None and figures.mean_ns is not None and figures.max_ns is not None
+    assert 0 < figures.min_ns <= figures.mean_ns <= figures.max_ns
+    assert figures.p50_ns is not None and figures.histogram.count == figures.round_trips
+    # The bins' middles are within 1/128 of what was measured.
+    mean_ns = sum(ns * count for ns, count in figures.histogram.bins.items()) / figures.histogram.count
+    assert mean_ns == pytest.approx(figures.mean_ns, rel=1 / 64)
+    alone = subprocess.run(argv, capture_output=True, text=True, check=True)
+    assert datagrams.understand(alone.stdout, "", UdpLatency()).reasons == ["no datagram came back"]
+
+
+OPERATION = {"part": "kernel", "per": "system call", "ns": 300, "low": 290.0, "high": 320.0, "what": "x"}
+MACHINE = {"processor": "a processor", "cores": 4, "kernel": "6.1", "governor": "performance"}
+TIMES = [
+    {"aead": aead, "operation": operation, "bytes": size, "ns": 1000.0 * (2 - aead) + size * (1 - aead)}
+    for aead in (0, 1)
+    for operation in ("encrypt", "decrypt")
+    for size in (64, 1408)
+]
+ALL_TIMES = {"processors": 4, "turns": 500, "stretch": 1.5, "times": TIMES}
+
+
+def answering(monkeypatch: pytest.MonkeyPatch, *answers: tuple[str, str] | None) -> list[Sequence[str]]:
+    """Machines that answer so, the last answer again and again; returns what is asked."""
+    asked: list[Sequence[str]] = []
+
+    def asked_once(argv: Sequence[str], text: str, *, within_s: float) -> tuple[str, str] | None:
+        assert text and within_s > 0
+        asked.append(argv)
+        return answers[min(len(asked), len(answers)) - 1]
+
+    monkeypatch.setattr(remote, "asked_once", asked_once)
+    return asked
+
+
+def test_operations_and_ciphers_are_prices_of_no_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = json.dumps({**MACHINE, "operations": [OPERATION]})
+    asked = answering(monkeypatch, (whole, ""), (json.dumps(ALL_TIMES), ""))
+    found = by_itself.measure(parse_address("ssh://nas", "target"))
+    assert asked[0][0] == "ssh" and "sudo" not in " ".join(asked[0])
+    assert (found.processor, found.cores, found.kernel, found.governor) == (*MACHINE.values(),)
+    known = found.at(Whose.NONE)
+    assert known[Operation("kernel", Per.CALL)].ns == 300
+    of_byte = known[Operation("aes256gcm16", Per.BYTE, "encrypt")]
+    assert (of_byte.ns, of_byte.high) == (1.0, 1.5)
+    assert known[Operation("aes256gcm16", Per.PACKET, "decrypt")].ns == pytest.approx(1000, rel=0.01)
+
+
+def test_a_kernel_without_ciphers_has_no_prices_of_these(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = json.dumps({**MACHINE, "operations": [OPERATION]})
+    answering(monkeypatch, (whole, ""), ("", "rfc4106(gcm(aes)): No such file or directory"))
+    assert len(by_itself.measure(parse_address("local", "target")).prices) == 1
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (None, "found no answer"),
+        (("", "Permission denied (publickey).\x1b[2J"), "Permission denied"),
+        (("[]", ""), "expected the times"),
+        ((json.dumps({**MACHINE, "operations": [{**OPERATION, "low": 301}]}), ""), "low <= ns <= high"),
+        ((json.dumps({**MACHINE, "operations": [{**OPERATION, "per": "mile"}]}), ""), "expected the times"),
+    ],
+)
+def test_other_answers_are_refused_in_a_sentence(
+    answer: tuple[str, str] | None, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answering(monkeypatch, answer)
+    with pytest.raises(RequirementError) as refused:
+        by_itself.measure(parse_address("ssh://nas", "target"))
+    assert said in refused.value.message and "\x1b" not in refused.value.message and refused.value.hint

@@ -281,13 +281,8 @@ def test_a_torn_line_is_passed_over_wherever_it_was_cut(journal: Journal, host: 
 
 FOREIGN = [
     *(b'{"id": "one"}', b'{"id":2,"entry":{"version":9,"undo":"x"}}', b'{"undone":1}', b'{"id":2,"x":1}'),
-    *(
-        b"[1, 2]",
-        b"hello",
-        b"\xff\xfe\x1b[2J",
-        b'{"id":2,"entry":{"what":"\xff","steps":[]}}',
-        b'{"id":1e400}',
-    ),
+    *(b"[1, 2]", b"hello", b"\xff\xfe\x1b[2J", b'{"id":1e400}'),
+    b'{"id":2,"entry":{"what":"\xff","steps":[]}}',
     b'{"id": 2, "entry": {"what": "x", "steps": 7}}',
     b'{"id": 2, "entry": {"what": "x", "steps": ["rm"]}}',
     b'{"id": 2, "entry": {"what": "x", "steps": [{"argv": [1]}]}}',

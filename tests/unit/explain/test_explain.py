@@ -3,12 +3,13 @@ holds."""
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from harness.analysis import theory
 from harness.analysis.theory import IoDirection, Wire
@@ -35,23 +36,33 @@ from harness.model import (
     TestbedKind,
 )
 from harness.model.reread import Reread, Sign, Suspicion
+from harness.model.telemetry import ProcessorUse, Telemetry
 from harness.results.columns import ColumnKey
 from harness.results.store import FIO_SOURCE
 from tests import flat
 from tests.unit.results_folder import GCM, WIFI, WIRED, made_plan
 from tests.unit.table.test_table import record
 
+LONGEST = dict.fromkeys(("max_burst_len", "max_recv_dlength", "max_xmit_dlength"), "262144")
 SESSION = {
     "initial_r2t": "1",
     "immediate_data": "1",
     "first_burst_len": "65536",
-    "max_burst_len": "262144",
-    "max_recv_dlength": "262144",
-    "max_xmit_dlength": "262144",
+    **LONGEST,
     "queue_depth": "32",
 }
 GCM_ESP = theory.esp(("rfc4106(gcm(aes))",), IpsecMode.TRANSPORT)
 US = 1000.0
+T = TypeVar("T")
+
+
+def known(found: T | None) -> T:
+    assert found is not None
+    return found
+
+
+def far(delay_us: int, rate_bit_s: int = 10**9) -> LinkProfile:
+    return LinkProfile(name="far", title="x", emulated=True, rate_bit_s=rate_bit_s, delay_us=delay_us)
 
 
 def asked(
@@ -63,8 +74,7 @@ def asked(
     window_bytes: int | None = None,
     **session: str,
 ) -> Demands:
-    agreed = path.dialogue_of("iscsi", SESSION | session, direction, window_bytes)
-    assert agreed is not None
+    agreed = known(path.dialogue_of("iscsi", SESSION | session, direction, window_bytes))
     return path.demands(link, framing, agreed, direction, block_bytes, window_bytes=window_bytes)
 
 
@@ -75,11 +85,9 @@ def test_the_parts_of_a_path_add_up_to_theorys_time(
     direction: IoDirection, block_bytes: int, esp: theory.Esp | None
 ) -> None:
     found = asked(direction=direction, block_bytes=block_bytes, framing=esp)
-    agreed = path.dialogue_of("iscsi", SESSION, direction, None)
-    assert agreed is not None
-    whole = theory.predict(
-        Wire(link=WIRED, framing=esp), agreed, direction=direction, block_bytes=block_bytes, device_s=1e-4
-    )
+    agreed = known(path.dialogue_of("iscsi", SESSION, direction, None))
+    link = Wire(link=WIRED, framing=esp)
+    whole = theory.predict(link, agreed, direction=direction, block_bytes=block_bytes, device_s=1e-4)
     parts = found.link_ns + found.round_trip_ns + found.transport_ns + found.framing_ns
     # All but the ACK that leaves in front of a command, 0.7 us, and what of it the disk covers.
     assert parts + 1e5 == pytest.approx(whole.time_s * 1e9, rel=0.005)
@@ -97,16 +105,11 @@ def test_each_r2t_costs_a_round_trip_of_iscsis() -> None:
     assert many.round_trip_ns == few.round_trip_ns == pytest.approx(100 * US)
 
 
-def test_a_shared_medium_carries_the_acks_as_well() -> None:
-    shared = asked(msgspec.structs.replace(WIFI, duplex=Duplex.HALF))
-    full = asked(WIFI)
-    assert shared.link_ns > full.link_ns
-    assert shared.busy_ns > full.busy_ns
-
-
-def test_hops_store_each_burst_once_more() -> None:
+def test_a_shared_medium_carries_the_acks_and_hops_store_each_burst_once_more() -> None:
+    shared, full = asked(replace(WIFI, duplex=Duplex.HALF)), asked(WIFI)
+    assert shared.link_ns > full.link_ns and shared.busy_ns > full.busy_ns
     hops = Hops(kind=HopKind.SWITCH, count=3, least=0, most=16, delay_us=10.0)
-    through, straight = asked(msgspec.structs.replace(WIRED, hops=hops)), asked(WIRED)
+    through, straight = asked(replace(WIRED, hops=hops)), asked(WIRED)
     assert through.round_trip_ns - straight.round_trip_ns == pytest.approx(2 * 3 * 10 * US)
     # The longest frame of the answer, 12.3 us, and the command's, 1.1 us, at each.
     assert through.link_ns - straight.link_ns == pytest.approx(3 * (12.304 + 1.104) * US, rel=0.001)
@@ -114,17 +117,16 @@ def test_hops_store_each_burst_once_more() -> None:
 
 
 def test_a_narrow_window_lets_its_bytes_through_once_in_a_round_trip() -> None:
-    far = LinkProfile(name="far", title="x", emulated=True, rate_bit_s=10**10, delay_us=2000)
-    found = asked(far, window_bytes=16384)
+    found = asked(far(2000, 10**10), window_bytes=16384)
     assert found.window_each_ns == pytest.approx(16 * 4000 * US, rel=0.01)
     # As many windows as hold the data and its header, and the last is not waited for.
     assert found.window_ns == pytest.approx(16 * 4000 * US, rel=0.01)
-    assert found.is_window_narrow(1) and not asked(far, window_bytes=1 << 22).is_window_narrow(1)
+    assert found.is_window_narrow(1)
+    assert not asked(far(2000, 10**10), window_bytes=1 << 22).is_window_narrow(1)
 
 
 def test_commands_side_by_side_pay_for_one_round_trip() -> None:
-    agreed = path.dialogue_of("iscsi", SESSION, "read", None)
-    assert agreed is not None
+    agreed = known(path.dialogue_of("iscsi", SESSION, "read", None))
     whole = path.demands(WIRED, None, agreed, "read", 262144)
     split = path.demands(WIRED, None, agreed, "read", 262144, command_bytes=127 * 1024)
     assert split.round_trip_ns == whole.round_trip_ns
@@ -141,13 +143,14 @@ def test_packets_are_those_that_interfaces_counted(
     """Of 256K over the unshaped link (NVMe/TCP: 10g), and four or eight at a time over wired: the own kernel,
     both ways with ACKs. LIO hands TCP a page at a time. With AES-GCM over the unshaped link, one at a time:
     only open-iscsi receives in no thread."""
-    agreed = path.dialogue_of(transport, SESSION | {"in_capsule_bytes": "16384"}, direction, None)
-    assert agreed is not None
+    agreed = known(path.dialogue_of(transport, SESSION | {"in_capsule_bytes": "16384"}, direction, None))
     command_bytes = 124 << 10 if transport == "iscsi" else 1280 << 10
-    found = path.demands(WIRED, None, agreed, direction, 262144, command_bytes=command_bytes)
+    found, sealed = (
+        path.demands(WIRED, framing, agreed, direction, 262144, command_bytes=command_bytes)
+        for framing in (None, GCM_ESP)
+    )
     assert found.packets == pytest.approx(counted, abs=1)
     assert found.full_packets == pytest.approx(while_others_wait, abs=3)
-    sealed = path.demands(WIRED, GCM_ESP, agreed, direction, 262144, command_bytes=command_bytes)
     assert sealed.packets > 270, "segments, with every second acknowledged"
     assert sealed.full_packets == pytest.approx(sealed_on_a_full_core, abs=3)
 
@@ -184,6 +187,11 @@ def cell(**changes: Any) -> Evidence:
     return Evidence(**whole | changes)
 
 
+def took(time_us: float, **changes: Any) -> Evidence:
+    """The same in another time."""
+    return cell(time_ns=within(time_us * US, 0.01), **changes)
+
+
 def protected(**changes: Any) -> Evidence:
     """The same with GCM: 12.5 ms, where plain took 2.5 and null 5."""
     whole: dict[str, Any] = {
@@ -212,9 +220,8 @@ def protected(**changes: Any) -> Evidence:
 )
 def test_the_waterfall_adds_up_to_the_last_ns(evidence: Evidence) -> None:
     verdict = judge(evidence)
-    assert evidence.time_ns is not None and evidence.depth is not None
     assert sum(verdict.waterfall_ns.values()) == verdict.whole_ns
-    assert verdict.whole_ns == round(evidence.time_ns.mid * evidence.depth)
+    assert verdict.whole_ns == round(known(evidence.time_ns).mid * known(evidence.depth))
 
 
 def test_what_is_left_is_named_and_may_be_negative() -> None:
@@ -224,55 +231,38 @@ def test_what_is_left_is_named_and_may_be_negative() -> None:
 
 
 def test_each_part_of_the_time_has_one_limit() -> None:
-    owned = {name: limits.of_part(name, reading_of(cell())) for name in PARTS if name != "queue"}
-    owned["target"] = limits.of_part("device", reading_of(cell(is_one_end=True)))
+    def limit_of(part: str, evidence: Evidence) -> Limit:
+        return limits.of_part(part, known(waterfall.best_guess(evidence)))
+
+    owned = {name: limit_of(name, cell()) for name in PARTS if name != "queue"}
+    owned["target"] = limit_of("device", cell(is_one_end=True))
     assert {*owned.values()} == {*Limit}
-    assert limits.of_part("cpu", reading_of(cell(is_emulated=True))) is Limit.LAB
-    assert limits.of_part("cpu", reading_of(protected(is_emulated=True))) is Limit.CPU
+    assert limit_of("cpu", cell(is_emulated=True)) is Limit.LAB
+    assert limit_of("cpu", protected(is_emulated=True)) is Limit.CPU
 
 
-def reading_of(evidence: Evidence) -> waterfall.Reading:
-    found = waterfall.best_guess(evidence)
-    assert found is not None
-    return found
+MANY_R2TS = asked(direction="write", max_burst_len="4096", first_burst_len="4096")
+FAR_4K = {"path": asked(far(5000), block_bytes=4096), "block_bytes": 4096, "busy": within(0.02, 0.01)}
 
 
 @pytest.mark.parametrize(
     ("evidence", "limit"),
     [
         (cell(), Limit.LINK),
-        (cell(device_ns=within(9000 * US, 0.01), time_ns=within(11500 * US, 0.01)), Limit.DEVICE),
-        (cell(path=asked(WIFI, block_bytes=4096), time_ns=within(2200 * US, 0.01)), Limit.ROUND_TRIP),
-        (
-            cell(
-                path=asked(direction="write", max_burst_len="4096", first_burst_len="4096"),
-                time_ns=within(9000 * US, 0.01),
-            ),
-            Limit.TRANSPORT,
-        ),
+        (took(11500, device_ns=within(9000 * US, 0.01)), Limit.DEVICE),
+        (took(2200, path=asked(WIFI, block_bytes=4096)), Limit.ROUND_TRIP),
+        (took(9000, path=MANY_R2TS), Limit.TRANSPORT),
         (protected(), Limit.CRYPTO),
-        (cell(time_ns=within(20000 * US, 0.01), busy=within(0.95, 0.01)), Limit.CPU),
-        (cell(time_ns=within(20000 * US, 0.01)), Limit.UNKNOWN),
+        (took(20000, busy=within(0.95, 0.01)), Limit.CPU),
+        (took(20000), Limit.UNKNOWN),
         # With many under way the busiest counts, and if none is busy that there are too few.
-        (cell(depth=8, time_ns=within(2300 * US, 0.01)), Limit.LINK),
-        (cell(depth=8, time_ns=within(9100 * US, 0.01), device_ns=within(9000 * US, 0.01)), Limit.DEVICE),
-        (cell(depth=8, time_ns=within(9000 * US, 0.01), busy=within(0.97, 0.01)), Limit.CPU),
+        (took(2300, depth=8), Limit.LINK),
+        (took(9100, depth=8, device_ns=within(9000 * US, 0.01)), Limit.DEVICE),
+        (took(9000, depth=8, busy=within(0.97, 0.01)), Limit.CPU),
         # Two resources that are full for about as long.
-        (cell(depth=8, time_ns=within(2350 * US, 0.01), device_ns=within(2230 * US, 0.1)), Limit.UNKNOWN),
-        (
-            cell(
-                depth=4,
-                path=asked(
-                    LinkProfile(name="far", title="x", emulated=True, rate_bit_s=10**9, delay_us=5000),
-                    block_bytes=4096,
-                ),
-                block_bytes=4096,
-                time_ns=within(2520 * US, 0.01),
-                busy=within(0.02, 0.01),
-            ),
-            Limit.ROUND_TRIP,
-        ),
-        (cell(depth=8, time_ns=within(9000 * US, 0.01)), Limit.UNKNOWN),
+        (took(2350, depth=8, device_ns=within(2230 * US, 0.1)), Limit.UNKNOWN),
+        (took(2520, depth=4, **FAR_4K), Limit.ROUND_TRIP),
+        (took(9000, depth=8), Limit.UNKNOWN),
     ],
 )
 def test_what_takes_most_limits(evidence: Evidence, limit: Limit) -> None:
@@ -289,13 +279,13 @@ def test_what_takes_most_limits(evidence: Evidence, limit: Limit) -> None:
 )
 def test_what_memory_may_have_answered_is_not_called_the_disk(verdict: Suspicion, words: str) -> None:
     reread = Reread(verdict=verdict, signs=(Sign.AGAIN,) * (verdict is Suspicion.SUSPECTED))
-    slow = {"device_ns": within(9000 * US, 0.01), "time_ns": within(11500 * US, 0.01)}
-    assert sentence(Explained.of(cell(**slow, reread=reread))).startswith(words)
-    assert sentence(Explained.of(cell(**slow))).startswith("limited by the device: ")
+    slow = took(11500, device_ns=within(9000 * US, 0.01))
+    assert sentence(Explained.of(replace(slow, reread=reread))).startswith(words)
+    assert sentence(Explained.of(slow)).startswith("limited by the device: ")
     # What was slower than as much of the same column is on a disk, whatever else memory has.
-    shown = Explained.of(cell(**slow, reread=reread, is_target_shown=True))
+    shown = Explained.of(replace(slow, reread=reread, is_target_shown=True))
     assert sentence(shown).startswith("limited by the target's disk or its memory")
-    assert shown.verdict.change is None and Explained.of(cell(**slow)).verdict.change is not None
+    assert shown.verdict.change is None and Explained.of(slow).verdict.change is not None
     rule = Limit.TARGET.rule
     assert rule.detail(cell(reread=reread)) == "its disk, its memory or its processor"
     assert rule.detail(cell()) == "its disk or its processor"
@@ -303,14 +293,16 @@ def test_what_memory_may_have_answered_is_not_called_the_disk(verdict: Suspicion
 
 def test_the_evidence_of_a_disk_has_no_reread() -> None:
     for verdict in Suspicion:
-        records = [msgspec.structs.replace(each, reread=Reread(verdict=verdict)) for each in columns()]
-        found = {each.reread is not None for each in collect(records, {"r1": plan_of_them()})}
+        records = [replace(each, reread=Reread(verdict=verdict)) for each in columns()]
+        found = {each.reread is not None for each in evidence_of(records).values()}
         assert found == {verdict is not Suspicion.NOT_SUSPECTED}
 
 
 def test_a_lab_that_limits_is_not_the_link_that_it_emulates() -> None:
-    busy = {"time_ns": within(20000 * US, 0.01), "busy": within(0.95, 0.01)}
-    real, emulated = (Explained.of(cell(is_emulated=is_emulated, **busy)) for is_emulated in (False, True))
+    real, emulated = (
+        Explained.of(took(20000, busy=within(0.95, 0.01), is_emulated=is_emulated))
+        for is_emulated in (False, True)
+    )
     assert (real.verdict.is_lab_limited, emulated.verdict.is_lab_limited) == (False, True)
     assert "limited by processor work (" in text([real])
     assert "limited by the lab itself (" in text([emulated])
@@ -321,12 +313,11 @@ def test_a_lab_that_limits_is_not_the_link_that_it_emulates() -> None:
 
 def test_bounds_that_overlap_tell_nothing() -> None:
     """2.4 ms of link; a device of about as much, known to a tenth."""
-    verdict = judge(cell(device_ns=within(2300 * US, 0.1), time_ns=within(4800 * US, 0.01)))
+    verdict = judge(took(4800, device_ns=within(2300 * US, 0.1)))
     assert verdict.limited_by is Limit.UNKNOWN and verdict.confidence is Confidence.NONE
-    assert (
-        "the device or the link's rate" in verdict.reason or "the link's rate or the device" in verdict.reason
-    )
-    assert verdict.holds is not None and verdict.holds < 0.95
+    either = ("the device or the link's rate", "the link's rate or the device")
+    assert any(words in verdict.reason for words in either)
+    assert known(verdict.holds) < 0.95
 
 
 def test_without_a_null_column_crypto_is_not_distinguished_from_the_kernels_path() -> None:
@@ -335,10 +326,9 @@ def test_without_a_null_column_crypto_is_not_distinguished_from_the_kernels_path
     assert unsure.limited_by is Limit.UNKNOWN
     assert "crypto work or processor work" in unsure.reason and "null-sha256" in unsure.reason
     assert set(unsure.either) == {Limit.CRYPTO, Limit.CPU} and not sure.either
-    assert (
-        "by crypto work or processor work outside crypto, the evidence does not say which: seq-read-256k"
-        in text([Explained.of(protected(null=None))])
-    )
+    words = "by crypto work or processor work outside crypto, the evidence does not say which: seq-read-256k"
+    assert words in text([Explained.of(protected(null=None))])
+    assert judge(protected(null=None)) == unsure, "alike every time"
 
 
 @pytest.mark.parametrize(
@@ -355,29 +345,24 @@ def test_how_sure_a_verdict_is(changes: dict[str, Any], confidence: Confidence) 
 
 
 def test_the_twin_names_what_else_is_left_over() -> None:
-    slow = cell(time_ns=within(20000 * US, 0.01), busy=None)
+    slow = took(20000, busy=None)
     assert judge(slow).limited_by is Limit.UNKNOWN
-    verdict = judge(msgspec.structs.replace(slow, twin_ns=within(17500 * US, 0.02)))
+    verdict = judge(replace(slow, twin_ns=within(17500 * US, 0.02)))
     assert (verdict.limited_by, verdict.confidence) == (Limit.CPU, Confidence.MEDIUM)
 
 
-def test_the_same_evidence_is_judged_alike_every_time() -> None:
-    assert judge(protected(null=None)) == judge(protected(null=None))
-
-
 def test_a_deeper_queue_helps_until_something_else_is_full() -> None:
-    far = LinkProfile(name="far", title="x", emulated=True, rate_bit_s=10**9, delay_us=1000)
-    verdict = judge(cell(path=asked(far, block_bytes=65536), block_bytes=65536, time_ns=exact(2650 * US)))
-    assert verdict.limited_by is Limit.ROUND_TRIP and verdict.change is not None
-    assert verdict.change.what == "queue depth 8"
+    demands = asked(far(1000), block_bytes=65536)
+    verdict = judge(cell(path=demands, block_bytes=65536, time_ns=exact(2650 * US)))
+    change = known(verdict.change)
+    assert (verdict.limited_by, change.what) == (Limit.ROUND_TRIP, "queue depth 8")
     # 560 us of the link, or 2650 us for eight at once; and a few of them wait for each other.
-    assert verdict.change.least_ns == pytest.approx(asked(far, block_bytes=65536).busy_ns, rel=0.03)
-    assert verdict.change.time_ns == pytest.approx(asked(far, block_bytes=65536).busy_ns, rel=0.06)
+    assert change.least_ns == pytest.approx(demands.busy_ns, rel=0.03)
+    assert change.time_ns == pytest.approx(demands.busy_ns, rel=0.06)
 
 
 def test_a_narrow_window_is_named_and_nothing_foretold_of_a_wider_one() -> None:
-    far = LinkProfile(name="far", title="x", emulated=True, rate_bit_s=10**9, delay_us=2000)
-    narrow = asked(far, window_bytes=16384)
+    narrow = asked(far(2000), window_bytes=16384)
     time_ns = narrow.round_trip_ns + narrow.window_ns + narrow.link_ns + narrow.transport_ns + 60 * US
     verdict = judge(cell(path=narrow, time_ns=exact(time_ns), busy=within(0.01, 0.05)))
     assert verdict.limited_by is Limit.ROUND_TRIP and "TCP window 16 KiB" in verdict.detail
@@ -403,12 +388,7 @@ def measured(link: str, ipsec: str, time_us: float, **changes: Any) -> list[Reco
         "transport": None if link == "local" else "iscsi",
     }
     return [
-        record(
-            link=link,
-            repeat=number,
-            read=transfer(time_us * (1 + number / 1000)),
-            **whole | changes,
-        )
+        record(link=link, repeat=number, read=transfer(time_us * (1 + number / 1000)), **whole | changes)
         for number in (1, 2, 3)
     ]
 
@@ -423,41 +403,38 @@ def columns() -> list[Record]:
 
 
 def plan_of_them(**changes: Any) -> Any:
-    null = msgspec.structs.replace(
-        GCM, name="null-sha256", kernel_algorithms=("ecb(cipher_null)", "hmac(sha256)"), encrypts=False
-    )
-    gcm = msgspec.structs.replace(GCM, kernel_algorithms=("rfc4106(gcm(aes))",))
-    columns = (
-        Column("local"),
-        Column("wired"),
-        Column("wired", ("null-sha256",)),
-        Column("wired", ("aes128gcm16",)),
-    )
-    return made_plan(columns=columns, proposals={"null-sha256": null, "aes128gcm16": gcm}, **changes)
+    without_cipher = ("ecb(cipher_null)", "hmac(sha256)")
+    null = replace(GCM, name="null-sha256", kernel_algorithms=without_cipher, encrypts=False)
+    gcm = replace(GCM, kernel_algorithms=("rfc4106(gcm(aes))",))
+    wired = [Column("wired", protection) for protection in ((), ("null-sha256",), ("aes128gcm16",))]
+    proposals = {"null-sha256": null, "aes128gcm16": gcm}
+    return made_plan(columns=(Column("local"), *wired), proposals=proposals, **changes)
+
+
+def evidence_of(records: list[Record], **changes: Any) -> dict[str, Evidence]:
+    """The last cell of each column."""
+    return {each.column.label: each for each in collect(records, {"r1": plan_of_them(**changes)})}
 
 
 @pytest.mark.parametrize("value", ["", "0", "511", "-1", "1" * 5000, "\N{ARABIC-INDIC DIGIT FIVE}" * 4])
 @pytest.mark.parametrize("name", ["first_burst_len", "max_burst_len", "max_recv_dlength", "max_sectors_kb"])
 def test_a_session_that_no_ends_agree_on_is_none(name: str, value: str) -> None:
-    changed = [msgspec.structs.replace(each, session=SESSION | {name: value}) for each in columns()]
-    found = {e.name: e for e in collect(changed, {"r1": plan_of_them()})}
+    changed = [replace(each, session=SESSION | {name: value}) for each in columns()]
     is_limit = name == "max_sectors_kb"  # of the initiator's own, with which nobody agrees
-    assert (found["wired"].path is None) is not is_limit
+    assert (evidence_of(changed)["wired"].path is None) is not is_limit
 
 
 def test_of_blocks_that_no_disk_has_no_packet_is_computed() -> None:
-    changed = [flat.changed(each, block_bytes=2**63 - 1) for each in columns()]
-    (wired,) = (e for e in collect(changed, {"r1": plan_of_them()}) if e.name == "wired")
+    wired = evidence_of([flat.changed(each, block_bytes=2**63 - 1) for each in columns()])["wired"]
     assert wired.path is None and "blocks above 16 MiB are not computed" in wired.missing
 
 
 def test_neighbours_are_evidence() -> None:
-    found = {e.name: e for e in collect(columns(), {"r1": plan_of_them()})}
+    found = evidence_of(columns())
     gcm = found["wired+aes128gcm16"]
-    assert gcm.device_ns is not None and gcm.device_ns.mid == pytest.approx(60 * US, rel=0.01)
-    assert gcm.plain is not None and gcm.plain.time_ns.mid == pytest.approx(2500 * US, rel=0.01)
-    assert gcm.null is not None and gcm.null.framing_ns > 0
-    assert gcm.path is not None and gcm.path.framing_ns > gcm.null.framing_ns
+    assert known(gcm.device_ns).mid == pytest.approx(60 * US, rel=0.01)
+    assert known(gcm.plain).time_ns.mid == pytest.approx(2500 * US, rel=0.01)
+    assert known(gcm.path).framing_ns > known(gcm.null).framing_ns > 0
     assert (gcm.depth, gcm.direction, gcm.repeats, gcm.driver) == (1, "read", 3, "aes-generic")
     assert found["wired"].plain is None and found["wired"].null is None
     assert found["wired+null-sha256"].null is None
@@ -466,24 +443,22 @@ def test_neighbours_are_evidence() -> None:
 
 @pytest.mark.parametrize("other", [("wireguard",), ("macsec",), ("macsec", "aes128gcm16")])
 def test_esp_without_a_cipher_is_no_step_below_another_protection(other: tuple[str, ...]) -> None:
-    found = [*columns(), *measured("wired", "off", 9000, protection=other)]
-    (cell,) = [e for e in collect(found, {"r1": plan_of_them()}) if e.column.protection == other]
+    found = evidence_of([*columns(), *measured("wired", "off", 9000, protection=other)])
+    cell = found["+".join(("wired", *other))]
     assert cell.plain is not None and cell.null is None
 
 
 def test_within_a_stack_the_same_stack_without_a_cipher_is() -> None:
     stacks = [("macsec", "aes128gcm16"), ("macsec", "null-sha256")]
     found = [one for stack in stacks for one in measured("wired", "off", 9000, protection=stack)]
-    (cell,) = [e for e in collect(found, {"r1": plan_of_them()}) if e.column.protection == stacks[0]]
-    assert cell.null is not None
+    assert evidence_of(found)["wired+macsec+aes128gcm16"].null is not None
 
 
 def test_cells_of_another_setting_are_no_neighbours() -> None:
     virtual = measured("wired", "off", 100, clock=Clock.VIRTUAL)
-    found = collect([*measured("wired", "aes128gcm16", 30000), *virtual], {"r1": plan_of_them()})
-    (gcm,) = [e for e in found if e.column.ipsec != "off"]
+    found = evidence_of([*measured("wired", "aes128gcm16", 30000), *virtual])
+    gcm, bare = found["wired+aes128gcm16"], found["wired"]
     assert gcm.plain is None and gcm.device_ns is None
-    (bare,) = [e for e in found if e.column.ipsec == "off"]
     assert bare.is_virtual and bare.device_ns is None
 
 
@@ -491,11 +466,7 @@ def test_cells_of_another_setting_are_no_neighbours() -> None:
     ("records", "plans", "word"),
     [
         (measured("wired", "off", 2500), {}, "plan"),
-        (
-            [record(workload="seq-read-256k", read=transfer(1), write=transfer(1))],
-            None,
-            "share the cell's time",
-        ),
+        (measured("wired", "off", 1, write=transfer(1))[:1], None, "share the cell's time"),
         (measured("wired", "off", 2500, initiators=2), None, "several initiators"),
         (measured("wired", "off", 2500, block_bytes=None), None, "several sizes"),
         ([record(workload="seq-read-256k", status="invalid", read=None)], None, "gave a figure"),
@@ -507,13 +478,17 @@ def test_what_is_not_known_is_said(records: list[Record], plans: Any, word: str)
     assert verdict.limited_by is Limit.UNKNOWN and word in verdict.reason
 
 
-def test_the_core_is_busy_when_fio_starts_and_idles_only_within_the_io() -> None:
-    from harness.model.telemetry import ProcessorUse, Telemetry
+def used(wall_ns: int = 1, **busiest_core: float) -> Telemetry:
+    uses = [
+        ProcessorUse(hosts=(host,), wall_ns=wall_ns, cores=1, busiest_core=busy)
+        for host, busy in busiest_core.items()
+    ]
+    return Telemetry(processors=tuple(uses))
 
-    used = Telemetry(
-        processors=(ProcessorUse(hosts=("target",), wall_ns=2 * 10**9, cores=1, busiest_core=0.75),)
-    )
-    records = [record(read=transfer(1), telemetry=used, fio_ns=10**9)] * 3
+
+def test_the_core_is_busy_when_fio_starts_and_idles_only_within_the_io() -> None:
+    telemetry = used(wall_ns=2 * 10**9, target=0.75)
+    records = [record(read=transfer(1), telemetry=telemetry, fio_ns=10**9)] * 3
     assert busy_of(records, 0.0) == exact(0.5)
     # 0.2 s of the 0.5 that it idled are fio's start, which it is to be known to take in any case.
     assert busy_of(records, 0.2e9) == Span(0.5, 0.7, 0.7)
@@ -521,110 +496,73 @@ def test_the_core_is_busy_when_fio_starts_and_idles_only_within_the_io() -> None
 
 
 def test_the_busiest_core_is_named_where_there_are_several_kernels() -> None:
-    from harness.model.telemetry import ProcessorUse, Telemetry
-
-    def used(**busiest_core: float) -> Telemetry:
-        uses = [ProcessorUse(hosts=(n,), wall_ns=1, cores=1, busiest_core=h) for n, h in busiest_core.items()]
-        return Telemetry(processors=tuple(uses))
-
     router = record(telemetry=used(initiator=0.4, target=0.6, hop=0.99))
     assert busiest_of([router, router, record(telemetry=used(target=0.9, hop=0.5))]) == "hop"
     assert busiest_of([record(telemetry=used(target=0.99)), record()]) == ""
-    limited = cell(time_ns=within(20000 * US, 0.01), busy=within(0.95, 0.01), busiest="hop")
-    (verdict,) = [judge(limited)]
+    verdict = judge(took(20000, busy=within(0.95, 0.01), busiest="hop"))
     assert (verdict.limited_by, verdict.detail) == (Limit.CPU, "core of the hop 95% busy")
 
 
+QUEUED = (("rw", "read"), ("bs", "256k"), ("ioengine", "libaio"), ("iodepth", "8"))
+
+
 def test_the_device_alone_is_the_same_workload_at_depth_1() -> None:
-    deep = Job(
-        name="deep", options=(("rw", "read"), ("bs", "256k"), ("ioengine", "libaio"), ("iodepth", "8"))
-    )
-    one = Job(name="one", options=(("rw", "read"), ("bs", "256k"), ("ioengine", "psync")))
+    alone = Job(name="one", options=(("rw", "read"), ("bs", "256k"), ("ioengine", "psync")))
     records = []
     for name, link, time_us in (("deep", "local", 10), ("one", "local", 50), ("deep", "wired", 2300)):
         records += measured(link, "off", time_us, workload=name)
-    (found,) = [
-        e
-        for e in collect(records, {"r1": plan_of_them(jobs=(deep, one))})
-        if e.column.link == "wired" and e.workload == "deep"
-    ]
-    assert found.depth == 8
-    assert found.device_alone_ns is not None and found.device_alone_ns.mid == pytest.approx(50 * US, rel=0.01)
-    guess = waterfall.best_guess(found)
-    assert guess is not None and guess.device_ns == pytest.approx(10 * US, rel=0.01)
+    found = evidence_of(records, jobs=(Job(name="deep", options=QUEUED), alone))["wired"]
+    assert (found.workload, found.depth) == ("deep", 8)
+    assert known(found.device_alone_ns).mid == pytest.approx(50 * US, rel=0.01)
+    assert known(waterfall.best_guess(found)).device_ns == pytest.approx(10 * US, rel=0.01)
+
+
+@functools.cache
+def explained() -> list[Explained]:
+    return explain(columns(), {"r1": plan_of_them()})
 
 
 def test_json_has_what_was_promised() -> None:
-    cells = json.loads(as_json(explain(columns(), {"r1": plan_of_them()})))["cells"]
-    (gcm,) = [one for one in cells if one["column"]["protection"] == ["aes128gcm16"]]
+    """Of Gigabit Ethernet, 100 us there and back: 117.7 MB/s, and 112.6 for one read of 256K at a time."""
+    cells = json.loads(as_json(explained()))["cells"]
+    found = {"+".join((cell["column"]["link"], *cell["column"]["protection"])): cell for cell in cells}
+    local, wired, gcm = (found[name] for name in ("local", "wired", "wired+aes128gcm16"))
     assert gcm["limited_by"] == "crypto" and gcm["confidence"] == "medium"
     assert sum(gcm["waterfall_ns"].values()) == gcm["whole_ns"]
-    assert {
-        "workload",
-        "setting",
-        "column",
-        "holds",
-        "share",
-        "change",
-        "missing",
-        "sentence",
-        "mb_s",
-    } <= gcm.keys()
-    assert gcm["change"] is None
-    (wired,) = [one for one in cells if one["column"]["link"] == "wired" and not one["column"]["protection"]]
+    names = {"workload", "setting", "column", "holds", "share", "change", "missing", "sentence", "mb_s"}
+    assert names <= gcm.keys() and gcm["change"] is None
     change = wired["change"]
     assert wired["mb_s"] < change["least_mb_s"] <= change["mb_s"] <= change["most_mb_s"]
     assert (change["step"], change["then"]) == ({"kind": "rate", "value": 2}, "alone")
+    # The two bounds of a link have one name each.
+    assert local["goodput_mb_s"] is local["one_at_a_time_mb_s"] is None
+    assert wired["goodput_mb_s"] == pytest.approx(117.69, abs=0.01)
+    assert wired["one_at_a_time_mb_s"] == pytest.approx(112.61, abs=0.01)
+    assert gcm["goodput_mb_s"] == wired["goodput_mb_s"], "the link's, whatever protects the column"
+    assert gcm["one_at_a_time_mb_s"] < wired["one_at_a_time_mb_s"], "in the column's own frames"
+    deep = evidence_of(columns(), jobs=(Job(name="seq-read-256k", options=QUEUED),))["wired"]
+    assert deep.goodput_mb_s is not None and deep.one_at_a_time_mb_s is None
 
 
-def test_the_two_bounds_of_a_link_have_one_name_each() -> None:
-    """Of Gigabit Ethernet, 100 us there and back: 117.7 MB/s, and 112.6 for one read of 256K at a time."""
-    cells = json.loads(as_json(explain(columns(), {"r1": plan_of_them()})))["cells"]
-    found = {
-        "+".join((cell["column"]["link"], *cell["column"]["protection"])): (
-            cell["goodput_mb_s"],
-            cell["one_at_a_time_mb_s"],
-        )
-        for cell in cells
-    }
-    assert found["local"] == (None, None)
-    assert found["wired"] == pytest.approx((117.69, 112.61), abs=0.01)
-    assert found["wired+aes128gcm16"][0] == found["wired"][0], "the link's, whatever protects the column"
-    assert found["wired+aes128gcm16"][1] < found["wired"][1], "in the column's own frames"
-    deep = Job(name="seq-read-256k", options=(("rw", "read"), ("ioengine", "libaio"), ("iodepth", "8")))
-    (wired, *_) = [
-        e for e in collect(columns(), {"r1": plan_of_them(jobs=(deep,))}) if e.column.link == "wired"
-    ]
-    assert wired.goodput_mb_s is not None and wired.one_at_a_time_mb_s is None
-
-
-def test_words_for_people() -> None:
-    cells = explain(columns(), {"r1": plan_of_them()})
-    whole = text(cells)
-    sentences = [line for line in whole.splitlines() if line.startswith("wired")]
+def test_words_for_people_fit_the_terminal() -> None:
+    wide, narrow = text(explained()), text(explained(), 80)
+    sentences = [line for line in wide.splitlines() if line.startswith("wired")]
     names = ["wired", "wired+null-sha256", "wired+aes128gcm16"]
     assert [line.partition(":")[0] for line in sentences] == names
     assert sentences[0].startswith("wired: limited by the link's rate")
     assert "limited by crypto work (aes-generic): seq-read-256k" in sentences[2]
-    assert (
-        "us for one I/O" in whole and "\n  seq-read-256k: limited by the link's rate (1000 Mbit/s)" in whole
-    )
-
-
-def test_what_is_reported_fits_the_terminal() -> None:
-    cells = explain(columns(), {"r1": plan_of_them()})
-    wide, narrow = text(cells), text(cells, 80)
+    assert "us for one I/O" in wide and "-0.0" not in wide
+    assert "\n  seq-read-256k: limited by the link's rate (1000 Mbit/s)" in wide
     words = " ".join(narrow.split())
     assert all(" ".join(line.split()) in words for line in wide.splitlines() if ": " in line)
-    assert "-0.0" not in wide
     assert max(map(len, narrow.splitlines())) <= 80
 
 
 def lines_of(whole: Explained, names: Sequence[str], width: int = 80) -> list[str]:
     """The table of parts that take 1495.52 us each, and framing 56.94."""
     parts = dict.fromkeys(names, 1_495_520) | {"framing": 56_940}
-    verdict = msgspec.structs.replace(whole.verdict, waterfall_ns=parts, whole_ns=sum(parts.values()))
-    lines = text([msgspec.structs.replace(whole, verdict=verdict)], width).splitlines()
+    verdict = replace(whole.verdict, waterfall_ns=parts, whole_ns=sum(parts.values()))
+    lines = text([replace(whole, verdict=verdict)], width).splitlines()
     lines = lines[lines.index("") + 1 :]
     assert max(map(len, lines[: lines.index("")])) <= width
     return lines
@@ -632,11 +570,7 @@ def lines_of(whole: Explained, names: Sequence[str], width: int = 80) -> list[st
 
 def test_the_parts_of_the_time_fit_a_terminal() -> None:
     """Then a heading of two words takes two lines, and large figures have no decimal."""
-    (whole,) = (
-        one
-        for one in explain(columns(), {"r1": plan_of_them()})
-        if one.evidence.column.protection == ("aes128gcm16",)
-    )
+    (whole,) = (one for one in explained() if one.evidence.column.protection == ("aes128gcm16",))
     names = [name for name in PARTS if name not in ("window", "lost_packets", "emulation", "queue")]
     above, heading, _, row = lines_of(whole, names)[:4]
     assert above.split() == ["round", "ESP"]

@@ -10,9 +10,10 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from harness.explain import Explained, Limit, as_json, cipher, sentence, text, waterfall
-from harness.explain.evidence import collect
+from harness.explain.evidence import Evidence, collect
 from harness.explain.path import Sealed
 from harness.explain.span import Span, exact, within
 from harness.explain.verdict import Confidence, judge
@@ -24,17 +25,13 @@ from harness.parse.profiles import load_proposal
 from harness.probes import cipher as probing
 from harness.report import paths
 from harness.results.probe_records import ProbeRecord
-from tests.unit.explain.test_explain import GCM_ESP, US, asked, columns, plan_of_them, protected
+from tests.unit.explain.test_explain import GCM_ESP, US, asked, columns, known, plan_of_them, protected
 from tests.unit.fakes import Command, FakeHost
 from tests.unit.probes.test_probes import Net, blank
 from tests.unit.probes.test_probes import judge as judge_probe
 
 GCM = Cipher(algorithms=("rfc4106(gcm(aes))",), key_bits=128)
-PROC_CRYPTO = """\
-name         : rfc4106(gcm(aes))
-driver       : rfc4106(gcm_base(ctr(aes-generic),ghash-generic))
-priority     : 100
-"""
+DRIVER = "rfc4106(gcm_base(ctr(aes-generic),ghash-generic))"
 
 # What is asked
 
@@ -62,8 +59,9 @@ def test_each_proposal_is_asked_for_as_esp_asks(
 
 
 def test_the_program_measures_or_says_in_a_line_what_is_missing() -> None:
-    request = {"aeads": [probing.aead(*GCM_WORDS), probing.nothing()], "sizes": probing.SIZES}
-    argv = [sys.executable, "-I", "-S", "-", msgspec.json.encode({**request, "duration_s": 0.05}).decode()]
+    aeads = [probing.aead(GCM.algorithms, GCM.key_bits), probing.nothing()]
+    request = msgspec.json.encode({"aeads": aeads, "sizes": probing.SIZES, "duration_s": 0.05}).decode()
+    argv = [sys.executable, "-I", "-S", "-", request]
     program = programs.source("harness.probes", "cipher")
     done = subprocess.run(argv, input=program, capture_output=True, text=True, timeout=30)
     if done.returncode:  # a kernel without AF_ALG, or without this
@@ -74,49 +72,45 @@ def test_the_program_measures_or_says_in_a_line_what_is_missing() -> None:
         assert found.encrypt.long_ns > 0 and found.turns > 0
 
 
-GCM_WORDS = (GCM.algorithms, GCM.key_bits)
-
-
 # What comes of it
 
 
-def printed(cipher_ns: dict[tuple[str, int], float], nothing_ns: float = 1000.0, stretch: float = 1.5) -> str:
+def printed(cipher_ns: dict[tuple[str, int], float], nothing_ns: float = 1000.0) -> str:
     times = [
         {"aead": place, "operation": operation, "bytes": size, "ns": ns if place == 0 else nothing_ns}
         for place in (0, 1)
         for (operation, size), ns in cipher_ns.items()
     ]
-    return json.dumps({"processors": 1, "turns": 100, "stretch": stretch, "times": times})
+    return json.dumps({"processors": 1, "turns": 100, "stretch": 1.5, "times": times})
 
 
-TIMES = {
-    ("encrypt", 64): 2000.0,
-    ("encrypt", 1408): 8720.0,
-    ("decrypt", 64): 1640.0,
-    ("decrypt", 1408): 8360.0,
-}
+ENCRYPTING = {("encrypt", 64): 2000.0, ("encrypt", 1408): 8720.0}
+TIMES = ENCRYPTING | {("decrypt", 64): 1640.0, ("decrypt", 1408): 8360.0}
 
 
 class Kernel(Net):
     """Whose AF_ALG answers as told."""
 
-    def __init__(self, answer: tuple[int, str, str]) -> None:
+    def __init__(self, *answer: Any) -> None:
         super().__init__()
-        self.answer = answer
+        self.answer: tuple[int, str, str] = answer
 
     def text_of(self, path: str) -> str:
-        return PROC_CRYPTO if path == "/proc/crypto" else super().text_of(path)
+        offered = f"name         : rfc4106(gcm(aes))\ndriver       : {DRIVER}\npriority     : 100\n"
+        return offered if path == "/proc/crypto" else super().text_of(path)
 
     def run(self, host: FakeHost, command: Command, timeout_s: float) -> tuple[int, str, str]:
         return self.answer if command.argv[0] == programs.PYTHON else super().run(host, command, timeout_s)
 
 
-def test_what_nothing_takes_is_no_ciphers(tmp_path: Path) -> None:
-    record = judge_probe(Kernel((0, printed(TIMES), "")), tmp_path, GCM, ipsec="aes128gcm16")
+@pytest.mark.parametrize("is_shared", [False, True], ids=["alone", "where the path must not be measured"])
+def test_what_nothing_takes_is_no_ciphers(is_shared: bool, tmp_path: Path) -> None:
+    net = Kernel(0, printed(TIMES), "")
+    record = judge_probe(net, tmp_path, GCM, ipsec="aes128gcm16", is_shared=is_shared)
     assert record.status is Status.OK, record.reason
     assert isinstance(record.figures, CipherFigures)
     (kernel,) = record.figures.kernels
-    assert (kernel.ends, kernel.driver) == (("initiator", "target"), PROC_CRYPTO.split()[5])
+    assert (kernel.ends, kernel.driver) == (("initiator", "target"), DRIVER)
     assert kernel.encrypt.each_byte_ns == pytest.approx(5) and kernel.decrypt.each_byte_ns == pytest.approx(5)
     assert kernel.encrypt.each_packet_ns == pytest.approx(1000 - 64 * 5)
     # No packet was sent, so no counter of ESP's has to show one.
@@ -132,9 +126,8 @@ def test_a_cipher_as_fast_as_nothing_takes_no_time_and_its_record_can_be_read() 
     assert msgspec.json.decode(msgspec.json.encode(found), type=KernelCipher) == found
 
 
-def test_ciphers_are_measured_where_the_path_itself_must_not_be(tmp_path: Path) -> None:
-    record = judge_probe(Kernel((0, printed(TIMES), "")), tmp_path, GCM, ipsec="aes128gcm16", is_shared=True)
-    assert record.status is Status.OK, record.reason
+CAMELLIA = Cipher(algorithms=("cbc(camellia)", "hmac(sha256)"))
+MD5 = Cipher(algorithms=("cbc(aes)", "hmac(md5)"), key_bits=128)
 
 
 @pytest.mark.parametrize(
@@ -143,22 +136,17 @@ def test_ciphers_are_measured_where_the_path_itself_must_not_be(tmp_path: Path) 
         (GCM, (1, "", "rfc4106(gcm(aes)): No such file or directory\n"), Status.SKIPPED, "No such file"),
         (GCM, (0, "{}", ""), Status.INVALID, "expected figures"),
         (GCM, (0, printed({("encrypt", 64): 1.0}), ""), Status.INVALID, "expected figures"),
-        (
-            GCM,
-            (0, printed(TIMES, nothing_ns=8500.0), ""),
-            Status.INVALID,
-            "no longer than one that does nothing",
-        ),
-        (Cipher(algorithms=("cbc(camellia)", "hmac(sha256)")), (0, "", ""), Status.SKIPPED, "camellia"),
-        (Cipher(algorithms=("cbc(aes)", "hmac(md5)"), key_bits=128), (0, "", ""), Status.SKIPPED, "md5"),
+        (GCM, (0, printed(TIMES, 8500.0), ""), Status.INVALID, "no longer than one that does nothing"),
+        (CAMELLIA, (0, "", ""), Status.SKIPPED, "camellia"),
+        (MD5, (0, "", ""), Status.SKIPPED, "md5"),
     ],
 )
 def test_what_a_kernel_does_not_offer_is_no_figure(
     tmp_path: Path, probe: Cipher, answer: tuple[int, str, str], status: Status, word: str
 ) -> None:
-    record = judge_probe(Kernel(answer), tmp_path, probe, ipsec="aes128gcm16")
+    record = judge_probe(Kernel(*answer), tmp_path, probe, ipsec="aes128gcm16")
     assert (record.status, record.figures) == (status, None)
-    assert record.reason is not None and word in record.reason
+    assert word in known(record.reason)
 
 
 def test_ciphers_are_no_probe_of_a_path() -> None:
@@ -171,72 +159,63 @@ def test_ciphers_are_no_probe_of_a_path() -> None:
 
 def kernel(*ends: str, processors: int = 1, stretch: float = 1.0, factor: float = 1.0) -> KernelCipher:
     """500 ns for each packet; 2 ns for each byte encrypted, 3 decrypted."""
-
-    def operation(each_byte_ns: float) -> CipherTimes:
-        short, long = ((500 + size * each_byte_ns) * factor for size in (64, 1408))
-        return CipherTimes(short_bytes=64, short_ns=short, long_bytes=1408, long_ns=long)
-
-    return KernelCipher(
-        ends=ends,
-        cores=processors,
-        driver="aes-generic",
-        turns=100,
-        stretch=stretch,
-        encrypt=operation(2),
-        decrypt=operation(3),
+    encrypt, decrypt = (
+        CipherTimes(
+            short_bytes=64,
+            short_ns=(500 + 64 * each_byte_ns) * factor,
+            long_bytes=1408,
+            long_ns=(500 + 1408 * each_byte_ns) * factor,
+        )
+        for each_byte_ns in (2, 3)
     )
+    more: dict[str, Any] = {"driver": "aes-generic", "turns": 100, "stretch": stretch}
+    return KernelCipher(ends=ends, cores=processors, encrypt=encrypt, decrypt=decrypt, **more)
 
 
 def measured(*kernels: KernelCipher, **changes: Any) -> ProbeRecord:
-    whole: dict[str, Any] = {
-        "run_id": "r1",
-        "status": Status.OK,
-        "figures": CipherFigures(kernels=kernels),
-    }
-    return msgspec.structs.replace(blank(GCM, "aes128gcm16"), **whole | changes)
+    figures = CipherFigures(kernels=kernels)
+    whole: dict[str, Any] = {"run_id": "r1", "status": Status.OK, "figures": figures}
+    return replace(blank(GCM, "aes128gcm16"), **whole | changes)
 
 
 SEALED = (Sealed("initiator", 1, 100), Sealed("target", 10, 10_000))
+LAB = measured(kernel("initiator", "target"))
 
 
-def test_on_one_core_all_work_is_one_after_another() -> None:
-    lab = measured(kernel("initiator", "target"))
-    found = cipher.work_ns([lab, lab], SEALED)
+def work_ns(*probes: ProbeRecord) -> Span:
+    return known(cipher.work_ns(probes, SEALED))
+
+
+def test_on_one_core_all_work_is_one_after_another_and_of_several_one_has_the_longest_part() -> None:
     # Of each end's packets: encrypted there, decrypted by the other.
     work = 2 * 11 * 500 + 10_100 * (2 + 3)
-    assert found == Span(work, work, cipher.AMPLE * work)
-
-
-def test_of_several_cores_one_has_the_longest_part_at_least() -> None:
+    assert work_ns(LAB, LAB) == Span(work, work, cipher.AMPLE * work)
     many = kernel("initiator", "target", processors=8)
     apart = (kernel("initiator", processors=8), kernel("target", processors=8))
     decrypting = 10 * 500 + 10_000 * 3
     for kernels in ((many,), apart):
-        found = cipher.work_ns([measured(*kernels)] * 2, SEALED)
-        assert found is not None and found.low == decrypting
-        assert found.high == pytest.approx(cipher.AMPLE * (2 * 11 * 500 + 10_100 * 5))
-    small = cipher.work_ns([measured(kernel("initiator"), kernel("target"))] * 2, SEALED)
-    assert small is not None and small.low == 500 + 200 + decrypting
+        found = work_ns(*[measured(*kernels)] * 2)
+        assert found.low == decrypting and found.high == pytest.approx(cipher.AMPLE * work)
+    small = measured(kernel("initiator"), kernel("target"))
+    assert work_ns(small, small).low == 500 + 200 + decrypting
 
 
 def test_bounds_hold_what_was_seen_in_a_run() -> None:
     slow = measured(kernel("initiator", "target", factor=1.2, stretch=3.0))
-    fast = measured(kernel("initiator", "target"))
-    found, alone = cipher.work_ns([slow, fast], SEALED), cipher.work_ns([fast, fast], SEALED)
-    assert found is not None and alone is not None
+    found, alone = work_ns(slow, LAB), work_ns(LAB, LAB)
     assert found.low == alone.low and found.high == pytest.approx(cipher.AMPLE * 3.0 * 1.2 * alone.low)
-    (once,) = [cipher.work_ns([fast], SEALED)]
-    assert once is not None and once.low == pytest.approx(0.75 * alone.low)
+    assert work_ns(LAB).low == pytest.approx(0.75 * alone.low)
+
+
+def evidence_with(*probes: ProbeRecord) -> dict[str, Evidence]:
+    return {each.name: each for each in collect(columns(), {"r1": plan_of_them()}, probes)}
 
 
 def test_without_a_measurement_there_is_a_reason_and_no_figure() -> None:
     failed = measured(status=Status.SKIPPED, figures=None, reason="no AF_ALG")
     assert cipher.work_ns([failed], SEALED) is None
-    assert cipher.reasons([failed, failed]) == ["no AF_ALG"]
-    assert cipher.reasons([failed, measured(kernel("initiator", "target"))]) == []
-    (gcm,) = [
-        e for e in collect(columns(), {"r1": plan_of_them()}, [failed]) if e.column.ipsec == "aes128gcm16"
-    ]
+    assert cipher.reasons([failed, failed]) == ["no AF_ALG"] and cipher.reasons([failed, LAB]) == []
+    gcm = evidence_with(failed)["wired+aes128gcm16"]
     assert gcm.cipher_ns is None and "no stand-alone ciphers: no AF_ALG" in gcm.missing
 
 
@@ -250,41 +229,38 @@ def test_all_data_is_encrypted_with_its_headers() -> None:
 
 
 def test_the_probes_of_the_run_are_evidence() -> None:
-    probe = measured(kernel("initiator", "target"))
     elsewhere = measured(kernel("initiator", "target", factor=100.0), run_id="r2")
-    found = {e.name: e for e in collect(columns(), {"r1": plan_of_them()}, [probe, probe, elsewhere])}
+    found = evidence_with(LAB, LAB, elsewhere)
     gcm = found["wired+aes128gcm16"]
-    assert gcm.path is not None and gcm.cipher_ns == cipher.work_ns([probe, probe], gcm.path.sealed)
+    assert gcm.cipher_ns == cipher.work_ns([LAB, LAB], known(gcm.path).sealed)
     assert found["wired+null-sha256"].cipher_ns is None and found["wired"].cipher_ns is None
 
 
 # Whom to blame
 
 
-@pytest.mark.parametrize(
-    ("cipher_us", "limit"), [(9000, Limit.CRYPTO), (5200, Limit.UNKNOWN), (1000, Limit.CPU)]
-)
-def test_without_a_null_column_the_ciphers_themselves_tell(cipher_us: float, limit: Limit) -> None:
+def without_null(cipher_us: float, part: float = 0.1, **changes: Any) -> Evidence:
     """Of 12.5 ms 10 are IPsec's, and the core idled for 2.25 of the 2.5 without."""
-    evidence = protected(null=None, cipher_ns=within(cipher_us * US, 0.1))
-    said = judge(evidence)
-    assert said.limited_by is limit, said.reason
-    assert sum(said.waterfall_ns.values()) == said.whole_ns
-    if limit is Limit.CPU:
-        assert said.detail == "core 85% busy, ciphers at most 9% of the time"
-    if limit is Limit.CRYPTO:
-        assert said.confidence is Confidence.HIGH
-        disturbed = msgspec.structs.replace(evidence, cipher_ns=Span(8500 * US, 9000 * US, 18_000 * US))
-        assert judge(disturbed).limited_by is limit and judge(disturbed).confidence is Confidence.MEDIUM
-        assert said.detail == f"{evidence.driver}, at least 64% of a core, core 85% busy"
-    if limit is Limit.UNKNOWN:
-        assert "a quiet machine" not in said.reason
-        disturbed = msgspec.structs.replace(evidence, cipher_ns=Span(3000 * US, 5000 * US, 9000 * US))
-        assert "a quiet machine would tell more" in judge(disturbed).reason
+    return protected(null=None, cipher_ns=within(cipher_us * US, part), **changes)
+
+
+def test_without_a_null_column_the_ciphers_themselves_tell() -> None:
+    crypto, unknown, cpu = (judge(without_null(cipher_us)) for cipher_us in (9000, 5200, 1000))
+    for said, limit in ((crypto, Limit.CRYPTO), (unknown, Limit.UNKNOWN), (cpu, Limit.CPU)):
+        assert said.limited_by is limit, said.reason
+        assert sum(said.waterfall_ns.values()) == said.whole_ns
+    assert cpu.detail == "core 85% busy, ciphers at most 9% of the time"
+    evidence = without_null(9000)
+    assert crypto.detail == f"{evidence.driver}, at least 64% of a core, core 85% busy"
+    disturbed = judge(replace(evidence, cipher_ns=Span(8500 * US, 9000 * US, 18_000 * US)))
+    assert (crypto.confidence, disturbed.confidence) == (Confidence.HIGH, Confidence.MEDIUM)
+    assert disturbed.limited_by is Limit.CRYPTO and "a quiet machine" not in unknown.reason
+    disturbed = judge(replace(evidence, cipher_ns=Span(3000 * US, 5000 * US, 9000 * US)))
+    assert "a quiet machine would tell more" in disturbed.reason
 
 
 def test_what_is_not_reported_has_both_figures() -> None:
-    cell = Explained.of(protected(null=None, cipher_ns=within(5200 * US, 0.1)))
+    cell = Explained.of(without_null(5200))
     low, high = cell.verdict.either[Limit.CRYPTO]
     # Of 4.7 to 5.7 ms up to 0.5 may fit into what the core idled without IPsec and does not now.
     assert 0.33 < low < high < 0.47
@@ -297,37 +273,25 @@ def test_what_is_not_reported_has_both_figures() -> None:
 
 def test_work_that_the_link_hides_is_waited_for_by_nobody() -> None:
     """The core was idle for as long as ciphers take, and IPsec added nothing."""
-    hidden = protected(
-        null=None, time_ns=within(2560 * US, 0.001), busy=exact(0.9), cipher_ns=within(1900 * US, 0.02)
-    )
-    guess = waterfall.best_guess(hidden)
-    assert guess is not None and guess.crypto_ns is not None and guess.cipher_ns is not None
-    assert guess.crypto_ns < 0.03 * guess.whole_ns < guess.cipher_ns
+    hidden = without_null(1900, 0.02, time_ns=within(2560 * US, 0.001), busy=exact(0.9))
+    guess = known(waterfall.best_guess(hidden))
+    assert known(guess.crypto_ns) < 0.03 * guess.whole_ns < known(guess.cipher_ns)
     # ... but it is no other work of the core's either.
     assert waterfall.parts(guess)["cpu"] < 0.2 * guess.whole_ns
     assert judge(hidden).limited_by is Limit.LINK and not judge(hidden).doubt
 
 
 def test_of_many_ios_ciphers_take_of_a_full_core() -> None:
-    def deep(cipher_us: float) -> Any:
-        return judge(
-            protected(
-                null=None,
-                depth=8,
-                device_alone_ns=exact(50 * US),
-                busy=exact(0.98),
-                cipher_ns=within(cipher_us * US, 0.05),
-            )
-        )
-
-    assert deep(8000).limited_by is Limit.CRYPTO and deep(3000).limited_by is Limit.CPU
-    assert deep(6100).limited_by is Limit.UNKNOWN
-    assert set(deep(6100).either) == {Limit.CRYPTO, Limit.CPU}
+    full: dict[str, Any] = {"depth": 8, "device_alone_ns": exact(50 * US), "busy": exact(0.98)}
+    for cipher_us, limit in ((8000, Limit.CRYPTO), (3000, Limit.CPU), (6100, Limit.UNKNOWN)):
+        said = judge(without_null(cipher_us, 0.05, **full))
+        assert said.limited_by is limit, cipher_us
+    assert set(said.either) == {Limit.CRYPTO, Limit.CPU}
 
 
 def test_ciphers_that_take_more_than_ipsec_adds_are_doubted() -> None:
-    wrong = protected(null=None, cipher_ns=within(20_000 * US, 0.05))
-    said = judge(wrong)
+    wrong = Explained.of(without_null(20_000, 0.05))
+    said = wrong.verdict
     assert said.confidence in (Confidence.LOW, Confidence.NONE)
-    assert "us more than all that IPsec adds" in said.doubt and said.doubt in sentence(Explained.of(wrong))
+    assert "us more than all that IPsec adds" in said.doubt and said.doubt in sentence(wrong)
     assert judge(protected(cipher_ns=within(9000 * US, 0.05))).doubt == ""

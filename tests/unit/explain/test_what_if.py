@@ -6,13 +6,13 @@ import json
 import math
 from pathlib import Path
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from bench import what_if as score
 from harness.analysis.prices import PriceList
 from harness.explain import predicted, what_if
-from harness.explain.predicted import Ends, Way
+from harness.explain.predicted import Ends, Predicted, Way
 from harness.explain.what_if import FasterPart, Matrix
 from harness.model import Column
 from harness.model.errors import UsageError
@@ -20,16 +20,16 @@ from harness.model.telemetry import Others
 from harness.results.measured import Measured
 from tests.unit.cli.test_cli import assert_refused
 from tests.unit.command import harness
-from tests.unit.explain.test_predicted import job, price_list, way
+from tests.unit.explain.test_explain import known
+from tests.unit.explain.test_predicted import ENDS, job, way
 
 FIGURES = Path(__file__).parents[3] / "docs" / "figures"
 LADDER = FIGURES / "ladder"
-ENDS = Ends(target=price_list())
+PROTECTED = way("wired:unshaped", "aes128gcm16")
 
 
 def test_what_a_part_is_worth_is_what_limits() -> None:
-    ways, jobs = [way(), way("wired:unshaped", "aes128gcm16")], [job("4k")]
-    matrix = Matrix(ENDS, ways, jobs, {})
+    matrix = Matrix(ENDS, [way(), PROTECTED], [job("4k")], {})
 
     def worth(text: str) -> list[float | None]:
         (change,) = what_if.parse(text, ENDS)
@@ -39,9 +39,7 @@ def test_what_a_part_is_worth_is_what_limits() -> None:
     waits, works = worth("rtt=0.5x"), worth("ESP=2x")
     assert waits[0] and waits[0] > 0.1 and waits[1] is None
     assert works[0] is None and works[1]
-    protected = matrix.base[1]
-    assert protected.mb_s is not None
-    each_ns = 4096e3 / protected.mb_s
+    each_ns = 4096e3 / known(matrix.base[1].mb_s)
     assert works[1] == pytest.approx(each_ns / (each_ns - 7 * 3000 / 2) - 1, rel=0.01)
     assert worth("ESP=1x") == [None, 0] and (worth("ESP=0.5x")[1] or 0) < 0
     every = {each.words for each in what_if.parse("2x", ENDS)}
@@ -49,53 +47,48 @@ def test_what_a_part_is_worth_is_what_limits() -> None:
     for text in ("cipher", "cipher=2", "cipher=0x", "speed=2x", "cipher=nanx", ""):
         with pytest.raises(UsageError):
             what_if.parse(text, ENDS)
-
-
-def test_what_has_room_is_worth_nothing_and_is_there_all_the_same() -> None:
+    # What has room is worth nothing, and is there all the same.
     found = what_if.worked_out(ENDS, [way()], [job("1m", 32)], "2x")
-    worth = {each.part: each.gain for each in found.parts}
-    assert worth["rate"] > 0.5 and worth["block layer"] == pytest.approx(0, abs=0.02)
-    assert "ESP" not in worth and "cipher" not in worth
-    assert [each.gain for each in found.parts] == sorted(worth.values(), reverse=True)
+    gains = {each.part: each.gain for each in found.parts}
+    assert gains["rate"] > 0.5 and gains["block layer"] == pytest.approx(0, abs=0.02)
+    assert "ESP" not in gains and "cipher" not in gains
+    assert [each.gain for each in found.parts] == sorted(gains.values(), reverse=True)
 
 
 def test_nothing_becomes_faster_than_the_link_lets_it() -> None:
-    before, after = (
-        predicted.Predicted(name="wired", workload="4k", mb_s=mb_s, bound_mb_s=bound)
-        for mb_s, bound in ((60.0, 110.0), (90.0, 110.0))
-    )
+    before = Predicted(name="wired", workload="4k", mb_s=60.0, bound_mb_s=110.0)
+    after = replace(before, mb_s=90.0)
     for measured, gain in (
         (None, 0.5),
         (60.0, 0.5),
         (100.0, 0.1),  # and not 150
         (112.0, 0.0),  # the bound is what it was, and so a little too low
     ):
-        found = what_if.gain(before, after, measured, 0.1)
-        assert found is not None and found.part == pytest.approx(gain)
+        found = known(what_if.gain(before, after, measured, 0.1))
+        assert found.part == pytest.approx(gain)
         assert found.low < found.part <= found.high <= 110.0 / (measured or 60.0) - 1 + 0.02
-    faster = what_if.gain(before, msgspec.structs.replace(after, bound_mb_s=220.0), 112.0, 0.1)
-    assert faster is not None and faster.part == pytest.approx(0.5)
-    assert (faster.low, faster.high) == pytest.approx((1.5 / math.exp(0.1) - 1, 1.5 * math.exp(0.1) - 1))
+    faster = known(what_if.gain(before, replace(after, bound_mb_s=220.0), 112.0, 0.1))
+    bounds = 1.5 / math.exp(0.1) - 1, 1.5 * math.exp(0.1) - 1
+    assert (faster.part, faster.low, faster.high) == pytest.approx((0.5, *bounds))
 
 
 def test_a_gain_is_as_sure_as_what_it_is_from() -> None:
     (change,) = what_if.parse("ESP=2x", ENDS)
-    cells = [way("wired:unshaped", "aes128gcm16")], [job("4k")]
-    (as_it_is,) = predicted.predict(ENDS, *cells)
+    (as_it_is,) = predicted.predict(ENDS, [PROTECTED], [job("4k")])
 
-    def half_width(known: PriceList, measured: float) -> float:
+    def half_width(prices: PriceList, measured: float) -> float:
         rates = {(as_it_is.name, as_it_is.workload): measured}
-        (found,) = Matrix(Ends(target=known), *cells, rates).gains(change)
-        assert found is not None and found.low < found.part < found.high
+        (gain,) = Matrix(Ends(target=prices), [PROTECTED], [job("4k")], rates).gains(change)
+        found = known(gain)
+        assert found.low < found.part < found.high
         return found.half_width
 
-    known = ENDS.target
-    mb_s = as_it_is.mb_s or 0.0
-    assert half_width(known, mb_s) < half_width(known, 0.8 * mb_s)  # prices miss a fifth
-    esp = next(price for price in known.prices if price.part == "ESP")
-    wider = msgspec.structs.replace(esp, low=esp.ns / 2, high=esp.ns * 2)
-    prices = tuple(wider if price == esp else price for price in known.prices)
-    assert half_width(known, mb_s) < half_width(msgspec.structs.replace(known, prices=prices), mb_s)
+    sure, mb_s = ENDS.target, known(as_it_is.mb_s)
+    assert half_width(sure, mb_s) < half_width(sure, 0.8 * mb_s)  # prices miss a fifth
+    esp = next(price for price in sure.prices if price.part == "ESP")
+    wider = replace(esp, low=esp.ns / 2, high=esp.ns * 2)
+    prices = tuple(wider if price == esp else price for price in sure.prices)
+    assert half_width(sure, mb_s) < half_width(replace(sure, prices=prices), mb_s)
 
 
 def test_what_may_be_otherwise_is_each_price_and_how_long_ios_wait() -> None:
@@ -111,24 +104,21 @@ def test_what_may_be_otherwise_is_each_price_and_how_long_ios_wait() -> None:
 
 
 def test_bars_are_in_the_order_of_what_parts_give() -> None:
-    ways = [way(), way("wired:unshaped", "aes128gcm16"), Way(column=Column("local"))]
-    found = what_if.worked_out(ENDS, ways, [job("4k"), job("4k", bsrange="4k-64k")], "2x")
+    ways, several_sizes = [way(), PROTECTED, Way(column=Column("local"))], job("4k", bsrange="4k-64k")
+    found = what_if.worked_out(ENDS, ways, [job("4k"), several_sizes], "2x")
     lines = what_if.lines(found)
     bars = lines[lines.index("") + 2 :]
     assert len(bars) == len(found.parts) and bars[0].endswith("#" * what_if.WIDEST)
     assert all(bar.startswith(each.words) for bar, each in zip(bars, found.parts, strict=True))
     (local,) = (cell for cell in found.cells if cell.name == "local" and cell.predicted_mb_s)
     assert {*local.gains} == {"block layer 2x"} and local.measured_mb_s is None
-    assert local.would_be_mb_s["block layer 2x"] == pytest.approx(2 * (local.predicted_mb_s or 0))
+    assert local.would_be_mb_s["block layer 2x"] == pytest.approx(2 * known(local.predicted_mb_s))
     assert sum(bool(cell.why_not) for cell in found.cells) == 3
     # Each change counts once, however often it is named, and what no cell has is worth nothing to any.
     assert len(what_if.worked_out(ENDS, ways, [job("4k")], "rtt=0.5x,rtt=0.5x").parts) == 1
     assert what_if.worked_out(ENDS, ways[:1], [job("4k")], "ESP=2x").parts == ()
-
-
-def test_nothing_is_said_where_no_cell_has_prices() -> None:
     with pytest.raises(UsageError, match="several sizes"):
-        what_if.worked_out(ENDS, [way()], [job("4k", bsrange="4k-64k")], "2x")
+        what_if.worked_out(ENDS, [way()], [several_sizes], "2x")
 
 
 def test_of_a_run_what_was_measured_is_multiplied_by_the_ratio() -> None:
@@ -149,12 +139,8 @@ def test_of_a_run_what_was_measured_is_multiplied_by_the_ratio() -> None:
 def test_disturbed_cells_and_radios_are_said() -> None:
     run = Measured.read([LADDER])
     busy = Others(hosts=("machine",), wall_ns=10**9, cores=2, taken=0.5)
-    records = []
-    for record in run.records:
-        assert record.telemetry is not None
-        telemetry = msgspec.structs.replace(record.telemetry, others=(busy,))
-        records.append(msgspec.structs.replace(record, telemetry=telemetry))
-    found = what_if.of_run(msgspec.structs.replace(run, records=records), "rate=2x")
+    records = [replace(r, telemetry=replace(known(r.telemetry), others=(busy,))) for r in run.records]
+    found = what_if.of_run(replace(run, records=records), "rate=2x")
     assert all(cell.is_disturbed for cell in found.cells) and any("50%" in each for each in found.outside)
     assert any("!" in line for line in what_if.lines(found))
     found = what_if.of_run(Measured.read([FIGURES / "protections"]), "rate=2x")
@@ -162,10 +148,10 @@ def test_disturbed_cells_and_radios_are_said() -> None:
     assert any("radios" in each and "wifi" in each for each in found.outside)
 
 
-@pytest.mark.parametrize(("run", "said"), [("scale-virtual", "virtual"), ("document-002", "no results")])
-def test_a_run_without_prices_says_what_is_missing(run: str, said: str) -> None:
-    done = harness("explain", str(FIGURES / run), "--what-if", "2x", cwd=FIGURES)
-    assert done.returncode == 2 and said in done.stderr and len(done.stderr.splitlines()) <= 2
+def test_a_run_without_prices_says_what_is_missing() -> None:
+    for run, said in (("scale-virtual", "virtual"), ("document-002", "no results")):
+        done = harness("explain", str(FIGURES / run), "--what-if", "2x", cwd=FIGURES)
+        assert done.returncode == 2 and said in done.stderr and len(done.stderr.splitlines()) <= 2
 
 
 def test_the_command_prints_a_chart_and_nothing_else_with_it() -> None:
@@ -174,45 +160,38 @@ def test_the_command_prints_a_chart_and_nothing_else_with_it() -> None:
     assert done.stdout.startswith("predicted, not measured") and "rtt 0.5x" in done.stdout
     done = harness("explain", str(LADDER), "--what-if", "2x", "--summary", cwd=FIGURES)
     assert_refused(done, "--what-if", "--summary", status=2)
-    words = (
-        "predict",
-        "--machine",
-        "lab-own",
-        "--link",
-        "5g",
-        "--what-if",
-        "cipher=2x",
-        "--format",
-        "json",
-    )
-    found = json.loads(harness(*words, cwd=FIGURES).stdout)
+    words = ("--machine", "lab-own", "--link", "5g", "--what-if", "cipher=2x", "--format", "json")
+    found = json.loads(harness("predict", *words, cwd=FIGURES).stdout)
     assert found["machine"] == "lab-own" and "5g" in found["outside"][0]
     assert {cell["measured_mb_s"] for cell in found["cells"]} == {None}
     assert FasterPart("cipher", 2.0).words == "cipher 2x"
 
 
 def test_two_cells_are_a_change_if_one_thing_differs() -> None:
-    pool = score.Pool("own-portable", [FIGURES / "ciphers-portable"])
-    other = score.Pool("own", [FIGURES / "ciphers"])
-    debian = score.Pool("debian-portable", [FIGURES / "portable"])
-    cells = {(cell.column.label, cell.job.name): cell for cell in pool.cells}
-    names = ("wired-unshaped", "wired-unshaped+aes128gcm16", "wired-unshaped+aes128gcm16-gso")
-    clear, protected, offloaded = (cells[name, "4k-depth1"] for name in names)
-    deeper, longer = cells["wired-unshaped", "4k-depth8"], cells["wired-unshaped", "256k-depth1"]
+    pool, other, debian = (
+        score.Pool(name, [FIGURES / folder])
+        for name, folder in (
+            ("own-portable", "ciphers-portable"),
+            ("own", "ciphers"),
+            ("debian-portable", "portable"),
+        )
+    )
+    cells, after = ({(each.column.label, each.job.name): each for each in of.cells} for of in (pool, other))
+    bare, gcm = "wired-unshaped", "wired-unshaped+aes128gcm16"
+    clear, protected, offloaded = (cells[name, "4k-depth1"] for name in (bare, gcm, f"{gcm}-gso"))
+    deeper, longer = cells[bare, "4k-depth8"], cells[bare, "256k-depth1"]
 
     def kind(a: score.Cell, b: score.Cell, after: score.Pool = pool) -> str:
         return score.kind_of(pool, a, after, b)
 
     assert kind(protected, clear) == score.PROTECTION and kind(clear, protected) == ""
     assert kind(clear, deeper) == score.DEPTH and kind(deeper, clear) == ""
-    assert {kind(clear, longer), kind(protected, deeper), kind(clear, clear), kind(protected, offloaded)} == {
-        ""
-    }
-    after = {(cell.column.label, cell.job.name): cell for cell in other.cells}
-    assert kind(protected, after[protected.column.label, "4k-depth1"], other) == score.DRIVER
+    others = ((clear, longer), (protected, deeper), (clear, clear), (protected, offloaded))
+    assert {kind(*pair) for pair in others} == {""}
+    assert kind(protected, after[gcm, "4k-depth1"], other) == score.DRIVER
     # The same column without a cipher is no change, and a driver is not changed back.
-    assert kind(clear, after[clear.column.label, "4k-depth1"], other) == ""
-    assert score.kind_of(other, after[protected.column.label, "4k-depth1"], pool, protected) == ""
+    assert kind(clear, after[bare, "4k-depth1"], other) == ""
+    assert score.kind_of(other, after[gcm, "4k-depth1"], pool, protected) == ""
     assert not any(score.kind_of(debian, a, pool, b) for a in debian.cells for b in pool.cells)
 
 
@@ -239,9 +218,9 @@ def test_points_are_parts_of_the_slower_side_s_time() -> None:
 def test_a_cell_that_prices_hit_is_no_surer_than_those_that_they_are_from() -> None:
     (before, *_) = predicted.predict(ENDS, [way()], [job("1m", 32)])
     of_middle = before.unsure["fit"] / predicted.WHOLE_OF_MIDDLE
-    assert before.mb_s and of_middle > 0
-    assert what_if.missed_of(before, before.mb_s) == what_if.missed_of(before, None) == of_middle
-    assert what_if.missed_of(before, before.mb_s / 2) == pytest.approx(math.log(2))
+    mb_s = known(before.mb_s)
+    assert what_if.missed_of(before, mb_s) == what_if.missed_of(before, None) == of_middle > 0
+    assert what_if.missed_of(before, mb_s / 2) == pytest.approx(math.log(2))
 
 
 @pytest.mark.thorough
@@ -258,11 +237,11 @@ def test_the_page_has_the_score_of_the_script() -> None:
 
 def test_a_real_link_is_as_fast_as_it_was_measured() -> None:
     run = Measured.read([LADDER])
-    plans = {}
-    for run_id, plan in run.plans.items():
-        real = {"interface": "eth0", "emulated": False, "rate_bit_s": None, "delay_us": 0.0}
-        links = {name: msgspec.structs.replace(link, **real) for name, link in plan.links.items()}
-        plans[run_id] = msgspec.structs.replace(plan, links=links)
-    found = what_if.of_run(msgspec.structs.replace(run, plans=plans), "rate=2x,rtt=0.5x")
+    real = {"interface": "eth0", "emulated": False, "rate_bit_s": None, "delay_us": 0.0}
+    plans = {
+        run_id: replace(plan, links={name: replace(link, **real) for name, link in plan.links.items()})
+        for run_id, plan in run.plans.items()
+    }
+    found = what_if.of_run(replace(run, plans=plans), "rate=2x,rtt=0.5x")
     assert {each.words for each in found.parts} == {"rate 2x", "rtt 0.5x"}
     assert all(cell.gains["rate 2x"] > 0.05 for cell in found.cells if cell.name != "local")

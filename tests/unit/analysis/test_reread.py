@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from typing import Any
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from harness.analysis.reread import FEWEST, MEDIUM_NS, SAVED_NS, judge
 from harness.model.reread import Reread, Samples, Sign, Suspicion
@@ -18,33 +18,32 @@ GIB = 1 << 30
 N = 128
 
 
-def noisy(random_: random.Random, centre_ns: float, noise_ns: float) -> tuple[int, ...]:
-    """Times with a tail, as those of a network: never sooner than they may be."""
-    return tuple(round(centre_ns + random_.expovariate(1 / noise_ns)) for _ in range(N))
-
-
 def times(
-    *,
-    way_ns: float,
     first_ns: float,
     again_ns: float,
+    *,
+    way_ns: float = 100 * US,
     noise_ns: float = 5 * US,
     each_byte_ns: float = 8,
     **more: Any,
 ) -> Samples:
-    """Those of a target that takes so long for a first and a second read, over a way of so long."""
+    """Those of a target that takes so long for a first and a second read, over a way of so long: with a tail,
+    as those of a network, and never sooner than they may be."""
     random_ = random.Random(4)  # noqa: S311 -- noise
-    made = {
+    centres_ns = {
         "first_ns": way_ns + first_ns + 512 * each_byte_ns,
         "again_ns": way_ns + again_ns + 512 * each_byte_ns,
         "longer_ns": way_ns + again_ns + 4096 * each_byte_ns,
         "none_ns": way_ns,
     }
-    samples = {kind: noisy(random_, centre_ns, noise_ns) for kind, centre_ns in made.items()}
+    samples = {
+        kind: tuple(round(centre_ns + random_.expovariate(1 / noise_ns)) for _ in range(N))
+        for kind, centre_ns in centres_ns.items()
+    }
     return Samples(**{"block_bytes": 512, "longer_bytes": 4096, "blocks": 256, **samples, **more})
 
 
-WIRED = times(way_ns=100 * US, first_ns=110 * US, again_ns=110 * US)
+WIRED = times(110 * US, 110 * US)
 
 
 def disk(random_: random.Random) -> tuple[int, ...]:
@@ -53,19 +52,13 @@ def disk(random_: random.Random) -> tuple[int, ...]:
 
 
 def all_of(times_ns: tuple[int, ...]) -> Samples:
-    return Samples(
-        block_bytes=512,
-        longer_bytes=4096,
-        first_ns=times_ns,
-        again_ns=times_ns,
-        longer_ns=times_ns,
-        none_ns=times_ns,
-    )
+    kinds: dict[str, Any] = dict.fromkeys(("first_ns", "again_ns", "longer_ns", "none_ns"), times_ns)
+    return Samples(block_bytes=512, longer_bytes=4096, **kinds)
 
 
 @pytest.mark.parametrize("way_ns", [100 * US, 1400 * US, 5 * MS])
 def test_what_is_sooner_the_second_time_was_kept_in_memory(way_ns: float) -> None:
-    found = judge(times(way_ns=way_ns, first_ns=100 * US, again_ns=5 * US), GIB)
+    found = judge(times(100 * US, 5 * US, way_ns=way_ns), GIB)
     assert (found.verdict, found.signs) == (Suspicion.SUSPECTED, (Sign.AGAIN,))
     assert found.saved_ns == pytest.approx(95 * US, abs=10 * US)
     assert "these reads come from the target's memory" in found.words
@@ -75,8 +68,7 @@ def test_what_is_sooner_the_second_time_was_kept_in_memory(way_ns: float) -> Non
 @pytest.mark.parametrize("way_ns", [100 * US, 1400 * US, 5 * MS])
 @pytest.mark.parametrize("each_byte_ns", [8, 160])
 def test_what_takes_as_long_again_is_on_a_disk(way_ns: float, each_byte_ns: float) -> None:
-    samples = times(way_ns=way_ns, first_ns=110 * US, again_ns=110 * US, each_byte_ns=each_byte_ns)
-    found = judge(samples, GIB)
+    found = judge(times(110 * US, 110 * US, way_ns=way_ns, each_byte_ns=each_byte_ns), GIB)
     assert found.verdict is Suspicion.NOT_SUSPECTED and not found.is_from_memory, found
     assert "disk answers reads:" in found.words
 
@@ -86,40 +78,34 @@ def test_an_arm_is_no_cache_however_the_platter_stands() -> None:
     for seed in range(200):
         random_ = random.Random(seed)  # noqa: S311 -- where the platter stands
         first, again, longer = (disk(random_) for _ in range(3))
-        samples = msgspec.structs.replace(WIRED, first_ns=first, again_ns=again, longer_ns=longer)
+        samples = replace(WIRED, first_ns=first, again_ns=again, longer_ns=longer)
         wrong += [seed] if judge(samples, GIB).verdict is not Suspicion.NOT_SUSPECTED else []
     assert not wrong
 
 
 def test_a_disk_as_fast_as_memory_cannot_be_told_from_it() -> None:
     """And neither can a cache that had everything before."""
-    found = judge(times(way_ns=100 * US, first_ns=10 * US, again_ns=10 * US), GIB)
+    found = judge(times(10 * US, 10 * US), GIB)
     assert found.verdict is Suspicion.CANNOT_TELL and found.is_from_memory
     assert "it is not clear" in found.words and "a command without a disk" in found.words
 
 
 def test_bytes_on_a_slow_way_are_no_disk() -> None:
     """512 bytes at 25 Mbit/s take longer than many a disk does."""
-    found = judge(times(way_ns=MS, first_ns=5 * US, again_ns=5 * US, each_byte_ns=320), GIB)
+    found = judge(times(5 * US, 5 * US, way_ns=MS, each_byte_ns=320), GIB)
     assert found.verdict is Suspicion.CANNOT_TELL
     assert found.medium_ns is not None and found.medium_ns < MEDIUM_NS < 512 * 320
 
 
 def test_without_a_command_that_needs_no_disk_only_a_saving_tells() -> None:
     for again_ns, verdict in ((5 * US, Suspicion.SUSPECTED), (100 * US, Suspicion.CANNOT_TELL)):
-        found = judge(times(way_ns=100 * US, first_ns=100 * US, again_ns=again_ns, none_ns=()), GIB)
+        found = judge(times(100 * US, again_ns, none_ns=()), GIB)
         assert found.verdict is verdict and found.medium_ns is None
 
 
-def test_a_disk_that_looks_up_where_a_block_is_has_no_cache() -> None:
-    saved_ns = SAVED_NS - 10 * US
-    found = judge(times(way_ns=100 * US, first_ns=100 * US + saved_ns, again_ns=100 * US), GIB)
-    assert found.verdict is not Suspicion.SUSPECTED
-
-
-def test_noise_alone_suspects_nobody() -> None:
-    found = judge(times(way_ns=100 * US, first_ns=90 * US, again_ns=90 * US, noise_ns=MS), GIB)
-    assert found.verdict is not Suspicion.SUSPECTED
+def test_a_disk_that_looks_up_where_a_block_is_has_no_cache_and_noise_alone_suspects_nobody() -> None:
+    for samples in (times(90 * US + SAVED_NS, 100 * US), times(90 * US, 90 * US, noise_ns=MS)):
+        assert judge(samples, GIB).verdict is not Suspicion.SUSPECTED
 
 
 @pytest.mark.parametrize(
@@ -132,14 +118,14 @@ def test_noise_alone_suspects_nobody() -> None:
     ],
 )
 def test_content_that_no_disk_need_be_read_for(content: dict[str, Any], sign: Sign, words: str) -> None:
-    found = judge(msgspec.structs.replace(WIRED, **content), GIB)
+    found = judge(replace(WIRED, **content), GIB)
     assert (found.verdict, found.signs) == (Suspicion.SUSPECTED, (sign,))
     assert words in found.words
 
 
 def test_ordinary_content_suspects_nobody() -> None:
     content = {"zeros": 12, "copies": 25, "compressed_to": 0.51, "reported": 256, "deallocated": 12}
-    found = judge(msgspec.structs.replace(WIRED, **content), GIB)
+    found = judge(replace(WIRED, **content), GIB)
     assert found.verdict is Suspicion.NOT_SUSPECTED
 
 
@@ -148,11 +134,8 @@ def test_too_few_samples_tell_nothing() -> None:
     assert judge(all_of((1000,) * (FEWEST - 1)), GIB) == nothing
     assert judge(Samples(block_bytes=512), GIB) == nothing
     assert nothing.words == "it is not clear whether the target's disk answers reads or its memory"
-
-
-def test_in_virtual_time_memory_may_take_no_time() -> None:
-    found = judge(all_of((0,) * N), GIB)
-    assert found.verdict is Suspicion.CANNOT_TELL
+    # In virtual time memory may take no time.
+    assert judge(all_of((0,) * N), GIB).verdict is Suspicion.CANNOT_TELL
 
 
 def test_what_is_thin_says_so() -> None:

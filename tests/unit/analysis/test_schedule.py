@@ -4,45 +4,23 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from typing import Any
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from harness.analysis.schedule import Schedule, decisions, order_of_cells
 from harness.analysis.stats import Decision
-from harness.model import (
-    Backing,
-    BackingKind,
-    Cell,
-    Column,
-    Io,
-    IpsecMode,
-    Job,
-    Latency,
-    Plan,
-    Record,
-    Status,
-    StoppingRule,
-    TestbedKind,
-)
+from harness.model import Cell, Column, IpsecMode, Job, Plan, Record, Status, StoppingRule
 from harness.table import build
-from tests import flat
 from tests.unit.observe.test_disturbance import disturbed
-from tests.unit.table.test_table import record
+from tests.unit.results_folder import made_plan
+from tests.unit.table.test_table import record, transfer
 
 LOCAL, WIRED = Column("local"), Column("wired")
-PLAN = flat.plan(
-    run_id="20260101-000000-beef",
-    testbed=TestbedKind.LAB,
-    columns=(LOCAL, WIRED),
-    jobs=(Job(name="seq-read-4k", options=()), Job(name="rand-read-4k", options=())),
-    repeats=3,
-    seed=1,
-    backing=Backing(kind=BackingKind.RAMDISK, size_bytes=1 << 27),
-    links={},
-    proposals={},
-)
+JOBS = tuple(Job(name=name, options=()) for name in ("seq-read-4k", "rand-read-4k"))
+PLAN = made_plan("20260101-000000-beef", columns=(LOCAL, WIRED), jobs=JOBS, repeats=3, seed=1)
 RULE = StoppingRule(width=0.05, max_repeats=20)
 WALL_S = 2.0
 
@@ -50,25 +28,36 @@ Measure = Callable[[Cell], float | None]
 
 
 def ruled(**changes: object) -> Plan:
-    return msgspec.structs.replace(PLAN, stop=msgspec.structs.replace(RULE, **changes), repeats=1)
+    return replace(PLAN, stop=replace(RULE, **changes), repeats=1)
+
+
+def facts(cell: Cell, mb_s: float) -> dict[str, Any]:
+    of = {"run_id": PLAN.run_id, "workload": cell.workload, "link": cell.column.link, "repeat": cell.repeat}
+    return {**of, "read": transfer(mb_s), "write": None, "wall_ns": round(WALL_S * 1e9)}
 
 
 def measured(cell: Cell, mb_s: float | None) -> Record:
     """A record of the cell; without a value it is one that failed."""
-    return record(
-        run_id=PLAN.run_id,
-        workload=cell.workload,
-        link=cell.column.link,
-        repeat=cell.repeat,
-        status=Status.OK if mb_s else Status.FAILED,
-        read=Io(bytes=round(mb_s * 1e6), ios=1, runtime_ns=10**9, latency=Latency()) if mb_s else None,
-        write=None,
-        wall_ns=round(WALL_S * 1e9),
-    )
+    found = record(**facts(cell, mb_s or 0.0))
+    return found if mb_s else replace(found, status=Status.FAILED, read=None)
+
+
+def steady(_cell: Cell) -> float:
+    return 100.0
+
+
+def noisy(local: float, wired: float) -> Measure:
+    """Repeats around 100 MB/s that vary as much as is said of their link, the same for the same cell."""
+
+    def measure(cell: Cell) -> float:
+        source = random.Random(cell.key)  # noqa: S311 -- no secret
+        return 100.0 * source.lognormvariate(0, {"local": local, "wired": wired}[cell.column.link])
+
+    return measure
 
 
 def run(
-    plan: Plan, measure: Measure, records: dict[Cell, Record] | None = None, most: int = 10**6
+    plan: Plan, measure: Measure = steady, records: dict[Cell, Record] | None = None, most: int = 10**6
 ) -> list[Cell]:
     """What a bench does: each cell that the schedule hands out is measured. ``most``: it is killed then."""
     records = {} if records is None else records
@@ -83,49 +72,46 @@ def run(
     return made
 
 
-def noisy(spread: Mapping[str, float]) -> Measure:
-    """Repeats around 100 MB/s that vary as much as is said of their link, the same for the same cell."""
-
-    def measure(cell: Cell) -> float:
-        source = random.Random(cell.key)  # noqa: S311 -- no secret
-        return 100.0 * source.lognormvariate(0, spread[cell.column.link])
-
-    return measure
-
-
 def test_what_was_measured_over_ipv6_or_in_a_tunnel_is_done() -> None:
     columns = (Column("wired-ip6", ip=6), Column("wired", ("aes128gcm16",), mode=IpsecMode.TUNNEL))
-    plan = msgspec.structs.replace(PLAN, columns=columns, repeats=1)
-    cells = order_of_cells(plan)
-    records = [msgspec.structs.replace(measured(cell, 1.0), column=cell.column) for cell in cells]
+    plan = replace(PLAN, columns=columns, repeats=1)
+    records = [replace(measured(cell, 1.0), column=cell.column) for cell in order_of_cells(plan)]
     assert Schedule(plan, records).expected == 0
 
 
 def test_without_a_rule_every_cell_is_measured_once_in_shuffled_blocks() -> None:
-    made = run(PLAN, lambda _cell: 100.0)
+    made = run(PLAN)
     assert made == order_of_cells(PLAN)
     assert [cell.repeat for cell in made] == sorted(cell.repeat for cell in made)
-    assert set(Counter(made).values()) == {1}
-    assert len(made) == 12
+    assert set(Counter(made).values()) == {1} and len(made) == 12
+    # What is expected is exact.
+    schedule = Schedule(PLAN, [measured(Cell(LOCAL, "seq-read-4k", 2), 100.0)])
+    assert schedule.expected == 11
+    left = []
+    for _, cell in schedule:
+        left.append(schedule.expected)
+        schedule.take(measured(cell, None))
+    assert left == list(range(11, 0, -1))
 
 
 def test_a_resumed_run_measures_what_has_no_ok_record() -> None:
     records: dict[Cell, Record] = {}
     first = run(PLAN, lambda cell: None if cell.repeat == 2 else 100.0, records, most=9)
     failed = [cell for cell in first if cell.repeat == 2]
-    again = run(PLAN, lambda _cell: 100.0, records)
-    assert again == [*failed, *order_of_cells(PLAN)[9:]]
-    assert run(PLAN, lambda _cell: 100.0, records) == []
+    assert run(PLAN, steady, records) == [*failed, *order_of_cells(PLAN)[9:]]
+    assert run(PLAN, steady, records) == []
 
 
 def test_a_cell_is_repeated_until_its_interval_is_narrow_and_no_longer() -> None:
-    counts = Counter(cell.column for cell in run(ruled(), noisy({"local": 0.001, "wired": 0.06})))
+    counts = Counter(cell.column for cell in run(ruled(), noisy(0.001, 0.06)))
     assert counts[LOCAL] == 2 * 6  # the fewest that have an interval
     assert 2 * 6 < counts[WIRED] < 2 * 20
+    # The fewest repeats are made however narrow the interval is.
+    assert len(run(replace(ruled(), repeats=9))) == 4 * 9
 
 
 def test_blocks_hold_the_undecided_cells_alone() -> None:
-    made = run(ruled(max_repeats=12), noisy({"local": 0.001, "wired": 0.5}))
+    made = run(ruled(max_repeats=12), noisy(0.001, 0.5))
     assert [cell.repeat for cell in made] == sorted(cell.repeat for cell in made)
     assert {cell.column for cell in made if cell.repeat <= 6} == {LOCAL, WIRED}
     assert {cell.column for cell in made if cell.repeat > 6} == {WIRED}
@@ -134,26 +120,19 @@ def test_blocks_hold_the_undecided_cells_alone() -> None:
 
 @pytest.mark.parametrize("killed_after", [1, 7, 22, 24, 25, 30])
 def test_a_run_that_was_cut_off_ends_with_the_same_cells(killed_after: int) -> None:
-    plan, measure = ruled(), noisy({"local": 0.02, "wired": 0.06})
-    whole = run(plan, measure)
-    records: dict[Cell, Record] = {}
-    first = run(plan, measure, records, most=killed_after)
-    assert [*first, *run(plan, measure, records)] == whole
-
-
-def test_the_fewest_repeats_are_made_however_narrow_the_interval_is() -> None:
-    plan = msgspec.structs.replace(ruled(), repeats=9)
-    assert len(run(plan, lambda _cell: 100.0)) == 4 * 9
+    measure, records = noisy(0.02, 0.06), dict[Cell, Record]()
+    first = run(ruled(), measure, records, most=killed_after)
+    assert [*first, *run(ruled(), measure, records)] == run(ruled(), measure)
 
 
 def test_time_ends_a_run_but_every_cell_has_a_number() -> None:
-    assert [cell.repeat for cell in run(ruled(max_s=0.1), lambda _cell: 100.0)] == [1, 1, 1, 1]
+    assert [cell.repeat for cell in run(ruled(max_s=0.1))] == [1, 1, 1, 1]
     records: dict[Cell, Record] = {}
-    made = run(ruled(max_s=5 * WALL_S), lambda _cell: 100.0, records)
-    assert len(made) == 5  # no cell is begun after that
-    assert set(decisions(ruled(max_s=5 * WALL_S), records.values()).values()) == {Decision.MAX_TIME}
-    assert run(ruled(max_s=5 * WALL_S), lambda _cell: 100.0, records) == []
-    assert len(run(ruled(max_s=7 * WALL_S), lambda _cell: 100.0, records)) == 2
+    plan = ruled(max_s=5 * WALL_S)
+    assert len(run(plan, steady, records)) == 5  # no cell is begun after that
+    assert set(decisions(plan, records.values()).values()) == {Decision.MAX_TIME}
+    assert run(plan, steady, records) == []
+    assert len(run(ruled(max_s=7 * WALL_S), steady, records)) == 2
 
 
 def test_a_cell_that_never_has_a_number_is_given_up() -> None:
@@ -166,54 +145,33 @@ def test_a_cell_that_never_has_a_number_is_given_up() -> None:
 
 
 def test_what_is_expected_comes_down_to_what_was_made() -> None:
-    plan = ruled()
-    schedule = Schedule(plan)
-    measure = noisy({"local": 0.001, "wired": 0.06})
+    schedule, measure = Schedule(ruled()), noisy(0.001, 0.06)
     assert schedule.expected == 4 * 6
     guesses = []
     for number, (_, cell) in enumerate(schedule, 1):
         guesses.append(number - 1 + schedule.expected)
         schedule.take(measured(cell, measure(cell)))
-    assert guesses[0] == 24
-    assert guesses[-1] == len(guesses)
-    assert schedule.expected == 0
-
-
-def test_without_a_rule_what_is_expected_is_exact() -> None:
-    schedule = Schedule(PLAN, [measured(Cell(LOCAL, "seq-read-4k", 2), 100.0)])
-    assert schedule.expected == 11
-    left = []
-    for _, cell in schedule:
-        left.append(schedule.expected)
-        schedule.take(measured(cell, None))
-    assert left == list(range(11, 0, -1))
-
-
-# What a table says of it
-
-
-def notes(plan: Plan, measure: Measure, most: int = 10**6) -> str:
-    records: dict[Cell, Record] = {}
-    run(plan, measure, records, most)
-    return "\n".join(build(list(records.values()), plans={plan.run_id: plan}).notes)
+    assert (guesses[0], guesses[-1], schedule.expected) == (24, len(guesses), 0)
 
 
 def test_a_table_says_what_stayed_inconclusive_and_why() -> None:
-    assert "conclusive" not in notes(ruled(), noisy({"local": 0.001, "wired": 0.001}))
-    text = notes(ruled(max_repeats=8), noisy({"local": 0.001, "wired": 0.5}))
+    def notes(plan: Plan, measure: Measure = steady, most: int = 10**6) -> str:
+        records: dict[Cell, Record] = {}
+        run(plan, measure, records, most)
+        return "\n".join(build(list(records.values()), plans={plan.run_id: plan}).notes)
+
+    assert "conclusive" not in notes(ruled(), noisy(0.001, 0.001))
+    text = notes(ruled(max_repeats=8), noisy(0.001, 0.5))
     assert (
         "Inconclusive (wired seq-read-4k, wired rand-read-4k): the most repeats were made before the 95 % "
         "interval was within 5 % of the median" in text
     )
     assert "unfinished" not in text
-    assert "4 cells): the time was up before" in notes(ruled(max_s=1.0), lambda _cell: 100.0)
-
-
-def test_a_table_says_that_a_run_was_cut_off() -> None:
-    text = notes(ruled(), lambda _cell: 100.0, most=23)
+    assert "4 cells): the time was up before" in notes(ruled(max_s=1.0))
+    # A run that was cut off lacks the cell that would have been next.
     last = order_of_cells(ruled())[23]
     name = f"{last.column.label} {last.workload}"
-    assert f"is unfinished: {name} not measured often enough yet" in text
+    assert f"is unfinished: {name} not measured often enough yet" in notes(ruled(), most=23)
 
 
 # What others disturbed
@@ -221,19 +179,14 @@ def test_a_table_says_that_a_run_was_cut_off() -> None:
 
 def attempt(cell: Cell, taken: float, mb_s: float = 100.0) -> Record:
     """A record of the cell, of which others took so much."""
-    return disturbed(
-        taken,
-        run_id=PLAN.run_id,
-        workload=cell.workload,
-        link=cell.column.link,
-        repeat=cell.repeat,
-        read=Io(bytes=round(mb_s * 1e6), ios=1, runtime_ns=10**9, latency=Latency()),
-        write=None,
-        wall_ns=round(WALL_S * 1e9),
-    )
+    return disturbed(taken, **facts(cell, mb_s))
 
 
-def run_disturbed(plan: Plan, taken: Callable[[Cell, int], float], calm: bool = True) -> list[Cell]:
+def spoilt(_cell: Cell, _before: int) -> float:
+    return 0.5
+
+
+def run_disturbed(plan: Plan, taken: Callable[[Cell, int], float] = spoilt, calm: bool = True) -> list[Cell]:
     """All cells in the order in which they are measured; ``taken`` is given how often each was before."""
     schedule, made = Schedule(plan), Counter[Cell]()
     order = []
@@ -257,36 +210,26 @@ def test_what_others_disturbed_comes_again_at_the_end_of_its_block() -> None:
 
 
 def test_it_comes_again_a_bounded_number_of_times() -> None:
-    made = Counter(run_disturbed(PLAN, lambda _cell, _before: 0.5))
-    assert set(made.values()) == {1 + PLAN.retries}
-    never = msgspec.structs.replace(PLAN, retries=0)
-    assert run_disturbed(never, lambda _cell, _before: 0.5) == order_of_cells(never)
-
-
-def test_nothing_comes_again_once_others_do_not_calm_down() -> None:
-    assert run_disturbed(PLAN, lambda _cell, _before: 0.5, calm=False) == order_of_cells(PLAN)
+    assert set(Counter(run_disturbed(PLAN)).values()) == {1 + PLAN.retries}
+    never = replace(PLAN, retries=0)
+    assert run_disturbed(never) == order_of_cells(never)
+    # Nothing does once others do not calm down, and the time of a run bounds it.
+    assert run_disturbed(PLAN, calm=False) == order_of_cells(PLAN)
+    assert len(run_disturbed(ruled(max_s=5 * WALL_S))) == 5
 
 
 def test_a_resumed_run_measures_again_what_was_disturbed() -> None:
     order = order_of_cells(PLAN)
     records = [attempt(cell, 0.5 if cell == order[3] else 0.0) for cell in order]
-    assert [cell for _, cell in Schedule(PLAN, records)] == [order[3]]
-    as_it_is = msgspec.structs.replace(PLAN, retries=0)
-    assert [cell for _, cell in Schedule(as_it_is, records)] == []
+    for retries, again in ((PLAN.retries, [order[3]]), (0, [])):
+        assert [cell for _, cell in Schedule(replace(PLAN, retries=retries), records)] == again
 
 
 def test_the_rule_looks_at_what_was_not_disturbed() -> None:
-    plan = msgspec.structs.replace(ruled(), retries=0)
-    schedule = Schedule(plan)
     made = Counter[int]()
+    schedule = Schedule(replace(ruled(), retries=0))
     for _, cell in schedule:
-        is_spoilt = cell.repeat % 2 == 0
-        schedule.take(attempt(cell, 0.5 if is_spoilt else 0.0, 50.0 + cell.repeat if is_spoilt else 100.0))
+        seen = (0.5, 50.0 + cell.repeat) if cell.repeat % 2 == 0 else (0.0, 100.0)
+        schedule.take(attempt(cell, *seen))
         made[cell.repeat] += 1
     assert max(made) == 11, "six that count, and five that do not"
-
-
-def test_the_time_of_a_run_bounds_what_is_measured_again() -> None:
-    plan = ruled(max_s=5 * WALL_S)
-    made = run_disturbed(plan, lambda _cell, _before: 0.5)
-    assert len(made) == 5

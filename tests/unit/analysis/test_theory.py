@@ -1,78 +1,115 @@
-"""Framing and dialogues, against examples counted by hand."""
+"""What links let through: framing and dialogues, against examples counted by hand, and which bound holds."""
 
 from __future__ import annotations
 
-import msgspec
-import pytest
+import dataclasses
 
-from harness.analysis import theory
+import pytest
+from msgspec.structs import replace
+
+from harness.analysis import bounds, theory
 from harness.analysis.theory import Wire, segmented
+from harness.analysis.wire import framings
 from harness.analysis.wire.iscsi import IscsiDialogue, IscsiWire
-from harness.model import IpsecMode, LinkProfile
+from harness.model import IpsecMode, Job, LinkProfile, Proposal
+from harness.parse.jobfile import described
 from harness.parse.profiles import load_link, load_proposal
+from tests.unit.explain.test_explain import SESSION, known
+from tests.unit.results_folder import WIFI, WIRED
 
 TRANSPORT, TUNNEL = IpsecMode.TRANSPORT, IpsecMode.TUNNEL
-LINK = LinkProfile(name="x", title="", emulated=True, rate_bit_s=10**9, delay_us=50)
-JUMBO = msgspec.structs.replace(LINK, mtu_bytes=9000)
+JUMBO = replace(WIRED, mtu_bytes=9000)
 KIB = 1024
+SHA1 = ("cbc(aes)", "hmac(sha1)")
+NULL, GCM, GCM_256, CHACHA, SHA256 = (
+    load_proposal(name).kernel_algorithms
+    for name in ("null-sha256", "aes128gcm16", "aes256gcm16", "chacha20poly1305", "aes128-sha256")
+)
 
 
-def session(**settings: int) -> IscsiDialogue:
+def session(**settings: str) -> IscsiDialogue:
     """What LIO and open-iscsi agree on by themselves, but for ``settings``."""
-    defaults: dict[str, int] = {
-        "initial_r2t": True,
-        "immediate_data": True,
-        "first_burst_bytes": 64 * KIB,
-        "max_burst_bytes": 256 * KIB,
-        "max_recv_bytes": 256 * KIB,
-        "window_bytes": 4096 * KIB,
-    }
-    return msgspec.convert({**defaults, **settings}, IscsiDialogue, strict=False)
+    return known(IscsiWire().dialogue(SESSION | settings, "write", 4096 * KIB))
 
 
-def protected(proposal: str, mode: IpsecMode, link: LinkProfile = LINK) -> Wire:
-    return Wire(link=link, framing=theory.esp(load_proposal(proposal).kernel_algorithms, mode))
+def protected(algorithms: tuple[str, ...], mode: IpsecMode, link: LinkProfile = WIRED) -> Wire:
+    return Wire(link=link, framing=theory.esp(algorithms, mode))
+
+
+# Frames
 
 
 @pytest.mark.parametrize(
-    ("proposal", "mode", "mss", "mss_jumbo"),
+    ("algorithms", "mode", "payload", "percent", "jumbo_payload", "jumbo_percent"),
     [
-        ("null-sha256", TRANSPORT, 1422, 8922),
-        ("null-sha256", TUNNEL, 1402, 8902),
-        ("aes128gcm16", TRANSPORT, 1414, 8914),
-        ("aes128gcm16", TUNNEL, 1394, 8894),
-        ("aes256gcm16", TUNNEL, 1394, 8894),
-        ("chacha20poly1305", TUNNEL, 1394, 8894),
-        ("aes128-sha256", TRANSPORT, 1406, 8894),
-        ("aes128-sha256", TUNNEL, 1386, 8874),
+        (None, TRANSPORT, 1448, 94.15, 8948, 99.00),
+        (NULL, TRANSPORT, 1422, 92.46, 8922, 98.72),
+        (NULL, TUNNEL, 1402, 91.16, 8902, 98.50),
+        (GCM, TRANSPORT, 1414, 91.94, 8914, 98.63),
+        (GCM, TUNNEL, 1394, 90.64, 8894, 98.41),
+        (GCM_256, TUNNEL, 1394, 90.64, 8894, 98.41),
+        (CHACHA, TUNNEL, 1394, 90.64, 8894, 98.41),
+        (SHA1, TRANSPORT, 1406, 91.66, 8910, 98.58),
+        (SHA1, TUNNEL, 1386, 90.35, 8890, 98.36),
+        (SHA256, TRANSPORT, 1406, 91.42, 8894, 98.54),
+        (SHA256, TUNNEL, 1386, 90.12, 8874, 98.32),
     ],
 )
-def test_esp_takes_its_part_of_the_mss(proposal: str, mode: IpsecMode, mss: int, mss_jumbo: int) -> None:
-    assert protected(proposal, mode).mss_bytes == mss
-    assert protected(proposal, mode, JUMBO).mss_bytes == mss_jumbo
+def test_framing_is_the_kernels(
+    algorithms: tuple[str, ...] | None,
+    mode: IpsecMode,
+    payload: int,
+    percent: float,
+    jumbo_payload: int,
+    jumbo_percent: float,
+) -> None:
+    """xfrm_state_mtu() of net/xfrm/xfrm_state.c."""
+    for link, mss, part in ((WIRED, payload, percent), (JUMBO, jumbo_payload, jumbo_percent)):
+        framing = theory.esp(algorithms, mode) if algorithms is not None else None
+        assert Wire(link=link, framing=framing).mss_bytes == mss
+        goodput = known(bounds.goodput_bytes_per_s(link, framing))
+        assert 100 * goodput * 8 / 1e9 == pytest.approx(part, abs=0.006)
+        if framing is not None:
+            inner = framing.inner_mtu_bytes(link.mtu_bytes)
+            assert inner - Wire(link=WIRED).headers_bytes == mss
+            assert link.mtu_bytes - framing.block_bytes < framing.packet_bytes(inner) <= link.mtu_bytes
 
 
-def test_without_esp_the_mss_is_the_mtu_less_ip_and_tcp() -> None:
-    assert (Wire(link=LINK).mss_bytes, Wire(link=JUMBO).mss_bytes) == (1448, 8948)
+def test_other_protections_and_stacks_have_framings_too() -> None:
+    for protection, payload in ((("wireguard",), 1368), (("macsec",), 1416)):
+        other = known(framings.of(protection, {}, TRANSPORT, 1500))
+        assert other.inner_mtu_bytes(1500) - Wire(link=WIRED).headers_bytes == payload
+    # A stack is framed from within.
+    gcm = load_proposal("aes128gcm16")
+    stack = known(framings.of(("macsec", gcm.name), {gcm.name: gcm}, TRANSPORT, 1500))
+    esp = known(theory.esp(GCM, TRANSPORT))
+    assert stack.inner_mtu_bytes(1500) == esp.inner_mtu_bytes(1468)
+    assert stack.packet_bytes(100) == 32 + esp.packet_bytes(100)
+    assert stack.sealed_bytes(100) == esp.sealed_bytes(100) + esp.packet_bytes(100) + 2
+    # An unknown proposal never lowers a bound.
+    unknown = Proposal(name="x", title="x", esp="x", ike="x", kernel_algorithms=("cbc(camellia)", "x"))
+    framing = framings.of(("x",), {"x": unknown}, TUNNEL, 1500)
+    assert framing is None
+    assert bounds.goodput_bytes_per_s(WIRED, framing) == bounds.goodput_bytes_per_s(WIRED)
 
 
 @pytest.mark.parametrize(
     ("path", "data", "frame"),
     [
-        (Wire(link=LINK), 1448, 14 + 1500),
-        (Wire(link=LINK), 0, 14 + 20 + 32),
+        (Wire(link=WIRED), 1448, 14 + 1500),
+        (Wire(link=WIRED), 0, 14 + 20 + 32),
         # SPI 4, sequence 4, IV 8; TCP 32, data, pad, 2; ICV 16. 1446 + 2 is a multiple of 4 as it is.
-        (protected("aes128gcm16", TRANSPORT), 1414, 14 + 20 + 16 + 1448 + 16),
+        (protected(GCM, TRANSPORT), 1414, 14 + 20 + 16 + 1448 + 16),
         # 32 + 2 is padded to 36.
-        (protected("aes128gcm16", TRANSPORT), 0, 14 + 20 + 16 + 36 + 16),
+        (protected(GCM, TRANSPORT), 0, 14 + 20 + 16 + 36 + 16),
         # The inner IP header is in it: 52 + 2 becomes 56, and another IP header goes before.
-        (protected("aes128gcm16", TUNNEL), 0, 14 + 20 + 16 + 56 + 16),
+        (protected(GCM, TUNNEL), 0, 14 + 20 + 16 + 56 + 16),
         # Blocks of 16 and an IV of 16: 52 + 1386 + 2 are 90 blocks.
-        (protected("aes128-sha256", TUNNEL), 1386, 14 + 20 + 24 + 1440 + 16),
+        (protected(SHA256, TUNNEL), 1386, 14 + 20 + 24 + 1440 + 16),
         # 32 + 48 + 2 are padded to 96: a BHS.
-        (protected("aes128-sha256", TRANSPORT), 48, 14 + 20 + 24 + 96 + 16),
+        (protected(SHA256, TRANSPORT), 48, 14 + 20 + 24 + 96 + 16),
         # No IV: 32 + 48 + 2 become 84.
-        (protected("null-sha256", TRANSPORT), 48, 14 + 20 + 8 + 84 + 16),
+        (protected(NULL, TRANSPORT), 48, 14 + 20 + 8 + 84 + 16),
     ],
 )
 def test_a_frame_is_as_long_as_its_parts(path: Wire, data: int, frame: int) -> None:
@@ -80,82 +117,101 @@ def test_a_frame_is_as_long_as_its_parts(path: Wire, data: int, frame: int) -> N
 
 
 @pytest.mark.parametrize("mode", list(IpsecMode))
-@pytest.mark.parametrize("proposal", ["null-sha256", "aes128gcm16", "aes128-sha256", "chacha20poly1305"])
+@pytest.mark.parametrize("algorithms", [NULL, GCM, SHA256, CHACHA])
 @pytest.mark.parametrize("mtu", [1280, 1400, 1500, 1501, 1502, 1503, 9000])
-def test_a_full_segment_fits_and_a_longer_one_does_not(proposal: str, mode: IpsecMode, mtu: int) -> None:
-    path = protected(proposal, mode, msgspec.structs.replace(LINK, mtu_bytes=mtu))
+def test_a_full_segment_fits_and_a_longer_one_does_not(
+    algorithms: tuple[str, ...], mode: IpsecMode, mtu: int
+) -> None:
+    path = protected(algorithms, mode, replace(WIRED, mtu_bytes=mtu))
     assert path.frame_bytes(path.mss_bytes) <= 14 + mtu < path.frame_bytes(path.mss_bytes + 1)
 
 
-def test_every_write_leaves_at_once() -> None:
+def test_every_write_leaves_at_once_but_for_what_the_window_keeps_back() -> None:
     assert segmented([(48, False), (4096, False)], 1448) == [48, 1448, 1448, 1200]
     assert segmented([(48, True), (4096, False)], 1448) == [1448, 1448, 1248]
-
-
-def test_what_the_window_keeps_back_is_filled_up() -> None:
     pages = [(4096, False)] * 4
     assert segmented(pages, 1448, 6000) == [1448, 1448, 1200, 1448, *[1448] * 7, 704]
     assert sum(segmented(pages, 1448, 6000)) == 4 * 4096
-
-
-def test_data_behind_packets_that_wait_for_a_worker_fills_segments() -> None:
+    # Data behind packets that wait for a worker fills segments.
     writes = [(48, False), (4096, False), (4096, False)]
     assert segmented(writes, 1448) == [48, 1448, 1448, 1200, 1448, 1448, 1200]
     assert segmented(writes, 1448, corks=True) == [48, *[1448] * 5, 952]
 
 
+def test_hops_store_the_longest_frame_of_a_burst_and_delay_each() -> None:
+    """Four switches: four times 7 us, and a full frame of 1538 bytes four times more at 8 ns a byte."""
+    wire, switched = (Wire(link=load_link(f"switched:{count}")) for count in (0, 4))
+    for segments, longest in (([1448], 1538), ([1448, 1448, 200], 1538), ([200, 1448], 1538), ([0], 90)):
+        added_s = switched.one_way_s(segments) - wire.one_way_s(segments)
+        assert added_s == pytest.approx(4 * (7e-6 + longest * 8e-9))
+
+
+# Dialogues
+
+
 def test_a_small_read() -> None:
-    predicted = theory.predict(
-        Wire(link=LINK), session(), direction="read", block_bytes=4 * KIB, device_s=100e-6
+    found = theory.predict(
+        Wire(link=WIRED), session(), direction="read", block_bytes=4 * KIB, device_s=100e-6
     )
     # A command there, and two ACKs: 48 + 1448 and 1448 + 1200 are each more than a segment.
-    assert (predicted.to_target.frames, predicted.to_target.acks) == (3, 2)
-    assert predicted.to_target.frame_bytes == (66 + 48) + 2 * 66
+    assert (found.to_target.frames, found.to_target.acks) == (3, 2)
+    assert found.to_target.frame_bytes == (66 + 48) + 2 * 66
     # The header alone, then a page; the status is in it.
-    assert predicted.to_initiator.frame_bytes == 4 * 66 + 48 + 4096
-    assert predicted.to_initiator.wire_bytes == 4 * 90 + 48 + 4096
+    assert found.to_initiator.frame_bytes == 4 * 66 + 48 + 4096
+    assert found.to_initiator.wire_bytes == 4 * 90 + 48 + 4096
     # 138 and 4504 bytes of 8 ns, two ways, the disk; and the second ACK leaves just before the next command.
-    assert predicted.time_s == pytest.approx(1.104e-6 + 36.032e-6 + 100e-6 + 100e-6 + 90 * 8e-9)
-    assert predicted.round_trips == 1
+    assert found.time_s == pytest.approx(1.104e-6 + 36.032e-6 + 100e-6 + 100e-6 + 90 * 8e-9)
+    assert found.round_trips == 1
 
 
 def test_a_large_write() -> None:
-    predicted = theory.predict(
-        Wire(link=LINK), session(), direction="write", block_bytes=256 * KIB, device_s=0.0
+    found = theory.predict(
+        Wire(link=WIRED), session(), direction="write", block_bytes=256 * KIB, device_s=0.0
     )
     # 48 + 65536 at once: 1 + 46 frames; after the R2T 48 + 196608: 1 + 136.
-    assert predicted.to_target.frames == 184
-    assert predicted.to_target.frame_bytes == 184 * 66 + 2 * 48 + 256 * KIB
+    assert found.to_target.frames == 184
+    assert found.to_target.frame_bytes == 184 * 66 + 2 * 48 + 256 * KIB
     # R2T, status, and an ACK for every two frames: 23 and 68, the odd one out shows in what follows.
-    assert (predicted.to_initiator.frames, predicted.to_initiator.acks) == (93, 91)
-    assert predicted.to_initiator.frame_bytes == 93 * 66 + 2 * 48
+    assert (found.to_initiator.frames, found.to_initiator.acks) == (93, 91)
+    assert found.to_initiator.frame_bytes == 93 * 66 + 2 * 48
     wire_bytes = 184 * 90 + 2 * 48 + 256 * KIB + 2 * (90 + 48)
-    assert predicted.time_s == pytest.approx(wire_bytes * 8e-9 + 4 * 50e-6)
-    assert predicted.round_trips == 2
+    assert found.time_s == pytest.approx(wire_bytes * 8e-9 + 4 * 50e-6)
+    assert found.round_trips == 2
 
 
 @pytest.mark.parametrize(
-    ("settings", "block", "round_trips"),
+    ("size", "changes", "trips"),
     [
-        ({}, 4 * KIB, 1),
-        ({}, 64 * KIB, 1),
-        ({}, 68 * KIB, 2),
-        ({}, 1024 * KIB, 5),  # 64 at once, 960 in four bursts
-        ({"max_burst_bytes": 64 * KIB}, 256 * KIB, 4),
-        ({"immediate_data": False}, 4 * KIB, 2),
-        ({"initial_r2t": False, "immediate_data": False}, 64 * KIB, 1),
-        ({"max_recv_bytes": 8 * KIB}, 64 * KIB, 2),  # immediate data is one PDU
-        ({"max_recv_bytes": 8 * KIB, "initial_r2t": False}, 64 * KIB, 1),
+        (4 * KIB, {}, 1),
+        (64 * KIB, {}, 1),
+        (64 * KIB + 1, {}, 2),
+        (68 * KIB, {}, 2),
+        (256 * KIB, {}, 2),
+        ((64 + 256) * KIB + 1, {}, 3),
+        (1024 * KIB, {}, 5),  # 64 at once, 960 in four bursts
+        (256 * KIB, {"max_burst_len": "65536"}, 4),
+        (4 * KIB, {"immediate_data": "0"}, 2),
+        (64 * KIB, {"initial_r2t": "0", "immediate_data": "0"}, 1),
+        (16 * KIB, {"max_xmit_dlength": "8192"}, 2),
+        (64 * KIB, {"max_xmit_dlength": "8192"}, 2),  # immediate data is one PDU
+        (64 * KIB, {"max_xmit_dlength": "8192", "initial_r2t": "0"}, 1),
     ],
 )
-def test_round_trips_of_a_write(settings: dict[str, int], block: int, round_trips: int) -> None:
-    path = Wire(link=LINK)
-    predicted = theory.predict(path, session(**settings), direction="write", block_bytes=block, device_s=0.0)
-    assert predicted.round_trips == round_trips
+def test_round_trips_of_a_write(size: int, changes: dict[str, str], trips: int) -> None:
+    assert IscsiWire().write_round_trips(SESSION | changes, size) == trips
+    agreed = session(**changes)
+    found = theory.predict(Wire(link=WIRED), agreed, direction="write", block_bytes=size, device_s=0.0)
+    assert found.round_trips == trips
+
+
+def test_round_trips_of_bursts_side_by_side_and_of_sessions_that_cannot_be() -> None:
+    two_at_once = SESSION | {"max_outstanding_r2t": "2"}
+    assert IscsiWire().write_round_trips(two_at_once, (64 + 2 * 256) * KIB) == 2
+    assert IscsiWire().write_round_trips(SESSION | {"first_burst_len": "much"}, 1024 * KIB) == 1
 
 
 def test_every_pdu_has_its_header() -> None:
-    small = session(max_recv_bytes=8 * KIB)
+    small = session(max_xmit_dlength="8192")
     for direction in ("read", "write"):
         dialogue = small.bursts(Wire(link=JUMBO), direction, 64 * KIB)
         moved = sum(sum(burst.segments) for burst in dialogue if len(burst.segments) > 1)
@@ -163,34 +219,64 @@ def test_every_pdu_has_its_header() -> None:
 
 
 def test_a_window_that_does_not_fill_the_link_is_refused() -> None:
+    narrow = dataclasses.replace(session(), window_bytes=10_000)
     with pytest.raises(ValueError, match="window of 10000 bytes"):
-        theory.predict(
-            Wire(link=LINK),
-            session(window_bytes=10_000),
-            direction="read",
-            block_bytes=256 * KIB,
-            device_s=0.0,
-        )
+        theory.predict(Wire(link=WIRED), narrow, direction="read", block_bytes=256 * KIB, device_s=0.0)
 
 
 def test_the_session_is_read_as_the_kernel_tells_it() -> None:
-    negotiated = {
-        "initial_r2t": "1",
-        "immediate_data": "1",
-        "first_burst_len": "65536",
-        "max_burst_len": "262144",
-        "max_recv_dlength": "262144",
-        "max_xmit_dlength": "131072",
-    }
-    assert IscsiWire().dialogue(negotiated, "read", 4096 * KIB) == session()
-    written = IscsiWire().dialogue(negotiated, "write", 4096 * KIB)
-    assert written is not None and written.max_recv_bytes == 128 * KIB
+    found = known(IscsiWire().dialogue(SESSION | {"max_xmit_dlength": "131072"}, "read", 4096 * KIB))
+    assert (found.initial_r2t, found.immediate_data, found.window_bytes) == (True, True, 4096 * KIB)
+    assert (found.first_burst_bytes, found.max_burst_bytes) == (64 * KIB, 256 * KIB)
+    assert found.max_recv_bytes == 256 * KIB
+    assert session(max_xmit_dlength="131072").max_recv_bytes == 128 * KIB
 
 
-def test_hops_store_the_longest_frame_of_a_burst_and_delay_each() -> None:
-    """Four switches: four times 7 us, and a full frame of 1538 bytes four times more at 8 ns a byte."""
-    wire, switched = (Wire(link=load_link(f"switched:{count}")) for count in (0, 4))
-    for segments in ([1448], [1448, 1448, 200], [200, 1448]):
-        added_s = switched.one_way_s(segments) - wire.one_way_s(segments)
-        assert added_s == pytest.approx(4 * (7e-6 + 1538 * 8e-9))
-    assert switched.one_way_s([0]) - wire.one_way_s([0]) == pytest.approx(4 * (7e-6 + 90 * 8e-9))
+# Bounds
+
+
+def of_cell(
+    link: LinkProfile, depth: int, block_bytes: int, writes: bool = False, **changes: str
+) -> bounds.Bound:
+    """What bounds it in a session with these changes; over a link without a rate no session is known."""
+    agreed = SESSION | changes if link.rate_bit_s else {}
+    return bounds.of_cell(
+        link, None, agreed, IscsiWire(), depth=depth, block_bytes=block_bytes, writes=writes
+    )
+
+
+def test_one_request_at_a_time_pays_for_round_trip_and_transfer() -> None:
+    found = of_cell(WIFI, 1, 4096)
+    assert found.in_flight_bytes == 4096
+    trip, rate = 4096 / 0.0014, 50e6 / 8 * 1448 / 1514 * 4096 / 4144
+    assert (found.by_round_trip, found.by_rate) == pytest.approx((trip, rate))
+    assert found.bytes_per_s == pytest.approx(1 / (1 / trip + 1 / rate))
+
+
+def test_many_requests_are_bound_by_the_narrower_of_both() -> None:
+    found = of_cell(WIFI, 64, 4096)
+    assert found.in_flight_bytes == 32 * 4096  # no more commands than the session's queue
+    assert found.bytes_per_s == found.by_rate
+
+
+def test_pieces_of_a_block_travel_side_by_side() -> None:
+    found = of_cell(WIRED, 1, 262144, writes=True, max_sectors_kb="124")
+    assert (found.round_trips, found.in_flight_bytes) == (2, 262144)
+    assert found.by_round_trip == pytest.approx(262144 / 200e-6)
+    assert found.bytes_per_s == pytest.approx(1 / (100e-6 / 262144 + 1 / known(found.by_rate)))
+
+
+def test_what_a_profile_does_not_say_bounds_nothing() -> None:
+    assert of_cell(LinkProfile(name="x", title="x", emulated=False), 1, 4096, writes=True).bytes_per_s is None
+    tiny = LinkProfile(name="x", title="x", emulated=True, rate_bit_s=10**6, mtu_bytes=52)
+    assert bounds.goodput_bytes_per_s(tiny) is None
+
+
+def test_depth_is_of_all_jobs_and_synchronous_engines_know_one() -> None:
+    for options, in_flight in (
+        ({"ioengine": "libaio", "iodepth": "8", "numjobs": "2"}, 16),
+        ({"ioengine": "psync", "iodepth": "8", "numjobs": "2"}, 2),
+        ({"iodepth": "8"}, 1),
+        ({"ioengine": "libaio", "iodepth": "many"}, 1),
+    ):
+        assert described(Job(name="w", options=tuple(options.items()))).in_flight == in_flight, options

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 
@@ -29,10 +30,7 @@ def test_exact_demands_give_exact_prices() -> None:
     found, error = prices.fit(cells())
     assert {name: price.ns for name, price in found.items()} == pytest.approx(TRUTH, rel=1e-5)
     assert error < 1e-6 and all(price.reach_ns < 1 for price in found.values())
-
-
-def test_a_price_is_never_below_nothing() -> None:
-    # A long block was cheaper than a short one.
+    # A long block was cheaper than a short one, and no price is below nothing.
     short, long = {CALL: 1.0, BYTE: 4096.0}, {CALL: 1.0, BYTE: 65536.0}
     found, error = prices.fit([(short, 10_000.0, 10_000.0), (long, 9_000.0, 9_000.0)])
     assert found[BYTE].ns == 0 and 9_000 <= found[CALL].ns <= 10_000 and error > 0
@@ -68,30 +66,21 @@ def test_a_cell_counts_for_less_where_most_of_the_work_was_other_work() -> None:
 
 
 def price(operation: Operation, ns: float, reach: float = 0.0) -> Price:
-    return Price(
-        part=operation.part,
-        per=operation.per,
-        direction=operation.direction,
-        at=Whose.BOTH,
-        ns=ns,
-        low=ns - reach,
-        high=ns + reach,
-    )
+    of: dict[str, Any] = {"part": operation.part, "per": operation.per, "direction": operation.direction}
+    return Price(**of, at=Whose.BOTH, ns=ns, low=ns - reach, high=ns + reach)
 
 
 def test_the_demand_of_an_io_is_its_operations_times_their_prices() -> None:
     known = {CALL: price(CALL, 100.0, 30.0), BYTE: price(BYTE, 0.5, 0.04)}
-    assert prices.demand_ns({CALL: 2.0, BYTE: 1000.0}, known) == pytest.approx(
-        (700.0, (60**2 + 40**2) ** 0.5)
-    )
+    reach_ns = (60**2 + 40**2) ** 0.5
+    assert prices.demand_ns({CALL: 2.0, BYTE: 1000.0}, known) == pytest.approx((700.0, reach_ns))
     with pytest.raises(KeyError):
         prices.demand_ns({PACKET: 1.0}, known)
     # What does not happen needs no price.
     assert prices.demand_ns({CALL: 1.0, PACKET: 0.0}, known)[0] == 100.0
 
 
-@pytest.mark.parametrize("bounds", [(2.0, 1.0, 3.0), (0.0, 3.0, 2.0), (float("nan"), 1.0, 2.0)])
-def test_bounds_that_do_not_hold_the_price_are_refused(bounds: tuple[float, float, float]) -> None:
-    low, ns, high = bounds
-    with pytest.raises(ValueError, match="low <= ns <= high"):
-        Price(part="x", per=Per.IO, at=Whose.BOTH, ns=ns, low=low, high=high)
+def test_bounds_that_do_not_hold_the_price_are_refused() -> None:
+    for low, ns, high in ((2.0, 1.0, 3.0), (0.0, 3.0, 2.0), (float("nan"), 1.0, 2.0)):
+        with pytest.raises(ValueError, match="low <= ns <= high"):
+            Price(part="x", per=Per.IO, at=Whose.BOTH, ns=ns, low=low, high=high)

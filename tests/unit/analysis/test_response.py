@@ -1,15 +1,18 @@
-"""Response surfaces through a few points of networks whose every point is known."""
+"""Response surfaces through a few points of networks whose every point is known, and closed networks against
+closed forms that others have for them."""
 
 from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import pytest
 
 from harness.analysis import response
-from harness.analysis.response import Point
+from harness.analysis.queueing import mean_value_ns, overlapped_ns
+from harness.analysis.response import Point, Response
+from tests.unit.explain.test_explain import known
 
 DEPTHS = [1, 2, 3, 4, 6, 8, 11, 16, 23, 32, 45, 64]
 BLOCKS = [4096 << power for power in range(9)]
@@ -38,25 +41,38 @@ NETWORKS = {
 }
 
 
+Rate = Callable[[Point], float]
+
+
+def fit(points: list[Point], rate: Rate, *axes: str, scatter: float = 0.0, seed: int = 3) -> Response:
+    noise = random.Random(seed)  # noqa: S311
+    rates = [rate(at) * math.exp(noise.gauss(0, scatter)) for at in points]
+    return response.fit(points, rates, axes or ("depth", "block"))
+
+
+def errors(fitted: Response, rate: Rate, points: list[Point]) -> list[float]:
+    return [abs(fitted.at(at).value / rate(at) - 1) for at in points]
+
+
 @pytest.mark.parametrize("rate", NETWORKS.values(), ids=NETWORKS)
-def test_points_that_were_not_measured_are_where_they_are_foretold(rate: Callable[[Point], float]) -> None:
-    noise = random.Random(3)  # noqa: S311
-    fitted = response.fit(FEW, [rate(p) * math.exp(noise.gauss(0, 0.01)) for p in FEW], ("depth", "block"))
-    others = [p for p in GRID if p not in FEW]
-    errors = [abs(fitted.at(p).value / rate(p) - 1) for p in others]
-    assert sum(error <= 0.05 for error in errors) >= 0.9 * len(others)
-    inside = [fitted.at(p).low <= rate(p) <= fitted.at(p).high for p in others]
+def test_points_that_were_not_measured_are_where_they_are_foretold(rate: Rate) -> None:
+    fitted = fit(FEW, rate, scatter=0.01)
+    others = [at for at in GRID if at not in FEW]
+    assert sum(error <= 0.05 for error in errors(fitted, rate, others)) >= 0.9 * len(others)
+    inside = [fitted.at(at).low <= rate(at) <= fitted.at(at).high for at in others]
     assert sum(inside) >= 0.8 * len(others)
 
 
 def test_the_asymptotes_say_which_of_them_bounds_a_point() -> None:
-    rate = NETWORKS["far"]
-    fitted = response.fit(FEW, list(map(rate, FEW)), ("depth", "block")).asymptotes
-    assert fitted is not None
+    fitted = known(fit(FEW, NETWORKS["far"]).asymptotes)
     assert fitted.is_latency({"depth": 1, "block": 4096})
     assert not fitted.is_latency({"depth": 64, "block": 1 << 20})
     assert fitted.in_flight({"depth": 64, "block": 4096}) == pytest.approx(32, rel=0.15)
     assert fitted.latency_s({"depth": 1, "block": 4096}) == pytest.approx(5.1e-3, rel=0.1)
+    # A queue that lets out fewer than are asked for is found.
+    points: list[Point] = [{"depth": float(1 << power)} for power in range(9)]
+    queue = known(fit(points, lambda at: min(at["depth"], 32) * 1e5, "depth").asymptotes)
+    assert queue.in_flight({"depth": 256.0}) == pytest.approx(32, rel=0.1)
 
 
 def test_a_round_trip_and_a_rate_are_axes_too() -> None:
@@ -66,23 +82,20 @@ def test_a_round_trip_and_a_rate_are_axes_too() -> None:
 
     axes = {"rtt": [1e-4 * 2**power for power in range(10)], "rate": [1e8, 1e9, 2.5e9, 1e10]}
     points = list(response.grid(axes))
-    fitted = response.fit(points[::3], list(map(rate, points[::3])), ("rtt", "rate"))
-    errors = [abs(fitted.at(p).value / rate(p) - 1) for p in points]
-    assert sum(error <= 0.05 for error in errors) >= 0.9 * len(points)
+    fitted = fit(points[::3], rate, "rtt", "rate")
+    assert sum(error <= 0.05 for error in errors(fitted, rate, points)) >= 0.9 * len(points)
     lone = {"rtt": 5.0, "rate": 1e9}
     assert fitted.at(lone).error > fitted.at(points[0]).error, "far from all points nothing is sure"
 
 
 def test_a_step_that_no_asymptote_knows_is_followed() -> None:
     """As where a write of more than FirstBurstLength waits for an R2T."""
-    rate = NETWORKS["gigabit"]
 
-    def stepped(at: Mapping[str, float]) -> float:
-        return rate(at) * (0.7 if at["block"] > 65536 and at["depth"] < 16 else 1.0)
+    def stepped(at: Point) -> float:
+        return NETWORKS["gigabit"](at) * (0.7 if at["block"] > 65536 and at["depth"] < 16 else 1.0)
 
-    fitted = response.fit(GRID[::2], list(map(stepped, GRID[::2])), ("depth", "block"))
-    errors = [abs(fitted.at(p).value / stepped(p) - 1) for p in GRID[::2]]
-    assert max(errors) < 0.2
+    fitted = fit(GRID[::2], stepped)
+    assert max(errors(fitted, stepped, GRID[::2])) < 0.2
     near = {"depth": 8, "block": 131072}
     assert fitted.at(near).value == pytest.approx(stepped(near), rel=0.1)
 
@@ -94,23 +107,15 @@ def test_round_trips_beyond_the_first_take_their_time() -> None:
         waiting = ((1 + at["waits"]) * 5e-3 + 17e-9 * at["block"]) / min(at["depth"], 32)
         return float(at["block"] / (waiting**6 + (12e-6 + 8.5e-9 * at["block"]) ** 6) ** (1 / 6))
 
-    points = [{**point, "waits": float(point["block"] > 65536)} for point in GRID]
-    few = [point for point, at in zip(points, GRID, strict=True) if at in FEW]
-    rates = list(map(rate, few))
-    known = response.fit(few, rates, ("depth", "block"))
-    plain = response.fit(
-        [{k: v for k, v in p.items() if k != "waits"} for p in few], rates, ("depth", "block")
-    )
+    few = [{**at, "waits": float(at["block"] > 65536)} for at in FEW]
+    with_waits, plain = fit(few, rate), response.fit(FEW, list(map(rate, few)), ("depth", "block"))
     unseen = {"depth": 1, "block": 131072, "waits": 1.0}
-    assert known.at(unseen).value == pytest.approx(rate(unseen), rel=0.05)
+    assert with_waits.at(unseen).value == pytest.approx(rate(unseen), rel=0.05)
     assert abs(plain.at(unseen).value / rate(unseen) - 1) > 0.1
 
 
 def test_scatter_is_in_the_interval_and_no_error_of_its_middle() -> None:
-    noise = random.Random(5)  # noqa: S311
-    some, rate = GRID[::2], NETWORKS["gigabit"]
-    fitted = response.fit(some, [rate(p) * math.exp(noise.gauss(0, 0.06)) for p in some], ("depth", "block"))
-    found = fitted.at(GRID[51])
+    found = fit(GRID[::2], NETWORKS["gigabit"], scatter=0.06, seed=5).at(GRID[51])
     assert found.error < 0.05 < found.high / found.value - 1
 
 
@@ -135,24 +140,44 @@ def test_few_points_and_none() -> None:
 
 
 def test_least_squares_of_a_line_and_of_a_valley() -> None:
+    points = ((0, 1), (1, 3), (2, 5), (3, 7.4))
     least, (slope, start) = response.least_squares(
-        lambda v: [v[0] * x + v[1] - y for x, y in ((0, 1), (1, 3), (2, 5), (3, 7.4))], [0.0, 0.0]
+        lambda v: [v[0] * x + v[1] - y for x, y in points], [0.0, 0.0]
     )
     # By the normal equations.
     assert [slope, start, least] == pytest.approx([2.12, 0.92, 0.048])
     # Rosenbrock's (The Computer Journal 3, 1960).
-    least, found = response.least_squares(lambda v: [10 * (v[1] - v[0] ** 2), 1 - v[0]], [-1.2, 1.0])
-    assert found == pytest.approx([1, 1], abs=1e-3) and least < 1e-9
-
-
-def test_weights_stay_within_bounds() -> None:
+    least, valley = response.least_squares(lambda v: [10 * (v[1] - v[0] ** 2), 1 - v[0]], [-1.2, 1.0])
+    assert valley == pytest.approx([1, 1], abs=1e-3) and least < 1e-9
+    # Weights stay within bounds.
     beyond = [math.inf]
     least, (found,) = response.least_squares(lambda v: beyond if v[0] > 2 else [v[0] - 3], [0.0])
     assert found <= 2 and least < 9
 
 
-def test_a_queue_that_lets_out_fewer_than_are_asked_for_is_found() -> None:
-    points = [{"depth": float(depth)} for depth in (1, 2, 4, 8, 16, 32, 64, 128, 256)]
-    fitted = response.fit(points, [min(at["depth"], 32) * 1e5 for at in points], ("depth",))
-    assert fitted.asymptotes is not None
-    assert fitted.asymptotes.in_flight({"depth": 256.0}) == pytest.approx(32, rel=0.1)
+# Closed networks
+
+
+def test_closed_networks_are_those_of_the_textbooks() -> None:
+    for depth in (1, 2, 5, 32):
+        # Lazowska and others, section 5.4: N / (D + (N - 1) D / K) in K alike servers without a delay.
+        assert mean_value_ns(30.0, [10.0] * 3, depth) == pytest.approx((30 + (depth - 1) * 10) / depth)
+    for depth in (1, 2, 8):
+        # M/M/1 with N customers that think: its busy part is 1 - 1 / sum(N! / (N - k)! * (D / Z)^k).
+        think, demand = 40.0, 10.0
+        terms, product = 1.0, 1.0
+        for k in range(depth):
+            product *= (depth - k) * demand / think
+            terms += product
+        assert demand / mean_value_ns(think + demand, [demand], depth) == pytest.approx(1 - 1 / terms)
+    servers, alone = [12.0, 30.0, 5.0], 100.0
+    for depth in (1, 2, 4, 16, 64):
+        assert max(alone / depth, *servers) <= mean_value_ns(alone, servers, depth) <= alone
+    assert mean_value_ns(alone, servers, 1000) == pytest.approx(30.0, rel=0.01)
+
+
+def test_pieces_of_one_io_overlap() -> None:
+    assert overlapped_ns(100.0, [20.0, 50.0], 1) == 170.0
+    assert overlapped_ns(100.0, [20.0, 50.0], 10) == pytest.approx(100 + 7 + 0.9 * 50)
+    assert overlapped_ns(100.0, [20.0, 50.0], 1e9) == pytest.approx(150.0)
+    assert overlapped_ns(100.0, [], 4) == 100.0

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from harness.analysis.shape import BIMODAL, DRIFTING, doubts
@@ -17,24 +16,19 @@ from harness.parse.fiolog import Sample, bandwidth, jobs
 LOG = (Path(__file__).parents[1] / "data" / "fio-3.33-bw.log").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize(
-    ("rounds", "range_", "rise", "attained"),
-    [
+def test_steady_state_is_a_small_range_and_a_small_rise() -> None:
+    cases: list[tuple[list[float], float, float, bool]] = [
         ([100, 100, 100, 100, 100], 0.0, 0.0, True),
         ([90, 110, 90, 110, 100], 0.2, 0.08, True),
         ([89, 111, 100, 100, 100], 0.22, 0.044, False),
         ([94, 97, 100, 103, 106], 0.12, 0.12, False),  # within the range, but it climbs
         ([106, 103, 100, 97, 94], 0.12, -0.12, False),
         ([1, 1, 95, 97.5, 100, 102.5, 105], 0.1, 0.1, True),  # the last five count
-    ],
-)
-def test_steady_state_is_a_small_range_and_a_small_rise(
-    rounds: list[float], range_: float, rise: float, attained: bool
-) -> None:
-    found = assess(rounds)
-    assert found.range == pytest.approx(range_)
-    assert found.rise == pytest.approx(rise)
-    assert found.attained is attained
+    ]
+    for rounds, range_, rise, attained in cases:
+        found = assess(rounds)
+        assert (found.range, found.rise) == pytest.approx((range_, rise)), rounds
+        assert found.attained is attained, rounds
 
 
 def test_the_rounds_until_it_settled_are_counted() -> None:
@@ -44,16 +38,13 @@ def test_the_rounds_until_it_settled_are_counted() -> None:
     assert settled_after([1.0]) is None
 
 
-@pytest.mark.parametrize("rounds", [[], [1, 1, 1, 1], [0, 0, 0, 0, 0]])
-def test_too_little_is_not_assessed(rounds: list[float]) -> None:
-    with pytest.raises(ValueError, match="rounds"):
-        assess(rounds)
-
-
-def test_rounds_are_means_of_consecutive_samples() -> None:
+def test_rounds_are_means_of_consecutive_samples_and_too_few_are_not_assessed() -> None:
     assert in_rounds([9, 1, 3, 2, 4, 5, 5, 1, 1, 7, 9]) == [2, 3, 5, 1, 8]
     with pytest.raises(ValueError, match="5 samples"):
         in_rounds([1, 2, 3])
+    for rounds in ([], [1, 1, 1, 1], [0, 0, 0, 0, 0]):
+        with pytest.raises(ValueError, match="rounds"):
+            assess(rounds)
 
 
 def test_fios_log_is_the_bandwidth_of_each_interval() -> None:
@@ -66,27 +57,26 @@ def test_fios_log_is_the_bandwidth_of_each_interval() -> None:
     assert assess(in_rounds(rates)).attained
 
 
+def kib(end_ms: int, each: float) -> Sample:
+    return Sample(end_ms * 10**6, each * 1024)
+
+
 def test_lines_of_one_interval_are_added_up() -> None:
     log = "100, 10, 0, 0, 0\n500, 10, 0, 0, 0\n100, 5, 1, 0, 0\n101, 1, 0, 0, 0\n"
-    assert bandwidth(log, 100, jobs=2) == [Sample(10**8, 16 * 1024), Sample(5 * 10**8, 10 * 1024)]
+    assert bandwidth(log, 100, jobs=2) == [kib(100, 16), kib(500, 10)]
     assert bandwidth("", 100) == []
+    assert (jobs("[w]\nnumjobs=4\nthread\n"), jobs("[w]\nthread\n")) == (4, 1)
 
 
 def test_of_a_log_with_several_attempts_the_last_one_counts() -> None:
     """fio appends to a log of that name, as it does for each of several jobs."""
     first, last = "500, 90, 0, 0\n1000, 90, 0, 0\n", "500, 10, 0, 0\n999, 20, 0, 0\n"
-    in_it = [Sample(5 * 10**8, 10 * 1024), Sample(999 * 10**6, 20 * 1024)]
-    assert bandwidth(first + last, 500) == in_it == bandwidth(first * 3 + last, 500)
-    twice = [msgspec.structs.replace(sample, bytes_per_s=2 * sample.bytes_per_s) for sample in in_it]
-    assert bandwidth(first * 2 + last * 2, 500, jobs=2) == twice
+    assert bandwidth(first + last, 500) == [kib(500, 10), kib(999, 20)] == bandwidth(first * 3 + last, 500)
+    assert bandwidth(first * 2 + last * 2, 500, jobs=2) == [kib(500, 20), kib(999, 40)]
     short = "500, 90, 0, 0\n500, 10, 0, 0\n"
-    assert bandwidth(short, 500) == [Sample(5 * 10**8, 10 * 1024)], "each had one interval"
+    assert bandwidth(short, 500) == [kib(500, 10)], "each had one interval"
     mixed = "500, 9, 0, 0\n500, 9, 1, 0\n1000, 9, 1, 0\n500, 3, 1, 0\n501, 4, 0, 0\n"
-    assert bandwidth(mixed, 500) == [Sample(5 * 10**8, 7 * 1024)]
-
-
-def test_the_jobs_of_a_job_file_are_counted() -> None:
-    assert (jobs("[w]\nnumjobs=4\nthread\n"), jobs("[w]\nthread\n")) == (4, 1)
+    assert bandwidth(mixed, 500) == [kib(500, 7)]
 
 
 @pytest.mark.parametrize("line", ["{", "1", "a, b, c", "-1, 5, 0", "100, -5, 0", "\x1b[2J"])
@@ -99,18 +89,18 @@ def test_another_text_is_refused(line: str) -> None:
 # The shape of repeats
 
 
-def test_repeats_in_two_groups_are_bimodal() -> None:
-    assert doubts([10, 20] * 4) == (BIMODAL,)
-    assert doubts([10, 20] * 3) == ()  # too few to tell
-    assert doubts([10.0] * 9 + [20.0]) == ()  # an outlier
-    assert doubts([10, 10.3] * 8) == ()  # two groups, but as good as one
-    assert doubts([10.0] * 8) == ()
-
-
-def test_repeats_that_rise_or_fall_are_drifting() -> None:
-    assert doubts([100 + step for step in range(10)]) == (DRIFTING,)
-    assert doubts([100 - step for step in range(10)]) == (DRIFTING,)
-    assert doubts([100 + step / 10 for step in range(10)]) == ()  # by 1 %
+def test_repeats_in_two_groups_are_bimodal_and_those_that_rise_or_fall_are_drifting() -> None:
+    for repeats, found in (
+        ([10, 20] * 4, (BIMODAL,)),
+        ([10, 20] * 3, ()),  # too few to tell
+        ([10.0] * 9 + [20.0], ()),  # an outlier
+        ([10, 10.3] * 8, ()),  # two groups, but as good as one
+        ([10.0] * 8, ()),
+        ([100 + step for step in range(10)], (DRIFTING,)),
+        ([100 - step for step in range(10)], (DRIFTING,)),
+        ([100 + step / 10 for step in range(10)], ()),  # by 1 %
+    ):
+        assert doubts(repeats) == found, repeats
     assert DRIFTING in doubts([100 + step / 10 for step in range(1000)])
 
 

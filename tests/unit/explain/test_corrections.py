@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import msgspec
+from msgspec.structs import replace
 
 from harness import __version__
 from harness.explain import corrections
@@ -31,17 +31,14 @@ def test_only_what_could_have_been_said_of_a_run_is_reported() -> None:
     disk = Backing(kind=BackingKind.BLOCK, size_bytes=1 << 30, path="/dev/sdz")
     (of_disk,) = corrections([flat.changed(OLD, backing=disk)])
     assert "memory" not in of_disk and "would lift" in of_disk
-    (plain,) = corrections([msgspec.structs.replace(OLD, columns=(Column("wired"),))])
+    (plain,) = corrections([replace(OLD, columns=(Column("wired"),))])
     assert "memory" not in plain and "no difference" not in plain
-    assert corrections([msgspec.structs.replace(OLD, columns=(Column("local"),))]) == []
-
-
-def test_of_a_run_of_this_version_nothing_was_wrong() -> None:
-    assert corrections([msgspec.structs.replace(OLD, harness_version=__version__)]) == []
+    assert corrections([replace(OLD, columns=(Column("local"),))]) == []
+    assert corrections([replace(OLD, harness_version=__version__)]) == []
 
 
 def test_runs_of_one_version_share_a_line_and_an_unknown_one_is_early() -> None:
-    runs = [OLD, msgspec.structs.replace(OLD, run_id="r2"), made_plan("r3", harness_version="")]
+    runs = [OLD, replace(OLD, run_id="r2"), made_plan("r3", harness_version="")]
     first, second = corrections(runs)
     assert first.startswith("2 runs (r1, ...) were explained by version 0.1.0 ")
     assert second.startswith("Run r3 was explained by an earlier version ")
@@ -56,5 +53,5 @@ def test_every_form_of_explaining_says_so(tmp_path: Path) -> None:
     assert len(json.loads(reported)["corrections"]) == 1
     harness("report", str(tmp_path), "-o", str(tmp_path / "page.html"), cwd=tmp_path)
     assert "explained by version 0.1.0 when" in (tmp_path / "page.html").read_text(encoding="utf-8")
-    write(tmp_path, found, msgspec.structs.replace(OLD, harness_version=__version__))
+    write(tmp_path, found, replace(OLD, harness_version=__version__))
     assert "explained by" not in harness("explain", str(tmp_path), cwd=tmp_path).stdout

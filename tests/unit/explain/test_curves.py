@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import msgspec
-import pytest
+from msgspec.structs import replace
 
 from harness.explain import curves
 from harness.model import Plan, Record
 from harness.results import sweep
 from harness.results.axes import curve_of, workloads
-from harness.results.sweep import MeasuredCurve
 from harness.table.curves import render
+from tests.unit.explain.test_explain import known
 from tests.unit.planning.test_sweep import measure, planned
 
 Rate = Callable[[dict[str, float], bool], float]
@@ -21,20 +20,19 @@ Rate = Callable[[dict[str, float], bool], float]
 def records_of(plan: Plan, rate: Rate, session: dict[str, str] | None = None) -> list[Record]:
     """What a sweep measures: all that its curves take."""
     todo = sweep.schedule(plan)
-    known = workloads(plan.jobs)
+    jobs = workloads(plan.jobs)
     records = []
     for order, cell in todo:
-        found = curve_of(plan, cell.column, known[cell.workload])
-        assert found is not None
-        made = measure(plan, cell, order, rate(found[1], bool(cell.column.protection)))
-        records.append(msgspec.structs.replace(made, session=session or {}))
+        _, at = known(curve_of(plan, cell.column, jobs[cell.workload]))
+        made = measure(plan, cell, order, rate(at, bool(cell.column.protection)))
+        records.append(replace(made, session=session or {}))
         todo.take(records[-1])
     return records
 
 
-def measured(plan: Plan, rate: Rate) -> list[MeasuredCurve]:
-    """The curves of a sweep that measured all that it takes."""
-    return sweep.measured(plan, records_of(plan, rate))
+def said_of(plan: Plan, rate: Rate) -> list[str]:
+    """Of a sweep that measured all that it takes."""
+    return list(curves.sentences(sweep.measured(plan, records_of(plan, rate))))
 
 
 def gigabit(at: dict[str, float], is_protected: bool) -> float:
@@ -43,33 +41,28 @@ def gigabit(at: dict[str, float], is_protected: bool) -> float:
 
 
 def test_a_depth_from_which_the_link_is_full_is_named() -> None:
-    plan = planned("depth=1..64", ipsec=("both",))
-    said = list(curves.sentences(measured(plan, gigabit)))
-    assert said == [
+    assert said_of(planned("depth=1..64", ipsec=("both",)), gigabit) == [
         "wired rand-read, block 4K: from depth 6 on, the link is full (117.5 of 117.7 MB/s).",
         "wired+aes128gcm16 rand-read, block 4K: from depth 4 on 95 % of the most is reached (80 MB/s).",
         "IPsec aes128gcm16 costs wired rand-read, block 4K most at depth 6 (32 %, 28 % to 36 %) and least at "
         "depth 1 (nothing that shows: at most 6 %).",
     ]
+    # More that helps to the end is not called enough.
+    helps = "wired rand-read, block 4K: more helps up to depth 3, the end of the range (69 MB/s)."
+    assert said_of(planned("depth=1,2,3", ipsec=("off",)), gigabit) == [helps]
 
 
-def test_more_that_helps_to_the_end_is_not_called_enough() -> None:
-    few = planned("depth=1,2,3", ipsec=("off",))
-    (said,) = curves.sentences(measured(few, gigabit))
-    assert said == ("wired rand-read, block 4K: more helps up to depth 3, the end of the range (69 MB/s).")
-
-
-@pytest.mark.parametrize(
-    ("decay", "said"),
-    [
+def test_of_round_trips_it_says_where_half_is_lost() -> None:
+    for decay, said in (
         (1e3, "half of 90.91 MB/s is lost from rtt 1.6 ms on."),
         (1.0, "up to rtt 50 ms more than half of 99.99 MB/s is left."),
-    ],
-)
-def test_of_round_trips_it_says_where_half_is_lost(decay: float, said: str) -> None:
-    made = planned("rtt=0.1ms..50ms", ipsec=("off",))
-    (sentence,) = curves.sentences(measured(made, lambda at, _: 100e6 / (1 + decay * at["rtt"])))
-    assert sentence == f"wired rand-read, depth 1, block 4K: {said}"
+    ):
+
+        def lost(at: dict[str, float], _: bool, decay: float = decay) -> float:
+            return 100e6 / (1 + decay * at["rtt"])
+
+        found = said_of(planned("rtt=0.1ms..50ms", ipsec=("off",)), lost)
+        assert found == [f"wired rand-read, depth 1, block 4K: {said}"]
 
 
 def test_points_are_named_by_their_axes_alone() -> None:
@@ -83,8 +76,8 @@ def test_points_are_named_by_their_axes_alone() -> None:
 
 def test_tables_tell_what_was_measured_from_what_lies_between() -> None:
     made = planned("depth=1..64", "block=4K,64K", ipsec=("off",))
-    found = measured(made, lambda at, _: min(at["depth"] * at["block"] / 180e-6, 117e6))
-    lines = render(found).splitlines()
+    found = records_of(made, lambda at, _: min(at["depth"] * at["block"] / 180e-6, 117e6))
+    lines = render(sweep.measured(made, found)).splitlines()
     assert lines[0] == "wired rand-read (MB/s; block in columns)"
     assert lines[1].split() == ["depth", "4K", "64K"]
     assert lines[3].split() == ["1", "22.76", "117"]
@@ -92,12 +85,9 @@ def test_tables_tell_what_was_measured_from_what_lies_between() -> None:
 
 
 def test_along_links_a_link_is_full_by_its_own_goodput_and_the_local_disk_by_none() -> None:
-    made = planned("rate=100M,1G", ipsec=("off",))
-    (said,) = curves.sentences(measured(made, lambda at, _: at["rate"] / 8 * 0.94))
+    (said,) = said_of(planned("rate=100M,1G", ipsec=("off",)), lambda at, _: at["rate"] / 8 * 0.94)
     assert said.endswith("more helps up to rate 1 Gbit/s, the end of the range (117.5 MB/s).")
-    flat = planned("rate=1G,10G", ipsec=("off",))
-    (said,) = curves.sentences(measured(flat, lambda _at, _: 117e6))
+    (said,) = said_of(planned("rate=1G,10G", ipsec=("off",)), lambda _at, _: 117e6)
     assert said.endswith("95 % of the most is reached (117 MB/s).") and "full" not in said
-    local = planned("depth=1,2,3", links=("local", "wired"), ipsec=("off",))
-    first, _ = curves.sentences(measured(local, gigabit))
+    first, _ = said_of(planned("depth=1,2,3", links=("local", "wired"), ipsec=("off",)), gigabit)
     assert first.startswith("local rand-read, block 4K: more helps up to depth 3")

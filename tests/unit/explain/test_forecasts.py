@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from harness.explain import forecasts, said_and_measured
 from harness.model import ChangeKind, ChangeStep, Column, Forecast, Job, Plan, Record, Status
@@ -15,28 +15,18 @@ from tests.unit.observe.test_disturbance import disturbed
 from tests.unit.results_folder import made_plan, write
 from tests.unit.table.test_table import record
 
-FIRST = "first"
+FIRST, ONE, EIGHT = "first", "rand-read-4k", "rand-read-4k-qd8"
+WIRED = Column("wired")
 
 
 def trying(run: str = FIRST, **changes: Any) -> Plan:
     """A plan that tries that 4K reads rise from 20 MB/s to 50, from 40 to 60."""
-    whole: dict[str, Any] = {
-        "run_id": run,
-        "step": ChangeStep(ChangeKind.DEPTH, 8),
-        "column": Column("wired"),
-        "workload": "rand-read-4k",
-        "changed_column": Column("wired"),
-        "changed_workload": "rand-read-4k-qd8",
-        "before_mb_s": 20.0,
-        "said_mb_s": 50.0,
-        "least_mb_s": 40.0,
-        "most_mb_s": 60.0,
-    }
-    jobs = tuple(
-        Job(name=name, options=(("bs", "4k"), ("iodepth", depth)))
-        for name, depth in (("rand-read-4k", "1"), ("rand-read-4k-qd8", "8"))
-    )
-    return made_plan(jobs=jobs, columns=(Column("wired"),), forecasts=(Forecast(**whole | changes),))
+    whole: dict[str, Any] = {"run_id": run, "step": ChangeStep(ChangeKind.DEPTH, 8)}
+    whole |= {"column": WIRED, "workload": ONE, "changed_column": WIRED, "changed_workload": EIGHT}
+    whole |= {"before_mb_s": 20.0, "said_mb_s": 50.0, "least_mb_s": 40.0, "most_mb_s": 60.0}
+    depths = ((ONE, "1"), (EIGHT, "8"))
+    jobs = tuple(Job(name=name, options=(("bs", "4k"), ("iodepth", depth))) for name, depth in depths)
+    return made_plan(jobs=jobs, columns=(WIRED,), forecasts=(Forecast(**whole | changes),))
 
 
 def measured(*pairs: tuple[float, float]) -> list[Record]:
@@ -44,7 +34,7 @@ def measured(*pairs: tuple[float, float]) -> list[Record]:
     return [
         record(rate, workload=name, repeat=repeat)
         for repeat, rates in enumerate(pairs, 1)
-        for name, rate in zip(("rand-read-4k", "rand-read-4k-qd8"), rates, strict=True)
+        for name, rate in zip((ONE, EIGHT), rates, strict=True)
     ]
 
 
@@ -72,40 +62,40 @@ def test_a_forecast_that_was_wrong_says_so() -> None:
 
 
 def test_rounds_that_lack_one_of_the_two_do_not_count_in_the_ratio() -> None:
-    records = [*measured((20, 50), (20, 50)), record(5.0, workload="rand-read-4k", repeat=3)]
+    records = [*measured((20, 50), (20, 50)), record(5.0, workload=ONE, repeat=3)]
     assert only(trying(), records).mb_s == pytest.approx(50)
-    assert list(forecasts.tried(trying(), measured((20, 50))[:1])) == []
-    failed = [msgspec.structs.replace(each, status=Status.FAILED) for each in measured((20, 50))]
-    assert list(forecasts.tried(trying(), failed)) == []
-    of_another = [msgspec.structs.replace(each, run_id="r2") for each in measured((20, 50))]
-    assert list(forecasts.tried(trying(), of_another)) == []
+    both = measured((20, 50))
+    failed = [replace(each, status=Status.FAILED) for each in both]
+    of_another = [replace(each, run_id="r2") for each in both]
+    for lacking in (both[:1], failed, of_another):
+        assert list(forecasts.tried(trying(), lacking)) == []
 
 
 def test_what_was_disturbed_is_marked() -> None:
     records = measured((20, 50))
-    records[1] = msgspec.structs.replace(records[1], telemetry=disturbed(0.5).telemetry)
+    records[1] = replace(records[1], telemetry=disturbed(0.5).telemetry)
     found = only(trying(), records)
     assert found.is_disturbed and forecasts.rows([found])[0][-1] == "within, disturbed"
 
 
 def test_another_disk_is_held_to_the_figure_of_the_first_run() -> None:
     step = ChangeStep(ChangeKind.DEVICE, 0.5)
-    plan = trying(step=step, changed_workload="rand-read-4k")
-    assert plan.places == ((Column("wired"), "rand-read-4k"),)
+    plan = trying(step=step, changed_workload=ONE)
+    assert plan.places == ((WIRED, ONE),)
     found = only(plan, measured((45, 1))[:1])
     assert (found.now_mb_s, found.said_mb_s, found.mb_s) == (20, 50, 45)
 
 
 def test_the_first_run_knows_what_was_tried_next_to_it(tmp_path: Path) -> None:
     records = measured((20, 50))
-    first = write(tmp_path, [msgspec.structs.replace(r, run_id=FIRST) for r in records], made_plan(FIRST))
+    first = write(tmp_path, [replace(r, run_id=FIRST) for r in records], made_plan(FIRST))
     write(tmp_path, records, trying())
     # Another run, of another first one, and a damaged one.
-    others = [msgspec.structs.replace(r, run_id="r2") for r in records]
-    write(tmp_path, others, msgspec.structs.replace(trying(run="another"), run_id="r2"))
+    others = [replace(r, run_id="r2") for r in records]
+    write(tmp_path, others, replace(trying(run="another"), run_id="r2"))
     (tmp_path / "damaged").mkdir()
     (tmp_path / "damaged" / "plan.json").write_text(f'{{"forecasts":[{{"run_id":"{FIRST}"')
-    assert [each.tried_by for each in forecasts.stored(Measured.read([first]))] == ["r1"]
-    assert [each.tried_by for each in forecasts.stored(Measured.read([tmp_path / "r1"]))] == ["r1"]
-    both = forecasts.stored(Measured.read([first, tmp_path / "r1", tmp_path / "r2"]))
-    assert sorted(each.tried_by for each in both) == ["r1", "r2"]
+    tried_by = (["r1"], ["r1"], ["r1", "r2"])
+    read = ([first], [tmp_path / "r1"], [first, tmp_path / "r1", tmp_path / "r2"])
+    for folders, runs in zip(read, tried_by, strict=True):
+        assert sorted(each.tried_by for each in forecasts.stored(Measured.read(folders))) == runs

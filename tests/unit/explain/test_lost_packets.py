@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import statistics
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from harness.explain import Explained, Limit, sentence
 from harness.explain.evidence import LEAST_TIMEOUT_NS, LostPackets, lost_packets_of
 from harness.explain.span import exact, within
 from harness.explain.verdict import Confidence
-from harness.model import Record
+from harness.model import Latency, Record
 from harness.model.telemetry import TcpUse, Telemetry
-from tests.unit.explain.test_explain import US, cell, measured
+from tests.unit.explain.test_explain import US, cell, known, measured, took
 
 
 def repeats(waits_ms: list[int], resent_bytes: int = 48) -> list[Record]:
@@ -21,29 +21,17 @@ def repeats(waits_ms: list[int], resent_bytes: int = 48) -> list[Record]:
     taken_ns = [3e5 if number % 2 else 5e5 for number in range(1000)]
     for number, wait_ms in enumerate(waits_ms):
         taken_ns[number] += wait_ms * 1e6
-    tcp = TcpUse(
-        host="initiator",
-        sent_bytes=48_000,
-        received_bytes=4_144_000,
-        retransmitted_bytes=resent_bytes,
-        busy_ns=0,
-        peer_window_ns=0,
-        buffer_ns=0,
+    moved = {"sent_bytes": 48_000, "received_bytes": 4_144_000, "retransmitted_bytes": resent_bytes}
+    tcp = TcpUse(host="initiator", busy_ns=0, peer_window_ns=0, buffer_ns=0, **moved)
+    latency = Latency(
+        mean_ns=statistics.mean(taken_ns),
+        min_ns=min(taken_ns),
+        max_ns=max(taken_ns),
+        stddev_ns=statistics.pstdev(taken_ns),
+        p99_ns=sorted(taken_ns)[989],
     )
-    found = []
-    for each in measured("wired", "off", statistics.mean(taken_ns) / 1000):
-        assert each.read is not None
-        latency = msgspec.structs.replace(
-            each.read.latency,
-            mean_ns=statistics.mean(taken_ns),
-            min_ns=min(taken_ns),
-            max_ns=max(taken_ns),
-            stddev_ns=statistics.pstdev(taken_ns),
-            p99_ns=sorted(taken_ns)[989],
-        )
-        read = msgspec.structs.replace(each.read, latency=latency)
-        found.append(msgspec.structs.replace(each, read=read, telemetry=Telemetry(tcp=(tcp,))))
-    return found
+    found = measured("wired", "off", statistics.mean(taken_ns) / 1000, telemetry=Telemetry(tcp=(tcp,)))
+    return [replace(each, read=replace(known(each.read), latency=latency)) for each in found]
 
 
 @pytest.mark.parametrize(
@@ -52,44 +40,37 @@ def repeats(waits_ms: list[int], resent_bytes: int = 48) -> list[Record]:
     ids=["one", "five", "longer each time", "2 %"],
 )
 def test_what_was_waited_is_within_the_bounds(waits_ms: list[int]) -> None:
-    lost = lost_packets_of(repeats(waits_ms))
-    assert lost is not None and lost.resent_bytes == 48
+    lost = known(lost_packets_of(repeats(waits_ms)))
+    assert lost.resent_bytes == 48
     waited_ns = sum(waits_ms) * 1e6 / 1000
     assert 0.9 * lost.time_ns.low <= waited_ns <= 1.1 * lost.time_ns.high
     if max(waits_ms) < 300:
         assert lost.time_ns.mid == pytest.approx(waited_ns, rel=0.05)
 
 
-@pytest.mark.parametrize(
-    ("waits_ms", "resent_bytes"),
-    [([], 48), ([150], 48), ([200], 0)],
-    ids=["soon", "sooner", "not sent again"],
-)
-def test_without_a_timeout_nothing_was_waited_for(waits_ms: list[int], resent_bytes: int) -> None:
-    assert lost_packets_of(repeats(waits_ms, resent_bytes)) is None
+def test_without_a_timeout_nothing_was_waited_for() -> None:
+    nothing: list[tuple[list[int], int]] = [([], 48), ([150], 48), ([200], 0)]  # the last was not sent again
+    for waits_ms, resent_bytes in nothing:
+        assert lost_packets_of(repeats(waits_ms, resent_bytes)) is None
 
 
 def test_a_repeat_without_any_counts() -> None:
-    first, second, third = repeats([200])
-    lost = lost_packets_of([first, *repeats([])[1:]])
-    assert lost is not None and lost.time_ns.low == lost.time_ns.mid == 0 < lost.time_ns.high
-    assert lost_packets_of([]) is None and lost_packets_of([first, second, third]) is not None
+    lost = known(lost_packets_of([repeats([200])[0], *repeats([])[1:]]))
+    assert lost.time_ns.low == lost.time_ns.mid == 0 < lost.time_ns.high
+    assert lost_packets_of([]) is None
 
 
 def test_they_limit_a_cell_that_waits_for_them_most_of_the_time() -> None:
     """4K over gigabit: 18 of 9000 commands came late, as measured on two machines whose wire forgot them."""
     lost = LostPackets(time_ns=within(6000 * US, 0.1), resent_bytes=864, slowest_ns=LEAST_TIMEOUT_NS + 2e7)
-    found = Explained.of(cell(time_ns=within(8500 * US, 0.01), busy=within(0.02, 0.05), lost_packets=lost))
+    found = Explained.of(took(8500, busy=within(0.02, 0.05), lost_packets=lost))
     verdict = found.verdict
     assert (verdict.limited_by, verdict.confidence) == (Limit.LOST_PACKETS, Confidence.HIGH)
-    assert (
-        verdict.waterfall_ns["lost_packets"] == 6_000_000
-        and sum(verdict.waterfall_ns.values()) == verdict.whole_ns
-    )
-    assert "limited by lost packets (TCP sent 864 bytes again, the slowest I/O took 220 ms)" in sentence(
-        found
-    )
+    assert verdict.waterfall_ns["lost_packets"] == 6_000_000
+    assert sum(verdict.waterfall_ns.values()) == verdict.whole_ns
+    words = "limited by lost packets (TCP sent 864 bytes again, the slowest I/O took 220 ms)"
+    assert words in sentence(found)
     # No more is theirs than nothing else takes.
-    short = Explained.of(cell(lost_packets=msgspec.structs.replace(lost, time_ns=exact(9000 * US))))
+    short = Explained.of(cell(lost_packets=replace(lost, time_ns=exact(9000 * US))))
     assert sum(short.verdict.waterfall_ns.values()) == short.verdict.whole_ns
     assert short.verdict.limited_by is not Limit.LOST_PACKETS

@@ -5,16 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from harness.explain import twin
-from harness.explain.evidence import collect
 from harness.explain.span import Span
 from harness.model import Clock, Column, LabKernel, LinkProfile, Plan, Record, Status, TestbedKind
 from harness.results.store import RunFolder
-from tests import flat
-from tests.unit.explain.test_explain import US, cell, columns, key, measured, plan_of_them
+from tests.unit.explain.test_explain import US, cell, columns, evidence_of, key, known, measured, plan_of_them
 from tests.unit.results_folder import made_plan
 
 
@@ -24,47 +22,36 @@ def local(block_bytes: int, time_us: float) -> Any:
 
 
 def plan_of(plan: Plan, **changes: Any) -> Plan:
-    made = twin.plan_of(plan, [cell(**changes), local(4096, 7), local(262144, 56)])
-    assert made is not None
-    return made
+    return known(twin.plan_of(plan, [cell(**changes), local(4096, 7), local(262144, 56)]))
 
 
 def test_the_twin_is_the_plan_in_virtual_time() -> None:
     plan = made_plan(probes=True, repeats=6)
     made = plan_of(plan)
     assert made.setting.is_virtual and made.setting.clock is Clock.VIRTUAL and not made.probes
-    assert (made.setting.testbed, made.setting.lab_kernel, made.repeats) == (
-        TestbedKind.LAB,
-        LabKernel.OWN,
-        1,
-    )
+    assert (made.setting.testbed, made.setting.lab_kernel) == (TestbedKind.LAB, LabKernel.OWN)
+    assert made.repeats == 1
     assert (made.columns, made.jobs, made.links) == (plan.columns, plan.jobs, plan.links)
     assert plan_of(plan) == made
+    assert twin.plan_of(made_plan(virtual_time=True), []) is None
 
 
 def test_its_disk_takes_as_long_as_the_local_one() -> None:
-    flash = plan_of(made_plan()).storage.disk
-    assert flash is not None and flash.flash is not None
-    assert (flash.flash.page_bytes, flash.flash.page_us) == (4096, 7)
+    flash = known(known(plan_of(made_plan()).storage.disk).flash)
     # 64 pages, 8 at once: 56 us
-    assert flash.flash.pages_at_once == 8
+    assert (flash.page_bytes, flash.page_us, flash.pages_at_once) == (4096, 7, 8)
     assert twin.disk_like([cell()]).flash is None
 
 
 def test_real_links_are_set_as_they_were_found() -> None:
     real = LinkProfile(name="wired", title="x", emulated=False, interface="eth0", portal="192.0.2.1")
-    plan = made_plan(
-        links={"wired": real}, columns=(Column("local"), Column("wired"), Column("wired", initiators=2))
-    )
+    columns = (Column("local"), Column("wired"), Column("wired", initiators=2))
+    plan = made_plan(links={"wired": real}, columns=columns)
     made = plan_of(plan, rtt_ns=Span(200 * US, 300 * US, 300 * US), goodput_bytes_s=117.7e6)
     link = made.links["wired"]
     assert (link.interface, link.portal, link.emulated, link.delay_us) == (None, None, True, 150)
     assert link.rate_bit_s == pytest.approx(1e9, rel=0.001)
     assert made.columns == (Column("local"), Column("wired"))
-
-
-def test_a_run_in_virtual_time_has_none() -> None:
-    assert twin.plan_of(made_plan(virtual_time=True), []) is None
 
 
 def kept(folder: Path, plan: Plan, records: list[Record]) -> RunFolder:
@@ -79,38 +66,25 @@ def kept(folder: Path, plan: Plan, records: list[Record]) -> RunFolder:
 
 def test_a_twin_is_used_again_and_one_of_another_plan_is_not(tmp_path: Path) -> None:
     plan = plan_of_them(jobs=plan_of_them().jobs[:1])
-    names = [(c.link, c.ipsec) for c in plan.columns]
-    records = [
-        flat.changed(record, workload=plan.jobs[0].name)
-        for link, ipsec in names
-        for record in measured(link, ipsec, 100)[:1]
-    ]
+    name = plan.jobs[0].name
+    records = [measured(column.link, column.ipsec, 100, workload=name)[0] for column in plan.columns]
     run = kept(tmp_path, plan, records)
     assert twin.is_current(run, plan)
-    twin.folder_of(run).save_record(msgspec.structs.replace(records[0], status=Status.INVALID))
-    assert not twin.is_current(run, plan)
-    assert not twin.is_current(run, msgspec.structs.replace(plan, seed=7))
+    twin.folder_of(run).save_record(replace(records[0], status=Status.INVALID))
+    assert not twin.is_current(run, plan) and not twin.is_current(run, replace(plan, seed=7))
     assert not twin.folder_of(run).path.exists()
 
 
 def test_what_the_twin_does_not_take_is_the_implementations(tmp_path: Path) -> None:
-    virtual = [
-        record
-        for link, ipsec, time_us in (
-            ("local", "off", 50),
-            ("wired", "off", 2400),
-            ("wired", "aes128gcm16", 2450),
-        )
-        for record in measured(link, ipsec, time_us, clock=Clock.VIRTUAL)[:1]
-    ]
+    of = (("local", "off", 50), ("wired", "off", 2400), ("wired", "aes128gcm16", 2450))
+    virtual = [measured(*each, clock=Clock.VIRTUAL)[0] for each in of]
     plan = plan_of_them()
     times = twin.times(kept(tmp_path, plan, virtual))
-    evidence = [twin.with_twin(each, times) for each in collect(columns(), {"r1": plan})]
-    found = {each.name: each for each in evidence}
+    found = {name: twin.with_twin(each, times) for name, each in evidence_of(columns()).items()}
     plain, gcm = found["wired"], found["wired+aes128gcm16"]
-    assert plain.twin_ns is not None and plain.ipsec_itself_ns is None
+    assert plain.ipsec_itself_ns is None
     # 2500 - 60 there, 2400 - 50 here
-    assert plain.twin_ns.mid == pytest.approx(90 * US, rel=0.1)
+    assert known(plain.twin_ns).mid == pytest.approx(90 * US, rel=0.1)
     assert gcm.ipsec_itself_ns == pytest.approx(50 * US, rel=0.01)
     assert found["local"].twin_ns is None
     assert twin.times(RunFolder(tmp_path / "none")) == {}

@@ -4,6 +4,7 @@ holds."""
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 from collections.abc import Sequence
 from typing import Any, TypeVar
@@ -78,31 +79,36 @@ def asked(
     return path.demands(link, framing, agreed, direction, block_bytes, window_bytes=window_bytes)
 
 
+DIRECTIONS: tuple[IoDirection, ...] = ("read", "write")
+
+
 @pytest.mark.parametrize("esp", [None, GCM_ESP], ids=["plain", "gcm"])
-@pytest.mark.parametrize("block_bytes", [4096, 65536, 262144])
-@pytest.mark.parametrize("direction", ["read", "write"])
-def test_the_parts_of_a_path_add_up_to_theorys_time(
-    direction: IoDirection, block_bytes: int, esp: theory.Esp | None
-) -> None:
-    found = asked(direction=direction, block_bytes=block_bytes, framing=esp)
-    agreed = known(path.dialogue_of("iscsi", SESSION, direction, None))
-    link = Wire(link=WIRED, framing=esp)
-    whole = theory.predict(link, agreed, direction=direction, block_bytes=block_bytes, device_s=1e-4)
-    parts = found.link_ns + found.round_trip_ns + found.transport_ns + found.framing_ns
-    # All but the ACK that leaves in front of a command, 0.7 us, and what of it the disk covers.
-    assert parts + 1e5 == pytest.approx(whole.time_s * 1e9, rel=0.005)
-    assert (found.framing_ns > 0) is (esp is not None)
-    assert found.r2ts == whole.round_trips - 1
-    wire = max(whole.to_initiator.wire_bytes, whole.to_target.wire_bytes)
-    assert found.busy_ns == pytest.approx(wire * 8, rel=1e-6)
+def test_the_parts_of_a_path_add_up_to_theorys_time(esp: theory.Esp | None) -> None:
+    for direction, block_bytes in itertools.product(DIRECTIONS, (4096, 65536, 262144)):
+        found = asked(direction=direction, block_bytes=block_bytes, framing=esp)
+        agreed = known(path.dialogue_of("iscsi", SESSION, direction, None))
+        link = Wire(link=WIRED, framing=esp)
+        whole = theory.predict(link, agreed, direction=direction, block_bytes=block_bytes, device_s=1e-4)
+        parts = found.link_ns + found.round_trip_ns + found.transport_ns + found.framing_ns
+        # All but the ACK that leaves in front of a command, 0.7 us, and what of it the disk covers.
+        assert parts + 1e5 == pytest.approx(whole.time_s * 1e9, rel=0.005), (direction, block_bytes)
+        assert (found.framing_ns > 0) is (esp is not None)
+        assert found.r2ts == whole.round_trips - 1
+        wire = max(whole.to_initiator.wire_bytes, whole.to_target.wire_bytes)
+        assert found.busy_ns == pytest.approx(wire * 8, rel=1e-6), (direction, block_bytes)
 
 
-def test_each_r2t_costs_a_round_trip_of_iscsis() -> None:
+def test_each_r2t_costs_a_round_trip_of_iscsis_and_commands_side_by_side_one() -> None:
     few = asked(direction="write")
     many = asked(direction="write", max_burst_len="16384", first_burst_len="16384")
     assert (few.r2ts, many.r2ts) == (1, 15)
     assert many.transport_ns - few.transport_ns == pytest.approx(14 * 100 * US, rel=0.05)
     assert many.round_trip_ns == few.round_trip_ns == pytest.approx(100 * US)
+    agreed = known(path.dialogue_of("iscsi", SESSION, "read", None))
+    whole = path.demands(WIRED, None, agreed, "read", 262144)
+    split = path.demands(WIRED, None, agreed, "read", 262144, command_bytes=127 * 1024)
+    assert split.round_trip_ns == whole.round_trip_ns
+    assert split.transport_ns > whole.transport_ns and split.link_ns == whole.link_ns
 
 
 def test_a_shared_medium_carries_the_acks_and_hops_store_each_burst_once_more() -> None:
@@ -116,43 +122,26 @@ def test_a_shared_medium_carries_the_acks_and_hops_store_each_burst_once_more() 
     assert (through.transport_ns, through.busy_ns) == pytest.approx((straight.transport_ns, straight.busy_ns))
 
 
-def test_a_narrow_window_lets_its_bytes_through_once_in_a_round_trip() -> None:
-    found = asked(far(2000, 10**10), window_bytes=16384)
-    assert found.window_each_ns == pytest.approx(16 * 4000 * US, rel=0.01)
-    # As many windows as hold the data and its header, and the last is not waited for.
-    assert found.window_ns == pytest.approx(16 * 4000 * US, rel=0.01)
-    assert found.is_window_narrow(1)
-    assert not asked(far(2000, 10**10), window_bytes=1 << 22).is_window_narrow(1)
-
-
-def test_commands_side_by_side_pay_for_one_round_trip() -> None:
-    agreed = known(path.dialogue_of("iscsi", SESSION, "read", None))
-    whole = path.demands(WIRED, None, agreed, "read", 262144)
-    split = path.demands(WIRED, None, agreed, "read", 262144, command_bytes=127 * 1024)
-    assert split.round_trip_ns == whole.round_trip_ns
-    assert split.transport_ns > whole.transport_ns and split.link_ns == whole.link_ns
-
-
-@pytest.mark.parametrize(
-    ("transport", "direction", "counted", "while_others_wait", "sealed_on_a_full_core"),
-    [("iscsi", "read", 134, 13, 293), ("iscsi", "write", 21, 23, 202), ("nvme-tcp", "read", 10, 11, 189)],
-)
-def test_packets_are_those_that_interfaces_counted(
-    transport: str, direction: IoDirection, counted: int, while_others_wait: int, sealed_on_a_full_core: int
-) -> None:
+def test_packets_are_those_that_interfaces_counted() -> None:
     """Of 256K over the unshaped link (NVMe/TCP: 10g), and four or eight at a time over wired: the own kernel,
     both ways with ACKs. LIO hands TCP a page at a time. With AES-GCM over the unshaped link, one at a time:
     only open-iscsi receives in no thread."""
-    agreed = known(path.dialogue_of(transport, SESSION | {"in_capsule_bytes": "16384"}, direction, None))
-    command_bytes = 124 << 10 if transport == "iscsi" else 1280 << 10
-    found, sealed = (
-        path.demands(WIRED, framing, agreed, direction, 262144, command_bytes=command_bytes)
-        for framing in (None, GCM_ESP)
-    )
-    assert found.packets == pytest.approx(counted, abs=1)
-    assert found.full_packets == pytest.approx(while_others_wait, abs=3)
-    assert sealed.packets > 270, "segments, with every second acknowledged"
-    assert sealed.full_packets == pytest.approx(sealed_on_a_full_core, abs=3)
+    packets: list[tuple[str, IoDirection, int, int, int]] = [
+        ("iscsi", "read", 134, 13, 293),
+        ("iscsi", "write", 21, 23, 202),
+        ("nvme-tcp", "read", 10, 11, 189),
+    ]
+    for transport, direction, counted, while_others_wait, sealed_on_a_full_core in packets:
+        agreed = known(path.dialogue_of(transport, SESSION | {"in_capsule_bytes": "16384"}, direction, None))
+        command_bytes = 124 << 10 if transport == "iscsi" else 1280 << 10
+        found, sealed = (
+            path.demands(WIRED, framing, agreed, direction, 262144, command_bytes=command_bytes)
+            for framing in (None, GCM_ESP)
+        )
+        assert found.packets == pytest.approx(counted, abs=1), (transport, direction)
+        assert found.full_packets == pytest.approx(while_others_wait, abs=3), (transport, direction)
+        assert sealed.packets > 270, "segments, with every second acknowledged"
+        assert sealed.full_packets == pytest.approx(sealed_on_a_full_core, abs=3), (transport, direction)
 
 
 def test_an_emulated_link_is_its_profile_and_a_real_one_what_was_found() -> None:
@@ -206,9 +195,8 @@ def protected(**changes: Any) -> Evidence:
     return cell(**whole | changes)
 
 
-@pytest.mark.parametrize(
-    "evidence",
-    [
+def test_the_waterfall_adds_up_to_the_last_ns() -> None:
+    for evidence in (
         cell(),
         protected(),
         protected(null=None),
@@ -216,15 +204,11 @@ def protected(**changes: Any) -> Evidence:
         cell(time_ns=exact(1234567.89), device_ns=None),
         cell(time_ns=exact(1000.4)),
         cell(key=key(link="local"), path=None),
-    ],
-)
-def test_the_waterfall_adds_up_to_the_last_ns(evidence: Evidence) -> None:
-    verdict = judge(evidence)
-    assert sum(verdict.waterfall_ns.values()) == verdict.whole_ns
-    assert verdict.whole_ns == round(known(evidence.time_ns).mid * known(evidence.depth))
-
-
-def test_what_is_left_is_named_and_may_be_negative() -> None:
+    ):
+        verdict = judge(evidence)
+        assert sum(verdict.waterfall_ns.values()) == verdict.whole_ns, evidence
+        assert verdict.whole_ns == round(known(evidence.time_ns).mid * known(evidence.depth))
+    # What is left is named, and may be negative.
     short = judge(cell(time_ns=exact(1000 * US)))
     assert short.waterfall_ns["rest"] < 0
     assert short.limited_by is Limit.UNKNOWN and "so some are wrong" in short.reason
@@ -270,32 +254,29 @@ def test_what_takes_most_limits(evidence: Evidence, limit: Limit) -> None:
     assert verdict.limited_by is limit, verdict
 
 
-@pytest.mark.parametrize(
-    ("verdict", "words"),
-    [
-        (Suspicion.SUSPECTED, "limited by the target's memory (these reads come from the target's memory, "),
-        (Suspicion.CANNOT_TELL, "limited by the target's disk or its memory (it is not clear whether "),
-    ],
-)
-def test_what_memory_may_have_answered_is_not_called_the_disk(verdict: Suspicion, words: str) -> None:
-    reread = Reread(verdict=verdict, signs=(Sign.AGAIN,) * (verdict is Suspicion.SUSPECTED))
-    slow = took(11500, device_ns=within(9000 * US, 0.01))
-    assert sentence(Explained.of(replace(slow, reread=reread))).startswith(words)
+def test_what_memory_may_have_answered_is_not_called_the_disk() -> None:
+    slow, rule = took(11500, device_ns=within(9000 * US, 0.01)), Limit.TARGET.rule
     assert sentence(Explained.of(slow)).startswith("limited by the device: ")
-    # What was slower than as much of the same column is on a disk, whatever else memory has.
-    shown = Explained.of(replace(slow, reread=reread, is_target_shown=True))
-    assert sentence(shown).startswith("limited by the target's disk or its memory")
-    assert shown.verdict.change is None and Explained.of(slow).verdict.change is not None
-    rule = Limit.TARGET.rule
-    assert rule.detail(cell(reread=reread)) == "its disk, its memory or its processor"
+    assert Explained.of(slow).verdict.change is not None
     assert rule.detail(cell()) == "its disk or its processor"
-
-
-def test_the_evidence_of_a_disk_has_no_reread() -> None:
-    for verdict in Suspicion:
-        records = [replace(each, reread=Reread(verdict=verdict)) for each in columns()]
-        found = {each.reread is not None for each in evidence_of(records).values()}
-        assert found == {verdict is not Suspicion.NOT_SUSPECTED}
+    memory, unclear = (
+        "memory (these reads come from the target's memory, ",
+        "disk or its memory (it is not clear whether ",
+    )
+    for suspicion, words in ((Suspicion.SUSPECTED, memory), (Suspicion.CANNOT_TELL, unclear)):
+        reread = Reread(verdict=suspicion, signs=(Sign.AGAIN,) * (suspicion is Suspicion.SUSPECTED))
+        found = Explained.of(replace(slow, reread=reread))
+        assert sentence(found).startswith(f"limited by the target's {words}")
+        # What was slower than as much of the same column is on a disk, whatever else memory has.
+        shown = Explained.of(replace(slow, reread=reread, is_target_shown=True))
+        assert sentence(shown).startswith("limited by the target's disk or its memory")
+        assert shown.verdict.change is None
+        assert rule.detail(cell(reread=reread)) == "its disk, its memory or its processor"
+    # The evidence of a disk has none.
+    for suspicion in Suspicion:
+        records = [replace(each, reread=Reread(verdict=suspicion)) for each in columns()]
+        rereads = {each.reread is not None for each in evidence_of(records).values()}
+        assert rereads == {suspicion is not Suspicion.NOT_SUSPECTED}
 
 
 def test_a_lab_that_limits_is_not_the_link_that_it_emulates() -> None:
@@ -331,24 +312,20 @@ def test_without_a_null_column_crypto_is_not_distinguished_from_the_kernels_path
     assert judge(protected(null=None)) == unsure, "alike every time"
 
 
-@pytest.mark.parametrize(
-    ("changes", "confidence"),
-    [
-        ({}, Confidence.HIGH),
-        ({"rtt_ns": None}, Confidence.MEDIUM),
-        ({"repeats": 1}, Confidence.LOW),
-        ({"repeats": 1, "key": key(clock=Clock.VIRTUAL), "busy": None}, Confidence.HIGH),
-    ],
-)
-def test_how_sure_a_verdict_is(changes: dict[str, Any], confidence: Confidence) -> None:
-    assert judge(cell(**changes)).confidence is confidence
-
-
-def test_the_twin_names_what_else_is_left_over() -> None:
+def test_how_sure_a_verdict_is() -> None:
+    assert judge(cell()).confidence is Confidence.HIGH
+    assert judge(cell(rtt_ns=None)).confidence is Confidence.MEDIUM
+    assert judge(cell(repeats=1)).confidence is Confidence.LOW
+    assert judge(cell(repeats=1, key=key(clock=Clock.VIRTUAL), busy=None)).confidence is Confidence.HIGH
+    # The twin names what else is left over.
     slow = took(20000, busy=None)
     assert judge(slow).limited_by is Limit.UNKNOWN
     verdict = judge(replace(slow, twin_ns=within(17500 * US, 0.02)))
     assert (verdict.limited_by, verdict.confidence) == (Limit.CPU, Confidence.MEDIUM)
+    # One measurement in real time is uncertain, and in virtual time exact.
+    assert span.of_samples([100.0]) == Span(75, 100, 125)
+    assert span.of_samples([100.0], repeats_exactly=True) == exact(100)
+    assert span.of_samples([3.0, 1.0, 2.0]) == Span(1, 2, 3)
 
 
 def test_a_deeper_queue_helps_until_something_else_is_full() -> None:
@@ -361,18 +338,18 @@ def test_a_deeper_queue_helps_until_something_else_is_full() -> None:
     assert change.time_ns == pytest.approx(demands.busy_ns, rel=0.06)
 
 
-def test_a_narrow_window_is_named_and_nothing_foretold_of_a_wider_one() -> None:
+def test_a_narrow_window_lets_its_bytes_through_once_in_a_round_trip() -> None:
+    narrow, wide = (asked(far(2000, 10**10), window_bytes=window) for window in (16384, 1 << 22))
+    assert narrow.window_each_ns == pytest.approx(16 * 4000 * US, rel=0.01)
+    # As many windows as hold the data and its header, and the last is not waited for.
+    assert narrow.window_ns == pytest.approx(16 * 4000 * US, rel=0.01)
+    assert narrow.is_window_narrow(1) and not wide.is_window_narrow(1)
+    # It is named, and nothing foretold of a wider one.
     narrow = asked(far(2000), window_bytes=16384)
     time_ns = narrow.round_trip_ns + narrow.window_ns + narrow.link_ns + narrow.transport_ns + 60 * US
     verdict = judge(cell(path=narrow, time_ns=exact(time_ns), busy=within(0.01, 0.05)))
     assert verdict.limited_by is Limit.ROUND_TRIP and "TCP window 16 KiB" in verdict.detail
     assert verdict.change is None
-
-
-def test_one_measurement_in_real_time_is_uncertain_and_in_virtual_time_exact() -> None:
-    assert span.of_samples([100.0]) == Span(75, 100, 125)
-    assert span.of_samples([100.0], repeats_exactly=True) == exact(100)
-    assert span.of_samples([3.0, 1.0, 2.0]) == Span(1, 2, 3)
 
 
 def transfer(time_us: float, ios: int = 100) -> Io:
@@ -417,14 +394,12 @@ def evidence_of(records: list[Record], **changes: Any) -> dict[str, Evidence]:
 
 
 @pytest.mark.parametrize("value", ["", "0", "511", "-1", "1" * 5000, "\N{ARABIC-INDIC DIGIT FIVE}" * 4])
-@pytest.mark.parametrize("name", ["first_burst_len", "max_burst_len", "max_recv_dlength", "max_sectors_kb"])
-def test_a_session_that_no_ends_agree_on_is_none(name: str, value: str) -> None:
-    changed = [replace(each, session=SESSION | {name: value}) for each in columns()]
-    is_limit = name == "max_sectors_kb"  # of the initiator's own, with which nobody agrees
-    assert (evidence_of(changed)["wired"].path is None) is not is_limit
-
-
-def test_of_blocks_that_no_disk_has_no_packet_is_computed() -> None:
+def test_of_a_session_that_no_ends_agree_on_nothing_is_computed(value: str) -> None:
+    for name in ("first_burst_len", "max_burst_len", "max_recv_dlength", "max_sectors_kb"):
+        wired = evidence_of([replace(each, session=SESSION | {name: value}) for each in columns()])["wired"]
+        is_limit = name == "max_sectors_kb"  # of the initiator's own, with which nobody agrees
+        assert (wired.path is None) is not is_limit, name
+    # Nor of blocks that no disk has.
     wired = evidence_of([flat.changed(each, block_bytes=2**63 - 1) for each in columns()])["wired"]
     assert wired.path is None and "blocks above 16 MiB are not computed" in wired.missing
 
@@ -441,41 +416,33 @@ def test_neighbours_are_evidence() -> None:
     assert judge(gcm).limited_by is Limit.CRYPTO
 
 
-@pytest.mark.parametrize("other", [("wireguard",), ("macsec",), ("macsec", "aes128gcm16")])
-def test_esp_without_a_cipher_is_no_step_below_another_protection(other: tuple[str, ...]) -> None:
-    found = evidence_of([*columns(), *measured("wired", "off", 9000, protection=other)])
-    cell = found["+".join(("wired", *other))]
-    assert cell.plain is not None and cell.null is None
+def test_another_protection_or_setting_is_no_step_below() -> None:
+    def of(*protection: str, **changes: Any) -> list[Record]:
+        return measured("wired", "off", 9000, protection=protection, **changes)
 
-
-def test_within_a_stack_the_same_stack_without_a_cipher_is() -> None:
-    stacks = [("macsec", "aes128gcm16"), ("macsec", "null-sha256")]
-    found = [one for stack in stacks for one in measured("wired", "off", 9000, protection=stack)]
-    assert evidence_of(found)["wired+macsec+aes128gcm16"].null is not None
-
-
-def test_cells_of_another_setting_are_no_neighbours() -> None:
-    virtual = measured("wired", "off", 100, clock=Clock.VIRTUAL)
-    found = evidence_of([*measured("wired", "aes128gcm16", 30000), *virtual])
+    for other in (("wireguard",), ("macsec",), ("macsec", "aes128gcm16")):
+        cell = evidence_of([*columns(), *of(*other)])["+".join(("wired", *other))]
+        assert cell.plain is not None and cell.null is None, other
+    # Within a stack the same stack without a cipher is.
+    stacks = evidence_of([*of("macsec", "aes128gcm16"), *of("macsec", "null-sha256")])
+    assert stacks["wired+macsec+aes128gcm16"].null is not None
+    found = evidence_of([*of("aes128gcm16"), *of(clock=Clock.VIRTUAL)])
     gcm, bare = found["wired+aes128gcm16"], found["wired"]
     assert gcm.plain is None and gcm.device_ns is None
     assert bare.is_virtual and bare.device_ns is None
 
 
-@pytest.mark.parametrize(
-    ("records", "plans", "word"),
-    [
+def test_what_is_not_known_is_said() -> None:
+    plans = {"r1": plan_of_them()}
+    for records, known_plans, word in (
         (measured("wired", "off", 2500), {}, "plan"),
-        (measured("wired", "off", 1, write=transfer(1))[:1], None, "share the cell's time"),
-        (measured("wired", "off", 2500, initiators=2), None, "several initiators"),
-        (measured("wired", "off", 2500, block_bytes=None), None, "several sizes"),
-        ([record(workload="seq-read-256k", status="invalid", read=None)], None, "gave a figure"),
-    ],
-)
-def test_what_is_not_known_is_said(records: list[Record], plans: Any, word: str) -> None:
-    found = explain(records, {"r1": plan_of_them()} if plans is None else plans)
-    (verdict,) = [one.verdict for one in found]
-    assert verdict.limited_by is Limit.UNKNOWN and word in verdict.reason
+        (measured("wired", "off", 1, write=transfer(1))[:1], plans, "share the cell's time"),
+        (measured("wired", "off", 2500, initiators=2), plans, "several initiators"),
+        (measured("wired", "off", 2500, block_bytes=None), plans, "several sizes"),
+        ([record(workload="seq-read-256k", status="invalid", read=None)], plans, "gave a figure"),
+    ):
+        (verdict,) = [one.verdict for one in explain(records, known_plans)]
+        assert verdict.limited_by is Limit.UNKNOWN and word in verdict.reason, word
 
 
 def used(wall_ns: int = 1, **busiest_core: float) -> Telemetry:
@@ -589,8 +556,6 @@ def test_of_a_plain_fio_output_is_reported_what_it_lacks() -> None:
     missing = of_fio.evidence.missing
     assert "this fio did not report its job's options, so the number of I/Os in flight is unknown" in missing
     assert "the size of its blocks is unknown" in missing
-
-
-def test_names_of_others_are_harmless() -> None:
+    # Names of others are harmless.
     hostile = Explained.of(cell(workload="x\x1b[31m", missing=("y\n",)))
     assert "\x1b" not in text([hostile])

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -44,13 +44,13 @@ NETWORKS = {
 Rate = Callable[[Point], float]
 
 
-def fit(points: list[Point], rate: Rate, *axes: str, scatter: float = 0.0, seed: int = 3) -> Response:
+def fit(points: Sequence[Point], rate: Rate, *axes: str, scatter: float = 0.0, seed: int = 3) -> Response:
     noise = random.Random(seed)  # noqa: S311
     rates = [rate(at) * math.exp(noise.gauss(0, scatter)) for at in points]
     return response.fit(points, rates, axes or ("depth", "block"))
 
 
-def errors(fitted: Response, rate: Rate, points: list[Point]) -> list[float]:
+def errors(fitted: Response, rate: Rate, points: Sequence[Point]) -> list[float]:
     return [abs(fitted.at(at).value / rate(at) - 1) for at in points]
 
 

@@ -36,26 +36,24 @@ DRIVER = "rfc4106(gcm_base(ctr(aes-generic),ghash-generic))"
 # What is asked
 
 
-@pytest.mark.parametrize(
-    ("proposal", "name", "key_bytes", "iv_bytes"),
-    [
+def test_each_proposal_is_asked_for_as_esp_asks() -> None:
+    for proposal, name, key_bytes, iv_bytes in (
         ("aes128gcm16", "rfc4106(gcm(aes))", 16 + 4, 8),
         ("aes256gcm16", "rfc4106(gcm(aes))", 32 + 4, 8),
         ("chacha20poly1305", "rfc7539esp(chacha20,poly1305)", 32 + 4, 8),
         ("aes128-sha256", "authenc(hmac(sha256),cbc(aes))", 8 + 32 + 16, 16),
         ("null-sha256", "authenc(hmac(sha256),ecb(cipher_null))", 8 + 32, 0),
-    ],
-)
-def test_each_proposal_is_asked_for_as_esp_asks(
-    proposal: str, name: str, key_bytes: int, iv_bytes: int
-) -> None:
-    probe = probing.of(load_proposal(proposal))
-    made = probing.aead(probe.algorithms, probe.key_bits)
-    assert (made.name, len(made.key) // 2, made.iv_bytes, made.icv_bytes) == (name, key_bytes, iv_bytes, 16)
-    if name.startswith("authenc"):
-        # struct rtattr of 8 bytes, in this machine's order; in it the length of the cipher's key.
-        assert int.from_bytes(bytes.fromhex(made.key)[:2], sys.byteorder) == 8
-        assert int.from_bytes(bytes.fromhex(made.key)[4:8], "big") == key_bytes - 8 - 32
+    ):
+        probe = probing.of(load_proposal(proposal))
+        made = probing.aead(probe.algorithms, probe.key_bits)
+        key = bytes.fromhex(made.key)
+        assert (made.name, len(key), made.iv_bytes, made.icv_bytes) == (name, key_bytes, iv_bytes, 16)
+        if name.startswith("authenc"):
+            # struct rtattr of 8 bytes, in this machine's order; in it the length of the cipher's key.
+            assert int.from_bytes(key[:2], sys.byteorder) == 8, proposal
+            assert int.from_bytes(key[4:8], "big") == key_bytes - 8 - 32, proposal
+    with pytest.raises(UsageError, match="cannot be part of a probe profile"):
+        check(GCM)
 
 
 def test_the_program_measures_or_says_in_a_line_what_is_missing() -> None:
@@ -103,11 +101,11 @@ class Kernel(Net):
         return self.answer if command.argv[0] == programs.PYTHON else super().run(host, command, timeout_s)
 
 
-@pytest.mark.parametrize("is_shared", [False, True], ids=["alone", "where the path must not be measured"])
-def test_what_nothing_takes_is_no_ciphers(is_shared: bool, tmp_path: Path) -> None:
-    net = Kernel(0, printed(TIMES), "")
-    record = judge_probe(net, tmp_path, GCM, ipsec="aes128gcm16", is_shared=is_shared)
-    assert record.status is Status.OK, record.reason
+def test_what_nothing_takes_is_no_ciphers(tmp_path: Path) -> None:
+    for is_shared in (False, True):  # also where the path itself must not be measured
+        net = Kernel(0, printed(TIMES), "")
+        record = judge_probe(net, tmp_path, GCM, ipsec="aes128gcm16", is_shared=is_shared)
+        assert record.status is Status.OK, record.reason
     assert isinstance(record.figures, CipherFigures)
     (kernel,) = record.figures.kernels
     assert (kernel.ends, kernel.driver) == (("initiator", "target"), DRIVER)
@@ -126,32 +124,20 @@ def test_a_cipher_as_fast_as_nothing_takes_no_time_and_its_record_can_be_read() 
     assert msgspec.json.decode(msgspec.json.encode(found), type=KernelCipher) == found
 
 
-CAMELLIA = Cipher(algorithms=("cbc(camellia)", "hmac(sha256)"))
-MD5 = Cipher(algorithms=("cbc(aes)", "hmac(md5)"), key_bits=128)
-
-
-@pytest.mark.parametrize(
-    ("probe", "answer", "status", "word"),
-    [
+def test_what_a_kernel_does_not_offer_is_no_figure(tmp_path: Path) -> None:
+    camellia = Cipher(algorithms=("cbc(camellia)", "hmac(sha256)"))
+    md5 = Cipher(algorithms=("cbc(aes)", "hmac(md5)"), key_bits=128)
+    for probe, answer, status, word in (
         (GCM, (1, "", "rfc4106(gcm(aes)): No such file or directory\n"), Status.SKIPPED, "No such file"),
         (GCM, (0, "{}", ""), Status.INVALID, "expected figures"),
         (GCM, (0, printed({("encrypt", 64): 1.0}), ""), Status.INVALID, "expected figures"),
         (GCM, (0, printed(TIMES, 8500.0), ""), Status.INVALID, "no longer than one that does nothing"),
-        (CAMELLIA, (0, "", ""), Status.SKIPPED, "camellia"),
-        (MD5, (0, "", ""), Status.SKIPPED, "md5"),
-    ],
-)
-def test_what_a_kernel_does_not_offer_is_no_figure(
-    tmp_path: Path, probe: Cipher, answer: tuple[int, str, str], status: Status, word: str
-) -> None:
-    record = judge_probe(Kernel(*answer), tmp_path, probe, ipsec="aes128gcm16")
-    assert (record.status, record.figures) == (status, None)
-    assert word in known(record.reason)
-
-
-def test_ciphers_are_no_probe_of_a_path() -> None:
-    with pytest.raises(UsageError, match="cannot be part of a probe profile"):
-        check(GCM)
+        (camellia, (0, "", ""), Status.SKIPPED, "camellia"),
+        (md5, (0, "", ""), Status.SKIPPED, "md5"),
+    ):
+        record = judge_probe(Kernel(*answer), tmp_path, probe, ipsec="aes128gcm16")
+        assert (record.status, record.figures) == (status, None), word
+        assert word in known(record.reason)
 
 
 # What it says of one I/O

@@ -9,6 +9,7 @@ import json
 import socket
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from msgspec.structs import replace
@@ -50,8 +51,8 @@ def link_path(profile: LinkProfile = BARE, target: Any = None) -> LinkPath:
     """A path whose ends are both here, by the loopback interface."""
     here: dict[str, Any] = dict.fromkeys(("initiator_iface", "target_iface"), "lo")
     here |= dict.fromkeys(("initiator_address", "target_address"), "127.0.0.1")
-    ends = {"initiator": NamespaceHost("initiator"), "target": target or NamespaceHost("target")}
-    return LinkPath(profile=profile, index=0, **ends, **here)
+    here |= {"initiator": NamespaceHost("initiator"), "target": target or NamespaceHost("target")}
+    return LinkPath(profile=profile, index=0, **here)
 
 
 CONTROLLER = OpenFlow(controller="wired")
@@ -81,29 +82,17 @@ def test_a_bare_link_emulates_next_to_nothing_and_one_that_does_not_answer_is_un
 ) -> None:
     assert 0 <= known(emulation.round_trip_ns(link_path())) < 1_000_000
 
-    def refuse(*_: object) -> None:
-        raise TimeoutError
-
-    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setattr(socket.socket, "connect", Mock(side_effect=TimeoutError))
     assert emulation.round_trip_ns(link_path()) is None
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        pytest.param(link_path(target=object()), id="another kernel"),
-        pytest.param(link_path(replace(BARE, emulated=False)), id="real"),
-        pytest.param(link_path(replace(BARE, interface="eth0")), id="an interface"),
-        pytest.param(link_path(replace(BARE, tcp_window_bytes=4096)), id="a narrow window"),
-        pytest.param(link_path(replace(BARE, delay_us=20_000)), id="far away"),
-        pytest.param(link_path(replace(BARE, hops=CONTROLLED)), id="a controller"),
-    ],
-)
-def test_where_the_profile_does_not_tell_nothing_is_measured(
-    path: LinkPath, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_the_profile_does_not_tell_nothing_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(emulation, "_exchanges_ns", lambda *_: pytest.fail("something was sent"))
-    assert emulation.round_trip_ns(path) is None
+    # Another kernel, a real link, an interface, a narrow window, one far away, a controller.
+    assert emulation.round_trip_ns(link_path(target=object())) is None
+    changes: list[dict[str, Any]] = [{"emulated": False}, {"interface": "eth0"}, {"tcp_window_bytes": 4096}]
+    for change in (*changes, {"delay_us": 20_000}, {"hops": CONTROLLED}):
+        assert emulation.round_trip_ns(link_path(replace(BARE, **change))) is None, change
 
 
 # Where explain shows it
@@ -146,14 +135,12 @@ def test_of_one_run_the_least_counts_and_several_calibrate_it_several_times() ->
     assert several.emulation_ns == Span(30_000, 80_000, 200_000)
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [{"clock": Clock.VIRTUAL, "telemetry": telemetry()}, {"telemetry": telemetry(None)}, {"telemetry": None}],
-    ids=["virtual", "unknown", "older"],
-)
-def test_in_virtual_time_and_in_older_records_there_is_no_such_part(changes: dict[str, Any]) -> None:
-    (found,) = explain(measured("wired", "off", 2500, **changes), {"r1": plan_of_them()})
-    assert found.evidence.emulation_ns is None and "emulation" not in found.verdict.waterfall_ns
+def test_in_virtual_time_and_in_older_records_there_is_no_such_part() -> None:
+    virtual = {"clock": Clock.VIRTUAL, "telemetry": telemetry()}
+    for changes in (virtual, {"telemetry": telemetry(None)}, {"telemetry": None}):
+        (found,) = explain(measured("wired", "off", 2500, **changes), {"r1": plan_of_them()})
+        assert found.evidence.emulation_ns is None, changes
+        assert "emulation" not in found.verdict.waterfall_ns, changes
 
 
 def read_4k(link: LinkProfile, time_us: float, emulation_us: float, **changes: Any) -> Explained:
@@ -202,6 +189,10 @@ def test_over_gigabit_the_link_takes_longer_than_the_lab() -> None:
     assert parts["emulation"] < 4_000 and (parts["cpu"], parts["rest"]) == (0, 0)
     parts = read_4k(WIRED, 100, 71.3).verdict.waterfall_ns
     assert parts["emulation"] == 0 > parts["rest"]
+    # Of an unshaped link all is the lab's: 16.3 us for 4K.
+    found = read_4k(BARE, 16.3, 0.0, busy=within(0.91, 0.01), device_ns=within(5.0 * US, 0.05))
+    assert found.verdict.is_lab_limited and "emulation" not in sentence(found)
+    assert "emulation" not in found.verdict.waterfall_ns
 
 
 def test_with_protection_the_emulation_is_no_work_of_the_protections() -> None:
@@ -213,13 +204,6 @@ def test_with_protection_the_emulation_is_no_work_of_the_protections() -> None:
     assert said.limited_by is Limit.CPU
     assert after["emulation"] == 71_300 and after["crypto"] == before["crypto"]
     assert before["cpu"] + before["rest"] == after["cpu"] + after["rest"] + 71_300
-
-
-def test_of_an_unshaped_link_all_is_the_labs() -> None:
-    """16.3 us for 4K."""
-    found = read_4k(BARE, 16.3, 0.0, busy=within(0.91, 0.01), device_ns=within(5.0 * US, 0.05))
-    assert found.verdict.is_lab_limited and "emulation" not in sentence(found)
-    assert "emulation" not in found.verdict.waterfall_ns
 
 
 # What is marked

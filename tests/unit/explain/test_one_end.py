@@ -40,7 +40,7 @@ def reads(
     if command_us is not None:
         took = {"interval_ns": 0, "payload_bytes": command_bytes, "mean_ns": command_us * 1000}
         seen["commands"] = replace(PINGS, **took)
-    telemetry = Telemetry(**{"round_trips": PINGS, "processors": (use,), "tcp": (TCP,)} | seen)
+    telemetry = replace(Telemetry(round_trips=PINGS, processors=(use,), tcp=(TCP,)), **seen)
     block_bytes = block_kib * KIB
     io = Io(bytes=100 * block_bytes, ios=100, runtime_ns=0, latency=Latency())
     return [
@@ -132,12 +132,12 @@ def test_what_this_end_knows_is_named() -> None:
     assert limit(reads("random", 4, 90, depth=8, busiest_core=0.99)) is Limit.CPU
     # The window is the one that this end's TCP lets in.
     far = replace(PINGS, min_ns=4_000_000.0, p50_ns=4_001_000.0)
-    seen = {"round_trips": far, "tcp": (replace(TCP, window_bytes=65536),)}
-    narrow = first(reads("random", 256, 16_400, depth=8, **seen)).verdict
+    narrowed = (replace(TCP, window_bytes=65536),)
+    narrow = first(reads("random", 256, 16_400, depth=8, round_trips=far, tcp=narrowed)).verdict
     assert narrow.limited_by is Limit.ROUND_TRIP and "TCP window 64 KiB" in narrow.detail
     # Where no ping is answered TCP saw the round trip.
-    seen = {"round_trips": None, "tcp": (replace(TCP, least_round_trip_ns=110_000.0),)}
-    found = first(reads("random", 4, 160, **seen))
+    saw = (replace(TCP, least_round_trip_ns=110_000.0),)
+    found = first(reads("random", 4, 160, round_trips=None, tcp=saw))
     assert found.evidence.rtt_ns == Span(55_000, 110_000, 110_000)
     assert found.verdict.limited_by is Limit.ROUND_TRIP
 

@@ -57,11 +57,8 @@ def test_two_operations_that_no_cell_tells_apart_share_what_they_cost() -> None:
     assert found[CALL].ns + found[IO].ns == pytest.approx(10_000, rel=1e-6)
     # Either may be all of it, or nothing.
     assert all(each.reach_ns >= 0.99 * (10_000 - each.ns) for each in found.values())
-
-
-def test_a_cell_counts_for_less_where_most_of_the_work_was_other_work() -> None:
-    one = {CALL: 1.0}
-    found, error = prices.fit([(one, 100.0, 100.0), (one, 200.0, 10_000.0)])
+    # A cell counts for less where most of the work was other work.
+    found, error = prices.fit([({CALL: 1.0}, 100.0, 100.0), ({CALL: 1.0}, 200.0, 10_000.0)])
     assert found[CALL].ns == pytest.approx(100, rel=0.01) and error < 1
 
 
@@ -78,9 +75,7 @@ def test_the_demand_of_an_io_is_its_operations_times_their_prices() -> None:
         prices.demand_ns({PACKET: 1.0}, known)
     # What does not happen needs no price.
     assert prices.demand_ns({CALL: 1.0, PACKET: 0.0}, known)[0] == 100.0
-
-
-def test_bounds_that_do_not_hold_the_price_are_refused() -> None:
+    # Bounds that do not hold the price are refused.
     for low, ns, high in ((2.0, 1.0, 3.0), (0.0, 3.0, 2.0), (float("nan"), 1.0, 2.0)):
         with pytest.raises(ValueError, match="low <= ns <= high"):
             Price(part="x", per=Per.IO, at=Whose.BOTH, ns=ns, low=low, high=high)

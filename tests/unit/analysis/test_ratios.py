@@ -25,21 +25,14 @@ def verdict(ratio: Ratio, *, margin: float = 0.05, higher_is_better: bool = True
     return found
 
 
-# The distributions, from their definitions
-
-
-@pytest.mark.parametrize(("m", "n"), [(1, 1), (3, 4), (5, 5), (6, 2)])
-def test_rank_sums_are_those_of_all_orders(m: int, n: int) -> None:
-    above = [
-        sum(b > a for b in range(m + n) if b not in places for a in places)
-        for places in itertools.combinations(range(m + n), m)
-    ]
-    cumulative = ratios._rank_sums(m, n)
-    for x in range(m * n + 1):
-        assert cumulative(x) == pytest.approx(sum(found <= x for found in above) / len(above))
-
-
-def test_the_normal_distribution_takes_over_without_a_jump() -> None:
+def test_rank_sums_are_those_of_all_orders_and_the_normal_distribution_takes_over_without_a_jump() -> None:
+    for m, n in ((1, 1), (3, 4), (5, 5), (6, 2)):
+        above = [
+            sum(b > a for b in range(m + n) if b not in places for a in places)
+            for places in itertools.combinations(range(m + n), m)
+        ]
+        sums = [sum(found <= x for found in above) / len(above) for x in range(m * n + 1)]
+        assert list(map(ratios._rank_sums(m, n), range(m * n + 1))) == pytest.approx(sums), (m, n)
     n = ratios._EXACT_UP_TO
     exact, approximate = ratios._rank_sums(n, n), ratios._rank_sums(n, n + 1)
     x = round(n * n / 2 - 2 * math.sqrt(n * n * (2 * n + 1) / 12))
@@ -52,9 +45,10 @@ def test_p_are_adjusted_for_all_that_are_looked_at() -> None:
     assert adjusted([0.01, 0.02, 0.5, 0.04]) == pytest.approx([0.04, 0.04, 0.5, 0.16 / 3])
     assert adjusted([0.03]) == [0.03]
     assert adjusted([]) == []
-
-
-# The verdicts
+    # What has no ratio is refused.
+    for a, b in (([], [1.0]), ([1.0], []), ([0.0], [1.0])):
+        with pytest.raises(ValueError, match="samples"):
+            ratio_of(a, b)
 
 
 def test_a_ratio_and_its_interval_come_from_all_repeats() -> None:
@@ -74,9 +68,7 @@ def test_a_warm_up_of_both_is_left_out() -> None:
     assert found.n_a == found.n_b == 15 - found.warm_up
     assert verdict(found) is Judgement.SLOWER
     assert ratio_of(noisy(source, 15), noisy(source, 15)).warm_up == 0
-
-
-def test_repeats_that_resemble_the_one_before_count_for_less() -> None:
+    # Repeats that resemble the one before count for less.
     climbing = [1 + 0.01 * step for step in range(20)]
     shuffled = random.Random(1).sample(climbing, 20)  # noqa: S311 -- no secret
     assert ratio_of(climbing, climbing).inflation > 3
@@ -152,12 +144,6 @@ def test_many_repeats_are_taken_together() -> None:
     assert verdict(found) is Judgement.SLOWER
 
 
-def test_what_has_no_ratio_is_refused() -> None:
-    for a, b in (([], [1.0]), ([1.0], []), ([0.0], [1.0])):
-        with pytest.raises(ValueError, match="samples"):
-            ratio_of(a, b)
-
-
 # What ratios promise, over many samples: bench/power.py prints the same rates for more rounds and other
 # numbers of repeats
 
@@ -181,7 +167,9 @@ def test_two_default_runs_tell_a_tenth_from_nothing(busier: float) -> None:
 
 
 @pytest.mark.thorough
-def test_of_40_equal_cells_none_is_shown_to_differ_in_95_of_100_comparisons() -> None:
+def test_of_40_equal_cells_none_is_shown_to_differ_in_95_of_100_comparisons_and_a_slower_one_is_found() -> (
+    None
+):
     source = random.Random(11)  # noqa: S311 -- no secret
     shown = 0
     for _ in range(100):
@@ -189,17 +177,10 @@ def test_of_40_equal_cells_none_is_shown_to_differ_in_95_of_100_comparisons() ->
         verdicts = {found for found, _ in judge(cells, margin=0.05, higher_is_better=True)}
         shown += bool(verdicts & {Judgement.FASTER, Judgement.SLOWER})
     assert shown <= 5
-
-
-@pytest.mark.thorough
-def test_one_slower_cell_of_40_is_found() -> None:
-    source = random.Random(12)  # noqa: S311 -- no secret
-    found = 0
+    source, found = random.Random(12), 0  # noqa: S311 -- no secret
     for _ in range(30):
-        cells = [
-            ratio_of(noisy(source, 20), [v * (0.9 if i == 7 else 1) for v in noisy(source, 20)])
-            for i in range(40)
-        ]
+        slower = [0.9 if i == 7 else 1.0 for i in range(40)]
+        cells = [ratio_of(noisy(source, 20), [v * part for v in noisy(source, 20)]) for part in slower]
         found += judge(cells, margin=0.05, higher_is_better=True)[7][0] is Judgement.SLOWER
     assert found >= 27
 

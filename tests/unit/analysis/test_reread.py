@@ -46,11 +46,6 @@ def times(
 WIRED = times(110 * US, 110 * US)
 
 
-def disk(random_: random.Random) -> tuple[int, ...]:
-    """Seek and rotation at 7200 rpm."""
-    return tuple(round(MS + random_.uniform(0, 8.33 * MS)) for _ in range(N))
-
-
 def all_of(times_ns: tuple[int, ...]) -> Samples:
     kinds: dict[str, Any] = dict.fromkeys(("first_ns", "again_ns", "longer_ns", "none_ns"), times_ns)
     return Samples(block_bytes=512, longer_bytes=4096, **kinds)
@@ -63,24 +58,20 @@ def test_what_is_sooner_the_second_time_was_kept_in_memory(way_ns: float) -> Non
     assert found.saved_ns == pytest.approx(95 * US, abs=10 * US)
     assert "these reads come from the target's memory" in found.words
     assert "the same 1 GiB again and again" in found.words, found.words
-
-
-@pytest.mark.parametrize("way_ns", [100 * US, 1400 * US, 5 * MS])
-@pytest.mark.parametrize("each_byte_ns", [8, 160])
-def test_what_takes_as_long_again_is_on_a_disk(way_ns: float, each_byte_ns: float) -> None:
-    found = judge(times(110 * US, 110 * US, way_ns=way_ns, each_byte_ns=each_byte_ns), GIB)
-    assert found.verdict is Suspicion.NOT_SUSPECTED and not found.is_from_memory, found
-    assert "disk answers reads:" in found.words
+    # What takes as long again is on a disk.
+    for each_byte_ns in (8, 160):
+        found = judge(times(110 * US, 110 * US, way_ns=way_ns, each_byte_ns=each_byte_ns), GIB)
+        assert found.verdict is Suspicion.NOT_SUSPECTED and not found.is_from_memory, found
+        assert "disk answers reads:" in found.words
 
 
 def test_an_arm_is_no_cache_however_the_platter_stands() -> None:
-    wrong = []
     for seed in range(200):
         random_ = random.Random(seed)  # noqa: S311 -- where the platter stands
-        first, again, longer = (disk(random_) for _ in range(3))
-        samples = replace(WIRED, first_ns=first, again_ns=again, longer_ns=longer)
-        wrong += [seed] if judge(samples, GIB).verdict is not Suspicion.NOT_SUSPECTED else []
-    assert not wrong
+        # Seek and rotation at 7200 rpm.
+        made = [tuple(round(MS + random_.uniform(0, 8.33 * MS)) for _ in range(N)) for _ in range(3)]
+        samples = replace(WIRED, **dict(zip(("first_ns", "again_ns", "longer_ns"), made, strict=True)))
+        assert judge(samples, GIB).verdict is Suspicion.NOT_SUSPECTED, seed
 
 
 def test_a_disk_as_fast_as_memory_cannot_be_told_from_it() -> None:
@@ -88,10 +79,7 @@ def test_a_disk_as_fast_as_memory_cannot_be_told_from_it() -> None:
     found = judge(times(10 * US, 10 * US), GIB)
     assert found.verdict is Suspicion.CANNOT_TELL and found.is_from_memory
     assert "it is not clear" in found.words and "a command without a disk" in found.words
-
-
-def test_bytes_on_a_slow_way_are_no_disk() -> None:
-    """512 bytes at 25 Mbit/s take longer than many a disk does."""
+    # 512 bytes at 25 Mbit/s take longer than many a disk does, and are none.
     found = judge(times(5 * US, 5 * US, way_ns=MS, each_byte_ns=320), GIB)
     assert found.verdict is Suspicion.CANNOT_TELL
     assert found.medium_ns is not None and found.medium_ns < MEDIUM_NS < 512 * 320
@@ -108,25 +96,19 @@ def test_a_disk_that_looks_up_where_a_block_is_has_no_cache_and_noise_alone_susp
         assert judge(samples, GIB).verdict is not Suspicion.SUSPECTED
 
 
-@pytest.mark.parametrize(
-    ("content", "sign", "words"),
-    [
+def test_content_that_no_disk_need_be_read_for_and_ordinary_content() -> None:
+    suspected: list[tuple[dict[str, Any], Sign, str]] = [
         ({"zeros": 13}, Sign.ZEROS, "5% of the blocks are zeros"),
         ({"reported": 256, "deallocated": 128}, Sign.ZEROS, "50% of the blocks"),
         ({"copies": 32}, Sign.COPIES, "copies of others"),
         ({"compressed_to": 0.26}, Sign.COMPRESSIBLE, "shrink to 26%"),
-    ],
-)
-def test_content_that_no_disk_need_be_read_for(content: dict[str, Any], sign: Sign, words: str) -> None:
-    found = judge(replace(WIRED, **content), GIB)
-    assert (found.verdict, found.signs) == (Suspicion.SUSPECTED, (sign,))
-    assert words in found.words
-
-
-def test_ordinary_content_suspects_nobody() -> None:
-    content = {"zeros": 12, "copies": 25, "compressed_to": 0.51, "reported": 256, "deallocated": 12}
-    found = judge(replace(WIRED, **content), GIB)
-    assert found.verdict is Suspicion.NOT_SUSPECTED
+    ]
+    for content, sign, words in suspected:
+        found = judge(replace(WIRED, **content), GIB)
+        assert (found.verdict, found.signs) == (Suspicion.SUSPECTED, (sign,)), content
+        assert words in found.words
+    ordinary = {"zeros": 12, "copies": 25, "compressed_to": 0.51, "reported": 256, "deallocated": 12}
+    assert judge(replace(WIRED, **ordinary), GIB).verdict is Suspicion.NOT_SUSPECTED
 
 
 def test_too_few_samples_tell_nothing() -> None:
@@ -136,8 +118,5 @@ def test_too_few_samples_tell_nothing() -> None:
     assert nothing.words == "it is not clear whether the target's disk answers reads or its memory"
     # In virtual time memory may take no time.
     assert judge(all_of((0,) * N), GIB).verdict is Suspicion.CANNOT_TELL
-
-
-def test_what_is_thin_says_so() -> None:
     for provisioning, is_thin in ((None, None), (0, None), (1, False), (2, True)):
         assert judge(Samples(block_bytes=512, provisioning=provisioning), GIB).is_thin is is_thin

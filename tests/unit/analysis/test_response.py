@@ -61,6 +61,9 @@ def test_points_that_were_not_measured_are_where_they_are_foretold(rate: Rate) -
     assert sum(error <= 0.05 for error in errors(fitted, rate, others)) >= 0.9 * len(others)
     inside = [fitted.at(at).low <= rate(at) <= fitted.at(at).high for at in others]
     assert sum(inside) >= 0.8 * len(others)
+    # Scatter is in the interval and no error of its middle.
+    found = fit(GRID[::2], NETWORKS["gigabit"], scatter=0.06, seed=5).at(GRID[51])
+    assert found.error < 0.05 < found.high / found.value - 1
 
 
 def test_the_asymptotes_say_which_of_them_bounds_a_point() -> None:
@@ -114,11 +117,6 @@ def test_round_trips_beyond_the_first_take_their_time() -> None:
     assert abs(plain.at(unseen).value / rate(unseen) - 1) > 0.1
 
 
-def test_scatter_is_in_the_interval_and_no_error_of_its_middle() -> None:
-    found = fit(GRID[::2], NETWORKS["gigabit"], scatter=0.06, seed=5).at(GRID[51])
-    assert found.error < 0.05 < found.high / found.value - 1
-
-
 def test_uphill_from_the_middle() -> None:
     seen = []
 
@@ -155,9 +153,6 @@ def test_least_squares_of_a_line_and_of_a_valley() -> None:
     assert found <= 2 and least < 9
 
 
-# Closed networks
-
-
 def test_closed_networks_are_those_of_the_textbooks() -> None:
     for depth in (1, 2, 5, 32):
         # Lazowska and others, section 5.4: N / (D + (N - 1) D / K) in K alike servers without a delay.
@@ -174,9 +169,7 @@ def test_closed_networks_are_those_of_the_textbooks() -> None:
     for depth in (1, 2, 4, 16, 64):
         assert max(alone / depth, *servers) <= mean_value_ns(alone, servers, depth) <= alone
     assert mean_value_ns(alone, servers, 1000) == pytest.approx(30.0, rel=0.01)
-
-
-def test_pieces_of_one_io_overlap() -> None:
+    # Pieces of one I/O overlap.
     assert overlapped_ns(100.0, [20.0, 50.0], 1) == 170.0
     assert overlapped_ns(100.0, [20.0, 50.0], 10) == pytest.approx(100 + 7 + 0.9 * 50)
     assert overlapped_ns(100.0, [20.0, 50.0], 1e9) == pytest.approx(150.0)

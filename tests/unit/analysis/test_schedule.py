@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-import pytest
 from msgspec.structs import replace
 
 from harness.analysis.schedule import Schedule, decisions, order_of_cells
@@ -72,13 +71,6 @@ def run(
     return made
 
 
-def test_what_was_measured_over_ipv6_or_in_a_tunnel_is_done() -> None:
-    columns = (Column("wired-ip6", ip=6), Column("wired", ("aes128gcm16",), mode=IpsecMode.TUNNEL))
-    plan = replace(PLAN, columns=columns, repeats=1)
-    records = [replace(measured(cell, 1.0), column=cell.column) for cell in order_of_cells(plan)]
-    assert Schedule(plan, records).expected == 0
-
-
 def test_without_a_rule_every_cell_is_measured_once_in_shuffled_blocks() -> None:
     made = run(PLAN)
     assert made == order_of_cells(PLAN)
@@ -100,6 +92,11 @@ def test_a_resumed_run_measures_what_has_no_ok_record() -> None:
     failed = [cell for cell in first if cell.repeat == 2]
     assert run(PLAN, steady, records) == [*failed, *order_of_cells(PLAN)[9:]]
     assert run(PLAN, steady, records) == []
+    # What was measured over IPv6 or in a tunnel is done.
+    columns = (Column("wired-ip6", ip=6), Column("wired", ("aes128gcm16",), mode=IpsecMode.TUNNEL))
+    plan = replace(PLAN, columns=columns, repeats=1)
+    done = [replace(measured(cell, 1.0), column=cell.column) for cell in order_of_cells(plan)]
+    assert Schedule(plan, done).expected == 0
 
 
 def test_a_cell_is_repeated_until_its_interval_is_narrow_and_no_longer() -> None:
@@ -108,9 +105,7 @@ def test_a_cell_is_repeated_until_its_interval_is_narrow_and_no_longer() -> None
     assert 2 * 6 < counts[WIRED] < 2 * 20
     # The fewest repeats are made however narrow the interval is.
     assert len(run(replace(ruled(), repeats=9))) == 4 * 9
-
-
-def test_blocks_hold_the_undecided_cells_alone() -> None:
+    # Blocks hold the undecided cells alone.
     made = run(ruled(max_repeats=12), noisy(0.001, 0.5))
     assert [cell.repeat for cell in made] == sorted(cell.repeat for cell in made)
     assert {cell.column for cell in made if cell.repeat <= 6} == {LOCAL, WIRED}
@@ -118,11 +113,12 @@ def test_blocks_hold_the_undecided_cells_alone() -> None:
     assert max(cell.repeat for cell in made) == 12
 
 
-@pytest.mark.parametrize("killed_after", [1, 7, 22, 24, 25, 30])
-def test_a_run_that_was_cut_off_ends_with_the_same_cells(killed_after: int) -> None:
-    measure, records = noisy(0.02, 0.06), dict[Cell, Record]()
-    first = run(ruled(), measure, records, most=killed_after)
-    assert [*first, *run(ruled(), measure, records)] == run(ruled(), measure)
+def test_a_run_that_was_cut_off_ends_with_the_same_cells() -> None:
+    measure = noisy(0.02, 0.06)
+    for killed_after in (1, 7, 22, 24, 25, 30):
+        records: dict[Cell, Record] = {}
+        first = run(ruled(), measure, records, most=killed_after)
+        assert [*first, *run(ruled(), measure, records)] == run(ruled(), measure), killed_after
 
 
 def test_time_ends_a_run_but_every_cell_has_a_number() -> None:
@@ -174,9 +170,6 @@ def test_a_table_says_what_stayed_inconclusive_and_why() -> None:
     assert f"is unfinished: {name} not measured often enough yet" in notes(ruled(), most=23)
 
 
-# What others disturbed
-
-
 def attempt(cell: Cell, taken: float, mb_s: float = 100.0) -> Record:
     """A record of the cell, of which others took so much."""
     return disturbed(taken, **facts(cell, mb_s))
@@ -207,19 +200,14 @@ def test_what_others_disturbed_comes_again_at_the_end_of_its_block() -> None:
     spoilt = {order[1], order[2], order[9]}
     made = run_disturbed(PLAN, lambda cell, before: 0.5 if cell in spoilt and not before else 0.01)
     assert made == [*order[:4], order[1], order[2], *order[4:], order[9]]
-
-
-def test_it_comes_again_a_bounded_number_of_times() -> None:
+    # It does so a bounded number of times.
     assert set(Counter(run_disturbed(PLAN)).values()) == {1 + PLAN.retries}
     never = replace(PLAN, retries=0)
     assert run_disturbed(never) == order_of_cells(never)
     # Nothing does once others do not calm down, and the time of a run bounds it.
     assert run_disturbed(PLAN, calm=False) == order_of_cells(PLAN)
     assert len(run_disturbed(ruled(max_s=5 * WALL_S))) == 5
-
-
-def test_a_resumed_run_measures_again_what_was_disturbed() -> None:
-    order = order_of_cells(PLAN)
+    # A resumed run measures again what was disturbed.
     records = [attempt(cell, 0.5 if cell == order[3] else 0.0) for cell in order]
     for retries, again in ((PLAN.retries, [order[3]]), (0, [])):
         assert [cell for _, cell in Schedule(replace(PLAN, retries=retries), records)] == again

@@ -29,9 +29,7 @@ def test_steady_state_is_a_small_range_and_a_small_rise() -> None:
         found = assess(rounds)
         assert (found.range, found.rise) == pytest.approx((range_, rise)), rounds
         assert found.attained is attained, rounds
-
-
-def test_the_rounds_until_it_settled_are_counted() -> None:
+    # The rounds until it settled are counted.
     assert settled_after([10, 50, 80, 100, 101, 99, 100, 100, 100]) == 8
     assert settled_after([0, 0, 0, 0, 0, 100, 100, 100, 100, 100]) == 10
     assert settled_after([2.0**i for i in range(20)]) is None
@@ -79,14 +77,11 @@ def test_of_a_log_with_several_attempts_the_last_one_counts() -> None:
     assert bandwidth(mixed, 500) == [kib(500, 7)]
 
 
-@pytest.mark.parametrize("line", ["{", "1", "a, b, c", "-1, 5, 0", "100, -5, 0", "\x1b[2J"])
-def test_another_text_is_refused(line: str) -> None:
-    with pytest.raises(UsageError, match="line 2 of fio's log") as refusal:
-        bandwidth(f"100, 5, 0\n{line}\n", 100)
-    assert "\x1b" not in str(refusal.value)
-
-
-# The shape of repeats
+def test_another_text_is_refused() -> None:
+    for line in ("{", "1", "a, b, c", "-1, 5, 0", "100, -5, 0", "\x1b[2J"):
+        with pytest.raises(UsageError, match="line 2 of fio's log") as refusal:
+            bandwidth(f"100, 5, 0\n{line}\n", 100)
+        assert "\x1b" not in str(refusal.value)
 
 
 def test_repeats_in_two_groups_are_bimodal_and_those_that_rise_or_fall_are_drifting() -> None:
@@ -102,9 +97,7 @@ def test_repeats_in_two_groups_are_bimodal_and_those_that_rise_or_fall_are_drift
     ):
         assert doubts(repeats) == found, repeats
     assert DRIFTING in doubts([100 + step / 10 for step in range(1000)])
-
-
-def test_noise_raises_no_doubts() -> None:
+    # Noise raises none.
     source = random.Random(4)  # noqa: S311 -- no secret
     sets = [[source.lognormvariate(0, 0.08) for _ in range(n)] for n in (8, 12, 20, 40) for _ in range(250)]
     assert sum(bool(doubts(values)) for values in sets) < 0.02 * len(sets)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 
 import pytest
 from msgspec.structs import replace
@@ -36,12 +37,19 @@ def protected(algorithms: tuple[str, ...], mode: IpsecMode, link: LinkProfile = 
     return Wire(link=link, framing=theory.esp(algorithms, mode))
 
 
-# Frames
+def predicted(
+    direction: theory.IoDirection,
+    block_bytes: int,
+    agreed: IscsiDialogue | None = None,
+    device_s: float = 0.0,
+) -> theory.Prediction:
+    link, dialogue = Wire(link=WIRED), agreed or session()
+    return theory.predict(link, dialogue, direction=direction, block_bytes=block_bytes, device_s=device_s)
 
 
-@pytest.mark.parametrize(
-    ("algorithms", "mode", "payload", "percent", "jumbo_payload", "jumbo_percent"),
-    [
+def test_framing_is_the_kernels() -> None:
+    """xfrm_state_mtu() of net/xfrm/xfrm_state.c."""
+    framed: list[tuple[tuple[str, ...] | None, IpsecMode, int, float, int, float]] = [
         (None, TRANSPORT, 1448, 94.15, 8948, 99.00),
         (NULL, TRANSPORT, 1422, 92.46, 8922, 98.72),
         (NULL, TUNNEL, 1402, 91.16, 8902, 98.50),
@@ -53,26 +61,18 @@ def protected(algorithms: tuple[str, ...], mode: IpsecMode, link: LinkProfile = 
         (SHA1, TUNNEL, 1386, 90.35, 8890, 98.36),
         (SHA256, TRANSPORT, 1406, 91.42, 8894, 98.54),
         (SHA256, TUNNEL, 1386, 90.12, 8874, 98.32),
-    ],
-)
-def test_framing_is_the_kernels(
-    algorithms: tuple[str, ...] | None,
-    mode: IpsecMode,
-    payload: int,
-    percent: float,
-    jumbo_payload: int,
-    jumbo_percent: float,
-) -> None:
-    """xfrm_state_mtu() of net/xfrm/xfrm_state.c."""
-    for link, mss, part in ((WIRED, payload, percent), (JUMBO, jumbo_payload, jumbo_percent)):
+    ]
+    for algorithms, mode, payload, percent, jumbo_payload, jumbo_percent in framed:
         framing = theory.esp(algorithms, mode) if algorithms is not None else None
-        assert Wire(link=link, framing=framing).mss_bytes == mss
-        goodput = known(bounds.goodput_bytes_per_s(link, framing))
-        assert 100 * goodput * 8 / 1e9 == pytest.approx(part, abs=0.006)
-        if framing is not None:
-            inner = framing.inner_mtu_bytes(link.mtu_bytes)
-            assert inner - Wire(link=WIRED).headers_bytes == mss
-            assert link.mtu_bytes - framing.block_bytes < framing.packet_bytes(inner) <= link.mtu_bytes
+        for link, mss, part in ((WIRED, payload, percent), (JUMBO, jumbo_payload, jumbo_percent)):
+            case = (algorithms, mode, link.mtu_bytes)
+            assert Wire(link=link, framing=framing).mss_bytes == mss, case
+            goodput = known(bounds.goodput_bytes_per_s(link, framing))
+            assert 100 * goodput * 8 / 1e9 == pytest.approx(part, abs=0.006), case
+            if framing is not None:
+                inner = framing.inner_mtu_bytes(link.mtu_bytes)
+                assert inner - Wire(link=WIRED).headers_bytes == mss, case
+                assert link.mtu_bytes - framing.block_bytes < framing.packet_bytes(inner) <= link.mtu_bytes
 
 
 def test_other_protections_and_stacks_have_framings_too() -> None:
@@ -93,9 +93,8 @@ def test_other_protections_and_stacks_have_framings_too() -> None:
     assert bounds.goodput_bytes_per_s(WIRED, framing) == bounds.goodput_bytes_per_s(WIRED)
 
 
-@pytest.mark.parametrize(
-    ("path", "data", "frame"),
-    [
+def test_a_frame_is_as_long_as_its_parts() -> None:
+    for path, data, frame in (
         (Wire(link=WIRED), 1448, 14 + 1500),
         (Wire(link=WIRED), 0, 14 + 20 + 32),
         # SPI 4, sequence 4, IV 8; TCP 32, data, pad, 2; ICV 16. 1446 + 2 is a multiple of 4 as it is.
@@ -110,20 +109,13 @@ def test_other_protections_and_stacks_have_framings_too() -> None:
         (protected(SHA256, TRANSPORT), 48, 14 + 20 + 24 + 96 + 16),
         # No IV: 32 + 48 + 2 become 84.
         (protected(NULL, TRANSPORT), 48, 14 + 20 + 8 + 84 + 16),
-    ],
-)
-def test_a_frame_is_as_long_as_its_parts(path: Wire, data: int, frame: int) -> None:
-    assert path.frame_bytes(data) == frame
-
-
-@pytest.mark.parametrize("mode", list(IpsecMode))
-@pytest.mark.parametrize("algorithms", [NULL, GCM, SHA256, CHACHA])
-@pytest.mark.parametrize("mtu", [1280, 1400, 1500, 1501, 1502, 1503, 9000])
-def test_a_full_segment_fits_and_a_longer_one_does_not(
-    algorithms: tuple[str, ...], mode: IpsecMode, mtu: int
-) -> None:
-    path = protected(algorithms, mode, replace(WIRED, mtu_bytes=mtu))
-    assert path.frame_bytes(path.mss_bytes) <= 14 + mtu < path.frame_bytes(path.mss_bytes + 1)
+    ):
+        assert path.frame_bytes(data) == frame, (path, data)
+    # A full segment fits and a longer one does not.
+    mtus = (1280, 1400, 1500, 1501, 1502, 1503, 9000)
+    for algorithms, mode, mtu in itertools.product((NULL, GCM, SHA256, CHACHA), IpsecMode, mtus):
+        path = protected(algorithms, mode, replace(WIRED, mtu_bytes=mtu))
+        assert path.frame_bytes(path.mss_bytes) <= 14 + mtu < path.frame_bytes(path.mss_bytes + 1), path
 
 
 def test_every_write_leaves_at_once_but_for_what_the_window_keeps_back() -> None:
@@ -146,13 +138,8 @@ def test_hops_store_the_longest_frame_of_a_burst_and_delay_each() -> None:
         assert added_s == pytest.approx(4 * (7e-6 + longest * 8e-9))
 
 
-# Dialogues
-
-
 def test_a_small_read() -> None:
-    found = theory.predict(
-        Wire(link=WIRED), session(), direction="read", block_bytes=4 * KIB, device_s=100e-6
-    )
+    found = predicted("read", 4 * KIB, device_s=100e-6)
     # A command there, and two ACKs: 48 + 1448 and 1448 + 1200 are each more than a segment.
     assert (found.to_target.frames, found.to_target.acks) == (3, 2)
     assert found.to_target.frame_bytes == (66 + 48) + 2 * 66
@@ -165,9 +152,7 @@ def test_a_small_read() -> None:
 
 
 def test_a_large_write() -> None:
-    found = theory.predict(
-        Wire(link=WIRED), session(), direction="write", block_bytes=256 * KIB, device_s=0.0
-    )
+    found = predicted("write", 256 * KIB)
     # 48 + 65536 at once: 1 + 46 frames; after the R2T 48 + 196608: 1 + 136.
     assert found.to_target.frames == 184
     assert found.to_target.frame_bytes == 184 * 66 + 2 * 48 + 256 * KIB
@@ -179,9 +164,8 @@ def test_a_large_write() -> None:
     assert found.round_trips == 2
 
 
-@pytest.mark.parametrize(
-    ("size", "changes", "trips"),
-    [
+def test_round_trips_of_a_write() -> None:
+    changed: list[tuple[int, dict[str, str], int]] = [
         (4 * KIB, {}, 1),
         (64 * KIB, {}, 1),
         (64 * KIB + 1, {}, 2),
@@ -195,33 +179,21 @@ def test_a_large_write() -> None:
         (16 * KIB, {"max_xmit_dlength": "8192"}, 2),
         (64 * KIB, {"max_xmit_dlength": "8192"}, 2),  # immediate data is one PDU
         (64 * KIB, {"max_xmit_dlength": "8192", "initial_r2t": "0"}, 1),
-    ],
-)
-def test_round_trips_of_a_write(size: int, changes: dict[str, str], trips: int) -> None:
-    assert IscsiWire().write_round_trips(SESSION | changes, size) == trips
-    agreed = session(**changes)
-    found = theory.predict(Wire(link=WIRED), agreed, direction="write", block_bytes=size, device_s=0.0)
-    assert found.round_trips == trips
-
-
-def test_round_trips_of_bursts_side_by_side_and_of_sessions_that_cannot_be() -> None:
+    ]
+    for size, changes, trips in changed:
+        assert IscsiWire().write_round_trips(SESSION | changes, size) == trips, (size, changes)
+        assert predicted("write", size, session(**changes)).round_trips == trips, (size, changes)
+    # Of bursts side by side, and of a session that cannot be.
     two_at_once = SESSION | {"max_outstanding_r2t": "2"}
     assert IscsiWire().write_round_trips(two_at_once, (64 + 2 * 256) * KIB) == 2
     assert IscsiWire().write_round_trips(SESSION | {"first_burst_len": "much"}, 1024 * KIB) == 1
 
 
 def test_every_pdu_has_its_header() -> None:
-    small = session(max_xmit_dlength="8192")
     for direction in ("read", "write"):
-        dialogue = small.bursts(Wire(link=JUMBO), direction, 64 * KIB)
+        dialogue = session(max_xmit_dlength="8192").bursts(Wire(link=JUMBO), direction, 64 * KIB)
         moved = sum(sum(burst.segments) for burst in dialogue if len(burst.segments) > 1)
         assert moved == 64 * KIB + 8 * 48
-
-
-def test_a_window_that_does_not_fill_the_link_is_refused() -> None:
-    narrow = dataclasses.replace(session(), window_bytes=10_000)
-    with pytest.raises(ValueError, match="window of 10000 bytes"):
-        theory.predict(Wire(link=WIRED), narrow, direction="read", block_bytes=256 * KIB, device_s=0.0)
 
 
 def test_the_session_is_read_as_the_kernel_tells_it() -> None:
@@ -230,9 +202,9 @@ def test_the_session_is_read_as_the_kernel_tells_it() -> None:
     assert (found.first_burst_bytes, found.max_burst_bytes) == (64 * KIB, 256 * KIB)
     assert found.max_recv_bytes == 256 * KIB
     assert session(max_xmit_dlength="131072").max_recv_bytes == 128 * KIB
-
-
-# Bounds
+    # A window that does not fill the link is refused.
+    with pytest.raises(ValueError, match="window of 10000 bytes"):
+        predicted("read", 256 * KIB, dataclasses.replace(found, window_bytes=10_000))
 
 
 def of_cell(
@@ -245,28 +217,21 @@ def of_cell(
     )
 
 
-def test_one_request_at_a_time_pays_for_round_trip_and_transfer() -> None:
+def test_one_request_at_a_time_pays_for_round_trip_and_transfer_and_many_for_the_narrower() -> None:
     found = of_cell(WIFI, 1, 4096)
     assert found.in_flight_bytes == 4096
     trip, rate = 4096 / 0.0014, 50e6 / 8 * 1448 / 1514 * 4096 / 4144
     assert (found.by_round_trip, found.by_rate) == pytest.approx((trip, rate))
     assert found.bytes_per_s == pytest.approx(1 / (1 / trip + 1 / rate))
-
-
-def test_many_requests_are_bound_by_the_narrower_of_both() -> None:
     found = of_cell(WIFI, 64, 4096)
     assert found.in_flight_bytes == 32 * 4096  # no more commands than the session's queue
     assert found.bytes_per_s == found.by_rate
-
-
-def test_pieces_of_a_block_travel_side_by_side() -> None:
+    # Pieces of a block travel side by side.
     found = of_cell(WIRED, 1, 262144, writes=True, max_sectors_kb="124")
     assert (found.round_trips, found.in_flight_bytes) == (2, 262144)
     assert found.by_round_trip == pytest.approx(262144 / 200e-6)
     assert found.bytes_per_s == pytest.approx(1 / (100e-6 / 262144 + 1 / known(found.by_rate)))
-
-
-def test_what_a_profile_does_not_say_bounds_nothing() -> None:
+    # What a profile does not say bounds nothing.
     assert of_cell(LinkProfile(name="x", title="x", emulated=False), 1, 4096, writes=True).bytes_per_s is None
     tiny = LinkProfile(name="x", title="x", emulated=True, rate_bit_s=10**6, mtu_bytes=52)
     assert bounds.goodput_bytes_per_s(tiny) is None

@@ -83,6 +83,14 @@ def test_what_limits_is_what_is_full() -> None:
     # No more than the link carries, and more in flight is no slower.
     assert rate(ENDS, way(), job("4k", 32)) <= 1.001 * known(one(ENDS, way(), job("4k", 32)).bound_mb_s)
     assert rate(ENDS, way(), job("4k", 32)) > rate(ENDS, way(), job("4k", 8)) > rate(ENDS, way(), job("4k"))
+    # A local disk takes what the core works: a system call, a wake-up and 4096 bytes.
+    found = one(ENDS, Way(column=Column("local")), job("4k"))
+    assert found.mb_s == pytest.approx(4096e3 / (1000 + 2000 + 409.6))
+    assert found.then is LimitingResource.CORE and found.bound_mb_s is None
+    # A mix lies between its directions.
+    mixed = rate(ENDS, way(), job("4k", 8, rw="randrw", rwmixread="70"))
+    reads, writes = (rate(ENDS, way(), job("4k", 8, rw=rw)) for rw in ("randread", "randwrite"))
+    assert min(reads, writes) <= mixed <= max(reads, writes)
 
 
 def test_a_link_between_two_machines_is_a_cable_and_needs_no_price_of_emulation() -> None:
@@ -97,13 +105,6 @@ def test_a_link_between_two_machines_is_a_cable_and_needs_no_price_of_emulation(
     assert one(ends, way("wired:rtt=300us"), job("4k")).rests_on["idle"] == 7000
 
 
-def test_a_local_disk_takes_what_the_core_works() -> None:
-    found = one(ENDS, Way(column=Column("local")), job("4k"))
-    # A system call, a wake-up and 4096 bytes.
-    assert found.mb_s == pytest.approx(4096e3 / (1000 + 2000 + 409.6))
-    assert found.then is LimitingResource.CORE and found.bound_mb_s is None
-
-
 def test_intervals_hold_the_figure_and_grow_with_what_prices_leave_open() -> None:
     vague = price_list(fit=Fit(cells=40, repeats=2, error=0.3))
     sure, unsure = (one(Ends(target=each), way(), job("4k", 32)) for each in (ENDS.target, vague))
@@ -111,9 +112,7 @@ def test_intervals_hold_the_figure_and_grow_with_what_prices_leave_open() -> Non
         assert known(each.low_mb_s) < known(each.mb_s) < known(each.high_mb_s)
     assert known(unsure.low_mb_s) < known(sure.low_mb_s)
     assert {name for name, part in sure.unsure.items() if part} == {"prices", "fit", "model"}
-
-
-def test_prices_of_one_direction_stand_for_both_with_a_wider_interval() -> None:
+    # Prices of one direction stand for both with a wider interval.
     whole = ENDS.target
     reads = replace(whole, prices=tuple(price for price in whole.prices if price.direction != "write"))
     sure, borrowed = (one(Ends(target=each), way(), job("4k", 8, rw="randwrite")) for each in (whole, reads))
@@ -141,33 +140,19 @@ def test_lists_without_an_end_are_refused_and_those_of_a_busy_machine_doubted() 
     assert "60%" in doubt and "measure them again" in doubt
 
 
-NBD = Way(column=Column("wired", transport="nbd"), link=load_link("wired"))
-
-
-@pytest.mark.parametrize(
-    ("of", "asked", "why"),
-    [
+def test_what_has_no_price_says_why() -> None:
+    nbd = Way(column=Column("wired", transport="nbd"), link=load_link("wired"))
+    for of, asked, why in (
         (way(), job("4k", rw="randwrite", fdatasync="1"), "flushes"),
         (way(), job("4k", bsrange="4k-64k"), "several sizes"),
         (way("wired", "aes256gcm16"), job("4k"), "over the wire is unknown"),
-        (NBD, job("4k"), "nbd has no prices"),
+        (nbd, job("4k"), "nbd has no prices"),
         (way("wired", "macsec"), job("4k"), "no price of MACsec"),
-    ],
-)
-def test_what_has_no_price_says_why(of: Way, asked: Job, why: str) -> None:
-    found = one(ENDS, of, asked)
-    assert why in found.why_not and found.mb_s is None
-    (line,) = predicted.rows([found])
-    assert "n/a" in line and why in line[-1]
-
-
-def test_a_mix_lies_between_its_directions() -> None:
-    mixed = rate(ENDS, way(), job("4k", 8, rw="randrw", rwmixread="70"))
-    reads, writes = (rate(ENDS, way(), job("4k", 8, rw=rw)) for rw in ("randread", "randwrite"))
-    assert min(reads, writes) <= mixed <= max(reads, writes)
-
-
-# Of a stored run
+    ):
+        found = one(ENDS, of, asked)
+        assert why in found.why_not and found.mb_s is None
+        (line,) = predicted.rows([found])
+        assert "n/a" in line and why in line[-1]
 
 
 @pytest.fixture(scope="module")
@@ -295,9 +280,6 @@ def test_the_score_is_printed(tmp_path: Path) -> None:
     assert all(word in said for word in ("wan", "aes128gcm16", "32 I/Os", "2 MiB"))
 
 
-# How long one I/O takes
-
-
 def demands(busy_ns: float, link_ns: float, sealed: tuple[Sealed, ...] = ()) -> Demands:
     """Of a path that takes no other time than these."""
     times = {name: 0.0 for name in Demands.__struct_fields__ if name.endswith("_ns")}
@@ -312,11 +294,8 @@ def test_a_packet_is_encrypted_while_the_one_before_it_is_on_its_way() -> None:
         for work_ns, shorter_ns in ((9e3, 9e3), (60e3, 30e3)):
             each_ns, _ = predicted._time_ns({"core": 80e3}, path, 0.0, 1, 4096, [work_ns])
             assert each_ns == pytest.approx(40e3 + 80e3 - hidden * shorter_ns)
-
-
-def test_what_is_done_of_a_whole_io_overlaps_with_nothing() -> None:
-    """256K move in eight pieces: one crosses the core before the link starts or after it ends, and so does
-    all work that is not theirs."""
+    # 256K move in eight pieces: one crosses the core before the link starts or after it ends, and so does all
+    # work that is not theirs.
     for whole, besides_ns in ((0.0, 200e3 / 8), (0.5, 100e3 + 100e3 / 8), (1.0, 200e3)):
         path = demands(2000e3, 2000e3)
         each_ns, _ = predicted._time_ns({"core": 200e3}, path, 0.0, 1, 262144, whole=whole)

@@ -148,18 +148,15 @@ def test_disturbed_cells_and_radios_are_said() -> None:
     assert any("radios" in each and "wifi" in each for each in found.outside)
 
 
-def test_a_run_without_prices_says_what_is_missing() -> None:
-    for run, said in (("scale-virtual", "virtual"), ("document-002", "no results")):
-        done = harness("explain", str(FIGURES / run), "--what-if", "2x", cwd=FIGURES)
-        assert done.returncode == 2 and said in done.stderr and len(done.stderr.splitlines()) <= 2
-
-
 def test_the_command_prints_a_chart_and_nothing_else_with_it() -> None:
     done = harness("explain", str(LADDER), "--what-if", "cipher=2x,rtt=0.5x", cwd=FIGURES)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("predicted, not measured") and "rtt 0.5x" in done.stdout
     done = harness("explain", str(LADDER), "--what-if", "2x", "--summary", cwd=FIGURES)
     assert_refused(done, "--what-if", "--summary", status=2)
+    for run, said in (("scale-virtual", "virtual"), ("document-002", "no results")):
+        done = harness("explain", str(FIGURES / run), "--what-if", "2x", cwd=FIGURES)
+        assert done.returncode == 2 and said in done.stderr and len(done.stderr.splitlines()) <= 2
     words = ("--machine", "lab-own", "--link", "5g", "--what-if", "cipher=2x", "--format", "json")
     found = json.loads(harness("predict", *words, cwd=FIGURES).stdout)
     assert found["machine"] == "lab-own" and "5g" in found["outside"][0]
@@ -205,9 +202,7 @@ def test_a_price_that_is_changed_is_a_change_and_there_alone() -> None:
     within, faster, back, other_within = kinds
     assert {score.PROTECTION, score.DEPTH} <= within and score.PRICE not in within
     assert faster == {"", score.PRICE} and back == other_within == {""}
-
-
-def test_points_are_parts_of_the_slower_side_s_time() -> None:
+    # Points are parts of the slower side's time.
     faster = score.Change("link", "", score.BLIND, before_mb_s=50.0, said_mb_s=90.0, after_mb_s=100.0)
     assert faster.worth(100.0) == pytest.approx(50) and faster.points == pytest.approx(5.56, abs=0.01)
     slower = score.Change("depth", "", score.BLIND, before_mb_s=100.0, said_mb_s=100.0, after_mb_s=50.0)

@@ -33,8 +33,6 @@ from tests.unit.probes.test_probes import judge as judge_probe
 GCM = Cipher(algorithms=("rfc4106(gcm(aes))",), key_bits=128)
 DRIVER = "rfc4106(gcm_base(ctr(aes-generic),ghash-generic))"
 
-# What is asked
-
 
 def test_each_proposal_is_asked_for_as_esp_asks() -> None:
     for proposal, name, key_bytes, iv_bytes in (
@@ -70,9 +68,6 @@ def test_the_program_measures_or_says_in_a_line_what_is_missing() -> None:
         assert found.encrypt.long_ns > 0 and found.turns > 0
 
 
-# What comes of it
-
-
 def printed(cipher_ns: dict[tuple[str, int], float], nothing_ns: float = 1000.0) -> str:
     times = [
         {"aead": place, "operation": operation, "bytes": size, "ns": ns if place == 0 else nothing_ns}
@@ -106,19 +101,16 @@ def test_what_nothing_takes_is_no_ciphers(tmp_path: Path) -> None:
         net = Kernel(0, printed(TIMES), "")
         record = judge_probe(net, tmp_path, GCM, ipsec="aes128gcm16", is_shared=is_shared)
         assert record.status is Status.OK, record.reason
-    assert isinstance(record.figures, CipherFigures)
-    (kernel,) = record.figures.kernels
-    assert (kernel.ends, kernel.driver) == (("initiator", "target"), DRIVER)
-    assert kernel.encrypt.each_byte_ns == pytest.approx(5) and kernel.decrypt.each_byte_ns == pytest.approx(5)
-    assert kernel.encrypt.each_packet_ns == pytest.approx(1000 - 64 * 5)
-    # No packet was sent, so no counter of ESP's has to show one.
-    assert record.protected_bytes is None and record.raw
-    (line,) = paths.probes([record])
-    assert "encrypt: 5 ns for each byte, 0.68 µs for each packet" in line[4] and kernel.driver in line[4]
-
-
-def test_a_cipher_as_fast_as_nothing_takes_no_time_and_its_record_can_be_read() -> None:
-    """With AES-NI a short message took 15 ns less than nothing."""
+        assert isinstance(record.figures, CipherFigures)
+        (kernel,) = record.figures.kernels
+        assert (kernel.ends, kernel.driver) == (("initiator", "target"), DRIVER)
+        assert (kernel.encrypt.each_byte_ns, kernel.decrypt.each_byte_ns) == pytest.approx((5, 5))
+        assert kernel.encrypt.each_packet_ns == pytest.approx(1000 - 64 * 5)
+        # No packet was sent, so no counter of ESP's has to show one.
+        assert record.protected_bytes is None and record.raw
+        (line,) = paths.probes([record])
+        assert "encrypt: 5 ns for each byte, 0.68 µs for each packet" in line[4] and DRIVER in line[4]
+    # One as fast as nothing takes no time: with AES-NI a short message took 15 ns less than nothing.
     found = probing.understand(printed(TIMES, nothing_ns=5000.0), ("initiator",), "aesni")
     assert found.encrypt.short_ns == 0.0
     assert msgspec.json.decode(msgspec.json.encode(found), type=KernelCipher) == found
@@ -138,9 +130,6 @@ def test_what_a_kernel_does_not_offer_is_no_figure(tmp_path: Path) -> None:
         record = judge_probe(Kernel(*answer), tmp_path, probe, ipsec="aes128gcm16")
         assert (record.status, record.figures) == (status, None), word
         assert word in known(record.reason)
-
-
-# What it says of one I/O
 
 
 def kernel(*ends: str, processors: int = 1, stretch: float = 1.0, factor: float = 1.0) -> KernelCipher:
@@ -184,9 +173,7 @@ def test_on_one_core_all_work_is_one_after_another_and_of_several_one_has_the_lo
         assert found.low == decrypting and found.high == pytest.approx(cipher.AMPLE * work)
     small = measured(kernel("initiator"), kernel("target"))
     assert work_ns(small, small).low == 500 + 200 + decrypting
-
-
-def test_bounds_hold_what_was_seen_in_a_run() -> None:
+    # Bounds hold what was seen in a run.
     slow = measured(kernel("initiator", "target", factor=1.2, stretch=3.0))
     found, alone = work_ns(slow, LAB), work_ns(LAB, LAB)
     assert found.low == alone.low and found.high == pytest.approx(cipher.AMPLE * 3.0 * 1.2 * alone.low)
@@ -203,26 +190,19 @@ def test_without_a_measurement_there_is_a_reason_and_no_figure() -> None:
     assert cipher.reasons([failed, failed]) == ["no AF_ALG"] and cipher.reasons([failed, LAB]) == []
     gcm = evidence_with(failed)["wired+aes128gcm16"]
     assert gcm.cipher_ns is None and "no stand-alone ciphers: no AF_ALG" in gcm.missing
-
-
-def test_all_data_is_encrypted_with_its_headers() -> None:
+    # All data is encrypted with its headers.
     there, back = asked(framing=GCM_ESP).sealed
     assert (there.by, there.packets, back.by) == ("initiator", 1, "target")
     # A header of TCP, and of 2 to 5 bytes the trailer with its padding, in each.
     assert 262144 + 48 + 34 * back.packets <= back.bytes <= 262144 + 48 + 38 * back.packets
     assert back.packets == pytest.approx(262144 / 1438, rel=0.06)
     assert asked().sealed == ()
-
-
-def test_the_probes_of_the_run_are_evidence() -> None:
+    # The probes of the run are evidence.
     elsewhere = measured(kernel("initiator", "target", factor=100.0), run_id="r2")
     found = evidence_with(LAB, LAB, elsewhere)
     gcm = found["wired+aes128gcm16"]
     assert gcm.cipher_ns == cipher.work_ns([LAB, LAB], known(gcm.path).sealed)
     assert found["wired+null-sha256"].cipher_ns is None and found["wired"].cipher_ns is None
-
-
-# Whom to blame
 
 
 def without_null(cipher_us: float, part: float = 0.1, **changes: Any) -> Evidence:

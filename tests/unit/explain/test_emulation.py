@@ -58,8 +58,6 @@ def link_path(profile: LinkProfile = BARE, target: Any = None) -> LinkPath:
 CONTROLLER = OpenFlow(controller="wired")
 CONTROLLED = Hops(kind=HopKind.OPENFLOW, count=1, least=1, most=1, openflow=CONTROLLER)
 
-# How a run finds out
-
 
 def test_the_profile_and_the_bare_exchange_are_taken_off(monkeypatch: pytest.MonkeyPatch) -> None:
     # By its profile an exchange takes both delays and all frames.
@@ -84,18 +82,13 @@ def test_a_bare_link_emulates_next_to_nothing_and_one_that_does_not_answer_is_un
 
     monkeypatch.setattr(socket.socket, "connect", Mock(side_effect=TimeoutError))
     assert emulation.round_trip_ns(link_path()) is None
-
-
-def test_where_the_profile_does_not_tell_nothing_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Where the profile does not tell nothing is measured: by another kernel, over a real link, and so on.
     monkeypatch.setattr(emulation, "_exchanges_ns", lambda *_: pytest.fail("something was sent"))
     # Another kernel, a real link, an interface, a narrow window, one far away, a controller.
     assert emulation.round_trip_ns(link_path(target=object())) is None
     changes: list[dict[str, Any]] = [{"emulated": False}, {"interface": "eth0"}, {"tcp_window_bytes": 4096}]
     for change in (*changes, {"delay_us": 20_000}, {"hops": CONTROLLED}):
         assert emulation.round_trip_ns(link_path(replace(BARE, **change))) is None, change
-
-
-# Where explain shows it
 
 
 def telemetry(emulation_ns: float | None = 71_300.0, busiest_core: float = 0.41) -> Telemetry:
@@ -117,13 +110,9 @@ def test_an_io_pays_for_each_of_its_round_trips_and_with_others_in_flight_perhap
 
 
 def test_of_one_run_the_least_counts_and_several_calibrate_it_several_times() -> None:
-    found = evidence_of(
-        [
-            *measured("wired", "off", 2500, telemetry=telemetry(700_000.0)),
-            *measured("wired", "aes128gcm16", 3000, telemetry=telemetry(60_000.0)),
-            *measured("wifi", "off", 9000, telemetry=telemetry(1_000.0)),
-        ]
-    )
+    columns = (("wired", "off", 700_000.0), ("wired", "aes128gcm16", 60_000.0), ("wifi", "off", 1_000.0))
+    records = [one for *of, ns in columns for one in measured(*of, 3000, telemetry=telemetry(ns))]
+    found = evidence_of(records)
     for column in ("wired", "wired+aes128gcm16"):
         assert found[column].emulation_ns == Span(30_000, 60_000, 120_000)
     records = [
@@ -133,9 +122,7 @@ def test_of_one_run_the_least_counts_and_several_calibrate_it_several_times() ->
     ]
     (several,) = collect(records, {run: made_plan(run_id=run) for run in ("r1", "r2")})
     assert several.emulation_ns == Span(30_000, 80_000, 200_000)
-
-
-def test_in_virtual_time_and_in_older_records_there_is_no_such_part() -> None:
+    # In virtual time and in older records there is no such part.
     virtual = {"clock": Clock.VIRTUAL, "telemetry": telemetry()}
     for changes in (virtual, {"telemetry": telemetry(None)}, {"telemetry": None}):
         (found,) = explain(measured("wired", "off", 2500, **changes), {"r1": plan_of_them()})
@@ -204,9 +191,6 @@ def test_with_protection_the_emulation_is_no_work_of_the_protections() -> None:
     assert said.limited_by is Limit.CPU
     assert after["emulation"] == 71_300 and after["crypto"] == before["crypto"]
     assert before["cpu"] + before["rest"] == after["cpu"] + after["rest"] + 71_300
-
-
-# What is marked
 
 
 def lab_limited_columns() -> list[Record]:

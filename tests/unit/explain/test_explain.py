@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import pytest
 from msgspec.structs import replace
 
+from harness import model
 from harness.analysis import theory
 from harness.analysis.theory import IoDirection, Wire
 from harness.explain import Explained, Limit, as_json, explain, limits, path, span, text, waterfall
@@ -21,21 +22,6 @@ from harness.explain.span import Span, exact, within
 from harness.explain.text import sentence
 from harness.explain.verdict import Confidence, judge
 from harness.explain.waterfall import PARTS
-from harness.model import (
-    Clock,
-    Column,
-    Duplex,
-    HopKind,
-    Hops,
-    Io,
-    IpsecMode,
-    Job,
-    Latency,
-    LinkProfile,
-    Record,
-    Setting,
-    TestbedKind,
-)
 from harness.model.reread import Reread, Sign, Suspicion
 from harness.model.telemetry import ProcessorUse, Telemetry
 from harness.results.columns import ColumnKey
@@ -52,7 +38,7 @@ SESSION = {
     **LONGEST,
     "queue_depth": "32",
 }
-GCM_ESP = theory.esp(("rfc4106(gcm(aes))",), IpsecMode.TRANSPORT)
+GCM_ESP = theory.esp(("rfc4106(gcm(aes))",), model.IpsecMode.TRANSPORT)
 US = 1000.0
 T = TypeVar("T")
 
@@ -62,12 +48,12 @@ def known(found: T | None) -> T:
     return found
 
 
-def far(delay_us: int, rate_bit_s: int = 10**9) -> LinkProfile:
-    return LinkProfile(name="far", title="x", emulated=True, rate_bit_s=rate_bit_s, delay_us=delay_us)
+def far(delay_us: int, rate_bit_s: int = 10**9) -> model.LinkProfile:
+    return model.LinkProfile(name="far", title="x", emulated=True, rate_bit_s=rate_bit_s, delay_us=delay_us)
 
 
 def asked(
-    link: LinkProfile = WIRED,
+    link: model.LinkProfile = WIRED,
     *,
     direction: IoDirection = "read",
     block_bytes: int = 262144,
@@ -112,9 +98,9 @@ def test_each_r2t_costs_a_round_trip_of_iscsis_and_commands_side_by_side_one() -
 
 
 def test_a_shared_medium_carries_the_acks_and_hops_store_each_burst_once_more() -> None:
-    shared, full = asked(replace(WIFI, duplex=Duplex.HALF)), asked(WIFI)
+    shared, full = asked(replace(WIFI, duplex=model.Duplex.HALF)), asked(WIFI)
     assert shared.link_ns > full.link_ns and shared.busy_ns > full.busy_ns
-    hops = Hops(kind=HopKind.SWITCH, count=3, least=0, most=16, delay_us=10.0)
+    hops = model.Hops(kind=model.HopKind.SWITCH, count=3, least=0, most=16, delay_us=10.0)
     through, straight = asked(replace(WIRED, hops=hops)), asked(WIRED)
     assert through.round_trip_ns - straight.round_trip_ns == pytest.approx(2 * 3 * 10 * US)
     # The longest frame of the answer, 12.3 us, and the command's, 1.1 us, at each.
@@ -142,19 +128,19 @@ def test_packets_are_those_that_interfaces_counted() -> None:
         assert found.full_packets == pytest.approx(while_others_wait, abs=3), (transport, direction)
         assert sealed.packets > 270, "segments, with every second acknowledged"
         assert sealed.full_packets == pytest.approx(sealed_on_a_full_core, abs=3), (transport, direction)
-
-
-def test_an_emulated_link_is_its_profile_and_a_real_one_what_was_found() -> None:
+    # An emulated link is its profile, and a real one what was found.
     rtt = Span(200 * US, 300 * US, 300 * US)
     assert path.measured_link(WIRED, rtt, 1e8) == WIRED
-    real = LinkProfile(name="wired", title="x", emulated=False, interface="eth0")
+    real = model.LinkProfile(name="wired", title="x", emulated=False, interface="eth0")
     found = path.measured_link(real, rtt, 117.7e6)
     assert found.delay_us == 150
     assert found.rate_bit_s == pytest.approx(1e9, rel=0.001)
 
 
-def key(*protection: str, link: str = "wired", clock: Clock = Clock.REAL) -> ColumnKey:
-    return ColumnKey(Setting(testbed=TestbedKind.LAB, clock=clock), Column(link, protection))
+def key(*protection: str, link: str = "wired", clock: model.Clock = model.Clock.REAL) -> ColumnKey:
+    return ColumnKey(
+        model.Setting(testbed=model.TestbedKind.LAB, clock=clock), model.Column(link, protection)
+    )
 
 
 def cell(**changes: Any) -> Evidence:
@@ -223,19 +209,27 @@ def test_each_part_of_the_time_has_one_limit() -> None:
     assert {*owned.values()} == {*Limit}
     assert limit_of("cpu", cell(is_emulated=True)) is Limit.LAB
     assert limit_of("cpu", protected(is_emulated=True)) is Limit.CPU
+    # A lab that limits is not the link that it emulates.
+    real, emulated = (
+        Explained.of(took(20000, busy=within(0.95, 0.01), is_emulated=is_emulated))
+        for is_emulated in (False, True)
+    )
+    assert (real.verdict.is_lab_limited, emulated.verdict.is_lab_limited) == (False, True)
+    assert "limited by processor work (" in text([real])
+    assert "limited by the lab itself (" in text([emulated])
+    assert not judge(cell(is_emulated=True)).is_lab_limited
+    # What IPsec costs is asked of the processor.
+    assert not judge(protected(is_emulated=True)).is_lab_limited
 
 
-MANY_R2TS = asked(direction="write", max_burst_len="4096", first_burst_len="4096")
-FAR_4K = {"path": asked(far(5000), block_bytes=4096), "block_bytes": 4096, "busy": within(0.02, 0.01)}
-
-
-@pytest.mark.parametrize(
-    ("evidence", "limit"),
-    [
+def test_what_takes_most_limits() -> None:
+    many_r2ts = asked(direction="write", max_burst_len="4096", first_burst_len="4096")
+    far_4k = {"path": asked(far(5000), block_bytes=4096), "block_bytes": 4096, "busy": within(0.02, 0.01)}
+    for evidence, limit in (
         (cell(), Limit.LINK),
         (took(11500, device_ns=within(9000 * US, 0.01)), Limit.DEVICE),
         (took(2200, path=asked(WIFI, block_bytes=4096)), Limit.ROUND_TRIP),
-        (took(9000, path=MANY_R2TS), Limit.TRANSPORT),
+        (took(9000, path=many_r2ts), Limit.TRANSPORT),
         (protected(), Limit.CRYPTO),
         (took(20000, busy=within(0.95, 0.01)), Limit.CPU),
         (took(20000), Limit.UNKNOWN),
@@ -245,13 +239,17 @@ FAR_4K = {"path": asked(far(5000), block_bytes=4096), "block_bytes": 4096, "busy
         (took(9000, depth=8, busy=within(0.97, 0.01)), Limit.CPU),
         # Two resources that are full for about as long.
         (took(2350, depth=8, device_ns=within(2230 * US, 0.1)), Limit.UNKNOWN),
-        (took(2520, depth=4, **FAR_4K), Limit.ROUND_TRIP),
+        (took(2520, depth=4, **far_4k), Limit.ROUND_TRIP),
         (took(9000, depth=8), Limit.UNKNOWN),
-    ],
-)
-def test_what_takes_most_limits(evidence: Evidence, limit: Limit) -> None:
-    verdict = judge(evidence)
-    assert verdict.limited_by is limit, verdict
+    ):
+        verdict = judge(evidence)
+        assert verdict.limited_by is limit, verdict
+    # Bounds that overlap tell nothing: 2.4 ms of link; a device of about as much, known to a tenth.
+    verdict = judge(took(4800, device_ns=within(2300 * US, 0.1)))
+    assert verdict.limited_by is Limit.UNKNOWN and verdict.confidence is Confidence.NONE
+    either = ("the device or the link's rate", "the link's rate or the device")
+    assert any(words in verdict.reason for words in either)
+    assert known(verdict.holds) < 0.95
 
 
 def test_what_memory_may_have_answered_is_not_called_the_disk() -> None:
@@ -259,10 +257,8 @@ def test_what_memory_may_have_answered_is_not_called_the_disk() -> None:
     assert sentence(Explained.of(slow)).startswith("limited by the device: ")
     assert Explained.of(slow).verdict.change is not None
     assert rule.detail(cell()) == "its disk or its processor"
-    memory, unclear = (
-        "memory (these reads come from the target's memory, ",
-        "disk or its memory (it is not clear whether ",
-    )
+    memory = "memory (these reads come from the target's memory, "
+    unclear = "disk or its memory (it is not clear whether "
     for suspicion, words in ((Suspicion.SUSPECTED, memory), (Suspicion.CANNOT_TELL, unclear)):
         reread = Reread(verdict=suspicion, signs=(Sign.AGAIN,) * (suspicion is Suspicion.SUSPECTED))
         found = Explained.of(replace(slow, reread=reread))
@@ -277,28 +273,6 @@ def test_what_memory_may_have_answered_is_not_called_the_disk() -> None:
         records = [replace(each, reread=Reread(verdict=suspicion)) for each in columns()]
         rereads = {each.reread is not None for each in evidence_of(records).values()}
         assert rereads == {suspicion is not Suspicion.NOT_SUSPECTED}
-
-
-def test_a_lab_that_limits_is_not_the_link_that_it_emulates() -> None:
-    real, emulated = (
-        Explained.of(took(20000, busy=within(0.95, 0.01), is_emulated=is_emulated))
-        for is_emulated in (False, True)
-    )
-    assert (real.verdict.is_lab_limited, emulated.verdict.is_lab_limited) == (False, True)
-    assert "limited by processor work (" in text([real])
-    assert "limited by the lab itself (" in text([emulated])
-    assert not judge(cell(is_emulated=True)).is_lab_limited
-    # What IPsec costs is asked of the processor.
-    assert not judge(protected(is_emulated=True)).is_lab_limited
-
-
-def test_bounds_that_overlap_tell_nothing() -> None:
-    """2.4 ms of link; a device of about as much, known to a tenth."""
-    verdict = judge(took(4800, device_ns=within(2300 * US, 0.1)))
-    assert verdict.limited_by is Limit.UNKNOWN and verdict.confidence is Confidence.NONE
-    either = ("the device or the link's rate", "the link's rate or the device")
-    assert any(words in verdict.reason for words in either)
-    assert known(verdict.holds) < 0.95
 
 
 def test_without_a_null_column_crypto_is_not_distinguished_from_the_kernels_path() -> None:
@@ -316,7 +290,7 @@ def test_how_sure_a_verdict_is() -> None:
     assert judge(cell()).confidence is Confidence.HIGH
     assert judge(cell(rtt_ns=None)).confidence is Confidence.MEDIUM
     assert judge(cell(repeats=1)).confidence is Confidence.LOW
-    assert judge(cell(repeats=1, key=key(clock=Clock.VIRTUAL), busy=None)).confidence is Confidence.HIGH
+    assert judge(cell(repeats=1, key=key(clock=model.Clock.VIRTUAL), busy=None)).confidence is Confidence.HIGH
     # The twin names what else is left over.
     slow = took(20000, busy=None)
     assert judge(slow).limited_by is Limit.UNKNOWN
@@ -352,11 +326,13 @@ def test_a_narrow_window_lets_its_bytes_through_once_in_a_round_trip() -> None:
     assert verdict.change is None
 
 
-def transfer(time_us: float, ios: int = 100) -> Io:
-    return Io(bytes=ios * 262144, ios=ios, runtime_ns=round(ios * time_us * 1000), latency=Latency())
+def transfer(time_us: float, ios: int = 100) -> model.Io:
+    return model.Io(
+        bytes=ios * 262144, ios=ios, runtime_ns=round(ios * time_us * 1000), latency=model.Latency()
+    )
 
 
-def measured(link: str, ipsec: str, time_us: float, **changes: Any) -> list[Record]:
+def measured(link: str, ipsec: str, time_us: float, **changes: Any) -> list[model.Record]:
     whole: dict[str, Any] = {
         "workload": "seq-read-256k",
         "block_bytes": 262144,
@@ -370,7 +346,7 @@ def measured(link: str, ipsec: str, time_us: float, **changes: Any) -> list[Reco
     ]
 
 
-def columns() -> list[Record]:
+def columns() -> list[model.Record]:
     return [
         *measured("local", "off", 60),
         *measured("wired", "off", 2500),
@@ -383,12 +359,12 @@ def plan_of_them(**changes: Any) -> Any:
     without_cipher = ("ecb(cipher_null)", "hmac(sha256)")
     null = replace(GCM, name="null-sha256", kernel_algorithms=without_cipher, encrypts=False)
     gcm = replace(GCM, kernel_algorithms=("rfc4106(gcm(aes))",))
-    wired = [Column("wired", protection) for protection in ((), ("null-sha256",), ("aes128gcm16",))]
+    wired = [model.Column("wired", protection) for protection in ((), ("null-sha256",), ("aes128gcm16",))]
     proposals = {"null-sha256": null, "aes128gcm16": gcm}
-    return made_plan(columns=(Column("local"), *wired), proposals=proposals, **changes)
+    return made_plan(columns=(model.Column("local"), *wired), proposals=proposals, **changes)
 
 
-def evidence_of(records: list[Record], **changes: Any) -> dict[str, Evidence]:
+def evidence_of(records: list[model.Record], **changes: Any) -> dict[str, Evidence]:
     """The last cell of each column."""
     return {each.column.label: each for each in collect(records, {"r1": plan_of_them(**changes)})}
 
@@ -417,7 +393,7 @@ def test_neighbours_are_evidence() -> None:
 
 
 def test_another_protection_or_setting_is_no_step_below() -> None:
-    def of(*protection: str, **changes: Any) -> list[Record]:
+    def of(*protection: str, **changes: Any) -> list[model.Record]:
         return measured("wired", "off", 9000, protection=protection, **changes)
 
     for other in (("wireguard",), ("macsec",), ("macsec", "aes128gcm16")):
@@ -426,7 +402,7 @@ def test_another_protection_or_setting_is_no_step_below() -> None:
     # Within a stack the same stack without a cipher is.
     stacks = evidence_of([*of("macsec", "aes128gcm16"), *of("macsec", "null-sha256")])
     assert stacks["wired+macsec+aes128gcm16"].null is not None
-    found = evidence_of([*of("aes128gcm16"), *of(clock=Clock.VIRTUAL)])
+    found = evidence_of([*of("aes128gcm16"), *of(clock=model.Clock.VIRTUAL)])
     gcm, bare = found["wired+aes128gcm16"], found["wired"]
     assert gcm.plain is None and gcm.device_ns is None
     assert bare.is_virtual and bare.device_ns is None
@@ -460,9 +436,7 @@ def test_the_core_is_busy_when_fio_starts_and_idles_only_within_the_io() -> None
     # 0.2 s of the 0.5 that it idled are fio's start, which it is to be known to take in any case.
     assert busy_of(records, 0.2e9) == Span(0.5, 0.7, 0.7)
     assert busy_of([record(read=transfer(1), fio_ns=10**9)], 0.0) is None
-
-
-def test_the_busiest_core_is_named_where_there_are_several_kernels() -> None:
+    # The busiest core is named where there are several kernels.
     router = record(telemetry=used(initiator=0.4, target=0.6, hop=0.99))
     assert busiest_of([router, router, record(telemetry=used(target=0.9, hop=0.5))]) == "hop"
     assert busiest_of([record(telemetry=used(target=0.99)), record()]) == ""
@@ -474,11 +448,11 @@ QUEUED = (("rw", "read"), ("bs", "256k"), ("ioengine", "libaio"), ("iodepth", "8
 
 
 def test_the_device_alone_is_the_same_workload_at_depth_1() -> None:
-    alone = Job(name="one", options=(("rw", "read"), ("bs", "256k"), ("ioengine", "psync")))
+    alone = model.Job(name="one", options=(("rw", "read"), ("bs", "256k"), ("ioengine", "psync")))
     records = []
     for name, link, time_us in (("deep", "local", 10), ("one", "local", 50), ("deep", "wired", 2300)):
         records += measured(link, "off", time_us, workload=name)
-    found = evidence_of(records, jobs=(Job(name="deep", options=QUEUED), alone))["wired"]
+    found = evidence_of(records, jobs=(model.Job(name="deep", options=QUEUED), alone))["wired"]
     assert (found.workload, found.depth) == ("deep", 8)
     assert known(found.device_alone_ns).mid == pytest.approx(50 * US, rel=0.01)
     assert known(waterfall.best_guess(found)).device_ns == pytest.approx(10 * US, rel=0.01)
@@ -507,7 +481,7 @@ def test_json_has_what_was_promised() -> None:
     assert wired["one_at_a_time_mb_s"] == pytest.approx(112.61, abs=0.01)
     assert gcm["goodput_mb_s"] == wired["goodput_mb_s"], "the link's, whatever protects the column"
     assert gcm["one_at_a_time_mb_s"] < wired["one_at_a_time_mb_s"], "in the column's own frames"
-    deep = evidence_of(columns(), jobs=(Job(name="seq-read-256k", options=QUEUED),))["wired"]
+    deep = evidence_of(columns(), jobs=(model.Job(name="seq-read-256k", options=QUEUED),))["wired"]
     assert deep.goodput_mb_s is not None and deep.one_at_a_time_mb_s is None
 
 
@@ -548,10 +522,7 @@ def test_the_parts_of_the_time_fit_a_terminal() -> None:
     assert (higher.split(), above.split()) == (["ESP"], ["de-", "round", "fram-", "emu-"])
     assert heading.split()[6:] == ["vice", "link", "trip", "iSCSI", "ing", "lation", "crypto", "cpu", "rest"]
     assert "  1495.5  1495.5" in "\n".join(lines_of(whole, names, 200))
-
-
-def test_of_a_plain_fio_output_is_reported_what_it_lacks() -> None:
-    """It was told to have blocks of several sizes, and a plan that got lost."""
+    # Of a plain fio output is reported what it lacks.
     (of_fio,) = explain([record(10.0, source=FIO_SOURCE, link="fio", transport=None, block_bytes=None)], {})
     missing = of_fio.evidence.missing
     assert "this fio did not report its job's options, so the number of I/Os in flight is unknown" in missing

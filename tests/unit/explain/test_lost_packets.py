@@ -34,27 +34,21 @@ def repeats(waits_ms: list[int], resent_bytes: int = 48) -> list[Record]:
     return [replace(each, read=replace(known(each.read), latency=latency)) for each in found]
 
 
-@pytest.mark.parametrize(
-    "waits_ms",
-    [[200], [220] * 5, [200, 400, 800], [200] * 20],
-    ids=["one", "five", "longer each time", "2 %"],
-)
-def test_what_was_waited_is_within_the_bounds(waits_ms: list[int]) -> None:
-    lost = known(lost_packets_of(repeats(waits_ms)))
-    assert lost.resent_bytes == 48
-    waited_ns = sum(waits_ms) * 1e6 / 1000
-    assert 0.9 * lost.time_ns.low <= waited_ns <= 1.1 * lost.time_ns.high
-    if max(waits_ms) < 300:
-        assert lost.time_ns.mid == pytest.approx(waited_ns, rel=0.05)
+def test_what_was_waited_is_within_the_bounds() -> None:
+    for waits_ms in ([200], [220] * 5, [200, 400, 800], [200] * 20):
+        lost = known(lost_packets_of(repeats(waits_ms)))
+        assert lost.resent_bytes == 48
+        waited_ns = sum(waits_ms) * 1e6 / 1000
+        assert 0.9 * lost.time_ns.low <= waited_ns <= 1.1 * lost.time_ns.high, waits_ms
+        if max(waits_ms) < 300:
+            assert lost.time_ns.mid == pytest.approx(waited_ns, rel=0.05), waits_ms
 
 
 def test_without_a_timeout_nothing_was_waited_for() -> None:
     nothing: list[tuple[list[int], int]] = [([], 48), ([150], 48), ([200], 0)]  # the last was not sent again
     for waits_ms, resent_bytes in nothing:
         assert lost_packets_of(repeats(waits_ms, resent_bytes)) is None
-
-
-def test_a_repeat_without_any_counts() -> None:
+    # A repeat without any counts.
     lost = known(lost_packets_of([repeats([200])[0], *repeats([])[1:]]))
     assert lost.time_ns.low == lost.time_ns.mid == 0 < lost.time_ns.high
     assert lost_packets_of([]) is None

@@ -135,9 +135,7 @@ def test_what_is_impossible_says_which_figure_and_by_how_much() -> None:
     assert "even in frames of 9000 bytes" in words
     words = judged(**TEN, speed="2 Gbps", clear="12 Gbps").sentence
     assert words.startswith("impossible: the clear figure, 12 Gbit/s is ")
-
-
-def test_the_last_digit_is_not_taken_for_more_than_it_says() -> None:
+    # The last digit is not taken for more than it says.
     # 1 Gbit/s may be 0.96 in one digit, and 118 MB/s at 1500 bytes 117.7.
     assert judged(link="gigabit", speed="1 Gbit/s").answer is AnswerKind.LIMITED
     assert judged(link="gigabit", mtu=1500, speed="118 MB/s").answer is AnswerKind.LIMITED
@@ -174,12 +172,8 @@ def test_a_clear_figure_of_the_file_is_compared_with(tmp_path: Path) -> None:
 def test_what_is_asked_and_answered_wrongly_is_asked_again(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    answers = {
-        "throughput": ["5", "2.1 Gbps"],
-        "link": ["10G"],
-        "busiest_core": ["full"],
-        "protection": ["wg"],
-    }
+    answers = {"throughput": ["5", "2.1 Gbps"], "link": ["10G"]}
+    answers |= {"busiest_core": ["full"], "protection": ["wg"]}
     asked = {question: iter(answers.get(key, ())) for key, question in reported.QUESTIONS.items()}
     monkeypatch.setattr(sys, "stdin", io.StringIO())
     monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
@@ -201,18 +195,15 @@ def test_what_is_no_file_of_figures_is_refused_in_a_sentence(tmp_path: Path) -> 
     assert_refused(harness("explain", "--ask", cwd=tmp_path), "no terminal")
 
 
-# Published figures
-
 FOUND = list(bench.rows())
 PAGE = (Path(__file__).parents[3] / "docs" / "oracle.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize(
-    ("name", "judged"), [(n, j) for n, j, _, _ in FOUND], ids=lambda each: getattr(each, "title", each)
-)
-def test_a_verdict_on_a_published_figure_is_as_it_was_fixed(name: str, judged: Judged) -> None:
-    assert bench.fixed()[name][judged.title] == (bench.in_short(judged), str(judged.confidence))
-    assert judged.decides or judged.confidence is Confidence.HIGH
+def test_verdicts_on_published_figures_are_as_they_were_fixed() -> None:
+    for name, judged, _, _ in FOUND:
+        answer = (bench.in_short(judged), str(judged.confidence))
+        assert bench.fixed()[name][judged.title] == answer, (name, judged.title)
+        assert judged.decides or judged.confidence is Confidence.HIGH, (name, judged.title)
 
 
 def test_every_published_figure_has_a_source_and_what_the_authors_found() -> None:

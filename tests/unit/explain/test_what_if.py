@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from pathlib import Path
@@ -58,12 +59,8 @@ def test_what_a_part_is_worth_is_what_limits() -> None:
 def test_nothing_becomes_faster_than_the_link_lets_it() -> None:
     before = Predicted(name="wired", workload="4k", mb_s=60.0, bound_mb_s=110.0)
     after = replace(before, mb_s=90.0)
-    for measured, gain in (
-        (None, 0.5),
-        (60.0, 0.5),
-        (100.0, 0.1),  # and not 150
-        (112.0, 0.0),  # the bound is what it was, and so a little too low
-    ):
+    # At 100 MB/s not 150; at 112 the bound is what it was, and so a little too low.
+    for measured, gain in ((None, 0.5), (60.0, 0.5), (100.0, 0.1), (112.0, 0.0)):
         found = known(what_if.gain(before, after, measured, 0.1))
         assert found.part == pytest.approx(gain)
         assert found.low < found.part <= found.high <= 110.0 / (measured or 60.0) - 1 + 0.02
@@ -89,6 +86,12 @@ def test_a_gain_is_as_sure_as_what_it_is_from() -> None:
     wider = replace(esp, low=esp.ns / 2, high=esp.ns * 2)
     prices = tuple(wider if price == esp else price for price in sure.prices)
     assert half_width(sure, mb_s) < half_width(replace(sure, prices=prices), mb_s)
+    # A cell that prices hit is no surer than those that they are from.
+    (before, *_) = predicted.predict(ENDS, [way()], [job("1m", 32)])
+    of_middle = before.unsure["fit"] / predicted.WHOLE_OF_MIDDLE
+    mb_s = known(before.mb_s)
+    assert what_if.missed_of(before, mb_s) == what_if.missed_of(before, None) == of_middle > 0
+    assert what_if.missed_of(before, mb_s / 2) == pytest.approx(math.log(2))
 
 
 def test_what_may_be_otherwise_is_each_price_and_how_long_ios_wait() -> None:
@@ -146,6 +149,15 @@ def test_disturbed_cells_and_radios_are_said() -> None:
     found = what_if.of_run(Measured.read([FIGURES / "protections"]), "rate=2x")
     assert not any(cell.name.startswith("wifi") for cell in found.cells)
     assert any("radios" in each and "wifi" in each for each in found.outside)
+    # A real link is as fast as it was measured.
+    real = {"interface": "eth0", "emulated": False, "rate_bit_s": None, "delay_us": 0.0}
+    plans = {
+        run_id: replace(plan, links={name: replace(link, **real) for name, link in plan.links.items()})
+        for run_id, plan in run.plans.items()
+    }
+    found = what_if.of_run(replace(run, plans=plans), "rate=2x,rtt=0.5x")
+    assert {each.words for each in found.parts} == {"rate 2x", "rtt 0.5x"}
+    assert all(cell.gains["rate 2x"] > 0.05 for cell in found.cells if cell.name != "local")
 
 
 def test_the_command_prints_a_chart_and_nothing_else_with_it() -> None:
@@ -165,14 +177,8 @@ def test_the_command_prints_a_chart_and_nothing_else_with_it() -> None:
 
 
 def test_two_cells_are_a_change_if_one_thing_differs() -> None:
-    pool, other, debian = (
-        score.Pool(name, [FIGURES / folder])
-        for name, folder in (
-            ("own-portable", "ciphers-portable"),
-            ("own", "ciphers"),
-            ("debian-portable", "portable"),
-        )
-    )
+    folders = {"own-portable": "ciphers-portable", "own": "ciphers", "debian-portable": "portable"}
+    pool, other, debian = (score.Pool(name, [FIGURES / folder]) for name, folder in folders.items())
     cells, after = ({(each.column.label, each.job.name): each for each in of.cells} for of in (pool, other))
     bare, gcm = "wired-unshaped", "wired-unshaped+aes128gcm16"
     clear, protected, offloaded = (cells[name, "4k-depth1"] for name in (bare, gcm, f"{gcm}-gso"))
@@ -194,28 +200,18 @@ def test_two_cells_are_a_change_if_one_thing_differs() -> None:
 
 def test_a_price_that_is_changed_is_a_change_and_there_alone() -> None:
     pools = [score.Pool("own", [FIGURES / "ciphers"], faster=faster) for faster in ("", "cipher=2x")]
-    kinds = [
+    within, faster, back, other_within = (
         {score.kind_of(one, a, other, b) for a in one.cells for b in other.cells}
-        for one in pools
-        for other in pools
-    ]
-    within, faster, back, other_within = kinds
+        for one, other in itertools.product(pools, pools)
+    )
     assert {score.PROTECTION, score.DEPTH} <= within and score.PRICE not in within
     assert faster == {"", score.PRICE} and back == other_within == {""}
     # Points are parts of the slower side's time.
-    faster = score.Change("link", "", score.BLIND, before_mb_s=50.0, said_mb_s=90.0, after_mb_s=100.0)
-    assert faster.worth(100.0) == pytest.approx(50) and faster.points == pytest.approx(5.56, abs=0.01)
-    slower = score.Change("depth", "", score.BLIND, before_mb_s=100.0, said_mb_s=100.0, after_mb_s=50.0)
-    assert slower.worth(50.0) == pytest.approx(-50) and slower.points == pytest.approx(50)
-    assert slower.off == pytest.approx(1)
-
-
-def test_a_cell_that_prices_hit_is_no_surer_than_those_that_they_are_from() -> None:
-    (before, *_) = predicted.predict(ENDS, [way()], [job("1m", 32)])
-    of_middle = before.unsure["fit"] / predicted.WHOLE_OF_MIDDLE
-    mb_s = known(before.mb_s)
-    assert what_if.missed_of(before, mb_s) == what_if.missed_of(before, None) == of_middle > 0
-    assert what_if.missed_of(before, mb_s / 2) == pytest.approx(math.log(2))
+    up = score.Change("link", "", score.BLIND, before_mb_s=50.0, said_mb_s=90.0, after_mb_s=100.0)
+    assert up.worth(100.0) == pytest.approx(50) and up.points == pytest.approx(5.56, abs=0.01)
+    down = score.Change("depth", "", score.BLIND, before_mb_s=100.0, said_mb_s=100.0, after_mb_s=50.0)
+    assert down.worth(50.0) == pytest.approx(-50) and down.points == pytest.approx(50)
+    assert down.off == pytest.approx(1)
 
 
 @pytest.mark.thorough
@@ -228,15 +224,3 @@ def test_the_page_has_the_score_of_the_script() -> None:
         said, right = sure[0], sure[1].split()[0]
         of = f"{right} of {said}" if int(said) else right
         assert f"| {half_width} | {covered.replace('%', ' %')} | {of} |" in page
-
-
-def test_a_real_link_is_as_fast_as_it_was_measured() -> None:
-    run = Measured.read([LADDER])
-    real = {"interface": "eth0", "emulated": False, "rate_bit_s": None, "delay_us": 0.0}
-    plans = {
-        run_id: replace(plan, links={name: replace(link, **real) for name, link in plan.links.items()})
-        for run_id, plan in run.plans.items()
-    }
-    found = what_if.of_run(replace(run, plans=plans), "rate=2x,rtt=0.5x")
-    assert {each.words for each in found.parts} == {"rate 2x", "rtt 0.5x"}
-    assert all(cell.gains["rate 2x"] > 0.05 for cell in found.cells if cell.name != "local")

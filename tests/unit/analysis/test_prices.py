@@ -34,9 +34,7 @@ def test_exact_demands_give_exact_prices() -> None:
     short, long = {CALL: 1.0, BYTE: 4096.0}, {CALL: 1.0, BYTE: 65536.0}
     found, error = prices.fit([(short, 10_000.0, 10_000.0), (long, 9_000.0, 9_000.0)])
     assert found[BYTE].ns == 0 and 9_000 <= found[CALL].ns <= 10_000 and error > 0
-
-
-def test_intervals_are_wide_where_cells_scatter() -> None:
+    # Intervals are wide where cells scatter.
     found, error = prices.fit(cells(0.05))
     assert 0 < error < 0.3
     within = [abs(found[name].ns - ns) <= 2 * found[name].reach_ns for name, ns in TRUTH.items()]

@@ -93,9 +93,7 @@ def test_few_repeats_are_students_t() -> None:
     assert found.ratio == pytest.approx(1.1)
     assert found.low == pytest.approx(1.1 * math.exp(-2.776445 * error))
     assert found.p == pytest.approx(stats.student_p(math.log(1.1) / error, 4))
-
-
-def test_ranks_take_over_where_they_can_tell_one_cell_of_forty() -> None:
+    # Ranks take over where they can tell one cell of forty.
     assert 40 * 2 / math.comb(14, 7) > LEVEL > 40 * 2 / math.comb(2 * RANKS_FROM, RANKS_FROM)
     source = random.Random(15)  # noqa: S311 -- no secret
     few, ranks = (ratio_of(noisy(source, n), noisy(source, n)) for n in (RANKS_FROM - 1, RANKS_FROM))
@@ -133,9 +131,7 @@ def test_no_difference_is_only_shown_by_a_narrow_interval() -> None:
     same = ratio_of([5.0] * 10, [5.0] * 10)
     assert (same.ratio, same.low, same.high, same.p) == (1.0, 1.0, 1.0, 1.0)
     assert verdict(same) is Judgement.NO_DIFFERENCE
-
-
-def test_many_repeats_are_taken_together() -> None:
+    # Many repeats are taken together.
     source = random.Random(10)  # noqa: S311 -- no secret
     a, b = noisy(source, 10_000, 0.1), [0.98 * value for value in noisy(source, 10_000, 0.1)]
     found = ratio_of(a, b)

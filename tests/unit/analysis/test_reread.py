@@ -83,15 +83,11 @@ def test_a_disk_as_fast_as_memory_cannot_be_told_from_it() -> None:
     found = judge(times(5 * US, 5 * US, way_ns=MS, each_byte_ns=320), GIB)
     assert found.verdict is Suspicion.CANNOT_TELL
     assert found.medium_ns is not None and found.medium_ns < MEDIUM_NS < 512 * 320
-
-
-def test_without_a_command_that_needs_no_disk_only_a_saving_tells() -> None:
+    # Without a command that needs no disk only a saving tells.
     for again_ns, verdict in ((5 * US, Suspicion.SUSPECTED), (100 * US, Suspicion.CANNOT_TELL)):
         found = judge(times(100 * US, again_ns, none_ns=()), GIB)
         assert found.verdict is verdict and found.medium_ns is None
-
-
-def test_a_disk_that_looks_up_where_a_block_is_has_no_cache_and_noise_alone_suspects_nobody() -> None:
+    # A disk that looks up where a block is has no cache, and noise alone suspects nobody.
     for samples in (times(90 * US + SAVED_NS, 100 * US), times(90 * US, 90 * US, noise_ns=MS)):
         assert judge(samples, GIB).verdict is not Suspicion.SUSPECTED
 

@@ -1,5 +1,4 @@
-"""Response surfaces through a few points of networks whose every point is known, and closed networks against
-closed forms that others have for them."""
+"""Response surfaces through a few points of known networks, and closed networks against closed forms."""
 
 from __future__ import annotations
 
@@ -126,9 +125,7 @@ def test_uphill_from_the_middle() -> None:
 
     assert response.uphill(height, (5, 3)) == (4, 0)
     assert (0, 2) not in seen
-
-
-def test_few_points_and_none() -> None:
+    # Few points, and none.
     one = response.fit([{"depth": 1.0}], [1e6], ("depth",))
     assert one.asymptotes is None
     assert one.at({"depth": 1.0}).value == pytest.approx(1e6)

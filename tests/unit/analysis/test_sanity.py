@@ -146,9 +146,7 @@ def test_what_was_measured_does_not_contradict_itself() -> None:
         local(read=IO, proof=nothing),
     ):
         assert contradictions(fine) == []
-
-
-def test_one_edited_figure_contradicts_the_others() -> None:
+    # One edited figure contradicts the others.
     edits: list[tuple[dict[str, Any], str]] = [
         ({"bytes": 9_000_000_000}, "fio moved 9000000000 bytes, but only 9828714 crossed the link"),
         ({"runtime_ns": 1}, "fio measured for 1001000000 ns, but its I/Os took 1 ns"),

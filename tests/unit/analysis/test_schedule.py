@@ -129,10 +129,8 @@ def test_time_ends_a_run_but_every_cell_has_a_number() -> None:
     assert set(decisions(plan, records.values()).values()) == {Decision.MAX_TIME}
     assert run(plan, steady, records) == []
     assert len(run(ruled(max_s=7 * WALL_S), steady, records)) == 2
-
-
-def test_a_cell_that_never_has_a_number_is_given_up() -> None:
-    records: dict[Cell, Record] = {}
+    # A cell that never has a number is given up.
+    records = {}
     made = run(ruled(), lambda cell: None if cell.column == WIRED else 100.0, records)
     assert Counter(cell.column for cell in made) == {LOCAL: 12, WIRED: 12}
     found = decisions(ruled(), records.values())

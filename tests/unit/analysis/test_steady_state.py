@@ -64,10 +64,7 @@ def test_lines_of_one_interval_are_added_up() -> None:
     assert bandwidth(log, 100, jobs=2) == [kib(100, 16), kib(500, 10)]
     assert bandwidth("", 100) == []
     assert (jobs("[w]\nnumjobs=4\nthread\n"), jobs("[w]\nthread\n")) == (4, 1)
-
-
-def test_of_a_log_with_several_attempts_the_last_one_counts() -> None:
-    """fio appends to a log of that name, as it does for each of several jobs."""
+    # Of a log with several attempts the last one counts: fio appends to a log of that name.
     first, last = "500, 90, 0, 0\n1000, 90, 0, 0\n", "500, 10, 0, 0\n999, 20, 0, 0\n"
     assert bandwidth(first + last, 500) == [kib(500, 10), kib(999, 20)] == bandwidth(first * 3 + last, 500)
     assert bandwidth(first * 2 + last * 2, 500, jobs=2) == [kib(500, 20), kib(999, 40)]

@@ -149,9 +149,6 @@ def test_a_small_read() -> None:
     # 138 and 4504 bytes of 8 ns, two ways, the disk; and the second ACK leaves just before the next command.
     assert found.time_s == pytest.approx(1.104e-6 + 36.032e-6 + 100e-6 + 100e-6 + 90 * 8e-9)
     assert found.round_trips == 1
-
-
-def test_a_large_write() -> None:
     found = predicted("write", 256 * KIB)
     # 48 + 65536 at once: 1 + 46 frames; after the R2T 48 + 196608: 1 + 136.
     assert found.to_target.frames == 184
@@ -194,9 +191,7 @@ def test_every_pdu_has_its_header() -> None:
         dialogue = session(max_xmit_dlength="8192").bursts(Wire(link=JUMBO), direction, 64 * KIB)
         moved = sum(sum(burst.segments) for burst in dialogue if len(burst.segments) > 1)
         assert moved == 64 * KIB + 8 * 48
-
-
-def test_the_session_is_read_as_the_kernel_tells_it() -> None:
+    # The session is read as the kernel tells it.
     found = known(IscsiWire().dialogue(SESSION | {"max_xmit_dlength": "131072"}, "read", 4096 * KIB))
     assert (found.initial_r2t, found.immediate_data, found.window_bytes) == (True, True, 4096 * KIB)
     assert (found.first_burst_bytes, found.max_burst_bytes) == (64 * KIB, 256 * KIB)

@@ -135,13 +135,8 @@ def test_what_a_kernel_does_not_offer_is_no_figure(tmp_path: Path) -> None:
 def kernel(*ends: str, processors: int = 1, stretch: float = 1.0, factor: float = 1.0) -> KernelCipher:
     """500 ns for each packet; 2 ns for each byte encrypted, 3 decrypted."""
     encrypt, decrypt = (
-        CipherTimes(
-            short_bytes=64,
-            short_ns=(500 + 64 * each_byte_ns) * factor,
-            long_bytes=1408,
-            long_ns=(500 + 1408 * each_byte_ns) * factor,
-        )
-        for each_byte_ns in (2, 3)
+        CipherTimes(short_bytes=64, short_ns=short * factor, long_bytes=1408, long_ns=long * factor)
+        for short, long in ((500 + 64 * ns, 500 + 1408 * ns) for ns in (2, 3))
     )
     more: dict[str, Any] = {"driver": "aes-generic", "turns": 100, "stretch": stretch}
     return KernelCipher(ends=ends, cores=processors, encrypt=encrypt, decrypt=decrypt, **more)
@@ -223,9 +218,7 @@ def test_without_a_null_column_the_ciphers_themselves_tell() -> None:
     assert disturbed.limited_by is Limit.CRYPTO and "a quiet machine" not in unknown.reason
     disturbed = judge(replace(evidence, cipher_ns=Span(3000 * US, 5000 * US, 9000 * US)))
     assert "a quiet machine would tell more" in disturbed.reason
-
-
-def test_what_is_not_reported_has_both_figures() -> None:
+    # What is not reported has both figures.
     cell = Explained.of(without_null(5200))
     low, high = cell.verdict.either[Limit.CRYPTO]
     # Of 4.7 to 5.7 ms up to 0.5 may fit into what the core idled without IPsec and does not now.
@@ -245,17 +238,13 @@ def test_work_that_the_link_hides_is_waited_for_by_nobody() -> None:
     # ... but it is no other work of the core's either.
     assert waterfall.parts(guess)["cpu"] < 0.2 * guess.whole_ns
     assert judge(hidden).limited_by is Limit.LINK and not judge(hidden).doubt
-
-
-def test_of_many_ios_ciphers_take_of_a_full_core() -> None:
+    # Of many I/Os ciphers take of a full core.
     full: dict[str, Any] = {"depth": 8, "device_alone_ns": exact(50 * US), "busy": exact(0.98)}
     for cipher_us, limit in ((8000, Limit.CRYPTO), (3000, Limit.CPU), (6100, Limit.UNKNOWN)):
         said = judge(without_null(cipher_us, 0.05, **full))
         assert said.limited_by is limit, cipher_us
     assert set(said.either) == {Limit.CRYPTO, Limit.CPU}
-
-
-def test_ciphers_that_take_more_than_ipsec_adds_are_doubted() -> None:
+    # Those that take more than IPsec adds are doubted.
     wrong = Explained.of(without_null(20_000, 0.05))
     said = wrong.verdict
     assert said.confidence in (Confidence.LOW, Confidence.NONE)

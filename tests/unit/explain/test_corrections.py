@@ -35,9 +35,7 @@ def test_only_what_could_have_been_said_of_a_run_is_reported() -> None:
     assert "memory" not in plain and "no difference" not in plain
     assert corrections([replace(OLD, columns=(Column("local"),))]) == []
     assert corrections([replace(OLD, harness_version=__version__)]) == []
-
-
-def test_runs_of_one_version_share_a_line_and_an_unknown_one_is_early() -> None:
+    # Runs of one version share a line, and an unknown one is early.
     runs = [OLD, replace(OLD, run_id="r2"), made_plan("r3", harness_version="")]
     first, second = corrections(runs)
     assert first.startswith("2 runs (r1, ...) were explained by version 0.1.0 ")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 from msgspec.structs import replace
@@ -40,6 +41,10 @@ def gigabit(at: dict[str, float], is_protected: bool) -> float:
     return min(at["depth"] * 23e6, 80e6 if is_protected else 117.5e6)
 
 
+def decaying(decay: float, at: dict[str, float], _: bool) -> float:
+    return 100e6 / (1 + decay * at["rtt"])
+
+
 def test_a_depth_from_which_the_link_is_full_is_named() -> None:
     assert said_of(planned("depth=1..64", ipsec=("both",)), gigabit) == [
         "wired rand-read, block 4K: from depth 6 on, the link is full (117.5 of 117.7 MB/s).",
@@ -50,17 +55,11 @@ def test_a_depth_from_which_the_link_is_full_is_named() -> None:
     # More that helps to the end is not called enough.
     helps = "wired rand-read, block 4K: more helps up to depth 3, the end of the range (69 MB/s)."
     assert said_of(planned("depth=1,2,3", ipsec=("off",)), gigabit) == [helps]
-
-
-def test_of_round_trips_it_says_where_half_is_lost() -> None:
-    for decay, said in (
-        (1e3, "half of 90.91 MB/s is lost from rtt 1.6 ms on."),
-        (1.0, "up to rtt 50 ms more than half of 99.99 MB/s is left."),
-    ):
-
-        def lost(at: dict[str, float], _: bool, decay: float = decay) -> float:
-            return 100e6 / (1 + decay * at["rtt"])
-
+    # Of round trips it says where half is lost.
+    half = "half of 90.91 MB/s is lost from rtt 1.6 ms on."
+    left = "up to rtt 50 ms more than half of 99.99 MB/s is left."
+    for decay, said in ((1e3, half), (1.0, left)):
+        lost = functools.partial(decaying, decay)
         found = said_of(planned("rtt=0.1ms..50ms", ipsec=("off",)), lost)
         assert found == [f"wired rand-read, depth 1, block 4K: {said}"]
 

@@ -1,7 +1,5 @@
 """What the emulation of a link costs: how a run finds out, where explain shows it, what is left out for it.
-
-Times are those of the lab's own kernel on a machine with two processors.
-"""
+Times are those of the lab's own kernel on a machine with two processors."""
 
 from __future__ import annotations
 
@@ -91,9 +89,11 @@ def test_a_bare_link_emulates_next_to_nothing_and_one_that_does_not_answer_is_un
         assert emulation.round_trip_ns(link_path(replace(BARE, **change))) is None, change
 
 
-def telemetry(emulation_ns: float | None = 71_300.0, busiest_core: float = 0.41) -> Telemetry:
+def telemetry(
+    emulation_ns: float | None = 71_300.0, wall_ns: int = 11 * 10**8, busiest_core: float = 0.41
+) -> Telemetry:
     hosts = ("initiator", "target")
-    use = ProcessorUse(hosts=hosts, wall_ns=11 * 10**8, cores=1, busiest_core=busiest_core)
+    use = ProcessorUse(hosts=hosts, wall_ns=wall_ns, cores=1, busiest_core=busiest_core)
     return Telemetry(processors=(use,), emulation_round_trip_ns=emulation_ns)
 
 
@@ -110,9 +110,10 @@ def test_an_io_pays_for_each_of_its_round_trips_and_with_others_in_flight_perhap
 
 
 def test_of_one_run_the_least_counts_and_several_calibrate_it_several_times() -> None:
-    columns = (("wired", "off", 700_000.0), ("wired", "aes128gcm16", 60_000.0), ("wifi", "off", 1_000.0))
-    records = [one for *of, ns in columns for one in measured(*of, 3000, telemetry=telemetry(ns))]
-    found = evidence_of(records)
+    seen = (("wired", "off", 700_000.0), ("wired", "aes128gcm16", 60_000.0), ("wifi", "off", 1_000.0))
+    found = evidence_of(
+        [one for link, ipsec, ns in seen for one in measured(link, ipsec, 3000, telemetry=telemetry(ns))]
+    )
     for column in ("wired", "wired+aes128gcm16"):
         assert found[column].emulation_ns == Span(30_000, 60_000, 120_000)
     records = [
@@ -125,22 +126,17 @@ def test_of_one_run_the_least_counts_and_several_calibrate_it_several_times() ->
     # In virtual time and in older records there is no such part.
     virtual = {"clock": Clock.VIRTUAL, "telemetry": telemetry()}
     for changes in (virtual, {"telemetry": telemetry(None)}, {"telemetry": None}):
-        (found,) = explain(measured("wired", "off", 2500, **changes), {"r1": plan_of_them()})
-        assert found.evidence.emulation_ns is None, changes
-        assert "emulation" not in found.verdict.waterfall_ns, changes
+        (explained,) = explain(measured("wired", "off", 2500, **changes), {"r1": plan_of_them()})
+        assert explained.evidence.emulation_ns is None, changes
+        assert "emulation" not in explained.verdict.waterfall_ns, changes
 
 
 def read_4k(link: LinkProfile, time_us: float, emulation_us: float, **changes: Any) -> Explained:
     """A 4K read at depth 1 as it was measured, with a device of 10.6 us."""
-    whole: dict[str, Any] = {
-        "key": key(link=link.name),
-        "path": asked(link, block_bytes=4096),
-        "block_bytes": 4096,
-        "time_ns": within(time_us * US, 0.02),
-        "device_ns": within(10.6 * US, 0.05),
-        "emulation_ns": Span(emulation_us * US / 2, emulation_us * US, emulation_us * US * 2),
-        "is_emulated": True,
-    }
+    emulation_ns = Span(emulation_us * US / 2, emulation_us * US, emulation_us * US * 2)
+    whole: dict[str, Any] = {"key": key(link=link.name), "path": asked(link, block_bytes=4096)}
+    whole |= {"block_bytes": 4096, "time_ns": within(time_us * US, 0.02), "emulation_ns": emulation_ns}
+    whole |= {"device_ns": within(10.6 * US, 0.05), "is_emulated": True}
     return Explained.of(cell(**whole | changes))
 
 
@@ -195,8 +191,7 @@ def test_with_protection_the_emulation_is_no_work_of_the_protections() -> None:
 
 def lab_limited_columns() -> list[Record]:
     """Gigabit, on which 256K take 20 ms: the core is busy nearly all the time."""
-    slow = telemetry(80_000.0, 0.97)
-    slow = replace(slow, processors=(replace(slow.processors[0], wall_ns=2 * 10**9),))
+    slow = telemetry(80_000.0, 2 * 10**9, 0.97)
     others = [one for one in columns() if one.column.link == "local" or one.column.protection]
     found = measured("wired", "off", 20_000, telemetry=slow, emulated=True)
     return others + [replace(each, fio_ns=known(each.read).runtime_ns) for each in found]

@@ -69,9 +69,7 @@ def test_rounds_that_lack_one_of_the_two_do_not_count_in_the_ratio() -> None:
     of_another = [replace(each, run_id="r2") for each in both]
     for lacking in (both[:1], failed, of_another):
         assert list(forecasts.tried(trying(), lacking)) == []
-
-
-def test_what_was_disturbed_is_marked() -> None:
+    # What was disturbed is marked.
     records = measured((20, 50))
     records[1] = replace(records[1], telemetry=disturbed(0.5).telemetry)
     found = only(trying(), records)

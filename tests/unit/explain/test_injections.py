@@ -60,9 +60,6 @@ def test_the_confusion_table_shows_what_is_confused() -> None:
     assert row == ["link", "1", "1"]
 
 
-# With one end
-
-
 def test_the_target_is_half_of_an_answer_and_a_cache_s_disk_a_wrong_one(cells: list[Judged]) -> None:
     cell, cache = Explained.of(cells[0].evidence), "a cache of the target's answered"
     for injected, said, doubt, score in (
@@ -86,9 +83,8 @@ def test_the_goals_of_one_end() -> None:
     assert not bench.is_good_enough([*[right] * 99, ("disk", Score.WRONG, Confidence.HIGH)])
     assert bench.is_good_enough([*[right] * 6, *[unsaid] * 4]) and not bench.is_good_enough([right, unsaid])
     assert bench.is_good_enough([right, ("narrow", Score.ABSTAINED, Confidence.NONE)])
-    (row,) = [
-        line.split() for line in bench.scores([right, wrong, unsaid]).splitlines() if line.startswith("disk")
-    ]
+    drawn = bench.scores([right, wrong, unsaid]).splitlines()
+    (row,) = [line.split() for line in drawn if line.startswith("disk")]
     assert row[:6] == ["disk", "3", "1", "1", "0", "1"]
 
 

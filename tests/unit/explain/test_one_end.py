@@ -42,23 +42,14 @@ def reads(
         seen["commands"] = replace(PINGS, **took)
     telemetry = replace(Telemetry(round_trips=PINGS, processors=(use,), tcp=(TCP,)), **seen)
     block_bytes = block_kib * KIB
-    io = Io(bytes=100 * block_bytes, ios=100, runtime_ns=0, latency=Latency())
-    return [
-        record(
-            workload=f"{pattern}-{block_kib}k-{depth}",
-            repeat=number,
-            pattern=pattern,
-            block_bytes=block_bytes,
-            depth=depth,
-            numjobs=1,
-            session=SESSION,
-            started_unix_s=float(number),
-            fio_ns=10**9,
-            telemetry=telemetry,
-            read=replace(io, runtime_ns=round(100 * time_us * 1000)),
-        )
-        for number, time_us in enumerate(times_us, 1)
-    ]
+    of: dict[str, Any] = {"pattern": pattern, "block_bytes": block_bytes, "depth": depth, "numjobs": 1}
+    of |= {"workload": f"{pattern}-{block_kib}k-{depth}", "session": SESSION, "fio_ns": 10**9}
+    found = []
+    for number, each_us in enumerate(times_us, 1):
+        of |= {"repeat": number, "started_unix_s": float(number)}
+        io = Io(bytes=100 * block_bytes, ios=100, runtime_ns=round(100_000 * each_us), latency=Latency())
+        found.append(record(telemetry=telemetry, read=io, **of))
+    return found
 
 
 def said(*records: list[Record]) -> dict[str, Explained]:
@@ -151,13 +142,11 @@ def test_a_second_reading_that_is_far_quicker_is_a_cache_s() -> None:
         assert "a cache of the target's answered all repeats but the first" in sentence(found)
     # One repeat alone says nothing of it.
     assert first(reads("random", 4, (5_000.0,)), QUICK_64K).evidence.first_ns is None
-
-
-def test_where_the_target_was_watched_nothing_changes() -> None:
+    # Where the target was watched nothing changes.
     both = (IDLE, replace(IDLE, hosts=("target",), wall_ns=10**9))
-    found = first(reads("random", 64, 5_000, processors=both)).evidence
-    assert not found.is_one_end and found.device_ns is None
-    assert one_end.with_targets([found]) == [found]
+    watched = first(reads("random", 64, 5_000, processors=both)).evidence
+    assert not watched.is_one_end and watched.device_ns is None
+    assert one_end.with_targets([watched]) == [watched]
 
 
 def test_a_command_that_reaches_no_disk_tells_it_from_the_processor() -> None:
@@ -177,14 +166,11 @@ def test_of_what_takes_longer_for_more_bytes_such_a_command_says_nothing() -> No
     found = said(*cells, reads("sequential", 256, 18_000))
     assert found["random-64k-1"].verdict.limited_by not in (Limit.DEVICE, Limit.CPU)
     assert found["random-4k-1"].verdict.limited_by is Limit.DEVICE
-
-
-def test_what_bytes_take_is_told_from_what_each_read_takes() -> None:
-    """Flash that takes 8 ms for anything up to 256 KiB, one at a time."""
+    # Flash that takes 8 ms for anything up to 256 KiB, one at a time: told from what bytes take.
     alone = reads("random", 4, 8_100, command_us=110.0), reads("random", 256, 10_300)
-    found = said(*alone, reads("random", 256, 8_010, depth=8)).values()
-    assert {cell.verdict.limited_by for cell in found} == {Limit.DEVICE}
-    assert {cell.verdict.confidence for cell in found} == {Confidence.MEDIUM}
+    flash = said(*alone, reads("random", 256, 8_010, depth=8)).values()
+    assert {cell.verdict.limited_by for cell in flash} == {Limit.DEVICE}
+    assert {cell.verdict.confidence for cell in flash} == {Confidence.MEDIUM}
 
 
 def test_in_a_deeper_queue_the_processor_is_full_only_if_the_disk_is_not() -> None:

@@ -140,9 +140,7 @@ def test_what_is_impossible_says_which_figure_and_by_how_much() -> None:
     assert judged(link="gigabit", speed="1 Gbit/s").answer is AnswerKind.LIMITED
     assert judged(link="gigabit", mtu=1500, speed="118 MB/s").answer is AnswerKind.LIMITED
     assert judged(link="gigabit", mtu=1500, speed="125 MB/s").answer is AnswerKind.IMPOSSIBLE
-
-
-def test_what_would_decide_has_its_command() -> None:
+    # What would decide has its command.
     found = judged(link="100G", protection="ESP", speed="2 Gbps")
     assert found.answer is AnswerKind.NOT_ENOUGH
     assert [*found.decides.values()][:2] == ["mpstat -P ALL 1", "iperf3 -c HOST"]

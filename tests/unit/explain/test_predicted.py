@@ -103,6 +103,14 @@ def test_a_link_between_two_machines_is_a_cable_and_needs_no_price_of_emulation(
     )
     assert far - near == pytest.approx(300_000)
     assert one(ends, way("wired:rtt=300us"), job("4k")).rests_on["idle"] == 7000
+    # They have a core each.
+    fast, slow = price_list(BOTH_ENDS, 0.2), price_list(BOTH_ENDS, 4.0)
+    protected, asked = way("wired:unshaped", "aes128gcm16"), job("64k", 16)
+    alike = rate(Ends(target=slow, initiator=slow), protected, asked)
+    assert rate(Ends(target=slow, initiator=fast), protected, asked) == pytest.approx(alike, rel=0.3)
+    assert rate(Ends(target=fast, initiator=fast), protected, asked) > 4 * alike
+    found = one(Ends(target=fast, initiator=slow), protected, asked)
+    assert found.rests_on["initiator's core"] > 10 * found.rests_on["target's core"]
 
 
 def test_intervals_hold_the_figure_and_grow_with_what_prices_leave_open() -> None:
@@ -118,16 +126,6 @@ def test_intervals_hold_the_figure_and_grow_with_what_prices_leave_open() -> Non
     sure, borrowed = (one(Ends(target=each), way(), job("4k", 8, rw="randwrite")) for each in (whole, reads))
     assert borrowed.mb_s == sure.mb_s and known(borrowed.low_mb_s) < known(sure.low_mb_s)
     assert borrowed.unsure["the other direction's prices"] > 0
-
-
-def test_two_machines_have_a_core_each() -> None:
-    fast, slow = price_list(BOTH_ENDS, 0.2), price_list(BOTH_ENDS, 4.0)
-    protected, asked = way("wired:unshaped", "aes128gcm16"), job("64k", 16)
-    alike = rate(Ends(target=slow, initiator=slow), protected, asked)
-    assert rate(Ends(target=slow, initiator=fast), protected, asked) == pytest.approx(alike, rel=0.3)
-    assert rate(Ends(target=fast, initiator=fast), protected, asked) > 4 * alike
-    found = one(Ends(target=fast, initiator=slow), protected, asked)
-    assert found.rests_on["initiator's core"] > 10 * found.rests_on["target's core"]
 
 
 def test_lists_without_an_end_are_refused_and_those_of_a_busy_machine_doubted() -> None:
@@ -180,16 +178,13 @@ def test_a_stored_run_gives_prices_that_predict_it(stored: Measured) -> None:
     assert said.mb_s == pytest.approx(24, rel=0.1)  # the table of that run
     assert all(price.rests_on for price in found.prices)
     assert not any(text in written(found) for text in ("54c5", "ssh:", "make-run"))
-
-
-def test_disturbed_repeats_do_not_count_where_there_are_others(stored: Measured) -> None:
+    # Disturbed repeats do not count where there are others.
     slower = []
     for record in with_uses(stored, lambda _, use: [replace(use, wall_ns=2 * use.wall_ns)]):
         others = tuple(replace(each, taken=0.5, slowed=0.5) for each in record.others)
         slower.append(replace(record, telemetry=replace(known(record.telemetry), others=others)))
-    as_it_is = priced.price_list(stored).prices
-    assert priced.price_list(replace(stored, records=[*stored.records, *slower])).prices == as_it_is
-    assert priced.price_list(replace(stored, records=slower)).prices != as_it_is
+    both = priced.price_list(replace(stored, records=[*stored.records, *slower]))
+    assert both.prices == found.prices != priced.price_list(replace(stored, records=slower)).prices
 
 
 def test_kernels_apart_have_prices_of_each_end(stored: Measured) -> None:
@@ -268,9 +263,7 @@ def test_the_command_makes_a_list_of_a_run_and_compares(tmp_path: Path) -> None:
     assert done.returncode == 0 and "prices agree" in done.stdout, done.stderr
     assert harness("price", "a.toml", "a.toml", "a.toml", cwd=tmp_path).returncode == 2
     assert harness("price", "nowhere", cwd=tmp_path).returncode == 2
-
-
-def test_the_score_is_printed(tmp_path: Path) -> None:
+    # The score is printed.
     done = harness("predict", "--score", cwd=tmp_path)
     assert done.returncode == 0 and "median error" in done.stdout, done.stderr
     of = {"machines": ("x",), "links": ("wired",), "protections": (), "transports": ("iscsi",)}
@@ -300,10 +293,7 @@ def test_a_packet_is_encrypted_while_the_one_before_it_is_on_its_way() -> None:
         path = demands(2000e3, 2000e3)
         each_ns, _ = predicted._time_ns({"core": 200e3}, path, 0.0, 1, 262144, whole=whole)
         assert each_ns == pytest.approx(2000e3 + besides_ns)
-
-
-def test_of_ios_in_flight_some_wait_for_the_whole_batch() -> None:
-    """Half way from the asymptotic bound to a batch, which takes its work in turn and the round trip once."""
+    # Of I/Os in flight some wait for the whole batch: half way from the asymptotic bound to it.
     alone_ns, core_ns = 2040e3 + 160e3, 160e3
     batch_ns = 2000e3 + 40e3 + 4 * core_ns
     each_ns, then = predicted._time_ns({"core": core_ns}, demands(40e3, 2040e3), 0.0, 4, 4096)

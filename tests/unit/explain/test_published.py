@@ -32,9 +32,7 @@ def test_of_ipsec_over_wifi_document_003_shows_nothing() -> None:
     faster = CELLS["seq-read-256k", "wifi", ("on",)]
     assert "only chance" in faster.sentence and "shows nothing about IPsec" in faster.sentence
     assert any("WiFi with IPsec" in words and "no more than a hint" in words for words in FOUND.sentences)
-
-
-def test_ipsec_over_gigabit_is_the_implementation_and_not_its_bytes() -> None:
+    # Over gigabit it is the implementation, and not its bytes.
     found = CELLS["seq-read-256k", "wired", ("on",)]
     added_ns = known(found.added_ns)
     assert added_ns == pytest.approx(262144 / 15.86 * 1e3 - 262144 / 28.86 * 1e3)
@@ -44,9 +42,7 @@ def test_ipsec_over_gigabit_is_the_implementation_and_not_its_bytes() -> None:
     assert found.limited_by is Limit.UNKNOWN
     (words,) = [each for each in FOUND.sentences if "GigE with IPsec" in each]
     assert "6 of 8" in words and "2% of it" in words
-
-
-def test_random_4k_is_the_disk() -> None:
+    # Random 4K is the disk.
     for workload in ("rand-write-4k", "rand-read-4k"):
         assert CELLS[workload, "wired", ()].limited_by is Limit.DEVICE
 
@@ -56,9 +52,6 @@ def test_without_an_impossible_figure_noise_is_unknown() -> None:
     found = published.conclude(replace(DOCUMENT, rows=rows), LINKS)
     assert set(found.noise.values()) == {1.0}
     assert "noise is unknown" in found.sentences[0]
-
-
-def test_as_text_and_as_json() -> None:
     assert "seq-write-4k, 13.15 MB/s: 0.22 of the figure without IPsec" in published.text(FOUND)
     assert len(json.loads(as_json(FOUND))["cells"]) == 32
 

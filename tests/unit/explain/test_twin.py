@@ -34,9 +34,7 @@ def test_the_twin_is_the_plan_in_virtual_time() -> None:
     assert (made.columns, made.jobs, made.links) == (plan.columns, plan.jobs, plan.links)
     assert plan_of(plan) == made
     assert twin.plan_of(made_plan(virtual_time=True), []) is None
-
-
-def test_its_disk_takes_as_long_as_the_local_one() -> None:
+    # Its disk takes as long as the local one.
     flash = known(known(plan_of(made_plan()).storage.disk).flash)
     # 64 pages, 8 at once: 56 us
     assert (flash.page_bytes, flash.page_us, flash.pages_at_once) == (4096, 7, 8)

@@ -125,7 +125,8 @@ def test_bars_are_in_the_order_of_what_parts_give() -> None:
 
 
 def test_of_a_run_what_was_measured_is_multiplied_by_the_ratio() -> None:
-    found = what_if.of_run(Measured.read([LADDER]), "cipher=2x,rate=2x")
+    run = Measured.read([LADDER])
+    found = what_if.of_run(run, "cipher=2x,rate=2x")
     assert found.machine == "20261125-005004-467b" and len(found.cells) == 8
     protected = [cell for cell in found.cells if "+" in cell.name]
     for cell in protected:
@@ -137,10 +138,7 @@ def test_of_a_run_what_was_measured_is_multiplied_by_the_ratio() -> None:
     assert [each.words for each in found.parts] == ["rate 2x", "cipher 2x"] and found.parts[1].cells == 4
     assert all(0 < each.half_width < 0.1 for each in found.parts)
     assert all("±" in line for line in what_if.lines(found)[-2:])
-
-
-def test_disturbed_cells_and_radios_are_said() -> None:
-    run = Measured.read([LADDER])
+    # Disturbed cells and radios are said.
     busy = Others(hosts=("machine",), wall_ns=10**9, cores=2, taken=0.5)
     records = [replace(r, telemetry=replace(known(r.telemetry), others=(busy,))) for r in run.records]
     found = what_if.of_run(replace(run, records=records), "rate=2x")

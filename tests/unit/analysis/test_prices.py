@@ -40,9 +40,7 @@ def test_exact_demands_give_exact_prices() -> None:
     within = [abs(found[name].ns - ns) <= 2 * found[name].reach_ns for name, ns in TRUTH.items()]
     assert sum(within) >= 3
     assert found[PACKET].ns == pytest.approx(TRUTH[PACKET], rel=0.2)
-
-
-def test_an_operation_that_no_cell_has_has_no_price() -> None:
+    # An operation that no cell has has no price.
     found, _ = prices.fit([({CALL: 1.0, IO: 0.0}, 10.0, 10.0)])
     assert found.keys() == {CALL}
     with pytest.raises(ValueError, match="expected cells"):

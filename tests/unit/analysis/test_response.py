@@ -116,7 +116,7 @@ def test_round_trips_beyond_the_first_take_their_time() -> None:
     assert abs(plain.at(unseen).value / rate(unseen) - 1) > 0.1
 
 
-def test_uphill_from_the_middle() -> None:
+def test_uphill_from_the_middle_few_points_and_least_squares() -> None:
     seen = []
 
     def height(at: tuple[int, ...]) -> float:
@@ -132,9 +132,7 @@ def test_uphill_from_the_middle() -> None:
     assert one.at({"depth": 64.0}).error > 1
     with pytest.raises(ValueError, match="a point"):
         response.fit([], [], ("depth",))
-
-
-def test_least_squares_of_a_line_and_of_a_valley() -> None:
+    # Least squares of a line and of a valley.
     points = ((0, 1), (1, 3), (2, 5), (3, 7.4))
     least, (slope, start) = response.least_squares(
         lambda v: [v[0] * x + v[1] - y for x, y in points], [0.0, 0.0]

@@ -34,15 +34,13 @@ def test_steady_state_is_a_small_range_and_a_small_rise() -> None:
     assert settled_after([0, 0, 0, 0, 0, 100, 100, 100, 100, 100]) == 10
     assert settled_after([2.0**i for i in range(20)]) is None
     assert settled_after([1.0]) is None
-
-
-def test_rounds_are_means_of_consecutive_samples_and_too_few_are_not_assessed() -> None:
+    # Rounds are means of consecutive samples, and too few are not assessed.
     assert in_rounds([9, 1, 3, 2, 4, 5, 5, 1, 1, 7, 9]) == [2, 3, 5, 1, 8]
     with pytest.raises(ValueError, match="5 samples"):
         in_rounds([1, 2, 3])
-    for rounds in ([], [1, 1, 1, 1], [0, 0, 0, 0, 0]):
+    for few in ([], [1, 1, 1, 1], [0, 0, 0, 0, 0]):
         with pytest.raises(ValueError, match="rounds"):
-            assess(rounds)
+            assess(few)
 
 
 def test_fios_log_is_the_bandwidth_of_each_interval() -> None:

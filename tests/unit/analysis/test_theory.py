@@ -118,7 +118,7 @@ def test_a_frame_is_as_long_as_its_parts() -> None:
         assert path.frame_bytes(path.mss_bytes) <= 14 + mtu < path.frame_bytes(path.mss_bytes + 1), path
 
 
-def test_every_write_leaves_at_once_but_for_what_the_window_keeps_back() -> None:
+def test_every_write_leaves_at_once_and_hops_store_its_longest_frame() -> None:
     assert segmented([(48, False), (4096, False)], 1448) == [48, 1448, 1448, 1200]
     assert segmented([(48, True), (4096, False)], 1448) == [1448, 1448, 1248]
     pages = [(4096, False)] * 4
@@ -128,17 +128,14 @@ def test_every_write_leaves_at_once_but_for_what_the_window_keeps_back() -> None
     writes = [(48, False), (4096, False), (4096, False)]
     assert segmented(writes, 1448) == [48, 1448, 1448, 1200, 1448, 1448, 1200]
     assert segmented(writes, 1448, corks=True) == [48, *[1448] * 5, 952]
-
-
-def test_hops_store_the_longest_frame_of_a_burst_and_delay_each() -> None:
-    """Four switches: four times 7 us, and a full frame of 1538 bytes four times more at 8 ns a byte."""
+    # Four switches delay each burst by 7 us, and store its longest frame once more at 8 ns a byte.
     wire, switched = (Wire(link=load_link(f"switched:{count}")) for count in (0, 4))
     for segments, longest in (([1448], 1538), ([1448, 1448, 200], 1538), ([200, 1448], 1538), ([0], 90)):
         added_s = switched.one_way_s(segments) - wire.one_way_s(segments)
         assert added_s == pytest.approx(4 * (7e-6 + longest * 8e-9))
 
 
-def test_a_small_read() -> None:
+def test_a_small_read_and_a_large_write() -> None:
     found = predicted("read", 4 * KIB, device_s=100e-6)
     # A command there, and two ACKs: 48 + 1448 and 1448 + 1200 are each more than a segment.
     assert (found.to_target.frames, found.to_target.acks) == (3, 2)
@@ -186,7 +183,7 @@ def test_round_trips_of_a_write() -> None:
     assert IscsiWire().write_round_trips(SESSION | {"first_burst_len": "much"}, 1024 * KIB) == 1
 
 
-def test_every_pdu_has_its_header() -> None:
+def test_every_pdu_has_its_header_and_the_session_is_read_as_the_kernel_tells_it() -> None:
     for direction in ("read", "write"):
         dialogue = session(max_xmit_dlength="8192").bursts(Wire(link=JUMBO), direction, 64 * KIB)
         moved = sum(sum(burst.segments) for burst in dialogue if len(burst.segments) > 1)

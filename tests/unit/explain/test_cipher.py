@@ -179,7 +179,7 @@ def evidence_with(*probes: ProbeRecord) -> dict[str, Evidence]:
     return {each.name: each for each in collect(columns(), {"r1": plan_of_them()}, probes)}
 
 
-def test_without_a_measurement_there_is_a_reason_and_no_figure() -> None:
+def test_the_probes_of_the_run_are_evidence_and_without_them_there_is_a_reason() -> None:
     failed = measured(status=Status.SKIPPED, figures=None, reason="no AF_ALG")
     assert cipher.work_ns([failed], SEALED) is None
     assert cipher.reasons([failed, failed]) == ["no AF_ALG"] and cipher.reasons([failed, LAB]) == []
@@ -228,10 +228,7 @@ def test_without_a_null_column_the_ciphers_themselves_tell() -> None:
     assert "more closely" in sentence(cell)
     (shown,) = json.loads(as_json([cell]))["cells"]
     assert shown["either"]["crypto"] == [low, high] and shown["cipher_ns"]["mid"] == 5200 * US
-
-
-def test_work_that_the_link_hides_is_waited_for_by_nobody() -> None:
-    """The core was idle for as long as ciphers take, and IPsec added nothing."""
+    # Work that the link hides is waited for by nobody: the core was idle for as long as ciphers take.
     hidden = without_null(1900, 0.02, time_ns=within(2560 * US, 0.001), busy=exact(0.9))
     guess = known(waterfall.best_guess(hidden))
     assert known(guess.crypto_ns) < 0.03 * guess.whole_ns < known(guess.cipher_ns)

@@ -25,9 +25,7 @@ def test_a_run_of_before_is_reported_with_the_sentences_that_were_wrong() -> Non
     )
     for said in ('"beside the local disk", which is memory', '"no difference shown"', '"would lift ... to '):
         assert said in line
-
-
-def test_only_what_could_have_been_said_of_a_run_is_reported() -> None:
+    # Only what could have been said of a run is reported.
     disk = Backing(kind=BackingKind.BLOCK, size_bytes=1 << 30, path="/dev/sdz")
     (of_disk,) = corrections([flat.changed(OLD, backing=disk)])
     assert "memory" not in of_disk and "would lift" in of_disk

@@ -12,14 +12,10 @@ from msgspec.structs import replace
 
 from harness import model
 from harness.analysis import theory
-from harness.analysis.theory import IoDirection, Wire
-from harness.explain import Explained, Limit, as_json, explain, limits, path, span, text, waterfall
+from harness.explain import Explained, Limit, as_json, explain, limits, path, sentence, span, text, waterfall
 from harness.explain.evidence import Evidence, Ladder, busiest_of, busy_of, collect
-from harness.explain.path import Demands
 from harness.explain.span import Span, exact, within
-from harness.explain.text import sentence
 from harness.explain.verdict import Confidence, judge
-from harness.explain.waterfall import PARTS
 from harness.model.reread import Reread, Sign, Suspicion
 from harness.model.telemetry import ProcessorUse, Telemetry
 from harness.results.columns import ColumnKey
@@ -54,17 +50,17 @@ def far(delay_us: int, rate_bit_s: int = 10**9) -> model.LinkProfile:
 def asked(
     link: model.LinkProfile = WIRED,
     *,
-    direction: IoDirection = "read",
+    direction: theory.IoDirection = "read",
     block_bytes: int = 262144,
     framing: theory.Framing | None = None,
     window_bytes: int | None = None,
     **session: str,
-) -> Demands:
+) -> path.Demands:
     agreed = known(path.dialogue_of("iscsi", SESSION | session, direction, window_bytes))
     return path.demands(link, framing, agreed, direction, block_bytes, window_bytes=window_bytes)
 
 
-DIRECTIONS: tuple[IoDirection, ...] = ("read", "write")
+DIRECTIONS: tuple[theory.IoDirection, ...] = ("read", "write")
 
 
 @pytest.mark.parametrize("esp", [None, GCM_ESP], ids=["plain", "gcm"])
@@ -72,7 +68,7 @@ def test_the_parts_of_a_path_add_up_to_theorys_time(esp: theory.Esp | None) -> N
     for direction, block_bytes in itertools.product(DIRECTIONS, (4096, 65536, 262144)):
         found = asked(direction=direction, block_bytes=block_bytes, framing=esp)
         agreed = known(path.dialogue_of("iscsi", SESSION, direction, None))
-        link = Wire(link=WIRED, framing=esp)
+        link = theory.Wire(link=WIRED, framing=esp)
         whole = theory.predict(link, agreed, direction=direction, block_bytes=block_bytes, device_s=1e-4)
         parts = found.link_ns + found.round_trip_ns + found.transport_ns + found.framing_ns
         # All but the ACK that leaves in front of a command, 0.7 us, and what of it the disk covers.
@@ -111,7 +107,7 @@ def test_packets_are_those_that_interfaces_counted() -> None:
     """Of 256K over the unshaped link (NVMe/TCP: 10g), and four or eight at a time over wired: the own kernel,
     both ways with ACKs. LIO hands TCP a page at a time. With AES-GCM over the unshaped link, one at a time:
     only open-iscsi receives in no thread."""
-    packets: list[tuple[str, IoDirection, int, int, int]] = [
+    packets: list[tuple[str, theory.IoDirection, int, int, int]] = [
         ("iscsi", "read", 134, 13, 293),
         ("iscsi", "write", 21, 23, 202),
         ("nvme-tcp", "read", 10, 11, 189),
@@ -187,7 +183,7 @@ def test_the_waterfall_adds_up_to_the_last_ns() -> None:
     def limit_of(part: str, evidence: Evidence) -> Limit:
         return limits.of_part(part, known(waterfall.best_guess(evidence)))
 
-    owned = {name: limit_of(name, cell()) for name in PARTS if name != "queue"}
+    owned = {name: limit_of(name, cell()) for name in waterfall.PARTS if name != "queue"}
     owned["target"] = limit_of("device", cell(is_one_end=True))
     assert {*owned.values()} == {*Limit}
     assert limit_of("cpu", cell(is_emulated=True)) is Limit.LAB
@@ -233,6 +229,14 @@ def test_what_takes_most_limits() -> None:
     either = ("the device or the link's rate", "the link's rate or the device")
     assert any(words in verdict.reason for words in either)
     assert known(verdict.holds) < 0.95
+    # A deeper queue helps until something else is full.
+    demands = asked(far(1000), block_bytes=65536)
+    verdict = judge(cell(path=demands, block_bytes=65536, time_ns=exact(2650 * US)))
+    change = known(verdict.change)
+    assert (verdict.limited_by, change.what) == (Limit.ROUND_TRIP, "queue depth 8")
+    # 560 us of the link, or 2650 us for eight at once; and a few of them wait for each other.
+    assert change.least_ns == pytest.approx(demands.busy_ns, rel=0.03)
+    assert change.time_ns == pytest.approx(demands.busy_ns, rel=0.06)
 
 
 def test_what_memory_may_have_answered_is_not_called_the_disk() -> None:
@@ -281,16 +285,6 @@ def test_without_a_null_column_crypto_is_not_distinguished_from_the_kernels_path
     assert span.of_samples([100.0]) == Span(75, 100, 125)
     assert span.of_samples([100.0], repeats_exactly=True) == exact(100)
     assert span.of_samples([3.0, 1.0, 2.0]) == Span(1, 2, 3)
-
-
-def test_a_deeper_queue_helps_until_something_else_is_full() -> None:
-    demands = asked(far(1000), block_bytes=65536)
-    verdict = judge(cell(path=demands, block_bytes=65536, time_ns=exact(2650 * US)))
-    change = known(verdict.change)
-    assert (verdict.limited_by, change.what) == (Limit.ROUND_TRIP, "queue depth 8")
-    # 560 us of the link, or 2650 us for eight at once; and a few of them wait for each other.
-    assert change.least_ns == pytest.approx(demands.busy_ns, rel=0.03)
-    assert change.time_ns == pytest.approx(demands.busy_ns, rel=0.06)
 
 
 def test_a_narrow_window_lets_its_bytes_through_once_in_a_round_trip() -> None:
@@ -483,7 +477,7 @@ def lines_of(whole: Explained, names: list[str], width: int = 80) -> list[str]:
 def test_the_parts_of_the_time_fit_a_terminal() -> None:
     """Then a heading of two words takes two lines, and large figures have no decimal."""
     (whole,) = (one for one in explained() if one.evidence.column.protection == ("aes128gcm16",))
-    names = [name for name in PARTS if name not in ("window", "lost_packets", "emulation", "queue")]
+    names = [name for name in waterfall.PARTS if name not in ("window", "lost_packets", "emulation", "queue")]
     above, heading, _, row = lines_of(whole, names)[:4]
     assert above.split() == ["round", "ESP"]
     assert heading.split()[6:] == ["device", "link", "trip", "iSCSI", "framing", "crypto", "cpu", "rest"]

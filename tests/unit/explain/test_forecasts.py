@@ -43,15 +43,13 @@ def only(plan: Plan, records: list[Record]) -> forecasts.Tried:
     return found
 
 
-def test_what_the_machine_did_meanwhile_is_in_both() -> None:
+def test_a_forecast_is_held_to_what_the_machine_did_meanwhile() -> None:
     # Half as fast as before, but the change helps as much as was said.
     found = only(trying(), measured((10, 25), (12, 30), (8, 20)))
     assert (found.now_mb_s, found.said_mb_s, found.mb_s) == pytest.approx((10, 25, 25))
     assert (found.least_mb_s, found.most_mb_s, found.error) == pytest.approx((20, 30, 1))
     assert found.is_within and not found.is_disturbed and found.tried_by == "r1"
-
-
-def test_a_forecast_that_was_wrong_says_so() -> None:
+    # One that was wrong says so.
     found = only(trying(), measured((20, 30), (20, 30)))
     assert not found.is_within and found.error == pytest.approx(50 / 30)
     lines = said_and_measured([found])

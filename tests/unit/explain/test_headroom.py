@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from harness.explain import Explained, as_json, headroom
+from harness.explain import Explained, Limit, as_json, headroom
 from harness.explain.evidence import Evidence, Ladder
-from harness.explain.limits import Limit
 from harness.explain.span import exact, within
 from harness.explain.verdict import judge
 from harness.model import Clock

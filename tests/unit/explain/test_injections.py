@@ -31,6 +31,11 @@ def test_the_verdict_is_what_was_put_in(cells: list[Judged]) -> None:
     assert sum(put_in is said for put_in, said in found) >= bench.PART * len(found), bench.confusion(found)
     # Nothing is blamed for what something else did: what is not named is unknown.
     assert sum(said not in (put_in, Limit.UNKNOWN) for put_in, said in found) == 0, bench.confusion(found)
+    # The table shows what is confused.
+    drawn = bench.confusion([(Limit.LINK, Limit.LINK), (Limit.LINK, Limit.CPU), (Limit.CPU, Limit.CPU)])
+    assert "2 of 3 verdicts are what was put in (66.7%)" in drawn
+    (row,) = [line.split() for line in drawn.splitlines() if line.startswith("link")]
+    assert row == ["link", "1", "1"]
 
 
 def test_every_experiment_is_there(cells: list[Judged]) -> None:
@@ -41,23 +46,13 @@ def test_every_experiment_is_there(cells: list[Judged]) -> None:
     never = {Limit.UNKNOWN, Limit.FRAMING, Limit.LOST_PACKETS, Limit.CPU, Limit.TARGET}
     assert set(counts) == set(Limit) - never
     assert min(counts.values()) >= 4
-
-
-def test_in_virtual_time_one_io_alone_is_explained(cells: list[Judged]) -> None:
-    """Beyond TCP's windows, which take time to grow, the closed form leaves next to nothing."""
+    # In virtual time one I/O alone is explained, beyond TCP's windows, which take time to grow.
     alone = [c.evidence for c in cells if c.evidence.is_virtual and c.evidence.depth == 1]
     steady = [found for found in alone if found.path is not None and found.path.round_trip_ns < 3e6]
     assert len(steady) >= 20
     for found in steady:
         guess = known(waterfall.best_guess(found))
         assert abs(waterfall.parts(guess)["rest"]) < 0.02 * guess.whole_ns, found.name
-
-
-def test_the_confusion_table_shows_what_is_confused() -> None:
-    drawn = bench.confusion([(Limit.LINK, Limit.LINK), (Limit.LINK, Limit.CPU), (Limit.CPU, Limit.CPU)])
-    assert "2 of 3 verdicts are what was put in (66.7%)" in drawn
-    (row,) = [line.split() for line in drawn.splitlines() if line.startswith("link")]
-    assert row == ["link", "1", "1"]
 
 
 def test_the_target_is_half_of_an_answer_and_a_cache_s_disk_a_wrong_one(cells: list[Judged]) -> None:

@@ -39,9 +39,7 @@ def test_what_was_waited_is_within_the_bounds() -> None:
         assert 0.9 * lost.time_ns.low <= waited_ns <= 1.1 * lost.time_ns.high, waits_ms
         if max(waits_ms) < 300:
             assert lost.time_ns.mid == pytest.approx(waited_ns, rel=0.05), waits_ms
-
-
-def test_without_a_timeout_nothing_was_waited_for() -> None:
+    # Without a timeout nothing was.
     nothing: list[tuple[list[int], int]] = [([], 48), ([150], 48), ([200], 0)]  # the last was not sent again
     for waits_ms, resent_bytes in nothing:
         assert lost_packets_of(repeats(waits_ms, resent_bytes)) is None

@@ -155,17 +155,15 @@ def test_a_command_that_reaches_no_disk_tells_it_from_the_processor() -> None:
         (4_000.0, Limit.CPU, "the target's processor"),
         (1_500.0, Limit.TARGET, "the target (its disk or its processor)"),
     ):
-        cells = (reads("random", size, us, command_us=command_us) for size, us in ((4, 5_000), (64, 5_100)))
-        found = first(*cells)
+        slow = reads("random", 4, 5_000, command_us=command_us)
+        found = first(slow, reads("random", 64, 5_100, command_us=command_us))
         assert (found.verdict.limited_by, found.verdict.confidence) == (limit, Confidence.MEDIUM)
         assert f"limited by {words}" in sentence(found)
-
-
-def test_of_what_takes_longer_for_more_bytes_such_a_command_says_nothing() -> None:
+    # Of what takes longer for more bytes it says nothing.
     cells = reads("random", 4, 1_000, command_us=110.0), reads("random", 64, 9_000)
-    found = said(*cells, reads("sequential", 256, 18_000))
-    assert found["random-64k-1"].verdict.limited_by not in (Limit.DEVICE, Limit.CPU)
-    assert found["random-4k-1"].verdict.limited_by is Limit.DEVICE
+    longer = said(*cells, reads("sequential", 256, 18_000))
+    assert longer["random-64k-1"].verdict.limited_by not in (Limit.DEVICE, Limit.CPU)
+    assert longer["random-4k-1"].verdict.limited_by is Limit.DEVICE
     # Flash that takes 8 ms for anything up to 256 KiB, one at a time: told from what bytes take.
     alone = reads("random", 4, 8_100, command_us=110.0), reads("random", 256, 10_300)
     flash = said(*alone, reads("random", 256, 8_010, depth=8)).values()

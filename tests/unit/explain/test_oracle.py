@@ -202,9 +202,7 @@ def test_verdicts_on_published_figures_are_as_they_were_fixed() -> None:
         answer = (bench.in_short(judged), str(judged.confidence))
         assert bench.fixed()[name][judged.title] == answer, (name, judged.title)
         assert judged.decides or judged.confidence is Confidence.HIGH, (name, judged.title)
-
-
-def test_every_published_figure_has_a_source_and_what_the_authors_found() -> None:
+    # Every one has a source, and what the authors found.
     figures = {(name, judged.title) for name, judged, _, _ in FOUND}
     for known in (bench.fixed(), bench.explanations()):
         assert {(name, title) for name, of in known.items() for title in of} == figures

@@ -136,6 +136,15 @@ def test_lists_without_an_end_are_refused_and_those_of_a_busy_machine_doubted() 
     busy = price_list(fit=Fit(cells=40, repeats=2, error=0.03, taken=0.6))
     (doubt,) = predicted.doubts(Ends(target=busy, initiator=price_list()))
     assert "60%" in doubt and "measure them again" in doubt
+    # Two lists are compared price by price.
+    a = price_list()
+    lines, said = compared.of_lists(a, price_list(scale=1.05))
+    assert len(lines) == len(a.prices) and all(line[5] == "1.05" for line in lines)
+    assert said.startswith(f"{len(lines)} of {len(lines)} prices agree") and "1.05" in said
+    lines, said = compared.of_lists(a, price_list(scale=2.0))
+    assert said.startswith("0 of") and all(line[6] == "differ" for line in lines)
+    lines, said = compared.of_lists(a, price_list(()))
+    assert said.startswith("0 of 0") and all(line[4] == "" for line in lines)
 
 
 def test_what_has_no_price_says_why() -> None:
@@ -225,17 +234,6 @@ def test_runs_without_prices_are_refused(stored: Measured) -> None:
     assert "--runtime" in (refused.value.hint or "")
 
 
-def test_two_lists_are_compared_price_by_price() -> None:
-    a = price_list()
-    lines, said = compared.of_lists(a, price_list(scale=1.05))
-    assert len(lines) == len(a.prices) and all(line[5] == "1.05" for line in lines)
-    assert said.startswith(f"{len(lines)} of {len(lines)} prices agree") and "1.05" in said
-    lines, said = compared.of_lists(a, price_list(scale=2.0))
-    assert said.startswith("0 of") and all(line[6] == "differ" for line in lines)
-    lines, said = compared.of_lists(a, price_list(()))
-    assert said.startswith("0 of 0") and all(line[4] == "" for line in lines)
-
-
 def test_the_command_marks_all_of_it_as_predicted(tmp_path: Path) -> None:
     for name, scale in (("nas", 1.0), ("laptop", 2.0)):
         (tmp_path / f"{name}.toml").write_text(written(price_list(BOTH_ENDS, scale)), encoding="utf-8")
@@ -256,7 +254,7 @@ def test_the_command_marks_all_of_it_as_predicted(tmp_path: Path) -> None:
         assert done.returncode == 2 and said in done.stderr
 
 
-def test_the_command_makes_a_list_of_a_run_and_compares(tmp_path: Path) -> None:
+def test_the_commands_make_a_list_of_a_run_compare_and_print_the_score(tmp_path: Path) -> None:
     done = harness("price", str(RUN), "-o", "a.toml", cwd=tmp_path)
     assert done.returncode == 0 and "off by" in done.stderr, done.stderr
     done = harness("price", "a.toml", "a.toml", cwd=tmp_path)

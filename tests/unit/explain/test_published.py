@@ -23,12 +23,10 @@ FOUND = published.conclude(DOCUMENT, LINKS)
 CELLS = {(one.workload, one.column.link, one.column.protection): one for one in FOUND.cells}
 
 
-def test_document_003_tells_its_own_noise() -> None:
+def test_document_003_tells_its_own_noise_and_what_it_lets_conclude() -> None:
     assert FOUND.noise["wired"] == pytest.approx(1.36 / 1.25)
     assert FOUND.noise["wifi"] == pytest.approx(4.90 / 3.39)
-
-
-def test_of_ipsec_over_wifi_document_003_shows_nothing() -> None:
+    # Of IPsec over WiFi it shows nothing.
     faster = CELLS["seq-read-256k", "wifi", ("on",)]
     assert "only chance" in faster.sentence and "shows nothing about IPsec" in faster.sentence
     assert any("WiFi with IPsec" in words and "no more than a hint" in words for words in FOUND.sentences)
@@ -45,13 +43,11 @@ def test_of_ipsec_over_wifi_document_003_shows_nothing() -> None:
     # Random 4K is the disk.
     for workload in ("rand-write-4k", "rand-read-4k"):
         assert CELLS[workload, "wired", ()].limited_by is Limit.DEVICE
-
-
-def test_without_an_impossible_figure_noise_is_unknown() -> None:
+    # Without an impossible figure noise is unknown.
     rows = {"seq-read-4k": (10.0, 5.0, 4.0, 3.0, 2.0)}
-    found = published.conclude(replace(DOCUMENT, rows=rows), LINKS)
-    assert set(found.noise.values()) == {1.0}
-    assert "noise is unknown" in found.sentences[0]
+    unknown = published.conclude(replace(DOCUMENT, rows=rows), LINKS)
+    assert set(unknown.noise.values()) == {1.0}
+    assert "noise is unknown" in unknown.sentences[0]
     assert "seq-write-4k, 13.15 MB/s: 0.22 of the figure without IPsec" in published.text(FOUND)
     assert len(json.loads(as_json(FOUND))["cells"]) == 32
 

@@ -56,19 +56,6 @@ def test_what_a_part_is_worth_is_what_limits() -> None:
     assert [each.gain for each in found.parts] == sorted(gains.values(), reverse=True)
 
 
-def test_nothing_becomes_faster_than_the_link_lets_it() -> None:
-    before = Predicted(name="wired", workload="4k", mb_s=60.0, bound_mb_s=110.0)
-    after = replace(before, mb_s=90.0)
-    # At 100 MB/s not 150; at 112 the bound is what it was, and so a little too low.
-    for measured, gain in ((None, 0.5), (60.0, 0.5), (100.0, 0.1), (112.0, 0.0)):
-        found = known(what_if.gain(before, after, measured, 0.1))
-        assert found.part == pytest.approx(gain)
-        assert found.low < found.part <= found.high <= 110.0 / (measured or 60.0) - 1 + 0.02
-    faster = known(what_if.gain(before, replace(after, bound_mb_s=220.0), 112.0, 0.1))
-    bounds = 1.5 / math.exp(0.1) - 1, 1.5 * math.exp(0.1) - 1
-    assert (faster.part, faster.low, faster.high) == pytest.approx((0.5, *bounds))
-
-
 def test_a_gain_is_as_sure_as_what_it_is_from() -> None:
     (change,) = what_if.parse("ESP=2x", ENDS)
     (as_it_is,) = predicted.predict(ENDS, [PROTECTED], [job("4k")])
@@ -92,6 +79,17 @@ def test_a_gain_is_as_sure_as_what_it_is_from() -> None:
     mb_s = known(before.mb_s)
     assert what_if.missed_of(before, mb_s) == what_if.missed_of(before, None) == of_middle > 0
     assert what_if.missed_of(before, mb_s / 2) == pytest.approx(math.log(2))
+    # Nothing becomes faster than the link lets it.
+    slow = Predicted(name="wired", workload="4k", mb_s=60.0, bound_mb_s=110.0)
+    fast = replace(slow, mb_s=90.0)
+    # At 100 MB/s not 150; at 112 the bound is what it was, and so a little too low.
+    for measured, gain in ((None, 0.5), (60.0, 0.5), (100.0, 0.1), (112.0, 0.0)):
+        found = known(what_if.gain(slow, fast, measured, 0.1))
+        assert found.part == pytest.approx(gain)
+        assert found.low < found.part <= found.high <= 110.0 / (measured or 60.0) - 1 + 0.02
+    faster = known(what_if.gain(slow, replace(fast, bound_mb_s=220.0), 112.0, 0.1))
+    bounds = 1.5 / math.exp(0.1) - 1, 1.5 * math.exp(0.1) - 1
+    assert (faster.part, faster.low, faster.high) == pytest.approx((0.5, *bounds))
 
 
 def test_what_may_be_otherwise_is_each_price_and_how_long_ios_wait() -> None:

@@ -75,7 +75,8 @@ class Package:
                 return True  # the other packages' lines check for programs
             return runner.run([*QUERIES[system.manager], *names], check=False).status == 0
         if module:
-            return runner.run([programs.PYTHON, "-c", f"import {module}"], check=False).status == 0
+            # Not from the folder that the user works in, whose files may be anybody's.
+            return runner.run([programs.PYTHON, "-I", "-c", f"import {module}"], check=False).status == 0
         return shutil.which(kind, path=environment()["PATH"]) is not None
 
     def __str__(self) -> str:

@@ -6,6 +6,7 @@ Who starts them may not import them, or they run elsewhere. Nothing else names a
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 EXECUTOR = "harness.runs.executor"
 """A run, within its testbed."""
@@ -29,6 +30,21 @@ EARLY = "HARNESS_EARLY"
 """In the lab: the environment variable that names the folder of libraries by which fio begins early."""
 
 
+_ROOT = str(Path(__file__).resolve().parents[2])
+"""Where the harness is, which need not be installed."""
+
+_BEGIN = "import sys; sys.path[:0] = {sys.argv.pop(1)}.difference(sys.path); "
+
+
 def command(module: str, *words: str) -> list[str]:
     """The command that starts one of them, under this Python."""
-    return [sys.executable, "-m", module, *words]
+    return running(f"import runpy; runpy.run_module({module!r}, run_name='__main__', alter_sys=True)", *words)
+
+
+def running(program: str, *words: str) -> list[str]:
+    """The command that runs a line of Python, which may import the harness.
+
+    Nothing is imported from the folder that the user works in, whose files may be anybody's (``-P``); Python
+    would look there first for what it runs by ``-m`` or ``-c``.
+    """
+    return [sys.executable, "-P", "-c", _BEGIN + program, _ROOT, *words]

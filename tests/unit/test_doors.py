@@ -9,12 +9,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from harness.hosts import packages, runner
 from harness.model import ISCSI, Column, LabKernel, Proposal, TestbedKind, is_unencrypted
 from harness.model.errors import UsageError
 from harness.parse.profiles import data_folder, load_link, load_proposal
 from harness.planning.plan import make_plan
 from harness.planning.request import RunRequest
 from harness.results.store import RunFolder
+from harness.testbeds import entry_points
 from harness.testbeds.lab.kernels import kernel
 from tests import flat
 from tests.unit.command import harness
@@ -163,3 +165,18 @@ def test_a_file_in_place_of_a_shipped_one_is_said_in_plan_and_table(
     shown = harness("table", str(results.path), cwd=tmp_path).stdout
     for each in said:
         assert f"Warning: a file of the user's took the place of a shipped one: {each}." in shown
+
+
+def test_nothing_is_imported_from_the_folder_that_the_user_works_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("msgspec", "runpy", "json"):
+        (tmp_path / f"{name}.py").write_text(f"open({str(tmp_path / 'started')!r}, 'w')\n")
+    monkeypatch.chdir(tmp_path)
+    for module in (entry_points.EXECUTOR, entry_points.LAB_DAEMON, entry_points.WORKER):
+        said = runner.run(entry_points.command(module), check=False)  # with too few words it ends at once
+        assert said.status == 1 and f'/{module.replace(".", "/")}.py", line' in said.stderr
+    say = "import harness.testbeds.lab.apart.timekeeper, sys; print(sys.argv[1:])"
+    assert runner.run(entry_points.running(say, "a", "b")).stdout == "['a', 'b']\n"
+    assert packages.Package(names=("x",), shown_by="python:json", purpose="x").installed
+    assert not (tmp_path / "started").exists()

@@ -107,7 +107,7 @@ class Machine:
 
     @contextlib.contextmanager
     def booted(self, command: list[str], **settings: Any) -> Iterator[boot.Lab]:
-        assert command[1:] == ["-m", entry_points.WORKER, entry_points.EXCHANGE, "0"]
+        assert command == entry_points.command(entry_points.WORKER, entry_points.EXCHANGE, "0")
         self.boots += 1
         folder = self.folder / f"exchange{self.boots}"
         folder.mkdir()

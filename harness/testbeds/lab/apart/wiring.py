@@ -11,13 +11,13 @@ import contextlib
 import itertools
 import socket
 import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
 
 from harness.hosts import runner
+from harness.testbeds import entry_points
 from harness.testbeds.lab.apart import management, timekeeper
 from harness.testbeds.lab.boot import CLOCK, Wires
 
@@ -104,7 +104,7 @@ def _timekeeper(
     served: timekeeper.Wiring, console: Path, core: int
 ) -> contextlib.AbstractContextManager[subprocess.Popen[bytes]]:
     program = f"from {timekeeper.__name__} import main; main()"
-    argv = [sys.executable, "-c", program, msgspec.json.encode(served).decode()]
+    argv = entry_points.running(program, msgspec.json.encode(served).decode())
     fds = [*served.clock_fds, *itertools.chain.from_iterable(trunk.fds for trunk in served.trunks)]
     wrapper = ["setpriv", "--pdeathsig", "KILL", "taskset", "-c", str(core)]
     return runner.piped([*wrapper, *argv], output=console, pass_fds=fds)

@@ -149,7 +149,8 @@ class RunRequest(PathRequest, frozen=True, kw_only=True, forbid_unknown_fields=T
         tuple[str, ...],
         what(
             help=f"As --ipsec, and {', '.join(MADE)}; nested: "
-            f"{NESTING[0][0]}+aes128gcm16. --portal: {SWANCTL}FILE."
+            f"{NESTING[0][0]}+aes128gcm16. --portal: {SWANCTL}FILE.",
+            leads_out=True,
         ),
     ] = ()
     transports: Annotated[

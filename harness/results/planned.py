@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Collection, Sequence
 
-from harness.model import IPV6, LINK_LOCAL, BackingKind, Plan
+from harness.model import IPV6, LINK_LOCAL, SWANCTL, BackingKind, Plan
 from harness.model.errors import UsageError
 from harness.model.escape import printable
 from harness.parse.hosts import LOCAL
@@ -33,9 +33,12 @@ def outside(plan: Plan) -> list[Option]:
         if machines.initiators != (LOCAL,):
             found += [("--initiator", text) for text in machines.initiators]
     if (portal := plan.storage.reached) is not None:
-        found += [("--portal", portal.typed), ("--lun", str(portal.lun))]
+        # Where the session logs in, which is elsewhere if the target redirects logins.
+        found += [("--portal", portal.login or portal.typed), ("--lun", str(portal.lun))]
         found += [("--iqn", portal.name)] if portal.name else []
         found += [("--chap", portal.chap_user)] if portal.chap_user else []
+        # It has a peer, and policies for any traffic of the machine.
+        found += [("--protect", f"{SWANCTL}{portal.swanctl}")] if portal.swanctl else []
     if plan.storage.volume is not None:
         found.append(("--volume", plan.storage.volume.path))
     found += [("--hop", text) for text in plan.hops]

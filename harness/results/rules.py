@@ -311,8 +311,12 @@ def _portal(plan: Plan) -> None:
     portal = plan.storage.reached
     if portal is None:
         return
-    parse_portal(portal.typed)
-    for word in (portal.name, portal.chap_user, portal.wwid, portal.login, portal.swanctl):
+    asked = parse_portal(portal.typed)
+    if portal.login:
+        _same(parse_portal(portal.login).name, "")
+    elif asked.port is not None:
+        _same(portal.port, asked.port)
+    for word in (portal.name, portal.chap_user, portal.wwid, portal.swanctl):
         _same(word.isprintable(), True)
     _same(0 < portal.port < 65536 and 0 <= portal.lun < MOST_LUNS, True)
     _same((plan.storage.shared_lun, plan.storage.disk, plan.probing), (plan.only_reads, None, ()))

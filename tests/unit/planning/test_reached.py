@@ -19,6 +19,7 @@ from harness.planning import plan as planning
 from harness.planning.request import RunRequest
 from harness.protection import as_found
 from harness.results import planned, rules
+from harness.results.store import RunFolder
 from harness.storage.guard import Device
 from harness.testbeds import portals
 from tests.unit.protection.test_as_found import recorded
@@ -268,6 +269,27 @@ def test_each_link_has_its_own_protection_and_one_without_a_note() -> None:
     assert plan.storage.reached is not None and plan.storage.reached.swanctl == "/etc/nas.conf#disks"
     with pytest.raises(UsageError, match="one mode in a run, found transport and tunnel"):
         over("vpn=nic0@10.77.0.5", "ipsec=nic0@192.0.2.9")
+    # Its file says who is reached, and what of this machine's traffic goes there.
+    assert ("--protect", "swanctl:/etc/nas.conf#disks") in planned.outside(plan)
+
+
+def test_where_a_session_logs_in_is_typed_again(tmp_path: Path) -> None:
+    made = over("tunnel=wg0")
+    for login, port, typed, wrong in (
+        ("", 3260, "nas.lan", None),
+        ("203.0.113.9:3260", 3261, "203.0.113.9:3260", None),
+        ("203.0.113.9/iqn.y", 3260, "", "expected '', found"),
+        ("x y", 3260, "", "expected a portal"),
+        ("", 22, "nas.lan:3260", "expected '3260', found"),
+    ):
+        reached = replace(TARGET, login=login, port=port, typed="nas.lan" if login else typed)
+        run = RunFolder(tmp_path)
+        run.save_plan(replace(made, storage=replace(made.storage, reached=reached)))
+        if wrong is not None:
+            with pytest.raises(UsageError, match=f"portal: {wrong}"):
+                run.load_plan()
+            continue
+        assert planned.outside(run.load_plan())[0] == ("--portal", typed)
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ class PrintedVerdict(TypedDict):
     """A cell, and what limits it. What is unknown is null.
 
     ``setting`` and ``column`` are as in records; ``origin`` is what of the setting must be said.
-    ``encrypted`` is null without protection.
+    ``encrypted`` is null without protection, and of a program's tunnel.
     ``holds`` is the part of the draws from the evidence that agree. ``either`` are two limits of which it is
     one, each with the part of the time that it explains. ``doubt`` is what makes the evidence doubtful.
     ``is_lab_limited``: the lab limits, and not the link that it imitates. ``share`` is the part of the time

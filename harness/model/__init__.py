@@ -308,6 +308,9 @@ IN_CLEAR = frozenset({"ecb(cipher_null)", "rfc4543(gcm(aes))"})
 
 LINK_LOCAL = "local"
 
+AS_PROGRAMS_SAY = frozenset(name for name, each in PROTECTIONS.items() if each.as_found)
+"""Protections that may or may not encrypt: OpenVPN does not with ``cipher none``, n2n not without a key."""
+
 Agreed = Mapping[str, Mapping[str, str]]
 """What the two ends negotiated, for each protection by its name, in that protection's own terms."""
 
@@ -581,6 +584,11 @@ class Column(msgspec.Struct, frozen=True, order=True, forbid_unknown_fields=True
         return " + ".join(
             PROTECTIONS[name].title if name in PROTECTIONS else f"IPsec {name}" for name in self.protection
         )
+
+    @property
+    def is_opaque(self) -> bool:
+        """Whether only programs protect it, of which nobody can tell whether they encrypt."""
+        return bool(self.protection) and AS_PROGRAMS_SAY.issuperset(self.protection)
 
     @property
     def framed(self) -> str:
@@ -910,10 +918,11 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         return next((column.mode for column in self.columns if column.mode), IpsecMode.TRANSPORT)
 
     def encrypts(self, column: Column) -> bool | None:
-        """Whether a column's protections encrypt; None without any."""
-        if not column.protection:
-            return None
-        return any(p not in self.proposals or self.proposals[p].encrypts for p in column.protection)
+        """Whether a column's protections encrypt; None without any, and where that is a program's secret."""
+        known = [name for name in column.protection if name not in AS_PROGRAMS_SAY]
+        if any(name not in self.proposals or self.proposals[name].encrypts for name in known):
+            return True
+        return False if known == [*column.protection] and known else None
 
     def shown(self, column: Column) -> str:
         """The name of a column for people."""

@@ -30,8 +30,9 @@ class ColumnKey(msgspec.Struct, frozen=True):
 
     @property
     def is_encrypted(self) -> bool | None:
-        """None without protection."""
-        return not self.is_unencrypted if self.column.protection else None
+        """None without protection, and where nobody can tell."""
+        is_told = self.column.protection and not self.column.is_opaque
+        return not self.is_unencrypted if is_told else None
 
     @property
     def mode(self) -> str:

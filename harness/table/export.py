@@ -164,7 +164,8 @@ def _seen_at_target(line: ExportLine) -> int | None:
 
 def _encrypted(line: ExportLine) -> bool | None:
     record = line.record
-    return not is_unencrypted(record.encrypts, record.agreed) if record.column.protection else None
+    is_told = record.column.protection and not record.column.is_opaque
+    return not is_unencrypted(record.encrypts, record.agreed) if is_told else None
 
 
 def _percentiles_of(line: ExportLine) -> str | None:

@@ -205,7 +205,10 @@ def _tunnels(records: Iterable[Record]) -> Iterable[str]:
         if "tunnel" in agreed
     }
     for words in sorted(found):
-        yield f"{words}: its packets are not counted; the capture alone shows that nothing was in clear."
+        yield (
+            f"{words}: its packets are not counted, and whether it encrypts is not known. The capture alone "
+            "shows that none of the portal's own segments was on the link."
+        )
 
 
 def _goodputs(context: Context, table: Table) -> Iterable[str]:

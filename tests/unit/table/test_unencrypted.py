@@ -127,3 +127,23 @@ def test_a_plan_is_printed_with_it() -> None:
     plan = made_plan(columns=(Column("wired"), NULL), proposals={NULL.ipsec: proposal})
     assert [plan.shown(column) for column in plan.columns] == ["wired", "wired+null-sha256 (not encrypted)"]
     assert [plan.encrypts(column) for column in plan.columns] == [None, False]
+
+
+def test_whether_a_program_s_tunnel_encrypts_is_said_by_nobody() -> None:
+    """OpenVPN may have ``cipher none``."""
+    tunnel, both = Column("vpn", ("tunnel",)), Column("vpn", ("tunnel", "null-sha256"))
+    gcm = Column("vpn", ("tunnel", GCM.ipsec))
+    proposal = Proposal(name=GCM.ipsec, title="x", esp="x", ike="x", kernel_algorithms=("x",))
+    null = msgspec.structs.replace(proposal, name=NULL.ipsec, encrypts=False)
+    proposals = {each.name: each for each in (proposal, null)}
+    plan = made_plan(columns=(Column("vpn"),), proposals=proposals)
+    found = [plan.encrypts(column) for column in (tunnel, both, gcm, GCM, NULL, Column("vpn"))]
+    assert found == [None, None, True, True, False, None]
+    agreed = {"tunnel": {"tunnel": "OpenVPN", "interface": "tun0"}}
+    of_old = [record(10.0, link="vpn", protection=("tunnel",), encrypts=True, agreed=agreed)]
+    (cell,) = json.loads(render(build(of_old), TableFormat.JSON))["cells"]
+    (row,) = (json.loads(line) for line in encode(of_old, ExportFormat.JSONL).splitlines())
+    assert cell["encrypted"] is row["encrypted"] is None
+    assert "OpenVPN: its packets are not counted, and whether it encrypts is not known." in one_line(
+        render(build(of_old))
+    )

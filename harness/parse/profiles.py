@@ -331,6 +331,16 @@ def _check_hops(profile: LinkProfile, hops: Hops, refuse: Refuse) -> None:
         raise refuse("hops", "a link with hops is made of cables, full duplex", "leave one out")
 
 
+CHARON_PLUGINS = {
+    *("aes", "aesni", "af-alg", "blowfish", "botan", "ccm", "chapoly", "cmac", "constraints", "ctr"),
+    *("curve25519", "des", "drbg", "fips-prf", "gcm", "gcrypt", "gmp", "hmac", "kdf", "md4", "md5", "mgf1"),
+    *("ml", "newhope", "nonce", "ntru", "openssl", "pem", "pkcs1", "pkcs12", "pkcs7", "pkcs8", "pubkey"),
+    *("random", "rc2", "rdrand", "sha1", "sha2", "sha3", "wolfssl", "x509", "xcbc"),
+}
+"""strongSwan's that only calculate. Others change the machine or talk to it: bypass-lan makes policies by
+which neighbours are reached in clear, farp answers ARP, kernel-libipsec takes ESP from the kernel."""
+
+
 def check_proposal(proposal: Proposal, refuse: Refuse) -> None:
     """These words are written into charon's configuration: nothing else may get in with them."""
     words = r"[a-z0-9_-]{1,64}"
@@ -347,6 +357,12 @@ def check_proposal(proposal: Proposal, refuse: Refuse) -> None:
                     f"expected names as strongSwan and the kernel spell them, found {shown(value)}",
                     "compare it with a shipped file, such as ipsec/aes128gcm16.toml",
                 )
+    if others := sorted({*proposal.charon_plugins} - CHARON_PLUGINS):
+        raise refuse(
+            "charon_plugins",
+            f"expected plugins that only calculate, found {', '.join(others)}",
+            f"these do: {', '.join(sorted(CHARON_PLUGINS))}",
+        )
     in_clear = sorted(IN_CLEAR.intersection(proposal.kernel_algorithms))
     if proposal.encrypts is bool(in_clear):
         found = f"{in_clear[0]} leaves" if in_clear else f"{' + '.join(proposal.kernel_algorithms)} leaves no"

@@ -102,6 +102,10 @@ IMPOSSIBLE: dict[str, tuple[dict[str, Any], str]] = {
     "a link of another name": (linked(name="other"), "links"),
     "words for charon": (proposed(esp="aes\n  file = /etc/shadow"), "proposals: x.esp"),
     "a plugin": (proposed(charon_plugins=("/tmp/x.so",)), "proposals: x.charon_plugins"),
+    "a plugin that changes the machine": (
+        proposed(charon_plugins=("curve25519", "bypass-lan")),
+        "only calculate, found bypass-lan",
+    ),
     "machines of the lab": ({"machines": MACHINES}, "machines"),
     "ssh's options": ({**REAL, "machines": PROXY}, "machines"),
     "a hop in the lab": ({"hops": ("ssh://gateway",)}, "hops"),

@@ -9,7 +9,10 @@ import msgspec
 import pytest
 
 from harness.model import TRANSPORTS, Column, Record, Status
+from harness.planning.plan import make_plan
+from harness.planning.request import RunRequest
 from tests.lab.cli import Measured, is_sampled, measure, run_inside
+from tests.lab.square import measure_cells, square
 
 pytestmark = pytest.mark.lab
 
@@ -32,7 +35,6 @@ def moved(record: Record) -> int:
     return sum(io.bytes for io in (record.read, record.write) if io is not None)
 
 
-@pytest.mark.core
 @pytest.mark.own_kernel
 def test_every_cell_is_ok_and_nothing_is_left(matrix: Measured) -> None:
     bad = {key: r.reason for key, r in matrix.records.items() if r.status is not Status.OK}
@@ -59,13 +61,11 @@ def require_proofs(records: Iterable[Record]) -> None:
             assert is_sampled(proof)
 
 
-@pytest.mark.core
 @pytest.mark.own_kernel
 def test_each_has_agreed_in_its_own_words_and_is_proved(matrix: Measured) -> None:
     require_proofs(matrix.records.values())
 
 
-@pytest.mark.core
 @pytest.mark.own_kernel
 def test_each_cell_is_explained_and_has_its_transports_part(matrix: Measured) -> None:
     matrix.forget_others()
@@ -76,6 +76,31 @@ def test_each_cell_is_explained_and_has_its_transports_part(matrix: Measured) ->
         assert not missing, cell
         if not column.is_local and workload == "seq-write-256k":
             assert cell["waterfall_ns"]["transport"] > 0, cell
+
+
+@pytest.mark.core
+@pytest.mark.own_kernel
+def test_each_transport_and_each_protection_has_a_cell_that_is_proved(tmp_path: Path) -> None:
+    request = RunRequest(
+        lab_kernel="own",
+        links=("wired",),
+        transports=tuple(TRANSPORTS),
+        protect=PROTECTIONS,
+        workloads=WORKLOADS[:1],
+        repeats=1,
+        runtime="0.3s",
+        retries=0,
+    )
+    plan, wanted = make_plan(request), square(PROTECTIONS, list(TRANSPORTS))
+    columns = [
+        column
+        for column in plan.columns
+        if ("+".join(column.protection) or "off", column.transport) in wanted
+    ]
+    found = measure_cells(tmp_path, plan, [(column, WORKLOADS[0]) for column in columns])
+    assert len(found.records) == len(wanted) == len(PROTECTIONS), found.done
+    assert {(r.status, r.reason) for r in found.records.values()} == {(Status.OK, None)}, found.done
+    require_proofs(found.records.values())
 
 
 @pytest.mark.core

@@ -7,6 +7,7 @@ In CI each column or each workload has one cell (`square`); `-m long` has all ce
 
 from __future__ import annotations
 
+import itertools
 import sys
 import tempfile
 from pathlib import Path
@@ -14,20 +15,18 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from harness.analysis.schedule import order_of_cells
 from harness.hosts.journal import Journal
 from harness.hosts.state import exclusive
-from harness.model import TRANSPORTS, Cell, Clock, Io, LabKernel, Latency, Plan, Record, Status
+from harness.model import TRANSPORTS, Clock, Io, LabKernel, Record, Status
 from harness.model.errors import TestbedError
 from harness.planning.plan import make_plan
 from harness.planning.request import RunRequest
 from harness.results.store import RunFolder
 from harness.testbeds import entry_points, testbed
 from harness.testbeds.lab.kernels import kernel
-from tests import flat
 from tests.lab import references
-from tests.lab.cli import Measured, harness, harness_once, measure
-from tests.lab.square import square
+from tests.lab.cli import Measured, harness_once, measure
+from tests.lab.square import measure_cells, square
 
 pytestmark = [pytest.mark.lab, pytest.mark.own_kernel]
 
@@ -62,36 +61,11 @@ def measure_matrix(results: Path, how_many: str) -> Measured:
     if how_many == "transports":
         return measure(results, *TRANSPORTS_RUN)
     plan = make_plan(MATRIX)
-    folder = RunFolder(results / plan.run_id)
-    folder.path.mkdir()
-    folder.save_plan(plan)
-    chosen = square(list(plan.columns), [workload.name for workload in plan.jobs])
-    chosen += [(column, COMPARED) for column in plan.columns if column.link == "wifi"]
-    there = []
-    for place, cell in enumerate(order_of_cells(plan)):
-        if how_many == "square" and (cell.column, cell.workload) not in chosen:
-            there.append(folder.save_record(nothing_measured(plan, cell, place)))
-    done = harness("run", "--resume", plan.run_id, "--results", str(results))
-    for file in there:
-        file.unlink()
-    return Measured(done=done, folder=folder.path)
-
-
-def nothing_measured(plan: Plan, cell: Cell, place: int) -> Record:
-    """The record of a cell that a run need not measure any more."""
-    return flat.record(
-        run_id=plan.run_id,
-        testbed=plan.setting.testbed,
-        workload=cell.workload,
-        link=cell.column.link,
-        protection=cell.column.protection,
-        transport=cell.column.transport,
-        repeat=cell.repeat,
-        order=place,
-        status=Status.OK,
-        clock=Clock.VIRTUAL,
-        read=Io(bytes=1, ios=1, runtime_ns=1, latency=Latency()),
-    )
+    workloads = [workload.name for workload in plan.jobs]
+    if how_many == "all":
+        return measure_cells(results, plan, list(itertools.product(plan.columns, workloads)))
+    wifi = [(column, COMPARED) for column in plan.columns if column.link == "wifi"]
+    return measure_cells(results, plan, square(list(plan.columns), workloads) + wifi)
 
 
 @pytest.fixture(scope="module", params=HOW_MANY)

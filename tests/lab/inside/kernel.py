@@ -1,4 +1,4 @@
-"""State of the kernel a script runs on, for comparison before and after; and things of "the user's own"."""
+"""What scripts share: the state of their kernel, programs, runs, and things of "the user's own"."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from harness.hosts import programs
 
 HARNESS = str(Path(sys.executable).with_name("harness"))
 RESULTS = Path("/root/results")
+STARTED = Path("/root/started.log")
 LIO = Path("/sys/kernel/config/target")
 OF_PATHS = {"pppd", "pppoe", "pppoe-server", "ovsdb-server", "ovs-vswitchd", "ovs-testcontrol"}
 DAEMONS = {"charon-systemd", "iscsid", "tcpdump", "fio", "dd", *OF_PATHS}
@@ -61,15 +62,29 @@ def sh(*argv: str, check: bool = True, input: str = "") -> str:
     return done.stdout + done.stderr
 
 
-def make_the_user_s_own() -> None:
-    """A target, xfrm objects, a namespace and a shaped link that somebody else uses on this kernel."""
-    for module in ("target_core_mod", "target_core_file", "iscsi_target_mod", "xfrm_user", "esp4", "veth"):
-        sh("modprobe", module)
-    sh("modprobe", "sch_netem")
+def modprobe(*modules: str) -> None:
+    """Load modules, each with its parameters behind its name."""
+    for module in modules:
+        sh("modprobe", *module.split())
+
+
+def prepare_lio(*modules: str) -> None:
+    """LIO with files for disks, and what else is to be loaded."""
+    modprobe("target_core_mod", "target_core_file", "iscsi_target_mod", *modules)
     if not LIO.is_dir():
         sh("mount", "-t", "configfs", "configfs", "/sys/kernel/config")
     # rtslib would have LIO keep its files there.
     Path("/etc/rtslib-fb-target").mkdir(exist_ok=True)
+
+
+def within(netns: str) -> tuple[str, ...]:
+    """What has a command run in a network namespace."""
+    return ("nsenter", f"--net=/run/netns/{netns}", "--")
+
+
+def make_the_user_s_own() -> None:
+    """A target, xfrm objects, a namespace and a shaped link that somebody else uses on this kernel."""
+    prepare_lio("xfrm_user", "esp4", "veth", "sch_netem")
     sh(programs.PYTHON, "-c", OWN_TARGET)
     sh("ip", "-batch", "-", input=OWN_NETWORK)
     sh("tc", "-batch", "-", input="qdisc add dev own0 root netem delay 1ms\n")
@@ -141,6 +156,15 @@ def differences(before: dict[str, Any], after: dict[str, Any]) -> str:
     return "\n".join(f"{what}: gone {a - b}, new {b - a}" for what, a, b in changed if a != b)
 
 
+@contextlib.contextmanager
+def unchanged(what: str, state: Callable[[], dict[str, Any]] = snapshot) -> Iterator[None]:
+    """The state is afterwards what it was before."""
+    before = state()
+    yield
+    changed = differences(before, state())
+    assert not changed, f"{what}:\n{changed}"
+
+
 def _parts(value: Any) -> set[Any]:
     if isinstance(value, dict):
         return set(value.items())
@@ -198,6 +222,28 @@ def wait_for(condition: Callable[[], bool], what: str, *, deadline_s: float) -> 
         time.sleep(0.02)
 
 
+@contextlib.contextmanager
+def serving(
+    *argv: str, ready: Callable[[], bool], log: Path | None = None, deadline_s: float = 20
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A program, from when it is ready until the context ends; in a group of its own, for some end theirs."""
+    with contextlib.ExitStack() as stack:
+        file = stack.enter_context(log.open("wb")) if log else None
+        process = subprocess.Popen(
+            argv, stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True
+        )
+        stack.callback(process.wait)
+        stack.callback(process.terminate)
+        wait_for(ready, " ".join(argv), deadline_s=deadline_s)
+        yield process
+
+
+def iscsid() -> contextlib.AbstractContextManager[subprocess.Popen[bytes]]:
+    """The user's own."""
+    unix = Path("/proc/net/unix")
+    return serving("iscsid", "--foreground", ready=lambda: "@ISCSIADM" in unix.read_text(encoding="utf-8"))
+
+
 def _command(words: Sequence[str]) -> list[str]:
     """What others on the machine disturb is taken as it is: to measure it again would take time."""
     is_new = words[0] == "run" and not any(word.startswith("--resume") for word in words)
@@ -205,27 +251,58 @@ def _command(words: Sequence[str]) -> list[str]:
     return [HARNESS, *words, *as_it_is]
 
 
-def harness(*words: str, status: int = 0) -> str:
-    """Run the command to its end, which has to have this status; all that it printed."""
+def harness(*words: str, status: int = 0, says: Sequence[str] = ()) -> str:
+    """Run the command to its end, which has to have this status and to say this, wherever its lines are
+    broken; all that it printed."""
     done = subprocess.run(
         _command(words), stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8", check=False
     )
     said = done.stdout + done.stderr
     assert done.returncode == status, f"status {done.returncode} of {words}: {said}"
     assert "Traceback" not in said, said
+    for part in says:
+        assert part in said or part in " ".join(said.split()), f"{part!r} is not in: {said}"
     return said
+
+
+def measured(*words: str) -> dict[str, dict[str, Any]]:
+    """The records of a run, each of which is ok."""
+    said = harness(*words)
+    found = newest_records()
+    assert found and all(record["status"] == "ok" for record in found.values()), f"{found}\n{said}"
+    return found
 
 
 @contextlib.contextmanager
 def started(words: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
     """The command, going on; killed when the context ends, if it has not ended by then."""
-    with Path("/root/started.log").open("wb") as log:
+    with STARTED.open("wb") as log:
         process = subprocess.Popen(_command(words), stdin=subprocess.DEVNULL, stdout=log, stderr=log)
     try:
         yield process
     finally:
         process.kill()
         process.wait()
+
+
+@contextlib.contextmanager
+def under_way(*words: str, event: str = "cell-ended") -> Iterator[subprocess.Popen[bytes]]:
+    """A run, going on from when a cell of it has begun or, for ``cell-ended``, has ended and is ok."""
+    for file in RESULTS.rglob("events.jsonl"):
+        file.unlink()
+
+    def has_come() -> bool:
+        return any(each["event"] == event and each.get("status", "ok") == "ok" for each in newest_events())
+
+    with started(words) as process:
+        wait_for(lambda: has_come() or process.poll() is not None, event, deadline_s=60)
+        assert process.poll() is None, started_said()
+        yield process
+
+
+def started_said() -> str:
+    """What the run that was started last has printed."""
+    return STARTED.read_text(encoding="utf-8")
 
 
 def newest_events() -> list[dict[str, Any]]:
@@ -245,3 +322,7 @@ def events(folder: Path) -> list[dict[str, Any]]:
 
 def records(folder: Path) -> dict[str, dict[str, Any]]:
     return {file.stem: json.loads(file.read_bytes()) for file in (folder / "cells").glob("*.json")}
+
+
+def newest_records() -> dict[str, dict[str, Any]]:
+    return records(newest_run())

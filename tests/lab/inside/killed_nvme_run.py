@@ -7,31 +7,25 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from harness.model import ENDS, NVME_TCP
-from harness.storage import transports
-from tests.lab.inside.kernel import RESULTS, differences, harness, make_the_user_s_own, sh, snapshot
-from tests.lab.inside.killed_host_run import RUN, kill_while, measuring
+from harness.model import NVME_TCP
+from tests.lab.inside.exports import load
+from tests.lab.inside.kernel import make_the_user_s_own
+from tests.lab.inside.killed_host_run import kill_while, measuring, one_more
 from tests.lab.inside.nvme_tcp import tree, user_s_own
 
 WORDS = ("--transport=nvme-tcp", "--link=wired")
+LEFT = ("NvmeController", "Subsystem", "IpsecBarrier", "Ramdisk 33554432")
 
 
 def main() -> None:
-    for module in [each for role in ENDS for each in transports.named(NVME_TCP).modules(role, ())]:
-        sh("modprobe", module)
+    load(NVME_TCP)
     make_the_user_s_own()
     user_s_own()
-    before, exports = snapshot(), tree()
-    said = kill_while(measuring, *WORDS, "--runtime=100s")
-    for what in ("NvmeController", "Subsystem", "IpsecBarrier", "Ramdisk 33554432"):
-        assert f"removed, left by an earlier run: {what}" in said, said
-    changed = differences(before, snapshot())
-    assert not changed, changed
+    exports = tree()
+    kill_while(measuring, *WORDS, "--runtime=100s", removed=LEFT)
     assert tree() == exports and not list(Path("/sys/class/nvme").iterdir())
-    again = harness(*RUN, *WORDS, "--runtime=0.1s", f"--results={RESULTS}")
-    assert "1 measurement (1 ok)" in again, again
-    changed = differences(before, snapshot())
-    assert not changed and tree() == exports, changed
+    one_more(*WORDS)
+    assert tree() == exports
 
 
 if __name__ == "__main__":

@@ -20,18 +20,18 @@ from pathlib import Path
 
 import msgspec
 
-from harness.hosts import Host, NamespaceHost
-from harness.hosts.journal import Journal
-from harness.model import PROTECTION_OFF, BackingKind, Flash, IkeAuth, IpsecMode, LinkProfile
+from harness.hosts import Host
+from harness.model import PROTECTION_OFF, Flash, IkeAuth, IpsecMode, LinkProfile
 from harness.network import links
 from harness.parse.profiles import load_proposal
 from harness.protection import ipsec
 from harness.protection.ipsec import charon
-from harness.runs import calibration, executor
+from harness.runs import calibration
 from harness.storage import disks
 from harness.storage.disks import MIB, FlashDisk
 from harness.storage.iscsi.transport import shared
-from harness.storage.transport import Disk, Export, Lun, Sides
+from harness.storage.transport import Disk, Shared
+from tests.lab.inside import exports
 from tests.lab.square import square
 
 FOLDER = Path("/run/theory")
@@ -107,12 +107,7 @@ class Framing(msgspec.Struct, frozen=True, kw_only=True):
     def link(self) -> LinkProfile:
         """Gigabit Ethernet, as ``wired`` has it."""
         return LinkProfile(
-            name="exact",
-            title="",
-            emulated=True,
-            rate_bit_s=10**9,
-            delay_us=50,
-            mtu_bytes=self.mtu_bytes,
+            name="exact", title="", emulated=True, rate_bit_s=10**9, delay_us=50, mtu_bytes=self.mtu_bytes
         )
 
 
@@ -139,24 +134,11 @@ class Lab:
     """What all columns share, and each as it is brought up; ``stack`` takes all of it down."""
 
     def __init__(self, tag: str, stack: contextlib.ExitStack) -> None:
-        self.tag, self.stack = tag, stack
-        self.near = NamespaceHost("initiator")
-        self.journal = Journal(FOLDER / "journal.jsonl")
+        self.tag, self.stack, self.near = tag, stack, exports.NEAR
+        self.journal = stack.enter_context(exports.journal_in(FOLDER))
         stack.enter_context(self.journal.hold(self.near, FlashDisk(SIZE_BYTES, DISK)))
-        self.lun = Lun(
-            serial=f"harness-{tag}-0",
-            kind=BackingKind.BLOCK,
-            path=disks.FLASH_DEVICE,
-            size_bytes=SIZE_BYTES,
-        )
-        self.sides = Sides(
-            journal=self.journal,
-            tag=tag,
-            target=self.near,
-            initiators=(self.near,),
-            luns=(self.lun,),
-            logs=FOLDER,
-        )
+        self.lun = exports.lun(tag, disks.FLASH_DEVICE, SIZE_BYTES)
+        self.sides = exports.sides(self.journal, tag, self.lun, FOLDER)
         self.iscsi = stack.enter_context(shared(self.sides))
         self.charon = self._charon(self.near, "near", charon.ANY_PORT)
         self.credentials = ipsec.make_credentials(self.near, IkeAuth.PSK, FOLDER, paths=len(FRAMINGS))
@@ -169,13 +151,10 @@ class Lab:
 
     def link(self, framing: Framing, index: int) -> links.LinkPath:
         """A link with its protection, in a steady state."""
-        path = self.stack.enter_context(
-            links.bring_up(
-                links.LinkPlace(
-                    self.journal, self.near, framing.link, tag=self.tag, index=index, frame_by_frame=True
-                )
-            )
+        place = links.LinkPlace(
+            self.journal, self.near, framing.link, tag=self.tag, index=index, frame_by_frame=True
         )
+        path = self.stack.enter_context(links.bring_up(place))
         self.keep_steady(path)
         if framing.proposal != PROTECTION_OFF:
             self.stack.enter_context(
@@ -203,21 +182,10 @@ class Lab:
                 ]
             )
 
-    def bring_up(self, framing: Framing, index: int) -> Up:
-        return self.log_in(framing, self.link(framing, index))
-
-    def log_in(self, framing: Framing, path: links.LinkPath) -> Up:
-        """An iSCSI disk over a path."""
-        wanted = Export(
-            name=framing.name,
-            number=0,
-            lun=self.lun,
-            target=path.target,
-            address=path.target_address,
-            port=path.port,
-            parameters={},
-        )
-        session = self.stack.enter_context(self.iscsi.attach(wanted))
+    def log_in(self, framing: Framing, path: links.LinkPath, shared: Shared) -> Up:
+        """A disk over a path."""
+        wanted = exports.export(path, self.lun, framing.name)
+        session = self.stack.enter_context(shared.attach(wanted))
         return Up(framing=framing, path=path, disk=session.disk, session=session.agreed)
 
 
@@ -286,13 +254,8 @@ def run_fio(host: Host, ups: list[Up], cells: Mapping[str, Sequence[str]]) -> di
 
 def cell(short: Section, long: Section) -> Cell:
     """The long run without the short one."""
-    counted = [
-        (last - first) - (last_of_short - first_of_short)
-        for first, last, first_of_short, last_of_short in zip(
-            long.before, long.after, short.before, short.after, strict=True
-        )
-    ]
-    counters = dict(zip(COUNTERS, counted, strict=True))
+    readings = zip(COUNTERS, long.before, long.after, short.before, short.after, strict=True)
+    counters = {name: (last - first) - (end - begin) for name, first, last, begin, end in readings}
     return Cell(
         ios=long.ios - short.ios,
         total_ns=long.total_ns - short.total_ns,
@@ -319,8 +282,6 @@ def connection(path: links.LinkPath) -> tuple[int, int]:
 
 def measure(tag: str, bring_up: Callable[[Lab], list[Up]], how_many: str = "all") -> None:
     """Bring columns up, measure all cells or those of a "square", and print what was measured."""
-    FOLDER.mkdir()
-    executor.mount_private()
     with contextlib.ExitStack() as stack:
         lab = Lab(tag, stack)
         ups = bring_up(lab)
@@ -345,17 +306,13 @@ def measure(tag: str, bring_up: Callable[[Lab], list[Up]], how_many: str = "all"
         of_disk = {workload: sections[f"disk.{workload}.long"] for workload in WORKLOADS}
         device_ns = {workload: of.total_ns / of.ios for workload, of in of_disk.items()}
         measured = Measured(device_ns=device_ns, columns=columns)
-        sys.stdout.write(msgspec.json.encode(measured).decode() + "\n")
-        sys.stdout.flush()
-    assert not lab.journal.leaks and not lab.journal.open_entries(), lab.journal.leaks
+        print(msgspec.json.encode(measured).decode(), flush=True)
 
 
-def main(tag: str, how_many: str = "all") -> None:
-    def bring_up(lab: Lab) -> list[Up]:
-        return [lab.bring_up(framing, index) for index, framing in enumerate(FRAMINGS)]
-
-    measure(tag, bring_up, how_many)
+def bring_up(lab: Lab) -> list[Up]:
+    numbered = enumerate(FRAMINGS)
+    return [lab.log_in(framing, lab.link(framing, index), lab.iscsi) for index, framing in numbered]
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    measure(sys.argv[1], bring_up, *sys.argv[2:])

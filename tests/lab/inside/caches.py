@@ -16,18 +16,15 @@ from pathlib import Path
 import msgspec
 
 from harness.analysis import reread as rule
-from harness.hosts import NamespaceHost
 from harness.hosts.journal import Journal
 from harness.model import ISCSI, NBD, NVME_TCP, BackingKind
 from harness.model.reread import Reread
-from harness.network import links
 from harness.network.links import LinkPath
 from harness.parse.disks import load_disk
-from harness.parse.profiles import load_link
-from harness.runs import executor
-from harness.storage import disks, reread, transports
-from harness.storage.transport import Export, Lun, Sides
-from tests.lab.inside.kernel import sh
+from harness.storage import disks, reread
+from tests.lab.inside import exports
+from tests.lab.inside.exports import NEAR
+from tests.lab.inside.kernel import modprobe, sh
 
 FOLDER, MOUNT = Path("/run/caches"), Path("/run/caches-mounted")
 TAG = "cafe"
@@ -99,9 +96,8 @@ def fill(path: Path, data: str, size_mib: int) -> None:
         chosen = " ".join(random.Random(1).choices(WORDS, k=1 << 19)).encode()  # noqa: S311
         source = FOLDER / "words"
         # Each time from another byte on, so that no block is like another one.
-        source.write_bytes(
-            b"".join(chosen[999 * n :] + chosen[: 999 * n] for n in range(24))[: size_mib << 20]
-        )
+        turned = b"".join(chosen[999 * n :] + chosen[: 999 * n] for n in range(24))
+        source.write_bytes(turned[: size_mib << 20])
     else:
         source = Path("/dev/urandom")
     count = size_mib // 2 if data == "half" else size_mib
@@ -125,7 +121,7 @@ def on_top(disk: str, kind: str) -> Iterator[tuple[str, int]]:
         finally:
             sh("umount", str(MOUNT))
     else:
-        sh("modprobe", "loop")
+        modprobe("loop")
         device = sh("losetup", "--find", "--show", f"--direct-io={'on' if kind == 'direct' else 'off'}", disk)
         try:
             yield device.strip(), SIZE_MIB
@@ -134,50 +130,29 @@ def on_top(disk: str, kind: str) -> Iterator[tuple[str, int]]:
 
 
 def judge(target: Target, path: LinkPath, journal: Journal) -> Reread:
-    transport, near = transports.named(target.transport), NamespaceHost("initiator")
-    for module in (*transport.modules("target", ()), *transport.modules("initiator", ())):
-        sh("modprobe", *module.split())
+    transport, profile = exports.load(target.transport), load_disk(target.disk)
+    path = dataclasses.replace(path, port=transport.port)
     with contextlib.ExitStack() as stack:
-        made = disks.bring_up(
-            journal, near, load_disk(target.disk), SIZE_MIB << 20, folder=FOLDER, log=FOLDER / "disk.log"
-        )
+        log = FOLDER / "disk.log"
+        made = disks.bring_up(journal, NEAR, profile, SIZE_MIB << 20, folder=FOLDER, log=log)
         (disk,) = stack.enter_context(made)
         exported, size_mib = stack.enter_context(on_top(disk, target.on_top))
         # Not by the loop device, whose page cache would have it all.
         fill(Path(exported if target.on_top == "file" else disk), target.data, size_mib)
-        lun = Lun(serial=f"harness-{TAG}-0", kind=target.served_as, path=exported, size_bytes=size_mib << 20)
-        sides = Sides(
-            journal=journal, tag=TAG, target=path.target, initiators=(near,), luns=(lun,), logs=FOLDER
-        )
-        wanted = Export(
-            name="t",
-            number=0,
-            lun=lun,
-            target=path.target,
-            address=path.target_address,
-            port=transport.port,
-            parameters={},
-        )
+        lun = exports.lun(TAG, exported, size_mib << 20, target.served_as)
+        sides = exports.sides(journal, TAG, lun, FOLDER, target=path.target)
         up = stack.enter_context(transport.shared(sides))
-        session = stack.enter_context(up.attach(wanted))
-        samples = reread.sample(near, session.disk.device, region_bytes=size_mib << 20, seed=1)
+        session = stack.enter_context(up.attach(exports.export(path, lun)))
+        samples = reread.sample(NEAR, session.disk.device, region_bytes=size_mib << 20, seed=1)
         return rule.judge(samples, size_mib << 20)
 
 
 def main(link: str, names: str = "") -> None:
-    FOLDER.mkdir()
-    executor.mount_private()
-    near, journal = NamespaceHost("initiator"), Journal(FOLDER / "journal.jsonl")
-    place = links.LinkPlace(journal, near, load_link(link), tag=TAG, index=3)
-    with links.bring_up(place) as path:
+    with exports.journal_in(FOLDER) as journal, exports.link(journal, link, tag=TAG) as path:
         for target in TARGETS:
             if target.name.startswith(names):
-                port = transports.named(target.transport).port
-                found = judge(target, dataclasses.replace(path, port=port), journal)
-                judged = Judged(link=link, target=target, found=found)
-                sys.stdout.write(f"{msgspec.json.encode(judged).decode()}\n")
-                sys.stdout.flush()
-    assert not journal.leaks and not journal.open_entries(), journal.leaks
+                judged = Judged(link=link, target=target, found=judge(target, path, journal))
+                print(msgspec.json.encode(judged).decode(), flush=True)
 
 
 if __name__ == "__main__":

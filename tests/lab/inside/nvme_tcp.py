@@ -43,9 +43,12 @@ def over_a_link(
     """What the exports of a transport share, and a link for them."""
     transport = exports.load(name)
     modprobe(f"brd rd_size={SIZE_MIB << 10} rd_nr=1")
-    with journal_in(folder) as journal, shared(exports.sides(journal, TAG, LUN, folder)) as up:
-        with exports.link(journal, "wired", tag=TAG, port=transport.port) as path:
-            yield up, path
+    with (
+        journal_in(folder) as journal,
+        shared(exports.sides(journal, TAG, LUN, folder)) as up,
+        exports.link(journal, "wired", tag=TAG, port=transport.port) as path,
+    ):
+        yield up, path
 
 
 def export(path: LinkPath, name: str = "t", **more: object) -> Export:
@@ -183,10 +186,9 @@ def what_a_crash_leaves(up: NvmeSides, path: LinkPath) -> None:
 
 
 def main() -> None:
-    modprobe("nvmet")
-    user_s_own()
-    before = tree()
     with over_a_link(NVME_TCP, shared, Path("/run/nvme-tcp")) as (up, path):
+        user_s_own()
+        before = tree()
         a_disk_comes_and_goes(up, path)
         what_is_asked_for_is_agreed_on(up, path)
         what_vanishes(up, path)

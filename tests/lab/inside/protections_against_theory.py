@@ -10,6 +10,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+import msgspec
+
 from harness.analysis.wire import framings
 from harness.model import BackingKind, IpsecMode, LabKernel, Proposal, stack
 from harness.network.links import LinkPath
@@ -17,10 +19,8 @@ from harness.planning.plan import make_plan
 from harness.planning.request import RunRequest
 from harness.protection import kinds, overlay, witness
 from harness.protection.kind import ProtectionContext, ProtectionDriver, Underlay
-from harness.storage import transports
-from harness.storage.transport import Export, Shared
+from tests.lab.inside import exports
 from tests.lab.inside.against_theory import FOLDER, Framing, Lab, Up, measure
-from tests.lab.inside.kernel import sh
 
 STACKS = ("wireguard", "macsec", "macsec+aes128gcm16", "macsec+wireguard", "wireguard+aes128gcm16")
 COLUMNS = (
@@ -47,11 +47,11 @@ def protect(
     """The path within all protections of a framing."""
     path, mtu_bytes = link, framing.mtu_bytes
     for level, name in enumerate(split(framing)[0]):
-        kind, raw = known[name], Path(FOLDER, f"{link.index}-{level}")
+        raw = Path(FOLDER, f"{link.index}-{level}")
         raw.mkdir()
         witnesses = lab.stack.enter_context(witness.witnesses(path, raw))
         underlay = Underlay(below=path, level=level, mtu_bytes=mtu_bytes, witnesses=witnesses, raw=raw)
-        layer = lab.stack.enter_context(kind.protect(underlay))
+        layer = lab.stack.enter_context(known[name].protect(underlay))
         made = framings.of([name], proposals, IpsecMode.TRANSPORT, mtu_bytes, link.ip)
         assert made is not None
         path, is_overlay = layer.within, layer.within is not path
@@ -63,11 +63,7 @@ def protect(
 
 
 def bring_up(lab: Lab) -> list[Up]:
-    used = {carrier for _, _, carrier in COLUMNS}
-    for name in used:
-        for role in ("target", "initiator"):
-            for module in transports.named(name).modules(role, {BackingKind.BLOCK}):
-                sh("modprobe", module)
+    _, nvme = (exports.load(name, {BackingKind.BLOCK}) for name in ("iscsi", "nvme-tcp"))
     plan = make_plan(RunRequest(links=("wired",), protect=STACKS, lab_kernel=LabKernel.DEBIAN))
     known = kinds.of_run(
         ProtectionContext(
@@ -80,28 +76,14 @@ def bring_up(lab: Lab) -> list[Up]:
             paths=len(FRAMINGS),
         )
     )
-    shared: dict[str, Shared] = {
-        "nvme-tcp": lab.stack.enter_context(transports.named("nvme-tcp").shared(lab.sides))
-    }
+    shared = {"iscsi": lab.iscsi, "nvme-tcp": lab.stack.enter_context(nvme.shared(lab.sides))}
     ups = []
     for index, framing in enumerate(FRAMINGS):
         link = lab.link(Framing(mtu_bytes=framing.mtu_bytes), index)
-        path, carrier = protect(lab, known, plan.proposals, framing, link), split(framing)[1]
-        if carrier == "iscsi":
-            up = lab.log_in(framing, path)
-            ups.append(Up(framing=framing, path=link, disk=up.disk, session=up.session))
-            continue
-        wanted = Export(
-            name=framing.name,
-            number=0,
-            lun=lab.lun,
-            target=path.target,
-            address=path.target_address,
-            port=path.port,
-            parameters={},
-        )
-        session = lab.stack.enter_context(shared[carrier].attach(wanted))
-        ups.append(Up(framing=framing, path=link, disk=session.disk, session=session.agreed))
+        path = protect(lab, known, plan.proposals, framing, link)
+        up = lab.log_in(framing, path, shared[split(framing)[1]])
+        # Its frames are counted where they are protected.
+        ups.append(msgspec.structs.replace(up, path=link))
     return ups
 
 

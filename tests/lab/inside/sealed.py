@@ -12,26 +12,22 @@ import mmap
 import os
 from pathlib import Path
 
-from harness.hosts import NamespaceHost
-from harness.hosts.journal import Journal
 from harness.hosts.runner import await_condition
-from harness.model import NVME_TCP, BackingKind, LinkProfile
+from harness.model import NVME_TCP, LinkProfile
 from harness.model.errors import CommandFailed
-from harness.network import links
+from harness.network.links import LinkPath
 from harness.planning.plan import make_plan
 from harness.planning.request import RunRequest
 from harness.protection import tls, witness
 from harness.protection.kind import ProtectionContext, Underlay
-from harness.runs import executor
-from harness.storage import transports
-from harness.storage.transport import Export, Lun, Shared, Sides
-from tests.lab.inside.kernel import sh
+from tests.lab.inside import exports
+from tests.lab.inside.kernel import modprobe
 
 FOLDER = Path("/run/sealed")
 MARK = b"the marked block"
 BLOCK_BYTES = 4096
 BLOCKS = 64
-NVME = transports.named(NVME_TCP)
+LUN = exports.lun("abcd", "/dev/ram0", BLOCKS * BLOCK_BYTES)
 LINK = LinkProfile(name="wired", title="", emulated=True, rate_bit_s=10**9, delay_us=50)
 
 
@@ -47,7 +43,7 @@ def write_marked(device: str) -> None:
             os.close(file)
 
 
-def captured(path: links.LinkPath, device: str, file: Path) -> bytes:
+def captured(path: LinkPath, device: str, file: Path) -> bytes:
     """Whole frames of what the initiator sent while marked blocks were written."""
     with path.initiator.daemon(
         ["tcpdump", "-i", path.initiator_iface, "-p", "-n", "-U", "--immediate-mode", "-Z", "root"]
@@ -67,68 +63,48 @@ def captured(path: links.LinkPath, device: str, file: Path) -> bytes:
 
 
 def main() -> None:
-    FOLDER.mkdir()
-    executor.mount_private()
-    for module in {*NVME.modules("target", ()), *NVME.modules("initiator", ()), "brd"}:
-        sh("modprobe", module)
-    near, journal = NamespaceHost("initiator"), Journal(FOLDER / "journal.jsonl")
+    nvme = exports.load(NVME_TCP)
+    modprobe("brd")
     plan = make_plan(
         RunRequest(links=("wired",), protect=("tls",), transports=("nvme-tcp",), lab_kernel="debian")
     )
-    lun = Lun(serial="sealed", kind=BackingKind.BLOCK, path="/dev/ram0", size_bytes=BLOCKS * BLOCK_BYTES)
     with contextlib.ExitStack() as stack:
-        sides = Sides(journal=journal, tag="abcd", target=near, initiators=(near,), luns=(lun,), logs=FOLDER)
-        shared = stack.enter_context(NVME.shared(sides))
+        journal = stack.enter_context(exports.journal_in(FOLDER))
+        shared = stack.enter_context(nvme.shared(exports.sides(journal, "abcd", LUN, FOLDER)))
         run = ProtectionContext(
-            plan=plan, initiator=near, journal=journal, private=FOLDER, folder=FOLDER, shared=stack, paths=2
+            plan=plan,
+            initiator=exports.NEAR,
+            journal=journal,
+            private=FOLDER,
+            folder=FOLDER,
+            shared=stack,
+            paths=2,
         )
-        for index, secure in enumerate((False, True)):
-            link = stack.enter_context(
-                links.bring_up(links.LinkPlace(journal, near, LINK, tag="abcd", index=index))
-            )
-            path = dataclasses.replace(link, port=NVME.port)
-            wanted = Export(
-                name=str(index),
-                number=0,
-                lun=lun,
-                target=path.target,
-                address=path.target_address,
-                port=path.port,
-                tls=secure,
-                parameters={},
-            )
-            if secure:
+        for index, name in enumerate(("clear", "tls")):
+            link = exports.link(journal, LINK, tag="abcd", index=index, port=nvme.port)
+            path, reported = stack.enter_context(link), {}
+            wanted = dataclasses.replace(exports.export(path, LUN, str(index)), tls=name == "tls")
+            if wanted.tls:
                 kind = tls.TlsDriver(daemons=tls.TlsDaemons(run=run))
                 witnesses = stack.enter_context(witness.witnesses(path, FOLDER))
                 underlay = Underlay(below=path, level=0, mtu_bytes=1500, witnesses=witnesses, raw=FOLDER)
                 layer = stack.enter_context(kind.protect(underlay))
             with shared.attach(wanted) as session:
                 found = captured(path, session.disk.device, FOLDER / f"{index}.pcap")
-                reported = {}
-                if secure:
+                if wanted.tls:
                     for look in layer.look():
                         assert look.tally.faults == () and look.tally.out.bytes > 0, look
-                    reported = layer.agreed
-                print(
-                    "tls" if secure else "clear",
-                    found.count(MARK),
-                    len(found),
-                    session.agreed.get("tls"),
-                    reported,
-                )
-        refuse_clear(shared, dataclasses.replace(wanted, tls=True))
+                    reported = dict(layer.agreed)
+                print(name, found.count(MARK), len(found), session.agreed.get("tls"), reported)
+        # A portal with TLS has no connection for who does not ask for TLS.
+        with shared.export(wanted):
+            try:
+                with shared.connect(dataclasses.replace(wanted, tls=False)):
+                    raise AssertionError("a connection in clear was expected to be refused")
+            except CommandFailed as error:
+                print("refused:", error.message)
     left = [line for line in Path("/proc/keys").read_text(encoding="utf-8").splitlines() if " psk " in line]
     assert left == [], left
-
-
-def refuse_clear(shared: Shared, wanted: Export) -> None:
-    """A portal with TLS has no connection for who does not ask for TLS."""
-    with shared.export(wanted):
-        try:
-            with shared.connect(dataclasses.replace(wanted, tls=False)):
-                raise AssertionError("a connection in clear was expected to be refused")
-        except CommandFailed as error:
-            print("refused:", error.message)
 
 
 if __name__ == "__main__":

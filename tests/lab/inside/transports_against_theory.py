@@ -11,10 +11,8 @@ import functools
 import sys
 
 from harness.model import IpsecMode
-from harness.storage import transports
-from harness.storage.transport import Export, Transport
+from tests.lab.inside import exports
 from tests.lab.inside.against_theory import MTUS, Framing, Lab, Up, measure
-from tests.lab.inside.kernel import sh
 
 FRAMINGS = (
     *(Framing(mtu_bytes=mtu) for mtu in MTUS),
@@ -22,26 +20,15 @@ FRAMINGS = (
 )
 
 
-def bring_up(transport: Transport, lab: Lab) -> list[Up]:
-    for module in {*transport.modules("target", ()), *transport.modules("initiator", ())}:
-        sh("modprobe", *module.split())
+def bring_up(name: str, lab: Lab) -> list[Up]:
+    transport = exports.load(name)
     shared = lab.stack.enter_context(transport.shared(lab.sides))
     ups = []
     for index, framing in enumerate(FRAMINGS):
         path = dataclasses.replace(lab.link(framing, index), port=transport.port)
-        wanted = Export(
-            name=framing.name,
-            number=0,
-            lun=lab.lun,
-            target=path.target,
-            address=path.target_address,
-            port=path.port,
-            parameters={},
-        )
-        session = lab.stack.enter_context(shared.attach(wanted))
-        ups.append(Up(framing=framing, path=path, disk=session.disk, session=session.agreed))
+        ups.append(lab.log_in(framing, path, shared))
     return ups
 
 
 if __name__ == "__main__":
-    measure(sys.argv[1], functools.partial(bring_up, transports.named(sys.argv[2])))
+    measure(sys.argv[1], functools.partial(bring_up, sys.argv[2]))

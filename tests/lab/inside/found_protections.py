@@ -9,33 +9,24 @@ import contextlib
 import functools
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from harness.hosts import NamespaceHost
 from harness.protection import overlay
-from tests.lab.inside import nas, strangers
-from tests.lab.inside.kernel import (
-    LIO,
-    RESULTS,
-    differences,
-    harness,
-    newest_run,
-    processes,
-    records,
-    sh,
-    snapshot,
-    started,
-    wait_for,
-)
+from tests.lab.inside import kernel, nas, strangers
+from tests.lab.inside.kernel import RESULTS, harness, newest_records, newest_run, processes, sh, wait_for
 
 HERE, NAS = NamespaceHost("initiator"), NamespaceHost("nas", "nas")
 MOVED = 2 << 20
 KEY = f"0x{'42' * 20}"
 RUN = ("run", f"--results={RESULTS}", "--workload=seq-read-256k", "--repeats=1", "--no-probes")
-SHORT = (*RUN, "--runtime=1s")
-LONG = (*RUN, "--runtime=4s")
+IQN = f"--iqn={strangers.IQN}"
+CABLE, INNER = ("192.0.2.1", "192.0.2.2"), ("10.9.0.1", "10.9.0.2")
+"""The addresses of the two ends: on the cable, and in a tunnel."""
+
+OVER_CABLE, OVER_INNER = (f"--portal={far}" for _, far in (CABLE, INNER))
 
 
 def both(*words: str) -> None:
@@ -44,21 +35,23 @@ def both(*words: str) -> None:
         host.run(["ip", *words])
 
 
-def tunnel(name: str, near: str, far: str) -> None:
+def tunnel() -> None:
     """A WireGuard interface at both ends, over the cable that is measured."""
-    keys = {}
-    both("link", "add", name, "type", "wireguard")
+    keys, (near, far) = {}, INNER
+    both("link", "add", "wg0", "type", "wireguard")
     for host, port in ((HERE, 41820), (NAS, 51820)):
-        keys[host.name] = overlay.ask(host, "open", interface=name, port=port)["public_key"]
-    for host, peer, allowed, address, port in (
-        (HERE, NAS, far, "192.0.2.2", 51820),
-        (NAS, HERE, near, "", 0),
-    ):
-        key = keys[peer.name]
-        overlay.ask(host, "peer", interface=name, public_key=key, address=address, port=port, allowed=allowed)
-    for host, own in ((HERE, near), (NAS, far)):
-        host.run(["ip", "address", "add", f"{own}/24", "dev", name])
-        host.run(["ip", "link", "set", name, "up"])
+        keys[host.name] = overlay.ask(host, "open", interface="wg0", port=port)["public_key"]
+    for host, peer, allowed, address, port in ((HERE, NAS, far, CABLE[1], 51820), (NAS, HERE, near, "", 0)):
+        words = {"public_key": keys[peer.name], "address": address, "port": port, "allowed": allowed}
+        overlay.ask(host, "peer", interface="wg0", **words)
+    addresses("wg0", "wg0")
+
+
+def addresses(*ifaces: str) -> None:
+    """Those within the tunnel, on an interface of each end."""
+    for host, own, iface in zip((HERE, NAS), INNER, ifaces, strict=True):
+        host.run(["ip", "address", "add", f"{own}/24", "dev", iface])
+        host.run(["ip", "link", "set", iface, "up"])
 
 
 def associations(near: str, far: str, *, add: bool = True, mode: str = "transport") -> None:
@@ -78,22 +71,25 @@ def associations(near: str, far: str, *, add: bool = True, mode: str = "transpor
             host.run(["ip", "xfrm", "policy", "add", *policy, *template])
 
 
+def flush() -> None:
+    both("xfrm", "state", "flush")
+
+
 def lasting() -> dict[str, Any]:
     """The state of this end, but for the numbers of the packets that its associations have carried."""
-    found = snapshot()
+    found = kernel.snapshot()
     found["xfrm states"] = [line for line in found["xfrm states"].splitlines() if "anti-replay" not in line]
     return found
 
 
 def measured(what: str, *words: str) -> tuple[str, dict[str, dict[str, Any]]]:
     """A run that changes nothing at this end, and its records."""
-    before = lasting()
-    said = harness(*SHORT, *words)
-    assert not differences(before, lasting()), f"{what}: {differences(before, lasting())}"
-    return said, records(newest_run())
+    with kernel.unchanged(what, lasting):
+        said = harness(*RUN, "--runtime=1s", *words)
+    return said, newest_records()
 
 
-def proved(what: str, found: dict[str, dict[str, Any]], protection: Sequence[str]) -> None:
+def proved(what: str, found: Mapping[str, Mapping[str, Any]], protection: Sequence[str]) -> None:
     """Each cell is ok in the column that says so, with the evidence of one end."""
     assert found, what
     for record in found.values():
@@ -108,20 +104,26 @@ def proved(what: str, found: dict[str, dict[str, Any]], protection: Sequence[str
     print(f"{what}: {'+'.join(protection)} proved at one end by {len(found)} cells, {due} samples due")
 
 
+def measured_and_proved(what: str, *words: str, by: Sequence[str]) -> dict[str, dict[str, Any]]:
+    _, found = measured(what, *words)
+    proved(what, found, by)
+    return found
+
+
 def received() -> int:
     return int(Path(f"/sys/class/net/{nas.NIC}/statistics/rx_bytes").read_text(encoding="ascii"))
 
 
 def broken(what: str, words: Sequence[str], act: Callable[[], None], *, label: str) -> dict[str, Any]:
     """A run of one cell, in whose middle something happens; its record."""
-    with started((*LONG, *words)) as process:
+    with kernel.started((*RUN, "--runtime=4s", *words)) as process:
         wait_for(lambda: "fio" in processes().values() or process.poll() is not None, what, deadline_s=120)
         before = received()
         wait_for(lambda: received() > before + MOVED or process.poll() is not None, what, deadline_s=60)
         assert process.poll() is None, f"{what}: the run has ended before"
         act()
         process.wait(180)
-    (record,) = records(newest_run()).values() or [{}]
+    (record,) = newest_records().values() or [{}]
     assert record["column"]["protection"], record
     assert record["status"] != "ok", record
     print(f"{what}: {label}: {record['status']}, {record['reason']}")
@@ -129,75 +131,60 @@ def broken(what: str, words: Sequence[str], act: Callable[[], None], *, label: s
 
 
 def wireguard() -> None:
-    tunnel("wg0", "10.9.0.1", "10.9.0.2")
-    strangers.make("wg", portals="10.9.0.2 192.0.2.2")
-    iqn = f"--iqn={strangers.IQN}"
-    _, found = measured("WireGuard by route alone", "--portal=10.9.0.2", iqn)
-    proved("WireGuard by route alone", found, ["wireguard"])
-    said, found = measured(
-        "with and without",
-        "--portal=10.9.0.2",
-        iqn,
-        f"--link=wired={nas.NIC}@192.0.2.2",
-        "--link=wg0=wg0@10.9.0.2",
-    )
+    nothing = "nothing was found that protects"
+    tunnel()
+    strangers.make("wg", portals=f"{INNER[1]} {CABLE[1]}")
+    measured_and_proved("WireGuard by route alone", OVER_INNER, IQN, by=["wireguard"])
+    ways = (f"--link=wired={nas.NIC}@{CABLE[1]}", f"--link=wg0=wg0@{INNER[1]}")
+    said, found = measured("with and without", OVER_INNER, IQN, *ways)
     columns = {record["column"]["link"]: record for record in found.values()}
-    assert columns["wired"]["column"]["protection"] == [] and "nothing was found that protects" in said, said
+    assert columns["wired"]["column"]["protection"] == [] and nothing in said, said
     assert all(record["status"] == "ok" for record in found.values()), found
-    proved(
-        "with and without", {k: r for k, r in found.items() if r["column"]["link"] == "wg0"}, ["wireguard"]
-    )
+    within = {key: record for key, record in found.items() if record["column"]["link"] == "wg0"}
+    proved("with and without", within, ["wireguard"])
     print(harness("table", str(newest_run())), harness("explain", str(newest_run())))
 
     def replaced() -> None:
         """By a bare interface of the same name and addresses."""
         both("link", "delete", "wg0")
         sh("ip", "link", "add", "wg0", "type", "veth", "peer", "name", "bare0", "netns", "nas")
-        for host, own, iface in ((HERE, "10.9.0.1", "wg0"), (NAS, "10.9.0.2", "bare0")):
-            host.run(["ip", "address", "add", f"{own}/24", "dev", iface])
-            host.run(["ip", "link", "set", iface, "up"])
+        addresses("wg0", "bare0")
 
-    broken("WireGuard", ("--portal=10.9.0.2", iqn), replaced, label="the tunnel is replaced in the middle")
-    said, found = measured("the tunnel is gone", "--portal=10.9.0.2", iqn)
+    broken("WireGuard", (OVER_INNER, IQN), replaced, label="the tunnel is replaced in the middle")
+    said, found = measured("the tunnel is gone", OVER_INNER, IQN)
     assert all(record["column"]["protection"] == [] for record in found.values()), found
-    assert "nothing was found that protects this way" in said, said
+    assert f"{nothing} this way" in said, said
     print("the tunnel is gone: no column has its name")
     sh("ip", "link", "delete", "wg0")
 
 
 def esp() -> None:
     strangers.make("esp")
-    associations("192.0.2.1", "192.0.2.2")
-    _, found = measured("ESP by static keys", f"--portal={strangers.PORTAL}")
-    proved("ESP by static keys", found, ["aes128gcm16"])
+    associations(*CABLE)
+    found = measured_and_proved("ESP by static keys", OVER_CABLE, by=["aes128gcm16"])
     agreed = next(iter(found.values()))["agreed"]["aes128gcm16"]
     assert agreed["mode"] == "transport" and agreed["drivers"], agreed
 
     def without() -> None:
-        associations("192.0.2.1", "192.0.2.2", add=False)
+        associations(*CABLE, add=False)
 
-    record = broken("ESP", (f"--portal={strangers.PORTAL}",), without, label="the policies go in the middle")
+    record = broken("ESP", (OVER_CABLE,), without, label="the policies go in the middle")
     assert "cleartext segments of the portal were on the link" in record["reason"], record
-    sh("ip", "xfrm", "state", "flush")
-    NAS.run(["ip", "xfrm", "state", "flush"])
+    flush()
 
 
 def nested() -> None:
     """ESP within WireGuard, and WireGuard within ESP."""
-    tunnel("wg0", "10.9.0.1", "10.9.0.2")
-    strangers.make("nested", portals="10.9.0.2")
-    associations("10.9.0.1", "10.9.0.2")
-    _, found = measured("ESP within WireGuard", "--portal=10.9.0.2")
-    proved("ESP within WireGuard", found, ["wireguard", "aes128gcm16"])
-    associations("10.9.0.1", "10.9.0.2", add=False)
-    for host in (HERE, NAS):
-        host.run(["ip", "xfrm", "state", "flush"])
-    associations("192.0.2.1", "192.0.2.2")
-    _, found = measured("WireGuard within ESP", "--portal=10.9.0.2")
-    proved("WireGuard within ESP", found, ["aes128gcm16", "wireguard"])
-    associations("192.0.2.1", "192.0.2.2", add=False)
-    for host in (HERE, NAS):
-        host.run(["ip", "xfrm", "state", "flush"])
+    tunnel()
+    strangers.make("nested", portals=INNER[1])
+    for what, ends, by in (
+        ("ESP within WireGuard", INNER, ["wireguard", "aes128gcm16"]),
+        ("WireGuard within ESP", CABLE, ["aes128gcm16", "wireguard"]),
+    ):
+        associations(*ends)
+        measured_and_proved(what, OVER_INNER, by=by)
+        associations(*ends, add=False)
+        flush()
     both("link", "delete", "wg0")
 
 
@@ -232,23 +219,18 @@ def has_device(host: NamespaceHost) -> bool:
 
 def userspace() -> None:
     """The tunnel of a program: it is told by who holds the device."""
-    sh("ip", "route", "add", "default", "via", "192.0.2.2")
+    sh("ip", "route", "add", "default", "via", CABLE[1])
     strangers.make("userspace", portals="100.64.0.2")
     with contextlib.ExitStack() as stack:
-        for host, own, peer, address in (
-            (HERE, "192.0.2.1", "192.0.2.2", "100.64.0.1"),
-            (NAS, "192.0.2.2", "192.0.2.1", "100.64.0.2"),
-        ):
-            argv = [sys.executable, "-c", FORWARDER, "tailscale0", own, peer]
+        for host, ends, address in ((HERE, CABLE, "100.64.0.1"), (NAS, CABLE[::-1], "100.64.0.2")):
+            argv = [sys.executable, "-c", FORWARDER, "tailscale0", *ends]
             log, ready = Path(f"/root/{host.name}.log"), functools.partial(has_device, host)
             stack.enter_context(host.daemon(argv, log=log, ready=ready, deadline_s=30))
             host.run(["ip", "address", "add", f"{address}/24", "dev", "tailscale0"])
             host.run(["ip", "link", "set", "tailscale0", "mtu", "1280", "up"])
-        _, found = measured("a tunnel in user space", "--portal=100.64.0.2")
-        proved("a tunnel in user space", found, ["tunnel"])
-        table = harness("table", str(newest_run()))
-        assert "Tailscale (WireGuard in user space)" in table and "the capture alone" in table, table
-        print(table)
+        measured_and_proved("a tunnel in user space", "--portal=100.64.0.2", by=["tunnel"])
+        words = ("Tailscale (WireGuard in user space)", "the capture alone")
+        print(harness("table", str(newest_run()), says=words))
 
 
 def macsec() -> None:
@@ -275,38 +257,15 @@ def macsec() -> None:
             "link set macsec0.5 up\n",
         )
     strangers.make("macsec", portals="10.8.0.2")
-    _, found = measured("MACsec below a VLAN", "--portal=10.8.0.2")
-    proved("MACsec below a VLAN", found, ["macsec"])
+    measured_and_proved("MACsec below a VLAN", "--portal=10.8.0.2", by=["macsec"])
     both("link", "delete", "macsec0")
 
 
-PARTS: dict[str, Callable[[], None]] = {
-    "wireguard": wireguard,
-    "esp": esp,
-    "nested": nested,
-    "userspace": userspace,
-    "macsec": macsec,
-}
+PARTS = {part.__name__: part for part in (wireguard, esp, nested, userspace, macsec)}
 
 
 def main(parts: list[str]) -> None:
-    for module in (
-        "target_core_mod",
-        "target_core_file",
-        "iscsi_target_mod",
-        "iscsi_tcp",
-        "sd_mod",
-        *("macsec", "8021q", "tun"),
-        "xfrm_user",
-    ):
-        sh("modprobe", module)
-    if not LIO.is_dir():
-        sh("mount", "-t", "configfs", "configfs", "/sys/kernel/config")
-    Path("/etc/rtslib-fb-target").mkdir(exist_ok=True)
-    # As nas.make_network(), but for IPv6, which the own kernel has only where it is asked for.
-    sh("ip", "-batch", "-", input=nas.NETWORK)
-    sh("ip", "-n", "nas", "-batch", "-", input=nas.FAR_NETWORK)
-    sh("ip", "netns", "add", "own")  # which snapshots look into
+    strangers.prepare("macsec", "8021q", "tun", "xfrm_user")
     for part in parts:
         PARTS[part]()
         strangers.remove()

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import socket
-import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.lab.inside.kernel import sh, wait_for
+from tests.lab.inside.kernel import modprobe, serving, sh, wait_for, within
 
 NIC, APART = "nic0", "apart0"
 NETWORK = """\
@@ -80,8 +79,7 @@ Host router gateway
 def make_network() -> None:
     """Two cables to a namespace that stands for another machine; addresses are RFC 5737's for documents."""
     # Whoever uses IPv6 first would load it later, and addresses would come in the middle of a test.
-    for module in ("veth", "ipv6"):
-        sh("modprobe", module)
+    modprobe("veth", "ipv6")
     sh("ip", "-batch", "-", input=NETWORK)
     sh("ip", "-n", "nas", "-batch", "-", input=FAR_NETWORK)
     if Path("/proc/net/if_inet6").exists():  # the lab's own kernel has no IPv6 unless a run asks for it
@@ -103,16 +101,22 @@ def put_a_router_between() -> None:
     sh("ip", "-batch", "-", input=ROUTED_NETWORK)
     sh("ip", "-n", "router", "-batch", "-", input=ROUTER_NETWORK)
     sh("ip", "-n", "nas", "-batch", "-", input=BEHIND_ROUTER)
-    sh("nsenter", "--net=/run/netns/router", "tee", "/proc/sys/net/ipv4/ip_forward", input="1")
+    sh(*within("router"), "tee", "/proc/sys/net/ipv4/ip_forward", input="1")
     with Path("/etc/passwd").open("a", encoding="utf-8") as file:
         file.write(LOOKER_ON)
 
 
 def shape(netem: str) -> None:
     """The same on both ends of the cable that is measured."""
-    sh("modprobe", "sch_netem")
+    modprobe("sch_netem")
     for namespace, iface in ((), NIC), (("-n", "nas"), "nas0"):
         sh("tc", *namespace, "qdisc", "add", "dev", iface, "root", "netem", *netem.split())
+
+
+def add_addresses(pattern: str) -> None:
+    """To the same cable: the pattern with 1 in it at this end, and with 2 at the other."""
+    for number, where, iface in (1, (), NIC), (2, ("-n", "nas"), "nas0"):
+        sh("ip", *where, "address", "add", pattern.format(number), "dev", iface, "nodad")
 
 
 def make_keys() -> None:
@@ -132,22 +136,17 @@ def make_keys() -> None:
     (place / "sshd_config").write_text(SSHD_CONFIG, encoding="utf-8")
 
 
-@contextlib.contextmanager
-def snmpd(community: str) -> Iterator[None]:
+def snmpd(community: str) -> contextlib.AbstractContextManager[object]:
     """Net-SNMP's agent in the router: a switch that answers whoever knows the community."""
     conf = Path("/root/nas/snmpd.conf")
     conf.write_text(f"rocommunity {community}\n", encoding="utf-8")
-    argv = ["nsenter", "--net=/run/netns/router", "--", "/usr/sbin/snmpd", "-f", "-Lo", "-C"]
-    argv += ["-c", str(conf), f"udp:{ROUTER}:161"]
-    with Path("/root/nas/snmpd.log").open("wb") as log:
-        process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
     ask = ("snmpget", "-v2c", "-c", community, "-m", "", ROUTER, ".1.3.6.1.2.1.1.1.0")
-    try:
-        wait_for(lambda: "Linux" in sh(*ask, check=False), "snmpd of the router", deadline_s=30)
-        yield
-    finally:
-        process.terminate()
-        process.wait()
+    return serving(
+        *(*within("router"), "/usr/sbin/snmpd", "-f", "-Lo", "-C", "-c", str(conf), f"udp:{ROUTER}:161"),
+        ready=lambda: "Linux" in sh(*ask, check=False),
+        log=Path("/root/nas/snmpd.log"),
+        deadline_s=30,
+    )
 
 
 @contextlib.contextmanager
@@ -172,29 +171,11 @@ def frames_that_nobody_takes(iface: str) -> Iterator[None]:
         sender.join()
 
 
-@contextlib.contextmanager
-def sshd(netns: str = "nas", login: str = "nas") -> Iterator[subprocess.Popen[bytes]]:
+def sshd(netns: str = "nas", login: str = "nas") -> contextlib.AbstractContextManager[object]:
     """OpenSSH's server in a namespace, which is then a machine that can be logged in to."""
     Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
-    argv = [
-        "nsenter",
-        f"--net=/run/netns/{netns}",
-        "--",
-        "/usr/sbin/sshd",
-        "-D",
-        "-e",
-        "-f",
-        "/root/nas/sshd_config",
-    ]
-    with Path(f"/root/nas/{netns}.log").open("wb") as log:
-        process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-    try:
-        wait_for(
-            lambda: "it says so" in sh("ssh", login, "echo", "it says so", check=False),
-            f"sshd of the {netns}",
-            deadline_s=20,
-        )
-        yield process
-    finally:
-        process.terminate()
-        process.wait()
+    return serving(
+        *(*within(netns), "/usr/sbin/sshd", "-D", "-e", "-f", "/root/nas/sshd_config"),
+        ready=lambda: "it says so" in sh("ssh", login, "echo", "it says so", check=False),
+        log=Path(f"/root/nas/{netns}.log"),
+    )

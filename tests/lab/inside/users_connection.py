@@ -8,27 +8,17 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
-from tests.lab.inside import other_ike_daemon, strangers
-from tests.lab.inside.found_protections import proved
-from tests.lab.inside.kernel import (
-    differences,
-    harness,
-    newest_run,
-    processes,
-    records,
-    sh,
-    snapshot,
-    started,
-    wait_for,
-)
+from tests.lab.inside import found_protections, kernel, other_ike_daemon, strangers
+from tests.lab.inside.kernel import harness, newest_records, newest_run, processes, sh, wait_for
 from tests.lab.inside.other_ike_daemon import OWN, SWANCTL_CONF
 
 HERE, NAS = "192.0.2.1", "192.0.2.2"
 FILE = Path("/etc/swanctl/conf.d/nas.conf")
 RUN = (*strangers.RUN, f"--portal={NAS}", "--no-probes")
+PROTECT = f"--protect=swanctl:{FILE}"
 
 
 def written(**changed: str) -> None:
@@ -40,23 +30,20 @@ def written(**changed: str) -> None:
     FILE.write_text(f"include conf.d/nothing*.conf\n{text}", encoding="utf-8")
 
 
-@contextlib.contextmanager
-def nothing_changed(what: str) -> Iterator[None]:
-    """This end has what it had before: SAs, policies, files, and what its own charon has loaded."""
-
-    def state() -> dict[str, object]:
-        loaded = other_ike_daemon.swanctl(HERE, "--list-conns")
-        return {**snapshot(), "loaded": loaded, "the file": FILE.read_text(encoding="utf-8")}
-
-    before = state()
-    yield
-    assert not differences(before, state()), f"{what}: {differences(before, state())}"
+def state() -> dict[str, object]:
+    """What this end has: SAs, policies, files, and what its own charon has loaded."""
+    loaded = other_ike_daemon.swanctl(HERE, "--list-conns")
+    return {**kernel.snapshot(), "loaded": loaded, "the file": FILE.read_text(encoding="utf-8")}
 
 
-def measured(what: str, mode: str) -> None:
-    with nothing_changed(what):
-        said = harness(*RUN, "--repeats=2", "--protect=off", f"--protect=swanctl:{FILE}")
-    found = records(newest_run())
+def nothing_changed(what: str) -> contextlib.AbstractContextManager[None]:
+    return kernel.unchanged(what, state)
+
+
+def measured(mode: str) -> None:
+    with nothing_changed(mode):
+        said = harness(*RUN, "--repeats=2", "--protect=off", PROTECT)
+    found = newest_records()
     protected = {key: each for key, each in found.items() if each["column"]["protection"]}
     clear = [each for key, each in found.items() if key not in protected]
     assert len(protected) == len(clear) == 2, said
@@ -64,41 +51,35 @@ def measured(what: str, mode: str) -> None:
         proof = each["proof"]
         assert each["status"] == "ok" and proof["at_one_end"] and not proof["protected_bytes"], each
     (name,) = {each["column"]["protection"][0] for each in protected.values()}
-    proved(what, protected, [name])
+    found_protections.proved(mode, protected, [name])
     assert {each["column"]["mode"] for each in protected.values()} == {mode}, protected
     for kept in (path for path in newest_run().rglob("*") if path.is_file()):
         assert b"of this lab alone" not in kept.read_bytes(), kept
-    table = harness("table", str(newest_run()))
-    assert "one end" in table and name in table, table
-    print(f"{what}: off and {name} in one run, nothing left")
+    harness("table", str(newest_run()), says=("one end", name))
+    print(f"{mode}: off and {name} in one run, nothing left")
 
 
 def refused(what: str, sentence: str, *words: str, status: int = 2) -> None:
     with nothing_changed(what):
-        said = " ".join(harness(*RUN, *(words or (f"--protect=swanctl:{FILE}",)), status=status).split())
-    assert sentence in said, said
+        said = harness(*RUN, *(words or (PROTECT,)), status=status, says=(sentence,))
     print(f"refused: {what}: {said}")
 
 
 def killed() -> None:
     """SIGKILL in the middle of a cell: nothing is left on this end."""
+
+    def is_at_work() -> bool:
+        return "fio" in processes().values() and "reqid" in sh("ip", "xfrm", "state")
+
+    def is_gone() -> bool:
+        return "reqid" not in sh("ip", "xfrm", "state") + sh("ip", "xfrm", "policy")
+
     with nothing_changed("a killed run"):
-        with started((*RUN, f"--protect=swanctl:{FILE}", "--runtime=60s")) as process:
-            wait_for(
-                lambda: (
-                    process.poll() is not None
-                    or ("fio" in processes().values() and "reqid" in sh("ip", "xfrm", "state"))
-                ),
-                "fio over IPsec",
-                deadline_s=60,
-            )
-            assert process.poll() is None, Path("/root/started.log").read_text(encoding="utf-8")
+        with kernel.started((*RUN, PROTECT, "--runtime=60s")) as process:
+            wait_for(lambda: is_at_work() or process.poll() is not None, "fio over IPsec", deadline_s=60)
+            assert process.poll() is None, kernel.started_said()
             os.kill(process.pid, signal.SIGKILL)
-        wait_for(
-            lambda: "reqid" not in sh("ip", "xfrm", "state") + sh("ip", "xfrm", "policy"),
-            "no association and no policy of the run",
-            deadline_s=60,
-        )
+        wait_for(is_gone, "no association and no policy of the run", deadline_s=60)
         wait_for(lambda: "iscsid" not in processes().values(), "no session", deadline_s=60)
     print("a killed run: nothing left")
 
@@ -106,7 +87,7 @@ def killed() -> None:
 def refusals() -> None:
     """Each in one sentence, and nothing has changed."""
     refused("no file", "nothing to read at /nowhere.conf", "--protect=swanctl:/nowhere.conf")
-    refused("no such child", "found own of own", f"--protect=swanctl:{FILE}#other")
+    refused("no such child", "found own of own", f"{PROTECT}#other")
     written(**{"of this lab alone": "another one"})
     refused("another secret", "AUTHENTICATION_FAILED", status=1)
     written(**{f"remote_ts = {NAS}": f"remote_ts = {NAS}[tcp/9999]"})
@@ -124,13 +105,13 @@ def in_tunnel_mode() -> None:
     conf.write_text(was.replace("mode = transport", "mode = tunnel"), encoding="utf-8")
     other_ike_daemon.load(NAS)
     written(**{"mode = transport": "mode = tunnel\n                start_action = start"})
-    measured("tunnel", "tunnel")
+    measured("tunnel")
     conf.write_text(was, encoding="utf-8")
     other_ike_daemon.load(NAS)
 
 
 PARTS: dict[str, Callable[[], None]] = {
-    "transport": lambda: measured("transport", "transport"),
+    "transport": lambda: measured("transport"),
     "killed": killed,
     "refusals": refusals,
     "tunnel": in_tunnel_mode,

@@ -14,19 +14,8 @@ from pathlib import Path
 
 from harness.hosts import Host, NamespaceHost
 from harness.protection.ipsec.charon import ACQUIRE_EXPIRES, PROGRAM
-from tests.lab.inside import nas
-from tests.lab.inside.kernel import (
-    RESULTS,
-    environment,
-    harness,
-    newest_events,
-    newest_run,
-    processes,
-    records,
-    sh,
-    started,
-    wait_for,
-)
+from tests.lab.inside import kernel, nas
+from tests.lab.inside.kernel import RESULTS, harness, processes, sh
 
 OWN = Path("/root/own")
 ENDS = {"192.0.2.1": NamespaceHost("client"), "192.0.2.2": NamespaceHost("nas", netns="nas")}
@@ -129,47 +118,40 @@ def switches() -> int:
     log = (OWN / "192.0.2.1.log").read_text(encoding="utf-8", errors="replace")
     assert "loaded plugins" in log, log
     settings = f"STRONGSWAN_CONF={OWN}/192.0.2.1"
-    (pid,) = (pid for pid in processes() if any(word.startswith(settings) for word in environment(pid)))
+    (pid,) = (pid for pid in processes() if any(w.startswith(settings) for w in kernel.environment(pid)))
     texts = [(task / "status").read_text() for task in Path(f"/proc/{pid}/task").iterdir()]
     return sum(int(n) for text in texts for n in re.findall(r"ctxt_switches:\s+(\d+)", text))
 
 
-def is_left_alone(before: list[str], what: str) -> None:
-    after = [of_the_user(host) for host in ENDS.values()]
-    for was, now in zip(before, after, strict=True):
-        assert now == was, f"{what}: {set(was.splitlines()) ^ set(now.splitlines())}"
+def at_both_ends() -> dict[str, str]:
+    return {address: of_the_user(host) for address, host in ENDS.items()}
+
+
+def is_left_alone(before: dict[str, str], what: str) -> None:
+    after = at_both_ends()
+    assert after == before, f"{what}: {kernel.differences(before, after)}"
     carried = protected_packets()
     said = sh("ping", "-c", "3", "-i", "0.1", "192.0.2.2")
     assert protected_packets() >= carried + 3, f"his connection protects no more: {said}"
 
 
-def both_columns(before: list[str]) -> None:
-    said = harness("doctor", *RUN[1:3])
-    assert "the machines are ready" in said and "500" not in said, said
+def both_columns(before: dict[str, str]) -> None:
+    said = harness("doctor", *RUN[1:3], says=("the machines are ready",))
+    assert "500" not in said, said
     woken = switches()
-    harness(*RUN, "--repeats=2", "--runtime=0.5s")
-    found = records(newest_run())
-    assert [record["status"] for record in found.values()] == ["ok"] * 4, found
+    found = kernel.measured(*RUN, "--repeats=2", "--runtime=0.5s")
+    assert len(found) == 4, found
     ios = sum(record["read"]["ios"] for record in found.values())
     is_left_alone(before, "a run")
     print(f"a run: 4 cells, his daemon was woken {switches() - woken} times in {ios} I/Os")
 
 
-def measuring() -> bool:
-    return any(event["event"] == "cell-ended" for event in newest_events())
-
-
-def killed_while_he_reloads(before: list[str]) -> None:
-    for file in RESULTS.rglob("events.jsonl"):
-        file.unlink()
-    with started([*RUN, "--repeats=50", "--runtime=0.5s"]) as process:
-        wait_for(measuring, "a measured cell", deadline_s=60)
+def killed_while_he_reloads(before: dict[str, str]) -> None:
+    with kernel.under_way(*RUN, "--repeats=50", "--runtime=0.5s") as process:
         for address in ENDS:
             load(address)
         os.kill(process.pid, signal.SIGKILL)
-    wait_for(
-        lambda: [of_the_user(host) for host in ENDS.values()] == before, "both to be alone", deadline_s=60
-    )
+    kernel.wait_for(lambda: at_both_ends() == before, "both to be alone", deadline_s=60)
     is_left_alone(before, "a killed run")
     print("a killed run: left alone")
 
@@ -182,7 +164,7 @@ def main() -> None:
         stack.enter_context(strongswan(there, here))
         stack.enter_context(strongswan(here, there))
         swanctl(here, "--initiate", "--child", "own")
-        before = [of_the_user(host) for host in ENDS.values()]
+        before = at_both_ends()
         both_columns(before)
         killed_while_he_reloads(before)
 

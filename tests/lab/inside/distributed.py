@@ -10,9 +10,9 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from harness.hosts import remote
@@ -23,7 +23,7 @@ from harness.parse.hosts import parse_address
 from harness.parse.jobfile import job_file, parse_jobs
 from harness.runs.distributed import LARGEST_SKEW, run_distributed
 from harness.runs.outcome import Done, InitiatorResult
-from tests.lab.inside.kernel import arguments, processes, sh, wait_for
+from tests.lab.inside.kernel import arguments, modprobe, processes, sh, wait_for
 
 WORK = Path("/root/together")
 DISK_MIB = 64
@@ -38,19 +38,12 @@ PROFILE = "[mixed]\nrw=randrw\nbs=4k\ntime_based\nruntime=1\n"
 @contextlib.contextmanager
 def two_hosts() -> Iterator[tuple[AgentHost, AgentHost]]:
     """Two agents on this kernel. Roles keep runs off each other, so each takes another one."""
-    with contextlib.ExitStack() as stack:
-        first, second = (
-            stack.enter_context(
-                remote.connect(
-                    parse_address("local", role),
-                    role=role,
-                    name=name,
-                    run_id="together",
-                    log=WORK / f"{name}.log",
-                )
-            )
-            for role, name in (("initiator", "one"), ("target", "two"))
-        )
+
+    def agent(role: str, name: str) -> contextlib.AbstractContextManager[AgentHost]:
+        address, log = parse_address("local", role), WORK / f"{name}.log"
+        return remote.connect(address, role=role, name=name, run_id="together", log=log)
+
+    with agent("initiator", "one") as first, agent("target", "two") as second:
         yield first, second
 
 
@@ -60,24 +53,19 @@ def job(device: str, runtime_s: float = RUNTIME_S) -> str:
 
 
 @contextlib.contextmanager
-def once_at_work(log: Path, fault: Callable[[], None]) -> Iterator[None]:
+def once_at_work(log: Path, fault: Callable[[], object]) -> Iterator[None]:
     """Let something happen half a second after both jobs have begun; it has to have been possible."""
-    failures: list[BaseException] = []
 
     def act() -> None:
-        try:
-            wait_for(log.exists, "fio's client", deadline_s=20)
-            wait_for(lambda: log.read_text().count("op SERVER_START") == 2, "both jobs", deadline_s=20)
-            time.sleep(0.5)
-            fault()
-        except BaseException as error:
-            failures.append(error)
+        wait_for(log.exists, "fio's client", deadline_s=20)
+        wait_for(lambda: log.read_text().count("op SERVER_START") == 2, "both jobs", deadline_s=20)
+        time.sleep(0.5)
+        fault()
 
-    acting = threading.Thread(target=act)
-    acting.start()
-    yield
-    acting.join()
-    assert not failures, failures
+    with ThreadPoolExecutor(1) as pool:
+        acting = pool.submit(act)
+        yield
+        acting.result()
 
 
 def run(
@@ -87,7 +75,7 @@ def run(
     devices: Sequence[str] = ("/dev/ram0", "/dev/ram1"),
     runtime_s: float = RUNTIME_S,
     timeout_s: float = TIMEOUT_S,
-    fault: Callable[[], None] | None = None,
+    fault: Callable[[], object] | None = None,
 ) -> Done:
     """Measure on both; ``fault`` is done once both jobs are at work."""
     folder = WORK / name
@@ -106,20 +94,15 @@ def run(
     return done
 
 
-def server(number: int) -> int:
-    """The process group of a host's fio server."""
-    shells = [
-        pid
-        for pid, name in processes().items()
-        if name == "sh" and arguments(pid)[-1:] == [f"/run/harness/private/fio-{number}.sock"]
-    ]
-    assert len(shells) == 1, shells
-    return os.getpgid(shells[0])
+def server() -> int:
+    """The process group of the first host's fio server."""
+    socket = ["/run/harness/private/fio-0.sock"]
+    (shell,) = [pid for pid, name in processes().items() if name == "sh" and arguments(pid)[-1:] == socket]
+    return os.getpgid(shell)
 
 
-def jobs_process(number: int) -> int:
+def jobs_process(group: int) -> int:
     """The process that does a server's I/O: the youngest that it has forked."""
-    group = server(number)
     return max(pid for pid, name in processes().items() if name == "fio" and os.getpgid(pid) == group)
 
 
@@ -131,11 +114,9 @@ def agent(host: AgentHost) -> int:
 
 def whole(part: InitiatorResult) -> tuple[Io, Io]:
     assert not part.reasons, part.reasons
-    assert part.job is not None
+    assert part.job is not None and part.started_unix_s is not None
     assert not part.job.invalid, part.job.invalid
-    assert part.job.read is not None
-    assert part.job.write is not None
-    assert part.started_unix_s is not None
+    assert part.job.read is not None and part.job.write is not None
     return part.job.read, part.job.write
 
 
@@ -161,59 +142,39 @@ def figures_add_up(hosts: Sequence[AgentHost]) -> None:
     assert bool(done.warnings) == (apart_s > LARGEST_SKEW * shortest_s), (apart_s, done.warnings)
 
 
-def one_is_lost(hosts: Sequence[AgentHost], name: str, reason: str, **options: object) -> None:
-    """Run with a fault at the first host: ``reason`` begins what is said of it, and the second is whole."""
-    first, second = run(hosts, name, **{"runtime_s": BROKEN_S, **options}).parts  # type: ignore[arg-type]
-    assert "".join(first.reasons).startswith(reason), first.reasons
-    assert first.job is None or first.job.invalid
-    whole(second)
-
-
 def faults(hosts: Sequence[AgentHost]) -> None:
-    one_is_lost(
-        hosts,
-        "server-killed",
-        "its fio server was killed while it ran",
-        fault=lambda: os.killpg(server(0), signal.SIGKILL),
-    )
-    one_is_lost(
-        hosts,
-        "job-killed",
-        "its fio job was killed while it ran",
-        fault=lambda: os.kill(jobs_process(0), signal.SIGKILL),
-    )
-    one_is_lost(
-        hosts,
-        "server-hangs",
-        f"its fio did not end within {HANGS_S:g} s, and was stopped",
-        timeout_s=HANGS_S,
-        fault=lambda: os.killpg(server(0), signal.SIGSTOP),
-    )
-    one_is_lost(hosts, "no-disk", "its fio said: ", devices=("/dev/ram9", "/dev/ram1"))
-    one_is_lost(
-        hosts,
-        "host-goes-down",
-        "the one was lost in the middle of the run",
-        fault=lambda: os.kill(agent(hosts[0]), signal.SIGTERM),
-    )
+    """At the first host: what is said of it begins so, and the second is whole."""
+    killed, hangs = "was killed while it ran", f"its fio did not end within {HANGS_S:g} s, and was stopped"
+    lost = "the one was lost in the middle of the run"
+    acts: dict[str, tuple[str, Callable[[], object] | None]] = {
+        "server-killed": (f"its fio server {killed}", lambda: os.killpg(server(), signal.SIGKILL)),
+        "job-killed": (f"its fio job {killed}", lambda: os.kill(jobs_process(server()), signal.SIGKILL)),
+        "server-hangs": (hangs, lambda: os.killpg(server(), signal.SIGSTOP)),
+        "no-disk": ("its fio said: ", None),
+        "host-goes-down": (lost, lambda: os.kill(agent(hosts[0]), signal.SIGTERM)),
+    }
+    for name, (reason, fault) in acts.items():
+        devices = ("/dev/ram0" if fault else "/dev/ram9", "/dev/ram1")
+        timeout_s = HANGS_S if reason == hangs else TIMEOUT_S
+        done = run(hosts, name, devices=devices, runtime_s=BROKEN_S, timeout_s=timeout_s, fault=fault)
+        first, second = done.parts
+        assert "".join(first.reasons).startswith(reason), first.reasons
+        assert first.job is None or first.job.invalid
+        whole(second)
 
 
 def left() -> set[str]:
     """What a measurement must not leave: processes, sockets and their folders, mounts, segments."""
-    places = [
-        *Path("/tmp").glob("harness-*/fio-*"),
-        *Path("/dev/shm").iterdir(),
-        *Path("/run").glob("harness/*"),
-    ]
+    ours = [*Path("/tmp").glob("harness-*/fio-*"), *Path("/run").glob("harness/*")]
     mounts = Path("/proc/mounts").read_text(encoding="utf-8").splitlines()
     # One that is dead and waits to be asked for its status has no arguments any more.
     fios = [name for pid, name in processes().items() if name == "fio" and arguments(pid)]
-    return {*map(str, places), *mounts, *fios, *sh("ipcs", "-m").splitlines()}
+    return {*map(str, (*ours, *Path("/dev/shm").iterdir())), *mounts, *fios, *sh("ipcs", "-m").splitlines()}
 
 
 def main() -> None:
     WORK.mkdir()
-    sh("modprobe", "brd", "rd_nr=2", f"rd_size={DISK_MIB << 10}")
+    modprobe(f"brd rd_nr=2 rd_size={DISK_MIB << 10}")
     before = left()
     with two_hosts() as hosts:
         up = left()

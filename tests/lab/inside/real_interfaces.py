@@ -24,7 +24,7 @@ from harness.model.errors import HarnessError, RequirementError, UsageError
 from harness.network import interfaces
 from harness.network.links import LinkPath
 from harness.parse.hosts import LOCAL, parse_address
-from tests.lab.inside.kernel import sh, wait_for
+from tests.lab.inside.kernel import modprobe, serving, sh, wait_for, within
 
 INITIATOR = NamespaceHost("initiator")
 TARGET = NamespaceHost("target", "tgt")
@@ -47,6 +47,7 @@ link add tnic1 netns tgt type veth peer name leg3 netns sw
 link add rnic0 netns rt type veth peer name leg4 netns sw
 link add rnic1 netns rt type veth peer name tnic2 netns tgt
 -n sw link add bridge0 type bridge
+link set lo up
 """
 ADDRESSES = {
     "": "nic0=10.7.0.1/24 nic1=10.7.0.2/24",
@@ -78,11 +79,9 @@ grep -H . /proc/sys/net/ipv4/conf/*/arp_* /proc/sys/net/ipv4/conf/*/rp_filter
 
 
 def make_network() -> None:
-    for module in ("veth", "bridge", "dummy", "8021q", "bonding"):
-        sh("modprobe", module)
+    modprobe("veth", "bridge", "dummy", "8021q", "bonding")
     for line in NETWORK.splitlines():
         sh("ip", *line.split())
-    sh("ip", "link", "set", "lo", "up")
     for netns, words in ADDRESSES.items():
         where = ["-n", netns] if netns else []
         for iface, address in (word.split("=") for word in words.split()):
@@ -92,7 +91,7 @@ def make_network() -> None:
     for leg in range(5):
         sh("ip", "-n", "sw", "link", "set", f"leg{leg}", "master", "bridge0", "up")
     sh("ip", "-n", "sw", "link", "set", "bridge0", "up")
-    sh("nsenter", "--net=/run/netns/rt", "tee", "/proc/sys/net/ipv4/ip_forward", input="1")
+    sh(*within("rt"), "tee", "/proc/sys/net/ipv4/ip_forward", input="1")
     sh("ip", "route", "add", "10.20.0.0/24", "via", "10.7.0.254", "dev", "nic1")
     sh("ip", "-n", "tgt", "route", "add", "10.7.0.0/24", "via", "10.20.0.254", "dev", "tnic2", "metric", "50")
 
@@ -111,24 +110,17 @@ def left_as_it_was(what: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def link(
-    interface: str,
-    portal: str | None = None,
-    *,
-    index: int = 0,
-    initiator: Host = INITIATOR,
-    target: Host = TARGET,
-) -> Iterator[LinkPath]:
+def link(way: str = "nic1@10.7.0.10", *, index: int = 0, initiator: Host = INITIATOR) -> Iterator[LinkPath]:
     journal = Journal(JOURNAL)
-    with interfaces.bring_up(
-        journal, initiator, target, real(interface, portal), index=index, port=PORT
-    ) as path:
+    with interfaces.bring_up(journal, initiator, TARGET, real(way), index=index, port=PORT) as path:
         yield path
     assert not journal.leaks, journal.leaks
 
 
-def real(interface: str, portal: str | None = None) -> LinkProfile:
-    return LinkProfile(name="wired", title="wired", emulated=False, interface=interface, portal=portal)
+def real(way: str) -> LinkProfile:
+    """A link that is asked for as IFACE[@PORTAL]."""
+    near, _, portal = way.partition("@")
+    return LinkProfile(name="wired", title="wired", emulated=False, interface=near, portal=portal or None)
 
 
 def counters() -> dict[str, tuple[int, int]]:
@@ -142,23 +134,18 @@ def counters() -> dict[str, tuple[int, int]]:
     return found
 
 
-@contextlib.contextmanager
-def server() -> Iterator[None]:
-    argv = ["nsenter", "--net=/run/netns/tgt", sys.executable, "-c", SERVER, str(PORT), str(MOVED)]
-    with subprocess.Popen(argv, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None and process.stdout.readline() == b"listening\n"
-        try:
-            yield
-        finally:
-            process.kill()
+def server() -> contextlib.AbstractContextManager[object]:
+    argv = (*within("tgt"), sys.executable, "-c", SERVER, str(PORT), str(MOVED))
+    log = Path("/root/server.log")
+    return serving(*argv, ready=lambda: log.read_bytes() == b"listening\n", log=log)
 
 
-def move(address: str, *, device: str | None = None, source: str = "") -> dict[str, tuple[int, int]]:
+def move(address: str, *, device: str = "", source: str = "") -> dict[str, tuple[int, int]]:
     """Send MOVED bytes to the target and have as many back; the bytes that each interface carried."""
     before = counters()
     with socket.socket() as client:
         client.settimeout(60)
-        if device is not None:
+        if device:
             # What open-iscsi does for a session of an iface with net_ifacename.
             client.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, device.encode())
         if source:
@@ -174,9 +161,13 @@ def move(address: str, *, device: str | None = None, source: str = "") -> dict[s
     return {name: (after[name][0] - rx, after[name][1] - tx) for name, (rx, tx) in before.items()}
 
 
-def assert_carried(moved: dict[str, tuple[int, int]], *names: str, what: str) -> None:
-    """Both directions went over these interfaces, and nothing to speak of over the others."""
-    for name, (received, sent) in moved.items():
+def carried(
+    what: str, near: str = "nic1", to: str = "10.7.0.10", far: str = "tnic1", source: str = ""
+) -> None:
+    """What is sent from a device, or else from an address, goes over these interfaces both ways, and nothing
+    to speak of over the others."""
+    names = (near, far)
+    for name, (received, sent) in move(to, device="" if source else near, source=source).items():
         if name in names:
             assert min(received, sent) >= MOVED, f"{what}: {name} carried {received} and {sent} bytes"
         else:
@@ -205,23 +196,21 @@ def named_interfaces_carry_everything() -> None:
         ("nic1", "10.7.0.9", "tnic0"),
     ):
         # The neighbour tables are what the traffic before has left, wrong entries included.
-        with left_as_it_was(near), link(near, portal) as path:
+        with left_as_it_was(near), link(f"{near}@{portal}") as path:
             assert (path.initiator_iface, path.target_iface, path.target_address) == (near, far, portal)
             assert path.is_shared and path.port == PORT
-            for source in ("", path.initiator_address):
-                device = None if source else near
-                what = f"{near} to {portal} {'by address' if source else 'bound to the device'}"
-                assert_carried(move(portal, device=device, source=source), near, far, what=what)
+            carried(f"{near} to {portal} bound to the device", near, portal, far)
+            carried(f"{near} to {portal} by address", near, portal, far, path.initiator_address)
 
 
 def strict_reverse_path_filter_and_the_user_s_own_values() -> None:
     own = {"all/rp_filter": "1", "nic0/arp_ignore": "2", "nic0/arp_announce": "1", "nic1/arp_announce": "2"}
     set_sysctls(own)
     flush_neighbour_table()
-    with left_as_it_was("values of the user's own"), link("nic1", "10.7.0.10"):
+    with left_as_it_was("values of the user's own"), link():
         found = sysctls(*own, "nic1/arp_ignore", "nic0/arp_announce")
         assert found == {**own, "nic1/arp_ignore": "1", "nic0/arp_announce": "2"}, found
-        assert_carried(move("10.7.0.10", device="nic1"), "nic1", "tnic1", what="strict rp_filter")
+        carried("strict rp_filter")
     set_sysctls(dict.fromkeys(own, "0"))
 
 
@@ -240,18 +229,16 @@ def sysctls(*names: str) -> dict[str, str]:
 def columns_end_in_any_order() -> None:
     with left_as_it_was("two columns, the first ended first"):
         first, second = contextlib.ExitStack(), contextlib.ExitStack()
-        first.enter_context(link("nic1", "10.7.0.10", index=0))
-        second.enter_context(link("nic1", "10.7.0.10", index=1))
+        first.enter_context(link(index=0))
+        second.enter_context(link(index=1))
         first.close()
-        assert sysctls("nic0/arp_ignore", "nic1/arp_ignore") == {
-            "nic0/arp_ignore": "1",
-            "nic1/arp_ignore": "1",
-        }
-        assert_carried(move("10.7.0.10", device="nic1"), "nic1", "tnic1", what="the second column")
-        first.enter_context(link("nic0", "10.7.0.9", index=0))
-        assert_carried(move("10.7.0.9", device="nic0"), "nic0", "tnic0", what="the first, anew")
+        names = ("nic0/arp_ignore", "nic1/arp_ignore")
+        assert sysctls(*names) == dict.fromkeys(names, "1")
+        carried("the second column")
+        first.enter_context(link("nic0@10.7.0.9", index=0))
+        carried("the first, anew", "nic0", "10.7.0.9", "tnic0")
         second.close()
-        assert_carried(move("10.7.0.9", device="nic0"), "nic0", "tnic0", what="the first, alone")
+        carried("the first, alone", "nic0", "10.7.0.9", "tnic0")
         first.close()
 
 
@@ -264,17 +251,16 @@ def neighbours_do_not_lead_astray() -> None:
         (device,) = json.loads(other.run(["ip", "-j", "link", "show", "dev", found_at]).stdout)
         entry = [peer, "lladdr", device["address"], "dev", iface]
         host.run(["ip", "neigh", "replace", *entry, "nud", "reachable"])
-    with link("nic1", "10.7.0.10"):
-        assert_carried(move("10.7.0.10", device="nic1"), "nic1", "tnic1", what="a wrong neighbour")
+    with link():
+        carried("a wrong neighbour")
         # From its second address to a third machine, by the first route: through nic0.
         time.sleep(1.1)  # a younger entry of the target's would not change (locktime, arp(7))
         sh("ping", "-c", "1", "-W", "60", "-I", "10.7.0.2", "10.7.0.254")
-        assert_carried(move("10.7.0.10", device="nic1"), "nic1", "tnic1", what="an announcement")
+        carried("an announcement")
 
 
 def an_exception_passes() -> None:
-    passes = contextlib.suppress(ZeroDivisionError)
-    with left_as_it_was("an exception"), passes, link("nic1", "10.7.0.10"):
+    with left_as_it_was("an exception"), contextlib.suppress(ZeroDivisionError), link():
         raise ZeroDivisionError
     print("an exception: left as it was")
 
@@ -291,7 +277,7 @@ def a_killed_run_is_recovered() -> None:
 
 
 def die() -> None:
-    with link("nic1", "10.7.0.10"):
+    with link():
         os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -300,10 +286,10 @@ def an_agent_does_the_same_and_undoes_it_if_it_is_cut_off() -> None:
     log = Path("/root/agent.log")
     local = parse_address(LOCAL, "initiator")
     with remote.connect(local, role="initiator", name="initiator", run_id="real", log=log) as agent:
-        with link("nic1", "10.7.0.10", initiator=agent):
-            assert_carried(move("10.7.0.10", device="nic1"), "nic1", "tnic1", what="an agent")
+        with link(initiator=agent):
+            carried("an agent")
         assert state() == before
-        with link("nic1", "10.7.0.10", initiator=agent):
+        with link(initiator=agent):
             assert state() != before
             agent.connection.dialogue.process.kill()
     wait_for(lambda: state() == before, "the agent to undo everything", deadline_s=30)
@@ -312,9 +298,9 @@ def an_agent_does_the_same_and_undoes_it_if_it_is_cut_off() -> None:
 
 def through_a_router() -> None:
     """The portal is in another network; the target prefers another way back."""
-    with left_as_it_was("a routed portal"), link("nic1", "10.20.0.9") as path:
+    with left_as_it_was("a routed portal"), link("nic1@10.20.0.9") as path:
         assert path.target_iface == "tnic2"
-        assert_carried(move("10.20.0.9", device="nic1"), "nic1", "tnic2", what="through a router")
+        carried("through a router", "nic1", "10.20.0.9", "tnic2")
 
 
 def a_vpn_is_passed_by_or_reported() -> None:
@@ -322,48 +308,53 @@ def a_vpn_is_passed_by_or_reported() -> None:
     sh("ip", "link", "add", "vpn0", "type", "dummy")
     sh("ip", "link", "set", "vpn0", "up")
     sh("ip", "route", "add", "10.7.0.0/24", "dev", "vpn0", "table", "99")
-    rule = ["to", "10.7.0.0/24", "lookup", "99", "priority"]
-    sh("ip", "rule", "add", *rule, "5210")
-    with left_as_it_was("a VPN"), link("nic1", "10.7.0.10"):
-        assert_carried(move("10.7.0.10", source="10.7.0.2"), "nic1", "tnic1", what="past a VPN")
-    sh("ip", "rule", "del", *rule, "5210")
-    sh("ip", "rule", "add", *rule, "500")
-    with left_as_it_was("a VPN in front"):
-        refused(
-            "a VPN in front", RequirementError, "nic1", "10.7.0.10", "go through vpn0", only_bring_up=True
-        )
-    sh("ip", "rule", "del", *rule, "500")
-    sh("ip", "rule", "add", "from", "10.9.9.9", "lookup", "99", "priority", "1000")
-    with left_as_it_was("a rule of our number"):
-        refused(
-            "a rule of our number", RequirementError, "nic1", "10.7.0.10", "rule 1000", only_bring_up=True
-        )
-    sh("ip", "rule", "del", "from", "10.9.9.9", "lookup", "99", "priority", "1000")
+    with rule("to", "10.7.0.0/24", priority=5210), left_as_it_was("a VPN"), link():
+        carried("past a VPN", source="10.7.0.2")
+    for what, words, priority, said in (
+        ("a VPN in front", ("to", "10.7.0.0/24"), 500, "go through vpn0"),
+        ("a rule of our number", ("from", "10.9.9.9"), 1000, "rule 1000"),
+    ):
+        with rule(*words, priority=priority), left_as_it_was(what), contextlib.ExitStack() as stack:
+            stack.enter_context(refused(what, RequirementError, said))
+            stack.enter_context(link())
     sh("ip", "link", "del", "vpn0")
 
 
-def refused(
-    what: str,
-    kind: type[HarnessError],
-    interface: str,
-    portal: str | None,
-    *words: str,
-    initiator: Host = INITIATOR,
-    target: Host = TARGET,
-    only_bring_up: bool = False,
-) -> None:
-    """``check`` (or ``bring_up``) refuses it, in words that have all these."""
+@contextlib.contextmanager
+def rule(*words: str, priority: int) -> Iterator[None]:
+    """The user's own, for the table that leads through the VPN."""
+    sh("ip", "rule", "add", *words, "lookup", "99", "priority", str(priority))
+    yield
+    sh("ip", "rule", "del", *words, "lookup", "99", "priority", str(priority))
+
+
+@contextlib.contextmanager
+def refused(what: str, kind: type[HarnessError], *words: str) -> Iterator[None]:
+    """What is done in the context is refused, in words that have all these."""
     try:
-        if only_bring_up:
-            with link(interface, portal):
-                pass
-        else:
-            interfaces.check(initiator, target, real(interface, portal))
+        yield
     except kind as error:
         assert type(error) is kind and all(word in str(error) for word in words), error
         print(f"{what}: {error}")
     else:
         raise AssertionError(f"{what} was not refused")
+
+
+MISTAKES: dict[str, tuple[str, ...]] = {
+    "absent": ("eth9", "no interface eth9", "nic0", "nic1", "--link wired=IFACE"),
+    "loopback": ("lo", "loopback"),
+    "port of a bond": ("slave0", "port of bond0", "name bond0"),
+    "no network in common": ("alone0", "10.66.0.1/24", "10.7.0.9/24 on tnic0", "@ADDRESS"),
+    "ambiguous": ("nic0", "10.7.0.9 (tnic0), 10.7.0.10 (tnic1)", "wired=nic0@10.7.0.9"),
+    "not the target's": ("nic0@10.7.0.77", "found 10.7.0.77", "10.7.0.10/24 on tnic1"),
+}
+LACKS: dict[str, tuple[str, ...]] = {
+    "down": ("nic0.5", "nic0.5 of the initiator is down", "brings no interface up"),
+    "no carrier": ("bare0", "no carrier"),
+    "no address": ("empty0", "no IPv4 address"),
+    "no route": ("nic0@10.20.0.9", "no route to 10.20.0.9 through nic0"),
+}
+"""The link that is asked for, and what it is refused with."""
 
 
 def what_cannot_work_is_refused() -> None:
@@ -383,51 +374,21 @@ def what_cannot_work_is_refused() -> None:
         sh("ip", *line.split())
     time.sleep(0.1)
     with left_as_it_was("refusals"):
-        refused("absent", UsageError, "eth9", None, "no interface eth9", "nic0", "nic1", "--link wired=IFACE")
-        refused("loopback", UsageError, "lo", None, "loopback")
-        refused(
-            "down",
-            RequirementError,
-            "nic0.5",
-            None,
-            "nic0.5 of the initiator is down",
-            "brings no interface up",
-        )
-        refused("no carrier", RequirementError, "bare0", None, "no carrier")
-        refused("no address", RequirementError, "empty0", None, "no IPv4 address")
-        refused("port of a bond", UsageError, "slave0", None, "port of bond0", "name bond0")
-        refused("port of a bridge", UsageError, "leg0", None, "port of bridge0", initiator=SWITCH)
-        refused(
-            "no network in common",
-            UsageError,
-            "alone0",
-            None,
-            "10.66.0.1/24",
-            "10.7.0.9/24 on tnic0",
-            "@ADDRESS",
-        )
-        refused(
-            "ambiguous",
-            UsageError,
-            "nic0",
-            None,
-            "10.7.0.9 (tnic0), 10.7.0.10 (tnic1)",
-            "wired=nic0@10.7.0.9",
-        )
-        refused(
-            "not the target's", UsageError, "nic0", "10.7.0.77", "found 10.7.0.77", "10.7.0.10/24 on tnic1"
-        )
-        refused("no route", RequirementError, "nic0", "10.20.0.9", "no route to 10.20.0.9 through nic0")
-        refused("one machine", UsageError, "nic0", None, "10.7.0.1", "two machines", target=INITIATOR)
-        refused("its other NIC", UsageError, "nic0", "10.7.0.2", "10.7.0.2", "two machines", target=INITIATOR)
+        for kind, cases in ((UsageError, MISTAKES), (RequirementError, LACKS)):
+            for what, (way, *words) in cases.items():
+                with refused(what, kind, *words):
+                    interfaces.check(INITIATOR, TARGET, real(way))
+        with refused("port of a bridge", UsageError, "port of bridge0"):
+            interfaces.check(SWITCH, TARGET, real("leg0"))
+        for what, way, address in (
+            ("one machine", "nic0", "10.7.0.1"),
+            ("its other NIC", "nic0@10.7.0.2", "10.7.0.2"),
+        ):
+            with refused(what, UsageError, address, "two machines"):
+                interfaces.check(INITIATOR, INITIATOR, real(way))
         sh("ip", "-n", "tgt", "address", "add", "10.7.0.1/32", "dev", "tnic2")
-        refused(
-            "one address twice",
-            UsageError,
-            "nic0",
-            "10.7.0.9",
-            "10.7.0.1 of the initiator is also an address",
-        )
+        with refused("one address twice", UsageError, "10.7.0.1 of the initiator is also an address"):
+            interfaces.check(INITIATOR, TARGET, real("nic0@10.7.0.9"))
         sh("ip", "-n", "tgt", "address", "del", "10.7.0.1/32", "dev", "tnic2")
     kinds = {name: interfaces.describe(INITIATOR, name)["kind"] for name in ("nic0", "bond0", "nic0.5")}
     kinds["bridge0"] = interfaces.describe(SWITCH, "bridge0")["kind"]

@@ -21,9 +21,13 @@ from harness.storage import guard
 from harness.storage.guard import Device
 from harness.storage.iscsi.transport import backstore
 from harness.storage.transport import Lun
+from tests.lab.inside.kernel import modprobe
 
 MIB = 1 << 20
 SIZE_MIB = 32
+SECTORS = 16384
+"""Of what is mapped: 8 MiB."""
+
 HOST = NamespaceHost(name="target")
 failures: list[str] = []
 
@@ -81,14 +85,16 @@ def write_partition_table(disk: str, *sizes_mib: int) -> None:
     run("blockdev", "--rereadpt", disk)
 
 
-def map_device(name: str, disk: str, *, uuid: str = "", sectors: int = 16384) -> str:
-    words = ["--uuid", uuid] if uuid else []
-    run(
-        *("dmsetup", "create", name, "--noudevsync", *words),
-        *("--table", f"0 {sectors} linear {disk} 0"),
-    )
+def map_device(name: str, disk: str, *, uuid: str = "") -> str:
+    words = ("--uuid", uuid) if uuid else ()
+    run("dmsetup", "create", name, "--noudevsync", *words, "--table", f"0 {SECTORS} linear {disk} 0")
     number = run("dmsetup", "info", "--columns", "--noheadings", "--options", "minor", name)
     return f"/dev/dm-{number}"
+
+
+def mount(device: str, place: str) -> None:
+    Path(place).mkdir()
+    run("mount", device, place)
 
 
 def not_block_devices(_disk: str) -> None:
@@ -114,8 +120,7 @@ def file_system(disk: str) -> None:
     run("mkfs.ext4", "-q", "-L", "precious", disk)
     refused("file system without consent", disk, "ext4 file system", "precious", destroy=False)
     device = allowed("file system with consent", disk, destroy=True)
-    Path("/run/a b").mkdir()
-    run("mount", disk, "/run/a b")
+    mount(disk, "/run/a b")
     refused("mounted", disk, "it is mounted on /run/a b", "umount '/run/a b'")
     if device is not None:
         invalid("mounted after it was allowed", device, "is mounted on /run/a b")
@@ -147,8 +152,7 @@ def partitions(disk: str) -> None:
     first = f"{disk}p1"
     run("mkfs.ext4", "-q", first)
     refused("file system on a partition", disk, f"ext4 file system on its partition {first}", destroy=False)
-    Path("/run/partition").mkdir()
-    run("mount", first, "/run/partition")
+    mount(first, "/run/partition")
     refused("disk of a mounted partition", disk, f"its partition {first} is mounted on /run/partition")
     allowed("blank partition next to a mounted one", f"{disk}p2")
 
@@ -159,8 +163,7 @@ def mapped_partition(disk: str) -> None:
     words = f"its partition {disk}p1 is a physical volume of LVM volume group vg0 (holder dm-"
     refused("device mapper on a partition (LVM by its UUID)", disk, words)
     run("mkfs.ext4", "-q", volume)
-    Path("/run/volume").mkdir()
-    run("mount", volume, "/run/volume")
+    mount(volume, "/run/volume")
     refused("mounted through the device mapper", disk, words, "vg0-big--home on it is mounted on /run/volume")
     refused("the volume itself", volume, "it is mounted on /run/volume")
 
@@ -176,15 +179,11 @@ def multiple_devices(disk: str) -> None:
     run("modprobe", "raid1")
     Path("/sys/module/md_mod/parameters/new_array").write_text("md0")
     number = f"{os.major(Path(disk).stat().st_rdev)}:{os.minor(Path(disk).stat().st_rdev)}"
+    name, size_kib = Path(disk).name, SECTORS // 2
     for attribute, value in (
-        ("metadata_version", "none"),
-        ("level", "raid1"),
-        ("raid_disks", "1"),
-        ("new_dev", number),
-        (f"dev-{Path(disk).name}/size", str(8 << 10)),
-        (f"dev-{Path(disk).name}/slot", "0"),
-        ("component_size", str(8 << 10)),
-        ("array_state", "active"),
+        *(("metadata_version", "none"), ("level", "raid1"), ("raid_disks", "1"), ("new_dev", number)),
+        *((f"dev-{name}/size", str(size_kib)), (f"dev-{name}/slot", "0")),
+        *(("component_size", str(size_kib)), ("array_state", "active")),
     ):
         Path("/sys/block/md0/md", attribute).write_text(value)
     refused("md", disk, "is part of the md array md0 (raid1)", "mdadm --stop /dev/md0")
@@ -196,8 +195,7 @@ def loop(disk: str) -> None:
     refused("loop device on top", disk, f"is behind the loop device {Path(device).name}", "losetup --detach")
     allowed("the loop device itself", device)
     run("mkfs.ext4", "-q", disk)
-    Path("/run/behind").mkdir()
-    run("mount", disk, "/run/behind")
+    mount(disk, "/run/behind")
     refused("loop device over a mounted disk", device, f"{disk}, which is behind it, is mounted on")
 
 
@@ -239,41 +237,27 @@ def swapped(_disk: str) -> None:
 
 
 def btrfs(disk: str) -> None:
-    Path("/run/btrfs").mkdir()
     run("mkfs.btrfs", "-q", disk)
-    run("mount", disk, "/run/btrfs")
+    mount(disk, "/run/btrfs")
     refused("btrfs", disk, "is part of the mounted btrfs file system")
 
 
-SITUATIONS: tuple[tuple[Callable[[str], None], tuple[str, ...]], ...] = (
-    (not_block_devices, ()),
-    (blank, ()),
-    (file_system, ()),
-    (other_namespace, ()),
-    (swap, ()),
-    (partitions, ()),
-    (mapped_partition, ("dmsetup",)),
-    (plain_map, ("dmsetup",)),
-    (multiple_devices, ()),
-    (loop, ()),
-    (exported, ()),
-    (opened, ()),
-    (read_only, ()),
-    (swapped, ()),
-    (btrfs, ("mkfs.btrfs",)),
-)
-"""What to make, and the programs it needs; each gets a ramdisk of its own."""
+SITUATIONS: dict[Callable[[str], None], str] = {
+    **dict.fromkeys((not_block_devices, blank, file_system, other_namespace, swap, partitions), "true"),
+    **dict.fromkeys((mapped_partition, plain_map), "dmsetup"),
+    **dict.fromkeys((multiple_devices, loop, exported, opened, read_only, swapped), "true"),
+    btrfs: "mkfs.btrfs",
+}
+"""What to make, and the program that it needs; each gets a ramdisk of its own."""
 
 
 def main() -> int:
-    for module in ("dm-mod", "loop", "target_core_mod", "target_core_iblock"):
-        run("modprobe", module)
-    run("modprobe", "brd", f"rd_nr={len(SITUATIONS)}", f"rd_size={SIZE_MIB << 10}", "max_part=4")
+    modules = ("dm-mod", "loop", "target_core_mod", "target_core_iblock")
+    modprobe(*modules, f"brd rd_nr={len(SITUATIONS)} rd_size={SIZE_MIB << 10} max_part=4")
     HOST.run(["mount", "-t", "configfs", "configfs", "/sys/kernel/config"], check=False)
-    for number, (make, programs) in enumerate(SITUATIONS):
-        missing = [name for name in programs if HOST.run(["which", name], check=False).status != 0]
-        if missing:
-            say("passed", make.__name__, f"over, for {', '.join(missing)} is not installed")
+    for number, (make, program) in enumerate(SITUATIONS.items()):
+        if HOST.run(["which", program], check=False).status != 0:
+            say("passed", make.__name__, f"over, for {program} is not installed")
             continue
         try:
             make(f"/dev/ram{number}")

@@ -30,14 +30,13 @@ from unittest import mock
 from harness.hosts import PRIVATE, Host
 from harness.hosts.journal import Journal
 from harness.hosts.undo import UndoStep, carry_out
-from harness.model import PROTECTION_OFF, Cell, Column, Plan, Record, Status
+from harness.model import ENDS, PROTECTION_OFF, Cell, Column, Record, Status
 from harness.model.errors import HarnessError
 from harness.model.protections import WIREGUARD
 from harness.network.links import LinkPath
 from harness.planning.plan import make_plan
 from harness.planning.request import RunRequest
 from harness.protection import overlay
-from harness.protection.capture import Capture
 from harness.protection.ipsec.kind import IpsecDriver
 from harness.protection.xfrm import IpsecBarrier
 from harness.results.events import Event
@@ -62,48 +61,51 @@ def emit(_event: Event) -> None:
     """Nobody follows this run."""
 
 
+def ends(path: LinkPath) -> tuple[tuple[Host, str, str], ...]:
+    """The host of each end, its interface and its address."""
+    return (
+        (path.initiator, path.initiator_iface, path.initiator_address),
+        (path.target, path.target_iface, path.target_address),
+    )
+
+
 @contextlib.contextmanager
-def clear_segments(host: Host, iface: str, file: Path) -> Iterator[Path]:
+def clear_segments(host: Host, iface: str) -> Iterator[Path]:
     """A capture of its own at one end: a line for each segment of the portal that is sent in clear."""
     argv = ["tcpdump", "-i", iface, "-Q", "out", "-p", "-n", "-l", "--immediate-mode", PORTAL]
-    log = file.with_suffix(".log")
-    log.write_text("", encoding="utf-8")
-    file.write_text("", encoding="utf-8")
-    with host.daemon(
-        argv,
-        log=log,
-        output=file,
-        deadline_s=20,
-        ready=lambda: log.exists() and "listening on" in log.read_text(encoding="utf-8"),
-    ):
+    file, log = Path(f"/root/clear-{iface}"), Path(f"/root/clear-{iface}.log")
+    for each in (file, log):
+        each.write_text("", encoding="utf-8")
+
+    def is_listening() -> bool:
+        return "listening on" in log.read_text(encoding="utf-8")
+
+    with host.daemon(argv, log=log, output=file, deadline_s=20, ready=is_listening):
         yield file
 
 
 @contextlib.contextmanager
-def independently(path: LinkPath) -> Iterator[list[Path]]:
-    """Captures at both ends that nothing of the harness's knows of."""
+def independently(path: LinkPath) -> Iterator[Callable[[], list[str]]]:
+    """Captures at both ends that nothing of the harness's knows of: the lines of both until now."""
     with contextlib.ExitStack() as stack:
-        ends = ((path.initiator, path.initiator_iface), (path.target, path.target_iface))
-        yield [
-            stack.enter_context(clear_segments(host, iface, Path(f"/root/clear-{iface}")))
-            for host, iface in ends
-        ]
+        files = [stack.enter_context(clear_segments(host, iface)) for host, iface, _ in ends(path)]
+        yield lambda: [line for file in files for line in file.read_text(encoding="utf-8").splitlines()]
 
 
-def lines(files: list[Path]) -> list[str]:
-    return [line for file in files for line in file.read_text(encoding="utf-8").splitlines()]
-
-
-def cleartext_seen(capture: Capture) -> int:
+def cleartext_seen(nexus: Nexus) -> int:
     """What the harness's own captures have seen in clear since they were last asked, of both ends."""
-    return sum(seen.cleartext for seen in capture.look())
+    return sum(seen.cleartext for seen in nexus.up.watched[0].capture.look())
+
+
+def kill_both(which: Callable[[int, str], bool]) -> None:
+    killed = [pid for pid, name in processes().items() if which(pid, name)]
+    assert len(killed) == 2, processes()
+    for pid in killed:
+        os.kill(pid, signal.SIGKILL)
 
 
 def kill_charons() -> None:
-    charons = [pid for pid, name in processes().items() if name.startswith("charon")]
-    assert len(charons) == 2, processes()
-    for pid in charons:
-        os.kill(pid, signal.SIGKILL)
+    kill_both(lambda _, name: name.startswith("charon"))
 
 
 def delete_states(host: Host) -> None:
@@ -117,10 +119,8 @@ def delete_states(host: Host) -> None:
 
 def delete_policies_of_charon(host: Host, path: LinkPath) -> None:
     """Leave the barrier alone, as if somebody had flushed all that charon had installed."""
-    for source, destination in (
-        (path.initiator_address, path.target_address),
-        (path.target_address, path.initiator_address),
-    ):
+    addresses = (path.initiator_address, path.target_address)
+    for source, destination in itertools.permutations(addresses):
         for direction in ("in", "out", "fwd"):
             selector = ["src", f"{source}/32", "dst", f"{destination}/32", "dir", direction]
             host.run(["ip", "xfrm", "policy", "delete", *selector], check=False)
@@ -136,12 +136,12 @@ def position(process: subprocess.Popen[bytes]) -> str:
 def assert_nothing_in_clear(stack: contextlib.ExitStack, nexus: Nexus) -> None:
     path = nexus.path
     hosts = (path.initiator, path.target)
-    files = stack.enter_context(independently(path))
+    lines = stack.enter_context(independently(path))
     argv = ["dd", f"if={nexus.disk.device}", "of=/dev/null", "bs=4k", "iflag=direct"]
     reader = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE)
     stack.callback(reader.kill)
     wait_for(lambda: position(reader) != "0", "the first block", deadline_s=20)
-    assert cleartext_seen(nexus.up.watched[0].capture) == 0
+    assert cleartext_seen(nexus) == 0
 
     kill_charons()
     for host in hosts:
@@ -153,23 +153,21 @@ def assert_nothing_in_clear(stack: contextlib.ExitStack, nexus: Nexus) -> None:
     for host in hosts:
         delete_policies_of_charon(host, path)
     time.sleep(STALL_S)
-    assert not lines(files), lines(files)
-    assert cleartext_seen(nexus.up.watched[0].capture) == 0
+    assert not lines(), lines()
+    assert cleartext_seen(nexus) == 0
 
     began = time.monotonic()
     reader.wait(timeout=BOUND_S)
     print(f"I/O failed after {2 * STALL_S + time.monotonic() - began:.1f} s")
     assert reader.returncode != 0, "the read fails"
-    assert not lines(files), lines(files)
+    assert not lines(), lines()
 
     # The other way round: without the barrier the initiator's next attempt to connect goes out in clear.
-    near, far = path.initiator_address, path.target_address
-    assert (
-        carry_out(IpsecBarrier("initiator", near, far, path.port).undo(), path.initiator.run).problems == []
-    )
-    assert carry_out(IpsecBarrier("target", near, far, path.port).undo(), path.target.run).problems == []
-    wait_for(lambda: bool(lines(files)), "cleartext once the barrier is gone", deadline_s=30)
-    assert cleartext_seen(nexus.up.watched[0].capture) > 0
+    for role, host in zip(ENDS, hosts, strict=True):
+        barrier = IpsecBarrier(role, path.initiator_address, path.target_address, path.port)
+        assert carry_out(barrier.undo(), host.run).problems == []
+    wait_for(lambda: bool(lines()), "cleartext once the barrier is gone", deadline_s=30)
+    assert cleartext_seen(nexus) > 0
 
 
 # The matrix
@@ -177,10 +175,7 @@ def assert_nothing_in_clear(stack: contextlib.ExitStack, nexus: Nexus) -> None:
 
 def kill_captures(_lane: Nexus, _composer: CellComposer) -> None:
     """Those of the harness's, which write to a pipe or file and not to a terminal."""
-    killed = [pid for pid, name in processes().items() if name == "tcpdump" and "-w" in arguments(pid)]
-    assert len(killed) == 2, processes()
-    for pid in killed:
-        os.kill(pid, signal.SIGKILL)
+    kill_both(lambda pid, name: name == "tcpdump" and "-w" in arguments(pid))
 
 
 def rekey(nexus: Nexus, composer: CellComposer) -> None:
@@ -202,8 +197,7 @@ def flush(what: str) -> Callable[[Nexus, CellComposer], None]:
 
 def interface_gone(nexus: Nexus, _composer: CellComposer) -> None:
     """That of WireGuard or MACsec, at both ends."""
-    path = nexus.path
-    for host, iface in ((path.initiator, path.initiator_iface), (path.target, path.target_iface)):
+    for host, iface, _ in ends(nexus.path):
         host.run(["ip", "link", "del", "dev", iface])
 
 
@@ -218,11 +212,7 @@ def addresses_on_the_link(nexus: Nexus, composer: CellComposer) -> None:
     """The worst that can be: no barrier, no interface, and the portal's addresses on the link itself."""
     flush("policy")(nexus, composer)
     interface_gone(nexus, composer)
-    path, link = nexus.path, nexus.link
-    for host, iface, address in (
-        (path.initiator, link.initiator_iface, path.initiator_address),
-        (path.target, link.target_iface, path.target_address),
-    ):
+    for (host, iface, _), (_, _, address) in zip(ends(nexus.link), ends(nexus.path), strict=True):
         host.run(["ip", "address", "add", f"{address}/30", "dev", iface])
 
 
@@ -283,26 +273,20 @@ def broken(
         for fault in faults:
             fault(nexus, composer)
 
-    with independently(nexus.link) as files, ThreadPoolExecutor(1) as pool:
+    with independently(nexus.link) as lines, ThreadPoolExecutor(1) as pool:
         broke = None if part is None else at(pool, nexus, part, break_it)
         composer.record(cell, 0)
-        in_time = True
+        in_time = broke is None or broke.result()
         if broke is None:
             break_it()
-        else:
-            in_time = broke.result()
         if cell.column in composer._columns:
             # Then it was ok: what its own captures see until now may still speak against it.
             undo = lingering if part is None else IpsecBarrier.undo
             with mock.patch.object(IpsecBarrier, "undo", undo):
                 composer.take_down(cell.column)
-        in_clear = len(lines(files))
-    (kept,) = (
-        each
-        for each in composer.folder.load_records()
-        if (each.workload.name, each.repeat) == record_key(cell)
-    )
-    return kept, in_clear, in_time
+        in_clear = len(lines())
+    records = {(each.workload.name, each.repeat): each for each in composer.folder.load_records()}
+    return records[cell.workload, cell.repeat], in_clear, in_time
 
 
 LINGER_S = 3
@@ -314,10 +298,6 @@ def lingering(
 ) -> tuple[UndoStep, ...]:
     """Take the barrier down, and leave the link as it is for some time."""
     return (*usual(self), UndoStep(("sleep", str(LINGER_S))))
-
-
-def record_key(cell: Cell) -> tuple[str, int]:
-    return cell.workload, cell.repeat
 
 
 LONGEST_STILL_S = 0.5
@@ -369,9 +349,7 @@ def matrix(composer: CellComposer, column: Column, at_once: int, in_turn: Sequen
     """Each combination of so many faults at its moments, and before them a cell that nothing breaks."""
     known = FAULTS_OF_WIREGUARD if WIREGUARD in column.protection else FAULTS_OF_INTERFACES
     known = FAULTS if column.ipsec != PROTECTION_OFF else known
-    repeats = Counter[str]()
-    outcomes: Counter[tuple[str, bool]] = Counter()
-    judged = Counter[bool]()
+    repeats, judged, outcomes = Counter[str](), Counter[bool](), Counter[tuple[str, bool]]()
     combinations = list(itertools.combinations(known, at_once))
     if known is FAULTS and SEVERED not in combinations:
         combinations.append(SEVERED)
@@ -404,9 +382,8 @@ def matrix(composer: CellComposer, column: Column, at_once: int, in_turn: Sequen
     assert judged[False] > judged[True], f"the machine was late too often: {judged}"
     total = sum(outcomes.values())
     leaky = sum(count for (_, was_in_clear), count in outcomes.items() if was_in_clear)
-    print(
-        f"{total} cells, {leaky} of them with cleartext on the link, of which ok: {outcomes[Status.OK, True]}"
-    )
+    ok = outcomes[Status.OK, True]
+    print(f"{total} cells, {leaky} of them with cleartext on the link, of which ok: {ok}")
 
 
 def faster(
@@ -416,27 +393,20 @@ def faster(
     usual: Callable[[str, Secrets | None], str] = initiator.configuration,
 ) -> str:
     """open-iscsi's configuration with which a session without an answer fails in 3 s instead of 20."""
-    return usual(chap_user, secrets) + (
-        "node.conn[0].timeo.noop_out_interval = 1\n"
-        "node.conn[0].timeo.noop_out_timeout = 1\n"
-        "node.conn[0].timeo.logout_timeout = 1\n"
-        "node.session.timeo.replacement_timeout = 1\n"
-        "node.session.err_timeo.abort_timeout = 1\n"
-        "node.session.err_timeo.lu_reset_timeout = 1\n"
+    names = (
+        *(f"conn[0].timeo.{name}" for name in ("noop_out_interval", "noop_out_timeout", "logout_timeout")),
+        *("session.timeo.replacement_timeout", "session.err_timeo.abort_timeout"),
+        "session.err_timeo.lu_reset_timeout",
     )
-
-
-def plan_of(what: str, protection: str) -> Plan:
-    runtime = "1s" if what == "barrier" else f"{RUNTIME_S}s"
-    return make_plan(
-        RunRequest(
-            links=("wired",), protect=(protection,), repeats=1, size="32M", runtime=runtime, probes=False
-        )
-    )
+    return usual(chap_user, secrets) + "".join(f"node.{name} = 1\n" for name in names)
 
 
 def main(what: str, protection: str = "aes128gcm16") -> None:
-    plan = plan_of(what, protection)
+    runtime = "1s" if what == "barrier" else f"{RUNTIME_S}s"
+    request = RunRequest(
+        links=("wired",), protect=(protection,), repeats=1, size="32M", runtime=runtime, probes=False
+    )
+    plan = make_plan(request)
     (column,) = (column for column in plan.columns if column.protection)
     folder = RunFolder(Path("/root/run"))
     folder.path.mkdir()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import socket
 import time
-from collections.abc import Iterator
 
 from tests.lab.inside.kernel import sh
 from tests.lab.inside.libiscsi import FIRST, OUR_URL, OURS, targets
@@ -13,18 +12,6 @@ from tests.lab.inside.libiscsi import FIRST, OUR_URL, OURS, targets
 NOBODY = "iqn.2003-01.org.example:nobody"
 LOGIN_S = 15.0
 """Linux's TA_LOGIN_TIMEOUT: so long LIO waits for the first request of a connection, one after the other."""
-
-
-@contextlib.contextmanager
-def connected(count: int, initiator: str | None) -> Iterator[None]:
-    """So many connections to our portal, which have asked to log in under that name, or said nothing."""
-    with contextlib.ExitStack() as stack:
-        for number in range(count):
-            there = stack.enter_context(socket.create_connection(("127.0.0.1", 3260)))
-            if initiator is not None:
-                there.sendall(request(initiator, number))
-        time.sleep(1)
-        yield
 
 
 def request(initiator: str, session: int) -> bytes:
@@ -38,29 +25,32 @@ def request(initiator: str, session: int) -> bytes:
     return bytes(header) + data + bytes(-len(data) % 4)
 
 
-def log_in() -> tuple[float, str]:
-    """How long the right initiator took to be let in or refused, in seconds, and what was said."""
-    began = time.monotonic()
-    said = sh("timeout", "100", "iscsi-inq", "-i", FIRST, OUR_URL, check=False)
-    return time.monotonic() - began, said
+def log_in(count: int, other: str | None) -> tuple[float, str]:
+    """How long the right initiator took to be let in or refused, in seconds, and what was said, while so many
+    connections have asked to log in under another name, or said nothing."""
+    with contextlib.ExitStack() as stack:
+        for number in range(count):
+            there = stack.enter_context(socket.create_connection(("127.0.0.1", 3260)))
+            if other is not None:
+                there.sendall(request(other, number))
+        time.sleep(1)
+        began = time.monotonic()
+        said = sh("timeout", "100", "iscsi-inq", "-i", FIRST, OUR_URL, check=False)
+        return time.monotonic() - began, said
 
 
 def main() -> None:
     with targets():
-        for initiator, count in ((None, 0), (NOBODY, 4)):
-            with connected(count, initiator):
-                took_s, said = log_in()
-            assert "Peripheral" in said and took_s < 5, (count, took_s, said)
-        with connected(2, None):
-            took_s, said = log_in()
-        print(f"2 silent connections: let in after {took_s:.1f} s")
-        assert "Peripheral" in said and LOGIN_S < took_s < 2 * LOGIN_S + 5, (took_s, said)
-        with connected(1, FIRST):
-            took_s, said = log_in()
-        print(f"1 login with the right names left halfway: refused after {took_s:.1f} s")
-        assert "Service unavailable" in said and took_s < LOGIN_S + 5, (took_s, said)
-        took_s, said = log_in()
-        assert "Peripheral" in said and took_s < 5, (took_s, said)
+        for what, count, other, expected, least_s, most_s in (
+            ("nobody else", 0, None, "Peripheral", 0, 5),
+            ("4 logins of others left halfway", 4, NOBODY, "Peripheral", 0, 5),
+            ("2 silent connections", 2, None, "Peripheral", LOGIN_S, 2 * LOGIN_S + 5),
+            ("1 login with the right names left halfway", 1, FIRST, "Service unavailable", 0, LOGIN_S + 5),
+            ("nobody else any more", 0, None, "Peripheral", 0, 5),
+        ):
+            took_s, said = log_in(count, other)
+            print(f"{what}: {expected} after {took_s:.1f} s")
+            assert expected in said and least_s < took_s < most_s, (what, took_s, said)
 
 
 if __name__ == "__main__":

@@ -12,11 +12,11 @@ from pathlib import Path
 
 from harness.hosts import NamespaceHost, programs
 from harness.hosts.journal import Journal
-from harness.model import BackingKind
 from harness.storage.backing import Ramdisk
 from harness.storage.iscsi.transport import IscsiSides, backstore, discovery_login, iqn
-from harness.storage.transport import Export, Lun, Sides
-from tests.lab.inside.kernel import LIO, sh
+from harness.storage.transport import Export, Sides
+from tests.lab.inside import exports
+from tests.lab.inside.kernel import LIO, prepare_lio, sh
 
 TAG = "ab12"
 SECRET = "0123456789abcdef"  # noqa: S105 (of no other target)
@@ -54,13 +54,10 @@ def rtslib(text: str) -> None:
 @contextlib.contextmanager
 def targets() -> Iterator[None]:
     """Ours at port 3260 with /dev/ram0, the other at 3261 with /dev/ram1; all gone afterwards."""
-    for module in ("target_core_mod", "target_core_iblock", "iscsi_target_mod"):
-        sh("modprobe", module)
-    if not LIO.is_dir():
-        sh("mount", "-t", "configfs", "configfs", "/sys/kernel/config")
+    prepare_lio("target_core_iblock")
     sh("ip", "link", "set", "lo", "up")
     host, journal, logs = NamespaceHost("target"), Journal(Path("/run/journal")), Path("/run")
-    lun = Lun(serial=f"harness-{TAG}-0", kind=BackingKind.BLOCK, path="/dev/ram0", size_bytes=SIZE_BYTES)
+    lun = exports.lun(TAG, "/dev/ram0", SIZE_BYTES)
     sides = Sides(journal=journal, tag=TAG, target=host, initiators=(), luns=(lun,), logs=logs)
     wanted = Export(
         name="wired", number=0, lun=lun, target=host, address="127.0.0.1", port=3260, parameters={}

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -46,12 +45,8 @@ def seconds_each(path: str, workloads: Iterable[str]) -> dict[str, float]:
     job.write_text("\n".join(lines), encoding="utf-8")
     argv = ["fio", "--output-format=json", str(job)]
     reported = json.loads(NamespaceHost("target").run(argv, timeout_s=60).stdout)
-    found = {}
-    for measured in reported["jobs"]:
-        name = measured["jobname"]
-        done = measured["write" if "write" in name else "read"]
-        found[name] = done["runtime"] / 1000 / done["total_ios"]
-    return found
+    done = {job["jobname"]: job["write" if "write" in job["jobname"] else "read"] for job in reported["jobs"]}
+    return {name: way["runtime"] / 1000 / way["total_ios"] for name, way in done.items()}
 
 
 def main() -> None:
@@ -60,12 +55,11 @@ def main() -> None:
     journal = Journal(FOLDER / "journal.jsonl")
     wrong = []
     for name, expected in EXPECTED.items():
-        profile = load_disk(name)
-        log = FOLDER / f"{name}.log"
+        profile, log = load_disk(name), FOLDER / f"{name}.log"
         with disks.bring_up(journal, host, profile, SIZE_BYTES, folder=FOLDER, log=log) as (path,):
             for workload, found_s in seconds_each(path, expected).items():
                 wanted_s = expected[workload]
-                sys.stdout.write(f"{name} {workload}: {found_s * 1e6:.1f} of {wanted_s * 1e6:.1f} us\n")
+                print(f"{name} {workload}: {found_s * 1e6:.1f} of {wanted_s * 1e6:.1f} us")
                 if abs(found_s / wanted_s - 1) > TOLERANCE:
                     wrong.append(f"{name} {workload}")
     assert not wrong, wrong

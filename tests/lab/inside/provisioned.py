@@ -5,14 +5,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import msgspec
 
 from harness.hosts import NamespaceHost
 from harness.storage import reread
-from tests.lab.inside.kernel import sh, wait_for
+from tests.lab.inside.kernel import modprobe, sh, wait_for
 
 SIZE_MIB = 64
 THIN = "lbpu=1 lbprz=1 unmap_granularity=8"
@@ -23,14 +22,13 @@ def disks() -> list[Path]:
 
 
 def main() -> None:
-    sh("modprobe", "sd_mod")
-    sh("modprobe", "scsi_debug", f"dev_size_mb={SIZE_MIB}", "delay=0", *THIN.split())
+    modprobe("sd_mod", f"scsi_debug dev_size_mb={SIZE_MIB} delay=0 {THIN}")
     wait_for(lambda: len(disks()) == 1, "its disk", deadline_s=10)
     (disk,) = disks()
     device = f"/dev/{disk.name}"
     sh("dd", "if=/dev/urandom", f"of={device}", "bs=1M", f"count={SIZE_MIB // 4}", "oflag=direct")
     found = reread.sample(NamespaceHost("initiator"), device, region_bytes=SIZE_MIB << 20, seed=1)
-    sys.stdout.write(f"{msgspec.json.encode(found).decode()}\n")
+    print(msgspec.json.encode(found).decode())
 
 
 if __name__ == "__main__":

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
+import functools
 import random
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from tests.lab.inside import nas
-from tests.lab.inside.kernel import RESULTS, harness, newest_run, records, sh, wait_for
+from tests.lab.inside import nas, strangers
+from tests.lab.inside.kernel import RESULTS, harness, measured, modprobe, newest_run, serving, sh, within
 
 NAS = "192.0.2.2"
 MIB = 1 << 20
 SHARED = Path("/srv/share")
-IN_NAS = ("nsenter", "--net=/run/netns/nas")
+IN_NAS = within("nas")
 RUN = ("run", f"--results={RESULTS}", "--repeats=1", "--runtime=0.5s")
 SMB_CONF = f"""\
 [global]
@@ -40,28 +39,17 @@ SMB_CONF = f"""\
 
 
 @contextlib.contextmanager
-def serving(*argv: str) -> Iterator[None]:
-    """A program of the nas, as long as the context lasts."""
-    # smbd ends its whole process group with itself.
-    process = subprocess.Popen([*IN_NAS, *argv], stdin=subprocess.DEVNULL, start_new_session=True)
-    try:
-        yield
-    finally:
-        process.terminate()
-        process.wait()
-
-
-@contextlib.contextmanager
 def nfs() -> Iterator[str]:
     """The kernel's server, version 4 alone: it needs no rpcbind."""
-    sh("modprobe", "nfsd")
+    modprobe("nfsd")
     sh(*IN_NAS, "mount", "-t", "nfsd", "nfsd", "/proc/fs/nfsd")
     for name in ("/var/lib/nfs/v4recovery", "/var/lib/nfs/rpc_pipefs"):
         Path(name).mkdir(parents=True, exist_ok=True)
     # Nobody has a lock to claim back from before.
     for name in ("nfsv4gracetime", "nfsv4leasetime"):
         sh(*IN_NAS, "sh", "-c", f"echo 10 > /proc/fs/nfsd/{name}")
-    with serving("rpc.mountd", "--foreground", "--no-nfs-version", "3"):
+    mountd = (*IN_NAS, "rpc.mountd", "--foreground", "--no-nfs-version", "3")
+    with serving(*mountd, ready=lambda: True):
         sh(*IN_NAS, "exportfs", "-o", "rw,no_subtree_check,no_root_squash,fsid=0", f"*:{SHARED}")
         sh(*IN_NAS, "rpc.nfsd", "--no-nfs-version", "3", "4")
         sh(*IN_NAS, "sh", "-c", "echo Y > /proc/fs/nfsd/v4_end_grace", check=False)
@@ -78,17 +66,16 @@ def smb() -> Iterator[str]:
     """Samba's."""
     Path("/run/smb").mkdir()
     Path("/run/smb.conf").write_text(SMB_CONF, encoding="utf-8")
-    with serving(
-        "smbd", "--foreground", "--no-process-group", "--debug-stdout", "--configfile=/run/smb.conf"
-    ):
-        wait_for(lambda: ":445" in sh(*IN_NAS, "ss", "-ltnH"), "smbd", deadline_s=30)
+    words = ("--foreground", "--no-process-group", "--debug-stdout", "--configfile=/run/smb.conf")
+    ready = functools.partial(strangers.is_listening, ":445")
+    with serving(*IN_NAS, "smbd", *words, ready=ready, deadline_s=30):
         yield f"mount -t cifs -o guest,vers=3.1.1 //{NAS}/share "
 
 
-def measured(kind: str, server: Callable[[], contextlib.AbstractContextManager[str]], told: str) -> None:
+def shared(kind: str, server: Callable[[], contextlib.AbstractContextManager[str]], told: str) -> None:
     film, place = SHARED / "film", Path("/mnt", kind)
     film.write_bytes(random.Random(kind).randbytes(32 * MIB))  # noqa: S311 -- no secret
-    was = hashlib.sha256(film.read_bytes()).hexdigest()
+    was = strangers.checksum(film)
     place.mkdir(parents=True)
     with server() as mount:
         sh("sh", "-euc", f"{mount} {place}")
@@ -96,34 +83,32 @@ def measured(kind: str, server: Callable[[], contextlib.AbstractContextManager[s
             ("film", ("--workload=rand-read-4k", "--workload=seq-read-256k")),
             ("new", ("--workload=rand-write-4k", "--size=16M")),
         ):
-            said = harness(*RUN, f"--volume={place}/{name}", *words)
-            found = records(newest_run())
-            for record in found.values():
-                assert record["status"] == "ok", record
-                assert f"{place}/{name} ({told}" in record["link_title"], record["link_title"]
-            print(kind, name, next(iter(found.values()))["link_title"])
+            found = measured(*RUN, f"--volume={place}/{name}", *words)
+            (title,) = {record["link_title"] for record in found.values()}
+            assert f"{place}/{name} ({told}" in title, title
+            print(kind, name, title)
             if name == "film":
                 (reread,) = {each["reread"]["verdict"] for each in found.values()}
                 print(f"{kind}: the server's cache is {reread}")
-                print(said, harness("table", str(newest_run())), harness("explain", str(newest_run())))
+                print(harness("table", str(newest_run())), harness("explain", str(newest_run())))
             job = next(newest_run().rglob("job.fio")).read_text(encoding="utf-8")
             assert "direct=1" in job, job
         assert [each.name for each in SHARED.iterdir() if each.name != "lost+found"] == ["film"]
-        assert hashlib.sha256(film.read_bytes()).hexdigest() == was
+        assert strangers.checksum(film) == was
         sh("umount", str(place))
     print(f"{kind}: read, and a new file written and removed")
 
 
 def main(kinds: list[str]) -> None:
     nas.make_network()
-    sh("modprobe", "brd", "rd_nr=1", "rd_size=131072")
+    modprobe("brd rd_nr=1 rd_size=131072")
     sh("mkfs.ext4", "-q", "-F", "/dev/ram0")
     SHARED.mkdir(parents=True, exist_ok=True)
     sh("mount", "/dev/ram0", str(SHARED))
     if "nfs" in kinds:
-        measured("nfs", nfs, f"nfs4 of {NAS}:/, vers=4.2, rsize=65536, wsize=")
+        shared("nfs", nfs, f"nfs4 of {NAS}:/, vers=4.2, rsize=65536, wsize=")
     if "smb" in kinds:
-        measured("smb", smb, f"cifs of //{NAS}/share, vers=3.1.1, sec=none, cache=strict, ")
+        shared("smb", smb, f"cifs of //{NAS}/share, vers=3.1.1, sec=none, cache=strict, ")
 
 
 if __name__ == "__main__":

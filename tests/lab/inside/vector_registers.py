@@ -14,8 +14,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.lab.inside.kernel import sh, wait_for
-from tests.lab.inside.same_ciphers import Aead, pseudorandom
+from tests.lab.inside.kernel import serving, sh, within
+from tests.lab.inside.same_ciphers import GCM_PORTABLE, Aead, drivers, pseudorandom
 
 SECONDS = 8
 PORT = 5001
@@ -34,7 +34,7 @@ def network() -> None:
     sh("ip", "netns", "add", "far")
     sh("ip", "link", "add", "near0", "type", "veth", "peer", "name", "far0", "netns", "far")
     for netns, device, own, other in (("", "near0", here, there), ("far", "far0", there, here)):
-        at = ["nsenter", f"--net=/run/netns/{netns}"] if netns else []
+        at = within(netns) if netns else ()
         batch = f"address add {own}/24 dev {device}\nlink set {device} up\nlink set lo up\n{states}"
         batch += POLICY.format(own, other, "out") + POLICY.format(other, own, "in")
         sh(*at, "ip", "-batch", "-", input=batch)
@@ -61,9 +61,8 @@ def encrypt_the_same() -> None:
     """Encrypts one message again and again in the kernel; ends with status 1 if a result differs."""
     aead = Aead("generic-gcm-aesni", bytes(range(16)), icv_bytes=16)
     data, associated, iv = pseudorandom(4000), pseudorandom(20), bytes(12)
-    expected = Aead("gcm_base(ctr(aes-generic),ghash-generic)", bytes(range(16)), icv_bytes=16).seal(
-        associated, iv, data
-    )
+    portable = Aead(GCM_PORTABLE, bytes(range(16)), icv_bytes=16)
+    expected = portable.seal(associated, iv, data)
     end, times = time.monotonic() + SECONDS, 0
     while time.monotonic() < end:
         for _ in range(50):
@@ -75,7 +74,7 @@ def encrypt_the_same() -> None:
 
 def counted(what: str) -> dict[str, int]:
     """The kernel's counts of failures in ESP."""
-    text = sh(*(["nsenter", "--net=/run/netns/far"] if what == "far" else []), "cat", "/proc/net/xfrm_stat")
+    text = sh(*(within("far") if what == "far" else ()), "cat", "/proc/net/xfrm_stat")
     return {name: int(value) for name, value in re.findall(r"(\w+)\s+(\d+)", text)}
 
 
@@ -90,11 +89,12 @@ def main() -> None:
         program = f"{folder}/vector_registers"
         sh("cc", "-O1", "-o", program, str(Path(__file__).with_suffix(".c")))
         again = [sys.executable, "-m", "tests.lab.inside.vector_registers"]
-        far = ["nsenter", "--net=/run/netns/far"]
-        with subprocess.Popen([*far, *again, "receive"]) as receiver:
-            wait_for(
-                lambda: f":{PORT:04X} " in sh(*far, "cat", "/proc/net/tcp"), "the receiver", deadline_s=60
-            )
+        far = within("far")
+
+        def is_listening() -> bool:
+            return f":{PORT:04X} " in sh(*far, "cat", "/proc/net/tcp")
+
+        with serving(*far, *again, "receive", ready=is_listening, deadline_s=60):
             before = timer_interrupts()
             with subprocess.Popen([*again, "send"]) as sender:
                 work = [[program, str(SECONDS)], [program, str(SECONDS)], [*again, "encrypt"]]
@@ -103,7 +103,6 @@ def main() -> None:
                 interrupts = timer_interrupts() - before
                 states = sh("ip", "-s", "xfrm", "state")
                 sender.kill()
-            receiver.kill()
     moved = sum(map(int, re.findall(r"(\d+)\(bytes\)", states)))
     sys.stdout.write(f"{said}, {moved} bytes of ESP, {interrupts} interrupts of the timer\n")
     assert [process.returncode for process in started] == [0, 0, 0], said
@@ -113,8 +112,7 @@ def main() -> None:
     for end in ("near", "far"):
         failures = {name: count for name, count in counted(end).items() if count}
         assert not failures, failures
-    crypto = Path("/proc/crypto").read_text(encoding="utf-8")
-    (used,) = [block for block in crypto.split("\n\n") if re.search(rf"driver\s+: {DRIVER}$", block, re.M)]
+    (used,) = drivers("driver", DRIVER)
     assert re.search(r"selftest\s+: passed", used), used
     assert int(re.findall(r"refcnt\s+: (\d+)", used)[0]) > 1, "no state of ESP has it"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -128,6 +129,12 @@ def good(of: Site, said: Said) -> Cells:
     return found
 
 
+def measured(of: Site, *words: str) -> Cells:
+    """The cells of a short run over the storage network, which goes well and leaves nothing."""
+    with as_before(of):
+        return good(of, of.harness(*wired(of, *words, *ONE)))
+
+
 def proved(cell: dict[str, Any]) -> bool:
     """Whether ESP carried what fio moved, and nothing was seen in clear."""
     moved = sum(cell[way]["bytes"] for way in ("read", "write") if cell.get(way))
@@ -137,10 +144,8 @@ def proved(cell: dict[str, Any]) -> bool:
 
 def refused(said: Said, *words: str) -> str:
     """What a run that was refused said: one sentence and a hint, with these words in it."""
-    assert said.status == 2, said.text
-    assert "Traceback" not in said.text
-    for word in words:
-        assert word in said.text, said.text
+    assert said.status == 2 and "Traceback" not in said.text, said.text
+    assert all(word in said.text for word in words), said.text
     return said.text
 
 
@@ -168,24 +173,35 @@ def wait_for(what: Callable[[], bool], for_what: str, *, deadline_s: float = 120
         time.sleep(0.2)
 
 
-def is_measuring(of: Site, before: set[Path]) -> bool:
-    """Whether a run that was not there before has a cell that is ok."""
-    new = set((of.folder / "results").glob("*")) - before
-    return any('"ok"' in file.read_text() for folder in new for file in (folder / "cells").glob("*.json"))
-
-
 @contextlib.contextmanager
 def measuring(of: Site, *words: str) -> Iterator[subprocess.Popen[str]]:
-    """A run, from when it has measured its first cell."""
-    before = set((of.folder / "results").glob("*"))
-    with started(of, *words) as process:
+    """A long run, from when it has measured its first cell."""
+    results = of.folder / "results"
+    before = set(results.glob("*"))
+
+    def has_measured() -> bool:
+        new = set(results.glob("*")) - before
+        return any('"ok"' in file.read_text() for folder in new for file in folder.glob("cells/*.json"))
+
+    with started(of, *words, *LONG) as process:
         wait_for(
-            lambda: is_measuring(of, before) or process.poll() is not None,
+            lambda: has_measured() or process.poll() is not None,
             "a measured cell",
             deadline_s=120 * of.patience,
         )
         assert process.poll() is None, printed(of)
         yield process
+
+
+def ends(of: Site, run: subprocess.Popen[str], *statuses: int, within_s: float) -> None:
+    """A run ends by itself, with one of these statuses."""
+    assert run.wait(within_s * of.patience) in statuses, printed(of)
+
+
+def interrupted(of: Site, run: subprocess.Popen[str], *statuses: int) -> None:
+    """It ends when its user types Ctrl-C."""
+    run.send_signal(signal.SIGINT)
+    ends(of, run, *statuses, within_s=120)
 
 
 def printed(of: Site) -> str:

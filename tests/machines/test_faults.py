@@ -5,25 +5,26 @@ Each fault comes while cells over IPsec are measured.
 
 from __future__ import annotations
 
+import contextlib
 import re
 import signal
+import subprocess
 import time
 
 import pytest
 
 from harness.results import planned
 from harness.results.store import RunFolder
+from tests.machines import runs
 from tests.machines.runs import (
-    LONG,
-    ONE,
     TOGETHER,
     UNDONE_S,
     as_before,
     cells,
     differences,
-    good,
+    ends,
+    interrupted,
     measuring,
-    newest_run,
     printed,
     snapshots,
     wired,
@@ -31,11 +32,18 @@ from tests.machines.runs import (
 from tests.machines.site import HOME, STORAGE, Site
 
 pytestmark = pytest.mark.long
+each_machine = pytest.mark.parametrize("name", ["nas", "client"])
+each_network = pytest.mark.parametrize("network", [HOME, STORAGE])
+
+
+def secured(site: Site) -> contextlib.AbstractContextManager[subprocess.Popen[str]]:
+    """A run over IPsec that measures."""
+    return measuring(site, *wired(site, "--ipsec", "on"))
 
 
 def resume(site: Site) -> None:
     """The rest of a run that was broken into, cut short by asking for no more than is there."""
-    run = newest_run(site)
+    run = runs.newest_run(site)
     typed = [word for option in planned.outside(RunFolder(run).load_plan()) for word in option]
     said = site.harness("run", "--resume", run.name, *typed, "--plan")
     assert said.status == 0, said.text
@@ -51,99 +59,94 @@ def kill(site: Site, name: str, *programs: str) -> None:
         )
 
 
-@pytest.mark.parametrize("name", ["nas", "client"])
+def clean(site: Site, before: dict[str, runs.Snapshot]) -> str:
+    """`harness clean`, after which the machines are as before; what it said."""
+    said = site.harness("clean", *TOGETHER)
+    changed = differences(before, site)
+    assert not changed, changed
+    assert said.status == 0, said.text
+    return said.text
+
+
+@each_machine
 def test_a_killed_charon(installed: Site, name: str) -> None:
-    with as_before(installed), measuring(installed, *wired(installed, "--ipsec", "on", *LONG)) as run:
+    with as_before(installed), secured(installed) as run:
         kill(installed, name, "charon-systemd")
         time.sleep(6)
-        run.send_signal(signal.SIGINT)
-        assert run.wait(120 * installed.patience) in (1, 130), printed(installed)
+        interrupted(installed, run, 1, 130)
     for cell in cells(installed).values():
         assert cell["status"] != "ok" or cell["proof"]["cleartext_segments"] == 0, cell
 
 
 def test_a_killed_iscsid(installed: Site) -> None:
-    with as_before(installed), measuring(installed, *wired(installed, "--ipsec", "on", *LONG)) as run:
+    with as_before(installed), secured(installed) as run:
         installed.machines["client"].sh("pkill -KILL -x iscsid")
         time.sleep(3)
-        run.send_signal(signal.SIGINT)
-        assert run.wait(120 * installed.patience) in (1, 130), printed(installed)
+        interrupted(installed, run, 1, 130)
 
 
 def test_a_killed_harness(installed: Site) -> None:
-    with as_before(installed), measuring(installed, *wired(installed, "--ipsec", "on", *LONG)) as run:
+    with as_before(installed), secured(installed) as run:
         run.kill()
         run.wait()
         time.sleep(UNDONE_S)
     resume(installed)
 
 
-@pytest.mark.parametrize("name", ["nas", "client"])
+@each_machine
 def test_a_killed_agent(installed: Site, name: str) -> None:
     """What the agent had written down, `clean` undoes."""
     before = snapshots(installed)
-    with measuring(installed, *wired(installed, "--ipsec", "on", *LONG)) as run:
+    with secured(installed) as run:
         # Process 1 of its process namespace: killed with all its children.
         installed.machines[name].sh("pkill -KILL -f '^[^ ]*python3 -I -X utf8 -c'")
-        assert run.wait(180 * installed.patience) == 1, printed(installed)
+        ends(installed, run, 1, within_s=180)
     assert "was lost" in printed(installed) and "--resume" in printed(installed), printed(installed)
-    said = installed.harness("clean", *TOGETHER)
-    assert said.status == 0, said.text
-    changed = differences(before, installed)
-    assert not changed, changed
+    clean(installed, before)
 
 
-@pytest.mark.parametrize("name", ["nas", "client"])
+@each_machine
 def test_a_cut_connection(installed: Site, name: str) -> None:
     """The machine's sshd closes it."""
-    with as_before(installed), measuring(installed, *wired(installed, "--ipsec", "on", *LONG)) as run:
-        installed.machines[name].run(
-            "pkill -KILL -f 'sshd(-session)?: root@notty'"  # this very shell's as well
-        )
-        assert run.wait(180 * installed.patience) == 1, printed(installed)
+    with as_before(installed), secured(installed) as run:
+        # This very shell's as well.
+        installed.machines[name].run("pkill -KILL -f 'sshd(-session)?: root@notty'")
+        ends(installed, run, 1, within_s=180)
         assert "was lost" in printed(installed), printed(installed)
 
 
-@pytest.mark.parametrize("network", [HOME, STORAGE])
+@each_network
 def test_a_cable_that_is_out_for_five_seconds(installed: Site, network: int) -> None:
-    with as_before(installed), measuring(installed, *wired(installed, "--ipsec", "on", *LONG)) as run:
+    with as_before(installed), secured(installed) as run:
         nas = installed.machines["nas"]
         nas.unplug(network)
         time.sleep(5)
         nas.plug_in(network)
         time.sleep(15)
         assert run.poll() is None, printed(installed)
-        run.send_signal(signal.SIGINT)
-        assert run.wait(120 * installed.patience) == 130, printed(installed)
+        interrupted(installed, run, 130)
     assert any(cell["status"] == "ok" for cell in cells(installed).values())
 
 
-@pytest.mark.parametrize("network", [HOME, STORAGE])
+@each_network
 def test_a_cable_that_stays_out(installed: Site, network: int) -> None:
     """Over it nothing can be undone from here: the machine does it, and the rest is named."""
     before = snapshots(installed)
     nas = installed.machines["nas"]
-    with measuring(installed, *wired(installed, "--ipsec", "on", *LONG)) as run:
+    with secured(installed) as run:
         nas.unplug(network)
         try:
             time.sleep(40)
             run.send_signal(signal.SIGINT)
-            run.wait(240 * installed.patience)
+            ends(installed, run, 1, 130, within_s=240)
         finally:
             nas.plug_in(network)
-    assert run.returncode in (1, 130), printed(installed)
     installed.harness("clean", *TOGETHER)
     changed = differences(before, installed)
     assert not changed, changed
 
 
-RESETS: dict[str, tuple[str, ...]] = {
-    "target": ("nas",),
-    "initiator": ("client",),
-    "both": ("nas", "client"),
-}
-
-
+RESETS = {"target": ("nas",), "initiator": ("client",), "both": ("nas", "client")}
 OF_A_BOOT = re.compile(r"addresses|routes|configfs|mounts|files in /run|sysctls|modules")
 """What a machine makes anew when it boots, and not the same each time: MAC addresses, sizes by its memory."""
 
@@ -151,32 +154,29 @@ OF_A_BOOT = re.compile(r"addresses|routes|configfs|mounts|files in /run|sysctls|
 @pytest.mark.parametrize("which", RESETS)
 def test_a_reset(installed: Site, which: str) -> None:
     """The power fails: what was on the disk is found by `clean`, and the run can be gone on with."""
-    for name in RESETS[which]:
+    machines = [installed.machines[name] for name in RESETS[which]]
+    for machine in machines:
         # As it is after a power failure without a run: the first boot of all does what later ones do not.
-        installed.machines[name].sh("sync")
-        installed.machines[name].reset()
+        machine.sh("sync")
+        machine.reset()
     before = snapshots(installed)
-    with measuring(installed, *wired(installed, "--ipsec", "on", *LONG)) as run:
-        for name in RESETS[which]:
-            installed.machines[name].cut_the_power()
-        assert run.wait(240 * installed.patience) == 1, printed(installed)
-        for name in RESETS[which]:
-            installed.machines[name].switch_on()
-        for name in RESETS[which]:
-            installed.machines[name].await_ssh()
-    if "nas" in RESETS[which]:
-        assert installed.machines["nas"].sh("ls /var/tmp | grep harness").strip()
-    said = installed.harness("clean", *TOGETHER)
-    assert said.status == 0, said.text
-    if "nas" in RESETS[which]:
-        assert "/var/tmp/" in said.text, said.text
+    with secured(installed) as run:
+        for machine in machines:
+            machine.cut_the_power()
+        ends(installed, run, 1, within_s=240)
+        for machine in machines:
+            machine.switch_on()
+        for machine in machines:
+            machine.await_ssh()
     for name in RESETS[which]:
         before[name] = {what: lines for what, lines in before[name].items() if not OF_A_BOOT.match(what)}
-    changed = differences(before, installed)
-    assert not changed, changed
+    if "nas" in RESETS[which]:
+        assert installed.machines["nas"].sh("ls /var/tmp | grep harness").strip()
+    said = clean(installed, before)
+    assert "nas" not in RESETS[which] or "/var/tmp/" in said, said
     resume(installed)
 
 
 def test_after_all_that(installed: Site) -> None:
     """They are still machines that measure."""
-    good(installed, installed.harness(*wired(installed, "--ipsec", "both", *ONE)))
+    runs.good(installed, installed.harness(*wired(installed, "--ipsec", "both", *runs.ONE)))

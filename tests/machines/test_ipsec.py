@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from harness.protection.ipsec.charon import PROGRAM
-from tests.machines.runs import ONE, as_before, good, wired
+from tests.machines.runs import ONE, good, measured, wired
 from tests.machines.site import Machine, Site
 
 pytestmark = pytest.mark.long
@@ -34,8 +34,7 @@ def test_a_run_with_strongswan_as_debian_starts_it(installed: Site) -> None:
         assert ":500 " in machine.sh("ss -H -u -l -n")
     processes = [main_process(machine) for machine in machines]
     assert all("ActiveState=active" in text for text in processes), processes
-    with as_before(installed):
-        good(installed, installed.harness(*wired(installed, "--ipsec", "on", *ONE)))
+    measured(installed, "--ipsec", "on")
     assert [main_process(machine) for machine in machines] == processes
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import pytest
 
 from tests.machines.conftest import install
-from tests.machines.runs import ONE, TOGETHER, as_before, good, meanwhile, snapshot, wired
+from tests.machines.runs import TOGETHER, as_before, meanwhile, measured, snapshot
 from tests.machines.site import Site
 
 pytestmark = pytest.mark.short
@@ -51,7 +51,7 @@ def test_each_transport_and_protection(installed: Site) -> None:
             assert doctor.status == 0, doctor.text
             for tried in ("an NVMe/TCP connection to itself", "an ESP packet", "an interface of WireGuard"):
                 assert tried in doctor.out, doctor.text
-            found = good(installed, installed.harness(*wired(installed, *words, *ONE)))
+            found = measured(installed, *words)
     assert {
         (cell["column"]["transport"], "+".join(cell["column"]["protection"]) or "off")
         for cell in found.values()
@@ -68,7 +68,5 @@ def test_without_d_bus(installed: Site) -> None:
         with as_before(installed):
             doctor = installed.harness("doctor", *TOGETHER)
             assert doctor.status == 0, doctor.text
-            found = good(
-                installed, installed.harness(*wired(installed, *each("--protect", PROTECTIONS), *ONE))
-            )
+            found = measured(installed, *each("--protect", PROTECTIONS))
     assert len(found) == len(PROTECTIONS)

@@ -118,6 +118,14 @@ losetup --detach /dev/loop7
 """An array that every machine assembles on which it appears, and writes to."""
 
 
+CLIENT = ("--initiator", "ssh://root@client")
+
+
+def place(stranger: Stranger, nas: Machine) -> None:
+    """Install what it takes, and fill its disk."""
+    nas.sh(f"apt-get install --quiet=2 --yes {stranger.packages} >/dev/null; {MAKE_DISK}")
+
+
 def checksum(machine: Machine) -> str:
     return machine.sh(f"sync; sha256sum {DISK}")
 
@@ -128,11 +136,11 @@ def checksum(machine: Machine) -> str:
 )
 def test_it_is_read_and_nothing_is_written(installed: Site, name: str) -> None:
     stranger, nas = STRANGERS[name], installed.machines["nas"]
-    nas.sh(f"apt-get install --quiet=2 --yes {stranger.packages} >/dev/null; {MAKE_DISK}")
+    place(stranger, nas)
     secret = installed.folder / "secret"
     secret.write_text(f"{SECRET}\n{BACK_USER} {BACK_SECRET}\n", encoding="utf-8")
     words = [*stranger.words, *(("--chap-secret", str(secret)) if stranger.has_chap else ())]
-    reached = ("--portal", stranger.portal, "--initiator", "ssh://root@client", *words)
+    reached = ("--portal", stranger.portal, *CLIENT, *words)
     if stranger.transport != "iscsi":  # which is installed
         install(installed, *TOGETHER, "--transport", stranger.transport)
     with meanwhile(nas, stranger.make, stranger.remove):
@@ -151,13 +159,12 @@ def test_it_is_read_and_nothing_is_written(installed: Site, name: str) -> None:
 def test_what_lies_on_it_is_not_woken(installed: Site) -> None:
     """udev(7) assembles arrays, which writes to each member: the disk is read-only before it looks."""
     stranger, nas = STRANGERS["tgt"], installed.machines["nas"]
-    nas.sh(f"apt-get install --quiet=2 --yes {stranger.packages} >/dev/null; {MAKE_DISK}")
+    place(stranger, nas)
     nas.sh(A_MEMBER)
-    portal = ("--portal", PORTAL, "--initiator", "ssh://root@client")
     with meanwhile(nas, stranger.make, stranger.remove):
         before = checksum(nas)
         with as_before(installed):
-            good(installed, installed.harness("run", *portal, *ONE))
+            good(installed, installed.harness("run", "--portal", PORTAL, *CLIENT, *ONE))
         assert checksum(nas) == before
 
 
@@ -165,14 +172,14 @@ def test_what_lies_on_it_is_not_woken(installed: Site) -> None:
 def test_a_lun_that_is_named_twice_is_written_to_past_udev(installed: Site) -> None:
     """Its rule has made the disk read-only, and does not do so again when the run has lifted that."""
     stranger, nas, name = STRANGERS["tgt"], installed.machines["nas"], "iqn.2001-04.org.example:tgt"
-    nas.sh(f"apt-get install --quiet=2 --yes {stranger.packages} >/dev/null; rm -f {DISK}; {MAKE_DISK}")
+    nas.sh(f"rm -f {DISK}")
+    place(stranger, nas)
     words = ("--iqn", name, "--lun", "1", "--destroy", f"{name}:1", "--workload", "rand-write-4k")
-    reached = ("--portal", PORTAL, "--initiator", "ssh://root@client", *words)
+    reached = ("--portal", PORTAL, *CLIENT, *words)
     outside = f"sync; head -c 16M {DISK} | sha256sum; tail -c 16M {DISK} | sha256sum"
     with meanwhile(nas, stranger.make, stranger.remove):
         before, was = nas.sh(outside), checksum(nas)
         with as_before(installed):
-            said = installed.harness("run", *reached, *SHORT, "--size", "16M..48M")
-            found = good(installed, said)
+            found = good(installed, installed.harness("run", *reached, *SHORT, "--size", "16M..48M"))
         assert nas.sh(outside) == before and checksum(nas) != was
     assert {cell["workload"]["direction"] for cell in found.values()} == {"write"}

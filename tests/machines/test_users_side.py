@@ -10,24 +10,12 @@ import pytest
 from harness.protection.ipsec import IKE_PORT
 from harness.results import sweep
 from harness.results.store import RunFolder
+from tests.machines import runs
 from tests.machines.conftest import install
 from tests.machines.images import STORAGE_NETWORK, UML, address
-from tests.machines.runs import (
-    LONG,
-    ONE,
-    TOGETHER,
-    as_before,
-    cells,
-    good,
-    meanwhile,
-    measuring,
-    newest_run,
-    refused,
-    snapshots,
-    wait_for,
-    wired,
-)
+from tests.machines.runs import ONE, TOGETHER, as_before, cells, good, meanwhile, measured, wait_for, wired
 from tests.machines.site import STORAGE, Site, sh
+from tests.machines.test_short import each
 
 pytestmark = pytest.mark.long
 
@@ -38,21 +26,14 @@ pytestmark = pytest.mark.long
 @pytest.mark.parametrize("mode", ["transport", "tunnel"])
 @pytest.mark.parametrize("auth", ["psk", "cert"])
 def test_ipsec(installed: Site, mode: str, auth: str) -> None:
-    with as_before(installed):
-        said = installed.harness(
-            *wired(installed, "--ipsec", "on", "--ipsec-mode", mode, "--auth", auth, *ONE)
-        )
-    (cell,) = good(installed, said).values()
+    (cell,) = measured(installed, "--ipsec", "on", "--ipsec-mode", mode, "--auth", auth).values()
     assert cell["column"]["mode"] == mode
 
 
 def test_other_protections(installed: Site) -> None:
     transports, protections = ("iscsi", "nvme-tcp"), ("macsec", "macsec+aes128gcm16")
-    words = [word for name in transports for word in ("--transport", name)]
-    words += [word for name in protections for word in ("--protect", name)]
-    with as_before(installed):
-        found = good(installed, installed.harness(*wired(installed, *words, *ONE)))
-    assert len(found) == len(transports) * len(protections)
+    words = (*each("--transport", transports), *each("--protect", protections))
+    assert len(measured(installed, *words)) == len(transports) * len(protections)
 
 
 def test_jumbo_frames(installed: Site) -> None:
@@ -70,7 +51,7 @@ def test_jumbo_frames(installed: Site) -> None:
     finally:
         mtu(1500)
     # On a real link other ports than the portal's have no IPsec: what TCP says of it there is skipped.
-    tcp = json.loads((newest_run(installed) / "probes" / "wired.tcp.r1.json").read_bytes())
+    tcp = json.loads((runs.newest_run(installed) / "probes" / "wired.tcp.r1.json").read_bytes())
     assert tcp["status"] == "ok", tcp["reason"]
     assert tcp["figures"]["pmtu_bytes"] == 9000
 
@@ -82,11 +63,9 @@ def test_two_initiators(installed: Site) -> None:
         install(installed, *words)
         # fio's client, which is here, and its servers there understand each other if they are of one version.
         installed.use_fio_of(second)
+        link = ("--link", f"wired={installed.wire}")
         with as_before(installed):
-            said = installed.harness(
-                *("run", *words, "--link", f"wired={installed.wire}", "--ipsec", "both", *ONE)
-            )
-        found = good(installed, said)
+            found = good(installed, installed.harness("run", *words, *link, "--ipsec", "both", *ONE))
         assert {cell["column"]["initiators"] for cell in found.values()} == {1, 2}
 
 
@@ -96,7 +75,7 @@ def test_a_sweep(installed: Site) -> None:
     with as_before(installed):
         said = installed.harness("sweep", *words)
     good(installed, said)
-    folder = RunFolder(newest_run(installed))
+    folder = RunFolder(runs.newest_run(installed))
     off, on = sweep.measured(folder.load_plan(), folder.load_records())
     assert all(curve.rates.keys() | curve.estimates.keys() == set(curve.grid) for curve in (off, on))
     assert "~: between points" in said.out, said.text
@@ -157,7 +136,7 @@ def test_wifi_and_a_roam(installed: Site) -> None:
             deadline_s=60 * installed.patience,
         )
         good(installed, installed.harness(*words, *ONE))
-        with measuring(installed, *words[:-2], "--ipsec", "off", *LONG) as run:
+        with runs.measuring(installed, *words[:-2], "--ipsec", "off") as run:
             client.sh(
                 "now=$(iw dev wlan0 link | awk '/Connected/ {print $3}'); wpa_cli -i wlan0 scan; sleep 3; "
                 "for b in $(wpa_cli -i wlan0 scan_results | awk '/own/ {print $1}'); do "
@@ -178,23 +157,21 @@ def test_wifi_and_a_roam(installed: Site) -> None:
 def test_a_user_who_may_use_sudo(installed: Site) -> None:
     words = ("--target", "ssh://admin@nas", "--initiator", "ssh://admin@client")
     with as_before(installed):
-        said = installed.harness("run", *words, "--link", f"wired={installed.wire}", "--ipsec", "on", *ONE)
-    good(installed, said)
+        link = ("--link", f"wired={installed.wire}")
+        good(installed, installed.harness("run", *words, *link, "--ipsec", "on", *ONE))
 
 
 def test_a_user_who_may_not(installed: Site) -> None:
     words = ("--target", "ssh://guest@nas", "--initiator", "ssh://root@client")
     with as_before(installed):
         said = installed.harness("run", *words, "--link", f"wired={installed.wire}", *ONE)
-    refused(said, "root", "sudo")
+    runs.refused(said, "root", "sudo")
 
 
 def test_a_hop(installed: Site) -> None:
     """A router needs no root and nothing of ours; here the target's own guest plays it."""
-    said = installed.harness(
-        *wired(installed, "--hop", "ssh://guest@nas", "--ipsec", "off", *ONE[:2], *ONE[3:])
-    )
-    (cell,) = good(installed, said).values()
+    words = wired(installed, "--hop", "ssh://guest@nas", "--ipsec", "off", *ONE[:2], *ONE[3:])
+    (cell,) = good(installed, installed.harness(*words)).values()
     assert any("hop" in use["hosts"] for use in cell["telemetry"]["processors"]), cell["telemetry"]
 
 
@@ -228,22 +205,18 @@ def test_a_disk_that_is_in_use(installed: Site, end: str, use: str) -> None:
     do, undo, word = USES[use]
     option = "--backing" if end == "target" else "--local-device"
     with meanwhile(machine, f"modprobe loop; {LOOP}", NO_LOOP), meanwhile(machine, do, undo):
-        machine.sh("sync; echo 3 > /proc/sys/vm/drop_caches")
-        digest = machine.sh("sha256sum /dev/loop7")
-        words = wired(installed, "--link", "local", option, "/dev/loop7", *ONE)
-        said = installed.harness(*words)
-        refused(said, "/dev/loop7", word)
-        assert "making and filling" not in said.text
-        machine.sh("sync; echo 3 > /proc/sys/vm/drop_caches")
-        assert machine.sh("sha256sum /dev/loop7") == digest
+        checksum = "sync; echo 3 > /proc/sys/vm/drop_caches; sha256sum /dev/loop7"
+        digest = machine.sh(checksum)
+        said = installed.harness(*wired(installed, "--link", "local", option, "/dev/loop7", *ONE))
+        assert "making and filling" not in runs.refused(said, "/dev/loop7", word)
+        assert machine.sh(checksum) == digest
 
 
 def test_a_free_disk(installed: Site) -> None:
     nas = installed.machines["nas"]
     with meanwhile(nas, f"modprobe loop; {LOOP}", NO_LOOP):
-        good(
-            installed, installed.harness(*wired(installed, "--backing", "/dev/loop7", "--ipsec", "on", *ONE))
-        )
+        words = wired(installed, "--backing", "/dev/loop7", "--ipsec", "on", *ONE)
+        good(installed, installed.harness(*words))
 
 
 # Firewalls
@@ -260,27 +233,22 @@ END
 
 
 @pytest.mark.parametrize(
-    ("rule", "words"),
+    ("rule", "what", "ipsec"),
     [
-        ("ip protocol esp", ("ESP", "firewall")),
-        ("tcp dport 3260-3400", ("TCP", "firewall")),
-        (f"udp dport {IKE_PORT}", (f"UDP port {IKE_PORT}", "firewall")),
+        ("ip protocol esp", "ESP", "on"),
+        ("tcp dport 3260-3400", "TCP", "off"),
+        (f"udp dport {IKE_PORT}", f"UDP port {IKE_PORT}", "on"),
     ],
 )
-def test_a_firewall(installed: Site, rule: str, words: tuple[str, ...]) -> None:
+def test_a_firewall(installed: Site, rule: str, what: str, ipsec: str) -> None:
     """What it drops is said before fio, in a sentence."""
-    nas = installed.machines["nas"]
-    ipsec = "off" if "tcp" in rule else "on"
-    with (
-        as_before(installed),
-        meanwhile(nas, FIREWALL.format(rule=rule), "nft delete table inet own"),
-    ):
+    firewall = (FIREWALL.format(rule=rule), "nft delete table inet own")
+    with as_before(installed), meanwhile(installed.machines["nas"], *firewall):
         said = installed.harness(*wired(installed, "--ipsec", ipsec, *ONE))
     assert said.status == 1, said.text
     (cell,) = cells(installed).values()
     assert cell["status"] != "ok"
-    for word in words:
-        assert word in cell["reason"], cell["reason"]
+    assert what in cell["reason"] and "firewall" in cell["reason"], cell["reason"]
 
 
 # The user's own
@@ -339,6 +307,12 @@ rm /var/tmp/own.img
 """
 
 
+def associations(site: Site) -> dict[str, list[str]]:
+    """The numbers of the security associations on each machine."""
+    found = runs.snapshots(site)
+    return {name: [line for line in found[name]["xfrm states"] if "spi" in line] for name in found}
+
+
 def test_the_user_s_own_ipsec(installed: Site) -> None:
     """A connection between the same machines, up before and after, that encrypts their pings."""
     nas, client = installed.machines["nas"], installed.machines["client"]
@@ -349,14 +323,12 @@ def test_the_user_s_own_ipsec(installed: Site) -> None:
         meanwhile(client, OWN_STRONGSWAN.format(local=ends["client"], remote=ends["nas"]), remove),
     ):
         client.sh("swanctl --initiate --child own --timeout 10")
-        own = client.sh("swanctl --list-sas --raw")
-        states = {name: found["xfrm states"] for name, found in snapshots(installed).items()}
+        list_own, before = "swanctl --list-sas --raw", associations(installed)
+        assert client.sh(list_own).count("ESTABLISHED") == 1
         good(installed, installed.harness(*wired(installed, "--ipsec", "both", *ONE)))
         client.sh(f"ping -c 2 -W 2 {ends['nas']}")
-        assert client.sh("swanctl --list-sas --raw").count("ESTABLISHED") == own.count("ESTABLISHED") == 1
-        spis = {name: [line for line in lines if "spi" in line] for name, lines in states.items()}
-        for name, found in snapshots(installed).items():
-            assert [line for line in found["xfrm states"] if "spi" in line] == spis[name]
+        assert client.sh(list_own).count("ESTABLISHED") == 1
+        assert associations(installed) == before
 
 
 def test_the_user_s_own_target_and_session(installed: Site) -> None:
@@ -368,8 +340,7 @@ def test_the_user_s_own_target_and_session(installed: Site) -> None:
     logout = f"{node} --logout; {node} --op delete; rm -rf /etc/iscsi/send_targets/*; systemctl stop iscsid"
     nas.sh("apt-get install --quiet=2 --yes targetcli-fb >/dev/null")  # which the harness does without
     with meanwhile(nas, OWN_TARGET, NO_TARGET), meanwhile(client, login, logout):
-        with as_before(installed):
-            good(installed, installed.harness(*wired(installed, "--ipsec", "both", *ONE)))
+        measured(installed, "--ipsec", "both")
         assert "LOGGED_IN" in client.sh("cat /sys/class/iscsi_session/*/state")
 
 
@@ -424,5 +395,4 @@ def test_who_configures_the_network(installed: Site, manager: str) -> None:
             f"the address by {manager}",
             deadline_s=60 * installed.patience,
         )
-        with as_before(installed):
-            good(installed, installed.harness(*wired(installed, "--ipsec", "both", *ONE)))
+        measured(installed, "--ipsec", "both")

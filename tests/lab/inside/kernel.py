@@ -77,6 +77,20 @@ def prepare_lio(*modules: str) -> None:
     Path("/etc/rtslib-fb-target").mkdir(exist_ok=True)
 
 
+def ip(netns: str, words: str) -> str:
+    """ip(8) in a network namespace; "" is our own."""
+    return sh("ip", *(("-n", netns) if netns else ()), *words.split())
+
+
+def cable(*ends: tuple[str, str, str]) -> None:
+    """Joins two interfaces that are up: the namespace of each, its name and its address."""
+    (here, near, _), (there, far, _) = ends
+    ip(here, f"link add {near} type veth peer name {far} netns {there}")
+    for netns, iface, address in ends:
+        ip(netns, f"address add {address} dev {iface}")
+        ip(netns, f"link set {iface} up")
+
+
 def within(netns: str) -> tuple[str, ...]:
     """What has a command run in a network namespace."""
     return ("nsenter", f"--net=/run/netns/{netns}", "--")

@@ -10,51 +10,23 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from tests.lab.inside.kernel import modprobe, serving, sh, wait_for, within
+from tests.lab.inside.kernel import cable, ip, modprobe, serving, sh, wait_for, within
 
-NIC, APART = "nic0", "apart0"
-NETWORK = """\
-link set lo up
-netns add nas
-link add nic0 type veth peer name nas0 netns nas
-link add apart0 type veth peer name nas1 netns nas
-address add 192.0.2.1/25 dev nic0
-address add 192.0.2.129/25 dev apart0
-link set nic0 up
-link set apart0 up
-"""
-FAR_NETWORK = """\
-address add 192.0.2.2/25 dev nas0
-address add 192.0.2.130/25 dev nas1
-link set lo up
-link set nas0 up
-link set nas1 up
-"""
-ROUTED, ROUTED_PORTAL = "mid0", "198.51.100.130"
-ROUTER = "198.51.100.2"
-ROUTED_NETWORK = f"""\
-netns add router
-link add {ROUTED} type veth peer name left0 netns router
-link add nas2 netns nas type veth peer name right0 netns router
-address add 198.51.100.1/25 dev {ROUTED}
-link set {ROUTED} up
-route add 198.51.100.128/25 via {ROUTER}
-"""
-ROUTER_NETWORK = f"""\
-address add {ROUTER}/25 dev left0
-address add 198.51.100.129/25 dev right0
-link set lo up
-link set left0 up
-link set right0 up
-"""
-BEHIND_ROUTER = f"""\
-address add {ROUTED_PORTAL}/25 dev nas2
-link set nas2 up
-route add 198.51.100.0/25 via 198.51.100.129
-"""
+NIC, APART, ROUTED = "nic0", "apart0", "mid0"
+ROUTED_PORTAL, ROUTER = "198.51.100.130", "198.51.100.2"
+CABLES = (
+    (("", NIC, "192.0.2.1/25"), ("nas", "nas0", "192.0.2.2/25")),
+    (("", APART, "192.0.2.129/25"), ("nas", "nas1", "192.0.2.130/25")),
+)
+ROUTED_CABLES = (
+    (("", ROUTED, "198.51.100.1/25"), ("router", "left0", f"{ROUTER}/25")),
+    (("router", "right0", "198.51.100.129/25"), ("nas", "nas2", f"{ROUTED_PORTAL}/25")),
+)
+"""Addresses are RFC 5737's for documents."""
+
 LOOKER_ON = "looker-on:x:4242:4242::/:/bin/sh\n"
 SSHD_CONFIG = """\
 HostKey /root/nas/host_key
@@ -76,12 +48,20 @@ Host router gateway
 """
 
 
+def join(netns: str, cables: Iterable[tuple[tuple[str, str, str], ...]]) -> None:
+    """A namespace, and cables to it."""
+    ip("", f"netns add {netns}")
+    ip(netns, "link set lo up")
+    for ends in cables:
+        cable(*ends)
+
+
 def make_network() -> None:
-    """Two cables to a namespace that stands for another machine; addresses are RFC 5737's for documents."""
+    """Two cables to a namespace that stands for another machine."""
     # Whoever uses IPv6 first would load it later, and addresses would come in the middle of a test.
     modprobe("veth", "ipv6")
-    sh("ip", "-batch", "-", input=NETWORK)
-    sh("ip", "-n", "nas", "-batch", "-", input=FAR_NETWORK)
+    join("nas", CABLES)
+    ip("", "link set lo up")
     if Path("/proc/net/if_inet6").exists():  # the lab's own kernel has no IPv6 unless a run asks for it
         await_addresses(NIC, APART)
 
@@ -90,7 +70,7 @@ def await_addresses(*ifaces: str) -> None:
     """Until IPv6's own are no longer tentative, which takes a second or two (RFC 4862, section 5.4)."""
 
     def is_settled(iface: str) -> bool:
-        said = sh("ip", "-6", "address", "show", "dev", iface)
+        said = ip("", f"-6 address show dev {iface}")
         return "inet6" in said and "tentative" not in said
 
     wait_for(lambda: all(map(is_settled, ifaces)), "IPv6 addresses", deadline_s=20)
@@ -98,9 +78,9 @@ def await_addresses(*ifaces: str) -> None:
 
 def put_a_router_between() -> None:
     """A third cable to the nas, with another namespace in the middle that forwards."""
-    sh("ip", "-batch", "-", input=ROUTED_NETWORK)
-    sh("ip", "-n", "router", "-batch", "-", input=ROUTER_NETWORK)
-    sh("ip", "-n", "nas", "-batch", "-", input=BEHIND_ROUTER)
+    join("router", ROUTED_CABLES)
+    ip("", f"route add 198.51.100.128/25 via {ROUTER}")
+    ip("nas", "route add 198.51.100.0/25 via 198.51.100.129")
     sh(*within("router"), "tee", "/proc/sys/net/ipv4/ip_forward", input="1")
     with Path("/etc/passwd").open("a", encoding="utf-8") as file:
         file.write(LOOKER_ON)
@@ -115,8 +95,8 @@ def shape(netem: str) -> None:
 
 def add_addresses(pattern: str) -> None:
     """To the same cable: the pattern with 1 in it at this end, and with 2 at the other."""
-    for number, where, iface in (1, (), NIC), (2, ("-n", "nas"), "nas0"):
-        sh("ip", *where, "address", "add", pattern.format(number), "dev", iface, "nodad")
+    for number, netns, iface in (1, "", NIC), (2, "nas", "nas0"):
+        ip(netns, f"address add {pattern.format(number)} dev {iface} nodad")
 
 
 def make_keys() -> None:

@@ -26,15 +26,9 @@ charon-systemd {{
     load_modular = yes
     plugins {{
         include /etc/strongswan.d/charon/*.conf
-        vici {{
-            socket = unix://{socket}
-        }}
+        vici {{ socket = unix://{socket} }}
     }}
-    filelog {{
-        stderr {{
-            default = 1
-        }}
-    }}
+    filelog {{ stderr {{ default = 1 }} }}
 }}
 """
 SWANCTL_CONF = """\
@@ -43,12 +37,8 @@ connections {{
         version = 2
         local_addrs = {here}
         remote_addrs = {there}
-        local {{
-            auth = psk
-        }}
-        remote {{
-            auth = psk
-        }}
+        local {{ auth = psk }}
+        remote {{ auth = psk }}
         children {{
             own {{
                 mode = transport
@@ -59,9 +49,7 @@ connections {{
     }}
 }}
 secrets {{
-    ike-own {{
-        secret = "of this lab alone"
-    }}
+    ike-own {{ secret = "of this lab alone" }}
 }}
 """
 RUN = (

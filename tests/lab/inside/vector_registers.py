@@ -14,7 +14,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.lab.inside.kernel import serving, sh, within
+from tests.lab.inside.kernel import cable, ip, serving, sh, within
 from tests.lab.inside.same_ciphers import GCM_PORTABLE, Aead, drivers, pseudorandom
 
 SECONDS = 8
@@ -31,13 +31,12 @@ def network() -> None:
         SHARED.format(*pair, spi, "rfc4106(gcm(aes))", key * 20)
         for pair, spi, key in (((here, there), 0x101, "42"), ((there, here), 0x102, "43"))
     )
-    sh("ip", "netns", "add", "far")
-    sh("ip", "link", "add", "near0", "type", "veth", "peer", "name", "far0", "netns", "far")
+    ip("", "netns add far")
+    cable(("", "near0", f"{here}/24"), ("far", "far0", f"{there}/24"))
     for netns, device, own, other in (("", "near0", here, there), ("far", "far0", there, here)):
         at = within(netns) if netns else ()
-        batch = f"address add {own}/24 dev {device}\nlink set {device} up\nlink set lo up\n{states}"
-        batch += POLICY.format(own, other, "out") + POLICY.format(other, own, "in")
-        sh(*at, "ip", "-batch", "-", input=batch)
+        policies = POLICY.format(own, other, "out") + POLICY.format(other, own, "in")
+        sh(*at, "ip", "-batch", "-", input=f"link set lo up\n{states}{policies}")
         sh(*at, "tc", "qdisc", "add", "dev", device, "root", "netem", "delay", "300us", "rate", "400mbit")
 
 

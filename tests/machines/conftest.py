@@ -92,7 +92,6 @@ def install(on: Site, *words: str) -> None:
 
 
 def _type(machine: Machine, lines: list[str]) -> None:
-    """Type commands, each of which may ask whether to go on."""
     for line in lines:
         done = machine.run(line, input="y\n", timeout_s=1800)
         assert done.status == 0, f"{machine.name}: {line}: {done.text[-2000:]}"

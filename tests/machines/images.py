@@ -158,7 +158,6 @@ iface {storage_interface} inet static
 
 
 def cache_folder() -> Path:
-    """Next to the lab's own kernels."""
     return building.cache_folder().with_name("machines")
 
 
@@ -207,12 +206,10 @@ def _wanted() -> list[str]:
 
 
 def address(name: str, network: str) -> str:
-    """The address of a machine's interface in one of its two networks."""
     return f"{network}.{10 + NAMES.index(name)}"
 
 
 def make(suite: str, hardware: Hardware = UML) -> Disks:
-    """The disks of a suite, made if they are not in the cache."""
     wanted = disks(suite, hardware)
     if wanted.exists():
         return wanted
@@ -240,7 +237,6 @@ def make(suite: str, hardware: Hardware = UML) -> Disks:
 
 
 def _archive(suite: str, hardware: Hardware, cache: Path) -> Path:
-    """The root that all machines of a suite begin with."""
     installed = (*INSTALLED, *hardware.packages)
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     fetched = (*project["dependencies"], *MAKE_INSTALL)

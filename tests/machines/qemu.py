@@ -77,7 +77,6 @@ def kept(disks: Disks, name: str, stage: str) -> Kept:
 
 
 def new_changes(base: Path, changes: Path) -> None:
-    """An empty file for what is written to a disk."""
     kind = "qcow2" if base.suffix == ".qcow2" else "raw"
     argv = ["qemu-img", "create", "-q", "-f", "qcow2", "-F", kind, "-b", str(base), str(changes)]
     subprocess.run(argv, check=True)

@@ -35,14 +35,12 @@ Cells = dict[str, dict[str, Any]]
 
 
 def snapshot(machine: Machine) -> Snapshot:
-    """What a machine is like now."""
     program = Path(snapshot_program.__file__).read_text(encoding="utf-8")
     found: Snapshot = json.loads(machine.sh("python3 -", input=program))
     return found
 
 
 def snapshots(of: Site) -> dict[str, Snapshot]:
-    """What the machines that are on are like now."""
     return {name: snapshot(machine) for name, machine in of.machines.items()}
 
 
@@ -85,7 +83,6 @@ def differences(before: dict[str, Snapshot], of: Site) -> dict[str, list[str]]:
 
 @contextlib.contextmanager
 def as_before(of: Site) -> Iterator[None]:
-    """Nothing on the machines is another thing afterwards."""
     before = snapshots(of)
     yield
     changed = differences(before, of)
@@ -94,7 +91,6 @@ def as_before(of: Site) -> Iterator[None]:
 
 @contextlib.contextmanager
 def meanwhile(machine: Machine, do: str, undo: str) -> Iterator[None]:
-    """Something of the user's, for the length of the context."""
     machine.sh(do)
     try:
         yield
@@ -175,7 +171,6 @@ def wait_for(what: Callable[[], bool], for_what: str, *, deadline_s: float = 120
 
 @contextlib.contextmanager
 def measuring(of: Site, *words: str) -> Iterator[subprocess.Popen[str]]:
-    """A long run, from when it has measured its first cell."""
     results = of.folder / "results"
     before = set(results.glob("*"))
 
@@ -194,16 +189,13 @@ def measuring(of: Site, *words: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def ends(of: Site, run: subprocess.Popen[str], *statuses: int, within_s: float) -> None:
-    """A run ends by itself, with one of these statuses."""
     assert run.wait(within_s * of.patience) in statuses, printed(of)
 
 
 def interrupted(of: Site, run: subprocess.Popen[str], *statuses: int) -> None:
-    """It ends when its user types Ctrl-C."""
     run.send_signal(signal.SIGINT)
     ends(of, run, *statuses, within_s=120)
 
 
 def printed(of: Site) -> str:
-    """What the run that was started last has said."""
     return (of.folder / "started.log").read_text(encoding="utf-8")

@@ -99,7 +99,6 @@ class Machine:
 
     @property
     def monitor(self) -> Path:
-        """Where QEMU is told what to do."""
         return self.folder / f"{self.name}.monitor"
 
     def switch_on(self) -> None:
@@ -231,7 +230,6 @@ class Machine:
         return said.out
 
     def switch_off(self) -> None:
-        """Shut it down in order."""
         self.run("systemctl poweroff", timeout_s=60)
         self._await_end(SHUTDOWN_DEADLINE_S * self.patience)
 
@@ -283,7 +281,6 @@ class Site:
 
     @contextlib.contextmanager
     def plugged_in(self, name: str) -> Iterator[Machine]:
-        """A machine that is plugged in and switched on, for the length of the context."""
         machine = Machine(name=name, folder=self.folder, disks=self.disks)
         taps = {machine.tap(index): switch for index, switch in enumerate(SWITCHES)}
         commands = [
@@ -312,11 +309,9 @@ class Site:
 
     @property
     def wire(self) -> str:
-        """What the machines call their interface in the storage network."""
         return self.disks.hardware.interfaces[STORAGE]
 
     def command(self, *words: str) -> list[str]:
-        """What our user types here."""
         return [str(Path(sys.executable).with_name("harness")), *words]
 
     def harness(self, *words: str, timeout_s: float = 900) -> Said:

@@ -37,7 +37,6 @@ each_network = pytest.mark.parametrize("network", [HOME, STORAGE])
 
 
 def secured(site: Site) -> contextlib.AbstractContextManager[subprocess.Popen[str]]:
-    """A run over IPsec that measures."""
     return measuring(site, *wired(site, "--ipsec", "on"))
 
 
@@ -60,7 +59,6 @@ def kill(site: Site, name: str, *programs: str) -> None:
 
 
 def clean(site: Site, before: dict[str, runs.Snapshot]) -> str:
-    """`harness clean`, after which the machines are as before; what it said."""
     said = site.harness("clean", *TOGETHER)
     changed = differences(before, site)
     assert not changed, changed
@@ -178,5 +176,4 @@ def test_a_reset(installed: Site, which: str) -> None:
 
 
 def test_after_all_that(installed: Site) -> None:
-    """They are still machines that measure."""
     runs.good(installed, installed.harness(*wired(installed, "--ipsec", "both", *runs.ONE)))

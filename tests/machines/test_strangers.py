@@ -122,7 +122,6 @@ CLIENT = ("--initiator", "ssh://root@client")
 
 
 def place(stranger: Stranger, nas: Machine) -> None:
-    """Install what it takes, and fill its disk."""
     nas.sh(f"apt-get install --quiet=2 --yes {stranger.packages} >/dev/null; {MAKE_DISK}")
 
 

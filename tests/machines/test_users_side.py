@@ -308,7 +308,6 @@ rm /var/tmp/own.img
 
 
 def associations(site: Site) -> dict[str, list[str]]:
-    """The numbers of the security associations on each machine."""
     found = runs.snapshots(site)
     return {name: [line for line in found[name]["xfrm states"] if "spi" in line] for name in found}
 

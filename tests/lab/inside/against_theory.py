@@ -92,8 +92,6 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Framing(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be brought up."""
-
     mtu_bytes: int
     proposal: str = PROTECTION_OFF
     mode: IpsecMode = IpsecMode.TRANSPORT
@@ -122,8 +120,6 @@ FRAMINGS = tuple(
 
 
 class Up(msgspec.Struct, frozen=True, kw_only=True):
-    """A column that is up."""
-
     framing: Framing
     path: links.LinkPath
     disk: Disk
@@ -190,7 +186,6 @@ class Lab:
 
 
 def chosen(names: Sequence[str], how_many: str) -> dict[str, list[str]]:
-    """The workloads of each column: all, or those of a "square"."""
     if how_many != "square":
         return {name: list(WORKLOADS) for name in names}
     found: dict[str, list[str]] = {name: [] for name in names}

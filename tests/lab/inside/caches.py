@@ -81,8 +81,6 @@ TARGETS = (*(msgspec.structs.replace(each, has_cache=True) for each in CACHED), 
 
 
 class Judged(msgspec.Struct, frozen=True, kw_only=True):
-    """A target, and what reads alone tell of it."""
-
     link: str
     target: Target
     found: Reread

@@ -77,7 +77,6 @@ def run(
     timeout_s: float = TIMEOUT_S,
     fault: Callable[[], object] | None = None,
 ) -> Done:
-    """Measure on both; ``fault`` is done once both jobs are at work."""
     folder = WORK / name
     folder.mkdir()
     jobs = [(host, job(device, runtime_s)) for host, device in zip(hosts, devices, strict=True)]
@@ -143,7 +142,6 @@ def figures_add_up(hosts: Sequence[AgentHost]) -> None:
 
 
 def faults(hosts: Sequence[AgentHost]) -> None:
-    """At the first host: what is said of it begins so, and the second is whole."""
     killed, hangs = "was killed while it ran", f"its fio did not end within {HANGS_S:g} s, and was stopped"
     lost = "the one was lost in the middle of the run"
     acts: dict[str, tuple[str, Callable[[], object] | None]] = {

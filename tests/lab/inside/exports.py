@@ -33,7 +33,6 @@ def journal_in(folder: Path) -> Iterator[Journal]:
 
 
 def load(name: str, backings: Collection[BackingKind] = ()) -> Transport:
-    """A transport, with the modules of both ends."""
     transport = transports.named(name)
     for role in ENDS:
         modprobe(*transport.modules(role, backings))

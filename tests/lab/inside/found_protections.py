@@ -36,7 +36,6 @@ def both(*words: str) -> None:
 
 
 def tunnel() -> None:
-    """A WireGuard interface at both ends, over the cable that is measured."""
     keys, (near, far) = {}, INNER
     both("link", "add", "wg0", "type", "wireguard")
     for host, port in ((HERE, 41820), (NAS, 51820)):
@@ -174,7 +173,6 @@ def esp() -> None:
 
 
 def nested() -> None:
-    """ESP within WireGuard, and WireGuard within ESP."""
     tunnel()
     strangers.make("nested", portals=INNER[1])
     for what, ends, by in (

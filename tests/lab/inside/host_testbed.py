@@ -14,7 +14,6 @@ PATHS = ("--link=pppoe", "--link=switched:1", "--link=openflow:flows:cpu=90", "-
 
 
 def taken_by_others() -> list[float]:
-    """What others took of the one machine that there is, in each cell."""
     uses = [record["telemetry"]["others"] for record in newest_records().values()]
     for (use,) in uses:
         assert use["hosts"] == ["initiator", "target"] and use["taken"] is not None, use

@@ -54,7 +54,6 @@ xfrm policy add src 10.9.0.1 dst 10.9.0.2 dir out \
 
 
 def sh(*argv: str, check: bool = True, input: str = "") -> str:
-    """Run a program; what it printed."""
     done = subprocess.run(
         argv, input=input, capture_output=True, encoding="utf-8", errors="replace", check=False
     )
@@ -63,7 +62,6 @@ def sh(*argv: str, check: bool = True, input: str = "") -> str:
 
 
 def modprobe(*modules: str) -> None:
-    """Load modules, each with its parameters behind its name."""
     for module in modules:
         sh("modprobe", *module.split())
 
@@ -165,14 +163,12 @@ def _names() -> Iterator[str]:
 
 
 def differences(before: dict[str, Any], after: dict[str, Any]) -> str:
-    """What has changed, in words; empty if nothing has."""
     changed = [(what, _parts(before[what]), _parts(after[what])) for what in before]
     return "\n".join(f"{what}: gone {a - b}, new {b - a}" for what, a, b in changed if a != b)
 
 
 @contextlib.contextmanager
 def unchanged(what: str, state: Callable[[], dict[str, Any]] = snapshot) -> Iterator[None]:
-    """The state is afterwards what it was before."""
     before = state()
     yield
     changed = differences(before, state())
@@ -209,20 +205,10 @@ def arguments(pid: int) -> list[str]:
 
 
 def environment(pid: int) -> list[str]:
-    """Empty for a thread of the kernel, and for a process that has ended."""
     try:
         return Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace").split("\0")[:-1]
     except OSError:
         return []
-
-
-def is_running(program: str, word: str) -> bool:
-    """Whether some process of that name has this word among its arguments."""
-    for pid, name in processes().items():
-        with contextlib.suppress(OSError):
-            if name == program and word in arguments(pid):
-                return True
-    return False
 
 
 BUSY = 10
@@ -253,7 +239,6 @@ def serving(
 
 
 def iscsid() -> contextlib.AbstractContextManager[subprocess.Popen[bytes]]:
-    """The user's own."""
     unix = Path("/proc/net/unix")
     return serving("iscsid", "--foreground", ready=lambda: "@ISCSIADM" in unix.read_text(encoding="utf-8"))
 
@@ -280,7 +265,6 @@ def harness(*words: str, status: int = 0, says: Sequence[str] = ()) -> str:
 
 
 def measured(*words: str) -> dict[str, dict[str, Any]]:
-    """The records of a run, each of which is ok."""
     said = harness(*words)
     found = newest_records()
     assert found and all(record["status"] == "ok" for record in found.values()), f"{found}\n{said}"
@@ -315,12 +299,10 @@ def under_way(*words: str, event: str = "cell-ended") -> Iterator[subprocess.Pop
 
 
 def started_said() -> str:
-    """What the run that was started last has printed."""
     return STARTED.read_text(encoding="utf-8")
 
 
 def newest_events() -> list[dict[str, Any]]:
-    """Those of the newest run, as far as it has come: none before it has a folder."""
     return events(newest_run()) if any(RESULTS.glob("*")) else []
 
 

@@ -64,7 +64,6 @@ def kill_while(moment: Callable[[Path], bool], *words: str, removed: Sequence[st
 
 
 def one_more(*words: str) -> None:
-    """A run goes well after all that, and leaves nothing either."""
     with unchanged("another run"):
         run = (*RUN, *words, "--runtime=0.1s", f"--results={RESULTS}")
         harness(*run, says=("1 measurement (1 ok)",))

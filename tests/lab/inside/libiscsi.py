@@ -113,7 +113,6 @@ def reservations() -> None:
 
 
 def whole_suite() -> dict[str, dict[str, list[str]]]:
-    """What the two targets pass."""
     rtslib(MADE_BY_HAND + ADMIT.format(target=BY_HAND))
     try:
         return {

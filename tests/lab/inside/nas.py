@@ -49,7 +49,6 @@ Host router gateway
 
 
 def join(netns: str, cables: Iterable[tuple[tuple[str, str, str], ...]]) -> None:
-    """A namespace, and cables to it."""
     ip("", f"netns add {netns}")
     ip(netns, "link set lo up")
     for ends in cables:
@@ -57,7 +56,6 @@ def join(netns: str, cables: Iterable[tuple[tuple[str, str, str], ...]]) -> None
 
 
 def make_network() -> None:
-    """Two cables to a namespace that stands for another machine."""
     # Whoever uses IPv6 first would load it later, and addresses would come in the middle of a test.
     modprobe("veth", "ipv6")
     join("nas", CABLES)
@@ -77,7 +75,6 @@ def await_addresses(*ifaces: str) -> None:
 
 
 def put_a_router_between() -> None:
-    """A third cable to the nas, with another namespace in the middle that forwards."""
     join("router", ROUTED_CABLES)
     ip("", f"route add 198.51.100.128/25 via {ROUTER}")
     ip("nas", "route add 198.51.100.0/25 via 198.51.100.129")
@@ -100,7 +97,6 @@ def add_addresses(pattern: str) -> None:
 
 
 def make_keys() -> None:
-    """A host key that is known, and a user's key that is accepted."""
     place, mine = Path("/root/nas"), Path("/root/.ssh")
     for folder in (place, mine):
         folder.mkdir(mode=0o700, exist_ok=True)

@@ -82,7 +82,6 @@ def what_vanishes(up: NbdSides, path: LinkPath) -> None:
 
 
 def what_a_crash_leaves(up: NbdSides, path: LinkPath) -> None:
-    """Half of an export is there too."""
     whole, part = export(path, "crash"), export(path, "half", port=nbd.PORT + 1)
     (of,), (_, made), (half,) = up.exports(whole), up.connections(whole), up.exports(part)
 

@@ -101,7 +101,6 @@ def crashes(path: LinkPath, of: Resource, made: Resource, half: Resource) -> Ite
 
 
 def user_s_own() -> None:
-    """Somebody else's subsystem and port, which stay as they are."""
     (NVMET / "subsystems" / OWN).mkdir()
     (NVMET / "ports/1").mkdir()
     (NVMET / "ports/1/addr_traddr").write_text("10.9.0.1")
@@ -166,7 +165,6 @@ def what_vanishes(up: NvmeSides, path: LinkPath) -> None:
 
 
 def what_a_crash_leaves(up: NvmeSides, path: LinkPath) -> None:
-    """Half of an export is there too."""
     whole = export(path, "crash")
     (of,), (_, made), (half,) = up.exports(whole), up.connections(whole), up.exports(export(path, "half"))
 

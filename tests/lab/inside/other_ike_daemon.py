@@ -70,7 +70,6 @@ def load(address: str) -> None:
 
 @contextlib.contextmanager
 def strongswan(address: str, peer: str) -> Iterator[None]:
-    """The user's, on one machine."""
     OWN.mkdir(exist_ok=True)
     socket, conf = OWN / f"{address}.vici", OWN / f"{address}.strongswan"
     conf.write_text(STRONGSWAN_CONF.format(socket=socket), encoding="utf-8")
@@ -93,7 +92,6 @@ def of_the_user(host: Host) -> str:
 
 
 def protected_packets() -> int:
-    """How many left this machine under his ESP."""
     states = sh("ip", "-s", "xfrm", "state", "list", "nokeys").split("\nsrc ")
     (state,) = (state for state in states if "192.0.2.1" in state.split()[:2] and "aead" in state)
     count = re.search(r"lifetime current:\s+\d+\(bytes\), (\d+)\(packets\)", state)

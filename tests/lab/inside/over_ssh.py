@@ -36,7 +36,6 @@ def environment() -> dict[str, Any]:
 
 
 def the_whole_matrix() -> None:
-    """Every workload of the document, on the target's disk, on the cable, and on the cable with IPsec."""
     words = (*SHORT, "--link=local", "--ipsec=both", "--repeats=1", "--runtime=0.3s")
     found = measured("run", *OVER_SSH, *words)
     assert len(found) == 24
@@ -68,7 +67,6 @@ def kill_the_ssh(word: str, after: int = 0) -> None:
 
 
 def is_left() -> list[str]:
-    """What of a run is there, on either side."""
     found = [*(kernel.LIO / "iscsi").glob("iqn.2026-11*"), *Path("/sys/class/iscsi_session").glob("*")]
     states = [sh("ip", *where, "xfrm", "state") for where in ((), ("-n", "nas"))]
     return [str(path) for path in found] + [text for text in states if "reqid 12079" in text]
@@ -225,7 +223,6 @@ def disk_image(name: str) -> Path:
 
 
 def loop_device() -> str:
-    """A disk of the target's with a file system on it."""
     kernel.modprobe("loop")
     device = sh("losetup", "--find", "--show", str(disk_image("disk"))).strip()
     sh("mkfs.ext4", "-q", device)

@@ -5,9 +5,10 @@ And of three PPPoE clients, two that are not believed and one that is.
 
 from __future__ import annotations
 
+import contextlib
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -19,30 +20,35 @@ from harness.hosts.journal import Journal
 from harness.model import HopKind
 from harness.model.errors import CommandFailed
 from harness.network import paths
-from harness.network.links import LinkPlace
+from harness.network.links import LinkPath, LinkPlace
 from harness.network.paths import Folders, openflow, pppoe, routers
 from harness.parse.profiles import load_link
 from harness.runs import executor, leftovers
+from tests.lab.inside.kernel import modprobe
 
 TAG = "beef"
 INITIATOR = NamespaceHost("initiator")
 
 
-def refusal(spec: str, index: int) -> str:
-    """Why a path does not come up; AssertionError if it does, or leaves something."""
-    journal = Journal(Path("/run/journal.jsonl"))
-    logs = Path(f"/run/logs-{index}")
+@contextlib.contextmanager
+def coming_up(spec: str, index: int) -> Iterator[tuple[LinkPath, Path]]:
+    """A path and the folder of its logs; nothing else is left of it, whether it comes up or not."""
+    journal, logs = Journal(Path("/run/journal.jsonl")), Path(f"/run/logs-{index}")
     logs.mkdir()
-    folders = Folders(private=PRIVATE / str(index), logs=logs)
-    profile = load_link(spec)
+    place = LinkPlace(journal, INITIATOR, load_link(spec), tag=TAG, index=index)
+    try:
+        with paths.bring_up(place, Folders(private=PRIVATE / str(index), logs=logs)) as path:
+            yield path, logs
+    finally:
+        assert (journal.leaks, journal.open_entries(), leftovers.find(INITIATOR, TAG)) == ([], {}, [])
+
+
+def refusal(spec: str, index: int) -> str:
+    """Why a path does not come up."""
     began = time.monotonic()
-    with (
-        pytest.raises(CommandFailed) as error,
-        paths.bring_up(LinkPlace(journal, INITIATOR, profile, tag=TAG, index=index), folders),
-    ):
+    with pytest.raises(CommandFailed) as error, coming_up(spec, index):
         print(f"{spec} came up")
     print(f"{spec}, after {time.monotonic() - began:.0f} s: {error.value}")
-    assert (journal.leaks, journal.open_entries(), leftovers.find(INITIATOR, TAG)) == ([], {}, [])
     return error.value.message
 
 
@@ -60,19 +66,13 @@ def a_wrong_secret(spec: str, index: int, protocol: str) -> None:
 
 def the_right_secret() -> None:
     """By PAP, which the runs of other tests do not use."""
-    journal, logs = Journal(Path("/run/journal.jsonl")), Path("/run/logs-5")
-    logs.mkdir()
-    folders = Folders(private=PRIVATE / "5", logs=logs)
-    with paths.bring_up(
-        LinkPlace(journal, INITIATOR, load_link("pppoe:pap"), tag=TAG, index=5), folders
-    ) as path:
+    with coming_up("pppoe:pap", 5) as (path, logs):
         assert path.agreed == {"pppoe_authentication": "pap"}, path.agreed
         INITIATOR.run(["ping", "-c", "1", "-W", "5", path.target_address])
     log = (logs / "pppd-client.log").read_text(encoding="utf-8")
     assert "PAP authentication succeeded" in log and "CHAP" not in log, log
     (secret,) = re.findall(r'concentrator "(\w+)"', (pppoe.CONFIGURATION / "pap-secrets").read_text())
     assert all(secret not in file.read_text(encoding="utf-8") for file in logs.iterdir())
-    assert (journal.leaks, journal.open_entries(), leftovers.find(INITIATOR, TAG)) == ([], {}, [])
     print("pppoe:pap came up, proved by PAP")
 
 
@@ -106,13 +106,7 @@ def no_controller() -> None:
 
 def main() -> None:
     executor.mount_private(str(pppoe.CONFIGURATION))
-    for module in (
-        "veth",
-        "sch_netem",
-        *paths.MODULES[HopKind.PPPOE],
-        *paths.MODULES[HopKind.OPENFLOW],
-    ):
-        INITIATOR.run(["modprobe", module])
+    modprobe("veth", "sch_netem", *paths.MODULES[HopKind.PPPOE], *paths.MODULES[HopKind.OPENFLOW])
     a_wrong_secret("pppoe", 1, "CHAP")
     a_wrong_secret("pppoe:pap", 4, "PAP")
     nobody_answers()

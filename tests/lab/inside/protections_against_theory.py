@@ -44,7 +44,6 @@ def protect(
     framing: Framing,
     link: LinkPath,
 ) -> LinkPath:
-    """The path within all protections of a framing."""
     path, mtu_bytes = link, framing.mtu_bytes
     for level, name in enumerate(split(framing)[0]):
         raw = Path(FOLDER, f"{link.index}-{level}")

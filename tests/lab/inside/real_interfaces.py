@@ -124,7 +124,6 @@ def real(way: str) -> LinkProfile:
 
 
 def counters() -> dict[str, tuple[int, int]]:
-    """Bytes received and sent by every interface of both sides."""
     found = {}
     for host in (INITIATOR, TARGET):
         (text,) = host.read_files(["/proc/net/dev"])

@@ -77,8 +77,6 @@ PAIRS = (
 
 
 class Aead:
-    """An AEAD of this kernel with its key set."""
-
     def __init__(self, name: str, key: bytes, *, icv_bytes: int) -> None:
         self._icv_bytes = icv_bytes
         with socket.socket(socket.AF_ALG, socket.SOCK_SEQPACKET, 0) as kind:

@@ -63,7 +63,6 @@ def nfs() -> Iterator[str]:
 
 @contextlib.contextmanager
 def smb() -> Iterator[str]:
-    """Samba's."""
     Path("/run/smb").mkdir()
     Path("/run/smb.conf").write_text(SMB_CONF, encoding="utf-8")
     words = ("--foreground", "--no-process-group", "--debug-stdout", "--configfile=/run/smb.conf")

@@ -51,7 +51,6 @@ group.enable = True
 
 
 def random_file(name: str, folder: str = "/root") -> Path:
-    """64 MiB, the same for each name."""
     file = Path(folder, f"{name}.img")
     file.write_bytes(random.Random(name).randbytes(64 * MIB))  # noqa: S311 -- no secret
     return file
@@ -79,13 +78,11 @@ def checksum(file: Path) -> str:
 
 
 def remove() -> None:
-    """All targets and backstores of LIO."""
     sh(programs.PYTHON, "-c", "import rtslib_fb as lio; lio.RTSRoot().clear_existing(confirm=True)")
 
 
 @contextlib.contextmanager
 def untouched(what: str, file: Path) -> Iterator[None]:
-    """Nothing is written to the file, and nothing left here."""
     was = checksum(file)
     with unchanged(what):
         yield
@@ -185,7 +182,6 @@ def doctored() -> None:
 
 
 def shared() -> None:
-    """A run's file tells figures, and nothing of the portal."""
     make("shared")
     harness(*HERE)
     folder, file = newest_run(), Path("/root/shared.zip")
@@ -203,7 +199,6 @@ def shared() -> None:
 
 
 def unusual() -> None:
-    """A LUN that takes no writes, one with blocks of 4 KiB, and a portal that has IPv6 alone."""
     only_read("a read-only LUN", make("ro", read_only=True))
     remove()
     only_read("blocks of 4 KiB", make("4kn", block_bytes=4096))
@@ -273,7 +268,6 @@ ln -s "/sys/kernel/config/nvmet/subsystems/$1" "ports/1/subsystems/$1"
 
 
 def nvmet() -> Path:
-    """A subsystem with one namespace, made by hand."""
     kernel.modprobe("nvmet", "nvmet_tcp", "nvme_tcp")
     file = random_file("nvme", "/run")  # nvmet takes the size of a file on tmpfs, not of one on an overlay
     sh(*IN_NAS, "sh", "-euc", NVMET, "sh", NQN, str(file), PORTAL)
@@ -291,7 +285,6 @@ def is_listening(where: str) -> bool:
 
 @contextlib.contextmanager
 def nbdkit() -> Iterator[Path]:
-    """An export of a file."""
     file = random_file("nbd")
     argv = (*IN_NAS, "nbdkit", "--foreground", "--ipaddr", PORTAL, "file", str(file))
     with kernel.serving(*argv, ready=lambda: is_listening(":10809")):
@@ -304,15 +297,10 @@ def by_nbdkit() -> None:
 
 
 def other_transports_written() -> None:
-    """The same for a namespace and an export, each named twice."""
     namespace = nvmet()
     written("NVMe/TCP", namespace, f"nvme-tcp://{PORTAL}", f"--iqn={NQN}", "--lun=1", f"--destroy={NQN}:1")
     with nbdkit() as export:
         written("NBD", export, f"nbd://{PORTAL}", f"--destroy=nbd://{PORTAL}")
-
-
-def node(portal: str = PORTAL) -> tuple[str, ...]:
-    return ("iscsiadm", "--mode", "node", "--targetname", IQN, "--portal", f"{portal}:3260")
 
 
 def disks() -> set[str]:
@@ -320,16 +308,20 @@ def disks() -> set[str]:
 
 
 @contextlib.contextmanager
-def logged_in(*portals: str) -> Iterator[list[str]]:
-    """The user's own disks, by a session to each portal; their names."""
+def logged_in(*portals: str, iface: str = "default") -> Iterator[list[str]]:
+    """Disks by a session to each portal, by an interface of open-iscsi; their names."""
+    iscsiadm = ("iscsiadm", "--mode", "node", "--targetname", IQN, "--interface", iface)
+    nodes = [(*iscsiadm, "--portal", f"{portal}:3260") for portal in portals]
+    before = disks()
     with kernel.iscsid():
-        for portal in portals:
-            sh(*node(portal), "--op", "new")
-            sh(*node(portal), "--login")
-        kernel.wait_for(lambda: len(disks()) == len(portals), "the user's disks", deadline_s=20)
-        yield sorted(disks())
-        for portal in portals:
-            sh(*node(portal), "--logout")
+        for node in nodes:
+            sh(*node, "--op", "new")
+            sh(*node, "--login")
+        kernel.wait_for(lambda: len(disks() - before) == len(nodes), "their disks", deadline_s=20)
+        yield sorted(disks() - before)
+        for node in nodes:
+            sh(*node, "--logout")
+            sh(*node, "--op", "delete")
 
 
 def multipath() -> None:
@@ -373,21 +365,13 @@ OTHER = "iqn.1993-08.org.debian:01:other"
 
 @contextlib.contextmanager
 def somebody() -> Iterator[Path]:
-    """Another initiator's disk, by a session of its own."""
+    """Another initiator's disk."""
     iface = ("iscsiadm", "--mode", "iface", "--interface", "other", "--op")
-    of_other = (*node(), "--interface", "other")
-    before = disks()
-    with kernel.iscsid():
-        sh(*iface, "new")
-        sh(*iface, "update", "--name", "iface.initiatorname", "--value", OTHER)
-        sh(*of_other, "--op", "new")
-        sh(*of_other, "--login")
-        kernel.wait_for(lambda: disks() > before, "the other's disk", deadline_s=20)
-        (disk,) = disks() - before
+    sh(*iface, "new")
+    sh(*iface, "update", "--name", "iface.initiatorname", "--value", OTHER)
+    with logged_in(PORTAL, iface="other") as (disk,):
         yield Path("/dev", disk)
-        sh(*of_other, "--logout")
-        sh(*of_other, "--op", "delete")
-        sh(*iface, "delete")
+    sh(*iface, "delete")
 
 
 def persist(*commands: str) -> None:
@@ -401,7 +385,6 @@ TWICE = ("--iqn", IQN, "--lun=0", f"--destroy={IQN}:0")
 
 
 def written(what: str, file: Path, portal: str, *twice: str) -> None:
-    """A run that writes to one part of a LUN; what is outside stays, and nothing is left."""
     was = file.read_bytes()
     with unchanged(what):
         words = ("--workload=rand-write-4k", "--size=16M..48M", f"--portal={portal}")
@@ -425,7 +408,6 @@ def overwritten() -> None:
 
 
 def held() -> None:
-    """What others have of a LUN: they keep it."""
     file = make("held")
     persist()
     only_read("somebody has registered", file)

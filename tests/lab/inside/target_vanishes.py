@@ -16,7 +16,6 @@ BOUND_S = 480.0
 
 
 def is_under_way() -> bool:
-    """Whether fio is at work on a cell of the column."""
     begun = [event["key"] for event in newest_events() if event["event"] == "cell-started"]
     return "fio" in processes().values() and bool(begun) and str(begun[-1]).startswith(COLUMN)
 

@@ -31,7 +31,6 @@ def written(**changed: str) -> None:
 
 
 def state() -> dict[str, object]:
-    """What this end has: SAs, policies, files, and what its own charon has loaded."""
     loaded = other_ike_daemon.swanctl(HERE, "--list-conns")
     return {**kernel.snapshot(), "loaded": loaded, "the file": FILE.read_text(encoding="utf-8")}
 
@@ -66,8 +65,6 @@ def refused(what: str, sentence: str, *words: str, status: int = 2) -> None:
 
 
 def killed() -> None:
-    """SIGKILL in the middle of a cell: nothing is left on this end."""
-
     def is_at_work() -> bool:
         return "fio" in processes().values() and "reqid" in sh("ip", "xfrm", "state")
 
@@ -85,7 +82,6 @@ def killed() -> None:
 
 
 def refusals() -> None:
-    """Each in one sentence, and nothing has changed."""
     refused("no file", "nothing to read at /nowhere.conf", "--protect=swanctl:/nowhere.conf")
     refused("no such child", "found own of own", f"{PROTECT}#other")
     written(**{"of this lab alone": "another one"})

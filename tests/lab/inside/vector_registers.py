@@ -41,7 +41,6 @@ def network() -> None:
 
 
 def send_without_end() -> None:
-    """Sends into the tunnel until it is ended."""
     data = bytes(1 << 16)
     with socket.create_connection(("10.9.0.2", PORT)) as connection:
         while True:
@@ -49,7 +48,6 @@ def send_without_end() -> None:
 
 
 def receive() -> None:
-    """Takes all of it, and answers as much as it takes, so that both ends do both."""
     with socket.create_server(("10.9.0.2", PORT)) as server:
         connection, _ = server.accept()
         while connection.recv(1 << 16):
@@ -72,7 +70,6 @@ def encrypt_the_same() -> None:
 
 
 def counted(what: str) -> dict[str, int]:
-    """The kernel's counts of failures in ESP."""
     text = sh(*(within("far") if what == "far" else ()), "cat", "/proc/net/xfrm_stat")
     return {name: int(value) for name, value in re.findall(r"(\w+)\s+(\d+)", text)}
 

@@ -18,9 +18,10 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from harness.testbeds.lab.kernels import kernel
 from tests.machines import qemu
@@ -46,13 +47,6 @@ BOOTED = "booted"
 SSH_CONFIG = Path("/etc/ssh/ssh_config")
 
 
-def sh(*argv: str, input: str | None = None) -> str:
-    """What a command here prints; a failure shows its words."""
-    done = subprocess.run(argv, input=input, capture_output=True, encoding="utf-8", check=False)
-    assert done.returncode == 0, f"{argv}: {done.stdout}{done.stderr}"
-    return done.stdout
-
-
 @dataclass(frozen=True, kw_only=True)
 class Said:
     """What a command on a machine, or a harness here, answered."""
@@ -64,6 +58,35 @@ class Said:
     @property
     def text(self) -> str:
         return self.out + self.err
+
+
+def said(
+    argv: Sequence[str], *, input: str | None = None, timeout_s: float | None = None, **more: Any
+) -> Said:
+    done = subprocess.run(
+        argv,
+        input=input,
+        stdin=subprocess.DEVNULL if input is None else None,
+        capture_output=True,
+        encoding="utf-8",
+        errors="replace",
+        timeout=timeout_s,
+        check=False,
+        **more,
+    )
+    return Said(status=done.returncode, out=done.stdout, err=done.stderr)
+
+
+def sh(*argv: str, input: str | None = None) -> str:
+    """What a command here prints; a failure shows its words."""
+    found = said(argv, input=input)
+    assert found.status == 0, f"{argv}: {found.text}"
+    return found.out
+
+
+def ip(commands: Iterable[str]) -> None:
+    """ip(8) here."""
+    sh("ip", "-batch", "-", input="\n".join(commands))
 
 
 @dataclass(kw_only=True)
@@ -195,12 +218,12 @@ class Machine:
     def _await_systemd(self) -> None:
         end = time.monotonic() + BOOT_DEADLINE_S * self.patience
         while True:
-            said = self.run(UP, timeout_s=BOOT_DEADLINE_S)
-            state, *jobs = said.out.splitlines() or [""]
+            up = self.run(UP, timeout_s=BOOT_DEADLINE_S)
+            state, *jobs = up.out.splitlines() or [""]
             if state in ("running", "degraded") and not jobs:
                 return
             assert self.process is not None and self.process.poll() is None, self.last_words()
-            assert time.monotonic() < end, f"{said.text}\n{self.last_words()}"
+            assert time.monotonic() < end, f"{up.text}\n{self.last_words()}"
             time.sleep(0.5)
 
     def last_words(self) -> str:
@@ -211,23 +234,13 @@ class Machine:
     ) -> Said:
         """Have a shell on it carry out a script, as somebody who logs in."""
         argv = ["ssh", "-o", f"ConnectTimeout={CONNECT_S * self.patience:.0f}", f"{user}@{self.name}", script]
-        done = subprocess.run(
-            argv,
-            input=input,
-            stdin=subprocess.DEVNULL if input is None else None,
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            timeout=timeout_s * self.patience,
-            check=False,
-        )
-        return Said(status=done.returncode, out=done.stdout, err=done.stderr)
+        return said(argv, input=input, timeout_s=timeout_s * self.patience)
 
     def sh(self, script: str, *, user: str = "root", input: str | None = None, timeout_s: float = 300) -> str:
         """The same for what has to go well; its output."""
-        said = self.run(script, user=user, input=input, timeout_s=timeout_s)
-        assert said.status == 0, f"{self.name}: {script}: {said.text}"
-        return said.out
+        found = self.run(script, user=user, input=input, timeout_s=timeout_s)
+        assert found.status == 0, f"{self.name}: {script}: {found.text}"
+        return found.out
 
     def switch_off(self) -> None:
         self.run("systemctl poweroff", timeout_s=60)
@@ -283,16 +296,8 @@ class Site:
     def plugged_in(self, name: str) -> Iterator[Machine]:
         machine = Machine(name=name, folder=self.folder, disks=self.disks)
         taps = {machine.tap(index): switch for index, switch in enumerate(SWITCHES)}
-        commands = [
-            command
-            for tap, switch in taps.items()
-            for command in (
-                f"tuntap add dev {tap} mode tap",
-                f"link set {tap} master {switch}",
-                f"link set {tap} up",
-            )
-        ]
-        sh("ip", "-batch", "-", input="\n".join(commands))
+        for tap, switch in taps.items():
+            ip((f"tuntap add dev {tap} mode tap", f"link set {tap} master {switch} up"))
         self.machines[name] = machine
         machine.switch_on()
         try:
@@ -301,7 +306,7 @@ class Site:
             del self.machines[name]
             if machine.process is not None:
                 machine.cut_the_power()
-            sh("ip", "-batch", "-", input="\n".join(f"link delete {tap}" for tap in taps))
+            ip(f"link delete {tap}" for tap in taps)
 
     @property
     def patience(self) -> float:
@@ -316,17 +321,9 @@ class Site:
 
     def harness(self, *words: str, timeout_s: float = 900) -> Said:
         """Our own command line, to its end, in the site's folder."""
-        done = subprocess.run(
-            self.command(*words),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            encoding="utf-8",
-            timeout=timeout_s * self.patience,
-            check=False,
-            cwd=self.folder,
-            env={**os.environ, "PATH": f"{self.programs}:{os.environ['PATH']}"},
-        )
-        return Said(status=done.returncode, out=done.stdout, err=done.stderr)
+        env = {**os.environ, "PATH": f"{self.programs}:{os.environ['PATH']}"}
+        timeout_s *= self.patience
+        return said(self.command(*words), timeout_s=timeout_s, cwd=self.folder, env=env)
 
     @property
     def programs(self) -> Path:
@@ -369,11 +366,11 @@ def _switches() -> Iterator[None]:
     for switch in SWITCHES:
         commands += [f"link add {switch} type bridge", f"link set {switch} up"]
     commands.append(f"address add {HOME_NETWORK}.{HERE_HOST}/24 dev {SWITCHES[HOME]}")
-    sh("ip", "-batch", "-", input="\n".join(commands))
+    ip(commands)
     try:
         yield
     finally:
-        sh("ip", "-batch", "-", input="\n".join(f"link delete {switch}" for switch in SWITCHES))
+        ip(f"link delete {switch}" for switch in SWITCHES)
 
 
 @contextlib.contextmanager

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 import shlex
-import subprocess
 
 import pytest
 
 from tests.machines.images import ROOT
 from tests.machines.runs import SHORT, as_before, cells, proved
-from tests.machines.site import Site
+from tests.machines.site import Site, said
 
 PAGE = ROOT / "docs" / "machines.md"
 COMMAND = re.compile(r"^ {4,}((?:ssh|harness) .*)$", re.MULTILINE)
@@ -32,15 +31,8 @@ def test_every_command(installed: Site) -> None:
     assert len(lines) >= 8, lines
     with as_before(installed):
         for line in lines:
-            done = subprocess.run(
-                typed(installed, line),
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                encoding="utf-8",
-                cwd=installed.folder,
-                check=False,
-            )
-            assert done.returncode == 0, f"{line}: {done.stdout}{done.stderr}"
+            done = said(typed(installed, line), cwd=installed.folder)
+            assert done.status == 0, f"{line}: {done.text}"
     found = cells(installed)
     assert len(found) == 24
     for name, cell in found.items():

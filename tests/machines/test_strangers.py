@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pytest
@@ -35,6 +36,41 @@ class Stranger:
         return PORTAL if self.transport == "iscsi" else f"{self.transport}://{PORTAL}"
 
 
+def lio(file: str, size_mib: int, names: Sequence[str], *settings: str) -> tuple[str, str]:
+    """Commands that make targets of LIO with one disk at every address, and that remove them."""
+    python, target = (
+        "python3 - <<'END'\nimport rtslib_fb as lio",
+        'lio.Target(lio.FabricModule("iscsi"), name',
+    )
+    iqns = [f"iqn.2003-01.org.example:{name}" for name in names]
+    lines = "\n    ".join(settings)
+    make = f"""
+{python}
+store = lio.FileIOStorageObject("own", dev="{file}", size={size_mib} << 20, wwn="own-serial")
+for name in {iqns}:
+    group = lio.TPG({target}, mode="create"), 1, mode="create")
+    lio.LUN(group, 0, store)
+    lio.NetworkPortal(group, "0.0.0.0", 3260, mode="create")
+    group.set_attribute("generate_node_acls", "1")
+    {lines}
+    group.enable = True
+END
+"""
+    remove = f"""
+{python}
+for name in {iqns}:
+    {target}, mode="lookup").delete()
+lio.FileIOStorageObject("own").delete()
+END
+"""
+    return make, remove
+
+
+OF_LIO = lio(
+    *(DISK, 64, ("own", "other"), 'group.set_attribute("authentication", "1")'),
+    f'group.chap_userid, group.chap_password = "{USER}", "{SECRET}"',
+    f'group.chap_mutual_userid, group.chap_mutual_password = "{BACK_USER}", "{BACK_SECRET}"',
+)
 STRANGERS = {
     "tgt": Stranger(
         packages="tgt",
@@ -48,30 +84,8 @@ tgtadm --lld iscsi --mode target --op bind --tid 1 --initiator-address ALL
     ),
     "LIO with CHAP in both directions, and another target": Stranger(
         packages="targetcli-fb",
-        make=f"""
-python3 - <<'END'
-import rtslib_fb as lio
-store = lio.FileIOStorageObject("own", dev="{DISK}", size=64 << 20, wwn="own-serial")
-for name in "own", "other":
-    target = lio.Target(lio.FabricModule("iscsi"), f"iqn.2003-01.org.example:{{name}}", mode="create")
-    group = lio.TPG(target, 1, mode="create")
-    lio.LUN(group, 0, store)
-    lio.NetworkPortal(group, "0.0.0.0", 3260, mode="create")
-    group.set_attribute("generate_node_acls", "1")
-    group.set_attribute("authentication", "1")
-    group.chap_userid, group.chap_password = "{USER}", "{SECRET}"
-    group.chap_mutual_userid, group.chap_mutual_password = "{BACK_USER}", "{BACK_SECRET}"
-    group.enable = True
-END
-""",
-        remove="""
-python3 - <<'END'
-import rtslib_fb as lio
-for name in "own", "other":
-    lio.Target(lio.FabricModule("iscsi"), f"iqn.2003-01.org.example:{name}", mode="lookup").delete()
-lio.FileIOStorageObject("own").delete()
-END
-""",
+        make=OF_LIO[0],
+        remove=OF_LIO[1],
         words=("--iqn", "iqn.2003-01.org.example:own", "--chap", USER),
         has_chap=True,
     ),

@@ -16,6 +16,7 @@ from tests.machines.images import STORAGE_NETWORK, UML, address
 from tests.machines.runs import ONE, TOGETHER, as_before, cells, good, meanwhile, measured, wait_for, wired
 from tests.machines.site import STORAGE, Site, sh
 from tests.machines.test_short import each
+from tests.machines.test_strangers import lio
 
 pytestmark = pytest.mark.long
 
@@ -283,28 +284,8 @@ secrets {{
 END
 systemctl restart strongswan && swanctl --load-all
 """
-OWN_TARGET = """
-truncate -s 16M /var/tmp/own.img
-python3 - <<'END'
-import rtslib_fb as lio
-store = lio.FileIOStorageObject("own", dev="/var/tmp/own.img", size=16 << 20, wwn="own-serial")
-target = lio.Target(lio.FabricModule("iscsi"), "iqn.2003-01.org.example:own", mode="create")
-group = lio.TPG(target, 1, mode="create")
-lio.LUN(group, 0, store)
-lio.NetworkPortal(group, "0.0.0.0", 3260, mode="create")
-group.set_attribute("generate_node_acls", "1")
-group.set_attribute("authentication", "0")
-group.enable = True
-END
-"""
-NO_TARGET = """
-python3 - <<'END'
-import rtslib_fb as lio
-lio.Target(lio.FabricModule("iscsi"), "iqn.2003-01.org.example:own", mode="lookup").delete()
-lio.FileIOStorageObject("own").delete()
-END
-rm /var/tmp/own.img
-"""
+OWN_IMAGE = "/var/tmp/own.img"
+OWN_TARGET, NO_TARGET = lio(OWN_IMAGE, 16, ("own",), 'group.set_attribute("authentication", "0")')
 
 
 def associations(site: Site) -> dict[str, list[str]]:
@@ -338,7 +319,8 @@ def test_the_user_s_own_target_and_session(installed: Site) -> None:
     login = f"iscsiadm -m discovery -t st -p {there} && {node} --login"
     logout = f"{node} --logout; {node} --op delete; rm -rf /etc/iscsi/send_targets/*; systemctl stop iscsid"
     nas.sh("apt-get install --quiet=2 --yes targetcli-fb >/dev/null")  # which the harness does without
-    with meanwhile(nas, OWN_TARGET, NO_TARGET), meanwhile(client, login, logout):
+    make, remove = f"truncate -s 16M {OWN_IMAGE}\n{OWN_TARGET}", f"{NO_TARGET}rm {OWN_IMAGE}"
+    with meanwhile(nas, make, remove), meanwhile(client, login, logout):
         measured(installed, "--ipsec", "both")
         assert "LOGGED_IN" in client.sh("cat /sys/class/iscsi_session/*/state")
 

@@ -18,26 +18,10 @@ from harness.network.links import LinkPath, LinkPlace
 from harness.parse.hosts import parse_address
 from harness.parse.profiles import data_folder, load_link
 from harness.testbeds.lab.apart import management
-from tests.lab.inside.kernel import sh
+from tests.lab.inside.kernel import SERVER, exchange, sh
 
 MODULES = ("macvlan", "sch_netem", "ifb", "sch_ingress", "cls_matchall", "act_mirred")
 PORT = 5000
-SERVER = f"""
-import socket, threading
-def serve(peer):
-    while (count := int.from_bytes(peer.recv(8, socket.MSG_WAITALL), "big", signed=True)):
-        if count < 0:
-            peer.sendall(bytes(-count))
-        while count > 0:
-            count -= len(peer.recv(min(count, 1 << 16)))
-        peer.sendall(b"!")
-listening = socket.create_server(("", {PORT}))
-print("listening", flush=True)
-while True:
-    threading.Thread(target=serve, args=(listening.accept()[0],), daemon=True).start()
-"""
-"""Takes as many bytes as it is told, or gives as many (less than 0), and then says that it has."""
-
 TRIES_S = (2.0, 2.0, *(0.5,) * 20)
 """How long moving takes: a busy machine leaves the link alone for short times, if not for longer ones."""
 
@@ -51,13 +35,7 @@ def moved(path: LinkPath, *counts: int) -> float:
 
     def move(count: int) -> None:
         with socket.create_connection((path.target_address, PORT), PATIENCE_S) as peer:
-            peer.sendall(count.to_bytes(8, "big", signed=True))
-            if count > 0:
-                peer.sendall(bytes(count))
-            left = 1 + max(-count, 0)
-            while left:
-                left -= len(peer.recv(min(left, 1 << 16)))
-            peer.sendall(bytes(8))
+            exchange(peer, count)
 
     began = time.monotonic()
     with ThreadPoolExecutor(len(counts)) as pool:
@@ -104,13 +82,15 @@ def main() -> None:
     assert names == {"target": "target", "initiator2": "initiator2"}
     assert sh("uname", "-n").strip() == "initiator1"
 
-    for options in (("-oUserKnownHostsFile=/dev/null",), ("-oHostKeyAlias=initiator2",)):
-        refused = sh("ssh", *options, "target", "touch /run/was-here", check=False)
-        assert "Host key verification failed" in refused, refused
     sh("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", "/run/other")
     other = ("-F", "none", "-i", "/run/other", "-oHostKeyAlias=target", "-oBatchMode=yes")
-    refused = sh("ssh", *other, f"{management.NETWORK}.1.1", "touch /run/was-here", check=False)
-    assert "Permission denied (publickey)" in refused, refused
+    for words, why in (
+        (("-oUserKnownHostsFile=/dev/null", "target"), "Host key verification failed"),
+        (("-oHostKeyAlias=initiator2", "target"), "Host key verification failed"),
+        ((*other, f"{management.NETWORK}.1.1"), "Permission denied (publickey)"),
+    ):
+        refused = sh("ssh", *words, "touch /run/was-here", check=False)
+        assert why in refused, refused
     sh("ssh", "target", "test ! -e /run/was-here")
 
     private = Path("/run/harness")
@@ -126,21 +106,17 @@ def main() -> None:
             for module in MODULES:
                 host.run(["modprobe", module])
         links = stack.enter_context(ExitStack())
-        paths = [
-            links.enter_context(
-                trunk.bring_up(
-                    LinkPlace(journal, initiator, profile, tag="beef", index=index),
-                    target,
-                    initiator_trunk="vec0",
-                    target_trunk=target_trunk,
-                )
-            )
-            for index, (initiator, target_trunk, profile) in enumerate(
-                (*((first, "vec0", profile) for profile in profiles), (second, "vec1", profiles[0]))
-            )
-        ]
+        paths: list[LinkPath] = []
+        for initiator, there, profile in (
+            (first, "vec0", profiles[0]),
+            (first, "vec0", profiles[1]),
+            (second, "vec1", profiles[0]),
+        ):
+            place = LinkPlace(journal, initiator, profile, tag="beef", index=len(paths))
+            link = trunk.bring_up(place, target, initiator_trunk="vec0", target_trunk=there)
+            paths.append(links.enter_context(link))
         log = private / "server.log"
-        serve = [programs.PYTHON, "-c", SERVER]
+        serve = [programs.PYTHON, "-c", SERVER, str(PORT)]
         stack.enter_context(
             target.daemon(serve, log=log, ready=lambda: "listening" in log.read_text(), deadline_s=PATIENCE_S)
         )

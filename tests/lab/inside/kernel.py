@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
 import time
@@ -51,6 +52,34 @@ xfrm state add src 10.9.0.1 dst 10.9.0.2 proto esp spi 0x99 reqid 7 mode transpo
 xfrm policy add src 10.9.0.1 dst 10.9.0.2 dir out \
  tmpl src 10.9.0.1 dst 10.9.0.2 proto esp reqid 7 mode transport
 """
+
+
+SERVER = """
+import socket, sys, threading
+def serve(peer):
+    while (count := int.from_bytes(peer.recv(8, socket.MSG_WAITALL), "big", signed=True)):
+        if count < 0:
+            peer.sendall(bytes(-count))
+        while count > 0:
+            count -= len(peer.recv(min(count, 1 << 16)))
+        peer.sendall(b"!")
+listening = socket.create_server(("", int(sys.argv[1])))
+print("listening", flush=True)
+while True:
+    threading.Thread(target=serve, args=(listening.accept()[0],), daemon=True).start()
+"""
+"""Takes as many bytes as it is told, or gives as many (less than 0), and then says that it has."""
+
+
+def exchange(peer: socket.socket, count: int) -> None:
+    """Send so many bytes to such a server, or have them from it."""
+    peer.sendall(count.to_bytes(8, "big", signed=True))
+    peer.sendall(bytes(max(count, 0)))
+    left = 1 + max(-count, 0)
+    while left:
+        data = peer.recv(min(left, 1 << 20))
+        assert data, "the server went away"
+        left -= len(data)
 
 
 def sh(*argv: str, check: bool = True, input: str = "") -> str:

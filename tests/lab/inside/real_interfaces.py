@@ -24,15 +24,14 @@ from harness.model.errors import HarnessError, RequirementError, UsageError
 from harness.network import interfaces
 from harness.network.links import LinkPath
 from harness.parse.hosts import LOCAL, parse_address
-from tests.lab.inside.kernel import modprobe, serving, sh, wait_for, within
+from tests.lab.inside.kernel import SERVER, exchange, modprobe, serving, sh, wait_for, within
 
 INITIATOR = NamespaceHost("initiator")
 TARGET = NamespaceHost("target", "tgt")
 SWITCH = NamespaceHost("switch", "sw")
 JOURNAL = Path("/root/journal.jsonl")
 PORT = 3260
-MIB = 1 << 20
-MOVED = 8 * MIB
+MOVED = 8 << 20
 ASIDE = 64 << 10
 """More bytes than ARP and the like take on an interface that is not to carry the traffic."""
 
@@ -54,19 +53,6 @@ ADDRESSES = {
     "tgt": "tnic0=10.7.0.9/24 tnic1=10.7.0.10/24 tnic2=10.20.0.9/24",
     "rt": "rnic0=10.7.0.254/24 rnic1=10.20.0.254/24",
 }
-
-SERVER = """
-import socket, sys
-server = socket.create_server(("", int(sys.argv[1])))
-print("listening", flush=True)
-while True:
-    peer, _ = server.accept()
-    size = int(sys.argv[2])
-    while size > 0:
-        size -= len(peer.recv(1 << 20)) or size
-    peer.sendall(bytes(int(sys.argv[2])))
-    peer.close()
-"""
 
 STATE = """
 ip rule
@@ -134,7 +120,7 @@ def counters() -> dict[str, tuple[int, int]]:
 
 
 def server() -> contextlib.AbstractContextManager[object]:
-    argv = (*within("tgt"), sys.executable, "-c", SERVER, str(PORT), str(MOVED))
+    argv = (*within("tgt"), sys.executable, "-c", SERVER, str(PORT))
     log = Path("/root/server.log")
     return serving(*argv, ready=lambda: log.read_bytes() == b"listening\n", log=log)
 
@@ -150,12 +136,8 @@ def move(address: str, *, device: str = "", source: str = "") -> dict[str, tuple
         if source:
             client.bind((source, 0))
         client.connect((address, PORT))
-        client.sendall(bytes(MOVED))
-        left = MOVED
-        while left > 0:
-            data = client.recv(MIB)
-            assert data, "the server went away"
-            left -= len(data)
+        exchange(client, MOVED)
+        exchange(client, -MOVED)
     after = counters()
     return {name: (after[name][0] - rx, after[name][1] - tx) for name, (rx, tx) in before.items()}
 

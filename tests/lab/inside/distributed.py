@@ -47,9 +47,10 @@ def two_hosts() -> Iterator[tuple[AgentHost, AgentHost]]:
         yield first, second
 
 
-def job(device: str, runtime_s: float = RUNTIME_S) -> str:
+def job(disk: int, runtime_s: float) -> str:
     (workload,) = parse_jobs(PROFILE, "profile")
-    return job_file(workload, device=device, size_bytes=DISK_MIB << 20, seed=7, runtime_s=runtime_s)
+    device, size_bytes = f"/dev/ram{disk}", DISK_MIB << 20
+    return job_file(workload, device=device, size_bytes=size_bytes, seed=7, runtime_s=runtime_s)
 
 
 @contextlib.contextmanager
@@ -69,17 +70,14 @@ def once_at_work(log: Path, fault: Callable[[], object]) -> Iterator[None]:
 
 
 def run(
-    hosts: Sequence[AgentHost],
     name: str,
+    jobs: Sequence[tuple[AgentHost, str]],
     *,
-    devices: Sequence[str] = ("/dev/ram0", "/dev/ram1"),
-    runtime_s: float = RUNTIME_S,
     timeout_s: float = TIMEOUT_S,
     fault: Callable[[], object] | None = None,
 ) -> Done:
     folder = WORK / name
     folder.mkdir()
-    jobs = [(host, job(device, runtime_s)) for host, device in zip(hosts, devices, strict=True)]
     began = time.monotonic()
     with contextlib.ExitStack() as stack:
         if fault is not None:
@@ -120,7 +118,7 @@ def whole(part: InitiatorResult) -> tuple[Io, Io]:
 
 
 def figures_add_up(hosts: Sequence[AgentHost]) -> None:
-    done = run(hosts, "whole")
+    done = run("whole", [(host, job(disk, RUNTIME_S)) for disk, host in enumerate(hosts)])
     both = [whole(part) for part in done.parts]
     totals = total([part.job for part in done.parts if part.job])
     for parts, io in zip(zip(*both, strict=True), totals, strict=True):
@@ -152,10 +150,9 @@ def faults(hosts: Sequence[AgentHost]) -> None:
         "host-goes-down": (lost, lambda: os.kill(agent(hosts[0]), signal.SIGTERM)),
     }
     for name, (reason, fault) in acts.items():
-        devices = ("/dev/ram0" if fault else "/dev/ram9", "/dev/ram1")
+        jobs = [(hosts[0], job(0 if fault else 9, BROKEN_S)), (hosts[1], job(1, BROKEN_S))]
         timeout_s = HANGS_S if reason == hangs else TIMEOUT_S
-        done = run(hosts, name, devices=devices, runtime_s=BROKEN_S, timeout_s=timeout_s, fault=fault)
-        first, second = done.parts
+        first, second = run(name, jobs, timeout_s=timeout_s, fault=fault).parts
         assert "".join(first.reasons).startswith(reason), first.reasons
         assert first.job is None or first.job.invalid
         whole(second)

@@ -147,7 +147,7 @@ def snapshot() -> dict[str, Any]:
         "LIO": dict(_configfs()),
         "sessions": sorted(map(str, Path("/sys/class/iscsi_session").glob("*"))),
         "mounts": Path("/proc/mounts").read_text(encoding="utf-8"),
-        "/etc/iscsi": dict(_contents(Path("/etc/iscsi"))),
+        "/etc/iscsi": {str(p): _text(p) for p in Path("/etc/iscsi").rglob("*") if p.is_file()},
         "disks": sorted(map(str, Path("/sys/block").iterdir())),
         "brd": Path("/sys/module/brd").exists(),
         "daemons": sorted(name for name in processes().values() if name in DAEMONS),
@@ -165,11 +165,6 @@ def _configfs() -> Iterator[tuple[str, str]]:
                 yield str(path), str(path.readlink())
             elif path.is_file() and not any(part in str(path) for part in COUNTS):
                 yield str(path), SEQUENCE_NUMBERS.sub("", _text(path)) if name == "info" else _text(path)
-
-
-def _contents(folder: Path) -> Iterator[tuple[str, str]]:
-    for path in sorted(folder.rglob("*")):
-        yield str(path), _text(path) if path.is_file() else ""
 
 
 def _text(path: Path) -> str:

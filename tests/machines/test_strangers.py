@@ -38,10 +38,8 @@ class Stranger:
 
 def lio(file: str, size_mib: int, names: Sequence[str], *settings: str) -> tuple[str, str]:
     """Commands that make targets of LIO with one disk at every address, and that remove them."""
-    python, target = (
-        "python3 - <<'END'\nimport rtslib_fb as lio",
-        'lio.Target(lio.FabricModule("iscsi"), name',
-    )
+    python = "python3 - <<'END'\nimport rtslib_fb as lio"
+    target = 'lio.Target(lio.FabricModule("iscsi"), name'
     iqns = [f"iqn.2003-01.org.example:{name}" for name in names]
     lines = "\n    ".join(settings)
     make = f"""
@@ -66,11 +64,12 @@ END
     return make, remove
 
 
-OF_LIO = lio(
-    *(DISK, 64, ("own", "other"), 'group.set_attribute("authentication", "1")'),
+CHAP = (
+    'group.set_attribute("authentication", "1")',
     f'group.chap_userid, group.chap_password = "{USER}", "{SECRET}"',
     f'group.chap_mutual_userid, group.chap_mutual_password = "{BACK_USER}", "{BACK_SECRET}"',
 )
+MAKE_LIO, REMOVE_LIO = lio(DISK, 64, ("own", "other"), *CHAP)
 STRANGERS = {
     "tgt": Stranger(
         packages="tgt",
@@ -84,8 +83,8 @@ tgtadm --lld iscsi --mode target --op bind --tid 1 --initiator-address ALL
     ),
     "LIO with CHAP in both directions, and another target": Stranger(
         packages="targetcli-fb",
-        make=OF_LIO[0],
-        remove=OF_LIO[1],
+        make=MAKE_LIO,
+        remove=REMOVE_LIO,
         words=("--iqn", "iqn.2003-01.org.example:own", "--chap", USER),
         has_chap=True,
     ),

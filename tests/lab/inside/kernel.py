@@ -10,7 +10,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +81,37 @@ def exchange(peer: socket.socket, count: int) -> None:
         data = peer.recv(min(left, 1 << 20))
         assert data, "the server went away"
         left -= len(data)
+
+
+def assert_rate(
+    to: tuple[str, int],
+    parts: Sequence[float],
+    expected_bit_s: float,
+    tries_s: Iterable[float],
+    *,
+    least: float,
+    most: float,
+) -> None:
+    """TCP moves so many bit/s to such a server: the parts at once, those below 0 from there. A busy machine
+    makes it slower, so the best of some tries, each of which takes about so long; faster it never is."""
+
+    def move(count: int) -> None:
+        with socket.create_connection(to, 120) as peer:
+            exchange(peer, count)
+
+    best = 0.0
+    for seconds in tries_s:
+        counts = [round(part * expected_bit_s / 8 * seconds) for part in parts]
+        began = time.monotonic()
+        with ThreadPoolExecutor(len(counts)) as pool:
+            list(pool.map(move, counts))
+        found = sum(map(abs, counts)) * 8 / (time.monotonic() - began)
+        print(f"{counts} bytes: {found / 1e6:.1f} Mbit/s of {expected_bit_s / 1e6:.1f}")
+        assert found < most
+        best = max(best, found)
+        if best > least:
+            return
+    raise AssertionError(f"at best {best} of {least}")
 
 
 def sh(*argv: str, check: bool = True, input: str = "") -> str:

@@ -1,7 +1,4 @@
-"""A run over NBD on the machine's own kernel, killed while it measures; `harness clean` takes all away.
-
-`python -m tests.lab.inside.killed_nbd_run`, on any kernel of the lab.
-"""
+"""A run over NBD on the machine's own kernel, killed while it measures; `harness clean` takes all away."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""A run over NVMe/TCP on the machine's own kernel, killed while it measures; `harness clean` takes all away.
-
-`python -m tests.lab.inside.killed_nvme_run`, on the lab's own kernel.
-"""
+"""A run over NVMe/TCP on the machine's own kernel, killed while it measures; `harness clean` takes all away."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The shipped disks in virtual time: each takes the time of its profile. Needs the lab's own kernel.
-
-`python -m tests.lab.inside.modelled_disks`, with --virtual-time.
-"""
+"""The shipped disks in virtual time: each takes the time of its profile. Needs the lab's own kernel."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""NBD: an export, its disk, what was agreed on, and how it goes, over one link.
-
-`python -m tests.lab.inside.nbd`, on any kernel of the lab.
-"""
+"""NBD: an export, its disk, what was agreed on, and how it goes, over one link, on any kernel of the lab."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""NVMe/TCP: an export, its disk, what was agreed on, and how it goes, over one link.
-
-`python -m tests.lab.inside.nvme_tcp`, on the lab's own kernel.
-"""
+"""NVMe/TCP: an export, its disk, what was agreed on, and how it goes, over one link of the lab's own kernel."""
 
 from __future__ import annotations
 

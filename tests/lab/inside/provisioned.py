@@ -1,7 +1,4 @@
-"""A disk that says what it has stored: scsi_debug, of which the first quarter is written.
-
-`python -m tests.lab.inside.provisioned`, on Debian's kernel; prints the `Samples` as JSON.
-"""
+"""A disk that says what it has stored: scsi_debug, of which the first quarter is written. Prints `Samples` as JSON."""
 
 from __future__ import annotations
 

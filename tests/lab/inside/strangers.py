@@ -271,10 +271,6 @@ def nvmet() -> Path:
     return file
 
 
-def by_nvmet() -> None:
-    only_read("NVMe/TCP", nvmet(), portal=f"nvme-tcp://{PORTAL}", says=(NQN,))
-
-
 def is_listening(where: str) -> bool:
     return where in sh(*IN_NAS, "ss", "-ltnH")
 
@@ -518,7 +514,7 @@ PARTS: dict[str, Callable[[], None]] = {
     "share": shared,
     "unusual": unusual,
     "tgt": by_tgt,
-    "nvme": by_nvmet,
+    "nvme": lambda: only_read("NVMe/TCP", nvmet(), portal=f"nvme-tcp://{PORTAL}", says=(NQN,)),
     "nbd": by_nbdkit,
     "volume": attached,
     "multipath": multipath,

@@ -1,4 +1,4 @@
-"""A disk that says what it has stored: scsi_debug, of which the first quarter is written. Prints `Samples` as JSON."""
+"""The `Samples` of a disk that says what it has stored: scsi_debug, whose first quarter is written."""
 
 from __future__ import annotations
 

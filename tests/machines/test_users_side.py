@@ -261,12 +261,8 @@ connections {{
         local_addrs = {local}
         remote_addrs = {remote}
         version = 2
-        local {{
-            auth = psk
-        }}
-        remote {{
-            auth = psk
-        }}
+        local {{ auth = psk }}
+        remote {{ auth = psk }}
         children {{
             own {{
                 local_ts = dynamic[icmp]
@@ -277,9 +273,7 @@ connections {{
     }}
 }}
 secrets {{
-    ike-own {{
-        secret = "the user's own"
-    }}
+    ike-own {{ secret = "the user's own" }}
 }}
 END
 systemctl restart strongswan && swanctl --load-all

@@ -247,15 +247,13 @@ def by_tgt() -> None:
 NQN = "nqn.2003-01.org.example:nas"
 NVMET = """
 cd /sys/kernel/config/nvmet
-mkdir "subsystems/$1"
+mkdir -p "subsystems/$1/namespaces/1" ports/1
 echo 1 > "subsystems/$1/attr_allow_any_host"
-mkdir "subsystems/$1/namespaces/1"
 cd "subsystems/$1/namespaces/1"
 printf %s "$2" > device_path
 echo 1 > buffered_io
 echo 1 > enable
 cd /sys/kernel/config/nvmet
-mkdir ports/1
 echo ipv4 > ports/1/addr_adrfam
 echo tcp > ports/1/addr_trtype
 echo "$3" > ports/1/addr_traddr

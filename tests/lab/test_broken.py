@@ -35,9 +35,13 @@ def test_ipsec_fails_closed() -> None:
     assert done.status == 0, done
 
 
-@pytest.mark.core
 @pytest.mark.parametrize(
-    "at_once", ["some", *(pytest.param(many, marks=pytest.mark.long) for many in ("one", "three"))]
+    "at_once",
+    [
+        pytest.param("gravest", marks=pytest.mark.core),
+        "some",
+        *(pytest.param(many, marks=pytest.mark.long) for many in ("one", "three")),
+    ],
 )
 def test_no_cell_is_ok_that_had_cleartext_whatever_breaks_under_it(at_once: str) -> None:
     done = run_inside("inside.fails_closed", at_once, deadline_s=3 * COMMAND_DEADLINE_S)

@@ -12,6 +12,11 @@ pytestmark = [pytest.mark.lab, pytest.mark.multi_host]
 
 
 @pytest.mark.core
+def test_the_path_is_proved() -> None:
+    done = run_inside("inside.over_ssh", "path")
+    assert done.status == 0, done
+
+
 def test_the_path_is_proved_and_what_is_wrong_is_refused() -> None:
     done = run_inside("inside.over_ssh", "refusals")
     assert done.status == 0, done

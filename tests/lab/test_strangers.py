@@ -10,6 +10,12 @@ pytestmark = [pytest.mark.lab, pytest.mark.multi_host]
 
 
 @pytest.mark.core
+def test_a_lun_behind_a_portal_is_only_read() -> None:
+    done = run_inside("inside.strangers", "discovered")
+    assert done.status == 0, done
+    assert "one target, discovered: 1 cells, not written to, nothing left" in done.out
+
+
 def test_a_lun_behind_a_portal_is_read_and_proved_at_one_end() -> None:
     done = run_inside("inside.strangers", "plain")
     assert done.status == 0, done

@@ -2,7 +2,7 @@
 
 The two are local agents on one kernel, each with a disk of its own. In turn the one's server is killed, its
 job is killed, its server hangs, its disk is not there, and it goes down as a whole. The other's figures stay
-every time, and nothing is left.
+every time, and nothing is left. The arguments are the faults that are tried; without any, all are.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -139,7 +140,7 @@ def figures_add_up(hosts: Sequence[AgentHost]) -> None:
     assert bool(done.warnings) == (apart_s > LARGEST_SKEW * shortest_s), (apart_s, done.warnings)
 
 
-def faults(hosts: Sequence[AgentHost]) -> None:
+def faults(hosts: Sequence[AgentHost], only: Collection[str]) -> None:
     killed, hangs = "was killed while it ran", f"its fio did not end within {HANGS_S:g} s, and was stopped"
     lost = "the one was lost in the middle of the run"
     acts: dict[str, tuple[str, Callable[[], object] | None]] = {
@@ -150,6 +151,8 @@ def faults(hosts: Sequence[AgentHost]) -> None:
         "host-goes-down": (lost, lambda: os.kill(agent(hosts[0]), signal.SIGTERM)),
     }
     for name, (reason, fault) in acts.items():
+        if only and name not in only:
+            continue
         jobs = [(hosts[0], job(0 if fault else 9, BROKEN_S)), (hosts[1], job(1, BROKEN_S))]
         timeout_s = HANGS_S if reason == hangs else TIMEOUT_S
         first, second = run(name, jobs, timeout_s=timeout_s, fault=fault).parts
@@ -167,7 +170,7 @@ def left() -> set[str]:
     return {*map(str, (*ours, *Path("/dev/shm").iterdir())), *mounts, *fios, *sh("ipcs", "-m").splitlines()}
 
 
-def main() -> None:
+def main(only: Collection[str]) -> None:
     WORK.mkdir()
     modprobe(f"brd rd_nr=2 rd_size={DISK_MIB << 10}")
     before = left()
@@ -175,11 +178,11 @@ def main() -> None:
         up = left()
         figures_add_up(hosts)
         wait_for(lambda: left() == up, f"an end of {left() ^ up}", deadline_s=20)
-        faults(hosts)
+        faults(hosts, only)
         wait_for(lambda: left() <= up, f"an end of {left() - up}", deadline_s=20)
     wait_for(lambda: left() <= before, "the lost agent to take itself down", deadline_s=60)
     print("two initiators measured together")
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -6,9 +6,9 @@ The first argument is one of these, the second what protects the path (``aes128g
 clear. At the end the barrier is taken away as well, to show that it was what held, and that the captures
 would have seen what they did not see.
 
-``one`` and ``three``: whatever protects a cell, or proves that it was protected, breaks while the cell is
-measured, one thing or three at once, at its beginning, in its middle or at its end. No cell is ok in which an
-independent capture saw one segment in clear.
+``gravest``, ``some``, ``one`` and ``three``: whatever protects a cell, or proves that it was protected, breaks
+while the cell is measured, one thing or three at once, at its beginning, in its middle or at its end. No cell
+is ok in which an independent capture saw one segment in clear.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from pathlib import Path
 from unittest import mock
@@ -236,12 +236,15 @@ FAULTS_OF_WIREGUARD: dict[str, Fault] = {**FAULTS_OF_INTERFACES, "peer gone": pe
 MOMENTS = {"beginning": 0.0, "middle": 0.5, "end": 0.9, "after": None}
 """As parts of the time for which fio moves data; None: the cell has been measured, its column is still up."""
 
+ALL = frozenset({*FAULTS, *FAULTS_OF_WIREGUARD})
 HOW = {
-    "some": (1, (("middle",), ("after",))),
-    "one": (1, (tuple(MOMENTS),)),
-    "three": (3, (tuple(MOMENTS),)),
+    "gravest": (1, (("middle",),), {"SA flushed", "policy flushed"}),
+    "some": (1, (("middle",), ("after",)), ALL),
+    "one": (1, (tuple(MOMENTS),), ALL),
+    "three": (3, (tuple(MOMENTS),), ALL),
 }
-"""How many faults at once, and at which moments: one combination after the other takes these in turn."""
+"""How many faults at once, at which moments (one combination after the other takes these in turn), and which
+faults."""
 
 HARMLESS = {"rekeyed", "charon killed"}
 """Neither lets anything out, nor keeps the cell from being proved."""
@@ -345,13 +348,19 @@ def require_expected(record: Record, in_clear: int, faults: set[str], moment: st
         assert in_clear, f"{what}: nothing left in clear, so nothing was tested"
 
 
-def matrix(composer: CellComposer, column: Column, at_once: int, in_turn: Sequence[Sequence[str]]) -> None:
+def matrix(
+    composer: CellComposer,
+    column: Column,
+    at_once: int,
+    in_turn: Sequence[Sequence[str]],
+    wanted: Collection[str],
+) -> None:
     """Each combination of so many faults at its moments, and before them a cell that nothing breaks."""
     known = FAULTS_OF_WIREGUARD if WIREGUARD in column.protection else FAULTS_OF_INTERFACES
     known = FAULTS if column.ipsec != PROTECTION_OFF else known
     repeats, judged, outcomes = Counter[str](), Counter[bool](), Counter[tuple[str, bool]]()
-    combinations = list(itertools.combinations(known, at_once))
-    if known is FAULTS and SEVERED not in combinations:
+    combinations = list(itertools.combinations([name for name in known if name in wanted], at_once))
+    if known is FAULTS and wanted is ALL and SEVERED not in combinations:
         combinations.append(SEVERED)
     workloads = itertools.cycle(WORKLOADS)
     for faults, moments in zip([(), *combinations], itertools.cycle(in_turn), strict=False):

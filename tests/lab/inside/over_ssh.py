@@ -327,6 +327,7 @@ BREAKS: dict[str, Callable[[str], None]] = {
     ),
 }
 PARTS: dict[str, Callable[[], None]] = {
+    "path": record_of_the_path,
     "matrix": the_whole_matrix,
     "iscsid": with_the_user_s_iscsid,
     "ipv6": over_ipv6,

@@ -133,8 +133,12 @@ def read_back() -> None:
     print("read back: table, explain, export, report")
 
 
-def plain() -> None:
+def discovered() -> None:
     only_read("one target, discovered", make("plain"), says=("it is only read",))
+
+
+def plain() -> None:
+    discovered()
     read_back()
     harness(*RUN, "--portal=192.0.2.3", status=2, says=("nobody answers at 192.0.2.3",))
     refused("--lun=7", says=("expected LUN 7", "LUN 0, 64 MiB"))
@@ -506,6 +510,7 @@ def without_systemd() -> None:
 
 
 PARTS: dict[str, Callable[[], None]] = {
+    "discovered": discovered,
     "plain": plain,
     "chap": with_chap,
     "doctor": doctored,

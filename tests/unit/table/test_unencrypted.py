@@ -142,7 +142,7 @@ def test_whether_a_program_s_tunnel_encrypts_is_said_by_nobody() -> None:
     agreed = {"tunnel": {"tunnel": "OpenVPN", "interface": "tun0"}}
     of_old = [record(10.0, link="vpn", protection=("tunnel",), encrypts=True, agreed=agreed)]
     (cell,) = json.loads(render(build(of_old), TableFormat.JSON))["cells"]
-    (row,) = (json.loads(line) for line in encode(of_old, ExportFormat.JSONL).splitlines())
+    (row,) = (json.loads(line) for line in export.encode(of_old, export.ExportFormat.JSONL).splitlines())
     assert cell["encrypted"] is row["encrypted"] is None
     assert "OpenVPN: its packets are not counted, and whether it encrypts is not known." in one_line(
         render(build(of_old))

@@ -6,9 +6,9 @@ The first argument is one of these, the second what protects the path (``aes128g
 clear. At the end the barrier is taken away as well, to show that it was what held, and that the captures
 would have seen what they did not see.
 
-``gravest``, ``some``, ``one`` and ``three``: whatever protects a cell, or proves that it was protected, breaks
-while the cell is measured, one thing or three at once, at its beginning, in its middle or at its end. No cell
-is ok in which an independent capture saw one segment in clear.
+``gravest``, ``some``, ``one`` and ``three``: whatever protects a cell, or proves that it was protected,
+breaks while the cell is measured, one thing or three at once, at its beginning, in its middle or at its end.
+No cell is ok in which an independent capture saw one segment in clear.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ def carry(near: Host, journal: Journal, network: Network, heard_file: Path) -> N
         heard = stack.enter_context(
             wifi.sniffer(near, "hts0", network.frequency_mhz, found.bssid, file=heard_file)
         )
-        log = FOLDER / "server.txt"
+        log = heard_file.with_suffix(".txt")  # of its own, for it is ready when it says so
         serve = [sys.executable, "-c", SERVER, str(PORT)]
         stack.enter_context(
             path.target.daemon(serve, log=log, ready=lambda: "listening" in log.read_text(), deadline_s=60)

@@ -586,9 +586,9 @@ class Column(msgspec.Struct, frozen=True, order=True, forbid_unknown_fields=True
         )
 
     @property
-    def is_opaque(self) -> bool:
-        """Whether only programs protect it, of which nobody can tell whether they encrypt."""
-        return bool(self.protection) and AS_PROGRAMS_SAY.issuperset(self.protection)
+    def has_known_cipher(self) -> bool:
+        """Whether anything protects it of which one can tell if it encrypts, unlike a program's tunnel."""
+        return not AS_PROGRAMS_SAY.issuperset(self.protection)
 
     @property
     def framed(self) -> str:

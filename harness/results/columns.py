@@ -31,8 +31,7 @@ class ColumnKey(msgspec.Struct, frozen=True):
     @property
     def is_encrypted(self) -> bool | None:
         """None without protection, and where nobody can tell."""
-        is_told = self.column.protection and not self.column.is_opaque
-        return not self.is_unencrypted if is_told else None
+        return not self.is_unencrypted if self.column.has_known_cipher else None
 
     @property
     def mode(self) -> str:

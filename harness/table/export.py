@@ -164,8 +164,7 @@ def _seen_at_target(line: ExportLine) -> int | None:
 
 def _encrypted(line: ExportLine) -> bool | None:
     record = line.record
-    is_told = record.column.protection and not record.column.is_opaque
-    return not is_unencrypted(record.encrypts, record.agreed) if is_told else None
+    return not is_unencrypted(record.encrypts, record.agreed) if record.column.has_known_cipher else None
 
 
 def _percentiles_of(line: ExportLine) -> str | None:

@@ -25,6 +25,7 @@ import msgspec
 
 from harness.model.errors import RequirementError
 from harness.testbeds.lab.kernels import kernel
+from tests.lab.cli import ON_CI
 from tests.lanes import changes, recorder
 from tests.lanes.changes import ROOT
 from tests.lanes.progress import Progress
@@ -56,7 +57,6 @@ KEPT_S = 0.1
 """Tests that are faster are not kept with their times."""
 
 UNEXPLAINED = Path(__file__).with_name("unexplained.toml")
-ON_CI = os.environ.get("CI", "").lower() not in ("", "0", "false")
 
 
 class Known(msgspec.Struct, frozen=True, kw_only=True):
@@ -355,7 +355,7 @@ def main(words: Sequence[str]) -> int:
     reached: list[str] | None = None
     is_brief = not (ON_CI or asked.lane or asked.all or asked.reached)
     if asked.all:
-        lanes, reached = lanes_of_tox(), None
+        lanes = lanes_of_tox()
     elif asked.reached:
         found, why = changes.to_run(changes.Green.load())
         say(f"{why}\n")

@@ -270,7 +270,7 @@ class Tox:
 
 def keep(outcome: Outcome, commit: str) -> Path:
     """Append how long lanes and tests took to the file of durations, a line for each attempt."""
-    file = changes.folder() / "durations.jsonl"
+    file = changes.durations_file()
     file.parent.mkdir(parents=True, exist_ok=True)
     with file.open("ab") as lines:
         for ran in outcome.attempts:

@@ -12,6 +12,8 @@ import functools
 import re
 import subprocess
 import time
+import zlib
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -93,6 +95,12 @@ DEFAULTS = frozenset({"wired", "wifi", "document", "aes128gcm16"})
 COMMAND = r'"(\w+)"(?!, "all")|\.(table|explain)\('
 """A command of the harness in a test; and no table of ip(8)."""
 
+WIDE = ("model", "hosts")
+"""Rooms of which a change has all that it reaches run, whatever that takes."""
+
+LANE_S, ALL_S = 600.0, 2200.0
+"""What a change of one other room may take: seconds of tests of one lane, and of all, four at a time."""
+
 OFTEN = 20
 """So many green runs after one of everything, everything runs again,"""
 WEEK_S = 7 * 86_400
@@ -127,6 +135,16 @@ class Reach:
                 if module not in found and self._is_reached(module, path):
                     found[module] = path
         return found
+
+    def nearest_first(self, modules: Iterable[str], room: str) -> list[str]:
+        """First the modules that import something of a room; the others in another order each time."""
+        commit = _git("rev-parse", "HEAD")
+
+        def order(module: str) -> tuple[bool, int]:
+            texts = "".join(text_of(name) for name in self._sources(module))
+            return f"harness.{room}" not in texts, zlib.crc32(f"{module}{commit}".encode())
+
+        return sorted(modules, key=order)
 
     def _is_reached(self, module: str, path: str) -> bool:
         if path == module or any(fnmatch.fnmatchcase(path, pattern) for pattern in EVERYTHING):
@@ -233,6 +251,8 @@ class Green(msgspec.Struct):
     """What is known of this machine's runs: for each test module the commit with which it was green last."""
 
     modules: dict[str, str] = {}
+    commit: str = ""
+    """With which no module failed last."""
     everything_unix_s: float = 0.0
     """When all of them ran last, and were green;"""
     since: int = 0
@@ -254,6 +274,8 @@ class Green(msgspec.Struct):
         failed = {*failed}
         for module in {*ran} - failed:
             self.modules[module] = commit
+        if not failed:
+            self.commit = commit
         if not failed and {*ran} >= {*test_modules()}:
             self.everything_unix_s, self.since = now_s, 0
         elif not failed:
@@ -274,17 +296,64 @@ def to_run(green: Green, now_s: float | None = None) -> tuple[dict[str, str], st
     for module in modules:
         by_commit.setdefault(green.modules.get(module, ""), []).append(module)
     found: dict[str, str] = {}
-    reach = None
+    reach = Reach()
     for commit, theirs in by_commit.items():
         changed = changed_since(commit) if commit else None
         if changed is None:
             found |= dict.fromkeys(theirs, "no commit with which it was green is known here")
         elif changed:
-            reach = reach or Reach()
             found |= {module: path for module, path in reach.by(changed).items() if module in theirs}
+    why = f"{len(found)} of {len(modules)} modules of the real stack stand on what has changed"
+    changed = changed_since(green.commit) if green.commit else None
+    if changed is not None:
+        new = reach.by(changed)
+        # What an earlier change left waits for the next run of everything, or for a change that reaches it.
+        found = {module: new[module] for module in found if module in new}
+        why = f"{len(found)} of {len(modules)} modules of the real stack stand on what has changed"
+        if (room := only_room(changed)) is not None:
+            others = reach.by(path for path in changed if not path.startswith(f"harness/{room}/"))
+            of_room = reach.nearest_first(found.keys() - others.keys(), room)
+            waits = {*of_room} - in_time(of_room, durations_by_module())
+            found = {module: path for module, path in found.items() if module not in waits}
+            if waits:
+                why += f"; a change of one room ({room}) has 20 minutes, so {len(waits)} of them wait"
     if not found:
-        return found, "no module of the real stack runs besides: nothing that one stands on has changed"
-    return found, f"{len(found)} of {len(modules)} modules of the real stack stand on what has changed"
+        why = "no module of the real stack runs besides: nothing that one stands on has changed"
+    return found, why
+
+
+def only_room(changed: Iterable[str]) -> str | None:
+    """The room of harness/ in which alone files have changed; None if all stand on what has."""
+    changed = [*changed]
+    rooms = {path.split("/")[1] for path in changed if path.startswith("harness/")}
+    rooms = {"" if room.endswith(".py") else room for room in rooms}
+    is_wide = any(fnmatch.fnmatchcase(path, pattern) for path in changed for pattern in EVERYTHING)
+    return None if is_wide or len(rooms) != 1 or rooms & {"", *WIDE} else rooms.pop()
+
+
+def in_time(modules: Iterable[str], seconds: Mapping[str, Mapping[str, float]]) -> set[str]:
+    """Of modules, the first ones for which there is time, by the ``seconds`` of each in its lanes."""
+    taken, found = Counter[str](), set[str]()
+    for module in modules:
+        more = Counter(seconds.get(module, {}))
+        if (taken + more).total() <= ALL_S and all(taken[lane] + more[lane] <= LANE_S for lane in more):
+            taken += more
+            found.add(module)
+    return found
+
+
+def durations_by_module() -> dict[str, dict[str, float]]:
+    """What each module took in each lane when it was green there last, in seconds."""
+    found: dict[str, dict[str, float]] = {}
+    for line in durations_file().read_bytes().splitlines() if durations_file().exists() else ():
+        ran = msgspec.json.decode(line)
+        if ran["status"] == 0 and not ran["lane"].startswith("core"):  # which `make test` has had
+            took = Counter[str]()
+            for test, test_s in ran["tests"].items():
+                took[test.partition("::")[0]] += test_s
+            for module, module_s in took.items():
+                found.setdefault(module, {})[ran["lane"]] = module_s
+    return found
 
 
 def changed_since(commit: str) -> list[str] | None:
@@ -321,6 +390,11 @@ def _git(*words: str) -> str | None:
 def folder() -> Path:
     """What is kept between runs of CI."""
     return caches.folder("ci")
+
+
+def durations_file() -> Path:
+    """A line for each attempt at a lane."""
+    return folder() / "durations.jsonl"
 
 
 def _file() -> Path:

@@ -287,6 +287,54 @@ def test_a_module_is_left_out_by_its_last_green_commit(
     assert ran(green) == names, "twenty green runs"
     green.note(names, [], commit, 100.0)
     assert (green.since, green.everything_unix_s) == (0, 100.0)
+    one.write_text("1")
+    green.modules[names[1]] = "1" * 40
+    assert ran(green) == [], "what was left before waits while nothing changes that it stands on"
+    two.write_text("other")
+    assert ran(green) == names[1:]
+
+
+@pytest.mark.parametrize(
+    ("changed", "room"),
+    [
+        (
+            "harness/observe/hops.py harness/observe/snmp.py tests/unit/observe/test_hops.py README.md",
+            "observe",
+        ),
+        ("harness/observe/hops.py harness/table/build.py", None),
+        ("harness/model/ends.py", None),
+        ("harness/api.py", None),
+        ("harness/observe/hops.py tests/lab/cli.py", None),
+        ("tests/lab/test_knee.py", None),
+    ],
+)
+def test_a_change_of_one_room_runs_what_there_is_time_for(
+    changed: str, room: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert changes.only_room(changed.split()) == room
+    took = {
+        "a": {"lab": 500.0},
+        "b": {"lab": 200.0},
+        "c": {"lab": 100.0, "stock": 50.0},
+        "d": {"stock": 600.0},
+    }
+    assert changes.in_time("abcd", took) == {"a", "c"}
+    assert changes.in_time(["new"], {}) == {"new"}, "what never ran is not known to take long"
+    monkeypatch.setattr(changes, "ALL_S", 500.0)
+    assert changes.in_time("acb", took) == {"a"}
+
+
+def test_of_a_room_the_modules_that_name_it_run_first(reach: changes.Reach) -> None:
+    order = reach.nearest_first(EVERY, "planning")
+    assert {*order} == EVERY
+    assert order.index("tests/lab/test_sweep.py") < order.index("tests/lab/test_confined.py")
+
+
+def test_durations_are_read_by_module_of_lanes_that_were_green() -> None:
+    took = Session(0, {"t.py::a": Result("passed", 1.0), "t.py::b[x]": Result("passed", 2.0)})
+    for status, session in ((1, RED), (0, took)):
+        lanes.keep(Outcome(attempts=[ran("broken", status, session)], mended=[], failed=[]), "abc")
+    assert changes.durations_by_module()["t.py"] == {"broken": 3.0}
 
 
 def test_what_a_lane_that_failed_otherwise_had_is_not_green() -> None:

@@ -11,6 +11,7 @@ import io
 import json
 import os
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -36,8 +37,13 @@ def executed(notebook: Notebook) -> Notebook:
     Cells run in one namespace, in the notebook's folder. What a cell raises is raised.
     """
     names: dict[str, Any] = {}
-    # Without a screen, pictures are drawn by Agg.
-    with contextlib.chdir(FILE.parent), mock.patch.dict(os.environ, MPLBACKEND="agg"):
+    with (
+        contextlib.chdir(FILE.parent),
+        # Matplotlib would make a folder in the user's ~/.config.
+        tempfile.TemporaryDirectory() as settings,
+        # Without a screen, pictures are drawn by Agg.
+        mock.patch.dict(os.environ, MPLBACKEND="agg", MPLCONFIGDIR=settings),
+    ):
         cells = [_executed(cell, names) for cell in notebook["cells"]]
     return {**notebook, "cells": cells}
 

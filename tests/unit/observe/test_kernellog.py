@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -84,7 +85,11 @@ def _opened_anew() -> Iterator[None]:
 def kmsg(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Kmsg:
     (tmp_path / "kmsg").write_bytes(b"")
     real_open = os.open
-    monkeypatch.setattr(os, "open", lambda _path, flags: real_open(tmp_path / "kmsg", flags))
+
+    def opened(path: str, flags: int, **more: Any) -> int:  # pytest, too, opens when the test is over
+        return real_open(tmp_path / "kmsg" if path == "/dev/kmsg" else path, flags, **more)
+
+    monkeypatch.setattr(os, "open", opened)
     fake = Kmsg()
     monkeypatch.setattr(os, "read", fake.read)
     return fake

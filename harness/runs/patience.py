@@ -27,12 +27,16 @@ class Patience:
         """Wait until other programs leave room for a measurement; False if the patience ends first."""
         is_reported = False
         while self._left_s > 0:
+            # A look at machines over SSH takes longer than the sleep in it.
+            began_s = time.monotonic()
             with self._watch() as watching:
                 time.sleep(LOOK_S)
-            if disturbance.is_calm(watching.taken()):
+            is_calm = disturbance.is_calm(watching.taken())
+            self._left_s -= time.monotonic() - began_s
+            if is_calm:
                 return True
-            self._left_s -= LOOK_S
             if not is_reported:
-                self._emit(Phase("waiting until other programs calm down"))
+                most_s = max(0.0, self._left_s)
+                self._emit(Phase(f"waiting until other programs calm down, at most {most_s:.0f} s"))
             is_reported = True
         return False

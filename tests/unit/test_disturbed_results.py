@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import json
 import re
 import time
@@ -282,9 +283,19 @@ def test_a_run_waits_for_others_to_calm_down_but_not_for_ever(monkeypatch: pytes
     reported: list[Event] = []
     waiting = patience.Patience(others_taking(parts, "used", cores=2), reported.append)
     assert waiting.await_calm(), "the third look"
-    assert reported == [Phase("waiting until other programs calm down")]
+    assert reported == [Phase("waiting until other programs calm down, at most 0 s")]
     assert not waiting.await_calm()
     assert not waiting.await_calm(), "all of it is used up"
+
+
+def test_patience_is_of_real_time_however_long_a_look_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds, looks = itertools.count(step=3), itertools.count(1)
+    monkeypatch.setattr(time, "monotonic", lambda: next(seconds))
+    monkeypatch.setattr(time, "sleep", lambda _s: None)
+    reported: list[Event] = []
+    assert not patience.Patience(others_taking(looks, "used", cores=2), reported.append).await_calm()
+    assert next(looks) == 21, "60 s are 20 looks of 3 s"
+    assert reported == [Phase("waiting until other programs calm down, at most 57 s")]
 
 
 def test_what_was_disturbed_is_measured_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

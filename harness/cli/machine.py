@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import sys
-import tempfile
 import time
 from collections.abc import Iterable
 from functools import partial
@@ -22,7 +21,7 @@ from harness.cli.run import learn_secret
 from harness.cli.streams import err, out, say, tell_error
 from harness.hosts.journal import Journal
 from harness.hosts.state import lasting_folder
-from harness.model import MOST_INITIATORS, LabKernel
+from harness.model import MOST_INITIATORS, LabKernel, temporary
 from harness.model.errors import BusyError, HarnessError, TestbedError, UsageError
 from harness.model.escape import printable
 from harness.model.units import format_duration
@@ -147,7 +146,7 @@ def clean(**typed: object) -> None:
         with holding("harness clean") as state:
             removed = ["the persistent lab"] if persistent.stop(state) else []
             more, failed = testbed.recover(state)
-            removed += more
+            removed += [*more, *temporary.remove_left()]
         tell_recovery(removed, failed)
         if failed:
             raise typer.Exit(1)
@@ -160,8 +159,8 @@ def clean(**typed: object) -> None:
         try:
             # Its agent first undoes what a killed one left.
             with (
-                tempfile.TemporaryDirectory(prefix="harness-") as folder,
-                machine.reached("harness clean", Path(folder, "log")) as host,
+                temporary.folder() as folder,
+                machine.reached("harness clean", folder / "log") as host,
             ):
                 found = host.recovered
         except HarnessError as error:

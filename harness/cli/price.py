@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import tempfile
 from pathlib import Path
 from typing import Annotated
 
@@ -17,7 +16,7 @@ from harness.cli.progress import process_started_s
 from harness.cli.results import write
 from harness.cli.streams import tell
 from harness.explain import compared, predicted, priced
-from harness.model import Plan
+from harness.model import Plan, temporary
 from harness.model.errors import Interrupted, UsageError
 from harness.model.units import format_percent
 from harness.parse.files import shown_path
@@ -82,8 +81,8 @@ def price(
 
 def _measured(made: Plan, *, keep: bool, results: Path) -> PriceList:
     """Carry the plan out; its run is kept only where somebody asked for its folder."""
-    with tempfile.TemporaryDirectory(prefix="harness-price-") as private:
-        folder = RunFolder((results if keep else Path(private)) / made.run_id)
+    with temporary.folder() as private:
+        folder = RunFolder((results if keep else private) / made.run_id)
         try:
             with measuring(made, folder, is_resumed=False) as state:
                 cells = len(made.places) * made.repeats

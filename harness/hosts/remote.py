@@ -14,7 +14,6 @@ import queue
 import select
 import shlex
 import socket
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,6 +27,7 @@ from harness.hosts import PRIVATE, Daemon, Host, Ledger, programs, runner, signa
 from harness.hosts.programs.here import RELAY_WINDOW, Relay
 from harness.hosts.runner import DEFAULT_TIMEOUT_S, Completed, command_line
 from harness.hosts.undo import UndoEntry
+from harness.model import temporary
 from harness.model.errors import (
     BusyError,
     CommandFailed,
@@ -147,8 +147,8 @@ def asked_once(argv: Sequence[str], text: str, *, within_s: float) -> tuple[str,
     """
     end = time.monotonic() + within_s
     data = b""
-    with tempfile.TemporaryDirectory(prefix="harness-") as folder:
-        dialogue = runner.PipedProgram(argv, Path(folder, "log"))
+    with temporary.folder() as folder:
+        dialogue = runner.PipedProgram(argv, folder / "log")
         try:
             with contextlib.suppress(OSError):
                 dialogue.input.write(text.encode())
@@ -519,7 +519,7 @@ class AgentHost(Host):
     def reach(self, path: Path) -> Iterator[Path]:
         with contextlib.ExitStack() as stack:
             # Its mode is 0700, so nobody else reaches what listens on the host.
-            near = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="harness-")), path.name)
+            near = stack.enter_context(temporary.folder()) / path.name
             listener = stack.enter_context(socket.socket(socket.AF_UNIX))
             try:
                 listener.bind(str(near))

@@ -5,15 +5,24 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from harness.model.errors import RequirementError
+
 
 def folder(*names: str) -> Path:
     """``$XDG_CACHE_HOME/harness``, or ``~/.cache/harness``, and a folder in it; it may not exist.
 
-    RuntimeError if there is no home.
+    RequirementError if there is no home.
     """
     given = os.environ.get("XDG_CACHE_HOME", "")
     # XDG Base Directory Specification: a relative path is ignored.
-    return Path(given if given.startswith("/") else Path.home() / ".cache", "harness", *names)
+    if given.startswith("/"):
+        return Path(given, "harness", *names)
+    try:
+        return Path.home() / ".cache" / "harness" / Path(*names)
+    except RuntimeError as error:  # neither $HOME nor an entry of this user in passwd(5)
+        raise RequirementError(
+            "expected a home folder for what is kept between runs, found none", hint="set HOME"
+        ) from error
 
 
 def make(*names: str) -> Path:

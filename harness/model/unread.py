@@ -15,13 +15,23 @@ from typing import TypeVar
 from harness.model.errors import Unreadable
 
 T = TypeVar("T")
-_NOTED: ContextVar[list[Unreadable] | None] = ContextVar("noted", default=None)
+
+
+class _Noted(list[Unreadable]):
+    """Errors with different messages, of which there may be thousands."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.messages = set[str]()
+
+
+_NOTED: ContextVar[_Noted | None] = ContextVar("noted", default=None)
 
 
 @contextlib.contextmanager
 def noted() -> Iterator[list[Unreadable]]:
     """While it lasts, what cannot be read is added to the list, once each."""
-    found: list[Unreadable] = []
+    found = _Noted()
     token = _NOTED.set(found)
     try:
         yield found
@@ -51,7 +61,8 @@ def note(error: Unreadable) -> None:
     found = _NOTED.get()
     if found is None:
         raise error
-    if error.message not in (other.message for other in found):
+    if error.message not in found.messages:
+        found.messages.add(error.message)
         found.append(error)
 
 

@@ -10,13 +10,12 @@ import contextlib
 import itertools
 import math
 import os
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 
 from harness.hosts import packages, runner
 from harness.hosts.remote import explain
+from harness.model import temporary
 from harness.model.errors import HopLost, RequirementError
 from harness.model.escape import printable
 from harness.model.telemetry import InterfaceUse
@@ -231,11 +230,12 @@ def doubts(use: InterfaceUse, speed_mbit_s: int, lasted_s: float) -> Iterator[st
 def connect(address: SnmpAddress, *, name: str) -> Iterator[SnmpHop]:
     """A hop while the context lasts. RequirementError if it does not answer, or not with what is needed."""
     packages.require("snmp")
-    with tempfile.TemporaryDirectory(prefix="harness-") as folder:
+    with temporary.folder() as folder:
         # Later folders count more (snmp_config(5)). What the programs keep goes with this one.
-        Path(folder, "snmp.conf").write_text(DEFAULTS, encoding="utf-8")
-        users = os.environ.get("SNMPCONFPATH") or f"/etc/snmp:/usr/share/snmp:{Path.home()}/.snmp"
-        environment = {"SNMPCONFPATH": f"{folder}:{users}", "SNMP_PERSISTENT_DIR": folder}
+        (folder / "snmp.conf").write_text(DEFAULTS, encoding="utf-8")
+        own = os.path.expanduser("~/.snmp")  # noqa: PTH111 -- that of Path raises where there is no home
+        users = os.environ.get("SNMPCONFPATH") or f"/etc/snmp:/usr/share/snmp:{own}"
+        environment = {"SNMPCONFPATH": f"{folder}:{users}", "SNMP_PERSISTENT_DIR": str(folder)}
         try:
             hop = SnmpHop(name, address, environment)
         except HopLost as lost:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
 import io
 import re
-import shutil
-import tempfile
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
 
+from harness.model import temporary
 from harness.model.errors import Unreadable, UsageError
 from harness.model.escape import printable
 from harness.parse.files import LARGEST_DATA_BYTES, read_bytes, shown_path
@@ -22,6 +22,10 @@ SUFFIX = ".zip"
 
 _BEGINS = b"PK\x03\x04"
 _MEMBER = re.compile(r"(?:plan|environment)\.json|(?:cells|probes)/[^./\\\0][^/\\\0]*\.json")
+_UNTIL_THE_END = contextlib.ExitStack()
+atexit.register(_UNTIL_THE_END.close)
+_COMPRESSIONS = (0, 8)
+"""Stored, and DEFLATE (APPNOTE.TXT 4.4.5)."""
 _DATE = (1980, 1, 1, 0, 0, 0)
 """Of all that is in it: the earliest that the format has."""
 
@@ -55,10 +59,10 @@ def unpacked(path: Path) -> Path:
             members = archive.infolist()
             other = next((each.filename for each in members if not _MEMBER.fullmatch(each.filename)), None)
             is_small = sum(each.file_size for each in members) <= LARGEST_DATA_BYTES
+            if any(each.compress_type not in _COMPRESSIONS for each in members):
+                raise NotImplementedError("it is compressed as 'harness share' compresses nothing")
             if members and other is None and is_small:
-                made = Path(tempfile.mkdtemp(prefix="harness-"))
-                atexit.register(shutil.rmtree, made, ignore_errors=True)
-                folder = made / "run"
+                folder = _UNTIL_THE_END.enter_context(temporary.folder()) / "run"
                 for member in members:
                     file = folder / member.filename
                     file.parent.mkdir(parents=True, exist_ok=True)
@@ -66,7 +70,8 @@ def unpacked(path: Path) -> Path:
                     file.write_bytes(archive.open(member).read(member.file_size))
                 return folder
             wrong = f"it has {printable(other)}" if other is not None else "it has nothing, or is too large"
-    except (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError, OSError) as error:
+    # ValueError: an offset before the file's begin, a name that is not UTF-8.
+    except (zipfile.BadZipFile, zlib.error, RuntimeError, EOFError, OSError, ValueError) as error:
         kind, wrong = Unreadable, printable(str(error)) or "it is damaged"
     raise kind(
         f"{shown_path(path)}: expected a file that 'harness share' wrote: {wrong}",

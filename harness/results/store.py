@@ -37,6 +37,7 @@ RESULTS = "results"
 FIO_SOURCE = "fio"
 """``Record.source`` of measurements from plain fio outputs."""
 
+_RUNS_OWN = (".json", ".jsonl", ".log")
 _FIO_MARKS = (b'"fio version"', b": (groupid=")
 _MOST_FILES = 10_000
 _RESTORE = "restore the file from a copy, or move it elsewhere to go on without it"
@@ -99,6 +100,8 @@ def write_out(path: Path, data: bytes) -> None:
     except FileNotFoundError:
         mode = stat.S_IFREG
     if stat.S_ISREG(mode) and not path.is_symlink():
+        if _is_of_a_run(path):
+            raise PermissionError(errno.EACCES, "a run's own files are there, and would be lost")
         if path.exists() and not os.access(path, os.W_OK):
             raise PermissionError(errno.EACCES, "it is write-protected")
         write_atomically(path, data)
@@ -112,6 +115,14 @@ def write_out(path: Path, data: bytes) -> None:
         rest = memoryview(data)
         while rest:
             rest = rest[file.write(rest) :]
+
+
+def _is_of_a_run(path: Path) -> bool:
+    """Whether a run writes there: in a folder of its folder, or JSON or a log in it."""
+    folder = path.absolute().parent
+    if RunFolder.is_at(folder):
+        return path.suffix in _RUNS_OWN
+    return any(RunFolder.is_at(above) for above in folder.parents[:2])
 
 
 def record_key(record: Record) -> str:

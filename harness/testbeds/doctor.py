@@ -18,7 +18,7 @@ from harness.hosts.footprint import module_name
 from harness.hosts.journal import Journal
 from harness.hosts.packages import Package
 from harness.hosts.state import lasting_folder
-from harness.model import TRANSPORTS, LabKernel, Plan
+from harness.model import TRANSPORTS, LabKernel, Plan, temporary
 from harness.model.errors import HarnessError, RequirementError
 from harness.model.escape import printable
 from harness.model.protections import PROTECTIONS
@@ -314,10 +314,10 @@ def _try_out(machine: Participant, facts: MachineFacts, asked: Asked) -> Iterato
         return
     try:
         with (
-            tempfile.TemporaryDirectory(prefix="harness-") as folder,
-            machine.reached("harness doctor", Path(folder, "log")) as host,
+            temporary.folder() as folder,
+            machine.reached("harness doctor", folder / "log") as host,
         ):
-            outcomes = list(selftest.of(host, machine.role, Path(folder), asked))
+            outcomes = list(selftest.of(host, machine.role, folder, asked))
     except HarnessError as error:
         yield _refused(machine.name, error)
         return
@@ -336,8 +336,8 @@ def hop_findings(addresses: Sequence[HostAddress | SnmpAddress]) -> Iterator[Fin
     for address, name in zip(addresses, hops.names(len(addresses)), strict=True):
         try:
             with (
-                tempfile.TemporaryDirectory(prefix="harness-") as folder,
-                hops.reached(address, name=name, log=Path(folder, "log")) as hop,
+                temporary.folder() as folder,
+                hops.reached(address, name=name, log=folder / "log") as hop,
             ):
                 text = _reported_by(hop)
         except HarnessError as error:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import ipaddress
 import secrets
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,7 +19,7 @@ from harness.analysis import sanity
 from harness.hosts import PRIVATE, Host, programs
 from harness.hosts.journal import Journal
 from harness.hosts.unseen import Unseen
-from harness.model import AttachedVolume, BackingKind, LinkProfile, ReachedTarget, addresses
+from harness.model import AttachedVolume, BackingKind, LinkProfile, ReachedTarget, addresses, temporary
 from harness.model.errors import HarnessError, RequirementError, UsageError
 from harness.model.escape import printable
 from harness.model.units import format_size
@@ -63,10 +62,10 @@ def _reached(initiator: str, option: str) -> Iterator[tuple[Host, Path]]:
     """The initiator, for a look before a run with that option; and a folder for its logs, as long."""
     (machine,) = participants.machines(None, [initiator])
     with (
-        tempfile.TemporaryDirectory(prefix="harness-") as folder,
-        machine.reached(f"harness run {option}", Path(folder, "log")) as host,
+        temporary.folder() as folder,
+        machine.reached(f"harness run {option}", folder / "log") as host,
     ):
-        yield host, Path(folder)
+        yield host, folder
 
 
 def look(

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
 from harness.model import caches
+from harness.model.errors import RequirementError
 
 
 @pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
@@ -25,3 +27,10 @@ def test_it_is_its_owner_s_alone(own_cache: Path, monkeypatch: pytest.MonkeyPatc
     assert own_cache.stat().st_mode & 0o777 == 0o700
     monkeypatch.setenv("XDG_CACHE_HOME", "relative")
     assert caches.folder() == Path.home() / ".cache" / "harness"
+
+
+def test_without_a_home_the_reason_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", Mock(side_effect=RuntimeError("Could not determine home directory.")))
+    with pytest.raises(RequirementError, match="expected a home folder"):
+        caches.folder("kernel")

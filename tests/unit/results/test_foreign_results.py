@@ -390,6 +390,20 @@ def test_a_file_keeps_its_mode_and_a_planted_link_is_not_followed(tmp_path: Path
     assert file.read_bytes() == b"after" and (tmp_path / "link").is_symlink()
 
 
+@pytest.mark.parametrize(
+    "name", ["plan.json", "events.jsonl", "cells/a.json", "raw/a/fio.json", "cells/new.zip"]
+)
+def test_what_a_run_has_measured_is_not_written_over(name: str, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    (run / "cells").mkdir(parents=True)
+    (run / "raw" / "a").mkdir(parents=True)
+    with pytest.raises(PermissionError, match="own files"):
+        write_out(run / name, b"page")
+    for page in (run / "report.html", run / "mine.zip", tmp_path / "plan.json"):
+        write_out(page, b"page")
+        assert page.read_bytes() == b"page"
+
+
 def test_a_scratch_file_cannot_be_foreseen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("secrets.token_hex", lambda _bytes: "known")
     (tmp_path / ".known.tmp").symlink_to(tmp_path / "victim")

@@ -181,7 +181,7 @@ def of(asked: str | None) -> Source:
     """
     if asked is None:
         return upstream.LINUX if is_upstream() else _installed(PACKAGES)
-    path = Path(asked).expanduser()
+    path = Path(os.path.expanduser(asked))  # noqa: PTH111 -- that of Path raises for a user that there is not
     if path.is_dir():
         return _tree(path.absolute())
     if path.is_file():

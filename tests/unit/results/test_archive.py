@@ -1,0 +1,61 @@
+"""Shared files that are none, or damaged: each is refused in a sentence, and quickly."""
+
+from __future__ import annotations
+
+import struct
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from harness.model import temporary, unread
+from harness.model.errors import Unreadable, UsageError
+from harness.results import archive
+from harness.results.store import RunFolder
+
+
+def zipped(file: Path, compression: int = zipfile.ZIP_STORED) -> bytearray:
+    with zipfile.ZipFile(file, "w", compression) as made:
+        made.writestr("plan.json", "{}")
+    return bytearray(file.read_bytes())
+
+
+@pytest.mark.parametrize("compression", [zipfile.ZIP_LZMA, zipfile.ZIP_BZIP2])
+def test_only_what_share_compresses_is_unpacked(compression: int, tmp_path: Path) -> None:
+    zipped(tmp_path / "a.zip", compression)
+    with pytest.raises(Unreadable, match="compresses nothing"):
+        archive.unpacked(tmp_path / "a.zip")
+
+
+@pytest.mark.parametrize("offset", [5, 0xFFFF, 0xFFFFFFF0])
+def test_members_may_not_lie_elsewhere(offset: int, tmp_path: Path) -> None:
+    data = zipped(tmp_path / "a.zip")
+    for mark, at in ((b"PK\5\6", 16), (b"PK\1\2", 42)):
+        file, changed = tmp_path / f"{at}.zip", data.copy()
+        struct.pack_into("<I", changed, changed.index(mark) + at, offset)
+        file.write_bytes(changed)
+        with pytest.raises(Unreadable, match="'harness share' wrote"):
+            archive.unpacked(file)
+
+
+def test_a_name_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    data = zipped(tmp_path / "a.zip")
+    at = data.index(b"PK\1\2")
+    struct.pack_into("<H", data, at + 8, 0x800)  # the name is UTF-8 (APPNOTE.TXT 4.4.4)
+    data[at + 46] = 0xFF
+    (tmp_path / "b.zip").write_bytes(data)
+    with pytest.raises(UsageError):
+        archive.unpacked(tmp_path / "b.zip")
+
+
+def test_each_of_thousands_that_cannot_be_read_is_noted_once() -> None:
+    with unread.noted() as found:
+        for number in range(30_000):
+            unread.note(Unreadable(f"cell {number // 2}"))
+    assert [error.message for error in found] == [f"cell {number}" for number in range(15_000)]
+
+
+def test_what_is_unpacked_lies_in_a_folder_that_clean_knows(tmp_path: Path) -> None:
+    zipped(tmp_path / "a.zip")
+    folder = archive.unpacked(tmp_path / "a.zip")
+    assert folder.parent.name.startswith(temporary.PREFIX) and RunFolder(folder).has_plan

@@ -39,6 +39,8 @@ def headings(command: Any) -> dict[str, list[Any]]:
     """A command's arguments and options, by their heading in the help."""
     found: dict[str, list[Any]] = {}
     for each in command.params:
+        if getattr(each, "hidden", False):
+            continue
         usual = f"{each.param_type_name}s".capitalize()
         found.setdefault(getattr(each, "rich_help_panel", None) or usual, []).append(each)
     return found

@@ -19,17 +19,19 @@ def taking(
     request: type[msgspec.Struct],
     offers: Mapping[str, Offer] = VALUES,
     only: Collection[str] | None = None,
+    hidden: Collection[str] = (),
 ) -> Callable[[Command], Command]:
     """Make a command take the options that ``request`` declares, before its own.
 
     It gets them as keywords: None for options that were not typed, a list for repeatable ones. ``offers`` is
-    what completion offers for their values. With ``only`` it takes those of these fields.
+    what completion offers for their values. With ``only`` it takes those of these fields. Those that
+    are ``hidden`` it refuses in a sentence, and its help does not list them.
     """
     defaults = {field.name: field.default for field in msgspec.structs.fields(request)}
 
     def decorated(command: Command) -> Command:
         declarations = [
-            _parameter(*field, defaults[field[0]], offers)
+            _parameter(*field, defaults[field[0]], offers, is_hidden=field[0] in hidden)
             for field in _fields(request)
             if only is None or field[0] in only
         ]
@@ -77,7 +79,7 @@ def _fields(request: type[msgspec.Struct]) -> Iterator[tuple[str, Any, Option]]:
 
 
 def _parameter(
-    name: str, kind: Any, option: Option, default: object, offers: Mapping[str, Offer]
+    name: str, kind: Any, option: Option, default: object, offers: Mapping[str, Offer], *, is_hidden: bool
 ) -> inspect.Parameter:
     # A tuple is for a repeatable option.
     is_repeatable = get_origin(kind) is tuple
@@ -94,6 +96,7 @@ def _parameter(
         help=f"{option.help} [{shown}]" if shown else option.help,
         metavar=f"{metavar}…" if metavar and is_repeatable else metavar,
         show_default=False,
+        hidden=is_hidden,
         rich_help_panel=option.panel,
         autocompletion=offers.get(flag),
     )

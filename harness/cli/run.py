@@ -29,10 +29,10 @@ from harness.model.errors import HarnessError, UsageError
 from harness.model.units import format_duration, shown
 from harness.parse.files import read_text, shown_path
 from harness.planning import duration, plan
-from harness.planning.knee import KneeRequest
+from harness.planning.knee import WITH_LOADS, KneeRequest
 from harness.planning.knee import make_plan as planned_knee
 from harness.planning.request import THE_RUN, RunRequest, load_request
-from harness.planning.sweep import SweepRequest
+from harness.planning.sweep import OF_RUNS, SweepRequest
 from harness.planning.sweep import make_plan as planned_sweep
 from harness.results import planned
 from harness.results.store import RunFolder, write_out
@@ -80,7 +80,7 @@ def run(
     begin(made, folder, started_s, plan_only=plan_only, is_resumed=resume is not None)
 
 
-@options.taking(SweepRequest)
+@options.taking(SweepRequest, hidden=OF_RUNS)
 def sweep(*, plan_only: PlanOption = False, **typed: object) -> None:
     """Measure curves over depth, block, round trip and so on: as many points as each of them takes."""
     started_s = process_started_s()
@@ -90,7 +90,7 @@ def sweep(*, plan_only: PlanOption = False, **typed: object) -> None:
     begin(made, _new_folder(request, made), started_s, plan_only=plan_only)
 
 
-@options.taking(KneeRequest)
+@options.taking(KneeRequest, hidden=WITH_LOADS)
 def knee(*, plan_only: PlanOption = False, **typed: object) -> None:
     """Find the highest load at which latency stays below a goal, counted from when requests were due."""
     started_s = process_started_s()

@@ -35,6 +35,16 @@ KEPT, LEFT_OUT = frozenset(_KEPT.split()), frozenset(_LEFT_OUT.split())
 """Options that a load takes the place of, or that change nothing here. All others are refused."""
 
 
+WITH_LOADS = {
+    "confidence": "--confidence",
+    "repeats": "--repeats",
+    "max_repeats": "--max-repeats",
+    "depths": "--depth",
+    "numjobs": "--jobs",
+}
+"""Options that say in another way how much is asked for; a search refuses them."""
+
+
 class KneeRequest(RunRequest, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What ``harness knee`` is asked for."""
 
@@ -59,15 +69,9 @@ def make_plan(request: KneeRequest) -> Plan:
     if not goals:
         raise UsageError("expected a goal, found none", hint="try --p99 2ms")
     loads = _loads(request.load)
-    default = RunRequest()
-    for option, is_given in (
-        ("--confidence", request.confidence),
-        ("--repeats", request.repeats != default.repeats),
-        ("--depth", request.depths),
-        ("--jobs", request.numjobs),
-        ("--initiators of the lab", request.lab_initiators > 1),
-    ):
-        if is_given:
+    default = KneeRequest()
+    for name, option in (*WITH_LOADS.items(), ("lab_initiators", "--initiators of the lab")):
+        if getattr(request, name) != getattr(default, name):
             raise UsageError(
                 f"{option} is for harness run, found it with a search for a knee",
                 hint="a load says how many requests a second there are; leave it out",

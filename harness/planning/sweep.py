@@ -32,6 +32,10 @@ RATIOS = {"depth": math.sqrt(2), "jobs": math.sqrt(2)}
 """From each point of a range to the next; 2 on the other axes."""
 
 
+OF_RUNS = {"confidence": "--confidence", "repeats": "--repeats", "max_repeats": "--max-repeats"}
+"""Options that say in another way how often a point is measured; a sweep refuses them."""
+
+
 class SweepRequest(RunRequest, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What ``harness sweep`` is asked for."""
 
@@ -42,7 +46,7 @@ class SweepRequest(RunRequest, frozen=True, kw_only=True, forbid_unknown_fields=
     error: Annotated[
         str, often(metavar="PERCENT", help="Points are measured until the others are known so well.")
     ] = "5%"
-    repeats: Annotated[int, often(metavar="N", help="Measurements of a point.")] = 1
+    repeats: Annotated[int, often(help="A point is measured once.")] = 1
     max_time: Annotated[str | None, often(metavar="TIME", help="No point begins later, e.g. 30m.")] = None
 
 
@@ -54,8 +58,9 @@ def make_plan(request: SweepRequest) -> Plan:
             hint="try --over depth=1..64 --over block=4K..1M",
         )
     axes = dict(map(_axis, request.over))
-    for option, is_given in (("--confidence", request.confidence), ("--repeats", request.repeats != 1)):
-        if is_given:
+    default = SweepRequest()
+    for name, option in OF_RUNS.items():
+        if getattr(request, name) != getattr(default, name):
             raise UsageError(
                 f"{option} is for harness run, found it with a sweep",
                 hint="a sweep measures each point once, and --error says how well all others are to be known",

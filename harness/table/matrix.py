@@ -73,7 +73,7 @@ def build(
     table = Table(options=options, columns=tuple(columns), rows=tuple(rows), cells=tuple(grid))
     table = notes.marked(table)
     table = msgspec.structs.replace(
-        table, title=notes.title(table), marks=notes.marks(table), notes=notes.legend(context, table)
+        table, title=notes.title(table), marks=notes.marks(context, table), notes=notes.legend(context, table)
     )
     return table if options.reference is None else with_reference(table, options.reference)
 

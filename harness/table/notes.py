@@ -119,9 +119,9 @@ def title(table: Table) -> str:
     return f"{meaning}, median of {count} samples{pooled}"
 
 
-def marks(table: Table) -> tuple[str, ...]:
+def marks(context: Context, table: Table) -> tuple[str, ...]:
     """What each sign means that stands in a cell, the most important first; each begins with its sign."""
-    return (*_disturbed(table), *_lab_limited(table), *_signs(table))
+    return (*_disturbed(context, table), *_lab_limited(table), *_signs(table))
 
 
 def legend(context: Context, table: Table) -> tuple[str, ...]:
@@ -223,17 +223,18 @@ def _goodputs(context: Context, table: Table) -> Iterable[str]:
         yield f"Most payload that each link can carry (goodput, calculated): {', '.join(rates)}."
 
 
-def _disturbed(table: Table) -> Iterable[str]:
+def _disturbed(context: Context, table: Table) -> Iterable[str]:
     found = [
         (cell.disturbed or 0.0, cell.cause, place) for place, _, cell in placed(table) if cell.is_disturbed
     ]
     if found:
         most, cause, worst = max(found)
         cells = _named([place for _, _, place in found])
+        is_repeated = any(plan.retries for plan in context.plans)
+        again = "'harness run --resume' measures" if is_repeated else "With --retries 1 a new run measures"
         yield (
             f"{DISTURBED_SIGN}: disturbed, do not use ({cells}): "
-            f"{disturbance.in_words(most, f'in {worst}: {cause}')}. 'harness run --resume' measures "
-            "these cells again."
+            f"{disturbance.in_words(most, f'in {worst}: {cause}')}. {again} these cells again."
         )
 
 

@@ -88,6 +88,13 @@ def test_no_format_has_the_number_without_the_mark() -> None:
         assert said in text and "in wired seq-write-4k: other programs used 71" in text, format
 
 
+def test_what_helps_is_what_this_plan_can_do() -> None:
+    for retries, helps in ((2, "'harness run --resume' measures these"), (0, "With --retries 1 a new run")):
+        plan = made_plan(retries=retries)
+        (mark,) = build([spoilt(record(4.0))], None, {plan.run_id: plan}).marks
+        assert helps in mark
+
+
 def test_programs_get_the_share_with_every_cell() -> None:
     table = build([spoilt(record(4.0)), spoilt(record(10.0, link="local"), 0.01), record(3.0, link="wifi")])
     found = json.loads(render(table, TableFormat.JSON))["cells"]

@@ -73,7 +73,8 @@ def test_every_option_of_every_command_is_offered(name: str, tmp_path: Path) -> 
     command = main.commands[name].real
     subs = getattr(command, "commands", {})
     for words, each in [([], command), *(([sub], each) for sub, each in subs.items())]:
-        flags = {flag for option in each.params for flag in (*option.opts, *option.secondary_opts)}
+        shown = [option for option in each.params if not getattr(option, "hidden", False)]
+        flags = {flag for option in shown for flag in (*option.opts, *option.secondary_opts)}
         found = set(offered(tmp_path, name, *words, "-"))
         assert found == {flag for flag in flags if flag.startswith("-")} | {"--help"}
         assert not words or words[0] in offered(tmp_path, name, "")

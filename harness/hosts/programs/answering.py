@@ -31,7 +31,8 @@ def answer(actions: Mapping[str, Callable[[dict[str, Any]], dict[str, Any] | Non
         sys.stderr.write(f"{error}\n")
         sys.exit(NOT_REACHED)
     except OSError as error:
-        sys.exit(f"{type(error).__name__}: {error}")
+        # Without a number it is a sentence of a program's own.
+        sys.exit(f"{error}" if error.errno is None else f"{type(error).__name__}: {error}")
 
 
 def folders_that_say(files: Iterable[Path], wanted: str) -> list[Path]:

@@ -15,6 +15,7 @@ interface has carried, and what the one below it has counted.
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import struct
@@ -179,14 +180,13 @@ class MacsecCounters:
 
     def __init__(self, interface: str) -> None:
         self.family = NetlinkFamily("macsec")
-        self.index = socket.if_nametoindex(interface)
+        self.interface, self.index = interface, socket.if_nametoindex(interface)
 
     def look(self) -> dict[str, Any]:
-        (mine,) = (
-            answer
-            for answer in self.family.ask(MACSEC_GET, b"", NLM_F_DUMP)
-            if number(answer[MACSEC_IFINDEX]) == self.index
-        )
+        all_of_them = self.family.ask(MACSEC_GET, b"", NLM_F_DUMP)
+        mine = next((each for each in all_of_them if number(each[MACSEC_IFINDEX]) == self.index), None)
+        if mine is None:
+            raise OSError(errno.ENODEV, os.strerror(errno.ENODEV), self.interface)
         secy, sent = dict(attributes(mine[MACSEC_SECY])), dict(attributes(mine[MACSEC_TX]))
         agreed = {
             "cipher": number(secy[SECY_CIPHER]),

@@ -45,7 +45,8 @@ def watch(
     ear: tuple[socket.socket, Callable[[], None]] | None = None,
 ) -> None:
     """Print a line of JSON for each signal: what is ``reported`` on SIGUSR1, and ``others`` on theirs. The
-    first one comes unasked. ``ear`` is what else wakes it, and what to do then."""
+    first one comes unasked. ``ear`` is what else wakes it, and what to do then. If what it watches is gone,
+    it ends with a line on standard error."""
     answers: dict[int, Tell] = {signal.SIGUSR1: reported, **(others or {})}
     asked, wake = os.pipe()
     os.set_blocking(wake, False)
@@ -55,7 +56,11 @@ def watch(
     questions = bytes([signal.SIGUSR1])
     while True:
         for question in questions:
-            sys.stdout.write(json.dumps(answers[question]()) + "\n")
+            try:
+                answer = answers[question]()
+            except OSError as error:  # what it watches is gone, and this is the reason that a cell gets
+                sys.exit(str(error))
+            sys.stdout.write(json.dumps(answer) + "\n")
             sys.stdout.flush()
         readable, _, _ = select.select([asked, *([ear[0].fileno()] if ear else [])], [], [])
         if ear:

@@ -176,11 +176,15 @@ def doctored() -> None:
         harness(*portal, says=(*found, f"ready: harness run --portal {PORTAL}"))
         nobody = ("nobody answers at 192.0.2.3", "are not ready")
         harness("doctor", "--portal=192.0.2.3", status=2, says=nobody)
+        # As behind a firewall that drops: nothing is refused, and nothing comes back.
+        sh("ip", "neigh", "replace", "192.0.2.9", "lladdr", "02:00:00:00:00:99", "dev", "nic0")
+        harness(*RUN, "--portal=192.0.2.9", status=2, says=("nobody answers at 192.0.2.9", "within 8 s"))
+        sh("ip", "neigh", "del", "192.0.2.9", "dev", "nic0")
     remove()
     make("wants", chap=SECRET)
     said = harness(*portal, f"--iqn={IQN}", status=2)
     says_one_of(said, "refuses the login", "ended the login")
-    print("doctor: found, not answered, refused")
+    print("doctor: found, not answered, refused, dropped")
 
 
 def shared() -> None:

@@ -48,6 +48,7 @@ case "$*" in
     test "$status" = "$(cat "$HERE/gone")" && rm -r "$HERE"/sessions/session1
     exit "$status";;
 *"node "*"--op delete") exit "$(cat "$HERE/delete")";;
+*discovery*) sleep "$(cat "$HERE/silent")"; exit 4;;
 *"iface "*"--op new") exit "$(cat "$HERE/new")";;
 *--login) exit "$(cat "$HERE/login")";;
 *"--interface harness-me")
@@ -85,7 +86,7 @@ class Machine:
 
         ``gone`` is that of the logout after which the session is gone.
         """
-        lines(self.here, {"new": 0, "login": 0, "delete": 0, "gone": 0} | statuses)
+        lines(self.here, {"new": 0, "login": 0, "delete": 0, "gone": 0, "silent": 0} | statuses)
         records = "# BEGIN RECORD 2.1.8\n" * unknown + "node.conn[0].timeo.login_timeout = 8"
         lines(self.here, {"records": records, "logout": "\n".join(map(str, logout))})
 
@@ -351,3 +352,11 @@ def test_the_luns_of_a_session_are_its_disks(machine: Machine) -> None:
     assert (found["address"], found["port"]) == ("192.0.2.130", 3261)
     listed = [(unit["lun"], unit["node"], unit["sectors"]) for unit in found["luns"]]
     assert listed == [(1, "/dev/sd1", "2048"), (2, "/dev/sd2", "2048")]
+
+
+@pytest.mark.parametrize("silent", [0, 60])
+def test_a_portal_that_shows_no_targets_in_time_is_silent(machine: Machine, silent: int) -> None:
+    machine.answer(silent=silent)
+    status, said, error = machine.carry_out("discover", within_s=0.2)
+    assert (status, said, error) == (NOT_REACHED, "", "nothing answered within 0.2 s\n")
+    assert machine.said[-1] == f"{IFACE} --op delete"

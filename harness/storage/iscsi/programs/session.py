@@ -90,8 +90,8 @@ def forget(session: str) -> None:
                 raise OSError(-refused, f"event {kind} was refused")
 
 
-def ran(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+def ran(*words: str, within_s: float | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=within_s)
 
 
 def node(request: Request, *words: str) -> subprocess.CompletedProcess[str]:
@@ -160,9 +160,15 @@ def discover(request: Request) -> dict[str, Any]:
     """The targets that a portal shows (SendTargets, RFC 7143, appendix C), each with its portals."""
     make_iface(request)
     words = ("--type", "sendtargets", "--portal", request["portal"], "--interface", request["interface"])
-    done = ran("iscsiadm", "--mode", "discovery", *words, "--op", "nonpersistent")
-    ran("iscsiadm", "--mode", "iface", "--interface", request["interface"], "--op", "delete")
-    if done.returncode in NOT_REACHED:
+    try:
+        # It may not have heard where iscsid.conf is, and tries for a minute and a half then.
+        within_s = 3 * request["within_s"]
+        done = ran("iscsiadm", "--mode", "discovery", *words, "--op", "nonpersistent", within_s=within_s)
+    except subprocess.TimeoutExpired:
+        done = None
+    finally:
+        ran("iscsiadm", "--mode", "iface", "--interface", request["interface"], "--op", "delete")
+    if done is None or done.returncode in NOT_REACHED:
         raise PortalSilent(f"nothing answered within {request['within_s']} s")
     require(done)
     found: dict[str, list[str]] = {}

@@ -22,8 +22,8 @@ SUFFIX = ".zip"
 
 _BEGINS = b"PK\x03\x04"
 _MEMBER = re.compile(r"(?:plan|environment)\.json|(?:cells|probes)/[^./\\\0][^/\\\0]*\.json")
-_UNTIL_THE_END = contextlib.ExitStack()
-atexit.register(_UNTIL_THE_END.close)
+UNTIL_THE_END = contextlib.ExitStack()
+atexit.register(UNTIL_THE_END.close)
 _COMPRESSIONS = (0, 8)
 """Stored, and DEFLATE (APPNOTE.TXT 4.4.5)."""
 _DATE = (1980, 1, 1, 0, 0, 0)
@@ -62,7 +62,7 @@ def unpacked(path: Path) -> Path:
             if any(each.compress_type not in _COMPRESSIONS for each in members):
                 raise NotImplementedError("it is compressed as 'harness share' compresses nothing")
             if members and other is None and is_small:
-                folder = _UNTIL_THE_END.enter_context(temporary.folder()) / "run"
+                folder = UNTIL_THE_END.enter_context(temporary.folder()) / "run"
                 for member in members:
                     file = folder / member.filename
                     file.parent.mkdir(parents=True, exist_ok=True)

@@ -35,7 +35,7 @@ from harness.model.lines import counted, listed
 from harness.results.columns import ColumnKey, TableRow, by_column, in_order, rows_of
 from harness.results.measured import Measured
 from harness.results.metrics import Metric, reader
-from harness.results.store import FIO_SOURCE, record_key
+from harness.results.store import FIO_SOURCE
 from harness.table import notes
 from harness.table.options import TableFormat
 from harness.table.text import laid_out, note_lines, number
@@ -117,9 +117,10 @@ def compare(a: Measured, b: Measured, metric: Metric = Metric.MB_S, margin: floa
 
     ``margin`` is the smallest difference that matters, as a part: an interval within it shows no difference.
     """
-    of_a = {(record.run_id, record_key(record)): record for record in a.records}
+    # What `harness share` made of a run has its figures, and not all of its words.
+    in_a = {(record.run_id, record.fio_ns, record.read, record.write) for record in a.records}
     for record in b.records:
-        if of_a.get((record.run_id, record_key(record))) == record:
+        if (record.run_id, record.fio_ns, record.read, record.write) in in_a:
             raise UsageError(
                 f"expected two different sets of results, found run {printable(record.run_id)} in both",
                 hint="name two runs, such as results/RUN-1 results/RUN-2",

@@ -27,6 +27,7 @@ import typer
 from harness import __main__
 from harness.cli import INTERRUPTED
 from harness.hosts import signals, state
+from harness.results import archive
 
 COLUMNS = 300
 PATIENCE_S = 60.0
@@ -94,7 +95,8 @@ _get_command = functools.cache(typer.main.get_command)
 
 
 def _forget() -> None:
-    """Empty what functions of the harness cache."""
+    """Empty what functions of the harness cache, and end what lasts until its process does."""
+    archive.UNTIL_THE_END.close()
     for name, module in list(sys.modules.items()):
         if name.startswith("harness"):
             if module not in _CACHES:

@@ -135,7 +135,7 @@ def _try_lab() -> doctor.Finding:
 
 @options.taking(RunRequest, only=("target", "initiators"))
 def clean(**typed: object) -> None:
-    """Remove what a killed run left behind: exactly what its journal names.
+    """Remove what a killed run left behind: exactly what its journal names, and temporary folders of its own.
 
     A lab that `harness lab start` keeps up is ended.
 

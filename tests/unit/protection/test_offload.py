@@ -14,7 +14,7 @@ from harness.protection.ipsec import offload
 from harness.runs import modules
 from harness.testbeds import testbed
 from tests.unit.fakes import World
-from tests.unit.protection.test_proof import link
+from tests.unit.fakes.paths import link_path
 
 OFFLOADED = "aes128gcm16-gso"
 
@@ -46,7 +46,7 @@ def test_the_machine_s_own_kernel_is_not_given_it(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize("wanted", [True, False])
 def test_both_ends_are_settled(wanted: bool) -> None:
     world = World()
-    offload.settle(link(world=world), wanted=wanted)
+    offload.settle(link_path(world, 0), wanted=wanted)
     reported = [" ".join(command.argv) for command in world.commands]
     # Two ends of a veth pair pass super-packets whole unless their sender may not.
     words = "ethtool -K {} gro on tso off" if wanted else "ip link set dev {} gso_max_segs 1"

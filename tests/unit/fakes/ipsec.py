@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -40,9 +40,8 @@ class Ipsec:
                 for thing in [thing for thing in world.things if re.fullmatch(pattern, thing)]:
                     world.remove(thing)
             case ["ip", "xfrm", "state", "deleteall", "src", source, "dst", destination, *words]:
-                proto, esp, reqid, number = words
-                assert (proto, esp, reqid) == ("proto", "esp", "reqid")
-                world.remove_if_there(_state(netns, source, destination, number), DONE)
+                assert words[:3] == ["proto", "esp", "reqid"]
+                world.remove_if_there(_state(netns, source, destination, words[3]), DONE)
             case ["ip", "xfrm", "state", "list", "nokeys"]:
                 return 0, self._states(netns), ""
             case ["ip", "xfrm", "policy", "list"]:
@@ -98,13 +97,8 @@ class Ipsec:
             if thing.startswith(f"state {netns} ") and thing.endswith(f" {reqid}"):
                 source, destination, _ = thing.split()[2:]
                 spi = self.spis.setdefault(f"{source} {destination} {reqid}", len(self.spis) + 1)
-                made = association(
-                    spi,
-                    source,
-                    destination,
-                    self.world.protected_bytes,
-                    packets=MOST_SPARSE * self.world.samples,
-                )
+                packets = MOST_SPARSE * self.world.samples
+                made = association(spi, source, destination, self.world.protected_bytes, packets=packets)
                 found.append(msgspec.to_builtins(made))
         return found
 
@@ -129,28 +123,10 @@ def state_text(source: str, destination: str, *, spi: int, reqid: int) -> str:
 
 
 def association(
-    spi: int,
-    source: str,
-    destination: str,
-    carried_bytes: int,
-    *,
-    packets: int | None = None,
-    algorithms: Sequence[str] = ("rfc4106(gcm(aes))",),
-    mode: str = "transport",
-    ended: bool = False,
-    missing: bool = False,
+    spi: int, source: str, destination: str, carried_bytes: int, *, packets: int | None = None, **more: Any
 ) -> SaCounters:
     """A security association as a witness tells of it; its packets are full frames."""
     packets = carried_bytes // 1400 if packets is None else packets
-    return SaCounters(
-        spi=spi,
-        source=source,
-        destination=destination,
-        bytes=carried_bytes,
-        packets=packets,
-        sequence=packets,
-        algorithms=tuple(algorithms),
-        mode=mode,
-        ended=ended,
-        missing=missing,
-    )
+    whole: dict[str, Any] = {"spi": spi, "source": source, "destination": destination}
+    whole |= {"bytes": carried_bytes, "packets": packets, "sequence": packets, "mode": "transport"}
+    return SaCounters(**whole | {"algorithms": ("rfc4106(gcm(aes))",)} | more)

@@ -283,8 +283,7 @@ def test_an_interface_of_ipsec_takes_the_policies_of_its_number() -> None:
     routed = {"dev": "ipsec0", "prefsrc": "10.2.0.1"}
     host = documented("10.3.0.9", routed, device("ipsec0", "xfrm", if_id="0x2a"))
     request = {"do": "associations", "reqid": 4, "peer": "198.51.100.7"}
-    state = association(1, "10.0.2.15", "198.51.100.7", 0, mode="tunnel")
-    state = msgspec.structs.replace(state, cipher_bits=(288,))
+    state = association(1, "10.0.2.15", "198.51.100.7", 0, mode="tunnel", cipher_bits=(288,))
     policy = "src 0.0.0.0/0 dst 0.0.0.0/0 \n\tdir out priority 399999 ptype main \n"
     template = "\ttmpl src 10.0.2.15 dst 198.51.100.7\n\t\tproto esp spi 0xc1 reqid 4 mode tunnel\n"
     outer = [{"dst": "198.51.100.7", "gateway": "10.0.2.1", "dev": "eth0", "prefsrc": "10.0.2.15"}]

@@ -85,13 +85,11 @@ def test_the_first_driver_of_highest_priority_is_in_use() -> None:
     assert {algorithms: proc_crypto.drivers(PROC_CRYPTO, algorithms) for algorithms in found} == found
 
 
-def report(algorithms: Sequence[str], mode: str = "transport", *, directions: int = 2) -> WitnessReport:
+def report(algorithms: tuple[str, ...], mode: str = "transport", *, directions: int = 2) -> WitnessReport:
     """What a witness tells: an association of each direction."""
-    states = [
-        association(0, NEAR, FAR, 0, algorithms=algorithms, mode=mode),
-        association(1, FAR, NEAR, 0, algorithms=algorithms, mode=mode),
-    ]
-    return WitnessReport(before="", states=tuple(states[:directions]), after="", snmp="")
+    ends = ((NEAR, FAR), (FAR, NEAR))[:directions]
+    states = [association(0, *each, 0, algorithms=algorithms, mode=mode) for each in ends]
+    return WitnessReport(before="", states=tuple(states), after="")
 
 
 def negotiated(

@@ -172,13 +172,11 @@ class Cell:
             is_own = source == (NEAR, FAR)[number]
             packets = way.packets if is_own or way.received is None else way.received
             size_bytes = OLD * 50 + packets * way.counted_bytes
-            named: Any = {"algorithms": self.algorithms, "mode": self.mode, "missing": self.missing}
-            state = association(spi, source, destination, size_bytes, packets=OLD + packets, **named)
-            if is_own:
-                within = packets // self.joined
-                size_bytes -= (packets - within) * (52 if self.mode is IpsecMode.TUNNEL else 32)
-                state = msgspec.structs.replace(state, packets=OLD + within, bytes=size_bytes)
-            found.append(state)
+            within = packets // (self.joined if is_own else 1)
+            size_bytes -= (packets - within) * (52 if self.mode is IpsecMode.TUNNEL else 32)
+            told: Any = {"packets": OLD + within, "sequence": OLD + packets, "missing": self.missing}
+            told |= {"algorithms": self.algorithms, "mode": self.mode}
+            found.append(association(spi, source, destination, size_bytes, **told))
         return found
 
 
@@ -415,18 +413,13 @@ def judged_rekeyed(times: int, *, reported: bool = True, lacking: int = 0, clear
     before, after = Cell().snapshots()
     part, (_, back) = WRITE_PACKETS // (times + 1), Cell().states(0)
     parts = [(OLD, WRITE_PACKETS - times * part), *[(0, part)] * times]
-    states = [
-        association(
-            OUT_SPI + 10 * number,
-            NEAR,
-            FAR,
-            old * 50 + packets * COUNTED_BYTES,
-            packets=old + packets,
-            ended=number < times and reported,
-            missing=number < times and not reported,
+    states = []
+    for number, (old, packets) in enumerate(parts):
+        gone: Any = {"ended" if reported else "missing": number < times}
+        size_bytes = old * 50 + packets * COUNTED_BYTES
+        states.append(
+            association(OUT_SPI + 10 * number, NEAR, FAR, size_bytes, packets=old + packets, **gone)
         )
-        for number, (old, packets) in enumerate(parts)
-    ]
     samples = {
         state.spi: set(range((old // ONE_IN + 1) * ONE_IN, state.sequence + 1, ONE_IN))
         for state, (old, _) in zip([*states, back], [*parts, (OLD, 0)], strict=True)

@@ -1,20 +1,19 @@
 """What protects the way to an address, recognised from what one end's kernel tells.
 
-``recorded/lab-*.json`` are outputs of iproute2 6.1 and of our programs in the lab's kernels (6.1), where the
-interfaces and policies were made by hand. Outputs of Tailscale, ZeroTier and OpenVPN are those of their
-public documentation and bug reports, in iproute2's JSON; so is the interface of the kind xfrm, which neither
-kernel has.
+``recorded/lab-*.json`` are outputs of iproute2 6.1 and of our programs in the lab's kernels, where the
+interfaces and policies were made by hand. Those of Tailscale, ZeroTier, OpenVPN and the kind xfrm are of
+their public documentation and bug reports, in iproute2's JSON.
 """
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import msgspec
 import pytest
@@ -90,7 +89,7 @@ def test_what_the_lab_s_kernels_told(kernel: str, address: str, names: tuple[str
     found = way(f"lab-{kernel}-kernel", address)
     assert found.names == names and not found.notes
     outermost = [f"{step.below.device.name} {step.found.peer}" for step in found.steps[:1] if step.below]
-    assert outermost == ([below] if below else [])
+    assert outermost == [below] * bool(below)
 
 
 def test_what_looks_like_a_protection_and_is_none_is_said_and_so_is_that_no_route_is_there() -> None:
@@ -149,9 +148,7 @@ def test_a_capture_below_knows_what_is_protected_and_sees_the_portal_s_segments_
     assert outer.is_ethernet and not inner.is_ethernet
     bare: dict[str, Any] = {"protected": True, "one_in": 1, "within": path, "has_tags": False}
     assert "vlan" not in expression(path, "initiator", inner.found.frames, **bare)
-
-
-def test_frames_of_macsec_are_this_end_s_by_their_sender() -> None:
+    # Frames of MACsec are this end's by their sender.
     path = portal("10.8.0.2", "macsec0", "10.8.0.1")
     (step,) = way("lab-own-kernel", "10.8.0.2").steps
     below = step.path_below(path)
@@ -175,17 +172,11 @@ def test_a_tunnel_s_own_counters_are_what_it_carried() -> None:
 
 
 def test_the_interface_that_protects_is_watched_and_not_the_vlan_over_it() -> None:
-    asked: list[str] = []
-
-    def watch(_below: LinkPath, within: LinkPath, _raw: Path) -> contextlib.AbstractContextManager[Layer]:
-        asked.append(within.initiator_iface)
-        return contextlib.nullcontext(tunnel.TunnelLayer(below=path, inner=within))
-
-    path = portal("10.5.0.2", "macsec0.5", "10.5.0.1")
+    path, watch = portal("10.5.0.2", "macsec0.5", "10.5.0.1"), mock.Mock()
     (step,) = way("lab-own-kernel", "10.5.0.2").steps
     step = dataclasses.replace(step, found=dataclasses.replace(step.found, watch=watch))
-    with step.watch(step.path_below(path), path, Path()):
-        assert asked == ["macsec0"]
+    step.watch(step.path_below(path), path, Path())
+    assert watch.call_args.args[1].initiator_iface == "macsec0"
 
 
 def judged(
@@ -251,9 +242,8 @@ TUN = {"type": "tun", "pi": False, "vnet_hdr": True, "multi_queue": False, "pers
 
 def through_tunnel(name: str, kind: str, **owner: str) -> FoundWay:
     routed = {"dev": name, "table": "52", "prefsrc": "100.86.4.17"}
-    return as_found.way_to(
-        documented("10.0.0.1", routed, device(name, kind, **TUN), **owner), "10.0.0.1", 3260
-    )
+    host = documented("10.0.0.1", routed, device(name, kind, **TUN), **owner)
+    return as_found.way_to(host, "10.0.0.1", 3260)
 
 
 def test_tunnels_of_programs_have_their_name_and_no_kind() -> None:
@@ -269,9 +259,7 @@ def test_tunnels_of_programs_have_their_name_and_no_kind() -> None:
         (step,) = found.steps
         assert found.names == ("tunnel",) and step.found.agreed["tunnel"] == title
         assert step.below is not None and step.below.device.name == "eth0" and not step.found.peer
-
-
-def test_a_tunnel_of_a_program_that_is_not_known_or_a_bare_interface_protects_nothing() -> None:
+    # One of a program that is not known or a bare interface protects nothing.
     found = through_tunnel("tun0", "tun", tun0="slirp4netns")
     assert not found.steps and found.notes == ("tun0 is a tunnel of a program that is not known",)
     found = as_found.way_to(documented("10.0.0.1", {"dev": "eth0", "prefsrc": "10.0.2.15"}), "10.0.0.1", 3260)

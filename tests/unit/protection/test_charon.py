@@ -49,6 +49,7 @@ def serving(place: Path, serve: Callable[[socket.socket], None]) -> Iterator[Cha
         thread.start()
         yield Charon(host=NamespaceHost("nas"), socket=place / "charon.vici")
         thread.join(PATIENCE_S)
+        (place / "charon.vici").unlink()
 
 
 @contextlib.contextmanager
@@ -73,7 +74,7 @@ def daemon(place: Path, *packets: bytes) -> Iterator[tuple[Charon, Asked]]:
 
 
 def refused(
-    place: Path, command: str, *packets: bytes, match: str | None = None, within_s: float = 15
+    place: Path, command: str, *packets: bytes, match: str = "charon", within_s: float = 15
 ) -> CommandFailed:
     """What is said of a command that is answered like this."""
     with daemon(place, *packets) as (asked, _), pytest.raises(CommandFailed, match=match) as error:
@@ -86,9 +87,8 @@ def response(**message: Any) -> bytes:
 
 
 def log(text: str) -> bytes:
-    name = b"control-log"
     body = bytes(Message.serialize({"group": "IKE", "level": "1", "msg": text}))
-    return bytes([Packet.EVENT, len(name)]) + name + body
+    return bytes([Packet.EVENT, 11]) + b"control-log" + body
 
 
 def test_a_command_reaches_charon_as_it_was_given(tmp_path: Path) -> None:
@@ -97,9 +97,7 @@ def test_a_command_reaches_charon_as_it_was_given(tmp_path: Path) -> None:
         charon.ask("load-conn", {"c": connection})
     as_sent = {"local_addrs": [b"192.0.2.1"], "children": {"c": {"reqid": b"7", "local_ts": [b"a", b"b"]}}}
     assert asked == [("load-conn", {"c": as_sent})]
-
-
-def test_an_answer_without_a_verdict_is_a_good_one(tmp_path: Path) -> None:
+    # An answer without a verdict is a good one.
     with daemon(tmp_path, response(uptime={"running": "1 second"})) as (charon, _):
         assert charon.answers()
 
@@ -108,14 +106,9 @@ SENDING = "sending packet: from 192.0.2.1[4711] to 192.0.2.2[3264] (272 bytes)"
 
 
 def test_a_refusal_has_charons_reason_and_its_last_words(tmp_path: Path) -> None:
-    words = [
-        "initiating IKE_SA c[1] to 192.0.2.2",
-        "generating IKE_SA_INIT request 0 [ SA KE No ]",
-        SENDING,
-        "received packet: from 192.0.2.2[3264] to 192.0.2.1[4711] (36 bytes)",
-        "parsed IKE_SA_INIT response 0 [ N(NO_PROP) ]",
-        "received NO_PROPOSAL_CHOSEN notify error",
-    ]
+    words = ["initiating IKE_SA c[1] to 192.0.2.2", "generating IKE_SA_INIT request 0 [ SA KE No ]", SENDING]
+    words += ["received packet: from 192.0.2.2[3264] to 192.0.2.1[4711] (36 bytes)"]
+    words += ["parsed IKE_SA_INIT response 0 [ N(NO_PROP) ]", "received NO_PROPOSAL_CHOSEN notify error"]
     refusal = response(success="no", errmsg="establishing CHILD_SA 'c' failed")
     error = refused(tmp_path, "initiate", *map(log, words), refusal)
     assert error.message == (
@@ -123,10 +116,8 @@ def test_a_refusal_has_charons_reason_and_its_last_words(tmp_path: Path) -> None
         "initiating IKE_SA c[1] to 192.0.2.2 / received NO_PROPOSAL_CHOSEN notify error"
     )
     assert error.hint is None
-
-
-def test_a_peer_that_does_not_answer_may_be_behind_a_firewall(tmp_path: Path) -> None:
-    words = ("initiating IKE_SA c[1]", SENDING, "retransmit 1 of request with message ID 0", SENDING)
+    # A peer that does not answer may be behind a firewall.
+    words = ["initiating IKE_SA c[1]", SENDING, "retransmit 1 of request with message ID 0", SENDING]
     refusal = response(success="no", errmsg="CHILD_SA 'c' not established after 15000ms")
     error = refused(tmp_path, "initiate", *map(log, words), refusal, match="not established after 15000ms")
     assert error.hint == "nothing came back from 192.0.2.2, UDP port 3264: does a firewall drop it?"
@@ -136,7 +127,6 @@ def test_a_peer_that_does_not_answer_may_be_behind_a_firewall(tmp_path: Path) ->
 def test_a_command_that_charon_does_not_know_or_answer_is_reported(tmp_path: Path) -> None:
     unknown = bytes([Packet.CMD_UNKNOWN])
     refused(tmp_path, "load-key", unknown, match=r"answer `load-key`: it does not know `load-key`")
-    (tmp_path / "charon.vici").unlink()
     silent = r"expected charon on the nas to answer `stats`: timed"
     refused(tmp_path, "stats", log("at work"), match=silent, within_s=0.1)
 
@@ -159,14 +149,10 @@ def test_it_runs_with_another_ike_daemon_and_changes_nothing_of_the_machine(
     with charon.running(world.host("target"), place, log=tmp_path / "log", plugins="vici", port=3264):
         conf = world.secret_files[str(place / "charon.conf")].split("\n")
     settings = dict(line.strip().split(" = ") for line in conf if " = " in line)
-    assert settings.items() >= {
-        ("port", "3264"),
-        ("port_nat_t", "0"),  # not 4500
-        ("install_routes", "no"),
-        ("routing_table", "0"),
-        ("xfrm_acq_expires", "30"),  # what was there
-        ("socket", "unix:///run/charon.vici"),
-    }
+    wanted = {"port": "3264", "port_nat_t": "0", "install_routes": "no", "routing_table": "0"}
+    # The last is what was there.
+    wanted |= {"socket": "unix:///run/charon.vici", "xfrm_acq_expires": "30"}
+    assert settings == settings | wanted
     (start,) = [c.argv for c in world.commands if c.argv[0] == "daemon"]
     assert start[1:3] == ("unshare", "--mount"), "the folder is /run for it alone"
     assert start[-2:] == (str(place), charon.PROGRAM)
@@ -188,10 +174,10 @@ def test_what_is_no_vici_is_an_error_in_a_sentence(tmp_path: Path, data: bytes) 
     refused(tmp_path, "stats", data, match="expected charon on the nas to answer `stats`: ", within_s=1)
 
 
-@pytest.mark.parametrize("reason", ["\x1b[2J", ["a", "b"], {"a": "b"}], ids=str)
-def test_reasons_of_another_type_are_a_refusal_all_the_same(tmp_path: Path, reason: object) -> None:
-    error = refused(tmp_path, "stats", response(success="no", errmsg=reason), within_s=1)
-    assert error.message.isprintable()
+def test_reasons_of_another_type_are_a_refusal_all_the_same(tmp_path: Path) -> None:
+    for reason in ("\x1b[2J", ["a", "b"], {"a": "b"}):
+        error = refused(tmp_path, "stats", response(success="no", errmsg=reason), within_s=1)
+        assert error.message.isprintable()
 
 
 LINE = log("x" * 100)

@@ -24,9 +24,7 @@ connections {
     nas : defaults {  # children { x {
         local { auth = psk }
         children
-        {
-            disks { mode = tunnel }
-        }
+        { disks { mode = tunnel } }
     }
 }
 secrets { ike-nas { secret = "children { y { } }" } }
@@ -46,9 +44,8 @@ CONFIGURATION = "/run/harness/private/own/swanctl.conf"
 
 
 def machine(text: str = TEXT, *answers: tuple[tuple[str, ...], Answer]) -> World:
-    """With the user's file, if it has a text."""
-    files = {FILE: text} if text else {}
-    return World(secret_files=files, answers=[*answers, (("ip", "xfrm"), DONE)])
+    """With the user's file."""
+    return World(secret_files={FILE: text}, answers=[*answers, (("ip", "xfrm"), DONE)])
 
 
 @pytest.fixture(autouse=True)

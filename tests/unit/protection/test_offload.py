@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from harness.model import Plan, TestbedKind
+from harness.model import ENDS, Plan, TestbedKind
 from harness.model.errors import UsageError
 from harness.planning.plan import make_plan
 from harness.planning.request import Kernels, RunRequest
@@ -24,9 +24,8 @@ def plan(*proposals: str, **more: Any) -> Plan:
 
 
 def test_its_module_is_loaded_where_a_proposal_asks_for_it() -> None:
-    with_it = modules.of(plan("on", OFFLOADED))
-    without = modules.of(plan("both", "aes256gcm16"))
-    for role in ("initiator", "target"):
+    with_it, without = modules.of(plan("on", OFFLOADED)), modules.of(plan("both", "aes256gcm16"))
+    for role in ENDS:
         assert "esp4_offload" in with_it[role] and "esp6_offload" not in with_it[role]
         assert not {"esp4_offload", "esp6_offload"} & set(without[role])
 
@@ -34,12 +33,9 @@ def test_its_module_is_loaded_where_a_proposal_asks_for_it() -> None:
 def test_the_machine_s_own_kernel_is_not_given_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """It would serve the security associations of others as well."""
     monkeypatch.setattr(testbed, "choose", lambda word: TestbedKind("lab" if word == "auto" else word))
-    for found, asked in (
-        ("--testbed host", {"testbed": "host"}),
-        ("--kernels apart", {"kernels": Kernels.APART}),
-    ):
-        with pytest.raises(UsageError, match=found) as refused:
-            plan(OFFLOADED, **asked)
+    for option, value in (("testbed", "host"), ("kernels", Kernels.APART)):
+        with pytest.raises(UsageError, match=f"--{option} {value}") as refused:
+            plan(OFFLOADED, **{option: value})
         assert "modprobe esp4_offload" in (refused.value.hint or "")
 
 

@@ -24,14 +24,6 @@ from harness.protection.witness import OverlayCounters, Witnesses, WitnessReport
 from tests.unit.fakes import FakeWitness, World
 from tests.unit.fakes.paths import link_path
 
-
-def made(*protection: str) -> theory.Framing:
-    """What a stack makes of packets on a link of 1500 bytes."""
-    found = framings.of(protection, {}, IpsecMode.TRANSPORT, 1500)
-    assert found is not None
-    return found
-
-
 PATH = link_path(World(), 7)
 MACS = ("02:00:00:00:00:01", "02:00:00:00:00:02")
 
@@ -39,7 +31,9 @@ MACS = ("02:00:00:00:00:01", "02:00:00:00:00:02")
 def test_a_packet_in_each_protection_and_in_both() -> None:
     # 60 bytes of headers and tag, and padding to 16; the last two would be padded beyond the MTU.
     packets = {52: 124, 64: 124, 65: 140, 1300: 1372, 1409: 1480, 1420: 1480}
-    wireguarded, channel, both = made("wireguard"), made("macsec"), made("macsec", "wireguard")
+    stacks = (("wireguard",), ("macsec",), ("macsec", "wireguard"))
+    made = (framings.of(stack, {}, IpsecMode.TRANSPORT, 1500) for stack in stacks)
+    wireguarded, channel, both = filter(None, made)
     assert wireguarded.inner_mtu_bytes(1500) == 1420
     assert {cleartext: wireguarded.packet_bytes(cleartext) for cleartext in packets} == packets
     assert channel.inner_mtu_bytes(1500) == 1468
@@ -84,12 +78,9 @@ def test_connections_end_before_their_barrier() -> None:
             assert all(step.argv == ("ip", "address", "flush", "dev", iface) for step in rest)
 
 
-def reported(counted: OverlayCounters) -> WitnessReport:
-    return WitnessReport(before="", carried=counted, after="")
-
-
 def carried(**agreed: int | bool) -> WitnessReport:
-    return reported(OverlayCounters(tx_packets=1, tx_bytes=100, rx_packets=1, rx_bytes=100, agreed=agreed))
+    counted = OverlayCounters(tx_packets=1, tx_bytes=100, rx_packets=1, rx_bytes=100, agreed=agreed)
+    return WitnessReport(before="", carried=counted, after="")
 
 
 RUN = cast(ProtectionContext, None)
@@ -104,8 +95,7 @@ def test_a_tunnel_or_channel_that_is_not_what_was_asked_for_is_refused() -> None
         tunnel.agreed((done, carried(handshake_unix_s=0)), UNDERLAY)
     cipher = "gcm-aes-256"
     channel = macsec.MacsecDriver(run=RUN, cipher=cipher)
-    wanted: dict[str, int | bool] = {"cipher": macsec.CIPHERS[cipher][1]}
-    good = {**wanted, "is_encrypting": True, "is_strict": True}
+    good = {"cipher": macsec.CIPHERS[cipher][1], "is_encrypting": True, "is_strict": True}
     assert channel.agreed((carried(**good), carried(**good)), UNDERLAY)["algorithm"] == cipher
     for wrong in ({"is_encrypting": False}, {"is_strict": False}, {"cipher": 1}):
         with pytest.raises(CommandFailed, match="asked for"):
@@ -127,6 +117,12 @@ def test_keys_are_in_no_text() -> None:
         assert line in text.splitlines()
 
 
+def datagram(payload: bytes, port: int = 0x4807) -> bytes:
+    """An IPv4 packet with UDP between a port and the same."""
+    header = bytes([0x45]) + bytes(8) + bytes([17]) + bytes(10)
+    return header + 2 * port.to_bytes(2, "big") + bytes(4) + payload
+
+
 def test_packets_are_known_by_their_numbers() -> None:
     data = bytes([4, 0, 0, 0]) + (9).to_bytes(4, "little") + (513).to_bytes(8, "little") + bytes(16)
     tunnel = wireguard.WireGuardFrames(port=0x4807)
@@ -140,17 +136,8 @@ def test_packets_are_known_by_their_numbers() -> None:
     assert channel.number(IPV4, datagram(data)) is None
     assert channel.is_control(mka.ETHERTYPE, b"\3\5") and not channel.is_control(IPV4, datagram(data))
 
-
-def datagram(payload: bytes, port: int = 0x4807) -> bytes:
-    """An IPv4 packet with UDP between a port and the same."""
-    header = bytes([0x45]) + bytes(8) + bytes([17]) + bytes(10)
-    return header + 2 * port.to_bytes(2, "big") + bytes(4) + payload
-
-
-def test_what_comes_in_is_reported_by_its_sender_where_frames_have_no_addresses() -> None:
-    channel = macsec.MacsecFrames(macs=MACS)
-    text = expression(PATH, "initiator", channel, protected=True, one_in=64)
-    assert text == (
+    # What comes in is known by its sender, because frames have no addresses.
+    assert expression(PATH, "initiator", channel, protected=True, one_in=64) == (
         "not ((ip src host 198.18.7.2 and ip dst host 198.18.7.1) or "
         "(ether proto 0x88e5 and ether src 02:00:00:00:00:02)) and "
         "(not (ether proto 0x88e5) or (ether proto 0x88e5 and ether[16:4] & 0x3f = 0))"
@@ -174,7 +161,7 @@ def test_a_peer_that_vanishes_takes_its_counters_back() -> None:
     gone = msgspec.structs.replace(there, tx_packets=11, tx_bytes=0, rx_bytes=0)
 
     def tally(counted: OverlayCounters) -> Tally:
-        both = Witnesses(ends=(FakeWitness(reported(counted)),) * 2)
+        both = Witnesses(ends=(FakeWitness(WitnessReport(before="", carried=counted, after="")),) * 2)
         kind = wireguard.WireGuardDriver
         layer = overlay.OverlayLayer(kind=kind, below=PATH, inner=PATH, watchers=both, agreed={})
         return layer.look()[0].tally

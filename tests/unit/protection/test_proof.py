@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import msgspec
 import pytest
@@ -50,6 +51,7 @@ DUE = tuple((OLD + packets) // ONE_IN - OLD // ONE_IN for packets in (WRITE_PACK
 """Samples in the captures of initiator and target: every packet whose number is a multiple of ``ONE_IN``."""
 
 SILENT = WitnessReport(before="", after="")
+NOTHING = (Seen(), Seen())
 Judged = tuple[Proof, list[str]]
 
 
@@ -374,9 +376,6 @@ def test_over_a_radio_headers_are_longer() -> None:
     assert cell.judge(header_bytes=module.RADIO_HEADER_BYTES)[1] == []
 
 
-# What fio moved
-
-
 def test_each_direction_has_to_be_covered_by_esp_at_each_end() -> None:
     most_read, most_written = READ_PACKETS * COUNTED_BYTES, WRITE_PACKETS * COUNTED_BYTES
     for read, written, ends in (
@@ -403,9 +402,6 @@ def test_each_interface_has_to_have_carried_it_each_way(way: str) -> None:
     for reason, end in zip(reasons, ENDS, strict=True):
         said = f"fio read {READ} and wrote {WRITTEN} bytes, but the {end}'s interface received only "
         assert reason.startswith(said)
-
-
-# Rekeys
 
 
 def judged_rekeyed(times: int, *, reported: bool = True, lacking: int = 0, cleartext: int = 0) -> Judged:
@@ -457,9 +453,6 @@ def test_an_association_that_is_gone_without_a_last_word_fails_the_cell() -> Non
         ]
 
 
-# What the associations are
-
-
 @pytest.mark.parametrize(
     ("algorithms", "mode"),
     [
@@ -486,21 +479,16 @@ def test_another_algorithm_or_mode_than_agreed_on_fails_the_cell(
 # The captures
 
 
-@pytest.mark.parametrize(("near", "far"), [(1, 0), (0, 1), (3, 4)])
-def test_one_cleartext_segment_of_either_end_condemns_the_cell(near: int, far: int) -> None:
-    seen = (Seen(cleartext=near, clear_bytes=66 * near), Seen(cleartext=far, clear_bytes=66 * far))
-    proof, reasons = Cell(seen=seen).judge()
-    assert reasons == [f"{near + far} cleartext segments of the portal were on the link"]
-    assert proof.cleartext_segments == near + far
-
-
-@pytest.mark.parametrize(
-    ("first", "named"), [("", ""), ("ICMPv6 of type 128", " (the first was ICMPv6 of type 128)")]
-)
-def test_so_does_whatever_else_is_neither_esp_nor_comes_before_it(first: str, named: str) -> None:
-    proof, reasons = Cell(seen=(Seen(), Seen(other=2, first_other=first, clear_bytes=200))).judge()
-    assert reasons == [f"2 frames on the link were neither ESP nor IKE, ARP or the like{named}"]
-    assert proof.other_frames == 2
+def test_one_cleartext_segment_of_either_end_condemns_the_cell_and_so_does_whatever_is_no_esp() -> None:
+    for near, far in ((1, 0), (0, 1), (3, 4)):
+        seen = (Seen(cleartext=near, clear_bytes=66 * near), Seen(cleartext=far, clear_bytes=66 * far))
+        proof, reasons = Cell(seen=seen).judge()
+        assert reasons == [f"{near + far} cleartext segments of the portal were on the link"]
+        assert proof.cleartext_segments == near + far
+    for first, named in (("", ""), ("ICMPv6 of type 128", " (the first was ICMPv6 of type 128)")):
+        proof, reasons = Cell(seen=(Seen(), Seen(other=2, first_other=first, clear_bytes=200))).judge()
+        assert reasons == [f"2 frames on the link were neither ESP nor IKE, ARP or the like{named}"]
+        assert proof.other_frames == 2
 
 
 def test_a_capture_that_cannot_be_relied_on_fails_the_cell() -> None:
@@ -513,13 +501,11 @@ def lacks(end: str, count: int, due: int) -> list[str]:
     return [f"the capture of what the {end} sent lacks {count} of the {due} ESP packets that must be in it"]
 
 
-@pytest.mark.parametrize("lacking", [1, 20])
-def test_every_sampled_packet_has_to_be_in_the_capture_of_who_sent_it(lacking: int) -> None:
-    assert Cell(unsampled=(lacking, 0)).judge()[1] == lacks("initiator", lacking, DUE[0])
-    assert Cell(unsampled=(0, lacking)).judge()[1] == lacks("target", lacking, DUE[1])
-
-
-def test_a_capture_that_saw_nothing_fails_the_cell_as_soon_as_one_packet_was_due() -> None:
+def test_every_sampled_packet_has_to_be_in_the_capture_of_who_sent_it() -> None:
+    for lacking in (1, 20):
+        assert Cell(unsampled=(lacking, 0)).judge()[1] == lacks("initiator", lacking, DUE[0])
+        assert Cell(unsampled=(0, lacking)).judge()[1] == lacks("target", lacking, DUE[1])
+    # A capture that saw nothing fails the cell as soon as one packet was due.
     sent = 2 * ONE_IN - OLD % ONE_IN - 1
     cell = Cell(to_target=Way(sent), unsampled=(10**6, 0))
     assert cell.judge(written=0)[1] == lacks("initiator", 1, 1)
@@ -559,22 +545,12 @@ def test_of_large_sequence_numbers_the_link_carries_the_lower_half() -> None:
     assert not any("lacks" in reason for reason in reasons)
 
 
-class Looks(Capture):
-    """A capture whose looks show one thing after another."""
-
-    def __init__(self, *looks: Sequence[Seen]) -> None:
-        super().__init__(taps=(), one_in=ONE_IN)
-        self.looks = [list(each) for each in looks]
-
-    def look(self) -> list[Seen]:
-        return self.looks.pop(0) if self.looks else [Seen(), Seen()]
-
-
 def test_what_waits_in_a_queue_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """It was counted when it was encrypted, and leaves after the link's delay."""
     shots = Cell(to_target=Way(ONE_IN), to_initiator=Way(0)).snapshots()
     due = OLD // ONE_IN * ONE_IN + ONE_IN
-    late = Looks([Seen(), Seen()], [Seen(), Seen()], [Seen(numbers={OUT_SPI: {due}}), Seen(cleartext=1)])
+    last = [Seen(numbers={OUT_SPI: {due}}), Seen(cleartext=1)]
+    late = mock.Mock(one_in=ONE_IN, look=mock.Mock(side_effect=[[Seen(), Seen()], [Seen(), Seen()], last]))
     now_s = [100.0]
 
     def sleep(seconds: float) -> None:
@@ -587,21 +563,18 @@ def test_what_waits_in_a_queue_is_waited_for(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=monotonic, sleep=sleep))
     seen = collect(watched(protection(), capture=late), *shots)
     assert seen == [Seen(numbers={OUT_SPI: {due}}), Seen(cleartext=1)]
-    assert late.looks == []
+    assert late.look.call_count == 3
     assert now_s[0] < 100.1, "and no longer"
     now_s[0] = 100.0
     slow = dataclasses.replace(link(), profile=msgspec.structs.replace(WIRED, delay_us=250_000.0))
-    never = watched(protection(), slow, capture=Looks())
-    assert collect(never, *shots) == [Seen(), Seen()], "but not for ever"
+    never = mock.Mock(one_in=ONE_IN, look=lambda: [Seen(), Seen()])
+    assert collect(watched(protection(), slow, capture=never), *shots) == [Seen(), Seen()], "but not for ever"
     assert now_s == [pytest.approx(101.5, abs=0.02)], "a second, and the way there and back"
-    once = Looks([Seen(), Seen()], [Seen(cleartext=1), Seen()])
+    once = mock.Mock(look=mock.Mock(side_effect=[[Seen(), Seen()], AssertionError("nothing is due")]))
     assert collect(watched(capture=once), *shots) == [Seen(), Seen()]
 
 
 # Columns without IPsec: the same kind of capture has to see what is in clear
-
-
-NOTHING = (Seen(), Seen())
 
 
 def plain(
@@ -710,44 +683,33 @@ def test_a_connection_that_was_replaced_or_seen_but_once_cannot_be_counted() -> 
         ]
 
 
-def went_back(what: str, where: str) -> str:
-    words = "went backwards within the cell, so what they count was replaced or removed"
-    return f"the counters of {what} at the {where} {words}"
-
-
-@pytest.mark.parametrize(
-    ("less", "expected"),
-    [
-        ({"tally": Tally()}, [went_back("ESP", "initiator and the target")]),
-        (
-            {"traffic": InterfaceCounters()},
-            [
-                went_back("the interface hbeefi0", "initiator"),
-                went_back("the interface hbeeft0", "target"),
-            ],
-        ),
-    ],
-    ids=["protection", "interface"],
-)
-def test_counters_that_go_backwards_are_a_replacement_and_no_negative_figure(
-    less: dict[str, Any], expected: list[str]
-) -> None:
-    before, after = Cell().snapshots()
-    after = [dataclasses.replace(end, **less, retransmits=0) for end in after]
+def test_counters_that_go_backwards_are_a_replacement_and_no_negative_figure() -> None:
     seen = [
         Seen(numbers={spi: set(range(ONE_IN, OLD + packets + 1, ONE_IN))})
         for spi, packets in ((OUT_SPI, WRITE_PACKETS), (IN_SPI, READ_PACKETS))
     ]
     moved = {"read_bytes": READ, "write_bytes": WRITTEN}
-    proof, reasons = judge(watched(protection()), before, after, seen, **moved)
-    assert reasons == expected, "nothing can be compared with such counters"
-    assert out_of_range(proof) is None
-    seen[0].add(Seen(cleartext=1, fault="x"))
-    _, reasons = judge(watched(protection()), before, after, seen, **moved)
-    assert reasons == ["x", *expected, "1 cleartext segments of the portal were on the link"]
+    ifaces = ["the interface hbeefi0 at the initiator", "the interface hbeeft0 at the target"]
+    less: dict[str, Any]
+    for less, what in (
+        ({"tally": Tally()}, ["ESP at the initiator and the target"]),
+        ({"traffic": InterfaceCounters()}, ifaces),
+    ):
+        before, after = Cell().snapshots()
+        after = [dataclasses.replace(end, **less, retransmits=0) for end in after]
+        words = "went backwards within the cell, so what they count was replaced or removed"
+        expected = [f"the counters of {each} {words}" for each in what]
+        proof, reasons = judge(watched(protection()), before, after, seen, **moved)
+        assert reasons == expected, "nothing can be compared with such counters"
+        assert out_of_range(proof) is None
+        clear = [Seen(numbers=seen[0].numbers, cleartext=1, fault="x"), seen[1]]
+        _, reasons = judge(watched(protection()), before, after, clear, **moved)
+        assert reasons == ["x", *expected, "1 cleartext segments of the portal were on the link"]
     # An interface that is replaced without protection is reported as well.
-    proof, reasons = judge(watched(), before, after, [Seen(), Seen()], **moved)
-    assert reasons == [reason.replace("ESP", "") for reason in expected]
+    before, after = Cell().snapshots()
+    after[1] = dataclasses.replace(after[1], traffic=InterfaceCounters())
+    proof, (reason,) = judge(watched(), before, after, NOTHING, **moved)
+    assert "hbeeft0 at the target went backwards" in reason
     assert out_of_range(proof) is None
 
 

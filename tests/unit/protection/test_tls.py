@@ -37,8 +37,8 @@ PORT = nvme.PORT
 FRAMES = tls.TlsFrames(port=PORT)
 
 
-def path(world: World) -> LinkPath:
-    return link_path(world, 7, port=PORT)
+def path(world: World, **changes: Any) -> LinkPath:
+    return link_path(world, 7, **{"port": PORT, **changes})
 
 
 def segment(data: bytes, *, port: int = PORT, options: bytes = b"", number: int = 0) -> bytes:
@@ -85,8 +85,7 @@ def kept(frames: list[bytes], expression: str, folder: Path) -> bytes:
     header = struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 262144, 1)
     (folder / "given.pcap").write_bytes(header + records(frames))
     argv = ["tcpdump", "-n", "-r", str(folder / "given.pcap"), "-w", "-", expression]
-    made = subprocess.run(argv, check=True, capture_output=True).stdout
-    return made[capture.PCAP_HEADER_BYTES :]
+    return subprocess.run(argv, check=True, capture_output=True).stdout[capture.PCAP_HEADER_BYTES :]
 
 
 @pytest.mark.skipif(shutil.which("tcpdump") is None, reason="needs tcpdump")
@@ -103,17 +102,13 @@ def test_the_filter_keeps_every_pdu_in_clear_and_of_the_portal_s_other_segments_
     assert kept(given, wanted, tmp_path) == records([given[0], given[4]]), "they begin with a record"
 
 
-def classified(data: bytes, port: int = PORT) -> Seen:
-    seen = Seen()
-    frame = segment(data, port=port, options=TIMES)[: capture.SNAP_BYTES]
-    FrameReader(frames=FRAMES, port=PORT).tell(frame, 100, seen)
-    return seen
-
-
 def test_a_frame_that_was_kept_is_reported() -> None:
-    assert classified(RECORD) == Seen(numbers={40000: {1000}})
-    assert all(classified(data).cleartext == 1 for data in CLEAR.values())
-    assert classified(RECORD, port=22).other == 1
+    sealed, clear = Seen(numbers={40000: {1000}}), Seen(cleartext=1, clear_bytes=100)
+    rows = [(RECORD, PORT, sealed), (RECORD, 22, Seen(other=1, clear_bytes=100))]
+    for data, port, expected in (*rows, *((data, PORT, clear) for data in CLEAR.values())):
+        seen, frame = Seen(), segment(data, port=port, options=TIMES)[: capture.SNAP_BYTES]
+        FrameReader(frames=FRAMES, port=PORT).tell(frame, 100, seen)
+        assert seen == expected
 
 
 Address = tuple[str, int]
@@ -127,7 +122,9 @@ def portal() -> Address:
         return cast(Address, free.getsockname())
 
 
-def test_what_is_sent_on_purpose_begins_like_a_connection_in_clear(portal: Address) -> None:
+def test_what_is_sent_on_purpose_begins_like_a_connection_in_clear(
+    portal: Address, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with ThreadPoolExecutor() as pool:
         listening = pool.submit(program.converse, portal, NOBODY)
         with program.connected(NOBODY, portal) as connection:
@@ -142,10 +139,7 @@ def test_what_is_sent_on_purpose_begins_like_a_connection_in_clear(portal: Addre
                 other.recv(120, socket.MSG_WAITALL)
                 other.sendall(bytes(128))
             assert talking.result() == {"error": "", "blocked": None}
-
-
-def test_both_ends_of_a_dialogue_may_begin_at_once(portal: Address, monkeypatch: pytest.MonkeyPatch) -> None:
-    with ThreadPoolExecutor() as pool:
+        # Both ends may begin at once.
         talking = pool.submit(program.converse, NOBODY, portal)
         assert program.converse(portal, NOBODY)["error"] == talking.result()["error"] == ""
     monkeypatch.setattr(program, "DIALOGUE_S", 0.05)
@@ -172,12 +166,11 @@ def test_sockets_tell_whether_they_encrypt() -> None:
 
 
 def look(near: str, far: str) -> tls.TlsLayer:
-    made = path(World(answers=[(("ss",), (0, near, ""))]))
-    target = World(answers=[(("ss",), (0, far, ""))]).host("target", "far")
-    return tls.TlsLayer(below=dataclasses.replace(made, target=target))
+    worlds = [World(answers=[(("ss",), (0, text, ""))]) for text in (near, far)]
+    return tls.TlsLayer(below=path(worlds[0], target=worlds[1].host("target", "far")))
 
 
-def test_a_layer_counts_what_its_connections_carried() -> None:
+def test_a_layer_counts_what_its_connections_carried_and_one_without_tls_is_a_fault() -> None:
     line = SS.format(TLS_BOTH_WAYS) + "\n"
     layer = look(line * 2, line)
     near, far = (each.tally for each in layer.look())
@@ -185,10 +178,7 @@ def test_a_layer_counts_what_its_connections_carried() -> None:
     assert far.out == SOCKET.sent and near.faults == far.faults == ()
     assert layer.agreed == {"algorithm": "aes-gcm-128", "version": "1.3"}
     assert layer.due(near, near, 1) == Due()
-
-
-def test_a_connection_without_tls_is_a_fault_and_counts_for_nothing() -> None:
-    layer = look(SS.format(TLS_BOTH_WAYS) + "\n" + SS.format(""), "")
+    layer = look(line + SS.format(""), "")
     near, far = (each.tally for each in layer.look())
     assert near.out == SOCKET.sent
     assert near.faults == ("1 connections to the portal are without TLS at the initiator (ss)",)
@@ -198,7 +188,7 @@ def test_a_connection_without_tls_is_a_fault_and_counts_for_nothing() -> None:
 
 def refused(world: World, **changed: Any) -> tuple[str, str]:
     with pytest.raises(RequirementError) as error:
-        tls.require(dataclasses.replace(path(world), **changed))
+        tls.require(path(world, **changed))
     return error.value.message, error.value.hint or ""
 
 
@@ -275,12 +265,9 @@ def test_a_key_is_reported_on_standard_input_and_nowhere_else(tmp_path: Path) ->
     assert secret not in repr(made) and secret not in repr(sides)
 
 
-def test_records_add_22_bytes_to_each_16_kib() -> None:
+def test_records_add_22_bytes_to_each_16_kib_and_theory_counts_them() -> None:
     sizes = {72: 94, 16384: 16406, 16385: 16429, 262168: 262542}
     assert {stream: in_records(stream) for stream in sizes} == sizes
-
-
-def test_theory_counts_records() -> None:
     wire = theory.Wire(link=LinkProfile(name="wired", title="wired", emulated=True))
     plain = NvmeDialogue(in_capsule_bytes=16384, window_bytes=1 << 20)
     sealed = dataclasses.replace(plain, tls=True)

@@ -93,22 +93,16 @@ def ended(spi: int, packets: int) -> bytes:
     return deleted(info(spi, 100 * packets, packets), {**GCM, **counted(packets)})
 
 
-def carried(packets: int) -> tuple[Carried, Carried]:
-    return (Carried(packets=packets, bytes=100 * packets),) * 2
-
-
 class Kernel:
     """A socket that answers dumps with the associations that there are, and one that tells of changes."""
 
-    watched: program.Associations
-    """What asks it."""
+    tell: Callable[[], list[program.State]]
+    of: Callable[[bytes, dict[int, bytes]], program.State | None]
+    """Both are of the ``Associations`` that ask it."""
 
     def __init__(self) -> None:
         self.there: list[tuple[int, bytes]] = []
         self.events: list[bytes | OSError] = []
-
-    def tell(self) -> list[program.State]:
-        return self.watched.tell()
 
     def send(self, data: bytes) -> int:
         assert struct.unpack_from("=IHH", data) == (16, program.GET, 0x301)
@@ -128,7 +122,8 @@ def kernel(monkeypatch: pytest.MonkeyPatch) -> Kernel:
     fake = Kernel()
     monkeypatch.setattr(program, "opened", lambda _groups: fake)
     monkeypatch.setattr(program, "PATIENCE_S", 0.02)
-    fake.watched = program.Associations(7)
+    watched = program.Associations(7)
+    fake.tell, fake.of = watched.tell, watched.of
     return fake
 
 
@@ -169,33 +164,31 @@ def test_others_are_passed_over_and_keys_are_not_reported(kernel: Kernel) -> Non
     assert not any(text in reported for text in ("BBBB", "42424242", "key"))
 
 
-def totals(states: list[program.State]) -> tuple[Carried, Carried]:
+def packets_of(states: list[program.State]) -> int:
+    """Of all, by both ends, with 100 bytes each."""
     found = msgspec.convert(states, list[module.SaCounters])
-    return sent(found, NEAR), received(found, FAR)
+    out = sent(found, NEAR)
+    assert out == received(found, FAR) and out.bytes == 100 * out.packets
+    return out.packets
 
 
 def test_what_ended_counts_with_what_it_had_carried_in_the_end(kernel: Kernel) -> None:
     """As in a rekey: another takes over, and the first is deleted later."""
     kernel.there = [at_work(1, 10)]
-    assert totals(kernel.tell()) == carried(10)
+    assert packets_of(kernel.tell()) == 10
     kernel.there.append(at_work(2, 3))
-    assert totals(kernel.tell()) == carried(13)
+    assert packets_of(kernel.tell()) == 13
     kernel.events = [ended(1, 14)]
     del kernel.there[0]
     reported = kernel.tell()
-    assert totals(reported) == carried(17)
     told = [(state["spi"], state["ended"], state["missing"]) for state in reported]
     assert told == [(1, True, False), (2, False, False)]
-    assert totals(kernel.tell()) == carried(17), "also later"
-
-
-def test_what_came_and_went_between_two_questions_counts(kernel: Kernel) -> None:
-    kernel.events = [message(*made(info(1), GCM)) + ended(1, 7)]
-    assert totals(kernel.tell()) == carried(7)
-    kernel.there = [at_work(2, 10)]
-    kernel.tell()
+    assert packets_of(reported) == packets_of(kernel.tell()) == 17, "also later"
+    # And what came and went between two questions.
+    kernel.events = [message(*made(info(5), GCM)) + ended(5, 7)]
+    assert packets_of(kernel.tell()) == 24
     kernel.events = [ended(2, 14)]
-    assert totals(kernel.tell()) == carried(21), "a dump that is older than the end does not count for it"
+    assert packets_of(kernel.tell()) == 35, "a dump that is older than the end does not count for it"
 
 
 def test_what_reached_the_end_of_its_life_counts_as_well(kernel: Kernel) -> None:
@@ -237,12 +230,10 @@ def test_what_is_gone_without_a_word_is_missing_and_waited_for_once(
     assert time.monotonic() - began < 60
     two_gone.there = [at_work(2)]
     assert missing(two_gone) == [True, False]
-
-
-def test_a_last_word_that_comes_late_is_waited_for(two_gone: Kernel, monkeypatch: pytest.MonkeyPatch) -> None:
-    two_gone.there = [at_work(2)]
-    monkeypatch.setattr(time, "sleep", lambda _seconds: two_gone.events.append(ended(1, 5)))
-    state, _ = two_gone.tell()
+    # A last word that comes late is waited for.
+    two_gone.there = []
+    monkeypatch.setattr(time, "sleep", lambda _seconds: two_gone.events.append(ended(2, 5)))
+    _, state = two_gone.tell()
     assert (state["ended"], state["missing"], state["bytes"]) == (True, False, 500)
 
 
@@ -260,7 +251,7 @@ def test_messages_that_are_cut_short_are_left(kernel: Kernel) -> None:
         assert list(netlink.messages(data)) == []
     for data in (b"\0\0\0\0\0\0\0\0", b"ab"):
         assert list(netlink.attributes(data)) == []
-    assert kernel.watched.of(info()[:100], GCM) is None
+    assert kernel.of(info()[:100], GCM) is None
     assert len(list(netlink.messages(whole + whole))) == 2
 
 
@@ -285,9 +276,8 @@ def test_a_knock_tells_how_it_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     counts = iter([3, 4, None, None])
     monkeypatch.setattr(program, "blocked", lambda: next(counts))
     assert [program.try_connect(ANY, portal)["blocked"] for _ in range(2)] == [1, None]
-
-
-def test_nobody_answers_for_so_long_and_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(program, "blocked", lambda: None)
+    # Nobody answers, for so long and no longer.
     monkeypatch.setattr(program, "KNOCK_S", 0.05)
     with socket.socket() as full:
         full.bind(ANY)

@@ -112,9 +112,7 @@ def test_what_the_kernel_agreed_on_is_said() -> None:
     (only,) = way("lab-own-kernel", "192.0.2.9").steps
     assert only.found.agreed["drivers"] == "rfc4106-gcm-aesni"
     assert only.found.proposal is not None and only.found.proposal.encrypts
-
-
-def test_esp_in_udp_is_known_by_its_ports_and_ike_is_none_of_it() -> None:
+    # ESP in UDP is known by its ports, and IKE is none of it.
     frames = way("lab-own-kernel", "10.77.0.5").steps[0].found.frames
     assert isinstance(frames, EspFrames) and frames.udp_ports == (4500, 4500)
     ports = "src port 4500 and dst port 4500"
@@ -237,12 +235,9 @@ def documented(
     return RecordedHost("initiator", said=said)
 
 
-TUN = {"type": "tun", "pi": False, "vnet_hdr": True, "multi_queue": False, "persist": False}
-
-
 def through_tunnel(name: str, kind: str, **owner: str) -> FoundWay:
     routed = {"dev": name, "table": "52", "prefsrc": "100.86.4.17"}
-    host = documented("10.0.0.1", routed, device(name, kind, **TUN), **owner)
+    host = documented("10.0.0.1", routed, device(name, kind, type="tun", pi=False), **owner)
     return as_found.way_to(host, "10.0.0.1", 3260)
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from vici.protocol import Message, Packet, Transport
@@ -19,13 +20,6 @@ from harness.protection.ipsec.charon import Charon
 from tests.unit.fakes import World
 
 PATIENCE_S = 60.0
-
-
-class LostHost(NamespaceHost):
-    """One that cannot be reached any more."""
-
-    def read_files(self, _paths: Sequence[str]) -> list[str]:
-        raise HostLost("the nas was lost")
 
 
 Asked = list[tuple[str, Mapping[str, Any]]]
@@ -136,8 +130,9 @@ def test_a_charon_that_is_not_there_does_not_answer_and_a_lost_host_is_to_blame(
     assert not absent.answers()
     with pytest.raises(CommandFailed, match="No such file"):
         absent.ask("stats")
+    lost = mock.Mock(read_files=mock.Mock(side_effect=HostLost("the nas was lost")))
     with pytest.raises(HostLost):
-        Charon(host=LostHost("nas"), socket=absent.socket).ask("stats")
+        Charon(host=lost, socket=absent.socket).ask("stats")
 
 
 def test_it_runs_with_another_ike_daemon_and_changes_nothing_of_the_machine(

@@ -242,10 +242,8 @@ POLICIES = (
 def test_policies_are_read_but_those_of_sockets() -> None:
     found = xfrm.parse_policies(POLICIES)
     assert [policy.priority for policy in found] == [20_000, 20_000, 10_003, 10_004, 10_003, 375_423]
-    ends = {"source": f"{NEAR}/32", "destination": f"{FAR}/32"}
-    assert found[0] == xfrm.Policy(
-        text=f"src {NEAR}/32 dst {PORTAL}", **ends, direction="out", priority=20_000
-    )
+    text, near, far = f"src {NEAR}/32 dst {PORTAL}", f"{NEAR}/32", f"{FAR}/32"
+    assert found[0] == xfrm.Policy(text=text, source=near, destination=far, direction="out", priority=20_000)
 
 
 def saying(states: str, policies: str) -> World:
@@ -321,10 +319,8 @@ def test_both_ends_are_reported_the_same_connection_from_their_sides(
     here, there = raised_tunnel(world, PSK if auth is IkeAuth.PSK else CERTIFICATES, mode)
     # The initiator's own port is any.
     assert here["remote_port"] == ipsec.IKE_PORT and "remote_port" not in there
-    for conn, local, remote, me, peer in (
-        (here, NEAR, FAR, "initiator", "target"),
-        (there, FAR, NEAR, "target", "initiator"),
-    ):
+    sides = ((NEAR, "initiator"), (FAR, "target"))
+    for conn, (local, me), (remote, peer) in ((here, *sides), (there, *sides[::-1])):
         whole = {"version": 2, "encap": "no", "mobike": "no", "proposals": ["aes128-sha256-ecp256"]}
         assert conn == conn | whole | {"local_addrs": [local], "remote_addrs": [remote]}
         assert (conn["local"]["id"], conn["remote"]["id"]) == (f"{me}-3.harness", f"{peer}-3.harness")

@@ -438,13 +438,10 @@ def test_a_rekey_does_not_end_the_counting(times: int) -> None:
     assert proof.packets_sampled == proof.packets_due > 0
 
 
-def test_a_rekey_excuses_nothing() -> None:
+def test_a_rekey_excuses_nothing_such_as_an_association_that_is_gone_without_a_last_word() -> None:
     assert judged_rekeyed(2, cleartext=1)[1] == ["1 cleartext segments of the portal were on the link"]
     (reason,) = judged_rekeyed(2, lacking=1)[1]
     assert "lacks 1 of the" in reason
-
-
-def test_an_association_that_is_gone_without_a_last_word_fails_the_cell() -> None:
     for count, reasons in ((1, judged_rekeyed(1, reported=False)[1]), (2, Cell(missing=True).judge()[1])):
         assert reasons == [
             f"{count} security associations of the {end} are gone, and the kernel did not report what they "
@@ -474,9 +471,6 @@ def test_another_algorithm_or_mode_than_agreed_on_fails_the_cell(
     for way in (cell.to_target, cell.to_initiator):
         way.frame_bytes = Wire(link=WIRED, framing=framing_of(CBC)).frame_bytes(DATA_BYTES)
     assert cell.judge()[1] == []
-
-
-# The captures
 
 
 def test_one_cleartext_segment_of_either_end_condemns_the_cell_and_so_does_whatever_is_no_esp() -> None:
@@ -714,13 +708,8 @@ def test_counters_that_go_backwards_are_a_replacement_and_no_negative_figure() -
 
 
 def test_every_reason_is_given_at_once() -> None:
-    cell = Cell(
-        seen=(Seen(cleartext=4, fault="x"), Seen(other=5)),
-        unsampled=(1, 1),
-        missing=True,
-        guard=protection(),
-        algorithms=("gcm(aes)",),
-    )
+    seen = (Seen(cleartext=4, fault="x"), Seen(other=5))
+    cell = Cell(seen=seen, unsampled=(1, 1), missing=True, guard=protection(), algorithms=("gcm(aes)",))
     cell.to_target.tx_more = (100, 100)
     assert len(cell.judge(read=10**12)[1]) == 1 + 2 + 2 * 3 + 1 + 1 + 2 + 1
 
@@ -820,7 +809,7 @@ def test_on_a_link_that_others_use_ss_is_asked_for_the_portal_s_connection(begin
     ],
     ids=["two", "bound", "none", "no counters", "no counters of one", "no ss"],
 )
-def test_any_other_answer_of_ss_is_none(text: str, segments: Segments | None) -> None:
+def test_what_ss_answers_is_read_or_is_none(text: str, segments: Segments | None) -> None:
     world = World(answers=[(("ss",), (127 if "not found" in text else 0, text, ""))])
     assert reported(link(world, is_shared=True)).segments == segments
 

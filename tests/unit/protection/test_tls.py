@@ -228,24 +228,18 @@ def test_what_lets_tls_in_goes_by_its_priority_and_its_own_address() -> None:
     assert step.argv[-1] == words[-1] and "198.18.7.2/32" in step.argv
 
 
-def test_both_ends_are_asked_for_tls() -> None:
+def test_both_ends_are_asked_for_tls_and_a_connection_is_what_was_asked_for() -> None:
     world = World(answers=[(("/usr/bin/python3",), (0, "{}", ""))])
-    target = world.host("target")
-    for has_tls in (False, True):
-        world.commands.clear()
+    for has_tls, key in ((False, ""), (True, "0a1b2c3d")):
         export = wanted(world, tls=has_tls)
-        up(world).exports(export)[-1].acquire(target)
+        up(world).exports(export)[-1].acquire(world.host("target"))
         assert json.loads(world.commands[-1].input or "")["tls"] is has_tls
         assert ("tls" in up(world).options(export).split(",")) is has_tls
-
-
-@pytest.mark.parametrize(("asked", "key"), [(True, ""), (False, "0a1b2c3d")])
-def test_a_connection_is_what_was_asked_for(asked: bool, key: str) -> None:
-    world, reported = World(), {"queue_count": "2", "sqsize": "127", "tls_key": key}
-    with pytest.raises(CommandFailed, match="TLS was expected"):
-        nvme.negotiated(reported, wanted(world, tls=asked))
-    found = nvme.negotiated(reported, wanted(world, tls=not asked))
-    assert found.get("tls") == ("1.3" if key else None) and "tls_key" not in found
+        reported = {"queue_count": "2", "sqsize": "127", "tls_key": key}
+        with pytest.raises(CommandFailed, match="TLS was expected"):
+            nvme.negotiated(reported, wanted(world, tls=not has_tls))
+        found = nvme.negotiated(reported, export)
+        assert found.get("tls") == ("1.3" if key else None) and "tls_key" not in found
 
 
 def test_a_key_is_reported_on_standard_input_and_nowhere_else(tmp_path: Path) -> None:

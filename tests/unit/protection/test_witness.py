@@ -210,39 +210,29 @@ def missing(kernel: Kernel) -> list[object]:
     return [state["missing"] for state in kernel.tell()]
 
 
-@pytest.fixture
-def two_gone(kernel: Kernel) -> Kernel:
-    """A kernel with two associations that were seen and are there no more."""
-    kernel.there = [at_work(1), at_work(2)]
-    assert missing(kernel) == [False, False]
-    kernel.there = []
-    return kernel
-
-
 def test_what_is_gone_without_a_word_is_missing_and_waited_for_once(
-    two_gone: Kernel, monkeypatch: pytest.MonkeyPatch
+    kernel: Kernel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert missing(two_gone) == [True, True]
+    kernel.there = [at_work(spi) for spi in (1, 2, 3)]
+    assert missing(kernel) == [False, False, False]
+    # Events that the kernel had to drop leave something missing.
+    kernel.there, kernel.events = [], [OSError(105, "No buffer space available"), ended(3, 5)]
+    assert missing(kernel) == [True, True, False]
     monkeypatch.setattr(program, "PATIENCE_S", 60.0)
     began = time.monotonic()
     for _ in range(20):
-        two_gone.tell()
+        kernel.tell()
     assert time.monotonic() - began < 60
-    two_gone.there = [at_work(2)]
-    assert missing(two_gone) == [True, False]
+    kernel.there = [at_work(2)]
+    assert missing(kernel) == [True, False, False]
     # A last word that comes late is waited for.
-    two_gone.there = []
-    monkeypatch.setattr(time, "sleep", lambda _seconds: two_gone.events.append(ended(2, 5)))
-    _, state = two_gone.tell()
+    kernel.there = []
+    monkeypatch.setattr(time, "sleep", lambda _seconds: kernel.events.append(ended(2, 5)))
+    _, state, _ = kernel.tell()
     assert (state["ended"], state["missing"], state["bytes"]) == (True, False, 500)
-
-
-def test_events_that_the_kernel_had_to_drop_leave_something_missing(two_gone: Kernel) -> None:
-    two_gone.events = [OSError(105, "No buffer space available"), ended(2, 5)]
-    assert missing(two_gone) == [True, False]
-    two_gone.events = [OSError(9, "Bad file descriptor")]
+    kernel.events = [OSError(9, "Bad file descriptor")]
     with pytest.raises(OSError, match="Bad file descriptor"):
-        two_gone.tell()
+        kernel.tell()
 
 
 def test_messages_that_are_cut_short_are_left(kernel: Kernel) -> None:
@@ -276,8 +266,8 @@ def test_a_knock_tells_how_it_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     counts = iter([3, 4, None, None])
     monkeypatch.setattr(program, "blocked", lambda: next(counts))
     assert [program.try_connect(ANY, portal)["blocked"] for _ in range(2)] == [1, None]
-    monkeypatch.setattr(program, "blocked", lambda: None)
     # Nobody answers, for so long and no longer.
+    monkeypatch.setattr(program, "blocked", lambda: None)
     monkeypatch.setattr(program, "KNOCK_S", 0.05)
     with socket.socket() as full:
         full.bind(ANY)

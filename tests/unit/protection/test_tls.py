@@ -10,7 +10,7 @@ import struct
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -111,20 +111,12 @@ def test_a_frame_that_was_kept_is_reported() -> None:
         assert seen == expected
 
 
-Address = tuple[str, int]
 NOBODY = ("127.0.0.1", 0)
 
 
-@pytest.fixture
-def portal() -> Address:
-    """Where nobody listens."""
+def test_what_is_sent_on_purpose_begins_like_a_connection_in_clear(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(NOBODY) as free:
-        return cast(Address, free.getsockname())
-
-
-def test_what_is_sent_on_purpose_begins_like_a_connection_in_clear(
-    portal: Address, monkeypatch: pytest.MonkeyPatch
-) -> None:
+        portal = free.getsockname()
     with ThreadPoolExecutor() as pool:
         listening = pool.submit(program.converse, portal, NOBODY)
         with program.connected(NOBODY, portal) as connection:

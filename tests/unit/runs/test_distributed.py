@@ -23,21 +23,16 @@ from harness.runs import distributed
 from harness.runs.distributed import absence_warnings, run_distributed, start_warnings
 from harness.runs.outcome import Done, InitiatorResult
 from tests.unit.fakes import IdleDaemon
+from tests.unit.storage.files import lines, scripts
 
 
-def measured(latencies_ns: Sequence[int], *, runtime_s: float = 1.0) -> Io:
+def measured(of_ns: Sequence[int], *, runtime_s: float = 1.0) -> Io:
     """What fio would tell of I/Os of 4 KiB and these latencies, without percentiles."""
-    latency = Latency(
-        mean_ns=statistics.mean(latencies_ns),
-        min_ns=min(latencies_ns),
-        max_ns=max(latencies_ns),
-        stddev_ns=statistics.stdev(latencies_ns),
-        p50_ns=1.0,  # of one job: never to be seen in a total
-        p99_ns=1.0,
-        p99_9_ns=1.0,
-    )
-    ios = len(latencies_ns)
-    return Io(bytes=4096 * ios, ios=ios, runtime_ns=int(runtime_s * 10**9), latency=latency)
+    mean, stddev = statistics.mean(of_ns), statistics.stdev(of_ns)
+    # Of one job: never to be seen in a total.
+    percentiles: dict[str, Any] = {"p50_ns": 1.0, "p99_ns": 1.0, "p99_9_ns": 1.0}
+    latency = Latency(mean_ns=mean, min_ns=min(of_ns), max_ns=max(of_ns), stddev_ns=stddev, **percentiles)
+    return Io(bytes=4096 * len(of_ns), ios=len(of_ns), runtime_ns=int(runtime_s * 10**9), latency=latency)
 
 
 def reader(latencies_ns: Sequence[int], **changes: Any) -> FioJob:
@@ -73,21 +68,18 @@ def test_a_total_is_of_all_ios() -> None:
 
 
 def test_what_one_job_did_not_measure_a_total_does_not_have() -> None:
-    incomparable: tuple[dict[str, Any], ...] = ({"read_bins": {}}, {"percentiles_of": "clat"})
-    for changes in incomparable:
-        latency = read_of(reader(FAST), reader(SLOW, **changes)).latency
-        assert (latency.p50_ns, latency.p99_ns, latency.p99_9_ns) == (None, None, None), changes
-        assert latency.max_ns == 9000
+    for other in (reader(SLOW, read_bins={}), reader(SLOW, percentiles_of="clat")):
+        latency = read_of(reader(FAST), other).latency
+        found = (latency.p50_ns, latency.p99_ns, latency.p99_9_ns, latency.max_ns)
+        assert found == (None, None, None, 9000), other
     unmeasured = msgspec.structs.replace(measured(SLOW), latency=Latency())
     read = read_of(reader(FAST), reader(SLOW, read=unmeasured, read_bins={}))
     assert (read.latency, read.ios) == (Latency(percentiles="per-job"), 1100)
 
 
 def parts(*started_s: float | None) -> list[InitiatorResult]:
-    return [
-        InitiatorResult(initiator=f"i{number}", job=reader(FAST), started_unix_s=at)
-        for number, at in enumerate(started_s)
-    ]
+    job = reader(FAST)
+    return [InitiatorResult(initiator=f"i{n}", job=job, started_unix_s=s) for n, s in enumerate(started_s)]
 
 
 def test_jobs_that_begin_apart_or_not_at_all_are_warned_about() -> None:
@@ -98,12 +90,8 @@ def test_jobs_that_begin_apart_or_not_at_all_are_warned_about() -> None:
     assert "i0 began 0.25 s after i1" in warning
     idle = InitiatorResult(initiator="i9", job=FioJob(name="a", invalid=("nothing",)))
     assert absence_warnings(parts(1.0, 1.0)) == absence_warnings([idle]) == ()
-    assert absence_warnings([*parts(1.0), idle, InitiatorResult(initiator="i8")]) == (
-        "the others measured without i9, i8, from some moment on",
-    )
-
-
-# With a fio that says what it is told to say
+    (warning,) = absence_warnings([*parts(1.0), idle, InitiatorResult(initiator="i8")])
+    assert warning == "the others measured without i9, i8, from some moment on"
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,16 +126,16 @@ def io(ios: int) -> dict[str, Any]:
     return {**counts, "runtime": 1000 if ios else 0, "lat_ns": {**latency, "bins": {"5": ios}}}
 
 
+@dataclass
 class Script:
     """What a fio in place of fio prints as client: ``lines`` at once, the rest and the JSON after a pause."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.lines: list[str] = []
-        self.rows: list[dict[str, Any]] = []
-        self.pause = "true"
-        self.last_lines: list[str] = []
-        self.then = "exit 0"
+    folder: Path
+    lines: list[str] = field(default_factory=list)
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    pause: str = "true"
+    last_lines: list[str] = field(default_factory=list)
+    then: str = "exit 0"
 
     def server(self, number: int) -> str:
         return str(self.folder / f"fio-{number}.sock")
@@ -162,8 +150,8 @@ class Script:
             self.lines.append(f"<vm> {line}")
 
     def gone(self, number: int, *, late: bool = False) -> None:
-        lines = self.last_lines if late else self.lines
-        lines.append(f"net      7     client: removed <{self.server(number)}>")
+        removed = f"net      7     client: removed <{self.server(number)}>"
+        (self.last_lines if late else self.lines).append(removed)
 
     def measures(self, number: int, *, ios: int = 1000) -> None:
         """A server whose job comes to its end; with no I/O if ``ios`` is 0."""
@@ -173,23 +161,19 @@ class Script:
         self.rows.append(row)
 
     def write(self) -> None:
-        text = "".join(f"{line}\n" for line in self.last_lines)
+        last = list(self.last_lines)
         if self.rows:
             everybody = {**self.rows[0], "jobname": "All clients"}
             document = {"fio version": "fio-3.33", "client_stats": [*self.rows, everybody]}
-            text += "\n" + json.dumps(document, indent=1) + "\n"
-        (self.folder / "begin").write_text("".join(f"{line}\n" for line in self.lines), encoding="utf-8")
-        (self.folder / "end").write_text(text, encoding="utf-8")
-        fio = self.folder / "bin" / "fio"
-        fio.parent.mkdir(exist_ok=True)
+            last += ["", json.dumps(document, indent=1)]
+        lines(self.folder, {"begin": "\n".join(self.lines), "end": "\n".join(last)})
         steps = ('[ "$1" = --version ] && exec echo fio-3.33', "cat begin", self.pause, "cat end", self.then)
-        fio.write_text("\n".join(["#!/bin/sh", f"cd {self.folder}", *steps, ""]), encoding="utf-8")
-        fio.chmod(0o755)
+        scripts(self.folder, {"fio": "\n".join((f"cd {self.folder}", *steps, ""))})
 
 
 @pytest.fixture
 def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Script:
-    monkeypatch.setenv("PATH", f"{tmp_path}/bin:/usr/bin:/bin")
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     return Script(tmp_path)
 
 
@@ -209,10 +193,8 @@ def test_each_part_has_its_own_job(script: Script) -> None:
     done = ran(script)
     read = read_of(*(part.job for part in done.parts if part.job))
     assert (read.ios, read.latency.p50_ns, done.warnings) == (3000, 5, [])
-    assert [(part.initiator, part.job and part.job.read and part.job.read.ios) for part in done.parts] == [
-        ("i0", 1000),
-        ("i1", 2000),
-    ]
+    found = [(part.initiator, part.job and part.job.read and part.job.read.ios) for part in done.parts]
+    assert found == [("i0", 1000), ("i1", 2000)]
     assert all(not part.reasons and part.started_unix_s for part in done.parts), done.parts
     # What was asked and answered is kept.
     assert (script.folder / "i0.fio").read_text(encoding="utf-8") == "[a]\n"
@@ -228,19 +210,18 @@ def reason_beside_a_good_one(script: Script, **facts: Any) -> str:
     return "".join(first.reasons)
 
 
-KILLED = "was killed while it ran"
+BEGUN = "PROBE START SERVER_START"
 REFUSED = ("Bad option <nosuch=1>", "fio: job a dropped")
 
 
 @pytest.mark.parametrize(
     ("heard", "said", "then", "is_lost", "reason"),
     [
-        ("PROBE START SERVER_START", (), "exit 1", False, f"its fio server {KILLED}"),
-        ("PROBE START SERVER_START STOP QUIT", (), "exit 0", False, f"its fio job {KILLED}"),
+        (BEGUN, (), "exit 1", False, "its fio server was killed while it ran"),
+        (f"{BEGUN} STOP QUIT", (), "exit 0", False, "its fio job was killed while it ran"),
         ("PROBE", REFUSED, "exit 0", False, f"its fio did not accept the job: {' / '.join(REFUSED)}"),
-        ("PROBE START SERVER_START", (), "exit 0", True, "the host was lost in the middle of the run"),
+        (BEGUN, (), "exit 0", True, "the host was lost in the middle of the run"),
     ],
-    ids=["server killed", "job killed", "refused", "lost"],
 )
 def test_a_part_without_figures_says_why(
     script: Script, heard: str, said: tuple[str, ...], then: str, is_lost: bool, reason: str
@@ -259,14 +240,12 @@ def test_a_job_without_io_has_the_words_of_its_server(script: Script) -> None:
     assert reason_beside_a_good_one(script) == "its fio said: fio: file creation disallowed"
 
 
-def test_two_versions_of_fio_are_both_named(script: Script) -> None:
+def test_two_versions_of_fio_and_a_missing_one_are_named(script: Script) -> None:
     script.gone(0)
     script.lines.append("<vm> fio: bad server cmd version 97")
     reason = reason_beside_a_good_one(script, version="fio-3.28")
     assert "fio-3.33 here, fio-3.28 on the i0" in reason
-
-
-def test_a_missing_fio_is_named(script: Script) -> None:
+    # A missing one is named as well.
     script.then = "exit 127"
     with pytest.raises(RequirementError, match="fio"):
         ran(script)
@@ -283,21 +262,20 @@ def test_a_signal_at_one_server_is_not_the_others(script: Script) -> None:
 
 def test_what_hangs_is_stopped_in_time_and_the_rest_kept(script: Script) -> None:
     hangs, good = reached(script), reached(script, "i1")
-    script.heard(0, "PROBE", "START", "SERVER_START")
+    script.heard(0, *BEGUN.split())
     script.measures(1)
     script.pause = "until [ -e stopped ]; do sleep 0.02; done"
     script.gone(0, late=True)
     done = ran(script, hangs, good, timeout_s=0.2)
     assert done.parts[0].reasons == ["its fio did not end within 0.2 s, and was stopped"]
-    assert done.parts[1].job is not None
-    assert len(hangs.stopped) == len(good.stopped) == 1
+    assert done.parts[1].job is not None and len(hangs.stopped) == len(good.stopped) == 1
     assert done.warnings == ["the others measured without i0, from some moment on"]
 
 
 def test_a_client_that_never_ends_is_killed(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(distributed, "CUT_S", 0.1)
     script.measures(0)
-    script.heard(1, "PROBE", "START", "SERVER_START")
+    script.heard(1, *BEGUN.split())
     script.pause = "exec sleep 60"
     killed = "fio's client ended with status -9 before it printed its results"
     for timeout_s in (0.2, 10.0):  # on a busy machine it may have said nothing so soon

@@ -18,10 +18,9 @@ from harness.runs import fio_startup
 from harness.testbeds import entry_points
 from harness.testbeds.lab import boot
 from harness.testbeds.lab.boot import stubs
+from tests.unit.storage.files import lines, scripts
 
 pytestmark = pytest.mark.thorough
-
-GONE = re.compile(r"libgone\.so\b")
 
 LIBRARY = "int gone(void) { return 40; }"
 PROGRAM = """
@@ -48,15 +47,11 @@ def program(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     if shutil.which("cc") is None:
         pytest.skip("there is no C compiler")
     folder = tmp_path_factory.mktemp("lean")
-    for name, text in (("gone.c", LIBRARY), ("main.c", PROGRAM), ("map", "GONE_1 { global: gone; };\n")):
-        (folder / name).write_text(text, encoding="ascii")
+    lines(folder, {"gone.c": LIBRARY, "main.c": PROGRAM, "map": "GONE_1 { global: gone; };"})
     versions = "-Wl,--version-script=map" if request.param == "versions" else ""
     link = "-Wl,-z,now,--no-as-needed -L. -lgone -lm"
-    for argv in (
-        f"cc -fPIC -shared -o libgone.so gone.c {versions}",
-        f"cc -fPIC -pie -o program main.c {link}",
-    ):
-        subprocess.run(argv.split(), cwd=folder, check=True)
+    for words in (f"-shared -o libgone.so gone.c {versions}", f"-pie -o program main.c {link}"):
+        subprocess.run(["cc", "-fPIC", *words.split()], cwd=folder, check=True)
     (folder / "libgone.so").unlink()
     return folder / "program"
 
@@ -65,34 +60,24 @@ def test_it_starts_without_the_library_and_does_the_rest(
     program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert subprocess.run([program, "said"], capture_output=True, check=False).returncode == 127
-    monkeypatch.setattr(stubs, "DISPENSABLE", GONE)
+    stubs.make(str(program), tmp_path)
+    assert not list(tmp_path.glob("lib*")), "a library that is not named has no stub"
+    monkeypatch.setattr(stubs, "DISPENSABLE", re.compile(r"libgone\.so\b"))
     monkeypatch.setattr(stubs, "WITHOUT_VERSION", re.compile("gone"))
     stubs.make(str(program), tmp_path)
     env = {**os.environ, "LD_LIBRARY_PATH": str(tmp_path)}
     done = subprocess.run([program, "said"], capture_output=True, text=True, check=False, env=env)
     assert (done.returncode, done.stdout, done.stderr) == (0, "said -0.416\n", "")
     # Another kind of file is refused.
-    script = tmp_path / "fio"
-    script.write_text("#!/bin/sh\n", encoding="ascii")
+    scripts(tmp_path, {"fio": ""})
     with pytest.raises(CommandFailed):
-        stubs.make(str(script), tmp_path)
-
-
-def test_a_library_that_is_not_named_has_no_stub(program: Path, tmp_path: Path) -> None:
-    stubs.make(str(program), tmp_path)
-    assert not list(tmp_path.glob("lib*"))
-
-
-def fake_fio(folder: Path, text: str) -> None:
-    folder.mkdir(exist_ok=True)
-    (folder / "fio").write_text(f"#!/bin/sh\n{text}\n", encoding="ascii")
-    (folder / "fio").chmod(0o755)
+        stubs.make(f"{tmp_path}/fio", tmp_path)
 
 
 def test_one_that_is_not_understood_is_started_as_it_is_and_tests_its_clock(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    monkeypatch.setenv("PATH", str(tmp_path))
     assert fresh_fio() == fio_startup.Fio(), "without fio nothing fails here"
     for does, has_tested_clock in (
         ("echo 'cs: reliable_tsc: yes'", True),
@@ -101,7 +86,7 @@ def test_one_that_is_not_understood_is_started_as_it_is_and_tests_its_clock(
         ("echo 'fio: unrecognized option'", False),
         ("exit 1", False),
     ):
-        fake_fio(tmp_path / "bin", does)
+        scripts(tmp_path, {"fio": does})
         assert fresh_fio() == fio_startup.Fio(has_tested_clock=has_tested_clock), does
 
 
@@ -127,34 +112,26 @@ def test_the_machine_s_fio_starts_with_stubs_and_has_the_engines_of_jobs(
 def test_the_labs_library_is_in_front_of_fio_s_if_fio_starts_with_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fake_fio(tmp_path / "bin", "echo 'cs: reliable_tsc: yes'")
-    monkeypatch.setenv("PATH", f"{tmp_path}/bin:/bin:/usr/bin")
+    scripts(tmp_path, {"fio": "echo 'cs: reliable_tsc: yes'"})
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
     monkeypatch.setenv(entry_points.EARLY, str(tmp_path))
     # ld.so(8) says that it is not there, and goes on.
     assert fresh_fio() == fio_startup.Fio(has_tested_clock=True)
     (tmp_path / "stubs.so").touch()
     with_stubs = {"LD_LIBRARY_PATH": str(tmp_path)}
     assert fresh_fio() == fio_startup.Fio(has_tested_clock=True, env=with_stubs)
-    early = tmp_path / "early.so"
-    _build(early)
+    env = {**with_stubs, "LD_PRELOAD": _build(tmp_path)}
     found = fresh_fio()
-    assert found == fio_startup.Fio(has_tested_clock=True, env={**with_stubs, "LD_PRELOAD": str(early)})
+    assert found == fio_startup.Fio(has_tested_clock=True, env=env)
     assert found.described == {"has_stubs": True, "has_preloaded_library": True, "has_tested_clock": True}
 
 
-def _build(library: Path) -> None:
+def _build(folder: Path) -> str:
     if shutil.which("cc") is None:
         pytest.skip("there is no C compiler")
     cc = ["cc", "-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"]
-    subprocess.run([*cc, "-o", library, boot.HERE / "early.c"], check=True)
-
-
-def printed_with_early(program: str, folder: Path) -> list[str]:
-    """The lines of a Python program that the lab's library was put in front of."""
-    _build(folder / "early.so")
-    env = {**os.environ, "LD_PRELOAD": str(folder / "early.so")}
-    argv = [sys.executable, "-c", program]
-    return subprocess.run(argv, env=env, capture_output=True, text=True, check=True).stdout.splitlines()
+    subprocess.run([*cc, "-o", folder / "early.so", boot.HERE / "early.c"], check=True)
+    return str(folder / "early.so")
 
 
 SLEEPS = """
@@ -205,7 +182,10 @@ print(libc.shmat(-1, None, 0) == 2**64 - 1, ctypes.get_errno())
 def test_what_fio_s_main_thread_sleeps_around_jobs_is_cut_and_its_memory_is_what_it_was(
     tmp_path: Path,
 ) -> None:
-    assert printed_with_early(SLEEPS + SHARES, tmp_path) == [
+    env = {**os.environ, "LD_PRELOAD": _build(tmp_path)}
+    argv = [sys.executable, "-c", SLEEPS + SHARES]
+    done = subprocess.run(argv, env=env, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [
         *("job True", "other True", "beside True True True True", "first True then True"),
         *("it True", "read True", f"True {errno.EINVAL}"),
     ]

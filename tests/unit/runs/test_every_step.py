@@ -7,7 +7,6 @@ import re
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
@@ -20,16 +19,12 @@ from tests.unit.runs.test_teardown import Outcome, measure
 pytestmark = pytest.mark.thorough
 
 
-class FailingRuns(NamedTuple):
-    """Runs whose first, second, third, … step fails, until a run has no such step."""
-
-    failure: Failure
-    runs: list[tuple[World, Outcome]]
+Runs = tuple[Failure, list[tuple[World, Outcome]]]
 
 
 @pytest.fixture(scope="module", params=Failure)
-def failing_runs(request: pytest.FixtureRequest) -> Iterator[FailingRuns]:
-    """All runs with one kind of failure, made once for the tests that judge them."""
+def failing_runs(request: pytest.FixtureRequest) -> Iterator[Runs]:
+    """Runs whose first, second, third, … step fails in one way, until a run has no such step; made once."""
     # To open some hundred files is half of the work of each on a disk, and less in memory.
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=memory if os.access(memory, os.W_OK) else None) as folder:
@@ -41,7 +36,7 @@ def failing_runs(request: pytest.FixtureRequest) -> Iterator[FailingRuns]:
                 break
             runs.append((world, outcome))
         assert len(runs) > 100
-        yield FailingRuns(request.param, runs)
+        yield request.param, runs
 
 
 def recovered(world: World, journal: Journal) -> tuple[list[str], list[str]]:
@@ -51,13 +46,13 @@ def recovered(world: World, journal: Journal) -> tuple[list[str], list[str]]:
         return Journal(journal.path).recover()
 
 
-def test_whatever_step_fails_all_is_released_or_reported(failing_runs: FailingRuns) -> None:
-    failure = failing_runs.failure
+def test_whatever_step_fails_all_is_released_or_reported(failing_runs: Runs) -> None:
+    failure, runs = failing_runs
     reported = 0
-    for world, outcome in failing_runs.runs:
+    for world, outcome in runs:
         where = f"{failure} of {world.failed}"
-        assert set(USERS) <= set(world.things), where
-        assert not [thing for thing in world.left if thing.startswith("daemon ")], where
+        assert {*USERS} <= {*world.things}, where
+        assert not any(thing.startswith("daemon ") for thing in world.left), where
         left_over = list(outcome.journal.open_entries().values())
         # A look for leftovers that failed is reported as well, but nothing need be left.
         leaks = [leak for leak in outcome.journal.leaks if not leak.endswith("could not be seen")]
@@ -72,24 +67,22 @@ def test_whatever_step_fails_all_is_released_or_reported(failing_runs: FailingRu
             # to hang is not there any more.
             removed, failed = recovered(world, outcome.journal)
             assert (removed, failed) == ([e.what for e in left_over if e.what in removed], []), where
-        assert world.left == set(), where
-        assert set(USERS) <= set(world.things), where
+        assert not world.left and {*USERS} <= {*world.things}, where
     # An interruption is obeyed once all is released.
     assert reported == 0 if failure is Failure.INTERRUPT else reported > 5
 
 
 @pytest.mark.parametrize("failing_runs", [Failure.STATUS, Failure.HANG], indirect=True)
-def test_whatever_step_fails_other_cells_are_measured(failing_runs: FailingRuns) -> None:
+def test_whatever_step_fails_other_cells_are_measured(failing_runs: Runs) -> None:
     stopped: list[Command] = []
-    for world, outcome in failing_runs.runs:
-        where = f"{failing_runs.failure} of {world.failed}"
+    for world, outcome in failing_runs[1]:
+        where = f"{failing_runs[0]} of {world.failed}"
         assert world.failed is not None
         if outcome.error is not None:
             assert isinstance(outcome.error, HarnessError | OSError), where
             stopped.append(world.failed)
             continue
-        assert len(outcome.records) == 6, where
-        assert len(outcome.bad) <= 1, where
+        assert len(outcome.records) == 6 and len(outcome.bad) <= 1, where
         for record in outcome.bad:
             assert record.status in (Status.FAILED, Status.INVALID) and record.reason, where
     # Only what all columns share, and the description of the hosts at the end, may stop a whole run.
@@ -103,11 +96,7 @@ def test_whatever_step_fails_other_cells_are_measured(failing_runs: FailingRuns)
 
 
 @pytest.mark.parametrize("failing_runs", [Failure.INTERRUPT], indirect=True)
-def test_an_interrupted_run_keeps_its_cells_and_says_so(failing_runs: FailingRuns) -> None:
-    most = 0
-    for world, outcome in failing_runs.runs:
-        where = f"interrupted at {world.failed}"
-        assert isinstance(outcome.error, Interrupted), where
-        assert outcome.bad == [], where
-        most = max(most, len(outcome.records))
-    assert most == 6
+def test_an_interrupted_run_keeps_its_cells_and_says_so(failing_runs: Runs) -> None:
+    for world, outcome in failing_runs[1]:
+        assert isinstance(outcome.error, Interrupted) and outcome.bad == [], world.failed
+    assert max(len(outcome.records) for _, outcome in failing_runs[1]) == 6

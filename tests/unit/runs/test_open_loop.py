@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 from statistics import mean, stdev
+from typing import Any
 
 import msgspec
 import pytest
@@ -29,15 +30,12 @@ def report(tmp_path: Path, workload: str, load: int, runtime_s: float = 0.5, **c
     """What the program reports of a job on a file."""
     request = KneeRequest(p99="2ms", workloads=(workload,), links=("wired",), ipsec=("off",))
     plan = make_plan(msgspec.structs.replace(request, lab_kernel="debian", load=f"{load}..{load + 1}"))
-    device = tmp_path / "disk"
-    device.write_bytes(bytes(SIZE))
-    text = jobfile.job_file(
-        plan.jobs[0], device=str(device), size_bytes=SIZE, seed=7, runtime_s=runtime_s, clock=Clock.VIRTUAL
-    )
+    (device := tmp_path / "disk").write_bytes(bytes(SIZE))
+    of: dict[str, Any] = {"device": str(device), "size_bytes": SIZE, "seed": 7, "runtime_s": runtime_s}
+    text = jobfile.job_file(plan.jobs[0], **of, clock=Clock.VIRTUAL)
     lines = [line for line in text.splitlines() if line.partition("=")[0] not in {"direct", *changes}]
-    lines += [f"{option}={value}" for option, value in changes.items()]
+    given = "\n".join([*lines, *(f"{option}={value}" for option, value in changes.items())])
     argv = [sys.executable, *fio_startup.open_loop().argv[1:]]
-    given = "\n".join(lines)
     done = subprocess.run(argv, input=given, capture_output=True, text=True, check=True, timeout=60)
     (job,) = fio.parse(done.stdout).jobs
     assert not job.invalid
@@ -56,9 +54,7 @@ def test_a_report_is_read_as_fios(tmp_path: Path) -> None:
     # With one slot and far too many requests, what waits at the end has waited since it was due.
     job = report(tmp_path, "rand-read-4k", 300_000, 0.2, iodepth="1")
     assert job.read is not None
-    latency = job.read.latency
-    assert latency.p99_ns is not None and latency.p99_ns > 1e7
-    assert latency.p50_ns is not None and latency.p50_ns > 1e7
+    assert (job.read.latency.p99_ns or 0) > 1e7 and (job.read.latency.p50_ns or 0) > 1e7
 
 
 def test_it_writes_what_cannot_be_compressed(tmp_path: Path) -> None:
@@ -87,7 +83,6 @@ def test_requests_are_due_as_of_a_poisson_process() -> None:
 
 def test_it_needs_nothing_of_ours() -> None:
     argv = fio_startup.open_loop().argv
-    assert argv[0] == programs.PYTHON and "harness" not in [
-        line.split()[1] for line in argv[-1].splitlines() if line.startswith(("import ", "from "))
-    ]
+    imported = [line.split()[1] for line in argv[-1].splitlines() if line.startswith(("import ", "from "))]
+    assert argv[0] == programs.PYTHON and "harness" not in imported
     assert len(argv[-1].encode()) < 1 << 17  # MAX_ARG_STRLEN

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import re
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
 from harness.hosts.journal import Journal
-from harness.model import BackingKind, Column, Plan, Status
+from harness.model import Column, Plan, Status
 from harness.model.errors import RequirementError, UsageError
 from harness.planning.plan import make_plan
 from harness.planning.request import RunRequest
@@ -17,10 +20,10 @@ from harness.results import rules
 from harness.runs import executor
 from harness.runs.columns import Hosts
 from harness.storage import transports
-from harness.storage.transport import Export, Lun, Sides
 from tests import flat
 from tests.unit.fakes import Failure, World
 from tests.unit.runs.test_teardown import PLAN, SECURED, TAG, measure
+from tests.unit.storage.test_nvme import LUN, sides, wanted
 
 NVME = Column("wired", (), "nvme-tcp")
 SECURED_NVME = Column("wifi", SECURED.protection, "nvme-tcp")
@@ -31,10 +34,10 @@ NVME_ALONE = flat.changed(BOTH, columns=(NVME,))
 
 def test_cells_of_both_are_measured_proved_and_shielded(tmp_path: Path) -> None:
     outcome = measure(World(), tmp_path / "run", BOTH)
-    assert {(r.column.label, r.status, r.reason) for r in outcome.records} == {
-        (column.label, Status.OK, None) for column in BOTH.columns
-    }
     by_column = {record.column: record for record in outcome.records}
+    assert {(r.status, r.reason) for r in outcome.records} == {(Status.OK, None)} and {*by_column} == {
+        *COLUMNS
+    }
     assert by_column[NVME].session["in_capsule_bytes"] == "16384"
     secured = by_column[SECURED_NVME].proof
     assert secured is not None and secured.packets_sampled > 0 and not secured.cleartext_segments
@@ -62,8 +65,7 @@ def test_whatever_step_fails_nothing_is_left(tmp_path: Path, failure: Failure) -
         outcome = measure(world, tmp_path / f"{step}", plan)
         # A step that undoes something may be the one that fails: then it is reported.
         if not outcome.journal.leaks:
-            assert world.left == set(), world.failed
-            assert outcome.journal.open_entries() == {}, world.failed
+            assert not world.left and not outcome.journal.open_entries(), world.failed
 
 
 def test_a_disk_that_is_another_makes_the_cell_invalid(tmp_path: Path) -> None:
@@ -72,9 +74,9 @@ def test_a_disk_that_is_another_makes_the_cell_invalid(tmp_path: Path) -> None:
             is_late = any(command.argv[0] == "tc" for command in self.commands)
             return "another\n" if is_late and path.endswith("device/serial") else super().text_of(path)
 
-    (record,) = measure(Swapped(), tmp_path / "run", NVME_ALONE).records
+    (bad,) = measure(Swapped(), tmp_path / "run", NVME_ALONE).records
     why = "expected the serial number of /dev/nvme0n1 to be harness-beef-0, found another"
-    assert record.status is Status.INVALID and (record.reason or "").startswith(why)
+    assert bad.status is Status.INVALID and (bad.reason or "").startswith(why)
 
 
 def lacking(*modules: str) -> World:
@@ -82,8 +84,7 @@ def lacking(*modules: str) -> World:
 
 
 def prepared(world: World, plan: Plan = BOTH) -> dict[str, RequirementError]:
-    taking_part = Hosts(target=world.host("target"), initiators=(world.host("initiator"),))
-    return executor.prepare(plan, taking_part)
+    return executor.prepare(plan, Hosts(target=world.host("target"), initiators=(world.host("initiator"),)))
 
 
 def test_columns_whose_transport_the_kernel_lacks_are_skipped_with_the_reason(tmp_path: Path) -> None:
@@ -91,14 +92,11 @@ def test_columns_whose_transport_the_kernel_lacks_are_skipped_with_the_reason(tm
     unavailable = prepared(lacking("nvme_fabrics", "nvme_tcp"), plan)
     assert list(unavailable) == ["nvme-tcp"]
     outcome = measure(World(), tmp_path / "run", plan, unavailable=unavailable)
-    why = (
-        "the initiator's kernel lacks nvme_fabrics, nvme_tcp for NVMe/TCP "
-        "(the lab's own kernel has them: harness kernel build, then --lab-kernel own)"
-    )
-    assert {record.column: (record.status, record.reason) for record in outcome.records} == {
-        **dict.fromkeys(COLUMNS, (Status.OK, None)),
-        **dict.fromkeys((NVME, SECURED_NVME), (Status.SKIPPED, why)),
-    }
+    why = "the initiator's kernel lacks nvme_fabrics, nvme_tcp for NVMe/TCP "
+    why += "(the lab's own kernel has them: harness kernel build, then --lab-kernel own)"
+    skipped = dict.fromkeys((NVME, SECURED_NVME), (Status.SKIPPED, why))
+    found = {record.column: (record.status, record.reason) for record in outcome.records}
+    assert found == dict.fromkeys(COLUMNS, (Status.OK, None)) | skipped
     assert not any(thing.startswith("subsystem") for _, thing in outcome.world.history)
 
 
@@ -116,18 +114,11 @@ def test_modules_that_a_kernel_has_are_loaded_by_one_program_and_a_run_that_need
         assert {"veth", "iscsi_tcp"} - {*load} == {*loaded.split()}
 
 
-# What is typed
-
-
 def test_columns_of_transports_stand_side_by_side() -> None:
     asked = RunRequest(links=("local", "wired", "wifi"), ipsec=("off", "aes128gcm16"))
     made = make_plan(msgspec.structs.replace(asked, transports=("nvme-tcp", "iscsi", "nvme-tcp")))
-    assert [column.label for column in made.columns] == [
-        "local",
-        *("wired.nvme-tcp", "wired", "wifi.nvme-tcp", "wifi"),
-        *("wired+aes128gcm16.nvme-tcp", "wired+aes128gcm16"),
-        *("wifi+aes128gcm16.nvme-tcp", "wifi+aes128gcm16"),
-    ]
+    pairs = ((f"{of}.nvme-tcp", of) for of in ("wired", "wifi", "wired+aes128gcm16", "wifi+aes128gcm16"))
+    assert [column.label for column in made.columns] == ["local", *itertools.chain(*pairs)]
     assert made.transports == ("nvme-tcp", "iscsi")
     assert make_plan(asked).transports == ("iscsi",)
     rules.check(made, "plan.json")
@@ -140,16 +131,13 @@ def test_a_transport_that_cannot_be_is_refused() -> None:
         (RunRequest(links=("local",), transports=("iscsi",)), "--transport needs a network"),
         (of_iscsi, "--iscsi InitialR2T=No is for iSCSI"),
     ):
-        with pytest.raises(UsageError) as refused:
+        with pytest.raises(UsageError, match=message) as refused:
             make_plan(request)
-        assert message in refused.value.message and refused.value.hint
+        assert refused.value.hint
     for transport in ("nfs", None):
         plan = flat.changed(make_plan(RunRequest()), columns=(Column("wired", (), transport),))
         with pytest.raises(UsageError, match="transport"):
             rules.check(plan, "plan.json")
-
-
-# Several initiators
 
 
 @pytest.mark.parametrize("is_shared", [False, True])
@@ -157,30 +145,18 @@ def test_a_transport_that_cannot_be_is_refused() -> None:
 def test_several_initiators_get_a_disk_each_under_names_of_their_own(
     tmp_path: Path, name: str, is_shared: bool
 ) -> None:
-    world = World()
+    world, journal, transport = World(), Journal(tmp_path / "journal.jsonl"), transports.named(name)
     hosts = tuple(world.host(f"initiator{number}") for number in (1, 2))
-    target, journal = world.host("target"), Journal(tmp_path / "journal.jsonl")
-    luns = tuple(
-        Lun(serial=f"harness-{TAG}-{n}", kind=BackingKind.BLOCK, path=f"/dev/ram{n}", size_bytes=1 << 27)
-        for n in range(1 if is_shared else 2)
-    )
-    sides = Sides(journal=journal, tag=TAG, target=target, initiators=hosts, luns=luns, logs=tmp_path)
-    with transports.named(name).shared(sides) as up:
-        for number in range(2):
-            export = Export(
-                name=f"wired.off.2.{number + 1}",
-                number=number,
-                lun=luns[0 if is_shared else number],
-                target=target,
-                address="198.18.0.2",
-                port=transports.named(name).port,
-                read_only=is_shared,
-                parameters={},
-            )
-            with up.attach(export) as session:
+    luns = tuple(replace(LUN, serial=f"harness-{TAG}-{n}", path=f"/dev/ram{n}") for n in (0, 1))
+    of = sides(world, journal=journal, initiators=hosts, luns=luns[:1] if is_shared else luns, logs=tmp_path)
+    with transport.shared(of) as up:
+        for number in (0, 1):
+            of_export: dict[str, Any] = {"number": number, "lun": of.luns[0 if is_shared else number]}
+            of_export |= {"port": transport.port, "read_only": is_shared}
+            with up.attach(wanted(world, name=f"wired.off.2.{number + 1}", **of_export)) as session:
                 assert session.disk.device.startswith("/dev/")
                 session.disk.check()
     made = [thing for sign, thing in world.history if sign == "+"]
     exports = {thing for thing in made if re.match("target|subsystem|export", thing)}
     assert len(exports) == 2 and all(f":{TAG}.wired.off.2." in name for name in exports)
-    assert world.left == set() and not journal.leaks and not journal.open_entries()
+    assert not world.left and not journal.leaks and not journal.open_entries()

@@ -24,6 +24,8 @@ from tests.unit.storage.files import lines
 SOURCE = programs.source("harness.storage", "attached")
 IMPORTED = SOURCE.replace('if __name__ == "__main__":', "if False:")
 NFS = "rw,sync,rw,sync,vers=4.2,rsize=1048576,hard,addr=192.0.2.2"
+UNIT = Device(number="8:0", node="/dev/sda", path="/dev/x", size_bytes=1 << 30)
+PART = Backing(kind=BackingKind.BLOCK, size_bytes=1 << 20, offset_bytes=1 << 20, destroy="/dev/x")
 MOUNTS = """\
 22 1 254:1 / / rw - ext4 /dev/vda1 rw
 30 22 0:45 / /mnt/nas rw,sync - nfs4 nas.lan:/export rw,sync,vers=4.2,rsize=1048576,hard,addr=192.0.2.2
@@ -32,13 +34,22 @@ MOUNTS = """\
 """
 
 
-def disk(sysfs: Path, number: str, place: str, **files: str) -> None:
-    """A disk at a place below the devices of sysfs, with what its files say."""
-    names = {name.replace("__", "/"): text for name, text in files.items()}
-    folder = lines(sysfs / "devices" / place, {"size": "2048", **names})
-    for index, name in (("dev/block", number), ("class/block", folder.name)):
-        (sysfs / index).mkdir(parents=True, exist_ok=True)
-        (sysfs / index / name).symlink_to(folder)
+SCSI = {"device/vendor": "IET", "device/model": "VIRTUAL-DISK", "device/wwid": "t10.IET 1"}
+NVME = {"device/transport": "tcp", "device/address": "traddr=192.0.2.3,trsvcid=4420"}
+ISCSI = "iSCSI from 192.0.2.2:3260, iqn.x:a"
+DISKS: dict[str, tuple[str, str, dict[str, str]]] = {
+    "8:32": (ISCSI, "platform/host2/session3/target2:0:0/2:0:0:0/block/sdc", SCSI),
+    "8:16": ("USB", "pci0/usb1/1-1/block/sdb", {}),
+    "8:0": ("SATA", "pci0/ata1/block/sda", {}),
+    "259:1": (
+        *("NVMe/TCP from 192.0.2.3:4420, nqn.x", "virtual/nvme-fabrics/ctl/nvme1/nvme1n1"),
+        {**NVME, "device/subsysnqn": "nqn.x", "wwid": "eui.1"},
+    ),
+    "43:0": ("NBD mine", "virtual/block/nbd0", {"backend": "mine"}),
+    "253:0": (f"mpath of sdc ({ISCSI})", "virtual/block/dm-0", {"dm/uuid": "mpath-3600", "slaves/sdc/x": ""}),
+    "254:1": ("virtio", "pci0/virtio1/block/vda1", {}),
+}
+"""What attached a disk, by its number; its place below the devices of sysfs, and what its files say."""
 
 
 @pytest.fixture
@@ -46,20 +57,11 @@ def sysfs(tmp_path: Path) -> Path:
     found = tmp_path / "sys"
     lines(found / "class/iscsi_session/session3", {"targetname": "iqn.x:a"})
     lines(found / "class/iscsi_connection/connection3:0", {"address": "192.0.2.2", "port": "3260"})
-    place = "platform/host2/session3/target2:0:0/2:0:0:0/block/sdc"
-    disk(found, "8:32", place, device__vendor="IET", device__model="VIRTUAL-DISK", device__wwid="t10.IET 1")
-    disk(found, "8:16", "pci0/usb1/1-1/block/sdb")
-    disk(found, "8:0", "pci0/ata1/block/sda")
-    disk(
-        *(found, "259:1", "virtual/nvme-fabrics/ctl/nvme1/nvme1n1"),
-        device__transport="tcp",
-        device__address="traddr=192.0.2.3,trsvcid=4420",
-        device__subsysnqn="nqn.x",
-        wwid="eui.1",
-    )
-    disk(found, "43:0", "virtual/block/nbd0", backend="mine")
-    disk(found, "253:0", "virtual/block/dm-0", dm__uuid="mpath-3600", slaves__sdc__x="")
-    disk(found, "254:1", "pci0/virtio1/block/vda1")
+    for number, (_, place, files) in DISKS.items():
+        folder = lines(found / "devices" / place, {"size": "2048", **files})
+        for index in (f"dev/block/{number}", f"class/block/{folder.name}"):
+            (found / index).parent.mkdir(parents=True, exist_ok=True)
+            (found / index).symlink_to(folder)
     (tmp_path / "mountinfo").write_text(MOUNTS, encoding="utf-8")
     return found
 
@@ -80,19 +82,10 @@ def told(sysfs: Path, *words: str) -> Any:
 
 @pytest.mark.thorough
 def test_a_disk_says_what_attached_it(sysfs: Path) -> None:
-    iscsi = "iSCSI from 192.0.2.2:3260, iqn.x:a"
-    for number, by in {
-        "8:32": iscsi,
-        "8:16": "USB",
-        "8:0": "SATA",
-        "259:1": "NVMe/TCP from 192.0.2.3:4420, nqn.x",
-        "43:0": "NBD mine",
-        "253:0": f"mpath of sdc ({iscsi})",
-        "254:1": "virtio",
-    }.items():
+    for number, (by, *_) in DISKS.items():
         found = told(sysfs, "disk", number)
         assert (found["by"], found["size_bytes"]) == (by, 1 << 20), number
-        if by == iscsi:
+        if by == ISCSI:
             known = [found[name] for name in ("node", "identity", "makers")]
             assert known == ["/dev/sdc", "t10.IET 1", "IET VIRTUAL-DISK"]
 
@@ -122,11 +115,6 @@ def there(world: World, path: str, part: Backing) -> AbstractContextManager[Read
     return attached.there(world.host("initiator"), volume, part)
 
 
-def refused(world: World, path: str, part: Backing, words: str) -> None:
-    with pytest.raises(CellInvalid, match=words), there(world, path, part):
-        raise AssertionError
-
-
 def test_what_is_no_volume_is_refused_with_what_is_one() -> None:
     for kind, hint in (("folder", "/mnt/x/bench.img"), ("nothing", "lsblk")):
         with pytest.raises(UsageError, match="a block device, a file, or a new file's name") as refused:
@@ -144,11 +132,8 @@ def test_a_volume_is_read_only_if_it_is_the_one_that_was_planned_with() -> None:
         assert (ready.path, ready.device) == ("/mnt/x", None)
     small = look("file", size_bytes=(1 << 20) - 1)
     for other in (look("file", identity="8"), look("new", identity=""), small):
-        refused(other, "/mnt/x", part, "still to be the same volume")
-
-
-UNIT = Device(number="8:0", node="/dev/sda", path="/dev/x", size_bytes=1 << 30)
-PART = Backing(kind=BackingKind.BLOCK, size_bytes=1 << 20, offset_bytes=1 << 20, destroy="/dev/x")
+        with pytest.raises(CellInvalid, match="still to be the same volume"), there(other, "/mnt/x", part):
+            raise AssertionError
 
 
 @pytest.fixture
@@ -174,7 +159,8 @@ def test_what_may_be_lost_is_guarded_and_then_filled(asked: list[tuple[Any, ...]
     assert asked == [("/dev/x", 2 << 20, ())]
     assert filled(world) == [("/dev/sda", "1", "1", "1")]
     world = look("device", node="/dev/sdb")
-    refused(world, "/dev/x", PART, "to be /dev/sdb, found /dev/sda")
+    with pytest.raises(CellInvalid, match="to be /dev/sdb, found /dev/sda"), there(world, "/dev/x", PART):
+        raise AssertionError
     assert not filled(world)
 
 
@@ -190,7 +176,7 @@ def test_a_session_s_disk_is_guarded_and_then_takes_writes(asked: list[tuple[Any
 
     found, device = opened(0)
     assert found.expected == (Expected("read-only mark", f"{sysfs}/ro", "0"), identity)
-    assert device == UNIT and found.device == "/dev/sda"
+    assert device == UNIT and found.device == UNIT.node
     with pytest.raises(DeviceRefused, match="its target refuses them"):
         opened(1)
     assert asked == [("/dev/sda", 2 << 20, ("/dev/sdb",))] * 2

@@ -15,8 +15,7 @@ from harness.storage.backing import IDENTITY, BackingFile, NewFile, refuse_forei
 from tests.unit.fakes import World
 
 HOST = NamespaceHost("machine")
-UNDONE: tuple[list[str], bool] = ([], False)
-"""Nothing was left to undo."""
+NOTHING: tuple[list[str], bool] = ([], False)  # was left to undo
 SIZE_BYTES = 1 << 16
 Made = tuple[NewFile, BackingFile]
 
@@ -28,8 +27,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def made(path: Path) -> Made:
-    new = NewFile(str(path))
-    new.refuse_foreign(HOST)
+    (new := NewFile(str(path))).refuse_foreign(HOST)
     new.acquire(HOST)
     identity = HOST.run(["stat", "-c", IDENTITY, "--", str(path)]).stdout.strip()
     file = BackingFile(str(path), SIZE_BYTES, identity)
@@ -47,26 +45,23 @@ def test_a_file_of_ours_is_removed_whatever_was_written_to_it(path: Path, made: 
     new, file = made
     with path.open("r+b") as stream:
         stream.write(b"data")
-    assert undo(new) == UNDONE, "it is not empty any more"
-    assert undo(file) == ([], True)
-    assert not path.exists()
-    assert undo(file) == undo(new) == UNDONE, "what is absent is not removed"
+    assert undo(new) == NOTHING, "it is not empty any more"
+    assert undo(file) == ([], True) and not path.exists()
+    assert undo(file) == undo(new) == NOTHING, "what is absent is not removed"
     # One that was only just made is removed by its name.
     new.acquire(HOST)
-    assert undo(new) == ([], True)
-    assert not path.exists()
+    assert undo(new) == ([], True) and not path.exists()
 
 
 def test_a_file_of_somebody_else_s_in_its_place_stays(path: Path, made: Made) -> None:
     new, file = made
     path.unlink()
     path.write_bytes(b"mine" * (SIZE_BYTES // 4))
-    assert undo(file) == undo(new) == UNDONE
-    assert path.read_bytes().startswith(b"mine")
+    assert undo(file) == undo(new) == NOTHING and path.read_bytes().startswith(b"mine")
     path.unlink()
-    path.symlink_to(path.with_name("elsewhere"))
     path.with_name("elsewhere").touch()
-    assert undo(file) == undo(new) == UNDONE
+    path.symlink_to(path.with_name("elsewhere"))
+    assert undo(file) == undo(new) == NOTHING
     assert path.is_symlink() and path.exists()
 
 
@@ -111,9 +106,8 @@ def test_a_ramdisk_is_filled_with_copies_of_random_data(path: Path, have: int, s
     whole = path.read_bytes()
     assert not any(whole[: after << 10]) and not any(whole[(after + size) << 10 :])
     found = whole[after << 10 : (after + size) << 10]
-    first = found[: have << 10]
-    assert len(set(first)) > 200, "it is random"
-    assert found == (first * size)[: size << 10]
+    assert len({*found[: have << 10]}) > 200, "it is random"
+    assert found == (found[: have << 10] * size)[: size << 10]
 
 
 def test_only_a_ramdisk_has_copies() -> None:

@@ -16,39 +16,10 @@ from harness.storage.chap import Secrets
 from harness.storage.iscsi import initiator
 from harness.storage.iscsi.initiator import IscsidService, WokenIscsid, configuration
 from tests.unit.fakes import Command, World
+from tests.unit.fakes.answers import DONE, NO, Answer
 from tests.unit.storage.files import lines, scripts
 
 OURS = "iqn.2026-11.net.storage-harness:beef.initiator"
-
-
-def states(**active: str) -> str:
-    """What systemctl(1) shows; a unit without a state is one that there is not."""
-    blocks = [
-        f"Id=iscsid.{unit}\nLoadState={'loaded' if state else 'not-found'}\nActiveState={state or 'inactive'}"
-        for unit, state in active.items()
-    ]
-    return "\n\n".join(blocks) + "\n"
-
-
-def use_iscsid(tmp_path: Path, shown: str, *, listens: bool = False, runs: bool = False) -> list[str]:
-    """What is done, from the question on, on a machine whose systemd says that; "": there is none, or it
-    cannot be asked. ``listens``: there is iscsid's socket. ``runs``: an iscsid, too."""
-    world = World(
-        answers=[
-            (("ls", initiator.SYSTEMD), (0, "system\n", "") if shown else (2, "", "")),
-            (initiator.STATES, (0, shown, "")),
-            (("sh", "-c", initiator.RUNS), (0 if runs else 1, "", "")),
-        ]
-    )
-    if listens:
-        world.secret_files["/proc/net/unix"] = initiator.SOCKET
-    journal, host = Journal(tmp_path / "journal.jsonl"), world.host("initiator")
-    given: dict[str, Any] = {"chap_user": "me", "secrets": Secrets(own="s"), "log": tmp_path / "log"}
-    with initiator.iscsid(journal, host, initiator_iqn=OURS, **given):
-        world.commands.append(Command("initiator", ("use",)))
-    assert not journal.leaks and not world.left
-    done = [" ".join(word for word in c.argv if "\n" not in word) for c in world.commands]
-    return done[4 if shown else 3 :]
 
 
 ASKED = f"sh -c {initiator.RUNS}"
@@ -56,27 +27,45 @@ START, STOP = "systemctl start iscsid.service", "sh -c sh"
 
 
 @pytest.mark.parametrize(
-    ("shown", "listens", "runs", "steps"),
+    ("states", "finds", "steps"),
     [
-        (states(socket="active", service="inactive"), False, False, [START, "use", f"{STOP} iscsid.service"]),
-        (
-            # An earlier harness left it so.
-            states(socket="inactive", service="failed"),
-            *(False, False, [START, "use", f"{STOP} iscsid.socket iscsid.service"]),
-        ),
-        (states(socket="active", service="active"), False, False, ["use"]),
-        (states(socket="active", service="activating"), False, False, ["use"]),
-        ("", False, False, ["daemon iscsid --foreground", "use"]),
-        (states(socket="", service=""), False, False, ["daemon iscsid --foreground", "use"]),
+        ("active inactive", "", [START, "use", f"{STOP} iscsid.service"]),
+        # An earlier harness left it so.
+        ("inactive failed", "", [START, "use", f"{STOP} iscsid.socket iscsid.service"]),
+        ("active active", "", ["use"]),
+        ("active activating", "", ["use"]),
+        ("", "", ["daemon iscsid --foreground", "use"]),
+        ("none none", "", ["daemon iscsid --foreground", "use"]),
         # Without D-Bus the iscsid that the socket starts is asked to end, unless it is the user's.
-        ("", True, False, [ASKED, "use", "sh -c"]),
-        ("", True, True, [ASKED, "use"]),
+        ("", "its socket", [ASKED, "use", "sh -c"]),
+        ("", "its socket and an iscsid", [ASKED, "use"]),
     ],
 )
 def test_an_iscsid_of_the_user_s_is_left_and_what_the_run_starts_is_ended(
-    tmp_path: Path, shown: str, listens: bool, runs: bool, steps: list[str]
+    tmp_path: Path, states: str, finds: str, steps: list[str]
 ) -> None:
-    assert use_iscsid(tmp_path, shown, listens=listens, runs=runs) == steps
+    """``states`` are those of the socket and the service. Without any there is no systemd, or it cannot be
+    asked; "none" is a unit that there is not."""
+    shown = "\n".join(
+        f"Id=iscsid.{unit}\nLoadState={'not-found' if state == 'none' else 'loaded'}\n"
+        f"ActiveState={'inactive' if state == 'none' else state}\n"
+        for unit, state in zip(("socket", "service"), states.split(), strict=False)
+    )
+    answers: list[tuple[tuple[str, ...], Answer]] = [
+        (("ls", initiator.SYSTEMD), (0, "system\n", "") if states else (2, "", "")),
+        (initiator.STATES, (0, shown, "")),
+        (("sh", "-c", initiator.RUNS), DONE if "an iscsid" in finds else NO),
+    ]
+    world = World(answers=answers)
+    if finds:
+        world.secret_files["/proc/net/unix"] = initiator.SOCKET
+    journal, host = Journal(tmp_path / "journal.jsonl"), world.host("initiator")
+    given: dict[str, Any] = {"chap_user": "me", "secrets": Secrets(own="s"), "log": tmp_path / "log"}
+    with initiator.iscsid(journal, host, initiator_iqn=OURS, **given):
+        world.commands.append(Command("initiator", ("use",)))
+    assert not journal.leaks and not world.left
+    done = [" ".join(word for word in c.argv if "\n" not in word) for c in world.commands]
+    assert done[4 if states else 3 :] == steps
 
 
 SYSTEMCTL = """\
@@ -92,50 +81,31 @@ SERVICE = IscsidService("iscsid.service", ("iscsid.socket", "iscsid.service"))
 WOKEN = WokenIscsid(initiator.SOCKET)
 
 
-class Machine:
-    """A systemctl(1) and an iscsiadm(8) that write down what they are told, a folder of sessions, and one of
-    processes, where an iscsid runs."""
-
-    def __init__(self, here: Path) -> None:
-        self.here = here
-        scripts(here, {"systemctl": SYSTEMCTL, "udevadm": UDEVADM, "iscsiadm": ISCSIADM})
-        (here / "sessions").mkdir()
-        lines(here, {"processes/4711/comm": "iscsid"})
-
-    def undo(self, of: IscsidService | WokenIscsid = SERVICE, *, stopped: int = 0) -> tuple[int, list[str]]:
-        """How it ends, and what was said meanwhile."""
-        log = self.here / "said"
-        log.unlink(missing_ok=True)
-        (step,) = of.undo()
-        script = step.argv[2].replace("/sys/class/iscsi_session", str(self.here / "sessions"))
-        script = script.replace("/proc/", f"{self.here}/processes/")
-        places = {"PATH": f"{self.here}:{os.environ['PATH']}", "HERE": str(self.here)}
-        done = subprocess.run(
-            [*step.argv[:2], script, *step.argv[3:]],
-            env={**places, "STOPPED": str(stopped)},
-            check=False,
-            stderr=subprocess.DEVNULL,
-        )
-        return done.returncode, log.read_text(encoding="utf-8").splitlines()
+def undo(here: Path, of: IscsidService | WokenIscsid, *, stopped: int = 0) -> tuple[int, list[str]]:
+    """How it ends, and what systemctl(1) and iscsiadm(8) of a folder are told, where there are sessions and
+    processes."""
+    scripts(here, {"systemctl": SYSTEMCTL, "udevadm": UDEVADM, "iscsiadm": ISCSIADM})
+    (log := here / "said").unlink(missing_ok=True)
+    (step,) = of.undo()
+    script = step.argv[2].replace("/sys/class/iscsi_session", f"{here}/sessions")
+    argv = [*step.argv[:2], script.replace("/proc/", f"{here}/processes/"), *step.argv[3:]]
+    env = {"PATH": f"{here}:{os.environ['PATH']}", "HERE": str(here), "STOPPED": str(stopped)}
+    done = subprocess.run(argv, env=env, check=False, stderr=subprocess.DEVNULL)
+    return done.returncode, log.read_text(encoding="utf-8").splitlines()
 
 
-def test_units_are_stopped_and_no_failure_of_theirs_stays(tmp_path: Path) -> None:
-    machine, settled = Machine(tmp_path), "udevadm settle"
+def test_units_are_stopped_unless_somebody_has_come_to_need_them_and_no_failure_stays(tmp_path: Path) -> None:
+    settled = "udevadm settle"
     stop, reset = (f"{do} --quiet iscsid.socket iscsid.service" for do in ("stop", "reset-failed"))
-    assert machine.undo() == (0, [settled, stop, reset])
-    assert machine.undo(stopped=5) == (5, [settled, stop]), "it is reported"
+    (tmp_path / "sessions/session4").mkdir(parents=True)
+    lines(tmp_path, {"processes/4711/comm": "iscsid"})
+    assert undo(tmp_path, SERVICE) == undo(tmp_path, WOKEN) == (0, [settled])
+    (tmp_path / "sessions/session4").rmdir()
+    assert undo(tmp_path, SERVICE) == (0, [settled, stop, reset])
+    assert undo(tmp_path, SERVICE, stopped=5) == (5, [settled, stop]), "it is reported"
     # Without D-Bus iscsid itself is asked, once.
-    assert machine.undo(WOKEN) == (0, [settled, "iscsiadm --killiscsid 0"])
-    assert machine.undo(WOKEN) == (0, [settled]), "it has gone"
-
-
-def test_an_iscsid_that_somebody_has_come_to_need_goes_on(tmp_path: Path) -> None:
-    machine = Machine(tmp_path)
-    (tmp_path / "sessions" / "session4").mkdir()
-    assert machine.undo() == machine.undo(WOKEN) == (0, ["udevadm settle"])
-
-
-# CHAP
+    assert undo(tmp_path, WOKEN) == (0, [settled, "iscsiadm --killiscsid 0"])
+    assert undo(tmp_path, WOKEN) == (0, [settled]), "it has gone"
 
 
 @pytest.fixture(autouse=True)
@@ -160,11 +130,9 @@ def test_they_are_handed_over_once(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in chap.environment().items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(chap, "_kept", [])
-    chap.take()
-    assert chap.known() == chap.Secrets(own="sesame")
-    assert chap.VARIABLE not in os.environ
-    chap.take()
-    assert chap.known() == chap.Secrets(own="sesame")
+    for _ in range(2):
+        chap.take()
+        assert chap.known() == Secrets(own="sesame") and chap.VARIABLE not in os.environ
 
 
 def test_sessions_and_discovery_authenticate_alike() -> None:

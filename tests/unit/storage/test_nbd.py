@@ -31,6 +31,9 @@ from tests.unit.fakes import Command, World
 from tests.unit.storage.test_nvme import sides, wanted
 
 AGREED = {"max_sectors_kb": "128", "nr_requests": "128", "connections": "1"}
+REPLY_MAGIC, GO, ACK, INFO, UNKNOWN = 0x3E889045565A9, 7, 1, 3, (1 << 31) + 6
+PROTOCOL = wire.transport(NBD)
+LINK = theory.Wire(link=LinkProfile(name="x", title="", emulated=True, rate_bit_s=10**9))
 
 
 def up(world: World, **more: Any) -> nbd.NbdSides:
@@ -56,10 +59,8 @@ def test_both_ends_are_reported_the_same_and_nothing_is_left(tmp_path: Path) -> 
     with attached(world, tmp_path, bound_to="near0", read_only=True) as session:
         assert session.disk.device == "/dev/nbd0"
         session.disk.check()
-    asked = [json.loads(each.input or "{}") for each in world.commands if "python3" in each.argv[0]]
-    export, connection = (
-        next(found for found in asked if found.get("do") == do) for do in ("create", "connect")
-    )
+    said = [json.loads(each.input or "{}") for each in world.commands if "python3" in each.argv[0]]
+    export, connection = (next(one for one in said if one.get("do") == do) for do in ("create", "connect"))
     for name in ("export", "address", "port", "read_only"):
         assert export[name] == connection[name], name
     name = "net.storage-harness:beef.wired.off"
@@ -68,25 +69,18 @@ def test_both_ends_are_reported_the_same_and_nothing_is_left(tmp_path: Path) -> 
     assert not world.left
 
 
-@pytest.mark.parametrize(
-    ("file", "answer", "words"),
-    [
-        ("backend", "another's\n", "found another's"),
-        ("pid", "", "expected the process of /dev/nbd0 to be there, found none"),
-        ("size", "8\n", "number of sectors of /dev/nbd0 to be 262144, found 8"),
-    ],
-)
-def test_a_disk_that_is_another_is_found_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, answer: str, words: str
-) -> None:
+def test_a_disk_that_is_another_is_found_out(tmp_path: Path) -> None:
     world = World()
     with attached(world, tmp_path) as session:
-        usual = world.nbd.text_of
-        monkeypatch.setattr(
-            world.nbd, "text_of", lambda path: answer if path.endswith(f"/{file}") else usual(path)
-        )
-        with pytest.raises(CellInvalid, match=words):
-            session.disk.check()
+        for file, answer, words in (
+            ("backend", "another's\n", "found another's"),
+            ("pid", "", "expected the process of /dev/nbd0 to be there, found none"),
+            ("size", "8\n", "number of sectors of /dev/nbd0 to be 262144, found 8"),
+        ):
+            world.secret_files = {f"/sys/block/nbd0/{file}": answer}
+            with pytest.raises(CellInvalid, match=words):
+                session.disk.check()
+        world.secret_files = {}
 
 
 def test_without_nbdkit_the_target_lacks_a_requirement_and_a_portal_may_not_answer() -> None:
@@ -104,28 +98,27 @@ def test_without_nbdkit_the_target_lacks_a_requirement_and_a_portal_may_not_answ
         made.acquire(world.host("initiator"))
 
 
-@pytest.mark.parametrize(("read_only", "asked"), [(True, None), (False, False)])
-def test_their_export_takes_writes_only_if_that_is_meant(read_only: bool, asked: bool | None) -> None:
+def test_their_export_takes_writes_only_if_that_is_meant() -> None:
     world = World()
     reached = ReachedTarget(transport=NBD, typed="nbd://nas", address="192.0.2.2", port=10809, name="x")
-    theirs, export = up(world, reached=reached), exported(world, read_only=read_only)
-    rule, made = theirs.connections(export)
-    assert isinstance(rule, UdevRule) and isinstance(made, Made)
-    assert f'ATTRS{{backend}}=="{theirs.backend(export)}"' in rule.match
-    assert json.loads(made.make.input or "")["read_only"] is asked
+    theirs = up(world, reached=reached)
+    for read_only, asked in ((True, None), (False, False)):
+        export = exported(world, read_only=read_only)
+        rule, made = theirs.connections(export)
+        assert isinstance(rule, UdevRule) and isinstance(made, Made)
+        assert f'ATTRS{{backend}}=="{theirs.backend(export)}"' in rule.match
+        assert json.loads(made.make.input or "")["read_only"] is asked
 
 
 def test_under_the_distributions_python_what_is_absent_needs_no_undoing(tmp_path: Path) -> None:
-    subsystem = {"nqn": "nqn.none", "host_nqn": "nqn.nobody", "address": "198.18.7.2", "port": 4420}
-    export = {"backend": "nobody's", "export": "x", "address": "198.18.7.2", "port": 1}
-    for of, asked in ((nvme.step, subsystem), (nbd.step, {**export, "folder": str(tmp_path / "a/b")})):
+    of_nvme: dict[str, Any] = {"nqn": "nqn.none", "host_nqn": "nqn.nobody"}
+    of_nbd = {"backend": "nobody's", "export": "x", "folder": f"{tmp_path}/a/b"}
+    for of, names in ((nvme.step, of_nvme), (nbd.step, of_nbd)):
+        asked = {**names, "address": "198.18.7.2", "port": 1}
         for name, do in (("initiator", "disconnect"), ("target", "delete")):
             step = of(name, do, **asked)
             done = subprocess.run(step.argv, input=step.input, capture_output=True, text=True)
             assert (done.returncode, done.stderr) == (0, ""), step.argv
-
-
-REPLY_MAGIC, GO, ACK, INFO, UNKNOWN = 0x3E889045565A9, 7, 1, 3, (1 << 31) + 6
 
 
 def serve(connection: socket.socket, replies: list[tuple[int, bytes]], asked: list[bytes]) -> None:
@@ -142,13 +135,11 @@ def shake_hands(*replies: tuple[int, bytes]) -> tuple[dict[str, int], bytes]:
     ours, theirs = socket.socketpair()
     asked: list[bytes] = []
     with ours, theirs:
-        server = threading.Thread(target=serve, args=(theirs, [*replies], asked))
-        server.start()
+        (server := threading.Thread(target=serve, args=(theirs, [*replies], asked))).start()
         try:
-            found = program.handshake(ours, "secret")
+            return program.handshake(ours, "secret"), asked[0]
         finally:
             server.join()
-    return found, asked[0]
 
 
 def test_a_server_says_how_large_an_export_is_and_which_blocks_it_takes() -> None:
@@ -166,16 +157,11 @@ def test_attributes_of_netlink_are_read_as_they_are_written() -> None:
     assert list(netlink.attributes(data)) == written
 
 
-PROTOCOL = wire.transport(NBD)
-
-
 def test_what_nbd_sends_for_one_io() -> None:
-    link = theory.Wire(link=LinkProfile(name="x", title="", emulated=True, rate_bit_s=10**9, delay_us=50))
-
     def dialogue(direction: theory.IoDirection, block_bytes: int) -> list[tuple[str, int, bool]]:
         found = PROTOCOL.dialogue(AGREED, direction, 1 << 20)
         assert found is not None
-        bursts = found.bursts(link, direction, block_bytes)
+        bursts = found.bursts(LINK, direction, block_bytes)
         return [(burst.by, sum(burst.segments), burst.after_disk) for burst in bursts]
 
     assert dialogue("read", 4096) == [("initiator", 28, False), ("target", 16 + 4096, True)]
@@ -184,18 +170,15 @@ def test_what_nbd_sends_for_one_io() -> None:
     assert dialogue("read", 1 << 18) == [("initiator", 2 * 28, False), ("target", 2 * 16 + (1 << 18), True)]
     assert PROTOCOL.dialogue({}, "read", 1 << 20) is None
     assert (PROTOCOL.most_commands(AGREED), PROTOCOL.write_round_trips(AGREED, 1 << 20)) == (128, 1)
-    assert PROTOCOL.header_bytes(AGREED, 1 << 20) == 16
-    assert PROTOCOL.most_commands({}) == 0
+    assert (PROTOCOL.header_bytes(AGREED, 1 << 20), PROTOCOL.most_commands({})) == (16, 0)
 
 
 def test_larger_requests_are_no_advice() -> None:
     """They save a header, and so next to nothing."""
-    link = theory.Wire(link=LinkProfile(name="wired", title="wired", emulated=True, rate_bit_s=10**9))
 
     def time_s(largest_kb: int) -> float:
         found = PROTOCOL.dialogue({**AGREED, "max_sectors_kb": str(largest_kb)}, "read", 4 << 20)
         assert found is not None
-        return theory.predict(link, found, direction="read", block_bytes=256 << 10, device_s=0.0).time_s
+        return theory.predict(LINK, found, direction="read", block_bytes=256 << 10, device_s=0.0).time_s
 
-    assert 0.999 < time_s(1024) / time_s(128) < 1
-    assert not PROTOCOL.remedy
+    assert 0.999 < time_s(1024) / time_s(128) < 1 and not PROTOCOL.remedy

@@ -21,15 +21,8 @@ from tests.unit.storage.files import lines, scripts
 pytestmark = pytest.mark.thorough
 
 IQN = "iqn.2026-11.net.storage-harness:beef.wired.off"
-REQUEST: dict[str, Any] = {
-    "iqn": IQN,
-    "portal": "198.18.0.2:3260",
-    "interface": "harness-me",
-    "bound_to": "",
-    "initiator_iqn": "iqn.x:me",
-    "lun": 0,
-    "within_s": 8,
-}
+REQUEST: dict[str, Any] = {"iqn": IQN, "portal": "198.18.0.2:3260", "interface": "harness-me"}
+REQUEST |= {"bound_to": "", "initiator_iqn": "iqn.x:me", "lun": 0, "within_s": 8}
 NODE = f"--mode node --targetname {IQN} --portal 198.18.0.2:3260 --interface harness-me"
 NEW, LOGIN, LOGOUT, DELETE = (f"{NODE} {do}" for do in ("--op new", "--login", "--logout", "--op delete"))
 IFACE = "--mode iface --interface harness-me"
@@ -38,6 +31,10 @@ MADE = [f"{IFACE} --op new", f"{IFACE} --op update --name iface.initiatorname --
 that is not there."""
 BOUND = [*MADE, f"{IFACE} --op update --name iface.net_ifacename --value eth0"]
 FORGOTTEN = [DELETE, f"{IFACE} --op delete"]
+BURST, R2T = "node.session.iscsi.MaxBurstLength", "node.session.iscsi.InitialR2T"
+UPDATES = [f"{NODE} --op update --name {BURST} --value 65536", f"{NODE} --op update --name {R2T} --value No"]
+FILES: Any = (("erl", "recovery_tmo"), ("header_digest",), ("queue/scheduler",))
+SHOWN = "192.0.2.2:3260,1 iqn.x:a\n[fd00::2]:3260,1 iqn.x:a\n192.0.2.2:3260,1 iqn.x:b\n"
 
 ISCSIADM = """\
 echo "$*" >> "$HERE/said"
@@ -77,26 +74,22 @@ class Machine:
     def have_sessions(self, *iqns: str) -> Path:
         """The folder of the first one."""
         for number, iqn in enumerate(iqns, 1):
-            folder = self.here / f"sessions/session{number}"
-            lines(folder, {"targetname": iqn, "ifacename": "harness-me"})
+            lines(self.here / f"sessions/session{number}", {"targetname": iqn, "ifacename": "harness-me"})
         return self.here / "sessions/session1"
 
-    def answer(self, *, logout: tuple[int, ...] = (0,), unknown: int = 0, **statuses: int) -> None:
+    def answer(self, *, logout: tuple[int, ...] = (0,), unknown: int = 0, **statuses: Any) -> None:
         """Exit statuses; and how many records are made before iscsid has told where its configuration is.
 
         ``gone`` is that of the logout after which the session is gone.
         """
-        lines(self.here, {"new": 0, "login": 0, "delete": 0, "gone": 0, "silent": 0} | statuses)
         records = "# BEGIN RECORD 2.1.8\n" * unknown + "node.conn[0].timeo.login_timeout = 8"
-        lines(self.here, {"records": records, "logout": "\n".join(map(str, logout))})
+        said = {"records": records, "logout": "\n".join(map(str, logout))}
+        lines(self.here, {"new": 0, "login": 0, "delete": 0, "gone": 0, "silent": 0} | said | statuses)
 
-    def run_iscsid(self) -> None:
+    def have_sessions_of_iscsid(self, *iqns: str, **answers: Any) -> Path:
         lines(self.here, {"unix": "0: 2 0 0 @ISCSIADM_ABSTRACT_NAMESPACE"})
-
-    def have_session_of_iscsid(self, **answers: Any) -> Path:
-        self.run_iscsid()
         self.answer(**answers)
-        return self.have_sessions(IQN)
+        return self.have_sessions(*iqns or [IQN])
 
     def log_out(self, *, deadline_s: float = 60.0, **changes: Any) -> tuple[int, str]:
         status, said, error = self.carry_out("disconnect", deadline_s=deadline_s, **changes)
@@ -112,15 +105,9 @@ class Machine:
             source = source.replace(f'"{path}"', f'"{self.here / name}"')
         source = source.replace("DEADLINE_S = 10.0", f"DEADLINE_S = {deadline_s}")
         source = source.replace("RECORD_S = 60.0", f"RECORD_S = {record_s}")
-        done = subprocess.run(
-            [programs.PYTHON, "-I", "-S", "-c", source],
-            input=json.dumps(REQUEST | {"do": do} | changes),
-            capture_output=True,
-            text=True,
-            env={"PATH": f"{self.here}:{os.environ['PATH']}", "HERE": str(self.here)},
-            timeout=120,
-            check=False,
-        )
+        env = {"PATH": f"{self.here}:{os.environ['PATH']}", "HERE": str(self.here)}
+        argv, asked = [programs.PYTHON, "-I", "-S", "-c", source], json.dumps(REQUEST | {"do": do} | changes)
+        done = subprocess.run(argv, input=asked, capture_output=True, text=True, env=env, timeout=120)
         return done.returncode, done.stdout, done.stderr
 
     @property
@@ -136,8 +123,7 @@ def machine(tmp_path: Path) -> Machine:
     scripts(tmp_path, {"iscsiadm": ISCSIADM, "multipath": multipath, **namespace})
     (tmp_path / "etc").mkdir()
     (tmp_path / "unix").touch()
-    made = Machine(tmp_path)
-    made.answer()
+    (made := Machine(tmp_path)).answer()
     return made
 
 
@@ -146,46 +132,36 @@ def machine(tmp_path: Path) -> Machine:
     [
         ({}, {}, [*MADE, NEW, LOGOUT, *FORGOTTEN]),
         ({}, {"bound_to": "eth0"}, [*BOUND, NEW, LOGOUT, *FORGOTTEN]),
+        # Once it is connected anew; once iscsid has found it; it has just ended.
         ({"logout": (32, 32, 0)}, {}, [*MADE, NEW, LOGOUT, LOGOUT, LOGOUT, *FORGOTTEN]),
         ({"logout": (2, 32, 0)}, {}, [*MADE, NEW, LOGOUT, LOGOUT, LOGOUT, *FORGOTTEN]),
         ({"logout": (21,), "delete": 21, "gone": 21}, {}, [*MADE, NEW, LOGOUT, *FORGOTTEN]),
-    ],
-    ids=[
-        "at once",
-        "by its interface",
-        "once it is connected anew",
-        "once iscsid has found it",
-        "it just ended",
     ],
 )
 def test_a_session_is_ended_by_the_iscsid_that_runs(
     machine: Machine, answers: dict[str, Any], asked: dict[str, Any], said: list[str]
 ) -> None:
-    machine.have_session_of_iscsid(**answers)
-    assert machine.log_out(**asked) == (0, "")
-    assert machine.said == said
+    machine.have_sessions_of_iscsid(**answers)
+    assert machine.log_out(**asked) == (0, "") and machine.said == said
     assert list((machine.here / "etc").iterdir()) == []
 
 
 def test_records_that_are_there_are_not_made_again(machine: Machine) -> None:
     for times, folder in enumerate(("etc", "var"), 1):
-        machine.have_session_of_iscsid()
+        machine.have_sessions_of_iscsid()
         lines(machine.here / folder / "ifaces", {REQUEST["interface"]: ""})
         assert machine.log_out() == (0, "")
         assert machine.said == times * [LOGOUT, *FORGOTTEN]
         shutil.rmtree(machine.here / folder / "ifaces")
 
 
-@pytest.mark.parametrize(
-    ("listed", "steps"),
-    [("/360014ab/", ["multipath -f 360014ab", "multipath -w /dev/sdq"]), ("/360014ff/", [])],
-)
-def test_multipathd_lets_go_of_the_disk_that_it_took(machine: Machine, listed: str, steps: list[str]) -> None:
-    disk = machine.have_session_of_iscsid() / "device/target0:0:0/0:0:0:0"
-    (disk / "block/sdq").mkdir(parents=True)
-    lines(disk, {"wwid": "naa.60014ab"})
-    lines(machine.here, {"wwids": f"# Valid WWIDs:\n/3600aaaa/\n{listed}"})
+@pytest.mark.parametrize("listed", [True, False])
+def test_multipathd_lets_go_of_the_disk_that_it_took(machine: Machine, listed: bool) -> None:
+    disk = machine.have_sessions_of_iscsid() / "device/target0:0:0/0:0:0:0"
+    lines(disk, {"wwid": "naa.60014ab", "block/sdq/size": 8})
+    lines(machine.here, {"wwids": f"# Valid WWIDs:\n/3600aaaa/\n/360014{'ab' if listed else 'ff'}/"})
     assert machine.log_out() == (0, "")
+    steps = ["multipath -f 360014ab", "multipath -w /dev/sdq"] if listed else []
     assert machine.said == [*MADE, NEW, *steps, LOGOUT, *FORGOTTEN]
 
 
@@ -222,17 +198,13 @@ def test_sessions_to_others_are_left_alone_and_what_is_absent_needs_no_ending(ma
     ],
 )
 def test_a_session_that_stays_is_reported(machine: Machine, status: int, times: int, and_then: str) -> None:
-    machine.have_session_of_iscsid(logout=(status,) * times)
+    machine.have_sessions_of_iscsid(logout=(status,) * times)
     ended, said = machine.log_out(deadline_s=1.0)
     reported = rf"session1 to {IQN} could not be logged out \(iscsiadm said {status}\){and_then}\n"
     assert ended == 1 and re.fullmatch(reported, said), said
     tries = machine.said.count(LOGOUT)
     assert tries == 1 if times == 1 else 1 < tries < 99, "it is not tried for ever"
     assert DELETE not in machine.said, "without its record it could not be ended later"
-
-
-BURST, R2T = "node.session.iscsi.MaxBurstLength", "node.session.iscsi.InitialR2T"
-UPDATES = [f"{NODE} --op update --name {BURST} --value 65536", f"{NODE} --op update --name {R2T} --value No"]
 
 
 def connect(machine: Machine, parameters: dict[str, str] | None = None, **more: Any) -> tuple[int, str, str]:
@@ -247,22 +219,19 @@ def connect(machine: Machine, parameters: dict[str, str] | None = None, **more: 
         # A second without an answer gives one without CHAP, with a login that is tried eight times for 15 s.
         ({}, 2, [NEW, NODE, DELETE, NEW, NODE, DELETE, NEW, NODE, LOGIN]),
     ],
-    ids=["nothing asked for", "two parameters", "made anew until iscsid has answered"],
 )
 def test_a_session_has_an_iface_record_that_names_it_whoever_logs_it_in(
     machine: Machine, parameters: dict[str, str], unknown: int, said: list[str]
 ) -> None:
     machine.answer(unknown=unknown)
-    assert connect(machine, parameters) == (0, "null", "")
-    assert machine.said == [*BOUND, *said]
+    assert connect(machine, parameters) == (0, "null", "") and machine.said == [*BOUND, *said]
     assert not re.search("password|secret", " ".join(machine.said)), "others can read a command line"
 
 
 def test_an_iscsid_that_never_answers_is_named(machine: Machine) -> None:
     machine.answer(unknown=1_000)
     status, _, error = connect(machine, record_s=0.3)
-    assert status == 1 and "expected iscsid to answer within 0.3 s" in error
-    assert "systemctl status iscsid" in error
+    assert status == 1 and "answer within 0.3 s" in error and "systemctl status iscsid" in error
 
 
 @pytest.mark.parametrize(
@@ -276,13 +245,8 @@ def test_an_iscsid_that_never_answers_is_named(machine: Machine) -> None:
 def test_a_record_that_is_left_is_taken_and_no_answer_is_distinguished_from_a_refusal(
     machine: Machine, step: str, status: int, ends: int, steps: int
 ) -> None:
-    answers: Any = {step: status}
-    machine.answer(**answers)
-    assert connect(machine)[0] == ends
-    assert len(machine.said) == steps
-
-
-FILES: Any = (("erl", "recovery_tmo"), ("header_digest",), ("queue/scheduler",))
+    lines(machine.here, {step: status})
+    assert connect(machine)[0] == ends and len(machine.said) == steps
 
 
 def session(machine: Machine, name: str) -> Path:
@@ -295,16 +259,12 @@ def session(machine: Machine, name: str) -> Path:
 def test_what_a_session_has_come_to_is_told_unless_it_is_under_another_name(machine: Machine) -> None:
     disk = session(machine, "iqn.x:me")
     status, said, _ = machine.carry_out("tell", files=FILES)
-    assert status == 0 and json.loads(said) == {
-        "session": str(machine.here / "sessions/session1"),
-        "disk": str(disk),
-        "agreed": {"erl": "0", "scheduler": "[none]"},
-    }
+    found = {"session": f"{machine.here}/sessions/session1", "disk": str(disk)}
+    assert status == 0 and json.loads(said) == found | {"agreed": {"erl": "0", "scheduler": "[none]"}}
     for name in ("iqn.1993-08.org.debian:01:abc", ""):
         session(machine, name)
         status, _, error = machine.carry_out("tell", files=FILES)
-        assert status == 1
-        assert f"expected session1 to be iqn.x:me's, found {name or 'no name'}" in error
+        assert status == 1 and f"session1 to be iqn.x:me's, found {name or 'no name'}" in error
 
 
 def test_a_session_that_gets_no_disk_or_is_none_is_reported(machine: Machine) -> None:
@@ -315,15 +275,9 @@ def test_a_session_that_gets_no_disk_or_is_none_is_reported(machine: Machine) ->
 
 
 def test_a_session_of_the_user_s_to_the_same_target_is_not_ours(machine: Machine) -> None:
-    machine.run_iscsid()
-    first = lines(machine.have_sessions(IQN, IQN), {"ifacename": "default"})
-    machine.answer(logout=(2,))
+    first = lines(machine.have_sessions_of_iscsid(IQN, IQN, logout=(2,)), {"ifacename": "default"})
     status, said = machine.log_out(deadline_s=1.0)
-    assert status == 1 and "session2 to " in said
-    assert first.exists()
-
-
-SHOWN = "192.0.2.2:3260,1 iqn.x:a\n[fd00::2]:3260,1 iqn.x:a\n192.0.2.2:3260,1 iqn.x:b\n"
+    assert status == 1 and "session2 to " in said and first.exists()
 
 
 @pytest.mark.parametrize(
@@ -346,8 +300,8 @@ def test_the_luns_of_a_session_are_its_disks(machine: Machine) -> None:
     units = machine.have_sessions(IQN) / "device/target2:0:0"
     lines(machine.here / "connections/connection1:0", {"address": "192.0.2.130", "port": 3261})
     for lun, kind in ((0, 12), (1, 0), (2, 0)):
-        unit = lines(units / f"2:0:0:{lun}", {"type": kind, f"block/sd{lun}/size": 2048})
-        (unit / f"block/sd{lun}/queue").mkdir()
+        block = f"block/sd{lun}"
+        lines(units / f"2:0:0:{lun}", {"type": kind, f"{block}/size": 2048, f"{block}/queue/rotational": 0})
     found = json.loads(machine.carry_out("luns")[1])
     assert (found["address"], found["port"]) == ("192.0.2.130", 3261)
     listed = [(unit["lun"], unit["node"], unit["sectors"]) for unit in found["luns"]]

@@ -23,16 +23,8 @@ def written(folder: Path, text: str | bytes) -> Path:
 
 
 def test_a_file_becomes_a_plan_and_what_is_left_out_has_the_default(tmp_path: Path) -> None:
-    text = """
-version = 1
-links = ["local", "wired:jumbo"]
-ipsec = ["both"]
-repeats = 2
-runtime = "250ms"
-seed = 7
-auth = "cert"
-"""
-    plan = make_plan(load_request(written(tmp_path, text)))
+    text = 'version = 1\nlinks = ["local", "wired:jumbo"]\nipsec = ["both"]\nrepeats = 2\nruntime = "250ms"\n'
+    plan = make_plan(load_request(written(tmp_path, text + 'seed = 7\nauth = "cert"\n')))
     labels = ["local", "wired-mtu9000", "wired-mtu9000+aes128gcm16"]
     assert [column.label for column in plan.columns] == labels
     assert (plan.repeats, plan.runtime_s, plan.seed, plan.ike_auth) == (2, 0.25, 7, IkeAuth.CERT)
@@ -44,7 +36,6 @@ def test_what_is_wrong_is_named(tmp_path: Path) -> None:
         ("repeats = 3", "version: the key is missing"),
         ("version = 2", "line 1, version: expected 1, found 2"),
         ("version = 1\nrepeat = 3", "line 2, repeat: there is no key 'repeat'"),
-        ("version = 1\nrepeats = '3'", "line 2, repeats: Expected int"),
         ("version = 1\nlinks = 'wired'", "line 2, links: Expected array"),
         ("version = 1\nauth = 'none'", "line 2, auth: Invalid enum value"),
         ("version = 1\nrepeats = 1\nrepeats = 2\n", "line 3, 'repeats = 2': the key is there twice"),
@@ -70,10 +61,7 @@ def test_the_documented_file_is_right_and_complete(tmp_path: Path) -> None:
 
 def test_what_leads_out_of_the_lab_is_reported_as_it_is_typed() -> None:
     request = RunRequest(repeats=9, target="ssh://nas", initiators=("local", "ssh://two"), testbed="auto")
-    assert options.leading_out(request) == [
-        ("--target", "ssh://nas"),
-        ("--initiator", "local"),
-        ("--initiator", "ssh://two"),
-    ]
+    initiators = [("--initiator", "local"), ("--initiator", "ssh://two")]
+    assert options.leading_out(request) == [("--target", "ssh://nas"), *initiators]
     leading_out = options.that_lead_out(RunRequest)
     assert leading_out > {"links", "destroy"} and "disk" not in leading_out

@@ -27,8 +27,6 @@ from tests.unit.results_folder import WIFI, WIRED, made_plan
 DEPTH, RATE = ChangeStep(ChangeKind.DEPTH, 8), ChangeStep(ChangeKind.RATE, 2)
 DEVICE = ChangeStep(ChangeKind.DEVICE, 0.5)
 FLASH = DiskProfile(name="slow", title="slow", flash=Flash(page_bytes=4096, page_us=100, pages_at_once=1))
-
-
 OWN = {"lab_kernel": LabKernel.OWN}
 MACHINES: dict[str, Any] = {
     "links": {"wired": msgspec.structs.replace(WIRED, interface="eth0", emulated=False)},
@@ -49,35 +47,27 @@ def said(
     return Explained(evidence=evidence, verdict=verdict)
 
 
-def only(plan: Plan, *cells: Explained) -> Plan:
-    (made,) = make_plans(plan, cells)
-    return made
-
-
 def test_a_deeper_queue_and_a_faster_link_share_a_plan_of_just_their_cells() -> None:
     plan = made_plan()
     cells = [said(plan, DEPTH), said(plan, RATE, "wifi", "seq-read-256k", "aes128gcm16")]
-    made = only(plan, *cells)
+    (made,) = make_plans(plan, cells)
     assert made.run_id != plan.run_id and made.forecasts[0].run_id == plan.run_id
-    assert [(column.label, workload) for column, workload in made.places] == [
-        ("wired", "rand-read-4k"),
-        ("wired", "rand-read-4k-qd8"),
-        ("wifi+aes128gcm16", "seq-read-256k"),
-        ("wifi-rate100m+aes128gcm16", "seq-read-256k"),
+    assert [f"{column.label} {workload}" for column, workload in made.places] == [
+        *("wired rand-read-4k", "wired rand-read-4k-qd8", "wifi+aes128gcm16 seq-read-256k"),
+        "wifi-rate100m+aes128gcm16 seq-read-256k",
     ]
     rates = {name: link.rate_bit_s for name, link in made.links.items()}
     assert rates == {"wired": 10**9, "wifi": 50_000_000, "wifi-rate100m": 100_000_000}
     first = made.forecasts[0]
-    assert (first.before_mb_s, first.said_mb_s, first.least_mb_s, first.most_mb_s) == pytest.approx(
-        (40.96, 102.4, 81.92, 136.53), abs=0.01
-    )
+    found = (first.before_mb_s, first.said_mb_s, first.least_mb_s, first.most_mb_s)
+    assert found == pytest.approx((40.96, 102.4, 81.92, 136.53), abs=0.01)
     deep = next(job for job in made.jobs if job.name == "rand-read-4k-qd8")
     assert described(deep).in_flight == 8 and dict(deep.options)["ioengine"] == "libaio"
 
 
 def test_its_rounds_have_each_cell_once_with_the_change_and_without() -> None:
     plan = made_plan(repeats=3)
-    made = only(plan, said(plan, DEPTH), said(plan, RATE))
+    (made,) = make_plans(plan, [said(plan, DEPTH), said(plan, RATE)])
     cells = order_of_cells(made)
     # The unchanged cell is that of both.
     assert len(cells) == 3 * 3 == Schedule(made).expected
@@ -109,9 +99,7 @@ def test_what_cannot_be_made_is_not_tried() -> None:
     for changes, step in impossible:
         plan = made_plan(columns=(Column("wired"),), **changes)
         assert make_plans(plan, [said(plan, step)]) == [], changes
-
-
-def test_a_cell_of_another_run_or_without_a_forecast_is_not_tried() -> None:
+    # Nor is a cell of another run or without a forecast.
     plan = made_plan()
     found = said(plan, DEPTH)
     bare = msgspec.structs.replace(found, verdict=msgspec.structs.replace(found.verdict, change=None))
@@ -125,7 +113,7 @@ def test_a_cell_of_another_run_or_without_a_forecast_is_not_tried() -> None:
 def test_real_machines_try_a_deeper_queue_with_the_options_typed_again() -> None:
     backing = model.Backing(kind=model.BackingKind.FILE, size_bytes=1 << 27, path=planned.default_file("r1"))
     plan = made_plan(columns=(Column("wired"),), backing=backing, **MACHINES)
-    made = only(plan, said(plan, DEPTH))
+    (made,) = make_plans(plan, [said(plan, DEPTH)])
     # Its own new file, not that of the first run.
     assert made.storage.backing.path == planned.default_file(made.run_id)
     assert planned.outside(made) == [("--target", "ssh://root@nas"), ("--link", "wired=eth0")]
@@ -133,7 +121,7 @@ def test_real_machines_try_a_deeper_queue_with_the_options_typed_again() -> None
 
 def test_a_plan_that_tries_what_it_does_not_measure_is_refused() -> None:
     plan = made_plan()
-    made = only(plan, said(plan, DEPTH))
+    (made,) = make_plans(plan, [said(plan, DEPTH)])
     (forecast,) = made.forecasts
     wrongs: list[dict[str, Any]] = [{"workload": "other"}, {"changed_column": Column("elsewhere")}]
     wrongs += [{"run_id": "../x"}, {"before_mb_s": 0.0}, {"least_mb_s": -1.0}]

@@ -22,7 +22,7 @@ from harness.network import links
 from harness.planning import plan
 from harness.planning.plan import make_plan
 from harness.planning.request import DEFAULT_VIRTUAL_DISK, Kernels, RunRequest
-from harness.results.events import CellStarted, Event, writer
+from harness.results.events import CellStarted, writer
 from harness.testbeds import testbed
 from harness.testbeds.heartbeat import HEARTBEAT, beating
 from harness.testbeds.lab import persistent
@@ -35,9 +35,8 @@ from tests.unit.planning.test_charges import composer
 OWN, DEBIAN, PORTABLE = LabKernel.OWN, LabKernel.DEBIAN, Ciphers.PORTABLE
 
 
-def is_built(monkeypatch: pytest.MonkeyPatch, *, built: bool) -> None:
-    def own_kernel(key: str = "") -> Kernel:
-        del key
+def is_built(monkeypatch: pytest.MonkeyPatch, *, built: bool = True) -> None:
+    def own_kernel(_key: str = "") -> Kernel:
         if not built:
             raise RequirementError("the lab's own kernel has not been built", hint="make lab-kernel")
         return Kernel(binary=Path("/linux"), modules=Path("/modules"))
@@ -48,7 +47,7 @@ def is_built(monkeypatch: pytest.MonkeyPatch, *, built: bool) -> None:
 
 @pytest.fixture(autouse=True)
 def built(monkeypatch: pytest.MonkeyPatch) -> None:
-    is_built(monkeypatch, built=True)
+    is_built(monkeypatch)
 
 
 def planned(*links: str, **asked: Any) -> Plan:
@@ -81,7 +80,7 @@ def test_wifi_is_real_where_the_own_kernel_is_built_and_has_radios(monkeypatch: 
         made = planned("wired", "wifi")
         assert made.setting.lab_kernel is lab_kernel and wifi(made) == expected
         assert not made.has_radio(made.links["wired"])
-    is_built(monkeypatch, built=True)
+    is_built(monkeypatch)
     assert wifi(planned("wifi", virtual_time=True)) == RADIOS
     # Kernels apart share a time and no air.
     apart = planned("wifi", virtual_time=True, kernels=Kernels.APART)
@@ -117,12 +116,10 @@ def test_ciphers_are_the_processors_unless_it_has_none(monkeypatch: pytest.Monke
 def test_portable_ciphers_are_not_a_persistent_lab_s(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernel, "lacking_instructions", tuple)
     own = planned(lab_kernel=OWN)
-    portable = flat.changed(own, ciphers=PORTABLE)
     up = persistent.terms(OWN, kernel.own_kernel(), own.storage.backing.size_bytes, tmp_path)
     monkeypatch.setattr(persistent, "ask", lambda *_, **_all: SimpleNamespace(terms=up, fault=""))
-    found = [testbed._persistent_lab(plan, tmp_path / plan.run_id, tmp_path) for plan in (own, portable)]
-    assert found[0][0] is not None
-    can, why = found[1]
+    assert testbed._persistent_lab(own, tmp_path / own.run_id, tmp_path)[0] is not None
+    can, why = testbed._persistent_lab(flat.changed(own, ciphers=PORTABLE), tmp_path / own.run_id, tmp_path)
     assert not can and kernel.PORTABLE_CIPHERS in why
 
 
@@ -138,30 +135,25 @@ def test_a_plan_says_it_and_why(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     assert "portable ciphers (this processor lacks aes, ssse3), storage" in told()
 
 
-def test_what_needs_the_kernel_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    is_built(monkeypatch, built=False)
-    needs: list[dict[str, Any]] = [{"virtual_time": True}, {"disk": "ram"}, {"lab_kernel": OWN}]
-    for asked in needs:
-        with pytest.raises(RequirementError) as refused:
-            make_plan(RunRequest(**asked))
-        assert "make lab-kernel" in (refused.value.hint or ""), asked
-
-
-@pytest.mark.parametrize(
-    ("asked", "said"),
-    [
+def test_what_does_not_go_together_or_has_no_kernel_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: tuple[tuple[dict[str, Any], str], ...] = (
         ({"virtual_time": True, "lab_kernel": DEBIAN}, "found --lab-kernel debian"),
         ({"virtual_time": True, "testbed": "host"}, "found --testbed host"),
         ({"lab_kernel": DEBIAN, "testbed": "host"}, "--lab-kernel is for the lab"),
         ({"cipher_driver": PORTABLE, "testbed": "host"}, "--cipher-driver portable is for the lab"),
         ({"disk": "ram", "backing": "file"}, "found ram and file"),
         ({"disk": "floppy"}, "floppy"),
-    ],
-)
-def test_what_does_not_go_together_is_refused(asked: dict[str, Any], said: str) -> None:
-    with pytest.raises(UsageError) as refused:
-        make_plan(RunRequest(**asked))
-    assert said in refused.value.message and refused.value.hint
+    )
+    for wrong, said in asked:
+        with pytest.raises(UsageError) as refused:
+            make_plan(RunRequest(**wrong))
+        assert said in refused.value.message and refused.value.hint
+    is_built(monkeypatch, built=False)
+    needs: list[dict[str, Any]] = [{"virtual_time": True}, {"disk": "ram"}, {"lab_kernel": OWN}]
+    for wanted in needs:
+        with pytest.raises(RequirementError) as lacking:
+            make_plan(RunRequest(**wanted))
+        assert "make lab-kernel" in (lacking.value.hint or ""), wanted
 
 
 def test_the_user_has_the_last_word_on_the_kernel() -> None:
@@ -213,51 +205,35 @@ def test_what_is_left_to_chance_is_said(tmp_path: Path) -> None:
     fresh = (("rw", "randread"), ("randrepeat", "0"))
     assert warnings(made, ("rw", "read")) == []
     several = warnings(msgspec.structs.replace(made, links=lossy), *fresh)
-    assert [words.rpartition(": ")[2] for words in several] == [
-        "its link loses packets at random",
-        "its link delays packets by random jitter",
-        "its workload has randrepeat=0",
-    ]
+    for warning, words in zip(several, ("loses packets", "random jitter", "randrepeat=0"), strict=True):
+        assert words in warning
     real = flat.changed(made, links=lossy, virtual_time=False)
     assert warnings(real, *fresh) == [], "in real time nobody expects the same figures twice"
 
 
-@pytest.fixture
-def watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Event]:
-    """The events of a run in virtual time whose guest runs for ever."""
-    made = planned("local", virtual_time=True)
-    monkeypatch.setattr(testbed, "STALL_S", 0.3)
+def test_a_beating_heart_is_waited_for_and_a_guest_whose_time_stands_still_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    beats, until = itertools.count(), time.monotonic() + 0.5
 
     @contextlib.contextmanager
     def start(*_: object) -> Iterator[SimpleNamespace]:
         writer(tmp_path / "events.jsonl")(CellStarted("wired.seq-read-4k.r1", 1, 8))
-        yield SimpleNamespace(poll=lambda: None)
-
-    monkeypatch.setattr(testbed, "_in_lab", start)
-    return testbed.events(made, tmp_path, Journal(tmp_path / "journal.jsonl"), tmp_path)
-
-
-def test_a_guest_whose_time_stands_still_is_named(watched: Iterator[Event]) -> None:
-    with pytest.raises(TestbedError) as stalled:
-        list(watched)
-    assert "virtual time stood still" in stalled.value.message
-    assert "measuring the cell wired.seq-read-4k.r1" in stalled.value.message
-
-
-def test_a_beating_heart_is_waited_for(
-    watched: Iterator[Event], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    beats = itertools.count()
-    until = time.monotonic() + 0.5
+        yield SimpleNamespace(poll=lambda: None)  # it runs for ever
 
     def sleep(_seconds: float) -> None:
         if time.monotonic() < until:
             (tmp_path / HEARTBEAT).write_text(str(next(beats)), encoding="utf-8")
 
+    monkeypatch.setattr(testbed, "STALL_S", 0.3)
+    monkeypatch.setattr(testbed, "_in_lab", start)
     monkeypatch.setattr("harness.testbeds.testbed.time.sleep", sleep)
-    with pytest.raises(TestbedError):
-        list(watched)
+    made = planned("local", virtual_time=True)
+    with pytest.raises(TestbedError) as stalled:
+        list(testbed.events(made, tmp_path, Journal(tmp_path / "journal.jsonl"), tmp_path))
     assert time.monotonic() > until
+    assert "virtual time stood still" in stalled.value.message
+    assert "measuring the cell wired.seq-read-4k.r1" in stalled.value.message
 
 
 def test_the_heart_beats_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -74,34 +74,38 @@ def test_a_portal_makes_one_column_that_is_only_read() -> None:
     assert not writes(plan) and not plan.sees_target
     assert any("rand-write-4k" in note and "--volume" in note for note in plan.notes)
     assert "secret" not in msgspec.json.encode(plan).decode()
-    assert planned.resume_command(plan, "R") == (
-        "harness run --resume R --portal nas.lan --lun 1 --iqn iqn.x:a --link portal=eth0@192.0.2.2"
-    )
+    typed = "--resume R --portal nas.lan --lun 1 --iqn iqn.x:a --link portal=eth0@192.0.2.2"
+    assert planned.resume_command(plan, "R") == f"harness run {typed}"
 
-
-def test_several_ways_lead_to_a_portal_and_a_part_of_the_lun_may_do() -> None:
+    # Several ways lead to it, and a part of the LUN may do.
     plan = made(portal="nas.lan", links=("wired=eth0", "tunnel=wg0@10.8.0.2", "six=eth1@fd00::2"), size="64M")
-    assert {link.name: link.portal for link in plan.links.values()} == {
-        "wired": "192.0.2.2",
-        "tunnel": "10.8.0.2",
-        "six-ip6": "fd00::2",
-    }
+    ways = {"wired": "192.0.2.2", "tunnel": "10.8.0.2", "six-ip6": "fd00::2"}
+    assert {link.name: link.portal for link in plan.links.values()} == ways
     assert plan.storage.backing.size_bytes == 64 << 20
 
 
 PORTAL = {"portal": "nas.lan"}
 
 
-@pytest.mark.parametrize(
-    ("where", "asked", "message"),
-    [
+def test_what_cannot_be_had_behind_a_portal_is_refused() -> None:
+    one_way = "one connection, .* in a run, found "
+    for where, asked, message in (
         (PORTAL, {"target": "local"}, "expected --portal or --target, found both"),
         (PORTAL, {"backing": "ramdisk"}, "expected --portal or --backing"),
         (PORTAL, {"links": ("local", "wired=eth0")}, "--link local without --local-device"),
         (PORTAL, {"workloads": ("rand-write-4k",)}, "workloads that read a LUN, found rand-write-4k"),
         (PORTAL, {"size": "2G"}, "expected --size of at most 1 GiB"),
         (PORTAL, {"testbed": "lab"}, "expected --target or --testbed, found both: nas.lan"),
-        (PORTAL, {"protect": ("wireguard",)}, "--protect as-found, swanctl:FILE or off"),
+        (
+            PORTAL,
+            {"protect": ("wireguard",)},
+            "as-found, swanctl:FILE or off with --portal.* found wireguard",
+        ),
+        (PORTAL, {"protect": ("swanctl:/a", "swanctl:/b")}, f"{one_way}swanctl:/a, swanctl:/b"),
+        (PORTAL, {"protect": ("as-found", "swanctl:/a")}, f"{one_way}as-found, swanctl:/a"),
+        ({}, {"protect": ("as-found",)}, "as-found needs --portal"),
+        ({}, {"protect": ("tunnel",)}, "tunnel"),
+        ({}, {"protect": ("swanctl:/etc/a.conf",)}, r"--protect 'swanctl:/etc/a\.conf' needs --portal"),
         (TWICE, {"iqn": None}, "named twice, found --destroy 'iqn.x:a:1' alone"),
         (TWICE, {"lun": None}, "named twice, found --destroy 'iqn.x:a:1' alone"),
         (TWICE, {"iqn": None, "lun": None}, "named twice"),
@@ -113,14 +117,10 @@ PORTAL = {"portal": "nas.lan"}
         (TWICE, {"size": "512M..2G"}, "expected --size of at most 1 GiB"),
         (TWICE, {"size": "512M..512M"}, "expected --size of at most 1 GiB"),
         (TWICE, {"size": "1K..512M"}, "from whole MiB on"),
-    ],
-)
-def test_what_cannot_be_had_behind_a_portal_is_refused(
-    where: dict[str, Any], asked: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(UsageError, match=message) as refused:
-        made(**where | asked)
-    assert refused.value.hint
+    ):
+        with pytest.raises(UsageError, match=message) as refused:
+            made(**{**where, **asked})
+        assert refused.value.hint
 
 
 def test_a_volume_is_read_and_a_new_file_is_written_as_well() -> None:
@@ -164,29 +164,24 @@ def test_writes_stay_within_one_region(tmp_path: Path) -> None:
 
 def test_a_lun_on_which_the_guard_finds_somebody_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     device = Device(number="8:0", node="/dev/sda", path="/dev/sda", size_bytes=1 << 30, read_only=True)
-    free, used = (
-        dataclasses.replace(UNIT, device=replace(device, signatures=signatures))
-        for signatures in ((), ("ext4",))
-    )
-    monkeypatch.setattr(portals, "look", lambda _asked, **_more: free)
+    found = dataclasses.replace(UNIT, device=device)
+    monkeypatch.setattr(portals, "look", lambda _asked, **_more: found)
     assert writes(made(**TWICE))
-    monkeypatch.setattr(portals, "look", lambda _asked, **_more: used)
+    found = dataclasses.replace(UNIT, device=replace(device, signatures=("ext4",)))
     with pytest.raises(DeviceRefused, match="is not blank; found on it: ext4"):
         made(**TWICE)
     assert not writes(made(portal="nas.lan"))
 
 
-@pytest.mark.parametrize(
-    ("changes", "unit"),
-    [
-        ({}, "iqn.x:a:1"),
-        ({"transport": model.NVME_TCP, "name": "nqn.x"}, "nqn.x:1"),
-        ({"transport": model.NBD, "name": "disk", "lun": 0}, "disk"),
-        ({"transport": model.NBD, "name": "", "lun": 0, "typed": "nbd://nas"}, "nbd://nas"),
-    ],
-)
-def test_a_unit_has_a_name_that_can_be_typed_again(changes: dict[str, Any], unit: str) -> None:
-    assert replace(TARGET, **changes).unit == unit
+def test_a_unit_has_a_name_that_can_be_typed_again() -> None:
+    names: tuple[tuple[str, dict[str, Any]], ...] = (
+        ("iqn.x:a:1", {}),
+        ("nqn.x:1", {"transport": model.NVME_TCP, "name": "nqn.x"}),
+        ("disk", {"transport": model.NBD, "name": "disk", "lun": 0}),
+        ("nbd://nas", {"transport": model.NBD, "name": "", "lun": 0, "typed": "nbd://nas"}),
+    )
+    for unit, changes in names:
+        assert replace(TARGET, **changes).unit == unit
 
 
 def test_a_device_that_is_attached_is_written_to_if_it_is_named_twice() -> None:
@@ -210,12 +205,10 @@ def test_who_edits_a_plan_cannot_make_it_write_elsewhere() -> None:
     rules.check(plan)
     storage, backing = plan.storage, plan.storage.backing
     writing = (next(job for job in load_jobs("document")[1] if moves_write(job)),)
+    other: list[dict[str, Any]] = [{"destroy": "iqn.x:a:2"}, {"destroy": None}, {"kind": BackingKind.FILE}]
+    other += [{"offset_bytes": -(1 << 20)}, {"offset_bytes": 512}]
     for wrong in (
-        replace(plan, storage=replace(storage, backing=replace(backing, destroy="iqn.x:a:2"))),
-        replace(plan, storage=replace(storage, backing=replace(backing, destroy=None))),
-        replace(plan, storage=replace(storage, backing=replace(backing, offset_bytes=-(1 << 20)))),
-        replace(plan, storage=replace(storage, backing=replace(backing, offset_bytes=512))),
-        replace(plan, storage=replace(storage, backing=replace(backing, kind=BackingKind.FILE))),
+        *(replace(plan, storage=replace(storage, backing=replace(backing, **each))) for each in other),
         replace(plan, storage=replace(storage, shared_lun=True)),
         replace(plan, machines=Machines(target=None, initiators=("local", "ssh://a"))),
         replace(reading, jobs=writing),
@@ -250,13 +243,10 @@ def over(*links: str, **asked: Any) -> Plan:
 @pytest.mark.usefixtures("protected")
 def test_each_link_has_its_own_protection_and_one_without_a_note() -> None:
     plan = over("tunnel=wg0@10.9.0.2", "wired=nic0@192.0.2.2", "ipsec=nic0@192.0.2.9")
-    assert [(column.link, column.protection) for column in plan.columns] == [
-        ("tunnel", ("wireguard", "chacha20poly1305")),
-        ("wired", ()),
-        ("ipsec", ("aes128gcm16",)),
-    ]
-    nothing = "wired: nothing was found that protects this way"
-    assert [note for note in plan.notes if "wired" in note] == [nothing]
+    ways = {"tunnel": ("wireguard", "chacha20poly1305"), "wired": (), "ipsec": ("aes128gcm16",)}
+    assert [(column.link, column.protection) for column in plan.columns] == [*ways.items()]
+    (note,) = [note for note in plan.notes if "wired" in note]
+    assert note == "wired: nothing was found that protects this way"
     assert set(plan.proposals) == {"chacha20poly1305", "aes128gcm16"}
     # What is in no order that a run could make is taken as it is.
     (column,) = over("vpn=nic0@10.77.0.5").columns
@@ -290,19 +280,3 @@ def test_where_a_session_logs_in_is_typed_again(tmp_path: Path) -> None:
                 run.load_plan()
             continue
         assert planned.outside(run.load_plan())[0] == ("--portal", typed)
-
-
-@pytest.mark.parametrize(
-    ("where", "protect", "sentence"),
-    [
-        (PORTAL, ["wireguard"], r"as-found, swanctl:FILE or off with --portal.* found wireguard"),
-        (PORTAL, ["swanctl:/a", "swanctl:/b"], "one connection, .* in a run, found swanctl:/a, swanctl:/b"),
-        (PORTAL, ["as-found", "swanctl:/a"], "one connection, .* in a run, found as-found, swanctl:/a"),
-        ({}, ["as-found"], "as-found needs --portal"),
-        ({}, ["tunnel"], "tunnel"),
-        ({}, ["swanctl:/etc/nas.conf"], r"--protect 'swanctl:/etc/nas\.conf' needs --portal"),
-    ],
-)
-def test_nothing_is_set_up_behind_a_portal(where: dict[str, Any], protect: list[str], sentence: str) -> None:
-    with pytest.raises(UsageError, match=sentence):
-        made(**where, protect=tuple(protect))

@@ -24,7 +24,8 @@ from tests.unit.fakes import World
 from tests.unit.results_folder import fio_json, made_plan
 
 LAB: dict[str, Any] = {"testbed": "lab", "links": ("wired",), "workloads": ("rand-read-4k",)}
-APART = {"kernels": Kernels.APART}
+APART: dict[str, Any] = {"kernels": Kernels.APART}
+BROKEN: dict[str, Any] = {"status": Status.INVALID, "reason": "a link broke"}
 
 
 def io(mb_s: float, p99_us: float | None = 100) -> Io:
@@ -59,19 +60,16 @@ def test_the_lab_has_up_to_64_initiators_in_one_kernel() -> None:
     rules.check(plan, "plan.json")
 
 
-@pytest.mark.parametrize(
-    ("asked", "expected"),
-    [
+def test_more_than_that_is_refused() -> None:
+    for asked, expected in (
         (APART | {"testbed": "machines"}, "--kernels apart is for the lab, found --testbed machines"),
         ({"testbed": "machines"}, "real machines need --target"),
         ({"lab_initiators": 65}, "expected 1 to 64 lab initiators with --testbed lab, found 65"),
         (APART | {"lab_initiators": 17}, "expected 1 to 16 lab initiators with --kernels apart, found 17"),
         ({"lab_initiators": 64, "links": ("wired", "10g")}, "expected at most 256 paths"),
-    ],
-)
-def test_more_than_that_is_refused(asked: dict[str, Any], expected: str) -> None:
-    with pytest.raises(UsageError, match=expected):
-        make_plan(RunRequest(**LAB | asked))
+    ):
+        with pytest.raises(UsageError, match=expected):
+            make_plan(RunRequest(**LAB | asked))
 
 
 def test_jobs_of_one_fio_are_reported_apart() -> None:
@@ -123,9 +121,6 @@ def test_what_protection_adds_is_against_as_many_without() -> None:
     assert values["protection_p99_percent"] == pytest.approx(50)
     assert "'" not in render(build_scale([*plain, protected]), TableFormat.CSV)  # as before a formula
     assert "of_one_percent" not in values  # one alone was not measured with it
-
-
-BROKEN: dict[str, Any] = {"status": Status.INVALID, "reason": "a link broke"}
 
 
 def test_medians_of_repeats_that_count() -> None:

@@ -23,16 +23,12 @@ from tests.unit.network.worlds import said
 
 SPECS = ["switched:0", "switched:2", "routed:1", "routed:3", "pppoe", "pppoe:pap"]
 SPECS += ["openflow:flows", "openflow:cpu=25"]
-
-
 PAP = """\
 rcvd [LCP ConfReq id=0x1 <mru 1492> <auth pap> <magic 0x5eedb0b5>]
 sent [LCP ConfAck id=0x1 <mru 1492> <auth pap> <magic 0x5eedb0b5>]
 sent [PAP AuthReq id=0x1 user="client-3" password=<hidden>]
 """
-PAP_BELIEVED = (
-    f'{PAP}rcvd [PAP AuthAck id=0x1 "Login ok"]\nRemote message: Login ok\nPAP authentication succeeded\n'
-)
+PAP_BELIEVED = f'{PAP}rcvd [PAP AuthAck id=0x1 "Login ok"]\nPAP authentication succeeded\n'
 PAP_REFUSED = f'{PAP}rcvd [PAP AuthNak id=0x1 "Login incorrect"]\nPAP authentication failed\n'
 CHAP_BELIEVED = """\
 sent [LCP ConfAck id=0x1 <mru 1492> <auth chap MD5> <magic 0x5eedb0b5>]
@@ -45,16 +41,10 @@ def world_that_answers(place: Path, **more: Any) -> World:
     """Programs that come up at once: discovery is heard, the session has its addresses, the switch its
     controller."""
     switch = ("ovs-vsctl", f"--db=unix:{place}/private/db.sock", "--timeout=20", "get")
-    session = "2: ppp0 inet 198.18.3.5 peer 198.18.3.6/32 scope global ppp0"
-    world = World(
-        answers=[
-            (("ip", "-o", "-4"), (0, session, "")),
-            (("test", "-S"), DONE),
-            (("ss", "-ltnH"), (0, "LISTEN 0 10 198.18.3.254:6653 0.0.0.0:*", "")),
-            (switch, (0, "true\n", "")),
-        ],
-        **more,
-    )
+    session = (0, "2: ppp0 inet 198.18.3.5 peer 198.18.3.6/32 scope global ppp0", "")
+    listens = (0, "LISTEN 0 10 198.18.3.254:6653 0.0.0.0:*", "")
+    answers = {("ip", "-o", "-4"): session, ("test", "-S"): DONE, ("ss", "-ltnH"): listens}
+    world = World(answers=[*answers.items(), (switch, (0, "true\n", ""))], **more)
     world.secret_files["/proc/net/packet"] = "0000 3 3 8863 2 1 0 0 42\n"
     return world
 
@@ -86,16 +76,6 @@ def lines_of(spec: str, place: Path, *hosts: str, **more: Any) -> list[list[str]
         return [said(world, host) for host in hosts]
 
 
-@pytest.mark.parametrize("spec", SPECS)
-def test_a_path_goes_as_it_came(spec: str, tmp_path: Path) -> None:
-    world = world_that_answers(tmp_path)
-    with built(spec, world, tmp_path) as path:
-        assert path.profile.hops is not None
-        assert len(path.hops) == path.profile.hops.count
-        assert len({hop.netns for hop in path.hops} | {path.target.netns}) == len(path.hops) + 1
-        assert world.left
-
-
 @pytest.mark.parametrize("failure", [Failure.STATUS, Failure.HANG])
 @pytest.mark.parametrize("spec", SPECS)
 def test_nothing_is_left_wherever_it_breaks(spec: str, failure: Failure, tmp_path: Path) -> None:
@@ -106,8 +86,10 @@ def test_nothing_is_left_wherever_it_breaks(spec: str, failure: Failure, tmp_pat
         world = world_that_answers(place, fail_at=step, failure=failure)
         journal = Journal(place / "journal.jsonl")
         came_up = False
-        with contextlib.suppress(HarnessError, OSError), brought_up(spec, world, place, journal):
-            came_up = True
+        with contextlib.suppress(HarnessError, OSError), brought_up(spec, world, place, journal) as path:
+            came_up = bool(world.left)
+            assert path.profile.hops is not None and len(path.hops) == path.profile.hops.count
+            assert len({hop.netns for hop in path.hops} | {path.target.netns}) == len(path.hops) + 1
         # A step of the taking down that fails is reported, and what it was to remove stays written down.
         assert bool(journal.leaks) == bool(journal.open_entries())
         if not journal.leaks:
@@ -115,7 +97,7 @@ def test_nothing_is_left_wherever_it_breaks(spec: str, failure: Failure, tmp_pat
         if world.failed is None:
             break
         broken += not came_up
-    assert broken > 5
+    assert broken > 5 and came_up
 
 
 def test_each_segment_is_sent_over_at_the_links_rate_and_the_ends_need_no_delay(tmp_path: Path) -> None:
@@ -146,16 +128,6 @@ def test_routers_know_the_way_to_both_ends(tmp_path: Path) -> None:
     assert "address add 198.18.3.14/30 dev hbeeft3" in far
 
 
-def test_the_secret_of_a_session_is_in_no_command(tmp_path: Path) -> None:
-    world = world_that_answers(tmp_path)
-    secrets = set()
-    for _ in range(2):
-        with built("pppoe", world, tmp_path):
-            secrets.add(world.secret_files["/etc/ppp/chap-secrets"].split('"')[1])
-    assert len(secrets) == 2
-    assert not any(secret in str(command) for command in world.commands for secret in secrets)
-
-
 def test_the_clients_log_tells_how_it_was_proved() -> None:
     found = {
         PAP_BELIEVED: ("pap", True),
@@ -174,16 +146,20 @@ def test_the_clients_log_tells_how_it_was_proved() -> None:
     assert {log: pppd.authentication(log) for log in found} == found
 
 
-@pytest.mark.parametrize(
-    ("spec", "agreed"), [("pppoe", "chap MD5"), ("pppoe:chap", "chap MD5"), ("pppoe:pap", "pap")]
-)
-def test_the_client_is_proved_as_asked_and_the_record_says_so(spec: str, agreed: str, tmp_path: Path) -> None:
-    world = world_that_answers(tmp_path)
-    with built(spec, world, tmp_path) as path:
-        assert links.describe(path)["pppoe_authentication"] == agreed
-    way = agreed.split()[0]
-    assert [name for name in world.secret_files if name.endswith("-secrets")] == [f"/etc/ppp/{way}-secrets"]
-    assert f"\nrequire-{way}\n" in world.secret_files[str(tmp_path / "private" / "options")]
+def test_the_client_is_proved_as_asked_and_its_secret_is_in_no_command(tmp_path: Path) -> None:
+    secrets = set()
+    for spec, agreed in (("pppoe", "chap MD5"), ("pppoe:chap", "chap MD5"), ("pppoe:pap", "pap")):
+        place, way = tmp_path / spec, agreed.split()[0]
+        place.mkdir()
+        world = world_that_answers(place)
+        with built(spec, world, place) as path:
+            assert links.describe(path)["pppoe_authentication"] == agreed
+            (file,) = (name for name in world.secret_files if name.endswith("-secrets"))
+            secret = world.secret_files[file].split('"')[1]
+        assert file == f"/etc/ppp/{way}-secrets" and secret not in str(world.commands)
+        assert f"\nrequire-{way}\n" in world.secret_files[str(place / "private" / "options")]
+        secrets.add(secret)
+    assert len(secrets) == 3
 
 
 def fails(spec: str, world: World, place: Path) -> str:
@@ -195,17 +171,14 @@ def fails(spec: str, world: World, place: Path) -> str:
     return error.value.message
 
 
-@pytest.mark.parametrize(
-    ("spec", "log"), [("pppoe:pap", CHAP_BELIEVED), ("pppoe", PAP_BELIEVED), ("pppoe", "")]
-)
-def test_a_session_that_was_proved_otherwise_is_none(spec: str, log: str, tmp_path: Path) -> None:
-    (tmp_path / "pppd-client.log").write_text(log, encoding="utf-8")
-    expected = "expected the PPPoE client to authenticate by"
-    assert expected in fails(spec, world_that_answers(tmp_path), tmp_path)
-
-
-def test_a_session_that_is_refused_says_what_both_ends_said(tmp_path: Path) -> None:
-    (tmp_path / "pppd-client.log").write_text("CHAP authentication failed\n")
+def test_a_session_that_is_refused_or_proved_otherwise_is_none(tmp_path: Path) -> None:
+    log = tmp_path / "pppd-client.log"
+    for spec, said_there in (("pppoe:pap", CHAP_BELIEVED), ("pppoe", PAP_BELIEVED), ("pppoe", "")):
+        log.write_text(said_there, encoding="utf-8")
+        expected = "expected the PPPoE client to authenticate by"
+        assert expected in fails(spec, world_that_answers(tmp_path), tmp_path)
+    # What both ends said is reported.
+    log.write_text("CHAP authentication failed\n")
     (tmp_path / "pppd-concentrator.log").write_text("peer refused\n")
     world = world_that_answers(tmp_path)
     world.answers.insert(0, (("ip", "-o", "-4"), NO))
@@ -221,12 +194,12 @@ def test_who_proves_itself_is_part_of_the_links_name() -> None:
             load_link(spec)
 
 
-@pytest.mark.parametrize(("spec", "mtu"), [("pppoe", 1492), ("pppoe:jumbo", 1492), ("pppoe:mtu=1400", 1392)])
-def test_a_session_takes_its_header_from_the_mtu(spec: str, mtu: int, tmp_path: Path) -> None:
-    (client,) = lines_of(spec, tmp_path, "pppoe-client")
-    (call,) = [line for line in client if line.startswith("daemon ") and "rp-pppoe.so" in line]
-    assert call.endswith(f"mtu {mtu} mru {mtu}")
-    assert any("TCPMSS --clamp-mss-to-pmtu" in line for line in client)
+def test_a_session_takes_its_header_from_the_mtu(tmp_path: Path) -> None:
+    for spec, mtu in (("pppoe", 1492), ("pppoe:jumbo", 1492), ("pppoe:mtu=1400", 1392)):
+        (client,) = lines_of(spec, tmp_path, "pppoe-client")
+        (call,) = [line for line in client if line.startswith("daemon ") and "rp-pppoe.so" in line]
+        assert call.endswith(f"mtu {mtu} mru {mtu}")
+        assert any("TCPMSS --clamp-mss-to-pmtu" in line for line in client)
 
 
 def test_a_controllers_link_is_shaped_as_its_profile_says(tmp_path: Path) -> None:
@@ -235,13 +208,10 @@ def test_a_controllers_link_is_shaped_as_its_profile_says(tmp_path: Path) -> Non
     (answered,) = (line for line in controller if "netem" in line and " control " in line)
     assert "limit 1000 delay 50us" in asked and "rate 98439532bit" in asked
     assert "limit 1000 delay 50us" in answered and "rate" not in answered, "24 bytes for a packet"
-    (daemon,) = [line for line in controller if line.startswith("daemon ")]
-    assert "--hub --noflow" in daemon
-    (configured,) = [line for line in switch if "add-br" in line]
-    assert "datapath_type=system fail_mode=secure" in configured
+    assert any("--hub --noflow" in line for line in controller if line.startswith("daemon "))
+    assert any("datapath_type=system fail_mode=secure" in line for line in switch if "add-br" in line)
 
-
-def test_hosts_of_a_switch_are_on_fast_ethernet_with_queues_as_long_as_linux_has_them(tmp_path: Path) -> None:
+    # Hosts are on Fast Ethernet with queues as long as Linux has them.
     ends = lines_of("openflow:controller", tmp_path, "initiator", "target", frame_by_frame=True)
     for lines, iface in zip(ends, ("hbeefi3", "hbeeft3"), strict=True):
         assert f"tc qdisc add dev {iface} root netem limit 1000 rate 100000000bit 24" in lines

@@ -28,12 +28,9 @@ def told(folder: Path, spec: str, *answers: tuple[tuple[str, ...], Answer]) -> t
     return said(world, "initiator"), said(world, "target")
 
 
-def test_a_full_duplex_link_is_shaped_at_both_ends(tmp_path: Path) -> None:
-    near, far = told(tmp_path, "wired:jumbo")
-    for lines, iface, parent, address in (
-        (near, "hbeefi255", "vec0", "198.18.255.1"),
-        (far, "hbeeft255", "vec3", "198.18.255.2"),
-    ):
+def test_a_link_is_shaped_at_both_ends_or_at_one(tmp_path: Path) -> None:
+    ends = (("hbeefi255", "vec0", "198.18.255.1"), ("hbeeft255", "vec3", "198.18.255.2"))
+    for lines, (iface, parent, address) in zip(told(tmp_path, "wired:jumbo"), ends, strict=True):
         wanted = [
             f"ip link add link {parent} name {iface} mtu 9000 type macvlan mode private",
             f"link set dev {iface} up",
@@ -43,8 +40,7 @@ def test_a_full_duplex_link_is_shaped_at_both_ends(tmp_path: Path) -> None:
         ]
         assert [line for line in lines if line in wanted] == wanted
 
-
-def test_a_half_duplex_link_shares_one_queue_at_the_target_s_end(tmp_path: Path) -> None:
+    # For half duplex there is one queue at the target's end.
     near, far = told(tmp_path, "wifi")
     assert not any(line.startswith("tc ") for line in near)
     for way in ("egress", "ingress"):

@@ -27,39 +27,29 @@ STATUS = (
 )
 """What wpa_cli of wpa_supplicant 2.10 says of an associated station."""
 
-AGREED = WifiAssociation(
-    ssid="harness-ab12",
-    bssid="02:00:00:00:01:00",
-    frequency_mhz=2437,
-    key_management="WPA2-PSK",
-    cipher="CCMP",
-    group_cipher="CCMP",
-    generation=4,
-)
 
-
-def test_the_secret_is_fresh_and_out_of_sight() -> None:
+def test_both_ends_are_reported_the_same_and_wpa3_protects_management_frames() -> None:
+    for network in (WPA2, WPA3, OPEN):
+        point = network.access_point_conf("htt0", Path("/run/w/hostapd")).splitlines()
+        station = network.station_conf(Path("/run/w/wpa_supplicant"))
+        assert f"ssid={network.ssid}" in point and f'ssid="{network.ssid}"\n' in station
+        assert f"scan_freq={network.frequency_mhz}\n" in station
+        protected = network.security is not Security.OPEN
+        assert ("rsn_pairwise=CCMP" in point) == ("pairwise=CCMP" in station) == protected
+        assert any(network.secret in line for line in point) == (network.secret in station) == protected
+        assert any(line.startswith("wpa=") for line in point) == protected
+        if network is WPA3:
+            assert "ieee80211w=2" in point and "ieee80211w=2\n" in station
+    # The secret is fresh and out of sight.
     other = Network(ssid=WPA2.ssid, standard=WPA2.standard, security=WPA2.security)
     assert other.secret != WPA2.secret and len(bytes.fromhex(WPA2.secret)) == 32
     assert WPA2.secret not in repr(WPA2)
 
 
-@pytest.mark.parametrize("network", [WPA2, WPA3, OPEN])
-def test_both_ends_are_reported_the_same_and_wpa3_protects_management_frames(network: Network) -> None:
-    point = network.access_point_conf("htt0", Path("/run/w/hostapd")).splitlines()
-    station = network.station_conf(Path("/run/w/wpa_supplicant"))
-    assert f"ssid={network.ssid}" in point and f'ssid="{network.ssid}"\n' in station
-    assert f"scan_freq={network.frequency_mhz}\n" in station
-    protected = network.security is not Security.OPEN
-    assert ("rsn_pairwise=CCMP" in point) == ("pairwise=CCMP" in station) == protected
-    assert any(network.secret in line for line in point) == (network.secret in station) == protected
-    assert any(line.startswith("wpa=") for line in point) == protected
-    if network is WPA3:
-        assert "ieee80211w=2" in point and "ieee80211w=2\n" in station
-
-
 def test_an_association_is_read_and_another_than_asked_for_is_refused() -> None:
-    assert wifi.parse_association(STATUS) == AGREED
+    network = {"ssid": "harness-ab12", "bssid": "02:00:00:00:01:00", "frequency_mhz": 2437, "generation": 4}
+    ciphers = {"key_management": "WPA2-PSK", "cipher": "CCMP", "group_cipher": "CCMP"}
+    assert wifi.parse_association(STATUS) == msgspec.convert(network | ciphers, WifiAssociation)
     open_network = STATUS.replace("=CCMP", "=NONE").replace("WPA2-PSK", "NONE") + "pmf=1\n"
     found = wifi.parse_association(open_network)
     assert (found.cipher, found.key_management, found.management_frames_protected) == ("NONE", "NONE", True)
@@ -122,37 +112,25 @@ def test_a_capture_is_read_as_it_grows_and_frames_in_clear_are_distinguished(tmp
 
 
 def proof(initiator: int = 2_000_000, target: int = 2_000_000, **changes: object) -> AirProof:
-    whole: dict[str, object] = {
-        "key_management": "WPA2-PSK",
-        "cipher": "CCMP",
-        "station_bytes_initiator": initiator,
-        "station_bytes_target": target,
-        "protected_frames_sampled": 80,
-        "clear_frames": 0,
-        "sampling": wifi.SAMPLING,
-    }
+    whole: dict[str, object] = {"key_management": "WPA2-PSK", "cipher": "CCMP", "sampling": wifi.SAMPLING}
+    whole |= {"station_bytes_initiator": initiator, "station_bytes_target": target}
+    whole |= {"protected_frames_sampled": 80, "clear_frames": 0}
     return msgspec.convert({**whole, **changes}, AirProof)
 
 
-UNHEARD = ["expected data frames at the radio that listens"]
-
-
-@pytest.mark.parametrize(
-    ("found", "said"),
-    [
+def test_what_went_through_the_air_is_judged() -> None:
+    unheard = ["expected data frames at the radio that listens"]
+    for found, said in (
         (proof(), []),
         (proof(initiator=999_999), ["fio moved 1000000 bytes, but the initiator's station"]),
         (proof(target=0), ["fio moved 1000000 bytes, but the target's station"]),
         (proof(clear_frames=1), ["1 data frames were on the air in clear"]),
-        (proof(protected_frames_sampled=0), UNHEARD),
+        (proof(protected_frames_sampled=0), unheard),
         (proof(cipher="NONE", protected_frames_sampled=0, clear_frames=9), []),
-        (proof(cipher="NONE", protected_frames_sampled=0), UNHEARD),
-    ],
-)
-def test_what_went_through_the_air_is_judged(found: AirProof, said: list[str]) -> None:
-    reasons = wifi.judge(found, 1_000_000, 1500)
-    assert len(reasons) == len(said)
-    assert all(words in reason for words, reason in zip(said, reasons, strict=True))
+        (proof(cipher="NONE", protected_frames_sampled=0), unheard),
+    ):
+        for words, reason in zip(said, wifi.judge(found, 1_000_000, 1500), strict=True):
+            assert words in reason
     assert wifi.judge(proof(protected_frames_sampled=0), 4096, 1500) == [], "a few may pass unheard"
 
 

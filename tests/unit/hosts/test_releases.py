@@ -13,7 +13,6 @@ import pytest
 
 from harness.hosts import packages, releases, runner
 from harness.hosts.packages import Package
-from harness.hosts.releases import LinuxDistribution
 from harness.parse.profiles import data_folder
 from harness.testbeds import requirements
 from harness.testbeds.lab.kernels import source as sources
@@ -44,20 +43,17 @@ def all_listed() -> list[str]:
     return sorted({line.split()[0] for line in lines if line and not line.startswith("#")})
 
 
-def test_what_has_names_of_its_own_has_one_for_every_package() -> None:
-    for system in (FEDORA, ARCH):
-        assert system is not None and sorted(system.names) == all_listed()
-
-
-@pytest.mark.parametrize("system", releases.distributions(), ids=lambda each: each.title)
-def test_a_distribution_says_where_its_names_were_looked_up(system: LinuxDistribution) -> None:
-    assert system.looked_up and system.ids and set(system.names) <= set(all_listed())
-    assert system.manager in {"apt-get", "dnf", "pacman", "zypper"}
-    for release in system.releases:
-        assert release.title and release.versions and release.kernel
-    # Whoever has nothing to boot the lab with says where its kernel comes from.
-    if system.names_of(["user-mode-linux"]) == ():
-        assert all("no user-mode-linux" in release.kernel for release in system.releases)
+def test_a_distribution_has_a_name_for_every_package_and_says_where_they_were_looked_up() -> None:
+    for system in releases.distributions():
+        assert system.looked_up and system.ids and set(system.names) <= set(all_listed()), system
+        assert system.manager in {"apt-get", "dnf", "pacman", "zypper"}
+        for release in system.releases:
+            assert release.title and release.versions and release.kernel
+        # Whoever has nothing to boot the lab with says where its kernel comes from.
+        if system.names_of(["user-mode-linux"]) == ():
+            assert all("no user-mode-linux" in release.kernel for release in system.releases)
+    # Who has names of its own has one for every package.
+    assert FEDORA and ARCH and sorted(FEDORA.names) == sorted(ARCH.names) == all_listed()
 
 
 def test_the_first_word_that_is_known_counts() -> None:
@@ -75,18 +71,14 @@ def test_the_first_word_that_is_known_counts() -> None:
     assert releases.named(["alpine"]) is None
 
 
-def test_a_release_is_known_by_its_number_or_its_code_name() -> None:
-    assert DEBIAN and UBUNTU and ARCH
+def test_a_release_is_known_by_its_number_or_its_code_name_and_a_package_by_its_name_there() -> None:
+    assert DEBIAN and UBUNTU and ARCH and FEDORA
     found = [release.title for word in ("12", "trixie") if (release := DEBIAN.release(["", word]))]
     assert found == ["Debian 12", "Debian 13"]
     assert DEBIAN.release(["11", "bullseye"]) is None
     noble = UBUNTU.release(["24.04", "noble"])
     assert noble is not None and not noble.was_tried
     assert ARCH.release([]) is not None, "it has no releases"
-
-
-def test_a_package_has_the_names_of_its_distribution() -> None:
-    assert FEDORA and UBUNTU
     assert FEDORA.names_of(["iproute2"]) == ("iproute", "iproute-tc")
     assert FEDORA.names_of(["user-mode-linux"]) == ()
     assert FEDORA.names_of(["of-no-list"]) is None
@@ -102,31 +94,26 @@ def on(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
 
 
-@pytest.mark.parametrize(
-    ("name", "command"),
-    [
+def test_one_command_installs_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, command in (
         ("mint", "sudo apt-get update && sudo apt-get install --no-install-recommends fio iproute2"),
         ("fedora", "sudo dnf install fio iproute iproute-tc"),
         ("arch", "sudo pacman -S fio iproute2, and install what provides Python's rtslib_fb"),
         ("suse", "sudo zypper install fio iproute2"),
-    ],
-)
-def test_one_command_installs_all(name: str, command: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    on(name, monkeypatch)
-    wanted = {"fio", "iproute2"} | ({"python3-rtslib-fb"} if name == "arch" else set())
-    found = [package for package in requirements.packages() if package.name in wanted]
-    assert packages.install_command(found) == command
+    ):
+        on(name, monkeypatch)
+        wanted = {"fio", "iproute2"} | ({"python3-rtslib-fb"} if name == "arch" else set())
+        found = [package for package in requirements.packages() if package.name in wanted]
+        assert packages.install_command(found) == command
 
 
-@pytest.mark.parametrize(("name", "source"), [("trixie", "6.12"), ("debian", "7.2"), ("mint", "6.1")])
-def test_without_lists_of_apt_the_release_names_it(
-    name: str, source: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    on(name, monkeypatch)
+def test_without_lists_of_apt_the_release_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shutil.which", lambda *_, **__: "/usr/bin/apt-cache")
     monkeypatch.setattr(runner, "run", lambda *_, **__: SimpleNamespace(stdout="", status=0))
-    found = Package(names=tuple(sources.PACKAGES), shown_by="-", purpose="the kernel")
-    assert found.name == f"linux-source-{source}"
+    for name, source in (("trixie", "6.12"), ("debian", "7.2"), ("mint", "6.1")):
+        on(name, monkeypatch)
+        found = Package(names=tuple(sources.PACKAGES), shown_by="-", purpose="the kernel")
+        assert found.name == f"linux-source-{source}"
 
 
 def test_a_package_without_a_program_is_asked_of_the_package_manager(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,7 +122,7 @@ def test_a_package_without_a_program_is_asked_of_the_package_manager(monkeypatch
     def run(argv: list[str], *, check: bool) -> object:
         assert not check
         asked.append(argv)
-        return type("Done", (), {"status": 1})
+        return SimpleNamespace(status=1)
 
     monkeypatch.setattr("shutil.which", lambda *_, **__: None)
     monkeypatch.setattr(runner, "run", run)
@@ -150,20 +137,13 @@ class System:
     """Another distribution: its os-release, and in place of package managers what notes what it was told."""
 
     def __init__(
-        self,
-        folder: Path,
-        name: str,
-        *,
-        offers: str,
-        has: str = "",
-        breaks: str = "-",
-        sudo: str = 'exec "$@"',
+        self, folder: Path, name: str, *, offers: str, has: str = "", breaks: str = "-", sudo: str = ""
     ) -> None:
-        self.folder = folder
-        self.path = f"{folder}:{os.environ['PATH']}"
+        self.folder, self.path = folder, f"{folder}:{os.environ['PATH']}"
         (folder / "os-release").write_text(OS_RELEASE[name], encoding="utf-8")
-        has_one = f'for p in {has}; do [ "$p" != "$last" ] || exit 0; done; exit 1'
-        offers_one = f'for p in {offers}; do [ "$p" != "$last" ] || exit 0; done; exit 1'
+        has_one, offers_one = (
+            f'for p in {names}; do [ "$p" != "$last" ] || exit 0; done; exit 1' for names in (has, offers)
+        )
         broken = f'*" {breaks} "*) echo "error: no" >&2; exit 1 ;;'
         tells = f'echo "${{0##*/}} $*" >>{folder}/told; case " $* " in {broken} esac'
         last = "for last; do :; done"
@@ -176,7 +156,7 @@ class System:
             "dpkg-query": f'{last}\n({has_one}) && printf "install ok installed" && {version}',
             "apt-cache": f'{last}\n({offers_one}) && echo "$last | 1.0"',
             "apt-get": tells,
-            "sudo": sudo,
+            "sudo": sudo or 'exec "$@"',
         }.items():
             executable(folder / program, script)
 
@@ -208,12 +188,8 @@ UNKNOWN = "This release has no package for these"
 DNF = "dnf install -y --quiet --setopt=install_weak_deps=False"
 PACMAN = "pacman -S --needed --noconfirm"
 FIRST = "apt-get update -qq"
-DEBS, FEW_DEBS, RPMS = (
-    "fio iproute2 hping3",
-    "fio iproute2 linux-source-6.12",
-    "fio iproute iproute-tc hping3",
-)
-PKGS = "fio iproute2 hping"
+DEBS, FEW_DEBS = "fio iproute2 hping3", "fio iproute2 linux-source-6.12"
+RPMS, PKGS = "fio iproute iproute-tc hping3", "fio iproute2 hping"
 
 
 @pytest.mark.parametrize(
@@ -256,16 +232,8 @@ def test_one_that_cannot_be_installed_is_named_and_keeps_no_other_out(tmp_path: 
     assert said == f"Not installed: {choice}: error: no\n"
 
 
-@pytest.mark.parametrize(
-    ("has_kernel", "reported", "said"),
-    [
-        (True, "kernel ciphers\n", ""),
-        (False, "kernel build\n", "the lab takes one of its own, which is built now"),
-    ],
-)
-def test_make_builds_a_kernel_where_none_is(
-    tmp_path: Path, has_kernel: bool, reported: str, said: str
-) -> None:
+@pytest.mark.parametrize("has_kernel", [True, False])
+def test_make_builds_a_kernel_where_none_is(tmp_path: Path, has_kernel: bool) -> None:
     System(tmp_path, "debian", offers="", has='"$last"')  # all packages are there
     (tmp_path / "bin").mkdir()
     executable(tmp_path / "bin" / "harness", f'echo "$*" >>{tmp_path}/built')
@@ -276,8 +244,9 @@ def test_make_builds_a_kernel_where_none_is(
     argv = ["make", "kernel", "--old-file=install", f"VENV={tmp_path}"]
     env = {"PATH": str(tmp_path)}  # where this machine's kernel is not
     done = subprocess.run(argv, cwd=PROJECT, env=env, check=True, capture_output=True, text=True)
-    assert (tmp_path / "built").read_text(encoding="utf-8") == reported
-    assert said in done.stdout and "Installing" not in done.stdout
+    assert (tmp_path / "built").read_text() == ("kernel ciphers\n" if has_kernel else "kernel build\n")
+    assert ("the lab takes one of its own, which is built now" in done.stdout) is not has_kernel
+    assert "Installing" not in done.stdout
 
 
 def test_both_readers_find_the_same_names(tmp_path: Path) -> None:
@@ -295,17 +264,16 @@ def test_both_readers_find_the_same_names(tmp_path: Path) -> None:
 def test_every_line_of_the_list_is_a_package() -> None:
     lines = (data_folder() / packages.KERNEL).read_text(encoding="utf-8").splitlines()
     listed = packages.listed()
-    words = [line.split()[0] for line in lines if line[0] != "#"]
-    assert ["|".join(package.names) for package in listed] == words
-    assert len({name for package in listed for name in package.names}) == sum(len(p.names) for p in listed)
-    assert all(package.purpose for package in listed)
+    assert ["|".join(package.names) for package in listed] == [
+        line.split()[0] for line in lines if line[0] != "#"
+    ]
+    names = [name for package in listed for name in package.names]
+    assert len(names) == len(set(names)) and all(package.purpose for package in listed)
 
 
 def test_a_program_or_a_module_shows_that_a_package_is_there() -> None:
     for shown_by, installed in (("sh", True), ("no-such-program", False), ("python3:no_such_module", False)):
         assert Package(names=("x",), shown_by=shown_by, purpose="a test").installed is installed
-    missing = [Package(names=(name,), shown_by="-", purpose="a test") for name in ("one", "two")]
-    assert packages.install_command(missing).endswith("apt-get install --no-install-recommends one two")
 
 
 EITHER = "linux-source-6.1|linux-source-6.12"

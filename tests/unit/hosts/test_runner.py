@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from harness.hosts import NamespaceHost, _Child
-from harness.hosts.runner import Completed, await_condition, piped, run, tail
+from harness.hosts.runner import Completed, piped, run, tail
 from harness.model.errors import CommandFailed
 from tests.unit.hosts.test_hosts import PATIENCE_S, is_alive, pid_in, wait_for
 
@@ -22,18 +22,14 @@ HERE = NamespaceHost("target")
 def test_a_program_that_fails_is_an_error_with_its_command_line_and_last_words() -> None:
     with pytest.raises(CommandFailed) as failed:
         run(["sh", "-c", "for n in 1 2 3 4 5; do echo line $n >&2; done; exit 7", "it's me"])
-    assert failed.value.message == (
-        "`sh -c 'for n in 1 2 3 4 5; do echo line $n >&2; done; exit 7' 'it'\"'\"'s me'` "
-        "ended with status 7: line 3 / line 4 / line 5"
-    )
+    program = "`sh -c 'for n in 1 2 3 4 5; do echo line $n >&2; done; exit 7' 'it'\"'\"'s me'`"
+    assert failed.value.message == f"{program} ended with status 7: line 3 / line 4 / line 5"
     assert failed.value.exit_code == 1
     # Without an error message other words have to do.
     for script, words in (("echo only this; exit 1", "only this"), ("exit 1", "it printed nothing")):
         with pytest.raises(CommandFailed, match=f"status 1: {words}$"):
             run(["sh", "-c", script])
-
-
-def test_a_failure_can_be_asked_for_instead_and_death_by_a_signal_is_a_negative_status() -> None:
+    # A failure can be asked for instead, and death by a signal is a negative status.
     for script, status in (("exit 3", 3), ("kill -9 $$", -9)):
         assert run(["sh", "-c", script], check=False).status == status
     good = Completed(argv=("true",), status=0, stdout="", stderr="")
@@ -66,12 +62,8 @@ def test_an_interrupted_program_is_killed(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_a_daemon_that_ignores_sigterm_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    log, mark = tmp_path / "log", tmp_path / "ready"
-    real_wait = subprocess.Popen.wait
-    monkeypatch.setattr(
-        "subprocess.Popen.wait",
-        lambda self, timeout=None: real_wait(self, 0.1 if timeout is not None else None),
-    )
+    log, mark, real_wait = tmp_path / "log", tmp_path / "ready", subprocess.Popen.wait
+    monkeypatch.setattr("subprocess.Popen.wait", lambda self, timeout=None: real_wait(self, timeout and 0.1))
     argv = ["sh", "-c", 'trap "" TERM; touch "$1"; while :; do sleep 0.01; done', "sh", str(mark)]
     with HERE.daemon(argv, log=log, ready=mark.exists, deadline_s=PATIENCE_S) as daemon:
         pass
@@ -105,13 +97,6 @@ def test_what_a_program_prints_goes_through_a_pipe_into_a_file(tmp_path: Path) -
         wait_for(lambda: "words" in console.read_text(encoding="utf-8"), "its words")
     assert process.returncode == -9
     assert console.read_text(encoding="utf-8") == "pipe\nerr\nlast words\n"
-
-
-def test_a_condition_is_awaited_until_its_deadline() -> None:
-    answers = iter([False, False, True])
-    await_condition(lambda: next(answers), deadline_s=5, what="the third answer", interval_s=0.001)
-    with pytest.raises(CommandFailed, match=r"waited 0\.01 s in vain for the moon"):
-        await_condition(lambda: False, deadline_s=0.01, what="the moon", interval_s=0.001)
 
 
 def test_the_tail_of_a_log_is_one_line(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import shutil
@@ -102,9 +103,7 @@ def test_a_folder_that_somebody_removes_does_not_spoil_the_end_of_a_run(folder: 
     assert not folder.exists()
 
 
-def test_a_journal_that_still_names_something_stays_and_a_lock_of_a_killed_run(
-    folder: Path,
-) -> None:
+def test_a_journal_that_still_names_something_stays_and_a_lock_of_a_killed_run(folder: Path) -> None:
     with state.exclusive("first"):
         (folder / "journal-first.jsonl").write_text("{}", encoding="utf-8")
     assert [file.name for file in folder.iterdir()] == ["journal-first.jsonl"]
@@ -120,51 +119,48 @@ def test_a_holder_that_has_not_written_its_name_is_refused_politely(folder: Path
             assert_busy("second", "another run that has only just begun")
 
 
-@pytest.mark.parametrize("mode", [0o770, 0o707, 0o722, 0o777, 0o1777, 0o700])
-def test_a_folder_open_to_others_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int
-) -> None:
+def test_a_folder_open_to_others_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "harness"
     folder.mkdir()
-    folder.chmod(mode)
-    if mode == 0o700:
-        monkeypatch.setattr(os, "geteuid", lambda: folder.stat().st_uid + 1)
-    with pytest.raises(RequirementError, match="only its owner") as refused:
-        state.own_folder(folder)
-    assert str(folder) in refused.value.message
-    assert "rm -r" in (refused.value.hint or "")
+    for mode in (0o770, 0o707, 0o722, 0o777, 0o1777, 0o700):
+        folder.chmod(mode)
+        if mode == 0o700:
+            monkeypatch.setattr(os, "geteuid", lambda: folder.stat().st_uid + 1)
+        with pytest.raises(RequirementError, match="only its owner") as refused:
+            state.own_folder(folder)
+        assert str(folder) in refused.value.message and "rm -r" in (refused.value.hint or "")
 
 
-@pytest.mark.parametrize("kind", ["file", "link", "dangling link"])
-def test_the_folder_is_its_owner_s_alone_and_what_is_none_is_refused(tmp_path: Path, kind: str) -> None:
+def test_the_folder_is_its_owner_s_alone_and_what_is_none_is_refused(tmp_path: Path) -> None:
     place, elsewhere = tmp_path / "harness", tmp_path / "elsewhere"
-    folder = state.own_folder(place)
-    assert folder.stat().st_mode & 0o777 == 0o700
-    assert state.own_folder(folder) == folder
+    for _ in range(2):
+        folder = state.own_folder(place)
+        assert folder.stat().st_mode & 0o777 == 0o700
     folder.rmdir()
-    if kind == "file":
-        place.write_text("", encoding="utf-8")
-    else:
-        place.symlink_to(elsewhere)
-    if kind == "link":
-        elsewhere.mkdir(mode=0o700)
-    with pytest.raises(RequirementError, match="to be a folder that only its owner"):
-        state.own_folder(place)
-    assert elsewhere.exists() == (kind == "link")
+    for kind in ("a file", "a dangling link", "a link"):
+        if kind == "a file":
+            place.touch()
+        else:
+            place.symlink_to(elsewhere)
+        if kind == "a link":
+            elsewhere.mkdir(mode=0o700)
+        with pytest.raises(RequirementError, match="to be a folder that only its owner"):
+            state.own_folder(place)
+        assert elsewhere.exists() == (kind == "a link")
+        place.unlink()
 
 
-@pytest.mark.parametrize("uid", [0, 1000, 1001])
-@pytest.mark.parametrize("runtime", ["HERE", "", "/nowhere/at/all", None])
 def test_each_user_has_one_folder_whatever_the_session(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uid: int, runtime: str | None
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A login session has a folder of its own, cron has none: both have to find each other's runs.
     monkeypatch.setattr(state, "_is_writable", lambda _: True)
-    monkeypatch.setattr(os, "geteuid", lambda: uid)
     monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
-    if runtime is not None:
-        monkeypatch.setenv("XDG_RUNTIME_DIR", runtime.replace("HERE", str(tmp_path)))
-    assert state.state_folder() == Path(f"/tmp/harness-{uid}" if uid else "/run/harness")
+    for runtime, uid in itertools.product((None, "", "/nowhere/at/all", str(tmp_path)), (0, 1000, 1001)):
+        monkeypatch.setattr(os, "geteuid", lambda uid=uid: uid)
+        if runtime is not None:
+            monkeypatch.setenv("XDG_RUNTIME_DIR", runtime)
+        assert state.state_folder() == Path(f"/tmp/harness-{uid}" if uid else "/run/harness")
 
 
 @pytest.mark.parametrize("why", ["read-only", "full", "kept as it was"])

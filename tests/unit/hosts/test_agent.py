@@ -30,6 +30,7 @@ from tests.unit.hosts.test_hosts import PATIENCE_S, executable, is_alive, pid_in
 pytestmark = pytest.mark.thorough
 
 Message = dict[str, Any]
+Start = Callable[..., "Agent"]
 
 
 class Agent:
@@ -135,9 +136,6 @@ class Agent:
         with contextlib.suppress(OSError):
             self._in.close()
         self._out.close()
-
-
-Start = Callable[..., Agent]
 
 
 @pytest.fixture

@@ -26,7 +26,6 @@ import msgspec
 import pytest
 
 from harness.hosts import Host, programs, remote
-from harness.hosts.journal import Journal
 from harness.hosts.programs.here import CHUNK_BYTES, RELAY_WINDOW
 from harness.hosts.remote import AgentHost, reaching
 from harness.hosts.runner import LARGEST_LOG_BYTES
@@ -55,6 +54,9 @@ from tests.unit.hosts.test_hosts import (
 pytestmark = pytest.mark.thorough
 
 NAS = "ssh://root@nas:2222"
+Connected = contextlib.AbstractContextManager[AgentHost]
+Connect = Callable[..., Connected]
+SEVERAL_WINDOWS = 4 * RELAY_WINDOW * CHUNK_BYTES
 
 SSH = """\
 printf '%s\\0' "$@" > "$(dirname "$0")/ssh.words"
@@ -74,10 +76,6 @@ def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         executable(folder / name, text)
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
     return folder
-
-
-Connected = contextlib.AbstractContextManager[AgentHost]
-Connect = Callable[..., Connected]
 
 
 @pytest.fixture
@@ -135,28 +133,39 @@ def test_an_address_is_reported_to_ssh_in_words() -> None:
     assert parse_address("local", "initiator").is_local
 
 
-NO_ADDRESSES = [
-    *("", " ", "nas", "root@nas", "LOCAL", "local ", "ssh:nas", "ssh://", "ssh:///", "ssh:///nas"),
-    *("SSH://nas", "http://nas", "ssh://-oProxyCommand=x", "ssh://-oProxyCommand=touch PWNED"),
-    *("ssh://root@-oProxyCommand=x", "ssh://-oProxyCommand=x@nas", "ssh://-lroot@nas", "ssh://nas;id"),
-    *("ssh://$(id)", "ssh://nas%2f", "ssh:// nas", "ssh://nas ", "ssh://root @nas", "ssh://@nas"),
-    *("ssh://user@", "ssh://user@:22", "ssh://root:secret@nas", "ssh://a@b@nas", "ssh://$USER@nas"),
-    *("ssh://nas:", "ssh://nas:0", "ssh://nas:00000", "ssh://nas:65536", "ssh://nas:222222", "ssh://nas:-22"),
-    *("ssh://nas:\N{FULLWIDTH DIGIT TWO}", "ssh://nas/path", "ssh://nas//", "ssh://nas?x", "ssh://nas:ssh"),
-    *("ssh://fe80::1", "ssh://[fe80::1", "ssh://fe80::1]", "ssh://[]", "ssh://[-oX]", "ssh://[nas]"),
-    *("ssh://.nas", "ssh://näs", "ssh://rööt@nas", "ssh://nas\0", "ssh://root\0@nas", "ssh://nas\n"),
-    *(
-        "ssh://nas\nroot",
-        "\nssh://nas",
-        "ssh://nas\r",
-        "ssh://nas\x1b[31m",
-        "ssh://nas\N{RIGHT-TO-LEFT OVERRIDE}",
-    ),
-]
-
-
 def test_anything_else_is_refused_in_a_sentence() -> None:
-    for text in NO_ADDRESSES:
+    no_addresses = [
+        *("", " ", "nas", "root@nas", "LOCAL", "local ", "ssh:nas", "ssh://", "ssh:///", "ssh:///nas"),
+        *("SSH://nas", "http://nas", "ssh://-oProxyCommand=x", "ssh://-oProxyCommand=touch PWNED"),
+        *("ssh://root@-oProxyCommand=x", "ssh://-oProxyCommand=x@nas", "ssh://-lroot@nas", "ssh://nas;id"),
+        *("ssh://$(id)", "ssh://nas%2f", "ssh:// nas", "ssh://nas ", "ssh://root @nas", "ssh://@nas"),
+        *("ssh://user@", "ssh://user@:22", "ssh://root:secret@nas", "ssh://a@b@nas", "ssh://$USER@nas"),
+        *(
+            "ssh://nas:",
+            "ssh://nas:0",
+            "ssh://nas:00000",
+            "ssh://nas:65536",
+            "ssh://nas:222222",
+            "ssh://nas:-22",
+        ),
+        *(
+            "ssh://nas:\N{FULLWIDTH DIGIT TWO}",
+            "ssh://nas/path",
+            "ssh://nas//",
+            "ssh://nas?x",
+            "ssh://nas:ssh",
+        ),
+        *("ssh://fe80::1", "ssh://[fe80::1", "ssh://fe80::1]", "ssh://[]", "ssh://[-oX]", "ssh://[nas]"),
+        *("ssh://.nas", "ssh://näs", "ssh://rööt@nas", "ssh://nas\0", "ssh://root\0@nas", "ssh://nas\n"),
+        *(
+            "ssh://nas\nroot",
+            "\nssh://nas",
+            "ssh://nas\r",
+            "ssh://nas\x1b[31m",
+            "ssh://nas\N{RIGHT-TO-LEFT OVERRIDE}",
+        ),
+    ]
+    for text in no_addresses:
         with pytest.raises(UsageError) as refused:
             parse_address(text, "target")
         words = "expected target as ssh://[USER@]HOST[:PORT] or local, found "
@@ -223,19 +232,15 @@ def test_ssh_is_called_once_and_carries_everything(host: AgentHost, tools: Path)
     assert says(host, "on")
 
 
-GREETINGS = [
-    'printf \'Welcome to NAS\\n\\n{"hello": \\n{}\\n[1]\\nnull\\n"x"\\n\'',
-    *("printf 'no newline at the end: '", "printf '\\377\\000\\033[31m\\n'"),
-    *("seq 10000", "echo to the log >&2"),
-]
-
-
-def test_a_login_shell_may_say_something_first_and_root_may_not_be_needed(
-    connect: Connect, tools: Path
-) -> None:
+def test_a_login_shell_may_greet_first_and_root_may_not_be_needed(connect: Connect, tools: Path) -> None:
+    greetings = [
+        'printf \'Welcome to NAS\\n\\n{"hello": \\n{}\\n[1]\\nnull\\n"x"\\n\'',
+        *("printf 'no newline at the end: '", "printf '\\377\\000\\033[31m\\n'"),
+        *("seq 10000", "echo to the log >&2"),
+    ]
     for address, program, text in (
         ("local", "ssh", "exit 1"),  # none is needed to this machine
-        *((NAS, "ssh", f"{said}\n{SSH}") for said in GREETINGS),
+        *((NAS, "ssh", f"{said}\n{SSH}") for said in greetings),
         (NAS, "id", "echo 1000"),  # sudo where root is not
     ):
         executable(tools / program, text)
@@ -278,26 +283,12 @@ def test_a_disk_that_is_full_here_is_not_passed_over(host: AgentHost, tmp_path: 
 
 
 def test_what_is_brought_up_is_written_down_there(host: AgentHost, tmp_path: Path) -> None:
-    here, there, up = Journal(tmp_path / "journal.jsonl"), tmp_path / "state", tmp_path / "up"
-
-    class Thing(msgspec.Struct, frozen=True):
-        name: str
-
-        def acquire(self, host: Host) -> None:
-            (journal,) = there.glob("agent-*.jsonl")
-            assert '"Thing a"' in journal.read_text(encoding="utf-8")
-            host.run(["touch", str(up)])
-
-        def undo(self) -> tuple[UndoStep, ...]:
-            return (UndoStep(("rm", str(up)), absent=("No such file",)),)
-
-    with here.hold(host, Thing("a")):
-        assert up.exists()
-        assert here.open_entries() == {}
-    assert not up.exists()
-    (journal,) = there.glob("agent-*.jsonl")
+    assert host.ledger is not None
+    number = host.ledger.open(UndoEntry("Thing a", (UndoStep(("true",)),)))
+    (journal,) = (tmp_path / "state").glob("agent-*.jsonl")
+    assert '"Thing a"' in journal.read_text(encoding="utf-8")
+    host.ledger.close(number)
     assert len(journal.read_text(encoding="utf-8").splitlines()) == 2
-    assert here.leaks == []
 
 
 def test_what_is_up_is_taken_down_at_the_end_or_by_the_next_run(connect: Connect, tmp_path: Path) -> None:
@@ -376,9 +367,7 @@ def test_a_host_that_does_not_answer_is_given_up(host: AgentHost, monkeypatch: p
     signal_all(host, signal.SIGKILL)
 
 
-def test_beats_come_often_enough_for_the_dead_man_and_silence_has_all_taken_down(
-    connect: Connect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_beats_it_ends(connect: Connect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert remote.BEAT_S * 3 < remote.DEADMAN_S
     monkeypatch.setattr(remote, "DEADMAN_S", 1.0)
     with connect() as host:
@@ -406,9 +395,7 @@ def refused(connect: Connect) -> HarnessError:
     return error.value
 
 
-def test_endless_words_and_silence_instead_of_an_agent_are_not_listened_to_for_long(
-    connect: Connect, tools: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_words_without_end_or_none(connect: Connect, tools: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     executable(tools / "ssh", "exec yes welcome")
     began = time.monotonic()
     assert "the target could not be reached" in refused(connect).message
@@ -516,20 +503,18 @@ def hostile(tools: Path, harm: str, *, honest_begin: bool = True) -> None:
     (tools / "ssh").write_text(text, encoding="utf-8")
 
 
-ANSWERS: list[object] = [
-    *([1], 7, None, {"id": [1]}, {"id": {}}, {"id": 1, "out": 7}, {"id": 1, "out": "***"}),
-    {"id": 2, "status": "0", "stdout": "", "stderr": ""},
-    {"id": 2, "status": 0, "stdout": ["x"], "stderr": ""},
-    {"id": 2, "error": {"a": 1}},
-    {"id": 1, "removed": 7, "failed": {}},
-    {"id": 2, "texts": [1, None], "lines": "x", "offset_ns": "soon"},
-]
-
-
 def test_answers_of_other_types_are_a_host_lost(
     connect: Connect, tools: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for answer, (honest_begin, grace_s) in itertools.product(ANSWERS, ((True, 0.5), (False, -119))):
+    answers: list[object] = [
+        *([1], 7, None, {"id": [1]}, {"id": {}}, {"id": 1, "out": 7}, {"id": 1, "out": "***"}),
+        {"id": 2, "status": "0", "stdout": "", "stderr": ""},
+        {"id": 2, "status": 0, "stdout": ["x"], "stderr": ""},
+        {"id": 2, "error": {"a": 1}},
+        {"id": 1, "removed": 7, "failed": {}},
+        {"id": 2, "texts": [1, None], "lines": "x", "offset_ns": "soon"},
+    ]
+    for answer, (honest_begin, grace_s) in itertools.product(answers, ((True, 0.5), (False, -119))):
         monkeypatch.setattr(remote, "ANSWER_GRACE_S", grace_s)
         hostile(tools, f"say({msgspec.json.encode(answer)!r} + b'\\n')", honest_begin=honest_begin)
         with pytest.raises(HarnessError) as error, connect() as host:
@@ -552,9 +537,7 @@ def test_what_has_no_end_or_was_not_asked_for_is_not_kept(connect: Connect, tool
         with pytest.raises(HostLost, match=found), connect() as host:
             host.run(["true"], timeout_s=60)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200 << 10, "KiB"
-    for_ever = (
-        "line = json.dumps({'id': number, 'data': 'x' * 80000}).encode() + b'\\n'\nwhile True: say(line)"
-    )
+    for_ever = "line = json.dumps({'id': number, 'data': 'x' * 80000}).encode() + b'\\n'\nwhile 1: say(line)"
     hostile(tools, f"say(json.dumps({{'id': number}}).encode() + b'\\n')\n{for_ever}")
     with connect() as host, host.reach(Path("/there")) as near, socket.socket(socket.AF_UNIX) as reader:
         reader.connect(str(near))  # and nothing is read
@@ -562,9 +545,7 @@ def test_what_has_no_end_or_was_not_asked_for_is_not_kept(connect: Connect, tool
         assert host.connection.lost == "it sent more than it was asked for"
 
 
-def test_a_log_has_a_limit(
-    connect: Connect, tools: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_log_limits(connect: Connect, tools: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log, out = tmp_path / "log", tmp_path / "out"
     monkeypatch.setattr("harness.hosts.runner.LARGEST_LOG_BYTES", 100_000)
     executable(tools / "ssh", f"head -c 50000000 /dev/zero | tr '\\0' x >&2\n{SSH}")
@@ -602,9 +583,6 @@ def test_a_machine_that_is_asked_once_is_not_listened_to_for_ever() -> None:
     began = time.monotonic()
     assert remote.asked_once(["sleep", "60"], "hello", within_s=0.3) is None
     assert time.monotonic() - began < 30
-
-
-SEVERAL_WINDOWS = 4 * RELAY_WINDOW * CHUNK_BYTES
 
 
 @pytest.fixture
@@ -691,9 +669,7 @@ def test_connections_end_with_their_context_or_host_and_nobody_else_may_connect(
     assert not near.parent.exists()
 
 
-def test_a_folder_too_deep_for_a_socket_is_refused(
-    host: AgentHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_machine_cannot_do(host: AgentHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     deep = tmp_path / ("d" * 100)
     deep.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(deep))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import subprocess
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -72,11 +73,7 @@ def test_a_daemon_that_ignores_sigterm_is_killed(tmp_path: Path, monkeypatch: py
 
 def test_a_daemon_that_cannot_be_killed_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As one that waits in the kernel for a disk that does not answer (state D)."""
-
-    def endless(_self: object, timeout: float | None = None) -> int:
-        raise subprocess.TimeoutExpired("sleep", timeout or 0)
-
-    real_wait = subprocess.Popen.wait
+    real_wait, endless = subprocess.Popen.wait, Mock(side_effect=subprocess.TimeoutExpired("sleep", 0))
     with (
         pytest.raises(CommandFailed, match="could not be killed"),
         HERE.daemon(["sleep", "60"], log=tmp_path / "log", ready=lambda: True, deadline_s=5) as daemon,

@@ -150,9 +150,7 @@ def test_the_folder_is_its_owner_s_alone_and_what_is_none_is_refused(tmp_path: P
         place.unlink()
 
 
-def test_each_user_has_one_folder_whatever_the_session(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_user_has_one_folder_in_any_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # A login session has a folder of its own, cron has none: both have to find each other's runs.
     monkeypatch.setattr(state, "_is_writable", lambda _: True)
     monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)

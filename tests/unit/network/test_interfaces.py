@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,9 @@ from harness.parse import ethtool
 from harness.parse.profiles import over_ip
 
 UP = ["BROADCAST", "MULTICAST", "UP", "LOWER_UP"]
+CONF = "/proc/sys/net/ipv4/conf"
+SET = {f"{CONF}/{iface}/arp_ignore": "1" for iface in ("eth0", "wlan0")}
+SET |= {f"{CONF}/{iface}/arp_announce": "2" for iface in ("eth0", "wlan0")}
 
 
 def device(name: str, *addresses: str, **more: Any) -> dict[str, Any]:
@@ -54,9 +57,7 @@ class Machine(NamespaceHost):
     def kernel(self) -> object:
         return self
 
-    def _run(
-        self, argv: Sequence[str], input: str | None, timeout_s: float, env: Mapping[str, str]
-    ) -> Completed:
+    def _run(self, argv: Sequence[str], input: str | None, timeout_s: float, env: object) -> Completed:
         del timeout_s, env
         text = self._answer(list(argv), input or "")
         return Completed(argv=tuple(argv), status=text is None, stdout=text or "", stderr="no")
@@ -175,12 +176,10 @@ def test_the_target_s_address_in_the_interface_s_network_is_the_portal() -> None
     assert near.siblings == end.siblings == [] and (near.chosen, end.chosen) == ("eth0", "eth2")
 
 
-PORT = device("eth0", master="br0", linkinfo={"info_slave_kind": "bridge"})
-ELSEWHERE = device("eth0", "192.168.1.5/24")
-IN_ANOTHER = r"192\.168\.1\.5/24.*10\.0\.0\.9/24 on eth0"
-
-
 def test_links_that_cannot_work_are_refused() -> None:
+    port = device("eth0", master="br0", linkinfo={"info_slave_kind": "bridge"})
+    elsewhere = device("eth0", "192.168.1.5/24")
+    in_another = r"192\.168\.1\.5/24.*10\.0\.0\.9/24 on eth0"
     for kind, words, link, devices in (
         (UsageError, "no interface eth9, only eth0, wlan0, lo", real("eth9"), TWO_NICS),
         (UsageError, "loopback", real("lo"), TWO_NICS),
@@ -188,10 +187,10 @@ def test_links_that_cannot_work_are_refused() -> None:
         (RequirementError, "no carrier", WIRED, [device("eth0", flags=["UP", "NO-CARRIER"])]),
         (RequirementError, "no carrier", real("wlan0"), [device("wlan0", operstate="DORMANT")]),
         (RequirementError, "no IPv4 address", WIRED, [device("eth0")]),
-        (UsageError, r"port of br0.*name br0 instead", WIRED, [PORT]),
-        (UsageError, f"{IN_ANOTHER}.*--link wired=eth0@ADDRESS", WIRED, [ELSEWHERE]),
+        (UsageError, r"port of br0.*name br0 instead", WIRED, [port]),
+        (UsageError, f"{in_another}.*--link wired=eth0@ADDRESS", WIRED, [elsewhere]),
         (UsageError, r"found 10\.0\.0\.77; it has 10\.0\.0\.9/24 on eth0", real("eth0", "10.0.0.77"), [ETH0]),
-        (RequirementError, "no route to 10.0.0.9", real("eth0", "10.0.0.9"), [ELSEWHERE]),
+        (RequirementError, "no route to 10.0.0.9", real("eth0", "10.0.0.9"), [elsewhere]),
         (UsageError, "also an address of the initiator", WIRED, [device("eth0", "10.0.0.9/24")]),
         (UsageError, "docker0", WIRED, [ETH0, device("docker0", "10.0.0.9/24")]),
     ):
@@ -220,33 +219,22 @@ def test_where_there_is_no_choice_nothing_is_changed(journal: Journal) -> None:
     assert near.done == far.done == []
 
 
-CONF = "/proc/sys/net/ipv4/conf"
-SET = {f"{CONF}/{iface}/arp_ignore": "1" for iface in ("eth0", "wlan0")}
-SET |= {f"{CONF}/{iface}/arp_announce": "2" for iface in ("eth0", "wlan0")}
-
-
-@pytest.mark.parametrize(
-    ("ip", "net", "bits", "kept"), [("ip", "10.0.0.", 32, SET), ("ip -6", "2001:db8::", 128, {})]
-)
-def test_two_interfaces_in_one_network_are_kept_apart(
-    journal: Journal, ip: str, net: str, bits: int, kept: dict[str, str]
-) -> None:
-    mask = 24 if kept else 64
-    near = machine("initiator", device("eth0", f"{net}1/{mask}"), device("wlan0", f"{net}2/{mask}"), LO)
-    far = machine("target", device("eth0", f"{net}9/{mask}"), LO)
-    link = real("wlan0") if kept else six("wlan0", f"{net}9")
-    route = f"{net}9/{bits} dev wlan0 src {net}2 table 48002"
-    rule = f"from {net}2/{bits} to {net}9/{bits} lookup 48002 priority 1002"
-    with interfaces.bring_up(journal, near, far, link, index=1, port=3260):
-        assert near.sysctls == kept
-        assert [words for words in near.done if words.startswith("ip")] == [
-            f"{ip} route add {route}",
-            f"{ip} rule add {rule}",
-            f"{ip} neigh flush to {net}9 dev wlan0",
-        ]
-        assert len(journal.open_entries()) == (5 if kept else 1)
-    assert near.sysctls == dict.fromkeys(kept, "0") and not journal.open_entries() and not journal.leaks
-    assert near.done[-2:] == [f"{ip} rule del {rule}", f"{ip} route del {route}"]
+def test_two_interfaces_in_one_network_are_kept_apart(journal: Journal) -> None:
+    for ip, net, bits, kept in (("ip", "10.0.0.", 32, SET), ("ip -6", "2001:db8::", 128, {})):
+        mask = 24 if kept else 64
+        near = machine("initiator", device("eth0", f"{net}1/{mask}"), device("wlan0", f"{net}2/{mask}"), LO)
+        far = machine("target", device("eth0", f"{net}9/{mask}"), LO)
+        link = real("wlan0") if kept else six("wlan0", f"{net}9")
+        route = f"{net}9/{bits} dev wlan0 src {net}2 table 48002"
+        rule = f"from {net}2/{bits} to {net}9/{bits} lookup 48002 priority 1002"
+        with interfaces.bring_up(journal, near, far, link, index=1, port=3260):
+            assert near.sysctls == kept
+            changed = [words for words in near.done if words.startswith("ip")]
+            flushed = f"{ip} neigh flush to {net}9 dev wlan0"
+            assert changed == [f"{ip} route add {route}", f"{ip} rule add {rule}", flushed]
+            assert len(journal.open_entries()) == (5 if kept else 1)
+        assert near.sysctls == dict.fromkeys(kept, "0") and not journal.open_entries() and not journal.leaks
+        assert near.done[-2:] == [f"{ip} rule del {rule}", f"{ip} route del {route}"]
 
 
 def test_what_the_user_has_set_is_enough_or_comes_back(near: Machine, journal: Journal) -> None:
@@ -369,19 +357,17 @@ def test_what_ethtool_prints_is_read_and_what_a_link_does_not_tell_is_left_out()
         assert ethtool.settings(nothing) == ethtool.driver(nothing) == ethtool.offloads(nothing) == {}
 
 
-STATS = {
-    "rx": {"bytes": 5, "packets": 1, "errors": 2, "dropped": 0, "multicast": 1},
-    "tx": {"bytes": 5, "packets": 1, "errors": 0, "carrier_errors": 3},
-}
-ERRORS = {"rx_errors": 2, "rx_dropped": 0, "tx_errors": 0, "tx_carrier_errors": 3}
-
-
 def test_a_description_of_what_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    stats = {
+        "rx": {"bytes": 5, "packets": 1, "errors": 2, "dropped": 0, "multicast": 1},
+        "tx": {"bytes": 5, "packets": 1, "errors": 0, "carrier_errors": 3},
+    }
+    errors = {"rx_errors": 2, "rx_dropped": 0, "tx_errors": 0, "tx_carrier_errors": 3}
     texts = {"eth0": SETTINGS, "-i": DRIVER, "-k": FEATURES}
     monkeypatch.setattr(interfaces, "_ethtool", lambda _host, *words: texts[words[0]])
-    host = machine("initiator", device("eth0", mtu=9000, stats64=STATS, address="02:00:00:00:00:01"))
+    host = machine("initiator", device("eth0", mtu=9000, stats64=stats, address="02:00:00:00:00:01"))
     told = ethtool.settings(SETTINGS) | ethtool.driver(DRIVER) | {"offloads": ethtool.offloads(FEATURES)}
-    measured = {"mtu_bytes": 9000, "errors": ERRORS}
+    measured = {"mtu_bytes": 9000, "errors": errors}
     assert interfaces.describe(host, "eth0") == {"kind": "ethernet", **measured, **told}
 
 

@@ -21,10 +21,8 @@ def changed(**changes: object) -> LinkProfile:
     return msgspec.structs.replace(LinkProfile(name="x", title="X", emulated=True), **changes)
 
 
-NORMAL = "limit 10000 delay 2000us 300us distribution normal loss random 0.25%"
-
-
 def test_a_profile_becomes_netems_parameters() -> None:
+    normal = "limit 10000 delay 2000us 300us distribution normal loss random 0.25%"
     # Gigabit Ethernet carries 1500 of every 1538 bytes, of which netem counts 1514.
     for profile, parameters in (
         (shipped("wired"), f"limit 10000 delay 50us rate {1e9 * 1514 / 1538:.0f}bit"),
@@ -33,7 +31,7 @@ def test_a_profile_becomes_netems_parameters() -> None:
         (shipped("wired:unshaped"), None),
         (changed(), None),
         (changed(delay_us=0.5), "limit 10000 delay 0.5us"),
-        (changed(delay_us=2000.0, jitter_us=300.0, loss_percent=0.25), NORMAL),
+        (changed(delay_us=2000.0, jitter_us=300.0, loss_percent=0.25), normal),
         (changed(loss_percent=100.0), "limit 10000 loss random 100%"),
         (changed(rate_bit_s=10**6, frame_overhead_bytes=0), "limit 10000 rate 1000000bit"),
     ):

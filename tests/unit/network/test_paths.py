@@ -238,9 +238,7 @@ def test_flows_are_the_controllers_to_install(tmp_path: Path) -> None:
     assert not any("--noflow" in line for line in controller)
 
 
-def test_a_package_that_is_missing_is_named_with_what_installs_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_package_that_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Package, "installed", property(lambda package: package.name != "pppoe"))
     host = World().host("initiator")
     place = links.LinkPlace(Journal(tmp_path / "j"), host, load_link("pppoe"), tag="beef", index=3)

@@ -76,9 +76,7 @@ def test_radios_go_with_their_module_and_those_of_somebody_else_are_left_alone()
     with pytest.raises(DeviceRefused, match="Module already in kernel") as refused:
         radios.acquire(world.host("initiator"))
     assert "make lab-kernel" in (refused.value.hint or "")
-
-
-def test_a_radio_is_found_by_its_address_and_moved() -> None:
+    # Each is found by its address and moved.
     address = (("sh", "-c"), (0, "/sys/class/net/wlan3/address\n", ""))
     world = World(answers=[address, (("cat",), (0, "phy7\n", ""))])
     wifi.place_radio(world.host("initiator"), 3, "htt1", "harness-t-1")

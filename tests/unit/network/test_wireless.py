@@ -94,15 +94,13 @@ def test_an_access_point_has_its_own_bssid_and_the_rates_of_its_only_station() -
     assert (state.channel, state.width_mhz, state.frequency_mhz) == (6, 20, 2437)
     assert (state.signal_dbm, state.tx_bit_s) == (-29, 65_000_000)
     assert parse(NOT_CONNECTED, ACCESS_POINT, STATION + STATION).tx_bit_s is None
-
-
-def test_no_association_has_nothing_else() -> None:
+    # No association has nothing else.
     authenticated = f"Authenticated with 02:00:00:00:01:00 (on hti0)\n{NOT_CONNECTED}"
     for link in (NOT_CONNECTED, authenticated, "command failed: No such device (-19)\n", ""):
         assert parse(link, INFO, "") == WifiState(unix_s=1.0), link
 
 
-def test_rates() -> None:
+def test_rates_and_names() -> None:
     for bit_s, rate, mode in (
         (54_000_000, "54.0 MBit/s", None),
         (866_700_000, "866.7 MBit/s ", "VHT-MCS 9 80MHz short GI VHT-NSS 2"),
@@ -114,9 +112,7 @@ def test_rates() -> None:
     ):
         state = parse(LINK.replace("26.0 MBit/s VHT-MCS 3 VHT-NSS 1", rate + (mode or "")), INFO)
         assert (state.tx_bit_s, state.tx_mode) == (bit_s, mode)
-
-
-def test_an_ssid_is_text_or_stays_as_iw_escapes_it() -> None:
+    # An SSID is text, or stays as iw escapes it.
     for escaped, ssid in (
         ("my network", "my network"),
         (r"\x20my network\x20", " my network "),
@@ -205,9 +201,7 @@ def test_another_association_makes_a_cell_invalid_and_another_rate_or_signal_is_
     assert wireless.judge(states()) == ([], [])
     assert wireless.judge(states(tx_bit_s=26e6 * 1.2, rx_bit_s=13e6 / 1.2, signal_dbm=-32.0)) == ([], [])
     assert wireless.judge(states(tx_bit_s=None, rx_bit_s=None, signal_dbm=None)) == ([], [])
-
-
-def test_the_rate_before_and_after_says_nothing_and_what_was_not_seen_is_not_proved() -> None:
+    # The rate before and after says nothing, and what was not seen is not proved.
     seen = states()
     seen[0] = seen[-1] = msgspec.structs.replace(seen[0], rx_bit_s=1e6)
     assert wireless.judge(seen) == wireless.judge(seen[:2]) == ([], [])

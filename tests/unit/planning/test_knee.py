@@ -21,16 +21,15 @@ from harness.results.store import RunFolder
 from harness.table import curves
 from tests import flat
 from tests.unit.command import harness
-from tests.unit.planning.test_sweep import READS
-from tests.unit.planning.test_sweep import carried_out as sweep_carried_out
-from tests.unit.planning.test_sweep import measure as measured
+from tests.unit.planning import test_sweep as of_sweeps
 
 SERVICE_S = 1e-4
 PARTS = {"50": 2, "99": 100, "99_9": 1000}
 
 
-def planned(**more: object) -> Plan:
-    return make_plan(KneeRequest(**{**READS, "links": ("wired",), "ipsec": ("off",), "p99": "2ms", **more}))  # type: ignore[arg-type]
+def planned(**more: Any) -> Plan:
+    usual: dict[str, Any] = {**of_sweeps.READS, "links": ("wired",), "ipsec": ("off",), "p99": "2ms"}
+    return make_plan(KneeRequest(**usual | more))
 
 
 def mm1(load: int) -> float:
@@ -39,14 +38,14 @@ def mm1(load: int) -> float:
 
 
 def measure(plan: Plan, cell: Cell, order: int, status: Status = Status.OK) -> Record:
-    record = measured(plan, cell, order, 4096, status)
+    record = of_sweeps.measure(plan, cell, order, 4096, status)
     mean_ns = 1e9 * mm1(record.workload.rate_iops or 0)
     percentiles: dict[str, Any] = {f"p{name}_ns": math.log(part) * mean_ns for name, part in PARTS.items()}
     io = Io(bytes=4096, ios=1, runtime_ns=10**9, latency=Latency(mean_ns=mean_ns, **percentiles))
     return flat.changed(record, read=record.read and io)
 
 
-carried_out = partial(sweep_carried_out, of=measure, most=200)
+carried_out = partial(of_sweeps.carried_out, of=measure, most=200)
 
 
 def theory(goal_s: float, part: float) -> float:

@@ -33,6 +33,7 @@ from tests.unit.fakes import World
 from tests.unit.planning.test_charges import composer
 
 OWN, DEBIAN, PORTABLE = LabKernel.OWN, LabKernel.DEBIAN, Ciphers.PORTABLE
+EMULATED, RADIOS = (False, "WiFi 802.11n"), (True, "WiFi (hwsim, WPA2)")
 
 
 def is_built(monkeypatch: pytest.MonkeyPatch, *, built: bool = True) -> None:
@@ -69,9 +70,6 @@ def test_virtual_time_is_the_same_again_by_default() -> None:
 def wifi(made: Plan) -> tuple[bool, str]:
     """Whether the WiFi of a plan has radios, and what it is called."""
     return made.has_radio(made.links["wifi"]), made.links["wifi"].title
-
-
-EMULATED, RADIOS = (False, "WiFi 802.11n"), (True, "WiFi (hwsim, WPA2)")
 
 
 def test_wifi_is_real_where_the_own_kernel_is_built_and_has_radios(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -211,9 +209,7 @@ def test_what_is_left_to_chance_is_said(tmp_path: Path) -> None:
     assert warnings(real, *fresh) == [], "in real time nobody expects the same figures twice"
 
 
-def test_a_beating_heart_is_waited_for_and_a_guest_whose_time_stands_still_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_guest_is_waited_for_while_its_heart_beats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     beats, until = itertools.count(), time.monotonic() + 0.5
 
     @contextlib.contextmanager

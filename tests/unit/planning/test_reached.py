@@ -28,6 +28,7 @@ TARGET = ReachedTarget(
     transport=ISCSI, typed="nas.lan", address="192.0.2.2", port=3260, name="iqn.x:a", lun=1, wwid="naa.6"
 )
 UNIT = portals.FoundUnit(portal=TARGET, iface="eth0", size_bytes=(1 << 30) + 512, title="1 GiB IET DISK")
+PORTAL = {"portal": "nas.lan"}
 TWICE = {"portal": "nas.lan", "iqn": "iqn.x:a", "lun": 1, "destroy": ("iqn.x:a:1",)}
 replace = msgspec.structs.replace
 
@@ -82,9 +83,6 @@ def test_a_portal_makes_one_column_that_is_only_read() -> None:
     ways = {"wired": "192.0.2.2", "tunnel": "10.8.0.2", "six-ip6": "fd00::2"}
     assert {link.name: link.portal for link in plan.links.values()} == ways
     assert plan.storage.backing.size_bytes == 64 << 20
-
-
-PORTAL = {"portal": "nas.lan"}
 
 
 def test_what_cannot_be_had_behind_a_portal_is_refused() -> None:
@@ -200,7 +198,6 @@ def test_a_device_that_is_attached_is_written_to_if_it_is_named_twice() -> None:
 
 
 def test_who_edits_a_plan_cannot_make_it_write_elsewhere() -> None:
-    """Consent is for the very unit and one initiator."""
     plan, reading, volume = made(**TWICE), made(portal="nas.lan"), made(volume="/mnt/x")
     rules.check(plan)
     storage, backing = plan.storage, plan.storage.backing

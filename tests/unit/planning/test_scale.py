@@ -55,12 +55,8 @@ def rows(*records: Record) -> list[dict[str, Any]]:
 def test_the_lab_has_up_to_64_initiators_in_one_kernel() -> None:
     plan = make_plan(RunRequest(lab_initiators=64, **LAB))
     plain = [column.initiators for column in plan.columns if not column.protection]
-    assert plain == [1, 2, 4, 8, 16, 32, 64]
-    assert plan.machines is None
+    assert plain == [1, 2, 4, 8, 16, 32, 64] and plan.machines is None
     rules.check(plan, "plan.json")
-
-
-def test_more_than_that_is_refused() -> None:
     for asked, expected in (
         (APART | {"testbed": "machines"}, "--kernels apart is for the lab, found --testbed machines"),
         ({"testbed": "machines"}, "real machines need --target"),
@@ -72,15 +68,13 @@ def test_more_than_that_is_refused() -> None:
             make_plan(RunRequest(**LAB | asked))
 
 
-def test_jobs_of_one_fio_are_reported_apart() -> None:
+def test_jobs_of_one_fio_are_reported_apart_each_an_initiator_s(tmp_path: Path) -> None:
     (workload,) = made_plan().jobs[:1]
     jobs = [job_file(workload, device=f"/dev/sd{x}", size_bytes=1 << 24, seed=1) for x in "ab"]
     lines = together(jobs).splitlines()
     assert lines.count(f"[{workload.name}]") == lines.count("new_group") == 2
     assert [line for line in lines if line.startswith("filename=")] == [f"filename=/dev/sd{x}" for x in "ab"]
 
-
-def test_each_job_of_one_fio_is_an_initiator_s(tmp_path: Path) -> None:
     def answered(*jobs: dict[int, int]) -> Any:
         """A host whose fio reports jobs with these latencies in ns, and how many I/Os had each."""
         documents = [json.loads(fio_json("rand-read-4k", bins)) for bins in jobs]

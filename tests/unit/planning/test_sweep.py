@@ -22,6 +22,7 @@ from harness.results import sweep
 from harness.results.axes import curve_of, workloads
 
 READS = {"workloads": ("rand-read-4k",), "seed": 5, "lab_kernel": "debian"}
+DOCUMENT, MODERN = (load_jobs(name)[1] for name in ("document", "modern"))
 
 
 def planned(*over: str, **more: object) -> Plan:
@@ -173,9 +174,6 @@ def test_what_cannot_be_swept_is_refused() -> None:
         with pytest.raises(UsageError) as refused:
             planned(*over, **more)
         assert said in refused.value.message and refused.value.hint
-
-
-DOCUMENT, MODERN = (load_jobs(name)[1] for name in ("document", "modern"))
 
 
 def test_every_combination_is_a_workload_with_numbers_and_a_name_that_says_them() -> None:

@@ -7,13 +7,11 @@ import dataclasses
 import fcntl
 import hashlib
 import http.server
-import io
 import re
 import shutil
 import subprocess
-import tarfile
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,7 +23,7 @@ from harness.hosts import packages, runner
 from harness.hosts.journal import Journal
 from harness.hosts.packages import Package
 from harness.model import LabKernel
-from harness.model.errors import BusyError, CommandFailed, HarnessError, RequirementError, UsageError
+from harness.model.errors import BusyError, CommandFailed, RequirementError, UsageError
 from harness.testbeds.lab import boot
 from harness.testbeds.lab.boot.scratch import MIB
 from harness.testbeds.lab.kernels import building, ciphers, kernel, upstream
@@ -42,12 +40,24 @@ RECIPE = Recipe("6.1.192-2", "cc (Debian 12) 12.2.0", {"kernel.config": "CONFIG_
 
 
 def built(wanted: Recipe) -> Built:
-    return Built(
-        **{name: getattr(wanted, name) for name in ("key", "source_version", "compiler")},
-        release="6.1.192-harness",
-        sha256="0" * 64,
-        seconds=1.0,
-    )
+    parts = {name: getattr(wanted, name) for name in ("key", "source_version", "compiler")}
+    return Built(**parts, release="6.1.192-harness", sha256="0" * 64, seconds=1.0)
+
+
+@pytest.fixture(autouse=True)
+def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The folders that were to be on the disk, which would wait for whatever else is written to it."""
+    folders: list[str] = []
+    usual = runner.run
+
+    def run(argv: list[str], **more: Any) -> object:
+        if argv[0] != "sync":
+            return usual(argv, **more)
+        folders.append(argv[-1])
+        return None
+
+    monkeypatch.setattr(runner, "run", run)
+    return folders
 
 
 class Workshop:
@@ -58,21 +68,16 @@ class Workshop:
     builds = 0
     given: Source | None = None
 
-    def __init__(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.cache = tmp_path / "cache" / "harness" / "kernel"
-        self.synced: list[str] = []
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.cache = building.cache_folder()
         self.bases: list[Path] = []
-        self.during: Callable[[Path], None] = lambda _work: None
-        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
         monkeypatch.setattr(packages, "missing", lambda: self.missing)
         monkeypatch.setattr(sources, "is_upstream", lambda: False)
         monkeypatch.setattr(kernel, "recipe", self._recipe)
         monkeypatch.setattr(shutil, "disk_usage", lambda _path: SimpleNamespace(free=self.free_bytes))
-        monkeypatch.setattr(kernel, "_build", self._build)
-        self._usual_run = runner.run
-        monkeypatch.setattr(runner, "run", self._run)
+        monkeypatch.setattr(kernel, "_build", self.build)
 
-    def _build(
+    def build(
         self, wanted: Recipe, given: Source | None, work: Path, base: Path, log: Path, report: Report
     ) -> Path:
         self.given = given
@@ -82,16 +87,8 @@ class Workshop:
         report("compiling", 0.5)
         result = work / "result"
         (result / "modules").mkdir(parents=True)
-        self.during(work)
         (result / "build.json").write_bytes(msgspec.json.encode(built(wanted)))
         return result
-
-    def _run(self, argv: list[str], **more: Any) -> runner.Completed:
-        if argv[:2] != ["sync", "--file-system"]:
-            return self._usual_run(argv, **more)
-        # It would wait for whatever else is written to the same disk.
-        self.synced.append(argv[2])
-        return runner.Completed(argv=tuple(argv), status=0, stdout="", stderr="")
 
     def _recipe(self, source: Source | None = None) -> Recipe:
         return RECIPE if source is None else msgspec.structs.replace(RECIPE, source_version=source.identity)
@@ -101,8 +98,8 @@ class Workshop:
 
 
 @pytest.fixture
-def workshop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workshop:
-    return Workshop(tmp_path, monkeypatch)
+def workshop(monkeypatch: pytest.MonkeyPatch) -> Workshop:
+    return Workshop(monkeypatch)
 
 
 def ignore(_doing: str, _part: float) -> None:
@@ -152,6 +149,7 @@ def left_out(recipe: Recipe) -> set[str]:
 
 LEGACY = {"CONFIG_NETFILTER_XTABLES_LEGACY", "CONFIG_IP_NF_IPTABLES_LEGACY"}
 TLS = {"CONFIG_NVME_TCP_TLS", "CONFIG_NVME_TARGET_TCP_TLS"}
+IN_THE_LIBRARY = ("CHACHA20_X86_64", "POLY1305_X86_64", "SHA1_SSSE3", "SHA256_SSSE3", "SHA512_SSSE3")
 
 
 def test_a_recipe_is_of_the_shipped_files_without_what_its_source_does_not_know(dpkg: dict[str, str]) -> None:
@@ -201,19 +199,16 @@ def test_what_the_processor_lacks_is_reported_by_whole_names(tmp_path: Path) -> 
         assert kernel.lacking_instructions(cpuinfo) == lacks
 
 
-def test_a_kernel_is_built_once(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kernel_is_built_once(
+    workshop: Workshop, synced: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     first, new = kernel.build(ignore)
-    assert new and workshop.builds == 1
-    assert workshop.synced == [str(workshop.cache / "building" / "result")]
+    assert new and workshop.builds == 1 and synced == [str(workshop.cache / "building" / "result")]
     assert kernel.build(ignore) == (first, False) and workshop.builds == 1
-    assert first.folder == workshop.cache / RECIPE.key
-    assert kernel.own_kernel() == boot.Kernel(
-        binary=first.folder / "linux",
-        modules=first.folder / "modules",
-        options=("ipv6.disable=1",),
-        sha256=first.built.sha256,
-    )
-    assert workshop.names() == {RECIPE.key, "lock", "build.log"}
+    folder = workshop.cache / RECIPE.key
+    made = boot.Kernel(binary=folder / "linux", modules=folder / "modules", sha256=first.built.sha256)
+    assert kernel.own_kernel() == dataclasses.replace(made, options=("ipv6.disable=1",))
+    assert first.folder == folder and workshop.names() == {RECIPE.key, "lock", "build.log"}
     # Another recipe is another kernel.
     monkeypatch.setattr(kernel, "recipe", lambda: msgspec.structs.replace(RECIPE, compiler="cc 13"))
     second, new = kernel.build(ignore)
@@ -250,11 +245,14 @@ def test_a_kernel_is_booted_as_it_was_built(workshop: Workshop, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("error", [CommandFailed("cc was killed"), KeyboardInterrupt()])
-def test_a_build_that_ends_early_leaves_nothing_that_counts(workshop: Workshop, error: BaseException) -> None:
-    def fail(_work: Path) -> None:
+def test_a_build_that_ends_early_leaves_nothing_that_counts(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    def fail(*given: Any) -> None:
+        workshop.build(*given)
         raise error
 
-    workshop.during = fail
+    monkeypatch.setattr(kernel, "_build", fail)
     with pytest.raises(type(error)):
         kernel.build(ignore)
     assert workshop.names() == {"lock", "build.log"}
@@ -275,9 +273,7 @@ def test_what_a_killed_build_left_is_cleared_away_and_two_at_once_are_refused(wo
     assert new and {entry.name for entry in found.folder.iterdir()} == {"build.json", "modules"}
 
 
-OTHER = Tarball(
-    title="linux-6.12.tar.xz", version=(6, 12), identity="6.12.9 sha256:0", path=Path("/dev/null")
-)
+OTHER = Tarball(title="x.tar.xz", version=(6, 12), identity="6.12.9 sha256:0", path=Path("/dev/null"))
 
 
 def test_another_source_is_another_kernel_with_the_default_one(workshop: Workshop, tmp_path: Path) -> None:
@@ -308,40 +304,19 @@ def unpacked(source: Source, folder: Path) -> set[str]:
     folder.mkdir()
     put = source.renew if isinstance(source, Tree) else source.unpack
     put(lambda *argv: subprocess.run(argv, check=True, capture_output=True), folder)
-    return {
-        str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_symlink() or not file.is_dir()
-    }
+    return set(sources._walked(folder))
 
 
 def test_a_tree_is_copied_and_stays_as_it_was(tmp_path: Path) -> None:
     tree = linux(tmp_path / "tree")
-    (tree / "link").symlink_to("kernel/fork.c")
-    (tree / "link to a folder").symlink_to("kernel")
     (tree / "vmlinux.o").touch()
     source = sources.of(str(tree))
     assert source.version == (6, 12) and source.identity.startswith("6.12.9 tree:")
-    assert unpacked(source, tmp_path / "copy") == {"Makefile", "kernel/fork.c", "link", "link to a folder"}
-    assert (tmp_path / "copy" / "link").is_symlink()
+    assert unpacked(source, tmp_path / "copy") == {"Makefile", "kernel/fork.c"}
     assert (tree / "vmlinux.o").exists(), "it was built there, and is the user's"
     assert sources.of(str(tree)).identity == source.identity
     (tree / "kernel" / "fork.c").write_text("int forked;\n", encoding="utf-8")
     assert sources.of(str(tree)).identity != source.identity
-
-
-@pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
-def test_of_a_git_tree_what_git_ignores_does_not_count(tmp_path: Path) -> None:
-    tree = linux(tmp_path / "tree")
-    (tree / ".gitignore").write_text("*.o\n", encoding="utf-8")
-    subprocess.run(["git", "init", "--quiet", str(tree)], check=True)
-    subprocess.run(["git", "-C", str(tree), "add", "."], check=True)
-    before = sources.of(str(tree))
-    (tree / "kernel" / "fork.o").touch()
-    assert sources.of(str(tree)) == before
-    (tree / "kernel" / "exit.c").touch()
-    (tree / "kernel" / "fork.c").unlink()
-    after = sources.of(str(tree))
-    assert after.identity != before.identity, "neither has been committed"
-    assert unpacked(after, tmp_path / "copy") == {".gitignore", "Makefile", "kernel/exit.c"}
 
 
 def test_a_tarball_says_its_version_and_what_is_no_source_is_refused(tmp_path: Path) -> None:
@@ -371,36 +346,28 @@ def test_a_package_is_installed_or_named(dpkg: dict[str, str]) -> None:
     assert not kernel.has_radios("7.2-rc1-harness")
 
 
-IN_THE_LIBRARY = {
-    f"CONFIG_CRYPTO_{name}"
-    for name in ("CHACHA20_X86_64", "POLY1305_X86_64", "SHA1_SSSE3", "SHA256_SSSE3", "SHA512_SSSE3")
-}
-
-
 @pytest.mark.usefixtures("dpkg")
 def test_patches_and_lines_are_for_versions() -> None:
     for version, has_xstate, missed in (
         ((6, 1), True, TLS),
         ((6, 12), True, set()),
-        ((7, 2), False, {sources.RADIOS, *IN_THE_LIBRARY}),
+        ((7, 2), False, {sources.RADIOS, *(f"CONFIG_CRYPTO_{name}" for name in IN_THE_LIBRARY)}),
     ):
         made = kernel.recipe(dataclasses.replace(OTHER, version=version))
         assert "clock.patch" in made.files and ("xstate.patch" in made.files) is has_xstate, version
         assert set(sources.missed(version)) == missed
     without = msgspec.structs.replace(built(RECIPE), lacks=("CONFIG_UML_NET=y",))
     reported = kernel.lacking(without, dataclasses.replace(OTHER, version=(6, 1)))
-    said = "Linux 6.1.192-harness does not have CONFIG_NVME_TCP_TLS (TLS for NVMe/TCP came"
-    assert reported.startswith(said)
+    assert reported.startswith(
+        "Linux 6.1.192-harness does not have CONFIG_NVME_TCP_TLS (TLS for NVMe/TCP came"
+    )
     assert reported.endswith(", CONFIG_UML_NET=y: what cannot work without them is skipped")
     assert kernel.lacking(built(RECIPE), OTHER) == ""
 
 
 def test_what_a_build_needs_is_named_before_anything_is_unpacked(workshop: Workshop) -> None:
-    workshop.missing = [
-        Package(names=(name,), shown_by=name, purpose="the kernel: its build") for name in ("bc", "flex")
-    ]
-    words = r"bc \(the kernel: its build\), flex \(the kernel: its build\)"
-    hint = refusal(RequirementError, words, kernel.build, ignore)
+    workshop.missing = [Package(names=(n,), shown_by=n, purpose="its build") for n in ("bc", "flex")]
+    hint = refusal(RequirementError, r"bc \(its build\), flex \(its build\)", kernel.build, ignore)
     assert hint.endswith("apt-get install --no-install-recommends bc flex")
     assert workshop.builds == 0 and not workshop.cache.exists()
     workshop.missing = [Package(names=sources.PACKAGES, shown_by="-", purpose="the kernel: its source")]
@@ -438,19 +405,15 @@ def test_a_step_has_no_user_variables(steps: tuple[Steps, Reported], monkeypatch
 
 
 @pytest.mark.parametrize("wrapper", [(), ("sh", "-c", '"$@"; exit $?', "sh")], ids=["plain", "wrapped"])
-def test_a_failed_step_shows_its_last_words(steps: tuple[Steps, Reported], wrapper: tuple[str, ...]) -> None:
+def test_the_last_words_of_a_failed_step_are_shown_and_a_kill_is_told_from_an_error(
+    steps: tuple[Steps, Reported], wrapper: tuple[str, ...]
+) -> None:
     made = dataclasses.replace(steps[0], wrapper=wrapper)
-
-    def compile_by(script: str) -> None:
-        made.run("compiling", "sh", "-c", script, until=(0, 1))
-
-    said, fails = "compiling failed: no such register", "echo no such register; exit 2"
-    assert str(made.log) in refusal(CommandFailed, said, compile_by, fails)
-    # A compiler's error is distinguished from a kill.
-    for script, is_broken_off in ((fails, False), ("kill -9 $$", True)):
-        with pytest.raises(CommandFailed) as failed:
-            compile_by(script)
+    for script, is_broken_off in (("echo no such register; exit 2", False), ("kill -9 $$", True)):
+        with pytest.raises(CommandFailed, match="compiling failed: no such register") as failed:
+            made.run("compiling", "sh", "-c", script, until=(0, 1))
         assert isinstance(failed.value, BrokenOff) is is_broken_off
+        assert str(made.log) in (failed.value.hint or "")
 
 
 def test_a_step_may_take_long_but_not_in_silence(
@@ -480,31 +443,12 @@ def test_progress_follows_what_is_printed(steps: tuple[Steps, Reported]) -> None
     assert parts == sorted(parts) and parts[0] >= 0.2 and parts[-1] == 0.6
 
 
-def archive() -> bytes:
-    """A tarball of Linux, as far as anybody looks."""
-    text = b"VERSION = 6\nPATCHLEVEL = 1\nSUBLEVEL = 159\nEXTRAVERSION =\n"
-    into = io.BytesIO()
-    with tarfile.open(fileobj=into, mode="w:xz") as file:
-        entry = tarfile.TarInfo("linux-6.1.159/Makefile")
-        entry.size = len(text)
-        file.addfile(entry, io.BytesIO(text))
-    return into.getvalue()
-
-
-class Site:
-    """A server on this machine in place of kernel.org: what it has, and what it was asked."""
-
-    content = archive()
-
-    def __init__(self, url: str) -> None:
-        self.asked: list[str] = []
-        digest = hashlib.sha256(self.content).hexdigest()
-        self.linux = Upstream(release="6.1.159", url=f"{url}/linux-6.1.159.tar.xz", sha256=digest)
+ARCHIVE = b"an archive"
 
 
 @pytest.fixture
-def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
+    """A server on this machine in place of kernel.org: what it has, and what it was asked."""
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
         monkeypatch.delenv(name, raising=False)
 
@@ -520,7 +464,9 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
             pass
 
     with http.server.HTTPServer(("127.0.0.1", 0), Handler) as server:
-        found = Site(f"http://127.0.0.1:{server.server_port}/pub")
+        url = f"http://127.0.0.1:{server.server_port}/pub/linux-6.1.159.tar.xz"
+        linux = Upstream(release="6.1.159", url=url, sha256=hashlib.sha256(ARCHIVE).hexdigest())
+        found = SimpleNamespace(content=ARCHIVE, asked=[], linux=linux)
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         yield found
@@ -528,50 +474,43 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
         thread.join()
 
 
-def test_a_source_is_fetched_once_and_unpacked(site: Site, tmp_path: Path) -> None:
+def test_a_source_is_fetched_once_and_unpacked(site: SimpleNamespace, tmp_path: Path) -> None:
     linux = site.linux
     linux.fetch(ignore)
     linux.fetch(ignore)
     assert site.asked == ["/pub/linux-6.1.159.tar.xz"]
     assert linux.path == building.cache_folder() / "sources" / "linux-6.1.159.tar.xz"
     assert [file.name for file in linux.path.parent.iterdir()] == [linux.name]
-    (folder := tmp_path / "unpacked").mkdir()
     reported: list[tuple[str, ...]] = []
-    linux.unpack(lambda *argv: reported.append(argv), folder)
-    assert reported[0][:2] == ("tar", "--extract") and f"--directory={folder}" in reported[0]
+    linux.unpack(lambda *argv: reported.append(argv), tmp_path)
+    assert reported[0][:2] == ("tar", "--extract") and f"--directory={tmp_path}" in reported[0]
     assert (linux.version, linux.title) == ((6, 1), "linux-6.1.159.tar.xz of 127.0.0.1")
 
 
-def test_what_was_put_there_by_hand_is_checked_and_what_has_other_bytes_not_kept(site: Site) -> None:
+def test_what_was_put_there_by_hand_is_checked_and_what_comes_too(site: SimpleNamespace) -> None:
     linux = site.linux
     linux.path.parent.mkdir(parents=True)
-    linux.path.write_bytes(archive())
+    linux.path.write_bytes(ARCHIVE)
     linux.fetch(ignore)
     assert site.asked == []
     linux.path.write_bytes(b"half of it")
     linux.fetch(ignore)
-    assert linux.path.read_bytes() == archive()
+    assert linux.path.read_bytes() == ARCHIVE
     linux.path.unlink()
     site.content = b"something else"
     refusal(CommandFailed, f"with the SHA-256 {linux.sha256}, found ", linux.fetch, ignore)
+    site.content = b""
+    hint = refusal(RequirementError, r"it cannot be fetched: .*Not Found", linux.fetch, ignore)
+    assert f"put that file into {linux.path.parent}" in hint
+    nobody = dataclasses.replace(linux, url="http://127.0.0.1:9/linux-6.1.159.tar.xz")
+    refusal(RequirementError, r"cannot be fetched: .*refused", nobody.fetch, ignore)
     assert not list(linux.path.parent.iterdir())
 
 
-def test_what_cannot_be_fetched_says_what_to_do(site: Site) -> None:
-    site.content = b""
-    hint = refusal(RequirementError, r"it cannot be fetched: .*Not Found", site.linux.fetch, ignore)
-    assert f"put that file into {site.linux.path.parent}" in hint
-    nobody = dataclasses.replace(site.linux, url="http://127.0.0.1:9/linux-6.1.159.tar.xz")
-    refusal(RequirementError, r"cannot be fetched: .*refused", nobody.fetch, ignore)
-
-
-def test_the_one_of_kernel_org_is_of_the_version_that_virtual_time_works_on() -> None:
+def test_kernel_org_is_asked_where_the_system_has_no_source(monkeypatch: pytest.MonkeyPatch) -> None:
     linux = upstream.LINUX
     assert linux.url == f"https://cdn.kernel.org/pub/linux/kernel/v6.x/linux-{linux.release}.tar.xz"
-    assert linux.version == (6, 1) and re.fullmatch("[0-9a-f]{64}", linux.sha256)
-
-
-def test_kernel_org_is_asked_where_the_system_has_no_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert linux.version == (6, 1) and re.fullmatch("[0-9a-f]{64}", linux.sha256), "it has virtual time"
     source = Package(names=sources.PACKAGES, shown_by="-", purpose="the kernel: its source")
     compiler = Package(names=("gcc",), shown_by="cc", purpose="the kernel: compiling")
     monkeypatch.setattr(packages, "missing", lambda: [source, compiler])
@@ -586,7 +525,7 @@ def test_kernel_org_is_asked_where_the_system_has_no_source(monkeypatch: pytest.
         assert sources.absent_packages() == absent
         assert sources.absent_packages(is_given=True) == [compiler]
         if not offered:
-            assert sources.of(None) is upstream.LINUX
+            assert sources.of(None) is linux
         elif installed is None:
             refusal(RequirementError, "linux-source-", sources.of, None)
 
@@ -634,7 +573,6 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
         (work / "result").mkdir()
         return work / "result"
 
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(boot, "MODULES", modules)
     debian = boot.Kernel(binary=tmp_path / "linux", modules=modules)
     monkeypatch.setattr(boot, "debian_kernel", lambda: debian)
@@ -646,10 +584,6 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     monkeypatch.setattr(ciphers, "_build", build)
     monkeypatch.setattr(ciphers, "_try", lambda _kernel, _work: None)
     return given
-
-
-def no_ciphers(error: type[HarnessError], words: str) -> None:
-    refusal(error, words, ciphers.build, ignore)
 
 
 def test_ciphers_are_built_once_for_a_release(machine: SimpleNamespace) -> None:
@@ -668,25 +602,25 @@ def test_ciphers_no_kernel_takes_are_left(machine: SimpleNamespace, monkeypatch:
         raise CommandFailed("it does not take them")
 
     monkeypatch.setattr(ciphers, "_try", refuse)
-    no_ciphers(CommandFailed, "it does not take them")
+    refusal(CommandFailed, "it does not take them", ciphers.build, ignore)
     assert machine.builds == 1 and ciphers.cached() is None
     assert {file.name for file in (building.cache_folder() / "ciphers").iterdir()} <= {"lock", "build.log"}
 
 
 def test_who_cannot_have_ciphers_hears_it(machine: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
     machine.lacks = ("aes",)
-    no_ciphers(RequirementError, "but it lacks aes")
+    refusal(RequirementError, "but it lacks aes", ciphers.build, ignore)
     machine.lacks, machine.missing = (), packages.listed(ciphers.PACKAGES)[:1]
-    no_ciphers(RequirementError, ciphers.WHAT)
+    refusal(RequirementError, ciphers.WHAT, ciphers.build, ignore)
     machine.missing = []
     with monkeypatch.context() as patch:
         patch.setattr(shutil, "disk_usage", lambda _path: SimpleNamespace(free=1 << 20))
-        no_ciphers(RequirementError, "expected 600 MiB of free space")
+        refusal(RequirementError, "expected 600 MiB of free space", ciphers.build, ignore)
     assert ciphers.are_possible()
     machine.ran.clear()
     (boot.MODULES / "6.1.176").rename(boot.MODULES / "7.2.12")
     assert not ciphers.are_possible(), "it keeps its ciphers elsewhere"
-    no_ciphers(RequirementError, r"before Linux 6\.16, .* found 7\.2\.12")
+    refusal(RequirementError, r"before Linux 6\.16, .* found 7\.2\.12", ciphers.build, ignore)
     assert machine.ran == [] and machine.builds == 0
 
 

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from harness.hosts import runner
 from harness.model.errors import CommandFailed, UsageError
 from harness.testbeds.lab.kernels import kernel
 from harness.testbeds.lab.kernels import source as sources
@@ -19,14 +18,11 @@ from harness.testbeds.lab.kernels.building import BrokenOff
 from harness.testbeds.lab.kernels.source import Tree
 from harness.testbeds.lab.kernels.trees import TREES, kept_folder, patched_files, renew
 from tests.unit.testbeds.refusals import refusal
-from tests.unit.testbeds.test_kernel import Workshop, ignore, linux, workshop
+from tests.unit.testbeds.test_kernel import Workshop, ignore, linux, synced, workshop
 
 pytestmark = pytest.mark.thorough
-
-__all__ = ["workshop"]
-
+__all__ = ["synced", "workshop"]
 LONG_AGO = 1_000_000_000
-
 needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
 
 
@@ -138,17 +134,6 @@ def test_a_patched_file_that_is_the_same_as_before_stays_as_old_as_it_is(tree: P
     assert "kernel/simd.h" not in there(copy), "of a patch that is no more"
 
 
-@pytest.fixture(autouse=True)
-def no_sync(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Writing all of the machine's files to its disks takes seconds on some."""
-    real = runner.run
-
-    def run(argv: list[str], **options: Any) -> object:
-        return None if argv[0] == "sync" else real(argv, **options)
-
-    monkeypatch.setattr(runner, "run", run)
-
-
 @pytest.mark.parametrize(
     ("error", "stays"),
     [(None, True), (CommandFailed("cc"), True), (BrokenOff("cc"), False), (KeyboardInterrupt(), False)],
@@ -165,20 +150,17 @@ def test_objects_stay_unless_a_program_was_broken_off(
         assert (folder / "objects" / "fork.o").exists() is stays
 
 
-def test_what_a_killed_build_left_does_not_count(tree: Path, tmp_path: Path) -> None:
-    with kept_folder(tmp_path, tree) as folder:
+def test_what_a_killed_build_left_does_not_count_nor_does_what_is_of_a_tree_that_is_gone(
+    tree: Path, tmp_path: Path
+) -> None:
+    other = linux(tmp_path / "other")
+    with kept_folder(tmp_path, tree) as folder, kept_folder(tmp_path, other) as others:
         (folder / "objects" / "fork.o").touch()
         shutil.copytree(folder, tmp_path / "as it was then")
     folder.rename(tmp_path / "whole")
     (tmp_path / "as it was then").rename(folder)
     with kept_folder(tmp_path, tree) as again:
-        assert again == folder and not (folder / "objects" / "fork.o").exists()
-
-
-def test_folders_of_trees_that_are_gone_are_removed(tree: Path, tmp_path: Path) -> None:
-    other = linux(tmp_path / "other")
-    with kept_folder(tmp_path, tree) as folder, kept_folder(tmp_path, other) as others:
-        assert folder != others
+        assert again == folder != others and not (folder / "objects" / "fork.o").exists()
     assert folder.is_dir() and others.is_dir()
     shutil.rmtree(tree)
     with kept_folder(tmp_path, other):
@@ -202,20 +184,15 @@ PROGRAMS = (
     *("alias.ls-files", "alias.ls-tree", "alias.rev-parse", "pager.ls-files", "pager.ls-tree"),
 )
 """What a repository's configuration can name for git to start."""
-
 HOOKS = ("post-index-change", "reference-transaction", "fsmonitor-watchman", "post-checkout", "pre-auto-gc")
 
 
 def git(tree: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    who = ("-c", "user.name=x", "-c", "user.email=x")
-    argv = ["git", "-C", str(tree), *who, *words]
-    return subprocess.run(
-        argv, check=False, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=60
-    )
+    argv = ["git", "-C", str(tree), "-c", "user.name=x", "-c", "user.email=x", *words]
+    return subprocess.run(argv, check=False, capture_output=True, text=True, timeout=60)
 
 
 def commit(tree: Path) -> Path:
-    """Make it a git tree with one commit."""
     edit(tree, "* filter=own diff=own\n", ".gitattributes")
     for words in (["init", "--quiet"], ["add", "."], ["commit", "--quiet", "--message", "x"]):
         assert git(tree, *words).returncode == 0
@@ -278,18 +255,21 @@ def test_a_git_tree_of_another_user_s_is_refused(tree: Path, monkeypatch: pytest
 
 
 @needs_git
-def test_a_git_tree_is_dirty_by_what_is_in_its_files(tree: Path) -> None:
-    commit(tree)
+def test_a_git_tree_is_dirty_by_what_is_in_its_files_and_what_git_ignores_does_not_count(tree: Path) -> None:
+    edit(tree, "*.o\n", ".gitignore")
+    clean, file = read(commit(tree)), tree / "kernel" / "fork.c"
 
     def is_dirty() -> bool:
         name = read(tree).commit
-        assert len(name.removesuffix("-dirty")) == 12
+        assert name.removesuffix("-dirty") == clean.commit and len(clean.commit) == 12
         return name.endswith("-dirty")
 
-    file = tree / "kernel" / "fork.c"
-    edit(tree, "", "others")
+    (tree / "kernel" / "fork.o").touch()
+    os.mkfifo(tree / "pipe")
     file.touch()
-    assert not is_dirty()
+    assert read(tree) == clean, "git would add neither the object nor the pipe"
+    edit(tree, "", "others")
+    assert not is_dirty() and read(tree).identity != clean.identity
     git(tree, "add", "others")
     assert is_dirty(), "it was added"
     git(tree, "reset", "--quiet")
@@ -298,27 +278,18 @@ def test_a_git_tree_is_dirty_by_what_is_in_its_files(tree: Path) -> None:
     file.chmod(0o644)
     file.unlink()
     assert is_dirty(), "it is gone"
+    assert read(tree).files == (".gitattributes", ".gitignore", "Makefile", "others")
     file.symlink_to("../Makefile")
     assert is_dirty(), "it is a link"
     git(tree, "checkout", "--", ".")
     assert not is_dirty()
-
-
-def pipe(file: Path) -> None:
-    file.unlink(missing_ok=True)
+    file.unlink()
     os.mkfifo(file)
+    refusal(UsageError, "found a named pipe", read, tree)
 
 
 @pytest.mark.parametrize("name", ["Makefile", "kernel/fork.c", "kernel/new"])
 def test_a_pipe_in_a_tree_is_refused(tree: Path, name: str) -> None:
-    pipe(tree / name)
+    (tree / name).unlink(missing_ok=True)
+    os.mkfifo(tree / name)
     refusal(UsageError, "found no Makefile" if name == "Makefile" else "found a named pipe", read, tree)
-
-
-@needs_git
-def test_a_pipe_in_a_git_tree_is_refused_if_it_is_tracked(tree: Path) -> None:
-    before = read(commit(tree))
-    pipe(tree / "pipe")
-    assert read(tree) == before, "git would not add it"
-    pipe(tree / "kernel" / "fork.c")
-    refusal(UsageError, "found a named pipe", read, tree)

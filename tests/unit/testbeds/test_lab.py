@@ -7,10 +7,12 @@ import os
 import re
 import resource
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -38,91 +40,63 @@ def _no_tmpdir(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TMPDIR", raising=False)
 
 
-class FileSystems:
-    """In place of statvfs(2) for two folders: megabytes free, inodes and flags; plenty and none elsewhere."""
-
-    def __init__(self, first: str, second: str) -> None:
-        self.folders = (first, second)
-        self.free_mib: dict[str, int] = {}
-        self.flags: dict[str, int] = {}
-        self.inodes: dict[str, int] = {}
-
-    def statvfs(self, path: str) -> SimpleNamespace:
-        return SimpleNamespace(
-            f_flag=self.flags.get(path, 0),
-            f_bavail=self.free_mib.get(path, 10**6) * 256,
-            f_frsize=4096,
-            f_files=10**6,
-            f_favail=self.inodes.get(path, 1000),
-        )
-
-    def taken(self, size_bytes: int = MIB) -> int:
-        """Which of the folders is taken for so much."""
-        return list(map(Path, self.folders)).index(roomy_folder(size_bytes, self.folders))
+PLENTY = {"f_flag": 0, "f_bavail": 10**9, "f_frsize": 4096, "f_files": 10**6, "f_favail": 1000}
+Taken = Callable[..., int]
 
 
 @pytest.fixture
-def file_systems(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FileSystems:
-    for name in ("first", "second"):
-        (tmp_path / name).mkdir()
-    made = FileSystems(str(tmp_path / "first"), str(tmp_path / "second"))
-    monkeypatch.setattr(os, "statvfs", made.statvfs)
-    return made
+def taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Taken:
+    """Which of two folders is taken for so much, if statvfs(2) says this of them instead of ``PLENTY``."""
+    folders = [tmp_path / "first", tmp_path / "second"]
+    for folder in folders:
+        folder.mkdir()
+
+    def ask(size_bytes: int = MIB, *given: dict[str, int]) -> int:
+        each = dict(zip(map(str, folders), (*given, {}, {}), strict=False))
+        monkeypatch.setattr(os, "statvfs", lambda path: SimpleNamespace(**PLENTY | each.get(path, {})))
+        return folders.index(roomy_folder(size_bytes, list(each)))
+
+    return ask
 
 
-def test_the_first_folder_with_room_wins(file_systems: FileSystems, monkeypatch: pytest.MonkeyPatch) -> None:
-    first, second = file_systems.folders
-    assert file_systems.taken(512 * MIB) == 0
-    for free_mib, number in ((511, 1), (512, 0)):
-        file_systems.free_mib[first] = free_mib
-        assert file_systems.taken(512 * MIB) == number
-    file_systems.flags[first] = os.ST_NOEXEC
-    assert file_systems.taken() == 1
-    file_systems.flags.clear()
+def test_the_first_folder_with_room_wins(
+    taken: Taken, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for size_bytes, first, number in (
+        (512 * MIB, {}, 0),
+        (512 * MIB, {"f_bavail": 511 * 256}, 1),
+        (512 * MIB, {"f_bavail": 512 * 256}, 0),
+        (MIB, {"f_flag": os.ST_NOEXEC}, 1),
+        (1, {"f_favail": 0}, 1),
+    ):
+        assert taken(size_bytes, first) == number, first
+    refusal(RequirementError, "no inodes left", taken, 1, {"f_favail": 0}, {"f_favail": 0})
     # The user's choice goes before all others.
-    monkeypatch.setenv("TMPDIR", second)
-    assert file_systems.taken() == 1
-    file_systems.free_mib[second] = 0
-    assert file_systems.taken() == 0
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "second"))
+    assert taken() == 1 and taken(MIB, {}, {"f_bavail": 0}) == 0
     monkeypatch.delenv("TMPDIR")
-    file_systems.inodes[first] = 0
-    file_systems.free_mib.clear()
-    assert file_systems.taken(1) == 1
-    file_systems.inodes[second] = 0
-    refusal(RequirementError, "no inodes left", file_systems.taken, 1)
-    file_systems.inodes.clear()
-    monkeypatch.setattr(os, "access", lambda path, _mode: path != first)
-    assert file_systems.taken() == 1, "the first may not be written"
+    monkeypatch.setattr(os, "access", lambda path, _mode: path != str(tmp_path / "first"))
+    assert taken() == 1, "the first may not be written"
 
 
 def test_a_choice_that_no_kernel_could_be_reported_is_passed_over(
-    tmp_path: Path, file_systems: FileSystems, monkeypatch: pytest.MonkeyPatch
+    taken: Taken, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "FILE").write_text("", encoding="utf-8")
+    (tmp_path / "FILE").touch()
     for name in ("a b", "a,b", "a=b", "quo'te", "x\ny", "$x", "relative"):
         (tmp_path / name).mkdir()
         monkeypatch.setenv("TMPDIR", name if name == "relative" else str(tmp_path / name))
-        assert file_systems.taken(1) == 0, name
+        assert taken(1) == 0, name
     for name in ("FILE", "MISSING"):
         monkeypatch.setenv("TMPDIR", str(tmp_path / name))
-        assert file_systems.taken(1) == 0, name
-
-
-def test_without_room_all_that_was_tried_is_named(
-    tmp_path: Path, file_systems: FileSystems, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    first, second = file_systems.folders
-    (odd := tmp_path / "o dd").mkdir()
-    monkeypatch.setenv("TMPDIR", str(odd))
-    file_systems.free_mib[first] = 64
-    file_systems.flags[second] = os.ST_NOEXEC
-    with pytest.raises(RequirementError) as refused:
-        roomy_folder(544 * MIB, file_systems.folders)
-    tried = (f"{first} (64 MiB free)", f"{second} (noexec)", "o dd' (not absolute, or unusual characters")
-    for words in ("a folder with 544 MiB free that allows execution", *tried):
-        assert words in refused.value.message
-    assert "TMPDIR" in (refused.value.hint or "")
+        assert taken(1) == 0, name
+    # Without room all that was tried is named.
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "a b"))
+    said = r"a folder with 544 MiB free that allows execution.*a b' \(not absolute, or unusual characters.*"
+    tried = r"first \(64 MiB free\).*second \(noexec\)"
+    little, noexec = {"f_bavail": 64 * 256}, {"f_flag": os.ST_NOEXEC}
+    assert "TMPDIR" in refusal(RequirementError, said + tried, taken, 544 * MIB, little, noexec)
 
 
 def as_init_reads(state: Path, script: str) -> str:
@@ -133,7 +107,6 @@ def as_init_reads(state: Path, script: str) -> str:
 
 @pytest.mark.parametrize("word", HOSTILE)
 def test_the_command_and_the_folders_reach_the_lab_word_by_word(tmp_path: Path, word: str) -> None:
-    """As init.sh reads it: the settings are sourced, the command is evaluated."""
     state, results = tmp_path / "state", tmp_path / "res ults"
     hostile = tmp_path / word.replace("/", "_")
     for folder in (state, results, hostile):
@@ -164,30 +137,10 @@ def test_the_scratch_folder_is_private_and_goes(tmp_path: Path) -> None:
     host, folder = world.host("machine"), ScratchFolder(str(tmp_path / "harness-lab-1"))
     folder.acquire(host)
     assert carry_out(folder.undo(), host.run).problems == []
-    made, removed = (command.argv for command in world.commands)
-    assert made == ("mkdir", "-m", "0700", folder.path)
-    assert removed == ("rm", "-rf", "--one-file-system", folder.path)
-
-
-@contextmanager
-def ended(console: Path, said: str, earlier: str = "") -> Iterator[Lab]:
-    """A lab that said this, on a console that an earlier one wrote to."""
-    console.write_text(earlier + said, encoding="utf-8")
-    with subprocess.Popen(["true"]) as process:
-        yield Lab(process=process, console=console, begin=len(earlier))
-
-
-def test_the_status_of_the_command_is_reported_on_the_console(tmp_path: Path) -> None:
-    for earlier, said, status in (
-        ("", "", None),
-        ("", "booting\nharness-lab-exit 0\nHalting.\n", 0),
-        ("", "harness-lab-exit 1\nharness-lab-exit 137\n", 137),
-        ("", "Kernel panic - not syncing\n", None),
-        ("harness-lab-exit 3\n", "booting\n", None),
-    ):
-        with ended(tmp_path / "console", said, earlier) as booted:
-            assert booted.exit_status() == status
-            assert booted.said() == said.encode()
+    assert [command.argv for command in world.commands] == [
+        ("mkdir", "-m", "0700", folder.path),
+        ("rm", "-rf", "--one-file-system", folder.path),
+    ]
 
 
 PANICKED = """\
@@ -195,25 +148,26 @@ mount: /mnt/root/run/results: fsconfig() failed: hostfs: Unknown parameter '/tmp
        dmesg(1) may have more information after failed mount system call.
 Kernel panic - not syncing: Attempted to kill init! exitcode=0x00002000
 CPU: 0 UID: 0 PID: 1 Comm: sh Not tainted 6.12.101 #1
-Call Trace:
- [<6002e819>] ? interrupt_end+0x0/0xe0
-Aborted"""
+"""
 """What Debian 13's kernel said where init.sh could not mount the folder of results."""
-
 PANICKED_SAYS = " / ".join(line.strip() for line in PANICKED.splitlines()[:3])
 
 
-def test_of_a_panic_the_user_is_reported_what_led_to_it(tmp_path: Path) -> None:
-    for said, words in (
-        (PANICKED, PANICKED_SAYS),
-        ("Kernel panic - not syncing: no init\nCPU: 0\n", "Kernel panic - not syncing: no init"),
-        ("a\nb\nc\nd\n", "b / c / d"),
-        ("it said: Kernel panic\nand went on\n", "it said: Kernel panic / and went on"),
-        ("", "its log is empty"),
-        ("can change system call numbers...ptrace: Operation not permitted\n", boot.FORBIDS_PTRACE),
+def test_the_console_has_the_status_of_the_command_and_what_led_to_a_panic(tmp_path: Path) -> None:
+    console, earlier = tmp_path / "console", f"harness-lab-exit 3\n{PANICKED}"
+    lab = Lab(process=Mock(), console=console, begin=len(earlier))
+    for said, status, words in (
+        (PANICKED, None, PANICKED_SAYS),
+        ("Kernel panic - not syncing: no init\nCPU: 0\n", None, "Kernel panic - not syncing: no init"),
+        ("booting\nharness-lab-exit 0\nHalting.\n", 0, "booting / harness-lab-exit 0 / Halting."),
+        ("harness-lab-exit 1\nharness-lab-exit 137\n", 137, "harness-lab-exit 1 / harness-lab-exit 137"),
+        ("a\nb\nc\nd\n", None, "b / c / d"),
+        ("it said: Kernel panic\nand went on\n", None, "it said: Kernel panic / and went on"),
+        ("", None, "its log is empty"),
+        ("can change system call numbers...ptrace: Operation not permitted\n", None, boot.FORBIDS_PTRACE),
     ):
-        with ended(tmp_path / "console", said, f"{PANICKED}\n") as booted:
-            assert booted.last_words() == words
+        console.write_text(earlier + said, encoding="utf-8")
+        assert (lab.said(), lab.exit_status(), lab.last_words()) == (said.encode(), status, words)
 
 
 def test_a_run_whose_kernel_panicked_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -227,9 +181,9 @@ def test_a_run_whose_kernel_panicked_says_why(tmp_path: Path, monkeypatch: pytes
         yield SimpleNamespace(poll=lambda: 134)
 
     monkeypatch.setattr(testbed, "_in_lab", start)
-    with pytest.raises(TestbedError) as lost:
-        list(testbed.events(made, tmp_path, Journal(tmp_path / "journal"), tmp_path))
-    assert lost.value.message == f"the lab testbed ended without finishing the run: {PANICKED_SAYS}"
+    events = testbed.events(made, tmp_path, Journal(tmp_path / "journal"), tmp_path)
+    said = re.escape(f"the lab testbed ended without finishing the run: {PANICKED_SAYS}")
+    refusal(TestbedError, rf"^{said} \(its console is in ", list, events)
 
 
 def test_folders_of_the_machine_are_mounted_by_mount_2() -> None:
@@ -263,10 +217,8 @@ def test_the_first_initiator_knows_all_others_by_their_host_keys(tmp_path: Path)
         of_keys = f"HostKey {folder}/host_key", f"AuthorizedKeysFile {client}/id.pub"
         assert {*of_keys, "AuthenticationMethods publickey"} <= {*said}
     management.introduce(client, servers)
-    assert (client / "known_hosts").read_text(encoding="utf-8").splitlines() == [
-        "target ssh-ed25519 target",
-        "initiator2 ssh-ed25519 initiator2",
-    ]
+    known = (client / "known_hosts").read_text(encoding="utf-8")
+    assert known == "target ssh-ed25519 target\ninitiator2 ssh-ed25519 initiator2\n"
     config = (client / "config").read_text(encoding="utf-8")
     assert "Host target\n  HostName 198.19.1.1\n  HostKeyAlias target\n" in config
     assert "Host initiator2\n  HostName 198.19.2.2\n  HostKeyAlias initiator2\n" in config
@@ -300,8 +252,7 @@ def boot_apart(folder: Path) -> None:
 def test_without_sshd_kernels_apart_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("shutil.which", lambda name, path=None: None if name == "sshd" else f"{path}/{name}")
     hint = refusal(RequirementError, "over SSH, but sshd of OpenSSH was not found", boot_apart, tmp_path)
-    assert "openssh-server" in hint
-    assert list(tmp_path.iterdir()) == []
+    assert "openssh-server" in hint and list(tmp_path.iterdir()) == []
 
 
 class Booting:
@@ -312,9 +263,7 @@ class Booting:
         self.argv: dict[str, list[str]] = {}
         self.settings: dict[str, str] = {}
         self.ends: dict[str, set[int]] = {}
-        monkeypatch.setattr(
-            sandbox, "wrapper", lambda writable: [f"writable={folder}" for folder in writable]
-        )
+        monkeypatch.setattr(sandbox, "wrapper", lambda writable: [f"writable={each}" for each in writable])
         monkeypatch.setattr(apart, "PEERS_DEADLINE_S", 0.2)
         monkeypatch.setattr(boot, "KERNEL", "true")
         monkeypatch.setattr(boot, "MODULES", Path("/"))
@@ -325,17 +274,14 @@ class Booting:
         monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: {0, 1, 2})
 
     @contextmanager
-    def _piped(
-        self, argv: list[str], *, output: Path, env: dict[str, str], pass_fds: list[int]
-    ) -> Iterator[SimpleNamespace]:
-        del env
+    def _piped(self, argv: list[str], *, output: Path, pass_fds: list[int], **_: Any) -> Iterator[Mock]:
         folder = Path(argv[-1])
         self.argv[folder.name] = argv
         self.settings[folder.name] = (folder / "settings").read_text(encoding="utf-8")
         self.ends[folder.name] = {os.fstat(fd).st_ino for fd in pass_fds}
         with output.open("a", encoding="utf-8") as file:
             file.write(self.says.get(folder.name, ""))
-        yield SimpleNamespace(poll=lambda: None)
+        yield Mock(poll=lambda: None)
 
 
 @pytest.fixture
@@ -355,16 +301,13 @@ def test_few_open_files_are_made_more_or_refused(scratch: Path, monkeypatch: pyt
     sandbox.require_open_files()
     assert limits == [(64, 64), (64, sandbox.OPEN_FILES)]
 
-    def may_not(_what: int, _wanted: tuple[int, int]) -> None:
-        raise ValueError("not allowed to raise maximum limit")
-
     def boot_it() -> None:
         journal, console = Journal(scratch / "journal"), scratch / "c"
         with boot.booted(["true"], journal=journal, console=console, kernel=KERNEL):
             pytest.fail("it was booted")
 
     limits[-1] = (64, 64)
-    monkeypatch.setattr(resource, "setrlimit", may_not)
+    monkeypatch.setattr(resource, "setrlimit", Mock(side_effect=ValueError("not allowed to raise it")))
     refusal(RequirementError, "needs 4096 open files, but the hard limit is 64", boot_it)
     for enough in (sandbox.OPEN_FILES, resource.RLIM_INFINITY):
         limits[-1] = (64, enough)
@@ -408,10 +351,8 @@ def test_each_kernel_has_core_memory_and_trunks(scratch: Path, monkeypatch: pyte
 @pytest.mark.usefixtures("keys")
 def test_kernels_out_of_reach_say_their_last_words(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Booting(monkeypatch, {"target": "no room\n", "initiator1": "Connection refused\n"})
-    with pytest.raises(TestbedError) as lost:
-        boot_apart(scratch)
-    assert "0.2 s passed before all kernels could be reached over ssh" in lost.value.message
-    assert "target: no room; initiator1: Connection refused" in lost.value.message
+    said = r"0\.2 s passed before all kernels could be reached over ssh; .*"
+    refusal(TestbedError, f"{said}target: no room; initiator1: Connection refused", boot_apart, scratch)
 
 
 def test_many_layers_have_more_memory() -> None:
@@ -424,17 +365,14 @@ def test_many_layers_have_more_memory() -> None:
         assert testbed.room_bytes(made) == made.storage.backing.size_bytes + layers * boot.LAYER_BYTES
 
 
-DRIVER = Path(__file__).with_name("interrupts.c")
-"""It sets timers and waits as the kernel does."""
-
-
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of the driver, and of the library that has a user-mode kernel's timers."""
     folder = tmp_path_factory.mktemp("interrupts")
     sources = [str(boot.HERE / name) for name in ("traced.c", "interrupts.c")]
     library = ["-shared", "-fPIC", "-o", str(folder / "shims.so"), *sources, "-ldl"]
-    for words in (["-o", str(folder / "interrupts"), str(DRIVER), "-lrt"], library):
+    driver = ["-o", str(folder / "interrupts"), str(Path(__file__).with_name("interrupts.c")), "-lrt"]
+    for words in (driver, library):
         subprocess.run(["cc", "-O2", "-Wall", "-Wextra", "-Werror", *words], check=True)
     return folder
 
@@ -474,6 +412,5 @@ def test_what_only_the_library_has(built: Path) -> None:
 def _seen(built: Path, scenario: str, *, is_preloaded: bool) -> str:
     env = {**os.environ, "LD_PRELOAD": str(built / "shims.so")} if is_preloaded else None
     argv = [str(built / "interrupts"), scenario]
-    return subprocess.run(
-        argv, env=env, stdout=subprocess.PIPE, text=True, check=True, timeout=60
-    ).stdout.strip()
+    done = subprocess.run(argv, env=env, stdout=subprocess.PIPE, text=True, check=True, timeout=60)
+    return done.stdout.strip()

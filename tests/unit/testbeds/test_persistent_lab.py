@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from unittest import mock
 
 import msgspec
 import pytest
@@ -34,32 +34,24 @@ from tests.unit.testbeds.refusals import refusal
 pytestmark = pytest.mark.thorough
 
 PATIENCE_S = 60.0
-
+PLACES = {"program": "/usr/bin/linux.uml", "words": "/usr/lib/uml/modules", "results": "/results"}
 TERMS = LabTerms(
-    kernel=LabKernel.DEBIAN,
-    program="/usr/bin/linux.uml",
-    words="/usr/lib/uml/modules",
-    storage_bytes=256 << 20,
-    results="/results",
-    core=1,
-    python="/venv",
-    code="abc",
+    kernel=LabKernel.DEBIAN, storage_bytes=256 << 20, core=1, python="/venv", code="abc", **PLACES
 )
 
 
 def test_a_run_that_needs_another_lab_is_reported_why() -> None:
-    reasons: tuple[tuple[dict[str, Any], str | None], ...] = (
-        ({}, None),
-        ({"storage_bytes": 1 << 20}, None),
-        ({"storage_bytes": 1 << 30}, "the memory is for 256 MiB of storage, not for 1 GiB"),
-        ({"program": "/own/linux"}, "the kernel is /usr/bin/linux.uml, not /own/linux"),
-        ({"core": 0}, "the processor is 1, not 0"),
-        ({"results": "/else"}, "the results folder is /results, not /else"),
-        ({"python": "/usr"}, "the Python is /venv, not /usr"),
-        ({"code": "def"}, "what boots it of the harness, or the machine's packages, are no longer the same"),
-    )
-    for changes, reason in reasons:
-        assert persistent.why_not(TERMS, msgspec.structs.replace(TERMS, **changes)) == reason
+    for name, needed, reason in (
+        ("storage_bytes", 256 << 20, None),
+        ("storage_bytes", 1 << 20, None),
+        ("storage_bytes", 1 << 30, "the memory is for 256 MiB of storage, not for 1 GiB"),
+        ("program", "/own/linux", "the kernel is /usr/bin/linux.uml, not /own/linux"),
+        ("core", 0, "the processor is 1, not 0"),
+        ("results", "/else", "the results folder is /results, not /else"),
+        ("python", "/usr", "the Python is /venv, not /usr"),
+        ("code", "def", "what boots it of the harness, or the machine's packages, are no longer the same"),
+    ):
+        assert persistent.why_not(TERMS, msgspec.structs.replace(TERMS, **{name: needed})) == reason
 
 
 def test_a_changed_file_is_another_digest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,14 +61,10 @@ def test_a_changed_file_is_another_digest(tmp_path: Path, monkeypatch: pytest.Mo
     module.write_text("1")
     monkeypatch.setattr(persistent, "__file__", str(module))
 
-    def digests() -> tuple[str, str]:
-        return persistent.code(), persistent.worker()
-
-    code, worker_code = digests()
-    assert digests() == (code, worker_code)
+    code, worker_code = persistent.code(), persistent.worker()
+    assert (persistent.code(), persistent.worker()) == (code, worker_code)
     os.utime(module, ns=(1, 1))
-    changed, same = digests()
-    assert changed != code and same == worker_code
+    assert (changed := persistent.code()) != code and persistent.worker() == worker_code
     os.utime(other, ns=(1, 1))
     assert persistent.code() == changed and persistent.worker() != worker_code
 
@@ -94,24 +82,26 @@ def test_the_last_message_of_a_kind_is_read(tmp_path: Path) -> None:
 
 
 @dataclass
-class Machine:
-    """Boots stand-ins for kernels: `work` says what each makes of an order; None: nothing."""
+class Keeping:
+    """A daemon that is at work in a thread of this process once it has started, and what it boots: stand-ins
+    for kernels. `work` says what each makes of an order; None: nothing."""
 
-    folder: Path
+    state: Path
     work: Callable[[WorkerOrder], WorkerReport | None] = lambda order: WorkerReport(order.number)
     loads: bool = True
     boots: int = 0
     renewals: int = 0
     ended: list[subprocess.Popen[bytes]] = field(default_factory=list)
     running: subprocess.Popen[bytes] | None = None
+    idle_s: float = 60.0
+    thread: threading.Thread = field(default_factory=threading.Thread)
 
     @contextlib.contextmanager
-    def booted(self, command: list[str], **settings: Any) -> Iterator[boot.Lab]:
+    def booted(self, command: list[str], *, console: Path, **_: object) -> Iterator[boot.Lab]:
         assert command == entry_points.command(entry_points.WORKER, entry_points.EXCHANGE, "0")
         self.boots += 1
-        folder = self.folder / f"exchange{self.boots}"
-        folder.mkdir()
-        settings["console"].write_bytes(b"Kernel panic - not syncing: a stand-in\n")
+        (folder := self.state.with_name(f"exchange{self.boots}")).mkdir()
+        console.write_bytes(b"Kernel panic - not syncing: a stand-in\n")
         exchange, end = Exchange(folder), threading.Event()
 
         def obey() -> None:
@@ -138,11 +128,11 @@ class Machine:
                 self.kill()
             inside.start()
             try:
-                yield boot.Lab(process=self.running, console=settings["console"], exchange=folder)
+                yield boot.Lab(process=self.running, console=console, exchange=folder)
             finally:
                 end.set()
                 inside.join()
-                self.running.kill()
+                self.kill()
                 self.ended.append(self.running)
                 shutil.rmtree(folder)
 
@@ -150,19 +140,8 @@ class Machine:
         assert self.running is not None
         self.running.kill()
 
-
-@dataclass
-class Keeping:
-    """A daemon that is at work in a thread of this process once it has started."""
-
-    state: Path
-    machine: Machine
-    results: Path
-    idle_s: float = 60.0
-    thread: threading.Thread = field(default_factory=threading.Thread)
-
     def start(self) -> None:
-        terms = msgspec.structs.replace(TERMS, results=str(self.results))
+        terms = msgspec.structs.replace(TERMS, results=str(self.made("")))
         self.thread = threading.Thread(target=daemon.LabDaemon(self.state, terms, self.idle_s).keep)
         self.thread.start()
         _await((self.state / persistent.KEPT).exists)
@@ -172,8 +151,8 @@ class Keeping:
             return run.wait(PATIENCE_S)
 
     def made(self, name: str) -> Path:
-        (self.results / name).mkdir(parents=True, exist_ok=True)
-        return self.results / name
+        (folder := self.state.with_name("results") / name).mkdir(parents=True, exist_ok=True)
+        return folder
 
     def asked(self) -> Kept:
         found = persistent.ask(self.state)
@@ -182,19 +161,22 @@ class Keeping:
 
 
 @pytest.fixture
-def idle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Keeping]:
+def state(tmp_path: Path) -> Path:
+    (folder := tmp_path / "state").mkdir(mode=0o700)
+    return folder
+
+
+@pytest.fixture
+def idle(state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Keeping]:
     """A daemon that has not started."""
-    state = tmp_path / "state"
-    state.mkdir(mode=0o700)
-    machine = Machine(tmp_path)
-    monkeypatch.setattr(boot, "booted", machine.booted)
+    made = Keeping(state)
+    monkeypatch.setattr(boot, "booted", made.booted)
     monkeypatch.setattr(persistent, "kernel_of", lambda _name: None)
     monkeypatch.setattr(persistent, "worker", lambda: "1")
     monkeypatch.setattr(signals, "ignore", lambda: None)
     monkeypatch.setattr(daemon, "lasting_folder", lambda: tmp_path / "lasting")
     monkeypatch.setattr(daemon, "LOOK_S", 0.02)
     monkeypatch.setattr(daemon, "POLL_S", 0.01)
-    made = Keeping(state, machine, tmp_path / "results")
     yield made
     persistent.stop(state)
     made.thread.join(PATIENCE_S)
@@ -217,12 +199,12 @@ def _await(condition: Callable[[], bool]) -> None:
 def test_runs_share_a_kernel_and_stopping_leaves_nothing(kept: Keeping) -> None:
     assert [kept.run("one"), kept.run("two")] == [0, 0]
     found = kept.asked()
-    assert (found.runs, found.before, found.pid, kept.machine.boots) == (2, "", os.getpid(), 1)
-    assert found.terms.results == str(kept.results)
+    assert (found.runs, found.before, found.pid, kept.boots) == (2, "", os.getpid(), 1)
+    assert found.terms.results == str(kept.made(""))
     assert persistent.stop(kept.state)
     kept.thread.join(PATIENCE_S)
     assert not kept.state.exists()
-    assert [process.poll() for process in kept.machine.ended] == [-9]
+    assert [process.poll() for process in kept.ended] == [-9]
     assert not persistent.stop(kept.state)
     assert persistent.ask(kept.state) is None
 
@@ -232,35 +214,35 @@ def test_changed_code_is_loaded_into_the_same_kernel(kept: Keeping, monkeypatch:
     monkeypatch.setattr(persistent, "worker", lambda: "2")
     assert [kept.run("two"), kept.run("three")] == [0, 0]
     assert (kept.asked().runs, kept.asked().before, kept.asked().loaded) == (3, "", "2")
-    assert (kept.machine.boots, kept.machine.renewals) == (1, 1)
+    assert (kept.boots, kept.renewals) == (1, 1)
     # An edit is loaded before there is a run.
     monkeypatch.setattr(persistent, "worker", lambda: "3")
-    _await(lambda: kept.machine.renewals == 2)
+    _await(lambda: kept.renewals == 2)
     assert kept.run("four") == 0
     # Nothing is loaded while files change.
     looks = itertools.count()
     monkeypatch.setattr(persistent, "worker", lambda: str(100 + min(50, next(looks))))
-    _await(lambda: kept.machine.renewals > 2)
-    assert next(looks) > 50 and kept.machine.renewals == 3
+    _await(lambda: kept.renewals > 2)
+    assert next(looks) > 50 and kept.renewals == 3
 
 
 @pytest.mark.parametrize("is_renewed", [True, False])
 def test_code_that_cannot_be_loaded_costs_the_kernel_until_it_can(
     kept: Keeping, monkeypatch: pytest.MonkeyPatch, *, is_renewed: bool
 ) -> None:
-    kept.machine.loads = False
+    kept.loads = False
     if is_renewed:
         monkeypatch.setattr(persistent, "worker", lambda: "2")
     else:
-        kept.machine.work = lambda _order: WorkerReport(1, 1)
+        kept.work = lambda _order: WorkerReport(1, 1)
         assert kept.run() == 1
     _await(lambda: kept.asked().fault != "")
     assert "the lab did not come up: Kernel panic" in kept.asked().fault
-    kept.machine.loads, kept.machine.work = True, lambda order: WorkerReport(order.number)
+    kept.loads, kept.work = True, lambda order: WorkerReport(order.number)
     monkeypatch.setattr(persistent, "worker", lambda: "3")
     _await(lambda: kept.asked().fault == "")
     assert kept.run() == 0
-    assert (kept.asked().runs, kept.machine.boots) == (1, 2 if is_renewed else 3)
+    assert (kept.asked().runs, kept.boots) == (1, 2 if is_renewed else 3)
 
 
 @pytest.mark.parametrize(
@@ -276,26 +258,25 @@ def test_after_a_run_that_spoilt_it_another_kernel_boots(
 ) -> None:
     def work(_order: WorkerOrder) -> WorkerReport | None:
         if report is None:
-            kept.machine.kill()
+            kept.kill()
         return report
 
-    kept.machine.work = work
+    kept.work = work
     assert kept.run() == status
     # The last words of a kernel that ended are the run's.
-    console = kept.results / "a-run" / "console.log"
-    assert report or "Kernel panic" in console.read_text()
-    kept.machine.work = lambda order: WorkerReport(order.number)
+    assert report or "Kernel panic" in (kept.made("a-run") / "console.log").read_text()
+    kept.work = lambda order: WorkerReport(order.number)
     assert kept.run("the-next") == 0
     found = kept.asked()
-    assert (found.runs, found.before, kept.machine.boots) == (1, reason, 2)
+    assert (found.runs, found.before, kept.boots) == (1, reason, 2)
 
 
 def test_a_run_that_is_given_up_ends_its_kernel(kept: Keeping) -> None:
-    kept.machine.work = lambda _order: None
+    kept.work = lambda _order: None
     with persistent.run(kept.state, kept.made("a-run"), kept.asked()) as run:
         assert run.poll() is None
-    _await(lambda: kept.machine.boots == 2)
-    assert (kept.machine.ended[0].poll(), run.poll()) == (-9, 1)
+    _await(lambda: kept.boots == 2)
+    assert (kept.ended[0].poll(), run.poll()) == (-9, 1)
     assert kept.asked().before == "the run a-run was given up"
 
 
@@ -305,12 +286,6 @@ def test_it_ends_by_itself_when_nobody_uses_it(idle: Keeping) -> None:
     assert idle.run() == 0
     idle.thread.join(PATIENCE_S)
     assert not idle.thread.is_alive() and not idle.state.exists()
-
-
-@pytest.fixture
-def state(tmp_path: Path) -> Path:
-    (folder := tmp_path / "state").mkdir(mode=0o700)
-    return folder
 
 
 def test_what_a_killed_lab_daemon_left_is_removed_by_its_journal(state: Path, tmp_path: Path) -> None:
@@ -329,8 +304,7 @@ def test_a_daemon_that_cannot_boot_says_why(state: Path, monkeypatch: pytest.Mon
     argv = [sys.executable, "-c", "import sys; sys.exit('expected user namespaces, found none')"]
     started = runner.left_running
     monkeypatch.setattr(runner, "left_running", lambda _argv, log: started(argv, log))
-    said = "but expected user namespaces, found none"
-    refusal(TestbedError, said, persistent.start, state, TERMS)
+    refusal(TestbedError, "but expected user namespaces, found none", persistent.start, state, TERMS)
     assert not list(state.iterdir())
 
 
@@ -420,13 +394,9 @@ def test_the_program_in_the_lab_begins_anew_when_it_is_asked_to(tmp_path: Path) 
 
 
 def test_what_each_run_does_is_done_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
-    done = []
-
-    def fails() -> None:
-        raise CommandFailed("no rights")
-
+    done: list[str] = []
     monkeypatch.setattr(fio_startup, "fio", lambda: done.append("fio"))
-    for mount in (lambda: done.append("mounts"), fails):
+    for mount in (lambda: done.append("mounts"), mock.Mock(side_effect=CommandFailed("no rights"))):
         monkeypatch.setattr(executor, "mount_private", mount)
         executor.get_ready()
         assert done == ["mounts", "fio"]

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import msgspec
 import pytest
@@ -32,6 +33,7 @@ from tests.unit.fakes.iscsi import SESSION
 from tests.unit.testbeds.refusals import refusal
 
 PORTAL = ReachedTarget(transport=ISCSI, typed="nas.lan", address="192.0.2.2", port=3260, name="iqn.x:a")
+NVME = Asked(transports=("nvme-tcp",), protections=())
 
 
 def test_a_portal_is_read_as_it_is_typed() -> None:
@@ -63,8 +65,8 @@ def test_the_only_target_is_taken_and_of_several_one_is_asked_for() -> None:
 
 
 def unit(number: int) -> dict[str, Any]:
-    size = {"sectors": "2097152", "vendor": "IET     ", "model": "VIRTUAL-DISK"}
-    return {"lun": number, "node": "/dev/sda", **size}
+    makers = {"vendor": "IET     ", "model": "VIRTUAL-DISK"}
+    return {"lun": number, "node": "/dev/sda", "sectors": "2097152", **makers}
 
 
 def test_the_only_lun_is_taken_and_of_several_one_is_asked_for() -> None:
@@ -85,28 +87,19 @@ def test_a_name_is_looked_up_where_the_initiator_is() -> None:
     refusal(RequirementError, r"knows no address of nas\.lan", portals._resolved, nobody, "nas.lan")
 
 
-@dataclass(frozen=True)
-class Up:
-    """A portal that can be logged in to."""
-
-    sides: Any
-    found: dict[str, Any]
-
-    def connection(self, _wanted: object) -> contextlib.nullcontext[None]:
-        return contextlib.nullcontext()
-
-    def luns(self, _wanted: object) -> dict[str, Any]:
-        return self.found
-
-
 def test_an_ethernet_card_says_what_the_way_carries_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
-    luns = {"address": PORTAL.address, "port": PORTAL.port, "luns": [unit(0)]}
-    up: Any = Up(make_dataclass("Ends", ["reached"])(PORTAL), luns)
+    @dataclass(frozen=True)
+    class Up:
+        sides: Any
 
-    def look() -> portals.FoundUnit:
-        wanted: Any = None
-        return portals._look(up, PORTAL, wanted, World().host("initiator"), lun=None, iface="eth0")
+        def connection(self, _wanted: object) -> contextlib.nullcontext[None]:
+            return contextlib.nullcontext()
 
+        def luns(self, _wanted: object) -> dict[str, Any]:
+            return {"address": PORTAL.address, "port": PORTAL.port, "luns": [unit(0)]}
+
+    up: Any = Up(make_dataclass("Ends", ["reached"])(PORTAL))
+    look = partial(portals._look, up, PORTAL, up, World().host("initiator"), lun=None, iface="eth0")
     on_it = Device(number="8:0", node="/dev/sda", path="/dev/sda", signatures=("ext4 file system",))
     monkeypatch.setattr("harness.storage.guard.inspect", lambda _host, _node: on_it)
     held = Reservations(keys=("00",), type=1)
@@ -156,14 +149,10 @@ def test_doctor_says_which_lun_is_read_and_what_protects_the_way(monkeypatch: py
     assert way.text == "wireguard protects the way to 192.0.2.2:3260, by eth0; tun0 is not known"
     ways(monkeypatch)
     assert findings()[1].text.startswith("nothing protects")
-
-    def look(*_words: object, **_meant: object) -> None:
-        raise RequirementError("nobody answers at nas.lan", hint="is the target's service on?")
-
-    monkeypatch.setattr(portals, "look", look)
+    error = RequirementError("nobody answers at nas.lan", hint="is the target's service on?")
+    monkeypatch.setattr(portals, "look", mock.Mock(side_effect=error))
     (found,) = findings()
-    assert (found.ok, found.text) == (False, "nobody answers at nas.lan")
-    assert found.mend == "is the target's service on?"
+    assert (found.ok, found.text, found.mend) == (False, error.message, error.hint)
 
 
 def test_a_connection_has_to_cover_a_portal_that_has_no_ipsec(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -200,22 +189,15 @@ def test_the_command_asks_the_portal_if_all_is_there(tmp_path: Path, monkeypatch
         done = harness("doctor", "--portal", "nbd://nas.lan", cwd=tmp_path)
         assert asked.pop() == Asked(transports=(NBD,), protections=()) and not asked
         assert done.returncode == status
-        assert ("LUN 0 of iqn.x:a" in done.stdout) is (state is doctor.OK)
-        ready = "the machines are ready: harness run --portal nbd://nas.lan"
-        assert (ready in done.stdout) is (state is doctor.OK)
+        for words in ("LUN 0 of iqn.x:a", "the machines are ready: harness run --portal nbd://nas.lan"):
+            assert (words in done.stdout) is (state is doctor.OK)
 
 
-HAS_LIO = ("modprobe", "--dry-run", "--quiet", "iscsi_target_mod")
-NO_FILE = (("sh", "-c", 'test -e "$1" || test -L "$1"'), (1, "", ""))
-
-
-def tried(
-    world: World, role: str, tmp_path: Path, asked: Asked = doctor.AS_BY_DEFAULT
-) -> list[SelftestOutcome]:
-    world.answers.append(NO_FILE)
+def tried(world: World, role: str, at: Path, asked: Asked = doctor.AS_BY_DEFAULT) -> list[SelftestOutcome]:
+    world.answers.append((("sh", "-c", 'test -e "$1" || test -L "$1"'), (1, "", "")))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("harness.protection.ipsec.charon.Charon.ask", lambda *words: world.ask(*words))
-        return list(selftest.of(world.host(role), role, tmp_path, asked))
+        return list(selftest.of(world.host(role), role, at, asked))
 
 
 def problems(outcomes: list[SelftestOutcome]) -> dict[str, str]:
@@ -228,11 +210,9 @@ def made(world: World) -> set[str]:
 
 def test_a_target_is_made_and_removed_and_an_initiator_with_lio_logs_in_to_itself(tmp_path: Path) -> None:
     world = World()
-    assert [(o.what, o.error) for o in tried(world, "target", tmp_path)] == [
-        ("an iSCSI target", None),
-        ("an IKE daemon", None),
-        ("an ESP packet and its capture", None),
-    ]
+    outcomes = tried(world, "target", tmp_path)
+    titles = "an iSCSI target", "an IKE daemon", "an ESP packet and its capture"
+    assert outcomes == [SelftestOutcome(what=title) for title in titles]
     assert made(world) == {"discovery-login", "backstore", "target", "daemon"} and not world.left
     world = World()
     outcomes = tried(world, "initiator", tmp_path)
@@ -252,7 +232,7 @@ def test_a_target_is_made_and_removed_and_an_initiator_with_lio_logs_in_to_itsel
 def test_an_initiator_without_lio_has_iscsid_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, do: str, status: int, problem: str
 ) -> None:
-    world = World(answers=[(HAS_LIO, (1, "", ""))])
+    world = World(answers=[(("modprobe", "--dry-run", "--quiet", "iscsi_target_mod"), (1, "", ""))])
     act = world._act
 
     def answer(netns: str | None, argv: tuple[str, ...], text: str) -> tuple[int, str, str]:
@@ -269,25 +249,20 @@ def test_an_initiator_without_lio_has_iscsid_refused(
     assert not [c for c in world.commands if "target_core_mod" in c.argv and "--dry-run" not in c.argv]
 
 
-BOTH = Asked(transports=("iscsi", "nvme-tcp"), protections=("wireguard", "macsec"))
-
-
 def test_each_transport_and_protection_that_is_asked_for_is_tried(tmp_path: Path) -> None:
+    both = Asked(transports=("iscsi", "nvme-tcp"), protections=("wireguard", "macsec"))
     for role, nvme in (
         ("target", "an NVMe/TCP subsystem"),
         ("initiator", "an NVMe/TCP connection to itself, which appeared as /dev/nvme0n1"),
     ):
         world = World()
-        outcomes = tried(world, role, tmp_path, BOTH)
+        outcomes = tried(world, role, tmp_path, both)
         assert problems(outcomes) == {}
         _, *others = (outcome.what for outcome in outcomes)
         assert others == [nvme, "an interface of WireGuard", "an interface of MACsec"]
         assert "subsystem" in made(world) and ("connection" in made(world)) is (role == "initiator")
         assert not [c for c in world.commands if c.argv[0] == "daemon" and "charon" in c.argv[-1]]
         assert not world.left
-
-
-NVME = Asked(transports=("nvme-tcp",), protections=())
 
 
 def test_without_nvmet_nobody_is_connected_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

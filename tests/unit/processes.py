@@ -15,8 +15,7 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import IO
+from typing import IO, Any
 
 from harness import cli
 from tests.unit import forkserver
@@ -62,9 +61,7 @@ class Process:
     def __enter__(self) -> Process:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, *_: object) -> None:
         if kind is not None:
             self.send_signal(signal.SIGKILL)
         self.wait()
@@ -90,7 +87,6 @@ class Server:
         """The folder of their lock and journals, if that is not the user's."""
 
     def close(self) -> None:
-        """End it."""
         self._control.close()
         self._process.wait(PATIENCE_S)
 
@@ -127,14 +123,8 @@ class Server:
             os.close(folder)
         return Process(self._control, *files)
 
-    def run(
-        self,
-        *words: str | bytes,
-        cwd: Path | int,
-        env: Mapping[str, str] | None = None,
-        streams: Mapping[int, int | None] | None = None,
-    ) -> subprocess.CompletedProcess[str]:
+    def run(self, *words: str | bytes, **more: Any) -> subprocess.CompletedProcess[str]:
         """The command from its start to its end."""
-        with self.start(*words, cwd=cwd, env=env, streams=streams) as process:
+        with self.start(*words, **more) as process:
             out, err = process.communicate()
         return subprocess.CompletedProcess(["harness", *words], process.wait(), out, err)

@@ -14,7 +14,7 @@ import pytest
 from harness.cli import explained as watching
 from harness.hosts import state
 from harness.hosts.state import Owner
-from harness.model import Backing, BackingKind, Column, Machines, Plan, Record, TestbedKind
+from harness.model import Column, Machines, Record, TestbedKind
 from harness.model.errors import Interrupted
 from harness.planning import forecasts
 from harness.report import load, render
@@ -117,8 +117,7 @@ def test_only_a_page_of_a_run_that_goes_on_loads_itself_again(run: RunFolder) ->
 
 def test_without_a_run_the_command_writes_the_page_once(run: RunFolder, tmp_path: Path) -> None:
     adding(run, CELLS[0])()
-    done = harness("report", "results", "--watch", "-o", "page.html", cwd=tmp_path)
-    assert done.returncode == 0
+    assert harness("report", "results", "--watch", "-o", "page.html", cwd=tmp_path).returncode == 0
     assert (tmp_path / "page.html").read_text(encoding="utf-8") == render(load([run.path]))
 
 
@@ -127,8 +126,7 @@ def test_the_owner_is_known_while_its_process_lives(tmp_path: Path, monkeypatch:
     assert state.owner() is None
     with state.exclusive("r1"):
         found = state.owner()
-        assert found is not None
-        assert (found.run_id, found.pid) == ("r1", os.getpid())
+        assert found is not None and (found.run_id, found.pid) == ("r1", os.getpid())
     assert state.owner() is None
     gone = subprocess.Popen(["true"])
     gone.wait()
@@ -149,16 +147,16 @@ def forecasting(results: Path, run_id: str = "r1", **changes: object) -> Path:
 
 
 def test_nothing_to_try_is_said(tmp_path: Path) -> None:
-    folder = forecasting(tmp_path)
-    # Without the parameters that a session negotiated, nothing is known of the path, and nothing foretold.
-    done = harness("explain", str(folder), "--try", cwd=tmp_path)
-    assert_refused(done, "no change is forecast", status=2)
-    assert_refused(
-        harness("explain", str(folder), "--try", "--cell", "wird", cwd=tmp_path), "wird", "rand-read-4k"
-    )
-    assert_refused(harness("explain", str(folder), "--cell", "wifi", cwd=tmp_path), "--try")
+    folder = str(forecasting(tmp_path))
     forecasting(tmp_path, "r2")
-    assert_refused(harness("explain", str(tmp_path), "--try", cwd=tmp_path), "one run", "2")
+    for words, named in (
+        # Without the parameters that a session negotiated, nothing is known of the path, nothing foretold.
+        ((folder, "--try"), ["no change is forecast"]),
+        ((folder, "--try", "--cell", "wird"), ["wird", "rand-read-4k"]),
+        ((folder, "--cell", "wifi"), ["--try"]),
+        ((str(tmp_path), "--try"), ["one run", "2"]),
+    ):
+        assert_refused(harness("explain", *words, cwd=tmp_path), *named)
     assert [each.name for each in sorted(tmp_path.iterdir())] == ["r1", "r2"]
 
 
@@ -166,13 +164,8 @@ def test_what_leaves_the_lab_is_planned_and_has_to_be_typed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = forecasting(tmp_path)
-    outside: Plan = made_plan(
-        "r9",
-        columns=(Column("wired"),),
-        testbed=TestbedKind.MACHINES,
-        machines=Machines(target="ssh://root@nas", initiators=("local",)),
-        backing=Backing(kind=BackingKind.RAMDISK, size_bytes=1 << 27),
-    )
+    machines = Machines(target="ssh://root@nas", initiators=("local",))
+    outside = made_plan("r9", columns=(Column("wired"),), testbed=TestbedKind.MACHINES, machines=machines)
     monkeypatch.setattr(forecasts, "make_plans", lambda *_: [outside])
     done = harness("explain", str(folder), "--try", cwd=tmp_path)
     assert done.returncode == 0, done

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import typer
@@ -46,32 +47,31 @@ def test_their_day_can_be_set_and_no_line_is_a_request(pages: Path, monkeypatch:
 
 @pytest.mark.skipif(shutil.which("mandoc") is None, reason="mandoc is not installed")
 def test_mandoc_finds_nothing_wrong(pages: Path) -> None:
-    found = subprocess.run(
-        ["mandoc", "-Tlint", "-Wwarning", *sorted(map(str, pages.iterdir()))],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    argv = ["mandoc", "-Tlint", "-Wwarning", *map(str, pages.iterdir())]
+    found = subprocess.run(argv, capture_output=True, text=True, check=False)
     assert (found.returncode, found.stdout) == (0, "")
+
+
+def helped(name: str) -> str:
+    """The help of a command in a narrow terminal, of which no line is cut or too long."""
+    with mock.patch("tests.unit.command.COLUMNS", 80):
+        text = harness(*name.split(), "--help", cwd=Path.cwd()).stdout
+    assert max(map(len, text.splitlines())) <= 80 and not re.search(r"[│╭]|\[/|\[dim\]", text)
+    return text
 
 
 HELPED = sorted({*EXAMPLES, "clean", "lab exec", "lab start", "kernel build", "parse fio"})
 
 
 @pytest.mark.parametrize("name", HELPED)
-def test_no_line_is_cut_or_too_long(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tests.unit.command.COLUMNS", 80)
-    reported = harness(*name.split(), "--help", cwd=tmp_path).stdout
-    assert reported.startswith(f"Usage: harness {name}") and not re.search(
-        r"[│╭]|\[/|\[dim\]", reported, re.M
-    )
-    assert max(map(len, reported.splitlines())) <= 80
+def test_the_help_of_a_command_has_its_examples(name: str) -> None:
+    reported = helped(name)
+    assert reported.startswith(f"Usage: harness {name}")
     assert all(line in reported for line in EXAMPLES.get(name, "").splitlines())
 
 
-def test_a_run_has_all_options_on_a_screen_or_two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tests.unit.command.COLUMNS", 80)
-    reported = harness("run", "--help", cwd=tmp_path).stdout
+def test_a_run_has_all_options_on_a_screen_or_two() -> None:
+    reported = helped("run")
     assert len(reported.splitlines()) <= 80
     groups = re.findall(r"^([A-Z][^:\n]*):$", reported, re.M)
     assert groups[0] == "What is measured" and "Options" not in groups and len(groups) == len(set(groups))
@@ -80,10 +80,9 @@ def test_a_run_has_all_options_on_a_screen_or_two(tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.parametrize("name", ["", "lab", "kernel", "parse"])
-def test_a_group_lists_its_commands(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tests.unit.command.COLUMNS", 80)
-    reported = harness(*name.split(), "--help", cwd=tmp_path).stdout
-    assert max(map(len, reported.splitlines())) <= 80 and not re.search(r"[│╭]|\[/|\[dim\]", reported)
+def test_a_group_lists_its_commands(name: str) -> None:
+    reported = helped(name)
     listed = set(re.findall(r"^  (\w+) ", reported.partition("Commands:")[2], re.M))
     assert listed >= {words[1] for words in map(str.split, HELPED) if words[0] == name and len(words) > 1}
-    assert name or listed >= {words.split()[0] for words in HELPED}
+    if not name:
+        assert listed >= {words.split()[0] for words in HELPED} and "Exit status" in reported

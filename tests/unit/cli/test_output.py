@@ -8,7 +8,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -37,17 +37,13 @@ TITLE = "4K reads, \N{MICRO SIGN}s [/b] \N{HANGUL SYLLABLE HA}"
 
 def command(*words: str, cwd: Path, line: str) -> subprocess.CompletedProcess[bytes]:
     """The command, started by a line of shell."""
-    argv: Sequence[str] = ["sh", "-c", line, "sh", HARNESS, *words]
+    argv = ["sh", "-c", line, "sh", HARNESS, *words]
     env = {**os.environ, "TERM": "dumb", "COLUMNS": "300"}
-    nothing = subprocess.DEVNULL
-    return subprocess.run(
-        argv, cwd=cwd, env=env, stdin=nothing, capture_output=True, timeout=120, check=False
-    )
+    return subprocess.run(argv, cwd=cwd, env=env, stdin=subprocess.DEVNULL, capture_output=True, check=False)
 
 
 def assert_quiet(said: str | bytes) -> None:
-    text = said if isinstance(said, str) else said.decode("utf-8", "replace")
-    assert not re.search(r"Traceback|Exception ignored|Fatal|\wError:", text), text
+    assert not re.search(r"Traceback|Exception ignored|Fatal|\wError:", str(said)), said
 
 
 @pytest.fixture(scope="module", params=NO_UTF8, ids=str)
@@ -62,9 +58,8 @@ def without_utf8(request: pytest.FixtureRequest) -> Iterator[Server]:
 def test_a_locale_that_is_not_utf8(tmp_path: Path, without_utf8: Server, words: str) -> None:
     run_of_a_cell(tmp_path / "results", link_title=TITLE, reason=TITLE)
     done = without_utf8.run(words, "results", cwd=tmp_path)
-    assert done.returncode == 0, done
     assert_quiet(done.stderr)
-    assert done.stdout
+    assert done.returncode == 0 and done.stdout, done
 
 
 def named(tmp_path: Path, name: bytes) -> Path:
@@ -138,12 +133,6 @@ def test_json_and_csv_drive_no_terminal(tmp_path: Path, words: str) -> None:
     assert json.loads(in_ascii(msgspec.json.encode(text).decode())) == text, "it is the same JSON"
 
 
-def test_markup_in_what_was_typed_is_repeated_as_it_was(tmp_path: Path) -> None:
-    done = harness("run", "--plan", "--results", "[/b]", "--link", "[/b]", cwd=tmp_path)
-    assert (done.returncode, "[/b]" in done.stderr) == (2, True), done
-    assert_quiet(done.stderr)
-
-
 @contextlib.contextmanager
 def nobody(how: str) -> Iterator[int | None]:
     """A descriptor behind which nobody takes anything."""
@@ -202,38 +191,31 @@ def test_the_disk_is_only_blamed_where_it_can_be(tmp_path: Path) -> None:
     assert done.returncode == 2 and "disk" not in done.stderr, done
 
 
-def assert_reported_or_done(status: int, said: str) -> None:
-    assert_quiet(said)
-    assert status in (0, 1, 2), said
-    if status:
-        assert said.startswith("harness: "), said
-
-
 @pytest.mark.parametrize(
     "words", ["table", "table x", "run --plan", "run", "report", "run --plan --config x", "clean"]
 )
 def test_a_working_directory_that_was_removed(tmp_path: Path, processes: Server, words: str) -> None:
-    gone = tmp_path / "gone"
-    gone.mkdir()
+    (gone := tmp_path / "gone").mkdir()
     folder = os.open(gone, os.O_RDONLY)
     gone.rmdir()
     done = processes.run(*words.split(), cwd=folder, env={"PWD": str(gone)})
     os.close(folder)
-    assert_reported_or_done(done.returncode, done.stderr)
+    ends = [(done.returncode, done.stderr)]
     if words == "run --plan":  # an interpreter imports its modules there
         gone.mkdir()
         whole = command(*words.split(), cwd=gone, line='rmdir "$PWD" && exec "$@"')
-        assert_reported_or_done(whole.returncode, whole.stderr.decode())
+        ends.append((whole.returncode, whole.stderr.decode()))
+    for status, said in ends:
+        assert_quiet(said)
+        assert status in (0, 1, 2) and (not status or said.startswith("harness: ")), said
 
 
 FEW_INODES = """
 import ctypes, os, sys
 from pathlib import Path
-
 folder, inodes = sys.argv[1:]
 libc, user, group = ctypes.CDLL(None), os.getuid(), os.getgid()
-CLONE_NEWNS, CLONE_NEWUSER = 0x00020000, 0x10000000
-if libc.unshare(CLONE_NEWUSER | CLONE_NEWNS):
+if libc.unshare(0x10000000 | 0x00020000):  # CLONE_NEWUSER and CLONE_NEWNS
     sys.exit(77)
 Path("/proc/self/setgroups").write_text("deny")
 Path("/proc/self/uid_map").write_text(f"0 {user} 1")
@@ -241,7 +223,6 @@ Path("/proc/self/gid_map").write_text(f"0 {group} 1")
 if libc.mount(b"few", os.fsencode(folder), b"tmpfs", 0, f"nr_inodes={inodes}".encode()):
     sys.exit(77)
 sys.argv = ["harness", "run", "--results", f"{folder}/r"]
-
 from harness.__main__ import main
 main()
 """

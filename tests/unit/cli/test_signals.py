@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
+from subprocess import DEVNULL, PIPE, Popen, TimeoutExpired
 
 import pytest
 
@@ -22,22 +22,17 @@ HARNESS = str(Path(sys.executable).with_name("harness"))
 COMMAND = """\
 import os, sys, time
 from pathlib import Path
-
 import harness.cli
 from harness.cli import console, machine
 from harness.hosts import NamespaceHost, state
 from harness.hosts.journal import Journal
 from harness.testbeds import testbed
 from harness.testbeds.lab.boot.scratch import ScratchFolder
-
 place = Path(sys.argv[1])
 state.state_folder = lambda: state.own_folder(place / "state")
 state.lasting_folder = testbed.lasting_folder = lambda: place / "lasting"
-
-
 @harness.cli.app.command()
 def work(phase: str) -> None:
-    journal = None
     with console.holding("a run") as folder:
         journal = Journal(folder / "journal-run.jsonl", lasting=place / "lasting")
         try:
@@ -47,8 +42,6 @@ def work(phase: str) -> None:
                     time.sleep(60)
         finally:
             journal.end()
-
-
 sys.argv = ["harness", "work", *sys.argv[2:]]
 harness.cli.main()
 """
@@ -60,8 +53,6 @@ while ! test -e "$PLACE/interrupted"; do sleep 0.02; done
 {then}
 """
 """Stands for rm(1), which takes a scratch folder away: long enough to be interrupted."""
-
-
 INTERRUPTED = "harness: interrupted; everything has been taken down\n"
 
 
@@ -98,13 +89,17 @@ def left(place: Path) -> set[str]:
 
 @pytest.mark.parametrize("phase", ["up", "down"])
 @pytest.mark.parametrize("number", signals.ENDING, ids=lambda number: number.name)
-def test_whatever_ends_a_command_it_takes_everything_down_and_not_halfway(
+def test_whatever_ends_a_command_it_takes_everything_down_and_impatience_changes_nothing(
     place: Path, processes: Server, number: signal.Signals, phase: str
 ) -> None:
-    if phase == "down":
-        rm(place, 'exec /bin/rm "$@"')
+    rm(place, 'exec /bin/rm "$@"')
     with started(processes, place, phase) as command:
         command.send_signal(number)
+        if phase == "up":
+            appears(place / "removing")
+            for impatient in signals.ENDING * 3:
+                command.send_signal(impatient)
+                time.sleep(0.02)
         (place / "interrupted").touch()
         _, said = command.communicate(timeout=PATIENCE_S)
     assert (command.returncode, said) == (130, INTERRUPTED)
@@ -112,33 +107,15 @@ def test_whatever_ends_a_command_it_takes_everything_down_and_not_halfway(
 
 
 def test_who_was_started_by_nohup_outlives_the_terminal(place: Path) -> None:
-    with subprocess.Popen(
-        ["nohup", sys.executable, "-c", COMMAND, str(place), "up"],
-        env={**os.environ, **environment(place)},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    ) as command:
+    argv = ["nohup", sys.executable, "-c", COMMAND, str(place), "up"]
+    env = {**os.environ, **environment(place)}
+    with Popen(argv, env=env, stdin=DEVNULL, stdout=PIPE, stderr=PIPE) as command:
         appears(place / "up")
         command.send_signal(signal.SIGHUP)
-        with pytest.raises(subprocess.TimeoutExpired):
+        with pytest.raises(TimeoutExpired):
             command.wait(0.5)
         command.send_signal(signal.SIGTERM)
         command.communicate(timeout=PATIENCE_S)
-    assert left(place) == set()
-
-
-def test_impatience_changes_nothing(place: Path, processes: Server) -> None:
-    rm(place, 'exec /bin/rm "$@"')
-    with started(processes, place, "up") as command:
-        command.send_signal(signal.SIGINT)
-        appears(place / "removing")
-        for number in signals.ENDING * 3:
-            command.send_signal(number)
-            time.sleep(0.02)
-        (place / "interrupted").touch()
-        _, said = command.communicate(timeout=PATIENCE_S)
-    assert (command.returncode, said) == (130, INTERRUPTED)
     assert left(place) == set()
 
 
@@ -164,29 +141,16 @@ def test_a_terminal_that_has_gone_keeps_nothing_up(place: Path, processes: Serve
     assert left(place) == set()
 
 
-# While modules are imported
-
-SLOW_IMPORT = """\
-import time
-from pathlib import Path
-Path({mark!r}).touch()
-time.sleep(30)
-"""
-"""Stands for typer, which takes its time, and leaves a mark before."""
-
-
 @pytest.mark.parametrize("command", [[HARNESS], [sys.executable, "-m", "harness"]], ids=["script", "module"])
 def test_an_import_is_interrupted_quietly(tmp_path: Path, command: list[str]) -> None:
-    (tmp_path / "typer.py").write_text(SLOW_IMPORT.format(mark=str(tmp_path / "mark")), encoding="utf-8")
-    with subprocess.Popen(
-        [*command, "--version"],
-        env={**os.environ, "PYTHONPATH": str(tmp_path)},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        encoding="utf-8",
-    ) as process:
+    # In place of typer, whose import takes its time.
+    slow = (
+        f"import time\nfrom pathlib import Path\nPath({str(tmp_path / 'mark')!r}).touch()\ntime.sleep(30)\n"
+    )
+    (tmp_path / "typer.py").write_text(slow, encoding="utf-8")
+    env = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    with Popen([*command, "--version"], env=env, stdin=DEVNULL, stdout=PIPE, stderr=PIPE) as process:
         appears(tmp_path / "mark")
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=PATIENCE_S)
-    assert (process.returncode, out, err) == (130, "", "")
+    assert (process.returncode, out, err) == (130, b"", b"")

@@ -25,10 +25,8 @@ def lasting(state: Path) -> Path:
 def agent_source(state: Path, *, stop_s: float = PATIENT_S, step_s: float = PATIENT_S) -> str:
     """The agent's program, keeping its locks and journals in ``state``, and next to it what is lasting.
 
-    ``stop_s`` is how long it waits for a daemon to end, ``step_s`` for a step that undoes something.
-
-    It is compiled once: that takes a third of the time in which an agent starts.
-    """
+    ``stop_s`` is how long it waits for a daemon to end, ``step_s`` for a step that undoes something. It is
+    compiled once: that takes a third of the time in which an agent starts."""
     given = f"_places = ({str(state)!r}, {str(lasting(state))!r})\n_waits_s = ({stop_s}, {step_s})"
     code = f"exec(marshal.loads(open({str(_compiled())!r}, 'rb').read()))"
     return f"import marshal\n{given}\n{code}\n"

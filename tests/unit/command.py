@@ -35,10 +35,8 @@ PATIENCE_S = 60.0
 
 
 def harness(*words: str, cwd: Path, encoding: str = "utf-8") -> subprocess.CompletedProcess[str]:
-    """``harness WORDS``, from an empty standard input.
-
-    ``encoding`` is what Python would take for the streams from the locale or PYTHONIOENCODING.
-    """
+    """``harness WORDS``, from an empty standard input. ``encoding`` is what Python would take for the streams
+    from the locale or PYTHONIOENCODING."""
     argv = ["harness", *words]
     threads, descriptors = set(threading.enumerate()), _descriptors()
     with contextlib.ExitStack() as process:
@@ -61,7 +59,7 @@ def harness(*words: str, cwd: Path, encoding: str = "utf-8") -> subprocess.Compl
     assert set(threading.enumerate()) <= threads, "a process would have waited for them, or ended them"
     # Fewer are none of it: the collector closes what tests before left open.
     assert _descriptors() <= descriptors, "the next command would have them open"
-    return subprocess.CompletedProcess(argv, status, out.text(), err.text())
+    return subprocess.CompletedProcess(argv, status, out[0].decode(), err[0].decode())
 
 
 @contextlib.contextmanager
@@ -125,53 +123,48 @@ def _signals(argv: list[str]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _streams(encoding: str) -> Iterator[tuple[_Pipe, _Pipe]]:
+def _streams(encoding: str) -> Iterator[tuple[list[bytes], list[bytes]]]:
     """Standard input from nowhere, and both outputs into pipes, for programs that are started as well."""
-    before = sys.stdin, sys.stdout, sys.stderr
-    kept = os.dup(0)
+    before, kept = (sys.stdin, sys.stdout, sys.stderr), os.dup(0)
     with Path(os.devnull).open("rb") as nothing:
         os.dup2(nothing.fileno(), 0)
-    pipes = _Pipe(1), _Pipe(2)
-    sys.stdin = os.fdopen(0, encoding=encoding, closefd=False)
-    sys.stdout = os.fdopen(1, "w", encoding=encoding, closefd=False)
-    sys.stderr = os.fdopen(2, "w", encoding=encoding, errors="backslashreplace", buffering=1, closefd=False)
+    with _piped(1) as out, _piped(2) as err:
+        sys.stdin = os.fdopen(0, encoding=encoding, closefd=False)
+        sys.stdout = os.fdopen(1, "w", encoding=encoding, closefd=False)
+        sys.stderr = os.fdopen(
+            2, "w", encoding=encoding, errors="backslashreplace", buffering=1, closefd=False
+        )
+        try:
+            yield out, err
+        finally:
+            for stream in (sys.stdout, sys.stderr):
+                stream.flush()
+            sys.stdin, sys.stdout, sys.stderr = before
+            os.dup2(kept, 0)
+            os.close(kept)
+
+
+@contextlib.contextmanager
+def _piped(descriptor: int) -> Iterator[list[bytes]]:
+    """Have a descriptor lead into a pipe; afterwards there is what came out of it."""
+    came: list[bytes] = []
+    kept, (source, end) = os.dup(descriptor), os.pipe()
+    os.dup2(end, descriptor)
+    os.close(end)
+
+    def read() -> None:
+        with os.fdopen(source, "rb") as file:
+            came.append(file.read())
+
+    reader = threading.Thread(target=read, daemon=True)
+    reader.start()
     try:
-        yield pipes
+        yield came
     finally:
-        for stream in (sys.stdout, sys.stderr):
-            stream.flush()
-        sys.stdin, sys.stdout, sys.stderr = before
-        for pipe in pipes:
-            pipe.close()
-        os.dup2(kept, 0)
+        os.dup2(kept, descriptor)
         os.close(kept)
-
-
-class _Pipe:
-    """A descriptor that leads into a pipe, and what came out of it."""
-
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-        self._kept = os.dup(descriptor)
-        self._came = b""
-        source, end = os.pipe()
-        os.dup2(end, descriptor)
-        os.close(end)
-        self._reader = threading.Thread(target=self._read, args=(source,), daemon=True)
-        self._reader.start()
-
-    def _read(self, source: int) -> None:
-        with open(source, "rb") as file:
-            self._came = file.read()
-
-    def close(self) -> None:
-        os.dup2(self._kept, self._descriptor)
-        os.close(self._kept)
-        self._reader.join(PATIENCE_S)
-        assert not self._reader.is_alive(), "a program that was started still has it open"
-
-    def text(self) -> str:
-        return self._came.decode()
+        reader.join(PATIENCE_S)
+        assert not reader.is_alive(), "a program that was started still has it open"
 
 
 def _descriptors() -> set[str]:

@@ -32,16 +32,9 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
 
 
 @pytest.fixture(autouse=True, scope="session")
-def answers_of_programs() -> Iterator[None]:
-    """Installed programs are asked the same question once."""
-    with asked_once():
-        yield
-
-
-@pytest.fixture(autouse=True, scope="session")
-def no_disk_is_waited_for() -> Iterator[None]:
-    """Nothing that is written here has to survive a power cut."""
-    with pytest.MonkeyPatch.context() as patch:
+def nothing_takes_long() -> Iterator[None]:
+    """Installed programs are asked the same question once; what is written need not survive a power cut."""
+    with asked_once(), pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda _file: None)
         yield
 

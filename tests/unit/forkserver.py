@@ -94,9 +94,8 @@ def main() -> None:
     if request is None:
         return
     os.environ.clear()
-    os.environb.update(
-        {os.fsencode(name): os.fsencode(text) for name, text in request["environment"].items()}
-    )
+    environment = request["environment"].items()
+    os.environb.update({os.fsencode(name): os.fsencode(text) for name, text in environment})
     sys.argv = [os.fsdecode(bytes.fromhex(word)) for word in request["words"]]
     if request["testbed"] is not None:
         _have_for_a_testbed(Path(request["testbed"]))

@@ -28,24 +28,21 @@ QUESTIONS = {
 }
 """By the program's name, the words with which a question begins."""
 
-_State = tuple[str, int, int, int]
-
 
 @contextlib.contextmanager
 def asked_once() -> Iterator[None]:
     """As long as this is entered, ``runner.run`` answers such a question as it was answered before."""
-    answers: dict[tuple[_State, tuple[str, ...], str | None], runner.Completed] = {}
+    answers: dict[tuple[object, ...], runner.Completed] = {}
     run = runner.run
 
     def asked(argv: Sequence[str], *, input: str | None = None, **more: Any) -> runner.Completed:
         check = more.pop("check", True)
         question = QUESTIONS.get(Path(argv[0]).name)
-        if more or question is None or tuple(argv[1 : 1 + len(question)]) != question:
+        is_question = not more and question is not None and tuple(argv[1 : 1 + len(question)]) == question
+        if not is_question or (found := shutil.which(argv[0], path=environment()["PATH"])) is None:
             return run(argv, input=input, check=check, **more)
-        state = _state(argv[0])
-        if state is None:
-            return run(argv, input=input, check=check)
-        key = (state, tuple(argv), input)
+        file = Path(found).stat()
+        key = (os.path.realpath(found), file.st_ino, file.st_size, file.st_mtime_ns, *argv, input)
         if key not in answers:
             answers[key] = run(argv, input=input, check=False)
         return answers[key].require_success() if check else answers[key]
@@ -53,12 +50,3 @@ def asked_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(runner, "run", asked)
         yield
-
-
-def _state(program: str) -> _State | None:
-    """The file that would be started; None if there is none."""
-    found = shutil.which(program, path=environment()["PATH"])
-    if found is None:
-        return None
-    reported = Path(found).stat()
-    return os.path.realpath(found), reported.st_ino, reported.st_size, reported.st_mtime_ns

@@ -22,8 +22,8 @@ from tests.unit import forkserver
 
 PATIENCE_S = 60.0
 COMMANDS = tuple(f"harness.cli.{place.partition(':')[0]}" for place in cli.COMMANDS.values())
-ERRORS = ("typer.rich_utils", "typer._adapters")
-"""What Typer imports when it refuses or reads an option. Which of them there is depends on its version."""
+MODULES = (*COMMANDS, "typer.rich_utils", "typer._adapters")
+"""Typer imports one of the last two when it refuses or reads an option: which, depends on its version."""
 
 
 class Process:
@@ -72,17 +72,12 @@ class Process:
 class Server:
     """The Python that they are forked from, one after another. It starts with ``more`` in its environment."""
 
-    def __init__(
-        self, more: Mapping[str, str] | None = None, modules: Sequence[str] = (*COMMANDS, *ERRORS)
-    ) -> None:
+    def __init__(self, more: Mapping[str, str] | None = None, modules: Sequence[str] = MODULES) -> None:
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", forkserver.__file__, str(theirs.fileno()), *modules],
-                env={**os.environ, **(more or {})},
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-            )
+            argv = [sys.executable, "-P", forkserver.__file__, str(theirs.fileno()), *modules]
+            env, fds = {**os.environ, **(more or {})}, [theirs.fileno()]
+            self._process = subprocess.Popen(argv, env=env, pass_fds=fds, stdin=subprocess.DEVNULL)
         self.testbed: Path | None = None
         """The folder of their lock and journals, if that is not the user's."""
 
@@ -98,11 +93,9 @@ class Server:
         program: str | None = None,
         streams: Mapping[int, int | None] | None = None,
     ) -> Process:
-        """Start the command with these words, or the Python ``program``.
-
-        ``cwd`` is a folder or the descriptor of one; ``env`` is added to the environment. ``streams`` says
-        which descriptors it has as 1 and 2 instead of files that are read here; None closes one.
-        """
+        """Start the command with these words, or the Python ``program``. ``cwd`` is a folder or the
+        descriptor of one; ``env`` is added to the environment. ``streams`` says which descriptors it has as 1
+        and 2 instead of files that are read here; None closes one."""
         files = tempfile.TemporaryFile(), tempfile.TemporaryFile()  # noqa: SIM115 (the process closes them)
         given: dict[int, int | None] = {1: files[0].fileno(), 2: files[1].fileno(), **(streams or {})}
         nothing = os.open(os.devnull, os.O_RDONLY)

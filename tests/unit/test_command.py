@@ -56,9 +56,7 @@ def test_it_says_what_a_process_says(tmp_path: Path, processes: Server, words: l
 
 
 @by_words("--help", "run --no-such-option", "table results")
-def test_a_forked_process_says_what_a_started_one_says(
-    tmp_path: Path, processes: Server, words: list[str]
-) -> None:
+def test_a_forked_process_is_like_a_started_one(tmp_path: Path, processes: Server, words: list[str]) -> None:
     run_of_a_cell(tmp_path / "results")
     argv = ["env", "TERM=dumb", f"COLUMNS={command.COLUMNS}", HARNESS, *words]
     nothing = subprocess.DEVNULL

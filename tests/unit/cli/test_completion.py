@@ -25,12 +25,8 @@ pytestmark = pytest.mark.thorough
 
 def offered(cwd: Path, *words: str) -> list[str]:
     """What fish is told, which takes one candidate a line."""
-    asked = {
-        "_HARNESS_COMPLETE": "complete_fish",
-        "_TYPER_COMPLETE_FISH_ACTION": "get-args",
-        "_TYPER_COMPLETE_ARGS": " ".join(["harness", *words]),
-    }
-    with mock.patch.dict(os.environ, asked):
+    asked = {"_HARNESS_COMPLETE": "complete_fish", "_TYPER_COMPLETE_FISH_ACTION": "get-args"}
+    with mock.patch.dict(os.environ, asked, _TYPER_COMPLETE_ARGS=" ".join(["harness", *words])):
         done = harness(cwd=cwd)
     assert done.stderr == ""
     return [line.partition("\t")[0] for line in done.stdout.split("\n") if line]

@@ -7,6 +7,7 @@ import os
 import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from unittest.mock import Mock
 
 import msgspec
 import pytest
@@ -72,9 +73,7 @@ def adding(run: RunFolder, *records: Record) -> Callable[[], None]:
     return add
 
 
-def test_each_record_makes_a_page_and_the_end_the_last(
-    run: RunFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_record_and_the_end_make_a_page(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     nothing = adding(run)
     steps = [nothing, adding(run, CELLS[0]), nothing, adding(run, *CELLS[1:3]), nothing]
     pages = [f"r1 goes on: 1 of {ALL} cells", f"r1 goes on: 3 of {ALL} cells", ""]
@@ -94,12 +93,8 @@ def test_it_ends_with_the_last_cell_of_this_run(run: RunFolder, monkeypatch: pyt
 def test_an_interruption_leaves_the_page_as_usual(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     adding(run, CELLS[0])()
     reported: list[str] = []
-
-    def interrupted(_: float) -> None:
-        raise Interrupted
-
     is_owned(monkeypatch)
-    monkeypatch.setattr("time.sleep", interrupted)
+    monkeypatch.setattr("time.sleep", Mock(side_effect=Interrupted))
     with pytest.raises(Interrupted):
         watching.watch([run.path], reported.append)
     assert reported == [f"r1 goes on: 1 of {ALL} cells", ""]
@@ -160,9 +155,7 @@ def test_nothing_to_try_is_said(tmp_path: Path) -> None:
     assert [each.name for each in sorted(tmp_path.iterdir())] == ["r1", "r2"]
 
 
-def test_what_leaves_the_lab_is_planned_and_has_to_be_typed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_leaves_the_lab_has_to_be_typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = forecasting(tmp_path)
     machines = Machines(target="ssh://root@nas", initiators=("local",))
     outside = made_plan("r9", columns=(Column("wired"),), testbed=TestbedKind.MACHINES, machines=machines)

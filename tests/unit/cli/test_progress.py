@@ -64,15 +64,12 @@ def test_a_clock_that_is_set_during_a_run_changes_no_duration(monkeypatch: pytes
 
 @pytest.mark.parametrize("is_terminal", [False, True])
 def test_a_terminal_shows_the_last_figure_and_a_log_that_of_each_cell(is_terminal: bool) -> None:
-    file = io.StringIO()
+    file, now, at_the_end = io.StringIO(), [100.0], []
     console = Console(file=file, force_terminal=is_terminal, color_system=None, width=200, height=50)
-    now = [100.0]
-    at_the_end = []
 
     def cells() -> Iterator[Event]:
         for number in range(1, 5):
-            column = "wired.nvme-tcp" if number % 2 else "local"
-            name = f"{column}.seq-read-4k.r{number}"
+            name = f"{'wired.nvme-tcp' if number % 2 else 'local'}.seq-read-4k.r{number}"
             yield CellStarted(name, number, 4)
             now[0] += 1.0
             yield CellEnded(name, Status.OK, None, 1, 0.0, None, 12.345e6 * number)

@@ -144,13 +144,12 @@ def test_a_terminal_that_has_gone_keeps_nothing_up(place: Path, processes: Serve
 @pytest.mark.parametrize("command", [[HARNESS], [sys.executable, "-m", "harness"]], ids=["script", "module"])
 def test_an_import_is_interrupted_quietly(tmp_path: Path, command: list[str]) -> None:
     # In place of typer, whose import takes its time.
-    slow = (
-        f"import time\nfrom pathlib import Path\nPath({str(tmp_path / 'mark')!r}).touch()\ntime.sleep(30)\n"
-    )
+    mark = tmp_path / "mark"
+    slow = f"import pathlib, time\npathlib.Path({str(mark)!r}).touch()\ntime.sleep(30)\n"
     (tmp_path / "typer.py").write_text(slow, encoding="utf-8")
     env = {**os.environ, "PYTHONPATH": str(tmp_path)}
     with Popen([*command, "--version"], env=env, stdin=DEVNULL, stdout=PIPE, stderr=PIPE) as process:
-        appears(tmp_path / "mark")
+        appears(mark)
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, out, err) == (130, b"", b"")

@@ -220,11 +220,10 @@ def test_a_run_demands_what_its_columns_need_and_not_what_is_only_noted() -> Non
 
 
 def test_a_run_is_held_to_what_its_transports_need() -> None:
-    """The kernel may lack one of several; packages are all asked for."""
     no_lio = "absent program:nbdkit\nabsent module:iscsi_target_mod\n"
     no_nvme = "absent module:nvmet_tcp\n"
     require(no_lio, by=("nvme-tcp",))
-    require(no_nvme, by=("iscsi", "nvme-tcp"))
+    require(no_nvme, by=("iscsi", "nvme-tcp"))  # the kernel may lack one of several
     for lines, transport, words in (
         (no_lio, "nbd", "packages are missing: nbdkit "),
         (no_lio, "iscsi", "lacks iscsi_target_mod"),
@@ -340,8 +339,7 @@ def test_here_ssh_is_needed_for_other_machines_alone(monkeypatch: pytest.MonkeyP
 @pytest.fixture
 def state(tools: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where agents keep their journals; they are started as a run does."""
-    (folder := tmp_path / "state").mkdir()
-    source = agent_source(folder)
+    source = agent_source(folder := tmp_path / "state")
     monkeypatch.setattr(programs, "source", lambda _room, name: {"agent": source}[name])
     # Where root has made runs before, others may not even look.
     monkeypatch.setattr(remote, "PRIVATE", tmp_path / "private")
@@ -352,6 +350,7 @@ def state(tools: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def leave(state: Path, role: str, *argv: str) -> Path:
     """A journal as a killed agent leaves it."""
+    state.mkdir(exist_ok=True)
     journal = state / f"agent-{role}-17.jsonl"
     entry = {"what": "NetworkNamespace own", "steps": [{"argv": argv}]}
     journal.write_text(json.dumps({"id": 1, "entry": entry}) + "\n", encoding="utf-8")
@@ -366,17 +365,16 @@ def command(expected: int, *words: str) -> str:
     return done.output
 
 
-def test_clean_removes_what_killed_runs_left_on_the_machines(state: Path, tmp_path: Path) -> None:
-    (mine := tmp_path / "left").touch()
+def test_clean_says_what_it_removes_and_could_not_and_whom_it_could_not_reach(
+    state: Path, tools: Path
+) -> None:
+    (mine := tools / "left").touch()
     journal = leave(state, "target", "rm", str(mine))
     text = command(0, "clean", "--target", "ssh://nas")
     assert "removed, left by an earlier run: target: NetworkNamespace own" in text
     assert "initiator: nothing was left behind" in text
     assert not mine.exists() and not journal.exists()
     command(0, "clean", "--target", "ssh://nas", "--initiator", "ssh://a")
-
-
-def test_clean_says_what_it_could_not_remove_and_whom_it_could_not_reach(state: Path, tools: Path) -> None:
     journal = leave(state, "initiator", "false")
     text = command(1, "clean", "--initiator", "local", "--initiator", "ssh://b")
     assert "could not be removed: initiator: NetworkNamespace own" in text and journal.exists()
@@ -423,9 +421,8 @@ def test_the_command_ends_with_2_unless_all_is_ok(monkeypatch: pytest.MonkeyPatc
 
 def test_the_list_is_what_gets_installed(tmp_path: Path) -> None:
     """tools/install-packages.sh takes the first word of each line, whatever stands behind it."""
-    script(
-        tmp_path, "dpkg-query", 'for last; do :; done; echo "$last" >> "$0.asked"; echo install ok installed'
-    )
+    asks = 'for last; do :; done; echo "$last" >> "$0.asked"; echo install ok installed'
+    script(tmp_path, "dpkg-query", asks)
     project = Path(__file__).resolve().parents[3]
     env = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
     subprocess.run(["sh", "tools/install-packages.sh", "packages.txt"], cwd=project, env=env, check=True)
@@ -511,24 +508,18 @@ HANGS = subprocess.TimeoutExpired("linux", doctor.BOOT_DEADLINE_S)
 
 
 @pytest.mark.parametrize(
-    ("status", "writes", "error", "state", "words"),
+    ("status", "error", "state", "words"),
     [
-        (0, True, None, doctor.OK, "it boots, and writes to its folder of results"),
-        (0, False, None, doctor.MISSING, "its command ended with status 0"),
-        (1, False, None, doctor.MISSING, "its command ended with status 1: check_ptrace"),
-        (None, False, None, doctor.MISSING, "it ended before its command did: check_ptrace"),
-        (None, False, HANGS, doctor.MISSING, "it did not boot within 60 s"),
-        (None, False, NO_USERS, doctor.MISSING, "user namespaces"),
+        (0, None, doctor.OK, "it boots, and writes to its folder of results"),
+        (0, None, doctor.MISSING, "its command ended with status 0"),
+        (1, None, doctor.MISSING, "its command ended with status 1: check_ptrace"),
+        (None, None, doctor.MISSING, "it ended before its command did: check_ptrace"),
+        (None, HANGS, doctor.MISSING, "it did not boot within 60 s"),
+        (None, NO_USERS, doctor.MISSING, "user namespaces"),
     ],
 )
-def test_the_lab_is_ready_when_it_has_booted(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    status: int,
-    writes: bool,
-    error: Any,
-    state: str,
-    words: str,
+def test_the_lab_is_ready_when_it_has_booted_and_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int, error: Any, state: str, words: str
 ) -> None:
     used: list[Path] = []
 
@@ -536,7 +527,7 @@ def test_the_lab_is_ready_when_it_has_booted(
     def booted(command: list[str], *, results: Path, **_: object) -> Iterator[mock.Mock]:
         assert command[:2] == ["sh", "-c"]
         used.append(results)
-        if writes:
+        if state is doctor.OK:
             (results / "trial").touch()
         lab = mock.Mock(**{"exit_status.return_value": status, "process.wait.side_effect": error})
         lab.last_words.return_value = "check_ptrace : expected SIGTRAP"

@@ -9,6 +9,7 @@ import resource
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -35,11 +36,6 @@ HOSTILE = ["plain", "a b", "it's", '$(touch PWNED)`touch PWNED`"; touch PWNED', 
 KERNEL = boot.Kernel(binary=Path("/usr/bin/linux.uml"), modules=boot.MODULES)
 
 
-@pytest.fixture(autouse=True)
-def _no_tmpdir(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("TMPDIR", raising=False)
-
-
 PLENTY = {"f_flag": 0, "f_bavail": 10**9, "f_frsize": 4096, "f_files": 10**6, "f_favail": 1000}
 Taken = Callable[..., int]
 
@@ -47,6 +43,7 @@ Taken = Callable[..., int]
 @pytest.fixture
 def taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Taken:
     """Which of two folders is taken for so much, if statvfs(2) says this of them instead of ``PLENTY``."""
+    monkeypatch.delenv("TMPDIR", raising=False)
     folders = [tmp_path / "first", tmp_path / "second"]
     for folder in folders:
         folder.mkdir()
@@ -59,9 +56,7 @@ def taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Taken:
     return ask
 
 
-def test_the_first_folder_with_room_wins(
-    taken: Taken, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_first_roomy_folder_wins(taken: Taken, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for size_bytes, first, number in (
         (512 * MIB, {}, 0),
         (512 * MIB, {"f_bavail": 511 * 256}, 1),
@@ -79,9 +74,7 @@ def test_the_first_folder_with_room_wins(
     assert taken() == 1, "the first may not be written"
 
 
-def test_a_choice_that_no_kernel_could_be_reported_is_passed_over(
-    taken: Taken, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_other_folders_are_passed_by(taken: Taken, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "FILE").touch()
     for name in ("a b", "a,b", "a=b", "quo'te", "x\ny", "$x", "relative"):
@@ -137,10 +130,9 @@ def test_the_scratch_folder_is_private_and_goes(tmp_path: Path) -> None:
     host, folder = world.host("machine"), ScratchFolder(str(tmp_path / "harness-lab-1"))
     folder.acquire(host)
     assert carry_out(folder.undo(), host.run).problems == []
-    assert [command.argv for command in world.commands] == [
-        ("mkdir", "-m", "0700", folder.path),
-        ("rm", "-rf", "--one-file-system", folder.path),
-    ]
+    made, removed = (command.argv for command in world.commands)
+    assert made == ("mkdir", "-m", "0700", folder.path)
+    assert removed == ("rm", "-rf", "--one-file-system", folder.path)
 
 
 PANICKED = """\
@@ -319,15 +311,9 @@ def test_each_kernel_has_core_memory_and_trunks(scratch: Path, monkeypatch: pyte
     booting = Booting(monkeypatch, {"initiator1": "hello\nharness-lab-begins\nsaid\n"})
     console, results = scratch / "console.log", scratch / "results"
     console.write_text("of an earlier boot\nharness-lab-begins\n", encoding="utf-8")
-    with apart.booted(
-        ["say", "hello"],
-        initiators=3,
-        journal=Journal(scratch / "journal"),
-        console=console,
-        results=results,
-        storage_bytes=400 * MIB,
-        mtu_bytes=9000,
-    ) as booted:
+    command, journal = ["say", "hello"], Journal(scratch / "journal")
+    lab = partial(apart.booted, command, journal=journal, console=console, results=results)
+    with lab(initiators=3, storage_bytes=400 * MIB, mtu_bytes=9000) as booted:
         assert (booted.console, booted.said()) == (console, b"said\n")
     assert list(booting.argv) == ["target", "initiator2", "initiator3", "initiator1"], "the first comes last"
     words = {name: " ".join(argv) for name, argv in booting.argv.items()}

@@ -34,10 +34,8 @@ from tests.unit.testbeds.refusals import refusal
 pytestmark = pytest.mark.thorough
 
 PATIENCE_S = 60.0
-PLACES = {"program": "/usr/bin/linux.uml", "words": "/usr/lib/uml/modules", "results": "/results"}
-TERMS = LabTerms(
-    kernel=LabKernel.DEBIAN, storage_bytes=256 << 20, core=1, python="/venv", code="abc", **PLACES
-)
+PLACES = {"program": "/usr/bin/linux.uml", "words": "/modules", "results": "/results", "python": "/venv"}
+TERMS = LabTerms(kernel=LabKernel.DEBIAN, storage_bytes=256 << 20, core=1, code="abc", **PLACES)
 
 
 def test_a_run_that_needs_another_lab_is_reported_why() -> None:
@@ -227,9 +225,7 @@ def test_changed_code_is_loaded_into_the_same_kernel(kept: Keeping, monkeypatch:
 
 
 @pytest.mark.parametrize("is_renewed", [True, False])
-def test_code_that_cannot_be_loaded_costs_the_kernel_until_it_can(
-    kept: Keeping, monkeypatch: pytest.MonkeyPatch, *, is_renewed: bool
-) -> None:
+def test_code_that_cannot_be_loaded(kept: Keeping, monkeypatch: pytest.MonkeyPatch, is_renewed: bool) -> None:
     kept.loads = False
     if is_renewed:
         monkeypatch.setattr(persistent, "worker", lambda: "2")
@@ -253,7 +249,7 @@ def test_code_that_cannot_be_loaded_costs_the_kernel_until_it_can(
         (None, 1, "it ended in the run a-run"),
     ],
 )
-def test_after_a_run_that_spoilt_it_another_kernel_boots(
+def test_a_run_spoils_its_kernel(
     kept: Keeping, report: WorkerReport | None, status: int, reason: str
 ) -> None:
     def work(_order: WorkerOrder) -> WorkerReport | None:

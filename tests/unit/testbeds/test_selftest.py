@@ -120,7 +120,6 @@ def test_an_ethernet_card_says_what_the_way_carries_at_most(monkeypatch: pytest.
 
 
 FOUND = portals.FoundUnit(portal=PORTAL, iface="eth0", size_bytes=1 << 30, title="1 GiB IET VIRTUAL-DISK")
-MEANT: dict[str, Any] = {"name": "", "lun": None, "chap_user": "", "iface": None, "initiator": "local"}
 
 
 @contextlib.contextmanager
@@ -139,7 +138,7 @@ def ways(monkeypatch: pytest.MonkeyPatch, *names: str, notes: Sequence[str] = ()
 
 def test_doctor_says_which_lun_is_read_and_what_protects_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
     def findings() -> list[doctor.Finding]:
-        return list(portals.findings(parse_portal("nas.lan"), **MEANT))
+        return list(portals.findings(parse_portal("nas.lan"), initiator="local"))
 
     ways(monkeypatch, "wireguard", notes=("tun0 is not known",))
     lun, way = findings()

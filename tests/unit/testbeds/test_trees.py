@@ -44,13 +44,9 @@ def there(folder: Path) -> dict[str, str]:
     """The files of a folder with what is in them, and its empty folders."""
     found = {}
     for file in folder.rglob("*"):
-        name = str(file.relative_to(folder))
-        if file.is_symlink():
-            found[name] = f"-> {file.readlink()}"
-        elif file.is_file():
-            found[name] = file.read_text(encoding="utf-8")
-        elif not any(file.iterdir()):
-            found[name] = "empty"
+        if file.is_symlink() or not file.is_dir() or not any(file.iterdir()):
+            what = str(file.readlink()) if file.is_symlink() else "" if file.is_dir() else file.read_text()
+            found[str(file.relative_to(folder))] = what
     return found
 
 
@@ -150,9 +146,7 @@ def test_objects_stay_unless_a_program_was_broken_off(
         assert (folder / "objects" / "fork.o").exists() is stays
 
 
-def test_what_a_killed_build_left_does_not_count_nor_does_what_is_of_a_tree_that_is_gone(
-    tree: Path, tmp_path: Path
-) -> None:
+def test_what_a_killed_build_left_and_folders_of_trees_that_are_gone_go(tree: Path, tmp_path: Path) -> None:
     other = linux(tmp_path / "other")
     with kept_folder(tmp_path, tree) as folder, kept_folder(tmp_path, other) as others:
         (folder / "objects" / "fork.o").touch()

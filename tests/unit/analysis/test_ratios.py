@@ -36,16 +36,13 @@ def test_rank_sums_are_those_of_all_orders_and_the_normal_distribution_takes_ove
     n = ratios._EXACT_UP_TO
     exact, approximate = ratios._rank_sums(n, n), ratios._rank_sums(n, n + 1)
     x = round(n * n / 2 - 2 * math.sqrt(n * n * (2 * n + 1) / 12))
-    assert exact(x) == pytest.approx(0.0228, abs=0.001)
-    assert 0 <= approximate(x) <= exact(x) + 0.001
+    assert exact(x) == pytest.approx(0.0228, abs=0.001) and 0 <= approximate(x) <= exact(x) + 0.001
 
 
 def test_p_are_adjusted_for_all_that_are_looked_at() -> None:
     # Worked out by hand: p x cells / rank, never below that of a greater p.
     assert adjusted([0.01, 0.02, 0.5, 0.04]) == pytest.approx([0.04, 0.04, 0.5, 0.16 / 3])
-    assert adjusted([0.03]) == [0.03]
-    assert adjusted([]) == []
-    # What has no ratio is refused.
+    assert adjusted([0.03]) == [0.03] and adjusted([]) == []
     for a, b in (([], [1.0]), ([1.0], []), ([0.0], [1.0])):
         with pytest.raises(ValueError, match="samples"):
             ratio_of(a, b)
@@ -55,8 +52,7 @@ def test_a_ratio_and_its_interval_come_from_all_repeats() -> None:
     found = ratio_of([100, 101, 102, 99, 98, 100], [50, 51, 49, 50, 50.5, 49.5])
     assert found.ratio == pytest.approx(0.5, rel=0.01)
     assert 0.48 < known(found.low) < found.ratio < known(found.high) < 0.52
-    assert (found.n_a, found.n_b) == (6, 6)
-    assert verdict(found) is Judgement.SLOWER
+    assert (found.n_a, found.n_b) == (6, 6) and verdict(found) is Judgement.SLOWER
     assert verdict(found, higher_is_better=False) is Judgement.FASTER
 
 
@@ -64,15 +60,12 @@ def test_a_warm_up_of_both_is_left_out() -> None:
     source = random.Random(7)  # noqa: S311 -- no secret
     a, b = ([0.7 * value for value in noisy(source, 3)] + noisy(source, 12) for _ in range(2))
     found = ratio_of(a, [0.9 * value for value in b])
-    assert 3 <= found.warm_up <= 5
-    assert found.n_a == found.n_b == 15 - found.warm_up
+    assert 3 <= found.warm_up <= 5 and found.n_a == found.n_b == 15 - found.warm_up
     assert verdict(found) is Judgement.SLOWER
     assert ratio_of(noisy(source, 15), noisy(source, 15)).warm_up == 0
-    # Repeats that resemble the one before count for less.
-    climbing = [1 + 0.01 * step for step in range(20)]
+    climbing = [1 + 0.01 * step for step in range(20)]  # Repeats that resemble the one before count for less.
     shuffled = random.Random(1).sample(climbing, 20)  # noqa: S311 -- no secret
-    assert ratio_of(climbing, climbing).inflation > 3
-    assert ratio_of(shuffled, shuffled).inflation < 2
+    assert ratio_of(climbing, climbing).inflation > 3 and ratio_of(shuffled, shuffled).inflation < 2
 
 
 def test_too_few_repeats_show_nothing_and_the_fewest_what_is_plain() -> None:
@@ -124,12 +117,10 @@ def test_no_difference_is_only_shown_by_a_narrow_interval() -> None:
     same = ratio_of([5.0] * 10, [5.0] * 10)
     assert (same.ratio, same.low, same.high, same.p) == (1.0, 1.0, 1.0, 1.0)
     assert verdict(same) is Judgement.NO_DIFFERENCE
-    # Many repeats are taken together.
     source = random.Random(10)  # noqa: S311 -- no secret
     a, b = noisy(source, 10_000, 0.1), [0.98 * value for value in noisy(source, 10_000, 0.1)]
     found = ratio_of(a, b)
-    assert (found.n_a, found.n_b) == (200, 200)
-    assert found.ratio == pytest.approx(0.98, rel=0.005)
+    assert (found.n_a, found.n_b) == (200, 200) and found.ratio == pytest.approx(0.98, rel=0.005)
     assert verdict(found) is Judgement.SLOWER
     # How many repeats would judge is what narrows the interval so far.
     broad = Ratio(ratio=1.0, low=0.9, high=1 / 0.9, p=1.0, n_a=6, n_b=6)
@@ -138,16 +129,12 @@ def test_no_difference_is_only_shown_by_a_narrow_interval() -> None:
         assert repeats_needed(never, 0.05) is None
 
 
-# What ratios promise, over many samples: bench/power.py prints the same rates for more rounds and other
-# numbers of repeats
-
-
+# What ratios promise, over many samples: bench/power.py prints the same rates for more rounds.
 @pytest.mark.thorough
 @pytest.mark.parametrize("kind", [name for name in KINDS if not name.endswith("*")])
 def test_false_positives_and_power(kind: str) -> None:
     false, found = rates(KINDS[kind], 20, rounds=400, throttle=0.1, seed=1)
-    assert false <= PROMISED
-    assert found >= (0.7 if kind == "AR(1) 0.5 between repeats, 4 %" else 0.9)
+    assert false <= PROMISED and found >= (0.7 if kind == "AR(1) 0.5 between repeats, 4 %" else 0.9)
 
 
 @pytest.mark.thorough
@@ -155,23 +142,19 @@ def test_false_positives_and_power(kind: str) -> None:
 def test_two_default_runs_tell_a_tenth_from_nothing(busier: float) -> None:
     of = (stats.REPEATS, ratios.BETWEEN_RUNS, busier)
     differ, judged, found = whole_runs(*of, rounds=25, throttle=0.1, seed=1)
-    assert differ <= MOST_DIFFERENT / 2
-    assert judged > (0.8 if busier == 1 else 0.5)
+    assert differ <= MOST_DIFFERENT / 2 and judged > (0.8 if busier == 1 else 0.5)
     assert found > 0.98
 
 
 @pytest.mark.thorough
-def test_of_40_equal_cells_none_is_shown_to_differ_in_95_of_100_comparisons_and_a_slower_one_is_found() -> (
-    None
-):
+def test_of_40_equal_cells_none_differs_in_95_of_100_comparisons_and_a_slower_one_is_found() -> None:
     source = random.Random(11)  # noqa: S311 -- no secret
-    shown = 0
+    shown = found = 0
     for _ in range(100):
         cells = [ratio_of(noisy(source, 10), noisy(source, 10)) for _ in range(40)]
         verdicts = {found for found, _ in judge(cells, margin=0.05, higher_is_better=True)}
         shown += bool(verdicts & {Judgement.FASTER, Judgement.SLOWER})
     assert shown <= 5
-    source, found = random.Random(12), 0  # noqa: S311 -- no secret
     for _ in range(30):
         slower = [0.9 if i == 7 else 1.0 for i in range(40)]
         cells = [ratio_of(noisy(source, 20), [v * part for v in noisy(source, 20)]) for part in slower]
@@ -182,8 +165,5 @@ def test_of_40_equal_cells_none_is_shown_to_differ_in_95_of_100_comparisons_and_
 @pytest.mark.thorough
 def test_intervals_hold_the_true_ratio_as_often_as_promised() -> None:
     source = random.Random(13)  # noqa: S311 -- no secret
-    held = 0
-    for _ in range(1000):
-        found = ratio_of(noisy(source, 12), [1.2 * value for value in noisy(source, 12)])
-        held += found.low is None or found.high is None or found.low <= 1.2 <= found.high
-    assert held >= 950
+    many = [ratio_of(noisy(source, 12), [1.2 * v for v in noisy(source, 12)]) for _ in range(1000)]
+    assert sum(known(found.low) <= 1.2 <= known(found.high) for found in many) >= 950

@@ -30,16 +30,11 @@ def times(
     """Those of a target that takes so long for a first and a second read, over a way of so long: with a tail,
     as those of a network, and never sooner than they may be."""
     random_ = random.Random(4)  # noqa: S311 -- noise
-    centres_ns = {
-        "first_ns": way_ns + first_ns + 512 * each_byte_ns,
-        "again_ns": way_ns + again_ns + 512 * each_byte_ns,
-        "longer_ns": way_ns + again_ns + 4096 * each_byte_ns,
-        "none_ns": way_ns,
-    }
-    samples = {
-        kind: tuple(round(centre_ns + random_.expovariate(1 / noise_ns)) for _ in range(N))
-        for kind, centre_ns in centres_ns.items()
-    }
+    kinds = {"first_ns": (first_ns, 512), "again_ns": (again_ns, 512), "longer_ns": (again_ns, 4096)}
+    samples = {}
+    for kind, (device_ns, size) in (kinds | {"none_ns": (0, 0)}).items():
+        centre_ns = way_ns + device_ns + size * each_byte_ns
+        samples[kind] = tuple(round(centre_ns + random_.expovariate(1 / noise_ns)) for _ in range(N))
     return Samples(**{"block_bytes": 512, "longer_bytes": 4096, "blocks": 256, **samples, **more})
 
 

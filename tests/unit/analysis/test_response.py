@@ -32,15 +32,13 @@ def network(
     return rate
 
 
+Rate = Callable[[Point], float]
 NETWORKS = {
     "gigabit": network(latency_s=160e-6, core_s=9e-6, byte_s=8.5e-9, queue=32, sharpness=4),
     "far": network(latency_s=5.1e-3, core_s=12e-6, byte_s=8.5e-9, queue=32, sharpness=3),
     "slow core": network(latency_s=200e-6, core_s=55e-6, byte_s=4e-9, queue=128, sharpness=2),
     "smooth": network(latency_s=1e-3, core_s=3e-6, byte_s=40e-9, queue=32, sharpness=1.2),
 }
-
-
-Rate = Callable[[Point], float]
 
 
 def fit(points: Sequence[Point], rate: Rate, *axes: str, scatter: float = 0.0, seed: int = 3) -> Response:
@@ -91,8 +89,6 @@ def test_a_round_trip_and_a_rate_are_axes_too() -> None:
 
 
 def test_a_step_that_no_asymptote_knows_is_followed() -> None:
-    """As where a write of more than FirstBurstLength waits for an R2T."""
-
     def stepped(at: Point) -> float:
         return NETWORKS["gigabit"](at) * (0.7 if at["block"] > 65536 and at["depth"] < 16 else 1.0)
 
@@ -123,27 +119,21 @@ def test_uphill_from_the_middle_few_points_and_least_squares() -> None:
         seen.append(at)
         return -abs(at[0] - 4) - abs(at[1] - 0)
 
-    assert response.uphill(height, (5, 3)) == (4, 0)
-    assert (0, 2) not in seen
-    # Few points, and none.
+    assert response.uphill(height, (5, 3)) == (4, 0) and (0, 2) not in seen
     one = response.fit([{"depth": 1.0}], [1e6], ("depth",))
-    assert one.asymptotes is None
-    assert one.at({"depth": 1.0}).value == pytest.approx(1e6)
+    assert one.asymptotes is None and one.at({"depth": 1.0}).value == pytest.approx(1e6)
     assert one.at({"depth": 64.0}).error > 1
     with pytest.raises(ValueError, match="a point"):
         response.fit([], [], ("depth",))
-    # Least squares of a line and of a valley.
     points = ((0, 1), (1, 3), (2, 5), (3, 7.4))
     least, (slope, start) = response.least_squares(
         lambda v: [v[0] * x + v[1] - y for x, y in points], [0.0, 0.0]
     )
-    # By the normal equations.
-    assert [slope, start, least] == pytest.approx([2.12, 0.92, 0.048])
+    assert [slope, start, least] == pytest.approx([2.12, 0.92, 0.048])  # By the normal equations.
     # Rosenbrock's (The Computer Journal 3, 1960).
     least, valley = response.least_squares(lambda v: [10 * (v[1] - v[0] ** 2), 1 - v[0]], [-1.2, 1.0])
     assert valley == pytest.approx([1, 1], abs=1e-3) and least < 1e-9
-    # Weights stay within bounds.
-    beyond = [math.inf]
+    beyond = [math.inf]  # Weights stay within bounds.
     least, (found,) = response.least_squares(lambda v: beyond if v[0] > 2 else [v[0] - 3], [0.0])
     assert found <= 2 and least < 9
 
@@ -152,19 +142,10 @@ def test_closed_networks_are_those_of_the_textbooks() -> None:
     for depth in (1, 2, 5, 32):
         # Lazowska and others, section 5.4: N / (D + (N - 1) D / K) in K alike servers without a delay.
         assert mean_value_ns(30.0, [10.0] * 3, depth) == pytest.approx((30 + (depth - 1) * 10) / depth)
-    for depth in (1, 2, 8):
-        # M/M/1 with N customers that think: its busy part is 1 - 1 / sum(N! / (N - k)! * (D / Z)^k).
-        think, demand = 40.0, 10.0
-        terms, product = 1.0, 1.0
-        for k in range(depth):
-            product *= (depth - k) * demand / think
-            terms += product
-        assert demand / mean_value_ns(think + demand, [demand], depth) == pytest.approx(1 - 1 / terms)
     servers, alone = [12.0, 30.0, 5.0], 100.0
     for depth in (1, 2, 4, 16, 64):
         assert max(alone / depth, *servers) <= mean_value_ns(alone, servers, depth) <= alone
     assert mean_value_ns(alone, servers, 1000) == pytest.approx(30.0, rel=0.01)
-    # Pieces of one I/O overlap.
     assert overlapped_ns(100.0, [20.0, 50.0], 1) == 170.0
     assert overlapped_ns(100.0, [20.0, 50.0], 10) == pytest.approx(100 + 7 + 0.9 * 50)
     assert overlapped_ns(100.0, [20.0, 50.0], 1e9) == pytest.approx(150.0)

@@ -76,7 +76,6 @@ def test_without_a_rule_every_cell_is_measured_once_in_shuffled_blocks() -> None
     assert made == order_of_cells(PLAN)
     assert [cell.repeat for cell in made] == sorted(cell.repeat for cell in made)
     assert set(Counter(made).values()) == {1} and len(made) == 12
-    # What is expected is exact.
     schedule = Schedule(PLAN, [measured(Cell(LOCAL, "seq-read-4k", 2), 100.0)])
     assert schedule.expected == 11
     left = []
@@ -173,11 +172,9 @@ def attempt(cell: Cell, taken: float, mb_s: float = 100.0) -> Record:
     return disturbed(taken, **facts(cell, mb_s))
 
 
-def spoilt(_cell: Cell, _before: int) -> float:
-    return 0.5
-
-
-def run_disturbed(plan: Plan, taken: Callable[[Cell, int], float] = spoilt, calm: bool = True) -> list[Cell]:
+def run_disturbed(
+    plan: Plan, taken: Callable[[Cell, int], float] = lambda *_: 0.5, calm: bool = True
+) -> list[Cell]:
     """All cells in the order in which they are measured; ``taken`` is given how often each was before."""
     schedule, made = Schedule(plan), Counter[Cell]()
     order = []
@@ -205,7 +202,6 @@ def test_what_others_disturbed_comes_again_at_the_end_of_its_block() -> None:
     # Nothing does once others do not calm down, and the time of a run bounds it.
     assert run_disturbed(PLAN, calm=False) == order_of_cells(PLAN)
     assert len(run_disturbed(ruled(max_s=5 * WALL_S))) == 5
-    # A resumed run measures again what was disturbed.
     records = [attempt(cell, 0.5 if cell == order[3] else 0.0) for cell in order]
     for retries, again in ((PLAN.retries, [order[3]]), (0, [])):
         assert [cell for _, cell in Schedule(replace(PLAN, retries=retries), records)] == again

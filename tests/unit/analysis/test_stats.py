@@ -7,31 +7,18 @@ import random
 
 import pytest
 
-from harness.analysis.stats import (
-    Decision,
-    Difference,
-    decide,
-    difference,
-    fairness,
-    interval_rank,
-    median,
-    ratio_interval,
-    repeats_expected,
-    student_p,
-    student_quantile,
-    summarise,
-    trimmed,
-)
+from harness.analysis import stats
+from harness.analysis.stats import Decision, Difference, decide, difference, ratio_interval, summarise
 from harness.model import StoppingRule
 
 
 def test_median_is_the_middle_of_the_sorted_samples() -> None:
-    assert [median(each) for each in ([3.0], [1.0, 9.0], [9.0, 1.0, 2.0])] == [3.0, 5.0, 2.0]
-    assert median([4.0, 1.0, 3.0, 2.0]) == summarise([4.0, 1.0, 3.0, 2.0]).median == 2.5
+    assert [stats.median(each) for each in ([3.0], [1.0, 9.0], [9.0, 1.0, 2.0])] == [3.0, 5.0, 2.0]
+    assert stats.median([4.0, 1.0, 3.0, 2.0]) == summarise([4.0, 1.0, 3.0, 2.0]).median == 2.5
     with pytest.raises(ValueError, match="found none"):
         summarise([])
     with pytest.raises(ValueError, match="empty"):
-        median([])
+        stats.median([])
 
 
 def test_fewer_than_six_samples_give_their_range_and_more_an_interval_without_the_outliers() -> None:
@@ -49,16 +36,15 @@ def miss_probability(n: int, rank: int) -> float:
 
 def test_ranks_are_those_of_the_tables_and_the_narrowest_that_cover_95_percent() -> None:
     published = {1: 0, 5: 0, 6: 1, 8: 1, 9: 2, 20: 6, 30: 10, 100: 40}
-    assert {n: interval_rank(n) for n in published} == published
+    assert {n: stats.interval_rank(n) for n in published} == published
     for n in range(6, 400):
-        rank = interval_rank(n)
+        rank = stats.interval_rank(n)
         assert miss_probability(n, rank) <= 0.05 < miss_probability(n, rank + 1), n
 
 
 def test_spread_is_the_farther_distance_as_a_part_of_the_median() -> None:
     spreads = [summarise([low, 100.0, high]).spread for low, high in ((90, 104), (90, 350), (30, 104))]
-    assert spreads == pytest.approx([0.10, 2.5, 0.70])
-    assert summarise([0.0, 0.0]).spread == 0.0
+    assert spreads == pytest.approx([0.10, 2.5, 0.70]) and summarise([0.0, 0.0]).spread == 0.0
 
 
 def test_ratios_differ_from_1_or_are_not_shown_to() -> None:
@@ -119,9 +105,9 @@ def test_without_a_time_limit_time_does_not_matter_and_none_was_spent_unless_som
 
 
 def test_how_many_repeats_it_will_take_is_guessed_from_their_interval() -> None:
-    assert [repeats_expected(samples, RULE) for samples in ([], [100.0], NARROW)] == [6, 6, 6]
+    assert [stats.repeats_expected(samples, RULE) for samples in ([], [100.0], NARROW)] == [6, 6, 6]
     # 10 % of the median to one side: four times as many, and no more than the most.
-    assert [repeats_expected([*NARROW[:5], last], RULE) for last in (110.0, 106.2)] == [20, 8]
+    assert [stats.repeats_expected([*NARROW[:5], last], RULE) for last in (110.0, 106.2)] == [20, 8]
 
 
 def test_intervals_at_which_the_rule_stops_still_hold_the_median() -> None:
@@ -141,21 +127,21 @@ def test_intervals_at_which_the_rule_stops_still_hold_the_median() -> None:
 def test_one_stall_among_six_does_not_move_a_trimmed_mean() -> None:
     # 2 to 5 are kept; 2 and 5 take the places of the outer ones: 4 x 1.5^2 + 2 x 0.5^2.
     for last in (6.0, 600.0):
-        assert trimmed([1.0, 2.0, 3.0, 4.0, 5.0, last]) == pytest.approx((3.5, 9.5, 4))
-    assert trimmed([1.0, 2.0, 9.0]) == pytest.approx((4.0, 38.0, 3)), "of three none is left out"
+        assert stats.trimmed([1.0, 2.0, 3.0, 4.0, 5.0, last]) == pytest.approx((3.5, 9.5, 4))
+    assert stats.trimmed([1.0, 2.0, 9.0]) == pytest.approx((4.0, 38.0, 3)), "of three none is left out"
 
 
 def test_students_t_is_that_of_published_tables() -> None:
     """Abramowitz and Stegun, table 26.10."""
     quantiles = {1: 12.706, 2: 4.303, 3: 3.182, 5: 2.571, 10: 2.228, 30: 2.042, 1000: 1.962}
     for freedom, quantile in quantiles.items():
-        assert student_quantile(freedom) == pytest.approx(quantile, abs=5e-4)
-        assert student_p(-quantile, freedom) == pytest.approx(0.05, abs=1e-4)
-        assert student_p(0.0, freedom) == 1.0
-    assert all(student_p(10.0**power, freedom) >= 0.0 for power in range(12) for freedom in range(1, 40))
+        assert stats.student_quantile(freedom) == pytest.approx(quantile, abs=5e-4)
+        assert stats.student_p(-quantile, freedom) == pytest.approx(0.05, abs=1e-4)
+        assert stats.student_p(0.0, freedom) == 1.0
+    assert all(stats.student_p(10.0**power, n) >= 0.0 for power in range(12) for n in range(1, 40))
 
 
 def test_jains_index_is_between_one_of_n_and_1() -> None:
-    assert fairness([4.0, 2.0]) == pytest.approx(36 / (2 * 20))
-    assert fairness([1.0, 2.0, 3.0]) == pytest.approx(36 / (3 * 14))
-    assert all(fairness([share] * n) <= 1.0 for share in (0.1, 0.3, 0.7) for n in range(1, 40))
+    assert stats.fairness([4.0, 2.0]) == pytest.approx(36 / (2 * 20))
+    assert stats.fairness([1.0, 2.0, 3.0]) == pytest.approx(36 / (3 * 14))
+    assert all(stats.fairness([share] * n) <= 1.0 for share in (0.1, 0.3, 0.7) for n in range(1, 40))

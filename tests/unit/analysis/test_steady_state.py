@@ -29,11 +29,9 @@ def test_steady_state_is_a_small_range_and_a_small_rise() -> None:
         found = assess(rounds)
         assert (found.range, found.rise) == pytest.approx((range_, rise)), rounds
         assert found.attained is attained, rounds
-    # The rounds until it settled are counted.
     assert settled_after([10, 50, 80, 100, 101, 99, 100, 100, 100]) == 8
     assert settled_after([0, 0, 0, 0, 0, 100, 100, 100, 100, 100]) == 10
-    assert settled_after([2.0**i for i in range(20)]) is None
-    assert settled_after([1.0]) is None
+    assert settled_after([2.0**i for i in range(20)]) is None and settled_after([1.0]) is None
     # Rounds are means of consecutive samples, and too few are not assessed.
     assert in_rounds([9, 1, 3, 2, 4, 5, 5, 1, 1, 7, 9]) == [2, 3, 5, 1, 8]
     with pytest.raises(ValueError, match="5 samples"):
@@ -45,8 +43,7 @@ def test_steady_state_is_a_small_range_and_a_small_rise() -> None:
 
 def test_fios_log_is_the_bandwidth_of_each_interval() -> None:
     samples = bandwidth(LOG, 100)
-    assert [sample.end_ns // 10**6 for sample in samples][:3] == [136, 300, 400]
-    assert len(samples) == 13
+    assert [sample.end_ns // 10**6 for sample in samples][:3] == [136, 300, 400] and len(samples) == 13
     rates = [sample.bytes_per_s for sample in samples]
     # fio's JSON of the same measurement: bw_bytes, read and write.
     assert sum(rates) / len(rates) == pytest.approx(16375813 * 2, rel=0.01)
@@ -92,7 +89,6 @@ def test_repeats_in_two_groups_are_bimodal_and_those_that_rise_or_fall_are_drift
     ):
         assert doubts(repeats) == found, repeats
     assert DRIFTING in doubts([100 + step / 10 for step in range(1000)])
-    # Noise raises none.
     source = random.Random(4)  # noqa: S311 -- no secret
     sets = [[source.lognormvariate(0, 0.08) for _ in range(n)] for n in (8, 12, 20, 40) for _ in range(250)]
     assert sum(bool(doubts(values)) for values in sets) < 0.02 * len(sets)

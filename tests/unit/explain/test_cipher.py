@@ -157,8 +157,7 @@ def work_ns(*probes: ProbeRecord) -> Span:
 
 
 def test_on_one_core_all_work_is_one_after_another_and_of_several_one_has_the_longest_part() -> None:
-    # Of each end's packets: encrypted there, decrypted by the other.
-    work = 2 * 11 * 500 + 10_100 * (2 + 3)
+    work = 2 * 11 * 500 + 10_100 * (2 + 3)  # Of each end's packets: encrypted there, decrypted by the other.
     assert work_ns(LAB, LAB) == Span(work, work, cipher.AMPLE * work)
     many = kernel("initiator", "target", processors=8)
     apart = (kernel("initiator", processors=8), kernel("target", processors=8))
@@ -185,14 +184,12 @@ def test_the_probes_of_the_run_are_evidence_and_without_them_there_is_a_reason()
     assert cipher.reasons([failed, failed]) == ["no AF_ALG"] and cipher.reasons([failed, LAB]) == []
     gcm = evidence_with(failed)["wired+aes128gcm16"]
     assert gcm.cipher_ns is None and "no stand-alone ciphers: no AF_ALG" in gcm.missing
-    # All data is encrypted with its headers.
-    there, back = asked(framing=GCM_ESP).sealed
+    there, back = asked(framing=GCM_ESP).sealed  # All data is encrypted with its headers.
     assert (there.by, there.packets, back.by) == ("initiator", 1, "target")
     # A header of TCP, and of 2 to 5 bytes the trailer with its padding, in each.
     assert 262144 + 48 + 34 * back.packets <= back.bytes <= 262144 + 48 + 38 * back.packets
     assert back.packets == pytest.approx(262144 / 1438, rel=0.06)
     assert asked().sealed == ()
-    # The probes of the run are evidence.
     elsewhere = measured(kernel("initiator", "target", factor=100.0), run_id="r2")
     found = evidence_with(LAB, LAB, elsewhere)
     gcm = found["wired+aes128gcm16"]
@@ -241,8 +238,7 @@ def test_without_a_null_column_the_ciphers_themselves_tell() -> None:
         said = judge(without_null(cipher_us, 0.05, **full))
         assert said.limited_by is limit, cipher_us
     assert set(said.either) == {Limit.CRYPTO, Limit.CPU}
-    # Those that take more than IPsec adds are doubted.
-    wrong = Explained.of(without_null(20_000, 0.05))
+    wrong = Explained.of(without_null(20_000, 0.05))  # Those that take more than IPsec adds are doubted.
     said = wrong.verdict
     assert said.confidence in (Confidence.LOW, Confidence.NONE)
     assert "us more than all that IPsec adds" in said.doubt and said.doubt in sentence(wrong)

@@ -20,9 +20,7 @@ OLD = made_plan(harness_version="0.1.0")
 
 def test_a_run_of_before_is_reported_with_the_sentences_that_were_wrong() -> None:
     (line,) = corrections([OLD])
-    assert line.startswith(
-        "Run r1 was explained by version 0.1.0 when measured; of that answer, sentences of "
-    )
+    assert line.startswith("Run r1 was explained by version 0.1.0 when measured; ")
     for said in ('"beside the local disk", which is memory', '"no difference shown"', '"would lift ... to '):
         assert said in line
     # Only what could have been said of a run is reported.

@@ -24,20 +24,8 @@ from harness.parse.profiles import load_link
 from harness.probes import emulation
 from harness.table import TableFormat, build, render
 from tests.unit.command import harness
-from tests.unit.explain.test_explain import (
-    GCM_ESP,
-    QUEUED,
-    US,
-    asked,
-    cell,
-    columns,
-    evidence_of,
-    key,
-    known,
-    measured,
-    plan_of_them,
-)
-from tests.unit.explain.test_explain import protected as sealed
+from tests.unit.explain import test_explain as base
+from tests.unit.explain.test_explain import US, asked, columns, evidence_of, key, known, measured
 from tests.unit.results_folder import WIRED, made_plan, write
 from tests.unit.table.test_table import cells_of
 
@@ -80,9 +68,8 @@ def test_a_bare_link_emulates_next_to_nothing_and_one_that_does_not_answer_is_un
 
     monkeypatch.setattr(socket.socket, "connect", Mock(side_effect=TimeoutError))
     assert emulation.round_trip_ns(link_path()) is None
-    # Where the profile does not tell nothing is measured: by another kernel, over a real link, and so on.
     monkeypatch.setattr(emulation, "_exchanges_ns", lambda *_: pytest.fail("something was sent"))
-    # Another kernel, a real link, an interface, a narrow window, one far away, a controller.
+    # Where the profile does not tell: another kernel, a real link, a narrow window, one far away, and so on.
     assert emulation.round_trip_ns(link_path(target=object())) is None
     changes: list[dict[str, Any]] = [{"emulated": False}, {"interface": "eth0"}, {"tcp_window_bytes": 4096}]
     for change in (*changes, {"delay_us": 20_000}, {"hops": CONTROLLED}):
@@ -105,7 +92,7 @@ def test_an_io_pays_for_each_of_its_round_trips_and_with_others_in_flight_perhap
         assert known(found.path).round_trips == trips
         assert found.emulation_ns == Span(trips * 71_300 / 2, trips * 71_300, trips * 71_300 * 2)
     deep = measured("wired", "off", 2500, workload="deep", telemetry=telemetry())
-    found = evidence_of(deep, jobs=(Job(name="deep", options=QUEUED),))["wired"]
+    found = evidence_of(deep, jobs=(Job(name="deep", options=base.QUEUED),))["wired"]
     assert found.emulation_ns == Span(0, 71_300, 71_300 * 2)
 
 
@@ -126,7 +113,7 @@ def test_of_one_run_the_least_counts_and_several_calibrate_it_several_times() ->
     # In virtual time and in older records there is no such part.
     virtual = {"clock": Clock.VIRTUAL, "telemetry": telemetry()}
     for changes in (virtual, {"telemetry": telemetry(None)}, {"telemetry": None}):
-        (explained,) = explain(measured("wired", "off", 2500, **changes), {"r1": plan_of_them()})
+        (explained,) = explain(measured("wired", "off", 2500, **changes), {"r1": base.plan_of_them()})
         assert explained.evidence.emulation_ns is None, changes
         assert "emulation" not in explained.verdict.waterfall_ns, changes
 
@@ -137,7 +124,7 @@ def read_4k(link: LinkProfile, time_us: float, emulation_us: float, **changes: A
     whole: dict[str, Any] = {"key": key(link=link.name), "path": asked(link, block_bytes=4096)}
     whole |= {"block_bytes": 4096, "time_ns": within(time_us * US, 0.02), "emulation_ns": emulation_ns}
     whole |= {"device_ns": within(10.6 * US, 0.05), "is_emulated": True}
-    return Explained.of(cell(**whole | changes))
+    return Explained.of(base.cell(**whole | changes))
 
 
 def test_over_10_gigabit_the_lab_limits() -> None:
@@ -155,7 +142,7 @@ def test_over_10_gigabit_the_lab_limits() -> None:
     left_us = 177.9 - 10.6 - 24.0
     assert parts_ns["cpu"] + parts_ns["emulation"] == pytest.approx(left_us * US, rel=0.01)
     # A protected cell that the emulation limits is the lab's as well.
-    path = asked(TENG, block_bytes=4096, framing=GCM_ESP)
+    path = asked(TENG, block_bytes=4096, framing=base.GCM_ESP)
     gcm: dict[str, Any] = {"key": key("aes128gcm16", link=TENG.name), "path": path}
     gcm |= {"emulation_ns": exact(120 * US), "cipher_ns": within(4 * US, 0.1)}
     assert read_4k(TENG, 190, 91.7, **gcm).verdict.is_lab_limited
@@ -181,8 +168,8 @@ def test_over_gigabit_the_link_takes_longer_than_the_lab() -> None:
 def test_with_protection_the_emulation_is_no_work_of_the_protections() -> None:
     """12.5 ms with GCM: the emulation is apart from processor work, which stays the verdict."""
     slow = {"null": None, "cipher_ns": within(500 * US, 0.1), "is_emulated": True}
-    before = judge(sealed(**slow)).waterfall_ns
-    said = judge(sealed(**slow, emulation_ns=exact(71.3 * US)))
+    before = judge(base.protected(**slow)).waterfall_ns
+    said = judge(base.protected(**slow, emulation_ns=exact(71.3 * US)))
     after = said.waterfall_ns
     assert said.limited_by is Limit.CPU
     assert after["emulation"] == 71_300 and after["crypto"] == before["crypto"]
@@ -198,7 +185,7 @@ def lab_limited_columns() -> list[Record]:
 
 
 def test_a_table_marks_what_the_lab_limits() -> None:
-    records, plans = lab_limited_columns(), {"r1": plan_of_them()}
+    records, plans = lab_limited_columns(), {"r1": base.plan_of_them()}
     own = lab_limited(records, plans)
     assert [(cell.key.label, cell.workload) for cell in own] == [("wired", "seq-read-256k")]
     assert own == {c.evidence.cell for c in explain(records, plans) if c.verdict.is_lab_limited}
@@ -212,7 +199,6 @@ def test_a_table_marks_what_the_lab_limits() -> None:
     marked = {(c["column"]["link"], *c["column"]["protection"]): c["is_lab_limited"] for c in cells_of(table)}
     others = [("local",), ("wired", "null-sha256"), ("wired", "aes128gcm16")]
     assert marked == {("wired",): True} | dict.fromkeys(others, False)
-    # Without an emulated link nothing is marked.
     assert not lab_limited(columns(), plans)
     assert not any(note.startswith("lab: ") for note in build(columns(), plans=plans).marks)
 
@@ -221,7 +207,7 @@ def test_the_commands_mark_it_and_leave_it_out(tmp_path: Path) -> None:
     def printed(*words: str) -> str:
         return harness(words[0], str(tmp_path), *words[1:], cwd=tmp_path).stdout
 
-    write(tmp_path, lab_limited_columns(), plan_of_them())
+    write(tmp_path, lab_limited_columns(), base.plan_of_them())
     for _ in range(2):  # the second time from the cache
         assert "13.08 lab ±" in printed("table")
     marked, explained = (

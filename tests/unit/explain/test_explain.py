@@ -73,8 +73,7 @@ def test_the_parts_of_a_path_add_up_to_theorys_time(esp: theory.Esp | None) -> N
         parts = found.link_ns + found.round_trip_ns + found.transport_ns + found.framing_ns
         # All but the ACK that leaves in front of a command, 0.7 us, and what of it the disk covers.
         assert parts + 1e5 == pytest.approx(whole.time_s * 1e9, rel=0.005), (direction, block_bytes)
-        assert (found.framing_ns > 0) is (esp is not None)
-        assert found.r2ts == whole.round_trips - 1
+        assert (found.framing_ns > 0) is (esp is not None) and found.r2ts == whole.round_trips - 1
         wire = max(whole.to_initiator.wire_bytes, whole.to_target.wire_bytes)
         assert found.busy_ns == pytest.approx(wire * 8, rel=1e-6), (direction, block_bytes)
 
@@ -128,8 +127,7 @@ def test_packets_are_those_that_interfaces_counted() -> None:
     assert path.measured_link(WIRED, rtt, 1e8) == WIRED
     real = model.LinkProfile(name="wired", title="x", emulated=False, interface="eth0")
     link = path.measured_link(real, rtt, 117.7e6)
-    assert link.delay_us == 150
-    assert link.rate_bit_s == pytest.approx(1e9, rel=0.001)
+    assert link.delay_us == 150 and link.rate_bit_s == pytest.approx(1e9, rel=0.001)
 
 
 def key(*protection: str, link: str = "wired", clock: model.Clock = model.Clock.REAL) -> ColumnKey:
@@ -174,19 +172,16 @@ def test_the_waterfall_adds_up_to_the_last_ns() -> None:
         verdict = judge(evidence)
         assert sum(verdict.waterfall_ns.values()) == verdict.whole_ns, evidence
         assert verdict.whole_ns == round(known(evidence.time_ns).mid * known(evidence.depth))
-    # What is left is named, and may be negative.
-    short = judge(cell(time_ns=exact(1000 * US)))
+    short = judge(cell(time_ns=exact(1000 * US)))  # What is left is named, and may be negative.
     assert short.waterfall_ns["rest"] < 0
     assert short.limited_by is Limit.UNKNOWN and "so some are wrong" in short.reason
 
-    # Each part of the time has one limit.
     def limit_of(part: str, evidence: Evidence) -> Limit:
         return limits.of_part(part, known(waterfall.best_guess(evidence)))
 
     owned = {name: limit_of(name, cell()) for name in waterfall.PARTS if name != "queue"}
     owned["target"] = limit_of("device", cell(is_one_end=True))
-    assert {*owned.values()} == {*Limit}
-    assert limit_of("cpu", cell(is_emulated=True)) is Limit.LAB
+    assert {*owned.values()} == {*Limit} and limit_of("cpu", cell(is_emulated=True)) is Limit.LAB
     assert limit_of("cpu", protected(is_emulated=True)) is Limit.CPU
     # A lab that limits is not the link that it emulates.
     real, emulated = (
@@ -227,8 +222,7 @@ def test_what_takes_most_limits() -> None:
     verdict = judge(took(4800, device_ns=within(2300 * US, 0.1)))
     assert verdict.limited_by is Limit.UNKNOWN and verdict.confidence is Confidence.NONE
     either = ("the device or the link's rate", "the link's rate or the device")
-    assert any(words in verdict.reason for words in either)
-    assert known(verdict.holds) < 0.95
+    assert any(words in verdict.reason for words in either) and known(verdict.holds) < 0.95
     # A deeper queue helps until something else is full.
     demands = asked(far(1000), block_bytes=65536)
     verdict = judge(cell(path=demands, block_bytes=65536, time_ns=exact(2650 * US)))
@@ -271,13 +265,11 @@ def test_without_a_null_column_crypto_is_not_distinguished_from_the_kernels_path
     words = "by crypto work or processor work outside crypto, the evidence does not say which: seq-read-256k"
     assert words in text([Explained.of(protected(null=None))])
     assert judge(protected(null=None)) == unsure, "alike every time"
-    # How sure a verdict is.
     assert judge(cell()).confidence is Confidence.HIGH
     assert judge(cell(rtt_ns=None)).confidence is Confidence.MEDIUM
     assert judge(cell(repeats=1)).confidence is Confidence.LOW
     assert judge(cell(repeats=1, key=key(clock=model.Clock.VIRTUAL), busy=None)).confidence is Confidence.HIGH
-    # The twin names what else is left over.
-    slow = took(20000, busy=None)
+    slow = took(20000, busy=None)  # The twin names what else is left over.
     assert judge(slow).limited_by is Limit.UNKNOWN
     verdict = judge(replace(slow, twin_ns=within(17500 * US, 0.02)))
     assert (verdict.limited_by, verdict.confidence) == (Limit.CPU, Confidence.MEDIUM)
@@ -359,8 +351,7 @@ def test_neighbours_are_evidence() -> None:
     assert known(gcm.path).framing_ns > known(gcm.null).framing_ns > 0
     assert (gcm.depth, gcm.direction, gcm.repeats, gcm.driver) == (1, "read", 3, "aes-generic")
     assert found["wired"].plain is None and found["wired"].null is None
-    assert found["wired+null-sha256"].null is None
-    assert judge(gcm).limited_by is Limit.CRYPTO
+    assert found["wired+null-sha256"].null is None and judge(gcm).limited_by is Limit.CRYPTO
 
     # Another protection or setting is no step below.
     def of(*protection: str, **changes: Any) -> list[model.Record]:
@@ -415,7 +406,6 @@ def test_the_core_is_busy_when_fio_starts_and_idles_only_within_the_io() -> None
     # 0.2 s of the 0.5 that it idled are fio's start, which it is to be known to take in any case.
     assert busy_of(records, 0.2e9) == Span(0.5, 0.7, 0.7)
     assert busy_of([record(read=transfer(1), fio_ns=10**9)], 0.0) is None
-    # The busiest core is named where there are several kernels.
     router = record(telemetry=used(initiator=0.4, target=0.6, hop=0.99))
     assert busiest_of([router, router, record(telemetry=used(target=0.9, hop=0.5))]) == "hop"
     assert busiest_of([record(telemetry=used(target=0.99)), record()]) == ""
@@ -482,8 +472,7 @@ def test_the_parts_of_the_time_fit_a_terminal() -> None:
     assert above.split() == ["round", "ESP"]
     assert heading.split()[6:] == ["device", "link", "trip", "iSCSI", "framing", "crypto", "cpu", "rest"]
     assert row.split()[1:] == ["1", "10526", *["1496"] * 4, "56.9", *["1496"] * 3]
-    # One more, and words are cut.
-    higher, above, heading = lines_of(whole, [*names, "emulation"])[:3]
+    higher, above, heading = lines_of(whole, [*names, "emulation"])[:3]  # One more, and words are cut.
     assert (higher.split(), above.split()) == (["ESP"], ["de-", "round", "fram-", "emu-"])
     assert heading.split()[6:] == ["vice", "link", "trip", "iSCSI", "ing", "lation", "crypto", "cpu", "rest"]
     assert "  1495.5  1495.5" in "\n".join(lines_of(whole, names, 200))
@@ -492,6 +481,5 @@ def test_the_parts_of_the_time_fit_a_terminal() -> None:
     missing = of_fio.evidence.missing
     assert "this fio did not report its job's options, so the number of I/Os in flight is unknown" in missing
     assert "the size of its blocks is unknown" in missing
-    # Names of others are harmless.
-    hostile = Explained.of(cell(workload="x\x1b[31m", missing=("y\n",)))
+    hostile = Explained.of(cell(workload="x\x1b[31m", missing=("y\n",)))  # Names of others are harmless.
     assert "\x1b" not in text([hostile])

@@ -49,7 +49,6 @@ def test_a_forecast_is_held_to_what_the_machine_did_meanwhile() -> None:
     assert (found.now_mb_s, found.said_mb_s, found.mb_s) == pytest.approx((10, 25, 25))
     assert (found.least_mb_s, found.most_mb_s, found.error) == pytest.approx((20, 30, 1))
     assert found.is_within and not found.is_disturbed and found.tried_by == "r1"
-    # One that was wrong says so.
     found = only(trying(), measured((20, 30), (20, 30)))
     assert not found.is_within and found.error == pytest.approx(50 / 30)
     lines = said_and_measured([found])
@@ -67,7 +66,6 @@ def test_rounds_that_lack_one_of_the_two_do_not_count_in_the_ratio() -> None:
     of_another = [replace(each, run_id="r2") for each in both]
     for lacking in (both[:1], failed, of_another):
         assert list(forecasts.tried(trying(), lacking)) == []
-    # What was disturbed is marked.
     records = measured((20, 50))
     records[1] = replace(records[1], telemetry=disturbed(0.5).telemetry)
     found = only(trying(), records)

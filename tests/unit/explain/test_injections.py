@@ -31,7 +31,6 @@ def test_the_verdict_is_what_was_put_in(cells: list[Judged]) -> None:
     assert sum(put_in is said for put_in, said in found) >= bench.PART * len(found), bench.confusion(found)
     # Nothing is blamed for what something else did: what is not named is unknown.
     assert sum(said not in (put_in, Limit.UNKNOWN) for put_in, said in found) == 0, bench.confusion(found)
-    # The table shows what is confused.
     drawn = bench.confusion([(Limit.LINK, Limit.LINK), (Limit.LINK, Limit.CPU), (Limit.CPU, Limit.CPU)])
     assert "2 of 3 verdicts are what was put in (66.7%)" in drawn
     (row,) = [line.split() for line in drawn.splitlines() if line.startswith("link")]
@@ -44,8 +43,7 @@ def test_every_experiment_is_there(cells: list[Judged]) -> None:
     # Where nothing is protected the processor's work is the lab's, and all of these links are emulated. The
     # target was watched in all of them.
     never = {Limit.UNKNOWN, Limit.FRAMING, Limit.LOST_PACKETS, Limit.CPU, Limit.TARGET}
-    assert set(counts) == set(Limit) - never
-    assert min(counts.values()) >= 4
+    assert set(counts) == set(Limit) - never and min(counts.values()) >= 4
     # In virtual time one I/O alone is explained, beyond TCP's windows, which take time to grow.
     alone = [c.evidence for c in cells if c.evidence.is_virtual and c.evidence.depth == 1]
     steady = [found for found in alone if found.path is not None and found.path.round_trip_ns < 3e6]

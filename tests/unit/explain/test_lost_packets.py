@@ -43,8 +43,7 @@ def test_what_was_waited_is_within_the_bounds() -> None:
     nothing: list[tuple[list[int], int]] = [([], 48), ([150], 48), ([200], 0)]  # the last was not sent again
     for waits_ms, resent_bytes in nothing:
         assert lost_packets_of(repeats(waits_ms, resent_bytes)) is None
-    # A repeat without any counts.
-    lost = known(lost_packets_of([repeats([200])[0], *repeats([])[1:]]))
+    lost = known(lost_packets_of([repeats([200])[0], *repeats([])[1:]]))  # A repeat without any counts.
     assert lost.time_ns.low == lost.time_ns.mid == 0 < lost.time_ns.high
     assert lost_packets_of([]) is None
 

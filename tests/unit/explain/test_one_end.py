@@ -126,8 +126,7 @@ def test_what_this_end_knows_is_named() -> None:
     narrowed = (replace(TCP, window_bytes=65536),)
     narrow = first(reads("random", 256, 16_400, depth=8, round_trips=far, tcp=narrowed)).verdict
     assert narrow.limited_by is Limit.ROUND_TRIP and "TCP window 64 KiB" in narrow.detail
-    # Where no ping is answered TCP saw the round trip.
-    saw = (replace(TCP, least_round_trip_ns=110_000.0),)
+    saw = (replace(TCP, least_round_trip_ns=110_000.0),)  # Where no ping is answered TCP saw the round trip.
     found = first(reads("random", 4, 160, round_trips=None, tcp=saw))
     assert found.evidence.rtt_ns == Span(55_000, 110_000, 110_000)
     assert found.verdict.limited_by is Limit.ROUND_TRIP
@@ -136,8 +135,7 @@ def test_what_this_end_knows_is_named() -> None:
 def test_a_second_reading_that_is_far_quicker_is_a_cache_s() -> None:
     for others in ((200.0, 210.0), (205.0,)):
         found = first(reads("random", 4, (5_000.0, *others)), QUICK_64K)
-        assert found.evidence.first_ns == 5_000_000
-        assert known(found.evidence.time_ns).mid < 300_000
+        assert found.evidence.first_ns == 5_000_000 and known(found.evidence.time_ns).mid < 300_000
         assert found.verdict.limited_by is not Limit.DEVICE
         assert "a cache of the target's answered all repeats but the first" in sentence(found)
     # One repeat alone says nothing of it.

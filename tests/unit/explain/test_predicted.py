@@ -87,7 +87,6 @@ def test_what_limits_is_what_is_full() -> None:
     found = one(ENDS, Way(column=Column("local")), job("4k"))
     assert found.mb_s == pytest.approx(4096e3 / (1000 + 2000 + 409.6))
     assert found.then is LimitingResource.CORE and found.bound_mb_s is None
-    # A mix lies between its directions.
     mixed = rate(ENDS, way(), job("4k", 8, rw="randrw", rwmixread="70"))
     reads, writes = (rate(ENDS, way(), job("4k", 8, rw=rw)) for rw in ("randread", "randwrite"))
     assert min(reads, writes) <= mixed <= max(reads, writes)
@@ -103,8 +102,7 @@ def test_a_link_between_two_machines_is_a_cable_and_needs_no_price_of_emulation(
     )
     assert far - near == pytest.approx(300_000)
     assert one(ends, way("wired:rtt=300us"), job("4k")).rests_on["idle"] == 7000
-    # They have a core each.
-    fast, slow = price_list(BOTH_ENDS, 0.2), price_list(BOTH_ENDS, 4.0)
+    fast, slow = price_list(BOTH_ENDS, 0.2), price_list(BOTH_ENDS, 4.0)  # They have a core each.
     protected, asked = way("wired:unshaped", "aes128gcm16"), job("64k", 16)
     alike = rate(Ends(target=slow, initiator=slow), protected, asked)
     assert rate(Ends(target=slow, initiator=fast), protected, asked) == pytest.approx(alike, rel=0.3)
@@ -136,7 +134,6 @@ def test_lists_without_an_end_are_refused_and_those_of_a_busy_machine_doubted() 
     busy = price_list(fit=Fit(cells=40, repeats=2, error=0.03, taken=0.6))
     (doubt,) = predicted.doubts(Ends(target=busy, initiator=price_list()))
     assert "60%" in doubt and "measure them again" in doubt
-    # Two lists are compared price by price.
     a = price_list()
     lines, said = compared.of_lists(a, price_list(scale=1.05))
     assert len(lines) == len(a.prices) and all(line[5] == "1.05" for line in lines)
@@ -187,8 +184,7 @@ def test_a_stored_run_gives_prices_that_predict_it(stored: Measured) -> None:
     assert said.mb_s == pytest.approx(24, rel=0.1)  # the table of that run
     assert all(price.rests_on for price in found.prices)
     assert not any(text in written(found) for text in ("54c5", "ssh:", "make-run"))
-    # Disturbed repeats do not count where there are others.
-    slower = []
+    slower = []  # Disturbed repeats do not count where there are others.
     for record in with_uses(stored, lambda _, use: [replace(use, wall_ns=2 * use.wall_ns)]):
         others = tuple(replace(each, taken=0.5, slowed=0.5) for each in record.others)
         slower.append(replace(record, telemetry=replace(known(record.telemetry), others=others)))
@@ -261,7 +257,6 @@ def test_the_commands_make_a_list_of_a_run_compare_and_print_the_score(tmp_path:
     assert done.returncode == 0 and "prices agree" in done.stdout, done.stderr
     assert harness("price", "a.toml", "a.toml", "a.toml", cwd=tmp_path).returncode == 2
     assert harness("price", "nowhere", cwd=tmp_path).returncode == 2
-    # The score is printed.
     done = harness("predict", "--score", cwd=tmp_path)
     assert done.returncode == 0 and "median error" in done.stdout, done.stderr
     of = {"machines": ("x",), "links": ("wired",), "protections": (), "transports": ("iscsi",)}

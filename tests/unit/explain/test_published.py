@@ -17,8 +17,6 @@ from tests.unit.explain.test_explain import known
 
 LINKS = {name: load_link(name) for name in ("wired", "wifi")}
 DOCUMENT = load_reference("document-003")
-
-
 FOUND = published.conclude(DOCUMENT, LINKS)
 CELLS = {(one.workload, one.column.link, one.column.protection): one for one in FOUND.cells}
 
@@ -26,7 +24,6 @@ CELLS = {(one.workload, one.column.link, one.column.protection): one for one in 
 def test_document_003_tells_its_own_noise_and_what_it_lets_conclude() -> None:
     assert FOUND.noise["wired"] == pytest.approx(1.36 / 1.25)
     assert FOUND.noise["wifi"] == pytest.approx(4.90 / 3.39)
-    # Of IPsec over WiFi it shows nothing.
     faster = CELLS["seq-read-256k", "wifi", ("on",)]
     assert "only chance" in faster.sentence and "shows nothing about IPsec" in faster.sentence
     assert any("WiFi with IPsec" in words and "no more than a hint" in words for words in FOUND.sentences)
@@ -35,19 +32,14 @@ def test_document_003_tells_its_own_noise_and_what_it_lets_conclude() -> None:
     added_ns = known(found.added_ns)
     assert added_ns == pytest.approx(262144 / 15.86 * 1e3 - 262144 / 28.86 * 1e3)
     assert 0 < known(found.framing_ns) < 0.02 * added_ns
-    for words in ("the implementation's work", "only a column without encryption"):
-        assert words in found.sentence
-    assert found.limited_by is Limit.UNKNOWN
+    assert "the implementation's work" in found.sentence and found.limited_by is Limit.UNKNOWN
     (words,) = [each for each in FOUND.sentences if "GigE with IPsec" in each]
     assert "6 of 8" in words and "2% of it" in words
-    # Random 4K is the disk.
     for workload in ("rand-write-4k", "rand-read-4k"):
         assert CELLS[workload, "wired", ()].limited_by is Limit.DEVICE
-    # Without an impossible figure noise is unknown.
-    rows = {"seq-read-4k": (10.0, 5.0, 4.0, 3.0, 2.0)}
+    rows = {"seq-read-4k": (10.0, 5.0, 4.0, 3.0, 2.0)}  # Without an impossible figure noise is unknown.
     unknown = published.conclude(replace(DOCUMENT, rows=rows), LINKS)
-    assert set(unknown.noise.values()) == {1.0}
-    assert "noise is unknown" in unknown.sentences[0]
+    assert set(unknown.noise.values()) == {1.0} and "noise is unknown" in unknown.sentences[0]
     assert "seq-write-4k, 13.15 MB/s: 0.22 of the figure without IPsec" in published.text(FOUND)
     assert len(json.loads(as_json(FOUND))["cells"]) == 32
 

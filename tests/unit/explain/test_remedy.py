@@ -165,10 +165,8 @@ def check(step: ChangeStep, cases: list[Case], **before: Any) -> None:
 
 def test_one_io_at_a_time() -> None:
     over_a_faster_link: list[Case] = [
-        # 17.5 us less; the core takes 35 * 0.925 and idles for 15.
-        ({}, {}, 82.5, "alone"),
-        # What nothing explains takes its part of any time.
-        ({"time": 120}, {}, 82.5 * 1.2, "alone"),
+        ({}, {}, 82.5, "alone"),  # 17.5 us less; the core takes 35 * 0.925 and idles for 15.
+        ({"time": 120}, {}, 82.5 * 1.2, "alone"),  # What nothing explains takes its part of any time.
         # Parts that are more than the whole take no less than they do.
         ({"time": 60}, {}, 65 - 17.5, "alone"),
         ({"core": 80}, {}, 80 * 0.925 + 15, "core"),
@@ -177,8 +175,7 @@ def test_one_io_at_a_time() -> None:
         ({"core": 80}, {"waits": 1.0}, 80 * 0.925 + 20, "core"),
         ({"core": 80}, {"waits": 0.0, "work": 1.0}, 80 + 10, "core"),
         ({"faster": replace(TWICE, round_trip_ns=2 * US)}, {}, 100 - 35.5, "alone"),
-        # Without a path that is known to be faster, no time is gained.
-        ({"faster": None}, {}, 100, "alone"),
+        ({"faster": None}, {}, 100, "alone"),  # Without a path that is known to be faster, no time is gained.
         ({"path": None}, {}, 100, "alone"),
         # What nothing explains may be the device, where its time is not known: then the gain is not more.
         ({"time": 120, "device": None}, {}, 120 - 17.5, "alone"),
@@ -188,8 +185,7 @@ def test_one_io_at_a_time() -> None:
         # While the disk works the core waits, however long.
         ({"device": 40, "core": 300}, {}, 100 - 20, "alone"),
         ({"device": None, "core": 35}, {}, 100.0, "alone"),
-        # Memory is not replaced.
-        ({"device": 40, "core": None, "is_memory": True}, {}, 100.0, "alone"),
+        ({"device": 40, "core": None, "is_memory": True}, {}, 100.0, "alone"),  # Memory is not replaced.
     ]
     check(FASTER, over_a_faster_link)
     check(HALF, of_a_device_of_half_the_time)

@@ -136,7 +136,6 @@ def test_of_a_run_what_was_measured_is_multiplied_by_the_ratio() -> None:
     assert [each.words for each in found.parts] == ["rate 2x", "cipher 2x"] and found.parts[1].cells == 4
     assert all(0 < each.half_width < 0.1 for each in found.parts)
     assert all("±" in line for line in what_if.lines(found)[-2:])
-    # Disturbed cells and radios are said.
     busy = Others(hosts=("machine",), wall_ns=10**9, cores=2, taken=0.5)
     records = [replace(r, telemetry=replace(known(r.telemetry), others=(busy,))) for r in run.records]
     found = what_if.of_run(replace(run, records=records), "rate=2x")

@@ -80,9 +80,7 @@ def test_repeats_are_laid_over_each_other(tmp_path: Path) -> None:
     assert found.state is not None and found.state.attained
 
 
-def test_what_takes_a_while_to_settle_is_said_to_and_what_is_short_is_not_judged(
-    tmp_path: Path,
-) -> None:
+def test_what_takes_a_while_to_settle_is_said_to_and_what_is_short_is_not_judged(tmp_path: Path) -> None:
     found = series(tmp_path, written(tmp_path, 1, *[10] * 4, *[100] * 16))
     assert found.state is not None and not found.state.attained
     assert found.settled_s == 7.0

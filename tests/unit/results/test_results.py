@@ -302,10 +302,7 @@ def test_a_folder_of_fio_outputs_may_hold_other_files_and_equal_names_stay_apart
 
 def test_a_damaged_file_is_refused_by_name_and_in_a_folder_costs_itself_alone(tmp_path: Path) -> None:
     bad, good = (write_fio(tmp_path / name, fio_job()) for name in ("a.json", "b.json"))
-    for damaged, words in (
-        (bad.read_bytes()[:200], ": "),
-        (b'{"run_id": "r1"', " is not a readable record"),
-    ):
+    for damaged, words in ((bad.read_bytes()[:200], ": "), (b'{"run_id": "r1"', " is not a readable record")):
         bad.write_bytes(damaged)
         for paths in ([bad], [good, bad], [tmp_path, bad]):
             with pytest.raises(UsageError, match=rf"a\.json{words}"):

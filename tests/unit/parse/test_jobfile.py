@@ -23,8 +23,7 @@ from harness.parse.profiles import data_folder
 from harness.planning.plan import make_plan
 from harness.planning.request import RunRequest
 from tests.unit.command import harness
-from tests.unit.parse.checks import listed, refused
-from tests.unit.parsing import OUTPUTS
+from tests.unit.parsing import OUTPUTS, listed, refused
 
 pytestmark = pytest.mark.thorough
 

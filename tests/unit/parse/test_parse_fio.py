@@ -10,8 +10,7 @@ import pytest
 
 from harness.model.errors import UsageError
 from harness.parse.fio import BEGAN, GONE, FioJob, FioOutput, as_json, heard, parse, parse_client
-from tests.unit.parse.checks import Says, has, known
-from tests.unit.parsing import OUTPUTS, assert_refused, garbled, real_outputs, sample
+from tests.unit.parsing import OUTPUTS, Says, garbled, has, known, real_outputs, refused, sample
 
 IDLE = {"io_bytes": 0, "io_kbytes": 0, "bw_bytes": 0, "bw": 0, "iops": 0.0, "runtime": 0, "total_ios": 0}
 NOTHING = {"min": 0, "max": 0, "mean": 0.0, "stddev": 0.0, "percentile": {"99.000000": 0}}
@@ -252,7 +251,7 @@ def test_the_row_of_all_clients_is_no_job_of_a_client_run() -> None:
     whole = json.loads(sample("fio/client.txt"))
     assert len(parse(json.dumps(whole)).jobs) == 2
     whole["client_stats"] = whole["client_stats"][-1:]
-    assert_refused(parse, json.dumps(whole), "found only the row 'All clients'")
+    assert "found only the row 'All clients'" in str(refused(parse, json.dumps(whole)))
     without: tuple[dict[str, object], ...] = ({"jobs": []}, {"jobs": None, "client_stats": []})
     for changes in without:
         with pytest.raises(UsageError, match="failed to setup shm segment"):

@@ -13,8 +13,7 @@ from harness.model.errors import UsageError
 from harness.parse.iperf import IperfOutput
 from harness.parse.iperf3 import parse
 from harness.parse.iperf_text import parse_iperf2
-from tests.unit.parse.checks import Says, has, known
-from tests.unit.parsing import OUTPUTS, real_outputs, sample
+from tests.unit.parsing import OUTPUTS, Says, has, known, real_outputs, sample
 
 
 def total(rate_bit_s: float = 8e8, end: float = 10.0, **changes: Any) -> dict[str, Any]:

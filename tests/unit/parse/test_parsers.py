@@ -6,6 +6,8 @@ Each tool has texts that its parser understands, and after how many bytes of the
 from __future__ import annotations
 
 import json
+import re
+import time
 from typing import NamedTuple
 
 import msgspec
@@ -13,11 +15,10 @@ import pytest
 
 from harness.cli.parse import PARSERS
 from harness.model.errors import UsageError
+from tests.unit.parse import test_parse_echo as echo
 from tests.unit.parse import test_parse_fio as fio
-from tests.unit.parse import test_parse_hping3 as hping3
 from tests.unit.parse import test_parse_iperf as iperf
-from tests.unit.parse import test_parse_ping as ping
-from tests.unit.parsing import assert_refused, garbled, sample
+from tests.unit.parsing import garbled, refused, sample
 
 
 class Understood(NamedTuple):
@@ -36,8 +37,8 @@ def understood(text: str, end: str = "") -> Understood:
 FIO = json.dumps(fio.document(fio.job(), fio.job(jobname="ü")), indent=1, ensure_ascii=False)
 UNDERSTOOD = {
     "fio": (understood(FIO),),
-    "ping": (understood(ping.LINUX, " received"),),
-    "hping3": (understood(hping3.WHOLE + "real 0m2.635s\n", " received"),),
+    "ping": (understood(echo.LINUX, " received"),),
+    "hping3": (understood(echo.WHOLE + "real 0m2.635s\n", " received"),),
     "iperf3": (
         understood(json.dumps(iperf.tcp(), indent=1)),
         understood(json.dumps(iperf.udp(server_output_json=iperf.tcp()), indent=1)),
@@ -51,11 +52,7 @@ UNDERSTOOD = {
     ),
 }
 ALPHABET = b'"{}[],:-eEN0123456789./%KM \\\x1b\n\xff'
-CASES = [
-    pytest.param(tool, each, id=f"{tool}-{number}")
-    for tool, texts in UNDERSTOOD.items()
-    for number, each in enumerate(texts)
-]
+CASES = [(tool, each) for tool, texts in UNDERSTOOD.items() for each in texts]
 
 
 def survives(tool: str, text: bytes) -> object:
@@ -69,11 +66,7 @@ def survives(tool: str, text: bytes) -> object:
     return output
 
 
-def test_every_tool_has_its_texts() -> None:
-    assert UNDERSTOOD.keys() == PARSERS.keys()
-
-
-@pytest.mark.parametrize(("tool", "text"), CASES)
+@pytest.mark.parametrize(("tool", "text"), CASES, ids=lambda each: each if isinstance(each, str) else "")
 def test_cut_at_any_byte_or_with_lines_that_another_system_ended(tool: str, text: Understood) -> None:
     for length in range(len(text.whole) + 1):
         assert (survives(tool, text.whole[:length]) is not None) is (length >= text.complete), length
@@ -83,7 +76,7 @@ def test_cut_at_any_byte_or_with_lines_that_another_system_ended(tool: str, text
     assert {**reported, "warnings": ()} == {**plain, "warnings": ()}
 
 
-@pytest.mark.parametrize("tool", UNDERSTOOD)
+@pytest.mark.parametrize("tool", PARSERS)
 def test_garbled_bytes(tool: str) -> None:
     wholes = [each.whole for each in UNDERSTOOD[tool]]
     for text in garbled(20, wholes, ALPHABET, 500):
@@ -93,8 +86,12 @@ def test_garbled_bytes(tool: str) -> None:
 IPERF3_NOTHING = {"start": {"version": "iperf 3.7"}, "intervals": [], "end": {}}
 IPERF3_ERROR = {**IPERF3_NOTHING, "error": "error - unable to connect"}
 NOT_PERMITTED = "[open_sockraw] socket(): Operation not permitted\n[main] can't open raw socket\n"
+CUT_ROW = "[  3]  1.0- 2.0 sec  11.2 MBytes  94.4 Mbits/sec\n"
+IPERF2_CLIENT = "Client connecting to 10.0.0.2,"
 IPERF2_CSV = "20240101000000,10.0.0.1,40000,10.0.0.2,5001,3,0.0-10.0,117440512,93952409\n"
 KILLED = sample("ping/killed.txt")
+WINDOWS = "Reply from 10.0.0.2: bytes=32 time<1ms TTL=64\nPackets: Sent = 2, Received = 2, Lost = 0 (0%)\n"
+WINDOWS_IN_GERMAN = "Antwort von 10.0.0.2: Bytes=32 Zeit=13ms TTL=64\n"
 PAGE = "<!DOCTYPE html><html><body>{}</body></html>"
 ONE_PACKET = "1 packets transmitted, 1 packets received, 0% packet loss"
 DEEP = 200_000
@@ -106,17 +103,13 @@ REFUSED: list[tuple[str, str, list[str]]] = [
     ("fio", "another form", ['{"fio version": "fio-3.33", "jobs": 5}', '{"fio version": 3.33, "jobs": []}']),
     ("fio", "without 'fio version'", ['{"jobs": [{"id": 1}], "total_count": 1}', '{"jobs": [1, null]}']),
     ("fio", ".", ['{"jobs": ' + "[" * DEEP, '{"jobs": [{"a": ' + "[" * DEEP + "]" * DEEP + "}]}", *NESTED]),
-    ("ping", "ends before it", [ping.LINUX[:90], KILLED.partition("\n")[2], "PING " * 100_000]),
+    ("ping", "ends before it", [echo.LINUX[:90], KILLED.partition("\n")[2], "PING " * 100_000]),
     ("ping", "ends before it: 'om", [KILLED]),
-    ("ping", "begins with", [ping.WINDOWS, ping.WINDOWS_IN_GERMAN, "--- " * 100_000]),
-    (
-        "ping",
-        "begins with",
-        ["1" * 5000 + " packets transmitted, 1 received", "1 " * 100_000 + " " * 100_000],
-    ),
+    ("ping", "begins with", [WINDOWS, WINDOWS_IN_GERMAN, "--- " * 100_000, "1 " * 100_000 + " " * 100_000]),
+    ("ping", "begins with", ["1" * 5000 + " packets transmitted, 1 received"]),
     ("ping", "Name or service", ["ping: nowhere: Name or service not known\n"]),
     ("ping", "hping3", [f"--- a hping statistic ---\n{ONE_PACKET}"]),
-    ("hping3", "ends before it", [hping3.HEADER + hping3.REPLIES]),
+    ("hping3", "ends before it", [echo.HEADER + echo.REPLIES]),
     ("hping3", "raw socket", [NOT_PERMITTED]),
     ("hping3", "ping's", [f"--- a ping statistics ---\n{ONE_PACKET}"]),
     ("hping3", "begins with", ["len=1 ip=a " * 50_000, "9" * 5000 + ONE_PACKET[1:]]),
@@ -126,34 +119,23 @@ REFUSED: list[tuple[str, str, list[str]]] = [
     ("iperf3", "a server's log", [iperf.UDP_SERVER]),
     ("iperf3", "begins with", ["iperf 3.1.7\nLinux\n", iperf.TCP2, "null", "- " * DEEP]),
     ("iperf3", "another form", ['{"intervals": 5}', '{"intervals": [], "end": {"sum": [1]}}']),
-    (
-        "iperf3",
-        "without any of intervals",
-        ['{"a": 1}', '"streams": [{\n"start": 8.0,\n"lost_percent": -nan\n}]'],
-    ),
+    ("iperf3", "without any of intervals", ['{"a": 1}', '"streams": [{\n"start": 8,\n"lost": -nan\n}]']),
     ("iperf3", "cut or damaged", [json.dumps(iperf.tcp(), indent=1).replace('"end": {', '{"start": {}', 1)]),
     ("iperf3", "cut or damaged|nested too deeply", ['{"intervals": ' + "[" * DEEP]),
     ("iperf3", ".", ['{"' * 100_000, '{"event": 1}\n' * 20_000]),
     ("iperf2", "Connection refused", ["connect failed: Connection refused\n"]),
-    (
-        "iperf2",
-        "a server's log",
-        [iperf.TCP2.replace("Client connecting to 10.0.0.2,", "Server listening on")],
-    ),
-    ("iperf2", "begins with", ["[  3]  1.0- 2.0 sec  11.2 MBytes  94.4 Mbits/sec\n"]),
-    ("iperf2", "begins with", [IPERF2_CSV, "[ " * 100_000, "[  3]" * 100_000]),
+    ("iperf2", "a server's log", [iperf.TCP2.replace(IPERF2_CLIENT, "Server listening on")]),
+    ("iperf2", "begins with", [CUT_ROW, IPERF2_CSV, "[ " * 100_000, "[  3]" * 100_000]),
     ("iperf2", "iperf3's", ["Connecting to host 10.0.0.2, port 5201\n"]),
 ]
 
 
-@pytest.mark.parametrize(
-    ("tool", "text", "reason"),
-    [
-        pytest.param(tool, text, reason, id=f"{tool}-{text[:20]!r}")
-        for tool, reason, texts in REFUSED
-        for text in texts
-    ],
-)
-def test_refused(tool: str, text: str, reason: str) -> None:
+@pytest.mark.parametrize(("tool", "reason", "texts"), REFUSED, ids=lambda each: str(each)[:20])
+def test_refused_soon_and_in_a_sentence(tool: str, reason: str, texts: list[str]) -> None:
     understand, _ = PARSERS[tool]
-    assert_refused(lambda each: understand(each.encode()), text, reason)
+    for text in texts:
+        # What others have the processor for does not count.
+        started = time.process_time()
+        refusal = str(refused(understand, text.encode()))
+        assert time.process_time() - started < 5, text[:20]
+        assert re.search(reason, refusal) and len(refusal) < 500, text[:20]

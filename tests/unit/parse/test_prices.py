@@ -11,7 +11,7 @@ from harness.analysis.prices import Fit, Per, Price, PriceList, Whose
 from harness.model.errors import UsageError
 from harness.parse.prices import load_prices, written
 from harness.parse.profiles import data_folder
-from tests.unit.parse.checks import refused
+from tests.unit.parsing import refused
 
 SHIPPED = sorted(data_folder().joinpath("profiles", "prices").glob("*.toml"))
 IO_PRICE = Price(part="iscsi", per=Per.IO, at=Whose.BOTH, direction="read", ns=14000, low=12.5e3, high=2e9)

@@ -10,7 +10,7 @@ from harness.model import Duplex
 from harness.model.errors import UsageError
 from harness.model.units import check_name
 from harness.parse.profiles import data_folder, expand_ipsec, load_link, load_proposal, search_folders
-from tests.unit.parse.checks import has, known, listed, refused
+from tests.unit.parsing import has, known, listed, refused
 
 LINKS = sorted(file.stem for file in (data_folder() / "profiles" / "links").glob("*.toml"))
 PROPOSALS = sorted(file.stem for file in (data_folder() / "ipsec").glob("*.toml"))

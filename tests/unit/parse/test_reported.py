@@ -8,7 +8,7 @@ import pytest
 
 from harness.model.errors import UsageError
 from harness.parse import reported
-from tests.unit.parse.checks import known, listed, refused
+from tests.unit.parsing import known, listed, refused
 
 
 def test_units_of_throughput() -> None:

@@ -5,10 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import msgspec
-import pytest
 
 from harness.analysis.prices import Fit, Per, Price, PriceList, Whose
-from harness.model.errors import UsageError
 from harness.parse.prices import load_prices, written
 from harness.parse.profiles import data_folder
 from tests.unit.parsing import refused
@@ -35,6 +33,9 @@ def test_what_is_written_is_read_again(tmp_path: Path) -> None:
     assert load_prices(str(file)) == MADE
     # One line for each price: diff(1) shows which differ.
     assert sum("part =" in line for line in file.read_text(encoding="utf-8").splitlines()) == 2
+    assert MADE.at(Whose.TARGET) == {}
+    assert [price.ns for price in MADE.at(Whose.BOTH).values()] == [14000, 0.0001234]
+    assert msgspec.to_builtins(MADE)["prices"][0]["at"] == "both"
 
 
 def test_shipped_lists_are_read_and_name_nothing() -> None:
@@ -45,8 +46,8 @@ def test_shipped_lists_are_read_and_name_nothing() -> None:
         assert not any(word in text for word in ("ssh://", "/home", "/work", "/tmp", "/root")), path
 
 
-PRICE = '{ part = "x", per = "I/O", at = "both", ns = 2.0, low = 1.0, high = 3.0 }'
 HEAD = 'version = 1\ntitle = "x"\n'
+PRICE = '{ part = "x", per = "I/O", at = "both", ns = 2.0, low = 1.0, high = 3.0 }'
 
 
 def priced(old: str, new: str) -> str:
@@ -76,11 +77,4 @@ def test_what_is_wrong_is_refused_in_a_sentence(tmp_path: Path) -> None:
         file.write_text(text, encoding="utf-8")
         refusal = refused(load_prices, str(file))
         assert said in refusal.message and "mine.toml" in refusal.message, text
-
-
-def test_a_list_has_a_name_and_prices_of_an_end(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="price list"):
-        load_prices("nowhere", folders=[tmp_path])
-    assert MADE.at(Whose.TARGET) == {}
-    assert [price.ns for price in MADE.at(Whose.BOTH).values()] == [14000, 0.0001234]
-    assert msgspec.to_builtins(MADE)["prices"][0]["at"] == "both"
+    assert "price list" in str(refused(load_prices, "nowhere", folders=[tmp_path]))

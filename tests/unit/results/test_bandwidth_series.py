@@ -13,6 +13,7 @@ from harness.results import bandwidth_series
 from harness.results.bandwidth_series import LOG, NOT_STEADY, WARMING_UP, BandwidthSeries, doubts, of_cell
 from harness.results.store import RunFolder, open_results
 from tests import flat
+from tests.unit.parsing import known
 from tests.unit.table.test_table import record
 
 JOB = "[w]\nlog_avg_msec=500\nper_job_logs=0\n"
@@ -64,9 +65,7 @@ def written(folder: Path, repeat: int, *kib_s: int, log: str | None = None, job:
 
 
 def series(folder: Path, *records: Record) -> BandwidthSeries:
-    found = of_cell(records, {"r1": folder})
-    assert found is not None
-    return found
+    return known(of_cell(records, {"r1": folder}))
 
 
 def test_repeats_are_laid_over_each_other(tmp_path: Path) -> None:
@@ -78,13 +77,10 @@ def test_repeats_are_laid_over_each_other(tmp_path: Path) -> None:
     for line, rate in ((found.median, 102400.0), (found.low, 81920.0), (found.high, 307200.0)):
         assert line == pytest.approx([rate] * 12)
     assert found.state is not None and found.state.attained
-
-
-def test_what_takes_a_while_to_settle_is_said_to_and_what_is_short_is_not_judged(tmp_path: Path) -> None:
-    found = series(tmp_path, written(tmp_path, 1, *[10] * 4, *[100] * 16))
-    assert found.state is not None and not found.state.attained
-    assert found.settled_s == 7.0
-    found = series(tmp_path, written(tmp_path, 2, 10, 500, 20))
+    # What takes a while to settle is said to, and what is short is not judged.
+    found = series(tmp_path, written(tmp_path, 5, *[10] * 4, *[100] * 16))
+    assert found.state is not None and not found.state.attained and found.settled_s == 7.0
+    found = series(tmp_path, written(tmp_path, 6, 10, 500, 20))
     assert found.median == pytest.approx([10240.0, 512000.0, 20480.0])
     assert (found.state, found.settled_s) == (None, None)
 
@@ -101,9 +97,7 @@ def test_without_a_log_that_is_understood_there_is_no_curve(tmp_path: Path) -> N
     assert interval_ms(JOB) == 500
     with pytest.raises(UsageError, match="expected log_avg_msec"):
         interval_ms("[w]\n")
-
-
-def test_no_log_outside_of_the_run_is_read(tmp_path: Path) -> None:
+    # None outside of the run is read.
     inside, outside = tmp_path / "run", tmp_path / "elsewhere"
     inside.mkdir()
     written(outside, 1, 100)
@@ -113,11 +107,8 @@ def test_no_log_outside_of_the_run_is_read(tmp_path: Path) -> None:
 
 
 def test_a_picture_has_fewer_intervals_and_hides_no_dip() -> None:
-    lines = {
-        "median": [10.0, 20.0, 30.0, 40.0, 50.0],
-        "low": [9.0, 1.0, 29.0, 39.0, 49.0],
-        "high": [11.0, 21.0, 31.0, 99.0, 51.0],
-    }
+    lines = {"median": [10.0, 20.0, 30.0, 40.0, 50.0], "low": [9.0, 1.0, 29.0, 39.0, 49.0]}
+    lines["high"] = [11.0, 21.0, 31.0, 99.0, 51.0]
     fine = BandwidthSeries(repeats=2, interval_s=0.1, **lines, fifths=[1.0] * 5, state=None, settled_s=None)
     assert fine.coarser(5) is fine
     drawn = fine.coarser(3)
@@ -137,10 +128,8 @@ def test_a_log_of_before_with_two_attempts_shows_the_last_one(tmp_path: Path) ->
     log = "".join(lines(*[rate] * 12) for rate in (1, 2, 30, 40))
     jobs = series(tmp_path, written(tmp_path, 2, log=log, job=f"{JOB}numjobs=2\n"))
     assert jobs.median == pytest.approx([70 * 1024.0] * 12)
-
-
-@pytest.mark.parametrize("rates", [[50] * 6 + [100] * 6, []])
-def test_a_verdict_that_holds_or_cannot_be_judged_stays(tmp_path: Path, rates: list[int]) -> None:
-    stored = flat.changed(written(tmp_path, 1, *rates), warnings=(NOT_STEADY,))
-    RunFolder(tmp_path).save_record(stored)
-    assert RunFolder(tmp_path).load_records()[0].warnings == (NOT_STEADY,)
+    # A verdict that holds or cannot be judged stays.
+    for repeat, rates in ((3, [50] * 6 + [100] * 6), (4, [])):
+        stored = flat.changed(written(tmp_path, repeat, *rates), warnings=(NOT_STEADY,))
+        RunFolder(tmp_path).save_record(stored)
+        assert RunFolder(tmp_path).load_records()[-1].warnings == (NOT_STEADY,)

@@ -5,23 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from harness.model import Status
 from harness.model.histogram import Histogram
 from harness.results import distributions
 from harness.results.store import RunFolder, open_results
 from tests import flat
+from tests.unit.parsing import known
 from tests.unit.results_folder import fio_json, write
 from tests.unit.table.test_table import record, repeats
 
 BINS = {1000: 90, 2000: 9, 5000: 1}
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """A run of three repeats of a cell."""
-    return write(tmp_path, repeats(1.0, 2.0, 3.0, workload="seq-read-4k"), bins=BINS)
 
 
 def output(folder: Path, repeat: int) -> Path:
@@ -31,19 +24,18 @@ def output(folder: Path, repeat: int) -> Path:
 def found(folder: Path, **changes: Any) -> tuple[int, int, Histogram]:
     """How many repeats are in the histogram, of how many that count; records with these changes."""
     records = [flat.changed(each, **changes) for each in RunFolder(folder).load_records()]
-    cell = distributions.of_cell(records, {"r1": folder}, writes=False)
-    assert cell is not None
+    cell = known(distributions.of_cell(records, {"r1": folder}, writes=False))
     return cell.merged, cell.repeats, cell.histogram
 
 
-def test_repeats_add_up_and_percentiles_are_of_all(folder: Path) -> None:
+def test_repeats_add_up_but_not_kinds_of_latency_nor_what_does_not_count_or_is_damaged(
+    tmp_path: Path,
+) -> None:
+    folder = write(tmp_path, repeats(1.0, 2.0, 3.0, workload="seq-read-4k"), bins=BINS)
     merged, of, histogram = found(folder)
     assert (merged, of, histogram.count) == (3, 3, 300)
     assert histogram.percentiles_ns([50, 99, 100]) == [1000, 2000, 5000]
     assert distributions.of_cell(RunFolder(folder).load_records(), {"r1": folder}, writes=True) is None
-
-
-def test_kinds_of_latency_do_not_mix_and_what_does_not_count_or_is_damaged_is_left_out(folder: Path) -> None:
     changed = output(folder, 2).read_bytes().replace(b'"lat_ns"', b'"clat_ns"')
     output(folder, 2).write_bytes(changed.replace(b'"lat_percentiles":"1"', b'"x":"1"'))
     assert found(folder)[:2] == (2, 3)

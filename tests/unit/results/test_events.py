@@ -21,12 +21,8 @@ ALL: list[events.Event] = [
 ]
 
 
-@pytest.fixture
-def file(tmp_path: Path) -> Path:
-    return tmp_path / "events.jsonl"
-
-
-def test_every_event_is_one_line_and_comes_back_as_it_was(file: Path) -> None:
+def test_every_event_is_one_line_and_comes_back_as_it_was(tmp_path: Path) -> None:
+    file = tmp_path / "events.jsonl"
     reader = EventReader(file)
     assert reader.read() == [], "before the first event there is none"
     emit = writer(file)
@@ -37,7 +33,8 @@ def test_every_event_is_one_line_and_comes_back_as_it_was(file: Path) -> None:
     assert EventReader(file).read() == ALL
 
 
-def test_a_line_that_is_not_whole_is_left_for_the_next_read_wherever_it_was_cut(file: Path) -> None:
+def test_a_line_that_is_not_whole_is_left_for_the_next_read_wherever_it_was_cut(tmp_path: Path) -> None:
+    file = tmp_path / "events.jsonl"
     emit = writer(file)
     emit(ALL[0])
     begin = file.stat().st_size
@@ -46,16 +43,13 @@ def test_a_line_that_is_not_whole_is_left_for_the_next_read_wherever_it_was_cut(
     for length in range(begin, len(whole)):
         file.write_bytes(whole[:length])
         reader = EventReader(file)
-        assert reader.read() == [ALL[0]]
-        assert reader.read() == []
+        assert reader.read() == [ALL[0]] and reader.read() == []
         file.write_bytes(whole)
         assert reader.read() == [ALL[2]]
     # That of a resumed run begins where the first ended.
     assert EventReader(file, start=begin).read() == [ALL[2]]
-
-
-@pytest.mark.parametrize("line", [b"{}", b'{"event": "party"}', b"\x00"])
-def test_a_whole_line_of_something_else_is_not_passed_over(file: Path, line: bytes) -> None:
-    file.write_bytes(line + b"\n")
-    with pytest.raises(msgspec.DecodeError):
-        EventReader(file).read()
+    # A whole line of something else is not passed over.
+    for line in (b"{}", b'{"event": "party"}', b"\x00"):
+        file.write_bytes(line + b"\n")
+        with pytest.raises(msgspec.DecodeError):
+            EventReader(file).read()

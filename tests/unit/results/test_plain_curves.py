@@ -34,13 +34,9 @@ def test_the_files_of_fio_plot_are_two_curves_over_depth() -> None:
     assert next(sentences(found.curves)).startswith(f"{names[0]}: more helps up to")
 
 
-def write_depths(folder: Path, name: str = "a") -> None:
-    for depth in (1, 4, 16):
-        write_fio(folder / f"{name}-{depth}.json", job(iodepth=depth))
-
-
 def test_of_files_without_a_plan_nothing_is_said_that_their_curves_do_not_show(tmp_path: Path) -> None:
-    write_depths(tmp_path)
+    for depth in (1, 4, 16):
+        write_fio(tmp_path / f"a-{depth}.json", job(iodepth=depth))
     done = harness("explain", ".", cwd=tmp_path)
     assert "from depth 1 on 95 % of the most is reached" in " ".join(done.stdout.split())
     assert "no verdict" not in done.stdout
@@ -54,14 +50,9 @@ def test_of_files_without_a_plan_nothing_is_said_that_their_curves_do_not_show(t
 
 def test_other_options_and_other_names_are_other_curves(tmp_path: Path) -> None:
     for depth in (1, 4, 16):
-        options: dict[str, dict[str, Any]] = {
-            "nvme0": {"filename": "/dev/nvme0n1"},
-            "nvme1": {"filename": "/dev/nvme1n1"},
-            "after": {"write_bw_log": f"log{depth}"},
-            "before": {},
-            "sized": {"size": depth},
-        }
-        for name, more in options.items():
+        devices: dict[str, dict[str, Any]] = {f"nvme{n}": {"filename": f"/dev/nvme{n}n1"} for n in (0, 1)}
+        others: dict[str, dict[str, Any]] = {"after": {"write_bw_log": f"log{depth}"}, "before": {}}
+        for name, more in (devices | others | {"sized": {"size": depth}}).items():
             write_fio(tmp_path / f"{name}-{depth}.json", job(iodepth=depth, **more))
     found = Measured.read([tmp_path])
     assert sorted(each.curve.column.link for each in found.curves) == ["after", "before", "nvme0", "nvme1"]
@@ -79,9 +70,8 @@ def test_jobs_of_one_file_are_a_surface(tmp_path: Path) -> None:
     found = Measured.read([write_fio(file, *jobs, job("other"))])
     assert [(each.curve.name, each.axes) for each in found.curves] == [("all r", ("depth", "block"))]
     assert [record.workload.name for record in found.rest.records] == ["other"]
-
-
-def test_two_points_or_two_at_one_place_are_none(tmp_path: Path) -> None:
+    # Two points or two at one place are none.
+    file.unlink()
     for depths in ((1, 4), (1, 4, 4)):
         for number, depth in enumerate(depths):
             write_fio(tmp_path / f"a{number}.json", job(iodepth=depth))

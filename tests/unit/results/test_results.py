@@ -16,28 +16,18 @@ from harness.model.errors import UsageError
 from harness.results import store
 from harness.results.store import RunFolder, open_results, write_atomically
 from tests import flat
+from tests.unit.parsing import refused
 from tests.unit.results_folder import made_plan
 
 
 def record(**changes: Any) -> Record:
-    whole: dict[str, Any] = {
-        "run_id": "r1",
-        "testbed": TestbedKind.LAB,
-        "workload": "seq-read-4k",
-        "link": "wifi",
-        "protection": ("aes128gcm16",),
-        "transport": "iscsi",
-        "repeat": 2,
-        "order": 5,
-        "status": Status.OK,
-        "read": Io(bytes=4096, ios=1, runtime_ns=10, latency=Latency(mean_ns=1.5, p99_9_ns=2.5)),
-        "proof": Proof(
-            link_bytes_initiator=4500, link_bytes_target=4501, protected_bytes=4400, tcp_retransmits=0
-        ),
-        "session": {"MaxBurstLength": "262144"},
-        "raw": ("raw/x/fio.json",),
-        "started_unix_s": 1.75e9,
-    }
+    crossed: dict[str, Any] = {"link_bytes_initiator": 4500, "link_bytes_target": 4501}
+    proof = Proof(**crossed, protected_bytes=4400, tcp_retransmits=0)
+    whole: dict[str, Any] = {"run_id": "r1", "testbed": TestbedKind.LAB, "status": Status.OK}
+    whole |= {"workload": "seq-read-4k", "link": "wifi", "protection": ("aes128gcm16",), "transport": "iscsi"}
+    whole |= {"repeat": 2, "order": 5, "raw": ("raw/x/fio.json",), "started_unix_s": 1.75e9}
+    whole["read"] = Io(bytes=4096, ios=1, runtime_ns=10, latency=Latency(mean_ns=1.5, p99_9_ns=2.5))
+    whole |= {"proof": proof, "session": {"MaxBurstLength": "262144"}}
     return flat.record(**(whole | changes))
 
 
@@ -80,9 +70,7 @@ def test_records_plans_and_environments_come_back_as_they_were(tmp_path: Path) -
     assert store.record_key(record(link="local", protection=(), repeat=1)) == "local.seq-read-4k.r1"
 
 
-def test_what_an_earlier_attempt_left_is_kept_with_the_new_and_no_key_leaves_its_folder(
-    tmp_path: Path,
-) -> None:
+def test_what_an_earlier_attempt_left_is_kept_and_no_key_leaves_its_folder(tmp_path: Path) -> None:
     run = RunFolder(tmp_path)
     assert run.raw_folder("y.r1") == tmp_path / "raw" / "y.r1" and (tmp_path / "raw" / "y.r1").is_dir()
     assert run.new_raw_folder("x.r1") == tmp_path / "raw" / "x.r1"
@@ -105,8 +93,7 @@ def test_writing_leaves_the_old_content_if_it_fails(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space left"):
         write_atomically(file, b"new")
-    assert file.read_bytes() == b"old"
-    assert list(tmp_path.iterdir()) == [file]
+    assert file.read_bytes() == b"old" and list(tmp_path.iterdir()) == [file]
 
 
 def test_a_left_over_temporary_file_is_no_record_and_a_bad_record_is_never_dropped(tmp_path: Path) -> None:
@@ -137,19 +124,16 @@ NO_RECORDS = [b"", b"[]", b"null", b"{}", b'{"run_id": 1}', b"NaN", b"[" * 5000,
 NO_TEXT = [b"\xff\xfe{\x00", b"\xef\xbb\xbf{}", b'"\xed\xa0\x80"']
 
 
-@pytest.mark.parametrize(
-    ("content", "words"),
-    [
+def test_what_is_no_record_is_refused_by_a_safe_name(tmp_path: Path) -> None:
+    file = tmp_path / "a\x1b[2Jb.json"
+    for content, words in (
         *((content, "") for content in (*NO_RECORDS, *NO_TEXT)),
         (b'{"name": "left-pad"}', ": expected the fields of a record, found no 'schema'"),
         (b'{"schema": 1, "link": "wired"}', ": expected the fields of a record of schema 1"),
-    ],
-)
-def test_what_is_no_record_is_refused_by_a_safe_name(tmp_path: Path, content: bytes, words: str) -> None:
-    file = tmp_path / "a\x1b[2Jb.json"
-    file.write_bytes(content)
-    with pytest.raises(UsageError, match=rf"a\\x1b\[2Jb\.json is not a readable record{words}"):
-        open_results([tmp_path if words else file])
+    ):
+        file.write_bytes(content)
+        said = str(refused(open_results, [tmp_path if words else file]))
+        assert rf"a\x1b[2Jb.json is not a readable record{words}" in said, content
 
 
 def altered(folder: Path, old: str, new: str) -> None:
@@ -160,30 +144,24 @@ def altered(folder: Path, old: str, new: str) -> None:
     file.write_text(text.replace(old, new), encoding="utf-8")
 
 
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        *(('"bytes": 4096', f'"bytes": {new}') for new in ("-4096", "9223372036854775808", '"4096"')),
-        ('"ios": 1', '"ios": -1'),
-        ('"runtime_ns": 10', '"runtime_ns": -10'),
-        *(('"mean_ns": 1.5', f'"mean_ns": {new}') for new in ("-1.5", "NaN", "1e309")),
-        ('"status": "ok"', '"status": "fine"'),
-    ],
-)
-def test_values_that_nothing_measures_are_refused(tmp_path: Path, old: str, new: str) -> None:
-    altered(tmp_path, old, new)
-    with pytest.raises(UsageError, match=r"r2\.json"):
-        open_results([tmp_path])
-
-
-def test_a_record_that_contradicts_itself_does_not_count(tmp_path: Path) -> None:
-    """Whoever edits one figure leaves the others: a huge one must not stand in a table as measured."""
+def test_values_that_nothing_measures_are_refused_and_what_contradicts_itself_does_not_count(
+    tmp_path: Path,
+) -> None:
+    for field, value, *others in (
+        ("bytes", "4096", "-4096", "9223372036854775808", '"4096"'),
+        ("ios", "1", "-1"),
+        ("runtime_ns", "10", "-10"),
+        ("mean_ns", "1.5", "-1.5", "NaN", "1e309"),
+        ("status", '"ok"', '"fine"'),
+    ):
+        for other in others:
+            altered(tmp_path, f'"{field}": {value}', f'"{field}": {other}')
+            assert "r2.json" in str(refused(open_results, [tmp_path])), (field, other)
+    # Whoever edits one figure leaves the others: a huge one must not stand in a table as measured.
     altered(tmp_path, '"bytes": 4096', '"bytes": 9000000000000000')
     for found in (*open_results([tmp_path]), *RunFolder(tmp_path).load_records()):
-        assert found.status is Status.INVALID
-        assert found.reason == (
-            "the record contradicts itself: fio moved 9000000000000000 bytes, but only 4500 crossed the link"
-        )
+        moved = "fio moved 9000000000000000 bytes, but only 4500 crossed the link"
+        assert (found.status, found.reason) == (Status.INVALID, f"the record contradicts itself: {moved}")
 
 
 def test_a_record_of_a_later_version_is_refused_whatever_its_shape(tmp_path: Path) -> None:
@@ -191,8 +169,7 @@ def test_a_record_of_a_later_version_is_refused_whatever_its_shape(tmp_path: Pat
     for shape in (msgspec.to_builtins(record(schema=later)), {"schema": later, "cell": "something else"}):
         file = tmp_path / "x.json"
         file.write_text(json.dumps(shape), encoding="utf-8")
-        with pytest.raises(UsageError, match=rf"x\.json was written by a later version \(schema {later}"):
-            open_results([file])
+        assert f"x.json was written by a later version (schema {later}" in str(refused(open_results, [file]))
 
 
 def test_where_nothing_is_a_sentence_says_so(tmp_path: Path) -> None:
@@ -204,11 +181,10 @@ def test_where_nothing_is_a_sentence_says_so(tmp_path: Path) -> None:
         (tmp_path / ("x" * 300), "cannot be read"),
         ("a\0b", "expected a path, found"),
     ):
-        with pytest.raises(UsageError, match=words) as caught:
-            open_results([path])
-        assert words != "holds no results" or "harness run" in (caught.value.hint or "")
-    with pytest.raises(UsageError, match=r"no plan\.json"):
-        RunFolder(tmp_path).load_plan()
+        error = refused(open_results, [path])
+        assert words in error.message, path
+        assert words != "holds no results" or "harness run" in (error.hint or "")
+    assert "no plan.json" in str(refused(RunFolder(tmp_path).load_plan))
 
 
 # What can be opened
@@ -261,7 +237,7 @@ def test_a_fio_output_becomes_a_column_named_by_its_file(tmp_path: Path) -> None
     assert any("text before the JSON" in warning for warning in found.warnings)
 
 
-def test_percentiles_of_clones_are_those_of_all_their_ios(tmp_path: Path) -> None:
+def test_clones_add_up_with_percentiles_of_all_their_ios_where_there_are_histograms(tmp_path: Path) -> None:
     def clone(bins: dict[str, int]) -> dict[str, Any]:
         read = fio_job()["read"]
         return fio_job(read=read | {kind: {**read[kind], "bins": bins} for kind in ("clat_ns", "lat_ns")})
@@ -270,9 +246,6 @@ def test_percentiles_of_clones_are_those_of_all_their_ios(tmp_path: Path) -> Non
     latency = opened(tmp_path / "x.json", clone(fast), clone(slow))[1].latency
     assert (latency.p50_ns, latency.p99_ns, latency.p99_9_ns) == (2000, 50048, 50048)
     assert opened(tmp_path / "y.json", clone(fast), clone({}))[1].latency.p99_ns is None
-
-
-def test_clones_add_up_and_lose_their_percentiles(tmp_path: Path) -> None:
     slower = fio_job()["read"] | {"runtime": 2000, "iops": 500.0, "bw": 2000, "bw_bytes": 2048000}
     found, read = opened(tmp_path / "x.json", fio_job(), fio_job(read=slower))
     assert (read.bytes, read.ios, read.runtime_ns) == (8192000, 2000, 2 * 10**9)
@@ -305,13 +278,10 @@ def test_a_damaged_file_is_refused_by_name_and_in_a_folder_costs_itself_alone(tm
     for damaged, words in ((bad.read_bytes()[:200], ": "), (b'{"run_id": "r1"', " is not a readable record")):
         bad.write_bytes(damaged)
         for paths in ([bad], [good, bad], [tmp_path, bad]):
-            with pytest.raises(UsageError, match=rf"a\.json{words}"):
-                open_results(paths)
+            assert f"a.json{words}" in str(refused(open_results, paths))
         with unread.noted() as lost:
             (found,) = open_results([tmp_path])
-        (error,) = lost
-        assert error.message.startswith(f"{bad}{words}")
+        assert [error.message.startswith(f"{bad}{words}") for error in lost] == [True]
         assert (found.column.link, found.workload.name, found.status) == ("b", "job1", Status.OK)
         assert found.read is not None and found.read.bytes == 4096000
-    with pytest.raises(UsageError, match=r"a\.json is not a readable record"):
-        open_results([tmp_path])
+    assert "a.json is not a readable record" in str(refused(open_results, [tmp_path]))

@@ -27,17 +27,12 @@ def test_old_results_are_printed_as_they_were(tmp_path: Path, monkeypatch: pytes
     # Messages have paths as they were typed.
     monkeypatch.chdir(SCHEMA_1)
     page = tmp_path / "page.html"
-    report = f"report results -o {page}"
-    for words, expected in (
-        ("table results", "table.txt"),
-        ("table results --ratio ipsec", "ratio.txt"),
-        ("explain results", "explain.txt"),
-        (report, ""),
-    ):
+    printed = {"table results": "table", "table results --ratio ipsec": "ratio", "explain results": "explain"}
+    for words in (*printed, f"report results -o {page}"):
         done = CliRunner().invoke(app, words.split(), catch_exceptions=False)
         assert done.exit_code == 0, done.output
-        if expected:
-            assert done.output == (SCHEMA_1 / expected).read_text(encoding="utf-8")
+        if words in printed:
+            assert done.output == (SCHEMA_1 / f"{printed[words]}.txt").read_text(encoding="utf-8")
     html = gzip.decompress((SCHEMA_1 / "report.html.gz").read_bytes()).decode()
     assert page.read_text(encoding="utf-8") == html
 
@@ -82,26 +77,20 @@ def test_an_old_record_that_is_damaged_is_named(tmp_path: Path) -> None:
         with pytest.raises(UsageError, match=r"x\.json is not a readable record"):
             open_results([tmp_path / "x.json"])
             pytest.fail(f"{damage} was read")
-
-
-def test_the_new_names_in_an_old_record_do_not_count(tmp_path: Path) -> None:
-    """Nor does a plan of version 2 take columns of version 1 for columns without protection."""
+    # Nor does a plan of version 2 take columns of version 1 for columns without protection.
     plan = json.loads((RUN / "plan.json").read_bytes())
     (tmp_path / "plan.json").write_text(json.dumps(plan | {"schema": SCHEMA_VERSION}), encoding="utf-8")
     with pytest.raises(UsageError, match=r"plan\.json is not a readable plan: .*ipsec"):
         RunFolder(tmp_path).load_plan()
 
 
-def test_telemetry_of_a_cell_keeps_its_values() -> None:
+def test_telemetry_keeps_its_values_and_each_field_that_was_renamed_has_its_value() -> None:
     file = DATA / "results/20261121-223206-9146/cells/wired+aes128gcm16.rand-read-4k.r1.json"
     old = json.loads(file.read_bytes())["beside"]
     (record,) = open_results([file])
     assert record.telemetry is not None
     found = [(use.busiest_core, use.cores) for use in record.telemetry.processors]
     assert found == [(use["hottest"], use["processors"]) for use in old["processors"]] and found
-
-
-def test_each_field_of_telemetry_that_was_renamed_has_its_value() -> None:
     step = upgrade._STEPS[max(upgrade._STEPS)]
     uses = {
         "processors": [{"hottest": 1.0, "processors": 4}],
@@ -113,8 +102,8 @@ def test_each_field_of_telemetry_that_was_renamed_has_its_value() -> None:
         "others": [{"taken": 0.5, "sibling_busy": 0.25, "used": 0.1}],
         "lost_hops": {"hop": "why"},
     }
-    record = {"beside": uses, "workload": {"name": "w", "jobs": 2}}
-    assert step("record", record) == {"telemetry": renamed, "workload": {"name": "w", "numjobs": 2}}
+    stored = {"beside": uses, "workload": {"name": "w", "jobs": 2}}
+    assert step("record", stored) == {"telemetry": renamed, "workload": {"name": "w", "numjobs": 2}}
     kernels, cores = ({"type": "cipher", "kernels": [{name: 2}]} for name in ("processors", "cores"))
     probe = step("probe", {**uses, "is_beside": True, "figures": kernels})
     assert probe == {**renamed, "is_from_run": True, "figures": cores}

@@ -11,6 +11,7 @@ from harness.model.telemetry import ProcessorUse, TcpUse
 from harness.observe import connections, counters
 from harness.observe.counters import NOTHING, STAT, InterfaceCounters, Observer, processors, traffic
 from tests.unit.fakes import World
+from tests.unit.parsing import has
 
 FIRST = """\
 cpu  100 10 50 800 20 5 15 0 0 0
@@ -47,18 +48,14 @@ def test_processor_time_is_in_parts_of_all_processors() -> None:
     use = used(FIRST, LAST, as_one=True)
     assert (use.user, use.system, use.softirq, use.interrupt, use.stolen) == (None,) * 5
     assert use.busy == pytest.approx(110 / 190)
-
-
-def test_without_a_tick_and_across_a_boot_nothing_is_known() -> None:
+    # Without a tick and across a boot nothing is known.
     use = used(FIRST, FIRST)
     assert (use.busy, use.idle, use.user, use.busiest_core) == (None,) * 4
     assert used("", "").interrupts is None
     booted = used(LAST, FIRST, 10**9)
     assert (booted.interrupts, booted.context_switches) == (None, None)
     assert out_of_range(booted) is None
-
-
-def test_energy_is_added_up_or_not_known() -> None:
+    # Energy is added up, or not known.
     for before, after, joules in (
         (("1000000", "500000"), ("3000000", "1000000"), 2.5),
         (("1000000",), ("900000",), None),
@@ -77,15 +74,18 @@ def test_the_counters_of_an_interface() -> None:
     assert (grown.rx_bytes, grown.tx_bytes, grown.rx_packets, grown.tx_packets) == (100, 200, 10, 20)
     assert (grown.errors, grown.drops) == (4, 6)
     assert traffic("garbage: a b c\nx: 1 2\n") == {}
-
-
-def test_an_interface_that_counts_less_was_replaced() -> None:
+    # One that counts less was replaced.
     was = InterfaceCounters(rx_bytes=9, tx_bytes=9, drops=2)
     now = InterfaceCounters(rx_bytes=10, tx_bytes=3, drops=2)
     assert was.went_back(now) and now.went_back(NOTHING) and not NOTHING.went_back(was)
     assert not was.went_back(was) and not was.went_back(InterfaceCounters(rx_bytes=9, tx_bytes=9))
     grown = was.grown(now, "target", "eth0")
     assert (grown.rx_bytes, grown.tx_bytes, grown.drops) == (1, 0, 0)
+    # Numbers beyond all counters are none.
+    huge = "9" * 5000
+    assert traffic(f"eth0: {' '.join([huge] * 16)}") == {}
+    looked = processors({STAT: f"cpu {huge}\nctxt {huge}\nintr \u0661\n"}, 0, [huge, "7"])
+    assert (looked.total, looked.counts, looked.energy) == ({}, dict.fromkeys(counters.COUNTS), (None, 7))
 
 
 def test_hosts_of_one_kernel_are_watched_once() -> None:
@@ -105,13 +105,6 @@ def test_hosts_of_one_kernel_are_watched_once() -> None:
     assert world.looks == 2
 
 
-def test_numbers_beyond_all_counters_are_none() -> None:
-    huge = "9" * 5000
-    assert traffic(f"eth0: {' '.join([huge] * 16)}") == {}
-    found = processors({STAT: f"cpu {huge}\nctxt {huge}\nintr \u0661\n"}, 0, [huge, "7"])
-    assert (found.total, found.counts, found.energy) == ({}, dict.fromkeys(counters.COUNTS), (None, 7))
-
-
 # Connections to a portal, from what ss(8) printed over the loopback interface
 
 BEFORE = """\
@@ -126,27 +119,18 @@ sndbuf_limited:3ms(0.5%) rcv_space:65495 rcv_ssthresh:95232 notsent:48 minrtt:0.
 
 
 def test_counters_are_what_they_grew_by_and_the_rest_is_as_it_is_then() -> None:
-    carried = {
-        "sent_bytes": 1146492,
-        "received_bytes": 5000,
-        "retransmitted_bytes": 1448,
-        "window_bytes": 95232,
-    }
+    carried = {"sent_bytes": 1146492, "received_bytes": 5000, "retransmitted_bytes": 1448}
     limited = {"busy_ns": 600_000_000, "peer_window_ns": 596_000_000, "buffer_ns": 3_000_000}
-    trips = {"round_trip_ns": 1_736_000, "least_round_trip_ns": 25_000}
-    expected = TcpUse(host="initiator", **carried, **limited, **trips)
+    at_the_end = {"window_bytes": 95232, "round_trip_ns": 1_736_000, "least_round_trip_ns": 25_000}
+    expected = TcpUse(host="initiator", **carried, **limited, **at_the_end)
     assert connections.between("initiator", BEFORE, AFTER) == expected
-
-
-def test_several_connections_are_added_up_and_what_is_not_printed_is_unknown_and_not_zero() -> None:
+    # Several are added up, and what is not printed is unknown and not zero.
     both = connections.between("initiator", BEFORE + BEFORE, AFTER + AFTER)
-    assert both is not None
-    assert (both.received_bytes, both.window_bytes) == (10_000, 95232)
+    has(both, received_bytes=10_000, window_bytes=95232)
     assert connections.between("initiator", "", AFTER) is None
     assert connections.between("initiator", BEFORE, "\n") is None
     found = connections.between("initiator", BEFORE, "0 0 198.18.0.1:43210 198.18.0.2:3260 bytes_sent:1000\n")
-    assert found is not None
-    assert (found.sent_bytes, found.round_trip_ns, found.window_bytes) == (100, None, None)
+    has(found, sent_bytes=100, round_trip_ns=None, window_bytes=None)
 
 
 def test_ss_is_asked_for_this_portal_alone() -> None:

@@ -16,15 +16,9 @@ from harness.testbeds.lab import boot
 from tests.unit.fakes import FakeHost, World
 from tests.unit.fakes.answers import NO
 
-CPUINFO = """\
-processor\t: 0
-model name\t: AMD EPYC
-cpu MHz\t\t: 2000.000
-
-processor\t: 1
-model name\t: AMD EPYC
-cpu MHz\t\t: 3000.500
-"""
+CPUINFO = "".join(
+    f"processor\t: 0\nmodel name\t: AMD EPYC\ncpu MHz\t\t: {mhz}\n\n" for mhz in (2000.0, 3000.5)
+)
 FILES = {
     "/proc/version": "Linux version 6.1.0 (a@b) #1\n",
     "/proc/cmdline": "secret=1\n",
@@ -59,14 +53,12 @@ def test_what_a_machine_says_of_itself() -> None:
     assert (found.memory_bytes, found.kernel) == (2048 * 1024, "6.1.0")
     assert found.distribution == "Debian GNU/Linux 12 (bookworm)"
     assert "kernel_command_line" not in facts, "which says more of its owner than of figures"
-
-
-@pytest.mark.parametrize(("lscpu", "hypervisor"), [("Architecture: x86_64\n", "none"), ("", None)])
-def test_bare_metal_is_distinguished_from_what_is_not_known(lscpu: str, hypervisor: str | None) -> None:
-    facts = environment.describe_kernel(asked(lscpu))
-    assert facts.get("hypervisor") == hypervisor
-    found = machine_of({"hosts": {"target": facts}}, "target")
-    assert (found.hypervisor, "virtual" in found.in_words()) == (hypervisor, False)
+    # Bare metal is distinguished from what is not known.
+    for lscpu, hypervisor in (("Architecture: x86_64\n", "none"), ("", None)):
+        facts = environment.describe_kernel(asked(lscpu))
+        assert facts.get("hypervisor") == hypervisor
+        found = machine_of({"hosts": {"target": facts}}, "target")
+        assert (found.hypervisor, "virtual" in found.in_words()) == (hypervisor, False)
 
 
 def test_a_processor_without_a_name_in_proc_has_that_of_lscpu_unless_its_kernel_is_a_process() -> None:
@@ -94,12 +86,16 @@ def test_versions_are_first_lines_and_what_fails_has_none(monkeypatch: pytest.Mo
     tools = {
         "good": ["sh", "-c", "echo 'one two' >&2; echo three"],
         "fails": ["sh", "-c", "echo 1.0; exit 1"],
-        "absent": ["no-such-program", "--version"],
-        "silent": ["true"],
     }
+    tools |= {"absent": ["no-such-program", "--version"], "silent": ["true"]}
     more = {"quoted": ["printf", "%s", "a 'b' \\n"]}
     monkeypatch.setattr(environment, "TOOLS", tools)
     assert environment.versions(NamespaceHost("machine"), more) == {"good": "one two", "quoted": "a 'b' \\n"}
+    # The machine is asked for the tools that the lab finds.
+    monkeypatch.setattr(environment, "TOOLS", {"path": ["sh", "-c", "echo $PATH"]})
+    assert testbed._tools()["path"] == boot.PATH
+    script = Path(boot.__file__).with_name("init.sh").read_text(encoding="utf-8")
+    assert f"export PATH={boot.PATH}\n" in script
 
 
 def test_hosts_in_one_namespace_are_asked_once_and_known_tools_not_at_all() -> None:
@@ -112,10 +108,3 @@ def test_hosts_in_one_namespace_are_asked_once_and_known_tools_not_at_all() -> N
     described = environment.describe([near], tools={"fio": "fio-3.33"})["hosts"]
     assert isinstance(described, dict) and described["initiator"]["tools"] == {"fio": "fio-3.33"}
     assert len(world.commands) < 2 * asked
-
-
-def test_the_machine_is_asked_for_the_tools_that_the_lab_finds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(environment, "TOOLS", {"path": ["sh", "-c", "echo $PATH"]})
-    assert testbed._tools()["path"] == boot.PATH
-    script = Path(boot.__file__).with_name("init.sh").read_text(encoding="utf-8")
-    assert f"export PATH={boot.PATH}\n" in script

@@ -16,8 +16,6 @@ from harness.storage import transports
 
 NAME = "2026-11.net.storage-harness:beef.wired.off"
 TROUBLES = [line for each in transports.ALL for line in each.troubles]
-
-
 TROUBLE = [
     ("kernel warning", "", "WARNING: CPU: 0 PID: 77 at net/xfrm/xfrm_state.c:750 xfrm_state_delete+0x1c"),
     ("kernel warning", "", "BUG: unable to handle page fault for address: ffffc90000a4f000"),
@@ -73,16 +71,9 @@ class Kmsg:
         raise record
 
 
-@pytest.fixture(autouse=True)
-def _opened_anew() -> Iterator[None]:
-    """A process opens the log once."""
-    _kernel_log.cache_clear()
-    yield
-    _kernel_log.cache_clear()
-
-
 @pytest.fixture
-def kmsg(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Kmsg:
+def kmsg(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Kmsg]:
+    _kernel_log.cache_clear()  # a process opens the log once
     (tmp_path / "kmsg").write_bytes(b"")
     real_open = os.open
 
@@ -92,10 +83,11 @@ def kmsg(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Kmsg:
     monkeypatch.setattr(os, "open", opened)
     fake = Kmsg()
     monkeypatch.setattr(os, "read", fake.read)
-    return fake
+    yield fake
+    _kernel_log.cache_clear()
 
 
-def test_each_read_gives_the_messages_since_the_last(kmsg: Kmsg) -> None:
+def test_each_read_gives_the_messages_since_the_last(kmsg: Kmsg, monkeypatch: pytest.MonkeyPatch) -> None:
     host = NamespaceHost("target")
     assert host.kernel_messages() == []
     kmsg.records += [
@@ -106,16 +98,12 @@ def test_each_read_gives_the_messages_since_the_last(kmsg: Kmsg) -> None:
     ]
     assert host.kernel_messages() == ["NET: Registered PF_INET6", "a; b", "café \N{REPLACEMENT CHARACTER}"]
     assert host.kernel_messages() == []
-
-
-def test_hosts_of_one_kernel_share_its_log(kmsg: Kmsg) -> None:
-    """So it is asked once for all of them; see ``Host.kernel``."""
+    # Hosts of one kernel share its log, so it is asked once for all of them; see ``Host.kernel``.
     one, other = NamespaceHost("initiator"), NamespaceHost("target", "harness-beef-0")
     assert one.kernel == other.kernel
     kmsg.records.append(b"4,340,5690716,-;once\n")
     assert one.kernel_messages() + other.kernel_messages() == ["once"]
-
-
-def test_without_a_readable_log_there_are_no_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Without a readable one there are no lines.
+    _kernel_log.cache_clear()
     monkeypatch.setattr(os, "open", Mock(side_effect=PermissionError))
     assert NamespaceHost("target").kernel_messages() == []

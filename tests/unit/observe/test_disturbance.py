@@ -26,6 +26,7 @@ from harness.observe import interference
 from harness.observe.interference import LIVE, SLOT_BYTES, SLOTS, FromOutside, OnMachines, Sampler, Standstill
 from harness.observe.programs import interference as program
 from tests.unit.fakes import World
+from tests.unit.parsing import has, known
 from tests.unit.results_folder import made_plan
 from tests.unit.table.test_table import record
 
@@ -55,13 +56,11 @@ def after(seconds: float, core: dict[str, Any] | None = None, **changes: Any) ->
 def used(last: MachineSample, hosts: tuple[str, ...] = HOSTS, busy: float = 1.0, **first: Any) -> Others:
     cores = tuple(changed(CORE, siblings=core.siblings) for core in last.cores)
     begin = changed(ZERO, cores=cores, pressure_ns=0, throttled_ns=0, **first)
-    use = disturbance.between(begin, last, hosts, busy)
-    assert use is not None
-    return use
+    return known(disturbance.between(begin, last, hosts, busy))
 
 
-def assert_shares(use: Others, expected: dict[str, float | None]) -> None:
-    assert {name: getattr(use, name) for name in expected} == pytest.approx(expected)
+def assert_shares(name: str, use: Others, expected: dict[str, float | None]) -> None:
+    assert {part: getattr(use, part) for part in expected} == pytest.approx(expected), name
 
 
 def until(is_so: Callable[[], bool]) -> None:
@@ -98,13 +97,19 @@ IN_LAB: dict[str, tuple[tuple[float, float, float], float, dict[str, Any], dict[
 MORE_OF_CORE = {"hypervisor": {"stolen_ns": 0.6}, "hyperthread": {"siblings": 1, "siblings_idle_ns": 0.5}}
 
 
-@pytest.mark.parametrize("name", IN_LAB)
-def test_what_others_take_of_a_lab_is_what_it_waits_for_them(name: str) -> None:
-    (idle, ran, waited), both_idle, more, expected = IN_LAB[name]
-    core = {"idle_ns": idle, "ran_ns": ran, "waited_ns": waited, **MORE_OF_CORE.get(name, {})}
-    use = used(after(2, core, idle_ns=both_idle, ours_ns=ran, **more))
-    assert_shares(use, expected)
-    assert (use.hosts, use.cores, use.wall_ns) == (HOSTS, 2, 2 * S)
+def test_what_others_take_of_a_lab_is_what_it_waits_for_them() -> None:
+    for name, ((idle, ran, waited), both_idle, more, expected) in IN_LAB.items():
+        core = {"idle_ns": idle, "ran_ns": ran, "waited_ns": waited, **MORE_OF_CORE.get(name, {})}
+        use = used(after(2, core, idle_ns=both_idle, ours_ns=ran, **more))
+        assert_shares(name, use, expected)
+        assert (use.hosts, use.cores, use.wall_ns) == (HOSTS, 2, 2 * S)
+    # Of several kernels the one that lost most counts.
+    first = changed(ZERO, processors=4, cores=(CORE, changed(CORE, number=0)), stolen_ns=(0,) * 4)
+    busy = changed(CORE, ran_ns=S // 2, waited_ns=S // 2)
+    calm = changed(CORE, number=0, ran_ns=S // 2, idle_ns=S // 2)
+    cores = (calm, busy, changed(busy, number=2))
+    last = changed(first, at_ns=S, until_ns=S, cores=cores, idle_ns=S // 2, ours_ns=S)
+    assert known(disturbance.between(first, last, HOSTS)).taken == pytest.approx(0.5)
 
 
 def test_a_core_whose_pace_fell_short_of_its_best_lost_that_part_of_what_it_ran() -> None:
@@ -112,7 +117,7 @@ def test_a_core_whose_pace_fell_short_of_its_best_lost_that_part_of_what_it_ran(
     core = {"idle_ns": 1.0, "ran_ns": 1.0, "waited_ns": 0, "siblings": 1, "siblings_idle_ns": 0}
     last = after(2, core | {"paces": 2, "pace_sum": 1.2, "best_pace": 1.0}, idle_ns=1.0, ours_ns=1.0)
     # Of a busy hyperthread a half would be the most that it may be.
-    assert_shares(used(last), {"slowed": 0.4, "taken": 0.2, "sibling_busy": 1.0})
+    assert_shares("pace", used(last), {"slowed": 0.4, "taken": 0.2, "sibling_busy": 1.0})
     assert used(last, busy=0.25).taken == pytest.approx(0.1), "the rest of the time it waited awake"
     assert used(changed(last, cores=(changed(last.cores[0], pace_sum=2.1),))).taken == 0.0
 
@@ -156,28 +161,14 @@ def test_only_virtual_machines_have_paces(monkeypatch: pytest.MonkeyPatch, is_vi
 
 
 def test_a_core_that_rested_or_was_not_looked_at_before_has_no_pace() -> None:
-    bound = interference._Bound()
-    assert not bound.was_busy(10 * S, 0), "what it did before is not known"
-    assert bound.was_busy(11 * S, 0)
-    bound = interference._Bound()
-    assert not bound.was_busy(10 * S, 9 * S)
-    assert bound.was_busy(11 * S, 9 * S + S // 10)
-    assert not bound.was_busy(12 * S, 9 * S + 6 * S // 10), "idle for half of the second since"
-    assert bound.was_busy(13 * S, 9 * S + 8 * S // 10)
-
-
-def test_of_several_kernels_the_one_that_lost_most_counts() -> None:
-    first = changed(ZERO, processors=4, cores=(CORE, changed(CORE, number=0)), stolen_ns=(0,) * 4)
-    busy = changed(CORE, ran_ns=S // 2, waited_ns=S // 2)
-    calm = changed(CORE, number=0, ran_ns=S // 2, idle_ns=S // 2)
-    cores = (calm, busy, changed(busy, number=2))
-    last = changed(first, at_ns=S, until_ns=S, cores=cores, idle_ns=S // 2, ours_ns=S)
-    use = disturbance.between(first, last, HOSTS)
-    assert use is not None and use.taken == pytest.approx(0.5)
+    first, bound = interference._Bound(), interference._Bound()
+    assert (first.was_busy(10 * S, 0), first.was_busy(11 * S, 0)) == (False, True)
+    # In the second before 12 it was idle for a half.
+    for at, idle_s, was_busy in ((10, 9.0, False), (11, 9.1, True), (12, 9.6, False), (13, 9.8, True)):
+        assert bound.was_busy(at * S, round(idle_s * S)) is was_busy, at
 
 
 # What is taken of a machine
-
 
 # The same, for how long both processors were idle, of a machine whose own programs ran for one second.
 ON_MACHINE: dict[str, tuple[float, dict[str, Any], dict[str, float | None]]] = {
@@ -191,10 +182,9 @@ ON_MACHINE: dict[str, tuple[float, dict[str, Any], dict[str, float | None]]] = {
 }
 
 
-@pytest.mark.parametrize("name", ON_MACHINE)
-def test_who_waits_on_a_machine_counts_as_far_as_others_had_processors(name: str) -> None:
-    idle_ns, more, expected = ON_MACHINE[name]
-    assert_shares(used(after(2, idle_ns=idle_ns, ours_ns=1.0, **more), ("nas",)), expected)
+def test_who_waits_on_a_machine_counts_as_far_as_others_had_processors() -> None:
+    for name, (idle_ns, more, expected) in ON_MACHINE.items():
+        assert_shares(name, used(after(2, idle_ns=idle_ns, ours_ns=1.0, **more), ("nas",)), expected)
 
 
 # What is made of it
@@ -240,9 +230,7 @@ def test_who_disturbed_is_named() -> None:
     }.items():
         assert disturbance.cause(disturbed(0.3, **more)) == words
     assert disturbance.cause(record()) == "the cause is unknown"
-
-
-def test_of_several_machines_the_one_that_lost_most_or_was_suspended_is_named() -> None:
+    # Of several machines the one that lost most or was suspended is named.
     still = "the run stood still for 1.0 s: it was stopped, or the machine slept"
     for share, near, far, cause in (
         (0.5, {"taken": 0.1}, {"taken": 0.5, "used": 0.5}, "other programs used 50 % of the processors"),
@@ -296,9 +284,8 @@ def test_what_nobody_ever_watched_counts_as_it_is() -> None:
 def test_a_suspension_disturbs_though_it_was_short() -> None:
     found = suspended(0.6)
     assert disturbance.is_disturbed(found) and not disturbance.is_final(found, made_plan())
-    assert disturbance.share(found) == pytest.approx(0.3)
-    assert disturbance.share(suspended(0.6, taken=0.5)) == 0.5
-    assert disturbance.share(suspended(9.0)) == 1.0
+    shares = [disturbance.share(each) for each in (found, suspended(0.6, taken=0.5), suspended(9.0))]
+    assert shares == pytest.approx([0.3, 0.5, 1.0])
     words = "the run stood still for 0.6 s: it was stopped, or the machine slept"
     assert disturbance.cause(found) == words
     assert disturbance.summary([found, disturbed(0.2)]) == f"disturbed: {words}"
@@ -318,55 +305,46 @@ def test_a_suspension_disturbs_though_it_was_short() -> None:
 def test_between_two_looks_a_suspension_is_the_difference() -> None:
     assert disturbance.between(ZERO, ZERO, HOSTS) is None, "no time has passed"
     first, last = changed(ZERO, still_ns=3 * S), after(9, still_ns=8)
-    use = disturbance.between(first, last, HOSTS)
-    assert use is not None and use.suspended_ns == 5 * S
-    use = disturbance.between(last, changed(last, at_ns=10 * S, still_ns=0), HOSTS)
-    assert use is not None and use.suspended_ns == 0, "another process began to look"
+    has(disturbance.between(first, last, HOSTS), suspended_ns=5 * S)
+    # Another process began to look.
+    has(disturbance.between(last, changed(last, at_ns=10 * S, still_ns=0), HOSTS), suspended_ns=0)
 
 
-@pytest.mark.parametrize(
-    ("late_s", "causes_s", "still_s"),
-    [
-        (0.0, {}, 0.0),
-        (0.4, {}, 0.0),
-        (5.0, {"waited": 0.01}, 4.99),
-        (5.0, {"waited": 4.9}, 0.0),  # a busy machine: it waited for a processor all the time
-        (5.0, {"stolen": 4.9}, 0.0),
-        (0.0, {"stolen": -0.9}, 0.0),  # a hypervisor may take back what it said
-        (5.0, {"kept": 4.9}, 0.0),  # by a slow disk, or a control group
-        (30.0, {"waited": 4.0, "stolen": 1.0, "kept": 1.0}, 24.0),
-    ],
-)
-def test_what_comes_late_without_having_waited_was_suspended(
-    monkeypatch: pytest.MonkeyPatch, late_s: float, causes_s: dict[str, float], still_s: float
-) -> None:
-    late = round(late_s * S)
-    waited, stolen, kept = (round(causes_s.get(cause, 0.0) * S) for cause in ("waited", "stolen", "kept"))
-    now, own = [100 * S], {"main": 7 * S, "ends": 90 * S}
-    monkeypatch.setattr(time, "clock_gettime_ns", lambda _clock: now[0])
-    monkeypatch.setattr(interference, "own_threads", lambda: dict(own))
-    still, blind = Standstill(), Standstill()
-    still.tick(0.1, [S], 3 * S)
-    now[0] += S // 10 + late
-    own["main"] += waited
-    del own["ends"]
-    still.tick(0.1, [S + stolen], 3 * S + kept)
-    assert still.total_ns == pytest.approx(still_s * S)
-    own.clear()
-    for _ in range(2):
-        now[0] += S // 10 + late
-        blind.tick(0.1, [], 0)
-    assert blind.total_ns == 0, "a kernel that does not count who waits"
-
-
-def test_the_threads_of_this_process_are_counted() -> None:
+def test_what_comes_late_without_having_waited_was_suspended(monkeypatch: pytest.MonkeyPatch) -> None:
     main = f"/proc/self/task/{os.getpid()}"
     before = interference.own_threads()[main]
     until(lambda: interference.own_threads()[main] > before)
+    now, own = [100 * S], dict[str, int]()
+    monkeypatch.setattr(time, "clock_gettime_ns", lambda _clock: now[0])
+    monkeypatch.setattr(interference, "own_threads", lambda: dict(own))
+    for late_s, waited_s, stolen_s, kept_s, still_s in (
+        (0.0, 0, 0, 0, 0.0),
+        (0.4, 0, 0, 0, 0.0),
+        (5.0, 0.01, 0, 0, 4.99),
+        (5.0, 4.9, 0, 0, 0.0),  # a busy machine: it waited for a processor all the time
+        (5.0, 0, 4.9, 0, 0.0),
+        (0.0, 0, -0.9, 0, 0.0),  # a hypervisor may take back what it said
+        (5.0, 0, 0, 4.9, 0.0),  # by a slow disk, or a control group
+        (30.0, 4.0, 1.0, 1.0, 24.0),
+    ):
+        late, waited, stolen, kept = (round(s * S) for s in (late_s, waited_s, stolen_s, kept_s))
+        own |= {"main": 7 * S, "ends": 90 * S}
+        still, blind = Standstill(), Standstill()
+        still.tick(0.1, [S], 3 * S)
+        now[0] += S // 10 + late
+        own["main"] += waited
+        del own["ends"]
+        still.tick(0.1, [S + stolen], 3 * S + kept)
+        assert still.total_ns == pytest.approx(still_s * S), (late_s, still_s)
+        own.clear()
+        for _ in range(2):
+            now[0] += S // 10 + late
+            blind.tick(0.1, [], 0)
+        assert blind.total_ns == 0, "a kernel that does not count who waits"
 
 
 TICKING = """
-import sys, threading
+import threading
 from harness.observe.interference import Standstill
 still = Standstill()
 while True:
@@ -378,12 +356,11 @@ while True:
 
 def test_a_process_sees_that_it_was_stopped() -> None:
     with subprocess.Popen([sys.executable, "-c", TICKING], stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "0\n"
+        out = known(process.stdout)
+        assert out.readline() == "0\n"
         process.send_signal(signal.SIGSTOP)
         time.sleep(1.5)
         process.send_signal(signal.SIGCONT)
-        out = process.stdout
         until(lambda: int(out.readline()) >= 1.2 * S)
         process.kill()
 
@@ -523,8 +500,7 @@ def test_who_boots_a_lab_looks_at_it_and_leaves_nothing(tmp_path: Path) -> None:
                 break
         (use,) = found
         assert (tmp_path / LIVE).stat().st_size <= SLOTS * SLOT_BYTES
-    assert use.taken is not None and 0 <= use.taken <= 1 and use.wall_ns > 0.3 * S
-    assert use.cores == os.cpu_count()
+    assert 0 <= known(use.taken) <= 1 and use.wall_ns > 0.3 * S and use.cores == os.cpu_count()
     assert list(tmp_path.iterdir()) == [elsewhere] and elsewhere.read_text() == "mine"
 
 
@@ -551,8 +527,7 @@ def test_a_machine_explains_what_is_the_kernels_and_our_own(tmp_path: Path) -> N
             pass
     (use,) = watching.taken()
     assert use.hosts == ("target", "initiator") and use.wall_ns > 0.5 * S
-    assert use.used is not None and 0 <= use.used <= 1
-    assert use.taken is not None
+    assert 0 <= known(use.used) <= 1 and use.taken is not None
     with OnMachines(list(interference._machines(hosts[:1], tmp_path / "none"))) as watching:
         time.sleep(0.01)
     assert watching.taken() == (), "one without such files is not known"
@@ -596,10 +571,8 @@ def test_limits_of_all_control_groups_above_count(tmp_path: Path, monkeypatch: p
 
 
 def test_the_program_stands_by_itself() -> None:
-    argv, source = (
-        [programs.PYTHON, "-I", "-S", "-", "/proc"],
-        programs.source("harness.observe", "interference"),
-    )
+    argv = [programs.PYTHON, "-I", "-S", "-", "/proc"]
+    source = programs.source("harness.observe", "interference")
     done = subprocess.run(argv, input=source, capture_output=True, text=True, check=True)
     look = msgspec.json.decode(done.stdout, type=MachineSample)
     assert look.at_ns == look.until_ns > 0 and look.processors == len(look.stolen_ns) == os.cpu_count()

@@ -37,21 +37,14 @@ ENVIRONMENT: dict[str, Any] = {
 
 def made_plan(run_id: str = "r1", **changes: Any) -> Plan:
     """A plan of the document's rows with one request at a time."""
-    whole: dict[str, Any] = {
-        "run_id": run_id,
-        "testbed": TestbedKind.LAB,
-        "columns": COLUMNS,
-        "jobs": tuple(
-            model.Job(name=name, options=(("bs", name.rpartition("-")[2]), ("ioengine", "psync")))
-            for name in DOCUMENT_WORKLOADS
-        ),
-        "repeats": 3,
-        "seed": 1,
-        "backing": model.Backing(kind=model.BackingKind.RAMDISK, size_bytes=1 << 27),
-        "links": {"wired": WIRED, "wifi": WIFI},
-        "proposals": {"aes128gcm16": GCM},
-    }
-    return flat.plan(**whole | changes)
+    jobs = (
+        model.Job(name=name, options=(("bs", name.rpartition("-")[2]), ("ioengine", "psync")))
+        for name in DOCUMENT_WORKLOADS
+    )
+    whole: dict[str, Any] = {"run_id": run_id, "testbed": TestbedKind.LAB, "columns": COLUMNS}
+    whole |= {"jobs": tuple(jobs), "repeats": 3, "seed": 1, "links": {"wired": WIRED, "wifi": WIFI}}
+    whole["backing"] = model.Backing(kind=model.BackingKind.RAMDISK, size_bytes=1 << 27)
+    return flat.plan(**whole | {"proposals": {"aes128gcm16": GCM}} | changes)
 
 
 def fio_json(name: str, bins: dict[int, int], direction: str = "read", **options: str) -> bytes:
@@ -60,12 +53,8 @@ def fio_json(name: str, bins: dict[int, int], direction: str = "read", **options
     latency: dict[str, Any] = {"min": min(bins), "max": max(bins), "mean": 1.0, "stddev": 0.0, "bins": bins}
     latency["percentile"] = {"50.000000": min(bins)}
     moved = {"io_bytes": 4096 * ios, "bw_bytes": 4096 * ios, "runtime": 1000, "total_ios": ios}
-    job = {
-        "jobname": name,
-        "error": 0,
-        "job options": {"lat_percentiles": "1", **options},
-        direction: {**moved, "lat_ns": latency},
-    }
+    job = {"jobname": name, "error": 0, "job options": {"lat_percentiles": "1", **options}}
+    job[direction] = {**moved, "lat_ns": latency}
     return msgspec.json.encode({"fio version": "fio-3.33", "jobs": [job]})
 
 
@@ -84,16 +73,14 @@ def write(
     folder = RunFolder(root / records[0].run_id)
     for record in records:
         if bins:
-            key = record_key(record)
-            direction = "read" if record.read else "write"
-            (folder.raw_folder(key) / "fio.json").write_bytes(fio_json(record.workload.name, bins, direction))
-            names = ["fio.json"]
+            key, direction = record_key(record), "read" if record.read else "write"
+            held = {"fio.json": fio_json(record.workload.name, bins, direction).decode()}
             if log_kib_s:
                 lines = [f"{500 * n}, {rate}, 0, 0, 0\n" for n, rate in enumerate(log_kib_s, 1)]
-                (folder.raw_folder(key) / bandwidth_series.LOG).write_text("".join(lines))
-                (folder.raw_folder(key) / "job.fio").write_text("[job]\nlog_avg_msec=500\n")
-                names += [bandwidth_series.LOG, "job.fio"]
-            record = msgspec.structs.replace(record, raw=tuple(f"raw/{key}/{name}" for name in names))
+                held |= {bandwidth_series.LOG: "".join(lines), "job.fio": "[job]\nlog_avg_msec=500\n"}
+            for name, text in held.items():
+                (folder.raw_folder(key) / name).write_text(text)
+            record = msgspec.structs.replace(record, raw=tuple(f"raw/{key}/{name}" for name in held))
         folder.save_record(record)
     if plan:
         folder.save_plan(plan)

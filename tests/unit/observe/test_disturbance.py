@@ -195,7 +195,7 @@ def others(taken: float | None, **more: Any) -> Others:
 
 
 def disturbed(taken: float | None, **changes: Any) -> Record:
-    names = {"used", "stolen", "throttled", "slowed", "waited"} & changes.keys()
+    names = {"used", "stolen", "throttled", "slowed", "waited", "suspended_ns"} & changes.keys()
     use = others(taken, **{name: changes.pop(name) for name in names})
     return record(**changes, telemetry=Telemetry(others=(use,)))
 
@@ -256,8 +256,7 @@ def test_a_disturbed_repeat_counts_where_there_is_no_other_and_is_final_where_no
 
 
 def suspended(seconds: float, taken: float | None = 0.0, **changes: Any) -> Record:
-    use = changed(others(taken), suspended_ns=round(seconds * S))
-    return record(**changes, telemetry=Telemetry(others=(use,)))
+    return disturbed(taken, suspended_ns=round(seconds * S), **changes)
 
 
 def test_what_is_unknown_takes_the_place_of_nothing_known() -> None:
@@ -267,13 +266,10 @@ def test_what_is_unknown_takes_the_place_of_nothing_known() -> None:
     assert disturbance.quiet([honest, unknown]) == []
     assert disturbance.most_disturbed([unknown, honest]) is honest
     assert disturbance.counting([honest, unknown, good]) == [good] == disturbance.quiet([unknown, good])
-    partly = record(repeat=2, telemetry=Telemetry(others=(others(None),)))
-    assert disturbance.counting([partly, good]) == [good]
+    assert disturbance.counting([disturbed(None, repeat=2), good]) == [good]
     elsewhere = record(run_id="r2", repeat=2)
     assert disturbance.counting([honest, elsewhere]) == [elsewhere], "of a run that nobody watched"
-
-
-def test_what_nobody_ever_watched_counts_as_it_is() -> None:
+    # What nobody ever watched counts as it is.
     old = [record(repeat=n) for n in range(3)]
     assert disturbance.counting(old) == old == disturbance.quiet(old)
     assert disturbance.is_final(old[0], made_plan()) and disturbance.described(old[0]) is None
@@ -388,7 +384,7 @@ def test_an_asking_process_that_was_stopped_concerns_all_machines(monkeypatch: p
     with OnMachines([machine]) as watching:
         pass
     (use,) = watching.taken()
-    assert use.suspended_ns == 3 * S and use.taken == 0.0
+    has(use, suspended_ns=3 * S, taken=0.0)
 
 
 # Who looks from outside
@@ -405,10 +401,9 @@ class Outside:
     def look(self, seconds: float, waited: float = 0.5, **changes: Any) -> None:
         """At so many seconds: the lab ran for half of them, and waited for others so long in all."""
         look = after(seconds, {"ran_ns": seconds / 2, "waited_ns": waited}, idle_ns=seconds)
-        text = msgspec.json.encode(changed(look, **changes)).ljust(SLOT_BYTES)
         with self.file.open("r+b") as file:
             file.seek(self.slot * SLOT_BYTES)
-            file.write(text)
+            file.write(msgspec.json.encode(changed(look, **changes)).ljust(SLOT_BYTES))
         self.slot = (self.slot + 1) % SLOTS
 
 
@@ -427,9 +422,8 @@ def test_a_lab_reads_what_is_seen_of_it_outside_but_for_while_a_tool_started(tmp
     for tenth in range(SLOTS + 10):  # the oldest are written over
         outside.look(tenth / 10, waited=0.2)
     with from_outside(tmp_path) as watching:
-        outside.look(7.8, waited=0.6)
-        outside.look(8.4, waited=0.6)
-        outside.look(8.9, waited=0.9)
+        for seconds, waited in ((7.8, 0.6), (8.4, 0.6), (8.9, 0.9)):
+            outside.look(seconds, waited)
     (use,) = watching.taken(S)
     assert (use.wall_ns, use.waited) == pytest.approx((1.1 * S, 0.3 / 1.1))
     (whole,) = watching.taken()

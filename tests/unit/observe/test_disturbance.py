@@ -78,8 +78,6 @@ def await_look(sampler: Sampler, is_due: Callable[[MachineSample], bool]) -> Mac
     return looks[-1]
 
 
-# What is taken of a lab
-
 # In seconds, of two: for how long the lab's processor was idle, the lab ran and waited, and both were idle
 # together; and what that comes to.
 IN_LAB: dict[str, tuple[tuple[float, float, float], float, dict[str, Any], dict[str, float | None]]] = {
@@ -168,8 +166,6 @@ def test_a_core_that_rested_or_was_not_looked_at_before_has_no_pace() -> None:
         assert bound.was_busy(at * S, round(idle_s * S)) is was_busy, at
 
 
-# What is taken of a machine
-
 # The same, for how long both processors were idle, of a machine whose own programs ran for one second.
 ON_MACHINE: dict[str, tuple[float, dict[str, Any], dict[str, float | None]]] = {
     "the-stack-waits-for-itself": (2.9, {"pressure_ns": 0.6}, {"taken": 0.05}),
@@ -185,9 +181,6 @@ ON_MACHINE: dict[str, tuple[float, dict[str, Any], dict[str, float | None]]] = {
 def test_who_waits_on_a_machine_counts_as_far_as_others_had_processors() -> None:
     for name, (idle_ns, more, expected) in ON_MACHINE.items():
         assert_shares(name, used(after(2, idle_ns=idle_ns, ours_ns=1.0, **more), ("nas",)), expected)
-
-
-# What is made of it
 
 
 def others(taken: float | None, **more: Any) -> Others:
@@ -250,9 +243,6 @@ def test_a_disturbed_repeat_counts_where_there_is_no_other_and_is_final_where_no
     assert disturbance.is_final(record(), plan) and not disturbance.is_final(disturbed(0.5), plan)
     assert disturbance.is_final(disturbed(0.5), changed(plan, retries=0))
     assert not disturbance.is_final(record(status=Status.INVALID), plan)
-
-
-# What is unknown, and what was suspended
 
 
 def suspended(seconds: float, taken: float | None = 0.0, **changes: Any) -> Record:
@@ -387,9 +377,6 @@ def test_an_asking_process_that_was_stopped_concerns_all_machines(monkeypatch: p
     has(use, suspended_ns=3 * S, taken=0.0)
 
 
-# Who looks from outside
-
-
 class Outside:
     """Writes looks to the file that a lab reads."""
 
@@ -508,9 +495,6 @@ def test_what_has_ended_is_counted_on() -> None:
     (now,) = sampler.look().cores
     assert now.ran_ns >= before.ran_ns
     assert now.number == LAST_CORE and seen.processors == os.cpu_count()
-
-
-# Who looks on a machine
 
 
 def test_a_machine_explains_what_is_the_kernels_and_our_own(tmp_path: Path) -> None:

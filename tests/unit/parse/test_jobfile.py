@@ -350,8 +350,6 @@ def test_fio_reads_all_jobs_of_a_plan_at_once_and_the_one_that_it_refuses_is_nam
         make_plan(RunRequest(profile=str(path)))
 
 
-# Files that users have
-
 LEFT_OUT = """
     filename=/dev/sda | filename_format=x.$jobnum | directory=/tmp | lockfile=readwrite | write_bw_log=x |
     write_lat_log | write_iops_log=/etc/x | write_hist_log=x | write_iolog=x | log_avg_msec=1 |

@@ -57,9 +57,6 @@ def resumed(root: Path, *words: str, command: str = "run", ends: int = 2) -> Com
     return done
 
 
-# Plans
-
-
 def with_job(*options: tuple[str, str], name: str = "job") -> dict[str, Any]:
     return {"jobs": (model.Job(name=name, options=options),)}
 
@@ -143,8 +140,6 @@ def test_what_can_be_asked_for_comes_back(tmp_path: Path) -> None:
         assert saved(tmp_path, plan).load_plan() == plan
 
 
-# Records
-
 FIGURES = ("runtime_ns", "mean_ns", "wall_ns", "block_bytes", "repeat", "initiators")
 BEYOND = ("-1", "1e308", "9" * 400, "9223372036854775808")
 NO_BLOCK = ("block_bytes", "0", r"Expected `int` >= 1 - at `\$\.workload\.block_bytes`")
@@ -172,9 +167,6 @@ def test_a_probe_that_no_tool_could_make_is_refused(tmp_path: Path) -> None:
         (folder.path / "probes" / "a.json").write_text(text, encoding="utf-8")
         with pytest.raises(UsageError, match=rf"a\.json{words}"):
             folder.load_probes()
-
-
-# What reaches outside the lab
 
 
 def test_what_stays_in_the_lab_or_with_the_run_is_not_typed_again() -> None:
@@ -250,9 +242,6 @@ def test_a_file_that_has_another_name_is_not_written_to(tmp_path: Path) -> None:
     done = resumed(tmp_path)
     assert "expected a file with one name, found one with 2" in done.stderr and "cp -r" in done.stderr, done
     assert victim.read_text(encoding="utf-8") == "mine"
-
-
-# What is read
 
 
 def refusal_of(root: Path, *words: str) -> str:
@@ -347,9 +336,6 @@ def test_what_is_unreadable_is_refused_in_a_sentence(tmp_path: Path, monkeypatch
     (tmp_path / "x").write_bytes(b"{")
     for words in ("table x", "explain x", "compare x x", "parse fio x"):
         assert "hint: " in refusal_of(tmp_path, *words.split())
-
-
-# What is written with -o
 
 
 def test_a_file_keeps_its_mode_and_a_planted_link_is_not_followed(

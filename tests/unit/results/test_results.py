@@ -54,9 +54,6 @@ def opened(path: Path, *jobs: dict[str, Any], before: str = "") -> tuple[Record,
     return found, found.read
 
 
-# What is written comes back
-
-
 def test_records_plans_and_environments_come_back_as_they_were(tmp_path: Path) -> None:
     run, plan = RunFolder(tmp_path / "results" / "r1"), made_plan()
     run.save_plan(plan)
@@ -105,9 +102,6 @@ def test_a_left_over_temporary_file_is_no_record_and_a_bad_record_is_never_dropp
     run.save_record(record(repeat=3)).write_text("{}", encoding="utf-8")
     with pytest.raises(UsageError, match=r"r3\.json"):
         open_results([tmp_path])
-
-
-# What is damaged is named
 
 
 @pytest.mark.thorough
@@ -187,9 +181,6 @@ def test_where_nothing_is_a_sentence_says_so(tmp_path: Path) -> None:
     assert "no plan.json" in str(refused(RunFolder(tmp_path).load_plan))
 
 
-# What can be opened
-
-
 def test_a_run_a_folder_of_runs_and_a_single_record_are_opened(tmp_path: Path) -> None:
     first, second = RunFolder(tmp_path / "r1"), RunFolder(tmp_path / "r2")
     file = first.save_record(record())
@@ -222,9 +213,6 @@ def test_a_renamed_folder_is_the_run_of_its_plan_or_else_of_its_records(tmp_path
     run.save_environment({"hosts": {}})
     assert store.open_plans([tmp_path, run.path]) == {"r1": plan}
     assert store.open_environments([tmp_path]) == {"r1": {"hosts": {}}, "r2": {}}
-
-
-# What is foreign: plain fio outputs
 
 
 def test_a_fio_output_becomes_a_column_named_by_its_file(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from harness.parse import reported
 from tests.unit.parsing import known, listed, refused
 
 
-def test_units_of_throughput_ios_and_the_last_digit() -> None:
+def test_units_of_throughput_ios_and_links() -> None:
     for texts, bytes_s in (
         ("1.8 Gbit/s | 1.8Gbps | 1,8 Gbit/s", 225e6),
         ("940 Mbits/sec | 940 mbps", 117.5e6),
@@ -28,9 +28,6 @@ def test_units_of_throughput_ios_and_the_last_digit() -> None:
             assert found.value == pytest.approx(bytes_s) and not found.is_io, text
     assert reported.amount("52.5k IOPS", "iops") == reported.Amount(52500, 100, is_io=True)
     assert reported.amount("1.8 Gbit/s", "x").step == pytest.approx(12.5e6)
-
-
-def test_links() -> None:
     for links, rate_bit_s in (
         ("10G X520", 10e9),
         ("2x25GbE", 50e9),
@@ -41,9 +38,9 @@ def test_links() -> None:
         ("WiFi 6, 1200 Mbit/s", 1.2e9),
     ):
         for words in listed(links):
-            found = reported.link(words, "link")
-            assert found.rate_bit_s == rate_bit_s, words
-            assert found.is_radio == ("WiFi" in words or "mobile" in words), words
+            link = reported.link(words, "link")
+            assert link.rate_bit_s == rate_bit_s, words
+            assert link.is_radio == ("WiFi" in words or "mobile" in words), words
 
 
 def test_keys_and_other_names_of_them() -> None:

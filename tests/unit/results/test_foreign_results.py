@@ -179,9 +179,7 @@ def test_what_stays_in_the_lab_or_with_the_run_is_not_typed_again() -> None:
     assert planned.outside(plan) == [("--target", "ssh://root@nas"), ("--link", "wired=eth0")]
     typed = [*planned.outside(plan), ("--initiator", "local"), ("--link", "local")]
     planned.require_typed(plan, "r1", typed)
-
-
-def test_what_leads_out_of_the_lab_is_typed_again() -> None:
+    # What leads out of the lab is.
     device = model.Backing(kind=BackingKind.BLOCK, size_bytes=1 << 27, path="/dev/x", destroy="/dev/x")
     plan = made_plan(**REAL, hops=("ssh://gateway",), backing=device)
     typed = [("--target", "ssh://root@nas"), ("--initiator", "local"), ("--initiator", "ssh://b")]

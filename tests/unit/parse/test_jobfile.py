@@ -229,16 +229,12 @@ def test_files_of_the_user(tmp_path: Path) -> None:
         assert "QD32" in message and said in message
 
 
-SET_BY_THE_HARNESS = """
-    filename=/dev/sdb rw=write bs=4096 size=67108864 direct=1 randrepeat=1 randseed=7 refill_buffers
-    allow_file_create=0 verify_state_save=0 thread group_reporting lat_percentiles=1
-    percentile_list=50:90:95:99:99.9:99.99
-"""
-
-
 def test_what_the_harness_sets() -> None:
     found = rendered("rw=write\nstonewall\ngroup_reporting=0\ndescription=x\npercentile_list=1\n")
-    options = (option.partition("=") for option in SET_BY_THE_HARNESS.split())
+    known = """filename=/dev/sdb rw=write bs=4096 size=67108864 direct=1 randrepeat=1 randseed=7
+        refill_buffers allow_file_create=0 verify_state_save=0 thread group_reporting lat_percentiles=1
+        percentile_list=50:90:95:99:99.9:99.99"""
+    options = (option.partition("=") for option in known.split())
     assert found == {key: value if equals else None for key, equals, value in options}
     # What a profile may settle itself.
     assert rendered("direct=0")["direct"] == "0"

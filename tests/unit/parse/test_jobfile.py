@@ -119,10 +119,8 @@ def test_an_option_that_fio_knows_is_let_through_refused_or_dropped() -> None:
 
 
 def test_merging_comments_and_aliases() -> None:
-    text = "; a comment\n[global]\n blocksize = 8k   # of every job\n time_based\n timeout=2s\n"
-    text += (
-        "[a]\nreadwrite=randread ; random\n[global]\nbs=16K\n[b]\ntime_based=0\nbs=4kb\n[c]\r\ndirect=0\r\n"
-    )
+    text = "; a comment\n[global]\n blocksize = 8k   # of every job\n time_based\n timeout=2s\n[a]\n"
+    text += "readwrite=randread ; random\n[global]\nbs=16K\n[b]\ntime_based=0\nbs=4kb\n[c]\r\ndirect=0\r\n"
     a, b, c = parse_jobs(text, "f.fio")
     assert (a.name, block_bytes(a), wall_estimate_s(a)) == ("a", 8192, 2)
     assert (dict(a.options)["rw"], dict(a.options)["time_based"]) == ("randread", None)

@@ -55,8 +55,8 @@ def test_a_row_for_each_direction_and_one_for_what_moved_nothing() -> None:
     assert (read["bandwidth_bytes_s"], read["latency_mean_ns"]) == (3e6, 1000.5)
     assert write["latency_p99_ns"] is None
     assert (fsync["bytes"], fsync["latency_p50_ns"]) == (None, 7.0)
-    assert (failed["status"], failed["reason"], failed["bytes"]) == ("failed", "the target vanished", None)
-    assert failed["started_unix_s"] is None
+    names = ("status", "reason", "bytes", "started_unix_s")
+    assert [failed[name] for name in names] == ["failed", "the target vanished", None, None]
     assert {tuple(row) for row in rows} == {COLUMNS}
     rows = as_dicts([MIXED, FAILED], ExportFormat.CSV)
     assert tuple(rows[0]) == COLUMNS
@@ -70,16 +70,11 @@ def test_csv_has_no_formula(first: str) -> None:
     assert row["reason"].startswith(f"' {first}")
 
 
-def named_in(cell: str) -> list[str]:
-    return re.findall(r"`([a-z0-9_]+)`", cell)
-
-
 def test_the_documentation_has_every_column_and_tag_in_its_order() -> None:
     text = (DOCS / "export.md").read_text(encoding="utf-8")
-    cells = re.findall(r"^\| (`[^|]+) \|", text, re.MULTILINE)
-    assert tuple(name for cell in cells for name in named_in(cell)) == COLUMNS
-    reported = re.search(r"tags are ([^;]*);", text)
-    assert reported is not None and tuple(named_in(reported[1])) == export.TAGS
+    for said, names in ((r"^\| (`[^|]+) \|", COLUMNS), (r"tags are ([^;]*);", export.TAGS)):
+        found = " ".join(re.findall(said, text, re.MULTILINE))
+        assert tuple(re.findall(r"`([a-z0-9_]+)`", found)) == names
 
 
 def points(data: bytes) -> list[tuple[str, dict[str, str], dict[str, str], str]]:
@@ -111,11 +106,10 @@ def _split(text: str, mark: str) -> list[str]:
 
 def test_line_protocol_reads_back() -> None:
     ((name, tags, fields, time), *_) = points(encode([MIXED], ExportFormat.INFLUX))
-    assert name == "harness"
-    assert (tags["workload"], tags["direction"], tags["repeat"]) == ("mixed", "read", "1")
+    assert (name, time) == ("harness", "1795253576250000000")
+    assert tags.items() >= {"workload": "mixed", "direction": "read", "repeat": "1"}.items()
     expected = {"bytes": "3000000i", "bandwidth_bytes_s": "3000000.0", "emulated": "false"}
     assert fields.items() >= {**expected, "warnings": '"one; two"'}.items()
-    assert time == "1795253576250000000"
     (failed,) = points(encode([FAILED], ExportFormat.INFLUX))
     assert "direction" not in failed[1] and failed[3] == ""
 
@@ -127,8 +121,7 @@ def test_hostile_names_stay_one_point(name: str) -> None:
     assert {"workload", "link", "testbed", "status"} <= found[1].keys()
     assert found[2]["schema"] == f"{SCHEMA_VERSION}i"
     (row,) = as_dicts([hostile], ExportFormat.CSV)
-    assert "\n" not in row["workload"]
-    assert not row["workload"].startswith(("=", "+", "-", "@"))
+    assert "\n" not in row["workload"] and not row["workload"].startswith(("=", "+", "-", "@"))
     (line,) = as_dicts([hostile], ExportFormat.JSONL)
     assert line["workload"] == name
 
@@ -137,8 +130,8 @@ def test_parquet_keeps_types_even_of_empty_columns() -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
     table = parquet.read_table(io.BytesIO(encode([FAILED], ExportFormat.PARQUET)))
     assert tuple(table.schema.names) == COLUMNS
-    assert str(table.schema.field("bytes").type) == "int64"
-    assert str(table.schema.field("latency_p99_ns").type) == "double"
+    types = [str(table.schema.field(name).type) for name in ("bytes", "latency_p99_ns")]
+    assert types == ["int64", "double"]
     both = parquet.read_table(io.BytesIO(encode([MIXED, FAILED], ExportFormat.PARQUET)))
     assert both.schema == table.schema
     assert table.schema.metadata[b"harness_version"].decode() == __version__
@@ -151,16 +144,19 @@ def test_a_row_says_how_and_under_what_load_it_was_measured() -> None:
     far = msgspec.structs.replace(near, hosts=("target",), busiest_core=0.75)
     telemetry = Telemetry(round_trips=trips, processors=(near, far))
     found = msgspec.structs.replace(record(1.0, workload="w"), telemetry=telemetry)
-    options = (("ioengine", "libaio"), ("iodepth", "32"), ("numjobs", "4"))
-    jobs = (Job(name="w", options=options),)
+    jobs = (Job(name="w", options=(("ioengine", "libaio"), ("iodepth", "32"), ("numjobs", "4"))),)
     planned = msgspec.structs.replace(made_plan(), jobs=jobs, harness_version="9.1")
     (row,) = rows([found], plans={found.run_id: planned})
-    assert (row["round_trip_p50_ns"], row["busiest_core"]) == (2.5e5, 0.75)
     how = {"queue_depth": 32, "numjobs": 4, "storage": "ramdisk", "harness_version": "9.1"}
-    assert how.items() <= row.items()
+    assert (how | {"round_trip_p50_ns": 2.5e5, "busiest_core": 0.75}).items() <= row.items()
     (unknown,) = rows([record(1.0)])
     names = ("queue_depth", "numjobs", "harness_version", "busiest_core")
     assert dict.fromkeys(names).items() <= unknown.items()
+    # It says whether it may be used.
+    for taken, is_disturbed in ((0.09, False), (0.11, True), (None, False)):
+        others = Others(hosts=("initiator", "target"), wall_ns=10**9, cores=1, taken=taken)
+        (row,) = rows([record(1.0, telemetry=Telemetry(others=(others,)))])
+        assert (row["disturbed"], row["is_disturbed"]) == (taken, is_disturbed)
 
 
 def test_a_row_says_which_kernel_and_machines_measured_it() -> None:
@@ -180,13 +176,6 @@ def test_a_row_says_which_kernel_and_machines_measured_it() -> None:
     # The mode of ESP stands with IPsec alone; earlier versions wrote it with every protection.
     (row,) = rows([record(1.0, protection=("wireguard",), ipsec_mode="transport")])
     assert (row["protection"], row["ipsec"], row["ipsec_mode"]) == ("wireguard", "off", None)
-
-
-@pytest.mark.parametrize(("taken", "is_disturbed"), [(0.09, False), (0.11, True), (None, False)])
-def test_a_row_says_whether_it_may_be_used(taken: float | None, is_disturbed: bool) -> None:
-    others = Others(hosts=("initiator", "target"), wall_ns=10**9, cores=1, taken=taken)
-    (row,) = rows([record(1.0, telemetry=Telemetry(others=(others,)))])
-    assert (row["disturbed"], row["is_disturbed"]) == (taken, is_disturbed)
 
 
 def test_integers_that_may_be_null_stay_integers(tmp_path: Path) -> None:
@@ -209,7 +198,6 @@ def test_a_missing_package_is_named_and_an_unknown_format(monkeypatch: pytest.Mo
     with pytest.raises(UsageError) as unknown:
         ExportFormat("xls\x1b")
     assert "parquet" in (unknown.value.hint or "")
-    assert export.ExportFormat("csv") is ExportFormat.CSV
 
 
 def test_the_command_prints_or_writes(tmp_path: Path) -> None:
@@ -255,7 +243,6 @@ def test_each_panel_says_which_series_is_whose_and_variables_list_values() -> No
     assert {"column", "testbed", "lab_kernel", "clock"} <= {*NAMES.findall(QUERIES[0])}
     tags = {name: NAMES.findall(query)[-1] for name, query in VARIABLES.items() if name != "datasource"}
     assert tags == {"run": "run_id", "workload": "workload", "link": "link"}, "the values of tags"
-    assert set(tags.values()) <= {*export.TAGS}
 
 
 def test_a_sweep_has_its_axes_and_the_points_that_were_not_measured() -> None:

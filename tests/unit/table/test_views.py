@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import Any, get_args
 
 import msgspec
@@ -49,19 +48,16 @@ def values(view: View, *records: ProbeRecord) -> list[dict[str, float | str | No
     return [row["values"] for row in rows]
 
 
-def test_a_path_has_a_row_with_the_medians_of_its_repeats() -> None:
+def test_a_path_has_a_row_with_the_medians_of_its_repeats_unless_they_were_made_on_the_way() -> None:
     often = ping(5e5, Ping(interval_s=0.002))
     (row,) = values(View.LINK, tcp(900e6), tcp(100e6), tcp(300e6), ping(2e6), often)
     assert row["tcp_received_mbit_s"] == 300 and row["tcp_cpu_percent"] == 50
     assert (row["ping_mean_ms"], row["ping_io_p50_ms"], row["ping_lost_percent"]) == (2.0, 0.5, 0.0)
     assert "udp_received_mbit_s" not in row
-
-
-def test_what_was_measured_on_the_way_gives_way_to_a_probe_and_other_places_have_other_rows() -> None:
-    assert values(View.LINK, tcp(1e6, is_from_run=True))[0]["tcp_received_mbit_s"] == 1
-    assert values(View.LINK, tcp(1e6, is_from_run=True), tcp(9e6))[0]["tcp_received_mbit_s"] == 9
-    assert len(values(View.LINK, tcp(1e6), tcp(2e6, testbed="host"))) == 2
-    assert len(values(View.LINK, tcp(1e6), tcp(2e6, protection=("aes128gcm16",)))) == 2
+    for probed, rate in (((), 1), ((tcp(9e6),), 9)):
+        assert values(View.LINK, tcp(1e6, is_from_run=True), *probed)[0]["tcp_received_mbit_s"] == rate
+    elsewhere = tcp(2e6, testbed="host"), tcp(2e6, protection=("aes128gcm16",))
+    assert len(values(View.LINK, tcp(1e6), *elsewhere)) == 3
 
 
 def test_a_probe_without_a_figure_shows_why() -> None:
@@ -73,47 +69,42 @@ def test_a_probe_without_a_figure_shows_why() -> None:
     assert "INVALID [1]" in text and "[1] iperf3 printed garbage" in text and " 0.0" not in text
 
 
-def test_packets_per_second_are_not_known_with_losses() -> None:
+def test_packets_per_second_are_not_known_with_losses_and_both_kinds_of_socket_have_columns() -> None:
     counted: dict[str, Any] = {"at_once": 1, "replies_per_s": 8, "lost_percent": 11, "counted_per_s": 17}
     step = probing.FloodStep(sent=9, received=8, **counted)
     figures = probing.PacketRateFigures(steps=(step,), packets_per_s=None, is_saturated=True, **counted)
     (row,) = values(View.PPS, ok(PacketRate(), figures))
     assert (row["replies_per_s"], row["packets_per_s"], row["counted_per_s"]) == (8, None, 17)
-
-
-def test_both_kinds_of_socket_stand_next_to_each_other() -> None:
     (row,) = values(View.UDP_LATENCY, latency(244e3, SocketUse.REOPENED), latency(216e3, SocketUse.KEPT))
     assert (row["reopened_mean_us"], row["kept_mean_us"]) == (244, 216)
+    # Both kinds of socket stand next to each other.
 
 
-@pytest.mark.parametrize("number", [0, 1, 2, 4])
-def test_published_figures_stand_in_columns_of_their_view(number: int) -> None:
-    name = f"document-00{number}"
-    view = View(references.view_of(name) or "none")
-    published = references.load_path_reference(name)
-    grid = build(view, [tcp(1e6)], published)
+@pytest.mark.parametrize(
+    ("number", "figure", "values"),
+    [
+        (0, "udp_lost", [4602]),
+        (1, "tcp_received_mbit_s", [94.1, 80.5, 70.2]),
+        (2, "packets_per_s", [2 * 3052]),
+        (4, "kept_mean_us", [216, 271, 291, 316, 339, 1267]),
+    ],
+)
+def test_published_figures_stand_in_columns_of_their_view(
+    number: int, figure: str, values: list[float]
+) -> None:
+    published = references.load_path_reference(f"document-00{number}")
+    grid = build(View(references.view_of(f"document-00{number}") or "none"), [tcp(1e6)], published)
     keys = {field.key for field in grid.fields}
-    for row in published.row:
-        assert row.values and row.values.keys() <= keys, row.title
+    assert all(row.values and row.values.keys() <= keys for row in published.row)
+    assert [row.values[figure] for row in published.row if figure in row.values][: len(values)] == values
     assert sum(row.is_published for row in grid.rows) == len(published.row)
     assert published.source in grid.notes[-1]
-
-
-def test_what_the_documents_published() -> None:
-    def of(name: str, pick: Callable[[dict[str, float]], float]) -> list[float]:
-        return [pick(row.values) for row in references.load_path_reference(name).row]
-
-    assert of("document-004", lambda row: row["kept_mean_us"]) == [216, 271, 291, 316, 339, 1267]
-    assert of("document-001", lambda row: row["tcp_received_mbit_s"]) == [94.1, 80.5, 70.2]
-    assert references.load_path_reference("document-000").row[0].values["udp_lost"] == 4602
-    assert references.load_path_reference("document-002").row[0].values["packets_per_s"] == 2 * 3052
 
 
 def test_every_kind_of_probe_is_measured_and_each_column_is_of_a_figure_that_it_has() -> None:
     assert set(judged.MEASURES) == set(KINDS)
     for probe in (probe for named in probing.NAMED.values() for probe in named):
-        assert probe.figures_of(probe.VIEW)
-        assert probe.estimate_s > 0 and probe.name
+        assert probe.figures_of(probe.VIEW) and probe.estimate_s > 0 and probe.name
     figures = {each.__struct_config__.tag: each for each in get_args(probing.Figures)}
     for kind in KINDS:
         found: type = figures[kind.__struct_config__.tag]

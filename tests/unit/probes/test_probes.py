@@ -17,11 +17,10 @@ from harness.analysis.prices import Operation, Per, Whose
 from harness.hosts import remote
 from harness.hosts.journal import Journal
 from harness.hosts.runner import await_condition
-from harness.model import Clock, IpsecMode, LinkProfile, Status, TestbedKind, probing
+from harness.model import Clock, IpsecMode, Status, TestbedKind, probing
 from harness.model.errors import RequirementError, UsageError
 from harness.model.probing import Flood, Forwarding, PacketRate, Ping, Probe, Tcp, Udp, UdpLatency
 from harness.model.ranges import out_of_range
-from harness.network.links import LinkPath
 from harness.observe.counters import Observer
 from harness.observe.interference import Watching
 from harness.parse.hosts import parse_address
@@ -39,11 +38,12 @@ from tests import flat
 from tests.unit.fakes import Command, FakeHost, FakeWitness, World
 from tests.unit.fakes.answers import Answer
 from tests.unit.fakes.ipsec import association
+from tests.unit.fakes.paths import link_path
 from tests.unit.observe.test_hops import Router
 from tests.unit.runs import test_teardown as teardown
 
+F = TypeVar("F")
 NEAR, FAR = "198.18.0.1", "198.18.0.2"
-
 TRANSMITTED = f"--- {FAR} ping statistics ---\n4 packets transmitted, "
 REPLIES = f"""\
 PING {FAR} ({FAR}) 56(84) bytes of data.
@@ -102,8 +102,7 @@ class Net(World):
         return super().text_of(path)
 
 
-KILLED = "Killed"
-"""What a tool prints that SIGKILL ended."""
+KILLED = "Killed"  # what a tool prints that SIGKILL ended
 
 
 class Turns(Net):
@@ -127,22 +126,13 @@ NOTHING_CARRIED = WitnessReport(before="", states=(), after="", snmp="")
 
 
 def probed_path(
-    world: World, tmp_path: Path, *, is_shared: bool = False, reports: Sequence[WitnessReport] | None = None
+    world: World, tmp_path: Path, *, is_shared: bool = False, reports: Sequence[WitnessReport] = ()
 ) -> ProbedPath:
     """``reports`` are what the witnesses at either end of a protected path tell, one after another."""
-    path = LinkPath(
-        profile=LinkProfile(name="wired", title="Gigabit", emulated=True),
-        index=0,
-        initiator=world.host("initiator"),
-        target=world.host("target", "t"),
-        initiator_iface="i",
-        target_iface="t",
-        initiator_address=NEAR,
-        target_address=FAR,
-        is_shared=is_shared,
-    )
+    ifaces = {"initiator_iface": "i", "target_iface": "t"}
+    path = link_path(world, 0, target=world.host("target", "t"), **ifaces, is_shared=is_shared)
     layers: tuple[EspLayer, ...] = ()
-    if reports is not None:
+    if reports:
         witnesses = Witnesses(ends=(FakeWitness(*reports), FakeWitness(*reports)))
         layers = (EspLayer(below=path, algorithms=(), mode=IpsecMode.TRANSPORT, witnesses=witnesses),)
     raw = tmp_path / "raw"
@@ -156,20 +146,11 @@ def blank(probe: Probe, ipsec: str = "off") -> ProbeRecord:
     return flat.probe_record(run_id="20261121-000000-beef", protection=protection, probe=probe, **facts)
 
 
-def judge(
-    world: World,
-    tmp_path: Path,
-    probe: Probe,
-    *,
-    ipsec: str = "off",
-    is_shared: bool = False,
-    reports: Sequence[WitnessReport] = (NOTHING_CARRIED,),
-) -> ProbeRecord:
-    it = probed_path(world, tmp_path, is_shared=is_shared, reports=reports if ipsec != "off" else None)
+def judge(world: World, tmp_path: Path, probe: Probe, *, ipsec: str = "off", **more: Any) -> ProbeRecord:
+    if ipsec != "off":
+        more = {"reports": (NOTHING_CARRIED,), **more}
+    it = probed_path(world, tmp_path, **more)
     return judged.measure(blank(probe, ipsec), it, observer=Observer(), watch=Watching, folder=tmp_path)
-
-
-F = TypeVar("F")
 
 
 def figures_of(record: ProbeRecord, kind: type[F]) -> F:
@@ -188,20 +169,15 @@ def test_round_trips_are_those_of_single_replies_without_duplicates() -> None:
 
 
 BROKEN_PINGS = [
-    ("", "expected a summary of ping"),
-    ("\x00\x1b[31mSegmentation fault", "found a text that begins with"),
-    (REPLIES[: REPLIES.index("---")], "found a text that ends before it"),
-    (ALL_LOST, "none of 4 echo requests was answered"),
+    *(("", "expected a summary of ping"), (ALL_LOST, "none of 4 echo requests was answered")),
     (REPLIES.replace("0.200/0.300", "0.900/0.300"), "not in this order"),
 ]
-REFUSED = '{"start": {}, "intervals": [], "end": {}, "error": "unable to connect"}'
 BROKEN_IPERF3 = [
     ("", "found an empty text"),
-    (REFUSED, "unable to connect"),
+    ('{"start": {}, "intervals": [], "end": {}, "error": "unable to connect"}', "unable to connect"),
     (iperf3_json(1000, 5000), "5000 bytes were received, but only 1000 sent"),
-    (iperf3_json(1000, 1000)[:200], "expected"),
 ]
-BROKEN_FLOODS = [("", ""), ("killed", ""), (flood(5, 5).replace(", time 2000ms", ""), "")]
+BROKEN_FLOODS = [("", ""), (flood(5, 5).replace(", time 2000ms", ""), "")]
 
 
 @pytest.mark.parametrize(
@@ -236,35 +212,28 @@ def test_a_shared_link_is_pinged_from_its_own_address_and_nothing_is_claimed_of_
     assert record.status is Status.SKIPPED and record.figures is None
 
 
-def pinged(tmp_path: Path, hop: Router, watch: type[Watching] = Watching) -> ProbeRecord:
-    observer = Observer([], [hop], energy=False)
-    it = probed_path(Turns("ping", REPLIES), tmp_path)
-    record = judged.measure(blank(Ping(count=4)), it, observer=observer, watch=watch, folder=tmp_path)
-    assert record.status is Status.OK, record
-    return record
-
-
-def test_who_looks_at_other_programs_is_not_counted(tmp_path: Path) -> None:
-    """On real machines it is a program, which works there."""
-    hop = Router("hop", boot="b")
-    looks = []
-
-    class Looking(Watching):
-        def __enter__(self) -> Looking:
-            looks.append(hop.looks)
-            return self
-
-        def end(self) -> None:
-            looks.append(hop.looks)
-
-    assert pinged(tmp_path, hop, Looking).processors
-    assert looks == [0, hop.looks]
-
-
 def test_a_hop_is_counted_with_a_probe_and_costs_nothing_if_it_is_lost(tmp_path: Path) -> None:
-    whole, lost = (pinged(tmp_path, Router("hop", boot="b", looks=looks)) for looks in (4, 3))
-    for record, hops in ((whole, ["hop"]), (lost, [])):
-        assert [use.host for use in record.interfaces] == ["initiator", "target", *hops]
+    """Who looks at other programs is not counted: on real machines it is a program, which works there."""
+    looks: list[int] = []
+
+    def pinged(hop: Router) -> ProbeRecord:
+        class Looking(Watching):
+            def __enter__(self) -> Looking:
+                looks.append(hop.looks)
+                return self
+
+            def end(self) -> None:
+                looks.append(hop.looks)
+
+        observer, it = Observer([], [hop], energy=False), probed_path(Turns("ping", REPLIES), tmp_path)
+        return judged.measure(blank(Ping(count=4)), it, observer=observer, watch=Looking, folder=tmp_path)
+
+    hops = [Router("hop", boot="b", looks=most) for most in (4, 3)]
+    whole, lost = map(pinged, hops)
+    assert looks[:2] == [0, hops[0].looks]
+    for record, counted in ((whole, ["hop"]), (lost, [])):
+        assert record.status is Status.OK, record
+        assert [use.host for use in record.interfaces] == ["initiator", "target", *counted]
     assert (whole.interfaces[2].interface, whole.lost_hops) == ("eth0", {})
     assert [use.hosts for use in whole.processors] == [("hop",)]
     assert lost.lost_hops == {"hop": "the hop was lost"}
@@ -276,50 +245,39 @@ def test_tcp_and_udp_are_what_the_receiver_counted(tmp_path: Path) -> None:
     tcp = figures_of(record, probing.TcpFigures)
     assert (tcp.received_bit_s, tcp.sent_bit_s) == (7_920_000, 8_000_000)
     assert (tcp.retransmits, tcp.rtt_mean_ns) == (3, 250_000)
-    document = json.loads(iperf3_json(1000, 900))
-    document["start"]["test_start"]["protocol"] = "UDP"
+    document = json.loads(iperf3_json(1000, 900).replace('"TCP"', '"UDP"'))
     document["end"]["streams"] = []
     loss = {"jitter_ms": 0.5, "lost_packets": 10, "packets": 100, "lost_percent": 10}
     document["end"]["sum_received"] |= loss
     record = judge(Turns("iperf3", json.dumps(document)), tmp_path, Udp(duration_s=1))
     udp = figures_of(record, probing.UdpFigures)
     assert (udp.lost, udp.datagrams, udp.jitter_ns) == (10, 100, 500_000)
-
-
-def test_a_server_that_never_listens_is_given_up(tmp_path: Path) -> None:
+    # A server that never listens is given up.
     world = Turns("iperf3", iperf3_json(1000, 1000))
     world.listening = False
     record = judge(world, tmp_path, Tcp(duration_s=1))
     assert record.status is Status.FAILED and "in vain" in (record.reason or "")
 
 
-def protected(tmp_path: Path, *states: tuple[SaCounters, ...]) -> ProbeRecord:
-    """A megabyte of TCP, while the associations go from the first of these states to the last."""
-    reports = [msgspec.structs.replace(NOTHING_CARRIED, states=each) for each in states]
-    world = Turns("iperf3", iperf3_json(1_000_000, 1_000_000))
-    return judge(world, tmp_path, Tcp(duration_s=1), ipsec="aes128gcm16", reports=reports)
+def test_esp_has_to_cover_what_was_moved_and_counters_that_go_backwards_were_replaced(tmp_path: Path) -> None:
+    """Also if an association was replaced meanwhile; and no figure is negative."""
 
+    def esp(sent: int, received: int, ended: int = 0) -> tuple[SaCounters, ...]:
+        gone = (association(3, NEAR, FAR, ended, ended=True),) if ended else ()
+        return (association(1, NEAR, FAR, sent), association(2, FAR, NEAR, received), *gone)
 
-@pytest.mark.parametrize(("carried", "status"), [(2_000_000, Status.OK), (5_000, Status.INVALID)])
-def test_esp_has_to_cover_what_was_moved(tmp_path: Path, carried: int, status: Status) -> None:
-    """Also if an association was replaced meanwhile."""
-    before = (association(1, NEAR, FAR, 7_000), association(2, FAR, NEAR, 7_000))
-    after = (
-        association(1, NEAR, FAR, 7_000 + carried // 4, ended=True),
-        association(2, FAR, NEAR, 7_000),
-        association(3, NEAR, FAR, carried - carried // 4),
-    )
-    record = protected(tmp_path, before, after)
-    assert (record.status, record.protected_bytes) == (status, carried), record.reason
-    if status is Status.INVALID:
-        assert record.reason == "expected ESP to carry the 1000000 bytes moved, found only 5000"
-
-
-def test_counters_that_go_backwards_are_a_replacement_and_no_negative_figure(tmp_path: Path) -> None:
-    record = protected(tmp_path, *((association(1, NEAR, FAR, size),) for size in (9_000_000, 7)))
     backwards = "went backwards, so what they count was replaced or removed"
-    reason = f"the counters of ESP {backwards}"
-    assert (record.status, record.reason, record.protected_bytes) == (Status.INVALID, reason, 0)
+    few = "expected ESP to carry the 1000000 bytes moved, found only 5000"
+    for before, after, carried, reason in (
+        (esp(7_000, 7_000), esp(1_500_000, 7_000, ended=507_000), 2_000_000, None),
+        (esp(7_000, 7_000), esp(3_750, 7_000, ended=8_250), 5_000, few),
+        (esp(9_000_000, 0), esp(7, 0), 0, f"the counters of ESP {backwards}"),
+    ):
+        reports = [msgspec.structs.replace(NOTHING_CARRIED, states=each) for each in (before, after)]
+        world = Turns("iperf3", iperf3_json(1_000_000, 1_000_000))
+        record = judge(world, tmp_path, Tcp(duration_s=1), ipsec="aes128gcm16", reports=reports)
+        status = Status.INVALID if reason else Status.OK
+        assert (record.status, record.reason, record.protected_bytes) == (status, reason, carried)
 
     class Gone(Turns):
         def text_of(self, path: str) -> str:
@@ -327,11 +285,11 @@ def test_counters_that_go_backwards_are_a_replacement_and_no_negative_figure(tmp
             return "" if is_over else super().text_of(path)
 
     record = judge(Gone("iperf3", iperf3_json(1000, 1000)), tmp_path, Tcp(duration_s=1))
-    interfaces = (("initiator", "i"), ("target", "t"))
-    reason = "; ".join(
-        f"the counters of the {host}'s interface {name} {backwards}" for host, name in interfaces
+    ends = (
+        f"the counters of the {end} {backwards}"
+        for end in ("initiator's interface i", "target's interface t")
     )
-    assert (record.status, record.reason) == (Status.INVALID, reason)
+    assert (record.status, record.reason) == (Status.INVALID, "; ".join(ends))
     assert out_of_range(record) is None
     forwarded = judge(Gone("bash", hping(5000, 0)), tmp_path, Forwarding(duration_s=2))
     assert forwarded.status is not Status.OK and out_of_range(forwarded) is None
@@ -383,9 +341,7 @@ def test_limits_on_icmp_are_lifted_and_put_back(tmp_path: Path) -> None:
     assert [(c.argv[1], c.input) for c in lifted] == [(path, "0") for path in packets.LIMITS[4]]
     was = zip(packets.LIMITS[4], ("1000", "6168"), strict=True)
     assert {(c.argv[1], c.input) for c in restored} == set(was)
-
-
-def test_what_is_forwarded_is_counted_on_the_far_side(tmp_path: Path) -> None:
+    # What is forwarded is counted on the far side.
     record = judge(Turns("bash", hping(5000, 0)), tmp_path, Forwarding(duration_s=2))
     figures = figures_of(record, probing.ForwardingFigures)
     assert figures.arrived_per_s > 0 and figures.lost_percent == 0
@@ -395,26 +351,20 @@ BINS = '"bins": {"100": 2, "301": 1}}'
 GOOD = f'{{"round_trips": 3, "lost": 1, "total_ns": 600, "min_ns": 99, "max_ns": 300, {BINS}'
 
 
-def test_round_trips_of_udp() -> None:
+def test_round_trips_of_udp_and_a_broken_program() -> None:
     outcome = datagrams.understand(GOOD, "", UdpLatency(count=4, payload_bytes=64))
     figures = outcome.figures
     assert isinstance(figures, probing.UdpLatencyFigures) and outcome.reasons == []
     assert (figures.mean_ns, figures.p50_ns, figures.p99_ns) == (200, 100, 301)
     assert outcome.moved_bytes == 2 * 3 * 64
     assert outcome.warnings == ["1 of 4 datagrams did not come back"]
-
-
-@pytest.mark.parametrize(
-    ("printed", "reason"),
-    [
+    for printed, reason in (
         *(("", "expected figures"), ("Killed", "expected figures"), (GOOD[:50], "expected figures")),
         (GOOD.replace('"100": 2', '"100": 9'), "round trips in the program's bins, found 10"),
         ('{"round_trips": 0, "lost": 5, "total_ns": 0, "bins": {}}', "no datagram came back"),
-    ],
-)
-def test_a_broken_round_trip_program_is_invalid(printed: str, reason: str) -> None:
-    outcome = datagrams.understand(printed, "", UdpLatency())
-    assert len(outcome.reasons) == 1 and reason in outcome.reasons[0]
+    ):
+        (found,) = datagrams.understand(printed, "", UdpLatency()).reasons
+        assert reason in found
 
 
 @pytest.mark.parametrize(
@@ -425,9 +375,8 @@ def test_a_missing_program_skips_its_probe(tmp_path: Path, probe: Probe, program
     missing = ("sh", "-c", 'command -v "$0"', program)
     world = Net(answers=[(missing, (127, "", "")), (("test", "-x"), (1, "", ""))])
     record = judge(world, tmp_path, probe)
-    assert record.status is Status.SKIPPED and record.reason is not None
-    assert f"no program {program}" in record.reason
-    assert f"apt-get install --no-install-recommends {PACKAGES[program]}" in record.reason
+    assert record.status is Status.SKIPPED and f"no program {program}" in (record.reason or "")
+    assert f"apt-get install --no-install-recommends {PACKAGES[program]}" in (record.reason or "")
     if program == "cc":
         with pytest.raises(RequirementError) as without:
             datagrams.build(world.host("target"))
@@ -445,39 +394,24 @@ def test_every_shipped_profile_can_be_planned() -> None:
         assert len(set(keys)) == len(keys) == len(plan.columns) * len(profile.probe)
 
 
-@pytest.mark.parametrize(
-    ("probe", "message"),
-    [
+def test_parameters_that_no_tool_could_act_upon_are_refused_and_rates_are_in_powers_of_1000() -> None:
+    probes: tuple[tuple[Probe, str], ...] = (
         *((Ping(count=0), "count: expected 1"), (Ping(interval_s=float("nan")), "interval_s: expected")),
         *((Ping(count=100_000, interval_s=60), "count x interval_s"), (Udp(rate_bit_s=0), "rate_bit_s")),
         *((Tcp(duration_s=0), "duration_s: expected 1"), (PacketRate(most_at_once=0), "most_at_once")),
-        (UdpLatency(payload_bytes=7), "payload_bytes: expected 8"),
-        (UdpLatency(payload_bytes=65_508), "payload_bytes"),
-    ],
-)
-def test_parameters_that_no_tool_could_act_upon_are_refused(probe: Probe, message: str) -> None:
-    with pytest.raises(UsageError) as refused:
-        ProbeRequest().asked(ProbeProfile(title="", probe=(probe,)))
-    assert message in refused.value.message
-
-
-@pytest.mark.parametrize(
-    ("text", "rate_bit_s"),
-    [
-        *(("100M", 10**8), ("1.5g", 1_500_000_000), ("64000", 64_000), ("10K", 10_000)),
-        *((text, None) for text in ("", "fast", "-1M", "1e9", "10Mbit", "nan")),
-    ],
-)
-def test_rates_are_in_powers_of_1000_and_all_else_is_refused(text: str, rate_bit_s: int | None) -> None:
-    if rate_bit_s is None:
+        *((UdpLatency(payload_bytes=size), "payload_bytes: expected 8") for size in (7, 65_508)),
+    )
+    for probe, message in probes:
+        with pytest.raises(UsageError, match=message):
+            ProbeRequest().asked(ProbeProfile(title="", probe=(probe,)))
+    rates = {"100M": 10**8, "1.5g": 1_500_000_000, "64000": 64_000, "10K": 10_000}
+    for text, rate_bit_s in rates.items():
+        (asked,) = ProbeRequest(probes=("udp",), udp_rate=text).asked(None)
+        assert isinstance(asked, Udp) and asked.rate_bit_s == rate_bit_s
+    for text in ("", "fast", "-1M", "1e9", "10Mbit", "nan"):
         with pytest.raises(UsageError, match="expected a rate in bit/s"):
             probe_plan.parse_rate(text)
-        return
-    (probe,) = ProbeRequest(probes=("udp",), udp_rate=text).asked(None)
-    assert isinstance(probe, Udp) and probe.rate_bit_s == rate_bit_s
-
-
-def test_probes_are_named_and_need_a_network() -> None:
+    # Probes are named and need a network.
     with pytest.raises(UsageError, match="there is no probe 'pong'"):
         ProbeRequest(probes=("pong",)).asked(None)
     with pytest.raises(UsageError, match="link local has none"):
@@ -532,20 +466,19 @@ def test_in_virtual_time_probes_are_short_and_packets_count(monkeypatch: pytest.
 
 
 def test_a_users_profile_is_read_strictly(tmp_path: Path) -> None:
-    file = tmp_path / "mine.toml"
-    file.write_text('title = "Mine"\n[[probe]]\ntype = "ping"\ncounts = 3\n', encoding="utf-8")
+    file, text = tmp_path / "mine.toml", 'title = "Mine"\n[[probe]]\ntype = "ping"\ncount = 3\n'
+    file.write_text(text.replace("count", "counts"), encoding="utf-8")
     with pytest.raises(UsageError, match=r"mine\.toml"):
         probe_plan.load_profile(str(file))
-    file.write_text('title = "Mine"\n[[probe]]\ntype = "ping"\ncount = 3\n', encoding="utf-8")
+    file.write_text(text, encoding="utf-8")
     assert probe_plan.load_profile(str(file)).probe == (Ping(count=3),)
 
 
 def test_records_come_back_as_they_were_kept_and_damage_is_named(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     found, _ = echo.round_trips(REPLIES, 1.0, 56)
-    record = flat.changed(
-        blank(Ping()), figures=probing.PingFigures(round_trips=found), status=Status.OK, clock=Clock.VIRTUAL
-    )
+    figures = probing.PingFigures(round_trips=found)
+    record = flat.changed(blank(Ping()), figures=figures, status=Status.OK, clock=Clock.VIRTUAL)
     file = folder.save_probe(record)
     assert file.name == "wired.ping-1s.r1.json" and folder.load_probes() == [record]
     file.write_bytes(file.read_bytes()[:-40])
@@ -574,29 +507,20 @@ def test_a_run_whose_probes_all_fail_measures_its_cells_nonetheless(tmp_path: Pa
     assert all(record.status is not Status.OK and record.reason for record in made)
 
 
-def free_port() -> str:
-    """One that nobody listens on, nor another of these tests meanwhile."""
-    with socket(type=SOCK_DGRAM) as taken:
-        taken.bind(("127.0.0.1", 0))
-        return str(taken.getsockname()[1])
-
-
-def is_bound(port: str) -> bool:
-    """Whether somebody has this UDP port (proc(5), net/udp)."""
-    return f":{int(port):04X} " in Path("/proc/net/udp").read_text(encoding="utf-8")
-
-
 @pytest.mark.thorough
 @pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
 @pytest.mark.parametrize("use", list(probing.SocketUse))
 def test_the_c_program_measures_on_the_loopback(tmp_path: Path, use: probing.SocketUse) -> None:
     program = str(tmp_path / "round_trip")
     subprocess.run(["cc", "-O2", "-Wall", "-Werror", "-o", program, str(datagrams.SOURCE)], check=True)
-    port = free_port()
+    with socket(type=SOCK_DGRAM) as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = str(taken.getsockname()[1])
     argv = [program, "measure", "127.0.0.1", port, "-", "1024", "500", use, "60"]
     echoing = subprocess.Popen([program, "echo", "127.0.0.1", port])
     try:
-        await_condition(lambda: is_bound(port), deadline_s=60, what="the far side")
+        listening = f":{int(port):04X} "  # proc(5), net/udp
+        await_condition(lambda: listening in Path("/proc/net/udp").read_text(), deadline_s=60, what="echo")
         done = subprocess.run(argv, capture_output=True, text=True, check=True)
     finally:
         echoing.kill()
@@ -650,10 +574,7 @@ def test_operations_and_ciphers_are_prices_of_no_end(monkeypatch: pytest.MonkeyP
     of_byte = known[Operation("aes256gcm16", Per.BYTE, "encrypt")]
     assert (of_byte.ns, of_byte.high) == (1.0, 1.5)
     assert known[Operation("aes256gcm16", Per.PACKET, "decrypt")].ns == pytest.approx(1000, rel=0.01)
-
-
-def test_a_kernel_without_ciphers_has_no_prices_of_these(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = json.dumps({**MACHINE, "operations": [OPERATION]})
+    # A kernel without ciphers has no prices of these.
     answering(monkeypatch, (whole, ""), ("", "rfc4106(gcm(aes)): No such file or directory"))
     assert len(by_itself.measure(parse_address("local", "target")).prices) == 1
 

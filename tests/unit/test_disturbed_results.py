@@ -58,20 +58,17 @@ def spoilt(record: Record, taken: float = 0.63, used: float = 0.71) -> Record:
 
 
 def cells(table: Table) -> dict[str, TableCell]:
-    return {
-        column.label: cell
-        for line in table.cells
-        for column, cell in zip(table.columns, line, strict=True)
-        if cell is not None
-    }
+    """Those of a table of one row, by the label of the column."""
+    (line,) = table.cells
+    return {column.label: cell for column, cell in zip(table.columns, line, strict=True) if cell}
 
 
 def test_a_disturbed_repeat_counts_only_where_there_is_no_other() -> None:
-    records = [spoilt(found, 0.0) for found in repeats(10.0, 4.0, 10.5)]
-    records[1] = spoilt(records[1])
+    records = [
+        spoilt(found, taken) for found, taken in zip(repeats(10.0, 4.0, 10.5), (0, 0.63, 0), strict=True)
+    ]
     (cell,) = cells(build(records)).values()
-    assert (cell.value, cell.n, cell.repeats) == (10.25, 2, 3)
-    assert (cell.disturbed, cell.is_disturbed) == (0.0, False)
+    assert (cell.value, cell.n, cell.repeats, cell.disturbed, cell.is_disturbed) == (10.25, 2, 3, 0.0, False)
     assert cell.reasons == ("1 of 3 repeats left out: disturbed",)
     (all_of_them,) = cells(build([spoilt(found, 0.2 + n / 10) for n, found in enumerate(records)])).values()
     assert (all_of_them.value, all_of_them.n) == (10.0, 3)
@@ -79,23 +76,13 @@ def test_a_disturbed_repeat_counts_only_where_there_is_no_other() -> None:
     assert all_of_them.cause == "other programs used 71 % of the processors"
 
 
-def test_no_format_has_the_number_without_the_mark() -> None:
+def test_no_format_has_the_number_without_the_mark_and_programs_get_the_share_with_every_cell() -> None:
     table = build([record(10.0, link="local"), spoilt(record(4.0))])
     for format in set(TableFormat) - {TableFormat.CSV, TableFormat.JSON}:
         text = " ".join(render(table, format).split())
         assert "4.00 !" in text and "10.00 !" not in text, format
         said = "disturbed, do not use (wired seq-write-4k): other programs took up to 63"
         assert said in text and "in wired seq-write-4k: other programs used 71" in text, format
-
-
-def test_what_helps_is_what_this_plan_can_do() -> None:
-    for retries, helps in ((2, "'harness run --resume' measures these"), (0, "With --retries 1 a new run")):
-        plan = made_plan(retries=retries)
-        (mark,) = build([spoilt(record(4.0))], None, {plan.run_id: plan}).marks
-        assert helps in mark
-
-
-def test_programs_get_the_share_with_every_cell() -> None:
     table = build([spoilt(record(4.0)), spoilt(record(10.0, link="local"), 0.01), record(3.0, link="wifi")])
     found = json.loads(render(table, TableFormat.JSON))["cells"]
     shares = {cell["column"]["link"]: (cell["disturbed"], cell["is_disturbed"]) for cell in found}
@@ -113,11 +100,8 @@ def test_a_disturbed_cell_has_no_ratio_and_is_nobodys_baseline() -> None:
     ):
         cell = cells(build(records, Options(ratio=RatioTo.LOCAL)))["wired+aes128gcm16"]
         assert (cell.ratio_to_local, cell.ratio_to_no_ipsec) == (to_local, to_no_ipsec)
-
-
-def test_no_difference_is_distinguished_from_what_was_disturbed() -> None:
-    plain, many = repeats(*[10.0] * 6), repeats(*[5.0] * 6, **GCM)
-    for below, difference in ((plain, stats.Difference.SHOWN), (list(map(spoilt, plain)), None)):
+    without, many = repeats(*[10.0] * 6), repeats(*[5.0] * 6, **GCM)
+    for below, difference in ((without, stats.Difference.SHOWN), (list(map(spoilt, without)), None)):
         cell = cells(build([*below, *many]))["wired+aes128gcm16"]
         assert cell.difference_from_no_ipsec is difference
 
@@ -136,9 +120,7 @@ def test_below_the_table_stands_on_what_it_was_measured_each_machine_once() -> N
     assert "C" not in text.partition("Machine")[2]
     same = {"hosts": {name: {"cpu": "A"} for name in HOSTS}}
     assert machine.machines_of(same).keys() == {"initiator and target"}
-
-
-def test_facts_of_any_shape_are_no_facts() -> None:
+    # Facts of any shape are no facts.
     odd = {"cpu": 5, "cpus": "many", "load": "1e999", "memory": {}, "kernel": None}
     facts: object
     for facts in ("text", 7, None, [], {}, odd):
@@ -146,7 +128,7 @@ def test_facts_of_any_shape_are_no_facts() -> None:
         assert (found.processor, found.cores, found.load, found.memory_bytes) == (None,) * 4, facts
 
 
-def test_what_was_disturbed_is_not_compared() -> None:
+def test_what_was_disturbed_is_not_compared_and_the_gate_names_it(tmp_path: Path) -> None:
     quiet, slow = run("a"), run("b", factor=0.5)
     found = comparison.compare(side(quiet), side(list(map(spoilt, slow))))
     (cell,) = found.cells
@@ -160,10 +142,7 @@ def test_what_was_disturbed_is_not_compared() -> None:
     calm = [spoilt(r, 0.0) for r in run("b", seed=2)[4:]]
     some = comparison.compare(side(quiet), side([*map(spoilt, slow[:4]), *calm]))
     assert (some.cells[0].n_b, some.cells[0].verdict) == (8, ratios.Judgement.NO_DIFFERENCE)
-
-
-def test_the_gate_names_what_it_could_not_judge(tmp_path: Path) -> None:
-    for run_id, made in (("a", run("a")), ("b", list(map(spoilt, run("b", factor=0.5))))):
+    for run_id, made in (("a", quiet), ("b", list(map(spoilt, slow)))):
         write(tmp_path, made, made_plan(run_id))
     done = harness("compare", "a", "b", "--fail-if-slower", "5%", cwd=tmp_path)
     assert done.returncode == 3, "the only cell could not be judged"
@@ -203,15 +182,11 @@ def test_the_page_marks_what_was_disturbed_and_says_what_it_was_measured_on(tmp_
     write(tmp_path, made, made_plan(), LAB_ENVIRONMENT, bins={1000: 10}, log_kib_s=[100] * 3)
     page = report.render(report.load([tmp_path]))
     assert page.count("4.00 !") >= 3, "in the matrix, the bar and its figures"
-    assert TOOK.partition(": ")[2] in page
-    assert "Machine that the lab runs on" in page and "Fast CPU &lt;5&gt;" in page and "bookworm" in page
-    assert "other programs took" in page
-
-
-def test_no_other_picture_shows_what_was_disturbed(tmp_path: Path) -> None:
+    for words in (TOOK.partition(": ")[2], "Machine that the lab runs on", "Fast CPU &lt;5&gt;", "bookworm"):
+        assert words in page
+    # No other picture shows it.
     made = [spoilt(record(repeat=1, read=transfer(10.0)), 0.0), spoilt(record(repeat=2, read=transfer(4.0)))]
-    write(tmp_path, made, made_plan(), bins={1000: 10}, log_kib_s=[100] * 3)
-    folder = RunFolder(tmp_path / "r1")
+    folder = RunFolder(write(tmp_path / "of-pictures", made, bins={1000: 10}, log_kib_s=[100] * 3))
     stored = folder.load_records()
     folders = {"r1": folder.path}
     found = (distributions.of_cell(stored, folders, writes=False), bandwidth_series.of_cell(stored, folders))
@@ -232,17 +207,14 @@ def test_every_row_of_an_export_has_the_share_and_the_machines() -> None:
     assert unknown["disturbed"] is unknown["target_processor"] is None
 
 
-def probe(bit_s: float, taken: float) -> ProbeRecord:
-    return msgspec.structs.replace(tcp(bit_s), others=(others(taken, used=taken),))
-
-
 def test_probes_are_marked_as_well() -> None:
-    grid = views.build(views.View.LINK, [probe(1e8, 0.5)])
+    slow, fast = (tcp(rate, others=(others(taken, used=taken),)) for rate, taken in ((1e8, 0.5), (9e8, 0.0)))
+    grid = views.build(views.View.LINK, [slow])
     text = views.render(grid, TableFormat.PLAIN)
     assert "100.0 ! [1]" in text and "[1] !: disturbed: other programs took up to 50 % of the time" in text
     heading, line = csv.reader(io.StringIO(views.render(grid, TableFormat.CSV)))
     assert (heading[-1], line[-1]) == ("disturbed", "0.5")
-    both = views.build(views.View.LINK, [probe(1e8, 0.5), probe(9e8, 0.0)])
+    both = views.build(views.View.LINK, [slow, fast])
     alone, row = (json.loads(views.render(each, TableFormat.JSON))["rows"][0] for each in (grid, both))
     assert alone["disturbed"] == 0.5
     assert row["values"]["tcp_received_mbit_s"] == 900.0 and row["disturbed"] == 0.0
@@ -255,7 +227,7 @@ def ended(key: str, share: float | None = None, cause: str = "", status: Status 
 
 def test_the_end_of_a_run_names_what_disturbed_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "monotonic", lambda: 10.0)
-    outcome, second = RunOutcome(started_s=0.0, ended_s=10.0), RunOutcome(started_s=0.0, ended_s=10.0)
+    outcome, second = (RunOutcome(started_s=0.0, ended_s=10.0) for _ in range(2))
     hog = "other programs used 63 % of the processors"
     for event in (ended("a.r1", 0.2, "x"), ended("b.r1", 0.5, hog), ended("c.r1"), ended("a.r1")):
         outcome.take(event)
@@ -264,12 +236,10 @@ def test_the_end_of_a_run_names_what_disturbed_it(monkeypatch: pytest.MonkeyPatc
         "fio began 5.0 s after the start and measured for 40% of the whole time",
         f"1 of 3 measurements disturbed; worst: b, repeat 1 ({hog})",
     ]
-    assert outcome.exit_code == 0
-    withdrawn: list[Event] = [ended("a.r1"), ended("b.r1"), CellWithdrawn("a.r1", "4 cleartext segments")]
-    for each in withdrawn:
+    for each in (ended("a.r1"), ended("b.r1"), CellWithdrawn("a.r1", "4 cleartext segments")):
         second.take(each)
     assert second.summary()[0] == "2 measurements (1 invalid, 1 ok) in 10 s"
-    assert second.exit_code == 1
+    assert (outcome.exit_code, second.exit_code) == (0, 1)
 
 
 def others_taking(parts: Iterator[float], name: str = "taken", **more: Any) -> type[Watching]:
@@ -284,31 +254,29 @@ def others_taking(parts: Iterator[float], name: str = "taken", **more: Any) -> t
 
 
 def test_a_run_waits_for_others_to_calm_down_but_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patience, "LOOK_S", 0.01)
-    monkeypatch.setattr(patience, "PATIENCE_S", 0.1)
-    parts = iter([0.9, 0.9, 0.1, *[0.9] * 10_000])
-    reported: list[Event] = []
-    waiting = patience.Patience(others_taking(parts, "used", cores=2), reported.append)
-    assert waiting.await_calm(), "the third look"
-    assert reported == [Phase("waiting until other programs calm down, at most 0 s")]
-    assert not waiting.await_calm()
-    assert not waiting.await_calm(), "all of it is used up"
-
-
-def test_patience_is_of_real_time_however_long_a_look_takes(monkeypatch: pytest.MonkeyPatch) -> None:
-    seconds, looks = itertools.count(step=3), itertools.count(1)
+    # A look at machines over SSH takes seconds.
+    seconds, looks = itertools.count(step=3), itertools.count(4)
     monkeypatch.setattr(time, "monotonic", lambda: next(seconds))
     monkeypatch.setattr(time, "sleep", lambda _s: None)
     reported: list[Event] = []
-    assert not patience.Patience(others_taking(looks, "used", cores=2), reported.append).await_calm()
-    assert next(looks) == 21, "60 s are 20 looks of 3 s"
+    parts = itertools.chain([0.9, 0.9, 0.1], looks)
+    waiting = patience.Patience(others_taking(parts, "used", cores=2), reported.append)
+    assert waiting.await_calm(), "the third look"
     assert reported == [Phase("waiting until other programs calm down, at most 57 s")]
+    assert not waiting.await_calm() and not waiting.await_calm(), "all of it is used up"
+    assert next(looks) == 21, "60 s are 20 looks of 3 s"
+
+
+def test_what_helps_is_what_this_plan_can_do() -> None:
+    for retries, helps in ((2, "'harness run --resume' measures these"), (0, "With --retries 1 a new run")):
+        plan = made_plan(retries=retries)
+        (mark,) = build([spoilt(record(4.0))], None, {plan.run_id: plan}).marks
+        assert helps in mark
 
 
 def test_what_was_disturbed_is_measured_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first cell is disturbed twice, and its third attempt is not."""
     taken = iter([0.5, *[0.0] * 5, 0.6, *[0.0] * 100])
-
     spoilers = others_taking(taken, used=0.2)
     monkeypatch.setattr("harness.observe.interference.watch", lambda *_: spoilers)
     monkeypatch.setattr(patience.Patience, "await_calm", lambda _: True)
@@ -318,15 +286,13 @@ def test_what_was_disturbed_is_measured_again(tmp_path: Path, monkeypatch: pytes
     assert [event.key for event in cells].count(first) == 3 and len(cells) == 8
     assert [event.disturbed is not None for event in cells] == [True, *[False] * 5, True, False]
     assert cells[0].disturbed == disturbance.Disturbed(0.5, "other programs used 20 % of the processors")
-    raw = outcome.folder.path / "raw"
-    kept = {folder.name for folder in raw.iterdir() if folder.name.startswith(first)}
-    assert kept == {first, f"{first}.attempt-1", f"{first}.attempt-2"}
-    jobs = [(folder / "job.fio").read_text() for folder in raw.glob(f"{first}*")]
+    kept = {folder.name: folder for folder in (outcome.folder.path / "raw").glob(f"{first}*")}
+    assert kept.keys() == {first, f"{first}.attempt-1", f"{first}.attempt-2"}
+    jobs = [(folder / "job.fio").read_text() for folder in kept.values()]
     logs = {log for job in jobs for log in re.findall(r"write_bw_log=(.*)", job)}
     assert len(logs) == 3, "to a log that is there fio appends"
     record = next(record for record in outcome.records if f"raw/{first}/fio.json" in record.raw)
     assert all(name.startswith(f"raw/{first}/") for name in record.raw), record.raw
-    assert not any(disturbance.is_disturbed(record) for record in outcome.records)
     assert all(disturbance.share(record) == 0.0 for record in outcome.records)
 
 

@@ -10,7 +10,6 @@ import pytest
 
 from harness.model.errors import UsageError
 from harness.report import ChartKind, answer, load, picture
-from harness.report.conclusion import in_words
 from harness.report.content import LoadedResults
 from harness.table import Metric
 from tests.unit.report.test_report import results
@@ -33,10 +32,6 @@ def test_it_says_what_explain_says() -> None:
         assert all(loss.brief in words for loss in conclusion.shown)
     # An outline for each bar, which is 100 %.
     assert svg.count('class="bo"') == sum(len(each.shown) for each in shown.answers) == 8
-    assert in_words(shown.answers, 80)
-
-
-def test_many_columns_are_counted_and_of_a_sweep_it_says_what_its_curves_say() -> None:
     shown = load([FIGURES / "protections"])
     left = len(shown.answers) - answer.MOST
     assert left > 0 and f"{left} more columns: harness explain --summary" in told(shown)[1]

@@ -15,10 +15,6 @@ from harness.report.waterfalls import waterfalls
 from tests.unit.explain.test_explain import columns, plan_of_them
 
 
-def explained() -> list[Explained]:
-    return explain(columns(), {"r1": plan_of_them()})
-
-
 def bars(body: str) -> list[tuple[float, float]]:
     """Where each bar begins and ends, in px."""
     found: dict[str, list[tuple[float, float]]] = {}
@@ -29,38 +25,34 @@ def bars(body: str) -> list[tuple[float, float]]:
     return [(parts[0][0], parts[-1][1]) for parts in found.values()]
 
 
-def test_bars_are_as_long_as_the_times() -> None:
-    cells = explained()
-    (chart,) = waterfalls(cells)
-    times = [cell.verdict.whole_ns for cell in cells if cell.verdict.whole_ns]
+EXPLAINED: list[Explained] = explain(columns(), {"r1": plan_of_them()})
+
+
+def test_bars_are_as_long_as_the_times_each_with_its_verdict_below_and_names_on_wide_parts() -> None:
+    (chart,) = waterfalls(EXPLAINED)
+    times = [cell.verdict.whole_ns for cell in EXPLAINED if cell.verdict.whole_ns]
     lengths = [end - start for start, end in bars(chart.body)]
     assert len(lengths) == len(times) == 4
-    assert [length / lengths[-1] for length in lengths] == pytest.approx(
-        [time / times[-1] for time in times], abs=0.02
-    )
+    relative = [time / times[-1] for time in times]
+    assert [length / lengths[-1] for length in lengths] == pytest.approx(relative, abs=0.02)
     wider = [float(factor) for factor in re.findall(r"--k:([\d.e+]+)", chart.body)]
     ends = [4 + (end - 4) * factor for (_, end), factor in zip(bars(chart.body), wider, strict=True)]
     assert ends == pytest.approx([436] * 4, abs=0.5 * max(wider))
+    assert dict(chart.says)["wired+aes128gcm16"] == "limited by crypto work (confidence medium)"
+    assert len(chart.says) == len(chart.lines)
+    assert re.search(r'<text class="in"[^>]*>crypto</text>', chart.body)
 
 
 def test_parts_that_add_up_to_more_go_on_beyond_a_line() -> None:
-    (*_, last) = explained()
-    over = msgspec.structs.replace(
-        last.verdict, whole_ns=10_000, waterfall_ns={"link": 15_000, "crypto": 5_000, "rest": -10_000}
-    )
+    parts = {"link": 15_000, "crypto": 5_000, "rest": -10_000}
+    (*_, last) = EXPLAINED
+    over = msgspec.structs.replace(last.verdict, whole_ns=10_000, waterfall_ns=parts)
     (chart,) = waterfalls([msgspec.structs.replace(last, verdict=over)])
     ((start, end),) = bars(chart.body)
     (line,) = re.findall(r'<path class="wh" d="M(\d+) ', chart.body)
     assert int(line) / draw.FINE - start == pytest.approx((end - start) / 2, abs=0.5)
     assert "10.0 µs more than was measured" in chart.body
     assert chart.lines[0][1:-1] == ("10.0", "15.0", "5.0", "-10.0")
-
-
-def test_each_bar_has_its_verdict_below_and_wide_parts_bear_their_names() -> None:
-    (chart,) = waterfalls(explained())
-    assert dict(chart.says)["wired+aes128gcm16"] == "limited by crypto work (confidence medium)"
-    assert len(chart.says) == len(chart.lines)
-    assert re.search(r'<text class="in"[^>]*>crypto</text>', chart.body)
 
 
 DICHROMATS = {
@@ -98,8 +90,6 @@ def test_parts_are_distinguished_by_everybody(who: str) -> None:
         assert distance >= 15, (one, other)
     assert set(draw.PARTS) == {*PARTS} - {"queue", "rest"}
     assert not set(draw.PARTS.values()) & {*draw.LIGHT.values(), *draw.DARK.values()}
-
-
-def test_a_name_on_a_part_can_be_read() -> None:
+    # A name on a part can be read.
     ink = lab(draw.INK, "nobody")[0]
     assert all(lab(colour, "nobody")[0] - ink > 45 for colour in draw.PARTS.values())

@@ -44,14 +44,12 @@ def test_what_was_with_a_cell_is_the_median_of_its_repeats(tmp_path: Path) -> No
     found = [record(repeat=n, telemetry=telemetry_of(*figures)) for n, figures in measured]
     write(tmp_path, [*found, record(link="local")])
     headings, (line,) = paths.telemetry(load([tmp_path]))
-    assert line[0] == "wired"
+    assert line[0] == "wired" and len(line) == len(headings)
     assert line[2:] == ("3", "n/a", "200 µs", "n/a", "5 %", "70%", "n/a", "3", "0")
-    assert len(line) == len(headings)
-    (row,) = json.loads(harness("table", ".", "--view", "counters", "--format", "json", cwd=tmp_path).stdout)[
-        "rows"
-    ]
+    asked = ("table", ".", "--view", "counters", "--format")
+    data, text = (harness(*asked, format, cwd=tmp_path).stdout for format in ("json", "plain"))
+    (row,) = json.loads(data)["rows"]
     assert (row["column"], row["values"]["round_trip_p50_ns"], row["values"]["drops"]) == ("wired", 2e5, 3)
-    text = harness("table", ".", "--view", "counters", cwd=tmp_path).stdout
     assert all(each.title.partition("|")[0] in text for each in OBSERVED)
 
 
@@ -60,12 +58,8 @@ def test_hosts_and_hops_are_distinguished_and_a_lost_one_is_not_zero(tmp_path: P
         end = telemetry_of(100, part, 1)
         uses = [msgspec.structs.replace(end.processors[0], hosts=(hop,), busiest_core=0.99) for hop in hops]
         ports = [msgspec.structs.replace(end.interfaces[0], host=hop, drops=7) for hop in hops]
-        return msgspec.structs.replace(
-            end,
-            processors=(*end.processors, *uses),
-            interfaces=(*end.interfaces, *ports),
-            lost_hops=lost_hops,
-        )
+        known = {"processors": (*end.processors, *uses), "interfaces": (*end.interfaces, *ports)}
+        return msgspec.structs.replace(end, **known, lost_hops=lost_hops)
 
     lost = {"hop2": "the hop2 (ssh://<gw>) was lost: it did not answer in time"}
     parts = enumerate((0.5, 0.7), 1)
@@ -80,21 +74,15 @@ def test_hosts_and_hops_are_distinguished_and_a_lost_one_is_not_zero(tmp_path: P
 
 
 def test_a_probe_is_reported_with_all_its_figures(tmp_path: Path) -> None:
-    tcp = TcpFigures(
-        sent_bytes=None, received_bytes=10**9, sent_bit_s=None, received_bit_s=9.41e8, retransmits=3
-    )
+    unsent = dict.fromkeys(("sent_bytes", "sent_bit_s"))
+    tcp = TcpFigures(**unsent, received_bytes=10**9, received_bit_s=9.41e8, retransmits=3)
     unknown = dict.fromkeys(("mean_ns", "min_ns", "max_ns", "p99_ns", "p99_9_ns"))
-    latency = UdpLatencyFigures(
-        round_trips=1000, lost=0, p50_ns=31_000.0, histogram=Histogram({1000: 5}), **unknown
-    )
-    lines = paths.probes(
-        [
-            probe(figures=tcp, is_from_run=True),
-            probe(probe=Ping(), figures=PingFigures(round_trips=TRIPS)),
-            probe(probe=UdpLatency(), figures=latency),
-            probe(status=Status.FAILED, reason="no answer"),
-        ]
-    )
+    bins = Histogram({1000: 5})
+    latency = UdpLatencyFigures(round_trips=1000, lost=0, p50_ns=31_000.0, histogram=bins, **unknown)
+    made = [probe(figures=tcp, is_from_run=True), probe(status=Status.FAILED, reason="no answer")]
+    of_kinds = ((Ping(), PingFigures(round_trips=TRIPS)), (UdpLatency(), latency))
+    made[1:1] = [probe(probe=kind, figures=figures) for kind, figures in of_kinds]
+    lines = paths.probes(made)
     told = [line[4] for line in lines]
     assert lines[0][:4] == ("wired", "tcp (between cells)", "1", "ok")
     assert "received: 941 Mbit/s" in told[0] and "retransmits: 3" in told[0]
@@ -106,5 +94,4 @@ def test_a_probe_is_reported_with_all_its_figures(tmp_path: Path) -> None:
     assert "nothing was probed" in render(load([tmp_path]))
     RunFolder(folder).save_probe(probe(status=Status.FAILED, reason="<b>no answer"))
     page = render(load([tmp_path]))
-    assert "nothing was probed" not in page
-    assert "&lt;b&gt;no answer" in page
+    assert "nothing was probed" not in page and "&lt;b&gt;no answer" in page

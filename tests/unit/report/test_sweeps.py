@@ -96,9 +96,8 @@ def test_a_response_curve_has_mean_and_p99_of_what_was_measured() -> None:
 
 
 def test_a_heat_map_says_what_limits_by_colour_and_by_letter() -> None:
-    (curve,) = surfaces().curves
+    (curve,), (run,) = surfaces().curves, surfaces().plans
     limits = {place: Limit.ROUND_TRIP if curve.rates[place] < 100e6 else Limit.LINK for place in curve.rates}
-    (run,) = surfaces().plans
     (chart,) = sweeps.heat_maps([curve], {run: limits})
     assert chart.headings[0] == "depth \\ block" and len(chart.lines) == 12 and len(chart.headings) == 10
     cells = chart.body.count("<title>depth ")
@@ -107,14 +106,14 @@ def test_a_heat_map_says_what_limits_by_colour_and_by_letter() -> None:
     assert chart.body.count(">L</text>") + chart.body.count(">R</text>") == cells + 2
     assert chart.body.count(">~") == len(curve.estimates)
     assert ">round trip</text>" in chart.body and ">link</text>" in chart.body
+    # Without limits there are shades alone.
     (chart,) = sweeps.heat_maps([curve], {})
-    assert "fill-opacity:0.54" in chart.body and ">?</text>" not in chart.body
-    assert " pa" not in chart.body, "without limits there are shades alone"
+    assert "fill-opacity:0.54" in chart.body and ">?</text>" not in chart.body and " pa" not in chart.body
 
 
 @pytest.mark.thorough
 def test_many_columns_make_a_heat_map_wider() -> None:
-    values = ",".join(str(depth) for depth in range(1, 13))
+    values = ",".join(map(str, range(1, 13)))
     plan = planned(f"depth={values}", f"jobs={values}", ipsec=("off",))
     found = results(plan, lambda at, _: 1e6 * at["depth"] / (1 + at["jobs"]))
     (chart,) = sweeps.heat_maps(found.curves, {})
@@ -122,21 +121,18 @@ def test_many_columns_make_a_heat_map_wider() -> None:
     assert 'style="min-width:' in render(found), "on a telephone it is scrolled"
 
 
-def test_the_page_of_a_sweep_has_curves_and_no_matrix() -> None:
+def test_the_page_of_a_sweep_has_curves_and_no_matrix(tmp_path: Path) -> None:
     html = render(surfaces())
     page = Page(html)
     anchors = [attrs["id"] for tag, attrs in page.tags if tag == "section"]
     assert anchors == ["answer", "curves", "response", "heat", "paths", "environment"]
-    assert "wired rand-read, block 4K: from depth" in html
-    assert len([tag for tag, _ in page.tags if tag == "figure"]) == 7
+    assert "wired rand-read, block 4K: from depth" in html and page.count("figure") == 7
     # What is on no curve stands below as ever.
     html = render(LoadedResults(records=[*depths().records, *matrix()], plans=depths().plans))
     Page(html)
     assert html.index('id="curves"') < html.index('id="matrix"') < html.index('id="bars"')
     assert "qd64" not in html[html.index('id="matrix"') : html.index('id="bars"')]
-
-
-def test_names_in_fio_outputs_of_others_are_text(tmp_path: Path) -> None:
+    # Names in fio's outputs of others are text.
     for depth in (1, 4, 16):
         write_fio(tmp_path / f"a-{depth}.json", job(HOSTILE, iodepth=depth))
     found = load([tmp_path])

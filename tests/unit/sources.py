@@ -12,35 +12,33 @@ class Source(NamedTuple):
     """A module. ``strings`` are those that are no docstring, with their lines; ``calls`` are of an attribute
     of a name, as in ``subprocess.run``."""
 
-    strings: tuple[tuple[int, str], ...]
-    names: tuple[str, ...]
-    imports: tuple[str, ...]
-    classes: tuple[str, ...]
-    calls: tuple[str, ...]
+    strings: list[tuple[int, str]]
+    names: list[str]
+    imports: list[str]
+    classes: list[str]
+    calls: list[str]
 
 
 def parse(text: str) -> Source:
-    strings: list[tuple[int, str]] = []
-    names, imports, classes, calls = [], [], [], []
-    prose: set[ast.AST] = set()
+    found, prose = Source([], [], [], [], []), set[ast.AST]()
     # An expression comes before the constant in it.
     for node in ast.walk(ast.parse(text)):
         match node:
             case ast.Expr():
                 prose.add(node.value)
             case ast.Constant(value=str() as value) if node not in prose:
-                strings.append((node.lineno, value))
+                found.strings.append((node.lineno, value))
             case ast.Name():
-                names.append(node.id)
+                found.names.append(node.id)
             case ast.Import():
-                imports += [each.name for each in node.names]
+                found.imports.extend(each.name for each in node.names)
             case ast.ImportFrom():
-                imports += [f"{node.module or ''}.{each.name}" for each in node.names]
+                found.imports.extend(f"{node.module or ''}.{each.name}" for each in node.names)
             case ast.ClassDef():
-                classes.append(node.name)
+                found.classes.append(node.name)
             case ast.Call(func=ast.Attribute(value=ast.Name(id=owner), attr=name)):
-                calls.append(f"{owner}.{name}")
-    return Source(tuple(strings), tuple(names), tuple(imports), tuple(classes), tuple(calls))
+                found.calls.append(f"{owner}.{name}")
+    return found
 
 
 @functools.cache

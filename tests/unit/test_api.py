@@ -34,7 +34,7 @@ def again(measured: harness.Results) -> harness.Results:
     return msgspec.structs.replace(measured, records=records)
 
 
-def test_it_says_what_the_commands_say(measured: harness.Results) -> None:
+def test_it_says_what_the_commands_say(measured: harness.Results, tmp_path: Path) -> None:
     assert measured.records and not measured.lacks
     table = measured.table(metric="IOPS")
     workloads = {record.workload.name for record in measured.records}
@@ -44,9 +44,7 @@ def test_it_says_what_the_commands_say(measured: harness.Results) -> None:
     assert found.is_judged and not found.slower_by(0.05)
     with pytest.raises(UsageError, match="expected two different sets of results"):
         measured.compare(measured)
-
-
-def test_what_cannot_be_read_is_said(tmp_path: Path) -> None:
+    # What cannot be read is said.
     with pytest.raises(UsageError, match="holds no results"):
         harness.open_results(tmp_path)
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
@@ -95,17 +93,12 @@ def assert_reads_only(folder: Path) -> None:
     assert (done.returncode, done.stdout) == (0, f"{folder / 'harness'}\n[]\n"), done.stderr
 
 
-def test_who_reads_needs_nothing_of_what_measures() -> None:
-    """Nor anything that only Linux has."""
+def test_who_reads_needs_nothing_of_what_measures_nor_does_what_is_installed(tmp_path: Path) -> None:
     assert_reads_only(ROOT)
-
-
-def test_what_is_installed_reads_without_what_measures(tmp_path: Path) -> None:
     made, copy = tmp_path / "made", tmp_path / "copy"
     build = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(made)]
     subprocess.run(build, cwd=ROOT, capture_output=True, check=True)
-    (wheel,) = made.iterdir()
-    assert wheel.name.endswith("-py3-none-any.whl")
+    (wheel,) = made.glob("*-py3-none-any.whl")
     with zipfile.ZipFile(wheel) as packed:
         packed.extractall(copy)
     for room in MEASURING:

@@ -34,14 +34,8 @@ def theirs(tmp_path: Path) -> Path:
     program = f"#!/bin/sh\ntouch {tmp_path}/started\n"
     (folder / "linux").write_text(program)
     (folder / "linux").chmod(0o755)
-    built = kernel.Built(
-        key="0" * 12,
-        release="6.1.0",
-        source_version="6.1",
-        compiler="gcc",
-        sha256=hashlib.sha256(program.encode()).hexdigest(),
-        seconds=1.0,
-    )
+    facts = {"key": "0" * 12, "release": "6.1.0", "source_version": "6.1", "compiler": "gcc"}
+    built = kernel.Built(**facts, sha256=hashlib.sha256(program.encode()).hexdigest(), seconds=1.0)
     (folder / "build.json").write_bytes(msgspec.json.encode(built))
     return folder
 
@@ -97,10 +91,8 @@ def test_whether_a_proposal_encrypts_is_decided_by_its_algorithms(
     with pytest.raises(UsageError, match=f"encrypts: {refused}, because .* data readable"):
         load_proposal("aes128gcm16", [tmp_path])
     if said != "encrypts = false":
-        run = RunFolder(tmp_path / "r1")
-        run.save_plan(
-            made_plan(proposals=proposals, links={"wired": WIRED}, columns=(Column("wired", ("x",)),))
-        )
+        run, columns = RunFolder(tmp_path / "r1"), (Column("wired", ("x",)),)
+        run.save_plan(made_plan(proposals=proposals, links={"wired": WIRED}, columns=columns))
         with pytest.raises(UsageError, match=r"proposals: x\.encrypts: expected false"):
             run.load_plan()
 
@@ -151,10 +143,8 @@ def test_a_file_in_place_of_a_shipped_one_is_said_in_plan_and_table(
         ("profiles/links", "wan.toml", ""),
     ):
         Path(folder).mkdir(parents=True, exist_ok=True)
-        text = (data_folder() / folder / name).read_text()
-        Path(folder, name).write_text(
-            text.replace(change, change.replace("GCM", "gcm") + " ", 1) if change else text
-        )
+        text, other = (data_folder() / folder / name).read_text(), change.replace("GCM", "gcm") + " "
+        Path(folder, name).write_text(text.replace(change, other, 1) if change else text)
     shutil.copy(data_folder() / "profiles/document.fio", tmp_path)
     said = ("link wired: profiles/links/wired.toml", "proposal aes128gcm16: ipsec/aes128gcm16.toml")
     plan = make_plan(msgspec.structs.replace(request, profile="./document.fio", disk=None))

@@ -13,6 +13,7 @@ import pytest
 from tools import figures, notebook
 
 HINT = "python tools/figures.py --write prints it anew"
+ASKED = "It was <!-- figures: {} -->1<!-- end --> there.\n"
 MOST_BYTES = 3_500_000
 
 TEXTS = {str(page.relative_to(figures.ROOT)): page.read_text(encoding="utf-8") for page in figures.pages()}
@@ -21,24 +22,17 @@ PRINTED = [name for name, text in TEXTS.items() if figures.BLOCK.search(text)]
 BY_HAND = {
     "docs/nas.md": ["gp3 has 125 MiB/s unless more is paid for"],  # what its maker publishes
     # What somebody else saw and published, and arithmetic.
-    "docs/faq.md": [
-        "25 Gbit/s, 1.5 Gbit/s with fio",
-        "10 Gbit/s, reads of 30 to 40 MB/s",
-        "4K at 200 µs are 20 MB/s",
-    ],
+    "docs/faq.md": ["1.5 Gbit/s with fio", "reads of 30 to 40 MB/s", "4K at 200 µs are 20 MB/s"],
     "docs/glossary.md": ["with 100 µs of round trip 112.6 MB/s"],  # the arithmetic of a bound
-    # What a probe sends.
-    "docs/probes.md": ["iperf3 sending 10 Gbit/s", "one second of UDP at 10 Gbit/s"],
+    "docs/probes.md": ["iperf3 sending 10 Gbit/s", "one second of UDP at 10 Gbit/s"],  # what a probe sends
+    # Printed by bench/remedies.py --markdown, by bench/whom_to_blame.py --one-end, and what a script injects.
     "docs/explain.md": [
-        "| debian | wired | rand-write-256k-depth1 |",  # printed by bench/remedies.py --markdown
-        "| link of 50 to 200 Mbit/s |",  # printed by bench/whom_to_blame.py --one-end
-        "rates of 30 to\n300 Mbit/s",  # what a script injects
+        "| debian | wired | rand",
+        "| link of 50 to 200 Mbit/s |",
+        "rates of 30 to\n300 Mbit/s",
     ],
-    "docs/oracle.md": [
-        'throughput = "1.8 Gbit/s"',  # what somebody else saw and published
-        "| key | what | such as |",  # how keys are written
-        "| set | figure | verdict |",  # printed by bench/oracle.py
-    ],
+    # What somebody else saw and published, how keys are written, and printed by bench/oracle.py.
+    "docs/oracle.md": ['throughput = "1.8 Gbit/s"', "| key | what | such as |", "| set | figure | verdict |"],
     "docs/sweeps.md": ["writes reach 33 to 36 MB/s"],  # printed by bench/sweeps.py, exact in virtual time
     "docs/knees.md": ["up to 26 500 IOPS, 108 MB/s"],  # an example of a sentence
     "docs/results.md": ["moves more than 1 GB/s"],  # a threshold
@@ -46,15 +40,13 @@ BY_HAND = {
     "docs/decisions/kernels.md": ["| local disk, 256K | 5479 / 5908 |", "| unshaped, 4K | 162 / 183 |"],
     # Printed by bench/published.py, exact in virtual time; and what somebody else saw and published.
     "docs/documents.md": ["| **iSCSI over 802.11b** ", "That alone makes the 0.62 MB/s"],
-    # Of the history that was bisected there, in virtual time.
-    "docs/kernel-developers.md": ["90.64 MB/s"],
+    "docs/kernel-developers.md": ["90.64 MB/s"],  # of the history that was bisected there, in virtual time
 }
 """Rates that are not printed from docs/figures/, by page, and why they need not be."""
 
 UNIT = r"(?:[kKMG]i?(?:B|bit)|MB)/s"
 RATE = re.compile(rf"\d[\d.,]*\s*{UNIT}")
-FIGURES = re.compile(r"(?:[|/]|\s{2})\s*\d+\.\d", re.MULTILINE)
-"""In a cell of its own."""
+FIGURES = re.compile(r"(?:[|/]|\s{2})\s*\d+\.\d", re.MULTILINE)  # in a cell of its own
 
 
 def unheld(text: str) -> Iterator[str]:
@@ -70,8 +62,7 @@ def unheld(text: str) -> Iterator[str]:
 @pytest.mark.parametrize("page", PRINTED)
 def test_a_page_shows_what_was_measured(page: str) -> None:
     shown, differing = with_figures(TEXTS[page])
-    assert shown == TEXTS[page], f"{HINT}: {differing}"
-    assert not differing
+    assert (shown, differing) == (TEXTS[page], []), f"{HINT}: {differing}"
 
 
 @pytest.mark.parametrize("kind", figures.DRAWN)
@@ -113,28 +104,19 @@ def test_a_rate_that_is_written_by_hand_is_found_and_one_that_is_printed_is_not(
     assert not list(unheld(f"{printed} of 4K"))
 
 
-def test_what_is_stored_is_what_is_shown() -> None:
+def test_what_is_stored_is_shown_with_its_command_is_small_and_names_no_folder_of_the_machine() -> None:
     blocks = (block for text in TEXTS.values() for block in figures.BLOCK.finditer(text))
     asked = {word for block in blocks for word in block["asked"].split()}
     folders = {file.name for file in (figures.ROOT / figures.FIGURES).iterdir() if file.is_dir()}
     assert folders == {*figures.RUNS} <= asked
 
-
-@pytest.mark.parametrize("name", figures.RUNS)
-def test_what_is_stored_was_measured_by_the_command_that_is_reported(name: str) -> None:
-    # More options behind it are those of a trial, which docs/figures/README.md shows.
-    assert figures.measured(name)["command"].startswith(f"harness {shlex.join(figures.RUNS[name])}")
-
-
-def test_what_is_stored_is_small_and_names_no_folder_of_the_machine() -> None:
+    # More options behind a command are those of a trial, which docs/figures/README.md shows.
+    for name, words in figures.RUNS.items():
+        assert figures.measured(name)["command"].startswith(f"harness {shlex.join(words)}")
     files = [file for file in (figures.ROOT / figures.FIGURES).rglob("*") if file.is_file()]
     assert sum(file.stat().st_size for file in files) < MOST_BYTES
-    folders = [str(figures.ROOT), str(Path.home()), "/tmp/"]
-    assert not [file for file in files if any(folder in file.read_text() for folder in folders)]
-
-
-def block(asked: str, reported: str) -> str:
-    return f"It was <!-- figures: {asked} -->{reported}<!-- end --> there.\n"
+    ours = [str(figures.ROOT), str(Path.home()), "/tmp/"]
+    assert not [file for file in files if any(folder in file.read_text() for folder in ours)]
 
 
 def with_figures(page: str) -> tuple[str, list[str]]:
@@ -143,13 +125,10 @@ def with_figures(page: str) -> tuple[str, list[str]]:
     return figures.page_with(page, differing.append), differing
 
 
-def test_a_figure_that_differs_is_named_and_mended() -> None:
-    page, differing = with_figures(block("value make-run wired seq-read-256k", "1"))
+def test_a_figure_that_differs_is_mended_lines_are_a_block_of_code_and_rows_a_table() -> None:
+    page, differing = with_figures(ASKED.format("value make-run wired seq-read-256k"))
     assert [one.split(":")[0] for one in differing] == ["value make-run wired seq-read-256k"]
     assert with_figures(page) == (page, [])
-
-
-def test_lines_are_a_block_of_code_and_rows_a_table() -> None:
     asked = "<!-- figures: {} -->\n<!-- end -->\n"
     code, table = (with_figures(asked.format(of))[0] for of in ("command protections", "hops hops-virtual"))
     assert code.splitlines()[1] == "" and "harness run" in code.splitlines()[2]
@@ -165,11 +144,8 @@ def test_what_cannot_be_printed_stays_and_says_why() -> None:
         ("nothing make-run", "No such command"),
         ("command protections", "more than a line"),
     ):
-        page, differing = with_figures(block(asked, "1"))
-        assert page == block(asked, "1"), asked
-        assert len(differing) == 1 and why in differing[0], asked
-
-
-def test_a_marker_in_a_sentence_does_not_begin_a_line() -> None:
-    _, differing = with_figures("It was\n<!-- figures: command protections -->1<!-- end --> there.\n")
-    assert differing == ["command protections: a marker within a sentence may not begin a line"]
+        page, (differing,) = with_figures(ASKED.format(asked))
+        assert page == ASKED.format(asked) and why in differing, asked
+    # A marker in a sentence does not begin a line.
+    _, (differing,) = with_figures(ASKED.format("command protections").replace(" <", "\n<", 1))
+    assert differing == "command protections: a marker within a sentence may not begin a line"

@@ -38,16 +38,13 @@ ALLOWED = {
     },
     "results/upgrade.py": {"iscsi"},  # the only one of schema 1
     "testbeds/lab/boot/stubs.py": {"iscsi", "nbd"},  # libraries that fio loads
-    # It says what attached a volume, by sysfs's names.
-    "storage/programs/attached.py": {"iscsi", "iscsi_connection", "iscsi_session", "nbd", "nvme"},
-    # A modelled hard disk is served over a socket pair.
-    "storage/disks.py": {"nbd", "nbd0", "nbds_max"},
+    "storage/programs/attached.py": {"iscsi", "iscsi_connection", "iscsi_session", "nbd", "nvme"},  # sysfs's
+    "storage/disks.py": {"nbd", "nbd0", "nbds_max"},  # a modelled hard disk is served over a socket pair
     "storage/programs/harddisk.py": {"nbd0"},
     "planning/plan.py": {"iscsi", "nvme", "nvme_tcp"},  # `--iscsi`, `--nvme`
     "planning/request.py": {"nvme"},  # a disk of profiles/disks/
     "testbeds/lab/kernels/ciphers.py": {"macsec"},  # kernel modules that use ciphers
-    # Options of a kernel.
-    "testbeds/lab/kernels/source.py": {"nvme_tcp_tls", "nvme_target_tcp_tls", "nvme", "tls"},
+    "testbeds/lab/kernels/source.py": {"nvme_tcp_tls", "nvme_target_tcp_tls", "nvme", "tls"},  # its options
 }
 
 WORD = re.compile(
@@ -67,16 +64,13 @@ def named(module: sources.Source) -> Iterator[str]:
         yield next(filter(None, found.groups()))
 
 
-def test_no_kind_is_named_away_from_its_home() -> None:
+def test_no_kind_is_named_away_from_its_home_and_each_is_listed() -> None:
     text = "'''iscsi'''\nfrom harness.protection import tls\nuse(MACSEC, 'by NVMe/TCP', settle)\n"
     assert sorted(named(sources.parse(text))) == ["macsec", "nvme", "tls"]
     files = ((str(file.relative_to(HARNESS)), file) for file in HARNESS.rglob("*.py"))
     looked_at = {place: file for place, file in files if place not in LISTS and not place.startswith(HOMES)}
     found = {place: set(named(sources.read(file))) for place, file in looked_at.items()}
     assert {place: names for place, names in found.items() if names} == ALLOWED
-
-
-def test_each_kind_that_is_listed_says_what_others_need_of_it() -> None:
     assert [each.name for each in transports.ALL] == list(TRANSPORTS)
     assert {each.name for each in kinds.ALL} == {"", *PROTECTIONS}
     assert {name for names in NESTING for name in names} == set(PROTECTIONS)

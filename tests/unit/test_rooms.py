@@ -31,14 +31,12 @@ def test_each_room_is_in_one_layer_says_what_it_imports_and_has_its_tests_in_a_f
 
 
 @pytest.mark.parametrize("file", READMES, ids=lambda file: file.parent.name)
-def test_a_room_names_modules_that_it_has(file: Path) -> None:
+def test_a_room_names_modules_that_it_has_and_its_example_runs(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     _, said, _ = file.read_text(encoding="utf-8").split("\n\n", 2)
     here = {path.name.partition(".")[0] for path in file.parent.rglob("*")}
     assert set(re.findall(r"`([a-z_]+)(?:\.c)?/?`", said)) <= here
-
-
-@pytest.mark.parametrize("file", READMES, ids=lambda file: file.parent.name)
-def test_the_example_of_a_room_runs(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(PROJECT)
     assert not doctest.testfile(str(file), module_relative=False).failed
 

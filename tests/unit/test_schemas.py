@@ -62,8 +62,7 @@ def test_a_page_has_a_table_of_each_type_with_all_of_its_fields() -> None:
 
 @pytest.mark.parametrize("name", STORED)
 def test_what_is_stored_is_as_published(name: str) -> None:
-    validator = strict(name)
-    found = list(STORED[name]())
+    validator, found = strict(name), list(STORED[name]())
     assert found
     for each in found:
         validator.validate(json.loads(msgspec.json.encode(each)))
@@ -83,9 +82,7 @@ def test_so_is_what_was_published_by_others_or_not_measured() -> None:
         strict("table").validate(found)
     found = printed("predict", "predict", "--machine", "lab-debian")
     assert found["predicted"] is True and len(found["cells"]) == 40
-    of_figures = ("explain", str(FIGURES / "ladder"), "--what-if", "2x")
-    for words in (of_figures, ("predict", "--machine", "lab-own", "--what-if", "cipher=2x")):
-        found = printed("what-if", *words)
+    for words in (f"explain {FIGURES}/ladder --what-if 2x", "predict --machine lab-own --what-if cipher=2x"):
+        found = printed("what-if", *words.split())
         assert found["predicted"] and found["cells"], words
-    others = ("explain", "--figures", str(PUBLIC / "libreswan-252.toml"))
-    assert printed("explain-figures", *others)["figures"]
+    assert printed("explain-figures", "explain", "--figures", str(PUBLIC / "libreswan-252.toml"))["figures"]

@@ -28,11 +28,9 @@ def run(tree: Path, *argv: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    (tmp_path / "tools").mkdir()
-    shutil.copy(SCRIPT, tmp_path / "tools")
-    for name, text in FILES.items():
+    for name, text in {**FILES, "tools/tag.sh": SCRIPT.read_text()}.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(text, encoding="utf-8")
+        (tmp_path / name).write_text(text)
     run(tmp_path, "git", "init", "--quiet")
     commit(tmp_path)
     return tmp_path

@@ -30,33 +30,17 @@ DEFINED, RULED_OUT = (
 )
 NOT_USED = [word for word in RULED_OUT if word != "not"]
 
-MEANT_BY_OTHERS = {'losses "beside the local disk", which is memory'}
-"""A sentence of an earlier version, quoted."""
+MEANT_BY_OTHERS = {'losses "beside the local disk", which is memory'}  # of an earlier version, quoted
 
 SEVERAL_TYPES = {
-    "cells": "rows of what is printed: verdicts, figures, or published figures",
-    "direction": "of I/Os; a printed figure may also be that of fsync",
-    "disk": "the modelled disk: its name, or the whole profile in a plan",
-    "figures": "what was measured: of a probe, or by others and judged",
-    "hops": "the hops of a link: how many of which kind, their addresses, or what each let through",
-    "initiators": "how many measure at once, or where each is",
-    "ip": "version of IP: of a column, or demanded by a link",
-    "kind": "which one of several; its owner says of what",
-    "limited_by": "what limits: a cell, or a figure of others, of which less is known",
-    "proof": "the proof, or the counts of it that a table prints",
-    "round_trips": "round trips: their times, or how many came back",
-    "time_ns": "the time of one I/O: with its range, or alone",
-    "type": "which kind of probe",
-    "workload": "a workload, or its name",
+    *("cells", "direction", "disk", "figures", "hops", "initiators", "ip", "kind", "limited_by", "proof"),
+    *("round_trips", "time_ns", "type", "workload"),
 }
-"""Keys that stand for one thing in several shapes: what that is."""
+"""Keys of one thing in several shapes: its name or the whole, how many or which, with its range or alone, of
+cells or of probes, measured or published by others."""
 
 
-def pattern(words: Iterable[str]) -> re.Pattern[str]:
-    return re.compile(rf"(?<![a-z])(?:{'|'.join(map(re.escape, words))})(?![a-z])", re.IGNORECASE)
-
-
-WORD = pattern(NOT_USED)
+WORD = re.compile(rf"(?<![a-z])(?:{'|'.join(map(re.escape, NOT_USED))})(?![a-z])", re.IGNORECASE)
 
 
 def commands(command: Any, name: str) -> Iterator[tuple[str, Any]]:
@@ -79,9 +63,8 @@ def keys(schema: Any) -> Iterator[str]:
             yield from keys(each)
 
 
-def schemas() -> dict[str, Any]:
-    files = sorted((PROJECT / "docs" / "schemas").glob("*.json"))
-    return {file.stem: json.loads(file.read_text(encoding="utf-8")) for file in files}
+FILES = sorted((PROJECT / "docs" / "schemas").glob("*.json"))
+SCHEMAS = {file.stem: json.loads(file.read_text(encoding="utf-8")) for file in FILES}
 
 
 def repeated(words: Iterable[str]) -> list[str]:
@@ -125,15 +108,13 @@ def test_options_and_their_help_have_no_such_word(name: str) -> None:
     assert [text for text in words if WORD.search(text)] == []
 
 
-@pytest.mark.parametrize("name", schemas())
-def test_keys_of_json_have_no_such_word(name: str) -> None:
-    found = set(keys(schemas()[name]))
-    assert found and [key for key in found if WORD.search(key)] == []
-
-
-def test_options_in_files_and_columns_of_exports_have_no_such_word() -> None:
+def test_keys_of_json_options_in_files_and_columns_of_exports_have_no_such_word() -> None:
     names = {*RunRequest.__struct_fields__, *ProbeRequest.__struct_fields__, *COLUMNS}
-    assert [name for name in names if WORD.search(name)] == []
+    for of, found in {
+        "options and columns": names,
+        **{name: set(keys(SCHEMAS[name])) for name in SCHEMAS},
+    }.items():
+        assert found and [key for key in found if WORD.search(key)] == [], of
 
 
 def shape(schema: dict[str, Any]) -> str:
@@ -153,8 +134,8 @@ def shape(schema: dict[str, Any]) -> str:
 
 def test_a_key_has_one_type_unless_it_is_one_thing_in_several_shapes() -> None:
     found: dict[str, set[str]] = defaultdict(set)
-    for schema in schemas().values():
+    for schema in SCHEMAS.values():
         for definition in schema["$defs"].values():
             for key, each in definition.get("properties", {}).items():
                 found[key].add(shape(each))
-    assert {key for key, shapes in found.items() if len(shapes) > 1} == SEVERAL_TYPES.keys()
+    assert {key for key, shapes in found.items() if len(shapes) > 1} == SEVERAL_TYPES

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import shutil
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -34,7 +35,7 @@ def theirs(tmp_path: Path) -> Path:
     program = f"#!/bin/sh\ntouch {tmp_path}/started\n"
     (folder / "linux").write_text(program)
     (folder / "linux").chmod(0o755)
-    facts = {"key": "0" * 12, "release": "6.1.0", "source_version": "6.1", "compiler": "gcc"}
+    facts: dict[str, Any] = {"key": "0" * 12, "release": "6.1.0", "source_version": "6.1", "compiler": "gcc"}
     built = kernel.Built(**facts, sha256=hashlib.sha256(program.encode()).hexdigest(), seconds=1.0)
     (folder / "build.json").write_bytes(msgspec.json.encode(built))
     return folder

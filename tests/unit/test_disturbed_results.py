@@ -87,8 +87,8 @@ def test_no_format_has_the_number_without_the_mark_and_programs_get_the_share_wi
     found = json.loads(render(table, TableFormat.JSON))["cells"]
     shares = {cell["column"]["link"]: (cell["disturbed"], cell["is_disturbed"]) for cell in found}
     assert shares == {"wired": (0.63, True), "local": (0.01, False), "wifi": (None, False)}
-    heading, line = csv.reader(io.StringIO(render(table, TableFormat.CSV)))
-    assert dict(zip(heading, line, strict=True))["wired disturbed"] == "0.63"
+    (line,) = csv.DictReader(io.StringIO(render(table, TableFormat.CSV)))
+    assert line["wired disturbed"] == "0.63"
 
 
 def test_a_disturbed_cell_has_no_ratio_and_is_nobodys_baseline() -> None:
@@ -154,24 +154,20 @@ def explained(is_spoilt: Callable[[Record], bool]) -> list[Explained]:
     return explain(records, {"r1": test_explain.plan_of_them()})
 
 
-def test_nothing_is_explained_of_what_was_disturbed() -> None:
+def test_nothing_is_explained_of_what_was_disturbed_nor_is_it_a_neighbour_or_makes_anything_odd() -> None:
     all_of_them = explained(lambda found: found.column.ipsec == "aes128gcm16")
-    found = {cell.evidence.name: cell.verdict for cell in all_of_them}
-    verdict = found["wired+aes128gcm16"]
+    verdicts = {cell.evidence.name: cell.verdict for cell in all_of_them}
+    verdict = verdicts["wired+aes128gcm16"]
     assert verdict.limited_by is Limit.UNKNOWN and not verdict.waterfall_ns
     assert verdict.reason.startswith(TOOK.partition(" of the processors")[0])
-    assert found["wired"].limited_by is Limit.LINK
+    assert verdicts["wired"].limited_by is Limit.LINK
     assert "wired+aes128gcm16: no verdict: seq-read-256k." in text(all_of_them)
     reported = json.loads(as_json(all_of_them))["cells"]
     assert [cell["is_disturbed"] for cell in reported] == [False, False, False, True]
-
-
-def test_what_was_disturbed_is_no_neighbour_and_makes_nothing_odd() -> None:
     found = explained(lambda found: found.column.link == "local" or found.column.ipsec == "off")
     (gcm,) = (cell.evidence for cell in found if cell.evidence.name == "wired+aes128gcm16")
     assert gcm.device_ns is None and gcm.plain is None and gcm.null is not None
-    said = "the column local was disturbed: other programs took up to 63 %"
-    assert any(said in text for text in gcm.missing)
+    assert "the column local was disturbed: other programs took up to 63 %" in " ".join(gcm.missing)
     local = record(10.0, link="local", workload="seq-write-4k")
     assert sanity.check(record(20.0), local=[local]).warnings
     assert not sanity.check(record(20.0), local=[spoilt(local)]).warnings
@@ -195,25 +191,22 @@ def test_the_page_marks_what_was_disturbed_and_says_what_it_was_measured_on(tmp_
     assert bandwidth_series.of_cell(stored[1:], folders) is None
 
 
-def test_every_row_of_an_export_has_the_share_and_the_machines() -> None:
+def test_every_row_of_an_export_has_the_share_and_the_machines_and_probes_are_marked_as_well() -> None:
     found = [spoilt(record()), record(run_id="r2")]
     text = export.encode(found, export.ExportFormat.JSONL, {"r1": LAB_ENVIRONMENT})
-    row, unknown = map(json.loads, text.splitlines())
-    assert (row["disturbed"], row["others_used"]) == (0.63, 0.71)
+    exported, unknown = map(json.loads, text.splitlines())
+    assert (exported["disturbed"], exported["others_used"]) == (0.63, 0.71)
     for end in HOSTS:
-        facts = [row[f"{end}_{name}"] for name in ("processor", "cores", "load", "memory_bytes")]
+        facts = [exported[f"{end}_{name}"] for name in ("processor", "cores", "load", "memory_bytes")]
         assert facts == ["Fast CPU <5>", 8, 0.25, 16 << 30]
-    assert (row["target_kernel"], row["target_hypervisor"]) == ("6.1.0-30-amd64", "KVM")
+    assert (exported["target_kernel"], exported["target_hypervisor"]) == ("6.1.0-30-amd64", "KVM")
     assert unknown["disturbed"] is unknown["target_processor"] is None
-
-
-def test_probes_are_marked_as_well() -> None:
     slow, fast = (tcp(rate, others=(others(taken, used=taken),)) for rate, taken in ((1e8, 0.5), (9e8, 0.0)))
     grid = views.build(views.View.LINK, [slow])
-    text = views.render(grid, TableFormat.PLAIN)
-    assert "100.0 ! [1]" in text and "[1] !: disturbed: other programs took up to 50 % of the time" in text
-    heading, line = csv.reader(io.StringIO(views.render(grid, TableFormat.CSV)))
-    assert (heading[-1], line[-1]) == ("disturbed", "0.5")
+    plain = views.render(grid, TableFormat.PLAIN)
+    assert "100.0 ! [1]" in plain and "[1] !: disturbed: other programs took up to 50 % of the time" in plain
+    (line,) = csv.DictReader(io.StringIO(views.render(grid, TableFormat.CSV)))
+    assert line["disturbed"] == "0.5"
     both = views.build(views.View.LINK, [slow, fast])
     alone, row = (json.loads(views.render(each, TableFormat.JSON))["rows"][0] for each in (grid, both))
     assert alone["disturbed"] == 0.5

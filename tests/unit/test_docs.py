@@ -48,7 +48,6 @@ def test_every_page_is_reached_from_the_readme() -> None:
 
 
 _TYPED = re.compile(r"^ {4,}(harness [a-z].*)$|`(harness [a-z][^`]*)`", re.MULTILINE)
-_GROUPS = {"lab", "kernel", "parse"}
 _OPTION = re.compile(r"(?:^|[\s,])(--?[a-z](?:[a-z0-9.-]*[a-z0-9])?)")
 
 
@@ -65,7 +64,7 @@ def test_commands_have_the_options_that_are_reported(text: Path) -> None:
     for block, inline in _TYPED.findall(text.read_text(encoding="utf-8")):
         line = " ".join((block or inline).replace("|", " ").split())
         _, *words = shlex.split(line, comments=True)
-        command = words[:2] if words[0] in _GROUPS and len(words) > 1 else words[:1]
+        command = words[:2] if words[0] in ("lab", "kernel", "parse") and len(words) > 1 else words[:1]
         options = {word.partition("=")[0] for word in words if re.match(r"--?[a-z]", word)}
         if "--" in words:  # what follows is another program's
             options &= set(words[: words.index("--")])

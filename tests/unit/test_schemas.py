@@ -43,14 +43,13 @@ def printed(name: str, *words: str) -> Any:
     return found
 
 
-def test_what_is_published_is_made_from_the_types_and_a_field_means_what_the_docstring_says() -> None:
+def test_what_is_published_is_made_from_the_types_with_their_docstrings_and_a_page_has_all_their_fields() -> (
+    None
+):
     assert not schemas.differing(), "python -m tools.schemas --write makes them anew"
     fields = schemas.schema("record")["$defs"]["Record"]["properties"]
     assert fields["wifi"]["description"] == "`wifi` is the association before, during and after."
     assert "null" in fields["telemetry"]["description"] and "description" not in fields["run_id"]
-
-
-def test_a_page_has_a_table_of_each_type_with_all_of_its_fields() -> None:
     assert "<!-- fields -->" in (FIGURES.parent / "results.md").read_text(encoding="utf-8")
     tables = {part.partition("\n")[0]: part for part in schemas.tables().split("\n### ")}
     for name in schemas.TYPES:

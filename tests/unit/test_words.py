@@ -71,16 +71,13 @@ def repeated(words: Iterable[str]) -> list[str]:
     return [word for word, times in Counter(words).items() if times > 1]
 
 
-def test_the_glossary_is_read_and_defines_each_word_once() -> None:
+def test_the_glossary_defines_each_word_once_and_two_classes_have_no_name_in_common() -> None:
     assert {"target", "bait", "positive control", "telemetry"} <= set(DEFINED)
     assert {"beside", "told", "standing lab"} <= set(NOT_USED)
     found = [bool(WORD.search(text)) for text in ("it is told", "is_labs_own", "besides, a stronghold")]
     assert found == [True, True, False]
     assert repeated(DEFINED) == ["word"], "the heading of each of its tables"
     assert not set(DEFINED) & set(NOT_USED)
-
-
-def test_two_classes_have_no_name_in_common() -> None:
     assert repeated(name for file in HARNESS.rglob("*.py") for name in sources.read(file).classes) == []
 
 

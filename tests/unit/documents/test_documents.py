@@ -28,9 +28,7 @@ from harness.planning.request import RunRequest
 from harness.results.probe_records import ProbeRecord
 from harness.results.store import RunFolder
 from harness.runs.prober import questions
-from harness.table import Options, build
-from harness.table.views import View
-from harness.table.views import build as build_view
+from harness.table import Options, build, views
 from tests import flat
 from tests.unit.command import harness
 from tests.unit.observe.test_disturbance import others
@@ -77,7 +75,7 @@ def test_every_question_is_of_figures_that_are_shown(name: str) -> None:
         assert matrix.ask and {link for ask in matrix.ask for link in ask.links} <= places
         return
     reference = references.load_path_reference(name)
-    keys = {field.key for field in build_view(View(view), [tcp(1e6)]).fields}
+    keys = {field.key for field in views.build(views.View(view), [tcp(1e6)]).fields}
     probed = {load_link(link).name for link in probe_plan.load_profile(name).links}
     assert reference.ask
     for link, slower in reference.slower.links.items():
@@ -211,7 +209,7 @@ def test_packets_are_compared_with_what_the_links_rate_allows() -> None:
 def test_a_figure_of_the_lab_s_processor_is_signed_with_virtual_times() -> None:
     def values(real: float, **changes: object) -> list[str]:
         made = [on(tcp(real * 1e6), "routed", **changes), on(tcp(400e6), "routed", **OWN)]
-        grid = build_view(View.OPENFLOW, made)
+        grid = views.build(views.View.OPENFLOW, made)
         field = next(field for field in grid.fields if field.key == "tcp_received_mbit_s")
         has_note = any(note.startswith("lab: the lab limits this") for note in grid.notes)
         texts = [row.entries[field.key].text(field) for row in grid.rows]

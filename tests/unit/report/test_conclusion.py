@@ -158,7 +158,7 @@ def test_an_answer_says_what_it_leaves_out() -> None:
     assert both.left_out == "Left out: seq-read-4k, rand-read-4k, because other programs disturbed them."
 
 
-def test_disturbed_or_missing_figures_are_no_answer() -> None:
+def test_missing_figures_are_no_answer_and_disturbed_ones_give_bounds_and_no_cause() -> None:
     def failed(record: Record) -> Record:
         return flat.changed(record, status=Status.FAILED, reason="x")
 
@@ -174,10 +174,7 @@ def test_disturbed_or_missing_figures_are_no_answer() -> None:
         *_, gcm = concluded(records)
         assert gcm.sentences.endswith(f"because {why}")
         assert records is not disturbed or not gcm.help
-
-
-def test_disturbed_figures_give_bounds_and_no_cause() -> None:
-    """5000 ns next to 30 000 ns: a fifth taken of each may have cost 30 % of its throughput."""
+    # 5000 ns next to 30 000 ns: a fifth taken of each may have cost 30 % of its throughput.
     disturbed = [spoilt(r, 0.2) for r in columns()]
     _, null, gcm = concluded(disturbed)
     (loss,) = gcm.losses
@@ -200,7 +197,7 @@ SAME = [(100.0, 99.9), (101.0, 101.1), (102.0, 102.0), (99.0, 98.9)]
 NONE = "makes no difference of more than 5 % compared with wired (95 % interval: 0.1 % faster to 0.2 % slower"
 
 
-def test_a_cost_says_how_sure_it_is() -> None:
+def test_a_cost_says_how_sure_it_is_and_has_no_false_precision() -> None:
     for pairs, words in (
         (SHOWN, "costs 3.0 % compared with wired (95 % interval: 2.9 to 3.1)"),
         ([(b, a) for a, b in SHOWN], "is 3.1 % faster compared with wired (95 % interval: 3.0 to 3.2)"),
@@ -214,6 +211,10 @@ def test_a_cost_says_how_sure_it_is() -> None:
         # The two are opposites, and no figure stands where none was shown.
         assert ("too few repeats" in cost) + ("no difference" in cost) + ("costs 3.0 %" in cost) <= 1, pairs
         assert "no difference shown" not in cost and "inconclusive" not in cost, pairs
+    parts = {0.78: "22 % slower", 1.1: "10 % faster", 0.998: "0.2 % slower"}
+    for ratio, said in {**parts, 0.0032: "99.7 % slower", 0.00001: "99.9 % slower"}.items():
+        assert ThroughputRatio.of([ratio], is_exact=False).words == f"{said} (measured once)"
+    assert ThroughputRatio.of([0.98], is_exact=True).words == "2 % slower (exactly: virtual time)"
 
 
 def dearer(kept: float, workload: str) -> list[Record]:
@@ -249,14 +250,6 @@ def test_a_cell_that_differs_from_the_others_is_reported_by_itself() -> None:
     (loss,) = of_ipsec([*in_repeats(*SHOWN), *second]).losses
     assert loss.compared is not None and loss.compared.interval == pytest.approx((0.873, 0.971), abs=0.002)
     assert loss.compared.ratio == pytest.approx(0.97 * 0.9**0.5, rel=0.01)
-
-
-def test_losses_have_words_and_no_false_precision() -> None:
-    words = {0.78: "22 % slower", 1.1: "10 % faster", 0.998: "0.2 % slower"}
-    words |= {0.0032: "99.7 % slower", 0.00001: "99.9 % slower"}
-    found = {ratio: ThroughputRatio.of([ratio], is_exact=False).words for ratio in words}
-    assert found == {ratio: f"{said} (measured once)" for ratio, said in words.items()}
-    assert ThroughputRatio.of([0.98], is_exact=True).words == "2 % slower (exactly: virtual time)"
 
 
 def reads(name: str, block: str, depth: str) -> Job:

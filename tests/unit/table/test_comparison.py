@@ -58,16 +58,12 @@ def test_a_cell_that_became_slower_is_distinguished_from_one_that_did_not() -> N
     assert slower.ratio is not None and slower.ratio.ratio == pytest.approx(0.9, rel=0.03)
     assert found.slower_by(0.2) == compare(b, a).slower_by(0.05) == []
     assert verdicts(compare(b, a))["wired seq-write-4k"] is Judgement.FASTER
-
-
-def test_a_longer_latency_is_slower() -> None:
-    def timed(run_id: str, factor: float) -> list[Record]:
-        source = random.Random(run_id)  # noqa: S311 -- no secret
-        values = [factor * 1e6 * source.lognormvariate(0, 0.01) for _ in range(10)]
-        written = enumerate((transfer(1.0, p99_ns=value) for value in values), 1)
-        return [record(run_id=run_id, repeat=repeat, write=write) for repeat, write in written]
-
-    found = compare(side(timed("a", 1.0)), side(timed("b", 1.2)), Metric.P99)
+    # A longer latency is slower.
+    timed = [
+        side([record(run_id=name, repeat=n, write=transfer(1, p99_ns=ns + n % 3 * 1e4)) for n in range(10)])
+        for name, ns in (("a", 1e6), ("b", 1.2e6))
+    ]
+    found = compare(timed[0], timed[1], Metric.P99)
     assert [cell.verdict for cell in found.cells] == [Judgement.SLOWER] and found.missing == ()
     assert (found.slower_by(0.1), found.slower_by(0.5)) == ([*found.cells], [])
 
@@ -159,17 +155,14 @@ def test_runs_vary_more_than_their_repeats_unless_they_repeat_exactly() -> None:
     assert several.ratio.more == pytest.approx(real.ratio.more / math.sqrt(2))
 
 
-def test_a_cell_without_a_number_has_a_reason_and_no_ratio() -> None:
+def test_a_cell_without_a_number_has_a_reason_and_runs_that_differ_in_more_have_a_note() -> None:
     broken = run("b", link="wifi", status=Status.INVALID, reason="3 cleartext segments")
     found = compare(side(run("a"), run("a", link="wifi")), side(run("b"), broken))
     cell = next(cell for cell in found.cells if cell.name == "wifi seq-write-4k")
-    assert (cell.ratio, cell.verdict, cell.n_b) == (None, Judgement.INCONCLUSIVE, 0)
-    assert cell.reason == "B: invalid: 3 cleartext segments"
+    reason = "B: invalid: 3 cleartext segments"
+    assert (cell.ratio, cell.verdict, cell.n_b, cell.reason) == (None, Judgement.INCONCLUSIVE, 0, reason)
     assert "wifi seq-write-4k has no ratio: B: invalid: 3 cleartext segments." in found.notes
     assert any(note.startswith("12 of 24 measurements of B do not count") for note in found.notes)
-
-
-def test_runs_that_differ_in_more_than_their_numbers_are_compared_with_a_note() -> None:
     other = plan("b", backing=Backing(kind=BackingKind.FILE, size_bytes=1 << 27), runtime_s=9.0)
     powersave = {"hosts": {"target": {"cpu": "x", "governor": "powersave"}}}
     performance = {"hosts": {"target": {"cpu": "y", "governor": "performance"}}}
@@ -194,9 +187,9 @@ def test_names_can_harm_no_format(format: CompareFormat) -> None:
     assert format is not CompareFormat.GITHUB or "<script>" not in text
 
 
-def test_json_has_every_figure() -> None:
-    found = compare(side(run("a")), side(run("b", factor=0.9)), margin=0.02)
-    data = json.loads(render(found, CompareFormat.JSON))
+def test_json_has_every_figure_and_plain_text_is_aligned() -> None:
+    one = compare(side(run("a")), side(run("b", factor=0.9)), margin=0.02)
+    data = json.loads(render(one, CompareFormat.JSON))
     whole = {"a": {"runs": ["a"]}, "b": {"runs": ["b"]}, "margin": 0.02, "unit": "MB/s"}
     assert {name: data[name] for name in whole} == whole
     (cell,) = data["cells"]
@@ -207,9 +200,6 @@ def test_json_has_every_figure() -> None:
     documentation = (Path(__file__).parents[3] / "docs" / "results.md").read_text(encoding="utf-8")
     section = documentation.split("### `harness compare --format json`")[1]
     assert [name for name in [*data, *cell] if f"`{name}`" not in section] == []
-
-
-def test_plain_text() -> None:
     moved: dict[str, Any] = {"workload": "oltp", "read": transfer(7.0), "write": transfer(3.0)}
     a, b = ([record(run_id=name, repeat=repeat, **moved) for repeat in range(1, 7)] for name in ("a", "b"))
     found = compare(side(a), side(b))

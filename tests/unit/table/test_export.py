@@ -126,7 +126,9 @@ def test_hostile_names_stay_one_point(name: str) -> None:
     assert line["workload"] == name
 
 
-def test_parquet_keeps_types_even_of_empty_columns() -> None:
+def test_parquet_keeps_types_even_of_empty_columns_and_integers_that_may_be_null_stay_integers(
+    tmp_path: Path,
+) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
     table = parquet.read_table(io.BytesIO(encode([FAILED], ExportFormat.PARQUET)))
     assert tuple(table.schema.names) == COLUMNS
@@ -136,9 +138,17 @@ def test_parquet_keeps_types_even_of_empty_columns() -> None:
     assert both.schema == table.schema
     assert table.schema.metadata[b"harness_version"].decode() == __version__
     assert both.to_pylist() == as_dicts([MIXED, FAILED], ExportFormat.JSONL)
+    from pyarrow import csv as arrow_csv
+    from pyarrow import json as arrow_json
+
+    for format, read in ((ExportFormat.CSV, arrow_csv.read_csv), (ExportFormat.JSONL, arrow_json.read_json)):
+        file = tmp_path / format
+        file.write_bytes(encode([MIXED, FAILED], format))
+        column = read(file).column("protected_bytes")
+        assert (str(column.type), column.to_pylist()) == ("int64", [7, 7, 7, None]), format
 
 
-def test_a_row_says_how_and_under_what_load_it_was_measured() -> None:
+def test_a_row_says_how_under_what_load_and_by_which_kernel_and_machines_it_was_measured() -> None:
     trips = RoundTrips(interval_ns=10**7, payload_bytes=56, sent=9, received=9, p50_ns=2.5e5)
     near = ProcessorUse(hosts=("initiator",), wall_ns=10**9, cores=4, busiest_core=0.25)
     far = msgspec.structs.replace(near, hosts=("target",), busiest_core=0.75)
@@ -157,11 +167,8 @@ def test_a_row_says_how_and_under_what_load_it_was_measured() -> None:
         others = Others(hosts=("initiator", "target"), wall_ns=10**9, cores=1, taken=taken)
         (row,) = rows([record(1.0, telemetry=Telemetry(others=(others,)))])
         assert (row["disturbed"], row["is_disturbed"]) == (taken, is_disturbed)
-
-
-def test_a_row_says_which_kernel_and_machines_measured_it() -> None:
-    """In the lab the kernel that measured is not that of the machine."""
     own = record(1.0, protection=("aes128gcm16",), ipsec_mode="tunnel", lab_kernel=LabKernel.OWN, disk="hdd")
+    # In the lab the kernel that measured is not that of the machine.
     machine = {"kernel": "Linux version 6.18.4 (x)", "cpus": 8}
     in_lab = {"machine": machine, "hosts": {"initiator": {"kernel": "Linux version 6.1.192-harness (y)"}}}
     machines = Machines(target="ssh://root@nas", initiators=("local", "ssh://two"))
@@ -176,18 +183,6 @@ def test_a_row_says_which_kernel_and_machines_measured_it() -> None:
     # The mode of ESP stands with IPsec alone; earlier versions wrote it with every protection.
     (row,) = rows([record(1.0, protection=("wireguard",), ipsec_mode="transport")])
     assert (row["protection"], row["ipsec"], row["ipsec_mode"]) == ("wireguard", "off", None)
-
-
-def test_integers_that_may_be_null_stay_integers(tmp_path: Path) -> None:
-    pytest.importorskip("pyarrow")
-    from pyarrow import csv as arrow_csv
-    from pyarrow import json as arrow_json
-
-    for format, read in ((ExportFormat.CSV, arrow_csv.read_csv), (ExportFormat.JSONL, arrow_json.read_json)):
-        file = tmp_path / format
-        file.write_bytes(encode([MIXED, FAILED], format))
-        column = read(file).column("protected_bytes")
-        assert (str(column.type), column.to_pylist()) == ("int64", [7, 7, 7, None]), format
 
 
 def test_a_missing_package_is_named_and_an_unknown_format(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -211,37 +206,30 @@ def test_the_command_prints_or_writes(tmp_path: Path) -> None:
     assert nowhere.returncode == 2 and "hint:" in nowhere.stderr
 
 
-DASHBOARD = json.loads((DOCS / "grafana.json").read_text(encoding="utf-8"))
-QUERIES = [target["query"] for panel in DASHBOARD["panels"] for target in panel["targets"]]
-VARIABLES = {each["name"]: each["query"] for each in DASHBOARD["templating"]["list"]}
-NAMES = re.compile(r'"(\w+)"')
-
-
-@pytest.mark.parametrize("query", QUERIES)
-def test_the_dashboard_asks_for_what_is_exported(query: str) -> None:
+def test_the_dashboard_asks_for_what_is_exported_and_each_panel_says_which_series_is_whose() -> None:
     """InfluxQL returns nothing for a name that is not there, and groups by tags alone."""
-    point = next(iter(points(encode([MIXED], ExportFormat.INFLUX))))
-    selected, source, rest = re.split(" FROM | WHERE ", query, maxsplit=2)
-    where, _, groups = rest.partition(" GROUP BY ")
-    assert source == f'"{point[0]}"'
-    assert set(NAMES.findall(selected)) <= {*COLUMNS} and set(NAMES.findall(groups)) <= {*export.TAGS}
-    for name, wanted in re.findall(r'"(\w+)" (?:=~|!=|=) (\S+)', where):
-        # A field is compared with a literal of its type; a tag is text.
-        assert (name in export.TAGS) is (wanted[0] in "'/"), name
-        assert name in export.TAGS or (name, wanted) == ("is_disturbed", "false")
-    assert "$timeFilter" in where
-    assert set(re.findall(r"\$\{(\w+):regex\}", query)) == VARIABLES.keys() - {"datasource"}
-
-
-def test_each_panel_says_which_series_is_whose_and_variables_list_values() -> None:
-    assert len(DASHBOARD["panels"]) == len(QUERIES) == 5
-    for panel in DASHBOARD["panels"]:
+    dashboard = json.loads((DOCS / "grafana.json").read_text(encoding="utf-8"))
+    variables = {each["name"]: each["query"] for each in dashboard["templating"]["list"]}
+    quoted = re.compile(r'"(\w+)"')
+    (name, *_), *_ = points(encode([MIXED], ExportFormat.INFLUX))
+    assert len(dashboard["panels"]) == 5
+    for panel in dashboard["panels"]:
         (target,) = panel["targets"]
-        groups = NAMES.findall(target["query"].partition(" GROUP BY ")[2])
-        assert set(re.findall(r"\$tag_(\w+)", target.get("alias", ""))) == {*groups}
+        selected, source, rest = re.split(" FROM | WHERE ", target["query"], maxsplit=2)
+        where, _, grouped = rest.partition(" GROUP BY ")
+        assert source == f'"{name}"' and "$timeFilter" in where
+        groups = {*quoted.findall(grouped)}
+        assert {*quoted.findall(selected)} <= {*COLUMNS} and groups <= {*export.TAGS}
+        for asked, wanted in re.findall(r'"(\w+)" (?:=~|!=|=) (\S+)', where):
+            # A field is compared with a literal of its type; a tag is text.
+            assert (asked in export.TAGS) is (wanted[0] in "'/"), asked
+            assert asked in export.TAGS or (asked, wanted) == ("is_disturbed", "false")
+        assert {*re.findall(r"\$\{(\w+):regex\}", target["query"])} == variables.keys() - {"datasource"}
+        assert {*re.findall(r"\$tag_(\w+)", target.get("alias", ""))} == groups
         assert (panel["type"] == "timeseries") is bool(groups)
-    assert {"column", "testbed", "lab_kernel", "clock"} <= {*NAMES.findall(QUERIES[0])}
-    tags = {name: NAMES.findall(query)[-1] for name, query in VARIABLES.items() if name != "datasource"}
+    first = dashboard["panels"][0]["targets"][0]["query"]
+    assert {"column", "testbed", "lab_kernel", "clock"} <= {*quoted.findall(first)}
+    tags = {name: quoted.findall(query)[-1] for name, query in variables.items() if name != "datasource"}
     assert tags == {"run": "run_id", "workload": "workload", "link": "link"}, "the values of tags"
 
 

@@ -7,7 +7,7 @@ import html
 import io
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -86,12 +86,6 @@ def note_of(found: Iterable[str], begins: str) -> str:
     return note
 
 
-def refusal(asked: Callable[[str], object], word: str) -> UsageError:
-    with pytest.raises(UsageError) as refused:
-        asked(word)
-    return refused.value
-
-
 def each(table: Table, name: str) -> list[Any]:
     return [cell[name] for cell in cells_of(table)]
 
@@ -147,7 +141,7 @@ def test_what_was_proved_at_one_end_is_said_with_what_that_shows_and_nothing_of_
     assert proved in render(table)
 
 
-def test_a_ramdisk_and_reads_that_may_come_from_a_target_s_memory_are_no_disk() -> None:
+def test_a_ramdisk_and_reads_that_may_come_from_memory_are_no_disk_and_what_links_carry_is_said() -> None:
     """Of the same records, by what the plan says is behind them."""
     found = [record(100.0, link="local", link_title="local disk"), record(50.0)]
     of_memory, of_disk = (
@@ -164,14 +158,11 @@ def test_a_ramdisk_and_reads_that_may_come_from_a_target_s_memory_are_no_disk() 
         table = build([record(workload="seq-read-4k", repeat=n, reread=reread) for n in (1, 2)])
         assert words in note_of(table.notes, "No figure of reads is known to be a disk's: ")
     assert not any("a disk's" in note for note in build([record(reread=fine)]).notes)
-
-
-def test_a_table_says_what_its_links_carry() -> None:
     wired = model.LinkProfile(name="wired", title="x", emulated=True, rate_bit_s=10**9, delay_us=50)
     plans = {"r1": plan(links={"wired": msgspec.structs.replace(wired, frame_overhead_bytes=24)})}
     carried = "Most payload that each link can carry (goodput, calculated): wired 117.7 MB/s."
     assert carried in build([record(50.0)], plans=plans).notes
-    assert not note_of(build([record(50.0)], Options(metric=Metric.P99), plans=plans).notes, "Goodput")
+    assert not note_of(build([record(50.0)], Options(metric=Metric.P99), plans=plans).notes, "Most payload")
 
 
 CELLS_THAT_DO_NOT_COUNT = """\
@@ -197,8 +188,7 @@ def test_cells_that_do_not_count_show_why_and_their_gravest_status() -> None:
         record(100.0, link="local"),
         record(9.0, status=Status.INVALID, reason="3 cleartext segments were seen", link="wired"),
         record(status=Status.FAILED, reason="the target vanished", link="wifi", repeat=1),
-        record(4.0, link="wifi", repeat=2),
-        record(5.0, link="wifi", repeat=3),
+        *(record(value, link="wifi", repeat=number) for number, value in ((2, 4.0), (3, 5.0))),
         record(status=Status.SKIPPED, link="wired", protection=("x",)),
         record(7.0, link="local", workload="seq-read-4k"),
     ]
@@ -218,17 +208,15 @@ def test_cells_that_do_not_count_show_why_and_their_gravest_status() -> None:
 def test_a_table_too_wide_has_names_in_two_lines_or_goes_on_below() -> None:
     wide, narrow, narrower = (render(build(matrix()), width=width) for width in (110, 80, 60))
     assert "wired+aes128gcm16" in wide and "wired+aes128gcm16" not in narrow and "  +aes128gcm16" in narrow
-    for text, parts in ((narrow, [slice(0, 5)]), (narrower, [slice(0, 3), slice(3, 5)])):
-        lines = [line for line in text.split("\n") if "seq-write-4k" in line]
-        values = ["10.00", "11.00", "13.00", "12.00", "14.00"]
-        assert [re.findall(r"\d+\.\d\d", line) for line in lines] == [values[part] for part in parts]
-    for text, width in ((narrow, 80), (narrower, 60)):
-        assert max(map(len, text.split("\n"))) <= width
-    narrowest = render(build(matrix()), width=1)
-    assert narrowest.count("rand-read-256k") == 5
+    values = ["10.00", "11.00", "13.00", "12.00", "14.00"]
+    for text, width, parts in ((narrow, 80, [values]), (narrower, 60, [values[:3], values[3:]])):
+        lines = text.split("\n")
+        assert max(map(len, lines)) <= width
+        assert [re.findall(r"\d+\.\d\d", line) for line in lines if "seq-write-4k" in line] == parts
+    assert render(build(matrix()), width=1).count("rand-read-256k") == 5
 
 
-def test_rows_and_columns_have_an_order() -> None:
+def test_rows_and_columns_have_an_order_and_two_of_one_title_can_be_distinguished() -> None:
     found = [record(workload=name) for name in ("b", "rand-read-4k", "a")]
     assert [row.workload for row in build(found).rows] == ["rand-read-4k", "b", "a"]
     assert [row.group for row in build(found).rows] == ["Random", "Other", "Other"]
@@ -240,9 +228,6 @@ def test_rows_and_columns_have_an_order() -> None:
     table = build([record(link=link, protection=(of,) if of else ()) for link, _, of in named])
     shown = "local wired wired+b wired+a wifi wifi+b wifi+a wifi:fast lan"
     assert [column.label for column in table.columns] == shown.split()
-
-
-def test_two_links_of_one_title_and_two_modes_can_be_distinguished() -> None:
     links = ("wired", "wired:unshaped")
     table = build([record(link=link, link_title="Gigabit Ethernet") for link in links])
     assert headings(table, 1) == [f"Gigabit Ethernet ({link})" for link in links]
@@ -251,7 +236,7 @@ def test_two_links_of_one_title_and_two_modes_can_be_distinguished() -> None:
     assert [column["mode"] for column in each(table, "column")] == ["transport", "tunnel"]
 
 
-def test_each_metric_has_its_unit() -> None:
+def test_each_metric_has_its_unit_and_what_fio_did_not_report_is_never_zero() -> None:
     moved = transfer(1.048576, mean_ns=3900500, p50_ns=3.8e6, p99_ns=5000250, p99_9_ns=9e6)
     for metric, unit, value, shown in (
         ("MB/s", "MB/s", 1.048576, "1.05"),
@@ -265,16 +250,24 @@ def test_each_metric_has_its_unit() -> None:
         table = build([record(write=moved)], Options(metric=Metric(metric)))
         assert only(table).value == pytest.approx(value), metric
         assert f" {shown}\n" in render(table) and each(table, "unit") == [unit], metric
+    table = build(repeats(1.0, 2.0), Options(metric=Metric.P99))
+    assert (only(table).status, only(table).value) == (Status.OK, None) and "n/a [1]" in render(table)
+    assert table.footnotes == ("fio reported no p99 in 2 of 2 repeats",)
+    stopped = Io(bytes=4096, ios=1, runtime_ns=0, latency=Latency())
+    assert only(build([record(write=stopped)])).value is None
 
 
 def test_choices_are_found_in_any_case_and_others_refused_with_the_nearest() -> None:
     assert (Metric("mib/s"), Metric("iops")) == (Metric.MIB_S, Metric.IOPS)
     assert TableFormat("Markdown") is TableFormat.GITHUB
-    refused = refusal(Metric, "KB/s")
-    assert "there is no metric 'KB/s'" in refused.message
-    assert refused.hint == f"did you mean MB/s? there are {', '.join(sorted(Metric))}"
-    assert (refusal(TableFormat, "jsno").hint or "").startswith("did you mean json? there are csv, ")
-    assert (refusal(TableFormat, "xyz").hint or "").startswith("there are csv, ")
+    for choice, word, hint in (
+        (Metric, "KB/s", f"did you mean MB/s? there are {', '.join(sorted(Metric))}"),
+        (TableFormat, "jsno", "did you mean json? there are csv, "),
+        (TableFormat, "xyz", "there are csv, "),
+    ):
+        with pytest.raises(UsageError, match=f"there is no .*'{word}'") as refused:
+            choice(word)
+        assert (refused.value.hint or "").startswith(hint)
 
 
 def test_the_median_and_its_bounds_are_of_all_samples_of_all_runs_and_keep_two_digits() -> None:
@@ -293,8 +286,7 @@ def test_the_median_and_its_bounds_are_of_all_samples_of_all_runs_and_keep_two_d
 def test_mixed_workloads_show_their_sum_or_the_latency_of_each_direction() -> None:
     mixed = record(workload="oltp", read=transfer(7.0, p99_ns=1e6), write=transfer(3.0, p99_ns=2e6))
     table = build([mixed])
-    assert only(table).value == 10.0
-    assert "oltp (read+write)" in render(table)
+    assert only(table).value == 10.0 and "oltp (read+write)" in render(table)
     assert "(read+write): the sum of both directions of a mixed workload." in table.marks
     latencies = build([mixed], Options(metric=Metric.P99))
     assert (each(latencies, "direction"), each(latencies, "value")) == (["read", "write"], [1000, 2000])
@@ -303,15 +295,6 @@ def test_mixed_workloads_show_their_sum_or_the_latency_of_each_direction() -> No
     table = build([log], Options(metric=Metric.MEAN))
     assert (each(table, "direction"), each(table, "value")) == (["write", "fsync"], [1, 9])
     assert [row.operation for row in build([log]).rows] == ["log"]
-
-
-def test_what_fio_did_not_report_is_never_zero() -> None:
-    table = build(repeats(1.0, 2.0), Options(metric=Metric.P99))
-    assert (only(table).status, only(table).value) == (Status.OK, None)
-    assert "n/a [1]" in render(table)
-    assert table.footnotes == ("fio reported no p99 in 2 of 2 repeats",)
-    stopped = Io(bytes=4096, ios=1, runtime_ns=0, latency=Latency())
-    assert only(build([record(write=stopped)])).value is None
 
 
 def test_ratios_are_to_local_and_to_the_same_link_without_ipsec() -> None:
@@ -378,20 +361,13 @@ def test_few_repeats_those_for_which_no_median_stands_and_a_governor_that_saves_
     assert "Warning: the frequency governor is powersave; 'performance' varies less." in notes
 
 
-def test_testbeds_clocks_and_sources_never_share_a_column() -> None:
+def test_testbeds_clocks_sources_kernels_and_disks_never_share_a_column() -> None:
     found = [record(1.0), record(2.0, testbed=TestbedKind.HOST), record(3.0, clock="virtual")]
     table = build([*found, record(4.0, testbed=TestbedKind.HOST, source="fio")])
     assert headings(table) == ["fio output", "host", "lab", "lab, virtual time"]
     assert each(table, "value") == [4, 2, 1, 3]
     assert "Different testbeds have separate columns: do not compare their figures." in table.notes
     assert [column.label for column in table.columns][2:] == ["lab wired", "lab, virtual time wired"]
-
-
-OWN: dict[str, Any] = {"lab_kernel": LabKernel.OWN}
-IN_VIRTUAL_TIME: dict[str, Any] = {**OWN, "clock": "virtual"}
-
-
-def test_kernels_and_disks_never_share_a_column() -> None:
     others = ("6.12.117-harness 0123456789ab", "6.12.117-harness ba9876543210")
     found = [
         record(1.0, lab_kernel=LabKernel.DEBIAN),
@@ -408,6 +384,10 @@ def test_kernels_and_disks_never_share_a_column() -> None:
     assert disks == ["", "", "hdd-7200", "", "", "hdd-7200"]
 
 
+OWN: dict[str, Any] = {"lab_kernel": LabKernel.OWN}
+IN_VIRTUAL_TIME: dict[str, Any] = {**OWN, "clock": "virtual"}
+
+
 def test_portable_ciphers_have_columns_and_ratios_of_their_own() -> None:
     found = []
     for ciphers, plain, protected in (("machine", 100.0, 80.0), ("portable", 90.0, 9.0)):
@@ -421,6 +401,12 @@ def test_portable_ciphers_have_columns_and_ratios_of_their_own() -> None:
     assert note_of(table.notes, "Portable ciphers: ")
     assert not note_of(table.notes, "Different testbeds"), "they are to be compared"
     assert build([record(1.0, **OWN)]).columns[0].setting == table.columns[0].setting, "of older versions"
+    # They are offered where they can be built.
+    found = [record(1.0, lab_kernel=LabKernel.DEBIAN, ciphers=model.Ciphers.PORTABLE)]
+    for release, can_be_built in (("6.1.55", True), ("6.12.43", True), ("7.2.7", False)):
+        notes = build(found, environments={"r1": kernel(f"{release} (a@b) #1")}).notes
+        assert any("harness kernel ciphers" in note for note in notes) is can_be_built, release
+        assert note_of(notes, "Portable ciphers: ")
 
 
 def test_virtual_time_is_named_where_it_is_alone_and_what_is_predicted_says_from_what() -> None:
@@ -455,14 +441,6 @@ def test_the_notes_say_which_runs_profile_and_kernel_and_what_is_unfinished() ->
     assert note_of(table.notes, "Run r1 is unfinished: 1 of 2 measurements")
     with pytest.raises(UsageError, match="no records"):
         build([])
-
-
-def test_ciphers_are_offered_where_they_can_be_built() -> None:
-    found = [record(1.0, lab_kernel=LabKernel.DEBIAN, ciphers=model.Ciphers.PORTABLE)]
-    for release, can_be_built in (("6.1.55", True), ("6.12.43", True), ("7.2.7", False)):
-        notes = build(found, environments={"r1": kernel(f"{release} (a@b) #1")}).notes
-        assert any("harness kernel ciphers" in note for note in notes) is can_be_built, release
-        assert note_of(notes, "Portable ciphers: ")
 
 
 def test_what_pooled_runs_do_not_share_is_named_and_two_hosts_of_one_run_may_be_unlike() -> None:
@@ -544,8 +522,9 @@ def test_the_reference_stands_in_columns_of_its_own_converts_to_mib_and_has_noth
     assert published is not None and published.value == pytest.approx(58.19e6 / 2**20)
     with pytest.raises(UsageError, match="document 003 publishes MB/s and has no p99 latency"):
         build([record()], Options(reference=REFERENCE, metric=Metric.P99))
-    refused = refusal(load_reference, "../document-003")
-    assert "there is no reference" in refused.message and "document-003" in (refused.hint or "")
+    with pytest.raises(UsageError, match="there is no reference") as refused:
+        load_reference("../document-003")
+    assert "document-003" in (refused.value.hint or "")
 
 
 def hostile_table() -> Table:

@@ -16,7 +16,6 @@ from harness.model.probing import Tcp
 from harness.report import render as render_page
 from harness.report.content import LoadedResults
 from harness.results.measured import Measured
-from harness.results.probe_records import ProbeRecord
 from harness.table import TableFormat, build, comparison, export, render, views
 from tests import flat
 from tests.unit.probes.test_probes import blank
@@ -35,12 +34,6 @@ def samples(*, declared: bool, **changes: Any) -> list[Record]:
         known.append({"protection": column.protection, "ipsec_mode": "transport", "agreed": agreed})
         known[-1]["encrypts"] = column == GCM if declared else None
     return [each for facts in known for each in repeats(*[10.0] * 6, **facts, **changes)]
-
-
-def probes() -> list[ProbeRecord]:
-    facts: dict[str, Any] = {"mode": "transport", "reason": "x"}
-    made = [(blank(Tcp(), column.ipsec), column == GCM) for column in (GCM, NULL)]
-    return [flat.changed(probe, encrypts=encrypts, **facts) for probe, encrypts in made]
 
 
 def compared(found: list[Record]) -> comparison.Comparison:
@@ -100,12 +93,14 @@ def test_comparisons_explanations_tables_of_probes_and_the_page_say_so() -> None
     for said in (*texts, explain.text(explain.explain(found, {}))):
         assert "wired+null-sha256 (not encrypted)" in said.replace("\\", "")
         assert "wired+aes128gcm16 (not" not in said.replace("\\", "")
+    made = [(blank(Tcp(), column.ipsec), column == GCM) for column in (GCM, NULL)]
+    probed = [flat.changed(probe, encrypts=of, mode="transport", reason="x") for probe, of in made]
     for format in set(TableFormat) - {TableFormat.JSON}:
-        text = one_line(views.render(views.build(views.View.LINK, probes()), format))
+        text = one_line(views.render(views.build(views.View.LINK, probed), format))
         assert "null-sha256, not encrypted" in text.replace("\\", ""), format
         assert text.count("not encrypted") == 1, format
     found = samples(declared=True, block_bytes=4096)
-    text = one_line(render_page(LoadedResults(records=found, probes=probes())))
+    text = one_line(render_page(LoadedResults(records=found, probes=probed)))
     assert "not encrypted null-sha256" in text and "wired+null-sha256 (not encrypted)" in text
     assert "IPsec null" not in text
 

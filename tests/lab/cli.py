@@ -10,14 +10,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import msgspec
+import pytest
 
-from harness.model import Proof, Record
+from harness.model import Proof, Record, Status
 from harness.results.store import RunFolder
 
 HARNESS = str(Path(sys.executable).with_name("harness"))
@@ -25,6 +26,7 @@ PROJECT = Path(__file__).resolve().parents[2]
 ON_CI = os.environ.get("CI", "").lower() not in ("", "0", "false")
 BUSY = "the testbed is in use by"
 MTU_BYTES = 1500
+TEXT: dict[str, Any] = {"stdin": subprocess.DEVNULL, "encoding": "utf-8", "errors": "replace"}
 PATIENCE_S = 600.0
 """How long the testbed is waited for while somebody else's run holds it."""
 
@@ -55,18 +57,29 @@ class Done:
         return f"status {self.status}\n{self.out}\n{self.err}"
 
 
+def ended(argv: Sequence[str], *, cwd: Path | None = None, deadline_s: float = COMMAND_DEADLINE_S) -> Done:
+    """A program run to its end, with nothing to read."""
+    done = subprocess.run(argv, cwd=cwd, capture_output=True, timeout=deadline_s, check=False, **TEXT)
+    return Done(status=done.returncode, out=done.stdout, err=done.stderr)
+
+
+def well(done: Done, *said: str) -> Done:
+    """A command that has to have gone well, and to have said all this."""
+    assert done.status == 0, done
+    assert all(words in done.out for words in said), f"expected {said}, found {done}"
+    return done
+
+
+def lacks(what: str) -> NoReturn:
+    """Skip tests where something is missing; on CI that is a failure."""
+    if ON_CI:
+        pytest.fail(what, pytrace=False)
+    pytest.skip(what)
+
+
 def harness_once(*words: str, deadline_s: float = COMMAND_DEADLINE_S) -> Done:
     """The command, refused if somebody else holds the testbed."""
-    done = subprocess.run(
-        [HARNESS, *words],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        encoding="utf-8",
-        errors="replace",
-        timeout=deadline_s,
-        check=False,
-    )
-    found = Done(status=done.returncode, out=done.stdout, err=done.stderr)
+    found = ended([HARNESS, *words], deadline_s=deadline_s)
     sys.stdout.write(f"{found}\n")  # whole, for pytest shortens what an assertion says
     return found
 
@@ -89,11 +102,17 @@ class Measured:
     @property
     def records(self) -> dict[str, Record]:
         """By the cell's key."""
-        return {file.stem: record for file, record in self._files()}
-
-    def _files(self) -> Iterator[tuple[Path, Record]]:
         run = RunFolder(self.folder)
-        yield from zip(run.record_files(), run.load_records(), strict=True)
+        files = (file.stem for file in run.record_files())
+        return dict(zip(files, run.load_records(), strict=True))
+
+    def ok(self, *keys: str) -> dict[str, Record]:
+        """The records of a run that has to have gone well: each cell is ok; and these are all, if named."""
+        records = self.records
+        bad = {key: record.reason for key, record in records.items() if record.status is not Status.OK}
+        assert bad == {} and self.done.status == 0, f"{bad}\n{self.done}"
+        assert not keys or records.keys() == {*keys}, f"{[*records]}\n{self.done}"
+        return records
 
     @property
     def environment(self) -> dict[str, Any]:
@@ -106,14 +125,12 @@ class Measured:
             RunFolder(self.folder).save_record(msgspec.structs.replace(record, telemetry=telemetry))
 
     def table(self, *words: str) -> dict[str, Any]:
-        done = harness_once("table", str(self.folder), "--format", "json", *words)
-        assert done.status == 0, done
+        done = well(harness_once("table", str(self.folder), "--format", "json", *words))
         decoded: dict[str, Any] = json.loads(done.out)
         return decoded
 
-    def explain(self) -> list[dict[str, Any]]:
-        done = harness_once("explain", str(self.folder), "--format", "json")
-        assert done.status == 0, done
+    def explain(self, *words: str) -> list[dict[str, Any]]:
+        done = well(harness("explain", str(self.folder), "--format", "json", *words))
         cells: list[dict[str, Any]] = json.loads(done.out)["cells"]
         return cells
 
@@ -153,8 +170,7 @@ class StaysUp:
         if kernel is None:
             return
         results = Path(tempfile.mkdtemp(dir=folder))
-        done = harness("lab", "start", "--kernel", kernel, "--results", str(results), "--memory", "512")
-        assert done.status == 0, done
+        well(harness("lab", "start", "--kernel", kernel, "--results", str(results), "--memory", "512"))
         cls.kernel, cls.results = kernel, results
 
 
@@ -177,7 +193,8 @@ def running(results: Path, *words: str) -> Iterator[subprocess.Popen[str]]:
     end = time.monotonic() + PATIENCE_S
     while True:
         with _started(["run", "--retries", "0", "--results", str(results), *words]) as process:
-            if _is_under_way(process, results):
+            assert wait_for(lambda: has_begun(results) or process.poll() is not None, deadline_s=60)
+            if process.poll() is None:
                 yield process
                 return
             said = process.stderr.read() if process.stderr else ""
@@ -185,21 +202,10 @@ def running(results: Path, *words: str) -> Iterator[subprocess.Popen[str]]:
         time.sleep(1)
 
 
-def _is_under_way(process: subprocess.Popen[str], results: Path) -> bool:
-    """Wait for the first event of a run; false if it ended instead."""
-    assert wait_for(lambda: has_begun(results) or process.poll() is not None, deadline_s=60)
-    return process.poll() is None
-
-
 @contextlib.contextmanager
 def _started(words: list[str]) -> Iterator[subprocess.Popen[str]]:
     with subprocess.Popen(
-        [HARNESS, *words],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        encoding="utf-8",
-        errors="replace",
+        [HARNESS, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, **TEXT
     ) as process:
         try:
             yield process
@@ -257,6 +263,11 @@ def alive(processes: dict[int, str]) -> dict[int, str]:
     }
 
 
+def moved(record: Record) -> int:
+    """What a cell has read and written, in bytes."""
+    return sum(io.bytes for io in (record.read, record.write) if io is not None)
+
+
 def is_sampled(proof: Proof) -> bool:
     """Whether the captures have each packet that is due, and some are.
 
@@ -278,11 +289,12 @@ def python_inside(module: str, *words: str) -> tuple[str, ...]:
 def run_inside(
     module: str,
     *words: str,
+    said: Sequence[str] = (),
     storage_mib: int = 512,
     deadline_s: float = COMMAND_DEADLINE_S,
     kernel: str = "debian",
 ) -> Done:
-    """Run a module of `tests.lab` on a kernel of the lab's."""
+    """Run a module of `tests.lab` on a kernel of the lab's; it has to go well, and to say all this."""
     options = ("--memory", str(storage_mib), "--kernel", kernel)
     command = ("lab", "exec", *options, "--", *python_inside(module, *words))
-    return harness(*command, deadline_s=deadline_s)
+    return well(harness(*command, deadline_s=deadline_s), *said)

@@ -16,7 +16,7 @@ from harness.model.errors import BusyError, RequirementError
 from harness.testbeds import doctor
 from harness.testbeds.lab import boot
 from harness.testbeds.lab.kernels import kernel
-from tests.lab.cli import ON_CI, StaysUp
+from tests.lab.cli import ON_CI, StaysUp, lacks
 
 
 def missing() -> list[str]:
@@ -30,11 +30,8 @@ def missing() -> list[str]:
 
 @pytest.fixture(scope="session", autouse=True)
 def lab_is_ready() -> None:
-    lacking = missing()
-    if lacking and ON_CI:
-        pytest.fail(f"the lab has to run on CI, but lacks {'; '.join(lacking)}", pytrace=False)
-    if lacking:
-        pytest.skip(f"the lab lacks {'; '.join(lacking)}")
+    if lacking := missing():
+        lacks(f"the lab lacks {'; '.join(lacking)}")
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
 import tempfile
 from pathlib import Path
 
 import pytest
 
-from tests.lab.cli import PROJECT
+from tests.lab.cli import PROJECT, ended
 
 pytestmark = pytest.mark.lab
 
@@ -17,14 +16,9 @@ def test_a_clone_below_tmp_stays_in_sight() -> None:
     with tempfile.TemporaryDirectory(dir="/tmp") as folder:
         clone = Path(folder)
         (clone / "pyproject.toml").write_text("of the project", encoding="utf-8")
-        seen = subprocess.run(
-            ["sh", str(PROJECT / "tests/lab/apart.sh"), str(clone / ".tox" / "apart")]
-            + ["sh", "-euc", "pwd; ls /tmp; cat pyproject.toml; touch /tmp/apart made"],
-            cwd=clone,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert (seen.returncode, seen.stdout) == (0, f"{clone}\n{clone.name}\nof the project"), seen.stderr
+        apart = ["sh", str(PROJECT / "tests/lab/apart.sh"), str(clone / ".tox" / "apart")]
+        script = "pwd; ls /tmp; cat pyproject.toml; touch /tmp/apart made"
+        seen = ended([*apart, "sh", "-euc", script], cwd=clone)
+        assert (seen.status, seen.out) == (0, f"{clone}\n{clone.name}\nof the project"), seen
         assert (clone / "made").exists() and not Path("/tmp/apart").exists()
         assert (clone / ".tox/apart/tmp/apart").exists()

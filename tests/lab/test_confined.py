@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import secrets
 import socket
 import stat
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -20,20 +18,15 @@ from harness.hosts.state import exclusive
 from harness.model.errors import BusyError
 from harness.testbeds.lab import boot
 from harness.testbeds.lab.boot import sandbox
-from tests.lab.cli import COMMAND_DEADLINE_S, PATIENCE_S, PROJECT, python_inside
+from tests.lab.cli import COMMAND_DEADLINE_S, PATIENCE_S, PROJECT, ended, python_inside
 
 pytestmark = pytest.mark.lab
 
 EVERYWHERE = ("/etc", "/var/tmp", "/dev/shm", "/tmp", "/run", "/dev", str(PROJECT), str(Path.home()))
 
+IF_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="its namespaces take root")
 WHO = pytest.mark.parametrize(
-    "uid",
-    [
-        pytest.param(
-            0, id="as root", marks=pytest.mark.skipif(os.geteuid() != 0, reason="its namespaces take root")
-        ),
-        pytest.param(1000, id="as a user"),
-    ],
+    "uid", [pytest.param(0, id="as root", marks=IF_ROOT), pytest.param(1000, id="as a user")]
 )
 """Whom the lab takes us for: root, if it may, makes its namespaces without another user namespace."""
 
@@ -86,13 +79,13 @@ def victim(tmp_path: Path) -> Iterator[Path]:
     """A folder that nothing in the lab may change, with a file and a daemon's socket."""
     folder = tmp_path / "victim"
     folder.mkdir()
-    (folder / "file").write_text("as it was", encoding="utf-8")
-    (folder / "file").chmod(0o640)
+    file = folder / "file"
+    file.write_text("as it was", encoding="utf-8")
+    file.chmod(0o640)
     with socket.socket(socket.AF_UNIX) as daemon:
         daemon.bind(os.path.relpath(folder / "socket"))
         daemon.listen()
         yield folder
-    file = folder / "file"
     assert sorted(path.name for path in folder.iterdir()) == ["file", "socket"]
     assert (file.read_text(encoding="utf-8"), stat.S_IMODE(file.stat().st_mode)) == ("as it was", 0o640)
 
@@ -108,16 +101,14 @@ def results(tmp_path: Path) -> Path:
 def state() -> Iterator[Path]:
     """Hold the testbed, which somebody else's run may have."""
     end = time.monotonic() + PATIENCE_S
-    with contextlib.ExitStack() as stack:
-        while True:
-            try:
-                folder = stack.enter_context(exclusive("a test"))
-            except BusyError:
-                assert time.monotonic() < end
-                time.sleep(1)
-            else:
-                break
-        yield folder
+    while True:
+        try:
+            with exclusive("a test") as folder:
+                yield folder
+                return
+        except BusyError:
+            assert time.monotonic() < end
+            time.sleep(1)
 
 
 @WHO
@@ -150,13 +141,6 @@ def test_a_kernel_that_was_taken_over_changes_nothing_of_the_machine(
     except PermissionError:  # not on CI, where root is that of a user namespace
         device = Path("/dev/zero")
     monkeypatch.setattr(os, "geteuid", lambda: uid)
-    done = subprocess.run(
-        [
-            *sandbox.wrapper([results]),
-            *(sys.executable, "-I", "-c", NATIVE, str(victim), str(results), str(device)),
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (done.returncode, done.stdout) == (0, "tried all\n"), done
+    attack = (sys.executable, "-I", "-c", NATIVE, str(victim), str(results), str(device))
+    done = ended([*sandbox.wrapper([results]), *attack])
+    assert (done.status, done.out) == (0, "tried all\n"), done

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.lab.cli import COMMAND_DEADLINE_S, HARNESS
+from tests.lab.cli import HARNESS, Done, ended
 
 pytestmark = pytest.mark.lab
 
@@ -49,34 +48,26 @@ sys.exit(subprocess.run([*way, "sh", "-c", reach, victim]).returncode)
 """
 
 
-def contained(*words: str) -> subprocess.CompletedProcess[str]:
+def contained(*words: str) -> Done:
     spaces = ("--map-root-user", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
-    return subprocess.run(
-        ["unshare", *spaces, "sh", "-c", CONTAINER, "sh", *words],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        encoding="utf-8",
-        timeout=COMMAND_DEADLINE_S,
-        check=False,
-    )
+    return ended(["unshare", *spaces, "sh", "-c", CONTAINER, "sh", *words])
 
 
 def test_it_boots_where_parts_of_proc_are_hidden() -> None:
     done = contained(HARNESS, "doctor")
-    assert "it boots, and writes to its folder of results" in done.stdout, done
-    assert "a folder for its memory: /dev/shm" not in done.stdout
+    assert "it boots, and writes to its folder of results" in done.out, done
+    assert "a folder for its memory: /dev/shm" not in done.out
 
 
 def test_with_the_first_proc_it_reaches_no_process_outside(tmp_path: Path) -> None:
-    for name in ("results", "victim"):
-        (tmp_path / name).mkdir()
-    done = contained(
-        sys.executable, "-c", IN_SANDBOX, str(tmp_path / "results"), str(tmp_path / "victim"), REACH
-    )
-    assert "tried; process" in done.stdout, done
-    own, in_proc = (int(word) for word in done.stdout.split() if word.isdigit())
+    results, victim = tmp_path / "results", tmp_path / "victim"
+    results.mkdir()
+    victim.mkdir()
+    done = contained(sys.executable, "-c", IN_SANDBOX, str(results), str(victim), REACH)
+    assert "tried; process" in done.out, done
+    own, in_proc = (int(word) for word in done.out.split() if word.isdigit())
     assert own != in_proc, "/proc should have been the container's"
-    assert list((tmp_path / "victim").iterdir()) == []
+    assert list(victim.iterdir()) == []
 
 
 @pytest.mark.parametrize(
@@ -90,25 +81,19 @@ def test_with_the_first_proc_it_reaches_no_process_outside(tmp_path: Path) -> No
 )
 def test_a_filter_that_refuses_what_it_needs_is_named(calls: str, sentence: str) -> None:
     done = contained(sys.executable, "-c", FILTER, calls, HARNESS, "doctor")
-    assert (done.returncode, sentence in done.stdout) == (2, True), done
-    assert done.stdout.endswith("the lab is not ready\n")
+    assert (done.status, sentence in done.out) == (2, True), done
+    assert done.out.endswith("the lab is not ready\n")
 
 
 def test_no_further_user_namespaces_are_the_reason_that_is_reported() -> None:
-    none = "echo 0 >/proc/sys/user/max_user_namespaces"
-    done = subprocess.run(
-        ["unshare", "--map-root-user", "--mount", "sh", "-c", f'{none}; exec "$@"', "sh"]
-        + ["setpriv", "--bounding-set", "-sys_admin", "--inh-caps", "-all", HARNESS, "doctor"],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        encoding="utf-8",
-        timeout=COMMAND_DEADLINE_S,
-        check=False,
-    )
-    assert "user namespaces, so that nothing of it can outlive it, but they are refused here" in done.stdout
-    assert "max_user_namespaces=" in done.stdout
+    none = 'echo 0 >/proc/sys/user/max_user_namespaces; exec "$@"'
+    place = ["unshare", "--map-root-user", "--mount", "sh", "-c", none, "sh"]
+    limits = ["setpriv", "--bounding-set", "-sys_admin", "--inh-caps", "-all"]
+    done = ended([*place, *limits, HARNESS, "doctor"])
+    assert "user namespaces, so that nothing of it can outlive it, but they are refused here" in done.out
+    assert "max_user_namespaces=" in done.out
 
 
 def test_root_without_capabilities_is_reported_to_be_another_user() -> None:
     done = contained("setpriv", "--bounding-set", "-all", HARNESS, "doctor")
-    assert "by CAP_SETFCAP, which is missing" in done.stdout and "--user 1000:1000" in done.stdout, done
+    assert "by CAP_SETFCAP, which is missing" in done.out and "--user 1000:1000" in done.out, done

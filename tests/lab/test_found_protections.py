@@ -24,10 +24,7 @@ pytestmark = [pytest.mark.lab, pytest.mark.own_kernel]
         ),
         (
             "esp",
-            (
-                "ESP by static keys: aes128gcm16 proved at one end",
-                "the policies go in the middle: invalid",
-            ),
+            ("ESP by static keys: aes128gcm16 proved at one end", "the policies go in the middle: invalid"),
         ),
         pytest.param(
             "nested",

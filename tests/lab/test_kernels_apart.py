@@ -14,7 +14,7 @@ import pytest
 from harness.model.errors import RequirementError
 from harness.testbeds.lab.apart import management
 from tests.lab import machine
-from tests.lab.cli import BUSY, HARNESS, ON_CI, PROJECT, alive, descendants, harness, wait_for
+from tests.lab.cli import BUSY, HARNESS, PROJECT, alive, descendants, harness, lacks, wait_for, well
 from tests.lab.test_interruption import GONE_WITHIN_S, scratch_folders
 
 pytestmark = [pytest.mark.lab, pytest.mark.multi_host]
@@ -27,19 +27,14 @@ def ssh_is_there() -> None:
     try:
         management.require_ssh()
     except RequirementError as error:
-        if ON_CI:
-            pytest.fail(str(error), pytrace=False)
-        pytest.skip(str(error))
+        lacks(str(error))
 
 
 def test_kernels_apart_are_reached_by_ssh_and_joined_by_shaped_links() -> None:
     harness("clean")
     before, folders = machine.snapshot(), scratch_folders()
-    done = harness(
-        *(*APART, "--", "env", f"PYTHONPATH={PROJECT}", f"PATH={os.environ['PATH']}:/usr/sbin:/sbin"),
-        *(sys.executable, "-m", "tests.lab.inside.apart"),
-    )
-    assert done.status == 0, done
+    environment = ("env", f"PYTHONPATH={PROJECT}", f"PATH={os.environ['PATH']}:/usr/sbin:/sbin")
+    done = well(harness(*APART, "--", *environment, sys.executable, "-m", "tests.lab.inside.apart"))
     assert done.out.endswith("all is well\n"), done
     assert machine.differences(before, machine.snapshot()) == {}
     assert scratch_folders() <= folders
@@ -56,14 +51,10 @@ def test_a_killed_harness_takes_all_kernels_along(tmp_path: Path) -> None:
     said = tmp_path / "said"
     end = time.monotonic() + 600
     while True:
+        command = [HARNESS, *APART, "--", "sh", "-c", "echo begun; sleep 100"]
         with (
             said.open("w") as file,
-            subprocess.Popen(
-                [HARNESS, *APART, "--", "sh", "-c", "echo begun; sleep 100"],
-                stdin=subprocess.DEVNULL,
-                stdout=file,
-                stderr=subprocess.STDOUT,
-            ) as process,
+            subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=file, stderr=file) as process,
         ):
             try:
                 assert wait_for(lambda: said.stat().st_size > 0, deadline_s=90)

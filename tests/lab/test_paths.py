@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean
@@ -18,7 +19,7 @@ from harness.parse.profiles import load_link
 from harness.results.store import RunFolder
 from harness.table.views import View
 from harness.table.views import build as build_view
-from tests.lab.cli import ON_CI, Measured, harness, measure, only_run, run_inside
+from tests.lab.cli import Measured, harness, lacks, measure, only_run, run_inside, well
 
 pytestmark = [pytest.mark.lab, pytest.mark.multi_host]
 
@@ -29,11 +30,8 @@ WORKLOAD = "seq-read-256k"
 
 @pytest.fixture(scope="module", autouse=True)
 def packages_are_installed() -> None:
-    absent = ", ".join(package.name for package in packages.listed(PATHS) if not package.installed)
-    if absent and ON_CI:
-        pytest.fail(f"on CI all packages have to be there, but {absent} are not", pytrace=False)
-    if absent:
-        pytest.skip(f"packages are missing: {absent}")
+    if absent := [package.name for package in packages.listed(PATHS) if not package.installed]:
+        lacks(f"packages are missing: {', '.join(absent)}")
 
 
 @pytest.fixture(scope="module")
@@ -44,10 +42,8 @@ def over_each(tmp_path_factory: pytest.TempPathFactory) -> Measured:
 
 
 def test_the_disk_is_measured_over_every_path_without_and_with_ipsec(over_each: Measured) -> None:
-    records = over_each.records
-    assert set(records) == {f"{name}{esp}.{WORKLOAD}.r1" for name in NAMES for esp in ("", "+aes128gcm16")}
-    assert {key: r.reason for key, r in records.items() if r.status is not Status.OK} == {}, over_each.done
-    for record in records.values():
+    keys = (f"{name}{esp}.{WORKLOAD}.r1" for name in NAMES for esp in ("", "+aes128gcm16"))
+    for record in over_each.ok(*keys).values():
         assert record.read is not None and record.proof is not None
         if record.column.ipsec != "off":
             assert record.proof.protected_bytes >= record.read.bytes > 0
@@ -56,9 +52,8 @@ def test_the_disk_is_measured_over_every_path_without_and_with_ipsec(over_each: 
 
 def test_the_table_has_them_side_by_side(over_each: Measured) -> None:
     cells = over_each.table()["cells"]
-    assert {(cell["column"]["link"], *cell["column"]["protection"]) for cell in cells} == set(
-        {(name, *protection) for name in NAMES for protection in ((), ("aes128gcm16",))}
-    )
+    found = {(cell["column"]["link"], *cell["column"]["protection"]) for cell in cells}
+    assert found == {(name, *protection) for name in NAMES for protection in ((), ("aes128gcm16",))}
     assert all(cell["value"] > 0 for cell in cells)
 
 
@@ -75,34 +70,28 @@ def test_a_session_is_of_the_kernels_and_its_secret_is_nowhere(over_each: Measur
 
 
 def test_only_without_flows_is_each_packet_the_controllers(over_each: Measured) -> None:
-    def packets(name: str) -> dict[str, int]:
+    def packets(name: str) -> Counter[str]:
         """How many packets met with which action."""
         text = (over_each.folder / "columns" / name / "flows.txt").read_text(encoding="utf-8")
-        found: dict[str, int] = {}
+        found = Counter[str]()
         for count, action in re.findall(r"n_packets=(\d+).* actions=(\w+)", text):
-            found[action] = found.get(action, 0) + int(count)
+            found[action] += int(count)
         return found
 
     with_flows, without = packets("openflow-flows"), packets("openflow-controller-fast-ethernet-cpu50")
-    assert with_flows["FLOOD"] > 50 * with_flows.get("CONTROLLER", 0)
+    assert with_flows["FLOOD"] > 50 * with_flows["CONTROLLER"]
     # What matches nothing goes to the controller, by the one flow that there is.
-    assert set(without) == {"CONTROLLER"} and without["CONTROLLER"] > 100
+    assert {*without} == {"CONTROLLER"} and without["CONTROLLER"] > 100
 
 
 @pytest.mark.long
 def test_what_does_not_come_up_says_why() -> None:
-    done = run_inside("inside.paths_that_fail")
-    assert "all of them failed as they should" in done.out, done
-    assert "pppoe:pap came up, proved by PAP" in done.out, done
-
-
-# In virtual time the processor costs nothing, so that the paths differ in what they are.
-
-
-SWITCHES = tuple(f"switched:{count}" for count in range(5))
+    said = ("all of them failed as they should", "pppoe:pap came up, proved by PAP")
+    run_inside("inside.paths_that_fail", said=said)
 
 
 def measure_in_virtual_time(results: Path, workload: str, *links: str) -> Measured:
+    """Where the processor costs nothing, so that the paths differ in what they are."""
     words = [*(f"--link={link}" for link in links), "--ipsec=off", f"--workload={workload}"]
     words += ["--virtual-time", "--disk=ram", "--runtime=0.1s", "--size=16M"]
     return measure(results, *words)
@@ -110,7 +99,8 @@ def measure_in_virtual_time(results: Path, workload: str, *links: str) -> Measur
 
 @pytest.fixture(scope="module")
 def virtual(tmp_path_factory: pytest.TempPathFactory) -> Measured:
-    return measure_in_virtual_time(tmp_path_factory.mktemp("virtual"), "rand-read-4k", *SWITCHES)
+    switches = (f"switched:{count}" for count in range(5))
+    return measure_in_virtual_time(tmp_path_factory.mktemp("virtual"), "rand-read-4k", *switches)
 
 
 def latency_us(measured: Measured, link: str, workload: str = "rand-read-4k") -> float:
@@ -151,8 +141,7 @@ def of_document_001(
     ours = {link: reference.slower.links[link] if at_a_tenth else link for link in links}
     profile = "document-001-tenth" if at_a_tenth else "document-001"
     words = (*words, *(f"--link={link}" for link in ours.values()))
-    done = harness("probe", "--virtual-time", f"--profile={profile}", f"--results={results}", *words)
-    assert done.status == 0, done
+    well(harness("probe", "--virtual-time", f"--profile={profile}", f"--results={results}", *words))
     records = RunFolder(only_run(results)).load_probes()
     published = {row.link: row.values for row in reference.row}
     found = {}
@@ -168,8 +157,8 @@ def of_document_001(
     return found
 
 
-def assert_alike(compared: Compared, *keys: str) -> None:
-    for key in keys:
+def assert_alike(compared: Compared) -> None:
+    for key in (TCP, UDP):
         ours, document = compared[key]
         assert ours == pytest.approx(document, rel=0.05), key
 
@@ -179,7 +168,7 @@ def test_document_001_is_explained_by_its_links_and_by_openflow(tmp_path: Path) 
     """A second of each is within 5 % of the document's ten, but for what is lost once queues are full."""
     found = of_document_001(tmp_path, (FAST, SLOW), "--duration=1s", "--count=1")
     for link in (FAST, SLOW):
-        assert_alike(found[link], TCP, UDP)
+        assert_alike(found[link])
 
 
 @pytest.mark.long
@@ -190,7 +179,7 @@ def test_ten_seconds_lose_some_of_what_document_001_lost_and_a_slow_switch_costs
     slower = f"{SLOW}:cpu=50"
     found = of_document_001(tmp_path, (FAST, SLOW, slower), at_a_tenth=True)
     for link in (FAST, SLOW, slower):
-        assert_alike(found[link], TCP, UDP)
+        assert_alike(found[link])
     assert found[FAST]["udp_lost_percent"] == (0, 0)
     for link in (SLOW, slower):
         ours, document = found[link]["udp_lost_percent"]

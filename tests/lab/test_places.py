@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.lab.cli import COMMAND_DEADLINE_S, HARNESS
+from tests.lab.cli import HARNESS, ended, well
 
 pytestmark = pytest.mark.lab
 
@@ -29,16 +28,7 @@ a clone of the project that lies there, comes along: the kernel would not let it
 
 
 def test_a_read_only_tmp_and_a_removed_working_directory(tmp_path: Path) -> None:
-    done = subprocess.run(
-        ["unshare", "--map-root-user", "--mount", "sh", "-c", PLACES, "sh", str(tmp_path), HARNESS],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        encoding="utf-8",
-        timeout=COMMAND_DEADLINE_S,
-        check=False,
-    )
-    assert done.returncode == 0, done
-    assert "it works" in done.stdout
-    assert "it boots, and writes to its folder of results" in done.stdout
-    assert "Traceback" not in done.stderr
+    place = ["unshare", "--map-root-user", "--mount", "sh", "-c", PLACES, "sh", str(tmp_path)]
+    done = well(ended([*place, HARNESS]), "it works", "it boots, and writes to its folder of results")
+    assert "Traceback" not in done.err
     assert list(tmp_path.iterdir()) == [], "and nothing is left"

@@ -135,9 +135,7 @@ def test_an_nbd_disk_comes_tells_and_goes(kernel: str) -> None:
 @pytest.mark.own_kernel
 @pytest.mark.parametrize("transport", ["nvme-tcp", "nbd"])
 @pytest.mark.parametrize(
-    "words",
-    [pytest.param((), marks=pytest.mark.long), ("--shared-lun",)],
-    ids=["one each", "a shared one"],
+    "words", [pytest.param((), marks=pytest.mark.long), ("--shared-lun",)], ids=["one each", "a shared one"]
 )
 def test_several_initiators_with_kernels_of_their_own_each_get_a_disk(
     tmp_path: Path, words: tuple[str, ...], transport: str

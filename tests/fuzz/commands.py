@@ -24,13 +24,9 @@ from harness.hosts import signals
 from tests.fuzz.driver import Broken
 
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
-CHANGING = {"os.rename": (0, 1), "os.remove": (0,), "os.mkdir": (0,), "os.rmdir": (0,), "os.chmod": (0,)} | {
-    "os.symlink": (1,),
-    "os.link": (1,),
-    "os.truncate": (0,),
-    "os.chown": (0,),
-    "os.utime": (0,),
-}
+CHANGING = {"os.rename": (0, 1), "os.symlink": (1,), "os.link": (1,)} | dict.fromkeys(
+    ("os.remove", "os.mkdir", "os.rmdir", "os.chmod", "os.truncate", "os.chown", "os.utime"), (0,)
+)
 """Python's audit events of what changes a file, and which of their arguments name it."""
 
 SINKS = ("/dev/null", "/dev/zero", "/dev/full")
@@ -39,13 +35,7 @@ SINKS = ("/dev/null", "/dev/zero", "/dev/full")
 OF_A_PROCESS = re.compile(r"/proc/[0-9]+/\.[0-9a-f]+\.tmp")
 
 STARTING = (
-    "subprocess.Popen",
-    "os.exec",
-    "os.posix_spawn",
-    "os.fork",
-    "os.forkpty",
-    "os.system",
-    "pty.spawn",
+    *("subprocess.Popen", "os.exec", "os.posix_spawn", "os.fork", "os.forkpty", "os.system", "pty.spawn"),
 )
 NETWORK = ("socket.connect", "socket.bind", "socket.sendto")
 STATUSES = (0, 1, 2)
@@ -75,12 +65,8 @@ def _watch(event: str, arguments: tuple[Any, ...]) -> None:
         return
     if event == "open":
         path, _, flags = arguments
-        writes = isinstance(flags, int) and flags & WRITING
-        if (
-            writes
-            and isinstance(path, str | bytes)
-            and (place := os.path.realpath(os.fsdecode(path))) not in SINKS
-        ):
+        writes = isinstance(flags, int) and flags & WRITING and isinstance(path, str | bytes)
+        if writes and (place := os.path.realpath(os.fsdecode(path))) not in SINKS:
             _about_to_write(_seen, place)
     elif event in CHANGING:
         for number in CHANGING[event]:
@@ -177,24 +163,23 @@ def require_good(done: Done, *, may_start: bool = False, data: bool = False) -> 
     ``data``: its standard output is for programs, and may be anything.
     """
     may_be_undecided = done.argv[:1] == ("compare",)
-    if done.status not in STATUSES + (NOT_JUDGED,) * may_be_undecided:
-        raise Broken(f"ends with status {done.status}", (done.argv, done.err))
-    if "Traceback" in done.err:
-        raise Broken("prints a traceback", (done.argv, done.err))
     refused = any(line.startswith(("harness: ", "Usage: ")) for line in done.err.splitlines())
-    if done.status == 2 and not refused:
-        raise Broken("refuses without a sentence", (done.argv, done.err))
+    wrong = {
+        f"ends with status {done.status}": done.status not in STATUSES + (NOT_JUDGED,) * may_be_undecided,
+        "prints a traceback": "Traceback" in done.err,
+        "refuses without a sentence": done.status == 2 and not refused,
+        "starts a program": done.seen.started and not may_start,
+        "speaks to the network": done.seen.spoken_to,
+        "writes outside of its folder": done.seen.written,
+    }
+    if kinds := [kind for kind, is_so in wrong.items() if is_so]:
+        raise Broken(kinds[0], (done.argv, done.seen, done.err))
+
     # What typer says of its own repeats what was typed, and that is harmless to who typed it.
     said = "" if "Usage: " in done.err else done.err
     for text in (said,) if data else (done.out, said):
         if driving := DRIVING.search(text):
             raise Broken("prints what drives a terminal", (done.argv, text[max(0, driving.start() - 200) :]))
-    if done.seen.started and not may_start:
-        raise Broken("starts a program", (done.argv, done.seen.started))
-    if done.seen.spoken_to:
-        raise Broken("speaks to the network", (done.argv, done.seen.spoken_to))
-    if done.seen.written:
-        raise Broken("writes outside of its folder", (done.argv, done.seen.written))
     if done.status in (0, NOT_JUDGED) and "json" in done.argv and done.out:
         json.loads(done.out, parse_constant=_no_constant)
 

@@ -9,6 +9,5 @@ from tests.fuzz.parsers import Cuts, Parsers
 from tests.fuzz.planted import Planted
 from tests.fuzz.words import Words
 
-DOORS: dict[str, Door] = {
-    door.name: door for door in (Parsers(), Cuts(), Jobs(), Folders(), Planted(), Words())
-}
+EACH: tuple[Door, ...] = (Parsers(), Cuts(), Jobs(), Folders(), Planted(), Words())
+DOORS = {door.name: door for door in EACH}

@@ -7,7 +7,7 @@ import resource
 import signal
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
@@ -58,7 +58,7 @@ class Door(Protocol):
     def check(self, case: Case) -> None: ...
 
 
-@dataclass(frozen=True)
+@dataclass
 class Finding:
     """A kind of failure: where it came from, the words of the first, and the case that it took."""
 
@@ -66,7 +66,7 @@ class Finding:
     words: str
     case: Case
     number: int
-    times: int = 1
+    times: int = 0
 
 
 @dataclass
@@ -79,9 +79,8 @@ class Findings:
     findings: dict[str, Finding] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        lines = [
-            f"{self.door}: {self.cases} cases in {self.seconds:.0f} s, {len(self.findings)} kinds of failures"
-        ]
+        kinds = f"{len(self.findings)} kinds of failures"
+        lines = [f"{self.door}: {self.cases} cases in {self.seconds:.0f} s, {kinds}"]
         for finding in self.findings.values():
             lines += [f"  {finding.kind} ({finding.times} times, first in case {finding.number})"]
             lines += [f"    {line}" for line in finding.words.splitlines()[-3:]]
@@ -101,10 +100,9 @@ def fuzz(door: Door, *, seed: int, seconds: float, first: int = 0, most: int | N
         reported.cases += 1
         if (failed := tried(door, case)) is not None:
             kind, words = failed
-            known = reported.findings.get(kind)
-            if known is None:
-                known = Finding(kind, words, reduced(door, case, kind), number, times=0)
-            reported.findings[kind] = replace(known, times=known.times + 1)
+            if kind not in reported.findings:
+                reported.findings[kind] = Finding(kind, words, reduced(door, case, kind), number)
+            reported.findings[kind].times += 1
     reported.seconds = time.monotonic() - began
     return reported
 
@@ -134,10 +132,7 @@ def _kind(error: BaseException) -> str:
     if isinstance(error, Broken):
         return error.kind
     frames = traceback.extract_tb(error.__traceback__)
-    ours = [frame for frame in frames if Path(frame.filename).is_relative_to(PACKAGE)]
-    if not ours:
-        ours = frames[-1:]
-    last = ours[-1]
+    last = ([frame for frame in frames if Path(frame.filename).is_relative_to(PACKAGE)] or frames)[-1]
     name = Path(last.filename)
     where = name.relative_to(PACKAGE.parent) if name.is_relative_to(PACKAGE.parent) else name
     return f"{type(error).__name__} in {where}:{last.name}"
@@ -146,9 +141,7 @@ def _kind(error: BaseException) -> str:
 @contextlib.contextmanager
 def time_limit() -> Iterator[None]:
     def over(number: int, _frame: FrameType | None) -> None:
-        raise TooSlow(
-            f"more than {MOST_CPU_S:g} s of the processor" if number == signal.SIGPROF else "it waits"
-        )
+        raise TooSlow(f"over {MOST_CPU_S:g} s of the processor" if number == signal.SIGPROF else "it waits")
 
     timers = {
         signal.SIGPROF: (signal.ITIMER_PROF, MOST_CPU_S),
@@ -182,7 +175,3 @@ T = TypeVar("T")
 def several(chance: Random, make: Callable[[Random], T], most: int = 6) -> tuple[T, ...]:
     """From one to so many, few more often than many."""
     return tuple(make(chance) for _ in range(min(chance.randint(1, most), chance.randint(1, most))))
-
-
-def choose(chance: Random, names: Sequence[str]) -> str:
-    return chance.choice(list(names))

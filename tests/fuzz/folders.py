@@ -17,11 +17,11 @@ from tests.fuzz.mutate import Change, Edit, change, edit
 
 RESULTS = Path(__file__).parents[1] / "data" / "results"
 RUN, OTHER = "20261121-223206-9146", "20261121-223206-9147"
+FORMATS = ("plain", "github", "html", "csv", "latex", "json")
 KINDS = ("matrix", "bars", "roofline", "percentiles", "over-time", "waterfall")
 
 COMMANDS: dict[str, tuple[str, ...]] = {
-    **{f"table as {name}": ("table", "RUN", "--format", name) for name in ("plain", "github", "html", "csv")},
-    **{f"table as {name}": ("table", "RUN", "--format", name) for name in ("latex", "json")},
+    **{f"table as {name}": ("table", "RUN", "--format", name) for name in FORMATS},
     "table of p99": ("table", "RUN", "--metric", "p99", "--format", "json"),
     "table of ratios": ("table", "RUN", "--ratio", "ipsec"),
     "table with a reference": ("table", "RUN", "--reference", "document-003"),
@@ -47,9 +47,8 @@ READ = ("plan.json", "environment.json", "cells/", "probes/", "raw/")
 @cache
 def names() -> tuple[str, ...]:
     """The files of the run; what is read more often comes more often."""
-    files = [
-        str(file.relative_to(RESULTS / RUN)) for file in sorted((RESULTS / RUN).rglob("*")) if file.is_file()
-    ]
+    run = RESULTS / RUN
+    files = [str(file.relative_to(run)) for file in sorted(run.rglob("*")) if file.is_file()]
     return (*files, *(name for name in files if name.startswith(READ[:4])), *["plan.json"] * 10)
 
 
@@ -98,8 +97,7 @@ def in_folder(case: Case, damage: Sequence[object]) -> None:
             part(run)
         words = {"RUN": RUN, "GOOD": f"{_whole().name}/{OTHER}", "./RUN": f"./{RUN}"}
         argv = [words.get(word, word.replace("RUN/", f"{RUN}/")) for word in COMMANDS[case.start]]
-        done = commands.run(argv, folder)
-        commands.require_good(done, may_start="--plan" in argv)
+        commands.require_good(commands.run(argv, folder), may_start="--plan" in argv)
 
 
 class Folders:

@@ -11,95 +11,19 @@ from typing import Any
 
 NUMBERS = (
     *("0", "-0", "1", "-1", "0.0", "-0.0", "1e-320", "1e308", "-1e308", "1e309", "nan", "-nan", "NaN", "inf"),
-    *(
-        "Infinity",
-        "-Infinity",
-        "9" * 20,
-        "9" * 400,
-        "1" * 5000,
-        "0x10",
-        "1_000",
-        "1e5",
-        "1,5",
-        "٣",
-        "²",
-        "",
-        " ",
-    ),
-    *(
-        str(2**31),
-        str(2**53 + 1),
-        str(2**63 - 1),
-        str(2**63),
-        str(2**64),
-        "4294967296",
-        "0.1e-9",
-        "1/0",
-        "true",
-    ),
+    *("Infinity", "-Infinity", "9" * 20, "9" * 400, "1" * 5000, "0x10", "1_000", "1e5", "1,5", "٣", "²", ""),
+    *(" ", str(2**31), str(2**53 + 1), str(2**63 - 1), str(2**63), str(2**64), "4294967296", "0.1e-9"),
+    *("1/0", "true"),
 )
 """What may stand where a number is expected."""
 
 TEXTS = (
-    *(
-        "\x1b[2J",
-        "\x1b]0;title\x07",
-        "[/b]",
-        "[red]",
-        "[link=file:///etc/passwd]x[/link]",
-        "\N{RIGHT-TO-LEFT OVERRIDE}",
-    ),
-    *(
-        "../../../etc/passwd",
-        "/etc/passwd",
-        "/dev/zero",
-        "/proc/self/mem",
-        "~",
-        "-",
-        "--",
-        "-rf",
-        "a/b",
-        "a\0b",
-        ".",
-    ),
-    *(
-        "$(touch owned)",
-        "`touch owned`",
-        "; touch owned",
-        "%s%n",
-        "${HOME}",
-        "{0}",
-        "a\nb",
-        "a\r\nb",
-        "\t",
-        "\u2028",
-    ),
-    *(
-        "<script>alert(1)</script>",
-        "</svg>",
-        '"',
-        "'",
-        "\\",
-        "=1+1",
-        "@SUM(1)",
-        "|",
-        "&amp;",
-        "\\input{x}",
-        "🦀",
-    ),
-    *(
-        "x" * 300,
-        "ä" * 200,
-        "\ud800",
-        "None",
-        "null",
-        "local",
-        "wired",
-        "r1",
-        "a.b.r1",
-        "ssh://-oProxyCommand=x",
-        ":",
-    ),
+    *("\x1b[2J", "\x1b]0;title\x07", "[/b]", "[red]", "[link=file:///etc/passwd]x[/link]"),
+    *("\N{RIGHT-TO-LEFT OVERRIDE}", "../../../etc/passwd", "/etc/passwd", "/dev/zero", "/proc/self/mem"),
+    *("~", "-", "--", "-rf", "a/b", "a\0b", ".", "$(touch owned)", "`touch owned`", "; touch owned", "%s%n"),
+    *("${HOME}", "{0}", "a\nb", "a\r\nb", "\t", "\u2028", "<script>alert(1)</script>", "</svg>", '"', "'"),
+    *("\\", "=1+1", "@SUM(1)", "|", "&amp;", "\\input{x}", "🦀", "x" * 300, "ä" * 200, "\ud800", "None"),
+    *("null", "local", "wired", "r1", "a.b.r1", "ssh://-oProxyCommand=x", ":"),
 )
 """What may stand where a name is expected."""
 
@@ -144,19 +68,7 @@ class Edit:
         return data
 
 
-KINDS = (
-    "replace",
-    "replace",
-    "line",
-    "flip",
-    "cut",
-    "begin late",
-    "repeat",
-    "move",
-    "number",
-    "number",
-    "number",
-)
+KINDS = ("replace", *["replace", "line", "flip", "cut", "begin late", "repeat", "move"], *["number"] * 3)
 
 
 def edit(chance: Random) -> Edit:
@@ -185,9 +97,9 @@ class Change:
             whole = json.loads(data)
         except (ValueError, RecursionError):
             return data
-        places = list(_places(whole))
-        if not places:
+        if not (places := _places(whole)):
             return data
+
         holder, key = places[int(self.at * len(places))]
         value = json.loads(self.value) if self.value else None
         match self.kind:
@@ -215,8 +127,7 @@ def _places(whole: Any) -> list[tuple[Any, Any]]:
     found: list[tuple[Any, Any]] = []
     left = [whole]
     while left:
-        holder = left.pop()
-        if isinstance(holder, dict | list):
+        if isinstance(holder := left.pop(), dict | list):
             keys = list(holder) if isinstance(holder, dict) else range(len(holder))
             found += [(holder, key) for key in keys]
             left += [holder[key] for key in keys]
@@ -225,39 +136,10 @@ def _places(whole: Any) -> list[tuple[Any, Any]]:
 
 CHANGES = ("set", "set", *["like"] * 8, "remove", "remove", "rename", "wrap", "repeat", "swap")
 _VALUES = (
-    *(
-        "0",
-        "-1",
-        "1",
-        "0.0",
-        "-0.0",
-        "1e308",
-        "-1e308",
-        "1e-320",
-        "NaN",
-        "Infinity",
-        "-Infinity",
-        "null",
-        "true",
-        "[]",
-    ),
-    *(
-        "{}",
-        '""',
-        "[[[[]]]]",
-        "9" * 400,
-        str(2**63),
-        str(2**63 - 1),
-        str(2**64),
-        "0.5",
-        "1e18",
-        "1500",
-        '"0"',
-        "[1]",
-    ),
+    *("0", "-1", "1", "0.0", "-0.0", "1e308", "-1e308", "1e-320", "NaN", "Infinity", "-Infinity", "null"),
+    *("true", "[]", "{}", '""', "[[[[]]]]", "9" * 400, str(2**63), str(2**63 - 1), str(2**64), "0.5", "1e18"),
+    *("1500", '"0"', "[1]"),
 )
-
-
 _VALUES_AND_TEXTS = (*(json.loads(value) for value in _VALUES), False, *TEXTS)
 
 

@@ -80,7 +80,8 @@ def understood(tool: str, text: bytes) -> dict[str, Any] | None:
     try:
         output = msgspec.to_builtins(understand(text))
     except UsageError as error:
-        require_sentence(error)
+        if not error.message.isprintable() or len(error.message) > 700 or not error.hint:
+            raise Broken("a refusal that is no sentence with a hint", error.message) from error
         return None
     json.dumps(output, allow_nan=False)
     for path, value in leaves(output):
@@ -94,31 +95,20 @@ def understood(tool: str, text: bytes) -> dict[str, Any] | None:
     return output if isinstance(output, dict) else None
 
 
-def require_sentence(error: UsageError) -> None:
-    if not error.message.isprintable() or len(error.message) > 700 or not error.hint:
-        raise Broken("a refusal that is no sentence with a hint", error.message)
-
-
 def leaves(value: object, path: str = "") -> Iterator[tuple[str, object]]:
-    if isinstance(value, dict):
-        for key, inner in value.items():
+    if isinstance(value, dict | list | tuple):
+        for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
             yield from leaves(inner, f"{path}.{key}" if path else str(key))
-    elif isinstance(value, list | tuple):
-        for number, inner in enumerate(value):
-            yield from leaves(inner, f"{path}.{number}")
     else:
         yield path, value
 
 
 def parts(output: object) -> Iterator[dict[str, Any]]:
     """What may be valid or invalid by itself: a test, a run of ping, a job of fio."""
-    if isinstance(output, dict):
-        if "invalid" in output:
-            yield output
-        for value in output.values():
-            yield from parts(value)
-    elif isinstance(output, list | tuple):
-        for value in output:
+    if isinstance(output, dict) and "invalid" in output:
+        yield output
+    if isinstance(output, dict | list | tuple):
+        for value in output.values() if isinstance(output, dict) else output:
             yield from parts(value)
 
 
@@ -172,15 +162,13 @@ class Cuts:
             holder = where.rpartition(".")[0]
             times = (f"{holder}.{name}" for name in ("seconds", "runtime_ns"))
             lasted = [name for name in times if name in reported]
-            if where not in reported or any(
-                dict(figures(short or {})).get(name) != reported[name] for name in lasted
-            ):
+            told = dict(figures(short or {}))
+            if where not in reported or any(told.get(name) != reported[name] for name in lasted):
                 continue
             if abs(figure - reported[where]) > ROUNDING * reported[where]:
-                names = ".".join(name for name in where.split(".") if not name.isdecimal())
-                raise Broken(
-                    f"a cut text of {tool} has another figure: {names}", (where, figure, reported[where])
-                )
+                kind = ".".join(name for name in where.split(".") if not name.isdecimal())
+                found = (where, figure, reported[where])
+                raise Broken(f"a cut text of {tool} has another figure: {kind}", found)
 
 
 def figures(output: dict[str, Any], *, valid: bool = False) -> list[tuple[str, float]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import socket
@@ -15,18 +16,8 @@ from tests.fuzz.mutate import TEXTS
 
 PLANTS = (
     *("fifo", "socket", "folder", "missing", "empty", "huge", "loop", "file"),
-    *(
-        "/dev/zero",
-        "/dev/full",
-        "/dev/null",
-        "/proc",
-        "/proc/self/mem",
-        "/proc/self/environ",
-        "/etc/passwd",
-        "/",
-        ".",
-    ),
-    *("..", "../outside", "nowhere", "/sys/kernel", "/dev/tty", "/dev/stdin"),
+    *("/dev/zero", "/dev/full", "/dev/null", "/proc", "/proc/self/mem", "/proc/self/environ", "/etc/passwd"),
+    *("/", ".", "..", "../outside", "nowhere", "/sys/kernel", "/dev/tty", "/dev/stdin"),
 )
 """What is planted; a path stands for a symbolic link to it."""
 
@@ -42,11 +33,9 @@ class Plant:
     name: str
 
     def __call__(self, run: Path) -> None:
-        place = run / self.name
-        try:
-            self._plant(place)
-        except (OSError, ValueError):
-            return  # a name that no file system takes, or a place that an earlier plant has taken away
+        # A name that no file system takes, or a place that an earlier plant has taken away.
+        with contextlib.suppress(OSError, ValueError):
+            self._plant(run / self.name)
 
     def _plant(self, place: Path) -> None:
         if place.is_dir() and not place.is_symlink() and self.kind not in ("folder", "file"):
@@ -71,10 +60,8 @@ class Plant:
             case "huge":
                 with place.open("wb") as file:
                     file.truncate(1 << 40)
-            case "loop":
-                place.symlink_to(place.name)
             case target:
-                place.symlink_to(target)
+                place.symlink_to(place.name if target == "loop" else target)
 
 
 class Planted:

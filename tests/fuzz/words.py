@@ -25,69 +25,44 @@ PLANNING = ("run", "probe")
 NEVER = ("--twin", "--try", "--ask", "--help")
 """Two measure, one asks; the last is not of the harness."""
 
-VALUES: dict[str, tuple[str, ...]] = {
-    "link": (
-        "local",
-        "wired",
-        "wifi",
-        "wired:jumbo",
-        "wired:mtu=9000",
-        "switched:4",
-        "pppoe",
-        "FILE.toml",
-        "wan",
-    ),
-    "ipsec": ("off", "on", "both", "null-sha256", "FILE.toml"),
-    "profile": ("document", "modern", "document-000", "FILE.fio"),
-    "workload": ("rand-read-4k", "seq-write-256k"),
-    "confidence": ("5%", "0%", "100%", "5", "1e-9%"),
-    "max_time": ("30m", "0s", "1e308h"),
-    "runtime": ("1.5s", "250ms", "0", "1e308s"),
-    "duration": ("3s", "0.5s", "1e9s"),
-    "testbed": ("auto", "lab", "host"),
-    "backing": (
-        "ramdisk",
-        "file",
-        "file:/tmp/x.img",
-        "block:/dev/sda",
-        "/dev/sda",
-        "block:/dev/../etc/passwd",
-    ),
-    "size": ("128M", "1G", "0", "1E", "7", "4096P"),
-    "target": ("ssh://root@nas", "local"),
-    "initiators": ("local", "ssh://a", "ssh://a:22", "ssh://-oX@b"),
-    "hops": ("ssh://me@gateway", "snmp://switch.lan/gi1,2"),
-    "iscsi": ("MaxBurstLength=64K", "InitialR2T=No", "FirstBurstLength=0", "=", "X=Y"),
-    "results": ("results", "RUN", "."),
-    "resume": ("RUN", "./RUN"),
-    "metric": ("MB/s", "IOPS", "p99", "mean"),
-    "format": ("plain", "json", "html", "csv", "latex", "github", "text"),
-    "ratio": ("none", "local", "ipsec"),
-    "view": ("link", "pppoe", "openflow", "pps", "udp-latency", "scale", "counters"),
-    "reference": ("document-000", "document-003", "document-004"),
-    "to": ("csv", "jsonl", "influx", "parquet"),
-    "fail_if_slower": ("5%", "0%", "-1%"),
-    "output": (
-        "page.html",
-        "picture.svg",
-        "rows.parquet",
-        "/dev/zero",
-        "/dev/full",
-        "/proc/self/mem",
-        "RUN",
-        ".",
-    ),
-    "disk": ("hdd-7200", "sata-ssd", "ram", "FILE.toml"),
-    "machine": ("lab-debian", "lab-own", "FILE.toml"),
-    "initiator_machine": ("lab-own", "FILE.toml"),
-    "probe": ("ping", "tcp", "udp", "pps", "udp-latency", "cipher", "forwarding"),
-    "kind": KINDS,
-    "paths": ("RUN", "."),
-    "a": ("RUN",),
-    "b": ("RUN",),
-    "figures": ("FILE.toml",),
-    "file": ("FILE.toml", "RUN/raw/wired.rand-read-4k.r1/fio.json"),
-}
+WORDS = """\
+link: local wired wifi wired:jumbo wired:mtu=9000 switched:4 pppoe FILE.toml wan
+ipsec: off on both null-sha256 FILE.toml
+profile: document modern document-000 FILE.fio
+workload: rand-read-4k seq-write-256k
+confidence: 5% 0% 100% 5 1e-9%
+max_time: 30m 0s 1e308h
+runtime: 1.5s 250ms 0 1e308s
+duration: 3s 0.5s 1e9s
+testbed: auto lab host
+backing: ramdisk file file:/tmp/x.img block:/dev/sda /dev/sda block:/dev/../etc/passwd
+size: 128M 1G 0 1E 7 4096P
+target: ssh://root@nas local
+initiators: local ssh://a ssh://a:22 ssh://-oX@b
+hops: ssh://me@gateway snmp://switch.lan/gi1,2
+iscsi: MaxBurstLength=64K InitialR2T=No FirstBurstLength=0 = X=Y
+results: results RUN .
+resume: RUN ./RUN
+metric: MB/s IOPS p99 mean
+format: plain json html csv latex github text
+ratio: none local ipsec
+view: link pppoe openflow pps udp-latency scale counters
+reference: document-000 document-003 document-004
+to: csv jsonl influx parquet
+fail_if_slower: 5% 0% -1%
+output: page.html picture.svg rows.parquet /dev/zero /dev/full /proc/self/mem RUN .
+disk: hdd-7200 sata-ssd ram FILE.toml
+machine: lab-debian lab-own FILE.toml
+initiator_machine: lab-own FILE.toml
+probe: ping tcp udp pps udp-latency cipher forwarding
+paths: RUN .
+a: RUN
+b: RUN
+figures: FILE.toml
+file: FILE.toml RUN/raw/wired.rand-read-4k.r1/fio.json
+"""
+VALUES = {name: words.split() for name, words in (line.split(": ") for line in WORDS.splitlines())}
+VALUES["kind"] = [*KINDS]
 """Values that may make sense, by the parameter's name. FILE is a user's own, damaged; RUN a run's folder."""
 
 
@@ -109,11 +84,8 @@ class Written:
 def user_files() -> tuple[bytes, ...]:
     """What users write: links, proposals, disks, job files, configurations."""
     folder = data_folder()
-    files = [
-        *sorted((folder / "profiles").rglob("*.toml")),
-        *sorted((folder / "profiles").glob("*.fio")),
-        *sorted((folder / "ipsec").glob("*.toml")),
-    ]
+    places = (("profiles", "**/*.toml"), ("profiles", "*.fio"), ("ipsec", "*.toml"))
+    files = [file for place, pattern in places for file in sorted((folder / place).glob(pattern))]
     page = (folder / "docs" / "configuration.md").read_text(encoding="utf-8")
     example = "\n".join(line[4:] for line in page.splitlines() if line.startswith("    "))
     return (*(file.read_bytes() for file in files), *[example.encode()] * 10)
@@ -139,7 +111,7 @@ def parameters() -> dict[str, tuple[Parameter, ...]]:
         if inner := getattr(command, "commands", {}):
             left += [(f"{words} {name}".strip(), below) for name, below in inner.items()]
         elif words.split()[0] in (*READING, *PLANNING):
-            found[words] = tuple(_parameter(known) for known in command.params)
+            found[words] = tuple(map(_parameter, command.params))
     return dict(sorted(found.items()))
 
 
@@ -188,7 +160,7 @@ class Words:
 
 def _value(chance: Random, name: str) -> str:
     known = VALUES.get(name, ("1", "2", "30"))
-    value = chance.choice(known) if chance.random() < 0.6 else chance.choice((*NUMBERS, *TEXTS))
+    value = chance.choice(known if chance.random() < 0.6 else (*NUMBERS, *TEXTS))
     if name == "output" and value not in known:
         value = value.replace("/", "")  # another folder is what was asked for
     value = value.replace("FILE", "./own").replace("RUN", RUN)

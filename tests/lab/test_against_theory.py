@@ -9,20 +9,22 @@ In CI each framing has one workload (`square`); `-m long` has all cells.
 from __future__ import annotations
 
 import functools
+import operator
 import secrets
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 import pytest
 
 from harness.analysis import theory
 from harness.analysis.theory import Prediction
+from harness.analysis.wire import WireProtocol
 from harness.analysis.wire.iscsi import IscsiWire
 from harness.model import PROTECTION_OFF, IpsecMode
 from harness.parse.profiles import load_proposal
 from tests.lab import references
-from tests.lab.cli import harness, python_inside
+from tests.lab.cli import harness, python_inside, well
 from tests.lab.inside.against_theory import FRAMINGS, WORKLOADS, Cell, Column, Framing, Measured
 from tests.lab.square import square
 
@@ -57,20 +59,18 @@ PLACES = [
 HOW_MANY = ["square", pytest.param("all", marks=pytest.mark.long)]
 
 
-def measure(how_many: str) -> Measured:
-    """All cells or those of a square, on the lab's own kernel, under names that no other run has."""
+def measured_by(module: str, *words: str) -> Measured:
+    """What a script measures on the lab's own kernel, under names that no other run has."""
     # In what order Python goes through a set is otherwise random.
-    inside = (
-        "env",
-        "PYTHONHASHSEED=0",
-        *python_inside("inside.against_theory", secrets.token_hex(2), how_many),
-    )
-    done = harness(
-        *("lab", "exec", "--kernel", "own", "--virtual-time", "--memory", "512", "--", *inside),
-        deadline_s=DEADLINE_S,
-    )
-    assert done.status == 0, done
+    inside = ("env", "PYTHONHASHSEED=0", *python_inside(module, secrets.token_hex(2), *words))
+    options = ("--kernel", "own", "--virtual-time", "--memory", "512")
+    done = well(harness("lab", "exec", *options, "--", *inside, deadline_s=DEADLINE_S))
     return msgspec.json.decode(done.out.strip().splitlines()[-1], type=Measured)
+
+
+def measure(how_many: str) -> Measured:
+    """All cells or those of a square."""
+    return measured_by("inside.against_theory", how_many)
 
 
 def golden(how_many: str) -> Measured:
@@ -97,18 +97,19 @@ def path_of(framing: Framing) -> theory.Wire:
     return theory.Wire(link=framing.link, framing=theory.esp(algorithms, IpsecMode(framing.mode)))
 
 
-def predict(framing: Framing, workload: str, column: Column, device_ns: float) -> Prediction:
-    kind, _, block = workload.partition("-")
+def predicted_for(
+    wire: theory.Wire, carrier: WireProtocol, reported: Measured, framing: Framing, workload: str
+) -> Prediction:
+    column, (kind, _, block) = reported.columns[framing.name], workload.partition("-")
     direction: theory.IoDirection = "write" if kind == "write" else "read"
-    dialogue = IscsiWire().dialogue(column.session, direction, column.window_bytes)
+    dialogue = carrier.dialogue(column.session, direction, column.window_bytes)
     assert dialogue is not None, column.session
-    return theory.predict(
-        path_of(framing),
-        dialogue,
-        direction=direction,
-        block_bytes=int(block.removesuffix("k")) * 1024,
-        device_s=device_ns * 1e-9,
-    )
+    block_bytes, device_s = int(block.removesuffix("k")) * 1024, reported.device_ns[workload] * 1e-9
+    return theory.predict(wire, dialogue, direction=direction, block_bytes=block_bytes, device_s=device_s)
+
+
+def predict(reported: Measured, framing: Framing, workload: str) -> Prediction:
+    return predicted_for(path_of(framing), IscsiWire(), reported, framing, workload)
 
 
 def wire_bytes(cell: Cell, framing: Framing) -> dict[str, float]:
@@ -120,25 +121,26 @@ def wire_bytes(cell: Cell, framing: Framing) -> dict[str, float]:
     }
 
 
-def assert_as_predicted(reported: Measured, framing: Framing, workload: str) -> None:
-    column = reported.columns[framing.name]
-    cell = column.cells[workload]
-    predicted = predict(framing, workload, column, reported.device_ns[workload])
-    on_wire = wire_bytes(cell, framing)
-    expected = {"to_initiator": predicted.to_initiator, "to_target": predicted.to_target}
-    data_goes = "to_target" if workload.startswith("write") else "to_initiator"
-    assert on_wire[data_goes] == pytest.approx(expected[data_goes].wire_bytes, rel=WIRE_TOLERANCE)
-    both_ways = sum(way.wire_bytes for way in expected.values())
-    assert sum(on_wire.values()) == pytest.approx(both_ways, rel=WIRE_TOLERANCE)
-    assert cell.total_ns / cell.ios == pytest.approx(predicted.time_s * 1e9, rel=TIME_TOLERANCE)
-    assert column.mss_bytes == path_of(framing).mss_bytes
+def assert_as_predicted(
+    cell: Cell, framing: Framing, predicted: Prediction, *, of_bytes: float, of_time: float
+) -> None:
+    both_ways = predicted.to_initiator.wire_bytes + predicted.to_target.wire_bytes
+    assert sum(wire_bytes(cell, framing).values()) == pytest.approx(both_ways, rel=of_bytes)
+    assert cell.total_ns / cell.ios == pytest.approx(predicted.time_s * 1e9, rel=of_time)
 
 
 @pytest.mark.parametrize(("how_many", "framing", "workload"), PLACES)
 def test_virtual_time_is_what_theory_predicts(
     measured: Callable[[str], Measured], how_many: str, framing: Framing, workload: str
 ) -> None:
-    assert_as_predicted(measured(how_many), framing, workload)
+    reported = measured(how_many)
+    column, predicted = reported.columns[framing.name], predict(reported, framing, workload)
+    cell = column.cells[workload]
+    data_goes = "to_target" if workload.startswith("write") else "to_initiator"
+    expected_bytes = getattr(predicted, data_goes).wire_bytes
+    assert wire_bytes(cell, framing)[data_goes] == pytest.approx(expected_bytes, rel=WIRE_TOLERANCE)
+    assert_as_predicted(cell, framing, predicted, of_bytes=WIRE_TOLERANCE, of_time=TIME_TOLERANCE)
+    assert column.mss_bytes == path_of(framing).mss_bytes
 
 
 def without_times(column: Column) -> Column:
@@ -162,7 +164,7 @@ def test_times_are_the_reference(measured: Callable[[str], Measured], how_many: 
     both = found, asked = measured(how_many), reference(how_many)
     times, expected = (
         {
-            f"{name} {what}": cell.total_ns
+            (name, what): cell.total_ns
             for name, column in of.columns.items()
             for what, cell in column.cells.items()
         }
@@ -172,23 +174,35 @@ def test_times_are_the_reference(measured: Callable[[str], Measured], how_many: 
     assert found.device_ns == pytest.approx(asked.device_ns, rel=REPEAT_TOLERANCE), REGENERATE
 
 
-def table(reported: Measured) -> Iterator[str]:
-    """Predicted and virtual side by side, in Markdown."""
-    yield "| MTU | ESP | MSS | | us: predicted | virtual | | bytes on the wire: predicted | virtual | |"
-    yield "|---|---|---|---|---|---|---|---|---|---|"
-    for framing, workload in CELLS:
+def table(
+    reported: Measured,
+    cells: Iterable[tuple[Framing, str]],
+    predict: Callable[[Measured, Framing, str], Prediction],
+    **first: Callable[[Framing], object],
+) -> Iterator[str]:
+    """Predicted and virtual side by side, in Markdown; ``first`` has the first columns."""
+    heads = [*first, "MSS", "", "us: predicted", "virtual", "", "bytes on the wire: predicted", "virtual", ""]
+    yield f"| {' | '.join(heads)} |".replace("  ", " ")
+    yield f"|{'---|' * len(heads)}"
+    for framing, workload in cells:
         column = reported.columns[framing.name]
-        cell = column.cells[workload]
-        predicted = predict(framing, workload, column, reported.device_ns[workload])
+        cell, predicted = column.cells[workload], predict(reported, framing, workload)
         time_us, expected_us = cell.total_ns / cell.ios / 1e3, predicted.time_s * 1e6
         wire = sum(wire_bytes(cell, framing).values())
         expected = predicted.to_initiator.wire_bytes + predicted.to_target.wire_bytes
-        esp = "plain" if framing.proposal == PROTECTION_OFF else f"{framing.proposal} {framing.mode.value}"
-        yield (
-            f"| {framing.mtu_bytes} | {esp} | {column.mss_bytes} | {workload.replace('-', ' ')} "
-            f"| {expected_us:.1f} | {time_us:.1f} | {expected_us / time_us - 1:+.2%} "
-            f"| {expected} | {wire:.1f} | {expected / wire - 1:+.3%} |"
-        )
+        words = [f"{word(framing)}" for word in first.values()]
+        words += [f"{column.mss_bytes}", workload.replace("-", " "), f"{expected_us:.1f}", f"{time_us:.1f}"]
+        words += [
+            f"{expected_us / time_us - 1:+.2%}",
+            f"{expected}",
+            f"{wire:.1f}",
+            f"{expected / wire - 1:+.3%}",
+        ]
+        yield f"| {' | '.join(words)} |"
+
+
+def esp_of(framing: Framing) -> str:
+    return "plain" if framing.proposal == PROTECTION_OFF else f"{framing.proposal} {framing.mode.value}"
 
 
 def main(what: str) -> None:
@@ -197,7 +211,8 @@ def main(what: str) -> None:
             file = references.folder() / name
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(msgspec.json.format(msgspec.json.encode(measure(how_many))) + b"\n")
-    sys.stdout.write("\n".join([*table(golden("all")), ""]))
+    lines = table(golden("all"), CELLS, predict, MTU=operator.attrgetter("mtu_bytes"), ESP=esp_of)
+    sys.stdout.write("\n".join([*lines, ""]))
 
 
 if __name__ == "__main__":

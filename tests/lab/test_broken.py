@@ -14,8 +14,7 @@ pytestmark = [pytest.mark.lab, pytest.mark.broken]
 
 
 def test_a_run_leaves_the_kernel_as_it_was() -> None:
-    done = run_inside("inside.host_testbed")
-    assert done.status == 0, done
+    run_inside("inside.host_testbed")
 
 
 MOMENTS = ("filling", "negotiating", "logging_in", "measuring", "taking_down")
@@ -26,13 +25,11 @@ MOMENTS = ("filling", "negotiating", "logging_in", "measuring", "taking_down")
 )
 def test_after_a_kill_at_any_moment_clean_restores_everything(moments: tuple[str, ...]) -> None:
     done = run_inside("inside.killed_host_run", *moments)
-    assert done.status == 0, done
     assert all(f"{moment}: " in done.out for moment in moments)
 
 
 def test_ipsec_fails_closed() -> None:
-    done = run_inside("inside.fails_closed", "barrier")
-    assert done.status == 0, done
+    run_inside("inside.fails_closed", "barrier")
 
 
 @pytest.mark.parametrize(
@@ -44,9 +41,7 @@ def test_ipsec_fails_closed() -> None:
     ],
 )
 def test_no_cell_is_ok_that_had_cleartext_whatever_breaks_under_it(at_once: str) -> None:
-    done = run_inside("inside.fails_closed", at_once, deadline_s=3 * COMMAND_DEADLINE_S)
-    assert done.status == 0, done
-    assert "of which ok: 0" in done.out
+    run_inside("inside.fails_closed", at_once, deadline_s=3 * COMMAND_DEADLINE_S, said=["of which ok: 0"])
 
 
 @pytest.mark.parametrize(
@@ -59,23 +54,17 @@ def test_no_cell_is_ok_that_had_cleartext_whatever_breaks_under_it(at_once: str)
 )
 def test_nor_is_one_whose_protecting_interface_goes(protection: str, at_once: str) -> None:
     kernel = "own" if protection == "wireguard" else "debian"
-    done = run_inside("inside.fails_closed", at_once, protection, kernel=kernel)
-    assert done.status == 0, done
-    assert "of which ok: 0" in done.out
+    run_inside("inside.fails_closed", at_once, protection, kernel=kernel, said=["of which ok: 0"])
 
 
 def test_captures_tell_every_kind_of_frame() -> None:
-    done = run_inside("inside.captured")
-    assert done.status == 0, done
+    run_inside("inside.captured")
 
 
 @pytest.mark.core
 def test_a_target_that_vanishes_costs_its_cell_alone() -> None:
-    done = run_inside("inside.target_vanishes")
-    assert done.status == 0, done
+    run_inside("inside.target_vanishes")
 
 
 def test_guard_judges_devices_in_real_use() -> None:
-    done = run_inside("guard_in_lab", storage_mib=1024)
-    assert done.status == 0, done
-    assert "0 verdicts are wrong" in done.out
+    run_inside("guard_in_lab", storage_mib=1024, said=["0 verdicts are wrong"])

@@ -7,7 +7,7 @@ import pytest
 
 from harness.analysis.reread import judge
 from harness.model.reread import Samples, Sign, Suspicion
-from tests.lab.cli import harness, python_inside, run_inside
+from tests.lab.cli import harness, python_inside, run_inside, well
 from tests.lab.inside.caches import TARGETS, Judged
 
 pytestmark = [pytest.mark.lab, pytest.mark.own_kernel]
@@ -19,8 +19,7 @@ SLOW = ("sata-ssd", "hdd-7200")
 def judged(link: str, names: str = "", *, virtual_time: bool = True) -> list[Judged]:
     clock = ["--virtual-time"] if virtual_time else []
     words = python_inside("inside.caches", link, *filter(None, [names]))
-    done = harness("lab", "exec", "--kernel", "own", "--memory", "640", *clock, "--", *words)
-    assert done.status == 0, done
+    done = well(harness("lab", "exec", "--kernel", "own", "--memory", "640", *clock, "--", *words))
     found = [msgspec.json.decode(line, type=Judged) for line in done.out.splitlines()]
     assert [each.target for each in found] == [each for each in TARGETS if each.name.startswith(names)]
     for each in found:
@@ -46,7 +45,6 @@ def test_disks_and_caches_over_links(link: str) -> None:
 
 def test_a_disk_says_what_it_has_stored() -> None:
     done = run_inside("inside.provisioned")
-    assert done.status == 0, done
     found = msgspec.json.decode(done.out, type=Samples)
     assert found.reported == found.blocks and found.deallocated == found.zeros == 3 * found.blocks // 4
     assert found.provisioning is not None and found.none_ns

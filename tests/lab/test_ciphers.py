@@ -10,7 +10,7 @@ import pytest
 
 from harness.model import Ciphers, LabKernel, Status, caches
 from harness.testbeds.lab.kernels import building, ciphers, kernel, source
-from tests.lab.cli import harness, measure, python_inside
+from tests.lab.cli import harness, measure, python_inside, well
 
 pytestmark = [
     pytest.mark.lab,
@@ -36,8 +36,7 @@ def test_debians_kernel_encrypts_with_them(tmp_path: Path, monkeypatch: pytest.M
     words = ("--lab-kernel", "debian", "--link", "wired", "--ipsec", "on", "--workload", "seq-read-256k")
     before = measure(tmp_path / "before", *words)
     monkeypatch.setenv("XDG_CACHE_HOME", str(place))
-    built = harness("kernel", "ciphers")
-    assert built.status == 0, built
+    well(harness("kernel", "ciphers"))
     after = measure(tmp_path / "after", *words)
     for ran, expected, driver in (
         (before, Ciphers.PORTABLE, "rfc4106(gcm_base(ctr(aes-generic),ghash-generic))"),
@@ -47,5 +46,4 @@ def test_debians_kernel_encrypts_with_them(tmp_path: Path, monkeypatch: pytest.M
         assert (record.status, record.setting.lab_kernel) == (Status.OK, LabKernel.DEBIAN), ran.done
         assert record.setting.ciphers is expected
         assert record.agreed["aes128gcm16"]["drivers"] == driver
-    same = harness("lab", "exec", "--", *python_inside("inside.same_ciphers"))
-    assert same.status == 0, same
+    well(harness("lab", "exec", "--", *python_inside("inside.same_ciphers")))

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from bench.whom_to_blame import EXPERIMENTS, judged, measure
 from harness.explain import Explained, sentence
 from tests.lab import cli
-from tests.lab.cli import harness
+from tests.lab.cli import well
 
 pytestmark = [pytest.mark.lab, pytest.mark.own_kernel]
 
@@ -36,31 +34,13 @@ def test_the_verdict_is_what_was_put_in(name: str, tmp_path: Path) -> None:
         assert said.verdict.share is not None and said.verdict.share > 0.8
 
 
-def explained(folder: Path, *words: str) -> list[dict[str, Any]]:
-    done = harness("explain", str(folder), "--format", "json", *words)
-    assert done.status == 0, done
-    cells: list[dict[str, Any]] = json.loads(done.out)["cells"]
-    return cells
-
-
 def test_a_run_has_a_digital_twin_and_keeps_it(tmp_path: Path) -> None:
-    words = (
-        "--link",
-        "local",
-        "--link",
-        "wired",
-        "--ipsec",
-        "both",
-        "--workload",
-        "rand-read-4k",
-        "--size",
-        "32M",
-    )
-    measured = cli.measure(tmp_path, *words)
-    assert measured.done.status == 0, measured.done
+    words = ("--link", "local", "--link", "wired", "--ipsec", "both", "--workload", "rand-read-4k")
+    measured = cli.measure(tmp_path, *words, "--size", "32M")
+    well(measured.done)
     measured.forget_others()
-    assert all(cell["implementation_ns"] is None for cell in explained(measured.folder))
-    cells = explained(measured.folder, "--twin")
+    assert all(cell["implementation_ns"] is None for cell in measured.explain())
+    cells = measured.explain("--twin")
     with_twin = {(c["column"]["link"], *c["column"]["protection"]): c for c in cells}
     plain, gcm = with_twin["wired",], with_twin["wired", "aes128gcm16"]
     for cell in (plain, gcm):
@@ -70,7 +50,7 @@ def test_a_run_has_a_digital_twin_and_keeps_it(tmp_path: Path) -> None:
     # ESP's own bytes cost 1.4 us of 240 (docs/theory.md).
     assert 500 < gcm["ipsec_itself_ns"] < 5000
     kept = {file: file.stat().st_mtime_ns for file in (measured.folder / "twin" / "cells").iterdir()}
-    assert explained(measured.folder, "--twin") == list(with_twin.values())
+    assert measured.explain("--twin") == list(with_twin.values())
     assert kept == {file: file.stat().st_mtime_ns for file in (measured.folder / "twin" / "cells").iterdir()}
     assert len(measured.table()["cells"]) == 3
 
@@ -78,17 +58,15 @@ def test_a_run_has_a_digital_twin_and_keeps_it(tmp_path: Path) -> None:
 def test_packets_that_are_lost_are_named(tmp_path: Path) -> None:
     words = ("--link", "wired:loss=1%", "--ipsec", "off", "--workload", "rand-read-4k", "--size", "32M")
     measured = cli.measure(tmp_path, *words, "--runtime", "3s")
-    assert measured.done.status == 0, measured.done
+    well(measured.done)
     measured.forget_others()
-    (cell,) = explained(measured.folder)
+    (cell,) = measured.explain()
     # Each waits for 200 ms, and of a hundred packets one is lost; how many there are is the machine's matter.
     assert 0 < cell["waterfall_ns"]["lost_packets"] < cell["whole_ns"] == sum(cell["waterfall_ns"].values())
 
 
 def test_the_two_ends_agree_on_what_was_asked_for(tmp_path: Path) -> None:
     words = ("--link", "wired", "--ipsec", "off", "--workload", "rand-read-4k", "--size", "32M")
-    asked = cli.measure(
-        tmp_path / "asked", *words, "--iscsi", "MaxBurstLength=64K", "--iscsi", "immediatedata=no"
-    )
-    (record,) = asked.records.values()
+    asked = ("--iscsi", "MaxBurstLength=64K", "--iscsi", "immediatedata=no")
+    (record,) = cli.measure(tmp_path / "asked", *words, *asked).records.values()
     assert (record.session["max_burst_len"], record.session["immediate_data"]) == ("65536", "0")

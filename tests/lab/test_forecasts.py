@@ -9,28 +9,18 @@ import pytest
 
 from harness.model import Status
 from harness.results.store import RunFolder
-from tests.lab.cli import harness, measure
+from tests.lab.cli import harness, measure, well
 
 pytestmark = [pytest.mark.lab, pytest.mark.own_kernel]
 
 HOW = ("--virtual-time", "--disk", "ram", "--size", "32M", "--no-probes", "--link", "local")
-WHAT = (
-    "--link",
-    "fast-ethernet",
-    "--protect",
-    "off",
-    "--workload",
-    "rand-read-4k",
-    "--workload",
-    "seq-read-256k",
-)
+WHAT = ("--link=fast-ethernet", "--protect=off", "--workload=rand-read-4k", "--workload=seq-read-256k")
 
 
 def test_a_change_is_made_and_said_stands_next_to_measured(tmp_path: Path) -> None:
     first = measure(tmp_path, *HOW, *WHAT)
-    assert first.done.status == 0, first.done
-    done = harness("explain", str(first.folder), "--try", "--format", "json")
-    assert done.status == 0, done
+    well(first.done)
+    done = well(harness("explain", str(first.folder), "--try", "--format", "json"))
     tried = json.loads(done.out)["tried"]
     assert {each["forecast"]["step"]["kind"] for each in tried} >= {"rate"}
     assert all(each["is_within"] for each in tried), tried
@@ -41,5 +31,5 @@ def test_a_change_is_made_and_said_stands_next_to_measured(tmp_path: Path) -> No
     assert all(each.status is Status.OK and each.proof is not None for each in records)
     # The first run's page has both.
     page = tmp_path / "page.html"
-    assert harness("report", str(first.folder), "-o", str(page)).status == 0
+    well(harness("report", str(first.folder), "-o", str(page)))
     assert "2 of 2 forecasts that were tried" in page.read_text(encoding="utf-8")

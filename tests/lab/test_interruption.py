@@ -23,6 +23,7 @@ from tests.lab.cli import (
     only_run,
     running,
     wait_for,
+    well,
 )
 
 pytestmark = [pytest.mark.lab, pytest.mark.broken]
@@ -91,14 +92,12 @@ def test_killed_then_cleaned_then_resumed(tmp_path: Path, before: set[str]) -> N
     left = scratch_folders() - before
     assert len(left) == 2, "a SIGKILL leaves no time to remove the folders of the files and of the memory"
 
-    cleaned = harness("clean")
-    assert cleaned.status == 0, cleaned
+    cleaned = well(harness("clean"))
     assert all(folder in cleaned.err for folder in left), (left, cleaned)
     assert scratch_folders() <= before
     assert "nothing was left behind" in harness("clean").out
 
-    resumed = harness("run", "--results", str(tmp_path), "--resume", folder.name)
-    assert resumed.status == 0, resumed
+    resumed = well(harness("run", "--results", str(tmp_path), "--resume", folder.name))
     assert f"{CELLS - len(kept)} cells" in resumed.err
     records = record_bytes(folder)
     assert len(records) == CELLS
@@ -106,8 +105,7 @@ def test_killed_then_cleaned_then_resumed(tmp_path: Path, before: set[str]) -> N
     ended = [event["key"] for event in events(folder) if event["event"] == "cell-ended"]
     assert sorted(ended) == sorted(Path(name).stem for name in records), "nothing was measured twice"
 
-    again = harness("run", "--results", str(tmp_path), "--resume", folder.name)
-    assert again.status == 0, again
+    well(harness("run", "--results", str(tmp_path), "--resume", folder.name))
     assert record_bytes(folder) == records, "a finished run has nothing left to measure"
 
 
@@ -150,8 +148,7 @@ def test_ipsec_is_proved_behind_an_interruption_too(tmp_path: Path, before: set[
     captured = capture_bytes(folder)
     assert set(captured) == {"initiator-1.pcap", "target-1.pcap"}
 
-    resumed = harness("run", "--results", str(tmp_path), "--resume", folder.name)
-    assert resumed.status == 0, resumed
+    well(harness("run", "--results", str(tmp_path), "--resume", folder.name))
     records = record_bytes(folder)
     assert len(records) == PROTECTED_CELLS
     assert {name: records[name] for name in kept} == kept, "what was measured stays as it is, byte for byte"

@@ -9,7 +9,7 @@ import pytest
 from harness.model import Status
 from harness.results import knee
 from harness.results.store import RunFolder
-from tests.lab.cli import harness, only_run
+from tests.lab.cli import harness, only_run, well
 
 pytestmark = [pytest.mark.lab, pytest.mark.own_kernel]
 
@@ -22,8 +22,7 @@ SERVICE_S = 36.6e-6
 
 @pytest.mark.core
 def test_it_finds_the_knee(tmp_path: Path) -> None:
-    done = harness("knee", *HOW, *WHAT, "--results", str(tmp_path))
-    assert done.status == 0, done
+    done = well(harness("knee", *HOW, *WHAT, "--results", str(tmp_path)))
     folder = RunFolder(only_run(tmp_path))
     plan, records = folder.load_plan(), folder.load_records()
     assert all(record.status is Status.OK and record.proof is not None for record in records)

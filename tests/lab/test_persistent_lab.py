@@ -11,10 +11,19 @@ from typing import Any
 import pytest
 
 from harness.hosts.state import state_folder
-from harness.model import Status
 from harness.runs import executor
 from harness.testbeds.lab import persistent
-from tests.lab.cli import Measured, alive, descendants, harness, harness_once, measure, running, wait_for
+from tests.lab.cli import (
+    Measured,
+    alive,
+    descendants,
+    harness,
+    harness_once,
+    measure,
+    running,
+    wait_for,
+    well,
+)
 from tests.lab.test_interruption import scratch_folders
 
 pytestmark = pytest.mark.lab
@@ -28,8 +37,7 @@ def results(tmp_path: Path) -> Iterator[Path]:
     """The results folder of a lab that is up; it is ended afterwards."""
     folder = tmp_path / "results"
     before = scratch_folders()
-    started = harness("lab", "start", "--results", str(folder), "--memory", "64")
-    assert started.status == 0, started
+    well(harness("lab", "start", "--results", str(folder), "--memory", "64"))
     yield folder
     harness("lab", "stop")
     assert scratch_folders() <= before
@@ -61,9 +69,7 @@ def test_two_runs_share_a_lab_and_nothing_is_left(results: Path) -> None:
     runs = [run_in(results, "first"), run_in(results, "second")]
     watched = []
     for number, run in enumerate(runs):
-        assert run.done.status == 0, run.done
-        (record,) = run.records.values()
-        assert record.status is Status.OK
+        (record,) = run.ok().values()
         assert record.telemetry is not None
         watched.append(record.telemetry.others)
         assert facts(run)["runs_before"] == number
@@ -72,7 +78,7 @@ def test_two_runs_share_a_lab_and_nothing_is_left(results: Path) -> None:
     assert (up().runs, up().before) == (2, "")
 
     other = run_in(results, "third", "--size=128M")
-    assert other.done.status == 0, other.done
+    well(other.done)
     assert facts(other) is None
     assert "the memory is for 64 MiB of storage, not for 128 MiB" in " ".join(other.done.err.split())
 
@@ -83,19 +89,19 @@ def test_two_runs_share_a_lab_and_nothing_is_left(results: Path) -> None:
 
 def test_of_changed_code_the_worker_is_new_and_the_kernel_is_not(results: Path) -> None:
     """A file of the harness looks changed; what the worker loads is then what is there."""
-    first = run_in(results, "first", "--smoke")
+    runs = [run_in(results, "first", "--smoke")]
     file = Path(executor.__file__)
     times = file.stat().st_atime_ns, file.stat().st_mtime_ns
     try:
         os.utime(file)
-        second = run_in(results, "second", "--smoke")
+        runs.append(run_in(results, "second", "--smoke"))
     finally:
         os.utime(file, ns=times)
-    third = run_in(results, "third", "--smoke")
-    runs = [first, second, third]
+    runs.append(run_in(results, "third", "--smoke"))
     assert [run.done.status for run in runs] == [0, 0, 0], [run.done for run in runs]
     assert [facts(run)["runs_before"] for run in runs] == [0, 1, 2]
-    assert facts(first)["up_s"] < facts(second)["up_s"] < facts(third)["up_s"]
+    first_s, second_s, third_s = (facts(run)["up_s"] for run in runs)
+    assert first_s < second_s < third_s
     assert (up().runs, up().before) == (3, "")
 
 
@@ -106,7 +112,7 @@ def test_a_killed_run_costs_the_lab_its_kernel(results: Path) -> None:
     for folder in results.iterdir():
         folder.rename(results.parent / "killed")
     run = run_in(results, "next")
-    assert run.done.status == 0, run.done
+    well(run.done)
     assert facts(run)["runs_before"] == 0
 
 
@@ -115,11 +121,9 @@ def test_a_killed_lab_daemon_takes_its_kernel_along(results: Path) -> None:
     folders = scratch_folders()
     os.kill(up().pid, signal.SIGKILL)
     assert wait_for(lambda: not alive(processes), deadline_s=GONE_WITHIN_S)
-    cleaned = harness_once("clean")
-    assert cleaned.status == 0, cleaned
+    well(harness_once("clean"))
     assert len(folders - scratch_folders()) == 2
     assert not results.exists() or not list(results.iterdir())
-    again = harness_once("lab", "start", "--results", str(results), "--idle", "1s", "--memory", "64")
-    assert again.status == 0, again
+    well(harness_once("lab", "start", "--results", str(results), "--idle", "1s", "--memory", "64"))
     state = state_folder()
     assert wait_for(lambda: not persistent.is_up(state), deadline_s=GONE_WITHIN_S)

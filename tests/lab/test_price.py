@@ -9,7 +9,7 @@ import msgspec
 from harness.analysis.prices import Operation, Per, Whose
 from harness.explain.predicted import PREDICTED, PrintedPrediction
 from harness.parse.prices import load_prices
-from tests.lab.cli import harness
+from tests.lab.cli import harness, well
 
 LINKS = ("--link", "local", "--link", "wired:unshaped")
 SHORT = ("--repeats", "1", "--runtime", "1s", "--seed", "1")
@@ -19,8 +19,7 @@ SHORT = ("--repeats", "1", "--runtime", "1s", "--seed", "1")
 def test_a_short_price_list_predicts_a_matrix(tmp_path: Path) -> None:
     file = tmp_path / "lab.toml"
     words = ("--lab-kernel", "debian", *LINKS, "--protect", "off,on", *SHORT)
-    done = harness("price", *words, "-o", str(file))
-    assert done.status == 0, done
+    done = well(harness("price", *words, "-o", str(file)))
     assert "off by" in done.err and not [path for path in tmp_path.iterdir() if path != file], done
     found = load_prices(str(file))
     known = found.at(Whose.BOTH)
@@ -37,8 +36,7 @@ def test_a_short_price_list_predicts_a_matrix(tmp_path: Path) -> None:
     text = file.read_text(encoding="utf-8")
     assert str(tmp_path) not in text and "10." not in found.title
 
-    done = harness("predict", "--machine", str(file), "--protect", "both", *LINKS, "--format", "json")
-    assert done.status == 0, done
+    done = well(harness("predict", "--machine", str(file), "--protect", "both", *LINKS, "--format", "json"))
     said = msgspec.json.decode(done.out, type=PrintedPrediction)
     assert said.predicted and len(said.cells) == 3 * 8
     for cell in said.cells:
@@ -52,8 +50,7 @@ def test_a_short_price_list_predicts_a_matrix(tmp_path: Path) -> None:
 
 def test_single_operations_take_no_lab(tmp_path: Path) -> None:
     file = tmp_path / "here.toml"
-    done = harness("price", "local", "-o", str(file))
-    assert done.status == 0, done
+    well(harness("price", "local", "-o", str(file)))
     found = load_prices(str(file))
     assert {price.at for price in found.prices} == {Whose.NONE}
     assert {"kernel", "copy", "checksum", "TCP/IP"} <= {price.part for price in found.prices}

@@ -25,7 +25,7 @@ from harness.model.probing import (
 from harness.model.telemetry import Telemetry
 from harness.results.probe_records import ProbeRecord
 from harness.results.store import RunFolder
-from tests.lab.cli import Measured, harness, harness_once, in_lab_that_is_up, measure, only_run
+from tests.lab.cli import Measured, harness, harness_once, in_lab_that_is_up, measure, only_run, well
 
 pytestmark = pytest.mark.lab
 
@@ -136,8 +136,7 @@ def test_a_datagram_takes_at_least_the_link_twice(records: dict[str, ProbeRecord
 
 @pytest.mark.parametrize("view", ["link", "pps", "udp-latency", "openflow", "pppoe"])
 def test_every_view_shows_it(probed: Measured, view: str) -> None:
-    done = harness_once("table", str(probed.folder), "--view", view, "--format", "json")
-    assert done.status == 0, done
+    done = well(harness_once("table", str(probed.folder), "--view", view, "--format", "json"))
     rows = json.loads(done.out)["rows"]
     assert {row["link"] for row in rows} == {"wired (emulated)"}
     assert {row["ipsec"] for row in rows} == {"off", "aes128gcm16"}
@@ -216,8 +215,7 @@ def test_no_probes_means_none(tmp_path: Path) -> None:
 def test_in_virtual_time_each_switch_adds_the_same_to_a_datagram(tmp_path: Path) -> None:
     links = [f"--link=switched:{count}" for count in range(5)]
     words = ["--virtual-time", *links, "--probe=udp-latency", "--count=500", f"--results={tmp_path}"]
-    done = harness("probe", *words)
-    assert done.status == 0, done
+    well(harness("probe", *words))
     records = {record.key: record for record in RunFolder(only_run(tmp_path)).load_probes()}
     growth = {}
     for size in SIZES:

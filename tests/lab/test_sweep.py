@@ -10,7 +10,7 @@ from harness.analysis.schedule import throughput_bytes_s
 from harness.model import Status
 from harness.results import sweep
 from harness.results.store import RunFolder
-from tests.lab.cli import harness, only_run
+from tests.lab.cli import harness, only_run, well
 
 pytestmark = [pytest.mark.lab, pytest.mark.own_kernel]
 
@@ -20,8 +20,7 @@ OVER = ("--over", "depth=1..32", "--over", "block=4K..64K", "--runtime", "0.2s")
 
 @pytest.mark.core
 def test_it_measures_where_the_curve_bends(tmp_path: Path) -> None:
-    done = harness("sweep", *HOW, *OVER, "--results", str(tmp_path))
-    assert done.status == 0, done
+    done = well(harness("sweep", *HOW, *OVER, "--results", str(tmp_path)))
     folder = RunFolder(only_run(tmp_path))
     plan, records = folder.load_plan(), folder.load_records()
     assert all(record.status is Status.OK and record.proof is not None for record in records)
@@ -31,8 +30,7 @@ def test_it_measures_where_the_curve_bends(tmp_path: Path) -> None:
 
     # Some of the others, each by itself.
     words = ("--depth", "3,16", "--block", "8K,32K", "--runtime", "0.2s", "--repeats", "1", "--no-probes")
-    done = harness("run", *HOW, *words, "--results", str(tmp_path / "grid"))
-    assert done.status == 0, done
+    well(harness("run", *HOW, *words, "--results", str(tmp_path / "grid")))
     truth = RunFolder(only_run(tmp_path / "grid")).load_records()
     foretold = {place[1]: estimate for place, estimate in curve.estimates.items()}
     checked = [

@@ -10,7 +10,7 @@ import pytest
 from harness.model import Status
 from harness.model.errors import HarnessError
 from harness.testbeds.lab.kernels import kernel
-from tests.lab.cli import harness, measure, python_inside
+from tests.lab.cli import harness, measure, moved, python_inside, well
 
 SOURCE = "linux-source-6.12"
 
@@ -30,8 +30,7 @@ def with_tls() -> None:
 @pytest.mark.usefixtures("with_tls")
 def test_a_marked_block_is_seen_in_clear_and_not_within_tls() -> None:
     inside = python_inside("inside.sealed")
-    done = harness("lab", "exec", "--kernel", SOURCE, "--memory", "64", "--", *inside)
-    assert done.status == 0, done
+    done = well(harness("lab", "exec", "--kernel", SOURCE, "--memory", "64", "--", *inside))
     clear, sealed, refused = (line.split() for line in done.out.splitlines()[-3:])
     assert (clear[0], sealed[0], refused[0]) == ("clear", "tls", "refused:")
     # 64 blocks of 4096 bytes; what TCP splits is not found.
@@ -48,13 +47,12 @@ def test_cells_over_tls_are_ok_and_proved(tmp_path: Path) -> None:
         *("--link=wired", "--transport=nvme-tcp", "--protect=tls", "--protect=macsec+tls"),
         *("--workload=rand-read-4k", "--workload=seq-write-256k"),
     )
-    records = measured.records
-    bad = {key: record.reason for key, record in records.items() if record.status is not Status.OK}
-    assert bad == {} and len(records) == 4, measured.done
+    records = measured.ok()
+    assert len(records) == 4, measured.done
     for record in records.values():
-        proof, moved = record.proof, sum(io.bytes for io in (record.read, record.write) if io is not None)
+        proof = record.proof
         assert proof is not None and proof.cleartext_segments == proof.other_frames == 0
-        assert min(proof.protected_bytes_initiator, proof.protected_bytes_target) >= moved > 0
+        assert min(proof.protected_bytes_initiator, proof.protected_bytes_target) >= moved(record) > 0
         assert record.agreed["tls"]["version"] == record.session["tls"] == "1.3"
         assert record.setting.release.startswith("6.12.")
     control = measured.environment["column wired+tls.nvme-tcp"]["control"][0]["tls"]

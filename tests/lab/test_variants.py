@@ -7,17 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from harness.model import Record, Status
 from harness.parse.profiles import data_folder
-from tests.lab.cli import Measured, harness, measure
+from tests.lab.cli import Measured, harness, measure, well
 
 pytestmark = pytest.mark.lab
 
 STAYS_UP = "debian"
 PROPOSALS = {
-    "aes128gcm16": "rfc4106(gcm(aes))",
-    "aes128gcm16-gso": "rfc4106(gcm(aes))",
-    "aes256gcm16": "rfc4106(gcm(aes))",
+    **dict.fromkeys(("aes128gcm16", "aes128gcm16-gso", "aes256gcm16"), "rfc4106(gcm(aes))"),
     "chacha20poly1305": "rfc7539esp(chacha20,poly1305)",
     "aes128-sha256": "cbc(aes) + hmac(sha256)",
     "null-sha256": "ecb(cipher_null) + hmac(sha256)",
@@ -43,14 +40,6 @@ size=4M
 """
 
 
-def assert_all_ok(measured: Measured, *keys: str) -> dict[str, Record]:
-    assert measured.done.status == 0, measured.done
-    records = measured.records
-    assert set(records) == set(keys)
-    assert {key: r.reason for key, r in records.items() if r.status is not Status.OK} == {}
-    return records
-
-
 @pytest.fixture(scope="module")
 def tunnels(tmp_path_factory: pytest.TempPathFactory) -> Measured:
     """All proposals in tunnel mode, with certificates, on one link."""
@@ -64,13 +53,12 @@ def test_every_proposal_of_the_project_is_tried() -> None:
 
 
 def test_every_proposal_works_as_a_tunnel_with_certificates(tunnels: Measured) -> None:
-    records = assert_all_ok(tunnels, *(f"wired+{name}.rand-write-4k.r1" for name in PROPOSALS))
+    records = tunnels.ok(*(f"wired+{name}.rand-write-4k.r1" for name in PROPOSALS))
     for name, algorithm in PROPOSALS.items():
         record = records[f"wired+{name}.rand-write-4k.r1"]
         agreed = record.agreed[name]
         assert record.column.mode == agreed["mode"] == "tunnel"
-        assert agreed["proposal"] == name
-        assert agreed["algorithm"] == algorithm
+        assert (agreed["proposal"], agreed["algorithm"]) == (name, algorithm)
         assert len(agreed["drivers"].split(", ")) == len(algorithm.split(" + "))
         assert record.proof is not None and record.write is not None
         assert record.proof.protected_bytes >= record.write.bytes > 0
@@ -86,13 +74,10 @@ def test_certificates_leave_no_key_behind(tunnels: Measured) -> None:
 
 
 def test_file_backing(tmp_path: Path) -> None:
-    measured = measure(
-        tmp_path,
-        *("--backing=file", "--size=64M", "--link=local", "--link=wired", "--ipsec=off"),
-        *("--workload=seq-write-256k", "--workload=rand-read-4k"),
-    )
     names = ("seq-write-256k", "rand-read-4k")
-    assert_all_ok(measured, *(f"{link}.{name}.r1" for link in ("local", "wired") for name in names))
+    words = ("--backing=file", "--size=64M", "--link=local", "--link=wired", "--ipsec=off")
+    measured = measure(tmp_path, *words, *(f"--workload={name}" for name in names))
+    measured.ok(*(f"{link}.{name}.r1" for link in ("local", "wired") for name in names))
     local_job = (measured.folder / "raw/local.rand-read-4k.r1/job.fio").read_text(encoding="utf-8")
     device = re.search(r"^filename=(\S+)$", local_job, re.MULTILINE)
     assert device is not None and device[1].endswith(".img"), "local measures the same file"
@@ -100,13 +85,10 @@ def test_file_backing(tmp_path: Path) -> None:
 
 
 def test_links_with_modifiers(tmp_path: Path) -> None:
-    measured = measure(
-        tmp_path,
-        *("--link=wired:jumbo", "--link=wired:unshaped", "--link=wired", "--ipsec=off"),
-        *("--workload=seq-read-256k", "--size=64M"),
-    )
+    words = ("--link=wired:jumbo", "--link=wired:unshaped", "--link=wired", "--ipsec=off")
+    measured = measure(tmp_path, *words, "--workload=seq-read-256k", "--size=64M")
     links = ("wired-mtu9000", "wired-unshaped", "wired")
-    records = assert_all_ok(measured, *(f"{link}.seq-read-256k.r1" for link in links))
+    records = measured.ok(*(f"{link}.seq-read-256k.r1" for link in links))
     described = {link: measured.environment[f"column {link}"]["link"][0] for link in links}
     for end in ("initiator", "target"):
         assert "mtu 9000" in described["wired-mtu9000"][f"{end}_interface"]
@@ -127,12 +109,9 @@ def test_links_with_modifiers(tmp_path: Path) -> None:
 @pytest.mark.long
 def test_modern_profile(tmp_path: Path) -> None:
     names = ("mixed-70-30-4k-qd32", "fsync-4k")
-    measured = measure(
-        tmp_path,
-        *("--profile=modern", "--link=wired", "--ipsec=on", "--size=64M"),
-        *(f"--workload={name}" for name in names),
-    )
-    records = assert_all_ok(measured, *(f"wired+aes128gcm16.{name}.r1" for name in names))
+    words = ("--profile=modern", "--link=wired", "--ipsec=on", "--size=64M")
+    measured = measure(tmp_path, *words, *(f"--workload={name}" for name in names))
+    records = measured.ok(*(f"wired+aes128gcm16.{name}.r1" for name in names))
     mixed = records["wired+aes128gcm16.mixed-70-30-4k-qd32.r1"]
     assert mixed.read is not None and mixed.write is not None
     assert 0.6 < mixed.read.ios / (mixed.read.ios + mixed.write.ios) < 0.8
@@ -150,7 +129,7 @@ def test_job_file_of_the_user_s_own(tmp_path: Path) -> None:
     job_file.write_text(OWN_JOB_FILE, encoding="utf-8")
     results = tmp_path / "results"
     measured = measure(results, f"--profile={job_file}", "--link=wired", "--ipsec=off", "--size=64M")
-    records = assert_all_ok(measured, "wired.own-16k-reads.r1", "wired.own-writes.r1")
+    records = measured.ok("wired.own-16k-reads.r1", "wired.own-writes.r1")
     assert {record.workload.block_bytes for record in records.values()} == {16 << 10}
     assert records["wired.own-16k-reads.r1"].read is not None
     assert records["wired.own-writes.r1"].write is not None
@@ -159,12 +138,9 @@ def test_job_file_of_the_user_s_own(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_cells_are_repeated_until_their_interval_is_narrow(tmp_path: Path) -> None:
-    measured = measure(
-        tmp_path,
-        *("--link=local", "--link=wired", "--ipsec=off", "--size=64M", "--workload=seq-read-256k"),
-        *("--confidence=2%", "--max-repeats=8"),
-    )
-    assert measured.done.status == 0, measured.done
+    words = ("--link=local", "--link=wired", "--ipsec=off", "--size=64M", "--workload=seq-read-256k")
+    measured = measure(tmp_path, *words, "--confidence=2%", "--max-repeats=8")
+    well(measured.done)
     cells = {cell["column"]["link"]: cell for cell in measured.table()["cells"]}
     assert cells.keys() == {"local", "wired"}
     for link, cell in cells.items():

@@ -25,7 +25,7 @@ from harness.results.store import RunFolder
 from harness.testbeds import entry_points, testbed
 from harness.testbeds.lab.kernels import kernel
 from tests.lab import references
-from tests.lab.cli import Measured, harness_once, measure
+from tests.lab.cli import Measured, harness_once, measure, moved, well
 from tests.lab.square import measure_cells, square
 
 pytestmark = [pytest.mark.lab, pytest.mark.own_kernel]
@@ -33,11 +33,8 @@ pytestmark = [pytest.mark.lab, pytest.mark.own_kernel]
 MATRIX = RunRequest(virtual_time=True, disk="hdd-7200", runtime="0.2s", size="32M", repeats=1, retries=0)
 """The document's matrix: local, wired and WiFi, without and with IPsec, on a hard disk."""
 
-REFERENCE = {
-    "all": "document-003.json",
-    "square": "document-003-square.json",
-    "transports": "transports.json",
-}
+OF_DOCUMENT = {"all": "document-003.json", "square": "document-003-square.json"}
+REFERENCE = {**OF_DOCUMENT, "transports": "transports.json"}
 HOW_MANY = ["square", pytest.param("all", marks=pytest.mark.long)]
 COMPARED = "seq-write-256k"
 """Also without and with IPsec over WiFi."""
@@ -46,20 +43,14 @@ CELLS = {"all": 40, "square": 10, "transports": 12}
 REGENERATE = "if that was meant: python -m tests.lab.test_virtual_time, and say why in CHANGELOG.md"
 
 SMALL = ("--workload", "rand-read-4k", "--workload", "seq-write-256k", "--runtime", "0.2s", "--size", "32M")
-
-
-TRANSPORTS_RUN = (
-    *("--virtual-time", "--link", "wired", "--ipsec", "both"),
-    *(word for name in TRANSPORTS for word in ("--transport", name)),
-    *SMALL,
-)
+WIRED = ("--virtual-time", "--link", "wired", "--ipsec", "both", *SMALL)
 
 
 def measure_matrix(results: Path, how_many: str) -> Measured:
     """All cells of the matrix; or those of a square, by a run that is resumed and has the others already; or
     each transport without and with AES-GCM."""
     if how_many == "transports":
-        return measure(results, *TRANSPORTS_RUN)
+        return measure(results, *WIRED, *(f"--transport={name}" for name in TRANSPORTS))
     plan = make_plan(MATRIX)
     workloads = [workload.name for workload in plan.jobs]
     if how_many == "all":
@@ -121,8 +112,7 @@ def alike(found: Io | None, expected: Io | None) -> bool:
     """Data and time to the last digit, latencies within what clocks that are read cost."""
     if found is None or expected is None:
         return found is expected
-    exact = ("bytes", "ios", "runtime_ns")
-    if any(getattr(found, name) != getattr(expected, name) for name in exact):
+    if (found.bytes, found.ios, found.runtime_ns) != (expected.bytes, expected.ios, expected.runtime_ns):
         return False
     of, asked = (msgspec.structs.asdict(io.latency) for io in (found, expected))
     if of.pop("percentiles") is not asked.pop("percentiles"):
@@ -140,11 +130,8 @@ def test_every_cell_is_measured(matrix: Measured, how_many: str) -> None:
     assert len(matrix.records) == CELLS[how_many], matrix.done
     for key, record in matrix.records.items():
         assert (record.status, record.reason) == (Status.OK, None), key
-        assert (record.setting.clock, record.setting.lab_kernel, record.setting.disk) == (
-            Clock.VIRTUAL,
-            LabKernel.OWN,
-            "hdd-7200",
-        )
+        assert (record.setting.clock, record.setting.lab_kernel) == (Clock.VIRTUAL, LabKernel.OWN)
+        assert record.setting.disk == "hdd-7200"
         assert not any("does not repeat" in warning for warning in record.warnings), record.warnings
 
 
@@ -176,8 +163,7 @@ def test_without_and_with_aes_gcm_each_transport_is_the_reference(tmp_path: Path
 
 
 def test_here_a_run_repeats_to_the_last_digit(tmp_path: Path) -> None:
-    words = ("--virtual-time", "--link", "wired", "--ipsec", "both", *SMALL)
-    first, second = (reference_of(measure(tmp_path / name, *words)).cells for name in ("first", "second"))
+    first, second = (reference_of(measure(tmp_path / name, *WIRED)).cells for name in ("first", "second"))
     assert len(first) == 4 and first == second
 
 
@@ -197,19 +183,16 @@ def test_in_virtual_time_the_protocols_alone_cost(matrix: Measured) -> None:
 def test_the_table_names_virtual_time(matrix: Measured) -> None:
     table = harness_once("table", str(matrix.folder))
     assert "lab, virtual" in table.out and "WiFi (hwsim," in table.out, table
-    cells = matrix.table()["cells"]
-    settings = [cell["setting"] for cell in cells]
-    assert {(each["clock"], each["lab_kernel"], each["disk"]) for each in settings} == {
-        ("virtual", "own", "hdd-7200")
-    }
+    settings = [cell["setting"] for cell in matrix.table()["cells"]]
+    found = {(each["clock"], each["lab_kernel"], each["disk"]) for each in settings}
+    assert found == {("virtual", "own", "hdd-7200")}
 
 
 def proved_aloft(record: Record) -> None:
     assert record.proof is not None and record.proof.air is not None
     air = record.proof.air
-    moved = sum(io.bytes for io in (record.read, record.write) if io is not None)
     assert (air.key_management, air.cipher, air.clear_frames) == ("WPA2-PSK", "CCMP", 0)
-    assert min(air.station_bytes_initiator, air.station_bytes_target) >= moved
+    assert min(air.station_bytes_initiator, air.station_bytes_target) >= moved(record)
     assert air.protected_frames_sampled > 0
     assert {state.channel for state in record.wifi} == {6}
     assert record.link_title == "WiFi (hwsim, WPA2)" and record.emulated
@@ -221,7 +204,7 @@ def test_wifi_is_802_11_with_its_proofs(matrix: Measured, tmp_path: Path) -> Non
         if key.startswith("wifi"):
             proved_aloft(record)
     real = measure(tmp_path / "real", "--link", "wifi", "--ipsec", "both", *SMALL)
-    assert real.done.status == 0, real.done
+    well(real.done)
     for record in real.records.values():
         proved_aloft(record)
         assert record.setting.clock is Clock.REAL and record.setting.is_own
@@ -252,7 +235,7 @@ def test_a_hard_disk_seeks_in_real_time(tmp_path: Path) -> None:
     words = ("--link", "local", "--disk", "hdd-7200", "--runtime", "0.5s")
     names = ("seq-read-256k", "rand-read-256k", "rand-read-4k")
     measured = measure(tmp_path / "disk", *words, *(w for name in names for w in ("--workload", name)))
-    assert measured.done.status == 0, measured.done
+    well(measured.done)
     reads = {}
     for record in measured.records.values():
         assert record.read is not None and record.setting.disk == "hdd-7200"
@@ -314,8 +297,7 @@ def test_many_columns_over_nvme_tcp_are_up_at_once(tmp_path: Path) -> None:
     stacks = ("wireguard", "macsec", "macsec+wireguard", "macsec+aes128gcm16", "wireguard+aes128gcm16")
     words = ("--virtual-time", "--link=wired", "--transport=nvme-tcp", "--protect=off", "--protect=on")
     measured = measure(tmp_path, *words, *(f"--protect={stack}" for stack in stacks), *SMALL)
-    bad = {key: record.reason for key, record in measured.records.items() if record.status is not Status.OK}
-    assert bad == {} and len(measured.records) == 2 * (2 + len(stacks)), measured.done
+    assert len(measured.ok()) == 2 * (2 + len(stacks)), measured.done
 
 
 if __name__ == "__main__":

@@ -70,13 +70,8 @@ class Hardware:
 UML = Hardware(name="uml", root="/dev/ubda", interfaces=("vec0", "vec1"))
 """User-mode kernels of our own: fast."""
 
-QEMU = Hardware(
-    name="qemu",
-    root="/dev/vda",
-    interfaces=("enp0s2", "enp0s3"),
-    packages=("linux-image-amd64",),
-    patience=10,
-)
+DEBIANS = ("linux-image-amd64",)
+QEMU = Hardware(name="qemu", root="/dev/vda", interfaces=("enp0s2", "enp0s3"), packages=DEBIANS, patience=10)
 """Debian's kernel and its modules: whole."""
 
 HARDWARE = {hardware.name: hardware for hardware in (UML, QEMU)}
@@ -226,11 +221,8 @@ def make(suite: str, hardware: Hardware = UML) -> Disks:
                 _add_identity(tar, name, hardware, work)
             if hardware is UML:
                 tar.add(kernel.own_kernel().modules, "modules")
-        _run(
-            [*AS_ROOT, "sh", "-c", DISKS, "sh", str(archive), " ".join(NAMES), str(DISK_BYTES)],
-            cwd=work,
-            input=identities.getvalue(),
-        )
+        argv = [*AS_ROOT, "sh", "-c", DISKS, "sh", str(archive), " ".join(NAMES), str(DISK_BYTES)]
+        _run(argv, cwd=work, input=identities.getvalue())
         (work / "complete").touch()
         work.rename(wanted.folder)
     return wanted
@@ -251,15 +243,9 @@ def _archive(suite: str, hardware: Hardware, cache: Path) -> Path:
         pip = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "download")
         _run([*pip, f"--dest={wheels}", *release, *fetched])
         hook = cache / f"{archive.stem}.hook"
-        mirror = MIRROR.format(packages=" ".join(_wanted()), wheels=wheels)
-        hook.write_text(mirror, encoding="utf-8")
-        words = [
-            "--variant=important",
-            "--format=tar",
-            "--skip=cleanup/apt",
-            f"--include={','.join(installed)}",
-        ]
-        words.append(f'--customize-hook=sh {hook} "$1"')
+        hook.write_text(MIRROR.format(packages=" ".join(_wanted()), wheels=wheels), encoding="utf-8")
+        words = ["--variant=important", "--format=tar", "--skip=cleanup/apt"]
+        words += [f"--include={','.join(installed)}", f'--customize-hook=sh {hook} "$1"']
         _run(["sh", str(ROOT / "tools/make-root.sh"), suite, str(unfinished), *words])
         hook.unlink()
         shutil.rmtree(wheels)
@@ -272,25 +258,16 @@ def _add_identity(tar: tarfile.TarFile, name: str, hardware: Hardware, work: Pat
     key = work / f"{name}.key"
     _run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", f"root@{name}", "-f", str(key)])
     public = key.with_name(f"{key.name}.pub").read_text(encoding="utf-8")
-    user = (work / "id_ed25519.pub").read_text(encoding="utf-8")
     (work / f"{name}.pub").write_text(" ".join(public.split()[:2]), encoding="utf-8")
     others = "".join(f"{address(other, HOME_NETWORK)} {other}\n" for other in NAMES if other != name)
-    facts = {
-        "name": name,
-        "others": others,
-        "root": hardware.root,
-        "home_interface": hardware.interfaces[0],
-        "storage_interface": hardware.interfaces[1],
-        "home": address(name, HOME_NETWORK),
-        "storage": address(name, STORAGE_NETWORK),
-        "host_key": key.read_text(encoding="utf-8"),
-        "host_key_public": public,
-        "user_key": user,
-    }
+    facts = {"name": name, "others": others, "root": hardware.root}
+    facts |= zip(("home_interface", "storage_interface"), hardware.interfaces, strict=True)
+    facts |= {"home": address(name, HOME_NETWORK), "storage": address(name, STORAGE_NETWORK)}
+    facts |= {"host_key": key.read_text(encoding="utf-8"), "host_key_public": public}
+    facts["user_key"] = (work / "id_ed25519.pub").read_text(encoding="utf-8")
     for path, template in IDENTITY.items():
-        text = template.format(**facts)
         entry = tarfile.TarInfo(f"{name}/{path}")
-        data = text.encode()
+        data = template.format(**facts).encode()
         entry.size = len(data)
         tar.addfile(entry, io.BytesIO(data))
     key.unlink()
@@ -316,9 +293,8 @@ def _work_folder(cache: Path) -> Iterator[Path]:
 
 
 def _run(argv: list[str], *, cwd: Path | None = None, input: bytes | None = None) -> None:
-    subprocess.run(
-        argv, cwd=cwd, input=input, stdin=None if input is not None else subprocess.DEVNULL, check=True
-    )
+    reads = {"stdin": subprocess.DEVNULL} if input is None else {"input": input}
+    subprocess.run(argv, cwd=cwd, check=True, **reads)
 
 
 if __name__ == "__main__":

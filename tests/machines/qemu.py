@@ -27,12 +27,10 @@ EXIT_BY_ITSELF = b"\xb0\x10\xba\xf4\x00\xee".ljust(510, b"\0") + b"\x55\xaa"
 
 @functools.cache
 def accelerator() -> str:
-    """What runs a guest's instructions: ``kvm`` where that works, else ``tcg``."""
-    return "kvm" if _has_kvm() else "tcg"
+    """What runs a guest's instructions: ``kvm`` where that works, else ``tcg``.
 
-
-def _has_kvm() -> bool:
-    """Whether KVM runs a guest here. Some machines have /dev/kvm, and nothing ever comes of it."""
+    Some machines have /dev/kvm, and nothing ever comes of it.
+    """
     with tempfile.NamedTemporaryFile() as sector:
         sector.write(EXIT_BY_ITSELF)
         sector.flush()
@@ -40,10 +38,10 @@ def _has_kvm() -> bool:
             *("qemu-system-x86_64", "-accel", "kvm", "-cpu", "host", "-m", "16", "-nodefaults"),
             *("-display", "none", "-device", "isa-debug-exit", "-drive", f"file={sector.name},format=raw"),
         ]
-        try:
-            return subprocess.run(argv, capture_output=True, timeout=3, check=False).returncode == 33
-        except subprocess.TimeoutExpired:
-            return False
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            if subprocess.run(argv, capture_output=True, timeout=3, check=False).returncode == 33:
+                return "kvm"
+    return "tcg"
 
 
 @functools.cache
@@ -53,22 +51,14 @@ def _version() -> str:
     return said.stdout.split()[3]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class Kept:
     """A machine as it was once: what it had changed on its disk, and its memory."""
 
     folder: Path
 
-    @property
-    def changes(self) -> Path:
-        return self.folder / "changes.qcow2"
-
-    @property
-    def memory(self) -> Path:
-        return self.folder / "memory"
-
-    def exists(self) -> bool:
-        return self.folder.exists()
+    def __post_init__(self) -> None:
+        self.changes, self.memory = self.folder / "changes.qcow2", self.folder / "memory"
 
 
 def kept(disks: Disks, name: str, stage: str) -> Kept:
@@ -89,19 +79,13 @@ def command(
     # Without these, Debian's kernels stop at their first page tables under TCG.
     processor = "host" if accelerator() == "kvm" else "max,la57=off,smap=off,smep=off"
     # On a busy machine services take longer to start than they may, journald among them.
-    words = (
-        "console=ttyS0 quiet panic=-1 systemd.default_timeout_start_sec=10min systemd.service_watchdogs=0"
-        # TCG speculates nothing, so there is nothing to mitigate.
-        + (" mitigations=off" if accelerator() == "tcg" else "")
-    )
-    networks = [
-        word
-        for index, (tap, mac) in enumerate(zip(taps, macs, strict=True))
-        for word in (
-            *("-netdev", f"tap,id=net{index},ifname={tap},script=no,downscript=no"),
-            *("-device", f"virtio-net-pci,netdev=net{index},mac={mac},addr={index + 2}"),
-        )
-    ]
+    words = "console=ttyS0 quiet panic=-1 systemd.default_timeout_start_sec=10min systemd.service_watchdogs=0"
+    # TCG speculates nothing, so there is nothing to mitigate.
+    words += " mitigations=off" if accelerator() == "tcg" else ""
+    networks: list[str] = []
+    for index, (tap, mac) in enumerate(zip(taps, macs, strict=True)):
+        networks += ["-netdev", f"tap,id=net{index},ifname={tap},script=no,downscript=no"]
+        networks += ["-device", f"virtio-net-pci,netdev=net{index},mac={mac},addr={index + 2}"]
     return [
         *("setpriv", "--pdeathsig", "KILL", "qemu-system-x86_64", "-machine", "q35"),
         *("-accel", accelerator(), "-cpu", processor, "-m", str(MEMORY_MIB)),

@@ -71,8 +71,8 @@ def differences(before: dict[str, Snapshot], of: Site) -> dict[str, list[str]]:
         for name, now in snapshots(of).items():
             for what, lines in before[name].items():
                 stays = STAYS.get(what)
-                came = [line for line in now[what] if line not in lines]
-                came = [f"+{line}" for line in came if stays is None or not stays.match(line)]
+                new = (line for line in now[what] if line not in lines)
+                came = [f"+{line}" for line in new if stays is None or not stays.match(line)]
                 gone = [f"-{line}" for line in lines if line not in now[what]]
                 if came or gone:
                     changed[f"{name}: {what}"] = came + gone
@@ -149,9 +149,8 @@ def refused(said: Said, *words: str) -> str:
 def started(of: Site, *words: str) -> Iterator[subprocess.Popen[str]]:
     """A run that goes on meanwhile. What it says is in ``started.log`` of the site's folder."""
     with (of.folder / "started.log").open("w") as log:
-        process = subprocess.Popen(
-            of.command(*words), stdin=subprocess.DEVNULL, stdout=log, stderr=log, text=True, cwd=of.folder
-        )
+        options: dict[str, Any] = {"stdin": subprocess.DEVNULL, "text": True, "cwd": of.folder}
+        process = subprocess.Popen(of.command(*words), stdout=log, stderr=log, **options)
     try:
         yield process
     finally:
@@ -179,11 +178,9 @@ def measuring(of: Site, *words: str) -> Iterator[subprocess.Popen[str]]:
         return any('"ok"' in file.read_text() for folder in new for file in folder.glob("cells/*.json"))
 
     with started(of, *words, *LONG) as process:
-        wait_for(
-            lambda: has_measured() or process.poll() is not None,
-            "a measured cell",
-            deadline_s=120 * of.patience,
-        )
+        ended = process.poll
+        deadline_s = 120 * of.patience
+        wait_for(lambda: has_measured() or ended() is not None, "a measured cell", deadline_s=deadline_s)
         assert process.poll() is None, printed(of)
         yield process
 

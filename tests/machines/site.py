@@ -60,24 +60,13 @@ class Said:
         return self.out + self.err
 
 
-def said(
-    argv: Sequence[str], *, input: str | None = None, timeout_s: float | None = None, **more: Any
-) -> Said:
-    done = subprocess.run(
-        argv,
-        input=input,
-        stdin=subprocess.DEVNULL if input is None else None,
-        capture_output=True,
-        encoding="utf-8",
-        errors="replace",
-        timeout=timeout_s,
-        check=False,
-        **more,
-    )
+def said(argv: Sequence[str], *, input: str = "", timeout_s: float | None = None, **more: Any) -> Said:
+    more |= {"input": input, "timeout": timeout_s, "encoding": "utf-8", "errors": "replace"}
+    done = subprocess.run(argv, capture_output=True, check=False, **more)
     return Said(status=done.returncode, out=done.stdout, err=done.stderr)
 
 
-def sh(*argv: str, input: str | None = None) -> str:
+def sh(*argv: str, input: str = "") -> str:
     """What a command here prints; a failure shows its words."""
     found = said(argv, input=input)
     assert found.status == 0, f"{argv}: {found.text}"
@@ -99,30 +88,16 @@ class Machine:
     process: subprocess.Popen[bytes] | None = None
     clock_stood_still: bool = False
 
-    @property
-    def patience(self) -> float:
-        return self.disks.hardware.patience
-
-    @property
-    def disk(self) -> Path:
-        return self.disks.disk(self.name)
-
-    @property
-    def changes(self) -> Path:
+    def __post_init__(self) -> None:
+        self.patience, self.disk = self.disks.hardware.patience, self.disks.disk(self.name)
+        self.console = self.folder / f"{self.name}.console.log"
+        self.monitor = self.folder / f"{self.name}.monitor"
+        self.changes = self.folder / f"{self.name}.cow"
         """What it has written to its disk since that was new."""
-        return self.folder / f"{self.name}.cow"
-
-    @property
-    def console(self) -> Path:
-        return self.folder / f"{self.name}.console.log"
 
     def tap(self, index: int) -> str:
         """The other end of its first or second interface, which is here."""
         return f"{self.name}-{SWITCHES[index]}"
-
-    @property
-    def monitor(self) -> Path:
-        return self.folder / f"{self.name}.monitor"
 
     def switch_on(self) -> None:
         """Have it start, a new one after its first boot if that was kept; then call ``await_ssh``."""
@@ -132,7 +107,7 @@ class Machine:
     def go_on_from(self, stage: str) -> bool:
         """Have it be what it was at a stage, whatever it is now; False if that was not kept."""
         kept = self._kept(stage)
-        if kept is None or not kept.exists():
+        if kept is None or not kept.folder.exists():
             return False
         if self.process is not None:
             self.cut_the_power()
@@ -145,7 +120,7 @@ class Machine:
     def keep(self, stage: str) -> None:
         """Keep what it is like for ``go_on_from``, if it can be kept, and go on from there as others will."""
         kept = self._kept(stage)
-        if kept is None or kept.exists():
+        if kept is None or kept.folder.exists():
             return
         self._await_systemd()
         self.sh("sync")
@@ -165,20 +140,15 @@ class Machine:
         number = NAMES.index(self.name) + 10
         macs = [f"02:00:00:00:{index:02x}:{number:02x}" for index in (0, 1)]
         argv = self._qemu(macs, memory) if self.disks.hardware is QEMU else self._uml(macs)
-        console = self.console.open("ab")
-        with console:
-            # The console must be a pipe: the kernel cannot poll a regular file.
+        options: dict[str, Any] = {"env": {**os.environ, "TMPDIR": "/dev/shm"}, "start_new_session": True}
+        # The console must be a pipe: the kernel cannot poll a regular file.
+        with self.console.open("ab") as console:
             copy = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=console)
-            self.process = subprocess.Popen(
-                argv,
-                stdin=subprocess.DEVNULL,
-                stdout=copy.stdin,
-                stderr=subprocess.STDOUT,
-                env={**os.environ, "TMPDIR": "/dev/shm"},
-                start_new_session=True,
-            )
         assert copy.stdin is not None
-        copy.stdin.close()
+        with copy.stdin as pipe:
+            self.process = subprocess.Popen(
+                argv, stdin=subprocess.DEVNULL, stdout=pipe, stderr=subprocess.STDOUT, **options
+            )
 
     def _uml(self, macs: list[str]) -> list[str]:
         """The command of a user-mode kernel: its changes to the disk in a file that grows, NICs on taps."""
@@ -229,14 +199,12 @@ class Machine:
     def last_words(self) -> str:
         return f"the console of {self.name}: {self.console.read_text(errors='replace')[-2000:]}"
 
-    def run(
-        self, script: str, *, user: str = "root", input: str | None = None, timeout_s: float = 300
-    ) -> Said:
+    def run(self, script: str, *, user: str = "root", input: str = "", timeout_s: float = 300) -> Said:
         """Have a shell on it carry out a script, as somebody who logs in."""
         argv = ["ssh", "-o", f"ConnectTimeout={CONNECT_S * self.patience:.0f}", f"{user}@{self.name}", script]
         return said(argv, input=input, timeout_s=timeout_s * self.patience)
 
-    def sh(self, script: str, *, user: str = "root", input: str | None = None, timeout_s: float = 300) -> str:
+    def sh(self, script: str, *, user: str = "root", input: str = "", timeout_s: float = 300) -> str:
         """The same for what has to go well; its output."""
         found = self.run(script, user=user, input=input, timeout_s=timeout_s)
         assert found.status == 0, f"{self.name}: {script}: {found.text}"
@@ -273,11 +241,9 @@ class Machine:
         self.await_ssh()
 
     def unplug(self, index: int = STORAGE) -> None:
-        """Pull the cable of its first or second interface out of the switch.
-
-        Its other end stays up: user-mode Linux gives an interface up for good that cannot send
-        (``in_error`` in arch/um/drivers/vector_kern.c).
-        """
+        """Pull the cable of its first or second interface out of the switch."""
+        # Its other end stays up: user-mode Linux gives an interface up for good that cannot send
+        # (``in_error`` in arch/um/drivers/vector_kern.c).
         sh("ip", "link", "set", self.tap(index), "nomaster")
 
     def plug_in(self, index: int = STORAGE) -> None:
@@ -291,6 +257,12 @@ class Site:
     disks: Disks
     folder: Path
     machines: dict[str, Machine] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        hardware = self.disks.hardware
+        self.patience, self.wire = hardware.patience, hardware.interfaces[STORAGE]
+        self.programs = self.folder / "bin"
+        """What stands here comes before our own programs."""
 
     @contextlib.contextmanager
     def plugged_in(self, name: str) -> Iterator[Machine]:
@@ -308,14 +280,6 @@ class Site:
                 machine.cut_the_power()
             ip(f"link delete {tap}" for tap in taps)
 
-    @property
-    def patience(self) -> float:
-        return self.disks.hardware.patience
-
-    @property
-    def wire(self) -> str:
-        return self.disks.hardware.interfaces[STORAGE]
-
     def command(self, *words: str) -> list[str]:
         return [str(Path(sys.executable).with_name("harness")), *words]
 
@@ -324,11 +288,6 @@ class Site:
         env = {**os.environ, "PATH": f"{self.programs}:{os.environ['PATH']}"}
         timeout_s *= self.patience
         return said(self.command(*words), timeout_s=timeout_s, cwd=self.folder, env=env)
-
-    @property
-    def programs(self) -> Path:
-        """What stands here comes before our own programs."""
-        return self.folder / "bin"
 
     def use_fio_of(self, machine: Machine) -> None:
         """Have the fio of a machine's release here, as one has who sits at a machine of that release."""
@@ -381,10 +340,8 @@ def _ssh(disks: Disks, folder: Path) -> Iterator[None]:
     key = folder / "id_ed25519"
     shutil.copy(disks.user_key, key)
     key.chmod(0o600)
-    hosts = "".join(
-        f"Host {name}\n    HostName {address(name, HOME_NETWORK)}\n    HostKeyAlias {name}\n"
-        for name in NAMES
-    )
+    host = "Host {0}\n    HostName {1}\n    HostKeyAlias {0}\n"
+    hosts = "".join(host.format(name, address(name, HOME_NETWORK)) for name in NAMES)
     config = folder / "ssh_config"
     config.write_text(
         f"{hosts}Host *\n    IdentityFile {key}\n    IdentitiesOnly yes\n"

@@ -28,6 +28,7 @@ TRANSIENT_UNITS = re.compile(
     r"|systemd-hostnamed|systemd-timedated|NetworkManager-dispatcher"
     r"|sys-|dev-|sshd@|ssh@|proc-sys-fs-binfmt|systemd-journald@)"
 )
+LIFETIME = re.compile(r"\s+(?:valid|preferred)_lft \S+| qlen \d+")
 BETWEEN_STATES = {"activating", "deactivating", "reloading", "refreshing"}
 """Of systemd: udev's daemon is reloading where a package that was just installed brought rules."""
 
@@ -39,10 +40,9 @@ COUNTERS = re.compile(
 
 def said(*argv: str) -> list[str]:
     try:
-        done = subprocess.run(argv, capture_output=True, text=True, check=False)
+        return subprocess.run(argv, capture_output=True, text=True, check=False).stdout.splitlines()
     except FileNotFoundError:
         return []
-    return done.stdout.splitlines()
 
 
 def files(top: str, *, contents: bool) -> list[str]:
@@ -50,10 +50,9 @@ def files(top: str, *, contents: bool) -> list[str]:
     found = []
     for folder, folders, names in os.walk(top):
         for name in folders + names:
-            path = Path(folder, name)
+            path, digest = Path(folder, name), ""
             if ITSELF.match(str(path)):
                 continue
-            digest = ""
             if contents and path.is_file() and not path.is_symlink():
                 digest = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
             found.append(f"{path} {digest}".rstrip())
@@ -76,24 +75,11 @@ def listening() -> list[str]:
     return sorted({f"{row[0]} {row[4]}" for row in rows if len(row) > 4})
 
 
-def addresses() -> list[str]:
-    keep = re.compile(r"\s+(?:valid|preferred)_lft \S+| qlen \d+")
-    return [keep.sub("", line) for line in said("ip", "address")]
-
-
-def sysctls() -> list[str]:
-    return sorted(line for line in said("sysctl", "-a") if not COUNTERS.match(line))
-
-
-def modules() -> list[str]:
-    return sorted(line.split()[0] for line in Path("/proc/modules").read_text().splitlines())
-
-
 def snapshot() -> dict[str, list[str]]:
     return {
         "xfrm states": said("ip", "xfrm", "state"),
         "xfrm policies": said("ip", "xfrm", "policy"),
-        "addresses": addresses(),
+        "addresses": [LIFETIME.sub("", line) for line in said("ip", "address")],
         "routes": said("ip", "route", "show", "table", "all"),
         "rules": said("ip", "rule"),
         "network namespaces": said("ip", "netns"),
@@ -104,16 +90,13 @@ def snapshot() -> dict[str, list[str]]:
         "device mapper": said("dmsetup", "ls"),
         "mounts": sorted(line for line in said("cat", "/proc/mounts") if "/run/user/" not in line),
         "files in /etc": files("/etc", contents=True),
-        "files in /var": files("/var", contents=False),
-        "files in /run": files("/run", contents=False),
-        "files in /tmp": files("/tmp", contents=False),
-        "files in /root": files("/root", contents=False),
+        **{f"files in {top}": files(top, contents=False) for top in ("/var", "/run", "/tmp", "/root")},
         "firewall": said("nft", "list", "ruleset"),
-        "sysctls": sysctls(),
+        "sysctls": sorted(line for line in said("sysctl", "-a") if not COUNTERS.match(line)),
         "units": units(),
         "listening": listening(),
         # The last, for the programs above have some loaded: ss(8) those of its own.
-        "modules": modules(),
+        "modules": sorted(line.split()[0] for line in said("cat", "/proc/modules")),
     }
 
 

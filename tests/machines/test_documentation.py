@@ -43,8 +43,7 @@ def test_every_command(installed: Site) -> None:
 
 def test_every_option(installed: Site) -> None:
     """The options that stand in the page's text are ones that there are."""
-    reported = " ".join(
-        installed.harness(command, "--help").out for command in ("run", "doctor", "clean", "report")
-    )
+    commands = ("run", "doctor", "clean", "report")
+    reported = " ".join(installed.harness(command, "--help").out for command in commands)
     for option in OPTIONS.findall(PAGE.read_text(encoding="utf-8")):
         assert option.split()[0].partition("=")[0] in reported, option

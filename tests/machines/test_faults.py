@@ -16,19 +16,7 @@ import pytest
 from harness.results import planned
 from harness.results.store import RunFolder
 from tests.machines import runs
-from tests.machines.runs import (
-    TOGETHER,
-    UNDONE_S,
-    as_before,
-    cells,
-    differences,
-    ends,
-    interrupted,
-    measuring,
-    printed,
-    snapshots,
-    wired,
-)
+from tests.machines.runs import TOGETHER, UNDONE_S, as_before, cells, ends, interrupted, printed, snapshots
 from tests.machines.site import HOME, STORAGE, Site
 
 pytestmark = pytest.mark.long
@@ -37,7 +25,7 @@ each_network = pytest.mark.parametrize("network", [HOME, STORAGE])
 
 
 def secured(site: Site) -> contextlib.AbstractContextManager[subprocess.Popen[str]]:
-    return measuring(site, *wired(site, "--ipsec", "on"))
+    return runs.measuring(site, *runs.wired(site, "--ipsec", "on"))
 
 
 def resume(site: Site) -> None:
@@ -60,8 +48,7 @@ def kill(site: Site, name: str, *programs: str) -> None:
 
 def clean(site: Site, before: dict[str, runs.Snapshot]) -> str:
     said = site.harness("clean", *TOGETHER)
-    changed = differences(before, site)
-    assert not changed, changed
+    assert not (changed := runs.differences(before, site)), changed
     assert said.status == 0, said.text
     return said.text
 
@@ -140,8 +127,7 @@ def test_a_cable_that_stays_out(installed: Site, network: int) -> None:
         finally:
             nas.plug_in(network)
     installed.harness("clean", *TOGETHER)
-    changed = differences(before, installed)
-    assert not changed, changed
+    assert not (changed := runs.differences(before, installed)), changed
 
 
 RESETS = {"target": ("nas",), "initiator": ("client",), "both": ("nas", "client")}
@@ -176,4 +162,4 @@ def test_a_reset(installed: Site, which: str) -> None:
 
 
 def test_after_all_that(installed: Site) -> None:
-    runs.good(installed, installed.harness(*wired(installed, "--ipsec", "both", *runs.ONE)))
+    runs.good(installed, installed.harness(*runs.wired(installed, "--ipsec", "both", *runs.ONE)))

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import pytest
@@ -52,10 +53,9 @@ def test_each_transport_and_protection(installed: Site) -> None:
             for tried in ("an NVMe/TCP connection to itself", "an ESP packet", "an interface of WireGuard"):
                 assert tried in doctor.out, doctor.text
             found = measured(installed, *words)
-    assert {
-        (cell["column"]["transport"], "+".join(cell["column"]["protection"]) or "off")
-        for cell in found.values()
-    } == {(transport, protection) for transport in TRANSPORTS for protection in PROTECTIONS}
+    columns = [cell["column"] for cell in found.values()]
+    pairs = {(column["transport"], "+".join(column["protection"]) or "off") for column in columns}
+    assert pairs == {*itertools.product(TRANSPORTS, PROTECTIONS)}
 
 
 @pytest.mark.on_ci("bookworm")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ import pytest
 from harness.model.errors import RequirementError
 from harness.testbeds.lab import boot
 from harness.testbeds.lab.kernels import kernel
-from tests.lab.cli import HARNESS
+from tests.lab.cli import HARNESS, Done, ended
 
 pytestmark = [
     pytest.mark.long,
@@ -47,19 +46,11 @@ def test_without_a_package_of_a_kernel_the_lab_boots_its_own(tmp_path: Path, nam
     os_release = tmp_path / "os-release"
     os_release.write_text(SYSTEMS[name], encoding="utf-8")
 
-    def harness(*words: str) -> subprocess.CompletedProcess[str]:
+    def harness(*words: str) -> Done:
         inside = ["sh", "-c", OTHER, "sh", str(os_release), debians, HARNESS, *words]
-        return subprocess.run(
-            ["unshare", "--mount", *inside],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            encoding="utf-8",
-            timeout=300,
-            check=False,
-        )
+        return ended(["unshare", "--mount", *inside], deadline_s=300)
 
     reported = harness("doctor")
-    assert "it was not tried" in reported.stdout, reported.stdout
-    assert "the lab is ready: harness run" in reported.stdout, reported.stdout
+    assert "it was not tried" in reported.out and "the lab is ready: harness run" in reported.out, reported
     booted = harness("lab", "exec", "--", "uname", "-r")
-    assert booted.stdout.strip() == next(own.modules.iterdir()).name, booted.stderr
+    assert booted.out.strip() == next(own.modules.iterdir()).name, booted

@@ -36,10 +36,8 @@ PATIENCE_S = 300.0
 
 # What the browser opens for itself.
 INNER = ("data:", "chrome:", "about:")
-
-
-def _missing() -> list[str]:
-    return [package for program, package in NEEDED.items() if shutil.which(program) is None]
+OPEN_ALL = "document.querySelectorAll('details').forEach((part) => { part.open = true; });"
+AXE = (files("axe_core_python") / "axe.min.js").read_text(encoding="utf-8")
 
 
 @contextlib.contextmanager
@@ -57,26 +55,36 @@ def window(driver: Any, width: int) -> Iterator[None]:
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A report of the whole matrix, and of a row with hostile names."""
     folder = tmp_path_factory.mktemp("report")
-    telemetry = Telemetry(
-        round_trips=RoundTrips(
-            interval_ns=10**7, payload_bytes=56, sent=10, received=10, p50_ns=2e5, p99_ns=3e5
-        ),
-        processors=(ProcessorUse(hosts=("target",), wall_ns=10**9, cores=4, busy=0.25, busiest_core=0.5),),
-    )
+    trips = RoundTrips(interval_ns=10**7, payload_bytes=56, sent=10, received=10, p50_ns=2e5, p99_ns=3e5)
+    use = ProcessorUse(hosts=("target",), wall_ns=10**9, cores=4, busy=0.25, busiest_core=0.5)
+    telemetry = Telemetry(round_trips=trips, processors=(use,))
     records = [msgspec.structs.replace(record, telemetry=telemetry) for record in matrix()]
     bins, log = {1000: 900, 2000: 95, 9000: 5}, [1600, *[2000] * 11]
     write(folder / "results", records, made_plan(), ENVIRONMENT, bins=bins, log_kib_s=log)
     odd = record(3.0, workload="odd", warnings=(HOSTILE,), run_id="r2", link="wired", link_title=HOSTILE)
     write(folder / "results", [odd])
+    return written(folder, render(load([folder / "results"])))
+
+
+def written(folder: Path, text: str) -> Path:
     file = folder / "report.html"
-    file.write_text(render(load([folder / "results"])), encoding="utf-8")
+    file.write_text(text, encoding="utf-8")
     return file
+
+
+def written_of(which: str, page: Path, folder: Path) -> Path:
+    """A page of the matrix, of results of before, of their documents, or of a sweep."""
+    if which == "page":
+        return page
+    if which == "documents":
+        return written(folder, documents.render_page(documents.load([OLD])))
+    return written(folder, render(load([OLD]) if which == "old" else surfaces()))
 
 
 @pytest.fixture(scope="module")
 def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """Chromium under its driver; without them a skip that names them, and on CI a failure."""
-    if missing := _missing():
+    if missing := [package for program, package in NEEDED.items() if shutil.which(program) is None]:
         message = f"not installed: {', '.join(missing)}"
         if os.environ.get("CI"):
             pytest.fail(message)
@@ -109,11 +117,9 @@ def opened(driver: Any, page: Path) -> Iterator[Any]:
 
 
 def _first_column(driver: Any, column: int = 0) -> list[str]:
-    found: list[str] = driver.execute_script(
-        "return [...document.querySelector('table.matrix').tBodies[0].rows]"
-        ".filter((row) => !row.hidden).map((row) => row.cells[arguments[0]].textContent)",
-        column,
-    )
+    rows = "[...document.querySelector('table.matrix').tBodies[0].rows].filter((row) => !row.hidden)"
+    script = f"return {rows}.map((row) => row.cells[arguments[0]].textContent)"
+    found: list[str] = driver.execute_script(script, column)
     return found
 
 
@@ -150,16 +156,12 @@ def test_words_filter_rows_and_their_pictures(opened: Any) -> None:
     assert len(names) == 2
     assert all("read-4k" in name for name in names)
     assert _find(opened, "#said").text.startswith("2 of 9 rows")
-    shown = opened.execute_script(
-        "return [...document.querySelectorAll('figure[data-row]')].filter((f) => !f.hidden).length"
-    )
-    assert shown == 6
+    figures = "[...document.querySelectorAll('figure[data-row]')]"
+    assert opened.execute_script(f"return {figures}.filter((f) => !f.hidden).length") == 6
 
 
 def test_a_switch_shows_each_bar_as_parts_of_its_own_time(driver: Any, tmp_path: Path) -> None:
-    file = tmp_path / "report.html"
-    file.write_text(render(load([OLD])), encoding="utf-8")
-    driver.get(file.as_uri())
+    driver.get(written(tmp_path, render(load([OLD]))).as_uri())
 
     def shown() -> list[bool]:
         return [_find(driver, f"#waterfall svg .{name}").is_displayed() for name in ("true", "of100")]
@@ -220,10 +222,8 @@ def test_pointing_tells_more(opened: Any) -> None:
 
 def test_arrow_keys_move_among_cells_and_tell_as_much(opened: Any) -> None:
     _find(opened, "table.matrix tbody td").send_keys("\ue014\ue015")  # right, down
-    place = opened.execute_script(
-        "const c = document.activeElement; return [c.parentElement.sectionRowIndex, c.cellIndex]"
-    )
-    assert place == [1, 2]
+    place = "const c = document.activeElement; return [c.parentElement.sectionRowIndex, c.cellIndex]"
+    assert opened.execute_script(place) == [1, 2]
     assert "3 repeats" in _find(opened, "#tip").text
     assert opened.switch_to.active_element.get_attribute("aria-description")
 
@@ -247,13 +247,8 @@ def test_text_in_pictures_is_large_enough(
     driver: Any, page: Path, tmp_path: Path, which: str, width: int
 ) -> None:
     """12 px at least, and within its picture."""
-    file = page if which == "page" else tmp_path / "report.html"
-    if which == "old":
-        file.write_text(render(load([OLD])), encoding="utf-8")
-    elif which == "sweep":
-        file.write_text(render(surfaces()), encoding="utf-8")
     with window(driver, width):
-        driver.get(file.as_uri())
+        driver.get(written_of(which, page, tmp_path).as_uri())
         found = driver.execute_script(
             "const found = [];"
             "for (const picture of document.querySelectorAll('figure svg')) {"
@@ -284,8 +279,7 @@ def test_colours_follow_the_system_and_the_switch(opened: Any) -> None:
     prefer("light")
     light = background()
     prefer("dark")
-    dark = background()
-    assert light != dark
+    assert light != (dark := background())
     _find(opened, "#theme option[value=light]").click()
     assert background() == light
     prefer("light")
@@ -317,8 +311,8 @@ def test_a_page_of_a_run_that_goes_on_loads_itself_again(driver: Any, tmp_path: 
     from selenium.common.exceptions import StaleElementReferenceException
     from selenium.webdriver.support.ui import WebDriverWait
 
-    file, results = tmp_path / "report.html", load([OLD])
-    file.write_text(render(results, going="r1 goes on: 1 of 2 cells"), encoding="utf-8")
+    results = load([OLD])
+    file = written(tmp_path, render(results, going="r1 goes on: 1 of 2 cells"))
     driver.get(file.as_uri())
     # Its text may be asked for just as the page loads itself.
     waiting = WebDriverWait(driver, PATIENCE_S, ignored_exceptions=[StaleElementReferenceException])
@@ -331,12 +325,10 @@ def test_a_page_of_a_run_that_goes_on_loads_itself_again(driver: Any, tmp_path: 
 
 def test_the_page_of_a_sweep_needs_no_matrix(driver: Any, tmp_path: Path) -> None:
     """Its script goes without one, no picture is cut off at 390 px, and arrow keys tell each point."""
-    file = tmp_path / "sweep.html"
-    file.write_text(render(surfaces()), encoding="utf-8")
     driver.get_log("browser")
     with window(driver, 390):
-        driver.get(file.as_uri())
-        driver.execute_script("document.querySelectorAll('details').forEach((part) => { part.open = true; })")
+        driver.get(written(tmp_path, render(surfaces())).as_uri())
+        driver.execute_script(OPEN_ALL)
         assert driver.execute_script("return document.documentElement.scrollWidth") <= 390
         picture = _find(driver, "#curves figure svg")
         told = []
@@ -352,11 +344,8 @@ def test_the_page_of_a_sweep_needs_no_matrix(driver: Any, tmp_path: Path) -> Non
 @pytest.mark.parametrize("width", [480, 1280])
 def test_nothing_is_wider_than_the_window(opened: Any, width: int) -> None:
     with window(opened, width):
-        opened.execute_script("document.querySelectorAll('details').forEach((part) => { part.open = true; })")
+        opened.execute_script(OPEN_ALL)
         assert opened.execute_script("return document.documentElement.scrollWidth") <= width
-
-
-AXE = (files("axe_core_python") / "axe.min.js").read_text(encoding="utf-8")
 
 
 def test_at_1400_px_nothing_of_the_documents_is_cut_off(driver: Any, tmp_path: Path) -> None:
@@ -364,8 +353,7 @@ def test_at_1400_px_nothing_of_the_documents_is_cut_off(driver: Any, tmp_path: P
     for profile in probe_plan.names():
         for virtual in (False, True):
             run_of_probes(tmp_path, profile, lambda _: tcp(1e8), virtual=virtual)
-    file = tmp_path / "documents.html"
-    file.write_text(documents.render_page(documents.load([tmp_path])), encoding="utf-8")
+    file = written(tmp_path, documents.render_page(documents.load([tmp_path])))
     with window(driver, 1400):
         driver.get(file.as_uri())
         cut = driver.execute_script(
@@ -384,20 +372,9 @@ def test_everybody_can_use_it(
     driver: Any, page: Path, tmp_path: Path, which: str, theme: str, width: int
 ) -> None:
     """No rule of axe-core's is broken, with everything opened."""
-    file = page if which == "page" else tmp_path / "report.html"
-    if which == "old":
-        file.write_text(render(load([OLD])), encoding="utf-8")
-    elif which == "sweep":
-        file.write_text(render(surfaces()), encoding="utf-8")
-    elif which == "documents":
-        file.write_text(documents.render_page(documents.load([OLD])), encoding="utf-8")
     with window(driver, width):
-        driver.get(file.as_uri())
-        driver.execute_script(
-            "document.querySelectorAll('details').forEach((each) => { each.open = true; });"
-            "document.documentElement.dataset.theme = arguments[0];",
-            theme,
-        )
+        driver.get(written_of(which, page, tmp_path).as_uri())
+        driver.execute_script(f"{OPEN_ALL} document.documentElement.dataset.theme = arguments[0];", theme)
         driver.execute_script(AXE)
         found = driver.execute_async_script(
             "const done = arguments[arguments.length - 1];"

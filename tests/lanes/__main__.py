@@ -28,7 +28,7 @@ from harness.testbeds.lab.kernels import kernel
 from tests.lab.cli import ON_CI
 from tests.lanes import changes, recorder
 from tests.lanes.changes import ROOT
-from tests.lanes.progress import Progress
+from tests.lanes.progress import Progress, Say
 from tests.lanes.recorder import FAILED, PASSED, Session
 
 AT_ONCE = 4
@@ -78,9 +78,6 @@ class Durations(msgspec.Struct, frozen=True, kw_only=True):
 
 def durations() -> Durations:
     return msgspec.toml.decode(Path(__file__).with_name("lanes.toml").read_bytes(), type=Durations)
-
-
-Say = Callable[[str], None]
 
 
 class Ran(msgspec.Struct, frozen=True, kw_only=True):
@@ -170,12 +167,8 @@ def ended(ran: Ran) -> str:
 
 def details(outcome: Outcome, left_out: Mapping[str, str]) -> Iterator[str]:
     """The slowest tests, and what each lane took."""
-    took = [
-        (test.seconds, name)
-        for ran in outcome.attempts
-        if ran.session
-        for name, test in ran.session.tests.items()
-    ]
+    sessions = [ran.session for ran in outcome.attempts if ran.session]
+    took = [(test.seconds, name) for session in sessions for name, test in session.tests.items()]
     yield "slowest tests:"
     yield from (f"{seconds:8.1f} s  {name}" for seconds, name in sorted(took, reverse=True)[:SLOWEST])
     yield "lanes:      wall  processor"
@@ -237,14 +230,9 @@ class Tox:
         began = time.monotonic()
         with output.open("wb") as file:
             # What measures goes first where both want a processor.
-            nice = [] if lane in MEASURING else ["nice"]
+            argv = [*([] if lane in MEASURING else ["nice"]), sys.executable, "-m", "tox", "run", "-e", lane]
             process = subprocess.Popen(
-                [*nice, sys.executable, "-m", "tox", "run", "-e", lane, *words],
-                cwd=ROOT,
-                stdin=subprocess.DEVNULL,
-                stdout=file,
-                stderr=subprocess.STDOUT,
-                process_group=0,
+                [*argv, *words], cwd=ROOT, stdin=subprocess.DEVNULL, stdout=file, stderr=file, process_group=0
             )
             self.running.add(process.pid)
             _, status, usage = os.wait4(process.pid, 0)
@@ -276,15 +264,8 @@ def keep(outcome: Outcome, commit: str) -> Path:
         for ran in outcome.attempts:
             tests = ran.session.tests if ran.session else {}
             slow = {name: round(test.seconds, 2) for name, test in tests.items() if test.seconds >= KEPT_S}
-            line = {
-                "unix_s": round(time.time()),
-                "commit": commit,
-                "lane": ran.lane,
-                "status": ran.status,
-                "wall_s": round(ran.wall_s, 1),
-                "processor_s": round(ran.processor_s, 1),
-                "tests": slow,
-            }
+            line = {"unix_s": round(time.time()), "commit": commit, "lane": ran.lane, "status": ran.status}
+            line |= {"wall_s": round(ran.wall_s, 1), "processor_s": round(ran.processor_s, 1), "tests": slow}
             lines.write(msgspec.json.encode(line) + b"\n")
     return file
 
@@ -359,18 +340,14 @@ def main(words: Sequence[str]) -> int:
     elif asked.reached:
         found, why = changes.to_run(changes.Green.load())
         say(f"{why}\n")
-        for module, path in found.items():
-            say(f"  {module}: {path}\n")
+        say("".join(f"  {module}: {path}\n" for module, path in found.items()))
         reached = sorted(found)
-        lanes = [
-            lane for lane in lanes_of_tox() if any(m.startswith(FOLDER_OF.get(lane, "-")) for m in reached)
-        ]
+        folders = tuple({f"{module.rpartition('/')[0]}/" for module in reached})
+        lanes = [lane for lane in lanes_of_tox() if FOLDER_OF.get(lane, "-").startswith(folders)]
     elif not asked.lane and not ON_CI and not has_own_kernel():
         lanes = [lane for lane in lanes if lane != "core-own"]
-        left_out["core-own"] = (
-            f"Left out: {known.lane['core-own'].tests} tests of the lab's own kernel (WiFi, NVMe/TCP, "
-            "virtual time). To have them: make lab-kernel, then make test"
-        )
+        what = f"{known.lane['core-own'].tests} tests of the lab's own kernel (WiFi, NVMe/TCP, virtual time)"
+        left_out["core-own"] = f"Left out: {what}. To have them: make lab-kernel, then make test"
     if not lanes:
         return 0
     folder = ROOT / ".tox" / "lanes"
@@ -384,7 +361,7 @@ def main(words: Sequence[str]) -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, interrupted)
     expected = {name: (each.tests, each.processor_s) for name, each in known.lane.items() if name in lanes}
-    usual_s = known.test_s if not asked.all and not asked.lane and not asked.reached else known.all_s
+    usual_s = known.all_s if asked.all or asked.lane or asked.reached else known.test_s
     for lane in lanes:
         (folder / f"{lane}.progress").unlink(missing_ok=True)
     progress = Progress(folder, expected, usual_s, say)

@@ -184,12 +184,8 @@ class Reach:
         called = {"".join(pair) for pair in re.findall(COMMAND, texts)}
         commands = {place.partition(":")[0] for word, place in COMMANDS.items() if word in called}
         readers = commands - {"run", "probe", "lab", "machine", "price"}
-        return (
-            self.in_a_run
-            | sources
-            | self._closure([f"harness.cli.{name}" for name in commands - readers], without=READERS)
-            | self._closure([f"harness.cli.{name}" for name in readers])
-        )
+        of_others = self._closure([f"harness.cli.{name}" for name in commands - readers], without=READERS)
+        return self.in_a_run | sources | of_others | self._closure([f"harness.cli.{n}" for n in readers])
 
     @functools.cache  # noqa: B019
     def _sources(self, module: str) -> tuple[str, ...]:
@@ -200,9 +196,8 @@ class Reach:
             if name in found or name not in self.graph.modules:
                 continue
             found[name] = None
-            todo += [
-                each for each in self.graph.find_modules_directly_imported_by(name) if each[:6] == "tests."
-            ]
+            imported = self.graph.find_modules_directly_imported_by(name)
+            todo += [each for each in imported if each.startswith("tests.")]
             # In the lab: `inside.NAME`, also with a part that a case fills in.
             for start in re.findall(r"\b((?:inside\.|guard_in_)\w*)", text_of(name)):
                 todo += [each for each in self.graph.modules if each.startswith(f"tests.lab.{start}")]
@@ -272,14 +267,11 @@ class Green(msgspec.Struct):
     def note(self, ran: Iterable[str], failed: Iterable[str], commit: str, now_s: float) -> None:
         """Note which modules ran, and which of these were not green."""
         failed = {*failed}
-        for module in {*ran} - failed:
-            self.modules[module] = commit
+        self.modules |= dict.fromkeys({*ran} - failed, commit)
         if not failed:
-            self.commit = commit
-        if not failed and {*ran} >= {*test_modules()}:
-            self.everything_unix_s, self.since = now_s, 0
-        elif not failed:
-            self.since += 1
+            has_all = {*ran} >= {*test_modules()}
+            self.commit, self.since = commit, 0 if has_all else self.since + 1
+            self.everything_unix_s = now_s if has_all else self.everything_unix_s
 
 
 def to_run(green: Green, now_s: float | None = None) -> tuple[dict[str, str], str]:
@@ -295,28 +287,26 @@ def to_run(green: Green, now_s: float | None = None) -> tuple[dict[str, str], st
     by_commit: dict[str, list[str]] = {}
     for module in modules:
         by_commit.setdefault(green.modules.get(module, ""), []).append(module)
-    found: dict[str, str] = {}
-    reach = Reach()
+    found, reach = dict[str, str](), Reach()
     for commit, theirs in by_commit.items():
         changed = changed_since(commit) if commit else None
         if changed is None:
             found |= dict.fromkeys(theirs, "no commit with which it was green is known here")
         elif changed:
             found |= {module: path for module, path in reach.by(changed).items() if module in theirs}
-    why = f"{len(found)} of {len(modules)} modules of the real stack stand on what has changed"
     changed = changed_since(green.commit) if green.commit else None
     if changed is not None:
         new = reach.by(changed)
         # What an earlier change left waits for the next run of everything, or for a change that reaches it.
         found = {module: new[module] for module in found if module in new}
-        why = f"{len(found)} of {len(modules)} modules of the real stack stand on what has changed"
-        if (room := only_room(changed)) is not None:
-            others = reach.by(path for path in changed if not path.startswith(f"harness/{room}/"))
-            of_room = reach.nearest_first(found.keys() - others.keys(), room)
-            waits = {*of_room} - in_time(of_room, durations_by_module())
-            found = {module: path for module, path in found.items() if module not in waits}
-            if waits:
-                why += f"; a change of one room ({room}) has 20 minutes, so {len(waits)} of them wait"
+    why = f"{len(found)} of {len(modules)} modules of the real stack stand on what has changed"
+    if changed is not None and (room := only_room(changed)) is not None:
+        others = reach.by(path for path in changed if not path.startswith(f"harness/{room}/"))
+        of_room = reach.nearest_first(found.keys() - others.keys(), room)
+        waits = {*of_room} - in_time(of_room, durations_by_module())
+        found = {module: path for module, path in found.items() if module not in waits}
+        if waits:
+            why += f"; a change of one room ({room}) has 20 minutes, so {len(waits)} of them wait"
     if not found:
         why = "no module of the real stack runs besides: nothing that one stands on has changed"
     return found, why
@@ -360,10 +350,8 @@ def changed_since(commit: str) -> list[str] | None:
     """The files that differ from a commit's, new ones too; None if it is not in the clone's history."""
     if _git("merge-base", "--is-ancestor", commit, "HEAD") is None:
         return None
-    differ, new = (
-        _git("diff", "--name-only", "--no-renames", commit),
-        _git("ls-files", "--others", "--exclude-standard"),
-    )
+    differ = _git("diff", "--name-only", "--no-renames", commit)
+    new = _git("ls-files", "--others", "--exclude-standard")
     return None if differ is None or new is None else [*differ.splitlines(), *new.splitlines()]
 
 
@@ -374,17 +362,11 @@ def commit_of_clone() -> str:
 
 def _git(*words: str) -> str | None:
     """What git prints; None if it fails."""
+    argv = ["git", "-c", "core.quotePath=false", *words]
     try:
-        done = subprocess.run(
-            ["git", "-c", "core.quotePath=false", *words],
-            cwd=ROOT,
-            capture_output=True,
-            encoding="utf-8",
-            check=False,
-        )
-    except OSError:
+        return subprocess.run(argv, cwd=ROOT, capture_output=True, encoding="utf-8", check=True).stdout
+    except (OSError, subprocess.CalledProcessError):
         return None
-    return done.stdout if done.returncode == 0 else None
 
 
 def folder() -> Path:

@@ -17,12 +17,14 @@ TRUSTED = 0.2
 """From this part of the work on, what is left is judged by how fast it went so far."""
 
 
+Say = Callable[[str], None]
+Expected = dict[str, tuple[int, float]]
+"""For each lane its tests and its seconds of processor."""
+
+
 def left_s(done: float, elapsed_s: float, expected_s: float) -> float:
     """Seconds that are left, by the part that is done, and before that by what it usually takes."""
-    usual_s = max(0.0, expected_s - elapsed_s)
-    if done < TRUSTED:
-        return usual_s
-    return elapsed_s * (1 - done) / done
+    return max(0.0, expected_s - elapsed_s) if done < TRUSTED else elapsed_s * (1 - done) / done
 
 
 def words(ended: int, tests: int, seconds: float) -> str:
@@ -32,19 +34,9 @@ def words(ended: int, tests: int, seconds: float) -> str:
 
 
 class Progress(threading.Thread):
-    """Says how far all lanes are, until it is stopped.
+    """Says how far all lanes are, until it is stopped. ``folder`` has the records of those that run."""
 
-    ``expected`` has for each lane its tests and its seconds of processor. ``folder`` has the records of those
-    that run, by their names.
-    """
-
-    def __init__(
-        self,
-        folder: Path,
-        expected: dict[str, tuple[int, float]],
-        expected_s: float,
-        say: Callable[[str], None],
-    ) -> None:
+    def __init__(self, folder: Path, expected: Expected, expected_s: float, say: Say) -> None:
         super().__init__(daemon=True)
         self.folder, self.expected, self.expected_s, self.say = folder, expected, expected_s, say
         self.ended: set[str] = set()

@@ -86,6 +86,11 @@ class Recorder:
         self.file.write_bytes(msgspec.json.encode(Session(int(exitstatus), self.tests)))
 
 
+def leave(config: pytest.Config, items: list[pytest.Item], wanted: list[pytest.Item]) -> None:
+    config.hook.pytest_deselected(items=[item for item in items if item not in wanted])
+    items[:] = wanted
+
+
 class Again:
     """Leaves only the tests that failed in a session of before."""
 
@@ -94,9 +99,7 @@ class Again:
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
-        others = [item for item in items if item.nodeid not in self.failed]
-        items[:] = [item for item in items if item.nodeid in self.failed]
-        config.hook.pytest_deselected(items=others)
+        leave(config, items, [item for item in items if item.nodeid in self.failed])
 
 
 class Reached:
@@ -110,18 +113,14 @@ class Reached:
         return (collection_path.name.startswith("test_") and name not in self.modules) or None
 
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
-        had = [item for item in items if item.get_closest_marker("core") is not None]
-        items[:] = [item for item in items if item.get_closest_marker("core") is None]
-        config.hook.pytest_deselected(items=had)
+        leave(config, items, [item for item in items if item.get_closest_marker("core") is None])
 
 
 def add_options(parser: pytest.Parser) -> None:
     group = parser.getgroup("lanes")
     group.addoption("--record", type=Path, help="write down what became of each test")
     group.addoption("--again", type=Path, help="only the tests that failed, as such a file has them")
-    group.addoption(
-        "--reached", type=Path, help="only the modules of such a file, but for what make test has"
-    )
+    group.addoption("--reached", type=Path, help="only modules of such a file, without what make test has")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -18,10 +18,8 @@ from tests.lanes.recorder import Result, Session
 
 pytestmark = pytest.mark.thorough
 
-GREEN, RED = (
-    Session(0, {"t::a": Result("passed", 1.0)}),
-    Session(1, {"t::a": Result("passed", 1.0), "t::b": Result("failed", 2.0), "t::s": Result("skipped")}),
-)
+GREEN = Session(0, {"t::a": Result("passed", 1.0)})
+RED = Session(1, {**GREEN.tests, "t::b": Result("failed", 2.0), "t::s": Result("skipped")})
 
 
 def ran(lane: str, status: int = 0, session: Session | None = GREEN) -> Ran:
@@ -59,10 +57,8 @@ def test_what_failed_in_a_lane_that_measures_is_repeated_alone_and_said_last() -
     assert asked[2:] == [("lab", RED)] and {lane for lane, _ in asked[:2]} == {"lab", "unit"}
     assert (outcome.failed, outcome.mended) == ([], ["t::b"])
     assert any("of lab" in text for text in said), "the first output is kept"
-    assert closing(outcome) == [
-        "passed at the second attempt: t::b",
-        "==== 3 passed, 1 skipped in 5.00s ====",
-    ]
+    last = "==== 3 passed, 1 skipped in 5.00s ===="
+    assert closing(outcome) == ["passed at the second attempt: t::b", last]
 
 
 @pytest.mark.parametrize("lane", ["unit", "lint", "docs", "fuzz"])
@@ -90,18 +86,16 @@ def test_a_lane_without_a_failed_test_counts_as_an_error() -> None:
     assert closing(outcome)[-1] == "==== 1 passed, 1 error in 5.00s ===="
 
 
+SKIPPED = Session(0, {"t::b": Result("skipped")})
+
+
 @pytest.mark.parametrize(
-    "again",
-    [
-        ran("lab", 1, RED),
-        ran("lab", 0, Session(0, {})),
-        ran("lab", 0, Session(0, {"t::b": Result("skipped")})),
-        ran("lab", 1, None),
-    ],
+    ("status", "again"),
+    [(1, RED), (0, Session(0, {})), (0, SKIPPED), (1, None)],
     ids=["failed again", "no tests", "skipped", "a crash"],
 )
-def test_a_second_attempt_has_to_pass(again: Ran) -> None:
-    attempt, _ = of(ran("lab", 1, RED), again)
+def test_a_second_attempt_has_to_pass(status: int, again: Session | None) -> None:
+    attempt, _ = of(ran("lab", 1, RED), ran("lab", status, again))
     outcome = run_all(["lab"], attempt)
     assert (outcome.failed, outcome.mended) == (["lab"], [])
     assert closing(outcome)[0] == "failed: lab"
@@ -136,13 +130,9 @@ def test_the_plugin_writes_down_what_failed_and_repeats_that_alone(tmp_path: Pat
 
     def session(*words: str) -> Session:
         argv = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir=.", ".", *words]
-        subprocess.run(
-            [*argv, "--record", "record.json"],
-            cwd=tmp_path,
-            env={"PYTHONPATH": str(changes.ROOT)},
-            capture_output=True,
-            check=False,
-        )
+        env = {"PYTHONPATH": str(changes.ROOT)}
+        argv += ["--record", "record.json"]
+        subprocess.run(argv, cwd=tmp_path, env=env, capture_output=True, check=False)
         found = recorder.read(tmp_path / "record.json")
         assert found is not None
         return found
@@ -150,11 +140,9 @@ def test_the_plugin_writes_down_what_failed_and_repeats_that_alone(tmp_path: Pat
     first = session()
     bad = ["test_it.py::test_bad[a b]", "test_it.py::test_bad[c]", "test_it.py::test_set_up"]
     assert (first.status, first.failed) == (1, bad)
-    assert {name: test.outcome for name, test in first.tests.items()} == {
-        **dict.fromkeys(bad, "failed"),
-        "test_it.py::test_good": "passed",
-        "test_it.py::test_skipped": "skipped",
-    }
+    others = {"test_it.py::test_good": "passed", "test_it.py::test_skipped": "skipped"}
+    outcomes = {name: test.outcome for name, test in first.tests.items()}
+    assert outcomes == {**dict.fromkeys(bad, "failed"), **others}
     (tmp_path / "before.json").write_bytes((tmp_path / "record.json").read_bytes())
     (tmp_path / "mended").touch()
     again = session("--again", "before.json")
@@ -225,12 +213,8 @@ def test_a_module_runs_when_a_change_can_reach_it(
 ) -> None:
     def modules(these: set[str] | str) -> set[str]:
         words = these.split() if isinstance(these, str) else these
-        found = {
-            each
-            for word in words
-            for each in changes.test_modules()
-            if re.search(rf"\b(test_)?{word}\b", each)
-        }
+        patterns = [re.compile(rf"\b(test_)?{word}\b") for word in words]
+        found = {each for each in changes.test_modules() if any(known.search(each) for known in patterns)}
         assert len(found) >= len(words)
         return found
 
@@ -252,10 +236,10 @@ def test_a_module_is_left_out_by_its_last_green_commit(
     monkeypatch.setattr(changes, "ROOT", tmp_path)
     for folder in ("harness", "tests/lab", "bench"):
         (tmp_path / folder).mkdir(parents=True)
-    one, two = (tmp_path / f"tests/lab/test_{name}.py" for name in ("one", "two"))
+    names = ["tests/lab/test_one.py", "tests/lab/test_two.py"]
+    one, two = (tmp_path / name for name in names)
     one.write_text("1")
     two.write_text("2")
-    names = ["tests/lab/test_one.py", "tests/lab/test_two.py"]
     git(tmp_path, "init", "--quiet")
     git(tmp_path, "add", ".")
     git(tmp_path, "commit", "--quiet", "--message=one")
@@ -277,9 +261,7 @@ def test_a_module_is_left_out_by_its_last_green_commit(
     assert changes.commit_of_clone() == "" and changes.changed_since(commit) == names[:1]
     assert ran(green) == names[:1]
     green.note(names, names[1:], "1" * 40, 100.0)
-    assert ran(green) == names[:1], (
-        "that commit is not in the clone's history, and the other module was not green"
-    )
+    assert ran(green) == names[:1], "that commit is not in the clone's history; the other was not green"
     green.note(names[:1], [], commit, 100.0)
     assert (green.since, ran(green, 100.0 + WEEK_S)) == (1, names[:1])
     assert ran(green, 101.0 + WEEK_S) == names, "a week"
@@ -297,10 +279,7 @@ def test_a_module_is_left_out_by_its_last_green_commit(
 @pytest.mark.parametrize(
     ("changed", "room"),
     [
-        (
-            "harness/observe/hops.py harness/observe/snmp.py tests/unit/observe/test_hops.py README.md",
-            "observe",
-        ),
+        ("harness/observe/hops.py harness/observe/snmp.py tests/unit/test_hops.py README.md", "observe"),
         ("harness/observe/hops.py harness/table/build.py", None),
         ("harness/model/ends.py", None),
         ("harness/api.py", None),
@@ -312,12 +291,8 @@ def test_a_change_of_one_room_runs_what_there_is_time_for(
     changed: str, room: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert changes.only_room(changed.split()) == room
-    took = {
-        "a": {"lab": 500.0},
-        "b": {"lab": 200.0},
-        "c": {"lab": 100.0, "stock": 50.0},
-        "d": {"stock": 600.0},
-    }
+    took = {"a": {"lab": 500.0}, "b": {"lab": 200.0}, "d": {"stock": 600.0}}
+    took["c"] = {"lab": 100.0, "stock": 50.0}
     assert changes.in_time("abcd", took) == {"a", "c"}
     assert changes.in_time(["new"], {}) == {"new"}, "what never ran is not known to take long"
     monkeypatch.setattr(changes, "ALL_S", 500.0)
@@ -327,7 +302,7 @@ def test_a_change_of_one_room_runs_what_there_is_time_for(
 def test_of_a_room_the_modules_that_name_it_run_first(reach: changes.Reach) -> None:
     order = reach.nearest_first(EVERY, "planning")
     assert {*order} == EVERY
-    assert order.index("tests/lab/test_sweep.py") < order.index("tests/lab/test_confined.py")
+    assert order.index("tests/lab/test_transports.py") < order.index("tests/lab/test_confined.py")
 
 
 def test_durations_are_read_by_module_of_lanes_that_were_green() -> None:

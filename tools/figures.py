@@ -323,7 +323,7 @@ def theory() -> str:
     from tests.lab import test_against_theory as against
 
     with mock.patch.object(of_tests, "folder", lambda: ROOT / "tests/data/virtual/linux-6.1-fio-3.33"):
-        return "\n".join(against.table(against.golden("all")))
+        return "\n".join(against.documented())
 
 
 def runs() -> str:

@@ -205,14 +205,18 @@ def esp_of(framing: Framing) -> str:
     return "plain" if framing.proposal == PROTECTION_OFF else f"{framing.proposal} {framing.mode.value}"
 
 
+def documented() -> Iterator[str]:
+    """The table of the docs."""
+    yield from table(golden("all"), CELLS, predict, MTU=operator.attrgetter("mtu_bytes"), ESP=esp_of)
+
+
 def main(what: str) -> None:
     if what == "measure":
         for how_many, name in GOLDEN.items():
             file = references.folder() / name
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(msgspec.json.format(msgspec.json.encode(measure(how_many))) + b"\n")
-    lines = table(golden("all"), CELLS, predict, MTU=operator.attrgetter("mtu_bytes"), ESP=esp_of)
-    sys.stdout.write("\n".join([*lines, ""]))
+    sys.stdout.write("\n".join([*documented(), ""]))
 
 
 if __name__ == "__main__":

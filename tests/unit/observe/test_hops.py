@@ -29,7 +29,7 @@ from harness.results.store import RunFolder
 from harness.runs import executor
 from harness.testbeds import doctor
 from tests.unit.fakes import World
-from tests.unit.hosts.test_remote import script
+from tests.unit.hosts.test_hosts import executable
 from tests.unit.parsing import refused
 
 pytestmark = pytest.mark.thorough
@@ -48,7 +48,7 @@ def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder of programs found before the machine's own."""
     folder = tmp_path / "tools"
     folder.mkdir()
-    script(folder, "ssh", SSH)
+    executable(folder / "ssh", SSH)
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
     return folder
 
@@ -111,12 +111,12 @@ def test_one_that_cannot_be_reached_is_reported_in_a_sentence(tools: Path, tmp_p
         ("exit 255", "the connection ended", "by hand"),
     ):
         (tmp_path / "log").unlink(missing_ok=True)
-        script(tools, "ssh", answer)
+        executable(tools / "ssh", answer)
         error = refusing(tmp_path / "log")
         assert error.message.startswith("the hop (ssh://admin@router) could not be reached: ")
         assert said in error.message and hint in (error.hint or ""), answer
-    script(tools, "ssh", SSH)
-    script(tools, "cat", "")
+    executable(tools / "ssh", SSH)
+    executable(tools / "cat", "")
     error = refusing(tmp_path / "without proc")
     assert "/proc/stat and /proc/net/dev cannot be read there" in error.message and error.hint == hops.NEEDS
 
@@ -158,7 +158,7 @@ def test_doctor_says_whether_it_answers(tools: Path) -> None:
     (well,) = doctor.hop_findings([ROUTER])
     assert well.ok and well.where == "hop"
     assert well.text.startswith("ssh://admin@router: reached as ") and "energy: " in well.text, well
-    script(tools, "ssh", "echo 'ssh: connect to host router port 22: Connection refused' >&2; exit 255")
+    executable(tools / "ssh", "echo 'ssh: connect to host router port 22: Connection refused' >&2; exit 255")
     ill, also = doctor.hop_findings([ROUTER, parse_address("ssh://router2", "hop")])
     assert not ill.ok and ill.mend == "is sshd running there?" and "Connection refused" in ill.text
     assert also.where == "hop2" and not also.ok
@@ -275,7 +275,7 @@ def test_hops_are_reached_before_anything_is_brought_up(tools: Path, tmp_path: P
         assert use.hosts == ("initiator", "target", "hop", "hop2"), "all are this machine"
     assert [hop.lost for hop in taking_part.hops] == ["it was closed"] * 2
     assert (tmp_path / "hop2.log").exists()
-    script(tools, "ssh", "echo 'ssh: connect to host router port 22: No route to host' >&2; exit 255")
+    executable(tools / "ssh", "echo 'ssh: connect to host router port 22: No route to host' >&2; exit 255")
     with (
         pytest.raises(RequirementError, match=r"the hop2 \(ssh://admin@router\) could not be reached"),
         executor.hosts(made, folder, lambda _event: None),

@@ -34,7 +34,8 @@ from harness.testbeds.requirements import Asked, asked_for, parse_facts
 from harness.testbeds.selftest import SelftestOutcome
 from tests.unit.agents import agent_source
 from tests.unit.fakes import World
-from tests.unit.hosts.test_remote import SSH, UNSHARE, script
+from tests.unit.hosts.test_hosts import executable
+from tests.unit.hosts.test_remote import SSH, UNSHARE
 from tests.unit.testbeds.refusals import refusal
 
 pytestmark = pytest.mark.thorough
@@ -263,7 +264,7 @@ def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "ip": "echo '1: lo    inet 127.0.0.1/8 scope host lo'; echo '2: eth7    inet 10.1.2.3/8 brd x'",
         "iw": "",
     }.items():
-        script(folder, name, text)
+        executable(folder / name, text)
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
     return folder
 
@@ -291,12 +292,14 @@ def test_a_look_at_a_machine() -> None:
 
 
 def test_a_look_without_root(tools: Path) -> None:
-    script(tools, "id", 'test "$1" = -u && echo 1000 || echo joe')
-    script(tools, "sudo", 'test "$1" = -n || exit 9; echo "sudo: a password is required" >&2; exit 1')
+    executable(tools / "id", 'test "$1" = -u && echo 1000 || echo joe')
+    executable(tools / "sudo", 'test "$1" = -n || exit 9; echo "sudo: a password is required" >&2; exit 1')
     lines = of_nas()
     assert "reached as joe;" in lines and "NOPASSWD" in lines and "lacks esp4" in lines
-    script(tools, "sudo", 'test "$1" = -n || exit 9; shift; IS_ROOT=1 exec "$@"')
-    script(tools, "id", 'if test "$1" != -u; then echo joe; else test "$IS_ROOT" && echo 0 || echo 1000; fi')
+    executable(tools / "sudo", 'test "$1" = -n || exit 9; shift; IS_ROOT=1 exec "$@"')
+    executable(
+        tools / "id", 'if test "$1" != -u; then echo joe; else test "$IS_ROOT" && echo 0 || echo 1000; fi'
+    )
     lines = of_nas()
     assert "reached as joe, who may use sudo;" in lines and "root's rights" not in lines
 
@@ -307,13 +310,13 @@ def test_a_machine_out_of_reach_does_not_hide_the_others(tools: Path) -> None:
         ("root@nas: Permission denied (publickey).", "ssh-add"),
         ("ssh: Could not resolve hostname nas: Name or service not known", "check the name"),
     ):
-        script(tools, "ssh", f"echo '{words}' >&2; exit 255")
+        executable(tools / "ssh", f"echo '{words}' >&2; exit 255")
         found = list(machine_findings(machines("ssh://nas", ["local"])))
         (line,) = of("target", found)
         assert line.startswith(f"missing: the target could not be reached: {words}") and hint in line
         assert "reached as root" in of("initiator", found)[0]
     # A login shell that refuses.
-    script(tools, "ssh", "echo This account is currently not available.; exit 1")
+    executable(tools / "ssh", "echo This account is currently not available.; exit 1")
     (line,) = of_nas().splitlines()
     assert "This account is currently not available." in line
 
@@ -344,7 +347,7 @@ def state(tools: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     # Where root has made runs before, others may not even look.
     monkeypatch.setattr(remote, "PRIVATE", tmp_path / "private")
     for name, text in (("unshare", UNSHARE), ("mount", ""), ("umount", "")):
-        script(tools, name, text)
+        executable(tools / name, text)
     return folder
 
 
@@ -379,7 +382,7 @@ def test_clean_says_what_it_removes_and_could_not_and_whom_it_could_not_reach(
     text = command(1, "clean", "--initiator", "local", "--initiator", "ssh://b")
     assert "could not be removed: initiator: NetworkNamespace own" in text and journal.exists()
     leave(state, "initiator", "true")
-    script(tools, "ssh", "echo 'ssh: connect to host nas port 22: No route to host' >&2; exit 255")
+    executable(tools / "ssh", "echo 'ssh: connect to host nas port 22: No route to host' >&2; exit 255")
     text = command(2, "clean", "--target", "ssh://nas")
     assert "the target could not be reached: ssh: connect to host nas port 22" in text
     assert "hint: is the machine on" in text
@@ -422,7 +425,7 @@ def test_the_command_ends_with_2_unless_all_is_ok(monkeypatch: pytest.MonkeyPatc
 def test_the_list_is_what_gets_installed(tmp_path: Path) -> None:
     """tools/install-packages.sh takes the first word of each line, whatever stands behind it."""
     asks = 'for last; do :; done; echo "$last" >> "$0.asked"; echo install ok installed'
-    script(tmp_path, "dpkg-query", asks)
+    executable(tmp_path / "dpkg-query", asks)
     project = Path(__file__).resolve().parents[3]
     env = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
     subprocess.run(["sh", "tools/install-packages.sh", "packages.txt"], cwd=project, env=env, check=True)

@@ -300,7 +300,7 @@ def test_a_change_of_one_room_runs_what_there_is_time_for(
 
 
 def test_of_a_room_the_modules_that_name_it_run_first(reach: changes.Reach) -> None:
-    order = reach.nearest_first(EVERY, "planning")
+    order = reach.nearest_first(EVERY, "storage")
     assert {*order} == EVERY
     assert order.index("tests/lab/test_transports.py") < order.index("tests/lab/test_confined.py")
 

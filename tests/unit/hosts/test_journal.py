@@ -73,6 +73,8 @@ def test_a_resource_is_open_from_before_it_is_up_until_it_is_undone(journal: Jou
         return False
 
     host.world.broken = watch
+    journal.end()
+    assert journal.open_entries() == {} and not journal.path.exists()
     with journal.hold(host, Thing("a")) as held:
         assert held == Thing("a")
         journal.end()
@@ -333,7 +335,8 @@ def test_a_folder_of_others_is_not_trusted_and_where_none_can_be_made_all_is_in_
     on_disk: Journal, disk: Path, host: FakeHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disk.touch()
-    with (below := Journal(on_disk.path, lasting=disk / "below")).hold(host, File("b")):
+    below = Journal(on_disk.path, lasting=disk / "below")
+    with below.hold(host, File("b")):
         assert names(below) == ["File b"]
     disk.unlink()
     disk.mkdir()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -67,8 +68,8 @@ def test_a_smoke_run_is_short_and_cells_of_machines_are_long_compared_with_what_
     assert price.make_plan(msgspec.structs.replace(machines, runtime="8s")).runtime_s == 8.0
 
 
-def priced(*protect: str, **more: object) -> tuple[Plan, list[str]]:
-    plan = price.make_plan(PriceRequest(protect=protect, lab_kernel="debian", **more))  # type: ignore[arg-type]
+def priced(*protect: str, **more: Any) -> tuple[Plan, list[str]]:
+    plan = price.make_plan(PriceRequest(protect=protect, lab_kernel="debian", **more))
     return plan, [column.label for column in plan.columns]
 
 

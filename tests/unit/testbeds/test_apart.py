@@ -287,8 +287,10 @@ def test_a_long_frame_fills_several_buffers_and_says_how_many(driver: Driver) ->
     assert got == HEADER[:10] + b"\x03\x00" + frame[12:]
     assert driver.returned(RECEIVE) == [(0, 100), (1, 100), (2, 52)]
     driver.ask(VhostUserRequest.SET_VRING_ENABLE, vhost.STATE.pack(RECEIVE, 0))
-    driver.port.receive(frame)
+    driver.offer(RECEIVE, 0)
+    driver.port.receive(HEADER + b"x")
     assert list(driver.port.calls()) and not driver.port.has_news, "it is down"
+    assert len(driver.returned(RECEIVE)) == 3
 
 
 def test_frames_wait_for_buffers_in_their_order(driver: Driver) -> None:

@@ -44,9 +44,13 @@ def there(folder: Path) -> dict[str, str]:
     """The files of a folder with what is in them, and its empty folders."""
     found = {}
     for file in folder.rglob("*"):
-        if file.is_symlink() or not file.is_dir() or not any(file.iterdir()):
-            what = str(file.readlink()) if file.is_symlink() else "" if file.is_dir() else file.read_text()
-            found[str(file.relative_to(folder))] = what
+        name = str(file.relative_to(folder))
+        if file.is_symlink():
+            found[name] = f"-> {file.readlink()}"
+        elif file.is_file():
+            found[name] = file.read_text(encoding="utf-8")
+        elif not any(file.iterdir()):
+            found[name] = "empty"
     return found
 
 

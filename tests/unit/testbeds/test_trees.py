@@ -213,6 +213,8 @@ def booby_trapped(tree: Path, program: Path) -> Path:
 @needs_git
 def test_a_git_tree_names_its_commit_and_its_configuration_starts_nothing(tree: Path, tmp_path: Path) -> None:
     assert read(tree).commit == ""
+    git(tree, "init", "--quiet")
+    assert read(tree).commit == "", "it has none yet"
     commit(tree)
     git(tree, "tag", "v1")
     name = git(tree, "rev-parse", "--short=12", "HEAD").stdout.strip()

@@ -67,17 +67,13 @@ UNSHARE = 'while [ "$1" != /usr/bin/python3 ]; do shift; done\nexec "$@"'
 SUDO = 'test "$1" = -n || exit 9\nshift\nexec "$@"'
 
 
-def script(folder: Path, name: str, text: str) -> None:
-    executable(folder / name, text)
-
-
 @pytest.fixture
 def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder of programs found before the machine's own."""
     folder = tmp_path / "tools"
     folder.mkdir()
     for name, text in (("ssh", SSH), ("unshare", UNSHARE), ("sudo", SUDO), ("mount", ""), ("umount", "")):
-        script(folder, name, text)
+        executable(folder / name, text)
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
     return folder
 
@@ -247,7 +243,7 @@ def test_a_login_shell_may_greet_first_and_root_may_not_be_needed(connect: Conne
         *((NAS, "ssh", f"{said}\n{SSH}") for said in greetings),
         (NAS, "id", "echo 1000"),  # sudo where root is not
     ):
-        script(tools, program, text)
+        executable(tools / program, text)
         with connect(address) as host:
             assert says(host, "hi"), text
 
@@ -400,13 +396,13 @@ def refused(connect: Connect) -> HarnessError:
 
 
 def test_words_without_end_or_none(connect: Connect, tools: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    script(tools, "ssh", "exec yes welcome")
+    executable(tools / "ssh", "exec yes welcome")
     began = time.monotonic()
     assert "the target could not be reached" in refused(connect).message
     assert time.monotonic() - began < remote.HELLO_DEADLINE_S
     monkeypatch.setattr(remote, "HELLO_DEADLINE_S", 0.3)
     # A child of its own holds the pipes when it is killed, as a ProxyCommand does.
-    script(tools, "ssh", "sleep 40\n:")
+    executable(tools / "ssh", "sleep 40\n:")
     began = time.monotonic()
     error = refused(connect)
     assert time.monotonic() - began < 30
@@ -429,7 +425,7 @@ TO_NAS = "ssh: connect to host nas port 22: "
 def test_what_ssh_says_comes_with_what_to_try(connect: Connect, tools: Path, tmp_path: Path) -> None:
     # What an earlier connection said is not taken for this one's.
     (tmp_path / "ssh.log").write_text("me: Host key verification failed earlier.\n", encoding="utf-8")
-    script(tools, "ssh", f"cat {tmp_path}/said >&2\nexit 255\n")
+    executable(tools / "ssh", f"cat {tmp_path}/said >&2\nexit 255\n")
     by_hand = "try the same with ssh by hand"
     for said, shown, hint in (
         (UNKNOWN, "Host key verification failed.", "connect once by hand with ssh, and compare the finger"),
@@ -460,7 +456,7 @@ def test_what_ssh_says_comes_with_what_to_try(connect: Connect, tools: Path, tmp
 def test_without_ssh_or_the_right_to_mount_that_is_said(
     connect: Connect, tools: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    script(tools, "mount", "exit 32")
+    executable(tools / "mount", "exit 32")
     with monkeypatch.context() as patch:
         patch.setattr(remote, "PRIVATE", tmp_path / "state" / "private")
         expected = "the target could not do it: CalledProcessError: "
@@ -552,7 +548,7 @@ def test_what_has_no_end_or_was_not_asked_for_is_not_kept(connect: Connect, tool
 def test_log_limits(connect: Connect, tools: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log, out = tmp_path / "log", tmp_path / "out"
     monkeypatch.setattr("harness.hosts.runner.LARGEST_LOG_BYTES", 100_000)
-    script(tools, "ssh", f"head -c 50000000 /dev/zero | tr '\\0' x >&2\n{SSH}")
+    executable(tools / "ssh", f"head -c 50000000 /dev/zero | tr '\\0' x >&2\n{SSH}")
     with connect() as host:
         assert says(host, "hi"), "it is listened to all the same"
         argv = ["sh", "-c", "head -c 5000000 /dev/zero >&2; echo done; exec sleep 60"]
@@ -565,7 +561,7 @@ def test_log_limits(connect: Connect, tools: Path, tmp_path: Path, monkeypatch: 
 
 def test_what_drives_a_terminal_or_has_no_end_is_a_sentence(connect: Connect, tools: Path) -> None:
     many = "head -c 1000000 /dev/zero | tr '\\0' x"
-    script(tools, "ssh", f"{many} >&2; printf '\\033[2J\\377' >&2; exit 255")
+    executable(tools / "ssh", f"{many} >&2; printf '\\033[2J\\377' >&2; exit 255")
     errors = [refused(connect)]
     words = "\n".join(["\x1b]0;x\x07", "x" * 10**6, "\x1b]0;x\x07"])
     for field in ("error", "missing"):

@@ -108,7 +108,7 @@ def test_one_that_cannot_be_reached_is_reported_in_a_sentence(tools: Path, tmp_p
         (f"echo '{refused_key}' >&2; exit 255", "Permission denied", "ssh-add"),
         ("echo 'bash: sh: command not found' >&2; exit 127", "command not found", "a hop needs sh, cat"),
         ("echo 'bad command name sh (line 1 column 1)'; exit 0", "the connection ended", "by hand"),
-        ("exit 255", "the connection ended", "by hand"),
+        ("read line; exit 255", "the connection ended", "by hand"),
     ):
         (tmp_path / "log").unlink(missing_ok=True)
         executable(tools / "ssh", answer)

@@ -17,11 +17,8 @@ def test_the_path_is_proved() -> None:
 
 
 def test_the_path_is_proved_and_what_is_wrong_is_refused() -> None:
-    run_inside(
-        "inside.over_ssh",
-        "refusals",
-        said=["refusals: 5", "a device: refused twice, measured once", "swapped: "],
-    )
+    said = ("refusals: 5", "a device: refused twice, measured once", "swapped: ")
+    run_inside("inside.over_ssh", "refusals", said=said)
 
 
 @pytest.mark.long

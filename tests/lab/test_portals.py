@@ -10,9 +10,5 @@ pytestmark = [pytest.mark.lab, pytest.mark.multi_host]
 
 
 def test_doctor_says_what_a_run_finds_and_its_file_tells_nothing_of_the_portal() -> None:
-    run_inside(
-        "inside.strangers",
-        "doctor",
-        "share",
-        said=["doctor: found, not answered, refused", "shared: 1 rows as the run's own"],
-    )
+    said = ("doctor: found, not answered, refused", "shared: 1 rows as the run's own")
+    run_inside("inside.strangers", "doctor", "share", said=said)

@@ -11,11 +11,8 @@ pytestmark = [pytest.mark.lab, pytest.mark.multi_host]
 
 @pytest.mark.long
 def test_doctor_names_what_a_machine_lacks() -> None:
-    run_inside(
-        "inside.remote_doctor",
-        "doctor",
-        said=["missing: named", "the port: named", "tried: after ", "forbidden: found"],
-    )
+    said = ("missing: named", "the port: named", "tried: after ", "forbidden: found")
+    run_inside("inside.remote_doctor", "doctor", said=said)
 
 
 @pytest.mark.long

@@ -126,7 +126,8 @@ def test_several_initiators_with_kernels_of_their_own_each_get_a_disk(
         *("--lab-kernel=own", "--kernels=apart", "--lab-initiators=2", "--link=wired", "--protect=off"),
         *(f"--transport={transport}", "--workload=rand-read-4k", *words),
     )
-    found.ok(*(f"wired.{transport}{several}.rand-read-4k.r1" for several in ("", ".x2")))
+    records = found.ok(*(f"wired.{transport}{several}.rand-read-4k.r1" for several in ("", ".x2")))
+    assert {record.reason for record in records.values()} == {None}
 
 
 @pytest.mark.own_kernel

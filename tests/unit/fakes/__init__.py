@@ -151,12 +151,9 @@ class FakeDaemon:
     """A program that keeps running. tcpdump and a witness answer to signals, in their files."""
 
     def __init__(self, host: FakeHost, argv: tuple[str, ...], log: Path, output: Path | None) -> None:
-        self.host = host
-        self.argv = argv
-        self.log = log
-        self.output = output or log
-        self.has_ended = False
-        self.dropped = 0
+        self.host, self.argv, self.log, self.output = host, argv, log, output or log
+        self.has_ended, self.dropped = False, 0
+        self.is_witness = WITNESS in argv
         if self.is_witness:
             self.output.write_bytes(b"")
             self._report()
@@ -165,10 +162,6 @@ class FakeDaemon:
             log.write_text("tcpdump: listening on x\n", encoding="utf-8")
             if "ip src host " in argv[-1]:
                 host.world.captures.append(self)
-
-    @property
-    def is_witness(self) -> bool:
-        return WITNESS in self.argv
 
     def ended(self) -> bool:
         return self.has_ended
@@ -179,10 +172,9 @@ class FakeDaemon:
         elif self.is_witness:
             self._report()
         elif not self.has_ended:
-            frames = self.frames
+            seen = f"{self.frames} packets captured, {self.frames} packets received by filter"
             with self.log.open("a", encoding="utf-8") as log:
-                log.write(f"{frames} packets captured, {frames} packets received by filter, ")
-                log.write(f"{self.dropped} packets dropped by kernel\n")
+                log.write(f"{seen}, {self.dropped} packets dropped by kernel\n")
 
     @property
     def frames(self) -> int:
@@ -198,17 +190,15 @@ class FakeDaemon:
 
     def _report(self) -> None:
         iface, reqid, *_ = self.argv[self.argv.index(WITNESS) + 1 :]
-        (line,) = (
-            line for line in self.host.read_files(["/proc/net/dev"])[0].splitlines() if f"{iface}:" in line
-        )
+        counted = self.host.read_files(["/proc/net/dev"])[0].splitlines()
+        (line,) = (line for line in counted if f"{iface}:" in line)
         states = self.host.world.ipsec.associations(self.host.netns, reqid)
         self._answer(before=line, states=states, after=line, snmp=PROC_NET_SNMP)
 
     def _knock(self) -> None:
         """A barrier stops it; otherwise the first segment leaves, and the answer of the other end."""
         _, _, own, own_port, peer, port = self.argv[self.argv.index(WITNESS) + 1 :]
-        world = self.host.world
-        netns = self.host.netns
+        world, netns = self.host.world, self.host.netns
         barriers = [thing for thing in world.things if thing.startswith(f"policy {netns} src {own}/32")]
         if any(" proto 6 " in thing and " dir out" in thing for thing in barriers):
             self._answer(error="EPERM", blocked=1)
@@ -223,8 +213,7 @@ class FakeWitness(Witness):
     """One that tells what it is given: the reports one after another, the last again and again."""
 
     def __init__(self, *reports: WitnessReport, attempts: Sequence[ConnectAttempt] = ()) -> None:
-        self.reports = list(reports)
-        self.attempts = list(attempts)
+        self.reports, self.attempts = list(reports), list(attempts)
 
     def ask(self, what: int = witness.REPORT) -> None:
         pass
@@ -309,10 +298,9 @@ class World:
     def run(self, host: FakeHost, command: Command, timeout_s: float) -> Answer:
         """Carry out a step, or fail it. ``runner.run`` raises CommandFailed if a command hangs."""
         self.commands.append(command)
-        due = False
-        if not (self.failure is Failure.STATUS and _asks(command.argv)):
-            self._steps += 1
-            due = self._steps == self.fail_at
+        counts = not (self.failure is Failure.STATUS and _asks(command.argv))
+        self._steps += counts
+        due = counts and self._steps == self.fail_at
         if due:
             self.failed = command
         if due and self.failure is Failure.INTERRUPT:
@@ -387,14 +375,11 @@ class World:
             case ["fio", *_]:
                 return self._fio(text)
             case _:
-                answers = (
-                    kind.act(netns, argv, text) for kind in (self.ipsec, self.iscsi, self.nvme, self.nbd)
-                )
+                kinds = (self.ipsec, self.iscsi, self.nvme, self.nbd)
+                answers = (kind.act(netns, argv, text) for kind in kinds)
                 answer = next((answer for answer in answers if answer is not None), None)
                 known = argv[0] in SILENT | self.silent
-                assert answer or known, (
-                    f"no fake knows {shlex.join(argv)}: give it a file below tests/unit/fakes"
-                )
+                assert answer or known, f"give a file below tests/unit/fakes to {shlex.join(argv)}"
                 return answer or DONE
         return DONE
 
@@ -479,9 +464,8 @@ def _address(text: str) -> bytes:
 
 
 def ipv6(next_header: int, payload: bytes) -> bytes:
-    return ethernet(
-        0x86DD, struct.pack("!IHBB", 6 << 28, len(payload), next_header, 255) + bytes(32) + payload
-    )
+    header = struct.pack("!IHBB", 6 << 28, len(payload), next_header, 255)
+    return ethernet(0x86DD, header + bytes(32) + payload)
 
 
 def tcp(sport: int, dport: int, source: str, destination: str, *, fragment: int = 0) -> bytes:
@@ -507,17 +491,10 @@ def pcap_record(captured: bytes, *, order: str = "<") -> bytes:
 
 def fio_output(*, write: bool) -> str:
     """fio 3.33's JSON of a job that moved ``IO_BYTES`` in a second."""
-    busy = {
-        "io_bytes": IO_BYTES,
-        "io_kbytes": IO_BYTES // 1024,
-        "bw_bytes": IO_BYTES,
-        "bw": IO_BYTES // 1024,
-        "iops": 1000.0,
-        "runtime": 1000,
-        "total_ios": 1000,
-        "lat_ns": {"min": 1_900_000, "max": 2_100_000, "mean": 2_000_000.0, "stddev": 1.0},
-    }
-    idle = {"io_bytes": 0, "io_kbytes": 0, "bw_bytes": 0, "bw": 0, "iops": 0.0, "runtime": 0, "total_ios": 0}
+    kib, each = IO_BYTES // 1024, {"runtime": 1000, "total_ios": 1000, "iops": 1000.0}
+    busy: dict[str, Any] = {"io_bytes": IO_BYTES, "io_kbytes": kib, "bw_bytes": IO_BYTES, "bw": kib, **each}
+    idle = dict.fromkeys(busy, 0) | {"iops": 0.0}
+    busy["lat_ns"] = {"min": 1_900_000, "max": 2_100_000, "mean": 2_000_000.0, "stddev": 1.0}
     read, written = (idle, busy) if write else (busy, idle)
     job = {"jobname": "job", "error": 0, "read": read, "write": written}
     return json.dumps({"fio version": "fio-3.33", "jobs": [job]})

@@ -107,6 +107,8 @@ def run(argv: Sequence[str], folder: Path) -> Done:
     global _seen, _watching
     if not _watching:
         sys.addaudithook(_watch)  # for good: there is no way to take one away
+        # In a new clone what Python compiles would count as written outside of the folder.
+        sys.dont_write_bytecode = True
         _watching = True
     with _as_a_program(["harness", *argv], folder) as (out, err):
         status: object = None

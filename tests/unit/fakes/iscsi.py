@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from harness.hosts import programs
-from tests.unit.fakes.answers import DONE, Answer
+from tests.unit.fakes.answers import DONE, Answer, asked
 
 if TYPE_CHECKING:
     from tests.unit.fakes import World
@@ -29,12 +29,9 @@ class Iscsi:
 
     def act(self, netns: str | None, argv: tuple[str, ...], text: str) -> Answer | None:
         del netns
-        match argv:
-            case ["/usr/bin/python3", "-I", "-S", "-c", program] if program == LIO:
-                return self._lio(json.loads(text))
-            case ["/usr/bin/python3", "-I", "-S", "-c", program] if program == SESSION:
-                return self._session(json.loads(text))
-        return None
+        if (request := asked(argv, text, (LIO, SESSION))) is None:
+            return None
+        return self._lio(request) if argv[-1] == LIO else self._session(request)
 
     def text_of(self, path: str) -> str | None:
         if path == "/proc/net/unix":
@@ -44,8 +41,7 @@ class Iscsi:
             (number,) = map(int, re.findall(r"/session(\d+)/", path))
             return self.exported[self.sessions[number - 1]]
         if path.endswith("/state"):
-            is_up = any(thing.startswith("session ") for thing in self.world.things)
-            return "LOGGED_IN\n" if is_up else ""
+            return "LOGGED_IN\n" if any(thing.startswith("session ") for thing in self.world.things) else ""
         return None
 
     def _lio(self, request: dict[str, Any]) -> Answer:
@@ -62,8 +58,8 @@ class Iscsi:
         iqn = request["iqn"]
         match request["do"]:
             case "connect":
-                for thing in (f"node {iqn}", f"session {iqn}"):
-                    self.world.make(thing)
+                self.world.make(f"node {iqn}")
+                self.world.make(f"session {iqn}")
                 self.sessions.append(iqn)
             case "tell":
                 session = f"{SESSIONS}/session{len(self.sessions) - self.sessions[::-1].index(iqn)}"

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from harness.hosts import programs
-from tests.unit.fakes.answers import DONE, Answer
+from tests.unit.fakes.answers import DONE, Answer, asked
 
 if TYPE_CHECKING:
     from tests.unit.fakes import World
@@ -26,13 +26,29 @@ class Nbd:
     """The backend of nbd0, nbd1, …"""
 
     def act(self, netns: str | None, argv: tuple[str, ...], text: str) -> Answer | None:
+        """Both programs: they are distinguished by what they are asked to do."""
         del netns
-        match argv:
-            case ["/usr/bin/python3", "-I", "-S", "-c", program] if program in PROGRAMS:
-                return self._nbd(json.loads(text))
-            case ["nbdkit", "--version"]:
-                return DONE
-        return None
+        if argv == ("nbdkit", "--version"):
+            return DONE
+        if (request := asked(argv, text, PROGRAMS)) is None:
+            return None
+        export, connection = f"export {request.get('export')}", f"nbd {request.get('backend')}"
+        match request["do"]:
+            case "create":
+                self.world.make(export)
+            case "delete":
+                return self.world.remove_if_there(export, DONE)
+            case "connect":
+                if export not in self.world.things:
+                    return 4, "", "Connection refused"
+                self.connected.append(request["backend"])
+                self.world.make(connection)
+            case "tell":
+                disk = f"nbd{self.connected.index(request['backend'])}"
+                return 0, json.dumps({"disk": disk, "agreed": AGREED}), ""
+            case "disconnect":
+                return self.world.remove_if_there(connection, DONE)
+        return DONE
 
     def text_of(self, path: str) -> str | None:
         """A file of a disk's."""
@@ -42,22 +58,3 @@ class Nbd:
         if f"nbd {backend}" not in self.world.things:
             return ""
         return {"pid": "77\n", "backend": f"{backend}\n"}.get(path.rpartition("/")[2], "262144\n")
-
-    def _nbd(self, request: dict[str, Any]) -> Answer:
-        """Both programs: they are distinguished by what they are asked to do."""
-        match request["do"]:
-            case "create":
-                self.world.make(f"export {request['export']}")
-            case "delete":
-                return self.world.remove_if_there(f"export {request['export']}", DONE)
-            case "connect":
-                if f"export {request['export']}" not in self.world.things:
-                    return 4, "", "Connection refused"
-                self.connected.append(request["backend"])
-                self.world.make(f"nbd {request['backend']}")
-            case "tell":
-                disk = f"nbd{self.connected.index(request['backend'])}"
-                return 0, json.dumps({"disk": disk, "agreed": AGREED}), ""
-            case "disconnect":
-                return self.world.remove_if_there(f"nbd {request['backend']}", DONE)
-        return DONE

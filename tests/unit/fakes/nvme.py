@@ -5,23 +5,17 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from harness.hosts import programs
-from tests.unit.fakes.answers import DONE, Answer
+from tests.unit.fakes.answers import DONE, Answer, asked
 
 if TYPE_CHECKING:
     from tests.unit.fakes import World
 
 PROGRAMS = [programs.source("harness.storage.nvme", name) for name in ("target", "initiator")]
-AGREED = {
-    "transport": "tcp",
-    "queue_count": "2",
-    "sqsize": "127",
-    "in_capsule_bytes": "16384",
-    "max_transfer_bytes": "0",
-    "max_sectors_kb": "1280",
-}
+AGREED = {"transport": "tcp", "queue_count": "2", "sqsize": "127", "in_capsule_bytes": "16384"}
+AGREED |= {"max_transfer_bytes": "0", "max_sectors_kb": "1280"}
 
 
 @dataclass
@@ -35,17 +29,10 @@ class Nvme:
     """The NQN behind nvme0, nvme1, …"""
 
     def act(self, netns: str | None, argv: tuple[str, ...], text: str) -> Answer | None:
-        del netns
-        match argv:
-            case ["/usr/bin/python3", "-I", "-S", "-c", program] if program in PROGRAMS:
-                return self._nvme(json.loads(text))
-        return None
-
-    def text_of(self, path: str) -> str | None:
-        return self._nvme_text(path) if "/nvme" in path else None
-
-    def _nvme(self, request: dict[str, Any]) -> Answer:
         """Both programs: they are distinguished by what they are asked to do."""
+        del netns
+        if (request := asked(argv, text, PROGRAMS)) is None:
+            return None
         export, connection = f"subsystem {request['nqn']}", f"connection {request['nqn']}"
         match request["do"]:
             case "create":
@@ -66,8 +53,10 @@ class Nvme:
                 return self.world.remove_if_there(export, DONE)
         return DONE
 
-    def _nvme_text(self, path: str) -> str:
+    def text_of(self, path: str) -> str | None:
         """A file of a controller's or its disk's."""
+        if "/nvme" not in path:
+            return None
         nqn = self.connected[int(re.findall(r"/nvme(\d+)", path)[0])]
         if f"connection {nqn}" not in self.world.things:
             return ""

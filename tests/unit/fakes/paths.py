@@ -13,14 +13,8 @@ WIRED = LinkProfile(name="wired", title="wired", emulated=True)
 
 def link_path(world: World, index: int = 3, **changes: Any) -> LinkPath:
     """That of the link ``index`` of the run beef; ``changes`` are fields of it."""
-    whole: dict[str, Any] = {
-        "profile": WIRED,
-        "index": index,
-        "initiator": world.host("initiator"),
-        "target": world.host("target", f"harness-beef-{index}"),
-        "initiator_iface": f"hbeefi{index}",
-        "target_iface": f"hbeeft{index}",
-        "initiator_address": f"198.18.{index}.1",
-        "target_address": f"198.18.{index}.2",
-    }
+    hosts = {"initiator": world.host("initiator"), "target": world.host("target", f"harness-beef-{index}")}
+    ifaces = {"initiator_iface": f"hbeefi{index}", "target_iface": f"hbeeft{index}"}
+    addresses = {"initiator_address": f"198.18.{index}.1", "target_address": f"198.18.{index}.2"}
+    whole: dict[str, Any] = {"profile": WIRED, "index": index, **hosts, **ifaces, **addresses}
     return LinkPath(**whole | changes)

@@ -26,13 +26,9 @@ def histogram_of(direction: dict[str, Any]) -> Histogram:
     return Histogram({int(ns): count for ns, count in direction["lat_ns"]["bins"].items() if count})
 
 
-LEVELS = (1, 25, 50, 75, 90, 95, 99, 99.9, 99.99, 100)
-
-
 @pytest.mark.parametrize("direction", DIRECTIONS.values(), ids=list(DIRECTIONS))
 def test_percentiles_are_those_that_fio_reports(direction: dict[str, Any]) -> None:
-    histogram = histogram_of(direction)
-    reported = direction["lat_ns"]
+    histogram, reported = histogram_of(direction), direction["lat_ns"]
     assert len(reported["percentile"]) == 6
     for percent, value_ns in reported["percentile"].items():
         assert histogram.percentiles_ns([float(percent)])[0] == value_ns, percent
@@ -46,7 +42,7 @@ def test_percentiles_of_a_union_are_those_of_all_its_samples() -> None:
     union = merge(parts)
     samples = sorted(value for part in parts for value in Counter(part.bins).elements())
     assert union.count == len(samples) == sum(part.count for part in parts)
-    for percent in LEVELS:
+    for percent in (1, 25, 50, 75, 90, 95, 99, 99.9, 99.99, 100):
         position = -(-round(percent * 100) * len(samples) // 10_000)
         assert union.percentiles_ns([percent])[0] == samples[position - 1], percent
     # And not the mean of the percentiles.
@@ -58,7 +54,5 @@ def test_percentiles_of_a_union_are_those_of_all_its_samples() -> None:
 def test_order_and_grouping_of_merges_do_not_matter() -> None:
     source = random.Random(3)  # noqa: S311 -- no secret
     parts = [Histogram(dict(Counter(source.choices(range(1, 40), k=200)))) for _ in range(5)]
-    at_once = merge(parts)
-    assert merge(reversed(parts)) == at_once
-    assert merge([merge(parts[:2]), merge(parts[2:])]) == at_once
+    assert merge(parts) == merge(reversed(parts)) == merge([merge(parts[:2]), merge(parts[2:])])
     assert merge([]) == Histogram()

@@ -25,6 +25,11 @@ from harness.runs.outcome import Done, InitiatorResult
 from tests.unit.fakes import IdleDaemon
 from tests.unit.storage.files import lines, scripts
 
+FAST = [100] * 990 + [200] * 10
+SLOW = [1000] * 50 + [9000] * 50
+BEGUN = "PROBE START SERVER_START"
+REFUSED = ("Bad option <nosuch=1>", "fio: job a dropped")
+
 
 def measured(of_ns: Sequence[int], *, runtime_s: float = 1.0) -> Io:
     """What fio would tell of I/Os of 4 KiB and these latencies, without percentiles."""
@@ -39,10 +44,6 @@ def reader(latencies_ns: Sequence[int], **changes: Any) -> FioJob:
     bins = {value: latencies_ns.count(value) for value in set(latencies_ns)}
     job = FioJob(name="a", error=0, read=measured(latencies_ns), read_bins=bins, percentiles_of="lat")
     return msgspec.structs.replace(job, **changes)
-
-
-FAST = [100] * 990 + [200] * 10
-SLOW = [1000] * 50 + [9000] * 50
 
 
 def read_of(*jobs: FioJob) -> Io:
@@ -208,10 +209,6 @@ def reason_beside_a_good_one(script: Script, **facts: Any) -> str:
     assert second.job is not None and second.reasons == []
     assert first.job is None or first.job.read is None
     return "".join(first.reasons)
-
-
-BEGUN = "PROBE START SERVER_START"
-REFUSED = ("Bad option <nosuch=1>", "fio: job a dropped")
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,50 @@ int main(int argc, char **argv) {
 }
 """
 
+SLEEPS = """
+import ctypes, threading, time
+usleep = ctypes.CDLL(None).usleep
+
+def slept(us):
+    began = time.monotonic()
+    usleep(us)
+    return time.monotonic() - began
+
+def in_a_job():
+    print("job", slept(100_000) >= 0.1)
+
+job = threading.Thread(target=in_a_job)
+job.start()
+job.join()
+print("other", slept(99_999) >= 0.099)
+pieces = [slept(100_000) for _ in range(51)]
+slept(10_000)  # the job above has ended
+whole = slept(10_000)
+rounds = []
+for _ in range(20):  # other programs may have the processor in some
+    threading.Thread(target=time.sleep, args=(0.002,)).start()
+    rounds.append([slept(10_000) for _ in range(3)])
+until_it_ends, after_that, again = zip(*rounds)
+print("beside", whole >= 0.01, min(until_it_ends) < 0.01, min(after_that) < 0.01, max(again) >= 0.01)
+print("first", min(pieces[:50]) < 0.05 and sum(pieces[:50]) >= 0.1, "then", pieces[50] >= 0.1)
+"""
+SHARES = """
+import ctypes
+libc = ctypes.CDLL(None, use_errno=True)
+libc.shmat.restype = ctypes.c_void_p
+size = 5 * 4096 + 7
+made = libc.shmget(0, size, 0o1600)
+for flags, said in ((0, "it"), (0o10000, "read")):  # SHM_RDONLY
+    at = libc.shmat(made, None, flags)
+    if not flags:
+        assert ctypes.string_at(at, size) == bytes(size)
+        ctypes.memset(at, 7, size)
+    print(said, ctypes.string_at(at, size) == bytes([7]) * size)
+libc.shmctl(made, 0, None)
+libc.shmdt(ctypes.c_void_p(at))
+print(libc.shmat(-1, None, 0) == 2**64 - 1, ctypes.get_errno())
+"""
+
 
 def fresh_fio() -> fio_startup.Fio:
     """It is tried once in a process."""
@@ -132,51 +176,6 @@ def _build(folder: Path) -> str:
     cc = ["cc", "-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"]
     subprocess.run([*cc, "-o", folder / "early.so", boot.HERE / "early.c"], check=True)
     return str(folder / "early.so")
-
-
-SLEEPS = """
-import ctypes, threading, time
-usleep = ctypes.CDLL(None).usleep
-
-def slept(us):
-    began = time.monotonic()
-    usleep(us)
-    return time.monotonic() - began
-
-def in_a_job():
-    print("job", slept(100_000) >= 0.1)
-
-job = threading.Thread(target=in_a_job)
-job.start()
-job.join()
-print("other", slept(99_999) >= 0.099)
-pieces = [slept(100_000) for _ in range(51)]
-slept(10_000)  # the job above has ended
-whole = slept(10_000)
-rounds = []
-for _ in range(20):  # other programs may have the processor in some
-    threading.Thread(target=time.sleep, args=(0.002,)).start()
-    rounds.append([slept(10_000) for _ in range(3)])
-until_it_ends, after_that, again = zip(*rounds)
-print("beside", whole >= 0.01, min(until_it_ends) < 0.01, min(after_that) < 0.01, max(again) >= 0.01)
-print("first", min(pieces[:50]) < 0.05 and sum(pieces[:50]) >= 0.1, "then", pieces[50] >= 0.1)
-"""
-SHARES = """
-import ctypes
-libc = ctypes.CDLL(None, use_errno=True)
-libc.shmat.restype = ctypes.c_void_p
-size = 5 * 4096 + 7
-made = libc.shmget(0, size, 0o1600)
-for flags, said in ((0, "it"), (0o10000, "read")):  # SHM_RDONLY
-    at = libc.shmat(made, None, flags)
-    if not flags:
-        assert ctypes.string_at(at, size) == bytes(size)
-        ctypes.memset(at, 7, size)
-    print(said, ctypes.string_at(at, size) == bytes([7]) * size)
-libc.shmctl(made, 0, None)
-libc.shmdt(ctypes.c_void_p(at))
-print(libc.shmat(-1, None, 0) == 2**64 - 1, ctypes.get_errno())
-"""
 
 
 def test_what_fio_s_main_thread_sleeps_around_jobs_is_cut_and_its_memory_is_what_it_was(

@@ -55,6 +55,19 @@ PLAN = flat.plan(
     proposals={"aes128gcm16": load_proposal("aes128gcm16", [data_folder() / "ipsec"])},
 )
 
+CLEAR = tcp(40000, 3260, "198.18.1.1", "198.18.1.2")
+CLEARTEXT = "cleartext segments of the portal"
+UNRELIABLE = "the capture of what the initiator sent cannot be relied on: "
+AFTER = f"after the cell, {UNRELIABLE}"
+LATE: dict[str, tuple[Callable[[FakeDaemon], None], str]] = {
+    "clear": (lambda t: t.capture(CLEAR), f"1 {CLEARTEXT} were on the link after the cell"),
+    "died": (lambda t: setattr(t, "has_ended", True), f"{AFTER}tcpdump has ended"),
+    "dropped": (lambda t: setattr(t, "dropped", 2), f"{AFTER}the kernel dropped 2 frames"),
+}
+"""What a capture of a protected column may see when its cell has been judged, and the reason."""
+MOMENTS = [*((moment, what) for moment in ("next cell", "finish") for what in LATE)]
+MOMENTS += [("read_rest", "clear"), ("read_rest", "dropped")]
+
 
 @dataclass
 class Outcome:
@@ -134,20 +147,6 @@ def test_a_run_measures_and_proves_every_cell(usual: Outcome) -> None:
         found = record.proof
         assert found is not None and found.protected_bytes >= IO_BYTES and found.packets_sampled > 0
         assert record.agreed["aes128gcm16"]["drivers"] == "rfc4106-gcm-aesni"
-
-
-CLEAR = tcp(40000, 3260, "198.18.1.1", "198.18.1.2")
-CLEARTEXT = "cleartext segments of the portal"
-UNRELIABLE = "the capture of what the initiator sent cannot be relied on: "
-AFTER = f"after the cell, {UNRELIABLE}"
-LATE: dict[str, tuple[Callable[[FakeDaemon], None], str]] = {
-    "clear": (lambda t: t.capture(CLEAR), f"1 {CLEARTEXT} were on the link after the cell"),
-    "died": (lambda t: setattr(t, "has_ended", True), f"{AFTER}tcpdump has ended"),
-    "dropped": (lambda t: setattr(t, "dropped", 2), f"{AFTER}the kernel dropped 2 frames"),
-}
-"""What a capture of a protected column may see when its cell has been judged, and the reason."""
-MOMENTS = [*((moment, what) for moment in ("next cell", "finish") for what in LATE)]
-MOMENTS += [("read_rest", "clear"), ("read_rest", "dropped")]
 
 
 def late(patch: pytest.MonkeyPatch, moment: str, happen: Callable[[FakeDaemon], None]) -> None:

@@ -26,6 +26,7 @@ from tests.unit.fakes.answers import DONE
 MS = 1_000_000
 TURN_NS = 60 * 10**9 // 7200
 GB = 10**9
+FLASH = 'title = "x"\n[flash]\npage_bytes = {}\npage_us = {}\npages_at_once = 1\n'
 
 
 def hard_disk(**other: Any) -> Mechanics:
@@ -47,9 +48,6 @@ def test_what_ships_is_right_and_flash_moves_what_its_data_sheet_says() -> None:
         assert 1e6 / flash.page_us == pytest.approx(reads_s, rel=0.01)
         moved = flash.pages_at_once * flash.page_bytes * 1e6 / flash.page_us
         assert moved == pytest.approx(bytes_s, rel=0.02)
-
-
-FLASH = 'title = "x"\n[flash]\npage_bytes = {}\npage_us = {}\npages_at_once = 1\n'
 
 
 @pytest.mark.parametrize(

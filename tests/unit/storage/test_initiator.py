@@ -20,10 +20,20 @@ from tests.unit.fakes.answers import DONE, NO, Answer
 from tests.unit.storage.files import lines, scripts
 
 OURS = "iqn.2026-11.net.storage-harness:beef.initiator"
-
-
 ASKED = f"sh -c {initiator.RUNS}"
 START, STOP = "systemctl start iscsid.service", "sh -c sh"
+
+SYSTEMCTL = """\
+echo "$*" >> "$HERE/said"
+case "$1" in
+stop) exit "$STOPPED";;
+reset-failed) echo "Failed to reset failed state: Unit not loaded." >&2; exit 1;;
+esac
+"""
+UDEVADM = 'echo "udevadm $1" >> "$HERE/said"; exit 1'
+ISCSIADM = 'echo "iscsiadm $*" >> "$HERE/said"; : > "$HERE/processes/4711/comm"'
+SERVICE = IscsidService("iscsid.service", ("iscsid.socket", "iscsid.service"))
+WOKEN = WokenIscsid(initiator.SOCKET)
 
 
 @pytest.mark.parametrize(
@@ -66,19 +76,6 @@ def test_an_iscsid_of_the_user_s_is_left_and_what_the_run_starts_is_ended(
     assert not journal.leaks and not world.left
     done = [" ".join(word for word in c.argv if "\n" not in word) for c in world.commands]
     assert done[4 if states else 3 :] == steps
-
-
-SYSTEMCTL = """\
-echo "$*" >> "$HERE/said"
-case "$1" in
-stop) exit "$STOPPED";;
-reset-failed) echo "Failed to reset failed state: Unit not loaded." >&2; exit 1;;
-esac
-"""
-UDEVADM = 'echo "udevadm $1" >> "$HERE/said"; exit 1'
-ISCSIADM = 'echo "iscsiadm $*" >> "$HERE/said"; : > "$HERE/processes/4711/comm"'
-SERVICE = IscsidService("iscsid.service", ("iscsid.socket", "iscsid.service"))
-WOKEN = WokenIscsid(initiator.SOCKET)
 
 
 def undo(here: Path, of: IscsidService | WokenIscsid, *, stopped: int = 0) -> tuple[int, list[str]]:

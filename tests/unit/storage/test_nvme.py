@@ -64,8 +64,7 @@ def test_a_portal_that_does_not_answer_is_distinguished_from_one_that_refuses() 
 
 def test_an_export_is_undone_by_its_own_name_alone() -> None:
     world = World()
-    (made,) = up(world).exports(wanted(world))
-    (step,) = made.undo()
+    (step,) = up(world).exports(wanted(world))[0].undo()
     names = "nqn.2026-11.net.storage-harness:beef"
     asked = {"do": "delete", "nqn": f"{names}.x", "address": "198.18.7.2", "port": 4420}
     assert json.loads(step.input) == asked | {"host_nqn": f"{names}.initiator1.n"}
@@ -76,15 +75,13 @@ def test_what_nvme_tcp_sends_for_one_io() -> None:
     path = theory.Wire(link=LinkProfile(name="wired", title="wired", emulated=True))
 
     def dialogue(direction: theory.IoDirection, block_bytes: int) -> list[tuple[str, int]]:
-        """Who sends how many bytes, burst by burst."""
         return [(burst.by, sum(burst.segments)) for burst in found.bursts(path, direction, block_bytes)]
 
     assert dialogue("read", 4096) == [("initiator", 72), ("target", 24 + 4096 + 24)]
     assert dialogue("write", 16384) == [("initiator", 72 + 16384), ("target", 24)]
     asked = [("initiator", 72), ("target", 24)]
     assert dialogue("write", 16385) == [*asked, ("initiator", 24 + 16385), ("target", 24)]
-    disk = [burst.after_disk for burst in found.bursts(path, "write", 1 << 18)]
-    assert disk == [False, False, False, True]
+    assert [burst.after_disk for burst in found.bursts(path, "write", 1 << 18)] == [False] * 3 + [True]
 
 
 def test_the_queue_of_a_multipath_disk_is_its_path_s(tmp_path: Path) -> None:
@@ -99,11 +96,10 @@ def test_the_queue_of_a_multipath_disk_is_its_path_s(tmp_path: Path) -> None:
 def subsystem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A controller of the user's and one of a run to the same subsystem, and its two namespaces."""
     for name, host_nqn in (("nvme0", "nqn.me"), ("nvme1", "nqn.run")):
-        lines(tmp_path / "class" / name, {"subsysnqn": "nqn.x", "hostnqn": host_nqn})
-        (tmp_path / "class" / name / "delete_controller").touch()
+        files = {"subsysnqn": "nqn.x", "hostnqn": host_nqn, "delete_controller": ""}
+        lines(tmp_path / "class" / name, files)
     for number in (1, 2):
-        files = {"hidden": 0, "nsid": number, "device/subsysnqn": "nqn.x"}
-        lines(tmp_path / f"block/nvme1n{number}", files)
+        lines(tmp_path / f"block/nvme1n{number}", {"hidden": 0, "nsid": number, "device/subsysnqn": "nqn.x"})
     monkeypatch.setattr(program, "CONTROLLERS", tmp_path / "class")
     monkeypatch.setattr(program, "DISKS", tmp_path / "block")
     return tmp_path
@@ -115,8 +111,8 @@ def test_a_controller_of_the_user_s_is_not_ours(subsystem: Path, monkeypatch: py
     with pytest.raises(OSError, match="measure its disk with --volume"):
         program.connect({"nqn": "nqn.x", "host_nqn": "nqn.run"})
     program.disconnect({"nqn": "nqn.x", "host_nqn": "nqn.run"})
-    assert (subsystem / "class/nvme0/delete_controller").read_text(encoding="utf-8") == ""
-    assert (subsystem / "class/nvme1/delete_controller").read_text(encoding="utf-8") == "1"
+    ends = [(subsystem / f"class/nvme{n}/delete_controller").read_text(encoding="utf-8") for n in (0, 1)]
+    assert ends == ["\n", "1"]
     assert program.only({"nqn": "nqn.x", "namespace": 2}) == subsystem / "block/nvme1n2"
     with pytest.raises(OSError, match=r"--lun\), found: 1, 2"):
         program.only({"nqn": "nqn.x", "namespace": 0})

@@ -10,23 +10,24 @@ import os
 import random
 import struct
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from harness.hosts import NamespaceHost
-from harness.hosts.runner import Completed
+from harness.hosts import programs
 from harness.model.errors import CommandFailed
 from harness.storage import reread
 from harness.storage.programs import reread as program
 from harness.storage.programs.reread import CONTENT, LEAD, LONGER, PAGE_BYTES, TURNS, Turns, Volume, places
+from tests.unit.fakes import Command, FakeHost, World
 
 MIB, GIB = 1 << 20, 1 << 30
-Answer = Callable[[bytes], bytes | None]
-Made = Callable[[Answer], tuple[Volume, list[bytes]]]
+Scsi = Callable[[bytes], bytes | None]
+Made = Callable[[Scsi], tuple[Volume, list[bytes]]]
+Log = list[tuple[int, int]]
+HEADER = struct.Struct("@iiBBHIPPPIIiPBBBBHHiII0P")
 
 
 @pytest.fixture(autouse=True)
@@ -39,26 +40,27 @@ def rng(seed: int = 1) -> random.Random:
     return random.Random(seed)  # noqa: S311 -- it chooses places
 
 
-class Logged(Volume):
-    """Remembers what is read."""
-
-    def __init__(self, path: str) -> None:
-        super().__init__(path)
-        self.log: list[tuple[int, int]] = []
-
-    def read(self, offset: int, length: int) -> memoryview:
-        self.log.append((offset, length))
-        return super().read(offset, length)
-
-
-def volume(tmp_path: Path, data: bytes) -> Logged:
-    file = tmp_path / "volume"
-    file.write_bytes(data)
-    return Logged(str(file))
+def volume(tmp_path: Path, data: bytes) -> Volume:
+    (tmp_path / "volume").write_bytes(data)
+    return Volume(f"{tmp_path}/volume")
 
 
 def taken(of: Volume, seconds: float = 60) -> dict[str, Any]:
     return Turns(of, rng()).take(time.monotonic() + seconds)
+
+
+@pytest.fixture
+def log(monkeypatch: pytest.MonkeyPatch) -> Log:
+    """What is read."""
+    log: Log = []
+    usual = Volume.read
+
+    def read(of: Volume, offset: int, length: int) -> memoryview:
+        log.append((offset, length))
+        return usual(of, offset, length)
+
+    monkeypatch.setattr(Volume, "read", read)
+    return log
 
 
 def looked_at(of: Volume, region_bytes: int = 64 * MIB, start: int = 0) -> dict[str, Any]:
@@ -69,43 +71,37 @@ def test_places_are_spread_over_all_of_it_in_no_order() -> None:
     found = places(GIB, 4096, 512, rng())
     assert sorted(offset * 512 // GIB for offset in found) == list(range(512))
     assert found != sorted(found) and all(offset % 4096 == 0 for offset in found)
-    assert found == places(GIB, 4096, 512, rng())
-    assert found != places(GIB, 4096, 512, rng(2))
+    assert places(GIB, 4096, 512, rng(2)) != found == places(GIB, 4096, 512, rng())
     for size_bytes in (0, 4095, 4096, 3 * 4096 + 1):
         as_many_as_fit = [n * 4096 for n in range(size_bytes // 4096)]
         assert sorted(places(size_bytes, 4096, 512, rng())) == as_many_as_fit, size_bytes
 
 
-def test_a_block_is_read_first_then_again_and_then_with_its_neighbours(tmp_path: Path) -> None:
-    of = volume(tmp_path, os.urandom(32 * MIB))
-    found = taken(of)
+def test_a_block_is_read_first_then_again_and_then_with_its_neighbours(tmp_path: Path, log: Log) -> None:
+    found = taken(volume(tmp_path, os.urandom(32 * MIB)))
     assert len(found["first_ns"]) == TURNS and not found["none_ns"]
     assert TURNS - 1 <= len(found["longer_ns"]) <= len(found["again_ns"]) == TURNS
-    short = [offset for offset, length in of.log if length == PAGE_BYTES]
+    short = [offset for offset, length in log if length == PAGE_BYTES]
     once = dict.fromkeys(short)
     assert len(once) == TURNS + LEAD and all(short.count(offset) <= 2 for offset in once)
     # In turns: neither kind is later than the other one.
     again = [n for n, offset in enumerate(short[LEAD:]) if offset in short[: LEAD + n]]
     assert sum(again) / len(again) == pytest.approx((2 * TURNS - 1) / 2, abs=2)
-    for n, (offset, length) in enumerate(of.log):
+    for n, (offset, length) in enumerate(log):
         if length == LONGER * PAGE_BYTES:
-            assert of.log[:n].count((offset, PAGE_BYTES)) == 2
-
-
-def test_a_disk_s_own_buffer_has_forgotten_a_block_when_it_is_read_again(tmp_path: Path) -> None:
-    of = volume(tmp_path, os.urandom(32 * MIB))
-    taken(of)
+            assert log[:n].count((offset, PAGE_BYTES)) == 2
+    # A disk's own buffer has forgotten a block when it is read again.
     for segments, is_kept in ((LEAD, False), (1 << 20, True)):
         buffer: dict[int, None] = {}
-        found = {False: 0, True: 0}
-        for n, (offset, length) in enumerate(of.log):
-            if (offset, length) in of.log[:n] and length == PAGE_BYTES:
-                found[offset in buffer] += 1
+        kept = {False: 0, True: 0}
+        for n, (offset, length) in enumerate(log):
+            if (offset, length) in log[:n] and length == PAGE_BYTES:
+                kept[offset in buffer] += 1
             buffer.pop(offset, None)
             buffer[offset] = None
             if len(buffer) > segments:
                 del buffer[next(iter(buffer))]
-        assert found == {is_kept: TURNS, (not is_kept): 0}, segments
+        assert kept == {is_kept: TURNS, (not is_kept): 0}, segments
 
 
 def test_neither_zeros_are_timed_nor_what_is_read_when_the_time_is_up(tmp_path: Path) -> None:
@@ -142,14 +138,11 @@ def test_holes_of_a_file_are_deallocated(tmp_path: Path) -> None:
     assert found["deallocated"] in (0, 3 * CONTENT // 4) and found["zeros"] == 3 * CONTENT // 4
 
 
-HEADER = struct.Struct("@iiBBHIPPPIIiPBBBBHHiII0P")
-
-
 @pytest.fixture
 def device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Made:
     """A volume that answers SCSI commands, None with a check condition; and the commands."""
 
-    def made(answer: Answer) -> tuple[Volume, list[bytes]]:
+    def made(answer: Scsi) -> tuple[Volume, list[bytes]]:
         asked: list[bytes] = []
 
         def ioctl(_descriptor: int, request: int, argument: bytearray) -> int:
@@ -220,52 +213,47 @@ def test_a_controller_identifies_itself(tmp_path: Path, monkeypatch: pytest.Monk
     assert struct.unpack_from("=QIII", command, 24)[1:] == (0, PAGE_BYTES, 1)
 
 
-@dataclass(frozen=True, eq=False)
-class Asked(NamespaceHost):
-    """Has the program do what it is asked, or says what it is given."""
+class Asked(World):
+    """Has the program do what it is asked."""
 
-    says: str | None = None
-
-    def _run(
-        self, argv: Sequence[str], input: str | None, timeout_s: float, env: Mapping[str, str]
-    ) -> Completed:
-        del timeout_s, env
-        request = json.loads(input or "")
+    def run(self, host: FakeHost, command: Command, timeout_s: float) -> tuple[int, str, str]:
+        del host, timeout_s
+        request = json.loads(command.input or "")
         do = getattr(program, request.pop("do"))
-        if self.says is None and not Path(request["path"]).exists():
-            return Completed(argv=tuple(argv), status=1, stdout="", stderr="FileNotFoundError: no such file")
-        said = self.says if self.says is not None else json.dumps(do(request))
-        return Completed(argv=tuple(argv), status=0, stdout=said, stderr="")
+        if not Path(request["path"]).exists():
+            return 1, "", "FileNotFoundError: no such file"
+        return 0, json.dumps(do(request)), ""
+
+
+HOST = Asked().host("initiator")
 
 
 def test_the_host_is_asked(tmp_path: Path) -> None:
     volume(tmp_path, os.urandom(8 * MIB) + bytes(8 * MIB))
-    found = reread.sample(Asked("initiator"), f"{tmp_path}/volume", region_bytes=16 * MIB, seed=1)
+    found = reread.sample(HOST, f"{tmp_path}/volume", region_bytes=16 * MIB, seed=1)
     assert found.blocks == CONTENT and found.zeros == CONTENT // 2 and found.block_bytes == PAGE_BYTES
     assert found.first_ns and found.provisioning is None
 
 
-@pytest.mark.parametrize(
-    ("says", "words"),
-    [(None, "could not be sampled: FileNotFoundError"), ("{}", "cannot be understood"), ("?", "cannot be")],
-)
-def test_a_volume_that_cannot_be_read(says: str | None, words: str) -> None:
-    with pytest.raises(CommandFailed, match=words):
-        reread.sample(Asked("initiator", says=says), "/nowhere/at all", region_bytes=MIB, seed=1)
+def test_a_volume_that_cannot_be_read() -> None:
+    says = [World(answers=[((programs.PYTHON,), (0, text, ""))]).host("initiator") for text in ("{}", "?")]
+    for host, words in ((HOST, "could not be sampled: FileNotFoundError"), *((h, "cannot be") for h in says)):
+        with pytest.raises(CommandFailed, match=words):
+            reread.sample(host, "/nowhere/at all", region_bytes=MIB, seed=1)
     with pytest.raises(CommandFailed, match="could not be sampled"):
-        reread.commands(Asked("initiator"), "/nowhere/at all")
+        reread.commands(HOST, "/nowhere/at all")
 
 
 def test_commands_without_a_disk_are_timed_in_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     volume(tmp_path, bytes(MIB))
     file = f"{tmp_path}/volume"
-    assert reread.commands(Asked("initiator"), file) is None  # a file has none
+    assert reread.commands(HOST, file) is None  # a file has none
     monkeypatch.setattr(Volume, "without_medium", lambda _self: (lambda: time.sleep(1e-4), 4096))
-    found = reread.commands(Asked("initiator"), file)
+    found = reread.commands(HOST, file)
     assert found is not None and found.p50_ns is not None and found.min_ns is not None
     assert found.payload_bytes == 4096 and found.interval_ns == 0
     assert program.FEWEST <= found.sent == found.received <= program.COMMANDS
     assert 1e5 <= found.min_ns <= found.p50_ns
     monkeypatch.setattr(reread, "COMMANDS_S", 0.0)
-    few = reread.commands(Asked("initiator"), file)
+    few = reread.commands(HOST, file)
     assert few is not None and few.sent == program.FEWEST

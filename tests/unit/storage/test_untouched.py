@@ -20,8 +20,7 @@ from tests.unit.storage.test_nvme import sides, wanted
 
 
 def text(rule: UdevRule) -> str:
-    world = World()
-    rule.acquire(world.host("initiator"))
+    rule.acquire((world := World()).host("initiator"))
     (command,) = world.commands
     assert command.argv[-1] == rule.path
     return command.input or ""
@@ -29,14 +28,10 @@ def text(rule: UdevRule) -> str:
 
 def test_every_jump_has_its_end_and_nothing_else_is_looked_at() -> None:
     lines = text(UdevRule("harness-beef-192.0.2.1-3260", 'KERNELS=="session[0-9]*"')).splitlines()
-    jumps = {match[1] for line in lines if (match := re.search(r'GOTO="(.*?)"', line))}
-    assert jumps == {"harness_beef_192.0.2.1_3260_end"}
-    assert lines[-1] == f'LABEL="{jumps.pop()}"'
-    steps = (
-        'ENV{HARNESS_READS}!="1", GOTO="harness_beef_192.0.2.1_3260_end"',
-        'ACTION=="add", PROGRAM=="/bin/sh -c \'blockdev --setro $devnode\'"',
-    )
-    assert lines.index(steps[0]) < lines.index(steps[1])
+    end = "harness_beef_192.0.2.1_3260_end"
+    assert {*re.findall(r'GOTO="(.*?)"', "".join(lines))} == {end} and lines[-1] == f'LABEL="{end}"'
+    closes = 'ACTION=="add", PROGRAM=="/bin/sh -c \'blockdev --setro $devnode\'"'
+    assert lines.index(f'ENV{{HARNESS_READS}}!="1", GOTO="{end}"') < lines.index(closes)
     # Of a disk of the run closing it alone is no event.
     own = text(UdevRule("harness-beef-nvme-0", 'KERNEL=="nvme*"', is_own=True))
     assert own == 'ACTION!="remove", SUBSYSTEM=="block", KERNEL=="nvme*", OPTIONS:="nowatch"\n'

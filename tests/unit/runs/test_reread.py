@@ -27,7 +27,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     found = []
 
     def sample(_host: Host, path: str, **more: Any) -> Samples:
-        found.append({"path": path, **more})
+        found.append(more)
         if path == "/gone":
             raise CommandFailed("it is gone")
         return Samples(block_bytes=512, blocks=2, zeros=1)

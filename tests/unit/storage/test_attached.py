@@ -8,6 +8,7 @@ import subprocess
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
+from unittest.mock import ANY, Mock, call
 
 import pytest
 
@@ -137,34 +138,25 @@ def test_a_volume_is_read_only_if_it_is_the_one_that_was_planned_with() -> None:
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
+def guarded(monkeypatch: pytest.MonkeyPatch) -> Mock:
     """What the guard is asked, which allows all."""
-    asked: list[tuple[Any, ...]] = []
-
-    def require_unit(_host: object, path: str, *, needed_bytes: int, ours: Any = ()) -> Device:
-        asked.append((path, needed_bytes, tuple(ours)))
-        return UNIT
-
-    monkeypatch.setattr(guard, "require_unit", require_unit)
+    monkeypatch.setattr(guard, "require_unit", asked := Mock(return_value=UNIT))
     return asked
 
 
-def test_what_may_be_lost_is_guarded_and_then_filled(asked: list[tuple[Any, ...]]) -> None:
-    def filled(world: World) -> list[tuple[str, ...]]:
-        return [command.argv[-4:] for command in world.commands if "urandom" in " ".join(command.argv)]
-
+def test_what_may_be_lost_is_guarded_and_then_filled(guarded: Mock) -> None:
     world = look("device", node="/dev/sda")
     with there(world, "/dev/x", PART) as ready:
         assert (ready.path, ready.size_bytes, ready.device) == ("/dev/sda", 1 << 20, UNIT)
-    assert asked == [("/dev/x", 2 << 20, ())]
-    assert filled(world) == [("/dev/sda", "1", "1", "1")]
+    guarded.assert_called_once_with(ANY, "/dev/x", needed_bytes=2 << 20)
+    assert [c.argv[-4:] for c in world.commands if "urandom" in str(c)] == [("/dev/sda", "1", "1", "1")]
     world = look("device", node="/dev/sdb")
     with pytest.raises(CellInvalid, match="to be /dev/sdb, found /dev/sda"), there(world, "/dev/x", PART):
         raise AssertionError
-    assert not filled(world)
+    assert not any("urandom" in str(command) for command in world.commands)
 
 
-def test_a_session_s_disk_is_guarded_and_then_takes_writes(asked: list[tuple[Any, ...]]) -> None:
+def test_a_session_s_disk_is_guarded_and_then_takes_writes(guarded: Mock) -> None:
     sysfs = "/sys/block/sda"
     identity = Expected("identity", f"{sysfs}/wwid", "naa.6")
     expected = (Expected("read-only mark", f"{sysfs}/ro", "1"), identity)
@@ -179,14 +171,14 @@ def test_a_session_s_disk_is_guarded_and_then_takes_writes(asked: list[tuple[Any
     assert device == UNIT and found.device == UNIT.node
     with pytest.raises(DeviceRefused, match="its target refuses them"):
         opened(1)
-    assert asked == [("/dev/sda", 2 << 20, ("/dev/sdb",))] * 2
+    assert guarded.call_args_list == [call(ANY, "/dev/sda", needed_bytes=2 << 20, ours=["/dev/sdb"])] * 2
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(("number", "is_direct"), [("EINVAL", False), ("EOPNOTSUPP", True), ("", True)])
 @pytest.mark.parametrize("name", ["file", ""])
 def test_direct_io_is_tried_without_a_trace(tmp_path: Path, number: str, is_direct: bool, name: str) -> None:
-    (tmp_path / "file").write_bytes(b"x")
+    (tmp_path / "file").touch()
     refusing = f"raise OSError(errno.{number}, '')" if number else "return 0"
     patch = f"os.close = lambda _: None\ndef refuse(*_): {refusing}\nos.open = refuse\n"
     call = f"print(int(is_direct(Path({str(tmp_path / name)!r}))))"

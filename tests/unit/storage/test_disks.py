@@ -50,21 +50,18 @@ def test_what_ships_is_right_and_flash_moves_what_its_data_sheet_says() -> None:
         assert moved == pytest.approx(bytes_s, rel=0.02)
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
+def test_a_wrong_profile_is_refused(tmp_path: Path) -> None:
+    for text, words in (
         (FLASH.format(4096, 0), "line 4, page_us"),
         (FLASH.format(512, 1), "multiple of 4096"),
         (FLASH.format(4096, "nan"), "found 'nan'"),
         ('title = "x"\n[moving]\nrpm = 7200\n', "missing required field"),
         ('title = "x"\nrpm = 7200\n', "rpm"),
-    ],
-)
-def test_a_wrong_profile_is_refused(tmp_path: Path, text: str, words: str) -> None:
-    (tmp_path / "own.toml").write_text(text, encoding="utf-8")
-    with pytest.raises(UsageError, match=words) as refused:
-        load_disk("own", [tmp_path])
-    assert "own.toml" in refused.value.message and refused.value.hint
+    ):
+        (tmp_path / "own.toml").write_text(text, encoding="utf-8")
+        with pytest.raises(UsageError, match=words) as refused:
+            load_disk("own", [tmp_path])
+        assert "own.toml" in refused.value.message and refused.value.hint
 
 
 def test_flash_is_null_blk_with_a_timer_and_memory_answers_at_once() -> None:
@@ -82,13 +79,13 @@ def test_flash_is_null_blk_with_a_timer_and_memory_answers_at_once() -> None:
     assert "irqmode=0" in made and not any(word.startswith("completion_nsec") for word in made)
 
 
-@pytest.mark.parametrize("resource", [FlashDisk(1 << 20), NbdModule()])
-def test_a_module_in_use_is_left_alone_and_a_missing_one_is_named(resource: FlashDisk | NbdModule) -> None:
+def test_a_module_in_use_is_left_alone_and_a_missing_one_is_named() -> None:
     said = "modprobe: ERROR: could not insert 'nbd': Module already in kernel"
-    world = World(answers=[(("modprobe", "--first-time"), (1, "", said))])
-    with pytest.raises(DeviceRefused, match="already loaded"):
-        resource.acquire(world.host("target"))
-    assert world.commands[-1].argv[:2] == ("modprobe", "--first-time")
+    for resource in (FlashDisk(1 << 20), NbdModule()):
+        world = World(answers=[(("modprobe", "--first-time"), (1, "", said))])
+        with pytest.raises(DeviceRefused, match="already loaded"):
+            resource.acquire(world.host("target"))
+        assert world.commands[-1].argv[:2] == ("modprobe", "--first-time")
     world = World(answers=[(("modprobe",), (1, "", "modprobe: FATAL: Module nbd not found"))])
     with pytest.raises(RequirementError, match="nbd") as refused:
         NbdModule().acquire(world.host("target"))
@@ -97,6 +94,7 @@ def test_a_module_in_use_is_left_alone_and_a_missing_one_is_named(resource: Flas
 
 def brought_up(tmp_path: Path, name: str, count: int) -> tuple[list[tuple[str, ...]], list[str]]:
     """What was done for a disk of so many pieces of 3 MiB, and its paths."""
+    tmp_path.mkdir(exist_ok=True)
     world, journal = World(answers=[(("test", "-e"), DONE)]), Journal(tmp_path / "journal")
     of: dict[str, Any] = {"count": count, "folder": tmp_path, "log": tmp_path / "log"}
     with disks.bring_up(journal, world.host("target"), load_disk(name), 3 << 20, **of) as paths:
@@ -112,14 +110,12 @@ def test_a_disk_with_moving_parts_is_served_by_its_program(tmp_path: Path) -> No
     assert argvs[-1] == ("modprobe", "-r", "nbd")
 
 
-@pytest.mark.parametrize(
-    ("name", "device", "word"), [("hdd-7200", "/dev/nbd0", "max_part=4"), ("nvme", "/dev/nullb0", "size=12")]
-)
-def test_several_pieces_are_partitions_of_one_disk(tmp_path: Path, name: str, device: str, word: str) -> None:
-    argvs, paths = brought_up(tmp_path, name, 4)
-    assert paths == [f"{device}p{number}" for number in range(1, 5)]
-    assert next(argv[-3:] for argv in argvs if disks.PARTITION in argv) == (device, str(3 << 11), "4")
-    assert word in [word for argv in argvs for word in argv]
+def test_several_pieces_are_partitions_of_one_disk(tmp_path: Path) -> None:
+    for name, device, word in (("hdd-7200", "/dev/nbd0", "max_part=4"), ("nvme", "/dev/nullb0", "size=12")):
+        argvs, paths = brought_up(tmp_path / name, name, 4)
+        assert paths == [f"{device}p{number}" for number in range(1, 5)]
+        assert next(argv[-3:] for argv in argvs if disks.PARTITION in argv) == (device, str(3 << 11), "4")
+        assert word in [word for argv in argvs for word in argv]
 
 
 def test_in_sequence_the_medium_sets_the_pace_and_its_buffer_is_read_ahead_no_further() -> None:

@@ -130,22 +130,18 @@ def test_what_is_in_use_is_refused_whatever_is_typed(sentence: str) -> None:
         assert message.startswith(f"{blocks[0].node} is in use: {sentence}") and hint
 
 
-@pytest.mark.parametrize(
-    ("kind", "label", "sentence", "remedy"),
-    [
+def test_a_signature_gives_an_unseen_holder_away() -> None:
+    for kind, label, sentence, remedy in (
         ("zfs_member", "tank", "it is part of the imported ZFS pool tank", "zpool export tank"),
         ("zfs_member", None, "it is part of the imported ZFS pool of unknown name", ""),
         ("ceph_bluestore", None, "it is held by a Ceph OSD", ""),
         ("drbd", None, "it is held by DRBD", ""),
         ("ext4", None, "something invisible", ""),
-    ],
-)
-def test_a_signature_gives_an_unseen_holder_away(
-    kind: str, label: str | None, sentence: str, remedy: str
-) -> None:
-    message, hint = refused(disk(busy=True), destroy=SDB, signatures=[Signature("sdb", kind, None, label)])
-    assert message.startswith(f"/dev/sdb is in use: {sentence}")
-    assert hint == (f"free it with `{remedy}`, or " if remedy else "") + "name another device"
+    ):
+        signatures = [Signature("sdb", kind, None, label)]
+        message, hint = refused(disk(busy=True), destroy=SDB, signatures=signatures)
+        assert message.startswith(f"/dev/sdb is in use: {sentence}")
+        assert hint == (f"free it with `{remedy}`, or " if remedy else "") + "name another device"
 
 
 @pytest.mark.parametrize(
@@ -193,17 +189,14 @@ def test_signatures_are_those_of_the_disk_and_of_its_partitions() -> None:
         assert asked == ([] if probed is None else [probed]), blocks
 
 
-@pytest.mark.parametrize(
-    ("block", "sentence"),
-    [
+@pytest.mark.parametrize("destroy", [None, SDB])
+def test_what_takes_no_writes_or_too_few_is_refused_whatever_is_typed(destroy: str | None) -> None:
+    for block, sentence in (
         (disk(problem="Permission denied"), "could not be opened: Permission denied"),
         (disk(read_only=True), "is read-only"),
         (disk(size_bytes=0), "has 0 B, but 64 MiB are needed"),
         (disk(size_bytes=64 * MIB - 512), "64 MiB are needed"),
-    ],
-)
-def test_what_takes_no_writes_or_too_few_is_refused_whatever_is_typed(block: Block, sentence: str) -> None:
-    for destroy in (None, SDB):
+    ):
         message, hint = refused(block, destroy=destroy)
         assert message.startswith("/dev/sdb ") and message.endswith(sentence) and hint
 

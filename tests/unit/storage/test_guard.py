@@ -144,32 +144,22 @@ def test_a_signature_gives_an_unseen_holder_away() -> None:
         assert hint == (f"free it with `{remedy}`, or " if remedy else "") + "name another device"
 
 
-@pytest.mark.parametrize(
-    ("blocks", "end", "remedies"),
-    [
+def test_a_few_uses_are_freed_from_the_top_down_and_many_are_counted() -> None:
+    mounted = [[disk(mounts={f"/m{number}": "" for number in range(count)})] for count in (4, 5, 10)]
+    for blocks, end, remedies in (
         (
-            [DISK, PARTITION, volume(mounts={"/a b; x": ""})],
-            "x",
+            *([DISK, PARTITION, volume(mounts={"/a b; x": ""})], "x"),
             "umount '/a b; x' && vgchange --activate n my-vg",
         ),
         # Nobody can free the root file system.
         ([DISK, partition(mounts={"/": ""})], "on /", ""),
-        *(
-            ([disk(mounts={f"/m{number}": "" for number in range(count)})], end, remedies)
-            for count, end, remedies in (
-                (4, "/m2, it is mounted on /m3", "umount /m3 && umount /m2 && umount /m1 && umount /m0"),
-                (5, "/m3, and 1 more", ""),
-                (10, "/m3, and 6 more", ""),
-            )
-        ),
-    ],
-)
-def test_a_few_uses_are_freed_from_the_top_down_and_many_are_counted(
-    blocks: list[Block], end: str, remedies: str
-) -> None:
-    message, hint = refused(*blocks)
-    assert message.endswith(end)
-    assert hint == (f"free it with `{remedies}`, or " if remedies else "") + "name another device"
+        (mounted[0], "/m2, it is mounted on /m3", "umount /m3 && umount /m2 && umount /m1 && umount /m0"),
+        (mounted[1], "/m3, and 1 more", ""),
+        (mounted[2], "/m3, and 6 more", ""),
+    ):
+        message, hint = refused(*blocks)
+        assert message.endswith(end)
+        assert hint == (f"free it with `{remedies}`, or " if remedies else "") + "name another device"
 
 
 def test_signatures_are_those_of_the_disk_and_of_its_partitions() -> None:
@@ -303,9 +293,9 @@ def test_a_recorded_survey_is_understood() -> None:
     assert world.commands[1].argv[-2:] == ("/dev/ram6", "/dev/ram6p1")
 
 
-@pytest.mark.parametrize("answer", ["", "{", '{"blocks": 3}', "Segmentation fault"])
-def test_an_answer_that_makes_no_sense_is_an_error(answer: str) -> None:
-    for number in (0, 1):
+@pytest.mark.parametrize("number", [0, 1])
+def test_an_answer_that_makes_no_sense_is_an_error(number: int) -> None:
+    for answer in ("", "{", '{"blocks": 3}', "Segmentation fault"):
         with pytest.raises(CommandFailed, match="cannot be understood"):
             guard.inspect(answering(number, answer).host("target"), SDB)
 
@@ -319,9 +309,8 @@ def test_the_same_disk_passes_again_even_when_it_is_exported(changes: dict[str, 
     assert [command.argv[-1] for command in world.commands] == [SDB]
 
 
-@pytest.mark.parametrize(
-    ("changes", "sentence"),
-    [
+def test_another_disk_under_the_run_makes_the_cell_invalid() -> None:
+    for changes, sentence in (
         ({"number": "8:32"}, "its device number was 8:16 and is 8:32"),
         ({"size_bytes": 32 * MIB}, "its size in bytes was 67108864 and is 33554432"),
         ({"serial": "other"}, "its serial number was S3R1AL and is other"),
@@ -333,14 +322,11 @@ def test_the_same_disk_passes_again_even_when_it_is_exported(changes: dict[str, 
         ({"read_only": True}, "it has become read-only"),
         ({"problem": "No such device"}, "it cannot be opened any more: No such device"),
         (None, "it is gone"),
-    ],
-)
-def test_another_disk_under_the_run_makes_the_cell_invalid(
-    changes: dict[str, Any] | None, sentence: str
-) -> None:
-    world = machine(found="nothing of that name") if changes is None else machine(disk(**changes))
-    with pytest.raises(CellInvalid, match=f"^expected /dev/sdb still to be the same disk, but {sentence}"):
-        guard.recheck(world.host("target"), ask(DISK))
+    ):
+        world = machine(found="nothing of that name") if changes is None else machine(disk(**changes))
+        why = f"^expected /dev/sdb still to be the same disk, but {sentence}"
+        with pytest.raises(CellInvalid, match=why):
+            guard.recheck(world.host("target"), ask(DISK))
 
 
 def test_a_process_that_exports_a_device_is_no_other_writer(
@@ -374,9 +360,8 @@ def test_a_blank_unit_that_nobody_else_has_may_be_written_though_the_kernel_take
     assert [command.argv[0] for command in world.commands].count("wipefs") == 1
 
 
-@pytest.mark.parametrize(
-    ("world", "message", "hint"),
-    [
+def test_a_unit_that_somebody_has_is_refused_whatever_is_typed() -> None:
+    for world, message, hint in (
         (
             machine(DISK, signatures=[EXT4]),
             "is not blank; found on it: ext4 file system",
@@ -391,13 +376,11 @@ def test_a_blank_unit_that_nobody_else_has_may_be_written_though_the_kernel_take
         (machine(disk(mounts={"/a": ""})), "is in use: it is mounted on /a", "umount"),
         (machine(disk(problem="No medium found")), "could not be opened", "become root"),
         (machine(disk(size_bytes=63 * MIB)), "has 63 MiB, but 64 MiB are needed", "ask for less"),
-    ],
-)
-def test_a_unit_that_somebody_has_is_refused_whatever_is_typed(world: World, message: str, hint: str) -> None:
-    with pytest.raises(DeviceRefused) as refusal:
-        unit(world, ours=["/dev/sdc"])
-    assert refusal.value.message.startswith(f"/dev/sdb {message}"), refusal.value.message
-    assert hint in (refusal.value.hint or "")
+    ):
+        with pytest.raises(DeviceRefused) as refusal:
+            unit(world, ours=["/dev/sdc"])
+        assert refusal.value.message.startswith(f"/dev/sdb {message}"), refusal.value.message
+        assert hint in (refusal.value.hint or "")
 
 
 def test_the_run_s_own_paths_to_a_unit_are_no_others() -> None:

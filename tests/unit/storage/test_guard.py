@@ -50,39 +50,6 @@ false, "btrfs": "", "swap": false, "mounts": {"/run/volume": ""}, "exports": {},
 UNRESERVED = '{"keys": [0, "0000000000000000"], "reservation": [0, "0000000000000000"], "full": [0, ""]}'
 REGISTERED = UNRESERVED.replace("0000000000000000", "00000001000000080000000000abcdef", 1)
 
-
-def machine(
-    *blocks: Block, signatures: Sequence[Signature] = (), found: str = "", reserved: str = UNRESERVED
-) -> World:
-    """Where the survey, wipefs and a target answer that."""
-    seen = msgspec.json.encode(Survey(found, blocks)).decode()
-    borne = msgspec.json.encode({"signatures": signatures}).decode()
-    python = (programs.PYTHON, "-I", "-S")
-    starts = (*python, "-"), ("wipefs",), (*python, "-c")
-    return World(
-        answers=[(s, (0, said, "")) for s, said in zip(starts, (seen, borne, reserved), strict=True)]
-    )
-
-
-def ask(*blocks: Block, path: str = SDB, destroy: str | None = None, **found: Any) -> Device:
-    # Equal words of a command line are never the same object.
-    destroy = destroy and "".join(list(destroy))
-    host = machine(*blocks, **found).host("target")
-    return guard.require_writable(host, path, destroy=destroy, needed_bytes=64 * MIB)
-
-
-def refused(*blocks: Block, **asked: Any) -> tuple[str, str]:
-    """The message and the hint."""
-    with pytest.raises(DeviceRefused) as refusal:
-        ask(*blocks, **asked)
-    assert str(refusal.value).isprintable()
-    return refusal.value.message, refusal.value.hint or ""
-
-
-def test_blank_disk_may_be_written() -> None:
-    assert ask(DISK) == Device(**msgspec.structs.asdict(DISK), path=SDB)
-
-
 IN_USE: dict[str, list[Block]] = {
     "it is mounted on /home": [disk(mounts={"/home": ""})],
     "its partition /dev/sdb1 is mounted on /, its partition /dev/sdb1 is mounted on /var": [
@@ -120,6 +87,49 @@ IN_USE: dict[str, list[Block]] = {
     "something invisible has opened it exclusively, such as": [disk(busy=True)],
     "something invisible has opened it exclusively": [DISK, partition(busy=True)],
 }
+BORNE: dict[str, list[Signature]] = {
+    "ext4 file system 'my data'": [Signature("sdb", "ext4", "filesystem", "my data")],
+    "gpt partition table": [Signature("sdb", "gpt", "partition-table")] * 2,
+    "LVM2_member (a part of a larger volume)": [Signature("sdb", "LVM2_member", "raid")],
+    "crypto_LUKS (encrypted)": [Signature("sdb", "crypto_LUKS", "crypto")],
+    "swap": [Signature("sdb", "swap", "other")],
+    "the partition /dev/sdb1": [],
+    "dos partition table, xfs file system 'data' on its partition /dev/sdb1, the partition /dev/sdb2": [
+        *(Signature("sdb", "dos", "partition-table"), Signature("sdb1", "xfs", "filesystem", "data"))
+    ],
+}
+
+
+def machine(
+    *blocks: Block, signatures: Sequence[Signature] = (), found: str = "", reserved: str = UNRESERVED
+) -> World:
+    """Where the survey, wipefs and a target answer that."""
+    seen = msgspec.json.encode(Survey(found, blocks)).decode()
+    borne = msgspec.json.encode({"signatures": signatures}).decode()
+    python = (programs.PYTHON, "-I", "-S")
+    starts = (*python, "-"), ("wipefs",), (*python, "-c")
+    return World(
+        answers=[(s, (0, said, "")) for s, said in zip(starts, (seen, borne, reserved), strict=True)]
+    )
+
+
+def ask(*blocks: Block, path: str = SDB, destroy: str | None = None, **found: Any) -> Device:
+    # Equal words of a command line are never the same object.
+    destroy = destroy and "".join(list(destroy))
+    host = machine(*blocks, **found).host("target")
+    return guard.require_writable(host, path, destroy=destroy, needed_bytes=64 * MIB)
+
+
+def refused(*blocks: Block, **asked: Any) -> tuple[str, str]:
+    """The message and the hint."""
+    with pytest.raises(DeviceRefused) as refusal:
+        ask(*blocks, **asked)
+    assert str(refusal.value).isprintable()
+    return refusal.value.message, refusal.value.hint or ""
+
+
+def test_blank_disk_may_be_written() -> None:
+    assert ask(DISK) == Device(**msgspec.structs.asdict(DISK), path=SDB)
 
 
 @pytest.mark.parametrize("sentence", IN_USE)
@@ -189,19 +199,6 @@ def test_what_takes_no_writes_or_too_few_is_refused_whatever_is_typed(destroy: s
     ):
         message, hint = refused(block, destroy=destroy)
         assert message.startswith("/dev/sdb ") and message.endswith(sentence) and hint
-
-
-BORNE: dict[str, list[Signature]] = {
-    "ext4 file system 'my data'": [Signature("sdb", "ext4", "filesystem", "my data")],
-    "gpt partition table": [Signature("sdb", "gpt", "partition-table")] * 2,
-    "LVM2_member (a part of a larger volume)": [Signature("sdb", "LVM2_member", "raid")],
-    "crypto_LUKS (encrypted)": [Signature("sdb", "crypto_LUKS", "crypto")],
-    "swap": [Signature("sdb", "swap", "other")],
-    "the partition /dev/sdb1": [],
-    "dos partition table, xfs file system 'data' on its partition /dev/sdb1, the partition /dev/sdb2": [
-        *(Signature("sdb", "dos", "partition-table"), Signature("sdb1", "xfs", "filesystem", "data"))
-    ],
-}
 
 
 @pytest.mark.parametrize("sentence", BORNE)

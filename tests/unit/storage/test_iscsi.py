@@ -18,8 +18,7 @@ def test_parameters_are_read_as_their_standard_writes_them() -> None:
     asked = "InitialR2T=no immediatedata=Yes MaxBurstLength=64K FirstBurstLength=4096"
     written = "InitialR2T=No ImmediateData=Yes MaxBurstLength=65536 FirstBurstLength=4096"
     for transport, words, read in (
-        (ISCSI, asked, written),
-        (ISCSI, "", ""),
+        *((ISCSI, asked, written), (ISCSI, "", "")),
         (ISCSI, "MaxBurstLength=64K MaxBurstLength=65536", "MaxBurstLength=65536"),
         (NVME_TCP, "queue_size=64 Header_Digest=yes", "queue_size=64 header_digest=Yes"),
     ):
@@ -32,8 +31,7 @@ def test_parameters_are_read_as_their_standard_writes_them() -> None:
     [
         *(f"MaxBurstLength{value}" for value in ("=511", "=16777216", "=-1", "=", "")),
         *("InitialR2T=1", "HeaderDigest=MD5", "MaxOutstandingR2T=0", "queue_depth=129", "=Yes"),
-        "InitialR2T=Yes; reboot",
-        "InitialR2T=Yes,InitialR2T=No",
+        *("InitialR2T=Yes; reboot", "InitialR2T=Yes,InitialR2T=No"),
         "FirstBurstLength=8192,MaxBurstLength=4096",
     ],
 )

@@ -150,8 +150,7 @@ def test_records_that_are_there_are_not_made_again(machine: Machine) -> None:
     for times, folder in enumerate(("etc", "var"), 1):
         machine.have_sessions_of_iscsid()
         lines(machine.here / folder / "ifaces", {REQUEST["interface"]: ""})
-        assert machine.log_out() == (0, "")
-        assert machine.said == times * [LOGOUT, *FORGOTTEN]
+        assert machine.log_out() == (0, "") and machine.said == times * [LOGOUT, *FORGOTTEN]
         shutil.rmtree(machine.here / folder / "ifaces")
 
 
@@ -175,12 +174,10 @@ def test_without_an_iscsid_it_is_the_kernel_s_to_end(machine: Machine) -> None:
 
 def test_sessions_to_others_are_left_alone_and_what_is_absent_needs_no_ending(machine: Machine) -> None:
     machine.answer(delete=21)
-    assert machine.log_out() == (0, "")
-    assert machine.said == [*MADE, *FORGOTTEN]
+    assert machine.log_out() == (0, "") and machine.said == [*MADE, *FORGOTTEN]
     machine.answer()
     machine.have_sessions("iqn.2020-01.org.example:mine", f"{IQN}.more", IQN[:-1])
-    assert machine.log_out() == (0, "")
-    assert machine.said == 2 * [*MADE, *FORGOTTEN]
+    assert machine.log_out() == (0, "") and machine.said == 2 * [*MADE, *FORGOTTEN]
     assert len(list((machine.here / "sessions").iterdir())) == 3
     # A record that stays is reported.
     machine.answer(delete=6)

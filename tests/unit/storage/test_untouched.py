@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -39,7 +38,6 @@ def test_every_jump_has_its_end_and_nothing_else_is_looked_at() -> None:
 
 def test_the_rule_goes_with_its_folder_and_leaves_others(tmp_path: Path) -> None:
     mine, other = tmp_path / "rules.d" / "00-a.rules", tmp_path / "rules.d" / "other.rules"
-    mine.parent.mkdir()
     for rules in ([mine], [mine, other]):
         for file in rules:
             file.parent.mkdir(exist_ok=True)
@@ -52,7 +50,7 @@ def test_the_rule_goes_with_its_folder_and_leaves_others(tmp_path: Path) -> None
 @pytest.mark.skipif(Path("/run/udev").is_dir(), reason="this machine has udev")
 def test_without_udev_nothing_is_made(tmp_path: Path) -> None:
     subprocess.run(["sh", "-euc", MAKE, "sh", str(tmp_path / "a" / "b")], check=True)
-    assert not list(tmp_path.iterdir()) and shutil.which("sh")
+    assert not list(tmp_path.iterdir())
 
 
 def test_it_stands_before_the_login_to_somebody_else_s_target() -> None:

@@ -149,12 +149,13 @@ def test_two_default_runs_tell_a_tenth_from_nothing(busier: float) -> None:
 @pytest.mark.thorough
 def test_of_40_equal_cells_none_differs_in_95_of_100_comparisons_and_a_slower_one_is_found() -> None:
     source = random.Random(11)  # noqa: S311 -- no secret
-    shown = found = 0
+    shown = 0
     for _ in range(100):
         cells = [ratio_of(noisy(source, 10), noisy(source, 10)) for _ in range(40)]
         verdicts = {found for found, _ in judge(cells, margin=0.05, higher_is_better=True)}
         shown += bool(verdicts & {Judgement.FASTER, Judgement.SLOWER})
     assert shown <= 5
+    source, found = random.Random(12), 0  # noqa: S311 -- no secret
     for _ in range(30):
         slower = [0.9 if i == 7 else 1.0 for i in range(40)]
         cells = [ratio_of(noisy(source, 20), [v * part for v in noisy(source, 20)]) for part in slower]
@@ -165,5 +166,8 @@ def test_of_40_equal_cells_none_differs_in_95_of_100_comparisons_and_a_slower_on
 @pytest.mark.thorough
 def test_intervals_hold_the_true_ratio_as_often_as_promised() -> None:
     source = random.Random(13)  # noqa: S311 -- no secret
-    many = [ratio_of(noisy(source, 12), [1.2 * v for v in noisy(source, 12)]) for _ in range(1000)]
-    assert sum(known(found.low) <= 1.2 <= known(found.high) for found in many) >= 950
+    held = 0
+    for _ in range(1000):
+        found = ratio_of(noisy(source, 12), [1.2 * value for value in noisy(source, 12)])
+        held += found.low is None or found.high is None or found.low <= 1.2 <= found.high
+    assert held >= 950

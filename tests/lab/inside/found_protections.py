@@ -113,6 +113,12 @@ def received() -> int:
     return int(Path(f"/sys/class/net/{nas.NIC}/statistics/rx_bytes").read_text(encoding="ascii"))
 
 
+def sessions() -> dict[Path, str]:
+    """The initiators that are logged in to each of the NAS's targets without an ACL."""
+    files = kernel.LIO.glob("iscsi/*/tpgt_*/dynamic_sessions")
+    return {file: file.read_text(encoding="ascii").strip("\n\0") for file in files}
+
+
 def broken(what: str, words: Sequence[str], act: Callable[[], None], *, label: str) -> dict[str, Any]:
     """A run of one cell, in whose middle something happens; its record."""
     with kernel.started((*RUN, "--runtime=4s", *words)) as process:
@@ -122,6 +128,8 @@ def broken(what: str, words: Sequence[str], act: Callable[[], None], *, label: s
         assert process.poll() is None, f"{what}: the run has ended before"
         act()
         process.wait(180)
+    # The target may hear of it later, and what is compared next has its sessions.
+    wait_for(lambda: not any(sessions().values()), what, deadline_s=90)
     (record,) = newest_records().values() or [{}]
     assert record["column"]["protection"], record
     assert record["status"] != "ok", record

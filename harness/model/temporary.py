@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import shutil
 import stat
@@ -24,12 +23,18 @@ YOUNG_S = 60.0
 def folder() -> Iterator[Path]:
     """A folder of this user's alone below ``$TMPDIR``, while the context lasts."""
     with tempfile.TemporaryDirectory(prefix=PREFIX) as made, Path(made, LOCK).open("xb") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        # Results are read on any system; commands that `clean` cleans up after need Linux.
+        with contextlib.suppress(ModuleNotFoundError):
+            import fcntl
+
+            fcntl.flock(lock, fcntl.LOCK_EX)
         yield Path(made)
 
 
 def remove_left() -> list[str]:
     """Remove this user's folders that nobody holds any more; returns their paths."""
+    import fcntl
+
     removed = []
     for each in sorted(Path(tempfile.gettempdir()).glob(f"{PREFIX}*")):
         with contextlib.suppress(OSError):

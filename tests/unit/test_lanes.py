@@ -291,11 +291,11 @@ def test_a_change_of_one_room_runs_what_there_is_time_for(
     changed: str, room: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert changes.only_room(changed.split()) == room
-    took = {"a": {"lab": 500.0}, "b": {"lab": 200.0}, "d": {"stock": 600.0}}
-    took["c"] = {"lab": 100.0, "stock": 50.0}
+    took = {"a": {"lab": 350.0}, "b": {"lab": 200.0}, "d": {"stock": 600.0}}
+    took["c"] = {"lab": 70.0, "stock": 50.0}
     assert changes.in_time("abcd", took) == {"a", "c"}
     assert changes.in_time(["new"], {}) == {"new"}, "what never ran is not known to take long"
-    monkeypatch.setattr(changes, "ALL_S", 500.0)
+    monkeypatch.setattr(changes, "ALL_S", 400.0)
     assert changes.in_time("acb", took) == {"a"}
 
 

@@ -89,12 +89,12 @@ class Findings:
 
 
 def fuzz(door: Door, *, seed: int, seconds: float, first: int = 0, most: int | None = None) -> Findings:
-    """Try cases from the number ``first`` on, until the time is over. A number always is the same case."""
-    reported, began = Findings(door.name), time.monotonic()
+    """Try cases from the number ``first`` on, for seconds of processor. A number always is the same case."""
+    reported, began = Findings(door.name), time.process_time()
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     most_bytes = MOST_ADDRESSES_BYTES if hard == resource.RLIM_INFINITY else min(MOST_ADDRESSES_BYTES, hard)
     resource.setrlimit(resource.RLIMIT_AS, (most_bytes, hard))
-    while (reported.cases < most if most is not None else True) and time.monotonic() - began < seconds:
+    while (reported.cases < most if most is not None else True) and time.process_time() - began < seconds:
         number = first + reported.cases
         case = drawn(door, seed, number)
         reported.cases += 1
@@ -103,7 +103,7 @@ def fuzz(door: Door, *, seed: int, seconds: float, first: int = 0, most: int | N
             if kind not in reported.findings:
                 reported.findings[kind] = Finding(kind, words, reduced(door, case, kind), number)
             reported.findings[kind].times += 1
-    reported.seconds = time.monotonic() - began
+    reported.seconds = time.process_time() - began
     return reported
 
 

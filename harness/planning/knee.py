@@ -12,7 +12,7 @@ from harness.model.errors import UsageError
 from harness.model.units import check_name, parse_duration_s, shown
 from harness.parse import jobfile
 from harness.planning import plan
-from harness.planning.request import RunRequest, often, what
+from harness.planning.request import RunRequest, often, require_not_given, what
 from harness.results import rules
 from harness.results.knee import FIGURES, RATIO, TRIALS
 
@@ -69,13 +69,12 @@ def make_plan(request: KneeRequest) -> Plan:
     if not goals:
         raise UsageError("expected a goal, found none", hint="try --p99 2ms")
     loads = _loads(request.load)
-    default = KneeRequest()
-    for name, option in (*WITH_LOADS.items(), ("lab_initiators", "--initiators of the lab")):
-        if getattr(request, name) != getattr(default, name):
-            raise UsageError(
-                f"{option} is for harness run, found it with a search for a knee",
-                hint="a load says how many requests a second there are; leave it out",
-            )
+    require_not_given(
+        request,
+        {**WITH_LOADS, "lab_initiators": "--initiators of the lab"},
+        found="a search for a knee",
+        hint="a load says how many requests a second there are; leave it out",
+    )
     most_s = MOST_S if request.runtime is None else parse_duration_s(request.runtime, what="runtime")
     max_s = None if request.max_time is None else parse_duration_s(request.max_time, what="--max-time")
     made = plan.make_plan(msgspec.structs.replace(request, runtime=None, max_time=None, repeats=1))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import functools
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -20,6 +21,7 @@ from harness.model import (
     IpsecMode,
     Security,
 )
+from harness.model.errors import UsageError
 from harness.model.protections import MADE, NESTING
 from harness.parse.files import TomlFile, read_text
 from harness.results.store import RESULTS
@@ -257,6 +259,14 @@ class RunRequest(PathRequest, frozen=True, kw_only=True, forbid_unknown_fields=T
     ] = None
     smoke: Annotated[bool, run(help="--runtime 1s --retries 0 --no-probes.")] = False
     seed: Annotated[int | None, run(help="For the order of cells and I/O offsets.", default="random")] = None
+
+
+def require_not_given(request: RunRequest, options: Mapping[str, str], *, found: str, hint: str) -> None:
+    """UsageError if one of ``options`` of ``harness run``, by their fields, is not at its default."""
+    default = type(request)()
+    for name, option in options.items():
+        if getattr(request, name) != getattr(default, name):
+            raise UsageError(f"{option} is for harness run, found it with {found}", hint=hint)
 
 
 def load_request(path: Path) -> RunRequest:

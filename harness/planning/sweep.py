@@ -21,7 +21,7 @@ from harness.model.units import (
 from harness.parse.modifiers import QUANTITIES
 from harness.parse.profiles import load_link
 from harness.planning import plan
-from harness.planning.request import RunRequest, often, what
+from harness.planning.request import RunRequest, often, require_not_given, what
 from harness.results import rules
 from harness.results.axes import AXES
 
@@ -58,13 +58,12 @@ def make_plan(request: SweepRequest) -> Plan:
             hint="try --over depth=1..64 --over block=4K..1M",
         )
     axes = dict(map(_axis, request.over))
-    default = SweepRequest()
-    for name, option in OF_RUNS.items():
-        if getattr(request, name) != getattr(default, name):
-            raise UsageError(
-                f"{option} is for harness run, found it with a sweep",
-                hint="a sweep measures each point once, and --error says how well all others are to be known",
-            )
+    require_not_given(
+        request,
+        OF_RUNS,
+        found="a sweep",
+        hint="a sweep measures each point once, and --error says how well all others are to be known",
+    )
     specs = [spec for spec in request.links or ("wired",) if spec != LINK_LOCAL]
     of_links = [
         [f"{name}={text}" for text in texts] for name, texts in axes.items() if name not in OF_WORKLOADS

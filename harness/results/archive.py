@@ -60,7 +60,7 @@ def unpacked(path: Path) -> Path:
             other = next((each.filename for each in members if not _MEMBER.fullmatch(each.filename)), None)
             is_small = sum(each.file_size for each in members) <= LARGEST_DATA_BYTES
             if any(each.compress_type not in _COMPRESSIONS for each in members):
-                raise NotImplementedError("it is compressed as 'harness share' compresses nothing")
+                raise zipfile.BadZipFile("it is compressed as 'harness share' compresses nothing")
             if members and other is None and is_small:
                 folder = UNTIL_THE_END.enter_context(temporary.folder()) / "run"
                 for member in members:

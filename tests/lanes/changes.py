@@ -288,19 +288,24 @@ def to_run(green: Green, now_s: float | None = None) -> tuple[dict[str, str], st
     for module in modules:
         by_commit.setdefault(green.modules.get(module, ""), []).append(module)
     found, reach = dict[str, str](), Reach()
+
+    @functools.cache
+    def reached_since(commit: str) -> dict[str, str] | None:
+        changed = changed_since(commit)
+        return None if changed is None else reach.by(changed)
+
     for commit, theirs in by_commit.items():
-        changed = changed_since(commit) if commit else None
-        if changed is None:
+        reached = reached_since(commit)
+        if reached is None:
             found |= dict.fromkeys(theirs, "no commit with which it was green is known here")
-        elif changed:
-            found |= {module: path for module, path in reach.by(changed).items() if module in theirs}
-    changed = changed_since(green.commit) if green.commit else None
-    if changed is not None:
-        new = reach.by(changed)
+        else:
+            found |= {module: path for module, path in reached.items() if module in theirs}
+    if (new := reached_since(green.commit)) is not None:
         # What an earlier change left waits for the next run of everything, or for a change that reaches it.
         found = {module: new[module] for module in found if module in new}
     why = f"{len(found)} of {len(modules)} modules of the real stack stand on what has changed"
-    if changed is not None and (room := only_room(changed)) is not None:
+    changed = changed_since(green.commit) or []
+    if (room := only_room(changed)) is not None:
         others = reach.by(path for path in changed if not path.startswith(f"harness/{room}/"))
         of_room = reach.nearest_first(found.keys() - others.keys(), room)
         waits = {*of_room} - in_time(of_room, durations_by_module())

@@ -130,14 +130,15 @@ def test_the_end_of_a_kernel_is_reported_by_its_number(half_a_message: bytes) ->
         first.wait_until(500)
         second.clock.sendall(half_a_message)
         second.clock.close()
-    gone = keeping.exception()
+        gone = keeping.exception(DEADLINE_S)  # before the other's end, which would be as good a reason
     assert isinstance(gone, KernelGoneError) and gone.number == 1
 
 
 def test_kernels_that_all_wait_for_ever_are_an_error() -> None:
     with kept(1) as ((only,), keeping):
         only.wait_until(NEVER_NS)
-    assert "none of them for a time" in str(keeping.exception())
+        gone = keeping.exception(DEADLINE_S)
+    assert "none of them for a time" in str(gone)
 
 
 BEGIN, SIZE, OFFSET = 0x40000, 1 << 20, 0x1000

@@ -37,7 +37,8 @@ RESULTS = "results"
 FIO_SOURCE = "fio"
 """``Record.source`` of measurements from plain fio outputs."""
 
-_RUNS_OWN = (".json", ".jsonl", ".log")
+_RUNS_FILES = ("plan.json", "environment.json", "reread.json", "events.jsonl", "console.log", "disk.log")
+_RUNS_FOLDERS = ("cells", "probes", "raw", "columns")
 _FIO_MARKS = (b'"fio version"', b": (groupid=")
 _MOST_FILES = 10_000
 _RESTORE = "restore the file from a copy, or move it elsewhere to go on without it"
@@ -118,11 +119,12 @@ def write_out(path: Path, data: bytes) -> None:
 
 
 def _is_of_a_run(path: Path) -> bool:
-    """Whether a run writes there: in a folder of its folder, or JSON or a log in it."""
-    folder = path.absolute().parent
-    if RunFolder.is_at(folder):
-        return path.suffix in _RUNS_OWN
-    return any(RunFolder.is_at(above) for above in folder.parents[:2])
+    """Whether a run keeps its own there: by the names in its folder, which may be the user's too."""
+    path = path.absolute()
+    if path.name in _RUNS_FILES and RunFolder.is_at(path.parent):
+        return True
+    kept = (folder for folder in path.parents[:3] if folder.name in _RUNS_FOLDERS)
+    return any(RunFolder.is_at(folder.parent) for folder in kept)
 
 
 def record_key(record: Record) -> str:

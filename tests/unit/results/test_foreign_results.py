@@ -358,7 +358,8 @@ def test_a_file_keeps_its_mode_and_a_planted_link_is_not_followed(
 
 
 @pytest.mark.parametrize(
-    "name", ["plan.json", "events.jsonl", "cells/a.json", "raw/a/fio.json", "cells/new.zip"]
+    "name",
+    ["plan.json", "events.jsonl", "cells/a.json", "raw/a/fio.json", "raw/probes/a/ping.txt", "cells/new.zip"],
 )
 def test_what_a_run_has_measured_is_not_written_over(name: str, tmp_path: Path) -> None:
     run = tmp_path / "run"
@@ -366,7 +367,9 @@ def test_what_a_run_has_measured_is_not_written_over(name: str, tmp_path: Path) 
     (run / "raw" / "a").mkdir(parents=True)
     with pytest.raises(PermissionError, match="own files"):
         write_out(run / name, b"page")
-    for page in (run / "report.html", run / "mine.zip", tmp_path / "plan.json"):
+    (run / "mine").mkdir()
+    theirs = ("report.html", "mine.zip", "table.json", "notes.log", "mine/a.json", "mine/plan.json")
+    for page in (*(run / name for name in theirs), tmp_path / "plan.json"):
         write_out(page, b"page")
         assert page.read_bytes() == b"page"
 

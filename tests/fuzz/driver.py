@@ -15,7 +15,11 @@ from types import FrameType
 from typing import Protocol, TypeVar
 
 MOST_CPU_S, LONGEST_S = 10.0, 60.0
-"""A case that takes more of the processor's time, or of ours, has failed: it counts without end, or waits."""
+"""A case that takes more of the processor's time, or waits for longer, has failed. To be ready to run, while
+other programs have the processor, is not to wait."""
+
+LOOK_S = 5.0
+"""How often it is asked whether a case waits."""
 
 MOST_MEMORY_KIB = 300 << 10
 """By so much no case may make the process grow."""
@@ -138,18 +142,29 @@ def _kind(error: BaseException) -> str:
     return f"{type(error).__name__} in {where}:{last.name}"
 
 
+def _waited_s() -> float:
+    """How long this process has neither run nor been ready to, since some time (sched-stats.rst of Linux)."""
+    running_ns, ready_ns, _ = map(int, Path("/proc/self/schedstat").read_text(encoding="ascii").split())
+    return time.monotonic() - (running_ns + ready_ns) / 1e9
+
+
 @contextlib.contextmanager
 def time_limit() -> Iterator[None]:
+    began = _waited_s()
+
     def over(number: int, _frame: FrameType | None) -> None:
-        raise TooSlow(f"over {MOST_CPU_S:g} s of the processor" if number == signal.SIGPROF else "it waits")
+        if number == signal.SIGPROF:
+            raise TooSlow(f"over {MOST_CPU_S:g} s of the processor")
+        if _waited_s() - began > LONGEST_S:
+            raise TooSlow("it waits")
 
     timers = {
         signal.SIGPROF: (signal.ITIMER_PROF, MOST_CPU_S),
-        signal.SIGALRM: (signal.ITIMER_REAL, LONGEST_S),
+        signal.SIGALRM: (signal.ITIMER_REAL, LOOK_S),
     }
     before = {number: signal.signal(number, over) for number in timers}
     for timer, seconds in timers.values():
-        signal.setitimer(timer, seconds)
+        signal.setitimer(timer, seconds, seconds)
     try:
         yield
     finally:

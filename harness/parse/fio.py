@@ -29,7 +29,7 @@ import itertools
 import math
 import re
 from collections.abc import Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -335,6 +335,7 @@ class _Sync(msgspec.Struct):
 class _Job(msgspec.Struct):
     jobname: str | None = None
     groupid: Any = None
+    job_start: Any = None
     elapsed: Any = None
     eta: Any = None
     error: Any = None
@@ -429,42 +430,63 @@ def _document(string: str, warnings: list[str]) -> tuple[_FioDocument, str, str]
     return documents[interim], found.before, found.after
 
 
-def _progress(document: _FioDocument) -> tuple[list[str | None], float | None, float, float]:
-    """A document's jobs, when it was written (ms since 1970), after how long (s), and the longest runtime
-    (ms); 0 for what it does not report."""
-    names, elapsed, runtimes = list[str | None](), [0.0], [0.0]
+class _Progress(NamedTuple):
+    """How far a run was when it wrote a document; 0 for what the document does not report."""
+
+    names: list[str | None]
+    started_ms: list[float | None]
+    """since 1970, of each job; later versions of fio have it,"""
+    written_ms: float | None
+    elapsed_s: float
+    """as fio counts, to about a second,"""
+    runtime_ms: float
+    """the longest of all directions of all jobs."""
+
+
+def _progress(document: _FioDocument) -> _Progress:
+    names, started_ms, elapsed, runtimes = list[str | None](), list[float | None](), [0.0], [0.0]
     for raw in document.client_stats or document.jobs or ():
         try:
             job = _JOB.decode(raw)
         except msgspec.DecodeError:
             continue
         names.append(job.jobname)
+        started_ms.append(take(job.job_start, "job_start", []) or None)
         elapsed.append(take(job.elapsed, "elapsed", []) or 0)
         directions = [direction for direction in (job.read, job.write, job.trim) if direction]
         runtimes += [take(direction.runtime, "runtime", []) or 0 for direction in directions]
     written_ms = take(document.timestamp_ms, "timestamp_ms", [])
     if written_ms is None:
         written_ms = take(document.timestamp, "timestamp", [], 1000)
-    return names, written_ms, max(elapsed), max(runtimes)
+    return _Progress(names, started_ms, written_ms, max(elapsed), max(runtimes))
+
+
+def _goes_on(first: _FioDocument, following: _FioDocument) -> bool:
+    """Whether both are of one run.
+
+    Its jobs began once. Where fio does not say when: of two runs, one begins after the other's end; in one, as
+    much time has passed between two documents as since its start.
+    """
+    if (first.version, first.global_options) != (following.version, following.global_options):
+        return False
+    before, after = _progress(first), _progress(following)
+    if before.names != after.names:
+        return False
+    starts = [pair for pair in zip(before.started_ms, after.started_ms, strict=True) if None not in pair]
+    if starts:
+        return all(early == late for early, late in starts)
+    if after.elapsed_s <= before.elapsed_s:
+        return False
+    if before.written_ms is None or after.written_ms is None:
+        return after.runtime_ms > before.runtime_ms
+    passed_s = (after.written_ms - before.written_ms) / 1000
+    return abs(passed_s - (after.elapsed_s - before.elapsed_s)) <= 1
 
 
 def _interim(documents: list[_FioDocument]) -> int:
-    """How many documents at the start are followed by a later one of the same run.
-
-    Of two runs, one begins after the other's end: in one, as much time has passed between two documents as
-    since its start. fio counts the whole seconds that have begun since then.
-    """
-    for number, (first, following) in enumerate(itertools.pairwise(documents)):
-        names, written_ms, elapsed_s, runtime_ms = _progress(first)
-        later_names, later_ms, later_s, later_runtime_ms = _progress(following)
-        goes_on = names == later_names and later_s > elapsed_s and first.version == following.version
-        if written_ms is None or later_ms is None:
-            goes_on &= later_runtime_ms > runtime_ms
-        else:
-            goes_on &= abs((later_ms - written_ms) / 1000 - (later_s - elapsed_s)) <= 1
-        if not goes_on or first.global_options != following.global_options:
-            return number
-    return len(documents) - 1
+    """How many documents at the start are followed by a later one of the same run."""
+    goes_on = itertools.starmap(_goes_on, itertools.pairwise(documents))
+    return sum(1 for _ in itertools.takewhile(bool, goes_on))
 
 
 def _job(

@@ -200,10 +200,12 @@ def test_the_last_of_a_runs_interim_documents_counts() -> None:
     assert only(parse(text[:second])).invalid == (), "nothing tells that there was more"
 
 
-def progress(written_ms: int, elapsed_s: int, runtime_ms: int) -> str:
+def progress(written_ms: int, elapsed_s: int, runtime_ms: int, start_ms: int | None = None) -> str:
     moved = runtime_ms * 4096
     figures = {"io_bytes": moved, "bw_bytes": 4096000, "runtime": runtime_ms, "total_ios": runtime_ms}
-    return json.dumps(document(job(read=figures, elapsed=elapsed_s), timestamp_ms=1795299600000 + written_ms))
+    since = {} if start_ms is None else {"job_start": 1795299600000 + start_ms}
+    found = job(read=figures, elapsed=elapsed_s, **since)
+    return json.dumps(document(found, timestamp_ms=1795299600000 + written_ms))
 
 
 def test_interim_documents_are_distinguished_from_repeats() -> None:
@@ -214,6 +216,16 @@ def test_interim_documents_are_distinguished_from_repeats() -> None:
         ((9000, 2, 1799), 796),  # again and for longer
     ):
         has(only(parse(progress(0, 1, 796) + progress(*later))).read, runtime_ns=runtime_ms * 1_000_000)
+
+
+def test_a_run_that_began_once_is_one() -> None:
+    """Which later versions of fio say: 3.42 counts 2, 2, 4 and 4 s, one of these after 0.9 s."""
+    steps = ((901, 2, 897), (1897, 2, 1897), (2899, 4, 2897), (3159, 4, 3003))
+    whole = "".join(progress(*step, start_ms=0) for step in steps)
+    has(only(parse(whole)).read, runtime_ns=3_003_000_000)
+    output = parse(whole + "".join(progress(*step, start_ms=3200) for step in steps))
+    has(only(output).read, runtime_ns=3_003_000_000)
+    assert [warning[:10] for warning in output.warnings] == ["3 interim ", "4 further "]
 
 
 def test_trims_are_named() -> None:

@@ -20,7 +20,7 @@ from harness.explain.waterfall import PARTS
 from harness.model import TRANSPORTS
 from harness.model.choices import Choice
 from harness.model.escape import in_ascii, printable
-from harness.model.lines import wrapped
+from harness.model.lines import counted, wrapped
 
 _HYPHENATED = {"device": "de- vice", "framing": "fram- ing", "emulation": "emu- lation"}
 """Words of headings that are too long for a narrow table of many parts."""
@@ -112,10 +112,28 @@ def text(cells: Sequence[Explained], width: int | None = None, corrections: Sequ
 
     ``width`` is that of the terminal in characters; None: lines are as long as their sentences.
     """
-    columns = groupby(cells, key=lambda cell: cell.evidence.name)
+    untold = [cell for cell in cells if _is_figure_alone(cell)]
+    judged = [cell for cell in cells if not _is_figure_alone(cell)]
+    columns = groupby(judged, key=lambda cell: cell.evidence.name)
     blocks = [_column(list(found), width) for _, found in columns]
+    if untold:
+        blocks += [[_figures_alone(untold)]]
     blocks += [[line] for line in corrections]
     return "\n\n".join("\n".join(_wrapped(printable(line), width) for line in lines) for lines in blocks)
+
+
+def _is_figure_alone(cell: Explained) -> bool:
+    """Whether it is of a plain output of fio, beside which nothing was measured."""
+    return not cell.evidence.key.setting.is_harness and cell.verdict.limited_by is Limit.UNKNOWN
+
+
+def _figures_alone(cells: Sequence[Explained]) -> str:
+    names = list(dict.fromkeys(cell.evidence.name for cell in cells))
+    files = names[0] if len(names) == 1 else f"{len(names)} outputs of fio"
+    return (
+        f"{files}: nothing says what limits {counted(len(cells), 'cell')}: fio's output knows nothing of the "
+        "path, and no device and no processor was measured beside it; harness table shows the figures"
+    )
 
 
 def _wrapped(line: str, width: int | None) -> str:

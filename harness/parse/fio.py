@@ -464,8 +464,8 @@ def _progress(document: _FioDocument) -> _Progress:
 def _goes_on(first: _FioDocument, following: _FioDocument) -> bool:
     """Whether both are of one run.
 
-    Its jobs began once. Where fio does not say when: of two runs, one begins after the other's end; in one, as
-    much time has passed between two documents as since its start.
+    Its jobs began once. Where fio does not say when: of two runs, one begins after the other's end; in one,
+    as much time has passed between two documents as since its start.
     """
     if (first.version, first.global_options) != (following.version, following.global_options):
         return False

@@ -16,7 +16,9 @@ from harness.parse.figures import TOLERANCE, Printed, loss_problem, rate_problem
 
 MS_NS, S_NS = 1_000_000, 1_000_000_000
 
-BOTH_WAYS = "it has data of both directions, or of the other one: measure one at a time, with iperf3 --json"
+BOTH_WAYS = (
+    "it has data of both directions, or of the other one: measure one at a time, or with iperf3 --bidir"
+)
 
 End: TypeAlias = Literal["client", "server"]
 
@@ -65,7 +67,8 @@ class IperfOutput(msgspec.Struct, frozen=True, kw_only=True):
     is the tool's own string (``iperf 3.9``), ``error`` its own message. Round-trip times are the kernel's:
     the mean over the streams' means, the least and the most of any. ``cwnd_max_bytes`` is the largest of any
     stream, ``pmtu_bytes`` the smallest. ``server`` is the server's own report, by ``--get-server-output``.
-    Text has neither version nor kernel's figures.
+    Text has neither version nor kernel's figures. ``reverse`` is what went the other way meanwhile
+    (``--bidir``), as a test of its own.
     """
 
     role: End | None
@@ -81,6 +84,7 @@ class IperfOutput(msgspec.Struct, frozen=True, kw_only=True):
     cwnd_max_bytes: int | None = None
     pmtu_bytes: int | None = None
     server: IperfOutput | None = None
+    reverse: IperfOutput | None = None
     invalid: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
@@ -99,6 +103,14 @@ def nothing_measured(tool: str, said: str) -> UsageError:
         f"expected the totals of a test by {tool}, but it measured nothing: {quote(said)}",
         hint="see that its server runs on the other side, is not busy, and that its port is reachable",
     )
+
+
+def with_reverse(ahead: IperfOutput, back: IperfOutput) -> IperfOutput:
+    """A test in both directions at once. What is wrong with one is wrong with both: they shared a path."""
+    wrong = [f"the other direction: {problem}" for problem in back.invalid]
+    if not (back.sent or back.received):
+        wrong.append("the other direction has no totals, so the text may be cut")
+    return msgspec.structs.replace(ahead, reverse=back, invalid=(*ahead.invalid, *wrong))
 
 
 def report(

@@ -13,7 +13,8 @@ esnet/iperf:
 - Times are those of each end's own clock, so the receiver's ``end``, not ``seconds``, goes with its rate.
   ``mean_rtt`` is in microseconds.
 
-Of several documents the first counts, and the others get a warning.
+Of several documents the first counts, and the others get a warning. With ``--json-stream`` there is an object
+for each event, which together are a document.
 """
 
 from __future__ import annotations
@@ -28,7 +29,6 @@ from harness.model.errors import UsageError
 from harness.parse import embedded, iperf_text
 from harness.parse.figures import Printed, take
 from harness.parse.iperf import (
-    BOTH_WAYS,
     MS_NS,
     End,
     IperfOutput,
@@ -38,6 +38,7 @@ from harness.parse.iperf import (
     nothing_measured,
     refusal,
     report,
+    with_reverse,
 )
 
 US_NS = 1000
@@ -81,6 +82,11 @@ class _Iperf3End(msgspec.Struct):
     sum_received: _Sum | None = None
     sum_bidir_reverse: _Sum | None = None
     sum_sent_bidir_reverse: _Sum | None = None
+    sum_received_bidir_reverse: _Sum | None = None
+
+    @property
+    def is_bidir(self) -> bool:
+        return bool(self.sum_bidir_reverse or self.sum_sent_bidir_reverse)
 
 
 class _Interval(msgspec.Struct):
@@ -107,11 +113,34 @@ class _Iperf3Document(msgspec.Struct):
     server_output_json: msgspec.Raw = msgspec.Raw()
 
 
+class _Event(msgspec.Struct):
+    event: str
+    data: msgspec.Raw
+
+
 _DOCUMENT = msgspec.json.Decoder(_Iperf3Document)
+_EVENT = msgspec.json.Decoder(_Event)
+_START = re.compile(r'\{\s*"event"\s*:\s*"start"')
+
+
+def _joined(string: str, warnings: list[str]) -> str:
+    """The events of ``--json-stream`` (iperf_api.c, JSONStream_Output) as the document that they are of."""
+    single: dict[str, msgspec.Raw] = {}
+    intervals: list[msgspec.Raw] = []
+    for event in embedded.find(string, ("event",), _EVENT, warnings).documents:
+        if event.event == "interval":
+            intervals.append(event.data)
+        elif event.event in single:
+            raise embedded.NoDocument(f"a second event {embedded.quote(event.event)} in the same text")
+        else:
+            single[event.event] = event.data
+    return msgspec.json.encode({**single, "intervals": intervals}).decode()
 
 
 def _of_json(string: str, warnings: list[str]) -> IperfOutput:
     try:
+        if _START.search(string):
+            string = _joined(string, warnings)
         document, *others = embedded.find(string, ("intervals",), _DOCUMENT, warnings).documents
     except embedded.NoDocument as error:
         raise refusal("iperf3", str(error)) from None
@@ -138,32 +167,46 @@ def _servers_account(document: _Iperf3Document, warnings: list[str]) -> IperfOut
 
 
 def _of_document(document: _Iperf3Document, role: End | None = None) -> IperfOutput:
-    problems: list[str] = []
-    start, end = document.start, document.end
+    start, streams = document.start, document.end.streams
     if start.connecting_to is not None:
         role = "client"
     elif start.accepted_connection is not None:
         role = "server"
-    sent, received = _both_ends(end.sum, end.sum_sent, end.sum_received, "sum", role, problems)
-    streams = [_stream(number, stream, role) for number, stream in enumerate(end.streams, start=1)]
-    received = _with_disorder(received, end.streams, problems)
+    if not document.end.is_bidir:
+        return _of_direction(document, streams, role)
+    ahead, back = [], []
+    for stream in streams:
+        first = stream.udp or stream.sender or stream.receiver or {}
+        (back if first.get("sender") is False else ahead).append(stream)
+    return with_reverse(
+        _of_direction(document, ahead, role), _of_direction(document, back, role, "_bidir_reverse")
+    )
+
+
+def _of_direction(
+    document: _Iperf3Document, its_streams: list[_EndStream], role: End | None, way: str = ""
+) -> IperfOutput:
+    """What went one way; ``way`` ends the names of its sums."""
+    problems: list[str] = []
+    start, end = document.start, document.end
+    sums = [getattr(end, f"{name}{way}") for name in ("sum", "sum_sent", "sum_received")]
+    sent, received = _both_ends(*sums, "sum", role, problems)
+    streams = [_stream(number, stream, role) for number, stream in enumerate(its_streams, start=1)]
+    received = _with_disorder(received, its_streams, problems)
 
     protocol = start.test_start.protocol
     if protocol is None and (sent or received):
-        protocol = "UDP" if end.sum else "TCP"
+        protocol = "UDP" if sums[0] else "TCP"
     omits = bool(take(start.test_start.omit, "omit", problems))
-    # With --bidir, streams of both directions are in one list.
-    is_bidir = end.sum_bidir_reverse or end.sum_sent_bidir_reverse
-    problems += contradictions(sent, received, () if is_bidir else streams, omits=omits)
-    if is_bidir:
-        problems.append(BOTH_WAYS)
+    problems += contradictions(sent, received, streams, omits=omits)
     if not any(reported and (reported.bytes or reported.datagrams) for reported in (sent, received)):
         problems.append("nothing was transferred")
     if document.error is not None:
         problems.append(f"iperf3 says {embedded.quote(document.error)}")
 
-    senders = [stream.sender for stream in end.streams if stream.sender]
-    in_intervals = [stream for interval in document.intervals for stream in interval.streams]
+    senders = [stream.sender for stream in its_streams if stream.sender]
+    # Intervals do not say whose they are, where there are both directions.
+    in_intervals = [stream for interval in document.intervals for stream in interval.streams if not way]
     means, least, most = (
         _measured(senders, name, problems, US_NS) for name in ("mean_rtt", "min_rtt", "max_rtt")
     )

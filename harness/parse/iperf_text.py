@@ -7,19 +7,21 @@ figures, because a web page may have merged several.
 iperf3's totals are labelled with their side; up to 3.1 it has one row for UDP, where bytes and rate are the
 sender's, loss and jitter the receiver's. iperf2's are the rows that begin at 0 and end last; what the server
 received of UDP is its ``Server Report``. A server's log is not read: it may have any number of tests, and of
-parallel streams. Nor are two directions at once.
+parallel streams. Two directions at once are read of iperf3, which says of each row whose it is.
 
 Sources: ``iperf_locale.c`` and ``units.c`` of esnet/iperf, ``Locale.c`` and ``ReportOutputs.c`` of iperf2.
 """
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
 from harness.model.errors import UsageError
+from harness.model.lines import counted
 from harness.parse import embedded
 from harness.parse.figures import COUNT, NUMBER, Printed, matched, printed
 from harness.parse.iperf import (
@@ -32,6 +34,7 @@ from harness.parse.iperf import (
     nothing_measured,
     refusal,
     report,
+    with_reverse,
 )
 
 SUM = "SUM"
@@ -83,11 +86,8 @@ def parse_iperf2(text: bytes | str) -> IperfOutput:
 def parse(string: str, warnings: list[str], *, is_iperf2: bool = False) -> IperfOutput:
     """The first test of a client in the text; ``warnings`` precede its own. UsageError if there is none."""
     name = "iperf2" if is_iperf2 else "iperf3"
-    starts = [match.start() for match in _BEGIN.finditer(string)]
     found, others = [], 0
-    # What precedes the first header stays with it.
-    for start, end in zip([0, *starts[1:]], [*starts[1:], len(string)], strict=True):
-        part = string[start:end]
+    for part in _tests(string, is_iperf2=is_iperf2):
         header = _BEGIN.search(part)
         output = _output(part, header, is_iperf2=is_iperf2)
         if not (output.streams or output.sent or output.received):
@@ -99,8 +99,30 @@ def parse(string: str, warnings: list[str], *, is_iperf2: bool = False) -> Iperf
     if not found:
         raise _refusal(string, name, has_servers=bool(others))
     if further := len(found) - 1 + others:
-        warnings.append(f"{further} further reports in the same text were left out: only the first counts")
+        more = counted(further, "further report")
+        were = "was" if further == 1 else "were"
+        warnings.append(f"{more} in the same text {were} left out: only the first counts")
     return msgspec.structs.replace(found[0], warnings=(*warnings, *found[0].warnings))
+
+
+def _tests(string: str, *, is_iperf2: bool) -> Iterator[str]:
+    """The text in parts, of which each is of one test: it begins with a header, or, if people kept only the
+    totals, where a row is of the same side and stream as one before."""
+    headers = [match.start() for match in _BEGIN.finditer(string)]
+    rows = () if is_iperf2 else _ROW.finditer(string)
+    labelled = [(row, label[0]) for row in rows if (label := _LABEL.search(row["rest"]))]
+    # What precedes the first header stays with it, unless it is a test.
+    starts = headers if headers and labelled and labelled[0][0].start() < headers[0] else headers[1:]
+    places = [(start, ("",)) for start in starts]
+    places += [(row.start(), (row["stream"], row["role"] or "", label)) for row, label in labelled]
+    bounds, seen = [0], set[tuple[str, ...]]()
+    for place, side in sorted(places):
+        if side == ("",) or side in seen:
+            bounds.append(place)
+            seen.clear()
+        seen.add(side)
+    for start, end in itertools.pairwise([*bounds, len(string)]):
+        yield string[start:end]
 
 
 def _refusal(string: str, name: str, *, has_servers: bool) -> UsageError:
@@ -117,16 +139,28 @@ def _refusal(string: str, name: str, *, has_servers: bool) -> UsageError:
 
 
 def _output(text: str, header: re.Match[str] | None, *, is_iperf2: bool) -> IperfOutput:
+    rows = list(_ROW.finditer(text))
+    if is_iperf2 or not any(row["role"] for row in rows):
+        return _of_rows(text, rows, header, is_iperf2=is_iperf2)
+    ways = ([row for row in rows if ("RX" in (row["role"] or "")) is is_back] for is_back in (False, True))
+    return with_reverse(*(_of_rows(text, its_rows, header, is_iperf2=False) for its_rows in ways))
+
+
+def _of_rows(
+    text: str, rows: Sequence[re.Match[str]], header: re.Match[str] | None, *, is_iperf2: bool
+) -> IperfOutput:
     problems: list[str] = []
     warnings: list[str] = []
-    rows = list(_ROW.finditer(text))
     measured = [row for row in rows if "(omitted)" not in row["rest"]]
-    if any(row["role"] or row["back"] for row in measured):
+    if any(row["role"] or row["back"] for row in measured) and is_iperf2:
         problems.append(BOTH_WAYS)
         measured = [row for row in measured if not (row["role"] or row["back"])]
     is_udp = any(row["datagrams"] for row in rows) or (header is not None and " UDP " in header[0])
     sides = _of_iperf2(text, measured, problems) if is_iperf2 else _of_iperf3(text, measured, problems)
-    connected = {match["stream"]: match["port"] for match in _CONNECTED.finditer(text)}
+    others = {row["stream"] for row in _ROW.finditer(text)} - {row["stream"] for row in rows}
+    connected = {
+        match["stream"]: match["port"] for match in _CONNECTED.finditer(text) if match["stream"] not in others
+    }
     for key, side in sides.items():
         if side and (missing := [f"[{stream}]" for stream in connected if stream not in side]):
             problems.append(f"{key}: no total for {', '.join(missing)}, so the text may be cut")

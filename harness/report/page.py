@@ -19,7 +19,7 @@ from harness.explain import forecasts, knees
 from harness.explain.curves import sentences
 from harness.model import TRANSPORTS, LinkProfile, Plan
 from harness.model.escape import as_json, for_page
-from harness.model.lines import listed
+from harness.model.lines import counted, listed
 from harness.model.protections import protocol
 from harness.model.units import format_size
 from harness.report import charts, content, draw, paths
@@ -140,7 +140,7 @@ def render(results: LoadedResults, words: Words | None = None, *, going: str = "
         ("paths", "Paths", _paths(results)),
         ("environment", "Environment", _environment(results, facts)),
     ]
-    source = f"{results.source}; {len(results.records)} records"
+    source = f"{results.source}; {counted(len(results.records), 'record')}"
     above = header(words, source, [(anchor, place) for anchor, place, _ in sections], _THEMES, going)
     shown = "".join(html for _, _, html in sections)
     return whole(

@@ -170,12 +170,14 @@ def test_invalid() -> None:
         (udp(sum=udp_sum(lost_packets=-5)), "negative"),
         (udp(sum=udp_sum(jitter_ms="nan")), "jitter_ms is 'nan'"),
         (udp(sum=udp_sum(bytes=0, bits_per_second=0, packets=0, lost_packets=0)), "nothing was transferred"),
-        (with_end(**BACK), "both directions"),
+        (
+            with_end(**BACK | {"sum_received_bidir_reverse": total(0)}),
+            "the other direction: 500000000 bytes were sent, but none",
+        ),
         (tcp(error="interrupt - the client has terminated"), "terminated"),
     ):
         has(parsed(document), invalid=Says(reason), error=document.get("error"))
     # What is not counted, and what is right.
-    has(parsed(with_end(**BACK)).sent, rate_bit_s=8e8)
     backwards = parsed(with_end(sum_sent=total(start=2**53)))
     assert "sum sent: it ends before it starts" in backwards.invalid
     has(backwards.sent, seconds=None)
@@ -232,7 +234,7 @@ CPU Utilization: local/sender 2.5% (0.4%u/2.1%s), remote/receiver 0.2% (0.1%u/0.
 
 def test_text_of_a_client_with_its_server_behind_it_and_of_udp() -> None:
     output = parse(CLIENT + "Server listening on 5201\n" + SERVER)
-    left_out = "1 further reports in the same text were left out: only the first counts"
+    left_out = "1 further report in the same text was left out: only the first counts"
     has(output, role="client", protocol="TCP", invalid=(), warnings=(left_out,))
     has(output.sent, rate_bit_s=918e6, retransmits=38, seconds=10, bytes=int(1.07 * 2**30))
     has(output.received, rate_bit_s=917e6)
@@ -267,8 +269,58 @@ def test_invalid_text() -> None:
     ):
         (problem,) = parse(CLIENT.replace(old, new)).invalid
         assert reason in problem, old
-    back = "[  7][RX-C]   0.00-10.00  sec  1.07 GBytes   918 Mbits/sec  receiver"
-    has(parse(CLIENT.replace("iperf Done", back)), invalid=Says("both directions"))
+    cut = BOTH_WAYS[: BOTH_WAYS.index("[  6][RX-C]   0.00-2.00")]
+    has(parse(cut), invalid=Says("the other direction has no totals"))
+
+
+def test_both_directions_at_once_are_both_read() -> None:
+    output = parse(BOTH_WAYS)
+    has(output, invalid=(), warnings=(), role="client")
+    has(output.sent, rate_bit_s=20.4e6, retransmits=0)
+    has(output.received, rate_bit_s=20.3e6)
+    has(output.reverse, invalid=())
+    has(known(output.reverse).sent, rate_bit_s=90.6e6, retransmits=1)
+    has(known(output.reverse).received, rate_bit_s=90.3e6, seconds=2.01)
+    streams = [{"sender": sender(), "receiver": total(7.9e8)}]
+    streams += [{"sender": {**total(4e8), "sender": False}, "receiver": {**total(3.9e8), "sender": False}}]
+    output = parsed(with_end(streams=streams, **BACK))
+    has(output, invalid=(), rtt_mean_ns=400_000)
+    has(output.sent, rate_bit_s=8e8)
+    has(output.reverse, invalid=(), rtt_mean_ns=None)
+    has(known(output.reverse).sent, rate_bit_s=4e8, retransmits=9)
+
+
+BOTH_WAYS = """Tue Nov 24 21:22:12 2026 Connecting to host 10.0.0.2, port 5201
+[  4] local 10.0.0.1 port 40000 connected to 10.0.0.2 port 5201
+[  6] local 10.0.0.1 port 40001 connected to 10.0.0.2 port 5201
+[ ID][Role] Interval           Transfer     Bitrate         Retr  Cwnd
+[  4][TX-C]   0.00-1.00   sec  2.50 MBytes  20.9 Mbits/sec    0   1.12 MBytes
+[  6][RX-C]   0.00-1.00   sec  10.8 MBytes  90.6 Mbits/sec
+- - - - - - - - - - - - - - - - - - - - - - - - -
+[  4][TX-C]   0.00-2.00   sec  4.88 MBytes  20.4 Mbits/sec    0            sender
+[  4][TX-C]   0.00-2.01   sec  4.88 MBytes  20.3 Mbits/sec                  receiver
+[  6][RX-C]   0.00-2.00   sec  21.6 MBytes  90.6 Mbits/sec    1            sender
+[  6][RX-C]   0.00-2.01   sec  21.6 MBytes  90.3 Mbits/sec                  receiver
+"""
+
+
+def test_the_events_of_a_stream_are_a_document() -> None:
+    whole = tcp()
+    events = [("start", whole["start"]), *(("interval", each) for each in whole["intervals"])]
+    lines = [json.dumps({"event": name, "data": data}) for name, data in [*events, ("end", whole["end"])]]
+    assert parse("\n".join(lines)) == parsed(whole)
+    assert "ended without them" in str(refused(parse, "\n".join(lines[:-1])))
+    assert "a second event" in str(refused(parse, "\n".join(lines * 2)))
+
+
+def test_every_test_in_a_text_is_counted() -> None:
+    """Also those of which only the totals were kept, with a heading of somebody's own between them."""
+    totals = CLIENT[CLIENT.index("- - - -") :].replace("iperf Done.", "")
+    for text, further in ((totals + "\nagain\n" + totals, 1), (totals * 3, 2), (totals + CLIENT, 1)):
+        output = parse(text)
+        has(output, invalid=())
+        assert f"{further} further report{'s' * (further > 1)} in the same text" in output.warnings[0]
+    has(parse("9.0 MB to go\n" + CLIENT), warnings=())
 
 
 TCP2 = """Client connecting to 10.0.0.2, TCP port 5001

@@ -76,3 +76,14 @@ def test_jobs_of_one_file_are_a_surface(tmp_path: Path) -> None:
         for number, depth in enumerate(depths):
             write_fio(tmp_path / f"a{number}.json", job(iodepth=depth))
         assert Measured.read([tmp_path]).curves == [], depths
+
+
+def test_of_an_output_of_fio_nothing_is_said_that_it_does_not_know(tmp_path: Path) -> None:
+    """Neither that it was over iSCSI, nor the same sentence for each of a thousand cells."""
+    for number in range(3):
+        write_fio(tmp_path / f"sata-{number}.json", job("one", bs="4k"), job("other", rw="write"))
+    said = " ".join(harness("explain", ".", "--summary", cwd=tmp_path).stdout.split())
+    assert "sata-1: an output of fio, which does not say over what. 4K blocks" in said
+    assert "iSCSI" not in said
+    (line,) = harness("explain", ".", cwd=tmp_path).stdout.splitlines()
+    assert line.startswith("3 outputs of fio: nothing says what limits 6 cells")

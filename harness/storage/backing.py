@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from harness.hosts.journal import Journal
 from harness.hosts.undo import UndoStep
 from harness.model import Backing, BackingKind, DiskProfile
 from harness.model.errors import CommandFailed, DeviceRefused
+from harness.model.units import format_size
 from harness.storage import disks, guard
 
 MODULES = ("brd",)
@@ -114,6 +116,15 @@ class BackingFile(msgspec.Struct, frozen=True):
         done = host.run(["fallocate", "-l", str(self.size_bytes), self.path], check=False)
         if "not supported" in done.stderr:  # as by NFS 3; all of it is written in any case
             host.run(["truncate", "-s", str(self.size_bytes), self.path])
+        elif "No space left" in done.stderr or "Disk quota" in done.stderr:
+            folder = str(Path(self.path).parent)
+            free = host.run(["stat", "--file-system", "--format=%a %S", folder], check=False).stdout.split()
+            found = format_size(math.prod(map(int, free))) if free else "less"
+            size = format_size(self.size_bytes)
+            raise DeviceRefused(
+                f"expected {size} for the backing file {self.path}, found {found} free",
+                hint="make room there, name a file elsewhere, or take less: --size",
+            )
         else:
             done.require_success()
 

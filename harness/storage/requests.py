@@ -26,7 +26,10 @@ def ask(host: Host, request: UndoStep, what: str, *, timeout_s: float = 60) -> s
     if done.status != 0:
         words = done.stderr.strip().splitlines() or ["it said nothing"]
         kind = NoAnswer if done.status == NOT_REACHED else CommandFailed
-        raise kind(f"{what}: {words[-1]}", hint="the kernel log of both hosts says more")
+        raise kind(
+            f"{what}: {words[-1]}",
+            hint="the kernel log of this machine (dmesg) and the target's own log may say more",
+        )
     return done.stdout
 
 

@@ -149,6 +149,7 @@ class IscsiSides(Shared):
             "bound_to": "" if portal is not None and portal.login else wanted.bound_to or "",
             "initiator_iqn": self.initiator_iqn(wanted.number),
             "lun": portal.lun if portal is not None else 0,
+            "is_mutual": portal is not None and bool(self.sides.secrets and self.sides.secrets.target),
             "within_s": initiator.LOGIN_S,
         }
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from harness.hosts import NamespaceHost
+from harness.hosts.runner import Completed
 from harness.hosts.undo import carry_out
 from harness.model import Backing, BackingKind
 from harness.model.errors import DeviceRefused
@@ -51,6 +53,21 @@ def test_a_file_of_ours_is_removed_whatever_was_written_to_it(path: Path, made: 
     # One that was only just made is removed by its name.
     new.acquire(HOST)
     assert undo(new) == ([], True) and not path.exists()
+
+
+def test_a_disk_without_room_is_told_with_what_it_has(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(argv: Sequence[str], **_: object) -> Completed:
+        if argv[0] == "stat":
+            return Completed(argv=tuple(argv), status=0, stdout="512 4096\n", stderr="")
+        said = "fallocate: fallocate failed: No space left on device\n"
+        return Completed(argv=tuple(argv), status=1, stdout="", stderr=said)
+
+    monkeypatch.setattr(NamespaceHost, "run", lambda _self, *given, **more: run(*given, **more))
+    with pytest.raises(
+        DeviceRefused, match=r"expected 4 GiB for the backing file .*, found 2 MiB free"
+    ) as refused:
+        BackingFile(str(path), 4 << 30, "").acquire(HOST)
+    assert "--size" in str(refused.value)
 
 
 def test_a_file_of_somebody_else_s_in_its_place_stays(path: Path, made: Made) -> None:

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.thorough
 
 IQN = "iqn.2026-11.net.storage-harness:beef.wired.off"
 REQUEST: dict[str, Any] = {"iqn": IQN, "portal": "198.18.0.2:3260", "interface": "harness-me"}
-REQUEST |= {"bound_to": "", "initiator_iqn": "iqn.x:me", "lun": 0, "within_s": 8}
+REQUEST |= {"bound_to": "", "initiator_iqn": "iqn.x:me", "lun": 0, "within_s": 8, "is_mutual": False}
 NODE = f"--mode node --targetname {IQN} --portal 198.18.0.2:3260 --interface harness-me"
 NEW, LOGIN, LOGOUT, DELETE = (f"{NODE} {do}" for do in ("--op new", "--login", "--logout", "--op delete"))
 IFACE = "--mode iface --interface harness-me"
@@ -240,6 +240,24 @@ def test_a_record_that_is_left_is_taken_and_no_answer_is_distinguished_from_a_re
         lines(machine.here, {step: status})
         (machine.here / "said").unlink(missing_ok=True)
         assert connect(machine)[0] == ends and len(machine.said) == steps, (step, status)
+
+
+@pytest.mark.parametrize(
+    ("status", "is_mutual", "words"),
+    [
+        (24, False, "or an ACL with this initiator's name, iqn.x:me"),
+        (24, True, "or an ACL with this initiator's name, iqn.x:me"),
+        (19, False, "it ended the login: perhaps it wants CHAP"),
+        (19, True, "did not prove that it knows the secret of the second line, so this initiator ended it"),
+        (21, False, "shows no target to this initiator, iqn.x:me"),
+    ],
+)
+def test_who_ended_a_login_is_told_as_far_as_it_is_known(
+    machine: Machine, status: int, is_mutual: bool, words: str
+) -> None:
+    machine.answer(login=status)
+    ended, _, error = machine.carry_out("connect", parameters={}, is_mutual=is_mutual)
+    assert ended == 1 and words in error and "Error" not in error
 
 
 def session(machine: Machine, name: str) -> Path:

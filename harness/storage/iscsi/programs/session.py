@@ -36,11 +36,18 @@ UNKNOWN, NOT_CONNECTED = 2, 32
 FROM_CONFIGURATION = "node.conn[0].timeo.login_timeout = {within_s}\n"
 """In each record that was made from the run's iscsid.conf, by the fields of a request."""
 REFUSED = {
-    24: "it refuses the login: expected another name or secret of CHAP, or an ACL with this initiator's name",
+    24: "it refuses the login: expected another name or secret of CHAP, or an ACL with this initiator's "
+    "name, {initiator_iqn}",
     19: "it ended the login: perhaps it wants CHAP, or knows no target of this name",
-    21: "it shows no target to this initiator",
+    21: "it shows no target to this initiator, {initiator_iqn}",
 }
 """The same of targets that answer: include/iscsi_err.h of open-iscsi."""
+ENDED = 19
+ENDED_OF_MUTUAL = (
+    "the login ended: the target did not prove that it knows the secret of the second line, so this "
+    "initiator ended it; or the target did, because it knows no target of this name"
+)
+"""With CHAP in both directions: iscsiadm(8) has one status for both ends."""
 
 Request = dict[str, Any]
 
@@ -99,11 +106,13 @@ def node(request: Request, *words: str) -> subprocess.CompletedProcess[str]:
     return ran("iscsiadm", "--mode", "node", *record, "--interface", request["interface"], *words)
 
 
-def require(done: subprocess.CompletedProcess[str]) -> None:
+def require(done: subprocess.CompletedProcess[str], request: Request) -> None:
     if done.returncode:
         said = done.stderr.strip().splitlines() or ["it said nothing"]
+        if done.returncode == ENDED and request["is_mutual"]:
+            raise OSError(ENDED_OF_MUTUAL)
         if done.returncode in REFUSED:
-            raise OSError(REFUSED[done.returncode])
+            raise OSError(REFUSED[done.returncode].format_map(request))
         raise OSError(f"iscsiadm ended with status {done.returncode}: {said[-1]}")
 
 
@@ -133,7 +142,7 @@ def make_iface(request: Request) -> None:
     words = ["iface.initiatorname", request["initiator_iqn"]]
     if request["bound_to"]:
         words += ["iface.net_ifacename", request["bound_to"]]
-    require(ran("unshare", "--mount", "sh", "-euc", MAKE_IFACE, "sh", request["interface"], *words))
+    require(ran("unshare", "--mount", "sh", "-euc", MAKE_IFACE, "sh", request["interface"], *words), request)
 
 
 def make_record(request: Request) -> None:
@@ -144,7 +153,7 @@ def make_record(request: Request) -> None:
     """
     until = time.monotonic() + RECORD_S
     while True:
-        require(node(request, "--op", "new"))
+        require(node(request, "--op", "new"), request)
         if FROM_CONFIGURATION.format_map(request) in node(request).stdout:
             return
         if time.monotonic() > until:
@@ -152,7 +161,7 @@ def make_record(request: Request) -> None:
                 f"expected iscsid to answer within {RECORD_S:g} s, but it did not: `systemctl status iscsid` "
                 "there may say why"
             )
-        require(node(request, "--op", "delete"))
+        require(node(request, "--op", "delete"), request)
         time.sleep(0.1)
 
 
@@ -170,7 +179,7 @@ def discover(request: Request) -> dict[str, Any]:
         ran("iscsiadm", "--mode", "iface", "--interface", request["interface"], "--op", "delete")
     if done is None or done.returncode in NOT_REACHED:
         raise PortalSilent(f"nothing answered within {request['within_s']} s")
-    require(done)
+    require(done, request)
     found: dict[str, list[str]] = {}
     for line in done.stdout.splitlines():
         portal, _, name = line.partition(" ")
@@ -183,14 +192,14 @@ def connect(request: Request) -> None:
     make_iface(request)
     make_record(request)
     for name, value in request["parameters"].items():
-        require(node(request, "--op", "update", "--name", name, "--value", value))
+        require(node(request, "--op", "update", "--name", name, "--value", value), request)
     # Who is to undo this may have done so by now.
     if os.getppid() != asked_by:
         sys.exit("who asked for the session has gone")
     done = node(request, "--login")
     if done.returncode in NOT_REACHED:
         raise PortalSilent(f"nothing answered within {request['within_s']} s")
-    require(done)
+    require(done, request)
 
 
 def disk_of(session: Path, lun: int) -> Path | None:

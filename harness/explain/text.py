@@ -123,7 +123,7 @@ def text(cells: Sequence[Explained], width: int | None = None, corrections: Sequ
 
 
 def _is_figure_alone(cell: Explained) -> bool:
-    """Whether it is of a plain output of fio, beside which nothing was measured."""
+    """Whether it is of a plain output of fio, with which nothing else was measured."""
     return not cell.evidence.key.setting.is_harness and cell.verdict.limited_by is Limit.UNKNOWN
 
 
@@ -131,8 +131,8 @@ def _figures_alone(cells: Sequence[Explained]) -> str:
     names = list(dict.fromkeys(cell.evidence.name for cell in cells))
     files = names[0] if len(names) == 1 else f"{len(names)} outputs of fio"
     return (
-        f"{files}: nothing says what limits {counted(len(cells), 'cell')}: fio's output knows nothing of the "
-        "path, and no device and no processor was measured beside it; harness table shows the figures"
+        f"{files}: what limits {counted(len(cells), 'cell')} is not known: fio's output says nothing of "
+        "the path, the device or the processors; harness table shows the figures"
     )
 
 

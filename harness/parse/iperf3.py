@@ -174,7 +174,7 @@ def _of_document(document: _Iperf3Document, role: End | None = None) -> IperfOut
         role = "server"
     if not document.end.is_bidir:
         return _of_direction(document, streams, role)
-    ahead, back = [], []
+    ahead, back = list[_EndStream](), list[_EndStream]()
     for stream in streams:
         first = stream.udp or stream.sender or stream.receiver or {}
         (back if first.get("sender") is False else ahead).append(stream)
@@ -189,14 +189,14 @@ def _of_direction(
     """What went one way; ``way`` ends the names of its sums."""
     problems: list[str] = []
     start, end = document.start, document.end
-    sums = [getattr(end, f"{name}{way}") for name in ("sum", "sum_sent", "sum_received")]
-    sent, received = _both_ends(*sums, "sum", role, problems)
+    both, sender, receiver = (getattr(end, f"{name}{way}") for name in ("sum", "sum_sent", "sum_received"))
+    sent, received = _both_ends(both, sender, receiver, "sum", role, problems)
     streams = [_stream(number, stream, role) for number, stream in enumerate(its_streams, start=1)]
     received = _with_disorder(received, its_streams, problems)
 
     protocol = start.test_start.protocol
     if protocol is None and (sent or received):
-        protocol = "UDP" if sums[0] else "TCP"
+        protocol = "UDP" if both else "TCP"
     omits = bool(take(start.test_start.omit, "omit", problems))
     problems += contradictions(sent, received, streams, omits=omits)
     if not any(reported and (reported.bytes or reported.datagrams) for reported in (sent, received)):

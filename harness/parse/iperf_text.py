@@ -113,7 +113,7 @@ def _tests(string: str, *, is_iperf2: bool) -> Iterator[str]:
     labelled = [(row, label[0]) for row in rows if (label := _LABEL.search(row["rest"]))]
     # What precedes the first header stays with it, unless it is a test.
     starts = headers if headers and labelled and labelled[0][0].start() < headers[0] else headers[1:]
-    places = [(start, ("",)) for start in starts]
+    places: list[tuple[int, tuple[str, ...]]] = [(start, ("",)) for start in starts]
     places += [(row.start(), (row["stream"], row["role"] or "", label)) for row, label in labelled]
     bounds, seen = [0], set[tuple[str, ...]]()
     for place, side in sorted(places):

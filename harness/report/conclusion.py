@@ -557,7 +557,7 @@ def _lacks(table: Table, column: TableColumn) -> str:
 
 def _subject(column: TableColumn, *, with_setting: bool) -> str:
     """``IPsec aes128gcm16 over Gigabit Ethernet``, ``iSCSI over Gigabit Ethernet (disk in memory)``."""
-    if not column.setting.is_harness:
+    if column.setting is not None and not column.setting.is_harness:
         return "an output of fio, which does not say over what"
     origin, title, remarks, protection = column.heading
     of = column.column

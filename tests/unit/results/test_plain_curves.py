@@ -86,4 +86,4 @@ def test_of_an_output_of_fio_nothing_is_said_that_it_does_not_know(tmp_path: Pat
     assert "sata-1: an output of fio, which does not say over what. 4K blocks" in said
     assert "iSCSI" not in said
     (line,) = harness("explain", ".", cwd=tmp_path).stdout.splitlines()
-    assert line.startswith("3 outputs of fio: nothing says what limits 6 cells")
+    assert line.startswith("3 outputs of fio: what limits 6 cells is not known")

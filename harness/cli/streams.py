@@ -92,6 +92,8 @@ def silence(stream: TextIO) -> None:
 
 def tell_error(error: HarnessError) -> None:
     tell(f"harness: {error.message}")
+    for each in error.obstacles:
+        tell(f"  {each}")
     if error.hint:
         hint(error.hint)
 

@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Sequence
 
 
 class HarnessError(Exception):
     """Something that a user can cause or fix.
 
-    ``message`` says what was expected and what was found, ``hint`` what to try. The command line prints both
-    and exits with ``exit_code``, never with a traceback.
+    ``message`` says what was expected and what was found, ``hint`` what to try, ``obstacles`` each thing that
+    was found, if these are several. The command line prints them, a line each, and exits with ``exit_code``,
+    never with a traceback.
     """
 
     exit_code = 2
 
-    def __init__(self, message: str, *, hint: str | None = None) -> None:
+    def __init__(self, message: str, *, hint: str | None = None, obstacles: Sequence[str] = ()) -> None:
         super().__init__(message)
         self.message = message
         self.hint = hint
+        self.obstacles = tuple(obstacles)
 
     def __str__(self) -> str:
-        return self.message if self.hint is None else f"{self.message} ({self.hint})"
+        whole = ": ".join(filter(None, (self.message, "; ".join(self.obstacles))))
+        return whole if self.hint is None else f"{whole} ({self.hint})"
 
 
 class UsageError(HarnessError):

@@ -13,10 +13,12 @@ import functools
 import hashlib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from harness.model import Clock, Job, Workload
 from harness.model.errors import UsageError
+from harness.model.lines import listed
 from harness.model.units import LARGEST, check_name, closest, format_size, positive, shown, slug, unknown_name
 from harness.parse.files import read_text, shown_path
 from harness.parse.profiles import data_folder
@@ -66,6 +68,8 @@ _ALONE = (
 _OURS = ("group_reporting", "lat_percentiles", "clat_percentiles", "slat_percentiles", "percentile_list")
 _DROPPED = {*_ALONE, *_OURS, "description"}
 """Accepted and left out: every cell runs alone, and the harness decides what fio reports."""
+_WAITS = ("stonewall", "wait_for")
+"""With these a section begins after others: fio runs all the rest at once."""
 
 
 def _by_option(reasons: Mapping[str, str]) -> dict[str, str]:
@@ -106,8 +110,14 @@ _REFUSED = _by_option(
     }
 )
 
+_MOST_AT_ONCE = 6
 _MOST_NAMED = 50
 """Obstacles of one file; fio's own examples have up to 20."""
+
+_VARIABLE = re.compile(
+    r"\$\{(?P<name>[^}]{1,64})\}|\$(?P<word>ncpus|pagesize|mb_memory|jobname|jobnum|filenum)\b"
+)
+"""Of the environment, and fio's own (its HOWTO, "Environment variables" and "Reserved keywords")."""
 
 _FIO_SIZE = re.compile(r"([0-9]{1,19})([kmgtp]?)b?", re.ASCII | re.IGNORECASE)
 _FIO_TIME = re.compile(r"([0-9]{1,19})(us|usec|ms|msec|s|sec|m|h|d)?", re.ASCII | re.IGNORECASE)
@@ -276,10 +286,13 @@ def parse_jobs(text: str, source: str, notes: list[str] | None = None) -> tuple[
             elif line:
                 reading.take(line)
     jobs = []
-    for name, (options, number) in reading.sections.items():
-        with reading.at(number):
-            jobs.append(_job(name, options, reading.became))
+    for name, section in reading.sections.items():
+        # What else is wrong with a section may follow from what was refused.
+        if not section.is_damaged:
+            with reading.at(section.line):
+                jobs.append(_job(name, section.options, reading.became))
     reading.require_none(source)
+    reading.note_what_was_at_once()
     if not jobs:
         raise UsageError(
             f"{source}: expected at least one section other than [global], found none",
@@ -291,15 +304,25 @@ def parse_jobs(text: str, source: str, notes: list[str] | None = None) -> tuple[
     return tuple(jobs)
 
 
+@dataclass
+class _Section:
+    """Options by their own names. ``waits``: for those before it. ``is_damaged``: some were refused."""
+
+    line: int
+    options: dict[str, str] = field(default_factory=dict)
+    waits: bool = False
+    is_damaged: bool = False
+
+
 class _Reading:
     """A job file as far as it has been read, with what stands in its way and what became of the rest."""
 
     def __init__(self) -> None:
-        self.sections: dict[str, tuple[dict[str, str], int]] = {}
+        self.sections: dict[str, _Section] = {}
         self.fates: dict[str, dict[str, None]] = {}
         self._obstacles: dict[str, tuple[str | None, list[int]]] = {}
-        self._shared: dict[str, str] = {}
-        self._current: dict[str, str] | None = None
+        self._shared = _Section(0)
+        self._current: _Section | None = None
         self._seen: set[str] = set()
 
     @contextlib.contextmanager
@@ -314,30 +337,52 @@ class _Reading:
         """Note that ``what`` is not as the file has it."""
         self.fates.setdefault(fate, {})[what] = None
 
+    def note_what_was_at_once(self) -> None:
+        """Note the sections that fio would run at the same time, which may be what the file is about."""
+        groups: list[list[str]] = []
+        for name, section in self.sections.items():
+            if groups and not section.waits:
+                groups[-1].append(name)
+            else:
+                groups.append([name])
+        for names in groups:
+            if len(names) > 1:
+                fate = "measured one after another, where fio runs them at the same time"
+                self.became(listed(names, _MOST_AT_ONCE, " with "), fate)
+
     def open(self, line: str, number: int) -> None:
         # The options of a section that is refused are still read.
-        self._seen, self._current = set(), dict(self._shared)
-        name = _section_name(line)
+        shared = self._shared
+        self._seen, self._current = set(), replace(shared, line=number, options=dict(shared.options))
         if line == "[global]":
-            self._current = self._shared
+            self._current = shared
             return
+        name = _section_name(line)
+        number = 1
+        while name in self.sections:  # fio has any number of one name
+            number += 1
+            name = f"{_section_name(line)[:60]}-{number}"
         if line != f"[{name}]":
             self.became(line, f"called {name}")
-        if name in self.sections:
-            raise UsageError(f"there is a second section {shown(name)}", hint="give it another name")
-        self.sections[name] = (self._current, number)
+        self.sections[name] = self._current
 
     def take(self, line: str) -> None:
         if self._current is None:
             raise UsageError(f"{shown(line)} stands before the first section", hint="put [global] above it")
-        option, value = _option(line, self.became)
-        if option in self._seen:
-            raise UsageError(f"option {shown(option)} is in this section twice", hint="remove one")
+        try:
+            option, value = _option(line, self.became)
+            if option in self._seen:
+                raise UsageError(f"option {shown(option)} is in this section twice", hint="remove one")
+        except UsageError:
+            self._current.is_damaged = True
+            raise
         self._seen.add(option)
+        if option in _WAITS:
+            self._current.waits |= value != "0"
         if option in _LEFT_OUT:
             self.became(option, f"left out, because {_LEFT_OUT[option]}")
         elif option not in _DROPPED:
-            self._current[option] = value
+            self._current.options[option] = value
 
     def require_none(self, source: str) -> None:
         """UsageError with all obstacles."""
@@ -349,11 +394,11 @@ class _Reading:
             ((hint, _),) = self._obstacles.values()
             raise UsageError(f"{source}, {refused[0]}", hint=hint)
         if refused:
-            more = f"; and {len(refused) - _MOST_NAMED} more" if len(refused) > _MOST_NAMED else ""
+            more = [f"and {len(refused) - _MOST_NAMED} more"] if len(refused) > _MOST_NAMED else []
             raise UsageError(
-                f"{source}: expected jobs that read and write a device of the harness's, found "
-                f"{'; '.join(refused[:_MOST_NAMED])}{more}",
+                f"{source}: expected jobs that read and write a device of the harness's, found others",
                 hint="profiles/README.md says what is accepted",
+                obstacles=(*refused[:_MOST_NAMED], *more),
             )
 
 
@@ -361,14 +406,16 @@ def _section_name(line: str) -> str:
     """The row's name for a section."""
     if not line.endswith("]"):
         raise UsageError(f"expected [NAME], found {shown(line)}", hint="close the bracket")
-    # Letters in upper case and blanks are common in names, and cannot be in those of rows.
-    name = line[1:-1].lower().replace(" ", "-")
+    # Letters in upper case, blanks, / and % are common in names, and cannot be in those of rows.
+    name = slug(line[1:-1], fallback="")
+    if not name or not line.isprintable():
+        return check_name("section", line[1:-1])
     # init.c compares six characters, so [globals] would be another [global].
     if line != "[global]" and name.startswith("global"):
         raise UsageError(
             f"fio takes the section {shown(line[1:-1])} for [global]", hint="let its name begin otherwise"
         )
-    return check_name("section", name)
+    return name
 
 
 def _option(line: str, became: _Became) -> tuple[str, str]:
@@ -380,6 +427,12 @@ def _option(line: str, became: _Became) -> tuple[str, str]:
     option = _ALIASES.get(key, key)
     if option in _DROPPED or option in _LEFT_OUT:
         return option, value
+    if variable := _VARIABLE.search(value):
+        raise UsageError(
+            f"option {shown(key)}: fio would put the value of {variable[0]} there, which may differ from one "
+            "machine to the next",
+            hint=f"write its value instead of {variable[0]}",
+        )
     if option in _REFUSED:
         raise UsageError(f"option {shown(key)} is refused: {_REFUSED[option]}", hint="remove it")
     if option in _FLAGS and not equals:
@@ -387,6 +440,9 @@ def _option(line: str, became: _Became) -> tuple[str, str]:
     if option == "ioengine" and value in _LIKE:
         became(f"ioengine={value}", f"{_LIKE[value]}, which is its like here")
         value = _LIKE[value]
+    # fio takes 100%%, as printf(1) needs it, for 100%.
+    if option in ("size", "offset") and value.endswith("%%"):
+        value = value[:-1]
     _check_value(option, key, value)
     return option, value
 
@@ -425,6 +481,8 @@ def _job(name: str, options: Mapping[str, str], became: _Became) -> Job:
         values["bs"] = str(DEFAULT_BLOCK_BYTES)
     writes = moves_write(Job(name=name, options=tuple(options.items())))
     for option, value in options.items():
+        if option == "verify" and value == "0":
+            continue  # none: as without
         if not writes and "verify" in option:
             became(f"{option} of {name}", "left out, because a job alone can only verify what it wrote")
         elif option not in _FLAGS:
@@ -542,6 +600,19 @@ def shortened(job: Job, size_bytes: int) -> str | None:
     options = dict(job.options)
     asked, got = _bytes(options.get("size"), size_bytes), _size_on(size_bytes, options, job.name)
     return None if asked <= got else f"size={options['size']} is {format_size(got)}"
+
+
+def moved_bytes(job: Job, size_bytes: int) -> int | None:
+    """How much a job without a runtime moves on a device of ``size_bytes`` until it ends, in all its fio
+    jobs; None of others."""
+    options = dict(job.options)
+    if "runtime" in options:
+        return None
+    size = _size_on(size_bytes, options, job.name)
+    if number := int(options.get("number_ios") or 0):
+        size = min(size, number * max(_largest_block(options), 1))
+    size = _bytes(options.get("io_size"), size_bytes) or size
+    return size * int(options.get("loops") or 1) * int(options.get("numjobs") or 1)
 
 
 def repeat_seed(seed: int, repeat: int, workload: str) -> int:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from statistics import fmean
 
-from harness.model import DEFAULT_TRANSPORT, LINK_LOCAL, Column, Plan
-from harness.parse.jobfile import wall_estimate_s
+from harness.model import DEFAULT_TRANSPORT, LINK_LOCAL, Column, Job, Plan, Workload
+from harness.parse.jobfile import described, moved_bytes, wall_estimate_s
 from harness.probes import cipher, throughput
 from harness.protection import kinds
 from harness.storage import reread, transports
@@ -31,6 +31,9 @@ TCP_S, CIPHER_S, COMMANDS_S = throughput.IN_RUN_S + 0.2, 0.45, reread.COMMANDS_S
 """A probe of a column between its cells: TCP once, the cipher, and commands that need no disk, in each of the
 first rounds."""
 
+ASSUMED_BYTES_S = 50e6
+"""Of a job that ends with its size: between small random blocks and large sequential ones over gigabit."""
+
 REAL_PER_VIRTUAL = 3.0
 """Real seconds for a virtual second, about: it depends on how much happens in it."""
 
@@ -49,13 +52,27 @@ def left_s(plan: Plan, cells: int, repeats: int | None = None) -> float:
     if not cells:
         return 0.0
     columns_s = sum(_column_s(plan, column, repeats or plan.repeats) for column in plan.columns)
-    fio_s = fmean(wall_estimate_s(job, plan.runtime_s) for job in plan.jobs)
+    fio_s = fmean(_fio_s(plan, job) for job in plan.jobs)
     around_s = fmean(_around_s(plan, column) for column in plan.columns)
     return (
         START_S
         + columns_s
         + cells * (around_s + (REAL_PER_VIRTUAL if plan.setting.is_virtual else 1) * fio_s)
     )
+
+
+def _fio_s(plan: Plan, job: Job) -> float:
+    most_s = wall_estimate_s(job, plan.runtime_s)
+    moved = moved_bytes(job, plan.storage.backing.size_bytes) if plan.runtime_s is None else None
+    if moved is None:
+        return most_s
+    workload = described(job)
+    limits = [ASSUMED_BYTES_S, *(each for each in (workload.rate_bytes_s, _rate_of_iops(workload)) if each)]
+    return min(most_s, moved / min(limits))
+
+
+def _rate_of_iops(workload: Workload) -> float:
+    return (workload.rate_iops or 0) * (workload.block_bytes or 0)
 
 
 def _around_s(plan: Plan, column: Column) -> float:

@@ -52,6 +52,7 @@ from harness.model.errors import RequirementError, UsageError
 from harness.model.protections import MADE
 from harness.model.units import (
     check_name,
+    format_size,
     parse_duration_s,
     parse_percent,
     parse_size,
@@ -60,7 +61,7 @@ from harness.model.units import (
 )
 from harness.parse import disks, parameters
 from harness.parse.hosts import LOCAL
-from harness.parse.jobfile import job_file, load_jobs, shortened
+from harness.parse.jobfile import job_file, load_jobs, moved_bytes, shortened
 from harness.parse.prices import load_prices
 from harness.parse.profiles import (
     IPV6_TITLE,
@@ -161,7 +162,11 @@ def make_plan(request: RunRequest) -> Plan:
         # cells.
         probes=not request.virtual_time if request.probes is None else request.probes,
         profile=profile,
-        notes=(*notes, *_shortened(jobs, backing.size_bytes)),
+        notes=(
+            *notes,
+            *_shortened(jobs, backing.size_bytes),
+            *(_sized(jobs, backing.size_bytes) if runtime_s is None else ()),
+        ),
         stand_ins=tuple(_stand_ins(request, () if there.reached else proposals, disk)),
         runtime_s=runtime_s,
         created_unix_s=time.time(),
@@ -507,3 +512,16 @@ def _shortened(jobs: Sequence[Job], size_bytes: int) -> Iterator[str]:
         if words := shortened(job, size_bytes):
             found.setdefault(words, []).append(job.name)
     return (f"{', '.join(names)}: {words}, because the storage has no more" for words, names in found.items())
+
+
+def _sized(jobs: Sequence[Job], size_bytes: int) -> Iterator[str]:
+    """The sentences about jobs that end with their size, which on a small storage is soon."""
+    found: dict[int, list[str]] = {}
+    for job in jobs:
+        if moved := moved_bytes(job, size_bytes):
+            found.setdefault(moved, []).append(job.name)
+    for moved, names in found.items():
+        yield (
+            f"{', '.join(names)}: has no runtime, so a cell ends after {format_size(moved)}; --runtime 10s "
+            "measures for that time"
+        )

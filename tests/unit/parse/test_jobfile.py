@@ -16,9 +16,11 @@ import pytest
 from harness.hosts import runner
 from harness.model import Clock, Job
 from harness.model.errors import UsageError
+from harness.model.units import check_name
 from harness.parse import jobfile
 from harness.parse.jobfile import block_bytes, job_file, load_jobs, parse_jobs, repeat_seed, wall_estimate_s
 from harness.parse.profiles import data_folder
+from harness.planning.duration import run_s
 from harness.planning.plan import make_plan
 from harness.planning.request import RunRequest
 from tests.unit.command import harness
@@ -180,13 +182,12 @@ def test_a_refusal_says_where_and_why() -> None:
         ("[a]\ninclude x", "includes are not supported"),
         *((text, "found none") for text in ("", "; nothing\n# at all\n", "[global]\nbs=4k\n")),
         ("bs=4k\n[a]\n", "line 1: 'bs=4k' stands before the first section"),
-        ("[a]\n[a]\n", "line 2: there is a second section 'a'"),
         ("[a]\nbs=4k\nblocksize=8k\n", "line 3: option 'bs' is in this section twice"),
         ("[a]\nstonewall\nwait_for_previous\n", "line 3"),
         *((text, "line 1: expected [NAME]") for text in ("[a", "[a]x\n")),
         ("[]", "line 1: section name"),
         ("[globals]", "takes the section 'globals' for [global]"),
-        ("[(Seq-Read)]", "try seq-read"),
+        ("[()]", "line 1: section name"),
         ("[Global]", "takes the section 'Global' for [global]"),
         ("[a]\ntime_based\n", "line 1: section 'a': expected runtime with time_based"),
         ("[a]\nruntime=1\nramp_time=2\n", "expected ramp_time to be at most runtime"),
@@ -196,8 +197,11 @@ def test_a_refusal_says_where_and_why() -> None:
 
 
 def test_names_of_sections_and_profiles_refused() -> None:
-    names = "../x | /etc | a;b | $(id) | a:b | a%b | $jobnum | -x | a\0b | a\x1b[2J | <b> | a,b"
-    for name in (*listed(names), "x" * 65):
+    # fio takes any; each becomes one that may be a file's.
+    for name in (*listed("../x | /etc | $(id) | a:b | a%b | $jobnum | -x | <b> | a,b"), "x" * 65):
+        (job,) = parse_jobs(f"[{name}]\n", "f.fio")
+        assert check_name("section", job.name)
+    for name in listed("a\0b | a\x1b[2J | a\tb | ."):
         refused(parse_jobs, f"[{name}]\n", "f.fio")
     for spec in listed("| none.fio | ./none | / | /dev/zero | a\0.fio | -x | ../x"):
         refused(load_jobs, spec)
@@ -388,19 +392,53 @@ def test_notes_say_what_became_of_what() -> None:
 
 def test_all_obstacles_are_reported_at_once() -> None:
     """One was, and the next after it was removed."""
-    text = "[global]\nioengine=rbd\npool=x\n[a]\nrw=trim\n[b (1)]\nrw=trim\n[c]\ntime_based\n"
-    message = refused(parse_jobs, text, "f, line 1.fio").message
-    for words in (
-        "f, line 1.fio: expected jobs that read and write a device of the harness's, found ",
-        "line 2: option 'ioengine': expected one of",
-        "; line 3: the harness does not pass option 'pool' on",
-        "; lines 5, 7: option 'rw': expected one of",
-        "; line 6: section name: expected",
-        "; line 8: section 'c': expected runtime with time_based",
-    ):
-        assert words in message, words
+    text = "[global]\nbad=x\n[a]\nrw=trim\n[b (1)]\nrw=trim\n[c]\ntime_based\n"
+    error = refused(parse_jobs, text, "f, line 1.fio")
+    assert error.message.startswith(
+        "f, line 1.fio: expected jobs that read and write a device of the harness's"
+    )
+    assert [each.partition(", found")[0] for each in error.obstacles] == [
+        "line 2: the harness does not pass option 'bad' on to fio",
+        "lines 4, 6: option 'rw': expected one of read, write, randread, randwrite, rw and randrw",
+    ], "what follows from the first is not named"
+    error = refused(parse_jobs, "[a]\nrw=trim\n[c]\ntime_based\n", "f.fio")
+    assert error.obstacles[1] == "line 3: section 'c': expected runtime with time_based, found none"
     many = "".join(f"x{number}=1\n" for number in range(60))
-    assert "; and 10 more" in str(refused(parse_jobs, f"[a]\n{many}", "f.fio"))
+    error = refused(parse_jobs, f"[a]\n{many}", "f.fio")
+    assert len(error.obstacles) == 51 and error.obstacles[-1] == "and 10 more"
+
+
+def test_obstacles_have_a_line_each(tmp_path: Path) -> None:
+    (tmp_path / "own.fio").write_text("[a]\nrw=trim\nsize=${SIZE}\nexec_prerun=x\n", "utf-8")
+    done = harness("run", "--profile", "./own.fio", "--plan", cwd=tmp_path)
+    lines = done.stderr.splitlines()
+    assert done.returncode == 2 and [line[:9] for line in lines[1:4]] == [f"  line {n}:" for n in (2, 3, 4)]
+    assert "fio would put the value of ${SIZE} there" in lines[2] and lines[4].startswith("  hint: ")
+
+
+def test_what_fio_runs_at_the_same_time_is_named() -> None:
+    for text, said in (
+        ("[a]\n[b]\n[c]\nstonewall\n[d]\n", ["a with b", "c with d"]),
+        ("[a]\n[b]\nwait_for=a\n[c]\nwait_for_previous\n", []),
+        ("[global]\nstonewall\n[a]\n[b]\n", []),
+        ("[a]\n[b]\nstonewall=0\n", ["a with b"]),
+    ):
+        notes: list[str] = []
+        parse_jobs(text, "f.fio", notes)
+        fate = "measured one after another, where fio runs them at the same time"
+        assert notes == ([f"{', '.join(said)}: {fate}"] if said else []), text
+
+
+def test_names_and_values_that_fio_takes_are_taken() -> None:
+    notes: list[str] = []
+    text = "[70% read/4k]\nsize=100%%\nverify=0\n[70% read/4k]\nrw=write\nverify=0\nstonewall\n"
+    first, second = parse_jobs(text, "f.fio", notes)
+    assert (first.name, second.name) == ("70-read-4k", "70-read-4k-2")
+    assert dict(first.options)["size"] == "100%" and "verify" not in dict(second.options)
+    assert notes == [
+        "[70% read/4k]: called 70-read-4k",
+        "[70% read/4k]: called 70-read-4k-2",
+    ]
 
 
 def test_the_notes_are_in_the_plan_and_reported(tmp_path: Path) -> None:
@@ -412,6 +450,11 @@ def test_the_notes_are_in_the_plan_and_reported(tmp_path: Path) -> None:
     )
     done = harness("run", "--profile", "./own.fio", "--link", "local", "--plan", cwd=tmp_path)
     assert done.returncode == 0 and done.stdout.count("note:      ") == 2, done
+    (tmp_path / "own.fio").write_text("[a]\nrw=read\nsize=10G\nnumjobs=2\n", "utf-8")
+    plan = make_plan(RunRequest(profile=str(tmp_path / "own.fio"), links=("local",)))
+    ends = "a: has no runtime, so a cell ends after 256 MiB; --runtime 10s measures for that time"
+    assert plan.notes[-1] == ends
+    assert run_s(plan, 1) < 30, "not ten minutes"
     assert make_plan(RunRequest(links=("local",))).notes == ()
 
 
@@ -431,12 +474,12 @@ OTHERWISE = {
     "cross-stripe-verify": "to fit on 128 MiB, found 16 KiB blocks up to 3.512 TiB",
     "enospc-pressure": "line 35: option 'rw': expected one of read",  # and ignores errors
     "example_latency_steadystate": "steadystate_check_interval",  # of later versions of fio
-    "sprandom": r"option 'bs': expected a size .*, found '\$\{FIO_BS\}'",
+    "sprandom": r"value of \$\{FIO_BS\}",
     **dict.fromkeys(
         ("zbd-rand-write", "zbd-rand-write-trim-gc", "zbd-rand-write-zone-reset-gc", "zbd-seq-read"),
         "option 'zonemode': expected one of none, strided, found 'zbd'",
     ),
-    **dict.fromkeys(("xnvme-compare", "xnvme-fdp", "xnvme-zoned"), r"found '\$\{FIO_RW\}'"),
+    **dict.fromkeys(("xnvme-compare", "xnvme-fdp", "xnvme-zoned"), r"value of \$\{FIO_RW\}"),
     "xnvme-pi": "option 'md_per_io_size'",
 }
 """What else has an ordinary engine, or none, and why it does not run."""

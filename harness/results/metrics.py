@@ -8,7 +8,7 @@ from __future__ import annotations
 import enum
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -151,6 +151,14 @@ def directions_of(record: Record) -> frozenset[Direction]:
     writes = record.write is not None and record.write.bytes > 0
     has = {Direction.READ: reads, Direction.WRITE: writes, Direction.SYNC: record.sync_latency is not None}
     return frozenset(direction for direction, is_there in has.items() if is_there)
+
+
+def in_direction(records: Sequence[Record], direction: Direction | None) -> Sequence[Record]:
+    """Without those that have figures of other directions alone: a job of one name may read here, and write
+    there."""
+    if direction in (None, Direction.BOTH):
+        return records
+    return [record for record in records if not (found := directions_of(record)) or direction in found]
 
 
 def parts_of(found: set[frozenset[Direction]], metric: Metric) -> list[Direction]:

@@ -34,7 +34,7 @@ from harness.model.escape import as_json, for_markdown, printable
 from harness.model.lines import counted, listed
 from harness.results.columns import ColumnKey, TableRow, by_column, in_order, rows_of
 from harness.results.measured import Measured
-from harness.results.metrics import Metric, reader
+from harness.results.metrics import Metric, in_direction, reader
 from harness.results.store import FIO_SOURCE
 from harness.table import notes
 from harness.table.options import TableFormat
@@ -129,11 +129,12 @@ def compare(a: Measured, b: Measured, metric: Metric = Metric.MB_S, margin: floa
     plans = [*a.plans.values(), *b.plans.values()]
     rows = rows_of([*a.records, *b.records], metric, plans)
     keys = in_order([key for key in columns_a if key in columns_b], plans)
+    in_a, in_b = _with_direction(columns_a, rows), _with_direction(columns_b, rows)
     cells = [
-        _cell(key, row, columns_a[key][row.workload], columns_b[key][row.workload], metric)
+        _cell(key, row, in_a[key, row], in_b[key, row], metric)
         for key in keys
         for row in rows
-        if row.workload in columns_a[key] and row.workload in columns_b[key]
+        if (key, row) in in_a and (key, row) in in_b
     ]
     if not cells:
         raise UsageError(
@@ -152,7 +153,7 @@ def compare(a: Measured, b: Measured, metric: Metric = Metric.MB_S, margin: floa
         a=tuple(a.runs),
         b=tuple(b.runs),
         cells=tuple(cells),
-        notes=tuple(_notes(a, b, cells, metric, margin, _alone(columns_a, columns_b))),
+        notes=tuple(_notes(a, b, cells, metric, margin, _alone(in_a, in_b))),
         missing=tuple(_missing(cells, margin)),
     )
 
@@ -237,22 +238,29 @@ def _between(a: _Samples, b: _Samples) -> float:
     return each * math.hypot(*(1 / math.sqrt(count) for count in runs))
 
 
-_Cells = Mapping[ColumnKey, Mapping[str, object]]
+_Cells = Mapping[tuple[ColumnKey, TableRow], Sequence[Record]]
+
+
+def _with_direction(
+    columns: Mapping[ColumnKey, Mapping[str, Sequence[Record]]], rows: Sequence[TableRow]
+) -> _Cells:
+    """The cells of a side: a job of one name may read here, and write there."""
+    cells = {
+        (key, row): in_direction(of_column.get(row.workload, ()), row.direction)
+        for key, of_column in columns.items()
+        for row in rows
+    }
+    return {place: records for place, records in cells.items() if records}
 
 
 def _alone(in_a: _Cells, in_b: _Cells) -> Iterable[str]:
     for name, side, other in (("A", in_a, in_b), ("B", in_b, in_a)):
-        alone = [
-            f"{key.setting.name} {key.label} {workload}"
-            for key, workloads in side.items()
-            for workload in workloads
-            if workload not in other.get(key, {})
-        ]
+        alone = [f"{key.setting.name} {key.label} {row.name}" for key, row in side if (key, row) not in other]
         if alone:
             yield f"Only in {name}, and not compared: {listed(alone)}."
 
 
-def _described(cells: _Cells) -> str:
+def _described(cells: Mapping[ColumnKey, Mapping[str, object]]) -> str:
     settings = dict.fromkeys(key.setting.name for key in cells)
     names = [f"{key.label} {workload}" for key, workloads in cells.items() for workload in workloads]
     return printable(f"of {' and '.join(settings)} ({listed(names)})")

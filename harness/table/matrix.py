@@ -24,7 +24,7 @@ from harness.model import (
 from harness.model.errors import UsageError
 from harness.parse.references import Reference
 from harness.results.columns import CellKey, ColumnKey, by_column, in_order, is_memory, origins, rows_of
-from harness.results.metrics import Direction, Metric, Of, directions_of, reader
+from harness.results.metrics import Metric, Of, in_direction, reader
 from harness.table import notes
 from harness.table.options import Block, Options, Table, TableCell, TableColumn
 
@@ -66,7 +66,7 @@ def build(
         read = reader(row.direction, options.metric)
         line = []
         for key in keys:
-            of_cell = _in_direction(samples[key].get(row.workload, ()), row.direction)
+            of_cell = in_direction(samples[key].get(row.workload, ()), row.direction)
             is_own = CellKey(key, row.workload) in lab_limited
             line.append(_cell(_measured(of_cell), read, options.metric, is_lab_limited=is_own))
         grid.append(tuple(_with_ratios(keys, line, is_rate=options.metric.figure.of is Of.TRANSFER)))
@@ -120,14 +120,6 @@ def _headed(
             )
         )
     return columns
-
-
-def _in_direction(records: Sequence[Record], direction: Direction | None) -> Sequence[Record]:
-    """Without those that have figures of other directions alone: a job of one name may read here, and write
-    there."""
-    if direction in (None, Direction.BOTH):
-        return records
-    return [record for record in records if not (found := directions_of(record)) or direction in found]
 
 
 def _measured(records: Iterable[Record]) -> list[Record]:

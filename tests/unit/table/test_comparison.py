@@ -242,3 +242,16 @@ def test_a_status_says_that_there_is_no_verdict(tmp_path: Path) -> None:
         assert done.returncode == 3, words
         said = done.stderr if "json" in words else done.stdout
         assert said.startswith("Not one of 1 cells could be judged.") and "--repeats 8" in said
+
+
+def test_a_name_that_reads_in_one_and_writes_in_the_other_is_not_compared(tmp_path: Path) -> None:
+    """Each of its rows had one side alone, without a figure."""
+    write, read = fio_job("swapped"), fio_job("swapped")
+    write["write"], write["read"] = write["read"], write["write"]
+    files = [
+        write_fio(tmp_path / f"{name}.json", fio_job("same"), job)
+        for name, job in (("a", read), ("b", write))
+    ]
+    found = compare(*(Measured.read([file]) for file in files))
+    assert [cell.row.workload for cell in found.cells] == ["same"]
+    assert sum("swapped" in note for note in found.notes) == 2

@@ -171,13 +171,21 @@ def _only(jobs: list[FioJob], said: list[str]) -> FioJob | None:
 
 
 def parse(text: bytes | str) -> FioOutput:
-    """Read what fio wrote, with any text around it.
+    """Read what fio wrote, with any text around it: JSON, or else what it prints for people.
 
     A job's ``invalid`` says what is wrong with it; ``warnings`` say what else is odd. Raises ``UsageError``,
     and nothing else, if the text has no whole fio document with at least one job.
     """
     warnings: list[str] = []
-    document, before, after = _document(embedded.to_string(text, warnings), warnings)
+    string = embedded.to_string(text, warnings)
+    try:
+        document, before, after = _document(string, warnings)
+    except embedded.NoDocument as error:
+        from harness.parse import fio_text  # which imports this module
+
+        if fio_text.is_one(string):
+            return fio_text.parse(string, warnings)
+        raise _refusal(str(error)) from None
     rows = (document.client_stats if document.jobs is None else document.jobs) or []
     doubts = []
     if _INTERRUPTED in before or _INTERRUPTED in after:
@@ -392,9 +400,6 @@ _SAID = re.compile(r"<[^>]*> ?(.*\S)")
 _ROUTINE = re.compile(r"\S+: \(g=\d+\): rw=|Starting \d+ |\.\.\.$|\S+: Laying out IO file")
 
 
-_FOR_PEOPLE = re.compile(r": \(groupid=[0-9]+, jobs=[0-9]+\): err=")
-
-
 def _refusal(found: str) -> UsageError:
     return UsageError(
         f"expected the JSON output of fio, found {found}",
@@ -410,12 +415,7 @@ def _begins_another(after: str) -> bool:
 
 def _document(string: str, warnings: list[str]) -> tuple[_FioDocument, str, str]:
     """The document, and the text before and after it."""
-    try:
-        found = embedded.find(string, ("jobs", "client_stats"), _DOCUMENT, warnings)
-    except embedded.NoDocument as error:
-        if _FOR_PEOPLE.search(string):
-            raise _refusal("its output for people, in which figures are rounded") from None
-        raise _refusal(str(error)) from None
+    found = embedded.find(string, ("jobs", "client_stats"), _DOCUMENT, warnings)
     documents = found.documents
     interim = _interim(documents)
     if interim:

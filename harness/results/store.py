@@ -26,6 +26,7 @@ from harness.analysis import sanity
 from harness.model import SCHEMA_VERSION, Cell, Plan, Record, Status, probing, unread
 from harness.model.errors import Unreadable, UsageError
 from harness.model.escape import printable
+from harness.parse.embedded import quote
 from harness.parse.files import kind_of, read_bytes, shown_path
 from harness.results import archive, upgrade
 from harness.results.machine import MACHINE
@@ -320,7 +321,15 @@ def load_record(file: Path, *, follow: bool = True) -> Record:
 
     UsageError if it is damaged, out of range or of a later version of the harness.
     """
-    record = decode(_RECORD_DECODER, "record", file, read_bytes(file, follow=follow))
+    data = read_bytes(file, follow=follow)
+    if not data.lstrip().startswith(b"{") and data and _remedy(file) is _RESTORE:
+        begins = quote(data[:1000].decode(errors="replace"))
+        raise Unreadable(
+            f"{shown_path(file)}: expected a record of the harness or an output of fio, found a text that "
+            f"begins with {begins}",
+            hint="let fio finish, and keep what it writes with --output-format=json --output=FILE",
+        )
+    record = decode(_RECORD_DECODER, "record", file, data)
     if record.setting.source == FIO_SOURCE:
         # The ``raw`` of these names files anywhere, which a record may not choose.
         raise Unreadable(
@@ -462,7 +471,7 @@ def below(folder: Path) -> Iterator[tuple[str, list[str]]]:
     ):
         folders[:] = sorted(name for name in folders if name[0] != "." and not _is_run(Path(place, name)))
         found = sorted(name for name in files if name[0] != ".")
-        count += len(found)
+        count += sum(not name.endswith(".log") for name in found)  # of which a job may write four
         if count > _MOST_FILES:
             raise UsageError(
                 f"{shown_path(folder)}: expected results, found more than {_MOST_FILES} files",

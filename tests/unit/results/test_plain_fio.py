@@ -205,12 +205,12 @@ def test_sub_folders_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         open_results([tmp_path])
 
 
-def test_fios_text_for_people_is_reported_as_that(tmp_path: Path) -> None:
+def test_fios_text_for_people_without_figures_costs_itself_alone(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text(NORMAL, "utf-8")
     for words in ("table a.txt", "table .", "explain a.txt", "parse fio a.txt"):
         done = harness(*words.split(), cwd=tmp_path)
         assert done.returncode == 2 and "--output-format=json" in done.stderr, done
-        assert "found its output for people, in which figures are rounded" in done.stderr, done
+        assert "expected figures in fio's output, found none" in done.stderr, done
     write_fio(tmp_path / "b.json", fio_job())
     done = harness("table", ".", cwd=tmp_path)
     assert done.returncode == 1 and "4.10" in done.stdout, done

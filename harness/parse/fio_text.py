@@ -1,0 +1,203 @@
+"""What fio prints for people (``--output-format=normal``), from 2.0 to 3.4x.
+
+After ``show_thread_status_normal()`` in its stat.c, and ``add_job()`` in its init.c, which prints a line with
+some options of each job. Runtimes and counts of I/Os are whole, so bytes are exact where all blocks have
+one size; other figures have three or four digits. Units are powers of 1024, also where 2.x prints ``KB``.
+With ``group_reporting`` a block of figures is that of a group of jobs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+from harness.model import COMPLETION, Io, Latency
+from harness.model.errors import UsageError
+from harness.parse.embedded import quote
+from harness.parse.figures import Printed, printed, rate_problem
+from harness.parse.fio import MS_NS, S_NS, FioJob, FioOutput, LatencyKind
+
+ROUNDED = (
+    "read from fio's text for people, which has few digits, no histograms and not all options: "
+    "--output-format=json has them"
+)
+IMPOSSIBLE = "latencies above the time of the whole run were left out: this fio misread a clock"
+
+_BLOCK = re.compile(
+    r"^(?P<name>\S.{0,255}?): \(groupid=(?P<group>[0-9]{1,9}), jobs=(?P<jobs>[0-9]{1,9})\): "
+    r"err= *(?P<error>[0-9]{1,9})",
+    re.MULTILINE,
+)
+_OPTIONS = re.compile(
+    r"^(?P<name>\S.{0,255}?): \(g=(?P<group>[0-9]{1,9})\): rw=(?P<rw>[a-z]{1,16}), bs=(?P<bs>\S.{0,120}?), "
+    r"ioengine=(?P<ioengine>[\w.:/-]{1,64}), iodepth=(?P<iodepth>[0-9]{1,9})[ \t\r]*$",
+    re.MULTILINE,
+)
+_VERSION = re.compile(r"^(fio-[0-9][\w.-]{0,60})[ \t\r]*$", re.MULTILINE)
+_AMOUNT = r"[0-9]{1,19}(?:\.[0-9]{1,9})?"
+_TRANSFER = re.compile(
+    rf"^[ \t]*(?P<way>read|write|trim)\s*: IOPS=\S+, "
+    rf"BW=(?P<rate>{_AMOUNT})(?P<rate_unit>[KMGTP]?)i?B/s.{{0,40}}?"
+    rf"\((?P<bytes>{_AMOUNT})(?P<unit>[KMGTP]?)i?B/(?P<ms>[0-9]{{1,12}})msec\)",
+    re.MULTILINE,
+)
+_TRANSFER_2 = re.compile(
+    rf"^[ \t]*(?P<way>read|write|trim)\s*: io=(?P<bytes>{_AMOUNT})(?P<unit>[KMGTP]?)B, "
+    rf"bw=(?P<rate>{_AMOUNT})(?P<rate_unit>[KMGTP]?)B/s, iops=\s*\S+, runt= *(?P<ms>[0-9]{{1,12}})msec",
+    re.MULTILINE,
+)
+_LATENCY = re.compile(
+    rf"^[ \t]*(?P<kind>clat|lat) \((?P<unit>nsec|usec|msec|sec)\)\s*: min= *(?P<min>{_AMOUNT}[kKM]?), "
+    rf"max= *(?P<max>{_AMOUNT}[kKM]?), avg= *(?P<mean>{_AMOUNT}[kKM]?), "
+    rf"stdev= *(?P<stddev>{_AMOUNT}[kKM]?)",
+    re.MULTILINE,
+)
+_PERCENTILES = re.compile(
+    r"^[ \t]*(?P<kind>clat|lat) percentiles \((?P<unit>nsec|usec|msec|sec)\):(?P<rows>(?:\s{0,40}\|[^\n]*)+)",
+    re.MULTILINE,
+)
+_PERCENTILE = re.compile(r"(?P<part>[0-9]{1,3}\.[0-9]{1,6})th=\[\s*(?P<value>[0-9]{1,19})\]")
+_NAMES = {50.0: "p50_ns", 99.0: "p99_ns", 99.9: "p99_9_ns"}
+_ISSUED = re.compile(
+    r"^[ \t]*issued\s*(?:rwts?)?\s*: total=(?:r=)?(?P<read>[0-9]{1,18})[,/](?:w=)?(?P<write>[0-9]{1,18})",
+    re.MULTILINE,
+)
+_ONE_SIZE = re.compile(r"(?P<low>[0-9.]{1,12}[KMG]?)i?B?-(?P<high>[0-9.]{1,12}[KMG]?)i?B?")
+_POWERS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "P": 1 << 50}
+_NS = {"nsec": 1, "usec": 1000, "msec": MS_NS, "sec": S_NS}
+
+
+def is_one(text: str) -> bool:
+    """Whether the text has such an output, with figures."""
+    return _BLOCK.search(text) is not None
+
+
+def parse(text: str, warnings: list[str]) -> FioOutput:
+    """The jobs, or groups of jobs, in the order of the text. UsageError if none of them moved anything."""
+    sizes, options = _options(text)
+    jobs = [_job(block, part, sizes, options) for block, part in _blocks(text)]
+    told = list(dict.fromkeys(words for _, words in jobs if words))
+    found = tuple(job for job, _ in jobs)
+    if not any(job.read or job.write or job.error for job in found):
+        raise UsageError(
+            f"expected figures in fio's output, found none in a text that begins with {quote(text)}",
+            hint="write it with fio --output-format=json --output=FILE, and let fio finish",
+        )
+    version = _VERSION.search(text)
+    return FioOutput(
+        version=version[1] if version else None, jobs=found, warnings=(*warnings, ROUNDED, *told)
+    )
+
+
+def _blocks(text: str) -> Iterator[tuple[re.Match[str], str]]:
+    begins = list(_BLOCK.finditer(text))
+    for block, following in zip(begins, [*begins[1:], None], strict=True):
+        yield block, text[block.end() : following.start() if following else len(text)]
+
+
+_Sizes = Mapping[tuple[str, str], Mapping[str, int]]
+_Options = Mapping[tuple[str, str], Mapping[str, str]]
+
+
+def _options(text: str) -> tuple[_Sizes, _Options]:
+    """By name and group: the size of all reads and of all writes, where they have one; and the options."""
+    sizes: dict[tuple[str, str], dict[str, int]] = {}
+    options: dict[tuple[str, str], dict[str, str]] = {}
+    for line in _OPTIONS.finditer(text):
+        found = {}
+        for way, size in zip(("read", "write"), _ONE_SIZE.finditer(line["bs"]), strict=False):
+            number = printed(
+                size["low"].rstrip("KMG"), _POWERS[size["low"][-1] if size["low"][-1] in "KMG" else ""]
+            )
+            if size["low"] == size["high"] and number is not None and number.value >= 1:
+                found[way] = int(number.value)
+        key = line["name"], line["group"]
+        sizes[key] = found
+        options[key] = {name: line[name] for name in ("rw", "ioengine", "iodepth")}
+        moved = {found.get(way) for way in ("read", "write") if _moves(line["rw"], way)}
+        if len(moved) == 1 and (size_bytes := moved.pop()) is not None:
+            options[key]["bs"] = str(size_bytes)
+    return sizes, options
+
+
+def _moves(rw: str, way: str) -> bool:
+    return rw in ("rw", "randrw") or rw.removeprefix("rand") == way
+
+
+def _job(block: re.Match[str], part: str, sizes: _Sizes, options: _Options) -> tuple[FioJob, str]:
+    """A job, or a group of jobs, and what was left out of its figures."""
+    key = block["name"], block["group"]
+    its_own = {**options.get(key, {})}
+    if its_own:
+        its_own["numjobs"] = block["jobs"]
+    problems = [f"fio reports error {int(block['error'])}"] if int(block["error"]) else []
+    transfers = sorted(
+        [*_TRANSFER.finditer(part), *_TRANSFER_2.finditer(part)], key=lambda found: found.start()
+    )
+    issued = _ISSUED.search(part)
+    ios, kinds, left_out = dict[str, Io](), set[LatencyKind](), ""
+    for transfer, following in zip(transfers, [*transfers, None][1:], strict=True):
+        if transfer["way"] == "trim":
+            continue
+        of_way = part[transfer.end() : following.start() if following else len(part)]
+        count = int(issued[transfer["way"]]) if issued else 0
+        moved, problem = _moved(transfer, count, sizes.get(key, {}).get(transfer["way"]))
+        if problem:
+            problems.append(f"{transfer['way']}: {problem}")
+        runtime_ns = int(transfer["ms"]) * MS_NS
+        latency, kind = _latency(of_way)
+        if (latency.min_ns or 0) > runtime_ns:
+            latency, kind, left_out = Latency(), None, IMPOSSIBLE
+        kinds |= {kind} if kind else set()
+        if moved and runtime_ns:
+            ios[transfer["way"]] = Io(bytes=moved, ios=count, runtime_ns=runtime_ns, latency=latency)
+    if not (ios or problems):
+        problems.append("no reads or writes were completed, or the text is cut")
+    job = FioJob(
+        name=block["name"].strip(),
+        group=int(block["group"]),
+        error=int(block["error"]),
+        invalid=tuple(problems),
+        read=ios.get("read"),
+        write=ios.get("write"),
+        percentiles_of=kinds.pop() if len(kinds) == 1 else None,
+        options=its_own,
+    )
+    return job, left_out
+
+
+def _moved(transfer: re.Match[str], count: int, size_bytes: int | None) -> tuple[int, str | None]:
+    """Bytes, from the count where that is what was printed; and how the rate contradicts them."""
+    moved = printed(transfer["bytes"], _POWERS[transfer["unit"]])
+    rate = printed(transfer["rate"], 8 * _POWERS[transfer["rate_unit"]])
+    if moved is None or rate is None:
+        return 0, "its figures are not numbers below 2^63"
+    problem = rate_problem(moved, Printed(int(transfer["ms"]) / 1000, 0.001), rate)
+    exact = count * (size_bytes or 0)
+    return exact if exact and abs(exact - moved.value) <= moved.step else int(moved.value), problem
+
+
+def _latency(text: str) -> tuple[Latency, LatencyKind | None]:
+    """Total latency, and of which kind the percentiles are. What only completion has stays unknown."""
+    values: dict[str, float] = {}
+    for row in _LATENCY.finditer(text):
+        if row["kind"] == "lat":
+            for name in ("min", "max", "mean", "stddev"):
+                values[f"{name}_ns"] = _amount(row[name]) * _NS[row["unit"]]
+            break
+    # With lat_percentiles fio may print both.
+    rows = max(_PERCENTILES.finditer(text), key=lambda found: found["kind"] == "lat", default=None)
+    if rows is None:
+        return Latency(**values), None
+    for each in _PERCENTILE.finditer(rows["rows"]):
+        if name := _NAMES.get(float(each["part"])):
+            values[name] = int(each["value"]) * _NS[rows["unit"]]
+    if rows["kind"] == "clat":
+        return Latency(**values, percentiles=COMPLETION), "clat"
+    return Latency(**values), "lat"
+
+
+def _amount(text: str) -> float:
+    """A number with fio's k (1000) or K, M of num2str(), which are powers of 1000 here."""
+    factor = {"k": 1e3, "K": 1e3, "M": 1e6}.get(text[-1], 1.0)
+    return float(text.rstrip("kKM")) * factor

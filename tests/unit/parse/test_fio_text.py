@@ -1,0 +1,124 @@
+"""fio's output for people: the same figures as in its JSON, as far as it has them."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from harness.parse import fio, fio_text
+from harness.results.store import open_results
+from tests.unit.command import harness
+from tests.unit.parsing import OUTPUTS, Says, has, known, refused
+
+NEW = """\
+seq: (g=0): rw=rw, bs=(R) 64.0KiB-64.0KiB, (W) 4096B-4096B, (T) 4096B-4096B, ioengine=libaio, iodepth=8
+...
+rand: (g=1): rw=randread, bs=(R) 4096B-4096B, (W) 4096B-4096B, (T) 4096B-4096B, ioengine=psync, iodepth=1
+fio-3.28
+Starting 3 processes
+
+seq: (groupid=0, jobs=2): err= 0: pid=6613: Wed Jul 31 08:34:17 2024
+  read: IOPS=16.4k, BW=1024MiB/s (1074MB/s)(10.0GiB/10000msec)
+    slat (nsec): min=1, max=2, avg= 1.50, stdev= 0.10
+    clat (usec): min=70, max=12k, avg=400.00, stdev=30.00
+     lat (usec): min=71, max=12k, avg=401.50, stdev=30.50
+    clat percentiles (usec):
+     |  1.00th=[  100], 50.00th=[  390], 99.00th=[  900],
+     | 99.90th=[ 5000], 99.99th=[12000]
+   bw (  MiB/s): min=    1, max=   90, per=99.76%, avg=86.13, stdev= 3.78, samples=23
+  write: IOPS=1000, BW=4000KiB/s (4096kB/s)(39.1MiB/10000msec); 0 zone resets
+     lat (msec): min=2, max=3, avg= 2.50, stdev= 0.50
+  lat (msec)   : 50=0.29%, 100=99.71%
+  cpu          : usr=0.39%, sys=1.27%, ctx=1027, majf=0, minf=2058
+     issued rwts: total=163840,10000,0,0 short=0,0,0,0 dropped=0,0,0,0
+rand: (groupid=1, jobs=1): err= 0: pid=6615: Wed Jul 31 08:34:17 2024
+  read: IOPS=85, BW=341KiB/s (349kB/s)(3410KiB/10000msec)
+     issued rwts: total=851,0,0,0 short=0,0,0,0 dropped=0,0,0,0
+
+Run status group 0 (all jobs):
+   READ: bw=1024MiB/s (1074MB/s), 1024MiB/s-1024MiB/s (1074MB/s-1074MB/s), io=10.0GiB (10.7GB)
+"""
+OLD = """\
+w: (g=0): rw=write, bs=8K-8K/8K-8K/8K-8K, ioengine=libaio, iodepth=1024
+fio-2.1.11
+Starting 1 thread
+
+w: (groupid=0, jobs=1): err= 0: pid=1: Thu Sep  8 14:03:14 2016
+  write: io=1752.1MB, bw=59809KB/s, iops=7476, runt= 30000msec
+     lat (msec): min=756553K, max=756583K, avg=756568215.18, stdev=8664.24
+     issued    : total=r=0/w=224280/d=0, short=r=0/w=0/d=0
+"""
+
+
+def test_both_forms_have_what_their_json_has() -> None:
+    output = fio.parse(NEW)
+    assert (output.version, output.warnings) == ("fio-3.28", (fio_text.ROUNDED,))
+    seq, rand = output.jobs
+    has(seq, name="seq", group=0, error=0, invalid=(), percentiles_of="clat")
+    assert seq.options == {"rw": "rw", "ioengine": "libaio", "iodepth": "8", "numjobs": "2"}
+    has(seq.read, bytes=163840 * 65536, ios=163840, runtime_ns=10**10)
+    has(known(seq.read).latency, mean_ns=401_500, max_ns=12e6, p50_ns=390_000, p99_ns=900_000, p99_9_ns=5e6)
+    has(seq.write, bytes=10000 * 4096, ios=10000)
+    has(known(seq.write).latency, mean_ns=2.5e6, p99_ns=None)
+    has(rand.read, bytes=3410 * 1024, ios=851)  # 851 blocks are 3404 KiB: some were longer
+    assert rand.options["bs"] == "4096" and rand.write is None
+    (old,) = fio.parse(OLD.replace("\n", "\r\n")).jobs
+    has(old.write, bytes=224280 * 8192, ios=224280, runtime_ns=30_000_000_000)
+    has(known(old.write).latency, mean_ns=None)
+    assert fio_text.IMPOSSIBLE in fio.parse(OLD).warnings
+
+
+def test_what_contradicts_itself_is_invalid_and_what_is_cut_has_no_figures() -> None:
+    (job, _) = fio.parse(NEW.replace("BW=1024MiB", "BW=924MiB")).jobs
+    assert job.invalid == Says("read: the rate is")
+    (job, _) = fio.parse(NEW.replace("err= 0: pid=6613", "err= 5: pid=6613")).jobs
+    has(job, error=5, invalid=("fio reports error 5",))
+    (job,) = fio.parse(NEW[: NEW.index("  write: IOPS")]).jobs
+    assert job.write is None
+    assert "found none" in str(refused(fio.parse, NEW[: NEW.index("  read: IOPS")]))
+    # Of a hostile text, too.
+    began = time.process_time()
+    for many in ("\n" * 500_000, " |" * 200_000, "a: " * 200_000, "  lat (usec): min=" + "1" * 500_000):
+        fio.parse(NEW + many)
+    assert time.process_time() - began < 5
+
+
+def test_the_same_run_has_the_same_figures_in_both_forms(tmp_path: Path) -> None:
+    words = ["--name=a", "--rw=randrw", "--ioengine=null", "--size=8M", "--bs=4k", "--lat_percentiles=1"]
+    argv = ["fio", *words, "--filename=x", "--thread", "--output-format=json,normal"]
+    text = subprocess.run(argv, capture_output=True, text=True, check=True, cwd=tmp_path).stdout
+    end = text.rindex("\n}") + 3
+    (from_text,), (from_json,) = fio.parse(text[: text.index("{")] + text[end:]).jobs, fio.parse(text).jobs
+    for way in ("read", "write"):
+        shown, exact = known(getattr(from_text, way)), known(getattr(from_json, way))
+        assert (shown.bytes, shown.ios, shown.runtime_ns) == (exact.bytes, exact.ios, exact.runtime_ns)
+        for name in ("mean_ns", "p50_ns", "p99_ns", "p99_9_ns", "max_ns"):
+            of_text, of_json = getattr(shown.latency, name), getattr(exact.latency, name)
+            assert of_text == pytest.approx(of_json, rel=0.06), name
+
+
+def test_it_is_a_column_like_json_and_other_texts_are_told_as_what_they_are(tmp_path: Path) -> None:
+    (tmp_path / "old.txt").write_text(OLD, encoding="utf-8")
+    (found,) = open_results([tmp_path])
+    assert found.write is not None and fio_text.ROUNDED in found.warnings
+    (tmp_path / "error.json").write_text("fio: job global dropped\n", encoding="utf-8")
+    done = harness("table", "error.json", cwd=tmp_path)
+    assert done.returncode == 2 and "an output of fio, found a text that begins with 'fio: job" in done.stderr
+    assert "restore" not in done.stderr
+
+
+COLLECTED = OUTPUTS / "read-wrongly"
+
+
+@pytest.mark.skipif(
+    not COLLECTED.is_dir(), reason="the collection of real outputs is not next to the project"
+)
+def test_texts_that_others_published() -> None:
+    first, *_, last = fio.parse((COLLECTED / "hikalium-normal-terse.txt").read_bytes()).jobs
+    has(first.read, bytes=1 << 30, ios=1024, runtime_ns=12_039_000_000)
+    has(known(last.write).latency, p99_ns=2_073_000)
+    jobs = fio.parse((COLLECTED / "vtech-2111-normal.txt").read_bytes()).jobs
+    assert len(jobs) == 12 and all(job.read or job.write for job in jobs)

@@ -11,6 +11,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
+import msgspec
+
 from harness.model import COMPLETION, Io, Latency
 from harness.model.errors import UsageError
 from harness.parse.embedded import quote
@@ -134,7 +136,8 @@ def _job(block: re.Match[str], part: str, sizes: _Sizes, options: _Options) -> t
     transfers = sorted(
         [*_TRANSFER.finditer(part), *_TRANSFER_2.finditer(part)], key=lambda found: found.start()
     )
-    issued = _ISSUED.search(part)
+    if (issued := _ISSUED.search(part)) is None:
+        transfers = []
     ios, kinds, left_out = dict[str, Io](), set[LatencyKind](), ""
     for transfer, following in zip(transfers, [*transfers, None][1:], strict=True):
         if transfer["way"] == "trim":
@@ -179,22 +182,26 @@ def _moved(transfer: re.Match[str], count: int, size_bytes: int | None) -> tuple
 
 def _latency(text: str) -> tuple[Latency, LatencyKind | None]:
     """Total latency, and of which kind the percentiles are. What only completion has stays unknown."""
-    values: dict[str, float] = {}
+    found = Latency()
     for row in _LATENCY.finditer(text):
         if row["kind"] == "lat":
-            for name in ("min", "max", "mean", "stddev"):
-                values[f"{name}_ns"] = _amount(row[name]) * _NS[row["unit"]]
+            names = ("min", "max", "mean", "stddev")
+            values = {f"{name}_ns": _amount(row[name]) * _NS[row["unit"]] for name in names}
+            found = msgspec.structs.replace(found, **values)
             break
     # With lat_percentiles fio may print both.
-    rows = max(_PERCENTILES.finditer(text), key=lambda found: found["kind"] == "lat", default=None)
+    rows = max(_PERCENTILES.finditer(text), key=lambda each: each["kind"] == "lat", default=None)
     if rows is None:
-        return Latency(**values), None
-    for each in _PERCENTILE.finditer(rows["rows"]):
-        if name := _NAMES.get(float(each["part"])):
-            values[name] = int(each["value"]) * _NS[rows["unit"]]
+        return found, None
+    values = {
+        _NAMES[float(each["part"])]: int(each["value"]) * _NS[rows["unit"]]
+        for each in _PERCENTILE.finditer(rows["rows"])
+        if float(each["part"]) in _NAMES
+    }
+    found = msgspec.structs.replace(found, **values)
     if rows["kind"] == "clat":
-        return Latency(**values, percentiles=COMPLETION), "clat"
-    return Latency(**values), "lat"
+        return msgspec.structs.replace(found, percentiles=COMPLETION), "clat"
+    return found, "lat"
 
 
 def _amount(text: str) -> float:

@@ -11,6 +11,7 @@ import contextlib
 import errno
 import itertools
 import os
+import re
 import secrets
 import shlex
 import stat
@@ -41,6 +42,8 @@ FIO_SOURCE = "fio"
 _RUNS_FILES = ("plan.json", "environment.json", "reread.json", "events.jsonl", "console.log", "disk.log")
 _RUNS_FOLDERS = ("cells", "probes", "raw", "columns")
 _FIO_MARKS = (b'"fio version"', b": (groupid=")
+_PROSE = re.compile(rb"\s*(?:\xef\xbb\xbf)?[A-Za-z#].{7}", re.DOTALL)
+"""How no JSON of this size begins."""
 _MOST_FILES = 10_000
 _RESTORE = "restore the file from a copy, or move it elsewhere to go on without it"
 _CALLED = {"record": "record", "plan": "plan", "probe": "record of a probe"}
@@ -322,7 +325,7 @@ def load_record(file: Path, *, follow: bool = True) -> Record:
     UsageError if it is damaged, out of range or of a later version of the harness.
     """
     data = read_bytes(file, follow=follow)
-    if not data.lstrip().startswith(b"{") and data and _remedy(file) is _RESTORE:
+    if _PROSE.match(data) and _remedy(file) is _RESTORE:
         begins = quote(data[:1000].decode(errors="replace"))
         raise Unreadable(
             f"{shown_path(file)}: expected a record of the harness or an output of fio, found a text that "

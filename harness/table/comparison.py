@@ -118,9 +118,9 @@ def compare(a: Measured, b: Measured, metric: Metric = Metric.MB_S, margin: floa
     ``margin`` is the smallest difference that matters, as a part: an interval within it shows no difference.
     """
     # What `harness share` made of a run has its figures, and not all of its words.
-    in_a = {(record.run_id, record.fio_ns, record.read, record.write) for record in a.records}
+    figures = {(record.run_id, record.fio_ns, record.read, record.write) for record in a.records}
     for record in b.records:
-        if (record.run_id, record.fio_ns, record.read, record.write) in in_a:
+        if (record.run_id, record.fio_ns, record.read, record.write) in figures:
             raise UsageError(
                 f"expected two different sets of results, found run {printable(record.run_id)} in both",
                 hint="name two runs, such as results/RUN-1 results/RUN-2",

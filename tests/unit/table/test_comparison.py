@@ -252,6 +252,7 @@ def test_a_name_that_reads_in_one_and_writes_in_the_other_is_not_compared(tmp_pa
         write_fio(tmp_path / f"{name}.json", fio_job("same"), job)
         for name, job in (("a", read), ("b", write))
     ]
-    found = compare(*(Measured.read([file]) for file in files))
+    a, b = (Measured.read([file]) for file in files)
+    found = compare(a, b)
     assert [cell.row.workload for cell in found.cells] == ["same"]
     assert sum("swapped" in note for note in found.notes) == 2

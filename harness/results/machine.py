@@ -6,10 +6,13 @@ In the lab that is the machine that the lab runs on; otherwise it is each host's
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
+
+from harness.model import Record, Setting
+from harness.model.escape import printable
 
 MACHINE = "machine"
 """The environment's key for the machine that the lab runs on."""
@@ -81,6 +84,71 @@ def machines_of(environment: Mapping[str, Any]) -> dict[str, Machine]:
     for name in names or [MACHINE]:
         found.setdefault(machine_of(environment, name), []).append(name)
     return {" and ".join(same): machine for machine, same in found.items() if machine != Machine()}
+
+
+class SettingOnMachine(Setting, frozen=True, kw_only=True):
+    """A setting, with what tells its machine from others whose results are read together with it. No file has
+    it."""
+
+    machine: str
+
+    @property
+    def _place(self) -> tuple[str, ...]:
+        return (*super()._place, self.machine)
+
+    @property
+    def name(self) -> str:
+        return f"{super().name}, on {self.machine}"
+
+
+def set_apart(records: Sequence[Record], environments: Mapping[str, Mapping[str, Any]]) -> Sequence[Record]:
+    """Records of runs on several machines, or on several kernels of one, each with its ``SettingOnMachine``:
+    there is no median of two machines. In virtual time all machines are one."""
+    found: dict[Setting, dict[str, _Identity]] = {}
+    for setting, run in dict.fromkeys((record.setting, record.run_id) for record in records):
+        if setting.is_harness and not setting.is_virtual:
+            found.setdefault(setting.distinct, {})[run] = _identity(environments.get(run, {}))
+    names = {
+        (setting, run): name
+        for setting, of_runs in found.items()
+        for run, name in _told_apart(of_runs).items()
+    }
+    if not names:
+        return records
+    apart = []
+    for record in records:
+        if name := names.get((record.setting.distinct, record.run_id)):
+            of_setting = msgspec.structs.asdict(record.setting)
+            record = msgspec.structs.replace(record, setting=SettingOnMachine(**of_setting, machine=name))
+        apart.append(record)
+    return apart
+
+
+_Identity = tuple[str, str, str]
+"""Processors, how many, and kernels of a run's machines; "" is unknown."""
+
+
+def _identity(environment: Mapping[str, Any]) -> _Identity:
+    machines = machines_of(environment).values()
+    facts = (
+        [each.processor for each in machines],
+        [f"{each.cores} processors" if each.cores else None for each in machines],
+        [f"Linux {each.kernel}" if each.kernel else None for each in machines],
+    )
+    processors, cores, kernels = (" and ".join(dict.fromkeys(filter(None, of))) for of in facts)
+    return processors, cores, kernels
+
+
+def _told_apart(of_runs: Mapping[str, _Identity]) -> dict[str, str]:
+    """For each run what is not the same of all; nothing if all that is known is."""
+    differing = [part for part in range(3) if len({each[part] for each in of_runs.values()} - {""}) > 1]
+    if not differing:
+        return {}
+    return {
+        run: printable(", ".join(filter(None, (identity[part] for part in differing))))
+        or "an unknown machine"
+        for run, identity in of_runs.items()
+    }
 
 
 def _text(value: object) -> str | None:

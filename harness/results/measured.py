@@ -11,6 +11,7 @@ import msgspec
 
 from harness.model import Plan, Record, unread
 from harness.results import store
+from harness.results.machine import set_apart
 from harness.results.probe_records import ProbeRecord
 
 if TYPE_CHECKING:
@@ -41,11 +42,12 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """
         with unread.passed_on() as lost:
             records, probes = store.open_results(paths), store.open_probes(paths)
+        environments = store.open_environments(paths)
         return cls(
-            records=records,
+            records=set_apart(records, environments),
             probes=probes,
             plans=store.open_plans(paths),
-            environments=store.open_environments(paths),
+            environments=environments,
             folders={run.run_id: run.path for run in store.open_runs(paths)},
             lacks=unread.sentences(lost),
         )

@@ -41,9 +41,9 @@ def counted(file: Path) -> tuple[int, int]:
     """How many tests of a session that is under way have ended, and how many it has: 0 until it is known."""
     try:
         first, *ended = _progress(file).read_text(encoding="ascii").split()
+        return len(ended), int(first)
     except (OSError, ValueError):
         return 0, 0
-    return len(ended), int(first)
 
 
 def _progress(file: Path) -> Path:

@@ -148,6 +148,8 @@ def test_the_plugin_writes_down_what_failed_and_repeats_that_alone(tmp_path: Pat
     again = session("--again", "before.json")
     assert (again.status, sorted(again.tests), again.failed) == (0, bad, [])
     assert recorder.counted(tmp_path / "record.json") == (3, 3)
+    (tmp_path / "record.progress").write_text("x\n", "ascii")  # as if its first line were gone
+    assert recorder.counted(tmp_path / "record.json") == (0, 0)
 
 
 def test_of_reached_modules_it_leaves_out_what_make_test_has_had(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from harness.model.errors import UsageError
 from harness.report import ChartKind, load, picture, render, sweeps
 from harness.report.content import LoadedResults
 from harness.report.picture import drawn
+from harness.results.machine import set_apart
 from harness.table import Metric
 from tests.unit.explain.test_curves import Rate, records_of
 from tests.unit.planning.test_sweep import planned
@@ -146,3 +147,17 @@ def test_a_picture_alone_says_what_its_marks_mean(kind: ChartKind) -> None:
     with pytest.raises(UsageError, match="nothing for a picture") as caught:
         picture(kind, LoadedResults(records=matrix()), Metric.MB_S, Path("sweep.svg"))
     assert "sweep" in (caught.value.hint or "")
+
+
+def test_sweeps_of_two_machines_each_have_their_limits() -> None:
+    alone = depths()
+    ((run, limits),) = alone.limits.items()
+    other = f"{run}-other"
+    records = [*alone.records, *(msgspec.structs.replace(each, run_id=other) for each in alone.records)]
+    environments = {name: {"hosts": {"target": {"cpu": f"of {name}"}}} for name in (run, other)}
+    plan = alone.plans[run]
+    both = LoadedResults(
+        records=set_apart(records, environments),
+        plans={run: plan, other: msgspec.structs.replace(plan, run_id=other)},
+    )
+    assert limits and both.limits == {run: limits, other: limits}

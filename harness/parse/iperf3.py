@@ -174,10 +174,11 @@ def _of_document(document: _Iperf3Document, role: End | None = None) -> IperfOut
         role = "server"
     if not document.end.is_bidir:
         return _of_direction(document, streams, role)
+    # Sums are the client's way on both ends; a stream says whether this end sends.
     ahead, back = list[_EndStream](), list[_EndStream]()
     for stream in streams:
         first = stream.udp or stream.sender or stream.receiver or {}
-        (back if first.get("sender") is False else ahead).append(stream)
+        (back if first.get("sender") is (role == "server") else ahead).append(stream)
     return with_reverse(
         _of_direction(document, ahead, role), _of_direction(document, back, role, "_bidir_reverse")
     )

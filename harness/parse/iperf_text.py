@@ -142,24 +142,35 @@ def _output(text: str, header: re.Match[str] | None, *, is_iperf2: bool) -> Iper
     rows = list(_ROW.finditer(text))
     if is_iperf2 or not any(row["role"] for row in rows):
         return _of_rows(text, rows, header, is_iperf2=is_iperf2)
-    ways = ([row for row in rows if ("RX" in (row["role"] or "")) is is_back] for is_back in (False, True))
-    return with_reverse(*(_of_rows(text, its_rows, header, is_iperf2=False) for its_rows in ways))
+    ahead, back = ([row for row in rows if ("RX" in (row["role"] or "")) is way] for way in (False, True))
+    return with_reverse(
+        _of_rows(text, ahead, header, is_iperf2=False, others=back),
+        _of_rows(text, back, header, is_iperf2=False, others=ahead),
+    )
 
 
 def _of_rows(
-    text: str, rows: Sequence[re.Match[str]], header: re.Match[str] | None, *, is_iperf2: bool
+    text: str,
+    rows: Sequence[re.Match[str]],
+    header: re.Match[str] | None,
+    *,
+    is_iperf2: bool,
+    others: Sequence[re.Match[str]] = (),
 ) -> IperfOutput:
+    """What the rows of one direction come to; ``others`` are those of the other one."""
     problems: list[str] = []
     warnings: list[str] = []
     measured = [row for row in rows if "(omitted)" not in row["rest"]]
-    if any(row["role"] or row["back"] for row in measured) and is_iperf2:
+    readable = [row for row in measured if not (row["back"] or (is_iperf2 and row["role"]))]
+    if len(readable) < len(measured):
         problems.append(BOTH_WAYS)
-        measured = [row for row in measured if not (row["role"] or row["back"])]
     is_udp = any(row["datagrams"] for row in rows) or (header is not None and " UDP " in header[0])
-    sides = _of_iperf2(text, measured, problems) if is_iperf2 else _of_iperf3(text, measured, problems)
-    others = {row["stream"] for row in _ROW.finditer(text)} - {row["stream"] for row in rows}
+    sides = _of_iperf2(text, readable, problems) if is_iperf2 else _of_iperf3(text, readable, problems)
+    elsewhere = {row["stream"] for row in others} - {row["stream"] for row in rows}
     connected = {
-        match["stream"]: match["port"] for match in _CONNECTED.finditer(text) if match["stream"] not in others
+        match["stream"]: match["port"]
+        for match in _CONNECTED.finditer(text)
+        if match["stream"] not in elsewhere
     }
     for key, side in sides.items():
         if side and (missing := [f"[{stream}]" for stream in connected if stream not in side]):
@@ -177,7 +188,7 @@ def _of_rows(
         for name in dict.fromkeys((*sides["sent"], *sides["received"]))
         if name != SUM
     )
-    problems += contradictions(sent, received, streams, omits=len(measured) < len(rows))
+    problems += contradictions(sent, received, streams, omits=len(readable) < len(rows))
     if failed := _FAILED.search(text):
         problems.append(f"iperf says {embedded.quote(failed['error'] or failed[0])}")
     if header is not None and header["port"] in connected.values():

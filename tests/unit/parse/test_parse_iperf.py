@@ -288,6 +288,20 @@ def test_both_directions_at_once_are_both_read() -> None:
     has(output.sent, rate_bit_s=8e8)
     has(output.reverse, invalid=(), rtt_mean_ns=None)
     has(known(output.reverse).sent, rate_bit_s=4e8, retransmits=9)
+    # A server's sums are of the client's ways, too; its streams say whether it sends.
+    received = {"sender": total(0, sender=False), "receiver": total(7.9e8, sender=False)}
+    sends = {"sender": total(4e8, sender=True), "receiver": total(0, sender=True)}
+    ways = {
+        "sum_sent": total(0),
+        "sum_sent_bidir_reverse": total(4e8),
+        "sum_received_bidir_reverse": total(0),
+    }
+    document = with_end(streams=[received, sends], **ways)
+    document["start"] = {"accepted_connection": {"host": "h"}, "test_start": {"protocol": "TCP"}}
+    output = parsed(document)
+    has(output.received, rate_bit_s=7.9e8)
+    assert [stream.received.rate_bit_s for stream in output.streams if stream.received] == [7.9e8]
+    assert not any("add up" in problem for problem in output.invalid), output.invalid
 
 
 BOTH_WAYS = """Tue Nov 24 21:22:12 2026 Connecting to host 10.0.0.2, port 5201

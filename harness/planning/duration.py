@@ -7,9 +7,10 @@ measured again, and a run that waits for these to end takes up to a minute more;
 
 from __future__ import annotations
 
+import math
 from statistics import fmean
 
-from harness.model import DEFAULT_TRANSPORT, LINK_LOCAL, Column, Job, Plan, Workload
+from harness.model import DEFAULT_TRANSPORT, LINK_LOCAL, Column, Job, Plan
 from harness.parse.jobfile import described, moved_bytes, wall_estimate_s
 from harness.probes import cipher, throughput
 from harness.protection import kinds
@@ -67,12 +68,8 @@ def _fio_s(plan: Plan, job: Job) -> float:
     if moved is None:
         return most_s
     workload = described(job)
-    limits = [ASSUMED_BYTES_S, *(each for each in (workload.rate_bytes_s, _rate_of_iops(workload)) if each)]
-    return min(most_s, moved / min(limits))
-
-
-def _rate_of_iops(workload: Workload) -> float:
-    return (workload.rate_iops or 0) * (workload.block_bytes or 0)
+    most_bytes_s = (workload.rate_bytes_s or math.inf) * (workload.numjobs or 1)
+    return min(most_s, moved / min(ASSUMED_BYTES_S, most_bytes_s))
 
 
 def _around_s(plan: Plan, column: Column) -> float:

@@ -234,8 +234,8 @@ def _sum(parts: Sequence[tuple[Io, dict[int, int], LatencyKind | None]]) -> Io |
     values: dict[str, Any] = {}
     if all(bins for _, bins, _ in parts) and len({kind for _, _, kind in parts}) == 1:
         merged = merge(Histogram(bins) for _, bins, _ in parts)
-        names = _PERCENTILES.values()
-        values = dict(zip(names, merged.percentiles_ns(list(_PERCENTILES)), strict=True))
+        names = PERCENTILES.values()
+        values = dict(zip(names, merged.percentiles_ns(list(PERCENTILES)), strict=True))
         values["percentiles"] = latencies[0].percentiles
     elif any(latency.p50_ns or latency.p99_ns or latency.p99_9_ns for latency in latencies):
         values["percentiles"] = PER_JOB
@@ -388,7 +388,7 @@ _DOCUMENT = msgspec.json.Decoder(_FioDocument)
 _JOB = msgspec.json.Decoder(_Job)
 _ETA_UNKNOWN = 2**31 - 1
 _LAST_IN_KIB, _FIRST_IN_BYTES = (2, 19), (2, 99)
-_PERCENTILES = {50.0: "p50_ns", 99.0: "p99_ns", 99.9: "p99_9_ns"}
+PERCENTILES = {50.0: "p50_ns", 99.0: "p99_ns", 99.9: "p99_9_ns"}
 _KINDS: tuple[LatencyKind, ...] = ("lat", "clat")
 _NS = re.compile(r"[0-9]{1,19}")
 _ALL_CLIENTS = "All clients"
@@ -646,7 +646,7 @@ class _Figures:
                 value = getattr(moments, name)
                 values[f"{name}_ns"] = self.take(value, f"{where} latency {name}", moments_ns)
         if percentiles is not None and percentiles.max != 0:
-            for percent, name in _PERCENTILES.items():
+            for percent, name in PERCENTILES.items():
                 value = percentiles.percentile.get(f"{percent:f}")
                 values[name] = self.take(value, f"{where} latency percentile {percent:g}", percentiles_ns)
         return Latency(**values)

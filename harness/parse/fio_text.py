@@ -13,11 +13,12 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from harness.model import COMPLETION, Io, Latency
+from harness.model import COMPLETION, Io, Job, Latency
 from harness.model.errors import UsageError
 from harness.parse.embedded import quote
 from harness.parse.figures import Printed, printed, rate_problem
-from harness.parse.fio import MS_NS, S_NS, FioJob, FioOutput, LatencyKind
+from harness.parse.fio import MS_NS, PERCENTILES, S_NS, FioJob, FioOutput, LatencyKind
+from harness.parse.jobfile import moves_read, moves_write
 
 ROUNDED = (
     "read from fio's text for people, which has few digits, no histograms and not all options: "
@@ -59,12 +60,13 @@ _PERCENTILES = re.compile(
     re.MULTILINE,
 )
 _PERCENTILE = re.compile(r"(?P<part>[0-9]{1,3}\.[0-9]{1,6})th=\[\s*(?P<value>[0-9]{1,19})\]")
-_NAMES = {50.0: "p50_ns", 99.0: "p99_ns", 99.9: "p99_9_ns"}
 _ISSUED = re.compile(
     r"^[ \t]*issued\s*(?:rwts?)?\s*: total=(?:r=)?(?P<read>[0-9]{1,18})[,/](?:w=)?(?P<write>[0-9]{1,18})",
     re.MULTILINE,
 )
-_ONE_SIZE = re.compile(r"(?P<low>[0-9.]{1,12}[KMG]?)i?B?-(?P<high>[0-9.]{1,12}[KMG]?)i?B?")
+_SIZES = re.compile(
+    rf"(?P<number>{_AMOUNT})(?P<unit>[KMGTP]?)i?B?-(?P<most>{_AMOUNT})(?P<unit_of_most>[KMGTP]?)i?B?"
+)
 _POWERS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "P": 1 << 50}
 _NS = {"nsec": 1, "usec": 1000, "msec": MS_NS, "sec": S_NS}
 
@@ -107,23 +109,19 @@ def _options(text: str) -> tuple[_Sizes, _Options]:
     options: dict[tuple[str, str], dict[str, str]] = {}
     for line in _OPTIONS.finditer(text):
         found = {}
-        for way, size in zip(("read", "write"), _ONE_SIZE.finditer(line["bs"]), strict=False):
-            number = printed(
-                size["low"].rstrip("KMG"), _POWERS[size["low"][-1] if size["low"][-1] in "KMG" else ""]
-            )
-            if size["low"] == size["high"] and number is not None and number.value >= 1:
+        for way, size in zip(("read", "write"), _SIZES.finditer(line["bs"]), strict=False):
+            number = printed(size["number"], _POWERS[size["unit"]])
+            if size.group(1, 2) == size.group(3, 4) and number is not None and number.value >= 1:
                 found[way] = int(number.value)
         key = line["name"], line["group"]
         sizes[key] = found
         options[key] = {name: line[name] for name in ("rw", "ioengine", "iodepth")}
-        moved = {found.get(way) for way in ("read", "write") if _moves(line["rw"], way)}
+        job = Job(name=line["name"], options=(("rw", line["rw"]),))
+        ways = (("read", moves_read(job)), ("write", moves_write(job)))
+        moved = {found.get(way) for way, is_moved in ways if is_moved}
         if len(moved) == 1 and (size_bytes := moved.pop()) is not None:
             options[key]["bs"] = str(size_bytes)
     return sizes, options
-
-
-def _moves(rw: str, way: str) -> bool:
-    return rw in ("rw", "randrw") or rw.removeprefix("rand") == way
 
 
 def _job(block: re.Match[str], part: str, sizes: _Sizes, options: _Options) -> tuple[FioJob, str]:
@@ -194,9 +192,9 @@ def _latency(text: str) -> tuple[Latency, LatencyKind | None]:
     if rows is None:
         return found, None
     values = {
-        _NAMES[float(each["part"])]: int(each["value"]) * _NS[rows["unit"]]
+        PERCENTILES[float(each["part"])]: int(each["value"]) * _NS[rows["unit"]]
         for each in _PERCENTILE.finditer(rows["rows"])
-        if float(each["part"]) in _NAMES
+        if float(each["part"]) in PERCENTILES
     }
     found = msgspec.structs.replace(found, **values)
     if rows["kind"] == "clat":

@@ -24,7 +24,7 @@ from harness.model.units import parse_percent
 from harness.parse import references
 from harness.parse.files import shown_path
 from harness.results.measured import Measured
-from harness.results.store import RESULTS, open_plans, open_probes, open_runs, write_out
+from harness.results.store import RESULTS, open_probes, open_runs, write_out
 from harness.table import Metric, Options, RatioTo, TableFormat, comparison, curves, export, render
 from harness.table.views import View, build_counters, build_scale
 from harness.table.views import build as build_view
@@ -209,14 +209,11 @@ def print_view(
             )
         published = references.load_path_reference(reference)
     if view is View.SCALE:
-        found, what, remedy = (
-            build_scale(Measured.read(paths).records),
-            "cells",
-            "harness run --lab-initiators 8",
-        )
-    elif view is View.COUNTERS:
         records = Measured.read(paths).records
-        found, what, remedy = build_counters(records, [*open_plans(paths).values()]), "cells", "harness run"
+        found, what, remedy = build_scale(records), "cells", "harness run --lab-initiators 8"
+    elif view is View.COUNTERS:
+        cells = Measured.read(paths)
+        found, what, remedy = build_counters(cells.records, [*cells.plans.values()]), "cells", "harness run"
     else:
         found, what = build_view(view, open_probes(paths), published), "probes"
         shown = [name for name, probes in NAMED.items() if any(probe.figures_of(view) for probe in probes)]

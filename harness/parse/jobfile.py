@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -114,9 +115,7 @@ _MOST_AT_ONCE = 6
 _MOST_NAMED = 50
 """Obstacles of one file; fio's own examples have up to 20."""
 
-_VARIABLE = re.compile(
-    r"\$\{(?P<name>[^}]{1,64})\}|\$(?P<word>ncpus|pagesize|mb_memory|jobname|jobnum|filenum)\b"
-)
+_VARIABLE = re.compile(r"\$\{[^}]{1,64}\}|\$(?:ncpus|pagesize|mb_memory|jobname|jobnum|filenum)\b")
 """Of the environment, and fio's own (its HOWTO, "Environment variables" and "Reserved keywords")."""
 
 _FIO_SIZE = re.compile(r"([0-9]{1,19})([kmgtp]?)b?", re.ASCII | re.IGNORECASE)
@@ -357,11 +356,10 @@ class _Reading:
         if line == "[global]":
             self._current = shared
             return
-        name = _section_name(line)
-        number = 1
-        while name in self.sections:  # fio has any number of one name
-            number += 1
-            name = f"{_section_name(line)[:60]}-{number}"
+        first = _section_name(line)
+        # fio has any number of one name.
+        further = (f"{first[:60]}-{count}" for count in itertools.count(2))
+        name = next(each for each in itertools.chain([first], further) if each not in self.sections)
         if line != f"[{name}]":
             self.became(line, f"called {name}")
         self.sections[name] = self._current

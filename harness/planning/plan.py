@@ -6,7 +6,7 @@ import contextlib
 import functools
 import secrets
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -164,8 +164,8 @@ def make_plan(request: RunRequest) -> Plan:
         profile=profile,
         notes=(
             *notes,
-            *_shortened(jobs, backing.size_bytes),
-            *(_sized(jobs, backing.size_bytes) if runtime_s is None else ()),
+            *_of_jobs(jobs, lambda job: _shortened(job, backing.size_bytes)),
+            *_of_jobs(jobs, lambda job: _sized(job, backing.size_bytes) if runtime_s is None else ""),
         ),
         stand_ins=tuple(_stand_ins(request, () if there.reached else proposals, disk)),
         runtime_s=runtime_s,
@@ -505,23 +505,24 @@ def _try_job_files(jobs: Sequence[Job], size_bytes: int, runtime_s: float | None
             )
 
 
-def _shortened(jobs: Sequence[Job], size_bytes: int) -> Iterator[str]:
-    """The sentences about jobs that would use more than the storage has."""
+def _of_jobs(jobs: Sequence[Job], words_of: Callable[[Job], str]) -> Iterator[str]:
+    """What is said of jobs, each sentence once, with the names of those of which it is true."""
     found: dict[str, list[str]] = {}
     for job in jobs:
-        if words := shortened(job, size_bytes):
+        if words := words_of(job):
             found.setdefault(words, []).append(job.name)
-    return (f"{', '.join(names)}: {words}, because the storage has no more" for words, names in found.items())
+    return (f"{', '.join(names)}: {words}" for words, names in found.items())
 
 
-def _sized(jobs: Sequence[Job], size_bytes: int) -> Iterator[str]:
-    """The sentences about jobs that end with their size, which on a small storage is soon."""
-    found: dict[int, list[str]] = {}
-    for job in jobs:
-        if moved := moved_bytes(job, size_bytes):
-            found.setdefault(moved, []).append(job.name)
-    for moved, names in found.items():
-        yield (
-            f"{', '.join(names)}: has no runtime, so a cell ends after {format_size(moved)}; --runtime 10s "
-            "measures for that time"
-        )
+def _shortened(job: Job, size_bytes: int) -> str:
+    """That a job would use more than the storage has."""
+    words = shortened(job, size_bytes)
+    return f"{words}, because the storage has no more" if words else ""
+
+
+def _sized(job: Job, size_bytes: int) -> str:
+    """That a job ends with its size, which on a small storage is soon."""
+    moved = moved_bytes(job, size_bytes)
+    if not moved:
+        return ""
+    return f"has no runtime, so a cell ends after {format_size(moved)}; --runtime 10s measures for that time"

@@ -35,14 +35,14 @@ UNKNOWN, NOT_CONNECTED = 2, 32
 """include/iscsi_err.h of open-iscsi: ISCSI_ERR_SESS_NOT_FOUND, ISCSI_ERR_SESSION_NOT_CONNECTED."""
 FROM_CONFIGURATION = "node.conn[0].timeo.login_timeout = {within_s}\n"
 """In each record that was made from the run's iscsid.conf, by the fields of a request."""
+ENDED = 19
 REFUSED = {
     24: "it refuses the login: expected another name or secret of CHAP, or an ACL with this initiator's "
     "name, {initiator_iqn}",
-    19: "it ended the login: perhaps it wants CHAP, or knows no target of this name",
+    ENDED: "it ended the login: perhaps it wants CHAP, or knows no target of this name",
     21: "it shows no target to this initiator, {initiator_iqn}",
 }
 """The same of targets that answer: include/iscsi_err.h of open-iscsi."""
-ENDED = 19
 ENDED_OF_MUTUAL = (
     "the login ended: the target did not prove that it knows the secret of the second line, so this "
     "initiator ended it; or the target did, because it knows no target of this name"

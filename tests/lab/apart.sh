@@ -8,6 +8,11 @@
 set -eu
 place=$1
 shift
+# Who names a clone for FOLDER would lose it.
+if [ -e "$place" ] && [ ! -d "$place/lib/changed" ] && [ -n "$(ls -A "$place")" ]; then
+    echo "apart.sh: expected a new folder, or one that apart.sh made; found $place with files of others in it" >&2
+    exit 2
+fi
 rm -rf "$place"
 mkdir -p "$place/run" "$place/tmp" "$place/var/tmp" "$place/lib/changed" "$place/lib/work"
 chmod 1777 "$place/tmp" "$place/var/tmp"

@@ -112,7 +112,8 @@ def doctor_command(**typed: object) -> None:
     if untried:
         say(f"nothing is missing, but doctor could not try the {' and the '.join(sorted(untried))}")
     else:
-        say(f"{what} ready: harness run{f' --portal {request.portal}' if request.portal else ''}")
+        links = " --link local --link wired=INTERFACE" if request.target else ""
+        say(f"{what} ready: harness run{options.as_typed(request)}{links}")
 
 
 def _tell(finding: doctor.Finding, width: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import shlex
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
@@ -52,14 +53,22 @@ def given(typed: Mapping[str, object]) -> dict[str, Any]:
 
 def leading_out(request: msgspec.Struct) -> list[tuple[str, str]]:
     """The typed options that reach outside the lab, each with its value."""
+    return [(flag, value) for flag, value, option in _typed(request) if option.leads_out]
+
+
+def as_typed(request: msgspec.Struct) -> str:
+    """The options of ``request`` for a shell, each after a blank; empty if all are at their defaults."""
+    flags = ((flag,) if value == str(True) else (flag, value) for flag, value, _ in _typed(request))
+    return "".join(f" {shlex.join(words)}" for words in flags)
+
+
+def _typed(request: msgspec.Struct) -> Iterator[tuple[str, str, Option]]:
     defaults = type(request)()
-    found: list[tuple[str, str]] = []
     for name, _, option in _fields(type(request)):
         value = getattr(request, name)
-        if option.leads_out and value != getattr(defaults, name):
-            values = value if isinstance(value, tuple) else (value,)
-            found += [(_flag(name, option), str(each)) for each in values]
-    return found
+        if value != getattr(defaults, name):
+            for each in value if isinstance(value, tuple) else (value,):
+                yield _flag(name, option), str(each), option
 
 
 def that_lead_out(request: type[msgspec.Struct]) -> set[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import tomllib
 from pathlib import Path
 
@@ -63,5 +64,9 @@ def test_what_leads_out_of_the_lab_is_reported_as_it_is_typed() -> None:
     request = RunRequest(repeats=9, target="ssh://nas", initiators=("local", "ssh://two"), testbed="auto")
     initiators = [("--initiator", "local"), ("--initiator", "ssh://two")]
     assert options.leading_out(request) == [("--target", "ssh://nas"), *initiators]
+    more = RunRequest(target="ssh://nas", volume="/mnt/a b", repeats=3, smoke=True, iscsi=("A=1", "B=2"))
+    typed = "--repeats 3 --volume '/mnt/a b'", "--iscsi A=1 --iscsi B=2", "--target ssh://nas", "--smoke"
+    assert sorted(shlex.split(options.as_typed(more))) == sorted(shlex.split(" ".join(typed)))
+    assert options.as_typed(RunRequest()) == ""
     leading_out = options.that_lead_out(RunRequest)
     assert leading_out > {"links", "destroy"} and "disk" not in leading_out

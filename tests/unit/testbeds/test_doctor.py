@@ -413,7 +413,9 @@ def test_the_command_ends_with_2_unless_all_is_ok(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(doctor, "look_at", lambda *_: (parse_facts(FINE), ""))
     text = command(0, "doctor", "--target", "ssh://nas")
     assert text.count("tried, and undone again: a session, ESP\n") == 2
-    assert text.endswith("the machines are ready: harness run\n")
+    assert text.endswith(
+        "the machines are ready: harness run --target ssh://nas --link local --link wired=INTERFACE\n"
+    )
     error = RequirementError("it was refused", hint="ask again")
     trying["initiator"] = [SelftestOutcome(what="a session", error=error), SelftestOutcome(what="ESP")]
     text = command(2, "doctor", "--target", "ssh://nas")

@@ -14,6 +14,7 @@ is no part of an answer about a protection.
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Sequence
 
 import msgspec
@@ -24,9 +25,9 @@ from harness.explain import headroom
 from harness.explain.limits import Limit
 from harness.explain.text import Explained
 from harness.explain.verdict import Confidence
-from harness.model import DEFAULT_TRANSPORT, TRANSPORTS, Setting
+from harness.model import DEFAULT_TRANSPORT, TRANSPORTS, Setting, Status
 from harness.model.escape import printable
-from harness.model.lines import capital, listed, wrapped
+from harness.model.lines import capital, counted, listed, wrapped
 from harness.parse.profiles import DEFAULT_PROPOSAL
 from harness.results.columns import CellKey
 from harness.table.options import Table, TableCell, TableColumn
@@ -233,7 +234,7 @@ class Conclusion(msgspec.Struct, frozen=True, kw_only=True):
     or empty without protection. ``lab_limited`` are the workloads that are left out of the answer about a
     protection, because a figure is not the emulated link's, but the lab's own: the column's, or that which it
     is compared with. ``disturbed`` are those left out for that; ``is_disturbed``: any figure is. ``lacks``
-    says what has too few repeats for any answer. ``hidden`` is the sentence on a protection whose cost a link
+    says what has no figure at all, and why. ``hidden`` is the sentence on a protection whose cost a link
     hides; as it is about a core, the first link's answer has it. ``memory`` says, in the first answer, that
     reads may come from the target's memory.
     """
@@ -381,7 +382,7 @@ def answers(table: Table, cells: Sequence[Explained]) -> list[Conclusion]:
         if column.key is None or column.column.is_local:
             continue
         is_protected = bool(column.column.protection)
-        counted: dict[_Group, list[_Held]] = {}
+        clean: dict[_Group, list[_Held]] = {}
         bounded: dict[_Group, list[_Held]] = {}
         is_disturbed, left_out, disturbed = False, list[str](), dict[str, _Group]()
         for row, line in zip(table.rows, table.cells, strict=True):
@@ -396,18 +397,18 @@ def answers(table: Table, cells: Sequence[Explained]) -> list[Conclusion]:
             if is_protected and is_own:
                 left_out.append(row.workload)
             elif kept is not None and not cell.is_disturbed:
-                counted.setdefault(group, []).append(_Held(cell, explained, (kept,)))
+                clean.setdefault(group, []).append(_Held(cell, explained, (kept,)))
             elif cell.bounds is not None and is_disturbed and (is_protected or not column.is_memory):
                 bounded.setdefault(group, []).append(_Held(cell, explained, cell.bounds))
                 disturbed[row.workload] = group
             elif cell.is_disturbed:
                 disturbed[row.workload] = group
         is_compared = is_protected or not column.is_memory
-        sentences = [_loss(group, held, is_compared=is_compared) for group, held in counted.items()]
+        sentences = [_loss(group, held, is_compared=is_compared) for group, held in clean.items()]
         sentences += [
             _loss(group, held, is_compared=is_compared, is_disturbed=True)
             for group, held in bounded.items()
-            if group not in counted
+            if group not in clean
         ]
         losses = tuple(sorted(sentences, key=lambda loss: (-(loss.block_bytes or 0), loss.depth or 0)))
         room = (column.setting, column.column.transport, column.column.protection)
@@ -422,7 +423,7 @@ def answers(table: Table, cells: Sequence[Explained]) -> list[Conclusion]:
                 hidden=hidden,
                 memory="" if any(each.memory for each in found) else _memory(column, cells),
                 lab_limited=tuple(left_out),
-                disturbed=tuple(name for name, of in disturbed.items() if of in counted or of not in bounded),
+                disturbed=tuple(name for name, of in disturbed.items() if of in clean or of not in bounded),
                 is_disturbed=is_disturbed,
                 lacks=_lacks(table, column),
             )
@@ -539,8 +540,16 @@ def _apart(found: Sequence[_Held], together: ThroughputRatio) -> tuple[tuple[str
     return tuple(own if 2 * len(apart) >= len(found) else apart)
 
 
+_ENDED = {
+    Status.OK: "without one",
+    Status.FAILED: "failed",
+    Status.INVALID: "invalid",
+    Status.SKIPPED: "skipped",
+}
+
+
 def _lacks(table: Table, column: TableColumn) -> str:
-    """Why there is no ratio: what has no repeat that counts, the column or that which it is compared with."""
+    """Why there is no ratio: what has no figure, the column or that which it is compared with."""
     for name, wanted in (("it", column.column), (column.column.bare.label, column.column.bare)):
         cells = [
             cell
@@ -551,7 +560,10 @@ def _lacks(table: Table, column: TableColumn) -> str:
         if not cells:
             return f"{name} was not measured"
         if not any(cell.value for cell in cells):
-            return f"{name} has too few repeats: none counts"
+            ended = collections.Counter(_ENDED[cell.status] for cell in cells)
+            return f"{name} has no figure: " + listed(
+                [f"{counted(n, 'cell')} {how}" for how, n in ended.items()]
+            )
     return ""
 
 

@@ -117,8 +117,9 @@ class BackingFile(msgspec.Struct, frozen=True):
         if "not supported" in done.stderr:  # as by NFS 3; all of it is written in any case
             host.run(["truncate", "-s", str(self.size_bytes), self.path])
         elif "No space left" in done.stderr or "Disk quota" in done.stderr:
-            folder = str(Path(self.path).parent)
-            free = host.run(["stat", "--file-system", "--format=%a %S", folder], check=False).stdout.split()
+            # What fallocate got before it failed is free again first.
+            empty = 'truncate -s 0 -- "$1" && stat --file-system --format="%a %S" -- "$1"'
+            free = host.run(["sh", "-c", empty, "sh", self.path], check=False).stdout.split()
             found = format_size(math.prod(map(int, free))) if free else "less"
             size = format_size(self.size_bytes)
             raise DeviceRefused(

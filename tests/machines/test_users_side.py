@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 
 import pytest
@@ -211,6 +212,17 @@ def test_a_free_disk(installed: Site) -> None:
     with meanwhile(nas, f"modprobe loop; {LOOP}", NO_LOOP):
         words = wired(installed, "--backing", "/dev/loop7", "--ipsec", "on", *ONE)
         good(installed, installed.harness(*words))
+
+
+def test_a_full_disk(installed: Site) -> None:
+    nas = installed.machines["nas"]
+    mounted = f"{MKFS} && mount /dev/loop7 /mnt && fallocate -l 60M /mnt/of-the-user"
+    with meanwhile(nas, f"modprobe loop; {LOOP}", NO_LOOP), meanwhile(nas, mounted, "umount /mnt"):
+        with as_before(installed):
+            said = installed.harness(*wired(installed, "--backing", "file:/mnt/new", *ONE))
+        found = re.search(r"64 MiB for the backing file /mnt/new, found ([0-9.]+) MiB free", said.text)
+        assert said.status != 0 and found and 5 <= float(found[1]) <= 36, said.text
+        assert nas.sh("ls /mnt").split() == ["lost+found", "of-the-user"]
 
 
 # Firewalls

@@ -57,7 +57,7 @@ def test_a_file_of_ours_is_removed_whatever_was_written_to_it(path: Path, made: 
 
 def test_a_disk_without_room_is_told_with_what_it_has(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def run(argv: Sequence[str], **_: object) -> Completed:
-        if argv[0] == "stat":
+        if argv[0] == "sh":
             return Completed(argv=tuple(argv), status=0, stdout="512 4096\n", stderr="")
         said = "fallocate: fallocate failed: No space left on device\n"
         return Completed(argv=tuple(argv), status=1, stdout="", stderr=said)

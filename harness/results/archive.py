@@ -7,6 +7,7 @@ import contextlib
 import functools
 import io
 import re
+import shutil
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,12 +21,14 @@ from harness.parse.files import LARGEST_DATA_BYTES, read_bytes, shown_path
 
 SUFFIX = ".zip"
 
-_BEGINS = b"PK\x03\x04"
+_BEGINS, _MEMBER_BEGINS = b"PK\x03\x04", b"PK\x01\x02"
 _MEMBER = re.compile(r"(?:plan|environment)\.json|(?:cells|probes)/[^./\\\0][^/\\\0]*\.json")
 UNTIL_THE_END = contextlib.ExitStack()
 atexit.register(UNTIL_THE_END.close)
 _COMPRESSIONS = (0, 8)
 """Stored, and DEFLATE (APPNOTE.TXT 4.4.5)."""
+_MOST_BYTES, _MOST_MEMBERS = 64 << 20, 100_000
+"""Of an archive: a run of so many cells is some 40 MB, and the names of millions would fill the memory."""
 _DATE = (1980, 1, 1, 0, 0, 0)
 """Of all that is in it: the earliest that the format has."""
 
@@ -55,7 +58,10 @@ def unpacked(path: Path) -> Path:
 
     kind: type[UsageError] = UsageError
     try:
-        with zipfile.ZipFile(io.BytesIO(read_bytes(path))) as archive:
+        data = read_bytes(path, most=_MOST_BYTES)
+        if data.count(_MEMBER_BEGINS) > _MOST_MEMBERS:
+            raise zipfile.BadZipFile(f"it has more than {_MOST_MEMBERS} files")
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
             members = archive.infolist()
             other = next((each.filename for each in members if not _MEMBER.fullmatch(each.filename)), None)
             is_small = sum(each.file_size for each in members) <= LARGEST_DATA_BYTES
@@ -66,8 +72,9 @@ def unpacked(path: Path) -> Path:
                 for member in members:
                     file = folder / member.filename
                     file.parent.mkdir(parents=True, exist_ok=True)
-                    # No more than it says: a member may unpack to more.
-                    file.write_bytes(archive.open(member).read(member.file_size))
+                    # In pieces, and no more than it says, which zipfile heeds: a member may unpack to more.
+                    with archive.open(member) as packed_file, file.open("wb") as whole:
+                        shutil.copyfileobj(packed_file, whole)
                 return folder
             wrong = f"it has {printable(other)}" if other is not None else "it has nothing, or is too large"
     # ValueError: an offset before the file's begin, a name that is not UTF-8.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import tracemalloc
 import zipfile
 from pathlib import Path
 
@@ -46,6 +47,31 @@ def test_a_name_that_is_no_text_is_refused(tmp_path: Path) -> None:
     (tmp_path / "b.zip").write_bytes(data)
     with pytest.raises(UsageError):
         archive.unpacked(tmp_path / "b.zip")
+
+
+@pytest.mark.parametrize(("name", "most"), [("_MOST_MEMBERS", 1), ("_MOST_BYTES", 200)])
+def test_one_with_too_much_is_refused_before_its_directory_is_read(
+    name: str, most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as made:
+        for member in ("plan.json", "environment.json"):
+            made.writestr(member, "{}")
+    monkeypatch.setattr(archive, name, most)
+    monkeypatch.setattr(zipfile, "ZipFile", lambda *_: pytest.fail("it is read"))
+    with pytest.raises(UsageError, match=r"more than 1 files|at most 0 MiB"):
+        archive.unpacked(tmp_path / "a.zip")
+
+
+def test_a_member_is_unpacked_in_pieces(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "a.zip", "w", zipfile.ZIP_DEFLATED) as made:
+        made.writestr("plan.json", b" " * (16 << 20))
+    tracemalloc.start()
+    try:
+        folder = archive.unpacked(tmp_path / "a.zip")
+        assert tracemalloc.get_traced_memory()[1] < 4 << 20
+    finally:
+        tracemalloc.stop()
+    assert (folder / "plan.json").stat().st_size == 16 << 20
 
 
 def test_each_of_thousands_that_cannot_be_read_is_noted_once() -> None:

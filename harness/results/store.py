@@ -43,7 +43,8 @@ _RUNS_FILES = ("plan.json", "environment.json", "reread.json", "events.jsonl", "
 _RUNS_FOLDERS = ("cells", "probes", "raw", "columns")
 _FIO_MARKS = (b'"fio version"', b": (groupid=")
 _PROSE = re.compile(rb"\s*(?:\xef\xbb\xbf)?[A-Za-z#].{7}", re.DOTALL)
-"""How no JSON of this size begins."""
+"""How no JSON of this size begins, within the first ``_LOOKED_AT`` bytes: a file may be 256 MiB of blanks."""
+_LOOKED_AT = 4096
 _MOST_FILES = 10_000
 _RESTORE = "restore the file from a copy, or move it elsewhere to go on without it"
 _CALLED = {"record": "record", "plan": "plan", "probe": "record of a probe"}
@@ -325,7 +326,7 @@ def load_record(file: Path, *, follow: bool = True) -> Record:
     UsageError if it is damaged, out of range or of a later version of the harness.
     """
     data = read_bytes(file, follow=follow)
-    if _PROSE.match(data) and _remedy(file) is _RESTORE:
+    if _PROSE.match(data, 0, _LOOKED_AT) and _remedy(file) is _RESTORE:
         begins = quote(data[:1000].decode(errors="replace"))
         raise Unreadable(
             f"{shown_path(file)}: expected a record of the harness or an output of fio, found a text that "

@@ -24,7 +24,15 @@ from harness.parse.files import read_bytes
 from harness.planning.plan import make_plan
 from harness.planning.request import Kernels, RunRequest
 from harness.results import planned, rules
-from harness.results.store import FIO_SOURCE, RunFolder, open_results, raw_file, write_atomically, write_out
+from harness.results.store import (
+    FIO_SOURCE,
+    RunFolder,
+    load_record,
+    open_results,
+    raw_file,
+    write_atomically,
+    write_out,
+)
 from tests.unit.command import harness
 from tests.unit.explain.test_cipher import kernel, measured
 from tests.unit.parsing import refused
@@ -406,3 +414,10 @@ def test_standard_output_may_be_named(tmp_path: Path) -> None:
     done = harness("export", "theirs", "-o", "/dev/stdout", cwd=tmp_path)
     assert done.returncode == 0 and "seq-read-4k" in done.stdout, done
     assert harness("export", "theirs", "-o", "theirs", cwd=tmp_path).returncode == 2
+
+
+def test_a_text_is_looked_for_where_a_file_begins_and_not_behind_all_its_blanks(tmp_path: Path) -> None:
+    for blanks, words in ((10, "found a text that begins with"), (1 << 20, "not a readable record: JSON is")):
+        file = tmp_path / f"{blanks}.json"
+        file.write_text(f"{' ' * blanks}fio: no such file or directory")
+        assert words in str(refused(load_record, file))

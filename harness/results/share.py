@@ -20,9 +20,11 @@ import msgspec
 from msgspec import inspect
 
 from harness.model import ENDS, LINK_LOCAL, PROTECTION_OFF, TRANSPORTS, Plan, Record
+from harness.model.errors import UsageError
 from harness.model.lines import counted
 from harness.model.protections import PROTECTIONS
 from harness.parse import parameters
+from harness.parse.files import shown_path
 from harness.parse.jobfile import load_jobs
 from harness.parse.profiles import data_folder
 from harness.results.axes import AXES
@@ -497,11 +499,16 @@ def _texts(value: object) -> Iterator[str]:
 
 
 def shared(run: RunFolder) -> SharedRun:
-    """A run without what tells whose it is. UsageError for what cannot be read, and without any record."""
+    """A run without what tells whose it is. UsageError without a plan and any record that can be read."""
     cleaner = Cleaner()
     plan = cleaner.clean(run.load_plan()) if run.has_plan else None
     records = tuple(cleaner.clean(record) for record in run.load_records())
     probes = tuple(cleaner.clean(probe) for probe in run.load_probes())
+    if not (plan or records or probes):
+        raise UsageError(
+            f"{shown_path(run.path)}: expected a run with a plan or records that can be read, found none",
+            hint="name a run's folder: results/RUN-ID",
+        )
     environment = _environment(cleaner, run.load_environment())
     return SharedRun(
         plan=plan,

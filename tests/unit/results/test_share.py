@@ -257,6 +257,13 @@ def test_a_run_on_machines_is_shared_without_a_name(tmp_path: Path) -> None:
     assert "zaphod" not in (tmp_path / "r.html").read_text()
 
 
+def test_a_folder_without_anything_that_can_be_read_is_not_shared(tmp_path: Path) -> None:
+    (tmp_path / "run" / "cells").mkdir(parents=True)
+    (tmp_path / "run" / "cells" / "a.json").write_text("{")
+    done = harness("share", "run", cwd=tmp_path)
+    assert done.returncode == 2 and "expected a run with a plan or records" in done.stderr
+
+
 def made_archive(**members: bytes) -> bytes:
     data = io.BytesIO()
     with zipfile.ZipFile(data, "w", zipfile.ZIP_DEFLATED) as made:

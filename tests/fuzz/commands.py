@@ -9,7 +9,7 @@ import re
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -21,6 +21,7 @@ import harness.cli
 from harness.cli import app
 from harness.cli.results import NOT_JUDGED
 from harness.hosts import signals
+from harness.results import archive
 from tests.fuzz.driver import Broken
 
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
@@ -102,15 +103,16 @@ class Done:
     seen: Seen
 
 
-def run(argv: Sequence[str], folder: Path) -> Done:
-    """The command, with ``folder`` for its working directory and for its caches. Nothing is started."""
+def run(argv: Sequence[str], folder: Path, variables: Mapping[str, str] | None = None) -> Done:
+    """The command, with ``folder`` for its working directory, its caches and the user's settings, and with
+    other environment variables. Nothing is started."""
     global _seen, _watching
     if not _watching:
         sys.addaudithook(_watch)  # for good: there is no way to take one away
         # In a new clone what Python compiles would count as written outside of the folder.
         sys.dont_write_bytecode = True
         _watching = True
-    with _as_a_program(["harness", *argv], folder) as (out, err):
+    with _as_a_program(["harness", *argv], folder, variables or {}) as (out, err):
         status: object = None
         _seen = Seen(os.path.realpath(folder))
         # What a command keeps while it runs is in its folder as well.
@@ -121,6 +123,8 @@ def run(argv: Sequence[str], folder: Path) -> Done:
             status = ended.code
         finally:
             seen, _seen = _seen, None
+            archive.UNTIL_THE_END.close()
+            archive.unpacked.cache_clear()
             tempfile.tempdir = usual
         sys.stdout.flush()
         sys.stderr.flush()
@@ -136,7 +140,7 @@ def _built() -> Any:
 
 
 @contextlib.contextmanager
-def _as_a_program(argv: list[str], folder: Path) -> Iterator[tuple[Any, Any]]:
+def _as_a_program(argv: list[str], folder: Path, variables: Mapping[str, str]) -> Iterator[tuple[Any, Any]]:
     handlers = {number: signal.getsignal(number) for number in signals.ENDING}
     before = sys.argv, sys.stdout, sys.stderr, Path.cwd(), dict(os.environ)
     with (
@@ -147,6 +151,7 @@ def _as_a_program(argv: list[str], folder: Path) -> Iterator[tuple[Any, Any]]:
             sys.argv, sys.stdout, sys.stderr = argv, out, err
             harness.cli.app = _built()
             os.environ |= {"COLUMNS": "120", "TERM": "dumb", "XDG_CACHE_HOME": str(folder / "cache")}
+            os.environ |= {"XDG_CONFIG_HOME": str(folder / "config"), **variables}
             os.chdir(folder)
             yield out, err
         finally:

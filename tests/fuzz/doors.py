@@ -7,7 +7,13 @@ from tests.fuzz.folders import Folders
 from tests.fuzz.jobs import Jobs
 from tests.fuzz.parsers import Cuts, Parsers
 from tests.fuzz.planted import Planted
+from tests.fuzz.shares import Shares
+from tests.fuzz.sweeps import Sweeps
 from tests.fuzz.words import Words
+from tests.fuzz.written import EACH as WRITTEN
+from tests.fuzz.zips import Zips
 
-EACH: tuple[Door, ...] = (Parsers(), Cuts(), Jobs(), Folders(), Planted(), Words())
+EACH: tuple[Door, ...] = (
+    *(Parsers(), Cuts(), Jobs(), Folders(), Sweeps(), Planted(), Zips(), Shares(), *WRITTEN, Words()),
+)
 DOORS = {door.name: door for door in EACH}

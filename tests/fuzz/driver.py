@@ -80,11 +80,14 @@ class Findings:
     door: str
     cases: int = 0
     seconds: float = 0.0
+    most_s: float = 0.0
+    """What one case took of the processor at most."""
     findings: dict[str, Finding] = field(default_factory=dict)
 
     def __str__(self) -> str:
         kinds = f"{len(self.findings)} kinds of failures"
-        lines = [f"{self.door}: {self.cases} cases in {self.seconds:.0f} s, {kinds}"]
+        most = f"at most {self.most_s:.2f} s for one"
+        lines = [f"{self.door}: {self.cases} cases in {self.seconds:.0f} s, {most}, {kinds}"]
         for finding in self.findings.values():
             lines += [f"  {finding.kind} ({finding.times} times, first in case {finding.number})"]
             lines += [f"    {line}" for line in finding.words.splitlines()[-3:]]
@@ -102,7 +105,10 @@ def fuzz(door: Door, *, seed: int, seconds: float, first: int = 0, most: int | N
         number = first + reported.cases
         case = drawn(door, seed, number)
         reported.cases += 1
-        if (failed := tried(door, case)) is not None:
+        case_began = time.process_time()
+        failed = tried(door, case)
+        reported.most_s = max(reported.most_s, time.process_time() - case_began)
+        if failed is not None:
             kind, words = failed
             if kind not in reported.findings:
                 reported.findings[kind] = Finding(kind, words, reduced(door, case, kind), number)

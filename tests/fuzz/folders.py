@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 from random import Random
 
+from harness.results.store import RunFolder
 from tests.fuzz import commands
 from tests.fuzz.driver import Case, several
 from tests.fuzz.mutate import Change, Edit, change, edit
@@ -45,9 +46,8 @@ READ = ("plan.json", "environment.json", "cells/", "probes/", "raw/")
 
 
 @cache
-def names() -> tuple[str, ...]:
-    """The files of the run; what is read more often comes more often."""
-    run = RESULTS / RUN
+def names(run: Path = RESULTS / RUN) -> tuple[str, ...]:
+    """The files of a run; what is read more often comes more often."""
     files = [str(file.relative_to(run)) for file in sorted(run.rglob("*")) if file.is_file()]
     return (*files, *(name for name in files if name.startswith(READ[:4])), *["plan.json"] * 10)
 
@@ -66,50 +66,65 @@ class At:
         file.write_bytes(self.damage(data)[: 1 << 20])
 
 
+@dataclass(frozen=True)
+class Whole:
+    """Copies of a run: ``run`` to make links to, which is much faster than to copy, and ``other`` as another
+    run, to compare with. They go when the process ends."""
+
+    made: tempfile.TemporaryDirectory[str]
+
+    @property
+    def run(self) -> Path:
+        return Path(self.made.name, RUN)
+
+    @property
+    def other(self) -> Path:
+        return Path(self.made.name, OTHER)
+
+
 @cache
-def _whole() -> tempfile.TemporaryDirectory[str]:
-    """A copy to make links to, which is much faster than to copy, and one as another run, to compare with.
-
-    They go when the process ends.
-    """
-    made = tempfile.TemporaryDirectory(prefix="fuzz-")
-    for run in (RUN, OTHER):
-        shutil.copytree(RESULTS / RUN, Path(made.name) / run)
-    for file in (Path(made.name) / OTHER).rglob("*.json"):
-        file.write_bytes(file.read_bytes().replace(RUN.encode(), OTHER.encode()))
-    return made
+def whole(source: Path = RESULTS / RUN) -> Whole:
+    found = Whole(tempfile.TemporaryDirectory(prefix="fuzz-"))
+    for run in (found.run, found.other):
+        shutil.copytree(source, run)
+    run_id = RunFolder(source).run_id.encode()
+    for file in found.other.rglob("*.json"):
+        file.write_bytes(file.read_bytes().replace(run_id, OTHER.encode()))
+    return found
 
 
-def a_run(folder: Path) -> Path:
+def a_run(folder: Path, source: Path = RESULTS / RUN) -> Path:
     """The run in a folder of the case's own. What damages a file has to make it anew."""
     run = folder / RUN
-    shutil.copytree(Path(_whole().name) / RUN, run, copy_function=os.link)
+    shutil.copytree(whole(source).run, run, copy_function=os.link)
     return run
 
 
-def in_folder(case: Case, damage: Sequence[object]) -> None:
-    """Make the run's folder, damage it, and carry out the case's command."""
+def in_folder(words: Sequence[str], damage: Sequence[object], source: Path = RESULTS / RUN) -> None:
+    """Make the run's folder, damage it, and carry out a command."""
     with tempfile.TemporaryDirectory(prefix="fuzz-") as name:
         folder = Path(name)
-        run = a_run(folder)
+        run = a_run(folder, source)
         for part in damage:
             assert callable(part)
             part(run)
-        words = {"RUN": RUN, "GOOD": f"{_whole().name}/{OTHER}", "./RUN": f"./{RUN}"}
-        argv = [words.get(word, word.replace("RUN/", f"{RUN}/")) for word in COMMANDS[case.start]]
+        known = {"RUN": RUN, "GOOD": str(whole(source).other), "./RUN": f"./{RUN}"}
+        argv = [known.get(word, word.replace("RUN/", f"{RUN}/")) for word in words]
         commands.require_good(commands.run(argv, folder), may_start="--plan" in argv)
+
+
+def damage(chance: Random, source: Path = RESULTS / RUN) -> At:
+    """Of a file of the run."""
+    name = chance.choice(names(source))
+    is_json = name.endswith(".json")
+    return At(name, change(chance) if is_json and chance.random() < 0.75 else edit(chance))
 
 
 class Folders:
     name = "folders"
 
     def draw(self, chance: Random) -> Case:
-        def part(chance: Random) -> At:
-            name = chance.choice(names())
-            is_json = name.endswith(".json")
-            return At(name, change(chance) if is_json and chance.random() < 0.75 else edit(chance))
-
-        return Case(chance.choice(list(COMMANDS)), several(chance, part))
+        return Case(chance.choice(list(COMMANDS)), several(chance, damage))
 
     def check(self, case: Case) -> None:
-        in_folder(case, case.parts)
+        in_folder(COMMANDS[case.start], case.parts)

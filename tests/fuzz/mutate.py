@@ -29,6 +29,7 @@ TEXTS = (
 
 ODD = (*NUMBERS, *TEXTS)
 _NUMBER = re.compile(rb"-?[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
+_VALUE = re.compile(rb"(?<==)[ \t]*(?:\"[^\"\n]*\"|[^\n,}\]]*)")
 _ALPHABET = b'0123456789./,:%-+eE[]{}()<>"=\\ \n\r\t\x00\x1b\x7f\xff\xc3NKMGT'
 
 
@@ -65,6 +66,8 @@ class Edit:
                 return b"".join([*lines[:other], *[line] * (self.length % 3), *lines[other:]])
             case "number" if found := _NUMBER.search(data, start):
                 return data[: found.start()] + self.text + data[found.end() :]
+            case "value" if found := _VALUE.search(data, start):
+                return data[: found.start()] + b" " + self.text + data[found.end() :]
         return data
 
 
@@ -83,6 +86,17 @@ def edit(chance: Random) -> Edit:
     return Edit(kind, chance.random(), length, text)
 
 
+_TOML = (*NUMBERS, "[]", "{}", "[[]]", "[1]", "false", "1979-05-27T07:32:00Z", '""', "[{}]", "''")
+
+
+def rewrite(chance: Random) -> Edit:
+    """One damage to a text that a person writes: half of them another value of a key."""
+    if chance.random() < 0.5:
+        return edit(chance)
+    text = chance.choice(_TOML) if chance.random() < 0.6 else json.dumps(chance.choice(ODD))
+    return Edit("value", chance.random(), text=text.encode())
+
+
 @dataclass(frozen=True)
 class Change:
     """One damage to a JSON document: at which part of all its values (0 to 1), and what becomes of it."""
@@ -97,10 +111,10 @@ class Change:
             whole = json.loads(data)
         except (ValueError, RecursionError):
             return data
-        if not (places := _places(whole)):
+        if not (found := places(whole)):
             return data
 
-        holder, key = places[int(self.at * len(places))]
+        holder, key = found[int(self.at * len(found))]
         value = json.loads(self.value) if self.value else None
         match self.kind:
             case "set":
@@ -117,12 +131,12 @@ class Change:
             case "repeat" if isinstance(holder, list):
                 holder.extend([holder[key]] * 50)
             case "swap":
-                other, name = places[(int(self.at * len(places)) + 7) % len(places)]
+                other, name = found[(int(self.at * len(found)) + 7) % len(found)]
                 holder[key] = copy.deepcopy(other[name])
         return json.dumps(whole).encode()
 
 
-def _places(whole: Any) -> list[tuple[Any, Any]]:
+def places(whole: Any) -> list[tuple[Any, Any]]:
     """Every value of a document but the whole: what holds it, and its key or number there."""
     found: list[tuple[Any, Any]] = []
     left = [whole]

@@ -85,4 +85,4 @@ class Planted:
         return Case(chance.choice(list(COMMANDS)), several(chance, part, most=4))
 
     def check(self, case: Case) -> None:
-        in_folder(case, case.parts)
+        in_folder(COMMANDS[case.start], case.parts)

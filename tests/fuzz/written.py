@@ -1,0 +1,158 @@
+"""Files that a user writes, each given to the commands that read it: price lists, figures of others, and
+settings, with the environment variables that say where these are."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from random import Random
+
+from harness.parse.profiles import data_folder
+from tests.fuzz import commands
+from tests.fuzz.driver import Case, several
+from tests.fuzz.folders import a_run
+from tests.fuzz.mutate import NUMBERS, TEXTS, rewrite
+
+PRICED = ("--link", "wired", "--workload", "rand-read-4k", "--workload", "seq-write-256k")
+VIRTUAL = ("run", "--virtual-time", "--lab-kernel", "own", "--link", "wired", "--plan")
+OF_LISTS: tuple[tuple[str, ...], ...] = (
+    ("predict", "--machine", "own.toml", *PRICED),
+    ("predict", "--machine", "own.toml", *PRICED, "--protect", "both", "--protect", "wireguard,macsec"),
+    ("predict", "--machine", "own.toml", *PRICED, "--format", "json"),
+    ("predict", "--machine", "own.toml", *PRICED, "--what-if", "2x"),
+    ("predict", "--machine", "own.toml", *PRICED, "--transport", "nvme-tcp", "--block", "4K,1M"),
+    ("predict", "--machine", "lab-debian", "--initiator-machine", "own.toml", *PRICED),
+    ("price", "own.toml", f"{data_folder()}/profiles/prices/lab-debian.toml"),
+    ("price", f"{data_folder()}/profiles/prices/lab-own.toml", "own.toml"),
+    (*VIRTUAL, "--priced", "own.toml"),
+)
+OF_FIGURES: tuple[tuple[str, ...], ...] = (
+    ("explain", "--figures", "own.toml"),
+    ("explain", "--figures", "own.toml", "--format", "json"),
+)
+
+RUN_PLAN = ("run", "--plan", "--seed", "1")
+OF_SETTINGS: Mapping[str, tuple[str, str, tuple[tuple[str, ...], ...]]] = {
+    "links": ("profiles/links/*.toml", "links", ((*RUN_PLAN, "--link", "NAME"), ("table", "RUN"))),
+    "proposals": ("ipsec/*.toml", "ipsec", ((*RUN_PLAN, "--link", "wired", "--ipsec", "NAME"),)),
+    "disks": ("profiles/disks/*.toml", "disks", ((*VIRTUAL, "--disk", "NAME"),)),
+    "prices": ("profiles/prices/*.toml", "prices", (("predict", "--machine", "NAME", *PRICED),)),
+    "jobs": ("profiles/*.fio", "profiles", ((*RUN_PLAN, "--profile", "NAME"),)),
+    "probes": ("profiles/probes/*.toml", "probes", (("probe", "--plan", "--profile", "NAME"),)),
+}
+"""By kind: the shipped files, the folder of the user's own below ``$XDG_CONFIG_HOME/harness``, and commands
+that read the file NAME there."""
+
+VARIABLES = (
+    *("XDG_CONFIG_HOME", "XDG_CACHE_HOME", "HOME", "TMPDIR", "COLUMNS", "LINES", "TERM", "LANG", "LC_ALL"),
+    *("NO_COLOR", "FORCE_COLOR", "SNMPCONFPATH", "SOURCE_DATE_EPOCH", "PATH"),
+)
+PLACES = ("", ".", "config", "own.toml", "nowhere", "/dev/null", "/proc/self", "/proc/self/mem", "/root")
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A text, where it lies in the case's folder, and the command that reads it."""
+
+    text: bytes
+    file: str
+    argv: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Variable:
+    """An environment variable."""
+
+    name: str
+    value: str
+
+
+@cache
+def price_lists() -> dict[str, Sample]:
+    files = sorted(data_folder().glob("profiles/prices/*.toml"))
+    return dict(_given(files, OF_LISTS))
+
+
+@cache
+def figures() -> dict[str, Sample]:
+    files = sorted(data_folder().glob("profiles/references/public/*.toml"))
+    return dict(_given(files, OF_FIGURES))
+
+
+def _given(files: list[Path], each: tuple[tuple[str, ...], ...]) -> Iterator[tuple[str, Sample]]:
+    for number, argv in enumerate(each):
+        for file in files:
+            yield f"{argv[0]} {number}: {file.stem}", Sample(file.read_bytes(), "own.toml", argv)
+
+
+@cache
+def settings() -> dict[str, Sample]:
+    found = {}
+    for kind, (pattern, folder, each) in OF_SETTINGS.items():
+        for file in sorted(data_folder().glob(pattern)):
+            for argv in each:
+                words = tuple(word.replace("NAME", file.stem) for word in argv)
+                place = f"config/harness/{folder}/{file.name}"
+                found[f"{kind}: {file.stem}: {argv[0]}"] = Sample(file.read_bytes(), place, words)
+    page = (data_folder() / "docs" / "configuration.md").read_text(encoding="utf-8")
+    example = "\n".join(line[4:] for line in page.splitlines() if line.startswith("    "))
+    short = "version = 1\nlinks = ['wired']\nipsec = ['off']\nworkloads = ['rand-read-4k']\nrepeats = 2\n"
+    for name, text in (("example", example), ("short", short)):
+        for number in range(4):  # as likely as a kind of the others
+            argv = ("run", "--config", "own.toml", "--plan")
+            found[f"configuration {number}: {name}"] = Sample(text.encode(), "own.toml", argv)
+    reached = ("run", "--plan", "--portal", "192.0.2.1", "--chap", "reader", "--chap-secret", "own.toml")
+    found["secret"] = Sample(b"0123456789ab\ntarget 0123456789cd\n", "own.toml", reached)
+    return found
+
+
+def setting(chance: Random) -> object:
+    """A damage to the file, or a variable."""
+    if chance.random() < 0.75:
+        return rewrite(chance)
+    value = chance.choice(PLACES if chance.random() < 0.6 else (*NUMBERS, *TEXTS))
+    # What the system's interface cannot carry, nobody can set.
+    value = value.replace("\0", "").encode("utf-8", "replace").decode("utf-8")
+    return Variable(chance.choice(VARIABLES), value)
+
+
+@dataclass(frozen=True)
+class Written:
+    """A kind of files."""
+
+    name: str
+    samples: Callable[[], Mapping[str, Sample]]
+    part: Callable[[Random], object] = rewrite
+
+    def draw(self, chance: Random) -> Case:
+        return Case(chance.choice(list(self.samples())), several(chance, self.part))
+
+    def check(self, case: Case) -> None:
+        sample = self.samples()[case.start]
+        text, variables = sample.text, {}
+        for part in case.parts:
+            if isinstance(part, Variable):
+                variables[part.name] = part.value
+            else:
+                assert callable(part)
+                text = part(text)[: 1 << 20]
+        with tempfile.TemporaryDirectory(prefix="fuzz-") as name:
+            folder = Path(name)
+            file = folder / sample.file
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(text)
+            argv = list(sample.argv)
+            if "RUN" in argv:
+                argv[argv.index("RUN")] = a_run(folder).name
+            done = commands.run(argv, folder, variables)
+            commands.require_good(done, may_start="--plan" in argv)
+
+
+EACH = (
+    Written("prices", price_lists),
+    Written("figures", figures),
+    Written("settings", settings, setting),
+)

@@ -68,7 +68,7 @@ def unpacked(path: Path) -> Path:
             if any(each.compress_type not in _COMPRESSIONS for each in members):
                 raise zipfile.BadZipFile("it is compressed as 'harness share' compresses nothing")
             if members and other is None and is_small:
-                folder = UNTIL_THE_END.enter_context(temporary.folder()) / "run"
+                folder = UNTIL_THE_END.enter_context(temporary.folder()) / path.name
                 for member in members:
                     file = folder / member.filename
                     file.parent.mkdir(parents=True, exist_ok=True)

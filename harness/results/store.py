@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from harness.analysis import sanity
-from harness.model import SCHEMA_VERSION, Cell, Plan, Record, Status, probing, unread
+from harness.model import SCHEMA_VERSION, Cell, Plan, Record, Status, probing, temporary, unread
 from harness.model.errors import Unreadable, UsageError
 from harness.model.escape import printable
 from harness.parse.embedded import quote
@@ -611,6 +611,9 @@ def _remedy(file: Path) -> str:
     """What to try with a damaged file: a record in a run's folder can be measured again."""
     run = file.parent.parent
     resumes = {"cells": "run", "probes": "probe"}.get(file.parent.name)
+    for shared in (file.parent, run):
+        if shared.parent.name.startswith(temporary.PREFIX):
+            return f"ask for {printable(shared.name)} again: it is damaged"
     if resumes is None or not (run / "plan.json").exists():
         return _RESTORE
     place = str(run) if "/" in str(run) else f"./{run}"

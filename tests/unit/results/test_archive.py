@@ -12,7 +12,7 @@ import pytest
 from harness.model import temporary, unread
 from harness.model.errors import Unreadable, UsageError
 from harness.results import archive
-from harness.results.store import RunFolder
+from harness.results.store import RunFolder, load_record
 
 
 def zipped(file: Path, compression: int = zipfile.ZIP_STORED) -> bytearray:
@@ -85,3 +85,14 @@ def test_what_is_unpacked_lies_in_a_folder_that_clean_knows(tmp_path: Path) -> N
     zipped(tmp_path / "a.zip")
     folder = archive.unpacked(tmp_path / "a.zip")
     assert folder.parent.name.startswith(temporary.PREFIX) and RunFolder(folder).has_plan
+
+
+def test_what_is_damaged_in_it_is_named_by_the_archive(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "theirs.zip", "w") as made:
+        for member in ("plan.json", "cells/a.json"):
+            made.writestr(member, "{")
+    for of in ("plan.json", "cells/a.json"):
+        run = RunFolder(archive.unpacked(tmp_path / "theirs.zip"))
+        with pytest.raises(Unreadable, match=rf"theirs\.zip/{of} is not a readable") as caught:
+            run.load_plan() if of == "plan.json" else load_record(run.path / of)
+        assert caught.value.hint == "ask for theirs.zip again: it is damaged"
